@@ -1,0 +1,44 @@
+# Everything runs in .venv, an environment of this project's own.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: help demo test test-heavy check bench wheel clean
+help:
+	@echo "make demo        classify held-back digits on the RTL, checked bit for bit"
+	@echo "make test        all tests but the long sweeps"
+	@echo "make test-heavy  the long sweeps (random tasks, many seeds)"
+	@echo "make check       format, lint, types"
+	@echo "make bench       array and engine benchmarks"
+	@echo "make wheel       build the wheel into dist/"
+
+$(STAMP): pyproject.toml
+	@echo "[env] creating $(VENV) and installing (about a minute the first time)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+demo: $(STAMP)
+	@$(BIN)/rkcosim demo --json build/demo.json
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -q -m "not heavy"
+
+test-heavy: $(STAMP)
+	$(BIN)/python -m pytest -q -m heavy
+
+check: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks.array --json build/array.json
+	$(BIN)/python -m benchmarks.engine --json build/engine.json
+
+wheel: $(STAMP)
+	$(BIN)/python -m build --wheel
+
+clean:
+	rm -rf build dist *.egg-info
