@@ -5,8 +5,7 @@ Directions are those of the side that *initiates* (the master of the port); the 
 and not ready, and valid never waits for ready.
 """
 
-from __future__ import annotations
-
+# No postponed annotations here: Amaranth reads the fields of a Struct from them.
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 

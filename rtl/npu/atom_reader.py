@@ -1,7 +1,6 @@
 """Turns runs of consecutive atoms in memory into a stream of atoms, one a cycle."""
 
-from __future__ import annotations
-
+# No postponed annotations here: Amaranth reads the fields of a Struct from them.
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered

@@ -24,13 +24,18 @@ class PpuFinish(wiring.Component):
         static while atoms are under way.
     """
 
-    i: In(stream.Signature(LANES * V_BITS))
-    o: Out(stream.Signature(PpuAtom))
-    average: In(1)
-    recip_width: In(17)
-    recip_height: In(17)
-    kernel_width: In(5)
-    kernel_height: In(5)
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "i": In(stream.Signature(LANES * V_BITS)),
+                "o": Out(stream.Signature(PpuAtom)),
+                "average": In(1),
+                "recip_width": In(17),
+                "recip_height": In(17),
+                "kernel_width": In(5),
+                "kernel_height": In(5),
+            }
+        )
 
     def elaborate(self, platform) -> Module:
         m = Module()
