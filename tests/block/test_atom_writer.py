@@ -1,0 +1,78 @@
+"""AtomWriter against a memory image: every start half, length and mix of one and two atoms a cycle."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from rtl.npu.atom_writer import AtomWriter
+from tests.block.dpu_bench import Bench
+
+LIMIT = 20000
+
+
+def _run(seed: int, runs: list[tuple[int, int]], pairs: float, stall: float) -> tuple[int, Bench]:
+    """Write `runs` of (atom address, atoms); `pairs` is the share of two-atom transfers."""
+    rng = random.Random(seed)
+    size = 16 * 1024
+    expected = bytearray(rng.randbytes(size))
+    memory = bytearray(expected)
+    atoms = []
+    for start, count in runs:
+        content = rng.randbytes(16 * count)
+        expected[16 * start : 16 * (start + count)] = content
+        while content:
+            two = len(content) >= 32 and rng.random() < pairs
+            piece, content = content[: 16 + 16 * two], content[16 + 16 * two :]
+            junk = b"" if two else rng.randbytes(16)
+            atoms.append({"data": int.from_bytes(piece + junk, "little"), "two": int(two)})
+    dut = AtomWriter()
+    bench = Bench(dut, seed, stall)
+    bench.source(dut.run, [{"addr": 16 * start, "atoms": count} for start, count in runs])
+    bench.source(dut.atoms, atoms)
+    model = bench.write_memory(dut.write, memory)
+    wanted = 16 * sum(count for _, count in runs)
+    finished = []
+
+    async def main(ctx: object) -> None:
+        for _ in range(LIMIT):
+            _, _, idle = await ctx.tick().sample(dut.idle)
+            if model.written == wanted and not finished:
+                finished.append(bench.cycle)
+            if idle and finished:
+                assert model.quiet, "idle before the last write response"
+                return
+        raise AssertionError(f"not idle after {LIMIT} cycles, {model.written} of {wanted} bytes")
+
+    bench.run(main)
+    assert memory == expected
+    return finished[0], bench
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_runs(seed: int) -> None:
+    rng = random.Random(seed)
+    starts = list(range(0, 1024 - 32, 33))
+    rng.shuffle(starts)
+    runs = [(start + rng.randint(0, 1), rng.choice([1, 2, 3, 16, 31, 32])) for start in starts]
+    _run(seed, runs, pairs=[0.0, 0.5, 0.9, 1.0][seed], stall=[0.0, 0.3, 0.5, 0.3][seed])
+
+
+def test_every_length_at_both_halves() -> None:
+    runs, place = [], 0
+    for count in range(1, 33):
+        for odd in (0, 1):
+            runs.append((place + odd, count))
+            place += 34
+    # the image holds 1024 atoms: two halves of the list
+    _run(7, [(start % 1020, count) for start, count in runs[:30]], pairs=1.0, stall=0.2)
+    _run(8, [(start - 34 * 34, count) for start, count in runs[34:]], pairs=0.7, stall=0.2)
+
+
+def test_rate_of_aligned_runs() -> None:
+    """16-atom runs in pairs leave at a beat a cycle, single atoms at one a cycle."""
+    cycles, _ = _run(1, [(16 * i, 16) for i in range(30)], pairs=1.0, stall=0.0)
+    assert cycles <= 240 + 12
+    cycles, _ = _run(1, [(8 * i + 1, 1) for i in range(60)], pairs=1.0, stall=0.0)
+    assert cycles <= 60 + 12
