@@ -153,7 +153,7 @@ class Register:
             low = -(1 << (field.width - 1)) if field.signed else 0
             if not low <= value < 1 << field.width:
                 raise ValueError(
-                    f"{self.path}.{name}: {value} is outside {low}..{(1 << field.width) - 1} ({field.width} bits)"
+                    f"{self.path}.{name}: {value} is outside {low}..{(1 << field.width) - 1}"
                 )
             word |= (value << field.lsb) & field.mask
         return word
@@ -284,7 +284,14 @@ def _from_body(body: dict[str, Any]) -> RegisterMap:
         path = f"{block}.{raw['name']}"
         fields = NamedDict(path, {f["name"]: Field(**f) for f in raw["fields"]})
         return Register(
-            raw["name"], block, base + raw["local"], raw["local"], raw["width"], raw["shadowed"], raw["desc"], fields
+            raw["name"],
+            block,
+            base + raw["local"],
+            raw["local"],
+            raw["width"],
+            raw["shadowed"],
+            raw["desc"],
+            fields,
         )
 
     blocks = NamedDict("the register map")
