@@ -59,8 +59,13 @@ def config_signature(block: str) -> wiring.Signature:
     ------
     KeyError
         if there is no such block.
+    ValueError
+        if the block has no register groups.
     """
-    return wiring.Signature({r.name: Out(register_layout(r)) for r in shadowed_registers(registers()[block])})
+    described = registers()[block]
+    if not described.has_groups:
+        raise ValueError(f"{block} has no register groups")
+    return wiring.Signature({r.name: Out(register_layout(r)) for r in shadowed_registers(described)})
 
 
 def shadowed_registers(block: Block) -> list[Register]:
@@ -96,8 +101,6 @@ class RegisterFile(wiring.Component):
 
     def __init__(self, block: str) -> None:
         self.block = registers()[block]
-        if not self.block.has_groups:
-            raise ValueError(f"{block} has no register groups")
         super().__init__(
             {
                 "port": In(RegisterPort()),

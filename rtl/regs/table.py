@@ -152,9 +152,7 @@ class Register:
             value = int(value)
             low = -(1 << (field.width - 1)) if field.signed else 0
             if not low <= value < 1 << field.width:
-                raise ValueError(
-                    f"{self.path}.{name}: {value} is outside {low}..{(1 << field.width) - 1}"
-                )
+                raise ValueError(f"{self.path}.{name}: {value} is outside {low}..{(1 << field.width) - 1}")
             word |= (value << field.lsb) & field.mask
         return word
 

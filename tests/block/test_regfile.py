@@ -1,0 +1,360 @@
+"""Register file against a naive twin, under random accesses, op-enables and task lengths."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from amaranth import Value
+from amaranth.hdl import Elaboratable
+from amaranth.sim import Simulator
+
+from rtl.layouts import DiagnosticCode
+from rtl.regfile import RegisterFile, config_signature, register_layout, shadowed_registers
+from rtl.regs import registers
+
+BLOCKS = ("CNA", "CORE", "DPU", "DPU_RDMA", "PPU", "PPU_RDMA")
+
+
+class Twin:
+    """What docs/hardware.md section 7 says, one access at a time."""
+
+    def __init__(self, block: str, core: int) -> None:
+        self.block = registers()[block]
+        self.core = core
+        self.groups = [{r.name: r.reset for r in self.block if r.readable and r.writable} for _ in range(2)]
+        self.pointer = self.executer = 0
+        self.word = {"POINTER_PP_MODE": 0, "EXECUTER_PP_EN": 0, "POINTER_PP_EN": 0, "CORE_INDEX": 0}
+        self.enable = [False, False]
+        self.running = False
+
+    @property
+    def busy(self) -> bool:
+        return self.running or any(self.enable)
+
+    def held(self, local: int, value: int) -> bool:
+        reg = self.register(local)
+        if reg is not None and reg.name == "S_POINTER":
+            fields = reg.decode(value)
+            return self.busy and bool(fields["POINTER_PP_CLEAR"] or fields["EXECUTER_PP_CLEAR"])
+        if reg is not None and reg.name.startswith("LUT_ACCESS"):
+            return self.busy
+        return local >= 8 and self.enable[self.pointer]
+
+    def register(self, local: int):
+        return registers().at(self.block.base + local)
+
+    def write(self, local: int, value: int) -> bool:
+        """Returns whether the offset is unknown."""
+        reg = self.register(local)
+        if reg is None:
+            return True
+        if reg.name == "S_POINTER":
+            fields = reg.decode(value)
+            for name in self.word:
+                self.word[name] = fields.get(name, 0)
+            if not fields["POINTER_PP_EN"]:
+                self.pointer = fields["POINTER"]
+            if fields["POINTER_PP_CLEAR"]:
+                self.pointer = 0
+            if fields["EXECUTER_PP_CLEAR"]:
+                self.executer = 0
+        elif reg.name == "OPERATION_ENABLE":
+            if value & 1:
+                self.op_enable()
+        elif reg.name in self.groups[0]:
+            for group in (self.pointer,) if reg.shadowed else (0, 1):
+                self.groups[group][reg.name] = value & reg.mask
+        return False
+
+    def read(self, local: int) -> int:
+        reg = self.register(local)
+        if reg is None or reg.name == "OPERATION_ENABLE":
+            return 0
+        if reg.name == "S_POINTER":
+            names = {n: v for n, v in self.word.items() if n in reg.fields}
+            return reg.encode(POINTER=self.pointer, EXECUTER=self.executer, **names)
+        if reg.name == "S_STATUS":
+            if not self.running:
+                return 0
+            state = 2 if self.enable[1 - self.executer] else 1
+            return reg.encode(**{f"STATUS_{self.executer}": state})
+        return self.groups[self.pointer].get(reg.name, 0)
+
+    def op_enable(self) -> None:
+        self.enable[self.pointer] = True
+        if self.word["POINTER_PP_EN"]:
+            self.pointer = 1 - (self.pointer if self.word["POINTER_PP_MODE"] else self.executer)
+
+    def can_start(self) -> bool:
+        has_core = "CORE_INDEX" in self.block["S_POINTER"].fields
+        fits = not has_core or self.word["CORE_INDEX"] == self.core
+        return self.enable[self.executer] and not self.running and fits
+
+    def done(self) -> None:
+        self.running = False
+        self.enable[self.executer] = False
+        if self.word["EXECUTER_PP_EN"]:
+            self.executer = 1 - self.executer
+
+
+def simulate(dut: Elaboratable, *benches) -> None:
+    sim = Simulator(dut)
+    sim.add_clock(1e-9)
+    for bench in benches[:-1]:
+        sim.add_testbench(bench, background=True)
+    sim.add_testbench(benches[-1])
+    sim.run()
+
+
+async def write(ctx, dut, local: int, value: int, bound: int = 8) -> bool:
+    """Hold a write for up to `bound` cycles; whether it was taken."""
+    ctx.set(dut.port.offset, local)
+    ctx.set(dut.port.wdata, value & 0xFFFFFFFF)
+    ctx.set(dut.port.write, 1)
+    taken = False
+    for _ in range(bound):
+        taken = bool(ctx.get(dut.port.ready))
+        await ctx.tick()
+        if taken:
+            break
+    ctx.set(dut.port.write, 0)
+    return taken
+
+
+async def read(ctx, dut, local: int) -> int:
+    ctx.set(dut.port.offset, local)
+    ctx.set(dut.port.read, 1)
+    for _ in range(4):
+        if ctx.get(dut.port.ready):
+            value = ctx.get(dut.port.rdata)
+            await ctx.tick()
+            ctx.set(dut.port.read, 0)
+            return value
+        await ctx.tick()
+    raise AssertionError(f"read of 0x{local:03X} not answered")
+
+
+async def finish(ctx, dut) -> None:
+    ctx.set(dut.control.done, 1)
+    await ctx.tick()
+    ctx.set(dut.control.done, 0)
+
+
+async def pulse_enable(ctx, dut) -> None:
+    ctx.set(dut.op_enable, 1)
+    await ctx.tick()
+    ctx.set(dut.op_enable, 0)
+
+
+def config_of(ctx, dut) -> dict[str, dict[str, int]]:
+    result = {}
+    for reg in shadowed_registers(dut.block):
+        view = getattr(dut.cfg, reg.name)
+        result[reg.name] = {name: ctx.get(view[name]) for name in reg.fields}
+    return result
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_random_against_twin(block: str) -> None:
+    seed = random.randrange(1 << 30)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    core = rng.randrange(3)
+    dut = RegisterFile(block)
+    twin = Twin(block, core)
+    reg_s_pointer = dut.block["S_POINTER"]
+    events: list[tuple[int, int, int]] = []
+    starts: list[int] = []
+    sampled = (dut.diag.valid, dut.diag.payload, dut.control.start, dut.control.group)
+
+    async def watch(ctx) -> None:
+        async for _, _, valid, payload, start, group in ctx.tick().sample(*sampled):
+            if valid:
+                events.append((int(payload.code), payload.register, payload.value))
+            if start:
+                starts.append(group)
+
+    async def settle(ctx) -> None:
+        """Let a start happen and compare the configuration with the twin's running group."""
+        await ctx.tick().repeat(4)
+        expected = [twin.executer] if twin.can_start() else []
+        twin.running |= bool(expected)
+        assert starts == expected
+        starts.clear()
+        assert ctx.get(dut.busy) == twin.busy
+
+    def check_config(ctx, expected) -> None:
+        assert config_of(ctx, dut) == expected
+
+    async def bench(ctx) -> None:
+        ctx.set(dut.core, core)
+        await ctx.tick()
+        locals_ = [r.local for r in dut.block]
+        running_config = None
+        for _ in range(350):
+            kind = rng.random()
+            if kind < 0.55:
+                local = rng.choice(locals_) if rng.random() < 0.9 else rng.randrange(0x200, 0x1000, 4)
+                value = rng.getrandbits(32)
+                if local == reg_s_pointer.local:
+                    value = rng.choice([0x0E, 0x0E, 0x3E, 0x30, 0x06, 0x01, 0x02])
+                    if "CORE_INDEX" in reg_s_pointer.fields:
+                        index = core if rng.random() < 0.8 else rng.randrange(4)
+                        value |= reg_s_pointer.encode(CORE_INDEX=index)
+                held = twin.held(local, value)
+                before = len(events)
+                assert await write(ctx, dut, local, value) == (not held), (hex(local), hex(value))
+                if not held:
+                    unknown = twin.write(local, value)
+                    await ctx.tick()
+                    expected = (int(DiagnosticCode.UNKNOWN_WRITE), dut.block.base + local, value)
+                    assert (expected in events[before:]) == unknown
+            elif kind < 0.8:
+                local = rng.choice([*locals_, 0, 4])
+                assert await read(ctx, dut, local) == twin.read(local), hex(local)
+            elif kind < 0.9:
+                if not twin.enable[twin.pointer]:
+                    twin.op_enable()
+                    await pulse_enable(ctx, dut)
+            elif twin.running:
+                check_config(ctx, running_config)
+                twin.done()
+                await finish(ctx, dut)
+            was_running = twin.running
+            await settle(ctx)
+            if twin.running and not was_running:
+                group = twin.groups[twin.executer]
+                running_config = {r.name: r.decode(group[r.name]) for r in shadowed_registers(dut.block)}
+                check_config(ctx, running_config)
+
+    simulate(dut, watch, bench)
+
+
+def test_ping_pong_chain_keeps_groups_apart() -> None:
+    """0x0E: tasks alternate groups, a third task's write waits for the first task's end."""
+    dut = RegisterFile("PPU")
+    width = dut.block["DATA_CUBE_IN_WIDTH"]
+
+    async def bench(ctx) -> None:
+        await write(ctx, dut, dut.block["S_POINTER"].local, 0x0E)
+        for value in (10, 20):
+            assert await write(ctx, dut, width.local, value)
+            await pulse_enable(ctx, dut)
+            await ctx.tick().repeat(3)
+        assert await read(ctx, dut, 0) == dut.block["S_STATUS"].encode(STATUS_0="OTHER_WAITING")
+        assert not await write(ctx, dut, width.local, 30, bound=20)
+        assert ctx.get(dut.cfg.DATA_CUBE_IN_WIDTH.DATA_CUBE_IN_WIDTH) == 10
+        await finish(ctx, dut)
+        assert await write(ctx, dut, width.local, 30)
+        await ctx.tick().repeat(3)
+        assert ctx.get(dut.cfg.DATA_CUBE_IN_WIDTH.DATA_CUBE_IN_WIDTH) == 20
+        await finish(ctx, dut)
+        await ctx.tick().repeat(3)
+        assert not ctx.get(dut.busy)
+
+    simulate(dut, bench)
+
+
+@pytest.mark.parametrize("value", [0x3E, 0x30])
+def test_clearing_pointers_in_every_task_runs_every_task(value: int) -> None:
+    """Pooling tasks write 0x3E or 0x30 each time (H 1.7): the next one waits until the block is idle."""
+    dut = RegisterFile("PPU_RDMA")
+    width = dut.block["CUBE_IN_WIDTH"]
+
+    async def bench(ctx) -> None:
+        for task in range(5):
+            if task:
+                assert not await write(ctx, dut, dut.block["S_POINTER"].local, value)
+                await finish(ctx, dut)
+            assert await write(ctx, dut, dut.block["S_POINTER"].local, value)
+            assert await write(ctx, dut, width.local, task)
+            await pulse_enable(ctx, dut)
+            await ctx.tick().repeat(3)
+            assert ctx.get(dut.control.group) == 0
+            assert ctx.get(dut.cfg.CUBE_IN_WIDTH.CUBE_IN_WIDTH) == task
+
+    simulate(dut, bench)
+
+
+def test_delta_task_inherits_from_two_tasks_before() -> None:
+    dut = RegisterFile("DPU")
+    seen = []
+
+    async def bench(ctx) -> None:
+        await write(ctx, dut, dut.block["S_POINTER"].local, 0x0E)
+        for task in range(4):
+            if task < 2:
+                assert await write(ctx, dut, dut.block["DATA_CUBE_WIDTH"].local, 100 + task)
+            assert await write(ctx, dut, dut.block["DATA_CUBE_CHANNEL"].local, task)
+            await pulse_enable(ctx, dut)
+            await ctx.tick().repeat(3)
+            seen.append((ctx.get(dut.cfg.DATA_CUBE_WIDTH.WIDTH), ctx.get(dut.cfg.DATA_CUBE_CHANNEL.CHANNEL)))
+            await finish(ctx, dut)
+
+    simulate(dut, bench)
+    assert seen == [(100, 0), (101, 1), (100, 2), (101, 3)]
+
+
+@pytest.mark.parametrize("block", ["CNA", "CORE"])
+def test_wrong_core_never_starts_and_says_so_once(block: str) -> None:
+    dut = RegisterFile(block)
+    events = []
+
+    async def diagnostics(ctx) -> None:
+        async for _, _, valid, payload in ctx.tick().sample(dut.diag.valid, dut.diag.payload):
+            if valid:
+                events.append((int(payload.code), payload.register, payload.value))
+
+    async def bench(ctx) -> None:
+        ctx.set(dut.core, 2)
+        pointer = dut.block["S_POINTER"]
+        await write(ctx, dut, pointer.local, 0x0E | pointer.encode(CORE_INDEX=1))
+        await pulse_enable(ctx, dut)
+        for _ in range(50):
+            await ctx.tick()
+            assert not ctx.get(dut.control.start)
+        assert ctx.get(dut.busy)
+        assert events == [(int(DiagnosticCode.WRONG_CORE), pointer.offset, 1)]
+        await write(ctx, dut, pointer.local, 0x0E | pointer.encode(CORE_INDEX=2))
+        await ctx.tick().repeat(3)
+        assert await read(ctx, dut, 0) == dut.block["S_STATUS"].encode(STATUS_0="OPERATING")
+
+    simulate(dut, diagnostics, bench)
+
+
+def test_undocumented_registers_are_ignored_silently() -> None:
+    dut = RegisterFile("DPU")
+    events = []
+
+    async def diagnostics(ctx) -> None:
+        async for _, _, valid in ctx.tick().sample(dut.diag.valid):
+            if valid:
+                events.append(valid)
+
+    async def bench(ctx) -> None:
+        assert await write(ctx, dut, dut.block["UNDOC_40C4"].local, 0xFFFFFFFF)
+        assert await read(ctx, dut, dut.block["UNDOC_40C4"].local) == 0
+        await ctx.tick().repeat(3)
+        assert not events
+        assert await write(ctx, dut, 0x0C8, 1)
+        await ctx.tick().repeat(3)
+        assert events
+
+    simulate(dut, diagnostics, bench)
+
+
+def test_configuration_has_the_fields_of_the_description() -> None:
+    for block in BLOCKS:
+        members = config_signature(block).members
+        names = [r.name for r in shadowed_registers(registers()[block])]
+        assert list(members) == names
+        assert not {"S_STATUS", "S_POINTER", "OPERATION_ENABLE"} & set(names)
+        for reg in shadowed_registers(registers()[block]):
+            layout = register_layout(reg)
+            assert layout.size == sum(f.width for f in reg.fields.values())
+            assert Value.cast(layout.const({})).shape().width == layout.size
+    with pytest.raises(KeyError, match="no 'NPU'"):
+        config_signature("NPU")
+    with pytest.raises(ValueError, match="no register groups"):
+        config_signature("PC")
