@@ -1,0 +1,213 @@
+"""Evaluation of graph-level nodes in plain numpy (see `cosim.golden.graph.ops` for what each computes)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cosim.golden.graph import ops
+
+Ints = NDArray[np.int64]
+_TYPES = {8: np.int8, 16: np.int16, 32: np.int32}
+
+
+def divide(value: Ints, shift: int, half_away: bool = False) -> Ints:
+    """`value / 2^shift` to the nearest integer; ties to even, or away from zero.
+
+    Parameters
+    ----------
+    value
+        int64, magnitude below 2^62.
+    shift
+        0..61 (every product of the data path is below 2^61, so larger shifts give 0 as 61 does).
+    """
+    if shift < 0:
+        raise ValueError(f"shift {shift} is negative")
+    value = np.asarray(value, np.int64)
+    if shift == 0:
+        return value
+    step = 1 << min(shift, 62)
+    if shift > 62:  # |value| < 2^62 is less than half a step
+        return np.zeros_like(value)
+    magnitude = np.abs(value)
+    quotient, rest = np.divmod(magnitude, step)
+    more = rest > step // 2
+    tie = rest == step // 2
+    quotient = quotient + (more | (tie & (half_away | (quotient % 2 == 1))))
+    return np.where(value < 0, -quotient, quotient)
+
+
+def limit(value: Ints, bits: int) -> Ints:
+    """Clamp to the signed range of `bits` bits."""
+    return np.minimum(np.maximum(value, -(2 ** (bits - 1))), 2 ** (bits - 1) - 1)
+
+
+def _channels(values: ArrayLike) -> Ints:
+    """One integer, or one per channel, shaped to combine with [C, H, W]."""
+    array = np.asarray(values, np.int64)
+    return array.reshape(-1, 1, 1) if array.ndim else array
+
+
+def _clamp(value: Ints, clamp: ops.Clamp) -> Ints:
+    if clamp.low is not None:
+        value = np.maximum(value, clamp.low)
+    if clamp.high is not None:
+        value = np.minimum(value, clamp.high)
+    return value
+
+
+def _stage(value: Ints, stage: ops.Stage) -> Ints:
+    total = value + _channels(stage.add)
+    if stage.mul is None:
+        return _clamp(limit(total, 32), stage.clamp)
+    product = total * _channels(stage.mul)
+    out = divide(product, stage.shift)
+    if stage.shift_negative not in (None, stage.shift):
+        out = np.where(product < 0, divide(product, stage.shift_negative), out)
+    return _clamp(limit(out, 32), stage.clamp)
+
+
+def _output(value: Ints, output: ops.Output) -> NDArray:
+    scaled = divide(value * output.scale, output.shift, output.half_away)
+    return limit(scaled + output.offset, output.bits).astype(_TYPES[output.bits])
+
+
+def _windows(
+    x: NDArray, kernel: ops.Pair, size: ops.Pair, stride: ops.Pair, dilation: ops.Pair, pad: ops.Pair
+):
+    """Windows [C, OH, OW, kh, kw] of x and the mask [OH, OW, kh, kw] of taps inside the image."""
+    rows = np.arange(size[0])[:, None] * stride[0] + np.arange(kernel[0])[None, :] * dilation[0] - pad[0]
+    columns = np.arange(size[1])[:, None] * stride[1] + np.arange(kernel[1])[None, :] * dilation[1] - pad[1]
+    good_rows, good_columns = (rows >= 0) & (rows < x.shape[1]), (columns >= 0) & (columns < x.shape[2])
+    mask = good_rows[:, None, :, None] & good_columns[None, :, None, :]
+    rows, columns = rows.clip(0, x.shape[1] - 1), columns.clip(0, x.shape[2] - 1)
+    return x[:, rows[:, None, :, None], columns[None, :, None, :]], mask
+
+
+def _finish(acc: Ints, total: Ints, node: ops.QConv | ops.QDepthwise | ops.QGemm) -> NDArray:
+    acc = limit(divide(acc, node.truncate), 32)
+    return _output(_stage(acc + total * _channels(node.window_mul), node.stage), node.output)
+
+
+def conv(x: NDArray[np.int8], node: ops.QConv) -> NDArray:
+    """Evaluate a `QConv`: int8 [C, H, W] -> [K, OH, OW].
+
+    Raises
+    ------
+    ValueError
+        when the channel counts of x and of the weights differ.
+    """
+    kernels, channels, kh, kw = node.weights.shape
+    if channels != x.shape[0]:
+        raise ValueError(f"{node.y}: weights have {channels} channels, {node.x} has {x.shape[0]}")
+    taps, mask = _windows(x, (kh, kw), node.size, node.stride, node.dilation, node.pad)
+    # float64 holds every partial sum exactly (below 2^53) and multiplies matrices fast.
+    taps = np.where(mask, taps, np.int8(node.pad_value)).astype(np.float64)
+    acc = np.tensordot(node.weights.astype(np.float64), taps, axes=([1, 2, 3], [0, 3, 4])).astype(np.int64)
+    total = taps.sum(axis=(0, 3, 4)).astype(np.int64)[None]
+    return _finish(acc, total, node)
+
+
+def depthwise(x: NDArray[np.int8], node: ops.QDepthwise) -> NDArray:
+    """Evaluate a `QDepthwise`: int8 [C, H, W] -> [C, OH, OW] (errors as `conv`)."""
+    channels, kh, kw = node.weights.shape
+    if channels != x.shape[0]:
+        raise ValueError(f"{node.y}: weights have {channels} channels, {node.x} has {x.shape[0]}")
+    taps, mask = _windows(x, (kh, kw), node.size, node.stride, node.dilation, node.pad)
+    taps = np.where(mask, taps, np.int8(node.pad_value)).astype(np.int64)
+    acc = (taps * node.weights.astype(np.int64)[:, None, None]).sum(axis=(3, 4))
+    return _finish(acc, taps.sum(axis=(3, 4)), node)
+
+
+def gemm(x: NDArray[np.int8], node: ops.QGemm) -> NDArray:
+    """Evaluate a `QGemm`: int8, any shape -> [N, 1, 1]."""
+    flat = x.reshape(-1).astype(np.int64)
+    if flat.size != node.weights.shape[1]:
+        raise ValueError(f"{node.y}: weights take {node.weights.shape[1]} elements, {node.x} has {flat.size}")
+    acc = node.weights.astype(np.int64) @ flat
+    return _finish(acc.reshape(-1, 1, 1), flat.sum().reshape(1, 1, 1), node)
+
+
+def add(a: NDArray, b: NDArray, node: ops.QAdd) -> NDArray:
+    """Evaluate a `QAdd` of two tensors of the same shape."""
+    if a.shape != b.shape:
+        raise ValueError(f"{node.y}: {node.a} has shape {a.shape}, {node.b} has {b.shape}")
+    total = _operand(a, node.a_operand) + _operand(b, node.b_operand)
+    return _output(_clamp(limit(total, 32), node.clamp), node.output)
+
+
+def _operand(x: NDArray, how: ops.Operand) -> Ints:
+    return limit(divide((x.astype(np.int64) + how.offset) * how.scale, how.shift, how.half_away), 32)
+
+
+def pool(x: NDArray[np.int8], node: ops.QPool) -> NDArray[np.int8]:
+    """Evaluate a `QPool`: int8 [C, H, W] -> int8 [C, OH, OW]."""
+    taps, mask = _windows(x.astype(np.int64), node.kernel, node.size, node.stride, (1, 1), node.pad)
+    taps = np.where(mask, taps, node.pad_value)
+    if node.method == "max":
+        return limit(taps.max(axis=(3, 4)), 8).astype(np.int8)
+    if node.method == "min":
+        return limit(taps.min(axis=(3, 4)), 8).astype(np.int8)
+    total = taps.sum(axis=(3, 4))
+    return limit(_average(total, node), 8).astype(np.int8)
+
+
+def _average(total: Ints, node: ops.QPool) -> Ints:
+    kh, kw = node.kernel
+    reciprocal = node.reciprocal or (round(65536 / kh), round(65536 / kw))
+    magnitude = np.abs(total)
+    nearest = np.floor_divide(magnitude * reciprocal[0] * reciprocal[1] + 2**31, 2**32)
+    size = kh * kw
+    whole, rest = np.divmod(magnitude, size)
+    tie = 2 * rest == size  # the exact average is whole + 1/2
+    tie &= (nearest == whole) | (nearest == whole + 1)
+    powers = kh.bit_count() == 1 and kw.bit_count() == 1
+    nearest = np.where(tie, whole + (whole % 2 if powers else 0), nearest)
+    return np.where(total < 0, -nearest, nearest)
+
+
+def softmax(x: NDArray, node: ops.HostSoftmax) -> NDArray[np.float32]:
+    """Evaluate a `HostSoftmax` in float64, rounded to float32 at the end."""
+    real = (x.astype(np.float64) - node.zero_point) * node.scale
+    power = np.exp(real - real.max(axis=node.axis, keepdims=True))
+    return (power / power.sum(axis=node.axis, keepdims=True)).astype(np.float32)
+
+
+def evaluate(node: ops.Node, tensors: Mapping[str, NDArray]) -> NDArray:
+    """Evaluate one node on named tensors.
+
+    Raises
+    ------
+    KeyError
+        when an input tensor is missing.
+    ValueError
+        when shapes do not fit.
+    """
+    match node:
+        case ops.QConv():
+            return conv(tensors[node.x], node)
+        case ops.QDepthwise():
+            return depthwise(tensors[node.x], node)
+        case ops.QGemm():
+            return gemm(tensors[node.x], node)
+        case ops.QAdd():
+            return add(tensors[node.a], tensors[node.b], node)
+        case ops.QScale():
+            return _output(_stage(tensors[node.x].astype(np.int64), node.stage), node.output)
+        case ops.QPool():
+            return pool(tensors[node.x], node)
+        case ops.Reshape():
+            return tensors[node.x].reshape(node.shape)
+        case ops.HostSoftmax():
+            return softmax(tensors[node.x], node)
+    raise TypeError(f"unknown node {type(node).__name__}")
+
+
+def run(nodes: Iterable[ops.Node], inputs: Mapping[str, NDArray]) -> dict[str, NDArray]:
+    """Evaluate nodes in order; return every tensor by name, inputs included (errors as `evaluate`)."""
+    tensors = dict(inputs)
+    for node in nodes:
+        tensors[node.y] = evaluate(node, tensors)
+    return tensors

@@ -1,0 +1,303 @@
+"""Functional model of one NPU core: registers and memory in, memory out, no notion of cycles.
+
+The PC, its pointers and the order of blocks follow docs/hardware.md section 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from cosim.golden.task.cna import Cbuf
+from cosim.golden.task.context import Context, Finding, TaskReport
+from cosim.golden.task.core import convolve
+from cosim.golden.task.dpu import Dpu
+from cosim.golden.task.errors import GoldenError, GoldenHang, MemoryFault
+from cosim.golden.task.memory import Memory
+from cosim.golden.task.ppu import pool
+from cosim.golden.task.rdma import RdmaData, fetch
+from cosim.golden.task.registers import SHADOWED_BLOCKS, RegisterSpace, View
+from rtl.regs import registers
+
+FETCH_BYTES = 16
+"""Bytes of one command fetch, two words (H1.6)."""
+
+EVENT_BITS = {"CNA": (0, 2, 4), "CORE": (6,), "DPU": (8,), "PPU": (10,)}
+"""First interrupt bit (group 0) of each event of a block (H7); CNA: feature, weight, CSC."""
+
+_OP_ENABLE, _END, _TARGET_MASK = 0x0080, 0x0040, 0xFFFE
+
+
+class GoldenDevice:
+    """One core with its memory.
+
+    Parameters
+    ----------
+    memory
+        shared DRAM; a new, empty one by default.
+    core_index
+        index that CNA and CORE expect in S_POINTER.
+    strict
+        raise GoldenError on anything the hardware raises a diagnostic for; otherwise go on as the
+        hardware does and collect `findings`.
+    """
+
+    def __init__(self, memory: Memory | None = None, *, core_index: int = 0, strict: bool = True) -> None:
+        self.memory = Memory() if memory is None else memory
+        self.core_index, self.strict = core_index, strict
+        self._map = registers()
+        self.reset()
+
+    def reset(self) -> None:
+        """Return to the state after a hardware reset; memory stays."""
+        self.space = RegisterSpace(self._diagnose)
+        self.cbuf = Cbuf()
+        self.reports: list[TaskReport] = []
+        """Tasks of the last kick (or of all slave-mode starts since the last kick)."""
+        self.findings: list[Finding] = []
+        self.raw = 0
+        """Interrupt events, RAW_STATUS."""
+        self.tasks_done = 0
+        self._task = 0
+        self._link = False
+
+    # -- programs -------------------------------------------------------------------------------
+
+    def run_task(self, words: Iterable[int], dma_base: int = 0) -> TaskReport | None:
+        """Run one list of 64-bit command words given directly.
+
+        Parameters
+        ----------
+        words
+            the task's words; an op-enable word in it runs the blocks it names.
+        dma_base
+            TASK_DMA_BASE, a multiple of 16.
+
+        Returns
+        -------
+        The report of the last blocks that ran; None when the list enables none.
+
+        Raises
+        ------
+        GoldenError
+            for what the hardware reports, GoldenHang for what it would never finish.
+        """
+        if not self.space.blocks["CNA"].control:
+            self._host_pointers()
+        self.space.write(self._map["PC"]["TASK_DMA_BASE_ADDR"].offset, dma_base)
+        self.reports, self._task = [], 0
+        self._run_words([int(w) for w in words])
+        return self.reports[-1] if self.reports else None
+
+    def run_kick(
+        self,
+        base_addr: int,
+        amount_code: int,
+        task_number: int,
+        core_index: int | None = None,
+        dma_base: int = 0,
+        pp_en: int = 1,
+    ) -> list[TaskReport]:
+        """Run a chain of tasks from memory, as the driver starts it (H1.9).
+
+        Parameters
+        ----------
+        base_addr
+            address of the first task's words, a multiple of 16.
+        amount_code
+            16-byte fetches of the first task minus one.
+        task_number
+            tasks of this kick, 1..4095.
+        core_index
+            index the host writes into S_POINTER; that of the device by default.
+        dma_base
+            TASK_DMA_BASE.
+        pp_en
+            TASK_PP_EN; without effect here.
+
+        Returns
+        -------
+        One report per group of blocks that ran (errors as `run_task`).
+        """
+        pc = self._map["PC"]
+        self._host_pointers(core_index)
+        self.space.write(pc["BASE_ADDRESS"].offset, base_addr)
+        self.space.write(pc["REGISTER_AMOUNTS"].offset, amount_code)
+        control = pc["TASK_CON"].encode(
+            TASK_NUMBER=task_number, TASK_PP_EN=pp_en, TASK_COUNT_CLEAR=1, RESERVED_14=1
+        )
+        self.space.write(pc["TASK_CON"].offset, control)
+        self.space.write(pc["TASK_DMA_BASE_ADDR"].offset, dma_base)
+        self.tasks_done = 0
+        return self.kick()
+
+    def kick(self) -> list[TaskReport]:
+        """Run the chain that the PC registers describe (errors as `run_task`)."""
+        pc = self._map["PC"]
+        self.reports = []
+        number = pc["TASK_CON"].decode(self.space.value("PC", "TASK_CON"))["TASK_NUMBER"]
+        for self._task in range(number):
+            self._link = False
+            base = self.space.value("PC", "BASE_ADDRESS") & pc["BASE_ADDRESS"].fields["PC_SOURCE_ADDR"].mask
+            amount = self.space.value("PC", "REGISTER_AMOUNTS") & pc["REGISTER_AMOUNTS"].mask
+            try:
+                data = self.memory.read(base, (amount + 1) * FETCH_BYTES)
+            except MemoryFault as fault:
+                raise GoldenError(
+                    f"command fetch: {fault}",
+                    task=self._task,
+                    block="PC",
+                    register="BASE_ADDRESS",
+                    value=base,
+                    code="READ_ERROR",
+                ) from None
+            self._run_words(np.frombuffer(data, "<u8").tolist())
+            self.tasks_done += 1
+            if not self._link:
+                break
+        return self.reports
+
+    def _host_pointers(self, core_index: int | None = None) -> None:
+        index = self.core_index if core_index is None else core_index
+        for block in ("CNA", "CORE"):
+            r = self._map[block]["S_POINTER"]
+            flags = {"POINTER_PP_MODE": 1, "EXECUTER_PP_EN": 1, "POINTER_PP_EN": 1}
+            self.space.write(r.offset, r.encode(CORE_INDEX=index, **flags))
+
+    def _run_words(self, words: list[int]) -> None:
+        """Carry out one task's words in order (H1.4, docs/hardware.md 7.3)."""
+        base = self._map["PC"]["BASE_ADDRESS"].offset
+        started = False
+        for word in words:
+            fields = self._map.word.decode(word)
+            target, offset, value = fields["TARGET"] & _TARGET_MASK, fields["OFFSET"], fields["VALUE"]
+            if target == _OP_ENABLE:
+                started = True
+                self.enable(value)
+                self._finish_all()
+            elif target not in (0, _END):
+                block = self._map.block_at(offset)
+                if block is None or block.target & _TARGET_MASK != target:
+                    self._diagnose(
+                        "BAD_COMMAND", "PC", f"{offset:#06x}", word, "target and offset name different blocks"
+                    )
+                    continue
+                self._link |= offset == base
+                self.space.write(offset, value)
+        if not started:
+            raise GoldenHang(
+                "the word list has no op-enable word", task=self._task, block="PC", code="BAD_COMMAND"
+            )
+
+    # -- blocks ---------------------------------------------------------------------------------
+
+    def enable(self, mask: int) -> None:
+        """Op-enable the blocks of a mask (H1.5) and run what can run."""
+        fields = self._map["GLOBAL"]["OPERATION_ENABLE"].decode(mask)
+        self.enable_blocks([name for name in SHADOWED_BLOCKS if fields[f"{name}_OP_EN"]])
+
+    def enable_blocks(self, names: Iterable[str]) -> None:
+        """Op-enable blocks by name and run what can run."""
+        for name in names:
+            self.space.blocks[name].enable()
+        while self._step(final=False):
+            pass
+
+    def _finish_all(self) -> None:
+        """Make sure that no enabled block is left waiting.
+
+        Raises
+        ------
+        GoldenHang
+            naming the block that waits and what for.
+        """
+        while self._step(final=True):
+            pass
+        for name, state in self.space.blocks.items():
+            if not any(state.enabled):
+                continue
+            index = state.core_index() if name in ("CNA", "CORE") else self.core_index
+            if index != self.core_index:
+                raise GoldenHang(
+                    f"core {self.core_index} waits for its own index",
+                    task=self._task,
+                    block=name,
+                    register="S_POINTER.CORE_INDEX",
+                    value=index,
+                    code="WRONG_CORE",
+                )
+            if not state.ready():
+                raise GoldenHang(
+                    f"group {1 - state.executer} is enabled but group {state.executer} is in turn",
+                    task=self._task,
+                    block=name,
+                    register="S_POINTER",
+                    value=state.read_pointer(),
+                )
+            raise GoldenHang("enabled, but the blocks it works with are not", task=self._task, block=name)
+
+    def _ready(self, name: str) -> bool:
+        state = self.space.blocks[name]
+        if name in ("CNA", "CORE") and state.core_index() != self.core_index:
+            return False
+        return state.ready()
+
+    def _step(self, final: bool) -> bool:
+        """Run one set of blocks that is complete; tell whether one was.
+
+        Without `final` a set that would hang stays pending: the host may still enable what it misses.
+        """
+        try:
+            if self._ready("DPU"):
+                flying = self.space.blocks["DPU"].view().get("FEATURE_MODE_CFG", "FLYING_MODE")
+                names = ["DPU"] if flying else ["CNA", "CORE", "DPU"]
+                if all(self._ready(name) for name in names):
+                    if self._ready("DPU_RDMA"):
+                        names.append("DPU_RDMA")
+                    self._run_conv_or_flying(names)
+                    return True
+            if self._ready("PPU") and self._ready("PPU_RDMA"):
+                names = ["PPU", "PPU_RDMA"]
+                report, ctx, views = self._begin(names, "pool")
+                pool(ctx, views["PPU"], views["PPU_RDMA"])
+                self._end(report, names)
+                return True
+        except GoldenHang:
+            if final:
+                raise
+        return False
+
+    def _run_conv_or_flying(self, names: list[str]) -> None:
+        report, ctx, views = self._begin(names, "conv" if "CORE" in names else "elementwise")
+        conv = None
+        if "CORE" in names:
+            conv = convolve(ctx, views["CNA"], views["CORE"], self.cbuf)
+            report.kind = "depthwise" if conv[0].depthwise else "conv"
+        offered = fetch(ctx, views["DPU_RDMA"]) if "DPU_RDMA" in names else RdmaData()
+        Dpu(ctx, views["DPU"], offered, conv).run()
+        self._end(report, names)
+
+    def _begin(self, names: list[str], kind: str) -> tuple[TaskReport, Context, dict[str, View]]:
+        views = {name: self.space.blocks[name].view() for name in names}
+        report = TaskReport(self._task, kind)
+        enables = self._map["GLOBAL"]["OPERATION_ENABLE"]
+        report.mask = enables.encode(**{f"{name}_OP_EN": 1 for name in names})
+        report.groups = {name: self.space.blocks[name].executer for name in names}
+        report.registers = {name: view.text() for name, view in views.items()}
+        base = self.space.value("PC", "TASK_DMA_BASE_ADDR") & self._map["PC"]["TASK_DMA_BASE_ADDR"].mask
+        return report, Context(self.memory, base, report, self.findings, self.strict), views
+
+    def _end(self, report: TaskReport, names: list[str]) -> None:
+        for name in names:
+            group = self.space.blocks[name].finish()
+            for bit in EVENT_BITS.get(name, ()):
+                self.raw |= 1 << (bit + group)
+        self.reports.append(report)
+
+    def _diagnose(self, code: str, block: str, register: str, value: int, message: str) -> None:
+        self.findings.append(Finding(self._task, code, block, register, value, message))
+        if self.strict:
+            raise GoldenError(
+                message, task=self._task, block=block, register=register, value=value, code=code
+            )

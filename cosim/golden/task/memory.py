@@ -1,0 +1,139 @@
+"""Sparse memory of the task-level golden model: mapped ranges of bytes, strict about addresses."""
+
+from __future__ import annotations
+
+import bisect
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cosim.golden.task.errors import MemoryFault
+
+ATOM = 16
+Bytes = NDArray[np.uint8]
+
+
+class Memory:
+    """Byte-addressed DRAM made of mapped ranges; everything between them faults.
+
+    `map`, `read`, `write` and `view` are the protocol that engines share; the other methods serve
+    the golden model, which moves 16-byte atoms by the thousand.
+    """
+
+    def __init__(self) -> None:
+        self._bases: list[int] = []
+        self._data: list[Bytes] = []
+
+    def map(self, base: int, size: int) -> Bytes:
+        """Map `size` zeroed bytes at `base` and return them.
+
+        Raises
+        ------
+        ValueError
+            for an empty range, one past 40 bits, one not on a 16-byte border, or an overlap.
+        """
+        if size <= 0 or base < 0 or base + size > 1 << 40:
+            raise ValueError(f"cannot map {size} bytes at {base:#x}")
+        if base % ATOM or size % ATOM:
+            raise ValueError(f"range {base:#x} of {size:#x} bytes is not a multiple of {ATOM} bytes")
+        at = bisect.bisect_right(self._bases, base)
+        if at and self._bases[at - 1] + self._data[at - 1].size > base:
+            raise ValueError(f"range at {base:#x} overlaps the one at {self._bases[at - 1]:#x}")
+        if at < len(self._bases) and base + size > self._bases[at]:
+            raise ValueError(f"range at {base:#x} overlaps the one at {self._bases[at]:#x}")
+        data = np.zeros(size, np.uint8)
+        self._bases.insert(at, base)
+        self._data.insert(at, data)
+        return data
+
+    def unmap(self, base: int) -> None:
+        """Forget the range that starts at `base`.
+
+        Raises
+        ------
+        KeyError
+            when no range starts there.
+        """
+        if base not in self._bases:
+            raise KeyError(f"no mapped range starts at {base:#x}")
+        at = self._bases.index(base)
+        del self._bases[at], self._data[at]
+
+    def regions(self) -> list[tuple[int, int]]:
+        """Return (base, size) of every mapped range, in address order."""
+        return [(base, data.size) for base, data in zip(self._bases, self._data, strict=True)]
+
+    def copy(self) -> Memory:
+        """Return an independent copy with the same ranges and bytes."""
+        twin = Memory()
+        twin._bases = list(self._bases)
+        twin._data = [data.copy() for data in self._data]
+        return twin
+
+    def view(self, address: int, size: int) -> Bytes:
+        """Return the bytes in place, uint8 [size].
+
+        Raises
+        ------
+        MemoryFault
+            when a byte is unmapped or the range crosses from one mapping into another.
+        """
+        at = bisect.bisect_right(self._bases, address) - 1
+        if at < 0 or address + size > self._bases[at] + self._data[at].size:
+            raise MemoryFault(address, size, "access")
+        start = address - self._bases[at]
+        return self._data[at][start : start + size]
+
+    def read(self, address: int, size: int) -> bytes:
+        """Return a copy of `size` bytes (errors as `view`)."""
+        return self.view(address, size).tobytes()
+
+    def write(self, address: int, data: bytes | bytearray | memoryview | Bytes) -> None:
+        """Write bytes (errors as `view`)."""
+        raw = (
+            np.frombuffer(data, np.uint8) if not isinstance(data, np.ndarray) else data.view(np.uint8).ravel()
+        )
+        self.view(address, raw.size)[:] = raw
+
+    def gather(self, addresses: NDArray[np.int64]) -> Bytes:
+        """Read one atom at each address: int64 [n] -> uint8 [n, 16].
+
+        Raises
+        ------
+        MemoryFault
+            naming the first address that is not mapped.
+        """
+        out = np.empty((addresses.size, ATOM), np.uint8)
+        for at, select, places in self._split(addresses, "read"):
+            out[select] = self._data[at].reshape(-1, ATOM)[places]
+        return out
+
+    def scatter(self, addresses: NDArray[np.int64], atoms: Bytes) -> None:
+        """Write one atom at each address: int64 [n], uint8 [n, 16] (errors as `gather`)."""
+        for at, select, places in self._split(addresses, "write"):
+            self._data[at].reshape(-1, ATOM)[places] = atoms[select]
+
+    def _split(self, addresses: NDArray[np.int64], what: str):
+        bases = np.asarray(self._bases, np.int64)
+        region = np.searchsorted(bases, addresses, side="right") - 1
+        sizes = np.asarray([data.size for data in self._data], np.int64)
+        clipped = np.maximum(region, 0)
+        bad = (region < 0) if bases.size else np.ones(addresses.shape, bool)
+        if bases.size:
+            bad |= addresses + ATOM > bases[clipped] + sizes[clipped]
+        if bad.any():
+            raise MemoryFault(int(addresses[np.argmax(bad)]), ATOM, what)
+        for at in np.unique(region):
+            select = np.flatnonzero(region == at)
+            yield int(at), select, (addresses[select] - bases[at]) // ATOM
+
+
+def atom_ranges(addresses: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Join atom addresses into (first byte, number of bytes) ranges, in address order."""
+    if not addresses.size:
+        return []
+    unique = np.unique(addresses)
+    cuts = np.flatnonzero(np.diff(unique) != ATOM)
+    starts = np.concatenate(([0], cuts + 1))
+    ends = np.concatenate((cuts, [unique.size - 1]))
+    return [(int(unique[a]), int(unique[b] - unique[a]) + ATOM) for a, b in zip(starts, ends, strict=True)]

@@ -1,0 +1,171 @@
+"""Register groups and pointers of every block, and named access to the group in force (H1.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from cosim.golden.task.arith import signed
+from rtl.regs import Register, registers
+
+SHADOWED_BLOCKS = ("CNA", "CORE", "DPU", "DPU_RDMA", "PPU", "PPU_RDMA")
+
+
+class View:
+    """Field values of one block's register group, as the hardware sees them during a task.
+
+    Parameters
+    ----------
+    block
+        name in the register description, e.g. ``"CNA"``.
+    values
+        offset in the core -> 32-bit value; registers not in it hold their reset value.
+    """
+
+    def __init__(self, block: str, values: dict[int, int]) -> None:
+        self.block = block
+        self.values = values
+        self._registers = registers()[block].registers
+        self._decoded: dict[str, dict[str, int]] = {}
+
+    def raw(self, register: str) -> int:
+        """Return a whole register, 32 bits."""
+        r = self._registers[register]
+        return self.values.get(r.offset, r.reset)
+
+    def bits(self, register: str) -> int:
+        """Return a whole register, but only the bits that belong to a field."""
+        return self.raw(register) & self._registers[register].mask
+
+    def get(self, register: str, name: str | None = None) -> int:
+        """Return a field (by default the one named as its register), unsigned."""
+        fields = self._decoded.get(register)
+        if fields is None:
+            fields = self._registers[register].decode(self.raw(register))
+            self._decoded[register] = fields
+        width = self._registers[register].fields[name or register].width
+        return int(fields[name or register]) % (1 << width)
+
+    def signed(self, register: str, name: str | None = None) -> int:
+        """Return a field as a two's complement number of its width."""
+        return signed(self.get(register, name), self._registers[register].fields[name or register].width)
+
+    def text(self) -> dict[str, int]:
+        """Return register name -> value of everything that was written."""
+        names = {r.offset: name for name, r in self._registers.items()}
+        return {names.get(offset, f"{offset:#06x}"): value for offset, value in sorted(self.values.items())}
+
+
+@dataclass
+class BlockState:
+    """The two register groups of one block with their pointers (docs/hardware.md 7.1, 7.2)."""
+
+    name: str
+    groups: tuple[dict[int, int], dict[int, int]] = field(default_factory=lambda: ({}, {}))
+    enabled: list[bool] = field(default_factory=lambda: [False, False])
+    pointer: int = 0
+    executer: int = 0
+    control: int = 0
+    """Last value written to S_POINTER."""
+
+    def _flag(self, name: str) -> int:
+        return int(registers()[self.name]["S_POINTER"].decode(self.control)[name])
+
+    def write_pointer(self, value: int) -> None:
+        """Write S_POINTER: clear bits act at once, POINTER is ignored under POINTER_PP_EN."""
+        self.control = value
+        if self._flag("EXECUTER_PP_CLEAR"):
+            self.executer = 0
+        if self._flag("POINTER_PP_CLEAR"):
+            self.pointer = 0
+        elif not self._flag("POINTER_PP_EN"):
+            self.pointer = self._flag("POINTER")
+
+    def read_pointer(self) -> int:
+        """Read S_POINTER: the written controls with the current pointers."""
+        r = registers()[self.name]["S_POINTER"]
+        fields = r.decode(self.control)
+        fields.update(POINTER=self.pointer, EXECUTER=self.executer)
+        fields.update(POINTER_PP_CLEAR=0, EXECUTER_PP_CLEAR=0)
+        return r.encode(**fields)
+
+    def core_index(self) -> int:
+        """Core index carried in bits [29:28] of S_POINTER (CNA and CORE)."""
+        return self._flag("CORE_INDEX")
+
+    def enable(self) -> None:
+        """Op-enable: the written group becomes pending and the pointer moves on."""
+        self.enabled[self.pointer] = True
+        if self._flag("POINTER_PP_EN"):
+            self.pointer = 1 - self.pointer if self._flag("POINTER_PP_MODE") else 1 - self.executer
+
+    def ready(self) -> bool:
+        """Tell whether the group in turn is enabled."""
+        return self.enabled[self.executer]
+
+    def finish(self) -> int:
+        """End of the block's work: return the group that ran and turn to the next."""
+        group = self.executer
+        self.enabled[group] = False
+        if self._flag("EXECUTER_PP_EN"):
+            self.executer = 1 - group
+        return group
+
+    def view(self) -> View:
+        """Return the register group in force."""
+        return View(self.name, self.groups[self.executer])
+
+
+class RegisterSpace:
+    """All registers of one core by offset, with the routing of shadowed writes.
+
+    Parameters
+    ----------
+    diagnose
+        called as `diagnose(code, block, register, value, message)` for suspicious accesses.
+    """
+
+    def __init__(self, diagnose: Callable[[str, str, str, int, str], None]) -> None:
+        self._map = registers()
+        self._diagnose = diagnose
+        self.blocks = {name: BlockState(name) for name in SHADOWED_BLOCKS}
+        self.plain: dict[int, int] = {}
+
+    def find(self, offset: int) -> Register | None:
+        """Return the register at an offset, or None."""
+        return self._map.at(offset)
+
+    def value(self, block: str, register: str) -> int:
+        """Return an unshadowed register."""
+        r = self._map[block][register]
+        return self.plain.get(r.offset, r.reset)
+
+    def write(self, offset: int, value: int) -> None:
+        """Write one register; a shadowed one goes to the block's group under the pointer."""
+        r = self.find(offset)
+        if r is None:
+            self._diagnose("UNKNOWN_WRITE", "", f"{offset:#06x}", value, "write to no known register")
+            return
+        state = self.blocks.get(r.block)
+        if state is None:
+            self.plain[offset] = value
+        elif r.name == "S_POINTER":
+            state.write_pointer(value)
+        elif r.name == "S_STATUS":
+            pass
+        elif r.shadowed:
+            state.groups[state.pointer][offset] = value
+        else:
+            self.plain[offset] = value
+
+    def read(self, offset: int) -> int:
+        """Read one register; a shadowed one from the group under the pointer, unknown ones 0."""
+        r = self.find(offset)
+        if r is None:
+            return 0
+        state = self.blocks.get(r.block)
+        if state is None or not (r.shadowed or r.name == "S_POINTER"):
+            return self.plain.get(offset, r.reset)
+        if r.name == "S_POINTER":
+            return state.read_pointer()
+        return state.groups[state.pointer].get(offset, r.reset)
