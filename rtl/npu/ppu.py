@@ -1,7 +1,7 @@
 """PPU: pooling over separable windows (docs/hardware.md 6, H6).
 
-An input atom takes max(1, windows open in x, windows open in y) cycles and an output atom four
-(the final multiplication serves four lanes a cycle).  Both rates are assumptions: nothing about the
+An input atom takes max(1, windows open in x, windows open in y) cycles and an output atom two
+(the final multiplication serves eight lanes a cycle).  Both rates are assumptions: nothing about the
 PPU's speed is published.
 """
 
@@ -72,12 +72,22 @@ class Ppu(wiring.Component):
 
         # 1. Columns: walk x over one row, keep up to sixteen open windows.
         cols = Axis(
-            m, "x", kernel.KERNEL_WIDTH, kernel.KERNEL_STRIDE_WIDTH, pads.PAD_LEFT,
-            cfg.DATA_CUBE_IN_WIDTH.DATA_CUBE_IN_WIDTH, cfg.DATA_CUBE_OUT_WIDTH.DATA_CUBE_OUT_WIDTH,
+            m,
+            "x",
+            kernel.KERNEL_WIDTH,
+            kernel.KERNEL_STRIDE_WIDTH,
+            pads.PAD_LEFT,
+            cfg.DATA_CUBE_IN_WIDTH.DATA_CUBE_IN_WIDTH,
+            cfg.DATA_CUBE_OUT_WIDTH.DATA_CUBE_OUT_WIDTH,
         )
         rows = Axis(
-            m, "y", kernel.KERNEL_HEIGHT, kernel.KERNEL_STRIDE_HEIGHT, pads.PAD_TOP,
-            cfg.DATA_CUBE_IN_HEIGHT.DATA_CUBE_IN_HEIGHT, cfg.DATA_CUBE_OUT_HEIGHT.DATA_CUBE_OUT_HEIGHT,
+            m,
+            "y",
+            kernel.KERNEL_HEIGHT,
+            kernel.KERNEL_STRIDE_HEIGHT,
+            pads.PAD_TOP,
+            cfg.DATA_CUBE_IN_HEIGHT.DATA_CUBE_IN_HEIGHT,
+            cfg.DATA_CUBE_OUT_HEIGHT.DATA_CUBE_OUT_HEIGHT,
         )
         out_width = Signal(14)
         m.d.comb += out_width.eq(cfg.DATA_CUBE_OUT_WIDTH.DATA_CUBE_OUT_WIDTH + 1)
@@ -306,7 +316,7 @@ class Ppu(wiring.Component):
             out.w_en.eq(finish.o.valid),
             finish.o.ready.eq(out.w_rdy),
             writer.atoms.payload.data.eq(out.r_data),
-            writer.atoms.payload.count.eq(1),
+            writer.atoms.payload.two.eq(0),
             writer.atoms.valid.eq(out.r_rdy),
             out.r_en.eq(writer.atoms.ready),
         ]
@@ -387,4 +397,3 @@ class Ppu(wiring.Component):
             self.diag.payload.register.eq(described.offset),
             self.diag.payload.value.eq(getattr(self.cfg, register).as_value()),
         ]
-

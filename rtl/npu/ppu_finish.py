@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from rtl.layouts import PpuAtom
 from rtl.npu.ppu_windows import LANES, V_BITS
 
-_STEP = 4
+_STEP = 8
 """Lanes a cycle: an output atom takes LANES / _STEP cycles."""
 
 
@@ -42,7 +42,6 @@ class PpuFinish(wiring.Component):
         busy = Signal()
         held = Signal(LANES * V_BITS, reset_less=True)
         step = Signal(range(LANES // _STEP))
-        m.d.comb += self.i.ready.eq(~busy)
 
         # Static facts of the task.
         taps = Signal(9)
@@ -61,14 +60,18 @@ class PpuFinish(wiring.Component):
         go = Signal()
         m.d.comb += go.eq(~full | self.o.ready)
         feed = Signal()
-        m.d.comb += feed.eq(busy & go)
-        with m.If(~busy):
-            with m.If(self.i.valid):
-                m.d.sync += [busy.eq(1), held.eq(self.i.payload), step.eq(0)]
-        with m.Elif(feed):
+        last = Signal()
+        m.d.comb += [
+            feed.eq(busy & go),
+            last.eq(feed & (step == LANES // _STEP - 1)),
+            self.i.ready.eq(~busy | last),
+        ]
+        with m.If(feed):
             m.d.sync += [step.eq(step + 1), held.eq(held[_STEP * V_BITS :])]
-            with m.If(step == LANES // _STEP - 1):
-                m.d.sync += busy.eq(0)
+        with m.If(self.i.ready):
+            m.d.sync += busy.eq(self.i.valid)
+            with m.If(self.i.valid):
+                m.d.sync += [held.eq(self.i.payload), step.eq(0)]
         with m.If(go):
             m.d.sync += [valid[0].eq(feed), valid[1].eq(valid[0]), valid[2].eq(valid[1])]
 
@@ -125,7 +128,7 @@ class PpuFinish(wiring.Component):
                 ]
             results.append(out2)
 
-        # Collect four steps into an atom.
+        # Collect the steps into an atom.
         place = Signal(range(LANES // _STEP))
         parts = Signal(128 - 8 * _STEP, reset_less=True)
         atom = Signal(128, reset_less=True)

@@ -38,7 +38,14 @@ class Axis:
     """
 
     def __init__(
-        self, m: Module, name: str, kernel_m1: Value, stride_m1: Value, pad: Value, in_m1: Value, out_m1: Value
+        self,
+        m: Module,
+        name: str,
+        kernel_m1: Value,
+        stride_m1: Value,
+        pad: Value,
+        in_m1: Value,
+        out_m1: Value,
     ) -> None:
         self._kernel_m1 = kernel_m1
         self._stride = stride_m1 + 1

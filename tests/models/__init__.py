@@ -1,0 +1,1 @@
+"""Naive twins of the blocks: obvious rather than fast, written from docs/hardware.md."""
