@@ -1,0 +1,253 @@
+"""One NPU core: every block of H1.1 joined, with registered AXI ports and an interrupt line."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from rtl.bus import Axi4, AxiLite, AxiLiteSlave, DiagnosticMerge
+from rtl.config import RK3588, NpuConfig
+from rtl.interrupt import EVENT_BITS, Event, InterruptUnit
+from rtl.layouts import ReadClient, WriteClient
+from rtl.npu.cna import Cna
+from rtl.npu.core_block import CoreBlock
+from rtl.npu.ddma import Ddma
+from rtl.npu.dpu import Dpu
+from rtl.npu.dpu_rdma import DpuRdma
+from rtl.npu.ppu import Ppu
+from rtl.npu.ppu_rdma import PpuRdma
+from rtl.pc_dma import PcDma
+from rtl.regbus import OP_ENABLE_BITS, RegisterFabric, op_enable_fields
+from rtl.regfile import RegisterFile
+
+GROUPED_BLOCKS = ("CNA", "CORE", "DPU", "DPU_RDMA", "PPU", "PPU_RDMA")
+"""Blocks with two register groups, started by the op-enable mask."""
+
+EVENTS = (
+    "task_start",
+    "task_done",
+    "mac_slot",
+    "mac_real",
+    "stall_feature",
+    "stall_weight",
+    "stall_acc",
+    "dpu_octet",
+    "ppu_atom",
+)
+"""Bits of the `events` port, from bit 0 up: pulses and levels that the engines count."""
+
+
+QUIET_CYCLES = 15
+"""Cycles without a sign of life after which a core reports idle."""
+
+
+class NpuCore(wiring.Component):
+    """A whole NPU core of the RK3588 (or a smaller geometry for tests).
+
+    Members
+    -------
+    s_axil_* : AXI4-Lite slave, 32-bit data, 16-bit addresses (offsets of H1.3).
+    m_axi_* : AXI4 master, 256-bit data, 40-bit addresses, read ids 5 bits, write ids 4.
+    core_index : In(2)         : this core's number, compared with S_POINTER.CORE_INDEX.
+    irq : Out(1)               : interrupt line, level.
+    diag_* : Out               : diagnostic events; `diag_block` is the register window, offset[15:12].
+    events : Out(16)           : bits as `EVENTS`.
+    task_index : Out(12)       : task of the kick that the events belong to.
+    idle : Out(1)              : nothing happens here until a bus access or a memory response comes.
+    busy_blocks : Out(7)       : enabled blocks, bits as the op-enable mask (H1.5).
+
+    All outputs come from registers.  Parameters: the geometry, and whether chained tasks may
+    overlap (`relax_serialisation`, off as in silicon).
+    """
+
+    def __init__(self, config: NpuConfig = RK3588, *, relax_serialisation: bool = False) -> None:
+        self._config = config
+        self._relax = relax_serialisation
+        members: dict[str, wiring.Member] = {}
+        for name, member in AxiLite().flip().members.items():
+            members[f"s_axil_{name}"] = member
+        for name, member in Axi4().members.items():
+            members[f"m_axi_{name}"] = member
+        members |= {
+            "core_index": In(2),
+            "irq": Out(1),
+            "diag_valid": Out(1),
+            "diag_code": Out(8),
+            "diag_block": Out(4),
+            "diag_register": Out(16),
+            "diag_value": Out(32),
+            "events": Out(16),
+            "task_index": Out(12),
+            "idle": Out(1),
+            "busy_blocks": Out(OP_ENABLE_BITS),
+        }
+        super().__init__(members)
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        config = self._config
+
+        # 1. Registers: host and command stream meet in the fabric.
+        m.submodules.axil = axil = AxiLiteSlave()
+        m.submodules.fabric = fabric = RegisterFabric()
+        m.submodules.pc = pc = PcDma(relax_serialisation=self._relax)
+        m.submodules.interrupts = interrupts = InterruptUnit()
+        wiring.connect(m, axil.bus, fabric.host)
+        wiring.connect(m, pc.bus, fabric.fetch)
+        for name, member in AxiLite().members.items():
+            outside, inside = getattr(self, f"s_axil_{name}"), getattr(axil.axil, name)
+            m.d.comb += outside.eq(inside) if member.flow == In else inside.eq(outside)
+
+        files: dict[str, RegisterFile] = {}
+        masks = op_enable_fields()
+        op_enable = Signal(OP_ENABLE_BITS)
+        m.d.comb += op_enable.eq(pc.op_enable | fabric.op_enable)
+        busy = Signal(OP_ENABLE_BITS)
+        for block in GROUPED_BLOCKS:
+            name = block.lower()
+            file = files[block] = RegisterFile(block)
+            m.submodules[f"{name}_registers"] = file
+            wiring.connect(m, getattr(fabric, name), file.port)
+            m.d.comb += [
+                file.op_enable.eq(op_enable[masks[block]]),
+                busy[masks[block]].eq(file.busy),
+                file.core.eq(self.core_index),
+            ]
+
+        # 2. The data path.
+        m.submodules.cna = cna = Cna(config)
+        m.submodules.core = core = CoreBlock(config)
+        m.submodules.dpu = dpu = Dpu(config)
+        m.submodules.dpu_rdma = dpu_rdma = DpuRdma(config)
+        m.submodules.ppu = ppu = Ppu(config)
+        m.submodules.ppu_rdma = ppu_rdma = PpuRdma(config)
+        blocks = {
+            "CNA": cna,
+            "CORE": core,
+            "DPU": dpu,
+            "DPU_RDMA": dpu_rdma,
+            "PPU": ppu,
+            "PPU_RDMA": ppu_rdma,
+        }
+        for block, unit in blocks.items():
+            wiring.connect(m, files[block].control, unit.control)
+            wiring.connect(m, files[block].cfg, unit.cfg)
+        m.d.comb += [core.cell.eq(cna.cell), cna.bank_free.eq(core.bank_free)]
+        wiring.connect(m, cna.stripe, core.stripe)
+        wiring.connect(m, core.acc, dpu.acc)
+        for stream in ("bs", "bn", "main", "ew"):
+            wiring.connect(m, getattr(dpu_rdma, stream), getattr(dpu, stream))
+        wiring.connect(m, ppu_rdma.atoms, ppu.atoms)
+
+        # 3. Memory.
+        m.submodules.ddma = ddma = Ddma()
+        for client, port in {
+            ReadClient.FEATURE: cna.feature_read,
+            ReadClient.WEIGHT: cna.weight_read,
+            ReadClient.MRDMA: dpu_rdma.mrdma,
+            ReadClient.BRDMA: dpu_rdma.brdma,
+            ReadClient.NRDMA: dpu_rdma.nrdma,
+            ReadClient.ERDMA: dpu_rdma.erdma,
+            ReadClient.PPU: ppu_rdma.read,
+            ReadClient.PC: pc.read,
+        }.items():
+            wiring.connect(m, port, ddma.reads[client])
+        wiring.connect(m, dpu.write, ddma.writes[WriteClient.DPU])
+        wiring.connect(m, ppu.write, ddma.writes[WriteClient.PPU])
+        wiring.connect(m, fabric.ddma, ddma.port)
+        wiring.connect(m, fabric.sdma, ddma.sdma_port)
+        for name, member in Axi4().members.items():
+            outside, inside = getattr(self, f"m_axi_{name}"), getattr(ddma.axi, name)
+            m.d.comb += inside.eq(outside) if member.flow == In else outside.eq(inside)
+
+        # 4. Task control and interrupts.
+        wiring.connect(m, fabric.pc, pc.port)
+        wiring.connect(m, pc.interrupts, interrupts.port)
+        m.d.comb += [
+            ddma.dma_base.eq(pc.dma_base),
+            pc.busy.eq(busy),
+            pc.writes_pending.eq(ddma.writes_pending),
+            interrupts.last_task.eq(pc.last_task),
+        ]
+        events = Signal(EVENT_BITS)
+        for event, pulse, block in (
+            (Event.CNA_FEATURE, cna.done_feature, "CNA"),
+            (Event.CNA_WEIGHT, cna.done_weight, "CNA"),
+            (Event.CSC, cna.done_csc, "CNA"),
+            (Event.CORE, core.control.done, "CORE"),
+            (Event.DPU, dpu.control.done, "DPU"),
+            (Event.PPU, ppu.control.done, "PPU"),
+        ):
+            m.d.comb += events.bit_select(event.value + files[block].control.group, 1).eq(pulse)
+        m.d.comb += [
+            events[Event.DMA_READ_ERROR].eq(ddma.read_error),
+            events[Event.DMA_WRITE_ERROR].eq(ddma.write_error),
+            interrupts.events.eq(events),
+            self.irq.eq(interrupts.irq),
+        ]
+
+        # 5. What the outside may watch.
+        final_diagnostic = self._diagnostics(m, fabric, pc, files, blocks, ddma)
+        levels = {
+            "task_start": pc.task_start,
+            "task_done": pc.task_done,
+            "mac_slot": cna.slot_valid,
+            "mac_real": cna.slot_real,
+            "stall_feature": cna.stall_feature,
+            "stall_weight": cna.stall_weight,
+            "stall_acc": cna.stall_acc,
+            "dpu_octet": dpu.busy_octet,
+            "ppu_atom": ppu.busy_atom,
+        }
+        m.d.sync += [
+            self.events.eq(Cat(levels[name] for name in EVENTS)),
+            self.task_index.eq(pc.task),
+            self.busy_blocks.eq(busy),
+        ]
+        # Idle means quiet for a while, so that nothing on its way through a register is missed.
+        quiet = Signal(range(QUIET_CYCLES + 1), init=QUIET_CYCLES)
+        stirs = Signal()
+        m.d.comb += stirs.eq(
+            busy.any()
+            | pc.running
+            | ~ddma.idle
+            | self.s_axil_awvalid
+            | self.s_axil_wvalid
+            | self.s_axil_arvalid
+            | self.s_axil_bvalid
+            | self.s_axil_rvalid
+            | final_diagnostic.valid
+        )
+        with m.If(stirs):
+            m.d.sync += [quiet.eq(QUIET_CYCLES), self.idle.eq(0)]
+        with m.Elif(quiet != 0):
+            m.d.sync += quiet.eq(quiet - 1)
+        with m.Else():
+            m.d.sync += self.idle.eq(1)
+        return m
+
+    def _diagnostics(self, m: Module, fabric, pc, files, blocks, ddma) -> wiring.PureInterface:
+        """Merge the blocks' diagnostics into one port, one event a cycle."""
+        ports = {"FABRIC": [fabric.diag], "PC": [pc.diag]}
+        for block in GROUPED_BLOCKS:
+            ports[block] = [files[block].diag, blocks[block].diag]
+        ports["DDMA"] = [ddma.diag[n] for n in range(4)]
+        merged = []
+        for name, sources in ports.items():
+            merge = DiagnosticMerge(len(sources))
+            m.submodules[f"diagnostics_{name.lower()}"] = merge
+            for n, source in enumerate(sources):
+                wiring.connect(m, source, merge.i[n])
+            merged.append(merge.o)
+        m.submodules.diagnostics = final = DiagnosticMerge(len(merged))
+        for n, source in enumerate(merged):
+            wiring.connect(m, source, final.i[n])
+        m.d.sync += [
+            self.diag_valid.eq(final.o.valid),
+            self.diag_code.eq(final.o.payload.code),
+            self.diag_register.eq(final.o.payload.register),
+            self.diag_value.eq(final.o.payload.value),
+            self.diag_block.eq(final.o.payload.register[12:16]),
+        ]
+        return final.o
