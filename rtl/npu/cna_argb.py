@@ -1,0 +1,219 @@
+"""First-layer input: unpack interleaved pixels and convert them (H 3.3, H 3.4)."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from rtl.npu.cna_fetch import AtomBeat
+from rtl.regfile import config_signature
+
+LANES = 8
+"""Input bytes looked at in one cycle: 8, 4 or 2 pixels, which fill two CBUF atoms."""
+
+LONGEST_SHIFT = 40
+"""From here on every shift of a 34-bit value rounds to zero."""
+
+
+class PixelAtoms(data.Struct):
+    """Two atoms of pixels, of which the second counts when `two` is set; `pixels` are real."""
+
+    data: 256
+    two: 1
+    pixels: 4
+
+
+class ArgbUnpack(wiring.Component):
+    """Turn a byte stream of C-channel int8 pixels into CBUF atoms with 4, 8 or 16 bytes a pixel.
+
+    A pixel takes 4 bytes (C = 1), 8 (C = 2) or 16 (C = 3, 4) of which the first C hold the channels
+    and the rest are zero.  Takes 8 bytes a cycle (6 for C = 3) and makes two atoms of them.
+
+    Members
+    -------
+    cfg : In(config_signature("CNA"))
+    start : In(1)                   : pulse; `channels` and `pixels` are read in this cycle.
+    channels : In(3)                : C, 1 to 4.
+    pixels : In(32)                 : pixels of the stream.
+    beat : In(stream of AtomBeat)   : the bytes, from the first byte of the first atom on.
+    atoms : Out(stream of PixelAtoms)
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "cfg": In(config_signature("CNA")),
+                "start": In(1),
+                "channels": In(3),
+                "pixels": In(32),
+                "beat": In(stream.Signature(AtomBeat)),
+                "atoms": Out(stream.Signature(PixelAtoms)),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        cfg = self.cfg
+        channels = Signal(3, reset_less=True)
+        left = Signal(32)  # pixels that stage 1 has not seen yet
+        with m.If(self.start):
+            m.d.sync += [channels.eq(self.channels), left.eq(self.pixels)]
+
+        # 1. Words: 8 bytes of the beat at a time. `left == 0` drops what is left of the stream.
+        place = Signal(2)
+        at = Signal(2)
+        word = Signal(64)
+        word_end = Signal()
+        need_word = Signal()
+        word_taken = Signal()
+        beat = self.beat.payload
+        m.d.comb += [
+            at.eq(Mux(beat.low, place, place | 2)),
+            word.eq(beat.data.word_select(at, 64)),
+            word_end.eq(Cat(at[0], at[1] | ~beat.high).all()),
+        ]
+        with m.If(left == 0):
+            m.d.comb += self.beat.ready.eq(1)
+            m.d.sync += place.eq(0)
+        with m.Elif(self.beat.valid & word_taken):
+            m.d.comb += self.beat.ready.eq(word_end)
+            m.d.sync += place.eq(Mux(word_end, 0, at + 1))
+
+        # 2. Lanes: eight bytes as they are, or two pixels of three bytes, four lanes each.
+        carry = Signal(48, reset_less=True)
+        carried = Signal(2)  # byte pairs
+        six = Signal(48)
+        three = Signal()
+        lanes_valid = Signal()
+        lanes = Signal(64, reset_less=True)
+        lanes_pixels = Signal(4, reset_less=True)
+        lanes_two = Signal(reset_less=True)
+        group = Signal(4)  # pixels of one cycle
+        now = Signal(4)
+        step = Signal()
+        moves = Signal()
+        m.d.comb += three.eq(channels == 3)
+        with m.Switch(carried):
+            with m.Case(0):
+                m.d.comb += six.eq(word)
+            with m.Case(1):
+                m.d.comb += six.eq(Cat(carry[:16], word))
+            with m.Case(2):
+                m.d.comb += six.eq(Cat(carry[:32], word))
+            with m.Case(3):
+                m.d.comb += six.eq(carry)
+        m.d.comb += [
+            group.eq(Mux(channels == 1, 8, Mux(channels == 2, 4, 2))),
+            now.eq(Mux(left < group, left, group)),
+            need_word.eq(~(three & (carried == 3))),
+            moves.eq(step & (left != 0) & (self.beat.valid | ~need_word)),
+            word_taken.eq(moves & need_word),
+        ]
+        with m.If(step):
+            m.d.sync += lanes_valid.eq(moves)
+        with m.If(moves):
+            m.d.sync += [
+                left.eq(left - now),
+                lanes.eq(Mux(three, Cat(six[:24], Const(0, 8), six[24:]), word)),
+                lanes_pixels.eq(now),
+                lanes_two.eq(now > (group >> 1)),
+            ]
+            with m.If(three):
+                m.d.sync += carried.eq(carried + 1)
+                with m.Switch(carried):
+                    for pairs in range(3):
+                        with m.Case(pairs):
+                            m.d.sync += carry.eq(word[48 - 16 * pairs :])
+        with m.If(self.start):
+            m.d.sync += carried.eq(0)
+
+        # 3. Multiply and add; 4. shift, round and saturate. A lane that is off keeps its byte.
+        sums_valid = Signal()
+        sums_pixels = Signal(4, reset_less=True)
+        sums_two = Signal(reset_less=True)
+        atoms = self.atoms
+        m.d.comb += step.eq(~atoms.valid | atoms.ready)
+        out = []
+        with m.If(step):
+            m.d.sync += [sums_valid.eq(lanes_valid), atoms.valid.eq(sums_valid)]
+            with m.If(lanes_valid):
+                m.d.sync += [sums_pixels.eq(lanes_pixels), sums_two.eq(lanes_two)]
+        for lane in range(LANES):
+            chosen = self._lane_settings(m, lane)
+            scale, offset, shift, half, on = chosen
+            byte = lanes[8 * lane : 8 * lane + 8]
+            wide = Signal(signed(9), name=f"wide_{lane}")
+            total = Signal(signed(34), name=f"total_{lane}", reset_less=True)
+            kept = Signal(8, name=f"kept_{lane}", reset_less=True)
+            result = Signal(8, name=f"result_{lane}")
+            m.d.comb += wide.eq(Cat(byte, byte[7] & cfg.CVT_CON0.DATA_SIGN).as_signed())
+            with m.If(step & lanes_valid):
+                m.d.sync += [
+                    kept.eq(byte),
+                    total.eq(
+                        Mux(cfg.CVT_CON0.CVT_TYPE, (wide + offset) * scale, wide * scale + offset),
+                    ),
+                ]
+            rounded = self._round(m, lane, total, shift, half)
+            m.d.comb += result.eq(
+                Mux(on, Mux(rounded > 127, 127, Mux(rounded < -128, -128 & 0xFF, rounded[:8])), kept)
+            )
+            out.append(result)
+        with m.If(step & sums_valid):
+            m.d.sync += [atoms.payload.two.eq(sums_two), atoms.payload.pixels.eq(sums_pixels)]
+            with m.Switch(channels):
+                with m.Case(1):
+                    parts = [Cat(byte, Const(0, 24)) for byte in out]
+                    m.d.sync += atoms.payload.data.eq(Cat(*parts))
+                with m.Case(2):
+                    parts = [Cat(out[2 * n], out[2 * n + 1], Const(0, 48)) for n in range(4)]
+                    m.d.sync += atoms.payload.data.eq(Cat(*parts))
+                with m.Case(3):
+                    parts = [Cat(*out[4 * n : 4 * n + 3], Const(0, 104)) for n in range(2)]
+                    m.d.sync += atoms.payload.data.eq(Cat(*parts))
+                with m.Default():
+                    parts = [Cat(*out[4 * n : 4 * n + 4], Const(0, 96)) for n in range(2)]
+                    m.d.sync += atoms.payload.data.eq(Cat(*parts))
+        return m
+
+    def _lane_settings(self, m: Module, lane: int) -> tuple[Value, Value, Value, Value, Value]:
+        """A lane's converter settings, registers set at the start: scale, offset, shift, half, on."""
+        cfg = self.cfg
+        scale = Signal(signed(16), name=f"scale_{lane}", reset_less=True)
+        offset = Signal(signed(16), name=f"offset_{lane}", reset_less=True)
+        shift = Signal(6, name=f"shift_{lane}", reset_less=True)
+        half = Signal(LONGEST_SHIFT, name=f"half_{lane}", reset_less=True)
+        on = Signal(name=f"on_{lane}", reset_less=True)
+
+        def load(channel: int) -> list:
+            factors = getattr(cfg, f"CVT_CON{channel + 1}")
+            field = Value.cast(getattr(cfg.CVT_CON0, f"CVT_TRUNCATE_{channel}"))
+            by = Mux(field < LONGEST_SHIFT, field, LONGEST_SHIFT)
+            return [
+                scale.eq(Value.cast(getattr(factors, f"CVT_SCALE{channel}")).as_signed()),
+                offset.eq(Value.cast(getattr(factors, f"CVT_OFFSET{channel}")).as_signed()),
+                shift.eq(by),
+                half.eq((Const(1, 1) << by) >> 1),
+                on.eq(~cfg.CVT_CON0.CVT_BYPASS & cfg.CVT_CON5.PER_CHANNEL_CVT_EN[channel]),
+            ]
+
+        with m.If(self.start):
+            with m.Switch(self.channels):
+                with m.Case(1):
+                    m.d.sync += load(0)
+                with m.Case(2):
+                    m.d.sync += load(lane % 2)
+                with m.Default():
+                    m.d.sync += load(lane % 4)
+        return scale, offset, shift, half, on
+
+    def _round(self, m: Module, lane: int, total: Value, shift: Value, half: Value) -> Value:
+        """`total / 2^shift`, rounded half up (ROUND_TYPE 1) or half to even."""
+        floor = Signal(signed(34), name=f"floor_{lane}")
+        bias = Signal(signed(LONGEST_SHIFT + 2), name=f"bias_{lane}")
+        rounded = Signal(signed(LONGEST_SHIFT + 2), name=f"rounded_{lane}")
+        m.d.comb += [
+            floor.eq(total >> shift),
+            bias.eq(Mux(self.cfg.CVT_CON0.ROUND_TYPE | (shift == 0), half, half - ~floor[0])),
+            rounded.eq((total + bias) >> shift),
+        ]
+        return rounded

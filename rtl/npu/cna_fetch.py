@@ -1,0 +1,149 @@
+"""Burst reader of the two CNA loaders: runs of atoms in memory become a stream of beats."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
+from amaranth.lib.wiring import In, Out
+
+from rtl.config import NpuConfig
+from rtl.layouts import AXI_BITS, ReadPort
+
+ATOM_ADDRESS_BITS = 28
+"""Addresses count atoms of 16 bytes and wrap at 4 GiB (DESIGN 4.1)."""
+
+BURST_ATOMS = 32
+"""Atoms of the longest burst; bursts also end at multiples of it, so none crosses 4 KiB."""
+
+
+class AtomRun(data.Struct):
+    """`atoms` (at least 1) consecutive atoms from atom address `addr`."""
+
+    addr: ATOM_ADDRESS_BITS
+    atoms: ATOM_ADDRESS_BITS
+
+
+class AtomBeat(data.Struct):
+    """A 32-byte beat; `low` and `high` say which of its two atoms belong to the run."""
+
+    data: AXI_BITS
+    low: 1
+    high: 1
+
+
+class BurstReader(wiring.Component):
+    """Fetch runs of atoms in long bursts and deliver their beats in order.
+
+    A run that continues where the one before it ends is joined to it, so that rows, surfaces and
+    whole matrices that lie together are fetched in full bursts.  Room for every beat is reserved
+    before it is asked for.
+
+    Parameters
+    ----------
+    cfg
+        geometry; `read_fifo_beats` bounds the beats under way, at least 32.
+
+    Members
+    -------
+    run : In(stream of AtomRun)   : offer runs without a gap to let them join.
+    burst_m1 : In(4)              : longest burst in beats, minus one (DMA_CON0).
+    read : Out(ReadPort)          : towards the DMA.
+    beat : Out(stream of AtomBeat): at least one of `low` and `high` is set.
+    idle : Out(1)                 : nothing to ask, nothing under way, no beat waiting.
+    """
+
+    def __init__(self, cfg: NpuConfig) -> None:
+        if cfg.read_fifo_beats < 32:
+            raise ValueError(f"read_fifo_beats must be at least 32 (two bursts), not {cfg.read_fifo_beats}")
+        self._beats = cfg.read_fifo_beats
+        super().__init__(
+            {
+                "run": In(stream.Signature(AtomRun)),
+                "burst_m1": In(4),
+                "read": Out(ReadPort()),
+                "beat": Out(stream.Signature(AtomBeat)),
+                "idle": Out(1),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.submodules.beats = beats = SyncFIFOBuffered(width=AXI_BITS + 2, depth=self._beats)
+        m.submodules.borders = borders = SyncFIFO(width=2, depth=self._beats)
+
+        # 1. Collect runs and cut bursts off the front.
+        addr = Signal(ATOM_ADDRESS_BITS, reset_less=True)
+        left = Signal(ATOM_ADDRESS_BITS + 1)
+        room = Signal(range(self._beats + 1), init=self._beats)
+        wanted = Signal(range(2 * 16 + 1))  # atoms of a burst at the length that software chose
+        to_border = Signal(range(BURST_ATOMS + 1))
+        limit = Signal(range(BURST_ATOMS + 1))
+        count = Signal(range(BURST_ATOMS + 1))
+        burst_beats = Signal(range(BURST_ATOMS // 2 + 1))
+        m.d.comb += [
+            wanted.eq(Cat(Const(0, 1), self.burst_m1) + 2 - addr[0]),
+            to_border.eq(BURST_ATOMS - addr[:5]),
+            limit.eq(Mux(wanted < to_border, wanted, to_border)),
+            count.eq(Mux(left < limit, left, limit)),
+            burst_beats.eq((count + addr[0] + 1) >> 1),
+        ]
+        run = self.run.payload
+        empty = Signal()
+        short = Signal()
+        joins = Signal()
+        asking = Signal()
+        asked = Signal()
+        end = Signal(ATOM_ADDRESS_BITS)
+        free = Signal()
+        m.d.comb += [
+            empty.eq(left == 0),
+            short.eq(left < limit),
+            end.eq(addr + left),
+            joins.eq(self.run.valid & short & ~empty & (run.addr == end)),
+            free.eq(~self.read.req.valid | self.read.req.ready),
+            asking.eq(~empty & ~joins),
+            asked.eq(asking & free & borders.w_rdy & (room >= burst_beats)),
+            self.run.ready.eq(empty | joins | (asked & (left == count))),
+        ]
+        with m.If(free):
+            m.d.sync += self.read.req.valid.eq(asked)
+        with m.If(asked):
+            m.d.sync += [
+                self.read.req.payload.addr.eq(Cat(Const(0, 5), addr[1:])),
+                self.read.req.payload.beats_m1.eq(burst_beats - 1),
+                addr.eq(addr + count),
+                left.eq(left - count),
+            ]
+        with m.If(self.run.valid & self.run.ready):
+            with m.If(joins):
+                m.d.sync += left.eq(left + run.atoms)
+            with m.Else():
+                m.d.sync += [addr.eq(run.addr), left.eq(run.atoms)]
+
+        # 2. Take beats; the first or last half of a burst may lie outside the run.
+        odd_start, odd_end = borders.r_data[0], borders.r_data[1]
+        first = Signal(init=1)
+        response = self.read.rsp
+        m.d.comb += [
+            borders.w_en.eq(asked),
+            borders.w_data.eq(Cat(addr[0], addr[0] ^ count[0])),
+            borders.r_en.eq(response.valid & response.payload.last),
+            beats.w_en.eq(response.valid),
+            beats.w_data.eq(
+                Cat(response.payload.data, ~(first & odd_start), ~(response.payload.last & odd_end))
+            ),
+        ]
+        with m.If(response.valid):
+            m.d.sync += first.eq(response.payload.last)
+
+        # 3. Hand them on and give the room back.
+        taken = Signal()
+        m.d.comb += [
+            self.beat.valid.eq(beats.r_rdy),
+            self.beat.payload.eq(beats.r_data),
+            beats.r_en.eq(self.beat.ready),
+            taken.eq(self.beat.valid & self.beat.ready),
+            self.idle.eq(empty & ~self.run.valid & (room == self._beats)),
+        ]
+        with m.If(asked | taken):
+            m.d.sync += room.eq(room - Mux(asked, burst_beats, 0) + taken)
+        return m

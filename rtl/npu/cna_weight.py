@@ -1,0 +1,218 @@
+"""Weight loader: fetches the weight stream of a task into its ring in CBUF (docs/hardware.md 2.5)."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from rtl.config import NpuConfig
+from rtl.layouts import CbufFill, DiagnosticCode, DiagnosticPort, ReadPort
+from rtl.npu.cna_check import Check, Checker
+from rtl.npu.cna_fetch import ATOM_ADDRESS_BITS, BurstReader
+from rtl.regfile import config_signature
+from rtl.regs import registers
+
+DEPTHWISE = 3
+GROUP_KERNELS = 32
+"""Kernels of a group, int8 (docs/hardware.md 3.1)."""
+
+
+class WeightLoader(wiring.Component):
+    """Fetch WEIGHT_BYTES in order into the ring of WEIGHT_BANK banks at the end of CBUF.
+
+    A ring place is written only when the sequence controller has released what was there:
+    `loaded - released` never exceeds the ring.  Two atoms a cycle.
+
+    Members
+    -------
+    cfg : In(config_signature("CNA"))
+    start : In(1)      : pulse; `cfg` is stable from here to `done`.
+    done : Out(1)      : pulse, the whole stream has been written.
+    read : Out(ReadPort())
+    fill : Out(stream of CbufFill)
+    loaded : Out(32)   : bytes of the stream that have come so far, a multiple of 16; all of them
+        from the start with WEIGHT_REUSE.  Zero from the cycle after `start` on.
+    released : In(32)  : bytes of the stream that are no longer needed; zero after `start`.
+    busy : Out(1)
+    diag : Out(DiagnosticPort())
+    """
+
+    def __init__(self, cfg: NpuConfig) -> None:
+        self._cfg = cfg
+        super().__init__(
+            {
+                "cfg": In(config_signature("CNA")),
+                "start": In(1),
+                "done": Out(1),
+                "read": Out(ReadPort()),
+                "fill": Out(stream.Signature(CbufFill)),
+                "loaded": Out(32),
+                "released": In(32),
+                "busy": Out(1),
+                "diag": Out(DiagnosticPort()),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        cfg = self.cfg
+        total = cfg.WEIGHT_SIZE0.WEIGHT_BYTES
+        m.submodules.reader = reader = BurstReader(self._cfg)
+        wiring.connect(m, reader.read, wiring.flipped(self.read))
+
+        # 1. Start: the whole stream is one run.
+        starting = Signal()  # the cycle after `start`
+        loading = Signal()
+        asking = Signal()
+        atoms = Signal(ATOM_ADDRESS_BITS + 1, reset_less=True)
+        ring_start = Signal(13, reset_less=True)
+        ring_atoms = Signal(range(4 * self._cfg.cbuf_entries * 2), reset_less=True)
+        present = Signal(ATOM_ADDRESS_BITS + 1)  # atoms written and taken
+        written = Signal(ATOM_ADDRESS_BITS + 1)  # atoms handed to the fill register
+        entry = Signal(13, reset_less=True)
+        column = Signal(2, reset_less=True)
+        half = Signal()
+        banks = cfg.CBUF_CON0.WEIGHT_BANK
+        first_entry = Signal(13)
+        m.d.comb += first_entry.eq((self._cfg.cbuf_banks - banks) * self._cfg.bank_entries)
+        with m.If(self.start):
+            m.d.sync += [starting.eq(1), present.eq(0)]
+        with m.If(starting):
+            m.d.sync += [
+                starting.eq(0),
+                loading.eq(1),
+                asking.eq(~cfg.CBUF_CON0.WEIGHT_REUSE & (total != 0)),
+                atoms.eq((total + 15) >> 4),
+                ring_start.eq(first_entry),
+                ring_atoms.eq(banks * (4 * self._cfg.bank_entries)),
+                entry.eq(first_entry),
+                column.eq(0),
+                half.eq(0),
+                written.eq(0),
+            ]
+            with m.If(cfg.CBUF_CON0.WEIGHT_REUSE):
+                m.d.sync += [present.eq((total + 15) >> 4), written.eq((total + 15) >> 4)]
+        m.d.comb += [
+            reader.burst_m1.eq(cfg.DMA_CON0.WEIGHT_BURST_LEN),
+            reader.run.valid.eq(asking),
+            reader.run.payload.addr.eq(cfg.DCOMP_ADDR0.DECOMPRESS_ADDR0),
+            reader.run.payload.atoms.eq(atoms),
+        ]
+        with m.If(asking & reader.run.ready):
+            m.d.sync += asking.eq(0)
+
+        # 2. Place atoms, as many as the ring has room for.
+        fill = self.fill
+        beat = reader.beat.payload
+        free = Signal()
+        low = Signal()
+        both = Signal()
+        pair = Signal()
+        single = Signal()
+        placed = Signal()
+        ring_end = Signal()
+        room = Signal(ATOM_ADDRESS_BITS + 2)
+        entry_next = Signal(13)
+        m.d.comb += [
+            free.eq(~fill.valid | fill.ready),
+            room.eq(ring_atoms + self.released[4:] - written),
+            low.eq(beat.low & ~half),
+            both.eq(low & beat.high),
+            ring_end.eq(entry + 1 == self._cfg.cbuf_entries),
+            # A fill may not jump, so the pair that would run over the end of the ring is split.
+            pair.eq(both & (room[1:] != 0) & ~(ring_end & (column == 3))),
+            single.eq(both & ~pair),
+            placed.eq(free & reader.beat.valid & (room != 0)),
+            reader.beat.ready.eq(free & (room != 0) & ~single),
+            entry_next.eq(Mux(ring_end, ring_start, entry + 1)),
+        ]
+        fill_atoms = Signal(2, reset_less=True)
+        with m.If(free):
+            m.d.sync += fill.valid.eq(placed)
+        with m.If(placed):
+            m.d.sync += [
+                half.eq(single),
+                written.eq(written + Mux(pair, 2, 1)),
+                fill_atoms.eq(Mux(pair, 2, 1)),
+                fill.payload.entry.eq(entry),
+                fill.payload.column.eq(column),
+                fill.payload.two.eq(pair),
+                fill.payload.entry2.eq(Mux(column == 3, entry_next, entry)),
+                fill.payload.column2.eq(column + 1),
+                column.eq(column + Mux(pair, 2, 1)),
+            ]
+            with m.If((column == 3) | (pair & (column == 2))):
+                m.d.sync += entry.eq(entry_next)
+            with m.If(low):
+                m.d.sync += fill.payload.data.eq(beat.data)
+            with m.Else():
+                m.d.sync += fill.payload.data.eq(beat.data[128:])
+        with m.If(fill.valid & fill.ready):
+            m.d.sync += present.eq(present + fill_atoms)
+        m.d.comb += self.loaded.eq(Cat(Const(0, 4), present))
+
+        # 3. Checks and the end.
+        needed = Signal(46, reset_less=True)  # bytes that the sequence controller will ask for
+        group = Signal(32, reset_less=True)  # bytes of one kernel group
+        self._count_needed(m, starting, needed, group)
+        m.submodules.check = check = Checker(cfg, self._checks(needed, group, ring_atoms))
+        wiring.connect(m, check.diag, wiring.flipped(self.diag))
+        counted = Signal(2)
+        m.d.sync += counted.eq(Cat(starting, counted[0]))
+        m.d.comb += [
+            check.start.eq(counted[1]),
+            self.done.eq(loading & (present == atoms) & reader.idle & ~asking & ~check.busy & (counted == 0)),
+            self.busy.eq(starting | loading),
+        ]
+        with m.If(self.done):
+            m.d.sync += loading.eq(0)
+        return m
+
+    def _count_needed(self, m: Module, starting, needed: Signal, group: Signal) -> None:
+        """Weight bytes of the task and of one group, from the sizes (docs/hardware.md 3.3), int8."""
+        cfg = self.cfg
+        size = cfg.WEIGHT_SIZE2
+        channels = cfg.DATA_SIZE1.DATAIN_CHANNEL
+        depthwise = cfg.CONV_CON1.CONV_MODE == DEPTHWISE
+        atoms = (channels + 15) >> 4
+        kernels = Signal(14, reset_less=True)
+        kernel_bytes = Signal(31, reset_less=True)
+        group_kernels = Signal(7, reset_less=True)
+        area = Signal(10)
+        second = Signal()
+        m.d.sync += second.eq(starting)
+        m.d.comb += area.eq(size.WEIGHT_WIDTH * size.WEIGHT_HEIGHT)
+        with m.If(starting):
+            # A depthwise group is one "kernel" of 64 bytes a tap.
+            m.d.sync += [
+                kernels.eq(Mux(depthwise, (channels + 63) >> 6, size.WEIGHT_KERNELS)),
+                kernel_bytes.eq(area * Mux(depthwise, 64, Cat(Const(0, 4), atoms))),
+                group_kernels.eq(Mux(depthwise, 1, GROUP_KERNELS)),
+            ]
+        with m.If(second):
+            fewer = kernels < group_kernels
+            m.d.sync += [
+                needed.eq(kernels * kernel_bytes),
+                group.eq(Mux(fewer, kernels[:7], group_kernels) * kernel_bytes),
+            ]
+
+    def _checks(self, needed, group, ring_atoms) -> list[Check]:
+        cfg = self.cfg
+        banks = cfg.CBUF_CON0
+        total = cfg.WEIGHT_SIZE0.WEIGHT_BYTES
+        ring_bytes = Cat(Const(0, 4), ring_atoms)
+        decompress = (cfg.DCOMP_CTRL.DECOMP_CONTROL != 0) & ~cfg.DCOMP_CTRL.WT_DEC_BYPASS
+        int8 = cfg.CONV_CON1.IN_PRECISION == 0
+        many_stripes = cfg.DATA_SIZE3.DATAOUT_ATOMICS > self._cfg.stripe_pixels
+        R = registers()["CNA"]
+        C = DiagnosticCode
+        return [
+            Check(total == 0, C.EMPTY_SIZE, R["WEIGHT_SIZE0"]),
+            Check(banks.WEIGHT_BANK == 0, C.WEIGHT_FOOTPRINT, R["CBUF_CON0"]),
+            Check(banks.WEIGHT_REUSE & (total > ring_bytes), C.REUSE_FOOTPRINT, R["CBUF_CON0"]),
+            Check(int8 & many_stripes & (group > ring_bytes), C.WEIGHT_FOOTPRINT, R["WEIGHT_SIZE2"]),
+            # Fewer bytes than the loops need: the sequence controller would wait for ever.
+            Check(int8 & (needed > total), C.SIZE_MISMATCH, R["WEIGHT_SIZE0"]),
+            Check(decompress, C.RESERVED_MODE, R["DCOMP_CTRL"]),
+        ]

@@ -1,0 +1,105 @@
+"""What the CNA load tests share: a memory behind a read port, a CBUF image, configuration words."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+
+import numpy as np
+
+from rtl.config import ENTRY_BYTES, NpuConfig
+
+_TABLE = np.random.default_rng(11).integers(0, 256, 1 << 16, dtype=np.uint8)
+
+
+def memory_bytes(addr: np.ndarray | int, count: int | None = None) -> np.ndarray:
+    """Bytes of an imaginary 4 GiB memory: at each address given, or `count` from one address on."""
+    where = np.asarray(addr, dtype=np.uint64)
+    if count is not None:
+        where = where + np.arange(count, dtype=np.uint64)
+    where = where % np.uint64(1 << 32)
+    return _TABLE[((where ^ (where >> np.uint64(16)) * np.uint64(40503)) & np.uint64(0xFFFF)).astype(int)]
+
+
+def configure(ctx, cfg, values: dict[str, dict[str, int]]) -> None:
+    """Set the whole configuration port; registers and fields not named are 0."""
+    for name in cfg.signature.members:
+        ctx.set(getattr(cfg, name), values.get(name, {}))
+
+
+class Memory:
+    """The far side of a `ReadPort`, one call a cycle, with random waits and checks of the protocol."""
+
+    def __init__(self, rng: random.Random, latency: tuple[int, int] = (3, 3), stall: float = 0.0) -> None:
+        self.rng = rng
+        self.latency = latency
+        self.stall = stall
+        self.cycle = 0
+        self.waiting: deque[tuple[int, int, bool]] = deque()  # not before, address, last
+        self.requests: list[tuple[int, int]] = []
+        self.held = None
+
+    def drive(self, ctx, port) -> None:
+        """Set the inputs of the port for this cycle."""
+        ctx.set(port.req.ready, self.rng.random() >= self.stall)
+        send = bool(self.waiting) and self.waiting[0][0] <= self.cycle and self.rng.random() >= self.stall
+        ctx.set(port.rsp.valid, send)
+        if send:
+            _, addr, last = self.waiting.popleft()
+            data = int.from_bytes(memory_bytes(addr, 32).tobytes(), "little")
+            ctx.set(port.rsp.payload, {"data": data, "last": last})
+
+    def see(self, valid: int, ready: int, payload) -> None:
+        """Take what was on the request stream at the end of the cycle."""
+        asked = (payload.addr, payload.beats_m1) if valid else None
+        if self.held is not None:
+            assert asked == self.held, f"request {self.held} changed to {asked} before it was taken"
+        self.held = asked if valid and not ready else None
+        if valid and ready:
+            addr, beats = payload.addr, payload.beats_m1 + 1
+            assert addr % 32 == 0, f"request at {addr:#x} is not aligned"
+            self.requests.append((addr, beats))
+            at = self.cycle + self.rng.randint(*self.latency)
+            self.waiting.extend((at, addr + 32 * n, n == beats - 1) for n in range(beats))
+        self.cycle += 1
+
+
+class Image:
+    """The bytes of CBUF as a loader's fills leave them."""
+
+    def __init__(self, cfg: NpuConfig) -> None:
+        self.entries = cfg.cbuf_entries
+        self.bytes = np.zeros(cfg.cbuf_entries * ENTRY_BYTES, dtype=np.uint8)
+        self.written = np.zeros(cfg.cbuf_entries * 4, dtype=int)
+        self.held = None
+        self.atoms = 0
+
+    def see(self, valid: int, ready: int, payload) -> None:
+        """Take what was on the fill stream at the end of the cycle."""
+        fill = None
+        if valid:
+            fill = (
+                payload.data,
+                payload.entry,
+                payload.column,
+                payload.two,
+                payload.entry2 if payload.two else None,
+                payload.column2 if payload.two else None,
+            )
+        if self.held is not None:
+            assert fill == self.held, "a fill changed before it was taken"
+        self.held = fill if valid and not ready else None
+        if not (valid and ready):
+            return
+        data = np.frombuffer(payload.data.to_bytes(32, "little"), dtype=np.uint8)
+        places = [(payload.entry, payload.column)]
+        if payload.two:
+            places.append((payload.entry2, payload.column2))
+            assert payload.entry2 in (payload.entry, (payload.entry + 1) % self.entries)
+            assert places[0] != places[1]
+        for n, (entry, column) in enumerate(places):
+            assert entry < self.entries, f"entry {entry} is outside CBUF"
+            atom = entry * 4 + column
+            self.bytes[16 * atom : 16 * atom + 16] = data[16 * n : 16 * n + 16]
+            self.written[atom] += 1
+            self.atoms += 1

@@ -1,0 +1,318 @@
+"""Feature loader against a numpy twin that places every atom from the rules of docs/hardware.md."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from amaranth.sim import Simulator
+
+from rtl.config import SMALL, NpuConfig
+from rtl.layouts import DiagnosticCode
+from rtl.npu.cna_feature import FeatureLoader
+from rtl.regs import registers
+from tests.block.cna_bench import Image, Memory, configure, memory_bytes
+
+
+@dataclass
+class Task:
+    """Register values of a feature load, as far as the loader reads them."""
+
+    width: int = 4
+    height: int = 4
+    channels: int = 16
+    line_stride: int = 16
+    surf_stride: int = 0
+    group_line_off: int = 0
+    base: int = 0x1000
+    entries: int = 1
+    burst_m1: int = 15
+    reuse: int = 0
+    argb: int = 0
+    cvt: dict | None = None
+    data_bank: int = 6
+    weight_bank: int = 6
+
+    def registers(self) -> dict[str, dict[str, int]]:
+        """Field values by register."""
+        values = {
+            "CONV_CON1": {
+                "GROUP_LINE_OFF": self.group_line_off,
+                "ARGB_IN": 7 + self.argb if self.argb else 0,
+                "NONALIGN_DMA": bool(self.argb),
+            },
+            "DATA_SIZE0": {"DATAIN_WIDTH": self.width, "DATAIN_HEIGHT": self.height},
+            "DATA_SIZE1": {"DATAIN_CHANNEL": self.channels},
+            "CBUF_CON0": {
+                "DATA_BANK": self.data_bank,
+                "WEIGHT_BANK": self.weight_bank,
+                "DATA_REUSE": self.reuse,
+            },
+            "CBUF_CON1": {"DATA_ENTRIES": self.entries},
+            "CVT_CON0": {"CVT_BYPASS": 1},
+            "FEATURE_DATA_ADDR": {"FEATURE_BASE_ADDR": self.base},
+            "DMA_CON0": {"DATA_BURST_LEN": self.burst_m1},
+            "DMA_CON1": {"LINE_STRIDE": self.line_stride},
+            "DMA_CON2": {"SURF_STRIDE": self.surf_stride},
+            "FC_DATA_SIZE0": {"DMA_WIDTH": self.width, "DMA_HEIGHT": self.height},
+            "FC_DATA_SIZE1": {"DMA_CHANNEL": self.channels},
+        }
+        for name, fields in (self.cvt or {}).items():
+            values[name] = fields
+        return values
+
+    @property
+    def surfaces(self) -> int:
+        """Atoms of a pixel, int8."""
+        return -(-self.channels // 16)
+
+    @property
+    def row_used(self) -> int:
+        """Entries that a row really uses."""
+        full, rest = divmod(self.surfaces, 4)
+        if rest == 3:
+            full, rest = full + 1, 0
+        return full * self.width + {0: 0, 1: -(-self.width // 4), 2: -(-self.width // 2)}[rest]
+
+
+def twin(task: Task, cfg: NpuConfig) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    """Expected CBUF bytes, which atoms are written, and the atoms of each row."""
+    if task.group_line_off:
+        line = task.line_stride
+        surface = task.line_stride + task.surf_stride if task.surf_stride else task.width
+    else:
+        line = task.line_stride // 4
+        surface = task.line_stride + task.surf_stride
+    full, rest = divmod(task.surfaces, 4)
+    if rest == 3:
+        full, rest = full + 1, 0
+    image = np.zeros(cfg.cbuf_entries * 64, dtype=np.uint8)
+    written = np.zeros(cfg.cbuf_entries * 4, dtype=int)
+    rows = []
+    for y in range(task.height):
+        atoms = []
+        for c1 in range(task.surfaces):
+            for x in range(task.width):
+                slab, j = divmod(c1, 4)
+                entry = y * task.entries + slab * task.width
+                if slab < full:
+                    entry, column = entry + x, j
+                elif rest == 1:
+                    entry, column = entry + x // 4, x % 4
+                else:
+                    entry, column = entry + x // 2, 2 * (x % 2) + j
+                atom = (entry % cfg.cbuf_entries) * 4 + column
+                addr = task.base + 16 * (c1 * surface + y * line + x)
+                image[16 * atom : 16 * atom + 16] = memory_bytes(addr % (1 << 32), 16)
+                written[atom] += 1
+                atoms.append(atom)
+        rows.append(np.array(atoms))
+    return image, written, rows
+
+
+def run_loader(jobs: list[Task], check, rng: random.Random, *, latency=(3, 3), stall=0.0, cfg=SMALL):
+    """Run the jobs one after the other on one loader; returns a result for each.
+
+    `check(number, image, rows_ready)` is called in every cycle in which `rows_ready` has grown.
+    """
+    dut = FeatureLoader(cfg)
+    results = []
+
+    async def bench(ctx):
+        for number, task in enumerate(jobs):
+            memory, image = Memory(rng, latency, stall), Image(cfg)
+            diagnostics = []
+            configure(ctx, dut.cfg, task.registers())
+            ctx.set(dut.start, 1)
+            await ctx.tick()
+            ctx.set(dut.start, 0)
+            cycles, rows = 1, 0
+            while True:
+                memory.drive(ctx, dut.read)
+                ready = rng.random() >= stall
+                ctx.set(dut.fill.ready, ready)
+                sample = await ctx.tick().sample(
+                    dut.read.req.valid,
+                    dut.read.req.ready,
+                    dut.read.req.payload,
+                    dut.fill.valid,
+                    dut.fill.payload,
+                    dut.rows_ready,
+                    dut.done,
+                    dut.diag.valid,
+                    dut.diag.payload,
+                )
+                *_, valid, fill, now_ready, done, d_valid, d_payload = sample
+                if now_ready != rows:
+                    assert now_ready > rows
+                    check(number, image, now_ready)
+                    rows = now_ready
+                memory.see(*sample[2:5])
+                image.see(valid, ready, fill)
+                if d_valid:
+                    diagnostics.append((d_payload.code, d_payload.register, d_payload.value))
+                cycles += 1
+                if done:
+                    break
+                assert cycles < 60_000, f"{task} does not end"
+            assert not memory.waiting
+            assert rows == task.height
+            results.append((image, memory, diagnostics, cycles))
+
+    sim = Simulator(dut)
+    sim.add_clock(1e-9)
+    sim.add_testbench(bench)
+    sim.run()
+    return results
+
+
+def random_task(rng: random.Random) -> Task:
+    """A cube, a slice of one, or a row-major matrix that fits the small CBUF."""
+    kind = rng.choice(["cube", "cube", "slice", "pitch", "matrix", "wide_matrix"])
+    task = Task(base=rng.randrange(1 << 28) * 16, burst_m1=rng.choice([15, 15, 15, 7, 3, 0, 5]))
+    if rng.random() < 0.1:
+        task.base = (1 << 32) - 16 * rng.randrange(1, 60)
+    task.channels = rng.choice([rng.randint(1, 144), 16 * rng.randint(1, 9)])
+    task.width = rng.choice([1, 2, 3, 4, 5, 7, 8, 13, 16])
+    task.height = rng.choice([1, 2, 3, 4, 5, 6, 7, 8])
+    if kind == "matrix":
+        task.width, task.group_line_off = 1, 1
+        task.height = rng.randint(1, 12)
+        task.line_stride = task.surfaces + rng.choice([0, 0, 1, 5])
+        task.surf_stride = 0
+    elif kind == "wide_matrix":
+        # surfaces that follow each other as in a matrix, but several pixels wide
+        task.group_line_off = 1
+        task.line_stride = task.surfaces * task.width + rng.choice([0, 0, 3])
+    elif kind == "pitch":
+        task.group_line_off = 1
+        task.line_stride = task.width + rng.choice([0, 1, 2, 9])
+        task.surf_stride = task.line_stride * (task.height - 1) + rng.choice([0, 0, 3])
+    else:
+        whole = task.height + (rng.randint(1, 9) if kind == "slice" else 0)
+        line = task.width + (rng.randint(0, 3) if kind == "slice" else 0)
+        task.line_stride = 4 * line
+        task.surf_stride = line * (whole - 4)
+    task.entries = task.row_used + rng.choice([0, 0, 0, 1, 3])
+    while task.height * task.entries > SMALL.cbuf_entries:
+        task.height -= 1
+        if not task.height:
+            return random_task(rng)
+    if rng.random() < 0.1:
+        task.entries += SMALL.cbuf_entries * rng.randint(1, 3)  # addresses wrap at the CBUF size
+    return task
+
+
+def run_against_twin(jobs, rng, **options):
+    """Every row that counts as ready must be right, and in the end nothing else may be written."""
+    expected = [twin(task, SMALL) for task in jobs]
+
+    def check(number, image, rows_ready):
+        want, _, rows = expected[number]
+        atoms = np.concatenate(rows[:rows_ready])
+        got = image.bytes.reshape(-1, 16)[atoms]
+        assert (got == want.reshape(-1, 16)[atoms]).all(), f"{jobs[number]}: rows below {rows_ready}"
+
+    results = run_loader(jobs, check, rng, **options)
+    for task, (want, written, _), (image, *_) in zip(jobs, expected, results, strict=True):
+        assert (image.written == written).all(), f"{task}: writes"
+        assert (image.bytes == want).all(), f"{task}: bytes"
+    return results
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_cubes(seed):
+    rng = random.Random(seed)
+    print("seed", seed)
+    jobs = [random_task(rng) for _ in range(30)]
+    latency = rng.choice([(1, 1), (2, 20), (30, 60)])
+    run_against_twin(jobs, rng, latency=latency, stall=rng.choice([0.0, 0.2, 0.5]))
+
+
+NAMED = [
+    Task(width=1, height=1, channels=512, line_stride=4, surf_stride=-3, entries=8),
+    Task(width=3, height=3, channels=48, line_stride=12, surf_stride=-3, entries=3),
+    Task(width=7, height=7, channels=112, line_stride=28, surf_stride=21, entries=14),
+    Task(width=1, height=4, channels=64, line_stride=4, surf_stride=0, group_line_off=1, entries=1),
+    Task(width=4, height=1, channels=64, line_stride=4, surf_stride=0, group_line_off=1, entries=4),
+    Task(width=1, height=6, channels=32, line_stride=4, surf_stride=2, entries=1),
+]
+
+
+def test_named_cubes():
+    """Maps of 1x1 and 3x3 with negative SURF_STRIDE, both matrix forms, H = 1 (H 3.5)."""
+    run_against_twin(NAMED, random.Random(1), latency=(5, 25), stall=0.1)
+
+
+def test_two_atoms_a_cycle():
+    """Even widths and row-major matrices run at 32 bytes a cycle, merged rows in whole bursts."""
+    for task, atoms in (
+        (Task(width=16, height=8, channels=64, line_stride=64, surf_stride=64, entries=16), 512),
+        (Task(width=1, height=8, channels=1024, line_stride=64, group_line_off=1, entries=16), 512),
+        (Task(width=14, height=8, channels=32, line_stride=64, surf_stride=64, entries=7), 224),
+    ):
+        ((_, memory, diagnostics, cycles),) = run_against_twin([task], random.Random(2))
+        print(task, cycles, memory.requests)
+        assert cycles <= atoms // 2 + 25
+        assert not diagnostics
+        assert max(beats for _, beats in memory.requests) == 16 or task.width == 14
+
+
+def test_odd_width_rate():
+    """Rows of 7 pixels cost one cycle more than half their atoms for every two rows."""
+    task = Task(width=7, height=8, channels=64, line_stride=28, surf_stride=28, entries=7)
+    ((*_, cycles),) = run_against_twin([task], random.Random(2))
+    assert cycles <= 8 * 7 * 4 * 8 // 14 + 30
+
+
+def test_reuse_fetches_nothing():
+    task = Task(reuse=1, height=9, entries=1, width=2)
+    seen = []
+    ((image, memory, _, cycles),) = run_loader([task], lambda n, i, r: seen.append(r), random.Random(3))
+    assert (seen, memory.requests, image.atoms) == ([9], [], 0)
+    assert cycles < 40
+
+
+GOOD = Task(width=4, height=4, channels=64, line_stride=16, surf_stride=0, entries=4)
+
+
+@pytest.mark.parametrize(
+    ("register", "changes", "code"),
+    [
+        ("CBUF_CON0", {"WEIGHT_BANK": 7}, "BANK_SUM"),
+        ("CBUF_CON0", {"FC_DATA_BANK": 1, "WEIGHT_BANK": 5}, "RESERVED_MODE"),
+        ("CBUF_CON0", {"DATA_BANK": 0}, "FEATURE_FOOTPRINT"),
+        ("CBUF_CON1", {"DATA_ENTRIES": 3}, "FEATURE_FOOTPRINT"),
+        ("FEATURE_DATA_ADDR", {"FEATURE_BASE_ADDR": 0x1008}, "UNALIGNED_ADDRESS"),
+        ("DMA_CON1", {"LINE_STRIDE": 18}, "SIZE_MISMATCH"),
+        ("FC_DATA_SIZE0", {"DMA_WIDTH": 5}, "SIZE_MISMATCH"),
+        ("FC_DATA_SIZE1", {"DMA_CHANNEL": 32}, "SIZE_MISMATCH"),
+        ("CVT_CON0", {"CVT_BYPASS": 0}, "RESERVED_MODE"),
+        ("CONV_CON1", {"CONV_MODE": 1}, "RESERVED_MODE"),
+        ("CONV_CON1", {"ARGB_IN": 3}, "RESERVED_MODE"),
+        ("CONV_CON1", {"DECONV": 1}, "RESERVED_MODE"),
+        ("FC_CON0", {"FC_SKIP_EN": 1}, "RESERVED_MODE"),
+    ],
+)
+def test_diagnostics(register, changes, code):
+    """Each suspicious setting is reported once, with its register and value, and the task ends."""
+    values = GOOD.registers()
+    values[register] = {**values.get(register, {}), **changes}
+
+    class Changed(Task):
+        def registers(self):
+            return values
+
+    task = Changed(**vars(GOOD))
+    ((*_, diagnostics, _),) = run_loader([task], lambda *_: None, random.Random(4))
+    described = registers()["CNA"][register]
+    assert diagnostics == [(DiagnosticCode[code], described.offset, described.encode(**values[register]))]
+
+
+def test_empty_size_ends():
+    task = Task(width=0, height=2, entries=1)
+    ((_, memory, diagnostics, _),) = run_loader([task], lambda *_: None, random.Random(5))
+    assert memory.requests == []
+    assert [code for code, *_ in diagnostics] == [DiagnosticCode.EMPTY_SIZE]
