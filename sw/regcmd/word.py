@@ -1,0 +1,98 @@
+"""Register-command words: 64 bits of target, value and offset (H 1.4)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+
+from rtl.regs import Register, registers
+
+WORD_BYTES = 8
+"""Bytes of one word, little endian in memory."""
+
+FETCH_WORDS = 2
+"""Words of one 16-byte fetch of the PC (H 1.6)."""
+
+
+class RegcmdError(ValueError):
+    """A command stream or its text is wrong; the message says where."""
+
+
+def pack_word(target: int, value: int, offset: int) -> int:
+    """Build a word from its three parts.
+
+    Raises
+    ------
+    ValueError
+        if a part does not fit its bits.
+    """
+    return registers().word.encode(TARGET=target, VALUE=value, OFFSET=offset)
+
+
+def unpack_word(word: int) -> tuple[int, int, int]:
+    """Split a word into (target, value, offset)."""
+    fields = registers().word.decode(word)
+    return fields["TARGET"], fields["VALUE"], fields["OFFSET"]
+
+
+def register_word(register: Register, value: int) -> int:
+    """The word that writes `value` (32 bit) to a register.
+
+    Raises
+    ------
+    RegcmdError
+        if no word target reaches the register's block.
+    """
+    target = registers()[register.block].target
+    if not target:
+        raise RegcmdError(f"{register.path}: no register word reaches this block")
+    return pack_word(target, value, register.offset)
+
+
+def target_code(name: str) -> int:
+    """Code of a word target by name: a block, NOP, CONFIG_END or OP_ENABLE."""
+    codes = registers().word.fields["TARGET"].enum or {}
+    return codes[name]
+
+
+def op_enable_word(mask: int) -> int:
+    """The word that starts the blocks of `mask`, as encoded by `op_enable_mask` (H 1.5)."""
+    return pack_word(target_code("OP_ENABLE"), mask, registers()["PC"]["OPERATION_ENABLE"].offset)
+
+
+def op_enable_mask(blocks: Iterable[str]) -> int:
+    """Block mask of an op-enable word from block names (H 1.5).
+
+    Raises
+    ------
+    ValueError
+        for a name that is not one of the startable blocks.
+    """
+    return registers()["GLOBAL"]["OPERATION_ENABLE"].encode(**{f"{block}_OP_EN": 1 for block in blocks})
+
+
+def blocks_of_mask(mask: int) -> list[str]:
+    """Block names of an op-enable mask, from bit 0 up."""
+    fields = registers()["GLOBAL"]["OPERATION_ENABLE"].decode(mask)
+    return [name.removesuffix("_OP_EN") for name, on in reversed(fields.items()) if on]
+
+
+def words_to_bytes(words: Iterable[int]) -> bytes:
+    """Memory image of words, 8 bytes each."""
+    items = list(words)
+    return struct.pack(f"<{len(items)}Q", *items)
+
+
+def words_from_bytes(data: bytes) -> list[int]:
+    """Words of a memory image.
+
+    Raises
+    ------
+    RegcmdError
+        if the length is not a multiple of 8 bytes.
+    """
+    if len(data) % WORD_BYTES:
+        raise RegcmdError(
+            f"a command list is made of {WORD_BYTES}-byte words; {len(data)} bytes end inside one"
+        )
+    return list(struct.unpack(f"<{len(data) // WORD_BYTES}Q", data))
