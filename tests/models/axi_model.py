@@ -1,0 +1,138 @@
+"""An AXI4 memory in Python for the Amaranth simulator, strict about the protocol."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+BEAT = 32
+
+
+@dataclass
+class AxiMemory:
+    """Serves an `Axi4` interface from `data`, in per-id order, ids interleaved at random.
+
+    Parameters
+    ----------
+    axi
+        The master's interface (`component.axi`).
+    data
+        Memory from address 0 up.
+    rng
+        Source of stalls; None for a memory that never stalls and answers in order.
+    latency
+        Cycles from an address to its first data or response at the earliest.
+    bad
+        Address range whose beats and bursts answer with an error.
+
+    The lists `reads` and `writes` hold (id, address, beats) of every burst; `cycles_*` the cycle of
+    every handshake; `peak_*` the most bursts under way.
+    """
+
+    axi: Any
+    data: bytearray
+    rng: random.Random | None = None
+    latency: int = 10
+    bad: range = range(0)
+    reads: list = field(default_factory=list)
+    writes: list = field(default_factory=list)
+    cycles_ar: list = field(default_factory=list)
+    cycles_r: list = field(default_factory=list)
+    cycles_w: list = field(default_factory=list)
+    peak_reads: int = 0
+    peak_writes: int = 0
+    hold_b: bool = False
+
+    def _maybe(self, chance: float = 0.7) -> bool:
+        return self.rng is None or self.rng.random() < chance
+
+    async def process(self, ctx: Any) -> None:
+        """The simulator process (`Simulator.add_process`)."""
+        a = self.axi
+        names = (
+            "arvalid arready arid araddr arlen arsize arburst rvalid rready awvalid awready awid awaddr "
+            "awlen awsize awburst wvalid wready wdata wstrb wlast bvalid bready"
+        ).split()
+        reads: deque = deque()  # [id, address, beats left, earliest cycle]
+        writes: deque = deque()  # [id, address, beats, data received]
+        responses: deque = deque()  # [id, code, earliest cycle]
+        accepted = 0
+        held: dict[str, tuple] = {}
+        cycle = -1
+        async for _, _, *values in ctx.tick().sample(*(getattr(a, name) for name in names)):
+            cycle += 1
+            v = dict(zip(names, values, strict=True))
+            for channel in ("ar", "aw", "w"):
+                now = tuple(
+                    v[n] for n in names if n.startswith(channel) and not n.endswith(("valid", "ready"))
+                )
+                if channel in held:
+                    assert v[f"{channel}valid"] and held[channel] == now, f"{channel} changed while it waited"
+                held.pop(channel, None)
+                if v[f"{channel}valid"] and not v[f"{channel}ready"]:
+                    held[channel] = now
+            for channel in ("ar", "aw"):
+                if v[f"{channel}valid"] and v[f"{channel}ready"]:
+                    address, beats = v[f"{channel}addr"], v[f"{channel}len"] + 1
+                    assert v[f"{channel}size"] == 5 and v[f"{channel}burst"] == 1
+                    assert address % BEAT == 0 and beats <= 16
+                    assert address // 4096 == (address + beats * BEAT - 1) // 4096, (
+                        f"crosses 4 KiB: {address:#x}"
+                    )
+                    burst = (v[f"{channel}id"], address, beats)
+                    if channel == "ar":
+                        self.reads.append(burst)
+                        self.cycles_ar.append(cycle)
+                        reads.append([*burst, cycle + self.latency])
+                        self.peak_reads = max(self.peak_reads, len(reads))
+                    else:
+                        self.writes.append(burst)
+                        writes.append([*burst, 0])
+                        accepted += 1
+                        self.peak_writes = max(self.peak_writes, accepted)
+            if v["wvalid"] and v["wready"]:
+                self.cycles_w.append(cycle)
+                assert writes, "write data before its address"
+                burst = writes[0]
+                for byte in range(BEAT):
+                    if v["wstrb"] >> byte & 1:
+                        self.data[burst[1] + burst[3] * BEAT + byte] = v["wdata"] >> 8 * byte & 0xFF
+                burst[3] += 1
+                assert v["wlast"] == (burst[3] == burst[2]), "wlast is not on the last beat"
+                if v["wlast"]:
+                    writes.popleft()
+                    responses.append([burst[0], 2 if burst[1] in self.bad else 0, cycle + self.latency])
+            if v["rvalid"] and v["rready"]:
+                self.cycles_r.append(cycle)
+
+            ctx.set(a.arready, self._maybe())
+            ctx.set(a.awready, self._maybe())
+            ctx.set(a.wready, self._maybe())
+            if not v["rvalid"] or v["rready"]:
+                ready: dict[int, list] = {}
+                for burst in reads:
+                    if burst[0] not in ready and (not ready or self.rng is not None):
+                        ready[burst[0]] = burst
+                choices = [b for b in ready.values() if b[3] <= cycle]
+                ctx.set(a.rvalid, 0)
+                if choices and self._maybe():
+                    burst = self.rng.choice(choices) if self.rng else choices[0]
+                    ctx.set(a.rvalid, 1)
+                    ctx.set(a.rid, burst[0])
+                    ctx.set(a.rdata, int.from_bytes(self.data[burst[1] : burst[1] + BEAT], "little"))
+                    ctx.set(a.rresp, 2 if burst[1] in self.bad else 0)
+                    burst[1] += BEAT
+                    burst[2] -= 1
+                    ctx.set(a.rlast, burst[2] == 0)
+                    if burst[2] == 0:
+                        reads.remove(burst)
+            if not v["bvalid"] or v["bready"]:
+                ctx.set(a.bvalid, 0)
+                if responses and responses[0][2] <= cycle and not self.hold_b and self._maybe():
+                    answer = responses.popleft()
+                    accepted -= 1
+                    ctx.set(a.bvalid, 1)
+                    ctx.set(a.bid, answer[0])
+                    ctx.set(a.bresp, answer[1])
