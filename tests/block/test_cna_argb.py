@@ -1,0 +1,147 @@
+"""ARGB mode of the feature loader against a twin with the exact converter of docs/hardware.md 1.6."""
+
+from __future__ import annotations
+
+import random
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from rtl.layouts import DiagnosticCode
+from tests.block.cna_bench import memory_bytes
+from tests.block.test_cna_feature import Task, run_loader
+
+SLOT = {1: 4, 2: 8, 3: 16, 4: 16}
+"""CBUF bytes of an int8 pixel by its channels (docs/hardware.md 2.3)."""
+
+
+def converted(byte: int, channel: int, cvt: dict) -> int:
+    """The byte that CBUF holds for an input byte of a channel."""
+    con0 = cvt["CVT_CON0"]
+    if con0.get("CVT_BYPASS") or not cvt.get("CVT_CON5", {}).get("PER_CHANNEL_CVT_EN", 0) >> channel & 1:
+        return byte
+    x = byte - 256 if con0.get("DATA_SIGN") and byte > 127 else byte
+    factors = cvt[f"CVT_CON{channel + 1}"]
+    scale, offset = factors[f"CVT_SCALE{channel}"], factors[f"CVT_OFFSET{channel}"]
+    t = (x + offset) * scale if con0.get("CVT_TYPE") else x * scale + offset
+    exact = Fraction(t, 1 << con0.get(f"CVT_TRUNCATE_{channel}", 0))
+    rounded = (exact + Fraction(1, 2)).__floor__() if con0.get("ROUND_TYPE") else round(exact)
+    return max(-128, min(127, rounded)) & 255
+
+
+def twin(task: Task) -> np.ndarray:
+    """The bytes of all slots, row by row; unused bytes zero."""
+    channels, pitch = task.argb, task.line_stride
+    slots = np.zeros((task.height * pitch, SLOT[channels]), dtype=np.uint8)
+    data = memory_bytes(task.base, len(slots) * channels).reshape(-1, channels)
+    for channel in range(channels):
+        table = np.array([converted(b, channel, task.cvt) for b in range(256)], dtype=np.uint8)
+        slots[:, channel] = table[data[:, channel]]
+    return slots.reshape(-1)
+
+
+def random_cvt(rng: random.Random) -> dict:
+    kind = rng.choice(["bypass", "mesa", "random", "random", "mask"])
+    con0 = {"DATA_SIGN": rng.randint(0, 1), "ROUND_TYPE": rng.randint(0, 1), "CVT_TYPE": rng.randint(0, 1)}
+    cvt = {"CVT_CON0": con0, "CVT_CON5": {"PER_CHANNEL_CVT_EN": 0xFFFF}}
+    con0["CVT_BYPASS"] = int(kind == "bypass")
+    if kind == "mask":
+        cvt["CVT_CON5"]["PER_CHANNEL_CVT_EN"] = rng.randrange(16)
+    for c in range(4):
+        scale, offset, shift = 16384, -128, 14
+        if kind == "mesa":
+            con0 |= {"DATA_SIGN": 0, "CVT_TYPE": 1}
+        else:
+            scale = rng.choice([rng.randint(-32768, 32767), rng.randint(-5, 5), 1])
+            offset = rng.choice([rng.randint(-32768, 32767), rng.randint(-128, 128)])
+            shift = rng.choice([rng.randrange(64), rng.randrange(20), rng.randrange(4)])
+        con0[f"CVT_TRUNCATE_{c}"] = shift
+        cvt[f"CVT_CON{c + 1}"] = {f"CVT_SCALE{c}": scale, f"CVT_OFFSET{c}": offset}
+    return cvt
+
+
+def image_task(rng: random.Random, channels: int) -> Task:
+    width = rng.choice([1, 2, 3, 5, 8, 13, 30, 64])
+    pitch = width + rng.choice([0, 0, 1, 3, 16])
+    slots = 24000 // SLOT[channels]
+    height = max(1, min(rng.randint(1, 12), slots // pitch))
+    return Task(
+        width=width,
+        height=height,
+        channels=16,
+        line_stride=pitch,
+        group_line_off=1,
+        base=16 * rng.randrange(1 << 28),
+        argb=channels,
+        cvt=random_cvt(rng),
+        entries=pitch * height,
+        data_bank=12,
+        weight_bank=0,
+    )
+
+
+def run_against_twin(jobs, rng, **options):
+    expected = [twin(task) for task in jobs]
+
+    def check(number, image, rows_ready):
+        task = jobs[number]
+        size = rows_ready * task.line_stride * SLOT[task.argb]
+        wrong = np.flatnonzero(image.bytes[:size] != expected[number][:size])
+        assert not len(wrong), f"{task}: {len(wrong)} bytes wrong, first {wrong[0]}, {rows_ready} rows"
+
+    results = run_loader(jobs, check, rng, **options)
+    for task, want, (image, memory, diagnostics, _) in zip(jobs, expected, results, strict=True):
+        atoms = -(-len(want) // 16)
+        assert (image.written[:atoms] == 1).all() and image.written[atoms:].sum() == 0, f"{task}"
+        count = -(-task.line_stride * task.height * task.argb // 16)
+        beats = -(-(count + task.base // 16 % 2) // 2)
+        assert sum(n for _, n in memory.requests) == beats
+        assert not diagnostics, f"{task}: {diagnostics}"
+    return results
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+def test_random_images(channels):
+    rng = random.Random(channels)
+    print("seed", channels)
+    jobs = [image_task(rng, channels) for _ in range(14)]
+    run_against_twin(jobs, rng, latency=(2, 12), stall=rng.choice([0.0, 0.3]))
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+def test_two_atoms_a_cycle(channels):
+    """Two CBUF atoms a cycle: 8, 4, 2 and 2 pixels."""
+    task = image_task(random.Random(9), channels)
+    task.width = task.line_stride = 64
+    task.height = 24000 // SLOT[channels] // 64
+    ((*_, cycles),) = run_against_twin([task], random.Random(10))
+    pixels = 64 * task.height
+    assert cycles <= pixels * SLOT[channels] // 32 + 40
+
+
+def test_cubes_and_images_in_turn():
+    """A loader goes from one mode to the other without a trace of the first."""
+    rng = random.Random(20)
+    image = image_task(rng, 3)
+    cube = Task(width=3, height=5, channels=48, line_stride=12, surf_stride=3, entries=3)
+    jobs = [image, cube, image, cube]
+    results = run_loader(jobs, lambda *_: None, rng, stall=0.2)
+    for first, second in ((0, 2), (1, 3)):
+        assert (results[first][0].bytes == results[second][0].bytes).all()
+    want = twin(image)
+    assert (results[2][0].bytes[: len(want)] == want).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [({"width": 20}, "SIZE_MISMATCH"), ({"data_bank": 1}, "FEATURE_FOOTPRINT")],
+)
+def test_diagnostics(changes, code):
+    task = image_task(random.Random(30), 4)
+    task.line_stride = task.width = 16
+    task.height = 20
+    for name, value in changes.items():
+        setattr(task, name, value)
+    ((*_, diagnostics, _),) = run_loader([task], lambda *_: None, random.Random(31))
+    assert [code for code, *_ in diagnostics] == [DiagnosticCode[code]]

@@ -1,0 +1,220 @@
+"""Weight loader: order, ring and release rules against the byte stream in memory."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from amaranth.sim import Simulator
+
+from rtl.config import SMALL
+from rtl.layouts import DiagnosticCode
+from rtl.npu.cna_weight import WeightLoader
+from rtl.regs import registers
+from tests.block.cna_bench import Image, Memory, configure, memory_bytes
+
+BANK_BYTES = SMALL.cbuf_bank_bytes
+
+
+def settings(total: int, *, banks: int = 2, atom: int = 0x100, reuse: int = 0, burst_m1: int = 15):
+    """Registers of a task whose weights are `total` bytes in one kernel group."""
+    return {
+        "CBUF_CON0": {"WEIGHT_BANK": banks, "DATA_BANK": 12 - banks, "WEIGHT_REUSE": reuse},
+        "WEIGHT_SIZE0": {"WEIGHT_BYTES": total},
+        "WEIGHT_SIZE2": {"WEIGHT_WIDTH": 1, "WEIGHT_HEIGHT": 1, "WEIGHT_KERNELS": 1},
+        "DATA_SIZE1": {"DATAIN_CHANNEL": 16},
+        "DMA_CON0": {"WEIGHT_BURST_LEN": burst_m1},
+        "DCOMP_ADDR0": {"DECOMPRESS_ADDR0": atom},
+    }
+
+
+def run_loader(jobs, rng: random.Random, *, latency=(3, 3), stall=0.0, slow=0.0):
+    """Run jobs on one loader while the reader of the ring releases chunks at its own pace.
+
+    What is released is checked against memory at the moment of the release, and the ring rule in
+    every cycle.  Returns per job (image, memory, diagnostics, cycles).
+    """
+    dut = WeightLoader(SMALL)
+    results = []
+
+    async def bench(ctx):
+        for values in jobs:
+            total = -(-values["WEIGHT_SIZE0"]["WEIGHT_BYTES"] // 16) * 16
+            banks = values["CBUF_CON0"]["WEIGHT_BANK"]
+            base = 16 * values["DCOMP_ADDR0"]["DECOMPRESS_ADDR0"]
+            reuse = values["CBUF_CON0"]["WEIGHT_REUSE"]
+            ring, start = banks * BANK_BYTES, (12 - banks) * BANK_BYTES
+            memory, image = Memory(rng, latency, stall), Image(SMALL)
+            want = memory_bytes(base, total)
+            diagnostics = []
+            configure(ctx, dut.cfg, values)
+            ctx.set(dut.released, 0)
+            ctx.set(dut.start, 1)
+            await ctx.tick()
+            ctx.set(dut.start, 0)
+            cycles, released, chunk, done = 1, 0, 0, False
+            while not (done and (released == total or reuse)):
+                memory.drive(ctx, dut.read)
+                ready = rng.random() >= stall
+                ctx.set(dut.fill.ready, ready)
+                sample = await ctx.tick().sample(
+                    dut.read.req.valid,
+                    dut.read.req.ready,
+                    dut.read.req.payload,
+                    dut.fill.valid,
+                    dut.fill.payload,
+                    dut.loaded,
+                    dut.done,
+                    dut.diag.valid,
+                    dut.diag.payload,
+                )
+                *_, valid, fill, loaded, now_done, d_valid, d_payload = sample
+                if reuse:
+                    assert loaded in (0, total)
+                else:
+                    assert loaded <= total and loaded % 16 == 0
+                    assert loaded - released <= ring
+                    chunk = chunk or min(total - released, 16 * rng.randint(1, 40))
+                    if loaded - released >= chunk and rng.random() >= slow:
+                        at = start + (released + np.arange(chunk)) % ring
+                        assert (image.bytes[at] == want[released : released + chunk]).all(), released
+                        released += chunk
+                        chunk = 0
+                        ctx.set(dut.released, released)
+                memory.see(*sample[2:5])
+                image.see(valid, ready, fill)
+                assert not (done and now_done)
+                done = done or bool(now_done)
+                if d_valid:
+                    diagnostics.append((d_payload.code, d_payload.register, d_payload.value))
+                cycles += 1
+                assert cycles < 60_000, f"{values} does not end"
+            assert image.atoms == (0 if reuse else total // 16)
+            assert image.written[: start // 16].sum() == 0
+            results.append((image, memory, diagnostics, cycles))
+
+    sim = Simulator(dut)
+    sim.add_clock(1e-9)
+    sim.add_testbench(bench)
+    sim.run()
+    return results
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_streams(seed):
+    """Any length, odd atoms at both ends, ring wrap, slow release, address wrap."""
+    rng = random.Random(seed)
+    print("seed", seed)
+    jobs = []
+    for _ in range(8):
+        banks = rng.choice([1, 1, 2, 3, 11])
+        total = rng.choice([rng.randint(1, 300), rng.randint(1, 3 * banks * BANK_BYTES // 2), 2048 * banks])
+        atom = rng.choice([rng.randrange(1 << 28), (1 << 28) - rng.randrange(1, 50)])
+        jobs.append(
+            settings(min(total, 12000), banks=banks, atom=atom, burst_m1=rng.choice([15, 15, 7, 3, 0]))
+        )
+    run_loader(
+        jobs,
+        rng,
+        latency=rng.choice([(1, 1), (2, 30)]),
+        stall=rng.choice([0.0, 0.2, 0.5]),
+        slow=rng.choice([0.0, 0.9, 0.97]),
+    )
+
+
+def test_ring_is_filled_to_the_last_byte():
+    """Nothing is released: exactly the ring is loaded, then the loader waits."""
+    dut = WeightLoader(SMALL)
+
+    async def bench(ctx):
+        rng = random.Random(0)
+        memory, image = Memory(rng), Image(SMALL)
+        configure(ctx, dut.cfg, settings(3 * BANK_BYTES, banks=1, atom=0x101))
+        ctx.set(dut.start, 1)
+        await ctx.tick()
+        ctx.set(dut.start, 0)
+        ctx.set(dut.fill.ready, 1)
+        for _ in range(400):
+            memory.drive(ctx, dut.read)
+            sample = await ctx.tick().sample(
+                dut.read.req.valid,
+                dut.read.req.ready,
+                dut.read.req.payload,
+                dut.fill.valid,
+                dut.fill.payload,
+                dut.loaded,
+            )
+            memory.see(*sample[2:5])
+            image.see(sample[5], 1, sample[6])
+        assert sample[-1] == BANK_BYTES
+        assert image.atoms == BANK_BYTES // 16 and image.written.max() == 1
+        assert ctx.get(dut.busy)
+
+    sim = Simulator(dut)
+    sim.add_clock(1e-9)
+    sim.add_testbench(bench)
+    sim.run()
+
+
+def test_rate_and_bursts():
+    """32 bytes a cycle in bursts that end at 512-byte borders, so that none crosses 4 KiB."""
+    ((_, memory, diagnostics, cycles),) = run_loader(
+        [settings(11 * BANK_BYTES, banks=11, atom=0x105)], random.Random(1)
+    )
+    assert cycles <= 11 * BANK_BYTES // 32 + 40
+    assert not diagnostics
+    assert memory.requests[0] == (0x1040, 14)
+    assert all((addr // 512) == (addr + 32 * beats - 1) // 512 for addr, beats in memory.requests)
+    assert [beats for _, beats in memory.requests[1:-1]] == [16] * (len(memory.requests) - 2)
+
+
+def test_reuse():
+    """Reuse fetches nothing and counts everything as present; over the ring it is reported."""
+    small, large = run_loader(
+        [settings(1000, reuse=1), settings(2 * BANK_BYTES + 16, reuse=1)], random.Random(2)
+    )
+    assert small[1].requests == large[1].requests == []
+    assert small[2] == []
+    assert [code for code, *_ in large[2]] == [DiagnosticCode.REUSE_FOOTPRINT]
+
+
+@pytest.mark.parametrize(
+    ("register", "changes", "code"),
+    [
+        ("WEIGHT_SIZE2", {"WEIGHT_KERNELS": 3, "WEIGHT_WIDTH": 3, "WEIGHT_HEIGHT": 2}, "SIZE_MISMATCH"),
+        ("WEIGHT_SIZE0", {"WEIGHT_BYTES": 0}, "EMPTY_SIZE"),
+        ("DCOMP_CTRL", {"DECOMP_CONTROL": 1}, "RESERVED_MODE"),
+    ],
+)
+def test_diagnostics(register, changes, code):
+    values = settings(160)
+    if code == "EMPTY_SIZE":
+        values["WEIGHT_SIZE2"] = {}
+    values[register] = {**values.get(register, {}), **changes}
+    ((_, _, diagnostics, _),) = run_loader([values], random.Random(3))
+    described = registers()["CNA"][register]
+    word = described.encode(**values[register])
+    reported = (
+        DiagnosticCode[code],
+        registers()["CNA"]["WEIGHT_SIZE0"].offset if code == "SIZE_MISMATCH" else described.offset,
+        160 if code == "SIZE_MISMATCH" else word,
+    )
+    assert diagnostics == [reported]
+
+
+@pytest.mark.parametrize("depthwise", [0, 1])
+def test_group_over_its_banks(depthwise):
+    """A kernel group over its banks is reported in a task of more than one stripe only."""
+    for pixels, expected in ((16, []), (17, [DiagnosticCode.WEIGHT_FOOTPRINT])):
+        values = settings(40 * 5 * 5 * 16 if not depthwise else 2 * 64 * 49, banks=1)
+        values["WEIGHT_SIZE2"] = {
+            "WEIGHT_WIDTH": 7 if depthwise else 5,
+            "WEIGHT_HEIGHT": 7 if depthwise else 5,
+            "WEIGHT_KERNELS": 1 if depthwise else 40,
+        }
+        values["DATA_SIZE1"] = {"DATAIN_CHANNEL": 80 if depthwise else 16}
+        values["CONV_CON1"] = {"CONV_MODE": 3 if depthwise else 0}
+        values["DATA_SIZE3"] = {"DATAOUT_ATOMICS": pixels}
+        ((_, _, diagnostics, _),) = run_loader([values], random.Random(4))
+        assert [code for code, *_ in diagnostics] == expected
