@@ -1,0 +1,120 @@
+"""Cores in Amaranth's own simulator, one clock edge per call."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes as ct
+from typing import Any
+
+from cosim.engines import library as lib
+from cosim.engines.verilog import Design
+
+_PERIOD = 1e-9  # seconds
+
+
+_BUSES = {"s": "s_axil", "m": "m_axi"}
+
+
+def _port(name: str) -> str:
+    """Port of the core for a member of `CoreIn` or `CoreOut`."""
+    prefix, _, rest = name.partition("_")
+    return f"{_BUSES[prefix]}_{rest}" if prefix in ("s", "m") else name
+
+
+_PORT_INPUTS = {name: _port(name) for name, _ in lib.CoreIn._fields_ if name not in ("rst", "pad", "m_rdata")}
+_PORT_OUTPUTS = {name: _port(name) for name, _ in lib.CoreOut._fields_ if name not in ("pad", "m_wdata")}
+
+
+class _Core:
+    """One core; `edge()` takes the pins of a cycle and gives those of the next."""
+
+    def __init__(self, design: Design, index: int, vcd: str | None) -> None:
+        from amaranth.hdl import ClockDomain, Module
+        from amaranth.sim import Simulator
+
+        self.core = design.make(external_cell=False)
+        self.domain = ClockDomain("sync")
+        top = Module()
+        top.domains += self.domain
+        setattr(top.submodules, f"core{index}", self.core)
+        self.simulator = Simulator(top)
+        self.simulator.add_clock(_PERIOD)
+        self.simulator.add_testbench(self._bench)
+        self.pins_in, self.pins_out = lib.CoreIn(), lib.CoreOut()
+        self.last_in: dict[str, int] = {}
+        self.edges = 0
+        self.end = contextlib.ExitStack()
+        if vcd is not None:
+            self.end.enter_context(self.simulator.write_vcd(vcd))
+
+    async def _bench(self, ctx: Any) -> None:
+        core, last = self.core, self.last_in
+        while True:
+            pins = self.pins_in
+            values = {port: getattr(pins, name) for name, port in _PORT_INPUTS.items()}
+            values["m_axi_rdata"] = int.from_bytes(pins.m_rdata, "little")
+            for port, value in values.items():
+                if last.get(port) != value:
+                    last[port] = value
+                    ctx.set(getattr(core, port), value)
+            if last.get("rst") != pins.rst:
+                last["rst"] = pins.rst
+                ctx.set(self.domain.rst, pins.rst)
+            await ctx.tick()
+            out = self.pins_out
+            for name, port in _PORT_OUTPUTS.items():
+                setattr(out, name, int(ctx.get(getattr(core, port))))
+            if out.m_wvalid:
+                data = int(ctx.get(core.m_axi_wdata)).to_bytes(32, "little")
+                ct.memmove(out.m_wdata, data, 32)
+            self.edges += 1
+            # Away from the clock edge; the next pins are there when this wakes up.
+            await ctx.delay(_PERIOD / 4)
+
+    def edge(self, pins_in: Any, pins_out: Any) -> None:
+        ct.pointer(self.pins_in)[0] = pins_in
+        before = self.edges
+        while self.edges == before:
+            self.simulator.advance()
+        pins_out[0] = self.pins_out
+
+
+class AmaranthCores:
+    """The callback that steps cores in Amaranth's simulator, with their state."""
+
+    def __init__(self, design: Design, cores: int) -> None:
+        self._design, self._count = design, cores
+        self._vcd: str | None = None
+        self._cores: list[_Core] = []
+        self.failure: BaseException | None = None
+        self.step = lib.STEP(self._step)
+        self._start()
+
+    def _start(self) -> None:
+        self.close()
+        self._cores = [_Core(self._design, index, self._name(index)) for index in range(self._count)]
+
+    def _name(self, index: int) -> str | None:
+        if self._vcd is None or index == 0:
+            return self._vcd
+        return f"{self._vcd}.core{index}"
+
+    def trace(self, path: str) -> None:
+        """Start anew with a waveform (of core 0 in `path`, of others beside it)."""
+        self._vcd = path
+        self._start()
+
+    def _step(self, core: int, pins_in: Any, pins_out: Any) -> int:
+        # An exception cannot pass through the library: keep it for the engine to raise.
+        try:
+            self._cores[core].edge(pins_in[0], pins_out)
+        except BaseException as error:
+            self.failure = error
+            return 1
+        return 0
+
+    def close(self) -> None:
+        """End the simulations and their waveforms."""
+        for core in self._cores:
+            core.end.close()
+        self._cores = []

@@ -1,0 +1,295 @@
+"""One shared library per (design, engine, cell, flags), built once and kept."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import cosim.harness
+from cosim.engines import cache, toolchain, verilog
+from cosim.engines.cache import Progress
+from cosim.engines.errors import BuildError
+
+LIBRARY = "model.so"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Which library of a design.
+
+    Members
+    -------
+    engine : "verilator", "cxxrtl", or "external" (DRAM and interconnect only).
+    cell : "cpp" for the array cell in C++, "rtl" for the cell as described in Amaranth.
+    traced : with the code that writes a waveform.
+    """
+
+    engine: str
+    cell: str = "rtl"
+    traced: bool = False
+
+    def __str__(self) -> str:
+        if self.engine == "external":
+            return "memory model"
+        cell = "C++ cell" if self.cell == "cpp" else "RTL cell"
+        return f"{self.engine} model, {cell}{', traced' if self.traced else ''}"
+
+
+def harness_folder() -> Path:
+    """Folder of the C++ harness, installed beside its package."""
+    return Path(next(iter(cosim.harness.__path__)))
+
+
+def _flags(optimise: str = "-O3") -> list[str]:
+    # -fno-gnu-unique and -Bsymbolic keep two libraries in one process apart.
+    flags = ["-std=c++17", optimise, "-fPIC", "-pthread", "-w"]
+    flags += os.environ.get("RKCOSIM_CXXFLAGS", _native_flag()).split()
+    if "clang" not in toolchain.compiler().version:
+        flags.append("-fno-gnu-unique")
+    return flags
+
+
+def _native_flag() -> str:
+    arm_mac = platform.system() == "Darwin" and platform.machine() == "arm64"
+    return "-mcpu=native" if arm_mac else "-march=native"
+
+
+def _cpu() -> str:
+    """What `-march=native` depends on."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}"
+    wanted = ("model name", "flags", "Features", "CPU part")
+    lines = {line for line in text.splitlines() if line.startswith(wanted)}
+    return "\n".join(sorted(lines))
+
+
+def _cell_files(suffixes: tuple[str, ...]) -> list[Path]:
+    folder = harness_folder() / "cell"
+    return [path for path in sorted(folder.glob("*")) if path.suffix in suffixes]
+
+
+def _key(design_hash: str, variant: Variant) -> str:
+    digest = hashlib.sha256(f"{design_hash} {variant!r} {' '.join(_flags())}".encode())
+    digest.update(f"{toolchain.compiler().version}\n{_cpu()}\n{platform.platform()}".encode())
+    if variant.engine != "external":
+        digest.update(toolchain.yosys().version.encode())
+    if variant.engine == "verilator":
+        tool = toolchain.verilator()
+        digest.update(tool.version.encode() if tool else b"")
+        digest.update(" ".join(_verilator_flags(variant)).encode())
+    paths = sorted(harness_folder().glob("*.h")) + sorted(harness_folder().glob("*.cpp"))
+    if variant.cell == "cpp":
+        paths += _cell_files((".h", ".cpp", ".sv", ".v", ".il"))
+    for path in paths:
+        digest.update(path.name.encode() + path.read_bytes())
+    return f"{variant.engine}-{variant.cell}-{digest.hexdigest()[:24]}"
+
+
+def _design_hash(design: verilog.Design, external_cell: bool, folder: Path) -> str:
+    """Hash of the RTLIL, without making it where this state of the sources was seen before."""
+    quick = design.fingerprint(external_cell)
+    stamp = folder / "stamps" / quick if quick else None
+    if stamp is not None:
+        try:
+            known = stamp.read_text()
+            if len(known) == 64:
+                return known
+        except OSError:
+            pass
+    found = hashlib.sha256(design.rtlil(external_cell).encode()).hexdigest()
+    if stamp is not None:
+        stamp.parent.mkdir(exist_ok=True)
+        fresh = stamp.with_suffix(f".{os.getpid()}")
+        fresh.write_text(found)
+        fresh.replace(stamp)
+    return found
+
+
+def build(design: verilog.Design | None, variant: Variant, progress: Progress = cache.say) -> Path:
+    """The shared library of a design, from the cache or built now.
+
+    Parameters
+    ----------
+    design : None for the variant "external".
+    progress : called with one line per step that takes long.
+
+    Raises
+    ------
+    BuildError
+        when a tool is missing or fails, or the cache cannot be written.
+    """
+    toolchain.compiler()
+    folder = cache.cache_folder()
+    external = variant.cell == "cpp"
+    design_hash = _design_hash(design, external, folder) if design is not None else ""
+    key = _key(design_hash, variant)
+    found = cache.fetch(folder, key, LIBRARY, progress)
+    if found is not None:
+        return found
+    with cache.locked(folder, key, progress):
+        found = cache.fetch(folder, key, LIBRARY, progress)
+        if found is not None:
+            return found
+        return _build_now(design, variant, folder, key, progress)
+
+
+def _build_now(
+    design: verilog.Design | None, variant: Variant, folder: Path, key: str, progress: Progress
+) -> Path:
+    begin = time.monotonic()
+    progress(f"building the {variant} (once; kept in {folder})")
+    work = Path(tempfile.mkdtemp(prefix=".build-", dir=folder))
+    try:
+        sources: list[_Source]
+        if variant.engine == "external":
+            sources = [_Source(harness_folder() / "api.cpp", ['-DRKCOSIM_MODEL="external_model.h"'])]
+        elif design is None:
+            raise ValueError(f"a {variant.engine} library needs a design")
+        elif variant.engine == "verilator":
+            sources = _verilator_sources(design, variant, work, folder, progress)
+        elif variant.engine == "cxxrtl":
+            sources = _cxxrtl_sources(design, variant, work, progress)
+        else:
+            raise ValueError(f"engine must be verilator, cxxrtl or external, not {variant.engine!r}")
+        library = _compile(sources, work, progress)
+        seconds = round(time.monotonic() - begin, 1)
+        entry = cache.store(folder, key, [library], {"variant": str(variant), "seconds": seconds})
+        progress(f"{variant} ready after {seconds:.1f} s")
+        return entry / LIBRARY
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+@dataclass
+class _Source:
+    path: Path
+    flags: list[str]
+    optimise: str = "-O3"
+    keep_as: Path | None = None  # an object that later builds may use again
+
+
+def _verilator_flags(variant: Variant) -> list[str]:
+    flags = ["--cc", "--top-module", verilog.TOP, "--prefix", "Vcore", "-O3", "--no-timing"]
+    flags += ["--x-assign", "fast", "--x-initial", "fast", "-Wno-fatal", "-Wno-lint", "-Wno-style"]
+    flags += ["--output-split", "20000", "--no-assert"]
+    if variant.traced:
+        flags += ["--trace", "--trace-structs"]
+    return flags
+
+
+def _verilator_sources(
+    design: verilog.Design, variant: Variant, work: Path, folder: Path, progress: Progress
+) -> list[_Source]:
+    tool = toolchain.verilator()
+    if tool is None or tool.include is None:
+        raise BuildError(f"no Verilator found: {toolchain.VERILATOR_FIX}; or use the engine cxxrtl")
+    begin = time.monotonic()
+    rtlil = design.rtlil(variant.cell == "cpp")
+    text = verilog.write_verilog(rtlil, work)
+    progress(f"Verilog written after {time.monotonic() - begin:.1f} s ({text.stat().st_size >> 10} KiB)")
+    begin = time.monotonic()
+    files = [text.name]
+    if variant.cell == "cpp":
+        for path in _cell_files((".sv",)):
+            shutil.copy(path, work)
+            files.append(path.name)
+    tool.run([*_verilator_flags(variant), "--Mdir", "obj", *files], work)
+    generated = sorted((work / "obj").glob("*.cpp"))
+    size = sum(path.stat().st_size for path in generated) >> 10
+    progress(f"Verilator took {time.monotonic() - begin:.1f} s ({len(generated)} files, {size} KiB)")
+
+    include = [f"-I{tool.include}", f"-I{tool.include / 'vltstd'}"]
+    defines = [
+        "-DVL_TIME_CONTEXT",
+        f"-DVM_TRACE={int(variant.traced)}",
+        f"-DVM_TRACE_VCD={int(variant.traced)}",
+    ]
+    if variant.traced:
+        defines.append("-DRKCOSIM_TRACE")
+    if variant.cell == "cpp":
+        defines.append("-DRKCOSIM_CELL")
+    shared = [*include, *defines]
+    model = [f"-I{work / 'obj'}", f"-I{harness_folder()}", f"-I{harness_folder() / 'cell'}", *shared]
+    # What runs once per simulation is not worth the time of optimising it.
+    sources = [
+        _Source(path, model, "-O0" if path.stem.endswith("__Slow") or "__Trace" in path.stem else "-O3")
+        for path in generated
+    ]
+    sources.append(_Source(harness_folder() / "api.cpp", [*model, '-DRKCOSIM_MODEL="verilator_model.h"']))
+    if variant.cell == "cpp":
+        boxes = [path for path in _cell_files((".cpp",)) if "cxxrtl" not in path.stem]
+        sources += [_Source(path, model) for path in boxes]
+    names = ["verilated", "verilated_threads", "verilated_dpi"]
+    names += ["verilated_vcd_c"] if variant.traced else []
+    stem = hashlib.sha256(f"{tool.version} {toolchain.compiler().version} {_flags()} {_cpu()}".encode())
+    runtime = folder / f"runtime-{stem.hexdigest()[:16]}"
+    for name in names:
+        kept = runtime / f"{name}{'-traced' if variant.traced else ''}.o"
+        sources.append(_Source(tool.include / f"{name}.cpp", shared, "-O2", kept))
+    return sources
+
+
+def _cxxrtl_sources(
+    design: verilog.Design, variant: Variant, work: Path, progress: Progress
+) -> list[_Source]:
+    begin = time.monotonic()
+    rtlil = design.rtlil(variant.cell == "cpp")
+    boxes = _cell_files((".il", ".v")) if variant.cell == "cpp" else []
+    text = verilog.write_cxxrtl(rtlil, work, traced=variant.traced, black_boxes=boxes)
+    progress(f"CXXRTL written after {time.monotonic() - begin:.1f} s ({text.stat().st_size >> 10} KiB)")
+    flags = [f"-I{work}", f"-I{harness_folder()}", f"-I{harness_folder() / 'cell'}"]
+    flags += [f"-I{toolchain.yosys().include}", "-DRKCOSIM_TRACE" if variant.traced else "-DNDEBUG"]
+    if variant.cell == "cpp":
+        flags.append("-DRKCOSIM_CELL")
+    sources = [_Source(text, flags)]
+    sources.append(_Source(harness_folder() / "api.cpp", [*flags, '-DRKCOSIM_MODEL="cxxrtl_model.h"']))
+    if variant.cell == "cpp":
+        sources += [_Source(path, flags) for path in _cell_files((".cpp",)) if "dpi" not in path.stem]
+    return sources
+
+
+def _compile(sources: list[_Source], work: Path, progress: Progress) -> Path:
+    tool = toolchain.compiler()
+    begin = time.monotonic()
+
+    def one(number: int, source: _Source) -> Path:
+        kept = source.keep_as
+        if kept is not None and kept.exists():
+            return kept
+        target = work / f"{number}-{source.path.stem}.o"
+        command = [*_flags(source.optimise), *source.flags, "-c", str(source.path), "-o", str(target)]
+        tool.run(command, work)
+        if kept is not None:
+            kept.parent.mkdir(exist_ok=True)
+            fresh = kept.with_suffix(f".{os.getpid()}")
+            shutil.copy(target, fresh)
+            fresh.replace(kept)
+        return target
+
+    # The largest first, so that no long one is left for the end.
+    order = sorted(sources, key=lambda s: (s.optimise == "-O0", -s.path.stat().st_size))
+    count = os.cpu_count() or 1
+    progress(f"compiling {len(order)} C++ files on {count} processors")
+    with ThreadPoolExecutor(count) as pool:
+        jobs = [pool.submit(one, number, source) for number, source in enumerate(order)]
+        try:
+            objects = [job.result() for job in jobs]
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    library = work / LIBRARY
+    link = ["-shared", "-pthread", "-o", str(library), *map(str, objects)]
+    if platform.system() == "Linux":
+        link.insert(0, "-Wl,-Bsymbolic")
+    tool.run(link, work)
+    progress(f"compiling took {time.monotonic() - begin:.1f} s")
+    return library

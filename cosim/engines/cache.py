@@ -1,0 +1,116 @@
+"""The user's folder of built libraries: found, locked, checked."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from cosim.engines.errors import BuildError
+
+Progress = Callable[[str], None]
+
+LOCK_SECONDS = 1200
+"""How long one process waits for another one's build."""
+
+
+def say(text: str) -> None:
+    """Default progress: a line on the error stream."""
+    print(f"rkcosim: {text}", file=sys.stderr, flush=True)
+
+
+def cache_folder() -> Path:
+    """The cache folder, made if needed: `RKCOSIM_CACHE`, else `rkcosim` in the user's cache folder.
+
+    Raises
+    ------
+    BuildError
+        if it cannot be made or written; the text names the folder and the variable.
+    """
+    named = os.environ.get("RKCOSIM_CACHE")
+    if named:
+        folder = Path(named).expanduser()
+    else:
+        base = os.environ.get("XDG_CACHE_HOME")
+        home = Path(base) if base else Path("~/.cache").expanduser()
+        folder = home / "rkcosim"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise BuildError(
+            f"the cache folder {folder} cannot be written ({error.strerror or error}): "
+            "make it writable or name another folder in the variable RKCOSIM_CACHE"
+        ) from error
+    return folder
+
+
+@contextlib.contextmanager
+def locked(folder: Path, key: str, progress: Progress) -> Iterator[None]:
+    """Hold the lock of `key`, so that two processes build once."""
+    path = folder / f"{key}.lock"
+    with open(path, "w") as file:
+        deadline = time.monotonic() + LOCK_SECONDS
+        told = False
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise BuildError(f"another process has held {path} for {LOCK_SECONDS} s") from None
+                if not told:
+                    progress("another process is building the same model, waiting for it")
+                    told = True
+                time.sleep(0.2)
+        try:
+            yield
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def fetch(folder: Path, key: str, name: str, progress: Progress) -> Path | None:
+    """The cached file `name` of `key`, or None if there is none or it is damaged (which is said)."""
+    entry = folder / key
+    target = entry / name
+    if not entry.exists():
+        return None
+    try:
+        meta = json.loads((entry / "meta.json").read_text())
+        if meta["files"][name] == _digest(target):
+            return target
+        reason = f"{name} has changed"
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        reason = f"{type(error).__name__}: {error}"
+    progress(f"cache entry {entry} is damaged ({reason}), building it again")
+    shutil.rmtree(entry, ignore_errors=True)
+    return None
+
+
+def store(folder: Path, key: str, files: list[Path], facts: dict[str, object]) -> Path:
+    """Put files into the cache under `key`, at once and whole; the folder they are in now."""
+    entry = folder / key
+    try:
+        staged = Path(tempfile.mkdtemp(prefix=".new-", dir=folder))
+        for file in files:
+            shutil.copy2(file, staged / file.name)
+        meta = {"files": {file.name: _digest(staged / file.name) for file in files}, **facts}
+        (staged / "meta.json").write_text(json.dumps(meta, indent=1))
+        shutil.rmtree(entry, ignore_errors=True)
+        staged.rename(entry)
+    except OSError as error:
+        raise BuildError(f"the cache folder {folder} cannot take a new entry: {error}") from error
+    return entry

@@ -1,0 +1,129 @@
+"""The engine protocol, and the function that opens an engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol
+
+from cosim.engines import build, cache, toolchain, verilog
+from cosim.engines.build import Variant
+from cosim.engines.cache import Progress
+from cosim.engines.diagnostics import Diagnostic, Fault
+from cosim.engines.library import DramConfig
+from cosim.engines.memory import DeviceMemory
+from cosim.engines.soc import CoreCounters, SocEngine, Source, TaskRecord
+
+ENGINES = ("verilator", "cxxrtl", "amaranth")
+
+
+class Engine(Protocol):
+    """A simulated device; the driver's device protocol is the first half.
+
+    Members
+    -------
+    name, cell : "verilator", "cxxrtl" or "amaranth"; "cpp" or "rtl".
+    cores : number of cores.
+    memory : device memory, shared by host and cores.
+    cycle : cycles since the engine was opened.
+    irq : interrupt lines, a bit for each core.
+    on_diagnostic : "stop" (raise `DiagnosticError`) or "go on" (only record).
+    """
+
+    name: str
+    cell: str
+    cores: int
+    memory: DeviceMemory
+    on_diagnostic: str
+
+    @property
+    def cycle(self) -> int: ...
+    @property
+    def irq(self) -> int: ...
+    def read32(self, core: int, offset: int) -> int: ...
+    def write32(self, core: int, offset: int, value: int) -> None: ...
+    def run(self, cycles: int) -> None: ...
+    def run_until_irq(self, core_mask: int, max_cycles: int) -> int: ...
+    def reset(self, core_mask: int) -> None: ...
+    def block_state(self, core: int) -> str: ...
+    def counters(self, core: int) -> CoreCounters: ...
+    def task_log(self) -> list[TaskRecord]: ...
+    def diagnostics(self) -> list[Diagnostic]: ...
+    def faults(self) -> list[Fault]: ...
+    def trace(self, path: str | Path, start: int = 0, stop: int | None = None) -> None: ...
+    def close(self) -> None: ...
+
+
+def open_engine(
+    name: str | None = None,
+    *,
+    exact: bool = False,
+    cores: int = 3,
+    config: Any = None,
+    dram: DramConfig | None = None,
+    design: Any = None,
+    on_diagnostic: str = "stop",
+    traced: bool = False,
+    progress: Progress = cache.say,
+) -> SocEngine:
+    """Open an engine, building its model first if it is not in the cache.
+
+    Parameters
+    ----------
+    name : "verilator", "cxxrtl" or "amaranth"; None: Verilator, or CXXRTL where there is none.
+    exact : simulate the array cell's RTL instead of its C++ twin (same cycles, slower).
+    cores : number of cores, 1..3.
+    config : `rtl.config.NpuConfig`, default `RK3588`.
+    dram : memory timing, default `DramConfig()`.
+    design : another core with the same ports: a component, or a function that makes one.
+    on_diagnostic : "stop" or "go on".
+    traced : load the build that can write waveforms at once (see `SocEngine.trace`).
+    progress : called with one line for each thing that takes long.
+
+    Raises
+    ------
+    BuildError
+        when a tool is missing (the text names it) or fails, or the cache cannot be written.
+    ValueError
+        for a name or number that is not among those above.
+    """
+    if name is None:
+        name = "verilator"
+        if toolchain.verilator() is None:
+            progress(
+                f"no Verilator found, using the engine cxxrtl (for more speed: {toolchain.VERILATOR_FIX})"
+            )
+            name = "cxxrtl"
+    if name not in ENGINES:
+        raise ValueError(f"engine must be one of {', '.join(ENGINES)}, not {name!r}")
+    if on_diagnostic not in ("stop", "go on"):
+        raise ValueError(f"on_diagnostic must be 'stop' or 'go on', not {on_diagnostic!r}")
+    if design is None:
+        if config is None:
+            from rtl.config import RK3588
+
+            config = RK3588
+        design = verilog.npu_design(config)
+    described = verilog.as_design(design)
+    if name == "amaranth":
+        source, cell = _amaranth_source(described, cores, progress), "rtl"
+    else:
+        cell = "cpp" if described.has_cell and not exact else "rtl"
+
+        def library(traced: bool) -> Path:
+            return build.build(described, Variant(name, cell, traced), progress)
+
+        source = Source(library)
+    return SocEngine(name, cell, source, cores=cores, dram=dram, on_diagnostic=on_diagnostic, traced=traced)
+
+
+def _amaranth_source(design: verilog.Design, cores: int, progress: Progress) -> Source:
+    from cosim.engines.amaranth_cores import AmaranthCores  # imports Amaranth's simulator
+
+    running = AmaranthCores(design, cores)
+    return Source(
+        lambda traced: build.build(None, Variant("external"), progress),
+        running.step,
+        lambda: running.failure,
+        running.trace,
+        running.close,
+    )

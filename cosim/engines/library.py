@@ -1,0 +1,222 @@
+"""The C interface of a built library (cosim/harness/pins.h, dram.h, api.cpp) for ctypes."""
+
+from __future__ import annotations
+
+import ctypes as ct
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from cosim.engines.errors import BuildError, EngineError
+
+MAX_CORES = 3
+READ_IDS = 32
+WRITE_IDS = 16
+EVENTS = 16
+
+RUN_BOUND, RUN_IRQ, RUN_DIAGNOSTIC, RUN_MODEL_ERROR = range(4)
+LITE_TIMEOUT, LITE_MODEL_ERROR = 100, 101
+
+_U8, _U16, _U32, _U64 = ct.c_uint8, ct.c_uint16, ct.c_uint32, ct.c_uint64
+
+
+@dataclass(frozen=True, kw_only=True)
+class DramConfig:
+    """Timing of DRAM and interconnect; cycles are NPU clocks (1 GHz, so bytes a cycle = GB/s).
+
+    Members
+    -------
+    peak_bytes_per_cycle : of all cores and both directions (H8, H9.6: 70 % of 33.8 GB/s).
+    efficiency : factor on the peak; 1.0, as 23.65 is the vendor's figure after efficiency.
+    port_bytes_per_cycle : of one core in one direction (H8, inferred: 256-bit bus).
+    read_latency, write_latency : request to first beat, last beat to response (assumed).
+    jitter : added latency, drawn per request from 0..jitter by `seed`.
+    read_outstanding, write_outstanding : bursts under way of one core, 1..255 (H8, measured).
+    client_read_outstanding, client_write_outstanding : bursts under way of one AXI id (assumed: no
+        limit of its own).
+    fault_read, fault_write : the n-th burst (from 1, over all cores) ends in SLVERR; 0 for none.
+
+    Raises
+    ------
+    ValueError
+        for a value out of range; names it.
+    """
+
+    peak_bytes_per_cycle: float = 23.65
+    efficiency: float = 1.0
+    port_bytes_per_cycle: float = 32.0
+    read_latency: int = 120
+    write_latency: int = 60
+    jitter: int = 0
+    read_outstanding: int = 255
+    write_outstanding: int = 15
+    client_read_outstanding: int = 255
+    client_write_outstanding: int = 15
+    seed: int = 1
+    fault_read: int = 0
+    fault_write: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("peak_bytes_per_cycle", "efficiency", "port_bytes_per_cycle"):
+            value = getattr(self, name)
+            if not 0 < value <= 4096:
+                raise ValueError(f"{name} must be above 0 and at most 4096, not {value}")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if "outstanding" in field.name:
+                low, high = 1, 255
+            elif field.name in ("read_latency", "write_latency"):
+                low, high = 1, 1 << 20
+            elif field.name in ("seed", "fault_read", "fault_write"):
+                low, high = 0, (1 << 63) - 1
+            elif field.name == "jitter":
+                low, high = 0, 1 << 20
+            else:
+                continue
+            if not isinstance(value, int) or not low <= value <= high:
+                raise ValueError(f"{field.name} must be {low}..{high}, not {value!r}")
+
+
+class DramConfigC(ct.Structure):
+    """`DramConfig` as the library takes it."""
+
+    _fields_ = [
+        ("peak_bytes_per_cycle", ct.c_double),
+        ("efficiency", ct.c_double),
+        ("port_bytes_per_cycle", ct.c_double),
+        ("read_latency", _U32),
+        ("write_latency", _U32),
+        ("jitter", _U32),
+        ("read_outstanding", _U32),
+        ("write_outstanding", _U32),
+        ("client_read_outstanding", _U32),
+        ("client_write_outstanding", _U32),
+        ("pad", _U32),
+        ("seed", _U64),
+        ("fault_read", _U64),
+        ("fault_write", _U64),
+    ]
+
+    @classmethod
+    def of(cls, config: DramConfig) -> DramConfigC:
+        """The C form of a configuration."""
+        return cls(**{field.name: getattr(config, field.name) for field in fields(config)})
+
+
+def _members(kind: type, names: str) -> list[tuple[str, type]]:
+    return [(name, kind) for name in names.split()]
+
+
+class CoreIn(ct.Structure):
+    """Pins towards the core; fields as the ports, `s_` for `s_axil_` and `m_` for `m_axi_`."""
+
+    _fields_ = [
+        *_members(_U8, "rst core_index s_awvalid s_wvalid s_wstrb s_bready s_arvalid s_rready"),
+        *_members(_U16, "s_awaddr s_araddr"),
+        *_members(_U32, "s_wdata"),
+        *_members(_U8, "m_arready m_awready m_wready m_rvalid m_rid m_rresp m_rlast"),
+        *_members(_U8, "m_bvalid m_bid m_bresp"),
+        ("pad", _U8 * 2),
+        ("m_rdata", _U32 * 8),
+    ]
+
+
+class CoreOut(ct.Structure):
+    """Pins of the core, as seen after the last clock edge."""
+
+    _fields_ = [
+        *_members(_U8, "s_awready s_wready s_bvalid s_bresp s_arready s_rvalid s_rresp"),
+        *_members(_U8, "m_arvalid m_arid m_arlen m_arsize m_arburst m_rready"),
+        *_members(_U8, "m_awvalid m_awid m_awlen m_awsize m_awburst m_wvalid m_wlast m_bready"),
+        *_members(_U8, "irq idle diag_valid diag_code diag_block"),
+        *_members(_U16, "diag_register events task_index"),
+        *_members(_U32, "s_rdata diag_value m_wstrb pad"),
+        *_members(_U64, "m_araddr m_awaddr"),
+        ("m_wdata", _U32 * 8),
+    ]
+
+
+class CountersC(ct.Structure):
+    """`Counters` of pins.h."""
+
+    _fields_ = [
+        ("events", _U64 * EVENTS),
+        ("bytes_read", _U64 * READ_IDS),
+        ("bytes_written", _U64 * WRITE_IDS),
+        *_members(_U64, "read_requests write_requests cycles_evaluated"),
+    ]
+
+
+class TaskEventC(ct.Structure):
+    """`TaskEvent` of pins.h."""
+
+    _fields_ = [
+        ("cycle", _U64),
+        *_members(_U32, "core task kind pad"),
+        ("events", _U64 * EVENTS),
+        ("bytes_read", _U64 * 8),
+        ("bytes_written", _U64 * 4),
+    ]
+
+
+class DiagnosticEventC(ct.Structure):
+    """`DiagnosticEvent` of pins.h."""
+
+    _fields_ = [("cycle", _U64), *_members(_U32, "core code block reg value pad")]
+
+
+class FaultEventC(ct.Structure):
+    """`FaultEvent` of pins.h."""
+
+    _fields_ = [*_members(_U64, "cycle address"), *_members(_U32, "core client kind pad")]
+
+
+STEP = ct.CFUNCTYPE(ct.c_int, ct.c_int, ct.POINTER(CoreIn), ct.POINTER(CoreOut))
+"""A core simulated elsewhere: (core, pins in, pins out) -> 0, or 1 to stop."""
+
+_P, _I = ct.c_void_p, ct.c_int
+_PROTOTYPES: dict[str, tuple[type | None, list[type]]] = {
+    "rk_abi": (_U64, []),
+    "rk_create": (_P, [_I, ct.POINTER(DramConfigC), _P, STEP]),
+    "rk_destroy": (None, [_P]),
+    "rk_map": (None, [_P, _U64, _U64, _I]),
+    "rk_reset": (None, [_P, _U32, _U32]),
+    "rk_write": (_I, [_P, _I, _U32, _U32, _U32]),
+    "rk_read": (_I, [_P, _I, _U32, ct.POINTER(_U32), _U32]),
+    "rk_run": (_I, [_P, _U64, _U32, _I]),
+    "rk_take_diagnostics": (_U64, [_P]),
+    "rk_cycle": (_U64, [_P]),
+    "rk_irq": (_U32, [_P]),
+    "rk_may_sleep": (None, [_P, _I]),
+    "rk_pins": (None, [_P, _I, ct.POINTER(CoreIn), ct.POINTER(CoreOut)]),
+    "rk_counters": (None, [_P, _I, ct.POINTER(CountersC)]),
+    "rk_open_bursts": (None, [_P, _I, ct.POINTER(_U32)]),
+    "rk_tasks": (_U64, [_P, _U64, ct.POINTER(TaskEventC), _U64]),
+    "rk_diagnostics": (_U64, [_P, _U64, ct.POINTER(DiagnosticEventC), _U64]),
+    "rk_faults": (_U64, [_P, _U64, ct.POINTER(FaultEventC), _U64]),
+    "rk_trace": (_I, [_P, ct.c_char_p, _U64, _U64]),
+    "rk_trace_close": (None, [_P]),
+}
+
+
+def load(path: Path) -> ct.CDLL:
+    """Load a built library and declare its functions.
+
+    Raises
+    ------
+    BuildError
+        if it does not load.
+    EngineError
+        if it is of another version of this package.
+    """
+    try:
+        library = ct.CDLL(str(path))
+        for name, (result, arguments) in _PROTOTYPES.items():
+            function = getattr(library, name)
+            function.restype, function.argtypes = result, arguments
+    except (OSError, AttributeError) as error:
+        raise BuildError(f"the built model {path} does not load: {error}") from error
+    shift = {CoreIn: 0, CoreOut: 8, CountersC: 16, TaskEventC: 32, DramConfigC: 48}
+    expected = sum(ct.sizeof(struct) << bits for struct, bits in shift.items())
+    if library.rk_abi() != expected:
+        raise EngineError(f"the built model {path} does not fit this version of the package")
+    return library

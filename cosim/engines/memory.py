@@ -1,0 +1,124 @@
+"""Device memory: 4 GiB of addresses that host and cores share, strict about what is mapped."""
+
+from __future__ import annotations
+
+import mmap
+import sys
+from collections.abc import Callable
+
+import numpy as np
+
+from cosim.engines.errors import EngineError, MemoryAccessError
+
+SPACE = 1 << 32
+"""Bytes of one IOVA space (H8: address registers carry 32 bits)."""
+
+PAGE = 4096
+"""Granule of a mapping, as in the IOMMU (H8)."""
+
+_NORESERVE = 0x4000 if sys.platform == "linux" else 0x40
+
+
+class DeviceMemory:
+    """Memory seen by cores and host as one array; only mapped ranges may be touched.
+
+    Parameters
+    ----------
+    on_change : called with (first page, number of pages, mapped) whenever a range changes.
+
+    Raises
+    ------
+    EngineError
+        if the address space cannot be reserved (no memory is used until it is written).
+    """
+
+    def __init__(self, on_change: Callable[[int, int, bool], None]) -> None:
+        try:
+            flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE
+            self._map = mmap.mmap(-1, SPACE, flags=flags)
+        except (OSError, ValueError) as error:
+            raise EngineError(
+                f"cannot reserve 4 GiB of address space for the device's memory: {error} "
+                "(see ulimit -v, and vm.overcommit_memory, which must not be 2)"
+            ) from error
+        self.array: np.ndarray = np.frombuffer(self._map, dtype=np.uint8)
+        self._ranges: dict[int, int] = {}
+        self._on_change = on_change
+
+    @property
+    def address(self) -> int:
+        """Where the array starts in this process."""
+        return self.array.ctypes.data
+
+    @property
+    def ranges(self) -> dict[int, int]:
+        """Mapped ranges, first address to size in bytes (a multiple of 4 KiB)."""
+        return dict(self._ranges)
+
+    def map(self, iova: int, size: int) -> None:
+        """Make `size` bytes (rounded up to pages) from `iova` present; they read as zero.
+
+        Raises
+        ------
+        MemoryAccessError
+            for an unaligned address, an empty or too long range, or an overlap.
+        """
+        if iova % PAGE or iova < 0:
+            raise MemoryAccessError(f"map: address {iova:#x} is not a multiple of {PAGE:#x}")
+        size = (size + PAGE - 1) // PAGE * PAGE
+        if size <= 0 or iova + size > SPACE:
+            raise MemoryAccessError(f"map: {size:#x} bytes from {iova:#x} do not fit the 4 GiB space")
+        for start, length in self._ranges.items():
+            if iova < start + length and start < iova + size:
+                raise MemoryAccessError(
+                    f"map: {iova:#x}..{iova + size:#x} overlaps the range {start:#x}..{start + length:#x}"
+                )
+        self._ranges[iova] = size
+        self._on_change(iova // PAGE, size // PAGE, True)
+
+    def unmap(self, iova: int) -> None:
+        """Remove the range that starts at `iova`; its contents are lost.
+
+        Raises
+        ------
+        MemoryAccessError
+            if no range starts there.
+        """
+        size = self._ranges.pop(iova, None)
+        if size is None:
+            raise MemoryAccessError(f"unmap: no range starts at {iova:#x}")
+        self._on_change(iova // PAGE, size // PAGE, False)
+        if hasattr(mmap, "MADV_DONTNEED") and sys.platform == "linux":
+            self._map.madvise(mmap.MADV_DONTNEED, iova, size)  # gives the pages back, and zeros them
+        else:
+            self.array[iova : iova + size] = 0
+
+    def view(self, iova: int, size: int) -> np.ndarray:
+        """The bytes themselves, uint8 of shape (size,), shared with the cores.
+
+        Raises
+        ------
+        MemoryAccessError
+            if they are not all inside one mapped range.
+        """
+        for start, length in self._ranges.items():
+            if start <= iova and iova + size <= start + length and size >= 0:
+                return self.array[iova : iova + size]
+        known = ", ".join(
+            f"{start:#x}..{start + length:#x}" for start, length in sorted(self._ranges.items())
+        )
+        raise MemoryAccessError(
+            f"{size:#x} bytes at {iova:#x} are not in one mapped range ({known or 'none'})"
+        )
+
+    def read(self, iova: int, size: int) -> bytes:
+        """A copy of `size` bytes; raises as `view`."""
+        return self.view(iova, size).tobytes()
+
+    def write(self, iova: int, data: bytes | bytearray | memoryview | np.ndarray) -> None:
+        """Write bytes, or an array's bytes in C order; raises as `view`."""
+        if isinstance(data, np.ndarray):
+            source = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        else:
+            source = np.frombuffer(data, dtype=np.uint8)
+        self.view(iova, source.size)[:] = source

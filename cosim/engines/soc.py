@@ -1,0 +1,436 @@
+"""An engine: compiled cores, DRAM and bus drivers behind the protocol of `engine.py`."""
+
+from __future__ import annotations
+
+import ctypes as ct
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from cosim.engines import diagnostics as words
+from cosim.engines import library as lib
+from cosim.engines.diagnostics import Diagnostic, Fault
+from cosim.engines.errors import BusError, DiagnosticError, EngineError
+from cosim.engines.library import DramConfig
+from cosim.engines.memory import PAGE, DeviceMemory
+
+RESET_CYCLES = 16
+"""Cycles for which `reset` holds a core's reset."""
+
+ACCESS_CYCLES = 1 << 20
+"""Bound of one register access: longer than a write that waits for its register group may take."""
+
+_CHUNK = 1 << 22  # cycles per call into the library, so that Ctrl-C is heard
+
+EVENT_NAMES = (
+    "task_start",
+    "task_done",
+    "mac_slots",
+    "mac_pixels",
+    "stall_feature",
+    "stall_weight",
+    "stall_acc",
+    "dpu_octets",
+    "ppu_atoms",
+    *(f"event_{n}" for n in range(9, lib.EVENTS)),
+)
+"""Meaning of each bit of the core's `events` output; its counter counts the cycles it was high."""
+
+
+@dataclass(frozen=True)
+class CoreCounters:
+    """What a core has done since the engine was opened.
+
+    `events` cycles by name (`EVENT_NAMES`), `bytes_read` and `bytes_written` by AXI client's name,
+    `read_requests` and `write_requests` in bursts, `evaluated` cycles that the host computed.
+    """
+
+    events: dict[str, int]
+    bytes_read: dict[str, int]
+    bytes_written: dict[str, int]
+    read_requests: int = 0
+    write_requests: int = 0
+    evaluated: int = 0
+
+
+@dataclass(frozen=True)
+class TaskRecord:
+    """One task that a core ran, from the cycle `start` to `end` (None: not ended).
+
+    `counters` holds what happened in between (or since the start).
+    """
+
+    core: int
+    task: int
+    start: int
+    end: int | None
+    counters: CoreCounters
+
+    @property
+    def cycles(self) -> int | None:
+        """Cycles from start to end."""
+        return None if self.end is None else self.end - self.start
+
+
+@dataclass
+class Source:
+    """Where the cores of an engine come from.
+
+    Members
+    -------
+    library : function of `traced` that gives the path of the library.
+    step : callback for cores outside the library.
+    failure : gives what a callback raised, or None.
+    trace : for cores outside the library: starts a waveform (path), before the first cycle.
+    close : called when the engine closes.
+    """
+
+    library: Callable[[bool], Path]
+    step: Any = None
+    failure: Callable[[], BaseException | None] = lambda: None
+    trace: Callable[[str], None] | None = None
+    close: Callable[[], None] = lambda: None
+
+
+class SocEngine:
+    """Up to three cores with memory and bus drivers; see `cosim.engines.engine.Engine`.
+
+    Parameters
+    ----------
+    name, cell : what the engine is, for reports.
+    source : where the cores come from.
+    cores : number of cores, 1..3.
+    dram : memory timing.
+    on_diagnostic : "stop" or "go on".
+    traced : load the library that can write waveforms at once.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        cell: str,
+        source: Source,
+        *,
+        cores: int = 3,
+        dram: DramConfig | None = None,
+        on_diagnostic: str = "stop",
+        traced: bool = False,
+    ) -> None:
+        if not 1 <= cores <= lib.MAX_CORES:
+            raise ValueError(f"cores must be 1..{lib.MAX_CORES}, not {cores}")
+        self.name, self.cell, self.cores = name, cell, cores
+        self.dram = dram if dram is not None else DramConfig()
+        self.on_diagnostic = on_diagnostic
+        self._source = source
+        self._step = source.step if source.step is not None else lib.STEP()
+        self._handle: int | None = None
+        self._reported = 0
+        self._may_sleep = True
+        self.memory = DeviceMemory(self._mapping_changed)
+        self._open(traced)
+
+    def _open(self, traced: bool) -> None:
+        self._lib = lib.load(self._source.library(traced))
+        self._traced = traced
+        config = lib.DramConfigC.of(self.dram)
+        self._handle = self._lib.rk_create(self.cores, ct.byref(config), self.memory.address, self._step)
+        for iova, size in self.memory.ranges.items():
+            self._mapping_changed(iova // PAGE, size // PAGE, True)
+        self._lib.rk_may_sleep(self._handle, int(self._may_sleep))
+        self.reset((1 << self.cores) - 1)
+        self._touched = False
+
+    # The device protocol
+
+    def read32(self, core: int, offset: int) -> int:
+        """Read a register by a bus transaction, which takes its cycles.
+
+        Raises
+        ------
+        BusError
+            on an error response, or none within `ACCESS_CYCLES`; names the register.
+        DiagnosticError
+            with `on_diagnostic` "stop".
+        """
+        self._check_access(core, offset)
+        value = ct.c_uint32()
+        result = self._lib.rk_read(self._handle, core, offset, ct.byref(value), ACCESS_CYCLES)
+        self._after_access("read", core, offset, result)
+        return value.value
+
+    def write32(self, core: int, offset: int, value: int) -> None:
+        """Write a register by a bus transaction; raises as `read32`."""
+        self._check_access(core, offset)
+        if not 0 <= value < 1 << 32:
+            raise ValueError(f"write32: {value:#x} does not fit 32 bits")
+        result = self._lib.rk_write(self._handle, core, offset, value, ACCESS_CYCLES)
+        self._after_access("write", core, offset, result)
+
+    def run(self, cycles: int) -> None:
+        """Let `cycles` cycles pass."""
+        self._run(cycles, 0)
+
+    def run_until_irq(self, core_mask: int, max_cycles: int) -> int:
+        """Run until a core of the mask holds its interrupt line high.
+
+        Returns
+        -------
+        int
+            the lines that are high, within the mask; 0 when `max_cycles` have passed without one.
+        """
+        self._run(max_cycles, core_mask)
+        return self.irq & core_mask
+
+    @property
+    def irq(self) -> int:
+        """Interrupt lines, a bit for each core."""
+        return self._lib.rk_irq(self._opened())
+
+    @property
+    def cycle(self) -> int:
+        """Cycles since the engine was opened, the first reset included."""
+        return self._lib.rk_cycle(self._opened())
+
+    def reset(self, core_mask: int) -> None:
+        """Hold the cores' reset for `RESET_CYCLES`; their requests under way are dropped."""
+        self._touched = True
+        self._lib.rk_reset(self._opened(), core_mask, RESET_CYCLES)
+        self._raise_failure()
+
+    # What happened
+
+    def counters(self, core: int) -> CoreCounters:
+        """Counters of a core since the engine was opened."""
+        raw = lib.CountersC()
+        self._lib.rk_counters(self._opened(), self._core(core), ct.byref(raw))
+        return _counters(raw, None, raw.read_requests, raw.write_requests, raw.cycles_evaluated)
+
+    def task_log(self) -> list[TaskRecord]:
+        """Tasks in the order in which they began."""
+        records: list[TaskRecord] = []
+        running: dict[int, tuple[int, lib.TaskEventC]] = {}
+        raw = self._fetch("rk_tasks", lib.TaskEventC)
+        for event in raw:
+            if event.kind == 0:
+                running[event.core] = (len(records), event)
+                records.append(TaskRecord(event.core, event.task, event.cycle, None, _counters(event, event)))
+            elif event.core in running:
+                place, start = running.pop(event.core)
+                records[place] = TaskRecord(
+                    event.core, start.task, start.cycle, event.cycle, _counters(event, start)
+                )
+        for core, (place, start) in running.items():
+            now = lib.CountersC()
+            self._lib.rk_counters(self._opened(), core, ct.byref(now))
+            records[place] = TaskRecord(core, start.task, start.cycle, None, _counters(now, start))
+        return records
+
+    def diagnostics(self) -> list[Diagnostic]:
+        """Everything the cores found suspicious, oldest first."""
+        raw = self._fetch("rk_diagnostics", lib.DiagnosticEventC)
+        return [words.make_diagnostic(e.cycle, e.core, e.code, e.block, e.reg, e.value) for e in raw]
+
+    def faults(self) -> list[Fault]:
+        """Every access that memory refused, oldest first."""
+        raw = self._fetch("rk_faults", lib.FaultEventC)
+        return [words.make_fault(e.cycle, e.core, e.client, e.address, e.kind) for e in raw]
+
+    def block_state(self, core: int) -> str:
+        """One line per block that is not idle, and what it may be waiting for.
+
+        Reads each block's S_STATUS by a bus transaction, so it takes cycles.
+        """
+        lines = []
+        for block in words.registers().blocks.values():
+            if "S_STATUS" not in block:
+                continue
+            status = block["S_STATUS"]
+            try:
+                value = self.read32(core, status.offset)
+            except BusError as error:
+                lines.append(f"{block.name}: {error}")
+                continue
+            fields = status.decode(value)
+            busy = [
+                f"group {name[-1]} {status.fields[name].label(v) or v}" for name, v in fields.items() if v
+            ]
+            if busy:
+                lines.append(f"{block.name}: {', '.join(busy)}")
+        bursts = (ct.c_uint32 * (lib.READ_IDS + lib.WRITE_IDS))()
+        self._lib.rk_open_bursts(self._opened(), self._core(core), bursts)
+        for number, count in enumerate(bursts):
+            if count:
+                write = number >= lib.READ_IDS
+                client = words.client_name(number - lib.READ_IDS if write else number, write=write)
+                lines.append(f"memory: {count} {'writes' if write else 'reads'} of {client} under way")
+        pins_in, pins_out = lib.CoreIn(), lib.CoreOut()
+        self._lib.rk_pins(self._opened(), core, ct.byref(pins_in), ct.byref(pins_out))
+        stalls = [n for bit, n in enumerate(EVENT_NAMES) if pins_out.events >> bit & 1]
+        lines.append(
+            f"task {pins_out.task_index}, interrupt {'high' if pins_out.irq else 'low'}, "
+            f"{'idle' if pins_out.idle else 'not idle'}{', now: ' + ', '.join(stalls) if stalls else ''}"
+        )
+        faults = [fault for fault in self.faults() if fault.core == core]
+        lines += [f"fault: {fault}" for fault in faults[-3:]]
+        return "\n".join(lines)
+
+    def may_sleep(self, on: bool) -> None:
+        """Whether idle cores may go without evaluation; cycles are the same either way (a test knob)."""
+        self._may_sleep = on
+        self._lib.rk_may_sleep(self._opened(), int(on))
+
+    # Waveform and end
+
+    def trace(self, path: str | Path, start: int = 0, stop: int | None = None) -> None:
+        """Write a waveform (VCD, one nanosecond a cycle) of the cycles `start` up to `stop`.
+
+        Loads the traced build, so call it before the first access, or open with `traced=True`.
+        Idle cores are evaluated inside the window.
+
+        Raises
+        ------
+        EngineError
+            if it comes too late or the file cannot be written.
+        """
+        if stop is not None and stop <= start:
+            raise ValueError(f"trace: stop ({stop}) must be after start ({start})")
+        if self._source.trace is not None:
+            if self._touched or start > 0 or stop is not None:
+                raise EngineError(
+                    f"the engine {self.name} traces whole runs only: trace(path) before the first access"
+                )
+            self._close_handle()
+            self._source.trace(str(path))
+            self._open(False)
+            return
+        if not self._traced:
+            if self._touched:
+                raise EngineError(
+                    "trace() must come before the first access, or open the engine with traced=True"
+                )
+            self._close_handle()
+            self._open(True)
+        last = (1 << 63) - 1 if stop is None else stop
+        if self._lib.rk_trace(self._opened(), str(path).encode(), start, last):
+            raise EngineError(f"cannot write a waveform to {path} (one file per engine)")
+
+    def close(self) -> None:
+        """End the waveform and free the cores; memory views stay valid."""
+        if self._handle is not None:
+            self._close_handle()
+            self._source.close()
+
+    def _close_handle(self) -> None:
+        if self._handle is not None:
+            self._lib.rk_destroy(self._handle)
+            self._handle = None
+
+    def __enter__(self) -> SocEngine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) is not None:
+            self.close()
+
+    # Inside
+
+    def _opened(self) -> int:
+        if self._handle is None:
+            raise EngineError("the engine is closed")
+        return self._handle
+
+    def _core(self, core: int) -> int:
+        if not 0 <= core < self.cores:
+            raise ValueError(f"core must be 0..{self.cores - 1}, not {core}")
+        return core
+
+    def _check_access(self, core: int, offset: int) -> None:
+        self._opened()
+        self._core(core)
+        if not 0 <= offset < 1 << 16 or offset % 4:
+            raise ValueError(f"register offset must be a multiple of 4 below 0x10000, not {offset:#x}")
+        self._touched = True
+
+    def _after_access(self, what: str, core: int, offset: int, result: int) -> None:
+        self._raise_failure()
+        if result:
+            reason = {
+                lib.LITE_TIMEOUT: f"no response within {ACCESS_CYCLES} cycles",
+                2: "SLVERR",
+                3: "DECERR",
+            }.get(result, f"response {result}")
+            place = f"{words.register_name(offset)} ({offset:#06x})"
+            raise BusError(f"{what} of {place} on core {core} at cycle {self.cycle}: {reason}")
+        if self.on_diagnostic == "stop" and self._lib.rk_take_diagnostics(self._opened()):
+            self._raise_diagnostic()
+
+    def _run(self, cycles: int, mask: int) -> None:
+        if cycles < 0:
+            raise ValueError(f"cycles must not be negative, not {cycles}")
+        self._touched = True
+        end = self.cycle + cycles
+        stop = int(self.on_diagnostic == "stop")
+        while True:
+            now = self.cycle
+            result = self._lib.rk_run(self._opened(), min(end, now + _CHUNK), mask, stop)
+            self._raise_failure()
+            if result == lib.RUN_DIAGNOSTIC:
+                self._raise_diagnostic()
+            if result == lib.RUN_IRQ or self.cycle >= end:
+                return
+
+    def _raise_failure(self) -> None:
+        error = self._source.failure()
+        if error is not None:
+            raise error
+
+    def _raise_diagnostic(self) -> None:
+        found = self.diagnostics()
+        fresh, self._reported = found[self._reported :], len(found)
+        if fresh:
+            raise DiagnosticError(fresh)
+
+    def _mapping_changed(self, page: int, pages: int, mapped: bool) -> None:
+        if self._handle is not None:
+            self._lib.rk_map(self._handle, page, pages, int(mapped))
+
+    def _fetch(self, function: str, struct: type) -> Iterable[Any]:
+        call = getattr(self._lib, function)
+        first = 0
+        while True:
+            buffer = (struct * 256)()
+            count = call(self._opened(), first, buffer, 256)
+            yield from buffer[:count]
+            if count < 256:
+                return
+            first += count
+
+
+def _counters(
+    now: Any, before: Any, read_requests: int = 0, write_requests: int = 0, evaluated: int = 0
+) -> CoreCounters:
+    """Counters `now` less those `before` (None or the same object: zero)."""
+
+    def less(name: str, index: int) -> int:
+        return getattr(now, name)[index] - (getattr(before, name)[index] if before is not None else 0)
+
+    def clients(name: str, *, write: bool) -> dict[str, int]:
+        room = len(getattr(before if before is not None else now, name))
+        values = {words.client_name(index, write=write): less(name, index) for index in range(room)}
+        return {client: count for client, count in values.items() if count}
+
+    return CoreCounters(
+        {event: less("events", bit) for bit, event in enumerate(EVENT_NAMES) if less("events", bit)},
+        clients("bytes_read", write=False),
+        clients("bytes_written", write=True),
+        read_requests,
+        write_requests,
+        evaluated,
+    )

@@ -1,0 +1,131 @@
+"""From Amaranth to RTLIL, Verilog and CXXRTL."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from cosim.engines import toolchain
+
+TOP = "core"
+"""Module name of the compiled core: Verilator's class is `Vcore`, CXXRTL's `p_core`."""
+
+_SCRIPT_VERSION = 1  # part of every key: count up when what this file writes changes
+
+
+class Design:
+    """A core to compile or simulate.
+
+    Parameters
+    ----------
+    make : function of one keyword, `external_cell` (bool), that returns a fresh component with the
+        ports of `rtl.core.NpuCore`.  With `external_cell` the array cell is left to the engine.
+    fingerprint : function that returns a cheap text, equal for equal designs; None: the RTLIL itself.
+    has_cell : whether `make` can leave the array cell out.
+    """
+
+    def __init__(
+        self, make: Callable[..., Any], *, fingerprint: Callable[[], str] | None = None, has_cell: bool
+    ) -> None:
+        self.make = make
+        self.has_cell = has_cell
+        self._fingerprint = fingerprint
+        self._rtlil: dict[bool, str] = {}
+
+    def fingerprint(self, external_cell: bool) -> str | None:
+        """A cheap hash that stands for the RTLIL, or None."""
+        if self._fingerprint is None:
+            return None
+        text = f"{_SCRIPT_VERSION} {external_cell} {self._fingerprint()}"
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def rtlil(self, external_cell: bool) -> str:
+        """The RTLIL text, without initial values of memories that are all zero."""
+        if external_cell not in self._rtlil:
+            from amaranth.back import rtlil  # slow to import, and not needed when all is cached
+
+            text = rtlil.convert(self.make(external_cell=external_cell), name=TOP, emit_src=False)
+            self._rtlil[external_cell] = drop_zero_memories(text)
+        return self._rtlil[external_cell]
+
+
+def npu_design(config: Any) -> Design:
+    """`rtl.core.NpuCore` of a configuration."""
+
+    def make(*, external_cell: bool) -> Any:
+        from rtl.core import NpuCore  # the RTL is elaborated only when nothing is cached
+
+        return NpuCore(config, external_cell=external_cell)
+
+    return Design(make, fingerprint=lambda: f"{config!r} {rtl_hash()}", has_cell=True)
+
+
+def as_design(design: Any) -> Design:
+    """A `Design` from a `Design`, a component, or a function that makes one.
+
+    A function with a parameter `external_cell` says that its design has an array cell.
+    """
+    if isinstance(design, Design):
+        return design
+    if hasattr(design, "elaborate") and not inspect.isclass(design):
+        return Design(lambda external_cell: design, has_cell=False)
+    if not callable(design):
+        raise TypeError(f"design must be a component or a function that makes one, not {design!r}")
+    if "external_cell" in inspect.signature(design).parameters:
+        return Design(design, has_cell=True)
+    return Design(lambda external_cell: design(), has_cell=False)
+
+
+def rtl_hash() -> str:
+    """Hash of everything the RTL is made from: `rtl/**` and the version of Amaranth."""
+    import amaranth
+    import rtl
+
+    digest = hashlib.sha256(amaranth.__version__.encode())
+    root = Path(next(iter(rtl.__path__)))
+    for path in sorted(root.rglob("*")):
+        if path.suffix in (".py", ".rdl") and path.is_file():
+            digest.update(str(path.relative_to(root)).encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+_MEMINIT = re.compile(r"^ *cell \$meminit_v2 .*?^ *end\n", re.MULTILINE | re.DOTALL)
+_ZERO_DATA = re.compile(r"connect \\DATA (?:\d+'0+|\{[^}1x]*\})$", re.MULTILINE)
+
+
+def drop_zero_memories(rtlil: str) -> str:
+    """Remove initial values of memories that are zero throughout (every engine starts there anyway).
+
+    Written out they would be one line of Verilog per row.
+    """
+    return _MEMINIT.sub(lambda cell: "" if _ZERO_DATA.search(cell[0]) else cell[0], rtlil)
+
+
+def write_verilog(rtlil: str, folder: Path) -> Path:
+    """Write `core.v` into `folder` (and the RTLIL and script it came from)."""
+    (folder / "core.il").write_text(rtlil)
+    script = ["read_rtlil core.il", "proc -nomux -norom", "memory_collect"]
+    script += ["write_verilog -norename -noattr core.v"]
+    (folder / "verilog.ys").write_text("\n".join(script) + "\n")
+    toolchain.yosys().run(["verilog.ys"], folder)
+    return folder / "core.v"
+
+
+def write_cxxrtl(rtlil: str, folder: Path, *, traced: bool, black_boxes: list[Path]) -> Path:
+    """Write `core.cc` and `core.h` into `folder`; `black_boxes` are Verilog or RTLIL of C++ modules."""
+    (folder / "core.il").write_text(rtlil)
+    script = []
+    for path in black_boxes:
+        (folder / path.name).write_text(path.read_text())
+        script.append(f"{'read_rtlil' if path.suffix == '.il' else 'read_verilog -sv'} {path.name}")
+    # `select` brings back black boxes, without which the box's struct would be missing.
+    script += ["read_rtlil core.il", "hierarchy -top core", "select =*"]
+    script += [f"write_cxxrtl -header -g{3 if traced else 0} core.cc"]
+    (folder / "cxxrtl.ys").write_text("\n".join(script) + "\n")
+    toolchain.yosys().run(["cxxrtl.ys"], folder)
+    return folder / "core.cc"

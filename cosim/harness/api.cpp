@@ -1,0 +1,75 @@
+// The C interface that Python calls (cosim/engines/library.py).  RKCOSIM_MODEL names the adaptor.
+#include RKCOSIM_MODEL
+#include "soc.h"
+
+using System = Soc<CoreModel>;
+
+namespace {
+template <class T>
+uint64_t copy(const std::vector<T>& from, uint64_t first, T* to, uint64_t room) {
+    uint64_t n = first < from.size() ? from.size() - first : 0;
+    if (n > room) n = room;
+    if (n) std::memcpy(to, from.data() + first, n * sizeof(T));
+    return n;
+}
+}  // namespace
+
+extern "C" {
+
+// Sizes of the shared structs, so that Python notices a library of another version.
+uint64_t rk_abi() {
+    return sizeof(CoreIn) | sizeof(CoreOut) << 8 | sizeof(Counters) << 16 | sizeof(TaskEvent) << 32 |
+           sizeof(DramConfig) << 48;
+}
+
+// `external` steps a core that is not part of this library (external_model.h only).
+System* rk_create(int cores, const DramConfig* config, uint8_t* memory, StepFunction external) {
+    if (cores < 1 || cores > MAX_CORES) return nullptr;
+    return new System(cores, *config, memory, external);
+}
+void rk_destroy(System* s) {
+    s->close_trace();
+    delete s;
+}
+void rk_map(System* s, uint64_t first_page, uint64_t pages, int on) { s->dram.map(first_page, pages, on); }
+void rk_reset(System* s, uint32_t mask, uint32_t cycles) { s->reset(mask, cycles); }
+int rk_write(System* s, int core, uint32_t address, uint32_t data, uint32_t bound) {
+    return s->lite_write(core, address, data, bound);
+}
+int rk_read(System* s, int core, uint32_t address, uint32_t* data, uint32_t bound) {
+    return s->lite_read(core, address, data, bound);
+}
+int rk_run(System* s, uint64_t end, uint32_t irq_mask, int stop_on_diagnostic) {
+    return s->run(end, irq_mask, stop_on_diagnostic);
+}
+// Diagnostics that run() has not stopped for yet; it will not stop for them any more.
+uint64_t rk_take_diagnostics(System* s) {
+    uint64_t fresh = s->diagnostics.size() - s->diagnostics_seen;
+    s->diagnostics_seen = s->diagnostics.size();
+    return fresh;
+}
+uint64_t rk_cycle(const System* s) { return s->cycle; }
+uint32_t rk_irq(const System* s) { return s->irq(); }
+void rk_may_sleep(System* s, int on) { s->may_sleep = on; }
+void rk_pins(const System* s, int core, CoreIn* in, CoreOut* out) { *in = s->in[core], *out = s->out[core]; }
+void rk_counters(const System* s, int core, Counters* to) { *to = s->dram.counters[core]; }
+// Bursts under way: reads by id, then writes by id.
+void rk_open_bursts(const System* s, int core, uint32_t* to) {
+    const Port& p = s->dram.port[core];
+    for (int i = 0; i < READ_IDS; i++) *to++ = p.reads[i].count;
+    for (int i = 0; i < WRITE_IDS; i++) *to++ = p.writes_open_of[i];
+}
+uint64_t rk_tasks(const System* s, uint64_t first, TaskEvent* to, uint64_t room) {
+    return copy(s->tasks, first, to, room);
+}
+uint64_t rk_diagnostics(const System* s, uint64_t first, DiagnosticEvent* to, uint64_t room) {
+    return copy(s->diagnostics, first, to, room);
+}
+uint64_t rk_faults(const System* s, uint64_t first, FaultEvent* to, uint64_t room) {
+    return copy(s->dram.faults, first, to, room);
+}
+int rk_trace(System* s, const char* path, uint64_t start, uint64_t stop) {
+    return s->open_trace(path, start, stop) ? 0 : 1;
+}
+void rk_trace_close(System* s) { s->close_trace(); }
+}

@@ -1,0 +1,75 @@
+// Pins of one compiled NpuCore and the records that cross to Python (mirrored in library.py).
+#pragma once
+#include <cstdint>
+
+constexpr int MAX_CORES = 3;
+constexpr int READ_IDS = 32;   // 5-bit read ids
+constexpr int WRITE_IDS = 16;  // 4-bit write ids
+constexpr int EVENTS = 16;
+constexpr uint32_t BEAT_BYTES = 32;
+
+// Driven by the harness, sampled by the core at the next rising edge.
+struct CoreIn {
+    uint8_t rst, core_index;
+    uint8_t s_awvalid, s_wvalid, s_wstrb, s_bready, s_arvalid, s_rready;
+    uint16_t s_awaddr, s_araddr;
+    uint32_t s_wdata;
+    uint8_t m_arready, m_awready, m_wready;
+    uint8_t m_rvalid, m_rid, m_rresp, m_rlast;
+    uint8_t m_bvalid, m_bid, m_bresp;
+    uint8_t pad[2];
+    uint32_t m_rdata[8];
+};
+
+// Driven by the core (every one a register), as seen after the last rising edge.
+struct CoreOut {
+    uint8_t s_awready, s_wready, s_bvalid, s_bresp, s_arready, s_rvalid, s_rresp;
+    uint8_t m_arvalid, m_arid, m_arlen, m_arsize, m_arburst, m_rready;
+    uint8_t m_awvalid, m_awid, m_awlen, m_awsize, m_awburst;
+    uint8_t m_wvalid, m_wlast, m_bready;
+    uint8_t irq, idle, diag_valid, diag_code, diag_block;
+    uint16_t diag_register, events, task_index;
+    uint32_t s_rdata, diag_value, m_wstrb, pad;
+    uint64_t m_araddr, m_awaddr;
+    uint32_t m_wdata[8];
+};
+
+// A core that is simulated elsewhere; returns 0, or anything else to stop the run.
+using StepFunction = int (*)(int core, const CoreIn*, CoreOut*);
+
+// Counters of one core: cycles in which each `events` bit was high, and bytes by AXI id.
+struct Counters {
+    uint64_t events[EVENTS];
+    uint64_t bytes_read[READ_IDS];
+    uint64_t bytes_written[WRITE_IDS];
+    uint64_t read_requests, write_requests;
+    uint64_t cycles_evaluated;  // a fact about the host's work, not about the hardware
+};
+
+// A task began (kind 0) or ended (kind 1); counters as they stood after that cycle.
+struct TaskEvent {
+    uint64_t cycle;
+    uint32_t core, task;
+    uint32_t kind, pad;
+    uint64_t events[EVENTS];
+    uint64_t bytes_read[8];
+    uint64_t bytes_written[4];
+};
+
+struct DiagnosticEvent {
+    uint64_t cycle;
+    uint32_t core, code, block, reg, value, pad;
+};
+
+enum FaultKind : uint32_t {
+    FAULT_READ_UNMAPPED = 0,
+    FAULT_WRITE_UNMAPPED = 1,
+    FAULT_READ_INJECTED = 2,
+    FAULT_WRITE_INJECTED = 3,
+    FAULT_PROTOCOL = 4,
+};
+
+struct FaultEvent {
+    uint64_t cycle, address;
+    uint32_t core, client, kind, pad;
+};

@@ -1,0 +1,219 @@
+// Up to three cores, DRAM and a register bus driver per core, advanced one clock edge at a time.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "dram.h"
+
+enum RunResult { RUN_BOUND = 0, RUN_IRQ = 1, RUN_DIAGNOSTIC = 2, RUN_MODEL_ERROR = 3 };
+enum LiteResult { LITE_OK = 0, LITE_TIMEOUT = 100, LITE_MODEL_ERROR = 101 };  // else the AXI response
+
+// Model: one compiled core.  push() hands it the pins of this cycle, edge() is the rising clock edge,
+// pull() reads its pins after it.  Model::Shared holds the trace file.  See verilator_model.h.
+template <class Model>
+class Soc {
+public:
+    Soc(int cores, const DramConfig& config, uint8_t* memory, StepFunction external)
+        : cores(cores), dram(config, memory, cores), shared(external) {
+        for (int c = 0; c < cores; c++) {
+            model[c] = std::make_unique<Model>(shared, c);
+            std::memset(&in[c], 0, sizeof in[c]);
+            std::memset(&out[c], 0, sizeof out[c]);
+            in[c].core_index = uint8_t(c);
+            Dram::release(in[c]);
+        }
+        tasks.reserve(4096);
+        diagnostics.reserve(1024);
+    }
+
+    void reset(uint32_t mask, uint32_t cycles) {
+        for (int c = 0; c < cores; c++)
+            if (mask >> c & 1) {
+                uint8_t index = in[c].core_index;
+                std::memset(&in[c], 0, sizeof in[c]);
+                in[c].core_index = index;
+                in[c].rst = 1;
+                dram.reset(c, in[c]);
+                quiet[c] = 0;
+            }
+        for (uint32_t i = 0; i < cycles; i++) step();
+        for (int c = 0; c < cores; c++)
+            if (mask >> c & 1) {
+                in[c].rst = 0;
+                dram.reset(c, in[c]);  // whatever the core asked for while it was being reset
+            }
+    }
+
+    int lite_write(int core, uint32_t address, uint32_t data, uint32_t bound) {
+        CoreIn& i = in[core];
+        const CoreOut& o = out[core];
+        i.s_awvalid = i.s_wvalid = i.s_bready = 1;
+        i.s_awaddr = uint16_t(address), i.s_wdata = data, i.s_wstrb = 15;
+        int result = LITE_TIMEOUT;
+        for (uint32_t n = 0; n < bound; n++) {
+            bool aw = i.s_awvalid && o.s_awready, w = i.s_wvalid && o.s_wready, b = o.s_bvalid;
+            uint8_t resp = o.s_bresp;
+            step();
+            if (failed()) return LITE_MODEL_ERROR;
+            if (aw) i.s_awvalid = 0;
+            if (w) i.s_wvalid = 0;
+            if (b) {
+                result = resp;
+                break;
+            }
+        }
+        i.s_awvalid = i.s_wvalid = i.s_bready = 0;
+        return result;
+    }
+
+    int lite_read(int core, uint32_t address, uint32_t* data, uint32_t bound) {
+        CoreIn& i = in[core];
+        const CoreOut& o = out[core];
+        i.s_arvalid = i.s_rready = 1;
+        i.s_araddr = uint16_t(address);
+        int result = LITE_TIMEOUT;
+        for (uint32_t n = 0; n < bound; n++) {
+            bool ar = i.s_arvalid && o.s_arready, r = o.s_rvalid;
+            uint8_t resp = o.s_rresp;
+            uint32_t value = o.s_rdata;
+            step();
+            if (failed()) return LITE_MODEL_ERROR;
+            if (ar) i.s_arvalid = 0;
+            if (r) {
+                *data = value;
+                result = resp;
+                break;
+            }
+        }
+        i.s_arvalid = i.s_rready = 0;
+        return result;
+    }
+
+    int run(uint64_t end, uint32_t irq_mask, bool stop_on_diagnostic) {
+        for (;;) {
+            if (failed()) return RUN_MODEL_ERROR;
+            if (stop_on_diagnostic && diagnostics_seen < diagnostics.size()) {
+                diagnostics_seen = diagnostics.size();
+                return RUN_DIAGNOSTIC;
+            }
+            if (irq() & irq_mask) return RUN_IRQ;
+            if (cycle >= end) return RUN_BOUND;
+            uint64_t target = end;
+            if (trace_start > cycle && trace_start < target) target = trace_start;
+            if (everything_sleeps()) {
+                dram.idle(target - cycle);
+                cycle = target;
+                if (trace_on && cycle >= trace_stop) close_trace();
+            } else {
+                step();
+            }
+        }
+    }
+
+    uint32_t irq() const {
+        uint32_t mask = 0;
+        for (int c = 0; c < cores; c++) mask |= uint32_t(out[c].irq & 1) << c;
+        return mask;
+    }
+
+    bool open_trace(const char* path, uint64_t start, uint64_t stop) {
+        if (!shared.open_trace(path, model, cores)) return false;
+        trace_start = start < cycle ? cycle : start, trace_stop = stop;
+        trace_on = true;
+        return true;
+    }
+
+    void close_trace() {
+        if (trace_on) shared.close_trace();
+        trace_on = false;
+        trace_start = 0;
+    }
+
+    const int cores;
+    Dram dram;
+    uint64_t cycle = 0;
+    bool may_sleep = true;
+    std::vector<TaskEvent> tasks;
+    std::vector<DiagnosticEvent> diagnostics;
+    size_t diagnostics_seen = 0;
+    CoreIn in[MAX_CORES];
+    CoreOut out[MAX_CORES];
+
+private:
+    typename Model::Shared shared;  // what the cores of one system have in common; outlives them
+    std::unique_ptr<Model> model[MAX_CORES];
+    uint32_t quiet[MAX_CORES] = {};
+    bool trace_on = false;
+    uint64_t trace_start = 0, trace_stop = 0;
+
+    // A core sleeps (is not evaluated) once it has said `idle` for this many cycles without a pin
+    // stirring: longer than any pulse may linger between two of its registers.
+    static constexpr uint32_t SLEEP_AFTER = 8;
+
+    bool failed() const { return shared.failed; }
+
+    bool stirs(int c) const {
+        const CoreIn& i = in[c];
+        const CoreOut& o = out[c];
+        return !o.idle || i.rst || i.s_awvalid || i.s_wvalid || i.s_arvalid || i.s_bready || i.s_rready ||
+               o.s_bvalid || o.s_rvalid || o.m_arvalid || o.m_awvalid || o.m_wvalid || o.events || o.diag_valid ||
+               !dram.settled(c, i);
+    }
+
+    bool sleeps(int c) const { return may_sleep && quiet[c] >= SLEEP_AFTER && !stirs(c); }
+
+    bool tracing() const { return trace_on && cycle >= trace_start; }
+
+    bool everything_sleeps() const {
+        for (int c = 0; c < cores; c++)
+            if (!sleeps(c)) return false;
+        return true;
+    }
+
+    void step() {
+        const bool traced = tracing();
+        uint32_t active = 0, evaluate = 0;
+        for (int c = 0; c < cores; c++) {
+            const bool stir = stirs(c);
+            quiet[c] = stir ? 0 : quiet[c] + (quiet[c] < SLEEP_AFTER);
+            if (stir || !may_sleep || quiet[c] < SLEEP_AFTER) active |= 1u << c;
+        }
+        evaluate = traced ? (1u << cores) - 1 : active;
+        for (int c = 0; c < cores; c++)
+            if (evaluate >> c & 1) model[c]->push(in[c]);
+        dram.step(cycle, active, in, out);
+        for (int c = 0; c < cores; c++)
+            if (evaluate >> c & 1) model[c]->edge();
+        if (traced) {
+            shared.dump(cycle * 10);
+            for (int c = 0; c < cores; c++) model[c]->fall();
+            shared.dump(cycle * 10 + 5);
+        }
+        for (int c = 0; c < cores; c++)
+            if (evaluate >> c & 1) {
+                model[c]->pull(out[c]);
+                dram.counters[c].cycles_evaluated++;
+                if (out[c].events | out[c].diag_valid) record(c);
+            }
+        cycle++;
+        if (traced && cycle >= trace_stop) close_trace();
+    }
+
+    // `cycle` is still the cycle that ended at this edge: the pulse is seen in the next one.
+    void record(int c) {
+        Counters& k = dram.counters[c];
+        const CoreOut& o = out[c];
+        for (uint32_t bits = o.events; bits; bits &= bits - 1) k.events[__builtin_ctz(bits)]++;
+        for (uint32_t kind = 0; kind < 2; kind++)
+            if (o.events >> kind & 1) {
+                TaskEvent e{cycle + 1, uint32_t(c), o.task_index, kind, 0, {}, {}, {}};
+                std::memcpy(e.events, k.events, sizeof e.events);
+                std::memcpy(e.bytes_read, k.bytes_read, sizeof e.bytes_read);
+                std::memcpy(e.bytes_written, k.bytes_written, sizeof e.bytes_written);
+                tasks.push_back(e);
+            }
+        if (o.diag_valid && diagnostics.size() < 65536)
+            diagnostics.push_back(
+                {cycle + 1, uint32_t(c), o.diag_code, o.diag_block, o.diag_register, o.diag_value, 0});
+    }
+};

@@ -1,0 +1,107 @@
+// Adaptor: one core compiled by Verilator (class Vcore).
+#pragma once
+#include <memory>
+#include <string>
+
+#include "Vcore.h"
+#include "pins.h"
+#include "verilated.h"
+#ifdef RKCOSIM_TRACE
+#include "verilated_vcd_c.h"
+#endif
+
+class VerilatorModel {
+public:
+    struct Shared {
+        explicit Shared(StepFunction) {
+            context.timeunit(-9);  // a cycle is 1 ns in a trace: 1 GHz
+            context.timeprecision(-10);
+#ifdef RKCOSIM_TRACE
+            context.traceEverOn(true);
+#endif
+        }
+#ifdef RKCOSIM_TRACE
+        bool open_trace(const char* path, std::unique_ptr<VerilatorModel>* models, int cores) {
+            if (used) return false;  // a model joins one trace file in its life
+            used = true;
+            for (int c = 0; c < cores; c++) models[c]->top.trace(&trace, 99);
+            trace.open(path);
+            return trace.isOpen();
+        }
+        void dump(uint64_t time) { trace.dump(time); }
+        void close_trace() { trace.close(); }
+        bool used = false;
+#else
+        bool open_trace(const char*, std::unique_ptr<VerilatorModel>*, int) { return false; }
+        void dump(uint64_t) {}
+        void close_trace() {}
+#endif
+        VerilatedContext context;
+#ifdef RKCOSIM_TRACE
+        VerilatedVcdC trace;
+#endif
+        static constexpr bool failed = false;
+    };
+
+    VerilatorModel(Shared& shared, int index) : top(&shared.context, ("core" + std::to_string(index)).c_str()) {
+        top.clk = 0;
+        top.rst = 1;
+        top.core_index = uint8_t(index);
+        top.eval();
+    }
+
+    void push(const CoreIn& i) {
+        top.rst = i.rst;
+        top.core_index = i.core_index;
+        top.s_axil_awvalid = i.s_awvalid, top.s_axil_awaddr = i.s_awaddr;
+        top.s_axil_wvalid = i.s_wvalid, top.s_axil_wdata = i.s_wdata, top.s_axil_wstrb = i.s_wstrb;
+        top.s_axil_bready = i.s_bready;
+        top.s_axil_arvalid = i.s_arvalid, top.s_axil_araddr = i.s_araddr;
+        top.s_axil_rready = i.s_rready;
+        top.m_axi_arready = i.m_arready, top.m_axi_awready = i.m_awready, top.m_axi_wready = i.m_wready;
+        top.m_axi_rvalid = i.m_rvalid;
+        if (i.m_rvalid) {
+            top.m_axi_rid = i.m_rid, top.m_axi_rresp = i.m_rresp, top.m_axi_rlast = i.m_rlast;
+            for (int k = 0; k < 8; k++) top.m_axi_rdata[k] = i.m_rdata[k];
+        }
+        top.m_axi_bvalid = i.m_bvalid, top.m_axi_bid = i.m_bid, top.m_axi_bresp = i.m_bresp;
+    }
+
+    void edge() {
+        fall();
+        top.clk = 1;
+        top.eval();
+    }
+
+    void fall() {
+        if (!top.clk) return;
+        top.clk = 0;
+        top.eval();
+    }
+
+    void pull(CoreOut& o) const {
+        o.s_awready = top.s_axil_awready, o.s_wready = top.s_axil_wready;
+        o.s_bvalid = top.s_axil_bvalid, o.s_bresp = top.s_axil_bresp;
+        o.s_arready = top.s_axil_arready, o.s_rvalid = top.s_axil_rvalid;
+        o.s_rdata = top.s_axil_rdata, o.s_rresp = top.s_axil_rresp;
+        o.m_arvalid = top.m_axi_arvalid;
+        o.m_araddr = top.m_axi_araddr, o.m_arid = top.m_axi_arid, o.m_arlen = top.m_axi_arlen;
+        o.m_arsize = top.m_axi_arsize, o.m_arburst = top.m_axi_arburst;
+        o.m_rready = top.m_axi_rready;
+        o.m_awvalid = top.m_axi_awvalid;
+        o.m_awaddr = top.m_axi_awaddr, o.m_awid = top.m_axi_awid, o.m_awlen = top.m_axi_awlen;
+        o.m_awsize = top.m_axi_awsize, o.m_awburst = top.m_axi_awburst;
+        o.m_wvalid = top.m_axi_wvalid, o.m_wlast = top.m_axi_wlast, o.m_wstrb = top.m_axi_wstrb;
+        if (o.m_wvalid)
+            for (int k = 0; k < 8; k++) o.m_wdata[k] = top.m_axi_wdata[k];
+        o.m_bready = top.m_axi_bready;
+        o.irq = top.irq, o.idle = top.idle;
+        o.events = top.events, o.task_index = top.task_index;
+        o.diag_valid = top.diag_valid, o.diag_code = top.diag_code, o.diag_block = top.diag_block;
+        o.diag_register = top.diag_register, o.diag_value = top.diag_value;
+    }
+
+private:
+    Vcore top;
+};
+using CoreModel = VerilatorModel;
