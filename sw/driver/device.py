@@ -1,0 +1,70 @@
+"""What the driver needs of a device; engines of `cosim` and tests implement it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+
+class Memory(Protocol):
+    """Memory that host and cores share, addressed by IOVA; only mapped ranges may be touched."""
+
+    def map(self, iova: int, size: int) -> None:
+        """Make `size` bytes from `iova` (both multiples of 4 KiB) present and zero."""
+        ...
+
+    def unmap(self, iova: int) -> None:
+        """Remove the range that starts at `iova`."""
+        ...
+
+    def read(self, iova: int, n: int, /) -> bytes:
+        """A copy of `n` bytes."""
+        ...
+
+    def write(self, iova: int, data: bytes) -> None:
+        """Write bytes."""
+        ...
+
+    def view(self, iova: int, n: int, /) -> np.ndarray:
+        """The bytes themselves: uint8 of shape (n,), writable and shared."""
+        ...
+
+
+class Device(Protocol):
+    """One NPU: up to three cores with a register window and an interrupt line each."""
+
+    @property
+    def cores(self) -> int:
+        """Number of cores."""
+        ...
+
+    @property
+    def cycle(self) -> int:
+        """Clock cycles since the device was opened."""
+        ...
+
+    @property
+    def memory(self) -> Memory:
+        """The IOVA space of the open device."""
+        ...
+
+    def read32(self, core: int, offset: int) -> int:
+        """Read a register over the bus."""
+        ...
+
+    def write32(self, core: int, offset: int, value: int) -> None:
+        """Write a register over the bus."""
+        ...
+
+    def run_until_irq(self, core_mask: int, max_cycles: int) -> int:
+        """Run until a line of `core_mask` is up; the mask of those that are, 0 at the bound."""
+        ...
+
+    def reset(self, core_mask: int) -> None:
+        """Assert and release the resets of the cores in `core_mask`; memory keeps its contents."""
+        ...
+
+    def block_state(self, core: int) -> str:
+        """What each block of a core waits for, for messages."""
+        ...
