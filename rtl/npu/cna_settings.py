@@ -1,0 +1,227 @@
+"""What the feature loader must know of a task, worked out of its registers once, and the checks on them."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import enum, wiring
+from amaranth.lib.wiring import In, Out
+
+from rtl.config import NpuConfig
+from rtl.layouts import DiagnosticCode
+from rtl.npu.cna_check import Check
+from rtl.npu.cna_fetch import ATOM_ADDRESS_BITS
+from rtl.regfile import config_signature
+from rtl.regs import registers
+
+DEPTHWISE = 3
+"""CONV_MODE of a depthwise convolution; 0 is direct and the others are reserved (H 2.2)."""
+
+RESERVED_PRECISIONS = (4, 5)
+"""Precision codes that the CNA reserves (H 3.1)."""
+
+
+class Slab(enum.IntEnum, shape=2):
+    """How the atoms of a pixel lie in entries: a full slab, or a rest of one or two atoms."""
+
+    FULL = 0
+    ONE = 1
+    TWO = 2
+
+
+class FeatureSettings(wiring.Component):
+    """Settings of a task, four cycles after its start (more where entry counts exceed CBUF).
+
+    Members
+    -------
+    cfg : In(config_signature("CNA"))
+    start : In(1)          : pulse.
+    begin : Out(1)         : pulse, the settings are valid from this cycle on until the next start.
+    checkable : Out(1)     : pulse, `checks` may be walked through.
+    busy : Out(1)          : from the cycle after `start` until after `checkable`.
+    argb : Out(1)          : first-layer input; `channels` of a pixel, `pixels` of the whole stream
+        and `stream_atoms` to fetch hold for this mode.
+    grouped : Out(1)       : rows are fetched in groups of four.
+    line_pitch, surface_pitch : Out(28) : atoms (docs/hardware.md 1.1, 1.2).
+    width, surfaces : Out(14) : pixels of a row and atoms of a pixel, in exchanged roles for a
+        row-major matrix (see FeatureLoader).
+    full : Out(13), rest : Out(Slab) : full slabs of a pixel and the form of what remains.
+    row_entries, slab_entries : Out(15) : entries from row to row and slab to slab, modulo CBUF.
+    nothing : Out(1)       : nothing is to be fetched.
+    row_used, footprint : Out : entries that one row, the whole cube really takes; for the checks.
+    """
+
+    def __init__(self, cfg: NpuConfig) -> None:
+        self._cfg = cfg
+        super().__init__(
+            {
+                "cfg": In(config_signature("CNA")),
+                "start": In(1),
+                "begin": Out(1),
+                "checkable": Out(1),
+                "busy": Out(1),
+                "argb": Out(1),
+                "channels": Out(3),
+                "pixels": Out(32),
+                "stream_atoms": Out(ATOM_ADDRESS_BITS),
+                "grouped": Out(1),
+                "line_pitch": Out(ATOM_ADDRESS_BITS),
+                "surface_pitch": Out(ATOM_ADDRESS_BITS),
+                "width": Out(14),
+                "surfaces": Out(14),
+                "full": Out(13),
+                "rest": Out(Slab),
+                "row_entries": Out(15),
+                "slab_entries": Out(15),
+                "nothing": Out(1),
+                "row_used": Out(26),
+                "footprint": Out(40),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        entries = self._cfg.cbuf_entries
+        cfg = self.cfg
+        con1, size = cfg.CONV_CON1, cfg.DATA_SIZE0
+        width, height = size.DATAIN_WIDTH, size.DATAIN_HEIGHT
+        channels = cfg.DATA_SIZE1.DATAIN_CHANNEL
+        surface_stride = Value.cast(cfg.DMA_CON2.SURF_STRIDE).as_unsigned()
+        line_stride = cfg.DMA_CON1.LINE_STRIDE
+        code = Value.cast(con1.ARGB_IN)
+        count = Signal(14, reset_less=True)
+        step = Signal(3)
+        single_row = con1.GROUP_LINE_OFF | (height == 1)
+        with m.Switch(step):
+            with m.Case(0):
+                with m.If(self.start):
+                    m.d.sync += [step.eq(1), self.busy.eq(1)]
+            with m.Case(1):
+                m.d.sync += [
+                    step.eq(2),
+                    self.argb.eq((code >= 8) & (code <= 11)),
+                    self.channels.eq(code[:2] + 1),
+                    self.grouped.eq(~con1.GROUP_LINE_OFF),
+                    self.line_pitch.eq(Mux(con1.GROUP_LINE_OFF, line_stride, line_stride >> 2)),
+                    self.surface_pitch.eq(line_stride + surface_stride),
+                    self.width.eq(width),
+                    self.row_entries.eq(cfg.CBUF_CON1.DATA_ENTRIES),
+                    self.slab_entries.eq(width),
+                    self.pixels.eq(height * line_stride),
+                    self.nothing.eq(
+                        cfg.CBUF_CON0.DATA_REUSE | (width == 0) | (height == 0) | (channels == 0)
+                    ),
+                ]
+                with m.If(con1.GROUP_LINE_OFF & (surface_stride == 0)):
+                    m.d.sync += self.surface_pitch.eq(width)
+                with m.Switch(con1.IN_PRECISION):
+                    for precision, log2 in ((0, 4), (6, 5), (7, 2)):
+                        with m.Case(precision):
+                            m.d.sync += self.surfaces.eq((channels + (1 << log2) - 1) >> log2)
+                    with m.Default():
+                        m.d.sync += self.surfaces.eq((channels + 7) >> 3)
+            with m.Case(2):
+                # A width of 1 whose surfaces lie together: surfaces take the part of pixels.
+                swap = Signal()
+                m.d.comb += swap.eq(~self.argb & single_row & (self.width == 1) & (self.surface_pitch == 1))
+                m.d.sync += [step.eq(3), count.eq(Mux(swap, 1, self.surfaces))]
+                with m.If(swap):
+                    m.d.sync += [
+                        self.width.eq(self.surfaces),
+                        self.slab_entries.eq(self.surfaces),
+                        self.surfaces.eq(1),
+                    ]
+                with m.If(self.pixels == 0):
+                    m.d.sync += self.nothing.eq(self.nothing | self.argb)
+                m.d.sync += self.stream_atoms.eq((self.pixels * self.channels + 15) >> 4)
+            with m.Case(3):
+                rest = count[:2]
+                m.d.sync += [
+                    step.eq(4),
+                    self.full.eq(count[2:] + (rest == 3)),
+                    self.rest.eq(Mux(rest == 3, 0, rest)),
+                ]
+            with m.Case(4):
+                # Entry counts become remainders of the CBUF size; then the load begins.
+                per_atom = Mux(self.rest == Slab.ONE, (self.width + 3) >> 2, (self.width + 1) >> 1)
+                rest_used = Mux(self.rest == Slab.FULL, 0, per_atom)
+                big_row = self.row_entries >= entries
+                big_slab = self.slab_entries >= entries
+                m.d.sync += self.row_used.eq(self.full * self.width + rest_used)
+                with m.If(big_row):
+                    m.d.sync += self.row_entries.eq(self.row_entries - entries)
+                with m.If(big_slab):
+                    m.d.sync += self.slab_entries.eq(self.slab_entries - entries)
+                with m.If(~big_row & ~big_slab):
+                    m.d.comb += self.begin.eq(1)
+                    m.d.sync += step.eq(5)
+            with m.Case(5):
+                # What only the checks need.
+                slot = Mux(self.channels == 1, 0, Mux(self.channels == 2, 1, 2))
+                m.d.sync += [
+                    step.eq(6),
+                    self.footprint.eq(
+                        Mux(
+                            self.argb,
+                            ((self.pixels << slot) + 15) >> 4,
+                            (height - 1)[:11] * cfg.CBUF_CON1.DATA_ENTRIES + self.row_used,
+                        )
+                    ),
+                ]
+            with m.Case(6):
+                m.d.comb += self.checkable.eq(1)
+                m.d.sync += [step.eq(0), self.busy.eq(0)]
+        return m
+
+    def checks(self, cfg) -> list[Check]:
+        """What is wrong with a task, from the configuration and from these settings."""
+        con1, banks, size = cfg.CONV_CON1, cfg.CBUF_CON0, cfg.DATA_SIZE0
+        argb = self.argb
+        code = Value.cast(con1.ARGB_IN)
+        precision = Value.cast(con1.IN_PRECISION)
+        mode = Value.cast(con1.CONV_MODE)
+        R = registers()["CNA"]
+        bad_mode = (
+            ((code != 0) & ~argb)
+            | (argb & ~(con1.NONALIGN_DMA & con1.GROUP_LINE_OFF))
+            | (con1.NONALIGN_DMA & ~argb)
+            | (argb & (precision != 0))
+            | Cat(*(precision == reserved for reserved in RESERVED_PRECISIONS)).any()
+            | ((mode != 0) & (mode != DEPTHWISE))
+            | con1.DECONV
+        )
+        uneven = ~argb & self.grouped & (cfg.DMA_CON1.LINE_STRIDE[:2] != 0)
+        narrow = argb & (cfg.DMA_CON1.LINE_STRIDE < size.DATAIN_WIDTH)
+        available = banks.DATA_BANK * self._cfg.bank_entries
+        rows_meet = (size.DATAIN_HEIGHT > 1) & (self.row_used > cfg.CBUF_CON1.DATA_ENTRIES)
+        fetched = cfg.FC_DATA_SIZE0
+        C = DiagnosticCode
+        fetch = ~banks.DATA_REUSE
+        return [
+            Check((size.DATAIN_WIDTH == 0) | (size.DATAIN_HEIGHT == 0), C.EMPTY_SIZE, R["DATA_SIZE0"]),
+            Check(cfg.DATA_SIZE1.DATAIN_CHANNEL == 0, C.EMPTY_SIZE, R["DATA_SIZE1"]),
+            Check(bad_mode, C.RESERVED_MODE, R["CONV_CON1"]),
+            Check(
+                banks.DATA_BANK + banks.WEIGHT_BANK + banks.FC_DATA_BANK > self._cfg.cbuf_banks,
+                C.BANK_SUM,
+                R["CBUF_CON0"],
+            ),
+            Check(banks.FC_DATA_BANK != 0, C.RESERVED_MODE, R["CBUF_CON0"]),
+            Check(fetch & (self.footprint > available), C.FEATURE_FOOTPRINT, R["CBUF_CON0"]),
+            Check(fetch & ~argb & rows_meet, C.FEATURE_FOOTPRINT, R["CBUF_CON1"]),
+            Check(
+                fetch & (cfg.FEATURE_DATA_ADDR.FEATURE_BASE_ADDR[:4] != 0),
+                C.UNALIGNED_ADDRESS,
+                R["FEATURE_DATA_ADDR"],
+            ),
+            Check(fetch & (uneven | narrow), C.SIZE_MISMATCH, R["DMA_CON1"]),
+            Check(
+                (fetched.DMA_WIDTH != size.DATAIN_WIDTH) | (fetched.DMA_HEIGHT != size.DATAIN_HEIGHT),
+                C.SIZE_MISMATCH,
+                R["FC_DATA_SIZE0"],
+            ),
+            Check(
+                cfg.FC_DATA_SIZE1.DMA_CHANNEL != cfg.DATA_SIZE1.DATAIN_CHANNEL,
+                C.SIZE_MISMATCH,
+                R["FC_DATA_SIZE1"],
+            ),
+            Check(~argb & ~cfg.CVT_CON0.CVT_BYPASS, C.RESERVED_MODE, R["CVT_CON0"]),
+            Check(cfg.FC_CON0.FC_SKIP_EN, C.RESERVED_MODE, R["FC_CON0"]),
+        ]
