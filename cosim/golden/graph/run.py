@@ -99,7 +99,7 @@ def conv(x: NDArray[np.int8], node: ops.QConv) -> NDArray:
     ValueError
         when the channel counts of x and of the weights differ.
     """
-    kernels, channels, kh, kw = node.weights.shape
+    _, channels, kh, kw = node.weights.shape
     if channels != x.shape[0]:
         raise ValueError(f"{node.y}: weights have {channels} channels, {node.x} has {x.shape[0]}")
     taps, mask = _windows(x, (kh, kw), node.size, node.stride, node.dilation, node.pad)

@@ -1,0 +1,304 @@
+"""One network three ways: the device, the task-level golden model, the graph-level golden model.
+
+This is the only place where compiler and golden models meet: it turns the compiler's steps (exact
+integers of each layer) into nodes of the graph-level model, runs the same command lists on the
+task-level model, and compares every layer's tensor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from cosim.golden.graph import (
+    Clamp,
+    Node,
+    Operand,
+    Output,
+    QAdd,
+    QConv,
+    QDepthwise,
+    QPool,
+    QScale,
+    Stage,
+    run,
+)
+from cosim.golden.task import GoldenDevice, Memory
+from sw.compiler import CompiledModel, LoadedModel
+from sw.compiler.lower import AddStep, Converter, ConvStep, Limits, PoolStep, RescaleStep, Step
+from sw.compiler.runtime import ChainResult
+from sw.regcmd import TaskList
+
+
+@dataclass
+class GoldenBuffer:
+    """Memory of a `GoldenDriver`."""
+
+    iova: int
+    view: npt.NDArray[np.uint8]
+
+
+class GoldenDriver:
+    """The runtime's driver on a task-level golden device.
+
+    Buffers lie one after the other from `base` with a page between them, so that a stray access
+    faults; pass `places` to give buffers of one name the address that they have elsewhere.
+    """
+
+    def __init__(self, base: int = 0x1000_0000, places: dict[str, int] | None = None) -> None:
+        self.memory = Memory()
+        self.device = GoldenDevice(self.memory)
+        self._next = base
+        self._places = places or {}
+
+    def alloc(self, size: int, name: str) -> GoldenBuffer:
+        """Map zeroed memory."""
+        rounded = -(-size // 4096) * 4096
+        base = self._places.get(name, self._next)
+        self._next = max(self._next, base + rounded + 4096)
+        return GoldenBuffer(base, self.memory.map(base, rounded)[:size])
+
+    def free(self, buffer: GoldenBuffer) -> None:
+        """Unmap memory."""
+        self.memory.unmap(buffer.iova)
+
+    def run_chain(self, tasks: TaskList, name: str) -> ChainResult:
+        """Run a chain; golden models know no cycles, so they are 0."""
+        first = tasks.tasks[0]
+        reports = self.device.run_kick(first.address, first.amount, len(tasks.tasks))
+        if len(reports) != len(tasks.tasks):
+            raise RuntimeError(f"{name}: {len(reports)} of {len(tasks.tasks)} tasks ran")
+        return ChainResult(0)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """First place where two results of a tensor differ: `a` and `b` name who gave which byte."""
+
+    layer: str
+    tensor: str
+    coordinate: tuple[int, int, int]
+    address: int
+    a: str
+    a_value: int
+    b: str
+    b_value: int
+    count: int
+
+    def __str__(self) -> str:
+        channel, row, column = self.coordinate
+        return (
+            f"layer '{self.layer}', tensor '{self.tensor}': {self.count} bytes differ, first at channel "
+            f"{channel}, row {row}, column {column} (0x{self.address:08X}): "
+            f"{self.a} {self.a_value}, {self.b} {self.b_value}"
+        )
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Result of a check: `first` is the first difference, None when everything is equal."""
+
+    layers: int
+    first: Difference | None
+
+    @property
+    def match(self) -> bool:
+        """Whether all results agree."""
+        return self.first is None
+
+
+def _output(converter: Converter) -> Output:
+    return Output(scale=converter.scale, shift=converter.shift, offset=converter.zero)
+
+
+def _clamp(limits: Limits) -> Clamp:
+    return Clamp() if limits is None else Clamp(low=limits[0], high=limits[1])
+
+
+def _conv_node(step: ConvStep) -> Node:
+    x = step.inputs[0]
+    weights = step.weights.astype(np.int64) - step.weight_zero
+    stage = Stage(
+        add=step.bias - x.zero_point * weights.reshape(weights.shape[0], -1).sum(axis=1),
+        mul=step.multipliers,
+        shift=14,
+        clamp=_clamp(step.limits),
+    )
+    window = step.window
+    size = (step.output.cube[1], step.output.cube[2])
+    pad = (window.pads[0], window.pads[1])
+    if step.depthwise:
+        return QDepthwise(
+            x=x.name,
+            y=step.output.name,
+            weights=step.weights[:, 0],
+            size=size,
+            stride=window.strides,
+            dilation=window.dilations,
+            pad=pad,
+            pad_value=x.zero_point,
+            window_mul=-step.weight_zero,
+            stage=stage,
+            output=_output(step.converter),
+        )
+    return QConv(
+        x=x.name,
+        y=step.output.name,
+        weights=step.weights,
+        size=size,
+        stride=window.strides,
+        dilation=window.dilations,
+        pad=pad,
+        pad_value=x.zero_point,
+        window_mul=-step.weight_zero,
+        stage=stage,
+        output=_output(step.converter),
+    )
+
+
+def graph_node(step: Step) -> Node:
+    """The graph-level node of a compiler's step.
+
+    Raises
+    ------
+    TypeError
+        for an unknown kind of step.
+    """
+    y = step.output
+    match step:
+        case ConvStep():
+            return _conv_node(step)
+        case AddStep():
+            a, b = step.inputs
+            return QAdd(
+                a=a.name,
+                b=b.name,
+                y=y.name,
+                a_operand=Operand(offset=-a.zero_point, scale=step.scales[0]),
+                b_operand=Operand(offset=-b.zero_point, scale=step.scales[1]),
+                clamp=_clamp(step.limits),
+                output=_output(step.converter),
+            )
+        case RescaleStep():
+            stage = Stage(add=-step.inputs[0].zero_point, mul=step.scale, clamp=_clamp(step.limits))
+            return QScale(x=step.inputs[0].name, y=y.name, stage=stage, output=_output(step.converter))
+        case PoolStep():
+            return QPool(
+                x=step.inputs[0].name,
+                y=y.name,
+                method=step.method,
+                kernel=step.window.kernel,
+                size=(y.cube[1], y.cube[2]),
+                stride=step.window.strides,
+                pad=(step.window.pads[0], step.window.pads[1]),
+                pad_value=step.pad_value,
+            )
+    raise TypeError(f"no graph node for {type(step).__name__}")
+
+
+def graph_tensors(
+    model: CompiledModel, inputs: list[npt.NDArray[np.int8]]
+) -> dict[str, npt.NDArray[np.int8]]:
+    """Compute every tensor of a network at graph level.
+
+    Parameters
+    ----------
+    model
+        the compiled network.
+    inputs
+        int8 cubes (C, H, W) as `CompiledModel.encode_input` gives them.
+
+    Returns
+    -------
+    int8 cube of each root tensor by name.
+    """
+    graph = model.graph
+    tensors: dict[str, npt.NDArray[np.int8]] = {**graph.constants}
+    for item, cube in zip(graph.inputs, inputs, strict=True):
+        tensors[item.tensor] = cube
+    for alias in graph.aliases:  # aliases of inputs are known from the start
+        if graph.root(alias) in tensors:
+            tensors[alias] = tensors[graph.root(alias)]
+    for step in model.graph_nodes():
+        for tensor in step.inputs:
+            root = tensors[graph.root(tensor.name)]
+            tensors[tensor.name] = root.reshape(tensor.cube)
+        tensors.update({step.output.name: run([graph_node(step)], tensors)[step.output.name]})
+    return tensors
+
+
+class ModelChecker:
+    """Checks a loaded model's runs against both golden levels.
+
+    Parameters
+    ----------
+    loaded
+        the model on the device under test; the task-level model gets the same addresses, so it runs
+        the very same command words.
+    device
+        how messages name the device under test.
+    """
+
+    def __init__(self, loaded: LoadedModel, device: str = "RTL") -> None:
+        self.loaded = loaded
+        self.device = device
+        self.golden = loaded.model.load(GoldenDriver(places=dict(loaded.bases)))
+        if self.golden.tasks.data != loaded.tasks.data:
+            raise RuntimeError("the golden model did not get the device's addresses")
+
+    def check(self, inputs: list[npt.ArrayLike]) -> Verdict:
+        """Compare the device's tensors after a run with both levels' for the same inputs."""
+        model = self.loaded.model
+        cubes = [model.encode_input(index, values) for index, values in enumerate(inputs)]
+        for index, values in enumerate(inputs):
+            self.golden.set_input(index, values)
+        self.golden.run()
+        graph = graph_tensors(model, cubes)
+        steps = model.graph_nodes()
+        for step in steps:
+            name = step.output.name
+            results = [
+                (self.device, self.loaded.tensor(name)),
+                ("task golden", self.golden.tensor(name)),
+                ("graph golden", graph[name]),
+            ]
+            for other in results[1:]:
+                found = self._compare(step, results[0], other)
+                if found:
+                    return Verdict(len(steps), found)
+        return Verdict(len(steps), None)
+
+    def check_memory(self) -> int | None:
+        """First address of the activations where device and task golden differ, padding included."""
+        ours, theirs = self.loaded.buffers["activations"], self.golden.buffers["activations"]
+        different = np.flatnonzero(np.asarray(ours.view) != np.asarray(theirs.view))
+        return int(ours.iova + different[0]) if different.size else None
+
+    def close(self) -> None:
+        """Release the golden device's memory."""
+        self.golden.close()
+
+    def _compare(
+        self, step: Step, a: tuple[str, npt.NDArray[np.int8]], b: tuple[str, npt.NDArray[np.int8]]
+    ) -> Difference | None:
+        wrong = np.argwhere(a[1] != b[1])
+        if not wrong.size:
+            return None
+        channel, row, column = (int(v) for v in wrong[0])
+        place = self.loaded.model.plan.place(step.output.name)
+        atom = (channel // 16 * place.cube[1] + row) * place.cube[2] + column
+        address = self.loaded.bases[place.ref.region] + place.ref.offset + atom * 16 + channel % 16
+        values = int(a[1][channel, row, column]), int(b[1][channel, row, column])
+        return Difference(
+            step.name,
+            step.output.name,
+            (channel, row, column),
+            address,
+            a[0],
+            values[0],
+            b[0],
+            values[1],
+            len(wrong),
+        )

@@ -1,0 +1,157 @@
+"""Building of command lists by register and field name, and of chains of tasks in memory (H1.4-H1.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from rtl.regs import registers
+
+BLOCKS = ("CNA", "CORE", "DPU", "DPU_RDMA", "PPU", "PPU_RDMA")
+_OP_ENABLE_TARGET, _END_TARGET = 0x0081, 0x0041
+TAIL_WORDS = 4
+FETCH_WORDS = 2
+
+
+def command(target: int, offset: int, value: int) -> int:
+    """Build one 64-bit command word."""
+    return registers().word.encode(TARGET=target, OFFSET=offset, VALUE=value & 0xFFFFFFFF)
+
+
+def amount_code(words: int) -> int:
+    """Amount register of a task of `words` words with its tail: 16-byte fetches minus one (H1.6)."""
+    return -(-words // FETCH_WORDS) - 1
+
+
+@dataclass
+class Task:
+    """Register values of one task, by name; registers of its blocks that are not set are written as 0."""
+
+    blocks: tuple[str, ...]
+    fields: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict)
+    addresses: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Absolute addresses; the base of a kick is taken off when the words are made."""
+    description: str = ""
+
+    def set(self, block: str, register: str, **values: int) -> None:
+        """Set fields of a register (negative values for signed fields of any width)."""
+        r = registers()[block][register]
+        store = self.fields.setdefault((block, register), {})
+        for name, value in values.items():
+            store[name] = int(value) % (1 << r.fields[name].width) if value < 0 else int(value)
+
+    def put(self, block: str, register: str, value: int) -> None:
+        """Set the field that has its register's name."""
+        self.set(block, register, **{register: value})
+
+    def address(self, block: str, register: str, value: int) -> None:
+        """Set an address register from an absolute byte address."""
+        if value & ~registers()[block][register].mask & 0xFFFFFFFF:
+            raise ValueError(f"{block}.{register}: {value:#x} is not aligned")
+        self.addresses[block, register] = value
+
+    def mask(self) -> int:
+        """Op-enable mask (H1.5)."""
+        return registers()["GLOBAL"]["OPERATION_ENABLE"].encode(**{f"{b}_OP_EN": 1 for b in self.blocks})
+
+    def values(self, dma_base: int = 0) -> dict[int, tuple[str, int]]:
+        """Return offset -> (block, value) of every shadowed register of the task's blocks."""
+        out = {}
+        for block in self.blocks:
+            for r in registers()[block]:
+                if not r.shadowed or r.name.startswith(("LUT_", "DCOMP_AMOUNT", "CLK_GATE", "MAC_GATING")):
+                    continue
+                value = r.encode(**self.fields.get((block, r.name), {}))
+                if (block, r.name) in self.addresses:
+                    value = (self.addresses[block, r.name] - dma_base) % (1 << 32)
+                out[r.offset] = (block, value)
+        unused = [key for key in (*self.fields, *self.addresses) if key[0] not in self.blocks]
+        if unused:
+            raise ValueError(f"registers set outside the task's blocks {self.blocks}: {unused}")
+        return out
+
+    def interrupt_mask(self) -> int:
+        """Interrupt bits that end this task: the PPU's, else the DPU's (H7)."""
+        return 0xC00 if "PPU" in self.blocks else 0x300
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Command lists of one kick, placed in memory."""
+
+    base: int
+    amount: int
+    lists: tuple[tuple[int, tuple[int, ...]], ...]
+    """(address, words) of each task."""
+    interrupt_mask: int
+
+    @property
+    def tasks(self) -> int:
+        """Number of tasks."""
+        return len(self.lists)
+
+
+def link(
+    tasks: Iterable[Task], address: int, *, delta: bool = False, align: int = 64, dma_base: int = 0
+) -> Chain:
+    """Place tasks one after the other from `address` and link them.
+
+    Parameters
+    ----------
+    tasks
+        in order of execution.
+    address
+        of the first list, a multiple of 16.
+    delta
+        leave out registers that the task's group already holds from earlier in this kick (H1.6).
+    align
+        of each list.
+    dma_base
+        TASK_DMA_BASE of the kick, taken off every address.
+    """
+    tasks = list(tasks)
+    bodies = _bodies(tasks, delta, dma_base)
+    places, at = [], address
+    for body in bodies:
+        places.append(at)
+        at += -(-8 * (len(body) + TAIL_WORDS) // align) * align
+    pc = registers()["PC"]
+    target = pc.target
+    lists = []
+    for i, (body, task) in enumerate(zip(bodies, tasks, strict=True)):
+        last = i + 1 == len(tasks)
+        tail = [
+            0 if last else command(target, pc["BASE_ADDRESS"].offset, places[i + 1]),
+            command(
+                target,
+                pc["REGISTER_AMOUNTS"].offset,
+                0 if last else amount_code(len(bodies[i + 1]) + TAIL_WORDS),
+            ),
+            command(_END_TARGET, 0, 0),
+            command(_OP_ENABLE_TARGET, pc["OPERATION_ENABLE"].offset, task.mask()),
+        ]
+        lists.append((places[i], tuple(body + tail)))
+    return Chain(address, amount_code(len(bodies[0]) + TAIL_WORDS), tuple(lists), tasks[-1].interrupt_mask())
+
+
+def _bodies(tasks: list[Task], delta: bool, dma_base: int) -> list[list[int]]:
+    groups: dict[str, list[dict[int, int]]] = {b: [{}, {}] for b in BLOCKS}
+    bodies = []
+    for task in tasks:
+        body = []
+        for block in task.blocks:
+            r = registers()[block]["S_POINTER"]
+            if block not in ("CNA", "CORE"):  # the host writes those two, with its core's index
+                value = r.encode(POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1)
+                body.append(command(registers()[block].target, r.offset, value))
+        for offset, (block, value) in task.values(dma_base).items():
+            held = groups[block][0]
+            if not (delta and held.get(offset) == value):
+                body.append(command(registers()[block].target, offset, value))
+            held[offset] = value
+        for block in task.blocks:
+            groups[block].reverse()
+        if len(body) % FETCH_WORDS:
+            body.append(0)
+        bodies.append(body)
+    return bodies
