@@ -1,0 +1,217 @@
+"""The network as the loaders hand it to the compiler: quantised tensors and operations.
+
+Values are real numbers `scale * (q - zero_point)` with q a signed byte: models in unsigned bytes are
+shifted by 128 on loading, so that only `GraphInput.unsigned` remembers them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+
+class ModelError(ValueError):
+    """A model that cannot be read or run; the message names node and tensor."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A quantised activation.
+
+    `shape` is the model's; `cube` is (C, H, W) as the NPU stores it, which differs after a Flatten:
+    then the elements of `shape` are those of the cube in C, H, W order.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    scale: float
+    zero_point: int
+    cube: tuple[int, int, int]
+    unsigned: bool = False
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return math.prod(self.cube)
+
+    def same_values(self, other: Tensor) -> bool:
+        """Whether equal bytes mean equal numbers in both tensors."""
+        return self.scale == other.scale and self.zero_point == other.zero_point
+
+
+@dataclass(frozen=True)
+class Clamp:
+    """Limits put on the real result of an operation before it is quantised (Relu, Clip)."""
+
+    low: float = -math.inf
+    high: float = math.inf
+
+    def then(self, other: Clamp) -> Clamp:
+        """This clamp followed by another."""
+        low = min(max(self.low, other.low), other.high)
+        return Clamp(low, max(min(self.high, other.high), low))
+
+
+@dataclass(frozen=True)
+class Window:
+    """A sliding window: kernel, strides, dilations, and pads (top, left, bottom, right)."""
+
+    kernel: tuple[int, int]
+    strides: tuple[int, int] = (1, 1)
+    pads: tuple[int, int, int, int] = (0, 0, 0, 0)
+    dilations: tuple[int, int] = (1, 1)
+
+    def output(self, height: int, width: int, ceil: bool = False) -> tuple[int, int]:
+        """Output size for an input of (height, width); zero or negative when nothing fits."""
+        result = []
+        for axis, size in enumerate((height, width)):
+            reach = (self.kernel[axis] - 1) * self.dilations[axis] + 1
+            room = size + self.pads[axis] + self.pads[axis + 2] - reach
+            steps = -(-room // self.strides[axis]) if ceil else room // self.strides[axis]
+            if ceil and steps * self.strides[axis] >= size + self.pads[axis]:
+                steps -= 1  # a window that starts in the trailing pad is left out
+            result.append(steps + 1)
+        return result[0], result[1]
+
+
+@dataclass(frozen=True)
+class Op:
+    """What all operations have: a name, input tensors, one output tensor, a clamp."""
+
+    name: str
+    inputs: tuple[str, ...]
+    output: str
+    clamp: Clamp = field(default=Clamp(), kw_only=True)
+
+    @property
+    def kind(self) -> str:
+        """Name of the operation as reports print it."""
+        return type(self).__name__
+
+
+@dataclass(frozen=True)
+class Conv(Op):
+    """A convolution; also Gemm and MatMul (`window.kernel` covers the whole cube or is 1x1).
+
+    `weights` int8 (OC, IC/groups, kh, kw) with `weight_scales` float64 (OC,) and one zero point;
+    `bias` int64 (OC,) in units of input scale * weight scale of its channel.
+    """
+
+    weights: npt.NDArray[np.int8]
+    weight_scales: npt.NDArray[np.float64]
+    weight_zero_point: int
+    bias: npt.NDArray[np.int64]
+    window: Window
+    groups: int = 1
+    source: Literal["Conv", "Gemm", "MatMul"] = "Conv"
+
+    @property
+    def kind(self) -> str:
+        """Conv, DepthwiseConv, Gemm or MatMul."""
+        if self.source != "Conv":
+            return self.source
+        return "DepthwiseConv" if self.depthwise else "Conv"
+
+    @property
+    def depthwise(self) -> bool:
+        """Whether each channel has exactly one kernel of its own."""
+        return self.groups > 1 and self.groups == self.weights.shape[0] and self.weights.shape[1] == 1
+
+
+@dataclass(frozen=True)
+class Add(Op):
+    """Element-wise sum of two tensors of the same cube."""
+
+
+@dataclass(frozen=True)
+class Pool(Op):
+    """Max or average pooling; `count_pad` counts padding (as real zero) in the average."""
+
+    method: Literal["max", "average"]
+    window: Window
+    count_pad: bool = False
+    whole: bool = False
+    """Whether the window is the whole map (GlobalAveragePool)."""
+
+    @property
+    def kind(self) -> str:
+        """MaxPool, AveragePool or GlobalAveragePool."""
+        if self.whole:
+            return "GlobalAveragePool"
+        return "MaxPool" if self.method == "max" else "AveragePool"
+
+
+@dataclass(frozen=True)
+class Rescale(Op):
+    """The same numbers in another quantisation, with a clamp: Relu, Clip, or a pair of Q and DQ."""
+
+    source: str = "Rescale"
+
+    @property
+    def kind(self) -> str:
+        """Relu, Clip or Rescale."""
+        return self.source
+
+
+@dataclass(frozen=True)
+class HostOp:
+    """An operation on real numbers after the NPU: Softmax, Quantize, Dequantize, Reshape.
+
+    `input` and `output` are value names; `attributes` are those of `sw.compiler.host`.
+    """
+
+    name: str
+    kind: Literal["Softmax", "Quantize", "Dequantize", "Reshape"]
+    input: str
+    output: str
+    attributes: dict[str, object]
+
+
+@dataclass(frozen=True)
+class GraphInput:
+    """A model input: its own name, and the tensor it is quantised to."""
+
+    name: str
+    tensor: str
+
+
+@dataclass(frozen=True)
+class GraphOutput:
+    """A model output: its own name, shape, and where its values come from.
+
+    `value` is a tensor name when `real` is false (bytes are then dequantised on request), or the
+    name of a host value.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    value: str
+    real: bool
+
+
+@dataclass
+class Graph:
+    """A whole network in execution order.
+
+    `aliases` map a tensor that only renames or reshapes another to that one; `constants` are
+    activations known beforehand (int8, shape of the tensor's cube).
+    """
+
+    name: str
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    ops: list[Op] = field(default_factory=list)
+    host_ops: list[HostOp] = field(default_factory=list)
+    inputs: list[GraphInput] = field(default_factory=list)
+    outputs: list[GraphOutput] = field(default_factory=list)
+    aliases: dict[str, str] = field(default_factory=dict)
+    constants: dict[str, npt.NDArray[np.int8]] = field(default_factory=dict)
+
+    def root(self, name: str) -> str:
+        """Name of the tensor that holds the bytes of `name`."""
+        while name in self.aliases:
+            name = self.aliases[name]
+        return name

@@ -1,0 +1,208 @@
+"""A compiled network: what it computes, and the plan that the NPU runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sw.compiler import host
+from sw.compiler.graph import Graph, GraphOutput, ModelError, Tensor
+from sw.compiler.lower import Step
+from sw.compiler.plan import Plan, make_plan
+
+if TYPE_CHECKING:
+    from sw.compiler.runtime import LoadedModel, NpuDriver
+
+Codes = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """An input or output of a model.
+
+    `dtype` is int8 or uint8 with scale and zero point in that type's own domain, or float32 (scale 1,
+    zero point 0) for what the host computes.  `shape` is the model's.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    scale: float
+    zero_point: int
+
+    @property
+    def quantised(self) -> bool:
+        """Whether values are codes that stand for `(code - zero_point) * scale`."""
+        return self.dtype != np.float32
+
+
+def _info(name: str, shape: tuple[int, ...], tensor: Tensor) -> TensorInfo:
+    shift, dtype = (128, np.uint8) if tensor.unsigned else (0, np.int8)
+    return TensorInfo(name, shape, np.dtype(dtype), tensor.scale, tensor.zero_point + shift)
+
+
+class CompiledModel:
+    """A planned network.
+
+    Attributes
+    ----------
+    graph, plan
+        the network and how it is run.
+    inputs, outputs
+        `TensorInfo` of each, in the model's order.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.plan: Plan = make_plan(graph)
+        self.inputs = [
+            _info(item.name, graph.tensors[item.tensor].shape, graph.tensors[item.tensor])
+            for item in graph.inputs
+        ]
+        self.outputs = [self._output_info(item) for item in graph.outputs]
+
+    def _output_info(self, item: GraphOutput) -> TensorInfo:
+        if item.real:
+            return TensorInfo(item.name, item.shape, np.dtype(np.float32), 1.0, 0)
+        return _info(item.name, item.shape, self.graph.tensors[item.value])
+
+    def graph_nodes(self) -> list[Step]:
+        """Every operation on the NPU with the exact integers it uses, in order (`sw.compiler.lower`)."""
+        return list(self.plan.steps)
+
+    def encode_input(self, index: int, values: npt.ArrayLike) -> npt.NDArray[np.int8]:
+        """Check and quantise an input.
+
+        Parameters
+        ----------
+        index
+            number of the input.
+        values
+            an array of the input's shape: its own 8-bit type is taken as codes, floating point is
+            quantised.
+
+        Returns
+        -------
+        int8 array of the tensor's cube (C, H, W).
+
+        Raises
+        ------
+        ModelError
+            for a wrong index, shape or type, naming the input.
+        """
+        if not 0 <= index < len(self.inputs):
+            raise ModelError(f"input {index}: the model has {len(self.inputs)}")
+        info, tensor = self.inputs[index], self.graph.tensors[self.graph.inputs[index].tensor]
+        array = np.asarray(values)
+        if array.shape != info.shape:
+            raise ModelError(f"input '{info.name}': shape {array.shape} given, {info.shape} wanted")
+        if np.issubdtype(array.dtype, np.floating):
+            if not np.isfinite(array).all():
+                raise ModelError(f"input '{info.name}': values are not all finite")
+            codes = host.quantize(array, info.scale, info.zero_point, info.dtype.type)
+        elif array.dtype == info.dtype:
+            codes = array
+        else:
+            raise ModelError(f"input '{info.name}': {array.dtype} given, float or {info.dtype} wanted")
+        signed = (codes.astype(np.int16) - (128 if tensor.unsigned else 0)).astype(np.int8)
+        return to_cube(signed, tensor)
+
+    def decode_output(
+        self, index: int, codes: Callable[[str], npt.NDArray[np.int8]], raw: bool = False
+    ) -> Codes:
+        """Compute an output from the tensors that the NPU left in memory.
+
+        Parameters
+        ----------
+        index
+            number of the output.
+        codes
+            gives the int8 cube of a tensor by name.
+        raw
+            give codes instead of real numbers where the output is quantised.
+
+        Returns
+        -------
+        float32 array of the output's shape, or codes of its type.
+
+        Raises
+        ------
+        ModelError
+            for a wrong index.
+        """
+        if not 0 <= index < len(self.outputs):
+            raise ModelError(f"output {index}: the model has {len(self.outputs)}")
+        item, info = self.graph.outputs[index], self.outputs[index]
+        if not item.real:
+            tensor = self.graph.tensors[item.value]
+            values = _model_codes(codes(item.value), tensor).reshape(item.shape)
+            return values if raw else host.dequantize(values, info.scale, info.zero_point)
+        return self._host_value(item.value, codes).reshape(item.shape)
+
+    def _host_value(self, name: str, codes: Callable[[str], npt.NDArray[np.int8]]) -> Codes:
+        """Value of a tensor (as real numbers) or of a host operation, computed on demand."""
+        for op in self.graph.host_ops:
+            if op.output == name:
+                return host.evaluate(op, self._host_value(op.input, codes))
+        tensor = self.graph.tensors[name]
+        values = _model_codes(codes(name), tensor).reshape(tensor.shape)
+        return host.dequantize(values, tensor.scale, tensor.zero_point + (128 if tensor.unsigned else 0))
+
+    def load(self, driver: NpuDriver) -> LoadedModel:
+        """Allocate buffers on a device and write weights and commands into them.
+
+        Raises
+        ------
+        Exception
+            what the driver raises when memory runs out.
+        """
+        from sw.compiler.runtime import LoadedModel
+
+        return LoadedModel(self, driver)
+
+
+def to_cube(codes: npt.NDArray[np.int8], tensor: Tensor) -> npt.NDArray[np.int8]:
+    """The cube (C, H, W) of an array of the tensor's own shape."""
+    if _row_major(tensor):
+        return np.ascontiguousarray(codes.reshape(tensor.cube[1], tensor.cube[0]).T).reshape(tensor.cube)
+    return codes.reshape(tensor.cube)
+
+
+def from_cube(cube: npt.NDArray[np.int8], tensor: Tensor) -> npt.NDArray[np.int8]:
+    """The array of the tensor's own shape; the inverse of `to_cube`."""
+    if _row_major(tensor):
+        return np.ascontiguousarray(cube.reshape(tensor.cube[:2]).T).reshape(tensor.shape)
+    return cube.reshape(tensor.shape)
+
+
+def _row_major(tensor: Tensor) -> bool:
+    """Whether the shape (M, K) lies as K channels of M rows."""
+    return len(tensor.shape) in (2, 3) and tensor.shape[-1] == tensor.cube[0] and tensor.cube[1] > 1
+
+
+def _model_codes(cube: npt.NDArray[np.int8], tensor: Tensor) -> Codes:
+    """Codes in the model's type and shape."""
+    codes = from_cube(cube, tensor)
+    return (codes.astype(np.int16) + 128).astype(np.uint8) if tensor.unsigned else codes
+
+
+def compile_model(data: bytes) -> CompiledModel:
+    """Compile an ONNX QDQ model.
+
+    Parameters
+    ----------
+    data
+        the bytes of the file.
+
+    Raises
+    ------
+    ModelError
+        for a model that cannot be read or run; the message names node and tensor.
+    """
+    from sw.loaders import load_onnx
+
+    return CompiledModel(load_onnx(data))

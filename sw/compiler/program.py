@@ -1,0 +1,113 @@
+"""Register programs before their addresses are known: settings, references, tasks.
+
+A task is a list of settings in the order of real programs (HARDWARE 14.1) and a block mask.  An
+address field may hold a `Ref`, a place in one of the plan's memory regions; `encode_task` puts the
+regions' base addresses in and makes command words with `sw.regcmd.TaskBuilder`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from rtl.regs import registers
+from sw.layouts import ATOM_BYTES
+
+Region = Literal["regcmd", "weights", "activations"]
+REGIONS: tuple[Region, ...] = ("regcmd", "weights", "activations")
+
+
+@dataclass(frozen=True)
+class Ref:
+    """Byte offset in a region; `+ n` moves it."""
+
+    region: Region
+    offset: int
+
+    def __add__(self, more: int) -> Ref:
+        return Ref(self.region, self.offset + more)
+
+    def address(self, bases: Mapping[str, int]) -> int:
+        """Byte address when the regions start at `bases`."""
+        return bases[self.region] + self.offset
+
+
+Value = int | str | Ref
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One register write: field names to values; fields that are left out are 0."""
+
+    block: str
+    register: str
+    fields: Mapping[str, Value]
+
+    def word_value(self, bases: Mapping[str, int]) -> int:
+        """The 32-bit register value.
+
+        Raises
+        ------
+        ValueError
+            for a value that does not fit its field, naming block, register and field.
+        """
+        register = registers()[self.block][self.register]
+        values: dict[str, int | str] = {}
+        for name, value in self.fields.items():
+            if isinstance(value, Ref):
+                address = value.address(bases)
+                # Address fields that start at bit 4 count atoms (HARDWARE 1.12).
+                values[name] = address // ATOM_BYTES if register.fields[name].lsb else address
+            elif isinstance(value, int) and value < 0:
+                values[name] = _wrapped(value, register.fields[name].width, f"{register.path}.{name}")
+            else:
+                values[name] = value
+        return register.encode(**values)
+
+
+def _wrapped(value: int, width: int, what: str) -> int:
+    """A negative number as the two's complement of a field."""
+    if value < -(2 ** (width - 1)):
+        raise ValueError(f"{what}: {value} does not fit {width} bits")
+    return value % 2**width
+
+
+@dataclass
+class Settings:
+    """An ordered list of settings with a short way to add one."""
+
+    items: list[Setting] = field(default_factory=list)
+
+    def set(self, block: str, register: str, **fields: Value) -> None:
+        """Append a write of `register`; a register whose only field has its name may pass `value`."""
+        if "value" in fields:
+            only = next(iter(registers()[block][register].fields))
+            fields = {only: fields["value"]}
+        self.items.append(Setting(block, register, fields))
+
+    def __iter__(self) -> Iterator[Setting]:
+        return iter(self.items)
+
+
+@dataclass(frozen=True)
+class Task:
+    """One pass of the blocks in `blocks`.
+
+    `layer` is the index of the step it belongs to, `note` says which part of it.  `macs` counts real
+    multiply-accumulates, `reads` and `writes` bytes in DRAM (commands left out), `formula_npu` the
+    vendor's cycle formula (HARDWARE 9.6).
+    """
+
+    layer: int
+    note: str
+    blocks: tuple[str, ...]
+    settings: Settings
+    macs: int = 0
+    reads: int = 0
+    writes: int = 0
+    formula_npu: int = 0
+
+    def values(self, bases: Mapping[str, int]) -> list[tuple[str, str, int]]:
+        """(block, register, value) of every write, in order."""
+        return [(s.block, s.register, s.word_value(bases)) for s in self.settings]

@@ -1,0 +1,481 @@
+"""Full register programs of the layers, shaped like those of the vendor and Mesa (HARDWARE 14).
+
+S_POINTER of DPU, DPU_RDMA, PPU and PPU_RDMA is written as 0x0E; CNA and CORE pointers belong to the
+host and are never written (HARDWARE 1.7).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sw.compiler.lower import AddStep, Converter, ConvStep, Limits, PoolStep, RescaleStep
+from sw.compiler.program import Ref, Settings, Value
+from sw.compiler.requant import BS_SHIFT
+from sw.compiler.tiling import ConvShape, Tile
+from sw.layouts import ATOM_BYTES
+
+BURST_16 = 15
+"""Burst length field for 16 beats."""
+
+CONV_BLOCKS = ("CNA", "CORE", "DPU", "DPU_RDMA")
+FLYING_BLOCKS = ("DPU", "DPU_RDMA")
+POOL_BLOCKS = ("PPU", "PPU_RDMA")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a tensor lies: NC1HWC2 of (C, H, W), or packed pixels with `pitch` when `argb` is set.
+
+    `surface_count` surfaces are allocated; `unsigned_pixels` marks raw bytes that the input
+    converter turns into signed ones.
+    """
+
+    ref: Ref
+    cube: tuple[int, int, int]
+    surface_count: int
+    argb: int = 0
+    pitch: int = 0
+    unsigned_pixels: bool = False
+
+    @property
+    def surface(self) -> int:
+        """Atoms of one surface."""
+        return self.cube[1] * self.cube[2]
+
+    @property
+    def size(self) -> int:
+        """Bytes taken."""
+        if self.argb:
+            return self.cube[1] * self.pitch * self.argb
+        return self.surface_count * self.surface * ATOM_BYTES
+
+    @property
+    def aligned_channels(self) -> int:
+        """Channels in whole atoms."""
+        return -(-self.cube[0] // 16) * 16
+
+    def row(self, row: int) -> Ref:
+        """Address of the first pixel of a row."""
+        pixel = self.argb if self.argb else ATOM_BYTES
+        return self.ref + row * (self.pitch if self.argb else self.cube[2]) * pixel
+
+
+@dataclass(frozen=True)
+class ConvOperands:
+    """Addresses of one tile's weights and of the layer's bias table from the tile's first kernel."""
+
+    weights: Ref
+    weight_bytes: int
+    table: Ref
+
+
+def pointers(settings: Settings, blocks: tuple[str, ...]) -> None:
+    """Write 0x0E (both groups toggle by themselves) to the pointers that programs own."""
+    for block in blocks:
+        if block not in ("CNA", "CORE"):
+            settings.set(block, "S_POINTER", POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1)
+
+
+def convolution(
+    step: ConvStep, shape: ConvShape, tile: Tile, x: Place, y: Place, operands: ConvOperands
+) -> Settings:
+    """Program of one convolution tile (HARDWARE 14.1, depthwise 14.3)."""
+    settings = Settings()
+    _cbuf(settings, tile)
+    settings.set("CNA", "DCOMP_REGNUM", value=0)
+    settings.set("CNA", "DCOMP_CTRL")
+    _conv_mode(settings, step, shape)
+    pointers(settings, CONV_BLOCKS)
+    _cna(settings, step, shape, tile, x, operands)
+    _core(settings, step, tile, y)
+    _conv_dpu(settings, step, tile, y)
+    _conv_rdma(settings, step, tile, y, operands)
+    return settings
+
+
+def _cbuf(settings: Settings, tile: Tile) -> None:
+    settings.set(
+        "CNA",
+        "CBUF_CON0",
+        WEIGHT_REUSE=int(tile.weight_reuse),
+        WEIGHT_BANK=tile.weight_banks,
+        DATA_BANK=tile.data_banks,
+    )
+
+
+def _conv_mode(settings: Settings, step: ConvStep, shape: ConvShape) -> None:
+    first = 1 if shape.argb else 0
+    settings.set(
+        "CNA",
+        "CONV_CON1",
+        NONALIGN_DMA=first,
+        GROUP_LINE_OFF=first,
+        ARGB_IN=7 + shape.argb if first else 0,
+        CONV_MODE=3 if step.depthwise else 0,
+    )
+
+
+def _cna(
+    settings: Settings, step: ConvStep, shape: ConvShape, tile: Tile, x: Place, operands: ConvOperands
+) -> None:
+    window = step.window
+    stored = shape.stored_channels
+    reach = (window.kernel[0] - 1) * window.dilations[0] + 1
+    real = (shape.channels - 1) % 64 if shape.channels > 64 else shape.channels - 1
+    kernels = 1 if step.depthwise else tile.kernels + tile.kernels % 2
+    atomics = tile.rows * shape.out_width
+
+    def cna(register: str, **fields: Value) -> None:
+        settings.set("CNA", register, **fields)
+
+    _conv_mode(settings, step, shape)
+    cna("CONV_CON2", FEATURE_GRAINS=min(window.strides[0] + reach + 1, 1023))
+    cna(
+        "CONV_CON3",
+        ATROUS_Y_DILATION=window.dilations[0] - 1,
+        ATROUS_X_DILATION=window.dilations[1] - 1,
+        CONV_Y_STRIDE=window.strides[0],
+        CONV_X_STRIDE=window.strides[1],
+    )
+    cna("DATA_SIZE0", DATAIN_WIDTH=shape.width, DATAIN_HEIGHT=tile.in_rows)
+    cna("DATA_SIZE1", DATAIN_CHANNEL_REAL=real, DATAIN_CHANNEL=stored)
+    cna("DATA_SIZE2", DATAOUT_WIDTH=shape.out_width)
+    cna("DATA_SIZE3", DATAOUT_ATOMICS=atomics)
+    cna("WEIGHT_SIZE0", WEIGHT_BYTES=operands.weight_bytes)
+    cna("WEIGHT_SIZE1", WEIGHT_BYTES_PER_KERNEL=shape.taps * stored)
+    cna(
+        "WEIGHT_SIZE2",
+        WEIGHT_WIDTH=window.kernel[1],
+        WEIGHT_HEIGHT=window.kernel[0],
+        WEIGHT_KERNELS=kernels,
+    )
+    _cbuf(settings, tile)
+    cna("CBUF_CON1", DATA_ENTRIES=shape.pitch * tile.in_rows if shape.argb else shape.row_entries)
+    convert = x.unsigned_pixels
+    if convert:  # unsigned byte to signed: (x - 128) * 2^14 >> 14, as Mesa does (HARDWARE 3.3)
+        cna("CVT_CON0", **{f"CVT_TRUNCATE_{i}": 14 for i in range(4)}, CVT_TYPE=1)
+    else:
+        cna("CVT_CON0", DATA_SIGN=1, CVT_TYPE=1, CVT_BYPASS=1)
+    for channel in range(4):
+        scale, offset = (2**14, -128) if convert else (1, 0)
+        cna(f"CVT_CON{channel + 1}", **{f"CVT_SCALE{channel}": scale, f"CVT_OFFSET{channel}": offset})
+    cna("FC_CON0")
+    cna("FC_CON1")
+    cna("PAD_CON0", PAD_LEFT=window.pads[1], PAD_TOP=tile.pad_top)
+    cna("FEATURE_DATA_ADDR", FEATURE_BASE_ADDR=x.row(tile.in_first))
+    cna("FC_CON2")
+    cna("DMA_CON0", WEIGHT_BURST_LEN=BURST_16, DATA_BURST_LEN=BURST_16)
+    if shape.argb:
+        line, surface = shape.pitch, shape.pitch * (shape.height - 1)
+    else:
+        line, surface = 4 * shape.width, shape.width * (shape.height - 4)
+    cna("DMA_CON1", LINE_STRIDE=line)
+    cna("DMA_CON2", SURF_STRIDE=surface)
+    cna("FC_DATA_SIZE0", DMA_WIDTH=shape.width, DMA_HEIGHT=tile.in_rows)
+    cna("FC_DATA_SIZE1", DMA_CHANNEL=stored)
+    cna("DCOMP_CTRL")
+    cna("DCOMP_REGNUM")
+    cna("DCOMP_ADDR0", DECOMPRESS_ADDR0=operands.weights)
+    for stream in range(16):
+        cna(f"DCOMP_AMOUNT{stream}")
+    cna("CVT_CON5", PER_CHANNEL_CVT_EN=0xFFFF if convert else 0)
+    pad = step.inputs[0].zero_point % 256
+    cna("PAD_CON1", PAD_VALUE=int.from_bytes(bytes([pad] * 4), "little"))
+
+
+def _core(settings: Settings, step: ConvStep, tile: Tile, y: Place) -> None:
+    settings.set("CORE", "MISC_CFG", DW_EN=int(step.depthwise), QD_EN=1)
+    settings.set("CORE", "DATAOUT_SIZE_0", DATAOUT_HEIGHT=tile.rows - 1, DATAOUT_WIDTH=y.cube[2] - 1)
+    settings.set("CORE", "DATAOUT_SIZE_1", DATAOUT_CHANNEL=_group_channels(step, tile) - 1)
+    settings.set("CORE", "CLIP_TRUNCATE")
+    settings.set("CORE", "UNDOC_3030")
+
+
+def _group_channels(step: ConvStep, tile: Tile) -> int:
+    """Output channels of a tile in whole kernel groups (HARDWARE 3.6: others hang on silicon)."""
+    group = 64 if step.depthwise else 32
+    return -(-tile.kernels // group) * group
+
+
+def _conv_dpu(settings: Settings, step: ConvStep, tile: Tile, y: Place) -> None:
+    channels = _group_channels(step, tile)
+    surfaces = 4 if step.depthwise else 2
+    first = y.row(tile.first_row) + tile.first_kernel // 16 * y.surface * ATOM_BYTES
+    _dpu_cube(
+        settings,
+        conv_mode=3 if step.depthwise else 0,
+        flying=False,
+        shift_negative=BS_SHIFT,
+        destination=first,
+        y=y,
+        rows=tile.rows,
+        channels=channels,
+        real=tile.kernels,
+    )
+    settings.set("DPU", "BS_CFG", BS_ALU_ALGO=2, BS_ALU_SRC=1, BS_RELU_BYPASS=1)
+    settings.set("DPU", "BS_ALU_CFG")
+    settings.set("DPU", "BS_MUL_CFG", BS_MUL_SHIFT_VALUE=BS_SHIFT, BS_MUL_SRC=1)
+    settings.set("DPU", "BS_RELUX_CMP_VALUE")
+    size = surfaces - 1
+    settings.set("DPU", "BS_OW_CFG", SIZE_E_2=size, SIZE_E_1=size, SIZE_E_0=size, OW_SRC=1)
+    _dpu_rest(settings, y, tile.rows, channels, step.limits, step.converter, surfaces)
+
+
+def _dpu_cube(
+    settings: Settings,
+    *,
+    conv_mode: int,
+    flying: bool,
+    shift_negative: int,
+    destination: Ref,
+    y: Place,
+    rows: int,
+    channels: int,
+    real: int,
+) -> None:
+    def dpu(register: str, **fields: Value) -> None:
+        settings.set("DPU", register, **fields)
+
+    dpu(
+        "FEATURE_MODE_CFG",
+        BURST_LEN=BURST_16,
+        CONV_MODE=conv_mode,
+        OUTPUT_MODE=2,
+        FLYING_MODE=int(flying),
+    )
+    dpu("DATA_FORMAT", BS_MUL_SHIFT_VALUE_NEG=shift_negative)
+    dpu("OFFSET_PEND")
+    dpu("DST_BASE_ADDR", DST_BASE_ADDR=destination)
+    dpu("DST_SURF_STRIDE", DST_SURF_STRIDE=y.surface)
+    dpu("DATA_CUBE_WIDTH", WIDTH=y.cube[2] - 1)
+    dpu("DATA_CUBE_HEIGHT", HEIGHT=rows - 1)
+    dpu("DATA_CUBE_NOTCH_ADDR")
+    dpu("DATA_CUBE_CHANNEL", ORIG_CHANNEL=real - 1, CHANNEL=channels - 1)
+
+
+def _dpu_rest(
+    settings: Settings,
+    y: Place,
+    rows: int,
+    channels: int,
+    limits: Limits,
+    converter: Converter,
+    surfaces: int,
+    ew: tuple[dict[str, Value], int, int] | None = None,
+) -> None:
+    """From BS_OW_OP to the LUT registers; `ew` = (EW_CFG fields, operand offset, operand scale)."""
+
+    def dpu(register: str, **fields: Value) -> None:
+        settings.set("DPU", register, **fields)
+
+    low, high = limits if limits is not None else (0, None)
+    dpu("BS_OW_OP")
+    dpu("WDMA_SIZE_0", CHANNEL_WDMA=channels - 1)
+    dpu("WDMA_SIZE_1", HEIGHT_WDMA=rows - 1, WIDTH_WDMA=y.cube[2] - 1)
+    if limits is None or ew is not None:
+        dpu("BN_CFG", BN_RELU_BYPASS=1, BN_MUL_BYPASS=1, BN_ALU_BYPASS=1, BN_BYPASS=1)
+    elif low == 0:
+        dpu("BN_CFG", BN_RELUX_EN=int(high is not None), BN_MUL_BYPASS=1, BN_ALU_BYPASS=1)
+    else:  # clamp v - low to [0, high - low] here, EW adds low again
+        dpu("BN_CFG", BN_ALU_ALGO=4, BN_RELUX_EN=int(high is not None), BN_MUL_BYPASS=1)
+    shifted = limits is not None and ew is None and low != 0
+    dpu("BN_ALU_CFG", BN_ALU_OPERAND=low if shifted else 0)
+    dpu("BN_MUL_CFG")
+    dpu("BN_RELUX_CMP_VALUE", BN_RELUX_CMP_DAT=high - low if high is not None and ew is None else 0)
+    if ew is not None:
+        fields, offset, scale = ew
+        dpu(
+            "EW_CFG",
+            **fields,
+            EW_RELU_BYPASS=int(limits is None),
+            EW_RELUX_EN=int(high is not None),
+        )
+        dpu("EW_CVT_OFFSET_VALUE", EW_OP_CVT_OFFSET=offset)
+        dpu("EW_CVT_SCALE_VALUE", EW_OP_CVT_SCALE=scale)
+        dpu("EW_RELUX_CMP_VALUE", EW_RELUX_CMP_DAT=high if high is not None else 0)
+    elif shifted:
+        dpu("EW_CFG", EDATA_SIZE=3, EW_ALU_ALGO=2, EW_RELU_BYPASS=1, EW_OP_CVT_BYPASS=1, EW_LUT_BYPASS=1)
+        dpu("EW_CVT_OFFSET_VALUE")
+        dpu("EW_CVT_SCALE_VALUE", EW_OP_CVT_SCALE=1)
+        dpu("EW_RELUX_CMP_VALUE")
+    else:
+        dpu("EW_CFG", EW_RELU_BYPASS=1, EW_OP_CVT_BYPASS=1, EW_LUT_BYPASS=1, EW_OP_BYPASS=1, EW_BYPASS=1)
+        dpu("EW_CVT_OFFSET_VALUE")
+        dpu("EW_CVT_SCALE_VALUE", EW_OP_CVT_SCALE=1)
+        dpu("EW_RELUX_CMP_VALUE")
+    dpu("OUT_CVT_OFFSET", OUT_CVT_OFFSET=converter.zero)
+    dpu("OUT_CVT_SCALE", OUT_CVT_SCALE=converter.scale)
+    dpu("OUT_CVT_SHIFT", OUT_CVT_SHIFT=converter.shift)
+    for lane in range(8):
+        dpu(f"EW_OP_VALUE_{lane}", **{f"EW_OPERAND_{lane}": low if shifted else 0})
+    dpu("SURFACE_ADD", SURF_ADD=surfaces * y.surface)
+    dpu("UNDOC_40C4")
+    # LUT_ACCESS_* is left out: it has no second group, so writing it would stop the prefetch of the
+    # next task until the DPU is idle.
+    for register in (
+        "LUT_CFG",
+        "LUT_INFO",
+        "LUT_LE_START",
+        "LUT_LE_END",
+        "LUT_LO_START",
+        "LUT_LO_END",
+        "LUT_LE_SLOPE_SCALE",
+        "LUT_LE_SLOPE_SHIFT",
+        "LUT_LO_SLOPE_SCALE",
+        "LUT_LO_SLOPE_SHIFT",
+    ):
+        dpu(register)
+
+
+def _rdma(
+    settings: Settings,
+    y: Place,
+    rows: int,
+    channels: int,
+    *,
+    conv_mode: int = 0,
+    table: Ref | None = None,
+    source: Ref | None = None,
+    operand: Ref | None = None,
+    operand_surface: int = 0,
+) -> None:
+    """All DPU_RDMA registers: `table` for BRDMA, `source` for MRDMA, `operand` for ERDMA."""
+
+    def rdma(register: str, **fields: Value) -> None:
+        settings.set("DPU_RDMA", register, **fields)
+
+    flying = source is not None
+    rdma("DATA_CUBE_WIDTH", WIDTH=y.cube[2] - 1)
+    rdma("DATA_CUBE_HEIGHT", HEIGHT=rows - 1)
+    rdma("DATA_CUBE_CHANNEL", CHANNEL=channels - 1)
+    rdma("SRC_BASE_ADDR", SRC_BASE_ADDR=source or 0)
+    rdma("BRDMA_CFG", BRDMA_DATA_USE=7 if table else 0)
+    rdma("BS_BASE_ADDR", BS_BASE_ADDR=table or 0)
+    rdma("NRDMA_CFG")
+    rdma("BN_BASE_ADDR")
+    if operand is not None:
+        rdma("ERDMA_CFG", ERDMA_DATA_MODE=1, ERDMA_DATA_SIZE=1)
+    else:
+        rdma("ERDMA_CFG", ERDMA_DISABLE=1)
+    rdma("EW_BASE_ADDR", EW_BASE_ADDR=operand or 0)
+    rdma("EW_SURF_STRIDE", EW_SURF_STRIDE=operand_surface)
+    rdma(
+        "FEATURE_MODE_CFG",
+        BURST_LEN=BURST_16,
+        MRDMA_DISABLE=int(not flying),
+        CONV_MODE=conv_mode,
+        FLYING_MODE=int(flying),
+    )
+    rdma("SRC_DMA_CFG")
+    rdma("SURF_NOTCH")
+    rdma("PAD_CFG")
+    rdma("WEIGHT", E_WEIGHT=1, N_WEIGHT=1, B_WEIGHT=1, M_WEIGHT=1)
+    rdma("EW_SURF_NOTCH")
+
+
+def _conv_rdma(settings: Settings, step: ConvStep, tile: Tile, y: Place, operands: ConvOperands) -> None:
+    _rdma(
+        settings,
+        y,
+        tile.rows,
+        _group_channels(step, tile),
+        conv_mode=3 if step.depthwise else 0,
+        table=operands.table,
+    )
+
+
+def flying(step: AddStep | RescaleStep, places: tuple[Place, ...], y: Place) -> Settings:
+    """Program of an element-wise layer on DPU and DPU_RDMA alone (HARDWARE 14.4)."""
+    settings = Settings()
+    pointers(settings, FLYING_BLOCKS)
+    rows = y.cube[1]
+    channels = y.aligned_channels
+    _dpu_cube(
+        settings,
+        conv_mode=0,
+        flying=True,
+        shift_negative=0,
+        destination=y.ref,
+        y=y,
+        rows=rows,
+        channels=channels,
+        real=channels,
+    )
+    scale = step.scales[0] if isinstance(step, AddStep) else step.scale
+    settings.set("DPU", "BS_CFG", BS_ALU_ALGO=2, BS_RELU_BYPASS=1)
+    settings.set("DPU", "BS_ALU_CFG", BS_ALU_OPERAND=-step.inputs[0].zero_point)
+    settings.set("DPU", "BS_MUL_CFG", BS_MUL_OPERAND=scale)
+    settings.set("DPU", "BS_RELUX_CMP_VALUE")
+    settings.set("DPU", "BS_OW_CFG", SIZE_E_2=1, SIZE_E_1=1, SIZE_E_0=1, OD_BYPASS=1)
+    ew: tuple[dict[str, Value], int, int] | None = None
+    operand = None
+    if isinstance(step, AddStep):
+        fields: dict[str, Value] = {
+            "EW_CVT_TYPE": 1,
+            "EW_DATA_MODE": 1,
+            "EDATA_SIZE": 1,
+            "EW_ALU_ALGO": 2,
+            "EW_LUT_BYPASS": 1,
+            "EW_OP_SRC": 1,
+        }
+        ew = (fields, -step.inputs[1].zero_point, step.scales[1])
+        operand = places[1].ref
+    _dpu_rest(settings, y, rows, channels, step.limits, step.converter, 2, ew)
+    _rdma(
+        settings,
+        y,
+        rows,
+        channels,
+        source=places[0].ref,
+        operand=operand,
+        operand_surface=y.surface if operand else 0,
+    )
+    return settings
+
+
+def pool(step: PoolStep, x: Place, y: Place) -> Settings:
+    """Program of a pooling layer on PPU and PPU_RDMA (HARDWARE 6, 14.5)."""
+    settings = Settings()
+    pointers(settings, POOL_BLOCKS)
+    channels = x.aligned_channels
+
+    def ppu(register: str, **fields: Value) -> None:
+        settings.set("PPU", register, **fields)
+
+    kernel, strides, pads = step.window.kernel, step.window.strides, step.window.pads
+    ppu("DATA_CUBE_IN_WIDTH", DATA_CUBE_IN_WIDTH=x.cube[2] - 1)
+    ppu("DATA_CUBE_IN_HEIGHT", DATA_CUBE_IN_HEIGHT=x.cube[1] - 1)
+    ppu("DATA_CUBE_IN_CHANNEL", DATA_CUBE_IN_CHANNEL=channels - 1)
+    ppu("DATA_CUBE_OUT_WIDTH", DATA_CUBE_OUT_WIDTH=y.cube[2] - 1)
+    ppu("DATA_CUBE_OUT_HEIGHT", DATA_CUBE_OUT_HEIGHT=y.cube[1] - 1)
+    ppu("DATA_CUBE_OUT_CHANNEL", DATA_CUBE_OUT_CHANNEL=channels - 1)
+    ppu("OPERATION_MODE_CFG", FLYING_MODE=1, POOLING_METHOD=1 if step.method == "max" else 0)
+    ppu(
+        "POOLING_KERNEL_CFG",
+        KERNEL_STRIDE_HEIGHT=min(strides[0], 16) - 1,
+        KERNEL_STRIDE_WIDTH=min(strides[1], 16) - 1,
+        KERNEL_HEIGHT=kernel[0] - 1,
+        KERNEL_WIDTH=kernel[1] - 1,
+    )
+    average = step.method == "average"
+    ppu("RECIP_KERNEL_WIDTH", RECIP_KERNEL_WIDTH=round(65536 / kernel[1]) if average else 0)
+    ppu("RECIP_KERNEL_HEIGHT", RECIP_KERNEL_HEIGHT=round(65536 / kernel[0]) if average else 0)
+    ppu("POOLING_PADDING_CFG", PAD_BOTTOM=pads[2], PAD_RIGHT=pads[3], PAD_TOP=pads[0], PAD_LEFT=pads[1])
+    ppu("PADDING_VALUE_1_CFG", PAD_VALUE_0=step.pad_value % 2**19)  # 19 bits for int8 (HARDWARE 6.1)
+    ppu("PADDING_VALUE_2_CFG")
+    ppu("DST_BASE_ADDR", DST_BASE_ADDR=y.ref)
+    ppu("DST_SURF_STRIDE", DST_SURF_STRIDE=y.surface)
+    ppu("DATA_FORMAT", INDEX_ADD=y.surface)
+    ppu("MISC_CTRL", BURST_LEN=3)
+
+    def rdma(register: str, **fields: Value) -> None:
+        settings.set("PPU_RDMA", register, **fields)
+
+    rdma("CUBE_IN_WIDTH", CUBE_IN_WIDTH=x.cube[2] - 1)
+    rdma("CUBE_IN_HEIGHT", CUBE_IN_HEIGHT=x.cube[1] - 1)
+    rdma("CUBE_IN_CHANNEL", CUBE_IN_CHANNEL=channels - 1)
+    rdma("SRC_BASE_ADDR", SRC_BASE_ADDR=x.ref)
+    rdma("SRC_LINE_STRIDE", SRC_LINE_STRIDE=x.cube[2])
+    rdma("SRC_SURF_STRIDE", SRC_SURF_STRIDE=x.surface)
+    rdma("DATA_FORMAT", IN_PRECISION=1)
+    return settings

@@ -1,0 +1,86 @@
+"""Real scale factors as the integers of the DPU (HARDWARE 5.11)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from sw.compiler.graph import Clamp, ModelError, Tensor
+
+BS_SHIFT = 14
+"""Right shift of the per-channel multiplier; 2^14 is the channel with the largest scale."""
+
+ACCUMULATOR_LIMIT = 2**31 - 1
+MAX_SHIFT = 63
+
+
+def output_scale(factor: float, what: str) -> tuple[int, int]:
+    """Return (multiplier, shift) with multiplier / 2^shift near `factor` (HARDWARE 5.11).
+
+    The multiplier is the 14 upper fraction bits of the binary32 factor plus one half step, hence
+    odd; a power of two, where that would lose exactness, is kept exact.
+
+    Parameters
+    ----------
+    factor
+        positive real factor.
+    what
+        name for messages.
+
+    Raises
+    ------
+    ModelError
+        if the factor is beyond the converter's range.
+    """
+    if not (math.isfinite(factor) and factor > 0):
+        raise ModelError(f"{what}: scale factor {factor} is not a positive number")
+    narrow = float(np.float32(factor))
+    fraction, exponent = math.frexp(narrow) if narrow > 0 else (0.0, 0)
+    multiplier, rest = divmod(int(fraction * 2**24), 2**9)
+    if rest or multiplier != 2**14:
+        multiplier += 1
+    shift = 15 - exponent
+    if multiplier == 2**15:
+        multiplier, shift = 2**14, shift - 1
+    if narrow <= 0 or not 0 <= shift <= MAX_SHIFT:
+        raise ModelError(f"{what}: scale factor {factor:g} is beyond the output converter")
+    return multiplier, shift
+
+
+def channel_multipliers(scales: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    """Return `round(2^14 * scale / largest scale)` of each channel, shape as `scales`."""
+    return np.rint(scales * (2**BS_SHIFT / scales.max())).astype(np.int64)
+
+
+def saturating_clamp(clamp: Clamp, tensor: Tensor) -> Clamp:
+    """Drop the limits that the output's own saturation makes for exactly the same bytes."""
+    low, high = clamp.low, clamp.high
+    if math.isfinite(low) and low / tensor.scale + tensor.zero_point <= -128:
+        low = -math.inf
+    if math.isfinite(high) and high / tensor.scale + tensor.zero_point >= 127:
+        high = math.inf
+    return Clamp(low, high)
+
+
+def clamp_in_unit(clamp: Clamp, unit: float, tensor: Tensor, what: str) -> tuple[int, int | None] | None:
+    """Return (low, high) of a clamp as integers of `unit`, high None when open; None for no clamp.
+
+    An open lower end of a clamp that has an upper one is put where the output saturates anyway.
+
+    Raises
+    ------
+    ModelError
+        if a limit does not fit 32 bits.
+    """
+    limits = saturating_clamp(clamp, tensor)
+    if limits == Clamp():
+        return None
+    low = limits.low if math.isfinite(limits.low) else (-129.0 - tensor.zero_point) * tensor.scale
+    first = round(low / unit)
+    last = round(limits.high / unit) if math.isfinite(limits.high) else None
+    for value in (first, last):
+        if value is not None and abs(value) > ACCUMULATOR_LIMIT:
+            raise ModelError(f"{what}: limit {value * unit:g} is beyond 32 bits of the accumulator's unit")
+    return first, last

@@ -1,0 +1,224 @@
+"""How a convolution is cut into tasks that fit CBUF (HARDWARE 3.8, docs/hardware.md 2).
+
+Tiles are ranges of kernels (outer) and of output rows (inner).  Among all splits of the twelve banks
+the one with the least DRAM traffic is taken; fewer tasks break a tie.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sw.compiler.graph import ModelError, Window
+
+BANKS = 12
+BANK_BYTES = 32 * 1024
+ENTRY_BYTES = 64
+BANK_ENTRIES = BANK_BYTES // ENTRY_BYTES
+STRIPE = 16
+"""Output pixels computed with one set of weights (HARDWARE Q21)."""
+SLAB_LIMIT = 2048
+"""(slabs - 1) * width must stay below: the slab base has 11 bits (HARDWARE 3.8)."""
+MAX_SIZE = 2047
+"""Largest width and height of one task (HARDWARE 3.11)."""
+MAX_ENTRIES = 2**15 - 1
+TASK_BYTES = 8192
+"""What a task is worth in DRAM bytes when splits are compared (about 300 cycles)."""
+
+
+@dataclass(frozen=True)
+class ConvShape:
+    """What tiling needs to know of a convolution (int8).
+
+    `argb` counts the interleaved channels of a first layer, 0 for NC1HWC2; `pitch` is its row pitch
+    in pixels.  `channels` are real ones; `stored_channels` whole atoms.
+    """
+
+    channels: int
+    height: int
+    width: int
+    kernels: int
+    out_height: int
+    out_width: int
+    window: Window
+    depthwise: bool
+    argb: int = 0
+    pitch: int = 0
+
+    @property
+    def stored_channels(self) -> int:
+        """Input channels in whole atoms."""
+        return -(-self.channels // 16) * 16
+
+    @property
+    def taps(self) -> int:
+        """Kernel elements."""
+        return self.window.kernel[0] * self.window.kernel[1]
+
+    @property
+    def row_entries(self) -> int:
+        """CBUF entries of one row: slabs of four atoms, three atoms stored as four."""
+        if self.argb:
+            return -(-self.pitch * argb_pixel_bytes(self.argb) // ENTRY_BYTES)
+        full, rest = divmod(self.stored_channels // 16, 4)
+        if rest == 3:
+            full, rest = full + 1, 0
+        return full * self.width + -(-rest * self.width // 4)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row in DRAM."""
+        return self.pitch * self.argb if self.argb else self.width * self.stored_channels
+
+    def weight_bytes(self, kernels: int) -> int:
+        """Bytes of the weights of `kernels` kernels (channels, when depthwise)."""
+        if self.depthwise:
+            return -(-kernels // 64) * 64 * self.taps
+        return (kernels + kernels % 2) * self.stored_channels * self.taps
+
+    def rows_in(self, first: int, rows: int) -> tuple[int, int, int]:
+        """First input row, number of input rows and padding above of `rows` output rows from `first`."""
+        stride, pad = self.window.strides[0], self.window.pads[0]
+        reach = (self.window.kernel[0] - 1) * self.window.dilations[0] + 1
+        top = first * stride - pad
+        bottom = (first + rows - 1) * stride - pad + reach
+        start = min(max(top, 0), self.height - 1)
+        end = max(min(bottom, self.height), start + 1)
+        return start, end - start, start - top
+
+
+def argb_pixel_bytes(channels: int) -> int:
+    """CBUF bytes of a first-layer int8 pixel: classes of 1, 2 and 4 channels (docs/hardware.md 2.3)."""
+    return 4 * (1, 2, 4, 4)[channels - 1]
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One task: output rows and kernels, the input rows they need, and its CBUF split."""
+
+    first_row: int
+    rows: int
+    in_first: int
+    in_rows: int
+    pad_top: int
+    first_kernel: int
+    kernels: int
+    data_banks: int
+    weight_banks: int
+    weight_reuse: bool
+
+
+@dataclass(frozen=True)
+class _Choice:
+    cost: int
+    tasks: int
+    kernels: int
+    weight_banks: int
+    rows: tuple[tuple[int, int], ...]
+    resident: bool
+
+
+def plan_tiles(shape: ConvShape, what: str) -> list[Tile]:
+    """Cut a convolution into tiles.
+
+    Raises
+    ------
+    ModelError
+        if no split fits; `what` names the layer.
+    """
+    _check_limits(shape, what)
+    group = 64 if shape.depthwise else 32
+    best: _Choice | None = None
+    for kernels in _kernel_tiles(shape, group):
+        for weight_banks in range(1, BANKS):
+            choice = _try(shape, kernels, weight_banks, min(kernels, group))
+            if choice and (best is None or (choice.cost, choice.tasks) < (best.cost, best.tasks)):
+                best = choice
+    if best is None:
+        raise ModelError(
+            f"{what}: {shape.window.kernel} window of rows of {shape.row_entries} CBUF entries and "
+            f"kernel groups of {shape.weight_bytes(min(group, shape.kernels))} bytes do not fit CBUF"
+        )
+    return _tiles(shape, best)
+
+
+def _check_limits(shape: ConvShape, what: str) -> None:
+    if max(shape.width, shape.out_width) > MAX_SIZE:
+        raise ModelError(f"{what}: width {shape.width} is past the limit of {MAX_SIZE}")
+    if max(shape.window.kernel) > 31 or max(shape.window.strides) > 7 or max(shape.window.dilations) > 32:
+        raise ModelError(f"{what}: kernel up to 31, stride up to 7, dilation up to 32; not {shape.window}")
+    if max(shape.window.pads[:2]) > 15:
+        raise ModelError(f"{what}: padding {shape.window.pads} is past the limit of 15")
+    if not shape.argb and (-(-shape.stored_channels // 64) - 1) * shape.width >= SLAB_LIMIT:
+        raise ModelError(f"{what}: {shape.channels} channels of rows {shape.width} wide exceed CBUF's slabs")
+
+
+def _kernel_tiles(shape: ConvShape, group: int) -> list[int]:
+    """Kernel counts of a tile worth trying, largest first."""
+    if shape.depthwise:
+        return [shape.kernels]
+    counts = {shape.kernels, min(16, shape.kernels)}
+    groups = -(-shape.kernels // group)
+    counts |= {group * -(-groups // parts) for parts in range(2, groups + 1)}
+    return sorted((n for n in counts if n <= shape.kernels), reverse=True)
+
+
+def _try(shape: ConvShape, kernels: int, weight_banks: int, group: int) -> _Choice | None:
+    """The tiling with this many kernels a tile and this split of the banks, or None."""
+    capacity = (BANKS - weight_banks) * BANK_ENTRIES
+    max_rows = min(capacity // shape.row_entries if shape.row_entries else MAX_SIZE, MAX_SIZE)
+    if shape.argb:
+        max_rows = min(max_rows, MAX_ENTRIES // shape.pitch)
+    rows = _row_tiles(shape, max_rows)
+    if rows is None:
+        return None
+    space = weight_banks * BANK_BYTES
+    whole = shape.weight_bytes(kernels)
+    resident = whole <= space
+    stripes = max(-(-count * shape.out_width // STRIPE) for _, count in rows)
+    if not resident and stripes > 1 and shape.weight_bytes(group) > space:
+        return None
+    tiles = -(-shape.kernels // kernels)
+    features = sum(shape.rows_in(first, count)[1] for first, count in rows) * shape.row_bytes
+    weights = shape.weight_bytes(shape.kernels) * (1 if resident else len(rows))
+    tasks = tiles * len(rows)
+    cost = tiles * features + weights + tasks * TASK_BYTES
+    return _Choice(cost, tasks, kernels, weight_banks, tuple(rows), resident)
+
+
+def _row_tiles(shape: ConvShape, max_rows: int) -> list[tuple[int, int]] | None:
+    """(first, count) ranges of output rows of at most `max_rows` input rows each, evenly sized."""
+    if shape.rows_in(0, shape.out_height)[1] <= max_rows and shape.out_height <= MAX_SIZE:
+        return [(0, shape.out_height)]
+    for parts in range(2, shape.out_height + 1):
+        size = -(-shape.out_height // parts)
+        if size * parts - size >= shape.out_height:
+            continue
+        ranges = [(first, min(size, shape.out_height - first)) for first in range(0, shape.out_height, size)]
+        if all(shape.rows_in(first, count)[1] <= max_rows for first, count in ranges):
+            return ranges
+    return None
+
+
+def _tiles(shape: ConvShape, choice: _Choice) -> list[Tile]:
+    tiles = []
+    used = max(shape.rows_in(first, count)[1] for first, count in choice.rows) * shape.row_entries
+    needed = max(1, -(-used // BANK_ENTRIES))
+    data_banks = min(BANKS - choice.weight_banks, needed)
+    for kernel in range(0, shape.kernels, choice.kernels):
+        for index, (first, count) in enumerate(choice.rows):
+            in_first, in_rows, pad_top = shape.rows_in(first, count)
+            tiles.append(
+                Tile(
+                    first_row=first,
+                    rows=count,
+                    in_first=in_first,
+                    in_rows=in_rows,
+                    pad_top=pad_top,
+                    first_kernel=kernel,
+                    kernels=min(choice.kernels, shape.kernels - kernel),
+                    data_banks=data_banks,
+                    weight_banks=BANKS - data_banks,
+                    weight_reuse=choice.resident and index > 0,
+                )
+            )
+    return tiles
