@@ -41,7 +41,8 @@ def check_job(job: Job, cores: int, buffers: BufferSpace) -> None:
         first, number = job.range_of(core)
         if number <= 0 or first < 0 or first + number > len(job.tasks):
             raise DriverError(
-                f"core {core}: task range {first}..{first + number} does not lie in the job's {len(job.tasks)} tasks"
+                f"core {core}: task range {first}..{first + number} does not lie in the job's "
+                f"{len(job.tasks)} tasks"
             )
         used.update(range(first, first + number))
     for index in sorted(used):
@@ -93,6 +94,6 @@ def _check_link(index: int, task: Task, following: Task, buffers: BufferSpace) -
     target = link.fields["PC_SOURCE_ADDR"] * FETCH_BYTES
     if target != following.regcmd_addr or amount.fields["PC_DATA_AMOUNT"] != following.amount:
         raise DriverError(
-            f"{where}: links to 0x{target:X} with amount {amount.fields['PC_DATA_AMOUNT']}, but task {index + 1} "
-            f"is at 0x{following.regcmd_addr:X} with amount {following.amount}"
+            f"{where}: links to 0x{target:X} with amount {amount.fields['PC_DATA_AMOUNT']}, "
+            f"but task {index + 1} is at 0x{following.regcmd_addr:X} with amount {following.amount}"
         )
