@@ -17,6 +17,9 @@ OP_ENABLE_BITS = 7
 HANGING_WINDOW = 0x2
 """Window whose reads nothing decodes; silicon hangs, we answer an error (HARDWARE 1.2)."""
 
+PATIENCE = 4
+"""Cycles for which a refused write keeps the way before the other initiator gets it."""
+
 _R = registers()
 
 
@@ -41,7 +44,7 @@ class RegisterFabric(wiring.Component):
     """Carry register accesses of the host and of the PC's command stream to the blocks.
 
     One access a cycle, the host's first.  A read keeps the way until it is served; a write that
-    its block refuses gives way to the other initiator for the next cycle, so neither can keep the
+    its block refuses for some cycles gives way to the other initiator, so neither can keep the
     other out.  A block's port may therefore see a refused access withdrawn.
 
     Windows without a block: writes are dropped (diagnostic UNKNOWN_WRITE), reads give 0, except
@@ -104,10 +107,14 @@ class RegisterFabric(wiring.Component):
             host.rdata.eq(rdata),
             host.error.eq(error),
         ]
-        with m.If(read & ~ready):
+        refused = Signal(range(PATIENCE))
+        m.d.sync += refused.eq(0)
+        with m.If((write | read) & ~ready):
             m.d.sync += fetch_turn.eq(use_fetch)
-        with m.Elif(write & ~ready):
-            m.d.sync += fetch_turn.eq(~use_fetch)
+            with m.If(write):
+                m.d.sync += refused.eq(refused + 1)
+                with m.If(refused == PATIENCE - 1):
+                    m.d.sync += [fetch_turn.eq(~use_fetch), refused.eq(0)]
         with m.Elif(write | read):
             m.d.sync += fetch_turn.eq(~use_fetch & fetch_wants)
 

@@ -1,4 +1,4 @@
-"""An AXI4 memory in Python for the Amaranth simulator, strict about the protocol."""
+"""An AXI4 memory and an AXI4-Lite host in Python for the Amaranth simulator, strict about the protocol."""
 
 from __future__ import annotations
 
@@ -136,3 +136,42 @@ class AxiMemory:
                     ctx.set(a.bvalid, 1)
                     ctx.set(a.bid, answer[0])
                     ctx.set(a.bresp, answer[1])
+
+
+async def axil_write(ctx, axil, address, value, rng=None, strobe=0xF):
+    """One AXI-Lite write; address and data are offered at random times; returns the response."""
+    pending = {"aw", "w"}
+    waits = {c: rng.randrange(4) if rng else 0 for c in ("aw", "w", "b")}
+    ctx.set(axil.awaddr, address)
+    ctx.set(axil.wdata, value)
+    ctx.set(axil.wstrb, strobe)
+    while True:
+        for channel in ("aw", "w"):
+            ctx.set(getattr(axil, f"{channel}valid"), channel in pending and waits[channel] <= 0)
+            waits[channel] -= 1
+        ctx.set(axil.bready, not pending and waits["b"] <= 0)
+        waits["b"] -= not pending
+        _, _, aw, w, b, code = await ctx.tick().sample(
+            axil.awvalid & axil.awready, axil.wvalid & axil.wready, axil.bvalid & axil.bready, axil.bresp
+        )
+        pending -= {"aw"} if aw else set()
+        pending -= {"w"} if w else set()
+        if b:
+            ctx.set(axil.bready, 0)
+            return code
+
+
+async def axil_read(ctx, axil, address, rng=None):
+    """One AXI-Lite read; returns (data, response)."""
+    for _ in range(rng.randrange(4) if rng else 0):
+        await ctx.tick()
+    ctx.set(axil.araddr, address)
+    ctx.set(axil.arvalid, 1)
+    await ctx.tick().until(axil.arready)
+    ctx.set(axil.arvalid, 0)
+    for _ in range(rng.randrange(4) if rng else 0):
+        await ctx.tick()
+    ctx.set(axil.rready, 1)
+    data, code = await ctx.tick().sample(axil.rdata, axil.rresp).until(axil.rvalid)
+    ctx.set(axil.rready, 0)
+    return data, code

@@ -1,0 +1,312 @@
+"""AXI4-Lite slave, skid buffer, diagnostic merge and register fabric."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from amaranth import Module
+from amaranth.lib import wiring
+from amaranth.sim import Simulator
+
+from rtl.bus import AxiLiteSlave, DiagnosticMerge, Response, SkidBuffer
+from rtl.layouts import DiagnosticCode
+from rtl.regbus import BLOCKS, RegisterFabric, op_enable_fields
+from rtl.regs import registers
+from tests.models.axi_model import axil_read, axil_write
+from tests.streams import put
+
+R = registers()
+
+
+def simulate(dut, *benches, background=(), limit=20_000):
+    sim = Simulator(dut)
+    sim.add_clock(1e-6)
+    for bench in benches:
+        sim.add_testbench(bench)
+    for bench in background:
+        sim.add_testbench(bench, background=True)
+
+    async def watchdog(ctx):
+        for _ in range(limit):
+            await ctx.tick()
+        pytest.fail(f"not finished after {limit} cycles")
+
+    sim.add_testbench(watchdog, background=True)
+    sim.run()
+
+
+# --- Streams and diagnostics
+
+
+@pytest.mark.parametrize("stall", [0.0, 0.4])
+def test_skid_buffer_keeps_order_and_rate(stall):
+    dut, rng, count, got = SkidBuffer(16), random.Random(7), 200, []
+    finish = {}
+
+    async def feed(ctx):
+        for n in range(count):
+            await put(ctx, dut.i, n, rng, stall)
+
+    async def drain(ctx):
+        start = None
+        async for _, _, valid, payload, ready in ctx.tick().sample(dut.o.valid, dut.o.payload, dut.o.ready):
+            finish["cycles"] = finish.get("cycles", -1) + 1
+            if valid and ready:
+                start = start if start is not None else finish["cycles"]
+                got.append(payload)
+            if len(got) == count:
+                finish["took"] = finish["cycles"] - start
+                return
+            ctx.set(dut.o.ready, rng.random() >= stall)
+
+    simulate(dut, feed, drain)
+    assert got == list(range(count))
+    if not stall:
+        assert finish["took"] == count - 1
+
+
+def test_diagnostic_merge_keeps_one_event_of_each_input():
+    dut, seen = DiagnosticMerge(3), []
+
+    async def feed(ctx):
+        for n in range(3):
+            ctx.set(dut.i[n].valid, 1)
+            ctx.set(dut.i[n].payload, {"code": n + 1, "register": 16 * n, "value": n})
+        await ctx.tick()
+        for n in range(3):
+            ctx.set(dut.i[n].valid, 0)
+        await ctx.tick().repeat(5)
+
+    async def watch(ctx):
+        async for _, _, valid, payload in ctx.tick().sample(dut.o.valid, dut.o.payload):
+            if valid:
+                seen.append((payload["code"], payload["register"], payload["value"]))
+
+    simulate(dut, feed, background=[watch])
+    assert seen == [(1, 0, 0), (2, 16, 1), (3, 32, 2)]
+
+
+# --- AXI4-Lite
+
+
+def register_model(port, rng, store, log, error=None):
+    """A block behind a RegisterPort or RegisterBus that is ready at random times."""
+
+    async def serve(ctx):
+        ready = 0
+        while True:
+            offset = ctx.get(port.offset)
+            ctx.set(port.ready, ready)
+            ctx.set(port.rdata, store.get(offset, 0))
+            if error is not None:
+                ctx.set(port.error, offset in error)
+            _, _, write, read, offset, value = await ctx.tick().sample(
+                port.write, port.read, port.offset, port.wdata
+            )
+            if ready and write:
+                store[offset] = value
+                log.append((offset, value))
+            # Reads answer in the cycle after the next one at the earliest, as a register file may.
+            ready = rng.random() < 0.5 and (write or read) and not ready
+
+    return serve
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_axi_lite_slave_reads_what_was_written(seed):
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    dut, store, log = AxiLiteSlave(), {}, []
+
+    async def host(ctx):
+        model = {}
+        for _ in range(60):
+            address = 4 * rng.randrange(16)
+            if rng.random() < 0.5:
+                value = rng.getrandbits(32)
+                assert await axil_write(ctx, dut.axil, address, value, rng) == Response.OKAY
+                model[address] = value
+            else:
+                assert await axil_read(ctx, dut.axil, address, rng) == (model.get(address, 0), Response.OKAY)
+        assert await axil_read(ctx, dut.axil, 0x2000, rng) == (0, Response.SLVERR)
+        assert await axil_write(ctx, dut.axil, 0, 1, rng, strobe=0x3) == Response.SLVERR
+        assert store == model
+
+    serve = register_model(dut.bus, random.Random(seed + 9), store, log, error={0x2000})
+    simulate(dut, host, background=[serve])
+
+
+def test_axi_lite_reads_and_writes_that_wait_together_take_turns():
+    dut, order = AxiLiteSlave(), []
+
+    async def writes(ctx):
+        for n in range(8):
+            await axil_write(ctx, dut.axil, 0x100, n)
+
+    async def reads(ctx):
+        for _ in range(8):
+            await axil_read(ctx, dut.axil, 0x200)
+
+    async def serve(ctx):
+        ctx.set(dut.bus.ready, 1)
+        async for _, _, write, read in ctx.tick().sample(dut.bus.write, dut.bus.read):
+            order.extend(["w"] * write + ["r"] * read)
+
+    simulate(dut, writes, reads, background=[serve])
+    assert sorted(order) == ["r"] * 8 + ["w"] * 8
+    assert "www" not in "".join(order) and "rrr" not in "".join(order)
+
+
+# --- Fabric
+
+
+class Wired(wiring.Component):
+    """The fabric behind the AXI4-Lite slave."""
+
+    def __init__(self):
+        super().__init__({})
+        self.fabric = RegisterFabric()
+        self.slave = AxiLiteSlave()
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.fabric, m.submodules.slave = self.fabric, self.slave
+        wiring.connect(m, self.slave.bus, self.fabric.host)
+        return m
+
+
+async def fetch_write(ctx, bus, offset, value):
+    ctx.set(bus.offset, offset)
+    ctx.set(bus.wdata, value)
+    ctx.set(bus.write, 1)
+    await ctx.tick().until(bus.ready)
+    ctx.set(bus.write, 0)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_every_block_gets_its_accesses_of_both_initiators(seed):
+    print(f"seed {seed}")
+    dut = Wired()
+    stores = {b: {} for b in BLOCKS}
+    logs = {b: [] for b in BLOCKS}
+    servers = [
+        register_model(getattr(dut.fabric, b.lower()), random.Random(seed * 50 + n), stores[b], logs[b])
+        for n, b in enumerate(BLOCKS)
+    ]
+    expected = {b: {} for b in BLOCKS}
+    rng_host, rng_fetch = random.Random(seed), random.Random(seed + 1)
+
+    async def host(ctx):
+        for _ in range(80):
+            block = rng_host.choice(BLOCKS)
+            local, value = 8 * rng_host.randrange(512), rng_host.getrandbits(32)
+            code = await axil_write(ctx, dut.slave.axil, R[block].base + local, value, rng_host)
+            expected[block][local] = value
+            assert code == Response.OKAY
+            assert await axil_read(ctx, dut.slave.axil, R[block].base + local) == (value, Response.OKAY)
+
+    async def fetch(ctx):
+        for _ in range(300):
+            block = rng_fetch.choice(BLOCKS)
+            local, value = 8 * rng_fetch.randrange(512) + 4, rng_fetch.getrandbits(32)
+            await fetch_write(ctx, dut.fabric.fetch, R[block].base + local, value)
+            expected[block][local] = value
+
+    simulate(dut, host, fetch, background=servers)
+    assert stores == expected
+
+
+def test_a_waiting_fetch_write_does_not_shut_out_the_host():
+    dut = Wired()
+    log = []
+
+    async def host(ctx):
+        await ctx.tick().repeat(5)
+        for n in range(5):
+            # The same block that refuses the write, and another one.
+            assert await axil_read(ctx, dut.slave.axil, R["CNA"].base) == (42, Response.OKAY)
+            assert await axil_write(ctx, dut.slave.axil, R["DPU"].base + 4, n) == Response.OKAY
+        ctx.set(dut.slave.axil.araddr, 0)
+        log.append("host done")
+        release.append(True)
+        await ctx.tick().repeat(10)
+
+    async def fetch(ctx):
+        await fetch_write(ctx, dut.fabric.fetch, R["CNA"].base + 0x10, 1)
+        log.append("fetch done")
+
+    release = []
+
+    async def cna(ctx):
+        port = dut.fabric.cna
+        answered = 0
+        ctx.set(port.rdata, 42)
+        while True:
+            # as a register file does: a read is answered one cycle later, and only if it stays
+            ctx.set(port.ready, answered or (bool(release) and ctx.get(port.write)))
+            _, _, read = await ctx.tick().sample(port.read)
+            answered = read and not answered
+
+    async def dpu(ctx):
+        ctx.set(dut.fabric.dpu.ready, 1)
+
+    simulate(dut, host, fetch, background=[cna, dpu])
+    assert log == ["host done", "fetch done"]
+
+
+def test_a_waiting_host_write_does_not_shut_out_the_command_stream():
+    dut = Wired()
+    taken = []
+
+    async def host(ctx):
+        await axil_write(ctx, dut.slave.axil, R["CNA"].base + 0x10, 1)
+
+    async def fetch(ctx):
+        await ctx.tick().repeat(5)
+        for n in range(10):
+            await fetch_write(ctx, dut.fabric.fetch, R["DPU"].base + 0x10, n)
+            taken.append(n)
+        ctx.set(dut.fabric.cna.ready, 1)
+
+    async def dpu(ctx):
+        ctx.set(dut.fabric.dpu.ready, 1)
+
+    simulate(dut, host, fetch, background=[dpu])
+    assert taken == list(range(10))
+
+
+def test_windows_without_a_block():
+    dut = Wired()
+    seen, enables = [], []
+
+    async def host(ctx):
+        axil = dut.slave.axil
+        assert await axil_read(ctx, axil, 0x2004) == (0, Response.SLVERR)
+        assert await axil_write(ctx, axil, 0x2008, 1) == Response.OKAY
+        assert await axil_read(ctx, axil, 0xA000) == (0, Response.OKAY)
+        assert await axil_write(ctx, axil, 0xE010, 2) == Response.OKAY
+        assert await axil_write(ctx, axil, 0xF000, 3) == Response.OKAY
+        assert await axil_write(ctx, axil, R["GLOBAL"]["OPERATION_ENABLE"].offset, 0x7D) == Response.OKAY
+        assert await axil_read(ctx, axil, R["GLOBAL"]["OPERATION_ENABLE"].offset) == (0, Response.OKAY)
+
+    async def watch(ctx):
+        signals = (dut.fabric.diag.valid, dut.fabric.diag.payload, dut.fabric.op_enable)
+        async for _, _, valid, payload, enable in ctx.tick().sample(*signals):
+            if valid:
+                seen.append((payload["code"], payload["register"], payload["value"]))
+            if enable:
+                enables.append(enable)
+
+    simulate(dut, host, background=[watch])
+    assert seen == [
+        (DiagnosticCode.UNDECODED_ACCESS, 0x2004, 0),
+        (DiagnosticCode.UNKNOWN_WRITE, 0x2008, 1),
+        (DiagnosticCode.UNKNOWN_WRITE, 0xE010, 2),
+        (DiagnosticCode.UNKNOWN_WRITE, 0xF000, 3),
+    ]
+    assert enables == [0x7D], "one pulse"
+
+
+def test_op_enable_bits_are_those_of_the_mask():
+    assert op_enable_fields() == {"CNA": 0, "CORE": 2, "DPU": 3, "DPU_RDMA": 4, "PPU": 5, "PPU_RDMA": 6}
