@@ -74,7 +74,7 @@ def _cpu() -> str:
 
 def _cell_files(suffixes: tuple[str, ...]) -> list[Path]:
     folder = harness_folder() / "cell"
-    return [path for path in sorted(folder.glob("*")) if path.suffix in suffixes]
+    return [path for path in sorted(folder.glob("npu_*")) if path.suffix in suffixes]
 
 
 def _key(design_hash: str, variant: Variant) -> str:

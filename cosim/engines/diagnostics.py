@@ -78,7 +78,8 @@ class Diagnostic:
     value: int
 
     def __str__(self) -> str:
-        return f"core {self.core}, cycle {self.cycle}: {self.register}: {self.text} ({self.code}, {self.value:#x})"
+        where = f"core {self.core}, cycle {self.cycle}: {self.register}"
+        return f"{where}: {self.text} ({self.code}, {self.value:#x})"
 
 
 @dataclass(frozen=True)

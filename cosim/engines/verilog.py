@@ -83,6 +83,7 @@ def as_design(design: Any) -> Design:
 def rtl_hash() -> str:
     """Hash of everything the RTL is made from: `rtl/**` and the version of Amaranth."""
     import amaranth
+
     import rtl
 
     digest = hashlib.sha256(amaranth.__version__.encode())

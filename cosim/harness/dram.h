@@ -60,6 +60,7 @@ struct Port {
     uint64_t read_last_due[READ_IDS] = {};
     uint32_t read_ids = 0;  // bit i: reads[i] is not empty
     uint32_t reads_open = 0;
+    uint32_t read_ids_full = 0;  // ids at their own limit
     int current = -1;  // id whose burst is on the bus
     uint32_t next_id = 0;
     uint16_t beat = 0;
@@ -69,6 +70,7 @@ struct Port {
     Ring<WriteResponse, 256> responses;
     uint64_t response_last_due = 0;
     uint32_t writes_open = 0;
+    uint32_t write_ids_full = 0;
     uint16_t writes_open_of[WRITE_IDS] = {};
     uint16_t write_beat = 0;
     bool write_faulted = false;
@@ -213,6 +215,7 @@ private:
             p.reads[id].push({out.m_araddr & ~uint64_t(31), due, uint16_t(out.m_arlen + 1), resp});
             p.read_ids |= 1u << id;
             p.reads_open++;
+            p.read_ids_full += p.reads[id].count == cfg.client_read_outstanding;
         }
         if (out.m_awvalid && in.m_awready) {
             uint8_t resp = RESP_OKAY;
@@ -227,7 +230,7 @@ private:
             }
             p.writes.push({out.m_awaddr & ~uint64_t(31), uint16_t(out.m_awlen + 1), out.m_awid, resp});
             p.writes_open++;
-            p.writes_open_of[out.m_awid]++;
+            p.write_ids_full += ++p.writes_open_of[out.m_awid] == cfg.client_write_outstanding;
             if (p.early) {
                 p.early = false;
                 land(now, c, p.early_data, p.early_strb, p.early_last);
@@ -314,6 +317,7 @@ private:
         p.beat++;
         in.m_rlast = p.beat == r.beats;
         if (in.m_rlast) {
+            p.read_ids_full -= p.reads[id].count == cfg.client_read_outstanding;
             p.reads[id].pop();
             p.reads_open--;
             if (!p.reads[id].count) p.read_ids &= ~(1u << id);
@@ -344,14 +348,16 @@ private:
             const WriteResponse& b = p.responses.front();
             in.m_bvalid = 1, in.m_bid = b.id, in.m_bresp = b.resp;
             p.writes_open--;
-            p.writes_open_of[b.id]--;
+            p.write_ids_full -= p.writes_open_of[b.id]-- == cfg.client_write_outstanding;
             p.responses.pop();
         }
-        bool held = out.m_arvalid && !in.m_arready;  // still asking with a known id
-        in.m_arready = p.reads_open < cfg.read_outstanding &&
-                       !(held && p.reads[out.m_arid].count >= cfg.client_read_outstanding);
+        // Whose request comes next is not known before it asks, so while some id is at its limit
+        // ready only answers a request that is held.
+        bool held = out.m_arvalid && !in.m_arready;
+        bool room = held ? p.reads[out.m_arid].count < cfg.client_read_outstanding : !p.read_ids_full;
+        in.m_arready = room && p.reads_open < cfg.read_outstanding;
         held = out.m_awvalid && !in.m_awready;
-        in.m_awready = p.writes_open < cfg.write_outstanding &&
-                       !(held && p.writes_open_of[out.m_awid] >= cfg.client_write_outstanding);
+        room = held ? p.writes_open_of[out.m_awid] < cfg.client_write_outstanding : !p.write_ids_full;
+        in.m_awready = room && p.writes_open < cfg.write_outstanding;
     }
 };

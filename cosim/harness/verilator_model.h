@@ -9,6 +9,9 @@
 #ifdef RKCOSIM_TRACE
 #include "verilated_vcd_c.h"
 #endif
+#ifdef RKCOSIM_CELL
+#include "npu_cell_dpi.h"
+#endif
 
 class VerilatorModel {
 public:
@@ -47,7 +50,7 @@ public:
         top.clk = 0;
         top.rst = 1;
         top.core_index = uint8_t(index);
-        top.eval();
+        eval();
     }
 
     void push(const CoreIn& i) {
@@ -70,13 +73,13 @@ public:
     void edge() {
         fall();
         top.clk = 1;
-        top.eval();
+        eval();
     }
 
     void fall() {
         if (!top.clk) return;
         top.clk = 0;
-        top.eval();
+        eval();
     }
 
     void pull(CoreOut& o) const {
@@ -102,6 +105,16 @@ public:
     }
 
 private:
+    void eval() {
+#ifdef RKCOSIM_CELL
+        npu_cells_use(&cells);
+#endif
+        top.eval();
+    }
+
+#ifdef RKCOSIM_CELL
+    NpuCells cells;  // of this core; the model holds only their numbers
+#endif
     Vcore top;
 };
 using CoreModel = VerilatorModel;
