@@ -28,8 +28,7 @@ from cosim.golden.graph import (
 from cosim.golden.task import GoldenDevice, Memory
 from sw.compiler import CompiledModel, LoadedModel
 from sw.compiler.lower import AddStep, Converter, ConvStep, Limits, PoolStep, RescaleStep, Step
-from sw.compiler.runtime import ChainResult
-from sw.regcmd import TaskList
+from sw.driver.job import Job, JobResult
 
 
 @dataclass
@@ -37,7 +36,16 @@ class GoldenBuffer:
     """Memory of a `GoldenDriver`."""
 
     iova: int
-    view: npt.NDArray[np.uint8]
+    size: int
+    memory: Memory
+
+    def view(self, offset: int = 0, size: int | None = None) -> npt.NDArray[np.uint8]:
+        """The bytes themselves."""
+        return self.memory.view(self.iova + offset, self.size - offset if size is None else size)
+
+    def free(self) -> None:
+        """Unmap the memory."""
+        self.memory.unmap(self.iova)
 
 
 class GoldenDriver:
@@ -58,19 +66,22 @@ class GoldenDriver:
         rounded = -(-size // 4096) * 4096
         base = self._places.get(name, self._next)
         self._next = max(self._next, base + rounded + 4096)
-        return GoldenBuffer(base, self.memory.map(base, rounded)[:size])
+        self.memory.map(base, rounded)
+        return GoldenBuffer(base, size, self.memory)
 
-    def free(self, buffer: GoldenBuffer) -> None:
-        """Unmap memory."""
-        self.memory.unmap(buffer.iova)
+    def submit(self, job: Job) -> JobResult:
+        """Run a job; golden models know no cycles, so they are 0.
 
-    def run_chain(self, tasks: TaskList, name: str) -> ChainResult:
-        """Run a chain; golden models know no cycles, so they are 0."""
-        first = tasks.tasks[0]
-        reports = self.device.run_kick(first.address, first.amount, len(tasks.tasks))
-        if len(reports) != len(tasks.tasks):
-            raise RuntimeError(f"{name}: {len(reports)} of {len(tasks.tasks)} tasks ran")
-        return ChainResult(0)
+        Raises
+        ------
+        GoldenError, GoldenHang
+            where the hardware would raise a diagnostic or hang.
+        """
+        first = job.tasks[0]
+        reports = self.device.run_kick(first.regcmd_addr, first.amount, len(job.tasks))
+        if len(reports) != len(job.tasks):
+            raise RuntimeError(f"{len(reports)} of {len(job.tasks)} tasks ran")
+        return JobResult(0, 0, {})
 
 
 @dataclass(frozen=True)
@@ -273,7 +284,7 @@ class ModelChecker:
     def check_memory(self) -> int | None:
         """First address of the activations where device and task golden differ, padding included."""
         ours, theirs = self.loaded.buffers["activations"], self.golden.buffers["activations"]
-        different = np.flatnonzero(np.asarray(ours.view) != np.asarray(theirs.view))
+        different = np.flatnonzero(ours.view() != theirs.view())
         return int(ours.iova + different[0]) if different.size else None
 
     def close(self) -> None:

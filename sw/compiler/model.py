@@ -15,7 +15,7 @@ from sw.compiler.lower import Step
 from sw.compiler.plan import Plan, make_plan
 
 if TYPE_CHECKING:
-    from sw.compiler.runtime import LoadedModel, NpuDriver
+    from sw.compiler.runtime import LoadedModel, Meter, NpuDriver
 
 Codes = npt.NDArray[Any]
 
@@ -152,17 +152,19 @@ class CompiledModel:
         values = _model_codes(codes(name), tensor).reshape(tensor.shape)
         return host.dequantize(values, tensor.scale, tensor.zero_point + (128 if tensor.unsigned else 0))
 
-    def load(self, driver: NpuDriver) -> LoadedModel:
+    def load(self, driver: NpuDriver, core: int = 0, meter: Meter | None = None) -> LoadedModel:
         """Allocate buffers on a device and write weights and commands into them.
+
+        `core` is the core to run on, `meter` as in `sw.compiler.runtime.LoadedModel`.
 
         Raises
         ------
-        Exception
-            what the driver raises when memory runs out.
+        DriverError
+            when memory runs out.
         """
         from sw.compiler.runtime import LoadedModel
 
-        return LoadedModel(self, driver)
+        return LoadedModel(self, driver, core, meter)
 
 
 def to_cube(codes: npt.NDArray[np.int8], tensor: Tensor) -> npt.NDArray[np.int8]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -9,48 +10,57 @@ import numpy as np
 import numpy.typing as npt
 
 from sw.compiler.model import CompiledModel
+from sw.driver.job import Job, JobResult, Task
 from sw.layouts import pack_argb, pack_feature, unpack_argb, unpack_feature
-from sw.regcmd import TaskList
-
-
-@dataclass(frozen=True)
-class ChainResult:
-    """What a job took: all its cycles, and those of each task where the device can tell."""
-
-    cycles: int
-    task_cycles: list[int] | None = None
-    task_bytes: list[tuple[int, int]] | None = None
 
 
 class NpuBuffer(Protocol):
-    """Memory that the device sees at `iova`; `view` is a writable uint8 array of it."""
+    """Memory that the device sees at `iova` (`sw.driver.Buffer`)."""
 
     iova: int
-    view: Any
+
+    def view(self, offset: int = 0, size: int | None = None) -> npt.NDArray[np.uint8]:
+        """The bytes themselves, writable."""
+        ...
+
+    def free(self) -> None:
+        """Give the memory back."""
+        ...
 
 
 class NpuDriver(Protocol):
-    """What the runtime needs of a driver."""
+    """What the runtime needs of a driver (`sw.driver.Driver`)."""
 
     def alloc(self, size: int, name: str) -> NpuBuffer:
         """Allocate zeroed memory."""
         ...
 
-    def free(self, buffer: Any) -> None:
-        """Give memory back."""
+    def submit(self, job: Job) -> JobResult:
+        """Run a job to its end."""
         ...
 
-    def run_chain(self, tasks: TaskList, name: str) -> ChainResult:
-        """Run a chain of tasks that lies in memory and wait for its end."""
-        ...
+
+@dataclass(frozen=True)
+class TaskMeasure:
+    """What a device measured of one task: cycles, DRAM bytes, cycles with the MAC array busy."""
+
+    cycles: int
+    bytes_read: int
+    bytes_written: int
+    mac_busy: int | None = None
+
+
+Meter = Callable[[], Sequence[TaskMeasure]]
+"""Gives the measures of all tasks since the device was opened, oldest first."""
 
 
 @dataclass(frozen=True)
 class LayerReport:
     """One layer of a run.
 
-    `cycles` is None where the device does not tell cycles of single tasks; bytes count what the
-    layer's tasks move between DRAM and NPU, `formula_npu` is HARDWARE 9.6.
+    `cycles` (from the start of its first task to the end of its last) and `mac_busy` are None where
+    the device does not measure single tasks; bytes are measured or else planned, commands left out
+    in the plan; `formula_npu` is HARDWARE 9.6.
     """
 
     name: str
@@ -64,6 +74,7 @@ class LayerReport:
     formula_npu: int
     input_shape: tuple[int, ...]
     output_shape: tuple[int, ...]
+    mac_busy: int | None = None
 
 
 @dataclass(frozen=True)
@@ -75,11 +86,25 @@ class RunReport:
 
 
 class LoadedModel:
-    """A network in a device's memory.  Use as a context manager or call `close`."""
+    """A network in a device's memory.  Use as a context manager or call `close`.
 
-    def __init__(self, model: CompiledModel, driver: NpuDriver) -> None:
+    Parameters
+    ----------
+    model
+        the compiled network.
+    driver
+        of the device; `core` is the core that runs the job.
+    meter
+        measures of single tasks, for the reports; may be set later.
+    """
+
+    def __init__(
+        self, model: CompiledModel, driver: NpuDriver, core: int = 0, meter: Meter | None = None
+    ) -> None:
         self.model = model
         self.driver = driver
+        self.core = core
+        self.meter = meter
         plan = model.plan
         self._closed = False
         self.buffers: dict[str, NpuBuffer] = {}
@@ -96,8 +121,8 @@ class LoadedModel:
             raise
         self.bases = {region: buffer.iova for region, buffer in self.buffers.items()}
         self.tasks = plan.task_list(self.bases)
-        _bytes(self.buffers["weights"])[: len(plan.weights)] = np.frombuffer(bytes(plan.weights), np.uint8)
-        _bytes(self.buffers["regcmd"])[: len(self.tasks.data)] = np.frombuffer(self.tasks.data, np.uint8)
+        for region, data in (("weights", bytes(plan.weights)), ("regcmd", self.tasks.data)):
+            self.buffers[region].view(0, len(data))[:] = np.frombuffer(data, np.uint8)
 
     def __enter__(self) -> LoadedModel:
         return self
@@ -123,16 +148,26 @@ class LoadedModel:
             data = pack_feature(cube, surface_count=place.surface_count)
         self.memory(name)[: data.size] = data
 
+    def job(self) -> Job:
+        """The whole network as one job."""
+        layers = [task.layer for task in self.model.plan.tasks]
+        tasks = [Task.of_entry(entry, layer) for entry, layer in zip(self.tasks.tasks, layers, strict=True)]
+        return Job(tasks, core_mask=1 << self.core)
+
     def run(self) -> RunReport:
         """Run the whole network as one job.
 
         Raises
         ------
-        Exception
-            what the driver raises for a timeout or an error of the device.
+        DriverError
+            for a timeout or an error of the device.
         """
-        result = self.driver.run_chain(self.tasks, self.model.graph.name)
-        return RunReport(result.cycles, self._layers(result))
+        before = len(self.meter()) if self.meter else 0
+        result = self.driver.submit(self.job())
+        measures = list(self.meter()[before:]) if self.meter else []
+        if len(measures) != len(self.tasks.tasks):
+            measures = []
+        return RunReport(result.cycles, self._layers(measures))
 
     def get_output(self, index: int, raw: bool = False) -> npt.NDArray[Any]:
         """Read an output; host operations behind the NPU are computed here.
@@ -155,7 +190,7 @@ class LoadedModel:
         """Device memory of a tensor."""
         place = self.model.plan.place(tensor)
         start = place.ref.offset
-        return _bytes(self.buffers[place.ref.region])[start : start + place.size]
+        return self.buffers[place.ref.region].view(start, place.size)
 
     def tensor(self, name: str) -> npt.NDArray[np.int8]:
         """The int8 cube (C, H, W) of a tensor as it stands in device memory."""
@@ -172,32 +207,29 @@ class LoadedModel:
         if not self._closed:
             self._closed = True
             for buffer in self.buffers.values():
-                self.driver.free(buffer)
+                buffer.free()
 
-    def _layers(self, result: ChainResult) -> list[LayerReport]:
+    def _layers(self, measures: list[TaskMeasure]) -> list[LayerReport]:
         reports = []
         for index, step in enumerate(self.model.plan.steps):
             numbers = [n for n, task in enumerate(self.model.plan.tasks) if task.layer == index]
             tasks = [self.model.plan.tasks[n] for n in numbers]
-            moved = [(task.reads, task.writes) for task in tasks]
-            if result.task_bytes is not None:
-                moved = [result.task_bytes[n] for n in numbers]
-            cycles = None
-            if result.task_cycles is not None:
-                cycles = sum(result.task_cycles[n] for n in numbers)
+            seen = [measures[n] for n in numbers] if measures else []
+            busy = [m.mac_busy for m in seen if m.mac_busy is not None]
             reports.append(
                 LayerReport(
                     step.name,
                     step.kind,
                     "npu",
                     len(tasks),
-                    cycles,
+                    sum(m.cycles for m in seen) if seen else None,
                     sum(task.macs for task in tasks),
-                    sum(read for read, _ in moved),
-                    sum(written for _, written in moved),
+                    sum(m.bytes_read for m in seen) if seen else sum(task.reads for task in tasks),
+                    sum(m.bytes_written for m in seen) if seen else sum(task.writes for task in tasks),
                     sum(task.formula_npu for task in tasks),
                     step.inputs[0].shape,
                     step.output.shape,
+                    sum(busy) if busy else None,
                 )
             )
         for op in self.model.graph.host_ops:
@@ -205,9 +237,3 @@ class LoadedModel:
                 shape = tuple(op.attributes["shape"])  # type: ignore[arg-type]
                 reports.append(LayerReport(op.name, op.kind, "host", 0, None, 0, 0, 0, 0, shape, shape))
         return reports
-
-
-def _bytes(buffer: NpuBuffer) -> npt.NDArray[np.uint8]:
-    """The buffer's memory as a writable uint8 array."""
-    view = buffer.view
-    return view if isinstance(view, np.ndarray) else np.frombuffer(view, dtype=np.uint8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -72,7 +72,7 @@ class Pending:
     build: Callable[[str, Clamp], Op]
     shape: Shape
     cube: Cube
-    clamp: Clamp = Clamp()
+    clamp: Clamp = field(default=Clamp())
 
     def finish(self, output: str) -> Op:
         """The operation, writing the tensor `output`."""
