@@ -46,6 +46,9 @@ class Dpu(wiring.Component):
         Operands of ERDMA.
     write : WritePort, out
     diag : DiagnosticPort, out
+    rdma_busy : 1, in
+        DpuRdma.busy.  BS and BN data that a task does not use may still come after it has ended; they
+        are dropped as long as the DPU_RDMA task they belong to runs.
     busy_octet : 1, out
         An octet enters the pipe in this cycle.
     """
@@ -63,6 +66,7 @@ class Dpu(wiring.Component):
                 "ew": In(stream.Signature(ElementOctet)),
                 "write": Out(WritePort()),
                 "diag": Out(DiagnosticPort()),
+                "rdma_busy": In(1),
                 "busy_octet": Out(1),
             }
         )
@@ -75,6 +79,7 @@ class Dpu(wiring.Component):
         start, octets = Signal(), Signal(4, reset_less=True)
         flying = Signal(reset_less=True)
         feeding, running, stuck = Signal(), Signal(), Signal(reset_less=True)
+        trailing = Signal()
         wiring.connect(m, wiring.flipped(cfg), pipe.cfg)
         wiring.connect(m, wiring.flipped(cfg), writer.cfg)
         for name in ("bs", "bn", "ew"):
@@ -100,12 +105,17 @@ class Dpu(wiring.Component):
         m.d.comb += [
             pipe.start.eq(start),
             pipe.active.eq(running),
+            pipe.trailing.eq(trailing),
             pipe.octets.eq(octets),
             writer.start.eq(start),
             writer.octets.eq(octets),
         ]
         self._feed(m, pipe, start, octets, flying, feeding)
 
+        with m.If(start | ~self.rdma_busy):
+            m.d.sync += trailing.eq(0)
+        with m.Elif(control.done):
+            m.d.sync += trailing.eq(1)
         m.d.comb += control.done.eq(running & ~feeding & writer.finished & ~stuck)
         with m.If(control.done):
             m.d.sync += running.eq(0)
@@ -174,7 +184,9 @@ class Dpu(wiring.Component):
         """The live converter needs SIZE_E_1 to match the surfaces of a group (docs 4.10)."""
         cfg = self.cfg
         kind = cfg.DATA_FORMAT.OUT_PRECISION
-        surfaces = Mux(kind == Precision.INT32, octets << 1, Mux(kind == Precision.INT16, octets, octets >> 1))
+        surfaces = Mux(
+            kind == Precision.INT32, octets << 1, Mux(kind == Precision.INT16, octets, octets >> 1)
+        )
         live = ~cfg.BS_OW_CFG.OD_BYPASS & ~cfg.FEATURE_MODE_CFG.FLYING_MODE
         return live & (cfg.BS_OW_CFG.SIZE_E_1 + 1 != surfaces)
 

@@ -19,7 +19,9 @@ class Check:
     code: DiagnosticCode = DiagnosticCode.RESERVED_MODE
 
 
-def emit_checks(m: Module, block: str, cfg: object, start: Value, diag: object, checks: Sequence[Check]) -> None:
+def emit_checks(
+    m: Module, block: str, cfg: object, start: Value, diag: object, checks: Sequence[Check]
+) -> None:
     """Walk through `checks` from the cycle after `start` on and pulse `diag` for each that holds.
 
     Parameters

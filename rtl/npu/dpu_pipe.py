@@ -71,6 +71,8 @@ class DpuPipe(wiring.Component):
         A task starts: settings are copied, tables are emptied.
     active : 1, in
         A task runs.
+    trailing : 1, in
+        The task has ended, but BS or BN data that it does not use may still come.
     octets : 4, in
         Octets of a full channel group.
     source : stream of PipeIn, in
@@ -87,6 +89,7 @@ class DpuPipe(wiring.Component):
                 "cfg": In(config_signature("DPU")),
                 "start": In(1),
                 "active": In(1),
+                "trailing": In(1),
                 "octets": In(4),
                 "source": In(stream.Signature(PipeIn)),
                 "bs": In(stream.Signature(BsOctet)),
@@ -172,7 +175,7 @@ class DpuPipe(wiring.Component):
         tag = self.tag[stage]
         self._m.d.comb += [
             table.clear.eq(self.start),
-            table.active.eq(self.active),
+            table.active.eq(self.active | (self.trailing & ~wanted)),
             table.wanted.eq(wanted),
             table.octets.eq(self.octets),
             table.octet.eq(tag.octet),
@@ -285,7 +288,9 @@ class DpuPipe(wiring.Component):
         away = self._setting("ew_away", cfg.EW_CFG.EW_CVT_ROUND)
         offset = self._setting("ew_offset", cfg.EW_CVT_OFFSET_VALUE.EW_OP_CVT_OFFSET)
         scale = self._setting("ew_scale", cfg.EW_CVT_SCALE_VALUE.EW_OP_CVT_SCALE)
-        shift = self._setting("ew_cvt_shift", Mux(convert_live(cfg), cfg.EW_CVT_SCALE_VALUE.EW_OP_CVT_SHIFT, 0))
+        shift = self._setting(
+            "ew_cvt_shift", Mux(convert_live(cfg), cfg.EW_CVT_SCALE_VALUE.EW_OP_CVT_SHIFT, 0)
+        )
         mask = self._setting(
             "ew_cvt_mask", Mux(convert_live(cfg), shift_mask(cfg.EW_CVT_SCALE_VALUE.EW_OP_CVT_SHIFT), 0)
         )
@@ -333,9 +338,7 @@ class DpuPipe(wiring.Component):
         relu = self._setting("ew_relu", on & ~cfg.EW_CFG.EW_RELU_BYPASS)
         relux = self._setting("ew_relux", on & ~cfg.EW_CFG.EW_RELU_BYPASS & cfg.EW_CFG.EW_RELUX_EN)
         limit = self._setting("ew_limit", cfg.EW_RELUX_CMP_VALUE.EW_RELUX_CMP_DAT)
-        shifts = self._shifts(
-            "ew_shift", cfg.EW_CVT_SCALE_VALUE.EW_TRUNCATE, cfg.DATA_FORMAT.EW_TRUNCATE_NEG
-        )
+        shifts = self._shifts("ew_shift", cfg.EW_CVT_SCALE_VALUE.EW_TRUNCATE, cfg.DATA_FORMAT.EW_TRUNCATE_NEG)
         take = Signal()
         m.d.comb += take.eq(self.advance & self.valid[6])
         operand, there = self._ew_operand(take)
@@ -390,7 +393,9 @@ class DpuPipe(wiring.Component):
         for lane in range(LANES):
             with self._into(9):
                 m.d.sync += scaled[lane].eq((main[lane] + Mux(add_first, offset, 0)) * scale)
-            total = round_shift(m, scaled[lane], shift, mask, away)[:50].as_signed() + Mux(add_first, 0, offset)
+            total = round_shift(m, scaled[lane], shift, mask, away)[:50].as_signed() + Mux(
+                add_first, 0, offset
+            )
             final = saturate(m, total, low, high)
             with self._into(10):
                 m.d.sync += out[lane].eq(Mux(self.tag[9].live > lane, final, pend))

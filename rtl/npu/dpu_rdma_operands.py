@@ -1,0 +1,125 @@
+"""BRDMA and NRDMA: sequential reader of per-channel operands (H 3.7, docs 5.3)."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.fifo import SyncFIFOBuffered
+from amaranth.lib.wiring import In, Out
+
+from rtl.layouts import AXI_BITS, BsOctet, ReadPort
+
+FIFO_BEATS = 64
+BURST_BEATS = 16
+
+
+class OperandReader(wiring.Component):
+    """Reads `blocks` blocks of the chosen kinds and hands each over as one octet of operands.
+
+    An atom is unpacked a cycle: an octet takes at most five cycles, once per eight channels.
+
+    Members
+    -------
+    start : 1, in
+        Begin; the settings below are looked at in this cycle only.
+    base : 28, in
+        Address in atoms.
+    blocks : 11, in
+        Blocks of eight channels, at least one.
+    use : 3, in
+        Kinds that are in memory: bit 0 ALU, 1 CPEND, 2 MUL; at least one.
+    port : ReadPort, out
+    octets : stream of BsOctet, out
+    idle : 1, out
+        Everything has been taken.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "start": In(1),
+                "base": In(28),
+                "blocks": In(11),
+                "use": In(3),
+                "port": Out(ReadPort()),
+                "octets": Out(stream.Signature(BsOctet)),
+                "idle": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.fifo = fifo = SyncFIFOBuffered(width=AXI_BITS, depth=FIFO_BEATS)
+        req = self.port.req
+        use = Signal(3, reset_less=True)
+        addr = Signal(27, reset_less=True)
+        beats = Signal(13)
+        room = Signal(range(FIFO_BEATS + 1), init=FIFO_BEATS)
+        burst = Signal(5)
+        pop, asked = Signal(), Signal()
+        atoms = Signal(13)
+        per_block = (self.use[0] << 1) + self.use[1] + self.use[2]
+        m.d.comb += [
+            atoms.eq(self.blocks * per_block),
+            burst.eq(Mux(beats > BURST_BEATS, BURST_BEATS, beats)),
+            req.valid.eq((beats != 0) & (room >= burst)),
+            req.payload.addr.eq(Cat(Const(0, 5), addr)),
+            req.payload.beats_m1.eq(burst - 1),
+            asked.eq(req.valid & req.ready),
+            fifo.w_en.eq(self.port.rsp.valid),
+            fifo.w_data.eq(self.port.rsp.payload.data),
+            fifo.r_en.eq(pop),
+        ]
+        with m.If(asked):
+            m.d.sync += [addr.eq(addr + burst), beats.eq(beats - burst)]
+        with m.If(asked | pop):
+            m.d.sync += room.eq(room - Mux(asked, burst, 0) + pop)
+
+        # Unpacking: `kind` is the next atom's place in the octet (two of ALU, CPEND, MUL).
+        left = Signal(13)
+        upper = Signal()
+        kind, first, following = Signal(2), Signal(2), Signal(2)
+        full, take, ends = Signal(), Signal(), Signal()
+        atom = Mux(upper, fifo.r_data[128:], fifo.r_data[:128])
+        octet = Signal(512, reset_less=True)
+        m.d.comb += [
+            first.eq(Mux(use[0], 0, Mux(use[1], 2, 3))),
+            take.eq(fifo.r_rdy & ~full),
+            pop.eq(take & (upper | (left == 1))),
+        ]
+        with m.Switch(kind):
+            with m.Case(0):
+                m.d.comb += following.eq(1)
+            with m.Case(1):
+                m.d.comb += [following.eq(Mux(use[1], 2, 3)), ends.eq(~use[1] & ~use[2])]
+            with m.Case(2):
+                m.d.comb += [following.eq(3), ends.eq(~use[2])]
+            with m.Case(3):
+                m.d.comb += ends.eq(1)
+        with m.If(take):
+            m.d.sync += [
+                upper.eq(~upper),
+                left.eq(left - 1),
+                kind.eq(Mux(ends, first, following)),
+                full.eq(ends),
+            ]
+            with m.Switch(kind):
+                for place in range(4):
+                    with m.Case(place):
+                        m.d.sync += octet[128 * place : 128 * (place + 1)].eq(atom)
+        m.d.comb += [
+            self.octets.valid.eq(full),
+            self.octets.payload.eq(octet),
+            self.idle.eq(~full & (left == 0) & (beats == 0)),
+        ]
+        with m.If(full & self.octets.ready):
+            m.d.sync += full.eq(0)
+        with m.If(self.start):
+            m.d.sync += [
+                use.eq(self.use),
+                addr.eq(self.base[1:]),
+                beats.eq((atoms + self.base[0] + 1) >> 1),
+                left.eq(atoms),
+                upper.eq(self.base[0]),
+                kind.eq(Mux(self.use[0], 0, Mux(self.use[1], 2, 3))),
+                octet.eq(0),
+            ]
+        return m

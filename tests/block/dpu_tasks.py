@@ -1,0 +1,244 @@
+"""Random but legal register settings of DPU and DPU_RDMA, with a memory image that fits them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.models.dpu_model import BYTES, INT8, INT16, INT32, Registers, group_channels
+
+GUARD = 0x200
+TYPES = (INT8, INT16, INT32)
+
+
+@dataclass
+class Task:
+    """One task of both blocks; `acc` gives the accumulators of a task that is not flying."""
+
+    dpu: Registers
+    rdma: Registers
+    acc: Callable[[int, int, int], tuple[int, int]]
+    size: int
+
+
+class Layout:
+    """Hands out memory regions with guard zones between them."""
+
+    def __init__(self) -> None:
+        self.end = GUARD
+
+    def place(self, size: int, align: int = 16) -> int:
+        """Byte address of a new region."""
+        at = -(-self.end // align) * align
+        self.end = at + size + GUARD
+        return at
+
+
+def operand(rng: random.Random, bits: int) -> int:
+    """A signed value of at most `bits` bits: small, anywhere or at a limit."""
+    top = (1 << (bits - 1)) - 1
+    kind = rng.randrange(4)
+    if kind == 0:
+        return rng.choice([0, 1, -1, top, -top - 1])
+    if kind == 1:
+        return rng.randint(-128, 127)
+    small = rng.randrange(2, bits)
+    return rng.randint(-(1 << small - 1), (1 << small - 1) - 1)
+
+
+def _stage(rng: random.Random, name: str, table: int) -> Registers:
+    """BS or BN settings; `table` is what the operand reader fetches (0 nothing)."""
+    cfg = {
+        f"{name}_BYPASS": rng.random() < 0.15,
+        f"{name}_ALU_BYPASS": rng.random() < 0.3,
+        f"{name}_MUL_BYPASS": rng.random() < 0.4,
+        f"{name}_MUL_PRELU": rng.random() < 0.2,
+        f"{name}_RELU_BYPASS": rng.random() < 0.6,
+        f"{name}_RELUX_EN": rng.random() < 0.5,
+        f"{name}_ALU_ALGO": rng.choice([2, 2, 4]),
+        f"{name}_ALU_SRC": table != 0 and rng.random() < 0.8,
+    }
+    return {
+        f"{name}_CFG": {key: int(value) for key, value in cfg.items()},
+        f"{name}_ALU_CFG": {f"{name}_ALU_OPERAND": operand(rng, 32)},
+        f"{name}_MUL_CFG": {
+            f"{name}_MUL_OPERAND": operand(rng, 16),
+            f"{name}_MUL_SHIFT_VALUE": rng.choice([0, 1, 7, 14, 30, 63]),
+            f"{name}_MUL_SRC": int(table != 0 and rng.random() < 0.7),
+        },
+        f"{name}_RELUX_CMP_VALUE": {f"{name}_RELUX_CMP_DAT": rng.choice([6, 255, 1 << 20, operand(rng, 32)])},
+    }
+
+
+def _ew(rng: random.Random, use_dma: bool, size: int) -> Registers:
+    away = rng.random() < 0.5
+    cfg = {
+        "EW_BYPASS": not use_dma and rng.random() < 0.5,
+        "EW_OP_BYPASS": not use_dma and rng.random() < 0.2,
+        "EW_OP_SRC": use_dma,
+        "EW_OP_CVT_BYPASS": rng.random() < 0.4,
+        "EW_CVT_TYPE": rng.random() < 0.5,
+        "EW_CVT_ROUND": away,
+        "EW_LUT_BYPASS": True,
+        "EW_OP_TYPE": rng.random() < 0.4,
+        "EW_MUL_PRELU": rng.random() < 0.2,
+        "EW_RELU_BYPASS": rng.random() < 0.7,
+        "EW_RELUX_EN": rng.random() < 0.5,
+        "EW_EQUAL_EN": rng.random() < 0.5,
+        "EW_ALU_ALGO": rng.choice([0, 1, 2, 2, 4, 5, 6]),
+        "EW_DATA_MODE": 1,
+        "EDATA_SIZE": {1: 1, 2: 2, 4: 3}[size],
+    }
+    result: Registers = {
+        "EW_CFG": {key: int(value) for key, value in cfg.items()},
+        "EW_CVT_OFFSET_VALUE": {"EW_OP_CVT_OFFSET": operand(rng, 32)},
+        "EW_CVT_SCALE_VALUE": {
+            "EW_TRUNCATE": rng.choice([0, 1, 8, 14, 63]),
+            "EW_OP_CVT_SHIFT": rng.choice([0, 1, 8, 14, 63]),
+            "EW_OP_CVT_SCALE": operand(rng, 16),
+        },
+        "EW_RELUX_CMP_VALUE": {"EW_RELUX_CMP_DAT": operand(rng, 32)},
+    }
+    for lane in range(8):
+        result[f"EW_OP_VALUE_{lane}"] = {f"EW_OPERAND_{lane}": operand(rng, 32)}
+    return result
+
+
+def random_task(
+    rng: random.Random, *, flying: bool | None = None, cube: tuple[int, int, int] | None = None
+) -> Task:
+    """A task of a small cube; `cube` is (channels, height, width)."""
+    layout = Layout()
+    flying = rng.random() < 0.5 if flying is None else flying
+    depthwise = rng.random() < 0.3
+    channels, height, width = cube or (
+        rng.choice([rng.randint(1, 40), rng.randint(1, 80), 8 * rng.randint(1, 9)]),
+        rng.randint(1, 6),
+        rng.choice([1, rng.randint(1, 9), rng.randint(10, 20)]),
+    )
+    if cube is None and channels * height * width > 4000:
+        height = 1
+    original = channels - 1 if rng.random() < 0.7 else rng.randint(max(0, channels - 9), channels - 1)
+    main_type = rng.choice(TYPES) if flying else INT8
+    out_type = rng.choice(TYPES)
+    conv_mode = 3 if depthwise else 0
+    group = group_channels(conv_mode, flying, main_type)
+    series = group * BYTES[out_type] // 16
+    od_bypass = int(rng.random() < 0.4 or (series > 8 and not flying))
+    size_e = rng.randint(0, 7) if flying or od_bypass else series - 1
+
+    # Destination: surfaces apart, or side by side with the pixels apart.
+    surfaces = -(-channels * BYTES[out_type] // 16)
+    written_series = series if od_bypass and not flying else size_e + 1
+    groups = -(-surfaces // written_series)
+    if rng.random() < 0.25:
+        stride, notch = 1, surfaces - 1
+        jump = written_series
+        atoms = width * height * surfaces
+    else:
+        notch = rng.choice([0, 0, rng.randint(1, 5)])
+        stride = (width + notch) * height + rng.choice([0, 0, rng.randint(1, 5)])
+        jump = written_series * stride + rng.choice([0, 0, rng.randint(1, 5)])
+        atoms = groups * jump
+    destination = layout.place(16 * (atoms + 2 * surfaces))
+
+    b_use = rng.choice([0, 1, 2, 3, 4, 5, 6, 7, 7])
+    n_use = rng.choice([0, 0, 1, 4, 5])
+    use_ew = rng.random() < 0.5
+    ew_size = rng.choice([1, 2, 4])
+    dpu: Registers = {
+        "FEATURE_MODE_CFG": {
+            "BURST_LEN": 15,
+            "CONV_MODE": conv_mode,
+            "OUTPUT_MODE": 2,
+            "FLYING_MODE": int(flying),
+        },
+        "DATA_FORMAT": {
+            "OUT_PRECISION": out_type,
+            "IN_PRECISION": main_type,
+            "PROC_PRECISION": main_type,
+            "EW_TRUNCATE_NEG": rng.choice([0, 1, 8, 14, 63]),
+            "BN_MUL_SHIFT_VALUE_NEG": rng.choice([0, 1, 7, 14, 63]),
+            "BS_MUL_SHIFT_VALUE_NEG": rng.choice([0, 1, 7, 14, 63]),
+        },
+        "OFFSET_PEND": {"OFFSET_PEND": operand(rng, 16)},
+        "DST_BASE_ADDR": {"DST_BASE_ADDR": destination // 16},
+        "DST_SURF_STRIDE": {"DST_SURF_STRIDE": stride},
+        "SURFACE_ADD": {"SURF_ADD": jump},
+        "DATA_CUBE_WIDTH": {"WIDTH": width - 1},
+        "DATA_CUBE_HEIGHT": {"HEIGHT": height - 1},
+        "DATA_CUBE_NOTCH_ADDR": {"NOTCH_ADDR_0": notch, "NOTCH_ADDR_1": notch},
+        "DATA_CUBE_CHANNEL": {"CHANNEL": channels - 1, "ORIG_CHANNEL": original},
+        "BS_OW_CFG": {
+            "SIZE_E_0": size_e,
+            "SIZE_E_1": size_e,
+            "SIZE_E_2": size_e,
+            "OD_BYPASS": od_bypass,
+            "OW_SRC": int(b_use != 0 and rng.random() < 0.5),
+        },
+        "BS_OW_OP": {"OW_OP": operand(rng, 16)},
+        "WDMA_SIZE_0": {"CHANNEL_WDMA": channels - 1},
+        "WDMA_SIZE_1": {"HEIGHT_WDMA": height - 1, "WIDTH_WDMA": width - 1},
+        "OUT_CVT_OFFSET": {"OUT_CVT_OFFSET": operand(rng, 32)},
+        "OUT_CVT_SCALE": {"OUT_CVT_SCALE": operand(rng, 16)},
+        "OUT_CVT_SHIFT": {
+            "OUT_CVT_SHIFT": rng.choice([0, 1, 3, 14, 20, 33, 63]),
+            "CVT_ROUND": rng.randrange(2),
+            "CVT_TYPE": rng.randrange(2),
+        },
+        **_stage(rng, "BS", b_use),
+        **_stage(rng, "BN", n_use),
+        **_ew(rng, use_ew, ew_size),
+    }
+
+    line_notch = rng.choice([0, rng.randint(1, 4)])
+    surface_notch = rng.choice([0, rng.randint(1, 4)])
+    ew_notch = rng.choice([0, rng.randint(1, 4)])
+    per_channel = rng.random() < 0.3
+    size = BYTES[main_type]
+    main_surfaces = -(-channels * size // 16)
+    source = layout.place(16 * main_surfaces * ((width + line_notch) * height + surface_notch))
+    ew_surface = rng.randint(1, 3) if per_channel else (width + ew_notch) * height + rng.randint(0, 3)
+    ew_base = layout.place(16 * (-(-channels * ew_size // 16)) * (ew_surface + 5))
+    blocks = -(-channels // 8)
+    rdma: Registers = {
+        "DATA_CUBE_WIDTH": {"WIDTH": width - 1},
+        "DATA_CUBE_HEIGHT": {"HEIGHT": height - 1, "EW_LINE_NOTCH_ADDR": ew_notch},
+        "DATA_CUBE_CHANNEL": {"CHANNEL": channels - 1},
+        "SRC_BASE_ADDR": {"SRC_BASE_ADDR": source},
+        "BRDMA_CFG": {"BRDMA_DATA_USE": b_use},
+        "BS_BASE_ADDR": {"BS_BASE_ADDR": layout.place(64 * blocks)},
+        "NRDMA_CFG": {"NRDMA_DATA_USE": n_use, "NRDMA_DISABLE": int(n_use == 0 and rng.random() < 0.5)},
+        "BN_BASE_ADDR": {"BN_BASE_ADDR": layout.place(64 * blocks)},
+        "ERDMA_CFG": {
+            "ERDMA_DATA_MODE": int(not per_channel),
+            "ERDMA_DATA_SIZE": {1: 1, 2: 2, 4: 3}[ew_size],
+            "ERDMA_DISABLE": int(not use_ew),
+        },
+        "EW_BASE_ADDR": {"EW_BASE_ADDR": ew_base},
+        "EW_SURF_STRIDE": {"EW_SURF_STRIDE": ew_surface},
+        "EW_SURF_NOTCH": {"EW_SURF_NOTCH": rng.randint(0, 2)},
+        "FEATURE_MODE_CFG": {
+            "IN_PRECISION": main_type,
+            "PROC_PRECISION": main_type,
+            "MRDMA_DISABLE": int(not flying),
+            "CONV_MODE": conv_mode,
+            "FLYING_MODE": int(flying),
+        },
+        "SRC_DMA_CFG": {"LINE_NOTCH_ADDR": line_notch},
+        "SURF_NOTCH": {"SURF_NOTCH_ADDR": surface_notch},
+    }
+    salt = rng.getrandbits(32)
+
+    def acc(c: int, y: int, x: int) -> tuple[int, int]:
+        own = random.Random((c * 8192 + y) * 8192 + x ^ salt << 40)
+        return operand(own, rng_bits), operand(own, 32)
+
+    rng_bits = rng.choice([12, 20, 32])
+    return Task(dpu, rdma, acc, layout.end + 4096)
+
+
+def fill_memory(task: Task, seed: int) -> bytearray:
+    """Random bytes everywhere; operand tables thus hold any value."""
+    return bytearray(random.Random(f"{seed} memory").randbytes(task.size))
