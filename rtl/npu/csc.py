@@ -544,7 +544,7 @@ class SequenceController(wiring.Component):
         with m.If(valid):
             m.d.sync += late.eq(tag)
             with m.If(tag.swap):
-                ones = Const(-1, 512)
+                ones = Const((1 << 512) - 1, 512)
                 m.d.sync += [
                     mask.eq(ones >> Cat(Const(0, 3), absent_stored)),
                     pads.eq((ones >> Cat(Const(0, 3), absent)) & self._pad_bytes),

@@ -1,0 +1,172 @@
+"""The far sides of a SequenceController: CBUF with its loaders, and a cell with its drain."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+
+from rtl.config import SMALL, NpuConfig
+from tests.block.cna_bench import configure
+from tests.block.conv_bench import Conv
+from tests.models.array_model import LATENCY, ArrayModel, CellInputs
+
+LIMIT = 30000
+"""Cycles after which a task counts as hung."""
+
+
+class FakeCbuf:
+    """CBUF that fills at random while the controller reads; what has not come yet reads as rubbish."""
+
+    def __init__(self, conv: Conv, rng: random.Random, config: NpuConfig, *, slow: float = 0.0) -> None:
+        self.conv, self.rng, self.slow = conv, rng, slow
+        self.entries = np.full((config.cbuf_entries, 64), 0x55, np.int8)
+        self.weights = np.frombuffer(conv.weight_stream(), np.int8)
+        self.ring_first = (12 - conv.weight_banks) * config.bank_entries
+        self.ring_bytes = conv.weight_banks * config.bank_entries * 64
+        self.rows = 0
+        self.loaded = 0
+        self._reads = None
+
+    def fill(self, released: int) -> None:
+        """What the loaders do in one cycle, never overtaking `released` by more than the ring."""
+        while self.rows < self.conv.height and self.rng.random() >= self.slow:
+            self.conv.store_row(self.entries, self.rows)
+            self.rows += 1
+        room = min(released + self.ring_bytes, len(self.weights)) - self.loaded
+        ring = self.entries[self.ring_first :].reshape(-1)
+        for _ in range(0, room if not self.slow else min(room, 32), 16):
+            if self.rng.random() >= self.slow:
+                at = self.loaded % self.ring_bytes
+                ring[at : at + 16] = self.weights[self.loaded : self.loaded + 16]
+                self.loaded += 16
+
+    def read(self, ctx, dut) -> None:
+        """Look at the read ports of this cycle."""
+        self._reads = [None, None]
+        if ctx.get(dut.f_en0):
+            self._reads[0] = self.entries[ctx.get(dut.f_entry0)].tobytes()
+        if ctx.get(dut.w_en):
+            first, second, column = ctx.get(dut.w_entry0), ctx.get(dut.w_entry1), ctx.get(dut.w_column)
+            assert first % 2 != second % 2
+            both = self.entries[first].tobytes() + self.entries[second].tobytes()
+            self._reads[1] = both[16 * column : 16 * column + 64]
+
+    def answer(self, ctx, dut) -> None:
+        """Show what was read a cycle ago."""
+        for bytes_, port in zip(self._reads, (dut.f_data, dut.w_data), strict=True):
+            if bytes_ is not None:
+                ctx.set(port, int.from_bytes(bytes_, "little"))
+
+
+def cell_inputs(ctx, cell) -> CellInputs:
+    """The `CellIn` of this cycle."""
+    value = ctx.get(cell)
+    i = CellInputs(**{name: value[name] for name in ("depthwise", "w_valid", "f_valid")})
+    if i.w_valid:
+        i.w_index, i.w_stride = value["w_index"], value["w_stride"]
+        i.w_data = np.frombuffer(value["w_data"].to_bytes(64, "little"), np.int8)
+    if i.f_valid:
+        for name in ("f_swap", "f_first", "f_bank", "f_slot"):
+            setattr(i, name, value[name])
+        i.f_data = np.frombuffer(value["f_data"].to_bytes(128, "little"), np.int8)
+    return i
+
+
+class FakeCore:
+    """CORE and cell: takes stripes with random delay, compares them, frees their banks later."""
+
+    def __init__(self, conv: Conv, rng: random.Random, *, drain: tuple[int, int] = (1, 1)) -> None:
+        self.rng, self.drain = rng, drain
+        self.cell = ArrayModel()
+        self.acc, self.sum, self.real = conv.expected()
+        self.order = [(g, s) for g in range(conv.groups) for s in range(conv.stripes)]
+        self.pixels = conv.pixels
+        self.taken = 0
+        self.busy: list[int] = [0, 0]
+        self.queue: list[int] = []  # banks that wait for their turn to drain
+        self.last_use: dict[tuple[int, int], int] = {}
+        self.now = 0
+
+    def accept(self) -> bool:
+        return not self.queue or self.rng.random() < 0.5
+
+    def bank_free(self) -> int:
+        return sum((not self.busy[b]) << b for b in range(2))
+
+    def step(self, i: CellInputs) -> None:
+        """A clock edge, after `take`."""
+        self.now += 1
+        if i.f_valid:
+            assert not self.busy[i.f_bank], "written while it is drained"
+            key = (i.f_bank, i.f_slot)
+            assert self.now - self.last_use.get(key, -99) >= 16
+            self.last_use[key] = self.now
+        self.cell.step(i)
+        if self.queue:
+            bank = self.queue[0]
+            self.busy[bank] -= 1
+            if not self.busy[bank]:
+                self.queue.pop(0)
+
+    def take(self, stripe) -> None:
+        group, index = self.order[self.taken]
+        first = 16 * index
+        count = min(16, self.pixels - first)
+        assert stripe["pixels_m1"] == count - 1
+        assert stripe["kernels"] == self.real[group]
+        assert stripe["last"] == (self.taken == len(self.order) - 1)
+        lanes, bank = self.real[group], stripe["bank"]
+        assert bank == self.taken % 2
+        got = self.cell.acc[bank, :count, :lanes]
+        np.testing.assert_array_equal(got, self.acc[group, first : first + count, :lanes])
+        np.testing.assert_array_equal(
+            self.cell.sum[bank, :count, :lanes], self.sum[group, first : first + count, :lanes] % 2**32
+        )
+        self.taken += 1
+        self.busy[bank] = self.rng.randint(*self.drain)
+        self.queue.append(bank)
+
+
+async def run_task(ctx, dut, conv: Conv, rng: random.Random, *, slow=0.0, drain=(1, 1), config=SMALL) -> dict:
+    """Run one task on a SequenceController and compare every stripe; returns counts of its cycles."""
+    cbuf, core = FakeCbuf(conv, rng, config, slow=slow), FakeCore(conv, rng, drain=drain)
+    levels = ("slot_valid", "slot_real", "stall_feature", "stall_weight", "stall_acc")
+    seen = dict.fromkeys(levels, 0) | {"first": 0, "last": 0, "diagnostics": []}
+    configure(ctx, dut.cfg, conv.registers())
+    ctx.set(dut.start, 1)
+    done = False
+    for cycle in range(LIMIT):
+        ctx.set(dut.bank_free, core.bank_free())
+        ctx.set(dut.stripe.ready, core.accept())
+        if cycle:
+            assert ctx.get(dut.released) <= cbuf.loaded
+            cbuf.fill(ctx.get(dut.released))
+            ctx.set(dut.rows_ready, cbuf.rows)
+            ctx.set(dut.loaded, cbuf.loaded)
+        now = {name: ctx.get(getattr(dut, name)) for name in levels}
+        assert now["stall_feature"] + now["stall_weight"] + now["stall_acc"] + now["slot_valid"] <= 1
+        for name in levels:
+            seen[name] += now[name]
+        if now["slot_valid"]:
+            seen["first"] = seen["first"] or cycle
+            seen["last"] = cycle
+        if ctx.get(dut.diag.valid):
+            payload = ctx.get(dut.diag.payload)
+            seen["diagnostics"].append((payload["code"], payload["register"], payload["value"]))
+        if ctx.get(dut.stripe.valid) and ctx.get(dut.stripe.ready):
+            core.take(ctx.get(dut.stripe.payload))
+        core.step(cell_inputs(ctx, dut.cell))
+        cbuf.read(ctx, dut)
+        done = ctx.get(dut.done)
+        await ctx.tick()
+        cbuf.answer(ctx, dut)
+        ctx.set(dut.start, 0)
+        if done:
+            break
+    seen["done"] = bool(done)
+    if done:
+        assert core.taken == len(core.order), f"done after {core.taken} of {len(core.order)} stripes"
+        assert ctx.get(dut.released) == len(cbuf.weights)
+    assert LATENCY >= 1
+    return seen
