@@ -63,6 +63,11 @@ class Memory:
         """Return (base, size) of every mapped range, in address order."""
         return [(base, data.size) for base, data in zip(self._bases, self._data, strict=True)]
 
+    @property
+    def ranges(self) -> dict[int, int]:
+        """Mapped ranges, first address to size in bytes."""
+        return dict(self.regions())
+
     def copy(self) -> Memory:
         """Return an independent copy with the same ranges and bytes."""
         twin = Memory()
