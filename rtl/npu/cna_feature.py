@@ -174,7 +174,6 @@ class FeatureLoader(wiring.Component):
         """Place beats, or the atoms of unpacked pixels, and count the rows that are complete."""
         cfg = self.cfg
         fill = self.fill
-        fill_rows = Signal(11, reset_less=True)  # rows complete once this fill is taken
         fill_pixels = Signal(4, reset_less=True)
         free = Signal()
         m.d.comb += free.eq(~fill.valid | fill.ready)
@@ -183,7 +182,7 @@ class FeatureLoader(wiring.Component):
         row = Signal(2)
         surface = Signal(14, reset_less=True)
         rows_left = Signal(11, reset_less=True)
-        rows_landed = Signal(11, reset_less=True)
+        rows_landed = Signal(11, reset_less=True)  # complete once the fill that waits is taken
         x = Signal(14, reset_less=True)
         entry = Signal(13, reset_less=True)
         row_entry = Signal(13, reset_less=True)
@@ -262,7 +261,6 @@ class FeatureLoader(wiring.Component):
                 fill.payload.two.eq(two),
                 fill.payload.entry2.eq(entry2),
                 fill.payload.column2.eq(column2),
-                fill_rows.eq(rows_landed),
                 fill_pixels.eq(Mux(self._now.argb, unpack.atoms.payload.pixels, 0)),
             ]
             with m.If(self._now.argb):
@@ -315,7 +313,6 @@ class FeatureLoader(wiring.Component):
                     surface.eq(0),
                     rows_left.eq(rows_left - row - 1),
                     rows_landed.eq(rows_landed + row + 1),
-                    fill_rows.eq(rows_landed + row + 1),
                     row_entry.eq(next_row),
                     group_entry.eq(next_row),
                     slab_entry.eq(0),
@@ -337,4 +334,4 @@ class FeatureLoader(wiring.Component):
             with m.If(complete):
                 m.d.sync += self.rows_ready.eq(self.rows_ready + 1)
         with m.Elif(taken):
-            m.d.sync += self.rows_ready.eq(fill_rows)
+            m.d.sync += self.rows_ready.eq(rows_landed)

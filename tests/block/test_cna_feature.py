@@ -238,6 +238,7 @@ NAMED = [
     Task(width=1, height=4, channels=64, line_stride=4, surf_stride=0, group_line_off=1, entries=1),
     Task(width=4, height=1, channels=64, line_stride=4, surf_stride=0, group_line_off=1, entries=4),
     Task(width=1, height=6, channels=32, line_stride=4, surf_stride=2, entries=1),
+    Task(width=501, height=2, channels=16, line_stride=2004, surf_stride=-1002, entries=126),
 ]
 
 
@@ -309,6 +310,25 @@ def test_diagnostics(register, changes, code):
     ((*_, diagnostics, _),) = run_loader([task], lambda *_: None, random.Random(4))
     described = registers()["CNA"][register]
     assert diagnostics == [(DiagnosticCode[code], described.offset, described.encode(**values[register]))]
+
+
+@pytest.mark.parametrize("channels", [64, 48, 32, 16, 80, 96, 112])
+def test_footprint_is_exact(channels):
+    """The last row counts with what it uses: full slabs, rests, and three of four atoms as a slab."""
+    for width in (9, 8):
+        task = Task(width=width, channels=channels, line_stride=4 * width, surf_stride=0)
+        task.entries = task.row_used
+        task.height = -(-SMALL.bank_entries // task.row_used) + 1  # the first height that is too much
+        task.data_bank, task.weight_bank = 1, 1
+        above = (task.height - 1) * task.entries + task.row_used > SMALL.bank_entries
+        while above:
+            ((*_, diagnostics, _),) = run_loader([task], lambda *_: None, random.Random(6))
+            assert [code for code, *_ in diagnostics] == [DiagnosticCode.FEATURE_FOOTPRINT]
+            task.height -= 1
+            above = task.height * task.entries > SMALL.bank_entries
+        if task.height:
+            ((*_, diagnostics, _),) = run_loader([task], lambda *_: None, random.Random(6))
+            assert not diagnostics
 
 
 def test_empty_size_ends():
