@@ -57,12 +57,16 @@ class NpuCore(wiring.Component):
     idle : Out(1)              : nothing happens here until a bus access or a memory response comes.
     busy_blocks : Out(7)       : enabled blocks, bits as the op-enable mask (H1.5).
 
-    All outputs come from registers.  Parameters: the geometry, and whether chained tasks may
-    overlap (`relax_serialisation`, off as in silicon).
+    All outputs come from registers.  Parameters: the geometry; whether chained tasks may overlap
+    (`relax_serialisation`, off as in silicon); whether the array cell is left to the engine as an
+    instance of `npu_array_cell` (`external_cell`).
     """
 
-    def __init__(self, config: NpuConfig = RK3588, *, relax_serialisation: bool = False) -> None:
+    def __init__(
+        self, config: NpuConfig = RK3588, *, relax_serialisation: bool = False, external_cell: bool = False
+    ) -> None:
         self._config = config
+        self._external_cell = external_cell
         self._relax = relax_serialisation
         members: dict[str, wiring.Member] = {}
         for name, member in AxiLite().flip().members.items():
@@ -117,7 +121,7 @@ class NpuCore(wiring.Component):
 
         # 2. The data path.
         m.submodules.cna = cna = Cna(config)
-        m.submodules.core = core = CoreBlock(config)
+        m.submodules.core = core = CoreBlock(external_cell=self._external_cell)
         m.submodules.dpu = dpu = Dpu(config)
         m.submodules.dpu_rdma = dpu_rdma = DpuRdma(config)
         m.submodules.ppu = ppu = Ppu(config)
@@ -232,7 +236,7 @@ class NpuCore(wiring.Component):
         ports = {"FABRIC": [fabric.diag], "PC": [pc.diag]}
         for block in GROUPED_BLOCKS:
             ports[block] = [files[block].diag, blocks[block].diag]
-        ports["DDMA"] = [ddma.diag[n] for n in range(4)]
+        ports["DDMA"] = [ddma.diag]
         merged = []
         for name, sources in ports.items():
             merge = DiagnosticMerge(len(sources))

@@ -21,9 +21,9 @@ from rtl.npu.ppu_windows import H_BITS, LANES, TAP_BITS, V_BITS, Axis, reduce_la
 from rtl.regfile import config_signature
 from rtl.regs import registers
 
-ROW_CAPACITY = 8192
-"""Partial results of open rows the PPU holds (kernel height x output width).  Our choice: it covers
-every width the registers allow for one-row windows; silicon's own limits are lower (H6.2, Q31)."""
+ROW_CAPACITY = 2048
+"""Partial results of open rows the PPU holds (kernel height x output width).  Our choice, well above
+the widths that silicon takes without column tiles (34 columns at 3x3, H6.2; Q31)."""
 
 _METHOD_AVERAGE = 0
 _METHOD_MAX = 1
@@ -142,8 +142,12 @@ class Ppu(wiring.Component):
         column_end = Signal()  # and it is the last of its column
         row_end = Signal()
 
-        line_base = Signal(13, reset_less=True)  # place of the lowest open row among the partial rows
-        row_span = Signal(14, reset_less=True)  # kernel height x output width: where the places wrap
+        line_base = Signal(
+            range(ROW_CAPACITY), reset_less=True
+        )  # place of the lowest open row among the partial rows
+        row_span = Signal(
+            range(ROW_CAPACITY + 1), reset_less=True
+        )  # kernel height x output width: where the places wrap
 
         with m.FSM(name="state"):
             with m.State("IDLE"):
@@ -246,7 +250,7 @@ class Ppu(wiring.Component):
         v_index = Signal(5)
         v_base = Signal(14, reset_less=True)
         v_place = Signal(14)
-        v_addr = Signal(13)
+        v_addr = Signal(range(ROW_CAPACITY))
         base_now = Signal(14)
         m.d.comb += [
             base_now.eq(Mux(v_index == 0, line_base, v_base)),
@@ -257,7 +261,7 @@ class Ppu(wiring.Component):
         v1_valid = Signal()
         v1_first = Signal(reset_less=True)
         v1_last = Signal(reset_less=True)
-        v1_addr = Signal(13, reset_less=True)
+        v1_addr = Signal(range(ROW_CAPACITY), reset_less=True)
         v1_data = Signal(LANES * H_BITS, reset_less=True)
         v1_go = Signal()
         clash = Signal()
