@@ -1,4 +1,4 @@
-"""Random tasks: legal draws of every mode, run on an engine and on the golden model, compared byte by byte.
+"""Random tasks: legal draws of every mode.  `cosim.crosscheck.sweep` runs and compares them.
 
 ``python -m cosim.crosscheck.random_tasks --count 300 --seed 1 --engine verilator``
 """
@@ -15,8 +15,9 @@ from cosim.crosscheck.arena import Arena, Refused
 from cosim.crosscheck.draw_conv import ConvDraw, ConvDrawer
 from cosim.crosscheck.draw_dpu import DpuDraw, DpuDrawer, Tile
 from cosim.crosscheck.draw_pool import draw_pool
+from cosim.crosscheck.kick import Kick
 from cosim.crosscheck.program import Chain, Task, link
-from cosim.golden.task import GoldenDevice, GoldenError, Memory
+from cosim.golden.task import Memory
 
 ARENA_BASE = 0x0010_0000
 ARENA_BYTES = 1 << 20
@@ -41,6 +42,10 @@ class RandomTask:
     arena: Arena
     refused: int = 0
     """Draws that broke a rule before this one."""
+
+    def kick(self) -> Kick:
+        """Return what the host writes to start it."""
+        return Kick(self.chain.base, self.chain.amount, self.chain.tasks, self.mask, self.dma_base)
 
     def memory(self) -> Memory:
         """Return a golden memory holding the regions."""
@@ -235,12 +240,7 @@ def _finish(
     )
 
 
-def run_golden(task: RandomTask, device: GoldenDevice | None = None) -> GoldenDevice:
-    """Run a random task on the golden model (a fresh one by default) and return it."""
-    device = device or GoldenDevice()
-    device.memory = task.memory()
-    device.run_kick(task.chain.base, task.chain.amount, task.chain.tasks, dma_base=task.dma_base)
-    return device
+if __name__ == "__main__":
+    from cosim.crosscheck.sweep import main
 
-
-__all__ = ["KINDS", "GoldenError", "RandomTask", "random_task", "run_golden"]
+    raise SystemExit(main())
