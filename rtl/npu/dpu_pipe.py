@@ -112,6 +112,8 @@ class DpuPipe(wiring.Component):
             self.valid[0].eq(self.source.valid & bs_table.available),
             self.tag[0].eq(self.source.payload.tag),
         ]
+        with m.If(self.result.ready):  # taken, even if the pipe waits for an operand
+            m.d.sync += self.valid[STAGES].eq(0)
         for k in range(STAGES):
             with m.If(self.advance):
                 m.d.sync += self.valid[k + 1].eq(self.valid[k])

@@ -47,16 +47,20 @@ class Bench:
         """Whether a partner moves in this cycle."""
         return self.stall == 0 or self.random.random() >= self.stall
 
-    def source(self, port: Any, items: Iterable[Any]) -> None:
-        """Feed `items` (payload values) into the stream `port`, whose ready the component drives."""
+    def source(self, port: Any, items: Iterable[Any], after: Any = None) -> None:
+        """Feed `items` (payload values) into the stream `port`, once the signal `after` is high."""
 
         async def run(ctx: Any) -> None:
+            while after is not None and not ctx.get(after):
+                await ctx.tick()
             for item in items:
                 while not self.flows():
                     await ctx.tick()
                 ctx.set(port.payload, item)
                 ctx.set(port.valid, 1)
-                await ctx.tick().until(port.ready)
+                taken = False
+                while not taken:  # `until` leaves an open generator when the simulation ends first
+                    _, _, taken = await ctx.tick().sample(port.ready)
                 ctx.set(port.valid, 0)
 
         self._add(run)
