@@ -38,7 +38,9 @@ def run(tasks, rng=None, *, config=SMALL, **how):
 CASES = {
     "1x1": Conv(height=4, width=5, channels=32),
     "1x1_one_kernel": Conv(height=3, width=3, channels=16, kernels=1),
-    "3x3_pad": Conv(height=5, width=6, channels=32, kernels=34, kh=3, kw=3, pad_top=1, pad_left=1, pad_value=0x05),
+    "3x3_pad": Conv(
+        height=5, width=6, channels=32, kernels=34, kh=3, kw=3, pad_top=1, pad_left=1, pad_value=5
+    ),
     "rest_of_one_atom": Conv(height=3, width=7, channels=80, kernels=16),
     "rest_of_two_atoms": Conv(height=3, width=7, channels=96, kernels=33),
     "rest_of_three_atoms": Conv(height=3, width=4, channels=100, kernels=16),
@@ -52,11 +54,14 @@ CASES = {
         height=5, width=5, channels=100, depthwise=True, kh=3, kw=3, pad_top=1, pad_left=1, pad_value=0x7F80
     ),
     "depthwise_16": Conv(height=4, width=6, channels=16, depthwise=True, kh=2, kw=1),
-    "argb_1": Conv(height=4, width=6, channels=16, argb=1, pitch=16, kernels=8, kh=3, kw=3, pad_top=1, pad_left=1,
-                   pad_value=0x11),
+    "argb_1": Conv(
+        height=4, width=6, channels=16, argb=1, pitch=16, kernels=8, kh=3, kw=3, pad_top=1, pad_left=1,
+        pad_value=0x11,
+    ),
     "argb_2": Conv(height=4, width=6, channels=16, argb=2, pitch=7, kernels=8, kw=2),
     "argb_3": Conv(height=4, width=6, channels=16, argb=3, kernels=32, kh=3, kw=3, stride_y=2, stride_x=2),
     "argb_4": Conv(height=3, width=6, channels=16, argb=4, pitch=9, kernels=34),
+    "1x1_stripes": Conv(height=8, width=8, channels=32, kernels=32),
     "one_pixel": Conv(height=1, width=1, channels=130, kernels=70),
     "wide_row": Conv(height=1, width=40, channels=16, kernels=2),
 }  # fmt: skip
@@ -74,13 +79,83 @@ def test_case(name):
     assert seen["last"] - seen["first"] + 1 == slots, "tiles must follow each other without a gap"
 
 
-def test_random_with_stalls():
-    """Random tasks in a row on one controller; slow loaders, slow drain."""
+@pytest.mark.parametrize(
+    ("wants", "slow", "drain"),
+    [
+        (("stall_feature", "stall_weight"), 0.9, (1, 60)),
+        (("stall_acc",), 0.2, (60, 300)),
+    ],
+)
+def test_random_with_stalls(wants, slow, drain):
+    """Random tasks in a row on one controller, with slow loaders or a slow drain."""
     rng = random.Random(SEED)
     print(f"seed {SEED}")
-    tasks = [random_conv(rng, SMALL) for _ in range(12)]
-    seen = run(tasks, rng, slow=0.6, drain=(1, 60))
+    tasks = [random_conv(rng, SMALL) for _ in range(10)]
+    tasks.append(CASES["1x1_stripes"])
+    seen = run(tasks, rng, slow=slow, drain=drain)
     for conv, result in zip(tasks, seen, strict=True):
         assert result["done"], conv
         assert result["slot_valid"] == 16 * conv.tiles * conv.stripes * conv.groups
-    assert all(sum(result[name] for result in seen) for name in ("stall_feature", "stall_weight", "stall_acc"))
+        assert result["slot_real"] == conv.tiles * conv.groups * conv.pixels
+    for name in wants:
+        assert sum(result[name] for result in seen), name
+
+
+def test_ring_of_several_groups():
+    """More weights than the ring holds: a group loads while the one before is in use."""
+    conv = Conv(height=3, width=3, channels=70, kernels=128, kh=3, kw=1, pad_top=1, weight_banks=6)
+    ring = conv.weight_banks * SMALL.bank_entries * 64
+    assert len(conv.weight_stream()) > 2 * ring > 2 * conv.group_bytes() > ring
+    (seen,) = run([conv], random.Random(SEED), slow=0.5)
+    assert seen["done"]
+
+
+def test_group_larger_than_its_banks(monkeypatch):
+    """One stripe: the ring is used up as it is read. Two stripes: the task hangs (docs/hardware.md 2.4)."""
+    shape = {"height": 2, "channels": 64, "kernels": 32, "kh": 2, "kw": 2, "weight_banks": 3}
+    one, two = Conv(width=8, **shape), Conv(width=18, **shape)
+    assert one.stripes == 1 and two.stripes == 2
+    assert one.group_bytes() > 3 * SMALL.bank_entries * 64
+    (seen,) = run([one])
+    assert seen["done"]
+    monkeypatch.setattr("tests.block.csc_bench.LIMIT", 3000)
+    (seen,) = run([two])
+    assert not seen["done"] and seen["stall_weight"] > 1000
+
+
+def test_full_geometry():
+    """Entry addresses of the real buffer size."""
+    conv = Conv(height=9, width=9, channels=300, kernels=2, weight_banks=1, spare_entries=600)
+    assert conv.footprint() > 5000
+    (seen,) = run([conv], config=RK3588)
+    assert seen["done"]
+
+
+EMPTY = DiagnosticCode.EMPTY_SIZE
+RESERVED = DiagnosticCode.RESERVED_MODE
+
+
+@pytest.mark.parametrize(
+    ("register", "fields", "code", "ends"),
+    [
+        ("DATA_SIZE3", {"DATAOUT_ATOMICS": 0}, EMPTY, False),
+        ("DATA_SIZE2", {"DATAOUT_WIDTH": 0}, EMPTY, False),
+        ("WEIGHT_SIZE2", {"WEIGHT_WIDTH": 0}, EMPTY, False),
+        ("WEIGHT_SIZE2", {"WEIGHT_KERNELS": 0}, EMPTY, False),
+        ("CONV_CON3", {"CONV_X_STRIDE": 0}, EMPTY, True),
+        ("CONV_CON1", {"IN_PRECISION": 2}, RESERVED, True),
+        ("CONV_CON2", {"CSC_DO_EN": 1}, RESERVED, True),
+        ("DATA_SIZE3", {"SURF_MODE": 2}, RESERVED, True),
+    ],
+)
+def test_diagnostics(monkeypatch, register, fields, code, ends):
+    """What silicon would not take: one report with the register's value; without work no end."""
+    conv = Conv(height=2, width=2, channels=16, kernels=2)
+    values = conv.registers()
+    values[register] = values[register] | fields
+    monkeypatch.setattr(Conv, "registers", lambda self: values)
+    monkeypatch.setattr("tests.block.csc_bench.LIMIT", 300)
+    (seen,) = run([conv])
+    where = registers()["CNA"][register]
+    assert seen["diagnostics"] == [(code, where.offset, where.encode(**values[register]))]
+    assert seen["done"] == ends

@@ -251,6 +251,15 @@ def test_sustained_rates():
     assert abs(ids[:20].count(ReadClient.FEATURE) - 10) <= 1, "the clients do not take turns"
 
 
+def test_data_never_overtakes_its_address():
+    dut = Ddma()
+    memory = AxiMemory(dut.axi, image(3), random.Random(1), aw_chance=0.1)
+    done = [0]
+    jobs = [(n * 64, [(n, 1), (n, 2)]) for n in range(20)]
+    ask, give, count = writer(dut.writes[WriteClient.PPU], jobs, done)
+    simulate(dut, memory, lambda: done[0] == 20, [ask, give], [count])  # the memory checks it
+
+
 def test_outstanding_limits_follow_the_register():
     dut = Ddma()
     memory = AxiMemory(dut.axi, image(4), latency=60)

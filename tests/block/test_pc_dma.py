@@ -416,3 +416,75 @@ def test_slave_mode_starts_blocks_through_global_and_raises_the_line():
     seen = bench.run(host)
     assert sorted(name for _, name in seen.block_done) == ["CNA", "CORE", "DPU"]
     assert len(seen.irq) == 1
+
+
+# --- With the register files of CNA and CORE
+
+REAL = ("CNA", "CORE")
+
+
+PING_PONG = {"CORE_INDEX": 2, "POINTER_PP_MODE": 1, "EXECUTER_PP_EN": 1, "POINTER_PP_EN": 1}
+
+
+def real_chain(bench_seed, bodies, host_extra=None, length=150):
+    places = [0x1000 + 0x400 * n for n in range(len(bodies))]
+    lists = chain([(b, 0x05) for b in bodies], places)
+    bench = Bench(dict(zip(places, lists, strict=True)), bench_seed, real=REAL)
+    configs = []
+
+    async def host(ctx):
+        for name in REAL:
+            ctx.set(bench.dut.blocks[name].length, length)
+            await bench.write(ctx, f"{name}.S_POINTER", R[name]["S_POINTER"].encode(**PING_PONG))
+        await bench.kick(ctx, places[0], lists[0], len(lists))
+        cna = bench.dut.blocks["CNA"]
+        for n in range(len(lists)):
+            await bench.until(ctx, lambda: ctx.get(cna.start))
+            cfg = cna.file.cfg
+            configs.append((ctx.get(cfg.DCOMP_ADDR0.as_value()), ctx.get(cfg.FEATURE_DATA_ADDR.as_value())))
+            await ctx.tick()
+            if host_extra and n == 0:
+                await host_extra(ctx, bench)
+        await bench.ended(ctx)
+
+    return bench.run(host), configs
+
+
+@pytest.mark.parametrize("seed", [None, 21])
+def test_real_register_files_take_a_chain_of_delta_tasks(seed):
+    def weights(value):
+        return write_word("CNA.DCOMP_ADDR0", value << 4)
+
+    def feature(value):
+        return write_word("CNA.FEATURE_DATA_ADDR", value)
+
+    async def poll(ctx, bench):
+        for _ in range(4):
+            assert R["CNA"]["S_STATUS"].decode(await bench.read(ctx, "CNA.S_STATUS"))["STATUS_0"] == 1
+
+    bodies = [[weights(1), feature(2)], [weights(3), feature(4)], [feature(5)], [weights(6)], []]
+    seen, configs = real_chain(seed, bodies, poll)
+    assert configs == [(1, 2), (3, 4), (1, 5), (6, 4), (1, 5)]
+    assert seen.diagnostics == [] and len(seen.dones) == 5 and len(seen.irq) == 1
+
+
+def test_a_pointer_clear_in_a_prefetched_list_waits_and_nothing_deadlocks():
+    value = R["CORE"]["S_POINTER"].encode(**PING_PONG, EXECUTER_PP_CLEAR=1, POINTER_PP_CLEAR=1)
+    clear = write_word("CORE.S_POINTER", value)
+    seen, _ = real_chain(None, [[], [clear], [clear]])
+    assert len(seen.dones) == 3 and seen.diagnostics == []
+
+
+def test_a_foreign_core_index_hangs_the_kick_with_a_diagnostic():
+    words = task([], 0x01)
+    bench = Bench({0x1000: words}, real=REAL)
+
+    async def host(ctx):
+        await bench.write(ctx, "CNA.S_POINTER", R["CNA"]["S_POINTER"].encode(CORE_INDEX=1))
+        await bench.kick(ctx, 0x1000, words, 1)
+        await ctx.tick().repeat(400)
+        assert ctx.get(bench.dut.pc.running)
+        assert (await bench.status(ctx))["FIRST_OPERATING"] == 1
+
+    seen = bench.run(host)
+    assert [d[1] for d in seen.diagnostics] == [DiagnosticCode.WRONG_CORE]
