@@ -43,7 +43,8 @@ class AxiMemory:
     cycles_w: list = field(default_factory=list)
     peak_reads: int = 0
     peak_writes: int = 0
-    hold_b: bool = False
+    aw_chance: float = 0.7
+    """How often a write address is taken, with `rng`."""
 
     def _maybe(self, chance: float = 0.7) -> bool:
         return self.rng is None or self.rng.random() < chance
@@ -108,7 +109,7 @@ class AxiMemory:
                 self.cycles_r.append(cycle)
 
             ctx.set(a.arready, self._maybe())
-            ctx.set(a.awready, self._maybe())
+            ctx.set(a.awready, self._maybe(self.aw_chance))
             ctx.set(a.wready, self._maybe())
             if not v["rvalid"] or v["rready"]:
                 ready: dict[int, list] = {}
@@ -130,7 +131,7 @@ class AxiMemory:
                         reads.remove(burst)
             if not v["bvalid"] or v["bready"]:
                 ctx.set(a.bvalid, 0)
-                if responses and responses[0][2] <= cycle and not self.hold_b and self._maybe():
+                if responses and responses[0][2] <= cycle and self._maybe():
                     answer = responses.popleft()
                     accepted -= 1
                     ctx.set(a.bvalid, 1)

@@ -13,10 +13,11 @@ from amaranth.sim import Simulator
 
 from rtl.bus import AxiLiteSlave
 from rtl.interrupt import Event, InterruptUnit
-from rtl.layouts import DiagnosticCode, ReadClient, RegisterPort
+from rtl.layouts import DiagnosticCode, DiagnosticPort, ReadClient, RegisterPort
 from rtl.npu.ddma import Ddma
 from rtl.pc_dma import PcDma
 from rtl.regbus import RegisterFabric, op_enable_fields
+from rtl.regfile import RegisterFile
 from rtl.regs import registers
 from tests.models.axi_model import AxiMemory, axil_read, axil_write
 
@@ -76,17 +77,60 @@ class FakeBlock(wiring.Component):
         return m
 
 
-class ControlSide(wiring.Component):
-    """All of the above, wired as a core wires it."""
+class RealBlock(wiring.Component):
+    """The block's own register file with `length` cycles of work behind it; members as `FakeBlock`."""
 
-    def __init__(self, relax: bool = False):
+    def __init__(self, name: str):
+        super().__init__(
+            {
+                "port": In(RegisterPort()),
+                "op_enable": In(1),
+                "length": In(16, init=20),
+                "busy": Out(1),
+                "done": Out(1),
+                "pointer": Out(1),
+                "group": Out(1),
+                "start": Out(1),
+                "core": In(2, init=2),
+                "diag": Out(DiagnosticPort()),
+            }
+        )
+        self.file = RegisterFile(name)
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.file = file = self.file
+        left, running = Signal(16), Signal()
+        wiring.connect(m, wiring.flipped(self.port), file.port)
+        wiring.connect(m, wiring.flipped(self.diag), file.diag)
+        m.d.comb += [
+            file.op_enable.eq(self.op_enable),
+            file.core.eq(self.core),
+            self.busy.eq(file.busy),
+            self.group.eq(file.control.group),
+            self.start.eq(file.control.start),
+            self.done.eq(running & (left == 0)),
+            file.control.done.eq(self.done),
+        ]
+        m.d.sync += left.eq(left - 1)
+        with m.If(self.done):
+            m.d.sync += running.eq(0)
+        with m.If(file.control.start):
+            m.d.sync += [running.eq(1), left.eq(self.length)]
+        return m
+
+
+class ControlSide(wiring.Component):
+    """All of the above, wired as a core wires it; blocks in `real` have their own register file."""
+
+    def __init__(self, relax: bool = False, real: tuple[str, ...] = ()):
         super().__init__({"more_writes": In(1)})
         self.pc = PcDma(relax_serialisation=relax)
         self.fabric = RegisterFabric()
         self.interrupt = InterruptUnit()
         self.ddma = Ddma()
         self.slave = AxiLiteSlave()
-        self.blocks = {name: FakeBlock() for name in FAKES}
+        self.blocks = {name: RealBlock(name) if name in real else FakeBlock() for name in FAKES}
 
     def elaborate(self, platform):
         m = Module()
@@ -189,8 +233,15 @@ class Bench:
         random stalls of the memory; None for none.
     """
 
-    def __init__(self, lists: dict[int, list[int]], seed: int | None = None, relax: bool = False, latency=20):
-        self.dut = ControlSide(relax)
+    def __init__(
+        self,
+        lists: dict[int, list[int]],
+        seed: int | None = None,
+        relax: bool = False,
+        latency: int = 20,
+        real: tuple[str, ...] = (),
+    ):
+        self.dut = ControlSide(relax, real)
         data = bytearray(128 * 1024)
         for address, words in lists.items():
             for n, value in enumerate(words):
@@ -250,7 +301,8 @@ class Bench:
         pc = dut.pc
         rest = (pc.op_enable, pc.task_start, pc.task_done, pc.task, dut.interrupt.irq)
         diags = []
-        for port in (pc.diag, dut.fabric.diag, dut.ddma.diag):
+        real = [block.diag for block in dut.blocks.values() if isinstance(block, RealBlock)]
+        for port in (pc.diag, dut.fabric.diag, dut.ddma.diag, *real):
             diags += [port.valid, port.payload]
         irq_before = 0
         async for _, _, *values in ctx.tick().sample(*blocks, *rest, *diags):
