@@ -173,10 +173,11 @@ class HostOp:
 
 @dataclass(frozen=True)
 class GraphInput:
-    """A model input: its own name, and the tensor it is quantised to."""
+    """A model input: its own name and shape, and the tensor it is quantised to (elements in order)."""
 
     name: str
     tensor: str
+    shape: tuple[int, ...]
 
 
 @dataclass(frozen=True)

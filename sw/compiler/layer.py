@@ -20,6 +20,7 @@ def compile_conv_layer(
     dilation: int = 1,
     depthwise: bool = False,
     relu: bool = False,
+    clamp: Clamp | None = None,
     zero_points: tuple[int, int] = (-3, 5),
     seed: int = 0,
 ) -> CompiledModel:
@@ -38,6 +39,8 @@ def compile_conv_layer(
         the window; `pad` on all sides.
     relu
         fuse a ReLU.
+    clamp
+        fuse other limits, in units of the output's step from real zero.
     zero_points
         of input and output.
     seed
@@ -64,6 +67,9 @@ def compile_conv_layer(
         "x", (1, channels, height, width), x_scale, zero_points[0], (channels, height, width)
     )
     graph.tensors["y"] = Tensor("y", (1, kernels, *out), y_scale, zero_points[1], (kernels, *out))
+    limits = Clamp(low=0.0) if relu else Clamp()
+    if clamp is not None:
+        limits = Clamp(clamp.low * y_scale, clamp.high * y_scale)
     graph.ops.append(
         Conv(
             "conv",
@@ -75,9 +81,9 @@ def compile_conv_layer(
             bias,
             window,
             channels if depthwise else 1,
-            clamp=Clamp(low=0.0) if relu else Clamp(),
+            clamp=limits,
         )
     )
-    graph.inputs.append(GraphInput("x", "x"))
+    graph.inputs.append(GraphInput("x", "x", (1, channels, height, width)))
     graph.outputs.append(GraphOutput("y", (1, kernels, *out), "y", False))
     return CompiledModel(graph)

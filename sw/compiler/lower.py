@@ -16,7 +16,7 @@ PoolStep      max, or the average over kh * kw taps of HARDWARE 6.1, on the byte
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -108,6 +108,9 @@ class PoolStep(Step):
 def lower(graph: Graph) -> list[Step]:
     """Turn a graph's operations into steps, in order.
 
+    A max pool that also changes scale or clamps becomes a pool and a rescale; the tensor between
+    them is added to the graph.
+
     Raises
     ------
     ModelError
@@ -123,6 +126,8 @@ def lower(graph: Graph) -> list[Step]:
     for op in graph.ops:
         inputs = tuple(graph.tensors[name] for name in op.inputs)
         steps += lowering[type(op)](op, inputs, graph.tensors[op.output])
+    for step in steps:
+        graph.tensors.setdefault(step.output.name, step.output)
     return steps
 
 
@@ -191,11 +196,18 @@ def _pool(op: Pool, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
     plain = saturating_clamp(op.clamp, output) == Clamp()
     fits = max(kernel) <= PPU_KERNEL and max(pads) <= PPU_PAD and (max(strides) <= PPU_KERNEL or op.whole)
     if op.method == "max":
-        if not x.same_values(output) or not plain:
-            raise ModelError(f"{what}: input and output must have the same quantisation")
         if not fits:
             raise ModelError(f"{what}: kernels and strides up to {PPU_KERNEL}, pads up to {PPU_PAD}")
-        return [PoolStep(op.name, op.kind, inputs, output, "max", op.window, -128)]
+        if x.same_values(output) and plain:
+            return [PoolStep(op.name, op.kind, inputs, output, "max", op.window, -128)]
+        between = replace(
+            output, name=f"{op.output}.pooled", scale=x.scale, zero_point=x.zero_point, unsigned=x.unsigned
+        )
+        rescale = Rescale(op.name, (between.name,), op.output, clamp=op.clamp)
+        return [
+            PoolStep(op.name, op.kind, inputs, between, "max", op.window, -128),
+            *_rescale(rescale, (between,), output),
+        ]
     if x.same_values(output) and plain and fits:
         return [PoolStep(op.name, op.kind, inputs, output, "average", op.window, x.zero_point)]
     # Another output scale, or a map past the PPU's window: a depthwise convolution of ones rounds once.

@@ -59,10 +59,7 @@ class CompiledModel:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.plan: Plan = make_plan(graph)
-        self.inputs = [
-            _info(item.name, graph.tensors[item.tensor].shape, graph.tensors[item.tensor])
-            for item in graph.inputs
-        ]
+        self.inputs = [_info(item.name, item.shape, graph.tensors[item.tensor]) for item in graph.inputs]
         self.outputs = [self._output_info(item) for item in graph.outputs]
 
     def _output_info(self, item: GraphOutput) -> TensorInfo:
@@ -109,7 +106,7 @@ class CompiledModel:
         else:
             raise ModelError(f"input '{info.name}': {array.dtype} given, float or {info.dtype} wanted")
         signed = (codes.astype(np.int16) - (128 if tensor.unsigned else 0)).astype(np.int8)
-        return to_cube(signed, tensor)
+        return to_cube(signed.reshape(tensor.shape), tensor)
 
     def decode_output(
         self, index: int, codes: Callable[[str], npt.NDArray[np.int8]], raw: bool = False

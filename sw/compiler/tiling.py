@@ -21,8 +21,8 @@ SLAB_LIMIT = 2048
 MAX_SIZE = 2047
 """Largest width and height of one task (HARDWARE 3.11)."""
 MAX_ENTRIES = 2**15 - 1
-TASK_BYTES = 8192
-"""What a task is worth in DRAM bytes when splits are compared (about 300 cycles)."""
+TASK_BYTES = 32768
+"""What a task is worth in DRAM bytes when splits are compared (about 1000 cycles)."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ its result scale and zero point, and takes up a Relu or Clip on the way.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy.typing as npt
 import onnx
 from onnx import numpy_helper
 
-from sw.compiler.graph import Clamp, Graph, GraphInput, GraphOutput, HostOp, ModelError, Tensor
+from sw.compiler.graph import Clamp, Graph, GraphInput, GraphOutput, HostOp, ModelError, Rescale, Tensor
 from sw.loaders.nodes import BUILDERS, NodeContext
 from sw.loaders.values import (
     Constant,
@@ -124,7 +125,7 @@ class _Loader:
         shape = tuple(d.dim_value or 1 if i == 0 else d.dim_value for i, d in enumerate(kind.shape.dim))
         if not shape or 0 in shape:
             raise ModelError(f"input '{info.name}' has no fixed shape ({shape}, 0 for an open dimension)")
-        return Input(info.name, shape, dtype)
+        return Input(info.name, shape, dtype, shape)
 
     def _get(self, node: onnx.NodeProto, index: int) -> Value:
         name = node.input[index] if index < len(node.input) else ""
@@ -212,7 +213,7 @@ class _Loader:
             if source.dtype != "float32":
                 raise ModelError(f"{node_label(node)}: input '{source.name}' is {source.dtype}, not float32")
             tensor = self._tensor(node, source.shape, natural_cube(source.shape, f"input '{source.name}'"))
-            self.graph.inputs.append(GraphInput(source.name, tensor.name))
+            self.graph.inputs.append(GraphInput(source.name, tensor.name, source.given))
             return Quantised(tensor.name)
         if isinstance(source, Real):
             before = self.graph.tensors[source.tensor]
@@ -220,8 +221,6 @@ class _Loader:
             if tensor.same_values(before):
                 self.graph.aliases[tensor.name] = before.name
             else:
-                from sw.compiler.graph import Rescale
-
                 self.graph.ops.append(Rescale(node.name or tensor.name, (before.name,), tensor.name))
             return Quantised(tensor.name)
         if isinstance(source, Pending):
@@ -248,7 +247,7 @@ class _Loader:
                 raise ModelError(f"{node_label(node)}: input '{source.name}' is {source.dtype}")
             cube = natural_cube(source.shape, f"input '{source.name}'")
             self.graph.tensors[source.name] = Tensor(source.name, source.shape, scale_, zero_, cube, unsigned)
-            self.graph.inputs.append(GraphInput(source.name, source.name))
+            self.graph.inputs.append(GraphInput(source.name, source.name, source.given))
             return Real(source.name, source.shape, cube)
         if not isinstance(source, Quantised):
             raise ModelError(f"{node_label(node)}: '{node.input[0]}' is not quantised")
@@ -280,8 +279,6 @@ class _Loader:
         if isinstance(source, Pending):
             return source.clamped(clamp)
         if isinstance(source, Real):
-            from sw.compiler.graph import Rescale
-
             name, tensor, kind = node.name or node.output[0], source.tensor, node.op_type
 
             def finish(output: str, limits: Clamp) -> Rescale:
@@ -294,9 +291,11 @@ class _Loader:
         source = self._get(node, 0)
         if isinstance(source, Constant):
             raise ModelError(f"{node_label(node)}: reshaped constants are not supported")
-        if not isinstance(source, Real | Pending | Host):
+        if not isinstance(source, Real | Pending | Host | Input):
             raise ModelError(f"{node_label(node)}: input '{node.input[0]}' is not quantised")
         shape = self._new_shape(node, attributes, source.shape)
+        if isinstance(source, Input):
+            return replace(source, shape=shape)
         if isinstance(source, Host):
             self.graph.host_ops.append(
                 HostOp(node.name, "Reshape", source.name, node.output[0], {"shape": shape})

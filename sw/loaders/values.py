@@ -23,6 +23,8 @@ class Input:
     name: str
     shape: Shape
     dtype: str
+    given: Shape
+    """Shape of the model's input; `shape` is the one after reshapes."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,259 @@
+"""Compiled networks on the task-level golden model: equal to the graph level, near onnxruntime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cosim.crosscheck.model_check import GoldenDriver, ModelChecker
+from sw.compiler import CompiledModel, compile_conv_layer, compile_model
+from sw.compiler.graph import Clamp
+from tests.system.qdq_models import Build, Net, make, reference
+
+onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra onnx")
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits"
+
+
+def run(model: CompiledModel, *inputs: np.ndarray) -> tuple[np.ndarray, ModelChecker]:
+    """Run on the golden device, assert both levels and all padding equal; return output 0."""
+    loaded = model.load(GoldenDriver())
+    for index, values in enumerate(inputs):
+        loaded.set_input(index, values)
+    loaded.run()
+    checker = ModelChecker(loaded, "device")
+    verdict = checker.check(list(inputs))
+    assert verdict.match, str(verdict.first)
+    assert checker.check_memory() is None
+    return loaded.get_output(0), checker
+
+
+def separable(net: Net) -> str:
+    x = net.conv("x", 3, 16, strides=[2, 2], pads=[1, 1, 1, 1])
+    x = net.add("Relu", x)
+    x = net.conv(x, 16, 16, groups=16, pads=[1, 1, 1, 1])
+    x = net.add("Relu", x)
+    y = net.add("Relu", net.conv(x, 16, 16, 1))
+    x = net.add("Add", x, y)
+    x = net.add("GlobalAveragePool", x)
+    x = net.add("Flatten", x)
+    return net.add("Softmax", net.gemm(x, 16, 7), axis=1)
+
+
+def head(net: Net, channels: int) -> str:
+    """A convolution in front, as the quantiser leaves a first pool or activation unquantised."""
+    return net.conv("x", channels, channels, 1)
+
+
+def clip(net: Net, x: str, low: float, high: float) -> str:
+    return net.add("Clip", x, net.constant(np.array(low)), net.constant(np.array(high)))
+
+
+SHAPES: dict[str, tuple[tuple[int, ...], Build]] = {
+    "conv": ((1, 20, 9, 11), lambda n: n.conv("x", 20, 37, pads=[1, 1, 1, 1])),
+    "conv no bias": ((1, 5, 9, 11), lambda n: n.conv("x", 5, 6, 2, bias=False)),
+    "conv 1 channel": ((1, 1, 13, 17), lambda n: n.conv("x", 1, 8, strides=[2, 2], pads=[1, 1, 1, 1])),
+    "conv 3 channels": ((1, 3, 21, 19), lambda n: n.conv("x", 3, 33, 5, strides=[2, 3], pads=[2, 1, 2, 3])),
+    "conv 4 channels": ((1, 4, 8, 8), lambda n: n.conv("x", 4, 16, 1)),
+    "conv dilated": ((1, 33, 15, 14), lambda n: n.conv("x", 33, 16, dilations=[2, 3], pads=[2, 3, 2, 3])),
+    "conv same": ((1, 16, 7, 8), lambda n: n.conv("x", 16, 16, 3, strides=[2, 2], auto_pad="SAME_UPPER")),
+    "conv groups": ((1, 24, 6, 6), lambda n: n.conv("x", 24, 12, groups=3, pads=[1, 1, 1, 1])),
+    "depthwise": ((1, 40, 9, 10), lambda n: n.conv("x", 40, 40, groups=40, pads=[1, 1, 1, 1])),
+    "depthwise stride": (
+        (1, 100, 8, 7),
+        lambda n: n.conv("x", 100, 100, 5, groups=100, strides=[2, 2], pads=[2, 2, 2, 2]),
+    ),
+    "depthwise multiplier": ((1, 8, 6, 6), lambda n: n.conv("x", 8, 16, groups=8)),
+    "conv relu": ((1, 16, 6, 6), lambda n: n.add("Relu", n.conv("x", 16, 16))),
+    "conv clip": ((1, 16, 6, 6), lambda n: clip(n, n.conv("x", 16, 16), 0.0, 0.8)),
+    "conv clip both": ((1, 16, 6, 6), lambda n: clip(n, n.conv("x", 16, 16), -0.5, 0.4)),
+    "relu": (
+        (1, 7, 5, 5),
+        lambda n: n.conv(n.add("Relu", n.add("MaxPool", head(n, 7), kernel_shape=[2, 2])), 7, 8),
+    ),
+    "add": (
+        (1, 24, 6, 5),
+        lambda n: n.add("Add", n.conv("x", 24, 24, 1), n.conv("x", 24, 24, pads=[1, 1, 1, 1])),
+    ),
+    "add relu": (
+        (1, 24, 6, 5),
+        lambda n: n.add("Relu", n.add("Add", "x", n.conv("x", 24, 24, pads=[1, 1, 1, 1]))),
+    ),
+    "add self": ((1, 16, 4, 4), lambda n: n.add("Add", *[n.conv("x", 16, 16, 1)] * 2)),
+    "max pool": (
+        (1, 18, 9, 9),
+        lambda n: n.add("MaxPool", head(n, 18), kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
+    ),
+    "max pool ceil": (
+        (1, 16, 8, 7),
+        lambda n: n.add("MaxPool", head(n, 16), kernel_shape=[3, 2], strides=[2, 2], ceil_mode=1),
+    ),
+    "average pool": ((1, 18, 9, 9), lambda n: n.add("AveragePool", head(n, 18), kernel_shape=[3, 3])),
+    "average pool padded": (
+        (1, 16, 9, 9),
+        lambda n: n.add(
+            "AveragePool",
+            head(n, 16),
+            kernel_shape=[2, 2],
+            strides=[2, 2],
+            pads=[1, 1, 1, 1],
+            count_include_pad=1,
+        ),
+    ),
+    "global average": ((1, 70, 6, 7), lambda n: n.add("GlobalAveragePool", "x")),
+    "global average large": ((1, 5, 24, 31), lambda n: n.add("GlobalAveragePool", "x")),
+    "flatten gemm": ((1, 20, 4, 3), lambda n: n.gemm(n.add("Flatten", "x"), 240, 35)),
+    "gemm scaled": ((1, 24), lambda n: n.gemm("x", 24, 5, alpha=0.5, beta=2.0)),
+    "matmul": ((6, 24), lambda n: n.add("MatMul", "x", n.constant(n.rng.normal(size=(24, 10))))),
+    "matmul add": (
+        (1, 24),
+        lambda n: n.add(
+            "Add",
+            n.add("MatMul", "x", n.constant(n.rng.normal(size=(24, 10)))),
+            n.constant(n.rng.normal(size=10)),
+        ),
+    ),
+    "reshape gemm": (
+        (1, 8, 2, 2),
+        lambda n: n.gemm(n.add("Reshape", "x", n.constant(np.array([1, -1]), np.int64)), 32, 4),
+    ),
+    "separable": ((1, 3, 24, 24), separable),
+}
+OPTIONS: dict[str, dict[str, bool]] = {
+    "int8": {},
+    "uint8": {"unsigned": True},
+    "symmetric": {"symmetric": True, "per_channel": False},
+    "uint8 weights": {"unsigned": True, "weights_unsigned": True, "per_channel": False},
+}
+
+
+def step_of(model: CompiledModel) -> float:
+    """Smallest step of the output in real numbers."""
+    info = model.outputs[0]
+    return info.scale if info.quantised else 1 / 256
+
+
+def ties(model: CompiledModel) -> bool:
+    """Whether the PPU averages: it rounds exact halves its own way (HARDWARE 6.1)."""
+    return any(step.kind == "AveragePool" for step in model.plan.steps)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("name", SHAPES)
+def test_network(name: str, options: str) -> None:
+    """Equal on both golden levels; at most one step from onnxruntime, and seldom, in one layer."""
+    shape, build = SHAPES[name]
+    data, x = make(shape, build, seed=len(name), **OPTIONS[options])
+    model = compile_model(data)
+    got, _ = run(model, x)
+    want = reference(data, x)
+    assert got.shape == want.shape
+    steps = np.abs(got - want) / step_of(model)
+    shallow = len(model.plan.steps) <= 2
+    assert steps.max() < (1.01 if shallow else 4.01), f"{steps.max()} steps away"
+    assert (steps > 0.5).mean() < (0.2 if ties(model) else 0.03 if shallow else 0.5)
+
+
+def test_expected_lowering() -> None:
+    """The cases above reach the paths that they are meant to reach."""
+    kinds = {}
+    for name in ("conv clip both", "average pool padded", "global average", "relu", "conv 3 channels"):
+        shape, build = SHAPES[name]
+        kinds[name] = compile_model(make(shape, build, symmetric=True)[0]).plan
+    low, high = kinds["conv clip both"].steps[1].limits
+    assert low < 0 < high
+    assert kinds["average pool padded"].tasks[1].blocks == ("PPU", "PPU_RDMA")
+    assert kinds["global average"].tasks[0].blocks[0] == "CNA"
+    assert any(task.blocks == ("DPU", "DPU_RDMA") for task in kinds["relu"].tasks)
+    assert next(iter(kinds["conv 3 channels"].places.values())).argb == 3
+
+
+TILED = {
+    "rows": (dict(channels=256, kernels=64, height=40, width=40, kernel=3, pad=1), 2, 1),
+    "rows of pixels": (dict(channels=3, kernels=32, height=240, width=224, kernel=3, stride=2, pad=1), 2, 1),
+    "one pixel channel": (dict(channels=1, kernels=16, height=460, width=70, kernel=3), 2, 1),
+    "kernels": (dict(channels=1408, kernels=40, height=9, width=12, kernel=3, pad=1), 1, 3),
+    "rows and kernels": (dict(channels=512, kernels=64, height=14, width=112, kernel=3, pad=1), 2, 2),
+    "depthwise rows": (
+        dict(channels=128, kernels=128, height=90, width=60, kernel=3, pad=1, depthwise=True),
+        2,
+        1,
+    ),
+    "one stripe": (dict(channels=512, kernels=64, height=7, width=7, kernel=7), 1, 1),
+    "stride above kernel": (dict(channels=512, kernels=33, height=64, width=32, kernel=1, stride=3), 2, 1),
+}
+
+
+@pytest.mark.parametrize("name", TILED)
+def test_tiled(name: str) -> None:
+    """Layers past CBUF are cut by rows or kernels and still give the graph level's bytes."""
+    settings, rows, kernels = TILED[name]
+    model = compile_conv_layer(**settings, relu=True, seed=7)
+    tiles = model.plan.tiles[0]
+    assert len({t.first_row for t in tiles}) >= rows, str(model.plan)
+    assert len({t.first_kernel for t in tiles}) >= kernels, str(model.plan)
+    info = model.inputs[0]
+    x = np.random.default_rng(3).integers(-128, 128, info.shape).astype(np.int8)
+    got, _ = run(model, x)
+    assert np.unique(got).size > 20
+
+
+CLAMPS = [(0, 31.4), (-20.3, 40.0), (-33.0, np.inf), (-np.inf, 17.0), (7.0, 50.0), (-500.0, 500.0)]
+
+
+@pytest.mark.parametrize("limits", CLAMPS)
+@pytest.mark.parametrize("depthwise", [False, True])
+def test_fused_clamp(limits: tuple[float, float], depthwise: bool) -> None:
+    """Clamps inside a convolution's own task, any limits."""
+    model = compile_conv_layer(32, 32, 6, 5, kernel=3, pad=1, depthwise=depthwise, clamp=Clamp(*limits))
+    assert len(model.plan.tasks) == 1
+    x = np.random.default_rng(3).integers(-128, 128, (1, 32, 6, 5)).astype(np.int8)
+    got, _ = run(model, x)
+    steps = np.rint(got / step_of(model))
+    zero = model.outputs[0].zero_point
+    low, high = max(np.rint(limits[0]), -128 - zero), min(np.rint(limits[1]), 127 - zero)
+    assert steps.min() == low or (steps.min() > low and low < -100)
+    assert steps.max() == high or (steps.max() < high and high > 100)
+
+
+def test_digits() -> None:
+    """The whole digits network: labels as onnxruntime's, every layer equal on both levels."""
+    data = (DIGITS / "digits_int8.onnx").read_bytes()
+    held_back = np.load(DIGITS / "held_back.npz")
+    images = (held_back["images"] / 16).astype(np.float32)[:, None, None]
+    model = compile_model(data)
+    loaded = model.load(GoldenDriver())
+    checker = ModelChecker(loaded, "device")
+    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    right = 0
+    for number, image in enumerate(images[:30]):
+        loaded.set_input(0, image)
+        loaded.run()
+        got = loaded.get_output(0)
+        right += int(got.argmax()) == int(held_back["labels"][number])
+        assert got.argmax() == session.run(None, {"image": image})[0].argmax()
+        if number < 3:
+            verdict = checker.check([image])
+            assert verdict.match, str(verdict.first)
+    assert right >= 28
+
+
+def test_difference_is_named() -> None:
+    """A wrong byte on the device is reported with layer, coordinate and address."""
+    model = compile_conv_layer(20, 40, 5, 6, kernel=3, pad=1)
+    loaded = model.load(GoldenDriver())
+    x = np.random.default_rng(3).integers(-128, 128, (1, 20, 5, 6)).astype(np.int8)
+    loaded.set_input(0, x)
+    loaded.run()
+    checker = ModelChecker(loaded, "device")
+    assert checker.check([x]).match
+    memory = loaded.memory("y")
+    at = (2 * 30 + 3 * 6 + 4) * 16 + 1  # channel 33, row 3, column 4
+    memory[at] ^= 0x55
+    first = checker.check([x]).first
+    assert first is not None and first.coordinate == (33, 3, 4) and first.count == 1
+    assert first.address == loaded.bases["activations"] + model.plan.place("y").ref.offset + at
+    assert "device" in str(first) and "'y'" in str(first)
+    assert checker.check_memory() == first.address
