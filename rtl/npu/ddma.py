@@ -43,12 +43,13 @@ class BurstSplitter(wiring.Component):
 
     Members
     -------
-    valid, addr, beats_m1 : In     : the clients' requests, concatenated members of each.
+    valid : In(ports), addr : In(32).array(ports), beats_m1 : In(4).array(ports)
     ready : Out(ports)
     base : In(32)
     allow : In(1)                  : a burst may be handed out in this cycle.
     o : Out(BURST)                 : with `more`: another burst of the same request follows.
     o_valid, more : Out(1)
+    pending : Out(1)               : a request waits or is only partly handed out.
     """
 
     def __init__(self, ports: int, unbased: int | None = None) -> None:
@@ -136,7 +137,7 @@ class SplitTracker(wiring.Component):
     -------
     push, push_id, push_more : In   : a burst has been handed out.
     pop, pop_id : In                : its response ends; at the latest as many bursts as pushed.
-    more : Out(1)                   : in the cycle after `pop_id` was given: its oldest burst has a successor.
+    more : Out(1)                   : from the cycle after `pop` on: that burst had a successor.
     """
 
     def __init__(self, clients: int) -> None:
@@ -162,7 +163,7 @@ class SplitTracker(wiring.Component):
             write.en.eq(self.push),
             write.addr.eq(Cat(heads[self.push_id], self.push_id)),
             write.data.eq(self.push_more),
-            read.en.eq(1),
+            read.en.eq(self.pop),
             read.addr.eq(Cat(tails[self.pop_id], self.pop_id)),
             self.more.eq(read.data),
         ]
