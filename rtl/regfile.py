@@ -263,7 +263,7 @@ class RegisterFile(wiring.Component):
                     with m.Case(register.local):
                         m.d.sync += port.rdata.eq(unpack_fields(register, source))
 
-    def _diagnose(self, code: DiagnosticCode, local: ValueLike, value: ValueLike) -> list:
+    def _diagnose(self, code: int, local: ValueLike, value: ValueLike) -> list:
         offset = Value.cast(local) + self.block.base
         payload = self.diag.payload
         return [

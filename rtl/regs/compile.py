@@ -25,6 +25,7 @@ class _Collector(MessagePrinter):
 
 def _field(node: FieldNode) -> dict[str, Any]:
     encode = node.get_property("encode")
+    reset = node.get_property("reset")
     sw = node.get_property("sw").name
     if node.get_property("onwrite") is OnWriteType.woclr:
         sw = "w1c"
@@ -32,7 +33,7 @@ def _field(node: FieldNode) -> dict[str, Any]:
         "name": node.inst_name,
         "lsb": node.lsb,
         "width": node.width,
-        "reset": int(node.get_property("reset") or 0),
+        "reset": reset if isinstance(reset, int) else 0,
         "enum": {m.name: m.value for m in encode} if encode is not None else None,
         "sw": sw,
         "signed": bool(node.get_property("is_signed")),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtl.regs import registers, table
+from rtl.regs import docs, registers, table
 
 ALL = [register for block in registers() for register in block]
 ROOT = Path(__file__).parents[2]
@@ -189,3 +189,17 @@ def test_unwritable_cache_is_no_problem(tmp_path: Path) -> None:
 def test_sources_are_complete() -> None:
     folder = Path(table.__file__).parent
     assert {path.name for path in folder.glob("*.rdl")} == set(table.SOURCES)
+
+
+def test_page_lists_every_register_and_code(tmp_path: Path, capsys) -> None:
+    path = tmp_path / "build" / "registers.md"
+    assert docs.main([str(path)]) == 0
+    page = path.read_text()
+    for register in ALL:
+        assert f"### 0x{register.offset:04X} {register.path}\n" in page
+        for name in register.fields:
+            assert f"| {name} |" in page
+    assert "`DEPTHWISE` 3" in page and "reset 0x7800800" in page and "### 0x0000 REGCMD.WORD" in page
+    assert docs.main([]) == 0
+    assert capsys.readouterr().out == page
+    assert docs.main(["--what"]) == 2
