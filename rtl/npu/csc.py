@@ -270,13 +270,19 @@ class SequenceController(wiring.Component):
                 chunk_place.eq(chunk.next),
             ]
 
+        # Released one cycle later: by then the last chunk has been read.
+        used = Signal(29)
+        m.d.sync += self.released.eq(Cat(Const(0, 4), used))
+        with m.If(self.start):
+            m.d.sync += [used.eq(0), self.released.eq(0)]
+
         # 3. Next tile: tap, channel group, stripe (which begins the group again), group.
         tile_place = wrapped(place + tile_atoms)
         last_group = group == self._groups - 1
         with m.If(issue & last):
             m.d.sync += [full.eq(1), place.eq(tile_place), begin.eq(after), tap.eq(tap + 1)]
             with m.If(stripe == self._stripes - 1):
-                m.d.sync += self.released.eq(Cat(Const(0, 4), after))
+                m.d.sync += used.eq(after)
             with m.If(tap == taps - 1):
                 m.d.sync += [tap.eq(0), channel_group.eq(channel_group + 1), atoms_left.eq(atoms_left - 2)]
                 with m.If(channel_group == self._channel_groups - 1):
@@ -303,8 +309,6 @@ class SequenceController(wiring.Component):
                 kernels_left.eq(kernel.WEIGHT_KERNELS),
                 atoms_left.eq(self._atoms),
             ]
-        with m.If(self.start):
-            m.d.sync += self.released.eq(0)
         return chunk
 
     # ------------------------------------------------------------------ pixels

