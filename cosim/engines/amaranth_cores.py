@@ -43,13 +43,14 @@ class _Core:
         self.pins_in, self.pins_out = lib.CoreIn(), lib.CoreOut()
         self.last_in: dict[str, int] = {}
         self.edges = 0
+        self.ended = self.left = False
         self.end = contextlib.ExitStack()
         if vcd is not None:
             self.end.enter_context(self.simulator.write_vcd(vcd))
 
     async def _bench(self, ctx: Any) -> None:
         core, last = self.core, self.last_in
-        while True:
+        while not self.ended:
             pins = self.pins_in
             values = {port: getattr(pins, name) for name, port in _PORT_INPUTS.items()}
             values["m_axi_rdata"] = int.from_bytes(pins.m_rdata, "little")
@@ -70,6 +71,15 @@ class _Core:
             self.edges += 1
             # Away from the clock edge; the next pins are there when this wakes up.
             await ctx.delay(_PERIOD / 4)
+        self.left = True
+
+    def close(self) -> None:
+        """Let the testbench return, and end the waveform."""
+        self.ended = True
+        for _ in range(4):
+            if not self.left:
+                self.simulator.advance()
+        self.end.close()
 
     def edge(self, pins_in: Any, pins_out: Any) -> None:
         ct.pointer(self.pins_in)[0] = pins_in
@@ -116,5 +126,5 @@ class AmaranthCores:
     def close(self) -> None:
         """End the simulations and their waveforms."""
         for core in self._cores:
-            core.end.close()
+            core.close()
         self._cores = []

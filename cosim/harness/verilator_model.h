@@ -17,8 +17,6 @@ class VerilatorModel {
 public:
     struct Shared {
         explicit Shared(StepFunction) {
-            context.timeunit(-9);  // a cycle is 1 ns in a trace: 1 GHz
-            context.timeprecision(-10);
 #ifdef RKCOSIM_TRACE
             context.traceEverOn(true);
 #endif
@@ -28,6 +26,8 @@ public:
             if (used) return false;  // a model joins one trace file in its life
             used = true;
             for (int c = 0; c < cores; c++) models[c]->top.trace(&trace, 99);
+            trace.set_time_unit("1ns");  // a cycle is 1 ns in a trace: 1 GHz
+            trace.set_time_resolution("100ps");
             trace.open(path);
             return trace.isOpen();
         }

@@ -1,0 +1,301 @@
+"""Engines: same design, same stimulus, same cycles, memory and logs everywhere; and their edges."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from vcdvcd import VCDVCD
+
+from cosim.engines import BuildError, BusError, DiagnosticError, DramConfig, EngineError, open_engine
+from cosim.engines import cache as cache_module
+from cosim.engines import toolchain
+
+sys.path.insert(0, str(Path(__file__).parent))
+import toy_core as toy
+
+SOURCE, TARGET = 0x10_0000, 0x20_0000
+ENGINES = ["verilator", "cxxrtl", "amaranth"]
+JITTER = DramConfig(jitter=70, seed=11, peak_bytes_per_cycle=20)
+
+
+def open_toy(name, **options):
+    engine = open_engine(name, design=toy.ToyCore, progress=lambda text: None, **options)
+    engine.memory.map(SOURCE, 0x10000)
+    engine.memory.map(TARGET, 0x10000)
+    data = np.random.default_rng(5).integers(0, 256, 0x10000, dtype=np.uint8)
+    engine.memory.write(SOURCE, data)
+    return engine
+
+
+def start(engine, core, bursts, beats=16, source=SOURCE, target=TARGET):
+    for register, value in (
+        (toy.SRC, source),
+        (toy.DST, target + 0x4000 * core),
+        (toy.BURSTS, bursts),
+        (toy.BEATS, beats - 1),
+        (toy.GO, 1),
+    ):
+        engine.write32(core, register, value)
+
+
+def story(name, *, cores=3, sleep=True):
+    """Cores started apart, with idle time, a reset and a fault in between; everything that is seen."""
+    with open_toy(name, cores=cores, dram=JITTER, on_diagnostic="go on") as engine:
+        engine.may_sleep(sleep)
+        seen = []
+        for core in range(cores):
+            start(engine, core, 6 + core, 16 - core)
+            engine.run(37)
+        mask = (1 << cores) - 1
+        while mask:
+            high = engine.run_until_irq(mask, 20000)
+            seen.append((engine.cycle, high))
+            assert high, engine.block_state(0)
+            mask &= ~high
+        seen += [engine.read32(core, toy.SUM) for core in range(cores)]
+        engine.run(100_000 if sleep else 500)
+        engine.run(0 if sleep else 99_500)
+        start(engine, 0, 20)
+        engine.run(90)
+        engine.reset(1)
+        start(engine, 0, 1, 1, source=0x7000_0000, target=TARGET + 0xF000)
+        seen.append(engine.run_until_irq(1, 5000))
+        seen.append(engine.read32(0, toy.STATUS))
+        engine.write32(0, 0xE100, 77)
+        seen.append(engine.cycle)
+        memory = engine.memory.read(TARGET, 0x10000)
+        logs = [engine.task_log(), engine.diagnostics(), engine.faults()]
+        counters = [engine.counters(core) for core in range(cores)]
+        facts = [(c.events, c.bytes_read, c.bytes_written, c.read_requests) for c in counters]
+        return seen, memory, logs, facts
+
+
+def test_same_story_in_every_engine():
+    expected = story("verilator")
+    seen, memory, logs, _ = expected
+    assert [len(log) for log in logs] == [5, 1, 1]
+    source = np.random.default_rng(5).integers(0, 256, 0x10000, dtype=np.uint8).tobytes()
+    assert memory[: 512 * 6] == source[: 512 * 6]
+    assert seen[-2] == 2  # the error bit
+    assert story("cxxrtl") == expected
+
+
+def test_same_story_in_amaranth():
+    # One core and less waiting: Amaranth's simulator is slow.
+    def short(name):
+        with open_toy(name, cores=2, dram=JITTER) as engine:
+            for core in range(2):
+                start(engine, core, 5 + core)
+            first = engine.run_until_irq(3, 5000)
+            second = engine.run_until_irq(3 & ~first, 5000)
+            sums = [engine.read32(core, toy.SUM) for core in range(2)]
+            target = engine.memory.read(TARGET, 0x10000)
+            return engine.cycle, first, second, sums, target, engine.task_log(), engine.counters(1)
+
+    assert short("amaranth") == short("verilator")
+
+
+@pytest.mark.parametrize("name", ["verilator", "cxxrtl"])
+def test_sleeping_changes_nothing(name):
+    awake = story(name, cores=2, sleep=False)
+    assert story(name, cores=2) == awake
+
+
+def test_idle_core_is_not_evaluated_and_the_clock_jumps():
+    with open_toy("verilator") as engine:
+        begin = time.monotonic()
+        assert engine.run_until_irq(7, 6_000_000_000) == 0
+        assert time.monotonic() - begin < 2
+        assert engine.cycle > 6_000_000_000
+        assert engine.counters(0).evaluated < 100
+        start(engine, 0, 8)
+        assert engine.run_until_irq(1, 10000) == 1
+        assert engine.counters(0).evaluated > 500
+        assert engine.counters(2).evaluated < 100
+
+
+def test_run_until_irq_returns_at_once_and_keeps_the_bound():
+    with open_toy("verilator", cores=1) as engine:
+        start(engine, 0, 4)
+        before = engine.cycle
+        assert engine.run_until_irq(1, 50) == 0
+        assert engine.cycle == before + 50
+        assert engine.run_until_irq(1, 10000) == 1
+        now = engine.cycle
+        assert engine.run_until_irq(1, 10000) == 1
+        assert engine.cycle == now
+
+
+def test_bad_access_names_the_register():
+    with open_toy("verilator", cores=2) as engine:
+        with pytest.raises(BusError, match=r"read of offset 0xe01c .*core 1 .*SLVERR"):
+            engine.read32(1, toy.SLOW)
+        with pytest.raises(ValueError, match="core must be"):
+            engine.read32(2, 0)
+        with pytest.raises(ValueError, match="multiple of 4"):
+            engine.write32(0, 0x10000, 0)
+    with pytest.raises(EngineError, match="closed"):
+        engine.read32(0, toy.STATUS)
+
+
+def test_diagnostics_stop_or_go_on():
+    with open_toy("verilator", cores=1) as engine:
+        with pytest.raises(DiagnosticError, match="without a register") as caught:
+            engine.write32(0, 0xE100, 0x55)
+            engine.run(20)
+        assert caught.value.diagnostics[0].value == 0x55
+        engine.run(10)  # told once
+        engine.on_diagnostic = "go on"
+        engine.write32(0, 0xE104, 1)
+        engine.run(10)
+        assert [d.code for d in engine.diagnostics()] == ["UNKNOWN_WRITE", "UNKNOWN_WRITE"]
+        assert [d.offset for d in engine.diagnostics()] == [0xE100, 0xE104]
+
+
+def test_task_log_has_what_happened_in_between():
+    with open_toy("verilator", cores=1) as engine:
+        start(engine, 0, 4)
+        engine.run_until_irq(1, 10000)
+        start(engine, 0, 2)
+        engine.run(100)
+        first, second = engine.task_log()
+        assert first.task == 1 and second.task == 2
+        assert sum(first.counters.bytes_read.values()) == 4 * 512
+        assert sum(first.counters.bytes_written.values()) == 4 * 512
+        assert first.cycles > 4 * 16 and second.end is None
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_waveform(name, tmp_path):
+    path = tmp_path / "w.vcd"
+    with open_toy(name, cores=1) as engine:
+        if name == "amaranth":
+            engine.trace(path)
+        else:
+            engine.trace(path, 100, 200)
+        start(engine, 0, 2)
+        engine.run_until_irq(1, 2000)
+        cycles = engine.cycle
+        engine.close()
+    with open_toy(name, cores=1) as engine:  # tracing changes nothing
+        start(engine, 0, 2)
+        engine.run_until_irq(1, 2000)
+        assert engine.cycle == cycles
+    vcd = VCDVCD(str(path))
+    arvalid = [s for s in vcd.signals if s.split("[")[0].endswith("m_axi_rready")]
+    assert arvalid, vcd.signals
+    changes = vcd[arvalid[0]].tv
+    assert changes
+    if name != "amaranth":
+        assert float(vcd.timescale["timescale"]) == pytest.approx(100e-12)
+        assert 100 * 10 <= vcd.begintime and vcd.endtime <= 200 * 10
+
+
+def test_trace_after_the_first_access_is_refused(tmp_path):
+    with open_toy("verilator", cores=1) as engine:
+        engine.read32(0, toy.STATUS)
+        with pytest.raises(EngineError, match="before the first access"):
+            engine.trace(tmp_path / "w.vcd")
+
+
+def test_unknown_names():
+    with pytest.raises(ValueError, match="verilator, cxxrtl, amaranth"):
+        open_engine("icarus", design=toy.ToyCore)
+    with pytest.raises(ValueError, match=r"cores must be 1\.\.3"):
+        open_toy("verilator", cores=4)
+
+
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("RKCOSIM_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def collect(name="amaranth"):  # whose library is the quickest to build
+    lines = []
+    open_engine(name, cores=1, design=toy.ToyCore, progress=lines.append).close()
+    return lines
+
+
+def test_cache_is_used_and_a_damaged_entry_is_built_again(own_cache):
+    assert any("ready after" in line for line in collect())
+    assert collect() == []
+    (library,) = own_cache.glob("external-*/model.so")
+    part = library.read_bytes()[:1000]
+    library.unlink()  # this process still has the old one mapped
+    library.write_bytes(part)
+    lines = collect()
+    assert "damaged" in lines[0] and any("ready after" in line for line in lines)
+    (meta,) = own_cache.glob("external-*/meta.json")
+    meta.write_text("{")
+    assert "damaged" in collect()[0]
+    assert collect() == []
+
+
+def test_two_builders_build_once(own_cache):
+    results = {}
+
+    def work(number):
+        results[number] = collect()
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    ready = [n for n, lines in results.items() if any("ready after" in line for line in lines)]
+    assert len(results) == 2 and len(ready) == 1, results
+
+
+def test_unwritable_cache_is_named(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("RKCOSIM_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.raises(BuildError, match="RKCOSIM_CACHE"):
+        collect()
+
+
+def test_missing_compiler_says_what_to_install(own_cache, tmp_path):
+    script = "import toy_core; from cosim.engines import open_engine; open_engine('cxxrtl', design=toy_core.ToyCore)"
+    here = Path(__file__).parent
+    env = {
+        **os.environ,
+        "PATH": str(tmp_path),
+        "PYTHONPATH": f"{here}{os.pathsep}{here.parents[1]}",
+    }
+    env.pop("CXX", None)
+    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "install a C++17 compiler" in done.stderr
+
+
+def test_without_verilator_the_engine_is_cxxrtl(monkeypatch):
+    monkeypatch.setattr(toolchain, "verilator", lambda: None)
+    lines = []
+    with open_engine(cores=1, design=toy.ToyCore, progress=lines.append) as engine:
+        assert engine.name == "cxxrtl"
+    assert "no Verilator found" in lines[0]
+
+
+def test_generated_verilog_has_no_line_per_memory_row(tmp_path):
+    from cosim.engines import verilog
+
+    text = verilog.write_verilog(verilog.as_design(toy.ToyCore).rtlil(False), tmp_path).read_text()
+    assert "initial" not in "".join(line for line in text.splitlines() if "buffer[" in line)
+
+
+def test_lock_is_bounded(own_cache, monkeypatch):
+    monkeypatch.setattr(cache_module, "LOCK_SECONDS", 0)
+    folder = cache_module.cache_folder()
+    with (
+        cache_module.locked(folder, "k", lambda text: None),
+        pytest.raises(BuildError, match="another process"),
+        cache_module.locked(folder, "k", lambda text: None),
+    ):
+        pass
