@@ -20,8 +20,8 @@ ATOMS = 28
 class StripeWriter(wiring.Component):
     """Collects a stripe of 16 pixels and writes it surface by surface as runs of atoms.
 
-    Where the surfaces lie side by side (surface stride of one atom), the stripe is written pixel by
-    pixel instead, so that a run covers the surfaces of a pixel.
+    Where the surfaces lie side by side (cube of width one, surface stride of one atom: row-major
+    matrices), the stripe is written pixel by pixel, so that a run covers the surfaces of a pixel.
 
     Members
     -------
@@ -163,7 +163,11 @@ class StripeWriter(wiring.Component):
                 self.group.eq(group),
                 self.series.eq(series),
                 self.surfaces.eq(surfaces),
-                self.by_pixel.eq((cfg.DST_SURF_STRIDE.DST_SURF_STRIDE == 1) & (series == group)),
+                self.by_pixel.eq(
+                    (cfg.DST_SURF_STRIDE.DST_SURF_STRIDE == 1)
+                    & (cfg.DATA_CUBE_WIDTH.WIDTH == 0)
+                    & (series == group)
+                ),
             ]
 
     def _drain(self, m: Module) -> None:

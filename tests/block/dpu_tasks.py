@@ -132,7 +132,7 @@ def random_task(
     surfaces = -(-channels * BYTES[out_type] // 16)
     written_series = series if od_bypass and not flying else size_e + 1
     groups = -(-surfaces // written_series)
-    if rng.random() < 0.25:
+    if width == 1 and rng.random() < 0.6:
         stride, notch = 1, surfaces - 1
         jump = written_series
         atoms = width * height * surfaces
