@@ -1,0 +1,332 @@
+"""CORE: drain order, rounding and saturation; and with the sequence controller, whole convolutions."""
+
+import os
+import random
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from amaranth.hdl import Cat, Module
+from amaranth.lib import stream, wiring
+from amaranth.lib.memory import Memory, MemoryData
+from amaranth.lib.wiring import In, Out
+from amaranth.sim import Simulator
+
+import rtl.npu.core_block as core_block
+from rtl.config import SMALL
+from rtl.layouts import AccOctet, ControlPort, DiagnosticCode
+from rtl.npu.array import ArrayCell
+from rtl.npu.core_block import CoreBlock
+from rtl.npu.csc import SequenceController
+from rtl.regfile import config_signature
+from rtl.regs import registers
+from tests.block.cna_bench import configure
+from tests.block.conv_bench import Conv, random_conv
+from tests.block.csc_bench import FakeCbuf
+
+SEED = int(os.environ.get("TEST_SEED", random.SystemRandom().getrandbits(32)))
+
+
+def clip(acc: int, shift: int, half_up: bool) -> int:
+    """`acc / 2**shift` rounded and saturated to 32 bits (docs/hardware.md 3.8)."""
+    exact = Fraction(acc, 1 << shift)
+    value = (exact + Fraction(1, 2)).__floor__() if half_up else round(exact)
+    return max(-(1 << 31), min((1 << 31) - 1, value))
+
+
+def simulate(dut, *benches) -> None:
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-9)
+    for bench in benches:
+        simulator.add_testbench(bench)
+    simulator.run()
+
+
+def read_octet(ctx, payload) -> tuple[list[int], list[int]]:
+    def signed(value: int) -> int:
+        return (value ^ 0x80000000) - 0x80000000
+
+    return [signed(ctx.get(payload.acc[n])) for n in range(8)], [ctx.get(payload.sum[n]) for n in range(8)]
+
+
+# ---------------------------------------------------------------------- CORE alone
+
+
+class FakeCell(ArrayCell):
+    """A cell whose accumulators are a table: row = octet, bank, slot."""
+
+    rows: list[tuple[list[int], list[int]]] = []
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+
+        def pack(values, bits):
+            return sum((value % (1 << bits)) << (bits * n) for n, value in enumerate(values))
+
+        init = [pack(acc, 40) | pack(total, 32) << 320 for acc, total in self.rows]
+        m.submodules.table = table = Memory(MemoryData(shape=576, depth=256, init=init))
+        port = table.read_port()
+        m.d.comb += [
+            port.en.eq(self.d_valid),
+            port.addr.eq(Cat(self.d_slot, self.d_bank, self.d_octet)),
+            Cat(self.o_acc, self.o_sum).eq(port.data),
+        ]
+        return m
+
+
+def random_acc(rng: random.Random) -> int:
+    """Values at the edges of 32 and 40 bits and at ties, and others."""
+    pick = rng.random()
+    if pick < 0.3:
+        return rng.choice((1 << 31, -(1 << 31), (1 << 39) - 1, -(1 << 39))) + rng.choice((-1, 0, 0, 0))
+    if pick < 0.6:
+        return (2 * rng.randint(-(1 << 8), 1 << 8) + 1) << rng.randint(0, 29)
+    return rng.randint(-(1 << rng.randint(1, 39)), (1 << rng.randint(1, 39)) - 1)
+
+
+@pytest.fixture
+def fake_cell(monkeypatch):
+    rng = random.Random(SEED)
+    FakeCell.rows = [
+        (
+            [min(max(random_acc(rng), -(1 << 39)), (1 << 39) - 1) for _ in range(8)],
+            [rng.getrandbits(32) for _ in range(8)],
+        )
+        for _ in range(256)
+    ]
+    monkeypatch.setattr(core_block, "ArrayCell", FakeCell)
+    return FakeCell.rows
+
+
+def drain_tasks(rows, tasks, *, stall: float):
+    """Run tasks (registers, stripes) on CORE; check every octet, the banks and the end; cycles of each."""
+    rng = random.Random(SEED)
+    dut = CoreBlock()
+    cycles = []
+
+    async def bench(ctx):
+        for values, stripes in tasks:
+            configure(ctx, dut.cfg, values)
+            ctx.set(dut.control.start, 1)
+            await ctx.tick()
+            ctx.set(dut.control.start, 0)
+            shift = values["CLIP_TRUNCATE"]["CLIP_TRUNCATE"]
+            half_up = values["CLIP_TRUNCATE"]["ROUND_TYPE"]
+            octets = 8 if values["MISC_CFG"]["DW_EN"] else 4
+            want = []
+            for stripe in stripes:
+                for pixel in range(stripe["pixels_m1"] + 1):
+                    for octet in range(octets):
+                        acc, total = rows[octet * 32 + stripe["bank"] * 16 + pixel]
+                        real = [8 * octet + n < stripe["kernels"] for n in range(8)]
+                        acc = [clip(a, shift, half_up) if r else 0 for a, r in zip(acc, real, strict=True)]
+                        want.append((acc, total if values["MISC_CFG"]["QD_EN"] else [0] * 8))
+            queue, got, done = list(stripes), [], False
+            cycle = 0
+            while not done and cycle < 4000:
+                cycle += 1
+                offered = bool(queue) and (stall == 0 or rng.random() >= stall)
+                if offered or not ctx.get(dut.stripe.valid):
+                    ctx.set(dut.stripe.valid, offered)
+                if queue:
+                    ctx.set(dut.stripe.payload, queue[0])
+                ctx.set(dut.acc.ready, rng.random() >= stall)
+                taken = ctx.get(dut.stripe.valid) and ctx.get(dut.stripe.ready)
+                out = ctx.get(dut.acc.valid) and ctx.get(dut.acc.ready)
+                if out:
+                    got.append(read_octet(ctx, dut.acc.payload))
+                done = ctx.get(dut.control.done)
+                await ctx.tick()
+                if taken:
+                    bank = queue.pop(0)["bank"]
+                    assert not ctx.get(dut.bank_free) >> bank & 1, "a bank under drain must not be free"
+                    ctx.set(dut.stripe.valid, 0)
+            assert done and got == want
+            assert ctx.get(dut.bank_free) == 3
+            cycles.append(cycle)
+
+    simulate(dut, bench)
+    return cycles
+
+
+def core_values(*, depthwise=0, sums=1, shift=0, half_up=0) -> dict[str, dict[str, int]]:
+    return {
+        "MISC_CFG": {"DW_EN": depthwise, "QD_EN": sums},
+        "CLIP_TRUNCATE": {"CLIP_TRUNCATE": shift, "ROUND_TYPE": half_up},
+    }
+
+
+def stripes_of(rng: random.Random, count: int, lanes: int) -> list[dict[str, int]]:
+    return [
+        {
+            "bank": n % 2,
+            "pixels_m1": rng.randrange(16),
+            "kernels": rng.randint(1, lanes),
+            "last": n == count - 1,
+        }
+        for n in range(count)
+    ]
+
+
+@pytest.mark.parametrize("stall", [0.0, 0.5])
+def test_drain(fake_cell, stall):
+    """Order, CLIP_TRUNCATE with both roundings, saturation, lanes that are not real, QD_EN."""
+    print(f"seed {SEED}")
+    rng = random.Random(SEED)
+    tasks = []
+    for shift in (0, 1, 2, 7, 8, 23, 30, 31):
+        depthwise = rng.randrange(2)
+        values = core_values(
+            depthwise=depthwise, sums=rng.randrange(2), shift=shift, half_up=rng.randrange(2)
+        )
+        tasks.append((values, stripes_of(rng, 2, 64 if depthwise else 32)))
+    drain_tasks(fake_cell, tasks, stall=stall)
+
+
+def test_drain_rate(fake_cell):
+    """One octet a cycle, also from stripe to stripe."""
+    full = {"pixels_m1": 15, "kernels": 32}
+    stripes = [{"bank": n % 2, "last": n == 3} | full for n in range(4)]
+    (cycles,) = drain_tasks(fake_cell, [(core_values(), stripes)], stall=0.0)
+    assert 4 * 64 <= cycles <= 4 * 64 + 6
+
+
+def test_precision_diagnostic(fake_cell):
+    """Types that are not built raise a diagnostic with the register's value."""
+    dut = CoreBlock()
+    values = core_values() | {"MISC_CFG": {"PROC_PRECISION": 2}}
+    seen = []
+
+    async def bench(ctx):
+        configure(ctx, dut.cfg, values)
+        ctx.set(dut.control.start, 1)
+        for _ in range(20):
+            if ctx.get(dut.diag.valid):
+                payload = ctx.get(dut.diag.payload)
+                seen.append((payload["code"], payload["register"], payload["value"]))
+            await ctx.tick()
+            ctx.set(dut.control.start, 0)
+
+    simulate(dut, bench)
+    where = registers()["CORE"]["MISC_CFG"]
+    assert seen == [(DiagnosticCode.RESERVED_MODE, where.offset, where.encode(PROC_PRECISION=2))]
+
+
+# ---------------------------------------------------------------------- sequence controller + CORE
+
+
+class Pair(wiring.Component):
+    """Sequence controller and CORE with everything else as ports; CBUF's ports are those of `csc`."""
+
+    cna: In(config_signature("CNA"))
+    core: In(config_signature("CORE"))
+    control: In(ControlPort())
+    acc: Out(stream.Signature(AccOctet))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.csc = SequenceController(SMALL)
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.submodules.csc = csc = self.csc
+        m.submodules.core_block = core = CoreBlock()
+        wiring.connect(m, wiring.flipped(self.cna), csc.cfg)
+        wiring.connect(m, wiring.flipped(self.core), core.cfg)
+        wiring.connect(m, wiring.flipped(self.control), core.control)
+        wiring.connect(m, csc.stripe, core.stripe)
+        wiring.connect(m, core.acc, wiring.flipped(self.acc))
+        m.d.comb += [
+            core.cell.eq(csc.cell),
+            csc.bank_free.eq(core.bank_free),
+            csc.start.eq(self.control.start),
+        ]
+        return m
+
+
+async def run_pair(ctx, dut, conv: Conv, rng: random.Random, *, slow: float, stall: float) -> None:
+    acc, total, real = conv.expected()
+    shift, half_up, sums = rng.choice((0, 0, 3, 9)), rng.randrange(2), rng.randrange(2)
+    octets = 8 if conv.depthwise else 4
+    want = []
+    for group in range(conv.groups):
+        for pixel in range(conv.pixels):
+            for octet in range(octets):
+                lanes = range(8 * octet, 8 * octet + 8)
+                want.append(
+                    (
+                        [
+                            clip(int(acc[group, pixel, k]), shift, half_up) if k < real[group] else 0
+                            for k in lanes
+                        ],
+                        [int(total[group, pixel, k]) % 2**32 if sums else 0 for k in lanes],
+                    )
+                )
+    configure(ctx, dut.cna, conv.registers())
+    configure(
+        ctx, dut.core, core_values(depthwise=int(conv.depthwise), sums=sums, shift=shift, half_up=half_up)
+    )
+    cbuf, csc = FakeCbuf(conv, rng, SMALL, slow=slow), dut.csc
+    ctx.set(dut.control.start, 1)
+    got, ended, cycle = [], {"csc": False, "core": False}, 0
+    while not all(ended.values()):
+        if cycle:
+            cbuf.fill(ctx.get(csc.released))
+            ctx.set(csc.rows_ready, cbuf.rows)
+            ctx.set(csc.loaded, cbuf.loaded)
+        ctx.set(dut.acc.ready, rng.random() >= stall)
+        if ctx.get(dut.acc.valid) and ctx.get(dut.acc.ready):
+            assert len(got) < len(want)
+            got.append(read_octet(ctx, dut.acc.payload))
+            assert got[-1] == want[len(got) - 1], f"octet {len(got) - 1} of {conv}"
+        cbuf.read(ctx, csc)
+        ended["csc"] |= bool(ctx.get(csc.done))
+        ended["core"] |= bool(ctx.get(dut.control.done))
+        await ctx.tick()
+        cbuf.answer(ctx, csc)
+        ctx.set(dut.control.start, 0)
+        cycle += 1
+        assert cycle < 20000
+    assert len(got) == len(want)
+
+
+def test_convolutions():
+    """Random tasks with stalls at every border, against plain loops over the definition."""
+    print(f"seed {SEED}")
+    rng = random.Random(SEED)
+    dut = Pair()
+    tasks = [random_conv(rng, SMALL, kind=kind) for kind in ("direct", "depthwise", "argb", "any", "any")]
+
+    async def bench(ctx):
+        for conv in tasks:
+            await run_pair(ctx, dut, conv, rng, slow=rng.choice((0.0, 0.7)), stall=rng.choice((0.0, 0.6)))
+
+    simulate(dut, bench)
+
+
+@pytest.mark.parametrize(("channels", "lost"), [(128, 10), (160, 0)])
+def test_back_to_back(channels, lost):
+    """From five tiles a group on the drain hides behind the array.
+
+    With four both take 64 cycles, and a bank comes back 5 cycles (the way through the cell) too late.
+    """
+    conv = Conv(height=10, width=8, channels=channels, kernels=32, weight_banks=5)
+    dut = Pair()
+    slots = []
+
+    async def watch(ctx):
+        while True:
+            await ctx.tick()
+            slots.append(ctx.get(dut.csc.slot_valid))
+
+    async def bench(ctx):
+        await run_pair(ctx, dut, conv, random.Random(2), slow=0.0, stall=0.0)
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-9)
+    simulator.add_testbench(bench)
+    simulator.add_testbench(watch, background=True)
+    simulator.run()
+    busy = np.flatnonzero(slots)
+    assert conv.stripes == 5 and len(busy) == 16 * conv.tiles * conv.stripes
+    assert busy[-1] - busy[0] + 1 - len(busy) <= lost
