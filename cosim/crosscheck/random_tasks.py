@@ -216,7 +216,7 @@ def random_task(
 def _finish(
     rng: np.random.Generator, names: list[str], tasks: list[Task], arena: Arena, refused: int
 ) -> RandomTask:
-    dma_base = 16 * int(rng.integers(0, 1 << 16)) if rng.random() < 0.3 else 0
+    dma_base = 32 * int(rng.integers(0, 1 << 15)) if rng.random() < 0.3 else 0
     commands = ARENA_BASE + ARENA_BYTES + 0x1000
     chain = link(tasks, commands + 64 * int(rng.integers(0, 4)), delta=rng.random() < 0.3, dma_base=dma_base)
     image = np.zeros(COMMAND_BYTES, np.uint8)

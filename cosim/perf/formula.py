@@ -3,8 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from cosim.engines.library import DramConfig
+from rtl.regs import registers
+
+STRIPE = 16
+"""Output pixels are counted in whole stripes."""
+
+GROUP = 32
+"""Kernels of a group and channels of a weight tile, int8."""
+
+DEPTHWISE_GROUP = 64
+OUTPUT_CYCLES = 4
+"""Cycles of the output stage for a pixel of a kernel group: 32 channels, 8 a cycle."""
+
+Values = Mapping[str, Mapping[str, int]]
+"""Block -> register -> 32-bit value, as `cosim.golden.task.TaskReport.registers` has them."""
 
 
 def conv_npu(pixels: int, kernels: int, channels: int, taps: int, depthwise: bool = False) -> int:
@@ -15,17 +30,39 @@ def conv_npu(pixels: int, kernels: int, channels: int, taps: int, depthwise: boo
     pixels
         output pixels of the task.
     kernels, channels
-        output and input channels, real ones.
+        output and input channels, real ones; `channels` has no effect on a depthwise convolution.
     taps
         kernel height * width.
     """
-    stripes = math.ceil(pixels / 16) * 16
+    stripes = math.ceil(pixels / STRIPE) * STRIPE
     if depthwise:
-        return stripes * math.ceil(kernels / 64) * taps
-    return stripes * math.ceil(kernels / 32) * max(taps * math.ceil(channels / 32), 4)
+        return stripes * math.ceil(kernels / DEPTHWISE_GROUP) * taps
+    return stripes * math.ceil(kernels / GROUP) * max(taps * math.ceil(channels / GROUP), OUTPUT_CYCLES)
 
 
-def ddr(bytes_read: int, bytes_written: int, dram: DramConfig | None = None) -> int:
+def formula_npu(values: Values) -> int:
+    """Array cycles of a task from its register values; 0 for tasks without CORE (element-wise, pooling).
+
+    Raises
+    ------
+    KeyError
+        when a register that counts was not written.
+    """
+    if "CORE" not in values:
+        return 0
+    cna = registers()["CNA"]
+
+    def field(register: str, name: str) -> int:
+        return cna[register].decode(values["CNA"][register])[name]
+
+    depthwise = field("CONV_CON1", "CONV_MODE") == 3
+    channels = field("DATA_SIZE1", "DATAIN_CHANNEL")
+    kernels = channels if depthwise else field("WEIGHT_SIZE2", "WEIGHT_KERNELS")
+    taps = field("WEIGHT_SIZE2", "WEIGHT_HEIGHT") * field("WEIGHT_SIZE2", "WEIGHT_WIDTH")
+    return conv_npu(field("DATA_SIZE3", "DATAOUT_ATOMICS"), kernels, channels, taps, depthwise)
+
+
+def formula_ddr(bytes_read: int, bytes_written: int, dram: DramConfig | None = None) -> int:
     """DRAM cycles: all bytes at the peak rate, and each direction at the port's rate."""
     dram = dram or DramConfig()
     peak = dram.peak_bytes_per_cycle * dram.efficiency
@@ -33,6 +70,10 @@ def ddr(bytes_read: int, bytes_written: int, dram: DramConfig | None = None) -> 
     return math.ceil(max((bytes_read + bytes_written) / peak, bytes_read / port, bytes_written / port))
 
 
-def cycles(npu: int, bytes_read: int, bytes_written: int, dram: DramConfig | None = None) -> int:
-    """`formula_cycles`: the larger of `npu` and `ddr`."""
-    return max(npu, ddr(bytes_read, bytes_written, dram))
+def formula_cycles(npu: int, bytes_read: int, bytes_written: int, dram: DramConfig | None = None) -> int:
+    """Lower bound of a task: the larger of `npu` and `formula_ddr`."""
+    return max(npu, formula_ddr(bytes_read, bytes_written, dram))
+
+
+ddr = formula_ddr
+cycles = formula_cycles

@@ -1,0 +1,85 @@
+"""The cycle formula against rows of the vendor's own tables (H9.6) and against tasks of the golden model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cosim.crosscheck.random_tasks import random_task
+from cosim.engines.library import DramConfig
+from cosim.golden.task import GoldenDevice
+from cosim.perf.formula import conv_npu, formula_cycles, formula_ddr, formula_npu
+from cosim.perf.report import task_rows
+from rtl.regs import registers
+
+VENDOR_ROWS = [
+    # pixels, kernels, channels, taps, depthwise, NPU cycles
+    (960 * 960, 16, 3, 9, False, 8_294_400),
+    (480 * 480, 32, 16, 9, False, 2_073_600),
+    (480 * 480, 32, 32, 1, False, 921_600),
+    (240 * 240, 64, 32, 9, False, 1_036_800),
+    (240 * 240, 64, 64, 1, False, 460_800),
+    (120 * 120, 64, 64, 9, False, 518_400),
+    (60 * 60, 64, 256, 9, False, 518_400),
+    (60 * 60, 256, 512, 1, False, 460_800),
+    (240 * 240, 1, 3, 1, False, 230_400),
+    (20 * 20, 512, 256, 1, False, 51_200),
+    (20 * 20, 256, 256, 9, True, 14_400),
+    (40 * 40, 128, 128, 9, True, 28_800),
+]
+
+
+@pytest.mark.parametrize("row", VENDOR_ROWS)
+def test_vendor_rows(row: tuple) -> None:
+    pixels, kernels, channels, taps, depthwise, npu = row
+    assert conv_npu(pixels, kernels, channels, taps, depthwise) == npu
+
+
+def test_ddr_of_a_vendor_row() -> None:
+    # 32x480x480 -> 32x480x480, 1x1: reads and writes 7 372 800 bytes each, weights and bias besides.
+    moved = 480 * 480 * 32
+    assert formula_ddr(moved + 1024 + 128, moved) == pytest.approx(623_442, rel=3e-4)
+
+
+def test_each_direction_is_limited_by_the_port() -> None:
+    wide = DramConfig(peak_bytes_per_cycle=1000.0)
+    assert formula_ddr(3200, 0, wide) == 100
+    assert formula_ddr(0, 640, wide) == 20
+    assert formula_ddr(3200, 3200, wide) == 100
+    assert formula_ddr(100, 136, DramConfig(peak_bytes_per_cycle=23.6)) == 10
+
+
+def test_cycles_are_the_larger() -> None:
+    assert formula_cycles(7, 32, 0) == 7
+    assert formula_cycles(1, 3200, 0) == formula_ddr(3200, 0)
+
+
+def test_formula_from_registers() -> None:
+    cna = registers()["CNA"]
+    values = {
+        "CORE": {},
+        "CNA": {
+            "CONV_CON1": cna["CONV_CON1"].encode(CONV_MODE=0),
+            "DATA_SIZE1": cna["DATA_SIZE1"].encode(DATAIN_CHANNEL=64),
+            "DATA_SIZE3": cna["DATA_SIZE3"].encode(DATAOUT_ATOMICS=120 * 120),
+            "WEIGHT_SIZE2": cna["WEIGHT_SIZE2"].encode(WEIGHT_WIDTH=3, WEIGHT_HEIGHT=3, WEIGHT_KERNELS=64),
+        },
+    }
+    assert formula_npu(values) == 518_400
+    values["CNA"]["CONV_CON1"] = cna["CONV_CON1"].encode(CONV_MODE=3)
+    assert formula_npu(values) == 14400 * 9
+    assert formula_npu({"PPU": {}}) == 0
+
+
+@pytest.mark.parametrize("kind", ["conv", "depthwise", "pool", "add"])
+def test_rows_of_golden_tasks(kind: str) -> None:
+    task = random_task(np.random.default_rng(1), kind)
+    device = GoldenDevice(task.memory())
+    device.run_kick(task.chain.base, task.chain.amount, task.chain.tasks, dma_base=task.dma_base)
+    (row,) = task_rows(device.reports, [100_000])
+    assert row.formula_cycles == max(row.formula_npu, row.formula_ddr) > 0
+    assert (row.formula_npu > 0) == (row.macs > 0) == (kind in ("conv", "depthwise"))
+    assert row.ratio == 100_000 / row.formula_cycles
+    assert row.macs <= 1024 * row.formula_npu
+    with pytest.raises(ValueError, match="2 measurements for 1 tasks"):
+        task_rows(device.reports, [1, 2])
