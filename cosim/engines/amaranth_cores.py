@@ -98,11 +98,6 @@ class AmaranthCores:
         self._cores: list[_Core] = []
         self.failure: BaseException | None = None
         self.step = lib.STEP(self._step)
-        self._start()
-
-    def _start(self) -> None:
-        self.close()
-        self._cores = [_Core(self._design, index, self._name(index)) for index in range(self._count)]
 
     def _name(self, index: int) -> str | None:
         if self._vcd is None or index == 0:
@@ -111,12 +106,14 @@ class AmaranthCores:
 
     def trace(self, path: str) -> None:
         """Start anew with a waveform (of core 0 in `path`, of others beside it)."""
+        self.close()
         self._vcd = path
-        self._start()
 
     def _step(self, core: int, pins_in: Any, pins_out: Any) -> int:
         # An exception cannot pass through the library: keep it for the engine to raise.
         try:
+            if not self._cores:
+                self._cores = [_Core(self._design, n, self._name(n)) for n in range(self._count)]
             self._cores[core].edge(pins_in[0], pins_out)
         except BaseException as error:
             self.failure = error

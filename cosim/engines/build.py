@@ -86,7 +86,7 @@ def _key(design_hash: str, variant: Variant) -> str:
         tool = toolchain.verilator()
         digest.update(tool.version.encode() if tool else b"")
         digest.update(" ".join(_verilator_flags(variant)).encode())
-    paths = sorted(harness_folder().glob("*.h")) + sorted(harness_folder().glob("*.cpp"))
+    paths = [path for path in sorted(harness_folder().glob("*")) if path.suffix in (".h", ".cpp", ".sv")]
     if variant.cell == "cpp":
         paths += _cell_files((".h", ".cpp", ".sv", ".v", ".il"))
     for path in paths:
@@ -178,7 +178,7 @@ class _Source:
 
 
 def _verilator_flags(variant: Variant) -> list[str]:
-    flags = ["--cc", "--top-module", verilog.TOP, "--prefix", "Vcore", "-O3", "--no-timing"]
+    flags = ["--cc", "--top-module", f"{verilog.TOP}_top", "--prefix", "Vcore", "-O3", "--no-timing"]
     flags += ["--x-assign", "fast", "--x-initial", "fast", "-Wno-fatal", "-Wno-lint", "-Wno-style"]
     flags += ["--output-split", "20000", "--no-assert"]
     if variant.traced:
@@ -197,7 +197,8 @@ def _verilator_sources(
     text = verilog.write_verilog(rtlil, work)
     progress(f"Verilog written after {time.monotonic() - begin:.1f} s ({text.stat().st_size >> 10} KiB)")
     begin = time.monotonic()
-    files = [text.name]
+    shutil.copy(harness_folder() / "core_top.sv", work)
+    files = ["core_top.sv", text.name]
     if variant.cell == "cpp":
         for path in _cell_files((".sv",)):
             shutil.copy(path, work)

@@ -46,13 +46,14 @@ public:
         static constexpr bool failed = false;
     };
 
-    CxxrtlModel(Shared&, int index) {
-        put(top.p_core__index, index);
-        top.p_rst.set(true);
-        top.step();
-    }
+    CxxrtlModel(Shared&, int) { top.step(); }
 
-    void push(const CoreIn& i) {
+    // The rising edge; after it the pins are `i`.
+    void edge(const CoreIn& i) {
+        fall();
+        top.p_clk.set(true);
+        top.step();
+        high = true;
         put(top.p_rst, i.rst);
         put(top.p_core__index, i.core_index);
         put(top.p_s__axil__awvalid, i.s_awvalid), put(top.p_s__axil__awaddr, i.s_awaddr);
@@ -69,13 +70,6 @@ public:
         }
         put(top.p_m__axi__bvalid, i.m_bvalid), put(top.p_m__axi__bid, i.m_bid);
         put(top.p_m__axi__bresp, i.m_bresp);
-    }
-
-    void edge() {
-        fall();
-        top.p_clk.set(true);
-        top.step();
-        high = true;
     }
 
     void fall() {

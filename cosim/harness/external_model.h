@@ -16,9 +16,9 @@ public:
     };
 
     ExternalModel(Shared& shared, int index) : shared(shared), index(index) {}
-    void push(const CoreIn& i) { in = i; }
-    void edge() {
+    void edge(const CoreIn& next) {
         if (!shared.failed && shared.step(index, &in, &out)) shared.failed = true;
+        in = next;
     }
     void fall() {}
     void pull(CoreOut& o) const { o = out; }

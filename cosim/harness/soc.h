@@ -8,8 +8,8 @@
 enum RunResult { RUN_BOUND = 0, RUN_IRQ = 1, RUN_DIAGNOSTIC = 2, RUN_MODEL_ERROR = 3 };
 enum LiteResult { LITE_OK = 0, LITE_TIMEOUT = 100, LITE_MODEL_ERROR = 101 };  // else the AXI response
 
-// Model: one compiled core.  push() hands it the pins of this cycle, edge() is the rising clock edge,
-// pull() reads its pins after it.  Model::Shared holds the trace file.  See verilator_model.h.
+// Model: one compiled core.  edge() is the rising clock edge and takes the pins of the cycle after it,
+// pull() reads the core's own pins after it.  Model::Shared holds the trace file.  See verilator_model.h.
 template <class Model>
 class Soc {
 public:
@@ -44,26 +44,22 @@ public:
             }
     }
 
+    // Register accesses: what is set here in `in` is on the pins from the next edge on.
     int lite_write(int core, uint32_t address, uint32_t data, uint32_t bound) {
         CoreIn& i = in[core];
         const CoreOut& o = out[core];
         i.s_awvalid = i.s_wvalid = i.s_bready = 1;
         i.s_awaddr = uint16_t(address), i.s_wdata = data, i.s_wstrb = 15;
         int result = LITE_TIMEOUT;
-        for (uint32_t n = 0; n < bound; n++) {
-            bool aw = i.s_awvalid && o.s_awready, w = i.s_wvalid && o.s_wready, b = o.s_bvalid;
-            uint8_t resp = o.s_bresp;
+        step();
+        for (uint32_t n = 0; n < bound && result == LITE_TIMEOUT; n++) {
+            if (o.s_awready) i.s_awvalid = 0;
+            if (o.s_wready) i.s_wvalid = 0;
+            if (o.s_bvalid) result = o.s_bresp;
+            if (o.s_bvalid || n + 1 == bound) i.s_awvalid = i.s_wvalid = i.s_bready = 0;
             step();
-            if (failed()) return LITE_MODEL_ERROR;
-            if (aw) i.s_awvalid = 0;
-            if (w) i.s_wvalid = 0;
-            if (b) {
-                result = resp;
-                break;
-            }
         }
-        i.s_awvalid = i.s_wvalid = i.s_bready = 0;
-        return result;
+        return failed() ? int(LITE_MODEL_ERROR) : result;
     }
 
     int lite_read(int core, uint32_t address, uint32_t* data, uint32_t bound) {
@@ -72,21 +68,14 @@ public:
         i.s_arvalid = i.s_rready = 1;
         i.s_araddr = uint16_t(address);
         int result = LITE_TIMEOUT;
-        for (uint32_t n = 0; n < bound; n++) {
-            bool ar = i.s_arvalid && o.s_arready, r = o.s_rvalid;
-            uint8_t resp = o.s_rresp;
-            uint32_t value = o.s_rdata;
+        step();
+        for (uint32_t n = 0; n < bound && result == LITE_TIMEOUT; n++) {
+            if (o.s_arready) i.s_arvalid = 0;
+            if (o.s_rvalid) *data = o.s_rdata, result = o.s_rresp;
+            if (o.s_rvalid || n + 1 == bound) i.s_arvalid = i.s_rready = 0;
             step();
-            if (failed()) return LITE_MODEL_ERROR;
-            if (ar) i.s_arvalid = 0;
-            if (r) {
-                *data = value;
-                result = resp;
-                break;
-            }
         }
-        i.s_arvalid = i.s_rready = 0;
-        return result;
+        return failed() ? int(LITE_MODEL_ERROR) : result;
     }
 
     int run(uint64_t end, uint32_t irq_mask, bool stop_on_diagnostic) {
@@ -179,11 +168,9 @@ private:
             if (stir || !may_sleep || quiet[c] < SLEEP_AFTER) active |= 1u << c;
         }
         evaluate = traced ? (1u << cores) - 1 : active;
-        for (int c = 0; c < cores; c++)
-            if (evaluate >> c & 1) model[c]->push(in[c]);
         dram.step(cycle, active, in, out);
         for (int c = 0; c < cores; c++)
-            if (evaluate >> c & 1) model[c]->edge();
+            if (evaluate >> c & 1) model[c]->edge(in[c]);
         if (traced) {
             shared.dump(cycle * 10);
             for (int c = 0; c < cores; c++) model[c]->fall();

@@ -48,12 +48,12 @@ public:
 
     VerilatorModel(Shared& shared, int index) : top(&shared.context, ("core" + std::to_string(index)).c_str()) {
         top.clk = 0;
-        top.rst = 1;
-        top.core_index = uint8_t(index);
         eval();
     }
 
-    void push(const CoreIn& i) {
+    // The rising edge; after it the pins are `i` (registers of core_top.sv).
+    void edge(const CoreIn& i) {
+        fall();
         top.rst = i.rst;
         top.core_index = i.core_index;
         top.s_axil_awvalid = i.s_awvalid, top.s_axil_awaddr = i.s_awaddr;
@@ -68,10 +68,6 @@ public:
             for (int k = 0; k < 8; k++) top.m_axi_rdata[k] = i.m_rdata[k];
         }
         top.m_axi_bvalid = i.m_bvalid, top.m_axi_bid = i.m_bid, top.m_axi_bresp = i.m_bresp;
-    }
-
-    void edge() {
-        fall();
         top.clk = 1;
         eval();
     }

