@@ -200,7 +200,12 @@ def main() -> None:
         per_channel=True,
     )
     pixels = np.round(x[held][:, 0] * 16).astype(np.uint8)
-    np.savez_compressed(HERE / "held_back.npz", images=pixels, labels=y[held].astype(np.uint8))
+    np.savez_compressed(
+        HERE / "held_back.npz",
+        images=pixels,
+        labels=y[held].astype(np.uint8),
+        scale=np.float32(1 / 16),
+    )
     result = {
         "held_back": len(held),
         "float_top1": accuracy(build / "digits_float.onnx", x[held], y[held]),

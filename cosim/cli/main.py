@@ -1,0 +1,120 @@
+"""`rkcosim`: the one command of the project.  Heavy imports wait until a command needs them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    help="The RK3588 NPU as cycle-accurate RTL: run models and register-command streams without a board.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+regcmd_app = typer.Typer(help="Register-command streams as text and back, and on RTL.", no_args_is_help=True)
+app.add_typer(regcmd_app, name="regcmd")
+
+EngineOption = Annotated[
+    str | None,
+    typer.Option(help="verilator, cxxrtl, amaranth or golden; default: the fastest there is."),
+]
+ExactOption = Annotated[bool, typer.Option("--exact", help="Simulate the array cell's RTL too (slower).")]
+JsonOption = Annotated[Path | None, typer.Option("--json", help="Also write the result to this file.")]
+TraceOption = Annotated[Path | None, typer.Option(help="Write a waveform (VCD) to this file.")]
+FromOption = Annotated[int, typer.Option("--from", help="First cycle of the waveform.")]
+ToOption = Annotated[int | None, typer.Option("--to", help="Last cycle of the waveform.")]
+
+
+@app.command(
+    epilog="Example: rkcosim run examples/digits/digits_int8.onnx --input examples/digits/held_back.npz "
+    "--limit 3 --check"
+)
+def run(
+    model: Annotated[Path, typer.Argument(help="ONNX model, int8 in QDQ form.")],
+    input: Annotated[
+        list[Path] | None,
+        typer.Option("--input", "-i", help=".npz with images (and labels), or one .npy per model input."),
+    ] = None,
+    engine: EngineOption = None,
+    exact: ExactOption = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Compare every tensor with both golden models.")
+    ] = False,
+    json: JsonOption = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, help="Inferences at most."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of random inputs, used where no --input is given.")] = 0,
+    trace: TraceOption = None,
+    trace_from: FromOption = 0,
+    trace_to: ToOption = None,
+) -> None:
+    """Run a model through rknn_api on the simulated NPU and report cycles per layer."""
+    from cosim.cli.run import run_command
+
+    window = (trace, trace_from, trace_to) if trace else None
+    run_command(model, input or [], engine, exact, check, json, limit, seed, window)
+
+
+@app.command(epilog="Example: rkcosim doctor")
+def doctor(json: JsonOption = None) -> None:
+    """Say what is missing on this machine and how to get it."""
+    from cosim.cli.doctor_command import doctor_command
+
+    doctor_command(json)
+
+
+@regcmd_app.command(epilog="Example: rkcosim regcmd dump task.bin -o task.txt")
+def dump(
+    file: Annotated[Path, typer.Argument(help="Words as a binary file, 8 bytes each, little-endian.")],
+    output: Annotated[Path | None, typer.Option("-o", help="Write here instead of the screen.")] = None,
+    json: JsonOption = None,
+) -> None:
+    """Print a command list as text, register by register and field by field."""
+    from cosim.cli.regcmd import dump_command
+
+    dump_command(file, output, json)
+
+
+@regcmd_app.command(epilog="Example: rkcosim regcmd asm task.txt -o task.bin")
+def asm(
+    file: Annotated[Path, typer.Argument(help="Text form, as `dump` prints it.")],
+    output: Annotated[Path, typer.Option("-o", help="Binary file to write.")],
+) -> None:
+    """Turn the text form back into the same words."""
+    from cosim.cli.regcmd import asm_command
+
+    asm_command(file, output)
+
+
+@regcmd_app.command("run", epilog="Example: rkcosim regcmd run pool.json --engine verilator --check")
+def regcmd_run(
+    file: Annotated[Path, typer.Argument(help="Stream file: command lists with their memory image (JSON).")],
+    engine: EngineOption = None,
+    exact: ExactOption = False,
+    check: Annotated[bool, typer.Option("--check", help="Compare all memory with the golden model.")] = False,
+    on_diagnostic: Annotated[str, typer.Option(help="'stop', or 'go on' as silicon does.")] = "stop",
+    max_cycles: Annotated[int, typer.Option(min=1, help="Bound of the wait for the interrupt.")] = 10_000_000,
+    json: JsonOption = None,
+    trace: TraceOption = None,
+    trace_from: FromOption = 0,
+    trace_to: ToOption = None,
+) -> None:
+    """Run a stream with its memory image, on RTL or on the golden model."""
+    from cosim.cli.regcmd import run_command
+
+    window = (trace, trace_from, trace_to) if trace else None
+    run_command(file, engine, exact, check, on_diagnostic, max_cycles, json, window)
+
+
+def main() -> None:
+    """Entry point of the `rkcosim` command."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

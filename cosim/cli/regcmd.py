@@ -1,0 +1,134 @@
+"""`rkcosim regcmd`: command lists as text and back, and on RTL or the golden model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cosim.cli.exits import DEVICE_ERROR, MISMATCH, OK, fail, reported, write_json
+
+
+def dump_command(file: Path, output: Path | None, json: Path | None) -> None:
+    """Print words as text."""
+    with reported():
+        from sw.regcmd import disassemble, to_text, words_from_bytes
+
+        words = words_from_bytes(file.read_bytes())
+        text = to_text(words)
+        if json:
+            commands = [
+                {
+                    "index": command.index,
+                    "word": f"0x{command.word:016x}",
+                    "kind": command.kind,
+                    "block": command.block,
+                    "register": command.register,
+                    "fields": command.fields,
+                }
+                for command in disassemble(words)
+            ]
+            write_json(json, {"schema_version": 1, "words": commands})
+        if output:
+            output.write_text(text)
+        else:
+            print(text, end="")
+
+
+def asm_command(file: Path, output: Path) -> None:
+    """Write words from text."""
+    with reported():
+        from sw.regcmd import assemble, words_to_bytes
+
+        try:
+            text = file.read_text()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{file}: not a text file: {error}") from error
+        words = assemble(text)
+        output.write_bytes(words_to_bytes(words))
+        print(f"{len(words)} words -> {output}")
+
+
+def run_command(
+    file: Path,
+    engine: str | None,
+    exact: bool,
+    check: bool,
+    on_diagnostic: str,
+    max_cycles: int,
+    json: Path | None,
+    trace: tuple[Path, int, int | None] | None,
+) -> None:
+    """Run a stream file and say what came of it."""
+    with reported():
+        from cosim.crosscheck.kick import run_kick
+        from cosim.stream import Stream
+
+        stream = Stream.load(file)
+        with _device(engine, exact, on_diagnostic, stream.core + 1) as device:
+            if trace:
+                device.trace(*trace)
+            stream.load_into(device.memory)
+            result = run_kick(device, stream.kick, stream.core, max_cycles)
+            said = [str(item) for item in device.diagnostics()]
+            for line in said:
+                print(f"diagnostic: {line}")
+            data: dict[str, Any] = {
+                "schema_version": 1,
+                "stream": file.name,
+                "engine": device.name,
+                "tasks": stream.kick.tasks,
+                "cycles": result.cycles,
+                "status": f"0x{result.status:05X}",
+                "done": result.done,
+                "diagnostics": said,
+                "verdict": {"match": None},
+            }
+            if result.done:
+                print(f"{stream.kick.tasks} tasks, {result.cycles} cycles, status 0x{result.status:05X}")
+                if check:
+                    data["verdict"] = _check(stream, device)
+            if json:
+                write_json(json, data)
+            if not result.done:
+                fail(f"no interrupt within {max_cycles} cycles:\n{result.state}", DEVICE_ERROR)
+            raise SystemExit(MISMATCH if data["verdict"]["match"] is False else OK)
+
+
+def _check(stream: Any, device: Any) -> dict[str, Any]:
+    """Run the stream on the golden model too and compare all its memory."""
+    import numpy as np
+
+    from cosim.crosscheck.kick import run_kick
+    from cosim.golden.task import GoldenNpu
+
+    golden = GoldenNpu(stream.core + 1)
+    stream.load_into(golden.memory)
+    if not run_kick(golden, stream.kick, stream.core).done:
+        print("MISMATCH: the golden model hangs where the engine does not")
+        return {"match": False, "first_difference": "the golden model hangs"}
+    total = 0
+    for region in stream.regions:
+        ours = np.frombuffer(device.memory.read(region.address, region.data.size), np.uint8)
+        theirs = np.frombuffer(golden.memory.read(region.address, region.data.size), np.uint8)
+        different = np.flatnonzero(ours != theirs)
+        total += region.data.size
+        if different.size:
+            first = int(different[0])
+            where = (
+                f"region '{region.name}': {different.size} bytes differ, first at "
+                f"0x{region.address + first:08X}: {device.name} {ours[first]}, golden {theirs[first]}"
+            )
+            print(f"MISMATCH: {where}")
+            return {"match": False, "first_difference": where}
+    print(f"match: {device.name} = task golden in all {total} bytes of {len(stream.regions)} regions")
+    return {"match": True}
+
+
+def _device(engine: str | None, exact: bool, on_diagnostic: str, cores: int) -> Any:
+    if engine == "golden":
+        from cosim.golden.task import GoldenNpu
+
+        return GoldenNpu(cores, strict=on_diagnostic == "stop")
+    from cosim.engines.engine import open_engine
+
+    return open_engine(engine, exact=exact, cores=cores, on_diagnostic=on_diagnostic)

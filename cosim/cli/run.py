@@ -1,0 +1,114 @@
+"""`rkcosim run`: a model on the simulated NPU, with a table per layer and a verdict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cosim.cli.exits import BAD_INPUT, MISMATCH, OK, fail, reported, write_json
+
+
+def run_command(
+    model: Path,
+    inputs: list[Path],
+    engine: str | None,
+    exact: bool,
+    check: bool,
+    json: Path | None,
+    limit: int | None,
+    seed: int,
+    trace: tuple[Path, int, int | None] | None,
+) -> None:
+    """Run, print, write JSON, and end with the exit code of DESIGN 11."""
+    if not model.is_file():
+        fail(f"{model}: no such file", BAD_INPUT)
+    with reported():
+        from rich.console import Console
+
+        from cosim.cli.inputs import load_batch
+        from cosim.model_run import run_model
+
+        console = Console(highlight=False)
+        batch = load_batch(inputs, _shapes(model), limit) if inputs else None
+        labels = batch.labels if batch else None
+        count = len(batch.items) if batch else 1
+
+        def each(number: int, outputs: list[Any], good: bool | None) -> None:
+            said = "" if good is None else ("  bit for bit" if good else "  MISMATCH")
+            guess = int(outputs[0].argmax())
+            truth = f"  truth {labels[number]}" if labels else ""
+            mark = " " if labels is None or labels[number] == guess else "*"
+            console.print(f"[{number + 1:3}/{count}] label {guess}{truth} {mark}{said}")
+
+        result = run_model(
+            model,
+            batch.items if batch else None,
+            engine=engine,
+            exact=exact,
+            check=check,
+            labels=labels,
+            reference=batch is not None,
+            seed=seed,
+            trace=trace,
+            each=each,
+        )
+        print_report(console, result)
+        if json:
+            write_json(json, result.as_json())
+            console.print(f"JSON: {json}")
+        raise SystemExit(MISMATCH if result.verdict["match"] is False else OK)
+
+
+def print_report(console: Any, result: Any) -> None:
+    """Print the table of layers and the summary."""
+    from rich.table import Table
+
+    table = Table(title=f"{result.model}: layers of one inference", title_justify="left", box=None)
+    for heading in ("layer", "op", "on", "tasks", "cycles", "formula", "MACs", "MAC use", "array busy", "KB"):
+        table.add_column(heading, justify="left" if heading in ("layer", "op", "on") else "right")
+    for row in result.layers:
+        table.add_row(
+            row.name,
+            row.op,
+            row.target,
+            str(row.tasks),
+            "-" if row.cycles is None else f"{row.cycles:,}",
+            f"{row.formula_cycles:,}",
+            f"{row.macs:,}",
+            "-" if row.utilisation is None else f"{row.utilisation:.1%}",
+            "-" if row.mac_busy is None else f"{row.mac_busy:.1%}",
+            f"{(row.bytes_read + row.bytes_written) / 1024:.1f}",
+        )
+    console.print(table)
+    for output in result.outputs:
+        console.print(f"output {output['name']} {output['shape']}, top-1 {output['top1']}")
+    per = result.cycles // result.inferences
+    rate = result.cycles / max(result.simulated_seconds, 1e-9)
+    console.print(
+        f"{result.inferences} inferences, {result.cycles:,} cycles ({per:,} each, {per / 1e6:.3f} ms "
+        f"at 1 GHz); {result.engine}, {result.cell} cell: {rate:,.0f} cycles/s"
+    )
+    if result.top1 is not None:
+        beside = (
+            f", {result.reference} {result.reference_top1:.1%}" if result.reference_top1 is not None else ""
+        )
+        console.print(f"top-1: {result.top1:.1%}{beside}")
+    if result.reference_agrees is not None:
+        agrees = f"{result.reference_agrees} of {result.inferences}"
+        console.print(f"same label as {result.reference}: {agrees}")
+    match = result.verdict["match"]
+    if match is None:
+        console.print("not checked (--check compares with the golden models)")
+    elif match:
+        console.print(f"MATCH: {' = '.join(result.verdict['levels'])}, every tensor, bit for bit")
+    else:
+        console.print(
+            f"MISMATCH at inference {result.verdict['inference']}: {result.verdict['first_difference']}"
+        )
+
+
+def _shapes(model: Path) -> list[tuple[int, ...]]:
+    """Input shapes of a model, from the compiler (a bad model is reported by it)."""
+    from sw.compiler import compile_model
+
+    return [tuple(info.shape) for info in compile_model(model.read_bytes()).inputs]

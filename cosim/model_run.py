@@ -1,0 +1,400 @@
+"""Run a network through `rknn_api` on a simulated device, with checks and a report."""
+
+from __future__ import annotations
+
+import ctypes as ct
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cosim.engines.engine import open_engine
+from cosim.perf import formula
+from rtl.config import RK3588
+from sw import rknn_api as api
+
+SCHEMA_VERSION = 1
+"""Version of the JSON form of `ModelRun`."""
+
+Progress = Callable[[str], None]
+
+
+class RunError(Exception):
+    """A call of `rknn_api` failed.
+
+    Parameters
+    ----------
+    call : the function's name.
+    code : its error code.
+    cause : what the library knows about it.
+    """
+
+    def __init__(self, call: str, code: int, cause: BaseException | None) -> None:
+        self.code = code
+        self.cause = cause
+        super().__init__(str(cause) if cause else f"{call} returned {code}")
+
+
+@dataclass
+class LayerRow:
+    """One layer of the report: cycles and bytes of one inference, `formula_*` of DESIGN 4.5."""
+
+    name: str
+    op: str
+    target: str
+    tasks: int
+    cycles: int | None
+    macs: int
+    utilisation: float | None
+    mac_busy: float | None
+    bytes_read: int
+    bytes_written: int
+    formula_npu: int
+    formula_ddr: int
+    formula_cycles: int
+
+
+@dataclass
+class ModelRun:
+    """What a run gave; `as_json` has the fields of `rkcosim run --json`."""
+
+    model: str
+    engine: str
+    cell: str
+    geometry: str
+    cores: int
+    inferences: int
+    cycles: int
+    verdict: dict[str, Any]
+    outputs: list[dict[str, Any]]
+    layers: list[LayerRow]
+    host_seconds: float
+    simulated_seconds: float
+    top1: float | None = None
+    reference: str | None = None
+    reference_top1: float | None = None
+    reference_agrees: int | None = None
+    predictions: list[int] = field(default_factory=list)
+    results: list[list[npt.NDArray[np.float32]]] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything but the raw results, ready for `json.dump`."""
+        data = {k: v for k, v in self.__dict__.items() if k not in ("results", "layers")}
+        data["schema_version"] = SCHEMA_VERSION
+        data["images"] = self.inferences
+        data["layers"] = [row.__dict__ for row in self.layers]
+        data["cycles_per_second"] = round(self.cycles / self.simulated_seconds)
+        return data
+
+
+class Session:
+    """A model on a device, one inference after the other, through the C interface's calls.
+
+    Parameters
+    ----------
+    model : path of the model file.
+    engine : "verilator", "cxxrtl", "amaranth", "golden" or None for the best there is.
+    exact : simulate the array cell's RTL instead of its C++ twin.
+    check : compare every tensor of every inference with both golden levels.
+    trace : (file, first cycle, last cycle or None) of a waveform.
+
+    Raises
+    ------
+    RunError, EngineError
+    """
+
+    def __init__(
+        self,
+        model: str | Path,
+        *,
+        engine: str | None = None,
+        exact: bool = False,
+        check: bool = False,
+        trace: tuple[Path, int, int | None] | None = None,
+    ) -> None:
+        self.path = Path(model)
+        self.device = _open_device(engine, exact, trace)
+        self.context = api.rknn_context()
+        self.run_seconds = 0.0
+        self.checker: Any = None
+        try:
+            # The golden device knows no cycles, so it measures nothing.
+            api.use_device(self.device, meter=None if engine == "golden" else self._measures)
+            self._call("rknn_init", api.rknn_init(self.context, str(self.path), 0), init=True)
+            counts = api.rknn_input_output_num()
+            self._query(api.RKNN_QUERY_IN_OUT_NUM, counts)
+            self.inputs = [self._attr(api.RKNN_QUERY_INPUT_ATTR, n) for n in range(counts.n_input)]
+            self.outputs = [self._attr(api.RKNN_QUERY_OUTPUT_ATTR, n) for n in range(counts.n_output)]
+            if check:
+                from cosim.crosscheck.model_check import ModelChecker
+
+                self.checker = ModelChecker(api.loaded_model(self.context), device=self.device.name)
+        except BaseException:
+            self.close()
+            raise
+
+    def infer(self, values: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[np.float32]]:
+        """Run once.
+
+        Parameters
+        ----------
+        values : float32 arrays of real values in the model's shapes.
+
+        Returns
+        -------
+        float32 arrays in the model's shapes.
+        """
+        buffers = [np.ascontiguousarray(value, np.float32) for value in values]
+        items = (api.rknn_input * len(buffers))()
+        for number, buffer in enumerate(buffers):
+            items[number].index = number
+            items[number].buf = buffer.ctypes.data
+            items[number].size = buffer.nbytes
+            items[number].type = api.RKNN_TENSOR_FLOAT32
+            items[number].fmt = api.RKNN_TENSOR_NCHW
+        self._call("rknn_inputs_set", api.rknn_inputs_set(self.context, len(buffers), items))
+        started = time.perf_counter()
+        self._call("rknn_run", api.rknn_run(self.context, None))
+        self.run_seconds += time.perf_counter() - started
+        gotten = (api.rknn_output * len(self.outputs))()
+        for number in range(len(self.outputs)):
+            gotten[number].index = number
+            gotten[number].want_float = 1
+        self._call("rknn_outputs_get", api.rknn_outputs_get(self.context, len(gotten), gotten, None))
+        results = []
+        for number, attr in enumerate(self.outputs):
+            raw = ct.string_at(gotten[number].buf, gotten[number].size)
+            results.append(np.frombuffer(raw, np.float32).reshape(tuple(attr.dims[: attr.n_dims])))
+        self._call("rknn_outputs_release", api.rknn_outputs_release(self.context, len(gotten), gotten))
+        return results
+
+    def shape(self, number: int) -> tuple[int, ...]:
+        """Shape of an input as the model file has it (the C interface tells NHWC for 4-D inputs)."""
+        attr = self.inputs[number]
+        dims = tuple(attr.dims[: attr.n_dims])
+        if attr.fmt == api.RKNN_TENSOR_NHWC and len(dims) == 4:
+            batch, height, width, channels = dims
+            return batch, channels, height, width
+        return dims
+
+    def input_name(self, number: int) -> str:
+        """Name of an input."""
+        return self.inputs[number].name.decode()
+
+    @property
+    def report(self) -> Any:
+        """`RunReport` of the last inference."""
+        return api.run_report(self.context)
+
+    def close(self) -> None:
+        """Free context and device."""
+        if self.checker is not None:
+            self.checker.close()
+        if self.context.value:
+            api.rknn_destroy(self.context)
+        api.use_device(None)
+        close = getattr(self.device, "close", None)
+        if close:
+            close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _measures(self) -> list[Any]:
+        from sw.compiler.runtime import TaskMeasure
+
+        return [
+            TaskMeasure(
+                record.cycles or 0,
+                sum(record.counters.bytes_read.values()),
+                sum(record.counters.bytes_written.values()),
+                record.counters.events.get("mac_slots", 0),
+            )
+            for record in self.device.task_log()
+        ]
+
+    def _call(self, name: str, code: int, init: bool = False) -> None:
+        if code != api.RKNN_SUCC:
+            raise RunError(name, code, api.last_error(None if init else self.context))
+
+    def _query(self, command: int, info: Any) -> None:
+        self._call("rknn_query", api.rknn_query(self.context, command, ct.byref(info), ct.sizeof(info)))
+
+    def _attr(self, command: int, number: int) -> Any:
+        attr = api.rknn_tensor_attr()
+        attr.index = number
+        self._query(command, attr)
+        return attr
+
+
+def _open_device(engine: str | None, exact: bool, trace: tuple[Path, int, int | None] | None) -> Any:
+    if engine == "golden":
+        from cosim.golden.task import GoldenNpu
+
+        return GoldenNpu(1)
+    device = open_engine(engine, exact=exact, cores=1)
+    if trace is not None:
+        device.trace(*trace)
+    return device
+
+
+def run_model(
+    model: str | Path,
+    batch: Sequence[Sequence[npt.NDArray[Any]]] | None = None,
+    *,
+    engine: str | None = None,
+    exact: bool = False,
+    check: bool = True,
+    labels: Sequence[int] | None = None,
+    reference: bool = False,
+    seed: int = 0,
+    trace: tuple[Path, int, int | None] | None = None,
+    each: Callable[[int, list[npt.NDArray[np.float32]], bool | None], None] | None = None,
+) -> ModelRun:
+    """Run a model on each element of `batch` and gather the report.
+
+    Parameters
+    ----------
+    model : path of the model.
+    batch : per inference one real-valued array per input; None: one inference on random values.
+    engine, exact, check, trace : see `Session`.
+    labels : true class of each inference, for the accuracy.
+    reference : also run onnxruntime, if it is installed.
+    seed : of the random inputs.
+    each : called after each inference with its number, outputs and verdict (None unchecked).
+
+    Raises
+    ------
+    RunError, EngineError, ValueError
+    """
+    begun = time.perf_counter()
+    with Session(model, engine=engine, exact=exact, check=check, trace=trace) as session:
+        if batch is None:
+            batch = [random_inputs(session, seed)]
+        _check_batch(session, batch)
+        results, cycles, first_report = [], 0, None
+        verdict: dict[str, Any] = {"match": None}
+        for number, values in enumerate(batch):
+            results.append(session.infer(values))
+            report = session.report
+            cycles += report.cycles
+            first_report = first_report or report
+            good = None
+            if session.checker is not None:
+                found = session.checker.check(list(values))
+                address = session.checker.check_memory()
+                good = found.match and address is None
+                if not good and verdict["match"] is not False:
+                    where = str(found.first) if found.first else f"padding at 0x{address:08X}"
+                    verdict = {"match": False, "inference": number, "first_difference": where}
+                elif verdict["match"] is None:
+                    verdict = {"match": True, "levels": [session.device.name, "task golden", "graph golden"]}
+            if each:
+                each(number, results[-1], good)
+        assert first_report is not None
+        outputs = []
+        for number, attr in enumerate(session.outputs):
+            last = results[-1][number]
+            shape = [int(n) for n in last.shape]
+            outputs.append({"name": attr.name.decode(), "shape": shape, "top1": int(last.argmax())})
+        run = ModelRun(
+            model=session.path.name,
+            engine=session.device.name,
+            cell=session.device.cell,
+            geometry=RK3588.name,
+            cores=1,
+            inferences=len(results),
+            cycles=cycles,
+            verdict=verdict,
+            outputs=outputs,
+            layers=[_row(layer) for layer in first_report.layers],
+            host_seconds=0.0,
+            simulated_seconds=session.run_seconds,
+            results=results,
+            predictions=[int(result[0].argmax()) for result in results],
+        )
+    if labels is not None:
+        run.top1 = float(np.mean(np.array(run.predictions) == np.array(labels)))
+    if reference:
+        _add_reference(run, Path(model), batch, labels)
+    run.host_seconds = round(time.perf_counter() - begun, 3)
+    run.simulated_seconds = round(run.simulated_seconds, 3)
+    return run
+
+
+def random_inputs(session: Session, seed: int) -> list[npt.NDArray[np.float32]]:
+    """Draw real values that cover the range of each input's codes."""
+    rng = np.random.default_rng(seed)
+    drawn = []
+    for number, attr in enumerate(session.inputs):
+        low, high = (-128, 127) if attr.type == api.RKNN_TENSOR_INT8 else (0, 255)
+        codes = rng.integers(low, high + 1, session.shape(number))
+        drawn.append(((codes - attr.zp) * attr.scale).astype(np.float32))
+    return drawn
+
+
+def _check_batch(session: Session, batch: Sequence[Sequence[npt.NDArray[Any]]]) -> None:
+    if not batch:
+        raise ValueError("no input given")
+    for values in batch:
+        if len(values) != len(session.inputs):
+            names = ", ".join(session.input_name(n) for n in range(len(session.inputs)))
+            raise ValueError(f"{len(values)} inputs given, the model has {len(session.inputs)}: {names}")
+        for number, value in enumerate(values):
+            want = session.shape(number)
+            if tuple(value.shape) != want:
+                raise ValueError(
+                    f"input '{session.input_name(number)}' must have shape {list(want)}, "
+                    f"not {list(value.shape)}"
+                )
+
+
+def _row(layer: Any) -> LayerRow:
+    moved = layer.bytes_read + layer.bytes_written
+    ddr = formula.ddr(layer.bytes_read, layer.bytes_written) if moved else 0
+    busy = getattr(layer, "mac_busy", None)
+    cycles = layer.cycles
+    return LayerRow(
+        layer.name,
+        layer.op,
+        layer.target,
+        layer.tasks,
+        cycles,
+        layer.macs,
+        round(layer.macs / (cycles * RK3588.macs_int8), 4) if cycles else None,
+        round(busy / cycles, 4) if cycles and busy is not None else None,
+        layer.bytes_read,
+        layer.bytes_written,
+        layer.formula_npu,
+        ddr,
+        max(ddr, layer.formula_npu),
+    )
+
+
+def _add_reference(
+    run: ModelRun, model: Path, batch: Sequence[Sequence[npt.NDArray[Any]]], labels: Sequence[int] | None
+) -> None:
+    """Fill the fields that compare with onnxruntime; nothing happens where it is not installed."""
+    try:
+        import onnxruntime
+    except ImportError:
+        return
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    names = [item.name for item in session.get_inputs()]
+    theirs = []
+    for values in batch:
+        feed = dict(zip(names, (np.asarray(v, np.float32) for v in values), strict=True))
+        theirs.append(int(session.run(None, feed)[0].argmax()))
+    run.reference = f"onnxruntime {onnxruntime.__version__}"
+    run.reference_agrees = int(np.sum(np.array(theirs) == np.array(run.predictions)))
+    if labels is not None:
+        run.reference_top1 = float(np.mean(np.array(theirs) == np.array(labels)))

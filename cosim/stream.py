@@ -1,0 +1,127 @@
+"""A register-command stream with its memory image: one file that any engine can run."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cosim.crosscheck.kick import Kick
+
+SCHEMA_VERSION = 1
+PAGE = 4096
+
+
+class StreamError(ValueError):
+    """A stream file cannot be used; the text names the file and the member that is wrong."""
+
+
+@dataclass
+class Region:
+    """Bytes at an address of the device; `name` is for people."""
+
+    name: str
+    address: int
+    data: npt.NDArray[np.uint8]
+
+
+@dataclass
+class Stream:
+    """What a kick needs: memory as it is before, and what the host writes (H1.9)."""
+
+    kick: Kick
+    regions: list[Region] = field(default_factory=list)
+    core: int = 0
+
+    def load_into(self, memory: Any) -> None:
+        """Map and fill the regions in a device's memory (whole pages around each)."""
+        pages: set[int] = set()
+        for region in self.regions:
+            first = region.address // PAGE
+            last = (region.address + max(region.data.size, 1) - 1) // PAGE
+            pages |= set(range(first, last + 1))
+        for start, count in _runs(sorted(pages)):
+            memory.map(start * PAGE, count * PAGE)
+        for region in self.regions:
+            memory.write(region.address, region.data.tobytes())
+
+    def save(self, path: Path) -> None:
+        """Write the stream file."""
+        data = {
+            "schema_version": SCHEMA_VERSION,
+            "core": self.core,
+            "kick": self.kick.__dict__,
+            "regions": [
+                {
+                    "name": region.name,
+                    "address": f"0x{region.address:08X}",
+                    "bytes": base64.b64encode(region.data.tobytes()).decode(),
+                }
+                for region in self.regions
+            ],
+        }
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(data, indent=1) + "\n")
+
+    @classmethod
+    def load(cls, path: Path) -> Stream:
+        """Read a stream file.
+
+        Raises
+        ------
+        StreamError
+            if it is no stream file or a member is missing or out of range.
+        FileNotFoundError
+        """
+        try:
+            data = json.loads(path.read_text())
+        except UnicodeDecodeError as error:
+            raise StreamError(f"{path}: not a stream file (JSON): {error}") from error
+        except json.JSONDecodeError as error:
+            raise StreamError(f"{path}: not a stream file (JSON): {error}") from error
+        if not isinstance(data, dict) or data.get("schema_version") != SCHEMA_VERSION:
+            raise StreamError(f"{path}: schema_version must be {SCHEMA_VERSION}")
+        try:
+            kick = Kick(**{key: _number(value, f"kick.{key}") for key, value in data["kick"].items()})
+            regions = [
+                Region(
+                    str(item.get("name", f"region {n}")),
+                    _number(item["address"], f"regions[{n}].address"),
+                    np.frombuffer(base64.b64decode(item["bytes"], validate=True), np.uint8).copy(),
+                )
+                for n, item in enumerate(data["regions"])
+            ]
+            core = _number(data.get("core", 0), "core")
+        except KeyError as error:
+            raise StreamError(f"{path}: member {error} is missing") from error
+        except (TypeError, AttributeError, ValueError, binascii.Error) as error:
+            raise StreamError(f"{path}: {error}") from error
+        if not 0 <= core <= 2:
+            raise StreamError(f"{path}: core must be 0, 1 or 2, not {core}")
+        for region in regions:
+            if not 0 <= region.address <= (1 << 32) - max(region.data.size, 1):
+                raise StreamError(f"{path}: region '{region.name}' does not lie in 32 bits of address")
+        return cls(kick, regions, core)
+
+
+def _number(value: Any, name: str) -> int:
+    number = int(value, 0) if isinstance(value, str) else value
+    if not isinstance(number, int) or number < 0:
+        raise ValueError(f"{name} must be a number of at least 0, not {value!r}")
+    return number
+
+
+def _runs(pages: list[int]) -> list[tuple[int, int]]:
+    runs: list[tuple[int, int]] = []
+    for page in pages:
+        if runs and sum(runs[-1]) == page:
+            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
+        else:
+            runs.append((page, 1))
+    return runs
