@@ -37,6 +37,8 @@ Limits = tuple[int, int | None] | None
 
 PPU_KERNEL = 16
 PPU_PAD = 7
+CONV_KERNEL = 31
+"""Largest kernel side of a convolution (WEIGHT_WIDTH has five bits)."""
 
 
 @dataclass(frozen=True)
@@ -210,6 +212,8 @@ def _pool(op: Pool, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
         ]
     if x.same_values(output) and plain and fits:
         return [PoolStep(op.name, op.kind, inputs, output, "average", op.window, x.zero_point)]
+    if op.whole and max(kernel) > CONV_KERNEL:
+        return _staged_average(op, x, output)
     # Another output scale, or a map past the PPU's window: a depthwise convolution of ones rounds once.
     channels = x.cube[0]
     taps = kernel[0] * kernel[1]
@@ -231,3 +235,19 @@ def _pool(op: Pool, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
             Converter(scale, shift, output.zero_point),
         )
     ]
+
+
+def _staged_average(op: Pool, x: Tensor, output: Tensor) -> list[Step]:
+    """A global average past a convolution's kernel: block averages as bytes first, then their average."""
+    sides = []
+    for size in op.window.kernel:
+        blocks = [n for n in range(1, CONV_KERNEL + 1) if size % n == 0 and size // n <= CONV_KERNEL]
+        if not blocks:
+            raise ModelError(f"{op.kind} '{op.name}': a map of {op.window.kernel} has no even blocks")
+        sides.append(blocks[0])
+    block = (sides[0], sides[1])
+    cube = (x.cube[0], x.cube[1] // block[0], x.cube[2] // block[1])
+    between = replace(x, name=f"{op.output}.blocks", shape=(1, *cube), cube=cube)
+    first = Pool(op.name, op.inputs, between.name, "average", Window(block, block))
+    second = replace(op, inputs=(between.name,), window=Window(cube[1:]))
+    return [*_pool(first, (x,), between), *_pool(second, (between,), output)]

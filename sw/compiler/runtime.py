@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -234,6 +234,6 @@ class LoadedModel:
             )
         for op in self.model.graph.host_ops:
             if op.kind == "Softmax":
-                shape = tuple(op.attributes["shape"])  # type: ignore[arg-type]
+                shape = cast(tuple[int, ...], op.attributes["shape"])
                 reports.append(LayerReport(op.name, op.kind, "host", 0, None, 0, 0, 0, 0, shape, shape))
         return reports

@@ -98,7 +98,10 @@ def _bias(
         if np.all(np.abs(ratio - 1) < BIAS_TOLERANCE):
             return np.broadcast_to(constant.array.reshape(-1).astype(np.int64), (count,)).copy()
     real = np.asarray(constant.real(), dtype=np.float64).reshape(-1) * factor
-    return np.rint(np.broadcast_to(real, (count,)) / unit).astype(np.int64)
+    codes = np.rint(np.broadcast_to(real, (count,)) / unit)
+    if not (np.abs(codes) < 2**31).all():
+        raise ModelError(f"{context.label}: bias '{name}' passes 32 bits of the accumulator's unit")
+    return codes.astype(np.int64)
 
 
 def _window(context: NodeContext, kernel: tuple[int, int], height: int, width: int) -> Window:

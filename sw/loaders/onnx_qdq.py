@@ -41,7 +41,7 @@ SUPPORTED = {
     *CLAMPS,
     *BUILDERS,
 }
-_DTYPES = {
+_DTYPES: dict[int, str] = {
     onnx.TensorProto.FLOAT: "float32",
     onnx.TensorProto.INT8: "int8",
     onnx.TensorProto.UINT8: "uint8",
@@ -72,7 +72,7 @@ def load_onnx(data: bytes) -> Graph:
         raise ModelError(f"not an ONNX model, or cut short: no node in {len(data)} bytes")
     try:
         onnx.checker.check_model(proto)
-    except onnx.checker.ValidationError as error:
+    except (onnx.checker.ValidationError, ValueError) as error:  # ValueError: names that are no text
         text = " ".join(str(error).split())
         raise ModelError(f"damaged ONNX model: {text[:300]}") from error
     return _Loader(proto).run()
@@ -200,13 +200,13 @@ class _Loader:
             return Constant(np.clip(codes, info.min, info.max).astype(zero.dtype))
         if isinstance(source, Host):
             scale_, zero_, unsigned = self._activation_scale(node)
-            attributes = {
+            coding: dict[str, object] = {
                 "scale": scale_,
                 "zero_point": zero_ + (128 if unsigned else 0),
                 "unsigned": unsigned,
             }
             self.graph.host_ops.append(
-                HostOp(node.name or node.output[0], "Quantize", source.name, node.output[0], attributes)
+                HostOp(node.name or node.output[0], "Quantize", source.name, node.output[0], coding)
             )
             return Host(node.output[0], source.shape)
         if isinstance(source, Input):
