@@ -146,6 +146,7 @@ def sweep(
     chain: int = 3,
     budget: int = 12000,
     only: int | None = None,
+    golden: GoldenNpu | None = None,
     say: Callable[[str], None] = print,
 ) -> Totals:
     """Compare at least `count` tasks.
@@ -166,10 +167,12 @@ def sweep(
         formula cycles of one layer, at most.
     only
         run just the kick with this index.
+    golden
+        model to compare with (see `Sweep`).
     say
         takes progress lines and failures.
     """
-    totals, runner = Totals(seed), Sweep(engine)
+    totals, runner = Totals(seed), Sweep(engine, golden)
     started = last = time.monotonic()
     index = 0 if only is None else only
     while totals.compared < count:
