@@ -1,0 +1,26 @@
+"""Co-simulation of the RK3588 NPU.
+
+`open_engine` opens a device, `run_model` runs a network on it, `Stream` is a register-command
+stream with its memory image.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["Stream", "open_engine", "run_model"]
+
+_HOMES = {
+    "Stream": "cosim.stream",
+    "open_engine": "cosim.engines.engine",
+    "run_model": "cosim.model_run",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used; the command line stays quick to start."""
+    if name in _HOMES:
+        from importlib import import_module
+
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'cosim' has no attribute {name!r}")
