@@ -182,6 +182,8 @@ class ConvDrawer:
 
     def __init__(self, rng: np.random.Generator, arena: Arena, budget: int = 12000) -> None:
         self.rng, self.arena, self.budget = rng, arena, budget
+        self.largest = 24
+        """Rows and columns of a map, at most (more in ARGB mode)."""
 
     def chance(self, p: float) -> bool:
         """Return True with probability p."""
@@ -198,13 +200,15 @@ class ConvDrawer:
         return self.integer(1, high)
 
     def draw(self, kind: str) -> ConvDraw:
-        """Draw a layer of kind ``conv``, ``depthwise`` or ``argb``.
+        """Draw a layer of kind ``conv``, ``depthwise``, ``argb`` or ``deep`` (weights beyond their banks).
 
         Raises
         ------
         Refused
             when the draw breaks a rule of the hardware or the budget.
         """
+        if kind == "deep":
+            return self._deep()
         depthwise, argb = kind == "depthwise", self.integer(1, 4) if kind == "argb" else 0
         kernel = (
             int(self.rng.choice([1, 1, 2, 3, 3, 3, 4, 5, 7])),
@@ -218,7 +222,7 @@ class ConvDrawer:
         dilation = (self.integer(1, 3), self.integer(1, 3)) if self.chance(0.2) else (1, 1)
         reach = [(kernel[i] - 1) * dilation[i] + 1 for i in (0, 1)]
         pad = tuple(min(15, self.integer(0, r - 1)) if self.chance(0.6) else 0 for r in reach)
-        largest = 40 if argb else 24
+        largest = 40 if argb else self.largest
         height, width = (self.integer(1, largest) for _ in range(2))
         if self.chance(0.1):
             height, width = (1, width) if self.chance(0.5) else (height, 1)
@@ -249,6 +253,35 @@ class ConvDrawer:
             c.pad_value = value | self.integer(0, 255) << 8 | value << 16 | value << 24
         if argb:
             c.cvt = self._converter()
+        self._fill(c)
+        return c
+
+    def _deep(self) -> ConvDraw:
+        """Draw a small map with many channels whose kernels run through the ring of weight banks.
+
+        With one stripe a kernel group may even exceed its banks (docs/hardware.md 2.4).
+        """
+        side = int(self.rng.choice([1, 3, 3]))
+        channels, kernels = 32 * self.integer(3, 17) - self.integer(0, 31), self.integer(33, 128)
+        height, width = self.integer(1, 7), self.integer(1, 7)
+        pad = (side // 2, side // 2)
+        c = ConvDraw(
+            False, 0, height, width, channels, kernels, (side, side), (1, 1), (1, 1), pad, (height, width)
+        )
+        if c.cycles() > self.budget:
+            raise Refused(f"{c.cycles()} cycles are over the budget")
+        self._layout(c)
+        group = c.weight_bytes(min(32, kernels))
+        least = 1 if height * width <= 16 and self.chance(0.5) else -(-group // BANK_BYTES)
+        data = -(-c.row_entries * height * 64 // BANK_BYTES)
+        most = min(BANKS - data, -(-c.weight_bytes(kernels) // BANK_BYTES) - 1)
+        if not 0 < least <= most:
+            raise Refused("the kernels fit their banks, or a group does not")
+        c.weight_bank = self.integer(least, min(most, least + 1))
+        c.data_bank = self.integer(data, BANKS - c.weight_bank)
+        c.grains = self.integer(0, height)
+        c.qd = int(self.chance(0.5))
+        c.pad_value = self.integer(0, 255) * 0x01010101
         self._fill(c)
         return c
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from cosim.crosscheck.arena import Arena, Refused
-from cosim.crosscheck.draw_conv import ConvDraw, ConvDrawer
+from cosim.crosscheck.draw_conv import BANK_BYTES, ConvDraw, ConvDrawer
 from cosim.crosscheck.draw_dpu import DpuDraw, DpuDrawer, Tile
 from cosim.crosscheck.draw_pool import draw_pool
 from cosim.crosscheck.kick import Kick
@@ -60,6 +60,7 @@ class _Draw:
 
     def __init__(self, rng: np.random.Generator, arena: Arena, budget: int) -> None:
         self.rng, self.arena = rng, arena
+        self.budget = budget
         self.convs, self.dpus = ConvDrawer(rng, arena, budget), DpuDrawer(rng, arena)
 
     def task(self, conv: ConvDraw, dpu: DpuDraw, tile: Tile | None = None, **reuse: int) -> Task:
@@ -91,6 +92,14 @@ class _Draw:
         """One convolution."""
         conv = self.convs.draw(kind)
         return [self.task(conv, self._dpu(conv, **how))]
+
+    def wide(self) -> list[Task]:
+        """A large map that fills its data banks to the last row."""
+        self.convs.largest, self.convs.budget = 80, 25000
+        conv = self.convs.draw("depthwise" if self.rng.random() < 0.3 else "conv")
+        self.convs.largest, self.convs.budget = 24, self.budget
+        conv.data_bank = -(-conv.row_entries * conv.height * 64 // BANK_BYTES)
+        return [self.task(conv, self._dpu(conv))]
 
     def pool(self) -> list[Task]:
         """One pooling task."""
@@ -164,6 +173,8 @@ KINDS: dict[str, Callable[[_Draw], list[Task]]] = {
     "conv_int32": lambda d: d.conv(out=4),
     "depthwise": lambda d: d.conv("depthwise"),
     "argb": lambda d: d.conv("argb"),
+    "deep": lambda d: d.conv("deep"),
+    "wide": lambda d: d.wide(),
     "pool": lambda d: d.pool(),
     "add": lambda d: d.flying(True),
     "rescale": lambda d: d.flying(False),

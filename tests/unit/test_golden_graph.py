@@ -1,0 +1,320 @@
+"""Graph-level golden model against loops in plain Python, and against the task level on random layers."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from cosim.crosscheck.arena import Arena, Refused
+from cosim.crosscheck.draw_conv import ConvDraw, ConvDrawer
+from cosim.crosscheck.draw_dpu import DpuDraw, DpuDrawer
+from cosim.crosscheck.program import Task, link
+from cosim.golden import graph as g
+from cosim.golden.graph.run import divide
+from cosim.golden.task import GoldenDevice
+from cosim.golden.task.arith import signed
+
+
+def sat(value: int, bits: int = 8) -> int:
+    return max(-(1 << (bits - 1)), min((1 << (bits - 1)) - 1, value))
+
+
+def even(value: int, shift: int) -> int:
+    return round(Fraction(value, 1 << shift))
+
+
+def cube(seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(-128, 128, shape).astype(np.int8)
+
+
+def test_divide_is_exact() -> None:
+    values = [*range(-20, 21), 2**61 - 1, -(2**61) + 1, 2**33 + 2**10, 3 * 2**40]
+    for shift in (0, 1, 2, 11, 41, 61, 62, 63):
+        exact = [Fraction(v, 1 << shift) for v in values]
+        assert divide(np.array(values), shift).tolist() == [round(f) for f in exact]
+        away = [int(abs(f) + Fraction(1, 2)) * (1 if f > 0 else -1) for f in exact]
+        assert divide(np.array(values), shift, True).tolist() == away
+    with pytest.raises(ValueError, match="negative"):
+        divide(np.array([1]), -1)
+
+
+def test_convolution_matches_loops() -> None:
+    x, w = cube(1, 3, 5, 4), cube(2, 4, 3, 2, 3)
+    add, mul = [100, -200, 3, 40000], [16384, -9000, 32767, 1]
+    node = g.QConv(
+        x="x",
+        y="y",
+        weights=w,
+        size=(3, 4),
+        stride=(2, 1),
+        dilation=(1, 2),
+        pad=(1, 2),
+        pad_value=-9,
+        window_mul=[0, 5, -7, 1],
+        truncate=1,
+        stage=g.Stage(add=add, mul=mul, shift=10, shift_negative=11, clamp=g.Clamp(low=-4000, high=9000)),
+        output=g.Output(scale=12345, shift=19, offset=-3),
+    )
+    got = g.evaluate(node, {"x": x})
+    assert got.dtype == np.int8 and got.shape == (4, 3, 4)
+    for k in range(4):
+        for oy in range(3):
+            for ox in range(4):
+                acc = total = 0
+                for c in range(3):
+                    for kr in range(2):
+                        for kc in range(3):
+                            iy, ix = oy * 2 + kr - 1, ox + 2 * kc - 2
+                            v = int(x[c, iy, ix]) if 0 <= iy < 5 and 0 <= ix < 4 else -9
+                            acc, total = acc + v * int(w[k, c, kr, kc]), total + v
+                p = (even(acc, 1) + total * (0, 5, -7, 1)[k] + add[k]) * mul[k]
+                v = min(max(sat(even(p, 10 if p >= 0 else 11), 32), -4000), 9000)
+                assert got[k, oy, ox] == sat(even(v * 12345, 19) - 3)
+
+
+def test_depthwise_is_a_convolution_of_single_channels() -> None:
+    x, w = cube(3, 5, 6, 6), cube(4, 5, 3, 3)
+    how = {"size": (6, 6), "pad": (1, 1), "pad_value": 4, "output": g.Output(bits=32)}
+    got = g.evaluate(g.QDepthwise(x="x", y="y", weights=w, window_mul=np.arange(5), **how), {"x": x})
+    for c in range(5):
+        alone = g.QConv(x="x", y="y", weights=w[c : c + 1, None], window_mul=c, **how)
+        assert (g.evaluate(alone, {"x": x[c : c + 1]})[0] == got[c]).all()
+
+
+def test_gemm_is_a_convolution_over_the_whole_map() -> None:
+    x, w = cube(5, 4, 2, 3), cube(6, 7, 24)
+    conv = g.QConv(
+        x="x", y="y", weights=w.reshape(7, 4, 2, 3), size=(1, 1), output=g.Output(bits=16, shift=3)
+    )
+    gemm = g.QGemm(x="x", y="y", weights=w, output=g.Output(bits=16, shift=3))
+    assert (g.evaluate(conv, {"x": x}) == g.evaluate(gemm, {"x": x})).all()
+
+
+def test_addition_matches_loops() -> None:
+    a, b = cube(7, 2, 3, 3), cube(8, 2, 3, 3)
+    node = g.QAdd(
+        a="a",
+        b="b",
+        y="y",
+        a_operand=g.Operand(offset=-5, scale=16384, shift=6),
+        b_operand=g.Operand(offset=9, scale=-20000, shift=7, half_away=True),
+        clamp=g.Clamp(low=0),
+        output=g.Output(scale=16385, shift=21, offset=-128, half_away=True),
+    )
+    got = g.run([node], {"a": a, "b": b})["y"]
+    for at in np.ndindex(a.shape):
+        second = Fraction((int(b[at]) + 9) * -20000, 128)
+        second = int(abs(second) + Fraction(1, 2)) * (1 if second > 0 else -1)
+        v = max(even((int(a[at]) - 5) * 16384, 6) + second, 0)
+        assert got[at] == sat(int(Fraction(v * 16385, 1 << 21) + Fraction(1, 2)) - 128)
+
+
+def test_scale_saturates_and_clamps() -> None:
+    x = np.array([[[-128, -1, 0, 1, 127]]], np.int8)
+    node = g.QScale(
+        x="x", y="y", stage=g.Stage(add=1, mul=2, clamp=g.Clamp(low=0)), output=g.Output(offset=-1)
+    )
+    assert g.evaluate(node, {"x": x}).ravel().tolist() == [-1, -1, 1, 3, 127]
+
+
+@pytest.mark.parametrize("method", ["max", "min", "average"])
+@pytest.mark.parametrize("kernel", [(2, 2), (3, 3), (3, 2), (1, 4)])
+def test_pooling_matches_fractions(method: str, kernel: tuple[int, int]) -> None:
+    x = cube(9, 3, 6, 7)
+    pad = (kernel[0] // 2, kernel[1] // 2)
+    size = (6 + 2 * pad[0] - kernel[0] + 1, (7 + 2 * pad[1] - kernel[1]) // 2 + 1)
+    node = g.QPool(x="x", y="y", method=method, kernel=kernel, size=size, stride=(1, 2), pad=pad, pad_value=6)
+    got = g.evaluate(node, {"x": x})
+    powers = all(k & (k - 1) == 0 for k in kernel)
+    for c, oy, ox in np.ndindex(got.shape):
+        taps = []
+        for ky in range(kernel[0]):
+            for kx in range(kernel[1]):
+                y, z = oy + ky - pad[0], 2 * ox + kx - pad[1]
+                taps.append(int(x[c, y, z]) if 0 <= y < 6 and 0 <= z < 7 else 6)
+        exact = Fraction(abs(sum(taps)), len(taps))
+        tie = exact.denominator == 2 and len(taps) % 2 == 0
+        m = (round(exact) if powers else int(exact)) if tie else int(exact + Fraction(1, 2))
+        want = {"max": max(taps), "min": min(taps), "average": m if sum(taps) >= 0 else -m}[method]
+        assert got[c, oy, ox] == sat(want)
+
+
+def test_reshape_and_softmax() -> None:
+    nodes = [g.Reshape(x="x", y="flat", shape=(6,)), g.HostSoftmax(x="flat", y="p", scale=0.1, zero_point=3)]
+    x = cube(10, 6, 1, 1)
+    tensors = g.run(nodes, {"x": x})
+    real = np.exp((x.ravel().astype(float) - 3) * 0.1)
+    assert tensors["p"].dtype == np.float32
+    np.testing.assert_allclose(tensors["p"], real / real.sum(), rtol=1e-6)
+
+
+def test_shapes_that_do_not_fit_are_named() -> None:
+    with pytest.raises(ValueError, match="y: weights have 2 channels, x has 3"):
+        g.evaluate(g.QConv(x="x", y="y", weights=cube(1, 1, 2, 1, 1), size=(1, 1)), {"x": cube(1, 3, 1, 1)})
+    with pytest.raises(ValueError, match="a has shape"):
+        g.evaluate(g.QAdd(a="a", b="b", y="y"), {"a": cube(1, 1, 2, 2), "b": cube(1, 1, 2, 1)})
+    with pytest.raises(KeyError):
+        g.evaluate(g.Reshape(x="nobody", y="y", shape=(1,)), {})
+
+
+# -- both levels on random layers ------------------------------------------------------------------
+
+
+class PlainDpu(DpuDrawer):
+    """Settings that a graph node can say: CPEND, BS, OUT_CVT."""
+
+    def _stage(self, d: DpuDraw, stage: str, client: str, spread: float) -> float:
+        if stage == "BN":
+            d.set("DPU", "BN_CFG", BN_BYPASS=1)
+            return spread
+        return super()._stage(d, stage, client, spread)
+
+    def _element(self, d: DpuDraw, spread: float, element: bool | None) -> float:
+        d.set("DPU", "EW_CFG", EW_BYPASS=1)
+        return spread
+
+
+def node_of(conv: ConvDraw, dpu: DpuDraw, arena: Arena) -> g.QConv | g.QDepthwise | None:
+    """The graph node of a drawn layer; None where a node has no words for it."""
+    field = {"BS_BYPASS": 0}
+    for values in dpu.fields.values():
+        field.update(values)
+    if field.get("BS_MUL_PRELU") or field.get("CVT_TYPE") or conv.clip[1]:
+        return None
+    lanes = dpu.channels
+    tables = {"alu": np.zeros(lanes, int), "cpend": np.zeros(lanes, int), "mul": np.zeros(lanes, int)}
+    if dpu.bs:
+        at = dpu.bs[0] - arena.base
+        blocks = -(-lanes // 8)
+        raw = arena.data[at : at + blocks * dpu.bs[1]].reshape(blocks, dpu.bs[1])
+        place = 0
+        for bit, (name, kind) in enumerate((("alu", "<i4"), ("cpend", "<i2"), ("mul", "<i2"))):
+            if field["BRDMA_DATA_USE"] >> bit & 1:
+                size = 8 * np.dtype(kind).itemsize
+                part = np.ascontiguousarray(raw[:, place : place + size])
+                tables[name] = part.view(kind).astype(int).ravel()[:lanes]
+                place += size
+    window = 0
+    if not field["OD_BYPASS"] and conv.qd:
+        window = tables["cpend"] if field.get("OW_SRC") else signed(field.get("OW_OP", 0), 16)
+    stage = g.Stage()
+    if not field["BS_BYPASS"]:
+        add: object = 0
+        if not field["BS_ALU_BYPASS"]:
+            add = tables["alu"] if field["BS_ALU_SRC"] else signed(field["BS_ALU_OPERAND"], 32)
+            add = add if field["BS_ALU_ALGO"] == 2 else -add
+        mul = None
+        if not field["BS_MUL_BYPASS"]:
+            mul = tables["mul"] if field["BS_MUL_SRC"] else signed(field["BS_MUL_OPERAND"], 16)
+        high = signed(field["BS_RELUX_CMP_DAT"], 32) if field["BS_RELUX_EN"] else None
+        clamp = g.Clamp() if field["BS_RELU_BYPASS"] else g.Clamp(low=0, high=high)
+        shift, negative = field.get("BS_MUL_SHIFT_VALUE", 0), field.get("BS_MUL_SHIFT_VALUE_NEG", 0)
+        stage = g.Stage(add=add, mul=mul, shift=shift, shift_negative=negative, clamp=clamp)
+    output = g.Output(
+        scale=signed(field["OUT_CVT_SCALE"], 16),
+        shift=field["OUT_CVT_SHIFT"],
+        offset=signed(field["OUT_CVT_OFFSET"], 32),
+        bits={0: 8, 1: 16, 4: 32}[dpu.out],
+        half_away=bool(field["CVT_ROUND"]),
+    )
+    weights = weights_of(conv, lanes, arena)
+    kind = g.QDepthwise if conv.depthwise else g.QConv
+    geometry = {"size": conv.out, "stride": conv.stride, "dilation": conv.dilation, "pad": conv.pad}
+    value = signed(conv.pad_value & 0xFF, 8)
+    rest = {"pad_value": value, "truncate": conv.clip[0], "stage": stage, "output": output}
+    return kind(x="x", y="y", weights=weights, window_mul=window, **geometry, **rest)
+
+
+def weights_of(conv: ConvDraw, lanes: int, arena: Arena) -> np.ndarray:
+    """Read the drawn weights back by loops; kernels that do not exist are zero."""
+    at = conv.weights - arena.base
+    kh, kw = conv.kernel
+    if conv.depthwise:
+        out = np.zeros((lanes, kh, kw), np.int8)
+        for group in range(0, conv.channels, 64):
+            for kr in range(kh):
+                for kc in range(kw):
+                    real = min(64, conv.channels - group)
+                    out[group : group + real, kr, kc] = arena.data[at : at + real].view(np.int8)
+                    at += 64
+        return out
+    out = np.zeros((lanes, conv.channels, kh, kw), np.int8)
+    for group in range(0, conv.kernels, 32):
+        for block in range(0, conv.padded_channels, 32):
+            for kr in range(kh):
+                for kc in range(kw):
+                    for k in range(group, min(group + 32, conv.kernels)):
+                        width = min(32, conv.padded_channels - block)
+                        real = max(0, min(width, conv.channels - block))
+                        if k < lanes:
+                            out[k, block : block + real, kr, kc] = arena.data[at : at + real].view(np.int8)
+                        at += width
+    return out
+
+
+def features_of(conv: ConvDraw, lanes: int, arena: Arena) -> np.ndarray:
+    """Read the drawn features: int8 [channels, rows, columns] (NC1HWC2)."""
+    out = np.zeros((lanes, conv.height, conv.width), np.int8)
+    for c in range(conv.channels):
+        for y in range(conv.height):
+            start = conv.data - arena.base + 16 * (c // 16 * conv.surface + y * conv.line) + c % 16
+            out[c, y] = arena.data[start : start + 16 * conv.width : 16].view(np.int8)
+    return out
+
+
+def output_of(device: GoldenDevice, dpu: DpuDraw) -> np.ndarray:
+    """Read the task's output, real channels only."""
+    size = {0: 1, 1: 2, 4: 4}[dpu.out]
+    per = 16 // size
+    kind = {1: np.int8, 2: "<i2", 4: "<i4"}[size]
+    out = np.zeros((dpu.orig, dpu.height, dpu.width), np.int64)
+    for c in range(dpu.orig):
+        s = c // per
+        jump = s // dpu.group_surfaces * dpu.surface_add + s % dpu.group_surfaces * dpu.surface
+        for y in range(dpu.height):
+            at = dpu.address + 16 * (jump + y * (dpu.width + dpu.notch))
+            row = np.frombuffer(device.memory.read(at, 16 * dpu.width), kind).reshape(dpu.width, per)
+            out[c, y] = row[:, c % per]
+    return out
+
+
+@pytest.mark.parametrize("kind", ["conv", "depthwise"])
+def test_both_levels_agree_on_random_layers(kind: str) -> None:
+    compared = 0
+    for seed in range(200):
+        rng = np.random.default_rng([seed, 77])
+        arena = Arena(rng, 0x10000, 1 << 19)
+        convs = ConvDrawer(rng, arena, budget=3000)
+        try:
+            conv = convs.draw(kind)
+            dpu = PlainDpu(rng, arena).draw(
+                conv.out[1], conv.out[0], convs.lanes(conv), convs.spread(conv), depthwise=conv.depthwise
+            )
+        except Refused:
+            continue
+        conv.pad_value = (conv.pad_value & 0xFF) * 0x01010101
+        node = node_of(conv, dpu, arena)
+        if node is None:
+            continue
+        task = Task(("CNA", "CORE", "DPU", "DPU_RDMA") if dpu.rdma else ("CNA", "CORE", "DPU"))
+        dpu.emit(task)
+        conv.emit(task)
+        device = GoldenDevice()
+        device.memory.map(0x10000, arena.data.size)[:] = arena.data
+        device.memory.map(0x200000, 0x2000)
+        chain = link([task], 0x200000)
+        device.memory.write(0x200000, np.array(chain.lists[0][1], "<u8"))
+        device.run_kick(chain.base, chain.amount, 1)
+        # A depthwise cube may be wider than the layer: the lanes without data are zero, padding included.
+        lanes = dpu.channels if conv.depthwise else conv.channels
+        x = features_of(conv, lanes, arena)
+        want = g.evaluate(node, {"x": x})
+        got = output_of(device, dpu)
+        real = min(dpu.orig, conv.channels) if conv.depthwise else dpu.orig
+        assert (got[:real] == want[:real]).all(), f"seed {seed}: {node}"
+        compared += 1
+        if compared == 40:
+            return
+    raise AssertionError(f"only {compared} layers could be compared")
