@@ -1,7 +1,8 @@
 """Exact shift, rounding and saturation of the DPU as functions over Amaranth values (H 5.3, 5.4).
 
-Every function puts intermediate values into named signals of the given module, so that they are
-evaluated once, and keeps them at 64 bits or less.
+Every function puts intermediate values into named signals of the given module and keeps them at 64
+bits or less.  Called inside an `m.If`, all of its work depends on that condition; a simulator then
+skips it while the condition is low.
 """
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
@@ -38,8 +39,9 @@ def round_shift(m: Module, value: Value, shift: Value, mask: Value, away: Value 
     result = Signal(signed(WIDE))
     tie = Signal()
     up = Signal()
-    half = mask ^ (mask >> 1)
+    half = Signal(WIDE)
     m.d.comb += [
+        half.eq(mask ^ (mask >> 1)),
         wide.eq(value),
         floor.eq(wide >> shift),
         below.eq(wide & mask),

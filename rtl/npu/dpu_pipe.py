@@ -162,14 +162,18 @@ class DpuPipe(wiring.Component):
             "neg_mask": self._setting(f"{name}_neg_mask", shift_mask(negative)),
         }
 
-    def _scaled(self, product: Value, plain: Value, shifts: dict[str, Signal]) -> Signal:
-        """sat32 of the product shifted by its sign's count, unshifted where `plain`."""
+    def _scaled(self, product: Value, plain: Value, used: Value, shifts: dict[str, Signal]) -> Signal:
+        """sat32 of the product shifted by its sign's count, unshifted where `plain` or not `used`."""
         m = self._m
-        shift, mask = Signal(6), Signal(63)
-        with m.If(~plain):
-            m.d.comb += shift.eq(Mux(product[-1], shifts["neg"], shifts["pos"]))
-            m.d.comb += mask.eq(Mux(product[-1], shifts["neg_mask"], shifts["pos_mask"]))
-        return saturate32(m, round_shift(m, product, shift, mask, 0))
+        total = Signal(signed(63))
+        m.d.comb += total.eq(product)
+        with m.If(used):
+            with m.If(~plain):
+                shift, mask = Signal(6), Signal(63)
+                m.d.comb += shift.eq(Mux(product[-1], shifts["neg"], shifts["pos"]))
+                m.d.comb += mask.eq(Mux(product[-1], shifts["neg_mask"], shifts["pos_mask"]))
+                m.d.comb += total.eq(round_shift(m, product, shift, mask, 0))
+        return saturate32(m, total)
 
     def _table(self, table: OperandTable, load: object, wanted: Value, stage: int) -> None:
         """Connect an operand table whose look-up takes place between `stage` and `stage` + 1."""
@@ -216,24 +220,35 @@ class DpuPipe(wiring.Component):
         product, plain = self._lanes("bs_product", signed(63)), self._lanes("bs_plain", unsigned(1))
         value = self._lanes("bs_value", signed(32))
         for lane in range(LANES):
-            weight, term = Signal(signed(16)), Signal(signed(33))
-            operand = Signal(signed(32))
-            m.d.comb += operand.eq(Mux(alu_src, table.operands.alu[lane].as_signed(), alu_reg))
-            with m.If(cpend):
-                m.d.comb += weight.eq(Mux(cpend_src, table.operands.cpend[lane].as_signed(), cpend_reg))
-            with m.If(add):
-                m.d.comb += term.eq(Mux(minus, -operand, operand))
+            with m.If(self.valid[1]):
+                window, term = Signal(signed(48)), Signal(signed(33))
+                with m.If(cpend):
+                    weight = Signal(signed(16))
+                    m.d.comb += weight.eq(Mux(cpend_src, table.operands.cpend[lane].as_signed(), cpend_reg))
+                    m.d.comb += window.eq(sums[lane] * weight)
+                with m.If(add):
+                    operand = Signal(signed(32))
+                    m.d.comb += operand.eq(Mux(alu_src, table.operands.alu[lane].as_signed(), alu_reg))
+                    m.d.comb += term.eq(Mux(minus, -operand, operand))
             with self._into(2):
-                m.d.sync += total[lane].eq(main[lane] + sums[lane] * weight + term)
-                m.d.sync += factor[lane].eq(Mux(mul_src, table.operands.mul[lane].as_signed(), mul_reg))
+                m.d.sync += total[lane].eq(main[lane] + window + term)
+                with m.If(mul):
+                    m.d.sync += factor[lane].eq(Mux(mul_src, table.operands.mul[lane].as_signed(), mul_reg))
             skip = Signal()
-            m.d.comb += skip.eq(~mul | (prelu & ~total[lane][-1]))
+            with m.If(self.valid[2]):
+                m.d.comb += skip.eq(~mul | (prelu & ~total[lane][-1]))
             with self._into(3):
-                m.d.sync += product[lane].eq(Mux(skip, total[lane], total[lane] * factor[lane]))
+                with m.If(skip):
+                    m.d.sync += product[lane].eq(total[lane])
+                with m.Else():
+                    m.d.sync += product[lane].eq(total[lane] * factor[lane])
                 m.d.sync += plain[lane].eq(skip)
-            scaled = self._scaled(product[lane], plain[lane], shifts)
+            with m.If(self.valid[3]):
+                rectified = rectify(
+                    m, self._scaled(product[lane], plain[lane], mul, shifts), relu, relux, limit
+                )
             with self._into(4):
-                m.d.sync += value[lane].eq(rectify(m, scaled, relu, relux, limit))
+                m.d.sync += value[lane].eq(rectified)
         return value
 
     def _bn(self, main: list[Signal], table: OperandTable) -> list[Signal]:
@@ -261,19 +276,32 @@ class DpuPipe(wiring.Component):
         product, plain = self._lanes("bn_product", signed(48)), self._lanes("bn_plain", unsigned(1))
         operand, value = self._lanes("bn_operand", signed(33)), self._lanes("bn_value", signed(32))
         for lane in range(LANES):
-            factor, skip, term = Signal(signed(16)), Signal(), Signal(signed(32))
-            m.d.comb += [
-                factor.eq(Mux(mul_src, table.operands.mul[lane].as_signed(), mul_reg)),
-                skip.eq(~mul | (prelu & ~main[lane][-1])),
-                term.eq(Mux(alu_src, table.operands.alu[lane].as_signed(), alu_reg)),
-            ]
+            skip = Signal()
+            with m.If(self.valid[4]):
+                m.d.comb += skip.eq(~mul | (prelu & ~main[lane][-1]))
+                with m.If(mul):
+                    factor = Signal(signed(16))
+                    m.d.comb += factor.eq(Mux(mul_src, table.operands.mul[lane].as_signed(), mul_reg))
+                with m.If(add):
+                    term = Signal(signed(32))
+                    m.d.comb += term.eq(Mux(alu_src, table.operands.alu[lane].as_signed(), alu_reg))
             with self._into(5):
-                m.d.sync += product[lane].eq(Mux(skip, main[lane], main[lane] * factor))
+                with m.If(skip):
+                    m.d.sync += product[lane].eq(main[lane])
+                with m.Else():
+                    m.d.sync += product[lane].eq(main[lane] * factor)
                 m.d.sync += plain[lane].eq(skip)
-                m.d.sync += operand[lane].eq(Mux(add, Mux(minus, -term, term), 0))
-            total = saturate32(m, self._scaled(product[lane], plain[lane], shifts) + operand[lane])
+                with m.If(add):
+                    m.d.sync += operand[lane].eq(Mux(minus, -term, term))
+            with m.If(self.valid[5]):
+                total = Signal(signed(32))
+                scaled = self._scaled(product[lane], plain[lane], mul, shifts)
+                m.d.comb += total.eq(scaled)
+                with m.If(add):
+                    m.d.comb += total.eq(saturate32(m, scaled + operand[lane]))
+                rectified = rectify(m, total, relu, relux, limit)
             with self._into(6):
-                m.d.sync += value[lane].eq(rectify(m, total, relu, relux, limit))
+                m.d.sync += value[lane].eq(rectified)
         return value
 
     def _ew_operand(self, take: Value) -> tuple[list[Signal], Value]:
@@ -290,12 +318,8 @@ class DpuPipe(wiring.Component):
         away = self._setting("ew_away", cfg.EW_CFG.EW_CVT_ROUND)
         offset = self._setting("ew_offset", cfg.EW_CVT_OFFSET_VALUE.EW_OP_CVT_OFFSET)
         scale = self._setting("ew_scale", cfg.EW_CVT_SCALE_VALUE.EW_OP_CVT_SCALE)
-        shift = self._setting(
-            "ew_cvt_shift", Mux(convert_live(cfg), cfg.EW_CVT_SCALE_VALUE.EW_OP_CVT_SHIFT, 0)
-        )
-        mask = self._setting(
-            "ew_cvt_mask", Mux(convert_live(cfg), shift_mask(cfg.EW_CVT_SCALE_VALUE.EW_OP_CVT_SHIFT), 0)
-        )
+        shift = self._setting("ew_cvt_shift", cfg.EW_CVT_SCALE_VALUE.EW_OP_CVT_SHIFT)
+        mask = self._setting("ew_cvt_mask", shift_mask(cfg.EW_CVT_SCALE_VALUE.EW_OP_CVT_SHIFT))
         have1, have2, go1, go2 = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
             go2.eq(~have2 | take),
@@ -312,20 +336,22 @@ class DpuPipe(wiring.Component):
         for lane in range(LANES):
             element = self.ew.payload.data[lane].as_signed()
             register = getattr(cfg, f"EW_OP_VALUE_{lane}")[f"EW_OPERAND_{lane}"]
-            before, after = Signal(signed(33)), Signal(signed(32))
-            with m.If(convert & add_first):
-                m.d.comb += before.eq(element + offset)
-            with m.Else():
-                m.d.comb += before.eq(element)
-            with m.If(convert & ~add_first):
-                m.d.comb += after.eq(offset)
             with m.If(go1 & self.ew.valid & self.ew.ready):
-                m.d.sync += scaled[lane].eq(before * Mux(convert, scale, 1) + after)
-            rounded = saturate32(m, round_shift(m, scaled[lane], shift, mask, away))
+                with m.If(~convert):
+                    m.d.sync += scaled[lane].eq(element)
+                with m.Elif(add_first):
+                    m.d.sync += scaled[lane].eq((element + offset) * scale)
+                with m.Else():
+                    m.d.sync += scaled[lane].eq(element * scale + offset)
+            converted = Signal(signed(32))
+            with m.If(have1):
+                m.d.comb += converted.eq(scaled[lane])
+                with m.If(convert):
+                    m.d.comb += converted.eq(saturate32(m, round_shift(m, scaled[lane], shift, mask, away)))
             with m.If(self.start & ~cfg.EW_CFG.EW_OP_SRC):
                 m.d.sync += operand[lane].eq(register)
             with m.Elif(go2 & have1):
-                m.d.sync += operand[lane].eq(rounded)
+                m.d.sync += operand[lane].eq(converted)
         return operand, have2 | ~fetch
 
     def _ew(self, main: list[Signal]) -> tuple[list[Signal], Value]:
@@ -350,30 +376,39 @@ class DpuPipe(wiring.Component):
         for lane in range(LANES):
             v, e = main[lane], operand[lane]
             result, skip = Signal(signed(48)), Signal()
-            m.d.comb += result.eq(v)
-            m.d.comb += skip.eq(~mul | (prelu & ~v[-1]))
-            with m.If(~skip):
-                m.d.comb += result.eq(v * e[:16].as_signed())
-            with m.Elif(alu):
-                with m.Switch(algo):
-                    with m.Case(AluAlgo.MAX):
-                        m.d.comb += result.eq(Mux(v > e, v, e))
-                    with m.Case(AluAlgo.MIN):
-                        m.d.comb += result.eq(Mux(v < e, v, e))
-                    with m.Case(AluAlgo.ADD):
-                        m.d.comb += result.eq(v + e)
-                    with m.Case(AluAlgo.MINUS):
-                        m.d.comb += result.eq(v - e)
-                    with m.Case(AluAlgo.ABS):
-                        m.d.comb += result.eq(Mux(v < 0, (-v)[:32].as_signed(), v))
-                    with m.Case(AluAlgo.NEG):
-                        m.d.comb += result.eq((-v)[:32].as_signed())
+            with m.If(self.valid[6]):
+                m.d.comb += skip.eq(~mul | (prelu & ~v[-1]))
+                m.d.comb += result.eq(v)
+                with m.If(~skip):
+                    m.d.comb += result.eq(v * e[:16].as_signed())
+                with m.Elif(alu):
+                    self._ew_alu(result, algo, v, e)
             with self._into(7):
                 m.d.sync += [product[lane].eq(result), plain[lane].eq(skip)]
-            scaled = self._scaled(product[lane], plain[lane], shifts)
+            with m.If(self.valid[7]):
+                rectified = rectify(
+                    m, self._scaled(product[lane], plain[lane], mul, shifts), relu, relux, limit
+                )
             with self._into(8):
-                m.d.sync += value[lane].eq(rectify(m, scaled, relu, relux, limit))
+                m.d.sync += value[lane].eq(rectified)
         return value, there | ~self.valid[6]
+
+    def _ew_alu(self, result: Signal, algo: Signal, v: Signal, e: Signal) -> None:
+        """The two-operand and one-operand functions; an unknown one leaves `v`."""
+        m = self._m
+        with m.Switch(algo):
+            with m.Case(AluAlgo.MAX):
+                m.d.comb += result.eq(Mux(v > e, v, e))
+            with m.Case(AluAlgo.MIN):
+                m.d.comb += result.eq(Mux(v < e, v, e))
+            with m.Case(AluAlgo.ADD):
+                m.d.comb += result.eq(v + e)
+            with m.Case(AluAlgo.MINUS):
+                m.d.comb += result.eq(v - e)
+            with m.Case(AluAlgo.ABS):
+                m.d.comb += result.eq(Mux(v < 0, (-v)[:32].as_signed(), v))
+            with m.Case(AluAlgo.NEG):
+                m.d.comb += result.eq((-v)[:32].as_signed())
 
     def _out_cvt(self, main: list[Signal]) -> None:
         """Stages 9 and 10: scale, then shift, offset, saturation and the padding channels."""
@@ -381,6 +416,9 @@ class DpuPipe(wiring.Component):
         add_first = self._setting("out_add_first", cfg.OUT_CVT_SHIFT.CVT_TYPE)
         away = self._setting("out_away", cfg.OUT_CVT_SHIFT.CVT_ROUND)
         offset = self._setting("out_offset", cfg.OUT_CVT_OFFSET.OUT_CVT_OFFSET)
+        after = self._setting(
+            "out_after", Mux(cfg.OUT_CVT_SHIFT.CVT_TYPE, 0, cfg.OUT_CVT_OFFSET.OUT_CVT_OFFSET)
+        )
         scale = self._setting("out_scale", cfg.OUT_CVT_SCALE.OUT_CVT_SCALE)
         shift = self._setting("out_shift", cfg.OUT_CVT_SHIFT.OUT_CVT_SHIFT[:6])
         mask = self._setting("out_mask", shift_mask(cfg.OUT_CVT_SHIFT.OUT_CVT_SHIFT))
@@ -394,16 +432,17 @@ class DpuPipe(wiring.Component):
         scaled, out = self._lanes("out_scaled", signed(49)), self._lanes("out", signed(32))
         for lane in range(LANES):
             with self._into(9):
-                m.d.sync += scaled[lane].eq((main[lane] + Mux(add_first, offset, 0)) * scale)
-            total = round_shift(m, scaled[lane], shift, mask, away)[:50].as_signed() + Mux(
-                add_first, 0, offset
-            )
-            final = saturate(m, total, low, high)
+                with m.If(add_first):
+                    m.d.sync += scaled[lane].eq((main[lane] + offset) * scale)
+                with m.Else():
+                    m.d.sync += scaled[lane].eq(main[lane] * scale)
+            final, total = Signal(signed(32)), Signal(signed(50))
+            with m.If(self.valid[9]):
+                with m.If(self.tag[9].live > lane):
+                    m.d.comb += total.eq(round_shift(m, scaled[lane], shift, mask, away) + after)
+                    m.d.comb += final.eq(saturate(m, total, low, high))
+                with m.Else():
+                    m.d.comb += final.eq(pend)
             with self._into(10):
-                m.d.sync += out[lane].eq(Mux(self.tag[9].live > lane, final, pend))
+                m.d.sync += out[lane].eq(final)
         m.d.comb += self.result.payload.data.eq(Cat(*out))
-
-
-def convert_live(cfg: object) -> Value:
-    """Whether the EW operand converter is in use."""
-    return ~cfg.EW_CFG.EW_OP_CVT_BYPASS
