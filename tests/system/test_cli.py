@@ -1,0 +1,197 @@
+"""`rkcosim` as a user types it: results, exit codes, and one clear message for bad input."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from typer.testing import CliRunner
+
+from cosim.cli.main import app
+from cosim.crosscheck.kick import Kick
+from cosim.crosscheck.random_tasks import random_task
+from cosim.stream import Region, Stream
+from rtl.regs import registers
+from sw.regcmd import decode_word, register_word
+
+ROOT = Path(__file__).resolve().parents[2]
+DIGITS = ROOT / "examples" / "digits"
+MODEL = DIGITS / "digits_int8.onnx"
+IMAGES = DIGITS / "held_back.npz"
+
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler on this machine")
+
+
+def rkcosim(*arguments: object) -> tuple[int, str]:
+    """Exit code and everything printed."""
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.output
+
+
+def pool_stream(seed: int = 3, kind: str = "pool") -> Stream:
+    """A random task as a stream with its memory image."""
+    task = random_task(np.random.default_rng(seed), kind)
+    chain = task.chain
+    kick = Kick(chain.base, chain.amount, chain.tasks, task.mask, task.dma_base)
+    return Stream(kick, [Region(f"region {n}", a, d.copy()) for n, (a, d) in enumerate(task.regions)])
+
+
+def patch(stream: Stream, block: str, register: str, **fields: int) -> int:
+    """Change fields of every write of a register in the stream's lists; how many were found."""
+    described = registers()[block][register]
+    found = 0
+    lists = stream.regions[-1].data.view("<u8")
+    for place, word in enumerate(lists.tolist()):
+        command = decode_word(int(word))
+        if command.block == block and command.register == register:
+            values = described.decode(command.value) | fields
+            lists[place] = register_word(block, register, described.encode(**values))
+            found += 1
+    return found
+
+
+# Results.
+
+
+@needs_compiler
+def test_digits_match_on_the_default_engine(tmp_path: Path):
+    out = tmp_path / "run.json"
+    code, text = rkcosim("run", MODEL, "--input", IMAGES, "--limit", 2, "--check", "--json", out)
+    assert code == 0, text
+    assert "MATCH" in text
+    data = json.loads(out.read_text())
+    assert data["verdict"]["match"] is True
+    assert data["images"] == 2 and data["geometry"] == "rk3588" and data["cycles"] > 0
+    assert {"name", "op", "tasks", "cycles", "macs", "utilisation", "formula_cycles"} <= set(
+        data["layers"][0]
+    )
+    assert data["outputs"][0]["top1"] == data["predictions"][-1]
+
+
+def test_random_input_on_the_golden_engine():
+    code, text = rkcosim("run", MODEL, "--engine", "golden", "--check", "--seed", 4)
+    assert code == 0, text
+
+
+@needs_compiler
+def test_stream_on_rtl(tmp_path: Path):
+    file = tmp_path / "pool.json"
+    pool_stream().save(file)
+    code, text = rkcosim("regcmd", "run", file, "--check")
+    assert code == 0, text
+    assert "match: " in text
+
+
+def test_dump_and_asm_are_inverse(tmp_path: Path):
+    words = tmp_path / "words.bin"
+    words.write_bytes(pool_stream(5, "conv").regions[-1].data.tobytes())
+    assert rkcosim("regcmd", "dump", words, "-o", tmp_path / "words.txt")[0] == 0
+    assert "CNA.CONV_CON1" in (tmp_path / "words.txt").read_text()
+    assert rkcosim("regcmd", "asm", tmp_path / "words.txt", "-o", tmp_path / "again.bin")[0] == 0
+    assert (tmp_path / "again.bin").read_bytes() == words.read_bytes()
+
+
+# Bad models and inputs: exit code 2.
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9])
+def test_truncated_model(tmp_path: Path, share: float):
+    data = MODEL.read_bytes()
+    file = tmp_path / "cut.onnx"
+    file.write_bytes(data[: int(len(data) * share)])
+    code, text = rkcosim("run", file, "--engine", "golden")
+    assert code == 2, text
+    assert text.startswith("rkcosim: ") and len(text.strip().splitlines()) == 1
+
+
+def test_unsupported_operators_are_all_named(tmp_path: Path):
+    model = onnx.load(MODEL)
+    output = model.graph.output[0].name
+    model.graph.node.append(helper.make_node("Sin", [output], ["sine"], name="the_sine"))
+    model.graph.node.append(helper.make_node("Cosh", ["sine"], ["cosine"], name="the_cosine"))
+    del model.graph.output[:]
+    model.graph.output.append(helper.make_tensor_value_info("cosine", TensorProto.FLOAT, [1, 10]))
+    file = tmp_path / "odd.onnx"
+    onnx.save(model, file)
+    code, text = rkcosim("run", file, "--engine", "golden")
+    assert code == 2, text
+    assert "the_sine" in text and "the_cosine" in text and "Sin" in text
+
+
+def test_wrong_input_shape(tmp_path: Path):
+    file = tmp_path / "x.npy"
+    np.save(file, np.zeros((1, 1, 15, 16), np.float32))
+    code, text = rkcosim("run", MODEL, "--input", file, "--engine", "golden")
+    assert code == 2, text
+    assert "[1, 1, 15, 16]" in text and "[1, 1, 16, 16]" in text
+
+
+def test_wrong_input_type(tmp_path: Path):
+    file = tmp_path / "x.npy"
+    np.save(file, np.full((1, 1, 16, 16), "a"))
+    code, text = rkcosim("run", MODEL, "--input", file, "--engine", "golden")
+    assert code == 2, text
+    assert "not numbers" in text
+
+
+def test_missing_files_and_unknown_engine(tmp_path: Path):
+    assert rkcosim("run", tmp_path / "none.onnx")[0] == 2
+    assert rkcosim("run", MODEL, "--input", tmp_path / "none.npz", "--engine", "golden")[0] == 2
+    code, text = rkcosim("run", MODEL, "--engine", "abacus")
+    assert code == 2 and "abacus" in text
+
+
+def test_damaged_stream_file(tmp_path: Path):
+    file = tmp_path / "stream.json"
+    pool_stream().save(file)
+    file.write_text(file.read_text()[:200])
+    code, text = rkcosim("regcmd", "run", file)
+    assert code == 2 and "stream" in text
+
+
+def test_bad_text_names_the_line(tmp_path: Path):
+    file = tmp_path / "words.txt"
+    file.write_text("CNA.CONV_CON1 CONV_MODE=0\nCNA.CONV_CON9 X=1\n")
+    code, text = rkcosim("regcmd", "asm", file, "-o", tmp_path / "o.bin")
+    assert code == 2 and "CONV_CON9" in text and "2" in text
+    assert not (tmp_path / "o.bin").exists()
+
+
+# Bad streams: exit code 3, and the message says what is wrong and where.
+
+
+@needs_compiler
+def test_command_list_that_ends_early(tmp_path: Path):
+    stream = pool_stream(7)
+    kick = stream.kick.__dict__ | {"amount": 2, "tasks": 1}
+    Stream(Kick(**kick), stream.regions).save(tmp_path / "s.json")
+    code, text = rkcosim("regcmd", "run", tmp_path / "s.json", "--max-cycles", 20000)
+    assert code == 3, text
+    assert "BAD_COMMAND" in text or "op-enable" in text
+
+
+@needs_compiler
+def test_bank_sum_over_twelve(tmp_path: Path):
+    stream = pool_stream(8, "conv")
+    assert patch(stream, "CNA", "CBUF_CON0", DATA_BANK=9, WEIGHT_BANK=9)
+    stream.save(tmp_path / "s.json")
+    code, text = rkcosim("regcmd", "run", tmp_path / "s.json", "--max-cycles", 200000)
+    assert code == 3, text
+    assert "CBUF_CON0" in text
+
+
+@needs_compiler
+def test_feature_address_outside_every_buffer(tmp_path: Path):
+    stream = pool_stream(9, "conv")
+    assert patch(stream, "CNA", "FEATURE_DATA_ADDR", FEATURE_BASE_ADDR=0x7000_0000)
+    stream.save(tmp_path / "s.json")
+    code, text = rkcosim("regcmd", "run", tmp_path / "s.json", "--max-cycles", 200000)
+    assert code == 3, text
+    assert "0x7000" in text or "FEATURE" in text
