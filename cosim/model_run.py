@@ -16,6 +16,7 @@ from cosim.engines.engine import open_engine
 from cosim.perf import formula
 from rtl.config import RK3588
 from sw import rknn_api as api
+from sw.rknn_api import types
 
 SCHEMA_VERSION = 1
 """Version of the JSON form of `ModelRun`."""
@@ -118,17 +119,17 @@ class Session:
     ) -> None:
         self.path = Path(model)
         self.device = _open_device(engine, exact, trace)
-        self.context = api.rknn_context()
+        self.context = types.rknn_context()
         self.run_seconds = 0.0
         self.checker: Any = None
         try:
             # The golden device knows no cycles, so it measures nothing.
             api.use_device(self.device, meter=None if engine == "golden" else self._measures)
             self._call("rknn_init", api.rknn_init(self.context, str(self.path), 0), init=True)
-            counts = api.rknn_input_output_num()
-            self._query(api.RKNN_QUERY_IN_OUT_NUM, counts)
-            self.inputs = [self._attr(api.RKNN_QUERY_INPUT_ATTR, n) for n in range(counts.n_input)]
-            self.outputs = [self._attr(api.RKNN_QUERY_OUTPUT_ATTR, n) for n in range(counts.n_output)]
+            counts = types.rknn_input_output_num()
+            self._query(types.RKNN_QUERY_IN_OUT_NUM, counts)
+            self.inputs = [self._attr(types.RKNN_QUERY_INPUT_ATTR, n) for n in range(counts.n_input)]
+            self.outputs = [self._attr(types.RKNN_QUERY_OUTPUT_ATTR, n) for n in range(counts.n_output)]
             if check:
                 from cosim.crosscheck.model_check import ModelChecker
 
@@ -149,18 +150,18 @@ class Session:
         float32 arrays in the model's shapes.
         """
         buffers = [np.ascontiguousarray(value, np.float32) for value in values]
-        items = (api.rknn_input * len(buffers))()
+        items = [types.rknn_input() for _ in buffers]
         for number, buffer in enumerate(buffers):
             items[number].index = number
             items[number].buf = buffer.ctypes.data
             items[number].size = buffer.nbytes
-            items[number].type = api.RKNN_TENSOR_FLOAT32
-            items[number].fmt = api.RKNN_TENSOR_NCHW
+            items[number].type = types.RKNN_TENSOR_FLOAT32
+            items[number].fmt = types.RKNN_TENSOR_NCHW
         self._call("rknn_inputs_set", api.rknn_inputs_set(self.context, len(buffers), items))
         started = time.perf_counter()
         self._call("rknn_run", api.rknn_run(self.context, None))
         self.run_seconds += time.perf_counter() - started
-        gotten = (api.rknn_output * len(self.outputs))()
+        gotten = [types.rknn_output() for _ in self.outputs]
         for number in range(len(self.outputs)):
             gotten[number].index = number
             gotten[number].want_float = 1
@@ -176,7 +177,7 @@ class Session:
         """Shape of an input as the model file has it (the C interface tells NHWC for 4-D inputs)."""
         attr = self.inputs[number]
         dims = tuple(attr.dims[: attr.n_dims])
-        if attr.fmt == api.RKNN_TENSOR_NHWC and len(dims) == 4:
+        if attr.fmt == types.RKNN_TENSOR_NHWC and len(dims) == 4:
             batch, height, width, channels = dims
             return batch, channels, height, width
         return dims
@@ -221,14 +222,14 @@ class Session:
         ]
 
     def _call(self, name: str, code: int, init: bool = False) -> None:
-        if code != api.RKNN_SUCC:
+        if code != types.RKNN_SUCC:
             raise RunError(name, code, api.last_error(None if init else self.context))
 
     def _query(self, command: int, info: Any) -> None:
         self._call("rknn_query", api.rknn_query(self.context, command, ct.byref(info), ct.sizeof(info)))
 
     def _attr(self, command: int, number: int) -> Any:
-        attr = api.rknn_tensor_attr()
+        attr = types.rknn_tensor_attr()
         attr.index = number
         self._query(command, attr)
         return attr
@@ -334,7 +335,7 @@ def random_inputs(session: Session, seed: int) -> list[npt.NDArray[np.float32]]:
     rng = np.random.default_rng(seed)
     drawn = []
     for number, attr in enumerate(session.inputs):
-        low, high = (-128, 127) if attr.type == api.RKNN_TENSOR_INT8 else (0, 255)
+        low, high = (-128, 127) if attr.type == types.RKNN_TENSOR_INT8 else (0, 255)
         codes = rng.integers(low, high + 1, session.shape(number))
         drawn.append(((codes - attr.zp) * attr.scale).astype(np.float32))
     return drawn
