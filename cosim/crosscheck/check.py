@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from cosim.crosscheck.compare import Image, TensorMap, Verdict, judge
-from cosim.crosscheck.kick import Kick, run_kick
-from cosim.golden.task import GoldenError, GoldenNpu, Memory
-from sw.driver.device import Device
+from cosim.crosscheck.kick import Device, Kick, run_kick
+from cosim.golden.task import GoldenError, GoldenNpu, Memory, TaskReport
 from sw.driver.job import Job, kicks
 
 
@@ -76,8 +75,9 @@ def cross_check(
     The verdict; the engine's memory is left as the engine wrote it.
     """
     golden = golden or GoldenNpu(engine.cores)
-    use_memory(golden, copy_memory(engine.memory))  # type: ignore[arg-type]
-    notes, reports = [], []
+    use_memory(golden, copy_memory(engine.memory))
+    notes: list[str] = []
+    reports: list[TaskReport] = []
     for core in job.cores:
         for kick in job_kicks(job, core):
             try:
@@ -90,5 +90,5 @@ def cross_check(
             theirs = run_kick(engine, kick, core, max_cycles)
             if not theirs.done:
                 notes.append(f"engine, core {core}: no interrupt in {max_cycles} cycles: {theirs.state}")
-    ranges = list(engine.memory.ranges.items())  # type: ignore[attr-defined]
+    ranges = list(engine.memory.ranges.items())
     return judge(engine.memory, golden.memory, ranges, reports, tensors, notes)

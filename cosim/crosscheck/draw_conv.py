@@ -221,7 +221,8 @@ class ConvDrawer:
             stride = (self.integer(1, 7), self.integer(1, 7))
         dilation = (self.integer(1, 3), self.integer(1, 3)) if self.chance(0.2) else (1, 1)
         reach = [(kernel[i] - 1) * dilation[i] + 1 for i in (0, 1)]
-        pad = tuple(min(15, self.integer(0, r - 1)) if self.chance(0.6) else 0 for r in reach)
+        top, left = (min(15, self.integer(0, r - 1)) if self.chance(0.6) else 0 for r in reach)
+        pad = (top, left)
         largest = 40 if argb else self.largest
         height, width = (self.integer(1, largest) for _ in range(2))
         if self.chance(0.1):

@@ -3,9 +3,48 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from rtl.regs import registers
-from sw.driver.device import Device
+
+
+class Device(Protocol):
+    """What a kick needs of a device: the register half of `sw.driver.device.Device`, and some memory."""
+
+    @property
+    def cores(self) -> int:
+        """Number of cores."""
+        ...
+
+    @property
+    def cycle(self) -> int:
+        """Clock cycles since the device was opened."""
+        ...
+
+    @property
+    def memory(self) -> Any:
+        """Memory with `map`, `view`, `write` and `ranges`."""
+        ...
+
+    def read32(self, core: int, offset: int) -> int:
+        """Read a register."""
+        ...
+
+    def write32(self, core: int, offset: int, value: int) -> None:
+        """Write a register."""
+        ...
+
+    def run_until_irq(self, core_mask: int, max_cycles: int) -> int:
+        """Run until a line of `core_mask` is up; the mask of those that are, 0 at the bound."""
+        ...
+
+    def reset(self, core_mask: int) -> None:
+        """Reset cores."""
+        ...
+
+    def block_state(self, core: int) -> str:
+        """What each block of a core waits for."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -82,16 +82,21 @@ class _Draw:
         )
         return task
 
-    def _dpu(self, conv: ConvDraw, **how: object) -> DpuDraw:
-        lanes = self.convs.lanes(conv)
+    def _dpu(self, conv: ConvDraw, out: int | None = None, element: bool | None = None) -> DpuDraw:
         return self.dpus.draw(
-            conv.out[1], conv.out[0], lanes, self.convs.spread(conv), depthwise=conv.depthwise, **how
+            conv.out[1],
+            conv.out[0],
+            self.convs.lanes(conv),
+            self.convs.spread(conv),
+            depthwise=conv.depthwise,
+            out=out,
+            element=element,
         )
 
-    def conv(self, kind: str = "conv", **how: object) -> list[Task]:
+    def conv(self, kind: str = "conv", out: int | None = None, element: bool | None = None) -> list[Task]:
         """One convolution."""
         conv = self.convs.draw(kind)
-        return [self.task(conv, self._dpu(conv, **how))]
+        return [self.task(conv, self._dpu(conv, out, element))]
 
     def wide(self) -> list[Task]:
         """A large map that fills its data banks to the last row."""

@@ -17,10 +17,9 @@ import numpy as np
 
 from cosim.crosscheck.check import use_memory
 from cosim.crosscheck.compare import Verdict, judge
-from cosim.crosscheck.kick import run_kick
+from cosim.crosscheck.kick import Device, run_kick
 from cosim.crosscheck.random_tasks import KINDS, RandomTask, random_task
 from cosim.golden.task import GoldenError, GoldenNpu, TaskReport
-from sw.driver.device import Device
 
 MAX_CYCLES = 3_000_000
 
@@ -94,7 +93,7 @@ class Sweep:
             if address not in self._mapped:
                 self.engine.memory.map(address, data.size)
                 self._mapped.add(address)
-            self.engine.memory.write(address, data)  # type: ignore[arg-type]
+            self.engine.memory.write(address, data)
         use_memory(self.golden, task.memory())
         notes: list[str] = []
         cycles = 0

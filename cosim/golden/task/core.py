@@ -99,13 +99,13 @@ def _direct(padded: NDArray[np.int8], kernels: NDArray[np.int8], shape: ConvShap
     # Products of int8 sum exactly in float64 (below 2^53), and matrix products of floats are fast.
     operands, weights = padded.astype(np.float64), kernels.astype(np.float64)
     pixel_sums = padded.sum(axis=2, dtype=np.int64)
-    acc, total = None, None
+    rows = -(-shape.pixels // shape.out_width)
+    acc = np.zeros((rows * shape.out_width, shape.kernels))
+    total = np.zeros((rows * shape.out_width, 1), np.int64)
     for row in range(shape.kernel_height):
         for column in range(shape.kernel_width):
-            part = _tap(operands, shape, row, column).reshape(-1, shape.channels) @ weights[row, column]
-            acc = part if acc is None else acc + part
-            seen = _tap(pixel_sums, shape, row, column).reshape(-1, 1)
-            total = seen.copy() if total is None else total + seen
+            acc += _tap(operands, shape, row, column).reshape(-1, shape.channels) @ weights[row, column]
+            total += _tap(pixel_sums, shape, row, column).reshape(-1, 1)
     return acc.astype(np.int64), total
 
 

@@ -137,8 +137,6 @@ class Dpu:
             size = (offered.width, offered.height, offered.channels)
             if size != (self.width, self.height, self.channels):
                 raise self._hang(f"DPU_RDMA's cube {size} differs from the DPU's", "DATA_CUBE_WIDTH", "WIDTH")
-        if self.flying and offered.main is None:
-            raise self._hang("waits for MRDMA, which is off", "FEATURE_MODE_CFG", "FLYING_MODE")
         if not self.flying and offered.main is not None:
             raise self._hang("MRDMA offers data that nobody takes", "FEATURE_MODE_CFG", "FLYING_MODE")
         needs_ew = not dpu.get("EW_CFG", "EW_BYPASS") and bool(dpu.get("EW_CFG", "EW_OP_SRC"))
@@ -147,6 +145,8 @@ class Dpu:
         if not needs_ew and offered.ew is not None:
             raise self._hang("ERDMA offers data that nobody takes", "EW_CFG", "EW_OP_SRC")
         if self.flying:
+            if offered.main is None:
+                raise self._hang("waits for MRDMA, which is off", "FEATURE_MODE_CFG", "FLYING_MODE")
             return offered.main
         if self.conv is None:
             raise self._hang("waits for CORE, which is not enabled", "FEATURE_MODE_CFG", "FLYING_MODE")
@@ -181,7 +181,7 @@ class Dpu:
         if dpu.get(cfg, f"{stage}_ALU_BYPASS"):
             return value
         if dpu.get(cfg, f"{stage}_ALU_SRC"):
-            operand = self._operands(stage, cfg, f"{stage}_ALU_SRC").alu
+            operand: Ints | int = self._operands(stage, cfg, f"{stage}_ALU_SRC").alu
         else:
             operand = dpu.signed(f"{stage}_ALU_CFG", f"{stage}_ALU_OPERAND")
         algorithm = dpu.get(cfg, f"{stage}_ALU_ALGO")
@@ -195,7 +195,7 @@ class Dpu:
         """Multiply, shift and saturate; with PRELU non-negative values pass."""
         dpu, register = self.dpu, f"{stage}_MUL_CFG"
         if dpu.get(register, f"{stage}_MUL_SRC"):
-            operand = self._operands(stage, register, f"{stage}_MUL_SRC").mul
+            operand: Ints | int = self._operands(stage, register, f"{stage}_MUL_SRC").mul
         else:
             operand = dpu.signed(register, f"{stage}_MUL_OPERAND")
         shift = dpu.get(register, f"{stage}_MUL_SHIFT_VALUE")
@@ -237,6 +237,7 @@ class Dpu:
             lanes = [dpu.signed(f"EW_OP_VALUE_{lane}", f"EW_OPERAND_{lane}") for lane in range(8)]
             return np.asarray(lanes, np.int64)[np.arange(self.channels) % 8][None, :]
         operand = self.offered.ew
+        assert operand is not None  # `_main` has made sure
         if dpu.get("EW_CFG", "EW_OP_CVT_BYPASS"):
             return operand
         scale = dpu.signed("EW_CVT_SCALE_VALUE", "EW_OP_CVT_SCALE")

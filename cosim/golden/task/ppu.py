@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import reduce
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -115,7 +118,7 @@ class Windows:
         self.pad = signed(low, 19)
         self.reciprocal = (get("RECIP_KERNEL_WIDTH"), get("RECIP_KERNEL_HEIGHT"))
 
-    def _taps(self, cube: Ints):
+    def _taps(self, cube: Ints) -> Iterator[tuple[Ints, NDArray[np.bool_]]]:
         """Yield each tap for all windows: values [surface, row, column, 16], inside [row, column, 1]."""
         for ky in range(self.kernel[0]):
             for kx in range(self.kernel[1]):
@@ -126,12 +129,9 @@ class Windows:
 
     def extreme(self, cube: Ints, largest: bool) -> Ints:
         """Maximum or minimum, the pad value counting where a tap is outside."""
-        best = None
         pick = np.maximum if largest else np.minimum
-        for values, inside in self._taps(cube):
-            values = np.where(inside, values, self.pad)
-            best = values if best is None else pick(best, values)
-        return best
+        taps = (np.where(inside, values, self.pad) for values, inside in self._taps(cube))
+        return reduce(pick, taps)
 
     def average(self, cube: Ints) -> Ints:
         """Average by reciprocals, with the tie rule of docs/hardware.md 6.3."""
