@@ -1,0 +1,203 @@
+"""Comparison, verdicts and the cross-check of driver jobs, with golden devices on both sides."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cosim.crosscheck import TensorMap, compare_images, copy_memory, cross_check, judge
+from cosim.crosscheck.program import Task as Registers
+from cosim.crosscheck.program import amount_code, command, link
+from cosim.crosscheck.random_tasks import RandomTask, random_task
+from cosim.golden.task import GoldenNpu, Memory, TaskReport, Traffic
+from rtl.regs import registers
+from sw.driver.job import Job, Task
+
+
+def images() -> tuple[Memory, Memory]:
+    first = Memory()
+    first.map(0x1000, 0x100)
+    first.map(0x4000, 0x100)
+    first.write(0x1000, np.arange(256, dtype=np.uint8))
+    return first, first.copy()
+
+
+def test_equal_images_have_no_difference() -> None:
+    first, second = images()
+    assert compare_images(first, second, first.regions()) is None
+    assert judge(first, second, first.regions(), []).text() == "match: 512 bytes in 2 ranges"
+
+
+def test_first_difference_and_count() -> None:
+    first, second = images()
+    first.write(0x4007, b"\x01\x02")
+    second.write(0x1003, b"\xff")
+    found = compare_images(first, second, reversed(first.regions()))
+    assert (found.address, found.rtl, found.golden, found.count) == (0x1003, 3, 0xFF, 3)
+
+
+def test_tensor_map_names_the_element() -> None:
+    tensor = TensorMap("conv1", 0x1000, (20, 3, 4), line=5, surface=16)
+    assert tensor.find(0x1000) == "conv1[0, 0, 0]"
+    assert tensor.find(0x1000 + 16 * (16 + 2 * 5 + 3) + 2) == "conv1[18, 2, 3]"
+    assert tensor.find(0x1000 + 16 * 4) is None  # notch
+    assert tensor.find(0x0FFF) is None
+    assert tensor.find(0x1000 + 16 * 32) is None
+    words = TensorMap("raw", 0x1000, (8, 1, 4), line=4, surface=4, element=4)
+    assert words.find(0x1000 + 16 * 5 + 9) == "raw[6, 0, 1]"
+
+
+def test_verdict_names_task_tensor_and_registers() -> None:
+    first, second = images()
+    first.write(0x1025, b"\x00")
+    early, late = TaskReport(0, "conv"), TaskReport(1, "pool")
+    early.writes.append(Traffic("dpu", ((0x1000, 0x80),), 0x80))
+    late.writes.append(Traffic("ppu", ((0x1020, 0x10),), 0x10))
+    late.registers = {"PPU": {"DST_BASE_ADDR": 0x1020, "MISC_CTRL": 0}}
+    tensor = TensorMap("out", 0x1020, (16, 1, 1), 1, 1)
+    verdict = judge(first, second, first.regions(), [early, late], [tensor])
+    assert (verdict.match, verdict.task, verdict.tensor) == (False, 1, "out[5, 0, 0]")
+    assert (
+        "0x00001025 (out[5, 0, 0]): rtl 0x00, golden 0x25; 1 bytes differ; written by task 1"
+        in verdict.text()
+    )
+    assert "PPU: DST_BASE_ADDR=0x1020" in verdict.text() and "MISC_CTRL" not in verdict.text()
+    assert verdict.as_json()["first_difference"]["tensor"] == "out[5, 0, 0]"
+
+
+def test_notes_alone_are_a_mismatch() -> None:
+    first, second = images()
+    assert not judge(first, second, first.regions(), [], notes=["hangs"]).match
+
+
+def job_of(task: RandomTask) -> Job:
+    """The driver's job for a random kick."""
+    mask = task.mask
+    tasks = [Task(at, len(words) - 4, mask, mask, 1) for at, words in task.chain.lists]
+    return Job(tasks, task_base_addr=task.dma_base)
+
+
+def prepared(task: RandomTask) -> GoldenNpu:
+    npu = GoldenNpu(1)
+    for address, data in task.regions:
+        npu.memory.map(address, data.size)
+        npu.memory.write(address, data)
+    return npu
+
+
+@pytest.mark.parametrize("kind", ["conv", "row_tiles", "data_reuse", "pool"])
+def test_a_job_matches_itself_and_changes_memory(kind: str) -> None:
+    task = random_task(np.random.default_rng(3), kind)
+    npu = prepared(task)
+    before = copy_memory(npu.memory)
+    verdict = cross_check(job_of(task), npu)
+    assert verdict.match, verdict.text()
+    assert verdict.bytes_compared == sum(data.size for _, data in task.regions)
+    assert compare_images(before, npu.memory, before.regions()) is not None
+
+
+def test_a_job_on_a_wrong_device_is_told() -> None:
+    task = random_task(np.random.default_rng(3), "conv_int32")
+    npu = prepared(task)
+    write = npu.devices[0].cbuf.weights
+    npu.devices[0].cbuf.weights = lambda *a: write(*a) ^ np.int8(1)  # one bit of every weight is wrong
+    verdict = cross_check(job_of(task), npu)
+    assert not verdict.match and verdict.task == 0 and "CNA" in verdict.registers
+
+
+def test_a_job_that_hangs_is_told() -> None:
+    task = random_task(np.random.default_rng(3), "conv")
+    npu = prepared(task)
+    npu.run_until_irq = lambda mask, cycles: 0  # type: ignore[method-assign]
+    verdict = cross_check(job_of(task), npu, max_cycles=10)
+    assert not verdict.match and "no interrupt in 10 cycles" in verdict.text()
+
+
+def test_program_words_and_links() -> None:
+    first, second = Registers(("PPU", "PPU_RDMA")), Registers(("PPU", "PPU_RDMA"))
+    chain = link([first, second], 0x1000)
+    (at, words), (then, more) = chain.lists
+    pc = registers()["PC"]
+    assert at == 0x1000 and then % 64 == 0 and then >= at + 8 * len(words)
+    assert words[-4] == command(pc.target, pc["BASE_ADDRESS"].offset, then)
+    assert words[-3] == command(pc.target, pc["REGISTER_AMOUNTS"].offset, amount_code(len(more)))
+    assert words[-2] == 0x0041_0000_0000_0000 and words[-1] == 0x0081_0000_0060_0008
+    assert more[-4] == 0 and chain.amount == len(words) // 2 - 1
+    assert [amount_code(n + 4) for n in (108, 104, 26, 13, 12, 17)] == [55, 53, 14, 8, 7, 10]  # H1.6
+
+
+def test_registers_of_other_blocks_are_refused() -> None:
+    task = Registers(("DPU",))
+    task.set("CNA", "CONV_CON1", CONV_MODE=3)
+    with pytest.raises(ValueError, match="outside the task's blocks"):
+        task.values()
+    with pytest.raises(ValueError, match="not aligned"):
+        task.address("DPU", "DST_BASE_ADDR", 0x1008)
+
+
+# -- the device protocol ---------------------------------------------------------------------------
+
+
+def offset(block: str, register: str) -> int:
+    return registers()[block][register].offset
+
+
+def test_interrupt_line_stays_until_status_is_clear() -> None:
+    task = random_task(np.random.default_rng(3), "pool")
+    npu = prepared(task)
+    assert npu.run_until_irq(1, 100) == 0 and npu.cycle >= 100
+    cross_check(job_of(task), npu)
+    assert npu.irq == 0  # run_kick has cleared it
+    npu.write32(0, offset("PC", "INTERRUPT_MASK"), 0)
+    npu.write32(0, offset("PC", "BASE_ADDRESS"), task.chain.base)
+    npu.write32(0, offset("PC", "REGISTER_AMOUNTS"), task.chain.amount)
+    npu.write32(0, offset("PC", "OPERATION_ENABLE"), 1)
+    assert npu.irq == 0 and npu.read32(0, offset("PC", "INTERRUPT_RAW_STATUS")) & 0xC00
+    assert npu.read32(0, offset("PC", "INTERRUPT_STATUS")) == 0
+    npu.write32(0, offset("PC", "INTERRUPT_MASK"), 0xC00)
+    npu.write32(0, offset("PC", "OPERATION_ENABLE"), 0)
+    assert npu.irq == 0  # an event that was masked when it came raises nothing
+    npu.write32(0, offset("PC", "REGISTER_AMOUNTS"), task.chain.amount)
+    npu.write32(0, offset("PC", "OPERATION_ENABLE"), 1)
+    assert npu.irq == 1 and npu.run_until_irq(1, 5) == 1
+    assert npu.read32(0, offset("PC", "TASK_STATUS")) == 3  # nobody wrote TASK_COUNT_CLEAR since
+    npu.write32(0, offset("PC", "INTERRUPT_CLEAR"), 0x1FFFF)
+    assert npu.irq == 0 and npu.read32(0, offset("PC", "INTERRUPT_RAW_STATUS")) == 0
+
+
+def test_slave_mode_starts_blocks_one_by_one() -> None:
+    task = random_task(np.random.default_rng(3), "pool")
+    other = random_task(np.random.default_rng(3), "pool")
+    npu, want = prepared(task), prepared(other)
+    cross_check(job_of(other), want)
+    npu.write32(0, offset("PC", "BASE_ADDRESS"), 1)
+    npu.write32(0, offset("PC", "TASK_DMA_BASE_ADDR"), task.dma_base)
+    words = registers().word
+    for word in task.words[0][:-4]:
+        fields = words.decode(word)
+        if fields["TARGET"]:
+            npu.write32(0, fields["OFFSET"], fields["VALUE"])
+    npu.write32(0, offset("PPU", "OPERATION_ENABLE"), 1)
+    assert npu.irq == 0 and "PPU" in npu.block_state(0)
+    assert npu.read32(0, offset("PPU", "S_STATUS")) == 1
+    npu.write32(0, offset("PPU_RDMA", "OPERATION_ENABLE"), 1)
+    assert npu.irq == 1 and npu.block_state(0) == "idle"
+    assert compare_images(npu.memory, want.memory, npu.memory.regions()) is None
+
+
+def test_a_hang_never_interrupts_and_says_why() -> None:
+    task = random_task(np.random.default_rng(3), "conv")
+    npu = prepared(task)
+    npu.write32(0, offset("PC", "BASE_ADDRESS"), task.chain.base)
+    npu.write32(0, offset("PC", "REGISTER_AMOUNTS"), 0)  # ends before the op-enable word
+    npu.write32(0, offset("PC", "TASK_CON"), 1)
+    npu.write32(0, offset("PC", "OPERATION_ENABLE"), 1)
+    assert npu.run_until_irq(1, 1000) == 0
+    assert "no op-enable word" in npu.block_state(0)
+    npu.reset(1)
+    assert npu.block_state(0) == "idle"
+
+
+def test_number_of_cores_is_checked() -> None:
+    with pytest.raises(ValueError, match="cores must be"):
+        GoldenNpu(4)
