@@ -220,10 +220,13 @@ class DpuDrawer:
             d.notes.append("CPEND")
         return spread * 2
 
-    def _factor(self, spread: float) -> tuple[int, int, float]:
-        """Draw a signed multiplier and a shift so that the result stays a useful size."""
-        factor = self.integer(1, 32767) * (1 if self.chance(0.8) else -1)
-        if self.chance(0.05):
+    def _factor(self, spread: float, table: bool) -> tuple[int, int, float]:
+        """Draw a signed multiplier and a shift so that the result stays a useful size.
+
+        With `table` the multipliers come from memory, of any size, and the shift fits a typical one.
+        """
+        factor = 16384 if table else self.integer(1, 32767) * (1 if self.chance(0.8) else -1)
+        if not table and self.chance(0.05):
             factor = -32768
         aim = 2.0 ** self.rng.uniform(4, 24)
         shift = int(np.clip(round(np.log2(max(abs(factor) * spread / aim, 1.0))), 0, 63))
@@ -256,7 +259,7 @@ class DpuDrawer:
             operand = self.integer(-int(spread) - 4, int(spread) + 4)
             d.set("DPU", f"{stage}_ALU_CFG", **{f"{stage}_ALU_OPERAND": operand % (1 << 32)})
             if mul:
-                factor, shift, after = self._factor(spread)
+                factor, shift, after = self._factor(spread, mul_table)
                 negative = shift if self.chance(0.7) else min(63, shift + self.integer(0, 3))
                 d.set("DPU", mul_cfg, **{f"{stage}_MUL_OPERAND": factor % 65536})
                 d.set(
