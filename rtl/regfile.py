@@ -1,14 +1,16 @@
 """Register files of the blocks: two groups of registers, pointers, start and end (H 1.7).
 
-Only registers that are shadowed and writable have storage, one signal for each register and group,
-as wide as its fields.  Semantics: docs/hardware.md, section 7.
+Semantics: docs/hardware.md, section 7.  Both groups of a block lie in one memory that is read at as many
+places as there are registers: a compiled model then stores one word for a register write and does
+nothing else, where a flip-flop for each field costs time in every cycle.
 """
 
 from __future__ import annotations
 
-from amaranth import Cat, Const, Module, Mux, Signal, Value
+from amaranth import Cat, Const, Module, Mux, ResetSignal, Signal, Value
 from amaranth.hdl import ValueLike, signed, unsigned
 from amaranth.lib import data, wiring
+from amaranth.lib.memory import Memory, WritePort
 from amaranth.lib.wiring import In, Out
 
 from rtl.layouts import ControlPort, DiagnosticCode, DiagnosticPort, RegisterPort
@@ -16,6 +18,10 @@ from rtl.regs import Block, Field, Register, registers
 
 GROUPS = 2
 """Register groups of a block (H 1.7)."""
+
+ROW_BITS = 7
+ROWS = 1 << ROW_BITS
+"""Words of a block's window that can hold registers of a group (offsets below 0x200)."""
 
 
 def register_layout(register: Register) -> data.StructLayout:
@@ -84,7 +90,8 @@ class RegisterFile(wiring.Component):
     -------
     port
         register accesses.  A write to a group that is still enabled waits (`ready` low), as does a
-        write that clears a pointer, or one of LUT_ACCESS, until the block is idle.
+        write that clears a pointer, or one of LUT_ACCESS, until the block is idle, and any write to a
+        group in the `2 * ROWS` cycles after a reset in which the registers take their reset values.
     control
         start, group and done of the block.  `start` comes two cycles after an op-enable at the earliest.
     op_enable
@@ -92,7 +99,7 @@ class RegisterFile(wiring.Component):
     busy
         high from the cycle after an op-enable until the block is done and nothing more is enabled.
     cfg
-        copy of the running group, taken at start and stable until done.
+        the registers of the group under the executer, stable from before start until done.
     core
         index of this core; CNA and CORE only run when S_POINTER.CORE_INDEX equals it.
     diag
@@ -119,14 +126,24 @@ class RegisterFile(wiring.Component):
         enable = Signal(GROUPS)
         running = Signal()
         m.d.comb += self.busy.eq(running | enable.any())
-        storage = self._storage()
         m.d.sync += self.diag.valid.eq(0)
 
-        accept = self._accept(m, state, enable)
+        init = [row.reset if row is not None else 0 for row in self._rows()] * GROUPS
+        m.submodules.groups = groups = Memory(shape=32, depth=GROUPS * ROWS, init=init)
+        write_port = groups.write_port()
+        sweeping = self._sweep(m, write_port)
+        accept = self._accept(m, state, enable, sweeping)
         enable_here = Signal()
         m.d.comb += enable_here.eq(self.op_enable)
-        self._write(m, storage, accept, state, enable_here)
-        self._read(m, storage, accept, state, enable, running)
+        self._write(m, write_port, accept, state, enable_here)
+        answered = self._read(m, groups, state, enable, running)
+        m.d.comb += self.port.ready.eq(accept | answered)
+        for register in shadowed_registers(self.block):
+            port = groups.read_port(domain="comb")
+            m.d.comb += [
+                port.addr.eq(Cat(Const(register.local // 4, ROW_BITS), state.EXECUTER)),
+                Value.cast(getattr(self.cfg, register.name)).eq(pack_fields(register, port.data)),
+            ]
 
         with m.If(enable_here):
             m.d.sync += enable.bit_select(state.POINTER, 1).eq(1)
@@ -138,17 +155,13 @@ class RegisterFile(wiring.Component):
         pending = Signal()
         load = Signal()
         m.d.comb += [
-            pending.eq(~running & enable.bit_select(state.EXECUTER, 1)),
+            pending.eq(~running & ~sweeping & enable.bit_select(state.EXECUTER, 1)),
             load.eq(pending & core_fits),
             self.control.group.eq(state.EXECUTER),
         ]
         m.d.sync += self.control.start.eq(load)
         with m.If(load):
             m.d.sync += running.eq(1)
-            for register in shadowed_registers(self.block):
-                zero, one = storage[register.name]
-                cfg = getattr(self.cfg, register.name)
-                m.d.sync += Value.cast(cfg).eq(Mux(state.EXECUTER, Value.cast(one), Value.cast(zero)))
         with m.If(running & self.control.done):
             m.d.sync += [running.eq(0), enable.bit_select(state.EXECUTER, 1).eq(0)]
             with m.If(state.EXECUTER_PP_EN):
@@ -157,64 +170,89 @@ class RegisterFile(wiring.Component):
             self._report_wrong_core(m, pending & ~core_fits, accept, state)
         return m
 
-    def _storage(self) -> dict[str, list[Signal]]:
-        """Signals of every register that has storage: one per group, or one if it is not shadowed."""
-        storage = {}
+    def _rows(self) -> list[Register | None]:
+        """The register with storage at each word of the block's window, up to `ROWS`."""
+        rows: list[Register | None] = [None] * ROWS
         for register in self.block:
             fixed = register.name in ("S_STATUS", "S_POINTER", "OPERATION_ENABLE")
-            if fixed or not (register.writable and register.readable):
-                continue
-            init = {field.name: field.reset for field in register.fields.values()}
-            storage[register.name] = [
-                Signal(register_layout(register), init=init, name=f"{register.name}_{group}")
-                for group in range(GROUPS if register.shadowed else 1)
-            ]
-        return storage
+            if not fixed and register.writable and register.readable:
+                rows[register.local // 4] = register
+        return rows
 
-    def _accept(self, m: Module, state: data.View, enable: Signal) -> Signal:
+    def _sweep(self, m: Module, port: WritePort) -> Signal:
+        """After a reset, write the reset values, as a memory has no reset; high while that goes on."""
+        was_reset = Signal(reset_less=True)
+        sweeping = Signal(reset_less=True)
+        row = Signal(ROW_BITS + 1, reset_less=True)
+        m.d.sync += was_reset.eq(ResetSignal())
+        with m.If(was_reset):
+            m.d.sync += [sweeping.eq(1), row.eq(0)]
+        with m.Elif(sweeping):
+            m.d.comb += [port.addr.eq(row), port.en.eq(1)]
+            for register in self._rows():
+                if register is not None and register.reset:
+                    with m.If(row[:ROW_BITS] == register.local // 4):
+                        m.d.comb += port.data.eq(register.reset)
+            m.d.sync += [row.eq(row + 1), sweeping.eq(~row.all())]
+        return sweeping
+
+    def _lut_access(self) -> Value:
+        """Whether the port addresses a LUT_ACCESS register: those have one copy, kept in group 0."""
+        names = [register for register in self.block if register.name.startswith("LUT_ACCESS")]
+        return Cat(*(self.port.offset == register.local for register in names)).any() if names else Const(0)
+
+    def _accept(self, m: Module, state: data.View, enable: Signal, sweeping: Signal) -> Signal:
         """The strobe of a write that is taken in this cycle."""
-        port, block = self.port, self.block
-        pointer = block["S_POINTER"]
+        port, pointer = self.port, self.block["S_POINTER"]
         written = data.View(register_layout(pointer), pack_fields(pointer, port.wdata))
         held = Signal()
         with m.If(port.offset == pointer.local):
             # Otherwise the group that runs would change under the block, and a task list that clears
             # the pointers in every task would enable a group that is not the executer.
             m.d.comb += held.eq(self.busy & (written.EXECUTER_PP_CLEAR | written.POINTER_PP_CLEAR))
-        for register in block:
-            if register.name.startswith("LUT_ACCESS"):
-                with m.Elif(port.offset == register.local):
-                    m.d.comb += held.eq(self.busy)
-        with m.Elif(port.offset >= block["OPERATION_ENABLE"].local):
-            m.d.comb += held.eq(enable.bit_select(state.POINTER, 1))
+        with m.Elif(self._lut_access()):
+            m.d.comb += held.eq(self.busy | sweeping)
+        with m.Elif(port.offset >= self.block["OPERATION_ENABLE"].local):
+            m.d.comb += held.eq(enable.bit_select(state.POINTER, 1) | sweeping)
         accept = Signal()
         m.d.comb += accept.eq(port.write & ~held)
         return accept
 
+    def _address(self, state: data.View) -> Value:
+        """Row of the groups' memory that the port addresses."""
+        return Cat(self.port.offset[2 : 2 + ROW_BITS], state.POINTER & ~self._lut_access())
+
     def _write(
         self,
         m: Module,
-        storage: dict[str, list[Signal]],
+        memory: WritePort,
         accept: Signal,
         state: data.View,
         enable_here: Signal,
     ) -> None:
         port = self.port
+        first = self.block["OPERATION_ENABLE"].local
         with m.If(accept):
+            with m.If((port.offset > first) & (port.offset < 4 * ROWS)):
+                m.d.comb += [
+                    memory.addr.eq(self._address(state)),
+                    memory.data.eq(port.wdata),
+                    memory.en.eq(1),
+                ]
             with m.Switch(port.offset):
-                for register in self.block:
-                    with m.Case(register.local):
-                        packed = pack_fields(register, port.wdata)
-                        if register.name == "OPERATION_ENABLE":
-                            with m.If(data.View(register_layout(register), packed).OP_EN):
-                                m.d.comb += enable_here.eq(1)
-                        elif register.name == "S_POINTER":
-                            self._write_pointer(m, state, data.View(register_layout(register), packed))
-                        elif register.name in storage:
-                            copies = storage[register.name]
-                            for group, copy in enumerate(copies):
-                                with m.If((state.POINTER == group) if register.shadowed else Const(1)):
-                                    m.d.sync += Value.cast(copy).eq(packed)
+                with m.Case(self.block["S_POINTER"].local):
+                    register = self.block["S_POINTER"]
+                    word = pack_fields(register, port.wdata)
+                    self._write_pointer(m, state, data.View(register_layout(register), word))
+                with m.Case(first):
+                    register = self.block["OPERATION_ENABLE"]
+                    word = pack_fields(register, port.wdata)
+                    with m.If(data.View(register_layout(register), word).OP_EN):
+                        m.d.comb += enable_here.eq(1)
+                with m.Case(
+                    *(r.local for r in self.block if r.name not in ("S_POINTER", "OPERATION_ENABLE"))
+                ):
+                    pass
                 with m.Default():
                     m.d.sync += self._diagnose(DiagnosticCode.UNKNOWN_WRITE, port.offset, port.wdata)
 
@@ -230,38 +268,38 @@ class RegisterFile(wiring.Component):
         with m.If(written.EXECUTER_PP_CLEAR):
             m.d.sync += state.EXECUTER.eq(0)
 
-    def _read(
-        self,
-        m: Module,
-        storage: dict[str, list[Signal]],
-        accept: Signal,
-        state: data.View,
-        enable: Signal,
-        running: Signal,
-    ) -> None:
-        """Answers reads one cycle later, so that nothing is evaluated while there is none."""
+    def _read(self, m: Module, groups: Memory, state: data.View, enable: Signal, running: Signal) -> Signal:
+        """Answer reads two cycles later, so that nothing is evaluated while there is none.
+
+        Returns the strobe with which `rdata` is valid.
+        """
         port = self.port
+        init = [register.mask if register is not None else 0 for register in self._rows()]
+        m.submodules.masks = masks = Memory(shape=32, depth=ROWS, init=init)
+        stored, mask = groups.read_port(), masks.read_port()
+        fetched = Signal()
+        answered = Signal()
+        begin = Signal()
+        m.d.comb += [
+            begin.eq(port.read & ~fetched & ~answered),
+            stored.addr.eq(self._address(state)),
+            stored.en.eq(begin),
+            mask.addr.eq(port.offset[2 : 2 + ROW_BITS]),
+            mask.en.eq(begin),
+        ]
+        m.d.sync += [fetched.eq(begin), answered.eq(fetched)]
+
         status = Signal(register_layout(self.block["S_STATUS"]), name="S_STATUS")
         for group in range(GROUPS):
             here = running & (state.EXECUTER == group)
-            waiting = enable[1 - group]
-            m.d.comb += status[f"STATUS_{group}"].eq(Mux(here, Mux(waiting, 2, 1), 0))
-        answered = Signal()
-        m.d.comb += port.ready.eq(accept | answered)
-        m.d.sync += answered.eq(0)
-        with m.If(port.read & ~answered):
-            m.d.sync += [answered.eq(1), port.rdata.eq(0)]
+            m.d.comb += status[f"STATUS_{group}"].eq(Mux(here, Mux(enable[1 - group], 2, 1), 0))
+        with m.If(fetched):
+            m.d.sync += port.rdata.eq(Mux(port.offset < 4 * ROWS, stored.data & mask.data, 0))
             with m.Switch(port.offset):
-                for register in self.block:
-                    if register.name in ("S_STATUS", "S_POINTER"):
-                        source: Value = Value.cast(status if register.name == "S_STATUS" else state)
-                    elif register.name in storage:
-                        copies = [Value.cast(copy) for copy in storage[register.name]]
-                        source = Mux(state.POINTER, copies[-1], copies[0])
-                    else:
-                        continue
-                    with m.Case(register.local):
-                        m.d.sync += port.rdata.eq(unpack_fields(register, source))
+                for name, source in (("S_STATUS", status), ("S_POINTER", state)):
+                    with m.Case(self.block[name].local):
+                        m.d.sync += port.rdata.eq(unpack_fields(self.block[name], source))
+        return answered
 
     def _diagnose(self, code: int, local: ValueLike, value: ValueLike) -> list:
         offset = Value.cast(local) + self.block.base

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from amaranth import Value
+from amaranth import ClockDomain, Module, Signal, Value
 from amaranth.hdl import Elaboratable
 from amaranth.sim import Simulator
 
@@ -321,6 +321,43 @@ def test_wrong_core_never_starts_and_says_so_once(block: str) -> None:
         assert await read(ctx, dut, 0) == dut.block["S_STATUS"].encode(STATUS_0="OPERATING")
 
     simulate(dut, diagnostics, bench)
+
+
+def test_reset_brings_the_reset_values_back() -> None:
+    """Also when a pointer is written while the registers are being reset."""
+    m = Module()
+    m.domains.sync = domain = ClockDomain("sync")
+    m.submodules.dut = dut = RegisterFile("CORE")
+    reset = Signal()
+    m.d.comb += domain.rst.eq(reset)
+    gating, size = dut.block["MAC_GATING"], dut.block["DATAOUT_SIZE_0"]
+
+    async def pulse_reset(ctx) -> None:
+        ctx.set(reset, 1)
+        for _ in range(3):
+            await ctx.tick()
+        ctx.set(reset, 0)
+
+    async def bench(ctx) -> None:
+        for pointer in (0, 1):
+            assert await write(ctx, dut, 4, pointer)
+            assert await write(ctx, dut, gating.local, 5)
+            assert await write(ctx, dut, size.local, 6)
+        await pulse_enable(ctx, dut)
+        await pulse_reset(ctx)
+        for _ in range(300):
+            assert await write(ctx, dut, 4, 0)
+        assert not ctx.get(dut.busy)
+        for pointer in (0, 1):
+            assert await write(ctx, dut, 4, pointer)
+            assert await read(ctx, dut, gating.local) == gating.reset
+            assert await read(ctx, dut, size.local) == 0
+        await pulse_reset(ctx)
+        await ctx.tick()
+        assert await write(ctx, dut, size.local, 9, bound=300)
+        assert await read(ctx, dut, size.local) == 9
+
+    simulate(m, bench)
 
 
 def test_undocumented_registers_are_ignored_silently() -> None:
