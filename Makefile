@@ -20,7 +20,8 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 demo: $(STAMP)
-	@$(BIN)/rkcosim demo --json build/demo.json
+	@$(BIN)/rkcosim run examples/digits/digits_int8.onnx --input examples/digits/held_back.npz \
+		--limit 60 --check --json build/demo.json
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -q -m "not heavy"
