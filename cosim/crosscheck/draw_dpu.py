@@ -336,7 +336,9 @@ class DpuDrawer:
             size = self._operand(d)
             offset = self.integer(-200, 200)
             scale = self.integer(1, 32767) * (1 if self.chance(0.8) else -1)
-            shift = self.integer(0, 20)
+            typical = {1: 70.0, 2: 16000.0, 4: 2.0**20}[size]
+            aim = min(max(spread, 4.0), 2.0**28) * 2.0 ** self.rng.uniform(-3, 1)
+            shift = int(np.clip(round(np.log2(max(abs(scale) * typical / aim, 1.0))), 0, 63))
             d.set("DPU", "EW_CVT_OFFSET_VALUE", EW_OP_CVT_OFFSET=offset % (1 << 32))
             d.set("DPU", "EW_CVT_SCALE_VALUE", EW_OP_CVT_SCALE=scale % 65536, EW_OP_CVT_SHIFT=shift)
         else:
