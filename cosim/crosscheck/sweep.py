@@ -104,7 +104,7 @@ class Sweep:
         except GoldenError as error:
             notes.append(f"golden model: {error}")
         if notes:  # an illegal draw: do not hang the engine with it
-            self._reset()
+            self.reset()
         else:
             cycles = self._engine(task, notes)
         ranges = [(address, data.size) for address, data in task.regions]
@@ -117,14 +117,15 @@ class Sweep:
             result = run_kick(self.engine, task.kick(), max_cycles=MAX_CYCLES)
         except Exception as error:  # whatever an engine raises belongs in the verdict
             notes.append(f"engine: {type(error).__name__}: {error}")
-            self._reset()
+            self.reset()
             return 0
         if not result.done:
             notes.append(f"engine: no interrupt in {MAX_CYCLES} cycles: {result.state}")
-            self._reset()
+            self.reset()
         return result.cycles
 
-    def _reset(self) -> None:
+    def reset(self) -> None:
+        """Reset the core on both sides."""
         self.engine.reset(1)
         self.golden.reset(1)
 
@@ -146,6 +147,7 @@ def sweep(
     budget: int = 12000,
     only: int | None = None,
     golden: GoldenNpu | None = None,
+    reset: bool = False,
     say: Callable[[str], None] = print,
 ) -> Totals:
     """Compare at least `count` tasks.
@@ -168,6 +170,8 @@ def sweep(
         run just the kick with this index.
     golden
         model to compare with (see `Sweep`).
+    reset
+        reset the core before every kick, so that nothing is left from those before.
     say
         takes progress lines and failures.
     """
@@ -176,6 +180,8 @@ def sweep(
     index = 0 if only is None else only
     while totals.compared < count:
         task = draw(seed, index, kind, chain, budget)
+        if reset:
+            runner.reset()
         outcome = runner.run(index, task)
         totals.refused += task.refused
         totals.kicks += 1
@@ -213,6 +219,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--chain", type=int, default=3, help="draws in one kick at most (default 3)")
     parser.add_argument("--budget", type=int, default=12000, help="formula cycles of a layer at most")
     parser.add_argument("--only", type=int, help="run just the kick with this index")
+    parser.add_argument("--reset", action="store_true", help="reset the core before every kick")
     parser.add_argument("--trace", help="write a waveform of the whole run to this file")
     parser.add_argument("--json", type=Path, help="write the counts to this file")
     given = parser.parse_args(arguments)
@@ -230,6 +237,7 @@ def main(arguments: list[str] | None = None) -> int:
             chain=given.chain,
             budget=given.budget,
             only=given.only,
+            reset=given.reset,
             say=lambda text: print(text, flush=True),
         )
     finally:

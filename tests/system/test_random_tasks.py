@@ -34,12 +34,12 @@ def test_every_kind_matches_with_a_fixed_seed(engine, kind: str) -> None:  # typ
     assert not totals.failures, "\n".join(totals.failures)
 
 
-def sweep_on(engine, count: int, seed: int, kind: str | None = None):  # type: ignore[no-untyped-def]
+def sweep_on(engine, count: int, seed: int, kind: str | None = None, reset: bool = False):  # type: ignore[no-untyped-def]
     """Run a sweep on an engine that other tests use too: whatever it maps goes away again."""
     golden = GoldenNpu(1)
     engine.reset(1)  # both sides start from reset
     try:
-        return sweep(engine, count, seed, kind=kind, golden=golden)
+        return sweep(engine, count, seed, kind=kind, golden=golden, reset=reset)
     finally:
         for start in list(engine.memory.ranges):
             engine.memory.unmap(start)
@@ -51,6 +51,11 @@ def test_chains_of_mixed_tasks_match_with_a_fresh_seed(engine) -> None:  # type:
     print(totals.line())
     assert totals.compared >= 80
     assert not totals.failures, f"seed {SEED}\n" + "\n".join(totals.failures)
+
+
+def test_kicks_straight_after_a_reset_match(engine) -> None:  # type: ignore[no-untyped-def]
+    totals = sweep_on(engine, 40, SEED + 2, reset=True)
+    assert not totals.failures, f"seed {SEED + 2}\n" + "\n".join(totals.failures)
 
 
 def test_memory_timing_changes_nothing() -> None:
