@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from cosim.engines.engine import open_engine
 from cosim.perf import formula
+from cosim.perf.measure import meter
 from rtl.config import RK3588
 from sw import rknn_api as api
 from sw.rknn_api import types
@@ -124,7 +125,7 @@ class Session:
         self.checker: Any = None
         try:
             # The golden device knows no cycles, so it measures nothing.
-            api.use_device(self.device, meter=None if engine == "golden" else self._measures)
+            api.use_device(self.device, meter=None if engine == "golden" else meter(self.device))
             self._call("rknn_init", api.rknn_init(self.context, str(self.path), 0), init=True)
             counts = types.rknn_input_output_num()
             self._query(types.RKNN_QUERY_IN_OUT_NUM, counts)
@@ -207,19 +208,6 @@ class Session:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _measures(self) -> list[Any]:
-        from sw.compiler.runtime import TaskMeasure
-
-        return [
-            TaskMeasure(
-                record.cycles or 0,
-                sum(record.counters.bytes_read.values()),
-                sum(record.counters.bytes_written.values()),
-                record.counters.events.get("mac_slots", 0),
-            )
-            for record in self.device.task_log()
-        ]
 
     def _call(self, name: str, code: int, init: bool = False) -> None:
         if code != types.RKNN_SUCC:

@@ -7,6 +7,9 @@ from typing import Any
 
 from cosim.cli.exits import BAD_INPUT, MISMATCH, OK, fail, reported, write_json
 
+TABLE_WIDTH = 104
+"""Columns of the layer table; narrower terminals wrap its lines rather than lose text."""
+
 
 def run_command(
     model: Path,
@@ -29,6 +32,7 @@ def run_command(
         from cosim.model_run import run_model
 
         console = Console(highlight=False)
+        console.width = max(console.width, TABLE_WIDTH)
         batch = load_batch(inputs, _shapes(model), limit) if inputs else None
         labels = batch.labels if batch else None
         count = len(batch.items) if batch else 1

@@ -141,6 +141,10 @@ class SocEngine:
         self._lib.rk_may_sleep(self._handle, int(self._may_sleep))
         self.reset((1 << self.cores) - 1)
         self._touched = False
+        # Tasks read from the library's log so far; those at work by core, with their place.
+        self._ended: list[TaskRecord] = []
+        self._running: dict[int, tuple[int, lib.TaskEventC]] = {}
+        self._task_events = 0
 
     # The device protocol
 
@@ -209,18 +213,18 @@ class SocEngine:
 
     def task_log(self) -> list[TaskRecord]:
         """Tasks in the order in which they began."""
-        records: list[TaskRecord] = []
-        running: dict[int, tuple[int, lib.TaskEventC]] = {}
-        raw = self._fetch("rk_tasks", lib.TaskEventC)
-        for event in raw:
+        ended, running = self._ended, self._running
+        for event in self._fetch("rk_tasks", lib.TaskEventC, self._task_events):
+            self._task_events += 1
             if event.kind == 0:
-                running[event.core] = (len(records), event)
-                records.append(TaskRecord(event.core, event.task, event.cycle, None, _counters(event, event)))
+                running[event.core] = (len(ended), event)
+                ended.append(TaskRecord(event.core, event.task, event.cycle, None, _counters(event, event)))
             elif event.core in running:
                 place, start = running.pop(event.core)
-                records[place] = TaskRecord(
+                ended[place] = TaskRecord(
                     event.core, start.task, start.cycle, event.cycle, _counters(event, start)
                 )
+        records = list(ended)
         for core, (place, start) in running.items():
             now = lib.CountersC()
             self._lib.rk_counters(self._opened(), core, ct.byref(now))
@@ -401,9 +405,9 @@ class SocEngine:
         if self._handle is not None:
             self._lib.rk_map(self._handle, page, pages, int(mapped))
 
-    def _fetch(self, function: str, struct: type) -> Iterable[Any]:
+    def _fetch(self, function: str, struct: type[ct.Structure], first: int = 0) -> Iterable[Any]:
+        """Events of a log from number `first` on."""
         call = getattr(self._lib, function)
-        first = 0
         while True:
             buffer = (struct * 256)()
             count = call(self._opened(), first, buffer, 256)
