@@ -1,0 +1,255 @@
+"""Pixel walk of the sequence controller: the slots of a convolution in order, and where their data are."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from rtl.config import NpuConfig
+from rtl.layouts import StripeDone
+from rtl.npu.csc_task import GROUP, SLOTS, TASK, WIDE_GROUP, at_most
+from rtl.regfile import config_signature
+
+
+class Slot(data.Struct):
+    """A slot of a stripe, one pixel under one kernel tap and channel group.
+
+    `valid`: a pixel (empty slots are not); `inside`: its operands are in CBUF, at 4-byte word `word` of
+    `entry`, not pad values; `swap`: the first slot of a tile; `first`: of the stripe's first tile; `live`
+    channels count, of which the first `stored` are in CBUF; `ends`: the last slot of the stripe that
+    `done` describes, also where it is empty.
+    """
+
+    valid: 1
+    inside: 1
+    swap: 1
+    first: 1
+    bank: 1
+    slot: 4
+    entry: 13
+    word: 4
+    live: 7
+    stored: 7
+    ends: 1
+    done: StripeDone
+
+
+class PixelWalk(wiring.Component):
+    """Issue the slots of all groups, stripes, channel groups and kernel taps, 16 a tile.
+
+    Members
+    -------
+    cfg : In(config_signature("CNA"))
+    task : In(TASK)
+    go : In(1)             : pulse, the task begins.
+    rows_ready : In(12)    : feature rows in CBUF.
+    tile_here : In(1)      : the next tile is in the shadow registers by the time a slot gets there.
+    bank_free : In(2)      : level, CORE does not drain accumulator bank b.
+    taken, taken_bank : In(1) : CORE takes a stripe of this bank in this cycle.
+    swap : Out(1)          : a slot is issued that takes the next tile over.
+    issued : Out(Slot)     : the slot issued in this cycle.
+    slot_valid, slot_real, stall_feature, stall_weight, stall_acc : Out(1) : see `SequenceController`.
+    """
+
+    def __init__(self, config: NpuConfig) -> None:
+        self._config = config
+        super().__init__(
+            {
+                "cfg": In(config_signature("CNA")),
+                "task": In(TASK),
+                "go": In(1),
+                "rows_ready": In(12),
+                "tile_here": In(1),
+                "bank_free": In(2),
+                "taken": In(1),
+                "taken_bank": In(1),
+                "swap": Out(1),
+                "issued": Out(Slot),
+                "slot_valid": Out(1),
+                "slot_real": Out(1),
+                "stall_feature": Out(1),
+                "stall_weight": Out(1),
+                "stall_acc": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        task, cfg, kernel, size = self.task, self.cfg, self.cfg.WEIGHT_SIZE2, self.cfg.DATA_SIZE0
+        pad_top, pad_left = cfg.PAD_CON0.PAD_TOP, cfg.PAD_CON0.PAD_LEFT
+        running, started = Signal(), Signal()
+        slot, bank, bank_used = Signal(4), Signal(), Signal(2)
+        # Output pixel: column, and its row and column times the stride; and the same at slot 0.
+        at = {"column": 11, "row_in": 26, "column_in": 14}
+        pixel = Signal(data.StructLayout(at), reset_less=True)
+        origin = Signal(data.StructLayout(at), reset_less=True)
+        following = Signal(data.StructLayout(at))
+        # Kernel tap, and its offset in the input.
+        row, column = Signal(5, reset_less=True), Signal(5, reset_less=True)
+        row_offset, column_offset = Signal(signed(12), reset_less=True), Signal(signed(12), reset_less=True)
+        channel_group, group = Signal(12, reset_less=True), Signal(11, reset_less=True)
+        slab, slab_start = Signal(11, reset_less=True), Signal(22, reset_less=True)
+        pixels_left = Signal(22, reset_less=True)
+        kernels_left, channels_left = Signal(14, reset_less=True), Signal(16, reset_less=True)
+
+        # 1. May a slot be issued?
+        first_slot, first_tile = Signal(), Signal()
+        y, x = Signal(signed(27)), Signal(signed(16))
+        inside, real, rows_here, bank_here, issue = Signal(), Signal(), Signal(), Signal(), Signal()
+        m.d.comb += [
+            first_slot.eq(slot == 0),
+            first_tile.eq((channel_group == 0) & (row == 0) & (column == 0)),
+            y.eq(pixel.row_in + row_offset),
+            x.eq(pixel.column_in + column_offset),
+            real.eq(slot < pixels_left),
+            inside.eq((y >= 0) & (y < size.DATAIN_HEIGHT) & (x >= 0) & (x < size.DATAIN_WIDTH)),
+            rows_here.eq(started & ~(real & inside & (y[:11] >= self.rows_ready))),
+            bank_here.eq(~(first_slot & first_tile) | (self.bank_free & ~bank_used).bit_select(bank, 1)),
+            issue.eq(running & rows_here & bank_here & (self.tile_here | ~first_slot)),
+            self.swap.eq(issue & first_slot),
+            self.slot_valid.eq(issue),
+            self.slot_real.eq(issue & real),
+            self.stall_feature.eq(running & ~rows_here),
+            self.stall_weight.eq(running & rows_here & first_slot & ~self.tile_here),
+            self.stall_acc.eq(running & rows_here & (self.tile_here | ~first_slot) & ~bank_here),
+        ]
+        with m.If(running & (self.rows_ready >= task.first_rows)):
+            m.d.sync += started.eq(1)
+
+        # 2. Where the operands are: entry and 4-byte word (docs/hardware.md 2.2, 2.3).
+        entry, line = Signal(40), Signal(39)
+        word = Signal(4)
+        rest = ~task.argb & (slab == task.full_slabs)
+        m.d.comb += line.eq(y[:11] * Mux(task.argb, cfg.DMA_CON1.LINE_STRIDE, cfg.CBUF_CON1.DATA_ENTRIES))
+        with m.If(task.argb):
+            place = Signal(40)
+            m.d.comb += place.eq(line + x[:11])
+            with m.Switch(task.pixel_shift):
+                for shift in range(3):
+                    with m.Case(shift):
+                        m.d.comb += [entry.eq(place >> (4 - shift)), word.eq(place << shift)]
+        with m.Elif(rest & (task.rest_atoms == 1)):
+            m.d.comb += [entry.eq(line + slab_start + x[2:11]), word.eq(Cat(Const(0, 2), x[:2]))]
+        with m.Elif(rest):
+            m.d.comb += [entry.eq(line + slab_start + x[1:11]), word.eq(Cat(Const(0, 3), x[0]))]
+        with m.Else():
+            m.d.comb += [entry.eq(line + slab_start + x[:11]), word.eq(Cat(Const(0, 3), channel_group[0]))]
+
+        # 3. Live channels of the tile; in ARGB mode fewer of them come from CBUF.
+        live, stored = Signal(7), Signal(7)
+        m.d.comb += live.eq(at_most(channels_left, Mux(task.depthwise, WIDE_GROUP, GROUP)))
+        with m.If(task.argb):
+            m.d.comb += stored.eq(Mux(channel_group == 0, at_most(live, task.image_channels), 0))
+        with m.Else():
+            m.d.comb += stored.eq(live)
+
+        # 4. Next slot, tile, stripe, group.
+        last_tap = (row == kernel.WEIGHT_HEIGHT - 1) & (column == kernel.WEIGHT_WIDTH - 1)
+        last_tile, last_stripe, last_group = Signal(), Signal(), Signal()
+        m.d.comb += [
+            last_tile.eq(last_tap & (channel_group == task.channel_groups - 1)),
+            last_stripe.eq(pixels_left <= SLOTS),
+            last_group.eq(group == task.groups - 1),
+            following.eq(pixel),
+        ]
+        with m.If(pixel.column == cfg.DATA_SIZE2.DATAOUT_WIDTH - 1):
+            m.d.comb += [
+                following.column.eq(0),
+                following.column_in.eq(0),
+                following.row_in.eq(pixel.row_in + task.stride_y),
+            ]
+        with m.Else():
+            m.d.comb += [
+                following.column.eq(pixel.column + 1),
+                following.column_in.eq(pixel.column_in + task.stride_x),
+            ]
+        with m.If(issue):
+            m.d.sync += [slot.eq(slot + 1), pixel.eq(following)]
+        with m.If(issue & (slot == SLOTS - 1)):
+            m.d.sync += [
+                pixel.eq(origin),
+                column.eq(column + 1),
+                column_offset.eq(column_offset + task.step_x),
+            ]
+            with m.If(column == kernel.WEIGHT_WIDTH - 1):
+                m.d.sync += [
+                    column.eq(0),
+                    column_offset.eq(-pad_left),
+                    row.eq(row + 1),
+                    row_offset.eq(row_offset + task.step_y),
+                ]
+            with m.If(last_tap):
+                m.d.sync += [
+                    row.eq(0),
+                    row_offset.eq(-pad_top),
+                    channel_group.eq(channel_group + 1),
+                    channels_left.eq(channels_left - GROUP),
+                ]
+                with m.If(channel_group[0]):
+                    m.d.sync += [slab.eq(slab + 1), slab_start.eq(slab_start + size.DATAIN_WIDTH)]
+            with m.If(last_tile):
+                m.d.sync += [
+                    channel_group.eq(0),
+                    origin.eq(following),
+                    pixel.eq(following),
+                    pixels_left.eq(pixels_left - SLOTS),
+                    bank.eq(~bank),
+                ]
+                # The same channels again, or the next 64 of a depthwise layer.
+                with m.If(~task.depthwise):
+                    m.d.sync += [
+                        slab.eq(0),
+                        slab_start.eq(0),
+                        channels_left.eq(cfg.DATA_SIZE1.DATAIN_CHANNEL),
+                    ]
+                with m.Elif(last_stripe):
+                    m.d.sync += [
+                        slab.eq(slab + 1),
+                        slab_start.eq(slab_start + size.DATAIN_WIDTH),
+                        channels_left.eq(channels_left - WIDE_GROUP),
+                    ]
+                with m.Else():
+                    m.d.sync += channels_left.eq(channels_left)
+                with m.If(last_stripe):
+                    m.d.sync += [
+                        Cat(origin, pixel).eq(0),
+                        pixels_left.eq(cfg.DATA_SIZE3.DATAOUT_ATOMICS),
+                        group.eq(group + 1),
+                        kernels_left.eq(kernels_left - GROUP),
+                        running.eq(~last_group),
+                    ]
+        with m.If(self.go):
+            m.d.sync += [
+                running.eq(1),
+                started.eq(0),
+                Cat(slot, bank, pixel, origin, row, column, channel_group, group, slab, slab_start).eq(0),
+                row_offset.eq(-pad_top),
+                column_offset.eq(-pad_left),
+                pixels_left.eq(cfg.DATA_SIZE3.DATAOUT_ATOMICS),
+                kernels_left.eq(kernel.WEIGHT_KERNELS),
+                channels_left.eq(cfg.DATA_SIZE1.DATAIN_CHANNEL),
+            ]
+
+        issued = self.issued
+        m.d.comb += [
+            issued.valid.eq(issue & real),
+            issued.inside.eq(inside),
+            issued.swap.eq(first_slot),
+            issued.first.eq(first_tile),
+            issued.bank.eq(bank),
+            issued.slot.eq(slot),
+            issued.entry.eq(entry % self._config.cbuf_entries),
+            issued.word.eq(word),
+            issued.live.eq(live),
+            issued.stored.eq(stored),
+            issued.ends.eq(issue & (slot == SLOTS - 1) & last_tile),
+            issued.done.bank.eq(bank),
+            issued.done.pixels_m1.eq(Mux(last_stripe, pixels_left - 1, SLOTS - 1)),
+            issued.done.kernels.eq(Mux(task.depthwise, live, at_most(kernels_left, GROUP))),
+            issued.done.last.eq(last_stripe & last_group),
+        ]
+        # A bank is used from its first slot until CORE has taken its stripe.
+        with m.If(self.taken):
+            m.d.sync += bank_used.bit_select(self.taken_bank, 1).eq(0)
+        with m.If(self.swap & first_tile):
+            m.d.sync += bank_used.bit_select(bank, 1).eq(1)
+        return m

@@ -1,0 +1,147 @@
+"""Weight walk of the sequence controller: tiles from the ring in CBUF to the cell's shadow registers."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from rtl.npu.csc_task import GROUP, TASK, at_most
+from rtl.regfile import config_signature
+
+
+class Chunk(data.Struct):
+    """64 bytes of a tile, to be read from the ring at atom `place`, the next entry being that of `next`.
+
+    `index` is the chunk's number in the tile, `stride` the kernels' distance as `CellIn.w_stride`.
+    """
+
+    valid: 1
+    place: 16
+    next: 16
+    index: 4
+    stride: 2
+
+
+class WeightWalk(wiring.Component):
+    """Issue the chunks of tile after tile, each tile once the one before has been swapped in.
+
+    Members
+    -------
+    cfg : In(config_signature("CNA"))
+    task : In(TASK)
+    start, go : In(1)    : pulses, the task begins; its constants are there.
+    loaded : In(32)      : bytes of the weight stream that are in the ring.
+    released : Out(32)   : bytes of it that will not be read again.
+    swap : In(1)         : in this cycle a slot is issued that takes the tile over.
+    tile_here : Out(1)   : all chunks of a tile have been issued that no slot has taken over yet.
+    chunk : Out(Chunk)   : the chunk issued in this cycle.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "cfg": In(config_signature("CNA")),
+                "task": In(TASK),
+                "start": In(1),
+                "go": In(1),
+                "loaded": In(32),
+                "released": Out(32),
+                "swap": In(1),
+                "tile_here": Out(1),
+                "chunk": Out(Chunk),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        task, kernel = self.task, self.cfg.WEIGHT_SIZE2
+        taps = Signal(10, reset_less=True)
+        running, reading = Signal(), Signal()
+        # Place of a tile: `place` in the ring and `begin` in the stream, both in atoms.
+        place, begin = Signal(16, reset_less=True), Signal(29, reset_less=True)
+        group_place, group_begin = Signal(16, reset_less=True), Signal(29, reset_less=True)
+        chunk_place = Signal(16, reset_less=True)
+        chunk_index = Signal(4, reset_less=True)
+        tap, channel_group = Signal(10, reset_less=True), Signal(12, reset_less=True)
+        stripe, group = Signal(18, reset_less=True), Signal(11, reset_less=True)
+        kernels_left, atoms_left = Signal(14, reset_less=True), Signal(13, reset_less=True)
+
+        full = self.tile_here
+
+        # 1. Sizes of the tile.
+        tile_kernels, tile_atoms, wide_rows = Signal(6), Signal(7), Signal()
+        m.d.comb += [
+            tile_kernels.eq(at_most(kernels_left, GROUP)),
+            wide_rows.eq(atoms_left > 1),
+            tile_atoms.eq(
+                Mux(task.depthwise, 4, Mux(wide_rows, Cat(Const(0, 1), tile_kernels), tile_kernels))
+            ),
+        ]
+        after, chunks = Signal(29), Signal(5)
+        ring = Cat(Const(0, 2), task.ring_entries)
+        m.d.comb += [after.eq(begin + tile_atoms), chunks.eq((tile_atoms + 3) >> 2)]
+
+        def wrapped(position: Value) -> Value:
+            return Mux(position >= ring, position - ring, position)
+
+        # 2. One chunk a cycle, once the whole tile is there and its registers are free.
+        first, issue, last = Signal(), Signal(), Signal()
+        chunk = self.chunk
+        m.d.comb += [
+            first.eq(running & ~reading & (~full | self.swap) & (self.loaded[4:] >= after)),
+            issue.eq(first | reading),
+            chunk.valid.eq(issue),
+            chunk.index.eq(Mux(reading, chunk_index, 0)),
+            chunk.place.eq(Mux(reading, chunk_place, place)),
+            chunk.next.eq(wrapped(chunk.place + 4)),
+            chunk.stride.eq(Mux(task.depthwise, 2, wide_rows)),
+            last.eq(chunk.index == chunks - 1),
+        ]
+        with m.If(self.swap):
+            m.d.sync += full.eq(0)
+        with m.If(issue):
+            m.d.sync += [
+                reading.eq(~last),
+                chunk_index.eq(chunk.index + 1),
+                chunk_place.eq(chunk.next),
+            ]
+
+        # Released one cycle later: by then the last chunk has been read.
+        used = Signal(29)
+        m.d.sync += self.released.eq(Cat(Const(0, 4), used))
+        with m.If(self.start):
+            m.d.sync += [used.eq(0), self.released.eq(0)]
+
+        # 3. Next tile: tap, channel group, stripe (which begins the group again), group.
+        tile_place = wrapped(place + tile_atoms)
+        last_group = group == task.groups - 1
+        with m.If(issue & last):
+            m.d.sync += [full.eq(1), place.eq(tile_place), begin.eq(after), tap.eq(tap + 1)]
+            with m.If(stripe == task.stripes - 1):
+                m.d.sync += used.eq(after)
+            with m.If(tap == taps - 1):
+                m.d.sync += [tap.eq(0), channel_group.eq(channel_group + 1), atoms_left.eq(atoms_left - 2)]
+                with m.If(channel_group == task.channel_groups - 1):
+                    m.d.sync += [channel_group.eq(0), atoms_left.eq(task.atoms), stripe.eq(stripe + 1)]
+                    with m.If(stripe != task.stripes - 1):
+                        m.d.sync += [place.eq(group_place), begin.eq(group_begin)]
+                    with m.Else():
+                        m.d.sync += [
+                            stripe.eq(0),
+                            group.eq(group + 1),
+                            kernels_left.eq(kernels_left - GROUP),
+                            group_place.eq(tile_place),
+                            group_begin.eq(after),
+                            running.eq(~last_group),
+                        ]
+        with m.If(self.go):
+            m.d.sync += [
+                running.eq(1),
+                reading.eq(0),
+                full.eq(0),
+                taps.eq(kernel.WEIGHT_WIDTH * kernel.WEIGHT_HEIGHT),
+                Cat(place, begin, group_place, group_begin).eq(0),
+                Cat(tap, channel_group, stripe, group).eq(0),
+                kernels_left.eq(kernel.WEIGHT_KERNELS),
+                atoms_left.eq(task.atoms),
+            ]
+        return m
