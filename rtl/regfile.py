@@ -99,7 +99,7 @@ class RegisterFile(wiring.Component):
     busy
         high from the cycle after an op-enable until the block is done and nothing more is enabled.
     cfg
-        the registers of the group under the executer, stable from before start until done.
+        the registers of the group that runs, stable from start until the next start.
     core
         index of this core; CNA and CORE only run when S_POINTER.CORE_INDEX equals it.
     diag
@@ -138,10 +138,12 @@ class RegisterFile(wiring.Component):
         self._write(m, write_port, accept, state, enable_here)
         answered = self._read(m, groups, state, enable, running)
         m.d.comb += self.port.ready.eq(accept | answered)
+        # The group of the task that started last: a block may still look at its settings after done.
+        shown = Signal()
         for register in shadowed_registers(self.block):
             port = groups.read_port(domain="comb")
             m.d.comb += [
-                port.addr.eq(Cat(Const(register.local // 4, ROW_BITS), state.EXECUTER)),
+                port.addr.eq(Cat(Const(register.local // 4, ROW_BITS), shown)),
                 Value.cast(getattr(self.cfg, register.name)).eq(pack_fields(register, port.data)),
             ]
 
@@ -161,7 +163,7 @@ class RegisterFile(wiring.Component):
         ]
         m.d.sync += self.control.start.eq(load)
         with m.If(load):
-            m.d.sync += running.eq(1)
+            m.d.sync += [running.eq(1), shown.eq(state.EXECUTER)]
         with m.If(running & self.control.done):
             m.d.sync += [running.eq(0), enable.bit_select(state.EXECUTER, 1).eq(0)]
             with m.If(state.EXECUTER_PP_EN):
