@@ -78,7 +78,8 @@ def _cell_files(suffixes: tuple[str, ...]) -> list[Path]:
 
 
 def _key(design_hash: str, variant: Variant) -> str:
-    digest = hashlib.sha256(f"{design_hash} {variant!r} {' '.join(_flags())}".encode())
+    written = f"{design_hash} {verilog.SCRIPT_VERSION} {variant!r} {' '.join(_flags())}"
+    digest = hashlib.sha256(written.encode())
     digest.update(f"{toolchain.compiler().version}\n{_cpu()}\n{platform.platform()}".encode())
     if variant.engine != "external":
         digest.update(toolchain.yosys().version.encode())

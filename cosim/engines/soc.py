@@ -11,6 +11,7 @@ from typing import Any
 
 from cosim.engines import diagnostics as words
 from cosim.engines import library as lib
+from cosim.engines import waits
 from cosim.engines.diagnostics import Diagnostic, Fault
 from cosim.engines.errors import BusError, DiagnosticError, EngineError
 from cosim.engines.library import DramConfig
@@ -127,6 +128,7 @@ class SocEngine:
         self._step = source.step if source.step is not None else lib.STEP()
         self._handle: int | None = None
         self._reported = 0
+        self._reset_at = [0] * cores
         self._may_sleep = True
         self.memory = DeviceMemory(self._mapping_changed)
         self._open(traced)
@@ -200,6 +202,9 @@ class SocEngine:
     def reset(self, core_mask: int) -> None:
         """Hold the cores' reset for `RESET_CYCLES`; their requests under way are dropped."""
         self._touched = True
+        for core in range(self.cores):
+            if core_mask >> core & 1:
+                self._reset_at[core] = self.cycle
         self._lib.rk_reset(self._opened(), core_mask, RESET_CYCLES)
         self._raise_failure()
 
@@ -242,11 +247,12 @@ class SocEngine:
         return [words.make_fault(e.cycle, e.core, e.client, e.address, e.kind) for e in raw]
 
     def block_state(self, core: int) -> str:
-        """One line per block that is not idle, and what it may be waiting for.
+        """Lines that say which blocks are at work, what they wait for, and what was found suspicious.
 
         Reads each block's S_STATUS by a bus transaction, so it takes cycles.
         """
-        lines = []
+        lines: list[str] = []
+        at_work: set[str] = set()
         for block in words.registers().blocks.values():
             if "S_STATUS" not in block:
                 continue
@@ -261,6 +267,7 @@ class SocEngine:
                 f"group {name[-1]} {status.fields[name].label(v) or v}" for name, v in fields.items() if v
             ]
             if busy:
+                at_work.add(block.name)
                 lines.append(f"{block.name}: {', '.join(busy)}")
         bursts = (ct.c_uint32 * (lib.READ_IDS + lib.WRITE_IDS))()
         self._lib.rk_open_bursts(self._opened(), self._core(core), bursts)
@@ -276,7 +283,11 @@ class SocEngine:
             f"task {pins_out.task_index}, interrupt {'high' if pins_out.irq else 'low'}, "
             f"{'idle' if pins_out.idle else 'not idle'}{', now: ' + ', '.join(stalls) if stalls else ''}"
         )
-        faults = [fault for fault in self.faults() if fault.core == core]
+        lines += waits.explain(at_work, stalls, any(bursts), bool(pins_out.idle))
+        since = self._reset_at[core]
+        found = [d for d in self.diagnostics() if d.core == core and d.cycle >= since]
+        lines += [f"diagnostic: {diagnostic}" for diagnostic in found[-3:]]
+        faults = [fault for fault in self.faults() if fault.core == core and fault.cycle >= since]
         lines += [f"fault: {fault}" for fault in faults[-3:]]
         return "\n".join(lines)
 

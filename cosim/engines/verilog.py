@@ -16,7 +16,7 @@ from cosim.engines import toolchain
 TOP = "core"
 """Module name of the compiled core: Verilator's class is `Vcore`, CXXRTL's `p_core`."""
 
-_SCRIPT_VERSION = 1  # part of every key: count up when what this file writes changes
+SCRIPT_VERSION = 2  # part of every key: count up when what this file writes changes
 
 
 class Design:
@@ -42,7 +42,7 @@ class Design:
         """A cheap hash that stands for the RTLIL, or None."""
         if self._fingerprint is None:
             return None
-        text = f"{_SCRIPT_VERSION} {external_cell} {self._fingerprint()}"
+        text = f"{SCRIPT_VERSION} {external_cell} {self._fingerprint()}"
         return hashlib.sha256(text.encode()).hexdigest()
 
     def rtlil(self, external_cell: bool) -> str:
@@ -143,7 +143,20 @@ def write_verilog(rtlil: str, folder: Path) -> Path:
     script += ["write_verilog -norename -noattr core.v"]
     (folder / "verilog.ys").write_text("\n".join(script) + "\n")
     toolchain.yosys().run(["verilog.ys"], folder)
-    return folder / "core.v"
+    path = folder / "core.v"
+    path.write_text(constants_at_start(path.read_text()))
+    return path
+
+
+_CONSTANT = re.compile(r"^  always @\*\n(    \S.* = \d+'[bdh][0-9a-fA-FxXzZ]+;)$", re.MULTILINE)
+
+
+def constants_at_start(text: str) -> str:
+    """Repair what Yosys writes for a register of which some bits are constant.
+
+    It gives those bits an `always @*` that nothing can trigger, so they would never be assigned.
+    """
+    return _CONSTANT.sub(r"  initial\n\1", text)
 
 
 def write_cxxrtl(rtlil: str, folder: Path, *, traced: bool, black_boxes: list[Path]) -> Path:

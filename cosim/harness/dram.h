@@ -121,6 +121,15 @@ public:
         return !port[core].open() && in.m_arready && in.m_awready && in.m_wready && !in.m_rvalid && !in.m_bvalid;
     }
 
+    // No handshake in this cycle, and none to come before the core moves.
+    bool stuck(int core, const CoreIn& in, const CoreOut& out) const {
+        const Port& p = port[core];
+        bool moves = (out.m_arvalid && in.m_arready) || (out.m_awvalid && in.m_awready) ||
+                     (out.m_wvalid && in.m_wready) || (in.m_rvalid && out.m_rready) ||
+                     (in.m_bvalid && out.m_bready);
+        return !moves && (!p.reads_open || in.m_rvalid) && (!p.responses.count || in.m_bvalid);
+    }
+
     // `n` cycles in which no core needed anything.
     void idle(uint64_t n) {
         budget = refill(budget, gain, n);

@@ -8,6 +8,9 @@ constexpr int WRITE_IDS = 16;  // 4-bit write ids
 constexpr int EVENTS = 16;
 constexpr uint32_t BEAT_BYTES = 32;
 
+// Bits of `events` that stay high in a core that hangs: its stall counters (EVENTS in rtl/core.py).
+constexpr uint32_t WAIT_EVENTS = 0x70;
+
 // Driven by the harness, sampled by the core at the next rising edge.
 struct CoreIn {
     uint8_t rst, core_index;

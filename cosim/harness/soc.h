@@ -90,6 +90,7 @@ public:
             uint64_t target = end;
             if (trace_start > cycle && trace_start < target) target = trace_start;
             if (everything_sleeps()) {
+                for (int c = 0; c < cores; c++) count_waits(c, target - cycle);
                 dram.idle(target - cycle);
                 cycle = target;
                 if (trace_on && cycle >= trace_stop) close_trace();
@@ -132,12 +133,18 @@ private:
     typename Model::Shared shared;  // what the cores of one system have in common; outlives them
     std::unique_ptr<Model> model[MAX_CORES];
     uint32_t quiet[MAX_CORES] = {};
+    uint32_t still_for[MAX_CORES] = {};
     bool trace_on = false;
     uint64_t trace_start = 0, trace_stop = 0;
 
     // A core sleeps (is not evaluated) once it has said `idle` for this many cycles without a pin
     // stirring: longer than any pulse may linger between two of its registers.
     static constexpr uint32_t SLEEP_AFTER = 8;
+
+    // So does a core that is at work but has shown no sign of life for this many cycles.  Whatever a
+    // core does inside for longer (convolving, above all) pulses one of its events, so nothing but an
+    // access from outside can change it any more: it hangs.
+    static constexpr uint32_t HANGS_AFTER = 1u << 16;
 
     bool failed() const { return shared.failed; }
 
@@ -149,7 +156,18 @@ private:
                !dram.settled(c, i);
     }
 
-    bool sleeps(int c) const { return may_sleep && quiet[c] >= SLEEP_AFTER && !stirs(c); }
+    // No access, no handshake, no response on its way, no event but of waiting.
+    bool still(int c) const {
+        const CoreIn& i = in[c];
+        const CoreOut& o = out[c];
+        return !(i.rst || i.s_awvalid || i.s_wvalid || i.s_arvalid || i.s_bready || i.s_rready || o.s_bvalid ||
+                 o.s_rvalid || (o.events & ~WAIT_EVENTS) || o.diag_valid) &&
+               dram.stuck(c, i, o);
+    }
+
+    bool hangs(int c) const { return may_sleep && still_for[c] >= HANGS_AFTER && still(c); }
+
+    bool sleeps(int c) const { return (may_sleep && quiet[c] >= SLEEP_AFTER && !stirs(c)) || hangs(c); }
 
     bool tracing() const { return trace_on && cycle >= trace_start; }
 
@@ -165,7 +183,8 @@ private:
         for (int c = 0; c < cores; c++) {
             const bool stir = stirs(c);
             quiet[c] = stir ? 0 : quiet[c] + (quiet[c] < SLEEP_AFTER);
-            if (stir || !may_sleep || quiet[c] < SLEEP_AFTER) active |= 1u << c;
+            still_for[c] = still(c) ? still_for[c] + (still_for[c] < HANGS_AFTER) : 0;
+            if ((stir || !may_sleep || quiet[c] < SLEEP_AFTER) && !hangs(c)) active |= 1u << c;
         }
         evaluate = traced ? (1u << cores) - 1 : active;
         dram.step(cycle, active, in, out);
@@ -181,9 +200,18 @@ private:
                 model[c]->pull(out[c]);
                 dram.counters[c].cycles_evaluated++;
                 if (out[c].events | out[c].diag_valid) record(c);
+            } else {
+                count_waits(c, 1);
             }
         cycle++;
         if (traced && cycle >= trace_stop) close_trace();
+    }
+
+    // Cycles in which a core that is not evaluated kept its pins: those of a hanging one say what it
+    // waits for, those of an idle one are low.
+    void count_waits(int c, uint64_t cycles) {
+        for (uint32_t bits = out[c].events; bits; bits &= bits - 1)
+            dram.counters[c].events[__builtin_ctz(bits)] += cycles;
     }
 
     // `cycle` is still the cycle that ended at this edge: the pulse is seen in the next one.

@@ -1,0 +1,52 @@
+"""What the blocks of a core that does not go on wait for, in words, from what can be seen of them."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+
+_STALLS = {
+    "stall_feature": "CNA waits for input rows: they have not been fetched or do not fit the feature banks",
+    "stall_weight": "CNA waits for weights: they have not been fetched or do not fit the weight banks",
+    "stall_acc": "CNA waits for room in the accumulators: CORE or the DPU takes nothing from them",
+}
+"""By name of the event that is high (`EVENT_NAMES`)."""
+
+
+def explain(busy: Container[str], events: Iterable[str], memory: bool, idle: bool) -> list[str]:
+    """Say which block waits for what.
+
+    Parameters
+    ----------
+    busy : names of the blocks at work.
+    events : names of the events that are high.
+    memory : whether requests to memory are under way.
+    idle : whether the core says that nothing is left to do.
+
+    Returns
+    -------
+    list of str
+        a line for each block that waits; empty where nothing can be told.
+    """
+    if memory or idle:
+        return []
+    lines = [_STALLS[name] for name in events if name in _STALLS]
+    cna, core, dpu, rdma = (name in busy for name in ("CNA", "CORE", "DPU", "DPU_RDMA"))
+    ppu, ppu_rdma = "PPU" in busy, "PPU_RDMA" in busy
+    if cna and not core and not lines:
+        lines.append("CNA waits for CORE, which has not started")
+    if core:
+        lines.append(f"CORE waits for CNA{'' if cna else ', which has not started or has ended'}")
+    if dpu and core:
+        lines.append("DPU waits for results of CORE")
+    elif dpu:
+        source = "operands of DPU_RDMA" if rdma else "main data: neither CORE nor DPU_RDMA is at work"
+        lines.append(f"DPU waits for {source}")
+    elif rdma:
+        lines.append("DPU_RDMA waits for the DPU to take data that it does not need (MRDMA, ERDMA enabled?)")
+    if ppu:
+        lines.append(f"PPU waits for atoms of PPU_RDMA{'' if ppu_rdma else ', which is not at work'}")
+    elif ppu_rdma:
+        lines.append("PPU_RDMA waits for the PPU, which is not at work")
+    if not (cna or core or dpu or rdma or ppu or ppu_rdma):
+        lines.append("PC waits for an op-enable word that can start a block")
+    return lines
