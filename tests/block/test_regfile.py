@@ -277,6 +277,28 @@ def test_clearing_pointers_in_every_task_runs_every_task(value: int) -> None:
     simulate(dut, bench)
 
 
+def test_settings_stay_visible_after_done_until_the_next_start() -> None:
+    dut = RegisterFile("DPU")
+    width = dut.block["DATA_CUBE_WIDTH"]
+
+    async def bench(ctx) -> None:
+        await write(ctx, dut, dut.block["S_POINTER"].local, 0x0E)
+        for value in (7, 8, 9):
+            assert await write(ctx, dut, width.local, value)
+            previous = ctx.get(dut.cfg.DATA_CUBE_WIDTH.WIDTH)
+            await pulse_enable(ctx, dut)
+            while not ctx.get(dut.control.start):
+                assert ctx.get(dut.cfg.DATA_CUBE_WIDTH.WIDTH) == previous
+                await ctx.tick()
+            assert ctx.get(dut.cfg.DATA_CUBE_WIDTH.WIDTH) == value
+            await finish(ctx, dut)
+            for _ in range(5):
+                assert ctx.get(dut.cfg.DATA_CUBE_WIDTH.WIDTH) == value
+                await ctx.tick()
+
+    simulate(dut, bench)
+
+
 def test_delta_task_inherits_from_two_tasks_before() -> None:
     dut = RegisterFile("DPU")
     seen = []
