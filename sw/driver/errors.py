@@ -28,11 +28,12 @@ class CoreReport:
     def __str__(self) -> str:
         registers = ", ".join(f"{name} 0x{value:X}" for name, value in self.registers.items())
         blocks = ", ".join(f"{name} {state}" for name, state in self.blocks.items())
+        waits = self.waits.replace("\n", "\n  ")
         return (
             f"core {self.core}: task {self.task} ({self.task_name}) did not end\n"
             f"  registers: {registers}\n"
             f"  S_STATUS: {blocks}\n"
-            f"  {self.waits}"
+            f"  {waits}"
         )
 
 

@@ -1,0 +1,405 @@
+"""Programs with a mistake in them, through the driver: what is said, what hangs, and what comes after."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from cosim.engines import EVENT_NAMES, DiagnosticError, SocEngine
+from cosim.golden.task import GoldenNpu
+from rtl.core import EVENTS
+from rtl.regs import registers
+from sw.driver import Driver, DriverDmaError, DriverError, DriverTimeout, Job, Task
+from sw.regcmd import TaskBuilder, pack_word, words_to_bytes
+from tests.models.jobs import (
+    engine_or_skip,
+    filled,
+    first_difference,
+    golden_image,
+    records_of_builders,
+)
+from tests.models.small_tasks import add_task, conv_task, pool_task
+
+HEIGHT, WIDTH = 4, 6
+BOUND = 400_000
+NOWHERE = 0xC000_0000
+R = registers()
+
+
+class Bench:
+    """An engine with a driver, some data, and tasks on them."""
+
+    def __init__(self, engine: SocEngine) -> None:
+        self.engine, self.driver = engine, Driver(engine, max_cycles=BOUND)
+        size = HEIGHT * WIDTH * 32
+        self.left = filled(self.driver, size, "left", 1)
+        self.right = filled(self.driver, size, "right", 2)
+        self.weights = filled(self.driver, 1024, "weights", 3)
+        self.target = filled(self.driver, size, "target", 4)
+
+    def conv(self, name: str = "conv") -> TaskBuilder:
+        return conv_task(self.left.iova, self.weights.iova, self.target.iova, HEIGHT, WIDTH, name)
+
+    def add(self, name: str = "add", **how: bool) -> TaskBuilder:
+        return add_task(self.left.iova, self.right.iova, self.target.iova, HEIGHT, WIDTH, name, **how)
+
+    def pool(self, name: str = "pool") -> TaskBuilder:
+        return pool_task(self.left.iova, self.target.iova, HEIGHT, WIDTH, name)
+
+    def job(self, *tasks: TaskBuilder, core: int = 0, max_cycles: int | None = None) -> Job:
+        return Job(records_of_builders(self.driver, tasks), core_mask=1 << core, max_cycles=max_cycles)
+
+    def submit(self, *tasks: TaskBuilder, core: int = 0, max_cycles: int | None = None) -> int:
+        """Cycles of a job that ends well."""
+        return self.driver.submit(self.job(*tasks, core=core, max_cycles=max_cycles)).cycles
+
+    def works(self, core: int = 0) -> None:
+        """A good chain of tasks runs on the core and gives what the golden model gives."""
+        self.target.view()[:] = 0
+        job = self.job(self.conv(), self.add(), core=core)
+        expected = golden_image(self.engine, job)
+        self.driver.submit(job)
+        assert first_difference(self.engine, expected) is None
+        assert any(self.target.read())
+
+    def codes(self, core: int = 0) -> list[str]:
+        return [d.code for d in self.engine.diagnostics() if d.core == core]
+
+
+@contextmanager
+def bench(on_diagnostic: str, cores: int = 1) -> Iterator[Bench]:
+    with engine_or_skip(cores=cores, on_diagnostic=on_diagnostic) as engine:
+        yield Bench(engine)
+
+
+def stops(tasks, code: str, register: str, value: int | None = None) -> None:
+    """With "stop" the job raises the diagnostic, which names place and value; a reset frees the core."""
+    with bench("stop") as b:
+        with pytest.raises(DiagnosticError) as caught:
+            b.submit(tasks(b))
+        first = caught.value.diagnostics[0]
+        assert (first.code, first.register) == (code, register), str(first)
+        assert first.block == register.split(".")[0]
+        if value is not None:
+            assert first.value == value
+        text = str(caught.value)
+        assert register in text and f"{first.value:#x}" in text and "core 0" in text
+        b.driver.soft_reset(1)
+        b.works()
+
+
+# 1. Hangs
+
+
+def early_end(b: Bench) -> Job:
+    """A list whose op-enable word is missing."""
+    words = b.pool().words()
+    commands = b.driver.alloc(8 * len(words), "short list")
+    commands.write(words_to_bytes([*words[:-1], 0]))
+    names = R["PC"]["INTERRUPT_MASK"].fields["int_mask"].enum
+    mask = names["PPU_0"] | names["PPU_1"]
+    return Job([Task(commands.iova, len(words) - 4, mask, mask, b.pool().mask, name="cut off")])
+
+
+def test_list_that_ends_early():
+    with bench("go on") as b:
+        before = b.target.read()
+        with pytest.raises(DriverTimeout) as caught:
+            b.driver.submit(early_end(b))
+        assert b.codes() == ["BAD_COMMAND"] and b.engine.diagnostics()[0].block == "PC"
+        text = str(caught.value)
+        assert "core 0: task 0 (cut off) did not end" in text
+        assert f"within {BOUND} cycles" in text and "op-enable" in text
+        assert b.target.read() == before
+        b.works()
+    with bench("stop") as b:
+        with pytest.raises(DiagnosticError, match=r"core 0.*PC\.") as stopped:
+            b.driver.submit(early_end(b))
+        assert stopped.value.diagnostics[0].code == "BAD_COMMAND"
+
+
+def flying_rdma(b: Bench) -> TaskBuilder:
+    """A convolution with MRDMA on, whose data nobody takes (H5.10)."""
+    task = b.conv("plain conv").enable("CNA", "CORE", "DPU", "DPU_RDMA")
+    with_main = b.add(use_right=False)
+    rdma = [w for w in with_main.words()[:-4] if w and w >> 48 | 1 == R["DPU_RDMA"].target]
+    for word in rdma:
+        task.raw(word)
+    return task
+
+
+def unused_erdma(b: Bench) -> TaskBuilder:
+    """A copy with ERDMA on although EW is bypassed (H5.10)."""
+    task = b.add("copy", use_right=False)
+    return task.set("DPU_RDMA", "ERDMA_CFG", ERDMA_DATA_MODE=1, ERDMA_DATA_SIZE=1)
+
+
+def hang(b: Bench) -> list[TaskBuilder]:
+    """Two tasks of which the first never ends."""
+    return [unused_erdma(b), b.pool("never")]
+
+
+READERS = [(flying_rdma, "plain conv"), (unused_erdma, "copy")]
+
+
+@pytest.mark.parametrize(("make", "name"), READERS)
+@pytest.mark.parametrize("core", [0, 2])
+def test_reader_that_nobody_needs_hangs(make, name, core):
+    with bench("go on", cores=3) as b:
+        with pytest.raises(DriverTimeout) as caught:
+            b.submit(make(b), b.pool("next"), core=core)
+        report = caught.value.cores[0]
+        assert (report.core, report.task, report.task_name) == (core, 0, name)
+        assert {block for block, state in report.blocks.items() if state != "idle"} == {"DPU_RDMA"}
+        text = str(caught.value)
+        assert f"within {BOUND} cycles" in text and f"core {core}: task 0 ({name}) did not end" in text
+        assert "DPU_RDMA waits for the DPU to take data" in text
+        b.works(core)
+
+
+@pytest.mark.xfail(
+    strict=True, reason="the DPU's interrupt does not wait for DPU_RDMA (docs/hardware.md 5.5)"
+)
+@pytest.mark.parametrize(("make", "name"), READERS)
+def test_reader_that_nobody_needs_hangs_the_last_task_too(make, name):
+    with bench("go on") as b, pytest.raises(DriverTimeout, match="DPU_RDMA waits for the DPU"):
+        b.submit(make(b))
+
+
+def test_second_task_of_a_chain_is_named():
+    with bench("go on") as b:
+        with pytest.raises(DriverTimeout) as caught:
+            b.submit(b.add("first"), unused_erdma(b), b.pool("third"))
+        assert (caught.value.cores[0].task, caught.value.cores[0].task_name) == (1, "copy")
+        b.works()
+
+
+def test_only_the_core_that_hangs_is_named():
+    with bench("go on", cores=3) as b:
+        good = b.pool("good")
+        records = records_of_builders(b.driver, [good]) + records_of_builders(b.driver, hang(b))
+        job = Job(records, core_mask=3, ranges={0: (0, 1), 1: (1, 2)})
+        with pytest.raises(DriverTimeout) as caught:
+            b.driver.submit(job)
+        assert [report.core for report in caught.value.cores] == [1]
+        assert "core 0:" not in str(caught.value)
+        b.works(0)
+        b.works(1)
+
+
+def test_a_long_timeout_costs_nothing():
+    with bench("go on", cores=3) as b:
+        begin = time.monotonic()
+        with pytest.raises(DriverTimeout, match="6000000000 cycles"):
+            b.submit(*hang(b), max_cycles=6_000_000_000)
+        assert time.monotonic() - begin < 2
+        assert b.engine.cycle > 6_000_000_000
+        assert b.engine.counters(0).evaluated < 100_000
+        b.works()
+
+
+def wrong_pointer(b: Bench) -> list[TaskBuilder]:
+    """CNA runs, CORE waits for the index of another core."""
+    flags = {"POINTER_PP_MODE": 1, "EXECUTER_PP_EN": 1, "POINTER_PP_EN": 1}
+    return [b.conv("no core").set("CORE", "S_POINTER", CORE_INDEX=1, **flags)]
+
+
+def settle(engine: SocEngine) -> None:
+    """Keep all cores awake while their registers take their reset values."""
+    for core in range(engine.cores):
+        for _ in range(100):
+            engine.read32(core, R["PC"]["VERSION"].offset)
+
+
+@pytest.mark.xfail(strict=True, reason="a core says idle while its registers take their reset values")
+def test_sleeping_after_a_reset_changes_nothing():
+    cycles = []
+    for sleep in (True, False):
+        with bench("stop") as b:
+            b.engine.may_sleep(sleep)
+            b.engine.run(1000)
+            cycles.append(b.submit(b.conv()))
+    assert cycles[0] == cycles[1]
+
+
+@pytest.mark.parametrize("make", [wrong_pointer, hang])
+def test_the_jump_changes_nothing(make):
+    """A hanging core that is not evaluated counts its stalls, and goes on, as one that is."""
+
+    def story(sleep: bool) -> list:
+        with bench("go on", cores=2) as b:
+            b.engine.may_sleep(sleep)
+            settle(b.engine)
+            seen = []
+            job = b.job(*make(b), core=0, max_cycles=100_000)
+            with pytest.raises(DriverTimeout) as caught:
+                b.driver.submit(job)
+            seen += [str(caught.value), b.engine.cycle, b.engine.counters(0).events]
+            settle(b.engine)
+            seen += [b.submit(b.conv(), b.add(), core=core) for core in (1, 0)]
+            seen += [b.engine.cycle, b.target.read(), b.engine.task_log(), b.engine.diagnostics()]
+            seen += [b.engine.counters(core).bytes_read for core in (0, 1)]
+            evaluated.append(b.engine.counters(0).evaluated)
+            return seen
+
+    evaluated: list[int] = []
+    assert story(True) == story(False)
+    assert evaluated[0] + 30_000 < evaluated[1]
+
+
+def test_a_hanging_core_does_not_stop_another():
+    with bench("go on", cores=2) as b:
+        with pytest.raises(DriverTimeout):
+            b.submit(*hang(b), core=1, max_cycles=100_000)
+        kick = b.job(*hang(b), core=1)
+        b.driver._commit(kick, 1, kick.tasks[0], kick.tasks[1], 2)
+        b.engine.run(200_000)
+        before = b.engine.counters(1).evaluated
+        b.works(0)
+        assert b.engine.counters(1).evaluated == before
+        status = R["DPU_RDMA"]["S_STATUS"]
+        assert status.decode(b.engine.read32(1, status.offset))["STATUS_0"] != 0  # awake for an access
+        assert b.engine.counters(1).evaluated > before
+
+
+def test_only_stall_events_may_stay_high():
+    """The harness takes these bits for signs of waiting (pins.h)."""
+    assert [n for n, name in enumerate(EVENTS) if name.startswith("stall")] == [4, 5, 6]
+    assert [n for n, name in enumerate(EVENT_NAMES) if name.startswith("stall")] == [4, 5, 6]
+
+
+# 2. Diagnostics: stop, or go on as silicon does
+
+
+def bank_sum(b: Bench) -> TaskBuilder:
+    return b.conv().set("CNA", "CBUF_CON0", DATA_BANK=8, WEIGHT_BANK=5)
+
+
+def unaligned_features(b: Bench) -> TaskBuilder:
+    return b.conv().set("CNA", "FEATURE_DATA_ADDR", FEATURE_BASE_ADDR=b.left.iova + 4)
+
+
+def unaligned_main(b: Bench) -> TaskBuilder:
+    return b.add().set("DPU_RDMA", "SRC_BASE_ADDR", SRC_BASE_ADDR=b.left.iova + 8)
+
+
+def unaligned_element(b: Bench) -> TaskBuilder:
+    return b.add().set("DPU_RDMA", "EW_BASE_ADDR", EW_BASE_ADDR=b.right.iova + 1)
+
+
+def unaligned_pool(b: Bench) -> TaskBuilder:
+    return b.pool().set_word("PPU_RDMA", "SRC_BASE_ADDR", b.left.iova + 12)
+
+
+def unknown_register(b: Bench) -> TaskBuilder:
+    return b.pool().raw(pack_word(R["PPU"].target, 0x1234, R["PPU"].base + 0xFF0))
+
+
+MISTAKES = {
+    "bank sum": (bank_sum, "BANK_SUM", "CNA.CBUF_CON0"),
+    "features": (unaligned_features, "UNALIGNED_ADDRESS", "CNA.FEATURE_DATA_ADDR"),
+    "main": (unaligned_main, "UNALIGNED_ADDRESS", "DPU_RDMA.SRC_BASE_ADDR"),
+    "element": (unaligned_element, "UNALIGNED_ADDRESS", "DPU_RDMA.EW_BASE_ADDR"),
+    "pool": (unaligned_pool, "UNALIGNED_ADDRESS", "PPU_RDMA.SRC_BASE_ADDR"),
+}
+
+MISSING = pytest.mark.xfail(strict=True, reason="PPU_RDMA does not report an unaligned SRC_BASE_ADDR")
+NAMES = [pytest.param(name, marks=MISSING) if name == "pool" else name for name in MISTAKES]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_stop_names_block_register_and_value(name):
+    stops(*MISTAKES[name])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_go_on_does_what_the_golden_model_does(name):
+    make, code, register = MISTAKES[name]
+    with bench("go on") as b:
+        job = b.job(make(b))
+        golden = GoldenNpu(1, strict=False)
+        expected = golden_image(b.engine, job, golden)
+        b.driver.submit(job)
+        found = b.engine.diagnostics()
+        assert (code, register) in {(d.code, d.register) for d in found}
+        assert {(d.code, d.block) for d in found} == {(f.code, f.block) for f in golden.devices[0].findings}
+        assert first_difference(b.engine, expected) is None
+        b.works()
+
+
+def test_unknown_register_is_ignored():
+    with bench("go on") as b:
+        job = b.job(unknown_register(b))
+        expected = golden_image(b.engine, job, GoldenNpu(1, strict=False))
+        b.driver.submit(job)
+        assert [(d.code, d.block, d.value) for d in b.engine.diagnostics()] == [
+            ("UNKNOWN_WRITE", "PPU", 0x1234)
+        ]
+        assert b.engine.diagnostics()[0].offset == R["PPU"].base + 0xFF0
+        assert first_difference(b.engine, expected) is None
+
+
+# 3. Addresses outside every buffer
+
+
+def outside(b: Bench, what: str) -> TaskBuilder:
+    return {
+        "feature": lambda: b.conv().set("CNA", "FEATURE_DATA_ADDR", FEATURE_BASE_ADDR=NOWHERE),
+        "weight": lambda: b.conv().set("CNA", "DCOMP_ADDR0", DECOMPRESS_ADDR0=NOWHERE // 16),
+        "element": lambda: b.add().set("DPU_RDMA", "EW_BASE_ADDR", EW_BASE_ADDR=NOWHERE),
+        "pool": lambda: b.pool().set_word("PPU_RDMA", "SRC_BASE_ADDR", NOWHERE),
+        "result": lambda: b.conv().set("DPU", "DST_BASE_ADDR", DST_BASE_ADDR=NOWHERE // 16),
+        "pooled": lambda: b.pool().set("PPU", "DST_BASE_ADDR", DST_BASE_ADDR=NOWHERE // 16),
+    }[what]()
+
+
+@pytest.mark.parametrize(
+    ("what", "client", "write"),
+    [
+        ("feature", "FEATURE", False),
+        ("weight", "WEIGHT", False),
+        ("element", "ERDMA", False),
+        ("pool", "PPU", False),
+        ("result", "DPU", True),
+        ("pooled", "PPU", True),
+    ],
+)
+def test_address_outside_every_buffer(what, client, write):
+    event, code = ("DMA_WRITE_ERROR", "WRITE_ERROR") if write else ("DMA_READ_ERROR", "READ_ERROR")
+    with bench("go on", cores=2) as b:
+        with pytest.raises(DriverDmaError) as caught:
+            b.submit(outside(b, what), core=1)
+        text = str(caught.value)
+        assert "core 1" in text and event in text and "suspect" in text
+        ids = R["DDMA"]["CFG_ID_ERROR"].decode(b.driver.read(1, "DDMA", "CFG_ID_ERROR"))
+        assert number(client, write) in ids.values(), (ids, text)
+        faults = b.engine.faults()
+        assert {(f.core, f.client, f.address >> 28) for f in faults} == {(1, client, NOWHERE >> 28)}
+        assert code in b.codes(1) and not b.codes(0)
+        assert b.engine.irq == 0 and b.driver.read(1, "PC", "INTERRUPT_RAW_STATUS") == 0  # all cleared
+        b.works(1)  # without a reset in between
+    with bench("stop") as b:
+        with pytest.raises(DiagnosticError) as stopped:
+            b.submit(outside(b, what))
+        assert stopped.value.diagnostics[0].code == code
+
+
+def number(client: str, write: bool) -> int:
+    from rtl.layouts import ReadClient, WriteClient
+
+    return (WriteClient if write else ReadClient)[client].value
+
+
+# 4. Jobs that the driver refuses
+
+
+def test_commands_outside_every_buffer_are_refused():
+    with bench("stop") as b:
+        good = b.job(b.pool()).tasks[0]
+        bad = Task(NOWHERE, good.regcfg_amount, good.int_mask, good.int_clear, good.enable_mask, name="lost")
+        with pytest.raises(DriverError, match=r"task 0 \(lost\).*not inside one buffer"):
+            b.driver.submit(Job([bad]))
+        b.works()
