@@ -20,6 +20,7 @@ def reported() -> Iterator[None]:
     """Turn expected errors into one message on stderr and the right exit code."""
     from cosim.cli.inputs import InputError
     from cosim.engines.errors import EngineError
+    from cosim.golden.task.errors import GoldenError
     from cosim.model_run import RunError
     from sw.compiler import ModelError
     from sw.driver.errors import DriverError
@@ -28,7 +29,7 @@ def reported() -> Iterator[None]:
     try:
         yield
     except RunError as error:
-        device = isinstance(error.cause, (DriverError, EngineError))
+        device = isinstance(error.cause, (DriverError, EngineError, GoldenError))
         fail(str(error), DEVICE_ERROR if device else BAD_INPUT)
     except (InputError, ModelError, RegcmdError, ValueError) as error:
         fail(str(error), BAD_INPUT)
@@ -36,7 +37,7 @@ def reported() -> Iterator[None]:
         fail(f"{error.filename}: no such file", BAD_INPUT)
     except OSError as error:
         fail(f"{error.filename or 'file'}: {error.strerror or error}", BAD_INPUT)
-    except (DriverError, EngineError) as error:
+    except (DriverError, EngineError, GoldenError) as error:
         fail(str(error), DEVICE_ERROR)
 
 
