@@ -97,7 +97,8 @@ class RegisterFile(wiring.Component):
     op_enable
         pulse: enables the group under the pointer (op-enable word, GLOBAL register).
     busy
-        high from the cycle after an op-enable until the block is done and nothing more is enabled.
+        high from the cycle after an op-enable until the block is done and nothing more is enabled, and
+        while the registers take their reset values.
     cfg
         the registers of the group that runs, stable from start until the next start.
     core
@@ -125,13 +126,13 @@ class RegisterFile(wiring.Component):
         state = Signal(register_layout(self.block["S_POINTER"]), name="S_POINTER")
         enable = Signal(GROUPS)
         running = Signal()
-        m.d.comb += self.busy.eq(running | enable.any())
         m.d.sync += self.diag.valid.eq(0)
 
         init = [row.reset if row is not None else 0 for row in self._rows()] * GROUPS
         m.submodules.groups = groups = Memory(shape=32, depth=GROUPS * ROWS, init=init)
         write_port = groups.write_port()
         sweeping = self._sweep(m, write_port)
+        m.d.comb += self.busy.eq(running | enable.any() | sweeping)
         accept = self._accept(m, state, enable, sweeping)
         enable_here = Signal()
         m.d.comb += enable_here.eq(self.op_enable)
@@ -213,7 +214,7 @@ class RegisterFile(wiring.Component):
             # the pointers in every task would enable a group that is not the executer.
             m.d.comb += held.eq(self.busy & (written.EXECUTER_PP_CLEAR | written.POINTER_PP_CLEAR))
         with m.Elif(self._lut_access()):
-            m.d.comb += held.eq(self.busy | sweeping)
+            m.d.comb += held.eq(self.busy)
         with m.Elif(port.offset >= self.block["OPERATION_ENABLE"].local):
             m.d.comb += held.eq(enable.bit_select(state.POINTER, 1) | sweeping)
         accept = Signal()
