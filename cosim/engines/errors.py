@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class EngineError(Exception):
     """Base of everything an engine raises on purpose."""
@@ -25,11 +27,15 @@ class DiagnosticError(EngineError):
     Parameters
     ----------
     diagnostics : the diagnostics not yet reported, oldest first; at least one.
+    faults : accesses that memory refused, oldest first; the first of the core is named.
     """
 
-    def __init__(self, diagnostics: list) -> None:
+    def __init__(self, diagnostics: list, faults: Iterable = ()) -> None:
         self.diagnostics = list(diagnostics)
         text = str(self.diagnostics[0])
+        refused = [fault for fault in faults if fault.core == self.diagnostics[0].core]
+        if refused:
+            text += f"; {refused[0].client} at {refused[0].address:#x}: {refused[0].text}"
         if len(self.diagnostics) > 1:
             text += f" (and {len(self.diagnostics) - 1} more)"
         super().__init__(text)

@@ -23,6 +23,9 @@ RESET_CYCLES = 16
 ACCESS_CYCLES = 1 << 20
 """Bound of one register access: longer than a write that waits for its register group may take."""
 
+IDLE_AFTER = 64
+"""Cycles after an access in which a core with nothing left to do says so."""
+
 _CHUNK = 1 << 22  # cycles per call into the library, so that Ctrl-C is heard
 
 EVENT_NAMES = (
@@ -269,6 +272,7 @@ class SocEngine:
             if busy:
                 at_work.add(block.name)
                 lines.append(f"{block.name}: {', '.join(busy)}")
+        self._lib.rk_run(self._opened(), self.cycle + IDLE_AFTER, 0, 0)
         bursts = (ct.c_uint32 * (lib.READ_IDS + lib.WRITE_IDS))()
         self._lib.rk_open_bursts(self._opened(), self._core(core), bursts)
         for number, count in enumerate(bursts):
@@ -284,12 +288,20 @@ class SocEngine:
             f"{'idle' if pins_out.idle else 'not idle'}{', now: ' + ', '.join(stalls) if stalls else ''}"
         )
         lines += waits.explain(at_work, stalls, any(bursts), bool(pins_out.idle))
-        since = self._reset_at[core]
+        since = self._kick_since(core)
         found = [d for d in self.diagnostics() if d.core == core and d.cycle >= since]
-        lines += [f"diagnostic: {diagnostic}" for diagnostic in found[-3:]]
+        lines += [f"diagnostic: {diagnostic}" for diagnostic in found[:3]]
         faults = [fault for fault in self.faults() if fault.core == core and fault.cycle >= since]
-        lines += [f"fault: {fault}" for fault in faults[-3:]]
+        lines += [f"fault: {fault}" for fault in faults[:3]]
         return "\n".join(lines)
+
+    def _kick_since(self, core: int) -> int:
+        """Cycle from which on everything belongs to the core's last kick: the end of the one before."""
+        records = [record for record in self.task_log() if record.core == core]
+        while records and records.pop().task != 0:
+            pass
+        end = records[-1].end if records else None
+        return max(self._reset_at[core], end or 0)
 
     def may_sleep(self, on: bool) -> None:
         """Whether idle cores may go without evaluation; cycles are the same either way (a test knob)."""
@@ -410,7 +422,8 @@ class SocEngine:
         found = self.diagnostics()
         fresh, self._reported = found[self._reported :], len(found)
         if fresh:
-            raise DiagnosticError(fresh)
+            since = self._kick_since(fresh[0].core)
+            raise DiagnosticError(fresh, [fault for fault in self.faults() if fault.cycle >= since])
 
     def _mapping_changed(self, page: int, pages: int, mapped: bool) -> None:
         if self._handle is not None:

@@ -218,9 +218,11 @@ class Driver:
             parts = []
             for state in broken:
                 ids = self._error_ids(state.core)
-                parts.append(f"core {state.core}: {', '.join(interrupt_names(state.dma_errors))} ({ids})")
+                names = ", ".join(interrupt_names(state.dma_errors))
+                account = self.device.block_state(state.core).replace("\n", "\n  ")
+                parts.append(f"core {state.core}: {names} ({ids})\n  {account}")
             raise DriverDmaError(
-                "the job ended with DMA errors, its results are suspect: " + "; ".join(parts)
+                "the job ended with DMA errors, its results are suspect\n" + "\n".join(parts)
             )
 
     def _error_ids(self, core: int) -> str:

@@ -375,14 +375,15 @@ def test_address_outside_every_buffer(what, client, write):
         text = str(caught.value)
         assert "core 1" in text and event in text and "suspect" in text
         ids = R["DDMA"]["CFG_ID_ERROR"].decode(b.driver.read(1, "DDMA", "CFG_ID_ERROR"))
-        assert number(client, write) in ids.values(), (ids, text)
+        assert ids["WR_RESP_ID" if write else "RD_RESP_ID"] == number(client, write), (ids, text)
+        assert f"{client} at {NOWHERE:#x}: " in text
         faults = b.engine.faults()
         assert {(f.core, f.client, f.address >> 28) for f in faults} == {(1, client, NOWHERE >> 28)}
         assert code in b.codes(1) and not b.codes(0)
         assert b.engine.irq == 0 and b.driver.read(1, "PC", "INTERRUPT_RAW_STATUS") == 0  # all cleared
         b.works(1)  # without a reset in between
     with bench("stop") as b:
-        with pytest.raises(DiagnosticError) as stopped:
+        with pytest.raises(DiagnosticError, match=f"{client} at {NOWHERE:#x}") as stopped:
             b.submit(outside(b, what))
         assert stopped.value.diagnostics[0].code == code
 
