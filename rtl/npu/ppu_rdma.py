@@ -65,7 +65,7 @@ class PpuRdma(wiring.Component):
             reader.run.payload.addr.eq(Cat(line_addr[:4] & 0, line_addr[4:])),
             reader.run.payload.atoms.eq(run_atoms),
         ]
-        fmt = registers()["PPU_RDMA"]["DATA_FORMAT"]
+        block = registers()["PPU_RDMA"]
         with m.FSM(name="state"):
             with m.State("IDLE"):
                 with m.If(self.control.start):
@@ -77,13 +77,17 @@ class PpuRdma(wiring.Component):
                         row.eq(0),
                         run_atoms.eq(Mux(line == width, width * height, width)),
                     ]
-                    with m.If(cfg.DATA_FORMAT.IN_PRECISION != _IN_INT8):
-                        m.d.comb += [
-                            self.diag.valid.eq(1),
-                            self.diag.payload.code.eq(DiagnosticCode.RESERVED_MODE),
-                            self.diag.payload.register.eq(fmt.offset),
-                            self.diag.payload.value.eq(cfg.DATA_FORMAT.as_value()),
-                        ]
+                    for bad, code, register in (
+                        (cfg.SRC_BASE_ADDR.SRC_BASE_ADDR[:4] != 0, "UNALIGNED_ADDRESS", "SRC_BASE_ADDR"),
+                        (cfg.DATA_FORMAT.IN_PRECISION != _IN_INT8, "RESERVED_MODE", "DATA_FORMAT"),
+                    ):
+                        with m.If(bad):
+                            m.d.comb += [
+                                self.diag.valid.eq(1),
+                                self.diag.payload.code.eq(DiagnosticCode[code]),
+                                self.diag.payload.register.eq(block[register].offset),
+                                self.diag.payload.value.eq(getattr(cfg, register).as_value()),
+                            ]
                     m.next = "RUN"
             with m.State("RUN"):
                 m.d.comb += reader.run.valid.eq(1)
