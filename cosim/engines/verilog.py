@@ -104,8 +104,8 @@ def _quickly(rtlil: Any) -> Iterator[None]:
 
     Touches a name that Amaranth does not promise; where it is gone, only speed is lost.
     """
-    emitter = getattr(rtlil, "ModuleEmitter", None)
-    original = getattr(emitter, "emit_memory", None)
+    emitter: Any = getattr(rtlil, "ModuleEmitter", None)
+    original: Any = getattr(emitter, "emit_memory", None)
 
     def emit_memory(self: Any, index: Any, cell: Any) -> None:
         if any(cell.init):
@@ -159,6 +159,10 @@ def constants_at_start(text: str) -> str:
     return _CONSTANT.sub(r"  initial\n\1", text)
 
 
+CXXRTL_OPTIONS = ("-header", "-noflatten")
+"""Not flattened: one function for the whole core takes a compiler ten minutes instead of one."""
+
+
 def write_cxxrtl(rtlil: str, folder: Path, *, traced: bool, black_boxes: list[Path]) -> Path:
     """Write `core.cc` and `core.h` into `folder`; `black_boxes` are Verilog or RTLIL of C++ modules."""
     (folder / "core.il").write_text(rtlil)
@@ -168,7 +172,7 @@ def write_cxxrtl(rtlil: str, folder: Path, *, traced: bool, black_boxes: list[Pa
         script.append(f"{'read_rtlil' if path.suffix == '.il' else 'read_verilog -sv'} {path.name}")
     # `select` brings back black boxes, without which the box's struct would be missing.
     script += ["read_rtlil core.il", "hierarchy -top core", "select =*"]
-    script += [f"write_cxxrtl -header -g{3 if traced else 0} core.cc"]
+    script += [f"write_cxxrtl {' '.join(CXXRTL_OPTIONS)} -g{3 if traced else 0} core.cc"]
     (folder / "cxxrtl.ys").write_text("\n".join(script) + "\n")
     toolchain.yosys().run(["cxxrtl.ys"], folder)
     return folder / "core.cc"
