@@ -33,6 +33,9 @@ BANKS = 2
 CHUNKS = 16
 """Chunks of 64 bytes in a weight tile of 1 KiB."""
 
+_CHUNK_WORDS = 16
+"""32-bit words of a chunk."""
+
 _OCTETS = DEPTHWISE_LANES // LANES
 _DRAIN = {"d_valid": 1, "d_bank": 1, "d_slot": 4, "d_octet": 3}
 
@@ -44,8 +47,9 @@ def _tree(terms: list[Value]) -> Value:
     return terms[0]
 
 
-def _byte(vector: Value, index: int) -> Value:
-    return vector[8 * index : 8 * index + 8].as_signed()
+def _byte(words: list[Signal], index: int) -> Value:
+    """Signed byte `index` of words of 4 bytes."""
+    return words[index // 4][8 * (index % 4) :][:8].as_signed()
 
 
 class ArrayCell(wiring.Component):
@@ -101,24 +105,33 @@ class ArrayCell(wiring.Component):
     def _elaborate_rtl(self, m: Module) -> None:
         i = self.i
 
-        # Weights: a chunk holds two kernels of 32 bytes, four of 16, or 64 depthwise channels.
-        shadow = [Signal(512, name=f"shadow_{n}", reset_less=True) for n in range(CHUNKS)]
-        active = [Signal(512, name=f"active_{n}", reset_less=True) for n in range(CHUNKS)]
-        with m.If(i.w_valid):
-            with m.If(i.w_stride == 0):
-                for n in range(CHUNKS):
-                    with m.If(i.w_index == n // 2):
-                        half = i.w_data[256 * (n % 2) :][:256]
-                        m.d.sync += [shadow[n][:128].eq(half[:128]), shadow[n][256:384].eq(half[128:])]
-            with m.Else():
-                for n in range(CHUNKS):
-                    with m.If(i.w_index == n):
-                        m.d.sync += shadow[n].eq(i.w_data)
+        # Weights: a chunk holds two kernels of 32 bytes, four of 16, or 64 depthwise channels.  Kept as
+        # many narrow words: bytes cut out of wide ones cost the compiled engines much time.
+        shadow = [Signal(32, name=f"shadow_{n}", reset_less=True) for n in range(CHUNKS * _CHUNK_WORDS)]
+        active = [Signal(32, name=f"active_{n}", reset_less=True) for n in range(CHUNKS * _CHUNK_WORDS)]
+        words = [Signal(32, name=f"w_word_{n}") for n in range(_CHUNK_WORDS)]
+        write_wide, write_narrow, w_index = Signal(), Signal(), Signal(4)
+        m.d.comb += [
+            write_wide.eq(i.w_valid & (i.w_stride != 0)),
+            write_narrow.eq(i.w_valid & (i.w_stride == 0)),
+            w_index.eq(Mux(i.w_valid, i.w_index, 0)),
+        ]
+        # (A gate, not only a name: CXXRTL would cut the word out of all inputs again at each use.)
+        m.d.comb += [word.eq(Mux(i.w_valid, i.w_data[32 * n :][:32], 0)) for n, word in enumerate(words)]
+        for chunk in range(CHUNKS):
+            mine = shadow[_CHUNK_WORDS * chunk :][:_CHUNK_WORDS]
+            with m.If(write_wide & (w_index == chunk)):
+                m.d.sync += [to.eq(word) for to, word in zip(mine, words, strict=True)]
+            # Kernels of 16 bytes: half a chunk of them fills the low halves of two rows.
+            half = words[_CHUNK_WORDS // 2 * (chunk % 2) :]
+            with m.If(write_narrow & (w_index == chunk // 2)):
+                m.d.sync += [mine[n].eq(half[n]) for n in range(4)]
+                m.d.sync += [mine[8 + n].eq(half[4 + n]) for n in range(4)]
 
         # A: latch the operands, and the tile they belong to.
         a_valid = Signal()
         a_tag = Signal(data.StructLayout({"slot": 4, "bank": 1, "first": 1, "depthwise": 1}), reset_less=True)
-        a_data = Signal(512, reset_less=True)
+        a_data = [Signal(32, name=f"a_data_{n}", reset_less=True) for n in range(DEPTHWISE_LANES // 4)]
         m.d.sync += a_valid.eq(i.f_valid)
         with m.If(i.f_valid):
             m.d.sync += [
@@ -126,10 +139,12 @@ class ArrayCell(wiring.Component):
                 a_tag.bank.eq(i.f_bank),
                 a_tag.first.eq(i.f_first),
                 a_tag.depthwise.eq(i.depthwise),
-                a_data.eq(i.f_data),
             ]
-            with m.If(i.f_swap):
-                m.d.sync += [now.eq(then) for now, then in zip(active, shadow, strict=True)]
+            m.d.sync += [word.eq(i.f_data[32 * n : 32 * n + 32]) for n, word in enumerate(a_data)]
+        take_tile = Signal()
+        m.d.comb += take_tile.eq(i.f_valid & i.f_swap)
+        with m.If(take_tile):
+            m.d.sync += [now.eq(then) for now, then in zip(active, shadow, strict=True)]
 
         # B: products and their sums.
         b_valid = Signal()
@@ -150,14 +165,12 @@ class ArrayCell(wiring.Component):
             window = Signal(signed(13))
             m.d.comb += window.eq(_tree(operand[:32]))
             for kernel in range(KERNELS):
-                row = active[kernel // 2]
-                first = 32 * (kernel % 2)
-                products = [operand[c] * _byte(row, first + c) for c in range(32)]
+                products = [operand[c] * _byte(active, 32 * kernel + c) for c in range(32)]
                 m.d.sync += [b_acc[kernel].eq(_tree(products)), b_sum[kernel].eq(window)]
         with m.If(a_valid & a_tag.depthwise):
             for lane in range(DEPTHWISE_LANES):
                 m.d.sync += [
-                    b_acc[lane].eq(operand[lane] * _byte(active[0], lane)),
+                    b_acc[lane].eq(operand[lane] * _byte(active, lane)),
                     b_sum[lane].eq(operand[lane]),
                 ]
 
