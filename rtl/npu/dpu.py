@@ -160,7 +160,6 @@ class Dpu(wiring.Component):
             self.busy_octet.eq(pipe.source.valid & pipe.source.ready),
             self.main.ready.eq(feeding & flying & pipe.source.ready),
             self.acc.ready.eq(feeding & ~flying & (pipe.source.ready | ~keep)),
-            pipe.source.payload.main.eq(Mux(flying, self.main.payload.data, self.acc.payload.acc)),
             sums.eq(self.acc.payload.sum),
             room.eq(limit - (here << 3)),
             tag.octet.eq(octet),
@@ -170,6 +169,10 @@ class Dpu(wiring.Component):
             tag.group_last.eq(last_kept & last_pixel),
             tag.task_last.eq((here == last_octet) & last_pixel),
         ]
+        with m.If(flying):
+            m.d.comb += pipe.source.payload.main.eq(self.main.payload.data)
+        with m.Else():
+            m.d.comb += pipe.source.payload.main.eq(self.acc.payload.acc)
         with m.If(take):
             m.d.sync += octet.eq(octet + 1)
             # CORE sends every octet of a group, MRDMA only those with channels.

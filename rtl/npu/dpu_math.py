@@ -1,76 +1,80 @@
-"""Exact shift, rounding and saturation of the DPU as functions over Amaranth values (H 5.3, 5.4).
+"""Exact shift, rounding and saturation of the DPU as Amaranth expressions (H 5.3, 5.4).
 
-Every function puts intermediate values into named signals of the given module and keeps them at 64
-bits or less.  Called inside an `m.If`, all of its work depends on that condition; a simulator then
-skips it while the condition is low.
+Simulators evaluate these expressions eight times per stage and cycle, so everything fits 64 bits,
+operands appear rarely, and no value is sign-extended implicitly: generated Verilog spells that as a
+concatenation of single bits, which is dear (see `extend`).
 """
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
+from dataclasses import dataclass
 
-WIDE = 63
-"""Bits of the widest product: (acc + S*B + A) * C is below 2^62 in magnitude."""
+from amaranth.hdl import Const, Mux, Value, signed
 
-
-def shift_mask(shift: Value) -> Value:
-    """Ones below bit `shift` (6 bits), 63 bits wide: what a right shift by `shift` drops."""
-    return Const((1 << WIDE) - 1, WIDE) >> (~shift[:6])
+LOWEST, HIGHEST = -(1 << 31), (1 << 31) - 1
+"""Limits of the signed 32-bit values between the stages."""
 
 
-def round_shift(m: Module, value: Value, shift: Value, mask: Value, away: Value | int) -> Signal:
-    """`value / 2^shift` rounded half to even, or half away from zero where `away` is set.
+@dataclass(frozen=True)
+class Shift:
+    """A right shift with rounding, as the three values that `round_shift` needs.
+
+    `count` 0..63 (6 bits); `below` just under half of the last bit kept, 2^(count-1) - 1, or 0 for
+    counts 0 and 1 (62 bits); `unit` the weight of that bit, 2^count, or 0 for counts 0 and 63, at
+    which there are no ties (63 bits).
+    """
+
+    count: Value
+    below: Value
+    unit: Value
+
+
+def shift_of(count: Value) -> Shift:
+    """The `Shift` of a count of 6 bits."""
+    rest = ~count[:6]  # 63 - count
+    unit = Mux(count[:6] == 0, 0, (Const(1 << 63, 64) >> rest)[:63])
+    return Shift(count[:6], Const((1 << 62) - 1, 62) >> rest, unit)
+
+
+def extend(value: Value, bits: int) -> Value:
+    """A signed `value` as a signed value of `bits` bits."""
+    return value + Const(0, signed(bits - 1)) if len(value) < bits else value
+
+
+def round_shift(value: Value, shift: Shift, away: Value | None = None) -> Value:
+    """`value / 2^count` rounded half to even, or half away from zero where `away` is set.
 
     Parameters
     ----------
     value : Value
-        signed, at most 63 bits.
-    shift : Value
-        6 bits, 0..63.
-    mask : Value
-        `shift_mask(shift)`; passed in because it comes from few configuration values.
+        signed, n <= 63 bits; at most 2^(n-2) in magnitude, as a product of two signed numbers is, or
+        for n = 63 less than 2^62 - 1.
+    shift : Shift
+    away : Value or None
+        None: half to even.
 
     Returns
     -------
-    Signal
-        signed, 63 bits; exact, since a shift of 0 never rounds.
+    Value
+        signed, 64 bits; exact.
     """
-    wide = Signal(signed(WIDE))
-    floor = Signal(signed(WIDE))
-    below = Signal(WIDE)
-    result = Signal(signed(WIDE))
-    tie = Signal()
-    up = Signal()
-    half = Signal(WIDE)
-    m.d.comb += [
-        half.eq(mask ^ (mask >> 1)),
-        wide.eq(value),
-        floor.eq(wide >> shift),
-        below.eq(wide & mask),
-        # A tie goes up when that makes the result even, or moves a positive value away from zero.
-        tie.eq(Mux(away, ~wide[-1], floor[0])),
-        up.eq(((below & half) != 0) & (tie | ((below & ~half) != 0))),
-        result.eq(floor + Cat(up, Const(0, 1)).as_signed()),
-    ]
-    return result
+    # Adding just under half rounds everything but ties, which go up when that makes the result even
+    # (its last bit is set now) or moves a positive value away from zero.
+    up = (value.as_unsigned() & shift.unit[: len(value)]).any()
+    if away is not None:
+        up = Mux(away, (shift.unit != 0) & ~value[-1], up)
+    return ((value + up)[:63].as_signed() + shift.below) >> shift.count
 
 
-def saturate(m: Module, value: Value, low: Value | int, high: Value | int, bits: int = 32) -> Signal:
-    """`value` limited to low..high, as a signed signal of `bits` bits."""
-    result = Signal(signed(bits))
-    m.d.comb += result.eq(Mux(value > high, high, Mux(value < low, low, value)))
-    return result
+def clamp(value: Value, low: Value | int, high: Value | int) -> Value:
+    """`value` limited to low..high, two signed 32-bit values with low <= high; signed, 32 bits."""
+    low, high = (Const(x, signed(32)) if isinstance(x, int) else x for x in (low, high))
+    return Mux(value > high, high, Mux(value < low, low, value[:32].as_signed()))
 
 
-def saturate32(m: Module, value: Value) -> Signal:
-    """`value` limited to the signed 32-bit range."""
-    return saturate(m, value, -(1 << 31), (1 << 31) - 1)
+def rectifier_limits(relu: Value, relux: Value, limit: Value) -> tuple[Value, Value]:
+    """The limits of `clamp` that saturate to 32 bits, then apply ReLU, then ReLUX.
 
-
-def rectify(m: Module, value: Value, relu: Value, relux: Value, limit: Value) -> Signal:
-    """ReLU where `relu` is set, then the clamp at `limit` where `relux` is set; signed 32 bits."""
-    positive = Signal(signed(32))
-    result = Signal(signed(32))
-    m.d.comb += [
-        positive.eq(Mux(relu & (value < 0), 0, value)),
-        result.eq(Mux(relux & (positive > limit), limit, positive)),
-    ]
-    return result
+    ReLUX with a negative limit leaves that limit alone.
+    """
+    high = Mux(relux, limit, HIGHEST)
+    low = Mux(relu, Mux(relux & (limit < 0), limit, 0), LOWEST)
+    return low, high

@@ -5,11 +5,24 @@ from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from rtl.layouts import LANES, BsOctet, ElementOctet
-from rtl.npu.dpu_math import rectify, round_shift, saturate, saturate32, shift_mask
+from rtl.npu.dpu_math import (
+    HIGHEST,
+    LOWEST,
+    Shift,
+    clamp,
+    extend,
+    rectifier_limits,
+    round_shift,
+    shift_of,
+)
 from rtl.npu.dpu_table import OperandTable
 from rtl.regfile import config_signature
 
 STAGES = 10
+
+IDLE = 1
+"""What wires of a stage without an octet show.  Not 0: Verilator turns `valid ? x : 0` into a mask, which
+always evaluates `x`."""
 
 
 class Precision(enum.IntEnum):
@@ -102,6 +115,8 @@ class DpuPipe(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         self._m = m
+        self._flags = Signal(32, name="flags", reset_less=True)
+        self._flag_values: list[Value] = []
         self.valid = [Signal(name=f"valid{k}") for k in range(STAGES + 1)]
         self.tag = [Signal(OctetTag, name=f"tag{k}", reset_less=True) for k in range(STAGES + 1)]
         self.advance = Signal()
@@ -129,6 +144,8 @@ class DpuPipe(wiring.Component):
         value = self._bn(value, bn_table)
         value, ew_ok = self._ew(value)
         self._out_cvt(value)
+        with m.If(self.start):
+            m.d.sync += self._flags.eq(Cat(*self._flag_values))
         # An octet that lacks its BN or EW operand stops the whole pipe.
         m.d.comb += self.advance.eq(
             (~self.valid[STAGES] | self.result.ready) & (~self.valid[3] | bn_table.available) & ew_ok
@@ -145,35 +162,50 @@ class DpuPipe(wiring.Component):
     def _lanes(self, name: str, shape: Shape) -> list[Signal]:
         return [Signal(shape, name=f"{name}_{lane}", reset_less=True) for lane in range(LANES)]
 
-    def _setting(self, name: str, value: ValueLike, shape: Shape | None = None) -> Signal:
+    def _flag(self, value: Value) -> Value:
+        """One bit that holds `value` from the start of the task on; all share a register."""
+        self._flag_values.append(value)
+        return self._flags[len(self._flag_values) - 1]
+
+    def _setting(self, name: str, value: ValueLike, shape: Shape) -> Signal:
         """A register that holds `value` from the start of the task on."""
-        value = Value.cast(value)
-        held = Signal(value.shape() if shape is None else shape, name=f"set_{name}", reset_less=True)
+        held = Signal(shape, name=f"set_{name}", reset_less=True)
         with self._m.If(self.start):
             self._m.d.sync += held.eq(value)
         return held
 
-    def _shifts(self, name: str, positive: Value, negative: Value) -> dict[str, Signal]:
-        """Held shift counts and masks for products >= 0 and < 0."""
-        return {
-            "pos": self._setting(f"{name}_pos", positive[:6]),
-            "neg": self._setting(f"{name}_neg", negative[:6]),
-            "pos_mask": self._setting(f"{name}_pos_mask", shift_mask(positive)),
-            "neg_mask": self._setting(f"{name}_neg_mask", shift_mask(negative)),
-        }
+    def _shift(self, name: str, count: Value) -> Shift:
+        """A `Shift` held from the start of the task on."""
+        shift = shift_of(count)
+        return Shift(
+            self._setting(f"{name}_count", shift.count, unsigned(6)),
+            self._setting(f"{name}_below", shift.below, unsigned(62)),
+            self._setting(f"{name}_unit", shift.unit, unsigned(63)),
+        )
 
-    def _scaled(self, product: Value, plain: Value, used: Value, shifts: dict[str, Signal]) -> Signal:
-        """sat32 of the product shifted by its sign's count, unshifted where `plain` or not `used`."""
+    def _limits(self, name: str, on: Value, stage: object, limit: Value) -> tuple[Signal, Signal]:
+        """Held limits of a stage's saturation, ReLU and ReLUX."""
+        relu = on & ~stage[f"{name}_RELU_BYPASS"]
+        low, high = rectifier_limits(relu, relu & stage[f"{name}_RELUX_EN"], limit)
+        return self._setting(f"{name}_low", low, signed(32)), self._setting(f"{name}_high", high, signed(32))
+
+    def _wire(self, value: Value) -> Signal:
+        """`value` as a signal that is driven under the conditions around this call."""
+        wire = Signal(value.shape(), init=IDLE)
+        self._m.d.comb += wire.eq(value)
+        return wire
+
+    def _scaled(self, product: Signal, plain: Value, positive: Shift, negative: Shift) -> Signal:
+        """The product shifted by its sign's count, unshifted where `plain`."""
         m = self._m
-        total = Signal(signed(63))
-        m.d.comb += total.eq(product)
-        with m.If(used):
-            with m.If(~plain):
-                shift, mask = Signal(6), Signal(63)
-                m.d.comb += shift.eq(Mux(product[-1], shifts["neg"], shifts["pos"]))
-                m.d.comb += mask.eq(Mux(product[-1], shifts["neg_mask"], shifts["pos_mask"]))
-                m.d.comb += total.eq(round_shift(m, product, shift, mask, 0))
-        return saturate32(m, total)
+        result = Signal(signed(64), init=IDLE)
+        with m.If(plain):
+            m.d.comb += result.eq(extend(product, 64))
+        with m.Elif(product[-1]):
+            m.d.comb += result.eq(round_shift(product, negative))
+        with m.Else():
+            m.d.comb += result.eq(round_shift(product, positive))
+        return result
 
     def _table(self, table: OperandTable, load: object, wanted: Value, stage: int) -> None:
         """Connect an operand table whose look-up takes place between `stage` and `stage` + 1."""
@@ -190,6 +222,8 @@ class DpuPipe(wiring.Component):
         ]
 
     # ---- stages
+    #
+    # What lies between two stages hangs on the valid bit of the first, so that a simulator skips it.
 
     def _bs(self, main: list[Signal], sums: list[Signal], table: OperandTable) -> list[Signal]:
         """Stages 1 to 4: CPEND and the BS adder, the multiplier, shift with saturation and ReLU."""
@@ -197,58 +231,60 @@ class DpuPipe(wiring.Component):
         on = ~cfg.BS_CFG.BS_BYPASS
         algo = cfg.BS_CFG.BS_ALU_ALGO
         known = (algo == AluAlgo.ADD) | (algo == AluAlgo.MINUS)
-        cpend = self._setting("cpend", ~cfg.BS_OW_CFG.OD_BYPASS & ~cfg.FEATURE_MODE_CFG.FLYING_MODE)
-        cpend_src = self._setting("cpend_src", cfg.BS_OW_CFG.OW_SRC)
-        cpend_reg = self._setting("cpend_reg", cfg.BS_OW_OP.OW_OP)
-        add = self._setting("bs_add", on & ~cfg.BS_CFG.BS_ALU_BYPASS & known)
-        minus = self._setting("bs_minus", algo == AluAlgo.MINUS)
-        alu_src = self._setting("bs_alu_src", cfg.BS_CFG.BS_ALU_SRC)
-        alu_reg = self._setting("bs_alu_reg", cfg.BS_ALU_CFG.BS_ALU_OPERAND)
-        mul = self._setting("bs_mul", on & ~cfg.BS_CFG.BS_MUL_BYPASS)
-        prelu = self._setting("bs_prelu", cfg.BS_CFG.BS_MUL_PRELU)
-        mul_src = self._setting("bs_mul_src", cfg.BS_MUL_CFG.BS_MUL_SRC)
-        mul_reg = self._setting("bs_mul_reg", cfg.BS_MUL_CFG.BS_MUL_OPERAND)
-        relu = self._setting("bs_relu", on & ~cfg.BS_CFG.BS_RELU_BYPASS)
-        relux = self._setting("bs_relux", on & ~cfg.BS_CFG.BS_RELU_BYPASS & cfg.BS_CFG.BS_RELUX_EN)
-        limit = self._setting("bs_limit", cfg.BS_RELUX_CMP_VALUE.BS_RELUX_CMP_DAT)
-        shifts = self._shifts(
-            "bs_shift", cfg.BS_MUL_CFG.BS_MUL_SHIFT_VALUE, cfg.DATA_FORMAT.BS_MUL_SHIFT_VALUE_NEG
-        )
+        cpend = self._flag(~cfg.BS_OW_CFG.OD_BYPASS & ~cfg.FEATURE_MODE_CFG.FLYING_MODE)
+        cpend_src = self._flag(cfg.BS_OW_CFG.OW_SRC)
+        add = self._flag(on & ~cfg.BS_CFG.BS_ALU_BYPASS & known)
+        minus = self._flag(algo == AluAlgo.MINUS)
+        alu_src = self._flag(cfg.BS_CFG.BS_ALU_SRC)
+        mul = self._flag(on & ~cfg.BS_CFG.BS_MUL_BYPASS)
+        prelu = self._flag(cfg.BS_CFG.BS_MUL_PRELU)
+        mul_src = self._flag(cfg.BS_MUL_CFG.BS_MUL_SRC)
+        alu_reg, mul_reg = cfg.BS_ALU_CFG.BS_ALU_OPERAND, cfg.BS_MUL_CFG.BS_MUL_OPERAND
+        positive = self._shift("bs_pos", cfg.BS_MUL_CFG.BS_MUL_SHIFT_VALUE)
+        negative = self._shift("bs_neg", cfg.DATA_FORMAT.BS_MUL_SHIFT_VALUE_NEG)
+        low, high = self._limits("BS", on, cfg.BS_CFG, cfg.BS_RELUX_CMP_VALUE.BS_RELUX_CMP_DAT)
         self._table(table, self.bs, (cpend & cpend_src) | (add & alu_src) | (mul & mul_src), 0)
 
         total, factor = self._lanes("bs_total", signed(48)), self._lanes("bs_factor", signed(16))
         product, plain = self._lanes("bs_product", signed(63)), self._lanes("bs_plain", unsigned(1))
         value = self._lanes("bs_value", signed(32))
         for lane in range(LANES):
+            window, sum_ = Signal(signed(48), init=IDLE), Signal(signed(48), init=IDLE)
+            scale = Signal(signed(16), init=IDLE)
             with m.If(self.valid[1]):
-                window, term = Signal(signed(48)), Signal(signed(33))
-                with m.If(cpend):
-                    weight = Signal(signed(16))
-                    m.d.comb += weight.eq(Mux(cpend_src, table.operands.cpend[lane].as_signed(), cpend_reg))
-                    m.d.comb += window.eq(sums[lane] * weight)
+                with m.If(cpend & cpend_src):
+                    m.d.comb += window.eq(sums[lane] * table.operands.cpend[lane].as_signed())
+                with m.Elif(cpend):
+                    m.d.comb += window.eq(sums[lane] * cfg.BS_OW_OP.OW_OP)
+                with m.Else():
+                    m.d.comb += window.eq(0)
+                before = self._wire(main[lane] + window)
                 with m.If(add):
-                    operand = Signal(signed(32))
-                    m.d.comb += operand.eq(Mux(alu_src, table.operands.alu[lane].as_signed(), alu_reg))
-                    m.d.comb += term.eq(Mux(minus, -operand, operand))
-            with self._into(2):
-                m.d.sync += total[lane].eq(main[lane] + window + term)
+                    operand = self._wire(Mux(alu_src, table.operands.alu[lane].as_signed(), alu_reg))
+                    with m.If(minus):
+                        m.d.comb += sum_.eq(before - operand)
+                    with m.Else():
+                        m.d.comb += sum_.eq(before + operand)
+                with m.Else():
+                    m.d.comb += sum_.eq(before)
                 with m.If(mul):
-                    m.d.sync += factor[lane].eq(Mux(mul_src, table.operands.mul[lane].as_signed(), mul_reg))
-            skip = Signal()
+                    m.d.comb += scale.eq(Mux(mul_src, table.operands.mul[lane].as_signed(), mul_reg))
+            with self._into(2):
+                m.d.sync += [total[lane].eq(sum_), factor[lane].eq(scale)]
+            result, skip = Signal(signed(63), init=IDLE), Signal()
             with m.If(self.valid[2]):
                 m.d.comb += skip.eq(~mul | (prelu & ~total[lane][-1]))
-            with self._into(3):
                 with m.If(skip):
-                    m.d.sync += product[lane].eq(total[lane])
+                    m.d.comb += result.eq(extend(total[lane], 63))
                 with m.Else():
-                    m.d.sync += product[lane].eq(total[lane] * factor[lane])
-                m.d.sync += plain[lane].eq(skip)
+                    m.d.comb += result.eq(total[lane] * factor[lane])
+            with self._into(3):
+                m.d.sync += [product[lane].eq(result), plain[lane].eq(skip)]
             with m.If(self.valid[3]):
-                rectified = rectify(
-                    m, self._scaled(product[lane], plain[lane], mul, shifts), relu, relux, limit
-                )
+                scaled = self._scaled(product[lane], plain[lane], positive, negative)
+                limited = self._wire(clamp(scaled, low, high))
             with self._into(4):
-                m.d.sync += value[lane].eq(rectified)
+                m.d.sync += value[lane].eq(limited)
         return value
 
     def _bn(self, main: list[Signal], table: OperandTable) -> list[Signal]:
@@ -257,51 +293,47 @@ class DpuPipe(wiring.Component):
         on = ~cfg.BN_CFG.BN_BYPASS
         algo = cfg.BN_CFG.BN_ALU_ALGO
         known = (algo == AluAlgo.ADD) | (algo == AluAlgo.MINUS)
-        add = self._setting("bn_add", on & ~cfg.BN_CFG.BN_ALU_BYPASS & known)
-        minus = self._setting("bn_minus", algo == AluAlgo.MINUS)
-        alu_src = self._setting("bn_alu_src", cfg.BN_CFG.BN_ALU_SRC)
-        alu_reg = self._setting("bn_alu_reg", cfg.BN_ALU_CFG.BN_ALU_OPERAND)
-        mul = self._setting("bn_mul", on & ~cfg.BN_CFG.BN_MUL_BYPASS)
-        prelu = self._setting("bn_prelu", cfg.BN_CFG.BN_MUL_PRELU)
-        mul_src = self._setting("bn_mul_src", cfg.BN_MUL_CFG.BN_MUL_SRC)
-        mul_reg = self._setting("bn_mul_reg", cfg.BN_MUL_CFG.BN_MUL_OPERAND)
-        relu = self._setting("bn_relu", on & ~cfg.BN_CFG.BN_RELU_BYPASS)
-        relux = self._setting("bn_relux", on & ~cfg.BN_CFG.BN_RELU_BYPASS & cfg.BN_CFG.BN_RELUX_EN)
-        limit = self._setting("bn_limit", cfg.BN_RELUX_CMP_VALUE.BN_RELUX_CMP_DAT)
-        shifts = self._shifts(
-            "bn_shift", cfg.BN_MUL_CFG.BN_MUL_SHIFT_VALUE, cfg.DATA_FORMAT.BN_MUL_SHIFT_VALUE_NEG
-        )
+        add = self._flag(on & ~cfg.BN_CFG.BN_ALU_BYPASS & known)
+        minus = self._flag(algo == AluAlgo.MINUS)
+        alu_src = self._flag(cfg.BN_CFG.BN_ALU_SRC)
+        mul = self._flag(on & ~cfg.BN_CFG.BN_MUL_BYPASS)
+        prelu = self._flag(cfg.BN_CFG.BN_MUL_PRELU)
+        mul_src = self._flag(cfg.BN_MUL_CFG.BN_MUL_SRC)
+        alu_reg, mul_reg = cfg.BN_ALU_CFG.BN_ALU_OPERAND, cfg.BN_MUL_CFG.BN_MUL_OPERAND
+        positive = self._shift("bn_pos", cfg.BN_MUL_CFG.BN_MUL_SHIFT_VALUE)
+        negative = self._shift("bn_neg", cfg.DATA_FORMAT.BN_MUL_SHIFT_VALUE_NEG)
+        low, high = self._limits("BN", on, cfg.BN_CFG, cfg.BN_RELUX_CMP_VALUE.BN_RELUX_CMP_DAT)
         self._table(table, self.bn, (add & alu_src) | (mul & mul_src), 3)
 
         product, plain = self._lanes("bn_product", signed(48)), self._lanes("bn_plain", unsigned(1))
         operand, value = self._lanes("bn_operand", signed(33)), self._lanes("bn_value", signed(32))
         for lane in range(LANES):
+            result, skip = Signal(signed(48), init=IDLE), Signal()
+            addend = Signal(signed(33), init=IDLE)
             skip = Signal()
             with m.If(self.valid[4]):
                 m.d.comb += skip.eq(~mul | (prelu & ~main[lane][-1]))
-                with m.If(mul):
-                    factor = Signal(signed(16))
-                    m.d.comb += factor.eq(Mux(mul_src, table.operands.mul[lane].as_signed(), mul_reg))
-                with m.If(add):
-                    term = Signal(signed(32))
-                    m.d.comb += term.eq(Mux(alu_src, table.operands.alu[lane].as_signed(), alu_reg))
-            with self._into(5):
                 with m.If(skip):
-                    m.d.sync += product[lane].eq(main[lane])
+                    m.d.comb += result.eq(extend(main[lane], 48))
                 with m.Else():
-                    m.d.sync += product[lane].eq(main[lane] * factor)
-                m.d.sync += plain[lane].eq(skip)
+                    factor = self._wire(Mux(mul_src, table.operands.mul[lane].as_signed(), mul_reg))
+                    m.d.comb += result.eq(main[lane] * factor)
                 with m.If(add):
-                    m.d.sync += operand[lane].eq(Mux(minus, -term, term))
+                    term = self._wire(Mux(alu_src, table.operands.alu[lane].as_signed(), alu_reg))
+                    with m.If(minus):
+                        m.d.comb += addend.eq(-term)
+                    with m.Else():
+                        m.d.comb += addend.eq(extend(term, 33))
+                with m.Else():
+                    m.d.comb += addend.eq(0)
+            with self._into(5):
+                m.d.sync += [product[lane].eq(result), plain[lane].eq(skip), operand[lane].eq(addend)]
             with m.If(self.valid[5]):
-                total = Signal(signed(32))
-                scaled = self._scaled(product[lane], plain[lane], mul, shifts)
-                m.d.comb += total.eq(scaled)
-                with m.If(add):
-                    m.d.comb += total.eq(saturate32(m, scaled + operand[lane]))
-                rectified = rectify(m, total, relu, relux, limit)
+                scaled = self._scaled(product[lane], plain[lane], positive, negative)
+                total = self._wire(self._wire(clamp(scaled, LOWEST, HIGHEST)) + operand[lane])
+                limited = self._wire(clamp(total, low, high))
             with self._into(6):
-                m.d.sync += value[lane].eq(rectified)
+                m.d.sync += value[lane].eq(limited)
         return value
 
     def _ew_operand(self, take: Value) -> tuple[list[Signal], Value]:
@@ -310,16 +342,13 @@ class DpuPipe(wiring.Component):
         Returns the operands and whether they are there.
         """
         m, cfg = self._m, self.cfg
-        fetch = self._setting(
-            "ew_fetch", cfg.EW_CFG.EW_OP_SRC & ~cfg.EW_CFG.EW_OP_BYPASS & ~cfg.EW_CFG.EW_BYPASS
-        )
-        convert = self._setting("ew_convert", ~cfg.EW_CFG.EW_OP_CVT_BYPASS)
-        add_first = self._setting("ew_add_first", cfg.EW_CFG.EW_CVT_TYPE)
-        away = self._setting("ew_away", cfg.EW_CFG.EW_CVT_ROUND)
-        offset = self._setting("ew_offset", cfg.EW_CVT_OFFSET_VALUE.EW_OP_CVT_OFFSET)
-        scale = self._setting("ew_scale", cfg.EW_CVT_SCALE_VALUE.EW_OP_CVT_SCALE)
-        shift = self._setting("ew_cvt_shift", cfg.EW_CVT_SCALE_VALUE.EW_OP_CVT_SHIFT)
-        mask = self._setting("ew_cvt_mask", shift_mask(cfg.EW_CVT_SCALE_VALUE.EW_OP_CVT_SHIFT))
+        fetch = self._flag(cfg.EW_CFG.EW_OP_SRC & ~cfg.EW_CFG.EW_OP_BYPASS & ~cfg.EW_CFG.EW_BYPASS)
+        convert = self._flag(~cfg.EW_CFG.EW_OP_CVT_BYPASS)
+        add_first = self._flag(cfg.EW_CFG.EW_CVT_TYPE)
+        away = self._flag(cfg.EW_CFG.EW_CVT_ROUND)
+        offset = cfg.EW_CVT_OFFSET_VALUE.EW_OP_CVT_OFFSET
+        scale = cfg.EW_CVT_SCALE_VALUE.EW_OP_CVT_SCALE
+        shift = self._shift("ew_cvt", cfg.EW_CVT_SCALE_VALUE.EW_OP_CVT_SHIFT)
         have1, have2, go1, go2 = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
             go2.eq(~have2 | take),
@@ -336,22 +365,26 @@ class DpuPipe(wiring.Component):
         for lane in range(LANES):
             element = self.ew.payload.data[lane].as_signed()
             register = getattr(cfg, f"EW_OP_VALUE_{lane}")[f"EW_OPERAND_{lane}"]
-            with m.If(go1 & self.ew.valid & self.ew.ready):
+            fetched = Signal(signed(49), init=IDLE)
+            with m.If(self.ew.valid & self.ew.ready):
                 with m.If(~convert):
-                    m.d.sync += scaled[lane].eq(element)
+                    m.d.comb += fetched.eq(extend(element, 49))
                 with m.Elif(add_first):
-                    m.d.sync += scaled[lane].eq((element + offset) * scale)
+                    m.d.comb += fetched.eq((element + offset) * scale)
                 with m.Else():
-                    m.d.sync += scaled[lane].eq(element * scale + offset)
-            converted = Signal(signed(32))
+                    m.d.comb += fetched.eq(element * scale + offset)
+                m.d.sync += scaled[lane].eq(fetched)
+            rounded = Signal(signed(64), init=IDLE)
             with m.If(have1):
-                m.d.comb += converted.eq(scaled[lane])
                 with m.If(convert):
-                    m.d.comb += converted.eq(saturate32(m, round_shift(m, scaled[lane], shift, mask, away)))
+                    m.d.comb += rounded.eq(round_shift(scaled[lane], shift, away))
+                with m.Else():
+                    m.d.comb += rounded.eq(extend(scaled[lane], 64))
+                limited = self._wire(clamp(rounded, LOWEST, HIGHEST))
             with m.If(self.start & ~cfg.EW_CFG.EW_OP_SRC):
                 m.d.sync += operand[lane].eq(register)
             with m.Elif(go2 & have1):
-                m.d.sync += operand[lane].eq(converted)
+                m.d.sync += operand[lane].eq(limited)
         return operand, have2 | ~fetch
 
     def _ew(self, main: list[Signal]) -> tuple[list[Signal], Value]:
@@ -359,14 +392,12 @@ class DpuPipe(wiring.Component):
         m, cfg = self._m, self.cfg
         on = ~cfg.EW_CFG.EW_BYPASS
         op = on & ~cfg.EW_CFG.EW_OP_BYPASS
-        mul = self._setting("ew_mul", op & cfg.EW_CFG.EW_OP_TYPE)
-        alu = self._setting("ew_alu", op & ~cfg.EW_CFG.EW_OP_TYPE)
-        algo = self._setting("ew_algo", cfg.EW_CFG.EW_ALU_ALGO)
-        prelu = self._setting("ew_prelu", cfg.EW_CFG.EW_MUL_PRELU)
-        relu = self._setting("ew_relu", on & ~cfg.EW_CFG.EW_RELU_BYPASS)
-        relux = self._setting("ew_relux", on & ~cfg.EW_CFG.EW_RELU_BYPASS & cfg.EW_CFG.EW_RELUX_EN)
-        limit = self._setting("ew_limit", cfg.EW_RELUX_CMP_VALUE.EW_RELUX_CMP_DAT)
-        shifts = self._shifts("ew_shift", cfg.EW_CVT_SCALE_VALUE.EW_TRUNCATE, cfg.DATA_FORMAT.EW_TRUNCATE_NEG)
+        mul = self._flag(op & cfg.EW_CFG.EW_OP_TYPE)
+        alu = self._flag(op & ~cfg.EW_CFG.EW_OP_TYPE)
+        prelu = self._flag(cfg.EW_CFG.EW_MUL_PRELU)
+        positive = self._shift("ew_pos", cfg.EW_CVT_SCALE_VALUE.EW_TRUNCATE)
+        negative = self._shift("ew_neg", cfg.DATA_FORMAT.EW_TRUNCATE_NEG)
+        low, high = self._limits("EW", on, cfg.EW_CFG, cfg.EW_RELUX_CMP_VALUE.EW_RELUX_CMP_DAT)
         take = Signal()
         m.d.comb += take.eq(self.advance & self.valid[6])
         operand, there = self._ew_operand(take)
@@ -375,72 +406,67 @@ class DpuPipe(wiring.Component):
         value = self._lanes("ew_value", signed(32))
         for lane in range(LANES):
             v, e = main[lane], operand[lane]
-            result, skip = Signal(signed(48)), Signal()
+            result, skip = Signal(signed(48), init=IDLE), Signal()
             with m.If(self.valid[6]):
                 m.d.comb += skip.eq(~mul | (prelu & ~v[-1]))
-                m.d.comb += result.eq(v)
                 with m.If(~skip):
                     m.d.comb += result.eq(v * e[:16].as_signed())
-                with m.Elif(alu):
-                    self._ew_alu(result, algo, v, e)
+                with m.Else():
+                    m.d.comb += result.eq(extend(v, 48))
+                    with m.If(alu):
+                        self._ew_alu(result, v, e)
             with self._into(7):
                 m.d.sync += [product[lane].eq(result), plain[lane].eq(skip)]
             with m.If(self.valid[7]):
-                rectified = rectify(
-                    m, self._scaled(product[lane], plain[lane], mul, shifts), relu, relux, limit
-                )
+                scaled = self._scaled(product[lane], plain[lane], positive, negative)
+                limited = self._wire(clamp(scaled, low, high))
             with self._into(8):
-                m.d.sync += value[lane].eq(rectified)
+                m.d.sync += value[lane].eq(limited)
         return value, there | ~self.valid[6]
 
-    def _ew_alu(self, result: Signal, algo: Signal, v: Signal, e: Signal) -> None:
+    def _ew_alu(self, result: Signal, v: Signal, e: Signal) -> None:
         """The two-operand and one-operand functions; an unknown one leaves `v`."""
         m = self._m
-        with m.Switch(algo):
-            with m.Case(AluAlgo.MAX):
-                m.d.comb += result.eq(Mux(v > e, v, e))
-            with m.Case(AluAlgo.MIN):
-                m.d.comb += result.eq(Mux(v < e, v, e))
-            with m.Case(AluAlgo.ADD):
-                m.d.comb += result.eq(v + e)
-            with m.Case(AluAlgo.MINUS):
-                m.d.comb += result.eq(v - e)
-            with m.Case(AluAlgo.ABS):
-                m.d.comb += result.eq(Mux(v < 0, (-v)[:32].as_signed(), v))
-            with m.Case(AluAlgo.NEG):
-                m.d.comb += result.eq((-v)[:32].as_signed())
+        results = {
+            AluAlgo.MAX: Mux(v > e, v, e),
+            AluAlgo.MIN: Mux(v < e, v, e),
+            AluAlgo.ADD: v + e,
+            AluAlgo.MINUS: v - e,
+            AluAlgo.ABS: Mux(v[-1], (-v)[:32].as_signed(), v),
+            AluAlgo.NEG: (-v)[:32].as_signed(),
+        }
+        with m.Switch(self.cfg.EW_CFG.EW_ALU_ALGO):
+            for algo, value in results.items():
+                with m.Case(algo):
+                    m.d.comb += result.eq(extend(value, 48))
 
     def _out_cvt(self, main: list[Signal]) -> None:
         """Stages 9 and 10: scale, then shift, offset, saturation and the padding channels."""
         m, cfg = self._m, self.cfg
-        add_first = self._setting("out_add_first", cfg.OUT_CVT_SHIFT.CVT_TYPE)
-        away = self._setting("out_away", cfg.OUT_CVT_SHIFT.CVT_ROUND)
-        offset = self._setting("out_offset", cfg.OUT_CVT_OFFSET.OUT_CVT_OFFSET)
-        after = self._setting(
-            "out_after", Mux(cfg.OUT_CVT_SHIFT.CVT_TYPE, 0, cfg.OUT_CVT_OFFSET.OUT_CVT_OFFSET)
-        )
-        scale = self._setting("out_scale", cfg.OUT_CVT_SCALE.OUT_CVT_SCALE)
-        shift = self._setting("out_shift", cfg.OUT_CVT_SHIFT.OUT_CVT_SHIFT[:6])
-        mask = self._setting("out_mask", shift_mask(cfg.OUT_CVT_SHIFT.OUT_CVT_SHIFT))
-        pend = self._setting("out_pend", cfg.OFFSET_PEND.OFFSET_PEND)
+        away = self._flag(cfg.OUT_CVT_SHIFT.CVT_ROUND)
+        offset, scale = cfg.OUT_CVT_OFFSET.OUT_CVT_OFFSET, cfg.OUT_CVT_SCALE.OUT_CVT_SCALE
+        before = self._setting("out_before", Mux(cfg.OUT_CVT_SHIFT.CVT_TYPE, offset, 0), signed(32))
+        pend = self._setting("out_pend", cfg.OFFSET_PEND.OFFSET_PEND, signed(32))
+        after = self._setting("out_after", Mux(cfg.OUT_CVT_SHIFT.CVT_TYPE, 0, offset), signed(32))
+        shift = self._shift("out", cfg.OUT_CVT_SHIFT.OUT_CVT_SHIFT)
         kind = cfg.DATA_FORMAT.OUT_PRECISION
-        top = Mux(kind == Precision.INT32, 0x7FFF_FFFF, Mux(kind == Precision.INT16, 0x7FFF, 0x7F))
+        top = Mux(kind == Precision.INT32, HIGHEST, Mux(kind == Precision.INT16, 0x7FFF, 0x7F))
+        bottom = Mux(kind == Precision.INT32, LOWEST, Mux(kind == Precision.INT16, -0x8000, -0x80))
         high = self._setting("out_high", top, signed(32))
-        bottom = Mux(kind == Precision.INT32, -(1 << 31), Mux(kind == Precision.INT16, -(1 << 15), -(1 << 7)))
         low = self._setting("out_low", bottom, signed(32))
 
         scaled, out = self._lanes("out_scaled", signed(49)), self._lanes("out", signed(32))
         for lane in range(LANES):
+            multiplied = Signal(signed(49), init=IDLE)
+            with m.If(self.valid[8]):
+                m.d.comb += multiplied.eq((main[lane] + before) * scale)
             with self._into(9):
-                with m.If(add_first):
-                    m.d.sync += scaled[lane].eq((main[lane] + offset) * scale)
-                with m.Else():
-                    m.d.sync += scaled[lane].eq(main[lane] * scale)
-            final, total = Signal(signed(32)), Signal(signed(50))
+                m.d.sync += scaled[lane].eq(multiplied)
+            final = Signal(signed(32), init=IDLE)
             with m.If(self.valid[9]):
                 with m.If(self.tag[9].live > lane):
-                    m.d.comb += total.eq(round_shift(m, scaled[lane], shift, mask, away) + after)
-                    m.d.comb += final.eq(saturate(m, total, low, high))
+                    rounded = self._wire(round_shift(scaled[lane], shift, away)[:50].as_signed())
+                    m.d.comb += final.eq(clamp(self._wire(rounded + after), low, high))
                 with m.Else():
                     m.d.comb += final.eq(pend)
             with self._into(10):

@@ -91,29 +91,30 @@ class StripeWriter(wiring.Component):
         words = Cat(lanes[lane][:16] for lane in range(LANES))
         for index, memory in enumerate(self.memories):
             port = memory.write_port(granularity=1)
-            surface, content, mine = Signal(4), Signal(128), Signal(2)
-            with m.Switch(self.wide):
-                with m.Case(0):
-                    # The lower half also fills the upper one, in case no octet comes for it.
-                    m.d.comb += surface.eq(tag.octet[1:])
-                    m.d.comb += content.eq(Cat(bytes_, Mux(tag.octet[0], bytes_, pend.replicate(8))))
-                    m.d.comb += mine.eq(
-                        Mux(tag.slot[0] ^ surface[0] == index, Mux(tag.octet[0], 0b10, 0b11), 0)
-                    )
-                with m.Case(1):
-                    m.d.comb += surface.eq(tag.octet)
-                    m.d.comb += content.eq(words)
-                    m.d.comb += mine.eq(Mux(tag.slot[0] ^ surface[0] == index, 0b11, 0))
-                with m.Default():
-                    upper = Signal()
-                    m.d.comb += upper.eq(tag.slot[0] ^ index)
-                    m.d.comb += surface.eq(Cat(upper, tag.octet))
-                    m.d.comb += content.eq(Mux(upper, Cat(*lanes)[128:], Cat(*lanes)[:128]))
-                    m.d.comb += mine.eq(0b11)
+            surface, content, mine = Signal(4), Signal(128, init=1), Signal(2)
+            with m.If(take & self.enabled):
+                with m.Switch(self.wide):
+                    with m.Case(0):
+                        # The lower half also fills the upper one, in case no octet comes for it.
+                        m.d.comb += surface.eq(tag.octet[1:])
+                        m.d.comb += content.eq(Cat(bytes_, Mux(tag.octet[0], bytes_, pend.replicate(8))))
+                        m.d.comb += mine.eq(
+                            Mux(tag.slot[0] ^ surface[0] == index, Mux(tag.octet[0], 0b10, 0b11), 0)
+                        )
+                    with m.Case(1):
+                        m.d.comb += surface.eq(tag.octet)
+                        m.d.comb += content.eq(words)
+                        m.d.comb += mine.eq(Mux(tag.slot[0] ^ surface[0] == index, 0b11, 0))
+                    with m.Default():
+                        upper = Signal()
+                        m.d.comb += upper.eq(tag.slot[0] ^ index)
+                        m.d.comb += surface.eq(Cat(upper, tag.octet))
+                        m.d.comb += content.eq(Mux(upper, Cat(*lanes)[128:], Cat(*lanes)[:128]))
+                        m.d.comb += mine.eq(0b11)
             m.d.comb += [
                 port.addr.eq(Cat(tag.slot[1:], surface, bank)),
                 port.data.eq(content),
-                port.en.eq(Mux(take & self.enabled, mine, 0)),
+                port.en.eq(mine),
             ]
         self.last_dropped = Signal()
         m.d.comb += self.last_dropped.eq(take & ~self.enabled & tag.task_last)
