@@ -251,6 +251,8 @@ def _cxxrtl_sources(
     begin = time.monotonic()
     rtlil = design.rtlil(variant.cell == "cpp")
     boxes = _cell_files((".il", ".v")) if variant.cell == "cpp" else []
+    if variant.cell == "cpp" and not boxes:
+        raise BuildError(f"the installation lacks npu_array_cell_box.v in {harness_folder() / 'cell'}")
     text = verilog.write_cxxrtl(rtlil, work, traced=variant.traced, black_boxes=boxes)
     progress(f"CXXRTL written after {time.monotonic() - begin:.1f} s ({text.stat().st_size >> 10} KiB)")
     flags = [f"-I{work}", f"-I{harness_folder()}", f"-I{harness_folder() / 'cell'}"]

@@ -18,6 +18,12 @@ from cosim.engines.errors import BuildError
 
 Progress = Callable[[str], None]
 
+KEEP_ENTRIES = 40
+"""Built models that stay; beyond that the ones longest out of use go."""
+
+LEFTOVER_SECONDS = 6 * 3600
+"""Age from which the working folder of an interrupted build is removed."""
+
 LOCK_SECONDS = 1200
 """How long one process waits for another one's build."""
 
@@ -91,6 +97,8 @@ def fetch(folder: Path, key: str, name: str, progress: Progress) -> Path | None:
     try:
         meta = json.loads((entry / "meta.json").read_text())
         if meta["files"][name] == _digest(target):
+            with contextlib.suppress(OSError):
+                os.utime(entry)  # in use: see _prune
             return target
         reason = f"{name} has changed"
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -113,4 +121,22 @@ def store(folder: Path, key: str, files: list[Path], facts: dict[str, object]) -
         staged.rename(entry)
     except OSError as error:
         raise BuildError(f"the cache folder {folder} cannot take a new entry: {error}") from error
+    _prune(folder)
     return entry
+
+
+def _prune(folder: Path) -> None:
+    """Remove what interrupted builds left, and the models longest out of use."""
+    entries: list[tuple[float, Path]] = []
+    for path in folder.iterdir():
+        with contextlib.suppress(OSError):  # another process may be doing the same
+            changed = path.stat().st_mtime
+            if path.name.startswith((".build-", ".new-")):
+                if time.time() - changed > LEFTOVER_SECONDS:
+                    shutil.rmtree(path, ignore_errors=True)
+            elif (path / "meta.json").exists():
+                entries.append((changed, path))
+    for _, path in sorted(entries)[:-KEEP_ENTRIES]:
+        shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            path.with_name(f"{path.name}.lock").unlink()

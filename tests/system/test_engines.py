@@ -13,9 +13,16 @@ import numpy as np
 import pytest
 from vcdvcd import VCDVCD
 
-from cosim.engines import BuildError, BusError, DiagnosticError, DramConfig, EngineError, open_engine
+from cosim.engines import (
+    BuildError,
+    BusError,
+    DiagnosticError,
+    DramConfig,
+    EngineError,
+    open_engine,
+    toolchain,
+)
 from cosim.engines import cache as cache_module
-from cosim.engines import toolchain
 
 sys.path.insert(0, str(Path(__file__).parent))
 import toy_core as toy
@@ -239,6 +246,23 @@ def test_cache_is_used_and_a_damaged_entry_is_built_again(own_cache):
     assert collect() == []
 
 
+def test_cache_keeps_what_is_in_use(own_cache, monkeypatch):
+    folder = cache_module.cache_folder()
+    file = folder / "model.so"
+    file.write_bytes(b"x")
+    monkeypatch.setattr(cache_module, "KEEP_ENTRIES", 2)
+    (folder / ".build-old").mkdir()
+    os.utime(folder / ".build-old", (1, 1))
+    (folder / ".build-new").mkdir()
+    for number in range(2):
+        cache_module.store(folder, f"k{number}", [file], {})
+        os.utime(folder / f"k{number}", (100 + number,) * 2)
+    assert cache_module.fetch(folder, "k0", "model.so", print) is not None
+    cache_module.store(folder, "k2", [file], {})
+    left = {path.name for path in folder.iterdir() if path.is_dir()}
+    assert left == {"k0", "k2", ".build-new"}
+
+
 def test_two_builders_build_once(own_cache):
     results = {}
 
@@ -262,7 +286,10 @@ def test_unwritable_cache_is_named(tmp_path, monkeypatch):
 
 
 def test_missing_compiler_says_what_to_install(own_cache, tmp_path):
-    script = "import toy_core; from cosim.engines import open_engine; open_engine('cxxrtl', design=toy_core.ToyCore)"
+    script = (
+        "import toy_core; from cosim.engines import open_engine;"
+        "open_engine('cxxrtl', design=toy_core.ToyCore)"
+    )
     here = Path(__file__).parent
     env = {
         **os.environ,
