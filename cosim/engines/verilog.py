@@ -26,12 +26,13 @@ class Design:
     ----------
     make : function of one keyword, `external_cell` (bool), that returns a fresh component with the
         ports of `rtl.core.NpuCore`.  With `external_cell` the array cell is left to the engine.
-    fingerprint : function that returns a cheap text, equal for equal designs; None: the RTLIL itself.
+    fingerprint : function that returns a cheap text, equal for equal designs, or None where only the
+        RTLIL itself can tell; None: that is always so.
     has_cell : whether `make` can leave the array cell out.
     """
 
     def __init__(
-        self, make: Callable[..., Any], *, fingerprint: Callable[[], str] | None = None, has_cell: bool
+        self, make: Callable[..., Any], *, fingerprint: Callable[[], str | None] | None = None, has_cell: bool
     ) -> None:
         self.make = make
         self.has_cell = has_cell
@@ -40,9 +41,10 @@ class Design:
 
     def fingerprint(self, external_cell: bool) -> str | None:
         """A cheap hash that stands for the RTLIL, or None."""
-        if self._fingerprint is None:
+        quick = self._fingerprint() if self._fingerprint is not None else None
+        if quick is None:
             return None
-        text = f"{SCRIPT_VERSION} {external_cell} {self._fingerprint()}"
+        text = f"{SCRIPT_VERSION} {external_cell} {quick}"
         return hashlib.sha256(text.encode()).hexdigest()
 
     def rtlil(self, external_cell: bool) -> str:
@@ -64,7 +66,11 @@ def npu_design(config: Any) -> Design:
 
         return NpuCore(config, external_cell=external_cell)
 
-    return Design(make, fingerprint=lambda: f"{config!r} {rtl_hash()}", has_cell=True)
+    def fingerprint() -> str | None:
+        known = rtl_hash()
+        return f"{config!r} {known}" if known else None
+
+    return Design(make, fingerprint=fingerprint, has_cell=True)
 
 
 def as_design(design: Any) -> Design:
@@ -83,8 +89,11 @@ def as_design(design: Any) -> Design:
     return Design(lambda external_cell: design(), has_cell=False)
 
 
-def rtl_hash() -> str:
-    """Hash of everything the RTL is made from: `rtl/**` and the version of Amaranth."""
+def rtl_hash() -> str | None:
+    """Hash of everything the RTL is made from: `rtl/**` and the version of Amaranth.
+
+    None if a file is younger than this process's import of `rtl`: what is imported may be older.
+    """
     import amaranth
 
     import rtl
@@ -93,6 +102,8 @@ def rtl_hash() -> str:
     root = Path(next(iter(rtl.__path__)))
     for path in sorted(root.rglob("*")):
         if path.suffix in (".py", ".rdl") and path.is_file():
+            if path.stat().st_mtime > rtl.IMPORTED_AT:
+                return None
             digest.update(str(path.relative_to(root)).encode())
             digest.update(path.read_bytes())
     return digest.hexdigest()
