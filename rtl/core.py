@@ -142,6 +142,7 @@ class NpuCore(wiring.Component):
         wiring.connect(m, core.acc, dpu.acc)
         for stream in ("bs", "bn", "main", "ew"):
             wiring.connect(m, getattr(dpu_rdma, stream), getattr(dpu, stream))
+        m.d.comb += dpu.rdma_busy.eq(dpu_rdma.busy)  # the DPU also takes operands it does not need
         wiring.connect(m, ppu_rdma.atoms, ppu.atoms)
 
         # 3. Memory.
