@@ -23,7 +23,7 @@ def dump_command(file: Path, output: Path | None, json: Path | None) -> None:
                     "word": f"0x{command.word:016x}",
                     "kind": command.kind,
                     "block": command.block,
-                    "register": command.register,
+                    "register": command.register.name if command.register else None,
                     "fields": command.fields,
                 }
                 for command in disassemble(words)

@@ -50,9 +50,9 @@ def patch(stream: Stream, block: str, register: str, **fields: int) -> int:
     lists = stream.regions[-1].data.view("<u8")
     for place, word in enumerate(lists.tolist()):
         command = decode_word(int(word))
-        if command.block == block and command.register == register:
+        if command.register == described:
             values = described.decode(command.value) | fields
-            lists[place] = register_word(block, register, described.encode(**values))
+            lists[place] = register_word(described, described.encode(**values))
             found += 1
     return found
 
@@ -100,7 +100,9 @@ def test_example_stream_is_what_its_script_makes():
 def test_dump_and_asm_are_inverse(tmp_path: Path):
     words = tmp_path / "words.bin"
     words.write_bytes(pool_stream(5, "conv").regions[-1].data.tobytes())
-    assert rkcosim("regcmd", "dump", words, "-o", tmp_path / "words.txt")[0] == 0
+    listing = tmp_path / "words.json"
+    assert rkcosim("regcmd", "dump", words, "-o", tmp_path / "words.txt", "--json", listing)[0] == 0
+    assert any(item["register"] == "CONV_CON1" for item in json.loads(listing.read_text())["words"])
     assert "CNA.CONV_CON1" in (tmp_path / "words.txt").read_text()
     assert rkcosim("regcmd", "asm", tmp_path / "words.txt", "-o", tmp_path / "again.bin")[0] == 0
     assert (tmp_path / "again.bin").read_bytes() == words.read_bytes()

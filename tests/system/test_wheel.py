@@ -56,8 +56,11 @@ def _run(site: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def test_data_files_are_in_the_wheel(installed: Path):
-    for name in ("rtl/regs/cna.rdl", "cosim/harness/api.cpp", "cosim/harness/cell/npu_cell.cpp"):
-        assert (installed / name).is_file(), name
+    kinds = {".rdl", ".h", ".cpp", ".sv", ".v"}
+    wanted = [p for folder in ("rtl", "cosim") for p in (ROOT / folder).rglob("*") if p.suffix in kinds]
+    assert wanted
+    for path in wanted:
+        assert (installed / path.relative_to(ROOT)).is_file(), path
     assert not (installed / "tests").exists()
 
 
