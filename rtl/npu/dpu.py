@@ -47,8 +47,8 @@ class Dpu(wiring.Component):
     write : WritePort, out
     diag : DiagnosticPort, out
     rdma_busy : 1, in
-        DpuRdma.busy.  BS and BN data that a task does not use may still come after it has ended; they
-        are dropped as long as the DPU_RDMA task they belong to runs.
+        DpuRdma.busy.  The task ends only when DPU_RDMA has: BS and BN data that it does not use are
+        dropped meanwhile, main and EW data that it does not use keep it from ending.
     busy_octet : 1, out
         An octet enters the pipe in this cycle.
     """
@@ -79,7 +79,6 @@ class Dpu(wiring.Component):
         start, octets = Signal(), Signal(4, reset_less=True)
         flying = Signal(reset_less=True)
         feeding, running, stuck = Signal(), Signal(), Signal(reset_less=True)
-        trailing = Signal()
         wiring.connect(m, wiring.flipped(cfg), pipe.cfg)
         wiring.connect(m, wiring.flipped(cfg), writer.cfg)
         for name in ("bs", "bn", "ew"):
@@ -105,18 +104,14 @@ class Dpu(wiring.Component):
         m.d.comb += [
             pipe.start.eq(start),
             pipe.active.eq(running),
-            pipe.trailing.eq(trailing),
             pipe.octets.eq(octets),
             writer.start.eq(start),
             writer.octets.eq(octets),
         ]
         self._feed(m, pipe, start, octets, flying, feeding)
 
-        with m.If(start | ~self.rdma_busy):
-            m.d.sync += trailing.eq(0)
-        with m.Elif(control.done):
-            m.d.sync += trailing.eq(1)
-        m.d.comb += control.done.eq(running & ~feeding & writer.finished & ~stuck)
+        # Data of MRDMA or ERDMA that nobody takes keeps DPU_RDMA, and so the task, from ending (H5.10).
+        m.d.comb += control.done.eq(running & ~feeding & writer.finished & ~stuck & ~self.rdma_busy)
         with m.If(control.done):
             m.d.sync += running.eq(0)
         emit_checks(m, "DPU", cfg, start, self.diag, self._checks(octets))

@@ -84,8 +84,6 @@ class DpuPipe(wiring.Component):
         A task starts: settings are copied, tables are emptied.
     active : 1, in
         A task runs.
-    trailing : 1, in
-        The task has ended, but BS or BN data that it does not use may still come.
     octets : 4, in
         Octets of a full channel group.
     source : stream of PipeIn, in
@@ -102,7 +100,6 @@ class DpuPipe(wiring.Component):
                 "cfg": In(config_signature("DPU")),
                 "start": In(1),
                 "active": In(1),
-                "trailing": In(1),
                 "octets": In(4),
                 "source": In(stream.Signature(PipeIn)),
                 "bs": In(stream.Signature(BsOctet)),
@@ -213,7 +210,7 @@ class DpuPipe(wiring.Component):
         tag = self.tag[stage]
         self._m.d.comb += [
             table.clear.eq(self.start),
-            table.active.eq(self.active | (self.trailing & ~wanted)),
+            table.active.eq(self.active),
             table.wanted.eq(wanted),
             table.octets.eq(self.octets),
             table.octet.eq(tag.octet),
