@@ -287,7 +287,7 @@ class SocEngine:
             f"task {pins_out.task_index}, interrupt {'high' if pins_out.irq else 'low'}, "
             f"{'idle' if pins_out.idle else 'not idle'}{', now: ' + ', '.join(stalls) if stalls else ''}"
         )
-        lines += waits.explain(at_work, stalls, any(bursts), bool(pins_out.idle))
+        lines += waits.explain(at_work, stalls, any(bursts[: lib.READ_IDS]), bool(pins_out.idle))
         since = self._kick_since(core)
         found = [d for d in self.diagnostics() if d.core == core and d.cycle >= since]
         lines += [f"diagnostic: {diagnostic}" for diagnostic in found[:3]]

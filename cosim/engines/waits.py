@@ -19,7 +19,7 @@ def explain(busy: Container[str], events: Iterable[str], memory: bool, idle: boo
     ----------
     busy : names of the blocks at work.
     events : names of the events that are high.
-    memory : whether requests to memory are under way.
+    memory : whether reads of memory are under way (a write may hang half done for want of data).
     idle : whether the core says that nothing is left to do.
 
     Returns
@@ -34,7 +34,11 @@ def explain(busy: Container[str], events: Iterable[str], memory: bool, idle: boo
     ppu, ppu_rdma = "PPU" in busy, "PPU_RDMA" in busy
     if cna and not core and not lines:
         lines.append("CNA waits for CORE, which has not started")
-    if core:
+    if core and not dpu:
+        lines.append(
+            "CORE waits for the DPU, which is not at work (S_POINTER: its group enabled and in turn?)"
+        )
+    elif core:
         lines.append(f"CORE waits for CNA{'' if cna else ', which has not started or has ended'}")
     if dpu and core:
         lines.append("DPU waits for results of CORE")

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from cosim.engines import EVENT_NAMES, DiagnosticError, SocEngine
+from cosim.engines.waits import explain
 from cosim.golden.task import GoldenNpu
 from rtl.core import EVENTS
 from rtl.regs import registers
@@ -264,6 +265,29 @@ def test_a_hanging_core_does_not_stop_another():
         status = R["DPU_RDMA"]["S_STATUS"]
         assert status.decode(b.engine.read32(1, status.offset))["STATUS_0"] != 0  # awake for an access
         assert b.engine.counters(1).evaluated > before
+
+
+@pytest.mark.parametrize(
+    ("busy", "events", "expected"),
+    [
+        (
+            "CNA CORE DPU",
+            ["stall_weight"],
+            ["CNA waits for weights", "CORE waits for CNA", "DPU waits for results"],
+        ),
+        ("CNA DPU", [], ["CNA waits for CORE", "DPU waits for main data"]),
+        ("CNA CORE", ["stall_acc"], ["CNA waits for room", "CORE waits for the DPU, which is not at work"]),
+        ("DPU DPU_RDMA", [], ["DPU waits for operands of DPU_RDMA"]),
+        ("PPU", [], ["PPU waits for atoms of PPU_RDMA, which is not at work"]),
+        ("PPU_RDMA", [], ["PPU_RDMA waits for the PPU"]),
+        ("", [], ["PC waits for an op-enable word"]),
+    ],
+)
+def test_what_waits_for_what(busy, events, expected):
+    lines = explain(busy.split(), events, False, False)
+    assert len(lines) == len(expected)
+    assert all(line.startswith(start) for line, start in zip(lines, expected, strict=True)), lines
+    assert explain(busy.split(), events, True, False) == []
 
 
 def test_only_stall_events_may_stay_high():
