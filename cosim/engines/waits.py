@@ -43,10 +43,12 @@ def explain(busy: Container[str], events: Iterable[str], memory: bool, idle: boo
     if dpu and core:
         lines.append("DPU waits for results of CORE")
     elif dpu:
-        source = "operands of DPU_RDMA" if rdma else "main data: neither CORE nor DPU_RDMA is at work"
-        lines.append(f"DPU waits for {source}")
-    elif rdma:
-        lines.append("DPU_RDMA waits for the DPU to take data that it does not need (MRDMA, ERDMA enabled?)")
+        source = "for operands or the end" if rdma else "for data, but it is not at work, nor is CORE"
+        lines.append(f"DPU waits for DPU_RDMA: {source}")
+    if rdma and not core:
+        lines.append(
+            "DPU_RDMA waits for the DPU to take its data (is MRDMA or ERDMA on without being needed?)"
+        )
     if ppu:
         lines.append(f"PPU waits for atoms of PPU_RDMA{'' if ppu_rdma else ', which is not at work'}")
     elif ppu_rdma:

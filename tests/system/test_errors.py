@@ -154,16 +154,13 @@ def test_reader_that_nobody_needs_hangs(make, name, core):
             b.submit(make(b), b.pool("next"), core=core)
         report = caught.value.cores[0]
         assert (report.core, report.task, report.task_name) == (core, 0, name)
-        assert {block for block, state in report.blocks.items() if state != "idle"} == {"DPU_RDMA"}
+        assert {block for block, state in report.blocks.items() if state != "idle"} == {"DPU", "DPU_RDMA"}
         text = str(caught.value)
         assert f"within {BOUND} cycles" in text and f"core {core}: task 0 ({name}) did not end" in text
-        assert "DPU_RDMA waits for the DPU to take data" in text
+        assert "DPU_RDMA waits for the DPU to take its data" in text
         b.works(core)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the DPU's interrupt does not wait for DPU_RDMA (docs/hardware.md 5.5)"
-)
 @pytest.mark.parametrize(("make", "name"), READERS)
 def test_reader_that_nobody_needs_hangs_the_last_task_too(make, name):
     with bench("go on") as b, pytest.raises(DriverTimeout, match="DPU_RDMA waits for the DPU"):
@@ -275,9 +272,9 @@ def test_a_hanging_core_does_not_stop_another():
             ["stall_weight"],
             ["CNA waits for weights", "CORE waits for CNA", "DPU waits for results"],
         ),
-        ("CNA DPU", [], ["CNA waits for CORE", "DPU waits for main data"]),
+        ("CNA DPU", [], ["CNA waits for CORE", "DPU waits for DPU_RDMA: for data, but it is not at work"]),
         ("CNA CORE", ["stall_acc"], ["CNA waits for room", "CORE waits for the DPU, which is not at work"]),
-        ("DPU DPU_RDMA", [], ["DPU waits for operands of DPU_RDMA"]),
+        ("DPU DPU_RDMA", [], ["DPU waits for DPU_RDMA: for operands", "DPU_RDMA waits for the DPU"]),
         ("PPU", [], ["PPU waits for atoms of PPU_RDMA, which is not at work"]),
         ("PPU_RDMA", [], ["PPU_RDMA waits for the PPU"]),
         ("", [], ["PC waits for an op-enable word"]),
