@@ -229,8 +229,8 @@ class ConvDrawer:
             height, width = (1, width) if self.chance(0.5) else (height, 1)
         out = []
         for size, r, p, s in zip((height, width), reach, pad, stride, strict=True):
-            trailing = self.integer(0, r - 1) if self.chance(0.7) else 0
-            count = (size + p + min(trailing, 15) - r) // s + 1
+            trailing = min(15, self.integer(0, r - 1)) if self.chance(0.7) else 0
+            count = (size + p + trailing - r) // s + 1
             if size + p + trailing < r:
                 raise Refused("the kernel reaches beyond the padded image")
             out.append(count)

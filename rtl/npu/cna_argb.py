@@ -104,7 +104,8 @@ class ArgbUnpack(wiring.Component):
         m.d.comb += [
             group.eq(Mux(channels == 1, 8, Mux(channels == 2, 4, 2))),
             now.eq(Mux(left < group, left, group)),
-            need_word.eq(~(three & (carried == 3))),
+            # The last pixel may lie whole in what is carried; there is no word behind it then.
+            need_word.eq(~(three & ((carried == 3) | ((carried == 2) & (now == 1))))),
             moves.eq(step & (left != 0) & (self.beat.valid | ~need_word)),
             word_taken.eq(moves & need_word),
         ]

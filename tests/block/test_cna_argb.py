@@ -110,6 +110,19 @@ def test_random_images(channels):
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
+def test_streams_of_every_length(channels):
+    """The last pixels may already be there when the stream has no further word."""
+    rng = random.Random(30 + channels)
+    jobs = []
+    for height in range(1, 34):
+        task = image_task(rng, channels)
+        task.width = task.line_stride = 1
+        task.height = task.entries = height
+        jobs.append(task)
+    run_against_twin(jobs, rng)
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
 def test_two_atoms_a_cycle(channels):
     """Two CBUF atoms a cycle: 8, 4, 2 and 2 pixels."""
     task = image_task(random.Random(9), channels)
