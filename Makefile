@@ -4,13 +4,14 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo test test-heavy check bench wheel clean
+.PHONY: help demo test test-heavy check bench registers wheel clean
 help:
 	@echo "make demo        classify held-back digits on the RTL, checked bit for bit"
 	@echo "make test        all tests but the long sweeps"
 	@echo "make test-heavy  the long sweeps (random tasks, many seeds)"
 	@echo "make check       format, lint, types"
 	@echo "make bench       array and engine benchmarks"
+	@echo "make registers   the page of all registers and fields, build/registers.md"
 	@echo "make wheel       build the wheel into dist/"
 
 $(STAMP): pyproject.toml
@@ -37,6 +38,10 @@ check: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.array --json build/array.json
 	$(BIN)/python -m benchmarks.engine --json build/engine.json
+
+registers: $(STAMP)
+	@mkdir -p build
+	$(BIN)/python -m rtl.regs.docs build/registers.md
 
 wheel: $(STAMP)
 	$(BIN)/python -m build --wheel
