@@ -227,8 +227,10 @@ def _open_device(engine: str | None, exact: bool, trace: tuple[Path, int, int | 
     if engine == "golden":
         from cosim.golden.task import GoldenNpu
 
+        if trace is not None:
+            raise ValueError("the engine golden has no cycles, so it writes no waveform")
         return GoldenNpu(1)
-    device = open_engine(engine, exact=exact, cores=1)
+    device = open_engine(engine, exact=exact, cores=1, traced=trace is not None and engine != "amaranth")
     if trace is not None:
         device.trace(*trace)
     return device

@@ -121,7 +121,7 @@ class NpuCore(wiring.Component):
 
         # 2. The data path.
         m.submodules.cna = cna = Cna(config)
-        m.submodules.core = core = CoreBlock(external_cell=self._external_cell)
+        m.submodules.core_block = core = CoreBlock(external_cell=self._external_cell)
         m.submodules.dpu = dpu = Dpu(config)
         m.submodules.dpu_rdma = dpu_rdma = DpuRdma(config)
         m.submodules.ppu = ppu = Ppu(config)

@@ -65,7 +65,7 @@ def run_command(
         from cosim.stream import Stream
 
         stream = Stream.load(file)
-        with closing(_device(engine, exact, on_diagnostic, stream.core + 1)) as device:
+        with closing(_device(engine, exact, on_diagnostic, stream.core + 1, trace is not None)) as device:
             if trace:
                 device.trace(*trace)
             stream.load_into(device.memory)
@@ -125,11 +125,19 @@ def _check(stream: Any, device: Any) -> dict[str, Any]:
     return {"match": True}
 
 
-def _device(engine: str | None, exact: bool, on_diagnostic: str, cores: int) -> Any:
+def _device(engine: str | None, exact: bool, on_diagnostic: str, cores: int, traced: bool) -> Any:
     if engine == "golden":
         from cosim.golden.task import GoldenNpu
 
+        if traced:
+            raise ValueError("the engine golden has no cycles, so it writes no waveform")
         return GoldenNpu(cores, strict=on_diagnostic == "stop")
     from cosim.engines.engine import open_engine
 
-    return open_engine(engine, exact=exact, cores=cores, on_diagnostic=on_diagnostic)
+    return open_engine(
+        engine,
+        exact=exact,
+        cores=cores,
+        on_diagnostic=on_diagnostic,
+        traced=traced and engine != "amaranth",
+    )

@@ -16,7 +16,7 @@ from cosim.engines import toolchain
 TOP = "core"
 """Module name of the compiled core: Verilator's class is `Vcore`, CXXRTL's `p_core`."""
 
-SCRIPT_VERSION = 2  # part of every key: count up when what this file writes changes
+SCRIPT_VERSION = 3  # part of every key: count up when what this file writes changes
 
 
 class Design:
@@ -151,7 +151,7 @@ def write_verilog(rtlil: str, folder: Path) -> Path:
     """Write `core.v` into `folder` (and the RTLIL and script it came from)."""
     (folder / "core.il").write_text(rtlil)
     script = ["read_rtlil core.il", "proc -nomux -norom", "memory_collect"]
-    script += ["write_verilog -norename -noattr core.v"]
+    script += ["write_verilog -noattr core.v"]
     (folder / "verilog.ys").write_text("\n".join(script) + "\n")
     toolchain.yosys().run(["verilog.ys"], folder)
     path = folder / "core.v"

@@ -18,6 +18,7 @@ from cosim.crosscheck.random_tasks import random_task
 from cosim.stream import Region, Stream
 from rtl.regs import registers
 from sw.regcmd import decode_word, register_word
+from waves import open_trace
 
 ROOT = Path(__file__).resolve().parents[2]
 DIGITS = ROOT / "examples" / "digits"
@@ -88,6 +89,29 @@ def test_example_stream(tmp_path: Path, engine: str):
     assert code == 0, text
     assert "match: " in text
     assert json.loads(out.read_text())["verdict"]["match"] is True
+
+
+@needs_compiler
+def test_trace_shows_the_interrupt(tmp_path: Path):
+    example = ROOT / "examples" / "streams" / "pool.json"
+    out, wave = tmp_path / "out.json", tmp_path / "pool.vcd"
+    code, text = rkcosim("regcmd", "run", example, "--trace", wave, "--json", out)
+    assert code == 0, text
+    trace = open_trace(wave, ["core0.irq", "core0.m_axi_awvalid", "ppu.control__start", "ppu.control__done"])
+    (risen,) = trace.rises("core0.irq")
+    (start,) = trace.rises("ppu.control__start")
+    (done,) = trace.rises("ppu.control__done")
+    writes = trace.rises("core0.m_axi_awvalid")
+    assert start < writes[0] <= writes[-1] < done < risen
+    # The kick's cycles count from the op-enable access, which ends a few cycles before its own start.
+    assert risen - start < json.loads(out.read_text())["cycles"] <= risen
+
+
+def test_golden_engine_writes_no_waveform(tmp_path: Path):
+    example = ROOT / "examples" / "streams" / "pool.json"
+    wave = tmp_path / "pool.vcd"
+    code, text = rkcosim("regcmd", "run", example, "--engine", "golden", "--trace", wave)
+    assert code == 2 and "waveform" in text and not wave.exists()
 
 
 def test_example_stream_is_what_its_script_makes():
