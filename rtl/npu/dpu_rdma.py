@@ -74,7 +74,7 @@ class DpuRdma(wiring.Component):
         use_n = ~cfg.NRDMA_CFG.NRDMA_DISABLE & (cfg.NRDMA_CFG.NRDMA_DATA_USE[:3] != 0)
         blocks = (cfg.DATA_CUBE_CHANNEL.CHANNEL >> 3) + 1
         m.d.comb += [
-            main.start.eq(start & feature.FLYING_MODE & ~feature.MRDMA_DISABLE),
+            main.start.eq(start & ~feature.MRDMA_DISABLE),
             ew.start.eq(start & ~cfg.ERDMA_CFG.ERDMA_DISABLE),
             bs.start.eq(start & use_b),
             bs.base.eq(cfg.BS_BASE_ADDR.BS_BASE_ADDR[4:]),
@@ -151,7 +151,7 @@ class DpuRdma(wiring.Component):
     def _checks(self) -> list[Check]:
         """Settings to be told about; what they do instead is in docs section 5."""
         cfg, feature = self.cfg, self.cfg.FEATURE_MODE_CFG
-        main_on = feature.FLYING_MODE & ~feature.MRDMA_DISABLE
+        main_on = ~feature.MRDMA_DISABLE
         ew_on = ~cfg.ERDMA_CFG.ERDMA_DISABLE
         b_on = ~cfg.BRDMA_CFG.BRDMA_DISABLE & (cfg.BRDMA_CFG.BRDMA_DATA_USE != 0)
         n_on = ~cfg.NRDMA_CFG.NRDMA_DISABLE & (cfg.NRDMA_CFG.NRDMA_DATA_USE != 0)

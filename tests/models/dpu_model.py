@@ -109,7 +109,7 @@ def run_rdma(registers: Registers, memory: bytes) -> RdmaData:
     width, height = f("DATA_CUBE_WIDTH", "WIDTH") + 1, f("DATA_CUBE_HEIGHT", "HEIGHT") + 1
     channels = f("DATA_CUBE_CHANNEL", "CHANNEL") + 1
     shape = (channels, height, width)
-    if f("FEATURE_MODE_CFG", "FLYING_MODE") and not f("FEATURE_MODE_CFG", "MRDMA_DISABLE"):
+    if not f("FEATURE_MODE_CFG", "MRDMA_DISABLE"):
         line = width + f("SRC_DMA_CFG", "LINE_NOTCH_ADDR")
         surface = line * height + f("SURF_NOTCH", "SURF_NOTCH_ADDR")
         size = BYTES[f("FEATURE_MODE_CFG", "IN_PRECISION")]

@@ -54,7 +54,7 @@ def fetch(ctx: Context, rdma: View) -> RdmaData:
     width, height = rdma.get("DATA_CUBE_WIDTH", "WIDTH") + 1, rdma.get("DATA_CUBE_HEIGHT", "HEIGHT") + 1
     channels = rdma.get("DATA_CUBE_CHANNEL", "CHANNEL") + 1
     main = None
-    if rdma.get(mode, "FLYING_MODE") and not rdma.get(mode, "MRDMA_DISABLE"):
+    if not rdma.get(mode, "MRDMA_DISABLE"):
         main = _main(ctx, rdma, width, height, channels)
     bs = _stage(ctx, rdma, "BRDMA", "BS_BASE_ADDR", channels)
     bn = _stage(ctx, rdma, "NRDMA", "BN_BASE_ADDR", channels)
