@@ -16,7 +16,7 @@ from cosim.engines import toolchain
 TOP = "core"
 """Module name of the compiled core: Verilator's class is `Vcore`, CXXRTL's `p_core`."""
 
-SCRIPT_VERSION = 3  # part of every key: count up when what this file writes changes
+SCRIPT_VERSION = 4  # part of every key: count up when what this file writes changes
 
 
 class Design:
@@ -155,9 +155,12 @@ def write_verilog(rtlil: str, folder: Path) -> Path:
     (folder / "verilog.ys").write_text("\n".join(script) + "\n")
     toolchain.yosys().run(["verilog.ys"], folder)
     path = folder / "core.v"
-    path.write_text(constants_at_start(path.read_text()))
+    path.write_text(_TRIGGER.sub(r"_trigger_\1 ", constants_at_start(path.read_text())))
     return path
 
+
+_TRIGGER = re.compile(r"\\\$auto\$verilog_backend\.cc:\d+:dump_module\$(\d+) ")
+"""Helper registers of Yosys, under names that waveform viewers cannot read."""
 
 _CONSTANT = re.compile(r"^  always @\*\n(    \S.* = \d+'[bdh][0-9a-fA-FxXzZ]+;)$", re.MULTILINE)
 

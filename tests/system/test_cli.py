@@ -97,6 +97,9 @@ def test_trace_shows_the_interrupt(tmp_path: Path):
     out, wave = tmp_path / "out.json", tmp_path / "pool.vcd"
     code, text = rkcosim("regcmd", "run", example, "--trace", wave, "--json", out)
     assert code == 0, text
+    names = [line.split()[4] for line in wave.read_text().splitlines() if line.lstrip().startswith("$var")]
+    assert len(names) > 1000
+    assert not [name for name in names if ":" in name.split("[")[0]], "GTKWave cannot read such names"
     trace = open_trace(wave, ["core0.irq", "core0.m_axi_awvalid", "ppu.control__start", "ppu.control__done"])
     (risen,) = trace.rises("core0.irq")
     (start,) = trace.rises("ppu.control__start")

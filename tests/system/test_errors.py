@@ -143,7 +143,12 @@ def hang(b: Bench) -> list[TaskBuilder]:
     return [unused_erdma(b), b.pool("never")]
 
 
-READERS = [(flying_rdma, "plain conv"), (unused_erdma, "copy")]
+def standing_mrdma(b: Bench) -> TaskBuilder:
+    """The same without FLYING_MODE: MRDMA runs unless it is disabled."""
+    return flying_rdma(b).set("DPU_RDMA", "FEATURE_MODE_CFG", BURST_LEN=15)
+
+
+READERS = [(flying_rdma, "plain conv"), (standing_mrdma, "plain conv"), (unused_erdma, "copy")]
 
 
 @pytest.mark.parametrize(("make", "name"), READERS)
