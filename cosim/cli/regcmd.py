@@ -97,8 +97,7 @@ def run_command(
 
 def _check(stream: Any, device: Any) -> dict[str, Any]:
     """Run the stream on the golden model too and compare all its memory."""
-    import numpy as np
-
+    from cosim.crosscheck.compare import compare_images
     from cosim.crosscheck.kick import run_kick
     from cosim.golden.task import GoldenNpu
 
@@ -109,15 +108,12 @@ def _check(stream: Any, device: Any) -> dict[str, Any]:
         return {"match": False, "first_difference": "the golden model hangs"}
     total = 0
     for region in stream.regions:
-        ours = np.frombuffer(device.memory.read(region.address, region.data.size), np.uint8)
-        theirs = np.frombuffer(golden.memory.read(region.address, region.data.size), np.uint8)
-        different = np.flatnonzero(ours != theirs)
         total += region.data.size
-        if different.size:
-            first = int(different[0])
+        first = compare_images(device.memory, golden.memory, [(region.address, region.data.size)])
+        if first is not None:
             where = (
-                f"region '{region.name}': {different.size} bytes differ, first at "
-                f"0x{region.address + first:08X}: {device.name} {ours[first]}, golden {theirs[first]}"
+                f"region '{region.name}': {first.count} bytes differ, first at "
+                f"0x{first.address:08X}: {device.name} {first.rtl}, golden {first.golden}"
             )
             print(f"MISMATCH: {where}")
             return {"match": False, "first_difference": where}

@@ -112,7 +112,7 @@ def print_report(console: Any, result: Any) -> None:
 
 
 def _shapes(model: Path) -> list[tuple[int, ...]]:
-    """Input shapes of a model, from the compiler (a bad model is reported by it)."""
+    """Input shapes of a model, from the compiler, so that bad input is reported before any build."""
     from sw.compiler import compile_model
 
     return [tuple(info.shape) for info in compile_model(model.read_bytes()).inputs]

@@ -6,44 +6,16 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rtl.regs import registers
+from sw.driver import device as driver_device
+from sw.driver.commit import arm_kick, start_kick
 
 
-class Device(Protocol):
-    """What a kick needs of a device: the register half of `sw.driver.device.Device`, and some memory."""
-
-    @property
-    def cores(self) -> int:
-        """Number of cores."""
-        ...
-
-    @property
-    def cycle(self) -> int:
-        """Clock cycles since the device was opened."""
-        ...
+class Device(driver_device.Device, Protocol):
+    """The driver's device, with any kind of memory: the golden model's has more to offer."""
 
     @property
     def memory(self) -> Any:
         """Memory with `map`, `view`, `write` and `ranges`."""
-        ...
-
-    def read32(self, core: int, offset: int) -> int:
-        """Read a register."""
-        ...
-
-    def write32(self, core: int, offset: int, value: int) -> None:
-        """Write a register."""
-        ...
-
-    def run_until_irq(self, core_mask: int, max_cycles: int) -> int:
-        """Run until a line of `core_mask` is up; the mask of those that are, 0 at the bound."""
-        ...
-
-    def reset(self, core_mask: int) -> None:
-        """Reset cores."""
-        ...
-
-    def block_state(self, core: int) -> str:
-        """What each block of a core waits for."""
         ...
 
 
@@ -95,21 +67,19 @@ def run_kick(device: Device, kick: Kick, core: int = 0, max_cycles: int = 5_000_
     def write(block: str, register: str, value: int) -> None:
         device.write32(core, registers()[block][register].offset, value)
 
-    write("PC", "BASE_ADDRESS", pc["BASE_ADDRESS"].encode(PC_SEL=1))
-    for block in ("CNA", "CORE"):
-        pointer = registers()[block]["S_POINTER"]
-        flags = {"POINTER_PP_MODE": 1, "EXECUTER_PP_EN": 1, "POINTER_PP_EN": 1}
-        write(block, "S_POINTER", pointer.encode(CORE_INDEX=core, **flags))
-    write("PC", "BASE_ADDRESS", kick.base)
-    write("PC", "REGISTER_AMOUNTS", kick.amount)
-    write("PC", "INTERRUPT_MASK", kick.interrupt_mask)
-    write("PC", "INTERRUPT_CLEAR", pc["INTERRUPT_CLEAR"].mask)
-    control = {"RESERVED_14": 1, "TASK_COUNT_CLEAR": 1, "TASK_PP_EN": kick.pp_en, "TASK_NUMBER": kick.tasks}
-    write("PC", "TASK_CON", pc["TASK_CON"].encode(**control))
-    write("PC", "TASK_DMA_BASE_ADDR", kick.dma_base)
+    arm_kick(
+        write,
+        core,
+        base=kick.base,
+        amount=kick.amount,
+        tasks=kick.tasks,
+        mask=kick.interrupt_mask,
+        clear=pc["INTERRUPT_CLEAR"].mask,
+        dma_base=kick.dma_base,
+        pp_en=kick.pp_en,
+    )
     start = device.cycle
-    write("PC", "OPERATION_ENABLE", pc["OPERATION_ENABLE"].encode(OP_EN=1))
-    write("PC", "OPERATION_ENABLE", 0)
+    start_kick(write)
     raised = device.run_until_irq(1 << core, max_cycles)
     cycles = device.cycle - start
     status = device.read32(core, pc["INTERRUPT_STATUS"].offset)

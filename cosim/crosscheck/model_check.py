@@ -140,24 +140,11 @@ def _conv_node(step: ConvStep) -> Node:
     window = step.window
     size = (step.output.cube[1], step.output.cube[2])
     pad = (window.pads[0], window.pads[1])
-    if step.depthwise:
-        return QDepthwise(
-            x=x.name,
-            y=step.output.name,
-            weights=step.weights[:, 0],
-            size=size,
-            stride=window.strides,
-            dilation=window.dilations,
-            pad=pad,
-            pad_value=x.zero_point,
-            window_mul=-step.weight_zero,
-            stage=stage,
-            output=_output(step.converter),
-        )
-    return QConv(
+    kind: type[QDepthwise] | type[QConv] = QDepthwise if step.depthwise else QConv
+    return kind(
         x=x.name,
         y=step.output.name,
-        weights=step.weights,
+        weights=step.weights[:, 0] if step.depthwise else step.weights,
         size=size,
         stride=window.strides,
         dilation=window.dilations,

@@ -6,21 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from rtl.regs import registers
+from sw.regcmd import amount_code, op_enable_mask, op_enable_word, pack_word, register_word, target_code
+from sw.regcmd.tasks import TAIL_WORDS
+from sw.regcmd.word import FETCH_WORDS
 
 BLOCKS = ("CNA", "CORE", "DPU", "DPU_RDMA", "PPU", "PPU_RDMA")
-_OP_ENABLE_TARGET, _END_TARGET = 0x0081, 0x0041
-TAIL_WORDS = 4
-FETCH_WORDS = 2
-
-
-def command(target: int, offset: int, value: int) -> int:
-    """Build one 64-bit command word."""
-    return registers().word.encode(TARGET=target, OFFSET=offset, VALUE=value & 0xFFFFFFFF)
-
-
-def amount_code(words: int) -> int:
-    """Amount register of a task of `words` words with its tail: 16-byte fetches minus one (H1.6)."""
-    return -(-words // FETCH_WORDS) - 1
 
 
 @dataclass
@@ -52,7 +42,7 @@ class Task:
 
     def mask(self) -> int:
         """Op-enable mask (H1.5)."""
-        return registers()["GLOBAL"]["OPERATION_ENABLE"].encode(**{f"{b}_OP_EN": 1 for b in self.blocks})
+        return op_enable_mask(self.blocks)
 
     def values(self, dma_base: int = 0) -> dict[int, tuple[str, int]]:
         """Return offset -> (block, value) of every shadowed register of the task's blocks."""
@@ -116,19 +106,16 @@ def link(
         places.append(at)
         at += -(-8 * (len(body) + TAIL_WORDS) // align) * align
     pc = registers()["PC"]
-    target = pc.target
     lists = []
     for i, (body, task) in enumerate(zip(bodies, tasks, strict=True)):
         last = i + 1 == len(tasks)
         tail = [
-            0 if last else command(target, pc["BASE_ADDRESS"].offset, places[i + 1]),
-            command(
-                target,
-                pc["REGISTER_AMOUNTS"].offset,
-                0 if last else amount_code(len(bodies[i + 1]) + TAIL_WORDS),
+            0 if last else register_word(pc["BASE_ADDRESS"], places[i + 1]),
+            register_word(
+                pc["REGISTER_AMOUNTS"], 0 if last else amount_code(len(bodies[i + 1]) + TAIL_WORDS)
             ),
-            command(_END_TARGET, 0, 0),
-            command(_OP_ENABLE_TARGET, pc["OPERATION_ENABLE"].offset, task.mask()),
+            pack_word(target_code("CONFIG_END"), 0, 0),
+            op_enable_word(task.mask()),
         ]
         lists.append((places[i], tuple(body + tail)))
     return Chain(address, amount_code(len(bodies[0]) + TAIL_WORDS), tuple(lists), tasks[-1].interrupt_mask())
@@ -143,11 +130,11 @@ def _bodies(tasks: list[Task], delta: bool, dma_base: int) -> list[list[int]]:
             r = registers()[block]["S_POINTER"]
             if block not in ("CNA", "CORE"):  # the host writes those two, with its core's index
                 value = r.encode(POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1)
-                body.append(command(registers()[block].target, r.offset, value))
+                body.append(register_word(r, value))
         for offset, (block, value) in task.values(dma_base).items():
             held = groups[block][0]
             if not (delta and held.get(offset) == value):
-                body.append(command(registers()[block].target, offset, value))
+                body.append(pack_word(registers()[block].target, value, offset))
             held[offset] = value
         for block in task.blocks:
             groups[block].reverse()

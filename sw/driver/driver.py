@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from rtl.regs import registers
 from sw.driver.buffers import Buffer, BufferSpace
 from sw.driver.check import check_job
+from sw.driver.commit import arm_kick, start_kick
 from sw.driver.device import Device
 from sw.driver.errors import CoreReport, DriverDmaError, DriverError, DriverTimeout
 from sw.driver.job import (
@@ -21,7 +22,6 @@ from sw.driver.job import (
     interrupt_names,
     kicks,
 )
-from sw.regcmd.tasks import FETCH_BYTES
 
 log = logging.getLogger("rkcosim.driver")
 
@@ -161,27 +161,23 @@ class Driver:
         return True
 
     def _commit(self, job: Job, core: int, first: Task, last: Task, number: int) -> None:
-        """The register writes of one kick, in the order of the vendor driver (H 1.9)."""
-        pc = registers()["PC"]
+        """The register writes of one kick."""
 
-        def pc_write(register: str, **fields: int | str) -> None:
-            self.write(core, "PC", register, pc[register].encode(**fields))
+        def write(block: str, register: str, value: int) -> None:
+            self.write(core, block, register, value)
 
-        pc_write("BASE_ADDRESS", PC_SEL="SLAVE_MODE")
-        for block in ("CNA", "CORE"):
-            pointer = registers()[block]["S_POINTER"]
-            value = pointer.encode(POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1, CORE_INDEX=core)
-            self.write(core, block, "S_POINTER", value)
-        pc_write("BASE_ADDRESS", PC_SOURCE_ADDR=first.regcmd_addr // FETCH_BYTES)
-        pc_write("REGISTER_AMOUNTS", PC_DATA_AMOUNT=first.amount)
-        pc_write("INTERRUPT_MASK", int_mask=last.int_mask)
-        pc_write("INTERRUPT_CLEAR", int_clr=first.int_mask)
-        pc_write(
-            "TASK_CON", RESERVED_14=1, TASK_COUNT_CLEAR=1, TASK_PP_EN=int(job.pingpong), TASK_NUMBER=number
+        arm_kick(
+            write,
+            core,
+            base=first.regcmd_addr,
+            amount=first.amount,
+            tasks=number,
+            mask=last.int_mask,
+            clear=first.int_mask,
+            dma_base=job.task_base_addr,
+            pp_en=int(job.pingpong),
         )
-        pc_write("TASK_DMA_BASE_ADDR", DMA_BASE_ADDR=job.task_base_addr // FETCH_BYTES)
-        pc_write("OPERATION_ENABLE", OP_EN=1)
-        pc_write("OPERATION_ENABLE", OP_EN=0)
+        start_kick(write)
         log.debug("core %d: %d tasks from 0x%X", core, number, first.regcmd_addr)
 
     def _handle_interrupt(self, job: Job, state: _Running) -> bool:

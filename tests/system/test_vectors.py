@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from cosim.crosscheck import Kick, compare_images, copy_memory, run_kick
-from cosim.crosscheck.program import amount_code, command
 from cosim.golden.task import GoldenNpu
 from rtl.regs import registers
+from sw.regcmd import amount_code, pack_word, register_word
 
 BASE, SIZE = 0x0020_0000, 0x4_0000
 FEATURES, WEIGHTS, OUT, OPERANDS, COMMANDS = (BASE + 0x100 + 0x8000 * i for i in range(5))
@@ -47,7 +47,7 @@ class Program:
         r = registers()[block][register]
         word = r.encode(**fields) if value is None else value
         self.value[r.path] = word
-        self.words.append(command(registers()[block].target, r.offset, word))
+        self.words.append(register_word(r, word))
 
     def zero(self, block: str, *names: str) -> None:
         """Append writes of zero."""
@@ -61,9 +61,9 @@ class Program:
         pc = registers()["PC"]
         self.words += [
             0,
-            command(pc.target, pc["REGISTER_AMOUNTS"].offset, 0),
-            command(0x0041, 0, 0),
-            command(0x0081, pc["OPERATION_ENABLE"].offset, mask),
+            register_word(pc["REGISTER_AMOUNTS"], 0),
+            pack_word(0x0041, 0, 0),
+            pack_word(0x0081, mask, pc["OPERATION_ENABLE"].offset),
         ]
         return self.words
 

@@ -7,11 +7,12 @@ import pytest
 
 from cosim.crosscheck import TensorMap, compare_images, copy_memory, cross_check, judge
 from cosim.crosscheck.program import Task as Registers
-from cosim.crosscheck.program import amount_code, command, link
+from cosim.crosscheck.program import link
 from cosim.crosscheck.random_tasks import RandomTask, random_task
 from cosim.golden.task import GoldenNpu, Memory, TaskReport, Traffic
 from rtl.regs import registers
 from sw.driver.job import Job, Task
+from sw.regcmd import amount_code, register_word
 
 
 def images() -> tuple[Memory, Memory]:
@@ -119,8 +120,8 @@ def test_program_words_and_links() -> None:
     (at, words), (then, more) = chain.lists
     pc = registers()["PC"]
     assert at == 0x1000 and then % 64 == 0 and then >= at + 8 * len(words)
-    assert words[-4] == command(pc.target, pc["BASE_ADDRESS"].offset, then)
-    assert words[-3] == command(pc.target, pc["REGISTER_AMOUNTS"].offset, amount_code(len(more)))
+    assert words[-4] == register_word(pc["BASE_ADDRESS"], then)
+    assert words[-3] == register_word(pc["REGISTER_AMOUNTS"], amount_code(len(more)))
     assert words[-2] == 0x0041_0000_0000_0000 and words[-1] == 0x0081_0000_0060_0008
     assert more[-4] == 0 and chain.amount == len(words) // 2 - 1
     assert [amount_code(n + 4) for n in (108, 104, 26, 13, 12, 17)] == [55, 53, 14, 8, 7, 10]  # H1.6
