@@ -1,5 +1,7 @@
 """DDMA: the clients of one core onto one AXI4 master (HARDWARE 2.8, 8; DESIGN 4)."""
 
+from collections.abc import Iterable
+
 from amaranth import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
@@ -174,6 +176,9 @@ class SplitTracker(wiring.Component):
         return m
 
 
+_ADDRESS_MEMBERS = ("valid", "ready", "id", "addr", "len", "size", "burst")
+
+
 class Ddma(wiring.Component):
     """Carry the requests of eight readers and two writers over one AXI4 master.
 
@@ -247,39 +252,59 @@ class Ddma(wiring.Component):
         ]
         return m
 
-    def _elaborate_reads(self, m: Module, regs: DmaRegisters) -> Signal:
-        axi = self.axi
-        m.submodules.read_splitter = split = BurstSplitter(len(ReadClient), unbased=ReadClient.PC)
-        m.submodules.ar = ar = SkidBuffer(BURST)
-        m.submodules.read_order = order = SplitTracker(len(ReadClient))
-        for n, client in enumerate(self.reads):
+    def _addresses(
+        self,
+        m: Module,
+        channel: str,
+        clients: Iterable,
+        split: BurstSplitter,
+        skid: SkidBuffer,
+        order: SplitTracker,
+        room: Signal,
+    ) -> Signal:
+        """Carry the clients' requests to address channel "ar" or "aw" while there is `room`.
+
+        Returns the strobe of a burst that is handed out.
+        """
+        axi = {name: getattr(self.axi, f"{channel}{name}") for name in _ADDRESS_MEMBERS}
+        issue = Signal()
+        for n, client in enumerate(clients):
             m.d.comb += [
                 split.valid[n].eq(client.req.valid),
                 split.addr[n].eq(client.req.payload.addr),
                 split.beats_m1[n].eq(client.req.payload.beats_m1),
                 client.req.ready.eq(split.ready[n]),
             ]
-
-        under_way = Signal(range(MAX_OUTSTANDING))
-        issue, finish, room = Signal(), Signal(), Signal()
         m.d.comb += [
-            room.eq((under_way < regs.read_limit) | (under_way == 0)),
             split.base.eq(self.dma_base),
-            split.allow.eq(ar.i.ready & room),
+            split.allow.eq(skid.i.ready & room),
             issue.eq(split.o_valid & split.allow),
-            ar.i.valid.eq(split.o_valid & room),
-            ar.i.payload.eq(split.o),
+            skid.i.valid.eq(split.o_valid & room),
+            skid.i.payload.eq(split.o),
             order.push.eq(issue),
             order.push_id.eq(split.o.id),
             order.push_more.eq(split.more),
+            axi["valid"].eq(skid.o.valid),
+            axi["id"].eq(skid.o.payload.id),
+            axi["addr"].eq(skid.o.payload.addr),
+            axi["len"].eq(skid.o.payload.beats_m1),
+            axi["size"].eq(BEAT_SHIFT),
+            axi["burst"].eq(Burst.INCR),
+            skid.o.ready.eq(axi["ready"]),
+        ]
+        return issue
+
+    def _elaborate_reads(self, m: Module, regs: DmaRegisters) -> Signal:
+        axi = self.axi
+        m.submodules.read_splitter = split = BurstSplitter(len(ReadClient), unbased=ReadClient.PC)
+        m.submodules.ar = ar = SkidBuffer(BURST)
+        m.submodules.read_order = order = SplitTracker(len(ReadClient))
+        under_way = Signal(range(MAX_OUTSTANDING))
+        finish, room = Signal(), Signal()
+        issue = self._addresses(m, "ar", self.reads, split, ar, order, room)
+        m.d.comb += [
+            room.eq((under_way < regs.read_limit) | (under_way == 0)),
             finish.eq(axi.rvalid & axi.rready & axi.rlast),
-            axi.arvalid.eq(ar.o.valid),
-            axi.arid.eq(ar.o.payload.id),
-            axi.araddr.eq(ar.o.payload.addr),
-            axi.arlen.eq(ar.o.payload.beats_m1),
-            axi.arsize.eq(BEAT_SHIFT),
-            axi.arburst.eq(Burst.INCR),
-            ar.o.ready.eq(axi.arready),
         ]
         m.d.sync += [under_way.eq(under_way + issue - finish), axi.rready.eq(1)]
 
@@ -324,36 +349,14 @@ class Ddma(wiring.Component):
         # Bursts whose data has not been sent yet, in the order of their addresses.
         todo_layout = data.StructLayout({"id": 1, "beats_m1": 4})
         m.submodules.todo = todo = SyncFIFOBuffered(width=todo_layout.size, depth=16)
-        for n, client in enumerate(self.writes):
-            m.d.comb += [
-                split.valid[n].eq(client.req.valid),
-                split.addr[n].eq(client.req.payload.addr),
-                split.beats_m1[n].eq(client.req.payload.beats_m1),
-                client.req.ready.eq(split.ready[n]),
-            ]
-
         under_way = Signal(range(MAX_OUTSTANDING))
-        issue, finish, room = Signal(), Signal(), Signal()
+        finish, room = Signal(), Signal()
+        issue = self._addresses(m, "aw", self.writes, split, aw, order, room)
         m.d.comb += [
             room.eq(((under_way < regs.write_limit) | (under_way == 0)) & todo.w_rdy),
-            split.base.eq(self.dma_base),
-            split.allow.eq(aw.i.ready & room),
-            issue.eq(split.o_valid & split.allow),
-            aw.i.valid.eq(split.o_valid & room),
-            aw.i.payload.eq(split.o),
             todo.w_en.eq(issue),
             todo.w_data.eq(Cat(split.o.id[0], split.o.beats_m1)),
-            order.push.eq(issue),
-            order.push_id.eq(split.o.id),
-            order.push_more.eq(split.more),
             finish.eq(axi.bvalid & axi.bready),
-            axi.awvalid.eq(aw.o.valid),
-            axi.awid.eq(aw.o.payload.id),
-            axi.awaddr.eq(aw.o.payload.addr),
-            axi.awlen.eq(aw.o.payload.beats_m1),
-            axi.awsize.eq(BEAT_SHIFT),
-            axi.awburst.eq(Burst.INCR),
-            aw.o.ready.eq(axi.awready),
         ]
         m.d.sync += [under_way.eq(under_way + issue - finish), axi.bready.eq(1)]
 

@@ -59,19 +59,12 @@ class Stage:
 
 
 @dataclass(frozen=True, kw_only=True)
-class QConv:
-    """Convolution: int8 x [C, H, W] -> y [K, OH, OW].
-
-    For every output pixel and kernel k, over the window (outside the image x is `pad_value`):
-    ``acc = sat(R(sum x * w, truncate), 32)``, ``s = sum x`` (all channels), ``a = acc + s * window_mul[k]``,
-    then `stage`, then `output`.  Top-left element of the window of output (oy, ox) is input
-    (oy * stride - pad); right and bottom padding follow from `size`.
-    """
+class _Windowed:
+    """What direct and depthwise convolutions share."""
 
     x: str
     y: str
     weights: NDArray[np.int8]
-    """[K, C, kh, kw]."""
     size: Pair
     """Output (OH, OW)."""
     stride: Pair = (1, 1)
@@ -87,25 +80,22 @@ class QConv:
 
 
 @dataclass(frozen=True, kw_only=True)
-class QDepthwise:
-    """Depthwise convolution: int8 x [C, H, W] -> y [C, OH, OW]; as `QConv`, each channel on its own.
+class QConv(_Windowed):
+    """Convolution: int8 x [C, H, W] -> y [K, OH, OW], weights [K, C, kh, kw].
 
-    `s` is the sum over the channel's own window.
+    For every output pixel and kernel k, over the window (outside the image x is `pad_value`):
+    ``acc = sat(R(sum x * w, truncate), 32)``, ``s = sum x`` (all channels), ``a = acc + s * window_mul[k]``,
+    then `stage`, then `output`.  Top-left element of the window of output (oy, ox) is input
+    (oy * stride - pad); right and bottom padding follow from `size`.
     """
 
-    x: str
-    y: str
-    weights: NDArray[np.int8]
-    """[C, kh, kw]."""
-    size: Pair
-    stride: Pair = (1, 1)
-    dilation: Pair = (1, 1)
-    pad: Pair = (0, 0)
-    pad_value: int = 0
-    window_mul: ArrayLike = 0
-    truncate: int = 0
-    stage: Stage = field(default_factory=Stage)
-    output: Output = field(default_factory=Output)
+
+@dataclass(frozen=True, kw_only=True)
+class QDepthwise(_Windowed):
+    """Depthwise convolution: int8 x [C, H, W] -> y [C, OH, OW], weights [C, kh, kw].
+
+    As `QConv`, each channel on its own; `s` is the sum over the channel's own window.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
