@@ -56,7 +56,7 @@ def run(
     """Run a model through rknn_api on the simulated NPU and report cycles per layer."""
     from cosim.cli.run import run_command
 
-    window = (trace, trace_from, trace_to) if trace else None
+    window = _window(trace, trace_from, trace_to)
     run_command(model, input or [], engine, exact, check, json, limit, seed, window)
 
 
@@ -107,8 +107,16 @@ def regcmd_run(
     """Run a stream with its memory image, on RTL or on the golden model."""
     from cosim.cli.regcmd import run_command
 
-    window = (trace, trace_from, trace_to) if trace else None
+    window = _window(trace, trace_from, trace_to)
     run_command(file, engine, exact, check, on_diagnostic, max_cycles, json, window)
+
+
+def _window(trace: Path | None, first: int, last: int | None) -> tuple[Path, int, int | None] | None:
+    """What to trace, with a folder for the file."""
+    if trace is None:
+        return None
+    trace.parent.mkdir(parents=True, exist_ok=True)
+    return trace, first, last
 
 
 def main() -> None:

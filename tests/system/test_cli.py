@@ -94,7 +94,7 @@ def test_example_stream(tmp_path: Path, engine: str):
 @needs_compiler
 def test_trace_shows_the_interrupt(tmp_path: Path):
     example = ROOT / "examples" / "streams" / "pool.json"
-    out, wave = tmp_path / "out.json", tmp_path / "pool.vcd"
+    out, wave = tmp_path / "out.json", tmp_path / "build" / "pool.vcd"
     code, text = rkcosim("regcmd", "run", example, "--trace", wave, "--json", out)
     assert code == 0, text
     names = [line.split()[4] for line in wave.read_text().splitlines() if line.lstrip().startswith("$var")]
