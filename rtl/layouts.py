@@ -189,7 +189,7 @@ class CbufFill(data.Struct):
 class CellIn(data.Struct):
     """What the sequence controller gives the array cell in one cycle (see `rtl/npu/array.py`).
 
-    Weights: `w_valid` writes the 64 bytes `w_data` as chunk `w_index` into the shadow tile, laid
+    `precision` is the CNA's code (HARDWARE 3.1).  Weights: `w_valid` writes the 64 bytes `w_data` as chunk `w_index` into the shadow tile, laid
     out with `16 << w_stride` bytes per kernel.  Features: `f_valid` feeds one output pixel's
     operands, `f_swap` (with `f_valid`) makes the shadow tile active for this pixel and those
     after it, `f_first` clears the accumulators of the slot before adding.  `f_slot` is the
@@ -227,9 +227,9 @@ class StripeDone(data.Struct):
 class AccOctet(data.Struct):
     """CORE to DPU: eight neighbouring channels of one output pixel.
 
-    `acc` after CLIP_TRUNCATE and saturation to 32 bit; `sum` the window sum of the inputs, zero
-    without QD_EN (HARDWARE 5.2).  Order: kernel group, stripe, pixel, octet; a group always has
-    all its octets (4 direct int8, 8 depthwise int8).
+    `acc` after CLIP_TRUNCATE and saturation to 32 bit, or binary32 bits for float types; `sum` the
+    window sum of the inputs, zero without QD_EN and for floats (HARDWARE 5.2).  Order: kernel group,
+    stripe, pixel, octet; a group always has all its octets (docs/hardware.md 3.8).
     """
 
     acc: data.ArrayLayout(32, LANES)
@@ -245,12 +245,19 @@ class BsOctet(data.Struct):
 
 
 class ElementOctet(data.Struct):
-    """MRDMA or ERDMA to DPU: eight elements, sign-extended to 32 bit, in the order of AccOctet."""
+    """MRDMA or ERDMA to DPU: eight elements in the order of AccOctet.
+
+    Integers are sign-extended to 32 bit, floats widened to binary32 (docs/hardware.md 5.2, 5.4).
+    """
 
     data: data.ArrayLayout(32, LANES)
 
 
 class PpuAtom(data.Struct):
-    """DPU or PPU_RDMA to PPU: one 16-byte atom, surface by surface, row by row."""
+    """DPU or PPU_RDMA to PPU: one 16-byte atom.
+
+    PPU_RDMA sends surface by surface, row by row.  The DPU sends its own order: channel group,
+    stripe of 16 pixels (row-major, running on across rows), surface of the group, pixel.
+    """
 
     data: 128
