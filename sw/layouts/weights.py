@@ -1,9 +1,13 @@
-"""Weight layouts of int8 convolutions (HARDWARE 3.6, docs/hardware.md 3.3)."""
+"""Weight layouts by element size: 8 bit, 16 bit, and tf32 (HARDWARE 3.6, docs/hardware.md 3.3)."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
+
+from sw.layouts.features import atom_channels
 
 KERNEL_GROUP = 32
 """Kernels computed in parallel (int8)."""
@@ -12,65 +16,90 @@ CHANNEL_GROUP = 32
 """Input channels of one weight tile (int8)."""
 
 DEPTHWISE_GROUP = 64
-"""Channels computed in parallel by a depthwise convolution (int8)."""
+"""Channels of a block of depthwise weights (int8); 64 bytes in every type."""
+
+Weights = npt.NDArray[Any]
 
 
-def padded_kernels(kernels: int) -> int:
+def kernel_group(itemsize: int = 1) -> int:
+    """Return the kernels of a kernel group: 32 of 8 bits, 16 of 16 bits or of tf32."""
+    return KERNEL_GROUP if itemsize == 1 else KERNEL_GROUP // 2
+
+
+def channel_group(itemsize: int = 1) -> int:
+    """Return the channels of a full weight tile: 32, of tf32 16."""
+    return CHANNEL_GROUP if itemsize < 4 else CHANNEL_GROUP // 2
+
+
+def padded_kernels(kernels: int, itemsize: int = 1) -> int:
     """Return the kernel count as stored: int8 rounds up to even (HARDWARE 3.6)."""
-    return kernels + kernels % 2
+    return kernels + kernels % 2 if itemsize == 1 else kernels
 
 
-def padded_channels(channels: int) -> int:
-    """Return the input channels as stored: whole atoms of 16 (HARDWARE 3.6)."""
-    return -(-channels // 16) * 16
+def padded_channels(channels: int, itemsize: int = 1) -> int:
+    """Return the input channels as stored: whole atoms, but 3 mod 4 atoms of wide types count as 4."""
+    c2 = atom_channels(itemsize)
+    atoms = -(-channels // c2)
+    if itemsize > 1 and atoms % 4 == 3:
+        atoms += 1
+    return atoms * c2
 
 
-def weights_bytes(shape: tuple[int, int, int, int]) -> int:
+def weights_bytes(shape: tuple[int, int, int, int], itemsize: int = 1) -> int:
     """Return the bytes that direct weights of shape (OC, IC, kh, kw) take in memory."""
     kernels, channels, height, width = shape
-    return padded_kernels(kernels) * padded_channels(channels) * height * width
+    return padded_kernels(kernels, itemsize) * padded_channels(channels, itemsize) * height * width * itemsize
 
 
-def _check(weights: npt.NDArray[np.int8], dimensions: int, what: str) -> None:
-    if weights.dtype != np.int8 or weights.ndim != dimensions or 0 in weights.shape:
-        raise ValueError(f"{what} must be a non-empty int8 array, not {weights.dtype} {weights.shape}")
+def _check(weights: Weights, dimensions: int, what: str) -> None:
+    known = weights.dtype.itemsize in (1, 2, 4)
+    if not known or weights.ndim != dimensions or 0 in weights.shape:
+        raise ValueError(
+            f"{what} must be a non-empty array of 1, 2 or 4 byte elements, not {weights.dtype} {weights.shape}"
+        )
 
 
-def pack_weights(weights: npt.NDArray[np.int8], *, fill: int = 0) -> npt.NDArray[np.uint8]:
-    """Pack direct weights as [OC/32][IC/32][kh][kw][kernels][channels] without gaps.
+def pack_weights(weights: Weights, *, fill: int = 0) -> npt.NDArray[np.uint8]:
+    """Pack direct weights as [OC/G][IC/C][kh][kw][kernels][channels] without gaps.
 
-    The last kernel group holds the kernels that exist (rounded up to even), the last channel
-    group 16 channels when 16 or fewer are left.
+    G and C are `kernel_group` and `channel_group` of the element size.  The last kernel group holds
+    the kernels that exist (int8: rounded up to even), the last channel group the atoms that are left
+    (three of a wide type count as four).
 
     Parameters
     ----------
     weights
-        int8 array of shape (OC, IC, kh, kw).
+        array of shape (OC, IC, kh, kw), elements of 1, 2 or 4 bytes.
     fill
         value of padding channels and kernels (the weight zero point).
 
     Returns
     -------
-    uint8 array of `weights_bytes(weights.shape)` bytes.
+    uint8 array of `weights_bytes(weights.shape, itemsize)` bytes.
 
     Raises
     ------
     ValueError
-        if the array is not int8 of four dimensions.
+        if the array is of another element size or has not four dimensions.
     """
     _check(weights, 4, "direct weights (OC, IC, kh, kw)")
     kernels, channels, height, width = weights.shape
-    full = np.full((padded_kernels(kernels), padded_channels(channels), height, width), fill, dtype=np.int8)
+    size = weights.dtype.itemsize
+    shape = (padded_kernels(kernels, size), padded_channels(channels, size), height, width)
+    full = np.full(shape, fill, dtype=weights.dtype)
     full[:kernels, :channels] = weights
+    g, cg = kernel_group(size), channel_group(size)
     tiles = [
-        full[k : k + KERNEL_GROUP, c : c + CHANNEL_GROUP].transpose(2, 3, 0, 1).reshape(-1)
-        for k in range(0, full.shape[0], KERNEL_GROUP)
-        for c in range(0, full.shape[1], CHANNEL_GROUP)
+        full[k : k + g, c : c + cg].transpose(2, 3, 0, 1).reshape(-1)
+        for k in range(0, full.shape[0], g)
+        for c in range(0, full.shape[1], cg)
     ]
     return np.concatenate(tiles).view(np.uint8)
 
 
-def unpack_weights(memory: npt.NDArray[np.uint8], shape: tuple[int, int, int, int]) -> npt.NDArray[np.int8]:
+def unpack_weights(
+    memory: npt.NDArray[np.uint8], shape: tuple[int, int, int, int], dtype: npt.DTypeLike = np.int8
+) -> Weights:
     """Return the (OC, IC, kh, kw) weights in `memory`; the inverse of `pack_weights`.
 
     Raises
@@ -78,52 +107,62 @@ def unpack_weights(memory: npt.NDArray[np.uint8], shape: tuple[int, int, int, in
     ValueError
         if `memory` is too short.
     """
-    if memory.size < weights_bytes(shape):
-        raise ValueError(f"weights of {shape} take {weights_bytes(shape)} bytes, not {memory.size}")
+    element = np.dtype(dtype)
+    size = element.itemsize
+    needed = weights_bytes(shape, size)
+    if memory.size < needed:
+        raise ValueError(f"weights of {shape} take {needed} bytes, not {memory.size}")
     kernels, channels, height, width = shape
-    full = np.empty((padded_kernels(kernels), padded_channels(channels), height, width), dtype=np.int8)
-    stream = np.ascontiguousarray(memory).view(np.int8)
+    stored = (padded_kernels(kernels, size), padded_channels(channels, size), height, width)
+    full = np.empty(stored, dtype=element)
+    stream = np.ascontiguousarray(memory[:needed]).view(element)
+    g, cg = kernel_group(size), channel_group(size)
     at = 0
-    for k in range(0, full.shape[0], KERNEL_GROUP):
-        for c in range(0, full.shape[1], CHANNEL_GROUP):
-            tile = full[k : k + KERNEL_GROUP, c : c + CHANNEL_GROUP]
+    for k in range(0, full.shape[0], g):
+        for c in range(0, full.shape[1], cg):
+            tile = full[k : k + g, c : c + cg]
             flat = stream[at : at + tile.size]
             tile[...] = flat.reshape(height, width, *tile.shape[:2]).transpose(2, 3, 0, 1)
             at += tile.size
     return np.ascontiguousarray(full[:kernels, :channels])
 
 
-def pack_weights_depthwise(weights: npt.NDArray[np.int8], *, fill: int = 0) -> npt.NDArray[np.uint8]:
-    """Pack depthwise weights as [C/64][kh][kw][64]; a partial group is filled up.
+def pack_weights_depthwise(weights: Weights, *, fill: int = 0) -> npt.NDArray[np.uint8]:
+    """Pack depthwise weights in blocks of 64 bytes, [C/B][kh][kw][B], B = 64 (8 bit) or 32 channels.
+
+    A partial block is filled up.
 
     Parameters
     ----------
     weights
-        int8 array of shape (C, kh, kw).
+        array of shape (C, kh, kw), elements of 1 or 2 bytes.
     fill
         value of padding channels.
 
     Returns
     -------
-    uint8 array of ceil(C/64) * kh * kw * 64 bytes.
+    uint8 array of ceil(C/B) * kh * kw * 64 bytes.
 
     Raises
     ------
     ValueError
-        if the array is not int8 of three dimensions.
+        if the array has not three dimensions or wider elements.
     """
     _check(weights, 3, "depthwise weights (C, kh, kw)")
+    if weights.dtype.itemsize > 2:
+        raise ValueError(f"depthwise weights have 1 or 2 bytes, not {weights.dtype}")
     channels, height, width = weights.shape
-    groups = -(-channels // DEPTHWISE_GROUP)
-    full = np.full((groups * DEPTHWISE_GROUP, height, width), fill, dtype=np.int8)
+    block = DEPTHWISE_GROUP // weights.dtype.itemsize
+    groups = -(-channels // block)
+    full = np.full((groups * block, height, width), fill, dtype=weights.dtype)
     full[:channels] = weights
-    tiles = full.reshape(groups, DEPTHWISE_GROUP, height, width).transpose(0, 2, 3, 1)
+    tiles = full.reshape(groups, block, height, width).transpose(0, 2, 3, 1)
     return np.ascontiguousarray(tiles).reshape(-1).view(np.uint8)
 
 
 def unpack_weights_depthwise(
-    memory: npt.NDArray[np.uint8], shape: tuple[int, int, int]
-) -> npt.NDArray[np.int8]:
+    memory: npt.NDArray[np.uint8], shape: tuple[int, int, int], dtype: npt.DTypeLike = np.int8
+) -> Weights:
     """Return the (C, kh, kw) weights in `memory`; the inverse of `pack_weights_depthwise`.
 
     Raises
@@ -132,10 +171,12 @@ def unpack_weights_depthwise(
         if `memory` is too short.
     """
     channels, height, width = shape
-    groups = -(-channels // DEPTHWISE_GROUP)
+    element = np.dtype(dtype)
+    block = DEPTHWISE_GROUP // element.itemsize
+    groups = -(-channels // block)
     size = groups * DEPTHWISE_GROUP * height * width
     if memory.size < size:
         raise ValueError(f"depthwise weights of {shape} take {size} bytes, not {memory.size}")
-    tiles = np.ascontiguousarray(memory[:size]).view(np.int8)
-    tiles = tiles.reshape(groups, height, width, DEPTHWISE_GROUP).transpose(0, 3, 1, 2)
+    tiles = np.ascontiguousarray(memory[:size]).view(element)
+    tiles = tiles.reshape(groups, height, width, block).transpose(0, 3, 1, 2)
     return np.ascontiguousarray(tiles.reshape(-1, height, width)[:channels])

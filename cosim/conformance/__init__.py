@@ -1,0 +1,1 @@
+"""Conformance: groups of random tasks, the vendor's tile plans, field coverage, mutants."""
