@@ -10,98 +10,18 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from cosim.crosscheck import Kick, compare_images, copy_memory, run_kick
-from cosim.golden.task import GoldenNpu
-from rtl.regs import registers
-from sw.regcmd import amount_code, pack_word, register_word
+from sw.regcmd import amount_code
+from tests.models.field_programs import BASE, Program, conv_common, run, vector_device
 
-BASE, SIZE = 0x0020_0000, 0x4_0000
-FEATURES, WEIGHTS, OUT, OPERANDS, COMMANDS = (BASE + 0x100 + 0x8000 * i for i in range(5))
+FEATURES, WEIGHTS, OUT, OPERANDS = (BASE + 0x100 + 0x8000 * i for i in range(4))
 POOL_OUT = BASE + 0x20100
 
 
 @pytest.fixture(params=["golden", "rtl"])
 def npu(request: pytest.FixtureRequest) -> Iterator:
-    """A device whose memory is one mapped range of random bytes."""
-    if request.param == "golden":
-        device = GoldenNpu(1)
-    else:
-        from cosim.engines import open_engine
-
-        device = open_engine(cores=1)
-    device.memory.map(BASE, SIZE)
-    device.memory.write(BASE, np.random.default_rng(1).integers(0, 256, SIZE, np.uint8))
+    device = vector_device(request.param)
     yield device
     device.close()
-
-
-class Program:
-    """Words of one task by block, register and whole value or fields."""
-
-    def __init__(self) -> None:
-        self.words: list[int] = []
-        self.value: dict[str, int] = {}
-
-    def add(self, block: str, register: str, value: int | None = None, **fields: int) -> None:
-        """Append a write of a whole value, or of fields."""
-        r = registers()[block][register]
-        word = r.encode(**fields) if value is None else value
-        self.value[r.path] = word
-        self.words.append(register_word(r, word))
-
-    def zero(self, block: str, *names: str) -> None:
-        """Append writes of zero."""
-        for name in names:
-            self.add(block, name, 0)
-
-    def finish(self, mask: int, pad_to: int = 0) -> list[int]:
-        """Append filler and the four words of the tail (H1.6)."""
-        while (len(self.words) + 4) % 2 or len(self.words) + 4 < pad_to:
-            self.words.append(0)
-        pc = registers()["PC"]
-        self.words += [
-            0,
-            register_word(pc["REGISTER_AMOUNTS"], 0),
-            pack_word(0x0041, 0, 0),
-            pack_word(0x0081, mask, pc["OPERATION_ENABLE"].offset),
-        ]
-        return self.words
-
-
-def run(npu, words: list[int], interrupt_mask: int, at: int = COMMANDS) -> None:  # type: ignore[no-untyped-def]
-    """Run the program; afterwards only what the golden model wrote may differ from before."""
-    npu.memory.write(at, np.array(words, "<u8"))
-    kick = Kick(at, amount_code(len(words)), 1, interrupt_mask)
-    model = GoldenNpu(1, memory=copy_memory(npu.memory))
-    assert run_kick(model, kick).done
-    result = run_kick(npu, kick, max_cycles=200_000)
-    assert result.done, result.state
-    assert result.status & interrupt_mask and not result.status & ~interrupt_mask
-    assert compare_images(npu.memory, model.memory, [(BASE, SIZE)]) is None
-
-
-def conv_common(p: Program) -> None:
-    """Registers that every captured convolution writes alike (H14.1)."""
-    p.add("DPU", "S_POINTER", POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1)
-    p.add("DPU_RDMA", "S_POINTER", POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1)
-    assert p.value["DPU.S_POINTER"] == 0x0E
-    p.zero("CNA", "DCOMP_CTRL", "DCOMP_REGNUM", *(f"DCOMP_AMOUNT{i}" for i in range(16)))
-    p.add("CNA", "CVT_CON0", DATA_SIGN=1, CVT_TYPE=1, CVT_BYPASS=1)
-    assert p.value["CNA.CVT_CON0"] == 0x0B
-    for i in range(4):
-        p.add("CNA", f"CVT_CON{i + 1}", **{f"CVT_SCALE{i}": 1})
-    p.zero("CNA", "CVT_CON5", "FC_CON0", "FC_CON1", "FC_CON2", "PAD_CON0", "PAD_CON1")
-    p.add("CNA", "DMA_CON0", WEIGHT_BURST_LEN=15, DATA_BURST_LEN=15)
-    p.add("CORE", "CLIP_TRUNCATE", 0)
-    p.add("CORE", "UNDOC_3030", 0)
-    p.zero("DPU", "OFFSET_PEND", "BS_ALU_CFG", "BS_RELUX_CMP_VALUE", "BN_ALU_CFG", "BN_MUL_CFG")
-    p.zero("DPU", "BN_RELUX_CMP_VALUE", "EW_CVT_OFFSET_VALUE", "EW_RELUX_CMP_VALUE", "UNDOC_40C4")
-    p.zero(
-        "DPU", *(f"EW_OP_VALUE_{i}" for i in range(8)), "LUT_CFG", "LUT_INFO", "LUT_LE_START", "LUT_LE_END"
-    )
-    p.add("DPU", "EW_CVT_SCALE_VALUE", EW_OP_CVT_SCALE=1)
-    p.add("DPU", "BN_CFG", 0x53)
-    p.add("DPU", "EW_CFG", 0x383)
 
 
 def v1_program() -> Program:
