@@ -296,7 +296,9 @@ class PlanJob:
         self.pitch = argb_pitch(row.in_width, size) if self.argb else row.in_width
         packed = pack_argb(tensors.x) if self.argb else pack_feature(tensors.x)
         self.x = self._alloc(packed, "features")
-        stride = padded_kernels(row.cout, size) * weights_bytes((1, row.cin, row.kernel_h, row.kernel_w), size)
+        stride = padded_kernels(row.cout, size) * weights_bytes(
+            (1, row.cin, row.kernel_h, row.kernel_w), size
+        )
         self.w = self._alloc(pack_weights(tensors.w), "weights", stride)
         if tensors.bias is not None:
             self.bias = self._alloc(pack_alu_table(tensors.bias), "bias")

@@ -1,4 +1,4 @@
-"""Command lists as real programs write them, word by word, and the check of a device against the golden model."""
+"""Command lists as real programs write them, word by word, and their check against the golden model."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from cosim.golden.task import GoldenNpu
 from rtl.regs import registers
 from sw.regcmd import amount_code, pack_word, register_word
 
-BASE, SIZE = 0x0020_0000, 0x20_0000
+BASE, SIZE = 0x0020_0000, 0x40_0000
 """The one mapped range of `vector_device`."""
 
-COMMANDS = BASE + 0x1F_0000
+COMMANDS = BASE + 0x3F_0000
 
 
 def vector_device(kind: str, cores: int = 1):  # type: ignore[no-untyped-def]
@@ -47,14 +47,14 @@ class Program:
         for name in names:
             self.add(block, name, 0)
 
-    def finish(self, mask: int, pad_to: int = 0) -> list[int]:
-        """Append filler and the four words of the tail (H1.6)."""
+    def finish(self, mask: int, pad_to: int = 0, link: tuple[int, int] | None = None) -> list[int]:
+        """Append filler and the four words of the tail (H1.6); `link` = next address and its words."""
         while (len(self.words) + 4) % 2 or len(self.words) + 4 < pad_to:
             self.words.append(0)
         pc = registers()["PC"]
         self.words += [
-            0,
-            register_word(pc["REGISTER_AMOUNTS"], 0),
+            0 if link is None else register_word(pc["BASE_ADDRESS"], link[0]),
+            register_word(pc["REGISTER_AMOUNTS"], 0 if link is None else amount_code(link[1])),
             pack_word(0x0041, 0, 0),
             pack_word(0x0081, mask, pc["OPERATION_ENABLE"].offset),
         ]
@@ -100,3 +100,26 @@ def conv_common(p: Program) -> None:
     p.add("DPU", "EW_CVT_SCALE_VALUE", EW_OP_CVT_SCALE=1)
     p.add("DPU", "BN_CFG", 0x53)
     p.add("DPU", "EW_CFG", 0x383)
+
+
+def float_common(p: Program) -> None:
+    """What fp16 convolutions of the vendor write alike: mask 0x0D, everything bypassed, fp16 out."""
+    p.add("DPU", "S_POINTER", POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1)
+    p.zero("CNA", "DCOMP_CTRL", "DCOMP_REGNUM", *(f"DCOMP_AMOUNT{i}" for i in range(16)))
+    for i in range(4):
+        p.add("CNA", f"CVT_CON{i + 1}", **{f"CVT_SCALE{i}": 1})
+    p.zero("CNA", "FC_CON0", "FC_CON1", "FC_CON2", "PAD_CON0", "PAD_CON1")
+    p.add("CNA", "DMA_CON0", WEIGHT_BURST_LEN=15, DATA_BURST_LEN=15)
+    p.add("CNA", "CONV_CON3", CONV_Y_STRIDE=1, CONV_X_STRIDE=1)
+    p.add("CORE", "CLIP_TRUNCATE", 0)
+    p.add("CORE", "UNDOC_3030", 0)
+    p.zero("DPU", "OFFSET_PEND", "BS_ALU_CFG", "BS_MUL_CFG", "BS_RELUX_CMP_VALUE", "BS_OW_OP")
+    p.zero("DPU", "BN_ALU_CFG", "BN_MUL_CFG", "BN_RELUX_CMP_VALUE", "EW_CVT_OFFSET_VALUE")
+    p.zero("DPU", "EW_RELUX_CMP_VALUE", "OUT_CVT_OFFSET", "OUT_CVT_SHIFT", "UNDOC_40C4")
+    p.zero("DPU", *(f"EW_OP_VALUE_{i}" for i in range(8)), "LUT_CFG", "LUT_INFO")
+    p.add("DPU", "BS_CFG", 0x53)
+    p.add("DPU", "BN_CFG", 0x53)
+    p.add("DPU", "EW_CFG", 0x383)
+    p.add("DPU", "EW_CVT_SCALE_VALUE", EW_OP_CVT_SCALE=1)
+    p.add("DPU", "DATA_FORMAT", 0x48000002)
+    p.add("DPU", "OUT_CVT_SCALE", 0x10001)
