@@ -23,6 +23,29 @@ ROW_BITS = 7
 ROWS = 1 << ROW_BITS
 """Words of a block's window that can hold registers of a group (offsets below 0x200)."""
 
+LUT_ENTRIES = 513
+"""Entries of each of the DPU's two tables (H 5.7)."""
+
+
+class LutPort(wiring.Signature):
+    """An access to the DPU's tables through LUT_ACCESS, seen from its register file.
+
+    `write` and `read` are pulses for entry `entry` (0..512) of table `table` (0 LE, 1 LO); `answer` is the
+    entry read, in the cycle after `read`.  Writes come only while the DPU is idle.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "write": Out(1),
+                "read": Out(1),
+                "table": Out(1),
+                "entry": Out(10),
+                "data": Out(16),
+                "answer": In(16),
+            }
+        )
+
 
 def register_layout(register: Register) -> data.StructLayout:
     """Fields of a register from the lowest bit up, without the gaps between them.
@@ -103,23 +126,27 @@ class RegisterFile(wiring.Component):
         the registers of the group that runs, stable from start until the next start.
     core
         index of this core; CNA and CORE only run when S_POINTER.CORE_INDEX equals it.
+    lut
+        accesses to the tables; only of a block with LUT_ACCESS registers (docs 4.12).
     diag
-        UNKNOWN_WRITE and WRONG_CORE.
+        UNKNOWN_WRITE, WRONG_CORE, and RESERVED_MODE for table writes that are dropped.
     """
 
     def __init__(self, block: str) -> None:
         self.block = registers()[block]
-        super().__init__(
-            {
-                "port": In(RegisterPort()),
-                "control": Out(ControlPort()),
-                "op_enable": In(1),
-                "busy": Out(1),
-                "cfg": Out(config_signature(block)),
-                "core": In(2),
-                "diag": Out(DiagnosticPort()),
-            }
-        )
+        self._has_lut = any(register.name == "LUT_ACCESS_CFG" for register in self.block)
+        members = {
+            "port": In(RegisterPort()),
+            "control": Out(ControlPort()),
+            "op_enable": In(1),
+            "busy": Out(1),
+            "cfg": Out(config_signature(block)),
+            "core": In(2),
+            "diag": Out(DiagnosticPort()),
+        }
+        if self._has_lut:
+            members["lut"] = Out(LutPort())
+        super().__init__(members)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -137,8 +164,10 @@ class RegisterFile(wiring.Component):
         enable_here = Signal()
         m.d.comb += enable_here.eq(self.op_enable)
         self._write(m, write_port, accept, state, enable_here)
-        answered = self._read(m, groups, state, enable, running)
+        begin, fetched, answered = self._read(m, groups, state, enable, running)
         m.d.comb += self.port.ready.eq(accept | answered)
+        if self._has_lut:
+            self._lut(m, accept, begin, fetched)
         # The group of the task that started last: a block may still look at its settings after done.
         shown = Signal()
         for register in shadowed_registers(self.block):
@@ -200,9 +229,43 @@ class RegisterFile(wiring.Component):
         return sweeping
 
     def _lut_access(self) -> Value:
-        """Whether the port addresses a LUT_ACCESS register: those have one copy, kept in group 0."""
+        """Whether the port addresses a LUT_ACCESS register."""
         names = [register for register in self.block if register.name.startswith("LUT_ACCESS")]
         return Cat(*(self.port.offset == register.local for register in names)).any() if names else Const(0)
+
+    def _lut(self, m: Module, accept: Signal, begin: Signal, fetched: Signal) -> None:
+        """The LUT_ACCESS registers: one copy, an address that counts, and the tables behind them."""
+        port, lut, config = self.port, self.lut, self.block["LUT_ACCESS_CFG"]
+        access = self.block["LUT_ACCESS_DATA"]
+        layout = register_layout(config)
+        state = Signal(layout, name="LUT_ACCESS_CFG")
+        writing = state.LUT_ACCESS_TYPE
+        here, inside, count = Signal(), Signal(), Signal()
+        written = data.View(register_layout(access), pack_fields(access, port.wdata))
+        m.d.comb += [
+            here.eq(port.offset == access.local),
+            inside.eq(state.LUT_ADDR < LUT_ENTRIES),
+            lut.table.eq(state.LUT_TABLE_ID),
+            lut.entry.eq(state.LUT_ADDR),
+            lut.data.eq(written.LUT_ACCESS_DATA),
+            lut.write.eq(accept & here & writing & inside),
+            lut.read.eq(begin & here),
+        ]
+        with m.If(accept & here):
+            m.d.comb += count.eq(writing)
+            with m.If(~(writing & inside)):
+                m.d.sync += self._diagnose(DiagnosticCode.RESERVED_MODE, access.local, port.wdata)
+        with m.If(accept & (port.offset == config.local)):
+            m.d.sync += state.eq(pack_fields(config, port.wdata))
+        with m.If(fetched):
+            with m.If(here):
+                m.d.comb += count.eq(~writing)
+                entry = data.View(register_layout(access), Mux(inside & ~writing, lut.answer, 0))
+                m.d.sync += port.rdata.eq(unpack_fields(access, entry))
+            with m.If(port.offset == config.local):
+                m.d.sync += port.rdata.eq(unpack_fields(config, state))
+        with m.If(count):
+            m.d.sync += state.LUT_ADDR.eq(state.LUT_ADDR + 1)
 
     def _accept(self, m: Module, state: data.View, enable: Signal, sweeping: Signal) -> Signal:
         """The strobe of a write that is taken in this cycle."""
@@ -223,7 +286,7 @@ class RegisterFile(wiring.Component):
 
     def _address(self, state: data.View) -> Value:
         """Row of the groups' memory that the port addresses."""
-        return Cat(self.port.offset[2 : 2 + ROW_BITS], state.POINTER & ~self._lut_access())
+        return Cat(self.port.offset[2 : 2 + ROW_BITS], state.POINTER)
 
     def _write(
         self,
@@ -271,10 +334,12 @@ class RegisterFile(wiring.Component):
         with m.If(written.EXECUTER_PP_CLEAR):
             m.d.sync += state.EXECUTER.eq(0)
 
-    def _read(self, m: Module, groups: Memory, state: data.View, enable: Signal, running: Signal) -> Signal:
+    def _read(
+        self, m: Module, groups: Memory, state: data.View, enable: Signal, running: Signal
+    ) -> tuple[Signal, Signal, Signal]:
         """Answer reads two cycles later, so that nothing is evaluated while there is none.
 
-        Returns the strobe with which `rdata` is valid.
+        Returns three strobes: a read begins, its word has been fetched, `rdata` is valid.
         """
         port = self.port
         init = [register.mask if register is not None else 0 for register in self._rows()]
@@ -302,7 +367,7 @@ class RegisterFile(wiring.Component):
                 for name, source in (("S_STATUS", status), ("S_POINTER", state)):
                     with m.Case(self.block[name].local):
                         m.d.sync += port.rdata.eq(unpack_fields(self.block[name], source))
-        return answered
+        return begin, fetched, answered
 
     def _diagnose(self, code: int, local: ValueLike, value: ValueLike) -> list:
         offset = Value.cast(local) + self.block.base

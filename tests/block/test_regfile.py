@@ -27,6 +27,8 @@ class Twin:
         self.word = {"POINTER_PP_MODE": 0, "EXECUTER_PP_EN": 0, "POINTER_PP_EN": 0, "CORE_INDEX": 0}
         self.enable = [False, False]
         self.running = False
+        self.access = {"LUT_ACCESS_TYPE": 0, "LUT_TABLE_ID": 0, "LUT_ADDR": 0}
+        self.tables: dict[tuple[int, int], int] = {}
 
     @property
     def busy(self) -> bool:
@@ -45,10 +47,21 @@ class Twin:
         return registers().at(self.block.base + local)
 
     def write(self, local: int, value: int) -> bool:
-        """Returns whether the offset is unknown."""
+        """Returns whether the offset is unknown, or the write of a table entry is refused."""
         reg = self.register(local)
         if reg is None:
             return True
+        if reg.name == "LUT_ACCESS_CFG":
+            self.access = reg.decode(value)
+            return False
+        if reg.name == "LUT_ACCESS_DATA":
+            if not self.access["LUT_ACCESS_TYPE"]:
+                return True
+            table, place = self.access["LUT_TABLE_ID"], self.access["LUT_ADDR"]
+            if place <= 512:
+                self.tables[table, place] = value & 0xFFFF
+            self.access["LUT_ADDR"] = (place + 1) % 1024
+            return place > 512
         if reg.name == "S_POINTER":
             fields = reg.decode(value)
             for name in self.word:
@@ -71,6 +84,14 @@ class Twin:
         reg = self.register(local)
         if reg is None or reg.name == "OPERATION_ENABLE":
             return 0
+        if reg.name == "LUT_ACCESS_CFG":
+            return reg.encode(**self.access)
+        if reg.name == "LUT_ACCESS_DATA":
+            if self.access["LUT_ACCESS_TYPE"]:
+                return 0
+            place = self.access["LUT_ADDR"]
+            self.access["LUT_ADDR"] = (place + 1) % 1024
+            return self.tables.get((self.access["LUT_TABLE_ID"], place), 0)
         if reg.name == "S_POINTER":
             names = {n: v for n, v in self.word.items() if n in reg.fields}
             return reg.encode(POINTER=self.pointer, EXECUTER=self.executer, **names)
@@ -147,6 +168,22 @@ async def pulse_enable(ctx, dut) -> None:
     ctx.set(dut.op_enable, 0)
 
 
+def serve_tables(dut):
+    """The memory behind the `lut` port, as a testbench."""
+    tables: dict[tuple[int, int], int] = {}
+    lut = dut.lut
+    sampled = (lut.write, lut.read, lut.table, lut.entry, lut.data)
+
+    async def run(ctx) -> None:
+        async for _, _, writes, reads, table, entry, value in ctx.tick().sample(*sampled):
+            assert not writes or (entry <= 512 and not ctx.get(dut.busy))
+            if writes:
+                tables[table, entry] = value
+            ctx.set(lut.answer, tables.get((table, entry), 0) if reads else 0xDEAD)
+
+    return run
+
+
 def config_of(ctx, dut) -> dict[str, dict[str, int]]:
     result = {}
     for reg in shadowed_registers(dut.block):
@@ -191,13 +228,20 @@ def test_random_against_twin(block: str) -> None:
         ctx.set(dut.core, core)
         await ctx.tick()
         locals_ = [r.local for r in dut.block]
+        if block == "DPU":  # one access in three to the tables
+            locals_ += [dut.block[f"LUT_ACCESS_{name}"].local for name in ("CFG", "DATA", "DATA")] * 10
         running_config = None
         for _ in range(350):
             kind = rng.random()
             if kind < 0.55:
                 local = rng.choice(locals_) if rng.random() < 0.9 else rng.randrange(0x200, 0x1000, 4)
                 value = rng.getrandbits(32)
-                if local == reg_s_pointer.local:
+                if block == "DPU" and local == dut.block["LUT_ACCESS_CFG"].local:
+                    place = rng.choice([0, 1, 2, 511, 512, 513, 1023])
+                    value = dut.block["LUT_ACCESS_CFG"].encode(
+                        LUT_ACCESS_TYPE=rng.randrange(2), LUT_TABLE_ID=rng.randrange(2), LUT_ADDR=place
+                    )
+                elif local == reg_s_pointer.local:
                     value = rng.choice([0x0E, 0x0E, 0x3E, 0x30, 0x06, 0x01, 0x02])
                     if "CORE_INDEX" in reg_s_pointer.fields:
                         index = core if rng.random() < 0.8 else rng.randrange(4)
@@ -206,10 +250,12 @@ def test_random_against_twin(block: str) -> None:
                 before = len(events)
                 assert await write(ctx, dut, local, value) == (not held), (hex(local), hex(value))
                 if not held:
-                    unknown = twin.write(local, value)
+                    refused = twin.write(local, value)
                     await ctx.tick()
-                    expected = (int(DiagnosticCode.UNKNOWN_WRITE), dut.block.base + local, value)
-                    assert (expected in events[before:]) == unknown
+                    known = twin.register(local) is not None
+                    code = DiagnosticCode.RESERVED_MODE if known else DiagnosticCode.UNKNOWN_WRITE
+                    expected = (int(code), dut.block.base + local, value)
+                    assert (expected in events[before:]) == refused
             elif kind < 0.8:
                 local = rng.choice([*locals_, 0, 4])
                 assert await read(ctx, dut, local) == twin.read(local), hex(local)
@@ -228,7 +274,32 @@ def test_random_against_twin(block: str) -> None:
                 running_config = {r.name: r.decode(group[r.name]) for r in shadowed_registers(dut.block)}
                 check_config(ctx, running_config)
 
-    simulate(dut, watch, bench)
+    benches = [serve_tables(dut)] if block == "DPU" else []
+    simulate(dut, *benches, watch, bench)
+
+
+def test_lut_access_is_not_shadowed_and_waits() -> None:
+    """A table is filled and read back under either pointer; writes wait for the end, reads do not."""
+    dut = RegisterFile("DPU")
+    config, access = dut.block["LUT_ACCESS_CFG"], dut.block["LUT_ACCESS_DATA"]
+
+    async def bench(ctx) -> None:
+        assert await write(ctx, dut, config.local, config.encode(LUT_ACCESS_TYPE=1, LUT_TABLE_ID=1))
+        for entry in range(4):
+            assert await write(ctx, dut, dut.block["S_POINTER"].local, ~entry & 1)
+            assert await write(ctx, dut, access.local, 0xFF00 + entry)
+        assert await write(ctx, dut, config.local, config.encode(LUT_TABLE_ID=1, LUT_ADDR=1))
+        await pulse_enable(ctx, dut)
+        assert not await write(ctx, dut, access.local, 9, bound=20)
+        assert not await write(ctx, dut, config.local, 9, bound=20)
+        assert [await read(ctx, dut, access.local) for _ in range(3)] == [0xFF01, 0xFF02, 0xFF03]
+        assert await read(ctx, dut, config.local) == config.encode(LUT_TABLE_ID=1, LUT_ADDR=4)
+        await finish(ctx, dut)
+        await ctx.tick()
+        assert await write(ctx, dut, config.local, 0)
+        assert await read(ctx, dut, access.local) == 0
+
+    simulate(dut, serve_tables(dut), bench)
 
 
 def test_ping_pong_chain_keeps_groups_apart() -> None:
