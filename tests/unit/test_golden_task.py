@@ -117,7 +117,8 @@ def dpu_cube(
     task.set("DPU", "BN_CFG", BN_BYPASS=1)
     task.set("DPU", "EW_CFG", EW_BYPASS=1, EW_LUT_BYPASS=1)
     size = (64 if mode == 3 else 32) * (1, 2, 0, 0, 4)[precision] // 16
-    task.set("DPU", "BS_OW_CFG", OD_BYPASS=1, SIZE_E_1=min(size, 8) - 1)
+    size_e = min(size, 8) - 1
+    task.set("DPU", "BS_OW_CFG", OD_BYPASS=1, SIZE_E_0=size_e, SIZE_E_1=size_e, SIZE_E_2=size_e)
     task.set("DPU", "SURFACE_ADD", SURF_ADD=size * height * width)
     task.set("DPU", "OUT_CVT_SCALE", OUT_CVT_SCALE=1)
 
@@ -558,15 +559,19 @@ def change(task: Task, block: str, register: str, **values: int) -> Task:
         (("CNA", "CONV_CON1", {"CONV_MODE": 1}), GoldenError, "RESERVED_MODE"),
         (("CNA", "CONV_CON1", {"IN_PRECISION": 2}), GoldenError, "CONV_CON1.IN_PRECISION = 0x2"),
         (("DPU", "DATA_CUBE_WIDTH", {"WIDTH": 2}), GoldenError, "SIZE_MISMATCH"),
-        (("DPU", "BS_OW_CFG", {"OD_BYPASS": 0, "SIZE_E_1": 1}), GoldenHang, r"SIZE_E_1 \+ 1 must be 8"),
-        (("DPU", "FEATURE_MODE_CFG", {"OUTPUT_MODE": 3}), GoldenError, "no path to the PPU"),
+        (
+            ("DPU", "BS_OW_CFG", {"OD_BYPASS": 0, "SIZE_E_0": 1, "SIZE_E_1": 1, "SIZE_E_2": 1}),
+            GoldenHang,
+            r"SIZE_E_1 \+ 1 must be 8",
+        ),
+        (("DPU", "FEATURE_MODE_CFG", {"OUTPUT_MODE": 3}), GoldenHang, "the PPU does not take"),
         (
             ("DPU", "BS_CFG", {"BS_BYPASS": 0, "BS_ALU_SRC": 1, "BS_ALU_ALGO": 2}),
             GoldenHang,
             "waits for BRDMA",
         ),
         (("DPU", "EW_CFG", {"EW_BYPASS": 0, "EW_OP_SRC": 1}), GoldenHang, "waits for ERDMA"),
-        (("DPU", "EW_CFG", {"EW_BYPASS": 0, "EW_LUT_BYPASS": 0}), GoldenError, "no LUT"),
+        (("DPU", "EW_CFG", {"EW_BYPASS": 0, "EW_LUT_BYPASS": 0}), GoldenError, "LUT_LO_LE_MUX"),
         (("CNA", "DATA_SIZE0", {"DATAIN_HEIGHT": 0}), GoldenError, "EMPTY_SIZE"),
         (("CNA", "CONV_CON3", {"CONV_X_STRIDE": 0}), GoldenError, "stride 0 counts as 1"),
     ],

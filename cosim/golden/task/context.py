@@ -141,3 +141,27 @@ class Context:
                 "two outputs are written to the same address", block, register, int(addresses[0])
             )
         self.report.writes.append(Traffic(client, tuple(ranges), addresses.size * ATOM))
+
+    def write_elements(
+        self, client: str, block: str, register: str, addresses: NDArray[np.int64], elements: Bytes
+    ) -> None:
+        """Write elements smaller than an atom: int64 [n] multiples of their size, uint8 [n, size].
+
+        The traffic counts every atom once; of two elements at one address the later one stays.
+        """
+        addresses = addresses.ravel() % (1 << 32)
+        atoms, which = np.unique(addresses // ATOM * ATOM, return_inverse=True)
+        try:
+            data = self.memory.gather(atoms)
+            offset = addresses % ATOM
+            for byte in range(elements.shape[1]):
+                data[which, offset + byte] = elements[:, byte]
+            self.memory.scatter(atoms, data)
+        except MemoryFault as fault:
+            message = f"{client} write of an element at {fault.address:#010x} is outside every mapped range"
+            raise self.error(message, block, register, fault.address, "WRITE_ERROR") from None
+        if self.strict and np.unique(addresses).size != addresses.size:
+            raise self.error(
+                "two outputs are written to the same address", block, register, int(addresses[0])
+            )
+        self.report.writes.append(Traffic(client, tuple(atom_ranges(atoms)), atoms.size * ATOM))

@@ -12,10 +12,11 @@ import numpy as np
 from cosim.golden.task.cna import Cbuf
 from cosim.golden.task.context import Context, Finding, TaskReport
 from cosim.golden.task.core import convolve
-from cosim.golden.task.dpu import Dpu
+from cosim.golden.task.dpu import Dpu, PpuFeed, feeds_ppu
+from cosim.golden.task.dpu_lut import LutTables
 from cosim.golden.task.errors import GoldenError, GoldenHang, MemoryFault
 from cosim.golden.task.memory import Memory
-from cosim.golden.task.ppu import pool
+from cosim.golden.task.ppu import from_dpu, pool
 from cosim.golden.task.rdma import RdmaData, fetch
 from cosim.golden.task.registers import SHADOWED_BLOCKS, RegisterSpace, View
 from rtl.regs import registers
@@ -47,11 +48,13 @@ class GoldenDevice:
         self.memory = Memory() if memory is None else memory
         self.core_index, self.strict = core_index, strict
         self._map = registers()
+        self.lut = LutTables(self._diagnose)
         self.reset()
 
     def reset(self) -> None:
-        """Return to the state after a hardware reset; memory stays."""
-        self.space = RegisterSpace(self._diagnose)
+        """Return to the state after a hardware reset; memory and the tables of the LUT stay."""
+        self.lut.reset()
+        self.space = RegisterSpace(self._diagnose, self.lut)
         self.cbuf = Cbuf()
         self.reports: list[TaskReport] = []
         """Tasks of the last kick (or of all slave-mode starts since the last kick)."""
@@ -217,14 +220,13 @@ class GoldenDevice:
         for name, state in self.space.blocks.items():
             if not any(state.enabled):
                 continue
-            index = state.core_index() if name in ("CNA", "CORE") else self.core_index
-            if index != self.core_index:
+            if not self.core_fits(name):
                 raise GoldenHang(
                     f"core {self.core_index} waits for its own index",
                     task=self._task,
                     block=name,
                     register="S_POINTER.CORE_INDEX",
-                    value=index,
+                    value=state.core_index(),
                     code="WRONG_CORE",
                 )
             if not state.ready():
@@ -237,45 +239,76 @@ class GoldenDevice:
                 )
             raise GoldenHang("enabled, but the blocks it works with are not", task=self._task, block=name)
 
+    def core_fits(self, name: str) -> bool:
+        """Tell whether a block's S_POINTER names this core; only CNA and CORE look (docs/hardware.md 7.2)."""
+        return name not in ("CNA", "CORE") or self.space.blocks[name].core_index() == self.core_index
+
     def _ready(self, name: str) -> bool:
-        state = self.space.blocks[name]
-        if name in ("CNA", "CORE") and state.core_index() != self.core_index:
-            return False
-        return state.ready()
+        return self.core_fits(name) and self.space.blocks[name].ready()
 
     def _step(self, final: bool) -> bool:
         """Run one set of blocks that is complete; tell whether one was.
 
         Without `final` a set that would hang stays pending: the host may still enable what it misses.
         """
+        mark = len(self.findings)
         try:
-            if self._ready("DPU"):
-                flying = self.space.blocks["DPU"].view().get("FEATURE_MODE_CFG", "FLYING_MODE")
-                names = ["DPU"] if flying else ["CNA", "CORE", "DPU"]
-                if all(self._ready(name) for name in names):
-                    if self._ready("DPU_RDMA"):
-                        names.append("DPU_RDMA")
-                    self._run_conv_or_flying(names)
+            for names in (self._dpu_blocks(final), self._ppu_blocks()):
+                if names:
+                    self._run(names)
                     return True
-            if self._ready("PPU") and self._ready("PPU_RDMA"):
-                names = ["PPU", "PPU_RDMA"]
-                report, ctx, views = self._begin(names, "pool")
-                pool(ctx, views["PPU"], views["PPU_RDMA"])
-                self._end(report, names)
-                return True
         except GoldenHang:
             if final:
                 raise
+            del self.findings[mark:]
         return False
 
-    def _run_conv_or_flying(self, names: list[str]) -> None:
-        report, ctx, views = self._begin(names, "conv" if "CORE" in names else "elementwise")
-        conv = None
-        if "CORE" in names:
-            conv = convolve(ctx, views["CNA"], views["CORE"], self.cbuf)
-            report.kind = "depthwise" if conv[0].depthwise else "conv"
-        offered = fetch(ctx, views["DPU_RDMA"]) if "DPU_RDMA" in names else RdmaData()
-        Dpu(ctx, views["DPU"], offered, conv).run()
+    def _dpu_blocks(self, final: bool) -> list[str]:
+        """Blocks of the DPU's task in turn, empty unless all are there."""
+        if not self._ready("DPU"):
+            return []
+        dpu = self.space.blocks["DPU"].view()
+        names = ["DPU"] if dpu.get("FEATURE_MODE_CFG", "FLYING_MODE") else ["CNA", "CORE", "DPU"]
+        if not all(self._ready(name) for name in names):
+            return []
+        if self._ready("DPU_RDMA"):
+            names.append("DPU_RDMA")
+        if not feeds_ppu(dpu):
+            return names
+        if self._ready("PPU") and from_dpu(self.space.blocks["PPU"].view()):
+            return [*names, "PPU"]
+        if final:
+            raise GoldenHang(
+                "the PPU does not take what it is fed",
+                task=self._task,
+                block="DPU",
+                register="FEATURE_MODE_CFG.OUTPUT_MODE",
+                value=dpu.get("FEATURE_MODE_CFG", "OUTPUT_MODE"),
+            )
+        return []
+
+    def _ppu_blocks(self) -> list[str]:
+        """Blocks of a pooling task that reads from memory, empty unless all are there."""
+        names = ["PPU", "PPU_RDMA"]
+        complete = all(self._ready(name) for name in names)
+        return names if complete and not from_dpu(self.space.blocks["PPU"].view()) else []
+
+    def _run(self, names: list[str]) -> None:
+        kind = "pool" if "DPU" not in names else "conv" if "CORE" in names else "elementwise"
+        report, ctx, views = self._begin(names, kind)
+        feed: PpuFeed | None = None
+        if "DPU" in names:
+            conv = None
+            if "CORE" in names:
+                conv = convolve(ctx, views["CNA"], views["CORE"], self.cbuf)
+                report.kind = "depthwise" if conv[0].depthwise else "conv"
+            offered, comb_use = RdmaData(), 0
+            if "DPU_RDMA" in names:
+                offered = fetch(ctx, views["DPU_RDMA"])
+                comb_use = views["DPU_RDMA"].get("FEATURE_MODE_CFG", "COMB_USE")
+            feed = Dpu(ctx, views["DPU"], offered, conv, self.lut, comb_use).run()
+        if "PPU" in names:
+            pool(ctx, views["PPU"], views.get("PPU_RDMA"), feed)
         self._end(report, names)
 
     def _begin(self, names: list[str], kind: str) -> tuple[TaskReport, Context, dict[str, View]]:

@@ -1,41 +1,53 @@
-"""DPU of the task-level golden model: CPEND, BS, BN, EW, OUT_CVT and the writer.
+"""DPU of the task-level golden model: the stages of a task in their order.
 
-Everything here follows docs/hardware.md section 4; integers only.
+Everything here follows docs/hardware.md section 4.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
-from cosim.golden.task.arith import (
-    saturate,
-    shift_away,
-    shift_by_sign,
-    shift_even,
-    signed,
-)
+from cosim.golden.task import dpu_float as fp
+from cosim.golden.task.arith import saturate
 from cosim.golden.task.cna import ConvShape
 from cosim.golden.task.context import Context
-from cosim.golden.task.errors import GoldenHang
-from cosim.golden.task.memory import ATOM
-from cosim.golden.task.rdma import RdmaData, StageOperands
+from cosim.golden.task.dpu_check import check_dpu, hang, stop
+from cosim.golden.task.dpu_lut import LutTables, look_up
+from cosim.golden.task.dpu_stages import Domain, Floats, Integers, Values, shift_round, sign_extend
+from cosim.golden.task.dpu_writer import pack, write_surfaces, write_transposed
+from cosim.golden.task.memory import ATOM, Bytes
+from cosim.golden.task.rdma import (
+    DEPTHWISE,
+    ELEMENT_BITS,
+    FLOAT_CODES,
+    RdmaData,
+    StageOperands,
+    group_channels,
+)
 from cosim.golden.task.registers import View
 
 Ints = NDArray[np.int64]
-_OUT = {0: (8, np.int8), 1: (16, np.int16), 4: (32, np.int32)}
-_RESERVED = (
-    ("FEATURE_MODE_CFG", "COMB_USE"),
-    ("FEATURE_MODE_CFG", "TP_EN"),
-    ("FEATURE_MODE_CFG", "RGP_TYPE"),
-    ("FEATURE_MODE_CFG", "NONALIGN"),
-    ("DATA_FORMAT", "MC_SURF_OUT"),
-    ("DATA_CUBE_HEIGHT", "MINMAX_CTL"),
-    ("BS_OW_CFG", "RGP_CNTER"),
-    ("BS_OW_CFG", "TP_ORG_EN"),
-    ("BS_MUL_CFG", "BS_TRUNCATE_SRC"),
-    ("BN_MUL_CFG", "BN_TRUNCATE_SRC"),
-)
+_FP16, _BF16 = 2, 3
+_SIXTEEN_BITS = (1, 2, 3)
+"""DPU codes of the 16-bit types."""
+
+
+@dataclass(frozen=True)
+class PpuFeed:
+    """What the DPU hands to the PPU: atoms uint8 [surfaces, rows, columns, 16], bits of an element."""
+
+    atoms: Bytes
+    bits: int
+    flying: bool
+    """Whether the DPU's own data come from memory."""
+
+
+def feeds_ppu(dpu: View) -> bool:
+    """Tell whether a task's result goes to the PPU (docs/hardware.md 4.10, 4.11)."""
+    return bool(dpu.get("FEATURE_MODE_CFG", "OUTPUT_MODE") & 1) and not dpu.get("BS_OW_CFG", "TP_ORG_EN")
 
 
 class Dpu:
@@ -50,123 +62,154 @@ class Dpu:
     offered
         what DPU_RDMA fetched, with every client None when it does not take part.
     conv
-        shape, accumulators and window sums from CORE; None when CORE does not take part.
+        shape, accumulators and window sums from CORE, [pixels, lanes]; None when CORE does not take
+        part.  Accumulators are signed integers of 32 bits, or binary32 bits of any integer dtype.
+    tables
+        of the LUT.
+    comb_use
+        COMB_USE of DPU_RDMA in this task.
     """
 
     def __init__(
-        self, ctx: Context, dpu: View, offered: RdmaData, conv: tuple[ConvShape, Ints, Ints] | None
+        self,
+        ctx: Context,
+        dpu: View,
+        offered: RdmaData,
+        conv: tuple[ConvShape, NDArray, NDArray] | None,
+        tables: LutTables,
+        comb_use: int = 0,
     ) -> None:
-        self.ctx, self.dpu, self.offered, self.conv = ctx, dpu, offered, conv
+        self.ctx, self.dpu, self.offered, self.conv, self.tables = ctx, dpu, offered, conv, tables
+        self.comb_use = comb_use
         self.width = dpu.get("DATA_CUBE_WIDTH", "WIDTH") + 1
         self.height = dpu.get("DATA_CUBE_HEIGHT", "HEIGHT") + 1
         self.channels = dpu.get("DATA_CUBE_CHANNEL", "CHANNEL") + 1
         self.flying = bool(dpu.get("FEATURE_MODE_CFG", "FLYING_MODE"))
-        self.depthwise = dpu.get("FEATURE_MODE_CFG", "CONV_MODE") == 3
-        code = dpu.get("DATA_FORMAT", "OUT_PRECISION")
-        ctx.require(code in _OUT, "RESERVED_MODE", dpu, "DATA_FORMAT", "OUT_PRECISION", "type not supported")
-        self.bits, self.out_type = _OUT.get(code, _OUT[0])
-        self.group = 64 if self.depthwise else 32
-        if self.flying and not self.depthwise and dpu.get("DATA_FORMAT", "IN_PRECISION") != 0:
-            self.group = 16
+        self.group = group_channels(dpu, "FEATURE_MODE_CFG", "DATA_FORMAT")
+        self.out = dpu.get("DATA_FORMAT", "OUT_PRECISION")
+        self.bits = ELEMENT_BITS.get(self.out, 8)
+        self.transposed = bool(dpu.get("BS_OW_CFG", "TP_ORG_EN"))
+        on = not dpu.get("EW_CFG", "EW_BYPASS")
+        self.lut = on and not dpu.get("EW_CFG", "EW_LUT_BYPASS")
+        self.operation = on and not dpu.get("EW_CFG", "EW_OP_BYPASS")
+        self.domain: Domain = Integers()
+        self.float_domain = dpu.get("DATA_FORMAT", "PROC_PRECISION") in FLOAT_CODES
+        if self.float_domain:
+            self.domain = Floats()
 
-    def run(self) -> None:
-        """Run the task.
+    def run(self) -> PpuFeed | None:
+        """Run the task and return what the PPU gets.
 
         Raises
         ------
         GoldenHang
             when a stream that the DPU waits for never comes, or one that nobody takes is offered.
         """
-        self._check()
+        check_dpu(self.ctx, self.dpu, self.comb_use)
+        self._check_size_e()
         value = self._main()
         value = self._bs(value)
         value = self._stage_bn(value)
-        value = self._ew(value)
-        self._write(self._out_cvt(value))
+        value = self._element_wise(value)
+        return self._write(self._out_cvt(value))
 
-    def _hang(self, message: str, register: str, name: str | None = None) -> GoldenHang:
-        label = register if name is None else f"{register}.{name}"
-        return GoldenHang(
-            message,
-            task=self.ctx.report.index,
-            block="DPU",
-            register=label,
-            value=self.dpu.get(register, name),
-        )
+    # -- sizes and streams ----------------------------------------------------------------------
 
-    def _check(self) -> None:
-        ctx, dpu = self.ctx, self.dpu
-        for register, name in _RESERVED:
-            ctx.require(
-                dpu.get(register, name) == 0, "RESERVED_MODE", dpu, register, name, "mode is not supported"
-            )
-        for name in ("IN_PRECISION", "PROC_PRECISION"):
-            ok = dpu.get("DATA_FORMAT", name) in _OUT
-            ctx.require(ok, "RESERVED_MODE", dpu, "DATA_FORMAT", name, "type not supported")
-        mode = dpu.get("FEATURE_MODE_CFG", "OUTPUT_MODE")
-        ctx.require(
-            mode & 1 == 0, "RESERVED_MODE", dpu, "FEATURE_MODE_CFG", "OUTPUT_MODE", "no path to the PPU yet"
-        )
-        for register, name, want in (
-            ("WDMA_SIZE_0", "CHANNEL_WDMA", self.channels - 1),
-            ("WDMA_SIZE_1", "HEIGHT_WDMA", self.height - 1),
-            ("WDMA_SIZE_1", "WIDTH_WDMA", self.width - 1),
-            ("DATA_CUBE_NOTCH_ADDR", "NOTCH_ADDR_1", dpu.get("DATA_CUBE_NOTCH_ADDR", "NOTCH_ADDR_0")),
-        ):
-            ok = dpu.get(register, name) == want
-            ctx.require(ok, "SIZE_MISMATCH", dpu, register, name, f"the cube says {want}")
-        live = not self.flying and not dpu.get("BS_OW_CFG", "OD_BYPASS")
-        if live and self._size_e() != self._group_surfaces():
-            raise self._hang(
-                f"SIZE_E_1 + 1 must be {self._group_surfaces()} while the converter is live",
+    def _surfaces(self) -> int:
+        """Surfaces that a group writes (docs/hardware.md 4.10)."""
+        group = self.group
+        deep = self.dpu.get("FEATURE_MODE_CFG", "CONV_MODE") == DEPTHWISE
+        if deep and self.dpu.get("DATA_FORMAT", "IN_PRECISION") in _SIXTEEN_BITS:
+            group = 32
+        return max(1, group * self.bits // (8 * ATOM))
+
+    def _check_size_e(self) -> None:
+        live = not self.flying and not self.dpu.get("BS_OW_CFG", "OD_BYPASS") and not self.transposed
+        want = self._surfaces()
+        if live and self.dpu.get("BS_OW_CFG", "SIZE_E_1") + 1 != want:
+            raise stop(
+                self.ctx,
+                self.dpu,
+                f"SIZE_E_1 + 1 must be {want} while the converter is live",
                 "BS_OW_CFG",
                 "SIZE_E_1",
             )
 
-    def _size_e(self) -> int:
-        return self.dpu.get("BS_OW_CFG", "SIZE_E_1") + 1
+    def _hang(self, message: str, register: str, name: str | None = None) -> Exception:
+        return hang(self.ctx, self.dpu, message, register, name)
 
-    def _group_surfaces(self) -> int:
-        return self.group * self.bits // 8 // ATOM
-
-    def _main(self) -> Ints:
-        """Main data with CPEND, int64 [pixels, channels]; also checks that all streams match."""
-        dpu, offered, pixels = self.dpu, self.offered, self.width * self.height
+    def _check_streams(self) -> None:
+        """Make sure that DPU_RDMA offers what the DPU takes, and nothing else of MRDMA and ERDMA."""
+        offered = self.offered
         clients = {"MRDMA": offered.main, "BRDMA": offered.bs, "NRDMA": offered.bn, "ERDMA": offered.ew}
         if any(data is not None for data in clients.values()):
             size = (offered.width, offered.height, offered.channels)
             if size != (self.width, self.height, self.channels):
                 raise self._hang(f"DPU_RDMA's cube {size} differs from the DPU's", "DATA_CUBE_WIDTH", "WIDTH")
+        if offered.residual_missing:
+            message = f"COMB_USE 5 waits for {offered.residual_missing}, which is off"
+            raise self._hang(message, "EW_CFG", "EW_OP_SRC")
         if not self.flying and offered.main is not None:
             raise self._hang("MRDMA offers data that nobody takes", "FEATURE_MODE_CFG", "FLYING_MODE")
-        needs_ew = not dpu.get("EW_CFG", "EW_BYPASS") and bool(dpu.get("EW_CFG", "EW_OP_SRC"))
-        if needs_ew and offered.ew is None:
+        needs = self.operation and bool(self.dpu.get("EW_CFG", "EW_OP_SRC"))
+        if needs and offered.ew is None:
             raise self._hang("waits for ERDMA, which is off", "EW_CFG", "EW_OP_SRC")
-        if not needs_ew and offered.ew is not None:
+        if not needs and offered.ew is not None:
             raise self._hang("ERDMA offers data that nobody takes", "EW_CFG", "EW_OP_SRC")
+        if self.flying and offered.main is None:
+            raise self._hang("waits for MRDMA, which is off", "FEATURE_MODE_CFG", "FLYING_MODE")
+
+    def _in_order(self, data: Ints) -> Ints:
+        """Elements of MRDMA or ERDMA where they arrive, should the two blocks disagree about the group."""
+        if self.offered.group == self.group:
+            return data
+        octets = -(-self.channels // 8)
+        lanes = np.pad(data, ((0, 0), (0, octets * 8 - self.channels))).reshape(-1, octets, 8)
+        theirs, mine = self.offered.group // 8, self.group // 8
+        serial = [lanes[:, at : at + theirs].reshape(-1, 8) for at in range(0, octets, theirs)]
+        stream = np.concatenate(serial)
+        out, taken = np.empty_like(lanes), 0
+        for at in range(0, octets, mine):
+            part = out[:, at : at + mine]
+            part[...] = stream[taken : taken + part.size // 8].reshape(part.shape)
+            taken += part.size // 8
+        return out.reshape(lanes.shape[0], -1)[:, : self.channels]
+
+    def _main(self) -> Values:
+        """Main data after CPEND, [pixels, channels] of the domain's dtype."""
+        self._check_streams()
         if self.flying:
-            if offered.main is None:
-                raise self._hang("waits for MRDMA, which is off", "FEATURE_MODE_CFG", "FLYING_MODE")
-            return offered.main
+            assert self.offered.main is not None  # `_check_streams` has made sure
+            return self.domain.enter(self._in_order(self.offered.main))
         if self.conv is None:
             raise self._hang("waits for CORE, which is not enabled", "FEATURE_MODE_CFG", "FLYING_MODE")
         shape, acc, total = self.conv
+        pixels = self.width * self.height
         if shape.pixels != pixels:
             raise self._hang(f"CORE delivers {shape.pixels} pixels of {pixels}", "DATA_CUBE_WIDTH", "WIDTH")
+        theirs = acc.shape[1] // shape.groups
+        if theirs != self.group:
+            message = f"CORE delivers groups of {theirs} channels, the DPU wants {self.group}"
+            raise stop(self.ctx, self.dpu, message, "DATA_FORMAT", "IN_PRECISION")
         groups = -(-self.channels // self.group)
-        if shape.depthwise != self.depthwise or shape.groups != groups:
-            kind = "depthwise" if shape.depthwise else "direct"
-            raise self._hang(
-                f"CORE delivers {shape.groups} {kind} groups, the DPU wants {groups}",
-                "DATA_CUBE_CHANNEL",
-                "CHANNEL",
-            )
-        acc, total = acc[:, : self.channels], total[:, : self.channels]
-        if dpu.get("BS_OW_CFG", "OD_BYPASS"):
+        if shape.groups != groups:
+            message = f"CORE delivers {shape.groups} groups, the DPU wants {groups}"
+            raise self._hang(message, "DATA_CUBE_CHANNEL", "CHANNEL")
+        acc = acc[:, : self.channels]
+        if acc.dtype.kind == "f":
+            acc = acc.astype(np.float32).view(np.uint32)
+        acc = sign_extend(acc.astype(np.int64), 32)
+        return self.domain.enter(acc if self.float_domain else self._cpend(acc, total))
+
+    def _cpend(self, acc: Ints, total: Ints) -> Ints:
+        if self.dpu.get("BS_OW_CFG", "OD_BYPASS"):
             return acc
-        if dpu.get("BS_OW_CFG", "OW_SRC"):
+        total = total[:, : self.channels].astype(np.int64)
+        if self.dpu.get("BS_OW_CFG", "OW_SRC"):
             return acc + total * self._operands("BS", "BS_OW_CFG", "OW_SRC").cpend
-        return acc + total * dpu.signed("BS_OW_OP", "OW_OP")
+        return acc + total * self.dpu.signed("BS_OW_OP", "OW_OP")
+
+    # -- BS and BN ------------------------------------------------------------------------------
 
     def _operands(self, stage: str, register: str, name: str) -> StageOperands:
         """Operands of BRDMA or NRDMA."""
@@ -176,7 +219,7 @@ class Dpu:
             raise self._hang(f"waits for {client} operands, which are off", register, name)
         return data
 
-    def _alu(self, stage: str, value: Ints) -> Ints:
+    def _alu(self, stage: str, value: Values) -> Values:
         dpu, cfg = self.dpu, f"{stage}_CFG"
         if dpu.get(cfg, f"{stage}_ALU_BYPASS"):
             return value
@@ -187,153 +230,164 @@ class Dpu:
         algorithm = dpu.get(cfg, f"{stage}_ALU_ALGO")
         ok = algorithm in (2, 4)
         self.ctx.require(ok, "RESERVED_MODE", dpu, cfg, f"{stage}_ALU_ALGO", "neither add nor minus")
-        if not ok:
-            return value
-        return value + operand if algorithm == 2 else value - operand
+        return self.domain.add(value, operand, minus=algorithm == 4) if ok else value
 
-    def _mul(self, stage: str, value: Ints) -> Ints:
-        """Multiply, shift and saturate; with PRELU non-negative values pass."""
+    def _mul(self, stage: str, value: Values) -> Values:
+        """Multiply, shift and saturate; with PRELU only negatives."""
         dpu, register = self.dpu, f"{stage}_MUL_CFG"
         if dpu.get(register, f"{stage}_MUL_SRC"):
             operand: Ints | int = self._operands(stage, register, f"{stage}_MUL_SRC").mul
         else:
             operand = dpu.signed(register, f"{stage}_MUL_OPERAND")
-        shift = dpu.get(register, f"{stage}_MUL_SHIFT_VALUE")
-        negative = dpu.get("DATA_FORMAT", f"{stage}_MUL_SHIFT_VALUE_NEG")
-        out = saturate(shift_by_sign(value * operand, shift, negative), 32)
-        if dpu.get(f"{stage}_CFG", f"{stage}_MUL_PRELU"):
-            out = np.where(value >= 0, saturate(value, 32), out)
-        return out
+        return self.domain.multiply(
+            value,
+            operand,
+            dpu.get(register, f"{stage}_MUL_SHIFT_VALUE"),
+            dpu.get("DATA_FORMAT", f"{stage}_MUL_SHIFT_VALUE_NEG"),
+            prelu=bool(dpu.get(f"{stage}_CFG", f"{stage}_MUL_PRELU")),
+        )
 
-    def _relu(self, stage: str, value: Ints) -> Ints:
+    def _relu(self, stage: str, value: Values, domain: Domain) -> Values:
+        """ReLU unless bypassed, ReLUX when enabled; each on its own."""
         dpu, cfg = self.dpu, f"{stage}_CFG"
         if not dpu.get(cfg, f"{stage}_RELU_BYPASS"):
-            value = np.maximum(value, 0)
-            if dpu.get(cfg, f"{stage}_RELUX_EN"):
-                limit = dpu.signed(f"{stage}_RELUX_CMP_VALUE", f"{stage}_RELUX_CMP_DAT")
-                value = np.minimum(value, limit)
+            value = domain.relu(value)
+        if dpu.get(cfg, f"{stage}_RELUX_EN"):
+            value = domain.clamp(value, dpu.get(f"{stage}_RELUX_CMP_VALUE", f"{stage}_RELUX_CMP_DAT"))
         return value
 
-    def _bs(self, value: Ints) -> Ints:
+    def _bs(self, value: Values) -> Values:
         dpu = self.dpu
         if dpu.get("BS_CFG", "BS_BYPASS"):
-            return saturate(value, 32)
+            return self.domain.settle(value)
         value = self._alu("BS", value)
-        value = saturate(value, 32) if dpu.get("BS_CFG", "BS_MUL_BYPASS") else self._mul("BS", value)
-        return self._relu("BS", value)
+        multiplied = not dpu.get("BS_CFG", "BS_MUL_BYPASS")
+        value = self._mul("BS", value) if multiplied else self.domain.settle(value)
+        return self._relu("BS", value, self.domain)
 
-    def _stage_bn(self, value: Ints) -> Ints:
+    def _stage_bn(self, value: Values) -> Values:
         dpu = self.dpu
         if dpu.get("BN_CFG", "BN_BYPASS"):
             return value
         if not dpu.get("BN_CFG", "BN_MUL_BYPASS"):
             value = self._mul("BN", value)
-        return self._relu("BN", saturate(self._alu("BN", value), 32))
+        return self._relu("BN", self.domain.settle(self._alu("BN", value)), self.domain)
 
-    def _ew_operand(self) -> Ints:
-        """Element-wise operand, int64 [pixels or 1, channels]."""
+    # -- EW -------------------------------------------------------------------------------------
+
+    def _element_wise(self, value: Values) -> Values:
         dpu = self.dpu
-        if not dpu.get("EW_CFG", "EW_OP_SRC"):
-            lanes = [dpu.signed(f"EW_OP_VALUE_{lane}", f"EW_OPERAND_{lane}") for lane in range(8)]
-            return np.asarray(lanes, np.int64)[np.arange(self.channels) % 8][None, :]
-        operand = self.offered.ew
-        assert operand is not None  # `_main` has made sure
+        if dpu.get("EW_CFG", "EW_BYPASS"):
+            return value
+        domain = self.domain
+        if self.lut:
+            index = fp.to_integers(value, 32) if self.float_domain else value
+            value, domain = look_up(dpu, self.tables, index), Integers()
+        if self.operation:
+            value = self._operation(value, domain)
+        return self._relu("EW", value, domain)
+
+    def _operation(self, value: Values, domain: Domain) -> Values:
+        dpu = self.dpu
+        register = not dpu.get("EW_CFG", "EW_OP_SRC")
+        operand = self._register_operand() if register else self._memory_operand(domain)
+        if dpu.get("EW_CFG", "EW_OP_TYPE"):
+            return domain.element_multiply(
+                value,
+                operand,
+                dpu.get("EW_CVT_SCALE_VALUE", "EW_TRUNCATE") % 64,
+                dpu.get("DATA_FORMAT", "EW_TRUNCATE_NEG") % 64,
+                prelu=bool(dpu.get("EW_CFG", "EW_MUL_PRELU")),
+                register=register,
+            )
+        out = domain.element_alu(dpu.get("EW_CFG", "EW_ALU_ALGO"), value, operand)
+        self.ctx.require(
+            out is not None, "RESERVED_MODE", dpu, "EW_CFG", "EW_ALU_ALGO", "no such operation for the type"
+        )
+        return value if out is None else out
+
+    def _register_operand(self) -> Ints:
+        """EW_OP_VALUE of every channel's lane, int64 [1, channels]."""
+        lanes = [self.dpu.signed(f"EW_OP_VALUE_{lane}", f"EW_OPERAND_{lane}") for lane in range(8)]
+        return np.asarray(lanes, np.int64)[np.arange(self.channels) % 8][None, :]
+
+    def _memory_operand(self, domain: Domain) -> Ints:
+        """ERDMA's elements through the operand converter, int64 [pixels, channels]."""
+        dpu = self.dpu
+        assert self.offered.ew is not None  # `_check_streams` has made sure
+        operand = self._in_order(self.offered.ew)
         if dpu.get("EW_CFG", "EW_OP_CVT_BYPASS"):
             return operand
         scale = dpu.signed("EW_CVT_SCALE_VALUE", "EW_OP_CVT_SCALE")
         offset = dpu.signed("EW_CVT_OFFSET_VALUE", "EW_OP_CVT_OFFSET")
         shift = dpu.get("EW_CVT_SCALE_VALUE", "EW_OP_CVT_SHIFT")
-        t = (operand + offset) * scale if dpu.get("EW_CFG", "EW_CVT_TYPE") else operand * scale + offset
-        t = shift_away(t, shift) if dpu.get("EW_CFG", "EW_CVT_ROUND") else shift_even(t, shift)
-        return saturate(t, 32)
+        if isinstance(domain, Floats):
+            for ok, register, name in (
+                (offset == 0, "EW_CVT_OFFSET_VALUE", "EW_OP_CVT_OFFSET"),
+                (scale == 1, "EW_CVT_SCALE_VALUE", "EW_OP_CVT_SCALE"),
+                (shift == 0, "EW_CVT_SCALE_VALUE", "EW_OP_CVT_SHIFT"),
+            ):
+                self.ctx.require(ok, "RESERVED_MODE", dpu, register, name, "floats pass the converter")
+            return operand
+        add_first = dpu.get("EW_CFG", "EW_CVT_TYPE")
+        t = (operand + offset) * scale if add_first else operand * scale + offset
+        return saturate(shift_round(t, shift, away=bool(dpu.get("EW_CFG", "EW_CVT_ROUND"))), 32)
 
-    def _ew(self, value: Ints) -> Ints:
-        ctx, dpu = self.ctx, self.dpu
-        if dpu.get("EW_CFG", "EW_BYPASS"):
-            return value
-        ctx.require(
-            dpu.get("EW_CFG", "EW_LUT_BYPASS") == 1,
-            "RESERVED_MODE",
-            dpu,
-            "EW_CFG",
-            "EW_LUT_BYPASS",
-            "no LUT yet",
-        )
-        ctx.require(
-            dpu.get("EW_CFG", "EW_BINARY_EN") == 0, "RESERVED_MODE", dpu, "EW_CFG", "EW_BINARY_EN", "reserved"
-        )
-        if not dpu.get("EW_CFG", "EW_OP_BYPASS"):
-            operand = self._ew_operand()
-            if dpu.get("EW_CFG", "EW_OP_TYPE"):
-                value = self._ew_mul(value, operand)
-            else:
-                value = self._ew_alu(value, operand)
-        return self._relu("EW", value)
+    # -- output ---------------------------------------------------------------------------------
 
-    def _ew_mul(self, value: Ints, operand: Ints) -> Ints:
-        factor = ((operand + (1 << 15)) % (1 << 16)) - (1 << 15)
-        shift = self.dpu.get("EW_CVT_SCALE_VALUE", "EW_TRUNCATE") % 64
-        negative = self.dpu.get("DATA_FORMAT", "EW_TRUNCATE_NEG") % 64
-        out = saturate(shift_by_sign(value * factor, shift, negative), 32)
-        if self.dpu.get("EW_CFG", "EW_MUL_PRELU"):
-            out = np.where(value >= 0, value, out)
-        return out
-
-    def _ew_alu(self, value: Ints, operand: Ints) -> Ints:
-        algorithm = self.dpu.get("EW_CFG", "EW_ALU_ALGO")
-        lowest = -(1 << 31)
-        if algorithm == 0:
-            return np.maximum(value, operand)
-        if algorithm == 1:
-            return np.minimum(value, operand)
-        if algorithm == 2:
-            return saturate(value + operand, 32)
-        if algorithm == 4:
-            return saturate(value - operand, 32)
-        if algorithm == 5:
-            return np.where(value == lowest, value, np.abs(value))
-        if algorithm == 6:
-            return np.where(value == lowest, value, -value)
-        self.ctx.require(
-            False, "RESERVED_MODE", self.dpu, "EW_CFG", "EW_ALU_ALGO", "not an integer operation"
-        )
-        return value
-
-    def _out_cvt(self, value: Ints) -> NDArray:
-        """Output converter and padding channels: [pixels, channels] of the output type."""
+    def _out_cvt(self, value: Values) -> Ints:
+        """Output converter: int64 [pixels, channels], of which the low bits of the output type count."""
+        out, bits = self.out, self.bits
+        if self.transposed:
+            out, bits = (4, 32)
+        if self.float_domain and not self.lut:
+            self._check_float_output()
+            if out not in FLOAT_CODES:
+                return fp.to_integers(value, bits)
+            return self._narrowed(value, out)
         dpu = self.dpu
         scale = dpu.signed("OUT_CVT_SCALE", "OUT_CVT_SCALE")
         offset = dpu.signed("OUT_CVT_OFFSET", "OUT_CVT_OFFSET")
         shift = dpu.get("OUT_CVT_SHIFT", "OUT_CVT_SHIFT") % 64
-        add_first = dpu.get("OUT_CVT_SHIFT", "CVT_TYPE")
-        product = (value + offset if add_first else value) * scale
-        q = (
-            shift_away(product, shift)
-            if dpu.get("OUT_CVT_SHIFT", "CVT_ROUND")
-            else shift_even(product, shift)
-        )
-        q = saturate(q if add_first else q + offset, self.bits)
-        pend = signed(dpu.get("OFFSET_PEND", "OFFSET_PEND"), self.bits)
-        per_atom = ATOM * 8 // self.bits
-        lanes = -(-self.channels // per_atom) * per_atom
-        out = np.full((q.shape[0], lanes), pend, np.int64)
-        real = min(self.channels, dpu.get("DATA_CUBE_CHANNEL", "ORIG_CHANNEL") + 1)
-        out[:, :real] = q[:, :real]
-        return out.astype(self.out_type)
+        away = bool(dpu.get("OUT_CVT_SHIFT", "CVT_ROUND"))
+        if dpu.get("OUT_CVT_SHIFT", "CVT_TYPE"):
+            q = shift_round((value + offset) * scale, shift, away=away)
+        else:
+            q = shift_round(value * scale, shift, away=away) + offset
+        if out not in FLOAT_CODES:
+            return saturate(q, bits)
+        halvings = dpu.get("OUT_CVT_SHIFT", "MINUS_EXP") if self.float_domain else 0
+        return self._narrowed(fp.from_integers(saturate(q, 32), halvings), out)
 
-    def _write(self, out: NDArray) -> None:
-        """Write surface by surface (docs/hardware.md 4.10)."""
-        dpu, ctx = self.dpu, self.ctx
-        if not dpu.get("FEATURE_MODE_CFG", "OUTPUT_MODE") & 2:
-            return
-        raw = dpu.get("BS_OW_CFG", "OD_BYPASS") == 1 and not self.flying
-        in_group = self._group_surfaces() if raw else self._size_e()
-        atoms = np.ascontiguousarray(out).view(np.uint8).reshape(self.height, self.width, -1, ATOM)
-        surface = np.arange(atoms.shape[2], dtype=np.int64)
-        jump = (surface // in_group) * dpu.get("SURFACE_ADD", "SURF_ADD")
-        jump = jump + (surface % in_group) * dpu.get("DST_SURF_STRIDE", "DST_SURF_STRIDE")
-        line = self.width + dpu.get("DATA_CUBE_NOTCH_ADDR", "NOTCH_ADDR_0")
-        y = np.arange(self.height, dtype=np.int64)[None, :, None]
-        x = np.arange(self.width, dtype=np.int64)[None, None, :]
-        places = ctx.address(dpu, "DST_BASE_ADDR") + ATOM * (jump[:, None, None] + y * line + x)
-        ctx.write("dpu", "DPU", "DST_BASE_ADDR", places, atoms.transpose(2, 0, 1, 3).reshape(-1, ATOM))
+    def _check_float_output(self) -> None:
+        dpu = self.dpu
+        for ok, register, name in (
+            (dpu.signed("OUT_CVT_SCALE", "OUT_CVT_SCALE") == 1, "OUT_CVT_SCALE", "OUT_CVT_SCALE"),
+            (dpu.get("OUT_CVT_SHIFT", "OUT_CVT_SHIFT") % 64 == 0, "OUT_CVT_SHIFT", "OUT_CVT_SHIFT"),
+            (dpu.get("OUT_CVT_SHIFT", "MINUS_EXP") == 0, "OUT_CVT_SHIFT", "MINUS_EXP"),
+            (dpu.get("OUT_CVT_OFFSET", "OUT_CVT_OFFSET") == 0, "OUT_CVT_OFFSET", "OUT_CVT_OFFSET"),
+        ):
+            self.ctx.require(ok, "RESERVED_MODE", dpu, register, name, "no effect on floats")
+
+    @staticmethod
+    def _narrowed(bits: fp.Bits, out: int) -> Ints:
+        if out == _FP16:
+            return fp.narrow16(bits)
+        return fp.narrow_bf16(bits) if out == _BF16 else bits.astype(np.int64)
+
+    def _write(self, elements: Ints) -> PpuFeed | None:
+        """Write to memory and hand over to the PPU, as OUTPUT_MODE says."""
+        dpu = self.dpu
+        memory = bool(dpu.get("FEATURE_MODE_CFG", "OUTPUT_MODE") & 2)
+        if self.transposed:
+            if memory:
+                write_transposed(self.ctx, dpu, elements)
+            return None
+        atoms = pack(dpu, elements, self.bits)
+        if memory:
+            raw = dpu.get("BS_OW_CFG", "OD_BYPASS") and not self.flying
+            in_group = self._surfaces() if raw else dpu.get("BS_OW_CFG", "SIZE_E_1") + 1
+            write_surfaces(self.ctx, dpu, atoms, self.height, self.width, in_group)
+        if not feeds_ppu(dpu):
+            return None
+        return PpuFeed(atoms.reshape(atoms.shape[0], self.height, self.width, ATOM), self.bits, self.flying)

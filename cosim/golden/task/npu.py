@@ -17,8 +17,6 @@ ACCESS_CYCLES = 10
 TASK_CYCLES = 500
 """Nominal cycles of a task besides its MACs and bytes."""
 
-STATUS_CODES = {(False, False): (0, 0), (True, False): (1, 0), (False, True): (0, 1), (True, True): (2, 0)}
-
 
 class GoldenNpu:
     """A functional device for `sw.driver` and everything else that takes an engine.
@@ -79,9 +77,7 @@ class GoldenNpu:
             return pc["TASK_STATUS"].encode(TASK_COUNTER=device.tasks_done)
         r = self._map.at(offset)
         if r is not None and r.name == "S_STATUS":
-            enabled = device.space.blocks[r.block].enabled
-            first, second = STATUS_CODES[enabled[0], enabled[1]]
-            return r.encode(STATUS_0=first, STATUS_1=second)
+            return r.encode(**device.space.blocks[r.block].status(device.core_fits(r.block)))
         if r is not None and (r.name == "OPERATION_ENABLE" or not r.readable):
             return 0
         return device.space.read(offset)

@@ -1,6 +1,7 @@
 """DPU_RDMA of the task-level golden model: main data, stage operands and element-wise operand.
 
-Everything here follows docs/hardware.md section 5.
+Everything here follows docs/hardware.md section 5.  All elements leave it as 32 bits, signed in int64:
+sign-extended integers, or the bits of binary32.
 """
 
 from __future__ import annotations
@@ -10,14 +11,29 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from cosim.golden.task import dpu_float as fp
 from cosim.golden.task.context import Context
-from cosim.golden.task.memory import ATOM
+from cosim.golden.task.memory import ATOM, Bytes
 from cosim.golden.task.registers import View
 
 Ints = NDArray[np.int64]
-_MAIN_BYTES = {0: 1, 1: 2, 4: 4}
-_ERDMA_BYTES = {1: 1, 2: 2, 3: 4}
-_TYPES = {1: np.int8, 2: np.int16, 4: np.int32}
+DEPTHWISE = 3
+FLOAT_CODES = (2, 3, 5)
+"""DPU codes of the float types (docs/hardware.md 0.4)."""
+ELEMENT_BITS = {0: 8, 1: 16, 2: 16, 3: 16, 4: 32, 5: 32, 6: 4}
+"""Bits of an element by DPU code."""
+_FP16, _BF16, _FP32 = 2, 3, 5
+_ERDMA_BITS = (4, 8, 16, 32)
+_TYPES = {8: np.int8, 16: np.int16, 32: np.int32}
+RESIDUAL = 5
+"""COMB_USE that splits the element-wise operand between both readers."""
+
+
+def group_channels(view: View, register: str, precision_register: str) -> int:
+    """Channels of a group as DPU and DPU_RDMA see it (docs/hardware.md 4.1, 5.1)."""
+    if view.get(register, "CONV_MODE") == DEPTHWISE:
+        return 64
+    return {6: 64, 0: 32}.get(view.get(precision_register, "IN_PRECISION"), 16)
 
 
 @dataclass(frozen=True)
@@ -36,75 +52,157 @@ class RdmaData:
     width: int = 0
     height: int = 0
     channels: int = 0
+    group: int = 0
+    """Channels of a group, which sets the order of main and ew."""
     main: Ints | None = None
     """int64 [pixels, channels]."""
     bs: StageOperands | None = None
     bn: StageOperands | None = None
     ew: Ints | None = None
     """int64 [pixels, channels]."""
+    residual_missing: str = ""
+    """The reader that the shared operand (COMB_USE 5) waits for in vain."""
+
+
+@dataclass(frozen=True)
+class _Cube:
+    width: int
+    height: int
+    channels: int
+
+    def surfaces(self, bits: int) -> int:
+        return -(-self.channels * bits // (8 * ATOM))
+
+    def elements(self, atoms: Bytes, bits: int) -> Ints:
+        """Raw atoms [surface, pixel or 1, 16] to sign-extended elements, int64 [pixels, channels]."""
+        surfaces = atoms.shape[0]
+        if bits == 4:
+            nibbles = np.stack((atoms & 0xF, atoms >> 4), axis=-1).astype(np.int64)
+            elements = ((nibbles ^ 8) - 8).reshape(surfaces, atoms.shape[1], 2 * ATOM)
+        else:
+            elements = atoms.view(_TYPES[bits]).astype(np.int64)
+        elements = elements.transpose(1, 0, 2).reshape(elements.shape[1], -1)[:, : self.channels]
+        return np.broadcast_to(elements, (self.width * self.height, self.channels))
 
 
 def fetch(ctx: Context, rdma: View) -> RdmaData:
     """Run all clients of DPU_RDMA that the registers turn on."""
+    _check(ctx, rdma)
     mode = "FEATURE_MODE_CFG"
-    for register, name in ((mode, "COMB_USE"), ("SRC_DMA_CFG", "UNPOOLING_EN")):
-        ctx.require(
-            rdma.get(register, name) == 0, "RESERVED_MODE", rdma, register, name, "mode is not supported"
-        )
-    width, height = rdma.get("DATA_CUBE_WIDTH", "WIDTH") + 1, rdma.get("DATA_CUBE_HEIGHT", "HEIGHT") + 1
-    channels = rdma.get("DATA_CUBE_CHANNEL", "CHANNEL") + 1
-    main = None
-    if not rdma.get(mode, "MRDMA_DISABLE"):
-        main = _main(ctx, rdma, width, height, channels)
-    bs = _stage(ctx, rdma, "BRDMA", "BS_BASE_ADDR", channels)
-    bn = _stage(ctx, rdma, "NRDMA", "BN_BASE_ADDR", channels)
-    ew = None
-    if not rdma.get("ERDMA_CFG", "ERDMA_DISABLE"):
-        ew = _element(ctx, rdma, width, height, channels)
-    return RdmaData(width, height, channels, main, bs, bn, ew)
+    cube = _Cube(
+        rdma.get("DATA_CUBE_WIDTH", "WIDTH") + 1,
+        rdma.get("DATA_CUBE_HEIGHT", "HEIGHT") + 1,
+        rdma.get("DATA_CUBE_CHANNEL", "CHANNEL") + 1,
+    )
+    main_on, ew_on = not rdma.get(mode, "MRDMA_DISABLE"), not rdma.get("ERDMA_CFG", "ERDMA_DISABLE")
+    main = ew = None
+    missing = ""
+    if rdma.get(mode, "COMB_USE") == RESIDUAL and not rdma.get(mode, "FLYING_MODE"):
+        if main_on and ew_on:
+            ew = _residual(ctx, rdma, cube)
+        elif main_on or ew_on:
+            missing = "ERDMA" if main_on else "MRDMA"
+    else:
+        if main_on:
+            main = _main(ctx, rdma, cube)
+        if ew_on:
+            ew = _element(ctx, rdma, cube)
+    bs = _stage(ctx, rdma, "BRDMA", "BS_BASE_ADDR", cube.channels)
+    bn = _stage(ctx, rdma, "NRDMA", "BN_BASE_ADDR", cube.channels)
+    group = group_channels(rdma, mode, mode)
+    return RdmaData(cube.width, cube.height, cube.channels, group, main, bs, bn, ew, missing)
 
 
-def _cube(atoms: NDArray[np.uint8], size: int, shape: tuple[int, int], channels: int) -> Ints:
-    """Atoms [surface, pixel or 1, 16] to elements int64 [pixels, channels]."""
-    surfaces = atoms.shape[0]
-    elements = atoms.reshape(surfaces, -1, ATOM).view(_TYPES[size]).astype(np.int64)
-    elements = elements.transpose(1, 0, 2).reshape(elements.shape[1], -1)[:, :channels]
-    return np.broadcast_to(elements, (shape[0] * shape[1], channels))
-
-
-def _main(ctx: Context, rdma: View, width: int, height: int, channels: int) -> Ints:
-    code = rdma.get("FEATURE_MODE_CFG", "IN_PRECISION")
+def _check(ctx: Context, rdma: View) -> None:
+    mode = "FEATURE_MODE_CFG"
+    comb = rdma.get(mode, "COMB_USE")
+    ok = comb == 0 or (comb == RESIDUAL and not rdma.get(mode, "FLYING_MODE"))
+    ctx.require(ok, "RESERVED_MODE", rdma, mode, "COMB_USE", "counts as 0")
     ctx.require(
-        code in _MAIN_BYTES, "RESERVED_MODE", rdma, "FEATURE_MODE_CFG", "IN_PRECISION", "type not supported"
+        rdma.get(mode, "CONV_MODE") in (0, DEPTHWISE),
+        "RESERVED_MODE",
+        rdma,
+        mode,
+        "CONV_MODE",
+        "counts as direct",
     )
-    size = _MAIN_BYTES.get(code, 1)
-    line = width + rdma.get("SRC_DMA_CFG", "LINE_NOTCH_ADDR")
-    surface = line * height + rdma.get("SURF_NOTCH", "SURF_NOTCH_ADDR")
-    base = ctx.address(rdma, "SRC_BASE_ADDR")
-    surfaces = -(-channels * size // ATOM)
-    atoms = ctx.read(
-        "mrdma", "DPU_RDMA", "SRC_BASE_ADDR", _addresses(base, surfaces, height, width, surface, line)
-    )
-    return _cube(atoms.reshape(surfaces, -1, ATOM), size, (height, width), channels)
+    for name in ("IN_PRECISION", "PROC_PRECISION"):
+        ok = rdma.get(mode, name) in ELEMENT_BITS
+        ctx.require(ok, "RESERVED_MODE", rdma, mode, name, "no such type, counts as int8")
+    for register, names in (
+        ("ERDMA_CFG", ("ERDMA_SURF_MODE", "ERDMA_NONALIGN")),
+        (
+            "SRC_DMA_CFG",
+            (
+                "UNPOOLING_EN",
+                "POOLING_METHOD",
+                "KERNEL_STRIDE_HEIGHT",
+                "KERNEL_STRIDE_WIDTH",
+                "KERNEL_HEIGHT",
+                "KERNEL_WIDTH",
+            ),
+        ),
+        ("PAD_CFG", ("PAD_VALUE", "PAD_TOP", "PAD_LEFT")),
+    ):
+        for name in names:
+            ok = rdma.get(register, name) == 0
+            ctx.require(ok, "RESERVED_MODE", rdma, register, name, "mode is not supported")
 
 
-def _addresses(base: int, surfaces: int, height: int, width: int, surface: int, line: int) -> Ints:
-    """Address of every atom of a cube, int64 [surface, row, column]; pitches in atoms."""
-    c1 = np.arange(surfaces, dtype=np.int64)[:, None, None]
-    y = np.arange(height, dtype=np.int64)[None, :, None]
-    x = np.arange(width, dtype=np.int64)[None, None, :]
-    return base + ATOM * (c1 * surface + y * line + x)
+def _read_cube(
+    ctx: Context,
+    client: str,
+    places: tuple[View, str],
+    shape: tuple[int, int, int],
+    pitch: tuple[int, int],
+) -> Bytes:
+    """Read a cube: `shape` surfaces, rows, columns; `pitch` surface, line in atoms.
+
+    Returns
+    -------
+    uint8 [surface, row * column, 16].
+    """
+    c1 = np.arange(shape[0], dtype=np.int64)[:, None, None]
+    y = np.arange(shape[1], dtype=np.int64)[None, :, None]
+    x = np.arange(shape[2], dtype=np.int64)[None, None, :]
+    addresses = ctx.address(*places) + ATOM * (c1 * pitch[0] + y * pitch[1] + x)
+    return ctx.read(client, "DPU_RDMA", places[1], addresses).reshape(shape[0], -1, ATOM)
+
+
+def _widened(elements: Ints, code: int) -> Ints:
+    """Elements of a DPU code as 32 bits: the 16-bit floats become binary32."""
+    if code == _FP16:
+        return fp.widen16(elements).view(np.int32).astype(np.int64)
+    return fp.widen_bf16(elements).view(np.int32).astype(np.int64) if code == _BF16 else elements
+
+
+def _main(ctx: Context, rdma: View, cube: _Cube) -> Ints:
+    """MRDMA (docs/hardware.md 5.2)."""
+    mode = "FEATURE_MODE_CFG"
+    code = rdma.get(mode, "IN_PRECISION")
+    if code in (_FP16, _BF16) and rdma.get(mode, "FLYING_MODE"):
+        ok = bool(rdma.get(mode, "MRDMA_FP16TOFP32_EN"))
+        ctx.require(ok, "RESERVED_MODE", rdma, mode, "MRDMA_FP16TOFP32_EN", "widened all the same")
+    bits = ELEMENT_BITS.get(code, 8)
+    line = cube.width + rdma.get("SRC_DMA_CFG", "LINE_NOTCH_ADDR")
+    surface = line * cube.height + rdma.get("SURF_NOTCH", "SURF_NOTCH_ADDR")
+    shape = (cube.surfaces(bits), cube.height, cube.width)
+    atoms = _read_cube(ctx, "mrdma", (rdma, "SRC_BASE_ADDR"), shape, (surface, line))
+    return _widened(cube.elements(atoms, bits), code)
 
 
 def _stage(ctx: Context, rdma: View, client: str, base: str, channels: int) -> StageOperands | None:
     """BRDMA or NRDMA: blocks of eight channels (docs/hardware.md 5.3)."""
     register = f"{client}_CFG"
     use = rdma.get(register, f"{client}_DATA_USE")
-    if use == 0 or rdma.get(register, f"{client}_DISABLE"):
+    if rdma.get(register, f"{client}_DISABLE"):
         return None
+    known = 0b111 if client == "BRDMA" else 0b101
     ctx.require(
-        use < 8, "RESERVED_MODE", rdma, register, f"{client}_DATA_USE", "the fourth operand has no meaning"
+        use & ~known == 0, "RESERVED_MODE", rdma, register, f"{client}_DATA_USE", "operand without a meaning"
     )
+    if use & 0b111 == 0:
+        return None
     parts = [(0, np.int32), (1, np.int16), (2, np.int16)]
     block = sum(8 * np.dtype(kind).itemsize for bit, kind in parts if use >> bit & 1)
     blocks = -(-channels // 8)
@@ -122,22 +220,55 @@ def _stage(ctx: Context, rdma: View, client: str, base: str, channels: int) -> S
     return StageOperands(*out)
 
 
-def _element(ctx: Context, rdma: View, width: int, height: int, channels: int) -> Ints:
+def _element_type(ctx: Context, rdma: View) -> tuple[int, int]:
+    """Bits of an element of the operand and the DPU code that says how it is widened."""
+    bits = _ERDMA_BITS[rdma.get("ERDMA_CFG", "ERDMA_DATA_SIZE")]
+    precision = rdma.get("FEATURE_MODE_CFG", "PROC_PRECISION")
+    if precision not in FLOAT_CODES:
+        return bits, 0
+    ok = bits >= 16
+    ctx.require(ok, "RESERVED_MODE", rdma, "ERDMA_CFG", "ERDMA_DATA_SIZE", "no float of this size")
+    if bits != 16:
+        return bits, 0
+    return bits, _BF16 if precision == _BF16 else _FP16
+
+
+def _element(ctx: Context, rdma: View, cube: _Cube) -> Ints:
     """ERDMA: one element per pixel and channel, or per channel (docs/hardware.md 5.4)."""
-    code, mode = rdma.get("ERDMA_CFG", "ERDMA_DATA_SIZE"), rdma.get("ERDMA_CFG", "ERDMA_DATA_MODE")
-    ctx.require(
-        code in _ERDMA_BYTES, "RESERVED_MODE", rdma, "ERDMA_CFG", "ERDMA_DATA_SIZE", "type not supported"
-    )
+    bits, code = _element_type(ctx, rdma)
+    mode = rdma.get("ERDMA_CFG", "ERDMA_DATA_MODE")
     ctx.require(mode in (0, 1), "RESERVED_MODE", rdma, "ERDMA_CFG", "ERDMA_DATA_MODE", "treated as per pixel")
-    size = _ERDMA_BYTES.get(code, 1)
-    surfaces = -(-channels * size // ATOM)
-    stride = rdma.get("EW_SURF_STRIDE")
-    base = ctx.address(rdma, "EW_BASE_ADDR")
+    surfaces, stride = cube.surfaces(bits), rdma.get("EW_SURF_STRIDE")
     if mode == 0:
-        addresses = _addresses(base, surfaces, 1, 1, stride, 0)
+        shape, pitch = (surfaces, 1, 1), (stride, 0)
     else:
-        line = width + rdma.get("DATA_CUBE_HEIGHT", "EW_LINE_NOTCH_ADDR")
-        surface = stride + rdma.get("EW_SURF_NOTCH")
-        addresses = _addresses(base, surfaces, height, width, surface, line)
-    atoms = ctx.read("erdma", "DPU_RDMA", "EW_BASE_ADDR", addresses)
-    return _cube(atoms.reshape(surfaces, -1, ATOM), size, (height, width), channels)
+        line = cube.width + rdma.get("DATA_CUBE_HEIGHT", "EW_LINE_NOTCH_ADDR")
+        shape, pitch = (surfaces, cube.height, cube.width), (stride + rdma.get("EW_SURF_NOTCH"), line)
+    atoms = _read_cube(ctx, "erdma", (rdma, "EW_BASE_ADDR"), shape, pitch)
+    return _widened(cube.elements(atoms, bits), code)
+
+
+def _residual(ctx: Context, rdma: View, cube: _Cube) -> Ints:
+    """Element-wise operand of both readers, surface by surface in turn (docs/hardware.md 5.5)."""
+    bits, code = _element_type(ctx, rdma)
+    mode = rdma.get("ERDMA_CFG", "ERDMA_DATA_MODE")
+    ctx.require(mode == 1, "RESERVED_MODE", rdma, "ERDMA_CFG", "ERDMA_DATA_MODE", "treated as per pixel")
+    surfaces = cube.surfaces(bits)
+    atoms = np.zeros((surfaces, cube.width * cube.height, ATOM), np.uint8)
+    for first, client, base, notch, end in (
+        (0, "mrdma", "SRC_BASE_ADDR", ("SRC_DMA_CFG", "LINE_NOTCH_ADDR"), ("SURF_NOTCH", "SURF_NOTCH_ADDR")),
+        (
+            1,
+            "erdma",
+            "EW_BASE_ADDR",
+            ("DATA_CUBE_HEIGHT", "EW_LINE_NOTCH_ADDR"),
+            ("EW_SURF_NOTCH", "EW_SURF_NOTCH"),
+        ),
+    ):
+        count = len(range(first, surfaces, 2))
+        if count:
+            line = cube.width + rdma.get(*notch)
+            surface = line * cube.height + rdma.get(*end)
+            shape = (count, cube.height, cube.width)
+            atoms[first::2] = _read_cube(ctx, client, (rdma, base), shape, (surface, line))
+    return _widened(cube.elements(atoms, bits), code)

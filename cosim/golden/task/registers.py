@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from cosim.golden.task.arith import signed
 from rtl.regs import Register, registers
@@ -103,6 +104,21 @@ class BlockState:
         """Tell whether the group in turn is enabled."""
         return self.enabled[self.executer]
 
+    def status(self, fits: bool) -> dict[str, int]:
+        """Return the fields of S_STATUS (H1.8).
+
+        Parameters
+        ----------
+        fits
+            whether the block may start: CNA and CORE idle for ever under another core's index.
+        """
+        operating = fits and self.ready()
+        waiting = self.enabled[1 - self.executer]
+        states = {f"STATUS_{group}": 0 for group in (0, 1)}
+        if operating:
+            states[f"STATUS_{self.executer}"] = 2 if waiting else 1
+        return states
+
     def finish(self) -> int:
         """End of the block's work: return the group that ran and turn to the next."""
         group = self.executer
@@ -116,6 +132,19 @@ class BlockState:
         return View(self.name, self.groups[self.executer])
 
 
+class AccessWindow(Protocol):
+    """Registers with a memory behind them."""
+
+    def holds(self, offset: int) -> bool:
+        """Tell whether an offset in the core is one of them."""
+
+    def write(self, offset: int, value: int) -> None:
+        """Write one of them."""
+
+    def read(self, offset: int) -> int:
+        """Read one of them."""
+
+
 class RegisterSpace:
     """All registers of one core by offset, with the routing of shadowed writes.
 
@@ -123,11 +152,13 @@ class RegisterSpace:
     ----------
     diagnose
         called as `diagnose(code, block, register, value, message)` for suspicious accesses.
+    tables
+        the access registers of the LUT.
     """
 
-    def __init__(self, diagnose: Callable[[str, str, str, int, str], None]) -> None:
+    def __init__(self, diagnose: Callable[[str, str, str, int, str], None], tables: AccessWindow) -> None:
         self._map = registers()
-        self._diagnose = diagnose
+        self._diagnose, self._tables = diagnose, tables
         self.blocks = {name: BlockState(name) for name in SHADOWED_BLOCKS}
         self.plain: dict[int, int] = {}
 
@@ -147,7 +178,9 @@ class RegisterSpace:
             self._diagnose("UNKNOWN_WRITE", "", f"{offset:#06x}", value, "write to no known register")
             return
         state = self.blocks.get(r.block)
-        if state is None:
+        if self._tables.holds(offset):
+            self._tables.write(offset, value)
+        elif state is None:
             self.plain[offset] = value
         elif r.name == "S_POINTER":
             state.write_pointer(value)
@@ -163,9 +196,11 @@ class RegisterSpace:
         r = self.find(offset)
         if r is None:
             return 0
+        if self._tables.holds(offset):
+            return self._tables.read(offset)
         state = self.blocks.get(r.block)
         if state is None or not (r.shadowed or r.name == "S_POINTER"):
             return self.plain.get(offset, r.reset)
         if r.name == "S_POINTER":
             return state.read_pointer()
-        return state.groups[state.pointer].get(offset, r.reset)
+        return state.groups[state.pointer].get(offset, r.reset) & r.mask

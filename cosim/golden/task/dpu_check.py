@@ -1,0 +1,104 @@
+"""Settings of the DPU that raise a diagnostic, and hangs (docs/hardware.md section 4)."""
+
+from __future__ import annotations
+
+from cosim.golden.task.context import Context, Finding
+from cosim.golden.task.dpu_lut import check_lut
+from cosim.golden.task.dpu_writer import check_transposed
+from cosim.golden.task.errors import GoldenHang
+from cosim.golden.task.rdma import DEPTHWISE, ELEMENT_BITS, FLOAT_CODES
+from cosim.golden.task.registers import View
+
+_RESERVED = (
+    ("FEATURE_MODE_CFG", "TP_EN"),
+    ("FEATURE_MODE_CFG", "RGP_TYPE"),
+    ("FEATURE_MODE_CFG", "NONALIGN"),
+    ("FEATURE_MODE_CFG", "SURF_LEN"),
+    ("DATA_FORMAT", "MC_SURF_OUT"),
+    ("DATA_CUBE_HEIGHT", "MINMAX_CTL"),
+    ("BS_OW_CFG", "RGP_CNTER"),
+    ("BS_MUL_CFG", "BS_TRUNCATE_SRC"),
+    ("BN_MUL_CFG", "BN_TRUNCATE_SRC"),
+)
+_FP16 = 2
+
+
+def hang(
+    ctx: Context, dpu: View, message: str, register: str, name: str | None, code: str = ""
+) -> GoldenHang:
+    """Build the error of a task that never ends."""
+    label = register if name is None else f"{register}.{name}"
+    value = dpu.get(register, name)
+    return GoldenHang(message, task=ctx.report.index, block=dpu.block, register=label, value=value, code=code)
+
+
+def stop(ctx: Context, dpu: View, message: str, register: str, name: str) -> GoldenHang:
+    """Build the error of a size that is told as SIZE_MISMATCH and keeps the task from ending."""
+    found = hang(ctx, dpu, message, register, name, "SIZE_MISMATCH")
+    assert found.value is not None
+    ctx.findings.append(
+        Finding(ctx.report.index, found.code, dpu.block, found.register, found.value, message)
+    )
+    return found
+
+
+def check_dpu(ctx: Context, dpu: View, comb_use: int) -> None:
+    """Diagnose everything that is known before the first datum.
+
+    Parameters
+    ----------
+    comb_use
+        COMB_USE of DPU_RDMA, whose bit 0 the DPU may repeat.
+    """
+    for register, name in _RESERVED:
+        ctx.require(
+            dpu.get(register, name) == 0, "RESERVED_MODE", dpu, register, name, "mode is not supported"
+        )
+    mode = "FEATURE_MODE_CFG"
+    ok = dpu.get(mode, "COMB_USE") <= (comb_use & 1)
+    ctx.require(ok, "RESERVED_MODE", dpu, mode, "COMB_USE", "mode is not supported")
+    ok = dpu.get(mode, "CONV_MODE") in (0, DEPTHWISE)
+    ctx.require(ok, "RESERVED_MODE", dpu, mode, "CONV_MODE", "counts as direct")
+    _check_types(ctx, dpu)
+    _check_sizes(ctx, dpu)
+    if not dpu.get("EW_CFG", "EW_BYPASS"):
+        ok = dpu.get("EW_CFG", "EW_BINARY_EN") == 0
+        ctx.require(ok, "RESERVED_MODE", dpu, "EW_CFG", "EW_BINARY_EN", "no effect")
+        if not dpu.get("EW_CFG", "EW_LUT_BYPASS"):
+            check_lut(ctx, dpu)
+
+
+def _check_types(ctx: Context, dpu: View) -> None:
+    form = "DATA_FORMAT"
+    for name in ("OUT_PRECISION", "IN_PRECISION", "PROC_PRECISION"):
+        ok = dpu.get(form, name) in ELEMENT_BITS
+        ctx.require(ok, "RESERVED_MODE", dpu, form, name, "no such type, counts as int8")
+    same = (dpu.get(form, "IN_PRECISION") in FLOAT_CODES) == (dpu.get(form, "PROC_PRECISION") in FLOAT_CODES)
+    ctx.require(same, "RESERVED_MODE", dpu, form, "IN_PRECISION", "not of the domain of PROC_PRECISION")
+    out = dpu.get(form, "OUT_PRECISION")
+    if dpu.get("BS_OW_CFG", "TP_ORG_EN"):
+        ok = out not in FLOAT_CODES
+        ctx.require(ok, "RESERVED_MODE", dpu, form, "OUT_PRECISION", "transposed output is of integers")
+        ok = dpu.get("FEATURE_MODE_CFG", "OUTPUT_MODE") & 1 == 0
+        ctx.require(
+            ok, "RESERVED_MODE", dpu, "FEATURE_MODE_CFG", "OUTPUT_MODE", "the PPU gets no transposed data"
+        )
+    elif out == _FP16:
+        ok = bool(dpu.get("OUT_CVT_SCALE", "FP32TOFP16_EN"))
+        ctx.require(ok, "RESERVED_MODE", dpu, "OUT_CVT_SCALE", "FP32TOFP16_EN", "narrowed all the same")
+
+
+def _check_sizes(ctx: Context, dpu: View) -> None:
+    middle = dpu.get("BS_OW_CFG", "SIZE_E_1")
+    for register, name, want in (
+        ("WDMA_SIZE_0", "CHANNEL_WDMA", dpu.get("DATA_CUBE_CHANNEL", "CHANNEL")),
+        ("WDMA_SIZE_1", "HEIGHT_WDMA", dpu.get("DATA_CUBE_HEIGHT", "HEIGHT")),
+        ("WDMA_SIZE_1", "WIDTH_WDMA", dpu.get("DATA_CUBE_WIDTH", "WIDTH")),
+        ("BS_OW_CFG", "SIZE_E_0", middle),
+        ("BS_OW_CFG", "SIZE_E_2", middle),
+        ("DATA_CUBE_NOTCH_ADDR", "NOTCH_ADDR_1", dpu.get("DATA_CUBE_NOTCH_ADDR", "NOTCH_ADDR_0")),
+    ):
+        ok = dpu.get(register, name) == want
+        ctx.require(ok, "SIZE_MISMATCH", dpu, register, name, f"should be {want}")
+    if dpu.get("BS_OW_CFG", "TP_ORG_EN"):
+        check_transposed(ctx, dpu, dpu.get("DATA_CUBE_CHANNEL", "CHANNEL") + 1)

@@ -1,0 +1,108 @@
+"""Binary32 arithmetic of DPU and PPU on arrays of bits (docs/hardware.md 0.3, 0.5, 0.6).
+
+Values are uint32 arrays of bits, so that what is only moved keeps the bits of its NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Bits = NDArray[np.uint32]
+NAN32, NAN16, NAN_BF16 = 0x7FC00000, 0x7E00, 0x7FC0
+SIGN = np.uint32(1 << 31)
+
+
+def bits32(value: Ints | int) -> Bits:
+    """Low 32 bits of integers."""
+    return (np.asarray(value, np.int64) & 0xFFFFFFFF).astype(np.uint32)
+
+
+def floats(bits: Bits) -> NDArray[np.float32]:
+    """View bits as numbers."""
+    return np.ascontiguousarray(bits).view(np.float32)
+
+
+def is_nan(bits: Bits) -> NDArray[np.bool_]:
+    """Tell which values are no numbers."""
+    return (bits & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000)
+
+
+def is_negative(bits: Bits) -> NDArray[np.bool_]:
+    """Tell which values have their sign bit set."""
+    return bits >= SIGN
+
+
+def from_floats(value: NDArray[np.float32]) -> Bits:
+    """Bits of results, every NaN the one NaN."""
+    bits = np.ascontiguousarray(value, np.float32).view(np.uint32)
+    return np.where(np.isnan(value), np.uint32(NAN32), bits)
+
+
+def operate(operation: Callable, a: Bits, b: Bits) -> Bits:
+    """Apply a rounded binary32 operation of numpy."""
+    with np.errstate(all="ignore"):
+        return from_floats(operation(floats(a), floats(b)))
+
+
+def round_whole(operation: Callable, a: Bits) -> Bits:
+    """Apply np.floor or np.ceil."""
+    with np.errstate(all="ignore"):
+        return from_floats(operation(floats(a)))
+
+
+def greater(a: Bits, b: Bits) -> NDArray[np.bool_]:
+    """IEEE `a > b`."""
+    with np.errstate(all="ignore"):
+        return floats(a) > floats(b)
+
+
+@cache
+def _fp16_table() -> Bits:
+    """Binary32 bits of every fp16 pattern; a NaN keeps its bits."""
+    half = np.arange(1 << 16, dtype=np.uint32)
+    number = half.astype(np.uint16).view(np.float16).astype(np.float32).view(np.uint32)
+    nan = (half >> 15 << 31) | np.uint32(0x7F800000) | ((half & 0x3FF) << 13)
+    return np.where((half & 0x7FFF) > 0x7C00, nan, number)
+
+
+def widen16(half: Ints | int) -> Bits:
+    """fp16 in the low 16 bits to binary32."""
+    return _fp16_table()[np.asarray(half, np.int64) & 0xFFFF]
+
+
+def widen_bf16(half: Ints | int) -> Bits:
+    """bf16 in the low 16 bits to binary32."""
+    return bits32((np.asarray(half, np.int64) & 0xFFFF) << 16)
+
+
+def narrow16(bits: Bits) -> Ints:
+    """Round binary32 to fp16 bits."""
+    with np.errstate(all="ignore"):
+        half = floats(bits).astype(np.float16).view(np.uint16).astype(np.int64)
+    return np.where(is_nan(bits), NAN16, half)
+
+
+def narrow_bf16(bits: Bits) -> Ints:
+    """Round binary32 to bf16 bits."""
+    wide = bits.astype(np.int64)
+    return np.where(is_nan(bits), NAN_BF16, (wide + 0x7FFF + (wide >> 16 & 1)) >> 16)
+
+
+def to_integers(bits: Bits, width: int) -> Ints:
+    """Round half to even to signed integers of `width` bits, saturated; NaN gives 0."""
+    with np.errstate(all="ignore"):
+        whole = np.rint(floats(bits).astype(np.float64))
+    limit = float(1 << (width - 1))
+    return np.clip(np.where(is_nan(bits), 0.0, whole), -limit, limit - 1).astype(np.int64)
+
+
+def from_integers(value: Ints, halvings: int = 0) -> Bits:
+    """Round signed 32-bit integers to binary32, then multiply by `2^-halvings`, rounded again."""
+    with np.errstate(all="ignore"):
+        rounded = value.astype(np.float32)
+        return from_floats((rounded.astype(np.float64) * 2.0**-halvings).astype(np.float32))
