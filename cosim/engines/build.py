@@ -29,17 +29,19 @@ class Variant:
     engine : "verilator", "cxxrtl", or "external" (DRAM and interconnect only).
     cell : "cpp" for the array cell in C++, "rtl" for the cell as described in Amaranth.
     traced : with the code that writes a waveform.
+    probed : with what a lockstep run watches inside the core (Verilator only).
     """
 
     engine: str
     cell: str = "rtl"
     traced: bool = False
+    probed: bool = False
 
     def __str__(self) -> str:
         if self.engine == "external":
             return "memory model"
         cell = "C++ cell" if self.cell == "cpp" else "RTL cell"
-        return f"{self.engine} model, {cell}{', traced' if self.traced else ''}"
+        return f"{self.engine} model, {cell}{', traced' if self.traced else ''}{', probed' if self.probed else ''}"
 
 
 def harness_folder() -> Path:
@@ -186,6 +188,8 @@ def _verilator_flags(variant: Variant) -> list[str]:
     flags += ["--output-split", "20000", "--no-assert"]
     if variant.traced:
         flags += ["--trace", "--trace-structs"]
+    if variant.probed:
+        flags.append("-DRKCOSIM_PROBES")
     return flags
 
 
@@ -219,6 +223,8 @@ def _verilator_sources(
     ]
     if variant.traced:
         defines.append("-DRKCOSIM_TRACE")
+    if variant.probed:
+        defines.append("-DRKCOSIM_PROBES")
     if variant.cell == "cpp":
         defines.append("-DRKCOSIM_CELL")
     shared = [*include, *defines]

@@ -63,6 +63,7 @@ def open_engine(
     design: Any = None,
     on_diagnostic: str = "stop",
     traced: bool = False,
+    probed: bool = False,
     progress: Progress = cache.say,
 ) -> SocEngine:
     """Open an engine, building its model first if it is not in the cache.
@@ -77,6 +78,7 @@ def open_engine(
     design : another core with the same ports: a component, or a function that makes one.
     on_diagnostic : "stop" or "go on".
     traced : load the build that can write waveforms at once (see `SocEngine.trace`).
+    probed : record what a lockstep run watches (see `SocEngine.probes`); Verilator only.
     progress : called with one line for each thing that takes long.
 
     Raises
@@ -97,6 +99,8 @@ def open_engine(
         raise ValueError(f"engine must be one of {', '.join(ENGINES)}, not {name!r}")
     if on_diagnostic not in ("stop", "go on"):
         raise ValueError(f"on_diagnostic must be 'stop' or 'go on', not {on_diagnostic!r}")
+    if probed and name != "verilator":
+        raise ValueError(f"only the engine verilator can be probed, not {name}")
     if design is None:
         if config is None:
             from rtl.config import RK3588
@@ -110,7 +114,7 @@ def open_engine(
         cell = "cpp" if described.has_cell and not exact else "rtl"
 
         def library(traced: bool) -> Path:
-            return build.build(described, Variant(name, cell, traced), progress)
+            return build.build(described, Variant(name, cell, traced, probed), progress)
 
         source = Source(library)
     return SocEngine(name, cell, source, cores=cores, dram=dram, on_diagnostic=on_diagnostic, traced=traced)

@@ -170,6 +170,17 @@ class FaultEventC(ct.Structure):
     _fields_ = [*_members(_U64, "cycle address"), *_members(_U32, "core client kind pad")]
 
 
+class ProbeEventC(ct.Structure):
+    """`ProbeEvent` of pins.h."""
+
+    _fields_ = [
+        ("cycle", _U64),
+        *_members(_U32, "core kind"),
+        ("place", ct.c_int32 * 2),
+        ("data", _U32 * 16),
+    ]
+
+
 STEP = ct.CFUNCTYPE(ct.c_int, ct.c_int, ct.POINTER(CoreIn), ct.POINTER(CoreOut))
 """A core simulated elsewhere: (core, pins in, pins out) -> 0, or 1 to stop."""
 
@@ -193,6 +204,7 @@ _PROTOTYPES: dict[str, tuple[type | None, list[type]]] = {
     "rk_tasks": (_U64, [_P, _U64, ct.POINTER(TaskEventC), _U64]),
     "rk_diagnostics": (_U64, [_P, _U64, ct.POINTER(DiagnosticEventC), _U64]),
     "rk_faults": (_U64, [_P, _U64, ct.POINTER(FaultEventC), _U64]),
+    "rk_probes": (_U64, [_P, _U64, ct.POINTER(ProbeEventC), _U64]),
     "rk_trace": (_I, [_P, ct.c_char_p, _U64, _U64]),
     "rk_trace_close": (None, [_P]),
 }

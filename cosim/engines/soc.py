@@ -249,6 +249,10 @@ class SocEngine:
         raw = self._fetch("rk_faults", lib.FaultEventC)
         return [words.make_fault(e.cycle, e.core, e.client, e.address, e.kind) for e in raw]
 
+    def probes(self, first: int = 0) -> list[Any]:
+        """What the probed build has recorded, from number `first` on (`ProbeEvent` of pins.h)."""
+        return list(self._fetch("rk_probes", lib.ProbeEventC, first))
+
     def block_state(self, core: int) -> str:
         """Lines that say which blocks are at work, what they wait for, and what was found suspicious.
 

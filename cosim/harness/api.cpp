@@ -68,6 +68,9 @@ uint64_t rk_diagnostics(const System* s, uint64_t first, DiagnosticEvent* to, ui
 uint64_t rk_faults(const System* s, uint64_t first, FaultEvent* to, uint64_t room) {
     return copy(s->dram.faults, first, to, room);
 }
+uint64_t rk_probes(const System* s, uint64_t first, ProbeEvent* to, uint64_t room) {
+    return copy(s->probes(), first, to, room);
+}
 int rk_trace(System* s, const char* path, uint64_t start, uint64_t stop) {
     return s->open_trace(path, start, stop) ? 0 : 1;
 }

@@ -12,7 +12,7 @@
 
 class CxxrtlModel {
 public:
-    struct Shared {
+    struct Shared : Probes {
         explicit Shared(StepFunction) {}
 #ifdef RKCOSIM_TRACE
         bool open_trace(const char* path, std::unique_ptr<CxxrtlModel>* models, int cores) {

@@ -6,7 +6,7 @@
 
 class ExternalModel {
 public:
-    struct Shared {
+    struct Shared : Probes {
         explicit Shared(StepFunction step) : step(step) {}
         bool open_trace(const char*, std::unique_ptr<ExternalModel>*, int) { return false; }
         void dump(uint64_t) {}

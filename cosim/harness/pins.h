@@ -1,6 +1,7 @@
 // Pins of one compiled NpuCore and the records that cross to Python (mirrored in library.py).
 #pragma once
 #include <cstdint>
+#include <vector>
 
 constexpr int MAX_CORES = 3;
 constexpr int READ_IDS = 32;   // 5-bit read ids
@@ -62,6 +63,24 @@ struct TaskEvent {
 struct DiagnosticEvent {
     uint64_t cycle;
     uint32_t core, code, block, reg, value, pad;
+};
+
+// Something watched inside a core (core_top.sv): `kind` 0 and 1 are atoms written into CBUF for features
+// and weights, at `place` 4 * entry + column (second -1: only one); 2 is an octet that CORE delivered.
+struct ProbeEvent {
+    uint64_t cycle;
+    uint32_t core, kind;
+    int32_t place[2];
+    uint32_t data[16];
+};
+
+// Where a model puts them; the harness adds the cycle.
+struct Probes {
+    std::vector<ProbeEvent> events;
+    size_t stamped = 0;
+    void stamp(uint64_t cycle) {
+        for (; stamped < events.size(); stamped++) events[stamped].cycle = cycle;
+    }
 };
 
 enum FaultKind : uint32_t {

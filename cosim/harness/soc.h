@@ -119,6 +119,8 @@ public:
         trace_start = 0;
     }
 
+    const std::vector<ProbeEvent>& probes() const { return shared.events; }
+
     const int cores;
     Dram dram;
     uint64_t cycle = 0;
@@ -204,6 +206,7 @@ private:
                 count_waits(c, 1);
             }
         cycle++;
+        shared.stamp(cycle);
         if (traced && cycle >= trace_stop) close_trace();
     }
 

@@ -12,10 +12,23 @@
 #ifdef RKCOSIM_CELL
 #include "npu_cell_dpi.h"
 #endif
+#ifdef RKCOSIM_PROBES
+#include "svdpi.h"
+#endif
+
+#ifdef RKCOSIM_PROBES
+static Probes* rk_probe_sink = nullptr;  // of the system whose model is being evaluated
+
+extern "C" void rk_probe(int core, int kind, int place0, int place1, const svBitVecVal* data) {
+    ProbeEvent event{0, uint32_t(core), uint32_t(kind), {place0, place1}, {}};
+    for (int k = 0; k < 16; k++) event.data[k] = data[k];
+    rk_probe_sink->events.push_back(event);
+}
+#endif
 
 class VerilatorModel {
 public:
-    struct Shared {
+    struct Shared : Probes {
         explicit Shared(StepFunction) {
 #ifdef RKCOSIM_TRACE
             context.traceEverOn(true);
@@ -46,7 +59,7 @@ public:
         static constexpr bool failed = false;
     };
 
-    VerilatorModel(Shared& shared, int index) : top(&shared.context, ("core" + std::to_string(index)).c_str()) {
+    VerilatorModel(Shared& shared, int index) : probes(shared), top(&shared.context, ("core" + std::to_string(index)).c_str()) {
         top.clk = 0;
         eval();
     }
@@ -102,12 +115,16 @@ public:
 
 private:
     void eval() {
+#ifdef RKCOSIM_PROBES
+        rk_probe_sink = &probes;
+#endif
 #ifdef RKCOSIM_CELL
         npu_cells_use(&cells);
 #endif
         top.eval();
     }
 
+    Probes& probes;
 #ifdef RKCOSIM_CELL
     NpuCells cells;  // of this core; the model holds only their numbers
 #endif
