@@ -13,12 +13,13 @@ from rtl.layouts import (
     DiagnosticCode,
     DiagnosticPort,
     ElementOctet,
+    PpuAtom,
     WritePort,
 )
 from rtl.npu.dpu_checks import Check, emit_checks
 from rtl.npu.dpu_pipe import AluAlgo, DpuPipe, Precision
 from rtl.npu.dpu_writer import StripeWriter
-from rtl.regfile import config_signature
+from rtl.regfile import LutPort, config_signature
 
 DEPTHWISE = 3
 """CONV_MODE of a depthwise convolution (H 2.4)."""
@@ -44,7 +45,13 @@ class Dpu(wiring.Component):
         Operands of BRDMA and NRDMA.
     ew : stream of ElementOctet, in
         Operands of ERDMA.
+    core_octets : 4, in
+        Octets of a channel group that CORE delivers; 0 while it does not run.
+    lut : LutPort, in
+        Access to the tables while the DPU is idle; reads at any time.
     write : WritePort, out
+    ppu : stream of PpuAtom, out
+        The output, for OUTPUT_MODE bit 0.
     diag : DiagnosticPort, out
     rdma_busy : 1, in
         DpuRdma.busy.  The task ends only when DPU_RDMA has: BS and BN data that it does not use are
@@ -64,7 +71,10 @@ class Dpu(wiring.Component):
                 "bs": In(stream.Signature(BsOctet)),
                 "bn": In(stream.Signature(BsOctet)),
                 "ew": In(stream.Signature(ElementOctet)),
+                "core_octets": In(4),
+                "lut": In(LutPort()),
                 "write": Out(WritePort()),
+                "ppu": Out(stream.Signature(PpuAtom)),
                 "diag": Out(DiagnosticPort()),
                 "rdma_busy": In(1),
                 "busy_octet": Out(1),
