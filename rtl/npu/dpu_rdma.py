@@ -5,13 +5,16 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from rtl.config import NpuConfig
-from rtl.layouts import BsOctet, ControlPort, DiagnosticCode, DiagnosticPort, ElementOctet, ReadPort
-from rtl.npu.dpu import DEPTHWISE, group_octets
+from rtl.layouts import LANES, BsOctet, ControlPort, DiagnosticCode, DiagnosticPort, ElementOctet, ReadPort
 from rtl.npu.dpu_checks import Check, emit_checks
-from rtl.npu.dpu_pipe import Precision
+from rtl.npu.dpu_rdma_elements import Half, half_of
 from rtl.npu.dpu_rdma_operands import OperandReader
 from rtl.npu.dpu_rdma_stripes import StripeReader
+from rtl.npu.dpu_types import DEPTHWISE, Precision, Width, group_octets, is_float, width_of
 from rtl.regfile import config_signature
+
+RESIDUAL = 5
+"""COMB_USE with which MRDMA and ERDMA share the surfaces of the EW operand (docs 5.5)."""
 
 
 class DpuRdma(wiring.Component):
@@ -56,14 +59,11 @@ class DpuRdma(wiring.Component):
         m.submodules.e = ew = StripeReader()
         m.submodules.b = bs = OperandReader()
         m.submodules.n = bn = OperandReader()
-        for reader, port, octets in (
-            (main, self.mrdma, self.main),
-            (ew, self.erdma, self.ew),
-            (bs, self.brdma, self.bs),
-            (bn, self.nrdma, self.bn),
-        ):
+        for reader, port in ((main, self.mrdma), (ew, self.erdma), (bs, self.brdma), (bn, self.nrdma)):
             wiring.connect(m, reader.port, wiring.flipped(port))
-            wiring.connect(m, reader.octets, wiring.flipped(octets))
+        for operands, octets in ((bs, self.bs), (bn, self.bn)):
+            wiring.connect(m, operands.octets, wiring.flipped(octets))
+        self._elements(m, main, ew)
 
         # The products of the sizes take the cycle between the start and that of the readers.
         start, running = Signal(), Signal()
@@ -93,44 +93,75 @@ class DpuRdma(wiring.Component):
         emit_checks(m, "DPU_RDMA", cfg, start, self.diag, self._checks())
         return m
 
+    def _shared(self) -> Value:
+        """MRDMA and ERDMA deliver the EW operand together."""
+        feature = self.cfg.FEATURE_MODE_CFG
+        return (feature.COMB_USE == RESIDUAL) & ~feature.FLYING_MODE
+
+    def _elements(self, m: Module, main: StripeReader, ew: StripeReader) -> None:
+        """Join the readers to their streams; a shared operand's octets go in step."""
+        shared = Signal(reset_less=True)
+        both = Signal()
+        with m.If(self.control.start):
+            m.d.sync += shared.eq(self._shared())
+        m.d.comb += self.ew.payload.eq(ew.octets.payload)
+        with m.If(shared):
+            m.d.comb += [
+                both.eq(main.octets.valid & ew.octets.valid),
+                self.ew.valid.eq(both),
+                main.octets.ready.eq(both & self.ew.ready),
+                ew.octets.ready.eq(both & self.ew.ready),
+            ]
+            for lane in range(LANES):
+                with m.If(main.mine[lane // (LANES // 2)]):
+                    m.d.comb += self.ew.payload.data[lane].eq(main.octets.payload.data[lane])
+        with m.Else():
+            m.d.comb += [
+                self.main.valid.eq(main.octets.valid),
+                main.octets.ready.eq(self.main.ready),
+                self.ew.valid.eq(ew.octets.valid),
+                ew.octets.ready.eq(self.ew.ready),
+            ]
+        m.d.comb += self.main.payload.eq(main.octets.payload)
+
     def _cubes(self, m: Module, main: StripeReader, ew: StripeReader) -> None:
         """Shapes of the two cubes, registered from the configuration."""
         cfg, feature = self.cfg, self.cfg.FEATURE_MODE_CFG
+        proc = feature.PROC_PRECISION
         channel = cfg.DATA_CUBE_CHANNEL.CHANNEL
-        width = Signal(14)
-        height = Signal(14)
-        octets = Signal(4)
-        m.d.comb += [
-            width.eq(cfg.DATA_CUBE_WIDTH.WIDTH + 1),
-            height.eq(cfg.DATA_CUBE_HEIGHT.HEIGHT + 1),
-            octets.eq(
-                group_octets(feature.CONV_MODE == DEPTHWISE, feature.FLYING_MODE, feature.IN_PRECISION)
-            ),
-        ]
-        m_wide, e_wide, per_channel = Signal(2), Signal(2), Signal()
+        width, height, octets = Signal(14), Signal(14), Signal(4)
+        shared, per_channel = Signal(), Signal()
+        m_kind, e_kind, m_half, e_half = Signal(Width), Signal(Width), Signal(2), Signal(2)
         m_line, e_line, e_surface = Signal(15), Signal(15), Signal(28)
-        m.d.comb += [
-            m_wide.eq(
-                Mux(
-                    feature.IN_PRECISION == Precision.INT32,
-                    2,
-                    Mux(feature.IN_PRECISION == Precision.INT16, 1, 0),
-                )
-            ),
-            e_wide.eq(Mux(cfg.ERDMA_CFG.ERDMA_DATA_SIZE == 0, 0, cfg.ERDMA_CFG.ERDMA_DATA_SIZE - 1)),
-            per_channel.eq(cfg.ERDMA_CFG.ERDMA_DATA_MODE == 0),
-            m_line.eq(width + cfg.SRC_DMA_CFG.LINE_NOTCH_ADDR),
-            e_line.eq(width + cfg.DATA_CUBE_HEIGHT.EW_LINE_NOTCH_ADDR),
-            e_surface.eq(
-                cfg.EW_SURF_STRIDE.EW_SURF_STRIDE + Mux(per_channel, 0, cfg.EW_SURF_NOTCH.EW_SURF_NOTCH)
-            ),
-        ]
-        for reader, wide, line, base, one in (
-            (main, m_wide, m_line, cfg.SRC_BASE_ADDR.SRC_BASE_ADDR, Const(0)),
-            (ew, e_wide, e_line, cfg.EW_BASE_ADDR.EW_BASE_ADDR, per_channel),
+        with m.If(self.control.start):
+            m.d.comb += [
+                width.eq(cfg.DATA_CUBE_WIDTH.WIDTH + 1),
+                height.eq(cfg.DATA_CUBE_HEIGHT.HEIGHT + 1),
+                octets.eq(group_octets(feature.CONV_MODE == DEPTHWISE, feature.IN_PRECISION)),
+                shared.eq(self._shared()),
+                per_channel.eq((cfg.ERDMA_CFG.ERDMA_DATA_MODE == 0) & ~shared),
+                e_kind.eq(cfg.ERDMA_CFG.ERDMA_DATA_SIZE - 1),  # 4, 8, 16, 32 bits: one below the code, modulo 4
+                e_half.eq(Mux(is_float(proc), Mux(proc == Precision.BF16, Half.BF16, Half.FP16), 0)),
+                m_kind.eq(Mux(shared, e_kind, width_of(feature.IN_PRECISION))),
+                m_half.eq(Mux(shared, e_half, half_of(feature.IN_PRECISION))),
+                m_line.eq(width + cfg.SRC_DMA_CFG.LINE_NOTCH_ADDR),
+                e_line.eq(width + cfg.DATA_CUBE_HEIGHT.EW_LINE_NOTCH_ADDR),
+                e_surface.eq(
+                    Mux(shared, e_line * height, cfg.EW_SURF_STRIDE.EW_SURF_STRIDE)
+                    + Mux(per_channel, 0, cfg.EW_SURF_NOTCH.EW_SURF_NOTCH)
+                ),
+            ]
+        for reader, kind, half, line, base, one in (
+            (main, m_kind, m_half, m_line, cfg.SRC_BASE_ADDR.SRC_BASE_ADDR, Const(0)),
+            (ew, e_kind, e_half, e_line, cfg.EW_BASE_ADDR.EW_BASE_ADDR, per_channel),
         ):
             shape = Signal.like(reader.cube, name="m_cube" if reader is main else "e_cube", reset_less=True)
             surface = m_line * height + cfg.SURF_NOTCH.SURF_NOTCH_ADDR if reader is main else e_surface
+            last = Mux(
+                kind == Width.BITS32,
+                channel >> 2,
+                Mux(kind == Width.BITS16, channel >> 3, Mux(kind == Width.BITS8, channel >> 4, channel >> 5)),
+            )
             m.d.comb += reader.cube.eq(shape)
             with m.If(self.control.start):
                 m.d.sync += [
@@ -141,36 +172,47 @@ class DpuRdma(wiring.Component):
                     shape.pixels_m1.eq(width * height - 1),
                     shape.octets.eq(octets),
                     shape.last_octet.eq(channel >> 3),
-                    shape.surfaces.eq(
-                        Mux(wide == 2, channel >> 2, Mux(wide == 1, channel >> 3, channel >> 4)) + 1
-                    ),
-                    shape.wide.eq(wide),
+                    shape.surfaces.eq(last + 1),
+                    shape.kind.eq(kind),
+                    shape.half.eq(half),
                     shape.per_channel.eq(one),
+                    shape.shared.eq(shared),
+                    shape.parity.eq(reader is ew),
                 ]
 
     def _checks(self) -> list[Check]:
         """Settings to be told about; what they do instead is in docs section 5."""
-        cfg, feature = self.cfg, self.cfg.FEATURE_MODE_CFG
+        cfg, feature, source = self.cfg, self.cfg.FEATURE_MODE_CFG, self.cfg.SRC_DMA_CFG
         main_on = ~feature.MRDMA_DISABLE
         ew_on = ~cfg.ERDMA_CFG.ERDMA_DISABLE
         b_on = ~cfg.BRDMA_CFG.BRDMA_DISABLE & (cfg.BRDMA_CFG.BRDMA_DATA_USE != 0)
         n_on = ~cfg.NRDMA_CFG.NRDMA_DISABLE & (cfg.NRDMA_CFG.NRDMA_DATA_USE != 0)
+        half_float = (feature.IN_PRECISION == Precision.FP16) | (feature.IN_PRECISION == Precision.BF16)
+        narrow = ~cfg.ERDMA_CFG.ERDMA_DATA_SIZE[1]  # 4 or 8 bits
         unaligned = DiagnosticCode.UNALIGNED_ADDRESS
-
-        def integer(value: Value) -> Value:
-            return (value == Precision.INT8) | (value == Precision.INT16) | (value == Precision.INT32)
-
         return [
             Check(
                 "FEATURE_MODE_CFG",
-                (feature.COMB_USE != 0)
-                | ~integer(feature.IN_PRECISION)
-                | ~integer(feature.PROC_PRECISION)
-                | feature.MRDMA_FP16TOFP32_EN
+                ((feature.COMB_USE != 0) & ~self._shared())
+                | (feature.IN_PRECISION == Precision.RESERVED)
+                | (feature.PROC_PRECISION == Precision.RESERVED)
+                | (main_on & feature.FLYING_MODE & half_float & ~feature.MRDMA_FP16TOFP32_EN)
                 | ((feature.CONV_MODE != 0) & (feature.CONV_MODE != DEPTHWISE)),
             ),
             Check("SRC_BASE_ADDR", main_on & (cfg.SRC_BASE_ADDR.SRC_BASE_ADDR[:4] != 0), unaligned),
-            Check("SRC_DMA_CFG", cfg.SRC_DMA_CFG.UNPOOLING_EN),
+            Check(
+                "SRC_DMA_CFG",
+                source.UNPOOLING_EN
+                | source.POOLING_METHOD
+                | (source.KERNEL_STRIDE_HEIGHT != 0)
+                | (source.KERNEL_STRIDE_WIDTH != 0)
+                | (source.KERNEL_HEIGHT != 0)
+                | (source.KERNEL_WIDTH != 0),
+            ),
+            Check(
+                "PAD_CFG",
+                (cfg.PAD_CFG.PAD_VALUE != 0) | (cfg.PAD_CFG.PAD_TOP != 0) | (cfg.PAD_CFG.PAD_LEFT != 0),
+            ),
             Check("BRDMA_CFG", b_on & cfg.BRDMA_CFG.BRDMA_DATA_USE[3]),
             Check("BS_BASE_ADDR", b_on & (cfg.BS_BASE_ADDR.BS_BASE_ADDR[:4] != 0), unaligned),
             Check("NRDMA_CFG", n_on & (cfg.NRDMA_CFG.NRDMA_DATA_USE[3] | cfg.NRDMA_CFG.NRDMA_DATA_USE[1])),
@@ -180,7 +222,8 @@ class DpuRdma(wiring.Component):
                 ew_on
                 & (
                     cfg.ERDMA_CFG.ERDMA_DATA_MODE[1]
-                    | (cfg.ERDMA_CFG.ERDMA_DATA_SIZE == 0)
+                    | (self._shared() & (cfg.ERDMA_CFG.ERDMA_DATA_MODE == 0))
+                    | (is_float(feature.PROC_PRECISION) & narrow)
                     | cfg.ERDMA_CFG.ERDMA_SURF_MODE
                     | cfg.ERDMA_CFG.ERDMA_NONALIGN
                 ),
