@@ -11,19 +11,21 @@ from rtl.regs import registers
 STRIPE = 16
 """Output pixels are counted in whole stripes."""
 
-GROUP = 32
-"""Kernels of a group and channels of a weight tile, int8."""
+GROUPS = {6: (64, 32), 0: (32, 32), 1: (16, 32), 2: (16, 32), 3: (16, 32), 7: (16, 16)}
+"""CNA precision code -> kernels of a group, channels of a weight tile (docs/hardware.md 0)."""
 
 DEPTHWISE_GROUP = 64
-OUTPUT_CYCLES = 4
-"""Cycles of the output stage for a pixel of a kernel group: 32 channels, 8 a cycle."""
+OUTPUT_RATE = 8
+"""Channels that the output stage takes a cycle."""
 
 Values = Mapping[str, Mapping[str, int]]
 """Block -> register -> 32-bit value, as `cosim.golden.task.TaskReport.registers` has them."""
 
 
-def conv_npu(pixels: int, kernels: int, channels: int, taps: int, depthwise: bool = False) -> int:
-    """Array cycles of an int8 convolution: HARDWARE 9.6, pixels in stripes of 16.
+def conv_npu(
+    pixels: int, kernels: int, channels: int, taps: int, depthwise: bool = False, precision: int = 0
+) -> int:
+    """Array cycles of a convolution: HARDWARE 9.6, pixels in stripes of 16.
 
     Parameters
     ----------
@@ -33,11 +35,14 @@ def conv_npu(pixels: int, kernels: int, channels: int, taps: int, depthwise: boo
         output and input channels, real ones; `channels` has no effect on a depthwise convolution.
     taps
         kernel height * width.
+    precision
+        CNA's code of the type; reserved ones count as int8.
     """
     stripes = math.ceil(pixels / STRIPE) * STRIPE
     if depthwise:
         return stripes * math.ceil(kernels / DEPTHWISE_GROUP) * taps
-    return stripes * math.ceil(kernels / GROUP) * max(taps * math.ceil(channels / GROUP), OUTPUT_CYCLES)
+    group, tile = GROUPS.get(precision, GROUPS[0])
+    return stripes * math.ceil(kernels / group) * max(taps * math.ceil(channels / tile), group // OUTPUT_RATE)
 
 
 def formula_npu(values: Values) -> int:
@@ -59,7 +64,8 @@ def formula_npu(values: Values) -> int:
     channels = field("DATA_SIZE1", "DATAIN_CHANNEL")
     kernels = channels if depthwise else field("WEIGHT_SIZE2", "WEIGHT_KERNELS")
     taps = field("WEIGHT_SIZE2", "WEIGHT_HEIGHT") * field("WEIGHT_SIZE2", "WEIGHT_WIDTH")
-    return conv_npu(field("DATA_SIZE3", "DATAOUT_ATOMICS"), kernels, channels, taps, depthwise)
+    precision = field("CONV_CON1", "IN_PRECISION")
+    return conv_npu(field("DATA_SIZE3", "DATAOUT_ATOMICS"), kernels, channels, taps, depthwise, precision)
 
 
 def formula_ddr(bytes_read: int, bytes_written: int, dram: DramConfig | None = None) -> int:

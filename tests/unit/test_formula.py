@@ -28,6 +28,22 @@ VENDOR_ROWS = [
     (40 * 40, 128, 128, 9, True, 28_800),
 ]
 
+FP16_ROWS = [
+    (256 * 256, 64, 64, 9, False, 4_718_592),
+    (128 * 128, 64, 128, 9, False, 2_359_296),
+    (32 * 32, 64, 64, 9, False, 73_728),
+    (1, 40, 128, 1, False, 192),
+    (1, 4, 64, 1, False, 32),
+    (5 * 5, 64, 64, 49, True, 1_568),
+    (37 * 37, 128, 128, 49, True, 134_848),
+]
+
+
+@pytest.mark.parametrize("row", FP16_ROWS)
+def test_vendor_rows_in_fp16(row: tuple) -> None:
+    pixels, kernels, channels, taps, depthwise, npu = row
+    assert conv_npu(pixels, kernels, channels, taps, depthwise, 2) == npu
+
 
 @pytest.mark.parametrize("row", VENDOR_ROWS)
 def test_vendor_rows(row: tuple) -> None:
@@ -66,6 +82,9 @@ def test_formula_from_registers() -> None:
         },
     }
     assert formula_npu(values) == 518_400
+    for precision, rate in ((6, 2048), (1, 512), (2, 512), (3, 512), (7, 256)):
+        values["CNA"]["CONV_CON1"] = cna["CONV_CON1"].encode(IN_PRECISION=precision)
+        assert formula_npu(values) == 14400 * 9 * 64 * 64 // rate
     values["CNA"]["CONV_CON1"] = cna["CONV_CON1"].encode(CONV_MODE=3)
     assert formula_npu(values) == 14400 * 9
     assert formula_npu({"PPU": {}}) == 0
