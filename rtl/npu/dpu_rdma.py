@@ -140,7 +140,8 @@ class DpuRdma(wiring.Component):
                 octets.eq(group_octets(feature.CONV_MODE == DEPTHWISE, feature.IN_PRECISION)),
                 shared.eq(self._shared()),
                 per_channel.eq((cfg.ERDMA_CFG.ERDMA_DATA_MODE == 0) & ~shared),
-                e_kind.eq(cfg.ERDMA_CFG.ERDMA_DATA_SIZE - 1),  # 4, 8, 16, 32 bits: one below the code, modulo 4
+                # Sizes are coded from 4 bits up, one above Width, whose last code stands for 4 bits.
+                e_kind.eq(cfg.ERDMA_CFG.ERDMA_DATA_SIZE - 1),
                 e_half.eq(Mux(is_float(proc), Mux(proc == Precision.BF16, Half.BF16, Half.FP16), 0)),
                 m_kind.eq(Mux(shared, e_kind, width_of(feature.IN_PRECISION))),
                 m_half.eq(Mux(shared, e_half, half_of(feature.IN_PRECISION))),
