@@ -1,16 +1,26 @@
 """CORE: the array cell, and the drain of its accumulators towards the DPU (docs/hardware.md 3.7, 3.8)."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from rtl.layouts import LANES, AccOctet, CellIn, ControlPort, DiagnosticCode, DiagnosticPort, StripeDone
 from rtl.npu.array import ACC_BITS, ArrayCell
 from rtl.npu.cna_check import Check, Checker
+from rtl.npu.cna_types import TypeOf
 from rtl.regfile import config_signature
 from rtl.regs import registers
 
 _OUT_BITS = 32
+
+_IDLE = 1
+"""What wires show while they are not needed; not 0, so that Verilator keeps the condition around them."""
+
+_RUN_BIT = 24
+"""Bit of MAC_GATING without which the array does not run (H 2.3)."""
+
+_HALF_BITS = (11, 23)
+"""Bits of MAC_GATING that clock the even and the odd octets (H 2.3)."""
 
 
 class CoreBlock(wiring.Component):
@@ -29,7 +39,9 @@ class CoreBlock(wiring.Component):
     stripe : In(stream of StripeDone) : stripes to drain, in order; taken only while a task runs.
     bank_free : Out(2)          : level, bank b is not being drained; low from the cycle after a stripe of b
         is taken until the last read of it has been issued.
-    acc : Out(stream of AccOctet) : pixel by pixel, all octets of the group (4, with DW_EN 8) of each.
+    acc : Out(stream of AccOctet) : pixel by pixel, all octets of the group of each.
+    octets : Out(4)             : level while a task runs, octets of a group: 8 for depthwise and int4, 4
+        for int8, 2 for the other types.
     diag : Out(DiagnosticPort())
     """
 
@@ -43,6 +55,7 @@ class CoreBlock(wiring.Component):
                 "stripe": In(stream.Signature(StripeDone)),
                 "bank_free": Out(2),
                 "acc": Out(stream.Signature(AccOctet)),
+                "octets": Out(4),
                 "diag": Out(DiagnosticPort()),
             }
         )
@@ -53,15 +66,17 @@ class CoreBlock(wiring.Component):
         m.d.comb += cell.i.eq(self.cell)
 
         misc, clip = self.cfg.MISC_CFG, self.cfg.CLIP_TRUNCATE
-        precision = Check(
-            misc.PROC_PRECISION != 0, DiagnosticCode.RESERVED_MODE, registers()["CORE"]["MISC_CFG"]
-        )
-        m.submodules.check = check = Checker(self.cfg, [precision])
-        m.d.comb += check.start.eq(self.control.start)
-        wiring.connect(m, check.diag, wiring.flipped(self.diag))
+        of = TypeOf(misc.PROC_PRECISION)
+        gates = self.cfg.MAC_GATING.SLCG_OP_EN
+        runs, even_on, odd_on = (gates[bit] for bit in (_RUN_BIT, *_HALF_BITS))
+        taken = self.stripe.valid & self.stripe.ready
+        check_busy = self._check(m, taken, runs, even_on & odd_on)
 
         # 1. Constants of the task: half a unit of the last place that stays, and the bits that go.
         running = Signal()
+        stands = Signal()  # the array has no clock: the task never ends
+        off = Signal(2, reset_less=True)  # even, odd octets read 0
+        is_float = Signal(reset_less=True)
         last_octet = Signal(3, reset_less=True)
         with_sums = Signal(reset_less=True)
         shift = Signal(5, reset_less=True)
@@ -70,13 +85,19 @@ class CoreBlock(wiring.Component):
         with m.If(self.control.start):
             m.d.sync += [
                 running.eq(1),
-                last_octet.eq(Mux(misc.DW_EN, 7, 3)),
-                with_sums.eq(misc.QD_EN),
+                stands.eq(~runs),
+                off.eq(~Cat(even_on, odd_on)),
+                is_float.eq(of.is_float),
+                last_octet.eq((of.group_kernels >> 3) - 1),
+                with_sums.eq(misc.QD_EN & ~of.is_float),
                 shift.eq(clip.CLIP_TRUNCATE),
                 half.eq((1 << clip.CLIP_TRUNCATE) >> 1),
                 dropped.eq((1 << clip.CLIP_TRUNCATE) - 1),
                 ties_to_even.eq(~clip.ROUND_TYPE & (clip.CLIP_TRUNCATE != 0)),
             ]
+            with m.If(misc.DW_EN):
+                m.d.sync += last_octet.eq(7)
+        m.d.comb += self.octets.eq(last_octet + 1)
 
         # 2. Reads: one octet a cycle while the one before has a place to go to.
         draining = Signal()
@@ -93,7 +114,7 @@ class CoreBlock(wiring.Component):
             cell.d_bank.eq(current.bank),
             cell.d_slot.eq(pixel),
             cell.d_octet.eq(octet),
-            self.stripe.ready.eq(running & (~draining | stripe_end)),
+            self.stripe.ready.eq(running & ~stands & (~draining | stripe_end)),
         ]
         busy = Signal(2)
         m.d.comb += self.bank_free.eq(~busy)
@@ -103,7 +124,6 @@ class CoreBlock(wiring.Component):
                 m.d.sync += [octet.eq(0), pixel.eq(pixel + 1)]
         with m.If(stripe_end):
             m.d.sync += [draining.eq(0), busy.bit_select(current.bank, 1).eq(0)]
-        taken = self.stripe.valid & self.stripe.ready
         with m.If(taken):
             m.d.sync += [
                 draining.eq(1),
@@ -114,13 +134,14 @@ class CoreBlock(wiring.Component):
             ]
 
         # 3. What the cell shows: which of its lanes are real, and whether it is the very last octet.
-        shown = Signal(data.StructLayout({"real": 4, "last": 1}), reset_less=True)
+        shown = Signal(data.StructLayout({"real": 4, "off": 1, "last": 1}), reset_less=True)
         beyond = Signal(signed(8))
         m.d.comb += beyond.eq(current.kernels - (octet << 3))
         with m.If(read):
             m.d.sync += [
                 loaded.eq(1),
                 shown.real.eq(Mux(beyond < 0, 0, Mux(beyond > LANES, LANES, beyond))),
+                shown.off.eq(off.bit_select(octet[0], 1)),
                 shown.last.eq(stripe_end & current.last),
             ]
         with m.Elif(advance):
@@ -133,27 +154,52 @@ class CoreBlock(wiring.Component):
         with m.If(advance & loaded):
             m.d.sync += last.eq(shown.last)
             for lane in range(LANES):
-                biased, rounded = Signal(signed(ACC_BITS + 1)), Signal(signed(ACC_BITS + 1))
-                tie = ties_to_even & ((biased[: len(dropped)] & dropped) == 0)
-                shifted = biased >> shift
-                m.d.comb += [
-                    biased.eq(cell.o_acc[lane] + half),
-                    rounded.eq(Cat(shifted[0] & ~tie, shifted[1:])),
-                ]
-                overflow = (rounded >= (1 << (_OUT_BITS - 1))) | (rounded < -(1 << (_OUT_BITS - 1)))
-                limit = Mux(rounded < 0, 1 << (_OUT_BITS - 1), (1 << (_OUT_BITS - 1)) - 1)
-                m.d.sync += [
-                    self.acc.payload.acc[lane].eq(
-                        Mux(shown.real > lane, Mux(overflow, limit, rounded[:_OUT_BITS]), 0)
-                    ),
-                    self.acc.payload.sum[lane].eq(Mux(with_sums, cell.o_sum[lane], 0)),
-                ]
+                biased = Signal(signed(ACC_BITS + 1), init=_IDLE)
+                rounded = Signal(signed(ACC_BITS + 1), init=_IDLE)
+                result = self.acc.payload.acc[lane]
+                with m.If((shown.real <= lane) | shown.off):
+                    m.d.sync += result.eq(0)
+                with m.Elif(is_float):
+                    m.d.sync += result.eq(cell.o_acc[lane][:_OUT_BITS])
+                with m.Else():
+                    tie = ties_to_even & ((biased[: len(dropped)] & dropped) == 0)
+                    shifted = biased >> shift
+                    m.d.comb += [
+                        biased.eq(cell.o_acc[lane] + half),
+                        rounded.eq(Cat(shifted[0] & ~tie, shifted[1:])),
+                    ]
+                    overflow = (rounded >= (1 << (_OUT_BITS - 1))) | (rounded < -(1 << (_OUT_BITS - 1)))
+                    limit = Mux(rounded < 0, 1 << (_OUT_BITS - 1), (1 << (_OUT_BITS - 1)) - 1)
+                    m.d.sync += result.eq(Mux(overflow, limit, rounded[:_OUT_BITS]))
+                m.d.sync += self.acc.payload.sum[lane].eq(Mux(with_sums & ~shown.off, cell.o_sum[lane], 0))
 
         # 5. The end.
         finished = Signal()
         with m.If(self.acc.valid & self.acc.ready & last):
             m.d.sync += [running.eq(0), finished.eq(1)]
-        m.d.comb += self.control.done.eq(finished & ~check.busy)
+        m.d.comb += self.control.done.eq(finished & ~check_busy)
         with m.If(self.control.done):
             m.d.sync += finished.eq(0)
         return m
+
+    def _check(self, m: Module, taken: Value, runs: Value, all_on: Value) -> Value:
+        """Report what is wrong with the registers; returns whether that is still going on.
+
+        That is when the task's first stripe is taken, since CNA may start after CORE and only then the
+        cell's type is the task's; or at the start, when no stripe will ever be taken.
+        """
+        R, C = registers()["CORE"], DiagnosticCode
+        other_type = Value.cast(self.cfg.MISC_CFG.PROC_PRECISION) != self.cell.precision
+        checks = [
+            Check(~(runs & all_on), C.RESERVED_MODE, R["MAC_GATING"]),
+            Check(runs & other_type, C.RESERVED_MODE, R["MISC_CFG"]),
+        ]
+        m.submodules.check = check = Checker(self.cfg, checks)
+        wiring.connect(m, check.diag, wiring.flipped(self.diag))
+        first = Signal()
+        m.d.comb += check.start.eq((self.control.start & ~runs) | (taken & first))
+        with m.If(taken):
+            m.d.sync += first.eq(0)
+        with m.If(self.control.start):
+            m.d.sync += first.eq(1)
+        return check.busy

@@ -14,8 +14,9 @@ from rtl.config import NpuConfig
 from rtl.layouts import CellIn, DiagnosticCode, DiagnosticPort, StripeDone
 from rtl.npu.array import CELL_LATENCY
 from rtl.npu.cna_check import Check, Checker
+from rtl.npu.cna_types import DEPTHWISE, RESERVED, TypeOf, one_of
 from rtl.npu.csc_pixels import PixelWalk
-from rtl.npu.csc_task import DEPTHWISE, WIDE_GROUP, TaskConstants
+from rtl.npu.csc_task import DECONV_SHIFTS, TaskConstants
 from rtl.npu.csc_weights import WeightWalk
 from rtl.regfile import config_signature
 from rtl.regs import registers
@@ -25,6 +26,11 @@ ISSUE_LATENCY = 2
 
 STRIPE_LATENCY = ISSUE_LATENCY + CELL_LATENCY
 """Cycles from the issue of a stripe's last slot to its entry for CORE: from then on it may be drained."""
+
+_HALF = 512
+"""Bits of an entry, and of an operand but for depthwise 16-bit types, which take two."""
+
+_ATOM = 128
 
 EVENTS = ("slot_valid", "slot_real", "stall_feature", "stall_weight", "stall_acc")
 
@@ -131,13 +137,22 @@ class SequenceController(wiring.Component):
         kernel, con1, con2, con3 = cfg.WEIGHT_SIZE2, cfg.CONV_CON1, cfg.CONV_CON2, cfg.CONV_CON3
         no_kernel = (kernel.WEIGHT_WIDTH == 0) | (kernel.WEIGHT_HEIGHT == 0)
         no_kernels = (con1.CONV_MODE != DEPTHWISE) & (kernel.WEIGHT_KERNELS == 0)
+        no_stride = (con3.CONV_X_STRIDE == 0) | (con3.CONV_Y_STRIDE == 0)
+        bad_spread = ~(
+            one_of(con3.DECONV_X_STRIDE, *DECONV_SHIFTS) & one_of(con3.DECONV_Y_STRIDE, *DECONV_SHIFTS)
+        )
+        of = TypeOf(con1.IN_PRECISION)
+        bad_type = ~one_of(con1.IN_PRECISION, *RESERVED) & (
+            (Value.cast(con1.IN_PRECISION) != Value.cast(con1.PROC_PRECISION))
+            | ((con1.CONV_MODE == DEPTHWISE) & (of.int4 | of.tf32))
+        )
         return [
             Check(cfg.DATA_SIZE3.DATAOUT_ATOMICS == 0, C.EMPTY_SIZE, R["DATA_SIZE3"]),
             Check(cfg.DATA_SIZE2.DATAOUT_WIDTH == 0, C.EMPTY_SIZE, R["DATA_SIZE2"]),
             Check(no_kernel | no_kernels, C.EMPTY_SIZE, R["WEIGHT_SIZE2"]),
-            Check((con3.CONV_X_STRIDE == 0) | (con3.CONV_Y_STRIDE == 0), C.EMPTY_SIZE, R["CONV_CON3"]),
-            # Only int8 is built; the loader reports the codes that mean nothing at all.
-            Check((con1.IN_PRECISION != 0) | (con1.PROC_PRECISION != 0), C.RESERVED_MODE, R["CONV_CON1"]),
+            Check(no_stride | (con1.DECONV & bad_spread), C.RESERVED_MODE, R["CONV_CON3"]),
+            # The loader reports the codes that mean nothing at all.
+            Check(bad_type, C.RESERVED_MODE, R["CONV_CON1"]),
             Check(con2.CSC_WO_EN | con2.CSC_DO_EN, C.RESERVED_MODE, R["CONV_CON2"]),
             Check(cfg.DATA_SIZE3.SURF_MODE[1], C.RESERVED_MODE, R["DATA_SIZE3"]),
         ]
@@ -147,7 +162,7 @@ class SequenceController(wiring.Component):
     def _feed_cell(self, m: Module, task: Value, chunk: Value, issued: Value) -> None:
         """CBUF reads in the cycle after the issue, the cell's inputs in the one after that."""
         cell = self.cell
-        m.d.comb += cell.depthwise.eq(task.depthwise)
+        m.d.comb += [cell.precision.eq(task.precision), cell.depthwise.eq(task.depthwise)]
 
         # 1. Addresses.
         w_tag, w_late = Signal(chunk.shape()), Signal(chunk.shape())
@@ -168,39 +183,47 @@ class SequenceController(wiring.Component):
         m.d.sync += [valid.eq(issued.valid), late_valid.eq(valid)]
         with m.If(issued.valid):
             m.d.sync += tag.eq(issued)
-        m.d.comb += [self.f_en0.eq(valid & tag.inside), self.f_entry0.eq(tag.entry)]
+        m.d.comb += [
+            self.f_en0.eq(valid & tag.inside),
+            self.f_entry0.eq(tag.entry),
+            self.f_en1.eq(valid & tag.two),
+            self.f_entry1.eq(tag.entry2),
+        ]
 
-        # 2. Masks change only with a tile.
+        # 2. Masks change only with a tile; depthwise of 16-bit types has more than 64 bytes of them.
         late = Signal(issued.shape(), reset_less=True)
-        mask, pads = Signal(512, reset_less=True), Signal(512, reset_less=True)
-        absent, absent_stored = Signal(7), Signal(7)
-        m.d.comb += [absent.eq(WIDE_GROUP - tag.live), absent_stored.eq(WIDE_GROUP - tag.stored)]
-        # Depthwise: byte 1 of the pad value for the odd channels among the first 32 (HARDWARE 2.2).
-        pad = self.cfg.PAD_CON1.PAD_VALUE
-        odd = Mux(task.depthwise, pad[8:16], pad[:8])
-        pad_bytes = Cat(Cat(pad[:8], odd).replicate(16), pad[:8].replicate(32))
+        mask, pads = Signal(_HALF, reset_less=True), Signal(_HALF, reset_less=True)
+        mask2, pads2 = Signal(_HALF, reset_less=True), Signal(_HALF, reset_less=True)
+        pattern = self._pad_pattern(m, task)
+        live_low, live_high = self._ones(m, task, "live", tag.live)
+        stored_low, stored_high = self._ones(m, task, "stored", tag.stored)
         with m.If(valid):
             m.d.sync += late.eq(tag)
             with m.If(tag.swap):
-                ones = Const((1 << 512) - 1, 512)
-                m.d.sync += [
-                    mask.eq(ones >> Cat(Const(0, 3), absent_stored)),
-                    pads.eq((ones >> Cat(Const(0, 3), absent)) & pad_bytes),
-                ]
+                m.d.sync += [mask.eq(stored_low), pads.eq(live_low & pattern)]
+                with m.If(task.two_blocks):
+                    m.d.sync += [mask2.eq(stored_high), pads2.eq(live_high & pattern)]
 
-        # 3. Operands: the atoms of this pixel to the front, then masked, or the pad value.
-        stored = self.f_data[:512]
-        atom = [stored[128 * n : 128 * n + 128] for n in range(4)]
-        moved = Signal(512)
+        # 3. Operands: the atoms of this pixel to the front, then masked; or the pad value, or zeros.
+        stored, stored2 = self.f_data[:_HALF], self.f_data[_HALF:]
+        moved, operand, operand2 = Signal(_HALF), Signal(_HALF), Signal(_HALF)
         with m.If(task.argb):
-            m.d.comb += [
-                moved[:32].eq(stored.word_select(late.word, 32)),
-            ]
+            # A pixel of two words begins at an even one, and of one-word pixels only 4 bytes count.
+            with m.If(task.pixel_shift == 0):
+                m.d.comb += moved.eq(stored.word_select(late.word, 32))
+            with m.Else():
+                m.d.comb += moved.eq(stored.word_select(late.word[1:], 64))
         with m.Else():
-            with m.Switch(late.word[2:]):
-                for column in range(4):
-                    with m.Case(column):
-                        m.d.comb += moved.eq(Cat(atom[column], atom[column | 1], atom[2], atom[3]))
+            m.d.comb += moved.eq(self._from_atom(m, "from", stored, late.word[2:]))
+        with m.If(late.inside):
+            m.d.comb += operand.eq(moved & mask)
+        with m.Elif(late.pad):
+            m.d.comb += operand.eq(pads)
+        with m.If(task.two_blocks):
+            with m.If(late.two):
+                m.d.comb += operand2.eq(self._from_atom(m, "from2", stored2, late.word2[2:]) & mask2)
+            with m.Elif(late.pad):
+                m.d.comb += operand2.eq(pads2)
         m.d.comb += [
             cell.w_valid.eq(w_late.valid),
             cell.w_index.eq(w_late.index),
@@ -211,8 +234,51 @@ class SequenceController(wiring.Component):
             cell.f_first.eq(late.first),
             cell.f_bank.eq(late.bank),
             cell.f_slot.eq(late.slot),
-            cell.f_data.eq(Mux(late.inside, moved & mask, pads)),
+            cell.f_data.eq(Cat(operand, operand2)),
         ]
+
+    def _from_atom(self, m: Module, name: str, entry: Value, first: Value) -> Signal:
+        """The atoms of an entry from one on; what is behind the last one is not defined."""
+        atom = [entry[_ATOM * n :][:_ATOM] for n in range(4)]
+        moved = Signal(_HALF, name=name)
+        with m.Switch(first):
+            for column in range(4):
+                with m.Case(column):
+                    m.d.comb += moved.eq(Cat(atom[column], atom[column | 1], atom[2], atom[3]))
+        return moved
+
+    def _ones(self, m: Module, task: Value, name: str, channels: Value) -> tuple[Signal, Signal]:
+        """Masks of so many channels in the first and second 64 bytes of an operand."""
+        bits = Signal(12, name=f"{name}_bits")
+        absent = [Signal(10, name=f"{name}_absent{n}") for n in range(2)]
+        masks = [Signal(_HALF, name=f"{name}_mask{n}") for n in range(2)]
+        ones = Const((1 << _HALF) - 1, _HALF)
+        m.d.comb += [
+            bits.eq(channels << task.element),
+            absent[0].eq(Mux(bits > _HALF, 0, _HALF - bits)),
+            absent[1].eq(Mux(bits > _HALF, 2 * _HALF - bits, _HALF)),
+            masks[0].eq(ones >> absent[0]),
+        ]
+        with m.If(task.two_blocks):
+            m.d.comb += masks[1].eq(ones >> absent[1])
+        return masks[0], masks[1]
+
+    def _pad_pattern(self, m: Module, task: Value) -> Signal:
+        """64 bytes of pad values by type (docs/hardware.md 3.6)."""
+        pad = self.cfg.PAD_CON1.PAD_VALUE
+        pattern = Signal(_HALF)
+        with m.Switch(task.element):
+            with m.Case(2):
+                m.d.comb += pattern.eq(pad[:4].replicate(_HALF // 4))
+            with m.Case(4):
+                m.d.comb += pattern.eq(pad[:16].replicate(_HALF // 16))
+            with m.Case(5):
+                m.d.comb += pattern.eq(pad.replicate(_HALF // 32))
+            with m.Default():
+                # Depthwise: byte 1 for the odd channels among the first 32 (HARDWARE 2.2).
+                odd = Mux(task.depthwise, pad[8:16], pad[:8])
+                m.d.comb += pattern.eq(Cat(Cat(pad[:8], odd).replicate(16), pad[:8].replicate(32)))
+        return pattern
 
     def _hand_over(self, m: Module, go: Value, issued: Value) -> Value:
         """Queue finished stripes for CORE; returns a pulse when the task's last one is taken."""

@@ -1,12 +1,13 @@
 """Pixel walk of the sequence controller: the slots of a convolution in order, and where their data are."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from rtl.config import NpuConfig
 from rtl.layouts import StripeDone
-from rtl.npu.csc_task import GROUP, SLOTS, TASK, WIDE_GROUP, at_most
+from rtl.npu.cna_types import WIDE_GROUP
+from rtl.npu.csc_task import SLOTS, TASK, at_most
 from rtl.regfile import config_signature
 
 
@@ -14,19 +15,24 @@ class Slot(data.Struct):
     """A slot of a stripe, one pixel under one kernel tap and channel group.
 
     `valid`: a pixel (empty slots are not); `inside`: its operands are in CBUF, at 4-byte word `word` of
-    `entry`, not pad values; `swap`: the first slot of a tile; `first`: of the stripe's first tile; `live`
-    channels count, of which the first `stored` are in CBUF; `ends`: the last slot of the stripe that
-    `done` describes, also where it is empty.
+    `entry`; `pad`: they are pad values; neither: zeros.  `two`: channels from 32 on are at word `word2`
+    of `entry2` (depthwise of 16-bit types).  `swap`: the first slot of a tile; `first`: of the stripe's
+    first tile; `live` channels count, of which the first `stored` are in CBUF; `ends`: the last slot of
+    the stripe that `done` describes, also where it is empty.
     """
 
     valid: 1
     inside: 1
+    pad: 1
+    two: 1
     swap: 1
     first: 1
     bank: 1
     slot: 4
     entry: 13
     word: 4
+    entry2: 13
+    word2: 4
     live: 7
     stored: 7
     ends: 1
@@ -79,30 +85,34 @@ class PixelWalk(wiring.Component):
         running, started = Signal(), Signal()
         slot, bank, bank_used = Signal(4), Signal(), Signal(2)
         # Output pixel: column, and its row and column times the stride; and the same at slot 0.
-        at = {"column": 11, "row_in": 26, "column_in": 14}
+        at = {"column": 11, "row_in": 25, "column_in": 14}
         pixel = Signal(data.StructLayout(at), reset_less=True)
         origin = Signal(data.StructLayout(at), reset_less=True)
         following = Signal(data.StructLayout(at))
         # Kernel tap, and its offset in the input.
         row, column = Signal(5, reset_less=True), Signal(5, reset_less=True)
         row_offset, column_offset = Signal(signed(12), reset_less=True), Signal(signed(12), reset_less=True)
-        channel_group, group = Signal(12, reset_less=True), Signal(11, reset_less=True)
-        slab, slab_start = Signal(11, reset_less=True), Signal(22, reset_less=True)
+        channel_group, group = Signal(13, reset_less=True), Signal(11, reset_less=True)
+        slab, slab_start = Signal(13, reset_less=True), Signal(24, reset_less=True)
         pixels_left = Signal(22, reset_less=True)
         kernels_left, channels_left = Signal(14, reset_less=True), Signal(16, reset_less=True)
 
         # 1. May a slot be issued?
         first_slot, first_tile = Signal(), Signal()
-        y, x = Signal(signed(27)), Signal(signed(16))
-        inside, real, rows_here, bank_here, issue = Signal(), Signal(), Signal(), Signal(), Signal()
+        # Place in the input with its inserted zeros, and row and column of the input below it.
+        wide_y, wide_x = Signal(signed(26)), Signal(signed(16))
+        y, x = Signal(11), Signal(11)
+        within, between, inside = Signal(), Signal(), Signal()
+        real, rows_here, bank_here, issue = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
             first_slot.eq(slot == 0),
             first_tile.eq((channel_group == 0) & (row == 0) & (column == 0)),
-            y.eq(pixel.row_in + row_offset),
-            x.eq(pixel.column_in + column_offset),
+            wide_y.eq(pixel.row_in + row_offset),
+            wide_x.eq(pixel.column_in + column_offset),
             real.eq(slot < pixels_left),
-            inside.eq((y >= 0) & (y < size.DATAIN_HEIGHT) & (x >= 0) & (x < size.DATAIN_WIDTH)),
-            rows_here.eq(started & ~(real & inside & (y[:11] >= self.rows_ready))),
+            within.eq((wide_y >= 0) & (wide_y <= task.last_y) & (wide_x >= 0) & (wide_x <= task.last_x)),
+            inside.eq(within & ~between),
+            rows_here.eq(started & ~(real & inside & (y >= self.rows_ready))),
             bank_here.eq(~(first_slot & first_tile) | (self.bank_free & ~bank_used).bit_select(bank, 1)),
             issue.eq(running & rows_here & bank_here & (self.tile_here | ~first_slot)),
             self.swap.eq(issue & first_slot),
@@ -115,32 +125,60 @@ class PixelWalk(wiring.Component):
         with m.If(running & (self.rows_ready >= task.first_rows)):
             m.d.sync += started.eq(1)
 
+        with m.If((task.spread_y | task.spread_x) != 0):
+            ones = Const(7, 3)
+            m.d.comb += [
+                y.eq(wide_y[:14] >> task.spread_y),
+                x.eq(wide_x[:14] >> task.spread_x),
+                between.eq((wide_y[:3] & ~(ones << task.spread_y)[:3]).any()),
+            ]
+            with m.If((wide_x[:3] & ~(ones << task.spread_x)[:3]).any()):
+                m.d.comb += between.eq(1)
+        with m.Else():
+            m.d.comb += [y.eq(wide_y), x.eq(wide_x)]
+
         # 2. Where the operands are: entry and 4-byte word (docs/hardware.md 2.2, 2.3).
         entry, line = Signal(40), Signal(39)
-        word = Signal(4)
-        rest = ~task.argb & (slab == task.full_slabs)
-        m.d.comb += line.eq(y[:11] * Mux(task.argb, cfg.DMA_CON1.LINE_STRIDE, cfg.CBUF_CON1.DATA_ENTRIES))
+        word, column_atom = Signal(4), Signal(2)
+        m.d.comb += line.eq(y * Mux(task.argb, cfg.DMA_CON1.LINE_STRIDE, cfg.CBUF_CON1.DATA_ENTRIES))
+        # The tile's first atom in its slab: tiles of one and two atoms share one.
+        with m.If(~task.depthwise):
+            with m.Switch(task.tile_atoms):
+                with m.Case(0):
+                    m.d.comb += column_atom.eq(channel_group)
+                with m.Case(1):
+                    m.d.comb += column_atom.eq(channel_group << 1)
         with m.If(task.argb):
             place = Signal(40)
-            m.d.comb += place.eq(line + x[:11])
+            m.d.comb += place.eq(line + x)
             with m.Switch(task.pixel_shift):
-                for shift in range(3):
+                for shift in range(4):
                     with m.Case(shift):
                         m.d.comb += [entry.eq(place >> (4 - shift)), word.eq(place << shift)]
-        with m.Elif(rest & (task.rest_atoms == 1)):
-            m.d.comb += [entry.eq(line + slab_start + x[2:11]), word.eq(Cat(Const(0, 2), x[:2]))]
-        with m.Elif(rest):
-            m.d.comb += [entry.eq(line + slab_start + x[1:11]), word.eq(Cat(Const(0, 3), x[0]))]
         with m.Else():
-            m.d.comb += [entry.eq(line + slab_start + x[:11]), word.eq(Cat(Const(0, 3), channel_group[0]))]
+            within_slab, shared = self._in_slab(slab, x)
+            m.d.comb += [
+                entry.eq(line + slab_start + within_slab),
+                word.eq(Cat(Const(0, 2), shared | column_atom)),
+            ]
 
         # 3. Live channels of the tile; in ARGB mode fewer of them come from CBUF.
         live, stored = Signal(7), Signal(7)
-        m.d.comb += live.eq(at_most(channels_left, Mux(task.depthwise, WIDE_GROUP, GROUP)))
+        m.d.comb += live.eq(at_most(channels_left, Mux(task.depthwise, WIDE_GROUP, task.group_channels)))
         with m.If(task.argb):
-            m.d.comb += stored.eq(Mux(channel_group == 0, at_most(live, task.image_channels), 0))
+            first_channels = Mux(task.depthwise, group, channel_group) == 0
+            m.d.comb += stored.eq(Mux(first_channels, at_most(live, task.image_channels), 0))
         with m.Else():
             m.d.comb += stored.eq(live)
+        with m.If(task.two_blocks & ~task.argb):
+            within_slab, shared = self._in_slab(slab + 1, x)
+            entry2 = Signal(40)
+            m.d.comb += [
+                entry2.eq(line + slab_start + size.DATAIN_WIDTH + within_slab),
+                self.issued.two.eq(inside & (live > WIDE_GROUP // 2)),
+                self.issued.entry2.eq(entry2 % self._config.cbuf_entries),
+                self.issued.word2.eq(Cat(Const(0, 2), shared)),
+            ]
 
         # 4. Next slot, tile, stripe, group.
         last_tap = (row == kernel.WEIGHT_HEIGHT - 1) & (column == kernel.WEIGHT_WIDTH - 1)
@@ -182,9 +220,12 @@ class PixelWalk(wiring.Component):
                     row.eq(0),
                     row_offset.eq(-pad_top),
                     channel_group.eq(channel_group + 1),
-                    channels_left.eq(channels_left - GROUP),
+                    channels_left.eq(channels_left - task.group_channels),
                 ]
-                with m.If(channel_group[0]):
+                ends_slab = Mux(
+                    task.tile_atoms[1], 1, channel_group[0] & (task.tile_atoms[0] | channel_group[1])
+                )
+                with m.If(ends_slab):
                     m.d.sync += [slab.eq(slab + 1), slab_start.eq(slab_start + size.DATAIN_WIDTH)]
             with m.If(last_tile):
                 m.d.sync += [
@@ -203,18 +244,22 @@ class PixelWalk(wiring.Component):
                     ]
                 with m.Elif(last_stripe):
                     m.d.sync += [
-                        slab.eq(slab + 1),
-                        slab_start.eq(slab_start + size.DATAIN_WIDTH),
+                        slab.eq(Mux(task.two_blocks, slab + 2, slab + 1)),
+                        slab_start.eq(slab_start + (size.DATAIN_WIDTH << task.two_blocks)),
                         channels_left.eq(channels_left - WIDE_GROUP),
                     ]
                 with m.Else():
-                    m.d.sync += channels_left.eq(channels_left)
+                    m.d.sync += [
+                        slab.eq(slab),
+                        slab_start.eq(slab_start),
+                        channels_left.eq(channels_left),
+                    ]
                 with m.If(last_stripe):
                     m.d.sync += [
                         Cat(origin, pixel).eq(0),
                         pixels_left.eq(cfg.DATA_SIZE3.DATAOUT_ATOMICS),
                         group.eq(group + 1),
-                        kernels_left.eq(kernels_left - GROUP),
+                        kernels_left.eq(kernels_left - task.group_kernels),
                         running.eq(~last_group),
                     ]
         with m.If(self.go):
@@ -233,6 +278,7 @@ class PixelWalk(wiring.Component):
         m.d.comb += [
             issued.valid.eq(issue & real),
             issued.inside.eq(inside),
+            issued.pad.eq(~within),
             issued.swap.eq(first_slot),
             issued.first.eq(first_tile),
             issued.bank.eq(bank),
@@ -244,7 +290,7 @@ class PixelWalk(wiring.Component):
             issued.ends.eq(issue & (slot == SLOTS - 1) & last_tile),
             issued.done.bank.eq(bank),
             issued.done.pixels_m1.eq(Mux(last_stripe, pixels_left - 1, SLOTS - 1)),
-            issued.done.kernels.eq(Mux(task.depthwise, live, at_most(kernels_left, GROUP))),
+            issued.done.kernels.eq(Mux(task.depthwise, live, at_most(kernels_left, task.group_kernels))),
             issued.done.last.eq(last_stripe & last_group),
         ]
         # A bank is used from its first slot until CORE has taken its stripe.
@@ -253,3 +299,10 @@ class PixelWalk(wiring.Component):
         with m.If(self.swap & first_tile):
             m.d.sync += bank_used.bit_select(bank, 1).eq(1)
         return m
+
+    def _in_slab(self, slab: Value, x: Value) -> tuple[Value, Value]:
+        """Pixel `x` in a slab: the entry from the slab's first on, and the first atom in the entry."""
+        rest = slab == self.task.full_slabs
+        one, two = rest & (self.task.rest_atoms == 1), rest & (self.task.rest_atoms == 2)
+        entry = Mux(one, x >> 2, Mux(two, x >> 1, x))
+        return entry, Mux(one, x[:2], Mux(two, Cat(Const(0, 1), x[0]), 0))

@@ -5,36 +5,41 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from rtl.config import NpuConfig
+from rtl.npu.cna_types import DEPTHWISE, WIDE_GROUP, TypeOf, is_argb
 from rtl.regfile import config_signature
-
-DEPTHWISE = 3
-"""CONV_MODE of a depthwise convolution (HARDWARE 2.2)."""
 
 SLOTS = 16
 """Pixels of a stripe, and the cycles a tile takes at least (DESIGN 4.3)."""
 
-GROUP = 32
-"""Kernels of a kernel group and channels of a channel group, int8 (HARDWARE 4.1)."""
-
-WIDE_GROUP = 64
-"""Channels of a depthwise group, int8."""
+DECONV_SHIFTS = {0: 0, 1: 1, 3: 2, 7: 3}
+"""log2 of the distance of input pixels in a transposed convolution by DECONV stride field (H 3.12)."""
 
 TASK = wiring.Signature(
     {
+        "precision": Out(3),  # the CNA's code; the codes that mean nothing count as int8
         "depthwise": Out(1),
+        "two_blocks": Out(1),  # depthwise of 16-bit types: two slabs and two weight blocks a group
         "argb": Out(1),
         "pixel_shift": Out(2),  # ARGB mode: log2 of the 4-byte words of a pixel
         "image_channels": Out(3),  # ARGB mode: 1 to 4
-        "atoms": Out(13),  # 16-channel atoms of an input pixel
-        "full_slabs": Out(11),  # CBUF entries that hold four of them; three count as four
+        "element": Out(3),  # log2 of the bits of an element
+        "tile_atoms": Out(2),  # log2 of the atoms of a full tile's kernel, 0 to 2
+        "group_kernels": Out(7),  # 16, 32 or 64
+        "group_channels": Out(6),  # channels of a channel group, 16 or 32
+        "atoms": Out(15),  # atoms of an input pixel
+        "full_slabs": Out(13),  # CBUF entries that hold four of them; three count as four
         "rest_atoms": Out(2),  # atoms of the slab that several pixels share, 0 to 2
-        "channel_groups": Out(12),
+        "channel_groups": Out(13),
         "groups": Out(11),
         "stripes": Out(18),
         "stride_y": Out(3),
         "stride_x": Out(3),
         "step_y": Out(6),  # input rows from one kernel row to the next
         "step_x": Out(6),
+        "spread_y": Out(2),  # log2 of the distance of input rows once zeros are inserted between them
+        "spread_x": Out(2),
+        "last_y": Out(14),  # last row and column of the input then
+        "last_x": Out(14),
         "first_rows": Out(11),  # rows that must be in CBUF at the beginning
         "ring_first": Out(13),  # weight ring: first entry, entries
         "ring_entries": Out(13),
@@ -54,7 +59,7 @@ class TaskConstants(wiring.Component):
     -------
     cfg : In(config_signature("CNA"))
     start : In(1)    : pulse; `cfg` is stable from here on.
-    go : Out(1)      : pulse two cycles later, `task` is there.  Does not come when there is nothing to
+    go : Out(1)      : pulse three cycles later, `task` is there.  Does not come when there is nothing to
         do: such a task never ends, and the diagnostics say why.
     task : Out(TASK)
     """
@@ -74,33 +79,60 @@ class TaskConstants(wiring.Component):
         grains = cfg.CONV_CON2.FEATURE_GRAINS
         banks = cfg.CBUF_CON0.WEIGHT_BANK
         wide = con1.CONV_MODE == DEPTHWISE
-        all_atoms = (channels + 15)[4:]
-        is_argb = con1.ARGB_IN[2:] == 2
+        of = TypeOf(con1.IN_PRECISION)
+        colours = con1.ARGB_IN[:2]
 
-        phase = Signal(2)
-        m.d.sync += phase.eq(Cat(self.start, phase[0]))
+        phase = Signal(3)
+        m.d.sync += phase.eq(Cat(self.start, phase))
+        # 1. By type, and what does not depend on it.
         with m.If(phase[0]):
             m.d.sync += [
+                task.precision.eq(of.code),
                 task.depthwise.eq(wide),
-                task.argb.eq(is_argb),
-                task.image_channels.eq(con1.ARGB_IN[:2] + 1),
-                task.pixel_shift.eq(Mux(con1.ARGB_IN[1], 2, con1.ARGB_IN[0])),
-                task.atoms.eq(all_atoms),
-                task.channel_groups.eq(Mux(wide, 1, (all_atoms + 1) >> 1)),
-                task.groups.eq(Mux(wide, (all_atoms + 3) >> 2, (kernel.WEIGHT_KERNELS + GROUP - 1) >> 5)),
-                task.full_slabs.eq((all_atoms + 1) >> 2),
-                task.rest_atoms.eq(Mux(all_atoms[:2] == 3, 0, all_atoms[:2])),
+                task.two_blocks.eq(wide & of.half_word),
+                task.argb.eq(is_argb(con1)),
+                task.image_channels.eq(colours + 1),
+                task.pixel_shift.eq(Mux(colours[1], 2, colours[0]) + of.half_word),
+                task.element.eq(of.element_log2),
+                task.tile_atoms.eq(of.tile_log2),
+                task.group_kernels.eq(of.group_kernels),
+                task.group_channels.eq(of.group_channels),
+                task.atoms.eq(of.atoms(channels)),
                 task.stripes.eq((pixels + SLOTS - 1) >> 4),
                 task.stride_y.eq(Mux(con3.CONV_Y_STRIDE == 0, 1, con3.CONV_Y_STRIDE)),
                 task.stride_x.eq(Mux(con3.CONV_X_STRIDE == 0, 1, con3.CONV_X_STRIDE)),
                 task.step_y.eq(con3.ATROUS_Y_DILATION + 1),
                 task.step_x.eq(con3.ATROUS_X_DILATION + 1),
+                Cat(task.spread_y, task.spread_x).eq(0),
                 task.first_rows.eq(
                     Mux(grains > size.DATAIN_HEIGHT, size.DATAIN_HEIGHT, Mux(grains == 0, 1, grains))
                 ),
                 task.ring_first.eq((self._config.cbuf_banks - banks) * self._config.bank_entries),
                 task.ring_entries.eq(banks * self._config.bank_entries),
             ]
+            for field, spread in (
+                (con3.DECONV_Y_STRIDE, task.spread_y),
+                (con3.DECONV_X_STRIDE, task.spread_x),
+            ):
+                with m.If(con1.DECONV):
+                    for value, shift in DECONV_SHIFTS.items():
+                        with m.If(field == value):
+                            m.d.sync += spread.eq(shift)
+        # 2. What follows from that.
+        with m.If(phase[1]):
+            atoms = task.atoms
+            by_kernels = of.kernel_groups(kernel.WEIGHT_KERNELS)
+            m.d.sync += [
+                task.full_slabs.eq((atoms + 1) >> 2),
+                task.rest_atoms.eq(Mux(atoms[:2] == 3, 0, atoms[:2])),
+                task.groups.eq(Mux(wide, (channels + WIDE_GROUP - 1) // WIDE_GROUP, by_kernels)),
+                task.last_y.eq((size.DATAIN_HEIGHT - 1)[:11] << task.spread_y),
+                task.last_x.eq((size.DATAIN_WIDTH - 1)[:11] << task.spread_x),
+            ]
+            with m.If(wide):
+                m.d.sync += task.channel_groups.eq(1)
+            with m.Else():
+                m.d.sync += task.channel_groups.eq(of.channel_groups(channels))
         nothing = (
             (pixels == 0)
             | (cfg.DATA_SIZE2.DATAOUT_WIDTH == 0)
@@ -111,5 +143,5 @@ class TaskConstants(wiring.Component):
             | (kernel.WEIGHT_HEIGHT == 0)
             | (~wide & (kernel.WEIGHT_KERNELS == 0))
         )
-        m.d.comb += self.go.eq(phase[1] & ~nothing)
+        m.d.comb += self.go.eq(phase[2] & ~nothing)
         return m

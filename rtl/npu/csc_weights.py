@@ -4,8 +4,12 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.npu.csc_task import GROUP, TASK, at_most
+from rtl.npu.cna_types import WIDE_GROUP
+from rtl.npu.csc_task import TASK, at_most
 from rtl.regfile import config_signature
+
+BLOCK_CHANNELS = 32
+"""Channels of a weight block of a 16-bit depthwise convolution (H 3.6)."""
 
 
 class Chunk(data.Struct):
@@ -61,24 +65,30 @@ class WeightWalk(wiring.Component):
         group_place, group_begin = Signal(16, reset_less=True), Signal(29, reset_less=True)
         chunk_place = Signal(16, reset_less=True)
         chunk_index = Signal(4, reset_less=True)
-        tap, channel_group = Signal(10, reset_less=True), Signal(12, reset_less=True)
+        tap, channel_group = Signal(10, reset_less=True), Signal(13, reset_less=True)
         stripe, group = Signal(18, reset_less=True), Signal(11, reset_less=True)
-        kernels_left, atoms_left = Signal(14, reset_less=True), Signal(13, reset_less=True)
+        kernels_left, atoms_left = Signal(14, reset_less=True), Signal(15, reset_less=True)
+        # Two blocks a tile: the second one lies the length of a block row behind the first.
+        channels_left, block_row = Signal(16, reset_less=True), Signal(12, reset_less=True)
 
         full = self.tile_here
 
         # 1. Sizes of the tile.
-        tile_kernels, tile_atoms, wide_rows = Signal(6), Signal(7), Signal()
+        tile_kernels, tile_atoms, row_log2 = Signal(7), Signal(7), Signal(2)
+        both = Signal()
         m.d.comb += [
-            tile_kernels.eq(at_most(kernels_left, GROUP)),
-            wide_rows.eq(atoms_left > 1),
-            tile_atoms.eq(
-                Mux(task.depthwise, 4, Mux(wide_rows, Cat(Const(0, 1), tile_kernels), tile_kernels))
-            ),
+            tile_kernels.eq(at_most(kernels_left, task.group_kernels)),
+            # One, two or four atoms of each kernel (three count as four), but no more than the type's.
+            row_log2.eq(at_most(Mux(atoms_left > 2, 2, atoms_left > 1), task.tile_atoms)),
+            both.eq(task.two_blocks & (channels_left > BLOCK_CHANNELS)),
         ]
-        after, chunks = Signal(29), Signal(5)
+        after, needed, chunks = Signal(29), Signal(29), Signal(5)
         ring = Cat(Const(0, 2), task.ring_entries)
-        m.d.comb += [after.eq(begin + tile_atoms), chunks.eq((tile_atoms + 3) >> 2)]
+        with m.If(task.depthwise):
+            m.d.comb += [tile_atoms.eq(4), chunks.eq(Mux(both, 2, 1))]
+        with m.Else():
+            m.d.comb += [tile_atoms.eq(tile_kernels << row_log2), chunks.eq((tile_atoms + 3) >> 2)]
+        m.d.comb += [after.eq(begin + tile_atoms), needed.eq(Mux(both, after + block_row, after))]
 
         def wrapped(position: Value) -> Value:
             return Mux(position >= ring, position - ring, position)
@@ -87,13 +97,13 @@ class WeightWalk(wiring.Component):
         first, issue, last = Signal(), Signal(), Signal()
         chunk = self.chunk
         m.d.comb += [
-            first.eq(running & ~reading & (~full | self.swap) & (self.loaded[4:] >= after)),
+            first.eq(running & ~reading & (~full | self.swap) & (self.loaded[4:] >= needed)),
             issue.eq(first | reading),
             chunk.valid.eq(issue),
             chunk.index.eq(Mux(reading, chunk_index, 0)),
             chunk.place.eq(Mux(reading, chunk_place, place)),
             chunk.next.eq(wrapped(chunk.place + 4)),
-            chunk.stride.eq(Mux(task.depthwise, 2, wide_rows)),
+            chunk.stride.eq(Mux(task.depthwise, 2, row_log2)),
             last.eq(chunk.index == chunks - 1),
         ]
         with m.If(self.swap):
@@ -102,7 +112,7 @@ class WeightWalk(wiring.Component):
             m.d.sync += [
                 reading.eq(~last),
                 chunk_index.eq(chunk.index + 1),
-                chunk_place.eq(chunk.next),
+                chunk_place.eq(Mux(both, wrapped(chunk.place + block_row), chunk.next)),
             ]
 
         # Released one cycle later: by then the last chunk has been read.
@@ -113,13 +123,19 @@ class WeightWalk(wiring.Component):
 
         # 3. Next tile: tap, channel group, stripe (which begins the group again), group.
         tile_place = wrapped(place + tile_atoms)
+        group_end, group_end_place = Signal(29), Signal(16)
         last_group = group == task.groups - 1
+        m.d.comb += [
+            group_end.eq(needed),
+            group_end_place.eq(Mux(both, wrapped(tile_place + block_row), tile_place)),
+        ]
         with m.If(issue & last):
             m.d.sync += [full.eq(1), place.eq(tile_place), begin.eq(after), tap.eq(tap + 1)]
             with m.If(stripe == task.stripes - 1):
                 m.d.sync += used.eq(after)
             with m.If(tap == taps - 1):
-                m.d.sync += [tap.eq(0), channel_group.eq(channel_group + 1), atoms_left.eq(atoms_left - 2)]
+                m.d.sync += [tap.eq(0), channel_group.eq(channel_group + 1)]
+                m.d.sync += atoms_left.eq(atoms_left - (Const(1, 3) << task.tile_atoms))
                 with m.If(channel_group == task.channel_groups - 1):
                     m.d.sync += [channel_group.eq(0), atoms_left.eq(task.atoms), stripe.eq(stripe + 1)]
                     with m.If(stripe != task.stripes - 1):
@@ -128,9 +144,11 @@ class WeightWalk(wiring.Component):
                         m.d.sync += [
                             stripe.eq(0),
                             group.eq(group + 1),
-                            kernels_left.eq(kernels_left - GROUP),
-                            group_place.eq(tile_place),
-                            group_begin.eq(after),
+                            kernels_left.eq(kernels_left - task.group_kernels),
+                            channels_left.eq(channels_left - WIDE_GROUP),
+                            used.eq(group_end),
+                            Cat(place, group_place).eq(group_end_place.replicate(2)),
+                            Cat(begin, group_begin).eq(group_end.replicate(2)),
                             running.eq(~last_group),
                         ]
         with m.If(self.go):
@@ -141,6 +159,8 @@ class WeightWalk(wiring.Component):
                 taps.eq(kernel.WEIGHT_WIDTH * kernel.WEIGHT_HEIGHT),
                 Cat(place, begin, group_place, group_begin).eq(0),
                 Cat(tap, channel_group, stripe, group).eq(0),
+                block_row.eq((kernel.WEIGHT_WIDTH * kernel.WEIGHT_HEIGHT) << 2),
+                channels_left.eq(self.cfg.DATA_SIZE1.DATAIN_CHANNEL),
                 kernels_left.eq(kernel.WEIGHT_KERNELS),
                 atoms_left.eq(task.atoms),
             ]

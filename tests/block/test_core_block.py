@@ -15,7 +15,7 @@ from amaranth.sim import Simulator
 import rtl.npu.core_block as core_block
 from rtl.config import SMALL
 from rtl.layouts import AccOctet, ControlPort, DiagnosticCode
-from rtl.npu.array import ArrayCell
+from rtl.npu.array import ACC_BITS, ArrayCell
 from rtl.npu.core_block import CoreBlock
 from rtl.npu.csc import SequenceController
 from rtl.regfile import config_signature
@@ -23,6 +23,14 @@ from rtl.regs import registers
 from tests.block.cna_bench import configure
 from tests.block.conv_bench import Conv, random_conv
 from tests.block.csc_bench import FakeCbuf
+
+_HIGHEST = (1 << (ACC_BITS - 1)) - 1
+OCTETS = {0: 4, 1: 2, 2: 2, 3: 2, 4: 4, 5: 4, 6: 8, 7: 2}
+"""Octets of a group by CORE's PROC_PRECISION (docs/hardware.md 3.8)."""
+
+FLOATS = (2, 3, 7)
+GATING = 0x07800800
+"""Reset value of MAC_GATING (H 2.3)."""
 
 SEED = int(os.environ.get("TEST_SEED", random.SystemRandom().getrandbits(32)))
 
@@ -63,8 +71,8 @@ class FakeCell(ArrayCell):
         def pack(values, bits):
             return sum((value % (1 << bits)) << (bits * n) for n, value in enumerate(values))
 
-        init = [pack(acc, 40) | pack(total, 32) << 320 for acc, total in self.rows]
-        m.submodules.table = table = Memory(MemoryData(shape=576, depth=256, init=init))
+        init = [pack(acc, ACC_BITS) | pack(total, 32) << 8 * ACC_BITS for acc, total in self.rows]
+        m.submodules.table = table = Memory(MemoryData(shape=8 * ACC_BITS + 256, depth=256, init=init))
         port = table.read_port()
         m.d.comb += [
             port.en.eq(self.d_valid),
@@ -75,13 +83,13 @@ class FakeCell(ArrayCell):
 
 
 def random_acc(rng: random.Random) -> int:
-    """Values at the edges of 32 and 40 bits and at ties, and others."""
+    """Values at the edges of 32 bits and of the accumulator and at ties, and others."""
     pick = rng.random()
     if pick < 0.3:
-        return rng.choice((1 << 31, -(1 << 31), (1 << 39) - 1, -(1 << 39))) + rng.choice((-1, 0, 0, 0))
+        return rng.choice((1 << 31, -(1 << 31), _HIGHEST, ~_HIGHEST)) + rng.choice((-1, 0, 0, 0))
     if pick < 0.6:
         return (2 * rng.randint(-(1 << 8), 1 << 8) + 1) << rng.randint(0, 29)
-    return rng.randint(-(1 << rng.randint(1, 39)), (1 << rng.randint(1, 39)) - 1)
+    return rng.randint(-(1 << rng.randint(1, ACC_BITS - 1)), (1 << rng.randint(1, ACC_BITS - 1)) - 1)
 
 
 @pytest.fixture
@@ -89,13 +97,37 @@ def fake_cell(monkeypatch):
     rng = random.Random(SEED)
     FakeCell.rows = [
         (
-            [min(max(random_acc(rng), -(1 << 39)), (1 << 39) - 1) for _ in range(8)],
+            [min(max(random_acc(rng), ~_HIGHEST), _HIGHEST) for _ in range(8)],
             [rng.getrandbits(32) for _ in range(8)],
         )
         for _ in range(256)
     ]
     monkeypatch.setattr(core_block, "ArrayCell", FakeCell)
     return FakeCell.rows
+
+
+def expected_octets(rows, values, stripes) -> list[tuple[list[int], list[int]]]:
+    """What CORE gives the DPU (docs/hardware.md 3.8)."""
+    clipping, misc = values["CLIP_TRUNCATE"], values["MISC_CFG"]
+    gates = values["MAC_GATING"]["SLCG_OP_EN"]
+    is_float = misc["PROC_PRECISION"] in FLOATS
+    octets = 8 if misc["DW_EN"] else OCTETS[misc["PROC_PRECISION"]]
+    want = []
+    for stripe in stripes:
+        for pixel in range(stripe["pixels_m1"] + 1):
+            for octet in range(octets):
+                acc, total = rows[octet * 32 + stripe["bank"] * 16 + pixel]
+                if not gates >> (23 if octet % 2 else 11) & 1:
+                    want.append(([0] * 8, [0] * 8))
+                    continue
+                real = [8 * octet + n < stripe["kernels"] for n in range(8)]
+                if is_float:
+                    acc = [(a % 2**32 ^ 1 << 31) - (1 << 31) for a in acc]
+                else:
+                    acc = [clip(a, clipping["CLIP_TRUNCATE"], clipping["ROUND_TYPE"]) for a in acc]
+                acc = [a if r else 0 for a, r in zip(acc, real, strict=True)]
+                want.append((acc, total if misc["QD_EN"] and not is_float else [0] * 8))
+    return want
 
 
 def drain_tasks(rows, tasks, *, stall: float):
@@ -110,17 +142,9 @@ def drain_tasks(rows, tasks, *, stall: float):
             ctx.set(dut.control.start, 1)
             await ctx.tick()
             ctx.set(dut.control.start, 0)
-            shift = values["CLIP_TRUNCATE"]["CLIP_TRUNCATE"]
-            half_up = values["CLIP_TRUNCATE"]["ROUND_TYPE"]
-            octets = 8 if values["MISC_CFG"]["DW_EN"] else 4
-            want = []
-            for stripe in stripes:
-                for pixel in range(stripe["pixels_m1"] + 1):
-                    for octet in range(octets):
-                        acc, total = rows[octet * 32 + stripe["bank"] * 16 + pixel]
-                        real = [8 * octet + n < stripe["kernels"] for n in range(8)]
-                        acc = [clip(a, shift, half_up) if r else 0 for a, r in zip(acc, real, strict=True)]
-                        want.append((acc, total if values["MISC_CFG"]["QD_EN"] else [0] * 8))
+            want = expected_octets(rows, values, stripes)
+            octets = len(want) // sum(stripe["pixels_m1"] + 1 for stripe in stripes)
+            assert ctx.get(dut.octets) == octets
             queue, got, done = list(stripes), [], False
             cycle = 0
             while not done and cycle < 4000:
@@ -131,6 +155,8 @@ def drain_tasks(rows, tasks, *, stall: float):
                 if queue:
                     ctx.set(dut.stripe.payload, queue[0])
                 ctx.set(dut.acc.ready, rng.random() >= stall)
+                ctx.set(dut.cell.precision, values["MISC_CFG"]["PROC_PRECISION"])
+                assert not ctx.get(dut.diag.valid) or values["MAC_GATING"]["SLCG_OP_EN"] != GATING
                 taken = ctx.get(dut.stripe.valid) and ctx.get(dut.stripe.ready)
                 out = ctx.get(dut.acc.valid) and ctx.get(dut.acc.ready)
                 if out:
@@ -149,9 +175,10 @@ def drain_tasks(rows, tasks, *, stall: float):
     return cycles
 
 
-def core_values(*, depthwise=0, sums=1, shift=0, half_up=0) -> dict[str, dict[str, int]]:
+def core_values(*, depthwise=0, sums=1, shift=0, half_up=0, precision=0, gates=GATING):
     return {
-        "MISC_CFG": {"DW_EN": depthwise, "QD_EN": sums},
+        "MAC_GATING": {"SLCG_OP_EN": gates},
+        "MISC_CFG": {"DW_EN": depthwise, "QD_EN": sums, "PROC_PRECISION": precision},
         "CLIP_TRUNCATE": {"CLIP_TRUNCATE": shift, "ROUND_TYPE": half_up},
     }
 
@@ -175,11 +202,17 @@ def test_drain(fake_cell, stall):
     rng = random.Random(SEED)
     tasks = []
     for shift in (0, 1, 2, 7, 8, 23, 30, 31):
-        depthwise = rng.randrange(2)
-        values = core_values(
-            depthwise=depthwise, sums=rng.randrange(2), shift=shift, half_up=rng.randrange(2)
-        )
-        tasks.append((values, stripes_of(rng, 2, 64 if depthwise else 32)))
+        for precision in (rng.choice((0, 1, 6)), rng.choice((0, 1, 2, 3, 6, 7))):
+            depthwise = rng.randrange(2)
+            values = core_values(
+                depthwise=depthwise,
+                sums=rng.randrange(2),
+                shift=shift,
+                half_up=rng.randrange(2),
+                precision=precision,
+                gates=GATING if rng.random() < 0.8 else GATING & ~rng.choice((1 << 11, 1 << 23)),
+            )
+            tasks.append((values, stripes_of(rng, 2, 8 * (8 if depthwise else OCTETS[precision]))))
     drain_tasks(fake_cell, tasks, stall=stall)
 
 
@@ -191,25 +224,46 @@ def test_drain_rate(fake_cell):
     assert 4 * 64 <= cycles <= 4 * 64 + 6
 
 
-def test_precision_diagnostic(fake_cell):
-    """Types that are not built raise a diagnostic with the register's value."""
+@pytest.mark.parametrize(
+    ("core", "cell", "gates", "register"),
+    [
+        (2, 2, GATING, None),
+        (2, 0, GATING, "MISC_CFG"),
+        (0, 6, GATING, "MISC_CFG"),
+        (4, 0, GATING, "MISC_CFG"),
+        (0, 0, GATING & ~(1 << 11), "MAC_GATING"),
+        (0, 0, GATING & ~(1 << 23), "MAC_GATING"),
+        (0, 0, 0, "MAC_GATING"),
+    ],
+)
+def test_diagnostics(fake_cell, core, cell, gates, register):
+    """Another type than the cell's, and gated halves; a gated array never takes a stripe."""
     dut = CoreBlock()
-    values = core_values() | {"MISC_CFG": {"PROC_PRECISION": 2}}
-    seen = []
+    values = core_values(precision=core, gates=gates)
+    seen, taken = [], 0
 
     async def bench(ctx):
+        nonlocal taken
         configure(ctx, dut.cfg, values)
         ctx.set(dut.control.start, 1)
-        for _ in range(20):
+        for _ in range(40):
             if ctx.get(dut.diag.valid):
                 payload = ctx.get(dut.diag.payload)
                 seen.append((payload["code"], payload["register"], payload["value"]))
+            taken += ctx.get(dut.stripe.valid) & ctx.get(dut.stripe.ready)
             await ctx.tick()
             ctx.set(dut.control.start, 0)
+            ctx.set(dut.cell.precision, cell)
+            ctx.set(dut.stripe.valid, not taken)
+            ctx.set(dut.acc.ready, 1)
 
     simulate(dut, bench)
-    where = registers()["CORE"]["MISC_CFG"]
-    assert seen == [(DiagnosticCode.RESERVED_MODE, where.offset, where.encode(PROC_PRECISION=2))]
+    assert taken == bool(gates)
+    if register is None:
+        assert not seen
+    else:
+        where = registers()["CORE"][register]
+        assert seen == [(DiagnosticCode.RESERVED_MODE, where.offset, where.encode(**values[register]))]
 
 
 # ---------------------------------------------------------------------- sequence controller + CORE

@@ -1,0 +1,113 @@
+"""How the types that the CNA knows differ: sizes of atoms, groups and tiles (docs/hardware.md 0)."""
+
+from dataclasses import dataclass
+
+from amaranth.hdl import Cat, Mux, Value
+from amaranth.lib import enum
+
+DEPTHWISE = 3
+"""CONV_MODE of a depthwise convolution; 0 is direct and the others are reserved (H 2.2)."""
+
+WIDE_GROUP = 64
+"""Channels of a depthwise group, every type (docs/hardware.md 3.1)."""
+
+
+class Precision(enum.IntEnum, shape=3):
+    """Codes of CNA and CORE (docs/hardware.md 0); 4 and 5 are reserved and count as int8."""
+
+    INT8 = 0
+    INT16 = 1
+    FP16 = 2
+    BF16 = 3
+    INT4 = 6
+    TF32 = 7
+
+
+RESERVED = (4, 5)
+"""Precision codes without a type."""
+
+FLOATS = (Precision.FP16, Precision.BF16, Precision.TF32)
+
+
+def one_of(value: Value, *codes: int) -> Value:
+    """Whether `value` is one of the codes."""
+    return Cat(*(Value.cast(value) == int(code) for code in codes)).any()
+
+
+@dataclass(frozen=True)
+class TypeOf:
+    """Sizes of the type that a precision field names; every property is an expression of a few gates.
+
+    Parameters
+    ----------
+    field : Value
+        IN_PRECISION or PROC_PRECISION of CNA or CORE, 3 bits.
+    """
+
+    field: Value
+
+    @property
+    def code(self) -> Value:
+        """The code, 0 for the reserved ones."""
+        return Mux(one_of(self.field, *RESERVED), 0, Value.cast(self.field))
+
+    @property
+    def int4(self) -> Value:
+        """Whether it is int4."""
+        return Value.cast(self.field) == Precision.INT4.value
+
+    @property
+    def tf32(self) -> Value:
+        """Whether it is tf32."""
+        return Value.cast(self.field) == Precision.TF32.value
+
+    @property
+    def half_word(self) -> Value:
+        """Whether it is one of the 16-bit types."""
+        return one_of(self.field, Precision.INT16, Precision.FP16, Precision.BF16)
+
+    @property
+    def is_float(self) -> Value:
+        """Whether it is a floating-point type."""
+        return one_of(self.field, *FLOATS)
+
+    def _choose(self, int4, int8, half_word, tf32) -> Value:
+        return Mux(self.int4, int4, Mux(self.tf32, tf32, Mux(self.half_word, half_word, int8)))
+
+    @property
+    def element_log2(self) -> Value:
+        """log2 of the bits of an element: 2 to 5."""
+        return self._choose(2, 3, 4, 5)
+
+    @property
+    def tile_log2(self) -> Value:
+        """log2 of the atoms of a full tile's kernel: 0 to 2."""
+        return self._choose(0, 1, 2, 2)
+
+    @property
+    def group_kernels(self) -> Value:
+        """Kernels of a kernel group: 16, 32 or 64."""
+        return self._choose(64, 32, 16, 16)
+
+    @property
+    def group_channels(self) -> Value:
+        """Channels of a channel group: 16 or 32."""
+        return Mux(self.tf32, 16, 32)
+
+    def atoms(self, channels: Value) -> Value:
+        """Atoms that hold so many channels."""
+        return self._choose(*((channels + (1 << log2) - 1) >> log2 for log2 in (5, 4, 3, 2)))
+
+    def kernel_groups(self, kernels: Value) -> Value:
+        """Groups of so many kernels."""
+        return self._choose(*((kernels + (1 << log2) - 1) >> log2 for log2 in (6, 5, 4, 4)))
+
+    def channel_groups(self, channels: Value) -> Value:
+        """Groups of so many channels."""
+        return Mux(self.tf32, (channels + 15) >> 4, (channels + 31) >> 5)
+
+
+def is_argb(con1) -> Value:
+    """Whether CONV_CON1 asks for first-layer input, of a type that has it (docs/hardware.md 1.5)."""
+    of = TypeOf(con1.IN_PRECISION)
+    return (Value.cast(con1.ARGB_IN)[2:] == 2) & ~of.int4 & ~of.tf32
