@@ -181,6 +181,7 @@ class ReadModel:
     def request(self, payload: Any) -> None:
         assert payload.addr % 32 == 0, f"read burst at {payload.addr:#x}"
         count = payload.beats_m1 + 1
+        self.touched.update(range(payload.addr, payload.addr + 32 * count, 32))
         assert payload.addr + 32 * count <= len(self.memory), f"read outside memory at {payload.addr:#x}"
         self.queue.append([payload.addr, count, self.bench.cycle + self.bench.random.randint(*self.latency)])
 

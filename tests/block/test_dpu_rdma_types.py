@@ -46,8 +46,11 @@ def group_of(conv_mode: int, precision: int) -> int:
     return {INT4: 64, INT8: 32}.get(precision, 16)
 
 
-def expected(cfg: Settings, memory: bytes) -> dict[str, list[list[int | None]]]:
-    """The octets of `main` and `ew`; lanes past the last channel are None."""
+def expected(
+    cfg: Settings, memory: bytes, atoms: set[int] | None = None
+) -> dict[str, list[list[int | None]]]:
+    """The octets of `main` and `ew`, lanes past the last channel None; `atoms` takes the addresses read."""
+    touched: set[int] = set() if atoms is None else atoms
     mode, erdma = cfg["FEATURE_MODE_CFG"], cfg["ERDMA_CFG"]
     width, height = cfg["DATA_CUBE_WIDTH"]["WIDTH"] + 1, cfg["DATA_CUBE_HEIGHT"]["HEIGHT"] + 1
     channels = cfg["DATA_CUBE_CHANNEL"]["CHANNEL"] + 1
@@ -60,25 +63,29 @@ def expected(cfg: Settings, memory: bytes) -> dict[str, list[list[int | None]]]:
     e_bits = (4, 8, 16, 32)[erdma["ERDMA_DATA_SIZE"]]
     e_float = {FP16: FP16, FP32: FP16, BF16: BF16}.get(mode["PROC_PRECISION"])
 
+    def at(atom: int, lane: int, bits: int, floating: int | None) -> int:
+        touched.add(atom)
+        return element_at(memory, atom, lane, bits, floating)
+
     def main(c: int, y: int, x: int) -> int:
         bits = BITS[kind]
         s, lane = divmod(c, 128 // bits)
-        return element_at(memory, source + 16 * (s * m_surface + y * m_line + x), lane, bits, kind)
+        return at(source + 16 * (s * m_surface + y * m_line + x), lane, bits, kind)
 
     def ew(c: int, y: int, x: int) -> int:
         s, lane = divmod(c, 128 // e_bits)
         place = s * cfg["EW_SURF_STRIDE"]["EW_SURF_STRIDE"]
         if erdma["ERDMA_DATA_MODE"] != 0:
             place += s * e_notch + y * e_line + x
-        return element_at(memory, operand + 16 * place, lane, e_bits, e_float)
+        return at(operand + 16 * place, lane, e_bits, e_float)
 
     def shared(c: int, y: int, x: int) -> int:
         s, lane = divmod(c, 128 // e_bits)
         if s % 2 == 0:
-            at = source + 16 * (s // 2 * m_surface + y * m_line + x)
+            place = source + 16 * (s // 2 * m_surface + y * m_line + x)
         else:
-            at = operand + 16 * (s // 2 * (e_line * height + e_notch) + y * e_line + x)
-        return element_at(memory, at, lane, e_bits, e_float)
+            place = operand + 16 * (s // 2 * (e_line * height + e_notch) + y * e_line + x)
+        return at(place, lane, e_bits, e_float)
 
     result: dict[str, list[list[int | None]]] = {"main": [], "ew": []}
     streams: list[tuple[str, Element]] = []
@@ -163,7 +170,9 @@ def run(jobs: list[tuple[Settings, int]], seed: int, stall: float) -> None:
             ctx.set(dut.control.start, 1)
             await ctx.tick()
             ctx.set(dut.control.start, 0)
-            want = expected(cfg, bytes(memory))
+            atoms: set[int] = set()
+            want = expected(cfg, bytes(memory), atoms)
+            beats = {atom // 32 * 32 for atom in atoms}
             for _ in range(LIMIT):
                 _, _, done = await ctx.tick().sample(dut.control.done)
                 if done:
@@ -176,7 +185,11 @@ def run(jobs: list[tuple[Settings, int]], seed: int, stall: float) -> None:
                 for index, (have, lanes) in enumerate(zip(got[name], want[name], strict=True)):
                     seen = [h if w is not None else None for h, w in zip(have, lanes, strict=True)]
                     assert seen == lanes, f"{name} octet {index} of {cfg}"
-            assert all(not read.queue for read in reads.values())
+            for name, read in reads.items():
+                assert not read.queue
+                extra = {at for at in read.touched if at not in beats}
+                assert not extra, f"{name} read {min(extra):#x}, which is of no element, of {cfg}"
+                read.touched.clear()
 
     bench.run(main)
     assert complaints == []
