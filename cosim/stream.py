@@ -38,6 +38,8 @@ class Stream:
     kick: Kick
     regions: list[Region] = field(default_factory=list)
     core: int = 0
+    writes: list[tuple[int, int]] = field(default_factory=list)
+    """(offset, value) that the host writes before the start, or in slave mode instead of it."""
 
     def load_into(self, memory: Any) -> None:
         """Map and fill the regions in a device's memory (whole pages around each)."""
@@ -57,6 +59,7 @@ class Stream:
             "schema_version": SCHEMA_VERSION,
             "core": self.core,
             "kick": self.kick.__dict__,
+            "writes": [[f"0x{offset:04X}", f"0x{value:08X}"] for offset, value in self.writes],
             "regions": [
                 {
                     "name": region.name,
@@ -98,6 +101,10 @@ class Stream:
                 for n, item in enumerate(data["regions"])
             ]
             core = _number(data.get("core", 0), "core")
+            writes = [
+                (_number(offset, f"writes[{n}]"), _number(value, f"writes[{n}]"))
+                for n, (offset, value) in enumerate(data.get("writes", []))
+            ]
         except KeyError as error:
             raise StreamError(f"{path}: member {error} is missing") from error
         except (TypeError, AttributeError, ValueError, binascii.Error) as error:
@@ -107,7 +114,7 @@ class Stream:
         for region in regions:
             if not 0 <= region.address <= (1 << 32) - max(region.data.size, 1):
                 raise StreamError(f"{path}: region '{region.name}' does not lie in 32 bits of address")
-        return cls(kick, regions, core)
+        return cls(kick, regions, core, writes)
 
 
 def _number(value: Any, name: str) -> int:

@@ -69,7 +69,7 @@ def run_command(
             if trace:
                 device.trace(*trace)
             stream.load_into(device.memory)
-            result = run_kick(device, stream.kick, stream.core, max_cycles)
+            result = run_kick(device, stream.kick, stream.core, max_cycles, stream.writes)
             said = [] if engine == "golden" else [str(item) for item in device.diagnostics()]
             for line in said:
                 print(f"diagnostic: {line}")
@@ -103,7 +103,7 @@ def _check(stream: Any, device: Any) -> dict[str, Any]:
 
     golden = GoldenNpu(stream.core + 1)
     stream.load_into(golden.memory)
-    if not run_kick(golden, stream.kick, stream.core).done:
+    if not run_kick(golden, stream.kick, stream.core, writes=stream.writes).done:
         print("MISMATCH: the golden model hangs where the engine does not")
         return {"match": False, "first_difference": "the golden model hangs"}
     total = 0

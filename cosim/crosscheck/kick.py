@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -35,6 +36,8 @@ class Kick:
         TASK_DMA_BASE.
     pp_en
         fetch the next task's registers while one runs.
+    slave
+        not PC mode: the host's further writes set up the blocks and start them.
     """
 
     base: int
@@ -43,6 +46,7 @@ class Kick:
     interrupt_mask: int
     dma_base: int = 0
     pp_en: int = 1
+    slave: int = 0
 
 
 @dataclass(frozen=True)
@@ -55,12 +59,12 @@ class KickResult:
     state: str = ""
 
 
-def run_kick(device: Device, kick: Kick, core: int = 0, max_cycles: int = 5_000_000) -> KickResult:
-    """Start a kick, wait for its interrupt and clear it.
+def start(device: Device, kick: Kick, core: int = 0, writes: Iterable[tuple[int, int]] = ()) -> int:
+    """Write what starts a kick; `writes` are (offset, value) before the start, or in slave mode all of it.
 
     Returns
     -------
-    The result; after a time-out the core is reset.
+    The cycle of the start.
     """
     pc = registers()["PC"]
 
@@ -78,14 +82,37 @@ def run_kick(device: Device, kick: Kick, core: int = 0, max_cycles: int = 5_000_
         dma_base=kick.dma_base,
         pp_en=kick.pp_en,
     )
-    start = device.cycle
-    start_kick(write)
+    if kick.slave:
+        write("PC", "BASE_ADDRESS", pc["BASE_ADDRESS"].encode(PC_SEL="SLAVE_MODE"))
+    for offset, value in writes:
+        device.write32(core, offset, value)
+    begun = device.cycle
+    if not kick.slave:
+        start_kick(write)
+    return begun
+
+
+def run_kick(
+    device: Device,
+    kick: Kick,
+    core: int = 0,
+    max_cycles: int = 5_000_000,
+    writes: Iterable[tuple[int, int]] = (),
+) -> KickResult:
+    """Start a kick (see `start`), wait for its interrupt and clear it.
+
+    Returns
+    -------
+    The result; after a time-out the core is reset.
+    """
+    pc = registers()["PC"]
+    begun = start(device, kick, core, writes)
     raised = device.run_until_irq(1 << core, max_cycles)
-    cycles = device.cycle - start
+    cycles = device.cycle - begun
     status = device.read32(core, pc["INTERRUPT_STATUS"].offset)
     if not raised:
         state = device.block_state(core)
         device.reset(1 << core)
         return KickResult(False, cycles, status, state)
-    write("PC", "INTERRUPT_CLEAR", pc["INTERRUPT_CLEAR"].mask)
+    device.write32(core, pc["INTERRUPT_CLEAR"].offset, pc["INTERRUPT_CLEAR"].mask)
     return KickResult(True, cycles, status)

@@ -10,6 +10,9 @@ from sw.regcmd import amount_code, op_enable_mask, op_enable_word, pack_word, re
 from sw.regcmd.tasks import TAIL_WORDS
 from sw.regcmd.word import FETCH_WORDS
 
+_RARE = ("LUT_", "DCOMP_AMOUNT", "CLK_GATE", "MAC_GATING")
+"""Registers that real programs leave alone: written only where a task sets one of their fields."""
+
 BLOCKS = ("CNA", "CORE", "DPU", "DPU_RDMA", "PPU", "PPU_RDMA")
 
 
@@ -22,6 +25,12 @@ class Task:
     addresses: dict[tuple[str, str], int] = field(default_factory=dict)
     """Absolute addresses; the base of a kick is taken off when the words are made."""
     description: str = ""
+    uploads: list[int] = field(default_factory=list)
+    """Words ahead of the registers: tables of the LUT."""
+
+    def upload(self, block: str, register: str, value: int) -> None:
+        """Write a register ahead of all others, as often as this is called."""
+        self.uploads.append(register_word(registers()[block][register], value))
 
     def set(self, block: str, register: str, **values: int) -> None:
         """Set fields of a register (negative values for signed fields of any width)."""
@@ -49,7 +58,7 @@ class Task:
         out = {}
         for block in self.blocks:
             for r in registers()[block]:
-                if not r.shadowed or r.name.startswith(("LUT_", "DCOMP_AMOUNT", "CLK_GATE", "MAC_GATING")):
+                if not r.shadowed or (r.name.startswith(_RARE) and (block, r.name) not in self.fields):
                     continue
                 value = r.encode(**self.fields.get((block, r.name), {}))
                 if (block, r.name) in self.addresses:
@@ -82,7 +91,14 @@ class Chain:
 
 
 def link(
-    tasks: Iterable[Task], address: int, *, delta: bool = False, align: int = 64, dma_base: int = 0
+    tasks: Iterable[Task],
+    address: int,
+    *,
+    delta: bool = False,
+    align: int = 64,
+    dma_base: int = 0,
+    clear: bool = False,
+    tail: tuple[int, int] = (0, 0),
 ) -> Chain:
     """Place tasks one after the other from `address` and link them.
 
@@ -98,9 +114,13 @@ def link(
         of each list.
     dma_base
         TASK_DMA_BASE of the kick, taken off every address.
+    clear
+        clear pointer and executer in every task, as some programs do (H6.2).
+    tail
+        address and amount code of a link behind the last task, which nothing follows; (0, 0): none.
     """
     tasks = list(tasks)
-    bodies = _bodies(tasks, delta, dma_base)
+    bodies = _bodies(tasks, delta, dma_base, clear)
     places, at = [], address
     for body in bodies:
         places.append(at)
@@ -109,28 +129,30 @@ def link(
     lists = []
     for i, (body, task) in enumerate(zip(bodies, tasks, strict=True)):
         last = i + 1 == len(tasks)
-        tail = [
-            0 if last else register_word(pc["BASE_ADDRESS"], places[i + 1]),
-            register_word(
-                pc["REGISTER_AMOUNTS"], 0 if last else amount_code(len(bodies[i + 1]) + TAIL_WORDS)
-            ),
+        following = tail if last else (places[i + 1], amount_code(len(bodies[i + 1]) + TAIL_WORDS))
+        ending = [
+            register_word(pc["BASE_ADDRESS"], following[0]) if following[0] else 0,
+            register_word(pc["REGISTER_AMOUNTS"], following[1]),
             pack_word(target_code("CONFIG_END"), 0, 0),
             op_enable_word(task.mask()),
         ]
-        lists.append((places[i], tuple(body + tail)))
+        lists.append((places[i], tuple(body + ending)))
     return Chain(address, amount_code(len(bodies[0]) + TAIL_WORDS), tuple(lists), tasks[-1].interrupt_mask())
 
 
-def _bodies(tasks: list[Task], delta: bool, dma_base: int) -> list[list[int]]:
+def _bodies(tasks: list[Task], delta: bool, dma_base: int, clear: bool) -> list[list[int]]:
     groups: dict[str, list[dict[int, int]]] = {b: [{}, {}] for b in BLOCKS}
     bodies = []
     for task in tasks:
-        body = []
+        body = list(task.uploads)
         for block in task.blocks:
             r = registers()[block]["S_POINTER"]
             if block not in ("CNA", "CORE"):  # the host writes those two, with its core's index
-                value = r.encode(POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1)
+                cleared = {"POINTER_PP_CLEAR": 1, "EXECUTER_PP_CLEAR": 1} if clear else {}
+                value = r.encode(POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1, **cleared)
                 body.append(register_word(r, value))
+            if clear and block not in ("CNA", "CORE"):
+                groups[block] = [{}, {}]
         for offset, (block, value) in task.values(dma_base).items():
             held = groups[block][0]
             if not (delta and held.get(offset) == value):
