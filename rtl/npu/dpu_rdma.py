@@ -220,14 +220,11 @@ class DpuRdma(wiring.Component):
             Check("BN_BASE_ADDR", n_on & (cfg.BN_BASE_ADDR.BN_BASE_ADDR[:4] != 0), unaligned),
             Check(
                 "ERDMA_CFG",
-                ew_on
-                & (
-                    cfg.ERDMA_CFG.ERDMA_DATA_MODE[1]
-                    | (self._shared() & (cfg.ERDMA_CFG.ERDMA_DATA_MODE == 0))
-                    | (is_float(feature.PROC_PRECISION) & narrow)
-                    | cfg.ERDMA_CFG.ERDMA_SURF_MODE
-                    | cfg.ERDMA_CFG.ERDMA_NONALIGN
-                ),
+                cfg.ERDMA_CFG.ERDMA_SURF_MODE
+                | cfg.ERDMA_CFG.ERDMA_NONALIGN
+                | (ew_on & cfg.ERDMA_CFG.ERDMA_DATA_MODE[1])
+                | (ew_on & self._shared() & (cfg.ERDMA_CFG.ERDMA_DATA_MODE == 0))
+                | (ew_on & is_float(feature.PROC_PRECISION) & narrow),
             ),
             Check("EW_BASE_ADDR", ew_on & (cfg.EW_BASE_ADDR.EW_BASE_ADDR[:4] != 0), unaligned),
         ]
