@@ -140,6 +140,8 @@ class NpuCore(wiring.Component):
         m.d.comb += [core.cell.eq(cna.cell), cna.bank_free.eq(core.bank_free)]
         wiring.connect(m, cna.stripe, core.stripe)
         wiring.connect(m, core.acc, dpu.acc)
+        m.d.comb += dpu.core_octets.eq(core.octets)
+        wiring.connect(m, files["DPU"].lut, dpu.lut)
         for stream in ("bs", "bn", "main", "ew"):
             wiring.connect(m, getattr(dpu_rdma, stream), getattr(dpu, stream))
         m.d.comb += dpu.rdma_busy.eq(dpu_rdma.busy)  # the DPU also takes operands it does not need
