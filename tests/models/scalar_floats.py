@@ -1,0 +1,157 @@
+"""Binary floating point in plain Python: numbers as fractions, one element at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+
+@dataclass(frozen=True)
+class Format:
+    """A binary format of IEEE 754's kind."""
+
+    exponent: int
+    fraction: int
+    nan: int
+
+    @property
+    def bias(self) -> int:
+        return (1 << (self.exponent - 1)) - 1
+
+    @property
+    def infinity(self) -> int:
+        return ((1 << self.exponent) - 1) << self.fraction
+
+    def sign(self, bits: int) -> int:
+        return bits >> (self.exponent + self.fraction) & 1
+
+    def magnitude(self, bits: int) -> int:
+        return bits & ((1 << (self.exponent + self.fraction)) - 1)
+
+    def is_nan(self, bits: int) -> bool:
+        return self.magnitude(bits) > self.infinity
+
+    def is_infinite(self, bits: int) -> bool:
+        return self.magnitude(bits) == self.infinity
+
+    def number(self, bits: int) -> Fraction:
+        """Value of finite bits."""
+        e, f = divmod(self.magnitude(bits), 1 << self.fraction)
+        value = Fraction(f if e == 0 else f + (1 << self.fraction)) * Fraction(2) ** (
+            max(e, 1) - self.bias - self.fraction
+        )
+        return -value if self.sign(bits) else value
+
+    def signed(self, sign: int, magnitude: int) -> int:
+        return sign << (self.exponent + self.fraction) | magnitude
+
+    def round(self, value: Fraction, sign: int | None = None) -> int:
+        """Bits of a value, rounded half to even; `sign` is that of a zero."""
+        if value == 0:
+            return self.signed(sign or 0, 0)
+        sign, value = int(value < 0), abs(value)
+        e = value.numerator.bit_length() - value.denominator.bit_length()
+        if value < Fraction(2) ** e:
+            e -= 1
+        e = max(e, 1 - self.bias)
+        steps = round(value / Fraction(2) ** (e - self.fraction))  # half to even
+        if steps == 0:
+            return self.signed(sign, 0)
+        # A carry out of the fraction runs into the exponent by itself.
+        hidden = 1 << self.fraction
+        magnitude = steps if steps < hidden else (e + self.bias) * hidden + steps - hidden
+        return self.signed(sign, min(magnitude, self.infinity))
+
+
+F32, F16, BF16 = Format(8, 23, 0x7FC00000), Format(5, 10, 0x7E00), Format(8, 7, 0x7FC0)
+
+
+def widen(fmt: Format, bits: int) -> int:
+    """Exact binary32 of a narrower format; a NaN keeps its bits."""
+    if fmt.is_nan(bits) or fmt.is_infinite(bits):
+        rest = (fmt.magnitude(bits) - fmt.infinity) << (F32.fraction - fmt.fraction)
+        return F32.signed(fmt.sign(bits), F32.infinity + rest)
+    return F32.round(fmt.number(bits), fmt.sign(bits))
+
+
+def narrow(fmt: Format, bits: int) -> int:
+    """Binary32 rounded to a narrower format."""
+    if F32.is_nan(bits):
+        return fmt.nan
+    if F32.is_infinite(bits):
+        return fmt.signed(F32.sign(bits), fmt.infinity)
+    return fmt.round(F32.number(bits), F32.sign(bits))
+
+
+def negate(bits: int) -> int:
+    """Flip the sign bit."""
+    return bits ^ 1 << 31
+
+
+def add(a: int, b: int) -> int:
+    """Binary32 sum."""
+    if F32.is_nan(a) or F32.is_nan(b):
+        return F32.nan
+    if F32.is_infinite(a) or F32.is_infinite(b):
+        if F32.is_infinite(a) and F32.is_infinite(b) and a != b:
+            return F32.nan
+        return a if F32.is_infinite(a) else b
+    both_negative = F32.sign(a) & F32.sign(b)
+    return F32.round(F32.number(a) + F32.number(b), both_negative)
+
+
+def multiply(a: int, b: int) -> int:
+    """Binary32 product."""
+    if F32.is_nan(a) or F32.is_nan(b):
+        return F32.nan
+    sign = F32.sign(a) ^ F32.sign(b)
+    if F32.is_infinite(a) or F32.is_infinite(b):
+        return F32.nan if 0 in (F32.magnitude(a), F32.magnitude(b)) else F32.signed(sign, F32.infinity)
+    return F32.round(F32.number(a) * F32.number(b), sign)
+
+
+def divide(a: int, b: int) -> int:
+    """Binary32 quotient."""
+    if F32.is_nan(a) or F32.is_nan(b):
+        return F32.nan
+    sign = F32.sign(a) ^ F32.sign(b)
+    if F32.is_infinite(a):
+        return F32.nan if F32.is_infinite(b) else F32.signed(sign, F32.infinity)
+    if F32.is_infinite(b):
+        return F32.signed(sign, 0)
+    if F32.magnitude(b) == 0:
+        return F32.nan if F32.magnitude(a) == 0 else F32.signed(sign, F32.infinity)
+    return F32.round(F32.number(a) / F32.number(b), sign)
+
+
+def greater(a: int, b: int) -> bool:
+    """IEEE comparison."""
+    if F32.is_nan(a) or F32.is_nan(b):
+        return False
+
+    def place(bits: int) -> Fraction:
+        if F32.is_infinite(bits):
+            return Fraction(2) ** 300 * (-1 if F32.sign(bits) else 1)
+        return F32.number(bits)
+
+    return place(a) > place(b)
+
+
+def whole(bits: int, up: bool) -> int:
+    """Floor or ceiling; a zero keeps the value's sign."""
+    if F32.is_nan(bits):
+        return F32.nan
+    if F32.is_infinite(bits):
+        return bits
+    value = F32.number(bits)
+    return F32.round(Fraction(value.__ceil__() if up else value.__floor__()), F32.sign(bits))
+
+
+def to_integer(bits: int, width: int) -> int:
+    """Rounded half to even, saturated; NaN is 0."""
+    limit = 1 << (width - 1)
+    if F32.is_nan(bits):
+        return 0
+    if F32.is_infinite(bits):
+        return -limit if F32.sign(bits) else limit - 1
+    return max(-limit, min(limit - 1, round(F32.number(bits))))

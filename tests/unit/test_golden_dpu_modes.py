@@ -1,0 +1,296 @@
+"""Writer, table access, operand readers, CORE's side, hangs and diagnostics of the golden DPU."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from cosim.golden.task import GoldenHang
+from cosim.golden.task.context import Context, TaskReport
+from cosim.golden.task.dpu import Dpu
+from cosim.golden.task.rdma import RdmaData, StageOperands
+from cosim.golden.task.registers import View
+from rtl.regs import registers
+from tests.models.golden_bench import (
+    BITS,
+    ELEMENT,
+    MAIN,
+    OUT,
+    Program,
+    cube,
+    device,
+    flying,
+    get,
+    load,
+    pattern,
+    put,
+)
+from tests.models.scalar_dpu import Operands, ScalarDpu, signed
+
+R = registers()
+
+
+# -- data of CORE ------------------------------------------------------------------------------------
+
+
+class FromCore:
+    """A DPU pass whose main data are given as CORE would deliver them."""
+
+    def __init__(
+        self,
+        shape: tuple[int, int, int],
+        kind: int,
+        out: int,
+        *,
+        process: int | None = None,
+        depthwise: bool = False,
+        group: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.dev, self.shape, self.out = device(), shape, out
+        self.program = Program("DPU")
+        cube(self.program, shape, kind, out, process=process, depthwise=depthwise)
+        self.group = group or (64 if depthwise or kind == 6 else 32 if kind == 0 else 16)
+        rng = np.random.default_rng(seed)
+        self.pixels, self.groups = shape[1] * shape[2], -(-shape[0] // self.group)
+        lanes = self.groups * self.group
+        wide = 5 if process in (2, 3, 5) or (process is None and kind in (2, 3, 5)) else 4
+        acc = np.array([[pattern(rng, wide) for _ in range(lanes)] for _ in range(self.pixels)])
+        self.acc = ((acc + 2**31) % 2**32) - 2**31
+        self.window = np.broadcast_to(rng.integers(-5000, 5000, (self.pixels, 1)), self.acc.shape)
+        self.offered = RdmaData()
+
+    def run(self) -> None:
+        words = {
+            R["DPU"][register].offset: R["DPU"][register].encode(**fields)
+            for (_, register), fields in self.program.fields.items()
+        }
+        conv = (SimpleNamespace(pixels=self.pixels, groups=self.groups), self.acc, self.window)
+        ctx = Context(self.dev.memory, 0, TaskReport(0), self.dev.findings, self.dev.strict)
+        Dpu(ctx, View("DPU", words), self.offered, conv, self.dev.lut).run()
+
+    def read(self, c: int, pixel: int) -> int:
+        _, height, width = self.shape
+        y, x = divmod(pixel, width)
+        return get(self.dev, OUT, BITS[self.out], c, y, x, width, height * width)
+
+
+@pytest.mark.parametrize("register", [True, False])
+@pytest.mark.parametrize("live", [True, False])
+def test_cpend_adds_the_window_sum(register: bool, live: bool) -> None:
+    bench = FromCore((35, 2, 3), 0, 4, seed=3)
+    bench.program.set("DPU", "BS_OW_CFG", OD_BYPASS=int(not live), OW_SRC=int(not register))
+    bench.program.set("DPU", "BS_OW_CFG", SIZE_E_0=7, SIZE_E_1=7, SIZE_E_2=7)
+    bench.program.set("DPU", "SURFACE_ADD", SURF_ADD=8 * 6)
+    bench.program.set("DPU", "BS_OW_OP", OW_OP=-77)
+    zero, factors = np.zeros(35, np.int64), np.arange(35) * 1800 - 32000
+    bench.offered = RdmaData(3, 2, 35, 32, bs=StageOperands(zero, factors, zero))
+    bench.run()
+    for pixel in range(6):
+        for c in range(35):
+            term = int(bench.window[pixel, c]) * (-77 if register else int(factors[c]))
+            want = int(bench.acc[pixel, c]) + (term if live else 0)
+            want = max(-(2**31), min(2**31 - 1, want))
+            assert signed(bench.read(c, pixel), 32) == want
+
+
+def test_cpend_and_window_sums_do_nothing_to_floats() -> None:
+    bench = FromCore((20, 1, 2), 2, 5, seed=4)
+    bench.program.set("DPU", "BS_OW_CFG", OD_BYPASS=0, OW_SRC=1, SIZE_E_0=3, SIZE_E_1=3, SIZE_E_2=3)
+    bench.program.set("DPU", "SURFACE_ADD", SURF_ADD=8)
+    bench.run()
+    assert [bench.read(c, p) for p in (0, 1) for c in range(20)] == [
+        int(v) % 2**32 for p in (0, 1) for v in bench.acc[p, :20]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "out", "depthwise", "surfaces"),
+    [
+        (0, 0, False, 2),
+        (0, 4, False, 8),
+        (0, 1, False, 4),
+        (0, 2, False, 4),
+        (0, 6, False, 1),
+        (0, 0, True, 4),
+        (0, 1, True, 8),
+        (6, 1, False, 8),
+        (6, 6, False, 2),
+        (6, 0, False, 4),
+        (2, 2, False, 2),
+        (2, 5, False, 4),
+        (1, 4, False, 4),
+        (1, 6, False, 1),
+        (5, 5, False, 4),
+        (2, 2, True, 4),
+        (3, 5, True, 8),
+        (1, 0, True, 2),
+    ],
+)
+def test_surfaces_of_a_group(kind: int, out: int, depthwise: bool, surfaces: int) -> None:
+    """Every channel lands where section 4.10 says, for a bypassed and for a live converter."""
+    channels, pixels = 70, 3
+    per = 128 // BITS[out]
+    for live in (False, True):
+        bench = FromCore((channels, 1, pixels), kind, out, depthwise=depthwise, seed=5)
+        p = bench.program
+        size_e = surfaces - 1 if live else 5
+        p.set("DPU", "BS_OW_CFG", OD_BYPASS=int(not live), SIZE_E_0=size_e, SIZE_E_1=size_e, SIZE_E_2=size_e)
+        p.set("DPU", "DST_SURF_STRIDE", 4)
+        p.set("DPU", "DATA_CUBE_NOTCH_ADDR", NOTCH_ADDR_0=1, NOTCH_ADDR_1=1)
+        p.set("DPU", "SURFACE_ADD", SURF_ADD=4 * surfaces + 7)
+        p.set("DPU", "OFFSET_PEND", 0x1A5C)
+        bench.run()
+        model = ScalarDpu(lambda r, f, p=p: p.get("DPU", r, f), [])
+        for pixel in range(pixels):
+            for c in range(-(-channels // per) * per):
+                group, inner = divmod(c // per, surfaces)
+                byte = OUT + 16 * (group * (4 * surfaces + 7) + inner * 4 + pixel)
+                bit = c % per * BITS[out]
+                got = load(bench.dev, byte + bit // 8, BITS[out]) >> bit % 8 & ((1 << BITS[out]) - 1)
+                want = 0x1A5C % (1 << BITS[out])
+                if c < channels:
+                    want = model.element(int(bench.acc[pixel, c]) % 2**32, c, Operands())
+                assert got == want, (pixel, c)
+
+
+@pytest.mark.parametrize("size_e", [0, 2, 6])
+def test_a_live_converter_needs_its_surfaces(size_e: int) -> None:
+    bench = FromCore((32, 1, 1), 0, 0)
+    bench.program.set("DPU", "BS_OW_CFG", OD_BYPASS=0, SIZE_E_0=size_e, SIZE_E_1=size_e, SIZE_E_2=size_e)
+    with pytest.raises(GoldenHang, match=r"BS_OW_CFG.SIZE_E_1 .*SIZE_MISMATCH"):
+        bench.run()
+    assert [f.register for f in bench.dev.findings] == ["BS_OW_CFG.SIZE_E_1"]
+
+
+def test_a_group_that_differs_from_cores_hangs() -> None:
+    bench = FromCore((16, 1, 1), 0, 4, group=16)
+    with pytest.raises(GoldenHang, match=r"DATA_FORMAT.IN_PRECISION .*groups of 16 .*SIZE_MISMATCH"):
+        bench.run()
+
+
+def test_accumulators_may_come_as_float32() -> None:
+    bench = FromCore((4, 1, 1), 2, 5)
+    bench.acc = np.arange(16, dtype=np.float32)[None, :]
+    bench.run()
+    assert [bench.read(c, 0) for c in range(4)] == [0, 0x3F800000, 0x40000000, 0x40400000]
+
+
+# -- transposed writer and row-major output ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("precision", [0, 1])
+@pytest.mark.parametrize("channels", [5, 32])
+def test_transposed_writer(precision: int, channels: int) -> None:
+    height, width = 2, 3
+    shape, pixels, size = (channels, height, width), height * width, 1 + precision
+    rng = np.random.default_rng(6)
+    dev, program = device(), flying(shape, 4, 0)
+    values = {(c, m): pattern(rng, 4) for c in range(channels) for m in range(pixels)}
+    put(dev, MAIN, 32, shape, lambda c, y, x: values[c, y * width + x], width, pixels)
+    program.set("DPU", "BS_OW_CFG", TP_ORG_EN=1, SIZE_E_0=7, SIZE_E_1=7, SIZE_E_2=7)
+    program.set("DPU", "SURFACE_ADD", SURF_ADD=8 * pixels)
+    program.set("DPU", "WDMA_SIZE_0", TP_PRECISION=precision)
+    program.set("DPU", "DATA_CUBE_CHANNEL", ORIG_CHANNEL=3)
+    program.set("DPU", "OFFSET_PEND", 0x7788)
+    before = bytes(rng.integers(0, 256, 64 * pixels * 2, dtype=np.uint8))
+    dev.memory.write(OUT, before)
+    program.run(dev)
+    image = bytearray(before)
+    for (n, m), value in values.items():
+        na = n // 4
+        at = size * (4 * m + na % 4 + na // 4 * 4 * pixels + n % 4 * 16 * pixels)
+        value = value if n <= 3 else 0x7788
+        image[at : at + size] = (value % (1 << 8 * size)).to_bytes(size, "little")
+    assert dev.memory.read(OUT, len(before)) == bytes(image)
+
+
+def test_rows_of_a_matrix_are_contiguous() -> None:
+    """H5.8: surface stride 1, the notch and SURFACE_ADD write [pixel][channel]."""
+    dev, program = device(), flying((24, 1, 5), 4, 4)
+    rng = np.random.default_rng(7)
+    data = rng.integers(-(2**31), 2**31, (5, 24))
+    put(dev, MAIN, 32, (24, 1, 5), lambda c, y, x: int(data[x, c]) % 2**32, 5, 5)
+    program.set("DPU", "BS_OW_CFG", SIZE_E_0=3, SIZE_E_1=3, SIZE_E_2=3)
+    program.set("DPU", "DST_SURF_STRIDE", 1)
+    program.set("DPU", "DATA_CUBE_NOTCH_ADDR", NOTCH_ADDR_0=5, NOTCH_ADDR_1=5)
+    program.set("DPU", "DATA_CUBE_HEIGHT", HEIGHT=4)
+    program.set("DPU", "DATA_CUBE_WIDTH", WIDTH=0)
+    program.set("DPU", "WDMA_SIZE_1", HEIGHT_WDMA=4, WIDTH_WDMA=0)
+    program.set("DPU_RDMA", "DATA_CUBE_HEIGHT", HEIGHT=4)
+    program.set("DPU_RDMA", "DATA_CUBE_WIDTH", WIDTH=0)
+    program.set("DPU", "SURFACE_ADD", SURF_ADD=4)
+    program.run(dev)
+    assert np.array_equal(np.frombuffer(dev.memory.read(OUT, 480), "<i4").reshape(5, 24), data)
+
+
+# -- operand readers ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("size", "channels"), [(0, 70), (1, 40), (1, 9), (2, 20), (3, 9)])
+def test_residual_operand_comes_from_both_readers(size: int, channels: int) -> None:
+    """COMB_USE 5: even surfaces by MRDMA, odd ones by ERDMA (docs/hardware.md 5.5)."""
+    height, width, bits = 2, 3, 4 << size
+    per = 128 // bits
+    rng = np.random.default_rng(10)
+    bench = FromCore((channels, height, width), 0, 4)
+    dev, program = bench.dev, Program("DPU_RDMA")
+    operand = {}
+    for c in range(channels):
+        reader, index = c // per % 2, c // per // 2
+        line, surface = width + 1 + reader, (width + 1 + reader) * height + 2 + 3 * reader
+        for y in range(height):
+            for x in range(width):
+                operand[c, y, x] = value = pattern(rng, {4: 6, 8: 0, 16: 1, 32: 4}[bits])
+                one = {(c % per, y, x): value}
+                put_one(dev, (MAIN, ELEMENT)[reader] + 16 * index * surface, bits, one, line)
+    program.set("DPU_RDMA", "DATA_CUBE_WIDTH", WIDTH=width - 1)
+    program.set("DPU_RDMA", "DATA_CUBE_HEIGHT", HEIGHT=height - 1, EW_LINE_NOTCH_ADDR=2)
+    program.set("DPU_RDMA", "DATA_CUBE_CHANNEL", CHANNEL=channels - 1)
+    program.set("DPU_RDMA", "SRC_BASE_ADDR", MAIN)
+    program.set("DPU_RDMA", "EW_BASE_ADDR", ELEMENT)
+    program.set("DPU_RDMA", "SRC_DMA_CFG", LINE_NOTCH_ADDR=1)
+    program.set("DPU_RDMA", "SURF_NOTCH", SURF_NOTCH_ADDR=2)
+    program.set("DPU_RDMA", "EW_SURF_NOTCH", 5)
+    program.set("DPU_RDMA", "EW_SURF_STRIDE", 99)
+    program.set("DPU_RDMA", "ERDMA_CFG", ERDMA_DATA_MODE=1, ERDMA_DATA_SIZE=size)
+    program.set("DPU_RDMA", "FEATURE_MODE_CFG", COMB_USE=5)
+    bench.program.set("DPU", "EW_CFG", EW_BYPASS=0, EW_OP_SRC=1, EW_ALU_ALGO=2, EW_OP_CVT_BYPASS=1)
+    bench.program.set("DPU", "EW_CFG", EW_RELU_BYPASS=1)
+    bench.offered = fetched(dev, program)
+    bench.program.set("DPU", "SURFACE_ADD", SURF_ADD=8 * 6)
+    bench.program.set("DPU", "DST_SURF_STRIDE", 6)
+    bench.run()
+    for (c, y, x), value in operand.items():
+        want = int(bench.acc[y * width + x, c]) + signed(value, bits)
+        assert signed(bench.read(c, y * width + x), 32) == max(-(2**31), min(2**31 - 1, want))
+
+
+def put_one(dev, base: int, bits: int, values: dict, line: int) -> None:
+    """Store single elements of one surface."""
+    for (c, y, x), value in values.items():
+        byte, bit = 16 * (y * line + x) + c * bits // 8, c * bits % 8
+        keep = load(dev, base + byte, bits) & (0xF << (4 - bit)) if bits == 4 else 0
+        dev.memory.write(base + byte, (value << bit | keep).to_bytes(max(1, bits // 8), "little"))
+
+
+def fetched(dev, program: Program) -> RdmaData:
+    """What DPU_RDMA fetches for a program."""
+    from cosim.golden.task.rdma import fetch
+
+    values = {R[b][r].offset: R[b][r].encode(**f) for (b, r), f in program.fields.items() if b == "DPU_RDMA"}
+    return fetch(Context(dev.memory, 0, TaskReport(0), dev.findings, dev.strict), View("DPU_RDMA", values))
+
+
+def test_elements_follow_the_order_of_the_readers_group() -> None:
+    """DPU and DPU_RDMA that disagree about the group see the same octets in another order (5.1)."""
+    shape = (32, 1, 2)
+    dev, p = device(), flying(shape, 4, 4, process=4)
+    put(dev, MAIN, 32, shape, lambda c, y, x: 100 * x + c, 2, 2)
+    p.set("DPU", "DATA_FORMAT", IN_PRECISION=0)  # the DPU counts on 32 channels, DPU_RDMA sends 16
+    p.run(dev)
+    got = [[get(dev, OUT, 32, c, 0, x, 2, 2) for c in range(32)] for x in (0, 1)]
+    assert got[0] == [*range(16), *range(100, 116)]
+    assert got[1] == [*range(16, 32), *range(116, 132)]

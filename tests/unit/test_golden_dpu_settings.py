@@ -1,0 +1,193 @@
+"""Hangs, diagnostics and S_STATUS of the golden DPU and its readers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cosim.golden.task import GoldenError, GoldenHang, GoldenNpu
+from rtl.regs import registers
+from tests.models.golden_bench import ELEMENT, MAIN, OUT, device, flying, pattern, put
+
+R = registers()
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ([("DPU_RDMA", "FEATURE_MODE_CFG", {"MRDMA_DISABLE": 1})], "FLYING_MODE .*waits for MRDMA"),
+        (
+            [
+                ("DPU_RDMA", "ERDMA_CFG", {"ERDMA_DISABLE": 0, "ERDMA_DATA_MODE": 1}),
+                ("DPU_RDMA", "EW_BASE_ADDR", {"EW_BASE_ADDR": ELEMENT}),
+            ],
+            "ERDMA offers",
+        ),
+        ([("DPU", "EW_CFG", {"EW_BYPASS": 0, "EW_OP_SRC": 1})], "waits for ERDMA"),
+        ([("DPU", "BS_CFG", {"BS_BYPASS": 0, "BS_ALU_SRC": 1, "BS_ALU_ALGO": 2})], "waits for BRDMA"),
+        ([("DPU", "BN_CFG", {"BN_BYPASS": 0}), ("DPU", "BN_MUL_CFG", {"BN_MUL_SRC": 1})], "waits for NRDMA"),
+        (
+            [("DPU_RDMA", "FEATURE_MODE_CFG", {"FLYING_MODE": 0, "COMB_USE": 5})],
+            "COMB_USE 5 waits for ERDMA",
+        ),
+    ],
+)
+def test_streams_that_do_not_meet_hang(settings: list, text: str) -> None:
+    dev, p = device(), flying((8, 1, 1), 0, 0)
+    for block, register, fields in settings:
+        p.set(block, register, **fields)
+    with pytest.raises(GoldenHang, match=text):
+        p.run(dev)
+
+
+def test_unused_ew_operation_takes_no_operand() -> None:
+    dev, p = device(), flying((8, 1, 1), 0, 0)
+    p.set("DPU", "EW_CFG", EW_BYPASS=0, EW_OP_BYPASS=1, EW_OP_SRC=1, EW_RELU_BYPASS=1)
+    dev.memory.write(MAIN, bytes(range(8)))
+    p.run(dev)
+    assert dev.memory.read(OUT, 8) == bytes(range(8))
+
+
+DPU_SETTINGS = [
+    ("FEATURE_MODE_CFG", {"TP_EN": 1}),
+    ("FEATURE_MODE_CFG", {"RGP_TYPE": 2}),
+    ("FEATURE_MODE_CFG", {"NONALIGN": 1}),
+    ("FEATURE_MODE_CFG", {"SURF_LEN": 8}),
+    ("FEATURE_MODE_CFG", {"COMB_USE": 1}),
+    ("FEATURE_MODE_CFG", {"CONV_MODE": 1}),
+    ("DATA_FORMAT", {"MC_SURF_OUT": 1}),
+    ("DATA_FORMAT", {"IN_PRECISION": 0}),
+    ("DATA_FORMAT", {"PROC_PRECISION": 7}),
+    ("DATA_CUBE_HEIGHT", {"MINMAX_CTL": 1}),
+    ("BS_OW_CFG", {"RGP_CNTER": 1}),
+    ("BS_MUL_CFG", {"BS_TRUNCATE_SRC": 1}),
+    ("BN_MUL_CFG", {"BN_TRUNCATE_SRC": 1}),
+    ("OUT_CVT_SCALE", {"FP32TOFP16_EN": 0}),
+    ("OUT_CVT_SCALE", {"OUT_CVT_SCALE": 2}),
+    ("OUT_CVT_OFFSET", {"OUT_CVT_OFFSET": 1}),
+    ("OUT_CVT_SHIFT", {"OUT_CVT_SHIFT": 1}),
+    ("OUT_CVT_SHIFT", {"MINUS_EXP": 15}),
+    ("WDMA_SIZE_0", {"CHANNEL_WDMA": 9}),
+    ("WDMA_SIZE_1", {"WIDTH_WDMA": 9}),
+    ("WDMA_SIZE_1", {"HEIGHT_WDMA": 9}),
+    ("BS_OW_CFG", {"SIZE_E_0": 1}),
+    ("BS_OW_CFG", {"SIZE_E_2": 1}),
+    ("DATA_CUBE_NOTCH_ADDR", {"NOTCH_ADDR_1": 1}),
+]
+
+
+@pytest.mark.parametrize(("register", "fields"), DPU_SETTINGS)
+def test_settings_without_effect_are_told(register: str, fields: dict) -> None:
+    """The result stays that of the task without them, and only one diagnostic comes."""
+    (name, value), images = next(iter(fields.items())), []
+    for change in (False, True):
+        dev, p = device(strict=False), flying((8, 1, 2), 2, 2)
+        rng = np.random.default_rng(11)
+        put(dev, MAIN, 16, (8, 1, 2), lambda c, y, x, rng=rng: pattern(rng, 2), 2, 2)
+        if change:
+            p.set("DPU", register, **fields)
+        if name == "PROC_PRECISION":
+            p.set("DPU", "DATA_FORMAT", IN_PRECISION=4 if change else 2)
+        p.run(dev)
+        images.append(dev.memory.read(OUT, 64))
+    code = (
+        "SIZE_MISMATCH" if register[:4] in ("WDMA", "DATA") and "CUBE_H" not in register else "RESERVED_MODE"
+    )
+    code = "RESERVED_MODE" if register == "DATA_FORMAT" else code
+    code = "SIZE_MISMATCH" if name.startswith("SIZE_E") else code
+    label = register if name == register else f"{register}.{name}"
+    assert [(f.code, f.register, f.value) for f in dev.findings] == [(code, label, value)]
+    if name not in ("IN_PRECISION", "PROC_PRECISION"):
+        assert images[0] == images[1]
+
+
+@pytest.mark.parametrize(
+    ("register", "fields"),
+    [
+        ("ERDMA_CFG", {"ERDMA_SURF_MODE": 1}),
+        ("ERDMA_CFG", {"ERDMA_NONALIGN": 1}),
+        ("SRC_DMA_CFG", {"UNPOOLING_EN": 1}),
+        ("SRC_DMA_CFG", {"KERNEL_WIDTH": 1}),
+        ("PAD_CFG", {"PAD_TOP": 1}),
+        ("FEATURE_MODE_CFG", {"COMB_USE": 3}),
+        ("FEATURE_MODE_CFG", {"COMB_USE": 5}),
+        ("FEATURE_MODE_CFG", {"MRDMA_FP16TOFP32_EN": 0}),
+        ("FEATURE_MODE_CFG", {"CONV_MODE": 2}),
+        ("BRDMA_CFG", {"BRDMA_DATA_USE": 8}),
+        ("NRDMA_CFG", {"NRDMA_DATA_USE": 2}),
+        ("ERDMA_CFG", {"ERDMA_DATA_MODE": 2}),
+        ("ERDMA_CFG", {"ERDMA_DATA_SIZE": 1}),
+    ],
+)
+def test_settings_of_the_readers_are_told(register: str, fields: dict) -> None:
+    element = next(iter(fields)).startswith("ERDMA_DATA")
+    dev, p = device(), flying((8, 1, 2), 2, 2, element=element)
+    p.set("DPU_RDMA", "ERDMA_CFG", ERDMA_DATA_MODE=1, ERDMA_DATA_SIZE=2)
+    p.set("DPU_RDMA", "EW_BASE_ADDR", ELEMENT)
+    if element:
+        p.set("DPU", "EW_CFG", EW_BYPASS=0, EW_OP_SRC=1, EW_OP_CVT_BYPASS=1)
+    p.run(device())
+    p.set("DPU_RDMA", register, **fields)
+    with pytest.raises(GoldenError, match=f"DPU_RDMA.{register}.{next(iter(fields))} .*RESERVED_MODE"):
+        p.run(dev)
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"OFFSET": 1}, "EW_CVT_OFFSET_VALUE.EW_OP_CVT_OFFSET"),
+        ({"SCALE": 2}, "EW_CVT_SCALE_VALUE.EW_OP_CVT_SCALE"),
+        ({"SHIFT": 1}, "EW_CVT_SCALE_VALUE.EW_OP_CVT_SHIFT"),
+        ({"ALGO": 9}, "EW_CFG.EW_ALU_ALGO"),
+        ({"BINARY": 1}, "EW_CFG.EW_BINARY_EN"),
+    ],
+)
+def test_element_wise_settings_of_floats_are_told(fields: dict, text: str) -> None:
+    p = flying((8, 1, 2), 2, 2, element=True)
+    p.set("DPU_RDMA", "ERDMA_CFG", ERDMA_DATA_MODE=1, ERDMA_DATA_SIZE=2)
+    p.set("DPU_RDMA", "EW_BASE_ADDR", ELEMENT)
+    p.set("DPU", "EW_CFG", EW_BYPASS=0, EW_OP_SRC=1, EW_ALU_ALGO=fields.get("ALGO", 2))
+    p.set("DPU", "EW_CFG", EW_BINARY_EN=fields.get("BINARY", 0))
+    p.set("DPU", "EW_CVT_OFFSET_VALUE", EW_OP_CVT_OFFSET=fields.get("OFFSET", 0))
+    scale = {"EW_OP_CVT_SCALE": fields.get("SCALE", 1), "EW_OP_CVT_SHIFT": fields.get("SHIFT", 0)}
+    p.set("DPU", "EW_CVT_SCALE_VALUE", **scale)
+    with pytest.raises(GoldenError, match=f"DPU.{text} .*RESERVED_MODE"):
+        p.run(device())
+
+
+def test_transposed_limits_are_told() -> None:
+    dev, p = device(strict=False), flying((36, 1, 1), 0, 5)
+    p.set("DPU", "BS_OW_CFG", TP_ORG_EN=1)
+    p.set("DPU", "FEATURE_MODE_CFG", OUTPUT_MODE=3)
+    p.run(dev)
+    assert [(f.code, f.register) for f in dev.findings] == [
+        ("RESERVED_MODE", "DATA_FORMAT.OUT_PRECISION"),
+        ("RESERVED_MODE", "FEATURE_MODE_CFG.OUTPUT_MODE"),
+        ("SIZE_MISMATCH", "DATA_CUBE_CHANNEL.CHANNEL"),
+        ("SIZE_MISMATCH", "BS_OW_CFG.SIZE_E_1"),
+        ("SIZE_MISMATCH", "SURFACE_ADD.SURF_ADD"),
+    ]
+
+
+# -- S_STATUS ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("index", "status"), [(0, 1), (1, 0)])
+def test_a_block_of_another_core_is_idle(index: int, status: int) -> None:
+    npu = GoldenNpu(1)
+    for block in ("CNA", "CORE"):
+        r = R[block]["S_POINTER"]
+        npu.write32(0, r.offset, r.encode(CORE_INDEX=index))
+        npu.write32(0, R[block]["OPERATION_ENABLE"].offset, 1)
+        assert npu.read32(0, R[block]["S_STATUS"].offset) == status
+
+
+def test_status_names_the_executer_and_a_waiting_group() -> None:
+    npu = GoldenNpu(1)
+    pointer, enable, state = (R["PPU"][n] for n in ("S_POINTER", "OPERATION_ENABLE", "S_STATUS"))
+    npu.write32(0, pointer.offset, pointer.encode(POINTER=1))
+    npu.write32(0, enable.offset, 1)
+    assert npu.read32(0, state.offset) == 0  # group 1 waits for its turn
+    npu.write32(0, pointer.offset, pointer.encode(POINTER=0))
+    npu.write32(0, enable.offset, 1)
+    assert state.decode(npu.read32(0, state.offset)) == {"STATUS_0": 2, "STATUS_1": 0}
