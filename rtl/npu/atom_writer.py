@@ -12,10 +12,14 @@ BURST_BEATS = 16
 
 
 class AtomRun(data.Struct):
-    """`atoms` (1..32) consecutive atoms from byte address `addr`, a multiple of 16."""
+    """`atoms` (1..32) consecutive atoms from byte address `addr`, a multiple of 16.
+
+    Bytes of each atom whose bit in `masked` is set stay as they are in memory; never all of them.
+    """
 
     addr: 32
     atoms: 6
+    masked: ATOM_BITS // 8
 
 
 class AtomPair(data.Struct):
@@ -112,10 +116,11 @@ class AtomWriter(wiring.Component):
         out_low = Signal(reset_less=True)
         out_high = Signal(reset_less=True)
         out_last = Signal(reset_less=True)
+        written_r, out_written = Signal(16, reset_less=True), Signal(16, reset_less=True)
         m.d.comb += [
             out.valid.eq(out_valid),
             out.payload.data.eq(out_data),
-            out.payload.strb.eq(Cat(out_low.replicate(16), out_high.replicate(16))),
+            out.payload.strb.eq(Cat(Mux(out_low, out_written, 0), Mux(out_high, out_written, 0))),
             out.payload.last.eq(out_last),
         ]
 
@@ -123,6 +128,7 @@ class AtomWriter(wiring.Component):
         left = Signal(6)
         odd = Signal()
         count = Signal(4)
+        written = Signal(16)
         given, start = Signal(), Signal()
         m.d.comb += [
             start.eq(self.run.valid & self.run.ready),
@@ -130,6 +136,7 @@ class AtomWriter(wiring.Component):
             left.eq(Mux(opened, left_r, self.run.payload.atoms)),
             odd.eq(Mux(opened, odd_r, self.run.payload.addr[4])),
             count.eq(Mux(opened, count_r, 0)),
+            written.eq(Mux(start, ~self.run.payload.masked, written_r)),
         ]
         room, take, final, emit = Signal(), Signal(), Signal(), Signal()
         two = atoms.payload.two
@@ -141,7 +148,7 @@ class AtomWriter(wiring.Component):
             final.eq(left == Mux(two, 2, 1)),
         ]
         with m.If(start):
-            m.d.sync += [opened.eq(1), left_r.eq(left), odd_r.eq(odd), count_r.eq(0)]
+            m.d.sync += [opened.eq(1), left_r.eq(left), odd_r.eq(odd), count_r.eq(0), written_r.eq(written)]
         with m.If(out.ready):
             m.d.sync += out_valid.eq(0)
         with m.If(take):
@@ -169,4 +176,4 @@ class AtomWriter(wiring.Component):
             m.d.sync += [out_data.eq(hold), out_low.eq(1), out_high.eq(0), out_last.eq(1)]
             m.d.sync += self._flush.eq(0)
         with m.If(emit):
-            m.d.sync += [out_valid.eq(1), count_r.eq(count + 1)]
+            m.d.sync += [out_valid.eq(1), count_r.eq(count + 1), out_written.eq(written)]

@@ -12,16 +12,23 @@ from tests.block.dpu_bench import Bench
 LIMIT = 20000
 
 
-def _run(seed: int, runs: list[tuple[int, int]], pairs: float, stall: float) -> tuple[int, Bench]:
-    """Write `runs` of (atom address, atoms); `pairs` is the share of two-atom transfers."""
+def _run(
+    seed: int, runs: list[tuple[int, int]], pairs: float, stall: float, masked: bool = False
+) -> tuple[int, Bench]:
+    """Write `runs` of (atom address, atoms); `pairs` the share of two-atom transfers, `masked` some bytes."""
     rng = random.Random(seed)
     size = 16 * 1024
     expected = bytearray(rng.randbytes(size))
     memory = bytearray(expected)
-    atoms = []
+    atoms, masks, wanted = [], [], 0
     for start, count in runs:
         content = rng.randbytes(16 * count)
-        expected[16 * start : 16 * (start + count)] = content
+        mask = rng.choice([0, 0xFF00, 0x00FF, 0xFFF0, rng.randrange(0xFFFF)]) if masked else 0
+        masks.append(mask)
+        for index, byte in enumerate(content):
+            if not mask >> index % 16 & 1:
+                expected[16 * start + index] = byte
+                wanted += 1
         while content:
             two = len(content) >= 32 and rng.random() < pairs
             piece, content = content[: 16 + 16 * two], content[16 + 16 * two :]
@@ -29,10 +36,15 @@ def _run(seed: int, runs: list[tuple[int, int]], pairs: float, stall: float) -> 
             atoms.append({"data": int.from_bytes(piece + junk, "little"), "two": int(two)})
     dut = AtomWriter()
     bench = Bench(dut, seed, stall)
-    bench.source(dut.run, [{"addr": 16 * start, "atoms": count} for start, count in runs])
+    bench.source(
+        dut.run,
+        [
+            {"addr": 16 * start, "atoms": count, "masked": mask}
+            for (start, count), mask in zip(runs, masks, strict=True)
+        ],
+    )
     bench.source(dut.atoms, atoms)
     model = bench.write_memory(dut.write, memory)
-    wanted = 16 * sum(count for _, count in runs)
     finished = []
 
     async def main(ctx: object) -> None:
@@ -57,6 +69,14 @@ def test_random_runs(seed: int) -> None:
     rng.shuffle(starts)
     runs = [(start + rng.randint(0, 1), rng.choice([1, 2, 3, 16, 31, 32])) for start in starts]
     _run(seed, runs, pairs=[0.0, 0.5, 0.9, 1.0][seed], stall=[0.0, 0.3, 0.5, 0.3][seed])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_masked_bytes(seed: int) -> None:
+    """Runs that leave bytes of their atoms alone, mixed with whole ones."""
+    rng = random.Random(seed)
+    runs = [(33 * k + rng.randint(0, 1), rng.choice([1, 1, 2, 3, 16, 32])) for k in range(30)]
+    _run(seed, runs, pairs=[0.0, 0.6, 1.0][seed], stall=[0.0, 0.3, 0.5][seed], masked=True)
 
 
 def test_every_length_at_both_halves() -> None:
