@@ -257,10 +257,10 @@ class Windows:
 
     def _float_average(self, cube: Ints) -> Ints:
         # 256 fp16 numbers are multiples of 2^-24 below 2^24: binary64 adds them exactly.
-        numbers = fp.floats(fp.widen16(cube)).astype(np.float64)
-        pad = fp.floats(fp.widen16(self.pad_word & 0xFFFF)).astype(np.float64)
         total: NDArray[np.float64] = np.zeros(1)
         with np.errstate(all="ignore"):
+            numbers = fp.floats(fp.widen16(cube)).astype(np.float64)
+            pad = fp.floats(fp.widen16(self.pad_word & 0xFFFF)).astype(np.float64)
             for values, inside, _ in self._taps(numbers):
                 total = total + np.where(inside, values, pad)
             value = total.astype(np.float32)
