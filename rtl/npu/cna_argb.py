@@ -5,10 +5,14 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from rtl.npu.cna_fetch import AtomBeat
+from rtl.npu.cna_types import TypeOf
 from rtl.regfile import config_signature
 
 LANES = 8
-"""Input bytes looked at in one cycle: 8, 4 or 2 pixels, which fill two CBUF atoms."""
+"""Elements of 8 bits that are converted in one cycle, or half as many of 16: two CBUF atoms of pixels."""
+
+_IDLE = 1
+"""What wires show while they are not needed; not 0, so that Verilator keeps the condition around them."""
 
 LONGEST_SHIFT = 40
 """From here on every shift of a 34-bit value rounds to zero."""
@@ -23,16 +27,17 @@ class PixelAtoms(data.Struct):
 
 
 class ArgbUnpack(wiring.Component):
-    """Turn a byte stream of C-channel int8 pixels into CBUF atoms with 4, 8 or 16 bytes a pixel.
+    """Turn a byte stream of C-channel pixels into CBUF atoms with 4, 8 or 16 elements' room a pixel.
 
-    A pixel takes 4 bytes (C = 1), 8 (C = 2) or 16 (C = 3, 4) of which the first C hold the channels
-    and the rest are zero.  Takes 8 bytes a cycle (6 for C = 3) and makes two atoms of them.
+    A pixel takes the room of 4 elements (C = 1), 8 (C = 2) or 16 (C = 3, 4) of which the first C hold
+    the channels and the rest are zero.  Takes 8 bytes a cycle (6 for C = 3) and makes two atoms of them.
 
     Members
     -------
     cfg : In(config_signature("CNA"))
-    start : In(1)                   : pulse; `channels` and `pixels` are read in this cycle.
+    start : In(1)                   : pulse; `channels`, `wide` and `pixels` are read in this cycle.
     channels : In(3)                : C, 1 to 4.
+    wide : In(1)                    : elements have 16 bits, not 8.
     pixels : In(32)                 : pixels of the stream.
     beat : In(stream of AtomBeat)   : the bytes, from the first byte of the first atom on.
     atoms : Out(stream of PixelAtoms)
@@ -44,6 +49,7 @@ class ArgbUnpack(wiring.Component):
                 "cfg": In(config_signature("CNA")),
                 "start": In(1),
                 "channels": In(3),
+                "wide": In(1),
                 "pixels": In(32),
                 "beat": In(stream.Signature(AtomBeat)),
                 "atoms": Out(stream.Signature(PixelAtoms)),
@@ -53,10 +59,10 @@ class ArgbUnpack(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         cfg = self.cfg
-        channels = Signal(3, reset_less=True)
+        channels, wide = Signal(3, reset_less=True), Signal(reset_less=True)
         left = Signal(32)  # pixels that stage 1 has not seen yet
         with m.If(self.start):
-            m.d.sync += [channels.eq(self.channels), left.eq(self.pixels)]
+            m.d.sync += [channels.eq(self.channels), wide.eq(self.wide), left.eq(self.pixels)]
 
         # 1. Words: 8 bytes of the beat at a time. `left == 0` drops what is left of the stream.
         place = Signal(2)
@@ -78,7 +84,8 @@ class ArgbUnpack(wiring.Component):
             m.d.comb += self.beat.ready.eq(word_end)
             m.d.sync += place.eq(Mux(word_end, 0, at + 1))
 
-        # 2. Lanes: eight bytes as they are, or two pixels of three bytes, four lanes each.
+        # 2. Lanes: eight bytes as they are, or two pixels of three bytes, four lanes each; one pixel of
+        # three 16-bit elements lies in the first three of four lanes by itself.
         carry = Signal(48, reset_less=True)
         carried = Signal(2)  # byte pairs
         six = Signal(48)
@@ -102,10 +109,10 @@ class ArgbUnpack(wiring.Component):
             with m.Case(3):
                 m.d.comb += six.eq(carry)
         m.d.comb += [
-            group.eq(Mux(channels == 1, 8, Mux(channels == 2, 4, 2))),
+            group.eq(Mux(channels == 1, 8, Mux(channels == 2, 4, 2)) >> wide),
             now.eq(Mux(left < group, left, group)),
             # The last pixel may lie whole in what is carried; there is no word behind it then.
-            need_word.eq(~(three & ((carried == 3) | ((carried == 2) & (now == 1))))),
+            need_word.eq(~(three & ((carried == 3) | ((carried == 2) & (now == 1) & ~wide)))),
             moves.eq(step & (left != 0) & (self.beat.valid | ~need_word)),
             word_taken.eq(moves & need_word),
         ]
@@ -114,7 +121,7 @@ class ArgbUnpack(wiring.Component):
         with m.If(moves):
             m.d.sync += [
                 left.eq(left - now),
-                lanes.eq(Mux(three, Cat(six[:24], Const(0, 8), six[24:]), word)),
+                lanes.eq(Mux(three, Mux(wide, six, Cat(six[:24], Const(0, 8), six[24:])), word)),
                 lanes_pixels.eq(now),
                 lanes_two.eq(now > (group >> 1)),
             ]
@@ -139,42 +146,54 @@ class ArgbUnpack(wiring.Component):
             with m.If(lanes_valid):
                 m.d.sync += [sums_pixels.eq(lanes_pixels), sums_two.eq(lanes_two)]
         for lane in range(LANES):
-            chosen = self._lane_settings(m, lane)
-            scale, offset, shift, half, on = chosen
-            byte = lanes[8 * lane : 8 * lane + 8]
-            wide = Signal(signed(9), name=f"wide_{lane}")
+            scale, offset, shift, half, on = self._lane_settings(m, lane)
+            x = Signal(signed(17), name=f"x_{lane}", init=_IDLE)
             total = Signal(signed(34), name=f"total_{lane}", reset_less=True)
-            kept = Signal(8, name=f"kept_{lane}", reset_less=True)
-            result = Signal(8, name=f"result_{lane}")
-            m.d.comb += wide.eq(Cat(byte, byte[7] & cfg.CVT_CON0.DATA_SIGN).as_signed())
+            kept = Signal(16, name=f"kept_{lane}", reset_less=True)
+            result = Signal(16, name=f"result_{lane}", init=_IDLE)
+            sign = cfg.CVT_CON0.DATA_SIGN
             with m.If(step & lanes_valid):
-                m.d.sync += [
-                    kept.eq(byte),
-                    total.eq(
-                        Mux(cfg.CVT_CON0.CVT_TYPE, (wide + offset) * scale, wide * scale + offset),
-                    ),
-                ]
-            rounded = self._round(m, lane, total, shift, half)
-            m.d.comb += result.eq(
-                Mux(on, Mux(rounded > 127, 127, Mux(rounded < -128, -128 & 0xFF, rounded[:8])), kept)
-            )
+                byte = lanes[8 * lane :][:8]
+                m.d.comb += x.eq(Cat(byte, (byte[7] & sign).replicate(9)).as_signed())
+                if lane < LANES // 2:
+                    with m.If(wide):
+                        word = lanes[16 * lane :][:16]
+                        m.d.comb += x.eq(Cat(word, word[15] & sign).as_signed())
+                m.d.sync += kept.eq(x)
+                with m.If(cfg.CVT_CON0.CVT_TYPE):
+                    m.d.sync += total.eq((x + offset) * scale)
+                with m.Else():
+                    m.d.sync += total.eq(x * scale + offset)
+            with m.If(step & sums_valid):
+                m.d.comb += result.eq(kept)
+                with m.If(on):
+                    rounded = self._round(m, lane, total, shift, half)
+                    m.d.comb += result.eq(self._saturate(rounded, wide))
             out.append(result)
         with m.If(step & sums_valid):
             m.d.sync += [atoms.payload.two.eq(sums_two), atoms.payload.pixels.eq(sums_pixels)]
-            with m.Switch(channels):
-                with m.Case(1):
-                    parts = [Cat(byte, Const(0, 24)) for byte in out]
-                    m.d.sync += atoms.payload.data.eq(Cat(*parts))
-                with m.Case(2):
-                    parts = [Cat(out[2 * n], out[2 * n + 1], Const(0, 48)) for n in range(4)]
-                    m.d.sync += atoms.payload.data.eq(Cat(*parts))
-                with m.Case(3):
-                    parts = [Cat(*out[4 * n : 4 * n + 3], Const(0, 104)) for n in range(2)]
-                    m.d.sync += atoms.payload.data.eq(Cat(*parts))
-                with m.Default():
-                    parts = [Cat(*out[4 * n : 4 * n + 4], Const(0, 96)) for n in range(2)]
-                    m.d.sync += atoms.payload.data.eq(Cat(*parts))
+            self._pack(m, out, channels, wide)
         return m
+
+    def _saturate(self, value: Value, wide: Value) -> Value:
+        """`value` limited to 8 or 16 bits."""
+        high = Mux(wide, (1 << 15) - 1, (1 << 7) - 1)
+        low = Mux(wide, Const(-(1 << 15), signed(16)), Const(-(1 << 7), signed(16)))
+        return Mux(value > high, high, Mux(value < low, low, value[:16]))
+
+    def _pack(self, m: Module, out: list[Signal], channels: Value, wide: Value) -> None:
+        """Elements to pixels: the first ones of a pixel's room are its channels, the others zero."""
+        place = self.atoms.payload.data
+        for is_wide, bits in ((0, 8), (1, 16)):
+            with m.If(wide == is_wide):
+                with m.Switch(channels):
+                    for count, lanes, room in ((1, 1, 4), (2, 2, 8), (3, 4, 16), (4, 4, 16)):
+                        parts = []
+                        for first in range(0, LANES * 8 // bits, lanes):
+                            pixel = Cat(*(element[:bits] for element in out[first : first + count]))
+                            parts.append(Cat(pixel, Const(0, bits * (room - count))))
+                        with m.Case(count):
+                            m.d.sync += place.eq(Cat(*parts))
 
     def _lane_settings(self, m: Module, lane: int) -> tuple[Value, Value, Value, Value, Value]:
         """A lane's converter settings, registers set at the start: scale, offset, shift, half, on."""
@@ -184,6 +203,7 @@ class ArgbUnpack(wiring.Component):
         shift = Signal(6, name=f"shift_{lane}", reset_less=True)
         half = Signal(LONGEST_SHIFT, name=f"half_{lane}", reset_less=True)
         on = Signal(name=f"on_{lane}", reset_less=True)
+        integer = ~TypeOf(cfg.CONV_CON1.IN_PRECISION).is_float
 
         def load(channel: int) -> list:
             factors = getattr(cfg, f"CVT_CON{channel + 1}")
@@ -194,7 +214,7 @@ class ArgbUnpack(wiring.Component):
                 offset.eq(Value.cast(getattr(factors, f"CVT_OFFSET{channel}")).as_signed()),
                 shift.eq(by),
                 half.eq((Const(1, 1) << by) >> 1),
-                on.eq(~cfg.CVT_CON0.CVT_BYPASS & cfg.CVT_CON5.PER_CHANNEL_CVT_EN[channel]),
+                on.eq(integer & ~cfg.CVT_CON0.CVT_BYPASS & cfg.CVT_CON5.PER_CHANNEL_CVT_EN[channel]),
             ]
 
         with m.If(self.start):
@@ -209,9 +229,9 @@ class ArgbUnpack(wiring.Component):
 
     def _round(self, m: Module, lane: int, total: Value, shift: Value, half: Value) -> Value:
         """`total / 2^shift`, rounded half up (ROUND_TYPE 1) or half to even."""
-        floor = Signal(signed(34), name=f"floor_{lane}")
-        bias = Signal(signed(LONGEST_SHIFT + 2), name=f"bias_{lane}")
-        rounded = Signal(signed(LONGEST_SHIFT + 2), name=f"rounded_{lane}")
+        floor = Signal(signed(34), name=f"floor_{lane}", init=_IDLE)
+        bias = Signal(signed(LONGEST_SHIFT + 2), name=f"bias_{lane}", init=_IDLE)
+        rounded = Signal(signed(LONGEST_SHIFT + 2), name=f"rounded_{lane}", init=_IDLE)
         m.d.comb += [
             floor.eq(total >> shift),
             bias.eq(Mux(self.cfg.CVT_CON0.ROUND_TYPE | (shift == 0), half, half - ~floor[0])),

@@ -98,7 +98,7 @@ class FeatureLoader(wiring.Component):
         cfg = self.cfg
         asking = Signal()
         row = Signal(2)  # in the group
-        surface = Signal(14, reset_less=True)
+        surface = Signal(15, reset_less=True)
         rows_left = Signal(11, reset_less=True)
         row_addr = Signal(ATOM_ADDRESS_BITS, reset_less=True)
         surface_addr = Signal(ATOM_ADDRESS_BITS, reset_less=True)
@@ -180,7 +180,7 @@ class FeatureLoader(wiring.Component):
 
         # 1. The place of the next atom, in the order of the walk; one pixel row in ARGB mode.
         row = Signal(2)
-        surface = Signal(14, reset_less=True)
+        surface = Signal(15, reset_less=True)
         rows_left = Signal(11, reset_less=True)
         rows_landed = Signal(11, reset_less=True)  # complete once the fill that waits is taken
         x = Signal(14, reset_less=True)
@@ -247,6 +247,7 @@ class FeatureLoader(wiring.Component):
             unpack.beat.payload.eq(reader.beat.payload),
             unpack.start.eq(begin & self._now.argb & ~self._now.nothing),
             unpack.channels.eq(self._now.channels),
+            unpack.wide.eq(self._now.wide),
             unpack.pixels.eq(self._now.pixels),
         ]
         two = Signal()

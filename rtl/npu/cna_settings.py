@@ -1,6 +1,6 @@
 """What the feature loader must know of a task, worked out of its registers once, and the checks on them."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -8,14 +8,9 @@ from rtl.config import NpuConfig
 from rtl.layouts import DiagnosticCode
 from rtl.npu.cna_check import Check
 from rtl.npu.cna_fetch import ATOM_ADDRESS_BITS
+from rtl.npu.cna_types import DEPTHWISE, RESERVED, TypeOf, is_argb, one_of
 from rtl.regfile import config_signature
 from rtl.regs import registers
-
-DEPTHWISE = 3
-"""CONV_MODE of a depthwise convolution; 0 is direct and the others are reserved (H 2.2)."""
-
-RESERVED_PRECISIONS = (4, 5)
-"""Precision codes that the CNA reserves (H 3.1)."""
 
 
 class Slab(enum.IntEnum, shape=2):
@@ -36,11 +31,11 @@ class FeatureSettings(wiring.Component):
     begin : Out(1)         : pulse, the settings are valid from this cycle on until the next start.
     checkable : Out(1)     : pulse, `checks` may be walked through.
     busy : Out(1)          : from the cycle after `start` until after `checkable`.
-    argb : Out(1)          : first-layer input; `channels` of a pixel, `pixels` of the whole stream
-        and `stream_atoms` to fetch hold for this mode.
+    argb : Out(1)          : first-layer input; `channels` of a pixel, `wide` (16-bit elements), `pixels`
+        of the whole stream and `stream_atoms` to fetch hold for this mode.
     grouped : Out(1)       : rows are fetched in groups of four.
     line_pitch, surface_pitch : Out(28) : atoms (docs/hardware.md 1.1, 1.2).
-    width, surfaces : Out(14) : pixels of a row and atoms of a pixel, in exchanged roles for a
+    width, surfaces : Out(15) : pixels of a row and atoms of a pixel, in exchanged roles for a
         row-major matrix (see FeatureLoader).
     full : Out(13), rest : Out(Slab) : full slabs of a pixel and the form of what remains.
     row_entries, slab_entries : Out(15) : entries from row to row and slab to slab, modulo CBUF.
@@ -59,13 +54,14 @@ class FeatureSettings(wiring.Component):
                 "busy": Out(1),
                 "argb": Out(1),
                 "channels": Out(3),
+                "wide": Out(1),
                 "pixels": Out(32),
                 "stream_atoms": Out(ATOM_ADDRESS_BITS),
                 "grouped": Out(1),
                 "line_pitch": Out(ATOM_ADDRESS_BITS),
                 "surface_pitch": Out(ATOM_ADDRESS_BITS),
-                "width": Out(14),
-                "surfaces": Out(14),
+                "width": Out(15),
+                "surfaces": Out(15),
                 "full": Out(13),
                 "rest": Out(Slab),
                 "row_entries": Out(15),
@@ -86,7 +82,8 @@ class FeatureSettings(wiring.Component):
         surface_stride = Value.cast(cfg.DMA_CON2.SURF_STRIDE).as_unsigned()
         line_stride = cfg.DMA_CON1.LINE_STRIDE
         code = Value.cast(con1.ARGB_IN)
-        count = Signal(14, reset_less=True)
+        of = TypeOf(con1.IN_PRECISION)
+        count = Signal(15, reset_less=True)
         step = Signal(3)
         single_row = con1.GROUP_LINE_OFF | (height == 1)
         with m.Switch(step):
@@ -96,7 +93,9 @@ class FeatureSettings(wiring.Component):
             with m.Case(1):
                 m.d.sync += [
                     step.eq(2),
-                    self.argb.eq((code >= 8) & (code <= 11)),
+                    self.argb.eq(is_argb(con1)),
+                    self.wide.eq(of.half_word),
+                    self.surfaces.eq(of.atoms(channels)),
                     self.channels.eq(code[:2] + 1),
                     self.grouped.eq(~con1.GROUP_LINE_OFF),
                     self.line_pitch.eq(Mux(con1.GROUP_LINE_OFF, line_stride, line_stride >> 2)),
@@ -111,12 +110,6 @@ class FeatureSettings(wiring.Component):
                 ]
                 with m.If(con1.GROUP_LINE_OFF & (surface_stride == 0)):
                     m.d.sync += self.surface_pitch.eq(width)
-                with m.Switch(con1.IN_PRECISION):
-                    for precision, log2 in ((0, 4), (6, 5), (7, 2)):
-                        with m.Case(precision):
-                            m.d.sync += self.surfaces.eq((channels + (1 << log2) - 1) >> log2)
-                    with m.Default():
-                        m.d.sync += self.surfaces.eq((channels + 7) >> 3)
             with m.Case(2):
                 # A width of 1 whose surfaces lie together: surfaces take the part of pixels.
                 swap = Signal()
@@ -130,7 +123,7 @@ class FeatureSettings(wiring.Component):
                     ]
                 with m.If(self.pixels == 0):
                     m.d.sync += self.nothing.eq(self.nothing | self.argb)
-                m.d.sync += self.stream_atoms.eq((self.pixels * self.channels + 15) >> 4)
+                m.d.sync += self.stream_atoms.eq((((self.pixels * self.channels) << self.wide) + 15) >> 4)
             with m.Case(3):
                 rest = count[:2]
                 m.d.sync += [
@@ -154,7 +147,7 @@ class FeatureSettings(wiring.Component):
                     m.d.sync += step.eq(5)
             with m.Case(5):
                 # What only the checks need.
-                slot = Mux(self.channels == 1, 0, Mux(self.channels == 2, 1, 2))
+                slot = Mux(self.channels == 1, 0, Mux(self.channels == 2, 1, 2)) + self.wide
                 m.d.sync += [
                     step.eq(6),
                     self.footprint.eq(
@@ -175,17 +168,18 @@ class FeatureSettings(wiring.Component):
         con1, banks, size = cfg.CONV_CON1, cfg.CBUF_CON0, cfg.DATA_SIZE0
         argb = self.argb
         code = Value.cast(con1.ARGB_IN)
-        precision = Value.cast(con1.IN_PRECISION)
+        of = TypeOf(con1.IN_PRECISION)
         mode = Value.cast(con1.CONV_MODE)
+        no_convert = ~argb | of.is_float
         R = registers()["CNA"]
         bad_mode = (
             ((code != 0) & ~argb)
             | (argb & ~(con1.NONALIGN_DMA & con1.GROUP_LINE_OFF))
             | (con1.NONALIGN_DMA & ~argb)
-            | (argb & (precision != 0))
-            | Cat(*(precision == reserved for reserved in RESERVED_PRECISIONS)).any()
+            | one_of(con1.IN_PRECISION, *RESERVED)
+            | (Value.cast(con1.IN_PRECISION) != Value.cast(con1.PROC_PRECISION))
             | ((mode != 0) & (mode != DEPTHWISE))
-            | con1.DECONV
+            | ((mode == DEPTHWISE) & (of.int4 | of.tf32))
         )
         uneven = ~argb & self.grouped & (cfg.DMA_CON1.LINE_STRIDE[:2] != 0)
         narrow = argb & (cfg.DMA_CON1.LINE_STRIDE < size.DATAIN_WIDTH)
@@ -222,6 +216,6 @@ class FeatureSettings(wiring.Component):
                 C.SIZE_MISMATCH,
                 R["FC_DATA_SIZE1"],
             ),
-            Check(~argb & ~cfg.CVT_CON0.CVT_BYPASS, C.RESERVED_MODE, R["CVT_CON0"]),
+            Check(no_convert & ~cfg.CVT_CON0.CVT_BYPASS, C.RESERVED_MODE, R["CVT_CON0"]),
             Check(cfg.FC_CON0.FC_SKIP_EN, C.RESERVED_MODE, R["FC_CON0"]),
         ]

@@ -10,12 +10,9 @@ from rtl.config import NpuConfig
 from rtl.layouts import CbufFill, DiagnosticCode, DiagnosticPort, ReadPort
 from rtl.npu.cna_check import Check, Checker
 from rtl.npu.cna_fetch import ATOM_ADDRESS_BITS, BurstReader
+from rtl.npu.cna_types import DEPTHWISE, TypeOf
 from rtl.regfile import config_signature
 from rtl.regs import registers
-
-DEPTHWISE = 3
-GROUP_KERNELS = 32
-"""Kernels of a group, int8 (docs/hardware.md 3.1)."""
 
 
 class WeightLoader(wiring.Component):
@@ -155,8 +152,9 @@ class WeightLoader(wiring.Component):
         # 3. Checks and the end.
         needed = Signal(46, reset_less=True)  # bytes that the sequence controller will ask for
         group = Signal(32, reset_less=True)  # bytes of one kernel group
-        self._count_needed(m, starting, needed, group)
-        m.submodules.check = check = Checker(cfg, self._checks(needed, group, ring_atoms))
+        part = Signal(32, reset_less=True)  # bytes that must be in the ring at once at least
+        self._count_needed(m, starting, needed, group, part)
+        m.submodules.check = check = Checker(cfg, self._checks(needed, group, part, ring_atoms))
         wiring.connect(m, check.diag, wiring.flipped(self.diag))
         counted = Signal(2)
         m.d.sync += counted.eq(Cat(starting, counted[0]))
@@ -169,13 +167,17 @@ class WeightLoader(wiring.Component):
             m.d.sync += loading.eq(0)
         return m
 
-    def _count_needed(self, m: Module, starting, needed: Signal, group: Signal) -> None:
-        """Weight bytes of the task and of one group, from the sizes (docs/hardware.md 3.3), int8."""
+    def _count_needed(self, m: Module, starting, needed: Signal, group: Signal, part: Signal) -> None:
+        """Weight bytes of the task, of one group and of a depthwise block row (docs/hardware.md 3.3)."""
         cfg = self.cfg
         size = cfg.WEIGHT_SIZE2
         channels = cfg.DATA_SIZE1.DATAIN_CHANNEL
         depthwise = cfg.CONV_CON1.CONV_MODE == DEPTHWISE
-        atoms = (channels + 15) >> 4
+        of = TypeOf(cfg.CONV_CON1.IN_PRECISION)
+        atoms = Signal(15)  # of a kernel's tap; three of four are stored as four
+        m.d.comb += atoms.eq(of.atoms(channels))
+        with m.If((of.tile_log2 == 2) & (of.atoms(channels)[:2] == 3)):
+            m.d.comb += atoms.eq(of.atoms(channels) + 1)
         kernels = Signal(14, reset_less=True)
         kernel_bytes = Signal(31, reset_less=True)
         group_kernels = Signal(7, reset_less=True)
@@ -184,26 +186,27 @@ class WeightLoader(wiring.Component):
         m.d.sync += second.eq(starting)
         m.d.comb += area.eq(size.WEIGHT_WIDTH * size.WEIGHT_HEIGHT)
         with m.If(starting):
-            # A depthwise group is one "kernel" of 64 bytes a tap.
+            # A depthwise group is one "kernel" of 64 bytes a tap, or two with 16-bit types.
+            blocks = Mux(of.half_word, (channels + 31) >> 5, (channels + 63) >> 6)
             m.d.sync += [
-                kernels.eq(Mux(depthwise, (channels + 63) >> 6, size.WEIGHT_KERNELS)),
+                kernels.eq(Mux(depthwise, blocks, size.WEIGHT_KERNELS)),
                 kernel_bytes.eq(area * Mux(depthwise, 64, Cat(Const(0, 4), atoms))),
-                group_kernels.eq(Mux(depthwise, 1, GROUP_KERNELS)),
+                group_kernels.eq(Mux(depthwise, 1 + of.half_word, of.group_kernels)),
             ]
         with m.If(second):
             fewer = kernels < group_kernels
             m.d.sync += [
                 needed.eq(kernels * kernel_bytes),
                 group.eq(Mux(fewer, kernels[:7], group_kernels) * kernel_bytes),
+                # A tile of two blocks takes them from places a row apart.
+                part.eq(Mux(depthwise & (group_kernels == 2) & ~(kernels == 1), kernel_bytes + 64, 0)),
             ]
 
-    def _checks(self, needed, group, ring_atoms) -> list[Check]:
+    def _checks(self, needed, group, part, ring_atoms) -> list[Check]:
         cfg = self.cfg
         banks = cfg.CBUF_CON0
         total = cfg.WEIGHT_SIZE0.WEIGHT_BYTES
         ring_bytes = Cat(Const(0, 4), ring_atoms)
-        decompress = (cfg.DCOMP_CTRL.DECOMP_CONTROL != 0) & ~cfg.DCOMP_CTRL.WT_DEC_BYPASS
-        int8 = cfg.CONV_CON1.IN_PRECISION == 0
         many_stripes = cfg.DATA_SIZE3.DATAOUT_ATOMICS > self._cfg.stripe_pixels
         R = registers()["CNA"]
         C = DiagnosticCode
@@ -211,8 +214,12 @@ class WeightLoader(wiring.Component):
             Check(total == 0, C.EMPTY_SIZE, R["WEIGHT_SIZE0"]),
             Check(banks.WEIGHT_BANK == 0, C.WEIGHT_FOOTPRINT, R["CBUF_CON0"]),
             Check(banks.WEIGHT_REUSE & (total > ring_bytes), C.REUSE_FOOTPRINT, R["CBUF_CON0"]),
-            Check(int8 & many_stripes & (group > ring_bytes), C.WEIGHT_FOOTPRINT, R["WEIGHT_SIZE2"]),
+            Check(
+                (many_stripes & (group > ring_bytes)) | (part > ring_bytes),
+                C.WEIGHT_FOOTPRINT,
+                R["WEIGHT_SIZE2"],
+            ),
             # Fewer bytes than the loops need: the sequence controller would wait for ever.
-            Check(int8 & (needed > total), C.SIZE_MISMATCH, R["WEIGHT_SIZE0"]),
-            Check(decompress, C.RESERVED_MODE, R["DCOMP_CTRL"]),
+            Check(needed > total, C.SIZE_MISMATCH, R["WEIGHT_SIZE0"]),
+            Check(cfg.DCOMP_CTRL.DECOMP_CONTROL != 0, C.RESERVED_MODE, R["DCOMP_CTRL"]),
         ]

@@ -14,7 +14,7 @@ from rtl.config import NpuConfig
 from rtl.layouts import CellIn, DiagnosticCode, DiagnosticPort, StripeDone
 from rtl.npu.array import CELL_LATENCY
 from rtl.npu.cna_check import Check, Checker
-from rtl.npu.cna_types import DEPTHWISE, RESERVED, TypeOf, one_of
+from rtl.npu.cna_types import DEPTHWISE, one_of
 from rtl.npu.csc_pixels import PixelWalk
 from rtl.npu.csc_task import DECONV_SHIFTS, TaskConstants
 from rtl.npu.csc_weights import WeightWalk
@@ -141,18 +141,11 @@ class SequenceController(wiring.Component):
         bad_spread = ~(
             one_of(con3.DECONV_X_STRIDE, *DECONV_SHIFTS) & one_of(con3.DECONV_Y_STRIDE, *DECONV_SHIFTS)
         )
-        of = TypeOf(con1.IN_PRECISION)
-        bad_type = ~one_of(con1.IN_PRECISION, *RESERVED) & (
-            (Value.cast(con1.IN_PRECISION) != Value.cast(con1.PROC_PRECISION))
-            | ((con1.CONV_MODE == DEPTHWISE) & (of.int4 | of.tf32))
-        )
         return [
             Check(cfg.DATA_SIZE3.DATAOUT_ATOMICS == 0, C.EMPTY_SIZE, R["DATA_SIZE3"]),
             Check(cfg.DATA_SIZE2.DATAOUT_WIDTH == 0, C.EMPTY_SIZE, R["DATA_SIZE2"]),
             Check(no_kernel | no_kernels, C.EMPTY_SIZE, R["WEIGHT_SIZE2"]),
             Check(no_stride | (con1.DECONV & bad_spread), C.RESERVED_MODE, R["CONV_CON3"]),
-            # The loader reports the codes that mean nothing at all.
-            Check(bad_type, C.RESERVED_MODE, R["CONV_CON1"]),
             Check(con2.CSC_WO_EN | con2.CSC_DO_EN, C.RESERVED_MODE, R["CONV_CON2"]),
             Check(cfg.DATA_SIZE3.SURF_MODE[1], C.RESERVED_MODE, R["DATA_SIZE3"]),
         ]

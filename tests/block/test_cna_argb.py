@@ -9,36 +9,55 @@ import numpy as np
 import pytest
 
 from rtl.layouts import DiagnosticCode
+from rtl.regs import registers
 from tests.block.cna_bench import memory_bytes
 from tests.block.test_cna_feature import Task, run_loader
 
-SLOT = {1: 4, 2: 8, 3: 16, 4: 16}
-"""CBUF bytes of an int8 pixel by its channels (docs/hardware.md 2.3)."""
+ROOM = {1: 4, 2: 8, 3: 16, 4: 16}
+"""Elements that a pixel has room for in CBUF, by its channels (docs/hardware.md 2.3)."""
+
+FLOATS = (2, 3)
 
 
-def converted(byte: int, channel: int, cvt: dict) -> int:
-    """The byte that CBUF holds for an input byte of a channel."""
+def element_bytes(task: Task) -> int:
+    return 2 if task.precision in (1, 2, 3) else 1
+
+
+def slot(task: Task) -> int:
+    """CBUF bytes of a pixel."""
+    return ROOM[task.argb] * element_bytes(task)
+
+
+def converted(raw: int, channel: int, cvt: dict, bits: int) -> int:
+    """The bits that CBUF holds for an input element of a channel."""
     con0 = cvt["CVT_CON0"]
     if con0.get("CVT_BYPASS") or not cvt.get("CVT_CON5", {}).get("PER_CHANNEL_CVT_EN", 0) >> channel & 1:
-        return byte
-    x = byte - 256 if con0.get("DATA_SIGN") and byte > 127 else byte
+        return raw
+    half = 1 << (bits - 1)
+    x = raw - 2 * half if con0.get("DATA_SIGN") and raw >= half else raw
     factors = cvt[f"CVT_CON{channel + 1}"]
     scale, offset = factors[f"CVT_SCALE{channel}"], factors[f"CVT_OFFSET{channel}"]
     t = (x + offset) * scale if con0.get("CVT_TYPE") else x * scale + offset
     exact = Fraction(t, 1 << con0.get(f"CVT_TRUNCATE_{channel}", 0))
     rounded = (exact + Fraction(1, 2)).__floor__() if con0.get("ROUND_TYPE") else round(exact)
-    return max(-128, min(127, rounded)) & 255
+    return max(-half, min(half - 1, rounded)) % (2 * half)
 
 
 def twin(task: Task) -> np.ndarray:
     """The bytes of all slots, row by row; unused bytes zero."""
     channels, pitch = task.argb, task.line_stride
-    slots = np.zeros((task.height * pitch, SLOT[channels]), dtype=np.uint8)
-    data = memory_bytes(task.base, len(slots) * channels).reshape(-1, channels)
-    for channel in range(channels):
-        table = np.array([converted(b, channel, task.cvt) for b in range(256)], dtype=np.uint8)
-        slots[:, channel] = table[data[:, channel]]
-    return slots.reshape(-1)
+    size = element_bytes(task)
+    kind = np.dtype(f"<u{size}")
+    slots = np.zeros((task.height * pitch, ROOM[channels]), dtype=kind)
+    data = memory_bytes(task.base, len(slots) * channels * size).view(kind).reshape(-1, channels)
+    if task.precision in FLOATS:
+        slots[:, :channels] = data
+    else:
+        for channel in range(channels):
+            values, where = np.unique(data[:, channel], return_inverse=True)
+            new = [converted(int(v), channel, task.cvt, 8 * size) for v in values]
+            slots[:, channel] = np.array(new, dtype=kind)[where]
+    return slots.reshape(-1).view(np.uint8)
 
 
 def random_cvt(rng: random.Random) -> dict:
@@ -61,15 +80,16 @@ def random_cvt(rng: random.Random) -> dict:
     return cvt
 
 
-def image_task(rng: random.Random, channels: int) -> Task:
+def image_task(rng: random.Random, channels: int, precision: int = 0) -> Task:
     width = rng.choice([1, 2, 3, 5, 8, 13, 30, 64])
     pitch = width + rng.choice([0, 0, 1, 3, 16])
-    slots = 24000 // SLOT[channels]
+    slots = 24000 // ROOM[channels] // (1 if precision == 0 else 2)
     height = max(1, min(rng.randint(1, 12), slots // pitch))
     return Task(
         width=width,
         height=height,
         channels=16,
+        precision=precision,
         line_stride=pitch,
         group_line_off=1,
         base=16 * rng.randrange(1 << 28),
@@ -86,7 +106,7 @@ def run_against_twin(jobs, rng, **options):
 
     def check(number, image, rows_ready):
         task = jobs[number]
-        size = rows_ready * task.line_stride * SLOT[task.argb]
+        size = rows_ready * task.line_stride * slot(task)
         wrong = np.flatnonzero(image.bytes[:size] != expected[number][:size])
         assert not len(wrong), f"{task}: {len(wrong)} bytes wrong, first {wrong[0]}, {rows_ready} rows"
 
@@ -94,28 +114,34 @@ def run_against_twin(jobs, rng, **options):
     for task, want, (image, memory, diagnostics, _) in zip(jobs, expected, results, strict=True):
         atoms = -(-len(want) // 16)
         assert (image.written[:atoms] == 1).all() and image.written[atoms:].sum() == 0, f"{task}"
-        count = -(-task.line_stride * task.height * task.argb // 16)
+        count = -(-task.line_stride * task.height * task.argb * element_bytes(task) // 16)
         beats = -(-(count + task.base // 16 % 2) // 2)
         assert sum(n for _, n in memory.requests) == beats
-        assert not diagnostics, f"{task}: {diagnostics}"
+        live = task.precision in FLOATS and not task.cvt["CVT_CON0"]["CVT_BYPASS"]
+        codes = [(code, register) for code, register, _ in diagnostics]
+        where = registers()["CNA"]["CVT_CON0"].offset
+        assert codes == [(DiagnosticCode.RESERVED_MODE, where)] * live, f"{task}: {diagnostics}"
     return results
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
-def test_random_images(channels):
+@pytest.mark.parametrize("wide", [0, 1])
+def test_random_images(channels, wide):
+    """Any size, converter and type; floats are not converted."""
     rng = random.Random(channels)
     print("seed", channels)
-    jobs = [image_task(rng, channels) for _ in range(14)]
+    jobs = [image_task(rng, channels, wide and rng.choice((1, 1, 2, 3))) for _ in range(12)]
     run_against_twin(jobs, rng, latency=(2, 12), stall=rng.choice([0.0, 0.3]))
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
-def test_streams_of_every_length(channels):
+@pytest.mark.parametrize("precision", [0, 1])
+def test_streams_of_every_length(channels, precision):
     """The last pixels may already be there when the stream has no further word."""
     rng = random.Random(30 + channels)
     jobs = []
-    for height in range(1, 34):
-        task = image_task(rng, channels)
+    for height in range(1, 34 if precision == 0 else 18):
+        task = image_task(rng, channels, precision)
         task.width = task.line_stride = 1
         task.height = task.entries = height
         jobs.append(task)
@@ -123,14 +149,15 @@ def test_streams_of_every_length(channels):
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
-def test_two_atoms_a_cycle(channels):
-    """Two CBUF atoms a cycle: 8, 4, 2 and 2 pixels."""
-    task = image_task(random.Random(9), channels)
+@pytest.mark.parametrize("precision", [0, 2])
+def test_two_atoms_a_cycle(channels, precision):
+    """Two CBUF atoms a cycle: 8, 4, 2 and 2 pixels, or half of that."""
+    task = image_task(random.Random(9), channels, precision)
     task.width = task.line_stride = 64
-    task.height = 24000 // SLOT[channels] // 64
+    task.height = 24000 // slot(task) // 64
     ((*_, cycles),) = run_against_twin([task], random.Random(10))
     pixels = 64 * task.height
-    assert cycles <= pixels * SLOT[channels] // 32 + 40
+    assert cycles <= pixels * slot(task) // 32 + 40
 
 
 def test_cubes_and_images_in_turn():

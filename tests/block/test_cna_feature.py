@@ -9,11 +9,16 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from rtl.config import SMALL, NpuConfig
+from rtl.config import RK3588, SMALL, NpuConfig
 from rtl.layouts import DiagnosticCode
 from rtl.npu.cna_feature import FeatureLoader
 from rtl.regs import registers
 from tests.block.cna_bench import Image, Memory, configure, memory_bytes
+
+ATOM_CHANNELS = {0: 16, 1: 8, 2: 8, 3: 8, 4: 16, 5: 16, 6: 32, 7: 4}
+"""Channels of an atom by precision code; the reserved codes count as int8 (docs/hardware.md 0)."""
+
+TYPES = (0, 0, 1, 2, 3, 6, 7)
 
 
 @dataclass
@@ -34,11 +39,14 @@ class Task:
     cvt: dict | None = None
     data_bank: int = 6
     weight_bank: int = 6
+    precision: int = 0
 
     def registers(self) -> dict[str, dict[str, int]]:
         """Field values by register."""
         values = {
             "CONV_CON1": {
+                "IN_PRECISION": self.precision,
+                "PROC_PRECISION": self.precision,
                 "GROUP_LINE_OFF": self.group_line_off,
                 "ARGB_IN": 7 + self.argb if self.argb else 0,
                 "NONALIGN_DMA": bool(self.argb),
@@ -65,8 +73,8 @@ class Task:
 
     @property
     def surfaces(self) -> int:
-        """Atoms of a pixel, int8."""
-        return -(-self.channels // 16)
+        """Atoms of a pixel."""
+        return -(-self.channels // ATOM_CHANNELS[self.precision])
 
     @property
     def row_used(self) -> int:
@@ -174,7 +182,9 @@ def random_task(rng: random.Random) -> Task:
     task = Task(base=rng.randrange(1 << 28) * 16, burst_m1=rng.choice([15, 15, 15, 7, 3, 0, 5]))
     if rng.random() < 0.1:
         task.base = (1 << 32) - 16 * rng.randrange(1, 60)
-    task.channels = rng.choice([rng.randint(1, 144), 16 * rng.randint(1, 9)])
+    task.precision = rng.choice(TYPES)
+    atom = ATOM_CHANNELS[task.precision]
+    task.channels = rng.choice([rng.randint(1, 9 * atom), atom * rng.randint(1, 9)])
     task.width = rng.choice([1, 2, 3, 4, 5, 7, 8, 13, 16])
     task.height = rng.choice([1, 2, 3, 4, 5, 6, 7, 8])
     if kind == "matrix":
@@ -268,6 +278,26 @@ def test_odd_width_rate():
     assert cycles <= 8 * 7 * 4 * 8 // 14 + 30
 
 
+def test_sizes_at_their_limit():
+    """The most atoms a pixel can have, and the deepest row-major matrix."""
+    for channels, precision in ((65535, 7), (65535, 0)):
+        atom = ATOM_CHANNELS[precision]
+        task = Task(width=1, height=1, channels=channels, precision=precision, group_line_off=1)
+        task.line_stride = task.entries = -(-channels // atom)
+        task.entries = -(-task.surfaces // 4)
+        task.data_bank, task.weight_bank = 9, 3
+        ((image, _, diagnostics, _),) = run_loader([task], lambda *_: None, random.Random(2), cfg=RK3588)
+        want = memory_bytes(task.base, 16 * task.surfaces)
+        assert (image.bytes[: len(want)] == want).all() and not diagnostics
+
+
+def test_type_is_named_but_not_known():
+    """The reserved codes are reported and load as int8 does."""
+    task = Task(width=3, height=3, channels=40, precision=5, line_stride=12, surf_stride=-3, entries=3)
+    ((*_, diagnostics, _),) = run_against_twin([task], random.Random(3))
+    assert [code for code, *_ in diagnostics] == [DiagnosticCode.RESERVED_MODE]
+
+
 def test_reuse_fetches_nothing():
     task = Task(reuse=1, height=9, entries=1, width=2)
     seen = []
@@ -293,7 +323,17 @@ GOOD = Task(width=4, height=4, channels=64, line_stride=16, surf_stride=0, entri
         ("CVT_CON0", {"CVT_BYPASS": 0}, "RESERVED_MODE"),
         ("CONV_CON1", {"CONV_MODE": 1}, "RESERVED_MODE"),
         ("CONV_CON1", {"ARGB_IN": 3}, "RESERVED_MODE"),
-        ("CONV_CON1", {"DECONV": 1}, "RESERVED_MODE"),
+        ("CONV_CON1", {"ARGB_IN": 12, "NONALIGN_DMA": 1}, "RESERVED_MODE"),
+        ("CONV_CON1", {"NONALIGN_DMA": 1}, "RESERVED_MODE"),
+        ("CONV_CON1", {"PROC_PRECISION": 2}, "RESERVED_MODE"),
+        ("CONV_CON1", {"IN_PRECISION": 4, "PROC_PRECISION": 4}, "RESERVED_MODE"),
+        ("CONV_CON1", {"IN_PRECISION": 5, "PROC_PRECISION": 5}, "RESERVED_MODE"),
+        ("CONV_CON1", {"IN_PRECISION": 6, "PROC_PRECISION": 6, "CONV_MODE": 3}, "RESERVED_MODE"),
+        (
+            "CONV_CON1",
+            {"IN_PRECISION": 7, "PROC_PRECISION": 7, "ARGB_IN": 8, "NONALIGN_DMA": 1},
+            "RESERVED_MODE",
+        ),
         ("FC_CON0", {"FC_SKIP_EN": 1}, "RESERVED_MODE"),
     ],
 )
@@ -307,6 +347,8 @@ def test_diagnostics(register, changes, code):
             return values
 
     task = Changed(**vars(GOOD))
+    if changes.get("IN_PRECISION") in (6, 7):
+        values["CBUF_CON1"] = {"DATA_ENTRIES": 16}
     ((*_, diagnostics, _),) = run_loader([task], lambda *_: None, random.Random(4))
     described = registers()["CNA"][register]
     assert diagnostics == [(DiagnosticCode[code], described.offset, described.encode(**values[register]))]

@@ -203,18 +203,46 @@ def test_diagnostics(register, changes, code):
     assert diagnostics == [reported]
 
 
-@pytest.mark.parametrize("depthwise", [0, 1])
-def test_group_over_its_banks(depthwise):
-    """A kernel group over its banks is reported in a task of more than one stripe only."""
-    for pixels, expected in ((16, []), (17, [DiagnosticCode.WEIGHT_FOOTPRINT])):
-        values = settings(40 * 5 * 5 * 16 if not depthwise else 2 * 64 * 49, banks=1)
-        values["WEIGHT_SIZE2"] = {
-            "WEIGHT_WIDTH": 7 if depthwise else 5,
-            "WEIGHT_HEIGHT": 7 if depthwise else 5,
-            "WEIGHT_KERNELS": 1 if depthwise else 40,
-        }
-        values["DATA_SIZE1"] = {"DATAIN_CHANNEL": 80 if depthwise else 16}
-        values["CONV_CON1"] = {"CONV_MODE": 3 if depthwise else 0}
+GROUPS = [
+    # precision, depthwise, kernel side, channels, kernels, bytes of the largest group, of all
+    (0, 0, 5, 16, 40, 32 * 25 * 16, 40 * 25 * 16),
+    (0, 1, 7, 80, 1, 64 * 49, 2 * 64 * 49),
+    (6, 0, 2, 40, 70, 64 * 4 * 32, 70 * 4 * 32),
+    (1, 0, 3, 24, 20, 16 * 9 * 64, 20 * 9 * 64),
+    (2, 0, 2, 33, 17, 16 * 4 * 80, 17 * 4 * 80),
+    (3, 1, 5, 96, 1, 2 * 64 * 25, 3 * 64 * 25),
+    (7, 0, 3, 28, 17, 16 * 9 * 128, 17 * 9 * 128),
+]
+
+
+@pytest.mark.parametrize(("precision", "depthwise", "side", "channels", "kernels", "group", "total"), GROUPS)
+def test_group_over_its_banks(precision, depthwise, side, channels, kernels, group, total):
+    """A kernel group over its banks is reported in a task of more than one stripe; sizes are exact."""
+    fits = -(-group // BANK_BYTES)
+    assert fits > 1
+    for banks, pixels, size, expected in (
+        (fits - 1, 16, total, []),
+        (fits - 1, 17, total, ["WEIGHT_FOOTPRINT"]),
+        (fits, 17, total, []),
+        (fits, 17, total - 1, ["SIZE_MISMATCH"]),
+    ):
+        values = settings(size, banks=banks)
+        values["WEIGHT_SIZE2"] = {"WEIGHT_WIDTH": side, "WEIGHT_HEIGHT": side, "WEIGHT_KERNELS": kernels}
+        values["DATA_SIZE1"] = {"DATAIN_CHANNEL": channels}
+        values["CONV_CON1"] = {"CONV_MODE": 3 if depthwise else 0, "IN_PRECISION": precision}
         values["DATA_SIZE3"] = {"DATAOUT_ATOMICS": pixels}
+        ((_, _, diagnostics, _),) = run_loader([values], random.Random(4))
+        assert [DiagnosticCode(code).name for code, *_ in diagnostics] == expected
+
+
+def test_two_blocks_apart():
+    """Depthwise of 16-bit types needs a block row and one more block in the ring, even in one stripe."""
+    for height, expected in ((31, []), (32, [DiagnosticCode.WEIGHT_FOOTPRINT])):
+        values = settings(2 * 64 * height, banks=1)
+        values["WEIGHT_SIZE2"] = {"WEIGHT_WIDTH": 1, "WEIGHT_HEIGHT": height, "WEIGHT_KERNELS": 1}
+        if height == 32:
+            values["WEIGHT_SIZE2"] |= {"WEIGHT_WIDTH": 2, "WEIGHT_HEIGHT": 16}
+        values["DATA_SIZE1"] = {"DATAIN_CHANNEL": 64}
+        values["CONV_CON1"] = {"CONV_MODE": 3, "IN_PRECISION": 1}
         ((_, _, diagnostics, _),) = run_loader([values], random.Random(4))
         assert [code for code, *_ in diagnostics] == expected

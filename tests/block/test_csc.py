@@ -143,7 +143,7 @@ RESERVED = DiagnosticCode.RESERVED_MODE
         ("WEIGHT_SIZE2", {"WEIGHT_WIDTH": 0}, EMPTY, False),
         ("WEIGHT_SIZE2", {"WEIGHT_KERNELS": 0}, EMPTY, False),
         ("CONV_CON3", {"CONV_X_STRIDE": 0}, RESERVED, True),
-        ("CONV_CON1", {"IN_PRECISION": 2}, RESERVED, True),
+        ("CONV_CON3", {"CONV_Y_STRIDE": 0}, RESERVED, True),
         ("CONV_CON2", {"CSC_DO_EN": 1}, RESERVED, True),
         ("DATA_SIZE3", {"SURF_MODE": 2}, RESERVED, True),
     ],
