@@ -554,10 +554,10 @@ def change(task: Task, block: str, register: str, **values: int) -> Task:
     ("where", "error", "text"),
     [
         (("CNA", "CBUF_CON0", {"DATA_BANK": 5}), GoldenError, "CNA.CBUF_CON0.DATA_BANK = 0x5: .*BANK_SUM"),
-        (("CNA", "CBUF_CON1", {"DATA_ENTRIES": 600}), GoldenError, "do not fit 4 banks"),
+        (("CNA", "CBUF_CON1", {"DATA_ENTRIES": 1000}), GoldenError, "do not fit 4 banks"),
         (("CNA", "WEIGHT_SIZE0", {"WEIGHT_BYTES": 32}), GoldenHang, "the kernels take 64 bytes"),
         (("CNA", "CONV_CON1", {"CONV_MODE": 1}), GoldenError, "RESERVED_MODE"),
-        (("CNA", "CONV_CON1", {"IN_PRECISION": 2}), GoldenError, "CONV_CON1.IN_PRECISION = 0x2"),
+        (("CNA", "CONV_CON1", {"IN_PRECISION": 2}), GoldenError, "CONV_CON1.PROC_PRECISION = 0x0"),
         (("DPU", "DATA_CUBE_WIDTH", {"WIDTH": 2}), GoldenError, "SIZE_MISMATCH"),
         (
             ("DPU", "BS_OW_CFG", {"OD_BYPASS": 0, "SIZE_E_0": 1, "SIZE_E_1": 1, "SIZE_E_2": 1}),

@@ -1,122 +1,247 @@
-"""CORE of the task-level golden model: exact convolution and window sums (docs/hardware.md section 3)."""
+"""CORE of the task-level golden model: convolution, window sums, drain (docs/hardware.md section 3)."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cosim.golden.task.arith import saturate, shift_even, shift_up
-from cosim.golden.task.cna import DEPTHWISE_GROUP, GROUP, Cbuf, ConvShape, conv_shape, unpack_weights
+from cosim.golden.task.cna import Cbuf, ConvShape, conv_shape
+from cosim.golden.task.cna_check import DEPTHWISE, stop
+from cosim.golden.task.cna_weights import unpack_weights
 from cosim.golden.task.context import Context
+from cosim.golden.task.conv_types import INT8, ConvType, decode, type_of
+from cosim.golden.task.core_float import Operands, tile_sums
+from cosim.golden.task.dpu_float import from_floats
 from cosim.golden.task.registers import View
 
 Ints = NDArray[np.int64]
+ACC_BITS = 48
+_RUN_BIT = 24
+"""Bit of MAC_GATING without which the array does not run (docs/hardware.md 3.8)."""
+_HALF_BITS = (11, 23)
+"""Bits of MAC_GATING that clock the even and the odd octets."""
+_BLOCK = 1 << 16
+"""Sums (pixels times kernels) and operands worked on at a time, so that they stay in the caches."""
 
 
-def convolve(ctx: Context, cna: View, core: View, cbuf: Cbuf) -> tuple[ConvShape, Ints, Ints]:
+class ConvResult(NamedTuple):
+    """What CORE gives the DPU.
+
+    `acc` and `sum` are [pixels, shape.groups * 8 * shape.octets].  Integers: `acc` int64 after
+    CLIP_TRUNCATE and saturation to 32 bits.  Floats (shape.is_float): `acc` uint32, binary32 bits.
+    `sum` int64, the window sums as signed 32 bits, 0 for floats and without QD_EN.
+    """
+
+    shape: ConvShape
+    acc: NDArray
+    sum: Ints
+
+    def delivered(self) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+        """Both as uint32 [octets of the task, 8] in the order of delivery: group, stripe, pixel, octet.
+
+        A group's pixels go through its stripes in order, so that stripes need no thought.
+        """
+        out = []
+        for values in (self.acc, self.sum):
+            bits = (values.astype(np.int64) & 0xFFFFFFFF).astype(np.uint32)
+            lanes = bits.reshape(self.shape.pixels, self.shape.groups, self.shape.octets, 8)
+            out.append(lanes.transpose(1, 0, 2, 3).reshape(-1, 8))
+        return out[0], out[1]
+
+
+def convolve(ctx: Context, cna: View, core: View, cbuf: Cbuf) -> ConvResult:
     """Run CNA and CORE of a task.
 
-    Returns
-    -------
-    shape, and what CORE gives the DPU: accumulators int64 [pixels, groups * group size] after
-    CLIP_TRUNCATE and saturation to 32 bits, window sums int64 of the same shape (zero without QD_EN).
+    Raises
+    ------
+    GoldenHang
+        for sizes and settings with which the task never ends.
     """
-    shape = conv_shape(ctx, cna)
-    ctx.require(
-        bool(core.get("MISC_CFG", "DW_EN")) == shape.depthwise,
-        "RESERVED_MODE",
-        core,
-        "MISC_CFG",
-        "DW_EN",
-        "CORE and CNA disagree about depthwise mode",
-    )
-    ctx.require(
-        core.get("MISC_CFG", "PROC_PRECISION") == 0,
-        "RESERVED_MODE",
-        core,
-        "MISC_CFG",
-        "PROC_PRECISION",
-        "only int8",
-    )
+    drained = type_of(core.get("MISC_CFG", "PROC_PRECISION"))
+    wide = bool(core.get("MISC_CFG", "DW_EN"))
+    shape = conv_shape(ctx, cna, 8 if wide else drained.octets, drained.is_float)
+    on = _check_core(ctx, cna, core)
     image = cbuf.features(ctx, cna, shape)
     kernels = unpack_weights(cbuf.weights(ctx, cna, shape), shape)
-    padded = pad_image(image, shape, pad_values(cna, shape))
-    if shape.depthwise:
-        acc, total = _depthwise(padded, kernels, shape)
-        lanes = shape.groups * DEPTHWISE_GROUP
+    pixels = _with_pads(image, pad_values(cna, shape))
+    places = tap_places(shape)
+    acc: NDArray
+    if shape.type.is_float:
+        acc = (_float_depthwise if shape.depthwise else _float_direct)(pixels, kernels, places, shape)
+        total = np.zeros((shape.pixels, 1), np.int64)
     else:
-        acc, total = _direct(padded, kernels, shape)
-        lanes = shape.groups * GROUP
-    acc = np.pad(acc[: shape.pixels], ((0, 0), (0, lanes - acc.shape[1])))
-    total = total[: shape.pixels]
-    if shape.depthwise:
-        total = np.pad(total, ((0, 0), (0, lanes - total.shape[1])))
+        acc, total = (_depthwise if shape.depthwise else _direct)(pixels, kernels, places, shape)
     if not core.get("MISC_CFG", "QD_EN"):
         total = np.zeros_like(total)
-    total = ((total + (1 << 31)) % (1 << 32)) - (1 << 31)
-    shift = core.get("CLIP_TRUNCATE", "CLIP_TRUNCATE")
-    acc = shift_up(acc, shift) if core.get("CLIP_TRUNCATE", "ROUND_TYPE") else shift_even(acc, shift)
     channels = shape.argb or shape.channels
     ctx.report.macs += shape.pixels * shape.taps * channels * (1 if shape.depthwise else shape.kernels)
-    return shape, saturate(acc, 32), np.broadcast_to(total, acc.shape)
+    out = _in_groups(_drain(core, acc, drained), shape)
+    sums = _in_groups(signed_words(np.broadcast_to(total, acc.shape)), shape, real_only=shape.depthwise)
+    for half in (0, 1):
+        if not on[half]:
+            out[:, :, half::2] = 0
+            sums[:, :, half::2] = 0
+    return ConvResult(shape, out.reshape(shape.pixels, -1), sums.reshape(shape.pixels, -1))
 
 
-def pad_values(cna: View, shape: ConvShape) -> NDArray[np.int8]:
-    """Pad value of every live lane, int8 [channels] (docs/hardware.md 3.6)."""
+def _check_core(ctx: Context, cna: View, core: View) -> tuple[bool, bool]:
+    """Check the registers of CORE; return whether even and odd octets are clocked."""
+    gates = core.get("MAC_GATING", "SLCG_OP_EN")
+    on = [bool(gates >> bit & 1) for bit in _HALF_BITS]
+    if not gates >> _RUN_BIT & 1:
+        raise stop(ctx, core, "RESERVED_MODE", "MAC_GATING", "SLCG_OP_EN", "the array is not clocked")
+    ctx.require(all(on), "RESERVED_MODE", core, "MAC_GATING", "SLCG_OP_EN", "half of the octets read 0")
+    same = type_of(cna.get("CONV_CON1", "IN_PRECISION")).code == core.get("MISC_CFG", "PROC_PRECISION")
+    ctx.require(same, "RESERVED_MODE", core, "MISC_CFG", "PROC_PRECISION", "not the type of CNA")
+    agree = bool(core.get("MISC_CFG", "DW_EN")) == (cna.get("CONV_CON1", "CONV_MODE") == DEPTHWISE)
+    ctx.require(agree, "RESERVED_MODE", core, "MISC_CFG", "DW_EN", "CORE and CNA disagree about depthwise")
+    return on[0], on[1]
+
+
+# -- operands -------------------------------------------------------------------------------------
+
+
+def pad_values(cna: View, shape: ConvShape) -> NDArray:
+    """Pad value of every lane as `decode` has elements, [lanes]; lanes that are not live 0 (3.5, 3.6)."""
     word = cna.get("PAD_CON1", "PAD_VALUE")
-    values = np.full(shape.channels, word & 0xFF, np.uint8)
-    if shape.depthwise:
-        lane = np.arange(shape.channels) % DEPTHWISE_GROUP
-        values[(lane < 32) & (lane % 2 == 1)] = word >> 8 & 0xFF
-    return values.view(np.int8)
+    raw = np.array([word], "<u4").view(np.uint8)
+    elements = decode(shape.type, raw)
+    values = np.full(shape.lanes, elements[0])
+    if shape.depthwise and shape.type is INT8:
+        lane = np.arange(shape.lanes) % 64
+        values[(lane < 32) & (lane % 2 == 1)] = elements[1]
+    values[shape.channels :] = 0
+    return values
 
 
-def pad_image(image: NDArray[np.int8], shape: ConvShape, pad: NDArray[np.int8]) -> NDArray[np.int8]:
-    """Surround the image so that every tap of every output pixel is inside.
+def _with_pads(image: NDArray, pad: NDArray) -> NDArray:
+    """Line up all input pixels, then the pad pixel, then a zero: [rows * columns + 2, lanes]."""
+    flat = image.reshape(-1, image.shape[2])
+    return np.concatenate((flat, pad[None], np.zeros_like(pad)[None]))
 
-    Row `oy * stride + kr * dilation` of the result is input row `... - PAD_TOP`, columns alike
-    (docs/hardware.md 3.4).
+
+def tap_places(shape: ConvShape) -> NDArray[np.intp]:
+    """Operand of every tap of every output pixel: row of `_with_pads`, [taps, pixels] (3.4)."""
+    pixel = np.arange(shape.pixels)
+    size, pads = (shape.height, shape.width), (shape.pad_top, shape.pad_left)
+    kernel = (shape.kernel_height, shape.kernel_width)
+    inside, between, index = [], [], []
+    for axis, out in enumerate(divmod(pixel, shape.out_width)):
+        tap = np.arange(kernel[axis])[:, None] * shape.dilation[axis]
+        at = out * shape.stride[axis] + tap - pads[axis]  # [taps of the axis, pixels]
+        step = shape.spread[axis]
+        inside.append((at >= 0) & (at < (size[axis] - 1) * step + 1))
+        between.append(at % step != 0)
+        index.append(at // step)
+    pad = shape.height * shape.width
+    place = index[0][:, None] * shape.width + index[1][None]
+    place = np.where(between[0][:, None] | between[1][None], pad + 1, place)
+    place = np.where(inside[0][:, None] & inside[1][None], place, pad)
+    return place.reshape(shape.taps, shape.pixels)
+
+
+# -- integers -------------------------------------------------------------------------------------
+
+
+def _direct(pixels: NDArray, kernels: NDArray, places: NDArray, shape: ConvShape) -> tuple[Ints, Ints]:
+    """Exact sums through matrix products of floats, which are fast.
+
+    A sum over all channels of one tap has at most 65536 products: of int16 below 2^46, which float64
+    holds; of int4 and, up to 1024 lanes, int8 it stays below 2^24, which float32 holds.
     """
-    rows = -(-shape.pixels // shape.out_width)
-    height = (rows - 1) * shape.stride[0] + (shape.kernel_height - 1) * shape.dilation[0] + 1
-    width = (shape.out_width - 1) * shape.stride[1] + (shape.kernel_width - 1) * shape.dilation[1] + 1
-    out = np.broadcast_to(pad, (height, width, shape.channels)).copy()
-    inside = image[: max(0, height - shape.pad_top), : max(0, width - shape.pad_left)]
-    top, left = shape.pad_top, shape.pad_left
-    out[top : top + inside.shape[0], left : left + inside.shape[1]] = inside
-    return out
+    taps, lanes, count = shape.taps, pixels.shape[1], kernels.shape[3]
+    narrow = lanes << 2 * (shape.type.bits - 1) <= 1 << 24
+    real = np.float32 if narrow else np.float64
+    operands = pixels.astype(real)
+    weights = kernels.transpose(1, 0, 2, 3).reshape(taps, lanes, count).astype(real)
+    sums = pixels.sum(axis=1, dtype=np.int64)
+    acc = np.zeros((shape.pixels, count), np.int64)
+    total = np.zeros((shape.pixels, 1), np.int64)
+    for tap in range(taps):
+        acc += (operands[places[tap]] @ weights[tap]).astype(np.int64)
+        total += sums[places[tap]][:, None]
+    return acc, total
 
 
-def _tap(padded: NDArray, shape: ConvShape, row: int, column: int) -> NDArray:
-    """Return the operand of one tap for all output pixels: [rows, columns, ...] as a view."""
-    y, x = row * shape.dilation[0], column * shape.dilation[1]
-    rows = -(-shape.pixels // shape.out_width)
-    sy, sx = shape.stride
-    return padded[y : y + (rows - 1) * sy + 1 : sy, x : x + (shape.out_width - 1) * sx + 1 : sx]
-
-
-def _direct(padded: NDArray[np.int8], kernels: NDArray[np.int8], shape: ConvShape) -> tuple[Ints, Ints]:
-    # Products of int8 sum exactly in float64 (below 2^53), and matrix products of floats are fast.
-    operands, weights = padded.astype(np.float64), kernels.astype(np.float64)
-    pixel_sums = padded.sum(axis=2, dtype=np.int64)
-    rows = -(-shape.pixels // shape.out_width)
-    acc = np.zeros((rows * shape.out_width, shape.kernels))
-    total = np.zeros((rows * shape.out_width, 1), np.int64)
-    for row in range(shape.kernel_height):
-        for column in range(shape.kernel_width):
-            acc += _tap(operands, shape, row, column).reshape(-1, shape.channels) @ weights[row, column]
-            total += _tap(pixel_sums, shape, row, column).reshape(-1, 1)
-    return acc.astype(np.int64), total
-
-
-def _depthwise(padded: NDArray[np.int8], kernels: NDArray[np.int8], shape: ConvShape) -> tuple[Ints, Ints]:
-    operands, weights = padded.astype(np.int64), kernels.astype(np.int64)
-    rows = -(-shape.pixels // shape.out_width)
-    acc = np.zeros((rows, shape.out_width, shape.channels), np.int64)
+def _depthwise(pixels: NDArray, kernels: NDArray, places: NDArray, shape: ConvShape) -> tuple[Ints, Ints]:
+    operands, weights = pixels.astype(np.int64), kernels.astype(np.int64)
+    acc = np.zeros((shape.pixels, shape.channels), np.int64)
     total = np.zeros_like(acc)
-    for row in range(shape.kernel_height):
-        for column in range(shape.kernel_width):
-            tap = _tap(operands, shape, row, column)
-            acc += tap * weights[row, column]
-            total += tap
-    return acc.reshape(-1, shape.channels), total.reshape(-1, shape.channels)
+    for tap in range(shape.taps):
+        values = operands[places[tap]][:, : shape.channels]
+        acc += values * weights[tap, : shape.channels]
+        total += values
+    return acc, total
+
+
+# -- floats ---------------------------------------------------------------------------------------
+
+
+def _float_direct(pixels: NDArray, kernels: NDArray, places: NDArray, shape: ConvShape) -> NDArray[np.uint32]:
+    """Tile sums added in order: channel group, kernel row, kernel column; binary32 bits."""
+    groups, taps, lanes, count = kernels.shape
+    features = Operands.of(pixels.reshape(-1, groups, lanes).transpose(1, 0, 2))
+    weights = Operands.of(kernels)
+    acc = np.zeros((shape.pixels, count), np.float32)
+    step = max(1, _BLOCK // max(count, lanes))
+    for first in range(0, shape.pixels, step):
+        block = slice(first, min(first + step, shape.pixels))
+        part = acc[block]
+        at_once = max(1, 2 * _BLOCK // (part.shape[0] * max(count, lanes)))
+        for group in range(groups):
+            for tap in range(0, taps, at_once):
+                here = places[tap : tap + at_once, block]
+                tiles = tile_sums(shape.type, features[group][here], weights[group, tap : tap + at_once])
+                with np.errstate(all="ignore"):
+                    for tile in tiles:
+                        part += tile
+    return from_floats(acc)
+
+
+def _float_depthwise(
+    pixels: NDArray, kernels: NDArray, places: NDArray, shape: ConvShape
+) -> NDArray[np.uint32]:
+    """One product a tile, rounded to binary32 (of fp16 and bf16 it has at most 22 bits), added in order."""
+    operands = np.ascontiguousarray(pixels[:, : shape.channels]).view(np.float32)
+    weights = np.ascontiguousarray(kernels[:, : shape.channels]).view(np.float32)
+    acc = np.zeros((shape.pixels, shape.channels), np.float32)
+    with np.errstate(all="ignore"):
+        for tap in range(shape.taps):
+            acc += operands[places[tap]] * weights[tap]
+    return from_floats(acc)
+
+
+# -- drain ----------------------------------------------------------------------------------------
+
+
+def signed_words(value: Ints, bits: int = 32) -> Ints:
+    """Wrap to signed integers of some bits."""
+    half = 1 << (bits - 1)
+    return ((value + half) & ((1 << bits) - 1)) - half
+
+
+def _drain(core: View, acc: NDArray, drained: ConvType) -> NDArray:
+    """CLIP_TRUNCATE and saturation by the type of CORE (3.8)."""
+    wide = signed_words(acc.astype(np.int64), ACC_BITS)
+    if drained.is_float:
+        return (wide & 0xFFFFFFFF).astype(np.uint32)
+    shift = core.get("CLIP_TRUNCATE", "CLIP_TRUNCATE")
+    rounded = shift_up(wide, shift) if core.get("CLIP_TRUNCATE", "ROUND_TYPE") else shift_even(wide, shift)
+    return saturate(rounded, 32)
+
+
+def _in_groups(values: NDArray, shape: ConvShape, real_only: bool = True) -> NDArray:
+    """Arrange lanes as they are delivered: [pixels, real lanes] -> [pixels, groups, octets, 8].
+
+    Lanes past the real ones read 0, or like their neighbour unless `real_only` (the one window sum).
+    """
+    lanes, size = shape.group_lanes, shape.octets * 8
+    missing = ((0, 0), (0, shape.groups * lanes - values.shape[1]))
+    out = np.pad(values, missing) if real_only else np.pad(values, missing, "edge")
+    out = out.reshape(shape.pixels, shape.groups, lanes)
+    extra = size - lanes
+    out = np.pad(out, ((0, 0), (0, 0), (0, max(0, extra)))) if extra > 0 else out[:, :, :size].copy()
+    return out.reshape(shape.pixels, shape.groups, shape.octets, 8)
