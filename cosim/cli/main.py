@@ -68,6 +68,31 @@ def doctor(json: JsonOption = None) -> None:
     doctor_command(json)
 
 
+@app.command(epilog="Example: rkcosim conformance --only fp16 --tasks 200")
+def conformance(
+    seed: Annotated[int | None, typer.Option(help="Seed of all draws; default: a fresh one.")] = None,
+    tasks: Annotated[int | None, typer.Option(min=1, help="Tasks to run, shared among groups.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Groups whose name is or contains this.")] = None,
+    engine: EngineOption = None,
+    exact: ExactOption = False,
+    json: JsonOption = None,
+    plans: Annotated[
+        Path | None, typer.Option(help="Run the tile plans in this folder (*.csv) instead.")
+    ] = None,
+    coverage: Annotated[
+        Path | None, typer.Option(help="Write the field coverage here, and support.md beside it.")
+    ] = None,
+    case: Annotated[int | None, typer.Option(min=0, help="Only this case of one group.")] = None,
+    failures: Annotated[Path, typer.Option(help="Folder for streams of failing tasks.")] = Path(
+        "build/conformance"
+    ),
+) -> None:
+    """Run random tasks of every type and mode on RTL and golden model and compare everything."""
+    from cosim.cli.conformance import conformance_command
+
+    conformance_command(seed, tasks, only or [], engine, exact, json, plans, coverage, case, failures)
+
+
 @regcmd_app.command(epilog="Example: rkcosim regcmd dump task.bin -o task.txt")
 def dump(
     file: Annotated[Path, typer.Argument(help="Words as a binary file, 8 bytes each, little-endian.")],

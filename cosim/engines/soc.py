@@ -239,9 +239,9 @@ class SocEngine:
             records[place] = TaskRecord(core, start.task, start.cycle, None, _counters(now, start))
         return records
 
-    def diagnostics(self) -> list[Diagnostic]:
-        """Everything the cores found suspicious, oldest first."""
-        raw = self._fetch("rk_diagnostics", lib.DiagnosticEventC)
+    def diagnostics(self, first: int = 0) -> list[Diagnostic]:
+        """Everything the cores found suspicious from number `first` on, oldest first."""
+        raw = self._fetch("rk_diagnostics", lib.DiagnosticEventC, first)
         return [words.make_diagnostic(e.cycle, e.core, e.code, e.block, e.reg, e.value) for e in raw]
 
     def faults(self) -> list[Fault]:

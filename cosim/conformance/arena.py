@@ -1,0 +1,86 @@
+"""Memory of a case: one mapped range with guard zones, over a background that all cases share."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cosim.conformance.choices import Chooser, Refused
+
+ATOM = 16
+BASE = 0x0010_0000
+SIZE = 1 << 20
+COMMANDS = BASE + SIZE + 0x1000
+COMMAND_BYTES = 1 << 16
+
+Bytes = NDArray[np.uint8]
+
+
+@lru_cache(maxsize=1)
+def background() -> Bytes:
+    """Bytes of the range before anything is placed in it: random, so that stray writes show."""
+    return np.random.default_rng(0x3588).integers(0, 256, SIZE, np.uint8)
+
+
+class Arena:
+    """Hands out addresses in the range.
+
+    Parameters
+    ----------
+    ch
+        source of the guard zones' sizes.
+    """
+
+    def __init__(self, ch: Chooser) -> None:
+        self._ch = ch
+        self._next = BASE + 0x100
+        self.placed: list[tuple[int, Bytes]] = []
+        self.names: list[tuple[int, int, str]] = []
+        """(address, size, what) of every allocation, for messages."""
+
+    def alloc(self, size: int, name: str, align: int = ATOM) -> int:
+        """Reserve bytes behind a guard zone and return their address.
+
+        Raises
+        ------
+        Refused
+            when the range is full.
+        """
+        guard = 64 + ATOM * self._ch.integer("guard", 0, 15)
+        address = -(-(self._next + guard) // align) * align
+        if address + size + 512 > BASE + SIZE:
+            raise Refused(f"{size} bytes for {name} do not fit")
+        self._next = address + size
+        self.names.append((address, size, name))
+        return address
+
+    def place(self, data: Bytes, name: str) -> int:
+        """Reserve room for bytes, store them and return the address."""
+        address = self.alloc(data.size, name)
+        self.placed.append((address, data))
+        return address
+
+    def put(self, address: int, data: Bytes) -> None:
+        """Store bytes at an address of an allocation."""
+        self.placed.append((address, data))
+
+    @property
+    def end(self) -> int:
+        """First address behind the last allocation and its guard zone."""
+        return min(self._next + 512, BASE + SIZE)
+
+    def image(self) -> Bytes:
+        """All bytes of the range, uint8 [SIZE]."""
+        out = background().copy()
+        for address, data in self.placed:
+            out[address - BASE : address - BASE + data.size] = data
+        return out
+
+    def find(self, address: int) -> str:
+        """Say what lies at an address."""
+        for start, size, name in self.names:
+            if start <= address < start + size:
+                return f"{name} + {address - start:#x}"
+        return "guard zone"

@@ -1,0 +1,207 @@
+"""A conformance run: groups of cases, counts, coverage, failures shrunk and kept as streams."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cosim.conformance.choices import Refused
+from cosim.conformance.coverage import Coverage
+from cosim.conformance.groups import GROUPS, draw_case
+from cosim.conformance.runner import Outcome, Runner
+from cosim.conformance.shrink import shrink
+from cosim.conformance.support import Support
+
+SCHEMA_VERSION = 1
+
+
+@dataclass
+class Failure:
+    """A case on which the sides differ: as drawn, as shrunk, and where the stream was written."""
+
+    group: str
+    index: int
+    problem: str
+    text: str
+    stream: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values for a report."""
+        return self.__dict__
+
+
+@dataclass
+class GroupResult:
+    """Counts of one group."""
+
+    group: str
+    cases: int = 0
+    tasks: int = 0
+    refused: int = 0
+    mismatches: int = 0
+    cycles: int = 0
+    seconds: float = 0.0
+    fields_covered: int = 0
+    failures: list[Failure] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values for a report."""
+        return {
+            "group": self.group,
+            "tasks": self.tasks,
+            "refused": self.refused,
+            "fields_covered": self.fields_covered,
+            "mismatches": self.mismatches,
+            "cases": self.cases,
+            "cycles": self.cycles,
+            "seconds": round(self.seconds, 3),
+            "failures": [failure.as_json() for failure in self.failures],
+        }
+
+
+@dataclass
+class Report:
+    """Result of a run."""
+
+    seed: int
+    engine: str
+    cell: str
+    groups: list[GroupResult]
+    coverage: Coverage
+    support: Support
+    seconds: float = 0.0
+
+    @property
+    def tasks(self) -> int:
+        """Tasks compared."""
+        return sum(g.tasks for g in self.groups)
+
+    @property
+    def mismatches(self) -> int:
+        """Cases on which the sides differ."""
+        return sum(g.mismatches for g in self.groups)
+
+    @property
+    def ok(self) -> bool:
+        """Whether every group ran and nothing differs."""
+        return not self.mismatches and all(g.tasks for g in self.groups)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values for a report."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "seed": self.seed,
+            "engine": self.engine,
+            "cell": self.cell,
+            "tasks": self.tasks,
+            "mismatches": self.mismatches,
+            "match": self.ok,
+            "seconds": round(self.seconds, 3),
+            "tasks_per_second": round(self.tasks / self.seconds, 1) if self.seconds else 0,
+            "coverage": self.coverage.as_json(),
+            "groups": [group.as_json() for group in self.groups],
+        }
+
+
+class Campaign:
+    """Runs groups on one device.
+
+    Parameters
+    ----------
+    runner
+        device and golden model.
+    seed
+        of every draw.
+    folder
+        where streams of failures go; None: nowhere.
+    say
+        takes a line for each failure.
+    shrinking
+        cases that shrinking a failure may run; 0: failures stay as drawn.
+    failures_shown
+        failures per group that are shrunk and kept; more are only counted.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        seed: int,
+        *,
+        folder: Path | None = None,
+        say: Callable[[str], None] = print,
+        shrinking: int = 250,
+        failures_shown: int = 3,
+    ) -> None:
+        self.runner, self.seed, self.folder, self.say = runner, seed, folder, say
+        self.shrinking, self.failures_shown = shrinking, failures_shown
+        self.coverage, self.support = Coverage(), Support()
+
+    def run(self, groups: Sequence[str], tasks: int) -> Report:
+        """Run about `tasks` tasks, shared among groups by their shares, at least one case each."""
+        started = time.monotonic()
+        total = sum(GROUPS[name].share for name in groups)
+        results = [self.group(name, max(1, round(tasks * GROUPS[name].share / total))) for name in groups]
+        device = self.runner.device
+        return Report(
+            self.seed,
+            getattr(device, "name", "golden"),
+            getattr(device, "cell", ""),
+            results,
+            self.coverage,
+            self.support,
+            time.monotonic() - started,
+        )
+
+    def group(self, name: str, tasks: int, first: int = 0) -> GroupResult:
+        """Run at least `tasks` tasks of a group, from case `first` on."""
+        result = GroupResult(name)
+        started = time.monotonic()
+        index = first
+        while result.tasks < tasks:
+            try:
+                self.case(name, index, result)
+            except Refused as refused:
+                result.refused += 1
+                result.mismatches += 1
+                result.failures.append(Failure(name, index, "no draw", str(refused)))
+                break
+            index += 1
+        result.seconds = time.monotonic() - started
+        result.fields_covered = len(self.coverage.by_group.get(name, ()))
+        return result
+
+    def case(self, name: str, index: int, result: GroupResult) -> Outcome:
+        """Run one case and count it."""
+        case = draw_case(name, self.seed, index)
+        outcome = self.runner.run(case)
+        result.refused += case.refused
+        result.cases += 1
+        result.tasks += case.tasks
+        result.cycles += outcome.device.cycles if outcome.device else 0
+        if outcome.ok:
+            self.coverage.add(outcome)
+            self.support.add(case.plan.facts)
+        else:
+            result.mismatches += 1
+            if len(result.failures) < self.failures_shown:
+                result.failures.append(self._failure(outcome, index))
+        return outcome
+
+    def _failure(self, outcome: Outcome, index: int) -> Failure:
+        case = outcome.case
+        small = outcome
+        if self.shrinking:
+            small = shrink(outcome, self.seed, index, self.runner, self.shrinking)
+        repeat = f"rkcosim conformance --seed {self.seed} --only '{case.group}' --case {index}"
+        failure = Failure(case.group, index, outcome.problem, f"{small.text()}\n  repeat: {repeat}")
+        if self.folder is not None:
+            name = "".join(c if c.isalnum() else "_" for c in case.group)
+            path = self.folder / f"{name}_{self.seed}_{index}.json"
+            small.case.save(path)
+            failure.stream = str(path)
+            failure.text += f"\n  replay: rkcosim regcmd run {path} --check --on-diagnostic 'go on'"
+        self.say(f"FAILED {failure.text}")
+        return failure

@@ -1,0 +1,240 @@
+"""A convolution of any type: its sizes, its memory, and its CNA and CORE registers for a tile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cosim.conformance.choices import Refused
+from cosim.conformance.types import ATOM, ElementType
+from cosim.crosscheck.program import Task
+
+BANK_BYTES = 32 * 1024
+BANKS = 12
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Part of a cube: output rows [row, row + rows), channels [channel, channel + channels)."""
+
+    row: int
+    rows: int
+    channel: int
+    channels: int
+
+
+@dataclass
+class Conv:
+    """Settings of a convolution layer; `emit` writes the registers of one tile."""
+
+    type: ElementType
+    depthwise: bool
+    argb: int
+    height: int
+    width: int
+    channels: int
+    kernels: int
+    kernel: tuple[int, int]
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    deconv: tuple[int, int] | None = None
+    pad: tuple[int, int] = (0, 0)
+    out: tuple[int, int] = (1, 1)
+    line: int = 0
+    """Line pitch in atoms, or in pixels in ARGB mode."""
+    surface: int = 0
+    group_line_off: bool = False
+    surf_stride_zero: bool = False
+    data: int = 0
+    weights: int = 0
+    pad_value: int = 0
+    data_bank: int = 1
+    weight_bank: int = 11
+    entries: int = 0
+    grains: int = 1
+    qd: int = 1
+    clip: tuple[int, int] = (0, 0)
+    spread: float = 1.0
+    """Typical magnitude of a result."""
+    cvt: dict[str, dict[str, int]] = field(default_factory=dict)
+    extra: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict)
+    """Fields without effect that are set all the same."""
+
+    @property
+    def surfaces(self) -> int:
+        """Atoms of a pixel."""
+        return self.type.surfaces(self.channels)
+
+    @property
+    def taps(self) -> int:
+        """Kernel rows times columns."""
+        return self.kernel[0] * self.kernel[1]
+
+    @property
+    def group(self) -> int:
+        """Output channels of a group."""
+        return 64 if self.depthwise else self.type.kernels
+
+    @property
+    def outputs(self) -> int:
+        """Output channels."""
+        return self.channels if self.depthwise else self.kernels
+
+    @property
+    def pixel_bytes(self) -> int:
+        """Bytes of an ARGB pixel in CBUF (2.3)."""
+        return 4 * self.type.bits // 8 * (4 if self.argb == 3 else self.argb)
+
+    @property
+    def row_entries(self) -> int:
+        """CBUF entries of an input row (2.2)."""
+        full, rest = divmod(self.surfaces, 4)
+        return full * self.width + (self.width if rest == 3 else -(-rest * self.width // 4))
+
+    @property
+    def data_banks(self) -> int:
+        """Least number of banks that hold the features."""
+        if self.argb:
+            return -(-self.line * self.height * self.pixel_bytes // BANK_BYTES)
+        return -(-(self.entries or self.row_entries) * self.height * 64 // BANK_BYTES)
+
+    def kernel_bytes(self) -> int:
+        """Bytes of one kernel (3.3), or of a depthwise layer's channel group."""
+        if self.depthwise:
+            return 64 * self.taps
+        atoms, full, total = self.surfaces, self.type.tile_atoms, 0
+        while atoms > 0:
+            part = min(atoms, full)
+            total += 4 if part == 3 and full == 4 else part
+            atoms -= full
+        return total * ATOM * self.taps
+
+    def weight_bytes(self, kernels: int) -> int:
+        """Bytes of so many kernels (all channels of a depthwise layer)."""
+        if self.depthwise:
+            return -(-self.channels // (64 if self.type.bits == 8 else 32)) * 64 * self.taps
+        return kernels * self.kernel_bytes()
+
+    @property
+    def group_bytes(self) -> int:
+        """Bytes of the largest kernel group."""
+        if self.depthwise:
+            return self.taps * 64 * (1 if self.type.bits == 8 or self.channels <= 32 else 2)
+        return min(self.group, self.kernels) * self.kernel_bytes()
+
+    def cycles(self) -> int:
+        """Formula cycles of the layer (H 9.6)."""
+        pixels = -(-self.out[0] * self.out[1] // 16) * 16
+        if self.depthwise:
+            return pixels * -(-self.channels // 64) * self.taps
+        tiles = -(-self.kernels // self.group) * -(-self.channels // self.type.channels)
+        return pixels * tiles * self.taps
+
+    def input_rows(self, tile: Tile) -> tuple[int, int, int]:
+        """Return (first input row, rows, top padding) that output rows of a tile need."""
+        if self.deconv or tile == Tile(0, self.out[0], tile.channel, tile.channels):
+            return 0, self.height, self.pad[0]
+        first = tile.row * self.stride[0] - self.pad[0]
+        last = first + (tile.rows - 1) * self.stride[0] + (self.kernel[0] - 1) * self.dilation[0]
+        start, end = max(first, 0), min(last + 1, self.height)
+        if end <= start:
+            raise Refused("a row tile lies in the padding altogether")
+        return start, end - start, max(-first, 0)
+
+    def emit(
+        self, task: Task, tile: Tile | None = None, *, weight_reuse: int = 0, data_reuse: int = 0
+    ) -> None:
+        """Write CNA and CORE registers of a tile (the whole layer by default)."""
+        tile = tile or Tile(0, self.out[0], 0, self.kernels)
+        start, rows, top = self.input_rows(tile)
+        kernels = self.kernels if self.depthwise else tile.channels
+        offset = 0 if self.depthwise else self.weight_bytes(tile.channel)
+        size = self.weight_bytes(kernels)
+        step = ATOM if not self.argb else self.argb * self.type.bits // 8
+        byte = start * self.line * step
+        if byte % ATOM:
+            raise Refused("an ARGB tile does not start on an atom")
+        for (block, register), values in self.extra.items():
+            task.set(block, register, **values)
+        code = self.type.cna or 0
+        task.set(
+            "CNA",
+            "CONV_CON1",
+            CONV_MODE=3 if self.depthwise else 0,
+            IN_PRECISION=code,
+            PROC_PRECISION=code,
+            ARGB_IN=7 + self.argb if self.argb else 0,
+            NONALIGN_DMA=int(self.argb > 0),
+            GROUP_LINE_OFF=int(self.group_line_off or self.argb > 0),
+            DECONV=int(self.deconv is not None),
+        )
+        task.set("CNA", "CONV_CON2", FEATURE_GRAINS=self.grains)
+        task.set(
+            "CNA",
+            "CONV_CON3",
+            CONV_Y_STRIDE=self.stride[0],
+            CONV_X_STRIDE=self.stride[1],
+            ATROUS_Y_DILATION=self.dilation[0] - 1,
+            ATROUS_X_DILATION=self.dilation[1] - 1,
+        )
+        if self.deconv:
+            task.set(
+                "CNA",
+                "CONV_CON3",
+                DECONV_Y_STRIDE=self.deconv[0] - 1,
+                DECONV_X_STRIDE=self.deconv[1] - 1,
+            )
+        task.set("CNA", "DATA_SIZE0", DATAIN_WIDTH=self.width, DATAIN_HEIGHT=rows)
+        task.set("CNA", "DATA_SIZE1", DATAIN_CHANNEL=self.channels)
+        task.set("CNA", "DATA_SIZE2", DATAOUT_WIDTH=self.out[1])
+        task.set("CNA", "DATA_SIZE3", DATAOUT_ATOMICS=self.out[1] * tile.rows)
+        task.set("CNA", "WEIGHT_SIZE0", WEIGHT_BYTES=size)
+        task.set(
+            "CNA",
+            "WEIGHT_SIZE2",
+            WEIGHT_WIDTH=self.kernel[1],
+            WEIGHT_HEIGHT=self.kernel[0],
+            WEIGHT_KERNELS=1 if self.depthwise else kernels,
+        )
+        task.set(
+            "CNA",
+            "CBUF_CON0",
+            DATA_BANK=self.data_bank,
+            WEIGHT_BANK=self.weight_bank,
+            WEIGHT_REUSE=weight_reuse,
+            DATA_REUSE=data_reuse,
+        )
+        if not self.argb:  # in ARGB mode it has no effect (2.3)
+            task.set("CNA", "CBUF_CON1", DATA_ENTRIES=self.entries or self.row_entries)
+        elif ("CNA", "CBUF_CON1") not in self.extra:
+            task.set("CNA", "CBUF_CON1", DATA_ENTRIES=self.width * rows % (1 << 15))
+        if self.cvt:
+            for register, values in self.cvt.items():
+                task.set("CNA", register, **values)
+        else:
+            task.set("CNA", "CVT_CON0", CVT_BYPASS=1)
+        task.set("CNA", "PAD_CON0", PAD_TOP=top, PAD_LEFT=self.pad[1])
+        task.set("CNA", "PAD_CON1", PAD_VALUE=self.pad_value)
+        task.address("CNA", "FEATURE_DATA_ADDR", self.data + byte)
+        task.address("CNA", "DCOMP_ADDR0", self.weights + offset)
+        free = self.group_line_off or self.argb > 0
+        stride = self.line if free else 4 * self.line
+        task.set("CNA", "DMA_CON1", LINE_STRIDE=stride)
+        task.set("CNA", "DMA_CON2", SURF_STRIDE=0 if self.surf_stride_zero else self.surface - stride)
+        task.set("CNA", "FC_DATA_SIZE0", DMA_WIDTH=self.width, DMA_HEIGHT=rows)
+        task.set("CNA", "FC_DATA_SIZE1", DMA_CHANNEL=self.channels)
+        task.set("CORE", "MISC_CFG", DW_EN=int(self.depthwise), QD_EN=self.qd, PROC_PRECISION=code)
+        lanes = self.channels if self.depthwise else kernels
+        task.set("CORE", "DATAOUT_SIZE_0", DATAOUT_HEIGHT=tile.rows - 1, DATAOUT_WIDTH=self.out[1] - 1)
+        task.set("CORE", "DATAOUT_SIZE_1", DATAOUT_CHANNEL=-(-lanes // self.group) * self.group - 1)
+        task.set("CORE", "CLIP_TRUNCATE", CLIP_TRUNCATE=self.clip[0], ROUND_TYPE=self.clip[1])
+
+    def text(self) -> str:
+        """One line for people."""
+        kind = "depthwise " if self.depthwise else f"argb{self.argb} " if self.argb else ""
+        kind += "deconv " if self.deconv else ""
+        return (
+            f"{kind}{self.type.name} {self.argb or self.channels}x{self.height}x{self.width} -> "
+            f"{self.outputs}x{self.out[0]}x{self.out[1]} kernel {self.kernel} stride {self.stride} "
+            f"dilation {self.dilation} deconv {self.deconv} pad {self.pad} clip {self.clip} qd {self.qd} "
+            f"banks {self.data_bank}/{self.weight_bank}"
+        )

@@ -1,0 +1,199 @@
+"""Which values of which fields were in force in tasks that ran, and the table that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from cosim.conformance.case import Case
+from cosim.conformance.runner import Outcome
+from rtl.regs import registers
+from sw.regcmd import unpack_word
+
+QUESTIONS: dict[tuple[str, str, str], str] = {
+    ("PC", "VERSION", "VERSION"): "",
+    ("PC", "VERSION_NUM", "VERSION_NUM"): "",
+}
+"""Fields that cannot be exercised, with the open question of H 10 about that very field."""
+
+CONSTANT = {("PC", "VERSION"), ("PC", "VERSION_NUM"), ("DDMA", "CFG_STATUS"), ("SDMA", "CFG_STATUS")}
+"""Registers that always read the same: read and compared is all there is."""
+
+
+@dataclass
+class Seen:
+    """Values of one field: count, least, greatest, bits seen as one and as zero."""
+
+    count: int = 0
+    low: int = 0
+    high: int = 0
+    ones: int = 0
+    zeros: int = 0
+
+    def add(self, value: int, mask: int) -> None:
+        """Note a value (unsigned)."""
+        if not self.count:
+            self.low = self.high = value
+        elif value < self.low:
+            self.low = value
+        elif value > self.high:
+            self.high = value
+        self.count += 1
+        self.ones |= value
+        self.zeros |= ~value & mask
+
+    def merge(self, other: Seen) -> None:
+        """Add what another run saw."""
+        if not other.count:
+            return
+        low, high = other.low, other.high
+        if self.count:
+            low, high = min(self.low, low), max(self.high, high)
+        self.low, self.high, self.count = low, high, self.count + other.count
+        self.ones |= other.ones
+        self.zeros |= other.zeros
+
+
+Key = tuple[str, str, str]
+
+
+@lru_cache(maxsize=1)
+def _layout() -> dict[tuple[str, str], tuple[tuple[Key, int, int], ...]]:
+    """(block, register) -> ((key, lsb, mask) of each field)."""
+    return {
+        (r.block, r.name): tuple(
+            ((r.block, r.name, f.name), f.lsb, (1 << f.width) - 1) for f in r.fields.values()
+        )
+        for block in registers()
+        for r in block
+    }
+
+
+class Coverage:
+    """Collects field values.  `group` tells how many fields of a group were exercised."""
+
+    def __init__(self) -> None:
+        self.seen: dict[Key, Seen] = {key: Seen() for fields in _layout().values() for key, _, _ in fields}
+        self.by_group: dict[str, set[Key]] = {}
+
+    def note(self, block: str, register: str, value: int) -> set[Key]:
+        """Note a register's value; return the fields that are not at zero."""
+        live = set()
+        for key, lsb, mask in _layout().get((block, register), ()):
+            field = value >> lsb & mask
+            self.seen[key].add(field, mask)
+            if field:
+                live.add(key)
+        return live
+
+    def add(self, outcome: Outcome) -> None:
+        """Note all registers of a case whose tasks ran."""
+        live: set[Key] = set()
+        for report in outcome.reports:
+            for block, values in report.registers.items():
+                for register, value in values.items():
+                    live |= self.note(block, register, value)
+        live |= self._host(outcome.case)
+        if outcome.device is not None:
+            for path, value in outcome.device.registers.items():
+                block, _, register = path.partition(".")
+                live |= self.note(block, register, value)
+        self.by_group.setdefault(outcome.case.group, set()).update(live)
+
+    def _host(self, case: Case) -> set[Key]:
+        """Registers outside the groups: the PC's, pointers, what the host writes."""
+        kick, pc = case.kick, registers()["PC"]
+        live = set()
+        control = pc["TASK_CON"].encode(
+            RESERVED_14=1, TASK_COUNT_CLEAR=1, TASK_PP_EN=kick.pp_en, TASK_NUMBER=kick.tasks
+        )
+        for name, value in (
+            ("BASE_ADDRESS", kick.base | kick.slave),
+            ("BASE_ADDRESS", 1),
+            ("REGISTER_AMOUNTS", kick.amount),
+            ("INTERRUPT_MASK", kick.interrupt_mask),
+            ("INTERRUPT_CLEAR", pc["INTERRUPT_CLEAR"].mask),
+            ("TASK_CON", control),
+            ("TASK_DMA_BASE_ADDR", kick.dma_base),
+            ("OPERATION_ENABLE", 1),
+            ("OPERATION_ENABLE", 0),
+        ):
+            live |= self.note("PC", name, value)
+        for offset, value in self._words(case):
+            register = registers().at(offset)
+            if register is not None and not register.shadowed:
+                live |= self.note(register.block, register.name, value)
+        return live
+
+    @staticmethod
+    def _words(case: Case) -> Iterable[tuple[int, int]]:
+        yield from case.plan.writes
+        for _, words in case.chain.lists:
+            for word in words:
+                target, value, offset = unpack_word(word)
+                if target:
+                    yield (
+                        offset if target != 0x0081 else registers()["GLOBAL"]["OPERATION_ENABLE"].offset,
+                        value,
+                    )
+
+    def exercised(self, key: Key) -> bool:
+        """Whether both values of every bit were seen (of a constant: whether it was read)."""
+        seen = self.seen[key]
+        if key[:2] in CONSTANT:
+            return seen.count > 0
+        mask = (1 << registers()[key[0]][key[1]].fields[key[2]].width) - 1
+        return seen.ones == seen.zeros == mask
+
+    def missing(self) -> list[Key]:
+        """Fields with a bit that only ever had one value."""
+        return [key for key in self.seen if not self.exercised(key)]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values for a report."""
+        return {
+            "fields": len(self.seen),
+            "exercised": len(self.seen) - len(self.missing()),
+            "missing": [".".join(key) for key in self.missing()],
+        }
+
+    def markdown(self, what: str) -> str:
+        """The page docs/coverage.md.
+
+        Parameters
+        ----------
+        what
+            the command and the number of tasks, for the first line.
+        """
+        missing = self.missing()
+        lines = [
+            "# Fields exercised by conformance",
+            "",
+            f"Written by {what}.",
+            "A field counts as exercised when every bit of it was seen as 0 and as 1 in tasks that ran and "
+            "were compared (a constant register: when it was read and compared).",
+            f"{len(self.seen) - len(missing)} of {len(self.seen)} fields; not exercised: {len(missing)}.",
+            "",
+        ]
+        if missing:
+            lines += ["## Not exercised", "", "| Field | Seen | Why |", "| --- | --- | --- |"]
+            for key in missing:
+                seen = self.seen[key]
+                span = f"{seen.low:#x} .. {seen.high:#x}" if seen.count else "never"
+                lines.append(f"| {'.'.join(key)} | {span} | {QUESTIONS.get(key, '')} |")
+            lines.append("")
+        for block in registers():
+            lines += [f"## {block.name}", "", "| Register | Field | Bits | Values | Min | Max | Every bit |"]
+            lines.append("| --- | --- | --- | --- | --- | --- | --- |")
+            for r in block:
+                for f in r.fields.values():
+                    key = (block.name, r.name, f.name)
+                    seen = self.seen[key]
+                    bits = f"{f.msb}:{f.lsb}" if f.width > 1 else f"{f.lsb}"
+                    low, high = (f"{seen.low:#x}", f"{seen.high:#x}") if seen.count else ("", "")
+                    mark = "yes" if self.exercised(key) else "no"
+                    lines.append(f"| {r.name} | {f.name} | {bits} | {seen.count} | {low} | {high} | {mark} |")
+            lines.append("")
+        return "\n".join(lines)

@@ -1,0 +1,203 @@
+"""Draws of pooling tasks: PPU with PPU_RDMA, or fed by the DPU (docs/hardware.md, section 6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cosim.conformance import values
+from cosim.conformance.arena import Arena
+from cosim.conformance.choices import Chooser, Refused
+from cosim.conformance.dpu import STORAGE, Dpu
+from cosim.conformance.types import ATOM, FP16, ElementType
+from cosim.crosscheck.program import Task
+
+METHODS = ("average", "max", "min")
+
+
+@dataclass
+class Pool:
+    """Window of a pooling task: (rows, columns) each, trailing padding included in `out`."""
+
+    method: int
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    pad: tuple[int, int]
+    after: tuple[int, int]
+    out: tuple[int, int]
+
+
+def draw_window(ch: Chooser, size: tuple[int, int], large: bool, method: int) -> Pool:
+    """Draw a window for an input of `size` rows and columns.
+
+    Raises
+    ------
+    Refused
+        when the window does not fit.
+    """
+    kernel: list[int] = []
+    stride: list[int] = []
+    pad, after, out = [], [], []
+    square = ch.chance("pool.square", 0.4)
+    for axis, name in enumerate("yx"):
+        if axis and square:
+            k, s = kernel[0], stride[0]
+        else:
+            k = ch.corner(f"pool.kernel_{name}", 1, 16) if large else ch.integer(f"pool.kernel_{name}", 1, 4)
+            s = ch.corner(f"pool.stride_{name}", 1, 16) if large else ch.integer(f"pool.stride_{name}", 1, 3)
+        if ch.chance(f"pool.no_overlap_{name}", 0.2):
+            s = k
+        p = ch.integer(f"pool.pad_{name}", 0, min(7, k - 1)) if ch.chance(f"pool.padded_{name}", 0.5) else 0
+        tail = (
+            ch.integer(f"pool.tail_{name}", 0, min(7, k - 1)) if ch.chance(f"pool.tailed_{name}", 0.5) else 0
+        )
+        if large and ch.chance(f"pool.any_pad_{name}", 0.2):
+            p = ch.integer(f"pool.wide_pad_{name}", 0, 7)
+        if size[axis] + p + tail < k:
+            raise Refused("the pooling window does not fit")
+        count = (size[axis] + p + tail - k) // s + 1
+        kernel.append(k)
+        stride.append(s)
+        pad.append(p)
+        out.append(count)
+        after.append(min(7, max(0, (count - 1) * s + k - p - size[axis])))
+    return Pool(
+        method,
+        (kernel[0], kernel[1]),
+        (stride[0], stride[1]),
+        (pad[0], pad[1]),
+        (after[0], after[1]),
+        (out[0], out[1]),
+    )
+
+
+def reciprocal(kind: ElementType, size: int) -> int:
+    """RECIP_KERNEL for a window side: 16.16 for integers, 1-6-10 float with bias 31 for fp16 (6.3)."""
+    if not kind.is_float:
+        return round(65536 / size)
+    bits = int(np.float16(1.0 / size).view(np.uint16))
+    return (bits + (16 << 10)) if size > 1 else 31 << 10
+
+
+def emit_pool(
+    ch: Chooser, arena: Arena, task: Task, kind: ElementType, p: Pool, size: tuple[int, int, int], index: bool
+) -> None:
+    """Write the PPU's registers for an input of `size` channels, rows and columns."""
+    channels, height, width = size
+    surfaces = kind.surfaces(channels)
+    notch = ch.integer("pool.notch", 0, 3) if ch.chance("pool.notched", 0.3) else 0
+    more = ch.integer("pool.gap", 0, 5) if ch.chance("pool.gaps", 0.4) else 0
+    surface = (p.out[1] + notch) * p.out[0] + more
+    task.set("PPU", "OPERATION_MODE_CFG", POOLING_METHOD=p.method, NOTCH_ADDR=notch, INDEX_EN=int(index))
+    for axis, value in (("WIDTH", width), ("HEIGHT", height), ("CHANNEL", channels)):
+        task.put("PPU", f"DATA_CUBE_IN_{axis}", value - 1)
+    for axis, value in (("WIDTH", p.out[1]), ("HEIGHT", p.out[0]), ("CHANNEL", channels)):
+        task.put("PPU", f"DATA_CUBE_OUT_{axis}", value - 1)
+    task.set(
+        "PPU",
+        "POOLING_KERNEL_CFG",
+        KERNEL_HEIGHT=p.kernel[0] - 1,
+        KERNEL_WIDTH=p.kernel[1] - 1,
+        KERNEL_STRIDE_HEIGHT=p.stride[0] - 1,
+        KERNEL_STRIDE_WIDTH=p.stride[1] - 1,
+    )
+    for side, name in enumerate(("HEIGHT", "WIDTH")):
+        value = reciprocal(kind, p.kernel[side])
+        if ch.chance(f"pool.any_recip_{name}", 0.06):
+            value = ch.word(f"pool.recip_{name}", 17)
+        task.put("PPU", f"RECIP_KERNEL_{name}", value)
+    task.set(
+        "PPU",
+        "POOLING_PADDING_CFG",
+        PAD_TOP=p.pad[0],
+        PAD_LEFT=p.pad[1],
+        PAD_BOTTOM=p.after[0],
+        PAD_RIGHT=p.after[1],
+    )
+    _pad_value(ch, task, kind, p.method)
+    tensors = 2 if index else 1
+    target = arena.alloc(tensors * surfaces * surface * ATOM, "pool output")
+    task.address("PPU", "DST_BASE_ADDR", target)
+    task.put("PPU", "DST_SURF_STRIDE", surface)
+    add = (
+        surfaces * surface
+        if index
+        else ch.word("pool.index_add", 28)
+        if ch.chance("pool.idle_add", 0.1)
+        else surface
+    )
+    task.set("PPU", "DATA_FORMAT", INDEX_ADD=add, PROC_PRECISION={8: 0, 16: 1}[kind.bits] + kind.is_float)
+    task.set("PPU", "MISC_CTRL", BURST_LEN=3)
+
+
+def _pad_value(ch: Chooser, task: Task, kind: ElementType, method: int) -> None:
+    if kind.is_float:
+        typical = (0, 0xFC00, 0x7C00)[method]
+        value = values.float_bits(ch, "pool.pad", FP16) if ch.chance("pool.any_pad", 0.4) else typical
+        value |= ch.integer("pool.pad_upper", 0, 7) << 16
+    else:
+        top = 1 << kind.bits - 1
+        value = (0, -top, top - 1)[method]
+        if ch.chance("pool.any_pad", 0.5):
+            value = ch.corner("pool.pad", -top, top - 1, 0)
+        if ch.chance("pool.far_pad", 0.1):
+            value = ch.corner("pool.pad19", -(1 << 18), (1 << 18) - 1, 0)
+        value %= 1 << 19
+    if ch.chance("pool.pad_rest", 0.2):  # bits that count nowhere
+        value |= ch.integer("pool.pad_more", 0, (1 << 13) - 1) << 19
+        task.set("PPU", "PADDING_VALUE_2_CFG", PAD_VALUE_1=ch.integer("pool.pad_top", 0, 7))
+    task.set("PPU", "PADDING_VALUE_1_CFG", PAD_VALUE_0=value)
+
+
+def draw_pool(
+    ch: Chooser, arena: Arena, kind: ElementType, *, large: bool = False, index: bool = False
+) -> Task:
+    """Draw one pooling task with PPU_RDMA.
+
+    Raises
+    ------
+    Refused
+        when the window does not fit or the task is too large.
+    """
+    method = ch.integer("pool.method", 1, 2) if index else ch.integer("pool.method", 0, 2)
+    limit = 40 if large else 16
+    height, width = ch.integer("pool.height", 1, limit), ch.integer("pool.width", 1, limit)
+    channels = ch.integer("pool.channels", 1, 6 * kind.per_atom if not large else 2 * kind.per_atom)
+    p = draw_window(ch, (height, width), large, method)
+    if kind.surfaces(channels) * p.out[0] * p.out[1] * p.kernel[0] * p.kernel[1] > 12000:
+        raise Refused("too many taps")
+    task = Task(("PPU", "PPU_RDMA"))
+    surfaces = kind.surfaces(channels)
+    line = width + (ch.integer("pool.line_gap", 0, 3) if ch.chance("pool.line_gaps", 0.4) else 0)
+    more = ch.integer("pool.surface_gap", 0, 5) if ch.chance("pool.surface_gaps", 0.4) else 0
+    surface = line * height + more
+    raw = values.elements(ch, "pool", kind, surfaces * surface * kind.per_atom)
+    source = arena.place(raw, "pool input")
+    for axis, value in (("WIDTH", width), ("HEIGHT", height), ("CHANNEL", channels)):
+        task.put("PPU_RDMA", f"CUBE_IN_{axis}", value - 1)
+    task.address("PPU_RDMA", "SRC_BASE_ADDR", source)
+    task.put("PPU_RDMA", "SRC_LINE_STRIDE", line)
+    task.put("PPU_RDMA", "SRC_SURF_STRIDE", surface)
+    task.set("PPU_RDMA", "DATA_FORMAT", IN_PRECISION=STORAGE[kind.bits])
+    emit_pool(ch, arena, task, kind, p, (channels, height, width), index)
+    task.set("PPU", "OPERATION_MODE_CFG", FLYING_MODE=1)
+    task.description = (
+        f"{METHODS[method]} pool {kind.name} {channels}x{height}x{width} kernel {p.kernel} stride {p.stride} "
+        f"pad {p.pad} out {p.out}{' index' if index else ''}"
+    )
+    return task
+
+
+def feed_pool(ch: Chooser, arena: Arena, task: Task, d: Dpu) -> str:
+    """Add a PPU fed by the DPU to a task (6.7); return a line for people."""
+    kind = d.out
+    method = ch.integer("pool.method", 0, 2)
+    p = draw_window(ch, (d.height, d.width), False, method)
+    task.blocks = (*task.blocks, "PPU")
+    channels = kind.surfaces(d.channels) * kind.per_atom
+    index = method > 0 and ch.chance("pool.index", 0.2)
+    emit_pool(ch, arena, task, kind, p, (channels, d.height, d.width), index)
+    task.set("PPU", "OPERATION_MODE_CFG", FLYING_MODE=0)
+    task.set("PPU", "DATA_FORMAT", DPU_FLYIN=int(d.flying))
+    return f"{METHODS[method]} pool kernel {p.kernel} stride {p.stride} pad {p.pad} out {p.out}"

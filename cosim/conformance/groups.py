@@ -1,0 +1,186 @@
+"""The groups of a conformance run: each a draw of legal (or, where it says so, faulty) kicks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from cosim.conformance import faults, limits, noise
+from cosim.conformance.arena import Arena
+from cosim.conformance.case import Case, Plan, build
+from cosim.conformance.choices import Chooser, Refused
+from cosim.conformance.draw_conv import ConvWish
+from cosim.conformance.draw_dpu import DpuWish
+from cosim.conformance.draws import Draw
+from cosim.conformance.types import (
+    BF16,
+    CONV_TYPES,
+    FP16,
+    FP32,
+    INT4,
+    INT8,
+    INT16,
+    INT32,
+    TF32,
+    ElementType,
+)
+
+ATTEMPTS = 400
+"""Draws in a row that may break a rule before the group counts as broken."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """One group: its draw, and the share of tasks it takes beside the others."""
+
+    name: str
+    draw: Callable[[Draw], Plan]
+    share: float = 1.0
+
+
+def _conv(kind: ElementType, **wish: bool) -> Callable[[Draw], Plan]:
+    return lambda d: d.conv(ConvWish(kind, **wish))
+
+
+def _typed(types: tuple[ElementType, ...], **wish: bool) -> Callable[[Draw], Plan]:
+    return lambda d: d.conv(ConvWish(d.any_type(types), **wish))
+
+
+def _fly(types: tuple[ElementType, ...], **wish: object) -> Callable[[Draw], Plan]:
+    return lambda d: d.flying(d.any_type(types), DpuWish(**wish))  # type: ignore[arg-type]
+
+
+def _either(
+    types: tuple[ElementType, ...], more: tuple[ElementType, ...], **wish: object
+) -> Callable[[Draw], Plan]:
+    """A convolution, or data from memory, with the same wish of the DPU."""
+
+    def draw(d: Draw) -> Plan:
+        dpu = DpuWish(**wish)  # type: ignore[arg-type]
+        if d.ch.chance("either.flying", 0.5):
+            return d.flying(d.any_type(more), dpu)
+        depthwise = d.ch.chance("either.depthwise", 0.2)
+        kinds = tuple(t for t in types if t.name not in ("int4", "tf32")) if depthwise else types
+        return d.conv(
+            ConvWish(d.any_type(kinds or types), depthwise=depthwise and bool(kinds), budget=800), dpu
+        )
+
+    return draw
+
+
+_INT = (INT8, INT16, INT4)
+_FLOAT = (FP16, BF16, TF32)
+_FLY_INT = (INT8, INT16, INT32, INT4)
+_FLY_FLOAT = (FP16, FP32, BF16)
+_POOLED = (INT8, INT16, FP16)
+
+
+def _to_ppu(d: Draw) -> Plan:
+    kind = d.any_type(_POOLED)
+    dpu = DpuWish(out=(kind,), to_ppu=True, element="some")
+    if d.ch.chance("ppu.flying", 0.5):
+        return d.flying(d.any_type(_FLY_FLOAT if kind is FP16 else (INT8, INT16, INT32)), dpu)
+    source = d.any_type((FP16, TF32, INT8) if kind is FP16 else _INT)
+    return d.conv(ConvWish(source, budget=800), dpu)
+
+
+_GROUPS = (
+    Group("conv int8", _conv(INT8), 2),
+    Group("conv int4", _conv(INT4)),
+    Group("conv int16", _conv(INT16)),
+    Group("conv fp16", _conv(FP16), 2),
+    Group("conv bf16", _conv(BF16)),
+    Group("conv tf32", _conv(TF32)),
+    Group("depthwise int8", _conv(INT8, depthwise=True)),
+    Group("depthwise int16", _conv(INT16, depthwise=True)),
+    Group("depthwise fp16", _conv(FP16, depthwise=True)),
+    Group("depthwise bf16", _conv(BF16, depthwise=True)),
+    Group("argb int8", _conv(INT8, argb=True)),
+    Group("argb 16 bit", _typed((INT16, FP16, BF16), argb=True)),
+    Group("deconvolution", _typed(CONV_TYPES, deconv=True)),
+    Group("matrix", lambda d: d.conv(ConvWish(d.any_type(), row_major=True), DpuWish(matrix=True))),
+    Group("dilation", _typed(CONV_TYPES, dilated=True)),
+    Group("large kernels", _typed(CONV_TYPES, large=True)),
+    Group("streamed weights", lambda d: d.conv(ConvWish(d.any_type(), streamed=True, budget=5000)), 0.5),
+    Group("weight reuse", Draw.weight_reuse),
+    Group("data reuse", Draw.data_reuse),
+    Group("row tiles", Draw.row_tiles),
+    Group("kernel tiles", Draw.kernel_tiles),
+    Group("flying integers", _fly((INT8, INT16, INT32))),
+    Group("flying int4", _fly((INT4,))),
+    Group("flying floats", _fly(_FLY_FLOAT)),
+    Group("ew integers, registers", _either(_INT, _FLY_INT, element="register")),
+    Group("ew integers, memory", _either(_INT, _FLY_INT, element="memory")),
+    Group("ew floats, registers", _either(_FLOAT, _FLY_FLOAT, element="register")),
+    Group("ew floats, memory", _either(_FLOAT, _FLY_FLOAT, element="memory")),
+    Group(
+        "residual in two streams",
+        lambda d: d.conv(ConvWish(d.any_type(), budget=800), DpuWish(element="combined")),
+    ),
+    Group("lut integers", _either(_INT, (INT16, INT32, INT8), element="lut"), 0.7),
+    Group("lut floats", _either(_FLOAT, _FLY_FLOAT, element="lut"), 0.7),
+    Group("integers to floats", _either(_INT, _FLY_INT, out=(FP16, FP32, BF16))),
+    Group("integers to integers", _either(_INT, _FLY_INT, out=(INT4, INT8, INT16, INT32))),
+    Group("floats to integers", _either(_FLOAT, _FLY_FLOAT, out=(INT8, INT16, INT32, INT4))),
+    Group("floats to floats", _either(_FLOAT, _FLY_FLOAT, out=(FP16, BF16, FP32))),
+    Group("padded channels", _either(CONV_TYPES, (*_FLY_INT, *_FLY_FLOAT), padded=True)),
+    Group("matrix output", _either(CONV_TYPES, (*_FLY_INT, *_FLY_FLOAT), matrix=True)),
+    Group("transposed writer", _either(_INT, _FLY_INT, transposed=True)),
+    Group("pool int8", lambda d: d.pool(INT8)),
+    Group("pool int16", lambda d: d.pool(INT16)),
+    Group("pool fp16", lambda d: d.pool(FP16)),
+    Group("pool limits", lambda d: d.pool(d.any_type(_POOLED), large=True)),
+    Group("pool index", lambda d: d.pool(d.any_type(_POOLED), index=True)),
+    Group("dpu to ppu", _to_ppu),
+    Group("slave mode", Draw.slave),
+    Group("chains", Draw.chain, 1.5),
+    Group("field limits", limits.draw, 0.3),
+    Group("registers", limits.registers_draw, 0.6),
+    Group("reserved fields", lambda d: d.reserved(noise.RESERVED)),
+    Group("contradictory sizes", lambda d: d.reserved(noise.REPEATS)),
+    Group("reserved codes", faults.codes, 1),
+    Group("hangs", faults.hang, 0.3),
+    Group("unmapped addresses", faults.unmapped, 0.4),
+    Group("malformed lists", faults.malformed, 0.4),
+)
+
+GROUPS: dict[str, Group] = {group.name: group for group in _GROUPS}
+
+
+def draw_case(
+    group: str, seed: int, index: int, forced: Mapping[str, int] | None = None, attempt: int | None = None
+) -> Case:
+    """Draw case `index` of a group; the same numbers always give the same case.
+
+    Parameters
+    ----------
+    group
+        name in `GROUPS`.
+    seed, index
+        of the run and of the case in it.
+    forced
+        choices to change (see `Chooser`).
+    attempt
+        only this attempt of the draw; None: the first one that breaks no rule.
+
+    Raises
+    ------
+    ValueError
+        for an unknown group.
+    Refused
+        when the attempt breaks a rule, or `ATTEMPTS` in a row do.
+    """
+    if group not in GROUPS:
+        raise ValueError(f"unknown group {group!r}; known: {', '.join(GROUPS)}")
+    reason = ""
+    for number in range(ATTEMPTS) if attempt is None else (attempt,):
+        ch = Chooser((seed, group, index, number), forced)
+        arena = Arena(ch)
+        try:
+            plan = GROUPS[group].draw(Draw(ch, arena))
+            return build(group, f"{seed}/{index}", ch, arena, plan, number)
+        except Refused as refused:
+            reason = str(refused)
+            if attempt is not None:
+                raise
+    raise Refused(f"{ATTEMPTS} draws of {group} in a row broke a rule, the last: {reason}")
