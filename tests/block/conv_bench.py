@@ -1,12 +1,14 @@
 """Random convolutions as registers, CBUF contents, weight stream and expected accumulators.
 
-Everything is written element by element from docs/hardware.md, sections 2 and 3.
+Everything is written element by element from docs/hardware.md, sections 0, 2 and 3.  What the sequence
+controller does is to move bits, so elements of every type count as signed integers of its width here.
 """
 
 from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -15,16 +17,63 @@ from rtl.config import NpuConfig
 SLOTS = 16
 
 
+@dataclass(frozen=True)
+class Kind:
+    """A row of the table of types: bits of an element, channels of an atom, of a channel group, kernels of
+    a kernel group, atoms of a full tile's kernel."""
+
+    bits: int
+    atom: int
+    channels: int
+    kernels: int
+    tile: int
+
+    @property
+    def wide(self) -> bool:
+        return self.bits == 16
+
+
+KINDS = {
+    6: Kind(4, 32, 32, 64, 1),
+    0: Kind(8, 16, 32, 32, 2),
+    1: Kind(16, 8, 32, 16, 4),
+    2: Kind(16, 8, 32, 16, 4),
+    3: Kind(16, 8, 32, 16, 4),
+    7: Kind(32, 4, 16, 16, 4),
+}
+"""By precision code of CNA and CORE."""
+
+
+def pack(values: np.ndarray, bits: int) -> bytes:
+    """Signed elements as bytes in memory order; two elements of 4 bits a byte, the even one low."""
+    flat = np.asarray(values, np.int64).reshape(-1)
+    if bits == 4:
+        nibbles = (flat & 15).astype(np.uint8)
+        return (nibbles[::2] | nibbles[1::2] << 4).tobytes()
+    return flat.astype(f"<i{bits // 8}").tobytes()
+
+
+def unpack(raw: bytes, bits: int) -> np.ndarray:
+    """Bytes as signed elements, int64."""
+    if bits == 4:
+        bytes_ = np.frombuffer(raw, np.uint8).astype(np.int64)
+        return (np.stack([bytes_ & 15, bytes_ >> 4], axis=1).reshape(-1) ^ 8) - 8
+    return np.frombuffer(raw, f"<i{bits // 8}").astype(np.int64)
+
+
 @dataclass(kw_only=True)
 class Conv:
-    """One task.  `x` is (height, width, stored channels) int8, `w` (kernels, channels up to an atom, kh, kw).
+    """One task.  `x` is (height, width, stored channels), `w` (kernels, channels of whole atoms, kh, kw).
 
-    Depthwise: `w` is (channels up to 64, kh, kw).  `argb` is 0 or the number of interleaved channels.
+    Depthwise: `w` is (channels of whole weight blocks, kh, kw).  `argb` is 0 or the number of interleaved
+    channels.  `spread_y` and `spread_x` are the distance of input pixels of a transposed convolution, 0
+    for an ordinary one.
     """
 
     height: int
     width: int
     channels: int
+    precision: int = 0
     kernels: int = 32
     kh: int = 1
     kw: int = 1
@@ -32,6 +81,8 @@ class Conv:
     stride_x: int = 1
     dil_y: int = 1
     dil_x: int = 1
+    spread_y: int = 0
+    spread_x: int = 0
     pad_top: int = 0
     pad_left: int = 0
     out_h: int = 0
@@ -51,30 +102,48 @@ class Conv:
     def __post_init__(self) -> None:
         rng = np.random.default_rng(self.seed)
         if not self.out_h:
-            span_y = self.height + 2 * self.pad_top - (self.kh - 1) * self.dil_y - 1
+            span_y = self.tall + 2 * self.pad_top - (self.kh - 1) * self.dil_y - 1
             self.out_h = max(1, span_y // self.stride_y + 1)
         if not self.out_w:
-            span_x = self.width + 2 * self.pad_left - (self.kw - 1) * self.dil_x - 1
+            span_x = self.broad + 2 * self.pad_left - (self.kw - 1) * self.dil_x - 1
             self.out_w = max(1, span_x // self.stride_x + 1)
         self.pixels = self.pixels or self.out_h * self.out_w
         self.pitch = max(self.pitch, self.width)
-        stored = self.argb or self.channels
-        self.x = rng.integers(-128, 128, (self.height, self.width, stored), np.int8)
+        self.x = self.draw(rng, (self.height, self.width, self.argb or self.channels))
         if self.depthwise:
-            self.w = rng.integers(-128, 128, (-(-self.channels // 64) * 64, self.kh, self.kw), np.int8)
+            block = 32 if self.kind.wide else 64
+            self.w = self.draw(rng, (-(-self.channels // block) * block, self.kh, self.kw))
         else:
-            shape = (self.kernels, 16 * self.atoms, self.kh, self.kw)
-            self.w = rng.integers(-128, 128, shape, np.int8)
+            atoms = self.atoms + (self.kind.tile == 4 and self.atoms % 4 == 3)
+            self.w = self.draw(rng, (self.kernels, self.kind.atom * atoms, self.kh, self.kw))
+
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        """Random elements of the type."""
+        half = 1 << (self.kind.bits - 1)
+        return rng.integers(-half, half, shape, np.int64)
 
     # ------------------------------------------------------------------ sizes
 
     @property
+    def kind(self) -> Kind:
+        return KINDS[self.precision]
+
+    @property
+    def tall(self) -> int:
+        """Rows of the input with the zeros that a transposed convolution inserts."""
+        return (self.height - 1) * max(1, self.spread_y) + 1
+
+    @property
+    def broad(self) -> int:
+        return (self.width - 1) * max(1, self.spread_x) + 1
+
+    @property
     def atoms(self) -> int:
-        return -(-self.channels // 16)
+        return -(-self.channels // self.kind.atom)
 
     @property
     def groups(self) -> int:
-        return -(-self.channels // 64) if self.depthwise else -(-self.kernels // 32)
+        return -(-self.channels // 64) if self.depthwise else -(-self.kernels // self.kind.kernels)
 
     @property
     def stripes(self) -> int:
@@ -83,7 +152,7 @@ class Conv:
     @property
     def tiles(self) -> int:
         """Weight tiles of a kernel group."""
-        return self.kh * self.kw * (1 if self.depthwise else -(-self.channels // 32))
+        return self.kh * self.kw * (1 if self.depthwise else -(-self.channels // self.kind.channels))
 
     @property
     def row_entries(self) -> int:
@@ -95,17 +164,18 @@ class Conv:
     def footprint(self) -> int:
         """CBUF entries of the features."""
         if self.argb:
-            return -(-self.height * self.pitch * 4 * self._class() // 64)
+            return -(-self.height * self.pitch * self._slot() // 64)
         return (self.row_entries + self.spare_entries) * self.height
 
     def group_bytes(self) -> int:
         """Weight bytes of the first, largest kernel group."""
         if self.depthwise:
-            return 64 * self.kh * self.kw
-        return min(32, self.kernels) * 16 * self.atoms * self.kh * self.kw
+            return min(2 if self.kind.wide else 1, -(-self.channels // 32)) * 64 * self.kh * self.kw
+        return min(self.kind.kernels, self.kernels) * self.w[0].size * self.kind.bits // 8
 
-    def _class(self) -> int:
-        return {1: 1, 2: 2, 3: 4, 4: 4}[self.argb]
+    def _slot(self) -> int:
+        """CBUF bytes of a pixel in ARGB mode."""
+        return 4 * self.kind.bits // 8 * {1: 1, 2: 2, 3: 4, 4: 4}[self.argb]
 
     # ------------------------------------------------------------------ what the hardware gets
 
@@ -113,14 +183,18 @@ class Conv:
         """CNA registers by name."""
         argb = {"ARGB_IN": 7 + self.argb, "NONALIGN_DMA": 1, "GROUP_LINE_OFF": 1} if self.argb else {}
         entries = self.pitch * self.height if self.argb else self.row_entries + self.spare_entries
+        types = {"IN_PRECISION": self.precision, "PROC_PRECISION": self.precision}
+        deconv = {"DECONV": 1} if self.spread_y or self.spread_x else {}
         return {
-            "CONV_CON1": {"CONV_MODE": 3 if self.depthwise else 0} | argb,
+            "CONV_CON1": {"CONV_MODE": 3 if self.depthwise else 0} | types | argb | deconv,
             "CONV_CON2": {"FEATURE_GRAINS": self.grains},
             "CONV_CON3": {
                 "CONV_Y_STRIDE": self.stride_y,
                 "CONV_X_STRIDE": self.stride_x,
                 "ATROUS_Y_DILATION": self.dil_y - 1,
                 "ATROUS_X_DILATION": self.dil_x - 1,
+                "DECONV_Y_STRIDE": max(1, self.spread_y) - 1,
+                "DECONV_X_STRIDE": max(1, self.spread_x) - 1,
             },
             "DATA_SIZE0": {"DATAIN_WIDTH": self.width, "DATAIN_HEIGHT": self.height},
             "DATA_SIZE1": {"DATAIN_CHANNEL": self.channels},
@@ -143,13 +217,14 @@ class Conv:
         """Write one input row into the CBUF image (entries, 64 bytes)."""
         flat = cbuf.reshape(-1)
         if self.argb:
-            size = 4 * self._class()
             for x in range(self.width):
-                at = (y * self.pitch + x) * size
-                flat[at : at + self.argb] = self.x[y, x]
+                pixel = np.frombuffer(pack(self.x[y, x], self.kind.bits), np.int8)
+                at = (y * self.pitch + x) * self._slot()
+                flat[at : at + len(pixel)] = pixel
             return
-        row = np.zeros((self.width, 16 * self.atoms), np.int8)
+        row = np.zeros((self.width, self.kind.atom * self.atoms), np.int64)
         row[:, : self.channels] = self.x[y]
+        stored = np.frombuffer(pack(row, self.kind.bits), np.int8).reshape(self.width, self.atoms, 16)
         full, rest = divmod(self.atoms, 4)
         if rest == 3:
             full, rest = full + 1, 0
@@ -164,76 +239,111 @@ class Conv:
                 else:
                     entry, column = base + full * self.width + x // 2, 2 * (x % 2) + j
                 at = 64 * (entry % len(cbuf)) + 16 * column
-                flat[at : at + 16] = row[x, 16 * a : 16 * a + 16]
+                flat[at : at + 16] = stored[x, a]
+
+    @cached_property
+    def _stream(self) -> bytes:
+        parts = []
+        taps = [(r, c) for r in range(self.kh) for c in range(self.kw)]
+        if self.depthwise:
+            block = 32 if self.kind.wide else 64
+            for first in range(0, len(self.w), block):
+                parts += [self.w[first : first + block, r, c] for r, c in taps]
+        else:
+            for first in range(0, self.kernels, self.kind.kernels):
+                mine = self.w[first : first + self.kind.kernels]
+                for lane in range(0, mine.shape[1], self.kind.channels):
+                    parts += [mine[:, lane : lane + self.kind.channels, r, c] for r, c in taps]
+        return b"".join(pack(part, self.kind.bits) for part in parts)
 
     def weight_stream(self) -> bytes:
         """Weights in memory order."""
-        out = bytearray()
-        for g in range(self.groups):
-            if self.depthwise:
-                for r in range(self.kh):
-                    for c in range(self.kw):
-                        out += self.w[64 * g : 64 * g + 64, r, c].tobytes()
-                continue
-            mine = self.w[32 * g : 32 * g + 32]
-            for first in range(0, mine.shape[1], 32):
-                for r in range(self.kh):
-                    for c in range(self.kw):
-                        out += mine[:, first : first + 32, r, c].tobytes()
-        return bytes(out)
+        return self._stream
 
     # ------------------------------------------------------------------ what must come out
 
+    def pads(self) -> np.ndarray:
+        """The pad value of each stored lane."""
+        bits = self.kind.bits
+
+        def element(shift: int) -> int:
+            value = self.pad_value >> shift & ((1 << bits) - 1)
+            return value - (1 << bits) if value >> (bits - 1) else value
+
+        pad = np.zeros(self.kind.atom * self.atoms, np.int64)
+        for c in range(self.channels):
+            odd = self.precision == 0 and self.depthwise and c % 64 < 32 and c % 2
+            pad[c] = element(8 if odd else 0)
+        return pad
+
+    def operand(self, p: int, r: int, c: int) -> np.ndarray:
+        """The channels that output pixel `p` meets under tap (r, c)."""
+        oy, ox = divmod(p, self.out_w)
+        y = oy * self.stride_y + r * self.dil_y - self.pad_top
+        x = ox * self.stride_x + c * self.dil_x - self.pad_left
+        if not (0 <= y < self.tall and 0 <= x < self.broad):
+            return self.pads()
+        zeros = np.zeros(self.kind.atom * self.atoms, np.int64)
+        y, between_y = divmod(y, max(1, self.spread_y))
+        x, between_x = divmod(x, max(1, self.spread_x))
+        if not between_y and not between_x:
+            zeros[: self.x.shape[2]] = self.x[y, x]
+        return zeros
+
     def expected(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Accumulators and window sums, int64 (groups, pixels, 64 lanes), and real lanes of each group."""
-        lanes = 16 * self.atoms
-        pad = np.zeros(lanes, np.int64)
-        byte = [np.int8(np.uint8(self.pad_value >> (8 * n) & 255)) for n in range(2)]
-        for c in range(self.channels):
-            odd = self.depthwise and c % 64 < 32 and c % 2
-            pad[c] = byte[1 if odd else 0]
         acc = np.zeros((self.groups, self.pixels, 64), np.int64)
         total = np.zeros((self.groups, self.pixels, 64), np.int64)
-        real = []
+        count = self.kind.kernels
+        lanes = self.kind.atom * self.atoms
         for p in range(self.pixels):
-            oy, ox = divmod(p, self.out_w)
             for r in range(self.kh):
                 for c in range(self.kw):
-                    y = oy * self.stride_y + r * self.dil_y - self.pad_top
-                    x = ox * self.stride_x + c * self.dil_x - self.pad_left
-                    operand = pad
-                    if 0 <= y < self.height and 0 <= x < self.width:
-                        operand = np.zeros(lanes, np.int64)
-                        operand[: self.x.shape[2]] = self.x[y, x]
+                    operand = self.operand(p, r, c)
                     for g in range(self.groups):
                         if self.depthwise:
                             mine = operand[64 * g : 64 * g + 64]
-                            acc[g, p, : len(mine)] += mine * self.w[64 * g : 64 * g + len(mine), r, c]
+                            factor = self.w[64 * g : 64 * g + 64, r, c]
+                            both = min(len(mine), len(factor))
+                            acc[g, p, :both] += mine[:both] * factor[:both]
                             total[g, p, : len(mine)] += mine
                         else:
-                            mine = self.w[32 * g : 32 * g + 32, :, r, c].astype(np.int64)
-                            acc[g, p, : len(mine)] += mine @ operand
-                            total[g, p, :32] += operand.sum()
+                            mine = self.w[count * g : count * g + count, :lanes, r, c]
+                            acc[g, p, : len(mine)] += (mine * operand).sum(axis=1)
+                            total[g, p, :count] += operand.sum()
+        real = []
         for g in range(self.groups):
-            left = self.channels - 64 * g if self.depthwise else self.kernels - 32 * g
-            real.append(min(left, 64 if self.depthwise else 32))
+            left = self.channels - 64 * g if self.depthwise else self.kernels - count * g
+            real.append(min(left, 64 if self.depthwise else count))
         return acc, total, np.array(real)
 
 
-def random_conv(rng: random.Random, config: NpuConfig, *, kind: str = "any") -> Conv:
+def random_conv(
+    rng: random.Random, config: NpuConfig, *, kind: str = "any", precision: int | None = None
+) -> Conv:
     """Draw until a small task fits the buffer."""
     while True:
+        code = precision if precision is not None else rng.choice((0, 0, 1, 2, 3, 6, 7))
         what = kind if kind != "any" else rng.choice(("direct", "direct", "depthwise", "argb"))
+        if code in (6, 7):
+            what = "direct"
+        of = KINDS[code]
         kh, kw = rng.choice(((1, 1), (1, 1), (3, 3), (2, 3), (1, 4), (5, 1)))
+        atom, many = of.atom, of.kernels
         values = {
+            "precision": code,
             "height": rng.randint(1, 8),
             "width": rng.randint(1, 9),
-            "channels": rng.choice((1, 3, 16, 17, 31, 32, 33, 40, 48, 64, 70, 80, 100, 130)),
-            "kernels": rng.choice((1, 2, 15, 16, 31, 32, 33, 34, 64, 70)),
+            "channels": rng.choice(
+                (1, 3, atom, atom + 1, 31, 32, 33, 40, 64, 70, 80, 100, 130, atom * rng.randint(1, 9))
+            ),
+            "kernels": rng.choice(
+                (1, 2, many // 2 - 1, many // 2, many - 1, many, many + 1, many + 2, 64, 70)
+            ),
             "kh": kh,
             "kw": kw,
-            "stride_y": rng.randint(1, 3),
-            "stride_x": rng.randint(1, 3),
+            "stride_y": rng.choice((1, 1, 2, 3, 7)),
+            "stride_x": rng.choice((1, 1, 2, 3, 7)),
             "dil_y": rng.choice((1, 1, 2, 3)),
             "dil_x": rng.choice((1, 1, 2, 3)),
             "pad_top": rng.choice((0, 1, 2)),
@@ -245,8 +355,11 @@ def random_conv(rng: random.Random, config: NpuConfig, *, kind: str = "any") -> 
             "depthwise": what == "depthwise",
             "seed": rng.getrandbits(32),
         }
+        if rng.random() < 0.25:
+            values |= {"spread_y": rng.choice((0, 1, 2, 4, 8)), "spread_x": rng.choice((0, 1, 2, 4, 8))}
+            values |= {"height": rng.randint(1, 4), "width": rng.randint(1, 4)}
         if what == "argb":
-            values |= {"argb": rng.randint(1, 4), "channels": 16, "pitch": rng.randint(1, 16)}
+            values |= {"argb": rng.randint(1, 4), "channels": of.atom, "pitch": rng.randint(1, 16)}
         conv = Conv(**values)
         if rng.random() < 0.2:
             conv.pixels = max(1, conv.pixels - rng.randint(0, 5))
@@ -255,5 +368,7 @@ def random_conv(rng: random.Random, config: NpuConfig, *, kind: str = "any") -> 
         if conv.footprint() > banks * (12 - conv.weight_banks) or cycles > 1000:
             continue
         if conv.group_bytes() > 64 * banks * conv.weight_banks and conv.stripes > 1:
+            continue
+        if conv.depthwise and conv.kind.wide and 64 * (kh * kw + 1) > 64 * banks * conv.weight_banks:
             continue
         return conv

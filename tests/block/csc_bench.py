@@ -8,8 +8,10 @@ import numpy as np
 
 from rtl.config import SMALL, NpuConfig
 from tests.block.cna_bench import configure
-from tests.block.conv_bench import Conv
-from tests.models.array_model import LATENCY, ArrayModel, CellInputs
+from tests.block.conv_bench import KINDS, Conv, unpack
+
+IDLE = {"f_valid": 0, "w_valid": 0, "precision": 0}
+"""A cycle without anything for the cell."""
 
 LIMIT = 30000
 """Cycles after which a task counts as hung."""
@@ -26,6 +28,7 @@ class FakeCbuf:
         self.ring_bytes = conv.weight_banks * config.bank_entries * 64
         self.rows = 0
         self.loaded = 0
+        self.shown = [bytes(64), bytes(64)]  # what the two feature ports hold
         self._reads = None
 
     def fill(self, released: int) -> None:
@@ -44,8 +47,10 @@ class FakeCbuf:
     def read(self, ctx, dut) -> None:
         """Look at the read ports of this cycle."""
         self._reads = [None, None]
-        if ctx.get(dut.f_en0):
-            self._reads[0] = self.entries[ctx.get(dut.f_entry0)].tobytes()
+        for n, (enable, entry) in enumerate(((dut.f_en0, dut.f_entry0), (dut.f_en1, dut.f_entry1))):
+            if ctx.get(enable):
+                self.shown[n] = self.entries[ctx.get(entry)].tobytes()
+        self._reads[0] = b"".join(self.shown)
         if ctx.get(dut.w_en):
             first, second, column = ctx.get(dut.w_entry0), ctx.get(dut.w_entry1), ctx.get(dut.w_column)
             assert first % 2 != second % 2
@@ -59,18 +64,57 @@ class FakeCbuf:
                 ctx.set(port, int.from_bytes(bytes_, "little"))
 
 
-def cell_inputs(ctx, cell) -> CellInputs:
-    """The `CellIn` of this cycle."""
-    value = ctx.get(cell)
-    i = CellInputs(**{name: value[name] for name in ("depthwise", "w_valid", "f_valid")})
-    if i.w_valid:
-        i.w_index, i.w_stride = value["w_index"], value["w_stride"]
-        i.w_data = np.frombuffer(value["w_data"].to_bytes(64, "little"), np.int8)
-    if i.f_valid:
-        for name in ("f_swap", "f_first", "f_bank", "f_slot"):
-            setattr(i, name, value[name])
-        i.f_data = np.frombuffer(value["f_data"].to_bytes(128, "little"), np.int8)
-    return i
+class BitCell:
+    """An array cell for which elements of every type are signed integers of its width.
+
+    Attributes
+    ----------
+    acc, sum : int64 arrays (2 banks, 16 slots, 64 lanes), wrapping at 64 bits.
+    """
+
+    def __init__(self) -> None:
+        self.acc = np.zeros((2, 16, 64), np.int64)
+        self.sum = np.zeros((2, 16, 64), np.int64)
+        self._shadow = bytearray(1024)
+        self._active = bytes(1024)
+
+    def step(self, i) -> None:
+        """One clock edge with the `CellIn` of this cycle."""
+        kind = KINDS[i["precision"]]
+        row = 16 * kind.tile
+        if i["f_valid"]:
+            if i["f_swap"]:
+                self._active = bytes(self._shadow)
+            self._accumulate(i, kind, row)
+        if i["w_valid"]:
+            chunk = i["w_data"].to_bytes(64, "little")
+            if i["depthwise"]:
+                assert i["w_index"] < (2 if kind.wide else 1)
+                self._shadow[64 * i["w_index"] : 64 * i["w_index"] + 64] = chunk
+                return
+            given = 16 << i["w_stride"]
+            assert given <= row
+            for n in range(64 // given):
+                at = row * (i["w_index"] * 64 // given + n)
+                self._shadow[at : at + row] = chunk[given * n : given * n + given].ljust(row, b"\0")
+
+    def _accumulate(self, i, kind, row: int) -> None:
+        data = i["f_data"].to_bytes(128, "little")
+        where = i["f_bank"], i["f_slot"]
+        if i["depthwise"]:
+            features = unpack(data[: 64 * kind.bits // 8], kind.bits)
+            acc = features * unpack(self._active[: 64 * kind.bits // 8], kind.bits)
+            total = features
+        else:
+            features = unpack(data[:row], kind.bits)
+            weights = unpack(self._active, kind.bits).reshape(kind.kernels, -1)
+            acc, total = (weights * features).sum(axis=1), np.full(kind.kernels, features.sum())
+        lanes = slice(0, len(acc))
+        if i["f_first"]:
+            self.acc[where][lanes] = 0
+            self.sum[where][lanes] = 0
+        self.acc[where][lanes] += acc
+        self.sum[where][lanes] += total
 
 
 class FakeCore:
@@ -78,7 +122,8 @@ class FakeCore:
 
     def __init__(self, conv: Conv, rng: random.Random, *, drain: tuple[int, int] = (1, 1)) -> None:
         self.rng, self.drain = rng, drain
-        self.cell = ArrayModel()
+        self.cell = BitCell()
+        self.conv = conv
         self.acc, self.sum, self.real = conv.expected()
         self.order = [(g, s) for g in range(conv.groups) for s in range(conv.stripes)]
         self.pixels = conv.pixels
@@ -94,12 +139,14 @@ class FakeCore:
     def bank_free(self) -> int:
         return sum((not self.busy[b]) << b for b in range(2))
 
-    def step(self, i: CellInputs) -> None:
-        """A clock edge, after `take`."""
+    def step(self, i) -> None:
+        """A clock edge with this `CellIn`, after `take`."""
         self.now += 1
-        if i.f_valid:
-            assert not self.busy[i.f_bank], "written while it is drained"
-            key = (i.f_bank, i.f_slot)
+        if i["f_valid"] or i["w_valid"]:
+            assert (i["precision"], i["depthwise"]) == (self.conv.precision, self.conv.depthwise)
+        if i["f_valid"]:
+            assert not self.busy[i["f_bank"]], "written while it is drained"
+            key = (i["f_bank"], i["f_slot"])
             assert self.now - self.last_use.get(key, -99) >= 16
             self.last_use[key] = self.now
         self.cell.step(i)
@@ -121,7 +168,7 @@ class FakeCore:
         got = self.cell.acc[bank, :count, :lanes]
         np.testing.assert_array_equal(got, self.acc[group, first : first + count, :lanes])
         np.testing.assert_array_equal(
-            self.cell.sum[bank, :count, :lanes], self.sum[group, first : first + count, :lanes] % 2**32
+            self.cell.sum[bank, :count, :lanes], self.sum[group, first : first + count, :lanes]
         )
         self.taken += 1
         self.busy[bank] = self.rng.randint(*self.drain)
@@ -156,7 +203,11 @@ async def run_task(ctx, dut, conv: Conv, rng: random.Random, *, slow=0.0, drain=
             seen["diagnostics"].append((payload["code"], payload["register"], payload["value"]))
         if ctx.get(dut.stripe.valid) and ctx.get(dut.stripe.ready):
             core.take(ctx.get(dut.stripe.payload))
-        core.step(cell_inputs(ctx, dut.cell))
+        cell = ctx.get(dut.cell)
+        if cell["f_valid"] or cell["w_valid"]:
+            core.step(cell)
+        else:
+            core.step(IDLE)
         cbuf.read(ctx, dut)
         done = ctx.get(dut.done)
         await ctx.tick()
@@ -168,5 +219,4 @@ async def run_task(ctx, dut, conv: Conv, rng: random.Random, *, slow=0.0, drain=
     if done:
         assert core.taken == len(core.order), f"done after {core.taken} of {len(core.order)} stripes"
         assert ctx.get(dut.released) == len(cbuf.weights)
-    assert LATENCY >= 1
     return seen

@@ -61,6 +61,67 @@ CASES = {
     "argb_2": Conv(height=4, width=6, channels=16, argb=2, pitch=7, kernels=8, kw=2),
     "argb_3": Conv(height=4, width=6, channels=16, argb=3, kernels=32, kh=3, kw=3, stride_y=2, stride_x=2),
     "argb_4": Conv(height=3, width=6, channels=16, argb=4, pitch=9, kernels=34),
+    "int4_full": Conv(precision=6, height=4, width=8, channels=64, kernels=64),
+    "int4_atoms_of_a_slab": Conv(precision=6, height=3, width=5, channels=130, kernels=65, pad_value=0xA5),
+    "int4_rest_of_two": Conv(
+        precision=6, height=4, width=5, channels=190, kernels=3, kw=2, pad_left=1, pad_value=9
+    ),
+    "int4_odd_channels": Conv(
+        precision=6, height=3, width=3, channels=45, kernels=7, kh=3, kw=3, pad_top=1, pad_left=1,
+        pad_value=0xE,
+    ),
+    "int16_full": Conv(precision=1, height=4, width=8, channels=64, kernels=32),
+    "int16_three_atoms": Conv(
+        precision=1, height=3, width=6, channels=20, kernels=5, kh=2, kw=2, pad_top=1, pad_value=0x1234ABCD
+    ),
+    "fp16_one_atom": Conv(precision=2, height=3, width=7, channels=40, kernels=17),
+    "fp16_two_atoms": Conv(precision=2, height=3, width=7, channels=9, kernels=16, kw=3, pad_left=2),
+    "bf16": Conv(precision=3, height=5, width=5, channels=57, kernels=33, kw=3, pad_top=1, pad_left=1),
+    "tf32_full": Conv(precision=7, height=4, width=8, channels=32, kernels=16),
+    "tf32_three_atoms": Conv(
+        precision=7, height=3, width=5, channels=27, kernels=20, kh=2, pad_top=1, pad_value=0xDEADBEEF
+    ),
+    "depthwise_16_bit_one_half": Conv(
+        precision=2, height=5, width=5, channels=24, depthwise=True, kh=3, kw=3, pad_top=1, pad_left=1,
+        pad_value=0x3C01,
+    ),
+    "depthwise_16_bit_rest": Conv(
+        precision=1, height=4, width=6, channels=64 + 41, depthwise=True, kh=2, kw=3, pad_left=1,
+        pad_value=0x8001,
+    ),
+    "depthwise_16_bit_rest_of_two": Conv(precision=3, height=4, width=5, channels=48, depthwise=True, kw=2),
+    "depthwise_16_bit_full": Conv(precision=2, height=4, width=8, channels=128, depthwise=True, kh=2, kw=2),
+    "argb_3_fp16": Conv(
+        precision=2, height=4, width=6, channels=8, argb=3, pitch=8, kernels=16, kh=3, kw=3, pad_top=1,
+        pad_left=1, pad_value=0x3C00,
+    ),
+    "argb_1_int16": Conv(precision=1, height=4, width=6, channels=8, argb=1, pitch=7, kernels=3, kw=2),
+    "argb_2_bf16": Conv(precision=3, height=4, width=6, channels=8, argb=2, kernels=18),
+    "argb_4_depthwise": Conv(
+        height=4, width=6, channels=80, argb=4, depthwise=True, kh=2, kw=2, pad_left=1, pad_value=3
+    ),
+    "transposed_2": Conv(
+        height=3, width=4, channels=32, kernels=8, kh=3, kw=3, spread_y=2, spread_x=2, pad_top=2, pad_left=2,
+        pad_value=7,
+    ),
+    "transposed_8_and_1": Conv(
+        precision=2, height=2, width=3, channels=16, kernels=4, kh=2, kw=2, spread_y=8, spread_x=1, pad_top=1
+    ),
+    "transposed_stride_3": Conv(
+        precision=1, height=3, width=3, channels=8, kernels=4, kh=4, kw=4, spread_y=4, spread_x=2, pad_top=3,
+        pad_left=3, stride_y=3, stride_x=1, dil_y=2, pad_value=0x77,
+    ),
+    "transposed_depthwise": Conv(
+        height=3, width=3, channels=40, depthwise=True, kh=2, kw=2, spread_y=2, spread_x=4, pad_top=1,
+        pad_left=1, pad_value=0x2211,
+    ),
+    "stride_7_dilation_32": Conv(
+        height=8, width=60, channels=16, kernels=2, kh=2, kw=2, stride_y=7, stride_x=7, dil_y=5, dil_x=32,
+        pad_top=15, pad_left=15, pad_value=0x1F,
+    ),
+    "kernel_31_high": Conv(
+        height=9, width=2, channels=16, kernels=2, kh=31, kw=1, pad_top=15, out_h=9, weight_banks=2
+    ),
     "1x1_stripes": Conv(height=8, width=8, channels=32, kernels=32),
     "one_pixel": Conv(height=1, width=1, channels=130, kernels=70),
     "wide_row": Conv(height=1, width=40, channels=16, kernels=2),
@@ -99,6 +160,27 @@ def test_random_with_stalls(wants, slow, drain):
         assert result["slot_real"] == conv.tiles * conv.groups * conv.pixels
     for name in wants:
         assert sum(result[name] for result in seen), name
+
+
+@pytest.mark.parametrize("precision", [1, 2, 6, 7])
+def test_random_of_a_type(precision):
+    """Random tasks of one type."""
+    rng = random.Random(SEED)
+    print(f"seed {SEED}")
+    tasks = [random_conv(rng, SMALL, precision=precision) for _ in range(5)]
+    for conv, result in zip(tasks, run(tasks, rng, slow=rng.choice((0.0, 0.5))), strict=True):
+        assert result["done"], conv
+        assert result["slot_valid"] == 16 * conv.tiles * conv.stripes * conv.groups
+
+
+def test_ring_of_blocks():
+    """Depthwise of 16-bit types with one stripe: the first half's blocks make room as they are read."""
+    shape = {"precision": 1, "height": 4, "width": 4, "depthwise": True, "kh": 5, "kw": 5, "pad_top": 2}
+    conv = Conv(channels=160, pad_left=2, weight_banks=1, **shape)
+    ring = conv.weight_banks * SMALL.bank_entries * 64
+    assert conv.stripes == 1 and conv.group_bytes() > ring
+    (seen,) = run([conv], random.Random(SEED), slow=0.5)
+    assert seen["done"]
 
 
 def test_ring_of_several_groups():
