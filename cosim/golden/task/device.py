@@ -16,6 +16,7 @@ from cosim.golden.task.dpu import Dpu, PpuFeed, feeds_ppu
 from cosim.golden.task.dpu_lut import LutTables
 from cosim.golden.task.errors import GoldenError, GoldenHang, MemoryFault
 from cosim.golden.task.memory import Memory
+from cosim.golden.task.observer import Observer, observe
 from cosim.golden.task.ppu import from_dpu, pool
 from cosim.golden.task.rdma import RdmaData, fetch
 from cosim.golden.task.registers import SHADOWED_BLOCKS, RegisterSpace, View
@@ -42,10 +43,20 @@ class GoldenDevice:
     strict
         raise GoldenError on anything the hardware raises a diagnostic for; otherwise go on as the
         hardware does and collect `findings`.
+    observer
+        is shown CBUF and CORE's octets of every convolution that ends (see `Observer`).
     """
 
-    def __init__(self, memory: Memory | None = None, *, core_index: int = 0, strict: bool = True) -> None:
+    def __init__(
+        self,
+        memory: Memory | None = None,
+        *,
+        core_index: int = 0,
+        strict: bool = True,
+        observer: Observer | None = None,
+    ) -> None:
         self.memory = Memory() if memory is None else memory
+        self.observer = observer
         self.core_index, self.strict = core_index, strict
         self._map = registers()
         self.lut = LutTables(self._diagnose)
@@ -307,6 +318,8 @@ class GoldenDevice:
                 offered = fetch(ctx, views["DPU_RDMA"])
                 comb_use = views["DPU_RDMA"].get("FEATURE_MODE_CFG", "COMB_USE")
             feed = Dpu(ctx, views["DPU"], offered, conv, self.lut, comb_use).run()
+            if self.observer is not None and conv is not None:
+                observe(self.observer, self._task, self.cbuf, conv)
         if "PPU" in names:
             pool(ctx, views["PPU"], views.get("PPU_RDMA"), feed)
         self._end(report, names)
