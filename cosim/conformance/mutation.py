@@ -1,0 +1,280 @@
+"""Mutation check: small faults put into RTL or golden sources, and how many of them conformance finds.
+
+``python -m cosim.conformance.mutation --rtl 60 --golden 140 --seed 7 --json mutants.json``
+
+A corpus of cases is drawn and what the golden model makes of each is written down; the engine must show
+the same.  Every mutant then lives in a copy of the sources and replays the corpus in a process of its
+own: a golden mutant against what was written down, an RTL mutant after building its model.  A mutant
+is *found* at the first case that differs (or raises, or does not end), *void* when it cannot be imported,
+elaborated or built, and otherwise it *survives*; void ones are replaced by further draws.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cosim.conformance.mutate import Mutant, mutants
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = {"rtl": ("rtl/npu", "rtl"), "golden": ("cosim/golden/task",)}
+"""Folders of which the modules are mutated."""
+
+LEFT_OUT = {
+    "rtl/config.py",  # choices of the geometry
+    "rtl/core.py",  # wiring and counters
+    "rtl/soc.py",  # not part of an engine
+    "rtl/layouts.py",
+    "rtl/npu/dma_registers.py",
+    "cosim/golden/task/__init__.py",
+    "cosim/golden/task/errors.py",
+    "cosim/golden/task/npu.py",
+}
+"""Modules without arithmetic or control of a task."""
+
+VOID, SURVIVED, FOUND = 3, 0, 1
+"""Exit codes of a replay."""
+
+REPLAY_SECONDS = {"golden": 600, "rtl": 1200}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A case by its draw, and the digest of what it must show; `cycles` on the engine."""
+
+    group: str
+    seed: int
+    index: int
+    attempt: int
+    digest: str
+    cycles: int
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a mutant: "found", "survived" or "void", and where."""
+
+    side: str
+    mutant: str
+    result: str
+    detail: str
+    seconds: float
+
+
+def make_corpus(seed: int, per_group: int) -> list[Entry]:
+    """Draw cases of every group, in turn, and let golden model and engine agree on them.
+
+    Raises
+    ------
+    RuntimeError
+        if they do not; names the case.
+    """
+    from cosim.conformance.groups import GROUPS, draw_case
+    from cosim.conformance.runner import Runner
+    from cosim.engines import open_engine
+
+    entries = []
+    with open_engine(cores=1, on_diagnostic="go on") as engine:
+        runner = Runner(engine)
+        for index in range(per_group):
+            for group in GROUPS:
+                case = draw_case(group, seed, index)
+                runner.reset()
+                outcome = runner.run(case)
+                if not outcome.ok:
+                    raise RuntimeError(f"the unchanged sources differ: {outcome.text()}")
+                assert outcome.golden is not None and outcome.device is not None
+                digest = _digest(outcome.golden, runner.golden, case)
+                entries.append(Entry(group, seed, index, case.refused, digest, outcome.device.cycles))
+    return entries
+
+
+def _digest(side: Any, device: Any, case: Any) -> str:
+    """Everything a case shows: end, registers, diagnostics and, unless it hangs, all of memory."""
+    digest = hashlib.sha256(repr((side.done, side.registers, side.diagnostics)).encode())
+    if side.done:
+        for address, data in case.regions:
+            digest.update(np.ascontiguousarray(device.memory.view(address, data.size)))
+    return digest.hexdigest()
+
+
+def replay(side: str, entries: list[Entry]) -> tuple[int, str]:
+    """Run a corpus on this process's sources; (exit code, first case that differs)."""
+    try:
+        from cosim.conformance.groups import draw_case
+        from cosim.conformance.runner import HANG_CYCLES, Runner
+
+        if side == "golden":
+            from cosim.golden.task import GoldenNpu
+
+            device: Any = GoldenNpu(1, strict=False)
+        else:
+            from cosim.engines import open_engine
+
+            device = open_engine(cores=1, on_diagnostic="go on", progress=lambda line: None)
+        runner = Runner(device)
+    except Exception as error:
+        return VOID, f"{type(error).__name__}: {error}"
+    for entry in entries:
+        case = draw_case(entry.group, entry.seed, entry.index, attempt=entry.attempt)
+        runner.reset()
+        bound = HANG_CYCLES if case.plan.hang else 2 * entry.cycles + 20_000
+        found = runner.observe(device, case, bound)
+        if found.error or _digest(found, device, case) != entry.digest:
+            return FOUND, f"{entry.group} {entry.seed}/{entry.index} {found.error}".strip()
+    return SURVIVED, ""
+
+
+def candidates(side: str, rng: np.random.Generator) -> Iterator[Mutant]:
+    """Mutants of a side in random order, files weighted by their number of mutants."""
+    found = []
+    for folder in SOURCES[side]:
+        for path in sorted((ROOT / folder).glob("*.py")):
+            name = str(path.relative_to(ROOT))
+            if name not in LEFT_OUT and not name.startswith("rtl/regs"):
+                found += mutants(name, path.read_text())
+    for number in rng.permutation(len(found)):
+        yield found[number]
+
+
+class Workshop:
+    """A copy of the sources in which one mutant at a time is tried.
+
+    Parameters
+    ----------
+    folder
+        of the copy; made here.
+    corpus
+        file with the entries.
+    """
+
+    def __init__(self, folder: Path, corpus: Path) -> None:
+        self.folder, self.corpus = folder, corpus
+        for name in ("rtl", "sw", "cosim"):
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+
+    def attempt(self, side: str, mutant: Mutant) -> Verdict:
+        """Try one mutant; the copy is whole again afterwards."""
+        path = self.folder / mutant.path
+        original = path.read_text()
+        begin = time.monotonic()
+        cache = self.folder / "cache"
+        environment = os.environ | {
+            "PYTHONPATH": str(self.folder),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "RKCOSIM_CACHE": str(cache),
+            "RKCOSIM_CXXFLAGS": "-O1",  # builds count more than cycles here
+        }
+        if side == "golden":
+            del environment["RKCOSIM_CXXFLAGS"], environment["RKCOSIM_CACHE"]
+        command = [sys.executable, "-m", "cosim.conformance.mutation", "--replay", side, str(self.corpus)]
+        try:
+            path.write_text(mutant.source)
+            done = subprocess.run(
+                command,
+                cwd=self.folder,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=REPLAY_SECONDS[side],
+            )
+            result = {VOID: "void", SURVIVED: "survived"}.get(done.returncode, "found")
+            lines = (done.stdout + done.stderr).strip().splitlines()
+            detail = lines[-1][:200] if lines else ""
+        except subprocess.TimeoutExpired:
+            result, detail = "found", f"no end within {REPLAY_SECONDS[side]} s"
+        finally:
+            path.write_text(original)
+            for library in cache.glob("verilator-*"):
+                shutil.rmtree(library, ignore_errors=True)
+        return Verdict(side, str(mutant), result, detail, round(time.monotonic() - begin, 1))
+
+
+def check(side: str, count: int, seed: int, shops: list[Workshop]) -> list[Verdict]:
+    """Try mutants of a side until `count` of them are not void."""
+    source = candidates(side, np.random.default_rng([seed, len(side)]))
+    verdicts: list[Verdict] = []
+    free = list(shops)
+
+    def one(mutant: Mutant) -> Verdict:
+        shop = free.pop()
+        try:
+            return shop.attempt(side, mutant)
+        finally:
+            free.append(shop)
+
+    with ThreadPoolExecutor(len(shops)) as pool:
+        while (left := count - sum(v.result != "void" for v in verdicts)) > 0:
+            batch = [mutant for _, mutant in zip(range(left), source, strict=False)]
+            if not batch:
+                break
+            for verdict in pool.map(one, batch):
+                verdicts.append(verdict)
+                print(
+                    f"{verdict.result:9} {verdict.seconds:6.1f} s  {verdict.mutant}  {verdict.detail}",
+                    flush=True,
+                )
+    return verdicts
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; 0 when at least 95 % of the mutants of each side are found."""
+    parser = argparse.ArgumentParser(prog="python -m cosim.conformance.mutation", description=__doc__)
+    parser.add_argument("--rtl", type=int, default=60, help="mutants of RTL sources (default 60)")
+    parser.add_argument("--golden", type=int, default=140, help="mutants of golden sources (default 140)")
+    parser.add_argument("--seed", type=int, help="of mutants and cases (default: a fresh one, printed)")
+    parser.add_argument("--cases", type=int, default=24, help="cases of each group (default 24)")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="mutants tried at a time")
+    parser.add_argument("--json", type=Path, help="write every verdict to this file")
+    parser.add_argument("--replay", nargs=2, metavar=("SIDE", "CORPUS"), help=argparse.SUPPRESS)
+    given = parser.parse_args(arguments)
+    if given.replay:
+        side, corpus = given.replay
+        entries = [Entry(**entry) for entry in json.loads(Path(corpus).read_text())]
+        code, detail = replay(side, entries)
+        print(detail)
+        return code
+    seed = secrets.randbits(32) if given.seed is None else given.seed
+    print(f"seed {seed}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="rkcosim-mutants-") as work:
+        corpus = Path(work) / "corpus.json"
+        entries = make_corpus(seed, given.cases)
+        corpus.write_text(json.dumps([asdict(entry) for entry in entries]))
+        print(f"{len(entries)} cases", flush=True)
+        shops = [Workshop(Path(work) / f"copy{n}", corpus) for n in range(max(1, given.workers))]
+        verdicts = check("golden", given.golden, seed, shops) + check("rtl", given.rtl, seed, shops)
+    good = True
+    for side in ("golden", "rtl"):
+        mine = [v for v in verdicts if v.side == side and v.result != "void"]
+        found = sum(v.result == "found" for v in mine)
+        void = sum(v.side == side and v.result == "void" for v in verdicts)
+        if mine:
+            print(f"{side}: {found} of {len(mine)} mutants found ({found / len(mine):.1%}), {void} void")
+            good &= found >= 0.95 * len(mine)
+    for verdict in verdicts:
+        if verdict.result == "survived":
+            print(f"survived: {verdict.mutant}")
+    if given.json:
+        data = {"schema_version": 1, "seed": seed, "cases": len(entries)}
+        given.json.parent.mkdir(parents=True, exist_ok=True)
+        given.json.write_text(json.dumps(data | {"mutants": [asdict(v) for v in verdicts]}, indent=1) + "\n")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
