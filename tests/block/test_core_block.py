@@ -15,7 +15,7 @@ from amaranth.sim import Simulator
 import rtl.npu.core_block as core_block
 from rtl.config import SMALL
 from rtl.layouts import AccOctet, ControlPort, DiagnosticCode
-from rtl.npu.array import ACC_BITS, ArrayCell
+from rtl.npu.array import ACC_BITS, CELL_LATENCY, ArrayCell
 from rtl.npu.core_block import CoreBlock
 from rtl.npu.csc import SequenceController
 from rtl.regfile import config_signature
@@ -298,10 +298,11 @@ class Pair(wiring.Component):
         return m
 
 
-async def run_pair(ctx, dut, conv: Conv, rng: random.Random, *, slow: float, stall: float) -> None:
+async def run_pair(ctx, dut, conv: Conv, rng: random.Random, *, slow: float, stall: float, check=True):
+    """Run a task and, unless the cell is not a real one, compare what CORE gives the DPU."""
     acc, total, real = conv.expected()
     shift, half_up, sums = rng.choice((0, 0, 3, 9)), rng.randrange(2), rng.randrange(2)
-    octets = 8 if conv.depthwise else 4
+    octets = 8 if conv.depthwise else OCTETS[conv.precision]
     want = []
     for group in range(conv.groups):
         for pixel in range(conv.pixels):
@@ -317,9 +318,10 @@ async def run_pair(ctx, dut, conv: Conv, rng: random.Random, *, slow: float, sta
                     )
                 )
     configure(ctx, dut.cna, conv.registers())
-    configure(
-        ctx, dut.core, core_values(depthwise=int(conv.depthwise), sums=sums, shift=shift, half_up=half_up)
+    values = core_values(
+        depthwise=int(conv.depthwise), sums=sums, shift=shift, half_up=half_up, precision=conv.precision
     )
+    configure(ctx, dut.core, values)
     cbuf, csc = FakeCbuf(conv, rng, SMALL, slow=slow), dut.csc
     ctx.set(dut.control.start, 1)
     got, ended, cycle = [], {"csc": False, "core": False}, 0
@@ -332,7 +334,7 @@ async def run_pair(ctx, dut, conv: Conv, rng: random.Random, *, slow: float, sta
         if ctx.get(dut.acc.valid) and ctx.get(dut.acc.ready):
             assert len(got) < len(want)
             got.append(read_octet(ctx, dut.acc.payload))
-            assert got[-1] == want[len(got) - 1], f"octet {len(got) - 1} of {conv}"
+            assert not check or got[-1] == want[len(got) - 1], f"octet {len(got) - 1} of {conv}"
         cbuf.read(ctx, csc)
         ended["csc"] |= bool(ctx.get(csc.done))
         ended["core"] |= bool(ctx.get(dut.control.done))
@@ -349,7 +351,8 @@ def test_convolutions():
     print(f"seed {SEED}")
     rng = random.Random(SEED)
     dut = Pair()
-    tasks = [random_conv(rng, SMALL, kind=kind) for kind in ("direct", "depthwise", "argb", "any", "any")]
+    kinds = [(kind, 0) for kind in ("direct", "depthwise", "argb")] + [("any", 1), ("any", 6)]
+    tasks = [random_conv(rng, SMALL, kind=kind, precision=precision) for kind, precision in kinds]
 
     async def bench(ctx):
         for conv in tasks:
@@ -358,13 +361,17 @@ def test_convolutions():
     simulate(dut, bench)
 
 
-@pytest.mark.parametrize(("channels", "lost"), [(128, 10), (160, 0)])
-def test_back_to_back(channels, lost):
-    """From five tiles a group on the drain hides behind the array.
+@pytest.mark.parametrize(
+    ("precision", "channels", "late"), [(0, 128, True), (0, 160, False), (2, 96, False), (6, 288, False)]
+)
+def test_back_to_back(fake_cell, precision, channels, late):
+    """The drain hides behind the array: from five tiles a group on for int8, three or nine for 16 bits or int4.
 
-    With four both take 64 cycles, and a bank comes back 5 cycles (the way through the cell) too late.
+    With one tile less both take the same time, and a bank comes back by the way through the cell too late.
     """
-    conv = Conv(height=10, width=8, channels=channels, kernels=32, weight_banks=5)
+    kernels = {0: 32, 2: 16, 6: 64}[precision]
+    conv = Conv(height=10, width=8, channels=channels, kernels=kernels, precision=precision, weight_banks=5)
+    lost = 2 * (CELL_LATENCY + 2) if late else 0
     dut = Pair()
     slots = []
 
@@ -374,7 +381,7 @@ def test_back_to_back(channels, lost):
             slots.append(ctx.get(dut.csc.slot_valid))
 
     async def bench(ctx):
-        await run_pair(ctx, dut, conv, random.Random(2), slow=0.0, stall=0.0)
+        await run_pair(ctx, dut, conv, random.Random(2), slow=0.0, stall=0.0, check=False)
 
     simulator = Simulator(dut)
     simulator.add_clock(1e-9)
