@@ -365,7 +365,7 @@ def test_convolutions():
     ("precision", "channels", "late"), [(0, 128, True), (0, 160, False), (2, 96, False), (6, 288, False)]
 )
 def test_back_to_back(fake_cell, precision, channels, late):
-    """The drain hides behind the array: from five tiles a group on for int8, three or nine for 16 bits or int4.
+    """The drain hides behind the array from five tiles a group on (int8), three (16 bits), nine (int4).
 
     With one tile less both take the same time, and a bank comes back by the way through the cell too late.
     """
