@@ -8,25 +8,24 @@ plain ports; `ArrayCell(external=True)` is an instance of that module instead of
 
 from amaranth import Cat, ClockSignal, Instance, Module, Mux, ResetSignal, Signal, signed
 from amaranth.hdl import Value
-from amaranth.lib import data, wiring
+from amaranth.lib import data, enum, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from rtl.layouts import LANES, CellIn
+from rtl.npu.array_integer import IDLE, PackedWeights, dot, element, extended, window_sum
+from rtl.npu.cna_types import Precision, one_of
 
 CELL_MODULE = "npu_array_cell"
 """Verilog name of the cell's module, RTL or compiled."""
 
-CELL_LATENCY = 3
-"""Cycles from `f_valid` to the first cycle in which that slot may be drained (`d_valid`)."""
-
-KERNELS = 32
-"""Kernels of an int8 group, and channels of an int8 channel group (HARDWARE 4.1)."""
+CELL_LATENCY = 4
+"""Cycles from `f_valid` to the first cycle in which that slot may be drained (`d_valid`), any type."""
 
 DEPTHWISE_LANES = 64
-"""Channels of a depthwise group (HARDWARE 4.1)."""
+"""Channels of a depthwise group (HARDWARE 4.1), and kernels of an int4 group."""
 
-ACC_BITS = 40
+ACC_BITS = 48
 SUM_BITS = 32
 STRIPE_SLOTS = 16
 BANKS = 2
@@ -36,24 +35,44 @@ CHUNKS = 16
 _CHUNK_WORDS = 16
 """32-bit words of a chunk."""
 
+_TILE_WORDS = CHUNKS * _CHUNK_WORDS
 _OCTETS = DEPTHWISE_LANES // LANES
 _DRAIN = {"d_valid": 1, "d_bank": 1, "d_slot": 4, "d_octet": 3}
 
 
-def _tree(terms: list[Value]) -> Value:
-    """Balanced sum of the terms."""
-    while len(terms) > 1:
-        terms = [sum(terms[n : n + 2][1:], terms[n]) for n in range(0, len(terms), 2)]
-    return terms[0]
+class Path(enum.IntEnum, shape=3):
+    """What a pixel does in the cell: type and mode; WIDE is depthwise."""
+
+    INT8 = 0
+    INT8_WIDE = 1
+    INT16 = 2
+    INT16_WIDE = 3
+    INT4 = 4
 
 
-def _byte(words: list[Signal], index: int) -> Value:
-    """Signed byte `index` of words of 4 bytes."""
-    return words[index // 4][8 * (index % 4) :][:8].as_signed()
+KERNELS = {Path.INT8: 32, Path.INT16: 16, Path.INT4: 64, Path.INT8_WIDE: 64, Path.INT16_WIDE: 64}
+"""Accumulators that a path writes."""
+
+
+class Tag(data.Struct):
+    """Where a pixel belongs, beside its numbers."""
+
+    slot: 4
+    bank: 1
+    first: 1
+    path: Path
 
 
 class ArrayCell(wiring.Component):
-    """32 x 32 int8 multiply-accumulates a cycle, or 64 depthwise ones, with their accumulators.
+    """Multiply-accumulates of one cycle for every type, with their accumulators.
+
+    | type | kernels x channels | bytes of a kernel's row in the tile, and of direct operands |
+    | --- | --- | --- |
+    | int4 | 64 x 32 | 16 |
+    | int8 | 32 x 32 | 32 |
+    | int16, fp16, bf16 | 16 x 32 | 64 |
+    | tf32 | 16 x 16 | 64 |
+    | depthwise int8; int16, fp16, bf16 | 64 | 64; 128 |
 
     Parameters
     ----------
@@ -61,18 +80,22 @@ class ArrayCell(wiring.Component):
 
     Members
     -------
-    i : In(CellIn) : weights and features of this cycle.  A chunk `w_index` of the shadow tile is
-        written at the clock edge; with `f_swap` the tile that the shadow held before that edge becomes
+    i : In(CellIn) : weights and features of this cycle.  Chunk `w_index` of the shadow tile is written at
+        the clock edge: rows of `16 << w_stride` bytes, each at its kernel's place and zeros behind it
+        (depthwise: 64 bytes in line).  With `f_swap` the tile that the shadow held before that edge becomes
         active for this pixel and those after it.  A slot comes again after 16 cycles at the earliest.
+        `precision` and `depthwise` change only while nothing is under way (`CELL_LATENCY`); the next
+        pixel then has `f_swap`, and the next one of each slot `f_first`.
     d_valid, d_bank, d_slot, d_octet : In : read channels `8*d_octet..` of a slot; allowed from
         `CELL_LATENCY` cycles after the slot's last `f_valid`.
-    o_acc : Out(ArrayLayout(signed(40), 8)) : accumulators, from the cycle after `d_valid` until the
-        cycle after the next one.
+    o_acc : Out(ArrayLayout(signed(48), 8)) : accumulators, from the cycle after `d_valid` until the
+        cycle after the next one; of floats the bits of a binary32.
     o_sum : Out(ArrayLayout(32, 8)) : window sums of the same lanes, in step with `o_acc`; direct
-        mode has one sum and gives it in all lanes.
+        mode has one sum and gives it in all lanes, floats have none and give 0.
 
-    Direct: `acc[k] += sum(f[c] * w[k][c])` over c < 32, for k < 32; `sum += sum(f[c])`.  Depthwise:
-    `acc[c] += f[c] * w[c]`, `sum[c] += f[c]`, c < 64; lanes from 32 on are written only there.
+    Direct: `acc[k] += sum(f[c] * w[k][c])`, `sum += sum(f[c])`.  Depthwise: `acc[c] += f[c] * w[c]`,
+    `sum[c] += f[c]`.  Octets beyond a type's kernels are not written.  Reserved precisions count as int8,
+    depthwise int4 and tf32 as direct.
     """
 
     i: In(CellIn)
@@ -104,118 +127,216 @@ class ArrayCell(wiring.Component):
 
     def _elaborate_rtl(self, m: Module) -> None:
         i = self.i
-
-        # Weights: a chunk holds two kernels of 32 bytes, four of 16, or 64 depthwise channels.  Kept as
-        # many narrow words: bytes cut out of wide ones cost the compiled engines much time.
-        shadow = [Signal(32, name=f"shadow_{n}", reset_less=True) for n in range(CHUNKS * _CHUNK_WORDS)]
-        active = [Signal(32, name=f"active_{n}", reset_less=True) for n in range(CHUNKS * _CHUNK_WORDS)]
-        words = [Signal(32, name=f"w_word_{n}") for n in range(_CHUNK_WORDS)]
-        write_wide, write_narrow, w_index = Signal(), Signal(), Signal(4)
-        m.d.comb += [
-            write_wide.eq(i.w_valid & (i.w_stride != 0)),
-            write_narrow.eq(i.w_valid & (i.w_stride == 0)),
-            w_index.eq(Mux(i.w_valid, i.w_index, 0)),
-        ]
-        # (A gate, not only a name: CXXRTL would cut the word out of all inputs again at each use.)
-        m.d.comb += [word.eq(Mux(i.w_valid, i.w_data[32 * n :][:32], 0)) for n, word in enumerate(words)]
-        for chunk in range(CHUNKS):
-            mine = shadow[_CHUNK_WORDS * chunk :][:_CHUNK_WORDS]
-            with m.If(write_wide & (w_index == chunk)):
-                m.d.sync += [to.eq(word) for to, word in zip(mine, words, strict=True)]
-            # Kernels of 16 bytes: half a chunk of them fills the low halves of two rows.
-            half = words[_CHUNK_WORDS // 2 * (chunk % 2) :]
-            with m.If(write_narrow & (w_index == chunk // 2)):
-                m.d.sync += [mine[n].eq(half[n]) for n in range(4)]
-                m.d.sync += [mine[8 + n].eq(half[4 + n]) for n in range(4)]
+        shadow = self._weights(m)
 
         # A: latch the operands, and the tile they belong to.
-        a_valid = Signal()
-        a_tag = Signal(data.StructLayout({"slot": 4, "bank": 1, "first": 1, "depthwise": 1}), reset_less=True)
-        a_data = [Signal(32, name=f"a_data_{n}", reset_less=True) for n in range(DEPTHWISE_LANES // 4)]
+        path = Signal(Path)
+        a_valid, a_tag = Signal(), Signal(Tag, reset_less=True)
+        a_data = [Signal(32, name=f"a_data_{n}", reset_less=True) for n in range(DEPTHWISE_LANES // 2)]
         m.d.sync += a_valid.eq(i.f_valid)
         with m.If(i.f_valid):
+            m.d.comb += path.eq(self._path())
             m.d.sync += [
                 a_tag.slot.eq(i.f_slot),
                 a_tag.bank.eq(i.f_bank),
                 a_tag.first.eq(i.f_first),
-                a_tag.depthwise.eq(i.depthwise),
+                a_tag.path.eq(path),
             ]
             m.d.sync += [word.eq(i.f_data[32 * n : 32 * n + 32]) for n, word in enumerate(a_data)]
+        active = [Signal(32, name=f"active_{n}", reset_less=True) for n in range(_TILE_WORDS)]
+        packed = PackedWeights()
         take_tile = Signal()
         m.d.comb += take_tile.eq(i.f_valid & i.f_swap)
         with m.If(take_tile):
-            m.d.sync += [now.eq(then) for now, then in zip(active, shadow, strict=True)]
+            with m.If(path == Path.INT4):
+                packed.take(m, shadow)
+            with m.Else():
+                m.d.sync += [now.eq(then) for now, then in zip(active, shadow, strict=True)]
 
         # B: products and their sums.
-        b_valid = Signal()
-        b_tag = Signal(a_tag.shape(), reset_less=True)
+        b_valid, b_tag = Signal(), Signal(Tag, reset_less=True)
         b_acc = [
-            Signal(signed(21 if lane < KERNELS else 16), name=f"b_acc_{lane}", reset_less=True)
+            Signal(signed(37 if lane < 16 else 32), name=f"b_acc_{lane}", reset_less=True)
             for lane in range(DEPTHWISE_LANES)
         ]
-        b_sum = [
-            Signal(signed(13 if lane < KERNELS else 8), name=f"b_sum_{lane}", reset_less=True)
-            for lane in range(DEPTHWISE_LANES)
-        ]
-        operand = [_byte(a_data, lane) for lane in range(DEPTHWISE_LANES)]
+        b_window = Signal(signed(21), reset_less=True)
+        b_sum = [Signal(signed(16), name=f"b_sum_{n}", reset_less=True) for n in range(DEPTHWISE_LANES)]
+
+        def wide(bits: int) -> None:
+            for lane in range(DEPTHWISE_LANES):
+                operand = element(a_data, lane, bits)
+                product = operand * element(active, lane, bits)
+                m.d.sync += [
+                    b_acc[lane].eq(extended(product, len(b_acc[lane]))),
+                    b_sum[lane].eq(extended(operand, len(b_sum[lane]))),
+                ]
+
+        def direct(bits: int, sums: list[Value]) -> None:
+            m.d.sync += b_window.eq(extended(window_sum(a_data, bits), len(b_window)))
+            m.d.sync += [to.eq(extended(total, len(to))) for to, total in zip(b_acc, sums, strict=False)]
+
         m.d.sync += b_valid.eq(a_valid)
         with m.If(a_valid):
             m.d.sync += b_tag.eq(a_tag)
-        with m.If(a_valid & ~a_tag.depthwise):
-            window = Signal(signed(13))
-            m.d.comb += window.eq(_tree(operand[:32]))
-            for kernel in range(KERNELS):
-                products = [operand[c] * _byte(active, 32 * kernel + c) for c in range(32)]
-                m.d.sync += [b_acc[kernel].eq(_tree(products)), b_sum[kernel].eq(window)]
-        with m.If(a_valid & a_tag.depthwise):
-            for lane in range(DEPTHWISE_LANES):
-                m.d.sync += [
-                    b_acc[lane].eq(operand[lane] * _byte(active, lane)),
-                    b_sum[lane].eq(operand[lane]),
-                ]
+            with m.Switch(a_tag.path):
+                with m.Case(Path.INT8):
+                    direct(8, [dot(a_data, active, k, 8) for k in range(KERNELS[Path.INT8])])
+                with m.Case(Path.INT8_WIDE):
+                    wide(8)
+                with m.Case(Path.INT16):
+                    direct(16, [dot(a_data, active, k, 16) for k in range(KERNELS[Path.INT16])])
+                with m.Case(Path.INT16_WIDE):
+                    wide(16)
+                with m.Case(Path.INT4):
+                    direct(4, packed.dot(m, a_data))
 
-        # C: accumulate.  One memory per octet, a row is a slot of a bank.
-        row_layout = data.StructLayout(
-            {
-                "acc": data.ArrayLayout(signed(ACC_BITS), LANES),
-                "sum": data.ArrayLayout(SUM_BITS, LANES),
-            }
-        )
+        # C: accumulate.
+        rows = [_Row(m, octet) for octet in range(_OCTETS)]
+        for octet, row in enumerate(rows):
+            lanes = slice(LANES * octet, LANES * octet + LANES)
+            with m.If(a_valid & _uses(a_tag.path, octet)):
+                row.fetch(a_tag)
+            with m.If(b_valid & _uses(b_tag.path, octet)):
+                row.store(b_tag)
+                row.add(b_tag.first, b_acc[lanes])
+                with m.If(one_of(b_tag.path, Path.INT8_WIDE, Path.INT16_WIDE)):
+                    row.add_sums(b_tag.first, b_sum[lanes])
+                with m.Else():
+                    row.add_sum(b_tag.first, b_window)
+
         octet_out = Signal(3, reset_less=True)
         with m.If(self.d_valid):
             m.d.sync += octet_out.eq(self.d_octet)
-        drained = []
-        for octet in range(_OCTETS):
-            memory = Memory(shape=row_layout, depth=BANKS * STRIPE_SLOTS, init=[])
-            m.submodules[f"acc_{octet}"] = memory
-            read, drain, write = memory.read_port(), memory.read_port(), memory.write_port()
-            wide_only = LANES * octet >= KERNELS
-            a_used, b_used = (a_tag.depthwise, b_tag.depthwise) if wide_only else (1, 1)
-            m.d.comb += [
-                read.en.eq(a_valid & a_used),
-                read.addr.eq(Cat(a_tag.slot, a_tag.bank)),
-                write.en.eq(b_valid & b_used),
-                write.addr.eq(Cat(b_tag.slot, b_tag.bank)),
-                drain.en.eq(self.d_valid & (self.d_octet == octet)),
-                drain.addr.eq(Cat(self.d_slot, self.d_bank)),
-            ]
-            for lane in range(LANES):
-                index = LANES * octet + lane
-                m.d.comb += [
-                    write.data.acc[lane].eq(Mux(b_tag.first, 0, read.data.acc[lane]) + b_acc[index]),
-                    write.data.sum[lane].eq(Mux(b_tag.first, 0, read.data.sum[lane]) + b_sum[index]),
-                ]
-            drained.append(drain.data)
+        for octet, row in enumerate(rows):
+            with m.If(self.d_valid & (self.d_octet == octet)):
+                row.drain(self.d_bank, self.d_slot)
         with m.Switch(octet_out):
-            for octet in range(_OCTETS):
+            for octet, row in enumerate(rows):
                 with m.Case(octet):
-                    m.d.comb += [self.o_acc.eq(drained[octet].acc), self.o_sum.eq(drained[octet].sum)]
+                    m.d.comb += [
+                        self.o_acc.as_value().eq(row.drained_acc()),
+                        self.o_sum.as_value().eq(row.drained_sum()),
+                    ]
+
+    def _path(self) -> Value:
+        """The `Path` of this cycle's precision and mode."""
+        precision, wide = self.i.precision, self.i.depthwise
+        other = Mux(wide, Path.INT8_WIDE, Path.INT8)
+        path = Mux(precision == Precision.INT16, Mux(wide, Path.INT16_WIDE, Path.INT16), other)
+        return Mux(precision == Precision.INT4, Path.INT4, path)
+
+    def _weights(self, m: Module) -> list[Signal]:
+        """The shadow tile as it is written, in words of four bytes, row by row.
+
+        Many narrow words: bytes cut out of wide ones cost the compiled engines much time.
+        """
+        i = self.i
+        shadow = [Signal(32, name=f"shadow_{n}", reset_less=True) for n in range(_TILE_WORDS)]
+        words = [Signal(32, name=f"w_word_{n}") for n in range(_CHUNK_WORDS)]
+        # (A gate, not only a name: CXXRTL would cut the word out of all inputs again at each use.)
+        m.d.comb += [word.eq(Mux(i.w_valid, i.w_data[32 * n :][:32], 0)) for n, word in enumerate(words)]
+        # Full rows go in as they come.  Rows of half or a quarter of the full length are spread over two
+        # or four chunks' places; `piece` rows are 16 bytes long or 32.
+        int4, int8 = i.precision == Precision.INT4, self._is_int8()
+        full, half, quarter, long = Signal(), Signal(), Signal(), Signal()
+        with m.If(i.w_valid):
+            with m.If(int4 | (i.w_stride >= 2) | (int8 & (i.w_stride == 1))):
+                m.d.comb += full.eq(1)
+            with m.Elif(int8 | (i.w_stride == 1)):
+                m.d.comb += [half.eq(1), long.eq(~int8)]
+            with m.Else():
+                m.d.comb += quarter.eq(1)
+        for chunk in range(CHUNKS):
+            place = shadow[_CHUNK_WORDS * chunk :][:_CHUNK_WORDS]
+            with m.If(full & (i.w_index == chunk)):
+                m.d.sync += [to.eq(word) for to, word in zip(place, words, strict=True)]
+            with m.If(half & (i.w_index == chunk // 2)):
+                piece = words[8 * (chunk % 2) :][:8]
+                with m.If(long):
+                    m.d.sync += [to.eq(piece[n] if n < 8 else 0) for n, to in enumerate(place)]
+                with m.Else():
+                    short = [piece[n % 8 + n // 8 * 4] if n % 8 < 4 else 0 for n in range(_CHUNK_WORDS)]
+                    m.d.sync += [to.eq(word) for to, word in zip(place, short, strict=True)]
+            with m.If(quarter & (i.w_index == chunk // 4)):
+                piece = words[4 * (chunk % 4) :][:4]
+                m.d.sync += [to.eq(piece[n] if n < 4 else 0) for n, to in enumerate(place)]
+        return shadow
+
+    def _is_int8(self) -> Value:
+        others = (p for p in Precision if p != Precision.INT8)
+        return ~one_of(self.i.precision, *others)
+
+
+def _uses(path: Value, octet: int) -> Value:
+    """Whether a path writes an octet of accumulators."""
+    return one_of(path, *(p for p in Path if KERNELS[p] > LANES * octet))
+
+
+class _Row:
+    """Accumulators and sums of eight lanes: one memory, a row of it is a slot of a bank."""
+
+    def __init__(self, m: Module, octet: int) -> None:
+        self._m = m
+        # Words of 32 bits, again: `low` and `high` together are the 48 bits.
+        shape = data.StructLayout(
+            {
+                "low": data.ArrayLayout(32, LANES),
+                "high": data.ArrayLayout(ACC_BITS - 32, LANES),
+                "sum": data.ArrayLayout(SUM_BITS, LANES),
+            }
+        )
+        memory = Memory(shape=shape, depth=BANKS * STRIPE_SLOTS, init=[])
+        m.submodules[f"acc_{octet}"] = memory
+        self._read, self._drain, self._write = memory.read_port(), memory.read_port(), memory.write_port()
+        self._result = Signal(shape, name=f"row_{octet}", init={"low": [IDLE] * LANES})
+        m.d.comb += [self._read.en.eq(0), self._drain.en.eq(0), self._write.data.eq(self._result)]
+
+    def drain(self, bank: Value, slot: Value) -> None:
+        """Read a slot for the outputs: `drained_acc` and `drained_sum` in the next cycle."""
+        self._m.d.comb += [self._drain.en.eq(1), self._drain.addr.eq(Cat(slot, bank))]
+
+    def drained_acc(self) -> Value:
+        """The eight accumulators of the slot read last."""
+        row = self._drain.data
+        return Cat(*(Cat(row.low[lane], row.high[lane]) for lane in range(LANES)))
+
+    def drained_sum(self) -> Value:
+        """The eight sums of the slot read last."""
+        return Value.cast(self._drain.data.sum)
+
+    def fetch(self, tag: Value) -> None:
+        """Read the slot of `tag`; what is added in the next cycle adds to that."""
+        self._m.d.comb += [self._read.en.eq(1), self._read.addr.eq(Cat(tag.slot, tag.bank))]
+
+    def store(self, tag: Value) -> None:
+        """Write into the slot of `tag` what is added."""
+        self._m.d.comb += [self._write.en.eq(1), self._write.addr.eq(Cat(tag.slot, tag.bank))]
+
+    def add(self, first: Value, values: list[Signal]) -> None:
+        """Add a signed value to each accumulator."""
+        old = self._read.data
+        for lane, value in enumerate(values):
+            base = Mux(first, 0, Cat(old.low[lane], old.high[lane]))
+            total = (base + extended(value, ACC_BITS))[:ACC_BITS]
+            self._m.d.comb += Cat(self._result.low[lane], self._result.high[lane]).eq(total)
+
+    def add_sums(self, first: Value, values: list[Signal]) -> None:
+        """Add to each lane's sum its own value."""
+        for lane, value in enumerate(values):
+            base = Mux(first, 0, self._read.data.sum[lane])
+            self._m.d.comb += self._result.sum[lane].eq(base + extended(value, SUM_BITS))
+
+    def add_sum(self, first: Value, value: Signal) -> None:
+        """Add one value to the one sum that all lanes hold."""
+        total = Signal(SUM_BITS, init=IDLE)
+        self._m.d.comb += total.eq(Mux(first, 0, self._read.data.sum[0]) + extended(value, SUM_BITS))
+        self._m.d.comb += [self._result.sum[lane].eq(total) for lane in range(LANES)]
 
 
 class ArrayCellPorts(wiring.Component):
     """`ArrayCell` behind plain ports: convert it with the name `npu_array_cell`.
 
-    Members: the fields of `CellIn` and the drain inputs by their names (In), `o_acc` (320 bits, lane 0
+    Members: the fields of `CellIn` and the drain inputs by their names (In), `o_acc` (384 bits, lane 0
     lowest) and `o_sum` (256 bits) (Out).
     """
 

@@ -19,7 +19,7 @@ module npu_array_cell (
     input d_bank,
     input [3:0] d_slot,
     input [2:0] d_octet,
-    (* cxxrtl_sync *) output [319:0] o_acc,
+    (* cxxrtl_sync *) output [383:0] o_acc,
     (* cxxrtl_sync *) output [255:0] o_sum
 );
 endmodule

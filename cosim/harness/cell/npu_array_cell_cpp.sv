@@ -18,7 +18,7 @@ module npu_array_cell (
     input  bit          d_bank,
     input  bit [3:0]    d_slot,
     input  bit [2:0]    d_octet,
-    output bit [319:0]  o_acc,
+    output bit [383:0]  o_acc,
     output bit [255:0]  o_sum
 );
     import "DPI-C" function int unsigned npu_cell_new();
@@ -27,24 +27,24 @@ module npu_array_cell (
         input bit [511:0] weights, input bit [1023:0] features);
     import "DPI-C" function void npu_cell_reset(input int unsigned cell_number);
     import "DPI-C" function void npu_cell_out(
-        input int unsigned cell_number, output bit [319:0] acc, output bit [255:0] sum);
+        input int unsigned cell_number, output bit [383:0] acc, output bit [255:0] sum);
 
     int unsigned cell_number;
     initial cell_number = npu_cell_new();
 
     // Pixels under way inside the cell; it is not called when there is nothing to do.
-    bit [1:0] under_way;
-    bit [319:0] acc;
+    bit [2:0] under_way;
+    bit [383:0] acc;
     bit [255:0] sum;
 
     always @(posedge clk) begin
         if (f_valid || w_valid || d_valid || under_way != 0)
             npu_cell_step(
                 cell_number,
-                {7'b0, d_octet, d_slot, d_bank, d_valid, f_slot, f_bank, f_first, f_swap, f_valid,
+                {4'b0, precision, d_octet, d_slot, d_bank, d_valid, f_slot, f_bank, f_first, f_swap, f_valid,
                  w_stride, w_index, w_valid, depthwise},
                 w_data, f_data);
-        under_way <= {under_way[0], f_valid};
+        under_way <= {under_way[1:0], f_valid};
         if (rst) begin
             npu_cell_reset(cell_number);
             under_way <= 0;
@@ -55,7 +55,4 @@ module npu_array_cell (
             o_sum <= sum;
         end
     end
-
-    // The other precisions are not built yet.
-    wire unused = &{1'b0, precision};
 endmodule

@@ -18,6 +18,7 @@ struct Box final : bb_p_npu__array__cell {
     bool eval(performer *) override {
         if (!posedge_p_clk()) return true;
         npu::CellIn in;
+        in.precision = scalar(p_precision);
         in.depthwise = scalar(p_depthwise);
         in.w_valid = scalar(p_w__valid);
         in.w_index = scalar(p_w__index);

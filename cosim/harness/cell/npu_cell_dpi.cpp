@@ -29,6 +29,7 @@ npu::CellIn unpack(uint32_t word) {
     in.d_bank = take(1);
     in.d_slot = take(4);
     in.d_octet = take(3);
+    in.precision = take(3);
     return in;
 }
 
