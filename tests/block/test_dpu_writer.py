@@ -1,0 +1,349 @@
+"""StripeWriter alone: output types, surface order, transposed output, the PPU's stream (docs 4.9-4.11)."""
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rtl.npu.dpu_writer import StripeWriter
+from tests.block.dpu_bench import Bench
+from tests.block.test_dpu import configure
+
+INT8, INT16, FP16, BF16, INT32, FP32, INT4, NONE = range(8)
+BITS = {INT8: 8, INT16: 16, FP16: 16, BF16: 16, INT32: 32, FP32: 32, INT4: 4, NONE: 8}
+LIMIT = 60_000
+GUARD = 0x400
+Settings = dict[str, dict[str, int]]
+
+
+class Job:
+    """One task: settings, elements, and what they make of memory and of the PPU's stream."""
+
+    def __init__(self, cfg: Settings, seed: int) -> None:
+        self.cfg = cfg
+        self.width = cfg["DATA_CUBE_WIDTH"]["WIDTH"] + 1
+        self.height = cfg["DATA_CUBE_HEIGHT"]["HEIGHT"] + 1
+        self.channels = cfg["DATA_CUBE_CHANNEL"]["CHANNEL"] + 1
+        self.pixels = self.width * self.height
+        mode, form = cfg["FEATURE_MODE_CFG"], cfg["DATA_FORMAT"]
+        self.depthwise = mode["CONV_MODE"] == 3
+        self.group = 64 if self.depthwise else {INT4: 64, INT8: 32}.get(form["IN_PRECISION"], 16)
+        self.bits = BITS[form["OUT_PRECISION"]]
+        self.pend = cfg["OFFSET_PEND"]["OFFSET_PEND"]
+        rng = random.Random(seed)
+        self.values = [[rng.getrandbits(32) for _ in range(self.pixels)] for _ in range(self.channels)]
+
+    def element(self, c: int, pixel: int) -> int:
+        """The 32 bits that the pipe gives."""
+        return self.values[c][pixel] if c < self.channels else self.pend % 2**32
+
+    def octets(self) -> Iterator[dict[str, Any]]:
+        """What the pipe sends, in the order of the DPU."""
+        for first in range(0, self.channels, self.group):
+            end = min(first + self.group, self.channels)
+            for pixel in range(self.pixels):
+                for base in range(first, end, 8):
+                    last = base + 8 >= end
+                    group_last = last and pixel == self.pixels - 1
+                    yield {
+                        "data": [self.element(base + lane, pixel) for lane in range(8)],
+                        "tag": {
+                            "octet": (base - first) // 8,
+                            "slot": pixel % 16,
+                            "live": min(8, self.channels - base),
+                            "stripe_last": last and (pixel % 16 == 15 or pixel == self.pixels - 1),
+                            "group_last": group_last,
+                            "task_last": group_last and end == self.channels,
+                        },
+                    }
+
+    def atom(self, surface: int, pixel: int) -> bytes:
+        """A surface's atom of a pixel."""
+        per_atom, word = 128 // self.bits, 0
+        for lane in range(per_atom):
+            value = self.element(surface * per_atom + lane, pixel)
+            word |= (value & (1 << self.bits) - 1) << lane * self.bits
+        return word.to_bytes(16, "little")
+
+    @property
+    def surfaces(self) -> int:
+        """Of the whole cube."""
+        return -(-self.channels * self.bits // 128)
+
+    @property
+    def series(self) -> int:
+        """Z of 4.10."""
+        ow, form = self.cfg["BS_OW_CFG"], self.cfg["DATA_FORMAT"]
+        if not ow["OD_BYPASS"] or self.cfg["FEATURE_MODE_CFG"]["FLYING_MODE"]:
+            return ow["SIZE_E_1"] + 1
+        group = 32 if self.depthwise and BITS[form["IN_PRECISION"]] == 16 else self.group
+        return max(1, group * self.bits // 128)
+
+    def write(self, memory: bytearray) -> None:
+        """The task's effect on memory."""
+        if not self.cfg["FEATURE_MODE_CFG"]["OUTPUT_MODE"] & 2:
+            return
+        base = 16 * self.cfg["DST_BASE_ADDR"]["DST_BASE_ADDR"]
+        if self.cfg["BS_OW_CFG"]["TP_ORG_EN"]:
+            size = 1 + self.cfg["WDMA_SIZE_0"]["TP_PRECISION"]
+            area = self.pixels
+            for n in range(self.channels):
+                na = n // 4
+                for pixel in range(area):
+                    index = 4 * pixel + na % 4 + na // 4 * 4 * area + n % 4 * 16 * area
+                    at = base + size * index
+                    memory[at : at + size] = self.element(n, pixel).to_bytes(4, "little")[:size]
+            return
+        stride = self.cfg["DST_SURF_STRIDE"]["DST_SURF_STRIDE"]
+        jump = self.cfg["SURFACE_ADD"]["SURF_ADD"]
+        pitch = self.width + self.cfg["DATA_CUBE_NOTCH_ADDR"]["NOTCH_ADDR_0"]
+        for surface in range(self.surfaces):
+            for pixel in range(self.pixels):
+                y, x = divmod(pixel, self.width)
+                place = surface // self.series * jump + surface % self.series * stride + y * pitch + x
+                memory[base + 16 * place : base + 16 * place + 16] = self.atom(surface, pixel)
+
+    def ppu(self) -> Iterator[int]:
+        """Atoms for the PPU: group, stripe, surface of the group, pixel."""
+        if not self.cfg["FEATURE_MODE_CFG"]["OUTPUT_MODE"] & 1 or self.cfg["BS_OW_CFG"]["TP_ORG_EN"]:
+            return
+        per_group = self.group * self.bits // 128
+        for first in range(0, self.surfaces, per_group):
+            for start in range(0, self.pixels, 16):
+                for surface in range(first, min(first + per_group, self.surfaces)):
+                    for pixel in range(start, min(start + 16, self.pixels)):
+                        yield int.from_bytes(self.atom(surface, pixel), "little")
+
+
+def random_job(rng: random.Random, **changes: dict[str, int]) -> Job:
+    """A small task; `changes` sets fields of registers."""
+    channels = rng.choice([rng.randint(1, 40), rng.randint(1, 150), 8 * rng.randint(1, 16)])
+    height, width = rng.randint(1, 5), rng.choice([1, rng.randint(1, 9), rng.randint(10, 20)])
+    while channels * height * width > 1200:
+        channels, height = max(1, channels // 2), max(1, height - 1)
+    in_kind, out_kind = rng.choice(list(range(7))), rng.choice(list(range(8)))
+    flying = int(rng.random() < 0.4)
+    cfg: Settings = {
+        "FEATURE_MODE_CFG": {
+            "CONV_MODE": rng.choice([0, 0, 3]),
+            "OUTPUT_MODE": 2,
+            "FLYING_MODE": flying,
+        },
+        "DATA_FORMAT": {"IN_PRECISION": in_kind, "OUT_PRECISION": out_kind},
+        "OFFSET_PEND": {"OFFSET_PEND": rng.randint(-0x8000, 0x7FFF)},
+        "DATA_CUBE_WIDTH": {"WIDTH": width - 1},
+        "DATA_CUBE_HEIGHT": {"HEIGHT": height - 1},
+        "DATA_CUBE_CHANNEL": {"CHANNEL": channels - 1, "ORIG_CHANNEL": channels - 1},
+        "BS_OW_CFG": {"OD_BYPASS": 1, "SIZE_E_1": rng.randint(0, 7), "TP_ORG_EN": 0},
+        "WDMA_SIZE_0": {"TP_PRECISION": 0},
+        "DST_BASE_ADDR": {"DST_BASE_ADDR": GUARD // 16 + rng.randint(0, 3)},
+    }
+    for register, fields in changes.items():
+        cfg[register] = {**cfg.get(register, {}), **fields}
+    job = Job(cfg, rng.getrandbits(32))
+    if job.width == 1 and rng.random() < 0.6:  # surfaces side by side
+        stride, notch, jump = 1, job.surfaces - 1 + rng.choice([0, 2]), job.series
+    else:
+        notch = rng.choice([0, 0, rng.randint(1, 5)])
+        stride = (job.width + notch) * job.height + rng.choice([0, 0, rng.randint(1, 5)])
+        jump = job.series * stride + rng.choice([0, 0, rng.randint(1, 5)])
+    cfg["DST_SURF_STRIDE"] = {"DST_SURF_STRIDE": stride}
+    cfg["SURFACE_ADD"] = {"SURF_ADD": jump}
+    cfg["DATA_CUBE_NOTCH_ADDR"] = {"NOTCH_ADDR_0": notch, "NOTCH_ADDR_1": notch}
+    return job
+
+
+def run(jobs: list[Job], seed: int, stall: float) -> list[int]:
+    """Run `jobs` one after the other on one instance; returns the cycles of each."""
+    memory = bytearray(random.Random(seed).randbytes(1 << 18))
+    wanted = bytearray(memory)
+    dut = StripeWriter()
+    bench = Bench(dut, seed, stall)
+    model = bench.write_memory(dut.write, memory)
+    pool: list[int] = []
+    bench.sink(dut.ppu, lambda atom: pool.append(atom.data))
+    cycles: list[int] = []
+
+    async def main(ctx: Any) -> None:
+        for job in jobs:
+            job.write(wanted)
+            configure(ctx, dut.cfg, "DPU", job.cfg)
+            ctx.set(dut.octets, job.group // 8)
+            ctx.set(dut.start, 1)
+            await ctx.tick()
+            ctx.set(dut.start, 0)
+            begin = bench.cycle
+            for octet in job.octets():
+                while not bench.flows():
+                    await ctx.tick()
+                ctx.set(dut.source.payload, octet)
+                ctx.set(dut.source.valid, 1)
+                taken = False
+                while not taken:
+                    _, _, taken, early = await ctx.tick().sample(dut.source.ready, dut.finished)
+                    assert not early, f"finished before the last octet of {job.cfg}"
+                    assert bench.cycle - begin < LIMIT, f"the writer took no octet of {job.cfg}"
+                ctx.set(dut.source.valid, 0)
+            for _ in range(LIMIT):
+                _, _, finished = await ctx.tick().sample(dut.finished)
+                if finished:
+                    break
+            assert finished, f"not finished after {LIMIT} cycles: {job.cfg}"
+            assert model.quiet, "finished before the last write response"
+            cycles.append(bench.cycle - begin)
+            assert pool == list(job.ppu()), f"atoms for the PPU of {job.cfg}"
+            pool.clear()
+            equal = memory == wanted
+            wrong = [] if equal else [at for at in range(len(memory)) if memory[at] != wanted[at]]
+            assert not wrong, (
+                f"{len(wrong)} bytes differ, first at {wrong[0]:#x}: {memory[wrong[0]]:#x}, "
+                f"expected {wanted[wrong[0]]:#x}; {job.cfg}"
+            )
+
+    bench.run(main)
+    return cycles
+
+
+@pytest.mark.parametrize("kind", range(8))
+def test_output_types(kind: int) -> None:
+    """Every output type out of every group size, direct, flying and depthwise."""
+    rng = random.Random(kind)
+    jobs = []
+    for source, conv_mode in ((INT8, 0), (INT4, 0), (FP16, 0), (FP16, 3), (INT8, 3)):
+        jobs.append(
+            random_job(
+                rng,
+                DATA_FORMAT={"IN_PRECISION": source, "OUT_PRECISION": kind},
+                FEATURE_MODE_CFG={"CONV_MODE": conv_mode},
+            )
+        )
+    run(jobs, kind, rng.choice([0.0, 0.2, 0.5]))
+
+
+@pytest.mark.parametrize("channels", [(1, 15, 16, 17), (31, 32, 33), (48, 49, 80)])
+def test_int4_surfaces_of_two_groups(channels: tuple[int, ...]) -> None:
+    """int4 out of groups of 16 channels: halves of atoms, and what is left of the last one."""
+    rng = random.Random(channels[0])
+    jobs = []
+    for count in channels:
+        jobs.append(
+            random_job(
+                rng,
+                DATA_FORMAT={"IN_PRECISION": INT16, "OUT_PRECISION": INT4},
+                FEATURE_MODE_CFG={"CONV_MODE": 0},
+                DATA_CUBE_CHANNEL={"CHANNEL": count - 1},
+                DATA_CUBE_WIDTH={"WIDTH": rng.randint(0, 6)},
+                DATA_CUBE_HEIGHT={"HEIGHT": rng.randint(0, 4)},
+            )
+        )
+    run(jobs, channels[0], 0.2)
+
+
+@pytest.mark.parametrize("wide", [0, 1])
+@pytest.mark.parametrize("seed", range(3))
+def test_transposed(seed: int, wide: int) -> None:
+    """TP_ORG_EN in 8 and 16 bits, with any other output precision set."""
+    rng = random.Random(10 * seed + wide)
+    jobs = []
+    for _ in range(2):
+        jobs.append(
+            random_job(
+                rng,
+                BS_OW_CFG={"TP_ORG_EN": 1, "SIZE_E_1": 7},
+                WDMA_SIZE_0={"TP_PRECISION": wide},
+                DATA_CUBE_CHANNEL={"CHANNEL": rng.choice([0, rng.randint(0, 31), 15, 31])},
+                DATA_CUBE_WIDTH={"WIDTH": rng.randint(0, 8)},
+                DATA_CUBE_HEIGHT={"HEIGHT": rng.randint(0, 4)},
+                FEATURE_MODE_CFG={"OUTPUT_MODE": rng.choice([2, 2, 3])},
+            )
+        )
+    run(jobs, seed, rng.choice([0.0, 0.3]))
+
+
+@pytest.mark.parametrize("channels", [60, 130])
+def test_transposed_past_32_channels(channels: int) -> None:
+    """More channels than the layout has room for go on by the same formula, later ones on top."""
+    job = random_job(
+        random.Random(channels),
+        BS_OW_CFG={"TP_ORG_EN": 1, "SIZE_E_1": 7},
+        DATA_CUBE_CHANNEL={"CHANNEL": channels - 1},
+        DATA_CUBE_WIDTH={"WIDTH": 2},
+        DATA_CUBE_HEIGHT={"HEIGHT": 1},
+    )
+    run([job], channels, 0.0)
+
+
+@pytest.mark.parametrize("mode", [1, 3])
+@pytest.mark.parametrize("kind", [INT8, INT16, FP16])
+def test_ppu(mode: int, kind: int) -> None:
+    """The PPU gets every atom in its order, with and without memory beside it."""
+    rng = random.Random(10 * kind + mode)
+    jobs = [
+        random_job(
+            rng,
+            DATA_FORMAT={"OUT_PRECISION": kind},
+            FEATURE_MODE_CFG={"OUTPUT_MODE": mode},
+        )
+        for _ in range(3)
+    ]
+    run(jobs, kind, rng.choice([0.0, 0.2, 0.5]))
+
+
+def test_ppu_beside_a_row_major_matrix() -> None:
+    """Surfaces side by side in memory do not change the PPU's order."""
+    job = random_job(
+        random.Random(9),
+        DATA_FORMAT={"IN_PRECISION": INT8, "OUT_PRECISION": INT16},
+        FEATURE_MODE_CFG={"CONV_MODE": 0, "OUTPUT_MODE": 3, "FLYING_MODE": 0},
+        DATA_CUBE_CHANNEL={"CHANNEL": 49},
+        DATA_CUBE_WIDTH={"WIDTH": 0},
+        DATA_CUBE_HEIGHT={"HEIGHT": 19},
+    )
+    job.cfg["DATA_CUBE_NOTCH_ADDR"] = {"NOTCH_ADDR_0": job.surfaces - 1, "NOTCH_ADDR_1": job.surfaces - 1}
+    job.cfg["DST_SURF_STRIDE"] = {"DST_SURF_STRIDE": 1}
+    job.cfg["SURFACE_ADD"] = {"SURF_ADD": job.series}
+    run([job], 9, 0.1)
+
+
+def test_output_modes_in_a_row() -> None:
+    """Memory, PPU, both, none and transposed follow each other without a trace of the one before."""
+    rng = random.Random(77)
+    jobs = []
+    for mode, turned in ((2, 0), (1, 0), (0, 0), (3, 0), (3, 1), (1, 1), (0, 1), (2, 0)):
+        jobs.append(
+            random_job(
+                rng,
+                FEATURE_MODE_CFG={"OUTPUT_MODE": mode},
+                DATA_FORMAT={"OUT_PRECISION": rng.choice([INT8, INT16])},
+                BS_OW_CFG={"TP_ORG_EN": turned},
+                DATA_CUBE_CHANNEL={"CHANNEL": rng.randint(0, 31)},
+                DATA_CUBE_WIDTH={"WIDTH": rng.randint(0, 5)},
+                DATA_CUBE_HEIGHT={"HEIGHT": rng.randint(0, 4)},
+            )
+        )
+    run(jobs, 77, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "mode"), [(INT8, INT8, 2), (INT32, INT8, 2), (INT4, INT4, 2), (FP16, FP16, 3)]
+)
+def test_rate(kind: int, source: int, mode: int) -> None:
+    """An octet a cycle into runs of 16 pixels."""
+    job = random_job(
+        random.Random(1),
+        DATA_FORMAT={"IN_PRECISION": source, "OUT_PRECISION": kind},
+        FEATURE_MODE_CFG={"CONV_MODE": 0, "OUTPUT_MODE": mode},
+        DATA_CUBE_CHANNEL={"CHANNEL": 63},
+        DATA_CUBE_WIDTH={"WIDTH": 7},
+        DATA_CUBE_HEIGHT={"HEIGHT": 5},
+    )
+    for register, fields in (
+        ("DATA_CUBE_NOTCH_ADDR", {"NOTCH_ADDR_0": 0, "NOTCH_ADDR_1": 0}),
+        ("DST_SURF_STRIDE", {"DST_SURF_STRIDE": 48}),
+        ("SURFACE_ADD", {"SURF_ADD": 48 * job.series}),
+    ):
+        job.cfg[register] = fields
+    cycles = run([job], 1, 0.0)[0]
+    print(f"{48 * 8} octets in {cycles} cycles")
+    assert cycles <= 48 * 8 + 130  # the last stripe leaves after the last octet
