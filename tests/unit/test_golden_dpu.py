@@ -264,3 +264,13 @@ def test_random_task_matches_the_scalar_model(seed: int) -> None:
                 got = get(draw.dev, OUT, bits, c, y, x, width, height * width)
                 want = signed(pend, 16) % (1 << bits) if c >= channels else draw.expected(c, y, x)
                 assert got == want, (seed, draw.kind, draw.process, draw.out, (c, y, x), hex(got), hex(want))
+
+
+@pytest.mark.parametrize("algorithm", [5, 6])
+def test_the_lowest_integer_has_no_opposite(algorithm: int) -> None:
+    dev, p = device(), flying((4, 1, 1), 4, 4)
+    p.set("DPU", "EW_CFG", EW_BYPASS=0, EW_ALU_ALGO=algorithm, EW_RELU_BYPASS=1)
+    dev.memory.write(MAIN, np.array([-(2**31), 2**31 - 1, -7, 0], "<i4"))
+    p.run(dev)
+    got = np.frombuffer(dev.memory.read(OUT, 16), "<i4").tolist()
+    assert got == [-(2**31), (2**31 - 1) * (1 if algorithm == 5 else -1), 7, 0]

@@ -119,3 +119,35 @@ def test_steps_above_22_count_as_22() -> None:
         p.run(dev)
         images.append(dev.memory.read(OUT, 32))
     assert images[0] == images[1] != bytes(32)
+
+
+@pytest.mark.parametrize("x", [-1, 0, 511, 512, 513, 600, 601, 700])
+@pytest.mark.parametrize("hybrid", [0, 1])
+def test_borders_of_a_hit_decide_the_choice(x: int, hybrid: int) -> None:
+    """LE ends by its 512 steps, LO by LO_END; where exactly one hits it is taken whatever the priority."""
+    dev, p = device(), flying((4, 1, 1), 4, 4)
+    dev.lut.entries[0], dev.lut.entries[1] = 1000 + np.arange(513), 5000 + np.arange(513)
+    p.set("DPU", "EW_CFG", EW_BYPASS=0, EW_LUT_BYPASS=0, EW_OP_BYPASS=1, EW_RELU_BYPASS=1)
+    p.set("DPU", "LUT_CFG", LUT_LO_LE_MUX=2, LUT_HYBRID_PRIORITY=hybrid, LUT_UFLOW_PRIORITY=1)
+    p.set("DPU", "LUT_LE_END", 10000)
+    p.set("DPU", "LUT_LO_START", 512)
+    p.set("DPU", "LUT_LO_END", 600)
+    p.set("DPU", "LUT_LO_SLOPE_SCALE", OFLOW_SCALE=3, UFLOW_SCALE=2)
+    dev.memory.write(MAIN, np.array([x] * 4, "<i4"))
+    p.run(dev)
+    want = {
+        -1: 5000 - 2 * 513,  # both under: LUT_UFLOW_PRIORITY
+        0: 1000,
+        511: 1511,
+        512: (1512, 5000)[hybrid],  # both hit
+        513: 5001,
+        600: 5088,
+        601: 1512,  # both over: LUT_OFLOW_PRIORITY, LE is past its steps but not past its end
+        700: 1512,
+    }[x]
+    assert np.frombuffer(dev.memory.read(OUT, 4), "<i4")[0] == want
+    if x > 600:
+        p.set("DPU", "LUT_CFG", LUT_OFLOW_PRIORITY=1)
+        dev.reset()
+        p.run(dev)
+        assert np.frombuffer(dev.memory.read(OUT, 4), "<i4")[0] == 5512 + 3 * (x - 600)
