@@ -10,19 +10,22 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cosim.golden.task.cna_argb import argb_places, load_argb, pixel_bytes
-from cosim.golden.task.cna_check import SPREADS, check_cna, is_argb, is_depthwise, stop
-from cosim.golden.task.cna_weights import DEPTHWISE_GROUP, group_bytes
+from cosim.golden.task.cna_argb import argb_places, load_argb
+from cosim.golden.task.cna_banks import (
+    BANK_ENTRIES,
+    BANKS,
+    ENTRY_ATOMS,
+    ENTRY_BYTES,
+    check_banks,
+    check_weights,
+    slabs,
+)
+from cosim.golden.task.cna_check import SPREADS, check_cna, is_argb, is_depthwise
+from cosim.golden.task.cna_weights import DEPTHWISE_GROUP
 from cosim.golden.task.context import Context
-from cosim.golden.task.conv_types import INT8, ConvType, decode, type_of
+from cosim.golden.task.conv_types import ConvType, decode, type_of
 from cosim.golden.task.memory import ATOM
 from cosim.golden.task.registers import View
-
-ENTRY_ATOMS = 4
-BANK_ENTRIES = 512
-BANKS = 12
-ENTRY_BYTES = ENTRY_ATOMS * ATOM
-STRIPE = 16
 
 
 @dataclass(frozen=True)
@@ -90,14 +93,19 @@ def conv_shape(ctx: Context, cna: View, octets: int, is_float: bool) -> ConvShap
     ----------
     octets, is_float
         what CORE makes of them.
+
+    Raises
+    ------
+    GoldenHang
+        for sizes with which the task never ends.
     """
-    check_cna(ctx, cna)
+    stops = check_cna(ctx, cna)
     kind = type_of(cna.get("CONV_CON1", "IN_PRECISION"))
     con3 = "CONV_CON3"
     deconv = cna.get("CONV_CON1", "DECONV")
     axes = ("Y", "X")
     spread = [SPREADS.get(cna.get(con3, f"DECONV_{a}_STRIDE"), 1) if deconv else 1 for a in axes]
-    return ConvShape(
+    shape = ConvShape(
         type=kind,
         depthwise=is_depthwise(cna),
         argb=cna.get("CONV_CON1", "ARGB_IN") - 7 if is_argb(cna) else 0,
@@ -117,6 +125,11 @@ def conv_shape(ctx: Context, cna: View, octets: int, is_float: bool) -> ConvShap
         octets=octets,
         is_float=is_float,
     )
+    check_banks(ctx, cna, shape)
+    stops += check_weights(ctx, cna, shape)
+    if stops:
+        raise stops[0]
+    return shape
 
 
 class Cbuf:
@@ -153,10 +166,7 @@ class Cbuf:
         -------
         Elements as `decode` has them, [rows, columns, shape.lanes]; lanes that are not live are 0.
         """
-        self._check_banks(ctx, cna)
         fetch = not cna.get("CBUF_CON0", "DATA_REUSE")
-        if fetch:
-            self._check_footprint(ctx, cna, shape)
         out_shape = (shape.height, shape.width, shape.lanes)
         if shape.argb:
             if fetch:
@@ -179,44 +189,9 @@ class Cbuf:
         return out
 
     @staticmethod
-    def _check_banks(ctx: Context, cna: View) -> None:
-        names = ("DATA_BANK", "WEIGHT_BANK", "FC_DATA_BANK")
-        data, weight, skip = (cna.get("CBUF_CON0", name) for name in names)
-        ctx.require(
-            data + weight + skip <= BANKS,
-            "BANK_SUM",
-            cna,
-            "CBUF_CON0",
-            "DATA_BANK",
-            f"{data} data, {weight} weight and {skip} skip banks of {BANKS}",
-        )
-
-    @staticmethod
-    def _check_footprint(ctx: Context, cna: View, shape: ConvShape) -> None:
-        pitch, banks = cna.get("CBUF_CON1", "DATA_ENTRIES"), cna.get("CBUF_CON0", "DATA_BANK")
-        if shape.argb:
-            total = shape.height * cna.get("DMA_CON1", "LINE_STRIDE") * pixel_bytes(shape)
-            entries = -(-total // ENTRY_BYTES)
-        else:
-            full, rest = _slabs(shape)
-            used = full * shape.width + (-(-shape.width // (ENTRY_ATOMS // rest)) if rest else 0)
-            entries = (shape.height - 1) * pitch + used
-            apart = shape.height == 1 or pitch >= used
-            message = f"a row takes {used} entries"
-            ctx.require(apart, "FEATURE_FOOTPRINT", cna, "CBUF_CON1", "DATA_ENTRIES", message)
-        ctx.require(
-            entries <= banks * BANK_ENTRIES,
-            "FEATURE_FOOTPRINT",
-            cna,
-            "CBUF_CON0",
-            "DATA_BANK",
-            f"{entries} entries do not fit {banks} banks",
-        )
-
-    @staticmethod
     def _places(cna: View, shape: ConvShape) -> NDArray[np.int64]:
         """Atom index in CBUF of every (surface, row, column) (docs/hardware.md 2.2)."""
-        full, rest = _slabs(shape)
+        full, rest = slabs(shape)
         pitch, width = cna.get("CBUF_CON1", "DATA_ENTRIES"), shape.width
         atom = np.arange(shape.surfaces, dtype=np.int64)[:, None, None]
         y = np.arange(shape.height, dtype=np.int64)[None, :, None]
@@ -232,18 +207,11 @@ class Cbuf:
         return (entry % (BANKS * BANK_ENTRIES)) * ENTRY_ATOMS + column
 
     def weights(self, ctx: Context, cna: View, shape: ConvShape) -> NDArray[np.uint8]:
-        """Fetch the weights unless WEIGHT_REUSE is set and return the byte stream, uint8 [WEIGHT_BYTES].
-
-        Raises
-        ------
-        GoldenHang
-            when the stream is shorter than the loops, or does not fit its banks where it must.
-        """
+        """Fetch the weights unless WEIGHT_REUSE is set and return the byte stream, uint8 [WEIGHT_BYTES]."""
         banks = cna.get("CBUF_CON0", "WEIGHT_BANK")
         ring = banks * BANK_ENTRIES * ENTRY_BYTES
         start = (BANKS - banks) * BANK_ENTRIES * ENTRY_BYTES
         size = cna.get("WEIGHT_SIZE0", "WEIGHT_BYTES")
-        self._check_weights(ctx, cna, shape, ring)
         size = -(-size // ATOM) * ATOM
         image = self.bytes
         held = (start + np.arange(min(size, ring))) % image.size
@@ -254,35 +222,6 @@ class Cbuf:
         tail = np.arange(max(0, size - ring), size)
         image[held[tail % ring]] = stream[tail]
         return stream
-
-    @staticmethod
-    def _check_weights(ctx: Context, cna: View, shape: ConvShape, ring: int) -> None:
-        size, sizes = cna.get("WEIGHT_SIZE0", "WEIGHT_BYTES"), group_bytes(shape)
-        if ring == 0:
-            raise stop(ctx, cna, "WEIGHT_FOOTPRINT", "CBUF_CON0", "WEIGHT_BANK", "no banks for weights")
-        reuse = bool(cna.get("CBUF_CON0", "WEIGHT_REUSE"))
-        message = f"{size} bytes, but the ring holds {ring}"
-        ctx.require(not reuse or size <= ring, "REUSE_FOOTPRINT", cna, "CBUF_CON0", "WEIGHT_REUSE", message)
-        message = f"the kernels take {sum(sizes)} bytes"
-        if -(-size // ATOM) * ATOM < sum(sizes):
-            raise stop(ctx, cna, "SIZE_MISMATCH", "WEIGHT_SIZE0", "WEIGHT_BYTES", message)
-        ctx.require(size >= sum(sizes), "SIZE_MISMATCH", cna, "WEIGHT_SIZE0", "WEIGHT_BYTES", message)
-        needed = max(sizes)
-        if shape.pixels <= STRIPE:
-            # One stripe frees every block at once; the two halves of a depthwise group lie one half apart.
-            two = shape.depthwise and shape.type is not INT8 and shape.channels > DEPTHWISE_GROUP // 2
-            needed = needed // 2 if two else 0
-        if needed > ring:
-            message = f"a kernel group needs {needed} bytes at once, more than its banks"
-            if not reuse:
-                raise stop(ctx, cna, "WEIGHT_FOOTPRINT", "WEIGHT_SIZE2", "WEIGHT_KERNELS", message)
-            ctx.require(False, "WEIGHT_FOOTPRINT", cna, "WEIGHT_SIZE2", "WEIGHT_KERNELS", message)
-
-
-def _slabs(shape: ConvShape) -> tuple[int, int]:
-    """Full slabs of a pixel and atoms of the rest slab, 0 to 2."""
-    full, rest = divmod(shape.surfaces, ENTRY_ATOMS)
-    return (full + 1, 0) if rest == 3 else (full, rest)
 
 
 def feature_addresses(ctx: Context, cna: View, shape: ConvShape) -> NDArray[np.int64]:

@@ -18,13 +18,16 @@ _PLAIN_ONLY = (INT4.code, TF32.code)
 
 
 def stop(ctx: Context, view: View, code: str, register: str, name: str | None, message: str) -> GoldenHang:
-    """Record a diagnostic and build the error of a task that never ends because of it."""
+    """Record a diagnostic and build the error of a task that never ends because of it; raise it when strict."""
     label = register if name in (None, register) else f"{register}.{name}"
     value = view.get(register, name)
     ctx.findings.append(Finding(ctx.report.index, code, view.block, label, value, message))
-    return GoldenHang(
+    hang = GoldenHang(
         message, task=ctx.report.index, block=view.block, register=label, value=value, code=code
     )
+    if ctx.strict:
+        raise hang
+    return hang
 
 
 def is_argb(cna: View) -> bool:
@@ -41,14 +44,9 @@ def is_depthwise(cna: View) -> bool:
     )
 
 
-def check_cna(ctx: Context, cna: View) -> None:
-    """Diagnose what does not depend on memory.
-
-    Raises
-    ------
-    GoldenHang
-        for a size of zero.
-    """
+def check_cna(ctx: Context, cna: View) -> list[GoldenHang]:
+    """Diagnose modes, types and sizes; return why the task never ends, if so: its sizes of zero."""
+    stops = []
     _check_modes(ctx, cna)
     _check_types(ctx, cna)
     for register, name in (
@@ -63,7 +61,7 @@ def check_cna(ctx: Context, cna: View) -> None:
         ("WEIGHT_SIZE2", "WEIGHT_KERNELS"),
     ):
         if cna.get(register, name) == 0 and not (name == "WEIGHT_KERNELS" and is_depthwise(cna)):
-            raise stop(ctx, cna, "EMPTY_SIZE", register, name, "size is zero")
+            stops.append(stop(ctx, cna, "EMPTY_SIZE", register, name, "size is zero"))
     for register, name, other, twin in (
         ("FC_DATA_SIZE0", "DMA_WIDTH", "DATA_SIZE0", "DATAIN_WIDTH"),
         ("FC_DATA_SIZE0", "DMA_HEIGHT", "DATA_SIZE0", "DATAIN_HEIGHT"),
@@ -71,6 +69,7 @@ def check_cna(ctx: Context, cna: View) -> None:
     ):
         same = cna.get(register, name) == cna.get(other, twin)
         ctx.require(same, "SIZE_MISMATCH", cna, register, name, f"differs from {other}.{twin}")
+    return stops
 
 
 def _check_modes(ctx: Context, cna: View) -> None:
