@@ -18,7 +18,7 @@ _PLAIN_ONLY = (INT4.code, TF32.code)
 
 
 def stop(ctx: Context, view: View, code: str, register: str, name: str | None, message: str) -> GoldenHang:
-    """Record a diagnostic and build the error of a task that never ends because of it; raise it when strict."""
+    """Record a diagnostic and build (when strict: raise) the error of a task that never ends for it."""
     label = register if name in (None, register) else f"{register}.{name}"
     value = view.get(register, name)
     ctx.findings.append(Finding(ctx.report.index, code, view.block, label, value, message))
