@@ -138,8 +138,16 @@ class ArgbUnpack(wiring.Component):
         sums_valid = Signal()
         sums_pixels = Signal(4, reset_less=True)
         sums_two = Signal(reset_less=True)
+        real_lanes = Signal(range(LANES + 1))  # the others hold what lies behind the stream
         atoms = self.atoms
         m.d.comb += step.eq(~atoms.valid | atoms.ready)
+        with m.Switch(channels):
+            with m.Case(1):
+                m.d.comb += real_lanes.eq(sums_pixels)
+            with m.Case(2):
+                m.d.comb += real_lanes.eq(sums_pixels << 1)
+            with m.Default():
+                m.d.comb += real_lanes.eq(sums_pixels << 2)
         out = []
         with m.If(step):
             m.d.sync += [sums_valid.eq(lanes_valid), atoms.valid.eq(sums_valid)]
@@ -166,7 +174,9 @@ class ArgbUnpack(wiring.Component):
                     m.d.sync += total.eq(x * scale + offset)
             with m.If(step & sums_valid):
                 m.d.comb += result.eq(kept)
-                with m.If(on):
+                with m.If(lane >= real_lanes):
+                    m.d.comb += result.eq(0)
+                with m.Elif(on):
                     rounded = self._round(m, lane, total, shift, half)
                     m.d.comb += result.eq(self._saturate(rounded, wide))
             out.append(result)

@@ -207,6 +207,7 @@ class WeightLoader(wiring.Component):
         banks = cfg.CBUF_CON0
         total = cfg.WEIGHT_SIZE0.WEIGHT_BYTES
         ring_bytes = Cat(Const(0, 4), ring_atoms)
+        decompress = (cfg.DCOMP_CTRL.DECOMP_CONTROL != 0) & ~cfg.DCOMP_CTRL.WT_DEC_BYPASS
         many_stripes = cfg.DATA_SIZE3.DATAOUT_ATOMICS > self._cfg.stripe_pixels
         R = registers()["CNA"]
         C = DiagnosticCode
@@ -221,5 +222,5 @@ class WeightLoader(wiring.Component):
             ),
             # Fewer bytes than the loops need: the sequence controller would wait for ever.
             Check(needed > total, C.SIZE_MISMATCH, R["WEIGHT_SIZE0"]),
-            Check(cfg.DCOMP_CTRL.DECOMP_CONTROL != 0, C.RESERVED_MODE, R["DCOMP_CTRL"]),
+            Check(decompress, C.RESERVED_MODE, R["DCOMP_CTRL"]),
         ]

@@ -186,13 +186,14 @@ class CoreBlock(wiring.Component):
         """Report what is wrong with the registers; returns whether that is still going on.
 
         That is when the task's first stripe is taken, since CNA may start after CORE and only then the
-        cell's type is the task's; or at the start, when no stripe will ever be taken.
+        cell's type and mode are the task's; or at the start, when no stripe will ever be taken.
         """
         R, C = registers()["CORE"], DiagnosticCode
-        other_type = Value.cast(self.cfg.MISC_CFG.PROC_PRECISION) != self.cell.precision
+        misc = self.cfg.MISC_CFG
+        other = (Value.cast(misc.PROC_PRECISION) != self.cell.precision) | (misc.DW_EN != self.cell.depthwise)
         checks = [
             Check(~(runs & all_on), C.RESERVED_MODE, R["MAC_GATING"]),
-            Check(runs & other_type, C.RESERVED_MODE, R["MISC_CFG"]),
+            Check(runs & other, C.RESERVED_MODE, R["MISC_CFG"]),
         ]
         m.submodules.check = check = Checker(self.cfg, checks)
         wiring.connect(m, check.diag, wiring.flipped(self.diag))

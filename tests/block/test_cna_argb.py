@@ -113,6 +113,7 @@ def run_against_twin(jobs, rng, **options):
     results = run_loader(jobs, check, rng, **options)
     for task, want, (image, memory, diagnostics, _) in zip(jobs, expected, results, strict=True):
         atoms = -(-len(want) // 16)
+        assert not image.bytes[len(want) :].any(), f"{task}: more than the stream's pixels"
         assert (image.written[:atoms] == 1).all() and image.written[atoms:].sum() == 0, f"{task}"
         count = -(-task.line_stride * task.height * task.argb * element_bytes(task) // 16)
         beats = -(-(count + task.base // 16 % 2) // 2)

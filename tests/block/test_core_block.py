@@ -156,6 +156,7 @@ def drain_tasks(rows, tasks, *, stall: float):
                     ctx.set(dut.stripe.payload, queue[0])
                 ctx.set(dut.acc.ready, rng.random() >= stall)
                 ctx.set(dut.cell.precision, values["MISC_CFG"]["PROC_PRECISION"])
+                ctx.set(dut.cell.depthwise, values["MISC_CFG"]["DW_EN"])
                 assert not ctx.get(dut.diag.valid) or values["MAC_GATING"]["SLCG_OP_EN"] != GATING
                 taken = ctx.get(dut.stripe.valid) and ctx.get(dut.stripe.ready)
                 out = ctx.get(dut.acc.valid) and ctx.get(dut.acc.ready)
@@ -225,21 +226,22 @@ def test_drain_rate(fake_cell):
 
 
 @pytest.mark.parametrize(
-    ("core", "cell", "gates", "register"),
+    ("core", "cell", "depthwise", "gates", "register"),
     [
-        (2, 2, GATING, None),
-        (2, 0, GATING, "MISC_CFG"),
-        (0, 6, GATING, "MISC_CFG"),
-        (4, 0, GATING, "MISC_CFG"),
-        (0, 0, GATING & ~(1 << 11), "MAC_GATING"),
-        (0, 0, GATING & ~(1 << 23), "MAC_GATING"),
-        (0, 0, 0, "MAC_GATING"),
+        (2, 2, 0, GATING, None),
+        (2, 0, 0, GATING, "MISC_CFG"),
+        (0, 6, 0, GATING, "MISC_CFG"),
+        (4, 0, 0, GATING, "MISC_CFG"),
+        (1, 1, 1, GATING, "MISC_CFG"),
+        (0, 0, 0, GATING & ~(1 << 11), "MAC_GATING"),
+        (0, 0, 0, GATING & ~(1 << 23), "MAC_GATING"),
+        (0, 0, 0, 0, "MAC_GATING"),
     ],
 )
-def test_diagnostics(fake_cell, core, cell, gates, register):
-    """Another type than the cell's, and gated halves; a gated array never takes a stripe."""
+def test_diagnostics(fake_cell, core, cell, depthwise, gates, register):
+    """Another type or mode than the cell's, and gated halves; a gated array never takes a stripe."""
     dut = CoreBlock()
-    values = core_values(precision=core, gates=gates)
+    values = core_values(precision=core, gates=gates, depthwise=depthwise)
     seen, taken = [], 0
 
     async def bench(ctx):
