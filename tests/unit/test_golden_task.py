@@ -526,13 +526,6 @@ def test_dma_base_is_added_to_data_but_not_to_commands() -> None:
     assert read_out(dev, (4, 4, 4), 4) == acc
 
 
-def test_chain_ends_without_a_link() -> None:
-    dev, task, _ = loaded()
-    run(dev, task)
-    dev.run_kick(COMMANDS, link([task], COMMANDS).amount, 3)
-    assert len(dev.reports) == 1
-
-
 def test_wrong_core_index_hangs() -> None:
     dev, task, _ = loaded()
     with pytest.raises(GoldenHang, match=r"task 0: CNA.S_POINTER.CORE_INDEX = 0x1: .*WRONG_CORE"):

@@ -25,6 +25,9 @@ from rtl.regs import registers
 FETCH_BYTES = 16
 """Bytes of one command fetch, two words (H1.6)."""
 
+DMA_BASE_BYTES = 32
+"""What TASK_DMA_BASE is a multiple of (docs/hardware.md 7.7)."""
+
 EVENT_BITS = {"CNA": (0, 2, 4), "CORE": (6,), "DPU": (8,), "PPU": (10,)}
 """First interrupt bit (group 0) of each event of a block (H7); CNA: feature, weight, CSC."""
 
@@ -73,6 +76,10 @@ class GoldenDevice:
         self.raw = 0
         """Interrupt events, RAW_STATUS."""
         self.tasks_done = 0
+        self.last_task = 0
+        """Index of the last task of the kick, whose events alone may raise the line."""
+        self.stuck = False
+        """Whether the PC is in a kick that never ends."""
         self._task = 0
         self._link = False
 
@@ -86,7 +93,7 @@ class GoldenDevice:
         words
             the task's words; an op-enable word in it runs the blocks it names.
         dma_base
-            TASK_DMA_BASE, a multiple of 16.
+            TASK_DMA_BASE, a multiple of 32.
 
         Returns
         -------
@@ -142,15 +149,30 @@ class GoldenDevice:
             TASK_NUMBER=task_number, TASK_PP_EN=pp_en, TASK_COUNT_CLEAR=1, RESERVED_14=1
         )
         self.space.write(pc["TASK_CON"].offset, control)
-        self.space.write(pc["TASK_DMA_BASE_ADDR"].offset, dma_base)
+        self.space.write(self._map["PC"]["TASK_DMA_BASE_ADDR"].offset, dma_base)
         self.tasks_done = 0
         return self.kick()
 
     def kick(self) -> list[TaskReport]:
         """Run the chain that the PC registers describe (errors as `run_task`)."""
-        pc = self._map["PC"]
         self.reports = []
-        number = pc["TASK_CON"].decode(self.space.value("PC", "TASK_CON"))["TASK_NUMBER"]
+        self._task = 0
+        number = self._map["PC"]["TASK_CON"].decode(self.space.value("PC", "TASK_CON"))["TASK_NUMBER"]
+        slave = self._map["PC"]["BASE_ADDRESS"].decode(self.space.value("PC", "BASE_ADDRESS"))["PC_SEL"]
+        if self.stuck or slave or not number:
+            why = "a kick runs" if self.stuck else "slave mode" if slave else "TASK_NUMBER is 0"
+            self._diagnose("BAD_COMMAND", "PC", "OPERATION_ENABLE", 1, f"no kick starts: {why}")
+            return self.reports
+        self.last_task = number - 1
+        try:
+            self._run_chain(number)
+        except GoldenHang:
+            self.stuck = True
+            raise
+        return self.reports
+
+    def _run_chain(self, number: int) -> None:
+        pc = self._map["PC"]
         for self._task in range(number):
             self._link = False
             base = self.space.value("PC", "BASE_ADDRESS") & pc["BASE_ADDRESS"].fields["PC_SOURCE_ADDR"].mask
@@ -168,9 +190,9 @@ class GoldenDevice:
                 ) from None
             self._run_words(np.frombuffer(data, "<u8").tolist())
             self.tasks_done += 1
-            if not self._link:
+            if not self._link and self._task < self.last_task:
+                self._diagnose("BAD_COMMAND", "PC", "BASE_ADDRESS", self._task, "no link, but tasks are left")
                 break
-        return self.reports
 
     def _host_pointers(self, core_index: int | None = None) -> None:
         index = self.core_index if core_index is None else core_index
@@ -181,28 +203,45 @@ class GoldenDevice:
 
     def _run_words(self, words: list[int]) -> None:
         """Carry out one task's words in order (H1.4, docs/hardware.md 7.3)."""
-        base = self._map["PC"]["BASE_ADDRESS"].offset
         started = False
         for word in words:
             fields = self._map.word.decode(word)
             target, offset, value = fields["TARGET"] & _TARGET_MASK, fields["OFFSET"], fields["VALUE"]
-            if target == _OP_ENABLE:
+            if target in (0, _END):
+                continue
+            problem = self._problem(target, offset, value)
+            if problem:
+                register = self._map.at(offset)
+                place = ("PC", f"{offset:#06x}") if register is None else (register.block, register.name)
+                self._diagnose("BAD_COMMAND", *place, value, problem)
+            if target != _OP_ENABLE:
+                if not problem:
+                    self._link |= offset == self._map["PC"]["BASE_ADDRESS"].offset
+                    self.space.write(offset, value)
+            elif offset == self._map["PC"]["OPERATION_ENABLE"].offset:
                 started = True
                 self.enable(value)
                 self._finish_all()
-            elif target not in (0, _END):
-                block = self._map.block_at(offset)
-                if block is None or block.target & _TARGET_MASK != target:
-                    self._diagnose(
-                        "BAD_COMMAND", "PC", f"{offset:#06x}", word, "target and offset name different blocks"
-                    )
-                    continue
-                self._link |= offset == base
-                self.space.write(offset, value)
         if not started:
-            raise GoldenHang(
-                "the word list has no op-enable word", task=self._task, block="PC", code="BAD_COMMAND"
-            )
+            message = "the word list has no op-enable word"
+            code, register_name = "BAD_COMMAND", "OPERATION_ENABLE"
+            self.findings.append(Finding(self._task, code, "PC", register_name, self._task, message))
+            raise GoldenHang(message, task=self._task, block="PC", code=code)
+
+    def _problem(self, target: int, offset: int, value: int) -> str:
+        """Say what is wrong with a word, if something is (docs/hardware.md 7.6)."""
+        pc = self._map["PC"]
+        if target == _OP_ENABLE:
+            if offset != pc["OPERATION_ENABLE"].offset:
+                return "op-enable word at another offset"
+            blocks = self._map["GLOBAL"]["OPERATION_ENABLE"].decode(value)
+            return "" if any(blocks.values()) else "no block is enabled"
+        block = self._map.block_at(offset)
+        if block is None or block.target & _TARGET_MASK != target:
+            return "target and offset name different blocks"
+        if offset == pc["BASE_ADDRESS"].offset and pc["BASE_ADDRESS"].decode(value)["PC_SEL"]:
+            return "a link cannot change to slave mode"
+        return ""
 
     # -- blocks ---------------------------------------------------------------------------------
 
@@ -213,8 +252,14 @@ class GoldenDevice:
 
     def enable_blocks(self, names: Iterable[str]) -> None:
         """Op-enable blocks by name and run what can run."""
+        names = list(names)
         for name in names:
-            self.space.blocks[name].enable()
+            state = self.space.blocks[name]
+            state.enable()
+            if state.ready() and not self.core_fits(name):
+                message = f"core {self.core_index} waits for its own index"
+                index = state.core_index()
+                self.findings.append(Finding(self._task, "WRONG_CORE", name, "S_POINTER", index, message))
         while self._step(final=False):
             pass
 
@@ -262,16 +307,17 @@ class GoldenDevice:
 
         Without `final` a set that would hang stays pending: the host may still enable what it misses.
         """
-        mark = len(self.findings)
-        try:
-            for names in (self._dpu_blocks(final), self._ppu_blocks()):
+        for choose in (self._dpu_blocks, self._ppu_blocks):
+            mark = len(self.findings)
+            try:
+                names = choose(final)
                 if names:
                     self._run(names)
                     return True
-        except GoldenHang:
-            if final:
-                raise
-            del self.findings[mark:]
+            except GoldenHang:
+                if final:
+                    raise
+                del self.findings[mark:]
         return False
 
     def _dpu_blocks(self, final: bool) -> list[str]:
@@ -298,7 +344,7 @@ class GoldenDevice:
             )
         return []
 
-    def _ppu_blocks(self) -> list[str]:
+    def _ppu_blocks(self, final: bool) -> list[str]:
         """Blocks of a pooling task that reads from memory, empty unless all are there."""
         names = ["PPU", "PPU_RDMA"]
         complete = all(self._ready(name) for name in names)
@@ -331,7 +377,7 @@ class GoldenDevice:
         report.mask = enables.encode(**{f"{name}_OP_EN": 1 for name in names})
         report.groups = {name: self.space.blocks[name].executer for name in names}
         report.registers = {name: view.text() for name, view in views.items()}
-        base = self.space.value("PC", "TASK_DMA_BASE_ADDR") & self._map["PC"]["TASK_DMA_BASE_ADDR"].mask
+        base = self.space.value("PC", "TASK_DMA_BASE_ADDR") // DMA_BASE_BYTES * DMA_BASE_BYTES
         return report, Context(self.memory, base, report, self.findings, self.strict), views
 
     def _end(self, report: TaskReport, names: list[str]) -> None:

@@ -98,23 +98,23 @@ class GoldenNpu:
         elif offset == pc["INTERRUPT_CLEAR"].offset:
             device.raw &= ~value
         elif offset == pc["OPERATION_ENABLE"].offset:
-            slave = pc["BASE_ADDRESS"].decode(device.space.value("PC", "BASE_ADDRESS"))["PC_SEL"]
-            if r.decode(value)["OP_EN"] and not slave:
+            if r.decode(value)["OP_EN"]:
                 self._run(core, device.kick)
         elif r.name == "OPERATION_ENABLE":
             device.reports = []
             if r.block == "GLOBAL":
-                self._run(core, lambda: device.enable(value))
+                self._run(core, lambda: device.enable(value), slave=True)
             elif r.decode(value)["OP_EN"]:
-                self._run(core, lambda: device.enable_blocks([r.block]))
+                self._run(core, lambda: device.enable_blocks([r.block]), slave=True)
         else:
             if r.path == "PC.TASK_CON" and r.decode(value)["TASK_COUNT_CLEAR"]:
                 device.tasks_done = 0
             device.space.write(offset, value)
 
-    def _run(self, core: int, work: Callable[[], object]) -> None:
+    def _run(self, core: int, work: Callable[[], object], slave: bool = False) -> None:
         device = self.devices[core]
-        self.hang[core] = None
+        if not device.stuck:
+            self.hang[core] = None
         try:
             work()
         except GoldenHang as hang:
@@ -123,15 +123,11 @@ class GoldenNpu:
         for report in device.reports:
             moved = report.bytes_read + report.bytes_written
             self.cycle += TASK_CYCLES + report.macs // 1024 + moved // 16
-        # Only the last task of a kick may raise the line: its events decide.
-        if self.hang[core] is None and device.reports:
-            last = device.reports[-1]
-            events = 0
-            for block, group in last.groups.items():
+            if not slave and report.index != device.last_task:
+                continue  # only the last task of a kick may raise the line
+            for block, group in report.groups.items():
                 for bit in EVENT_BITS.get(block, ()):
-                    events |= 1 << (bit + group)
-            if events & self._status(core):
-                self._line[core] = True
+                    self._line[core] |= bool(1 << (bit + group) & self._status(core))
 
     def run(self, cycles: int) -> None:
         """Let time pass."""

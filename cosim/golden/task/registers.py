@@ -182,6 +182,9 @@ class RegisterSpace:
             self._tables.write(offset, value)
         elif state is None:
             self.plain[offset] = value
+            if r.path == "PC.TASK_DMA_BASE_ADDR" and r.decode(value)["DMA_BASE_ADDR"] % 2:
+                message = "not a multiple of 32 bytes"
+                self._diagnose("UNALIGNED_ADDRESS", r.block, r.name, value, message)
         elif r.name == "S_POINTER":
             state.write_pointer(value)
         elif r.name == "S_STATUS":
@@ -200,7 +203,7 @@ class RegisterSpace:
             return self._tables.read(offset)
         state = self.blocks.get(r.block)
         if state is None or not (r.shadowed or r.name == "S_POINTER"):
-            return self.plain.get(offset, r.reset)
+            return self.plain.get(offset, r.reset) & r.mask
         if r.name == "S_POINTER":
             return state.read_pointer()
         return state.groups[state.pointer].get(offset, r.reset) & r.mask
