@@ -123,6 +123,8 @@ class Campaign:
         cases that shrinking a failure may run; 0: failures stay as drawn.
     failures_shown
         failures per group that are shrunk and kept; more are only counted.
+    patience
+        failing cases after which a group is given up.
     """
 
     def __init__(
@@ -134,9 +136,10 @@ class Campaign:
         say: Callable[[str], None] = print,
         shrinking: int = 250,
         failures_shown: int = 3,
+        patience: int = 12,
     ) -> None:
         self.runner, self.seed, self.folder, self.say = runner, seed, folder, say
-        self.shrinking, self.failures_shown = shrinking, failures_shown
+        self.shrinking, self.failures_shown, self.patience = shrinking, failures_shown, patience
         self.coverage, self.support = Coverage(), Support()
 
     def run(self, groups: Sequence[str], tasks: int) -> Report:
@@ -160,7 +163,7 @@ class Campaign:
         result = GroupResult(name)
         started = time.monotonic()
         index = first
-        while result.tasks < tasks:
+        while result.tasks < tasks and result.mismatches < self.patience:
             try:
                 self.case(name, index, result)
             except Refused as refused:

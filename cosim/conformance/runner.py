@@ -14,7 +14,13 @@ from cosim.golden.task import GoldenError, GoldenNpu, Memory, TaskReport
 from rtl.regs import registers
 
 MAX_CYCLES = 3_000_000
-"""Bound of a kick that should end."""
+"""Bound of a kick that should end, whatever it is."""
+
+SLOWEST = 60
+"""Cycles of the device per nominal cycle of the golden model, at most (memory latencies, division)."""
+
+SPARE_CYCLES = 20_000
+"""Cycles on top of it for each kick."""
 
 HANG_CYCLES = 30_000
 """Bound of a kick that should not."""
@@ -91,7 +97,9 @@ class Runner:
         self._load(case)
         golden = self._side(self.golden, case, MAX_CYCLES)
         reports = list(self.golden.devices[0].reports)
-        device = self._side(self.device, case, HANG_CYCLES if case.plan.hang else MAX_CYCLES)
+        nominal = 5_000 if case.plan.slave else golden.cycles  # a slave's task is over before it counts
+        bound = min(MAX_CYCLES, SPARE_CYCLES + SLOWEST * nominal)
+        device = self._side(self.device, case, HANG_CYCLES if not golden.done else bound)
         problem, detail = self._judge(case, golden, device)
         if problem or case.plan.reset or not (golden.done and device.done):
             self.reset()
@@ -101,6 +109,7 @@ class Runner:
         """Reset the core on both sides."""
         self.device.reset(1)
         self.golden.reset(1)
+        self._said = {id(side): self._count(side) for side in (self.device, self.golden)}
 
     def _load(self, case: Case) -> None:
         memory = Memory()

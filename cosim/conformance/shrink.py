@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from cosim.conformance.case import Case
@@ -11,6 +12,9 @@ from cosim.conformance.runner import Outcome, Runner
 
 BUDGET = 250
 """Cases that one shrinking runs at most."""
+
+SECONDS = 20.0
+"""Time after which it takes what it has."""
 
 Draw = Callable[[dict[str, int]], Case]
 
@@ -46,11 +50,12 @@ def shrink(
 def shrink_with(outcome: Outcome, draw: Draw, runner: Runner, budget: int = BUDGET) -> Outcome:
     """As `shrink`, with any function that draws a case from forced choices."""
     best, left = outcome, budget
+    end = time.monotonic() + SECONDS
     forced: dict[str, int] = {}
 
     def works(candidate: dict[str, int]) -> bool:
         nonlocal best, left
-        if left <= 0:
+        if left <= 0 or time.monotonic() > end:
             return False
         try:
             case = draw(candidate)
@@ -68,7 +73,7 @@ def shrink_with(outcome: Outcome, draw: Draw, runner: Runner, budget: int = BUDG
         outcome.detail += " (only after the cases before it)"
         return outcome
     progress = True
-    while progress and left > 0:
+    while progress and left > 0 and time.monotonic() < end:
         progress = False
         for choice in list(best.case.choices):
             if choice.value == choice.simple or left <= 0:
