@@ -69,7 +69,7 @@ class FromCore:
         }
         conv = (SimpleNamespace(pixels=self.pixels, groups=self.groups), self.acc, self.window)
         ctx = Context(self.dev.memory, 0, TaskReport(0), self.dev.findings, self.dev.strict)
-        Dpu(ctx, View("DPU", words), self.offered, conv, self.dev.lut).run()
+        Dpu(ctx, View("DPU", words), self.dev.lut).run(self.offered, conv)
 
     def read(self, c: int, pixel: int) -> int:
         _, height, width = self.shape

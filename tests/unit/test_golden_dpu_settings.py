@@ -25,7 +25,13 @@ R = registers()
         ),
         ([("DPU", "EW_CFG", {"EW_BYPASS": 0, "EW_OP_SRC": 1})], "waits for ERDMA"),
         ([("DPU", "BS_CFG", {"BS_BYPASS": 0, "BS_ALU_SRC": 1, "BS_ALU_ALGO": 2})], "waits for BRDMA"),
-        ([("DPU", "BN_CFG", {"BN_BYPASS": 0}), ("DPU", "BN_MUL_CFG", {"BN_MUL_SRC": 1})], "waits for NRDMA"),
+        (
+            [
+                ("DPU", "BN_CFG", {"BN_BYPASS": 0, "BN_ALU_BYPASS": 1}),
+                ("DPU", "BN_MUL_CFG", {"BN_MUL_SRC": 1}),
+            ],
+            "waits for NRDMA",
+        ),
         (
             [("DPU_RDMA", "FEATURE_MODE_CFG", {"FLYING_MODE": 0, "COMB_USE": 5})],
             "COMB_USE 5 waits for ERDMA",
@@ -191,3 +197,36 @@ def test_status_names_the_executer_and_a_waiting_group() -> None:
     npu.write32(0, pointer.offset, pointer.encode(POINTER=0))
     npu.write32(0, enable.offset, 1)
     assert state.decode(npu.read32(0, state.offset)) == {"STATUS_0": 2, "STATUS_1": 0}
+
+
+def test_a_task_that_hangs_tells_everything_once() -> None:
+    """Diagnostics come at the start of the blocks, before what keeps the task from ending."""
+    dev, p = device(strict=False), flying((8, 1, 1), 2, 1)
+    p.set("DPU", "OUT_CVT_OFFSET", 3)
+    p.set("DPU", "EW_CFG", EW_BYPASS=0, EW_OP_SRC=1, EW_ALU_ALGO=12)
+    p.set("DPU_RDMA", "PAD_CFG", PAD_TOP=1)
+    with pytest.raises(GoldenHang, match="waits for ERDMA"):
+        p.run(dev)
+    assert [(f.block, f.register) for f in dev.findings] == [
+        ("DPU", "EW_CFG.EW_ALU_ALGO"),
+        ("DPU", "EW_CVT_SCALE_VALUE.EW_OP_CVT_SCALE"),
+        ("DPU", "OUT_CVT_OFFSET"),
+        ("DPU_RDMA", "PAD_CFG.PAD_TOP"),
+    ]
+
+
+def test_a_waiting_task_in_slave_mode_tells_too() -> None:
+    npu = GoldenNpu(1, strict=False)
+    for word in flying((8, 1, 1), 0, 0).words()[:-1]:
+        fields = R.word.decode(word)
+        npu.write32(0, fields["OFFSET"], fields["VALUE"])
+    npu.write32(0, R["DPU"]["OFFSET_PEND"].offset, 0)
+    npu.write32(0, R["DPU"]["WDMA_SIZE_0"].offset, 3)
+    npu.memory.map(MAIN, 64)
+    npu.memory.map(OUT, 64)
+    npu.write32(0, R["DPU"]["OPERATION_ENABLE"].offset, 1)
+    assert [f.register for f in npu.diagnostics()] == ["WDMA_SIZE_0.CHANNEL_WDMA"]
+    assert npu.read32(0, R["DPU"]["S_STATUS"].offset) == 1
+    npu.write32(0, R["DPU_RDMA"]["OPERATION_ENABLE"].offset, 1)
+    assert [f.register for f in npu.diagnostics()] == ["WDMA_SIZE_0.CHANNEL_WDMA"]
+    assert npu.read32(0, R["DPU"]["S_STATUS"].offset) == 0

@@ -101,14 +101,22 @@ class Context:
             label = register if name in (None, register) else f"{register}.{name}"
             self.diagnose(code, view.block, label, view.get(register, name), message)
 
-    def address(self, view: View, register: str) -> int:
-        """Return a block's base address plus TASK_DMA_BASE, modulo 2^32, checked for 16-byte alignment."""
+    def check_address(self, view: View, register: str) -> None:
+        """Diagnose a base address that is no multiple of 16 bytes."""
         value = view.bits(register)
         if value % ATOM:
             self.diagnose(
                 "UNALIGNED_ADDRESS", view.block, register, value, f"address is no multiple of {ATOM} bytes"
             )
-        return (value + self.base) % (1 << 32)
+
+    def place(self, view: View, register: str) -> int:
+        """Return a block's base address plus TASK_DMA_BASE, modulo 2^32."""
+        return (view.bits(register) + self.base) % (1 << 32)
+
+    def address(self, view: View, register: str) -> int:
+        """Return what `place` does, checked by `check_address`."""
+        self.check_address(view, register)
+        return self.place(view, register)
 
     def read(self, client: str, block: str, register: str, addresses: NDArray[np.int64]) -> Bytes:
         """Read atoms: int64 [n] addresses -> uint8 [n, 16]."""

@@ -12,13 +12,13 @@ import numpy as np
 from cosim.golden.task.cna import Cbuf
 from cosim.golden.task.context import Context, Finding, TaskReport
 from cosim.golden.task.core import convolve
-from cosim.golden.task.dpu import Dpu, PpuFeed, feeds_ppu
+from cosim.golden.task.dpu import Dpu, feeds_ppu
 from cosim.golden.task.dpu_lut import LutTables
 from cosim.golden.task.errors import GoldenError, GoldenHang, MemoryFault
 from cosim.golden.task.memory import Memory
 from cosim.golden.task.observer import Observer, observe
-from cosim.golden.task.ppu import from_dpu, pool
-from cosim.golden.task.rdma import RdmaData, fetch
+from cosim.golden.task.ppu import check_ppu, from_dpu, pool
+from cosim.golden.task.rdma import RdmaData, check_rdma, fetch
 from cosim.golden.task.registers import SHADOWED_BLOCKS, RegisterSpace, View
 from rtl.regs import registers
 
@@ -82,6 +82,8 @@ class GoldenDevice:
         """Whether the PC is in a kick that never ends."""
         self._task = 0
         self._link = False
+        self._told: dict[str, list[Finding]] = {}
+        """What a set of blocks that waits has told so far, by its first block."""
 
     # -- programs -------------------------------------------------------------------------------
 
@@ -308,16 +310,19 @@ class GoldenDevice:
         Without `final` a set that would hang stays pending: the host may still enable what it misses.
         """
         for choose in (self._dpu_blocks, self._ppu_blocks):
+            names = choose(final)
+            if not names:
+                continue
+            told = self._told.pop(names[0], [])  # by an earlier attempt
+            self.findings[:] = [f for f in self.findings if not any(f is old for old in told)]
             mark = len(self.findings)
             try:
-                names = choose(final)
-                if names:
-                    self._run(names)
-                    return True
+                self._run(names)
+                return True
             except GoldenHang:
+                self._told[names[0]] = self.findings[mark:]
                 if final:
                     raise
-                del self.findings[mark:]
         return False
 
     def _dpu_blocks(self, final: bool) -> list[str]:
@@ -325,7 +330,7 @@ class GoldenDevice:
         if not self._ready("DPU"):
             return []
         dpu = self.space.blocks["DPU"].view()
-        names = ["DPU"] if dpu.get("FEATURE_MODE_CFG", "FLYING_MODE") else ["CNA", "CORE", "DPU"]
+        names = ["DPU"] if dpu.get("FEATURE_MODE_CFG", "FLYING_MODE") else ["DPU", "CNA", "CORE"]
         if not all(self._ready(name) for name in names):
             return []
         if self._ready("DPU_RDMA"):
@@ -353,21 +358,24 @@ class GoldenDevice:
     def _run(self, names: list[str]) -> None:
         kind = "pool" if "DPU" not in names else "conv" if "CORE" in names else "elementwise"
         report, ctx, views = self._begin(names, kind)
-        feed: PpuFeed | None = None
-        if "DPU" in names:
-            conv = None
-            if "CORE" in names:
-                conv = convolve(ctx, views["CNA"], views["CORE"], self.cbuf)
-                report.kind = "depthwise" if conv[0].depthwise else "conv"
-            offered, comb_use = RdmaData(), 0
-            if "DPU_RDMA" in names:
-                offered = fetch(ctx, views["DPU_RDMA"])
-                comb_use = views["DPU_RDMA"].get("FEATURE_MODE_CFG", "COMB_USE")
-            feed = Dpu(ctx, views["DPU"], offered, conv, self.lut, comb_use).run()
+        # Every block tells about its settings when it starts, whatever keeps the task from ending.
+        rdma, ppu = views.get("DPU_RDMA"), views.get("PPU")
+        comb_use = 0 if rdma is None else rdma.get("FEATURE_MODE_CFG", "COMB_USE")
+        dpu = Dpu(ctx, views["DPU"], self.lut, comb_use) if "DPU" in names else None
+        if rdma is not None:
+            check_rdma(ctx, rdma)
+        if ppu is not None:
+            check_ppu(ctx, ppu, views.get("PPU_RDMA"), None if dpu is None else dpu.flying)
+        conv, feed = None, None
+        if "CORE" in names:
+            conv = convolve(ctx, views["CNA"], views["CORE"], self.cbuf)
+            report.kind = "depthwise" if conv[0].depthwise else "conv"
+        if dpu is not None:
+            feed = dpu.run(RdmaData() if rdma is None else fetch(ctx, rdma), conv)
             if self.observer is not None and conv is not None:
                 observe(self.observer, self._task, self.cbuf, conv)
-        if "PPU" in names:
-            pool(ctx, views["PPU"], views.get("PPU_RDMA"), feed)
+        if ppu is not None:
+            pool(ctx, ppu, views.get("PPU_RDMA"), feed)
         self._end(report, names)
 
     def _begin(self, names: list[str], kind: str) -> tuple[TaskReport, Context, dict[str, View]]:

@@ -14,10 +14,11 @@ from cosim.golden.task import dpu_float as fp
 from cosim.golden.task.arith import saturate
 from cosim.golden.task.cna import ConvShape
 from cosim.golden.task.context import Context
-from cosim.golden.task.dpu_check import check_dpu, hang, stop
+from cosim.golden.task.dpu_check import STAGE_ALGORITHMS, check_dpu, hang, stop
 from cosim.golden.task.dpu_lut import LutTables, look_up
 from cosim.golden.task.dpu_stages import Domain, Floats, Integers, Values, shift_round, sign_extend
 from cosim.golden.task.dpu_writer import pack, write_surfaces, write_transposed
+from cosim.golden.task.errors import GoldenHang
 from cosim.golden.task.memory import ATOM, Bytes
 from cosim.golden.task.rdma import (
     DEPTHWISE,
@@ -53,34 +54,23 @@ def feeds_ppu(dpu: View) -> bool:
 class Dpu:
     """One task's pass through the DPU.
 
+    Making one raises the diagnostics of its settings, `run` does its work.
+
     Parameters
     ----------
     ctx
         memory and diagnostics of the task.
     dpu
         registers in force.
-    offered
-        what DPU_RDMA fetched, with every client None when it does not take part.
-    conv
-        shape, accumulators and window sums from CORE, [pixels, lanes]; None when CORE does not take
-        part.  Accumulators are signed integers of 32 bits, or binary32 bits of any integer dtype.
     tables
         of the LUT.
     comb_use
         COMB_USE of DPU_RDMA in this task.
     """
 
-    def __init__(
-        self,
-        ctx: Context,
-        dpu: View,
-        offered: RdmaData,
-        conv: tuple[ConvShape, NDArray, NDArray] | None,
-        tables: LutTables,
-        comb_use: int = 0,
-    ) -> None:
-        self.ctx, self.dpu, self.offered, self.conv, self.tables = ctx, dpu, offered, conv, tables
-        self.comb_use = comb_use
+    def __init__(self, ctx: Context, dpu: View, tables: LutTables, comb_use: int = 0) -> None:
+        self.ctx, self.dpu, self.tables = ctx, dpu, tables
+        self.offered = RdmaData()
         self.width = dpu.get("DATA_CUBE_WIDTH", "WIDTH") + 1
         self.height = dpu.get("DATA_CUBE_HEIGHT", "HEIGHT") + 1
         self.channels = dpu.get("DATA_CUBE_CHANNEL", "CHANNEL") + 1
@@ -97,17 +87,31 @@ class Dpu:
         if self.float_domain:
             self.domain = Floats()
 
-    def run(self) -> PpuFeed | None:
+        check_dpu(ctx, dpu, comb_use)
+        self._blocked = self._check_size_e()
+
+    def run(
+        self, offered: RdmaData, conv: tuple[ConvShape, NDArray, NDArray] | None = None
+    ) -> PpuFeed | None:
         """Run the task and return what the PPU gets.
+
+        Parameters
+        ----------
+        offered
+            what DPU_RDMA fetched, with every client None when it does not take part.
+        conv
+            shape, accumulators and window sums from CORE, [pixels, lanes]; None when CORE does not take
+            part.  Accumulators are signed integers of 32 bits, or binary32 bits of any integer dtype.
 
         Raises
         ------
         GoldenHang
             when a stream that the DPU waits for never comes, or one that nobody takes is offered.
         """
-        check_dpu(self.ctx, self.dpu, self.comb_use)
-        self._check_size_e()
-        value = self._main()
+        if self._blocked:
+            raise self._blocked
+        self.offered = offered
+        value = self._main(conv)
         value = self._bs(value)
         value = self._stage_bn(value)
         value = self._element_wise(value)
@@ -123,19 +127,16 @@ class Dpu:
             group = 32
         return max(1, group * self.bits // (8 * ATOM))
 
-    def _check_size_e(self) -> None:
+    def _check_size_e(self) -> GoldenHang | None:
+        """Tell about a live converter whose surfaces are not the group's."""
         live = not self.flying and not self.dpu.get("BS_OW_CFG", "OD_BYPASS") and not self.transposed
         want = self._surfaces()
-        if live and self.dpu.get("BS_OW_CFG", "SIZE_E_1") + 1 != want:
-            raise stop(
-                self.ctx,
-                self.dpu,
-                f"SIZE_E_1 + 1 must be {want} while the converter is live",
-                "BS_OW_CFG",
-                "SIZE_E_1",
-            )
+        if not live or self.dpu.get("BS_OW_CFG", "SIZE_E_1") + 1 == want:
+            return None
+        message = f"SIZE_E_1 + 1 must be {want} while the converter is live"
+        return stop(self.ctx, self.dpu, message, "BS_OW_CFG", "SIZE_E_1")
 
-    def _hang(self, message: str, register: str, name: str | None = None) -> Exception:
+    def _hang(self, message: str, register: str, name: str | None = None) -> GoldenHang:
         return hang(self.ctx, self.dpu, message, register, name)
 
     def _check_streams(self) -> None:
@@ -175,15 +176,15 @@ class Dpu:
             taken += part.size // 8
         return out.reshape(lanes.shape[0], -1)[:, : self.channels]
 
-    def _main(self) -> Values:
+    def _main(self, conv: tuple[ConvShape, NDArray, NDArray] | None) -> Values:
         """Main data after CPEND, [pixels, channels] of the domain's dtype."""
         self._check_streams()
         if self.flying:
             assert self.offered.main is not None  # `_check_streams` has made sure
             return self.domain.enter(self._in_order(self.offered.main))
-        if self.conv is None:
+        if conv is None:
             raise self._hang("waits for CORE, which is not enabled", "FEATURE_MODE_CFG", "FLYING_MODE")
-        shape, acc, total = self.conv
+        shape, acc, total = conv
         pixels = self.width * self.height
         if shape.pixels != pixels:
             raise self._hang(f"CORE delivers {shape.pixels} pixels of {pixels}", "DATA_CUBE_WIDTH", "WIDTH")
@@ -228,9 +229,9 @@ class Dpu:
         else:
             operand = dpu.signed(f"{stage}_ALU_CFG", f"{stage}_ALU_OPERAND")
         algorithm = dpu.get(cfg, f"{stage}_ALU_ALGO")
-        ok = algorithm in (2, 4)
-        self.ctx.require(ok, "RESERVED_MODE", dpu, cfg, f"{stage}_ALU_ALGO", "neither add nor minus")
-        return self.domain.add(value, operand, minus=algorithm == 4) if ok else value
+        return (
+            self.domain.add(value, operand, minus=algorithm == 4) if algorithm in STAGE_ALGORITHMS else value
+        )
 
     def _mul(self, stage: str, value: Values) -> Values:
         """Multiply, shift and saturate; with PRELU only negatives."""
@@ -301,9 +302,6 @@ class Dpu:
                 register=register,
             )
         out = domain.element_alu(dpu.get("EW_CFG", "EW_ALU_ALGO"), value, operand)
-        self.ctx.require(
-            out is not None, "RESERVED_MODE", dpu, "EW_CFG", "EW_ALU_ALGO", "no such operation for the type"
-        )
         return value if out is None else out
 
     def _register_operand(self) -> Ints:
@@ -316,19 +314,11 @@ class Dpu:
         dpu = self.dpu
         assert self.offered.ew is not None  # `_check_streams` has made sure
         operand = self._in_order(self.offered.ew)
-        if dpu.get("EW_CFG", "EW_OP_CVT_BYPASS"):
+        if dpu.get("EW_CFG", "EW_OP_CVT_BYPASS") or isinstance(domain, Floats):
             return operand
         scale = dpu.signed("EW_CVT_SCALE_VALUE", "EW_OP_CVT_SCALE")
         offset = dpu.signed("EW_CVT_OFFSET_VALUE", "EW_OP_CVT_OFFSET")
         shift = dpu.get("EW_CVT_SCALE_VALUE", "EW_OP_CVT_SHIFT")
-        if isinstance(domain, Floats):
-            for ok, register, name in (
-                (offset == 0, "EW_CVT_OFFSET_VALUE", "EW_OP_CVT_OFFSET"),
-                (scale == 1, "EW_CVT_SCALE_VALUE", "EW_OP_CVT_SCALE"),
-                (shift == 0, "EW_CVT_SCALE_VALUE", "EW_OP_CVT_SHIFT"),
-            ):
-                self.ctx.require(ok, "RESERVED_MODE", dpu, register, name, "floats pass the converter")
-            return operand
         add_first = dpu.get("EW_CFG", "EW_CVT_TYPE")
         t = (operand + offset) * scale if add_first else operand * scale + offset
         return saturate(shift_round(t, shift, away=bool(dpu.get("EW_CFG", "EW_CVT_ROUND"))), 32)
@@ -341,7 +331,6 @@ class Dpu:
         if self.transposed:
             out, bits = (4, 32)
         if self.float_domain and not self.lut:
-            self._check_float_output()
             if out not in FLOAT_CODES:
                 return fp.to_integers(value, bits)
             return self._narrowed(value, out)
@@ -358,16 +347,6 @@ class Dpu:
             return saturate(q, bits)
         halvings = dpu.get("OUT_CVT_SHIFT", "MINUS_EXP") if self.float_domain else 0
         return self._narrowed(fp.from_integers(saturate(q, 32), halvings), out)
-
-    def _check_float_output(self) -> None:
-        dpu = self.dpu
-        for ok, register, name in (
-            (dpu.signed("OUT_CVT_SCALE", "OUT_CVT_SCALE") == 1, "OUT_CVT_SCALE", "OUT_CVT_SCALE"),
-            (dpu.get("OUT_CVT_SHIFT", "OUT_CVT_SHIFT") % 64 == 0, "OUT_CVT_SHIFT", "OUT_CVT_SHIFT"),
-            (dpu.get("OUT_CVT_SHIFT", "MINUS_EXP") == 0, "OUT_CVT_SHIFT", "MINUS_EXP"),
-            (dpu.get("OUT_CVT_OFFSET", "OUT_CVT_OFFSET") == 0, "OUT_CVT_OFFSET", "OUT_CVT_OFFSET"),
-        ):
-            self.ctx.require(ok, "RESERVED_MODE", dpu, register, name, "no effect on floats")
 
     @staticmethod
     def _narrowed(bits: fp.Bits, out: int) -> Ints:

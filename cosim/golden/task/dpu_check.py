@@ -21,6 +21,9 @@ _RESERVED = (
     ("BN_MUL_CFG", "BN_TRUNCATE_SRC"),
 )
 _FP16 = 2
+STAGE_ALGORITHMS = (2, 4)
+"""Add and minus, all that the ALU of BS and BN has."""
+_INTEGER_ALGORITHMS, _FLOAT_ALGORITHMS = (0, 1, 2, 4, 5, 6), (0, 1, 2, 3, 4, 5, 6, 7, 8)
 
 
 def hang(
@@ -61,11 +64,46 @@ def check_dpu(ctx: Context, dpu: View, comb_use: int) -> None:
     ctx.require(ok, "RESERVED_MODE", dpu, mode, "CONV_MODE", "counts as direct")
     _check_types(ctx, dpu)
     _check_sizes(ctx, dpu)
+    for stage in ("BS", "BN"):
+        cfg = f"{stage}_CFG"
+        live = not dpu.get(cfg, f"{stage}_BYPASS") and not dpu.get(cfg, f"{stage}_ALU_BYPASS")
+        ok = not live or dpu.get(cfg, f"{stage}_ALU_ALGO") in STAGE_ALGORITHMS
+        ctx.require(ok, "RESERVED_MODE", dpu, cfg, f"{stage}_ALU_ALGO", "neither add nor minus")
+    floats = dpu.get("DATA_FORMAT", "PROC_PRECISION") in FLOAT_CODES
     if not dpu.get("EW_CFG", "EW_BYPASS"):
-        ok = dpu.get("EW_CFG", "EW_BINARY_EN") == 0
-        ctx.require(ok, "RESERVED_MODE", dpu, "EW_CFG", "EW_BINARY_EN", "no effect")
         if not dpu.get("EW_CFG", "EW_LUT_BYPASS"):
             check_lut(ctx, dpu)
+            floats = False
+        _check_element_wise(ctx, dpu, floats)
+    if floats:
+        for ok, register, name in (
+            (dpu.signed("OUT_CVT_SCALE", "OUT_CVT_SCALE") == 1, "OUT_CVT_SCALE", "OUT_CVT_SCALE"),
+            (dpu.get("OUT_CVT_SHIFT", "OUT_CVT_SHIFT") % 64 == 0, "OUT_CVT_SHIFT", "OUT_CVT_SHIFT"),
+            (dpu.get("OUT_CVT_SHIFT", "MINUS_EXP") == 0, "OUT_CVT_SHIFT", "MINUS_EXP"),
+            (dpu.get("OUT_CVT_OFFSET", "OUT_CVT_OFFSET") == 0, "OUT_CVT_OFFSET", "OUT_CVT_OFFSET"),
+        ):
+            ctx.require(ok, "RESERVED_MODE", dpu, register, name, "no effect on floats")
+
+
+def _check_element_wise(ctx: Context, dpu: View, floats: bool) -> None:
+    """Settings of the live EW stage; `floats` tells whether its operation works on floats."""
+
+    def require(ok: bool, register: str, name: str, message: str) -> None:
+        ctx.require(ok, "RESERVED_MODE", dpu, register, name, message)
+
+    cfg = "EW_CFG"
+    require(dpu.get(cfg, "EW_BINARY_EN") == 0, cfg, "EW_BINARY_EN", "no effect")
+    if dpu.get(cfg, "EW_OP_BYPASS"):
+        return
+    known = _FLOAT_ALGORITHMS if floats else _INTEGER_ALGORITHMS
+    ok = bool(dpu.get(cfg, "EW_OP_TYPE")) or dpu.get(cfg, "EW_ALU_ALGO") in known
+    require(ok, cfg, "EW_ALU_ALGO", "no such operation for the type")
+    if floats and dpu.get(cfg, "EW_OP_SRC") and not dpu.get(cfg, "EW_OP_CVT_BYPASS"):
+        message, scale = "floats pass the converter", "EW_CVT_SCALE_VALUE"
+        ok = dpu.get("EW_CVT_OFFSET_VALUE", "EW_OP_CVT_OFFSET") == 0
+        require(ok, "EW_CVT_OFFSET_VALUE", "EW_OP_CVT_OFFSET", message)
+        require(dpu.get(scale, "EW_OP_CVT_SCALE") == 1, scale, "EW_OP_CVT_SCALE", message)
+        require(dpu.get(scale, "EW_OP_CVT_SHIFT") == 0, scale, "EW_OP_CVT_SHIFT", message)
 
 
 def _check_types(ctx: Context, dpu: View) -> None:

@@ -39,7 +39,7 @@ def pool(ctx: Context, ppu: View, rdma: View | None, feed: PpuFeed | None = None
     GoldenHang
         when the input's size is not the one that the PPU waits for.
     """
-    kind = _check(ctx, ppu, rdma, feed)
+    kind = _kind(ppu, None if feed is not None else rdma)
     size = {axis: ppu.get(f"DATA_CUBE_IN_{axis}") + 1 for axis in ("WIDTH", "HEIGHT", "CHANNEL")}
     width = np.dtype(_TYPES[kind]).itemsize
     surfaces = -(-size["CHANNEL"] * width // ATOM)
@@ -49,6 +49,7 @@ def pool(ctx: Context, ppu: View, rdma: View | None, feed: PpuFeed | None = None
         atoms = feed.atoms
     else:
         assert rdma is not None
+        _check_reader(ctx, ppu, rdma, ATOM // width)
         atoms = _read(ctx, rdma, size, width)
     windows = Windows(ppu, kind, size["HEIGHT"], size["WIDTH"])
     cube = np.ascontiguousarray(atoms).view(_TYPES[kind]).astype(np.int64)
@@ -63,8 +64,21 @@ def pool(ctx: Context, ppu: View, rdma: View | None, feed: PpuFeed | None = None
         _write(ctx, ppu, index.astype(_TYPES[kind]), ppu.get("DATA_FORMAT", "INDEX_ADD"))
 
 
-def _check(ctx: Context, ppu: View, rdma: View | None, feed: PpuFeed | None) -> int:
-    """Diagnose the settings; return the type's PROC_PRECISION."""
+def _kind(ppu: View, rdma: View | None) -> int:
+    """PROC_PRECISION of the type in which the task runs (6.1)."""
+    kind = ppu.get("DATA_FORMAT", "PROC_PRECISION")
+    ok = kind in _TYPES if rdma is None else (kind, rdma.get("DATA_FORMAT", "IN_PRECISION")) in _PAIRS
+    return kind if ok else INT8
+
+
+def check_ppu(ctx: Context, ppu: View, rdma: View | None, dpu_flying: bool | None = None) -> None:
+    """Diagnose everything that is known before the first datum.
+
+    Parameters
+    ----------
+    dpu_flying
+        FLYING_MODE of the DPU that feeds the PPU, None when PPU_RDMA does.
+    """
     mode = "OPERATION_MODE_CFG"
     method = ppu.get(mode, "POOLING_METHOD")
     ctx.require(method < 3, "RESERVED_MODE", ppu, mode, "POOLING_METHOD", "unknown method, counts as min")
@@ -74,17 +88,17 @@ def _check(ctx: Context, ppu: View, rdma: View | None, feed: PpuFeed | None) -> 
         ok = ppu.get("MISC_CTRL", name) == 0
         ctx.require(ok, "RESERVED_MODE", ppu, "MISC_CTRL", name, "mode is not supported")
     kind = ppu.get("DATA_FORMAT", "PROC_PRECISION")
-    if feed is not None:
-        ctx.require(kind in _TYPES, "RESERVED_MODE", ppu, "DATA_FORMAT", "PROC_PRECISION", "counts as int8")
-        ok = ppu.get("DATA_FORMAT", "DPU_FLYIN") == int(feed.flying)
+    ctx.require(kind in _TYPES, "RESERVED_MODE", ppu, "DATA_FORMAT", "PROC_PRECISION", "counts as int8")
+    if dpu_flying is not None:
+        ok = ppu.get("DATA_FORMAT", "DPU_FLYIN") == int(dpu_flying)
         ctx.require(
             ok, "RESERVED_MODE", ppu, "DATA_FORMAT", "DPU_FLYIN", "differs from the DPU's FLYING_MODE"
         )
-    else:
-        assert rdma is not None
-        _check_rdma(ctx, ppu, rdma, kind)
-        if (kind, rdma.get("DATA_FORMAT", "IN_PRECISION")) not in _PAIRS:
-            kind = INT8
+    elif rdma is not None:
+        ok = kind not in _TYPES or (kind, rdma.get("DATA_FORMAT", "IN_PRECISION")) in _PAIRS
+        message = "int8 needs 1, int16 and fp16 need 2; counts as int8"
+        ctx.require(ok, "RESERVED_MODE", rdma, "DATA_FORMAT", "IN_PRECISION", message)
+        ctx.check_address(rdma, "SRC_BASE_ADDR")
     ctx.require(
         ppu.get("DATA_CUBE_OUT_CHANNEL") == ppu.get("DATA_CUBE_IN_CHANNEL"),
         "SIZE_MISMATCH",
@@ -93,18 +107,12 @@ def _check(ctx: Context, ppu: View, rdma: View | None, feed: PpuFeed | None) -> 
         None,
         "differs from the input's",
     )
-    return kind if kind in _TYPES else INT8
 
 
-def _check_rdma(ctx: Context, ppu: View, rdma: View, kind: int) -> None:
-    stored = rdma.get("DATA_FORMAT", "IN_PRECISION")
-    ctx.require(kind in _TYPES, "RESERVED_MODE", ppu, "DATA_FORMAT", "PROC_PRECISION", "counts as int8")
-    ok = kind not in _TYPES or (kind, stored) in _PAIRS
-    message = "int8 needs 1, int16 and fp16 need 2; counts as int8"
-    ctx.require(ok, "RESERVED_MODE", rdma, "DATA_FORMAT", "IN_PRECISION", message)
-    atoms = ATOM if (kind, stored) not in _PAIRS or kind == INT8 else ATOM // 2
+def _check_reader(ctx: Context, ppu: View, rdma: View, per_atom: int) -> None:
+    """Make sure that PPU_RDMA reads the cube that the PPU waits for."""
     for axis in ("WIDTH", "HEIGHT", "CHANNEL"):
-        per = atoms if axis == "CHANNEL" else 1
+        per = per_atom if axis == "CHANNEL" else 1
         got, want = rdma.get(f"CUBE_IN_{axis}") + 1, ppu.get(f"DATA_CUBE_IN_{axis}") + 1
         if -(-got // per) != -(-want // per):
             raise GoldenHang(
@@ -138,7 +146,7 @@ def _read(ctx: Context, rdma: View, size: dict[str, int], width: int) -> Bytes:
     """Read the input cube: uint8 [surface, row, column, 16]."""
     shape = (-(-size["CHANNEL"] * width // ATOM), size["HEIGHT"], size["WIDTH"])
     places = _places(
-        ctx.address(rdma, "SRC_BASE_ADDR"), shape, rdma.get("SRC_SURF_STRIDE"), rdma.get("SRC_LINE_STRIDE")
+        ctx.place(rdma, "SRC_BASE_ADDR"), shape, rdma.get("SRC_SURF_STRIDE"), rdma.get("SRC_LINE_STRIDE")
     )
     return ctx.read("ppu_rdma", "PPU_RDMA", "SRC_BASE_ADDR", places).reshape(*shape, ATOM)
 

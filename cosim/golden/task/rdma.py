@@ -87,7 +87,6 @@ class _Cube:
 
 def fetch(ctx: Context, rdma: View) -> RdmaData:
     """Run all clients of DPU_RDMA that the registers turn on."""
-    _check(ctx, rdma)
     mode = "FEATURE_MODE_CFG"
     cube = _Cube(
         rdma.get("DATA_CUBE_WIDTH", "WIDTH") + 1,
@@ -97,7 +96,7 @@ def fetch(ctx: Context, rdma: View) -> RdmaData:
     main_on, ew_on = not rdma.get(mode, "MRDMA_DISABLE"), not rdma.get("ERDMA_CFG", "ERDMA_DISABLE")
     main = ew = None
     missing = ""
-    if rdma.get(mode, "COMB_USE") == RESIDUAL and not rdma.get(mode, "FLYING_MODE"):
+    if _shared(rdma):
         if main_on and ew_on:
             ew = _residual(ctx, rdma, cube)
         elif main_on or ew_on:
@@ -113,10 +112,11 @@ def fetch(ctx: Context, rdma: View) -> RdmaData:
     return RdmaData(cube.width, cube.height, cube.channels, group, main, bs, bn, ew, missing)
 
 
-def _check(ctx: Context, rdma: View) -> None:
+def check_rdma(ctx: Context, rdma: View) -> None:
+    """Diagnose everything that is known before the first datum."""
     mode = "FEATURE_MODE_CFG"
     comb = rdma.get(mode, "COMB_USE")
-    ok = comb == 0 or (comb == RESIDUAL and not rdma.get(mode, "FLYING_MODE"))
+    ok = comb == 0 or _shared(rdma)
     ctx.require(ok, "RESERVED_MODE", rdma, mode, "COMB_USE", "counts as 0")
     ctx.require(
         rdma.get(mode, "CONV_MODE") in (0, DEPTHWISE),
@@ -148,6 +148,47 @@ def _check(ctx: Context, rdma: View) -> None:
             ok = rdma.get(register, name) == 0
             ctx.require(ok, "RESERVED_MODE", rdma, register, name, "mode is not supported")
 
+    _check_main(ctx, rdma)
+    _check_stages(ctx, rdma)
+    _check_element(ctx, rdma)
+
+
+def _check_main(ctx: Context, rdma: View) -> None:
+    mode = "FEATURE_MODE_CFG"
+    if not rdma.get(mode, "MRDMA_DISABLE"):
+        half = rdma.get(mode, "IN_PRECISION") in (_FP16, _BF16)
+        ok = not half or not rdma.get(mode, "FLYING_MODE") or bool(rdma.get(mode, "MRDMA_FP16TOFP32_EN"))
+        ctx.require(ok, "RESERVED_MODE", rdma, mode, "MRDMA_FP16TOFP32_EN", "widened all the same")
+        ctx.check_address(rdma, "SRC_BASE_ADDR")
+
+
+def _check_stages(ctx: Context, rdma: View) -> None:
+    for client, base, known in (("BRDMA", "BS_BASE_ADDR", 0b111), ("NRDMA", "BN_BASE_ADDR", 0b101)):
+        register, name = f"{client}_CFG", f"{client}_DATA_USE"
+        use = rdma.get(register, name)
+        if use and not rdma.get(register, f"{client}_DISABLE"):
+            ctx.require(use & ~known == 0, "RESERVED_MODE", rdma, register, name, "operand without a meaning")
+            ctx.check_address(rdma, base)
+
+
+def _check_element(ctx: Context, rdma: View) -> None:
+    register = "ERDMA_CFG"
+    if rdma.get(register, "ERDMA_DISABLE"):
+        return
+    mode = rdma.get(register, "ERDMA_DATA_MODE")
+    ok = mode == 1 or (mode == 0 and not _shared(rdma))
+    ctx.require(ok, "RESERVED_MODE", rdma, register, "ERDMA_DATA_MODE", "treated as per pixel")
+    bits = _ERDMA_BITS[rdma.get(register, "ERDMA_DATA_SIZE")]
+    ok = bits >= 16 or rdma.get("FEATURE_MODE_CFG", "PROC_PRECISION") not in FLOAT_CODES
+    ctx.require(ok, "RESERVED_MODE", rdma, register, "ERDMA_DATA_SIZE", "no float of this size")
+    ctx.check_address(rdma, "EW_BASE_ADDR")
+
+
+def _shared(rdma: View) -> bool:
+    """Tell whether MRDMA and ERDMA together deliver the element-wise operand (docs/hardware.md 5.5)."""
+    mode = "FEATURE_MODE_CFG"
+    return rdma.get(mode, "COMB_USE") == RESIDUAL and not rdma.get(mode, "FLYING_MODE")
+
 
 def _read_cube(
     ctx: Context,
@@ -165,7 +206,7 @@ def _read_cube(
     c1 = np.arange(shape[0], dtype=np.int64)[:, None, None]
     y = np.arange(shape[1], dtype=np.int64)[None, :, None]
     x = np.arange(shape[2], dtype=np.int64)[None, None, :]
-    addresses = ctx.address(*places) + ATOM * (c1 * pitch[0] + y * pitch[1] + x)
+    addresses = ctx.place(*places) + ATOM * (c1 * pitch[0] + y * pitch[1] + x)
     return ctx.read(client, "DPU_RDMA", places[1], addresses).reshape(shape[0], -1, ATOM)
 
 
@@ -178,11 +219,7 @@ def _widened(elements: Ints, code: int) -> Ints:
 
 def _main(ctx: Context, rdma: View, cube: _Cube) -> Ints:
     """MRDMA (docs/hardware.md 5.2)."""
-    mode = "FEATURE_MODE_CFG"
-    code = rdma.get(mode, "IN_PRECISION")
-    if code in (_FP16, _BF16) and rdma.get(mode, "FLYING_MODE"):
-        ok = bool(rdma.get(mode, "MRDMA_FP16TOFP32_EN"))
-        ctx.require(ok, "RESERVED_MODE", rdma, mode, "MRDMA_FP16TOFP32_EN", "widened all the same")
+    code = rdma.get("FEATURE_MODE_CFG", "IN_PRECISION")
     bits = ELEMENT_BITS.get(code, 8)
     line = cube.width + rdma.get("SRC_DMA_CFG", "LINE_NOTCH_ADDR")
     surface = line * cube.height + rdma.get("SURF_NOTCH", "SURF_NOTCH_ADDR")
@@ -195,18 +232,12 @@ def _stage(ctx: Context, rdma: View, client: str, base: str, channels: int) -> S
     """BRDMA or NRDMA: blocks of eight channels (docs/hardware.md 5.3)."""
     register = f"{client}_CFG"
     use = rdma.get(register, f"{client}_DATA_USE")
-    if rdma.get(register, f"{client}_DISABLE"):
-        return None
-    known = 0b111 if client == "BRDMA" else 0b101
-    ctx.require(
-        use & ~known == 0, "RESERVED_MODE", rdma, register, f"{client}_DATA_USE", "operand without a meaning"
-    )
-    if use & 0b111 == 0:
+    if rdma.get(register, f"{client}_DISABLE") or use & 0b111 == 0:
         return None
     parts = [(0, np.int32), (1, np.int16), (2, np.int16)]
     block = sum(8 * np.dtype(kind).itemsize for bit, kind in parts if use >> bit & 1)
     blocks = -(-channels // 8)
-    raw = ctx.read_run(client.lower(), "DPU_RDMA", base, ctx.address(rdma, base), blocks * block)
+    raw = ctx.read_run(client.lower(), "DPU_RDMA", base, ctx.place(rdma, base), blocks * block)
     table = raw.reshape(blocks, block)
     out, at = [], 0
     for bit, kind in parts:
@@ -220,26 +251,20 @@ def _stage(ctx: Context, rdma: View, client: str, base: str, channels: int) -> S
     return StageOperands(*out)
 
 
-def _element_type(ctx: Context, rdma: View) -> tuple[int, int]:
+def _element_type(rdma: View) -> tuple[int, int]:
     """Bits of an element of the operand and the DPU code that says how it is widened."""
     bits = _ERDMA_BITS[rdma.get("ERDMA_CFG", "ERDMA_DATA_SIZE")]
     precision = rdma.get("FEATURE_MODE_CFG", "PROC_PRECISION")
-    if precision not in FLOAT_CODES:
-        return bits, 0
-    ok = bits >= 16
-    ctx.require(ok, "RESERVED_MODE", rdma, "ERDMA_CFG", "ERDMA_DATA_SIZE", "no float of this size")
-    if bits != 16:
+    if precision not in FLOAT_CODES or bits != 16:
         return bits, 0
     return bits, _BF16 if precision == _BF16 else _FP16
 
 
 def _element(ctx: Context, rdma: View, cube: _Cube) -> Ints:
     """ERDMA: one element per pixel and channel, or per channel (docs/hardware.md 5.4)."""
-    bits, code = _element_type(ctx, rdma)
-    mode = rdma.get("ERDMA_CFG", "ERDMA_DATA_MODE")
-    ctx.require(mode in (0, 1), "RESERVED_MODE", rdma, "ERDMA_CFG", "ERDMA_DATA_MODE", "treated as per pixel")
+    bits, code = _element_type(rdma)
     surfaces, stride = cube.surfaces(bits), rdma.get("EW_SURF_STRIDE")
-    if mode == 0:
+    if rdma.get("ERDMA_CFG", "ERDMA_DATA_MODE") == 0:
         shape, pitch = (surfaces, 1, 1), (stride, 0)
     else:
         line = cube.width + rdma.get("DATA_CUBE_HEIGHT", "EW_LINE_NOTCH_ADDR")
@@ -250,9 +275,7 @@ def _element(ctx: Context, rdma: View, cube: _Cube) -> Ints:
 
 def _residual(ctx: Context, rdma: View, cube: _Cube) -> Ints:
     """Element-wise operand of both readers, surface by surface in turn (docs/hardware.md 5.5)."""
-    bits, code = _element_type(ctx, rdma)
-    mode = rdma.get("ERDMA_CFG", "ERDMA_DATA_MODE")
-    ctx.require(mode == 1, "RESERVED_MODE", rdma, "ERDMA_CFG", "ERDMA_DATA_MODE", "treated as per pixel")
+    bits, code = _element_type(rdma)
     surfaces = cube.surfaces(bits)
     atoms = np.zeros((surfaces, cube.width * cube.height, ATOM), np.uint8)
     for first, client, base, notch, end in (
