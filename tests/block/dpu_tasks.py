@@ -4,22 +4,43 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from tests.models.dpu_model import BYTES, INT8, INT16, INT32, Registers, group_channels
+from tests.models.dpu_model import (
+    BF16,
+    BITS,
+    FLOATS,
+    FP16,
+    INT4,
+    INT8,
+    INT16,
+    INT32,
+    NO_TABLES,
+    Registers,
+    Tables,
+    written_surfaces,
+)
+from tests.models.float_model import half_bits, word_of
 
 GUARD = 0x200
-TYPES = (INT8, INT16, INT32)
+INTEGERS = (INT4, INT8, INT16, INT32)
+TYPES = (*INTEGERS, *FLOATS)
+FLOAT_SPECIALS = (0, 1 << 31, 1, 0x007FFFFF, 0x00800000, 0x7F7FFFFF, 0x7F800000, 0xFF800000, 0x7F812345)
+HALF_SPECIALS = (0, 0x8000, 1, 0x03FF, 0x0400, 0x3C00, 0xBC00, 0x7BFF, 0x7C00, 0xFC00, 0x7C01)
 
 
 @dataclass
 class Task:
-    """One task of both blocks; `acc` gives the accumulators of a task that is not flying."""
+    """One task of both blocks.
+
+    `acc` gives the accumulators (words) and window sums of a task that is not flying, `tables` the LUT.
+    """
 
     dpu: Registers
     rdma: Registers
     acc: Callable[[int, int, int], tuple[int, int]]
     size: int
+    tables: Tables = field(default=NO_TABLES)
 
 
 class Layout:
@@ -45,6 +66,82 @@ def operand(rng: random.Random, bits: int) -> int:
         return rng.randint(-128, 127)
     small = rng.randrange(2, bits)
     return rng.randint(-(1 << small - 1), (1 << small - 1) - 1)
+
+
+def float_word(rng: random.Random) -> int:
+    """Bits of a binary32: near one, a special value, or of any magnitude."""
+    kind = rng.randrange(8)
+    if kind == 0:
+        return rng.choice(FLOAT_SPECIALS)
+    if kind == 1:
+        return word_of(rng.choice([-1, 1]) * 2.0 ** rng.randint(-149, 127) * (1 + rng.random()))
+    if kind == 2:
+        return word_of(rng.randint(-9, 9) / 2)
+    return word_of(rng.gauss(0, 8))
+
+
+def half_word(rng: random.Random) -> int:
+    """Bits of an fp16."""
+    if rng.random() < 0.15:
+        return rng.choice(HALF_SPECIALS)
+    return half_bits(word_of(rng.gauss(0, 2)))
+
+
+def signed_field(bits: int, width: int) -> int:
+    """Bits as the signed value of a field of `width` bits."""
+    return bits - (1 << width) if bits >> width - 1 else bits
+
+
+def _floats(rng: random.Random, registers: Registers) -> None:
+    """Replace register operands by those of the float domain."""
+    for name in ("BS", "BN"):
+        registers[f"{name}_ALU_CFG"][f"{name}_ALU_OPERAND"] = signed_field(float_word(rng), 32)
+        registers[f"{name}_MUL_CFG"][f"{name}_MUL_OPERAND"] = signed_field(half_word(rng), 16)
+    for name in ("BS", "BN", "EW"):
+        limit = rng.choice([word_of(6.0), float_word(rng)])
+        registers[f"{name}_RELUX_CMP_VALUE"][f"{name}_RELUX_CMP_DAT"] = signed_field(limit, 32)
+    for lane in range(8):
+        multiplies = registers["EW_CFG"]["EW_OP_TYPE"]
+        word = half_word(rng) | rng.getrandbits(16) << 16 if multiplies else float_word(rng)
+        registers[f"EW_OP_VALUE_{lane}"] = {f"EW_OPERAND_{lane}": signed_field(word, 32)}
+    registers["EW_CFG"]["EW_ALU_ALGO"] = rng.randrange(9)
+    registers["EW_CVT_OFFSET_VALUE"]["EW_OP_CVT_OFFSET"] = 0
+    registers["EW_CVT_SCALE_VALUE"].update(EW_OP_CVT_SHIFT=0, EW_OP_CVT_SCALE=1)
+    registers["OUT_CVT_OFFSET"]["OUT_CVT_OFFSET"] = 0
+    registers["OUT_CVT_SCALE"]["OUT_CVT_SCALE"] = 1
+    registers["OUT_CVT_SHIFT"].update(OUT_CVT_SHIFT=0, MINUS_EXP=0)
+
+
+def _lut(rng: random.Random, floats: bool) -> tuple[Registers, Tables]:
+    """Settings and contents of the LUT; `floats` keeps the indices small, as widened values are."""
+    steps = [rng.choice([0, 1, 5, 9, rng.randint(0, 22)]) for _ in range(2)]
+    if floats:
+        steps = [min(step, 3) for step in steps]
+    middle = rng.choice([0, 0, operand(rng, 12 if floats else 32)])
+    span = [512 << step for step in steps]
+    starts = [middle - span[0], middle] if rng.random() < 0.7 else [middle + rng.randint(-span[0], 0), middle]
+    ends = [start + length + rng.choice([0, 0, -9, 40]) for start, length in zip(starts, span, strict=True)]
+    low, high = -(1 << 31), (1 << 31) - 1
+    registers: Registers = {
+        "LUT_CFG": {
+            "LUT_HYBRID_PRIORITY": rng.randrange(2),
+            "LUT_OFLOW_PRIORITY": rng.randrange(2),
+            "LUT_UFLOW_PRIORITY": rng.randrange(2),
+            "LUT_LO_LE_MUX": 2,
+        },
+        "LUT_INFO": {"LUT_LE_INDEX_SELECT": steps[0], "LUT_LO_INDEX_SELECT": steps[1]},
+    }
+    for name, start, end in zip(("LE", "LO"), starts, ends, strict=True):
+        registers[f"LUT_{name}_START"] = {f"LUT_{name}_START": max(low, min(high, start))}
+        registers[f"LUT_{name}_END"] = {f"LUT_{name}_END": max(low, min(high, end))}
+        registers[f"LUT_{name}_SLOPE_SCALE"] = {
+            "OFLOW_SCALE": operand(rng, 16),
+            "UFLOW_SCALE": operand(rng, 16),
+        }
+        shifts = {"OFLOW_SHIFT": rng.choice([0, 1, 14, 31]), "UFLOW_SHIFT": rng.choice([0, 1, 14, 31])}
+        registers[f"LUT_{name}_SLOPE_SHIFT"] = shifts
+    tables = ([operand(rng, 16) for _ in range(513)], [operand(rng, 16) for _ in range(513)])
+    return registers, tables
 
 
 def _stage(rng: random.Random, name: str, table: int) -> Registers:
@@ -88,7 +185,7 @@ def _ew(rng: random.Random, use_dma: bool, size: int) -> Registers:
         "EW_EQUAL_EN": rng.random() < 0.5,
         "EW_ALU_ALGO": rng.choice([0, 1, 2, 2, 4, 5, 6]),
         "EW_DATA_MODE": 1,
-        "EDATA_SIZE": {1: 1, 2: 2, 4: 3}[size],
+        "EDATA_SIZE": size,
     }
     result: Registers = {
         "EW_CFG": {key: int(value) for key, value in cfg.items()},
@@ -106,7 +203,13 @@ def _ew(rng: random.Random, use_dma: bool, size: int) -> Registers:
 
 
 def random_task(
-    rng: random.Random, *, flying: bool | None = None, cube: tuple[int, int, int] | None = None
+    rng: random.Random,
+    *,
+    flying: bool | None = None,
+    cube: tuple[int, int, int] | None = None,
+    main_type: int | None = None,
+    transposed: bool | None = None,
+    lut: bool | None = None,
 ) -> Task:
     """A task of a small cube; `cube` is (channels, height, width)."""
     layout = Layout()
@@ -120,16 +223,22 @@ def random_task(
     if cube is None and channels * height * width > 4000:
         height = 1
     original = channels - 1 if rng.random() < 0.7 else rng.randint(max(0, channels - 9), channels - 1)
-    main_type = rng.choice(TYPES) if flying else INT8
+    if main_type is None:
+        main_type = rng.choice([INT8, *TYPES])
+    floats = main_type in FLOATS
     out_type = rng.choice(TYPES)
+    use_lut = rng.random() < 0.3 if lut is None else lut
+    transposed = rng.random() < 0.1 if transposed is None else transposed
+    if transposed:
+        out_type = rng.choice(INTEGERS)
+        channels, original = min(channels, 32), min(original, channels - 1, 31)
     conv_mode = 3 if depthwise else 0
-    group = group_channels(conv_mode, flying, main_type)
-    series = group * BYTES[out_type] // 16
+    series = written_surfaces(conv_mode, main_type, out_type)
     od_bypass = int(rng.random() < 0.4 or (series > 8 and not flying))
     size_e = rng.randint(0, 7) if flying or od_bypass else series - 1
 
     # Destination: surfaces apart, or side by side with the pixels apart.
-    surfaces = -(-channels * BYTES[out_type] // 16)
+    surfaces = -(-channels * BITS[out_type] // 128)
     written_series = series if od_bypass and not flying else size_e + 1
     groups = -(-surfaces // written_series)
     if width == 1 and rng.random() < 0.6:
@@ -141,12 +250,17 @@ def random_task(
         stride = (width + notch) * height + rng.choice([0, 0, rng.randint(1, 5)])
         jump = written_series * stride + rng.choice([0, 0, rng.randint(1, 5)])
         atoms = groups * jump
+    if transposed:
+        size_e, stride, atoms = 7, rng.randint(0, 99), 8 * width * height
+        jump = 8 * stride
     destination = layout.place(16 * (atoms + 2 * surfaces))
 
     b_use = rng.choice([0, 1, 2, 3, 4, 5, 6, 7, 7])
     n_use = rng.choice([0, 0, 1, 4, 5])
     use_ew = rng.random() < 0.5
-    ew_size = rng.choice([1, 2, 4])
+    ew_size = rng.choice([2, 3] if floats else [0, 1, 2, 3])
+    ew_bits = 4 << ew_size
+    lut_registers, tables = _lut(rng, floats) if use_lut else ({}, NO_TABLES)
     dpu: Registers = {
         "FEATURE_MODE_CFG": {
             "BURST_LEN": 15,
@@ -175,32 +289,46 @@ def random_task(
             "SIZE_E_1": size_e,
             "SIZE_E_2": size_e,
             "OD_BYPASS": od_bypass,
+            "TP_ORG_EN": int(transposed),
             "OW_SRC": int(b_use != 0 and rng.random() < 0.5),
         },
         "BS_OW_OP": {"OW_OP": operand(rng, 16)},
-        "WDMA_SIZE_0": {"CHANNEL_WDMA": channels - 1},
+        "WDMA_SIZE_0": {"CHANNEL_WDMA": channels - 1, "TP_PRECISION": rng.randrange(2)},
         "WDMA_SIZE_1": {"HEIGHT_WDMA": height - 1, "WIDTH_WDMA": width - 1},
         "OUT_CVT_OFFSET": {"OUT_CVT_OFFSET": operand(rng, 32)},
-        "OUT_CVT_SCALE": {"OUT_CVT_SCALE": operand(rng, 16)},
+        "OUT_CVT_SCALE": {
+            "OUT_CVT_SCALE": operand(rng, 16),
+            "FP32TOFP16_EN": int(out_type == FP16 or rng.random() < 0.2),
+        },
         "OUT_CVT_SHIFT": {
             "OUT_CVT_SHIFT": rng.choice([0, 1, 3, 14, 20, 33, 63]),
             "CVT_ROUND": rng.randrange(2),
             "CVT_TYPE": rng.randrange(2),
+            "MINUS_EXP": rng.choice([0, 1, 15, 40, 150, 255]),
         },
+        **lut_registers,
         **_stage(rng, "BS", b_use),
         **_stage(rng, "BN", n_use),
         **_ew(rng, use_ew, ew_size),
     }
 
+    if use_lut:
+        dpu["EW_CFG"].update(EW_BYPASS=0, EW_LUT_BYPASS=0)
+    if floats and not use_lut:
+        _floats(rng, dpu)
+    elif floats:  # integers from the LUT on
+        kept = {name: dict(fields) for name, fields in dpu.items()}
+        _floats(rng, dpu)
+        dpu |= {name: kept[name] for name in kept if name.startswith(("EW", "OUT"))}
+
     line_notch = rng.choice([0, rng.randint(1, 4)])
     surface_notch = rng.choice([0, rng.randint(1, 4)])
     ew_notch = rng.choice([0, rng.randint(1, 4)])
     per_channel = rng.random() < 0.3
-    size = BYTES[main_type]
-    main_surfaces = -(-channels * size // 16)
+    main_surfaces = -(-channels * BITS[main_type] // 128)
     source = layout.place(16 * main_surfaces * ((width + line_notch) * height + surface_notch))
     ew_surface = rng.randint(1, 3) if per_channel else (width + ew_notch) * height + rng.randint(0, 3)
-    ew_base = layout.place(16 * (-(-channels * ew_size // 16)) * (ew_surface + 5))
+    ew_base = layout.place(16 * (-(-channels * ew_bits // 128)) * (ew_surface + 5))
     blocks = -(-channels // 8)
     rdma: Registers = {
         "DATA_CUBE_WIDTH": {"WIDTH": width - 1},
@@ -213,7 +341,7 @@ def random_task(
         "BN_BASE_ADDR": {"BN_BASE_ADDR": layout.place(64 * blocks)},
         "ERDMA_CFG": {
             "ERDMA_DATA_MODE": int(not per_channel),
-            "ERDMA_DATA_SIZE": {1: 1, 2: 2, 4: 3}[ew_size],
+            "ERDMA_DATA_SIZE": ew_size,
             "ERDMA_DISABLE": int(not use_ew),
         },
         "EW_BASE_ADDR": {"EW_BASE_ADDR": ew_base},
@@ -222,6 +350,7 @@ def random_task(
         "FEATURE_MODE_CFG": {
             "IN_PRECISION": main_type,
             "PROC_PRECISION": main_type,
+            "MRDMA_FP16TOFP32_EN": int(flying and main_type in (FP16, BF16)),
             "MRDMA_DISABLE": int(not flying),
             "CONV_MODE": conv_mode,
             "FLYING_MODE": int(flying),
@@ -233,10 +362,12 @@ def random_task(
 
     def acc(c: int, y: int, x: int) -> tuple[int, int]:
         own = random.Random((c * 8192 + y) * 8192 + x ^ salt << 40)
+        if floats:
+            return float_word(own), 0
         return operand(own, rng_bits), operand(own, 32)
 
     rng_bits = rng.choice([12, 20, 32])
-    return Task(dpu, rdma, acc, layout.end + 4096)
+    return Task(dpu, rdma, acc, layout.end + 4096, tables)
 
 
 def fill_memory(task: Task, seed: int) -> bytearray:

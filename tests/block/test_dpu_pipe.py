@@ -1,10 +1,12 @@
 """The DPU's arithmetic: shift, rounding and saturation at the corners, and the pipe with random settings."""
 
 import random
+from collections import deque
+from dataclasses import dataclass
 from typing import Any
 
-import pytest
-from amaranth.hdl import Module, signed
+from amaranth.hdl import Module
+from amaranth.hdl import signed as signed_shape
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
@@ -12,9 +14,22 @@ from amaranth.sim import Simulator
 from rtl.npu.dpu_math import clamp, rectifier_limits, round_shift, shift_of
 from rtl.npu.dpu_pipe import DpuPipe
 from tests.block.dpu_bench import Bench
-from tests.block.dpu_tasks import operand, random_task
+from tests.block.dpu_tasks import INTEGERS, Task, float_word, half_word, operand, random_task
 from tests.block.test_dpu import configure
-from tests.models.dpu_model import Fields, Operands, RdmaData, element_value, shift_round
+from tests.models.dpu_model import (
+    BITS,
+    FLOATS,
+    FP32,
+    NO_TABLES,
+    Fields,
+    Operands,
+    RdmaData,
+    Tables,
+    element_value,
+    group_channels,
+    shift_round,
+    signed,
+)
 
 LIMIT = 3000
 
@@ -22,12 +37,12 @@ LIMIT = 3000
 class Rounder(wiring.Component):
     """The functions of dpu_math as one component."""
 
-    value: In(signed(63))
+    value: In(signed_shape(63))
     shift: In(6)
     away: In(1)
-    even: Out(signed(64))
-    either: Out(signed(64))
-    sat8: Out(signed(32))
+    even: Out(signed_shape(64))
+    either: Out(signed_shape(64))
+    sat8: Out(signed_shape(32))
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -87,11 +102,11 @@ def test_rectify() -> None:
     """Saturation, ReLU and ReLUX with a limit of either sign in one clamp."""
 
     class Unit(wiring.Component):
-        value: In(signed(64))
-        limit: In(signed(32))
+        value: In(signed_shape(64))
+        limit: In(signed_shape(32))
         relu: In(1)
         relux: In(1)
-        out: Out(signed(32))
+        out: Out(signed_shape(32))
 
         def elaborate(self, platform: object) -> Module:
             m = Module()
@@ -117,88 +132,215 @@ def test_rectify() -> None:
     sim.run()
 
 
-def _operands(rng: random.Random, use: int) -> tuple[Operands, list[dict[str, list[int]]]]:
-    """Operands of one group of 32 channels, 0 where `use` lacks their kind, and their octets."""
-    kinds: dict[str, dict[int, int]] = {"alu": {}, "cpend": {}, "mul": {}}
+def _operands(rng: random.Random, use: int, floats: bool) -> tuple[Operands, list[dict[str, list[int]]]]:
+    """Operands of one group of 64 channels, 0 where `use` lacks their kind, and their octets."""
+    kinds: dict[str, dict[int, int]] = {}
     for bit, (name, bits) in enumerate((("alu", 32), ("cpend", 16), ("mul", 16))):
-        kinds[name] = {c: operand(rng, bits) if use >> bit & 1 else 0 for c in range(32)}
+        values = [0] * 64
+        if use >> bit & 1 and not floats:
+            values = [operand(rng, bits) for _ in values]
+        elif use >> bit & 1:
+            values = [
+                signed({"alu": float_word, "mul": half_word, "cpend": half_word}[name](rng), bits)
+                for _ in values
+            ]
+        kinds[name] = dict(enumerate(values))
     octets = [
-        {name: [values[c] for c in range(first, first + 8)] for name, values in kinds.items()}
-        for first in range(0, 32, 8)
+        {
+            name: [values[c] % (1 << (32 if name == "alu" else 16)) for c in range(first, first + 8)]
+            for name, values in kinds.items()
+        }
+        for first in range(0, 64, 8)
     ]
     return Operands(**kinds), octets
 
 
-@pytest.mark.parametrize("seed", range(24))
-def test_random_settings(seed: int) -> None:
-    """Eight lanes of extreme values through random settings, stalled on every stream."""
-    rng = random.Random(1000 + seed)
-    task = random_task(rng, flying=False, cube=(32, 1, 1))
+@dataclass
+class Job:
+    """A task of one channel group with what goes into the pipe and what has to come out."""
+
+    task: Task
+    octets: int
+    out_bits: int
+    queues: dict[str, list[Any]]
+    expected: list[list[int]]
+
+
+def _job(rng: random.Random, task: Task, pixels: int = 5) -> Job:
+    """Random octets of one group, and what the model makes of them."""
     f = Fields(task.dpu)
-    out_bits = 8 << {0: 0, 1: 1, 4: 2}[f("DATA_FORMAT", "OUT_PRECISION")]
-    b_use = f_rdma(task.rdma, "BRDMA_CFG", "BRDMA_DATA_USE")
-    n_use = f_rdma(task.rdma, "NRDMA_CFG", "NRDMA_DATA_USE")
-    bs, bs_octets = _operands(rng, b_use)
-    bn, bn_octets = _operands(rng, n_use)
+    kind = f("DATA_FORMAT", "IN_PRECISION")
+    floats = kind in FLOATS
+    octets = group_channels(f("FEATURE_MODE_CFG", "CONV_MODE"), kind) // 8
+    out_bits = 32 if f("BS_OW_CFG", "TP_ORG_EN") else BITS[f("DATA_FORMAT", "OUT_PRECISION")]
+    bs, bs_octets = _operands(rng, Fields(task.rdma)("BRDMA_CFG", "BRDMA_DATA_USE"), floats)
+    bn, bn_octets = _operands(rng, Fields(task.rdma)("NRDMA_CFG", "NRDMA_DATA_USE"), floats)
     data = RdmaData(bs=bs, bn=bn)
     source, expected, ew = [], [], []
-    pixels = 6
     for pixel in range(pixels):
-        for octet in range(4):
-            main = [operand(rng, 32) for _ in range(8)]
-            sums = [operand(rng, 32) for _ in range(8)]
-            second = [operand(rng, 32) for _ in range(8)]
+        for octet in range(octets):
+            if floats:
+                main, sums = [float_word(rng) for _ in range(8)], [0] * 8
+                second = [rng.choice([float_word(rng), rng.choice(main)]) for _ in range(8)]
+            else:
+                main, sums, second = ([operand(rng, 32) for _ in range(8)] for _ in range(3))
             live = rng.choice([8, 8, rng.randrange(9)])
-            tag = {
-                "octet": octet,
-                "slot": pixel,
-                "live": live,
-                "group_last": octet == 3 and pixel == pixels - 1,
-            }
-            source.append({"main": main, "sum": sums, "tag": tag})
-            ew.append({"data": [e % 2**32 for e in second]})
-            lanes = zip(main, sums, second, strict=True)
+            last = octet == octets - 1 and pixel == pixels - 1
+            tag = {"octet": octet, "slot": pixel, "live": live, "group_last": last}
+            words = [[v % 2**32 for v in values] for values in (main, sums, second)]
+            source.append({"main": words[0], "sum": words[1], "tag": tag})
+            ew.append({"data": words[2]})
             values = [
-                element_value(f, a, s, 8 * octet + lane, data, e)
+                element_value(f, a, s, 8 * octet + lane, data, e, task.tables)
                 if lane < live
                 else f("OFFSET_PEND", "OFFSET_PEND")
-                for lane, (a, s, e) in enumerate(lanes)
+                for lane, (a, s, e) in enumerate(zip(main, sums, second, strict=True))
             ]
             expected.append([v % (1 << out_bits) for v in values])
-            for item in (source[-1]["main"], source[-1]["sum"]):
-                item[:] = [v % 2**32 for v in item]
-    for octets in (bs_octets, bn_octets):
-        for octet in octets:
-            octet.update(
-                {name: [v % (1 << (32 if name == "alu" else 16)) for v in octet[name]] for name in octet}
-            )
+    queues = {"source": source, "bs": bs_octets[:octets], "bn": bn_octets[:octets], "ew": ew}
+    return Job(task, octets, out_bits, queues, expected)
 
+
+async def _load_tables(ctx: Any, lut: Any, tables: Tables) -> None:
+    for table, entries in enumerate(tables):
+        for entry, value in enumerate(entries):
+            ctx.set(lut.write, 1)
+            ctx.set(lut.table, table)
+            ctx.set(lut.entry, entry)
+            ctx.set(lut.data, value % 65536)
+            await ctx.tick()
+    ctx.set(lut.write, 0)
+
+
+def _feed(bench: Bench, port: Any, queue: deque[Any]) -> None:
+    """Offer the head of `queue` until it is taken; a task's end empties the queue."""
+
+    async def run(ctx: Any) -> None:
+        shown = None
+        while True:
+            if queue and (shown is queue[0] or bench.flows()):
+                if shown is not queue[0]:
+                    shown = queue[0]
+                    ctx.set(port.payload, shown)
+                ctx.set(port.valid, 1)
+            else:
+                ctx.set(port.valid, 0)
+            _, _, valid, ready = await ctx.tick().sample(port.valid, port.ready)
+            if valid and ready and queue and shown is queue[0]:
+                queue.popleft()
+                shown = None
+
+    bench.sim.add_testbench(run, background=True)
+
+
+def _run_pipe(seed: int, jobs: list[Job], stalls: tuple[float, ...]) -> list[int]:
+    """Run the jobs one after the other, each against the model; cycles of each."""
     dut = DpuPipe()
-    bench = Bench(dut, seed, stall=rng.choice([0.0, 0.3, 0.6]))
+    bench = Bench(dut, seed)
     got: list[list[int]] = []
-    bench.sink(dut.result, lambda p: got.append([v % (1 << out_bits) for v in p.data]))
+    cycles: list[int] = []
+    queues: dict[str, deque[Any]] = {name: deque() for name in jobs[0].queues}
+    bench.sink(dut.result, lambda p: got.append(list(p.data)))
+    for name, queue in queues.items():
+        _feed(bench, getattr(dut, name), queue)
 
-    async def main_bench(ctx: Any) -> None:
-        configure(ctx, dut.cfg, "DPU", task.dpu)
-        ctx.set(dut.octets, 4)
+    async def one(ctx: Any, index: int, job: Job) -> None:
+        bench.stall = bench.random.choice(stalls)
+        got.clear()
+        configure(ctx, dut.cfg, "DPU", job.task.dpu)
+        if job.task.tables is not NO_TABLES and (not index or job.task.tables != jobs[index - 1].task.tables):
+            await _load_tables(ctx, dut.lut, job.task.tables)
+        ctx.set(dut.octets, job.octets)
         ctx.set(dut.start, 1)
         await ctx.tick()
         ctx.set(dut.start, 0)
         ctx.set(dut.active, 1)
+        for name, queue in queues.items():
+            queue.extend(job.queues[name])
+        begin = bench.cycle
         for _ in range(LIMIT):
             await ctx.tick()
-            if len(got) == len(expected):
-                return
-        raise AssertionError(f"{len(got)} of {len(expected)} octets after {LIMIT} cycles")
+            if len(got) == len(job.expected):
+                break
+        case = f"task {index} at stall {bench.stall}: {job.task.dpu}"
+        assert len(got) == len(job.expected), f"{len(got)} of {len(job.expected)} octets, {case}"
+        cycles.append(bench.cycle - begin)
+        ctx.set(dut.active, 0)
+        for queue in queues.values():
+            queue.clear()
+        await ctx.tick().repeat(3)
+        for place, (have, want) in enumerate(zip(got, job.expected, strict=True)):
+            assert [v % (1 << job.out_bits) for v in have] == want, (
+                f"octet {place}: {[hex(v) for v in have]}, expected {[hex(v) for v in want]}; main "
+                f"{job.queues['source'][place]}, operand {job.queues['ew'][place]}, {case}"
+            )
 
-    bench.source(dut.source, source, after=dut.active)
-    bench.source(dut.bs, bs_octets, after=dut.active)
-    bench.source(dut.bn, bn_octets, after=dut.active)
-    bench.source(dut.ew, ew, after=dut.active)
-    bench.run(main_bench)
-    assert got == expected, f"settings {task.dpu}"
+    async def main(ctx: Any) -> None:
+        for index, job in enumerate(jobs):
+            await one(ctx, index, job)
+
+    bench.run(main)
+    return cycles
 
 
-def f_rdma(registers: dict[str, dict[str, int]], register: str, name: str) -> int:
-    """A field of DPU_RDMA."""
-    return Fields(registers)(register, name)
+STALLS = (0.0, 0.3, 0.6)
+
+
+def _task(rng: random.Random, kinds: tuple[int, ...], lut: bool) -> Task:
+    return random_task(rng, flying=rng.random() < 0.3, cube=(32, 1, 1), main_type=rng.choice(kinds), lut=lut)
+
+
+def test_random_integers() -> None:
+    """Eight lanes of extreme values through random settings, stalled on every stream."""
+    rng = random.Random(1000)
+    _run_pipe(1, [_job(rng, _task(rng, INTEGERS, lut=False)) for _ in range(16)], STALLS)
+
+
+def test_random_floats() -> None:
+    """The same in binary32, with subnormals, infinities and NaNs."""
+    rng = random.Random(2000)
+    _run_pipe(2, [_job(rng, _task(rng, FLOATS, lut=False)) for _ in range(16)], STALLS)
+
+
+def test_every_float_operation() -> None:
+    """Each EW algorithm and the multiplication, with operands of both sources."""
+    rng = random.Random(2500)
+    jobs = []
+    for algo in range(10):
+        for source in (0, 1):
+            task = _task(rng, FLOATS, lut=False)
+            task.dpu["EW_CFG"].update(
+                EW_BYPASS=0, EW_OP_BYPASS=0, EW_OP_TYPE=int(algo == 9), EW_OP_SRC=source
+            )
+            task.dpu["EW_CFG"].update(EW_ALU_ALGO=algo, EW_RELU_BYPASS=1, EW_RELUX_EN=0)
+            task.dpu["BS_CFG"], task.dpu["BN_CFG"] = {"BS_BYPASS": 1}, {"BN_BYPASS": 1}
+            task.dpu["DATA_FORMAT"]["OUT_PRECISION"] = FP32
+            jobs.append(_job(rng, task, pixels=3))
+    _run_pipe(3, jobs, STALLS)
+
+
+def test_random_tables() -> None:
+    """The LUT ahead of the EW operation, in both domains."""
+    rng = random.Random(3000)
+    jobs = []
+    for index in range(8):
+        task = _task(rng, FLOATS if index % 2 else INTEGERS, lut=True)
+        if index % 4 < 2:  # what BS and BN make of the values is rarely near the tables
+            task.dpu["BS_CFG"], task.dpu["BN_CFG"] = {"BS_BYPASS": 1}, {"BN_BYPASS": 1}
+        if index % 4:  # loading them takes the simulator longer than using them
+            task.tables = jobs[-1].task.tables
+        jobs.append(_job(rng, task))
+    _run_pipe(4, jobs, STALLS)
+
+
+def test_rates() -> None:
+    """An octet a cycle, one in four cycles with the LUT."""
+    rng = random.Random(4000)
+    for lut, cycles_per_octet in ((False, 1), (True, 4)):
+        task = random_task(rng, flying=False, cube=(32, 1, 1), main_type=0, lut=lut, transposed=False)
+        task.dpu["EW_CFG"]["EW_OP_SRC"] = 0
+        job = _job(rng, task, pixels=8)
+        (cycles,) = _run_pipe(5, [job], (0.0,))
+        octets = len(job.expected)
+        print(f"{octets} octets in {cycles} cycles")
+        assert octets * cycles_per_octet <= cycles <= octets * cycles_per_octet + 24

@@ -12,7 +12,7 @@ from rtl.regs import registers
 from tests.block.dpu_bench import Bench
 from tests.block.dpu_tasks import Task, fill_memory, random_task
 from tests.block.test_dpu import READERS, configure
-from tests.models.dpu_model import Fields, group_channels, run_rdma
+from tests.models.dpu_model import Fields, group_channels, run_rdma, signed
 
 LIMIT = 30_000
 
@@ -23,7 +23,7 @@ def _expected(task: Task, memory: bytes) -> dict[str, list[list[int]]]:
     width, height = f("DATA_CUBE_WIDTH", "WIDTH") + 1, f("DATA_CUBE_HEIGHT", "HEIGHT") + 1
     channels = f("DATA_CUBE_CHANNEL", "CHANNEL") + 1
     mode = "FEATURE_MODE_CFG"
-    group = group_channels(f(mode, "CONV_MODE"), f(mode, "FLYING_MODE"), f(mode, "IN_PRECISION"))
+    group = group_channels(f(mode, "CONV_MODE"), f(mode, "IN_PRECISION"))
     result: dict[str, list[list[int]]] = {"main": [], "ew": [], "bs": [], "bn": []}
     for name, cube in (("main", data.main), ("ew", data.ew)):
         if cube is None:
@@ -32,7 +32,7 @@ def _expected(task: Task, memory: bytes) -> dict[str, list[list[int]]]:
             for pixel in range(width * height):
                 y, x = divmod(pixel, width)
                 for octet in range(first, min(first + group, channels), 8):
-                    lanes = [cube(c, y, x) if c < channels else None for c in range(octet, octet + 8)]
+                    lanes = [signed(cube(c, y, x)) if c < channels else None for c in range(octet, octet + 8)]
                     result[name].append(lanes)
     for name, table in (("bs", data.bs), ("bn", data.bn)):
         for octet in range(0, channels, 8) if table else ():

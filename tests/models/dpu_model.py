@@ -1,7 +1,8 @@
-"""DPU and DPU_RDMA in Python integers, element by element, from docs/hardware.md sections 4 and 5.
+"""DPU and DPU_RDMA in Python integers, element by element, from docs/hardware.md sections 0, 4 and 5.
 
 Slow and plain on purpose: nothing here is shared with the RTL or the golden model.  A task is two
-dictionaries of registers, `{"BS_CFG": {"BS_BYPASS": 1}}`; a field that is not there is 0.
+dictionaries of registers, `{"BS_CFG": {"BS_BYPASS": 1}}`; a field that is not there is 0.  The value of
+an element between two stages is an unsigned word of 32 bits: an integer's or a binary32's.
 """
 
 from __future__ import annotations
@@ -9,14 +10,35 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tests.models.float_model import (
+    bf16_bits,
+    float_of_bf16,
+    float_of_half,
+    float_op,
+    float_rounded,
+    float_scaled,
+    half_bits,
+    is_greater,
+    is_nan,
+    to_int,
+)
+
 Registers = dict[str, dict[str, int]]
-INT8, INT16, INT32 = 0, 1, 4
-BYTES = {INT8: 1, INT16: 2, INT32: 4}
+INT8, INT16, FP16, BF16, INT32, FP32, INT4 = 0, 1, 2, 3, 4, 5, 6
+BITS = {INT4: 4, INT8: 8, INT16: 16, FP16: 16, BF16: 16, INT32: 32, FP32: 32}
+BYTES = {INT8: 1, INT16: 2, INT32: 4, FP16: 2, BF16: 2, FP32: 4}
+FLOATS = (FP16, BF16, FP32)
+WORD = 1 << 32
 
 
 def saturate(value: int, bits: int = 32) -> int:
     """`value` limited to `bits` signed bits."""
     return max(-(1 << (bits - 1)), min((1 << (bits - 1)) - 1, value))
+
+
+def signed(value: int, bits: int = 32) -> int:
+    """The low `bits` bits of `value` as a two's complement number."""
+    return (value + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
 
 
 def shift_round(value: int, shift: int, away: bool = False) -> int:
@@ -47,34 +69,62 @@ class Operands:
     mul: dict[int, int] = field(default_factory=dict)
 
 
-def group_channels(conv_mode: int, flying: int, precision: int) -> int:
-    """Channels of a group (4.1, 5.1)."""
-    if conv_mode == 3:
+def group_channels(conv_mode: int, precision: int) -> int:
+    """Channels of a group as the octets come (4.1, 5.1)."""
+    if conv_mode == 3 or precision == INT4:
         return 64
-    return 16 if flying and precision != INT8 else 32
+    return 32 if precision == INT8 else 16
+
+
+def written_surfaces(conv_mode: int, precision: int, out: int) -> int:
+    """Surfaces of a group as they are written (4.10)."""
+    channels = group_channels(conv_mode, precision)
+    if conv_mode == 3 and BITS[precision] == 16:
+        channels = 32
+    return max(1, channels * BITS[out] // 128)
+
+
+def get_element(memory: bytes, at: int, bits: int) -> int:
+    """The unsigned element of `bits` bits at bit address `at`."""
+    first, last = at // 8, (at + bits - 1) // 8
+    return int.from_bytes(memory[first : last + 1], "little") >> at % 8 & ((1 << bits) - 1)
+
+
+def put_element(memory: bytearray, at: int, bits: int, value: int) -> None:
+    """Store the low `bits` bits of `value` at bit address `at`."""
+    value %= 1 << bits
+    if bits == 4:
+        keep = memory[at // 8] & (0x0F if at % 8 else 0xF0)
+        memory[at // 8] = keep | value << at % 8
+    else:
+        memory[at // 8 : (at + bits) // 8] = value.to_bytes(bits // 8, "little")
 
 
 def read_operands(memory: bytes, base: int, use: int, channels: int) -> Operands:
     """Operand tables of 5.3."""
     result, at = Operands(), base
-
-    def element(size: int) -> int:
-        nonlocal at
-        at += size
-        return int.from_bytes(memory[at - size : at], "little", signed=True)
-
     for block in range(-(-channels // 8)):
         for bit, size, into in ((0, 4, result.alu), (1, 2, result.cpend), (2, 2, result.mul)):
             if use >> bit & 1:
                 for lane in range(8):
-                    into[8 * block + lane] = element(size)
+                    into[8 * block + lane] = int.from_bytes(memory[at : at + size], "little", signed=True)
+                    at += size
     return result
+
+
+def element_word(raw: int, kind: int) -> int:
+    """An element of memory as the word between the stages: sign-extended or widened."""
+    if kind == FP16:
+        return float_of_half(raw)
+    if kind == BF16:
+        return float_of_bf16(raw)
+    return signed(raw, BITS[kind]) % WORD
 
 
 def read_cube(
     memory: bytes,
     base: int,
-    size: int,
+    kind: int,
     shape: tuple[int, int, int],
     line: int,
     surface: int,
@@ -85,22 +135,29 @@ def read_cube(
     def element(c: int, y: int, x: int) -> int:
         if c >= shape[0]:
             return 0
-        per_atom = 16 // size
+        per_atom = 128 // BITS[kind]
         atom = (c // per_atom) * surface + (0 if per_channel else y * line + x)
-        at = base + 16 * atom + size * (c % per_atom)
-        return int.from_bytes(memory[at : at + size], "little", signed=True)
+        at = 128 * atom + 8 * base + BITS[kind] * (c % per_atom)
+        return element_word(get_element(memory, at, BITS[kind]), kind)
 
     return element
 
 
 @dataclass
 class RdmaData:
-    """What the four readers of DPU_RDMA deliver; None for a reader that is off."""
+    """What the four readers of DPU_RDMA deliver, as words; None for a reader that is off."""
 
     main: Callable[[int, int, int], int] | None = None
     ew: Callable[[int, int, int], int] | None = None
     bs: Operands | None = None
     bn: Operands | None = None
+
+
+def operand_kind(size: int, proc: int) -> int:
+    """Type of ERDMA's elements by ERDMA_DATA_SIZE and PROC_PRECISION (5.4)."""
+    if proc in FLOATS and size >= 2:
+        return FP32 if size == 3 else BF16 if proc == BF16 else FP16
+    return {0: INT4, 1: INT8, 2: INT16, 3: INT32}[size]
 
 
 def run_rdma(registers: Registers, memory: bytes) -> RdmaData:
@@ -109,36 +166,114 @@ def run_rdma(registers: Registers, memory: bytes) -> RdmaData:
     width, height = f("DATA_CUBE_WIDTH", "WIDTH") + 1, f("DATA_CUBE_HEIGHT", "HEIGHT") + 1
     channels = f("DATA_CUBE_CHANNEL", "CHANNEL") + 1
     shape = (channels, height, width)
-    if not f("FEATURE_MODE_CFG", "MRDMA_DISABLE"):
-        line = width + f("SRC_DMA_CFG", "LINE_NOTCH_ADDR")
-        surface = line * height + f("SURF_NOTCH", "SURF_NOTCH_ADDR")
-        size = BYTES[f("FEATURE_MODE_CFG", "IN_PRECISION")]
-        result.main = read_cube(
-            memory, f("SRC_BASE_ADDR", "SRC_BASE_ADDR"), size, shape, line, surface, False
-        )
+    flying, proc = f("FEATURE_MODE_CFG", "FLYING_MODE"), f("FEATURE_MODE_CFG", "PROC_PRECISION")
+    operand = operand_kind(f("ERDMA_CFG", "ERDMA_DATA_SIZE"), proc)
+    line = width + f("SRC_DMA_CFG", "LINE_NOTCH_ADDR")
+    surface = line * height + f("SURF_NOTCH", "SURF_NOTCH_ADDR")
+    base = f("SRC_BASE_ADDR", "SRC_BASE_ADDR")
+    ew_line = width + f("DATA_CUBE_HEIGHT", "EW_LINE_NOTCH_ADDR")
+    ew_base = f("EW_BASE_ADDR", "EW_BASE_ADDR")
     use = f("BRDMA_CFG", "BRDMA_DATA_USE") & 7
     if use and not f("BRDMA_CFG", "BRDMA_DISABLE"):
         result.bs = read_operands(memory, f("BS_BASE_ADDR", "BS_BASE_ADDR"), use, channels)
     use = f("NRDMA_CFG", "NRDMA_DATA_USE") & 7
     if use and not f("NRDMA_CFG", "NRDMA_DISABLE"):
         result.bn = read_operands(memory, f("BN_BASE_ADDR", "BN_BASE_ADDR"), use, channels)
+    if f("FEATURE_MODE_CFG", "COMB_USE") == 5 and not flying:
+        per_atom = 128 // BITS[operand]
+        ew_surface = ew_line * height + f("EW_SURF_NOTCH", "EW_SURF_NOTCH")
+
+        def both(c: int, y: int, x: int) -> int:
+            if c >= channels:
+                return 0
+            which, place = c // per_atom % 2, c // per_atom // 2 * per_atom + c % per_atom
+            if which:
+                return read_cube(memory, ew_base, operand, shape, ew_line, ew_surface, False)(place, y, x)
+            return read_cube(memory, base, operand, shape, line, surface, False)(place, y, x)
+
+        result.ew = both
+        return result
+    if not f("FEATURE_MODE_CFG", "MRDMA_DISABLE"):
+        kind = f("FEATURE_MODE_CFG", "IN_PRECISION")
+        result.main = read_cube(memory, base, kind, shape, line, surface, False)
     if not f("ERDMA_CFG", "ERDMA_DISABLE"):
-        size = {1: 1, 2: 2, 3: 4}[f("ERDMA_CFG", "ERDMA_DATA_SIZE")]
         per_channel = f("ERDMA_CFG", "ERDMA_DATA_MODE") == 0
-        surface = f("EW_SURF_STRIDE", "EW_SURF_STRIDE")
+        ew_surface = f("EW_SURF_STRIDE", "EW_SURF_STRIDE")
         if not per_channel:
-            surface += f("EW_SURF_NOTCH", "EW_SURF_NOTCH")
-        line = width + f("DATA_CUBE_HEIGHT", "EW_LINE_NOTCH_ADDR")
-        base = f("EW_BASE_ADDR", "EW_BASE_ADDR")
-        result.ew = read_cube(memory, base, size, shape, line, surface, per_channel)
+            ew_surface += f("EW_SURF_NOTCH", "EW_SURF_NOTCH")
+        result.ew = read_cube(memory, ew_base, operand, shape, ew_line, ew_surface, per_channel)
     return result
 
 
-def element_value(f: Fields, acc: int, window: int, c: int, data: RdmaData, e: int) -> int:
-    """One element through CPEND, BS, BN, EW and OUT_CVT (4.3 to 4.8)."""
+Tables = tuple[list[int], list[int]]
+NO_TABLES: Tables = ([0] * 513, [0] * 513)
+
+
+def look_up(f: Fields, tables: Tables, x: int) -> int:
+    """The LUT (4.12): a signed 32-bit number to another."""
+    results = []
+    for table, name in zip(tables, ("LE", "LO"), strict=True):
+        start, end = f(f"LUT_{name}_START", f"LUT_{name}_START"), f(f"LUT_{name}_END", f"LUT_{name}_END")
+        start, end = signed(start), signed(end)
+        scale = Fields({"S": f.registers.get(f"LUT_{name}_SLOPE_SCALE", {})})
+        shift = Fields({"S": f.registers.get(f"LUT_{name}_SLOPE_SHIFT", {})})
+        step = min(22, f("LUT_INFO", f"LUT_{name}_INDEX_SELECT"))
+        if x < start:
+            place = "under"
+            rise = (x - start) * signed(scale("S", "UFLOW_SCALE"), 16)
+            y = table[0] + shift_round(rise, shift("S", "UFLOW_SHIFT"))
+        elif x > end or x - start > 512 << step:
+            place = "over"
+            rise = (x - end) * signed(scale("S", "OFLOW_SCALE"), 16) if x > end else 0
+            y = table[512] + shift_round(rise, shift("S", "OFLOW_SHIFT"))
+        else:
+            place = "hit"
+            index, rest = divmod(x - start, 1 << step)
+            y = table[index]
+            if rest:
+                y += shift_round((table[index + 1] - table[index]) * rest, step)
+        results.append((place, saturate(y)))
+    (le, _), (lo, _) = results
+    if le == lo == "under":
+        chosen = f("LUT_CFG", "LUT_UFLOW_PRIORITY")
+    elif le == lo == "over":
+        chosen = f("LUT_CFG", "LUT_OFLOW_PRIORITY")
+    elif (le == "hit") != (lo == "hit"):
+        chosen = int(lo == "hit")
+    else:
+        chosen = f("LUT_CFG", "LUT_HYBRID_PRIORITY")
+    return results[chosen][1]
+
+
+def is_float_domain(f: Fields) -> bool:
+    """Whether the DPU's stages work on floats (0.4)."""
+    return f("DATA_FORMAT", "PROC_PRECISION") in FLOATS
+
+
+def lut_live(f: Fields) -> bool:
+    """Whether the LUT takes part."""
+    return not f("EW_CFG", "EW_BYPASS") and not f("EW_CFG", "EW_LUT_BYPASS")
+
+
+def element_value(
+    f: Fields,
+    acc: int,
+    window: int,
+    c: int,
+    data: RdmaData,
+    e: int,
+    tables: Tables = NO_TABLES,
+) -> int:
+    """One element through CPEND, BS, BN, EW and OUT_CVT (4.3 to 4.8).
+
+    `acc` and `e` are words, `window` a signed sum; returns the bits of the output type, or of the 32-bit
+    integer for the transposed writer.
+    """
+    if is_float_domain(f):
+        return _float_value(f, acc % WORD, c, data, e % WORD, tables)
     bs, bn = data.bs or Operands(), data.bn or Operands()
-    flying = f("FEATURE_MODE_CFG", "FLYING_MODE")
-    if not flying and not f("BS_OW_CFG", "OD_BYPASS"):
+    acc = signed(acc)
+    if not f("FEATURE_MODE_CFG", "FLYING_MODE") and not f("BS_OW_CFG", "OD_BYPASS"):
         weight = bs.cpend.get(c, 0) if f("BS_OW_CFG", "OW_SRC") else f("BS_OW_OP", "OW_OP")
         acc += window * weight
     # BS
@@ -148,12 +283,12 @@ def element_value(f: Fields, acc: int, window: int, c: int, data: RdmaData, e: i
         a = acc
         if not f("BS_CFG", "BS_ALU_BYPASS"):
             operand = bs.alu.get(c, 0) if f("BS_CFG", "BS_ALU_SRC") else f("BS_ALU_CFG", "BS_ALU_OPERAND")
-            a += {2: operand, 4: -operand}.get(f("BS_CFG", "BS_ALU_ALGO"), 0)
+            a += {2: signed(operand), 4: -signed(operand)}.get(f("BS_CFG", "BS_ALU_ALGO"), 0)
         if f("BS_CFG", "BS_MUL_BYPASS") or (f("BS_CFG", "BS_MUL_PRELU") and a >= 0):
             v = saturate(a)
         else:
             factor = bs.mul.get(c, 0) if f("BS_MUL_CFG", "BS_MUL_SRC") else f("BS_MUL_CFG", "BS_MUL_OPERAND")
-            p = a * factor
+            p = a * signed(factor, 16)
             shift = f("BS_MUL_CFG", "BS_MUL_SHIFT_VALUE")
             if p < 0:
                 shift = f("DATA_FORMAT", "BS_MUL_SHIFT_VALUE_NEG")
@@ -163,18 +298,24 @@ def element_value(f: Fields, acc: int, window: int, c: int, data: RdmaData, e: i
     if not f("BN_CFG", "BN_BYPASS"):
         if not (f("BN_CFG", "BN_MUL_BYPASS") or (f("BN_CFG", "BN_MUL_PRELU") and v >= 0)):
             factor = bn.mul.get(c, 0) if f("BN_MUL_CFG", "BN_MUL_SRC") else f("BN_MUL_CFG", "BN_MUL_OPERAND")
-            p = v * factor
+            p = v * signed(factor, 16)
             shift = f("BN_MUL_CFG", "BN_MUL_SHIFT_VALUE")
             if p < 0:
                 shift = f("DATA_FORMAT", "BN_MUL_SHIFT_VALUE_NEG")
             v = saturate(shift_round(p, shift))
         if not f("BN_CFG", "BN_ALU_BYPASS"):
             operand = bn.alu.get(c, 0) if f("BN_CFG", "BN_ALU_SRC") else f("BN_ALU_CFG", "BN_ALU_OPERAND")
-            v = saturate(v + {2: operand, 4: -operand}.get(f("BN_CFG", "BN_ALU_ALGO"), 0))
+            v = saturate(v + {2: signed(operand), 4: -signed(operand)}.get(f("BN_CFG", "BN_ALU_ALGO"), 0))
         v = _relu(f, "BN", v)
+    if lut_live(f):
+        v = look_up(f, tables, v)
     if not f("EW_CFG", "EW_BYPASS"):
-        v = _relu(f, "EW", _elementwise(f, v, c, e))
-    # OUT_CVT
+        v = _relu(f, "EW", _elementwise(f, v, c, signed(e)))
+    return _integer_output(f, v)
+
+
+def _integer_output(f: Fields, v: int) -> int:
+    """OUT_CVT of an integer."""
     scale, offset = f("OUT_CVT_SCALE", "OUT_CVT_SCALE"), f("OUT_CVT_OFFSET", "OUT_CVT_OFFSET")
     shift = f("OUT_CVT_SHIFT", "OUT_CVT_SHIFT") % 64
     away = bool(f("OUT_CVT_SHIFT", "CVT_ROUND"))
@@ -182,14 +323,108 @@ def element_value(f: Fields, acc: int, window: int, c: int, data: RdmaData, e: i
         q = shift_round((v + offset) * scale, shift, away)
     else:
         q = shift_round(v * scale, shift, away) + offset
-    return saturate(q, 8 * BYTES[f("DATA_FORMAT", "OUT_PRECISION")])
+    kind = f("DATA_FORMAT", "OUT_PRECISION")
+    if f("BS_OW_CFG", "TP_ORG_EN"):
+        return saturate(q) % WORD
+    if kind not in FLOATS:
+        return saturate(q, BITS[kind]) % (1 << BITS[kind])
+    word = float_rounded(saturate(q))
+    if is_float_domain(f) and lut_live(f):
+        word = float_scaled(word, -f("OUT_CVT_SHIFT", "MINUS_EXP"))
+    return _narrowed(word, kind)
+
+
+def _narrowed(word: int, kind: int) -> int:
+    return half_bits(word) if kind == FP16 else bf16_bits(word) if kind == BF16 else word
+
+
+def _float_value(f: Fields, v: int, c: int, data: RdmaData, e: int, tables: Tables) -> int:
+    """`element_value` of the float domain."""
+    bs, bn = data.bs or Operands(), data.bn or Operands()
+
+    def alu(stage: str, operands: Operands, v: int) -> int:
+        algo = f(f"{stage}_CFG", f"{stage}_ALU_ALGO")
+        if f(f"{stage}_CFG", f"{stage}_ALU_BYPASS") or algo not in (2, 4):
+            return v
+        operand = f(f"{stage}_ALU_CFG", f"{stage}_ALU_OPERAND")
+        if f(f"{stage}_CFG", f"{stage}_ALU_SRC"):
+            operand = operands.alu.get(c, 0)
+        return float_op("+" if algo == 2 else "-", v, operand % WORD)
+
+    def mul(stage: str, operands: Operands, v: int) -> int:
+        if f(f"{stage}_CFG", f"{stage}_MUL_BYPASS") or (
+            f(f"{stage}_CFG", f"{stage}_MUL_PRELU") and not v >> 31
+        ):
+            return v
+        factor = f(f"{stage}_MUL_CFG", f"{stage}_MUL_OPERAND")
+        if f(f"{stage}_MUL_CFG", f"{stage}_MUL_SRC"):
+            factor = operands.mul.get(c, 0)
+        return float_op("*", v, float_of_half(factor % 65536))
+
+    if not f("BS_CFG", "BS_BYPASS"):
+        v = _float_relu(f, "BS", mul("BS", bs, alu("BS", bs, v)))
+    if not f("BN_CFG", "BN_BYPASS"):
+        v = _float_relu(f, "BN", alu("BN", bn, mul("BN", bn, v)))
+    if lut_live(f):
+        number = look_up(f, tables, to_int(v))
+        return _integer_output(f, _relu(f, "EW", _elementwise(f, number, c, signed(e))))
+    if not f("EW_CFG", "EW_BYPASS"):
+        v = _float_relu(f, "EW", _float_elementwise(f, v, c, e))
+    kind = f("DATA_FORMAT", "OUT_PRECISION")
+    if f("BS_OW_CFG", "TP_ORG_EN"):
+        return to_int(v) % WORD
+    if kind in FLOATS:
+        return _narrowed(v, kind)
+    return saturate(to_int(v), BITS[kind]) % (1 << BITS[kind])
+
+
+def _float_relu(f: Fields, stage: str, v: int) -> int:
+    if not f(f"{stage}_CFG", f"{stage}_RELU_BYPASS") and v >> 31 and not is_nan(v):
+        v = 0
+    if f(f"{stage}_CFG", f"{stage}_RELUX_EN"):
+        limit = f(f"{stage}_RELUX_CMP_VALUE", f"{stage}_RELUX_CMP_DAT") % WORD
+        v = limit if is_greater(v, limit) else v
+    return v
+
+
+def _float_elementwise(f: Fields, v: int, c: int, e: int) -> int:
+    if f("EW_CFG", "EW_OP_BYPASS"):
+        return v
+    register = f(f"EW_OP_VALUE_{c % 8}", f"EW_OPERAND_{c % 8}") % WORD
+    from_memory = f("EW_CFG", "EW_OP_SRC")
+    if f("EW_CFG", "EW_OP_TYPE"):
+        if f("EW_CFG", "EW_MUL_PRELU") and not v >> 31:
+            return v
+        return float_op("*", v, e if from_memory else float_of_half(register % 65536))
+    if not from_memory:
+        e = register
+    match f("EW_CFG", "EW_ALU_ALGO"):
+        case 0:
+            return v if is_greater(v, e) else e
+        case 1:
+            return v if is_greater(e, v) else e
+        case 2:
+            return float_op("+", v, e)
+        case 3:
+            return float_op("/", v, e)
+        case 4:
+            return float_op("-", v, e)
+        case 5:
+            return v % (1 << 31)
+        case 6:
+            return v ^ 1 << 31
+        case 7:
+            return float_op("floor", v, 0)
+        case 8:
+            return float_op("ceil", v, 0)
+    return v
 
 
 def _relu(f: Fields, stage: str, v: int) -> int:
     if not f(f"{stage}_CFG", f"{stage}_RELU_BYPASS"):
         v = max(v, 0)
-        if f(f"{stage}_CFG", f"{stage}_RELUX_EN"):
-            v = min(v, f(f"{stage}_RELUX_CMP_VALUE", f"{stage}_RELUX_CMP_DAT"))
+    if f(f"{stage}_CFG", f"{stage}_RELUX_EN"):
+        v = min(v, signed(f(f"{stage}_RELUX_CMP_VALUE", f"{stage}_RELUX_CMP_DAT")))
     return v
 
 
@@ -197,7 +432,7 @@ def _elementwise(f: Fields, v: int, c: int, e: int) -> int:
     if f("EW_CFG", "EW_OP_BYPASS"):
         return v
     if not f("EW_CFG", "EW_OP_SRC"):
-        e = f(f"EW_OP_VALUE_{c % 8}", f"EW_OPERAND_{c % 8}")
+        e = signed(f(f"EW_OP_VALUE_{c % 8}", f"EW_OPERAND_{c % 8}"))
     elif not f("EW_CFG", "EW_OP_CVT_BYPASS"):
         offset = f("EW_CVT_OFFSET_VALUE", "EW_OP_CVT_OFFSET")
         scale = f("EW_CVT_SCALE_VALUE", "EW_OP_CVT_SCALE")
@@ -207,8 +442,7 @@ def _elementwise(f: Fields, v: int, c: int, e: int) -> int:
     if f("EW_CFG", "EW_OP_TYPE"):
         if f("EW_CFG", "EW_MUL_PRELU") and v >= 0:
             return v
-        low = (e + 0x8000) % 0x10000 - 0x8000
-        p = v * low
+        p = v * signed(e, 16)
         shift = f("EW_CVT_SCALE_VALUE", "EW_TRUNCATE") if p >= 0 else f("DATA_FORMAT", "EW_TRUNCATE_NEG")
         return saturate(shift_round(p, shift % 64))
     minimum = -(1 << 31)
@@ -220,13 +454,32 @@ def _elementwise(f: Fields, v: int, c: int, e: int) -> int:
     return saturate({0: max(v, e), 1: min(v, e), 2: v + e, 4: v - e}.get(algo, v))
 
 
+def output_element(
+    f: Fields,
+    data: RdmaData,
+    acc: Callable[[int, int, int], tuple[int, int]] | None,
+    tables: Tables,
+    place: tuple[int, int, int],
+) -> int:
+    """What is written for (channel, y, x); the padding value for channels past the original ones."""
+    c, y, x = place
+    if c > min(f("DATA_CUBE_CHANNEL", "CHANNEL"), f("DATA_CUBE_CHANNEL", "ORIG_CHANNEL")):
+        return f("OFFSET_PEND", "OFFSET_PEND") % WORD
+    if f("FEATURE_MODE_CFG", "FLYING_MODE"):
+        main, window = data.main(c, y, x), 0
+    else:
+        main, window = acc(c, y, x)
+    return element_value(f, main, window, c, data, data.ew(c, y, x) if data.ew else 0, tables)
+
+
 def run_dpu(
     registers: Registers,
     memory: bytearray,
     data: RdmaData,
     acc: Callable[[int, int, int], tuple[int, int]] | None = None,
-) -> None:
-    """Run one DPU task and write its result into `memory` (4.9, 4.10).
+    tables: Tables = NO_TABLES,
+) -> list[int]:
+    """Run one DPU task and write its result into `memory` (4.9 to 4.11).
 
     Parameters
     ----------
@@ -237,35 +490,73 @@ def run_dpu(
     data : RdmaData
     acc : callable
         (channel, y, x) to (accumulator, window sum), unless the task is flying.
+    tables : pair of lists of 513 int
+        LE and LO.
+
+    Returns
+    -------
+    list of int
+        The atoms that go to the PPU (OUTPUT_MODE bit 0), in their order.
     """
     f = Fields(registers)
     width, height = f("DATA_CUBE_WIDTH", "WIDTH") + 1, f("DATA_CUBE_HEIGHT", "HEIGHT") + 1
     channels = f("DATA_CUBE_CHANNEL", "CHANNEL") + 1
-    original = f("DATA_CUBE_CHANNEL", "ORIG_CHANNEL")
-    flying = f("FEATURE_MODE_CFG", "FLYING_MODE")
-    if not f("FEATURE_MODE_CFG", "OUTPUT_MODE") & 2:
-        return
-    size = BYTES[f("DATA_FORMAT", "OUT_PRECISION")]
-    per_atom = 16 // size
-    group = group_channels(f("FEATURE_MODE_CFG", "CONV_MODE"), flying, f("DATA_FORMAT", "IN_PRECISION"))
+    flying, mode = f("FEATURE_MODE_CFG", "FLYING_MODE"), f("FEATURE_MODE_CFG", "OUTPUT_MODE")
+    conv_mode, precision = f("FEATURE_MODE_CFG", "CONV_MODE"), f("DATA_FORMAT", "IN_PRECISION")
+    out = f("DATA_FORMAT", "OUT_PRECISION")
+    base = 16 * f("DST_BASE_ADDR", "DST_BASE_ADDR")
+    if f("BS_OW_CFG", "TP_ORG_EN"):
+        if mode & 2:
+            _write_transposed(f, memory, data, acc, tables, (channels, height, width))
+        return []
+    bits = BITS[out]
+    per_atom = 128 // bits
     series = f("BS_OW_CFG", "SIZE_E_1") + 1
     if f("BS_OW_CFG", "OD_BYPASS") and not flying:
-        series = group // per_atom
-    base = 16 * f("DST_BASE_ADDR", "DST_BASE_ADDR")
+        series = written_surfaces(conv_mode, precision, out)
     jump, stride = f("SURFACE_ADD", "SURF_ADD"), f("DST_SURF_STRIDE", "DST_SURF_STRIDE")
     pitch = width + f("DATA_CUBE_NOTCH_ADDR", "NOTCH_ADDR_0")
-    pend = f("OFFSET_PEND", "OFFSET_PEND")
-    for surface in range(-(-channels // per_atom)):
-        for y in range(height):
-            for x in range(width):
-                atom = (surface // series) * jump + (surface % series) * stride + y * pitch + x
-                for lane in range(per_atom):
-                    c = surface * per_atom + lane
-                    if c >= channels or c > original:
-                        value = pend
-                    else:
-                        main, window = (data.main(c, y, x), 0) if flying else acc(c, y, x)
-                        e = data.ew(c, y, x) if data.ew else 0
-                        value = element_value(f, main, window, c, data, e)
-                    at = base + 16 * atom + size * lane
-                    memory[at : at + size] = (value % (1 << 8 * size)).to_bytes(size, "little")
+    surfaces = -(-channels // per_atom)
+    atoms: dict[tuple[int, int], int] = {}
+    for surface in range(surfaces):
+        for pixel in range(height * width):
+            y, x = divmod(pixel, width)
+            atom = bytearray(16)
+            for lane in range(per_atom):
+                value = output_element(f, data, acc, tables, (surface * per_atom + lane, y, x))
+                put_element(atom, bits * lane, bits, value)
+            at = base + 16 * ((surface // series) * jump + (surface % series) * stride + y * pitch + x)
+            atoms[surface, pixel] = int.from_bytes(atom, "little")
+            if mode & 2:
+                memory[at : at + 16] = atom
+    if not mode & 1:
+        return []
+    group = max(1, group_channels(conv_mode, precision) // per_atom)
+    return [
+        atoms[surface, pixel]
+        for first in range(0, surfaces, group)
+        for stripe in range(0, height * width, 16)
+        for surface in range(first, min(first + group, surfaces))
+        for pixel in range(stripe, min(stripe + 16, height * width))
+    ]
+
+
+def _write_transposed(
+    f: Fields,
+    memory: bytearray,
+    data: RdmaData,
+    acc: Callable[[int, int, int], tuple[int, int]] | None,
+    tables: Tables,
+    shape: tuple[int, int, int],
+) -> None:
+    """The order of 4.11."""
+    channels, height, width = shape
+    bits = 16 if f("WDMA_SIZE_0", "TP_PRECISION") else 8
+    base, count = 16 * f("DST_BASE_ADDR", "DST_BASE_ADDR"), height * width
+    for pixel in range(count):
+        y, x = divmod(pixel, width)
+        for n in range(channels):
+            high = n // 4
+            index = 4 * pixel + high % 4 + high // 4 * 4 * count + n % 4 * 16 * count
+            value = output_element(f, data, acc, tables, (n, y, x))
+            put_element(memory, 8 * base + bits * index, bits, value)

@@ -1,0 +1,103 @@
+"""The output converter of the DPU's pipe: stages 10 to 12 (docs 4.8, 4.9)."""
+
+from amaranth.hdl import Cat, Const, Mux, Signal, Value, ValueLike, signed
+
+from rtl.layouts import LANES
+from rtl.npu import float32
+from rtl.npu.dpu_frame import IDLE, Frame
+from rtl.npu.dpu_math import HIGHEST, LOWEST, clamp, round_shift
+from rtl.npu.dpu_types import Precision, Width, is_float, width_of
+
+
+def _limit(kind: Value, values: dict[int, int], default: ValueLike) -> Value:
+    """The value for an integer width, `default` for others."""
+    width, result = width_of(kind), Value.cast(default)
+    for code, value in values.items():
+        result = Mux(width == code, Const(value, signed(32)), result)
+    return result
+
+
+class OutputConverter:
+    """Scale; shift, offset and saturation; conversion to the output type and the padding channels.
+
+    `values` are the results, the element in the low bits.
+    """
+
+    def __init__(self, frame: Frame, main: list[Signal]) -> None:
+        m, cfg, valid = frame.m, frame.cfg, frame.valid
+        add_first, given = cfg.OUT_CVT_SHIFT.CVT_TYPE, cfg.DATA_FORMAT.OUT_PRECISION
+        offset, scale = cfg.OUT_CVT_OFFSET.OUT_CVT_OFFSET, cfg.OUT_CVT_SCALE.OUT_CVT_SCALE
+        away = frame.flag(cfg.OUT_CVT_SHIFT.CVT_ROUND)
+        before = frame.setting("out_before", Mux(add_first, offset, 0), signed(32))
+        after = frame.setting("out_after", Mux(add_first, 0, offset), signed(32))
+        pend = frame.setting("out_pend", cfg.OFFSET_PEND.OFFSET_PEND, signed(32))
+        shift = frame.shift("out", cfg.OUT_CVT_SHIFT.OUT_CVT_SHIFT)
+        # The transposed writer takes the 32-bit integer, floats are made from one.
+        kind = Mux(cfg.BS_OW_CFG.TP_ORG_EN, Precision.INT32, given)
+        to_float = is_float(kind)
+        top = _limit(kind, {Width.BITS4: 7, Width.BITS8: 0x7F, Width.BITS16: 0x7FFF}, HIGHEST)
+        bottom = _limit(kind, {Width.BITS4: -8, Width.BITS8: -0x80, Width.BITS16: -0x8000}, LOWEST)
+        high = frame.setting("out_high", Mux(to_float, HIGHEST, top), signed(32))
+        low = frame.setting("out_low", Mux(to_float, LOWEST, bottom), signed(32))
+        floats, wide = frame.late_floats, frame.flag(to_float)
+        make = frame.flag(to_float & ~(frame.float_domain & ~frame.lut_live))
+        half, brain = frame.flag(kind == Precision.FP16), frame.flag(kind == Precision.BF16)
+        minus = Mux(frame.float_domain, cfg.OUT_CVT_SHIFT.MINUS_EXP, 0)  # of the LUT's result
+        self._minus = frame.setting("out_minus", minus, 8)
+
+        scaled, number = frame.lanes("out_scaled", signed(49)), frame.lanes("out_number", signed(32))
+        self.values = frame.lanes("out", signed(32))
+        for lane in range(LANES):
+            multiplied = Signal(signed(49), init=IDLE)
+            with m.If(valid[9]):
+                with m.If(floats):
+                    m.d.comb += multiplied.eq(main[lane])
+                with m.Else():
+                    m.d.comb += multiplied.eq((main[lane] + before) * scale)
+            with frame.into(10):
+                m.d.sync += scaled[lane].eq(multiplied)
+
+            limited = Signal(signed(32), init=IDLE)
+            with m.If(valid[10]):
+                with m.If(~floats):
+                    rounded = frame.wire(round_shift(scaled[lane], shift, away)[:50].as_signed())
+                    m.d.comb += limited.eq(clamp(frame.wire(rounded + after), low, high))
+                with m.Elif(wide):
+                    m.d.comb += limited.eq(scaled[lane])
+                with m.Else():
+                    m.d.comb += limited.eq(clamp(float32.to_int32(m, scaled[lane][:32]), low, high))
+            with frame.into(11):
+                m.d.sync += number[lane].eq(limited)
+
+            final = Signal(signed(32), init=IDLE)
+            with m.If(valid[11]):
+                with m.If(frame.tag[11].live <= lane):
+                    m.d.comb += final.eq(pend)
+                with m.Elif(wide):
+                    single = Signal(32, init=IDLE)
+                    with m.If(make):
+                        m.d.comb += single.eq(self._to_float(frame, number[lane]))
+                    with m.Else():
+                        m.d.comb += single.eq(number[lane])
+                    with m.If(half):
+                        m.d.comb += final.eq(float32.narrow_fp16(m, single))
+                    with m.Elif(brain):
+                        m.d.comb += final.eq(float32.narrow_bf16(m, single))
+                    with m.Else():
+                        m.d.comb += final.eq(single)
+                with m.Else():
+                    m.d.comb += final.eq(number[lane])
+            with frame.into(12):
+                m.d.sync += self.values[lane].eq(final)
+
+    def _to_float(self, frame: Frame, number: Signal) -> Signal:
+        """An integer as binary32, times 2^-MINUS_EXP."""
+        m, result = frame.m, Signal(32, init=IDLE)
+        single = float32.from_int32(m, number)
+        with m.If(self._minus == 0):
+            m.d.comb += result.eq(single)
+        with m.Else():
+            x = float32.parts(m, single)
+            exponent = float32.wire(m, (x.exponent + float32.OFFSET - self._minus).as_unsigned(), 11)
+            m.d.comb += result.eq(float32.rounded(m, x.sign, exponent, Cat(Const(0, 40), x.mantissa)))
+        return result

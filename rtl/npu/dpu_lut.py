@@ -1,0 +1,204 @@
+"""The DPU's look-up table: two tables, the choice between them and interpolation (H 5.7, docs 4.12)."""
+
+from dataclasses import dataclass
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from rtl.layouts import LANES
+from rtl.npu import float32
+from rtl.npu.dpu_frame import IDLE, Frame
+from rtl.npu.dpu_math import HIGHEST, LOWEST, clamp, round_shift, shift_of
+from rtl.regfile import LutPort, config_signature
+
+WIDTH = 2
+"""Elements looked up a cycle (H Q20)."""
+
+STEPS = LANES // WIDTH
+
+SEGMENTS = 512
+LARGEST_STEP = 22
+"""Largest INDEX_SELECT that counts."""
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where an index lies in the range of one table."""
+
+    under: Signal
+    over: Signal
+    entry: Signal
+    """The table's entry to begin from, 10 bits."""
+    distance: Signal
+    """What is beyond that entry: below the start, above the end, or in the segment; signed, 33 bits."""
+    shift: Signal
+    slope: Signal
+    """Scale of the extrapolation, signed, 16 bits."""
+
+
+class LutUnit(wiring.Component):
+    """Looks `WIDTH` elements up a cycle; the results come in the next.
+
+    Members
+    -------
+    cfg : configuration of the DPU
+    floats : 1, in
+        The elements are binary32, else signed integers.
+    go : 1, in
+        Look the elements up.
+    x : 32 bits an element, in
+    y : signed 32 bits an element, out
+        In the cycle after `go`.
+    lut : LutPort, in
+        Access to the tables.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "cfg": In(config_signature("DPU")),
+                "floats": In(1),
+                "go": In(1),
+                "x": In(32).array(WIDTH),
+                "y": Out(signed(32)).array(WIDTH),
+                "lut": In(LutPort()),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        lut = self.lut
+        # One memory holds both tables: bit 10 of the address chooses.
+        m.submodules.tables = tables = Memory(shape=16, depth=2048, init=[])
+        write, read = tables.write_port(), tables.read_port()
+        m.d.comb += [
+            write.addr.eq(Cat(lut.entry, lut.table)),
+            write.data.eq(lut.data),
+            write.en.eq(lut.write),
+            read.addr.eq(Cat(lut.entry, lut.table)),
+            read.en.eq(lut.read),
+            lut.answer.eq(read.data),
+        ]
+        came = Signal()
+        m.d.sync += came.eq(self.go)
+        for element in range(WIDTH):
+            self._element(m, tables, self.x[element], self.y[element], came)
+        return m
+
+    def _place(self, m: Module, name: str, x: Signal) -> _Place:
+        cfg = self.cfg
+        begin, end = getattr(cfg, f"LUT_{name}_START"), getattr(cfg, f"LUT_{name}_END")
+        first, last = begin[f"LUT_{name}_START"], end[f"LUT_{name}_END"]
+        scale, shift = getattr(cfg, f"LUT_{name}_SLOPE_SCALE"), getattr(cfg, f"LUT_{name}_SLOPE_SHIFT")
+        select = cfg.LUT_INFO[f"LUT_{name}_INDEX_SELECT"]
+
+        def wire(value: Value, shape: object) -> Signal:
+            result = Signal(shape, init=IDLE)
+            m.d.comb += result.eq(value)
+            return result
+
+        step = wire(Mux(select > LARGEST_STEP, LARGEST_STEP, select), 5)
+        under, beyond = wire(x < first, 1), wire(x > last, 1)
+        inside = wire(x - first, signed(33))
+        past = wire((inside.as_unsigned()[:32] >> step), 32)  # whole steps, where not under
+        rest = inside.as_unsigned()[:32] & ~((Const(0xFFFFFFFF, 32) << step)[:32])
+        far = wire((past > SEGMENTS) | ((past == SEGMENTS) & (rest != 0)), 1)
+        over = wire(~under & (beyond | far), 1)
+        entry, distance, shown = Signal(10, init=IDLE), Signal(signed(33), init=IDLE), Signal(5, init=IDLE)
+        slope = Signal(signed(16), init=IDLE)
+        with m.If(under):
+            m.d.comb += [entry.eq(0), distance.eq(inside), shown.eq(shift.UFLOW_SHIFT)]
+            m.d.comb += slope.eq(scale.UFLOW_SCALE)
+        with m.Elif(over):
+            m.d.comb += [entry.eq(SEGMENTS), distance.eq(Mux(beyond, x - last, 0))]
+            m.d.comb += [shown.eq(shift.OFLOW_SHIFT), slope.eq(scale.OFLOW_SCALE)]
+        with m.Else():
+            m.d.comb += [entry.eq(past), distance.eq(rest), shown.eq(step), slope.eq(0)]
+        return _Place(under, over, entry, distance, shown, slope)
+
+    def _element(self, m: Module, tables: Memory, given: Value, y: Value, came: Signal) -> None:
+        cfg = self.cfg.LUT_CFG
+        lower, upper = tables.read_port(), tables.read_port()
+        hit, shift = Signal(reset_less=True), Signal(5, reset_less=True)
+        distance, slope = Signal(signed(33), reset_less=True), Signal(signed(16), reset_less=True)
+        m.d.comb += [lower.en.eq(self.go), upper.en.eq(self.go)]
+        with m.If(self.go):
+            x, use_lo = Signal(signed(32), init=IDLE), Signal(init=IDLE)
+            with m.If(self.floats):
+                m.d.comb += x.eq(float32.to_int32(m, given))
+            with m.Else():
+                m.d.comb += x.eq(given)
+            le, lo = self._place(m, "LE", x), self._place(m, "LO", x)
+            le_hit, lo_hit = ~(le.under | le.over), ~(lo.under | lo.over)
+            with m.If(le.under & lo.under):
+                m.d.comb += use_lo.eq(cfg.LUT_UFLOW_PRIORITY)
+            with m.Elif(le.over & lo.over):
+                m.d.comb += use_lo.eq(cfg.LUT_OFLOW_PRIORITY)
+            with m.Elif(le_hit ^ lo_hit):
+                m.d.comb += use_lo.eq(lo_hit)
+            with m.Else():
+                m.d.comb += use_lo.eq(cfg.LUT_HYBRID_PRIORITY)
+            entry = float32.wire(m, Mux(use_lo, lo.entry, le.entry))
+            m.d.comb += [lower.addr.eq(Cat(entry, use_lo)), upper.addr.eq(Cat((entry + 1)[:10], use_lo))]
+            m.d.sync += [
+                hit.eq(Mux(use_lo, lo_hit, le_hit)),
+                shift.eq(Mux(use_lo, lo.shift, le.shift)),
+                distance.eq(Mux(use_lo, lo.distance, le.distance)),
+                slope.eq(Mux(use_lo, lo.slope, le.slope)),
+            ]
+        with m.If(came):
+            base, next_ = lower.data.as_signed(), upper.data.as_signed()
+            factor = float32.wire(m, Mux(hit, next_ - base, slope))
+            product = float32.wire(m, distance * factor)
+            counts = shift_of(Cat(shift, Const(0, 1)))
+            rounded = Signal(signed(63), init=IDLE)
+            m.d.comb += rounded.eq(round_shift(product, counts))
+            total = float32.wire(m, base + rounded)
+            m.d.comb += y.eq(clamp(total, LOWEST, HIGHEST))
+
+
+class LutStage:
+    """Stage 7 of the pipe: values pass, or are replaced by the table, `WIDTH` a cycle.
+
+    An octet waits in stage 6 until the look-up of its last elements begins; their results arrive when it
+    is in stage 7 already and are put into its registers there.  `may_advance` tells when.
+    """
+
+    def __init__(self, frame: Frame, unit: LutUnit, main: list[Signal]) -> None:
+        m, valid = frame.m, frame.valid
+        live = frame.flag(frame.lut_live)
+        self.values = frame.lanes("lut_value", signed(32))
+        early = [Signal(signed(32), name=f"lut_early_{k}", reset_less=True) for k in range(LANES - WIDTH)]
+        step, came, coming = Signal(range(STEPS)), Signal(range(STEPS)), Signal()
+        waiting, last = Signal(), Signal()
+        m.d.comb += [
+            waiting.eq(live & valid[6]),
+            last.eq(step == STEPS - 1),
+            unit.floats.eq(frame.floats),
+            unit.go.eq(waiting & (~last | frame.advance)),
+        ]
+        finishing = coming & (came == STEPS - 1)
+        self.may_advance = ~live | ((~valid[6] | last) & ~finishing)
+        m.d.sync += coming.eq(unit.go)
+        with m.If(unit.go):
+            m.d.sync += [came.eq(step), step.eq(step + 1)]
+            with m.Switch(step):
+                for place in range(STEPS):
+                    with m.Case(place):
+                        m.d.comb += [unit.x[k].eq(main[WIDTH * place + k]) for k in range(WIDTH)]
+        with m.If(frame.start):
+            m.d.sync += [step.eq(0), coming.eq(0)]
+        with frame.into(7):
+            with m.If(live):
+                for lane, value in enumerate(early):
+                    arriving = coming & (came == lane // WIDTH)
+                    m.d.sync += self.values[lane].eq(Mux(arriving, unit.y[lane % WIDTH], value))
+            with m.Else():
+                m.d.sync += [value.eq(main[lane]) for lane, value in enumerate(self.values)]
+        with m.If(coming):
+            for lane in range(LANES):
+                target = early[lane] if lane < len(early) else self.values[lane]
+                with m.If(came == lane // WIDTH):
+                    m.d.sync += target.eq(unit.y[lane % WIDTH])

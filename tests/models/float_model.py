@@ -1,0 +1,97 @@
+"""Binary32 for the block tests' models: numpy's arithmetic on bit patterns, with the one NaN (docs 0.3)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+NAN = 0x7FC00000
+
+
+def value_of(word: int) -> np.float32:
+    """The number of a pattern."""
+    return np.uint32(word).view(np.float32)
+
+
+def word_of(value: np.float32 | float) -> int:
+    """The pattern of a number, rounded to binary32."""
+    with np.errstate(all="ignore"):
+        value = np.float32(value)
+    return NAN if np.isnan(value) else int(value.view(np.uint32))
+
+
+def is_nan(word: int) -> bool:
+    """Whether the pattern is a NaN."""
+    return word % (1 << 31) > 0x7F800000
+
+
+def is_greater(a: int, b: int) -> bool:
+    """IEEE a > b."""
+    return bool(value_of(a) > value_of(b))
+
+
+def float_op(op: str, a: int, b: int) -> int:
+    """One rounded operation: + - * / floor ceil."""
+    x, y = value_of(a), value_of(b)
+    with np.errstate(all="ignore"):
+        match op:
+            case "+":
+                return word_of(x + y)
+            case "-":
+                return word_of(x - y)
+            case "*":
+                return word_of(x * y)
+            case "/":
+                return word_of(x / y)
+            case "floor":
+                return word_of(np.floor(x))
+            case "ceil":
+                return word_of(np.ceil(x))
+    raise ValueError(f"no operation {op!r}")
+
+
+def float_rounded(number: int) -> int:
+    """An integer as binary32."""
+    return word_of(np.float32(np.int64(number)))
+
+
+def float_scaled(word: int, exponent: int) -> int:
+    """Times 2^exponent."""
+    return word_of(math.ldexp(float(value_of(word)), exponent))  # exact in binary64
+
+
+def to_int(word: int) -> int:
+    """Rounded half to even, saturated to 32 bits, NaN gives 0."""
+    value = float(value_of(word))
+    if math.isnan(value):
+        return 0
+    if math.isinf(value):
+        return (1 << 31) - 1 if value > 0 else -(1 << 31)
+    return max(-(1 << 31), min((1 << 31) - 1, round(value)))
+
+
+def float_of_half(half: int) -> int:
+    """An fp16 widened; a NaN by its bits."""
+    if half & 0x7FFF > 0x7C00:
+        return (half >> 15) << 31 | 0x7F800000 | (half & 0x3FF) << 13
+    return int(np.uint16(half).view(np.float16).astype(np.float32).view(np.uint32))
+
+
+def float_of_bf16(half: int) -> int:
+    """A bf16 widened."""
+    return half << 16
+
+
+def half_bits(word: int) -> int:
+    """Narrowed to fp16."""
+    with np.errstate(all="ignore"):
+        return 0x7E00 if is_nan(word) else int(value_of(word).astype(np.float16).view(np.uint16))
+
+
+def bf16_bits(word: int) -> int:
+    """Narrowed to bf16."""
+    if is_nan(word):
+        return 0x7FC0
+    high, rest = divmod(word, 1 << 16)
+    return high + (rest > 0x8000 or (rest == 0x8000 and high % 2))
