@@ -1,0 +1,112 @@
+"""CNA, CBUF and CORE of the golden model against element-by-element loops in plain Python."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cosim.golden.task.conv_types import BF16, FP16, INT4, INT8, INT16, TF32
+from tests.models.golden_bench import device
+from tests.models.golden_conv import (
+    Case,
+    Layer,
+    Recorder,
+    check,
+    of,
+    out_size,
+    program,
+    run,
+    signed,
+    with_fields,
+)
+
+TYPES = (INT4, INT8, INT16, FP16, BF16, TF32)
+
+
+@pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.name)
+def test_direct(kind) -> None:  # type: ignore[no-untyped-def]
+    check(of(kind))
+
+
+@pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("atoms", [1, 2, 3, 4, 5, 6, 7])
+def test_every_number_of_atoms(kind, atoms: int) -> None:  # type: ignore[no-untyped-def]
+    channels = kind.per_atom * atoms - (atoms % 2)
+    check(of(kind, channels=channels, kernels=2, size=(2, 5), kernel=(1, 2), out=(2, 4), pad=(0, 0)), atoms)
+
+
+@pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.name)
+def test_strides_dilation_and_pitches(kind) -> None:  # type: ignore[no-untyped-def]
+    case = of(kind, size=(7, 6), kernel=(2, 3), stride=(2, 1), dilation=(3, 2), out=(3, 5), kernels=3)
+    check(case)
+    check(with_surface(case, 50, True))
+    check(with_surface(case, -45, False))
+
+
+def with_surface(case: Case, surface: int, off: bool) -> Case:
+    return Case(**{**case.__dict__, "surface": surface, "group_line_off": off})
+
+
+@pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("spread", [(2, 1), (4, 2), (1, 8)])
+def test_transposed_convolution(kind, spread: tuple[int, int]) -> None:  # type: ignore[no-untyped-def]
+    size, kernel = (3, 2), (3, 3)
+    out = out_size(size, kernel, spread=spread, more=(3, 3))
+    check(of(kind, channels=5, kernels=3, size=size, kernel=kernel, out=out, spread=spread, pad=(1, 2)))
+
+
+@pytest.mark.parametrize("kind", [INT8, INT16, FP16, BF16], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("channels", [3, 33, 64, 100])
+def test_depthwise(kind, channels: int) -> None:  # type: ignore[no-untyped-def]
+    case = of(kind, channels=channels, kernels=1, depthwise=True, kernel=(2, 3), out=(3, 3))
+    check(case, channels)
+    if kind.is_float:
+        check(Case(**{**case.__dict__, "special": 0.05}), channels)
+
+
+@pytest.mark.parametrize("kind", [FP16, BF16, TF32], ids=lambda kind: kind.name)
+def test_infinities_and_nans(kind) -> None:  # type: ignore[no-untyped-def]
+    recorder = check(of(kind, special=0.002, kernels=20, channels=kind.channels + 3))
+    seen = {value for acc, _ in recorder.octets for value in acc}
+    assert 0x7FC00000 in seen and len(seen) > 50
+    small = of(kind, special=0.1, kernels=16, channels=2, kernel=(1, 1), out=(4, 3), pad=(0, 0))
+    seen = {value for acc, _ in check(small).octets for value in acc}
+    assert {0x7F800000, 0xFF800000} <= seen and len(seen) > 50
+
+
+def test_zero_lane_times_infinite_padding_weight_is_nan() -> None:
+    case = of(FP16, channels=1, kernels=1, size=(1, 1), kernel=(1, 1), out=(1, 1), pad=(0, 0))
+    layer = Layer(case, np.random.default_rng(0))
+    layer.w[0][0][5] = 0x7C00  # memory of a channel that does not exist
+    recorder, _ = run(case, layer)
+    assert recorder.octets[0][0][0] == 0x7FC00000 == layer.expect()[0][0][0]
+
+
+@pytest.mark.parametrize("clip", [(0, 0), (1, 0), (1, 1), (9, 0), (9, 1), (31, 1)])
+def test_truncation_rounds_and_saturates(clip: tuple[int, int]) -> None:
+    for kind in (INT16, INT8) if clip[0] != 9 else (INT16, INT8, FP16):
+        check(of(kind, clip=clip, qd=int(kind is INT8), channels=19, kernels=3), clip[0])
+
+
+def test_accumulator_keeps_48_bits() -> None:
+    taps = (31, 31)
+    case = of(
+        INT16, channels=160, kernels=1, size=(31, 31), kernel=taps, out=(1, 1), pad=(0, 0), clip=(31, 0)
+    )
+    layer = Layer(case, np.random.default_rng(0))
+    layer.x = [[[0x8000] * 31 for _ in range(31)] for _ in range(160)]
+    layer.w = [[[0x8000] * 160 for _ in range(taps[0] * taps[1])]]
+    total = 160 * 961 << 30
+    assert total > 1 << 47
+    case = with_fields(case, "CNA", "CBUF_CON0", DATA_BANK=10, WEIGHT_BANK=2)
+    dev = device()
+    dev.memory.map(0x400000, 1 << 20)
+    dev.memory.view(0x400000, 1 << 20).view("<u2")[:] = 0x8000
+    p = program(case)
+    p.set("CNA", "FEATURE_DATA_ADDR", FEATURE_BASE_ADDR=0x400000)
+    p.set("CNA", "DCOMP_ADDR0", DECOMPRESS_ADDR0=0x400000 >> 4)
+    p.set("CNA", "CBUF_CON0", DATA_BANK=10, WEIGHT_BANK=2)
+    dev.observer = recorder = Recorder()
+    p.run(dev)
+    assert recorder.octets[0][0][0] == (signed(total, 48) >> 31) % (1 << 32)
+    assert recorder.octets[0][1][0] == -0x8000 * 160 * 961 % (1 << 32)
