@@ -392,7 +392,39 @@ def test_fly_in_is_compared_with_the_dpu() -> None:
 
 def test_reader_of_another_size_hangs() -> None:
     for register in ("CUBE_IN_WIDTH", "CUBE_IN_HEIGHT", "CUBE_IN_CHANNEL"):
-        pool = Pool(0, (16, 2, 2), (1, 1), 1)
+        pool, dev = Pool(0, (16, 2, 2), (1, 1), 1), device()
         pool.program.set("PPU_RDMA", register, 40)
-        with pytest.raises(GoldenHang, match=f"PPU_RDMA.{register}"):
-            pool.run(np.zeros((16, 2, 2), np.int64))
+        with pytest.raises(GoldenHang, match=rf"PPU.DATA_CUBE_IN_WIDTH .*{register}.*SIZE_MISMATCH"):
+            pool.run(np.zeros((16, 2, 2), np.int64), dev)
+        assert {f.code for f in dev.findings} == {"SIZE_MISMATCH"}
+
+
+def test_open_rows_have_a_limit() -> None:
+    for rows, fits in ((8, True), (9, False)):
+        pool = Pool(0, (1, 16, 256), (rows, 1), 1)
+        if fits:
+            pool.run(np.zeros((1, 16, 256), np.int64))
+            continue
+        with pytest.raises(GoldenHang, match=r"PPU.DATA_CUBE_OUT_WIDTH .*FEATURE_FOOTPRINT"):
+            pool.run(np.zeros((1, 16, 256), np.int64))
+
+
+@pytest.mark.parametrize(("channels", "fits"), [(16, True), (17, False), (40, False)])
+def test_open_rows_on_the_fly_count_the_surfaces_of_a_group(channels: int, fits: bool) -> None:
+    task, pool = flying((channels, 16, 128), 0, 0), Pool(0, (channels, 16, 128), (9, 1), 1)
+    task.blocks = ("DPU", "DPU_RDMA", "PPU")
+    task.set("DPU", "FEATURE_MODE_CFG", OUTPUT_MODE=1)
+    for (block, register), fields in pool.program.fields.items():
+        if block == "PPU":
+            task.set(block, register, **fields)
+    task.set("PPU", "OPERATION_MODE_CFG", FLYING_MODE=0)
+    task.set("PPU", "DATA_FORMAT", DPU_FLYIN=1)
+    dev = device()
+    dev.memory.map(MAIN + 0x800000, 0x200000)
+    task.set("DPU_RDMA", "SRC_BASE_ADDR", MAIN + 0x800000)
+    task.set("PPU", "DST_BASE_ADDR", (OUT + 0x800000) >> 4)
+    if fits:
+        task.run(dev)
+        return
+    with pytest.raises(GoldenHang, match=r"PPU.DATA_CUBE_OUT_WIDTH .*2304 results"):
+        task.run(dev)

@@ -38,12 +38,14 @@ _SIXTEEN_BITS = (1, 2, 3)
 
 @dataclass(frozen=True)
 class PpuFeed:
-    """What the DPU hands to the PPU: atoms uint8 [surfaces, rows, columns, 16], bits of an element."""
+    """What the DPU hands to the PPU."""
 
     atoms: Bytes
+    """uint8 [surfaces, rows, columns, 16]."""
     bits: int
-    flying: bool
-    """Whether the DPU's own data come from memory."""
+    """Of an element."""
+    group_surfaces: int
+    """Surfaces of a channel group, which come together."""
 
 
 def feeds_ppu(dpu: View) -> bool:
@@ -369,4 +371,5 @@ class Dpu:
             write_surfaces(self.ctx, dpu, atoms, self.height, self.width, in_group)
         if not feeds_ppu(dpu):
             return None
-        return PpuFeed(atoms.reshape(atoms.shape[0], self.height, self.width, ATOM), self.bits, self.flying)
+        cube = atoms.reshape(atoms.shape[0], self.height, self.width, ATOM)
+        return PpuFeed(cube, self.bits, max(1, self.group * self.bits // (8 * ATOM)))

@@ -22,6 +22,8 @@ INT8, INT16, FP16 = 0, 1, 2
 _PAIRS = {(INT8, 1), (INT16, 2), (FP16, 2)}
 """PROC_PRECISION of the PPU with IN_PRECISION of PPU_RDMA."""
 _TYPES = {INT8: np.int8, INT16: np.int16, FP16: np.uint16}
+ROW_CAPACITY = 2048
+"""Results of open rows that the PPU holds (docs/hardware.md 6.9)."""
 _FAR = 1 << 40
 """Beyond every element's place in the order."""
 
@@ -43,13 +45,25 @@ def pool(ctx: Context, ppu: View, rdma: View | None, feed: PpuFeed | None = None
     size = {axis: ppu.get(f"DATA_CUBE_IN_{axis}") + 1 for axis in ("WIDTH", "HEIGHT", "CHANNEL")}
     width = np.dtype(_TYPES[kind]).itemsize
     surfaces = -(-size["CHANNEL"] * width // ATOM)
+    open_surfaces = 1
     if feed is not None:
-        if feed.atoms.shape[:3] != (surfaces, size["HEIGHT"], size["WIDTH"]) or feed.bits != 8 * width:
-            raise _stop(ctx, ppu, feed)
-        atoms = feed.atoms
+        here = (surfaces, size["HEIGHT"], size["WIDTH"])
+        if feed.atoms.shape[:3] != here or feed.bits != 8 * width:
+            given, rows, columns, _ = feed.atoms.shape
+            message = f"the DPU gives {given} surfaces of {rows} x {columns}, {feed.bits} bits an element"
+            raise _stop(ctx, ppu, "SIZE_MISMATCH", "DATA_CUBE_IN_WIDTH", message)
+        open_surfaces = min(surfaces, feed.group_surfaces)
     else:
         assert rdma is not None
         _check_reader(ctx, ppu, rdma, ATOM // width)
+    held = (ppu.get("POOLING_KERNEL_CFG", "KERNEL_HEIGHT") + 1) * (ppu.get("DATA_CUBE_OUT_WIDTH") + 1)
+    if held * open_surfaces > ROW_CAPACITY:
+        message = f"{held * open_surfaces} results of open rows do not fit {ROW_CAPACITY}"
+        raise _stop(ctx, ppu, "FEATURE_FOOTPRINT", "DATA_CUBE_OUT_WIDTH", message)
+    if feed is not None:
+        atoms = feed.atoms
+    else:
+        assert rdma is not None
         atoms = _read(ctx, rdma, size, width)
     windows = Windows(ppu, kind, size["HEIGHT"], size["WIDTH"])
     cube = np.ascontiguousarray(atoms).view(_TYPES[kind]).astype(np.int64)
@@ -115,23 +129,15 @@ def _check_reader(ctx: Context, ppu: View, rdma: View, per_atom: int) -> None:
         per = per_atom if axis == "CHANNEL" else 1
         got, want = rdma.get(f"CUBE_IN_{axis}") + 1, ppu.get(f"DATA_CUBE_IN_{axis}") + 1
         if -(-got // per) != -(-want // per):
-            raise GoldenHang(
-                f"PPU_RDMA reads {got}, the PPU wants {want}",
-                task=ctx.report.index,
-                block="PPU_RDMA",
-                register=f"CUBE_IN_{axis}",
-                value=got - 1,
-            )
+            message = f"PPU_RDMA's CUBE_IN_{axis} says {got}, the PPU wants {want}"
+            raise _stop(ctx, ppu, "SIZE_MISMATCH", "DATA_CUBE_IN_WIDTH", message)
 
 
-def _stop(ctx: Context, ppu: View, feed: PpuFeed) -> GoldenHang:
-    register = "DATA_CUBE_IN_WIDTH"
-    value = ppu.get(register)
-    surfaces, height, width, _ = feed.atoms.shape
-    message = f"the DPU gives {surfaces} surfaces of {height} x {width}, {feed.bits} bits an element"
-    task = ctx.report.index
-    ctx.findings.append(Finding(task, "SIZE_MISMATCH", "PPU", register, value, message))
-    return GoldenHang(message, task=task, block="PPU", register=register, value=value, code="SIZE_MISMATCH")
+def _stop(ctx: Context, ppu: View, code: str, register: str, message: str) -> GoldenHang:
+    """Tell what keeps the task from ending and build the error for it."""
+    task, value = ctx.report.index, ppu.get(register)
+    ctx.findings.append(Finding(task, code, "PPU", register, value, message))
+    return GoldenHang(message, task=task, block="PPU", register=register, value=value, code=code)
 
 
 def _places(start: int, shape: tuple[int, int, int], surface: int, line: int) -> Ints:
