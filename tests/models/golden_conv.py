@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -341,9 +342,9 @@ def check(case: Case, seed: int = 0) -> Recorder:
     return recorder
 
 
-def of(kind, **more) -> Case:  # type: ignore[no-untyped-def]
+def of(kind: ConvType, **more: Any) -> Case:
     """A small 3x2 convolution with strides, pads and partial groups."""
-    base = {
+    base: dict[str, Any] = {
         "channels": kind.channels + kind.per_atom + 1,
         "kernels": kind.kernels + 3,
         "size": (4, 3),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cosim.golden.task import GoldenError, GoldenHang
-from cosim.golden.task.conv_types import BF16, FP16, INT8, INT16
+from cosim.golden.task.conv_types import BF16, FP16, INT8, INT16, ConvType
 from tests.models.golden_bench import MAIN, device
 from tests.models.golden_conv import Layer, Recorder, check, of, program, run, signed, with_fields
 
@@ -15,7 +15,7 @@ from tests.models.golden_conv import Layer, Recorder, check, of, program, run, s
 
 @pytest.mark.parametrize("kind", [INT8, INT16, FP16, BF16], ids=lambda kind: kind.name)
 @pytest.mark.parametrize("colours", [1, 2, 3, 4])
-def test_argb(kind, colours: int) -> None:  # type: ignore[no-untyped-def]
+def test_argb(kind: ConvType, colours: int) -> None:
     rng = np.random.default_rng(colours)
     case = of(kind, channels=kind.per_atom, kernels=3, size=(3, 4), out=(3, 4))
     layer, pitch, bits = Layer(case, rng), 5, kind.bits

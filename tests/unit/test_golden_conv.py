@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cosim.golden.task.conv_types import BF16, FP16, INT4, INT8, INT16, TF32
+from cosim.golden.task.conv_types import BF16, FP16, INT4, INT8, INT16, TF32, ConvType
 from tests.models.golden_bench import device
 from tests.models.golden_conv import (
     Case,
@@ -24,19 +24,19 @@ TYPES = (INT4, INT8, INT16, FP16, BF16, TF32)
 
 
 @pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.name)
-def test_direct(kind) -> None:  # type: ignore[no-untyped-def]
+def test_direct(kind: ConvType) -> None:
     check(of(kind))
 
 
 @pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.name)
 @pytest.mark.parametrize("atoms", [1, 2, 3, 4, 5, 6, 7])
-def test_every_number_of_atoms(kind, atoms: int) -> None:  # type: ignore[no-untyped-def]
+def test_every_number_of_atoms(kind: ConvType, atoms: int) -> None:
     channels = kind.per_atom * atoms - (atoms % 2)
     check(of(kind, channels=channels, kernels=2, size=(2, 5), kernel=(1, 2), out=(2, 4), pad=(0, 0)), atoms)
 
 
 @pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.name)
-def test_strides_dilation_and_pitches(kind) -> None:  # type: ignore[no-untyped-def]
+def test_strides_dilation_and_pitches(kind: ConvType) -> None:
     case = of(kind, size=(7, 6), kernel=(2, 3), stride=(2, 1), dilation=(3, 2), out=(3, 5), kernels=3)
     check(case)
     check(with_surface(case, 50, True))
@@ -49,7 +49,7 @@ def with_surface(case: Case, surface: int, off: bool) -> Case:
 
 @pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.name)
 @pytest.mark.parametrize("spread", [(2, 1), (4, 2), (1, 8)])
-def test_transposed_convolution(kind, spread: tuple[int, int]) -> None:  # type: ignore[no-untyped-def]
+def test_transposed_convolution(kind: ConvType, spread: tuple[int, int]) -> None:
     size, kernel = (3, 2), (3, 3)
     out = out_size(size, kernel, spread=spread, more=(3, 3))
     check(of(kind, channels=5, kernels=3, size=size, kernel=kernel, out=out, spread=spread, pad=(1, 2)))
@@ -57,7 +57,7 @@ def test_transposed_convolution(kind, spread: tuple[int, int]) -> None:  # type:
 
 @pytest.mark.parametrize("kind", [INT8, INT16, FP16, BF16], ids=lambda kind: kind.name)
 @pytest.mark.parametrize("channels", [3, 33, 64, 100])
-def test_depthwise(kind, channels: int) -> None:  # type: ignore[no-untyped-def]
+def test_depthwise(kind: ConvType, channels: int) -> None:
     case = of(kind, channels=channels, kernels=1, depthwise=True, kernel=(2, 3), out=(3, 3))
     check(case, channels)
     if kind.is_float:
@@ -65,7 +65,7 @@ def test_depthwise(kind, channels: int) -> None:  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.parametrize("kind", [FP16, BF16, TF32], ids=lambda kind: kind.name)
-def test_infinities_and_nans(kind) -> None:  # type: ignore[no-untyped-def]
+def test_infinities_and_nans(kind: ConvType) -> None:
     recorder = check(of(kind, special=0.002, kernels=20, channels=kind.channels + 3))
     seen = {value for acc, _ in recorder.octets for value in acc}
     assert 0x7FC00000 in seen and len(seen) > 50

@@ -101,7 +101,7 @@ def test_a_job_on_a_wrong_device_is_told() -> None:
     task = random_task(np.random.default_rng(4), "conv_int32")
     npu = prepared(task)
     write = npu.devices[0].cbuf.weights
-    npu.devices[0].cbuf.weights = lambda *a: write(*a) ^ np.int8(1)  # one bit of every weight is wrong
+    npu.devices[0].cbuf.weights = lambda *a: write(*a) ^ np.uint8(1)  # one bit of every weight is wrong
     verdict = cross_check(job_of(task), npu)
     assert not verdict.match and verdict.task == 0 and "CNA" in verdict.registers
 
