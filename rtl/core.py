@@ -146,6 +146,11 @@ class NpuCore(wiring.Component):
             wiring.connect(m, getattr(dpu_rdma, stream), getattr(dpu, stream))
         m.d.comb += dpu.rdma_busy.eq(dpu_rdma.busy)  # the DPU also takes operands it does not need
         wiring.connect(m, ppu_rdma.atoms, ppu.atoms)
+        wiring.connect(m, dpu.ppu, ppu.dpu)
+        # What feeds the PPU tells it the type and the size.
+        wiring.connect(m, files["PPU_RDMA"].cfg, ppu.rdma_cfg)
+        wiring.connect(m, files["DPU"].cfg, ppu.dpu_cfg)
+        wiring.connect(m, files["PPU"].cfg, ppu_rdma.ppu_cfg)
 
         # 3. Memory.
         m.submodules.ddma = ddma = Ddma()

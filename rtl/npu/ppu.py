@@ -1,42 +1,60 @@
 """PPU: pooling over separable windows (docs/hardware.md 6, H6).
 
 An input atom takes max(1, windows open in x, windows open in y) cycles and an output atom two
-(the final multiplication serves eight lanes a cycle).  Both rates are assumptions: nothing about the
-PPU's speed is published.
+(the last step serves 64 bits a cycle).  Both rates are assumptions: nothing about the PPU's speed is
+published.
 """
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
-from amaranth.lib.fifo import SyncFIFOBuffered
+from dataclasses import dataclass
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from rtl.config import NpuConfig
 from rtl.layouts import ControlPort, DiagnosticCode, DiagnosticPort, PpuAtom, WritePort
-from rtl.npu.atom_writer import AtomWriter
+from rtl.npu.dpu_checks import Check, emit_checks
+from rtl.npu.dpu_types import DEPTHWISE, Width, atoms_of, group_octets, width_of
 from rtl.npu.ppu_finish import PpuFinish
-from rtl.npu.ppu_windows import H_BITS, LANES, TAP_BITS, V_BITS, Axis, reduce_lanes
+from rtl.npu.ppu_lanes import Lanes, Partial, join, tap_lanes
+from rtl.npu.ppu_rdma import Kind, paired
+from rtl.npu.ppu_stripes import MAX_SURFACES, PpuStripes
+from rtl.npu.ppu_windows import Axis
+from rtl.npu.ppu_writer import PpuWriter
 from rtl.regfile import config_signature
-from rtl.regs import registers
 
 ROW_CAPACITY = 2048
-"""Partial results of open rows the PPU holds (kernel height x output width).  Our choice, well above
-the widths that silicon takes without column tiles (34 columns at 3x3, H6.2; Q31)."""
+"""Partial results of open rows the PPU holds: kernel height x output width, times the surfaces of a group
+when the DPU feeds it (docs 6.9).  Our choice, well above the widths that silicon takes without column tiles
+(34 columns at 3x3, H6.2; Q31)."""
 
-_METHOD_AVERAGE = 0
-_METHOD_MAX = 1
+_AVERAGE, _MAX, _MIN = range(3)
+
+
+@dataclass
+class _Task:
+    """Settings derived once a task's first atom is there; registers."""
+
+    kind: Value
+    flip: Value
+    fp16: Value
+    indexed: Value
 
 
 class Ppu(wiring.Component):
-    """Pool a cube of int8 atoms and write the result.
+    """Pool a cube and write the result.
 
     Members
     -------
-    cfg : In(config_signature("PPU"))  : stable from start to done.
+    cfg : In(config_signature("PPU"))            : stable from start to done.
+    rdma_cfg : In(config_signature("PPU_RDMA")), dpu_cfg : In(config_signature("DPU"))
+        what feeds the PPU; looked at when the first atom has come.
     control : In(ControlPort)          : done after the last write response.
-    atoms : In(stream of PpuAtom)      : input cube, surface by surface, row by row.
+    atoms : In(stream of PpuAtom)      : input cube, surface by surface, row by row (FLYING_MODE 1).
+    dpu : In(stream of PpuAtom)        : input cube in the DPU's order (FLYING_MODE 0).
     write : Out(WritePort)             : towards the DMA.
     diag : Out(DiagnosticPort)
     busy_atom : Out(1)                 : an input atom was taken (for counters).
@@ -46,8 +64,11 @@ class Ppu(wiring.Component):
         super().__init__(
             {
                 "cfg": In(config_signature("PPU")),
+                "rdma_cfg": In(config_signature("PPU_RDMA")),
+                "dpu_cfg": In(config_signature("DPU")),
                 "control": In(ControlPort()),
                 "atoms": In(stream.Signature(PpuAtom)),
+                "dpu": In(stream.Signature(PpuAtom)),
                 "write": Out(WritePort()),
                 "diag": Out(DiagnosticPort()),
                 "busy_atom": Out(1),
@@ -57,21 +78,8 @@ class Ppu(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         cfg = self.cfg
-        kernel = cfg.POOLING_KERNEL_CFG
-        pads = cfg.POOLING_PADDING_CFG
-        method = cfg.OPERATION_MODE_CFG.POOLING_METHOD
-        average = Signal()
-        use_max = Signal()
-        m.d.comb += [average.eq(method == _METHOD_AVERAGE), use_max.eq(method == _METHOD_MAX)]
-        pad = Signal(TAP_BITS)
-        m.d.comb += pad.eq(cfg.PADDING_VALUE_1_CFG.PAD_VALUE_0)
-        pad_signed = pad.as_signed()
-
-        running = Signal()
-        surfaces_left = Signal(10, reset_less=True)
-
-        # 1. Columns: walk x over one row, keep up to sixteen open windows.
-        cols = Axis(
+        kernel, pads = cfg.POOLING_KERNEL_CFG, cfg.POOLING_PADDING_CFG
+        columns = Axis(
             m,
             "x",
             kernel.KERNEL_WIDTH,
@@ -89,315 +97,339 @@ class Ppu(wiring.Component):
             cfg.DATA_CUBE_IN_HEIGHT.DATA_CUBE_IN_HEIGHT,
             cfg.DATA_CUBE_OUT_HEIGHT.DATA_CUBE_OUT_HEIGHT,
         )
-        out_width = Signal(14)
-        m.d.comb += out_width.eq(cfg.DATA_CUBE_OUT_WIDTH.DATA_CUBE_OUT_WIDTH + 1)
+        m.submodules.stripes = stripes = PpuStripes()
+        m.submodules.finish = finish = PpuFinish()
+        m.submodules.writer = writer = PpuWriter()
+        wiring.connect(m, wiring.flipped(cfg), writer.cfg)
+        wiring.connect(m, writer.write, wiring.flipped(self.write))
+        wiring.connect(m, wiring.flipped(self.dpu), stripes.i)
+        wiring.connect(m, finish.o, writer.i)
 
-        hacc = Memory(shape=LANES * H_BITS, depth=16, init=[])
-        m.submodules.hacc = hacc
-        h_read = hacc.read_port(domain="comb")
-        h_write = hacc.write_port()
-        op_index = Signal(5)  # which of the open windows this cycle serves
-        tap = Signal(data.ArrayLayout(H_BITS, LANES))
-        real_x = Signal()
-        m.d.comb += real_x.eq(cols.inside)
-        for lane in range(LANES):
-            value = self.atoms.payload.data.word_select(lane, 8).as_signed()
-            m.d.comb += tap[lane].eq(Mux(real_x, value, pad_signed))
-        slot = Signal(4)
-        m.d.comb += [slot.eq(cols.lowest + op_index), h_read.addr.eq(slot)]
-        op_first = Signal()
-        op_last = Signal()
-        serves = Signal()
+        from_dpu = Signal(reset_less=True)
+        atom = stream.Signature(PpuAtom).create()
+        m.d.comb += atom.payload.eq(Mux(from_dpu, stripes.o.payload, self.atoms.payload))
+        fed = Signal()
         m.d.comb += [
-            serves.eq(cols.open_now != 0),
-            op_first.eq(cols.opens & (op_index == cols.open_now - 1)),
-            op_last.eq(cols.closes & (op_index == 0)),
+            atom.valid.eq(Mux(from_dpu, stripes.o.valid, self.atoms.valid)),
+            self.atoms.ready.eq(atom.ready & ~from_dpu),
+            stripes.o.ready.eq(atom.ready & from_dpu),
+            fed.eq(Mux(cfg.OPERATION_MODE_CFG.FLYING_MODE, self.atoms.valid, self.dpu.valid)),
         ]
-        h_new = Signal(LANES * H_BITS)
-        reduced = reduce_lanes(h_read.data, tap.as_value(), H_BITS, average, use_max)
-        m.d.comb += h_new.eq(Mux(op_first, tap.as_value(), reduced))
 
-        # 2. Rows: each finished column window meets the open rows.
-        h_valid = Signal()
-        h_data = Signal(LANES * H_BITS, reset_less=True)
-        h_column = Signal(13, reset_less=True)
-        h_done = Signal()
-        h_free = Signal()
-        m.d.comb += h_free.eq(~h_valid | h_done)
+        # Sizes; `group` surfaces go side by side: those of a group of the DPU's, else one.
+        check, begin = Signal(), Signal()
+        surfaces_left = Signal(10, reset_less=True)
+        group = Signal(4, reset_less=True)
+        here = Signal(4)  # surfaces of the current group
+        row_places = Signal(16, reset_less=True)
+        row_span = Signal(range(ROW_CAPACITY + 1), reset_less=True)  # where the places wrap
+        task, hang, checks = self._judge(m, check, group, surfaces_left)
+        emit_checks(m, "PPU", cfg, check, self.diag, checks)
+        m.d.comb += [
+            here.eq(Mux(surfaces_left < group, surfaces_left, group)),
+            stripes.start.eq(begin & from_dpu),
+            stripes.pixels.eq(
+                (cfg.DATA_CUBE_IN_WIDTH.DATA_CUBE_IN_WIDTH + 1)
+                * (cfg.DATA_CUBE_IN_HEIGHT.DATA_CUBE_IN_HEIGHT + 1)
+            ),
+            stripes.surfaces.eq(surfaces_left),
+            stripes.group.eq(group),
+            writer.start.eq(begin),
+            writer.surfaces.eq(surfaces_left),
+            writer.group.eq(group),
+            writer.indexed.eq(task.indexed),
+            finish.start.eq(begin),
+            finish.kind.eq(task.kind),
+            finish.flip.eq(task.flip),
+            finish.fp16.eq(task.fp16),
+            finish.indexed.eq(task.indexed),
+            finish.pad.eq(cfg.PADDING_VALUE_1_CFG.PAD_VALUE_0),
+            finish.recip_width.eq(cfg.RECIP_KERNEL_WIDTH.RECIP_KERNEL_WIDTH),
+            finish.recip_height.eq(cfg.RECIP_KERNEL_HEIGHT.RECIP_KERNEL_HEIGHT),
+            finish.kernel_width.eq(kernel.KERNEL_WIDTH + 1),
+            finish.kernel_height.eq(kernel.KERNEL_HEIGHT + 1),
+        ]
 
-        row_real = Signal()
-        row_open = Signal()
-        m.d.comb += [row_real.eq(rows.inside), row_open.eq(rows.open_now != 0)]
+        # What leaves the columns: a finished column window of one surface, for the open rows.
+        part_valid, part_done, part_free = Signal(), Signal(), Signal()
+        part = Signal(Partial, reset_less=True)
+        part_place = Signal(range(ROW_CAPACITY), reset_less=True)
+        place = Signal(range(ROW_CAPACITY))  # column window x surface, counted along the row
         emit = Signal()
-        emit_data = Signal(LANES * H_BITS)
-        emit_column = Signal(13)
-        pad_row = Signal(data.ArrayLayout(H_BITS, LANES))
-        pad_sum = Signal(H_BITS)
-        m.d.comb += pad_sum.eq(Mux(average, pad_signed * (kernel.KERNEL_WIDTH + 1), pad_signed))
-        for lane in range(LANES):
-            m.d.comb += pad_row[lane].eq(pad_sum)
-
-        flat_column = Signal(13)
-        step_ok = Signal()  # this cycle's column operation happens
-        column_end = Signal()  # and it is the last of its column
-        row_end = Signal()
-
-        line_base = Signal(
-            range(ROW_CAPACITY), reset_less=True
-        )  # place of the lowest open row among the partial rows
-        row_span = Signal(
-            range(ROW_CAPACITY + 1), reset_less=True
-        )  # kernel height x output width: where the places wrap
+        m.d.comb += part_free.eq(~part_valid | part_done)
+        line_base = Signal(range(ROW_CAPACITY), reset_less=True)  # of the lowest open row
+        row_open, row_end = Signal(), Signal()
+        m.d.comb += row_open.eq(rows.open_now != 0)
+        op_index, surface = Signal(5), Signal(4)
 
         with m.FSM(name="state"):
             with m.State("IDLE"):
                 with m.If(self.control.start):
-                    m.d.sync += surfaces_left.eq(cfg.DATA_CUBE_IN_CHANNEL.DATA_CUBE_IN_CHANNEL[4:] + 1)
+                    m.next = "WAIT"
+            with m.State("WAIT"):
+                with m.If(fed):
+                    m.d.sync += from_dpu.eq(~cfg.OPERATION_MODE_CFG.FLYING_MODE)
+                    m.d.comb += check.eq(1)
                     m.next = "CHECK"
             with m.State("CHECK"):
-                span = Signal(18)
-                m.d.comb += span.eq((kernel.KERNEL_HEIGHT + 1) * out_width)
-                m.d.sync += row_span.eq(span)
-                with m.If(span > ROW_CAPACITY):
-                    # Wider inputs hang on silicon too (H6.2); here with a diagnostic.
-                    self._report(m, "DATA_CUBE_OUT_WIDTH", DiagnosticCode.FEATURE_FOOTPRINT)
+                span = Signal(22)
+                m.d.comb += span.eq(
+                    (kernel.KERNEL_HEIGHT + 1) * (cfg.DATA_CUBE_OUT_WIDTH.DATA_CUBE_OUT_WIDTH + 1) * here
+                )
+                with m.If(hang | (span > ROW_CAPACITY)):
+                    # Inputs that are too wide hang on silicon too (H6.2).
                     m.next = "HANG"
-                with m.Elif(
-                    (cfg.DATA_FORMAT.PROC_PRECISION != 0)
-                    | ~cfg.OPERATION_MODE_CFG.FLYING_MODE
-                    | cfg.OPERATION_MODE_CFG.INDEX_EN
-                    | (method == 3)
-                ):
-                    with m.If(cfg.DATA_FORMAT.PROC_PRECISION != 0):
-                        self._report(m, "DATA_FORMAT", DiagnosticCode.RESERVED_MODE)
-                    with m.Else():
-                        self._report(m, "OPERATION_MODE_CFG", DiagnosticCode.RESERVED_MODE)
-                    m.next = "SURFACE"
                 with m.Else():
-                    m.next = "SURFACE"
+                    m.d.comb += begin.eq(1)
+                    m.next = "GROUP"
             with m.State("HANG"):
                 pass
-            with m.State("SURFACE"):
+            with m.State("GROUP"):
+                places = (cfg.DATA_CUBE_OUT_WIDTH.DATA_CUBE_OUT_WIDTH + 1) * here
+                m.d.sync += [
+                    row_places.eq(places),
+                    row_span.eq((kernel.KERNEL_HEIGHT + 1) * places),
+                    line_base.eq(0),
+                    place.eq(0),
+                    op_index.eq(0),
+                    surface.eq(0),
+                ]
                 rows.begin(m)
-                cols.begin(m)
-                m.d.sync += [line_base.eq(0), flat_column.eq(0), op_index.eq(0)]
+                columns.begin(m)
                 m.next = "ROW"
             with m.State("ROW"):
-                with m.If(row_real):
-                    # A column step: its operations one after the other, the atom leaves with the last.
-                    needs_emit = Signal()
-                    m.d.comb += [
-                        needs_emit.eq(serves & op_last & row_open),
-                        step_ok.eq((~real_x | self.atoms.valid) & (~needs_emit | h_free)),
-                        column_end.eq(step_ok & (~serves | (op_index == cols.open_now - 1))),
-                        emit.eq(step_ok & needs_emit),
-                        emit_data.eq(h_new),
-                        emit_column.eq(cols.lowest),
-                        h_write.addr.eq(slot),
-                        h_write.data.eq(h_new),
-                        h_write.en.eq(step_ok & serves),
-                        self.atoms.ready.eq(column_end & real_x),
-                        self.busy_atom.eq(column_end & real_x),
-                        row_end.eq(column_end & cols.finishes),
-                    ]
-                    with m.If(step_ok):
-                        m.d.sync += op_index.eq(Mux(column_end, 0, op_index + 1))
-                    with m.If(column_end):
-                        cols.advance(m)
+                with m.If(rows.inside):
+                    self._column(
+                        m, task, columns, rows, atom, emit, part_free, row_end, part, op_index, surface, here
+                    )
                 with m.Else():
-                    # A row of padding: every window sees the same constant.
+                    # A row of padding: every window sees as many padded taps.
                     m.d.comb += [
-                        emit.eq(h_free & row_open),
-                        emit_data.eq(pad_row.as_value()),
-                        emit_column.eq(flat_column),
-                        row_end.eq((emit & (flat_column == out_width - 1)) | ~row_open),
+                        emit.eq(part_free & row_open),
+                        row_end.eq((emit & (place == row_places - 1)) | ~row_open),
                     ]
                     with m.If(emit):
-                        m.d.sync += flat_column.eq(flat_column + 1)
+                        m.d.sync += [part.real.eq(0), part.padded.eq(kernel.KERNEL_WIDTH + 1)]
+                with m.If(emit):
+                    m.d.sync += [part_place.eq(place), place.eq(place + 1)]
                 with m.If(row_end):
                     m.next = "ROW_END"
             with m.State("ROW_END"):
-                with m.If(~h_valid):
-                    m.d.sync += [flat_column.eq(0), op_index.eq(0)]
-                    cols.begin(m)
+                with m.If(~part_valid):
+                    m.d.sync += [place.eq(0), op_index.eq(0), surface.eq(0)]
+                    columns.begin(m)
                     with m.If(rows.closes & row_open):
-                        next_base = Signal(15)
-                        m.d.comb += next_base.eq(line_base + out_width)
+                        next_base = Signal(17)
+                        m.d.comb += next_base.eq(line_base + row_places)
                         m.d.sync += line_base.eq(Mux(next_base >= row_span, next_base - row_span, next_base))
                     with m.If(rows.finishes):
-                        m.d.sync += surfaces_left.eq(surfaces_left - 1)
-                        m.next = "SURFACE"
-                        with m.If(surfaces_left == 1):
+                        m.d.sync += surfaces_left.eq(surfaces_left - here)
+                        m.next = "GROUP"
+                        with m.If(surfaces_left == here):
                             m.next = "DRAIN"
                     with m.Else():
                         rows.advance(m)
                         m.next = "ROW"
             with m.State("DRAIN"):
-                with m.If(~running):
+                with m.If(~writer.running):
                     m.d.comb += self.control.done.eq(1)
                     m.next = "IDLE"
 
         with m.If(emit):
-            m.d.sync += [h_valid.eq(1), h_data.eq(emit_data), h_column.eq(emit_column)]
-        with m.Elif(h_done):
-            m.d.sync += h_valid.eq(0)
-
-        # 3. One read-modify-write of a partial row a cycle.
-        vacc = Memory(shape=LANES * V_BITS, depth=ROW_CAPACITY, init=[])
-        m.submodules.vacc = vacc
-        v_read = vacc.read_port()
-        v_write = vacc.write_port()
-        v_index = Signal(5)
-        v_base = Signal(14, reset_less=True)
-        v_place = Signal(14)
-        v_addr = Signal(range(ROW_CAPACITY))
-        base_now = Signal(14)
-        m.d.comb += [
-            base_now.eq(Mux(v_index == 0, line_base, v_base)),
-            v_place.eq(base_now + h_column),
-            v_addr.eq(v_place),
-        ]
-        o_ready = Signal()
-        v1_valid = Signal()
-        v1_first = Signal(reset_less=True)
-        v1_last = Signal(reset_less=True)
-        v1_addr = Signal(range(ROW_CAPACITY), reset_less=True)
-        v1_data = Signal(LANES * H_BITS, reset_less=True)
-        v1_go = Signal()
-        clash = Signal()
-        issue = Signal()
-        m.d.comb += [
-            v1_go.eq(v1_valid & (~v1_last | o_ready)),
-            clash.eq(v1_valid & ~v1_last & (v1_addr == v_addr)),
-            issue.eq(h_valid & (~v1_valid | v1_go) & ~clash),
-            v_read.addr.eq(v_addr),
-            v_read.en.eq(issue),
-            h_done.eq(issue & (v_index == rows.open_now - 1)),
-        ]
-        with m.If(issue):
-            above = Signal(15)
-            m.d.comb += above.eq(base_now + out_width)
-            m.d.sync += [
-                v1_valid.eq(1),
-                v1_first.eq(rows.opens & (v_index == rows.open_now - 1)),
-                v1_last.eq(rows.closes & (v_index == 0)),
-                v1_addr.eq(v_addr),
-                v1_data.eq(h_data),
-                v_index.eq(Mux(h_done, 0, v_index + 1)),
-                v_base.eq(Mux(above >= row_span, above - row_span, above)),
-            ]
-        with m.Elif(v1_go):
-            m.d.sync += v1_valid.eq(0)
-        wide = Signal(data.ArrayLayout(V_BITS, LANES))
-        for lane in range(LANES):
-            m.d.comb += wide[lane].eq(v1_data.word_select(lane, H_BITS).as_signed())
-        v_new = Signal(LANES * V_BITS)
-        v_reduced = reduce_lanes(v_read.data, wide.as_value(), V_BITS, average, use_max)
-        m.d.comb += [
-            v_new.eq(Mux(v1_first, wide.as_value(), v_reduced)),
-            v_write.addr.eq(v1_addr),
-            v_write.data.eq(v_new),
-            v_write.en.eq(v1_go & ~v1_last),
-        ]
-
-        # 4. Division, then the writer.
-        m.submodules.finish = finish = PpuFinish()
-        m.d.comb += [
-            finish.average.eq(average),
-            finish.recip_width.eq(cfg.RECIP_KERNEL_WIDTH.RECIP_KERNEL_WIDTH),
-            finish.recip_height.eq(cfg.RECIP_KERNEL_HEIGHT.RECIP_KERNEL_HEIGHT),
-            finish.kernel_width.eq(kernel.KERNEL_WIDTH + 1),
-            finish.kernel_height.eq(kernel.KERNEL_HEIGHT + 1),
-            finish.i.valid.eq(v1_valid & v1_last),
-            finish.i.payload.eq(v_new),
-            o_ready.eq(finish.i.ready),
-        ]
-        m.submodules.writer = writer = AtomWriter()
-        wiring.connect(m, writer.write, wiring.flipped(self.write))
-        m.submodules.out = out = SyncFIFOBuffered(width=128, depth=64)
-        m.d.comb += [
-            out.w_data.eq(finish.o.payload.data),
-            out.w_en.eq(finish.o.valid),
-            finish.o.ready.eq(out.w_rdy),
-            writer.atoms.payload.data.eq(out.r_data),
-            writer.atoms.payload.two.eq(0),
-            writer.atoms.valid.eq(out.r_rdy),
-            out.r_en.eq(writer.atoms.ready),
-        ]
-        self._runs(m, writer, running, out_width)
+            m.d.sync += part_valid.eq(1)
+        with m.Elif(part_done):
+            m.d.sync += part_valid.eq(0)
+        self._rows(
+            m, task, rows, finish, part_valid, part, part_place, part_done, line_base, row_places, row_span
+        )
         return m
 
-    def _runs(self, m: Module, writer: AtomWriter, running: Signal, out_width: Signal) -> None:
-        """Drive the writer's runs: every output row (or surface, without a notch) in pieces of 32."""
-        cfg = self.cfg
-        notch = cfg.OPERATION_MODE_CFG.NOTCH_ADDR
-        out_height = Signal(14)
-        line_atoms = Signal(26, reset_less=True)
-        lines = Signal(14, reset_less=True)
-        line = Signal(14, reset_less=True)
-        left = Signal(26, reset_less=True)
-        surfaces = Signal(10, reset_less=True)
-        addr = Signal(32, reset_less=True)
-        line_addr = Signal(32, reset_less=True)
-        surf_addr = Signal(32, reset_less=True)
-        piece = Signal(6)
-        m.d.comb += [
-            out_height.eq(cfg.DATA_CUBE_OUT_HEIGHT.DATA_CUBE_OUT_HEIGHT + 1),
-            piece.eq(Mux(left < 32, left, 32)),
-            writer.run.payload.addr.eq(addr),
-            writer.run.payload.atoms.eq(piece),
+    def _judge(
+        self, m: Module, check: Signal, group: Signal, surfaces: Signal
+    ) -> tuple[_Task, Signal, list[Check]]:
+        """Settings of the task, whether it hangs (held), and the diagnostics."""
+        cfg, rdma, dpu = self.cfg, self.rdma_cfg, self.dpu_cfg
+        mode, misc = cfg.OPERATION_MODE_CFG, cfg.MISC_CTRL
+        method, proc = mode.POOLING_METHOD, cfg.DATA_FORMAT.PROC_PRECISION
+        task = _Task(
+            Signal(Lanes, name="kind", reset_less=True),
+            Signal(name="flip", reset_less=True),
+            Signal(name="fp16", reset_less=True),
+            Signal(name="indexed", reset_less=True),
+        )
+        hang, odd_flyin = Signal(reset_less=True), Signal(reset_less=True)
+        from_dpu = ~mode.FLYING_MODE
+        octets = group_octets(dpu.FEATURE_MODE_CFG.CONV_MODE == DEPTHWISE, dpu.DATA_FORMAT.IN_PRECISION)
+        wide, half, average, wrong = Signal(), Signal(), Signal(), Signal()
+        m.d.comb += average.eq(method == _AVERAGE)
+        # The settings are looked at once.
+        with m.If(check):
+            known = Signal()
+            m.d.comb += known.eq(
+                Mux(from_dpu, proc <= Kind.FP16, paired(proc, rdma.DATA_FORMAT.IN_PRECISION))
+            )
+            m.d.comb += [
+                wide.eq(known & (proc != Kind.INT8)),
+                half.eq(known & (proc == Kind.FP16)),
+            ]
+            channel = cfg.DATA_CUBE_IN_CHANNEL.DATA_CUBE_IN_CHANNEL
+            atoms = _surfaces_m1(channel, wide)
+            with m.If(from_dpu):
+                m.d.comb += wrong.eq(
+                    (dpu.DATA_CUBE_WIDTH.WIDTH != cfg.DATA_CUBE_IN_WIDTH.DATA_CUBE_IN_WIDTH)
+                    | (dpu.DATA_CUBE_HEIGHT.HEIGHT != cfg.DATA_CUBE_IN_HEIGHT.DATA_CUBE_IN_HEIGHT)
+                    | (_surfaces_m1(dpu.DATA_CUBE_CHANNEL.CHANNEL, wide) != atoms)
+                    | (width_of(dpu.DATA_FORMAT.OUT_PRECISION) != Mux(wide, Width.BITS16, Width.BITS8))
+                )
+                m.d.sync += group.eq(atoms_of(octets, Mux(wide, Width.BITS16, Width.BITS8)))
+            with m.Else():
+                m.d.comb += wrong.eq(
+                    (rdma.CUBE_IN_WIDTH.CUBE_IN_WIDTH != cfg.DATA_CUBE_IN_WIDTH.DATA_CUBE_IN_WIDTH)
+                    | (rdma.CUBE_IN_HEIGHT.CUBE_IN_HEIGHT != cfg.DATA_CUBE_IN_HEIGHT.DATA_CUBE_IN_HEIGHT)
+                    | (_surfaces_m1(rdma.CUBE_IN_CHANNEL.CUBE_IN_CHANNEL, wide) != atoms)
+                )
+                m.d.sync += group.eq(1)
+            m.d.sync += [
+                surfaces.eq(atoms + 1),
+                task.flip.eq(~average & (method != _MAX)),
+                task.fp16.eq(half),
+                task.indexed.eq(mode.INDEX_EN & ~average),
+                hang.eq(wrong),
+                odd_flyin.eq(from_dpu & (cfg.DATA_FORMAT.DPU_FLYIN != dpu.FEATURE_MODE_CFG.FLYING_MODE)),
+            ]
+            with m.If(average):
+                m.d.sync += task.kind.eq(Mux(half, Lanes.SUM_FP16, Mux(wide, Lanes.SUM16, Lanes.SUM8)))
+            with m.Else():
+                m.d.sync += task.kind.eq(Mux(wide, Lanes.BEST16, Lanes.BEST8))
+        size = DiagnosticCode.SIZE_MISMATCH
+        too_wide = (
+            (cfg.POOLING_KERNEL_CFG.KERNEL_HEIGHT + 1) * (cfg.DATA_CUBE_OUT_WIDTH.DATA_CUBE_OUT_WIDTH + 1)
+        ) * Mux(surfaces < group, surfaces, group) > ROW_CAPACITY
+        checks = [
+            Check("DATA_CUBE_IN_WIDTH", hang, size),
+            Check(
+                "DATA_CUBE_OUT_CHANNEL",
+                cfg.DATA_CUBE_OUT_CHANNEL.DATA_CUBE_OUT_CHANNEL
+                != cfg.DATA_CUBE_IN_CHANNEL.DATA_CUBE_IN_CHANNEL,
+                size,
+            ),
+            Check("DATA_CUBE_OUT_WIDTH", ~hang & too_wide, DiagnosticCode.FEATURE_FOOTPRINT),
+            Check("OPERATION_MODE_CFG", (method > _MIN) | (mode.INDEX_EN & average)),
+            Check("DATA_FORMAT", (proc > Kind.FP16) | odd_flyin),
+            Check("MISC_CTRL", misc.NONALIGN | misc.MC_SURF_OUT | (misc.SURF_LEN != 0)),
         ]
-        with m.FSM(name="runs"):
-            with m.State("IDLE"):
-                with m.If(self.control.start):
-                    base = Cat(line_addr[:4] & 0, cfg.DST_BASE_ADDR.DST_BASE_ADDR)
-                    first = Mux(notch == 0, out_width * out_height, out_width)
-                    m.d.sync += [
-                        running.eq(1),
-                        line_atoms.eq(first),
-                        left.eq(first),
-                        lines.eq(Mux(notch == 0, 1, out_height)),
-                        line.eq(1),
-                        surfaces.eq(cfg.DATA_CUBE_OUT_CHANNEL.DATA_CUBE_OUT_CHANNEL[4:] + 1),
-                        addr.eq(base),
-                        line_addr.eq(base),
-                        surf_addr.eq(base),
-                    ]
-                    m.next = "RUN"
-            with m.State("RUN"):
-                m.d.comb += writer.run.valid.eq(1)
-                with m.If(writer.run.ready):
-                    m.d.sync += [left.eq(left - piece), addr.eq(addr + (piece << 4))]
-                    with m.If(left == piece):
-                        next_line = Signal(32)
-                        next_surf = Signal(32)
-                        m.d.comb += [
-                            next_line.eq(line_addr + ((out_width + notch) << 4)),
-                            next_surf.eq(surf_addr + (cfg.DST_SURF_STRIDE.DST_SURF_STRIDE << 4)),
-                        ]
-                        m.d.sync += left.eq(line_atoms)
-                        with m.If(line != lines):
-                            m.d.sync += [line.eq(line + 1), addr.eq(next_line), line_addr.eq(next_line)]
-                        with m.Else():
-                            m.d.sync += [
-                                line.eq(1),
-                                surfaces.eq(surfaces - 1),
-                                addr.eq(next_surf),
-                                line_addr.eq(next_surf),
-                                surf_addr.eq(next_surf),
-                            ]
-                            with m.If(surfaces == 1):
-                                m.next = "WAIT"
-            with m.State("WAIT"):
-                with m.If(writer.idle):
-                    m.d.sync += running.eq(0)
-                    m.next = "IDLE"
+        return task, hang, checks
 
-    def _report(self, m: Module, register: str, code: DiagnosticCode) -> None:
-        described = registers()["PPU"][register]
+    def _column(
+        self,
+        m: Module,
+        task: _Task,
+        columns: Axis,
+        rows: Axis,
+        atom: wiring.PureInterface,
+        emit: Signal,
+        part_free: Signal,
+        row_end: Signal,
+        part: Signal,
+        op_index: Signal,
+        surface: Signal,
+        here: Signal,
+    ) -> None:
+        """One step of a column: an operation on an open window; the atom leaves with the last."""
+        m.submodules.windows = windows = Memory(shape=Partial, depth=16 * MAX_SURFACES, init=[])
+        read, write = windows.read_port(domain="comb"), windows.write_port()
+        real = columns.inside
+        serves, first, last, needs_emit, step, op_end, column_end = (Signal() for _ in range(7))
+        slot = Signal(4)
         m.d.comb += [
-            self.diag.valid.eq(1),
-            self.diag.payload.code.eq(code),
-            self.diag.payload.register.eq(described.offset),
-            self.diag.payload.value.eq(getattr(self.cfg, register).as_value()),
+            serves.eq(columns.open_now != 0),
+            first.eq(columns.opens & (op_index == columns.open_now - 1)),
+            last.eq(columns.closes & (op_index == 0)),
+            needs_emit.eq(serves & last & (rows.open_now != 0)),
+            step.eq((~real | atom.valid) & (~needs_emit | part_free)),
+            op_end.eq(step & (~serves | (op_index == columns.open_now - 1))),
+            column_end.eq(op_end & (surface == here - 1)),
+            emit.eq(step & needs_emit),
+            slot.eq(columns.lowest + op_index),
+            read.addr.eq(Cat(slot, surface[:3])),
+            write.addr.eq(Cat(slot, surface[:3])),
+            write.en.eq(step & serves),
+            atom.ready.eq(op_end & real),
+            self.busy_atom.eq(op_end & real),
+            row_end.eq(column_end & columns.finishes),
         ]
+        with m.If(step & serves):
+            lanes = Signal.like(part.lanes, init=1)
+            with m.If(real):
+                index = Cat(columns.at[:3], rows.at[:3])
+                m.d.comb += lanes.eq(tap_lanes(m, task.kind, task.flip, task.fp16, atom.payload.data, index))
+            joined = join(m, task.kind, task.indexed, first, read.data, lanes, ~real, real)
+            m.d.comb += write.data.eq(joined)
+            with m.If(emit):
+                m.d.sync += part.eq(joined)
+        with m.If(step):
+            m.d.sync += op_index.eq(Mux(op_end, 0, op_index + 1))
+        with m.If(op_end):
+            m.d.sync += surface.eq(Mux(column_end, 0, surface + 1))
+        with m.If(column_end):
+            columns.advance(m)
+
+    def _rows(
+        self,
+        m: Module,
+        task: _Task,
+        rows: Axis,
+        finish: PpuFinish,
+        part_valid: Signal,
+        part: Signal,
+        part_place: Signal,
+        part_done: Signal,
+        line_base: Signal,
+        row_places: Signal,
+        row_span: Signal,
+    ) -> None:
+        """Each finished column window meets the open rows: one read-modify-write a cycle."""
+        m.submodules.partial = partial = Memory(shape=Partial, depth=ROW_CAPACITY, init=[])
+        read, write = partial.read_port(), partial.write_port()
+        index = Signal(5)
+        base = Signal(range(ROW_CAPACITY), reset_less=True)
+        base_now, addr = Signal(range(ROW_CAPACITY)), Signal(range(ROW_CAPACITY))
+        valid, go, clash, issue = Signal(), Signal(), Signal(), Signal()
+        first, last = Signal(reset_less=True), Signal(reset_less=True)
+        at = Signal(range(ROW_CAPACITY), reset_less=True)
+        held = Signal(Partial, reset_less=True)
+        above = Signal(17)
+        m.d.comb += [
+            base_now.eq(Mux(index == 0, line_base, base)),
+            addr.eq(base_now + part_place),
+            above.eq(base_now + row_places),
+            go.eq(valid & (~last | finish.i.ready)),
+            clash.eq(valid & ~last & (at == addr)),
+            issue.eq(part_valid & (~valid | go) & ~clash),
+            read.addr.eq(addr),
+            read.en.eq(issue),
+            part_done.eq(issue & (index == rows.open_now - 1)),
+            finish.i.valid.eq(valid & last),
+            write.addr.eq(at),
+            write.en.eq(go & ~last),
+        ]
+        with m.If(issue):
+            m.d.sync += [
+                valid.eq(1),
+                first.eq(rows.opens & (index == rows.open_now - 1)),
+                last.eq(rows.closes & (index == 0)),
+                at.eq(addr),
+                held.eq(part),
+                index.eq(Mux(part_done, 0, index + 1)),
+                base.eq(Mux(above >= row_span, above - row_span, above)),
+            ]
+        with m.Elif(go):
+            m.d.sync += valid.eq(0)
+        with m.If(valid):
+            joined = join(m, task.kind, task.indexed, first, read.data, held.lanes, held.padded, held.real)
+            m.d.comb += [finish.i.payload.eq(joined), write.data.eq(joined)]
+
+
+def _surfaces_m1(channel_m1: Value, wide: Value) -> Value:
+    """Surfaces minus one of a cube of 16-bit (`wide`) or 8-bit elements."""
+    return Mux(wide, channel_m1 >> 3, channel_m1 >> 4)

@@ -1,142 +1,312 @@
-"""The PPU's last step: average by reciprocals with the silicon's tie rule, saturation to int8."""
+"""The PPU's last step: pad value, averages by reciprocals with the silicon's tie rule, bits of the type."""
 
-from __future__ import annotations
-
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
-from amaranth.lib import stream, wiring
+# No postponed annotations here: Amaranth reads the fields of a Struct from them.
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.layouts import PpuAtom
-from rtl.npu.ppu_windows import LANES, V_BITS
+from rtl.npu import float32
+from rtl.npu.dpu_math import extend
+from rtl.npu.ppu_lanes import (
+    FIXED_BITS,
+    FLOAT_BITS,
+    INDEX_AT,
+    INDEX_BITS,
+    Lanes,
+    Partial,
+    fixed_of_half,
+    half_of_key,
+    key_of_half,
+)
 
-_STEP = 8
-"""Lanes a cycle: an output atom takes LANES / _STEP cycles."""
+STEP_BITS = 64
+"""Output bits a cycle: an atom takes two cycles."""
+PAD_BITS = 19
+"""Width of an integer pad value (H6.1)."""
+SUM_BITS = 27
+"""Sum of 256 taps of `PAD_BITS`."""
+_EVERY = 8
+_HALF = 4
+STAGES = 3
+
+
+class Pooled(data.Struct):
+    """An output atom and the atom of its positions (which mean nothing without INDEX_EN)."""
+
+    data: 128
+    index: 128
 
 
 class PpuFinish(wiring.Component):
-    """Turn window results into int8 atoms (docs/hardware.md 6.2, 6.3).
+    """Turn windows into atoms (docs/hardware.md 6.2, 6.3, 6.5).
 
     Members
     -------
-    i : In(stream of 16 x 27 bits)   : window maxima, minima or sums.
-    o : Out(stream of PpuAtom)
-    average : In(1), recip_width, recip_height : In(17), kernel_width, kernel_height : In(5)
-        static while atoms are under way.
+    start : In(1)               : take over the settings below; static from then on.
+    kind : In(Lanes), flip : In(1), fp16 : In(1), indexed : In(1)
+    pad : In(19)                : pad value; its low 16 bits for fp16.
+    recip_width, recip_height : In(17), kernel_width, kernel_height : In(5)
+    i : In(stream of Partial)
+    o : Out(stream of Pooled)
     """
 
     def __init__(self) -> None:
         super().__init__(
             {
-                "i": In(stream.Signature(LANES * V_BITS)),
-                "o": Out(stream.Signature(PpuAtom)),
-                "average": In(1),
+                "start": In(1),
+                "kind": In(Lanes),
+                "flip": In(1),
+                "fp16": In(1),
+                "indexed": In(1),
+                "pad": In(PAD_BITS),
                 "recip_width": In(17),
                 "recip_height": In(17),
                 "kernel_width": In(5),
                 "kernel_height": In(5),
+                "i": In(stream.Signature(Partial)),
+                "o": Out(stream.Signature(Pooled)),
             }
         )
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        busy = Signal()
-        held = Signal(LANES * V_BITS, reset_less=True)
-        step = Signal(range(LANES // _STEP))
+        self._settings(m)
 
-        # Static facts of the task.
-        taps = Signal(9)
-        exact = Signal()
-        powers = [Const(1 << n, 5) for n in range(5)]
+        # 1. Hold a window, give away half of its lanes a cycle.
+        busy, step = Signal(), Signal()
+        self._held = held = Signal(Partial, reset_less=True)
+        self._pad_sum = pad_sum = Signal(signed(FIXED_BITS + 1), reset_less=True)
+        valid = [Signal(name=f"stage{n}") for n in range(STAGES)]
+        full, go, feed, last = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
-            taps.eq(self.kernel_width * self.kernel_height),
-            exact.eq(
-                Cat(*(self.kernel_width == p for p in powers)).any()
-                & Cat(*(self.kernel_height == p for p in powers)).any()
-            ),
-        ]
-
-        valid = [Signal(name=f"stage{n}") for n in range(3)]
-        full = Signal()
-        go = Signal()
-        m.d.comb += go.eq(~full | self.o.ready)
-        feed = Signal()
-        last = Signal()
-        m.d.comb += [
+            go.eq(~full | self.o.ready),
             feed.eq(busy & go),
-            last.eq(feed & (step == LANES // _STEP - 1)),
+            last.eq(feed & step),
             self.i.ready.eq(~busy | last),
         ]
         with m.If(feed):
-            m.d.sync += [step.eq(step + 1), held.eq(held[_STEP * V_BITS :])]
+            m.d.sync += step.eq(1)
+            rest = held.lanes
+            with m.Switch(self.kind):
+                with m.Case(Lanes.BEST8):
+                    m.d.sync += rest.eq(Cat(rest[64:INDEX_AT], Const(0, 64), rest[INDEX_AT + 48 :]))
+                with m.Case(Lanes.BEST16):
+                    m.d.sync += rest.eq(Cat(rest[64:INDEX_AT], Const(0, 64), rest[INDEX_AT + 24 :]))
+                with m.Case(Lanes.SUM_FP16):
+                    m.d.sync += rest.eq(rest[_HALF * FLOAT_BITS :])
+                with m.Default():
+                    m.d.sync += rest.eq(rest[128:])
         with m.If(self.i.ready):
             m.d.sync += busy.eq(self.i.valid)
             with m.If(self.i.valid):
                 m.d.sync += [held.eq(self.i.payload), step.eq(0)]
+                with m.If(~self.i.payload.real):
+                    m.d.sync += held.lanes.eq(0)
+                with m.If(self._sums):
+                    m.d.sync += pad_sum.eq(self._pad_value * self.i.payload.padded)
         with m.If(go):
             m.d.sync += [valid[0].eq(feed), valid[1].eq(valid[0]), valid[2].eq(valid[1])]
 
-        results = []
-        for lane in range(_STEP):
-            value = held.word_select(lane, V_BITS).as_signed()
-            # stage 0: magnitude times 1/width
-            negative0 = Signal(name=f"negative0_{lane}", reset_less=True)
-            sum0 = Signal(V_BITS, name=f"sum0_{lane}", reset_less=True)
-            part0 = Signal(44, name=f"part0_{lane}", reset_less=True)
-            magnitude = Signal(V_BITS, name=f"magnitude_{lane}")
-            m.d.comb += magnitude.eq(Mux(value < 0, -value, value))
-            # stage 1: times 1/height
-            negative1 = Signal(name=f"negative1_{lane}", reset_less=True)
-            sum1 = Signal(V_BITS, name=f"sum1_{lane}", reset_less=True)
-            part1 = Signal(61, name=f"part1_{lane}", reset_less=True)
-            # stage 2: round, look for a tie
-            out2 = Signal(8, name=f"out2_{lane}", reset_less=True)
-            nearest = Signal(30, name=f"nearest_{lane}")
-            twice = Signal(V_BITS + 1, name=f"twice_{lane}")
-            below = Signal(30, name=f"below_{lane}")
-            tie_below = Signal(name=f"tie_below_{lane}")
-            tie_here = Signal(name=f"tie_here_{lane}")
-            chosen = Signal(30, name=f"chosen_{lane}")
-            lower = Signal(30, name=f"lower_{lane}")
-            signed_result = Signal(31, name=f"signed_{lane}")
-            m.d.comb += [
-                nearest.eq((part1 + (1 << 31))[32:]),
-                below.eq(nearest - 1),
-                twice.eq(sum1 << 1),
-                tie_below.eq(~taps[0] & (nearest != 0) & (twice == ((below << 1) + 1) * taps)),
-                tie_here.eq(~taps[0] & (twice == ((nearest << 1) + 1) * taps)),
-                lower.eq(Mux(tie_below, below, nearest)),
-                chosen.eq(Mux(tie_below | tie_here, lower + (exact & lower[0]), nearest)),
-                signed_result.eq(
-                    Mux(
-                        self.average,
-                        Mux(negative1, -chosen.as_signed(), chosen.as_signed()),
-                        Mux(negative1, -sum1.as_signed(), sum1.as_signed()),
-                    )
-                ),
-            ]
-            wide = signed_result.as_signed()
-            saturated = Mux(wide > 127, 127, Mux(wide < -128, -128, wide))
-            with m.If(go):
-                m.d.sync += [
-                    negative0.eq(value < 0),
-                    sum0.eq(magnitude),
-                    part0.eq(magnitude * self.recip_width),
-                    negative1.eq(negative0),
-                    sum1.eq(sum0),
-                    part1.eq(part0 * self.recip_height),
-                    out2.eq(saturated),
-                ]
-            results.append(out2)
+        # 2. Three stages; each kind has its own registers, and only those of the kind move.
+        out, index_out = Signal(STEP_BITS, reset_less=True), Signal(STEP_BITS, reset_less=True)
+        with m.If(go):
+            with m.If(self._best):
+                self._extremum(m, feed, valid, out, index_out)
+            with m.Elif(self.kind == Lanes.SUM_FP16):
+                self._float_average(m, feed, valid, out)
+            with m.Else():
+                self._average(m, feed, valid, out)
 
-        # Collect the steps into an atom.
-        place = Signal(range(LANES // _STEP))
-        parts = Signal(128 - 8 * _STEP, reset_less=True)
-        atom = Signal(128, reset_less=True)
-        m.d.comb += [self.o.valid.eq(full), self.o.payload.data.eq(atom)]
+        # 3. Collect the halves of an atom.
+        place = Signal()
+        part, part_index = Signal(STEP_BITS, reset_less=True), Signal(STEP_BITS, reset_less=True)
+        atom = Signal(Pooled, reset_less=True)
+        m.d.comb += [self.o.valid.eq(full), self.o.payload.eq(atom)]
         with m.If(go):
             m.d.sync += full.eq(0)
             with m.If(valid[2]):
-                m.d.sync += [place.eq(place + 1), parts.eq(Cat(parts, *results)[8 * _STEP :])]
-                with m.If(place == LANES // _STEP - 1):
-                    m.d.sync += [full.eq(1), atom.eq(Cat(parts, *results))]
+                m.d.sync += [place.eq(~place), part.eq(out), part_index.eq(index_out)]
+                with m.If(place):
+                    m.d.sync += [
+                        full.eq(1),
+                        atom.data.eq(Cat(part, out)),
+                        atom.index.eq(Cat(part_index, index_out)),
+                    ]
         return m
+
+    def _settings(self, m: Module) -> None:
+        """Facts of the task, derived once at its start."""
+        self._best, self._sums = Signal(), Signal()
+        self._pad_value = pad_value = Signal(signed(41), reset_less=True)  # of a tap in sums
+        self._pad_flags = Signal(3, reset_less=True)  # of it as an fp16: NaN, +infinity, -infinity
+        self._pad_key = Signal(16, reset_less=True)  # of it among extrema
+        self._taps = Signal(9, reset_less=True)
+        self._exact = Signal(reset_less=True)
+        self._factors = [Signal(32, name=f"factor{n}", reset_less=True) for n in range(2)]
+        self._high = Signal(signed(16), reset_less=True)
+        m.d.comb += [
+            self._best.eq((self.kind == Lanes.BEST8) | (self.kind == Lanes.BEST16)),
+            self._sums.eq(~self._best),
+        ]
+        pad = self.pad.as_signed()
+        with m.If(self.start):
+            high = float32.wire(m, Mux((self.kind == Lanes.BEST8) | (self.kind == Lanes.SUM8), 127, 32767))
+            low = -1 - high.as_unsigned()
+            near = Mux(pad > high, high, Mux(pad < low, low, pad))
+            m.d.sync += [
+                self._taps.eq(self.kernel_width * self.kernel_height),
+                self._exact.eq(_power_of_two(self.kernel_width) & _power_of_two(self.kernel_height)),
+                self._high.eq(high),
+                self._pad_flags.eq(0),
+                pad_value.eq(pad),
+                self._pad_key.eq(near[:16] ^ self.flip.replicate(16)),
+            ]
+            with m.If(self.fp16):
+                fixed = float32.wire(m, fixed_of_half(self.pad[:16]), FLOAT_BITS)
+                m.d.sync += [
+                    pad_value.eq(fixed[:41].as_signed()),
+                    self._pad_flags.eq(fixed[FIXED_BITS:]),
+                    self._pad_key.eq(key_of_half(self.pad[:16], self.flip)),
+                ]
+                for factor, code in zip(self._factors, (self.recip_width, self.recip_height), strict=True):
+                    m.d.sync += factor.eq(_widen_reciprocal(m, code))
+
+    def _extremum(self, m: Module, feed: Value, valid: list[Signal], out: Signal, index_out: Signal) -> None:
+        """The better of extremum and pad value, and the positions."""
+        held, rest, index = self._held, [], []
+        for n in range(STAGES - 1):
+            rest.append(Signal(STEP_BITS, name=f"best{n}", reset_less=True))
+            index.append(Signal(STEP_BITS, name=f"index{n}", reset_less=True))
+        padded = held.padded != 0
+        with m.If(feed):
+            for case, bits in ((Lanes.BEST8, 8), (Lanes.BEST16, 16)):
+                with m.If(self.kind == case):
+                    count = STEP_BITS // bits
+                    pad = self._pad_key[:bits]
+                    results = []
+                    for lane in range(count):
+                        real = held.lanes.word_select(lane, bits)
+                        take_pad = padded & (~held.real | (pad.as_signed() > real.as_signed()))
+                        results.append(Mux(take_pad, pad, real))
+                    places = [
+                        Cat(held.lanes[INDEX_AT:].word_select(lane, INDEX_BITS), Const(0, bits - INDEX_BITS))
+                        for lane in range(count)
+                    ]
+                    m.d.sync += rest[0].eq(Cat(*results))
+                    with m.If(self.indexed):
+                        m.d.sync += index[0].eq(Cat(*places))
+        with m.If(valid[0]):
+            m.d.sync += rest[1].eq(rest[0])
+            with m.If(self.indexed):
+                m.d.sync += index[1].eq(index[0])
+        with m.If(valid[1]):
+            with m.If(self.fp16):
+                halves = [half_of_key(rest[1].word_select(lane, 16), self.flip) for lane in range(_HALF)]
+                m.d.sync += out.eq(Cat(*halves))
+            with m.Else():
+                m.d.sync += out.eq(rest[1] ^ self.flip.replicate(STEP_BITS))
+            with m.If(self.indexed):
+                m.d.sync += index_out.eq(index[1])
+
+    def _float_average(self, m: Module, feed: Value, valid: list[Signal], out: Signal) -> None:
+        """Exact sum to binary32, times both reciprocals, to fp16."""
+        held, narrow = self._held, []
+        for lane in range(_HALF):
+            total0 = Signal(32, name=f"float0_{lane}", reset_less=True)
+            total1 = Signal(32, name=f"float1_{lane}", reset_less=True)
+            with m.If(feed):
+                slot = held.lanes.word_select(lane, FLOAT_BITS)
+                flags = float32.wire(
+                    m, slot[FIXED_BITS:] | (self._pad_flags & (held.padded != 0).replicate(3)), 3
+                )
+                total = float32.wire(m, (slot[:FIXED_BITS] + self._pad_sum.as_unsigned())[:FIXED_BITS])
+                sign = total[-1]
+                magnitude = float32.wire(m, Mux(sign, -total, total)[:48], 48)
+                # The top bit of the mantissa stands for 2^47 units of 2^-24.
+                finite = float32.rounded(
+                    m, sign, Const(float32.OFFSET + 127 + 23, 11), Cat(Const(0, 16), magnitude)
+                )
+                with m.If(flags[0] | (flags[1] & flags[2])):
+                    m.d.sync += total0.eq(float32.NAN)
+                with m.Elif(flags[1] | flags[2]):
+                    m.d.sync += total0.eq(Cat(Const(float32.INFINITY, 31), flags[2]))
+                with m.Else():
+                    m.d.sync += total0.eq(finite)
+            with m.If(valid[0]):
+                m.d.sync += total1.eq(float32.multiply(m, total0, self._factors[0]))
+            with m.If(valid[1]):
+                narrow.append(float32.narrow_fp16(m, float32.multiply(m, total1, self._factors[1])))
+        with m.If(valid[1]):
+            m.d.sync += out.eq(Cat(*narrow))
+
+    def _average(self, m: Module, feed: Value, valid: list[Signal], out: Signal) -> None:
+        """Sum times both reciprocals, rounded with the tie rule, saturated."""
+        held, results = self._held, []
+        wide = self.kind == Lanes.SUM16
+        taps = self._taps
+        for lane in range(_EVERY):
+            # stage 0: magnitude times 1/width
+            negative0 = Signal(name=f"negative0_{lane}", reset_less=True)
+            sum0 = Signal(SUM_BITS, name=f"sum0_{lane}", reset_less=True)
+            part0 = Signal(44, name=f"part0_{lane}", reset_less=True)
+            # stage 1: times 1/height
+            negative1 = Signal(name=f"negative1_{lane}", reset_less=True)
+            sum1 = Signal(SUM_BITS, name=f"sum1_{lane}", reset_less=True)
+            part1 = Signal(61, name=f"part1_{lane}", reset_less=True)
+            with m.If(feed):
+                slot = extend(held.lanes.word_select(lane, 16).as_signed(), SUM_BITS)[:SUM_BITS]
+                if lane < _HALF:
+                    slot = Mux(wide, held.lanes.word_select(lane, 32)[:SUM_BITS], slot)
+                value = float32.wire(m, (slot + self._pad_sum.as_unsigned())[:SUM_BITS])
+                magnitude = float32.wire(m, Mux(value[-1], -value, value)[:SUM_BITS])
+                m.d.sync += [
+                    negative0.eq(value[-1]),
+                    sum0.eq(magnitude),
+                    part0.eq(magnitude * self.recip_width),
+                ]
+            with m.If(valid[0]):
+                m.d.sync += [
+                    negative1.eq(negative0),
+                    sum1.eq(sum0),
+                    part1.eq(part0 * self.recip_height),
+                ]
+            with m.If(valid[1]):
+                # stage 2: round, look for a tie
+                nearest = float32.wire(m, (part1 + (1 << 31))[32:], 30)
+                below = float32.wire(m, nearest - 1, 30)
+                twice = float32.wire(m, sum1 << 1, SUM_BITS + 1)
+                tie_below = float32.wire(
+                    m, ~taps[0] & (nearest != 0) & (twice == ((below << 1) + 1) * taps), 1
+                )
+                tie_here = ~taps[0] & (twice == ((nearest << 1) + 1) * taps)
+                lower = float32.wire(m, Mux(tie_below, below, nearest), 30)
+                chosen = float32.wire(
+                    m, Mux(tie_below | tie_here, lower + (self._exact & lower[0]), nearest), 30
+                )
+                high = self._high.as_unsigned()
+                limit = float32.wire(m, high + negative1, 17)
+                near = float32.wire(m, Mux(chosen > limit, limit, chosen), 17)
+                results.append(float32.wire(m, Mux(negative1, -near, near)[:16], 16))
+        with m.If(valid[1]):
+            with m.If(wide):
+                m.d.sync += out.eq(Cat(*results[:_HALF]))
+            with m.Else():
+                m.d.sync += out.eq(Cat(*(result[:8] for result in results)))
+
+
+def _power_of_two(kernel: Value) -> Value:
+    return Cat(*(kernel == 1 << n for n in range(5))).any()
+
+
+def _widen_reciprocal(m: Module, code: Value) -> Signal:
+    """Binary32 of a factor of fp16 averages: sign, 6 exponent bits with bias 31, 10 fraction bits."""
+    sign, biased, fraction = code[16], code[10:16], code[:10]
+    shifted, count = float32.normalised(m, float32.wire(m, Cat(Const(0, 6), fraction), 16), 16)
+    result = Signal(32, init=float32.IDLE)
+    with m.If(biased != 0):
+        m.d.comb += result.eq(Cat(Const(0, 13), fraction, (biased + 96)[:8], sign))
+    with m.Elif(fraction == 0):
+        m.d.comb += result.eq(Cat(Const(0, 31), sign))
+    with m.Else():
+        m.d.comb += result.eq(Cat(Const(0, 8), shifted[:15], (96 - count)[:8], sign))
+    return result

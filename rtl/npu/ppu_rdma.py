@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from rtl.config import NpuConfig
@@ -12,8 +12,29 @@ from rtl.npu.atom_reader import AtomReader
 from rtl.regfile import config_signature
 from rtl.regs import registers
 
-_IN_INT8 = 1
-"""DATA_FORMAT.IN_PRECISION: storage width 8 bit (H2.7); with it the PPU works on int8 (Q16)."""
+
+class Kind(enum.IntEnum, shape=3):
+    """PROC_PRECISION of the PPU (H2.6)."""
+
+    INT8 = 0
+    INT16 = 1
+    FP16 = 2
+
+
+class Stored(enum.IntEnum, shape=2):
+    """IN_PRECISION of PPU_RDMA: storage width (H2.7)."""
+
+    BITS8 = 1
+    BITS16 = 2
+
+
+def paired(proc: Value, stored: Value) -> Value:
+    """Whether PROC_PRECISION and IN_PRECISION belong together (docs 6.1, Q16); else both count as int8."""
+    return Mux(
+        proc == Kind.INT8,
+        stored == Stored.BITS8,
+        ((proc == Kind.INT16) | (proc == Kind.FP16)) & (stored == Stored.BITS16),
+    )
 
 
 class PpuRdma(wiring.Component):
@@ -22,6 +43,7 @@ class PpuRdma(wiring.Component):
     Members
     -------
     cfg : In(config_signature("PPU_RDMA")) : stable from start to done.
+    ppu_cfg : In(config_signature("PPU"))  : its PROC_PRECISION belongs to the type.
     control : In(ControlPort)              : start and done; done when the last atom has been taken.
     read : Out(ReadPort)                   : towards the DMA.
     atoms : Out(stream of PpuAtom)         : one 16-byte atom per transfer.
@@ -33,6 +55,7 @@ class PpuRdma(wiring.Component):
         super().__init__(
             {
                 "cfg": In(config_signature("PPU_RDMA")),
+                "ppu_cfg": In(config_signature("PPU")),
                 "control": In(ControlPort()),
                 "read": Out(ReadPort()),
                 "atoms": Out(stream.Signature(PpuAtom)),
@@ -65,13 +88,17 @@ class PpuRdma(wiring.Component):
             reader.run.payload.addr.eq(Cat(line_addr[:4] & 0, line_addr[4:])),
             reader.run.payload.atoms.eq(run_atoms),
         ]
+        proc, stored = self.ppu_cfg.DATA_FORMAT.PROC_PRECISION, cfg.DATA_FORMAT.IN_PRECISION
+        channel = cfg.CUBE_IN_CHANNEL.CUBE_IN_CHANNEL
         block = registers()["PPU_RDMA"]
         with m.FSM(name="state"):
             with m.State("IDLE"):
                 with m.If(self.control.start):
                     m.d.sync += [
                         merged.eq(line == width),
-                        surfaces.eq(cfg.CUBE_IN_CHANNEL.CUBE_IN_CHANNEL[4:] + 1),
+                        surfaces.eq(
+                            Mux(paired(proc, stored) & (proc != Kind.INT8), channel >> 3, channel >> 4) + 1
+                        ),
                         surf_addr.eq(cfg.SRC_BASE_ADDR.SRC_BASE_ADDR),
                         line_addr.eq(cfg.SRC_BASE_ADDR.SRC_BASE_ADDR),
                         row.eq(0),
@@ -79,7 +106,7 @@ class PpuRdma(wiring.Component):
                     ]
                     for bad, code, register in (
                         (cfg.SRC_BASE_ADDR.SRC_BASE_ADDR[:4] != 0, "UNALIGNED_ADDRESS", "SRC_BASE_ADDR"),
-                        (cfg.DATA_FORMAT.IN_PRECISION != _IN_INT8, "RESERVED_MODE", "DATA_FORMAT"),
+                        ((proc <= Kind.FP16) & ~paired(proc, stored), "RESERVED_MODE", "DATA_FORMAT"),
                     ):
                         with m.If(bad):
                             m.d.comb += [

@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
-
-LANES = 16
-"""int8 channels of one atom."""
-TAP_BITS = 19
-"""Width of one tap: a pad value has 19 bits in an int8 pool (H6.1)."""
-H_BITS = 23
-"""Sum of up to 16 taps."""
-V_BITS = 27
-"""Sum of up to 16 x 16 taps."""
+from amaranth.hdl import Module, Signal, Value
 
 
 class Axis:
@@ -33,6 +24,7 @@ class Axis:
     ----------
     inside : the position lies in the input.
     opens, closes : a window begins / the lowest open window ends here.
+    at : the position, two's complement.
     open_now : windows open here, 0..16.   lowest : number of the lowest of them.
     finishes : nothing is left to do after this position.
     """
@@ -52,7 +44,7 @@ class Axis:
         self._pad = pad
         self._in_m1 = in_m1
         self._out_m1 = out_m1
-        self._at = Signal(16, name=f"{name}_at", reset_less=True)  # two's complement
+        self.at = Signal(19, name=f"{name}_at", reset_less=True)  # two's complement
         self._next_begin = Signal(18, name=f"{name}_next_begin", reset_less=True)
         self._low_end = Signal(18, name=f"{name}_low_end", reset_less=True)
         self._begun = Signal(14, name=f"{name}_begun", reset_less=True)
@@ -63,7 +55,7 @@ class Axis:
         self.closes = Signal(name=f"{name}_closes")
         self.open_now = Signal(5, name=f"{name}_open_now")
         self.finishes = Signal(name=f"{name}_finishes")
-        at = self._at.as_signed()
+        at = self.at.as_signed()
         m.d.comb += [
             self.inside.eq((at >= 0) & (at <= in_m1)),
             self.opens.eq((at == self._next_begin.as_signed()) & (self._begun <= out_m1)),
@@ -76,7 +68,7 @@ class Axis:
         """Go to the first position that any window or the input needs."""
         first = -self._pad
         m.d.sync += [
-            self._at.eq(first),
+            self.at.eq(first),
             self._next_begin.eq(first),
             self._low_end.eq(first + self._kernel_m1),
             self._begun.eq(0),
@@ -87,7 +79,7 @@ class Axis:
     def advance(self, m: Module) -> None:
         """Go to the next position."""
         m.d.sync += [
-            self._at.eq(self._at + 1),
+            self.at.eq(self.at + 1),
             self._open.eq(self.open_now - self.closes),
         ]
         with m.If(self.opens):
@@ -97,14 +89,3 @@ class Axis:
             ]
         with m.If(self.closes):
             m.d.sync += [self.lowest.eq(self.lowest + 1), self._low_end.eq(self._low_end + self._stride)]
-
-
-def reduce_lanes(old: Value, new: Value, bits: int, average: Value, use_max: Value) -> Value:
-    """Combine two vectors of `LANES` signed lanes of `bits` each: sum, maximum or minimum."""
-    lanes = []
-    for lane in range(LANES):
-        a = old.word_select(lane, bits).as_signed()
-        b = new.word_select(lane, bits).as_signed()
-        greater = a > b
-        lanes.append(Mux(average, a + b, Mux(greater == use_max, a, b))[:bits])
-    return Cat(*lanes)

@@ -1,35 +1,41 @@
-"""The PPU's division and tie rule against the naive twin."""
+"""The PPU's last step against the naive twin: averages with their ties, fp16 averages, extrema with pads."""
 
 from __future__ import annotations
 
 import random
 
+import pytest
 from amaranth.sim import Simulator
 
 from rtl.npu.ppu_finish import PpuFinish
-from rtl.npu.ppu_windows import LANES, V_BITS
-from tests.models.ppu_model import average
+from rtl.npu.ppu_lanes import FIXED_BITS, FLOAT_BITS, Lanes
+from tests.models.ppu_model import average, float_average, half_value
 from tests.streams import get, put
 
+SHAPES = ((1, 1), (2, 2), (3, 3), (2, 3), (4, 2), (6, 5), (7, 7), (16, 16), (8, 1), (12, 2))
 
-def _run(kw: int, kh: int, method_average: bool, rows: list[list[int]], rng: random.Random) -> None:
-    dut = PpuFinish()
-    rw, rh = round(65536 / kw), round(65536 / kh)
-    received = []
+
+def _pack(values: list[int], bits: int) -> int:
+    return sum((v & (1 << bits) - 1) << (i * bits) for i, v in enumerate(values))
+
+
+def _run(settings: dict, rows: list[dict], rng: random.Random) -> list[dict]:
+    """Feed `rows` (Partial) and return what comes out, as dicts of Pooled."""
+    dut, received = PpuFinish(), []
 
     async def feed(ctx):
-        ctx.set(dut.average, method_average)
-        ctx.set(dut.recip_width, rw)
-        ctx.set(dut.recip_height, rh)
-        ctx.set(dut.kernel_width, kw)
-        ctx.set(dut.kernel_height, kh)
+        for name, value in settings.items():
+            ctx.set(getattr(dut, name), value)
+        ctx.set(dut.start, 1)
+        await ctx.tick()
+        ctx.set(dut.start, 0)
         for row in rows:
-            packed = sum((v & (1 << V_BITS) - 1) << (i * V_BITS) for i, v in enumerate(row))
-            await put(ctx, dut.i, packed, rng, 0.2)
+            await put(ctx, dut.i, row, rng, 0.2)
 
     async def drain(ctx):
         for _ in rows:
-            received.append(await get(ctx, dut.o, rng, 0.2))
+            value = await get(ctx, dut.o, rng, 0.2)
+            received.append({"data": value.data, "index": value.index})
 
     sim = Simulator(dut)
     sim.add_clock(1e-9)
@@ -37,26 +43,85 @@ def _run(kw: int, kh: int, method_average: bool, rows: list[list[int]], rng: ran
     sim.add_testbench(drain)
     sim.run_until(1e-9 * (200 + 60 * len(rows)))
     assert len(received) == len(rows)
-    for row, atom in zip(rows, received, strict=True):
-        for lane, value in enumerate(row):
-            want = average(value, kw, kh, rw, rh) if method_average else value
-            want = max(-128, min(127, want))
-            assert (atom.data >> (8 * lane)) & 0xFF == want & 0xFF, (kw, kh, value)
+    return received
 
 
-def test_average_with_ties():
+@pytest.mark.parametrize(("kind", "bits"), ((Lanes.SUM8, 8), (Lanes.SUM16, 16)))
+def test_average_with_ties(kind: Lanes, bits: int):
     seed = random.randrange(1 << 32)
     print("seed", seed)
     rng = random.Random(seed)
-    for kw, kh in ((1, 1), (2, 2), (3, 3), (2, 3), (4, 2), (6, 5), (7, 7), (16, 16), (8, 1), (12, 2)):
-        limit = 128 * kw * kh
-        values = [rng.randint(-limit, limit) for _ in range(LANES * 2)]
+    count = 128 // bits
+    for kw, kh in SHAPES:
+        limit = (1 << bits - 1) * kw * kh
+        values = [rng.randint(-limit, limit - 1) for _ in range(count * 2)]
         half = kw * kh // 2
         values += [s * (q * kw * kh + half) for q in range(0, 8) for s in (1, -1)]
-        rows = [values[i : i + LANES] for i in range(0, len(values), LANES)]
-        _run(kw, kh, True, rows, rng)
+        pad = rng.randint(-(1 << 18), (1 << 18) - 1)
+        rw, rh = round(65536 / kw), round(65536 / kh)
+        rows, wanted = [], []
+        for place in range(0, len(values), count):
+            part = values[place : place + count]
+            padded = rng.choice((0, 0, rng.randrange(kw * kh)))
+            rows.append({"lanes": _pack(part, 256 // count), "padded": padded, "real": 1})
+            wanted.append([average(v + padded * pad, kw, kh, rw, rh) for v in part])
+        settings = {
+            "kind": kind, "pad": pad & 0x7FFFF, "kernel_width": kw, "kernel_height": kh,
+            "recip_width": rw, "recip_height": rh,
+        }  # fmt: skip
+        top = 1 << bits - 1
+        for row, atom in zip(wanted, _run(settings, rows, rng), strict=True):
+            assert atom["data"] == _pack([max(-top, min(top - 1, v)) for v in row], bits), (kw, kh, row)
 
 
-def test_maximum_passes_and_saturates():
+def test_fp16_averages():
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    rng = random.Random(seed)
+    for _ in range(4):
+        rw, rh = rng.choice((0x7800, 0x7555, 0x7C00)), rng.randrange(1 << 17)
+        pad = rng.randrange(1 << 16)
+        rows, wanted = [], []
+        for _ in range(6):
+            padded = rng.choice((0, rng.randint(0, 5)))
+            lanes = []
+            row = []
+            for _ in range(8):
+                halves = [rng.randrange(0x7C00) | rng.randrange(2) << 15 for _ in range(rng.randint(1, 9))]
+                if rng.random() < 0.2:
+                    halves.append(rng.choice((0x7C00, 0xFC00, 0x7C01)))
+                fixed, flags = 0, 0
+                for half in halves:
+                    value = half_value(half)
+                    flags |= {"nan": 1, "inf": 2, "-inf": 4}.get(value, 0)
+                    fixed += 0 if isinstance(value, str) else int(value * (1 << 24))
+                lanes.append(fixed & (1 << FIXED_BITS) - 1 | flags << FIXED_BITS)
+                row.append(float_average(halves + [pad] * padded, rw, rh))
+            rows.append({"lanes": _pack(lanes, FLOAT_BITS), "padded": padded, "real": 1})
+            wanted.append(row)
+        settings = {
+            "kind": Lanes.SUM_FP16, "fp16": 1, "pad": pad, "recip_width": rw, "recip_height": rh,
+        }  # fmt: skip
+        for row, atom in zip(wanted, _run(settings, rows, rng), strict=True):
+            got = [atom["data"] >> 16 * i & 0xFFFF for i in range(8)]
+            assert got == row, (hex(pad), list(map(hex, got)), list(map(hex, row)))
+
+
+def test_extrema_meet_the_pad_value():
     rng = random.Random(5)
-    _run(3, 3, False, [[-128, 127, 0, -1, 1, 200, -200, 5] * 2], rng)
+    values = [-128, 127, 0, -1, 1, 100, -100, 5] * 2
+    for flip in (0, 1):
+        lanes = _pack([~v if flip else v for v in values], 8) | _pack(list(range(16)), 6) << 128
+        rows = [
+            {"lanes": lanes, "padded": 0, "real": 1},
+            {"lanes": lanes, "padded": 3, "real": 1},
+            {"lanes": lanes, "padded": 3, "real": 0},
+        ]
+        settings = {"kind": Lanes.BEST8, "flip": flip, "indexed": 1, "pad": 3}
+        plain, padded, only = _run(settings, rows, rng)
+        choose = min if flip else max
+        assert plain["data"] == _pack(values, 8)
+        assert padded["data"] == _pack([choose(v, 3) for v in values], 8)
+        assert only["data"] == _pack([3] * 16, 8)
+        assert plain["index"] == padded["index"] == _pack(list(range(16)), 8)
+        assert only["index"] == 0
