@@ -230,13 +230,10 @@ def feature_addresses(ctx: Context, cna: View, shape: ConvShape) -> NDArray[np.i
     surface = stride + jump
     line = stride
     if not cna.get("CONV_CON1", "GROUP_LINE_OFF"):
-        ctx.require(
-            stride % 4 == 0, "SIZE_MISMATCH", cna, "DMA_CON1", "LINE_STRIDE", "no multiple of four lines"
-        )
         line = stride // 4
     elif jump == 0:
         surface = shape.width
     c1 = np.arange(shape.surfaces, dtype=np.int64)[:, None, None]
     y = np.arange(shape.height, dtype=np.int64)[None, :, None]
     x = np.arange(shape.width, dtype=np.int64)[None, None, :]
-    return ctx.address(cna, "FEATURE_DATA_ADDR") + ATOM * (c1 * surface + y * line + x)
+    return ctx.place(cna, "FEATURE_DATA_ADDR") + ATOM * (c1 * surface + y * line + x)

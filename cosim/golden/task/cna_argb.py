@@ -33,11 +33,8 @@ def load_argb(ctx: Context, cna: View, shape: ConvShape, image: NDArray[np.uint8
         and the rest of the last atom, becomes zero.
     """
     pitch = cna.get("DMA_CON1", "LINE_STRIDE")
-    ctx.require(
-        pitch >= shape.width, "SIZE_MISMATCH", cna, "DMA_CON1", "LINE_STRIDE", "pitch is below the width"
-    )
     total, size = shape.height * pitch, shape.type.bits // 8
-    base = ctx.address(cna, "FEATURE_DATA_ADDR")
+    base = ctx.place(cna, "FEATURE_DATA_ADDR")
     raw = ctx.read_run("feature", "CNA", "FEATURE_DATA_ADDR", base, total * shape.argb * size)
     pixels = convert_input(cna, shape, raw.reshape(total, -1))
     step = pixel_bytes(shape)

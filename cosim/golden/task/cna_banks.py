@@ -30,18 +30,23 @@ def slabs(shape: ConvShape) -> tuple[int, int]:
 
 
 def check_banks(ctx: Context, cna: View, shape: ConvShape) -> None:
-    """Diagnose the split of the banks, and features that do not fit theirs."""
+    """Diagnose the split of the banks, features that do not fit theirs, and the pitches of their memory."""
     names = ("DATA_BANK", "WEIGHT_BANK", "FC_DATA_BANK")
     data, weight, skip = (cna.get("CBUF_CON0", name) for name in names)
     message = f"{data} data, {weight} weight and {skip} skip banks of {BANKS}"
     ctx.require(data + weight + skip <= BANKS, "BANK_SUM", cna, "CBUF_CON0", "DATA_BANK", message)
     if cna.get("CBUF_CON0", "DATA_REUSE"):
         return
-    pitch = cna.get("CBUF_CON1", "DATA_ENTRIES")
+    ctx.check_address(cna, "FEATURE_DATA_ADDR")
+    pitch, stride = cna.get("CBUF_CON1", "DATA_ENTRIES"), cna.get("DMA_CON1", "LINE_STRIDE")
     if shape.argb:
-        total = shape.height * cna.get("DMA_CON1", "LINE_STRIDE") * pixel_bytes(shape)
-        entries = -(-total // ENTRY_BYTES)
+        entries = -(-shape.height * stride * pixel_bytes(shape) // ENTRY_BYTES)
+        fits, message = stride >= shape.width, "pitch is below the width"
     else:
+        fits = bool(cna.get("CONV_CON1", "GROUP_LINE_OFF")) or stride % 4 == 0
+        message = "no multiple of four lines"
+    ctx.require(fits, "SIZE_MISMATCH", cna, "DMA_CON1", "LINE_STRIDE", message)
+    if not shape.argb:
         full, rest = slabs(shape)
         used = full * shape.width + (-(-shape.width // (ENTRY_ATOMS // rest)) if rest else 0)
         entries = (shape.height - 1) * pitch + used
