@@ -24,6 +24,7 @@ def conformance_command(
     coverage: Path | None,
     case: int | None,
     failures: Path,
+    shrink: bool,
 ) -> None:
     """Run groups (or the vendor's plans) and report."""
     with reported():
@@ -39,7 +40,13 @@ def conformance_command(
         print(f"seed {seed}", flush=True)
         with closing(_device(engine, exact)) as device:
             runner = Runner(device)
-            campaign = Campaign(runner, seed, folder=failures, say=lambda text: print(text, flush=True))
+            campaign = Campaign(
+                runner,
+                seed,
+                folder=failures,
+                say=lambda text: print(text, flush=True),
+                shrinking=250 if shrink else 0,
+            )
             if case is not None:
                 if len(names) != 1:
                     raise ValueError("--case needs --only with one group")

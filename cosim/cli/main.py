@@ -86,11 +86,12 @@ def conformance(
     failures: Annotated[Path, typer.Option(help="Folder for streams of failing tasks.")] = Path(
         "build/conformance"
     ),
+    shrink: Annotated[bool, typer.Option("--shrink/--no-shrink", help="Make failing tasks small.")] = True,
 ) -> None:
     """Run random tasks of every type and mode on RTL and golden model and compare everything."""
     from cosim.cli.conformance import conformance_command
 
-    conformance_command(seed, tasks, only or [], engine, exact, json, plans, coverage, case, failures)
+    conformance_command(seed, tasks, only or [], engine, exact, json, plans, coverage, case, failures, shrink)
 
 
 @regcmd_app.command(epilog="Example: rkcosim regcmd dump task.bin -o task.txt")
