@@ -32,6 +32,9 @@ _HALF = 512
 
 _ATOM = 128
 
+_IDLE = 1
+"""What wires show while they are not needed; not 0, so that Verilator keeps the condition around them."""
+
 EVENTS = ("slot_valid", "slot_real", "stall_feature", "stall_weight", "stall_acc")
 
 
@@ -121,7 +124,7 @@ class SequenceController(wiring.Component):
             pixels.taken_bank.eq(self.stripe.payload.bank),
         ]
         m.d.comb += [getattr(self, name).eq(getattr(pixels, name)) for name in EVENTS]
-        self._feed_cell(m, constants.task, weights.chunk, pixels.issued)
+        self._feed_cell(m, constants.task, constants.go, weights.chunk, pixels.issued)
         last_taken = self._hand_over(m, constants.go, pixels.issued)
 
         finished = Signal()
@@ -152,7 +155,7 @@ class SequenceController(wiring.Component):
 
     # ------------------------------------------------------------------ to the cell, to CORE
 
-    def _feed_cell(self, m: Module, task: Value, chunk: Value, issued: Value) -> None:
+    def _feed_cell(self, m: Module, task: Value, go: Value, chunk: Value, issued: Value) -> None:
         """CBUF reads in the cycle after the issue, the cell's inputs in the one after that."""
         cell = self.cell
         m.d.comb += [cell.precision.eq(task.precision), cell.depthwise.eq(task.depthwise)]
@@ -187,34 +190,33 @@ class SequenceController(wiring.Component):
         late = Signal(issued.shape(), reset_less=True)
         mask, pads = Signal(_HALF, reset_less=True), Signal(_HALF, reset_less=True)
         mask2, pads2 = Signal(_HALF, reset_less=True), Signal(_HALF, reset_less=True)
-        pattern = self._pad_pattern(m, task)
-        live_low, live_high = self._ones(m, task, "live", tag.live)
-        stored_low, stored_high = self._ones(m, task, "stored", tag.stored)
+        pattern = self._pad_pattern(m, task, go)
         with m.If(valid):
             m.d.sync += late.eq(tag)
             with m.If(tag.swap):
-                m.d.sync += [mask.eq(stored_low), pads.eq(live_low & pattern)]
+                live, live2 = self._ones(m, task, "live", tag.live)
+                stored, stored2 = self._ones(m, task, "stored", tag.stored)
+                m.d.sync += [mask.eq(stored), pads.eq(live & pattern)]
                 with m.If(task.two_blocks):
-                    m.d.sync += [mask2.eq(stored_high), pads2.eq(live_high & pattern)]
+                    m.d.sync += [mask2.eq(stored2), pads2.eq(live2 & pattern)]
 
         # 3. Operands: the atoms of this pixel to the front, then masked; or the pad value, or zeros.
-        stored, stored2 = self.f_data[:_HALF], self.f_data[_HALF:]
-        moved, operand, operand2 = Signal(_HALF), Signal(_HALF), Signal(_HALF)
-        with m.If(task.argb):
-            # A pixel of two words begins at an even one, and of one-word pixels only 4 bytes count.
-            with m.If(task.pixel_shift == 0):
-                m.d.comb += moved.eq(stored.word_select(late.word, 32))
-            with m.Else():
-                m.d.comb += moved.eq(stored.word_select(late.word[1:], 64))
-        with m.Else():
-            m.d.comb += moved.eq(self._from_atom(m, "from", stored, late.word[2:]))
-        with m.If(late.inside):
-            m.d.comb += operand.eq(moved & mask)
-        with m.Elif(late.pad):
-            m.d.comb += operand.eq(pads)
-        with m.If(task.two_blocks):
+        entry, entry2 = self.f_data[:_HALF], self.f_data[_HALF:]
+        operand, operand2 = Signal(_HALF, init=_IDLE), Signal(_HALF, init=_IDLE)
+        with m.If(late_valid):
+            m.d.comb += operand.eq(0)
+            with m.If(late.inside & task.argb):
+                # A pixel of two words begins at an even one, and of one-word pixels only 4 bytes count.
+                one, two = entry.word_select(late.word, 32), entry.word_select(late.word[1:], 64)
+                m.d.comb += operand.eq(Mux(task.pixel_shift == 0, one, two) & mask[:64])
+            with m.Elif(late.inside):
+                self._from_atom(m, operand, entry, late.word[2:], mask)
+            with m.Elif(late.pad):
+                m.d.comb += operand.eq(pads)
+        with m.If(late_valid & task.two_blocks):
+            m.d.comb += operand2.eq(0)
             with m.If(late.two):
-                m.d.comb += operand2.eq(self._from_atom(m, "from2", stored2, late.word2[2:]) & mask2)
+                self._from_atom(m, operand2, entry2, late.word2[2:], mask2)
             with m.Elif(late.pad):
                 m.d.comb += operand2.eq(pads2)
         m.d.comb += [
@@ -230,47 +232,42 @@ class SequenceController(wiring.Component):
             cell.f_data.eq(Cat(operand, operand2)),
         ]
 
-    def _from_atom(self, m: Module, name: str, entry: Value, first: Value) -> Signal:
-        """The atoms of an entry from one on; what is behind the last one is not defined."""
+    def _from_atom(self, m: Module, operand: Value, entry: Value, first: Value, mask: Value) -> None:
+        """Give an operand the atoms of an entry from `first` on, under a mask."""
         atom = [entry[_ATOM * n :][:_ATOM] for n in range(4)]
-        moved = Signal(_HALF, name=name)
         with m.Switch(first):
             for column in range(4):
                 with m.Case(column):
-                    m.d.comb += moved.eq(Cat(atom[column], atom[column | 1], atom[2], atom[3]))
-        return moved
+                    m.d.comb += operand.eq(Cat(atom[column], atom[column | 1], atom[2], atom[3]) & mask)
 
-    def _ones(self, m: Module, task: Value, name: str, channels: Value) -> tuple[Signal, Signal]:
+    def _ones(self, m: Module, task: Value, name: str, channels: Value) -> tuple[Value, Value]:
         """Masks of so many channels in the first and second 64 bytes of an operand."""
-        bits = Signal(12, name=f"{name}_bits")
-        absent = [Signal(10, name=f"{name}_absent{n}") for n in range(2)]
-        masks = [Signal(_HALF, name=f"{name}_mask{n}") for n in range(2)]
+        bits = Signal(12, name=f"{name}_bits", init=_IDLE)
+        absent = [Signal(10, name=f"{name}_absent{n}", init=_IDLE) for n in range(2)]
         ones = Const((1 << _HALF) - 1, _HALF)
         m.d.comb += [
             bits.eq(channels << task.element),
             absent[0].eq(Mux(bits > _HALF, 0, _HALF - bits)),
             absent[1].eq(Mux(bits > _HALF, 2 * _HALF - bits, _HALF)),
-            masks[0].eq(ones >> absent[0]),
         ]
-        with m.If(task.two_blocks):
-            m.d.comb += masks[1].eq(ones >> absent[1])
-        return masks[0], masks[1]
+        return ones >> absent[0], ones >> absent[1]
 
-    def _pad_pattern(self, m: Module, task: Value) -> Signal:
-        """64 bytes of pad values by type (docs/hardware.md 3.6)."""
+    def _pad_pattern(self, m: Module, task: Value, go: Value) -> Signal:
+        """64 bytes of pad values by type (docs/hardware.md 3.6), set when the task begins."""
         pad = self.cfg.PAD_CON1.PAD_VALUE
-        pattern = Signal(_HALF)
-        with m.Switch(task.element):
-            with m.Case(2):
-                m.d.comb += pattern.eq(pad[:4].replicate(_HALF // 4))
-            with m.Case(4):
-                m.d.comb += pattern.eq(pad[:16].replicate(_HALF // 16))
-            with m.Case(5):
-                m.d.comb += pattern.eq(pad.replicate(_HALF // 32))
-            with m.Default():
-                # Depthwise: byte 1 for the odd channels among the first 32 (HARDWARE 2.2).
-                odd = Mux(task.depthwise, pad[8:16], pad[:8])
-                m.d.comb += pattern.eq(Cat(Cat(pad[:8], odd).replicate(16), pad[:8].replicate(32)))
+        pattern = Signal(_HALF, reset_less=True)
+        with m.If(go):
+            with m.Switch(task.element):
+                with m.Case(2):
+                    m.d.sync += pattern.eq(pad[:4].replicate(_HALF // 4))
+                with m.Case(4):
+                    m.d.sync += pattern.eq(pad[:16].replicate(_HALF // 16))
+                with m.Case(5):
+                    m.d.sync += pattern.eq(pad.replicate(_HALF // 32))
+                with m.Default():
+                    # Depthwise: byte 1 for the odd channels among the first 32 (HARDWARE 2.2).
+                    odd = Mux(task.depthwise, pad[8:16], pad[:8])
+                    m.d.sync += pattern.eq(Cat(Cat(pad[:8], odd).replicate(16), pad[:8].replicate(32)))
         return pattern
 
     def _hand_over(self, m: Module, go: Value, issued: Value) -> Value:

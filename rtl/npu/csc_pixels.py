@@ -10,6 +10,9 @@ from rtl.npu.cna_types import WIDE_GROUP
 from rtl.npu.csc_task import SLOTS, TASK, at_most
 from rtl.regfile import config_signature
 
+_IDLE = 1
+"""What wires show while they are not needed; not 0, so that Verilator keeps the condition around them."""
+
 
 class Slot(data.Struct):
     """A slot of a stripe, one pixel under one kernel tap and channel group.
@@ -138,9 +141,13 @@ class PixelWalk(wiring.Component):
             m.d.comb += [y.eq(wide_y), x.eq(wide_x)]
 
         # 2. Where the operands are: entry and 4-byte word (docs/hardware.md 2.2, 2.3).
-        entry, line = Signal(40), Signal(39)
+        entry, line, at_entry = Signal(40, init=_IDLE), Signal(39, init=_IDLE), Signal(13, init=_IDLE)
         word, column_atom = Signal(4), Signal(2)
-        m.d.comb += line.eq(y * Mux(task.argb, cfg.DMA_CON1.LINE_STRIDE, cfg.CBUF_CON1.DATA_ENTRIES))
+        placing = Signal()
+        m.d.comb += placing.eq(issue & real & inside)
+        with m.If(placing):
+            pitch = Mux(task.argb, cfg.DMA_CON1.LINE_STRIDE, cfg.CBUF_CON1.DATA_ENTRIES)
+            m.d.comb += [line.eq(y * pitch), at_entry.eq(entry % self._config.cbuf_entries)]
         # The tile's first atom in its slab: tiles of one and two atoms share one.
         with m.If(~task.depthwise):
             with m.Switch(task.tile_atoms):
@@ -148,14 +155,14 @@ class PixelWalk(wiring.Component):
                     m.d.comb += column_atom.eq(channel_group)
                 with m.Case(1):
                     m.d.comb += column_atom.eq(channel_group << 1)
-        with m.If(task.argb):
-            place = Signal(40)
+        with m.If(placing & task.argb):
+            place = Signal(40, init=_IDLE)
             m.d.comb += place.eq(line + x)
             with m.Switch(task.pixel_shift):
                 for shift in range(4):
                     with m.Case(shift):
                         m.d.comb += [entry.eq(place >> (4 - shift)), word.eq(place << shift)]
-        with m.Else():
+        with m.Elif(placing):
             within_slab, shared = self._in_slab(slab, x)
             m.d.comb += [
                 entry.eq(line + slab_start + within_slab),
@@ -170,12 +177,12 @@ class PixelWalk(wiring.Component):
             m.d.comb += stored.eq(Mux(first_channels, at_most(live, task.image_channels), 0))
         with m.Else():
             m.d.comb += stored.eq(live)
-        with m.If(task.two_blocks & ~task.argb):
+        with m.If(placing & task.two_blocks & ~task.argb):
             within_slab, shared = self._in_slab(slab + 1, x)
-            entry2 = Signal(40)
+            entry2 = Signal(40, init=_IDLE)
             m.d.comb += [
                 entry2.eq(line + slab_start + size.DATAIN_WIDTH + within_slab),
-                self.issued.two.eq(inside & (live > WIDE_GROUP // 2)),
+                self.issued.two.eq(live > WIDE_GROUP // 2),
                 self.issued.entry2.eq(entry2 % self._config.cbuf_entries),
                 self.issued.word2.eq(Cat(Const(0, 2), shared)),
             ]
@@ -283,7 +290,7 @@ class PixelWalk(wiring.Component):
             issued.first.eq(first_tile),
             issued.bank.eq(bank),
             issued.slot.eq(slot),
-            issued.entry.eq(entry % self._config.cbuf_entries),
+            issued.entry.eq(at_entry),
             issued.word.eq(word),
             issued.live.eq(live),
             issued.stored.eq(stored),
