@@ -145,6 +145,8 @@ class NpuCore(wiring.Component):
         for stream in ("bs", "bn", "main", "ew"):
             wiring.connect(m, getattr(dpu_rdma, stream), getattr(dpu, stream))
         m.d.comb += dpu.rdma_busy.eq(dpu_rdma.busy)  # the DPU also takes operands it does not need
+        comb_use = dpu_rdma.cfg.FEATURE_MODE_CFG.COMB_USE
+        m.d.comb += dpu.rdma_comb_use.eq(dpu_rdma.busy & comb_use[0])
         wiring.connect(m, ppu_rdma.atoms, ppu.atoms)
         wiring.connect(m, dpu.ppu, ppu.dpu)
         # What feeds the PPU tells it the type and the size.

@@ -1,6 +1,6 @@
 """DPU, the post-processing unit of a core: face of its pipe and writer (H 5, docs section 4)."""
 
-from amaranth.hdl import Const, Module, Mux, Signal, Value
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -17,17 +17,11 @@ from rtl.layouts import (
     WritePort,
 )
 from rtl.npu.dpu_checks import Check, emit_checks
-from rtl.npu.dpu_pipe import AluAlgo, DpuPipe, Precision
+from rtl.npu.dpu_diagnostics import dpu_checks, size_e_wrong
+from rtl.npu.dpu_pipe import DpuPipe
+from rtl.npu.dpu_types import DEPTHWISE, group_octets
 from rtl.npu.dpu_writer import StripeWriter
 from rtl.regfile import LutPort, config_signature
-
-DEPTHWISE = 3
-"""CONV_MODE of a depthwise convolution (H 2.4)."""
-
-
-def group_octets(depthwise: Value, flying: Value, precision: Value) -> Value:
-    """Octets of a channel group: 64 channels depthwise, 16 of wider flying data, else 32 (docs 4.1)."""
-    return Mux(depthwise, 8, Mux(flying & (precision != Precision.INT8), 2, 4))
 
 
 class Dpu(wiring.Component):
@@ -56,6 +50,8 @@ class Dpu(wiring.Component):
     rdma_busy : 1, in
         DpuRdma.busy.  The task ends only when DPU_RDMA has: BS and BN data that it does not use are
         dropped meanwhile, main and EW data that it does not use keep it from ending.
+    rdma_comb_use : 1, in
+        Bit 0 of DPU_RDMA's COMB_USE while that runs; COMB_USE of the DPU may repeat it.
     busy_octet : 1, out
         An octet enters the pipe in this cycle.
     """
@@ -77,6 +73,7 @@ class Dpu(wiring.Component):
                 "ppu": Out(stream.Signature(PpuAtom)),
                 "diag": Out(DiagnosticPort()),
                 "rdma_busy": In(1),
+                "rdma_comb_use": In(1),
                 "busy_octet": Out(1),
             }
         )
@@ -88,13 +85,14 @@ class Dpu(wiring.Component):
         m.submodules.writer = writer = StripeWriter()
         start, octets = Signal(), Signal(4, reset_less=True)
         flying = Signal(reset_less=True)
-        feeding, running, stuck = Signal(), Signal(), Signal(reset_less=True)
+        feeding, running, stuck, strange = Signal(), Signal(), Signal(reset_less=True), Signal()
         wiring.connect(m, wiring.flipped(cfg), pipe.cfg)
         wiring.connect(m, wiring.flipped(cfg), writer.cfg)
-        for name in ("bs", "bn", "ew"):
+        for name in ("bs", "bn", "ew", "lut"):
             wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(pipe, name))
         wiring.connect(m, pipe.result, writer.source)
         wiring.connect(m, writer.write, wiring.flipped(self.write))
+        wiring.connect(m, writer.ppu, wiring.flipped(self.ppu))
 
         # One cycle to derive the group size, on which the other settings rest.
         m.d.sync += start.eq(control.start)
@@ -102,15 +100,11 @@ class Dpu(wiring.Component):
             m.d.sync += [
                 flying.eq(cfg.FEATURE_MODE_CFG.FLYING_MODE),
                 octets.eq(
-                    group_octets(
-                        cfg.FEATURE_MODE_CFG.CONV_MODE == DEPTHWISE,
-                        cfg.FEATURE_MODE_CFG.FLYING_MODE,
-                        cfg.DATA_FORMAT.IN_PRECISION,
-                    )
+                    group_octets(cfg.FEATURE_MODE_CFG.CONV_MODE == DEPTHWISE, cfg.DATA_FORMAT.IN_PRECISION)
                 ),
             ]
         with m.If(start):
-            m.d.sync += [running.eq(1), feeding.eq(1), stuck.eq(self._size_e_wrong(octets))]
+            m.d.sync += [running.eq(1), feeding.eq(1), stuck.eq(size_e_wrong(cfg))]
         m.d.comb += [
             pipe.start.eq(start),
             pipe.active.eq(running),
@@ -118,19 +112,31 @@ class Dpu(wiring.Component):
             writer.start.eq(start),
             writer.octets.eq(octets),
         ]
-        self._feed(m, pipe, start, octets, flying, feeding)
+        # CORE tells how it groups channels; data of another grouping are not looked at (docs 4.1).
+        m.d.comb += strange.eq(
+            feeding & ~flying & self.acc.valid & (self.core_octets != 0) & (self.core_octets != octets)
+        )
+        with m.If(strange):
+            m.d.sync += stuck.eq(1)
+        fed = self._feed(m, pipe, start, octets, flying, feeding & ~strange)
+        with m.If(fed | strange):
+            m.d.sync += feeding.eq(0)
 
         # Data of MRDMA or ERDMA that nobody takes keeps DPU_RDMA, and so the task, from ending (H5.10).
         m.d.comb += control.done.eq(running & ~feeding & writer.finished & ~stuck & ~self.rdma_busy)
         with m.If(control.done):
             m.d.sync += running.eq(0)
-        emit_checks(m, "DPU", cfg, start, self.diag, self._checks(octets))
+        late = Check("DATA_FORMAT", strange, DiagnosticCode.SIZE_MISMATCH)
+        emit_checks(m, "DPU", cfg, start, self.diag, dpu_checks(cfg, self.rdma_comb_use), late)
         return m
 
     def _feed(
-        self, m: Module, pipe: DpuPipe, start: Signal, octets: Signal, flying: Signal, feeding: Signal
-    ) -> None:
-        """Tag the octets in their order: group, pixel, octet; drop those past the last channel."""
+        self, m: Module, pipe: DpuPipe, start: Signal, octets: Signal, flying: Signal, feeding: Value
+    ) -> Signal:
+        """Tag the octets in their order: group, pixel, octet; drop those past the last channel.
+
+        Returns the strobe of the last one.
+        """
         cfg = self.cfg
         pixels, pixels_left = Signal(26, reset_less=True), Signal(26, reset_less=True)
         last_octet = Signal(10, reset_less=True)  # of the cube
@@ -149,7 +155,7 @@ class Dpu(wiring.Component):
                 slot.eq(0),
             ]
 
-        valid, keep, take = Signal(), Signal(), Signal()
+        valid, keep, take, fed = Signal(), Signal(), Signal(), Signal()
         here, last_kept, last_sent, last_pixel = Signal(11), Signal(), Signal(), Signal()
         room = Signal(range(-8 * 1025, 8 * 1025))
         tag, sums = pipe.source.payload.tag, pipe.source.payload.sum
@@ -186,70 +192,5 @@ class Dpu(wiring.Component):
                 with m.If(last_pixel):
                     m.d.sync += [slot.eq(0), pixels_left.eq(pixels), base.eq(base + octets)]
                     with m.If(base + octets > last_octet):
-                        m.d.sync += feeding.eq(0)
-
-    def _size_e_wrong(self, octets: Signal) -> Value:
-        """The live converter needs SIZE_E_1 to match the surfaces of a group (docs 4.10)."""
-        cfg = self.cfg
-        kind = cfg.DATA_FORMAT.OUT_PRECISION
-        surfaces = Mux(
-            kind == Precision.INT32, octets << 1, Mux(kind == Precision.INT16, octets, octets >> 1)
-        )
-        live = ~cfg.BS_OW_CFG.OD_BYPASS & ~cfg.FEATURE_MODE_CFG.FLYING_MODE
-        return live & (cfg.BS_OW_CFG.SIZE_E_1 + 1 != surfaces)
-
-    def _checks(self, octets: Signal) -> list[Check]:
-        """Settings to be told about; without effect unless docs section 4 says so."""
-        cfg = self.cfg
-        feature, form, cube = cfg.FEATURE_MODE_CFG, cfg.DATA_FORMAT, cfg.DATA_CUBE_CHANNEL
-        bs, bn, ew = cfg.BS_CFG, cfg.BN_CFG, cfg.EW_CFG
-        notch = cfg.DATA_CUBE_NOTCH_ADDR
-
-        def integer(value: Value) -> Value:
-            return (value == Precision.INT8) | (value == Precision.INT16) | (value == Precision.INT32)
-
-        def odd_algo(stage: object, name: str) -> Value:
-            algo = stage[f"{name}_ALU_ALGO"]
-            known = (algo == AluAlgo.ADD) | (algo == AluAlgo.MINUS)
-            return ~stage[f"{name}_BYPASS"] & ~stage[f"{name}_ALU_BYPASS"] & ~known
-
-        ew_on = ~ew.EW_BYPASS
-        ew_alu = ew_on & ~ew.EW_OP_BYPASS & ~ew.EW_OP_TYPE
-        ew_known = Const(0)
-        for algo in AluAlgo:
-            ew_known = ew_known | (ew.EW_ALU_ALGO == algo)
-        size = DiagnosticCode.SIZE_MISMATCH
-        return [
-            Check(
-                "FEATURE_MODE_CFG",
-                feature.COMB_USE
-                | feature.TP_EN
-                | (feature.RGP_TYPE != 0)
-                | feature.NONALIGN
-                | ((feature.CONV_MODE != 0) & (feature.CONV_MODE != DEPTHWISE))
-                | feature.OUTPUT_MODE[0],
-            ),
-            Check(
-                "DATA_FORMAT",
-                ~integer(form.OUT_PRECISION)
-                | ~integer(form.IN_PRECISION)
-                | ~integer(form.PROC_PRECISION)
-                | form.MC_SURF_OUT,
-            ),
-            Check("DATA_CUBE_HEIGHT", cfg.DATA_CUBE_HEIGHT.MINMAX_CTL != 0),
-            Check("DATA_CUBE_NOTCH_ADDR", notch.NOTCH_ADDR_1 != notch.NOTCH_ADDR_0, size),
-            Check("BS_CFG", odd_algo(bs, "BS")),
-            Check("BS_MUL_CFG", ~bs.BS_BYPASS & ~bs.BS_MUL_BYPASS & cfg.BS_MUL_CFG.BS_TRUNCATE_SRC),
-            Check("BS_OW_CFG", (cfg.BS_OW_CFG.RGP_CNTER != 0) | cfg.BS_OW_CFG.TP_ORG_EN),
-            Check("BS_OW_CFG", self._size_e_wrong(octets), size),
-            Check("WDMA_SIZE_0", cfg.WDMA_SIZE_0.CHANNEL_WDMA != cube.CHANNEL, size),
-            Check(
-                "WDMA_SIZE_1",
-                (cfg.WDMA_SIZE_1.HEIGHT_WDMA != cfg.DATA_CUBE_HEIGHT.HEIGHT)
-                | (cfg.WDMA_SIZE_1.WIDTH_WDMA != cfg.DATA_CUBE_WIDTH.WIDTH),
-                size,
-            ),
-            Check("BN_CFG", odd_algo(bn, "BN")),
-            Check("BN_MUL_CFG", ~bn.BN_BYPASS & ~bn.BN_MUL_BYPASS & cfg.BN_MUL_CFG.BN_TRUNCATE_SRC),
-            Check("EW_CFG", (ew_alu & ~ew_known) | (ew_on & (~ew.EW_LUT_BYPASS | ew.EW_BINARY_EN))),
-        ]
+                        m.d.comb += fed.eq(1)
+        return fed

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from amaranth.hdl import Module, Signal, Value
 
@@ -20,7 +21,13 @@ class Check:
 
 
 def emit_checks(
-    m: Module, block: str, cfg: object, start: Value, diag: object, checks: Sequence[Check]
+    m: Module,
+    block: str,
+    cfg: object,
+    start: Value,
+    diag: object,
+    checks: Sequence[Check],
+    late: Check | None = None,
 ) -> None:
     """Walk through `checks` from the cycle after `start` on and pulse `diag` for each that holds.
 
@@ -31,8 +38,19 @@ def emit_checks(
     cfg : interface of `config_signature(block)`
     diag : interface of DiagnosticPort
         The value told is the register's whole word.
+    late : Check or None
+        Of a task that runs: told after a pulse of `when`.
     """
     table = registers()[block]
+
+    def tell(check: Check) -> list[Any]:
+        register = table[check.register]
+        return [
+            payload.code.eq(check.code),
+            payload.register.eq(register.offset),
+            payload.value.eq(unpack_fields(register, getattr(cfg, check.register))),
+        ]
+
     walking = Signal()
     place = Signal(range(len(checks)))
     valid = Signal()
@@ -46,12 +64,12 @@ def emit_checks(
         with m.Switch(place):
             for index, check in enumerate(checks):
                 with m.Case(index):
-                    register = table[check.register]
-                    m.d.sync += [
-                        valid.eq(check.when),
-                        payload.code.eq(check.code),
-                        payload.register.eq(register.offset),
-                        payload.value.eq(unpack_fields(register, getattr(cfg, check.register))),
-                    ]
+                    m.d.sync += [valid.eq(check.when), *tell(check)]
                     if index == len(checks) - 1:
                         m.d.sync += walking.eq(0)
+    if late is not None:
+        waiting = Signal()
+        with m.If(waiting & ~start & ~walking):
+            m.d.sync += [valid.eq(1), waiting.eq(0), *tell(late)]
+        with m.If(late.when):
+            m.d.sync += waiting.eq(1)

@@ -18,6 +18,7 @@ from tests.models.dpu_model import (
     NO_TABLES,
     Registers,
     Tables,
+    group_channels,
     written_surfaces,
 )
 from tests.models.float_model import half_bits, word_of
@@ -253,6 +254,9 @@ def random_task(
     if transposed:
         size_e, stride, atoms = 7, rng.randint(0, 99), 8 * width * height
         jump = 8 * stride
+    mode = rng.choice([2, 2, 1, 3])
+    if transposed or group_channels(conv_mode, main_type) * BITS[out_type] < 128:
+        mode = 2
     destination = layout.place(16 * (atoms + 2 * surfaces))
 
     b_use = rng.choice([0, 1, 2, 3, 4, 5, 6, 7, 7])
@@ -265,7 +269,7 @@ def random_task(
         "FEATURE_MODE_CFG": {
             "BURST_LEN": 15,
             "CONV_MODE": conv_mode,
-            "OUTPUT_MODE": 2,
+            "OUTPUT_MODE": mode,
             "FLYING_MODE": int(flying),
         },
         "DATA_FORMAT": {

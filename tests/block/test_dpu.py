@@ -14,11 +14,20 @@ from rtl.config import RK3588
 from rtl.layouts import ControlPort, DiagnosticCode, DiagnosticPort, ReadPort, WritePort
 from rtl.npu.dpu import Dpu
 from rtl.npu.dpu_rdma import DpuRdma
-from rtl.regfile import config_signature, pack_fields
+from rtl.regfile import LutPort, config_signature, pack_fields
 from rtl.regs import registers
 from tests.block.dpu_bench import Bench
 from tests.block.dpu_tasks import Task, fill_memory, random_task
-from tests.models.dpu_model import INT8, INT32, Registers, group_channels, run_dpu, run_rdma
+from tests.models.dpu_model import (
+    INT8,
+    INT32,
+    NO_TABLES,
+    Registers,
+    Tables,
+    group_channels,
+    run_dpu,
+    run_rdma,
+)
 
 LIMIT = 60_000
 READERS = ("mrdma", "brdma", "nrdma", "erdma")
@@ -36,6 +45,8 @@ class Pair(wiring.Component):
                 "control": In(ControlPort()),
                 "rdma_control": In(ControlPort()),
                 "acc": In(self.dpu.acc.signature.flip()),
+                "lut": In(LutPort()),
+                "ppu": Out(self.dpu.ppu.signature),
                 "write": Out(WritePort()),
                 "diag": Out(DiagnosticPort()),
                 "rdma_diag": Out(DiagnosticPort()),
@@ -47,7 +58,7 @@ class Pair(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.dpu, m.submodules.rdma = dpu, rdma = self.dpu, self.rdma
-        for name in ("cfg", "control", "acc", "write", "diag"):
+        for name in ("cfg", "control", "acc", "lut", "write", "ppu", "diag"):
             wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(dpu, name))
         for outer, inner in (("rdma_cfg", "cfg"), ("rdma_control", "control"), ("rdma_diag", "diag")):
             wiring.connect(m, wiring.flipped(getattr(self, outer)), getattr(rdma, inner))
@@ -56,6 +67,7 @@ class Pair(wiring.Component):
         for name in ("bs", "bn", "main", "ew"):
             wiring.connect(m, getattr(rdma, name), getattr(dpu, name))
         m.d.comb += dpu.rdma_busy.eq(rdma.busy)
+        m.d.comb += dpu.rdma_comb_use.eq(rdma.busy & self.rdma_cfg.FEATURE_MODE_CFG.COMB_USE[0])
         m.d.comb += self.busy_octet.eq(dpu.busy_octet)
         return m
 
@@ -69,12 +81,24 @@ def configure(ctx: Any, port: Any, block: str, fields: Registers) -> None:
         ctx.set(Value.cast(getattr(port, name)), ctx.get(pack_fields(register, Value.cast(word))))
 
 
+async def load_tables(ctx: Any, lut: Any, tables: Tables) -> None:
+    """Write both tables as the register file does."""
+    for table, entries in enumerate(tables):
+        for entry, value in enumerate(entries):
+            ctx.set(lut.write, 1)
+            ctx.set(lut.table, table)
+            ctx.set(lut.entry, entry)
+            ctx.set(lut.data, value % 65536)
+            await ctx.tick()
+    ctx.set(lut.write, 0)
+
+
 def acc_octets(task: Task) -> list[dict[str, Any]]:
     """What CORE sends: every octet of every group, also past the last channel."""
     dpu = task.dpu
     width, height = dpu["DATA_CUBE_WIDTH"]["WIDTH"] + 1, dpu["DATA_CUBE_HEIGHT"]["HEIGHT"] + 1
     channels = dpu["DATA_CUBE_CHANNEL"]["CHANNEL"] + 1
-    group = group_channels(dpu["FEATURE_MODE_CFG"]["CONV_MODE"], 0, INT8)
+    group = group_channels(dpu["FEATURE_MODE_CFG"]["CONV_MODE"], dpu["DATA_FORMAT"]["IN_PRECISION"])
     result = []
     for first in range(0, channels, group):
         for pixel in range(width * height):
@@ -94,9 +118,11 @@ def run_tasks(tasks: list[Task], seed: int, stall: float, latency: tuple[int, in
     model = bench.write_memory(pair.write, memory)
     for name in READERS:
         bench.read_memory(getattr(pair, name), memory, latency)
-    octets = []
+    octets, atoms, wanted_atoms = [], [], []
+    bench.sink(pair.ppu, lambda p: atoms.append(p.data))
     for task in tasks:
-        run_dpu(task.dpu, expected, run_rdma(task.rdma, expected), task.acc)
+        data = run_rdma(task.rdma, expected)
+        wanted_atoms += run_dpu(task.dpu, expected, data, task.acc, task.tables)
         if not task.dpu["FEATURE_MODE_CFG"]["FLYING_MODE"]:
             octets += acc_octets(task)
     bench.source(pair.acc, octets)
@@ -113,6 +139,8 @@ def run_tasks(tasks: list[Task], seed: int, stall: float, latency: tuple[int, in
     async def one(ctx: Any, index: int, task: Task) -> None:
         configure(ctx, pair.cfg, "DPU", task.dpu)
         configure(ctx, pair.rdma_cfg, "DPU_RDMA", task.rdma)
+        if task.tables is not NO_TABLES:
+            await load_tables(ctx, pair.lut, task.tables)
         await ctx.tick()
         missing = {"dpu", "rdma"}
         order = [pair.control, pair.rdma_control]
@@ -137,6 +165,7 @@ def run_tasks(tasks: list[Task], seed: int, stall: float, latency: tuple[int, in
 
     bench.run(main)
     assert complaints == []
+    assert atoms == wanted_atoms, f"{len(atoms)} atoms, expected {len(wanted_atoms)}; {tasks}"
     wrong = [at for at in range(len(memory)) if memory[at] != expected[at]]
     assert not wrong, (
         f"{len(wrong)} bytes differ, first at {wrong[0]:#x}: {memory[wrong[0]]:#x}, "
@@ -162,12 +191,15 @@ def simple_task(
     overwrite: Registers | None = None,
 ) -> Task:
     """Contiguous cubes, all stages bypassed, output converter as identity; `overwrite` sets DPU fields."""
-    task = random_task(random.Random(0), flying=flying, cube=(channels, height, width))
+    cube = (channels, height, width)
+    task = random_task(
+        random.Random(0), flying=flying, cube=cube, main_type=INT8, transposed=False, lut=False
+    )
     dpu, rdma = task.dpu, task.rdma
     atoms = height * width
     size_e = (32 * {INT8: 1, INT32: 4}[out]) // 16 - 1
     changes: Registers = {
-        "FEATURE_MODE_CFG": {"CONV_MODE": 0},
+        "FEATURE_MODE_CFG": {"CONV_MODE": 0, "OUTPUT_MODE": 2},
         "DATA_FORMAT": {"OUT_PRECISION": out, "IN_PRECISION": INT8, "PROC_PRECISION": INT8},
         "DST_BASE_ADDR": {"DST_BASE_ADDR": 0x1000},
         "DST_SURF_STRIDE": {"DST_SURF_STRIDE": atoms},
@@ -277,17 +309,21 @@ def test_bs_operands_overlap_groups() -> None:
     assert bench.end - bench.begin <= 4 * 4 * 32 + 60 + 100
 
 
-def _control(tasks: list[Task], cycles: int) -> list[tuple[list[tuple[int, int, int]], bool]]:
+def _control(
+    tasks: list[Task], cycles: int, core_octets: int = 0
+) -> list[tuple[list[tuple[int, int, int]], bool]]:
     """Of each task on the DPU alone: its diagnostics, and whether it got done within `cycles`."""
     dpu = Dpu(RK3588)
     bench = Bench(dpu, 0, 0.0)
     bench.write_memory(dpu.write, fill_memory(tasks[0], 0))
     bench.source(dpu.acc, [octet for task in tasks for octet in acc_octets(task)])
+    bench.sink(dpu.ppu, lambda p: None)
     complaints: list[tuple[int, int, int]] = []
     bench.collect(dpu.diag, complaints)
     result = []
 
     async def main(ctx: Any) -> None:
+        ctx.set(dpu.core_octets, core_octets)
         for task in tasks:
             configure(ctx, dpu.cfg, "DPU", task.dpu)
             ctx.set(dpu.control.start, 1)
@@ -306,34 +342,102 @@ def _control(tasks: list[Task], cycles: int) -> list[tuple[list[tuple[int, int, 
 
 
 MISMATCH, RESERVED = DiagnosticCode.SIZE_MISMATCH, DiagnosticCode.RESERVED_MODE
+FLOAT = {
+    "DATA_FORMAT": {"IN_PRECISION": 2, "PROC_PRECISION": 5, "OUT_PRECISION": 5},
+    "BS_OW_CFG": {"OD_BYPASS": 1},
+}
+LUT = {"EW_CFG": {"EW_BYPASS": 0, "EW_OP_BYPASS": 1, "EW_LUT_BYPASS": 0}, "LUT_CFG": {"LUT_LO_LE_MUX": 2}}
+TURNED = {
+    "BS_OW_CFG": {"TP_ORG_EN": 1, "SIZE_E_0": 7, "SIZE_E_1": 7, "SIZE_E_2": 7},
+    "DST_SURF_STRIDE": {"DST_SURF_STRIDE": 3},
+    "SURFACE_ADD": {"SURF_ADD": 24},
+}
+EW_LIVE = {"EW_BYPASS": 0, "EW_OP_BYPASS": 0, "EW_LUT_BYPASS": 1}
+CONVERTER = {**EW_LIVE, "EW_OP_SRC": 1, "EW_OP_CVT_BYPASS": 0, "EW_ALU_ALGO": 2}
+CORRECT = [{}, FLOAT, LUT, TURNED, {**FLOAT, "EW_CFG": {**EW_LIVE, "EW_ALU_ALGO": 8}}]
 WRONG = [
-    ("WDMA_SIZE_0", {"CHANNEL_WDMA": 63}, MISMATCH, True),
-    ("WDMA_SIZE_1", {"WIDTH_WDMA": 63}, MISMATCH, True),
-    ("DATA_CUBE_NOTCH_ADDR", {"NOTCH_ADDR_1": 1}, MISMATCH, True),
-    ("FEATURE_MODE_CFG", {"OUTPUT_MODE": 3}, RESERVED, True),
-    ("FEATURE_MODE_CFG", {"TP_EN": 1}, RESERVED, True),
-    ("BS_CFG", {"BS_BYPASS": 0, "BS_ALU_ALGO": 3}, RESERVED, True),
-    ("BN_CFG", {"BN_BYPASS": 0, "BN_ALU_BYPASS": 0, "BN_ALU_ALGO": 3, "BN_ALU_SRC": 0}, RESERVED, True),
-    ("EW_CFG", {"EW_BYPASS": 0, "EW_ALU_ALGO": 3, "EW_LUT_BYPASS": 1}, RESERVED, True),
-    ("EW_CFG", {"EW_BYPASS": 0, "EW_OP_BYPASS": 1, "EW_LUT_BYPASS": 0}, RESERVED, True),
-    ("DATA_FORMAT", {"PROC_PRECISION": 2}, RESERVED, True),
-    ("BS_OW_CFG", {"SIZE_E_1": 3}, MISMATCH, False),  # last, because it never ends
+    ({}, "WDMA_SIZE_0", {"CHANNEL_WDMA": 63}, MISMATCH, True),
+    ({}, "WDMA_SIZE_1", {"WIDTH_WDMA": 63}, MISMATCH, True),
+    ({}, "DATA_CUBE_NOTCH_ADDR", {"NOTCH_ADDR_1": 1}, MISMATCH, True),
+    ({}, "DATA_CUBE_HEIGHT", {"MINMAX_CTL": 1}, RESERVED, True),
+    ({}, "FEATURE_MODE_CFG", {"TP_EN": 1}, RESERVED, True),
+    ({}, "FEATURE_MODE_CFG", {"COMB_USE": 1}, RESERVED, True),
+    ({}, "FEATURE_MODE_CFG", {"RGP_TYPE": 2}, RESERVED, True),
+    ({}, "FEATURE_MODE_CFG", {"NONALIGN": 1}, RESERVED, True),
+    ({}, "FEATURE_MODE_CFG", {"SURF_LEN": 1}, RESERVED, True),
+    ({}, "FEATURE_MODE_CFG", {"CONV_MODE": 1}, RESERVED, True),
+    ({}, "BS_CFG", {"BS_BYPASS": 0, "BS_ALU_ALGO": 3}, RESERVED, True),
+    ({}, "BS_MUL_CFG", {"BS_TRUNCATE_SRC": 1}, RESERVED, True),
+    ({}, "BN_CFG", {"BN_BYPASS": 0, "BN_ALU_BYPASS": 0, "BN_ALU_ALGO": 3, "BN_ALU_SRC": 0}, RESERVED, True),
+    ({}, "BN_MUL_CFG", {"BN_TRUNCATE_SRC": 1}, RESERVED, True),
+    ({}, "EW_CFG", {**EW_LIVE, "EW_ALU_ALGO": 3}, RESERVED, True),
+    ({}, "EW_CFG", {**EW_LIVE, "EW_BINARY_EN": 1}, RESERVED, True),
+    (LUT, "LUT_CFG", {"LUT_LO_LE_MUX": 0}, RESERVED, True),
+    (LUT, "LUT_CFG", {"LUT_EXPAND_EN": 1}, RESERVED, True),
+    (LUT, "LUT_INFO", {"LUT_LO_INDEX_SELECT": 23}, RESERVED, True),
+    ({}, "DATA_FORMAT", {"PROC_PRECISION": 2}, RESERVED, True),
+    ({}, "DATA_FORMAT", {"OUT_PRECISION": 7}, RESERVED, True),
+    ({}, "DATA_FORMAT", {"MC_SURF_OUT": 1}, RESERVED, True),
+    ({}, "BS_OW_CFG", {"RGP_CNTER": 1}, RESERVED, True),
+    ({}, "BS_OW_CFG", {"SIZE_E_2": 7}, MISMATCH, True),
+    (FLOAT, "EW_CFG", {**EW_LIVE, "EW_ALU_ALGO": 9}, RESERVED, True),
+    (FLOAT, "OUT_CVT_OFFSET", {"OUT_CVT_OFFSET": 1}, RESERVED, True),
+    (FLOAT, "OUT_CVT_SCALE", {"OUT_CVT_SCALE": 0}, RESERVED, True),
+    (FLOAT, "OUT_CVT_SHIFT", {"MINUS_EXP": 1}, RESERVED, True),
+    (FLOAT, "OUT_CVT_SHIFT", {"OUT_CVT_SHIFT": 1}, RESERVED, True),
+    (TURNED, "SURFACE_ADD", {"SURF_ADD": 23}, MISMATCH, True),
+    (TURNED, "BS_OW_CFG", {"SIZE_E_1": 6, "SIZE_E_0": 6, "SIZE_E_2": 6}, MISMATCH, True),
+    (TURNED, "FEATURE_MODE_CFG", {"OUTPUT_MODE": 3}, RESERVED, True),
+    (TURNED, "DATA_FORMAT", {"OUT_PRECISION": 2}, RESERVED, True),
+    ({**FLOAT, "EW_CFG": CONVERTER}, "EW_CVT_OFFSET_VALUE", {"EW_OP_CVT_OFFSET": 1}, RESERVED, False),
+    ({**FLOAT, "EW_CFG": CONVERTER}, "EW_CVT_SCALE_VALUE", {"EW_OP_CVT_SCALE": 2}, RESERVED, False),
 ]
+
+
+def _wrong_task(*changes: Registers) -> Task:
+    """Three pixels of 20 channels with every stage off, and the settings that are to be told."""
+    task = simple_task(20, 1, 3, flying=False)
+    task.dpu["BS_CFG"].update(BS_ALU_BYPASS=0, BS_ALU_SRC=0, BS_MUL_BYPASS=1)
+    task.dpu["BN_CFG"].update(BN_MUL_BYPASS=1)
+    task.dpu["EW_CFG"].update(EW_OP_BYPASS=0, EW_OP_TYPE=0, EW_OP_SRC=0, EW_LUT_BYPASS=1)
+    task.dpu["EW_CVT_OFFSET_VALUE"] = {}
+    task.dpu["EW_CVT_SCALE_VALUE"] = {"EW_OP_CVT_SCALE": 1}
+    task.dpu["OUT_CVT_SHIFT"]["MINUS_EXP"] = 0
+    for registers_ in changes:
+        for register, fields in registers_.items():
+            task.dpu.setdefault(register, {}).update(fields)
+    return task
 
 
 def test_diagnostics() -> None:
     """Every suspicious setting is told once, with its register, and ends or hangs as documented."""
-    tasks, expected = [], []
-    for register, fields, code, ends in WRONG:
-        task = simple_task(20, 1, 3, flying=False)
-        task.dpu["BS_CFG"].update(BS_ALU_BYPASS=0, BS_ALU_SRC=0, BS_MUL_BYPASS=1)
-        task.dpu["BN_CFG"].update(BN_MUL_BYPASS=1)
-        task.dpu["EW_CFG"].update(EW_OP_BYPASS=0, EW_OP_TYPE=0, EW_OP_SRC=0)
-        task.dpu[register].update(fields)
+    tasks = [_wrong_task(base) for base in CORRECT]
+    expected = [([], True)] * len(CORRECT)
+    for base, register, fields, code, ends in WRONG:
+        task = _wrong_task(base, {register: fields})
         place = registers()["DPU"][register]
         tasks.append(task)
         expected.append(([(int(code), place.offset, place.encode(**task.dpu[register]))], ends))
-    assert _control(tasks, 150) == expected
+    got = _control(tasks, 150)
+    for task, have, want in zip(tasks, got, expected, strict=True):
+        assert have == want, task.dpu
+
+
+@pytest.mark.parametrize(("octets", "ends"), [(4, True), (2, False), (8, False)])
+def test_group_of_core(octets: int, ends: bool) -> None:
+    """int8 comes in groups of four octets; a CORE with another grouping is told and hangs the task."""
+    task = simple_task(20, 1, 3, flying=False)
+    place = registers()["DPU"]["DATA_FORMAT"]
+    told = (int(MISMATCH), place.offset, place.encode(**task.dpu["DATA_FORMAT"]))
+    assert _control([task], 150, octets) == [([] if ends else [told], ends)]
+
+
+def test_live_converter_needs_size_e() -> None:
+    """A wrong SIZE_E_1 is told and hangs the task."""
+    task = _wrong_task({"BS_OW_CFG": {"SIZE_E_0": 3, "SIZE_E_1": 3, "SIZE_E_2": 3}})
+    place = registers()["DPU"]["BS_OW_CFG"]
+    told = (int(MISMATCH), place.offset, place.encode(**task.dpu["BS_OW_CFG"]))
+    assert _control([task], 150) == [([told], False)]
 
 
 def test_missing_operand_hangs() -> None:

@@ -15,7 +15,7 @@ from rtl.npu.dpu_math import clamp, rectifier_limits, round_shift, shift_of
 from rtl.npu.dpu_pipe import DpuPipe
 from tests.block.dpu_bench import Bench
 from tests.block.dpu_tasks import INTEGERS, Task, float_word, half_word, operand, random_task
-from tests.block.test_dpu import configure
+from tests.block.test_dpu import configure, load_tables
 from tests.models.dpu_model import (
     BITS,
     FLOATS,
@@ -24,7 +24,6 @@ from tests.models.dpu_model import (
     Fields,
     Operands,
     RdmaData,
-    Tables,
     element_value,
     group_channels,
     shift_round,
@@ -201,17 +200,6 @@ def _job(rng: random.Random, task: Task, pixels: int = 5) -> Job:
     return Job(task, octets, out_bits, queues, expected)
 
 
-async def _load_tables(ctx: Any, lut: Any, tables: Tables) -> None:
-    for table, entries in enumerate(tables):
-        for entry, value in enumerate(entries):
-            ctx.set(lut.write, 1)
-            ctx.set(lut.table, table)
-            ctx.set(lut.entry, entry)
-            ctx.set(lut.data, value % 65536)
-            await ctx.tick()
-    ctx.set(lut.write, 0)
-
-
 def _feed(bench: Bench, port: Any, queue: deque[Any]) -> None:
     """Offer the head of `queue` until it is taken; a task's end empties the queue."""
 
@@ -249,7 +237,7 @@ def _run_pipe(seed: int, jobs: list[Job], stalls: tuple[float, ...]) -> list[int
         got.clear()
         configure(ctx, dut.cfg, "DPU", job.task.dpu)
         if job.task.tables is not NO_TABLES and (not index or job.task.tables != jobs[index - 1].task.tables):
-            await _load_tables(ctx, dut.lut, job.task.tables)
+            await load_tables(ctx, dut.lut, job.task.tables)
         ctx.set(dut.octets, job.octets)
         ctx.set(dut.start, 1)
         await ctx.tick()

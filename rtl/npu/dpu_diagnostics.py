@@ -1,0 +1,114 @@
+"""Settings of the DPU that are told about; what they do instead is in docs section 4."""
+
+from typing import Any
+
+from amaranth.hdl import Const, Value
+
+from rtl.layouts import DiagnosticCode
+from rtl.npu.dpu_checks import Check
+from rtl.npu.dpu_frame import FLOAT_ONLY, AluAlgo
+from rtl.npu.dpu_lut import LARGEST_STEP
+from rtl.npu.dpu_types import DEPTHWISE, Precision, is_float, written_surfaces
+
+TRANSPOSED_CHANNELS = 32
+TRANSPOSED_SURFACES = 8
+"""What the transposed writer needs (docs 4.11)."""
+
+HYBRID_MUX = 2
+"""The only LUT_LO_LE_MUX with an effect (docs 4.12)."""
+
+
+def size_e_wrong(cfg: Any) -> Value:
+    """The live converter needs SIZE_E_1 to match the surfaces of a group (docs 4.10); else the task hangs."""
+    form, ow, feature = cfg.DATA_FORMAT, cfg.BS_OW_CFG, cfg.FEATURE_MODE_CFG
+    surfaces = written_surfaces(feature.CONV_MODE == DEPTHWISE, form.IN_PRECISION, form.OUT_PRECISION)
+    live = ~ow.OD_BYPASS & ~feature.FLYING_MODE & ~ow.TP_ORG_EN
+    return live & (ow.SIZE_E_1 + 1 != surfaces)
+
+
+def dpu_checks(cfg: Any, rdma_comb_use: Value) -> list[Check]:
+    """Everything that the settings alone tell; `rdma_comb_use` is what COMB_USE may repeat."""
+    feature, form, cube = cfg.FEATURE_MODE_CFG, cfg.DATA_FORMAT, cfg.DATA_CUBE_CHANNEL
+    ow, notch, size = cfg.BS_OW_CFG, cfg.DATA_CUBE_NOTCH_ADDR, DiagnosticCode.SIZE_MISMATCH
+    turned, out = ow.TP_ORG_EN, form.OUT_PRECISION
+    other_domain = is_float(form.IN_PRECISION) != is_float(form.PROC_PRECISION)
+    reserved = Const(0)
+    for kind in (out, form.IN_PRECISION, form.PROC_PRECISION):
+        reserved = reserved | (kind == Precision.RESERVED)
+    e_differ = (ow.SIZE_E_0 != ow.SIZE_E_1) | (ow.SIZE_E_2 != ow.SIZE_E_1)
+    return [
+        Check(  # first, while DPU_RDMA certainly still runs
+            "FEATURE_MODE_CFG",
+            (feature.COMB_USE & ~rdma_comb_use)
+            | feature.TP_EN
+            | (feature.RGP_TYPE != 0)
+            | feature.NONALIGN
+            | (feature.SURF_LEN != 0)
+            | ((feature.CONV_MODE != 0) & (feature.CONV_MODE != DEPTHWISE))
+            | (turned & feature.OUTPUT_MODE[0]),
+        ),
+        Check("DATA_FORMAT", reserved | other_domain | form.MC_SURF_OUT | (turned & is_float(out))),
+        Check("DATA_CUBE_HEIGHT", cfg.DATA_CUBE_HEIGHT.MINMAX_CTL != 0),
+        Check("DATA_CUBE_NOTCH_ADDR", notch.NOTCH_ADDR_1 != notch.NOTCH_ADDR_0, size),
+        Check("DATA_CUBE_CHANNEL", turned & (cube.CHANNEL >= TRANSPOSED_CHANNELS), size),
+        Check("BS_CFG", _odd_algo(cfg.BS_CFG, "BS")),
+        Check("BS_MUL_CFG", cfg.BS_MUL_CFG.BS_TRUNCATE_SRC),
+        Check("BS_OW_CFG", ow.RGP_CNTER != 0),
+        Check(
+            "BS_OW_CFG",
+            size_e_wrong(cfg) | e_differ | (turned & (ow.SIZE_E_1 != TRANSPOSED_SURFACES - 1)),
+            size,
+        ),
+        Check("WDMA_SIZE_0", cfg.WDMA_SIZE_0.CHANNEL_WDMA != cube.CHANNEL, size),
+        Check(
+            "WDMA_SIZE_1",
+            (cfg.WDMA_SIZE_1.HEIGHT_WDMA != cfg.DATA_CUBE_HEIGHT.HEIGHT)
+            | (cfg.WDMA_SIZE_1.WIDTH_WDMA != cfg.DATA_CUBE_WIDTH.WIDTH),
+            size,
+        ),
+        Check(
+            "SURFACE_ADD",
+            turned & (cfg.SURFACE_ADD.SURF_ADD != cfg.DST_SURF_STRIDE.DST_SURF_STRIDE * TRANSPOSED_SURFACES),
+            size,
+        ),
+        Check("BN_CFG", _odd_algo(cfg.BN_CFG, "BN")),
+        Check("BN_MUL_CFG", cfg.BN_MUL_CFG.BN_TRUNCATE_SRC),
+        *_late_checks(cfg),
+    ]
+
+
+def _odd_algo(stage: Any, name: str) -> Value:
+    algo = stage[f"{name}_ALU_ALGO"]
+    known = (algo == AluAlgo.ADD) | (algo == AluAlgo.MINUS)
+    return ~stage[f"{name}_BYPASS"] & ~stage[f"{name}_ALU_BYPASS"] & ~known
+
+
+def _late_checks(cfg: Any) -> list[Check]:
+    """EW, LUT and OUT_CVT, in which a live LUT makes integers of floats."""
+    ew, lut, scale = cfg.EW_CFG, cfg.LUT_CFG, cfg.EW_CVT_SCALE_VALUE
+    on = ~ew.EW_BYPASS
+    live = on & ~ew.EW_LUT_BYPASS
+    floats = is_float(cfg.DATA_FORMAT.PROC_PRECISION) & ~live
+    op = on & ~ew.EW_OP_BYPASS
+    known = Const(0)
+    for algo in AluAlgo:
+        exists = ew.EW_ALU_ALGO == algo
+        known = known | (exists & floats if algo in FLOAT_ONLY else exists)
+    converts = op & floats & ew.EW_OP_SRC & ~ew.EW_OP_CVT_BYPASS
+    steps = (cfg.LUT_INFO.LUT_LE_INDEX_SELECT, cfg.LUT_INFO.LUT_LO_INDEX_SELECT)
+    out, shift = cfg.OUT_CVT_SCALE, cfg.OUT_CVT_SHIFT
+    to_half = (cfg.DATA_FORMAT.OUT_PRECISION == Precision.FP16) & ~cfg.BS_OW_CFG.TP_ORG_EN
+    return [
+        Check("EW_CFG", (op & ~ew.EW_OP_TYPE & ~known) | (on & ew.EW_BINARY_EN)),
+        Check("EW_CVT_OFFSET_VALUE", converts & (cfg.EW_CVT_OFFSET_VALUE.EW_OP_CVT_OFFSET != 0)),
+        Check("EW_CVT_SCALE_VALUE", converts & ((scale.EW_OP_CVT_SCALE != 1) | (scale.EW_OP_CVT_SHIFT != 0))),
+        Check(
+            "LUT_CFG",
+            live
+            & (lut.LUT_CAL_SEL | lut.LUT_EXPAND_EN | lut.LUT_ROAD_SEL | (lut.LUT_LO_LE_MUX != HYBRID_MUX)),
+        ),
+        Check("LUT_INFO", live & ((steps[0] > LARGEST_STEP) | (steps[1] > LARGEST_STEP))),
+        Check("OUT_CVT_OFFSET", floats & (cfg.OUT_CVT_OFFSET.OUT_CVT_OFFSET != 0)),
+        Check("OUT_CVT_SCALE", (floats & (out.OUT_CVT_SCALE != 1)) | (to_half & ~out.FP32TOFP16_EN)),
+        Check("OUT_CVT_SHIFT", floats & ((shift.OUT_CVT_SHIFT[:6] != 0) | (shift.MINUS_EXP != 0))),
+    ]
