@@ -56,7 +56,6 @@ class StripeWriter(wiring.Component):
         m.submodules.surfaces = self.surfaces = SurfaceWalk()
         m.submodules.transposed = self.transposed = TransposedWalk()
         wiring.connect(m, self.writer.write, wiring.flipped(self.write))
-        wiring.connect(m, self.surfaces.ppu, wiring.flipped(self.ppu))
         # Two memories of 16-byte words: atom (surface s, pixel p) lies in memory (s + p) mod 2, so that
         # neighbours in either direction are written and read together.
         layout = data.ArrayLayout(64, 2)
@@ -106,39 +105,44 @@ class StripeWriter(wiring.Component):
             m.d.sync += pend.eq(self.cfg.OFFSET_PEND.OFFSET_PEND[:8])
         nibbles, place, quarters = self._nibbles(m, keep, pend)
 
-        bytes_ = Cat(lanes[lane][:8] for lane in range(LANES))
-        words = Cat(lanes[lane][:16] for lane in range(LANES))
+        # Elements below 32 bits make one atom a time, which lies in one of the memories.
+        surface, content, halves = Signal(4), Signal(128, init=IDLE), Signal(2)
+        with m.If(keep):
+            with m.Switch(self.kind):
+                with m.Case(Width.BITS8):
+                    # The lower half also fills the upper one, in case no octet comes for it.
+                    bytes_ = Signal(64, init=IDLE)
+                    m.d.comb += [
+                        bytes_.eq(Cat(lanes[lane][:8] for lane in range(LANES))),
+                        surface.eq(tag.octet[1:]),
+                        content.eq(Cat(bytes_, Mux(tag.octet[0], bytes_, pend.replicate(8)))),
+                        halves.eq(Mux(tag.octet[0], 0b10, 0b11)),
+                    ]
+                with m.Case(Width.BITS16):
+                    m.d.comb += [
+                        surface.eq(tag.octet),
+                        content.eq(Cat(lanes[lane][:16] for lane in range(LANES))),
+                        halves.eq(0b11),
+                    ]
+                with m.Case(Width.BITS4):
+                    m.d.comb += [surface.eq(tag.octet[2]), content.eq(nibbles), halves.eq(quarters)]
+        whole = Cat(*lanes)
         for index, memory in enumerate(self.memories):
             port = memory.write_port(granularity=1)
-            surface, content, mine = Signal(4), Signal(128, init=IDLE), Signal(2)
+            upper = tag.slot[0] ^ index
             with m.If(keep):
-                with m.Switch(self.kind):
-                    with m.Case(Width.BITS8):
-                        # The lower half also fills the upper one, in case no octet comes for it.
-                        m.d.comb += surface.eq(tag.octet[1:])
-                        m.d.comb += content.eq(Cat(bytes_, Mux(tag.octet[0], bytes_, pend.replicate(8))))
-                        m.d.comb += mine.eq(
-                            Mux(tag.slot[0] ^ surface[0] == index, Mux(tag.octet[0], 0b10, 0b11), 0)
-                        )
-                    with m.Case(Width.BITS16):
-                        m.d.comb += surface.eq(tag.octet)
-                        m.d.comb += content.eq(words)
-                        m.d.comb += mine.eq(Mux(tag.slot[0] ^ surface[0] == index, 0b11, 0))
-                    with m.Case(Width.BITS32):
-                        upper = Signal()
-                        m.d.comb += upper.eq(tag.slot[0] ^ index)
-                        m.d.comb += surface.eq(Cat(upper, tag.octet))
-                        m.d.comb += content.eq(Mux(upper, Cat(*lanes)[128:], Cat(*lanes)[:128]))
-                        m.d.comb += mine.eq(0b11)
-                    with m.Case(Width.BITS4):
-                        m.d.comb += surface.eq(tag.octet[2])
-                        m.d.comb += content.eq(nibbles)
-                        m.d.comb += mine.eq(Mux(tag.slot[0] ^ surface[0] == index, quarters, 0))
-            m.d.comb += [
-                port.addr.eq(Cat(tag.slot[1:], surface, bank)),
-                port.data.eq(content),
-                port.en.eq(mine),
-            ]
+                with m.If(self.kind == Width.BITS32):
+                    m.d.comb += [
+                        port.addr.eq(Cat(tag.slot[1:], upper, tag.octet, bank)),
+                        port.data.eq(Mux(upper, whole[128:], whole[:128])),
+                        port.en.eq(0b11),
+                    ]
+                with m.Else():
+                    m.d.comb += [
+                        port.addr.eq(Cat(tag.slot[1:], surface, bank)),
+                        port.data.eq(content),
+                        port.en.eq(Mux(tag.slot[0] ^ surface[0] == index, halves, 0)),
+                    ]
         self.last_dropped = Signal()
         m.d.comb += self.last_dropped.eq(take & ~self.enabled & tag.task_last)
         for index in range(2):
@@ -220,9 +224,30 @@ class StripeWriter(wiring.Component):
         with m.If(read):
             m.d.sync += swap.eq(surface[0] ^ pixel[0])
         read0, read1 = (memory.read_ports[0].data.as_value() for memory in self.memories)
-        pair = Signal(256)
-        m.d.comb += pair.eq(Mux(swap, Cat(read1, read0), Cat(read0, read1)))
-        m.d.comb += [walk.stripe.pair.eq(pair) for walk in walks]
+        surfaces, turned, atoms = self.surfaces, self.transposed, writer.atoms
+        m.d.comb += [
+            turned.words.eq(Cat(read0, read1)),
+            surfaces.pooled.eq(self.ppu.ready),
+            self.ppu.valid.eq(surfaces.pool),
+        ]
+        with m.If(surfaces.pool):
+            m.d.comb += self.ppu.payload.data.eq(Mux(swap ^ surfaces.second, read1, read0))
+        with m.If(self.turned):
+            m.d.comb += [
+                atoms.valid.eq(turned.wanted),
+                turned.taken.eq(atoms.ready),
+                atoms.payload.data.eq(turned.piece),
+            ]
+        with m.Else():
+            m.d.comb += [
+                atoms.valid.eq(surfaces.wanted),
+                surfaces.taken.eq(atoms.ready),
+                atoms.payload.two.eq(surfaces.two),
+            ]
+            with m.If(swap):
+                m.d.comb += atoms.payload.data.eq(Cat(read1, read0))
+            with m.Else():
+                m.d.comb += atoms.payload.data.eq(Cat(read0, read1))
 
         with m.If(done):
             m.d.sync += bank.eq(~bank)
@@ -255,7 +280,4 @@ class StripeWriter(wiring.Component):
             writer.run.valid.eq(walk.run.valid),
             writer.run.payload.eq(walk.run.payload),
             walk.run.ready.eq(writer.run.ready),
-            writer.atoms.valid.eq(walk.atoms.valid),
-            writer.atoms.payload.eq(walk.atoms.payload),
-            walk.atoms.ready.eq(writer.atoms.ready),
         ]

@@ -4,8 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.layouts import PpuAtom
-from rtl.npu.atom_writer import AtomPair, AtomRun
+from rtl.npu.atom_writer import AtomRun
 from rtl.npu.dpu_types import DEPTHWISE, Width, atoms_of, written_surfaces
 from rtl.regfile import config_signature
 
@@ -17,8 +16,8 @@ class StripePort(wiring.Signature):
     """A full stripe of the writer's buffer, seen from the one who empties it.
 
     While `valid`, `read` fetches the atom of (`surface`, `pixel`) and the next pixel's, or with
-    `upward` the next surface's; `pair` shows them, the first one low, from the next cycle until the
-    next read.  `done`, a pulse with the last read, gives the buffer back.
+    `upward` the next surface's; the buffer shows them from the next cycle until the next read.
+    `done`, a pulse with the last read, gives the buffer back.
     """
 
     def __init__(self) -> None:
@@ -31,7 +30,6 @@ class StripePort(wiring.Signature):
                 "pixel": Out(4),
                 "surface": Out(4),
                 "upward": Out(1),
-                "pair": In(256),
                 "done": Out(1),
             }
         )
@@ -56,8 +54,12 @@ class SurfaceWalk(wiring.Component):
         Of the elements written; looked at with `start` only.
     stripe : StripePort, out
     run : stream of AtomRun, out
-    atoms : stream of AtomPair, out
-    ppu : stream of PpuAtom, out
+    wanted, taken : 1, out and in
+        The memory is to take the atoms read, two of them with `two`.
+    two : 1, out
+    pool, pooled : 1, out and in
+        The PPU is to take an atom read, the second of them with `second`.
+    second : 1, out
     busy : 1, out
         A run or an atom waits to be taken.
     """
@@ -71,8 +73,12 @@ class SurfaceWalk(wiring.Component):
                 "kind": In(Width),
                 "stripe": Out(StripePort()),
                 "run": Out(stream.Signature(AtomRun)),
-                "atoms": Out(stream.Signature(AtomPair)),
-                "ppu": Out(stream.Signature(PpuAtom)),
+                "wanted": Out(1),
+                "taken": In(1),
+                "two": Out(1),
+                "pool": Out(1),
+                "pooled": In(1),
+                "second": Out(1),
                 "busy": Out(1),
             }
         )
@@ -153,34 +159,30 @@ class SurfaceWalk(wiring.Component):
             ]
 
     def _send(self, m: Module) -> None:
-        """Run and atoms on their way to memory and PPU; `two` of the pair are wanted."""
+        """Run and atoms on their way to memory and PPU."""
         self.run_valid, self.run_payload = Signal(), Signal(AtomRun, reset_less=True)
-        self.two = Signal(reset_less=True)
+        two = Signal(reset_less=True)
+        self.pair_two = two
         self.to_write = Signal()  # the memory still has to take the pair
         self.to_pool = Signal(2)  # atoms that the PPU still has to take
         self.free = Signal()
-        second = self.to_pool[0] & self.two
         with m.If(self.run.ready):
             m.d.sync += self.run_valid.eq(0)
-        with m.If(self.atoms.ready):
+        with m.If(self.taken):
             m.d.sync += self.to_write.eq(0)
         m.d.comb += [
             self.run.valid.eq(self.run_valid),
             self.run.payload.eq(self.run_payload),
-            self.atoms.valid.eq(self.to_write),
-            self.atoms.payload.two.eq(self.two),
-            self.atoms.payload.data.eq(self.stripe.pair),
-            self.free.eq(~self.to_write | self.atoms.ready),
+            self.wanted.eq(self.to_write),
+            self.two.eq(two),
+            self.free.eq(~self.to_write | self.taken),
             self.busy.eq(self.run_valid | self.to_write | (self.to_pool != 0)),
         ]
         with m.If(self.to_ppu):
-            m.d.comb += [
-                self.ppu.valid.eq(self.to_pool != 0),
-                self.ppu.payload.data.eq(Mux(second, self.stripe.pair[128:], self.stripe.pair[:128])),
-            ]
-            with m.If(self.to_pool[1] | (self.to_pool[0] & ~self.ppu.ready)):
+            m.d.comb += [self.pool.eq(self.to_pool != 0), self.second.eq(self.to_pool[0] & two)]
+            with m.If(self.to_pool[1] | (self.to_pool[0] & ~self.pooled)):
                 m.d.comb += self.free.eq(0)
-            with m.If(self.ppu.valid & self.ppu.ready):
+            with m.If(self.pool & self.pooled):
                 m.d.sync += self.to_pool.eq(self.to_pool - 1)
 
     def _walk(self, m: Module) -> None:
@@ -234,7 +236,7 @@ class SurfaceWalk(wiring.Component):
         with m.If(step):
             m.d.sync += [
                 self.to_write.eq(self.to_memory),
-                self.two.eq(two),
+                self.pair_two.eq(two),
                 open_.eq(~ends),
                 left.eq(run - forward),
             ]

@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.npu.atom_writer import AtomPair, AtomRun
+from rtl.npu.atom_writer import AtomRun
 from rtl.npu.dpu_types import Width
 from rtl.npu.dpu_writer_surfaces import ATOMS, StripePort
 from rtl.regfile import config_signature
@@ -29,7 +29,12 @@ class TransposedWalk(wiring.Component):
         8 or 16 bits; looked at with `start` only.
     stripe : StripePort, out
     run : stream of AtomRun, out
-    atoms : stream of AtomPair, out
+    wanted, taken : 1, out and in
+        The memory is to take the piece made of the atoms read.
+    words : 256, in
+        What the two memories of the buffer read, the first memory's word low.
+    piece : 128, out
+        The piece in every place it may have in an atom.
     busy : 1, out
         A run or an atom waits to be taken.
     """
@@ -43,7 +48,10 @@ class TransposedWalk(wiring.Component):
                 "kind": In(Width),
                 "stripe": Out(StripePort()),
                 "run": Out(stream.Signature(AtomRun)),
-                "atoms": Out(stream.Signature(AtomPair)),
+                "wanted": Out(1),
+                "taken": In(1),
+                "words": In(256),
+                "piece": Out(128),
                 "busy": Out(1),
             }
         )
@@ -61,20 +69,21 @@ class TransposedWalk(wiring.Component):
 
         run_valid, pair_valid = Signal(), Signal()
         payload = Signal(AtomRun, reset_less=True)
-        chosen = Signal(2, reset_less=True)  # j of the pair
+        chosen = Signal(2, reset_less=True)  # j of the atoms read
+        swap = Signal(reset_less=True)  # the first of them comes from the second memory
         step, some, at = Signal(), Signal(), Signal(PIECES, init=1)
         last_pixel, last_j, last_block = Signal(), Signal(), Signal()
         live, keep = Signal(4), Signal(16)
         m.d.comb += [
-            step.eq(stripe.valid & (~run_valid | self.run.ready) & (~pair_valid | self.atoms.ready)),
+            step.eq(stripe.valid & (~run_valid | self.run.ready) & (~pair_valid | self.taken)),
             self.busy.eq(run_valid | pair_valid),
             self.run.valid.eq(run_valid),
             self.run.payload.eq(payload),
-            self.atoms.valid.eq(pair_valid),
+            self.wanted.eq(pair_valid),
         ]
         with m.If(self.run.ready):
             m.d.sync += run_valid.eq(0)
-        with m.If(self.atoms.ready):
+        with m.If(self.taken):
             m.d.sync += pair_valid.eq(0)
 
         with m.If(step):
@@ -99,6 +108,7 @@ class TransposedWalk(wiring.Component):
                 pair_valid.eq(some),
                 run_valid.eq(some),
                 chosen.eq(j),
+                swap.eq(stripe.surface[0] ^ pixel[0]),
                 payload.addr.eq(Cat(Const(0, 4), Mux(wide, at[1:], at[2:])[:ATOMS])),
                 payload.atoms.eq(1),
                 payload.masked.eq(~keep),
@@ -122,16 +132,7 @@ class TransposedWalk(wiring.Component):
                             m.d.sync += [origin.eq(origin + 16), left.eq(left0)]
                             m.d.sync += [row_q.eq(row_q0), row.eq(row_q0)]
 
-        with m.If(pair_valid):
-            piece = Signal(64, init=1)
-            pair = stripe.pair
-            with m.If(wide):
-                m.d.comb += piece.eq(Cat(pair.word_select(chosen + 4 * r, 16) for r in range(4)))
-            with m.Else():
-                four = Cat(pair[:128].word_select(chosen + 4 * r, 8) for r in range(4))
-                m.d.comb += piece.eq(four.replicate(2))
-            m.d.comb += self.atoms.payload.data.eq(piece.replicate(2))
-
+        self._gather(m, pair_valid, wide, chosen, swap)
         with m.If(self.start):
             channels = cfg.DATA_CUBE_CHANNEL.CHANNEL + 1
             turned = self.kind == Width.BITS16
@@ -146,3 +147,18 @@ class TransposedWalk(wiring.Component):
             ]
             m.d.sync += [signal.eq(0) for signal in (block, j, pixel, origin, row_q, row_q0, row)]
         return m
+
+    def _gather(self, m: Module, valid: Signal, wide: Signal, chosen: Signal, swap: Signal) -> None:
+        """The piece; spelled out case by case, since shifts of wide words are dear in simulation."""
+        piece = Signal(64, init=1)
+        with m.If(valid):
+            with m.Switch(Cat(chosen, swap)):
+                for case in range(8):
+                    j, first, second = case & 3, self.words[:128], self.words[128:]
+                    if case & 4:
+                        first, second = second, first
+                    halves = [atom[16 * at :][:16] for atom in (first, second) for at in (j, j + 4)]
+                    four = Cat(first[8 * at :][:8] for at in range(j, 16, 4))
+                    with m.Case(case):
+                        m.d.comb += piece.eq(Mux(wide, Cat(*halves), four.replicate(2)))
+            m.d.comb += self.piece.eq(piece.replicate(2))
