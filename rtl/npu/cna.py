@@ -77,6 +77,7 @@ class Cna(wiring.Component):
             csc.w_data.eq(cbuf.w_data),
             csc.rows_ready.eq(feature.rows_ready),
             csc.loaded.eq(weight.loaded),
+            weight.give_way.eq(feature.asking),
             csc.bank_free.eq(self.bank_free),
             self.cell.eq(csc.cell),
         ]

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import wiring
+from amaranth.lib.wiring import Out
 
 from rtl.config import NpuConfig
-from rtl.layouts import CbufFill, DiagnosticPort, ReadPort
 from rtl.npu.cna_argb import ArgbUnpack
 from rtl.npu.cna_check import Checker
-from rtl.npu.cna_fetch import ATOM_ADDRESS_BITS, BurstReader
+from rtl.npu.cna_fetch import ATOM_ADDRESS_BITS, BurstReader, loader_members
 from rtl.npu.cna_settings import FeatureSettings, Slab
-from rtl.regfile import config_signature
 
 GROUP_ROWS = 4
 """Rows of a group with GROUP_LINE_OFF = 0 (H 3.5)."""
@@ -28,30 +26,14 @@ class FeatureLoader(wiring.Component):
 
     Members
     -------
-    cfg : In(config_signature("CNA"))
-    start : In(1)            : pulse; `cfg` is stable from here to `done`.
-    done : Out(1)            : pulse, all rows are in CBUF.
-    read : Out(ReadPort())
-    fill : Out(stream of CbufFill)
+    cfg, start, done, busy, read, fill, diag : see `loader_members`; `done`: all rows are in CBUF.
     rows_ready : Out(12)     : leading rows of the task that can be read from CBUF.
-    busy : Out(1)
-    diag : Out(DiagnosticPort())
+    asking : Out(1)          : from the cycle after `start` until all rows have been asked for.
     """
 
     def __init__(self, cfg: NpuConfig) -> None:
         self._cfg = cfg
-        super().__init__(
-            {
-                "cfg": In(config_signature("CNA")),
-                "start": In(1),
-                "done": Out(1),
-                "read": Out(ReadPort()),
-                "fill": Out(stream.Signature(CbufFill)),
-                "rows_ready": Out(12),
-                "busy": Out(1),
-                "diag": Out(DiagnosticPort()),
-            }
-        )
+        super().__init__(loader_members() | {"rows_ready": Out(12), "asking": Out(1)})
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -79,6 +61,7 @@ class FeatureLoader(wiring.Component):
             rows_done.eq(self.rows_ready == cfg.DATA_SIZE0.DATAIN_HEIGHT),
             self.done.eq(loading & rows_done & reader.idle & ~self._now.busy & ~check.busy),
             self.busy.eq(self._now.busy | loading),
+            self.asking.eq(self._now.busy | (loading & ~reader.asked)),
         ]
         with m.If(begin):
             m.d.sync += [

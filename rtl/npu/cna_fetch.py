@@ -6,13 +6,27 @@ from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from rtl.config import NpuConfig
-from rtl.layouts import AXI_BITS, ReadPort
+from rtl.layouts import AXI_BITS, CbufFill, DiagnosticPort, ReadPort
+from rtl.regfile import config_signature
 
 ATOM_ADDRESS_BITS = 28
 """Addresses count atoms of 16 bytes and wrap at 4 GiB (DESIGN 4.1)."""
 
 BURST_ATOMS = 32
 """Atoms of the longest burst; bursts also end at multiples of it, so none crosses 4 KiB."""
+
+
+def loader_members() -> dict[str, wiring.Member]:
+    """What both loaders show: `cfg` is stable from the pulse `start` to the pulse `done`."""
+    return {
+        "cfg": In(config_signature("CNA")),
+        "start": In(1),
+        "done": Out(1),
+        "busy": Out(1),
+        "read": Out(ReadPort()),
+        "fill": Out(stream.Signature(CbufFill)),
+        "diag": Out(DiagnosticPort()),
+    }
 
 
 class AtomRun(data.Struct):
@@ -48,6 +62,7 @@ class BurstReader(wiring.Component):
     burst_m1 : In(4)              : longest burst in beats, minus one (DMA_CON0).
     read : Out(ReadPort)          : towards the DMA.
     beat : Out(stream of AtomBeat): at least one of `low` and `high` is set.
+    asked : Out(1)                : nothing to ask; what was asked for may be under way.
     idle : Out(1)                 : nothing to ask, nothing under way, no beat waiting.
     """
 
@@ -61,6 +76,7 @@ class BurstReader(wiring.Component):
                 "burst_m1": In(4),
                 "read": Out(ReadPort()),
                 "beat": Out(stream.Signature(AtomBeat)),
+                "asked": Out(1),
                 "idle": Out(1),
             }
         )
@@ -142,7 +158,8 @@ class BurstReader(wiring.Component):
             self.beat.payload.eq(beats.r_data),
             beats.r_en.eq(self.beat.ready),
             taken.eq(self.beat.valid & self.beat.ready),
-            self.idle.eq(empty & ~self.run.valid & (room == self._beats)),
+            self.asked.eq(empty & ~self.run.valid),
+            self.idle.eq(self.asked & (room == self._beats)),
         ]
         with m.If(asked | taken):
             m.d.sync += room.eq(room - Mux(asked, burst_beats, 0) + taken)

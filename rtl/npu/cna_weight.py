@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from rtl.config import NpuConfig
-from rtl.layouts import CbufFill, DiagnosticCode, DiagnosticPort, ReadPort
+from rtl.layouts import DiagnosticCode
 from rtl.npu.cna_check import Check, Checker
-from rtl.npu.cna_fetch import ATOM_ADDRESS_BITS, BurstReader
+from rtl.npu.cna_fetch import ATOM_ADDRESS_BITS, BurstReader, loader_members
 from rtl.npu.cna_types import DEPTHWISE, TypeOf
-from rtl.regfile import config_signature
 from rtl.regs import registers
 
 
@@ -23,33 +22,17 @@ class WeightLoader(wiring.Component):
 
     Members
     -------
-    cfg : In(config_signature("CNA"))
-    start : In(1)      : pulse; `cfg` is stable from here to `done`.
-    done : Out(1)      : pulse, the whole stream has been written.
-    read : Out(ReadPort())
-    fill : Out(stream of CbufFill)
+    cfg, start, done, busy, read, fill, diag : see `loader_members`; `done`: all weights are in CBUF.
     loaded : Out(32)   : bytes of the stream that have come so far, a multiple of 16; all of them
         from the start with WEIGHT_REUSE.  Zero from the cycle after `start` on.
     released : In(32)  : bytes of the stream that are no longer needed; zero after `start`.
-    busy : Out(1)
-    diag : Out(DiagnosticPort())
+    give_way : In(1)   : features are still asked for: only the weights of the first kernel group are
+        fetched, since those of the next one can wait until the last rows are there.
     """
 
     def __init__(self, cfg: NpuConfig) -> None:
         self._cfg = cfg
-        super().__init__(
-            {
-                "cfg": In(config_signature("CNA")),
-                "start": In(1),
-                "done": Out(1),
-                "read": Out(ReadPort()),
-                "fill": Out(stream.Signature(CbufFill)),
-                "loaded": Out(32),
-                "released": In(32),
-                "busy": Out(1),
-                "diag": Out(DiagnosticPort()),
-            }
-        )
+        super().__init__(loader_members() | {"loaded": Out(32), "released": In(32), "give_way": In(1)})
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -58,10 +41,18 @@ class WeightLoader(wiring.Component):
         m.submodules.reader = reader = BurstReader(self._cfg)
         wiring.connect(m, reader.read, wiring.flipped(self.read))
 
-        # 1. Start: the whole stream is one run.
+        # 1. Start: the first kernel group is a run, the rest of the stream another; they join when the
+        # second is offered in time.
         starting = Signal()  # the cycle after `start`
+        counted = Signal(2)
         loading = Signal()
-        asking = Signal()
+        asking, asking_rest = Signal(), Signal()
+        first_atoms = Signal(ATOM_ADDRESS_BITS + 1, reset_less=True)
+        needed = Signal(46, reset_less=True)  # bytes that the sequence controller will ask for
+        group = Signal(32, reset_less=True)  # bytes of one kernel group
+        part = Signal(32, reset_less=True)  # bytes that must be in the ring at once at least
+        self._count_needed(m, starting, needed, group, part)
+        m.d.sync += counted.eq(Cat(starting, counted[0]))
         atoms = Signal(ATOM_ADDRESS_BITS + 1, reset_less=True)
         ring_start = Signal(13, reset_less=True)
         ring_atoms = Signal(range(4 * self._cfg.cbuf_entries * 2), reset_less=True)
@@ -79,7 +70,6 @@ class WeightLoader(wiring.Component):
             m.d.sync += [
                 starting.eq(0),
                 loading.eq(1),
-                asking.eq(~cfg.CBUF_CON0.WEIGHT_REUSE & (total != 0)),
                 atoms.eq((total + 15) >> 4),
                 ring_start.eq(first_entry),
                 ring_atoms.eq(banks * (4 * self._cfg.bank_entries)),
@@ -90,14 +80,25 @@ class WeightLoader(wiring.Component):
             ]
             with m.If(cfg.CBUF_CON0.WEIGHT_REUSE):
                 m.d.sync += [present.eq((total + 15) >> 4), written.eq((total + 15) >> 4)]
+        with m.If(counted[1]):
+            fetch = ~cfg.CBUF_CON0.WEIGHT_REUSE & (atoms != 0)
+            some = (group[4:] != 0) & (group[4:] < atoms)
+            m.d.sync += [
+                asking.eq(fetch),
+                asking_rest.eq(fetch & some),
+                first_atoms.eq(Mux(some, group[4:], atoms)),
+            ]
+        base = cfg.DCOMP_ADDR0.DECOMPRESS_ADDR0
         m.d.comb += [
             reader.burst_m1.eq(cfg.DMA_CON0.WEIGHT_BURST_LEN),
-            reader.run.valid.eq(asking),
-            reader.run.payload.addr.eq(cfg.DCOMP_ADDR0.DECOMPRESS_ADDR0),
-            reader.run.payload.atoms.eq(atoms),
+            reader.run.valid.eq(asking | (asking_rest & ~self.give_way)),
+            reader.run.payload.addr.eq(Mux(asking, base, base + first_atoms)),
+            reader.run.payload.atoms.eq(Mux(asking, first_atoms, atoms - first_atoms)),
         ]
-        with m.If(asking & reader.run.ready):
+        with m.If(reader.run.valid & reader.run.ready):
             m.d.sync += asking.eq(0)
+            with m.If(~asking):
+                m.d.sync += asking_rest.eq(0)
 
         # 2. Place atoms, as many as the ring has room for.
         fill = self.fill
@@ -150,17 +151,12 @@ class WeightLoader(wiring.Component):
         m.d.comb += self.loaded.eq(Cat(Const(0, 4), present))
 
         # 3. Checks and the end.
-        needed = Signal(46, reset_less=True)  # bytes that the sequence controller will ask for
-        group = Signal(32, reset_less=True)  # bytes of one kernel group
-        part = Signal(32, reset_less=True)  # bytes that must be in the ring at once at least
-        self._count_needed(m, starting, needed, group, part)
         m.submodules.check = check = Checker(cfg, self._checks(needed, group, part, ring_atoms))
         wiring.connect(m, check.diag, wiring.flipped(self.diag))
-        counted = Signal(2)
-        m.d.sync += counted.eq(Cat(starting, counted[0]))
+        fetched = reader.idle & ~asking & ~asking_rest
         m.d.comb += [
             check.start.eq(counted[1]),
-            self.done.eq(loading & (present == atoms) & reader.idle & ~asking & ~check.busy & (counted == 0)),
+            self.done.eq(loading & (present == atoms) & fetched & ~check.busy & (counted == 0)),
             self.busy.eq(starting | loading),
         ]
         with m.If(self.done):

@@ -136,7 +136,7 @@ def run_loader(jobs: list[Task], check, rng: random.Random, *, latency=(3, 3), s
             ctx.set(dut.start, 1)
             await ctx.tick()
             ctx.set(dut.start, 0)
-            cycles, rows = 1, 0
+            cycles, rows, asked = 1, 0, None
             while True:
                 memory.drive(ctx, dut.read)
                 ready = rng.random() >= stall
@@ -148,11 +148,15 @@ def run_loader(jobs: list[Task], check, rng: random.Random, *, latency=(3, 3), s
                     dut.fill.valid,
                     dut.fill.payload,
                     dut.rows_ready,
+                    dut.asking,
                     dut.done,
                     dut.diag.valid,
                     dut.diag.payload,
                 )
-                *_, valid, fill, now_ready, done, d_valid, d_payload = sample
+                *_, valid, fill, now_ready, asking, done, d_valid, d_payload = sample
+                assert asked is None or not asking, "the level comes once"
+                if not asking and asked is None:
+                    asked = len(memory.requests) + sample[2]  # the last one may be on its way
                 if now_ready != rows:
                     assert now_ready > rows
                     check(number, image, now_ready)
@@ -165,7 +169,7 @@ def run_loader(jobs: list[Task], check, rng: random.Random, *, latency=(3, 3), s
                 if done:
                     break
                 assert cycles < 60_000, f"{task} does not end"
-            assert not memory.waiting
+            assert not memory.waiting and asked == len(memory.requests)
             assert rows == task.height
             results.append((image, memory, diagnostics, cycles))
 

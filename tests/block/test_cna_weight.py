@@ -157,6 +157,50 @@ def test_ring_is_filled_to_the_last_byte():
     sim.run()
 
 
+def test_gives_way_to_features():
+    """While features are asked for, only the first kernel group is fetched; then the rest follows."""
+    dut = WeightLoader(SMALL)
+    group = 32 * 16
+    values = settings(3 * group, banks=2, atom=0x203)
+    values["WEIGHT_SIZE2"]["WEIGHT_KERNELS"] = 96
+
+    async def bench(ctx):
+        rng = random.Random(0)
+        memory, image = Memory(rng), Image(SMALL)
+        configure(ctx, dut.cfg, values)
+        ctx.set(dut.start, 1)
+        await ctx.tick()
+        ctx.set(dut.start, 0)
+        ctx.set(dut.fill.ready, 1)
+        ctx.set(dut.give_way, 1)
+        for cycle in range(400):
+            memory.drive(ctx, dut.read)
+            sample = await ctx.tick().sample(
+                dut.read.req.valid,
+                dut.read.req.ready,
+                dut.read.req.payload,
+                dut.fill.valid,
+                dut.fill.payload,
+                dut.loaded,
+                dut.done,
+            )
+            memory.see(*sample[2:5])
+            image.see(sample[5], 1, sample[6])
+            if cycle == 200:
+                assert sample[-2] == group and not sample[-1]
+                ctx.set(dut.give_way, 0)
+            if sample[-1]:
+                break
+        assert sample[-1] and sample[-2] == 3 * group
+        at = 10 * BANK_BYTES
+        assert (image.bytes[at : at + 3 * group] == memory_bytes(0x2030, 3 * group)).all()
+
+    sim = Simulator(dut)
+    sim.add_clock(1e-9)
+    sim.add_testbench(bench)
+    sim.run()
+
+
 def test_rate_and_bursts():
     """32 bytes a cycle in bursts that end at 512-byte borders, so that none crosses 4 KiB."""
     ((_, memory, diagnostics, cycles),) = run_loader(
