@@ -241,13 +241,17 @@ class SocEngine:
 
     def diagnostics(self, first: int = 0) -> list[Diagnostic]:
         """Everything the cores found suspicious from number `first` on, oldest first."""
-        raw = self._fetch("rk_diagnostics", lib.DiagnosticEventC, first)
-        return [words.make_diagnostic(e.cycle, e.core, e.code, e.block, e.reg, e.value) for e in raw]
+        raw = list(self._fetch("rk_diagnostics", lib.DiagnosticEventC, first))
+        log, faults = (self.task_log(), self.faults()) if raw else ([], [])
+        return [
+            words.make_diagnostic(e.cycle, e.core, e.code, e.block, e.reg, e.value, log, faults) for e in raw
+        ]
 
     def faults(self) -> list[Fault]:
         """Every access that memory refused, oldest first."""
-        raw = self._fetch("rk_faults", lib.FaultEventC)
-        return [words.make_fault(e.cycle, e.core, e.client, e.address, e.kind) for e in raw]
+        raw = list(self._fetch("rk_faults", lib.FaultEventC))
+        log = self.task_log() if raw else []
+        return [words.make_fault(e.cycle, e.core, e.client, e.address, e.kind, log) for e in raw]
 
     def probes(self, first: int = 0) -> list[Any]:
         """What the probed build has recorded, from number `first` on (`ProbeEvent` of pins.h)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cosim.engines import EVENT_NAMES, DiagnosticError, SocEngine
+from cosim.engines import EVENT_NAMES, DiagnosticError, DramConfig, SocEngine
 from cosim.engines.waits import explain
 from cosim.golden.task import GoldenNpu
 from rtl.core import EVENTS
@@ -12,7 +12,7 @@ from rtl.regs import registers
 from sw.driver import DriverDmaError, DriverError, DriverTimeout, Job, Task
 from sw.regcmd import TaskBuilder, pack_word, words_to_bytes
 from tests.models.jobs import first_difference, golden_image, records_of_builders
-from tests.models.small_bench import BOUND, NOWHERE, Bench, bench
+from tests.models.small_bench import BOUND, HEIGHT, NOWHERE, WIDTH, Bench, bench
 
 R = registers()
 
@@ -308,8 +308,27 @@ def test_unknown_register_is_ignored():
 # 3. Addresses outside every buffer
 
 
+def with_operands(b: Bench, reader: str) -> TaskBuilder:
+    """A convolution beside which BRDMA or NRDMA reads operands that the DPU drops."""
+    task = b.conv().enable("CNA", "CORE", "DPU", "DPU_RDMA")
+    task.set("DPU_RDMA", "S_POINTER", POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1)
+    task.set("DPU_RDMA", "DATA_CUBE_WIDTH", WIDTH=WIDTH - 1)
+    task.set("DPU_RDMA", "DATA_CUBE_HEIGHT", HEIGHT=HEIGHT - 1)
+    task.set("DPU_RDMA", "DATA_CUBE_CHANNEL", CHANNEL=31)
+    task.set("DPU_RDMA", "FEATURE_MODE_CFG", BURST_LEN=15, MRDMA_DISABLE=1)
+    task.set("DPU_RDMA", "ERDMA_CFG", ERDMA_DISABLE=1)
+    if reader == "BRDMA":
+        task.set("DPU_RDMA", "BRDMA_CFG", BRDMA_DATA_USE=1)
+        return task.set("DPU_RDMA", "BS_BASE_ADDR", BS_BASE_ADDR=NOWHERE)
+    task.set("DPU_RDMA", "NRDMA_CFG", NRDMA_DATA_USE=1)
+    return task.set("DPU_RDMA", "BN_BASE_ADDR", BN_BASE_ADDR=NOWHERE)
+
+
 def outside(b: Bench, what: str) -> TaskBuilder:
     return {
+        "main": lambda: b.add().set("DPU_RDMA", "SRC_BASE_ADDR", SRC_BASE_ADDR=NOWHERE),
+        "bias": lambda: with_operands(b, "BRDMA"),
+        "norm": lambda: with_operands(b, "NRDMA"),
         "feature": lambda: b.conv().set("CNA", "FEATURE_DATA_ADDR", FEATURE_BASE_ADDR=NOWHERE),
         "weight": lambda: b.conv().set("CNA", "DCOMP_ADDR0", DECOMPRESS_ADDR0=NOWHERE // 16),
         "element": lambda: b.add().set("DPU_RDMA", "EW_BASE_ADDR", EW_BASE_ADDR=NOWHERE),
@@ -324,6 +343,9 @@ def outside(b: Bench, what: str) -> TaskBuilder:
     [
         ("feature", "FEATURE", False),
         ("weight", "WEIGHT", False),
+        ("main", "MRDMA", False),
+        ("bias", "BRDMA", False),
+        ("norm", "NRDMA", False),
         ("element", "ERDMA", False),
         ("pool", "PPU", False),
         ("result", "DPU", True),
@@ -334,15 +356,21 @@ def test_address_outside_every_buffer(what, client, write):
     event, code = ("DMA_WRITE_ERROR", "WRITE_ERROR") if write else ("DMA_READ_ERROR", "READ_ERROR")
     with bench("go on", cores=2) as b:
         with pytest.raises(DriverDmaError) as caught:
-            b.submit(outside(b, what), core=1)
+            b.submit(b.pool("good"), outside(b, what), b.pool("after"), core=1)
         text = str(caught.value)
         assert "core 1" in text and event in text and "suspect" in text
         ids = R["DDMA"]["CFG_ID_ERROR"].decode(b.driver.read(1, "DDMA", "CFG_ID_ERROR"))
         assert ids["WR_RESP_ID" if write else "RD_RESP_ID"] == number(client, write), (ids, text)
         assert f"{client} at {NOWHERE:#x}: " in text
         faults = b.engine.faults()
-        assert {(f.core, f.client, f.address >> 28) for f in faults} == {(1, client, NOWHERE >> 28)}
-        assert code in b.codes(1) and not b.codes(0)
+        assert {(f.core, f.client, f.address >> 28, f.task) for f in faults} == {
+            (1, client, NOWHERE >> 28, 1)
+        }
+        assert set(b.codes(1)) == {code} and not b.codes(0)
+        told = b.engine.diagnostics()
+        assert {(d.client, d.task) for d in told} == {(client, 1)}, [str(d) for d in told]
+        assert {d.address for d in told} <= {f.address for f in faults}
+        assert f"core 1, task 1, cycle {told[0].cycle}" in str(told[0]) and f"{client} at 0xc" in str(told[0])
         assert b.engine.irq == 0 and b.driver.read(1, "PC", "INTERRUPT_RAW_STATUS") == 0  # all cleared
         b.works(1)  # without a reset in between
     with bench("stop") as b:
@@ -357,7 +385,77 @@ def number(client: str, write: bool) -> int:
     return (WriteClient if write else ReadClient)[client].value
 
 
-# 4. Jobs that the driver refuses
+@pytest.mark.parametrize("write", [False, True], ids=["read", "write"])
+def test_an_error_response_of_mapped_memory(write):
+    """SLVERR: the task goes on with what came, and everything says so."""
+    event, code = ("DMA_WRITE_ERROR", "WRITE_ERROR") if write else ("DMA_READ_ERROR", "READ_ERROR")
+    dram = DramConfig(fault_write=2) if write else DramConfig(fault_read=4)
+    with bench("go on", dram=dram) as b:
+        with pytest.raises(DriverDmaError, match=event):
+            b.submit(b.conv())
+        (fault,) = b.engine.faults()
+        (told,) = b.engine.diagnostics()
+        assert (told.code, told.client, told.address) == (code, fault.client, fault.address)
+        b.works()
+
+
+def test_a_list_that_cannot_be_read_hangs_and_says_so():
+    with bench("go on") as b:
+        good = b.job(b.pool()).tasks[0]
+        lost = Task(NOWHERE, good.regcfg_amount, good.int_mask, good.int_clear, good.enable_mask, name="lost")
+        b.driver._commit(Job([lost]), 0, lost, lost, 1)
+        assert b.engine.run_until_irq(1, 20_000) == 0, "the event is masked"
+        raw = b.driver.read(0, "PC", "INTERRUPT_RAW_STATUS")
+        assert raw & R["PC"]["INTERRUPT_MASK"].fields["int_mask"].enum["DMA_READ_ERROR"]
+        ids = R["DDMA"]["CFG_ID_ERROR"].decode(b.driver.read(0, "DDMA", "CFG_ID_ERROR"))
+        assert ids["RD_RESP_ID"] == number("PC", False)
+        assert b.codes() == ["READ_ERROR", "BAD_COMMAND"], "no op-enable word came"
+        assert b.engine.diagnostics()[0].client == "PC"
+        b.driver.soft_reset(1)
+        b.works()
+
+
+# 4. Settings that hang
+
+
+def pool_of_another_size(b: Bench) -> TaskBuilder:
+    return b.pool().set("PPU_RDMA", "CUBE_IN_HEIGHT", CUBE_IN_HEIGHT=HEIGHT)
+
+
+def gated_array(b: Bench) -> TaskBuilder:
+    gate = R["CORE"]["MAC_GATING"].fields["SLCG_OP_EN"].reset & ~(1 << 24)
+    return b.conv().set("CORE", "MAC_GATING", SLCG_OP_EN=gate)
+
+
+def live_converter(b: Bench) -> TaskBuilder:
+    return b.conv().set("DPU", "BS_OW_CFG", SIZE_E_0=3, SIZE_E_1=3, SIZE_E_2=3)
+
+
+def starved_pool(b: Bench) -> TaskBuilder:
+    """The PPU waits for a DPU that is not at work."""
+    return b.pool().set("PPU", "OPERATION_MODE_CFG", POOLING_METHOD=1)
+
+
+@pytest.mark.parametrize(
+    ("make", "code", "register", "block"),
+    [
+        (pool_of_another_size, "SIZE_MISMATCH", "PPU.DATA_CUBE_IN_WIDTH", "PPU"),
+        (gated_array, "RESERVED_MODE", "CORE.MAC_GATING", "CORE"),
+        (live_converter, "SIZE_MISMATCH", "DPU.BS_OW_CFG", "DPU"),
+        (starved_pool, None, None, "PPU"),
+    ],
+)
+def test_settings_that_hang_say_so_and_a_reset_helps(make, code, register, block):
+    with bench("go on") as b:
+        with pytest.raises(DriverTimeout) as caught:
+            b.submit(b.pool("first"), make(b), b.pool("third"), max_cycles=50_000)
+        assert caught.value.cores[0].task == 1 and caught.value.cores[0].blocks[block] != "idle"
+        if code is not None:
+            assert (code, register, 1) in {(d.code, d.register, d.task) for d in b.engine.diagnostics()}
+        b.works()
+
+
+# 5. Jobs that the driver refuses
 
 
 def test_commands_outside_every_buffer_are_refused():
