@@ -84,16 +84,17 @@ class Case:
 
     @property
     def tasks(self) -> int:
-        """Tasks of the kick."""
-        return len(self.plan.tasks)
+        """Tasks of the kick that run."""
+        return self.kick.tasks if self.plan.loop else len(self.plan.tasks)
 
     def text(self) -> str:
         """Lines for people."""
         kick = self.kick
         lines = [f"{self.group} {self.name}: {self.plan.note}".rstrip(": ")]
-        lines += [f"  task {i}: {task.description}" for i, task in enumerate(self.plan.tasks[:4])]
-        if self.tasks > 4:
-            lines.append(f"  and {self.tasks - 4} more")
+        shown = self.plan.tasks[:4]
+        lines += [f"  task {i}: {task.description}" for i, task in enumerate(shown)]
+        if self.tasks > len(shown):
+            lines.append(f"  and {self.tasks - len(shown)} more")
         lines.append(
             f"  {'slave mode' if kick.slave else 'PC mode'}, {kick.tasks} tasks, mask "
             f"{kick.interrupt_mask:#x}, DMA base {kick.dma_base:#x}, TASK_PP_EN {kick.pp_en}"

@@ -219,7 +219,9 @@ class Conv:
         free = self.group_line_off or self.argb > 0
         stride = self.line if free else 4 * self.line
         task.set("CNA", "DMA_CON1", LINE_STRIDE=stride)
-        task.set("CNA", "DMA_CON2", SURF_STRIDE=0 if self.surf_stride_zero else self.surface - stride)
+        half = 1 << 27  # atoms modulo 2^28 are bytes modulo 2^32
+        jump = (self.surface - stride + half) % (2 * half) - half
+        task.set("CNA", "DMA_CON2", SURF_STRIDE=0 if self.surf_stride_zero else jump)
         task.set("CNA", "FC_DATA_SIZE0", DMA_WIDTH=self.width, DMA_HEIGHT=rows)
         task.set("CNA", "FC_DATA_SIZE1", DMA_CHANNEL=self.channels)
         task.set("CORE", "MISC_CFG", DW_EN=int(self.depthwise), QD_EN=self.qd, PROC_PRECISION=code)

@@ -91,6 +91,11 @@ class Coverage:
     def add(self, outcome: Outcome) -> None:
         """Note all registers of a case whose tasks ran."""
         live: set[Key] = set()
+        if outcome.golden is not None and not outcome.golden.done:  # it ran, and hung as it should
+            for task in outcome.case.plan.tasks:
+                for offset, (block, value) in task.values(outcome.case.kick.dma_base).items():
+                    described = registers().at(offset)
+                    live |= self.note(block, described.name if described else "", value)
         for report in outcome.reports:
             for block, values in report.registers.items():
                 for register, value in values.items():
@@ -98,7 +103,7 @@ class Coverage:
         live |= self._host(outcome.case)
         if outcome.device is not None:
             for path, value in outcome.device.registers.items():
-                block, _, register = path.partition(".")
+                block, _, register = path.rstrip("'").partition(".")
                 live |= self.note(block, register, value)
         self.by_group.setdefault(outcome.case.group, set()).update(live)
 

@@ -149,14 +149,14 @@ class Dpu:
             m = self.main
             task.address("DPU_RDMA", "SRC_BASE_ADDR", m.at(tile.channel, tile.row))
             task.set("DPU_RDMA", "SRC_DMA_CFG", LINE_NOTCH_ADDR=m.line - self.width)
-            task.set("DPU_RDMA", "SURF_NOTCH", SURF_NOTCH_ADDR=m.surface - m.line * tile.rows)
+            task.set("DPU_RDMA", "SURF_NOTCH", SURF_NOTCH_ADDR=(m.surface - m.line * tile.rows) % (1 << 28))
         if self.ew:
             e = self.ew
             task.address("DPU_RDMA", "EW_BASE_ADDR", e.at(tile.channel, tile.row))
             notch = e.line - self.width if e.per_pixel else 0
             task.set("DPU_RDMA", "DATA_CUBE_HEIGHT", EW_LINE_NOTCH_ADDR=notch)
             if self.combined:
-                task.put("DPU_RDMA", "EW_SURF_NOTCH", e.surface - e.line * tile.rows)
+                task.put("DPU_RDMA", "EW_SURF_NOTCH", (e.surface - e.line * tile.rows) % (1 << 28))
             else:
                 extra = min(e.surface // 2, 5) if e.per_pixel else 0
                 task.put("DPU_RDMA", "EW_SURF_STRIDE", e.surface - extra)

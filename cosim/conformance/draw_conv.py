@@ -174,7 +174,10 @@ def _banks(ch: Chooser, c: Conv, wish: ConvWish) -> None:
         if c.entries >= 1 << 15:
             raise Refused("a row has too many entries")
     data = c.data_banks
-    least = max(1, -(-c.group_bytes // BANK_BYTES))
+    room = c.group_bytes
+    if c.depthwise and c.type.bits == 16 and c.channels > 32:  # the blocks of a half and one more (3.3)
+        room = max(room, 64 * c.taps + 64)
+    least = max(1, -(-room // BANK_BYTES))
     whole = max(1, -(-c.weight_bytes(c.kernels) // BANK_BYTES))
     if wish.streamed:
         if c.out[0] * c.out[1] <= 16 and ch.chance("conv.group_over_banks", 0.5):
@@ -195,6 +198,8 @@ def _layout(ch: Chooser, arena: Arena, c: Conv, wish: ConvWish) -> None:
     """Choose pitches and reserve and fill the features' memory."""
     if c.argb:
         c.surface = c.line * c.height
+        if ch.chance("conv.any_entries", 0.3):
+            c.extra["CNA", "CBUF_CON1"] = {"DATA_ENTRIES": ch.word("conv.argb_entries", 15)}
         raw = values.elements(ch, "features", c.type, c.line * c.height * c.argb)
         c.data = arena.place(raw, "features")
         return
@@ -214,6 +219,12 @@ def _layout(ch: Chooser, arena: Arena, c: Conv, wish: ConvWish) -> None:
             c.surface = -c.surface
         if c.group_line_off and c.surface == c.line:
             c.surface += 1
+    if c.height == 1 and not c.surf_stride_zero and ch.chance("conv.far_lines", 0.2):  # a pitch of no use
+        c.line = ch.word("conv.far_line", 28 if c.group_line_off else 26)
+        if c.group_line_off and c.surface == c.line:
+            c.surface += 1
+    if surfaces == 1 and not c.surf_stride_zero and ch.chance("conv.far_surfaces", 0.2):
+        c.surface = ch.word("conv.far_surface", 28) or 1
     last = (surfaces - 1) * c.surface
     low, high = min(last, 0), max(last, 0) + rows * c.line + c.width
     raw = values.elements(ch, "features", c.type, (high - low) * c.type.per_atom)

@@ -130,6 +130,14 @@ def _destination(ch: Chooser, arena: Arena, d: Dpu, wish: DpuWish) -> None:
         d.surface_add = d.group_surfaces * d.surface + more
         span = -(-surfaces // d.group_surfaces) * d.surface_add + d.surface
     d.address = arena.alloc(span * ATOM, "output")
+    if wish.tiles or (d.width == 1 and d.surface == 1):
+        return
+    if d.height == 1 and ch.chance("dst.far_lines", 0.15):  # pitches of no use
+        d.notch = ch.word("dst.far_notch", 13)
+    if surfaces == 1 and ch.chance("dst.far_surfaces", 0.15):
+        d.surface = ch.word("dst.far_surface", 28)
+    if surfaces <= d.group_surfaces and ch.chance("dst.far_groups", 0.15):
+        d.surface_add = ch.word("dst.far_group", 28)
 
 
 def _transposed(ch: Chooser, arena: Arena, d: Dpu) -> None:
@@ -279,7 +287,12 @@ def place_operand(
     line = width + (ch.integer(f"{name} gap", 0, 3) if ch.chance(f"{name} gaps", 0.4) else 0)
     surface = line * height + (ch.integer(f"{name} more", 0, 6) if ch.chance(f"{name} wide", 0.4) else 0)
     raw = values.elements(ch, name, kind, (surfaces * surface + line) * kind.per_atom)
-    return Operand(arena.place(raw, name), kind.bits, line, surface)
+    place = arena.place(raw, name)
+    if height == 1 and ch.chance(f"{name} far lines", 0.15):
+        line = width + ch.word(f"{name} far notch", 13)
+    if surfaces == 1 and ch.chance(f"{name} far surfaces", 0.15):
+        surface = ch.word(f"{name} far surface", 28)
+    return Operand(place, kind.bits, line, surface)
 
 
 def _output(ch: Chooser, d: Dpu, spread: float, lut: bool) -> None:

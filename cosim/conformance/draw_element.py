@@ -127,7 +127,12 @@ def _memory(ch: Chooser, arena: Arena, d: Dpu, combined: bool, floating: bool) -
     if combined:
         _combined(ch, arena, d, kind, raw, line, surface)
     else:
-        d.ew = Operand(arena.place(raw, "ERDMA operand"), kind.bits, line, surface, per_pixel)
+        place = arena.place(raw, "ERDMA operand")
+        if per_pixel and d.height == 1 and ch.chance("erdma.far_lines", 0.2):  # pitches of no use
+            line = d.width + ch.word("erdma.far_notch", 13)
+        if surfaces == 1 and ch.chance("erdma.far_surfaces", 0.15):
+            surface = ch.word("erdma.far_surface", 28)
+        d.ew = Operand(place, kind.bits, line, surface, per_pixel)
     code = STORAGE[kind.bits]
     d.set("DPU_RDMA", "ERDMA_CFG", ERDMA_DATA_MODE=mode, ERDMA_DATA_SIZE=code)
     d.set("DPU", "EW_CFG", EW_DATA_MODE=mode, EDATA_SIZE=code)  # no effect of their own (5.4)
@@ -143,6 +148,8 @@ def _combined(
     if d.flying:
         raise Refused("COMB_USE 5 needs a convolution")
     d.combined = True
+    if ch.chance("comb.both", 0.5):
+        d.set("DPU", "FEATURE_MODE_CFG", COMB_USE=1)
     if ch.chance("comb.mesa", 0.5):  # one tensor: ERDMA begins one surface behind MRDMA
         base = arena.place(raw, "combined operand")
         step, other = 2 * surface, base + ATOM * surface

@@ -119,7 +119,8 @@ def emit_pool(
     tensors = 2 if index else 1
     target = arena.alloc(tensors * surfaces * surface * ATOM, "pool output")
     task.address("PPU", "DST_BASE_ADDR", target)
-    task.put("PPU", "DST_SURF_STRIDE", surface)
+    far = surfaces == 1 and ch.chance("pool.far_out", 0.15)
+    task.put("PPU", "DST_SURF_STRIDE", ch.word("pool.far_out_surface", 28) if far else surface)
     add = (
         surfaces * surface
         if index
@@ -165,6 +166,8 @@ def draw_pool(
     height, width = ch.integer("pool.height", 1, limit), ch.integer("pool.width", 1, limit)
     channels = ch.integer("pool.channels", 1, 6 * kind.per_atom if not large else 2 * kind.per_atom)
     p = draw_window(ch, (height, width), large, method)
+    if p.kernel[0] * p.out[1] > 2048:
+        raise Refused("too many open rows")
     if kind.surfaces(channels) * p.out[0] * p.out[1] * p.kernel[0] * p.kernel[1] > 12000:
         raise Refused("too many taps")
     task = Task(("PPU", "PPU_RDMA"))
@@ -174,6 +177,10 @@ def draw_pool(
     surface = line * height + more
     raw = values.elements(ch, "pool", kind, surfaces * surface * kind.per_atom)
     source = arena.place(raw, "pool input")
+    if height == 1 and ch.chance("pool.far_lines", 0.3):  # pitches of no use
+        line = ch.word("pool.far_line", 28)
+    if surfaces == 1 and ch.chance("pool.far_surfaces", 0.15):
+        surface = ch.word("pool.far_surface", 28)
     for axis, value in (("WIDTH", width), ("HEIGHT", height), ("CHANNEL", channels)):
         task.put("PPU_RDMA", f"CUBE_IN_{axis}", value - 1)
     task.address("PPU_RDMA", "SRC_BASE_ADDR", source)

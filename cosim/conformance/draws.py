@@ -29,10 +29,12 @@ class Draw:
     ----------
     ch, arena
         source of the choices; where data go.
+    index
+        of the case: groups with a list of kinds go through it in turn.
     """
 
-    def __init__(self, ch: Chooser, arena: Arena) -> None:
-        self.ch, self.arena = ch, arena
+    def __init__(self, ch: Chooser, arena: Arena, index: int = 0) -> None:
+        self.ch, self.arena, self.index = ch, arena, index
         self.facts: list[Fact] = []
 
     # -- pieces ---------------------------------------------------------------------------------
@@ -95,9 +97,15 @@ class Draw:
         """Load the LUT ahead of a task."""
         for number, table in enumerate(lut_tables(self.ch)):
             cfg = registers()["DPU"]["LUT_ACCESS_CFG"]
-            task.upload("DPU", "LUT_ACCESS_CFG", cfg.encode(LUT_ACCESS_TYPE=1, LUT_TABLE_ID=number))
-            for entry in table:
-                task.upload("DPU", "LUT_ACCESS_DATA", int(entry) % 65536)
+            cut = self.ch.integer("lut.cut", 0, 512)
+            for first, last in ((cut, 513), (0, cut)):
+                task.upload(
+                    "DPU",
+                    "LUT_ACCESS_CFG",
+                    cfg.encode(LUT_ACCESS_TYPE=1, LUT_TABLE_ID=number, LUT_ADDR=first),
+                )
+                for entry in table[first:last]:
+                    task.upload("DPU", "LUT_ACCESS_DATA", int(entry) % 65536)
 
     # -- single tasks ---------------------------------------------------------------------------
 
@@ -235,9 +243,8 @@ class Draw:
             task for _ in range(self.ch.integer("chain.length", 2, most)) for task in self.any_task().tasks
         ]
         plan = Plan(tasks, self.facts)
-        if self.ch.chance("chain.mask", 0.5):  # bits of blocks that end earlier stay out of it
-            late = 0x1F000 | tasks[-1].interrupt_mask()
-            plan.mask = tasks[-1].interrupt_mask() | self.ch.word("chain.mask_bits", 17) & late
+        if self.ch.chance("chain.mask", 0.5):
+            plan.mask = tasks[-1].interrupt_mask() | self.ch.word("chain.mask_bits", 17)
         if self.ch.chance("chain.dangling", 0.3):
             plan.tail = (16 * self.ch.word("chain.link", 28), self.ch.word("chain.amount", 16))
         return plan

@@ -1,4 +1,4 @@
-"""Faulty kicks: reserved codes, configurations that hang, addresses that are not mapped, malformed lists."""
+"""Faulty kicks: configurations that hang, addresses that are not mapped, malformed lists."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cosim.conformance.choices import Refused
 from cosim.conformance.draw_conv import ConvWish
 from cosim.conformance.draw_dpu import DpuWish
 from cosim.conformance.draws import Draw
-from cosim.conformance.types import FP16, INT4, INT8, INT16
+from cosim.conformance.types import FP16, INT8, INT16
 from cosim.crosscheck.program import Task
 from rtl.regs import registers
 from sw.regcmd import pack_word, register_word
@@ -17,13 +17,13 @@ from sw.regcmd import pack_word, register_word
 UNMAPPED = 0x7000_0000
 
 
-def _small_conv(d: Draw) -> Plan:
+def small_conv(d: Draw) -> Plan:
     return d.conv(ConvWish(d.any_type((INT8, FP16, INT16)), budget=400), DpuWish(element="none"))
 
 
 def _with_rdma(d: Draw) -> tuple[Plan, Task]:
     """A small convolution whose task has DPU_RDMA."""
-    plan = _small_conv(d)
+    plan = small_conv(d)
     task = plan.tasks[0]
     if "DPU_RDMA" not in task.blocks:
         raise Refused("the draw has no DPU_RDMA")
@@ -51,7 +51,7 @@ def _hang_erdma(d: Draw) -> Plan:
 
 
 def _hang_weights(d: Draw) -> Plan:
-    plan = _small_conv(d)
+    plan = small_conv(d)
     size = plan.tasks[0].fields["CNA", "WEIGHT_SIZE0"]["WEIGHT_BYTES"]
     plan.tasks[0].set("CNA", "WEIGHT_SIZE0", WEIGHT_BYTES=max(0, size - 64))
     plan.note = "fewer weights than the loops take"
@@ -73,7 +73,7 @@ def _hang_group(d: Draw) -> Plan:
 
 
 def _hang_type(d: Draw) -> Plan:
-    plan = _small_conv(d)
+    plan = small_conv(d)
     task = plan.tasks[0]
     now = task.fields["DPU", "DATA_FORMAT"]["IN_PRECISION"]
     task.set("DPU", "DATA_FORMAT", IN_PRECISION=1 if now == 0 else 0, PROC_PRECISION=0)
@@ -83,7 +83,7 @@ def _hang_type(d: Draw) -> Plan:
 
 
 def _hang_size_e(d: Draw) -> Plan:
-    plan = _small_conv(d)
+    plan = small_conv(d)
     task = plan.tasks[0]
     now = task.fields["DPU", "BS_OW_CFG"]
     if now["OD_BYPASS"]:
@@ -95,23 +95,45 @@ def _hang_size_e(d: Draw) -> Plan:
 
 
 def _hang_gating(d: Draw) -> Plan:
-    plan = _small_conv(d)
+    plan = small_conv(d)
     plan.tasks[0].set("CORE", "MAC_GATING", SLCG_OP_EN=d.ch.word("hang.gating", 27) & ~(1 << 24))
     plan.note = "MAC_GATING bit 24 clear"
     return plan
 
 
+def _hang_pixels(d: Draw) -> Plan:
+    plan = _hang_gating(d)
+    plan.tasks[0].set("CNA", "DATA_SIZE3", DATAOUT_ATOMICS=d.ch.corner("hang.pixels", 17, (1 << 22) - 1))
+    plan.tasks[0].set("CNA", "DATA_SIZE2", DATAOUT_WIDTH=d.ch.corner("hang.width", 1, 2047))
+    plan.note = "MAC_GATING bit 24 clear, more pixels than the DPU wants"
+    return plan
+
+
+def _hang_open_rows(d: Draw) -> Plan:
+    plan = d.pool(INT8)
+    task = plan.tasks[0]
+    for block, name in (("PPU", "DATA_CUBE_IN_WIDTH"), ("PPU_RDMA", "CUBE_IN_WIDTH")):
+        task.put(block, name, 8191)
+    task.put("PPU", "DATA_CUBE_OUT_WIDTH", d.ch.corner("hang.columns", 2048, 8191))
+    plan.note = "more open rows than the PPU holds"
+    return plan
+
+
 def _hang_core(d: Draw) -> Plan:
-    plan = _small_conv(d)
+    plan = small_conv(d)
     pointer = registers()["CNA"]["S_POINTER"]
     flags = {"POINTER_PP_MODE": 1, "EXECUTER_PP_EN": 1, "POINTER_PP_EN": 1}
-    plan.writes.append((pointer.offset, pointer.encode(CORE_INDEX=d.ch.integer("hang.core", 1, 2), **flags)))
+    plan.writes.append((pointer.offset, pointer.encode(CORE_INDEX=d.ch.integer("hang.core", 1, 3), **flags)))
+    if d.ch.chance("hang.core_too", 0.5):
+        pointer = registers()["CORE"]["S_POINTER"]
+        other = d.ch.integer("hang.core_index", 1, 3)
+        plan.writes.append((pointer.offset, pointer.encode(CORE_INDEX=other, **flags)))
     plan.note = "CNA waits for another core's index"
     return plan
 
 
 def _hang_alone(d: Draw) -> Plan:
-    plan = _small_conv(d)
+    plan = small_conv(d)
     task = plan.tasks[0]
     gone = d.ch.pick("hang.missing", ("CORE", "DPU"))
     task.blocks = tuple(b for b in task.blocks if b != gone and not (gone == "DPU" and b == "DPU_RDMA"))
@@ -156,6 +178,8 @@ _HANGS: tuple[Callable[[Draw], Plan], ...] = (
     _hang_type,
     _hang_size_e,
     _hang_gating,
+    _hang_pixels,
+    _hang_open_rows,
     _hang_core,
     _hang_alone,
     _hang_combined,
@@ -165,75 +189,9 @@ _HANGS: tuple[Callable[[Draw], Plan], ...] = (
 
 def hang(d: Draw) -> Plan:
     """A task that never ends, as on silicon."""
-    plan = _HANGS[d.ch.integer("hang.kind", 0, len(_HANGS) - 1)](d)
+    plan = _HANGS[d.index % len(_HANGS)](d)
     plan.hang = plan.diagnostics = plan.reset = True
     plan.facts = []
-    return plan
-
-
-# -- reserved codes ----------------------------------------------------------------------------------
-
-
-def codes(d: Draw) -> Plan:
-    """A reserved code or combination that is reported, with what then counts instead."""
-    ch = d.ch
-    kind = ch.integer("codes.kind", 0, 11)
-    plan = _small_conv(d)
-    task = plan.tasks[0]
-    code = task.fields["CNA", "CONV_CON1"]["IN_PRECISION"]
-    if kind == 0:
-        task.set("CNA", "CONV_CON1", PROC_PRECISION=(code + ch.integer("codes.proc", 1, 7)) % 8)
-    elif kind == 1:
-        task.set("CORE", "MISC_CFG", PROC_PRECISION=(code + 1) % 3 if code else ch.pick("codes.core", (4, 5)))
-    elif kind == 2:
-        name = ch.pick("codes.stride", ("CONV_Y_STRIDE", "CONV_X_STRIDE"))
-        if task.fields["CNA", "CONV_CON3"][name] != 1:
-            raise Refused("the stride is not 1")
-        task.set("CNA", "CONV_CON3", **{name: 0})
-    elif kind == 3:
-        task.set("CNA", "CVT_CON0", CVT_BYPASS=0)
-    elif kind == 4:
-        stage = ch.pick("codes.stage", ("BS", "BN"))
-        if task.fields["DPU", f"{stage}_CFG"].get(f"{stage}_BYPASS"):
-            raise Refused("the stage is bypassed")
-        task.set("DPU", f"{stage}_CFG", **{f"{stage}_ALU_ALGO": ch.pick("codes.algo", (0, 1, 3, 5, 15))})
-    elif kind == 5:
-        plan = d.conv(ConvWish(d.any_type((INT8, FP16)), budget=400), DpuWish(element="register"))
-        integer = not plan.tasks[0].fields["DPU", "DATA_FORMAT"]["PROC_PRECISION"]
-        algorithm = ch.pick("codes.ew", (3, 7, 8, 9, 15) if integer else (9, 10, 12, 15))
-        plan.tasks[0].set("DPU", "EW_CFG", EW_ALU_ALGO=algorithm)
-    elif kind == 6:
-        if task.fields["DPU", "DATA_FORMAT"]["OUT_PRECISION"] != 2:
-            raise Refused("the output is not fp16")
-        task.set("DPU", "OUT_CVT_SCALE", FP32TOFP16_EN=0)
-    elif kind == 7:
-        if not code >= 2:
-            raise Refused("an integer task")
-        task.set("DPU", "OUT_CVT_SCALE", OUT_CVT_SCALE=ch.word("codes.scale", 16))
-        task.set("DPU", "OUT_CVT_OFFSET", OUT_CVT_OFFSET=ch.word("codes.offset", 32))
-        task.set(
-            "DPU", "OUT_CVT_SHIFT", OUT_CVT_SHIFT=ch.word("codes.shift", 6), MINUS_EXP=ch.word("codes.exp", 8)
-        )
-    elif kind == 8:
-        gates = ch.pick("codes.gates", (1 << 11, 1 << 23, 1 << 11 | 1 << 23))
-        task.set("CORE", "MAC_GATING", SLCG_OP_EN=0x7FFFFFF & ~gates)
-        plan.reset = True
-    elif kind == 9:
-        plan = d.flying(d.any_type((FP16, INT8)), DpuWish(element="none"))
-        plan.tasks[0].set(
-            "DPU_RDMA", "FEATURE_MODE_CFG", COMB_USE=ch.pick("codes.comb", (1, 2, 3, 4, 5, 6, 7))
-        )
-    elif kind == 10:
-        plan = d.flying(FP16, DpuWish(element="none"))
-        plan.tasks[0].set("DPU_RDMA", "FEATURE_MODE_CFG", MRDMA_FP16TOFP32_EN=0)
-    else:
-        plan = d.conv(
-            ConvWish(d.any_type((INT8, INT4, FP16)), deconv=True, budget=400), DpuWish(element="none")
-        )
-        name = ch.pick("codes.deconv", ("DECONV_Y_STRIDE", "DECONV_X_STRIDE"))
-        plan.tasks[0].set("CNA", "CONV_CON3", **{name: ch.pick("codes.zeros", (2, 4, 5, 6))})
-    plan.diagnostics, plan.facts = True, []
-    plan.note = f"reserved code, kind {kind}"
     return plan
 
 

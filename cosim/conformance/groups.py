@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from cosim.conformance import faults, limits, noise
+from cosim.conformance import codes, faults, limits, noise
 from cosim.conformance.arena import Arena
 from cosim.conformance.case import Case, Plan, build
 from cosim.conformance.choices import Chooser, Refused
@@ -138,7 +138,7 @@ _GROUPS = (
     Group("registers", limits.registers_draw, 0.6),
     Group("reserved fields", lambda d: d.reserved(noise.RESERVED)),
     Group("contradictory sizes", lambda d: d.reserved(noise.REPEATS)),
-    Group("reserved codes", faults.codes, 1),
+    Group("reserved codes", codes.draw),
     Group("hangs", faults.hang, 0.3),
     Group("unmapped addresses", faults.unmapped, 0.4),
     Group("malformed lists", faults.malformed, 0.4),
@@ -177,7 +177,7 @@ def draw_case(
         ch = Chooser((seed, group, index, number), forced)
         arena = Arena(ch)
         try:
-            plan = GROUPS[group].draw(Draw(ch, arena))
+            plan = GROUPS[group].draw(Draw(ch, arena, index))
             return build(group, f"{seed}/{index}", ch, arena, plan, number)
         except Refused as refused:
             reason = str(refused)

@@ -14,18 +14,28 @@ from rtl.regs import registers
 
 
 def draw(d: Draw) -> Plan:
-    """One task with an extreme size."""
+    """One task with an extreme size: every kind in turn, with the greatest size first."""
     kinds = (
         _flat_cube,
         _tall_cube,
         _many_channels,
-        _long_pool,
+        _flat_pool,
+        _tall_pool,
+        _deep_pool,
         _deep_conv,
         _wide_conv,
+        _tall_conv,
         _many_kernels,
         _chain,
+        _rewritten_amount,
     )
-    return kinds[d.ch.integer("limits.kind", 0, len(kinds) - 1)](d)
+    return kinds[d.index % len(kinds)](d)
+
+
+def _size(d: Draw, greatest: int) -> int:
+    """Draw a size; the first case of a kind takes the greatest."""
+    greatest_first = d.index < 12
+    return d.ch.corner("limits.size", greatest if greatest_first else 1, greatest)
 
 
 def _cube(d: Draw, size: tuple[int, int, int]) -> Plan:
@@ -39,26 +49,34 @@ def _cube(d: Draw, size: tuple[int, int, int]) -> Plan:
 
 
 def _flat_cube(d: Draw) -> Plan:
-    return _cube(d, (d.ch.corner("limits.width", 1, 8192), 1, d.ch.integer("limits.channels", 1, 8)))
+    return _cube(d, (_size(d, 8192), 1, d.ch.integer("limits.channels", 1, 8)))
 
 
 def _tall_cube(d: Draw) -> Plan:
-    return _cube(d, (1, d.ch.corner("limits.height", 1, 8192), d.ch.integer("limits.channels", 1, 8)))
+    return _cube(d, (1, _size(d, 8192), d.ch.integer("limits.channels", 1, 8)))
 
 
 def _many_channels(d: Draw) -> Plan:
-    return _cube(d, (1, 1, d.ch.corner("limits.channels", 1, 8192)))
+    return _cube(d, (1, 1, _size(d, 8192)))
 
 
-def _long_pool(d: Draw) -> Plan:
-    ch = d.ch
-    length = ch.corner("limits.length", 1, 8192)
-    upright = ch.chance("limits.upright", 0.5)
-    size = (length, 1) if upright else (1, length)
-    channels = ch.integer("limits.channels", 1, 16)
-    if ch.chance("limits.deep", 0.3):
-        size, channels = (1, 1), ch.corner("limits.pool_channels", 1, 8192)
-    p = Pool(1, (1, 1), (1, 1), (0, 0), (0, 0), size)
+def _flat_pool(d: Draw) -> Plan:
+    """The PPU holds 2048 results of open rows (docs/hardware.md 6.9): a stride makes the rest fit."""
+    width = _size(d, 8192)
+    return _pool(d, (1, width), 1 if width <= 2048 else d.ch.integer("limits.stride", 4, 16), 16)
+
+
+def _tall_pool(d: Draw) -> Plan:
+    return _pool(d, (_size(d, 8192), 1), 1, 16)
+
+
+def _deep_pool(d: Draw) -> Plan:
+    return _pool(d, (1, 1), 1, _size(d, 8192))
+
+
+def _pool(d: Draw, size: tuple[int, int], stride: int, channels: int) -> Plan:
+    out = (size[0], (size[1] - 1) // stride + 1)
+    p = Pool(1, (1, 1), (1, stride), (0, 0), (0, 0), out)
     task = Task(("PPU", "PPU_RDMA"))
     surfaces = INT8.surfaces(channels)
     for axis, value in (("WIDTH", size[1]), ("HEIGHT", size[0]), ("CHANNEL", channels)):
@@ -68,9 +86,9 @@ def _long_pool(d: Draw) -> Plan:
     task.put("PPU_RDMA", "SRC_LINE_STRIDE", size[1])
     task.put("PPU_RDMA", "SRC_SURF_STRIDE", size[0] * size[1])
     task.set("PPU_RDMA", "DATA_FORMAT", IN_PRECISION=1)
-    emit_pool(ch, d.arena, task, INT8, p, (channels, size[0], size[1]), False)
+    emit_pool(d.ch, d.arena, task, INT8, p, (channels, size[0], size[1]), False)
     task.set("PPU", "OPERATION_MODE_CFG", FLYING_MODE=1)
-    task.description = f"pool {channels}x{size[0]}x{size[1]}"
+    task.description = f"pool {channels}x{size[0]}x{size[1]} stride {stride}"
     d.facts.append(("pool max", "int8", {"width": size[1], "height": size[0], "channels": channels}))
     return Plan([task], d.facts)
 
@@ -93,19 +111,19 @@ def _conv(d: Draw, channels: int, kernels: int, height: int, width: int) -> Plan
 
 
 def _deep_conv(d: Draw) -> Plan:
-    return _conv(
-        d, d.ch.corner("limits.channels", 1, 65535 // 32 * 32), d.ch.integer("limits.kernels", 1, 2), 1, 1
-    )
+    return _conv(d, _size(d, 65535), d.ch.integer("limits.kernels", 1, 2), 1, 1)
 
 
 def _wide_conv(d: Draw) -> Plan:
-    length = d.ch.corner("limits.length", 1, 2047)
-    size = (length, 1) if d.ch.chance("limits.upright", 0.5) else (1, length)
-    return _conv(d, 16, d.ch.integer("limits.kernels", 1, 32), *size)
+    return _conv(d, 16, d.ch.integer("limits.kernels", 1, 32), 1, _size(d, 2047))
+
+
+def _tall_conv(d: Draw) -> Plan:
+    return _conv(d, 16, d.ch.integer("limits.kernels", 1, 32), _size(d, 2047), 1)
 
 
 def _many_kernels(d: Draw) -> Plan:
-    return _conv(d, 16, d.ch.corner("limits.many_kernels", 1, 8192), 1, 1)
+    return _conv(d, 16, _size(d, 8192), 1, 1)
 
 
 def _chain(d: Draw) -> Plan:
@@ -114,30 +132,69 @@ def _chain(d: Draw) -> Plan:
     dpu = draw_dpu(d.ch, d.arena, size, INT32, 1e6, DpuWish(element="none"), flying=True)
     task = Task(("DPU", "DPU_RDMA"))
     dpu.emit(task)
-    number = d.ch.pick("limits.tasks", (3, 16, 40, 100, 200))
+    number = 4095 if d.index < 12 else d.ch.integer("limits.tasks", 2, 64)
     task.description = f"{number} times the same task"
     d.facts.append(("chain", "int32", {"tasks": number}))
     return Plan([task], d.facts, number=number, loop=True, delta=False, note="linked to itself")
 
 
+def _rewritten_amount(d: Draw) -> Plan:
+    """A task whose last words name a list of the greatest size, which nothing starts."""
+    plan = d.any_task()
+    plan.tail = (0xFFFFFFF0, 0xFFFF)
+    return plan
+
+
 def registers_draw(d: Draw) -> Plan:
     """A task among writes of registers that it does not need, read back afterwards."""
     plan = d.any_task()
-    regs = registers()
+    ch, regs = d.ch, registers()
     used = {block for task in plan.tasks for block in task.blocks}
-    choose = d.ch.integer
-    for n in range(choose("registers.count", 1, 24, 1)):
-        block = d.ch.pick(
-            f"registers.block{n}", ("DDMA", "SDMA", "CNA", "CORE", "DPU", "DPU_RDMA", "PPU", "PPU_RDMA")
-        )
+    spare = [b for b in ("CNA", "CORE", "DPU", "DPU_RDMA", "PPU", "PPU_RDMA") if b not in used]
+    for n in range(ch.integer("registers.count", 1, 40, 1)):
+        block = ch.pick(f"registers.block{n}", ("DDMA", "SDMA", "DDMA", "SDMA", *spare))
         names = [r for r in regs[block] if r.writable and (r.shadowed or block in ("DDMA", "SDMA"))]
-        register = names[choose(f"registers.register{n}", 0, len(names) - 1)]
-        if block in used or register.name == "MAC_GATING":
+        register = names[ch.integer(f"registers.register{n}", 0, len(names) - 1)]
+        if register.name == "MAC_GATING":
             continue
-        value = d.ch.word(f"registers.value{n}", 32) & register.mask
-        plan.writes.append((register.offset, value))
+        plan.writes.append((register.offset, ch.word(f"registers.value{n}", 32) & register.mask))
         plan.reads.append(register.offset)
-    plan.reads += [
-        regs[b][r].offset for b, r in (("PC", "VERSION"), ("PC", "VERSION_NUM"), ("DDMA", "CFG_STATUS"))
-    ]
+    _host_writes(d, plan, used)
+    for block, name in (
+        ("PC", "VERSION"),
+        ("PC", "VERSION_NUM"),
+        ("DDMA", "CFG_STATUS"),
+        ("SDMA", "CFG_STATUS"),
+        ("DDMA", "CFG_ID_ERROR"),
+        ("SDMA", "CFG_ID_ERROR"),
+    ):
+        plan.reads.append(regs[block][name].offset)
     return plan
+
+
+def _host_writes(d: Draw, plan: Plan, used: set[str]) -> None:
+    """Registers beside the groups: those that do nothing, and tables that are read back."""
+    ch, regs = d.ch, registers()
+    for block, name in (("CORE", "UNDOC_3030"), ("DPU", "UNDOC_40C4")):
+        if ch.chance(f"registers.{name}", 0.4):
+            plan.writes.append((regs[block][name].offset, ch.word(f"registers.{name}_value", 32)))
+    for block in ("CNA", "CORE", "DPU", "DPU_RDMA", "PPU", "PPU_RDMA", "PC"):
+        if ch.chance(f"registers.no_start_{block}", 0.2):  # a zero starts nothing
+            plan.writes.append((regs[block]["OPERATION_ENABLE"].offset, 0))
+    if ch.chance("registers.clear", 0.5):
+        plan.writes.append((regs["PC"]["INTERRUPT_CLEAR"].offset, ch.word("registers.clear_bits", 17)))
+    if ch.chance("registers.control", 0.5):  # without the bits that drivers always set
+        control = regs["PC"]["TASK_CON"]
+        value = control.encode(TASK_NUMBER=len(plan.tasks), TASK_PP_EN=ch.integer("registers.pp_en", 0, 1))
+        plan.writes.append((control.offset, value))
+    if ch.chance("registers.lut", 0.5):
+        access, data = regs["DPU"]["LUT_ACCESS_CFG"], regs["DPU"]["LUT_ACCESS_DATA"]
+        table, first = ch.integer("registers.table", 0, 1), ch.corner("registers.entry", 0, 500)
+        count = ch.integer("registers.entries", 1, 6)
+        plan.writes.append(
+            (access.offset, access.encode(LUT_ACCESS_TYPE=1, LUT_TABLE_ID=table, LUT_ADDR=first))
+        )
+        plan.writes += [(data.offset, ch.word(f"registers.lut{n}", 16)) for n in range(count)]
+        plan.writes.append((access.offset, access.encode(LUT_TABLE_ID=table, LUT_ADDR=first)))
+        if "DPU" not in used or not plan.tasks[0].uploads:
+            plan.reads += [access.offset, *[data.offset] * count, access.offset]

@@ -103,6 +103,8 @@ OFF: tuple[tuple[Name, int, tuple[Name, ...]], ...] = (
         1,
         (
             *(("DPU", "LUT_CFG", f"LUT_{n}_PRIORITY") for n in ("HYBRID", "OFLOW", "UFLOW")),
+            *(("DPU", "LUT_CFG", f"LUT_{n}") for n in ("CAL_SEL", "LO_LE_MUX", "EXPAND_EN", "ROAD_SEL")),
+            *(("DPU", "LUT_INFO", f"LUT_{t}_INDEX_SELECT") for t in ("LE", "LO")),
             *(("DPU", f"LUT_{t}_{n}", f"LUT_{t}_{n}") for t in ("LE", "LO") for n in ("START", "END")),
             *(
                 ("DPU", f"LUT_{t}_SLOPE_SCALE", f"{n}_SCALE")
@@ -128,6 +130,7 @@ RESERVED: tuple[Name, ...] = (
     ("CNA", "CBUF_CON0", "FC_DATA_BANK"),
     ("CNA", "FC_CON0", "FC_SKIP_EN"),
     ("CNA", "DCOMP_CTRL", "DECOMP_CONTROL"),
+    ("CNA", "CONV_CON1", "NONALIGN_DMA"),
     ("DPU", "FEATURE_MODE_CFG", "TP_EN"),
     ("DPU", "FEATURE_MODE_CFG", "RGP_TYPE"),
     ("DPU", "FEATURE_MODE_CFG", "NONALIGN"),

@@ -143,6 +143,8 @@ class Runner:
                 for offset in case.plan.reads:
                     register = registers().at(offset)
                     name = register.path if register is not None else f"{offset:#06x}"
+                    while name in side.registers:
+                        name += "'"  # read once more
                     side.registers[name] = device.read32(0, offset)
                 clear = registers()["PC"]["INTERRUPT_CLEAR"]
                 device.write32(0, clear.offset, clear.mask)

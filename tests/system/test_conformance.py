@@ -1,0 +1,49 @@
+"""Conformance on the RTL: a few cases of every group with a fresh seed; many under the `heavy` marker."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cosim.conformance.campaign import Campaign, GroupResult
+from cosim.conformance.groups import GROUPS
+from cosim.conformance.runner import Runner
+from cosim.engines import open_engine
+
+SEED = int(os.environ.get("RKCOSIM_SEED") or secrets.randbits(32))
+"""A fresh one in every run, printed with each failure; set RKCOSIM_SEED to repeat one."""
+
+FEW = 6
+"""Tasks of each group in an ordinary run."""
+
+MANY = 200
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[Runner]:
+    with open_engine(cores=1, on_diagnostic="go on") as device:
+        yield Runner(device)
+
+
+def check(runner: Runner, group: str, tasks: int, folder: Path) -> GroupResult:
+    """Run a group; failures are shrunk and left as streams that `rkcosim regcmd run` replays."""
+    runner.reset()
+    result = Campaign(runner, SEED, folder=folder, failures_shown=1).group(group, tasks)
+    assert not result.mismatches, f"seed {SEED}\n" + "\n".join(f.text for f in result.failures)
+    return result
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_few_cases_match(runner: Runner, group: str, tmp_path: Path) -> None:
+    result = check(runner, group, max(2, round(FEW * GROUPS[group].share)), tmp_path)
+    assert result.tasks and result.cycles
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("group", GROUPS)
+def test_many_cases_match(runner: Runner, group: str, tmp_path: Path) -> None:
+    check(runner, group, round(MANY * GROUPS[group].share), tmp_path)
