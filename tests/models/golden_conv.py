@@ -290,9 +290,10 @@ class Recorder:
         self.octets: list[tuple[list[int], list[int]]] = []
         self.images: dict[str, dict[int, bytes]] = {}
 
-    def cbuf(self, task: int, kind: str, numbers: np.ndarray, entries: np.ndarray) -> None:
+    def cbuf(self, task: int, kind: str, numbers: np.ndarray, entries: np.ndarray, held: np.ndarray) -> None:
         """Keep entries by number."""
-        assert entries.shape == (numbers.size, 64) and entries.dtype == np.uint8
+        assert entries.shape == held.shape == (numbers.size, 64) and entries.dtype == np.uint8
+        assert held.any(axis=1).all()
         self.images[kind] = {int(n): e.tobytes() for n, e in zip(numbers, entries, strict=True)}
 
     def core(self, task: int, octet: int, acc: np.ndarray, sum: np.ndarray) -> None:

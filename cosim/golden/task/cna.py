@@ -149,15 +149,19 @@ class Cbuf:
         """The image as uint8 [6144, 64], in place."""
         return self.atoms.reshape(-1, ENTRY_BYTES)
 
-    def occupied(self, kind: str) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    def occupied(self, kind: str) -> tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.bool_]]:
         """What the "feature"s or "weight"s of the last task occupy.
 
         Returns
         -------
-        Entry numbers int64 [n], ascending, and a copy of the entries uint8 [n, 64].
+        Entry numbers int64 [n], ascending, a copy of the entries uint8 [n, 64], and which of their
+        bytes belong to an operand, bool [n, 64].
         """
-        numbers = np.unique(self._held[kind] // ENTRY_BYTES)
-        return numbers, self.entries[numbers]
+        held = np.zeros(self.bytes.size, bool)
+        held[self._held[kind]] = True
+        held = held.reshape(-1, ENTRY_BYTES)
+        numbers = np.flatnonzero(held.any(axis=1))
+        return numbers, self.entries[numbers], held[numbers]
 
     def features(self, ctx: Context, cna: View, shape: ConvShape) -> NDArray:
         """Fetch the features unless DATA_REUSE is set and read them back.
@@ -180,7 +184,7 @@ class Cbuf:
                 self.atoms[atoms.ravel()] = ctx.read(
                     "feature", "CNA", "FEATURE_DATA_ADDR", feature_addresses(ctx, cna, shape)
                 )
-            self._held["feature"] = atoms * ATOM
+            self._held["feature"] = atoms[..., None] * ATOM + np.arange(ATOM)
             image = self.atoms[atoms].transpose(1, 2, 0, 3)  # from [surface, row, column, 16]
             elements = decode(shape.type, image.reshape(shape.height, shape.width, -1))
         live = min(elements.shape[2], shape.channels)

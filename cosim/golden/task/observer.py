@@ -18,7 +18,14 @@ class Observer(Protocol):
     CORE delivers them: group, stripe, pixel, octet.
     """
 
-    def cbuf(self, task: int, kind: str, numbers: NDArray[np.int64], entries: NDArray[np.uint8]) -> None:
+    def cbuf(
+        self,
+        task: int,
+        kind: str,
+        numbers: NDArray[np.int64],
+        entries: NDArray[np.uint8],
+        held: NDArray[np.bool_],
+    ) -> None:
         """See what operands occupy in CBUF once all of them have been fetched.
 
         Parameters
@@ -32,6 +39,8 @@ class Observer(Protocol):
         entries
             their contents, uint8 [n, 64]; bytes of an entry that belong to nobody may hold anything
             that earlier tasks left there.
+        held
+            which bytes belong to an operand, bool [n, 64].
         """
 
     def core(self, task: int, octet: int, acc: NDArray[np.uint32], sum: NDArray[np.uint32]) -> None:
