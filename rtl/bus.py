@@ -4,9 +4,9 @@ Every output of a part in this file that faces a top-level bus is a register, re
 (DESIGN 4), so that engines agree cycle for cycle and cores can be stepped apart.
 """
 
-from amaranth import Cat, Const, Module, Signal
-from amaranth.hdl import ShapeLike
-from amaranth.lib import enum, stream, wiring
+from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import ShapeLike, Value
+from amaranth.lib import enum, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from rtl.layouts import AXI_BITS, Diagnostic, DiagnosticPort
@@ -166,8 +166,8 @@ class SkidBuffer(wiring.Component):
 class DiagnosticMerge(wiring.Component):
     """Join diagnostic ports into one, one event a cycle, lower inputs first.
 
-    Each input keeps its first event until that has gone out; an event that comes to an input that
-    still keeps one is lost (the first of a kind is what tells).
+    Each input keeps `DEPTH` events until they have gone out, enough for blocks that check their
+    settings at the same time; an event that comes to an input that is full is lost.
 
     Parameters
     ----------
@@ -180,6 +180,8 @@ class DiagnosticMerge(wiring.Component):
     o : Out(DiagnosticPort())
     """
 
+    DEPTH = 8
+
     def __init__(self, count: int) -> None:
         if count < 1:
             raise ValueError(f"count must be at least 1, not {count}")
@@ -188,17 +190,24 @@ class DiagnosticMerge(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        kept = [Signal(Diagnostic, reset_less=True, name=f"kept_{n}") for n in range(self._count)]
-        waiting = [Signal(name=f"waiting_{n}") for n in range(self._count)]
-        earlier: list[Signal] = []
+        earlier: list[Value] = []
         for n in range(self._count):
             port = self.i[n]
-            with m.If(port.valid & ~waiting[n]):
-                m.d.sync += [waiting[n].eq(1), kept[n].eq(port.payload)]
-            with m.If(waiting[n] & ~Cat(earlier).any()):
-                m.d.sync += waiting[n].eq(0)
-                m.d.comb += [self.o.valid.eq(1), self.o.payload.eq(kept[n])]
-            earlier.append(waiting[n])
+            kept = memory.Memory(shape=Diagnostic, depth=self.DEPTH, init=[])
+            m.submodules[f"kept_{n}"] = kept
+            write, read = kept.write_port(), kept.read_port(domain="comb")
+            first, count = Signal(range(self.DEPTH)), Signal(range(self.DEPTH + 1))
+            taken = (count != 0) & ~Cat(earlier).any()
+            put = port.valid & (count != self.DEPTH)
+            m.d.comb += read.addr.eq(first)
+            with m.If(put):
+                m.d.comb += [write.en.eq(1), write.addr.eq(first + count), write.data.eq(port.payload)]
+            with m.If(taken):
+                m.d.sync += first.eq(first + 1)
+                m.d.comb += [self.o.valid.eq(1), self.o.payload.eq(read.data)]
+            with m.If(put != taken):
+                m.d.sync += count.eq(Mux(put, count + 1, count - 1))
+            earlier.append(count != 0)
         return m
 
 

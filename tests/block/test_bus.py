@@ -87,6 +87,28 @@ def test_diagnostic_merge_keeps_one_event_of_each_input():
     assert seen == [(1, 0, 0), (2, 16, 1), (3, 32, 2)]
 
 
+def test_diagnostic_merge_loses_nothing_of_two_inputs_that_tell_at_the_same_time():
+    dut, seen = DiagnosticMerge(2), []
+
+    async def feed(ctx):
+        for step in range(6):
+            for n in range(2):
+                ctx.set(dut.i[n].valid, 1)
+                ctx.set(dut.i[n].payload, {"code": n + 1, "register": step, "value": 0})
+            await ctx.tick()
+        for n in range(2):
+            ctx.set(dut.i[n].valid, 0)
+        await ctx.tick().repeat(12)
+
+    async def watch(ctx):
+        async for _, _, valid, payload in ctx.tick().sample(dut.o.valid, dut.o.payload):
+            if valid:
+                seen.append((payload["code"], payload["register"]))
+
+    simulate(dut, feed, background=[watch])
+    assert seen == [(n + 1, step) for n in range(2) for step in range(6)]
+
+
 # --- AXI4-Lite
 
 
