@@ -17,6 +17,7 @@ from rtl.npu.dpu import Dpu
 from rtl.npu.dpu_rdma import DpuRdma
 from rtl.npu.ppu import Ppu
 from rtl.npu.ppu_rdma import PpuRdma
+from rtl.npu.write_buffer import WriteBuffer
 from rtl.pc_dma import PcDma
 from rtl.regbus import OP_ENABLE_BITS, RegisterFabric, op_enable_fields
 from rtl.regfile import RegisterFile
@@ -167,8 +168,12 @@ class NpuCore(wiring.Component):
             ReadClient.PC: pc.read,
         }.items():
             wiring.connect(m, port, ddma.reads[client])
-        wiring.connect(m, dpu.write, ddma.writes[WriteClient.DPU])
-        wiring.connect(m, ppu.write, ddma.writes[WriteClient.PPU])
+        outputs = files["DPU"].cfg.FEATURE_MODE_CFG.OUTPUT_MODE
+        for client, port in {WriteClient.DPU: dpu.write, WriteClient.PPU: ppu.write}.items():
+            m.submodules[f"write_buffer_{client.name.lower()}"] = buffer = WriteBuffer()
+            m.d.comb += buffer.whole.eq(outputs.all())  # memory and the PPU
+            wiring.connect(m, port, buffer.client)
+            wiring.connect(m, buffer.port, ddma.writes[client])
         wiring.connect(m, fabric.ddma, ddma.port)
         wiring.connect(m, fabric.sdma, ddma.sdma_port)
         for name, member in Axi4().members.items():

@@ -1,0 +1,75 @@
+"""Holds a writer's bursts back until all their beats are there."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.fifo import SyncFIFOBuffered
+from amaranth.lib.wiring import In, Out
+
+from rtl.layouts import WriteBeat, WritePort
+from rtl.npu.atom_writer import BURST_BEATS
+
+
+class WriteBuffer(wiring.Component):
+    """A writer's port on its way to the DMA: straight through, or burst by burst.
+
+    The bursts of both writers share one stream of beats, in the order of their requests.  Where one
+    writer's data come through the other (the DPU writes to memory and feeds the PPU), a request whose
+    beats are still to come would wait for ever; with `whole` it leaves when its last beat is here.
+
+    Members
+    -------
+    client : In(WritePort()), from the writer.
+    port : Out(WritePort()), to the DMA.
+    whole : 1, in
+        Level; taken over while nothing is under way.
+    """
+
+    client: In(WritePort())
+    port: Out(WritePort())
+    whole: In(1)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        client, port = self.client, self.port
+        m.submodules.beats = beats = SyncFIFOBuffered(width=WriteBeat.as_shape().size, depth=BURST_BEATS)
+        m.d.comb += client.done.eq(port.done)
+        entered = client.data.valid & client.data.ready & client.data.payload.last
+        asked = port.req.valid & port.req.ready
+        left = port.data.valid & port.data.ready & port.data.payload.last
+
+        # Bursts asked for whose last beat has not left, and bursts in the buffer not asked for yet.
+        owed = Signal(6)
+        with m.If(asked & ~left):
+            m.d.sync += owed.eq(owed + 1)
+        with m.Elif(~asked & left):
+            m.d.sync += owed.eq(owed - 1)
+        complete = Signal(range(BURST_BEATS + 2))
+        gathering = Signal()
+        with m.If(~client.req.valid & ~client.data.valid & (owed == 0) & (beats.level == 0)):
+            m.d.sync += gathering.eq(self.whole)
+
+        m.d.comb += [
+            port.req.payload.eq(client.req.payload),
+            port.req.valid.eq(client.req.valid & (~gathering | (complete != 0))),
+            client.req.ready.eq(port.req.ready & (~gathering | (complete != 0))),
+        ]
+        with m.If(gathering):
+            with m.If(entered & ~asked):
+                m.d.sync += complete.eq(complete + 1)
+            with m.Elif(~entered & asked):
+                m.d.sync += complete.eq(complete - 1)
+            m.d.comb += [
+                beats.w_data.eq(client.data.payload),
+                beats.w_en.eq(client.data.valid),
+                client.data.ready.eq(beats.w_rdy),
+                port.data.payload.eq(WriteBeat(beats.r_data)),
+                port.data.valid.eq(beats.r_rdy),
+                beats.r_en.eq(port.data.ready),
+            ]
+        with m.Else():
+            m.d.comb += [
+                port.data.payload.eq(client.data.payload),
+                port.data.valid.eq(client.data.valid),
+                client.data.ready.eq(port.data.ready),
+            ]
+        return m
