@@ -323,6 +323,41 @@ def test_errors_are_reported_once_a_burst_and_data_still_arrives():
     assert memory.data[0x1800] == 1 and [len(g) // BEAT for g in got] == [16, 4, 3]
 
 
+@pytest.mark.parametrize("code", [2, 3], ids=["SLVERR", "DECERR"])
+def test_every_client_gets_its_errors_told_with_its_id(code):
+    """Each master alone: pulse, CFG_ID_ERROR, diagnostic, and the transfer ends all the same."""
+    field = registers()["DDMA"]["CFG_ID_ERROR"]
+    for client in (*ReadClient, *WriteClient):
+        write = isinstance(client, WriteClient)
+        dut = Ddma()
+        memory = AxiMemory(dut.axi, image(5), bad=range(0x1000, 0x2000), bad_code=code)
+        got, done, seen, pulses, ids = [], [0], [], [0, 0], {}
+        if write:
+            ask, give, count = writer(dut.writes[client], [(0x1800, [(1, 1)]), (0x3000, [(2, 1)])], done)
+            benches, background = [ask, give], [count]
+        else:
+            ask, take = reader(dut.reads[client], [(0x0F00, 2), (0x1400, 3), (0x2000, 1)], got)
+            benches, background = [ask], [take]
+
+        async def watch(ctx, dut=dut, pulses=pulses, seen=seen):
+            signals = (dut.read_error, dut.write_error, dut.diag.valid, dut.diag.payload)
+            async for _, _, read, wrote, valid, payload in ctx.tick().sample(*signals):
+                pulses[0] += read
+                pulses[1] += wrote
+                if valid:
+                    seen.append((DiagnosticCode(payload["code"]), payload["value"]))
+
+        async def after(ctx, dut=dut, ids=ids):
+            ids.update(field.decode(await access(ctx, dut.port, "CFG_ID_ERROR")))
+            await cycles(ctx, 3)
+
+        ended = (lambda done=done: done[0] == 2) if write else (lambda got=got: len(got) == 3)
+        simulate(dut, memory, ended, benches, [*background, watch], after=after)
+        kind = DiagnosticCode.WRITE_ERROR if write else DiagnosticCode.READ_ERROR
+        assert pulses == [not write, write] and seen == [(kind, client)], client
+        assert ids["WR_RESP_ID" if write else "RD_RESP_ID"] == client
+
+
 def test_registers_read_as_on_silicon_and_unknown_offsets_are_reported():
     dut = Ddma()
     memory = AxiMemory(dut.axi, image(6))

@@ -374,52 +374,6 @@ def test_a_list_longer_than_the_fifo(seed):
         assert took < 1.1 * 1500, "one word a cycle"
 
 
-def test_registers_of_the_window():
-    bench = Bench({})
-
-    async def host(ctx):
-        assert await bench.read(ctx, "PC.VERSION") == R["PC"]["VERSION"].reset
-        for name in ("BASE_ADDRESS", "REGISTER_AMOUNTS", "TASK_DMA_BASE_ADDR", "INTERRUPT_MASK", "TASK_CON"):
-            register = R["PC"][name]
-            assert await bench.read(ctx, f"PC.{name}") == register.reset
-            await bench.write(ctx, f"PC.{name}", 0xFFFF_FFEF)
-            assert await bench.read(ctx, f"PC.{name}") == 0xFFFF_FFEF & register.mask
-        assert ctx.get(bench.dut.pc.dma_base) == 0xFFFF_FFE0
-        await bench.write(ctx, "PC.TASK_DMA_BASE_ADDR", 0x110)
-        assert await axil(ctx, 0x0FF0) == 0
-        assert await bench.read(ctx, "PC.OPERATION_ENABLE") == 0
-        await bench.write(ctx, "PC.VERSION", 5)
-        assert await bench.read(ctx, "PC.VERSION") == R["PC"]["VERSION"].reset
-
-    async def axil(ctx, offset):
-        from tests.models.axi_model import axil_read, axil_write
-
-        assert await axil_write(ctx, bench.dut.slave.axil, offset, 3) == 0
-        return (await axil_read(ctx, bench.dut.slave.axil, offset))[0]
-
-    seen = bench.run(host)
-    assert [d[1:] for d in seen.diagnostics] == [
-        (DiagnosticCode.UNALIGNED_ADDRESS, R["PC"]["TASK_DMA_BASE_ADDR"].offset, 0x110),
-        (DiagnosticCode.UNKNOWN_WRITE, 0x0FF0, 3),
-    ]
-
-
-def test_slave_mode_starts_blocks_through_global_and_raises_the_line():
-    bench = Bench({})
-
-    async def host(ctx):
-        await bench.write(ctx, "PC.BASE_ADDRESS", 1)
-        await bench.write(ctx, "PC.INTERRUPT_MASK", 0x300)
-        await bench.write(ctx, "CNA.CONV_CON1", 3)
-        await bench.write(ctx, "GLOBAL.OPERATION_ENABLE", 0x0D)
-        await ctx.tick().repeat(60)
-        assert await bench.read(ctx, "PC.INTERRUPT_STATUS") == 0x100
-
-    seen = bench.run(host)
-    assert sorted(name for _, name in seen.block_done) == ["CNA", "CORE", "DPU"]
-    assert len(seen.irq) == 1
-
-
 def test_outputs_of_the_core_do_not_follow_inputs_within_a_cycle():
     """DESIGN 4: every top-level signal comes from a register, ready included."""
     words = task(body(random.Random(2), 40), CONV)

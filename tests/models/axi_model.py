@@ -25,7 +25,7 @@ class AxiMemory:
     latency
         Cycles from an address to its first data or response at the earliest.
     bad
-        Address range whose beats and bursts answer with an error.
+        Address range whose beats and bursts answer with the error `bad_code` (2 SLVERR, 3 DECERR).
 
     The lists `reads` and `writes` hold (id, address, beats) of every burst; `cycles_*` the cycle of
     every handshake; `peak_*` the most bursts under way.
@@ -36,6 +36,7 @@ class AxiMemory:
     rng: random.Random | None = None
     latency: int = 10
     bad: range = range(0)
+    bad_code: int = 2
     reads: list = field(default_factory=list)
     writes: list = field(default_factory=list)
     cycles_ar: list = field(default_factory=list)
@@ -104,7 +105,9 @@ class AxiMemory:
                 assert v["wlast"] == (burst[3] == burst[2]), "wlast is not on the last beat"
                 if v["wlast"]:
                     writes.popleft()
-                    responses.append([burst[0], 2 if burst[1] in self.bad else 0, cycle + self.latency])
+                    responses.append(
+                        [burst[0], self.bad_code if burst[1] in self.bad else 0, cycle + self.latency]
+                    )
             if v["rvalid"] and v["rready"]:
                 self.cycles_r.append(cycle)
 
@@ -123,7 +126,7 @@ class AxiMemory:
                     ctx.set(a.rvalid, 1)
                     ctx.set(a.rid, burst[0])
                     ctx.set(a.rdata, int.from_bytes(self.data[burst[1] : burst[1] + BEAT], "little"))
-                    ctx.set(a.rresp, 2 if burst[1] in self.bad else 0)
+                    ctx.set(a.rresp, self.bad_code if burst[1] in self.bad else 0)
                     burst[1] += BEAT
                     burst[2] -= 1
                     ctx.set(a.rlast, burst[2] == 0)
