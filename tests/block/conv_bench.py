@@ -319,9 +319,14 @@ class Conv:
 
 
 def random_conv(
-    rng: random.Random, config: NpuConfig, *, kind: str = "any", precision: int | None = None
+    rng: random.Random,
+    config: NpuConfig,
+    *,
+    kind: str = "any",
+    precision: int | None = None,
+    budget: int = 1000,
 ) -> Conv:
-    """Draw until a small task fits the buffer."""
+    """Draw until a small task, of at most `budget` slots, fits the buffer."""
     while True:
         code = precision if precision is not None else rng.choice((0, 0, 1, 2, 3, 6, 7))
         what = kind if kind != "any" else rng.choice(("direct", "direct", "depthwise", "argb"))
@@ -365,7 +370,7 @@ def random_conv(
             conv.pixels = max(1, conv.pixels - rng.randint(0, 5))
         cycles = 16 * conv.tiles * conv.stripes * conv.groups
         banks = config.bank_entries
-        if conv.footprint() > banks * (12 - conv.weight_banks) or cycles > 1000:
+        if conv.footprint() > banks * (12 - conv.weight_banks) or cycles > budget:
             continue
         if conv.group_bytes() > 64 * banks * conv.weight_banks and conv.stripes > 1:
             continue

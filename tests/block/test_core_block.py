@@ -354,7 +354,7 @@ def test_convolutions():
     rng = random.Random(SEED)
     dut = Pair()
     kinds = [(kind, 0) for kind in ("direct", "depthwise", "argb")] + [("any", 1), ("any", 6)]
-    tasks = [random_conv(rng, SMALL, kind=kind, precision=precision) for kind, precision in kinds]
+    tasks = [random_conv(rng, SMALL, kind=kind, precision=code, budget=500) for kind, code in kinds]
 
     async def bench(ctx):
         for conv in tasks:
