@@ -52,6 +52,26 @@ SKIPPED_CALLS = {
 """Calls whose arguments are shapes, checks or texts: a change there is no change of arithmetic."""
 
 
+UNSUITED_CALLS = {"Case", "Const", "eq", "len", "zip", "enumerate", "getattr", "wire", "setattr"}
+"""Calls whose arguments must stay what they are when a value of the design would take their place."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place in an RTL source that `choose` can guard: character offsets, and what to put there."""
+
+    path: str
+    line: int
+    kind: str
+    start: int
+    end: int
+    before: str
+    after: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.kind}: {_short(self.before)} -> {_short(self.after)}"
+
+
 @dataclass(frozen=True)
 class Mutant:
     """One changed source: place (1-based line), kind of change, the expression before and after."""
@@ -92,6 +112,74 @@ def mutants(path: str, source: str) -> list[Mutant]:
                 )
             )
     return sorted(found, key=lambda mutant: mutant.line)
+
+
+def sites(path: str, source: str) -> list[Site]:
+    """Places of an RTL source where a value of the design can be exchanged while it runs.
+
+    A constant is changed together with the expression around it, which is what has a value.
+    """
+    tree = ast.parse(source)
+    starts = [0]
+    for text in source.splitlines(keepends=True):
+        starts.append(starts[-1] + len(text.encode()))
+    raw = source.encode()
+    found = []
+
+    def add(node: ast.expr, kind: str, changed: ast.expr) -> None:
+        assert node.end_lineno is not None and node.end_col_offset is not None
+        start = starts[node.lineno - 1] + node.col_offset
+        end = starts[node.end_lineno - 1] + node.end_col_offset
+        found.append(Site(path, node.lineno, kind, start, end, raw[start:end].decode(), ast.unparse(changed)))
+
+    for node in _design_expressions(tree):
+        for kind, changed in _changes(node):
+            if not isinstance(node, ast.Constant):
+                add(node, kind, changed)
+        if isinstance(node, ast.BinOp | ast.Compare | ast.Subscript):
+            for field, child in ast.iter_fields(node):
+                for place, part in enumerate(child) if isinstance(child, list) else [(None, child)]:
+                    if isinstance(part, ast.Constant) and type(part.value) is int:
+                        copy = ast.parse(ast.unparse(node), mode="eval").body
+                        if place is None:
+                            setattr(copy, field, ast.Constant(part.value + 1))
+                        else:
+                            getattr(copy, field)[place] = ast.Constant(part.value + 1)
+                        add(node, "constant", copy)
+    return sorted(found, key=lambda site: site.start)
+
+
+def _design_expressions(node: ast.AST) -> Iterator[ast.expr]:
+    """As `_expressions`, without what is assigned to and what must be known before elaboration."""
+    for child in _expressions(node):
+        if not hasattr(child, "unsuited"):
+            if isinstance(child, ast.Call):
+                func = child.func
+                if isinstance(func, ast.Attribute) and func.attr == "eq":
+                    _mark(func.value)
+                if _called(child) in UNSUITED_CALLS - {"eq"}:
+                    for arg in child.args:
+                        _mark(arg)
+            if isinstance(child, ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp):
+                for generator in child.generators:
+                    _mark(generator.iter)
+        if not hasattr(child, "unsuited") and not isinstance(getattr(child, "ctx", None), ast.Store):
+            yield child
+
+
+def _mark(node: ast.AST) -> None:
+    for part in ast.walk(node):
+        part.unsuited = True  # type: ignore[attr-defined]
+
+
+def guarded(source: str, chosen: list[tuple[int, Site]]) -> str:
+    """A source in which each numbered site asks `rtl.mutant.choose` for its value."""
+    raw = source.encode()
+    for number, site in sorted(chosen, key=lambda item: -item[1].start):
+        call = "__import__('rtl.mutant').mutant.choose"
+        text = f"{call}({number}, lambda: ({site.before}), lambda: ({site.after}))"
+        raw = raw[: site.start] + text.encode() + raw[site.end :]
+    return raw.decode()
 
 
 def _short(text: str) -> str:

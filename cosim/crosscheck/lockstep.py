@@ -221,6 +221,13 @@ def lockstep(
         seen += len(events)
         result.divergence = comparison.take(event for event in events if event.core == core)
     result.cycles = engine.cycle - begin
+    while ended and result.divergence is None:  # an interrupt may come before the last block ends
+        engine.run(CHUNK)
+        events = engine.probes(seen)
+        if not events:
+            break
+        seen += len(events)
+        result.divergence = comparison.take(event for event in events if event.core == core)
     if result.divergence is None and ended != golden_ends:
         said = "ends", "hangs"
         result.divergence = Divergence(result.cycles, -1, "the kick", said[not ended], said[not golden_ends])

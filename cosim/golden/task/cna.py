@@ -157,9 +157,9 @@ class Cbuf:
         Entry numbers int64 [n], ascending, a copy of the entries uint8 [n, 64], and which of their
         bytes belong to an operand, bool [n, 64].
         """
-        held = np.zeros(self.bytes.size, bool)
-        held[self._held[kind]] = True
-        held = held.reshape(-1, ENTRY_BYTES)
+        flat = np.zeros(self.bytes.size, bool)
+        flat[self._held[kind]] = True
+        held = flat.reshape(-1, ENTRY_BYTES)
         numbers = np.flatnonzero(held.any(axis=1))
         return numbers, self.entries[numbers], held[numbers]
 
