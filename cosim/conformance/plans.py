@@ -156,35 +156,46 @@ def _plan(dtype: str, rows: list[Row]) -> Plan:
                 f"{dtype} case {row.case} plan {row.plan} task {row.task}: "
                 f"banks {row.data_banks}/{row.weight_banks}"
             )
-    if rows[0].plan == 0:
-        listed += _missing(listed)
+    if rows[0].plan == 0 and not left_out:
+        listed = list(_completed(listed, 1 if dtype == "int8" else 2))
     return Plan(dtype, tuple(listed), tuple(left_out))
 
 
-def _missing(listed: list[Row]) -> Iterator[Row]:
-    """Tiles below the last listed one, of its size, down to the last output row."""
-    last = listed[-1]
-    height = last.in_height + 2 * last.pad_h - last.kernel_h + 1
-    step_in, step_out = last.rows - (last.kernel_h - 1), last.out_rows
-    row_bytes_in = (last.first_row_offset - listed[-2].first_row_offset) if len(listed) > 1 else 0
-    first = last.out_offset // (ATOM * last.out_width) + step_out
-    while first < height:
-        out_rows = min(step_out, height - first)
-        before = last.first_row_offset // (ATOM * last.in_width)
-        if last.cin <= 4:
-            raise ValueError(f"case {last.case}: a first layer's plan must be complete ({row_bytes_in})")
-        start = before + step_in
-        last = replace(
-            last,
-            task=last.task + 1,
-            rows=min(last.rows, last.in_height - start),
-            first_row_offset=start * ATOM * last.in_width,
-            out_offset=first * ATOM * last.out_width,
-            out_rows=out_rows,
-            out_atomics=out_rows * last.out_width,
-        )
-        first += out_rows
-        yield last
+def _completed(listed: list[Row], itemsize: int) -> Iterator[Row]:
+    """The tiles of a one-core plan in order, with those of the size before where rows are missing."""
+    first = listed[0]
+    height = first.in_height + 2 * first.pad_h - first.kernel_h + 1
+    row_bytes = ATOM * first.in_width
+    if first.cin <= 4:
+        row_bytes = argb_pitch(first.in_width, itemsize) * first.cin * itemsize
+    at, before = 0, first
+    for tile in [*sorted(listed, key=lambda row: row.out_offset), None]:
+        until = height if tile is None else tile.out_offset // (ATOM * first.out_width)
+        while at < until:
+            start = at - first.pad_h
+            if start < 0:
+                raise ValueError(f"case {first.case}: the first tile is not listed")
+            rows = min(before.rows, first.in_height - start)
+            below = first.pad_h if start + rows == first.in_height else 0
+            made = min(until - at, rows + below - first.kernel_h + 1)
+            before = replace(
+                before,
+                rows=rows,
+                first_row_offset=start * row_bytes,
+                data_entries=before.data_entries // before.rows * rows
+                if first.cin <= 4
+                else before.data_entries,
+                pad_top=0,
+                out_offset=at * ATOM * first.out_width,
+                out_rows=made,
+                out_atomics=made * first.out_width,
+            )
+            at += made
+            yield before
+        if tile is not None:
+            at += tile.out_rows
+            before = tile
+            yield tile
 
 
 @dataclass(frozen=True)
