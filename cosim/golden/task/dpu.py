@@ -110,8 +110,9 @@ class Dpu:
         GoldenHang
             when a stream that the DPU waits for never comes, or one that nobody takes is offered.
         """
-        if self._blocked:
-            raise self._blocked
+        wrong = self._check_group(conv) or self._blocked
+        if wrong:
+            raise wrong
         self.offered = offered
         value = self._main(conv)
         value = self._bs(value)
@@ -137,6 +138,16 @@ class Dpu:
             return None
         message = f"SIZE_E_1 + 1 must be {want} while the converter is live"
         return stop(self.ctx, self.dpu, message, "BS_OW_CFG", "SIZE_E_1")
+
+    def _check_group(self, conv: tuple[ConvShape, NDArray, NDArray] | None) -> GoldenHang | None:
+        """Tell about a group of CORE that is not the DPU's, which shows whatever else is wrong (4.1)."""
+        if conv is None or self.flying:
+            return None
+        theirs = conv[1].shape[1] // conv[0].groups
+        if theirs == self.group:
+            return None
+        message = f"CORE delivers groups of {theirs} channels, the DPU wants {self.group}"
+        return stop(self.ctx, self.dpu, message, "DATA_FORMAT", "IN_PRECISION")
 
     def _hang(self, message: str, register: str, name: str | None = None) -> GoldenHang:
         return hang(self.ctx, self.dpu, message, register, name)
@@ -190,10 +201,6 @@ class Dpu:
         pixels = self.width * self.height
         if shape.pixels != pixels:
             raise self._hang(f"CORE delivers {shape.pixels} pixels of {pixels}", "DATA_CUBE_WIDTH", "WIDTH")
-        theirs = acc.shape[1] // shape.groups
-        if theirs != self.group:
-            message = f"CORE delivers groups of {theirs} channels, the DPU wants {self.group}"
-            raise stop(self.ctx, self.dpu, message, "DATA_FORMAT", "IN_PRECISION")
         groups = -(-self.channels // self.group)
         if shape.groups != groups:
             message = f"CORE delivers {shape.groups} groups, the DPU wants {groups}"
