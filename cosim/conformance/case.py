@@ -129,6 +129,7 @@ def build(group: str, name: str, ch: Chooser, arena: Arena, plan: Plan, refused:
     delta = ch.chance("kick.delta", 0.3) if plan.delta is None else plan.delta
     clear = ch.chance("kick.clear", 0.1) if plan.clear is None else plan.clear
     pp_en = ch.integer("kick.pp_en", 0, 1, 1) if plan.pp_en is None else plan.pp_en
+    aligned = base - base % 32  # the hardware drops what is no multiple of 32
     start = COMMANDS + 16 * ch.integer("kick.offset", 0, 16)
     commands = np.zeros(COMMAND_BYTES, np.uint8)
     if plan.slave:
@@ -137,9 +138,9 @@ def build(group: str, name: str, ch: Chooser, arena: Arena, plan: Plan, refused:
         align = ch.pick("kick.align", (64, 16))
         tail = plan.tail
         if plan.loop:
-            once = link(plan.tasks, start, delta=False, align=align, dma_base=base, clear=clear)
+            once = link(plan.tasks, start, delta=False, align=align, dma_base=aligned, clear=clear)
             tail = (once.base, once.amount)
-        chain = link(plan.tasks, start, delta=delta, align=align, dma_base=base, clear=clear, tail=tail)
+        chain = link(plan.tasks, start, delta=delta, align=align, dma_base=aligned, clear=clear, tail=tail)
         lists = [list(words) for _, words in chain.lists]
         for task, word, value in plan.words:
             lists[task][word] = value

@@ -119,7 +119,7 @@ def _float_operand(d: Draw) -> Plan:
 def _gates(d: Draw) -> Plan:
     plan, task, _ = _conv(d)
     gates = d.ch.pick("codes.gates", (1 << 11, 1 << 23, 1 << 11 | 1 << 23, 0))
-    others = d.ch.word("codes.other_gates", 27)
+    others = d.ch.integer("codes.other_gates", 0, (1 << 27) - 1)
     task.set("CORE", "MAC_GATING", SLCG_OP_EN=(others | 1 << 24 | 1 << 11 | 1 << 23) & ~gates)
     return plan
 
@@ -147,16 +147,24 @@ def _deconv(d: Draw) -> Plan:
 def _tables(d: Draw) -> Plan:
     plan = d.flying(d.any_type((INT8, INT16, FP16)), PLAIN)
     task = plan.tasks[0]
-    if "DPU_RDMA" not in task.blocks or ("DPU_RDMA", "BS_BASE_ADDR") in task.addresses:
-        raise Refused("BRDMA has work to do")
-    client = d.ch.pick("codes.client", ("BRDMA", "NRDMA"))
-    if client == "NRDMA" and ("DPU_RDMA", "BN_BASE_ADDR") in task.addresses:
-        raise Refused("NRDMA has work to do")
-    use = d.ch.integer("codes.use", 1, 15)
+    clients = (("BRDMA", "BS"), ("NRDMA", "BN"))
+    idle = [c for c, a in clients if ("DPU_RDMA", f"{a}_BASE_ADDR") not in task.addresses]
+    if not idle:
+        raise Refused("both readers have work to do")
+    client = d.ch.pick("codes.client", idle)
+    use = d.ch.corner("codes.use", 1, 15)
     disable = d.ch.integer("codes.disable", 0, 1)
     task.set("DPU_RDMA", f"{client}_CFG", **{f"{client}_DATA_USE": use, f"{client}_DISABLE": disable})
     place = d.arena.alloc(64 * 64, f"{client} not needed")
     task.address("DPU_RDMA", "BS_BASE_ADDR" if client == "BRDMA" else "BN_BASE_ADDR", place)
+    return plan
+
+
+def _reuse(d: Draw) -> Plan:
+    """More weights than the ring holds, all of which count as present (2.6)."""
+    plan = d.weight_reuse()
+    size = plan.tasks[1].fields["CNA", "WEIGHT_SIZE0"]["WEIGHT_BYTES"]
+    plan.tasks[1].set("CNA", "WEIGHT_SIZE0", WEIGHT_BYTES=d.ch.corner("codes.bytes", size, (1 << 32) - 1))
     return plan
 
 
@@ -192,8 +200,15 @@ def _unaligned(d: Draw) -> Plan:
     names = [name for name in names if name in task.addresses]
     if not names:
         raise Refused("no address of that width")
-    block, register = d.ch.pick("codes.address", names)
-    task.addresses[block, register] += d.ch.integer("codes.low", 1, 15)
+    for name in names:
+        if len(names) == 1 or d.ch.chance("codes.address", 0.7):
+            task.addresses[name] += 15 if d.ch.chance("codes.last", 0.5) else d.ch.integer("codes.low", 1, 15)
+    return plan
+
+
+def _base(d: Draw) -> Plan:
+    plan = d.any_task()
+    plan.dma_base = 32 * d.ch.word("codes.base", 27) + 16
     return plan
 
 
@@ -230,9 +245,11 @@ _KINDS: tuple[Callable[[Draw], Plan], ...] = (
     _widen,
     _deconv,
     _tables,
+    _reuse,
     _operand_mode,
     _lut,
     _unaligned,
+    _base,
     _pool,
 )
 

@@ -13,8 +13,22 @@ from rtl.regs import registers
 from sw.regcmd import unpack_word
 
 QUESTIONS: dict[tuple[str, str, str], str] = {
-    ("PC", "VERSION", "VERSION"): "",
-    ("PC", "VERSION_NUM", "VERSION_NUM"): "",
+    ("PC", "INTERRUPT_STATUS", "int_st"): "Q28: bits 14 to 16 have no event",
+    ("PC", "INTERRUPT_RAW_STATUS", "int_raw_st"): "Q28: bits 14 to 16 have no event",
+    **{
+        (
+            "PC",
+            "TASK_STATUS",
+            f"{n}_{what}",
+        ): "Q12: meaning of bits 12 to 15; they change while a kick runs"
+        for n in ("FIRST", "LAST")
+        for what in ("OPERATING", "FETCHING")
+    },
+    **{
+        (block, "CFG_ID_ERROR", name): f"{q}: set by errors only, and there are 8 read ids and 2 write ids"
+        for block, q in (("DDMA", "Q30"), ("SDMA", "Q27"))
+        for name in ("RD_RESP_ID", "WR_RESP_ID")
+    },
 }
 """Fields that cannot be exercised, with the open question of H 10 about that very field."""
 

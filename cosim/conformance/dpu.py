@@ -22,6 +22,8 @@ class Operand:
     line: int
     surface: int
     per_pixel: bool = True
+    notch: int = 0
+    """Part of the surface pitch that the notch register gives (ERDMA)."""
 
     def at(self, channel: int, row: int) -> int:
         """Address of the atom of a channel in column 0 of a row."""
@@ -158,9 +160,9 @@ class Dpu:
             if self.combined:
                 task.put("DPU_RDMA", "EW_SURF_NOTCH", (e.surface - e.line * tile.rows) % (1 << 28))
             else:
-                extra = min(e.surface // 2, 5) if e.per_pixel else 0
-                task.put("DPU_RDMA", "EW_SURF_STRIDE", e.surface - extra)
-                task.put("DPU_RDMA", "EW_SURF_NOTCH", extra)
+                notch = e.notch if e.per_pixel else 0
+                task.put("DPU_RDMA", "EW_SURF_STRIDE", (e.surface - notch) % (1 << 28))
+                task.put("DPU_RDMA", "EW_SURF_NOTCH", notch)
 
     def text(self) -> str:
         """One line for people."""

@@ -132,7 +132,10 @@ def _memory(ch: Chooser, arena: Arena, d: Dpu, combined: bool, floating: bool) -
             line = d.width + ch.word("erdma.far_notch", 13)
         if surfaces == 1 and ch.chance("erdma.far_surfaces", 0.15):
             surface = ch.word("erdma.far_surface", 28)
-        d.ew = Operand(place, kind.bits, line, surface, per_pixel)
+        notch = min(surface // 2, 5)
+        if ch.chance("erdma.far_notch_on", 0.2):  # the sum counts, modulo 2^28
+            notch = ch.word("erdma.surface_notch", 28)
+        d.ew = Operand(place, kind.bits, line, surface, per_pixel, notch)
     code = STORAGE[kind.bits]
     d.set("DPU_RDMA", "ERDMA_CFG", ERDMA_DATA_MODE=mode, ERDMA_DATA_SIZE=code)
     d.set("DPU", "EW_CFG", EW_DATA_MODE=mode, EDATA_SIZE=code)  # no effect of their own (5.4)

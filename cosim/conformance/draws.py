@@ -259,9 +259,13 @@ class Draw:
 
     def reserved(self, table: tuple[Name, ...]) -> Plan:
         """A task with reserved or contradictory fields, which are reported and change nothing."""
-        plan = self.any_task()
-        if "PPU" not in plan.tasks[0].blocks and self.ch.chance("reserved.rdma", 0.5):
+        first = table[self.index % len(table)]
+        if first[0] in ("CNA", "CORE"):
+            plan = self.conv(ConvWish(self.any_type(), budget=600))
+        elif first[0] == "PPU":
+            plan = self.pool(self.any_type((INT8, INT16, FP16)))
+        else:
             plan = self.flying(self.any_type((INT8, INT16, FP16)), DpuWish(element="memory"))
-        plan.note = noise.add_reserved(self.ch, plan.tasks[0], table)
+        plan.note = noise.add_reserved(self.ch, plan.tasks[0], table, first)
         plan.diagnostics = True
         return plan

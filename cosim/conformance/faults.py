@@ -94,6 +94,11 @@ def _hang_size_e(d: Draw) -> Plan:
     return plan
 
 
+def _most(d: Draw, low: int, high: int) -> int:
+    """A number of a range, the greatest in the first round of kinds."""
+    return d.ch.corner("hang.size", high if d.index < len(_HANGS) else low, high)
+
+
 def _hang_gating(d: Draw) -> Plan:
     plan = small_conv(d)
     plan.tasks[0].set("CORE", "MAC_GATING", SLCG_OP_EN=d.ch.word("hang.gating", 27) & ~(1 << 24))
@@ -103,8 +108,9 @@ def _hang_gating(d: Draw) -> Plan:
 
 def _hang_pixels(d: Draw) -> Plan:
     plan = _hang_gating(d)
-    plan.tasks[0].set("CNA", "DATA_SIZE3", DATAOUT_ATOMICS=d.ch.corner("hang.pixels", 17, (1 << 22) - 1))
+    plan.tasks[0].set("CNA", "DATA_SIZE3", DATAOUT_ATOMICS=_most(d, 17, (1 << 22) - 1))
     plan.tasks[0].set("CNA", "DATA_SIZE2", DATAOUT_WIDTH=d.ch.corner("hang.width", 1, 2047))
+    plan.tasks[0].set("CNA", "WEIGHT_SIZE2", WEIGHT_KERNELS=_most(d, 1, (1 << 14) - 1))
     plan.note = "MAC_GATING bit 24 clear, more pixels than the DPU wants"
     return plan
 
@@ -114,7 +120,7 @@ def _hang_open_rows(d: Draw) -> Plan:
     task = plan.tasks[0]
     for block, name in (("PPU", "DATA_CUBE_IN_WIDTH"), ("PPU_RDMA", "CUBE_IN_WIDTH")):
         task.put(block, name, 8191)
-    task.put("PPU", "DATA_CUBE_OUT_WIDTH", d.ch.corner("hang.columns", 2048, 8191))
+    task.put("PPU", "DATA_CUBE_OUT_WIDTH", _most(d, 2048, 8191))
     plan.note = "more open rows than the PPU holds"
     return plan
 
@@ -206,6 +212,9 @@ def unmapped(d: Draw) -> Plan:
     block, register = names[d.ch.integer("unmapped.which", 0, len(names) - 1)]
     task.address(block, register, UNMAPPED + 0x1000 * d.ch.integer("unmapped.page", 0, 255))
     plan.diagnostics = plan.reset = plan.fault = True
+    plan.reads = [registers()[b]["CFG_ID_ERROR"].offset for b in ("DDMA", "SDMA")]
+    if d.ch.chance("unmapped.mask", 0.5):  # the error raises the line itself
+        plan.mask = task.interrupt_mask() | 0x3000
     plan.facts, plan.note = [], f"{block}.{register} is not mapped"
     return plan
 

@@ -185,12 +185,12 @@ def add_noise(ch: Chooser, task: Task) -> None:
         task.set(block, register, **{name: ch.word(f"noise.value{n}", width)})
 
 
-def add_reserved(ch: Chooser, task: Task, table: tuple[Name, ...]) -> str:
-    """Set one to three fields of a table to other values than they have; return what was set."""
+def add_reserved(ch: Chooser, task: Task, table: tuple[Name, ...], first: Name) -> str:
+    """Set `first` and up to two more fields of a table to values that are not 0; return what was set."""
     names = [name for name in table if name[0] in task.blocks]
     said = []
     for n in range(ch.integer("reserved.count", 1, 3)):
-        block, register, name = names[ch.integer(f"reserved.field{n}", 0, len(names) - 1)]
+        block, register, name = names[ch.integer(f"reserved.field{n}", 0, len(names) - 1)] if n else first
         width = registers()[block][register].fields[name].width
         value = ch.corner(f"reserved.value{n}", 1, (1 << width) - 1)
         task.set(block, register, **{name: value})

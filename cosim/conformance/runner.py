@@ -151,6 +151,9 @@ class Runner:
                 clear = registers()["PC"]["INTERRUPT_CLEAR"]
                 device.write32(0, clear.offset, clear.mask)
             else:
+                side.registers = {
+                    r.path: device.read32(0, r.offset) for r in self._watched if r.name == "S_STATUS"
+                }
                 side.state = device.block_state(0)
         except GoldenError as error:
             side.error = str(error)
