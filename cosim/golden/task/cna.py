@@ -21,7 +21,7 @@ from cosim.golden.task.cna_banks import (
     slabs,
 )
 from cosim.golden.task.cna_check import SPREADS, check_cna, is_argb, is_depthwise
-from cosim.golden.task.cna_weights import DEPTHWISE_GROUP
+from cosim.golden.task.cna_weights import DEPTHWISE_GROUP, group_bytes
 from cosim.golden.task.context import Context
 from cosim.golden.task.conv_types import ConvType, decode, type_of
 from cosim.golden.task.memory import ATOM
@@ -221,6 +221,7 @@ class Cbuf:
         held = (start + np.arange(min(size, ring))) % image.size
         self._held["weight"] = held
         if cna.get("CBUF_CON0", "WEIGHT_REUSE"):
+            size = min(size, sum(group_bytes(shape)))  # the rest is never read, and may be 4 GiB
             return image[held[np.arange(size) % ring]]
         stream = ctx.read_run("weight", "CNA", "DCOMP_ADDR0", ctx.address(cna, "DCOMP_ADDR0"), size)
         tail = np.arange(max(0, size - ring), size)
