@@ -155,6 +155,9 @@ class NpuCore(wiring.Component):
         wiring.connect(m, files["DPU"].cfg, ppu.dpu_cfg)
         wiring.connect(m, files["PPU"].cfg, ppu_rdma.ppu_cfg)
 
+        starting = Cat(file.starting for file in files.values()).any()
+        m.d.comb += [file.show.eq(starting) for file in files.values()]
+
         # 3. Memory.
         m.submodules.ddma = ddma = Ddma()
         for client, port in {

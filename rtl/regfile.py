@@ -123,7 +123,11 @@ class RegisterFile(wiring.Component):
         high from the cycle after an op-enable until the block is done and nothing more is enabled, and
         while the registers take their reset values.
     cfg
-        the registers of the group that runs, stable from start until the next start.
+        the registers of the group that runs, stable from start until the next start; of a block that
+        is not at work the group in turn from the next `show` on.
+    starting, show
+        starting: the block's start is in the next cycle.  show: some block's is, which may look at the
+        settings of this one, too (in slave mode they may be started one after the other).
     core
         index of this core; CNA and CORE only run when S_POINTER.CORE_INDEX equals it.
     lut
@@ -142,6 +146,8 @@ class RegisterFile(wiring.Component):
             "busy": Out(1),
             "cfg": Out(config_signature(block)),
             "core": In(2),
+            "starting": Out(1),
+            "show": In(1),
             "diag": Out(DiagnosticPort()),
         }
         if self._has_lut:
@@ -190,10 +196,13 @@ class RegisterFile(wiring.Component):
             pending.eq(~running & ~sweeping & enable.bit_select(state.EXECUTER, 1)),
             load.eq(pending & core_fits),
             self.control.group.eq(state.EXECUTER),
+            self.starting.eq(load),
         ]
         m.d.sync += self.control.start.eq(load)
+        with m.If(load | (self.show & ~running)):
+            m.d.sync += shown.eq(state.EXECUTER)
         with m.If(load):
-            m.d.sync += [running.eq(1), shown.eq(state.EXECUTER)]
+            m.d.sync += running.eq(1)
         with m.If(running & self.control.done):
             m.d.sync += [running.eq(0), enable.bit_select(state.EXECUTER, 1).eq(0)]
             with m.If(state.EXECUTER_PP_EN):
