@@ -39,6 +39,7 @@ class Plan:
     diagnostics : the tasks may raise some (the same on both sides).
     reset : the core is reset afterwards, since something is left behind.
     reads : offsets read back after the end.
+    peek : status is read on the device while the kick runs, which shows values that the end does not.
     """
 
     tasks: list[Task]
@@ -59,6 +60,7 @@ class Plan:
     diagnostics: bool = False
     reset: bool = False
     reads: list[int] = field(default_factory=list)
+    peek: bool = False
     note: str = ""
 
 
@@ -196,3 +198,26 @@ def slave_writes(ch: Chooser, tasks: list[Task], dma_base: int, core: int = 0) -
                 enable = regs[block]["OPERATION_ENABLE"]
                 writes.append((enable.offset, enable.encode(OP_EN=1)))
     return writes
+
+
+def twice_writes(task: Task, dma_base: int, core: int = 0) -> list[tuple[int, int]]:
+    """Host writes that set both register groups of every block to one task and start them one behind
+    the other, the pointers moved by hand (docs/hardware.md 7.1, 7.2)."""
+    regs = registers()
+
+    def pointers(group: int, clear: int) -> list[tuple[int, int]]:
+        out = []
+        for block in task.blocks:
+            values = {"POINTER": group, "EXECUTER_PP_EN": 1}
+            values |= {"POINTER_PP_CLEAR": clear, "EXECUTER_PP_CLEAR": clear}
+            if block in ("CNA", "CORE"):
+                values["CORE_INDEX"] = core
+            pointer = regs[block]["S_POINTER"]
+            out.append((pointer.offset, pointer.encode(**values)))
+        return out
+
+    settings = [(offset, value) for offset, (_, value) in task.values(dma_base).items()]
+    enable = regs["GLOBAL"]["OPERATION_ENABLE"]
+    begin = (enable.offset, enable.encode(**{f"{b}_OP_EN": 1 for b in task.blocks}))
+    writes = pointers(0, 1) + settings + pointers(1, 0) + settings
+    return [*writes, *pointers(0, 0), begin, *pointers(1, 0), begin]

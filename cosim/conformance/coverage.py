@@ -116,7 +116,7 @@ class Coverage:
                     live |= self.note(block, register, value)
         live |= self._host(outcome.case)
         if outcome.device is not None:
-            for path, value in outcome.device.registers.items():
+            for path, value in (*outcome.device.registers.items(), *outcome.device.peeked):
                 block, _, register = path.rstrip("'").partition(".")
                 live |= self.note(block, register, value)
         self.by_group.setdefault(outcome.case.group, set()).update(live)

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from cosim.conformance import noise, values
 from cosim.conformance.arena import Arena
-from cosim.conformance.case import Fact, Plan, slave_writes
+from cosim.conformance.case import Fact, Plan, slave_writes, twice_writes
 from cosim.conformance.choices import Chooser, Refused
 from cosim.conformance.conv import Conv, Tile
 from cosim.conformance.dpu import Dpu
@@ -242,7 +242,7 @@ class Draw:
         tasks = [
             task for _ in range(self.ch.integer("chain.length", 2, most)) for task in self.any_task().tasks
         ]
-        plan = Plan(tasks, self.facts)
+        plan = Plan(tasks, self.facts, peek=self.ch.chance("chain.peek", 0.3))
         if self.ch.chance("chain.mask", 0.5):
             plan.mask = tasks[-1].interrupt_mask() | self.ch.word("chain.mask_bits", 17)
         if self.ch.chance("chain.dangling", 0.3):
@@ -250,10 +250,14 @@ class Draw:
         return plan
 
     def slave(self) -> Plan:
-        """One task without the PC, or two that fill both register groups ahead."""
+        """One task without the PC, or the same one in both register groups."""
         plan = self.any_task()
         base = 32 * self.ch.word("slave.base", 27) if self.ch.chance("slave.based", 0.3) else 0
-        plan.writes = slave_writes(self.ch, plan.tasks, base)
+        if len(plan.tasks) == 1 and self.ch.chance("slave.twice", 0.35):
+            plan.writes, plan.note = twice_writes(plan.tasks[0], base), "in both register groups"
+        else:
+            plan.writes = slave_writes(self.ch, plan.tasks, base)
+        plan.peek = True
         plan.slave, plan.dma_base = True, base
         return plan
 

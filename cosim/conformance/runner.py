@@ -39,6 +39,8 @@ class Side:
     cycles: int = 0
     registers: dict[str, int] = field(default_factory=dict)
     """Register path -> value, of status and pointers, and of what the case reads back."""
+    peeked: list[tuple[str, int]] = field(default_factory=list)
+    """Register path and value, of status read while the kick ran."""
     diagnostics: list[tuple[str, str]] = field(default_factory=list)
     """(code, BLOCK.REGISTER), each pair once, in order of names."""
     state: str = ""
@@ -137,6 +139,8 @@ class Runner:
         side = Side(False)
         try:
             begun = start(device, case.kick, 0, case.plan.writes)
+            if case.plan.peek and device is not self.golden:
+                self._peek(device, side)
             side.done = bool(device.run_until_irq(1, bound))
             side.cycles = device.cycle - begun
             if side.done:
@@ -161,6 +165,15 @@ class Runner:
             side.error = f"{type(error).__name__}: {error}"
         side.diagnostics = self._diagnostics(device)
         return side
+
+    def _peek(self, device: Any, side: Side) -> None:
+        """Read status a few times while the kick runs."""
+        for cycles in (0, 100, 400):
+            if cycles and device.run_until_irq(1, cycles):
+                return
+            for register in self._watched:
+                if register.name in ("TASK_STATUS", "S_STATUS"):
+                    side.peeked.append((register.path, device.read32(0, register.offset)))
 
     def _settle(self, device: Any, side: Side) -> None:
         """Wait until all blocks are idle: CNA may still fetch rows that nothing needs, and masks differ."""
