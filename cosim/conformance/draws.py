@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from cosim.conformance import noise, values
-from cosim.conformance.arena import Arena
+from cosim.conformance.arena import SIZE, Arena
 from cosim.conformance.case import Fact, Plan, slave_writes, twice_writes
 from cosim.conformance.choices import Chooser, Refused
 from cosim.conformance.conv import Conv, Tile
@@ -178,6 +178,8 @@ class Draw:
         conv = draw_conv(self.ch, self.arena, ConvWish(t, depthwise=depthwise, resident=True, budget=800))
         tasks = [self.task(conv, self.dpu_of(conv, NONE))]
         span = abs(conv.surface) * conv.surfaces + conv.line * conv.height + conv.width
+        if 32 * span > SIZE:
+            raise Refused(f"features of {span} atoms do not fit twice")
         for n in range(self.ch.integer("reuse.more", 1, 2)):
             raw = values.elements(self.ch, f"features {n + 2}", t, 2 * span * t.per_atom)
             conv.data = self.arena.place(raw, f"features {n + 2}") + 16 * span
