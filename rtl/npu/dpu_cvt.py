@@ -47,6 +47,10 @@ class OutputConverter:
 
         scaled, number = frame.lanes("out_scaled", signed(49)), frame.lanes("out_number", signed(32))
         self.values = frame.lanes("out", signed(32))
+        to_number = frame.gate(valid[10], floats, ~wide)
+        makes, scales = frame.gate(valid[11], make), frame.gate(valid[11], make, self._minus != 0)
+        halves, brains = frame.gate(valid[11], half), frame.gate(valid[11], brain)
+        singles = frame.gate(valid[11], wide)
         for lane in range(LANES):
             multiplied = Signal(signed(49), init=IDLE)
             with m.If(valid[9]):
@@ -58,6 +62,8 @@ class OutputConverter:
                 m.d.sync += scaled[lane].eq(multiplied)
 
             limited = Signal(signed(32), init=IDLE)
+            with m.If(to_number):
+                whole = float32.to_int32(m, scaled[lane][:32])
             with m.If(valid[10]):
                 with m.If(~floats):
                     rounded = frame.wire(round_shift(scaled[lane], shift, away)[:50].as_signed())
@@ -65,24 +71,30 @@ class OutputConverter:
                 with m.Elif(wide):
                     m.d.comb += limited.eq(scaled[lane])
                 with m.Else():
-                    m.d.comb += limited.eq(clamp(float32.to_int32(m, scaled[lane][:32]), low, high))
+                    m.d.comb += limited.eq(clamp(whole, low, high))
             with frame.into(11):
                 m.d.sync += number[lane].eq(limited)
 
             final = Signal(signed(32), init=IDLE)
+            with m.If(makes):
+                made = float32.from_int32(m, number[lane])
+            with m.If(scales):
+                smaller = self._scaled(frame, made)
+            with m.If(singles):
+                small = float32.wire(m, Mux(self._minus != 0, smaller, made), 32)
+                single = float32.wire(m, Mux(make, small, number[lane].as_unsigned()), 32)
+            with m.If(halves):
+                as_half = float32.narrow_fp16(m, single)
+            with m.If(brains):
+                as_brain = float32.narrow_bf16(m, single)
             with m.If(valid[11]):
                 with m.If(frame.tag[11].live <= lane):
                     m.d.comb += final.eq(pend)
                 with m.Elif(wide):
-                    single = Signal(32, init=IDLE)
-                    with m.If(make):
-                        m.d.comb += single.eq(self._to_float(frame, number[lane]))
-                    with m.Else():
-                        m.d.comb += single.eq(number[lane])
                     with m.If(half):
-                        m.d.comb += final.eq(float32.narrow_fp16(m, single))
+                        m.d.comb += final.eq(as_half)
                     with m.Elif(brain):
-                        m.d.comb += final.eq(float32.narrow_bf16(m, single))
+                        m.d.comb += final.eq(as_brain)
                     with m.Else():
                         m.d.comb += final.eq(single)
                 with m.Else():
@@ -90,14 +102,9 @@ class OutputConverter:
             with frame.into(12):
                 m.d.sync += self.values[lane].eq(final)
 
-    def _to_float(self, frame: Frame, number: Signal) -> Signal:
-        """An integer as binary32, times 2^-MINUS_EXP."""
-        m, result = frame.m, Signal(32, init=IDLE)
-        single = float32.from_int32(m, number)
-        with m.If(self._minus == 0):
-            m.d.comb += result.eq(single)
-        with m.Else():
-            x = float32.parts(m, single)
-            exponent = float32.wire(m, (x.exponent + float32.OFFSET - self._minus).as_unsigned(), 11)
-            m.d.comb += result.eq(float32.rounded(m, x.sign, exponent, Cat(Const(0, 40), x.mantissa)))
-        return result
+    def _scaled(self, frame: Frame, single: Signal) -> Signal:
+        """A binary32 of an integer times 2^-MINUS_EXP."""
+        m = frame.m
+        exponent = float32.exponent_of(single) + float32.OFFSET - self._minus
+        mantissa = Cat(Const(0, 40), float32.mantissa_of(single))
+        return float32.rounded(m, single[31], exponent.as_unsigned(), mantissa)

@@ -92,19 +92,33 @@ class EwStage:
         divided = self._divide(main, operand)
         self.may_advance = ~valid[7] | (operand.there & divided)
 
+        algo = cfg.EW_CFG.EW_ALU_ALGO
+        two = (algo == AluAlgo.ADD) | (algo == AluAlgo.MINUS)
+        whole = (algo == AluAlgo.FLOOR) | (algo == AluAlgo.CEIL)
+        adds = frame.gate(valid[7], floats, frame.flag(op & ~cfg.EW_CFG.EW_OP_TYPE & two))
+        rounds = frame.gate(valid[7], floats, frame.flag(op & ~cfg.EW_CFG.EW_OP_TYPE & whole))
+        multiplies, rectifies = frame.gate(valid[7], floats, mul), frame.gate(valid[8], floats)
+        minus, up = frame.flag(algo == AluAlgo.MINUS), frame.flag(algo == AluAlgo.CEIL)
         product, plain = frame.lanes("ew_product", signed(48)), frame.lanes("ew_plain", unsigned(1))
         self.values = frame.lanes("ew_value", signed(32))
         for lane in range(LANES):
             v, e = main[lane], operand.values[lane]
             result, skip = Signal(signed(48), init=IDLE), Signal()
+            bits, other = v.as_unsigned(), e.as_unsigned()
+            with m.If(adds):
+                float_sum = float32.add(m, bits, Cat(other[:31], other[31] ^ minus))
+            with m.If(multiplies):
+                float_product = float32.multiply(m, bits, other)
+            with m.If(rounds):
+                float_whole = float32.to_integral(m, bits, up)
             with m.If(valid[7]):
                 m.d.comb += skip.eq(~mul | (prelu & ~v[-1]))
                 with m.If(floats):
                     with m.If(~skip):
-                        m.d.comb += result.eq(float32.multiply(m, v.as_unsigned(), e.as_unsigned()))
+                        m.d.comb += result.eq(float_product)
                     with m.Elif(self._alu):
                         m.d.comb += result.eq(v)
-                        self._float_alu(result, v.as_unsigned(), e.as_unsigned(), divider.result[lane])
+                        self._float_alu(result, bits, other, float_sum, float_whole, divider.result[lane])
                     with m.Else():
                         m.d.comb += result.eq(v)
                 with m.Elif(~skip):
@@ -117,9 +131,11 @@ class EwStage:
                 m.d.sync += [product[lane].eq(result), plain[lane].eq(skip)]
 
             limited = Signal(signed(32), init=IDLE)
+            with m.If(rectifies):
+                float_limited = rectifier.of_float(product[lane][:32])
             with m.If(valid[8]):
                 with m.If(floats):
-                    m.d.comb += limited.eq(rectifier.of_float(product[lane][:32]))
+                    m.d.comb += limited.eq(float_limited)
                 with m.Else():
                     scaled = frame.scaled(product[lane], plain[lane], positive, negative)
                     m.d.comb += limited.eq(clamp(scaled, rectifier.low, rectifier.high))
@@ -158,8 +174,10 @@ class EwStage:
                 with m.Case(algo):
                     m.d.comb += result.eq(extend(value, 48))
 
-    def _float_alu(self, result: Signal, v: Value, e: Value, quotient: Value) -> None:
-        """The same of binary32, with the functions that only floats have."""
+    def _float_alu(
+        self, result: Signal, v: Value, e: Value, total: Value, whole: Value, quotient: Value
+    ) -> None:
+        """The same of binary32, with the functions that only floats have; the dear ones are given."""
         m, algo = self._frame.m, self._frame.cfg.EW_CFG.EW_ALU_ALGO
         with m.Switch(algo):
             with m.Case(AluAlgo.MAX):
@@ -167,8 +185,7 @@ class EwStage:
             with m.Case(AluAlgo.MIN):
                 m.d.comb += result.eq(Mux(float32.greater(e, v), v, e))
             with m.Case(AluAlgo.ADD, AluAlgo.MINUS):
-                second = Cat(e[:31], e[31] ^ (algo == AluAlgo.MINUS))
-                m.d.comb += result.eq(float32.add(m, v, second))
+                m.d.comb += result.eq(total)
             with m.Case(AluAlgo.DIV):
                 m.d.comb += result.eq(quotient)
             with m.Case(AluAlgo.ABS):
@@ -176,4 +193,4 @@ class EwStage:
             with m.Case(AluAlgo.NEG):
                 m.d.comb += result.eq(float32.negate(v))
             with m.Case(AluAlgo.FLOOR, AluAlgo.CEIL):
-                m.d.comb += result.eq(float32.to_integral(m, v, algo == AluAlgo.CEIL))
+                m.d.comb += result.eq(whole)

@@ -136,6 +136,15 @@ class Frame:
         self.m.d.comb += wire.eq(value)
         return wire
 
+    def gate(self, *conditions: Value) -> Signal:
+        """One bit for all lanes that says whether a float operation is to be evaluated (see float32)."""
+        gate = Signal(name="gate")
+        result = conditions[0]
+        for condition in conditions[1:]:
+            result = result & condition
+        self.m.d.comb += gate.eq(result)
+        return gate
+
     def scaled(self, product: Signal, plain: Value, positive: Shift, negative: Shift) -> Signal:
         """The product shifted by its sign's count, unshifted where `plain`."""
         m = self.m
@@ -178,7 +187,8 @@ class Rectifier:
         self._relu, self._relux = frame.flag(relu), frame.flag(relux)
 
     def of_float(self, value: Value) -> Value:
-        """The same of a binary32."""
+        """The same of a binary32; adds a wire under the condition around the call."""
         m, limit = self._frame.m, self.high.as_unsigned()
-        kept = float32.wire(m, value[:32] & ~(self._relu & value[31] & ~float32.is_nan(value)).replicate(32))
+        below = self._relu & value[31] & ~float32.is_nan(value)
+        kept = float32.wire(m, Mux(below, 0, value[:32]), 32)
         return Mux(self._relux & float32.greater(kept, limit), limit, kept)

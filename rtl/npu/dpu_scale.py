@@ -60,15 +60,18 @@ def bs_stages(
     total, factor = frame.lanes("bs_total", signed(48)), frame.lanes("bs_factor", signed(16))
     product, plain = frame.lanes("bs_product", signed(63)), frame.lanes("bs_plain", unsigned(1))
     value = frame.lanes("bs_value", signed(32))
+    adds = frame.gate(valid[1], frame.floats, bs.add)
+    multiplies = frame.gate(valid[2], frame.floats, bs.mul)
+    rectifies = frame.gate(valid[3], frame.floats)
     for lane in range(LANES):
         window, sum_ = Signal(signed(48), init=IDLE), Signal(signed(48), init=IDLE)
         scale = Signal(signed(16), init=IDLE)
+        with m.If(adds):
+            operand = _signed_float(frame.wire(bs.addend(table, lane)), bs.minus)
+            float_sum = float32.add(m, main[lane].as_unsigned(), operand)
         with m.If(valid[1]):
             with m.If(frame.floats):
-                m.d.comb += sum_.eq(main[lane])
-                with m.If(bs.add):
-                    operand = _signed_float(frame.wire(bs.addend(table, lane)), bs.minus)
-                    m.d.comb += sum_.eq(float32.add(m, main[lane].as_unsigned(), operand))
+                m.d.comb += sum_.eq(Mux(bs.add, float_sum, main[lane].as_unsigned()))
             with m.Else():
                 with m.If(cpend & cpend_src):
                     m.d.comb += window.eq(sums[lane] * table.operands.cpend[lane].as_signed())
@@ -91,14 +94,13 @@ def bs_stages(
             m.d.sync += [total[lane].eq(sum_), factor[lane].eq(scale)]
 
         result, skip = Signal(signed(63), init=IDLE), Signal()
+        with m.If(multiplies):
+            wide = float32.widen_fp16(m, factor[lane].as_unsigned())
+            float_product = float32.multiply(m, total[lane][:32], wide)
         with m.If(valid[2]):
             with m.If(frame.floats):
-                m.d.comb += skip.eq(~bs.mul | (bs.prelu & ~total[lane][31]))
-                with m.If(skip):
-                    m.d.comb += result.eq(total[lane][:32])
-                with m.Else():
-                    wide = float32.widen_fp16(m, factor[lane].as_unsigned())
-                    m.d.comb += result.eq(float32.multiply(m, total[lane][:32], wide))
+                passes = ~bs.mul | (bs.prelu & ~total[lane][31])
+                m.d.comb += result.eq(Mux(passes, total[lane][:32], float_product))
             with m.Else():
                 m.d.comb += skip.eq(~bs.mul | (bs.prelu & ~total[lane][-1]))
                 with m.If(skip):
@@ -109,9 +111,11 @@ def bs_stages(
             m.d.sync += [product[lane].eq(result), plain[lane].eq(skip)]
 
         limited = Signal(signed(32), init=IDLE)
+        with m.If(rectifies):
+            float_limited = bs.rectifier.of_float(product[lane][:32])
         with m.If(valid[3]):
             with m.If(frame.floats):
-                m.d.comb += limited.eq(bs.rectifier.of_float(product[lane][:32]))
+                m.d.comb += limited.eq(float_limited)
             with m.Else():
                 scaled = frame.scaled(product[lane], plain[lane], bs.positive, bs.negative)
                 m.d.comb += limited.eq(clamp(scaled, bs.rectifier.low, bs.rectifier.high))
@@ -128,21 +132,25 @@ def bn_stages(frame: Frame, main: list[Signal], table: OperandTable, load: objec
 
     product, plain = frame.lanes("bn_product", signed(48)), frame.lanes("bn_plain", unsigned(1))
     operand, value = frame.lanes("bn_operand", signed(33)), frame.lanes("bn_value", signed(32))
+    multiplies = frame.gate(valid[4], frame.floats, bn.mul)
+    adds = frame.gate(valid[5], frame.floats, bn.add)
+    rectifies = frame.gate(valid[5], frame.floats)
     for lane in range(LANES):
         result, skip = Signal(signed(48), init=IDLE), Signal()
         addend = Signal(signed(33), init=IDLE)
+        with m.If(multiplies):
+            wide = float32.widen_fp16(m, frame.wire(bn.factor(table, lane)).as_unsigned())
+            float_product = float32.multiply(m, main[lane].as_unsigned(), wide)
         with m.If(valid[4]):
             # The sign bit of a binary32 is where that of an integer is.
             m.d.comb += skip.eq(~bn.mul | (bn.prelu & ~main[lane][-1]))
             with m.If(skip):
                 m.d.comb += result.eq(extend(main[lane], 48))
+            with m.Elif(frame.floats):
+                m.d.comb += result.eq(float_product)
             with m.Else():
                 factor = frame.wire(bn.factor(table, lane))
-                with m.If(frame.floats):
-                    wide = float32.widen_fp16(m, factor.as_unsigned())
-                    m.d.comb += result.eq(float32.multiply(m, main[lane].as_unsigned(), wide))
-                with m.Else():
-                    m.d.comb += result.eq(main[lane] * factor)
+                m.d.comb += result.eq(main[lane] * factor)
             with m.If(bn.add):
                 term = frame.wire(bn.addend(table, lane))
                 with m.If(frame.floats):
@@ -157,15 +165,14 @@ def bn_stages(frame: Frame, main: list[Signal], table: OperandTable, load: objec
             m.d.sync += [product[lane].eq(result), plain[lane].eq(skip), operand[lane].eq(addend)]
 
         limited = Signal(signed(32), init=IDLE)
+        with m.If(adds):
+            float_sum = float32.add(m, product[lane][:32], operand[lane][:32])
+        with m.If(rectifies):
+            moved = float32.wire(m, Mux(bn.add, float_sum, product[lane][:32]))
+            float_limited = bn.rectifier.of_float(moved)
         with m.If(valid[5]):
             with m.If(frame.floats):
-                moved = Signal(32, init=IDLE)
-                with m.If(bn.add):
-                    total = float32.add(m, product[lane][:32], operand[lane][:32])
-                    m.d.comb += moved.eq(total)
-                with m.Else():
-                    m.d.comb += moved.eq(product[lane][:32])
-                m.d.comb += limited.eq(bn.rectifier.of_float(moved))
+                m.d.comb += limited.eq(float_limited)
             with m.Else():
                 scaled = frame.scaled(product[lane], plain[lane], bn.positive, bn.negative)
                 total = frame.wire(frame.wire(clamp(scaled, LOWEST, HIGHEST)) + operand[lane])

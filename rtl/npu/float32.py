@@ -1,14 +1,20 @@
-"""Binary32 arithmetic as Amaranth expressions (docs 0.3): DPU and PPU build their float paths from it.
+"""Binary32 arithmetic as Amaranth expressions (docs 0.3): DPU, PPU and array build their float paths from it.
 
 Every function takes the module and adds wires to it under the conditions around the call: called below
-`m.If(valid)`, nothing is evaluated while there is no value.  Values are 32 bits unsigned.  Rounding is to
-nearest, ties to even; subnormals are kept; an operation with a NaN operand or an invalid one gives `NAN`.
-Nothing here is signed: generated Verilog spells a sign extension bit by bit, which simulators pay for.
+`m.If(valid)`, nothing is evaluated while there is no value.  That needs care:
+
+- The condition should be one bit, and not lie below another: Verilator then skips many wires with one test.
+- A value that is used twice must be a wire (or be written twice): what Amaranth shares is evaluated always.
+- Bits used often are packed into a wire of several: Verilator turns `valid ? bit : 1` into a mask.
+
+Values are 32 bits unsigned.  Rounding is to nearest, ties to even; subnormals are kept; an operation with
+a NaN operand or an invalid one gives `NAN`.  Nothing here is signed: generated Verilog spells a sign
+extension bit by bit, which simulators pay for.
 """
 
 from dataclasses import dataclass
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -26,40 +32,23 @@ DIVIDE_STEPS = 26
 """Quotient bits: the leading one may be the second, 24 are kept, one rounds."""
 
 
-def wire(m: Module, value: Value, bits: int | None = None) -> Signal:
-    """`value` as a signal driven under the conditions around the call."""
-    result = Signal(bits if bits is not None else value.shape(), init=IDLE)
+def wire(m: Module, value: Value, bits: int | None = None) -> Value:
+    """`value` as a signal driven under the conditions around the call, unsigned with `bits` bits."""
+    shape = unsigned(bits) if bits is not None else value.shape()
+    # A wire of one bit gets another: Verilator turns `valid ? x : 1` into a mask as well.
+    result = Signal(unsigned(2) if shape.width == 1 else shape, init=IDLE)
     m.d.comb += result.eq(value)
-    return result
+    return result[:1] if shape.width == 1 else result
 
 
-@dataclass(frozen=True)
-class Parts:
-    """A binary32 taken apart.
-
-    `exponent` is the biased one, but 1 for subnormals; `mantissa` 24 bits with the hidden one.
-    """
-
-    sign: Value
-    exponent: Value
-    mantissa: Value
-    nan: Value
-    infinite: Value
-    zero: Value
+def exponent_of(value: Value) -> Value:
+    """The biased exponent, but 1 for subnormals; 8 bits."""
+    return value[23:31] | (value[23:31] == 0)
 
 
-def parts(m: Module, value: Value) -> Parts:
-    """The `Parts` of `value`."""
-    biased, fraction = value[23:31], value[:23]
-    top, low, empty = (wire(m, x, 1) for x in (biased == 0xFF, biased == 0, fraction == 0))
-    return Parts(
-        value[31],
-        wire(m, biased | low, 8),
-        Cat(fraction, ~low),
-        top & ~empty,
-        top & empty,
-        low & empty,
-    )
+def mantissa_of(value: Value) -> Value:
+    """24 bits with the hidden one."""
+    return Cat(value[:23], value[23:31] != 0)
 
 
 def is_nan(value: Value) -> Value:
@@ -86,7 +75,21 @@ def normalised(m: Module, value: Value, bits: int) -> tuple[Value, Value]:
     return value, Cat(*reversed(counts))
 
 
-def rounded(m: Module, sign: Value, exponent: Value, mantissa: Value) -> Signal:
+def leading_zeros(value: Value, bits: int) -> Value:
+    """Number of zeros above the top one of `value`'s `bits` bits; zero counts as `bits` - 1."""
+
+    def count(below: int, above: int) -> Value:
+        """Of the bits from `below` to before `above`, one of which is set or the last is bit 0."""
+        if above - below == 1:
+            return Const(bits - above)
+        step = 8 if above - below > 8 else 1  # groups of eight, from the top
+        middle = below + (above - below - 1) // step * step
+        return Mux(value[middle:above].any(), count(middle, above), count(below, middle))
+
+    return count(0, bits)
+
+
+def rounded(m: Module, sign: Value, exponent: Value, mantissa: Value) -> Value:
     """The binary32 nearest to a value of any magnitude.
 
     Parameters
@@ -96,48 +99,74 @@ def rounded(m: Module, sign: Value, exponent: Value, mantissa: Value) -> Signal:
     mantissa : Value
         unsigned, 64 bits.  Its lowest bit may stand for anything below it.
     """
-    shifted, count = normalised(m, mantissa, 64)
+    mantissa = wire(m, mantissa, 64)
+    count = wire(m, leading_zeros(mantissa, 64), 6)
     place = wire(m, exponent - count, 11)
-    tiny = wire(m, place <= OFFSET, 1)
-    down = wire(m, Mux(tiny, Mux(place < OFFSET - 62, 63, OFFSET + 1 - place), 0), 6)
-    kept = wire(m, shifted >> down, 64)
-    lost = wire(m, (kept << down)[:64] != shifted, 1)
-    up = wire(m, kept[39] & (kept[:39].any() | lost | kept[40]), 1)
+    whole = wire(m, (mantissa << count)[:64], 64)
+    # A subnormal is shifted down; what is lost stays as the lowest bit.
+    down = wire(m, Mux(place > OFFSET, 0, Mux(place < OFFSET - 62, 63, OFFSET + 1 - place)), 6)
+    cut = wire(m, whole >> down, 64)
+    kept = wire(m, cut | ((cut << down)[:64] != whole), 64)
+    up = kept[39] & (kept[:39].any() | kept[40])
     # The hidden bit adds one to the exponent below it; a carry out of the fraction does the same.
-    below = wire(m, Mux(tiny, 0, place - (OFFSET + 1)), 8)
-    magnitude = wire(m, Cat(Const(0, 23), below) + kept[40:] + up, 31)
-    result = Signal(32, init=IDLE)
-    with m.If(mantissa == 0):
-        m.d.comb += result.eq(Cat(Const(0, 31), sign))
-    with m.Elif(place > OFFSET + 254):
-        m.d.comb += result.eq(Cat(Const(INFINITY, 31), sign))
-    with m.Else():
-        m.d.comb += result.eq(Cat(magnitude, sign))
-    return result
+    below = Mux(place > OFFSET, place - (OFFSET + 1), 0)[:8]
+    magnitude = Mux(place > OFFSET + 254, INFINITY, Cat(Const(0, 23), below) + kept[40:] + up)
+    return wire(m, Cat(Mux(kept[63] | (down != 0), magnitude, 0)[:31], sign), 32)
 
 
-def add(m: Module, a: Value, b: Value) -> Signal:
-    """`a + b`."""
-    swap = wire(m, a[:31] < b[:31], 1)
-    large = parts(m, wire(m, Mux(swap, b, a), 32))
-    small = parts(m, wire(m, Mux(swap, a, b), 32))
-    minus = wire(m, large.sign ^ small.sign, 1)
-    apart = wire(m, large.exponent - small.exponent, 8)
+@dataclass(frozen=True)
+class Exact:
+    """A result before rounding, as `rounded` takes it, and what to give instead where `special` is set."""
+
+    sign: Value
+    exponent: Value
+    mantissa: Value
+    special: Value
+    instead: Value
+
+
+def finish(m: Module, exact: Exact) -> Value:
+    """The rounded binary32 of an `Exact`."""
+    result = rounded(m, exact.sign, exact.exponent, exact.mantissa)
+    return wire(m, Mux(exact.special, exact.instead, result), 32)
+
+
+def exact_sum(m: Module, a: Value, b: Value) -> Exact:
+    """`a + b` before rounding."""
+    large = wire(m, Mux(a[:31] < b[:31], b, a), 32)
+    small = wire(m, a ^ b ^ large, 32)
+    apart = wire(m, exponent_of(large) - exponent_of(small), 8)
+    minus = large[31] ^ small[31]
+    flags = wire(m, Cat(minus, large[:31] > INFINITY, (small[:31] == INFINITY) & (large[31] ^ small[31])), 3)
     # 32 bits below the larger mantissa hold the smaller one exactly, or it only counts as "something".
-    shifted = wire(m, Cat(Const(0, 32), small.mantissa) >> apart[:6], 56)
-    aligned = wire(m, Mux(apart > 32, small.mantissa != 0, shifted), 56)
-    whole = Cat(Const(0, 32), large.mantissa)
-    total = wire(m, Mux(minus, whole - aligned, whole + aligned), 57)
-    sign = wire(m, Mux(total == 0, large.sign & small.sign, large.sign), 1)
-    finite = rounded(m, sign, wire(m, large.exponent + (OFFSET + 1), 11), Cat(Const(0, 7), total))
-    result = Signal(32, init=IDLE)
-    with m.If(large.nan | small.nan | (small.infinite & minus)):
-        m.d.comb += result.eq(NAN)
-    with m.Elif(large.infinite):
-        m.d.comb += result.eq(Cat(Const(INFINITY, 31), large.sign))
-    with m.Else():
-        m.d.comb += result.eq(finite)
-    return result
+    aligned = Mux(apart > 32, mantissa_of(small) != 0, Cat(Const(0, 32), mantissa_of(small)) >> apart[:6])
+    turned = aligned[:56] ^ flags[0].replicate(57)
+    total = wire(m, (Cat(Const(0, 32), mantissa_of(large)) + turned + flags[0])[:57], 57)
+    return Exact(
+        Mux(total == 0, large[31] & small[31], large[31]),
+        exponent_of(large) + (OFFSET + 1),
+        Cat(Const(0, 7), total),
+        large[:31] >= INFINITY,
+        Mux(flags[1:] != 0, NAN, large),
+    )
+
+
+def exact_product(m: Module, a: Value, b: Value) -> Exact:
+    """`a * b` before rounding."""
+    product = wire(m, mantissa_of(a) * mantissa_of(b), 48)
+    invalid = is_nan(a) | is_nan(b) | (is_zero(a) | is_zero(b))  # where something is infinite or no number
+    return Exact(
+        a[31] ^ b[31],
+        exponent_of(a) + exponent_of(b) + (OFFSET + 1 - 127),
+        Cat(Const(0, 16), product),
+        (a[:31] >= INFINITY) | (b[:31] >= INFINITY),
+        Mux(invalid, NAN, Cat(Const(INFINITY, 31), a[31] ^ b[31])),
+    )
+
+
+def add(m: Module, a: Value, b: Value) -> Value:
+    """`a + b`."""
+    return finish(m, exact_sum(m, a, b))
 
 
 def subtract(m: Module, a: Value, b: Value) -> Signal:
@@ -150,21 +179,9 @@ def negate(value: Value) -> Value:
     return Cat(value[:31], ~value[31])
 
 
-def multiply(m: Module, a: Value, b: Value) -> Signal:
+def multiply(m: Module, a: Value, b: Value) -> Value:
     """`a * b`."""
-    x, y = parts(m, a), parts(m, b)
-    sign = wire(m, x.sign ^ y.sign, 1)
-    product = wire(m, x.mantissa * y.mantissa, 48)
-    exponent = wire(m, x.exponent + y.exponent + (OFFSET + 1 - 127), 11)
-    finite = rounded(m, sign, exponent, Cat(Const(0, 16), product))
-    result = Signal(32, init=IDLE)
-    with m.If(x.nan | y.nan | (x.infinite & y.zero) | (x.zero & y.infinite)):
-        m.d.comb += result.eq(NAN)
-    with m.Elif(x.infinite | y.infinite):
-        m.d.comb += result.eq(Cat(Const(INFINITY, 31), sign))
-    with m.Else():
-        m.d.comb += result.eq(finite)
-    return result
+    return finish(m, exact_product(m, a, b))
 
 
 def greater(a: Value, b: Value) -> Value:
@@ -178,47 +195,37 @@ def relu(value: Value) -> Value:
     return Mux(value[31] & ~is_nan(value), Const(0, 32), value)
 
 
-def from_int32(m: Module, value: Value) -> Signal:
+def from_int32(m: Module, value: Value) -> Value:
     """The binary32 nearest to a 32-bit two's complement number."""
-    sign = value[31]
-    magnitude = wire(m, Mux(sign, (-value.as_unsigned())[:32], value.as_unsigned()), 32)
-    return rounded(m, sign, Const(OFFSET + 127 + 31, 11), Cat(Const(0, 32), magnitude))
+    bits = value.as_unsigned()
+    magnitude = wire(m, Mux(bits[31], (-bits)[:32], bits), 32)
+    count = wire(m, leading_zeros(magnitude, 32), 5)
+    whole = wire(m, (magnitude << count)[:32], 32)
+    up = whole[7] & (whole[:7].any() | whole[8])
+    below = (127 + 30 - count)[:8]
+    return wire(m, Cat(Mux(whole[31], Cat(Const(0, 23), below) + whole[8:] + up, 0)[:31], bits[31]), 32)
 
 
-def to_int32(m: Module, value: Value) -> Signal:
+def to_int32(m: Module, value: Value) -> Value:
     """`value` rounded and saturated to a signed 32-bit integer; a NaN gives 0."""
-    x = parts(m, value)
+    biased = value[23:31]
     # 32 bits of fraction; from 2^31 on the value saturates, below 2^-8 nothing is left of it.
-    fixed = wire(m, Cat(x.mantissa, Const(0, 39)) << (x.exponent - 118).as_unsigned()[:6], 63)
+    fixed = wire(m, Cat(mantissa_of(value), Const(0, 39)) << (biased - 118).as_unsigned()[:6], 63)
     up = fixed[31] & (fixed[:31].any() | fixed[32])
-    magnitude = wire(m, fixed[32:] + up, 32)
-    limit = Mux(x.sign, Const(1 << 31, 32), Const((1 << 31) - 1, 32))
-    result = Signal(signed(32), init=IDLE)
-    with m.If(x.nan | (x.exponent < 118)):
-        m.d.comb += result.eq(0)
-    with m.Elif(x.exponent >= 158):
-        m.d.comb += result.eq(limit)
-    with m.Elif(x.sign):
-        m.d.comb += result.eq(-magnitude)
-    with m.Else():
-        m.d.comb += result.eq(Mux(magnitude[31], limit, magnitude))
-    return result
+    none = (value[23:31] < 118) | is_nan(value)
+    magnitude = wire(m, Mux(none, 0, Mux(value[23:31] >= 158, 1 << 31, fixed[32:] + up)), 32)
+    positive = Mux(magnitude[31], (1 << 31) - 1, magnitude)
+    return wire(m, Mux(value[31], -magnitude, positive), 32).as_signed()
 
 
-def widen_fp16(m: Module, value: Value) -> Signal:
+def widen_fp16(m: Module, value: Value) -> Value:
     """A 16-bit fp16 as binary32, exactly; a NaN keeps its fraction."""
     sign, biased, fraction = value[15], value[10:15], value[:10]
-    shifted, count = normalised(m, wire(m, Cat(Const(0, 6), fraction), 16), 16)
-    result = Signal(32, init=IDLE)
-    with m.If(biased == 0x1F):
-        m.d.comb += result.eq(Cat(Const(0, 13), fraction, Const(0xFF, 8), sign))
-    with m.Elif(biased != 0):
-        m.d.comb += result.eq(Cat(Const(0, 13), fraction, (biased + 112)[:8], sign))
-    with m.Elif(fraction == 0):
-        m.d.comb += result.eq(Cat(Const(0, 31), sign))
-    with m.Else():
-        m.d.comb += result.eq(Cat(Const(0, 8), shifted[:15], (112 - count)[:8], sign))
-    return result
+    count = wire(m, leading_zeros(fraction, 10), 4)
+    shifted = (fraction << count)[:9]  # the leading one falls off
+    exponent = Mux(biased == 0x1F, 0xFF, biased + 112)[:8]
+    small = Mux(fraction == 0, Const(0, 31), Cat(Const(0, 14), shifted, (112 - count)[:8]))
+    return wire(m, Cat(Mux(biased == 0, small, Cat(Const(0, 13), fraction, exponent)), sign), 32)
 
 
 def widen_bf16(value: Value) -> Value:
@@ -226,51 +233,36 @@ def widen_bf16(value: Value) -> Value:
     return Cat(Const(0, 16), value[:16])
 
 
-def narrow_fp16(m: Module, value: Value) -> Signal:
+def narrow_fp16(m: Module, value: Value) -> Value:
     """The fp16 nearest to a binary32; 16 bits."""
-    x = parts(m, value)
-    tiny = wire(m, x.exponent <= 112, 1)
-    down = wire(m, Mux(tiny, Mux(x.exponent < 113 - 31, 31, 113 - x.exponent), 0), 5)
-    whole = Cat(Const(0, 8), x.mantissa)
-    kept = wire(m, whole >> down, 32)
-    lost = wire(m, (kept << down)[:32] != whole, 1)
-    up = kept[20] & (kept[:20].any() | lost | kept[21])
-    below = wire(m, Mux(tiny, 0, x.exponent - 113), 5)
-    magnitude = wire(m, Cat(Const(0, 10), below) + kept[21:] + up, 15)
-    result = Signal(16, init=IDLE)
-    with m.If(x.nan):
-        m.d.comb += result.eq(NAN_FP16)
-    with m.Elif(x.exponent > 112 + 30):
-        m.d.comb += result.eq(Cat(Const(INFINITY_FP16, 15), x.sign))
-    with m.Else():
-        m.d.comb += result.eq(Cat(magnitude, x.sign))
-    return result
+    biased = value[23:31]
+    down = wire(m, Mux(value[23:31] > 112, 0, Mux(value[23:31] < 113 - 31, 31, 113 - biased)), 5)
+    whole = Cat(Const(0, 8), mantissa_of(value))
+    cut = wire(m, whole >> down, 32)
+    kept = wire(m, cut | ((cut << down)[:32] != Cat(Const(0, 8), mantissa_of(value))), 32)
+    up = kept[20] & (kept[:20].any() | kept[21])
+    below = Mux(value[23:31] > 112, biased - 113, 0)[:5]
+    magnitude = (Cat(Const(0, 10), below) + kept[21:] + up)[:15]
+    limited = Mux(value[23:31] > 112 + 30, INFINITY_FP16, magnitude)[:15]
+    return wire(m, Mux(is_nan(value), NAN_FP16, Cat(limited, value[31])), 16)
 
 
-def narrow_bf16(m: Module, value: Value) -> Signal:
+def narrow_bf16(m: Module, value: Value) -> Value:
     """The bf16 nearest to a binary32; 16 bits."""
     up = value[15] & (value[:15].any() | value[16])
     return wire(m, Mux(is_nan(value), Const(NAN_BF16, 16), (value[16:32] + up)[:16]), 16)
 
 
-def to_integral(m: Module, value: Value, up: Value) -> Signal:
+def to_integral(m: Module, value: Value, up: Value) -> Value:
     """The largest whole binary32 not above `value`, or where `up` is set the smallest not below it."""
-    biased, magnitude = value[23:31], value[:31]
+    biased = value[23:31]
     mask = wire(m, Const((1 << 23) - 1, 23) >> (biased - 127).as_unsigned()[:5], 23)
-    away = wire(m, value[31] ^ up, 1)  # from zero
-    cut = wire(m, Cat(magnitude[:23] & ~mask, biased), 31)
-    inexact = wire(m, (magnitude[:23] & mask) != 0, 1)
-    result = Signal(32, init=IDLE)
-    with m.If(is_nan(value)):
-        m.d.comb += result.eq(NAN)
-    with m.Elif(biased >= 150):
-        m.d.comb += result.eq(value)
-    with m.Elif(biased < 127):
-        one = away & (magnitude != 0)
-        m.d.comb += result.eq(Cat(Mux(one, Const(0x3F800000, 31), Const(0, 31)), value[31]))
-    with m.Else():
-        m.d.comb += result.eq(Cat((cut + Mux(away & inexact, mask + 1, 0))[:31], value[31]))
-    return result
+    inexact = (value[:23] & mask) != 0
+    step = Mux((value[31] ^ up) & inexact, mask + 1, 0)  # away from zero
+    whole = (Cat(value[:23] & ~mask, biased) + step)[:31]
+    one = Mux((value[31] ^ up) & (value[:31] != 0), 0x3F800000, 0)
+    result = Cat(Mux(value[23:31] < 127, one, whole)[:31], value[31])
+    return wire(m, Mux(is_nan(value), NAN, Mux(value[23:31] >= 150, value, result)), 32)
 
 
 class Divider(wiring.Component):
@@ -319,27 +311,28 @@ class Divider(wiring.Component):
         divisor, exponent = Signal(24, reset_less=True), Signal(11, reset_less=True)
         sign, nan, infinite, zero = (Signal(reset_less=True) for _ in range(4))
         with m.If(self.start):
-            x, y = parts(m, a), parts(m, b)
-            dividend, x_count = normalised(m, Cat(Const(0, 8), x.mantissa), 32)
-            normal, y_count = normalised(m, Cat(Const(0, 8), y.mantissa), 32)
+            x_count = wire(m, leading_zeros(mantissa_of(a), 24), 5)
+            y_count = wire(m, leading_zeros(mantissa_of(b), 24), 5)
+            # A special dividend or divisor: NaN, infinite or zero.
+            either = is_nan(a) | is_nan(b)
+            same = (is_zero(a) & is_zero(b)) | ((a[:31] == INFINITY) & (b[:31] == INFINITY))
             m.d.sync += [
-                rest.eq(dividend[8:]),
-                divisor.eq(normal[8:]),
-                exponent.eq(x.exponent + y_count + (OFFSET + 127) - (y.exponent + x_count)),
-                sign.eq(x.sign ^ y.sign),
-                nan.eq(x.nan | y.nan | (x.infinite & y.infinite) | (x.zero & y.zero)),
-                infinite.eq(x.infinite | y.zero),
-                zero.eq(x.zero | y.infinite),
+                rest.eq((mantissa_of(a) << x_count)[:24]),
+                divisor.eq((mantissa_of(b) << y_count)[:24]),
+                exponent.eq(exponent_of(a) + y_count + (OFFSET + 127) - (exponent_of(b) + x_count)),
+                sign.eq(a[31] ^ b[31]),
+                nan.eq(either | same),
+                infinite.eq((a[:31] == INFINITY) | is_zero(b)),
+                zero.eq(is_zero(a) | (b[:31] == INFINITY)),
             ]
         with m.If(dividing):
-            fits = wire(m, rest >= divisor, 1)
             m.d.sync += [
-                rest.eq(Cat(Const(0, 1), Mux(fits, rest - divisor, rest)[:24])),
-                quotient.eq(Cat(fits, quotient[:-1])),
+                rest.eq(Cat(Const(0, 1), Mux(rest >= divisor, rest - divisor, rest)[:24])),
+                quotient.eq(Cat(rest >= divisor, quotient[:-1])),
             ]
         with m.If(last):
             below = 63 - DIVIDE_STEPS
-            mantissa = wire(m, Cat(rest != 0, Const(0, below), quotient), 64)
+            mantissa = Cat(rest != 0, Const(0, below), quotient)
             finite = rounded(m, sign, exponent, mantissa)
             with m.If(nan):
                 m.d.sync += result.eq(NAN)
