@@ -15,6 +15,7 @@ from cosim.golden.task.context import Context
 from cosim.golden.task.conv_types import INT8, ConvType, decode, type_of
 from cosim.golden.task.core_float import Operands, tile_sums
 from cosim.golden.task.dpu_float import from_floats
+from cosim.golden.task.errors import GoldenHang
 from cosim.golden.task.registers import View
 
 Ints = NDArray[np.int64]
@@ -62,8 +63,15 @@ def convolve(ctx: Context, cna: View, core: View, cbuf: Cbuf) -> ConvResult:
     """
     drained = type_of(core.get("MISC_CFG", "PROC_PRECISION"))
     wide = bool(core.get("MISC_CFG", "DW_EN"))
+    stopped: GoldenHang | None = None
+    on = (True, True)
+    try:
+        on = _check_core(ctx, cna, core)
+    except GoldenHang as hang:  # CNA tells what it has to say all the same
+        stopped = hang
     shape = conv_shape(ctx, cna, 8 if wide else drained.octets, drained.is_float)
-    on = _check_core(ctx, cna, core)
+    if stopped:
+        raise stopped
     image = cbuf.features(ctx, cna, shape)
     kernels = unpack_weights(cbuf.weights(ctx, cna, shape), shape)
     pixels = _with_pads(image, pad_values(cna, shape))
@@ -74,7 +82,7 @@ def convolve(ctx: Context, cna: View, core: View, cbuf: Cbuf) -> ConvResult:
         total = np.zeros((shape.pixels, 1), np.int64)
     else:
         acc, total = (_depthwise if shape.depthwise else _direct)(pixels, kernels, places, shape)
-    if not core.get("MISC_CFG", "QD_EN"):
+    if drained.is_float or not core.get("MISC_CFG", "QD_EN"):
         total = np.zeros_like(total)
     channels = shape.argb or shape.channels
     ctx.report.macs += shape.pixels * shape.taps * channels * (1 if shape.depthwise else shape.kernels)
@@ -91,13 +99,17 @@ def _check_core(ctx: Context, cna: View, core: View) -> tuple[bool, bool]:
     """Check the registers of CORE; return whether even and odd octets are clocked."""
     gates = core.get("MAC_GATING", "SLCG_OP_EN")
     on = [bool(gates >> bit & 1) for bit in _HALF_BITS]
+    stopped: GoldenHang | None = None
     if not gates >> _RUN_BIT & 1:
-        raise stop(ctx, core, "RESERVED_MODE", "MAC_GATING", "SLCG_OP_EN", "the array is not clocked")
-    ctx.require(all(on), "RESERVED_MODE", core, "MAC_GATING", "SLCG_OP_EN", "half of the octets read 0")
+        stopped = stop(ctx, core, "RESERVED_MODE", "MAC_GATING", "SLCG_OP_EN", "the array is not clocked")
+    else:
+        ctx.require(all(on), "RESERVED_MODE", core, "MAC_GATING", "SLCG_OP_EN", "half of the octets read 0")
     same = type_of(cna.get("CONV_CON1", "IN_PRECISION")).code == core.get("MISC_CFG", "PROC_PRECISION")
     ctx.require(same, "RESERVED_MODE", core, "MISC_CFG", "PROC_PRECISION", "not the type of CNA")
     agree = bool(core.get("MISC_CFG", "DW_EN")) == (cna.get("CONV_CON1", "CONV_MODE") == DEPTHWISE)
     ctx.require(agree, "RESERVED_MODE", core, "MISC_CFG", "DW_EN", "CORE and CNA disagree about depthwise")
+    if stopped:
+        raise stopped
     return on[0], on[1]
 
 
