@@ -157,6 +157,14 @@ class NpuCore(wiring.Component):
 
         starting = Cat(file.starting for file in files.values()).any()
         m.d.comb += [file.show.eq(starting) for file in files.values()]
+        # DPU_RDMA serves a task of the DPU once: with both groups enabled ahead (slave mode) it would
+        # begin the next task's data while the DPU still waits for the end of this one's.
+        served = Signal()
+        with m.If(~files["DPU"].running):
+            m.d.sync += served.eq(0)
+        with m.Elif(dpu_rdma.control.done):
+            m.d.sync += served.eq(1)
+        m.d.comb += files["DPU_RDMA"].hold.eq(served)
 
         # 3. Memory.
         m.submodules.ddma = ddma = Ddma()

@@ -132,6 +132,8 @@ class RegisterFile(wiring.Component):
         index of this core; CNA and CORE only run when S_POINTER.CORE_INDEX equals it.
     lut
         accesses to the tables; only of a block with LUT_ACCESS registers (docs 4.12).
+    running, hold
+        running: the block is at work.  hold: it does not start for now.
     diag
         UNKNOWN_WRITE, WRONG_CORE, and RESERVED_MODE for table writes that are dropped.
     """
@@ -148,6 +150,8 @@ class RegisterFile(wiring.Component):
             "core": In(2),
             "starting": Out(1),
             "show": In(1),
+            "running": Out(1),
+            "hold": In(1),
             "diag": Out(DiagnosticPort()),
         }
         if self._has_lut:
@@ -194,7 +198,8 @@ class RegisterFile(wiring.Component):
         load = Signal()
         m.d.comb += [
             pending.eq(~running & ~sweeping & enable.bit_select(state.EXECUTER, 1)),
-            load.eq(pending & core_fits),
+            load.eq(pending & core_fits & ~self.hold),
+            self.running.eq(running),
             self.control.group.eq(state.EXECUTER),
             self.starting.eq(load),
         ]
