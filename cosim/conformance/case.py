@@ -200,9 +200,13 @@ def slave_writes(ch: Chooser, tasks: list[Task], dma_base: int, core: int = 0) -
     return writes
 
 
-def twice_writes(task: Task, dma_base: int, core: int = 0) -> list[tuple[int, int]]:
+def twice_writes(task: Task, dma_base: int, again: bool, core: int = 0) -> list[tuple[int, int]]:
     """Host writes that set both register groups of every block to one task and start them one behind
-    the other, the pointers moved by hand (docs/hardware.md 7.1, 7.2)."""
+    the other, the pointers moved by hand (docs/hardware.md 7.1, 7.2).
+
+    With `again` the first group is started once more while the second one runs: the write of a register
+    of each block waits until its first group is free.
+    """
     regs = registers()
 
     def pointers(group: int, clear: int) -> list[tuple[int, int]]:
@@ -220,4 +224,8 @@ def twice_writes(task: Task, dma_base: int, core: int = 0) -> list[tuple[int, in
     enable = regs["GLOBAL"]["OPERATION_ENABLE"]
     begin = (enable.offset, enable.encode(**{f"{b}_OP_EN": 1 for b in task.blocks}))
     writes = pointers(0, 1) + settings + pointers(1, 0) + settings
-    return [*writes, *pointers(0, 0), begin, *pointers(1, 0), begin]
+    writes += [*pointers(0, 0), begin, *pointers(1, 0), begin]
+    if again:
+        firsts = {block: (offset, value) for offset, (block, value) in task.values(dma_base).items()}
+        writes += [*pointers(0, 0), *firsts.values(), begin]
+    return writes

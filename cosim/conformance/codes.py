@@ -151,7 +151,7 @@ def _tables(d: Draw) -> Plan:
     idle = [c for c, a in clients if ("DPU_RDMA", f"{a}_BASE_ADDR") not in task.addresses]
     if not idle:
         raise Refused("both readers have work to do")
-    client = d.ch.pick("codes.client", idle)
+    client = idle[0]
     use = d.ch.corner("codes.use", 1, 15)
     disable = d.ch.integer("codes.disable", 0, 1)
     task.set("DPU_RDMA", f"{client}_CFG", **{f"{client}_DATA_USE": use, f"{client}_DISABLE": disable})
@@ -194,6 +194,8 @@ def _lut(d: Draw) -> Plan:
 
 def _unaligned(d: Draw) -> Plan:
     plan = d.any_task()
+    if d.ch.chance("codes.operands", 0.5):
+        plan = d.flying(d.any_type((INT8, FP16)), DpuWish(element="memory"))
     task = plan.tasks[0]
     names = [("CNA", "FEATURE_DATA_ADDR"), ("DPU_RDMA", "SRC_BASE_ADDR"), ("DPU_RDMA", "BS_BASE_ADDR")]
     names += [("DPU_RDMA", "BN_BASE_ADDR"), ("DPU_RDMA", "EW_BASE_ADDR"), ("PPU_RDMA", "SRC_BASE_ADDR")]

@@ -97,7 +97,7 @@ class Draw:
         """Load the LUT ahead of a task."""
         for number, table in enumerate(lut_tables(self.ch)):
             cfg = registers()["DPU"]["LUT_ACCESS_CFG"]
-            cut = self.ch.integer("lut.cut", 0, 512)
+            cut = self.ch.corner("lut.cut", 0, 512)
             for first, last in ((cut, 513), (0, cut)):
                 task.upload(
                     "DPU",
@@ -256,7 +256,9 @@ class Draw:
         plan = self.any_task()
         base = 32 * self.ch.word("slave.base", 27) if self.ch.chance("slave.based", 0.3) else 0
         if len(plan.tasks) == 1 and self.ch.chance("slave.twice", 0.35):
-            plan.writes, plan.note = twice_writes(plan.tasks[0], base), "in both register groups"
+            again = self.ch.chance("slave.again", 0.5)
+            plan.writes = twice_writes(plan.tasks[0], base, again)
+            plan.note, plan.reset = "in both register groups", True
         else:
             plan.writes = slave_writes(self.ch, plan.tasks, base)
         plan.peek = True
