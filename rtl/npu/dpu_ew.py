@@ -97,6 +97,9 @@ class EwStage:
         whole = (algo == AluAlgo.FLOOR) | (algo == AluAlgo.CEIL)
         adds = frame.gate(valid[7], floats, frame.flag(op & ~cfg.EW_CFG.EW_OP_TYPE & two))
         rounds = frame.gate(valid[7], floats, frame.flag(op & ~cfg.EW_CFG.EW_OP_TYPE & whole))
+        best = (algo == AluAlgo.MAX) | (algo == AluAlgo.MIN)
+        compares = frame.gate(valid[7], floats, frame.flag(op & ~cfg.EW_CFG.EW_OP_TYPE & best))
+        least = frame.flag(algo == AluAlgo.MIN)
         multiplies, rectifies = frame.gate(valid[7], floats, mul), frame.gate(valid[8], floats)
         minus, up = frame.flag(algo == AluAlgo.MINUS), frame.flag(algo == AluAlgo.CEIL)
         product, plain = frame.lanes("ew_product", signed(48)), frame.lanes("ew_plain", unsigned(1))
@@ -111,6 +114,11 @@ class EwStage:
                 float_product = float32.multiply(m, bits, other)
             with m.If(rounds):
                 float_whole = float32.to_integral(m, bits, up)
+            with m.If(compares):
+                first, second = float32.wire(m, bits, 32), float32.wire(m, other, 32)
+                high, low = Mux(least, second, first), Mux(least, first, second)
+                above = float32.greater(float32.wire(m, high, 32), float32.wire(m, low, 32))
+                float_best = float32.wire(m, Mux(above, first, second), 32)
             with m.If(valid[7]):
                 m.d.comb += skip.eq(~mul | (prelu & ~v[-1]))
                 with m.If(floats):
@@ -118,7 +126,8 @@ class EwStage:
                         m.d.comb += result.eq(float_product)
                     with m.Elif(self._alu):
                         m.d.comb += result.eq(v)
-                        self._float_alu(result, bits, other, float_sum, float_whole, divider.result[lane])
+                        results = (float_best, float_sum, float_whole, divider.result[lane])
+                        self._float_alu(result, bits, *results)
                     with m.Else():
                         m.d.comb += result.eq(v)
                 with m.Elif(~skip):
@@ -175,15 +184,13 @@ class EwStage:
                     m.d.comb += result.eq(extend(value, 48))
 
     def _float_alu(
-        self, result: Signal, v: Value, e: Value, total: Value, whole: Value, quotient: Value
+        self, result: Signal, v: Value, best: Value, total: Value, whole: Value, quotient: Value
     ) -> None:
         """The same of binary32, with the functions that only floats have; the dear ones are given."""
         m, algo = self._frame.m, self._frame.cfg.EW_CFG.EW_ALU_ALGO
         with m.Switch(algo):
-            with m.Case(AluAlgo.MAX):
-                m.d.comb += result.eq(Mux(float32.greater(v, e), v, e))
-            with m.Case(AluAlgo.MIN):
-                m.d.comb += result.eq(Mux(float32.greater(e, v), v, e))
+            with m.Case(AluAlgo.MAX, AluAlgo.MIN):
+                m.d.comb += result.eq(best)
             with m.Case(AluAlgo.ADD, AluAlgo.MINUS):
                 m.d.comb += result.eq(total)
             with m.Case(AluAlgo.DIV):

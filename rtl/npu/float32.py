@@ -1,11 +1,12 @@
 """Binary32 arithmetic as Amaranth expressions (docs 0.3): DPU, PPU and array build their float paths from it.
 
 Every function takes the module and adds wires to it under the conditions around the call: called below
-`m.If(valid)`, nothing is evaluated while there is no value.  That needs care:
+`m.If(valid)`, nothing is evaluated while there is no value.  For Verilator that needs care, as it moves
+what it finds twice, and comparisons, out of the condition, where they cost time in every cycle:
 
-- The condition should be one bit, and not lie below another: Verilator then skips many wires with one test.
-- A value that is used twice must be a wire (or be written twice): what Amaranth shares is evaluated always.
-- Bits used often are packed into a wire of several: Verilator turns `valid ? bit : 1` into a mask.
+- The condition is one bit and does not lie below another; many wires are then skipped with one test.
+- What is used twice is a wire, of more than one bit, and not the mere copy or extension of a wire.
+- A wire used elsewhere is not compared with a constant; its bits are looked at.
 
 Values are 32 bits unsigned.  Rounding is to nearest, ties to even; subnormals are kept; an operation with
 a NaN operand or an invalid one gives `NAN`.  Nothing here is signed: generated Verilog spells a sign
@@ -89,17 +90,20 @@ def leading_zeros(value: Value, bits: int) -> Value:
     return count(0, bits)
 
 
-def rounded(m: Module, sign: Value, exponent: Value, mantissa: Value) -> Value:
+def rounded(
+    m: Module, sign: Value, exponent: Value, mantissa: Value, zero_sign: Value | None = None
+) -> Value:
     """The binary32 nearest to a value of any magnitude.
 
     Parameters
     ----------
+    sign, zero_sign : Value
+        of the result; the latter if the mantissa is zero, None: no other.
     exponent : Value
         unsigned, 11 bits: biased exponent plus `OFFSET` if the top bit of the mantissa is set; at least 64.
     mantissa : Value
         unsigned, 64 bits.  Its lowest bit may stand for anything below it.
     """
-    mantissa = wire(m, mantissa, 64)
     count = wire(m, leading_zeros(mantissa, 64), 6)
     place = wire(m, exponent - count, 11)
     whole = wire(m, (mantissa << count)[:64], 64)
@@ -111,7 +115,9 @@ def rounded(m: Module, sign: Value, exponent: Value, mantissa: Value) -> Value:
     # The hidden bit adds one to the exponent below it; a carry out of the fraction does the same.
     below = Mux(place > OFFSET, place - (OFFSET + 1), 0)[:8]
     magnitude = Mux(place > OFFSET + 254, INFINITY, Cat(Const(0, 23), below) + kept[40:] + up)
-    return wire(m, Cat(Mux(kept[63] | (down != 0), magnitude, 0)[:31], sign), 32)
+    if zero_sign is None:
+        return wire(m, Cat(Mux(whole[63], magnitude, 0)[:31], sign), 32)
+    return wire(m, Mux(whole[63], Cat(magnitude[:31], sign), Cat(Const(0, 31), zero_sign)), 32)
 
 
 @dataclass(frozen=True)
@@ -119,6 +125,7 @@ class Exact:
     """A result before rounding, as `rounded` takes it, and what to give instead where `special` is set."""
 
     sign: Value
+    zero_sign: Value
     exponent: Value
     mantissa: Value
     special: Value
@@ -127,40 +134,45 @@ class Exact:
 
 def finish(m: Module, exact: Exact) -> Value:
     """The rounded binary32 of an `Exact`."""
-    result = rounded(m, exact.sign, exact.exponent, exact.mantissa)
+    result = rounded(m, exact.sign, exact.exponent, exact.mantissa, exact.zero_sign)
     return wire(m, Mux(exact.special, exact.instead, result), 32)
 
 
 def exact_sum(m: Module, a: Value, b: Value) -> Exact:
     """`a + b` before rounding."""
+    a, b = wire(m, a, 32), wire(m, b, 32)
     large = wire(m, Mux(a[:31] < b[:31], b, a), 32)
     small = wire(m, a ^ b ^ large, 32)
-    apart = wire(m, exponent_of(large) - exponent_of(small), 8)
-    minus = large[31] ^ small[31]
-    flags = wire(m, Cat(minus, large[:31] > INFINITY, (small[:31] == INFINITY) & (large[31] ^ small[31])), 3)
+    exponent = wire(m, exponent_of(large), 8)
+    turn = wire(m, Mux(large[31] ^ small[31], (1 << 57) - 1, 0), 57)
+    apart = wire(m, exponent - exponent_of(small), 8)
     # 32 bits below the larger mantissa hold the smaller one exactly, or it only counts as "something".
     aligned = Mux(apart > 32, mantissa_of(small) != 0, Cat(Const(0, 32), mantissa_of(small)) >> apart[:6])
-    turned = aligned[:56] ^ flags[0].replicate(57)
-    total = wire(m, (Cat(Const(0, 32), mantissa_of(large)) + turned + flags[0])[:57], 57)
+    total = (Cat(Const(0, 32), mantissa_of(large)) + (aligned[:56] ^ turn) + turn[0])[:57]
+    total = wire(m, Cat(Const(0, 7), total), 64)
     return Exact(
-        Mux(total == 0, large[31] & small[31], large[31]),
-        exponent_of(large) + (OFFSET + 1),
-        Cat(Const(0, 7), total),
-        large[:31] >= INFINITY,
-        Mux(flags[1:] != 0, NAN, large),
+        large[31],
+        large[31] & small[31],
+        exponent + (OFFSET + 1),
+        total,
+        exponent == 0xFF,
+        Mux((large[:23] != 0) | ((small[:31] == INFINITY) & turn[1]), NAN, large),
     )
 
 
 def exact_product(m: Module, a: Value, b: Value) -> Exact:
     """`a * b` before rounding."""
-    product = wire(m, mantissa_of(a) * mantissa_of(b), 48)
+    a, b = wire(m, a, 32), wire(m, b, 32)
+    product = wire(m, Cat(Const(0, 16), mantissa_of(a) * mantissa_of(b)), 64)
     invalid = is_nan(a) | is_nan(b) | (is_zero(a) | is_zero(b))  # where something is infinite or no number
+    infinity = wire(m, Cat(Const(INFINITY, 31), a[31] ^ b[31]), 32)
     return Exact(
-        a[31] ^ b[31],
+        infinity[31],
+        infinity[31],
         exponent_of(a) + exponent_of(b) + (OFFSET + 1 - 127),
-        Cat(Const(0, 16), product),
+        product,
         (a[:31] >= INFINITY) | (b[:31] >= INFINITY),
-        Mux(invalid, NAN, Cat(Const(INFINITY, 31), a[31] ^ b[31])),
+        Mux(invalid, NAN, infinity),
     )
 
 
@@ -185,7 +197,7 @@ def multiply(m: Module, a: Value, b: Value) -> Value:
 
 
 def greater(a: Value, b: Value) -> Value:
-    """IEEE `a > b`: false with a NaN, zeros of both signs are equal."""
+    """IEEE `a > b`: false with a NaN, zeros of both signs are equal; `a` and `b` are wires, best."""
     larger = Mux(a[31], b[31] & (b[:31] > a[:31]), b[31] | (a[:31] > b[:31]))
     return larger & ~is_nan(a) & ~is_nan(b) & ~(is_zero(a) & is_zero(b))
 
@@ -237,9 +249,9 @@ def narrow_fp16(m: Module, value: Value) -> Value:
     """The fp16 nearest to a binary32; 16 bits."""
     biased = value[23:31]
     down = wire(m, Mux(value[23:31] > 112, 0, Mux(value[23:31] < 113 - 31, 31, 113 - biased)), 5)
-    whole = Cat(Const(0, 8), mantissa_of(value))
+    whole = wire(m, Cat(Const(0, 8), mantissa_of(value)), 32)
     cut = wire(m, whole >> down, 32)
-    kept = wire(m, cut | ((cut << down)[:32] != Cat(Const(0, 8), mantissa_of(value))), 32)
+    kept = wire(m, cut | ((cut << down)[:32] != whole), 32)
     up = kept[20] & (kept[:20].any() | kept[21])
     below = Mux(value[23:31] > 112, biased - 113, 0)[:5]
     magnitude = (Cat(Const(0, 10), below) + kept[21:] + up)[:15]
@@ -257,10 +269,10 @@ def to_integral(m: Module, value: Value, up: Value) -> Value:
     """The largest whole binary32 not above `value`, or where `up` is set the smallest not below it."""
     biased = value[23:31]
     mask = wire(m, Const((1 << 23) - 1, 23) >> (biased - 127).as_unsigned()[:5], 23)
-    inexact = (value[:23] & mask) != 0
-    step = Mux((value[31] ^ up) & inexact, mask + 1, 0)  # away from zero
+    away = wire(m, Mux(value[31] ^ up, (1 << 31) - 1, 0), 31)  # from zero
+    step = Mux((value[:23] & mask & away[:23]) != 0, mask + 1, 0)
     whole = (Cat(value[:23] & ~mask, biased) + step)[:31]
-    one = Mux((value[31] ^ up) & (value[:31] != 0), 0x3F800000, 0)
+    one = Mux((value[:31] & away) != 0, 0x3F800000, 0)
     result = Cat(Mux(value[23:31] < 127, one, whole)[:31], value[31])
     return wire(m, Mux(is_nan(value), NAN, Mux(value[23:31] >= 150, value, result)), 32)
 
@@ -311,6 +323,7 @@ class Divider(wiring.Component):
         divisor, exponent = Signal(24, reset_less=True), Signal(11, reset_less=True)
         sign, nan, infinite, zero = (Signal(reset_less=True) for _ in range(4))
         with m.If(self.start):
+            a, b = wire(m, a, 32), wire(m, b, 32)
             x_count = wire(m, leading_zeros(mantissa_of(a), 24), 5)
             y_count = wire(m, leading_zeros(mantissa_of(b), 24), 5)
             # A special dividend or divisor: NaN, infinite or zero.
