@@ -79,7 +79,7 @@ def _algorithm(d: Draw) -> Plan:
     stage = d.ch.pick("codes.stage", ("BS", "BN"))
     if task.fields["DPU", f"{stage}_CFG"].get(f"{stage}_BYPASS"):
         raise Refused("the stage is bypassed")
-    codes = (0, 1, 3, 5, 6, 7, 8, 12, 15)
+    codes = (15, 0, 1, 3, 5, 6, 7, 8, 12, 15)
     task.set("DPU", f"{stage}_CFG", **{f"{stage}_ALU_ALGO": d.ch.pick("codes.algo", codes)})
     return plan
 
@@ -152,7 +152,7 @@ def _tables(d: Draw) -> Plan:
     if not idle:
         raise Refused("both readers have work to do")
     client = idle[0]
-    use = d.ch.corner("codes.use", 1, 15)
+    use = d.ch.pick("codes.use", (15, 8, *range(1, 16)))
     disable = d.ch.integer("codes.disable", 0, 1)
     task.set("DPU_RDMA", f"{client}_CFG", **{f"{client}_DATA_USE": use, f"{client}_DISABLE": disable})
     place = d.arena.alloc(64 * 64, f"{client} not needed")

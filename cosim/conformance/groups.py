@@ -138,7 +138,7 @@ _GROUPS = (
     Group("registers", limits.registers_draw, 0.6),
     Group("reserved fields", lambda d: d.reserved(noise.RESERVED)),
     Group("contradictory sizes", lambda d: d.reserved(noise.REPEATS)),
-    Group("reserved codes", codes.draw),
+    Group("reserved codes", codes.draw, 2.5),
     Group("hangs", faults.hang, 0.3),
     Group("unmapped addresses", faults.unmapped, 0.4),
     Group("malformed lists", faults.malformed, 0.4),
