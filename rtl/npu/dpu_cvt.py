@@ -29,9 +29,10 @@ class OutputConverter:
         offset, scale = cfg.OUT_CVT_OFFSET.OUT_CVT_OFFSET, cfg.OUT_CVT_SCALE.OUT_CVT_SCALE
         away = frame.flag(cfg.OUT_CVT_SHIFT.CVT_ROUND)
         before = frame.setting("out_before", Mux(add_first, offset, 0), signed(32))
-        after = frame.setting("out_after", Mux(add_first, 0, offset), signed(32))
+        late_floats = frame.float_domain & ~frame.lut_live
+        after = frame.setting("out_after", Mux(add_first | late_floats, 0, offset), signed(32))
         pend = frame.setting("out_pend", cfg.OFFSET_PEND.OFFSET_PEND, signed(32))
-        shift = frame.shift("out", cfg.OUT_CVT_SHIFT.OUT_CVT_SHIFT)
+        shift = frame.shift("out", Mux(late_floats, 0, cfg.OUT_CVT_SHIFT.OUT_CVT_SHIFT))
         # The transposed writer takes the 32-bit integer, floats are made from one.
         kind = Mux(cfg.BS_OW_CFG.TP_ORG_EN, Precision.INT32, given)
         to_float = is_float(kind)
@@ -40,38 +41,32 @@ class OutputConverter:
         high = frame.setting("out_high", Mux(to_float, HIGHEST, top), signed(32))
         low = frame.setting("out_low", Mux(to_float, LOWEST, bottom), signed(32))
         floats, wide = frame.late_floats, frame.flag(to_float)
-        make = frame.flag(to_float & ~(frame.float_domain & ~frame.lut_live))
+        make = frame.flag(to_float & ~late_floats)
         half, brain = frame.flag(kind == Precision.FP16), frame.flag(kind == Precision.BF16)
         minus = Mux(frame.float_domain, cfg.OUT_CVT_SHIFT.MINUS_EXP, 0)  # of the LUT's result
         self._minus = frame.setting("out_minus", minus, 8)
 
         scaled, number = frame.lanes("out_scaled", signed(49)), frame.lanes("out_number", signed(32))
         self.values = frame.lanes("out", signed(32))
-        to_number = frame.gate(valid[10], floats, ~wide)
+        to_number = frame.gate(valid[9], floats, ~wide)
         makes, scales = frame.gate(valid[11], make), frame.gate(valid[11], make, self._minus != 0)
         halves, brains = frame.gate(valid[11], half), frame.gate(valid[11], brain)
         singles = frame.gate(valid[11], wide)
         for lane in range(LANES):
             multiplied = Signal(signed(49), init=IDLE)
+            with m.If(to_number):
+                whole = float32.to_int32(m, float32.wire(m, main[lane].as_unsigned(), 32))
             with m.If(valid[9]):
                 with m.If(floats):
-                    m.d.comb += multiplied.eq(main[lane])
+                    m.d.comb += multiplied.eq(Mux(wide, main[lane], whole))
                 with m.Else():
                     m.d.comb += multiplied.eq((main[lane] + before) * scale)
             with frame.into(10):
                 m.d.sync += scaled[lane].eq(multiplied)
 
-            limited = Signal(signed(32), init=IDLE)
-            with m.If(to_number):
-                whole = float32.to_int32(m, scaled[lane][:32])
             with m.If(valid[10]):
-                with m.If(~floats):
-                    rounded = frame.wire(round_shift(scaled[lane], shift, away)[:50].as_signed())
-                    m.d.comb += limited.eq(clamp(frame.wire(rounded + after), low, high))
-                with m.Elif(wide):
-                    m.d.comb += limited.eq(scaled[lane])
-                with m.Else():
-                    m.d.comb += limited.eq(clamp(whole, low, high))
+                rounded = frame.wire(round_shift(scaled[lane], shift, away)[:50].as_signed())
+                limited = frame.wire(clamp(frame.wire(rounded + after), low, high))
             with frame.into(11):
                 m.d.sync += number[lane].eq(limited)
 

@@ -3,13 +3,11 @@
 from contextlib import AbstractContextManager
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Shape, Signal, Value, ValueLike, signed, unsigned
-from amaranth.lib import data, enum, wiring
+from amaranth.hdl import Cat, Module, Shape, Signal, Value, ValueLike, signed, unsigned
+from amaranth.lib import data, enum
 
 from rtl.layouts import LANES
-from rtl.npu import float32
 from rtl.npu.dpu_math import Shift, extend, rectifier_limits, round_shift, shift_of
-from rtl.npu.dpu_table import OperandTable
 from rtl.npu.dpu_types import is_float
 
 STAGES = 12
@@ -71,7 +69,8 @@ class Frame:
 
     `valid[k]` and `tag[k]` belong to the octet in stage k; stage 0 is the input.  What lies between two
     stages hangs on the valid bit of the first, so that a simulator skips it.  A register's value is
-    32 bits: a signed integer, or binary32 bits in the float domain (docs 0.4).
+    32 bits: a signed integer, or binary32 bits in the float domain (docs 0.4), whose values pass: all they
+    need has been done ahead of stage 1 (`rtl.npu.dpu_float`).
 
     Members
     -------
@@ -137,12 +136,9 @@ class Frame:
         return wire
 
     def gate(self, *conditions: Value) -> Signal:
-        """One bit for all lanes that says whether a float operation is to be evaluated (see float32)."""
+        """One bit for all lanes that says whether a float conversion is to be evaluated (see float32)."""
         gate = Signal(name="gate")
-        result = conditions[0]
-        for condition in conditions[1:]:
-            result = result & condition
-        self.m.d.comb += gate.eq(result)
+        self.m.d.comb += gate.eq(Cat(conditions).all())
         return gate
 
     def scaled(self, product: Signal, plain: Value, positive: Shift, negative: Shift) -> Signal:
@@ -157,38 +153,14 @@ class Frame:
             m.d.comb += result.eq(round_shift(product, positive))
         return result
 
-    def table(self, table: OperandTable, load: object, wanted: Value, stage: int) -> None:
-        """Connect an operand table whose look-up takes place between `stage` and `stage` + 1."""
-        wiring.connect(self.m, wiring.flipped(load), table.load)
-        tag = self.tag[stage]
-        self.m.d.comb += [
-            table.clear.eq(self.start),
-            table.wanted.eq(wanted),
-            table.octet.eq(tag.octet),
-            table.take.eq(self.advance & self.valid[stage]),
-            table.release.eq(tag.group_last),
-        ]
-
 
 class Rectifier:
-    """ReLU and ReLUX of a stage, as held from the start of the task on (docs 0.5, 4.4).
-
-    `low` and `high` saturate integers besides.
-    """
+    """Saturation, ReLU and ReLUX of a stage of integers, as held from the start of the task on (docs 4.4)."""
 
     def __init__(self, frame: Frame, name: str, on: Value) -> None:
         stage = getattr(frame.cfg, f"{name}_CFG")
         limit = getattr(frame.cfg, f"{name}_RELUX_CMP_VALUE")[f"{name}_RELUX_CMP_DAT"]
         relu, relux = on & ~stage[f"{name}_RELU_BYPASS"], on & stage[f"{name}_RELUX_EN"]
         low, high = rectifier_limits(relu, relux, limit)
-        self._frame = frame
         self.low = frame.setting(f"{name}_low", low, signed(32))
         self.high = frame.setting(f"{name}_high", high, signed(32))
-        self._relu, self._relux = frame.flag(relu), frame.flag(relux)
-
-    def of_float(self, value: Value) -> Value:
-        """The same of a binary32; adds a wire under the condition around the call."""
-        m, limit = self._frame.m, self.high.as_unsigned()
-        below = self._relu & value[31] & ~float32.is_nan(value)
-        kept = float32.wire(m, Mux(below, 0, value[:32]), 32)
-        return Mux(self._relux & float32.greater(kept, limit), limit, kept)

@@ -1,18 +1,18 @@
 """The DPU's arithmetic: CPEND, BS, BN, EW with LUT and OUT_CVT, eight lanes a cycle (H 5, docs section 4)."""
 
-from amaranth.hdl import Cat, Module, Signal, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from rtl.layouts import LANES, BsOctet, ElementOctet
 from rtl.npu.dpu_cvt import OutputConverter
 from rtl.npu.dpu_ew import EwOperand, EwStage
+from rtl.npu.dpu_float import FloatUnit
 from rtl.npu.dpu_frame import STAGES, AluAlgo, Frame, OctetTag, PipeIn, PipeOut
 from rtl.npu.dpu_lut import LutStage, LutUnit
 from rtl.npu.dpu_scale import bn_stages, bs_stages
 from rtl.npu.dpu_table import OperandTable
 from rtl.npu.dpu_types import Precision
-from rtl.npu.float32 import Divider
 from rtl.regfile import LutPort, config_signature
 
 __all__ = ["STAGES", "AluAlgo", "DpuPipe", "OctetTag", "PipeIn", "PipeOut", "Precision"]
@@ -63,16 +63,34 @@ class DpuPipe(wiring.Component):
         m.submodules.bs_table = bs_table = OperandTable()
         m.submodules.bn_table = bn_table = OperandTable()
         m.submodules.lut = unit = LutUnit()
-        m.submodules.divider = divider = Divider(LANES)
+        m.submodules.floats = floats = FloatUnit()
         wiring.connect(m, wiring.flipped(self.cfg), unit.cfg)
+        wiring.connect(m, wiring.flipped(self.cfg), floats.cfg)
         wiring.connect(m, wiring.flipped(self.lut), unit.lut)
-        for table in (bs_table, bn_table):
-            m.d.comb += [table.active.eq(self.active), table.octets.eq(self.octets)]
+        # Floats pass their unit, and then all stages but LUT and OUT_CVT leave them alone.
+        given, by_unit = self.source.payload, floats.result.payload
         m.d.comb += [
-            self.source.ready.eq(advance & bs_table.available),
-            valid[0].eq(self.source.valid & bs_table.available),
-            tag[0].eq(self.source.payload.tag),
+            floats.start.eq(self.start),
+            floats.active.eq(self.active & frame.floats),
+            floats.source.valid.eq(self.source.valid & frame.floats),
+            floats.source.payload.eq(given),
+            floats.available.eq(bs_table.available & bn_table.available),
+            floats.bs.eq(bs_table.operands),
+            floats.bn.eq(bn_table.operands),
+            floats.result.ready.eq(advance),
         ]
+        with m.If(frame.floats):
+            m.d.comb += [
+                self.source.ready.eq(floats.source.ready),
+                valid[0].eq(floats.result.valid),
+                tag[0].eq(by_unit.tag),
+            ]
+        with m.Else():
+            m.d.comb += [
+                self.source.ready.eq(advance & bs_table.available),
+                valid[0].eq(self.source.valid & bs_table.available),
+                tag[0].eq(given.tag),
+            ]
         with m.If(self.result.ready):  # taken, even if the pipe waits for an operand
             m.d.sync += valid[STAGES].eq(0)
         for k in range(STAGES):
@@ -84,19 +102,42 @@ class DpuPipe(wiring.Component):
         main, sums = frame.lanes("main", signed(32)), frame.lanes("sum", signed(32))
         with frame.into(1):
             for lane in range(LANES):
-                m.d.sync += main[lane].eq(self.source.payload.main[lane])
-                m.d.sync += sums[lane].eq(self.source.payload.sum[lane])
-        value = bs_stages(frame, main, sums, bs_table, self.bs)
-        value = bn_stages(frame, value, bn_table, self.bn)
-        lut = LutStage(frame, unit, value)
+                m.d.sync += main[lane].eq(Mux(frame.floats, by_unit.data[lane], given.main[lane]))
+                m.d.sync += sums[lane].eq(given.sum[lane])
+        bs = bs_stages(frame, main, sums, bs_table)
+        bn = bn_stages(frame, bs.values, bn_table)
+        lut = LutStage(frame, unit, bn.values)
         operand = EwOperand(frame, self.ew, self.active)
-        ew = EwStage(frame, lut.values, operand, divider)
+        ew = EwStage(frame, lut.values, operand)
         output = OutputConverter(frame, ew.values)
-        frame.finish()
-        # An octet that lacks its BN or EW operand, or whose look-up or division goes on, stops the pipe.
-        waits = Signal()
         m.d.comb += [
-            waits.eq((valid[3] & ~bn_table.available) | ~lut.may_advance | ~ew.may_advance),
+            operand.take.eq(Mux(frame.late_floats, floats.ew_take, ew.take)),
+            floats.ew_there.eq(operand.there),
+            *(floats.ew[lane].eq(operand.values[lane]) for lane in range(LANES)),
+        ]
+        # A table's look-up takes place ahead of the stage after the one named.
+        for table, load, stage, wanted in (
+            (bs_table, self.bs, 0, Mux(frame.floats, floats.wants_bs, bs.wanted)),
+            (bn_table, self.bn, 3, Mux(frame.floats, floats.wants_bn, bn.wanted)),
+        ):
+            place = Signal(OctetTag, name=f"place{stage}")
+            wiring.connect(m, wiring.flipped(load), table.load)
+            m.d.comb += [
+                place.eq(Mux(frame.floats, given.tag, tag[stage])),
+                table.active.eq(self.active),
+                table.octets.eq(self.octets),
+                table.clear.eq(self.start),
+                table.wanted.eq(wanted),
+                table.octet.eq(place.octet),
+                table.take.eq(Mux(frame.floats, floats.take, advance & valid[stage])),
+                table.release.eq(place.group_last),
+            ]
+        frame.finish()
+        # An octet that lacks its BN or EW operand, or whose look-up goes on, stops the pipe.
+        waits = Signal()
+        lacks_bn = valid[3] & ~bn_table.available & ~frame.floats
+        m.d.comb += [
+            waits.eq(lacks_bn | ~lut.may_advance | ~ew.may_advance),
             advance.eq((~valid[STAGES] | self.result.ready) & ~waits),
             self.result.valid.eq(valid[STAGES]),
             self.result.payload.tag.eq(tag[STAGES]),

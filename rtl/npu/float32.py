@@ -131,6 +131,26 @@ class Exact:
     special: Value
     instead: Value
 
+    def chosen(self, m: Module, other_one: Value, other: "Exact") -> "Exact":
+        """This one, or where `other_one` is set the other."""
+        marks = wire(
+            m,
+            Mux(
+                other_one,
+                Cat(other.sign, other.zero_sign, other.special),
+                Cat(self.sign, self.zero_sign, self.special),
+            ),
+            3,
+        )
+        return Exact(
+            marks[0],
+            marks[1],
+            wire(m, Mux(other_one, other.exponent, self.exponent), 11),
+            wire(m, Mux(other_one, other.mantissa, self.mantissa), 64),
+            marks[2],
+            wire(m, Mux(other_one, other.instead, self.instead), 32),
+        )
+
 
 def finish(m: Module, exact: Exact) -> Value:
     """The rounded binary32 of an `Exact`."""
