@@ -1,4 +1,4 @@
-"""The output converter of the DPU's pipe: stages 10 to 12 (docs 4.8, 4.9)."""
+"""The output converter of the DPU's pipe: stages 9 and 10 (docs 4.8, 4.9)."""
 
 from amaranth.hdl import Cat, Const, Mux, Signal, Value, ValueLike, signed
 
@@ -46,55 +46,50 @@ class OutputConverter:
         minus = Mux(frame.float_domain, cfg.OUT_CVT_SHIFT.MINUS_EXP, 0)  # of the LUT's result
         self._minus = frame.setting("out_minus", minus, 8)
 
-        scaled, number = frame.lanes("out_scaled", signed(49)), frame.lanes("out_number", signed(32))
-        self.values = frame.lanes("out", signed(32))
-        to_number = frame.gate(valid[9], floats, ~wide)
-        makes, scales = frame.gate(valid[11], make), frame.gate(valid[11], make, self._minus != 0)
-        halves, brains = frame.gate(valid[11], half), frame.gate(valid[11], brain)
-        singles = frame.gate(valid[11], wide)
+        scaled, self.values = frame.lanes("out_scaled", signed(49)), frame.lanes("out", signed(32))
+        to_number = frame.gate(valid[8], floats, ~wide)
+        makes, scales = frame.gate(valid[9], make), frame.gate(valid[9], make, self._minus != 0)
+        halves, brains = frame.gate(valid[9], half), frame.gate(valid[9], brain)
+        singles = frame.gate(valid[9], wide)
         for lane in range(LANES):
             multiplied = Signal(signed(49), init=IDLE)
             with m.If(to_number):
                 whole = float32.to_int32(m, float32.wire(m, main[lane].as_unsigned(), 32))
-            with m.If(valid[9]):
+            with m.If(valid[8]):
                 with m.If(floats):
                     m.d.comb += multiplied.eq(Mux(wide, main[lane], whole))
                 with m.Else():
                     m.d.comb += multiplied.eq((main[lane] + before) * scale)
-            with frame.into(10):
+            with frame.into(9):
                 m.d.sync += scaled[lane].eq(multiplied)
 
-            with m.If(valid[10]):
+            number, final = Signal(signed(32), init=IDLE), Signal(signed(32), init=IDLE)
+            with m.If(valid[9]):
                 rounded = frame.wire(round_shift(scaled[lane], shift, away)[:50].as_signed())
-                limited = frame.wire(clamp(frame.wire(rounded + after), low, high))
-            with frame.into(11):
-                m.d.sync += number[lane].eq(limited)
-
-            final = Signal(signed(32), init=IDLE)
+                m.d.comb += number.eq(clamp(frame.wire(rounded + after), low, high))
             with m.If(makes):
-                made = float32.from_int32(m, number[lane])
+                made = float32.from_int32(m, number)
             with m.If(scales):
                 smaller = self._scaled(frame, made)
             with m.If(singles):
                 small = float32.wire(m, Mux(self._minus != 0, smaller, made), 32)
-                single = float32.wire(m, Mux(make, small, number[lane].as_unsigned()), 32)
+                single = float32.wire(m, Mux(make, small, number.as_unsigned()), 32)
             with m.If(halves):
                 as_half = float32.narrow_fp16(m, single)
             with m.If(brains):
                 as_brain = float32.narrow_bf16(m, single)
-            with m.If(valid[11]):
-                with m.If(frame.tag[11].live <= lane):
+            with m.If(valid[9]):
+                with m.If(frame.tag[9].live <= lane):
                     m.d.comb += final.eq(pend)
-                with m.Elif(wide):
-                    with m.If(half):
-                        m.d.comb += final.eq(as_half)
-                    with m.Elif(brain):
-                        m.d.comb += final.eq(as_brain)
-                    with m.Else():
-                        m.d.comb += final.eq(single)
+                with m.Elif(~wide):
+                    m.d.comb += final.eq(number)
+                with m.Elif(half):
+                    m.d.comb += final.eq(as_half)
+                with m.Elif(brain):
+                    m.d.comb += final.eq(as_brain)
                 with m.Else():
-                    m.d.comb += final.eq(number[lane])
-            with frame.into(12):
+                    m.d.comb += final.eq(single)
+            with frame.into(10):
                 m.d.sync += self.values[lane].eq(final)
 
     def _scaled(self, frame: Frame, single: Signal) -> Signal:

@@ -1,4 +1,4 @@
-"""The element-wise stage of the DPU's pipe: stages 8 and 9 and the fetch of their operand (docs 4.7)."""
+"""The element-wise stage of the DPU's pipe: stages 7 and 8 and the fetch of their operand (docs 4.7)."""
 
 from amaranth.hdl import Mux, Signal, signed, unsigned
 
@@ -65,10 +65,10 @@ class EwOperand:
 
 
 class EwStage:
-    """Stages 8 and 9: ALU or multiplier, then shift and ReLU, of integers.
+    """Stages 7 and 8: ALU or multiplier, then shift and ReLU, of integers.
 
     `values` are the results, `take` tells that an octet uses its operand, and `may_advance` whether the one
-    in stage 7 has what it needs.
+    in stage 6 has what it needs.
     """
 
     def __init__(self, frame: Frame, main: list[Signal], operand: EwOperand) -> None:
@@ -83,15 +83,15 @@ class EwStage:
         negative = frame.shift("ew_neg", cfg.DATA_FORMAT.EW_TRUNCATE_NEG)
         rectifier = Rectifier(frame, "EW", on)
         mine = ~frame.late_floats
-        self.take = mine & frame.advance & valid[7]
-        self.may_advance = ~(mine & valid[7]) | operand.there
+        self.take = mine & frame.advance & valid[6]
+        self.may_advance = ~(mine & valid[6]) | operand.there
 
         product, plain = frame.lanes("ew_product", signed(48)), frame.lanes("ew_plain", unsigned(1))
         self.values = frame.lanes("ew_value", signed(32))
         for lane in range(LANES):
             v, e = main[lane], operand.values[lane]
             result, skip = Signal(signed(48), init=IDLE), Signal()
-            with m.If(valid[7]):
+            with m.If(valid[6]):
                 m.d.comb += skip.eq(~mul | (prelu & ~v[-1]))
                 with m.If(~skip):
                     m.d.comb += result.eq(v * e[:16].as_signed())
@@ -99,12 +99,12 @@ class EwStage:
                     m.d.comb += result.eq(extend(v, 48))
                     with m.If(alu):
                         self._alu(result, v, e)
-            with frame.into(8):
+            with frame.into(7):
                 m.d.sync += [product[lane].eq(result), plain[lane].eq(skip)]
-            with m.If(valid[8]):
+            with m.If(valid[7]):
                 scaled = frame.scaled(product[lane], plain[lane], positive, negative)
                 limited = frame.wire(clamp(scaled, rectifier.low, rectifier.high))
-            with frame.into(9):
+            with frame.into(8):
                 m.d.sync += self.values[lane].eq(limited)
 
     def _alu(self, result: Signal, v: Signal, e: Signal) -> None:

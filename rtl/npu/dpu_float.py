@@ -222,14 +222,8 @@ class FloatUnit(wiring.Component):
     ) -> list[Value]:
         """What the step makes of the values; conditions and wires as `float32` wants them."""
         cfg = self.cfg
-        adds, multiplies, rounds, others, halves = (Signal() for _ in range(5))
-        m.d.comb += [
-            adds.eq(full & control.add),
-            multiplies.eq(full & control.mul),
-            rounds.eq(full & (control.add | control.mul)),
-            others.eq(full & control.other),
-            halves.eq(full & control.half),
-        ]
+        others = Signal()
+        m.d.comb += others.eq(full & control.other)
         limit = Signal(32, init=1)
         with m.If(full):
             bs_limit, bn_limit = (
@@ -241,20 +235,14 @@ class FloatUnit(wiring.Component):
         for lane, value in enumerate(values):
             with m.If(full):
                 given = float32.wire(m, self._operand(step, lane), 32)
-            with m.If(halves):
                 wide = float32.widen_fp16(m, given[:16])
-            with m.If(full):
                 turned = Cat(given[:31], given[31] ^ control.minus)
                 operand = float32.wire(m, Mux(control.half, wide, turned), 32)
-            with m.If(adds):
                 total = float32.exact_sum(m, value, operand)
-            with m.If(multiplies):
                 product = float32.exact_product(m, value, operand)
+                number = float32.finish(m, total.chosen(m, control.mul, product))
             with m.If(others):
                 other = self._other(m, lane, value, operand)
-            with m.If(rounds):
-                chosen = total.chosen(m, control.mul, product)
-                number = float32.finish(m, chosen)
             with m.If(full):
                 moves = ~(control.add | control.mul | control.other) | (control.prelu & ~value[31])
                 result = float32.wire(m, Mux(moves, value, Mux(control.other, other, number)), 32)

@@ -10,7 +10,7 @@ from rtl.layouts import LANES
 from rtl.npu.dpu_math import Shift, extend, rectifier_limits, round_shift, shift_of
 from rtl.npu.dpu_types import is_float
 
-STAGES = 12
+STAGES = 10
 
 IDLE = 1
 """What wires of a stage without an octet show.  Not 0: Verilator turns `valid ? x : 0` into a mask, which

@@ -14,7 +14,7 @@ from rtl.npu.dpu_math import HIGHEST, LOWEST, clamp, round_shift, shift_of
 from rtl.regfile import LutPort, config_signature
 
 WIDTH = 2
-"""Elements looked up a cycle (H Q20)."""
+"""Elements looked up a cycle; an octet takes a cycle more (H Q20, 5.12)."""
 
 STEPS = LANES // WIDTH
 
@@ -160,45 +160,35 @@ class LutUnit(wiring.Component):
 
 
 class LutStage:
-    """Stage 7 of the pipe: values pass, or are replaced by the table, `WIDTH` a cycle.
+    """Replaces the values of the octet in stage 6 by those of the tables, `WIDTH` a cycle.
 
-    An octet waits in stage 6 until the look-up of its last elements begins; their results arrive when it
-    is in stage 7 already and are put into its registers there.  `may_advance` tells when.
+    `may_advance` tells whether that is done, or nothing to do.  The last results may be on their way into
+    the registers then: `values` are what to go on with.
     """
 
-    def __init__(self, frame: Frame, unit: LutUnit, main: list[Signal]) -> None:
-        m, valid = frame.m, frame.valid
+    def __init__(self, frame: Frame, unit: LutUnit, values: list[Signal]) -> None:
+        m = frame.m
         live = frame.flag(frame.lut_live)
-        self.values = frame.lanes("lut_value", signed(32))
-        early = [Signal(signed(32), name=f"lut_early_{k}", reset_less=True) for k in range(LANES - WIDTH)]
-        step, came, coming = Signal(range(STEPS)), Signal(range(STEPS)), Signal()
-        waiting, last = Signal(), Signal()
+        # Elements that are replaced, or about to be, `WIDTH` of them a step.
+        step, came, coming = Signal(range(STEPS + 1)), Signal(range(STEPS)), Signal()
+        self.may_advance = ~live | ~frame.valid[6] | (step == STEPS)
         m.d.comb += [
-            waiting.eq(live & valid[6]),
-            last.eq(step == STEPS - 1),
             unit.floats.eq(frame.floats),
-            unit.go.eq(waiting & (~last | frame.advance)),
+            unit.go.eq(live & frame.valid[6] & (step != STEPS)),
         ]
-        finishing = coming & (came == STEPS - 1)
-        self.may_advance = ~live | ((~valid[6] | last) & ~finishing)
         m.d.sync += coming.eq(unit.go)
         with m.If(unit.go):
             m.d.sync += [came.eq(step), step.eq(step + 1)]
             with m.Switch(step):
                 for place in range(STEPS):
                     with m.Case(place):
-                        m.d.comb += [unit.x[k].eq(main[WIDTH * place + k]) for k in range(WIDTH)]
-        with m.If(frame.start):
-            m.d.sync += [step.eq(0), coming.eq(0)]
-        with frame.into(7):
-            with m.If(live):
-                for lane, value in enumerate(early):
-                    arriving = coming & (came == lane // WIDTH)
-                    m.d.sync += self.values[lane].eq(Mux(arriving, unit.y[lane % WIDTH], value))
-            with m.Else():
-                m.d.sync += [value.eq(main[lane]) for lane, value in enumerate(self.values)]
-        with m.If(coming):
-            for lane in range(LANES):
-                target = early[lane] if lane < len(early) else self.values[lane]
+                        m.d.comb += [unit.x[k].eq(values[WIDTH * place + k]) for k in range(WIDTH)]
+        with m.Elif(frame.start | frame.advance):
+            m.d.sync += step.eq(0)
+        with m.If(coming & ~frame.advance):
+            for lane, value in enumerate(values):
                 with m.If(came == lane // WIDTH):
-                    m.d.sync += target.eq(unit.y[lane % WIDTH])
+                    m.d.sync += value.eq(unit.y[lane % WIDTH])
+        kept = len(values) - WIDTH
+        last = [Mux(coming, unit.y[k], value) for k, value in enumerate(values[kept:])]
+        self.values = [*values[:kept], *(frame.wire(value) for value in last)]
