@@ -41,7 +41,8 @@ class Variant:
         if self.engine == "external":
             return "memory model"
         cell = "C++ cell" if self.cell == "cpp" else "RTL cell"
-        return f"{self.engine} model, {cell}{', traced' if self.traced else ''}{', probed' if self.probed else ''}"
+        extra = [name for name in ("traced", "probed") if getattr(self, name)]
+        return ", ".join([f"{self.engine} model", cell, *extra])
 
 
 def harness_folder() -> Path:

@@ -55,7 +55,7 @@ def _check(weights: Weights, dimensions: int, what: str) -> None:
     known = weights.dtype.itemsize in (1, 2, 4)
     if not known or weights.ndim != dimensions or 0 in weights.shape:
         raise ValueError(
-            f"{what} must be a non-empty array of 1, 2 or 4 byte elements, not {weights.dtype} {weights.shape}"
+            f"{what} must be a non-empty array of 1, 2 or 4 bytes, not {weights.dtype} {weights.shape}"
         )
 
 

@@ -70,7 +70,9 @@ def test_depthwise_inverse(seed: int, channels: int, height: int, width: int) ->
 
 
 @SETTINGS
-@given(seeds, st.sampled_from([np.int16, np.int32]), st.integers(1, 40), st.integers(1, 80), st.integers(1, 3))
+@given(
+    seeds, st.sampled_from([np.int16, np.int32]), st.integers(1, 40), st.integers(1, 80), st.integers(1, 3)
+)
 def test_wide_weights_inverse(seed: int, dtype: type, kernels: int, channels: int, height: int) -> None:
     weights = random(seed, (kernels, channels, height, 2), dtype)
     size = weights.dtype.itemsize
