@@ -190,10 +190,10 @@ class CellIn(data.Struct):
     """What the sequence controller gives the array cell in one cycle (see `rtl/npu/array.py`).
 
     `precision` is the CNA's code (HARDWARE 3.1).  Weights: `w_valid` writes the 64 bytes `w_data` as
-    chunk `w_index` into the shadow tile, laid out with `16 << w_stride` bytes per kernel.  Features: `f_valid` feeds one output pixel's
-    operands, `f_swap` (with `f_valid`) makes the shadow tile active for this pixel and those
-    after it, `f_first` clears the accumulators of the slot before adding.  `f_slot` is the
-    pixel's place in the stripe and `f_bank` the accumulator bank.
+    chunk `w_index` into the shadow tile, laid out with `16 << w_stride` bytes per kernel.  Features:
+    `f_valid` feeds one output pixel's operands, `f_swap` (with `f_valid`) makes the shadow tile active
+    for this pixel and those after it, `f_first` clears the accumulators of the slot before adding.
+    `f_slot` is the pixel's place in the stripe and `f_bank` the accumulator bank.
     """
 
     precision: 3
