@@ -254,7 +254,7 @@ def random_task(
     if transposed:
         size_e, stride, atoms = 7, rng.randint(0, 99), 8 * width * height
         jump = 8 * stride
-    mode = rng.choice([2, 2, 1, 3])
+    mode = rng.choice([2, 2, 2, 1, 3, 0])
     if transposed or group_channels(conv_mode, main_type) * BITS[out_type] < 128:
         mode = 2
     destination = layout.place(16 * (atoms + 2 * surfaces))

@@ -283,14 +283,14 @@ def test_flying_add() -> None:
     assert cycles <= octets + 150 + 80
 
 
-@pytest.mark.parametrize(("height", "width", "matrix"), [(6, 8, False), (48, 1, True)])
-def test_octet_a_cycle_to_int32(height: int, width: int, matrix: bool) -> None:
-    """CORE to int32, 32 bytes a cycle: surfaces of runs of 16 pixels, and a row-major matrix."""
-    place: Registers = {}
-    if matrix:
-        place["DST_SURF_STRIDE"] = {"DST_SURF_STRIDE": 1}
-        place["SURFACE_ADD"] = {"SURF_ADD": 8}
-        place["DATA_CUBE_NOTCH_ADDR"] = {"NOTCH_ADDR_0": 15, "NOTCH_ADDR_1": 15}
+def test_octet_a_cycle_to_int32() -> None:
+    """CORE to int32 as a row-major matrix, 32 bytes a cycle."""
+    height, width = 48, 1
+    place: Registers = {
+        "DST_SURF_STRIDE": {"DST_SURF_STRIDE": 1},
+        "SURFACE_ADD": {"SURF_ADD": 8},
+        "DATA_CUBE_NOTCH_ADDR": {"NOTCH_ADDR_0": 15, "NOTCH_ADDR_1": 15},
+    }
     task = simple_task(64, height, width, flying=False, out=INT32, overwrite=place)
     bench = run_tasks([task], 1, 0.0)
     octets, cycles = bench.busy, bench.end - bench.begin
@@ -310,7 +310,7 @@ def test_bs_operands_overlap_groups() -> None:
 
 
 def _control(
-    tasks: list[Task], cycles: int, core_octets: int = 0
+    tasks: list[Task], cycles: int, core_octets: tuple[int, ...] = ()
 ) -> list[tuple[list[tuple[int, int, int]], bool]]:
     """Of each task on the DPU alone: its diagnostics, and whether it got done within `cycles`."""
     dpu = Dpu(RK3588)
@@ -323,8 +323,8 @@ def _control(
     result = []
 
     async def main(ctx: Any) -> None:
-        ctx.set(dpu.core_octets, core_octets)
-        for task in tasks:
+        for index, task in enumerate(tasks):
+            ctx.set(dpu.core_octets, core_octets[index] if core_octets else 0)
             configure(ctx, dpu.cfg, "DPU", task.dpu)
             ctx.set(dpu.control.start, 1)
             await ctx.tick()
@@ -423,31 +423,19 @@ def test_diagnostics() -> None:
         assert have == want, task.dpu
 
 
-@pytest.mark.parametrize(("octets", "ends"), [(4, True), (2, False), (8, False)])
-def test_group_of_core(octets: int, ends: bool) -> None:
+def test_group_of_core() -> None:
     """int8 comes in groups of four octets; a CORE with another grouping is told and hangs the task."""
     task = simple_task(20, 1, 3, flying=False)
     place = registers()["DPU"]["DATA_FORMAT"]
     told = (int(MISMATCH), place.offset, place.encode(**task.dpu["DATA_FORMAT"]))
-    assert _control([task], 150, octets) == [([] if ends else [told], ends)]
+    assert _control([task, task], 150, (4, 8)) == [([], True), ([told], False)]
 
 
-def test_live_converter_needs_size_e() -> None:
-    """A wrong SIZE_E_1 is told and hangs the task."""
-    task = _wrong_task({"BS_OW_CFG": {"SIZE_E_0": 3, "SIZE_E_1": 3, "SIZE_E_2": 3}})
+def test_hangs() -> None:
+    """A wrong SIZE_E_1 is told; a BS that waits for BRDMA, which does not run, writes nothing."""
+    wrong = _wrong_task({"BS_OW_CFG": {"SIZE_E_0": 3, "SIZE_E_1": 3, "SIZE_E_2": 3}})
     place = registers()["DPU"]["BS_OW_CFG"]
-    told = (int(MISMATCH), place.offset, place.encode(**task.dpu["BS_OW_CFG"]))
-    assert _control([task], 150) == [([told], False)]
-
-
-def test_missing_operand_hangs() -> None:
-    """BS wants BRDMA, but DPU_RDMA does not run: the DPU waits without writing."""
-    task = simple_task(8, 1, 1, flying=False)
-    task.dpu["BS_CFG"] = {"BS_ALU_ALGO": 2, "BS_ALU_SRC": 1, "BS_MUL_BYPASS": 1}
-    assert _control([task], 400) == [([], False)]
-
-
-def test_output_not_to_memory() -> None:
-    """Without bit 1 of OUTPUT_MODE nothing is written and the task ends."""
-    task = simple_task(40, 2, 3, flying=False, overwrite={"FEATURE_MODE_CFG": {"OUTPUT_MODE": 0}})
-    run_tasks([task], 0, 0.2)
+    told = (int(MISMATCH), place.offset, place.encode(**wrong.dpu["BS_OW_CFG"]))
+    waits = simple_task(8, 1, 1, flying=False)
+    waits.dpu["BS_CFG"] = {"BS_ALU_ALGO": 2, "BS_ALU_SRC": 1, "BS_MUL_BYPASS": 1}
+    assert _control([wrong, waits], 400) == [([told], False), ([], False)]

@@ -86,11 +86,23 @@ def conv_shapes(draw: st.DrawFn) -> ConvShape:
     return ConvShape(channels, height, width, kernels, oh, ow, window, depthwise, argb, pitch)
 
 
+def _one_row_fits(shape: ConvShape) -> bool:
+    """True if any single output row fits CBUF beside a kernel group (streamed, for a single stripe)."""
+    rows = max(shape.rows_in(row, 1)[1] for row in range(shape.out_height))
+    data = -(-rows * shape.row_entries // BANK_ENTRIES)
+    weights = -(-shape.weight_bytes(min(shape.kernels, 64 if shape.depthwise else 32)) // BANK_BYTES)
+    return data + (1 if shape.out_width <= 16 else weights) <= BANKS
+
+
 @settings(max_examples=120, deadline=None)
 @given(conv_shapes())
 def test_tiles_cover_and_fit(shape: ConvShape) -> None:
-    """Every output once, inside CBUF, weights reused only where they still lie."""
-    tiles = plan_tiles(shape, "layer")
+    """Every output once, inside CBUF, weights reused only where they still lie; refused if nothing fits."""
+    try:
+        tiles = plan_tiles(shape, "layer")
+    except ModelError as error:
+        assert "do not fit CBUF" in str(error) and not _one_row_fits(shape)
+        return
     seen = np.zeros((shape.out_height, shape.kernels), dtype=int)
     before = None
     for tile in tiles:
