@@ -12,7 +12,10 @@ from cosim.conformance.choices import Chooser, Refused
 ATOM = 16
 BASE = 0x0010_0000
 SIZE = 1 << 20
-COMMANDS = BASE + SIZE + 0x1000
+COMMAND_OFFSET = SIZE + 0x1000
+"""Where command lists start, behind the base of an arena."""
+
+COMMANDS = BASE + COMMAND_OFFSET
 COMMAND_BYTES = 1 << 16
 
 Bytes = NDArray[np.uint8]
@@ -31,11 +34,14 @@ class Arena:
     ----------
     ch
         source of the guard zones' sizes.
+    base
+        first address, a multiple of 4 KiB.
     """
 
-    def __init__(self, ch: Chooser) -> None:
+    def __init__(self, ch: Chooser, base: int = BASE) -> None:
         self._ch = ch
-        self._next = BASE + 0x100
+        self.base, self.commands = base, base + COMMAND_OFFSET
+        self._next = base + 0x100
         self.placed: list[tuple[int, Bytes]] = []
         self.names: list[tuple[int, int, str]] = []
         """(address, size, what) of every allocation, for messages."""
@@ -50,7 +56,7 @@ class Arena:
         """
         guard = 64 + ATOM * self._ch.integer("guard", 0, 15)
         address = -(-(self._next + guard) // align) * align
-        if address + size + 512 > BASE + SIZE:
+        if address + size + 512 > self.base + SIZE:
             raise Refused(f"{size} bytes for {name} do not fit")
         self._next = address + size
         self.names.append((address, size, name))
@@ -69,13 +75,14 @@ class Arena:
     @property
     def end(self) -> int:
         """First address behind the last allocation and its guard zone."""
-        return min(self._next + 512, BASE + SIZE)
+        return min(self._next + 512, self.base + SIZE)
 
     def image(self) -> Bytes:
         """All bytes of the range, uint8 [SIZE]."""
         out = background().copy()
         for address, data in self.placed:
-            out[address - BASE : address - BASE + data.size] = data
+            at = address - self.base
+            out[at : at + data.size] = data
         return out
 
     def find(self, address: int) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cosim.conformance.arena import BASE, COMMAND_BYTES, COMMANDS, Arena, Bytes
+from cosim.conformance.arena import COMMAND_BYTES, Arena, Bytes
 from cosim.conformance.choices import Choice, Chooser, Refused
 from cosim.crosscheck.kick import Kick
 from cosim.crosscheck.program import Chain, Task, link
@@ -82,7 +82,7 @@ class Case:
     @property
     def regions(self) -> list[tuple[int, Bytes]]:
         """Everything that is mapped: (address, uint8 bytes)."""
-        return [(BASE, self.arena.image()), (COMMANDS, self.commands)]
+        return [(self.arena.base, self.arena.image()), (self.arena.commands, self.commands)]
 
     @property
     def tasks(self) -> int:
@@ -105,11 +105,12 @@ class Case:
 
     def stream(self) -> Stream:
         """Return the case as a stream, without the pages that it leaves alone."""
-        used = -(-(self.arena.end - BASE) // PAGE) * PAGE
+        base, lists = self.arena.base, self.arena.commands
+        used = -(-(self.arena.end - base) // PAGE) * PAGE
         image = self.arena.image()[:used]
-        end = max((a + 8 * len(words) for a, words in self.chain.lists), default=COMMANDS) - COMMANDS
+        end = max((a + 8 * len(words) for a, words in self.chain.lists), default=lists) - lists
         size = max(PAGE, -(-end // PAGE) * PAGE)
-        regions = [Region("arena", BASE, image), Region("command lists", COMMANDS, self.commands[:size])]
+        regions = [Region("arena", base, image), Region("command lists", lists, self.commands[:size])]
         return Stream(self.kick, regions, 0, list(self.plan.writes))
 
     def save(self, path: Path) -> None:
@@ -132,7 +133,7 @@ def build(group: str, name: str, ch: Chooser, arena: Arena, plan: Plan, refused:
     clear = ch.chance("kick.clear", 0.1) if plan.clear is None else plan.clear
     pp_en = ch.integer("kick.pp_en", 0, 1, 1) if plan.pp_en is None else plan.pp_en
     aligned = base - base % 32  # the hardware drops what is no multiple of 32
-    start = COMMANDS + 16 * ch.integer("kick.offset", 0, 16)
+    start = arena.commands + 16 * ch.integer("kick.offset", 0, 16)
     commands = np.zeros(COMMAND_BYTES, np.uint8)
     if plan.slave:
         chain = Chain(start, 0, (), plan.tasks[-1].interrupt_mask())
@@ -148,7 +149,7 @@ def build(group: str, name: str, ch: Chooser, arena: Arena, plan: Plan, refused:
             lists[task][word] = value
         for (address, _), words in zip(chain.lists, lists, strict=True):
             raw = np.array(words, "<u8").view(np.uint8)
-            at = address - COMMANDS
+            at = address - arena.commands
             if at + raw.size > COMMAND_BYTES:
                 raise Refused("the command lists are too long")
             commands[at : at + raw.size] = raw

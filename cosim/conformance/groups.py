@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from cosim.conformance import codes, faults, limits, noise
-from cosim.conformance.arena import Arena
+from cosim.conformance.arena import BASE, Arena
 from cosim.conformance.case import Case, Plan, build
 from cosim.conformance.choices import Chooser, Refused
 from cosim.conformance.draw_conv import ConvWish
@@ -148,7 +148,12 @@ GROUPS: dict[str, Group] = {group.name: group for group in _GROUPS}
 
 
 def draw_case(
-    group: str, seed: int, index: int, forced: Mapping[str, int] | None = None, attempt: int | None = None
+    group: str,
+    seed: int,
+    index: int,
+    forced: Mapping[str, int] | None = None,
+    attempt: int | None = None,
+    base: int = BASE,
 ) -> Case:
     """Draw case `index` of a group; the same numbers always give the same case.
 
@@ -162,6 +167,8 @@ def draw_case(
         choices to change (see `Chooser`).
     attempt
         only this attempt of the draw; None: the first one that breaks no rule.
+    base
+        first address of its memory (`Runner` takes cases at the usual one only).
 
     Raises
     ------
@@ -175,7 +182,7 @@ def draw_case(
     reason = ""
     for number in range(ATTEMPTS) if attempt is None else (attempt,):
         ch = Chooser((seed, group, index, number), forced)
-        arena = Arena(ch)
+        arena = Arena(ch, base)
         try:
             plan = GROUPS[group].draw(Draw(ch, arena, index))
             return build(group, f"{seed}/{index}", ch, arena, plan, number)
