@@ -39,6 +39,7 @@ class Plan:
     diagnostics : the tasks may raise some (the same on both sides).
     reset : the core is reset afterwards, since something is left behind.
     reads : offsets read back after the end.
+    probes : accesses while the kick runs, (offset, value) a write, (offset, None) a read of what stays.
     peek : status is read on the device while the kick runs, which shows values that the end does not.
     """
 
@@ -60,6 +61,7 @@ class Plan:
     diagnostics: bool = False
     reset: bool = False
     reads: list[int] = field(default_factory=list)
+    probes: list[tuple[int, int | None]] = field(default_factory=list)
     peek: bool = False
     note: str = ""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from cosim.conformance import codes, faults, limits, noise
+from cosim.conformance import codes, faults, limits, noise, register_draws, settings, waits
 from cosim.conformance.arena import BASE, Arena
 from cosim.conformance.case import Case, Plan, build
 from cosim.conformance.choices import Chooser, Refused
@@ -135,11 +135,13 @@ _GROUPS = (
     Group("slave mode", Draw.slave),
     Group("chains", Draw.chain, 1.5),
     Group("field limits", limits.draw, 0.3),
-    Group("registers", limits.registers_draw, 0.6),
+    Group("registers", register_draws.draw, 0.6),
     Group("reserved fields", lambda d: d.reserved(noise.RESERVED)),
     Group("contradictory sizes", lambda d: d.reserved(noise.REPEATS)),
     Group("reserved codes", codes.draw, 2.5),
+    Group("contradictions", settings.draw, 1.5),
     Group("hangs", faults.hang, 0.3),
+    Group("waits", waits.draw, 0.4),
     Group("unmapped addresses", faults.unmapped, 0.4),
     Group("malformed lists", faults.malformed, 0.4),
 )

@@ -10,7 +10,6 @@ from cosim.conformance.draw_pool import Pool, emit_pool
 from cosim.conformance.draws import Draw
 from cosim.conformance.types import FP16, INT8, INT16, INT32
 from cosim.crosscheck.program import Task
-from rtl.regs import registers
 
 
 def draw(d: Draw) -> Plan:
@@ -143,58 +142,3 @@ def _rewritten_amount(d: Draw) -> Plan:
     plan = d.any_task()
     plan.tail = (0xFFFFFFF0, 0xFFFF)
     return plan
-
-
-def registers_draw(d: Draw) -> Plan:
-    """A task among writes of registers that it does not need, read back afterwards."""
-    plan = d.any_task()
-    ch, regs = d.ch, registers()
-    used = {block for task in plan.tasks for block in task.blocks}
-    spare = [b for b in ("CNA", "CORE", "DPU", "DPU_RDMA", "PPU", "PPU_RDMA") if b not in used]
-    for n in range(ch.integer("registers.count", 1, 40, 1)):
-        block = ch.pick(f"registers.block{n}", ("DDMA", "SDMA", "DDMA", "SDMA", *spare))
-        names = [r for r in regs[block] if r.writable and (r.shadowed or block in ("DDMA", "SDMA"))]
-        register = names[ch.integer(f"registers.register{n}", 0, len(names) - 1)]
-        if register.name == "MAC_GATING":
-            continue
-        plan.writes.append((register.offset, ch.word(f"registers.value{n}", 32) & register.mask))
-        plan.reads.append(register.offset)
-    _host_writes(d, plan, used)
-    for block, name in (
-        ("PC", "VERSION"),
-        ("PC", "VERSION_NUM"),
-        ("DDMA", "CFG_STATUS"),
-        ("SDMA", "CFG_STATUS"),
-        ("DDMA", "CFG_ID_ERROR"),
-        ("SDMA", "CFG_ID_ERROR"),
-    ):
-        plan.reads.append(regs[block][name].offset)
-    return plan
-
-
-def _host_writes(d: Draw, plan: Plan, used: set[str]) -> None:
-    """Registers beside the groups: those that do nothing, and tables that are read back."""
-    ch, regs = d.ch, registers()
-    for block, name in (("CORE", "UNDOC_3030"), ("DPU", "UNDOC_40C4")):
-        if ch.chance(f"registers.{name}", 0.4):
-            plan.writes.append((regs[block][name].offset, ch.word(f"registers.{name}_value", 32)))
-    for block in ("CNA", "CORE", "DPU", "DPU_RDMA", "PPU", "PPU_RDMA", "PC"):
-        if ch.chance(f"registers.no_start_{block}", 0.2):  # a zero starts nothing
-            plan.writes.append((regs[block]["OPERATION_ENABLE"].offset, 0))
-    if ch.chance("registers.clear", 0.5):
-        plan.writes.append((regs["PC"]["INTERRUPT_CLEAR"].offset, ch.word("registers.clear_bits", 17)))
-    if ch.chance("registers.control", 0.5):  # without the bits that drivers always set
-        control = regs["PC"]["TASK_CON"]
-        value = control.encode(TASK_NUMBER=len(plan.tasks), TASK_PP_EN=ch.integer("registers.pp_en", 0, 1))
-        plan.writes.append((control.offset, value))
-    if ch.chance("registers.lut", 0.5):
-        access, data = regs["DPU"]["LUT_ACCESS_CFG"], regs["DPU"]["LUT_ACCESS_DATA"]
-        table, first = ch.integer("registers.table", 0, 1), ch.corner("registers.entry", 0, 500)
-        count = ch.integer("registers.entries", 1, 6)
-        plan.writes.append(
-            (access.offset, access.encode(LUT_ACCESS_TYPE=1, LUT_TABLE_ID=table, LUT_ADDR=first))
-        )
-        plan.writes += [(data.offset, ch.word(f"registers.lut{n}", 16)) for n in range(count)]
-        plan.writes.append((access.offset, access.encode(LUT_TABLE_ID=table, LUT_ADDR=first)))
-        if "DPU" not in used or not plan.tasks[0].uploads:
-            plan.reads += [access.offset, *[data.offset] * count, access.offset]

@@ -1,14 +1,17 @@
 """Mutants of Python sources: one small change of meaning at a time, by operators on the syntax tree.
 
 The RTL and the golden model are both Python, so one set of operators serves both.  Nothing is changed
-in docstrings, messages, names, annotations, imports, assertions or raised errors.
+in docstrings, messages, names, annotations, imports, assertions, raised errors and calls of checks that
+only raise; which functions are left out besides, and why, is said in `mutation_rules`.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+
+from cosim.conformance.mutation_rules import Rules, rules_of
 
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -29,8 +32,24 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
     ast.FloorDiv: ast.Mult,
     ast.Mod: ast.FloorDiv,
 }
-SWAPPED_CALLS = {"Mux": (1, 2), "where": (1, 2), "Cat": (0, 1), "clip": (1, 2), "clamp": (1, 2)}
-"""Calls of which two arguments change places: a choice, an order, a pair of bounds."""
+SWAPPED_CALLS = {"Mux": (1, 2), "where": (1, 2), "Cat": (0, 1)}
+"""Calls of which two arguments change places: a choice, an order."""
+
+ROUNDINGS = {
+    "shift_even": "cosim.golden.task.arith.shift_up",
+    "shift_up": "cosim.golden.task.arith.shift_even",
+    "shift_away": "cosim.golden.task.arith.shift_up",
+    "rint": "floor",
+    "floor": "ceil",
+    "ceil": "floor",
+}
+"""Calls that round, and what rounds another way with the same arguments."""
+
+BOUNDS = {"max": "min", "min": "max", "maximum": "minimum", "minimum": "maximum"}
+"""Calls that limit a value, and what limits it the other way."""
+
+SATURATIONS = {"saturate": 1, "clamp": 2, "clip": 2}
+"""Calls that saturate, and which argument is the upper bound (or the width); it becomes one less."""
 
 SKIPPED_CALLS = {
     "Signal",
@@ -48,9 +67,15 @@ SKIPPED_CALLS = {
     "ArrayLayout",
     "isinstance",
     "print",
+    "diagnose",
+    "_diagnose",
+    "error",
+    "GoldenError",
+    "GoldenHang",
+    "Finding",
+    "Traffic",
 }
-"""Calls whose arguments are shapes, checks or texts: a change there is no change of arithmetic."""
-
+"""Calls whose arguments are shapes, checks or texts for people: a change there is no change of arithmetic."""
 
 UNSUITED_CALLS = {"Case", "Const", "eq", "len", "zip", "enumerate", "getattr", "wire", "setattr"}
 """Calls whose arguments must stay what they are when a value of the design would take their place."""
@@ -74,7 +99,11 @@ class Site:
 
 @dataclass(frozen=True)
 class Mutant:
-    """One changed source: place (1-based line), kind of change, the expression before and after."""
+    """One changed source: place (1-based line), kind of change, the expression before and after.
+
+    `scope` is the first line of the function around it as its code object has it (0: none, or one whose
+    calls are cached).
+    """
 
     path: str
     line: int
@@ -82,6 +111,7 @@ class Mutant:
     before: str
     after: str
     source: str
+    scope: int = 0
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}: {self.kind}: {self.before} -> {self.after}"
@@ -93,24 +123,23 @@ def mutants(path: str, source: str) -> list[Mutant]:
     Parameters
     ----------
     path
-        for messages.
+        for messages and the rules of what is left out.
     source
         text of the module; must parse.
     """
     tree = ast.parse(source)
+    scopes = _scopes(tree)
     found = []
-    for node in _expressions(tree):
+    for node in _expressions(tree, rules_of(path)):
         for kind, changed in _changes(node):
             mutated = _replaced(source, node, ast.unparse(changed))
             try:
                 ast.parse(mutated)
             except SyntaxError:
                 continue
-            found.append(
-                Mutant(
-                    path, node.lineno, kind, _short(ast.unparse(node)), _short(ast.unparse(changed)), mutated
-                )
-            )
+            before, after = _short(ast.unparse(node)), _short(ast.unparse(changed))
+            scope = scopes.get(id(node), 0)
+            found.append(Mutant(path, node.lineno, kind, before, after, mutated, scope))
     return sorted(found, key=lambda mutant: mutant.line)
 
 
@@ -132,26 +161,53 @@ def sites(path: str, source: str) -> list[Site]:
         end = starts[node.end_lineno - 1] + node.end_col_offset
         found.append(Site(path, node.lineno, kind, start, end, raw[start:end].decode(), ast.unparse(changed)))
 
-    for node in _design_expressions(tree):
+    for node in _design_expressions(tree, rules_of(path)):
         for kind, changed in _changes(node):
             if not isinstance(node, ast.Constant):
                 add(node, kind, changed)
         if isinstance(node, ast.BinOp | ast.Compare | ast.Subscript):
-            for field, child in ast.iter_fields(node):
-                for place, part in enumerate(child) if isinstance(child, list) else [(None, child)]:
-                    if isinstance(part, ast.Constant) and type(part.value) is int:
-                        copy = ast.parse(ast.unparse(node), mode="eval").body
-                        if place is None:
-                            setattr(copy, field, ast.Constant(part.value + 1))
-                        else:
-                            getattr(copy, field)[place] = ast.Constant(part.value + 1)
-                        add(node, "constant", copy)
+            kind = "lane or index" if isinstance(node, ast.Subscript) else "constant"
+            for changed in _constants_within(node):
+                add(node, kind, changed)
+        if isinstance(node, ast.Call) and _called(node) == "round_shift":
+            value, shift = ast.unparse(node.args[0]), ast.unparse(node.args[1])
+            add(node, "rounding", ast.parse(f"({value}) >> ({shift}).count", mode="eval").body)
     return sorted(found, key=lambda site: site.start)
 
 
-def _design_expressions(node: ast.AST) -> Iterator[ast.expr]:
+def _constants_within(node: ast.expr) -> Iterator[ast.expr]:
+    """The expression with one of its own constants, or a bound of its slice, greater by one."""
+
+    def copies(reach: Callable[[ast.expr], list[tuple[ast.AST, str, int | None]]]) -> Iterator[ast.expr]:
+        for number in range(len(reach(node))):
+            copy = ast.parse(ast.unparse(node), mode="eval").body
+            owner, field, place = reach(copy)[number]
+            if place is None:
+                setattr(owner, field, ast.Constant(getattr(owner, field).value + 1))
+            else:
+                parts = getattr(owner, field)
+                parts[place] = ast.Constant(parts[place].value + 1)
+            yield copy
+
+    def reach(root: ast.expr) -> list[tuple[ast.AST, str, int | None]]:
+        owners: list[ast.AST] = [root]
+        if isinstance(root, ast.Subscript) and isinstance(root.slice, ast.Slice):
+            owners.append(root.slice)
+        found: list[tuple[ast.AST, str, int | None]] = []
+        for owner in owners:
+            for field, child in ast.iter_fields(owner):
+                parts = list(enumerate(child)) if isinstance(child, list) else [(None, child)]
+                for place, part in parts:
+                    if isinstance(part, ast.Constant) and type(part.value) is int:
+                        found.append((owner, field, place))
+        return found
+
+    return copies(reach)
+
+
+def _design_expressions(node: ast.AST, leave: Rules) -> Iterator[ast.expr]:
     """As `_expressions`, without what is assigned to and what must be known before elaboration."""
-    for child in _expressions(node):
+    for child in _expressions(node, leave):
         if not hasattr(child, "unsuited"):
             if isinstance(child, ast.Call):
                 func = child.func
@@ -186,7 +242,26 @@ def _short(text: str) -> str:
     return text if len(text) <= 70 else text[:67] + "..."
 
 
-def _expressions(node: ast.AST) -> Iterator[ast.expr]:
+def _scopes(tree: ast.Module) -> dict[int, int]:
+    """First line of the innermost function around each node, by the node's id."""
+    found: dict[int, int] = {}
+
+    def visit(node: ast.AST, scope: int) -> None:
+        for child in ast.iter_child_nodes(node):
+            inner = scope
+            if isinstance(child, ast.FunctionDef):
+                names = {ast.unparse(decorator).split("(")[0] for decorator in child.decorator_list}
+                inner = min([child.lineno, *(d.lineno for d in child.decorator_list)])
+                if names - {"property", "staticmethod", "classmethod"}:
+                    inner = 0
+            found[id(child)] = inner
+            visit(child, inner)
+
+    visit(tree, 0)
+    return found
+
+
+def _expressions(node: ast.AST, leave: Rules) -> Iterator[ast.expr]:
     """Expressions that may be changed, without those in texts, checks and annotations."""
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns", "decorator_list", "type_comment"):
@@ -196,8 +271,15 @@ def _expressions(node: ast.AST) -> Iterator[ast.expr]:
                 continue
             if isinstance(child, (ast.Import, ast.ImportFrom, ast.Raise, ast.Assert, ast.JoinedStr)):
                 continue
-            if isinstance(child, ast.ClassDef | ast.FunctionDef) and child.name in ("__init__", "_checks"):
+            if isinstance(child, ast.FunctionDef) and (
+                child.name in leave.functions or _only_declares(child)
+            ):
                 continue
+            if isinstance(child, ast.Assign | ast.AugAssign) and _target(child) in leave.names:
+                continue
+            if isinstance(child, ast.If) and all(isinstance(part, ast.Raise) for part in child.body):
+                yield from (e for part in child.orelse for e in _expressions(part, leave))
+                continue  # a check of arguments
             if isinstance(child, ast.AnnAssign) and child.value is None:
                 continue
             if isinstance(child, ast.keyword) and child.arg in (
@@ -212,12 +294,36 @@ def _expressions(node: ast.AST) -> Iterator[ast.expr]:
                 continue
             if isinstance(child, ast.expr):
                 yield child
-            yield from _expressions(child)
+            yield from _expressions(child, leave)
+
+
+def _target(node: ast.Assign | ast.AugAssign) -> str:
+    """Last name of what is assigned to."""
+    target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+    return ast.unparse(target).rpartition(".")[2]
+
+
+def _only_declares(function: ast.FunctionDef) -> bool:
+    """Whether a constructor only declares members: nothing in it drives the design (`m.d`)."""
+    if function.name != "__init__":
+        return False
+    return not any(isinstance(part, ast.Attribute) and part.attr == "d" for part in ast.walk(function))
 
 
 def _called(node: ast.Call) -> str:
     func = node.func
     return func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+
+
+def _renamed(node: ast.Call, name: str) -> ast.Call:
+    """The call of another function: of the same object, a built-in one, or with its module's name."""
+    func: ast.expr = ast.Name(name, ast.Load())
+    if "." in name:
+        module, _, name = name.rpartition(".")
+        func = ast.parse(f"__import__({module!r}, fromlist=['']).{name}", mode="eval").body
+    elif isinstance(node.func, ast.Attribute):
+        func = ast.Attribute(node.func.value, name, ast.Load())
+    return ast.Call(func, node.args, node.keywords)
 
 
 def _changes(node: ast.expr) -> Iterator[tuple[str, ast.expr]]:
@@ -231,12 +337,26 @@ def _changes(node: ast.expr) -> Iterator[tuple[str, ast.expr]]:
         yield kind, node.operand
     elif isinstance(node, ast.Constant) and type(node.value) is int:
         yield "constant", ast.Constant(node.value + 1)
-    elif isinstance(node, ast.Call) and _called(node) in SWAPPED_CALLS and not node.keywords:
-        first, second = SWAPPED_CALLS[_called(node)]
-        if len(node.args) > second and not any(isinstance(arg, ast.Starred) for arg in node.args):
+    elif isinstance(node, ast.Call) and not any(isinstance(arg, ast.Starred) for arg in node.args):
+        yield from _call_changes(node)
+
+
+def _call_changes(node: ast.Call) -> Iterator[tuple[str, ast.expr]]:
+    name = _called(node)
+    if name in SWAPPED_CALLS and not node.keywords:
+        first, second = SWAPPED_CALLS[name]
+        if len(node.args) > second:
             args = list(node.args)
             args[first], args[second] = args[second], args[first]
             yield "order", ast.Call(node.func, args, [])
+    if name in ROUNDINGS:
+        yield "rounding", _renamed(node, ROUNDINGS[name])
+    if name in BOUNDS:
+        yield "bound", _renamed(node, BOUNDS[name])
+    if name in SATURATIONS and len(node.args) > SATURATIONS[name]:
+        args = list(node.args)
+        args[SATURATIONS[name]] = ast.BinOp(args[SATURATIONS[name]], ast.Sub(), ast.Constant(1))
+        yield "saturation", ast.Call(node.func, args, node.keywords)
 
 
 def _replaced(source: str, node: ast.expr, text: str) -> str:

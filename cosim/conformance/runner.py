@@ -41,6 +41,8 @@ class Side:
     """Register path -> value, of status and pointers, and of what the case reads back."""
     peeked: list[tuple[str, int]] = field(default_factory=list)
     """Register path and value, of status read while the kick ran."""
+    probed: list[tuple[int, int]] = field(default_factory=list)
+    """Offset and value, of what the case reads while the kick runs."""
     diagnostics: list[tuple[str, str]] = field(default_factory=list)
     """(code, BLOCK.REGISTER), each pair once, in order of names."""
     state: str = ""
@@ -141,6 +143,11 @@ class Runner:
             begun = start(device, case.kick, 0, case.plan.writes)
             if case.plan.peek and device is not self.golden:
                 self._peek(device, side)
+            for offset, value in case.plan.probes:
+                if value is None:
+                    side.probed.append((offset, device.read32(0, offset)))
+                else:
+                    device.write32(0, offset, value)
             side.done = bool(device.run_until_irq(1, bound))
             side.cycles = device.cycle - begun
             if side.done:
@@ -231,9 +238,12 @@ class Runner:
                 f"{place} ({difference.address:#010x}): device {difference.rtl:#04x}, "
                 f"golden {difference.golden:#04x}, {difference.count} bytes differ"
             )
+        if not golden.done:
+            return "", ""  # how far each block gets before it waits is a matter of cycles
+        for (offset, mine), (_, theirs) in zip(golden.probed, device.probed, strict=True):
+            if mine != theirs:
+                return "registers", f"{offset:#06x} in the run: device {theirs:#x}, golden {mine:#x}"
         for name, value in golden.registers.items():
-            if not golden.done:
-                break  # how far each block gets before it waits is a matter of cycles
             if device.registers.get(name) != value:
                 return "registers", f"{name}: device {device.registers.get(name):#x}, golden {value:#x}"
         return "", ""

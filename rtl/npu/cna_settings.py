@@ -154,7 +154,7 @@ class FeatureSettings(wiring.Component):
                         Mux(
                             self.argb,
                             ((self.pixels << slot) + 15) >> 4,
-                            (height - 1)[:11] * cfg.CBUF_CON1.DATA_ENTRIES + self.row_used,
+                            (height - (height != 0))[:11] * cfg.CBUF_CON1.DATA_ENTRIES + self.row_used,
                         )
                     ),
                 ]

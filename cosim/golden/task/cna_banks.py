@@ -49,7 +49,7 @@ def check_banks(ctx: Context, cna: View, shape: ConvShape) -> None:
     if not shape.argb:
         full, rest = slabs(shape)
         used = full * shape.width + (-(-shape.width // (ENTRY_ATOMS // rest)) if rest else 0)
-        entries = (shape.height - 1) * pitch + used
+        entries = max(shape.height - 1, 0) * pitch + used
         apart = shape.height == 1 or pitch >= used
         message = f"a row takes {used} entries"
         ctx.require(apart, "FEATURE_FOOTPRINT", cna, "CBUF_CON1", "DATA_ENTRIES", message)

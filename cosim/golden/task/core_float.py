@@ -78,7 +78,8 @@ def _half_sums(x: Reals, w: Reals) -> Singles:
     """
     unit = 2.0**_HALF_UNIT
     x, w = x * unit, w * unit
-    if _width(x) + _width(w) + 5 <= 53:  # float64 has every sum of 32 products as it is
+    direct = _width(x) + _width(w) + 5 <= 53  # float64 has every sum of 32 products as it is
+    if direct:
         return np.matmul(x, w).astype(np.float32) * np.float32(2.0 ** (-2 * _HALF_UNIT))
     split = 2.0**_PART
     xh, wh = np.rint(x / split), np.rint(w / split)
@@ -180,8 +181,8 @@ def _with_specials(sums: Singles, x: Bits, w: Bits) -> Singles:
             "zero": magnitude == 0,
             "any": np.ones_like(negative),
             "infinite": infinite,
-            "plus": (magnitude > 0) & (magnitude <= 0x7F800000) & ~negative,
-            "minus": (magnitude > 0) & (magnitude <= 0x7F800000) & negative,
+            "plus": ~negative,  # with a zero or a NaN the product is invalid anyway
+            "minus": negative,
             "up": infinite & ~negative,
             "down": infinite & negative,
         }

@@ -1,0 +1,78 @@
+"""What the mutation check leaves alone, each with the reason: nothing a run shows depends on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+FILES: dict[str, str] = {
+    "rtl/config.py": "choices of the geometry, fixed before elaboration",
+    "rtl/core.py": "wiring of the blocks, and counters",
+    "rtl/soc.py": "not part of an engine",
+    "rtl/layouts.py": "shapes",
+    "rtl/npu/dma_registers.py": "a table of names",
+    "rtl/npu/array.py": "engines replace the array cell by its C++ twin; a test compares the two",
+    "rtl/npu/array_integer.py": "engines replace the array cell by its C++ twin; a test compares the two",
+    "cosim/golden/task/__init__.py": "imports",
+    "cosim/golden/task/errors.py": "texts",
+    "cosim/golden/task/observer.py": "shows internals to a lockstep run; no part of a task",
+    "cosim/golden/task/npu.py": "the device protocol around the model, not the model",
+}
+"""Modules without arithmetic or control of a task."""
+
+FUNCTIONS: dict[str, dict[str, str]] = {
+    "cosim/golden/task/memory.py": {
+        "atom_ranges": "ranges for messages of a lockstep run",
+        "copy": "for tests",
+        "unmap": "no task takes mappings away",
+        "regions": "for messages",
+    },
+    "cosim/golden/task/device.py": {
+        "run_task": "an entry for tests, beside the device protocol",
+        "run_kick": "an entry for tests, beside the device protocol",
+        "_host_pointers": "an entry for tests, beside the device protocol",
+    },
+    "cosim/golden/task/cna.py": {"occupied": "shows internals to a lockstep run"},
+    "cosim/golden/task/core.py": {"delivered": "shows internals to a lockstep run"},
+}
+"""Module to functions of it."""
+
+NAMES: dict[str, dict[str, str]] = {
+    "cosim/golden/task/core.py": {
+        "narrow": "which of two exact ways is taken; a wrong choice in the other direction is a slower one",
+        "step": "pixels at a time: only how fast",
+        "at_once": "taps at a time: only how fast",
+        "_BLOCK": "products at a time: only how fast",
+        "macs": "a statistic, which only estimates time",
+    },
+    "cosim/golden/task/core_float.py": {
+        "limit": "which of two exact ways is taken; a lower limit is slower and as right",
+        "direct": "which of two exact ways is taken; a wrong choice in the other direction is a slower one",
+        "_PAIRS": "pairs at a time: only how fast",
+    },
+}
+"""Module to names: what is assigned to them is left alone."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Functions and assigned names of a module in which nothing is changed."""
+
+    functions: frozenset[str]
+    names: frozenset[str]
+
+
+def rules_of(path: str) -> Rules:
+    """What is left alone in a module."""
+    return Rules(frozenset(FUNCTIONS.get(path, ())), frozenset(NAMES.get(path, ())))
+
+
+def modules(root: Path, folders: tuple[str, ...]) -> list[tuple[str, str]]:
+    """(path, source) of the modules of some folders that may be changed."""
+    found = []
+    for folder in folders:
+        for path in sorted((root / folder).glob("*.py")):
+            name = str(path.relative_to(root))
+            if name not in FILES:
+                found.append((name, path.read_text()))
+    return found

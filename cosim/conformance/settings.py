@@ -1,0 +1,228 @@
+"""Settings that contradict each other or name nothing, and all the same give something defined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cosim.conformance.case import Plan
+from cosim.conformance.choices import Refused
+from cosim.conformance.draw_conv import ConvWish
+from cosim.conformance.draw_dpu import DpuWish
+from cosim.conformance.draws import Draw
+from cosim.conformance.types import BF16, CONV_TYPES, FP16, FP32, INT4, INT8, INT16, INT32
+from cosim.conformance.waits import small_conv
+from cosim.crosscheck.program import Task
+
+PLAIN = DpuWish(element="none")
+
+
+def _transposed(d: Draw) -> Plan:
+    """4.11: more channels than the layout takes, or sizes that it does not use."""
+    kind = d.ch.integer("settings.transposed", 0, 3)
+    plan = d.flying(d.any_type((INT8, INT16, INT32)), DpuWish(element="none", transposed=True))
+    task = plan.tasks[0]
+    if kind == 0:
+        value = d.ch.integer("settings.size_e", 0, 6)
+        task.set("DPU", "BS_OW_CFG", SIZE_E_0=value, SIZE_E_1=value, SIZE_E_2=value)
+    elif kind == 1:
+        store = task.fields["DPU", "SURFACE_ADD"]
+        store["SURF_ADD"] = (store["SURF_ADD"] + d.ch.pick("settings.add", (1, 8, -1))) % (1 << 28)
+    elif kind == 2:
+        task.set("DPU", "DATA_FORMAT", OUT_PRECISION=d.ch.pick("settings.float_out", (2, 3, 5)))
+    else:
+        task.set("DPU", "FEATURE_MODE_CFG", OUTPUT_MODE=3)
+    return plan
+
+
+def _transposed_wide(d: Draw) -> Plan:
+    plan = d.flying(d.any_type((INT8, INT16)), DpuWish(element="none", transposed=True))
+    task = plan.tasks[0]
+    if "EW_BASE_ADDR" in {name for _, name in task.addresses}:
+        raise Refused("operands for each channel")
+    channels = d.ch.pick("settings.channels", (33, 40, 48, 64, 31))
+    width, height = (task.fields["DPU", f"DATA_CUBE_{axis}"][axis] + 1 for axis in ("WIDTH", "HEIGHT"))
+    size = width * height * 16 * (-(-channels // 16)) * 4 * 2
+    for block in ("DPU", "DPU_RDMA"):
+        task.fields[block, "DATA_CUBE_CHANNEL"]["CHANNEL"] = channels - 1
+    task.fields["DPU", "DATA_CUBE_CHANNEL"]["ORIG_CHANNEL"] = channels - 1
+    task.fields["DPU", "WDMA_SIZE_0"]["CHANNEL_WDMA"] = channels - 1
+    for register in ("BRDMA_CFG", "NRDMA_CFG"):
+        if task.fields.get(("DPU_RDMA", register), {}).get(f"{register[:5]}_DATA_USE"):
+            raise Refused("operands for each channel")
+    task.address("DPU", "DST_BASE_ADDR", d.arena.alloc(size, "transposed output"))
+    task.address("DPU_RDMA", "SRC_BASE_ADDR", d.arena.alloc(size, "input"))
+    task.set("DPU_RDMA", "SURF_NOTCH", SURF_NOTCH_ADDR=0)
+    task.set("DPU_RDMA", "SRC_DMA_CFG", LINE_NOTCH_ADDR=0)
+    return plan
+
+
+def _argb_bits(d: Draw) -> Plan:
+    plan = d.conv(ConvWish(d.any_type((INT8, INT16, FP16)), argb=True, budget=400), PLAIN)
+    name = d.ch.pick("settings.argb", ("NONALIGN_DMA", "GROUP_LINE_OFF"))
+    plan.tasks[0].set("CNA", "CONV_CON1", **{name: 0})
+    return plan
+
+
+def _line_stride(d: Draw) -> Plan:
+    """A pitch that is no multiple of four lines: the quotient is floored (1.1)."""
+    plan = small_conv(d)
+    task = plan.tasks[0]
+    if task.fields["CNA", "CONV_CON1"].get("GROUP_LINE_OFF"):
+        raise Refused("the pitch is in atoms")
+    rest = d.ch.integer("settings.rest", 1, 3)
+    task.fields["CNA", "DMA_CON1"]["LINE_STRIDE"] += rest
+    store = task.fields["CNA", "DMA_CON2"]
+    store["SURF_STRIDE"] = (store["SURF_STRIDE"] - rest) % (1 << 28)
+    return plan
+
+
+def _few_banks(d: Draw) -> Plan:
+    """Features over more banks than said, which nothing else uses (2.4)."""
+    plan = d.conv(ConvWish(d.any_type(), budget=800), PLAIN)
+    store = plan.tasks[0].fields["CNA", "CBUF_CON0"]
+    if store["DATA_BANK"] < 2:
+        raise Refused("one bank")
+    store["DATA_BANK"] = d.ch.integer("settings.banks", 0, store["DATA_BANK"] - 1)
+    return plan
+
+
+def _bank_sum(d: Draw) -> Plan:
+    """More banks than there are: only said, for the features fit all the same (2.4)."""
+    plan = small_conv(d)
+    store = plan.tasks[0].fields["CNA", "CBUF_CON0"]
+    store["DATA_BANK"] = d.ch.integer("settings.banks", 13 - store["WEIGHT_BANK"], 15)
+    return plan
+
+
+def _weight_bytes(d: Draw) -> Plan:
+    """Less than the loops read, but as much as is fetched, since that is rounded up (2.5)."""
+    plan = small_conv(d)
+    plan.tasks[0].fields["CNA", "WEIGHT_SIZE0"]["WEIGHT_BYTES"] -= d.ch.integer("settings.less", 1, 15)
+    return plan
+
+
+def _types(d: Draw) -> Plan:
+    """Codes of the DPU that are none, or of the other domain (0.4)."""
+    plan = d.flying(d.any_type((INT8, INT16, FP16, FP32)), PLAIN)
+    task = plan.tasks[0]
+    kind = d.ch.integer("settings.types", 0, 4)
+    if kind == 0:
+        task.set("DPU", "DATA_FORMAT", OUT_PRECISION=7)
+    elif kind == 1:
+        task.set("DPU_RDMA", "FEATURE_MODE_CFG", PROC_PRECISION=7)
+    elif kind == 2:
+        floats = task.fields["DPU", "DATA_FORMAT"]["PROC_PRECISION"] in (2, 3, 5)
+        task.set("DPU", "DATA_FORMAT", IN_PRECISION=1 if floats else 2)
+    elif kind == 3:
+        task.set("DPU", "DATA_FORMAT", IN_PRECISION=7)
+    else:
+        task.set("DPU_RDMA", "FEATURE_MODE_CFG", IN_PRECISION=7)
+    if kind in (0, 3, 4):  # nothing may depend on the size of what is read or written
+        task.address("DPU", "DST_BASE_ADDR", d.arena.alloc(1 << 17, "output"))
+        task.address("DPU_RDMA", "SRC_BASE_ADDR", d.arena.alloc(1 << 17, "input"))
+    return plan
+
+
+def _two_groups(d: Draw) -> Plan:
+    """DPU and DPU_RDMA that disagree about the channels of a group (5.1)."""
+    plan = d.flying(
+        d.any_type((INT8, INT16, INT32)), DpuWish(element=d.ch.pick("settings.ew", ("none", "memory")))
+    )
+    task = plan.tasks[0]
+    if (task.fields["DPU", "DATA_CUBE_CHANNEL"]["CHANNEL"] + 1) % 8:
+        raise Refused("lanes without a channel, of no known content, would take the places of others")
+    now = task.fields["DPU", "DATA_FORMAT"]["IN_PRECISION"]
+    task.set("DPU", "DATA_FORMAT", IN_PRECISION=d.ch.pick("settings.group", tuple({0, 1, 6} - {now})))
+    return plan
+
+
+def _float_elements(d: Draw) -> Plan:
+    """Elements of 4 and 8 bits in the float domain (5.4)."""
+    plan = d.flying(d.any_type((FP16, BF16)), DpuWish(element="memory"))
+    task = plan.tasks[0]
+    task.set("DPU_RDMA", "ERDMA_CFG", ERDMA_DATA_SIZE=d.ch.integer("settings.bits", 0, 1))
+    return plan
+
+
+def _modes(d: Draw) -> Plan:
+    """Modes of convolution that DPU and DPU_RDMA do not know (5.1)."""
+    plan = d.flying(d.any_type((INT8, INT16, FP16)), PLAIN)
+    block = d.ch.pick("settings.block", ("DPU", "DPU_RDMA"))
+    plan.tasks[0].set(block, "FEATURE_MODE_CFG", CONV_MODE=d.ch.integer("settings.mode", 1, 2))
+    return plan
+
+
+def _nowhere(d: Draw) -> Plan:
+    """Nothing leaves the DPU (4.10)."""
+    plan = small_conv(d)
+    plan.tasks[0].set("DPU", "FEATURE_MODE_CFG", OUTPUT_MODE=0)
+    return plan
+
+
+def _fed(d: Draw) -> Plan:
+    kind = d.any_type((INT8, INT16, FP16))
+    plan = d.flying(kind, DpuWish(out=(kind,), to_ppu=True, element="none"))
+    store = plan.tasks[0].fields["PPU", "DATA_FORMAT"]
+    store["DPU_FLYIN"] = 1 - store.get("DPU_FLYIN", 0)
+    return plan
+
+
+def _index(d: Draw) -> Plan:
+    plan = d.pool(d.any_type((INT8, INT16, FP16)))
+    plan.tasks[0].set("PPU", "OPERATION_MODE_CFG", POOLING_METHOD=0, INDEX_EN=1)
+    return plan
+
+
+def _gates_and_type(d: Draw) -> Plan:
+    """Octets that are not clocked, of any type (3.8)."""
+    plan = d.conv(ConvWish(d.any_type(CONV_TYPES), budget=800), PLAIN)
+    gates = d.ch.pick("settings.gates", (1 << 11, 1 << 23))
+    plan.tasks[0].set("CORE", "MAC_GATING", SLCG_OP_EN=((1 << 27) - 1) & ~gates)
+    plan.reset = True
+    return plan
+
+
+def _depthwise_gates(d: Draw) -> Plan:
+    plan = d.conv(ConvWish(d.any_type((INT8, INT16, FP16)), depthwise=True, budget=800), PLAIN)
+    gates = d.ch.pick("settings.gates", (1 << 11, 1 << 23))
+    plan.tasks[0].set("CORE", "MAC_GATING", SLCG_OP_EN=((1 << 27) - 1) & ~gates)
+    plan.reset = True
+    return plan
+
+
+def _unaligned_conv(d: Draw) -> Plan:
+    """Addresses of which the lower bits are dropped (the bus has atoms)."""
+    plan = d.conv(ConvWish(d.any_type((INT8, INT4, FP16)), budget=400), PLAIN)
+    task: Task = plan.tasks[0]
+    task.addresses["CNA", "FEATURE_DATA_ADDR"] += d.ch.pick("settings.low", (1, 8, 15))
+    return plan
+
+
+KINDS: tuple[Callable[[Draw], Plan], ...] = (
+    _transposed,
+    _transposed_wide,
+    _argb_bits,
+    _line_stride,
+    _few_banks,
+    _bank_sum,
+    _weight_bytes,
+    _types,
+    _two_groups,
+    _float_elements,
+    _modes,
+    _nowhere,
+    _fed,
+    _index,
+    _gates_and_type,
+    _depthwise_gates,
+    _unaligned_conv,
+)
+
+
+def draw(d: Draw) -> Plan:
+    """A task with a contradiction in it, every kind in turn."""
+    kind = KINDS[d.index % len(KINDS)]
+    plan = kind(d)
+    plan.diagnostics, plan.facts = True, []
+    plan.note = f"{kind.__name__.strip('_')} {plan.note}".strip()
+    return plan
