@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from cosim.crosscheck.kick import Kick, start
 from cosim.crosscheck.program import Task, link
-from cosim.golden.task import GoldenError, GoldenHang, Memory
+from cosim.golden.task import GoldenError, GoldenHang, GoldenNpu, Memory
+from rtl.regs import registers
 from tests.models.int8_tasks import (
     COMMANDS,
     FEATURES,
+    OPERANDS,
     OUT,
     device,
     loaded,
@@ -84,6 +87,31 @@ def test_list_without_op_enable_hangs() -> None:
     dev = device()
     with pytest.raises(GoldenHang, match="no op-enable word"):
         dev.run_kick(COMMANDS, 3, 1)
+
+
+@pytest.mark.parametrize("left_over", ["MRDMA", "ERDMA", "SIZE_E"])
+def test_blocks_that_end_before_the_dpu_hangs_are_idle(left_over: str) -> None:
+    """The DPU takes all of CORE's results and never ends: CNA and CORE have, with their events."""
+    dev, task, _ = loaded()
+    npu = GoldenNpu(1, strict=False, memory=dev.memory)
+    task.blocks = (*task.blocks, "DPU_RDMA")
+    task.set("DPU_RDMA", "FEATURE_MODE_CFG", MRDMA_DISABLE=int(left_over != "MRDMA"))
+    task.set("DPU_RDMA", "ERDMA_CFG", ERDMA_DISABLE=int(left_over != "ERDMA"), ERDMA_DATA_SIZE=1)
+    task.set("DPU_RDMA", "ERDMA_CFG", ERDMA_DATA_MODE=1)
+    task.set("DPU_RDMA", "DATA_CUBE_WIDTH", WIDTH=3)
+    task.set("DPU_RDMA", "DATA_CUBE_HEIGHT", HEIGHT=3)
+    task.set("DPU_RDMA", "DATA_CUBE_CHANNEL", CHANNEL=3)
+    for register in ("SRC_BASE_ADDR", "EW_BASE_ADDR"):
+        task.address("DPU_RDMA", register, OPERANDS)
+    if left_over == "SIZE_E":
+        task.set("DPU", "BS_OW_CFG", OD_BYPASS=0, SIZE_E_0=1, SIZE_E_1=1, SIZE_E_2=1)
+    chain = link([task], COMMANDS)
+    npu.memory.write(COMMANDS, np.array(chain.lists[0][1], "<u8"))
+    start(npu, Kick(chain.base, chain.amount, 1, 0x300))
+    assert npu.irq == 0 and left_over in npu.block_state(0)
+    states = {b: npu.read32(0, registers()[b]["S_STATUS"].offset) for b in ("CNA", "CORE", "DPU", "DPU_RDMA")}
+    assert states == {"CNA": 0, "CORE": 0, "DPU": 1, "DPU_RDMA": 1}
+    assert npu.read32(0, registers()["PC"]["INTERRUPT_RAW_STATUS"].offset) == 0b0101_0101
 
 
 def change(task: Task, block: str, register: str, **values: int) -> Task:
