@@ -17,7 +17,7 @@ SEED = int(os.environ.get("RKCOSIM_SEED") or secrets.randbits(24))
 SLOW = DramConfig(
     jitter=200, seed=SEED & 0xFFFF, peak_bytes_per_cycle=6.0, read_latency=300, read_outstanding=3
 )
-LONG = {"field limits", "streamed weights", "hangs", "unmapped addresses", "malformed lists"}
+LONG = {"field limits", "large maps", "streamed weights", "hangs", "unmapped addresses", "malformed lists"}
 ORDINARY = [name for name in GROUPS if name not in LONG]
 
 
