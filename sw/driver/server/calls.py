@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import stat
 from errno import EACCES, EBADF, EINVAL, ENODEV, ENOTTY
+from pathlib import Path
 from typing import Any
 
-from sw.driver.kernel.errors import KernelError
+from sw.driver.kernel import Kernel, KernelError
 from sw.driver.server.descriptors import NODES, Descriptors, Mark
+from sw.driver.server.tree import Tree
 
 _ACCESS = os.O_RDONLY | os.O_WRONLY | os.O_RDWR
 
@@ -36,7 +38,7 @@ class Machine:
     kernel : see `sw.driver.kernel.Kernel`.
     """
 
-    def __init__(self, kernel: Any) -> None:
+    def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.descriptors = Descriptors()
         self.nodes = list(kernel.nodes())
@@ -62,9 +64,8 @@ class Machine:
 
     def _open_text(self, text: Any, access: int) -> int:
         content = text.read() if access != os.O_WRONLY else b""
-        content = content.encode() if isinstance(content, str) else content
         if access != os.O_RDONLY:
-            if not text.mode & 0o222:
+            if not text.writable:
                 raise KernelError(EACCES)
             return self.descriptors.make_text(TextFile(text), content)
         fd = os.memfd_create("npu text", os.MFD_CLOEXEC)
@@ -81,7 +82,7 @@ class Machine:
     def map(self, obj: Any, offset: int, length: int, protection: int, flags: int) -> tuple[int, int]:
         """(memory descriptor for the caller to close, offset in it) to make a mapping of; KernelError."""
         if hasattr(obj, "mmap"):
-            with self.kernel.lock:  # nobody frees the buffer meanwhile
+            with self.kernel.scheduler.lock:  # nobody frees the buffer meanwhile
                 fd, place = obj.mmap(offset, length, protection, flags)
                 return os.dup(fd), place
         if obj is None or is_sync(obj) or isinstance(obj, TextFile):
@@ -111,6 +112,11 @@ class Machine:
         sync = is_sync(obj)
         watched = obj.fileno() if sync else -1
         return self.descriptors.make(obj, Mark.SYNC if sync else Mark.DMABUF, watched=watched)
+
+    def tree(self, root: Path) -> Tree:
+        """The machine's files below a new folder; OSError if that cannot be made."""
+        texts = {path: (0o644 if text.writable else 0o444, text.read()) for path, text in self.texts.items()}
+        return Tree(root, self.nodes, dict(self.kernel.links()), texts)
 
     def close(self) -> None:
         """Close everything that programs have open."""

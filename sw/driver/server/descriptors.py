@@ -120,7 +120,9 @@ class Descriptors:
             status = os.fstat(fd)
         except (OSError, ValueError):
             return None
-        return self.find(status.st_ino) if stat.S_IFMT(status.st_mode) in (stat.S_IFIFO, stat.S_IFSOCK) else None
+        return (
+            self.find(status.st_ino) if stat.S_IFMT(status.st_mode) in (stat.S_IFIFO, stat.S_IFSOCK) else None
+        )
 
     def reap(self) -> None:
         """Close the objects whose last descriptor is gone, and pass on what became readable.

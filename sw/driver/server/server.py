@@ -12,11 +12,9 @@ from errno import EBADF, EFAULT, EIO, EMFILE, ENOMEM
 from pathlib import Path
 from typing import Any
 
-from sw.driver.kernel.errors import KernelError
-from sw.driver.kernel.interface import Credentials
+from sw.driver.kernel import Credentials, Kernel, KernelError
 from sw.driver.server.calls import Machine
 from sw.driver.server.protocol import CHUNK, VERSION, Channel, Message, Op, ProtocolError
-from sw.driver.server.tree import Tree
 
 MOST_BYTES = 64 << 20
 """Largest piece of a program's memory that one question may ask for."""
@@ -50,7 +48,7 @@ class Server:
         if the path is in use, too long or cannot be made.
     """
 
-    def __init__(self, kernel: Any, path: Path) -> None:
+    def __init__(self, kernel: Kernel, path: Path) -> None:
         self.path = path.absolute()
         if len(os.fsencode(self.path)) > _PATH_BYTES:
             raise ServerError(f"{self.path}: a socket's path has at most {_PATH_BYTES} bytes")
@@ -61,7 +59,7 @@ class Server:
         try:
             self._inode = os.stat(self.path).st_ino
             self.machine = Machine(kernel)
-            self.tree = _tree(kernel, self.machine, Path(f"{self.path}.d"))
+            self.tree = self.machine.tree(Path(f"{self.path}.d"))
         except OSError as error:
             self._socket.close()
             raise ServerError(f"{error.filename or self.path}: {error.strerror or error}") from error
@@ -171,19 +169,6 @@ def _remove_leftover(path: Path) -> None:
     folder = Path(f"{path}.d")
     if (folder / "manifest").is_file():
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def links_of(kernel: Any) -> dict[str, str]:
-    """Symbolic links of the simulated machine, path to target."""
-    return dict(kernel.links()) if hasattr(kernel, "links") else {}
-
-
-def _tree(kernel: Any, machine: Machine, root: Path) -> Tree:
-    texts = {}
-    for path, text in machine.texts.items():
-        content = text.read()
-        texts[path] = (text.mode, content.encode() if isinstance(content, str) else content)
-    return Tree(root, machine.nodes, links_of(kernel), texts)
 
 
 class _Connection:
@@ -407,4 +392,3 @@ class _User:
 def _signed(value: int) -> int:
     """A 64-bit number as the message carries it."""
     return value - (1 << 64) if value >= 1 << 63 else value
-

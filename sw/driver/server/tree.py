@@ -120,7 +120,9 @@ class Tree:
             file.chmod(mode & 0o777 | 0o400)
         for path, target in links.items():
             file = self._make(path, folders)
-            if target.startswith("/"):  # must not lead out of the tree
+            if target.startswith("/"):
+                (self.root / target[1:]).mkdir(parents=True, exist_ok=True)
+                # An absolute link would lead out of the tree.
                 target = os.path.relpath(target, os.path.dirname(path))
             file.symlink_to(target)
         lines += [f"d {folder}" for folder in sorted(folders - {"/dev"})]
