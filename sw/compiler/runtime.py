@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from sw.compiler.graph import ModelError
+from sw.compiler.host_steps import compute
 from sw.compiler.model import CompiledModel
 from sw.compiler.plan import ALIGN
+from sw.compiler.steps import HostStep, Step
 from sw.driver.job import Job, JobResult, Task
 from sw.layouts import pack_argb, pack_feature, unpack_argb, unpack_feature
 
@@ -77,6 +80,8 @@ class LayerReport:
     input_shape: tuple[int, ...]
     output_shape: tuple[int, ...]
     mac_busy: int | None = None
+    host_seconds: float = 0.0
+    """Time that the host took for it, in the simulation's own process."""
 
 
 @dataclass(frozen=True)
@@ -242,14 +247,8 @@ class LoadedModel:
             for a wrong index, shape or type (`CompiledModel.encode_input`).
         """
         cube = self.model.encode_input(index, values)
-        name = self.model.graph.root(self.model.graph.inputs[index].tensor)
-        place = self.model.plan.places[name]
-        if place.argb:
-            pixels = (cube.astype(np.int16) + 128).astype(np.uint8) if place.unsigned_pixels else cube
-            data = pack_argb(pixels)
-        else:
-            data = pack_feature(cube, surface_count=place.surface_count)
-        self.memory(name)[: data.size] = data
+        name = self.model.graph.inputs[index].tensor
+        self.put(name, cube)
 
     def job(self, max_cycles: int | None = None) -> Job:
         """The whole network as one job; `max_cycles` bounds it (None: as the driver does).
@@ -266,7 +265,7 @@ class LoadedModel:
         return Job(tasks, core_mask=1 << self.core, max_cycles=max_cycles)
 
     def run(self, max_cycles: int | None = None) -> RunReport:
-        """Run the whole network as one job.
+        """Run the whole network: one job, or several with the host's steps between them.
 
         Raises
         ------
@@ -274,11 +273,36 @@ class LoadedModel:
             for a timeout or an error of the device.
         """
         before = len(self.meter()) if self.meter else 0
-        result = self.driver.submit(self.job(max_cycles))
+        job = self.job(max_cycles)
+        cycles = 0
+        seconds: dict[int, float] = {}
+        for segment in self.model.plan.segments():
+            if segment.host is None:
+                tasks = job.tasks[segment.first : segment.first + segment.count]
+                cycles += self.driver.submit(replace(job, tasks=tasks)).cycles
+            else:
+                started = time.perf_counter()
+                self._host(self.model.plan.steps[segment.host])
+                seconds[segment.host] = time.perf_counter() - started
         measures = list(self.meter()[before:]) if self.meter else []
         if len(measures) != len(self.tasks.tasks):
             measures = []
-        return RunReport(result.cycles, self._layers(measures))
+        return RunReport(cycles, self._layers(measures, seconds))
+
+    def _host(self, step: Step) -> None:
+        """Compute a step of the host's and put its result where the NPU's steps look for it."""
+        assert isinstance(step, HostStep)
+        self.put(step.output.name, compute(step, [self.tensor(x.name) for x in step.inputs]))
+
+    def put(self, name: str, cube: npt.NDArray[np.int8]) -> None:
+        """Write the int8 cube (C, H, W) of a tensor to device memory."""
+        place = self.model.plan.place(name)
+        if place.argb:
+            pixels = (cube.astype(np.int16) + 128).astype(np.uint8) if place.unsigned_pixels else cube
+            data = pack_argb(pixels)
+        else:
+            data = pack_feature(cube, surface_count=place.surface_count)
+        self.memory(name)[: data.size] = data
 
     def get_output(self, index: int, raw: bool = False) -> npt.NDArray[Any]:
         """Read an output; host operations behind the NPU are computed here.
@@ -320,7 +344,7 @@ class LoadedModel:
             for region in list(self.buffers):
                 self._give_back(region)
 
-    def _layers(self, measures: list[TaskMeasure]) -> list[LayerReport]:
+    def _layers(self, measures: list[TaskMeasure], seconds: dict[int, float]) -> list[LayerReport]:
         reports = []
         for index, step in enumerate(self.model.plan.steps):
             numbers = [n for n, task in enumerate(self.model.plan.tasks) if task.layer == index]
@@ -331,9 +355,9 @@ class LoadedModel:
                 LayerReport(
                     step.name,
                     step.kind,
-                    "npu",
+                    "host" if isinstance(step, HostStep) else "npu",
                     len(tasks),
-                    sum(m.cycles for m in seen) if seen else None,
+                    sum(m.cycles for m in seen) if seen and not isinstance(step, HostStep) else None,
                     sum(task.macs for task in tasks),
                     sum(m.bytes_read for m in seen) if seen else sum(task.reads for task in tasks),
                     sum(m.bytes_written for m in seen) if seen else sum(task.writes for task in tasks),
@@ -341,6 +365,7 @@ class LoadedModel:
                     step.inputs[0].shape,
                     step.output.shape,
                     sum(busy) if busy else None,
+                    seconds.get(index, 0.0),
                 )
             )
         for op in self.model.graph.host_ops:

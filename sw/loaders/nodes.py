@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from sw.compiler.graph import Add, Clamp, Conv, Graph, ModelError, Pool, Tensor, Window
+from sw.compiler.graph import Binary, Clamp, Conv, Graph, ModelError, Pool, Tensor, Window
 from sw.loaders.values import Constant, Cube, Pending, Real, Shape, Value, natural_cube
 
 BIAS_TOLERANCE = 1e-5
@@ -270,8 +270,8 @@ def add(context: NodeContext) -> Pending:
     if names[0] in context.graph.constants:
         names.reverse()
 
-    def build(output: str, clamp: Clamp) -> Add:
-        return Add(context.name, (names[0], names[1]), output, clamp=clamp)
+    def build(output: str, clamp: Clamp) -> Binary:
+        return Binary(context.name, (names[0], names[1]), output, clamp=clamp)
 
     return Pending(build, first.shape, first.cube)
 

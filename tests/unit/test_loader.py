@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from sw.compiler.graph import Add, Clamp, Conv, Pool, Rescale
+from sw.compiler.graph import Binary, Clamp, Conv, Pool, Rescale
 from sw.loaders import ModelError, load_onnx
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits_int8.onnx"
@@ -151,7 +151,7 @@ def test_add_pool_and_constants() -> None:
     shifted = n.q(n.add("Add", n.dq(n.const([[[3]], [[4]], [[5]]], np.int8), 0.1), total), 0.2)
     graph = n.load(n.q(n.add("AveragePool", shifted, kernel_shape=[2, 2])))
     kinds = [type(op) for op in graph.ops]
-    assert kinds == [Pool, Add, Add, Pool]
+    assert kinds == [Pool, Binary, Binary, Pool]
     assert graph.tensors[graph.ops[0].output].cube == (3, 5, 5)
     (constant,) = graph.constants.values()
     assert constant.shape == (3, 5, 5) and constant[1].min() == constant[1].max() == 4
