@@ -94,6 +94,58 @@ def conformance(
     conformance_command(seed, tasks, only or [], engine, exact, json, plans, coverage, case, failures, shrink)
 
 
+CoresOption = Annotated[int, typer.Option(min=1, max=3, help="Cores of the simulated NPU.")]
+LogOption = Annotated[
+    str | None, typer.Option(metavar="FILE", help="The kernel's log (as dmesg) into a file, - for stderr.")
+]
+VerboseOption = Annotated[bool, typer.Option("--verbose", help="Every ioctl that fails into the log too.")]
+ReportOption = Annotated[bool, typer.Option("--report", help="Jobs, tasks, cycles and host time at the end.")]
+
+
+@app.command(
+    epilog="Example: rkcosim device --engine golden --report -- ./program",
+    context_settings={"allow_interspersed_args": False},
+)
+def device(
+    program: Annotated[list[str] | None, typer.Argument(help="Program and its arguments, after --.")] = None,
+    socket: Annotated[
+        Path | None, typer.Option(help="Use the server (rkcosim serve) that listens at this path.")
+    ] = None,
+    engine: EngineOption = None,
+    cores: Annotated[
+        int | None, typer.Option(min=1, max=3, help="Cores of the simulated NPU (default 3).")
+    ] = None,
+    exact: ExactOption = False,
+    log: LogOption = None,
+    verbose: VerboseOption = False,
+    trace: TraceOption = None,
+    report: ReportOption = False,
+) -> None:
+    """Run an unmodified program that uses the NPU's device nodes; the exit code is the program's."""
+    from cosim.cli.device import device_command
+
+    device_command(program or [], socket, engine, cores, exact, log, verbose, trace, report)
+
+
+@app.command(epilog="Example: rkcosim serve --engine golden --log -")
+def serve(
+    socket: Annotated[
+        Path | None, typer.Option(help="Unix socket to listen at; default: in the user's runtime folder.")
+    ] = None,
+    engine: EngineOption = None,
+    cores: CoresOption = 3,
+    exact: ExactOption = False,
+    log: LogOption = None,
+    verbose: VerboseOption = False,
+    trace: TraceOption = None,
+    report: ReportOption = False,
+) -> None:
+    """Serve one simulated NPU to several programs (`rkcosim device --socket`) until stopped."""
+    from cosim.cli.device import serve_command
+
+    serve_command(socket, engine, cores, exact, log, verbose, trace, report)
+
+
 @regcmd_app.command(epilog="Example: rkcosim regcmd dump task.bin -o task.txt")
 def dump(
     file: Annotated[Path, typer.Argument(help="Words as a binary file, 8 bytes each, little-endian.")],

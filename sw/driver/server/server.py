@@ -116,10 +116,10 @@ class Server:
         self._socket.close()
         for connection in connections:
             connection.break_off()
+        self.machine.close()  # ends the calls under way
         for connection in connections:
             connection.thread.join()
         self._thread.join()
-        self.machine.close()
         self.tree.close()
         with contextlib.suppress(OSError):
             if os.stat(self.path).st_ino == self._inode:
