@@ -125,7 +125,8 @@ class Session:
         self.checker: Any = None
         try:
             # The golden device knows no cycles, so it measures nothing.
-            api.use_device(self.device, meter=None if engine == "golden" else meter(self.device))
+            measures = None if engine == "golden" else meter(self.device)
+            api.use_device(self.device, meter=measures, quiet=True)
             self._call("rknn_init", api.rknn_init(self.context, str(self.path), 0), init=True)
             counts = types.rknn_input_output_num()
             self._query(types.RKNN_QUERY_IN_OUT_NUM, counts)
