@@ -27,6 +27,8 @@ from sw.loaders.values import Cube
 TO_FIRST = (0, 3, 1, 2)
 """Axes of (N, H, W, C) in the order N, C, H, W."""
 TO_LAST = (0, 2, 3, 1)
+MAX_WINDOW = 31
+"""Largest map that one convolution takes in whole (HARDWARE 2.2, WEIGHT_WIDTH)."""
 
 
 def load_tflite(data: bytes) -> Graph:
@@ -158,20 +160,27 @@ class Loader:
             return
         users = self.users(number)
         flat = max(item.shape, default=1) == x.elements and item.shape[-1] == x.elements
-        if flat and users and all(u.op == "FULLY_CONNECTED" and u.inputs[0] == number for u in users):
+        fits = max(x.cube[1:]) <= MAX_WINDOW
+        if (
+            flat
+            and fits
+            and users
+            and all(u.op == "FULLY_CONNECTED" and u.inputs[0] == number for u in users)
+        ):
             y = self.define(item, label, x.cube)
             if y.same_values(x) and number not in self.model.outputs:
                 self.graph.aliases[y.name] = x.name
                 return
-        y = self.define(item, label)
-        attributes: dict[str, Any] = {"shape": item.shape}
+        self.rearrange(self.name(node), x, self.define(item, label), item.shape)
+
+    def rearrange(self, name: str, x: Tensor, y: Tensor, shape: tuple[int, ...]) -> None:
+        """Let the host bring x's elements, in the file's order, into `shape`."""
+        attributes: dict[str, Any] = {"shape": shape}
         if len(x.shape) == 4:
             attributes["before"] = TO_LAST
-        if len(item.shape) == 4:
+        if len(shape) == 4:
             attributes["after"] = TO_FIRST
-        self.graph.ops.append(
-            OnHost(self.name(node), (x.name,), y.name, function="Rearrange", attributes=attributes)
-        )
+        self.graph.ops.append(OnHost(name, (x.name,), y.name, function="Rearrange", attributes=attributes))
 
     def quantize(self, node: TfNode) -> None:
         """QUANTIZE of a real input, or of bytes into other bytes."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from sw.compiler.graph import (
 )
 from sw.loaders.functions import lookup
 from sw.loaders.tflite_file import TfNode, TfTensor
-from sw.loaders.tflite_graph import Loader, clamp_of, coding, natural
+from sw.loaders.tflite_graph import MAX_WINDOW, Loader, clamp_of, coding, natural
 
 BIAS_TOLERANCE = 1e-4
 """Relative difference up to which a bias scale counts as input scale * weight scale (float32)."""
@@ -198,8 +199,13 @@ def fully_connected(loader: Loader, node: TfNode) -> None:
     if codes.ndim != 2 or node.options["WeightsFormat"]:
         raise ModelError(f"{label}: weights {codes.shape}, format {node.options['WeightsFormat']}")
     count, depth = codes.shape
-    channels, height, width = x.cube
     y = loader.output(node)
+    if depth == x.elements and max(x.cube[1:]) > MAX_WINDOW:
+        flat = replace(x, name=f"{y.name}@flat", shape=(1, depth), cube=(depth, 1, 1), channels_last=False)
+        loader.graph.tensors[flat.name] = flat
+        loader.rearrange(loader.name(node), x, flat, flat.shape)
+        x = flat
+    channels, height, width = x.cube
     if depth == channels:
         weights, window, out = codes.reshape(count, depth, 1, 1), Window((1, 1)), (height, width)
     elif depth == x.elements:
