@@ -14,7 +14,7 @@ from cosim.engines import BuildError
 from rtl.regs.cheader import header
 
 FOLDER = Path(__file__).parent
-FLAGS = ("-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function")
+FLAGS = ("-std=gnu11", "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function")
 
 
 @functools.cache
