@@ -173,7 +173,7 @@ static int loop_case(int count)
 
 static int usage(const char *program)
 {
-    fprintf(stderr, "usage: %s matmul | conv | chain | cores | timeout | hang | loop COUNT | all\n", program);
+    fprintf(stderr, "usage: %s matmul | conv | chain | cores | timeout | long COUNT | loop COUNT | all\n", program);
     return 2;
 }
 
