@@ -107,10 +107,12 @@ class Scheduler:
         its clock.
     log
         the kernel's log.
+    isolate
+        reset a core when another client uses it next.
     """
 
-    def __init__(self, device: Device, clock: Clock, log: Log) -> None:
-        self.device, self.clock, self.log = device, clock, log
+    def __init__(self, device: Device, clock: Clock, log: Log, *, isolate: bool = True) -> None:
+        self.device, self.clock, self.log, self.isolate = device, clock, log, isolate
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
         self.mmu = Mmu(cast(SharedMemory, device.memory))
@@ -118,6 +120,7 @@ class Scheduler:
         self.load = Load(device.cores)
         self.cycle = device.cycle
         self.busy: dict[int, Job] = {}
+        self._users: dict[int, File] = {}
         self.queues: dict[Hashable, deque[Job]] = {}
         self._timers: list[tuple[int, int, Timer]] = []
         self._calls: deque[Callable[[], None]] = deque()
@@ -327,7 +330,7 @@ class Scheduler:
                 before = self.cycle
             for job, core in begun:
                 if core in job.waiting:
-                    self.guard(partial(job.begin, self.ports[core]), None)
+                    self.guard(partial(self._begin, job, core), None)
             with self.changed:
                 self._stamp()
                 self._fire(before)
@@ -337,6 +340,13 @@ class Scheduler:
             if lines:
                 budget = min(budget, self._chunk)
             self._step(lines, budget)
+
+    def _begin(self, job: Job, core: int) -> None:
+        """Start a job on a core, which is reset first if it holds the registers of another client."""
+        if self.isolate and self._users.get(core, job.file) is not job.file:
+            self.device.reset(1 << core)
+        self._users[core] = job.file
+        job.begin(self.ports[core])
 
     def _stamp(self) -> None:
         self.cycle = self.guard(lambda: self.device.cycle, self.cycle)

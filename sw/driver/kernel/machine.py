@@ -56,6 +56,9 @@ class Kernel:
         bytes that all buffers together may take.
     reset_all
         whether a soft reset of the vendor's driver fails the jobs of all its clients, as on the board.
+    isolate
+        reset a core when its next job is another client's, as if the power had been off in between; otherwise
+        registers and group pointers stay as the last client left them, as on a board within its `delayms`.
     """
 
     def __init__(
@@ -69,12 +72,13 @@ class Kernel:
         sram: int = 0,
         ram: int = RAM_BYTES,
         reset_all: bool = True,
+        isolate: bool = True,
     ) -> None:
         drivers = tuple(drivers)
         if not drivers or not set(drivers) <= {"rknpu", "rocket"}:
             raise ValueError(f"drivers must be of rknpu and rocket, not {', '.join(drivers) or 'none'}")
         self.log = Log() if log is None else log
-        self.scheduler = Scheduler(device, Clock(clock_hz), self.log)
+        self.scheduler = Scheduler(device, Clock(clock_hz), self.log, isolate=isolate)
         self.log.clock = lambda: self.scheduler.time / 1e9
         self._nodes: dict[str, tuple[Node, str, DrmDevice]] = {}
         memory, guard = Ram(ram), guard_pages * PAGE
