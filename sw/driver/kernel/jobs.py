@@ -36,14 +36,30 @@ FAILURES = 16
 
 
 class Timer:
-    """Calls back in the device's thread, with the lock held, when a cycle is reached."""
+    """Calls back in the device's thread, with the lock held, when a cycle is reached.
 
-    def __init__(self, deadline: int, call: Callable[[], None]) -> None:
-        self.deadline, self.call, self.cancelled = deadline, call, False
+    Parameters
+    ----------
+    deadline
+        the cycle.
+    call
+        what to call.
+    idle
+        says that it is not needed any more, though whoever set it has not come round to `cancel` yet:
+        time must not jump to its deadline then.
+    """
+
+    def __init__(self, deadline: int, call: Callable[[], None], idle: Callable[[], bool]) -> None:
+        self.deadline, self.call, self._idle, self._cancelled = deadline, call, idle, False
 
     def cancel(self) -> None:
         """Forget it."""
-        self.cancelled = True
+        self._cancelled = True
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether it counts no more."""
+        return self._cancelled or self._idle()
 
 
 class Job:
@@ -148,9 +164,11 @@ class Scheduler:
         job.file.jobs.add(job)
         self.changed.notify_all()
 
-    def timer(self, nanoseconds: int, call: Callable[[], None]) -> Timer:
-        """Call back after some device time; with the lock held."""
-        timer = Timer(self.cycle + self.clock.cycles(max(0, nanoseconds)), call)
+    def timer(
+        self, nanoseconds: int, call: Callable[[], None], idle: Callable[[], bool] = lambda: False
+    ) -> Timer:
+        """Call back after some device time; with the lock held.  For `idle` see `Timer`."""
+        timer = Timer(self.cycle + self.clock.cycles(max(0, nanoseconds)), call, idle)
         self._numbers += 1
         heapq.heappush(self._timers, (timer.deadline, self._numbers, timer))
         self.changed.notify_all()
@@ -177,7 +195,12 @@ class Scheduler:
             if done():
                 return True
             late: list[bool] = []
-            timer = self.timer(nanoseconds, lambda: late.append(True))
+            seen = file.interrupts
+
+            def idle() -> bool:
+                return file.closed or file.interrupts != seen or done()
+
+            timer = self.timer(nanoseconds, lambda: late.append(True), idle)
             try:
                 self.wait(file, lambda: bool(late) or done())
             finally:
@@ -380,6 +403,6 @@ class Scheduler:
                     self.end(job, EIO)
                 for _, _, timer in list(self._timers):
                     if not timer.cancelled:
-                        timer.cancelled = True
+                        timer.cancel()
                         timer.call()
             self.changed.notify_all()
