@@ -63,17 +63,17 @@ class Loader:
         for number in self.model.inputs:
             self._input(number)
         bad: list[str] = []
+        broken: set[int] = set()
         for node in self.model.nodes:
-            for number in node.inputs:
-                if number >= 0 and number not in self.known and self.model.tensors[number].data is None:
-                    raise ModelError(
-                        f"{self.model.label(node)}: input '{self.model.tensors[number].name}' has no value"
-                        + ("".join(f"; {text}" for text in bad))
-                    )
+            if broken.intersection(node.inputs):
+                broken.update(node.outputs)  # its own fault or not, the message would tell nothing new
+                continue
             try:
+                self._check_known(node)
                 BUILDERS[node.op](self, node)
             except ModelError as error:
                 bad.append(str(error))
+                broken.update(node.outputs)
             self.known.update(node.outputs)
         if bad:
             raise ModelError("; ".join(bad))
@@ -82,6 +82,12 @@ class Loader:
         if not self.graph.ops:
             raise ModelError(f"model '{self.graph.name}' has no operation for the NPU")
         return self.graph
+
+    def _check_known(self, node: TfNode) -> None:
+        for number in node.inputs:
+            if number >= 0 and number not in self.known and self.model.tensors[number].data is None:
+                name = self.model.tensors[number].name
+                raise ModelError(f"{self.label(node)}: input '{name}' has no value")
 
     def label(self, node: TfNode) -> str:
         """Name of a node for messages."""
