@@ -124,9 +124,8 @@ def split(data: bytes) -> tuple[bytes, Tail, list[TensorInfo]] | None:
     names += [name for name in feeds if name not in names]
     del head.graph.output[:]
     for name in names:
-        head.graph.output.append(known.get(name) or onnx.helper.make_empty_tensor_value_info(name))
-        if name not in known:  # the checker wants a type
-            head.graph.output[-1].type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+        unknown = onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ())
+        head.graph.output.append(known.get(name) or unknown)  # loaders do not rely on the shape
     del head.graph.value_info[:]
     used = {name for node in head.graph.node for name in node.input}
     kept_constants = [item for item in graph.initializer if item.name in used]
@@ -144,9 +143,13 @@ def _fold_constants(graph: Any, nodes: list[Any], constants: dict[str, Array]) -
 
     wanted = {name for node in nodes for name in node.input}
     for node in graph.node:
-        if node.output and node.output[0] in wanted and all(name in constants for name in node.input if name):
+        if (
+            node.output
+            and node.output[0] in wanted
+            and all(str(name) in constants for name in node.input if name)
+        ):
             if node.op_type in ("DequantizeLinear", "Constant"):
-                feeds = {name: constants[name] for name in node.input if name}
+                feeds = {str(name): constants[str(name)] for name in node.input if name}
                 made = str(node.output[0])
                 constants[made] = np.asarray(ReferenceEvaluator(node).run(None, feeds)[0])
 

@@ -377,14 +377,14 @@ def rknn_B_normal_layout_to_native_layout(B_input: Any, B_output: Any, K: int, N
     """Bring B (K x N, or N x K with TP_NORM in `info`) into the native layout, segments included."""
     function = "rknn_B_normal_layout_to_native_layout"
     given = target_of(info, mt.rknn_matmul_info)
-    if given is None or not B_input or not B_output or K <= 0 or N <= 0:
+    source, target = _pointer(B_input), _pointer(B_output)
+    if given is None or not source or not target or K <= 0 or N <= 0:
         raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"{function}: two buffers, K, N and info are needed")
     _check(function, given)
     kind = TYPES[given.type][0]
     if K % 32 or N % kind.group:
         message = f"{function}: K must be a multiple of 32, N of {kind.group}; not {K} and {N}"
         raise Refusal(t.RKNN_ERR_PARAM_INVALID, message)
-    source, target = _pointer(B_input), _pointer(B_output)
     raw = np.frombuffer(ct.string_at(source, K * N * kind.bits // 8), np.uint8)
     transposed = given.B_layout == mt.RKNN_MM_LAYOUT_TP_NORM
     layout = mt.RKNN_MM_LAYOUT_TP_NORM if transposed else mt.RKNN_MM_LAYOUT_NORM
@@ -394,8 +394,8 @@ def rknn_B_normal_layout_to_native_layout(B_input: Any, B_output: Any, K: int, N
 
 
 def _pointer(buffer: Any) -> int:
-    if isinstance(buffer, int):
-        return buffer
+    if buffer is None or isinstance(buffer, int):
+        return buffer or 0
     if isinstance(buffer, np.ndarray):
         return int(buffer.ctypes.data)
     return ct.cast(buffer, ct.c_void_p).value or 0
