@@ -103,6 +103,9 @@ def test_timeout(program: Program, kernel: Kernel) -> None:
         "core 0 irq status: 0x0, raw status: " in line and "require mask: 0x300" in line for line in lines
     )
     assert "RKNPU: soft reset, num: 6" in lines
+    assert program.fails(s.RKNPU_SUBMIT, submit_of(work, timeout=7)) == ETIMEDOUT
+    second = [line for line in texts(kernel) if "wait_count" in line][-1]
+    assert "wait time: 7000us, timeout: 7000us" in second, "the pause of the reset is not part of it"
     good = sums(program)
     assert program.fails(s.RKNPU_SUBMIT, submit_of(good)) == 0 and good.right_result
 

@@ -331,6 +331,7 @@ class Scheduler:
             timer = heapq.heappop(self._timers)[2]
             if not timer.cancelled:
                 timer.call()
+                self.stamp()
 
     def _next(self) -> int | None:
         """Cycle of the next timer."""
@@ -343,6 +344,7 @@ class Scheduler:
             with self.changed:
                 while self._calls:
                     self._calls.popleft()()
+                    self.stamp()
                 if self._stop:
                     return
                 begun = self._pick()
@@ -355,7 +357,7 @@ class Scheduler:
                 if core in job.waiting:
                     self.guard(partial(self._begin, job, core), None)
             with self.changed:
-                self._stamp()
+                self.stamp()
                 self._fire(before)
                 limit = self._next()
                 lines = sum(1 << core for core in self.busy)
@@ -371,7 +373,8 @@ class Scheduler:
         self._users[core] = job.file
         job.begin(self.ports[core])
 
-    def _stamp(self) -> None:
+    def stamp(self) -> None:
+        """Look at the device's clock, after it has moved; in the device's thread, with the lock held."""
         self.cycle = self.guard(lambda: self.device.cycle, self.cycle)
 
     def _step(self, lines: int, budget: int) -> None:
@@ -388,7 +391,7 @@ class Scheduler:
                 if self.guard(partial(job.interrupt, self.ports[core]), False):
                     finished.append((job, core))
         with self.changed:
-            self._stamp()
+            self.stamp()
             for job, core in finished:
                 self._leave(job, core)
                 if not job.waiting:

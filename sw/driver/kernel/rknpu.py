@@ -234,6 +234,7 @@ class Rknpu(GenericDrm):
         if not scheduler.busy:  # the pause of the reset; jobs of others would run through it
             pause = scheduler.clock.cycles(RESET_PAUSE)
             scheduler.guard(lambda: scheduler.device.run_until_irq(0, pause), 0)
+            scheduler.stamp()
         self.resetting = False
 
     # Handlers
