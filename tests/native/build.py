@@ -1,4 +1,4 @@
-"""Compiles the C programs of this folder, once for all tests of a run."""
+"""Compiles the C programs of this folder and of examples/device, once for all tests of a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from cosim.devices.preload import c_compiler
 from cosim.engines import BuildError
 from rtl.regs.cheader import header
 
-FOLDER = Path(__file__).parent
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "device"
+FOLDERS = (Path(__file__).parent, EXAMPLES)
 FLAGS = ("-std=gnu11", "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function")
 
 
@@ -33,7 +34,7 @@ def compiled(name: str, *extra: str) -> Path:
         pytest.skip(str(error))
     folder = Path(_folder().name)
     target = folder / f"{name}{abs(hash(extra)) if extra else ''}"
-    source = FOLDER / f"{name}.c"
+    source = next(path for home in FOLDERS if (path := home / f"{name}.c").exists())
     command = [*compiler, *FLAGS, *extra, "-I", str(folder), "-o", str(target), str(source), "-lpthread"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

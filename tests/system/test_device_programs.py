@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import subprocess
 import sys
 import time
@@ -14,8 +15,7 @@ from cosim.devices import SimulatedMachine, device
 from cosim.devices.program import environment, private_server
 from cosim.engines import BuildError, toolchain
 from sw.driver.server import Server
-from tests.native import program
-from tests.native.build import compiled
+from tests.native.build import EXAMPLES, compiled
 
 DRIVERS = ("rknpu", "rocket")
 CASES = ("matmul", "conv", "chain", "cores", "timeout")
@@ -46,7 +46,7 @@ def until(condition: Callable[[], bool], seconds: float = 20) -> bool:
 def run(server: Server, *arguments: object) -> str:
     done = subprocess.run(
         [str(part) for part in arguments],
-        env=environment(server.path),
+        env={**environment(server.path), "PYTHONPATH": str(ROOT)},
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -74,14 +74,14 @@ def test_c_program(driver: str, case: str, server: Server):
 
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_python_program_as_a_native_one(driver: str, server: Server):
-    out = run(server, sys.executable, "-m", "tests.native.program", driver)
+    out = run(server, sys.executable, EXAMPLES / "program.py", driver)
     assert out.count("right") == (8 if driver == "rknpu" else 7)
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_python_program_in_process(driver: str):
     with device(engine="golden") as machine:
-        program.run(driver)
+        runpy.run_path(str(EXAMPLES / "program.py"))["run"](driver)
         assert machine.report().jobs >= 6
     assert machine.device.seconds > 0
 

@@ -1,6 +1,6 @@
 """Small jobs through both kernel drivers in Python: os, fcntl, mmap, select and ctypes structures.
 
-Run as a program (`python -m tests.native.program rknpu|rocket`), it does the same as the C programs
+`rkcosim device -- python examples/device/program.py rknpu` (or rocket) does the same as the C programs
 beside it; nothing in it knows of a simulation.
 """
 

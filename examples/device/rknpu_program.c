@@ -168,6 +168,6 @@ int main(int argc, char **argv)
     if (!strcmp(what, "long"))
         result |= long_case(argc > 2 ? atoi(argv[2]) : 400);
     if (!strcmp(what, "loop"))
-        result |= loop_case(argc > 2 ? atoi(argv[2]) : 200);
+        result |= loop_case(argc > 2 ? atoi(argv[2]) : 200, argc > 3 ? atoi(argv[3]) : 0);
     return result ? 1 : 0;
 }

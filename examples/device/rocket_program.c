@@ -145,6 +145,6 @@ int main(int argc, char **argv)
     if (all || !strcmp(what, "timeout"))
         result |= timeout_case();
     if (!strcmp(what, "loop"))
-        result |= loop_case(argc > 2 ? atoi(argv[2]) : 200);
+        result |= loop_case(argc > 2 ? atoi(argv[2]) : 200, argc > 3 ? atoi(argv[3]) : 0);
     return result ? 1 : 0;
 }

@@ -159,9 +159,11 @@ static int cores_case(void)
     return error;
 }
 
-static int loop_case(int count)
+/* The same job again and again: SMALL, or a 3 x 3 convolution of `side` x `side` pixels. */
+static int loop_case(int count, int side)
 {
-    struct work w = new_work(&SMALL, 3);
+    struct conv shape = {side, side, 32, 32, 3, 9, 1};
+    struct work w = new_work(side ? &shape : &SMALL, 3);
     int error = 0;
     for (int n = 0; n < count && !error; n++)
         error = run_tasks(&w.task, 1, 1, &w.data);
@@ -173,7 +175,7 @@ static int loop_case(int count)
 
 static int usage(const char *program)
 {
-    fprintf(stderr, "usage: %s matmul | conv | chain | cores | timeout | long COUNT | loop COUNT | all\n", program);
+    fprintf(stderr, "usage: %s matmul | conv | chain | cores | timeout | loop COUNT [SIDE] | all\n", program);
     return 2;
 }
 
