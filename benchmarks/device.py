@@ -81,9 +81,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     rows: list[Row] = []
-    print(
-        f"{'engine':10} {'side':>5} {'jobs':>5} {'cycles/job':>11} {'seconds':>8} {'jobs/s':>7} {'outside':>8}"
-    )
+    print("engine      side  jobs  cycles/job  seconds  jobs/s  outside")
     try:
         with tempfile.TemporaryDirectory() as folder:
             program = build_program(Path(folder))
