@@ -125,7 +125,8 @@ class Session:
         self.checker: Any = None
         try:
             # The golden device knows no cycles, so it measures nothing.
-            api.use_device(self.device, meter=None if engine == "golden" else meter(self.device))
+            measures = None if engine == "golden" else meter(self.device)
+            api.use_device(self.device, meter=measures, quiet=True)
             self._call("rknn_init", api.rknn_init(self.context, str(self.path), 0), init=True)
             counts = types.rknn_input_output_num()
             self._query(types.RKNN_QUERY_IN_OUT_NUM, counts)
@@ -257,7 +258,7 @@ def run_model(
     batch : per inference one real-valued array per input; None: one inference on random values.
     engine, exact, check, trace : see `Session`.
     labels : true class of each inference, for the accuracy.
-    reference : also run onnxruntime, if it is installed.
+    reference : also run the runtime of the model's own format, if it is installed.
     seed : of the random inputs.
     each : called after each inference with its number, outputs and verdict (None unchecked).
 
@@ -290,6 +291,7 @@ def run_model(
             if each:
                 each(number, results[-1], good)
         assert first_report is not None
+        compiled = api.compiled_model(session.context)
         outputs = []
         for number, attr in enumerate(session.outputs):
             last = results[-1][number]
@@ -314,7 +316,7 @@ def run_model(
     if labels is not None:
         run.top1 = float(np.mean(np.array(run.predictions) == np.array(labels)))
     if reference:
-        _add_reference(run, Path(model), batch, labels)
+        _add_reference(run, Path(model), compiled, batch, labels)
     run.host_seconds = round(time.perf_counter() - begun, 3)
     run.simulated_seconds = round(run.simulated_seconds, 3)
     return run
@@ -370,22 +372,26 @@ def _row(layer: Any) -> LayerRow:
 
 
 def _add_reference(
-    run: ModelRun, model: Path, batch: Sequence[Sequence[npt.NDArray[Any]]], labels: Sequence[int] | None
+    run: ModelRun,
+    model: Path,
+    compiled: Any,
+    batch: Sequence[Sequence[npt.NDArray[Any]]],
+    labels: Sequence[int] | None,
 ) -> None:
-    """Fill the fields that compare with onnxruntime; nothing happens where it is not installed."""
+    """Fill the fields that compare with the format's own runtime; nothing happens where there is none."""
+    from cosim.references import ReferenceProblem, default_reference, open_reference
+
     try:
-        import onnxruntime
-    except ImportError:
+        reference = open_reference(default_reference(model.read_bytes()), model, compiled)
+    except ReferenceProblem:
         return
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
-    names = [item.name for item in session.get_inputs()]
     theirs = []
     for values in batch:
-        feed = dict(zip(names, (np.asarray(v, np.float32) for v in values), strict=True))
-        theirs.append(int(session.run(None, feed)[0].argmax()))
-    run.reference = f"onnxruntime {onnxruntime.__version__}"
+        results = reference.run([np.asarray(v, np.float32) for v in values])
+        theirs.append(int(results[0].argmax()))
+    for output, last in zip(run.outputs, results, strict=True):
+        output["reference_top1"] = int(last.argmax())
+    run.reference = reference.name
     run.reference_agrees = int(np.sum(np.array(theirs) == np.array(run.predictions)))
     if labels is not None:
         run.reference_top1 = float(np.mean(np.array(theirs) == np.array(labels)))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from cosim.cli.pictures import PICTURES, PictureError, fit_picture, read_picture
 
 
 class InputError(Exception):
@@ -26,14 +29,16 @@ class Batch:
     labels: list[int] | None = None
 
 
-def load_batch(files: list[Path], shapes: list[tuple[int, ...]], limit: int | None) -> Batch:
+def load_batch(files: list[Path], infos: Sequence[Any], limit: int | None) -> Batch:
     """Read inputs and bring them into the model's shapes.
 
     Parameters
     ----------
     files : one .npz with `images` (and optionally `labels`, and `scale` that turns the stored
-        numbers into real values) for a model of one input, or one .npy per input.
-    shapes : the model's input shapes.
+        numbers into real values) for a model of one input, or one .npy or picture per input, or
+        several pictures for a model of one input.  A picture's bytes are the input's codes, moved to
+        signed ones where the model has those; an .npy of four dimensions may have its channels last.
+    infos : the model's inputs (`TensorInfo`).
     limit : inferences at most.
 
     Raises
@@ -41,12 +46,18 @@ def load_batch(files: list[Path], shapes: list[tuple[int, ...]], limit: int | No
     InputError
         for a file that is missing, damaged or of the wrong shape or type.
     """
+    shapes = [tuple(info.shape) for info in infos]
+    if len(shapes) == 1 and files and all(path.suffix.lower() in PICTURES for path in files):
+        return Batch([[_picture(path, infos[0])] for path in files[: limit or len(files)]])
     if len(files) == 1 and files[0].suffix == ".npz":
         return _from_npz(files[0], shapes, limit)
     if len(files) != len(shapes):
         raise InputError(f"{len(files)} input files given, the model has {len(shapes)} inputs")
     arrays = [
-        _fit(_numeric(_load(path), path), shape, path) for path, shape in zip(files, shapes, strict=True)
+        [_picture(path, info)]
+        if path.suffix.lower() in PICTURES
+        else _fit(_numeric(_load(path), path), tuple(info.shape), path)
+        for path, info in zip(files, infos, strict=True)
     ]
     count = len(arrays[0])
     for path, array in zip(files, arrays, strict=True):
@@ -75,6 +86,17 @@ def _from_npz(path: Path, shapes: list[tuple[int, ...]], limit: int | None) -> B
     return Batch([[fitted[n]] for n in range(count)], labels[:count] if labels is not None else None)
 
 
+def _picture(path: Path, info: Any) -> npt.NDArray[np.float32]:
+    try:
+        pixels = fit_picture(read_picture(path.read_bytes()), tuple(info.shape))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error}") from error
+    except PictureError as error:
+        raise InputError(f"{path}: {error}") from error
+    codes = pixels.astype(np.float32) - (128 if info.dtype == np.int8 else 0)
+    return ((codes - info.zero_point) * np.float32(info.scale)).astype(np.float32)
+
+
 def _load(path: Path) -> Any:
     try:
         loaded = np.load(path, allow_pickle=False)
@@ -95,6 +117,10 @@ def _fit(array: npt.NDArray[np.float32], shape: tuple[int, ...], path: Path) -> 
     """Split into inferences: the model's own shape is one, a leading axis is many."""
     if array.shape == shape:
         return [array]
+    if len(shape) == 4:
+        last = (*shape[2:], shape[1])
+        if array.shape in (last, (1, *last)) and shape[1] != shape[3]:
+            return [np.ascontiguousarray(array.reshape(last).transpose(2, 0, 1)[None])]
     bare = tuple(n for n in shape if n != 1)
     if tuple(n for n in array.shape[1:] if n != 1) == bare:
         return [element.reshape(shape) for element in array]

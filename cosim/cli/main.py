@@ -17,6 +17,7 @@ app = typer.Typer(
 regcmd_app = typer.Typer(help="Register-command streams as text and back, and on RTL.", no_args_is_help=True)
 app.add_typer(regcmd_app, name="regcmd")
 
+INPUT_HELP = ".npz with images (and labels), pictures (BMP, PPM), or one .npy per model input."
 EngineOption = Annotated[
     str | None,
     typer.Option(help="verilator, cxxrtl, amaranth or golden; default: the fastest there is."),
@@ -33,10 +34,10 @@ ToOption = Annotated[int | None, typer.Option("--to", help="Last cycle of the wa
     "--limit 3 --check"
 )
 def run(
-    model: Annotated[Path, typer.Argument(help="ONNX model, int8 in QDQ form.")],
+    model: Annotated[Path, typer.Argument(help="ONNX (int8 in QDQ form) or TFLite (full-integer) model.")],
     input: Annotated[
         list[Path] | None,
-        typer.Option("--input", "-i", help=".npz with images (and labels), or one .npy per model input."),
+        typer.Option("--input", "-i", help=INPUT_HELP),
     ] = None,
     engine: EngineOption = None,
     exact: ExactOption = False,
@@ -58,6 +59,23 @@ def run(
 
     window = _window(trace, trace_from, trace_to)
     run_command(model, input or [], engine, exact, check, json, limit, seed, window)
+
+
+@app.command(epilog="Example: rkcosim compare model.tflite --input cat.bmp --reference litert")
+def compare(
+    model: Annotated[Path, typer.Argument(help="TFLite or ONNX model.")],
+    reference: Annotated[
+        str | None, typer.Option(help="litert or onnxruntime; default: that of the model's format.")
+    ] = None,
+    input: Annotated[list[Path] | None, typer.Option("--input", "-i", help=INPUT_HELP)] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Inferences at most.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of random inputs, used where no --input is given.")] = 0,
+    json: JsonOption = None,
+) -> None:
+    """Compare every layer with another runtime, each layer fed with that runtime's inputs."""
+    from cosim.cli.compare import compare_command
+
+    compare_command(model, reference, input or [], limit, seed, json)
 
 
 @app.command(epilog="Example: rkcosim doctor")
@@ -92,6 +110,58 @@ def conformance(
     from cosim.cli.conformance import conformance_command
 
     conformance_command(seed, tasks, only or [], engine, exact, json, plans, coverage, case, failures, shrink)
+
+
+CoresOption = Annotated[int, typer.Option(min=1, max=3, help="Cores of the simulated NPU.")]
+LogOption = Annotated[
+    str | None, typer.Option(metavar="FILE", help="The kernel's log (as dmesg) into a file, - for stderr.")
+]
+VerboseOption = Annotated[bool, typer.Option("--verbose", help="Every ioctl that fails into the log too.")]
+ReportOption = Annotated[bool, typer.Option("--report", help="Jobs, tasks, cycles and host time at the end.")]
+
+
+@app.command(
+    epilog="Example: rkcosim device --engine golden --report -- ./program",
+    context_settings={"allow_interspersed_args": False},
+)
+def device(
+    program: Annotated[list[str] | None, typer.Argument(help="Program and its arguments, after --.")] = None,
+    socket: Annotated[
+        Path | None, typer.Option(help="Use the server (rkcosim serve) that listens at this path.")
+    ] = None,
+    engine: EngineOption = None,
+    cores: Annotated[
+        int | None, typer.Option(min=1, max=3, help="Cores of the simulated NPU (default 3).")
+    ] = None,
+    exact: ExactOption = False,
+    log: LogOption = None,
+    verbose: VerboseOption = False,
+    trace: TraceOption = None,
+    report: ReportOption = False,
+) -> None:
+    """Run an unmodified program that uses the NPU's device nodes; the exit code is the program's."""
+    from cosim.cli.device import device_command
+
+    device_command(program or [], socket, engine, cores, exact, log, verbose, trace, report)
+
+
+@app.command(epilog="Example: rkcosim serve --engine golden --log -")
+def serve(
+    socket: Annotated[
+        Path | None, typer.Option(help="Unix socket to listen at; default: in the user's runtime folder.")
+    ] = None,
+    engine: EngineOption = None,
+    cores: CoresOption = 3,
+    exact: ExactOption = False,
+    log: LogOption = None,
+    verbose: VerboseOption = False,
+    trace: TraceOption = None,
+    report: ReportOption = False,
+) -> None:
+    """Serve one simulated NPU to several programs (`rkcosim device --socket`) until stopped."""
+    from cosim.cli.device import serve_command
+
+    serve_command(socket, engine, cores, exact, log, verbose, trace, report)
 
 
 @regcmd_app.command(epilog="Example: rkcosim regcmd dump task.bin -o task.txt")

@@ -33,7 +33,7 @@ def run_command(
 
         console = Console(highlight=False)
         console.width = max(console.width, TABLE_WIDTH)
-        batch = load_batch(inputs, _shapes(model), limit) if inputs else None
+        batch = load_batch(inputs, _inputs(model), limit) if inputs else None
         labels = batch.labels if batch else None
         count = len(batch.items) if batch else 1
 
@@ -51,7 +51,7 @@ def run_command(
             exact=exact,
             check=check,
             labels=labels,
-            reference=batch is not None,
+            reference=True,
             seed=seed,
             trace=trace,
             each=each,
@@ -72,7 +72,7 @@ def print_report(console: Any, result: Any) -> None:
         table.add_column(heading, justify="left" if heading in ("layer", "op", "on") else "right")
     for row in result.layers:
         table.add_row(
-            row.name,
+            row.name if len(row.name) < 29 else f"…{row.name[-27:]}",
             row.op,
             row.target,
             str(row.tasks),
@@ -85,7 +85,8 @@ def print_report(console: Any, result: Any) -> None:
         )
     console.print(table)
     for output in result.outputs:
-        console.print(f"output {output['name']} {output['shape']}, top-1 {output['top1']}")
+        beside = f", {result.reference} {output['reference_top1']}" if "reference_top1" in output else ""
+        console.print(f"output {output['name']} {output['shape']}, top-1 {output['top1']}{beside}")
     per = result.cycles // result.inferences
     rate = result.cycles / max(result.simulated_seconds, 1e-9)
     console.print(
@@ -111,8 +112,8 @@ def print_report(console: Any, result: Any) -> None:
         )
 
 
-def _shapes(model: Path) -> list[tuple[int, ...]]:
-    """Input shapes of a model, from the compiler, so that bad input is reported before any build."""
+def _inputs(model: Path) -> list[Any]:
+    """Inputs of a model, from the compiler, so that bad input is reported before any build."""
     from sw.compiler import compile_model
 
-    return [tuple(info.shape) for info in compile_model(model.read_bytes()).inputs]
+    return list(compile_model(model.read_bytes()).inputs)

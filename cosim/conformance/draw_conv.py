@@ -30,6 +30,8 @@ class ConvWish:
     """GROUP_LINE_OFF with rows of a matrix as features."""
     streamed: bool = False
     """Weights larger than their banks."""
+    wide: bool = False
+    """A large map with no data bank to spare."""
     resident: bool = False
     """All weights fit their banks (for reuse)."""
     budget: int = 0
@@ -109,8 +111,8 @@ def _shape(ch: Chooser, wish: ConvWish) -> Conv:
         if ch.chance(f"conv.pad_{name}_on", 0.6):
             most = 15 if ch.chance(f"conv.pad_{name}_any", 0.1) else min(15, reach[axis] - 1)
             pad[axis] = ch.integer(f"conv.pad_{name}", 0, most)
-    largest = 28 if wish.argb else 16
-    size = [ch.integer(f"conv.size_{name}", 1, largest) for name in "yx"]
+    least, most = (24, 80) if wish.wide else (1, 28 if wish.argb else 16)
+    size = [ch.integer(f"conv.size_{name}", least, most) for name in "yx"]
     if ch.chance("conv.flat", 0.15):
         size[ch.integer("conv.flat_axis", 0, 1)] = 1
     if wish.row_major:
@@ -156,6 +158,10 @@ def _channels(ch: Chooser, wish: ConvWish) -> tuple[int, int]:
             t.channels * ch.integer("conv.channel_groups", 4, 20) - ch.integer("conv.channels_less", 0, 15),
             ch.integer("conv.kernels", t.kernels + 1, 4 * t.kernels),
         )
+    if wish.wide:
+        return _count(ch, "conv.channels", t.per_atom, t.channels, 2), ch.integer(
+            "conv.kernels", 1, t.kernels
+        )
     if wish.large and ch.chance("conv.many_channels", 0.3):
         return ch.corner("conv.channels", 1, 40 * t.channels), ch.integer("conv.kernels", 1, 8)
     return _count(ch, "conv.channels", t.per_atom, t.channels, 4), _count(ch, "conv.kernels", 2, t.kernels, 3)
@@ -190,7 +196,7 @@ def _banks(ch: Chooser, c: Conv, wish: ConvWish) -> None:
     if data > BANKS - 1 or least > most:
         raise Refused(f"{data} data banks and {least} weight banks do not fit")
     c.weight_bank = ch.integer("conv.weight_bank", least, min(most, least + 1 if wish.streamed else 11))
-    most = BANKS - c.weight_bank
+    most = data if wish.wide else BANKS - c.weight_bank
     c.data_bank = most if ch.chance("conv.all_banks", 0.7) else ch.integer("conv.data_bank", data, most)
 
 

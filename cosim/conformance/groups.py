@@ -101,6 +101,7 @@ _GROUPS = (
     Group("matrix", lambda d: d.conv(ConvWish(d.any_type(), row_major=True), DpuWish(matrix=True))),
     Group("dilation", _typed(CONV_TYPES, dilated=True)),
     Group("large kernels", _typed(CONV_TYPES, large=True)),
+    Group("large maps", lambda d: d.conv(ConvWish(d.any_type(), wide=True, budget=10000)), 0.3),
     Group("streamed weights", lambda d: d.conv(ConvWish(d.any_type(), streamed=True, budget=5000)), 0.5),
     Group("weight reuse", Draw.weight_reuse),
     Group("data reuse", Draw.data_reuse),

@@ -12,22 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cosim.golden.graph import (
-    Clamp,
-    Node,
-    Operand,
-    Output,
-    QAdd,
-    QConv,
-    QDepthwise,
-    QPool,
-    QScale,
-    Stage,
-    run,
-)
+from cosim.crosscheck.graph_nodes import graph_node
+from cosim.golden.graph import run
 from cosim.golden.task import GoldenDevice, Memory
 from sw.compiler import CompiledModel, LoadedModel
-from sw.compiler.lower import AddStep, Converter, ConvStep, Limits, PoolStep, RescaleStep, Step
+from sw.compiler.steps import Step
 from sw.driver.job import Job, JobResult
 
 
@@ -118,82 +107,6 @@ class Verdict:
     def match(self) -> bool:
         """Whether all results agree."""
         return self.first is None
-
-
-def _output(converter: Converter) -> Output:
-    return Output(scale=converter.scale, shift=converter.shift, offset=converter.zero)
-
-
-def _clamp(limits: Limits) -> Clamp:
-    return Clamp() if limits is None else Clamp(low=limits[0], high=limits[1])
-
-
-def _conv_node(step: ConvStep) -> Node:
-    x = step.inputs[0]
-    weights = step.weights.astype(np.int64) - step.weight_zero
-    stage = Stage(
-        add=step.bias - x.zero_point * weights.reshape(weights.shape[0], -1).sum(axis=1),
-        mul=step.multipliers,
-        shift=14,
-        clamp=_clamp(step.limits),
-    )
-    window = step.window
-    size = (step.output.cube[1], step.output.cube[2])
-    pad = (window.pads[0], window.pads[1])
-    kind: type[QDepthwise] | type[QConv] = QDepthwise if step.depthwise else QConv
-    return kind(
-        x=x.name,
-        y=step.output.name,
-        weights=step.weights[:, 0] if step.depthwise else step.weights,
-        size=size,
-        stride=window.strides,
-        dilation=window.dilations,
-        pad=pad,
-        pad_value=x.zero_point,
-        window_mul=-step.weight_zero,
-        stage=stage,
-        output=_output(step.converter),
-    )
-
-
-def graph_node(step: Step) -> Node:
-    """The graph-level node of a compiler's step.
-
-    Raises
-    ------
-    TypeError
-        for an unknown kind of step.
-    """
-    y = step.output
-    match step:
-        case ConvStep():
-            return _conv_node(step)
-        case AddStep():
-            a, b = step.inputs
-            return QAdd(
-                a=a.name,
-                b=b.name,
-                y=y.name,
-                a_operand=Operand(offset=-a.zero_point, scale=step.scales[0]),
-                b_operand=Operand(offset=-b.zero_point, scale=step.scales[1]),
-                clamp=_clamp(step.limits),
-                output=_output(step.converter),
-            )
-        case RescaleStep():
-            stage = Stage(add=-step.inputs[0].zero_point, mul=step.scale, clamp=_clamp(step.limits))
-            return QScale(x=step.inputs[0].name, y=y.name, stage=stage, output=_output(step.converter))
-        case PoolStep():
-            return QPool(
-                x=step.inputs[0].name,
-                y=y.name,
-                method=step.method,
-                kernel=step.window.kernel,
-                size=(y.cube[1], y.cube[2]),
-                stride=step.window.strides,
-                pad=(step.window.pads[0], step.window.pads[1]),
-                pad_value=step.pad_value,
-            )
-    raise TypeError(f"no graph node for {type(step).__name__}")
 
 
 def graph_tensors(

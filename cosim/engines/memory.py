@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes as ct
 import mmap
+import os
 import sys
 from collections.abc import Callable
 
@@ -17,6 +19,8 @@ PAGE = 4096
 """Granule of a mapping, as in the IOMMU (H8)."""
 
 _NORESERVE = 0x4000 if sys.platform == "linux" else 0x40
+_FIXED = 0x10
+_FAILED = ct.c_void_p(-1).value
 
 
 class DeviceMemory:
@@ -43,6 +47,7 @@ class DeviceMemory:
             ) from error
         self.array: np.ndarray = np.frombuffer(self._map, dtype=np.uint8)
         self._ranges: dict[int, int] = {}
+        self._shared: set[int] = set()
         self._on_change = on_change
 
     @property
@@ -55,13 +60,19 @@ class DeviceMemory:
         """Mapped ranges, first address to size in bytes (a multiple of 4 KiB)."""
         return dict(self._ranges)
 
-    def map(self, iova: int, size: int) -> None:
+    def map(self, iova: int, size: int, fd: int | None = None) -> None:
         """Make `size` bytes (rounded up to pages) from `iova` present; they read as zero.
+
+        Parameters
+        ----------
+        fd
+            a file whose first `size` bytes appear there instead, shared with everybody who has it mapped;
+            it may be closed afterwards, but must not shrink.
 
         Raises
         ------
         MemoryAccessError
-            for an unaligned address, an empty or too long range, or an overlap.
+            for an unaligned address, an empty or too long range, an overlap, or a file that cannot be mapped.
         """
         if iova % PAGE or iova < 0:
             raise MemoryAccessError(f"map: address {iova:#x} is not a multiple of {PAGE:#x}")
@@ -73,6 +84,11 @@ class DeviceMemory:
                 raise MemoryAccessError(
                     f"map: {iova:#x}..{iova + size:#x} overlaps the range {start:#x}..{start + length:#x}"
                 )
+        if fd is not None:
+            if os.fstat(fd).st_size < size:
+                raise MemoryAccessError(f"map: the file has fewer than {size:#x} bytes")
+            self._place(iova, size, mmap.MAP_SHARED, fd)
+            self._shared.add(iova)
         self._ranges[iova] = size
         self._on_change(iova // PAGE, size // PAGE, True)
 
@@ -88,10 +104,22 @@ class DeviceMemory:
         if size is None:
             raise MemoryAccessError(f"unmap: no range starts at {iova:#x}")
         self._on_change(iova // PAGE, size // PAGE, False)
-        if hasattr(mmap, "MADV_DONTNEED") and sys.platform == "linux":
+        if iova in self._shared:
+            self._shared.remove(iova)
+            self._place(iova, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE, -1)
+        elif hasattr(mmap, "MADV_DONTNEED") and sys.platform == "linux":
             self._map.madvise(mmap.MADV_DONTNEED, iova, size)  # gives the pages back, and zeros them
         else:
             self.array[iova : iova + size] = 0
+
+    def _place(self, iova: int, size: int, flags: int, fd: int) -> None:
+        """Put other pages into a part of the array, by `mmap(2)` with MAP_FIXED."""
+        call = ct.CDLL(None, use_errno=True).mmap
+        call.argtypes = [ct.c_void_p, ct.c_size_t, ct.c_int, ct.c_int, ct.c_int, ct.c_long]
+        call.restype = ct.c_void_p
+        protection = mmap.PROT_READ | mmap.PROT_WRITE
+        if call(self.address + iova, size, protection, flags | _FIXED, fd, 0) == _FAILED:
+            raise MemoryAccessError(f"map: {size:#x} bytes at {iova:#x}: {os.strerror(ct.get_errno())}")
 
     def view(self, iova: int, size: int) -> np.ndarray:
         """The bytes themselves, uint8 of shape (size,), shared with the cores.

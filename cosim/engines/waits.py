@@ -49,8 +49,13 @@ def explain(busy: Container[str], events: Iterable[str], memory: bool, idle: boo
         lines.append(
             "DPU_RDMA waits for the DPU to take its data (is MRDMA or ERDMA on without being needed?)"
         )
-    if ppu:
-        lines.append(f"PPU waits for atoms of PPU_RDMA{'' if ppu_rdma else ', which is not at work'}")
+    if ppu and ppu_rdma:
+        lines.append("PPU waits for atoms of PPU_RDMA")
+    elif ppu:
+        feeder = "which feeds it none" if dpu else "which is not at work"
+        lines.append(
+            f"PPU waits for atoms of the DPU (FLYING_MODE 0), {feeder}, or of PPU_RDMA (1), not at work"
+        )
     elif ppu_rdma:
         lines.append("PPU_RDMA waits for the PPU, which is not at work")
     if not (cna or core or dpu or rdma or ppu or ppu_rdma):

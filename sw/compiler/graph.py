@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,8 @@ class Tensor:
     """A quantised activation.
 
     `shape` is the model's; `cube` is (C, H, W) as the NPU stores it, which differs after a Flatten:
-    then the elements of `shape` are those of the cube in C, H, W order.
+    then the elements of `shape` are those of the cube in C, H, W order, or in H, W, C order when
+    `channels_last` is set (a TFLite tensor flattened).  Four dimensions are always N, C, H, W.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Tensor:
     zero_point: int
     cube: tuple[int, int, int]
     unsigned: bool = False
+    channels_last: bool = False
 
     @property
     def elements(self) -> int:
@@ -98,7 +100,9 @@ class Conv(Op):
     """A convolution; also Gemm and MatMul (`window.kernel` covers the whole cube or is 1x1).
 
     `weights` int8 (OC, IC/groups, kh, kw) with `weight_scales` float64 (OC,) and one zero point;
-    `bias` int64 (OC,) in units of input scale * weight scale of its channel.
+    `bias` int64 (OC,) in units of input scale * weight scale of its channel.  `insert` (rows, columns)
+    above 1 makes it a transposed one: insert - 1 zeros are put between the input's pixels, and
+    `window` slides over the result (kernel already turned round, HARDWARE 3.12).
     """
 
     weights: npt.NDArray[np.int8]
@@ -107,11 +111,12 @@ class Conv(Op):
     bias: npt.NDArray[np.int64]
     window: Window
     groups: int = 1
-    source: Literal["Conv", "Gemm", "MatMul"] = "Conv"
+    source: str = "Conv"
+    insert: tuple[int, int] = (1, 1)
 
     @property
     def kind(self) -> str:
-        """Conv, DepthwiseConv, Gemm or MatMul."""
+        """Conv, DepthwiseConv, or what `source` says (Gemm, MatMul, ConvTranspose)."""
         if self.source != "Conv":
             return self.source
         return "DepthwiseConv" if self.depthwise else "Conv"
@@ -122,9 +127,93 @@ class Conv(Op):
         return self.groups > 1 and self.groups == self.weights.shape[0] and self.weights.shape[1] == 1
 
 
+BinaryMethod = Literal["add", "sub", "mul", "max", "min"]
+
+
 @dataclass(frozen=True)
-class Add(Op):
-    """Element-wise sum of two tensors of the same cube."""
+class Binary(Op):
+    """Element by element on two tensors of the same cube.
+
+    The second may also be of cube (C, 1, 1) or (1, 1, 1): a value a channel, or one for all.
+    """
+
+    method: BinaryMethod = "add"
+
+    @property
+    def kind(self) -> str:
+        """Add, Sub, Mul, Max or Min."""
+        return self.method.capitalize()
+
+
+@dataclass(frozen=True)
+class Lookup(Op):
+    """A function of one byte: `table` int8 (256,) gives the output byte of input byte i - 128."""
+
+    table: npt.NDArray[np.int8]
+    source: str
+
+    @property
+    def kind(self) -> str:
+        """Name of the function (Sigmoid, Tanh, ...)."""
+        return self.source
+
+
+@dataclass(frozen=True)
+class Slope(Op):
+    """Negative numbers times a slope: `slopes` float64 (1,) (LeakyRelu) or (C,) (PRelu)."""
+
+    slopes: npt.NDArray[np.float64]
+
+    @property
+    def kind(self) -> str:
+        """LeakyRelu or PRelu."""
+        return "LeakyRelu" if self.slopes.size == 1 else "PRelu"
+
+
+@dataclass(frozen=True)
+class Concat(Op):
+    """Tensors one behind the other along `axis` of the cube (0 channels, 1 rows, 2 columns)."""
+
+    axis: int
+
+
+@dataclass(frozen=True)
+class Slice(Op):
+    """The part of a cube that starts at `begin` and has the output's size."""
+
+    begin: tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Pad(Op):
+    """Real zeros around the rows and columns: `pads` is (top, left, bottom, right)."""
+
+    pads: tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Upsample(Op):
+    """Every pixel repeated `factors` times (rows, columns): Resize nearest by whole numbers."""
+
+    factors: tuple[int, int]
+
+    @property
+    def kind(self) -> str:
+        """Resize."""
+        return "Resize"
+
+
+@dataclass(frozen=True)
+class OnHost(Op):
+    """A function of quantised tensors that the host computes between jobs (`sw.compiler.host`)."""
+
+    function: str
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        """Name of the function."""
+        return self.function
 
 
 @dataclass(frozen=True)
@@ -199,7 +288,8 @@ class Graph:
     """A whole network in execution order.
 
     `aliases` map a tensor that only renames or reshapes another to that one; `constants` are
-    activations known beforehand (int8, shape of the tensor's cube).
+    activations known beforehand (int8, shape of the tensor's cube); `origin` numbers the tensors
+    that the file numbers.
     """
 
     name: str
@@ -210,6 +300,7 @@ class Graph:
     outputs: list[GraphOutput] = field(default_factory=list)
     aliases: dict[str, str] = field(default_factory=dict)
     constants: dict[str, npt.NDArray[np.int8]] = field(default_factory=dict)
+    origin: dict[str, int] = field(default_factory=dict)
 
     def root(self, name: str) -> str:
         """Name of the tensor that holds the bytes of `name`."""

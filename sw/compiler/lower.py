@@ -5,132 +5,132 @@ A step says what bytes a layer makes without saying how the NPU is programmed; t
 of two, half to even; x, y are signed bytes.
 
 ConvStep      acc = sum((x - x_zero) * (w - w_zero)) + bias      (x = x_zero outside the image)
-              v = clamp(rne(acc * multiplier[c] / 2^14))
+              v = clamp(rne(acc * multiplier[c] / 2^14) + correction)
               y = sat8(rne(v * scale / 2^shift) + zero)
-AddStep       v = clamp((a - a_zero) * a_scale + (b - b_zero) * b_scale)
-              y = sat8(rne(v * scale / 2^shift) + zero)
+              With `insert` above 1 zeros lie between the pixels of x; x_zero is 0 then.
+BinaryStep    v = clamp(a' op b'), a' = (a - a_zero) * a_scale, b' likewise; y as above
 RescaleStep   v = clamp((x - x_zero) * 2^14); y as above
+SlopeStep     v = (x - x_zero) * 2^14, a negative one rne(v * slope[c] / 2^shift); y as above
+LookupStep    y = table[x + 128]
+CopyStep      a part of x, rescaled, to a part of y
 PoolStep      max, or the average over kh * kw taps of HARDWARE 6.1, on the bytes themselves
+HostStep      a function of `sw.compiler.host` between two jobs
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
-from sw.compiler.graph import Add, Clamp, Conv, Graph, ModelError, Op, Pool, Rescale, Tensor, Window
+from sw.compiler.graph import (
+    Binary,
+    Clamp,
+    Concat,
+    Conv,
+    Graph,
+    Lookup,
+    ModelError,
+    OnHost,
+    Op,
+    Pad,
+    Pool,
+    Rescale,
+    Slice,
+    Slope,
+    Tensor,
+    Upsample,
+    Window,
+)
 from sw.compiler.requant import (
     ACCUMULATOR_LIMIT,
     BS_SHIFT,
+    balanced_channels,
     channel_multipliers,
     clamp_in_unit,
     output_scale,
     saturating_clamp,
 )
-
-Limits = tuple[int, int | None] | None
-"""Clamp of v: (low, high or open), or none."""
+from sw.compiler.steps import (
+    BinaryStep,
+    Converter,
+    ConvStep,
+    CopyStep,
+    HostStep,
+    LookupStep,
+    PoolStep,
+    RescaleStep,
+    SlopeStep,
+    Step,
+)
 
 PPU_KERNEL = 16
 PPU_PAD = 7
+PPU_OPEN_RESULTS = 2048
+"""Results of open rows that the PPU holds (docs/hardware.md 6.9)."""
 CONV_KERNEL = 31
 """Largest kernel side of a convolution (WEIGHT_WIDTH has five bits)."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """What all steps have; `inputs` and `output` are the tensors whose bytes are read and written."""
-
-    name: str
-    kind: str
-    inputs: tuple[Tensor, ...]
-    output: Tensor
-
-
-@dataclass(frozen=True)
-class Converter:
-    """The output converter: y = sat8(rne(v * scale / 2^shift) + zero)."""
-
-    scale: int
-    shift: int
-    zero: int
-
-
-@dataclass(frozen=True)
-class ConvStep(Step):
-    """A direct (weights (OC, IC, kh, kw)) or depthwise (weights (C, 1, kh, kw)) convolution."""
-
-    weights: npt.NDArray[np.int8]
-    weight_zero: int
-    bias: npt.NDArray[np.int64]
-    multipliers: npt.NDArray[np.int64]
-    window: Window
-    depthwise: bool
-    limits: Limits
-    converter: Converter
-
-    @property
-    def macs(self) -> int:
-        """Multiply-accumulates with real operands."""
-        _, height, width = self.output.cube
-        return int(self.weights.size) * height * width
-
-
-@dataclass(frozen=True)
-class AddStep(Step):
-    """The sum of two tensors; the second may be a constant."""
-
-    scales: tuple[int, int]
-    limits: Limits
-    converter: Converter
-
-
-@dataclass(frozen=True)
-class RescaleStep(Step):
-    """The input in the output's quantisation."""
-
-    scale: int
-    limits: Limits
-    converter: Converter
-
-
-@dataclass(frozen=True)
-class PoolStep(Step):
-    """Pooling on the PPU; `pad_value` is the byte that stands for padding."""
-
-    method: Literal["max", "average"]
-    window: Window
-    pad_value: int
+CONV_STRIDE = 7
+CONV_PAD = 15
+INSERTS = (1, 2, 4, 8)
+"""Distances of input pixels in a transposed convolution (HARDWARE 3.12)."""
+SLOPE_SHIFT = 14
 
 
 def lower(graph: Graph) -> list[Step]:
     """Turn a graph's operations into steps, in order.
 
-    A max pool that also changes scale or clamps becomes a pool and a rescale; the tensor between
-    them is added to the graph.
+    An operation that the NPU does in two passes (a max pool that also changes scale, say) becomes
+    two steps; the tensor between them is added to the graph.  What it cannot do becomes a HostStep
+    where `sw.compiler.host` has a function for it.
 
     Raises
     ------
     ModelError
-        for an operation that the NPU cannot do, naming it.
+        for operations that neither can do, naming all of them.
     """
     lowering: dict[type[Op], Callable[..., list[Step]]] = {
         Conv: _conv,
-        Add: _add,
+        Binary: _binary,
         Pool: _pool,
         Rescale: _rescale,
+        Slope: _slope,
+        Lookup: _lookup,
+        Concat: _concat,
+        Slice: _slice,
+        Pad: _pad,
+        Upsample: _upsample,
+        OnHost: _on_host,
     }
     steps: list[Step] = []
+    wrong: list[str] = []
     for op in graph.ops:
         inputs = tuple(graph.tensors[name] for name in op.inputs)
-        steps += lowering[type(op)](op, inputs, graph.tensors[op.output])
-    for step in steps:
-        graph.tensors.setdefault(step.output.name, step.output)
+        try:
+            made = lowering[type(op)](op, inputs, graph.tensors[op.output])
+        except ModelError as error:
+            wrong.append(str(error))
+            continue
+        steps += made
+        for step in made:
+            graph.tensors.setdefault(step.output.name, step.output)
+    if wrong:
+        raise ModelError("; ".join(wrong))
     return steps
+
+
+def _between(output: Tensor, suffix: str, like: Tensor | None = None) -> Tensor:
+    """A tensor of the output's cube between two passes, in the quantisation of `like`."""
+    like = like or output
+    return replace(
+        output,
+        name=f"{output.name}.{suffix}",
+        scale=like.scale,
+        zero_point=like.zero_point,
+        unsigned=like.unsigned,
+    )
 
 
 def _dense(op: Conv) -> npt.NDArray[np.int8]:
@@ -146,41 +146,105 @@ def _dense(op: Conv) -> npt.NDArray[np.int8]:
 
 
 def _conv(op: Conv, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
-    x = inputs[0]
+    x, what = inputs[0], f"{op.kind} '{op.name}'"
+    if op.insert[0] not in INSERTS or op.insert[1] not in INSERTS:
+        return _spread_on_host(op, x, output)
     weights = op.weights if op.depthwise else _dense(op)
-    unit = x.scale * float(op.weight_scales.max())
+    weights, scales, bias = balanced_channels(
+        weights, op.weight_scales, op.weight_zero_point, op.bias, x.scale / output.scale
+    )
+    unit = x.scale * float(scales.max())
     reach = np.abs(weights.astype(np.int64) - op.weight_zero_point).reshape(weights.shape[0], -1).sum(1)
-    if int((reach * 255 + np.abs(op.bias)).max()) > ACCUMULATOR_LIMIT:
-        raise ModelError(f"{op.kind} '{op.name}': sums can pass 32 bits")
-    scale, shift = output_scale(unit / output.scale, f"{op.kind} '{op.name}'")
-    return [
-        ConvStep(
-            op.name,
-            op.kind,
-            inputs,
-            output,
-            weights,
-            op.weight_zero_point,
-            op.bias,
-            channel_multipliers(op.weight_scales),
-            op.window,
-            op.depthwise,
-            clamp_in_unit(op.clamp, unit, output, f"{op.kind} '{op.name}'"),
-            Converter(scale, shift, output.zero_point),
-        )
-    ]
+    if int((reach * 255 + np.abs(bias)).max()) > ACCUMULATOR_LIMIT:
+        raise ModelError(f"{what}: sums can pass 32 bits")
+    scale, shift = output_scale(unit / output.scale, what)
+    multipliers = channel_multipliers(scales)
+    clamp, x_zero, correction = op.clamp, x.zero_point, None
+    if op.insert != (1, 1):  # inserted zeros are bytes 0, whatever the zero point
+        x_zero = 0
+        if x.zero_point:
+            correction = _missing_zeros(op, weights, x, output, multipliers)
+    limits = clamp_in_unit(clamp, unit, output, what)
+    target, tail = output, list[Step]()
+    if correction is not None and limits is not None and limits[0] != 0:
+        target = _between(output, "unclamped")
+        tail = _rescale(Rescale(op.name, (target.name,), output.name, clamp=clamp), (target,), output)
+        limits = None
+    step = ConvStep(
+        op.name,
+        op.kind,
+        inputs[:1],
+        target,
+        weights,
+        op.weight_zero_point,
+        bias,
+        multipliers,
+        _steps_used(op.window, output),
+        op.depthwise,
+        limits,
+        Converter(scale, shift, output.zero_point),
+        x_zero,
+        op.insert,
+        correction,
+    )
+    return [step, *tail]
 
 
-def _add(op: Add, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
-    largest = max(t.scale for t in inputs)
-    scales = [max(1, round(2**BS_SHIFT * t.scale / largest)) for t in inputs]
-    unit = largest / 2**BS_SHIFT
-    limits = clamp_in_unit(op.clamp, unit, output, f"Add '{op.name}'")
+def _spread_on_host(op: Conv, x: Tensor, output: Tensor) -> list[Step]:
+    """A transposed convolution of a stride that the NPU does not have: the host puts the zeros in."""
+    channels, height, width = x.cube
+    cube = (channels, (height - 1) * op.insert[0] + 1, (width - 1) * op.insert[1] + 1)
+    wide = replace(x, name=f"{op.output}.spread", shape=(1, *cube), cube=cube, channels_last=False)
+    attributes = {"factors": op.insert}
+    first = HostStep(op.name, op.kind, (x,), wide, "Insert", attributes)
+    return [first, *_conv(replace(op, inputs=(wide.name,), insert=(1, 1)), (wide,), output)]
+
+
+def _missing_zeros(
+    op: Conv,
+    weights: npt.NDArray[np.int8],
+    x: Tensor,
+    output: Tensor,
+    multipliers: npt.NDArray[np.int64],
+) -> npt.NDArray[np.int32]:
+    """What -x_zero adds to v at each output of a transposed convolution: only real taps count."""
+    _, height, width = x.cube
+    kernels, out_height, out_width = output.cube
+    sums = (weights.astype(np.int64) - op.weight_zero_point).sum(axis=1)  # (OC, kh, kw)
+    total = np.zeros((kernels, out_height, out_width), dtype=np.int64)
+    for row in range(op.window.kernel[0]):
+        vy = np.arange(out_height) + row * op.window.dilations[0] - op.window.pads[0]
+        good_y = (vy % op.insert[0] == 0) & (vy >= 0) & (vy <= (height - 1) * op.insert[0])
+        for column in range(op.window.kernel[1]):
+            vx = np.arange(out_width) + column * op.window.dilations[1] - op.window.pads[1]
+            good_x = (vx % op.insert[1] == 0) & (vx >= 0) & (vx <= (width - 1) * op.insert[1])
+            total += sums[:, row, column, None, None] * (good_y[:, None] & good_x[None])
+    scaled = np.rint(-x.zero_point * total * multipliers[:, None, None] / 2.0**BS_SHIFT)
+    return scaled.astype(np.int32)
+
+
+def _binary(op: Binary, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
+    what = f"{op.kind} '{op.name}'"
+    a, b = inputs
+    if b.cube != a.cube and b.cube[1:] != (1, 1):
+        raise ModelError(f"{what}: operands {a.shape} and {b.shape} cannot be combined")
+    if b.cube[1:] == (1, 1) and b.cube != a.cube and b.cube[0] != a.cube[0]:
+        raise ModelError(f"{what}: '{b.name}' has {b.cube[0]} channels, '{a.name}' {a.cube[0]}")
+    if op.method == "mul":
+        scales, unit = (1, 1), a.scale * b.scale
+    else:
+        largest = max(a.scale, b.scale)
+        first, second = (max(1, round(2**BS_SHIFT * t.scale / largest)) for t in inputs)
+        scales, unit = (first, -second if op.method == "sub" else second), largest / 2**BS_SHIFT
+    limits = clamp_in_unit(op.clamp, unit, output, what)
+    target, tail = output, list[Step]()
     if limits is not None and limits[0] != 0:
-        raise ModelError(f"Add '{op.name}': a clamp behind it must start at 0, not at {op.clamp.low:g}")
-    scale, shift = output_scale(unit / output.scale, f"Add '{op.name}'")
+        target = _between(output, "unclamped")
+        tail = _rescale(Rescale(op.name, (target.name,), output.name, clamp=op.clamp), (target,), output)
+        limits = None
+    scale, shift = output_scale(unit / output.scale, what)
     converter = Converter(scale, shift, output.zero_point)
-    return [AddStep(op.name, op.kind, inputs, output, (scales[0], scales[1]), limits, converter)]
+    return [BinaryStep(op.name, op.kind, inputs, target, op.method, scales, limits, converter), *tail]
 
 
 def _rescale(op: Rescale, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
@@ -196,24 +260,34 @@ def _pool(op: Pool, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
     x, what = inputs[0], f"{op.kind} '{op.name}'"
     kernel, strides, pads = op.window.kernel, op.window.strides, op.window.pads
     plain = saturating_clamp(op.clamp, output) == Clamp()
-    fits = max(kernel) <= PPU_KERNEL and max(pads) <= PPU_PAD and (max(strides) <= PPU_KERNEL or op.whole)
+    fits = (
+        max(kernel) <= PPU_KERNEL
+        and max(pads) <= PPU_PAD
+        and (max(strides) <= PPU_KERNEL or op.whole)
+        and kernel[0] * output.cube[2] <= PPU_OPEN_RESULTS
+    )
     if op.method == "max":
+        if not plain or not x.same_values(output):
+            between = _between(output, "pooled", like=x)
+            first = _pool(replace(op, output=between.name, clamp=Clamp()), inputs, between)
+            rescale = Rescale(op.name, (between.name,), op.output, clamp=op.clamp)
+            return [*first, *_rescale(rescale, (between,), output)]
         if not fits:
-            raise ModelError(f"{what}: kernels and strides up to {PPU_KERNEL}, pads up to {PPU_PAD}")
-        if x.same_values(output) and plain:
-            return [PoolStep(op.name, op.kind, inputs, output, "max", op.window, -128)]
-        between = replace(
-            output, name=f"{op.output}.pooled", scale=x.scale, zero_point=x.zero_point, unsigned=x.unsigned
-        )
-        rescale = Rescale(op.name, (between.name,), op.output, clamp=op.clamp)
-        return [
-            PoolStep(op.name, op.kind, inputs, between, "max", op.window, -128),
-            *_rescale(rescale, (between,), output),
-        ]
+            return [HostStep(op.name, op.kind, inputs, output, "MaxPool", {"window": op.window})]
+        return [PoolStep(op.name, op.kind, inputs, output, "max", op.window, -128)]
+    if not op.count_pad and _reaches_outside(op.window, x, output):
+        if not plain:
+            between = _between(output, "pooled")
+            first = _pool(replace(op, output=between.name, clamp=Clamp()), inputs, between)
+            rescale = Rescale(op.name, (between.name,), op.output, clamp=op.clamp)
+            return [*first, *_rescale(rescale, (between,), output)]
+        return [HostStep(op.name, op.kind, inputs, output, "AveragePool", {"window": op.window})]
     if x.same_values(output) and plain and fits:
         return [PoolStep(op.name, op.kind, inputs, output, "average", op.window, x.zero_point)]
     if op.whole and max(kernel) > CONV_KERNEL:
         return _staged_average(op, x, output)
+    if max(kernel) > CONV_KERNEL or max(_steps_used(op.window, output).strides) > CONV_STRIDE:
+        return [HostStep(op.name, op.kind, inputs, output, "AveragePool", {"window": op.window})]
     # Another output scale, or a map past the PPU's window: a depthwise convolution of ones rounds once.
     channels = x.cube[0]
     taps = kernel[0] * kernel[1]
@@ -229,12 +303,28 @@ def _pool(op: Pool, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
             0,
             np.zeros(channels, dtype=np.int64),
             np.full(channels, 2**BS_SHIFT, dtype=np.int64),
-            op.window,
+            _steps_used(op.window, output),
             True,
             clamp_in_unit(op.clamp, unit, output, what),
             Converter(scale, shift, output.zero_point),
+            x.zero_point,
         )
     ]
+
+
+def _steps_used(window: Window, output: Tensor) -> Window:
+    """The window with stride 1 along an axis of one output, where any stride does."""
+    strides = tuple(1 if size == 1 else s for s, size in zip(window.strides, output.cube[1:], strict=True))
+    return replace(window, strides=strides)  # type: ignore[arg-type]
+
+
+def _reaches_outside(window: Window, x: Tensor, y: Tensor) -> bool:
+    """Whether any window has taps in the padding."""
+    ends = [
+        (y.cube[1 + axis] - 1) * window.strides[axis] + window.kernel[axis] - window.pads[axis]
+        for axis in range(2)
+    ]
+    return any(window.pads[:2]) or any(end > size for end, size in zip(ends, x.cube[1:], strict=True))
 
 
 def _staged_average(op: Pool, x: Tensor, output: Tensor) -> list[Step]:
@@ -251,3 +341,105 @@ def _staged_average(op: Pool, x: Tensor, output: Tensor) -> list[Step]:
     first = Pool(op.name, op.inputs, between.name, "average", Window(block, block))
     second = replace(op, inputs=(between.name,), window=Window(cube[1:]))
     return [*_pool(first, (x,), between), *_pool(second, (between,), output)]
+
+
+def _slope(op: Slope, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
+    what = f"{op.kind} '{op.name}'"
+    if saturating_clamp(op.clamp, output) != Clamp():
+        target = _between(output, "unclamped")
+        rescale = Rescale(op.name, (target.name,), output.name, clamp=op.clamp)
+        return [*_slope(replace(op, clamp=Clamp()), inputs, target), *_rescale(rescale, (target,), output)]
+    largest = float(np.abs(op.slopes).max())
+    if not largest < 2**15:
+        raise ModelError(f"{what}: slope {largest:g} is too large")
+    # As many fraction bits as leave the largest slope within 16 signed bits.
+    shift = SLOPE_SHIFT if largest < 1.99 else SLOPE_SHIFT - int(np.ceil(np.log2(largest)))
+    slopes = np.rint(op.slopes * 2.0**shift).astype(np.int64).clip(-(2**15), 2**15 - 1)
+    scale, out_shift = output_scale(inputs[0].scale / 2**BS_SHIFT / output.scale, what)
+    converter = Converter(scale, out_shift, output.zero_point)
+    return [SlopeStep(op.name, op.kind, inputs, output, slopes, shift, 2**BS_SHIFT, converter)]
+
+
+def _lookup(op: Lookup, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
+    return [LookupStep(op.name, op.kind, inputs, output, op.table)]
+
+
+def _copy(
+    op: Op,
+    x: Tensor,
+    y: Tensor,
+    source: tuple[int, int, int],
+    target: tuple[int, int, int],
+    size: tuple[int, int, int],
+) -> CopyStep:
+    scale, shift = output_scale(x.scale / 2**BS_SHIFT / y.scale, f"{op.kind} '{op.name}'")
+    converter = Converter(scale, shift, y.zero_point)
+    return CopyStep(op.name, op.kind, (x,), y, source, target, size, 2**BS_SHIFT, converter)
+
+
+def _concat(op: Concat, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
+    """One copy per input; channels must begin at atoms, else the host does it."""
+    steps: list[Step] = []
+    at = 0
+    for x in inputs:
+        if op.axis == 0 and at % 16:
+            return [HostStep(op.name, op.kind, inputs, output, "Concat", {"axis": op.axis})]
+        target = tuple(at if axis == op.axis else 0 for axis in range(3))
+        steps.append(_copy(op, x, output, (0, 0, 0), target, x.cube))  # type: ignore[arg-type]
+        at += x.cube[op.axis]
+    return steps
+
+
+def _slice(op: Slice, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
+    if op.begin[0] % 16:
+        return [HostStep(op.name, op.kind, inputs, output, "Slice", {"begin": op.begin})]
+    return [_copy(op, inputs[0], output, op.begin, (0, 0, 0), output.cube)]
+
+
+def _identity(
+    op: Op,
+    x: Tensor,
+    output: Tensor,
+    window: Window,
+    insert: tuple[int, int] = (1, 1),
+) -> ConvStep:
+    """A depthwise convolution of ones whose windows hold one real element each."""
+    channels = x.cube[0]
+    zero = 0 if insert != (1, 1) else x.zero_point
+    scale, shift = output_scale(x.scale / output.scale, f"{op.kind} '{op.name}'")
+    return ConvStep(
+        op.name,
+        op.kind,
+        (x,),
+        output,
+        np.ones((channels, 1, *window.kernel), dtype=np.int8),
+        0,
+        np.full(channels, zero - x.zero_point, dtype=np.int64),
+        np.full(channels, 2**BS_SHIFT, dtype=np.int64),
+        window,
+        True,
+        None,
+        Converter(scale, shift, output.zero_point),
+        zero,
+        insert,
+    )
+
+
+def _pad(op: Pad, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
+    if max(op.pads[:2]) > CONV_PAD:
+        return [HostStep(op.name, op.kind, inputs, output, "Pad", {"pads": op.pads})]
+    return [_identity(op, inputs[0], output, Window((1, 1), pads=op.pads))]
+
+
+def _upsample(op: Upsample, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
+    if not all(factor in INSERTS for factor in op.factors):
+        picks = [tuple(i // f for i in range(n)) for f, n in zip(op.factors, output.cube[1:], strict=True)]
+        attributes = {"rows": picks[0], "columns": picks[1]}
+        return [HostStep(op.name, op.kind, inputs, output, "Pick", attributes)]
+    fy, fx = op.factors
+    window = Window(op.factors, pads=(fy - 1, fx - 1, fy - 1, fx - 1))
+    return [_identity(op, inputs[0], output, window, op.factors)]
+
+
+def _on_host(op: OnHost, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
+    return [HostStep(op.name, op.kind, inputs, output, op.function, op.attributes)]

@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 from sw.compiler import host
 from sw.compiler.graph import Graph, GraphOutput, ModelError, Tensor
-from sw.compiler.lower import Step
 from sw.compiler.plan import Plan, make_plan
+from sw.compiler.shapes import from_cube, to_cube
+from sw.compiler.steps import Step
 
 if TYPE_CHECKING:
     from sw.compiler.runtime import LoadedModel, Meter, NpuDriver
@@ -68,7 +69,7 @@ class CompiledModel:
         return _info(item.name, item.shape, self.graph.tensors[item.value])
 
     def graph_nodes(self) -> list[Step]:
-        """Every operation on the NPU with the exact integers it uses, in order (`sw.compiler.lower`)."""
+        """Every operation with the exact integers it uses, in order (`sw.compiler.steps`)."""
         return list(self.plan.steps)
 
     def encode_input(self, index: int, values: npt.ArrayLike) -> npt.NDArray[np.int8]:
@@ -164,25 +165,6 @@ class CompiledModel:
         return LoadedModel(self, driver, core, meter)
 
 
-def to_cube(codes: npt.NDArray[np.int8], tensor: Tensor) -> npt.NDArray[np.int8]:
-    """The cube (C, H, W) of an array of the tensor's own shape."""
-    if _row_major(tensor):
-        return np.ascontiguousarray(codes.reshape(tensor.cube[1], tensor.cube[0]).T).reshape(tensor.cube)
-    return codes.reshape(tensor.cube)
-
-
-def from_cube(cube: npt.NDArray[np.int8], tensor: Tensor) -> npt.NDArray[np.int8]:
-    """The array of the tensor's own shape; the inverse of `to_cube`."""
-    if _row_major(tensor):
-        return np.ascontiguousarray(cube.reshape(tensor.cube[:2]).T).reshape(tensor.shape)
-    return cube.reshape(tensor.shape)
-
-
-def _row_major(tensor: Tensor) -> bool:
-    """Whether the shape (M, K) lies as K channels of M rows."""
-    return len(tensor.shape) in (2, 3) and tensor.shape[-1] == tensor.cube[0] and tensor.cube[1] > 1
-
-
 def _model_codes(cube: npt.NDArray[np.int8], tensor: Tensor) -> Codes:
     """Codes in the model's type and shape."""
     codes = from_cube(cube, tensor)
@@ -190,7 +172,7 @@ def _model_codes(cube: npt.NDArray[np.int8], tensor: Tensor) -> Codes:
 
 
 def compile_model(data: bytes) -> CompiledModel:
-    """Compile an ONNX QDQ model.
+    """Compile an ONNX or TFLite model, told apart by content.
 
     Parameters
     ----------
@@ -202,6 +184,6 @@ def compile_model(data: bytes) -> CompiledModel:
     ModelError
         for a model that cannot be read or run; the message names node and tensor.
     """
-    from sw.loaders import load_onnx
+    from sw.loaders import load_model
 
-    return CompiledModel(load_onnx(data))
+    return CompiledModel(load_model(data))

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from sw.compiler.elementwise import copy, flying
 from sw.compiler.graph import Graph, ModelError, Tensor
-from sw.compiler.lower import AddStep, ConvStep, PoolStep, RescaleStep, Step, lower
+from sw.compiler.lower import lower
+from sw.compiler.pooling import POOL_BLOCKS, pool
 from sw.compiler.program import Ref, Task
-from sw.compiler.programs import (
-    CONV_BLOCKS,
-    FLYING_BLOCKS,
-    POOL_BLOCKS,
-    ConvOperands,
-    Place,
-    convolution,
-    flying,
-    pool,
+from sw.compiler.programs import CONV_BLOCKS, FLYING_BLOCKS, ConvOperands, Place, convolution
+from sw.compiler.steps import (
+    BinaryStep,
+    ConvStep,
+    CopyStep,
+    HostStep,
+    LookupStep,
+    PoolStep,
+    RescaleStep,
+    SlopeStep,
+    Step,
 )
 from sw.compiler.tiling import STRIPE, ConvShape, Tile, plan_tiles
 from sw.layouts import (
@@ -30,7 +34,7 @@ from sw.layouts import (
     pack_weights_depthwise,
     surfaces,
 )
-from sw.regcmd import TaskBuilder, TaskList, build_task_list, task_list_bytes
+from sw.regcmd import RegcmdError, TaskBuilder, TaskEntry, TaskList, build_task_list, task_list_bytes
 
 ALIGN = 64
 """Alignment of everything placed in a region, in bytes."""
@@ -40,6 +44,15 @@ MAX_TASKS = 4095
 
 TABLE_BYTES = 8
 """Bytes of bias table a channel: 64 per eight (HARDWARE 3.7)."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A job of `count` tasks from `first` on, or the step that the host does."""
+
+    host: int | None
+    first: int
+    count: int
 
 
 @dataclass
@@ -59,26 +72,64 @@ class Plan:
     activation_bytes: int = 0
 
     def builders(self, bases: Mapping[str, int]) -> list[TaskBuilder]:
-        """The tasks as unlinked command lists for regions that start at `bases`."""
+        """The tasks as unlinked command lists for regions that start at `bases`.
+
+        Raises
+        ------
+        ModelError
+            for a layer past a field of a register, naming layer and field.
+        """
         result = []
         for task in self.tasks:
-            builder = TaskBuilder(f"{self.steps[task.layer].name}{task.note}")
-            for setting in task.settings:
-                builder.set_word(setting.block, setting.register, setting.word_value(bases))
+            step = self.steps[task.layer]
+            builder = TaskBuilder(f"{step.name}{task.note}")
+            try:
+                for setting in task.settings:
+                    builder.set_word(setting.block, setting.register, setting.word_value(bases))
+            except (ValueError, RegcmdError) as error:
+                raise ModelError(f"{step.kind} '{step.name}' is too large for the NPU: {error}") from error
             result.append(builder.enable(*task.blocks))
+        return result
+
+    def segments(self) -> list[Segment]:
+        """Jobs and what the host does between them, in order."""
+        result: list[Segment] = []
+        at = 0
+        for index, step in enumerate(self.steps):
+            count = sum(task.layer == index for task in self.tasks)
+            if isinstance(step, HostStep):
+                result.append(Segment(index, 0, 0))
+            elif result and result[-1].host is None:
+                result[-1] = Segment(None, result[-1].first, result[-1].count + count)
+            else:
+                result.append(Segment(None, at, count))
+            at += count
         return result
 
     def regcmd_bytes(self) -> int:
         """Size of the command region."""
-        return task_list_bytes(self.builders(dict.fromkeys(("regcmd", "weights", "activations"), 0)))
+        builders = self.builders(dict.fromkeys(("regcmd", "weights", "activations"), 0))
+        return task_list_bytes(builders) if builders else ALIGN
 
     def task_list(self, bases: Mapping[str, int]) -> TaskList:
-        """The linked chain of all tasks at `bases["regcmd"]`."""
-        return build_task_list(self.builders(bases), bases["regcmd"])
+        """All tasks from `bases["regcmd"]` on, those of one segment linked to a chain."""
+        builders = self.builders(bases)
+        address, data = bases["regcmd"], b""
+        entries: list[TaskEntry] = []
+        for segment in self.segments():
+            if segment.host is None:
+                data = data.ljust(_aligned(len(data)), b"\0")
+                part = builders[segment.first : segment.first + segment.count]
+                chain = build_task_list(part, address + len(data))
+                data += chain.data
+                entries += chain.tasks
+        return TaskList(address, data, entries)
 
     def place(self, tensor: str) -> Place:
-        """Memory of a tensor, aliases followed."""
-        return self.places[self.graph.root(tensor)]
+        """Memory of a tensor, aliases followed, with the tensor's own rows and columns."""
+        place = self.places[self.graph.root(tensor)]
+        cube = self.graph.tensors[tensor].cube
+        return place if cube == place.cube else replace(place, cube=cube)
 
     def __str__(self) -> str:
         lines = [
@@ -135,7 +186,7 @@ class _Planner:
         for index, step in enumerate(self.plan.steps):
             if isinstance(step, ConvStep):
                 self._conv(index, step)
-            else:
+            elif not isinstance(step, HostStep):
                 self._other(index, step)
         return self.plan
 
@@ -144,12 +195,20 @@ class _Planner:
         users = [s for s in self.plan.steps if any(self.graph.root(t.name) == name for t in s.inputs)]
         cube = self.graph.tensors[name].cube
         output = any(self.graph.root(o.value) == name for o in self.graph.outputs if not o.real)
+        source = {self.graph.root(o.input) for o in self.graph.host_ops if o.input in self.graph.tensors}
         return (
             name in self.inputs
             and cube[0] <= 4
             and cube[1] * cube[2] > 1
             and not output
-            and all(isinstance(s, ConvStep) and not s.depthwise and s.inputs[0].cube == cube for s in users)
+            and name not in source
+            and all(
+                isinstance(s, ConvStep)
+                and not s.depthwise
+                and s.insert == (1, 1)
+                and s.inputs[0].cube == cube
+                for s in users
+            )
         )
 
     def _tile(self) -> None:
@@ -170,6 +229,7 @@ class _Planner:
                 step.depthwise,
                 channels if pixels else 0,
                 argb_pitch(width) if pixels else 0,
+                step.insert[0],
             )
             self.shapes[index] = shape
             self.plan.tiles[index] = plan_tiles(shape, f"{step.kind} '{step.name}'")
@@ -218,6 +278,11 @@ class _Planner:
         shape = self.shapes[index]
         x, y = self.plan.place(step.inputs[0].name), self.plan.place(step.output.name)
         table = self._weights(self._table(step))
+        correction = None
+        if step.correction is not None:
+            whole = 64 if step.depthwise else 32
+            count = 4 * self._surfaces_written(index, step) + whole // 4
+            correction = self._weights(pack_feature(step.correction, surface_count=count))
         packed: dict[int, tuple[Ref, int]] = {}
         for number, tile in enumerate(self.plan.tiles[index]):
             if tile.first_kernel not in packed:
@@ -225,6 +290,9 @@ class _Planner:
                 packed[tile.first_kernel] = self._weights(data), data.size
             weights, size = packed[tile.first_kernel]
             operands = ConvOperands(weights, size, table + tile.first_kernel * TABLE_BYTES)
+            if correction is not None:
+                atom = (tile.first_kernel // 4 * shape.out_height + tile.first_row) * shape.out_width
+                operands = replace(operands, correction=correction + atom * 16)
             settings = convolution(step, shape, tile, x, y, operands)
             group = 64 if step.depthwise else 32
             written = -(-tile.kernels // group) * group
@@ -253,7 +321,7 @@ class _Planner:
     def _table(self, step: ConvStep) -> npt.NDArray[np.uint8]:
         """A = bias - input zero * sum(w - w_zero), B = -w_zero, C = multiplier (HARDWARE 3.7, 5.11)."""
         sums = (step.weights.astype(np.int64) - step.weight_zero).reshape(step.weights.shape[0], -1).sum(1)
-        alu = step.bias - step.inputs[0].zero_point * sums
+        alu = step.bias - step.x_zero * sums
         limit = 2**31
         if np.abs(alu).max() >= limit:
             raise ModelError(f"{step.kind} '{step.name}': a bias passes 32 bits")
@@ -271,10 +339,23 @@ class _Planner:
         writes = surfaces(y.cube[0]) * y.surface * 16
         if isinstance(step, PoolStep):
             settings, blocks = pool(step, places[0], y), POOL_BLOCKS
+        elif isinstance(step, CopyStep):
+            settings, blocks = copy(step, places[0], y), FLYING_BLOCKS
+            reads = writes = surfaces(step.size[0]) * step.size[1] * step.size[2] * 16
         else:
-            assert isinstance(step, AddStep | RescaleStep)
-            settings, blocks = flying(step, places, y), FLYING_BLOCKS
+            assert isinstance(step, BinaryStep | RescaleStep | SlopeStep | LookupStep)
+            slopes = None
+            if isinstance(step, SlopeStep) and step.slopes.size > 1:
+                slopes = self._weights(_slope_table(step.slopes))
+            settings, blocks = flying(step, places, y, slopes), FLYING_BLOCKS
         self.plan.tasks.append(Task(index, "", blocks, settings, reads=reads, writes=writes))
+
+
+def _slope_table(slopes: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+    """Multipliers for NRDMA, 16 bits a channel, whole groups of 32 channels (docs/hardware.md 5.3)."""
+    table = np.zeros(-(-slopes.size // 32) * 32, dtype="<i2")
+    table[: slopes.size] = slopes
+    return table.view(np.uint8)
 
 
 def _aligned(size: int) -> int:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sw.compiler.lower import AddStep, Converter, ConvStep, Limits, PoolStep, RescaleStep
 from sw.compiler.program import Ref, Settings, Value
 from sw.compiler.requant import BS_SHIFT
+from sw.compiler.steps import Converter, ConvStep, Limits
 from sw.compiler.tiling import ConvShape, Tile
 from sw.layouts import ATOM_BYTES
 
@@ -19,7 +19,6 @@ BURST_16 = 15
 
 CONV_BLOCKS = ("CNA", "CORE", "DPU", "DPU_RDMA")
 FLYING_BLOCKS = ("DPU", "DPU_RDMA")
-POOL_BLOCKS = ("PPU", "PPU_RDMA")
 
 
 @dataclass(frozen=True)
@@ -62,11 +61,15 @@ class Place:
 
 @dataclass(frozen=True)
 class ConvOperands:
-    """Addresses of one tile's weights and of the layer's bias table from the tile's first kernel."""
+    """Addresses of one tile's weights and of the layer's bias table from the tile's first kernel.
+
+    `correction` is the int32 cube that is added to v, from the tile's first kernel and row on.
+    """
 
     weights: Ref
     weight_bytes: int
     table: Ref
+    correction: Ref | None = None
 
 
 def pointers(settings: Settings, blocks: tuple[str, ...]) -> None:
@@ -88,7 +91,7 @@ def convolution(
     pointers(settings, CONV_BLOCKS)
     _cna(settings, step, shape, tile, x, operands)
     _core(settings, step, tile, y)
-    _conv_dpu(settings, step, tile, y)
+    _conv_dpu(settings, step, tile, y, operands)
     _conv_rdma(settings, step, tile, y, operands)
     return settings
 
@@ -110,6 +113,7 @@ def _conv_mode(settings: Settings, step: ConvStep, shape: ConvShape) -> None:
         "CONV_CON1",
         NONALIGN_DMA=first,
         GROUP_LINE_OFF=first,
+        DECONV=int(step.insert != (1, 1)),
         ARGB_IN=7 + shape.argb if first else 0,
         CONV_MODE=3 if step.depthwise else 0,
     )
@@ -134,6 +138,8 @@ def _cna(
         "CONV_CON3",
         ATROUS_Y_DILATION=window.dilations[0] - 1,
         ATROUS_X_DILATION=window.dilations[1] - 1,
+        DECONV_Y_STRIDE=step.insert[0] - 1,
+        DECONV_X_STRIDE=step.insert[1] - 1,
         CONV_Y_STRIDE=window.strides[0],
         CONV_X_STRIDE=window.strides[1],
     )
@@ -179,7 +185,7 @@ def _cna(
     for stream in range(16):
         cna(f"DCOMP_AMOUNT{stream}")
     cna("CVT_CON5", PER_CHANNEL_CVT_EN=0xFFFF if convert else 0)
-    pad = step.inputs[0].zero_point % 256
+    pad = step.x_zero % 256
     cna("PAD_CON1", PAD_VALUE=int.from_bytes(bytes([pad] * 4), "little"))
 
 
@@ -197,11 +203,11 @@ def _group_channels(step: ConvStep, tile: Tile) -> int:
     return -(-tile.kernels // group) * group
 
 
-def _conv_dpu(settings: Settings, step: ConvStep, tile: Tile, y: Place) -> None:
+def _conv_dpu(settings: Settings, step: ConvStep, tile: Tile, y: Place, operands: ConvOperands) -> None:
     channels = _group_channels(step, tile)
     surfaces = 4 if step.depthwise else 2
     first = y.row(tile.first_row) + tile.first_kernel // 16 * y.surface * ATOM_BYTES
-    _dpu_cube(
+    dpu_cube(
         settings,
         conv_mode=3 if step.depthwise else 0,
         flying=False,
@@ -218,10 +224,21 @@ def _conv_dpu(settings: Settings, step: ConvStep, tile: Tile, y: Place) -> None:
     settings.set("DPU", "BS_RELUX_CMP_VALUE")
     size = surfaces - 1
     settings.set("DPU", "BS_OW_CFG", SIZE_E_2=size, SIZE_E_1=size, SIZE_E_0=size, OW_SRC=1)
-    _dpu_rest(settings, y, tile.rows, channels, step.limits, step.converter, surfaces)
+    ew = None
+    if operands.correction is not None:
+        fields: dict[str, Value] = {
+            "EW_DATA_MODE": 1,
+            "EDATA_SIZE": 3,
+            "EW_ALU_ALGO": 2,
+            "EW_OP_CVT_BYPASS": 1,
+            "EW_LUT_BYPASS": 1,
+            "EW_OP_SRC": 1,
+        }
+        ew = Ew(fields, 0, 1)
+    dpu_rest(settings, y, tile.rows, channels, step.limits, step.converter, surfaces, ew)
 
 
-def _dpu_cube(
+def dpu_cube(
     settings: Settings,
     *,
     conv_mode: int,
@@ -232,7 +249,11 @@ def _dpu_cube(
     rows: int,
     channels: int,
     real: int,
+    bn_shift_negative: int = 0,
+    notch: int = 0,
 ) -> None:
+    """DPU registers from the mode to the cube; `notch` atoms lie between the lines written."""
+
     def dpu(register: str, **fields: Value) -> None:
         settings.set("DPU", register, **fields)
 
@@ -243,17 +264,45 @@ def _dpu_cube(
         OUTPUT_MODE=2,
         FLYING_MODE=int(flying),
     )
-    dpu("DATA_FORMAT", BS_MUL_SHIFT_VALUE_NEG=shift_negative)
+    dpu(
+        "DATA_FORMAT",
+        BN_MUL_SHIFT_VALUE_NEG=bn_shift_negative,
+        BS_MUL_SHIFT_VALUE_NEG=shift_negative,
+    )
     dpu("OFFSET_PEND")
     dpu("DST_BASE_ADDR", DST_BASE_ADDR=destination)
     dpu("DST_SURF_STRIDE", DST_SURF_STRIDE=y.surface)
-    dpu("DATA_CUBE_WIDTH", WIDTH=y.cube[2] - 1)
+    dpu("DATA_CUBE_WIDTH", WIDTH=y.cube[2] - notch - 1)
     dpu("DATA_CUBE_HEIGHT", HEIGHT=rows - 1)
-    dpu("DATA_CUBE_NOTCH_ADDR")
+    dpu("DATA_CUBE_NOTCH_ADDR", NOTCH_ADDR_1=notch, NOTCH_ADDR_0=notch)
     dpu("DATA_CUBE_CHANNEL", ORIG_CHANNEL=real - 1, CHANNEL=channels - 1)
 
 
-def _dpu_rest(
+@dataclass(frozen=True)
+class Ew:
+    """A live EW stage: fields of EW_CFG but those of the ReLU, and the operand's converter."""
+
+    fields: dict[str, Value]
+    offset: int
+    scale: int
+
+
+@dataclass(frozen=True)
+class Prelu:
+    """A live PReLU in BN: multiplier (None: from NRDMA) and shift."""
+
+    slope: int | None
+    shift: int
+
+
+@dataclass(frozen=True)
+class Table:
+    """A live LUT: 256 entries by x + 128 in table LO, one index each."""
+
+    entries: list[int]
+
+
+def dpu_rest(
     settings: Settings,
     y: Place,
     rows: int,
@@ -261,9 +310,12 @@ def _dpu_rest(
     limits: Limits,
     converter: Converter,
     surfaces: int,
-    ew: tuple[dict[str, Value], int, int] | None = None,
+    ew: Ew | None = None,
+    prelu: Prelu | None = None,
+    table: Table | None = None,
+    notch: int = 0,
 ) -> None:
-    """From BS_OW_OP to the LUT registers; `ew` = (EW_CFG fields, operand offset, operand scale)."""
+    """DPU registers from BS_OW_OP to the LUT's."""
 
     def dpu(register: str, **fields: Value) -> None:
         settings.set("DPU", register, **fields)
@@ -271,8 +323,10 @@ def _dpu_rest(
     low, high = limits if limits is not None else (0, None)
     dpu("BS_OW_OP")
     dpu("WDMA_SIZE_0", CHANNEL_WDMA=channels - 1)
-    dpu("WDMA_SIZE_1", HEIGHT_WDMA=rows - 1, WIDTH_WDMA=y.cube[2] - 1)
-    if limits is None or ew is not None:
+    dpu("WDMA_SIZE_1", HEIGHT_WDMA=rows - 1, WIDTH_WDMA=y.cube[2] - notch - 1)
+    if prelu is not None:
+        dpu("BN_CFG", BN_RELU_BYPASS=1, BN_MUL_PRELU=1, BN_ALU_BYPASS=1)
+    elif limits is None or ew is not None:
         dpu("BN_CFG", BN_RELU_BYPASS=1, BN_MUL_BYPASS=1, BN_ALU_BYPASS=1, BN_BYPASS=1)
     elif low == 0:
         dpu("BN_CFG", BN_RELUX_EN=int(high is not None), BN_MUL_BYPASS=1, BN_ALU_BYPASS=1)
@@ -280,26 +334,33 @@ def _dpu_rest(
         dpu("BN_CFG", BN_ALU_ALGO=4, BN_RELUX_EN=int(high is not None), BN_MUL_BYPASS=1)
     shifted = limits is not None and ew is None and low != 0
     dpu("BN_ALU_CFG", BN_ALU_OPERAND=low if shifted else 0)
-    dpu("BN_MUL_CFG")
+    if prelu is not None:
+        dpu(
+            "BN_MUL_CFG",
+            BN_MUL_OPERAND=prelu.slope or 0,
+            BN_MUL_SHIFT_VALUE=prelu.shift,
+            BN_MUL_SRC=int(prelu.slope is None),
+        )
+    else:
+        dpu("BN_MUL_CFG")
     dpu("BN_RELUX_CMP_VALUE", BN_RELUX_CMP_DAT=high - low if high is not None and ew is None else 0)
     if ew is not None:
-        fields, offset, scale = ew
         dpu(
             "EW_CFG",
-            **fields,
+            **ew.fields,
             EW_RELU_BYPASS=int(limits is None),
             EW_RELUX_EN=int(high is not None),
         )
-        dpu("EW_CVT_OFFSET_VALUE", EW_OP_CVT_OFFSET=offset)
-        dpu("EW_CVT_SCALE_VALUE", EW_OP_CVT_SCALE=scale)
+        dpu("EW_CVT_OFFSET_VALUE", EW_OP_CVT_OFFSET=ew.offset)
+        dpu("EW_CVT_SCALE_VALUE", EW_OP_CVT_SCALE=ew.scale)
         dpu("EW_RELUX_CMP_VALUE", EW_RELUX_CMP_DAT=high if high is not None else 0)
-    elif shifted:
-        dpu("EW_CFG", EDATA_SIZE=3, EW_ALU_ALGO=2, EW_RELU_BYPASS=1, EW_OP_CVT_BYPASS=1, EW_LUT_BYPASS=1)
-        dpu("EW_CVT_OFFSET_VALUE")
-        dpu("EW_CVT_SCALE_VALUE", EW_OP_CVT_SCALE=1)
-        dpu("EW_RELUX_CMP_VALUE")
     else:
-        dpu("EW_CFG", EW_RELU_BYPASS=1, EW_OP_CVT_BYPASS=1, EW_LUT_BYPASS=1, EW_OP_BYPASS=1, EW_BYPASS=1)
+        if table is not None:
+            dpu("EW_CFG", EW_RELU_BYPASS=1, EW_OP_CVT_BYPASS=1, EW_OP_BYPASS=1)
+        elif shifted:
+            dpu("EW_CFG", EDATA_SIZE=3, EW_ALU_ALGO=2, EW_RELU_BYPASS=1, EW_OP_CVT_BYPASS=1, EW_LUT_BYPASS=1)
+        else:
+            dpu("EW_CFG", EW_RELU_BYPASS=1, EW_OP_CVT_BYPASS=1, EW_LUT_BYPASS=1, EW_OP_BYPASS=1, EW_BYPASS=1)
         dpu("EW_CVT_OFFSET_VALUE")
         dpu("EW_CVT_SCALE_VALUE", EW_OP_CVT_SCALE=1)
         dpu("EW_RELUX_CMP_VALUE")
@@ -310,24 +371,47 @@ def _dpu_rest(
         dpu(f"EW_OP_VALUE_{lane}", **{f"EW_OPERAND_{lane}": low if shifted else 0})
     dpu("SURFACE_ADD", SURF_ADD=surfaces * y.surface)
     dpu("UNDOC_40C4")
-    # LUT_ACCESS_* is left out: it has no second group, so writing it would stop the prefetch of the
-    # next task until the DPU is idle.
-    for register in (
-        "LUT_CFG",
-        "LUT_INFO",
-        "LUT_LE_START",
-        "LUT_LE_END",
-        "LUT_LO_START",
-        "LUT_LO_END",
-        "LUT_LE_SLOPE_SCALE",
-        "LUT_LE_SLOPE_SHIFT",
-        "LUT_LO_SLOPE_SCALE",
-        "LUT_LO_SLOPE_SHIFT",
-    ):
-        dpu(register)
+    _lut(settings, table)
 
 
-def _rdma(
+def _lut(settings: Settings, table: Table | None) -> None:
+    """LUT registers and, where a table is live, its contents.
+
+    LUT_ACCESS_* is left out otherwise: it has no second group, so writing it would stop the prefetch
+    of the next task until the DPU is idle.
+    """
+
+    def dpu(register: str, **fields: Value) -> None:
+        settings.set("DPU", register, **fields)
+
+    if table is not None:
+        dpu("LUT_ACCESS_CFG", LUT_ACCESS_TYPE=1, LUT_TABLE_ID=1)
+        for entry in table.entries:
+            dpu("LUT_ACCESS_DATA", LUT_ACCESS_DATA=entry % 2**16)
+        # LO takes every byte; LE starts far above, so it never hits (docs/hardware.md 4.12).
+        dpu("LUT_CFG", LUT_HYBRID_PRIORITY=1, LUT_OFLOW_PRIORITY=1, LUT_UFLOW_PRIORITY=1, LUT_LO_LE_MUX=2)
+    else:
+        dpu("LUT_CFG")
+    dpu("LUT_INFO")
+    dpu("LUT_LE_START", LUT_LE_START=2**20 if table else 0)
+    dpu("LUT_LE_END", LUT_LE_END=2**20 if table else 0)
+    dpu("LUT_LO_START", LUT_LO_START=-128 if table else 0)
+    dpu("LUT_LO_END", LUT_LO_END=127 if table else 0)
+    for name in ("LE_SLOPE_SCALE", "LE_SLOPE_SHIFT", "LO_SLOPE_SCALE", "LO_SLOPE_SHIFT"):
+        dpu(f"LUT_{name}")
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What ERDMA reads: first byte, atoms between surfaces, element size code, per channel or pixel."""
+
+    ref: Ref
+    surface: int
+    size: int = 1
+    per_channel: bool = False
+
+
+def rdma_registers(
     settings: Settings,
     y: Place,
     rows: int,
@@ -336,29 +420,35 @@ def _rdma(
     conv_mode: int = 0,
     table: Ref | None = None,
     source: Ref | None = None,
-    operand: Ref | None = None,
-    operand_surface: int = 0,
+    operand: Operand | None = None,
+    slopes: Ref | None = None,
+    notches: tuple[int, int] = (0, 0),
+    width: int | None = None,
 ) -> None:
-    """All DPU_RDMA registers: `table` for BRDMA, `source` for MRDMA, `operand` for ERDMA."""
+    """All DPU_RDMA registers: `table` for BRDMA, `source` for MRDMA, `operand` for ERDMA, `slopes` for NRDMA.
+
+    `notches` are the atoms behind each line and each surface of the source; `width` is that of the
+    cube where it is not y's.
+    """
 
     def rdma(register: str, **fields: Value) -> None:
         settings.set("DPU_RDMA", register, **fields)
 
     flying = source is not None
-    rdma("DATA_CUBE_WIDTH", WIDTH=y.cube[2] - 1)
+    rdma("DATA_CUBE_WIDTH", WIDTH=(y.cube[2] if width is None else width) - 1)
     rdma("DATA_CUBE_HEIGHT", HEIGHT=rows - 1)
     rdma("DATA_CUBE_CHANNEL", CHANNEL=channels - 1)
     rdma("SRC_BASE_ADDR", SRC_BASE_ADDR=source or 0)
     rdma("BRDMA_CFG", BRDMA_DATA_USE=7 if table else 0)
     rdma("BS_BASE_ADDR", BS_BASE_ADDR=table or 0)
-    rdma("NRDMA_CFG")
-    rdma("BN_BASE_ADDR")
+    rdma("NRDMA_CFG", NRDMA_DATA_USE=4 if slopes else 0)
+    rdma("BN_BASE_ADDR", BN_BASE_ADDR=slopes or 0)
     if operand is not None:
-        rdma("ERDMA_CFG", ERDMA_DATA_MODE=1, ERDMA_DATA_SIZE=1)
+        rdma("ERDMA_CFG", ERDMA_DATA_MODE=int(not operand.per_channel), ERDMA_DATA_SIZE=operand.size)
     else:
         rdma("ERDMA_CFG", ERDMA_DISABLE=1)
-    rdma("EW_BASE_ADDR", EW_BASE_ADDR=operand or 0)
-    rdma("EW_SURF_STRIDE", EW_SURF_STRIDE=operand_surface)
+    rdma("EW_BASE_ADDR", EW_BASE_ADDR=operand.ref if operand else 0)
+    rdma("EW_SURF_STRIDE", EW_SURF_STRIDE=operand.surface if operand else 0)
     rdma(
         "FEATURE_MODE_CFG",
         BURST_LEN=BURST_16,
@@ -366,116 +456,21 @@ def _rdma(
         CONV_MODE=conv_mode,
         FLYING_MODE=int(flying),
     )
-    rdma("SRC_DMA_CFG")
-    rdma("SURF_NOTCH")
+    rdma("SRC_DMA_CFG", LINE_NOTCH_ADDR=notches[0])
+    rdma("SURF_NOTCH", SURF_NOTCH_ADDR=notches[1])
     rdma("PAD_CFG")
     rdma("WEIGHT", E_WEIGHT=1, N_WEIGHT=1, B_WEIGHT=1, M_WEIGHT=1)
     rdma("EW_SURF_NOTCH")
 
 
 def _conv_rdma(settings: Settings, step: ConvStep, tile: Tile, y: Place, operands: ConvOperands) -> None:
-    _rdma(
+    correction = operands.correction
+    rdma_registers(
         settings,
         y,
         tile.rows,
         _group_channels(step, tile),
         conv_mode=3 if step.depthwise else 0,
         table=operands.table,
+        operand=Operand(correction, y.surface, size=3) if correction else None,
     )
-
-
-def flying(step: AddStep | RescaleStep, places: tuple[Place, ...], y: Place) -> Settings:
-    """Program of an element-wise layer on DPU and DPU_RDMA alone (HARDWARE 14.4)."""
-    settings = Settings()
-    pointers(settings, FLYING_BLOCKS)
-    rows = y.cube[1]
-    channels = y.aligned_channels
-    _dpu_cube(
-        settings,
-        conv_mode=0,
-        flying=True,
-        shift_negative=0,
-        destination=y.ref,
-        y=y,
-        rows=rows,
-        channels=channels,
-        real=channels,
-    )
-    scale = step.scales[0] if isinstance(step, AddStep) else step.scale
-    settings.set("DPU", "BS_CFG", BS_ALU_ALGO=2, BS_RELU_BYPASS=1)
-    settings.set("DPU", "BS_ALU_CFG", BS_ALU_OPERAND=-step.inputs[0].zero_point)
-    settings.set("DPU", "BS_MUL_CFG", BS_MUL_OPERAND=scale)
-    settings.set("DPU", "BS_RELUX_CMP_VALUE")
-    settings.set("DPU", "BS_OW_CFG", SIZE_E_2=1, SIZE_E_1=1, SIZE_E_0=1, OD_BYPASS=1)
-    ew: tuple[dict[str, Value], int, int] | None = None
-    operand = None
-    if isinstance(step, AddStep):
-        fields: dict[str, Value] = {
-            "EW_CVT_TYPE": 1,
-            "EW_DATA_MODE": 1,
-            "EDATA_SIZE": 1,
-            "EW_ALU_ALGO": 2,
-            "EW_LUT_BYPASS": 1,
-            "EW_OP_SRC": 1,
-        }
-        ew = (fields, -step.inputs[1].zero_point, step.scales[1])
-        operand = places[1].ref
-    _dpu_rest(settings, y, rows, channels, step.limits, step.converter, 2, ew)
-    _rdma(
-        settings,
-        y,
-        rows,
-        channels,
-        source=places[0].ref,
-        operand=operand,
-        operand_surface=y.surface if operand else 0,
-    )
-    return settings
-
-
-def pool(step: PoolStep, x: Place, y: Place) -> Settings:
-    """Program of a pooling layer on PPU and PPU_RDMA (HARDWARE 6, 14.5)."""
-    settings = Settings()
-    pointers(settings, POOL_BLOCKS)
-    channels = x.aligned_channels
-
-    def ppu(register: str, **fields: Value) -> None:
-        settings.set("PPU", register, **fields)
-
-    kernel, strides, pads = step.window.kernel, step.window.strides, step.window.pads
-    ppu("DATA_CUBE_IN_WIDTH", DATA_CUBE_IN_WIDTH=x.cube[2] - 1)
-    ppu("DATA_CUBE_IN_HEIGHT", DATA_CUBE_IN_HEIGHT=x.cube[1] - 1)
-    ppu("DATA_CUBE_IN_CHANNEL", DATA_CUBE_IN_CHANNEL=channels - 1)
-    ppu("DATA_CUBE_OUT_WIDTH", DATA_CUBE_OUT_WIDTH=y.cube[2] - 1)
-    ppu("DATA_CUBE_OUT_HEIGHT", DATA_CUBE_OUT_HEIGHT=y.cube[1] - 1)
-    ppu("DATA_CUBE_OUT_CHANNEL", DATA_CUBE_OUT_CHANNEL=channels - 1)
-    ppu("OPERATION_MODE_CFG", FLYING_MODE=1, POOLING_METHOD=1 if step.method == "max" else 0)
-    ppu(
-        "POOLING_KERNEL_CFG",
-        KERNEL_STRIDE_HEIGHT=min(strides[0], 16) - 1,
-        KERNEL_STRIDE_WIDTH=min(strides[1], 16) - 1,
-        KERNEL_HEIGHT=kernel[0] - 1,
-        KERNEL_WIDTH=kernel[1] - 1,
-    )
-    average = step.method == "average"
-    ppu("RECIP_KERNEL_WIDTH", RECIP_KERNEL_WIDTH=round(65536 / kernel[1]) if average else 0)
-    ppu("RECIP_KERNEL_HEIGHT", RECIP_KERNEL_HEIGHT=round(65536 / kernel[0]) if average else 0)
-    ppu("POOLING_PADDING_CFG", PAD_BOTTOM=pads[2], PAD_RIGHT=pads[3], PAD_TOP=pads[0], PAD_LEFT=pads[1])
-    ppu("PADDING_VALUE_1_CFG", PAD_VALUE_0=step.pad_value % 2**19)  # 19 bits for int8 (HARDWARE 6.1)
-    ppu("PADDING_VALUE_2_CFG")
-    ppu("DST_BASE_ADDR", DST_BASE_ADDR=y.ref)
-    ppu("DST_SURF_STRIDE", DST_SURF_STRIDE=y.surface)
-    ppu("DATA_FORMAT", INDEX_ADD=y.surface)
-    ppu("MISC_CTRL", BURST_LEN=3)
-
-    def rdma(register: str, **fields: Value) -> None:
-        settings.set("PPU_RDMA", register, **fields)
-
-    rdma("CUBE_IN_WIDTH", CUBE_IN_WIDTH=x.cube[2] - 1)
-    rdma("CUBE_IN_HEIGHT", CUBE_IN_HEIGHT=x.cube[1] - 1)
-    rdma("CUBE_IN_CHANNEL", CUBE_IN_CHANNEL=channels - 1)
-    rdma("SRC_BASE_ADDR", SRC_BASE_ADDR=x.ref)
-    rdma("SRC_LINE_STRIDE", SRC_LINE_STRIDE=x.cube[2])
-    rdma("SRC_SURF_STRIDE", SRC_SURF_STRIDE=x.surface)
-    rdma("DATA_FORMAT", IN_PRECISION=1)
-    return settings

@@ -84,3 +84,45 @@ def clamp_in_unit(clamp: Clamp, unit: float, tensor: Tensor, what: str) -> tuple
         if value is not None and abs(value) > ACCUMULATOR_LIMIT:
             raise ModelError(f"{what}: limit {value * unit:g} is beyond 32 bits of the accumulator's unit")
     return first, last
+
+
+def balanced_channels(
+    weights: npt.NDArray[np.int8],
+    scales: npt.NDArray[np.float64],
+    zero_point: int,
+    bias: npt.NDArray[np.int64],
+    factor: float,
+) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """Give channels of a scale too small for the 14-bit multipliers a larger one.
+
+    A channel that quantisation has left with hardly any weights has a scale thousands of times below
+    the largest; its multiplier would round to nothing and take the bias along.  Where it costs less,
+    such a channel is written in the largest scale: its weights round (mostly to zero), its bias stays.
+
+    Parameters
+    ----------
+    weights, scales, zero_point, bias
+        as in `sw.compiler.graph.Conv`, weights (OC, ...).
+    factor
+        input scale / output scale: turns sums of weight * scale into steps of the output.
+
+    Returns
+    -------
+    weights, scales and bias, new where something changed.
+    """
+    largest = float(scales.max())
+    flat = weights.reshape(len(scales), -1).astype(np.float64) - zero_point
+    exact = scales * (2**BS_SHIFT / largest)
+    lost = np.abs(np.rint(exact) - exact) / exact
+    most = 255 * np.abs(flat).sum(axis=1) + np.abs(bias)
+    error = np.minimum(most * scales * factor, 512) * lost
+    fresh = np.rint(flat * (scales / largest)[:, None])
+    fresh_error = 255 * factor * np.abs(flat * scales[:, None] - fresh * largest).sum(axis=1)
+    move = (error > 0.05) & (fresh_error < error)
+    if not move.any():
+        return weights, scales, bias
+    weights, scales, bias = weights.copy(), scales.copy(), bias.copy()
+    weights.reshape(len(scales), -1)[move] = (fresh[move] + zero_point).astype(np.int8)
+    bias[move] = np.rint(bias[move] * (scales[move] / largest)).astype(np.int64)
+    scales[move] = largest
+    return weights, scales, bias

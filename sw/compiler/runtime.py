@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from sw.compiler.graph import ModelError
+from sw.compiler.host_steps import compute
 from sw.compiler.model import CompiledModel
+from sw.compiler.plan import ALIGN
+from sw.compiler.steps import HostStep, Step
 from sw.driver.job import Job, JobResult, Task
 from sw.layouts import pack_argb, pack_feature, unpack_argb, unpack_feature
 
@@ -75,6 +80,8 @@ class LayerReport:
     input_shape: tuple[int, ...]
     output_shape: tuple[int, ...]
     mac_busy: int | None = None
+    host_seconds: float = 0.0
+    """Time that the host took for it, in the simulation's own process."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +90,34 @@ class RunReport:
 
     cycles: int
     layers: list[LayerReport]
+
+
+class _Part:
+    """The end of a buffer, from an offset on; whoever owns the buffer frees it."""
+
+    def __init__(self, buffer: NpuBuffer, offset: int) -> None:
+        self.iova = buffer.iova + offset
+        self._buffer = buffer
+        self._offset = offset
+
+    def view(self, offset: int = 0, size: int | None = None) -> npt.NDArray[np.uint8]:
+        return self._buffer.view(self._offset + offset, size)
+
+    def free(self) -> None:
+        """Do nothing."""
+
+
+class _Counted:
+    """A buffer that several loaded models use; the last one frees it."""
+
+    def __init__(self, buffer: NpuBuffer) -> None:
+        self.buffer = buffer
+        self.users = 1
+
+    def release(self) -> None:
+        self.users -= 1
+        if self.users == 0:
+            self.buffer.free()
 
 
 class LoadedModel:
@@ -96,10 +131,28 @@ class LoadedModel:
         of the device; `core` is the core that runs the job.
     meter
         measures of single tasks, for the reports; may be set later.
+    share
+        a loaded model with the same weights: its copy of them is used and lives as long as both.
+    outside
+        regions that are not allocated here but given by `use_region` before the first run.
+
+    Raises
+    ------
+    DriverError
+        when memory runs out.
+    ModelError
+        when `share` holds other weights.
     """
 
     def __init__(
-        self, model: CompiledModel, driver: NpuDriver, core: int = 0, meter: Meter | None = None
+        self,
+        model: CompiledModel,
+        driver: NpuDriver,
+        core: int = 0,
+        meter: Meter | None = None,
+        *,
+        share: LoadedModel | None = None,
+        outside: Collection[str] = (),
     ) -> None:
         self.model = model
         self.driver = driver
@@ -107,6 +160,9 @@ class LoadedModel:
         self.meter = meter
         plan = model.plan
         self._closed = False
+        self._shared: _Counted | None = None
+        self._outer: set[str] = set()
+        self._missing = set(outside)
         self.buffers: dict[str, NpuBuffer] = {}
         sizes = {
             "weights": max(len(plan.weights), 64),
@@ -114,21 +170,73 @@ class LoadedModel:
             "regcmd": plan.regcmd_bytes(),
         }
         try:
+            if share is not None:
+                self._borrow(share)
             for region, size in sizes.items():
-                self.buffers[region] = driver.alloc(size, region)
+                if region not in self.buffers and region not in self._missing:
+                    self.buffers[region] = driver.alloc(size, region)
         except BaseException:
             self.close()
             raise
         self.bases = {region: buffer.iova for region, buffer in self.buffers.items()}
-        self.tasks = plan.task_list(self.bases)
-        for region, data in (("weights", bytes(plan.weights)), ("regcmd", self.tasks.data)):
-            self.buffers[region].view(0, len(data))[:] = np.frombuffer(data, np.uint8)
+        if share is None and "weights" in self.buffers:
+            self._shared = _Counted(self.buffers["weights"])
+            self._fill("weights", bytes(plan.weights))
+        if not self._missing:
+            self._write_tasks()
 
     def __enter__(self) -> LoadedModel:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def use_region(self, region: str, buffer: NpuBuffer, offset: int = 0) -> None:
+        """Keep "weights" or "activations" in memory of the caller's, which it also frees.
+
+        Weights are written there now; contents of the activations are not taken along.
+
+        Raises
+        ------
+        ModelError
+            if the place is not a multiple of 64 bytes.
+        """
+        if (buffer.iova + offset) % ALIGN:
+            raise ModelError(f"memory for the {region} must start at a multiple of {ALIGN} bytes")
+        self._give_back(region)
+        self.buffers[region] = _Part(buffer, offset)
+        self.bases[region] = buffer.iova + offset
+        self._outer.add(region)
+        self._missing.discard(region)
+        if region == "weights":
+            self._fill(region, bytes(self.model.plan.weights))
+        if not self._missing:
+            self._write_tasks()
+
+    def _borrow(self, other: LoadedModel) -> None:
+        if bytes(other.model.plan.weights) != bytes(self.model.plan.weights):
+            raise ModelError("the weights of the two models are not the same")
+        self.buffers["weights"] = other.buffers["weights"]
+        self._shared = other._shared
+        if self._shared is not None:
+            self._shared.users += 1
+        else:
+            self._outer.add("weights")
+
+    def _give_back(self, region: str) -> None:
+        buffer = self.buffers.pop(region, None)
+        if region == "weights" and self._shared is not None:
+            self._shared.release()
+            self._shared = None
+        elif buffer is not None and region not in self._outer:
+            buffer.free()
+
+    def _fill(self, region: str, data: bytes) -> None:
+        self.buffers[region].view(0, len(data))[:] = np.frombuffer(data, np.uint8)
+
+    def _write_tasks(self) -> None:
+        self.tasks = self.model.plan.task_list(self.bases)
+        self._fill("regcmd", self.tasks.data)
 
     def set_input(self, index: int, values: npt.ArrayLike) -> None:
         """Quantise an input if it is real and write it to device memory.
@@ -139,23 +247,25 @@ class LoadedModel:
             for a wrong index, shape or type (`CompiledModel.encode_input`).
         """
         cube = self.model.encode_input(index, values)
-        name = self.model.graph.root(self.model.graph.inputs[index].tensor)
-        place = self.model.plan.places[name]
-        if place.argb:
-            pixels = (cube.astype(np.int16) + 128).astype(np.uint8) if place.unsigned_pixels else cube
-            data = pack_argb(pixels)
-        else:
-            data = pack_feature(cube, surface_count=place.surface_count)
-        self.memory(name)[: data.size] = data
+        name = self.model.graph.inputs[index].tensor
+        self.put(name, cube)
 
-    def job(self) -> Job:
-        """The whole network as one job."""
+    def job(self, max_cycles: int | None = None) -> Job:
+        """The whole network as one job; `max_cycles` bounds it (None: as the driver does).
+
+        Raises
+        ------
+        ModelError
+            if a region of `outside` was not given.
+        """
+        if self._missing:
+            raise ModelError(f"no memory was given for the {' and the '.join(sorted(self._missing))}")
         layers = [task.layer for task in self.model.plan.tasks]
         tasks = [Task.of_entry(entry, layer) for entry, layer in zip(self.tasks.tasks, layers, strict=True)]
-        return Job(tasks, core_mask=1 << self.core)
+        return Job(tasks, core_mask=1 << self.core, max_cycles=max_cycles)
 
-    def run(self) -> RunReport:
-        """Run the whole network as one job.
+    def run(self, max_cycles: int | None = None) -> RunReport:
+        """Run the whole network: one job, or several with the host's steps between them.
 
         Raises
         ------
@@ -163,11 +273,36 @@ class LoadedModel:
             for a timeout or an error of the device.
         """
         before = len(self.meter()) if self.meter else 0
-        result = self.driver.submit(self.job())
+        job = self.job(max_cycles)
+        cycles = 0
+        seconds: dict[int, float] = {}
+        for segment in self.model.plan.segments():
+            if segment.host is None:
+                tasks = job.tasks[segment.first : segment.first + segment.count]
+                cycles += self.driver.submit(replace(job, tasks=tasks)).cycles
+            else:
+                started = time.perf_counter()
+                self._host(self.model.plan.steps[segment.host])
+                seconds[segment.host] = time.perf_counter() - started
         measures = list(self.meter()[before:]) if self.meter else []
         if len(measures) != len(self.tasks.tasks):
             measures = []
-        return RunReport(result.cycles, self._layers(measures))
+        return RunReport(cycles, self._layers(measures, seconds))
+
+    def _host(self, step: Step) -> None:
+        """Compute a step of the host's and put its result where the NPU's steps look for it."""
+        assert isinstance(step, HostStep)
+        self.put(step.output.name, compute(step, [self.tensor(x.name) for x in step.inputs]))
+
+    def put(self, name: str, cube: npt.NDArray[np.int8]) -> None:
+        """Write the int8 cube (C, H, W) of a tensor to device memory."""
+        place = self.model.plan.place(name)
+        if place.argb:
+            pixels = (cube.astype(np.int16) + 128).astype(np.uint8) if place.unsigned_pixels else cube
+            data = pack_argb(pixels)
+        else:
+            data = pack_feature(cube, surface_count=place.surface_count)
+        self.memory(name)[: data.size] = data
 
     def get_output(self, index: int, raw: bool = False) -> npt.NDArray[Any]:
         """Read an output; host operations behind the NPU are computed here.
@@ -206,10 +341,10 @@ class LoadedModel:
         """Give the buffers back; may be called again."""
         if not self._closed:
             self._closed = True
-            for buffer in self.buffers.values():
-                buffer.free()
+            for region in list(self.buffers):
+                self._give_back(region)
 
-    def _layers(self, measures: list[TaskMeasure]) -> list[LayerReport]:
+    def _layers(self, measures: list[TaskMeasure], seconds: dict[int, float]) -> list[LayerReport]:
         reports = []
         for index, step in enumerate(self.model.plan.steps):
             numbers = [n for n, task in enumerate(self.model.plan.tasks) if task.layer == index]
@@ -220,9 +355,9 @@ class LoadedModel:
                 LayerReport(
                     step.name,
                     step.kind,
-                    "npu",
+                    "host" if isinstance(step, HostStep) else "npu",
                     len(tasks),
-                    sum(m.cycles for m in seen) if seen else None,
+                    sum(m.cycles for m in seen) if seen and not isinstance(step, HostStep) else None,
                     sum(task.macs for task in tasks),
                     sum(m.bytes_read for m in seen) if seen else sum(task.reads for task in tasks),
                     sum(m.bytes_written for m in seen) if seen else sum(task.writes for task in tasks),
@@ -230,6 +365,7 @@ class LoadedModel:
                     step.inputs[0].shape,
                     step.output.shape,
                     sum(busy) if busy else None,
+                    seconds.get(index, 0.0),
                 )
             )
         for op in self.model.graph.host_ops:

@@ -43,6 +43,8 @@ class ConvShape:
     depthwise: bool
     argb: int = 0
     pitch: int = 0
+    insert: int = 1
+    """Distance of the input's rows in a transposed convolution."""
 
     @property
     def stored_channels(self) -> int:
@@ -81,6 +83,10 @@ class ConvShape:
         reach = (self.window.kernel[0] - 1) * self.window.dilations[0] + 1
         top = first * stride - pad
         bottom = (first + rows - 1) * stride - pad + reach
+        if self.insert > 1:  # rows between the real ones need nothing
+            start = min(max(top, 0) // self.insert, self.height - 1)
+            end = max(min((bottom - 1) // self.insert + 1, self.height), start + 1)
+            return start, end - start, start * self.insert - top
         start = min(max(top, 0), self.height - 1)
         end = max(min(bottom, self.height), start + 1)
         return start, end - start, start - top
@@ -189,12 +195,26 @@ def _row_tiles(shape: ConvShape, max_rows: int) -> list[tuple[int, int]] | None:
     """(first, count) ranges of output rows of at most `max_rows` input rows each, evenly sized."""
     if shape.rows_in(0, shape.out_height)[1] <= max_rows and shape.out_height <= MAX_SIZE:
         return [(0, shape.out_height)]
+    if shape.insert > 1:
+        return _aligned_row_tiles(shape, max_rows)
     for parts in range(2, shape.out_height + 1):
         size = -(-shape.out_height // parts)
         if size * parts - size >= shape.out_height:
             continue
         ranges = [(first, min(size, shape.out_height - first)) for first in range(0, shape.out_height, size)]
         if all(shape.rows_in(first, count)[1] <= max_rows for first, count in ranges):
+            return ranges
+    return None
+
+
+def _aligned_row_tiles(shape: ConvShape, max_rows: int) -> list[tuple[int, int]] | None:
+    """Row ranges of a transposed convolution: each but the first begins its window at a real row."""
+    first = shape.window.pads[0] % shape.insert
+    for size in range(-(-shape.out_height // shape.insert) * shape.insert, 0, -shape.insert):
+        starts = sorted({0, *range(first, shape.out_height, size)})
+        ends = [*starts[1:], shape.out_height]
+        ranges = [(a, b - a) for a, b in zip(starts, ends, strict=True)]
+        if all(shape.rows_in(a, count)[1] <= max_rows for a, count in ranges):
             return ranges
     return None
 

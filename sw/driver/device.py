@@ -10,7 +10,7 @@ import numpy as np
 class Memory(Protocol):
     """Memory that host and cores share, addressed by IOVA; only mapped ranges may be touched."""
 
-    def map(self, iova: int, size: int) -> None:
+    def map(self, iova: int, size: int) -> object:
         """Make `size` bytes from `iova` (both multiples of 4 KiB) present and zero."""
         ...
 
@@ -28,6 +28,14 @@ class Memory(Protocol):
 
     def view(self, iova: int, n: int, /) -> np.ndarray:
         """The bytes themselves: uint8 of shape (n,), writable and shared."""
+        ...
+
+
+class SharedMemory(Memory, Protocol):
+    """Memory that can show the pages of a file; the kernel model needs it (`sw.driver.kernel`)."""
+
+    def map(self, iova: int, size: int, fd: int | None = None) -> object:
+        """Make `size` bytes present at `iova`: zero, or those of the file `fd`, shared."""
         ...
 
 

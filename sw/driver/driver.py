@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rtl.regs import registers
 from sw.driver.buffers import Buffer, BufferSpace
 from sw.driver.check import check_job
-from sw.driver.commit import arm_kick, start_kick
+from sw.driver.core_port import CorePort, Kick
 from sw.driver.device import Device
 from sw.driver.errors import CoreReport, DriverDmaError, DriverError, DriverTimeout
 from sw.driver.job import (
@@ -89,16 +89,15 @@ class Driver:
 
     def read(self, core: int, block: str, register: str) -> int:
         """Read a register of a core by name."""
-        return self.device.read32(core, registers()[block][register].offset)
+        return CorePort(self.device, core).read(block, register)
 
     def write(self, core: int, block: str, register: str, value: int) -> None:
         """Write a register of a core by name."""
-        self.device.write32(core, registers()[block][register].offset, value)
+        CorePort(self.device, core).write(block, register, value)
 
     def version(self, core: int = 0) -> int:
         """Hardware version as the vendor driver prints it (H 2.1)."""
-        low = self.read(core, "PC", "VERSION_NUM") & 0xFFFF
-        return self.read(core, "PC", "VERSION") + low
+        return CorePort(self.device, core).version()
 
     def submit(self, job: Job) -> JobResult:
         """Run a job to its end.
@@ -162,13 +161,7 @@ class Driver:
 
     def _commit(self, job: Job, core: int, first: Task, last: Task, number: int) -> None:
         """The register writes of one kick."""
-
-        def write(block: str, register: str, value: int) -> None:
-            self.write(core, block, register, value)
-
-        arm_kick(
-            write,
-            core,
+        kick = Kick(
             base=first.regcmd_addr,
             amount=first.amount,
             tasks=number,
@@ -177,15 +170,14 @@ class Driver:
             dma_base=job.task_base_addr,
             pp_en=int(job.pingpong),
         )
-        start_kick(write)
+        CorePort(self.device, core).start(kick)
         log.debug("core %d: %d tasks from 0x%X", core, number, first.regcmd_addr)
 
     def _handle_interrupt(self, job: Job, state: _Running) -> bool:
         """Answer an interrupt; whether it ends the kick."""
-        core = state.core
+        core, port = state.core, CorePort(self.device, state.core)
         last = job.tasks[state.first + state.number - 1]
-        status = self.read(core, "PC", "INTERRUPT_STATUS")
-        raw = self.read(core, "PC", "INTERRUPT_RAW_STATUS")
+        status, raw = port.interrupt()
         state.dma_errors |= raw & interrupt_bits("DMA_READ_ERROR", "DMA_WRITE_ERROR")
         complete = fold_interrupts(status) == fold_interrupts(last.int_mask)
         if not complete:
@@ -195,18 +187,13 @@ class Driver:
                 status,
                 raw,
                 last.int_mask,
-                self._task_counter(core),
+                port.task_counter(),
             )
-        clear = registers()["PC"]["INTERRUPT_CLEAR"]
-        self.write(core, "PC", "INTERRUPT_CLEAR", clear.mask)
+        port.acknowledge()
         if complete:
             state.done += state.number
             state.int_status = status
         return complete
-
-    def _task_counter(self, core: int) -> int:
-        register = registers()["PC"]["TASK_STATUS"]
-        return register.decode(self.read(core, "PC", "TASK_STATUS"))["TASK_COUNTER"]
 
     def _report_dma_errors(self, finished: dict[int, _Running]) -> None:
         broken = [state for state in finished.values() if state.dma_errors]

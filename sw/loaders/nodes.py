@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import onnx
 
-from sw.compiler.graph import Add, Clamp, Conv, Graph, ModelError, Pool, Tensor, Window
+from sw.compiler.graph import Clamp, Conv, Graph, ModelError, OnHost, Pool, Tensor, Window
 from sw.loaders.values import Constant, Cube, Pending, Real, Shape, Value, natural_cube
 
 BIAS_TOLERANCE = 1e-5
@@ -51,6 +50,30 @@ class NodeContext:
             return value
         raise ModelError(f"{self.label}: '{self.names[index]}' must be a constant")
 
+    def view(self, index: int) -> str:
+        """Name of activation `index` under the shape in which the node sees it."""
+        value, tensor = self.real(index), self.tensor(index)
+        if (value.shape, value.cube) == (tensor.shape, tensor.cube):
+            return tensor.name
+        name = f"{tensor.name}@{'x'.join(map(str, value.shape))}"
+        self.graph.tensors[name] = replace(tensor, name=name, shape=value.shape, cube=value.cube)
+        self.graph.aliases[name] = tensor.name
+        return name
+
+    def settled(self, index: int) -> str:
+        """Name of activation `index` with its bytes where its shape alone would put them."""
+        value, seen = self.real(index), self.view(index)
+        cube = natural_cube(value.shape, self.label)
+        if cube == value.cube:
+            return seen
+        name = f"{seen}@settled"
+        if name not in self.graph.tensors:
+            tensor = self.graph.tensors[seen]
+            self.graph.tensors[name] = replace(tensor, name=name, cube=cube)
+            attributes = {"shape": value.shape}
+            self.graph.ops.append(OnHost(name, (seen,), name, function="Rearrange", attributes=attributes))
+        return name
+
     def map_shape(self) -> tuple[int, int, int]:
         """(C, H, W) of input 0, which must have the shape (1, C, H, W)."""
         value = self.real(0)
@@ -59,7 +82,9 @@ class NodeContext:
         return value.cube
 
 
-def _weights(context: NodeContext, axis: int) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float64], int]:
+def weight_codes(
+    context: NodeContext, axis: int
+) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float64], int]:
     """Signed weights, one scale per entry of `axis`, and the zero point in the signed domain."""
     constant = context.constant(1)
     name = context.names[1]
@@ -83,7 +108,7 @@ def _weights(context: NodeContext, axis: int) -> tuple[npt.NDArray[np.int8], npt
     return codes.astype(np.int8), scales, int(zeros[0])
 
 
-def _bias(
+def bias_codes(
     context: NodeContext, index: int, count: int, unit: npt.NDArray[np.float64], factor: float = 1.0
 ) -> npt.NDArray[np.int64]:
     """Bias in units of input scale * weight scale."""
@@ -135,7 +160,7 @@ def _sized(context: NodeContext, size: tuple[int, int]) -> tuple[int, int]:
 def conv(context: NodeContext) -> Pending:
     """Conv, any group count."""
     channels, height, width = context.map_shape()
-    weights, scales, zero = _weights(context, 0)
+    weights, scales, zero = weight_codes(context, 0)
     if weights.ndim != 4:
         raise ModelError(f"{context.label}: only two-dimensional convolutions, weights are {weights.shape}")
     groups = int(context.attributes.get("group", 1))
@@ -146,7 +171,7 @@ def conv(context: NodeContext) -> Pending:
     window = _window(context, (weights.shape[2], weights.shape[3]), height, width)
     oh, ow = _sized(context, window.output(height, width))
     tensor = context.tensor(0)
-    bias = _bias(context, 2, weights.shape[0], tensor.scale * scales)
+    bias = bias_codes(context, 2, weights.shape[0], tensor.scale * scales)
     cube = (weights.shape[0], oh, ow)
 
     def build(output: str, clamp: Clamp) -> Conv:
@@ -203,13 +228,13 @@ def gemm(context: NodeContext) -> Pending:
     if int(get("transA", 0)):
         raise ModelError(f"{context.label}: transA is not supported")
     transposed = bool(int(get("transB", 0)))
-    matrix, scales, zero = _weights(context, 0 if transposed else 1)
+    matrix, scales, zero = weight_codes(context, 0 if transposed else 1)
     if matrix.ndim != 2:
         raise ModelError(f"{context.label}: weights must be a matrix, not {matrix.shape}")
     matrix = matrix if transposed else np.ascontiguousarray(matrix.T)
     scales = scales * float(get("alpha", 1.0))
     unit = context.tensor(0).scale * scales
-    bias = _bias(context, 2, matrix.shape[0], unit, float(get("beta", 1.0)))
+    bias = bias_codes(context, 2, matrix.shape[0], unit, float(get("beta", 1.0)))
     return _matrix(context, matrix, scales, zero, bias, "Gemm")
 
 
@@ -217,66 +242,14 @@ def matmul(context: NodeContext) -> Pending:
     """MatMul of an activation with a constant matrix."""
     if isinstance(context.values[1], Real):
         raise ModelError(f"{context.label}: '{context.names[1]}' must be a constant matrix")
-    matrix, scales, zero = _weights(context, 1)
+    matrix, scales, zero = weight_codes(context, 1)
     if matrix.ndim != 2:
         raise ModelError(f"{context.label}: '{context.names[1]}' must be a matrix, not {matrix.shape}")
     bias = np.zeros(matrix.shape[1], dtype=np.int64)
     return _matrix(context, np.ascontiguousarray(matrix.T), scales, zero, bias, "MatMul")
 
 
-def _constant_operand(context: NodeContext, index: int, like: Real) -> str:
-    """Add a constant operand of an element-wise operation to the graph; return its tensor name."""
-    constant = context.constant(index)
-    name = context.names[index]
-    if constant is None or constant.scale is None or constant.zero is None or constant.scale.size != 1:
-        raise ModelError(f"{context.label}: constant '{name}' is not quantised with one scale")
-    if constant.array.dtype not in (np.int8, np.uint8):
-        raise ModelError(f"{context.label}: constant '{name}' is {constant.array.dtype}, not 8 bit")
-    shift = 128 if constant.array.dtype == np.uint8 else 0
-    codes = (constant.array.astype(np.int64) - shift).astype(np.int8)
-    try:
-        spread = np.broadcast_to(codes, like.shape)
-    except ValueError as error:
-        raise ModelError(f"{context.label}: '{name}' {codes.shape} does not fit {like.shape}") from error
-    if like.cube == natural_cube(like.shape, context.label) and len(like.shape) < 4:
-        spread = spread.reshape(like.cube[1], like.cube[0]).T
-    key = f"{name}@{context.name}"
-    context.graph.tensors[key] = Tensor(
-        key,
-        like.shape,
-        float(constant.scale.reshape(-1)[0]),
-        int(constant.zero.reshape(-1)[0]) - shift,
-        like.cube,
-        bool(shift),
-    )
-    context.graph.constants[key] = np.ascontiguousarray(spread.reshape(like.cube))
-    return key
-
-
-def add(context: NodeContext) -> Pending:
-    """Add of two activations of one shape, or of an activation and a constant."""
-    reals = [value for value in context.values if isinstance(value, Real)]
-    if not reals:
-        raise ModelError(f"{context.label}: both operands are constants")
-    first = reals[0]
-    names: list[str] = []
-    for index, value in enumerate(context.values[:2]):
-        if isinstance(value, Real):
-            if value.shape != first.shape or value.cube != first.cube:
-                raise ModelError(f"{context.label}: operands {first.shape} and {value.shape} differ")
-            names.append(value.tensor)
-        else:
-            names.append(_constant_operand(context, index, first))
-    if names[0] in context.graph.constants:
-        names.reverse()
-
-    def build(output: str, clamp: Clamp) -> Add:
-        return Add(context.name, (names[0], names[1]), output, clamp=clamp)
-
-    return Pending(build, first.shape, first.cube)
-
-
-def _pool(context: NodeContext, method: Literal["max", "average"], whole: bool) -> Pending:
+def pool(context: NodeContext, method: Literal["max", "average"], whole: bool) -> Pending:
     channels, height, width = context.map_shape()
     get = context.attributes.get
     if len(context.node.output) > 1 and context.node.output[1]:
@@ -290,9 +263,7 @@ def _pool(context: NodeContext, method: Literal["max", "average"], whole: bool) 
     count_pad = bool(int(get("count_include_pad", 0)))
     last = ((oh - 1) * window.strides[0] + kernel[0], (ow - 1) * window.strides[1] + kernel[1])
     past = (last[0] - window.pads[0] - height, last[1] - window.pads[1] - width)
-    if method == "average" and not count_pad and (any(window.pads[:2]) or max(past) > 0):
-        raise ModelError(f"{context.label}: an average over padding needs count_include_pad = 1")
-    if method == "average" and (past[0] > window.pads[2] or past[1] > window.pads[3]):
+    if method == "average" and count_pad and (past[0] > window.pads[2] or past[1] > window.pads[3]):
         raise ModelError(f"{context.label}: ceil_mode averages past the padding are not supported")
     tensor = context.tensor(0)
     cube = (channels, oh, ow)
@@ -302,14 +273,3 @@ def _pool(context: NodeContext, method: Literal["max", "average"], whole: bool) 
 
     shape: Shape = (1, *cube)
     return Pending(build, shape, cube)
-
-
-BUILDERS: dict[str, Callable[[NodeContext], Pending]] = {
-    "Conv": conv,
-    "Gemm": gemm,
-    "MatMul": matmul,
-    "Add": add,
-    "MaxPool": lambda context: _pool(context, "max", False),
-    "AveragePool": lambda context: _pool(context, "average", False),
-    "GlobalAveragePool": lambda context: _pool(context, "average", True),
-}

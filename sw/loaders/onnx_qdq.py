@@ -16,9 +16,22 @@ import numpy.typing as npt
 import onnx
 from onnx import numpy_helper
 
-from sw.compiler.graph import Clamp, Graph, GraphInput, GraphOutput, HostOp, ModelError, Rescale, Tensor
-from sw.loaders.nodes import BUILDERS, NodeContext
+from sw.compiler.graph import (
+    Clamp,
+    Graph,
+    GraphInput,
+    GraphOutput,
+    HostOp,
+    ModelError,
+    OnHost,
+    Rescale,
+    Tensor,
+)
+from sw.loaders.nodes import NodeContext
+from sw.loaders.onnx_movement import moving_reshape
+from sw.loaders.onnx_nodes import BUILDERS
 from sw.loaders.values import (
+    Broken,
     Constant,
     Host,
     Input,
@@ -102,13 +115,27 @@ class _Loader:
         for info in self.proto.input:
             if info.name not in self.values:
                 self.values[info.name] = self._input(info)
+        bad: list[str] = []
         for node in self.proto.node:
-            self._node(node)
+            if any(isinstance(self.values.get(name), Broken) for name in node.input):
+                self._spoil(node)
+                continue
+            try:
+                self._node(node)
+            except ModelError as error:
+                bad.append(str(error))
+                self._spoil(node)
+        if bad:
+            raise ModelError("; ".join(bad))
         for info in self.proto.output:
             self._output(info)
+        self._drop_unused()
         if not self.graph.ops:
             raise ModelError(f"model '{self.graph.name}' has no operation for the NPU")
         return self.graph
+
+    def _spoil(self, node: onnx.NodeProto) -> None:
+        self.values.update({name: Broken() for name in node.output})
 
     def _refuse_unknown(self) -> None:
         bad = [n for n in self.proto.node if n.op_type not in SUPPORTED or n.domain not in ("", "ai.onnx")]
@@ -148,7 +175,7 @@ class _Loader:
                 raise ModelError(f"{node_label(node)}: only tensor constants are supported")
             self.values[node.output[0]] = Constant(numpy_helper.to_array(attributes["value"]))
             return
-        handler: Callable[[onnx.NodeProto, dict[str, Any]], Value]
+        handler: Callable[[onnx.NodeProto, dict[str, Any]], Value | list[Value]]
         if node.op_type == "QuantizeLinear":
             handler = self._quantize
         elif node.op_type == "DequantizeLinear":
@@ -161,7 +188,9 @@ class _Loader:
             handler = self._clamp
         else:
             handler = self._operation
-        self.values[node.output[0]] = handler(node, attributes)
+        made = handler(node, attributes)
+        results = made if isinstance(made, list) else [made]
+        self.values.update(zip(node.output, results, strict=False))
 
     def _scale(self, node: onnx.NodeProto) -> tuple[npt.NDArray[np.float64], npt.NDArray[Any]]:
         scale = self._array(node, 1)
@@ -198,6 +227,15 @@ class _Loader:
             info = np.iinfo(zero.dtype)
             codes = np.rint(source.real() / scale) + zero
             return Constant(np.clip(codes, info.min, info.max).astype(zero.dtype))
+        softmax = self._softmax_of(source.name) if isinstance(source, Host) else None
+        if isinstance(source, Host) and softmax and not self._ends(node.output[0]):
+            tensor = self._tensor(node, source.shape, natural_cube(source.shape, node_label(node)))
+            x = self._settled(softmax)
+            attributes = {"axis": softmax.attributes["axis"]}
+            self.graph.ops.append(
+                OnHost(softmax.name, (x,), tensor.name, function="Softmax", attributes=attributes)
+            )
+            return Quantised(tensor.name)
         if isinstance(source, Host):
             scale_, zero_, unsigned = self._activation_scale(node)
             coding: dict[str, object] = {
@@ -229,6 +267,38 @@ class _Loader:
             return Quantised(tensor.name)
         raise ModelError(f"{node_label(node)}: '{node.input[0]}' is quantised already")
 
+    def _ends(self, value: str) -> bool:
+        """Whether nothing but the host's part comes behind a value."""
+        users = [node for node in self.proto.node if value in node.input]
+        light = {"DequantizeLinear", *PASS_THROUGH}
+        return all(n.op_type in light and all(self._ends(name) for name in n.output) for n in users)
+
+    def _softmax_of(self, value: str) -> HostOp | None:
+        """The Softmax of a quantised tensor that gives a host value, if one does."""
+        for op in self.graph.host_ops:
+            if op.output == value and op.kind == "Softmax" and op.input in self.graph.tensors:
+                return op
+        return None
+
+    def _settled(self, op: HostOp) -> str:
+        """The input of a Softmax as a tensor of its shape."""
+        tensor, shape = self.graph.tensors[op.input], op.attributes["shape"]
+        assert isinstance(shape, tuple)
+        if shape == tensor.shape:
+            return tensor.name
+        name = f"{tensor.name}@{op.name}"
+        self.graph.tensors[name] = replace(tensor, name=name, shape=shape)
+        self.graph.aliases[name] = tensor.name
+        return name
+
+    def _drop_unused(self) -> None:
+        """Forget host operations that no output needs."""
+        needed = {item.value for item in self.graph.outputs if item.real}
+        for op in reversed(self.graph.host_ops):
+            if op.output in needed:
+                needed.add(op.input)
+        self.graph.host_ops = [op for op in self.graph.host_ops if op.output in needed]
+
     def _dequantize(self, node: onnx.NodeProto, attributes: dict[str, Any]) -> Value:
         source = self._get(node, 0)
         if isinstance(source, Constant):
@@ -257,7 +327,7 @@ class _Loader:
             raise ModelError(f"{node_label(node)}: scale or zero point differ from those of '{tensor.name}'")
         return Real(tensor.name, tensor.shape, tensor.cube)
 
-    def _operation(self, node: onnx.NodeProto, attributes: dict[str, Any]) -> Value:
+    def _operation(self, node: onnx.NodeProto, attributes: dict[str, Any]) -> Value | list[Value]:
         label = node_label(node)
         values = [self._get(node, i) if name else None for i, name in enumerate(node.input)]
         names = list(node.input)
@@ -277,6 +347,8 @@ class _Loader:
         source = self._get(node, 0)
         clamp = Clamp(low, high)
         if isinstance(source, Pending):
+            if not source.clampable:
+                raise ModelError(f"{node_label(node)}: '{node.input[0]}' must be quantised first")
             return source.clamped(clamp)
         if isinstance(source, Real):
             name, tensor, kind = node.name or node.output[0], source.tensor, node.op_type
@@ -302,8 +374,13 @@ class _Loader:
             )
             return Host(node.output[0], shape)
         cube = reshaped_cube(source.cube, shape)
+        if cube is None and isinstance(source, Real):
+            names = [node.input[0]]
+            return moving_reshape(
+                NodeContext(node_label(node), node, attributes, names, [source], self.graph), shape
+            )
         if cube is None:
-            raise ModelError(f"{node_label(node)}: {source.shape} to {shape} would move data between atoms")
+            raise ModelError(f"{node_label(node)}: '{node.input[0]}' must be quantised first")
         if isinstance(source, Pending):
             return source.reshaped(shape, cube)
         return Real(source.tensor, shape, cube)
@@ -348,7 +425,7 @@ class _Loader:
             self.graph.outputs.append(GraphOutput(info.name, shape, tensor.name, False))
         elif isinstance(value, Host):
             self.graph.outputs.append(GraphOutput(info.name, value.shape, value.name, True))
-        elif isinstance(value, Pending):
+        elif isinstance(value, Pending | Broken):
             raise ModelError(f"output '{info.name}' is not quantised (no QuantizeLinear after its operation)")
         else:
             raise ModelError(f"output '{info.name}' is not computed by any node")

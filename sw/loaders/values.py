@@ -75,6 +75,8 @@ class Pending:
     shape: Shape
     cube: Cube
     clamp: Clamp = field(default=Clamp())
+    clampable: bool = True
+    """Whether a Relu or Clip behind it can be taken up."""
 
     def finish(self, output: str) -> Op:
         """The operation, writing the tensor `output`."""
@@ -97,7 +99,12 @@ class Host:
     shape: Shape
 
 
-Value = Input | Constant | Quantised | Real | Pending | Host
+@dataclass(frozen=True)
+class Broken:
+    """The result of a node that could not be read; its error is reported at the end."""
+
+
+Value = Input | Constant | Quantised | Real | Pending | Host | Broken
 
 
 def natural_cube(shape: Shape, what: str) -> Cube:

@@ -1,15 +1,15 @@
-"""The functions of rknn_api.h on the simulated device.
+"""Contexts: rknn_init, rknn_dup_context, rknn_destroy.
 
-They take ctypes objects where C takes pointers (the object, `byref` of it, a pointer or an address)
-and return the header's codes.  What a code cannot say goes to the log `rkcosim.rknn_api` and to
-`last_error`.
+All functions take ctypes objects where C takes pointers (the object, `byref` of it, a pointer or an
+address) and return the header's codes.  What a code cannot say goes to the log `rkcosim.rknn_api` and
+to `last_error`.
 """
 
 from __future__ import annotations
 
 import ctypes as ct
+import functools
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +17,20 @@ import numpy as np
 
 from sw.driver import DriverError
 from sw.rknn_api import types as t
-from sw.rknn_api.convert import ConversionError, fill_attr, input_array, input_bytes
-from sw.rknn_api.state import Context, context_of, handle_value, log, runtime, target_of
-
-API_VERSION = "2.3.2 (rkcosim)"
-"""Version of the header that is followed, as SDK_VERSION reports it."""
-
-DRIVER_VERSION = "0.9.8"
-"""Version of the vendor driver that is followed (H 0.2)."""
-
-CLOCK_MHZ = 1000
-"""Nominal clock, turns cycles into microseconds (H 9.1)."""
+from sw.rknn_api.custom import compute
+from sw.rknn_api.custom_graph import TailLoaded, TailModel, split
+from sw.rknn_api.log import log
+from sw.rknn_api.memory import forget_all_of
+from sw.rknn_api.state import Context, Refusal, api, context_of, handle_value, runtime, target_of
 
 VENDOR_MAGICS = (b"RKNN", b"CYPTRKNN")
 """How files of the vendor's compiler begin."""
 
+ALL_FLAGS = 0x1FFFF
+"""Every RKNN_FLAG_* of the header."""
 
+
+@api()
 def rknn_init(context: Any, model: Any, size: int, flag: int = 0, extend: Any = None) -> int:
     """Load a model.
 
@@ -45,246 +43,164 @@ def rknn_init(context: Any, model: Any, size: int, flag: int = 0, extend: Any = 
     size
         bytes of the model, 0 for a path.
     flag
-        RKNN_FLAG_*; accepted and without effect.
+        RKNN_FLAG_*.
     extend
-        `rknn_init_extend`; `real_model_offset` and `real_model_size` choose a part of a file.
+        `rknn_init_extend`; `real_model_offset` and `real_model_size` choose a part of a file or
+        buffer, `ctx` is the context whose weights RKNN_FLAG_SHARE_WEIGHT_MEM uses.
     """
     handle = target_of(context, t.rknn_context)
     if handle is None or size < 0:
-        return _init_failure(t.RKNN_ERR_PARAM_INVALID, "rknn_init: context must be a rknn_context")
+        raise Refusal(t.RKNN_ERR_PARAM_INVALID, "rknn_init: context must be a rknn_context")
     handle.value = 0
+    if flag & ~ALL_FLAGS:
+        raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"rknn_init: unknown flags 0x{flag & ~ALL_FLAGS:X}")
     if runtime.driver is None:
-        return _init_failure(t.RKNN_ERR_DEVICE_UNAVAILABLE, "no device: call use_device first")
+        raise Refusal(t.RKNN_ERR_DEVICE_UNAVAILABLE, "rknn_init: no device: call use_device first")
+    more = target_of(extend, t.rknn_init_extend)
     try:
-        data = _model_bytes(model, size, target_of(extend, t.rknn_init_extend))
+        data = _model_bytes(model, size, more)
     except OSError as error:
-        return _init_failure(t.RKNN_ERR_FAIL, f"cannot read the model: {error}", error)
+        raise Refusal(t.RKNN_ERR_FAIL, f"rknn_init: cannot read the model: {error}", error) from error
     if data is None:
-        return _init_failure(t.RKNN_ERR_PARAM_INVALID, "model must be a path, or bytes with their size")
-    if data.startswith(VENDOR_MAGICS):
-        return _init_failure(
-            t.RKNN_ERR_MODEL_INVALID,
-            "this is a .rknn file of the vendor's compiler; its format is not public. "
-            "Give the ONNX model it was made from (quantised, QDQ form)",
-        )
+        message = "rknn_init: model must be a path, or bytes with their size"
+        raise Refusal(t.RKNN_ERR_PARAM_INVALID, message)
+    state = Context(_compile(data), None, flag)
+    if not flag & t.RKNN_FLAG_COLLECT_MODEL_INFO_ONLY:
+        state.loaded = _load(state, more)
+    _open(state, handle)
+    return t.RKNN_SUCC
+
+
+def _open(state: Context, handle: Any) -> None:
+    if isinstance(state.loaded, TailLoaded):
+        state.loaded.compute = functools.partial(compute, state)
+    state.handle = next(runtime.handles)
+    runtime.contexts[state.handle] = state
+    handle.value = state.handle
+
+
+def _compile(data: bytes) -> Any:
     import sw.compiler
 
+    if data.startswith(VENDOR_MAGICS):
+        raise Refusal(
+            t.RKNN_ERR_MODEL_INVALID,
+            "rknn_init: this is a .rknn file of the vendor's compiler; its format is not public. "
+            "Give the ONNX model it was made from (quantised, QDQ form)",
+        )
     try:
-        compiled = sw.compiler.compile_model(data)
+        parts = split(data)
+        if parts is None:
+            return sw.compiler.compile_model(data)
+        head, tail, outputs = parts
+        return TailModel(sw.compiler.compile_model(head), tail, outputs)
     except ValueError as error:
-        return _init_failure(t.RKNN_ERR_MODEL_INVALID, f"invalid model: {error}", error)
+        raise Refusal(t.RKNN_ERR_MODEL_INVALID, f"rknn_init: invalid model: {error}", error) from error
+
+
+def _load(state: Context, more: t.rknn_init_extend | None) -> Any:
+    share = None
+    if state.flag & t.RKNN_FLAG_SHARE_WEIGHT_MEM:
+        full = runtime.contexts.get(int(more.ctx)) if more is not None else None
+        if not isinstance(full, Context) or full.loaded is None:
+            message = "rknn_init: RKNN_FLAG_SHARE_WEIGHT_MEM needs extend.ctx, the context of the full model"
+            raise Refusal(t.RKNN_ERR_PARAM_INVALID, message)
+        share = full.loaded
+    outside = []
+    if state.flag & t.RKNN_FLAG_MEM_ALLOC_OUTSIDE:
+        outside = ["activations"] if share else ["weights", "activations"]
+    elif state.flag & t.RKNN_FLAG_INTERNAL_ALLOC_OUTSIDE:
+        outside = ["activations"]
     try:
-        loaded = compiled.load(runtime.driver)
+        loaded = _place(state.model, share, outside)
+    except ValueError as error:  # ModelError: other weights than those to share
+        raise Refusal(t.RKNN_ERR_MODEL_INVALID, f"rknn_init: {error}", error) from error
     except DriverError as error:
-        return _init_failure(t.RKNN_ERR_MALLOC_FAIL, f"cannot load the model: {error}", error)
+        message = f"rknn_init: cannot load the model: {error}"
+        raise Refusal(t.RKNN_ERR_MALLOC_FAIL, message, error) from error
     if runtime.meter is not None:
         loaded.meter = runtime.meter
-    handle.value = next(runtime.handles)
-    runtime.contexts[handle.value] = Context(compiled, loaded, flag)
+    return loaded
+
+
+@api()
+def rknn_dup_context(context_in: Any, context_out: Any) -> int:
+    """Open a context more on the same model and the same copy of its weights.
+
+    It has tensors, settings and frames of its own, and is destroyed on its own.
+    """
+    function = "rknn_dup_context"
+    source = context_of(context_in, function)
+    handle = target_of(context_out, t.rknn_context)
+    if handle is None:
+        raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"{function}: context_out must be a rknn_context")
+    handle.value = 0
+    state = Context(source.model, None, source.flag, core_mask=source.core_mask)
+    if source.loaded is not None:
+        if "weights" not in source.loaded.buffers:
+            raise Refusal(t.RKNN_ERR_FAIL, f"{function}: the context has no weights yet")
+        source.finish()
+        outside = ["activations"] if _internal_outside(source.flag) else []
+        try:
+            state.loaded = _place(source.model, source.loaded, outside)
+        except DriverError as error:
+            raise Refusal(t.RKNN_ERR_MALLOC_FAIL, f"{function}: {error}", error) from error
+        state.loaded.meter = source.loaded.meter
+    _open(state, handle)
     return t.RKNN_SUCC
 
 
+def _place(model: Any, share: Any, outside: list[str]) -> Any:
+    from sw.compiler import LoadedModel
+
+    with runtime.lock:
+        if isinstance(model, TailModel):
+            inner = share.inner if share is not None else None
+            return TailLoaded(model, _place(model.head, inner, outside))
+        if share is None and not outside:
+            return model.load(runtime.driver)
+        assert runtime.driver is not None
+        return LoadedModel(model, runtime.driver, share=share, outside=outside)
+
+
+def _internal_outside(flag: int) -> bool:
+    return bool(flag & (t.RKNN_FLAG_MEM_ALLOC_OUTSIDE | t.RKNN_FLAG_INTERNAL_ALLOC_OUTSIDE))
+
+
+@api()
 def rknn_destroy(context: Any) -> int:
     """Free a context and everything it gave out."""
-    state = runtime.contexts.pop(handle_value(context), None)
-    if state is None:
-        return _no_context("rknn_destroy")
-    state.loaded.close()
-    return t.RKNN_SUCC
-
-
-def rknn_query(context: Any, cmd: int, info: Any, size: int) -> int:
-    """Fill `info` with what `cmd` asks for; `size` is the size of the struct."""
-    state = context_of(context)
-    if state is None:
-        return _no_context("rknn_query")
-    queries = t.rknn_query_cmd
-    kinds: dict[int, Any] = {
-        queries.RKNN_QUERY_IN_OUT_NUM: t.rknn_input_output_num,
-        queries.RKNN_QUERY_INPUT_ATTR: t.rknn_tensor_attr,
-        queries.RKNN_QUERY_OUTPUT_ATTR: t.rknn_tensor_attr,
-        queries.RKNN_QUERY_PERF_RUN: t.rknn_perf_run,
-        queries.RKNN_QUERY_SDK_VERSION: t.rknn_sdk_version,
-    }
-    if cmd not in kinds:
-        return _failure(state, t.RKNN_ERR_PARAM_INVALID, f"rknn_query: command {int(cmd)} is not supported")
-    kind = kinds[cmd]
-    if size < ct.sizeof(kind):
-        message = f"info_len({size}) < sizeof({kind.__name__})({ct.sizeof(kind)})!"
-        return _failure(state, t.RKNN_ERR_PARAM_INVALID, message)
-    target = target_of(info, kind)
-    if target is None:
-        return _failure(state, t.RKNN_ERR_PARAM_INVALID, f"rknn_query: info must point to a {kind.__name__}")
-    if cmd == queries.RKNN_QUERY_IN_OUT_NUM:
-        target.n_input, target.n_output = len(state.model.inputs), len(state.model.outputs)
-    elif cmd == queries.RKNN_QUERY_SDK_VERSION:
-        target.api_version = API_VERSION.encode()
-        target.drv_version = DRIVER_VERSION.encode()
-    elif cmd == queries.RKNN_QUERY_PERF_RUN:
-        if state.report is None:
-            return _failure(state, t.RKNN_ERR_FAIL, "rknn_query: PERF_RUN before the first rknn_run")
-        target.run_duration = -(-state.report.cycles // CLOCK_MHZ)
-    else:
-        is_input = cmd == queries.RKNN_QUERY_INPUT_ATTR
-        infos = state.model.inputs if is_input else state.model.outputs
-        if target.index >= len(infos):
-            which = "inputs" if is_input else "outputs"
-            message = f"rknn_query: index {target.index}, but the model has {len(infos)} {which}"
-            return _failure(state, t.RKNN_ERR_PARAM_INVALID, message)
-        fill_attr(target, infos[target.index], is_input=is_input)
-    return t.RKNN_SUCC
-
-
-def rknn_inputs_set(context: Any, n_inputs: int, inputs: Sequence[t.rknn_input]) -> int:
-    """Convert inputs and write them to device memory.
-
-    Without `pass_through` a buffer's numbers are real values, whatever their type; they are quantised
-    with the model's scale and zero point.
-    """
-    state = context_of(context)
-    if state is None:
-        return _no_context("rknn_inputs_set")
-    if inputs is None or not 0 < n_inputs <= len(state.model.inputs):
-        message = f"rknn_inputs_set: {n_inputs} inputs given, the model has {len(state.model.inputs)}"
-        return _failure(state, t.RKNN_ERR_PARAM_INVALID, message)
-    for number in range(n_inputs):
-        code = _set_input(state, inputs[number])
-        if code != t.RKNN_SUCC:
-            return code
-    return t.RKNN_SUCC
-
-
-def rknn_run(context: Any, extend: Any = None) -> int:
-    """Run the model once and wait for its end (`non_block` has no effect)."""
-    state = context_of(context)
-    if state is None:
-        return _no_context("rknn_run")
-    missing = [info.name for n, info in enumerate(state.model.inputs) if n not in state.inputs_set]
-    if missing:
-        return _failure(state, t.RKNN_ERR_INPUT_INVALID, f"rknn_run: inputs not set: {', '.join(missing)}")
+    state = context_of(context, "rknn_destroy")
+    if state.frame is not None and state.frame.thread is not None and state.frame.thread.is_alive():
+        log.warning("rknn_destroy: a frame is still running, waiting for its end")
+    runtime.contexts.pop(handle_value(context), None)
     try:
-        state.report = state.loaded.run()
-    except Exception as error:  # a device reports trouble with its own classes; see last_error
-        return _failure(state, t.RKNN_ERR_FAIL, f"failed to submit!, {error}", error)
-    state.frame_id += 1
-    more = target_of(extend, t.rknn_run_extend)
-    if more is not None:
-        more.frame_id = state.frame_id
-    return t.RKNN_SUCC
-
-
-def rknn_outputs_get(
-    context: Any, n_outputs: int, outputs: Sequence[t.rknn_output], extend: Any = None
-) -> int:
-    """Fetch results: float32 with `want_float`, else in the type OUTPUT_ATTR tells; 4-D is NCHW.
-
-    Without `is_prealloc` the library allocates; `rknn_outputs_release` gives that memory back.
-    """
-    state = context_of(context)
-    if state is None:
-        return _no_context("rknn_outputs_get")
-    if outputs is None or not 0 < n_outputs <= len(state.model.outputs):
-        message = f"rknn_outputs_get: {n_outputs} outputs asked, the model has {len(state.model.outputs)}"
-        return _failure(state, t.RKNN_ERR_PARAM_INVALID, message)
-    if state.report is None:
-        return _failure(state, t.RKNN_ERR_FAIL, "rknn_outputs_get: before the first rknn_run")
-    for number in range(n_outputs):
-        code = _get_output(state, outputs[number])
-        if code != t.RKNN_SUCC:
-            return code
-    more = target_of(extend, t.rknn_output_extend)
-    if more is not None:
-        more.frame_id = state.frame_id
-    return t.RKNN_SUCC
-
-
-def rknn_outputs_release(context: Any, n_ouputs: int, outputs: Sequence[t.rknn_output]) -> int:
-    """Free the memory that `rknn_outputs_get` allocated."""
-    state = context_of(context)
-    if state is None:
-        return _no_context("rknn_outputs_release")
-    if outputs is None or n_ouputs < 0:
-        return _failure(state, t.RKNN_ERR_PARAM_INVALID, "rknn_outputs_release: no outputs given")
-    for number in range(n_ouputs):
-        output = outputs[number]
-        if not output.is_prealloc and output.buf and state.buffers.pop(output.buf, None) is not None:
-            output.buf = None
-            output.size = 0
+        state.finish()
+        forget_all_of(state.handle)
+    finally:
+        with runtime.lock:
+            state.close()
     return t.RKNN_SUCC
 
 
 def _model_bytes(model: Any, size: int, extend: t.rknn_init_extend | None) -> bytes | None:
     """The model's bytes, or None if the arguments make no sense; OSError if a file cannot be read."""
+    if isinstance(model, (ct.c_char_p, ct.c_void_p)):
+        model = model.value
+    if isinstance(model, int) and model and size == 0:
+        model = ct.string_at(model)  # a path in C
     if isinstance(model, (str, os.PathLike)) or (isinstance(model, bytes) and size == 0):
-        data = Path(os.fsdecode(model)).read_bytes()
-        if extend is not None and extend.real_model_size:
-            start = max(extend.real_model_offset, 0)
-            data = data[start : start + extend.real_model_size]
-        return data
+        return _part(Path(os.fsdecode(model)).read_bytes(), extend)
     if isinstance(model, (bytes, bytearray, memoryview, np.ndarray)):
         data = bytes(model)
-        return data[:size] if 0 < size <= len(data) else None
-    if isinstance(model, ct.Array) and 0 < size <= ct.sizeof(model):
-        return bytes(model)[:size]
-    address = model.value if isinstance(model, ct.c_void_p) else model
-    return ct.string_at(address, size) if isinstance(address, int) and address and size else None
+        return _part(data[:size], extend) if 0 < size <= len(data) else None
+    if isinstance(model, ct.Array):
+        return _part(bytes(model)[:size], extend) if 0 < size <= ct.sizeof(model) else None
+    return _part(ct.string_at(model, size), extend) if isinstance(model, int) and model and size else None
 
 
-def _set_input(state: Context, item: t.rknn_input) -> int:
-    infos = state.model.inputs
-    if item.index >= len(infos):
-        message = f"rknn_inputs_set: index {item.index}, but the model has {len(infos)} inputs"
-        return _failure(state, t.RKNN_ERR_INPUT_INVALID, message)
-    info = infos[item.index]
-    try:
-        needed = input_bytes(info, item.type, bool(item.pass_through))
-        if not item.buf:
-            return _failure(state, t.RKNN_ERR_PARAM_INVALID, f"input '{info.name}': buf is null")
-        if item.size < needed:
-            message = f"param input size({item.size}) < model input size({needed})"
-            return _failure(state, t.RKNN_ERR_PARAM_INVALID, f"input '{info.name}': {message}")
-        data = ct.string_at(item.buf, needed)
-        codes = input_array(info, data, item.type, item.fmt, bool(item.pass_through))
-        state.loaded.set_input(item.index, codes)
-    except (ConversionError, ValueError) as error:
-        return _failure(state, t.RKNN_ERR_INPUT_INVALID, str(error), error)
-    state.inputs_set.add(item.index)
-    return t.RKNN_SUCC
-
-
-def _get_output(state: Context, item: t.rknn_output) -> int:
-    infos = state.model.outputs
-    if item.index >= len(infos):
-        message = f"rknn_outputs_get: index {item.index}, but the model has {len(infos)} outputs"
-        return _failure(state, t.RKNN_ERR_OUTPUT_INVALID, message)
-    info = infos[item.index]
-    values = np.ascontiguousarray(state.loaded.get_output(item.index, raw=not item.want_float))
-    values = values.astype(np.float32 if item.want_float else info.dtype, copy=False)
-    if item.is_prealloc:
-        if not item.buf or item.size < values.nbytes:
-            message = f"output '{info.name}': buf of {item.size} bytes, {values.nbytes} needed"
-            return _failure(state, t.RKNN_ERR_OUTPUT_INVALID, message)
-        ct.memmove(item.buf, values.ctypes.data, values.nbytes)
-        return t.RKNN_SUCC
-    memory = ct.create_string_buffer(values.tobytes(), max(values.nbytes, 1))
-    item.buf = ct.addressof(memory)
-    item.size = values.nbytes
-    state.buffers[ct.addressof(memory)] = memory
-    return t.RKNN_SUCC
-
-
-def _init_failure(code: int, message: str, error: Exception | None = None) -> int:
-    runtime.error = error if error is not None else ValueError(message)
-    log.error("rknn_init: %s", message)
-    return code
-
-
-def _failure(state: Context, code: int, message: str, error: Exception | None = None) -> int:
-    state.error = error if error is not None else ValueError(message)
-    log.error("%s", message)
-    return code
-
-
-def _no_context(function: str) -> int:
-    log.error("%s: invalid context", function)
-    return t.RKNN_ERR_CTX_INVALID
+def _part(data: bytes, extend: t.rknn_init_extend | None) -> bytes:
+    if extend is None or not extend.real_model_size:
+        return data
+    start = max(extend.real_model_offset, 0)
+    return data[start : start + extend.real_model_size]

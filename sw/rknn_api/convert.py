@@ -6,6 +6,7 @@ see four-dimensional inputs as NHWC and outputs as NCHW, as the vendor's library
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,6 @@ Array = npt.NDArray[Any]
 
 ATOM_CHANNELS = 16
 """Channels of an int8 atom: the last dimension of NC1HWC2 (H 3.1)."""
-
-INTERLEAVED_CHANNELS = (1, 3, 4)
-"""Channel counts whose native input layout is NHWC (vendor guide, native attributes)."""
 
 INPUT_DTYPES: dict[int, Any] = {
     rknn_tensor_type.RKNN_TENSOR_FLOAT32: np.float32,
@@ -51,6 +49,8 @@ def tensor_type(dtype: npt.DTypeLike) -> rknn_tensor_type:
         for a type that has none here.
     """
     return {
+        np.dtype(np.int16): rknn_tensor_type.RKNN_TENSOR_INT16,
+        np.dtype(np.int32): rknn_tensor_type.RKNN_TENSOR_INT32,
         np.dtype(np.float32): rknn_tensor_type.RKNN_TENSOR_FLOAT32,
         np.dtype(np.float16): rknn_tensor_type.RKNN_TENSOR_FLOAT16,
         np.dtype(np.int8): rknn_tensor_type.RKNN_TENSOR_INT8,
@@ -58,15 +58,18 @@ def tensor_type(dtype: npt.DTypeLike) -> rknn_tensor_type:
     }[np.dtype(dtype)]
 
 
-def fill_attr(attr: rknn_tensor_attr, info: Any, *, is_input: bool) -> None:
-    """Fill everything but `index` from a `TensorInfo`."""
+def fill_attr(attr: rknn_tensor_attr, info: Any, *, is_input: bool, pitch: int = 0, stored: int = 0) -> None:
+    """Fill everything but `index` from a `TensorInfo`.
+
+    `pitch` is the row pitch of packed pixels (0: dense rows), `stored` the bytes that the NPU touches.
+    """
     shape = tuple(int(n) for n in info.shape)
     fmt = rknn_tensor_format.RKNN_TENSOR_UNDEFINED
     w_stride = 0
     if len(shape) == 4 and is_input:
         fmt = rknn_tensor_format.RKNN_TENSOR_NHWC
         shape = (shape[0], shape[2], shape[3], shape[1])
-        w_stride = shape[2]
+        w_stride = pitch or shape[2]
     elif len(shape) == 4:
         fmt = rknn_tensor_format.RKNN_TENSOR_NCHW
     dtype = np.dtype(info.dtype)
@@ -76,7 +79,8 @@ def fill_attr(attr: rknn_tensor_attr, info: Any, *, is_input: bool) -> None:
     attr.dims[:] = [*shape, *[0] * (RKNN_MAX_DIMS - len(shape))]
     attr.name = info.name.encode()[: RKNN_MAX_NAME_LEN - 1]
     attr.n_elems = elements
-    attr.size = attr.size_with_stride = elements * dtype.itemsize
+    attr.size = elements * dtype.itemsize
+    attr.size_with_stride = max(stored, attr.size)
     attr.fmt = fmt
     attr.type = tensor_type(dtype)
     kinds = rknn_tensor_qnt_type
@@ -89,8 +93,8 @@ def fill_attr(attr: rknn_tensor_attr, info: Any, *, is_input: bool) -> None:
     attr.h_stride = 0
 
 
-def input_bytes(info: Any, kind: int, pass_through: bool) -> int:
-    """Bytes that a buffer of type `kind` must hold for an input.
+def input_bytes(info: Any, kind: int, pass_through: bool, native: Any = None) -> int:
+    """Bytes that a buffer of type `kind` must hold for an input; `native` is its layout on the device.
 
     Raises
     ------
@@ -99,14 +103,22 @@ def input_bytes(info: Any, kind: int, pass_through: bool) -> int:
     """
     if kind not in INPUT_DTYPES:
         raise ConversionError(f"input '{info.name}': type {kind} is not supported")
-    elements = int(np.prod(info.shape, dtype=np.int64))
-    if pass_through and _native_is_blocked(info):
-        n, c, h, w = info.shape
-        elements = n * -(-c // ATOM_CHANNELS) * ATOM_CHANNELS * h * w
-    return elements * np.dtype(INPUT_DTYPES[kind]).itemsize
+    elements = math.prod(info.shape)
+    if pass_through and native is not None:
+        elements = native.bytes // native.dtype.itemsize
+    return int(elements) * np.dtype(INPUT_DTYPES[kind]).itemsize
 
 
-def input_array(info: Any, data: bytes, kind: int, fmt: int, pass_through: bool) -> Array:
+def input_array(
+    info: Any,
+    data: bytes,
+    kind: int,
+    fmt: int,
+    *,
+    codes: bool = False,
+    pitch: int = 0,
+    blocks: tuple[int, int] | None = None,
+) -> Array:
     """The model's codes (or reals, for a model that is not quantised) out of a program's buffer.
 
     Parameters
@@ -114,26 +126,26 @@ def input_array(info: Any, data: bytes, kind: int, fmt: int, pass_through: bool)
     info
         `TensorInfo` of the input.
     data
-        exactly `input_bytes` bytes.
+        at least as many bytes as the tensor takes in this form.
     kind, fmt
         type and order of the buffer.
-    pass_through
-        the buffer holds the model's codes in the native layout: NHWC for 1, 3 or 4 channels, else
-        NC1HWC2.  Otherwise its numbers are real values, whatever their type, and are quantised.
+    codes
+        numbers of the model's own type are codes; without it numbers are real values, whatever their
+        type, and are quantised.
+    pitch
+        pixels from row to row of NHWC (0: dense).
+    blocks
+        C1 and C2 of NC1HWC2, which is refused without them.
 
     Raises
     ------
     ConversionError
-        for an order that does not fit the tensor, a wrong pass-through type, or numbers not finite.
+        for an order that does not fit the tensor, a type that is none of a model's, or numbers not
+        finite.
     """
     dtype = np.dtype(INPUT_DTYPES[kind])
-    values = np.frombuffer(data, dtype)
-    if pass_through:
-        if dtype != np.dtype(info.dtype):
-            raise ConversionError(f"input '{info.name}': pass_through wants {info.dtype}, not {dtype}")
-        return _from_native(info, values)
-    values = _in_model_order(info, values, fmt)
-    if np.dtype(info.dtype).kind not in "iu":
+    values = _in_model_order(info, np.frombuffer(data, dtype), fmt, pitch, blocks)
+    if np.dtype(info.dtype).kind not in "iu" or (codes and dtype == np.dtype(info.dtype)):
         return values.astype(info.dtype)
     reals = values.astype(np.float32)
     if not np.isfinite(reals).all():
@@ -153,31 +165,46 @@ def dequantise(codes: Array, scale: float, zero_point: int) -> npt.NDArray[np.fl
     return (codes.astype(np.int32) - zero_point).astype(np.float32) * np.float32(scale)
 
 
-def _native_is_blocked(info: Any) -> bool:
-    return len(info.shape) == 4 and info.shape[1] not in INTERLEAVED_CHANNELS
-
-
-def _from_native(info: Any, values: Array) -> Array:
-    shape = tuple(info.shape)
-    if len(shape) != 4:
-        return values.reshape(shape)
-    n, c, h, w = shape
-    if not _native_is_blocked(info):
-        return np.ascontiguousarray(values.reshape(n, h, w, c).transpose(0, 3, 1, 2))
-    blocks = values.reshape(n, -1, h, w, ATOM_CHANNELS).transpose(0, 1, 4, 2, 3)
-    return np.ascontiguousarray(blocks.reshape(n, -1, h, w)[:, :c])
-
-
-def _in_model_order(info: Any, values: Array, fmt: int) -> Array:
-    shape = tuple(info.shape)
+def _in_model_order(info: Any, values: Array, fmt: int, pitch: int, blocks: tuple[int, int] | None) -> Array:
+    shape = tuple(int(n) for n in info.shape)
     formats = rknn_tensor_format
     if len(shape) != 4:
         if fmt == formats.RKNN_TENSOR_NC1HWC2:
             raise ConversionError(f"input '{info.name}': NC1HWC2 does not fit {len(shape)} dimensions")
-        return values.reshape(shape)
+        return values[: math.prod(shape)].reshape(shape)
     n, c, h, w = shape
     if fmt == formats.RKNN_TENSOR_NCHW:
-        return values.reshape(shape)
+        return values[: n * c * h * w].reshape(shape)
     if fmt in (formats.RKNN_TENSOR_NHWC, formats.RKNN_TENSOR_UNDEFINED):
-        return np.ascontiguousarray(values.reshape(n, h, w, c).transpose(0, 3, 1, 2))
+        line = max(pitch, w)
+        rows = values[: n * h * line * c].reshape(n, h, line, c)[:, :, :w]
+        return np.ascontiguousarray(rows.transpose(0, 3, 1, 2))
+    if fmt == formats.RKNN_TENSOR_NC1HWC2 and blocks:
+        count, step = blocks
+        atoms = values[: n * count * h * w * step].reshape(n, count, h, w, step)
+        return np.ascontiguousarray(atoms.transpose(0, 1, 4, 2, 3).reshape(n, -1, h, w)[:, :c])
     raise ConversionError(f"input '{info.name}': format {fmt} needs NHWC or NCHW (NC1HWC2 with pass_through)")
+
+
+def output_bytes(info: Any, values: Array, fmt: int, blocks: tuple[int, int] | None = None) -> bytes:
+    """An output array (the model's shape) in another order; `blocks` is C1 and C2 of NC1HWC2.
+
+    Raises
+    ------
+    ConversionError
+        for an order that does not fit the tensor.
+    """
+    formats = rknn_tensor_format
+    if fmt in (formats.RKNN_TENSOR_NCHW, formats.RKNN_TENSOR_UNDEFINED) or values.ndim != 4:
+        if fmt == formats.RKNN_TENSOR_NC1HWC2:
+            raise ConversionError(f"output '{info.name}': NC1HWC2 does not fit {values.ndim} dimensions")
+        return np.ascontiguousarray(values).tobytes()
+    if fmt == formats.RKNN_TENSOR_NHWC:
+        return np.ascontiguousarray(values.transpose(0, 2, 3, 1)).tobytes()
+    if fmt != formats.RKNN_TENSOR_NC1HWC2 or blocks is None:
+        raise ConversionError(f"output '{info.name}': format {fmt} is not possible")
+    n, c, h, w = values.shape
+    count, step = blocks
+    full = np.zeros((n, count * step, h, w), values.dtype)
+    full[:, :c] = values
+    return np.ascontiguousarray(full.reshape(n, count, step, h, w).transpose(0, 1, 3, 4, 2)).tobytes()

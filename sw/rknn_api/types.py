@@ -1,4 +1,7 @@
-"""Constants, enumerations and structs of rknn_api.h with their C values and layouts (64-bit)."""
+"""Constants, enumerations and structs of rknn_api.h with their C values and layouts (64-bit).
+
+The last member of most enumerations (`..._MAX`, `..._UNDEFINED`) only marks its end.
+"""
 
 from __future__ import annotations
 
@@ -44,6 +47,9 @@ RKNN_FLAG_DISABLE_FLUSH_INPUT_MEM_CACHE = 0x00004000
 RKNN_FLAG_DISABLE_FLUSH_OUTPUT_MEM_CACHE = 0x00008000
 RKNN_FLAG_MODEL_BUFFER_ZERO_COPY = 0x00010000
 
+RKNN_MEM_FLAG_ALLOC_NO_CONTEXT = 0x00020000
+"""For `rknn_create_mem2` alone."""
+
 rknn_context = ct.c_uint64
 
 
@@ -70,6 +76,7 @@ class rknn_query_cmd(IntEnum):
     RKNN_QUERY_CURRENT_OUTPUT_ATTR = 15
     RKNN_QUERY_CURRENT_NATIVE_INPUT_ATTR = 16
     RKNN_QUERY_CURRENT_NATIVE_OUTPUT_ATTR = 17
+    RKNN_QUERY_CMD_MAX = 18
 
 
 class rknn_tensor_type(IntEnum):
@@ -87,6 +94,7 @@ class rknn_tensor_type(IntEnum):
     RKNN_TENSOR_BOOL = 9
     RKNN_TENSOR_INT4 = 10
     RKNN_TENSOR_BFLOAT16 = 11
+    RKNN_TENSOR_TYPE_MAX = 12
 
 
 class rknn_tensor_qnt_type(IntEnum):
@@ -95,6 +103,7 @@ class rknn_tensor_qnt_type(IntEnum):
     RKNN_TENSOR_QNT_NONE = 0
     RKNN_TENSOR_QNT_DFP = 1
     RKNN_TENSOR_QNT_AFFINE_ASYMMETRIC = 2
+    RKNN_TENSOR_QNT_MAX = 3
 
 
 class rknn_tensor_format(IntEnum):
@@ -104,6 +113,7 @@ class rknn_tensor_format(IntEnum):
     RKNN_TENSOR_NHWC = 1
     RKNN_TENSOR_NC1HWC2 = 2
     RKNN_TENSOR_UNDEFINED = 3
+    RKNN_TENSOR_FORMAT_MAX = 4
 
 
 class rknn_core_mask(IntEnum):
@@ -116,6 +126,33 @@ class rknn_core_mask(IntEnum):
     RKNN_NPU_CORE_0_1 = 3
     RKNN_NPU_CORE_0_1_2 = 7
     RKNN_NPU_CORE_ALL = 0xFFFF
+    RKNN_NPU_CORE_UNDEFINED = 0x10000
+
+
+class rknn_tensor_mem_flags(IntEnum):
+    """Where the memory of a `rknn_tensor_mem` comes from."""
+
+    RKNN_TENSOR_MEMORY_FLAGS_ALLOC_INSIDE = 1
+    RKNN_TENSOR_MEMORY_FLAGS_FROM_FD = 2
+    RKNN_TENSOR_MEMORY_FLAGS_FROM_PHYS = 3
+    RKNN_TENSOR_MEMORY_FLAGS_UNKNOWN = 4
+
+
+class rknn_mem_alloc_flags(IntEnum):
+    """How `rknn_create_mem2` allocates; bits."""
+
+    RKNN_FLAG_MEMORY_FLAGS_DEFAULT = 0
+    RKNN_FLAG_MEMORY_CACHEABLE = 1
+    RKNN_FLAG_MEMORY_NON_CACHEABLE = 2
+    RKNN_FLAG_MEMORY_TRY_ALLOC_SRAM = 4
+
+
+class rknn_mem_sync_mode(IntEnum):
+    """Direction of `rknn_mem_sync`."""
+
+    RKNN_MEMORY_SYNC_TO_DEVICE = 1
+    RKNN_MEMORY_SYNC_FROM_DEVICE = 2
+    RKNN_MEMORY_SYNC_BIDIRECTIONAL = 3
 
 
 class rknn_input_output_num(ct.Structure):
@@ -305,6 +342,7 @@ RKNN_QUERY_CURRENT_INPUT_ATTR = rknn_query_cmd.RKNN_QUERY_CURRENT_INPUT_ATTR
 RKNN_QUERY_CURRENT_OUTPUT_ATTR = rknn_query_cmd.RKNN_QUERY_CURRENT_OUTPUT_ATTR
 RKNN_QUERY_CURRENT_NATIVE_INPUT_ATTR = rknn_query_cmd.RKNN_QUERY_CURRENT_NATIVE_INPUT_ATTR
 RKNN_QUERY_CURRENT_NATIVE_OUTPUT_ATTR = rknn_query_cmd.RKNN_QUERY_CURRENT_NATIVE_OUTPUT_ATTR
+RKNN_QUERY_CMD_MAX = rknn_query_cmd.RKNN_QUERY_CMD_MAX
 RKNN_TENSOR_FLOAT32 = rknn_tensor_type.RKNN_TENSOR_FLOAT32
 RKNN_TENSOR_FLOAT16 = rknn_tensor_type.RKNN_TENSOR_FLOAT16
 RKNN_TENSOR_INT8 = rknn_tensor_type.RKNN_TENSOR_INT8
@@ -317,13 +355,16 @@ RKNN_TENSOR_INT64 = rknn_tensor_type.RKNN_TENSOR_INT64
 RKNN_TENSOR_BOOL = rknn_tensor_type.RKNN_TENSOR_BOOL
 RKNN_TENSOR_INT4 = rknn_tensor_type.RKNN_TENSOR_INT4
 RKNN_TENSOR_BFLOAT16 = rknn_tensor_type.RKNN_TENSOR_BFLOAT16
+RKNN_TENSOR_TYPE_MAX = rknn_tensor_type.RKNN_TENSOR_TYPE_MAX
 RKNN_TENSOR_QNT_NONE = rknn_tensor_qnt_type.RKNN_TENSOR_QNT_NONE
 RKNN_TENSOR_QNT_DFP = rknn_tensor_qnt_type.RKNN_TENSOR_QNT_DFP
 RKNN_TENSOR_QNT_AFFINE_ASYMMETRIC = rknn_tensor_qnt_type.RKNN_TENSOR_QNT_AFFINE_ASYMMETRIC
+RKNN_TENSOR_QNT_MAX = rknn_tensor_qnt_type.RKNN_TENSOR_QNT_MAX
 RKNN_TENSOR_NCHW = rknn_tensor_format.RKNN_TENSOR_NCHW
 RKNN_TENSOR_NHWC = rknn_tensor_format.RKNN_TENSOR_NHWC
 RKNN_TENSOR_NC1HWC2 = rknn_tensor_format.RKNN_TENSOR_NC1HWC2
 RKNN_TENSOR_UNDEFINED = rknn_tensor_format.RKNN_TENSOR_UNDEFINED
+RKNN_TENSOR_FORMAT_MAX = rknn_tensor_format.RKNN_TENSOR_FORMAT_MAX
 RKNN_NPU_CORE_AUTO = rknn_core_mask.RKNN_NPU_CORE_AUTO
 RKNN_NPU_CORE_0 = rknn_core_mask.RKNN_NPU_CORE_0
 RKNN_NPU_CORE_1 = rknn_core_mask.RKNN_NPU_CORE_1
@@ -331,5 +372,17 @@ RKNN_NPU_CORE_2 = rknn_core_mask.RKNN_NPU_CORE_2
 RKNN_NPU_CORE_0_1 = rknn_core_mask.RKNN_NPU_CORE_0_1
 RKNN_NPU_CORE_0_1_2 = rknn_core_mask.RKNN_NPU_CORE_0_1_2
 RKNN_NPU_CORE_ALL = rknn_core_mask.RKNN_NPU_CORE_ALL
+RKNN_NPU_CORE_UNDEFINED = rknn_core_mask.RKNN_NPU_CORE_UNDEFINED
+RKNN_TENSOR_MEMORY_FLAGS_ALLOC_INSIDE = rknn_tensor_mem_flags.RKNN_TENSOR_MEMORY_FLAGS_ALLOC_INSIDE
+RKNN_TENSOR_MEMORY_FLAGS_FROM_FD = rknn_tensor_mem_flags.RKNN_TENSOR_MEMORY_FLAGS_FROM_FD
+RKNN_TENSOR_MEMORY_FLAGS_FROM_PHYS = rknn_tensor_mem_flags.RKNN_TENSOR_MEMORY_FLAGS_FROM_PHYS
+RKNN_TENSOR_MEMORY_FLAGS_UNKNOWN = rknn_tensor_mem_flags.RKNN_TENSOR_MEMORY_FLAGS_UNKNOWN
+RKNN_FLAG_MEMORY_FLAGS_DEFAULT = rknn_mem_alloc_flags.RKNN_FLAG_MEMORY_FLAGS_DEFAULT
+RKNN_FLAG_MEMORY_CACHEABLE = rknn_mem_alloc_flags.RKNN_FLAG_MEMORY_CACHEABLE
+RKNN_FLAG_MEMORY_NON_CACHEABLE = rknn_mem_alloc_flags.RKNN_FLAG_MEMORY_NON_CACHEABLE
+RKNN_FLAG_MEMORY_TRY_ALLOC_SRAM = rknn_mem_alloc_flags.RKNN_FLAG_MEMORY_TRY_ALLOC_SRAM
+RKNN_MEMORY_SYNC_TO_DEVICE = rknn_mem_sync_mode.RKNN_MEMORY_SYNC_TO_DEVICE
+RKNN_MEMORY_SYNC_FROM_DEVICE = rknn_mem_sync_mode.RKNN_MEMORY_SYNC_FROM_DEVICE
+RKNN_MEMORY_SYNC_BIDIRECTIONAL = rknn_mem_sync_mode.RKNN_MEMORY_SYNC_BIDIRECTIONAL
 
 __all__ = [name for name in dir() if name.startswith(("RKNN_", "rknn_", "get_"))]

@@ -62,10 +62,11 @@ def test_core_under_cocotb(simulator, tmp_path, monkeypatch):
         build_args=[*flags, "-Wno-fatal", "-Wno-lint", "-Wno-style", "--x-assign", "fast"],
         always=True,
     )
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(p for p in sys.path if p))
+    root = str(Path(__file__).parents[2])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([root, *(p for p in sys.path if p)]))
     results = runner.test(
         hdl_toplevel=verilog.TOP,
-        test_module="core_bench",
+        test_module="tests.cocotb.core_bench",
         test_dir=Path(__file__).parent,
         build_dir=tmp_path / "build",
         results_xml=str(tmp_path / "results.xml"),

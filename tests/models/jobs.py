@@ -1,4 +1,4 @@
-"""Jobs of random and small tasks for the driver, and what the golden model makes of them."""
+"""Jobs of drawn and small tasks for the driver, and what the golden model makes of them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from cosim.crosscheck import random_tasks
+from cosim.conformance.arena import BASE, COMMAND_BYTES, COMMAND_OFFSET
+from cosim.conformance.case import Case
+from cosim.conformance.groups import draw_case
 from cosim.crosscheck.check import copy_memory, job_kicks, use_memory
 from cosim.crosscheck.kick import run_kick
-from cosim.crosscheck.random_tasks import COMMAND_BYTES, RandomTask, random_task
 from cosim.engines import BuildError, DramConfig, SocEngine, open_engine
 from cosim.golden.task import GoldenNpu, Memory
 from sw.driver import Buffer, Driver, Job, Task
@@ -18,8 +19,8 @@ from sw.driver.buffers import PAGE_BYTES, BufferSpace
 from sw.regcmd import TaskBuilder, build_task_list, decode_word, task_list_bytes
 from sw.regcmd.tasks import TAIL_WORDS
 
-AREA_BYTES = random_tasks.ARENA_BYTES + COMMAND_BYTES + 2 * PAGE_BYTES
-"""Memory of a random task: data, guard page, command lists, guard page."""
+AREA_BYTES = COMMAND_OFFSET + COMMAND_BYTES + PAGE_BYTES
+"""Memory of a case: data, guard page, command lists, guard page."""
 
 
 def engine_or_skip(cores: int = 3, on_diagnostic: str = "stop", dram: DramConfig | None = None) -> SocEngine:
@@ -34,26 +35,26 @@ def engine_or_skip(cores: int = 3, on_diagnostic: str = "stop", dram: DramConfig
     return open_engine(cores=cores, on_diagnostic=on_diagnostic, dram=dram)
 
 
-def draw_at(
-    monkeypatch: pytest.MonkeyPatch, seed: int, base: int, kind: str | None, chain: int
-) -> RandomTask:
-    """A random task without TASK_DMA_BASE whose memory starts at `base`."""
-    with monkeypatch.context() as patch:
-        patch.setattr(random_tasks, "ARENA_BASE", base)
-        rng = np.random.default_rng(seed)
-        for _ in range(50):
-            task = random_task(rng, kind, chain=chain, budget=4000)
-            if task.dma_base == 0:
-                return task
-    raise RuntimeError(f"50 draws in a row of seed {seed} had a TASK_DMA_BASE")
+def draw_at(group: str, seed: int, index: int = 0, area: int = 0) -> Case:
+    """A case of a conformance group for the driver, without TASK_DMA_BASE, in one of several areas."""
+    base = BASE + area * AREA_BYTES
+    return draw_case(group, seed, index, {"kick.based": 0}, base=base)
 
 
-def driver_for(engine: SocEngine, tasks: Sequence[RandomTask]) -> Driver:
-    """A driver whose first buffers are the memory of some random tasks, given in address order."""
+def memory_of(case: Case) -> Memory:
+    """A golden memory that holds a case."""
+    memory = Memory()
+    for address, data in case.regions:
+        memory.map(address, data.size)[:] = data
+    return memory
+
+
+def driver_for(engine: SocEngine, cases: Sequence[Case]) -> Driver:
+    """A driver whose first buffers are the memory of some cases, given in address order."""
     driver = Driver(engine)
-    driver.buffers = BufferSpace(engine.memory, first=tasks[0].regions[0][0] - PAGE_BYTES)
-    for number, task in enumerate(tasks):
-        for address, data in task.regions:
+    driver.buffers = BufferSpace(engine.memory, first=cases[0].arena.base - PAGE_BYTES)
+    for number, case in enumerate(cases):
+        for address, data in case.regions:
             buffer = driver.alloc(
                 data.size, f"core {number} {'data' if data.size > COMMAND_BYTES else 'commands'}"
             )
@@ -62,13 +63,14 @@ def driver_for(engine: SocEngine, tasks: Sequence[RandomTask]) -> Driver:
     return driver
 
 
-def records_of(task: RandomTask) -> list[Task]:
-    """The driver's records of a random task's lists."""
+def records_of(case: Case) -> list[Task]:
+    """The driver's records of a case's command lists."""
     out = []
-    for (address, words), text in zip(task.chain.lists, task.description, strict=True):
+    mask = case.chain.interrupt_mask
+    for (address, words), task in zip(case.chain.lists, case.plan.tasks, strict=True):
         enable = decode_word(words[-1], len(words) - 1)
         assert enable.kind == "op_enable"
-        out.append(Task(address, len(words) - TAIL_WORDS, task.mask, task.mask, enable.value, name=text))
+        out.append(Task(address, len(words) - TAIL_WORDS, mask, mask, enable.value, name=task.description))
     return out
 
 

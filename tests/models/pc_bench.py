@@ -346,3 +346,24 @@ class Bench:
         sim.run()
         self.seen.end = self.cycle
         return self.seen
+
+
+def body(rng: random.Random, count: int, blocks=("CNA", "CORE", "DPU", "PPU")) -> list[int]:
+    """Random register writes, none of which stops or starts anything."""
+    words = []
+    while len(words) < count:
+        register = rng.choice([r for r in R[rng.choice(blocks)] if r.shadowed and r.local > 8])
+        if not register.name.startswith("LUT"):
+            words.append(word(register.block, register.offset, rng.getrandbits(32)))
+    return words
+
+
+def decoded(words: list[int]) -> list[tuple[str, int, int]]:
+    """(block, offset, value) of the register writes of a list, without the tail."""
+    out = []
+    for value in words:
+        fields = R.word.decode(value)
+        block = R.block_of_target(fields["TARGET"])
+        if block is not None and block.name not in ("PC",):
+            out.append((block.name, fields["OFFSET"], fields["VALUE"]))
+    return out

@@ -55,13 +55,22 @@ class Net:
             inputs.append(self.constant(self.rng.normal(size=cout) * 0.3))
         return self.add("Conv", *inputs, kernel_shape=[kernel, kernel], group=groups, **extra)
 
+    def conv_transpose(
+        self, x: str, cin: int, cout: int, kernel: int = 3, groups: int = 1, **extra: object
+    ) -> str:
+        """Add a transposed convolution with random weights."""
+        shape = (cin, cout // groups, kernel, kernel)
+        weights = self.rng.normal(size=shape) / np.sqrt(cin / groups * kernel)
+        inputs = [x, self.constant(weights), self.constant(self.rng.normal(size=cout) * 0.3)]
+        return self.add("ConvTranspose", *inputs, kernel_shape=[kernel, kernel], group=groups, **extra)
+
     def gemm(self, x: str, depth: int, count: int, **attributes: object) -> str:
         """Add a fully connected layer, B transposed."""
         weights = self.rng.normal(size=(count, depth)) / np.sqrt(depth)
         bias = self.rng.normal(size=count) * 0.2
         return self.add("Gemm", x, self.constant(weights), self.constant(bias), transB=1, **attributes)
 
-    def model(self, output: str, opset: int = 13) -> onnx.ModelProto:
+    def model(self, output: str, opset: int = 14) -> onnx.ModelProto:
         """The finished float model."""
         graph = helper.make_graph(
             self.nodes,

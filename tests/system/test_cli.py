@@ -13,9 +13,9 @@ from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
 from cosim.cli.main import app
+from cosim.conformance.groups import draw_case
 from cosim.crosscheck.kick import Kick
-from cosim.crosscheck.random_tasks import random_task
-from cosim.stream import Region, Stream
+from cosim.stream import Stream
 from rtl.regs import registers
 from sw.regcmd import decode_word, register_word
 from waves import open_trace
@@ -36,12 +36,9 @@ def rkcosim(*arguments: object) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def pool_stream(seed: int = 3, kind: str = "pool") -> Stream:
-    """A random task as a stream with its memory image."""
-    task = random_task(np.random.default_rng(seed), kind)
-    chain = task.chain
-    kick = Kick(chain.base, chain.amount, chain.tasks, task.mask, task.dma_base)
-    return Stream(kick, [Region(f"region {n}", a, d.copy()) for n, (a, d) in enumerate(task.regions)])
+def drawn_stream(seed: int = 3, group: str = "pool int8") -> Stream:
+    """A drawn task as a stream with its memory image."""
+    return draw_case(group, seed, 0).stream()
 
 
 def patch(stream: Stream, block: str, register: str, **fields: int) -> int:
@@ -126,7 +123,7 @@ def test_example_stream_is_what_its_script_makes():
 
 def test_dump_and_asm_are_inverse(tmp_path: Path):
     words = tmp_path / "words.bin"
-    words.write_bytes(pool_stream(5, "conv").regions[-1].data.tobytes())
+    words.write_bytes(drawn_stream(5, "conv int8").regions[-1].data.tobytes())
     listing = tmp_path / "words.json"
     assert rkcosim("regcmd", "dump", words, "-o", tmp_path / "words.txt", "--json", listing)[0] == 0
     assert any(item["register"] == "CONV_CON1" for item in json.loads(listing.read_text())["words"])
@@ -187,7 +184,7 @@ def test_missing_files_and_unknown_engine(tmp_path: Path):
 
 def test_damaged_stream_file(tmp_path: Path):
     file = tmp_path / "stream.json"
-    pool_stream().save(file)
+    drawn_stream().save(file)
     file.write_text(file.read_text()[:200])
     code, text = rkcosim("regcmd", "run", file)
     assert code == 2 and "stream" in text
@@ -206,7 +203,7 @@ def test_bad_text_names_the_line(tmp_path: Path):
 
 @needs_compiler
 def test_command_list_that_ends_early(tmp_path: Path):
-    stream = pool_stream(7)
+    stream = drawn_stream(7)
     kick = stream.kick.__dict__ | {"amount": 2, "tasks": 1}
     Stream(Kick(**kick), stream.regions).save(tmp_path / "s.json")
     code, text = rkcosim("regcmd", "run", tmp_path / "s.json", "--max-cycles", 20000)
@@ -216,7 +213,7 @@ def test_command_list_that_ends_early(tmp_path: Path):
 
 @needs_compiler
 def test_bank_sum_over_twelve(tmp_path: Path):
-    stream = pool_stream(8, "conv")
+    stream = drawn_stream(8, "conv int8")
     assert patch(stream, "CNA", "CBUF_CON0", DATA_BANK=9, WEIGHT_BANK=9)
     stream.save(tmp_path / "s.json")
     code, text = rkcosim("regcmd", "run", tmp_path / "s.json", "--max-cycles", 200000)
@@ -226,7 +223,7 @@ def test_bank_sum_over_twelve(tmp_path: Path):
 
 @needs_compiler
 def test_feature_address_outside_every_buffer(tmp_path: Path):
-    stream = pool_stream(9, "conv")
+    stream = drawn_stream(9, "conv int8")
     assert patch(stream, "CNA", "FEATURE_DATA_ADDR", FEATURE_BASE_ADDR=0x7000_0000)
     stream.save(tmp_path / "s.json")
     code, text = rkcosim("regcmd", "run", tmp_path / "s.json", "--max-cycles", 200000)

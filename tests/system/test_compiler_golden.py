@@ -42,6 +42,47 @@ def separable(net: Net) -> str:
     return net.add("Softmax", net.gemm(x, 16, 7), axis=1)
 
 
+def tail(net: Net, x: str, channels: int) -> str:
+    """A convolution behind: the quantiser gives scales to what goes into one."""
+    return net.conv(x, channels, 8, 1)
+
+
+def squeeze(net: Net, x: str) -> str:
+    gate = net.add("Sigmoid", net.conv(net.add("GlobalAveragePool", x), 20, 20, 1))
+    return net.add("Mul", x, gate)
+
+
+def silu(net: Net, x: str) -> str:
+    return net.add("Mul", x, net.add("Sigmoid", x))
+
+
+def parts(net: Net, x: str, sizes: list[int], axis: int) -> str:
+    first = net.add("Split", x, net.constant(np.array(sizes), np.int64), axis=axis)
+    net.nodes[-1].output.append(f"{first}_rest")
+    if axis == 1:
+        return net.add("Concat", f"{first}_rest", first, axis=1)
+    return net.add("Concat", first, f"{first}_rest", first, axis=axis)
+
+
+def sliced(net: Net, x: str) -> str:
+    bounds = ([16, 1, 0], [48, 7, 8], [1, 2, 3], [1, 1, 2])
+    given = [net.constant(np.array(v), np.int64) for v in bounds]
+    return net.conv(net.add("Slice", x, *given), 32, 8, 1)
+
+
+def resize(net: Net, x: str, factor: float) -> str:
+    scales = net.constant(np.array([1.0, 1.0, factor, factor]))
+    return net.add(
+        "Resize",
+        x,
+        "",
+        scales,
+        mode="nearest",
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    )
+
+
 def head(net: Net, channels: int) -> str:
     """A convolution in front, as the quantiser leaves a first pool or activation unquantised."""
     return net.conv("x", channels, channels, 1)
@@ -121,6 +162,86 @@ SHAPES: dict[str, tuple[tuple[int, ...], Build]] = {
         lambda n: n.gemm(n.add("Reshape", "x", n.constant(np.array([1, -1]), np.int64)), 32, 4),
     ),
     "separable": ((1, 3, 24, 24), separable),
+    "sub": (
+        (1, 24, 6, 5),
+        lambda n: tail(n, n.add("Sub", n.conv("x", 24, 24, 1), n.conv("x", 24, 24, 1)), 24),
+    ),
+    "mul constant": (
+        (1, 24, 6, 5),
+        lambda n: n.add("Mul", head(n, 24), n.constant(n.rng.normal(size=(24, 1, 1)))),
+    ),
+    "max": (
+        (1, 24, 6, 5),
+        lambda n: tail(n, n.add("Max", n.conv("x", 24, 24, 1), n.conv("x", 24, 24, 1)), 24),
+    ),
+    "min scalar": (
+        (1, 24, 6, 5),
+        lambda n: tail(n, n.add("Min", head(n, 24), n.constant(np.array(0.3))), 24),
+    ),
+    "squeeze and excite": ((1, 20, 6, 5), lambda n: squeeze(n, n.conv("x", 20, 20))),
+    "silu": ((1, 20, 6, 5), lambda n: silu(n, n.conv("x", 20, 20))),
+    "tanh": ((1, 20, 6, 5), lambda n: tail(n, n.add("Tanh", n.conv("x", 20, 20)), 20)),
+    "hard swish": ((1, 20, 6, 5), lambda n: tail(n, n.add("HardSwish", n.conv("x", 20, 20)), 20)),
+    "leaky relu": ((1, 20, 6, 5), lambda n: n.add("LeakyRelu", n.conv("x", 20, 20), alpha=0.13)),
+    "prelu": (
+        (1, 20, 6, 5),
+        lambda n: tail(
+            n, n.add("PRelu", n.conv("x", 20, 20), n.constant(n.rng.uniform(0.05, 0.6, (20, 1, 1)))), 20
+        ),
+    ),
+    "conv transpose": (
+        (1, 20, 6, 5),
+        lambda n: n.conv_transpose("x", 20, 12, strides=[2, 2], pads=[1, 1, 1, 1], output_padding=[1, 1]),
+    ),
+    "conv transpose groups": (
+        (1, 20, 6, 5),
+        lambda n: n.conv_transpose("x", 20, 20, 4, groups=20, strides=[4, 2], pads=[0, 1, 0, 1]),
+    ),
+    "conv transpose 3": ((1, 20, 6, 5), lambda n: n.conv_transpose("x", 20, 12, strides=[3, 3])),
+    "concat": (
+        (1, 16, 6, 5),
+        lambda n: n.conv(
+            n.add("Concat", n.conv("x", 16, 32, 1), n.conv("x", 16, 9, 3, pads=[1] * 4), axis=1), 41, 8
+        ),
+    ),
+    "concat rows": (
+        (1, 20, 6, 5),
+        lambda n: n.add("Concat", n.conv("x", 20, 20, 1), n.conv("x", 20, 20, pads=[1] * 4), axis=2),
+    ),
+    "split": ((1, 48, 6, 5), lambda n: parts(n, n.conv("x", 48, 48, 1), [16, 32], 1)),
+    "split columns": ((1, 20, 6, 5), lambda n: parts(n, n.conv("x", 20, 20, 1), [2, 3], 3)),
+    "slice": ((1, 48, 8, 8), lambda n: sliced(n, n.conv("x", 48, 48, 1))),
+    "pad": (
+        (1, 20, 6, 5),
+        lambda n: n.conv(
+            n.add("Pad", head(n, 20), n.constant(np.array([0, 0, 1, 2, 0, 0, 2, 1]), np.int64)), 20, 8
+        ),
+    ),
+    "transpose": (
+        (1, 20, 6, 5),
+        lambda n: n.conv(n.add("Transpose", n.conv("x", 20, 20, 1), perm=[0, 3, 1, 2]), 5, 8, 1),
+    ),
+    "resize": ((1, 20, 6, 5), lambda n: n.conv(resize(n, n.conv("x", 20, 20, 1), 2.0), 20, 8)),
+    "resize uneven": ((1, 20, 6, 5), lambda n: n.conv(resize(n, n.conv("x", 20, 20, 1), 1.7), 20, 8)),
+    "mean": (
+        (1, 20, 6, 5),
+        lambda n: n.gemm(n.add("ReduceMean", n.conv("x", 20, 20, 1), axes=[2, 3], keepdims=0), 20, 7),
+    ),
+    "global max": ((1, 20, 6, 5), lambda n: tail(n, n.add("GlobalMaxPool", n.conv("x", 20, 20, 1)), 20)),
+    "average pool excluding": (
+        (1, 16, 9, 9),
+        lambda n: n.add("AveragePool", head(n, 16), kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+    ),
+    "moving reshape": (
+        (1, 16, 4, 6),
+        lambda n: n.conv(
+            n.add("Reshape", n.conv("x", 16, 16, 1), n.constant(np.array([1, 32, 2, 6]), np.int64)), 32, 8, 1
+        ),
+    ),
+    "softmax inside": (
+        (1, 16, 4, 6),
+        lambda n: n.conv(n.add("Softmax", n.conv("x", 16, 16, 1), axis=1), 16, 8, 1),
+    ),
 }
 OPTIONS: dict[str, dict[str, bool]] = {
     "int8": {},

@@ -9,12 +9,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from cosim.crosscheck.random_tasks import ARENA_BASE
 from cosim.engines import DramConfig
 from rtl.regs import registers
 from sw.driver import Driver, DriverError, DriverTimeout, Job, interrupt_bits
 from tests.models.jobs import (
-    AREA_BYTES,
     draw_at,
     driver_for,
     engine_or_skip,
@@ -48,50 +46,47 @@ def overlap(engine) -> int:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, pytest.param(SEED, id="fresh")])
-def test_three_cores_at_once_match_the_golden_model(monkeypatch, seed):
+def test_three_cores_at_once_match_the_golden_model(seed):
     print(f"seed {seed}")  # RKCOSIM_SEED repeats a fresh one
-    kinds = ["conv", "depthwise", "argb"] if seed % 2 else [None] * 3
-    tasks = [
-        draw_at(monkeypatch, 3 * seed + core, ARENA_BASE + core * AREA_BYTES, kinds[core], chain=2)
-        for core in range(3)
-    ]
+    groups = ["row tiles", "data reuse", "weight reuse"] if seed % 2 else ["chains"] * 3
+    cases = [draw_at(group, seed, index=core, area=core) for core, group in enumerate(groups)]
     # Little bandwidth and jitter, so that the cores are in each other's way.
     dram = DramConfig(peak_bytes_per_cycle=12, jitter=40, seed=seed & 0xFFFF)
     with engine_or_skip(dram=dram) as engine:
-        driver = driver_for(engine, tasks)
+        driver = driver_for(engine, cases)
         records, ranges = [], {}
-        for core, task in enumerate(tasks):
-            ranges[core] = (len(records), task.chain.tasks)
-            records += records_of(task)
+        for core, case in enumerate(cases):
+            ranges[core] = (len(records), case.tasks)
+            records += records_of(case)
         job = Job(records, core_mask=7, ranges=ranges, max_cycles=MAX_CYCLES)
         expected = golden_image(engine, job)
-        before = [data.copy() for task in tasks for _, data in task.regions]
+        before = [data for case in cases for _, data in case.regions]
         result = driver.submit(job)
         assert first_difference(engine, expected) is None
-        after = [engine.memory.view(address, data.size) for task in tasks for address, data in task.regions]
+        after = [engine.memory.view(address, data.size) for case in cases for address, data in case.regions]
         assert all((b != a).any() for b, a in zip(before[::2], after[::2], strict=True))
         assert sorted(result.cores) == [0, 1, 2]
-        assert [result.cores[core].tasks for core in range(3)] == [task.chain.tasks for task in tasks]
+        assert [result.cores[core].tasks for core in range(3)] == [case.tasks for case in cases]
         assert len(engine.task_log()) == len(records)
         if seed % 2:
             assert overlap(engine) > 0
 
 
-def test_a_task_gives_the_same_bytes_and_cycles_on_every_core(monkeypatch):
-    task = draw_at(monkeypatch, 11, ARENA_BASE, "conv", chain=3)
+def test_a_task_gives_the_same_bytes_and_cycles_on_every_core():
+    case = draw_at("row tiles", 11)
     # With bandwidth to spare: whose turn it is in the memory depends on what ran before.
     with engine_or_skip(dram=DramConfig(peak_bytes_per_cycle=256)) as engine:
-        driver = driver_for(engine, [task])
-        records = records_of(task)
+        driver = driver_for(engine, [case])
+        records = records_of(case)
         expected = golden_image(engine, Job(records, max_cycles=MAX_CYCLES))
         images, cycles = [], []
         engine.run(1000)  # away from the reset, behind which the first access takes longer
         for core in range(3):
-            for address, data in task.regions:
+            for address, data in case.regions:
                 engine.memory.write(address, data)
             result = driver.submit(Job(records, core_mask=1 << core, max_cycles=MAX_CYCLES))
             assert first_difference(engine, expected) is None
-            images.append([engine.memory.read(address, data.size) for address, data in task.regions])
+            images.append([engine.memory.read(address, data.size) for address, data in case.regions])
             cycles.append(result.cores[core].cycles)
         assert images[0] == images[1] == images[2]
         assert cycles[0] == cycles[1] == cycles[2]

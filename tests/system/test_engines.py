@@ -22,9 +22,7 @@ from cosim.engines import (
     toolchain,
 )
 from cosim.engines import cache as cache_module
-
-sys.path.insert(0, str(Path(__file__).parent))
-import toy_core as toy
+from tests.system import toy_core as toy
 
 SOURCE, TARGET = 0x10_0000, 0x20_0000
 ENGINES = ["verilator", "cxxrtl", "amaranth"]
@@ -284,15 +282,10 @@ def test_unwritable_cache_is_named(tmp_path, monkeypatch):
 
 def test_missing_compiler_says_what_to_install(own_cache, tmp_path):
     script = (
-        "import toy_core; from cosim.engines import open_engine;"
+        "from tests.system import toy_core; from cosim.engines import open_engine;"
         "open_engine('cxxrtl', design=toy_core.ToyCore)"
     )
-    here = Path(__file__).parent
-    env = {
-        **os.environ,
-        "PATH": str(tmp_path),
-        "PYTHONPATH": f"{here}{os.pathsep}{here.parents[1]}",
-    }
+    env = {**os.environ, "PATH": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[2])}
     env.pop("CXX", None)
     done = subprocess.run(
         [sys.executable, "-c", script], env=env, capture_output=True, text=True, check=False

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from cosim.crosscheck.random_tasks import random_task
+from cosim.conformance.groups import draw_case
 from cosim.engines.library import DramConfig
 from cosim.golden.task import GoldenDevice
 from cosim.perf.formula import conv_npu, formula_cycles, formula_ddr, formula_npu
 from cosim.perf.report import task_rows
 from rtl.regs import registers
+from tests.models.jobs import memory_of
 
 VENDOR_ROWS = [
     # pixels, kernels, channels, taps, depthwise, NPU cycles
@@ -90,14 +90,14 @@ def test_formula_from_registers() -> None:
     assert formula_npu({"PPU": {}}) == 0
 
 
-@pytest.mark.parametrize("kind", ["conv", "depthwise", "pool", "add"])
-def test_rows_of_golden_tasks(kind: str) -> None:
-    task = random_task(np.random.default_rng(1), kind)
-    device = GoldenDevice(task.memory())
-    device.run_kick(task.chain.base, task.chain.amount, task.chain.tasks, dma_base=task.dma_base)
+@pytest.mark.parametrize("group", ["conv int8", "depthwise int8", "pool int8", "flying integers"])
+def test_rows_of_golden_tasks(group: str) -> None:
+    case = draw_case(group, 1, 0)
+    device = GoldenDevice(memory_of(case))
+    device.run_kick(case.chain.base, case.chain.amount, case.chain.tasks, dma_base=case.kick.dma_base)
     (row,) = task_rows(device.reports, [100_000])
     assert row.formula_cycles == max(row.formula_npu, row.formula_ddr) > 0
-    assert (row.formula_npu > 0) == (row.macs > 0) == (kind in ("conv", "depthwise"))
+    assert (row.formula_npu > 0) == (row.macs > 0) == (group in ("conv int8", "depthwise int8"))
     assert row.ratio == 100_000 / row.formula_cycles
     assert row.macs <= 1024 * row.formula_npu
     with pytest.raises(ValueError, match="2 measurements for 1 tasks"):

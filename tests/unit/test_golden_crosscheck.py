@@ -5,14 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from cosim.conformance.case import Case
+from cosim.conformance.groups import draw_case
+from cosim.conformance.runner import Runner
 from cosim.crosscheck import TensorMap, compare_images, copy_memory, cross_check, judge
 from cosim.crosscheck.program import Task as Registers
 from cosim.crosscheck.program import link
-from cosim.crosscheck.random_tasks import RandomTask, random_task
 from cosim.golden.task import GoldenNpu, Memory, TaskReport, Traffic
 from rtl.regs import registers
-from sw.driver.job import Job, Task
+from sw.driver.job import Job
 from sw.regcmd import amount_code, register_word
+from tests.models.jobs import records_of
 
 
 def images() -> tuple[Memory, Memory]:
@@ -71,46 +74,64 @@ def test_notes_alone_are_a_mismatch() -> None:
     assert not judge(first, second, first.regions(), [], notes=["hangs"]).match
 
 
-def job_of(task: RandomTask) -> Job:
-    """The driver's job for a random kick."""
-    mask = task.mask
-    tasks = [Task(at, len(words) - 4, mask, mask, 1) for at, words in task.chain.lists]
-    return Job(tasks, task_base_addr=task.dma_base)
+def job_of(case: Case) -> Job:
+    """The driver's job for a drawn kick."""
+    return Job(records_of(case), task_base_addr=case.kick.dma_base)
 
 
-def prepared(task: RandomTask) -> GoldenNpu:
+def prepared(case: Case) -> GoldenNpu:
     npu = GoldenNpu(1)
-    for address, data in task.regions:
+    for address, data in case.regions:
         npu.memory.map(address, data.size)
         npu.memory.write(address, data)
     return npu
 
 
-@pytest.mark.parametrize("kind", ["conv", "row_tiles", "data_reuse", "pool"])
-def test_a_job_matches_itself_and_changes_memory(kind: str) -> None:
-    task = random_task(np.random.default_rng(3), kind)
-    npu = prepared(task)
+@pytest.mark.parametrize("group", ["conv int8", "row tiles", "data reuse", "pool int8"])
+def test_a_job_matches_itself_and_changes_memory(group: str) -> None:
+    case = draw_case(group, 3, 0)
+    npu = prepared(case)
     before = copy_memory(npu.memory)
-    verdict = cross_check(job_of(task), npu)
+    verdict = cross_check(job_of(case), npu)
     assert verdict.match, verdict.text()
-    assert verdict.bytes_compared == sum(data.size for _, data in task.regions)
+    assert verdict.bytes_compared == sum(data.size for _, data in case.regions)
     assert compare_images(before, npu.memory, before.regions()) is not None
 
 
 def test_a_job_on_a_wrong_device_is_told() -> None:
-    task = random_task(np.random.default_rng(4), "conv_int32")
-    npu = prepared(task)
-    write = npu.devices[0].cbuf.weights
-    npu.devices[0].cbuf.weights = lambda *a: write(*a) ^ np.uint8(1)  # one bit of every weight is wrong
-    verdict = cross_check(job_of(task), npu)
-    assert not verdict.match and verdict.task == 0 and "CNA" in verdict.registers
+    verdicts = []
+    for index in range(6):
+        case = draw_case("conv int8", 4, index)
+        npu = prepared(case)
+        write = npu.devices[0].cbuf.weights
+        npu.devices[0].cbuf.weights = lambda *a, w=write: w(*a) ^ np.uint8(1)  # a bit of every weight
+        verdicts.append(cross_check(job_of(case), npu))
+    told = [v for v in verdicts if not v.match]
+    assert len(told) >= 3, "only where results saturate it makes no difference"
+    assert all(v.task == 0 and "CNA" in v.registers for v in told)
+
+
+class Stray(GoldenNpu):
+    """A device that gets one byte wrong in every kick, far from anything it should write."""
+
+    def run_until_irq(self, core_mask: int, max_cycles: int) -> int:
+        raised = super().run_until_irq(core_mask, max_cycles)
+        self.memory.view(self.memory.regions()[0][0] + 3, 1)[0] ^= 0x10
+        return raised
+
+
+def test_a_stray_byte_in_a_guard_zone_is_found() -> None:
+    case = draw_case("row tiles", 1, 0)
+    outcome = Runner(Stray(1, strict=False)).run(case)
+    assert outcome.problem == "memory" and "1 bytes differ" in outcome.detail
+    assert f"guard zone ({case.arena.base + 3:#010x})" in outcome.detail
 
 
 def test_a_job_that_hangs_is_told() -> None:
-    task = random_task(np.random.default_rng(3), "conv")
-    npu = prepared(task)
+    case = draw_case("conv int8", 3, 0)
+    npu = prepared(case)
     npu.run_until_irq = lambda mask, cycles: 0  # type: ignore[method-assign]
-    verdict = cross_check(job_of(task), npu, max_cycles=10)
+    verdict = cross_check(job_of(case), npu, max_cycles=10)
     assert not verdict.match and "no interrupt in 10 cycles" in verdict.text()
 
 
@@ -144,21 +165,21 @@ def offset(block: str, register: str) -> int:
 
 
 def test_interrupt_line_stays_until_status_is_clear() -> None:
-    task = random_task(np.random.default_rng(3), "pool")
-    npu = prepared(task)
+    case = draw_case("pool int8", 3, 0)
+    npu = prepared(case)
     assert npu.run_until_irq(1, 100) == 0 and npu.cycle >= 100
-    cross_check(job_of(task), npu)
+    cross_check(job_of(case), npu)
     assert npu.irq == 0  # run_kick has cleared it
     npu.write32(0, offset("PC", "INTERRUPT_MASK"), 0)
-    npu.write32(0, offset("PC", "BASE_ADDRESS"), task.chain.base)
-    npu.write32(0, offset("PC", "REGISTER_AMOUNTS"), task.chain.amount)
+    npu.write32(0, offset("PC", "BASE_ADDRESS"), case.chain.base)
+    npu.write32(0, offset("PC", "REGISTER_AMOUNTS"), case.chain.amount)
     npu.write32(0, offset("PC", "OPERATION_ENABLE"), 1)
     assert npu.irq == 0 and npu.read32(0, offset("PC", "INTERRUPT_RAW_STATUS")) & 0xC00
     assert npu.read32(0, offset("PC", "INTERRUPT_STATUS")) == 0
     npu.write32(0, offset("PC", "INTERRUPT_MASK"), 0xC00)
     npu.write32(0, offset("PC", "OPERATION_ENABLE"), 0)
     assert npu.irq == 0  # an event that was masked when it came raises nothing
-    npu.write32(0, offset("PC", "REGISTER_AMOUNTS"), task.chain.amount)
+    npu.write32(0, offset("PC", "REGISTER_AMOUNTS"), case.chain.amount)
     npu.write32(0, offset("PC", "OPERATION_ENABLE"), 1)
     assert npu.irq == 1 and npu.run_until_irq(1, 5) == 1
     assert npu.read32(0, offset("PC", "TASK_STATUS")) == 3  # nobody wrote TASK_COUNT_CLEAR since
@@ -167,14 +188,13 @@ def test_interrupt_line_stays_until_status_is_clear() -> None:
 
 
 def test_slave_mode_starts_blocks_one_by_one() -> None:
-    task = random_task(np.random.default_rng(3), "pool")
-    other = random_task(np.random.default_rng(3), "pool")
-    npu, want = prepared(task), prepared(other)
-    cross_check(job_of(other), want)
+    case = draw_case("pool int8", 3, 0, {"kick.delta": 0})
+    npu, want = prepared(case), prepared(case)
+    cross_check(job_of(case), want)
     npu.write32(0, offset("PC", "BASE_ADDRESS"), 1)
-    npu.write32(0, offset("PC", "TASK_DMA_BASE_ADDR"), task.dma_base)
+    npu.write32(0, offset("PC", "TASK_DMA_BASE_ADDR"), case.kick.dma_base)
     words = registers().word
-    for word in task.words[0][:-4]:
+    for word in case.chain.lists[0][1][:-4]:
         fields = words.decode(word)
         if fields["TARGET"]:
             npu.write32(0, fields["OFFSET"], fields["VALUE"])
@@ -187,9 +207,9 @@ def test_slave_mode_starts_blocks_one_by_one() -> None:
 
 
 def test_a_hang_never_interrupts_and_says_why() -> None:
-    task = random_task(np.random.default_rng(3), "conv")
-    npu = prepared(task)
-    npu.write32(0, offset("PC", "BASE_ADDRESS"), task.chain.base)
+    case = draw_case("conv int8", 3, 0)
+    npu = prepared(case)
+    npu.write32(0, offset("PC", "BASE_ADDRESS"), case.chain.base)
     npu.write32(0, offset("PC", "REGISTER_AMOUNTS"), 0)  # ends before the op-enable word
     npu.write32(0, offset("PC", "TASK_CON"), 1)
     npu.write32(0, offset("PC", "OPERATION_ENABLE"), 1)

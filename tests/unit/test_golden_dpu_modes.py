@@ -69,7 +69,10 @@ class FromCore:
         }
         conv = (SimpleNamespace(pixels=self.pixels, groups=self.groups), self.acc, self.window)
         ctx = Context(self.dev.memory, 0, TaskReport(0), self.dev.findings, self.dev.strict)
-        Dpu(ctx, View("DPU", words), self.dev.lut).run(self.offered, conv)
+        dpu = Dpu(ctx, View("DPU", words), self.dev.lut)
+        dpu.run(self.offered, conv)
+        if dpu.unfinished is not None:
+            raise dpu.unfinished
 
     def read(self, c: int, pixel: int) -> int:
         _, height, width = self.shape

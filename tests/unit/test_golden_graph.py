@@ -7,10 +7,15 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from cosim.crosscheck.arena import Arena, Refused
-from cosim.crosscheck.draw_conv import ConvDraw, ConvDrawer
-from cosim.crosscheck.draw_dpu import DpuDraw, DpuDrawer
-from cosim.crosscheck.program import Task, link
+from cosim.conformance.arena import BASE, Arena
+from cosim.conformance.choices import Chooser, Refused
+from cosim.conformance.conv import Conv
+from cosim.conformance.dpu import Dpu
+from cosim.conformance.draw_conv import ConvWish, draw_conv
+from cosim.conformance.draw_dpu import DpuWish
+from cosim.conformance.draws import Draw
+from cosim.conformance.types import INT8, INT16, INT32
+from cosim.crosscheck.program import link
 from cosim.golden import graph as g
 from cosim.golden.graph.run import divide
 from cosim.golden.task import GoldenDevice
@@ -162,33 +167,21 @@ def test_shapes_that_do_not_fit_are_named() -> None:
 # -- both levels on random layers ------------------------------------------------------------------
 
 
-class PlainDpu(DpuDrawer):
-    """Settings that a graph node can say: CPEND, BS, OUT_CVT."""
-
-    def _stage(self, d: DpuDraw, stage: str, client: str, spread: float) -> float:
-        if stage == "BN":
-            d.set("DPU", "BN_CFG", BN_BYPASS=1)
-            return spread
-        return super()._stage(d, stage, client, spread)
-
-    def _element(self, d: DpuDraw, spread: float, element: bool | None) -> float:
-        d.set("DPU", "EW_CFG", EW_BYPASS=1)
-        return spread
+PLAIN = {"bn.on": 0, "bs.prelu": 0, "out.add_first": 0, "conv.round": 0}
+"""Choices that keep a draw to what a graph node can say: CPEND, BS, OUT_CVT."""
 
 
-def node_of(conv: ConvDraw, dpu: DpuDraw, arena: Arena) -> g.QConv | g.QDepthwise | None:
-    """The graph node of a drawn layer; None where a node has no words for it."""
+def node_of(conv: Conv, dpu: Dpu, memory: np.ndarray) -> g.QConv | g.QDepthwise:
+    """The graph node of a drawn layer; `memory` is the arena's image."""
     field = {"BS_BYPASS": 0}
     for values in dpu.fields.values():
         field.update(values)
-    if field.get("BS_MUL_PRELU") or field.get("CVT_TYPE") or conv.clip[1]:
-        return None
     lanes = dpu.channels
     tables = {"alu": np.zeros(lanes, int), "cpend": np.zeros(lanes, int), "mul": np.zeros(lanes, int)}
     if dpu.bs:
-        at = dpu.bs[0] - arena.base
+        at = dpu.bs[0] - BASE
         blocks = -(-lanes // 8)
-        raw = arena.data[at : at + blocks * dpu.bs[1]].reshape(blocks, dpu.bs[1])
+        raw = memory[at : at + blocks * dpu.bs[1]].reshape(blocks, dpu.bs[1])
         place = 0
         for bit, (name, kind) in enumerate((("alu", "<i4"), ("cpend", "<i2"), ("mul", "<i2"))):
             if field["BRDMA_DATA_USE"] >> bit & 1:
@@ -197,7 +190,7 @@ def node_of(conv: ConvDraw, dpu: DpuDraw, arena: Arena) -> g.QConv | g.QDepthwis
                 tables[name] = part.view(kind).astype(int).ravel()[:lanes]
                 place += size
     window = 0
-    if not field["OD_BYPASS"] and conv.qd:
+    if not dpu.bypass_cpend and conv.qd:
         window = tables["cpend"] if field.get("OW_SRC") else signed(field.get("OW_OP", 0), 16)
     stage = g.Stage()
     if not field["BS_BYPASS"]:
@@ -209,17 +202,17 @@ def node_of(conv: ConvDraw, dpu: DpuDraw, arena: Arena) -> g.QConv | g.QDepthwis
         if not field["BS_MUL_BYPASS"]:
             mul = tables["mul"] if field["BS_MUL_SRC"] else signed(field["BS_MUL_OPERAND"], 16)
         high = signed(field["BS_RELUX_CMP_DAT"], 32) if field["BS_RELUX_EN"] else None
-        clamp = g.Clamp() if field["BS_RELU_BYPASS"] else g.Clamp(low=0, high=high)
+        clamp = g.Clamp(low=None if field["BS_RELU_BYPASS"] else 0, high=high)
         shift, negative = field.get("BS_MUL_SHIFT_VALUE", 0), field.get("BS_MUL_SHIFT_VALUE_NEG", 0)
         stage = g.Stage(add=add, mul=mul, shift=shift, shift_negative=negative, clamp=clamp)
     output = g.Output(
         scale=signed(field["OUT_CVT_SCALE"], 16),
-        shift=field["OUT_CVT_SHIFT"],
+        shift=field["OUT_CVT_SHIFT"] % 64,
         offset=signed(field["OUT_CVT_OFFSET"], 32),
-        bits={0: 8, 1: 16, 4: 32}[dpu.out],
+        bits=dpu.out.bits,
         half_away=bool(field["CVT_ROUND"]),
     )
-    weights = weights_of(conv, lanes, arena)
+    weights = weights_of(conv, lanes, memory)
     kind = g.QDepthwise if conv.depthwise else g.QConv
     geometry = {"size": conv.out, "stride": conv.stride, "dilation": conv.dilation, "pad": conv.pad}
     value = signed(conv.pad_value & 0xFF, 8)
@@ -227,48 +220,47 @@ def node_of(conv: ConvDraw, dpu: DpuDraw, arena: Arena) -> g.QConv | g.QDepthwis
     return kind(x="x", y="y", weights=weights, window_mul=window, **geometry, **rest)
 
 
-def weights_of(conv: ConvDraw, lanes: int, arena: Arena) -> np.ndarray:
+def weights_of(conv: Conv, lanes: int, memory: np.ndarray) -> np.ndarray:
     """Read the drawn weights back by loops; kernels that do not exist are zero."""
-    at = conv.weights - arena.base
+    at = conv.weights - BASE
     kh, kw = conv.kernel
     if conv.depthwise:
         out = np.zeros((lanes, kh, kw), np.int8)
         for group in range(0, conv.channels, 64):
             for kr in range(kh):
                 for kc in range(kw):
-                    real = min(64, conv.channels - group)
-                    out[group : group + real, kr, kc] = arena.data[at : at + real].view(np.int8)
+                    real = max(0, min(64, conv.channels - group, lanes - group))
+                    out[group : group + real, kr, kc] = memory[at : at + real].view(np.int8)
                     at += 64
         return out
     out = np.zeros((lanes, conv.channels, kh, kw), np.int8)
     for group in range(0, conv.kernels, 32):
-        for block in range(0, conv.padded_channels, 32):
+        for block in range(0, 16 * conv.surfaces, 32):
             for kr in range(kh):
                 for kc in range(kw):
                     for k in range(group, min(group + 32, conv.kernels)):
-                        width = min(32, conv.padded_channels - block)
+                        width = min(32, 16 * conv.surfaces - block)
                         real = max(0, min(width, conv.channels - block))
                         if k < lanes:
-                            out[k, block : block + real, kr, kc] = arena.data[at : at + real].view(np.int8)
+                            out[k, block : block + real, kr, kc] = memory[at : at + real].view(np.int8)
                         at += width
     return out
 
 
-def features_of(conv: ConvDraw, lanes: int, arena: Arena) -> np.ndarray:
+def features_of(conv: Conv, lanes: int, memory: np.ndarray) -> np.ndarray:
     """Read the drawn features: int8 [channels, rows, columns] (NC1HWC2)."""
     out = np.zeros((lanes, conv.height, conv.width), np.int8)
-    for c in range(conv.channels):
+    for c in range(min(lanes, conv.channels)):
         for y in range(conv.height):
-            start = conv.data - arena.base + 16 * (c // 16 * conv.surface + y * conv.line) + c % 16
-            out[c, y] = arena.data[start : start + 16 * conv.width : 16].view(np.int8)
+            start = conv.data - BASE + 16 * (c // 16 * conv.surface + y * conv.line) + c % 16
+            out[c, y] = memory[start : start + 16 * conv.width : 16].view(np.int8)
     return out
 
 
-def output_of(device: GoldenDevice, dpu: DpuDraw) -> np.ndarray:
+def output_of(device: GoldenDevice, dpu: Dpu) -> np.ndarray:
     """Read the task's output, real channels only."""
-    size = {0: 1, 1: 2, 4: 4}[dpu.out]
-    per = 16 // size
-    kind = {1: np.int8, 2: "<i2", 4: "<i4"}[size]
+    per = dpu.out.per_atom
+    kind = {8: np.int8, 16: "<i2", 32: "<i4"}[dpu.out.bits]
     out = np.zeros((dpu.orig, dpu.height, dpu.width), np.int64)
     for c in range(dpu.orig):
         s = c // per
@@ -280,41 +272,36 @@ def output_of(device: GoldenDevice, dpu: DpuDraw) -> np.ndarray:
     return out
 
 
-@pytest.mark.parametrize("kind", ["conv", "depthwise"])
-def test_both_levels_agree_on_random_layers(kind: str) -> None:
-    compared = 0
-    for seed in range(200):
-        rng = np.random.default_rng([seed, 77])
-        arena = Arena(rng, 0x10000, 1 << 19)
-        convs = ConvDrawer(rng, arena, budget=3000)
+@pytest.mark.parametrize("depthwise", [False, True], ids=["direct", "depthwise"])
+def test_both_levels_agree_on_random_layers(depthwise: bool) -> None:
+    telling = 0
+    for seed in range(300):
+        ch = Chooser((seed, 77), PLAIN)
+        arena = Arena(ch)
+        draw = Draw(ch, arena)
         try:
-            conv = convs.draw(kind)
-            dpu = PlainDpu(rng, arena).draw(
-                conv.out[1], conv.out[0], convs.lanes(conv), convs.spread(conv), depthwise=conv.depthwise
-            )
+            conv = draw_conv(ch, arena, ConvWish(INT8, depthwise=depthwise, budget=3000))
+            conv.pad_value = (conv.pad_value & 0xFF) * 0x01010101
+            dpu = draw.dpu_of(conv, DpuWish(out=(INT8, INT16, INT32), element="none"))
+            task = draw.task(conv, dpu)
         except Refused:
             continue
-        conv.pad_value = (conv.pad_value & 0xFF) * 0x01010101
-        node = node_of(conv, dpu, arena)
-        if node is None:
-            continue
-        task = Task(("CNA", "CORE", "DPU", "DPU_RDMA") if dpu.rdma else ("CNA", "CORE", "DPU"))
-        dpu.emit(task)
-        conv.emit(task)
+        memory = arena.image()
+        node = node_of(conv, dpu, memory)
         device = GoldenDevice()
-        device.memory.map(0x10000, arena.data.size)[:] = arena.data
-        device.memory.map(0x200000, 0x2000)
-        chain = link([task], 0x200000)
-        device.memory.write(0x200000, np.array(chain.lists[0][1], "<u8"))
+        device.memory.map(arena.base, memory.size)[:] = memory
+        device.memory.map(arena.commands, 0x2000)
+        chain = link([task], arena.commands)
+        device.memory.write(arena.commands, np.array(chain.lists[0][1], "<u8"))
         device.run_kick(chain.base, chain.amount, 1)
         # A depthwise cube may be wider than the layer: the lanes without data are zero, padding included.
         lanes = dpu.channels if conv.depthwise else conv.channels
-        x = features_of(conv, lanes, arena)
+        x = features_of(conv, lanes, memory)
         want = g.evaluate(node, {"x": x})
         got = output_of(device, dpu)
         real = min(dpu.orig, conv.channels) if conv.depthwise else dpu.orig
         assert (got[:real] == want[:real]).all(), f"seed {seed}: {node}"
-        compared += 1
-        if compared == 40:
+        telling += np.unique(got).size > 8  # others saturate
+        if telling == 40:
             return
-    raise AssertionError(f"only {compared} layers could be compared")
+    raise AssertionError(f"only {telling} layers show more than saturated values")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cosim.golden.task import GoldenHang, GoldenNpu
+from cosim.golden.task import GoldenError, GoldenHang, GoldenNpu
 from rtl.regs import registers
 from sw.regcmd import op_enable_word, pack_word, register_word
-from tests.models.golden_bench import MAIN, OUT, flying
+from tests.models.golden_bench import MAIN, OUT, Program, flying
 
 R = registers()
 LISTS = 0x1000
@@ -74,6 +74,46 @@ def test_a_missing_link_ends_the_kick_without_an_interrupt() -> None:
     assert kick.told() == [("BAD_COMMAND", "PC", "BASE_ADDRESS", 0)]
     assert kick.device.tasks_done == 1 and kick.npu.hang == [None]
     assert kick.start(1) == 1  # and the next kick runs
+
+
+def test_reads_of_the_undecoded_window_end_in_an_error() -> None:
+    for strict in (True, False):
+        npu = GoldenNpu(1, strict=strict)
+        assert npu.read32(0, R["CNA"]["CONV_CON1"].offset + 0x8) == 0  # other windows just read 0
+        for offset in (0x2000, 0x2FFC):
+            with pytest.raises(GoldenError, match=rf"{offset:#06x} = 0x0: .*UNDECODED_ACCESS"):
+                npu.read32(0, offset)
+        found = [(f.code, f.register) for f in npu.diagnostics()]
+        assert found == [("UNDECODED_ACCESS", "0x2000"), ("UNDECODED_ACCESS", "0x2ffc")]
+
+
+def start_blocks(npu: GoldenNpu, task: Program) -> None:
+    """Slave mode: write a task's registers and enable its blocks one by one."""
+    npu.write32(0, R["PC"]["BASE_ADDRESS"].offset, R["PC"]["BASE_ADDRESS"].encode(PC_SEL=1))
+    for word in task.words()[:-1]:
+        fields = R.word.decode(word)
+        npu.write32(0, fields["OFFSET"], fields["VALUE"])
+    for block in task.blocks:
+        npu.write32(0, R[block]["OPERATION_ENABLE"].offset, 1)
+
+
+@pytest.mark.parametrize(
+    ("flying", "text"),
+    [(0, "PPU: waits for DPU, not at work"), (1, "PPU: waits for PPU_RDMA, not at work")],
+)
+def test_a_ppu_that_nobody_feeds_says_what_it_waits_for(flying: int, text: str) -> None:
+    npu = GoldenNpu(1)
+    task = Program("PPU")
+    task.set("PPU", "OPERATION_MODE_CFG", FLYING_MODE=flying)
+    start_blocks(npu, task)
+    assert npu.block_state(0) == text
+    if flying == 0:  # a reader of its own does not help
+        npu.write32(0, R["PPU_RDMA"]["OPERATION_ENABLE"].offset, 1)
+        assert npu.block_state(0).startswith(f"{text}; PPU_RDMA: its atoms are not taken")
+        npu.write32(0, R["DPU"]["FEATURE_MODE_CFG"].offset, 0)
+        npu.write32(0, R["DPU"]["OPERATION_ENABLE"].offset, 1)
+        assert "PPU: waits for atoms of the DPU, which feeds it none" in npu.block_state(0)
+        assert "DPU: waits for CNA and CORE, not at work" in npu.block_state(0)
 
 
 def test_only_the_last_task_raises_the_line() -> None:

@@ -42,3 +42,9 @@ def test_layer_keeps_its_place(folder: str, forbidden: tuple[str, ...]):
                 assert name != banned and not name.startswith(banned + "."), (
                     f"{path.relative_to(ROOT)} imports {name}; {folder} must not use {banned}"
                 )
+
+
+def test_every_folder_of_tests_is_a_package():
+    """So that two files may have the same name, and all modules have one name however pytest is started."""
+    folders = {path.parent for path in (ROOT / "tests").rglob("*.py")}
+    assert not [str(f.relative_to(ROOT)) for f in folders if not (f / "__init__.py").is_file()]

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from sw.compiler.graph import Add, Clamp, Conv, Pool, Rescale
+from sw.compiler.graph import Binary, Clamp, Conv, Pool, Rescale
 from sw.loaders import ModelError, load_onnx
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits_int8.onnx"
@@ -151,10 +151,10 @@ def test_add_pool_and_constants() -> None:
     shifted = n.q(n.add("Add", n.dq(n.const([[[3]], [[4]], [[5]]], np.int8), 0.1), total), 0.2)
     graph = n.load(n.q(n.add("AveragePool", shifted, kernel_shape=[2, 2])))
     kinds = [type(op) for op in graph.ops]
-    assert kinds == [Pool, Add, Add, Pool]
+    assert kinds == [Pool, Binary, Binary, Pool]
     assert graph.tensors[graph.ops[0].output].cube == (3, 5, 5)
     (constant,) = graph.constants.values()
-    assert constant.shape == (3, 5, 5) and constant[1].min() == constant[1].max() == 4
+    assert constant.shape == (3, 1, 1) and constant[1, 0, 0] == 4
     assert graph.ops[2].inputs[1] in graph.constants
 
 
@@ -173,8 +173,17 @@ def bad_models() -> dict[str, tuple[str, bytes]]:
         cases[name] = (words, n.bytes(output))
 
     n = Qdq()
-    y = n.add("Sigmoid", n.add("Tanh", n.q("x")))
-    case("operators", r"unsupported operators: Tanh 'Tanh2', Sigmoid 'Sigmoid3'", n, n.q(y))
+    y = n.add("Sin", n.add("Erf", n.q("x")))
+    case("operators", r"unsupported operators: Erf 'Erf2', Sin 'Sin3'", n, n.q(y))
+    n = Qdq()
+    good, wide = n.weights((2, 3, 1, 1)), n.weights((2, 4, 1, 1))
+    y = n.add("Add", n.q(n.add("Conv", n.q("x"), wide)), n.q(n.add("Conv", n.q("x"), wide)))
+    case(
+        "all nodes",
+        r"Conv 'Conv\d+': .* do not fit 3 channels; Conv 'Conv\d+'",
+        n,
+        n.q(n.add("Conv", y, good)),
+    )
     n = Qdq()
     case(
         "input",
@@ -203,10 +212,32 @@ def bad_models() -> dict[str, tuple[str, bytes]]:
     n = Qdq()
     case("window", "smaller than the window", n, n.q(n.add("MaxPool", n.q("x"), kernel_shape=[9, 9])))
     n = Qdq()
-    y = n.add("AveragePool", n.q("x"), kernel_shape=[3, 3], pads=[1, 1, 1, 1])
-    case("average padding", "count_include_pad", n, n.q(y))
+    y = n.add("MaxPool", n.q("x"), kernel_shape=[2, 2])
+    case("add shapes", "differ", n, n.q(n.add("Add", n.q("x"), n.q(y))))
     n = Qdq()
-    case("add shapes", "differ", n, n.q(n.add("Add", n.q("x"), n.q(n.add("GlobalAveragePool", n.q("x"))))))
+    y = n.add("GlobalAveragePool", n.q("x"))
+    case("sub shapes", "smaller than what is taken off", n, n.q(n.add("Sub", n.q(y), n.q("x"))))
+    n = Qdq()
+    case(
+        "concat relu",
+        "must be quantised first",
+        n,
+        n.q(n.add("Relu", n.add("Concat", n.q("x"), n.q("x"), axis=1))),
+    )
+    n = Qdq()
+    case("concat batch", "axis 0 of", n, n.q(n.add("Concat", n.q("x"), n.q("x"), axis=0)))
+    n = Qdq()
+    y = n.add("Split", n.q("x"), n.const([1, 1], np.int64), axis=1)
+    n.nodes[-1].output.append("second")
+    case("split", r"Split 'Split\d': \[1, 1\]", n, n.q(y))
+    n = Qdq()
+    case("pad batch", "pads", n, n.q(n.add("Pad", n.q("x"), n.const([1, 0, 0, 0, 0, 0, 0, 0], np.int64))))
+    n = Qdq()
+    sizes = n.const([1, 3, 16, 16], np.int64)
+    case("resize", "only nearest", n, n.q(n.add("Resize", n.q("x"), "", "", sizes, mode="linear")))
+    n = Qdq()
+    y = n.add("PRelu", n.q("x"), n.const([0.1, 0.2], np.float32))
+    case("slopes", "are not per channel", n, n.q(y))
     n = Qdq(shape=(1, 4))
     case("transA", "transA", n, n.q(n.add("Gemm", n.q("x"), n.weights((1, 2)), transA=1)))
     n = Qdq(shape=(2, 4))
@@ -214,7 +245,8 @@ def bad_models() -> dict[str, tuple[str, bytes]]:
     case("matmul", "must be a constant matrix", n, n.q(n.add("MatMul", x, x)))
     n = Qdq(shape=(1, 4, 6, 2))
     y = n.add("Reshape", n.q("x"), n.const([1, 2, 12, 2], np.int64))
-    case("reshape", "would move data", n, n.q(n.add("Relu", y)))
+    y = n.add("Reshape", n.add("Relu", y), n.const([1, 4, 6, 2], np.int64))
+    case("reshape", "must be quantised first", n, n.q(y))
     n = Qdq()
     codes = n.add("QuantizeLinear", "x", n.const(0.1), n.const(0, np.int8))
     case("scales differ", "differ from those of", n, n.q(n.add("Relu", n.dq(codes, 0.2))))

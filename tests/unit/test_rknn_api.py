@@ -1,9 +1,11 @@
-"""rknn_api: struct layouts of the C header, conversions, call order and error codes on a fake model."""
+"""rknn_api: conversions, call order and error codes on a fake model."""
 
 from __future__ import annotations
 
 import ctypes as ct
+import re
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import ClassVar
 
 import numpy as np
@@ -14,136 +16,6 @@ import sw.rknn_api as rk
 from sw.driver import DriverError, DriverTimeout
 from tests.fake_device import FakeDevice
 
-U = 4
-LAYOUTS = {
-    "rknn_input_output_num": (8, {"n_input": (0, U), "n_output": (4, U)}),
-    "rknn_tensor_attr": (
-        376,
-        {
-            "index": (0, U),
-            "n_dims": (4, U),
-            "dims": (8, 64),
-            "name": (72, 256),
-            "n_elems": (328, U),
-            "size": (332, U),
-            "fmt": (336, U),
-            "type": (340, U),
-            "qnt_type": (344, U),
-            "fl": (348, 1),
-            "zp": (352, U),
-            "scale": (356, U),
-            "w_stride": (360, U),
-            "size_with_stride": (364, U),
-            "pass_through": (368, 1),
-            "h_stride": (372, U),
-        },
-    ),
-    "rknn_input_range": (
-        33040,
-        {
-            "index": (0, U),
-            "shape_number": (4, U),
-            "fmt": (8, U),
-            "name": (12, 256),
-            "dyn_range": (268, 32768),
-            "n_dims": (33036, U),
-        },
-    ),
-    "rknn_perf_detail": (16, {"perf_data": (0, 8), "data_len": (8, 8)}),
-    "rknn_perf_run": (8, {"run_duration": (0, 8)}),
-    "rknn_sdk_version": (512, {"api_version": (0, 256), "drv_version": (256, 256)}),
-    "rknn_mem_size": (
-        64,
-        {
-            "total_weight_size": (0, U),
-            "total_internal_size": (4, U),
-            "total_dma_allocated_size": (8, 8),
-            "total_sram_size": (16, U),
-            "free_sram_size": (20, U),
-            "reserved": (24, 40),
-        },
-    ),
-    "rknn_custom_string": (1024, {"string": (0, 1024)}),
-    "rknn_tensor_mem": (
-        40,
-        {
-            "virt_addr": (0, 8),
-            "phys_addr": (8, 8),
-            "fd": (16, U),
-            "offset": (20, U),
-            "size": (24, U),
-            "flags": (28, U),
-            "priv_data": (32, 8),
-        },
-    ),
-    "rknn_input": (
-        32,
-        {
-            "index": (0, U),
-            "buf": (8, 8),
-            "size": (16, U),
-            "pass_through": (20, 1),
-            "type": (24, U),
-            "fmt": (28, U),
-        },
-    ),
-    "rknn_output": (
-        24,
-        {"want_float": (0, 1), "is_prealloc": (1, 1), "index": (4, U), "buf": (8, 8), "size": (16, U)},
-    ),
-    "rknn_init_extend": (
-        136,
-        {
-            "ctx": (0, 8),
-            "real_model_offset": (8, U),
-            "real_model_size": (12, U),
-            "model_buffer_fd": (16, U),
-            "model_buffer_flags": (20, U),
-            "reserved": (24, 112),
-        },
-    ),
-    "rknn_run_extend": (
-        24,
-        {"frame_id": (0, 8), "non_block": (8, U), "timeout_ms": (12, U), "fence_fd": (16, U)},
-    ),
-    "rknn_output_extend": (8, {"frame_id": (0, 8)}),
-}
-
-
-@pytest.mark.parametrize("name", LAYOUTS)
-def test_layout_is_the_headers(name: str) -> None:
-    size, fields = LAYOUTS[name]
-    kind = getattr(rk, name)
-    assert ct.sizeof(kind) == size
-    assert [entry[0] for entry in kind._fields_] == list(fields)
-    for entry, place in fields.items():
-        described = getattr(kind, entry)
-        assert (described.offset, described.size) == place, entry
-
-
-def test_signedness_is_the_headers() -> None:
-    signed = {
-        rk.rknn_tensor_attr: ("zp", "fl"),
-        rk.rknn_tensor_mem: ("fd", "offset"),
-        rk.rknn_init_extend: ("real_model_offset", "model_buffer_fd"),
-        rk.rknn_run_extend: ("non_block", "timeout_ms", "fence_fd"),
-    }
-    for kind, names in signed.items():
-        instance = kind()
-        for name in names:
-            setattr(instance, name, -1)
-            assert getattr(instance, name) == -1, name
-    assert rk.rknn_input(index=-1).index == 0xFFFFFFFF
-
-
-def test_constants_are_the_headers() -> None:
-    assert (rk.RKNN_SUCC, rk.RKNN_ERR_TARGET_PLATFORM_UNMATCH) == (0, -13)
-    assert rk.RKNN_QUERY_SDK_VERSION == 5 and rk.RKNN_QUERY_CURRENT_NATIVE_OUTPUT_ATTR == 17
-    assert rk.RKNN_TENSOR_BFLOAT16 == 11 and rk.RKNN_TENSOR_UNDEFINED == 3
-    assert rk.RKNN_NPU_CORE_0_1_2 == 7 and rk.RKNN_FLAG_MODEL_BUFFER_ZERO_COPY == 0x10000
-    assert rk.get_type_string(3) == "UINT8" and rk.get_type_string(99) == "UNKNOW"
-    assert rk.get_qnt_type_string(2) == "AFFINE" and rk.get_format_string(2) == "NC1HWC2"
-
 
 @dataclass(frozen=True)
 class Info:
@@ -152,6 +24,12 @@ class Info:
     dtype: type
     scale: float
     zero_point: int
+
+
+PLACES = {
+    "image": SimpleNamespace(cube=(3, 4, 5), argb=3, pitch=16, unsigned_pixels=False),
+    "vector": SimpleNamespace(cube=(6, 1, 1), argb=0, surface_count=1),
+}
 
 
 @dataclass
@@ -174,7 +52,7 @@ class FakeLoaded:
         assert values.shape == info.shape and values.dtype == info.dtype
         self.inputs[index] = values
 
-    def run(self) -> Report:
+    def run(self, max_cycles: int | None = None) -> Report:
         if self.failure:
             raise self.failure
         return Report()
@@ -201,6 +79,12 @@ class FakeModel:
         Info("same", (1, 3, 4, 5), np.int8, 0.5, -8),
         Info("real", (1, 4), np.float32, 1.0, 0),
     ]
+
+    graph = SimpleNamespace(
+        inputs=[SimpleNamespace(tensor="image"), SimpleNamespace(tensor="vector")],
+        outputs=[SimpleNamespace(value="image", real=False), SimpleNamespace(value="real", real=True)],
+    )
+    plan = SimpleNamespace(place=lambda name: PLACES[name])
 
     def load(self, driver) -> FakeLoaded:
         return FakeLoaded(self)
@@ -307,7 +191,8 @@ def test_queries(context, caplog) -> None:
     attr = rk.rknn_tensor_attr(index=0)
     assert rk.rknn_query(context, rk.RKNN_QUERY_INPUT_ATTR, ct.pointer(attr), ct.sizeof(attr)) == 0
     assert (list(attr.dims)[: attr.n_dims], attr.fmt) == ([1, 4, 5, 3], rk.RKNN_TENSOR_NHWC)
-    assert (attr.name, attr.n_elems, attr.size, attr.w_stride) == (b"image", 60, 60, 5)
+    assert (attr.name, attr.n_elems, attr.size) == (b"image", 60, 60)
+    assert (attr.w_stride, attr.size_with_stride) == (16, 192)
     assert (attr.type, attr.zp, attr.scale) == (rk.RKNN_TENSOR_INT8, -8, 0.5)
     assert attr.qnt_type == rk.RKNN_TENSOR_QNT_AFFINE_ASYMMETRIC
 
@@ -334,7 +219,7 @@ def test_queries(context, caplog) -> None:
     assert "info_len(372) < sizeof(rknn_tensor_attr)(376)!" in caplog.text
     attr.index = 2
     assert rk.rknn_query(context, rk.RKNN_QUERY_INPUT_ATTR, attr, 376) == rk.RKNN_ERR_PARAM_INVALID
-    assert rk.rknn_query(context, rk.RKNN_QUERY_MEM_SIZE, attr, 376) == rk.RKNN_ERR_PARAM_INVALID
+    assert rk.rknn_query(context, 18, attr, 376) == rk.RKNN_ERR_PARAM_INVALID
     assert rk.rknn_query(context, 99, attr, 376) == rk.RKNN_ERR_PARAM_INVALID
     assert rk.rknn_query(context, rk.RKNN_QUERY_IN_OUT_NUM, None, 8) == rk.RKNN_ERR_PARAM_INVALID
     assert rk.rknn_query(context, rk.RKNN_QUERY_PERF_RUN, rk.rknn_perf_run(), 8) == rk.RKNN_ERR_FAIL
@@ -366,17 +251,6 @@ def test_inputs_are_reordered_and_quantised(context) -> None:
     assert got.tolist() == [[3, 3, 5, 0, 255, 7]]
 
 
-def test_pass_through_takes_codes_in_native_order(context, monkeypatch) -> None:
-    codes = np.arange(60, dtype=np.int8).reshape(1, 4, 5, 3)
-    got = codes_of(context, make_input(codes, rk.RKNN_TENSOR_INT8, pass_through=1))
-    assert np.array_equal(got, codes.transpose(0, 3, 1, 2))
-    monkeypatch.setattr(FakeModel, "inputs", [Info("deep", (1, 20, 2, 2), np.int8, 1.0, 0)])
-    blocks = np.arange(128, dtype=np.int64).astype(np.int8).reshape(1, 2, 2, 2, 16)
-    got = codes_of(context, make_input(blocks, rk.RKNN_TENSOR_INT8, rk.RKNN_TENSOR_NC1HWC2, pass_through=1))
-    for channel in (0, 15, 16, 19):
-        assert np.array_equal(got[0, channel], blocks[0, channel // 16, :, :, channel % 16])
-
-
 def test_input_errors(context, caplog) -> None:
     image = np.zeros((1, 4, 5, 3), np.float32)
 
@@ -393,7 +267,8 @@ def test_input_errors(context, caplog) -> None:
     assert code(index=2) == rk.RKNN_ERR_INPUT_INVALID
     assert code(type=rk.RKNN_TENSOR_INT64) == rk.RKNN_ERR_INPUT_INVALID
     assert code(fmt=rk.RKNN_TENSOR_NC1HWC2) == rk.RKNN_ERR_INPUT_INVALID
-    assert code(pass_through=1) == rk.RKNN_ERR_INPUT_INVALID
+    assert code(pass_through=1) == rk.RKNN_ERR_PARAM_INVALID  # too short: rows of 16 pixels
+    assert "param input size(240) < model input size(768)" in caplog.text
     assert code(n=3) == rk.RKNN_ERR_PARAM_INVALID
     assert code(n=0) == rk.RKNN_ERR_PARAM_INVALID
     image[0, 0, 0, 0] = np.nan
@@ -461,6 +336,32 @@ def test_device_trouble_is_a_code_and_keeps_its_story(context, caplog) -> None:
     assert rk.rknn_run(context) == rk.RKNN_ERR_FAIL
     assert isinstance(rk.last_error(context), DriverTimeout)
     assert "failed to submit!" in caplog.text
+
+
+def test_what_python_raises_becomes_a_code(context, caplog) -> None:
+    rk.loaded_model(context).model = None
+    set_all_failed = rk.rknn_inputs_set(context, 1, [make_input(np.zeros(60, np.float32), 0)])
+    assert set_all_failed == rk.RKNN_ERR_FAIL
+    assert "rknn_inputs_set: AttributeError" in caplog.text
+    assert rk.rknn_query(context, "nonsense", None, None) == rk.RKNN_ERR_PARAM_INVALID
+    assert rk.rknn_query(context, 0, None, "eight") == rk.RKNN_ERR_FAIL
+    assert not rk.rknn_create_mem(context, "many")
+
+
+def test_log_lines_are_the_vendors(context, capsys, monkeypatch) -> None:
+    monkeypatch.delenv("RKNN_LOG_LEVEL", raising=False)
+    assert rk.rknn_query(context, 99, None, 0) == rk.RKNN_ERR_PARAM_INVALID
+    line = capsys.readouterr().err
+    assert re.fullmatch(r"E RKNN: \[\d\d:\d\d:\d\d\.\d{3}\] rknn_query: command 99 is not supported\n", line)
+    memory = rk.rknn_create_mem(context, 64)
+    other = rk.rknn_context()
+    assert rk.rknn_init(other, b"model", 5) == rk.RKNN_SUCC
+    left = rk.rknn_create_mem(other, 64)
+    assert left and rk.rknn_destroy(other) == rk.RKNN_SUCC
+    assert capsys.readouterr().err == ""
+    monkeypatch.setenv("RKNN_LOG_LEVEL", "1")
+    assert rk.rknn_destroy(context) == rk.RKNN_SUCC and memory
+    assert "W RKNN: " in capsys.readouterr().err
 
 
 def test_destroy_closes_and_two_contexts_are_apart(context) -> None:

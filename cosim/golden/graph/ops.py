@@ -77,6 +77,12 @@ class _Windowed:
     truncate: int = 0
     stage: Stage = field(default_factory=Stage)
     output: Output = field(default_factory=Output)
+    insert: Pair = (1, 1)
+    """Distance of the input's pixels in the image that the window sees; 0 lies between them."""
+    correction: NDArray[np.int32] | None = None
+    """[K, OH, OW], added (saturating) between `stage` and `output`."""
+    clamp: Clamp = field(default_factory=Clamp)
+    """After the correction."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,11 +130,15 @@ class Operand:
 
 @dataclass(frozen=True, kw_only=True)
 class QAdd:
-    """Element-wise sum of two tensors of one shape: ``v = sat(a' + b', 32)``, the clamp, `output`."""
+    """Two tensors element by element: ``v = sat(a' op b', 32)``, the clamp, `output`.
+
+    b may have one row and column: then it is one value a channel.
+    """
 
     a: str
     b: str
     y: str
+    op: Literal["add", "mul", "max", "min"] = "add"
     a_operand: Operand = field(default_factory=Operand)
     b_operand: Operand = field(default_factory=Operand)
     clamp: Clamp = field(default_factory=Clamp)
@@ -179,14 +189,103 @@ class Reshape:
 
 
 @dataclass(frozen=True, kw_only=True)
+class QSlope:
+    """``a = (x + offset) * scale``; where a < 0, ``a = R(a * slope, shift)``; then `output`."""
+
+    x: str
+    y: str
+    offset: int
+    scale: int
+    slopes: ArrayLike
+    """One integer or one per channel."""
+    shift: int
+    output: Output = field(default_factory=Output)
+
+
+@dataclass(frozen=True, kw_only=True)
+class QLookup:
+    """``y = table[x + 128]``, 256 entries."""
+
+    x: str
+    y: str
+    table: NDArray[np.int8]
+
+
+@dataclass(frozen=True, kw_only=True)
+class QCopy:
+    """`size` elements of x from `source` on go, each through `stage` and `output`, to y from `target` on.
+
+    y has `shape`; what no copy has written yet is 0.
+    """
+
+    x: str
+    y: str
+    shape: tuple[int, int, int]
+    source: tuple[int, int, int]
+    target: tuple[int, int, int]
+    size: tuple[int, int, int]
+    stage: Stage = field(default_factory=Stage)
+    output: Output = field(default_factory=Output)
+
+
+@dataclass(frozen=True, kw_only=True)
 class HostSoftmax:
-    """Softmax on the host: ``q = (x - zero_point) * scale``, then exp / sum over `axis`, float32."""
+    """Softmax on the host: ``q = (x - zero_point) * scale``, then exp / sum over `axis`, float32.
+
+    With `bits` the result is quantised: ``round(result / output_scale) + output_zero_point``.
+    """
 
     x: str
     y: str
     scale: float
     zero_point: int
     axis: int = 0
+    output_scale: float | None = None
+    output_zero_point: int = 0
 
 
-Node = QConv | QDepthwise | QGemm | QAdd | QScale | QPool | Reshape | HostSoftmax
+@dataclass(frozen=True, kw_only=True)
+class HostGather:
+    """y's elements are those of the inputs (all of them in a row) at `index`; -1 gives `fill`.
+
+    Each input first goes from its (scale, zero point) in `codings` to that of y, by rounded float64.
+    """
+
+    xs: tuple[str, ...]
+    y: str
+    index: NDArray[np.int64]
+    codings: tuple[tuple[float, int], ...]
+    coding: tuple[float, int]
+    fill: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostPool:
+    """Maximum, or average of the taps inside the image alone (halves away from zero), to y's coding."""
+
+    x: str
+    y: str
+    method: Literal["max", "average"]
+    kernel: Pair
+    size: Pair
+    stride: Pair = (1, 1)
+    pad: Pair = (0, 0)
+    coding: tuple[float, int] = (1.0, 0)
+    output_coding: tuple[float, int] = (1.0, 0)
+
+
+Node = (
+    QConv
+    | QDepthwise
+    | QGemm
+    | QAdd
+    | QScale
+    | QSlope
+    | QLookup
+    | QCopy
+    | QPool
+    | Reshape
+    | HostSoftmax
+    | HostGather
+    | HostPool
+)

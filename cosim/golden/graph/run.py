@@ -88,7 +88,22 @@ def _windows(
 
 def _finish(acc: Ints, total: Ints, node: ops.QConv | ops.QDepthwise | ops.QGemm) -> NDArray:
     acc = limit(divide(acc, node.truncate), 32)
-    return _output(_stage(acc + total * _channels(node.window_mul), node.stage), node.output)
+    value = _stage(acc + total * _channels(node.window_mul), node.stage)
+    if not isinstance(node, ops.QGemm):
+        if node.correction is not None:
+            value = limit(value + node.correction, 32)
+        value = _clamp(value, node.clamp)
+    return _output(value, node.output)
+
+
+def _spread(x: NDArray, node: ops.QConv | ops.QDepthwise) -> NDArray:
+    """The image with zeros inserted."""
+    if node.insert == (1, 1):
+        return x
+    (fy, fx), (channels, height, width) = node.insert, x.shape
+    wide = np.zeros((channels, (height - 1) * fy + 1, (width - 1) * fx + 1), x.dtype)
+    wide[:, ::fy, ::fx] = x
+    return wide
 
 
 def conv(x: NDArray[np.int8], node: ops.QConv) -> NDArray:
@@ -102,7 +117,7 @@ def conv(x: NDArray[np.int8], node: ops.QConv) -> NDArray:
     _, channels, kh, kw = node.weights.shape
     if channels != x.shape[0]:
         raise ValueError(f"{node.y}: weights have {channels} channels, {node.x} has {x.shape[0]}")
-    taps, mask = _windows(x, (kh, kw), node.size, node.stride, node.dilation, node.pad)
+    taps, mask = _windows(_spread(x, node), (kh, kw), node.size, node.stride, node.dilation, node.pad)
     # float64 holds every partial sum exactly (below 2^53) and multiplies matrices fast.
     taps = np.where(mask, taps, np.int8(node.pad_value)).astype(np.float64)
     acc = np.tensordot(node.weights.astype(np.float64), taps, axes=([1, 2, 3], [0, 3, 4])).astype(np.int64)
@@ -115,7 +130,7 @@ def depthwise(x: NDArray[np.int8], node: ops.QDepthwise) -> NDArray:
     channels, kh, kw = node.weights.shape
     if channels != x.shape[0]:
         raise ValueError(f"{node.y}: weights have {channels} channels, {node.x} has {x.shape[0]}")
-    taps, mask = _windows(x, (kh, kw), node.size, node.stride, node.dilation, node.pad)
+    taps, mask = _windows(_spread(x, node), (kh, kw), node.size, node.stride, node.dilation, node.pad)
     taps = np.where(mask, taps, np.int8(node.pad_value)).astype(np.int64)
     acc = (taps * node.weights.astype(np.int64)[:, None, None]).sum(axis=(3, 4))
     return _finish(acc, taps.sum(axis=(3, 4)), node)
@@ -132,9 +147,11 @@ def gemm(x: NDArray[np.int8], node: ops.QGemm) -> NDArray:
 
 def add(a: NDArray, b: NDArray, node: ops.QAdd) -> NDArray:
     """Evaluate a `QAdd` of two tensors of the same shape."""
-    if a.shape != b.shape:
+    if a.shape != b.shape and b.shape != (a.shape[0], 1, 1):
         raise ValueError(f"{node.y}: {node.a} has shape {a.shape}, {node.b} has {b.shape}")
-    total = _operand(a, node.a_operand) + _operand(b, node.b_operand)
+    first, second = _operand(a, node.a_operand), _operand(b, node.b_operand)
+    operations = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+    total = operations[node.op](first, second)
     return _output(_clamp(limit(total, 32), node.clamp), node.output)
 
 
@@ -168,11 +185,59 @@ def _average(total: Ints, node: ops.QPool) -> Ints:
     return np.where(total < 0, -nearest, nearest)
 
 
-def softmax(x: NDArray, node: ops.HostSoftmax) -> NDArray[np.float32]:
-    """Evaluate a `HostSoftmax` in float64, rounded to float32 at the end."""
+def slope(x: NDArray, node: ops.QSlope) -> NDArray:
+    """Evaluate a `QSlope`."""
+    value = (x.astype(np.int64) + node.offset) * node.scale
+    steep = limit(divide(value * _channels(node.slopes), node.shift), 32)
+    return _output(np.where(value < 0, steep, value), node.output)
+
+
+def copy(x: NDArray, y: NDArray, node: ops.QCopy) -> NDArray:
+    """Evaluate a `QCopy` on what y holds so far; returns a new array."""
+    result = y.copy()
+    part = x[tuple(slice(b, b + n) for b, n in zip(node.source, node.size, strict=True))]
+    there = tuple(slice(b, b + n) for b, n in zip(node.target, node.size, strict=True))
+    result[there] = _output(_stage(part.astype(np.int64), node.stage), node.output)
+    return result
+
+
+def _recode(x: NDArray, old: tuple[float, int], new: tuple[float, int]) -> NDArray:
+    if old == new:
+        return x
+    real = (x.astype(np.float64) - old[1]) * (old[0] / new[0])
+    return np.clip(np.rint(real) + new[1], -128, 127)
+
+
+def gather(xs: list[NDArray], node: ops.HostGather) -> NDArray[np.int8]:
+    """Evaluate a `HostGather`."""
+    parts = [_recode(x, c, node.coding).reshape(-1) for x, c in zip(xs, node.codings, strict=True)]
+    flat = np.concatenate([*parts, np.array([node.fill])])
+    return flat[node.index].astype(np.int8)
+
+
+def host_pool(x: NDArray, node: ops.HostPool) -> NDArray[np.int8]:
+    """Evaluate a `HostPool`."""
+    taps, mask = _windows(x.astype(np.int64), node.kernel, node.size, node.stride, (1, 1), node.pad)
+    if node.method == "max":
+        best = np.where(mask, taps, -128).max(axis=(3, 4))
+        return _recode(best, node.coding, node.output_coding).astype(np.int8)
+    total, count = np.where(mask, taps, 0).sum(axis=(3, 4)), mask.sum(axis=(2, 3))
+    if node.coding == node.output_coding:
+        floor, rest = np.divmod(np.abs(total), count)
+        return (np.sign(total) * (floor + (2 * rest >= count))).astype(np.int8)
+    return _recode(total / count, node.coding, node.output_coding).astype(np.int8)
+
+
+def softmax(x: NDArray, node: ops.HostSoftmax) -> NDArray:
+    """Evaluate a `HostSoftmax` in float64, rounded to float32 or to codes at the end."""
     real = (x.astype(np.float64) - node.zero_point) * node.scale
     power = np.exp(real - real.max(axis=node.axis, keepdims=True))
-    return (power / power.sum(axis=node.axis, keepdims=True)).astype(np.float32)
+    result = power / power.sum(axis=node.axis, keepdims=True)
+    if node.output_scale is None:
+        return result.astype(np.float32)
+    return limit(np.rint(result / node.output_scale).astype(np.int64) + node.output_zero_point, 8).astype(
+        np.int8
+    )
 
 
 def evaluate(node: ops.Node, tensors: Mapping[str, NDArray]) -> NDArray:
@@ -202,6 +267,17 @@ def evaluate(node: ops.Node, tensors: Mapping[str, NDArray]) -> NDArray:
             return tensors[node.x].reshape(node.shape)
         case ops.HostSoftmax():
             return softmax(tensors[node.x], node)
+        case ops.QSlope():
+            return slope(tensors[node.x], node)
+        case ops.QLookup():
+            return node.table[tensors[node.x].astype(np.int64) + 128]
+        case ops.QCopy():
+            y = tensors[node.y] if node.y in tensors else np.zeros(node.shape, np.int8)
+            return copy(tensors[node.x], y, node)
+        case ops.HostGather():
+            return gather([tensors[x] for x in node.xs], node)
+        case ops.HostPool():
+            return host_pool(tensors[node.x], node)
     raise TypeError(f"unknown node {type(node).__name__}")
 
 

@@ -80,10 +80,14 @@ class GoldenDevice:
         """Index of the last task of the kick, whose events alone may raise the line."""
         self.stuck = False
         """Whether the PC is in a kick that never ends."""
+        self.unfinished: GoldenHang | None = None
+        """Why the DPU never ends, although the blocks that it works with have."""
         self._task = 0
         self._link = False
         self._told: dict[str, list[Finding]] = {}
         """What a set of blocks that waits has told so far, by its first block."""
+        self._held: dict[str, GoldenHang] = {}
+        """Why it waits."""
 
     # -- programs -------------------------------------------------------------------------------
 
@@ -275,6 +279,8 @@ class GoldenDevice:
         """
         while self._step(final=True):
             pass
+        if self.unfinished is not None:
+            raise self.unfinished
         for name, state in self.space.blocks.items():
             if not any(state.enabled):
                 continue
@@ -295,7 +301,40 @@ class GoldenDevice:
                     register="S_POINTER",
                     value=state.read_pointer(),
                 )
-            raise GoldenHang("enabled, but the blocks it works with are not", task=self._task, block=name)
+            raise GoldenHang(self._wait(name), task=self._task, block=name)
+
+    def waits(self) -> list[str]:
+        """Say of every enabled block what it waits for."""
+        enabled = [name for name, state in self.space.blocks.items() if any(state.enabled)]
+        return [f"{name}: {self._wait(name)}" for name in enabled]
+
+    def _wait(self, name: str) -> str:
+        """Say what an enabled block waits for."""
+        if name in self._held:
+            return str(self._held[name])
+        if not self.core_fits(name):
+            return f"core {self.core_index} waits for its own index"
+        if not self.space.blocks[name].ready():
+            return "the other group is in turn"
+        views = {block: self.space.blocks[block].view() for block in ("DPU", "PPU")}
+        flying = views["DPU"].get("FEATURE_MODE_CFG", "FLYING_MODE")
+        fed = from_dpu(views["PPU"])
+        partners = {
+            "CNA": ("CORE", "DPU"),
+            "CORE": ("CNA", "DPU"),
+            "DPU": () if flying else ("CNA", "CORE"),
+            "DPU_RDMA": ("DPU",),
+            "PPU": ("DPU",) if fed else ("PPU_RDMA",),
+            "PPU_RDMA": ("PPU",),
+        }[name]
+        gone = [block for block in partners if not self._ready(block)]
+        if gone:
+            return f"waits for {' and '.join(gone)}, not at work"
+        if name == "PPU" and fed:
+            return "waits for atoms of the DPU, which feeds it none (OUTPUT_MODE)"
+        if name == "PPU_RDMA" and fed:
+            return "its atoms are not taken, the PPU waits for those of the DPU (FLYING_MODE 0)"
+        return "waits for a block that it works with"
 
     def core_fits(self, name: str) -> bool:
         """Tell whether a block's S_POINTER names this core; only CNA and CORE look (docs/hardware.md 7.2)."""
@@ -314,20 +353,21 @@ class GoldenDevice:
             if not names:
                 continue
             told = self._told.pop(names[0], [])  # by an earlier attempt
+            self._held.pop(names[0], None)
             self.findings[:] = [f for f in self.findings if not any(f is old for old in told)]
             mark = len(self.findings)
             try:
                 self._run(names)
                 return True
-            except GoldenHang:
-                self._told[names[0]] = self.findings[mark:]
+            except GoldenHang as hang:
+                self._told[names[0]], self._held[names[0]] = self.findings[mark:], hang
                 if final:
                     raise
         return False
 
     def _dpu_blocks(self, final: bool) -> list[str]:
         """Blocks of the DPU's task in turn, empty unless all are there."""
-        if not self._ready("DPU"):
+        if not self._ready("DPU") or self.unfinished is not None:
             return []
         dpu = self.space.blocks["DPU"].view()
         names = ["DPU"] if dpu.get("FEATURE_MODE_CFG", "FLYING_MODE") else ["DPU", "CNA", "CORE"]
@@ -374,7 +414,11 @@ class GoldenDevice:
             feed = dpu.run(RdmaData() if rdma is None else fetch(ctx, rdma), conv)
             if self.observer is not None and conv is not None:
                 observe(self.observer, self._task, self.cbuf, conv)
-        if ppu is not None:
+        if dpu is not None and dpu.unfinished is not None:
+            self.unfinished = self._held["DPU"] = dpu.unfinished
+            names = [name for name in names if name in ("CNA", "CORE")]
+            report.groups = {name: report.groups[name] for name in names}
+        elif ppu is not None:
             pool(ctx, ppu, views.get("PPU_RDMA"), feed)
         self._end(report, names)
 

@@ -90,7 +90,9 @@ class Dpu:
             self.domain = Floats()
 
         check_dpu(ctx, dpu, comb_use)
-        self._blocked = self._check_size_e()
+        self._misplaced = self._check_size_e()
+        self.unfinished: GoldenHang | None = self._misplaced
+        """Why the DPU never ends, although it takes all that it is given."""
 
     def run(
         self, offered: RdmaData, conv: tuple[ConvShape, NDArray, NDArray] | None = None
@@ -105,12 +107,17 @@ class Dpu:
             shape, accumulators and window sums from CORE, [pixels, lanes]; None when CORE does not take
             part.  Accumulators are signed integers of 32 bits, or binary32 bits of any integer dtype.
 
+        Returns
+        -------
+        The PPU's data, if it is fed.  A DPU that takes everything and still never ends says why in
+        `unfinished`.
+
         Raises
         ------
         GoldenHang
-            when a stream that the DPU waits for never comes, or one that nobody takes is offered.
+            when a stream that the DPU waits for never comes.
         """
-        wrong = self._check_group(conv) or self._blocked
+        wrong = self._check_group(conv)
         if wrong:
             raise wrong
         self.offered = offered
@@ -118,7 +125,8 @@ class Dpu:
         value = self._bs(value)
         value = self._stage_bn(value)
         value = self._element_wise(value)
-        return self._write(self._out_cvt(value))
+        elements = self._out_cvt(value)
+        return None if self._misplaced else self._write(elements)
 
     # -- sizes and streams ----------------------------------------------------------------------
 
@@ -153,7 +161,7 @@ class Dpu:
         return hang(self.ctx, self.dpu, message, register, name)
 
     def _check_streams(self) -> None:
-        """Make sure that DPU_RDMA offers what the DPU takes, and nothing else of MRDMA and ERDMA."""
+        """Make sure that DPU_RDMA offers what the DPU takes; what it does not take is left over (5.6)."""
         offered = self.offered
         clients = {"MRDMA": offered.main, "BRDMA": offered.bs, "NRDMA": offered.bn, "ERDMA": offered.ew}
         if any(data is not None for data in clients.values()):
@@ -163,13 +171,15 @@ class Dpu:
         if offered.residual_missing:
             message = f"COMB_USE 5 waits for {offered.residual_missing}, which is off"
             raise self._hang(message, "EW_CFG", "EW_OP_SRC")
+        left = None
         if not self.flying and offered.main is not None:
-            raise self._hang("MRDMA offers data that nobody takes", "FEATURE_MODE_CFG", "FLYING_MODE")
+            left = self._hang("MRDMA offers data that nobody takes", "FEATURE_MODE_CFG", "FLYING_MODE")
         needs = self.operation and bool(self.dpu.get("EW_CFG", "EW_OP_SRC"))
         if needs and offered.ew is None:
             raise self._hang("waits for ERDMA, which is off", "EW_CFG", "EW_OP_SRC")
         if not needs and offered.ew is not None:
-            raise self._hang("ERDMA offers data that nobody takes", "EW_CFG", "EW_OP_SRC")
+            left = left or self._hang("ERDMA offers data that nobody takes", "EW_CFG", "EW_OP_SRC")
+        self.unfinished = self.unfinished or left
         if self.flying and offered.main is None:
             raise self._hang("waits for MRDMA, which is off", "FEATURE_MODE_CFG", "FLYING_MODE")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import mmap
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +25,21 @@ class Memory:
         self._bases: list[int] = []
         self._data: list[Bytes] = []
 
-    def map(self, base: int, size: int) -> Bytes:
+    def map(self, base: int, size: int, fd: int | None = None) -> Bytes:
         """Map `size` zeroed bytes at `base` and return them.
+
+        Parameters
+        ----------
+        fd
+            a file whose first `size` bytes are used instead, shared with everybody who has it mapped;
+            it may be closed afterwards, but must not shrink.
 
         Raises
         ------
         ValueError
             for an empty range, one past 40 bits, one not on a 16-byte border, or an overlap.
+        OSError
+            for a file that cannot be mapped.
         """
         if size <= 0 or base < 0 or base + size > 1 << 40:
             raise ValueError(f"cannot map {size} bytes at {base:#x}")
@@ -41,7 +50,7 @@ class Memory:
             raise ValueError(f"range at {base:#x} overlaps the one at {self._bases[at - 1]:#x}")
         if at < len(self._bases) and base + size > self._bases[at]:
             raise ValueError(f"range at {base:#x} overlaps the one at {self._bases[at]:#x}")
-        data = np.zeros(size, np.uint8)
+        data = np.zeros(size, np.uint8) if fd is None else np.frombuffer(mmap.mmap(fd, size), np.uint8)
         self._bases.insert(at, base)
         self._data.insert(at, data)
         return data

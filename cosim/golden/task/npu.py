@@ -8,7 +8,6 @@ from cosim.golden.task.context import Finding, TaskReport
 from cosim.golden.task.device import EVENT_BITS, GoldenDevice
 from cosim.golden.task.errors import GoldenError, GoldenHang
 from cosim.golden.task.memory import Memory
-from cosim.golden.task.registers import SHADOWED_BLOCKS
 from rtl.regs import registers
 
 ACCESS_CYCLES = 10
@@ -151,8 +150,7 @@ class GoldenNpu:
         """Say what a core waits for."""
         if self.hang[core] is not None:
             return str(self.hang[core])
-        waiting = [name for name in SHADOWED_BLOCKS if any(self.devices[core].space.blocks[name].enabled)]
-        return f"enabled and waiting: {', '.join(waiting)}" if waiting else "idle"
+        return "; ".join(self.devices[core].waits()) or "idle"
 
     def task_log(self) -> list[TaskReport]:
         """Tasks of all cores, core by core."""

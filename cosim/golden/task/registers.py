@@ -7,7 +7,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from cosim.golden.task.arith import signed
+from cosim.golden.task.errors import GoldenError
 from rtl.regs import Register, registers
+
+UNDECODED = range(0x2000, 0x3000)
+"""Offsets whose reads end in an error response (docs/hardware.md 7.8)."""
 
 SHADOWED_BLOCKS = ("CNA", "CORE", "DPU", "DPU_RDMA", "PPU", "PPU_RDMA")
 
@@ -195,9 +199,19 @@ class RegisterSpace:
             self.plain[offset] = value
 
     def read(self, offset: int) -> int:
-        """Read one register; a shadowed one from the group under the pointer, unknown ones 0."""
+        """Read one register; a shadowed one from the group under the pointer, unknown ones 0.
+
+        Raises
+        ------
+        GoldenError
+            in the window that nothing decodes.
+        """
         r = self.find(offset)
         if r is None:
+            if offset in UNDECODED:
+                name, message = f"{offset:#06x}", "the read ends in an error response"
+                self._diagnose("UNDECODED_ACCESS", "", name, 0, message)
+                raise GoldenError(message, register=name, value=0, code="UNDECODED_ACCESS")
             return 0
         if self._tables.holds(offset):
             return self._tables.read(offset)

@@ -1,0 +1,109 @@
+"""`rkcosim device` and `rkcosim serve`: unmodified programs on the simulated device."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+from cosim.cli.exits import BAD_INPUT, fail, reported
+
+
+@contextlib.contextmanager
+def _log_stream(log: str | None) -> Iterator[TextIO | None]:
+    """Where the kernel's log goes: nowhere, standard error ("-"), or a file."""
+    if log is None:
+        yield None
+    elif log == "-":
+        yield sys.stderr
+    else:
+        Path(log).parent.mkdir(parents=True, exist_ok=True)
+        with open(log, "w") as stream:
+            yield stream
+
+
+def device_command(
+    program: list[str],
+    socket: Path | None,
+    engine: str | None,
+    cores: int | None,
+    exact: bool,
+    log: str | None,
+    verbose: bool,
+    trace: Path | None,
+    report: bool,
+) -> None:
+    """Run a program and end with its exit code."""
+    with reported():
+        from cosim.devices import program as run
+        from cosim.devices.simulated import SimulatedMachine
+
+        if not program:
+            fail("device: name a program: rkcosim device -- PROGRAM ARGUMENTS...", BAD_INPUT)
+        if socket is not None:
+            own: dict[str, object] = {"--engine": engine, "--cores": cores, "--exact": exact or None}
+            own |= {"--log": log, "--verbose": verbose or None, "--trace": trace, "--report": report or None}
+            given = [name for name, value in own.items() if value is not None]
+            if given:
+                fail(f"device: {given[0]} belongs to the server (rkcosim serve), not to --socket", BAD_INPUT)
+            run.check_server(socket)
+            raise SystemExit(run.run_program(program, run.environment(socket)))
+        with (
+            _log_stream(log) as stream,
+            SimulatedMachine(
+                engine, cores=cores or 3, exact=exact, log=stream, verbose=verbose, trace=trace
+            ) as machine,
+        ):
+            with run.private_server(machine) as server:
+                env = run.environment(server.path)
+                machine.start_clock()
+                code = run.run_program(program, env)
+                account = machine.report()
+            if report:
+                print(account.text(), file=sys.stderr)
+        raise SystemExit(code)
+
+
+def serve_command(
+    socket: Path | None,
+    engine: str | None,
+    cores: int,
+    exact: bool,
+    log: str | None,
+    verbose: bool,
+    trace: Path | None,
+    report: bool,
+) -> None:
+    """Serve until SIGINT or SIGTERM."""
+    with reported():
+        from cosim.devices.program import default_socket, environment
+        from cosim.devices.simulated import SimulatedMachine
+        from sw.driver.server import Server, ServerError
+
+        path = socket or default_socket()
+        stop = threading.Event()
+        try:
+            with (
+                _log_stream(log) as stream,
+                SimulatedMachine(
+                    engine, cores=cores, exact=exact, log=stream, verbose=verbose, trace=trace
+                ) as machine,
+            ):
+                environment(path)  # compiles the library now rather than at the first program
+                with Server(machine.kernel, path) as server:
+                    for number in (signal.SIGINT, signal.SIGTERM):
+                        signal.signal(number, lambda *_: stop.set())
+                    machine.start_clock()
+                    print(f"serving {machine.device.name} at {server.path}", flush=True)
+                    print(f"run programs with: rkcosim device --socket {server.path} -- PROGRAM", flush=True)
+                    while not stop.wait(1.0):
+                        pass
+                    account = machine.report()
+                if report:
+                    print(account.text(), file=sys.stderr)
+        except ServerError as error:
+            fail(str(error), BAD_INPUT)

@@ -1,0 +1,259 @@
+"""The compiler's steps as nodes of the graph-level golden model."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from cosim.golden.graph import (
+    Clamp,
+    HostGather,
+    HostPool,
+    HostSoftmax,
+    Node,
+    Operand,
+    Output,
+    QAdd,
+    QConv,
+    QCopy,
+    QDepthwise,
+    QLookup,
+    QPool,
+    QScale,
+    QSlope,
+    Stage,
+)
+from sw.compiler.graph import Tensor
+from sw.compiler.steps import (
+    BinaryStep,
+    Converter,
+    ConvStep,
+    CopyStep,
+    HostStep,
+    Limits,
+    LookupStep,
+    PoolStep,
+    RescaleStep,
+    SlopeStep,
+    Step,
+)
+
+Index = npt.NDArray[np.int64]
+
+
+def _output(converter: Converter) -> Output:
+    return Output(scale=converter.scale, shift=converter.shift, offset=converter.zero)
+
+
+def _clamp(limits: Limits) -> Clamp:
+    return Clamp() if limits is None else Clamp(low=limits[0], high=limits[1])
+
+
+def _conv_node(step: ConvStep) -> Node:
+    x = step.inputs[0]
+    weights = step.weights.astype(np.int64) - step.weight_zero
+    early = step.correction is None
+    stage = Stage(
+        add=step.bias - step.x_zero * weights.reshape(weights.shape[0], -1).sum(axis=1),
+        mul=step.multipliers,
+        shift=14,
+        clamp=_clamp(step.limits) if early else Clamp(),
+    )
+    window = step.window
+    kind: type[QDepthwise] | type[QConv] = QDepthwise if step.depthwise else QConv
+    return kind(
+        x=x.name,
+        y=step.output.name,
+        weights=step.weights[:, 0] if step.depthwise else step.weights,
+        size=(step.output.cube[1], step.output.cube[2]),
+        stride=window.strides,
+        dilation=window.dilations,
+        pad=(window.pads[0], window.pads[1]),
+        pad_value=step.x_zero,
+        window_mul=-step.weight_zero,
+        stage=stage,
+        output=_output(step.converter),
+        insert=step.insert,
+        correction=step.correction,
+        clamp=Clamp() if early else _clamp(step.limits),
+    )
+
+
+def graph_node(step: Step) -> Node:
+    """The graph-level node of a compiler's step.
+
+    Raises
+    ------
+    TypeError
+        for an unknown kind of step.
+    """
+    x, y = step.inputs[0], step.output
+    match step:
+        case ConvStep():
+            return _conv_node(step)
+        case BinaryStep():
+            b = step.inputs[1]
+            return QAdd(
+                a=x.name,
+                b=b.name,
+                y=y.name,
+                op="add" if step.method == "sub" else step.method,
+                a_operand=Operand(offset=-x.zero_point, scale=step.scales[0]),
+                b_operand=Operand(offset=-b.zero_point, scale=step.scales[1]),
+                clamp=_clamp(step.limits),
+                output=_output(step.converter),
+            )
+        case RescaleStep():
+            stage = Stage(add=-x.zero_point, mul=step.scale, clamp=_clamp(step.limits))
+            return QScale(x=x.name, y=y.name, stage=stage, output=_output(step.converter))
+        case SlopeStep():
+            return QSlope(
+                x=x.name,
+                y=y.name,
+                offset=-x.zero_point,
+                scale=step.scale,
+                slopes=step.slopes if step.slopes.size > 1 else int(step.slopes[0]),
+                shift=step.shift,
+                output=_output(step.converter),
+            )
+        case LookupStep():
+            return QLookup(x=x.name, y=y.name, table=step.table)
+        case CopyStep():
+            return QCopy(
+                x=x.name,
+                y=y.name,
+                shape=y.cube,
+                source=step.source,
+                target=step.target,
+                size=step.size,
+                stage=Stage(add=-x.zero_point, mul=step.scale),
+                output=_output(step.converter),
+            )
+        case PoolStep():
+            return QPool(
+                x=x.name,
+                y=y.name,
+                method=step.method,
+                kernel=step.window.kernel,
+                size=(y.cube[1], y.cube[2]),
+                stride=step.window.strides,
+                pad=(step.window.pads[0], step.window.pads[1]),
+                pad_value=step.pad_value,
+            )
+        case HostStep():
+            return _host_node(step)
+    raise TypeError(f"no graph node for {type(step).__name__}")
+
+
+def _host_node(step: HostStep) -> Node:
+    x, y = step.inputs[0], step.output
+    if step.function == "Softmax":
+        axis = step.attributes["axis"] % len(x.shape) - len(x.shape)
+        cube_axis = _cube_axis(x, axis)
+        return HostSoftmax(
+            x=x.name,
+            y=y.name,
+            scale=x.scale * step.attributes.get("beta", 1.0),
+            zero_point=x.zero_point,
+            axis=cube_axis,
+            output_scale=y.scale,
+            output_zero_point=y.zero_point,
+        )
+    if step.function in ("MaxPool", "AveragePool"):
+        window = step.attributes["window"]
+        return HostPool(
+            x=x.name,
+            y=y.name,
+            method="max" if step.function == "MaxPool" else "average",
+            kernel=window.kernel,
+            size=y.cube[1:],
+            stride=window.strides,
+            pad=window.pads[:2],
+            coding=(x.scale, x.zero_point),
+            output_coding=(y.scale, y.zero_point),
+        )
+    return HostGather(
+        xs=tuple(t.name for t in step.inputs),
+        y=y.name,
+        index=_index(step),
+        codings=tuple((t.scale, t.zero_point) for t in step.inputs),
+        coding=(y.scale, y.zero_point),
+        fill=step.attributes.get("value", y.zero_point),
+    )
+
+
+def _cube_axis(x: Tensor, axis: int) -> int:
+    """Axis of the cube for an axis of a tensor's shape that is not flattened."""
+    if len(x.shape) == 4:
+        return axis + 3
+    return 0 if axis == -1 else 1
+
+
+def _element(tensor: Tensor, coordinates: tuple[Index, ...]) -> Index:
+    """Place in the cube (C, H, W order) of elements of the tensor's own shape."""
+    _, height, width = tensor.cube
+    flat = np.ravel_multi_index(coordinates, tensor.shape)
+    matrix = len(tensor.shape) in (2, 3) and tensor.shape[-1] == tensor.cube[0] and height > 1
+    if not (matrix or tensor.channels_last):
+        return flat
+    channel, pixel = flat % tensor.cube[0], flat // tensor.cube[0]
+    return channel * height * width + pixel
+
+
+def _index(step: HostStep) -> Index:
+    """Where each element of the output's cube comes from, -1 for the fill value."""
+    x, y = step.inputs[0], step.output
+    channel, row, column = np.indices(y.cube)
+    if step.function == "Rearrange":
+        return _rearranged(step)
+    if step.function == "Concat":
+        along = (channel, row, column)[step.attributes["axis"]]
+        result, base, start = np.full(y.cube, -1), 0, 0
+        for part in step.inputs:
+            size = part.cube[step.attributes["axis"]]
+            place = [channel, row, column]
+            place[step.attributes["axis"]] = along - start
+            inside = (along >= start) & (along < start + size)
+            flat = (place[0] * part.cube[1] + place[1]) * part.cube[2] + place[2]
+            result = np.where(inside, base + flat, result)
+            base, start = base + int(np.prod(part.cube)), start + size
+        return result
+    if step.function == "Slice":
+        begin, strides = step.attributes["begin"], step.attributes.get("strides", (1, 1, 1))
+        channel, row, column = (
+            b + i * s for b, i, s in zip(begin, (channel, row, column), strides, strict=True)
+        )
+    elif step.function == "Pad":
+        top, left, *_ = step.attributes["pads"]
+        channel, row, column = channel - step.attributes.get("channels", (0, 0))[0], row - top, column - left
+    elif step.function == "Pick":
+        row = np.array(step.attributes["rows"])[row]
+        column = np.array(step.attributes["columns"])[column]
+    elif step.function == "Insert":
+        fy, fx = step.attributes["factors"]
+        gap = (row % fy != 0) | (column % fx != 0)
+        row, column = np.where(gap, -1, row // fy), column // fx
+    else:
+        raise TypeError(f"no graph node for the host's {step.function}")
+    inside = np.ones(y.cube, bool)
+    for place, size in zip((channel, row, column), x.cube, strict=True):
+        inside &= (place >= 0) & (place < size)
+    return np.where(inside, (channel * x.cube[1] + row) * x.cube[2] + column, -1)
+
+
+def _rearranged(step: HostStep) -> Index:
+    """Follow each element of x forward through transpose, reshape and transpose."""
+    x, y = step.inputs[0], step.output
+    places = np.unravel_index(np.arange(x.elements), x.shape)
+    before = step.attributes.get("before") or tuple(range(len(x.shape)))
+    middle = step.attributes["shape"]
+    after = step.attributes.get("after") or tuple(range(len(middle)))
+    flat = np.ravel_multi_index(
+        tuple(places[axis] for axis in before), tuple(x.shape[axis] for axis in before)
+    )
+    moved = np.unravel_index(flat, middle)
+    source = _element(x, places)
+    target = _element(y, tuple(moved[axis] for axis in after))
+    result = np.empty(x.elements, dtype=np.int64)
+    result[target] = source
+    return result.reshape(y.cube)

@@ -1,0 +1,41 @@
+"""The simulated device for programs: in this process, or for others over a socket.
+
+`with device(engine="golden"):` makes os.open, fcntl.ioctl, mmap.mmap and their kin reach a simulated
+RK3588; `rkcosim device -- PROGRAM` and `rkcosim serve` do so for native programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from cosim.devices.simulated import Report, SimulatedMachine
+
+__all__ = ["Report", "SimulatedMachine", "device"]
+
+
+@contextmanager
+def device(engine: str | None = None, **options: Any) -> Iterator[SimulatedMachine]:
+    """Give this Python process the NPU's device nodes for the length of a `with` block.
+
+    Parameters
+    ----------
+    engine : "verilator", "cxxrtl", "amaranth", "golden" or None for the fastest RTL there is.
+    options : as `SimulatedMachine`: cores, exact, drivers, log, verbose, trace, progress.
+
+    Yields
+    ------
+    The machine; `report()` is its account, `kernel.log` its log.
+
+    Raises
+    ------
+    RuntimeError
+        if this process has one already.
+    ValueError, cosim.engines.EngineError
+    """
+    from sw.driver.hooks import Hooks
+
+    with SimulatedMachine(engine, **options) as machine, Hooks(machine.kernel):
+        machine.start_clock()
+        yield machine

@@ -1,0 +1,93 @@
+"""The preload library, compiled on first use by the system's C compiler into the cache of the engines."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from cosim.engines import cache, toolchain
+from cosim.engines.cache import Progress
+from cosim.engines.errors import BuildError
+
+SOURCES = Path(__file__).resolve().parents[2] / "sw" / "driver" / "native"
+NAME = "npu_preload.so"
+
+COMPILER_FIX = (
+    "install a C compiler (Debian, Ubuntu: apt install gcc; Fedora: dnf install gcc; pip install ziglang) "
+    "or name one in the variable CC"
+)
+
+CANDIDATES = ("cc", "gcc", "clang", "g++ -x c", "clang++ -x c", "zig cc")
+
+FLAGS = ("-shared", "-fPIC", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-fvisibility=hidden")
+SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g")
+
+
+def c_compiler() -> tuple[str, ...]:
+    """The command of the C compiler: the variable CC, or the first of `CANDIDATES` on the path.
+
+    Raises
+    ------
+    BuildError
+        if there is none; the text says what to install.
+    """
+    named = os.environ.get("CC")
+    for candidate in [named] if named else CANDIDATES:
+        command = shlex.split(candidate)
+        if command and shutil.which(command[0]):
+            return tuple(command)
+    if not named and toolchain._package_folder("ziglang") is not None:
+        return (sys.executable, "-m", "ziglang", "cc")
+    missing = f"CC names {named!r}, which does not run" if named else "no C compiler found"
+    raise BuildError(f"{missing}: {COMPILER_FIX}")
+
+
+def preload_library(*, sanitize: bool = False, progress: Progress = cache.say) -> Path:
+    """The library's path, compiled if the cache does not have it.
+
+    Parameters
+    ----------
+    sanitize : with the address and undefined-behaviour sanitizers, for tests.
+    progress : called with one line for each thing that takes long.
+
+    Raises
+    ------
+    BuildError
+        if there is no compiler, it fails, or the cache cannot be written.
+    """
+    if sys.platform != "linux":
+        raise BuildError(f"native programs on the simulated device need Linux, this is {sys.platform}")
+    sources = sorted(SOURCES.glob("*.c"))
+    if not sources:
+        raise BuildError(f"{SOURCES}: the preload library's sources are missing")
+    command = [*c_compiler(), *FLAGS, *(SANITIZERS if sanitize else ())]
+    digest = hashlib.sha256(repr((command, os.uname().machine)).encode())
+    for file in [*sources, *sorted(SOURCES.glob("*.h"))]:
+        digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+    folder, key = cache.cache_folder(), f"preload-{digest.hexdigest()[:24]}"
+    with cache.locked(folder, key, progress):
+        found = cache.fetch(folder, key, NAME, progress)
+        if found is None:
+            with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as work:
+                built = Path(work) / NAME
+                libraries = ["-ldl", "-lpthread"]
+                arguments = [*command, "-o", str(built), *map(str, sources), *libraries]
+                toolchain.run(arguments, Path(work), "C compiler")
+                found = cache.store(folder, key, [built], {"what": "preload library"}) / NAME
+    return found
+
+
+def sanitizer_runtime() -> str:
+    """What LD_PRELOAD must name before a library with sanitizers; empty if the compiler brings none."""
+    import subprocess
+
+    asked = subprocess.run(
+        [*c_compiler(), "-print-file-name=libasan.so"], capture_output=True, text=True, check=False
+    )
+    path = asked.stdout.strip()
+    return path if os.path.isabs(path) and os.path.exists(path) else ""

@@ -1,0 +1,97 @@
+"""Run a native program with the preload library, on a server of its own or on one that runs already."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from cosim.devices.preload import preload_library, sanitizer_runtime
+from cosim.devices.simulated import SimulatedMachine
+from cosim.engines.cache import Progress, say
+from sw.driver.server import Server
+
+SOCKET_VARIABLE = "RKCOSIM_SOCKET"
+
+NOT_FOUND, NOT_RUNNABLE = 127, 126
+"""Exit codes of a program that cannot be started, as shells have them."""
+
+
+def environment(path: Path, *, sanitize: bool = False, progress: Progress = say) -> dict[str, str]:
+    """Variables with which a program finds the device of the server that listens at `path`.
+
+    Raises
+    ------
+    BuildError
+        if the preload library cannot be compiled.
+    """
+    library = preload_library(sanitize=sanitize, progress=progress)
+    before = [sanitizer_runtime()] if sanitize else []
+    loaded = [*before, str(library), os.environ.get("LD_PRELOAD", "")]
+    return {
+        **os.environ,
+        SOCKET_VARIABLE: str(path.absolute()),
+        "LD_PRELOAD": ":".join(name for name in loaded if name),
+    }
+
+
+def default_socket() -> Path:
+    """Where a server listens if nobody says otherwise: in the user's runtime folder, else in /tmp."""
+    folder = os.environ.get("XDG_RUNTIME_DIR")
+    return Path(folder) / "rkcosim.sock" if folder else Path(f"/tmp/rkcosim-{os.getuid()}.sock")
+
+
+def check_server(path: Path) -> None:
+    """See that a server listens at `path`.
+
+    Raises
+    ------
+    ValueError
+        if not; the text says why.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise ValueError(f"no server at {path}: {reason} (start one: rkcosim serve)") from error
+
+
+@contextmanager
+def private_server(machine: SimulatedMachine) -> Iterator[Server]:
+    """A server in a folder that only this user can look into."""
+    with tempfile.TemporaryDirectory(prefix="rkcosim-") as folder:
+        with Server(machine.kernel, Path(folder) / "device") as server:
+            yield server
+
+
+def run_program(arguments: Sequence[str], env: dict[str, str]) -> int:
+    """Start a program, wait for it, and give its exit code (128 + n if signal n ended it).
+
+    Signals that a terminal sends to both reach the program only; SIGTERM and SIGHUP are passed on.
+    """
+    try:
+        program = subprocess.Popen(list(arguments), env=env)
+    except FileNotFoundError:
+        print(f"rkcosim: {arguments[0]}: no such program", file=sys.stderr)
+        return NOT_FOUND
+    except OSError as error:
+        print(f"rkcosim: {arguments[0]}: {error.strerror or error}", file=sys.stderr)
+        return NOT_RUNNABLE
+    kept = {}
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        kept[number] = signal.signal(number, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        kept[number] = signal.signal(number, lambda got, _: program.send_signal(got))
+    try:
+        code = program.wait()
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+    return code if code >= 0 else 128 - code

@@ -1,0 +1,200 @@
+"""A simulated machine: an engine, the kernel's model on it, and an account of what they did."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from cosim.engines.cache import Progress, say
+from cosim.engines.engine import ENGINES, open_engine
+from rtl.regs import registers
+from sw.driver.kernel import Kernel, Log
+
+GOLDEN = "golden"
+
+
+@dataclass
+class Report:
+    """What programs had the device do.
+
+    Members
+    -------
+    engine : its name.
+    jobs, tasks : that were started; `cycles` that passed.
+    seconds : since the count began; `simulator_seconds` of them inside the engine.
+    """
+
+    engine: str
+    jobs: int
+    tasks: int
+    cycles: int
+    seconds: float
+    simulator_seconds: float
+
+    @property
+    def outside(self) -> float:
+        """Share of the time that was not spent in the engine."""
+        return 1 - self.simulator_seconds / self.seconds if self.seconds else 0.0
+
+    def text(self) -> str:
+        """Some lines for people."""
+        rate = f", {self.jobs / self.seconds:.0f} jobs/s" if self.seconds and self.jobs else ""
+        return (
+            f"{self.jobs} jobs, {self.tasks} tasks, {self.cycles} cycles on {self.engine}\n"
+            f"{self.seconds:.3f} s, {self.simulator_seconds:.3f} s of them in the simulator, "
+            f"{self.outside:.1%} outside it{rate}"
+        )
+
+
+class Metered:
+    """A device that keeps account of the time inside it; everything else goes to the engine itself."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+        self.seconds = 0.0
+        self.tasks = self.kicks = 0
+        self._control = registers()["PC"]["TASK_CON"]
+        self._enable = registers()["PC"]["OPERATION_ENABLE"].offset
+        self._numbers = [0] * engine.cores
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def read32(self, core: int, offset: int) -> int:
+        """As the engine's."""
+        begun = time.perf_counter()
+        try:
+            return self._engine.read32(core, offset)
+        finally:
+            self.seconds += time.perf_counter() - begun
+
+    def write32(self, core: int, offset: int, value: int) -> None:
+        """As the engine's."""
+        if offset == self._control.offset:
+            self._numbers[core] = self._control.decode(value)["TASK_NUMBER"]
+        elif offset == self._enable and value & 1:
+            self.kicks += 1
+            self.tasks += self._numbers[core]
+        begun = time.perf_counter()
+        try:
+            self._engine.write32(core, offset, value)
+        finally:
+            self.seconds += time.perf_counter() - begun
+
+    def run_until_irq(self, core_mask: int, max_cycles: int) -> int:
+        """As the engine's."""
+        begun = time.perf_counter()
+        try:
+            return self._engine.run_until_irq(core_mask, max_cycles)
+        finally:
+            self.seconds += time.perf_counter() - begun
+
+    def reset(self, core_mask: int) -> None:
+        """As the engine's."""
+        begun = time.perf_counter()
+        try:
+            self._engine.reset(core_mask)
+        finally:
+            self.seconds += time.perf_counter() - begun
+
+
+class SimulatedMachine:
+    """An engine with the kernel's model.
+
+    Parameters
+    ----------
+    engine : "verilator", "cxxrtl", "amaranth", "golden" or None for the fastest RTL there is.
+    cores : 1..3.
+    exact : simulate the array cell's RTL too.
+    drivers : which of "rknpu" and "rocket" have their nodes.
+    log : stream for the kernel's log, or None; `verbose` adds every failed ioctl to it.
+    trace : waveform to write (VCD).
+    progress : called with one line for each thing that takes long.
+
+    Raises
+    ------
+    ValueError, cosim.engines.EngineError
+    """
+
+    def __init__(
+        self,
+        engine: str | None = None,
+        *,
+        cores: int = 3,
+        exact: bool = False,
+        drivers: Iterable[str] = ("rknpu", "rocket"),
+        log: TextIO | None = None,
+        verbose: bool = False,
+        trace: Path | None = None,
+        progress: Progress = say,
+    ) -> None:
+        if engine is not None and engine not in (*ENGINES, GOLDEN):
+            raise ValueError(f"engine must be one of {', '.join((*ENGINES, GOLDEN))}, not {engine!r}")
+        self._engine = _open(engine, cores, exact, trace, progress)
+        self.device = Metered(self._engine)
+        try:
+            self.kernel = Kernel(self.device, drivers=drivers, log=Log(log, "debug" if verbose else "info"))
+        except BaseException:
+            self._close_engine()
+            raise
+        self._begun, self._first_cycle = time.perf_counter(), self._engine.cycle
+        self._jobs = 0
+        submit = self.kernel.scheduler.submit
+
+        def counted(job: Any) -> None:
+            self._jobs += 1
+            submit(job)
+
+        self.kernel.scheduler.submit = counted  # type: ignore[method-assign]
+
+    def start_clock(self) -> None:
+        """Count from now on."""
+        self._begun, self._first_cycle, self._jobs = time.perf_counter(), self._engine.cycle, 0
+        self.device.seconds, self.device.tasks = 0.0, 0
+
+    def report(self) -> Report:
+        """What has happened so far."""
+        return Report(
+            self._engine.name,
+            self._jobs,
+            self.device.tasks,
+            self._engine.cycle - self._first_cycle,
+            time.perf_counter() - self._begun,
+            self.device.seconds,
+        )
+
+    def close(self) -> None:
+        """Stop kernel and engine."""
+        self.kernel.close()
+        self._close_engine()
+
+    def _close_engine(self) -> None:
+        close = getattr(self._engine, "close", None)
+        if close is not None:
+            close()
+
+    def __enter__(self) -> SimulatedMachine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _open(engine: str | None, cores: int, exact: bool, trace: Path | None, progress: Progress) -> Any:
+    if engine == GOLDEN:
+        from cosim.golden.task import GoldenNpu
+
+        if trace is not None:
+            raise ValueError("the engine golden has no cycles, so it writes no waveform")
+        return GoldenNpu(cores, strict=False)
+    traced = trace is not None and engine != "amaranth"
+    device = open_engine(
+        engine, exact=exact, cores=cores, on_diagnostic="go on", traced=traced, progress=progress
+    )
+    if trace is not None:
+        trace.parent.mkdir(parents=True, exist_ok=True)
+        device.trace(trace)
+    return device

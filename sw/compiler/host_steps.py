@@ -1,0 +1,154 @@
+"""Functions that the host computes on quantised tensors between two jobs.
+
+Cubes are int8 (C, H, W).  Where input and output differ in scale, numbers are converted by
+`sat8(rint((q - zero) * scale / output scale) + output zero)` in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sw.compiler.graph import ModelError, Tensor, Window
+from sw.compiler.shapes import from_cube, to_cube
+from sw.compiler.steps import HostStep
+
+Cube = npt.NDArray[np.int8]
+
+
+def requantise(values: npt.NDArray[Any], x: Tensor, y: Tensor) -> Cube:
+    """Codes of `x` (or numbers in its steps, zero point still in) as codes of `y`."""
+    if x.same_values(y) and values.dtype == np.int8:
+        return values
+    real = (values.astype(np.float64) - x.zero_point) * (x.scale / y.scale)
+    return _saturated(np.rint(real) + y.zero_point)
+
+
+def _saturated(values: npt.NDArray[Any]) -> Cube:
+    return np.clip(values, -128, 127).astype(np.int8)
+
+
+def _concat(step: HostStep, cubes: Sequence[Cube]) -> Cube:
+    parts = [requantise(c, t, step.output) for c, t in zip(cubes, step.inputs, strict=True)]
+    return np.concatenate(parts, axis=step.attributes["axis"])
+
+
+def _slice(step: HostStep, cubes: Sequence[Cube]) -> Cube:
+    begin = step.attributes["begin"]
+    strides = step.attributes.get("strides", (1, 1, 1))
+    parts = tuple(
+        slice(first, first + (count - 1) * stride + 1, stride)
+        for first, count, stride in zip(begin, step.output.cube, strides, strict=True)
+    )
+    return requantise(cubes[0][parts], step.inputs[0], step.output)
+
+
+def _pad(step: HostStep, cubes: Sequence[Cube]) -> Cube:
+    top, left, bottom, right = step.attributes["pads"]
+    channels = step.attributes.get("channels", (0, 0))
+    codes = requantise(cubes[0], step.inputs[0], step.output)
+    edges = (channels, (top, bottom), (left, right))
+    return np.pad(codes, edges, constant_values=step.attributes.get("value", step.output.zero_point))
+
+
+def _pick(step: HostStep, cubes: Sequence[Cube]) -> Cube:
+    """Chosen rows and columns, in any order and number."""
+    codes = requantise(cubes[0], step.inputs[0], step.output)
+    return codes[:, list(step.attributes["rows"])][:, :, list(step.attributes["columns"])]
+
+
+def _insert(step: HostStep, cubes: Sequence[Cube]) -> Cube:
+    """Real zeros between the pixels."""
+    fy, fx = step.attributes["factors"]
+    result = np.full(step.output.cube, step.output.zero_point, dtype=np.int8)
+    result[:, ::fy, ::fx] = requantise(cubes[0], step.inputs[0], step.output)
+    return result
+
+
+def _windows(cube: npt.NDArray[Any], window: Window, size: tuple[int, int], fill: int) -> npt.NDArray[Any]:
+    """All windows, (C, OH, OW, kh, kw)."""
+    top, left, *_ = window.pads
+    height = (size[0] - 1) * window.strides[0] + window.kernel[0]
+    width = (size[1] - 1) * window.strides[1] + window.kernel[1]
+    padded = np.full((cube.shape[0], height, width), fill, dtype=np.int64)
+    rows, columns = min(cube.shape[1], height - top), min(cube.shape[2], width - left)
+    padded[:, top : top + rows, left : left + columns] = cube[:, :rows, :columns]
+    views = np.lib.stride_tricks.sliding_window_view(padded, window.kernel, axis=(1, 2))
+    return views[:, :: window.strides[0], :: window.strides[1]]
+
+
+def _max_pool(step: HostStep, cubes: Sequence[Cube]) -> Cube:
+    taps = _windows(cubes[0], step.attributes["window"], step.output.cube[1:], -128)
+    return requantise(taps.max(axis=(3, 4)).astype(np.int8), step.inputs[0], step.output)
+
+
+def _average_pool(step: HostStep, cubes: Sequence[Cube]) -> Cube:
+    """Average of the real taps, halves away from zero where no scale changes."""
+    window, size = step.attributes["window"], step.output.cube[1:]
+    total = _windows(cubes[0], window, size, 0).sum(axis=(3, 4))
+    count = _windows(np.ones((1, *cubes[0].shape[1:])), window, size, 0).sum(axis=(3, 4))
+    if step.inputs[0].same_values(step.output):
+        return _saturated(np.sign(total) * ((2 * np.abs(total) + count) // (2 * count)))
+    return requantise(total / count, step.inputs[0], step.output)
+
+
+def _rearrange(step: HostStep, cubes: Sequence[Cube]) -> Cube:
+    """Transpose, reshape, transpose again, in the shapes of the model."""
+    codes = from_cube(requantise(cubes[0], step.inputs[0], step.output), step.inputs[0])
+    before, after = step.attributes.get("before"), step.attributes.get("after")
+    codes = codes if before is None else codes.transpose(before)
+    codes = codes.reshape(step.attributes["shape"])
+    codes = codes if after is None else codes.transpose(after)
+    return to_cube(np.ascontiguousarray(codes), step.output)
+
+
+def _softmax(step: HostStep, cubes: Sequence[Cube]) -> Cube:
+    x, y, axis = step.inputs[0], step.output, step.attributes["axis"]
+    codes = from_cube(cubes[0], x).astype(np.float64)
+    real = (codes - codes.max(axis=axis, keepdims=True)) * (x.scale * step.attributes.get("beta", 1.0))
+    powers = np.exp(real)
+    result = powers / powers.sum(axis=axis, keepdims=True)
+    return to_cube(_saturated(np.rint(result / y.scale) + y.zero_point), y)
+
+
+FUNCTIONS: dict[str, Callable[[HostStep, Sequence[Cube]], Cube]] = {
+    "Concat": _concat,
+    "Slice": _slice,
+    "Pad": _pad,
+    "Pick": _pick,
+    "Insert": _insert,
+    "MaxPool": _max_pool,
+    "AveragePool": _average_pool,
+    "Rearrange": _rearrange,
+    "Softmax": _softmax,
+}
+
+
+def compute(step: HostStep, cubes: Sequence[Cube]) -> Cube:
+    """Compute one host step.
+
+    Parameters
+    ----------
+    step
+        the step; `function` is a key of `FUNCTIONS`.
+    cubes
+        int8 cubes of its inputs.
+
+    Returns
+    -------
+    int8 cube of its output.
+
+    Raises
+    ------
+    ModelError
+        for an unknown function or a result that is not of the output's cube.
+    """
+    if step.function not in FUNCTIONS:
+        raise ModelError(f"{step.kind} '{step.name}': the host has no function '{step.function}'")
+    result = FUNCTIONS[step.function](step, cubes)
+    if result.shape != step.output.cube:
+        raise ModelError(f"{step.kind} '{step.name}': gives {result.shape}, not {step.output.cube}")
+    return result

@@ -1,0 +1,128 @@
+"""What a layer computes as exact integers, one class per way of computing it (see `sw.compiler.lower`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from sw.compiler.graph import BinaryMethod, Tensor, Window
+
+Limits = tuple[int, int | None] | None
+"""Clamp of v: (low, high or open), or none."""
+
+Cube = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What all steps have; `inputs` and `output` are the tensors whose bytes are read and written."""
+
+    name: str
+    kind: str
+    inputs: tuple[Tensor, ...]
+    output: Tensor
+
+
+@dataclass(frozen=True)
+class Converter:
+    """The output converter: y = sat8(rne(v * scale / 2^shift) + zero)."""
+
+    scale: int
+    shift: int
+    zero: int
+
+
+@dataclass(frozen=True)
+class ConvStep(Step):
+    """A direct (weights (OC, IC, kh, kw)) or depthwise (weights (C, 1, kh, kw)) convolution."""
+
+    weights: npt.NDArray[np.int8]
+    weight_zero: int
+    bias: npt.NDArray[np.int64]
+    multipliers: npt.NDArray[np.int64]
+    window: Window
+    depthwise: bool
+    limits: Limits
+    converter: Converter
+    x_zero: int
+    insert: tuple[int, int] = (1, 1)
+    correction: npt.NDArray[np.int32] | None = None
+    """int32 (OC, OH, OW), added to v; None for none."""
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates with real operands."""
+        _, height, width = self.output.cube
+        return int(self.weights.size) * height * width
+
+
+@dataclass(frozen=True)
+class BinaryStep(Step):
+    """Two tensors element by element; the second may be a constant, or one value a channel."""
+
+    method: BinaryMethod
+    scales: tuple[int, int]
+    limits: Limits
+    converter: Converter
+
+    @property
+    def per_channel(self) -> bool:
+        """Whether the second operand is one value a channel."""
+        return self.inputs[1].cube != self.inputs[0].cube
+
+
+@dataclass(frozen=True)
+class RescaleStep(Step):
+    """The input in the output's quantisation."""
+
+    scale: int
+    limits: Limits
+    converter: Converter
+
+
+@dataclass(frozen=True)
+class SlopeStep(Step):
+    """Negative numbers times `slopes` / 2^shift, int64 (1,) or (C,)."""
+
+    slopes: npt.NDArray[np.int64]
+    shift: int
+    scale: int
+    converter: Converter
+
+
+@dataclass(frozen=True)
+class LookupStep(Step):
+    """A function of one byte; `table` int8 (256,) by x + 128."""
+
+    table: npt.NDArray[np.int8]
+
+
+@dataclass(frozen=True)
+class CopyStep(Step):
+    """`size` elements from `source` in x, rescaled, to `target` in y, all (C, H, W)."""
+
+    source: Cube
+    target: Cube
+    size: Cube
+    scale: int
+    converter: Converter
+
+
+@dataclass(frozen=True)
+class HostStep(Step):
+    """A function that the host computes from whole tensors."""
+
+    function: str
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PoolStep(Step):
+    """Pooling on the PPU; `pad_value` is the byte that stands for padding."""
+
+    method: Literal["max", "average"]
+    window: Window
+    pad_value: int

@@ -1,0 +1,206 @@
+"""The ioctls that the DRM core gives every driver: version, handles, names, PRIME, dumb buffers."""
+
+from __future__ import annotations
+
+from errno import EINVAL, ENOENT, EOPNOTSUPP
+
+from sw.driver.kernel import structs as s
+from sw.driver.kernel.errors import KernelError
+from sw.driver.kernel.fences import DmaBuf, install
+from sw.driver.kernel.files import Call, Command, DrmDevice, File
+from sw.driver.kernel.jobs import Scheduler
+from sw.driver.kernel.log import Log
+from sw.driver.kernel.memory import GemObject, round_up
+
+O_CLOEXEC, O_RDWR = 0x80000, 0x2
+PRIME_BOTH_WAYS = 3
+MAX_DUMB = 0xFFFFFFFF
+
+
+class GenericDrm(DrmDevice):
+    """A driver with GEM buffers; drivers add their own commands to `commands`."""
+
+    dumb_buffers = False
+
+    def __init__(self, scheduler: Scheduler, log: Log) -> None:
+        super().__init__(scheduler, log)
+        both, read, write = s.IOC_READ | s.IOC_WRITE, s.IOC_READ, s.IOC_WRITE
+        self.commands |= {
+            0x00: Command("VERSION", s.Version, both, self._version),
+            0x01: Command("GET_UNIQUE", s.Unique, both, self._unique, render=False),
+            0x02: Command("GET_MAGIC", s.Auth, read, self._get_magic, render=False),
+            0x09: Command("GEM_CLOSE", s.GemClose, write, self._gem_close),
+            0x0A: Command("GEM_FLINK", s.GemFlink, both, self._flink, render=False, auth=True),
+            0x0B: Command("GEM_OPEN", s.GemOpen, both, self._open, render=False, auth=True),
+            0x0C: Command("GET_CAP", s.GetCap, both, self._get_cap),
+            0x11: Command("AUTH_MAGIC", s.Auth, write, self._auth_magic, render=False, master=True),
+            0x2D: Command("PRIME_HANDLE_TO_FD", s.PrimeHandle, both, self._export),
+            0x2E: Command("PRIME_FD_TO_HANDLE", s.PrimeHandle, both, self._import),
+        }
+        if self.dumb_buffers:
+            self.commands |= {
+                0xB2: Command("CREATE_DUMB", s.CreateDumb, both, self._create_dumb, render=False),
+                0xB3: Command("MAP_DUMB", s.MapDumb, both, self._map_dumb, render=False),
+                0xB4: Command("DESTROY_DUMB", s.DestroyDumb, both, self._destroy_dumb, render=False),
+            }
+
+    # What drivers do differently
+
+    def create_dumb(self, size: int) -> GemObject:
+        """A buffer for CREATE_DUMB."""
+        raise NotImplementedError
+
+    def adopt(self, other: DmaBuf) -> GemObject:
+        """A buffer of this driver on the pages of another driver's; drivers without it refuse."""
+        raise KernelError(EINVAL, "this driver imports no foreign dma-buf")
+
+    def mmap_offset(self, item: GemObject) -> int:
+        """The fake offset, refused for imported pages."""
+        if item.imported:
+            raise KernelError(EINVAL, "an imported buffer cannot be mapped here")
+        return self.offset_of(item)
+
+    def find(self, file: File, handle: int, errno: int = ENOENT) -> GemObject:
+        """The buffer of a handle; with the lock held."""
+        item = file.handles.get(handle)
+        if item is None:
+            raise KernelError(errno, f"no handle {handle}")
+        return item
+
+    # Handlers
+
+    def _version(self, file: File, args: s.Version, call: Call) -> int:
+        call.passed = True
+        args.version_major, args.version_minor, args.version_patchlevel = self.version
+        for field, text in (("name", self.name), ("date", self.date), ("desc", self.description)):
+            data, room = text.encode(), getattr(args, f"{field}_len")
+            setattr(args, f"{field}_len", len(data))
+            if getattr(args, field) and (part := data[:room]):
+                call.user.write(getattr(args, field), part)
+        return 0
+
+    def _unique(self, file: File, args: s.Unique, call: Call) -> int:
+        args.unique_len = 0  # only set by a master's SET_VERSION
+        return 0
+
+    def _get_magic(self, file: File, args: s.Auth, call: Call) -> int:
+        with self.lock:
+            if not file.magic:
+                self.magics += 1
+                file.magic = self.magics
+            args.magic = file.magic
+        return 0
+
+    def _auth_magic(self, file: File, args: s.Auth, call: Call) -> int:
+        with self.lock:
+            for other in self.files:
+                if args.magic and other.magic == args.magic:
+                    other.authenticated, other.magic = True, 0
+                    call.passed = True
+                    return 0
+        raise KernelError(EINVAL, f"no client has the magic {args.magic}")
+
+    def _gem_close(self, file: File, args: s.GemClose, call: Call) -> int:
+        with self.lock:
+            if not file.handles.remove(args.handle):
+                raise KernelError(EINVAL, f"no handle {args.handle}")
+            call.passed = True
+        return 0
+
+    def _flink(self, file: File, args: s.GemFlink, call: Call) -> int:
+        with self.lock:
+            item = self.find(file, args.handle)
+            call.passed = True
+            if not item.flink:
+                item.flink = next(n for n in range(1, len(self.names) + 2) if n not in self.names)
+                self.names[item.flink] = item
+            args.name = item.flink
+        return 0
+
+    def _open(self, file: File, args: s.GemOpen, call: Call) -> int:
+        with self.lock:
+            item = self.names.get(args.name)
+            if item is None:
+                raise KernelError(ENOENT, f"no buffer is named {args.name}")
+            call.passed = True
+            args.handle, args.size = file.new_handle(item), item.size
+        return 0
+
+    def _get_cap(self, file: File, args: s.GetCap, call: Call) -> int:
+        values = {
+            s.CAP_PRIME: PRIME_BOTH_WAYS,
+            s.CAP_TIMESTAMP_MONOTONIC: 1,
+            s.CAP_SYNCOBJ: 0,
+            s.CAP_SYNCOBJ_TIMELINE: 0,
+        }
+        if args.capability not in values:
+            raise KernelError(EOPNOTSUPP, f"capability {args.capability:#x} is one of displays")
+        call.passed = True
+        args.value = values[args.capability]
+        return 0
+
+    def _export(self, file: File, args: s.PrimeHandle, call: Call) -> int:
+        if args.flags & ~(O_CLOEXEC | O_RDWR):
+            raise KernelError(EINVAL, f"flags {args.flags:#x}")
+        call.passed = True
+        with self.lock:
+            item = self.find(file, args.handle)
+            buffer = self.exported.setdefault(id(item), DmaBuf(item, self, self.lock))
+            item.hold()  # until the descriptor holds it: another thread may close the handle meanwhile
+        try:
+            args.fd = install(call.fds, buffer, bool(args.flags & O_CLOEXEC))
+        finally:
+            with self.lock:
+                item.drop()
+        return 0
+
+    def _import(self, file: File, args: s.PrimeHandle, call: Call) -> int:
+        buffer = call.fds.lookup(args.fd)
+        if not isinstance(buffer, DmaBuf):
+            raise KernelError(EINVAL, f"descriptor {args.fd} is no dma-buf")
+        call.passed = True
+        with self.lock:
+            item = buffer.item if buffer.driver is self else self._adopted(file, buffer)
+            item.hold()
+            try:
+                args.handle = file.handles.of(item) or file.new_handle(item)
+            finally:
+                item.drop()
+        return 0
+
+    def _adopted(self, file: File, buffer: DmaBuf) -> GemObject:
+        """The import of a foreign buffer, the same one again if this file has it."""
+        for item in file.handles.items():
+            if item.imported and item.backing is buffer.item.backing:
+                return item
+        return self.adopt(buffer)
+
+    def _create_dumb(self, file: File, args: s.CreateDumb, call: Call) -> int:
+        if not args.width or not args.height or not args.bpp:
+            raise KernelError(EINVAL, "width, height and bpp must not be 0")
+        pitch = args.width * (-(-args.bpp // 8))
+        if pitch > MAX_DUMB or round_up(pitch * args.height) > MAX_DUMB or args.flags:
+            raise KernelError(EINVAL, f"a buffer of {args.width} x {args.height} x {args.bpp} bits")
+        call.passed = True
+        with self.lock:
+            item = self.create_dumb(pitch * args.height).hold()
+            try:
+                args.handle = file.new_handle(item)
+            finally:
+                item.drop()
+            args.pitch, args.size = pitch, item.size
+        return 0
+
+    def _map_dumb(self, file: File, args: s.MapDumb, call: Call) -> int:
+        with self.lock:
+            item = self.find(file, args.handle)
+            call.passed = True
+            args.offset = self.mmap_offset(item)
+        return 0
+
+    def _destroy_dumb(self, file: File, args: s.DestroyDumb, call: Call) -> int:
+        with self.lock:
+            if not file.handles.remove(args.handle):
+                raise KernelError(EINVAL, f"no handle {args.handle}")
+            call.passed = True
+        return 0

@@ -1,0 +1,280 @@
+"""Pages, addresses and buffers: memfd, IOVA spaces, IOMMU domains, GEM objects."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from bisect import bisect_left, insort
+from collections.abc import Callable
+from errno import ENOMEM, ENOSPC
+from typing import TYPE_CHECKING
+
+from sw.driver.device import SharedMemory
+from sw.driver.kernel.errors import KernelError
+
+if TYPE_CHECKING:
+    from sw.driver.kernel.jobs import Job
+
+PAGE = 4096
+"""Granule of buffers and mappings."""
+
+OFFSET_FIRST, OFFSET_END = 0x1_0000_0000, 1 << 44
+"""Fake mmap offsets of a DRM device."""
+
+SEALS = fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+
+
+def round_up(size: int, unit: int = PAGE) -> int:
+    """The next multiple of `unit`."""
+    return -(-size // unit) * unit
+
+
+class Ram:
+    """The machine's memory: how much buffers may take, and how much they do, in bytes."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.used = limit, 0
+
+
+class Backing:
+    """The pages of a buffer: a sealed memfd that clients, kernel and NPU map.
+
+    Raises
+    ------
+    KernelError
+        ENOMEM if the machine's memory or the process's descriptors are used up.
+    """
+
+    def __init__(self, ram: Ram, size: int, name: str) -> None:
+        if ram.used + size > ram.limit:
+            raise KernelError(ENOMEM, f"{size} bytes more than the machine's {ram.limit} bytes of memory")
+        try:
+            self.fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        except OSError as error:
+            raise KernelError(ENOMEM, f"no memfd: {error}") from None
+        try:
+            os.ftruncate(self.fd, size)
+            fcntl.fcntl(self.fd, *SEALS)  # a program that shrinks it would kill whoever has it mapped
+        except OSError as error:
+            os.close(self.fd)
+            raise KernelError(ENOMEM, f"no pages: {error}") from None
+        self.size = size
+        self._ram, self._users = ram, 1
+        ram.used += size
+
+    def hold(self) -> Backing:
+        """One user more."""
+        self._users += 1
+        return self
+
+    def drop(self) -> None:
+        """One user less; the last one gives the pages back."""
+        self._users -= 1
+        if not self._users:
+            os.close(self.fd)
+            self._ram.used -= self.size
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Bytes of the buffer as the program and the NPU see them."""
+        return os.pread(self.fd, size, offset)
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Change bytes of the buffer; the range must lie inside."""
+        if offset + len(data) <= self.size:
+            os.pwrite(self.fd, data, offset)
+
+
+class RangeSpace:
+    """Addresses low .. high of which ranges are taken.
+
+    Parameters
+    ----------
+    top_down
+        highest place first; otherwise the smallest hole that fits, lowest first.
+    guard
+        bytes kept free next to each range, on the side that is filled next.
+    """
+
+    def __init__(self, low: int, high: int, *, top_down: bool = False, guard: int = 0) -> None:
+        self.low, self.high, self.top_down, self.guard = low, high, top_down, guard
+        self._used: list[tuple[int, int]] = []
+        self._ends: dict[int, tuple[int, int]] = {}
+
+    def take(self, size: int, align: int = PAGE) -> int | None:
+        """Start of a new range of `size` bytes, a multiple of `align`; None if there is no room."""
+        best: tuple[int, int] | None = None
+        edges = [(self.low, self.low), *self._used, (self.high, self.high)]
+        holes = [(edges[i][1], edges[i + 1][0]) for i in range(len(edges) - 1)]
+        for start, end in reversed(holes) if self.top_down else holes:
+            if self.top_down:
+                place = (end - size) // align * align
+                if place - self.guard >= start:
+                    return self._keep(place, place - self.guard, place + size)
+            else:
+                place = round_up(start, align)
+                if place + size + self.guard <= end and (best is None or end - start < best[1]):
+                    best = place, end - start
+        return None if best is None else self._keep(best[0], best[0], best[0] + size + self.guard)
+
+    def _keep(self, place: int, start: int, end: int) -> int:
+        insort(self._used, (start, end))
+        self._ends[place] = start, end
+        return place
+
+    def give(self, place: int) -> None:
+        """Give back the range that starts at `place`."""
+        item = self._ends.pop(place)
+        del self._used[bisect_left(self._used, item)]
+
+
+class Domain:
+    """An IOMMU domain: an address space with the buffers in it.
+
+    `version` changes with every mapping.
+    """
+
+    def __init__(self, name: str, space: RangeSpace) -> None:
+        self.name, self.space, self.version = name, space, 0
+        self.mappings: dict[int, Backing] = {}
+
+    def map(self, backing: Backing, align: int = PAGE) -> int:
+        """Give a buffer an address.
+
+        Raises
+        ------
+        KernelError
+            ENOSPC if there is no room.
+        """
+        iova = self.space.take(backing.size, align)
+        if iova is None:
+            raise KernelError(ENOSPC, f"no room for {backing.size} bytes in IOMMU domain {self.name}")
+        self.mappings[iova] = backing
+        self.version += 1
+        return iova
+
+    def unmap(self, iova: int) -> None:
+        """Take a buffer out."""
+        del self.mappings[iova]
+        self.space.give(iova)
+        self.version += 1
+
+
+class Mmu:
+    """Puts one domain at a time into the device's memory."""
+
+    def __init__(self, memory: SharedMemory) -> None:
+        self._memory = memory
+        self.domain: Domain | None = None
+        self._version = -1
+        self._mapped: dict[int, Backing] = {}
+
+    def use(self, domain: Domain) -> None:
+        """Make the device's memory hold exactly what the domain maps; only between two steps of it."""
+        if domain is self.domain and domain.version == self._version:
+            return
+        for iova, backing in list(self._mapped.items()):
+            if domain.mappings.get(iova) is not backing:
+                self._memory.unmap(iova)
+                del self._mapped[iova]
+        for iova, backing in domain.mappings.items():
+            if iova not in self._mapped:
+                self._memory.map(iova, backing.size, backing.fd)
+                self._mapped[iova] = backing
+        self.domain, self._version = domain, domain.version
+
+    def refresh(self) -> None:
+        """Follow the changes of the domain in use."""
+        if self.domain is not None:
+            self.use(self.domain)
+
+
+class GemObject:
+    """A buffer; lives until its last handle, mapping, dma-buf or job lets go.
+
+    Members
+    -------
+    size : bytes, whole pages.
+    flags, sram_size : as MEM_CREATE had them; bytes of SRAM behind it.
+    domain, iova : where the NPU sees it.
+    address : the kernel address that the vendor's interface shows (`obj_addr`).
+    offset : the fake mmap offset, None until asked for.
+    imported : whether the pages came from another driver.
+    flink : its global name, 0 for none.
+    writers : rocket jobs at work that list it as output.
+    """
+
+    def __init__(
+        self,
+        backing: Backing,
+        domain: Domain,
+        iova: int,
+        *,
+        flags: int = 0,
+        address: int = 0,
+        sram_size: int = 0,
+        imported: bool = False,
+        on_release: Callable[[GemObject], None] = lambda item: None,
+    ) -> None:
+        self.backing, self.domain, self.iova = backing, domain, iova
+        self.flags, self.address, self.sram_size, self.imported = flags, address, sram_size, imported
+        self.size = backing.size
+        self.offset: int | None = None
+        self.flink = 0
+        self.writers: set[Job] = set()
+        self._references, self._on_release = 0, on_release
+
+    def hold(self) -> GemObject:
+        """One reference more."""
+        self._references += 1
+        return self
+
+    def drop(self) -> None:
+        """One reference less; the last one gives address and pages back."""
+        self._references -= 1
+        if not self._references:
+            self._on_release(self)
+            self.domain.unmap(self.iova)
+            self.backing.drop()
+
+
+class HandleTable:
+    """Numbers of one open file for objects, from 1, the lowest free one first."""
+
+    def __init__(self) -> None:
+        self._objects: dict[int, GemObject] = {}
+        self._free: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def add(self, item: GemObject) -> int:
+        """A new handle; it holds the object."""
+        handle = self._free.pop(0) if self._free else len(self._objects) + 1
+        self._objects[handle] = item.hold()
+        return handle
+
+    def get(self, handle: int) -> GemObject | None:
+        """The object of a handle."""
+        return self._objects.get(handle)
+
+    def items(self) -> list[GemObject]:
+        """All objects, by handle."""
+        return [self._objects[handle] for handle in sorted(self._objects)]
+
+    def of(self, item: GemObject) -> int:
+        """The lowest handle of an object, 0 if it has none."""
+        return min((handle for handle, known in self._objects.items() if known is item), default=0)
+
+    def remove(self, handle: int) -> bool:
+        """Close a handle; False if there is none."""
+        item = self._objects.pop(handle, None)
+        if item is None:
+            return False
+        insort(self._free, handle)
+        item.drop()
+        return True
+
+    def clear(self) -> None:
+        """Close all."""
+        for handle in sorted(self._objects):
+            self.remove(handle)

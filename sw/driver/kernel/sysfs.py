@@ -1,0 +1,199 @@
+"""The text files that programs read: debugfs, proc, devfreq, runtime PM, device tree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from errno import EACCES, EFAULT, EINVAL
+from typing import TYPE_CHECKING
+
+from sw.driver.kernel.clock import STEPS_HZ
+from sw.driver.kernel.errors import KernelError
+
+if TYPE_CHECKING:
+    from sw.driver.kernel.rknpu import Rknpu
+
+PLATFORM = "fdab0000.npu"
+DEVFREQ = f"/sys/class/devfreq/{PLATFORM}"
+DEVICE = f"/sys/devices/platform/{PLATFORM}"
+CORE_DEVICES = ("fdab0000.npu", "fdac0000.npu", "fdad0000.npu")
+
+
+class TextFile:
+    """A file of the simulated machine.
+
+    Parameters
+    ----------
+    text
+        its contents, or a function that gives them.
+    store
+        takes what is written; None: read-only.
+    """
+
+    def __init__(self, text: str | Callable[[], str], store: Callable[[str], None] | None = None) -> None:
+        self._text, self._store = text, store
+
+    @property
+    def writable(self) -> bool:
+        """Whether `write` works."""
+        return self._store is not None
+
+    def read(self) -> bytes:
+        """The whole text now."""
+        return (self._text if isinstance(self._text, str) else self._text()).encode()
+
+    def write(self, data: bytes) -> int:
+        """Write once; bytes taken.
+
+        Raises
+        ------
+        KernelError
+            EACCES for a read-only file, EINVAL or EFAULT as the driver.
+        """
+        if self._store is None:
+            raise KernelError(EACCES, "read-only")
+        self._store(data.decode("latin-1"))
+        return len(data)
+
+
+def _word(text: str, room: int) -> str:
+    """What a driver's write handler with a buffer of `room` bytes sees."""
+    if not text or len(text) > room - 1:
+        raise KernelError(EINVAL, f"{len(text)} bytes written, 1..{room - 1} expected")
+    return text.split("\n")[0].strip()
+
+
+def _number(text: str, room: int) -> int:
+    word = _word(text, room)
+    try:
+        value = int(word, 0)
+    except ValueError:
+        raise KernelError(EFAULT, f"{word!r} is no number") from None
+    if not 0 <= value < 1 << 64:
+        raise KernelError(EFAULT, f"{word!r} is out of range")
+    return value
+
+
+def rknpu_files(driver: Rknpu) -> dict[str, TextFile]:
+    """Files of the vendor's driver (paths are absolute)."""
+    scheduler = driver.scheduler
+    clock = scheduler.clock
+
+    def load() -> str:
+        with driver.lock:
+            parts = []
+            for core in range(scheduler.device.cores):
+                job = scheduler.busy.get(core)
+                since = None if job is None else clock.time(job.started_at)
+                parts.append(f"Core{core}: {scheduler.load.percent(core, scheduler.time, since):2d}%")
+        return f"NPU load:  {', '.join(parts)},\n"
+
+    def total() -> str:
+        with driver.lock:
+            busy = scheduler.load.percent(0, scheduler.time, None)
+        return f"{busy}@{clock.hz}Hz\n"
+
+    def power(text: str) -> None:
+        word = _word(text, 8)
+        if word not in ("on", "off"):
+            raise KernelError(EINVAL, f"power: {word!r}")
+        driver.powered = word == "on"
+
+    def frequency(text: str) -> None:
+        hz = _number(text, 16)
+        if hz not in STEPS_HZ:
+            raise KernelError(EINVAL, f"{hz} Hz is none of {', '.join(map(str, STEPS_HZ))}")
+
+        def change() -> None:
+            clock.set(hz, scheduler.cycle)
+
+        scheduler.call(change)
+
+    def delay(text: str) -> None:
+        driver.delay_ms = _number(text, 16)
+
+    def reset(text: str) -> None:
+        word = _word(text, 8)
+        if word == "1":
+            scheduler.call(driver.soft_reset)
+        elif word in ("on", "off"):
+            driver.bypass_reset = word == "off"
+        else:
+            raise KernelError(EINVAL, f"reset: {word!r}")
+
+    major, minor, patch = driver.version
+    debug = {
+        "version": TextFile(f"{driver.description}: v{major}.{minor}.{patch}\n"),
+        "load": TextFile(load),
+        "power": TextFile(lambda: f"{'on' if driver.powered else 'off'}\n", power),
+        "freq": TextFile(lambda: f"{clock.hz}\n", frequency),
+        "volt": TextFile(lambda: f"{clock.microvolts}\n"),
+        "delayms": TextFile(lambda: f"{driver.delay_ms}\n", delay),
+        "reset": TextFile(lambda: f"{'off' if driver.bypass_reset else 'on'}\n", reset),
+    }
+    if driver.sram:
+        debug["mm"] = TextFile(lambda: f"SRAM total {driver.sram} free {driver.sram_free}\n")
+    files = {
+        f"{folder}/{name}": text
+        for folder in ("/sys/kernel/debug/rknpu", "/proc/rknpu")
+        for name, text in debug.items()
+    }
+    files |= {
+        f"{DEVFREQ}/cur_freq": TextFile(lambda: f"{clock.hz}\n"),
+        f"{DEVFREQ}/target_freq": TextFile(lambda: f"{clock.hz}\n"),
+        f"{DEVFREQ}/governor": TextFile("rknpu_ondemand\n"),
+        f"{DEVFREQ}/load": TextFile(total),
+        f"{DEVFREQ}/available_frequencies": TextFile(" ".join(map(str, STEPS_HZ)) + "\n"),
+        f"{DEVFREQ}/min_freq": TextFile(f"{STEPS_HZ[0]}\n"),
+        f"{DEVFREQ}/max_freq": TextFile(f"{STEPS_HZ[-1]}\n"),
+        f"{DEVFREQ}/trans_stat": TextFile("Not Supported.\n"),
+        f"{DEVICE}/power/runtime_status": TextFile("active\n"),
+        f"{DEVICE}/power/runtime_usage": TextFile(lambda: f"{len(scheduler.busy)}\n"),
+        f"{DEVICE}/power/control": TextFile("auto\n"),
+        f"{DEVICE}/uevent": TextFile(
+            "DRIVER=RKNPU\nOF_NAME=npu\nOF_FULLNAME=/npu@fdab0000\nOF_COMPATIBLE_0=rockchip,rk3588-rknpu\nOF_COMPATIBLE_N=1\n"
+        ),
+        "/sys/module/rknpu/parameters/bypass_soft_reset": TextFile(lambda: f"{int(driver.bypass_reset)}\n"),
+        "/sys/module/rknpu/parameters/bypass_irq_handler": TextFile("0\n"),
+    }
+    return files
+
+
+def board_files() -> dict[str, TextFile]:
+    """What says which board this is."""
+    return {
+        "/proc/device-tree/compatible": TextFile("rkcosim,rk3588-simulated\0rockchip,rk3588\0"),
+        "/proc/device-tree/model": TextFile("Simulated RK3588\0"),
+    }
+
+
+def node_files(minors: dict[str, tuple[int, int]], parents: dict[str, str]) -> dict[str, TextFile]:
+    """`dev` and `uevent` of every node: name below /dev -> (major, minor), and its platform device."""
+    files = {}
+    for name, (major, minor) in minors.items():
+        kind, _, short = name.rpartition("/")
+        subsystem = "accel" if kind == "accel" else "drm"
+        text = f"MAJOR={major}\nMINOR={minor}\nDEVNAME={name}\nDEVTYPE={subsystem}_minor\n"
+        for folder in (f"/sys/dev/char/{major}:{minor}", f"/sys/class/{subsystem}/{short}"):
+            files[f"{folder}/dev"] = TextFile(f"{major}:{minor}\n")
+            files[f"{folder}/uevent"] = TextFile(text)
+            files[f"{folder}/device/uevent"] = TextFile(parents[name])
+    return files
+
+
+def node_links(minors: dict[str, tuple[int, int]], drivers: dict[str, str]) -> dict[str, str]:
+    """Symbolic links: path -> target; `drivers`: node -> platform driver's folder."""
+    links = {}
+    for name, (major, minor) in minors.items():
+        kind, _, short = name.rpartition("/")
+        platform = PLATFORM if kind == "dri" else "rknn"
+        subsystem = "accel" if kind == "accel" else "drm"
+        for folder in (f"/sys/dev/char/{major}:{minor}", f"/sys/class/{subsystem}/{short}"):
+            links[f"{folder}/subsystem"] = f"/sys/class/{subsystem}"
+            links[f"{folder}/device/subsystem"] = "/sys/bus/platform"
+            links[f"{folder}/device/driver"] = f"/sys/bus/platform/drivers/{drivers[name]}"
+        if kind == "dri":
+            suffix = "render" if short.startswith("render") else "card"
+            links[f"/dev/dri/by-path/platform-{platform}-{suffix}"] = f"../{short}"
+        for device in CORE_DEVICES if kind == "accel" else (PLATFORM,):
+            links[f"/sys/bus/platform/drivers/{drivers[name]}/{device}"] = f"/sys/devices/platform/{device}"
+    return links

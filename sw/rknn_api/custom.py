@@ -1,0 +1,235 @@
+"""Custom operators on the host: rknn_register_custom_ops and rknn_custom_op_get_op_attr.
+
+The operator structs hold C function pointers; functions of Python become ones by
+`rknn_custom_op_callback` and `rknn_custom_op_destroy`.
+"""
+
+from __future__ import annotations
+
+import ctypes as ct
+import itertools
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sw.rknn_api import custom_types as cu
+from sw.rknn_api import types as t
+from sw.rknn_api.custom_graph import TailLoaded, TailNode
+from sw.rknn_api.log import log
+from sw.rknn_api.state import Context, Refusal, api, array_of, loaded_context, target_of
+
+Array = npt.NDArray[Any]
+
+TENSOR_TYPES = {
+    "float32": t.RKNN_TENSOR_FLOAT32,
+    "float16": t.RKNN_TENSOR_FLOAT16,
+    "int8": t.RKNN_TENSOR_INT8,
+    "uint8": t.RKNN_TENSOR_UINT8,
+    "int16": t.RKNN_TENSOR_INT16,
+    "int32": t.RKNN_TENSOR_INT32,
+    "int64": t.RKNN_TENSOR_INT64,
+    "bool": t.RKNN_TENSOR_BOOL,
+}
+
+_numbers = itertools.count(1)
+_instances: dict[int, Instance] = {}
+"""Nodes with a registered operator, by the number in `internal_ctx`."""
+
+
+class Instance:
+    """One node with its operator's functions and its `rknn_custom_op_context`."""
+
+    def __init__(self, node: TailNode, op: cu.rknn_custom_op) -> None:
+        self.node = node
+        self.op = op
+        self.number = next(_numbers)
+        self.context = cu.rknn_custom_op_context(
+            target=int(cu.RKNN_TARGET_TYPE_CPU), internal_ctx=self.number
+        )
+        self.attributes: dict[str, Any] = {}
+        _instances[self.number] = self
+
+    def call(self, name: str, inputs: list[Array], outputs: list[Array]) -> int:
+        """Call init, prepare or compute; 0 for one that is not there."""
+        function = getattr(self.op, name)
+        if not function:
+            return 0
+        given, taken = _tensors(self.node.inputs, inputs), _tensors(self.node.outputs, outputs)
+        return int(function(ct.byref(self.context), given, len(inputs), taken, len(outputs)))
+
+    def destroy(self) -> None:
+        """Let the program free what it holds."""
+        _instances.pop(self.number, None)
+        if self.op.destroy:
+            code = self.op.destroy(ct.byref(self.context))
+            if code:
+                log.warning("custom op '%s': destroy returned %d", self.node.name, code)
+
+
+def _tensors(names: list[str], arrays: list[Array]) -> Any:
+    """Structs of C for some arrays; they share the arrays' memory."""
+    items = (cu.rknn_custom_op_tensor * max(len(arrays), 1))()
+    for index, (name, array) in enumerate(zip([n for n in names if n], arrays, strict=True)):
+        attr, mem = items[index].attr, items[index].mem
+        attr.index = index
+        attr.name = name.encode()[: t.RKNN_MAX_NAME_LEN - 1]
+        attr.n_dims = array.ndim
+        attr.dims[: array.ndim] = list(array.shape)
+        attr.n_elems = array.size
+        attr.size = attr.size_with_stride = array.nbytes
+        attr.fmt = t.RKNN_TENSOR_NCHW if array.ndim == 4 else t.RKNN_TENSOR_UNDEFINED
+        attr.type = int(TENSOR_TYPES.get(array.dtype.name, t.RKNN_TENSOR_FLOAT32))
+        attr.scale = 1.0
+        mem.virt_addr = array.ctypes.data
+        mem.fd = -1
+        mem.size = array.nbytes
+        mem.flags = int(t.RKNN_TENSOR_MEMORY_FLAGS_UNKNOWN)
+    return items
+
+
+@api()
+def rknn_register_custom_ops(ctx: Any, op: Any, custom_op_num: int) -> int:
+    """Give the functions of operator types of the model; after `rknn_init`, once for each type.
+
+    `init` is called here for every node of the type, `prepare` and `compute` at every run, `destroy`
+    at `rknn_destroy`.
+    """
+    function = "rknn_register_custom_ops"
+    state = loaded_context(ctx, function)
+    ops = array_of(op, cu.rknn_custom_op, custom_op_num) if custom_op_num > 0 else None
+    if ops is None:
+        raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"{function}: {custom_op_num} operators given")
+    for item in ops:
+        _check(state, item, function)
+    for item in ops:
+        kept = cu.rknn_custom_op.from_buffer_copy(item)
+        _register(state, kept, function, keep=item)
+    return t.RKNN_SUCC
+
+
+def _check(state: Context, op: cu.rknn_custom_op, function: str) -> None:
+    name = op.op_type.decode(errors="replace")
+    problem = None
+    if op.target != cu.RKNN_TARGET_TYPE_CPU:
+        problem = f"target {op.target}: only the CPU runs custom operators here"
+    elif not op.compute:
+        problem = "compute is missing"
+    elif op.compute_native:
+        problem = "compute_native is reserved and must be null"
+    elif not _nodes(state, name):
+        problem = "the model has no custom operator of this type"
+    elif any(instance.node.op_type == name for instance in state.custom.values()):
+        problem = "registered already"
+    if problem:
+        raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"{function}: op_type '{name}': {problem}")
+
+
+def _nodes(state: Context, op_type: str) -> list[TailNode]:
+    loaded = state.loaded
+    nodes = loaded.whole.tail.custom_nodes if isinstance(loaded, TailLoaded) else []
+    return [node for node in nodes if node.op_type == op_type]
+
+
+def _register(state: Context, op: cu.rknn_custom_op, function: str, keep: Any) -> None:
+    for node in _nodes(state, op.op_type.decode(errors="replace")):
+        instance = Instance(node, op)
+        instance.attributes["keep"] = keep  # the callbacks' Python objects hang on the program's struct
+        outputs = [np.zeros(s, d) for s, d in zip(node.shapes, node.dtypes, strict=True)]
+        code = instance.call("init", _placeholders(state, node), outputs)
+        if code == cu.RKNN_WARNING_SKIP_CUSTOM_OP_COMPUTE:
+            instance.destroy()
+            message = f"{function}: '{node.name}' asks for the library's own function, there is none"
+            raise Refusal(t.RKNN_ERR_FAIL, message)
+        if code:
+            instance.destroy()
+            raise Refusal(t.RKNN_ERR_FAIL, f"{function}: init of '{node.name}' returned {code}")
+        state.custom[node.name] = instance
+
+
+def _placeholders(state: Context, node: TailNode) -> list[Array]:
+    """Zeros in the shapes of a node's inputs, as far as they are known before a run."""
+    whole = state.loaded.whole
+    shapes = {
+        name: (shape, dtype)
+        for n in whole.tail.custom_nodes
+        for name, shape, dtype in zip(n.outputs, n.shapes, n.dtypes, strict=True)
+    }
+    arrays = []
+    for name in node.inputs:
+        if not name:
+            continue
+        if name in whole.tail.constants:
+            arrays.append(np.ascontiguousarray(whole.tail.constants[name]))
+        elif name in shapes:
+            arrays.append(np.zeros(*shapes[name]))
+        elif name in whole.tail.feeds:
+            arrays.append(np.zeros(whole.head.outputs[whole.head_output(name)].shape, np.float32))
+        else:
+            arrays.append(np.zeros((0,), np.float32))
+    return arrays
+
+
+def compute(state: Context, node: TailNode, inputs: list[Array], outputs: list[Array]) -> None:
+    """Run a custom node.
+
+    Raises
+    ------
+    Refusal
+        RKNN_ERR_FAIL when no operator was registered or a callback fails.
+    """
+    instance = state.custom.get(node.name)
+    if instance is None:
+        message = f"custom op '{node.name}': no operator of type '{node.op_type}' is registered"
+        raise Refusal(t.RKNN_ERR_FAIL, message)
+    for name in ("prepare", "compute"):
+        code = instance.call(name, inputs, outputs)
+        if code:
+            raise Refusal(t.RKNN_ERR_FAIL, f"custom op '{node.name}': {name} returned {code}")
+
+
+@api(lambda: None)
+def rknn_custom_op_get_op_attr(op_ctx: Any, attr_name: Any, op_attr: Any) -> None:
+    """Fill `op_attr` with an attribute of the node, inside a callback; `n_elems` 0 when there is none.
+
+    Integers are INT64, numbers FLOAT32, strings UINT8 with double quotes around them; "name" is the
+    node's name.
+    """
+    target = target_of(op_attr, cu.rknn_custom_op_attr)
+    context = target_of(op_ctx, cu.rknn_custom_op_context)
+    if target is None:
+        raise Refusal(t.RKNN_ERR_PARAM_INVALID, "rknn_custom_op_get_op_attr: op_attr must not be null")
+    name = attr_name.value if isinstance(attr_name, ct.c_char_p) else attr_name
+    name = name.decode(errors="replace") if isinstance(name, bytes) else str(name)
+    target.name = name.encode()[: t.RKNN_MAX_NAME_LEN - 1]
+    target.n_elems, target.data = 0, None
+    instance = _instances.get(context.internal_ctx) if context is not None else None
+    if instance is None:
+        raise Refusal(t.RKNN_ERR_CTX_INVALID, "rknn_custom_op_get_op_attr: invalid context")
+    array = _attribute(instance.node, name)
+    if array is None:
+        return
+    array = np.ascontiguousarray(array)
+    instance.attributes[name] = array
+    target.dtype = int(TENSOR_TYPES.get(array.dtype.name, t.RKNN_TENSOR_FLOAT32))
+    target.n_elems = array.size
+    target.data = array.ctypes.data
+
+
+def _attribute(node: TailNode, name: str) -> Array | None:
+    if name == "name" and "name" not in node.attributes:
+        return np.frombuffer(node.name.encode(), np.uint8).copy()
+    value = node.attributes.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bytes):
+        return np.frombuffer(b'"' + value + b'"', np.uint8).copy()
+    if isinstance(value, int) or (isinstance(value, list) and value and isinstance(value[0], int)):
+        return np.array(value, np.int64).reshape(-1)
+    if isinstance(value, float) or (isinstance(value, list) and value and isinstance(value[0], float)):
+        return np.array(value, np.float32).reshape(-1)
+    if hasattr(value, "raw_data"):
+        from onnx import numpy_helper
+
+        return np.asarray(numpy_helper.to_array(value)).reshape(-1)
+    return None

@@ -1,0 +1,245 @@
+"""Running: rknn_run, rknn_wait, cores, and shapes.
+
+A frame that does not block runs in a thread of its own; the device serves one frame at a time.  Time
+is that of the device: `timeout_ms` counts its cycles at the nominal clock, whatever the host takes.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from typing import Any
+
+from sw.driver import DriverTimeout
+from sw.rknn_api import types as t
+from sw.rknn_api.io import give_outputs, keep_outputs, take_inputs
+from sw.rknn_api.log import detail, log
+from sw.rknn_api.perf import detail_text
+from sw.rknn_api.state import (
+    CYCLES_PER_MS,
+    Context,
+    Frame,
+    Refusal,
+    api,
+    array_of,
+    loaded_context,
+    runtime,
+    target_of,
+)
+
+CORES = {1: (0,), 2: (1,), 4: (2,), 3: (0, 1), 7: (0, 1, 2)}
+"""Core masks that name cores."""
+
+FENCE_SECONDS = 10.0
+"""Host time that an input fence may take to be signalled."""
+
+
+@api()
+def rknn_run(context: Any, extend: Any = None) -> int:
+    """Run the model once.
+
+    `extend.non_block` (or RKNN_FLAG_ASYNC_MASK, or RKNN_FLAG_FENCE_OUT_OUTSIDE) returns at once;
+    `timeout_ms` above 0 bounds the run in the device's time; `frame_id` is given back; `fence_fd`
+    is waited for with RKNN_FLAG_FENCE_IN_OUTSIDE and given back with RKNN_FLAG_FENCE_OUT_OUTSIDE.
+    """
+    function = "rknn_run"
+    state = loaded_context(context, function)
+    more = target_of(extend, t.rknn_run_extend)
+    missing = [info.name for n, info in enumerate(state.model.inputs) if n not in state.inputs_set]
+    if missing:
+        raise Refusal(t.RKNN_ERR_INPUT_INVALID, f"{function}: inputs not set: {', '.join(missing)}")
+    timeout_ms = max(int(more.timeout_ms), 0) if more is not None else 0
+    fence_in = _input_fence(state, more)
+    background = bool(state.flag & (t.RKNN_FLAG_ASYNC_MASK | t.RKNN_FLAG_FENCE_OUT_OUTSIDE))
+    background |= more is not None and more.non_block != 0
+    before = state.finish()
+    if state.flag & t.RKNN_FLAG_ASYNC_MASK and before is not None and before.failure is None:
+        state.previous = before.number, keep_outputs(state)
+    state.frame_id += 1
+    frame = Frame(state.frame_id)
+    state.frame = frame
+    signal = -1
+    if state.flag & t.RKNN_FLAG_FENCE_OUT_OUTSIDE:
+        fence = os.eventfd(0)
+        signal = os.dup(fence)
+        if more is None:
+            os.close(fence)
+            log.warning("%s: RKNN_FLAG_FENCE_OUT_OUTSIDE, but no extend takes the fence", function)
+        else:
+            more.fence_fd = fence
+    if more is not None:
+        more.frame_id = frame.number
+    bound = timeout_ms * CYCLES_PER_MS or None
+    if background:
+        arguments = (state, frame, bound, fence_in, signal)
+        frame.thread = threading.Thread(target=_work, args=arguments, name=f"rknn frame {frame.number}")
+        frame.thread.start()
+        return t.RKNN_SUCC
+    _work(state, frame, bound, fence_in, signal)
+    if frame.failure is not None:
+        raise frame.failure
+    return t.RKNN_SUCC
+
+
+def _input_fence(state: Context, more: Any) -> int:
+    if not state.flag & t.RKNN_FLAG_FENCE_IN_OUTSIDE:
+        return -1
+    fence = int(more.fence_fd) if more is not None else -1
+    try:
+        return os.dup(fence)  # the program may close its own as soon as the call returns
+    except OSError as error:
+        message = f"rknn_run: fence fd = {fence} is invalid"
+        raise Refusal(t.RKNN_ERR_PARAM_INVALID, message, error) from error
+
+
+def _work(state: Context, frame: Frame, bound: int | None, fence_in: int, signal: int) -> None:
+    """The frame itself; never raises."""
+    try:
+        if fence_in >= 0:
+            _await_fence(fence_in)
+        with runtime.lock:
+            take_inputs(state)
+            state.loaded.core = core_of(state)
+            frame.report = state.loaded.run(bound)
+            give_outputs(state)
+        state.report = frame.report
+        if detail() >= 4:
+            log.debug("%s", detail_text(state))
+    except Refusal as refusal:
+        frame.failure = refusal
+    except DriverTimeout as error:
+        code = t.RKNN_ERR_FAIL if bound is None else t.RKNN_ERR_TIMEOUT
+        frame.failure = Refusal(code, f"failed to submit!, {error}", error)
+    except Exception as error:  # a device reports trouble with its own classes; see last_error
+        frame.failure = Refusal(t.RKNN_ERR_FAIL, f"failed to submit!, {error}", error)
+    finally:
+        if signal >= 0:
+            os.eventfd_write(signal, 1)
+            os.close(signal)
+
+
+def _await_fence(fence: int) -> None:
+    try:
+        poller = select.poll()
+        poller.register(fence, select.POLLIN)
+        if not poller.poll(FENCE_SECONDS * 1000):
+            raise Refusal(t.RKNN_ERR_TIMEOUT, f"rknn_run: the input fence came not in {FENCE_SECONDS:g} s")
+    finally:
+        os.close(fence)
+
+
+@api()
+def rknn_wait(context: Any, extend: Any = None) -> int:
+    """Wait for the last frame.
+
+    `extend.timeout_ms` above 0 lets at most so much of the device's time pass, counted from the
+    frame's start or the last timed wait; `extend.frame_id` (0: the last) may name an older frame,
+    which has ended.
+    """
+    function = "rknn_wait"
+    state = loaded_context(context, function)
+    more = target_of(extend, t.rknn_run_extend)
+    frame = state.frame
+    if frame is None:
+        raise Refusal(t.RKNN_ERR_FAIL, f"{function}: before the first rknn_run")
+    wanted = int(more.frame_id) if more is not None and more.frame_id else frame.number
+    if wanted > frame.number:
+        raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"{function}: there is no frame {wanted} yet")
+    if wanted < frame.number:
+        return t.RKNN_SUCC
+    state.finish()
+    if more is not None and more.timeout_ms > 0 and frame.report is not None:
+        frame.waited += more.timeout_ms * CYCLES_PER_MS
+        if frame.waited < frame.report.cycles:
+            message = f"{function}: frame {frame.number} takes longer than {more.timeout_ms} ms"
+            raise Refusal(t.RKNN_ERR_TIMEOUT, message)
+    if frame.failure is not None:
+        raise Refusal(frame.failure.code, str(frame.failure), frame.failure.cause)
+    if more is not None:
+        more.frame_id = frame.number
+    return t.RKNN_SUCC
+
+
+def device_cores() -> int:
+    """Cores of the device in use."""
+    return int(runtime.driver.device.cores) if runtime.driver is not None else 0
+
+
+def check_core_mask(mask: int, function: str) -> None:
+    """Refuse masks that the vendor's library refuses, and cores that the device has not.
+
+    Raises
+    ------
+    Refusal
+    """
+    known = (t.RKNN_NPU_CORE_AUTO, t.RKNN_NPU_CORE_ALL, *CORES)
+    if mask not in known:
+        message = f"{function}: the core mode {mask} is not supported currently"
+        raise Refusal(t.RKNN_ERR_PARAM_INVALID, message)
+    if mask in CORES and max(CORES[mask]) >= device_cores():
+        message = f"{function}: core mask {mask}, but the device has {device_cores()} cores"
+        raise Refusal(t.RKNN_ERR_TARGET_PLATFORM_UNMATCH, message)
+
+
+def core_of(state: Context) -> int:
+    """The core that runs a context: the lowest of its mask (one network is not split over cores yet)."""
+    return CORES.get(state.core_mask, (0,))[0]
+
+
+@api()
+def rknn_set_core_mask(context: Any, core_mask: int) -> int:
+    """Choose the cores of the following runs.
+
+    A mask of several cores runs on the lowest of them: a network is not split.
+    """
+    state = loaded_context(context, "rknn_set_core_mask")
+    check_core_mask(int(core_mask), "rknn_set_core_mask")
+    state.finish()
+    state.core_mask = int(core_mask)
+    if len(CORES.get(state.core_mask, ())) > 1:
+        log.info("rknn_set_core_mask: the network is not split, core %d runs it", core_of(state))
+    return t.RKNN_SUCC
+
+
+@api()
+def rknn_set_batch_core_num(context: Any, core_num: int) -> int:
+    """Cores for the parts of a batch, 1 to 3; without effect, as models here have a batch of one."""
+    state = loaded_context(context, "rknn_set_batch_core_num")
+    if not 1 <= core_num <= max(device_cores(), 1):
+        message = f"rknn_set_batch_core_num: {core_num} cores, the device has {device_cores()}"
+        raise Refusal(t.RKNN_ERR_PARAM_INVALID, message)
+    state.batch_cores = int(core_num)
+    return t.RKNN_SUCC
+
+
+@api()
+def rknn_set_input_shapes(ctx: Any, n_inputs: int, attr: Any) -> int:
+    """Choose the shapes of all inputs; models here have one shape, any other is refused."""
+    function = "rknn_set_input_shapes"
+    state = loaded_context(ctx, function)
+    infos = state.model.inputs
+    items = array_of(attr, t.rknn_tensor_attr, n_inputs) if n_inputs == len(infos) else None
+    if items is None:
+        message = f"{function}: {n_inputs} inputs given, the model has {len(infos)}; all are needed"
+        raise Refusal(t.RKNN_ERR_PARAM_INVALID, message)
+    for item in items:
+        if item.index >= len(infos) or item.n_dims > t.RKNN_MAX_DIMS:
+            raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"{function}: index {item.index}, {item.n_dims} dims")
+        info = infos[item.index]
+        own = tuple(int(n) for n in info.shape)
+        given = tuple(item.dims[: item.n_dims])
+        if len(own) == 4 and item.fmt != t.RKNN_TENSOR_NCHW:
+            own = (own[0], own[2], own[3], own[1])
+        if given != own:
+            message = f"{function}: input '{info.name}' cannot be {list(given)}; supported: {list(own)}"
+            raise Refusal(t.RKNN_ERR_FAIL, message)
+    return t.RKNN_SUCC
+
+
+@api()
+def rknn_set_input_shape(ctx: Any, attr: Any) -> int:
+    """Deprecated, and does not work in the vendor's library since 1.5.0: always fails."""
+    loaded_context(ctx, "rknn_set_input_shape")
+    message = "rknn_set_input_shape: deprecated, use rknn_set_input_shapes"
+    raise Refusal(t.RKNN_ERR_FAIL, message)

@@ -1,0 +1,183 @@
+"""Programs for the board, unmodified, on the simulated device: C and Python, both kernel drivers."""
+
+from __future__ import annotations
+
+import runpy
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cosim.devices import SimulatedMachine, device
+from cosim.devices.program import environment, private_server
+from cosim.engines import BuildError, toolchain
+from sw.driver.server import Server
+from tests.native.build import EXAMPLES, compiled
+
+DRIVERS = ("rknpu", "rocket")
+CASES = ("matmul", "conv", "chain", "cores", "timeout")
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[SimulatedMachine]:
+    with SimulatedMachine("golden") as machine:
+        yield machine
+
+
+@pytest.fixture(scope="module")
+def server(machine: SimulatedMachine) -> Iterator[Server]:
+    with private_server(machine) as server:
+        yield server
+
+
+def until(condition: Callable[[], bool], seconds: float = 20) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.005)
+    return False
+
+
+def run(server: Server, *arguments: object) -> str:
+    done = subprocess.run(
+        [str(part) for part in arguments],
+        env={**environment(server.path), "PYTHONPATH": str(ROOT)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def cli(*arguments: object, code: int = 0, seconds: float = 240) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "cosim.cli.main", *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=seconds, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_c_program(driver: str, case: str, server: Server):
+    out = run(server, compiled(f"{driver}_program"), case)
+    assert "right" in out
+    assert ("timed out" in out) == (driver == "rknpu" and case == "timeout")
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_python_program_as_a_native_one(driver: str, server: Server):
+    out = run(server, sys.executable, EXAMPLES / "program.py", driver)
+    assert out.count("right") == (8 if driver == "rknpu" else 7)
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_python_program_in_process(driver: str):
+    with device(engine="golden") as machine:
+        runpy.run_path(str(EXAMPLES / "program.py"))["run"](driver)
+        assert machine.report().jobs >= 6
+    assert machine.device.seconds > 0
+
+
+def test_programs_that_share_a_server_get_their_own_results(server: Server, machine: SimulatedMachine):
+    jobs = machine.report().jobs
+    env = environment(server.path)
+    running = [
+        subprocess.Popen(
+            [compiled(f"{driver}_program"), "loop", "40"], env=env, stdout=subprocess.PIPE, text=True
+        )
+        for driver in (*DRIVERS, *DRIVERS)
+    ]
+    for one in running:
+        out, _ = one.communicate(timeout=120)
+        assert one.returncode == 0 and "40 jobs, no error" in out and "bytes right" in out, out
+    assert machine.report().jobs == jobs + 160
+
+
+def test_killed_program_does_not_harm_the_other(server: Server, machine: SimulatedMachine):
+    env = environment(server.path)
+    rknpu, scheduler = machine.kernel.rknpu, machine.kernel.scheduler
+    assert rknpu is not None
+    with subprocess.Popen(
+        [compiled("rknpu_program"), "long", "400"], env=env, stdout=subprocess.PIPE, text=True
+    ) as killed:
+        assert killed.stdout is not None and killed.stdout.readline() == "starting\n"
+        assert until(lambda: bool(scheduler.busy)), "its job never ran"
+        killed.kill()
+    assert killed.returncode == -9 and scheduler.busy, "the job was over before the program was killed"
+    for driver in DRIVERS:
+        assert run(server, compiled(f"{driver}_program"), "matmul") == "matmul: 2048 bytes right\n"
+    assert until(lambda: not rknpu.files and not len(server.machine.descriptors)), "something is left behind"
+
+
+def test_device_command_gives_the_programs_exit_code_and_a_report(tmp_path: Path):
+    log = tmp_path / "log" / "kernel.txt"
+    done = cli(
+        *("device", "--engine", "golden", "--report", "--log", log, "--"),
+        *(compiled("rknpu_program"), "timeout"),
+    )
+    assert "after the timeout: 2048 bytes right" in done.stdout
+    assert "2 jobs, 2 tasks," in done.stderr and "s of them in the simulator" in done.stderr
+    text = log.read_text()
+    assert "Initialized rknpu 0.9.8" in text and "failed to wait job, task counter" in text
+    cli("device", "--engine", "golden", "--", "sh", "-c", "exit 7", code=7)
+    cli("device", "--engine", "golden", "--", "sh", "-c", "kill -9 $$", code=137)
+
+
+def test_device_command_names_what_is_wrong(tmp_path: Path):
+    missing = cli("device", "--engine", "golden", "--", tmp_path / "nothing", code=127)
+    assert f"{tmp_path}/nothing: no such program" in missing.stderr
+    assert "name a program" in cli("device", code=2).stderr
+    nobody = cli("device", "--socket", tmp_path / "none", "--", "true", code=2)
+    assert f"no server at {tmp_path}/none" in nobody.stderr
+    mixed = cli("device", "--socket", tmp_path / "none", "--engine", "golden", "--", "true", code=2)
+    assert "--engine belongs to the server" in mixed.stderr
+    assert "engine must be one of" in cli("device", "--engine", "none", "--", "true", code=2).stderr
+
+
+def test_serve_command_serves_several_programs(tmp_path: Path):
+    path = tmp_path / "device"
+    command = [sys.executable, "-m", "cosim.cli.main", "serve", "--engine", "golden", "--report"]
+    with subprocess.Popen(
+        [*command, "--socket", str(path)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as serving:
+        try:
+            assert serving.stdout is not None
+            assert serving.stdout.readline() == f"serving golden at {path}\n"
+            for driver in DRIVERS:
+                cli("device", "--socket", path, "--", compiled(f"{driver}_program"), "matmul")
+        finally:
+            serving.terminate()
+        _, err = serving.communicate(timeout=60)
+        assert serving.returncode == 0 and "2 jobs, 2 tasks" in err, err
+    assert not list(tmp_path.iterdir())
+
+
+def test_default_engine_and_a_waveform(tmp_path: Path):
+    try:
+        toolchain.compiler()
+        toolchain.yosys()
+    except BuildError as error:
+        pytest.skip(str(error))
+    trace = tmp_path / "wave.vcd"
+    arguments = ["device", "--report"]
+    if toolchain.verilator() is not None:
+        arguments += ["--trace", str(trace)]
+    done = cli(*arguments, "--", compiled("rknpu_program"), "conv", seconds=900)
+    assert "conv: 1344 bytes right" in done.stdout and "1 jobs, 1 tasks" in done.stderr
+    if toolchain.verilator() is not None:
+        with open(trace) as wave:
+            assert "$enddefinitions" in wave.read(1 << 20)
+    done = cli("device", "--", compiled("rocket_program"), "all", seconds=900)
+    assert done.stdout.count("right") == 8

@@ -1,0 +1,35 @@
+"""What surrounds a kick changes no result: a reset just before it, slow and restless memory."""
+
+from __future__ import annotations
+
+import os
+import secrets
+
+import pytest
+
+from cosim.conformance.groups import GROUPS, draw_case
+from cosim.conformance.runner import Runner
+from cosim.engines import DramConfig, open_engine
+
+SEED = int(os.environ.get("RKCOSIM_SEED") or secrets.randbits(24))
+"""A fresh one in every run, printed with each failure; set RKCOSIM_SEED to repeat one."""
+
+SLOW = DramConfig(
+    jitter=200, seed=SEED & 0xFFFF, peak_bytes_per_cycle=6.0, read_latency=300, read_outstanding=3
+)
+LONG = {"field limits", "large maps", "streamed weights", "hangs", "unmapped addresses", "malformed lists"}
+ORDINARY = [name for name in GROUPS if name not in LONG]
+
+
+@pytest.mark.parametrize(
+    ("dram", "resetting"), [(None, True), (SLOW, False)], ids=["after a reset", "slow memory"]
+)
+def test_results_stay_the_same(dram: DramConfig | None, resetting: bool) -> None:
+    with open_engine(cores=1, on_diagnostic="go on", dram=dram) as device:
+        runner = Runner(device)
+        runner.reset()
+        for group in ORDINARY:
+            if resetting:
+                runner.reset()
+            outcome = runner.run(draw_case(group, SEED, 0))
+            assert outcome.ok, f"seed {SEED}: {outcome.text()}"
