@@ -45,6 +45,7 @@ class Chooser:
         self._key = hashlib.blake2b(repr(tuple(seed)).encode(), digest_size=16).digest()
         self._forced = dict(forced or {})
         self._count: dict[str, int] = {}
+        self._shared: dict[str, bool] = {}
         self.made: list[Choice] = []
 
     def _name(self, label: str) -> str:
@@ -95,6 +96,12 @@ class Chooser:
         name = self._name(label)
         hit = self._bits(name) % (1 << 20) < p * (1 << 20)
         return bool(self._take(name, int(hit), 0, 1, 0))
+
+    def shared(self, label: str, p: float) -> bool:
+        """As `chance`, but the same answer whenever the label is asked for again."""
+        if label not in self._shared:
+            self._shared[label] = self.chance(label, p)
+        return self._shared[label]
 
     def pick(self, label: str, options: Sequence[T]) -> T:
         """Return one of the options (a repeated one is likelier); the first is the plain choice."""

@@ -130,7 +130,12 @@ def _destination(ch: Chooser, arena: Arena, d: Dpu, wish: DpuWish) -> None:
         d.surface_add = d.group_surfaces * d.surface + more
         span = -(-surfaces // d.group_surfaces) * d.surface_add + d.surface
     d.address = arena.alloc(span * ATOM, "output")
-    if wish.tiles or (d.width == 1 and d.surface == 1):
+    if ch.chance("dst.descending", 0.12):  # the last surface first: pitches that wrap at 4 GiB
+        z = d.group_surfaces
+        last = max(s // z * d.surface_add + s % z * d.surface for s in range(surfaces))
+        d.address += ATOM * last
+        d.surface, d.surface_add = -d.surface, -d.surface_add
+    if wish.tiles or d.surface < 0 or (d.width == 1 and d.surface == 1):
         return
     if d.height == 1 and ch.chance("dst.far_lines", 0.15):  # pitches of no use
         d.notch = ch.word("dst.far_notch", 13)
@@ -185,7 +190,7 @@ def _stage(ch: Chooser, arena: Arena, d: Dpu, stage: str, client: str, spread: f
     name = stage.lower()
     cpend = stage == "BS" and bool(d.fields.get(("DPU", "BS_OW_CFG"), {}).get("OW_SRC", 0))
     alu_table = mul_table = False
-    if not ch.chance(f"{name}.on", 0.75 if stage == "BS" else 0.5):
+    if ch.shared("dpu.moves_only", 0.12) or not ch.chance(f"{name}.on", 0.75 if stage == "BS" else 0.5):
         d.set("DPU", f"{stage}_CFG", **{f"{stage}_BYPASS": 1})
     else:
         alu, mul = ch.chance(f"{name}.alu", 0.7), ch.chance(f"{name}.mul", 0.6)
@@ -290,6 +295,9 @@ def place_operand(
     place = arena.place(raw, name)
     if height == 1 and ch.chance(f"{name} far lines", 0.15):
         line = width + ch.word(f"{name} far notch", 13)
+    elif surfaces > 1 and ch.chance(f"{name} descending", 0.12):
+        place += ATOM * (surfaces - 1) * surface
+        surface = -surface
     if surfaces == 1 and ch.chance(f"{name} far surfaces", 0.15):
         surface = ch.word(f"{name} far surface", 28)
     return Operand(place, kind.bits, line, surface)

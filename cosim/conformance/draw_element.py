@@ -33,7 +33,8 @@ def draw_element(ch: Chooser, arena: Arena, d: Dpu, spread: float, wish: str) ->
     -------
     Whether the LUT is live, and the magnitude that goes out.
     """
-    if wish == "none" or (wish == "some" and not ch.chance("ew.on", 0.25)):
+    idle = ch.shared("dpu.moves_only", 0.12) or not ch.chance("ew.on", 0.25)
+    if wish == "none" or (wish == "some" and idle):
         d.set(
             "DPU",
             "EW_CFG",

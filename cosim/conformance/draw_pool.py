@@ -118,6 +118,9 @@ def emit_pool(
     _pad_value(ch, task, kind, p.method)
     tensors = 2 if index else 1
     target = arena.alloc(tensors * surfaces * surface * ATOM, "pool output")
+    if surfaces > 1 and not index and ch.chance("pool.descending", 0.12):
+        target += ATOM * (surfaces - 1) * surface
+        surface = -surface
     task.address("PPU", "DST_BASE_ADDR", target)
     far = surfaces == 1 and ch.chance("pool.far_out", 0.15)
     task.put("PPU", "DST_SURF_STRIDE", ch.word("pool.far_out_surface", 28) if far else surface)

@@ -223,9 +223,9 @@ def _design_expressions(node: ast.AST, leave: Rules) -> Iterator[ast.expr]:
             yield child
 
 
-def _mark(node: ast.AST) -> None:
+def _mark(node: ast.AST, name: str = "unsuited") -> None:
     for part in ast.walk(node):
-        part.unsuited = True  # type: ignore[attr-defined]
+        setattr(part, name, True)
 
 
 def guarded(source: str, chosen: list[tuple[int, Site]]) -> str:
@@ -275,14 +275,21 @@ def _expressions(node: ast.AST, leave: Rules) -> Iterator[ast.expr]:
                 child.name in leave.functions or _only_declares(child)
             ):
                 continue
-            if isinstance(child, ast.Assign | ast.AugAssign) and _target(child) in leave.names:
-                continue
+            if isinstance(child, ast.Assign | ast.AugAssign | ast.AnnAssign):
+                if _target(child) in leave.names:
+                    continue
             if isinstance(child, ast.If) and all(isinstance(part, ast.Raise) for part in child.body):
                 yield from (e for part in child.orelse for e in _expressions(part, leave))
                 continue  # a check of arguments
             if isinstance(child, ast.AnnAssign) and child.value is None:
                 continue
+            if isinstance(child, ast.Call) and _called(child) == "reshape":
+                # Any negative size stands for the one that follows from the others.
+                for arg in child.args:
+                    if ast.unparse(arg) == "-1":
+                        _mark(arg, "kept")
             if isinstance(child, ast.keyword) and child.arg in (
+                "axis",  # a wrong one fails at once, and of two axes both names of the last are right
                 "name",
                 "init",
                 "reset_less",
@@ -292,12 +299,12 @@ def _expressions(node: ast.AST, leave: Rules) -> Iterator[ast.expr]:
                 continue
             if isinstance(child, ast.Call) and _called(child) in SKIPPED_CALLS:
                 continue
-            if isinstance(child, ast.expr):
+            if isinstance(child, ast.expr) and not hasattr(child, "kept"):
                 yield child
             yield from _expressions(child, leave)
 
 
-def _target(node: ast.Assign | ast.AugAssign) -> str:
+def _target(node: ast.Assign | ast.AugAssign | ast.AnnAssign) -> str:
     """Last name of what is assigned to."""
     target = node.targets[0] if isinstance(node, ast.Assign) else node.target
     return ast.unparse(target).rpartition(".")[2]

@@ -34,6 +34,10 @@ FUNCTIONS: dict[str, dict[str, str]] = {
     },
     "cosim/golden/task/cna.py": {"occupied": "shows internals to a lockstep run"},
     "cosim/golden/task/core.py": {"delivered": "shows internals to a lockstep run"},
+    "cosim/golden/task/core_float.py": {
+        "_width": "decides which of two exact ways is taken; more than it must be is slower and as right",
+        "_span": "decides which of two exact ways is taken; more than it must be is slower and as right",
+    },
 }
 """Module to functions of it."""
 
@@ -44,6 +48,12 @@ NAMES: dict[str, dict[str, str]] = {
         "at_once": "taps at a time: only how fast",
         "_BLOCK": "products at a time: only how fast",
         "macs": "a statistic, which only estimates time",
+    },
+    "cosim/golden/task/context.py": {"macs": "a statistic, which only estimates time"},
+    "cosim/golden/task/device.py": {"_task": "the number of the task, for messages"},
+    "cosim/golden/task/ppu.py": {
+        "_FAR": "a place beyond all values: any is as good",
+        "nan": "a place beyond all others: any is as good",
     },
     "cosim/golden/task/core_float.py": {
         "limit": "which of two exact ways is taken; a lower limit is slower and as right",

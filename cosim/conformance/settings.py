@@ -78,7 +78,10 @@ def _line_stride(d: Draw) -> Plan:
 
 def _few_banks(d: Draw) -> Plan:
     """Features over more banks than said, which nothing else uses (2.4)."""
-    plan = d.conv(ConvWish(d.any_type(), budget=800), PLAIN)
+    wish = ConvWish(d.any_type(), budget=800)
+    if d.ch.chance("settings.argb", 0.5):
+        wish = ConvWish(d.any_type((INT8, INT16, FP16)), argb=True, budget=800)
+    plan = d.conv(wish, PLAIN)
     store = plan.tasks[0].fields["CNA", "CBUF_CON0"]
     if store["DATA_BANK"] < 2:
         raise Refused("one bank")

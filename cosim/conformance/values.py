@@ -68,17 +68,24 @@ def floats(ch: Chooser, label: str, kind: ElementType, count: int, scale: float 
     Returns
     -------
     uint8 [count * bits / 8].  Styles: ``small`` few-bit numbers, whose sums are exact and often tie;
-    ``normal``; ``spread`` exponents over 2^+-12, ``wide`` over most of the type; ``special`` normal with
-    a few zeros, subnormals, infinities and NaNs; ``tiny`` around the least normal number; ``bits``
-    any patterns.
+    ``normal``; ``powers`` few powers of two among zeros, in all data of a case, whose sums tie with and
+    without a rest far below; ``spread`` exponents over 2^+-12, ``wide`` over most of the type;
+    ``special`` normal with a few zeros, subnormals, infinities and NaNs; ``tiny`` around the least normal
+    number; ``bits`` any patterns.
     """
     rng = ch.rng(label)
     style = ch.pick(f"{label} style", STYLES)
+    if ch.shared("powers of two", 0.08):
+        style = "powers"
     if style == "bits":
         raw = _raw(rng, count * kind.bits // 8)
         return _calm(raw, kind) if ch.chance(f"{label} finite", 0.7) else raw
     if style == "small":
         values = rng.integers(-8, 9, count) * 2.0 ** ch.integer(f"{label} unit", -4, 4, 0)
+    elif style == "powers":
+        low = {"fp16": -24, "bf16": -40}.get(kind.name, -30)
+        values = rng.choice([-1.0, 1.0], count) * 2.0 ** rng.integers(low, 16, count)
+        values *= rng.random(count) < rng.choice([0.15, 0.4, 0.9])
     elif style in ("normal", "special"):
         values = rng.normal(0, scale, count)
     elif style == "tiny":

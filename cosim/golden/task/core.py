@@ -253,5 +253,5 @@ def _in_groups(values: NDArray, shape: ConvShape, real_only: bool = True) -> NDA
     out = np.pad(values, missing) if real_only else np.pad(values, missing, "edge")
     out = out.reshape(shape.pixels, shape.groups, lanes)
     extra = size - lanes
-    out = np.pad(out, ((0, 0), (0, 0), (0, max(0, extra)))) if extra > 0 else out[:, :, :size].copy()
+    out = np.pad(out, ((0, 0), (0, 0), (0, extra))) if extra > 0 else out[:, :, :size].copy()
     return out.reshape(shape.pixels, shape.groups, shape.octets, 8)

@@ -101,7 +101,7 @@ def to_integers(bits: Bits, width: int) -> Ints:
     return np.clip(np.where(is_nan(bits), 0.0, whole), -limit, limit - 1).astype(np.int64)
 
 
-def from_integers(value: Ints, halvings: int = 0) -> Bits:
+def from_integers(value: Ints, halvings: int) -> Bits:
     """Round signed 32-bit integers to binary32, then multiply by `2^-halvings`, rounded again."""
     with np.errstate(all="ignore"):
         rounded = value.astype(np.float32)
