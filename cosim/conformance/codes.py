@@ -76,10 +76,11 @@ def _converter(d: Draw) -> Plan:
 
 def _algorithm(d: Draw) -> Plan:
     plan, task, _ = _conv(d)
-    stage = d.ch.pick("codes.stage", ("BS", "BN"))
+    turn = d.index // len(_KINDS)
+    stage = ("BS", "BN")[turn % 2]
     if task.fields["DPU", f"{stage}_CFG"].get(f"{stage}_BYPASS"):
         raise Refused("the stage is bypassed")
-    codes = (15, 0, 1, 3, 5, 6, 7, 8, 12, 15)
+    codes = (15, 0, 1, 3, 5, 6, 7, 8, 12, 15) if turn > 1 else (15,)  # every bit early on
     task.set("DPU", f"{stage}_CFG", **{f"{stage}_ALU_ALGO": d.ch.pick("codes.algo", codes)})
     return plan
 
@@ -149,11 +150,12 @@ def _tables(d: Draw) -> Plan:
     task = plan.tasks[0]
     clients = (("BRDMA", "BS"), ("NRDMA", "BN"))
     idle = [c for c, a in clients if ("DPU_RDMA", f"{a}_BASE_ADDR") not in task.addresses]
-    if not idle:
-        raise Refused("both readers have work to do")
-    client = idle[0]
-    use = d.ch.pick("codes.use", (15, 8, *range(1, 16)))
-    disable = d.ch.integer("codes.disable", 0, 1)
+    turn = d.index // len(_KINDS)
+    client = ("BRDMA", "NRDMA")[turn % 2]
+    if client not in idle:
+        raise Refused("the reader has work to do")
+    use = d.ch.pick("codes.use", (15, 8, *range(1, 16)) if turn > 1 else (15,))  # every bit early on
+    disable = d.ch.integer("codes.disable", int(turn < 2), 1)
     task.set("DPU_RDMA", f"{client}_CFG", **{f"{client}_DATA_USE": use, f"{client}_DISABLE": disable})
     place = d.arena.alloc(64 * 64, f"{client} not needed")
     task.address("DPU_RDMA", "BS_BASE_ADDR" if client == "BRDMA" else "BN_BASE_ADDR", place)

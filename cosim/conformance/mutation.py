@@ -42,6 +42,29 @@ def _golden(count: int, seed: int, most: int, workers: int) -> list[Verdict]:
     return mutation_golden.check(source, unchanged, count, corpus, rounds(most), workers, _say)
 
 
+def _read(paths: list[Path]) -> tuple[list[Verdict], list[str]]:
+    """Verdicts and commands of earlier runs."""
+    verdicts, commands = [], []
+    for path in paths:
+        data = json.loads(path.read_text())
+        verdicts += [Verdict(**mutant) for mutant in data["mutants"]]
+        commands += data["commands"]
+    return verdicts, commands
+
+
+def _run(given: argparse.Namespace) -> tuple[list[Verdict], list[str]]:
+    """Try the mutants of both sides."""
+    seed = secrets.randbits(32) if given.seed is None else given.seed
+    print(f"seed {seed}", flush=True)
+    verdicts = _golden(given.golden, seed, given.cases, given.workers) if given.golden else []
+    if given.rtl:
+        with tempfile.TemporaryDirectory(prefix="rkcosim-mutants-") as work:
+            folder = given.work or Path(work)
+            verdicts += mutation_rtl.check(ROOT, folder, given.rtl, seed, given.cases, given.workers, _say)
+    options = f"--rtl {given.rtl} --golden {given.golden} --cases {given.cases} --seed {seed}"
+    return verdicts, [f"python -m cosim.conformance.mutation {options}"]
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; 0 when at least 95 % of the mutants of each side are found."""
     parser = argparse.ArgumentParser(prog="python -m cosim.conformance.mutation", description=__doc__)
@@ -53,6 +76,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="mutants tried at a time")
     parser.add_argument("--work", type=Path, help="keep the RTL model with mutants here, for another run")
+    parser.add_argument(
+        "--again", type=Path, action="append", help="report what this file of --json says, try nothing"
+    )
     parser.add_argument("--json", type=Path, help="write every verdict to this file")
     parser.add_argument("--report", type=Path, help="write figures and survivors to this page")
     given = parser.parse_args(arguments)
@@ -62,13 +88,10 @@ def main(arguments: list[str] | None = None) -> int:
     for name in ("cases", "workers"):
         if getattr(given, name) < 1:
             parser.error(f"--{name} must be at least 1")
-    seed = secrets.randbits(32) if given.seed is None else given.seed
-    print(f"seed {seed}", flush=True)
-    verdicts = _golden(given.golden, seed, given.cases, given.workers) if given.golden else []
-    if given.rtl:
-        with tempfile.TemporaryDirectory(prefix="rkcosim-mutants-") as work:
-            folder = given.work or Path(work)
-            verdicts += mutation_rtl.check(ROOT, folder, given.rtl, seed, given.cases, given.workers, _say)
+    if given.again:
+        verdicts, commands = _read(given.again)
+    else:
+        verdicts, commands = _run(given)
     for side in ("golden", "rtl"):
         found, count, void = counted(verdicts, side)
         if count:
@@ -77,14 +100,12 @@ def main(arguments: list[str] | None = None) -> int:
         if verdict.result == SURVIVED:
             print(f"survived: {verdict.mutant}")
     if given.json:
-        data = {"schema_version": 2, "seed": seed, "cases": given.cases}
+        data = {"schema_version": 2, "commands": commands, "mutants": [asdict(v) for v in verdicts]}
         given.json.parent.mkdir(parents=True, exist_ok=True)
-        given.json.write_text(json.dumps(data | {"mutants": [asdict(v) for v in verdicts]}, indent=1) + "\n")
+        given.json.write_text(json.dumps(data, indent=1) + "\n")
     if given.report:
-        options = f"--rtl {given.rtl} --golden {given.golden} --cases {given.cases} --seed {seed}"
-        command = f"python -m cosim.conformance.mutation {options}"
         given.report.parent.mkdir(parents=True, exist_ok=True)
-        given.report.write_text(markdown(verdicts, given.cases, command))
+        given.report.write_text(markdown(verdicts, commands))
     return 0 if good(verdicts) else 1
 
 

@@ -47,12 +47,12 @@ def good(verdicts: Sequence[Verdict]) -> bool:
     )
 
 
-def markdown(verdicts: Sequence[Verdict], cases: int, command: str) -> str:
+def markdown(verdicts: Sequence[Verdict], commands: Sequence[str]) -> str:
     """The page: figures, survivors and what is known about them."""
     lines = [
         "# Mutation check",
         "",
-        f"Written by `{command}` (up to {cases} cases of each group).",
+        f"Written by {' and '.join(f'`{command}`' for command in commands)}.",
         "Small faults are put into the sources of the RTL and of the golden model, one at a time; a fault is",
         "found when a conformance case then shows a difference. `cosim/conformance/mutation_rules.py` names",
         "the places that are left alone, with the reasons.",
