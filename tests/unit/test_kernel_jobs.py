@@ -15,7 +15,7 @@ from sw.driver.job import MAX_TASKS_PER_KICK
 from sw.driver.kernel import Kernel, KernelError
 from sw.driver.kernel import structs as s
 from sw.regcmd import build_task_list
-from tests.models.kernel_client import Program, Sum, hanging_task, records, submit_of, sums
+from tests.models.kernel_client import RENDER, Program, Sum, hanging_task, records, submit_of, sums
 
 
 class SlowNpu(GoldenNpu):
@@ -177,32 +177,44 @@ def test_multi_core_jobs_start_when_they_head_all_queues(
     assert first.right_result and both.right_result and last.right_result
 
 
-def test_a_reset_wakes_the_waiters_of_others(program: Program, kernel: Kernel, device: SlowNpu) -> None:
+@pytest.mark.parametrize(("reset_all", "pid"), [(True, 2), (False, 100)])
+def test_a_reset_wakes_other_waiters(device: SlowNpu, reset_all: bool, pid: int) -> None:
+    """Those of all processes, or of the same one."""
+    with Kernel(device, reset_all=reset_all) as kernel:
+        program, other = Program(kernel), Program(kernel, RENDER, pid=pid)
+        work, bad = sums(other), hang(program)
+        device.held = 2
+        args = submit_of(work, core_mask=2, ranges=[(0, 0), (0, 1)], timeout=60_000)
+        thread, result = background(other, args)
+        until(lambda: device.kicks)
+        assert program.fails(s.RKNPU_SUBMIT, submit_of(bad, timeout=10)) == ETIMEDOUT
+        thread.join(10)
+        assert result == [EINVAL]
+        device.held = 0
+        assert other.fails(s.RKNPU_SUBMIT, submit_of(work)) == 0
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_other_processes_do_not_notice_a_hanging_job(
+    program: Program, kernel: Kernel, device: SlowNpu, killed: bool
+) -> None:
     other = Program(kernel, pid=2)
     work, bad = sums(other), hang(program)
     device.held = 2
     thread, result = background(other, submit_of(work, core_mask=2, ranges=[(0, 0), (0, 1)], timeout=60_000))
     until(lambda: device.kicks)
-    assert program.fails(s.RKNPU_SUBMIT, submit_of(bad, timeout=10)) == ETIMEDOUT
-    thread.join(10)
-    assert result == [EINVAL]
+    hanging, error = background(program, submit_of(bad, timeout=50))
+    if killed:
+        until(lambda: 0 in kernel.scheduler.busy)
+        kernel.process_died(100)
+    hanging.join(10)
+    assert error == [EINTR if killed else ETIMEDOUT]
+    until(lambda: 0 not in kernel.scheduler.busy)
+    program2 = Program(kernel, pid=3)
+    assert program2.fails(s.RKNPU_ACTION, s.Action(6)) == 0
     device.held = 0
-    assert other.fails(s.RKNPU_SUBMIT, submit_of(work)) == 0
-
-
-def test_a_reset_of_the_own_cores_only(device: SlowNpu) -> None:
-    with Kernel(device, reset_all=False) as kernel:
-        program, other = Program(kernel), Program(kernel, pid=2)
-        work, bad = sums(other), hang(program)
-        device.held = 2
-        thread, result = background(
-            other, submit_of(work, core_mask=2, ranges=[(0, 0), (0, 1)], timeout=60_000)
-        )
-        until(lambda: device.kicks)
-        assert program.fails(s.RKNPU_SUBMIT, submit_of(bad, timeout=10)) == ETIMEDOUT
-        device.held = 0
-        thread.join(10)
-        assert result == [0] and work.right_result
+    thread.join(10)
+    assert result == [0] and work.right_result
 
 
 def test_non_blocking_with_fences(program: Program, kernel: Kernel, device: SlowNpu) -> None:
