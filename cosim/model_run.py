@@ -17,6 +17,7 @@ from cosim.perf import formula
 from cosim.perf.measure import meter
 from rtl.config import RK3588
 from sw import rknn_api as api
+from sw.compiler import keeping_tensors
 from sw.rknn_api import types
 
 SCHEMA_VERSION = 1
@@ -127,7 +128,8 @@ class Session:
             # The golden device knows no cycles, so it measures nothing.
             measures = None if engine == "golden" else meter(self.device)
             api.use_device(self.device, meter=measures, quiet=True)
-            self._call("rknn_init", api.rknn_init(self.context, str(self.path), 0), init=True)
+            with keeping_tensors(check):
+                self._call("rknn_init", api.rknn_init(self.context, str(self.path), 0), init=True)
             counts = types.rknn_input_output_num()
             self._query(types.RKNN_QUERY_IN_OUT_NUM, counts)
             self.inputs = [self._attr(types.RKNN_QUERY_INPUT_ATTR, n) for n in range(counts.n_input)]
