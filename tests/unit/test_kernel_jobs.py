@@ -260,24 +260,29 @@ def test_fence_descriptor_that_cannot_be_made(program: Program) -> None:
     assert done.fence_fd == -24 and work.right_result
 
 
-def test_non_blocking_submit_drops_what_is_late(program: Program, kernel: Kernel, device: SlowNpu) -> None:
-    late, queued, new = sums(program), sums(program), sums(program, seed=9)
-    device.held = 1
-    fd = program.ioctl(s.RKNPU_SUBMIT, submit_of(late, flags=5 | 2 | 16, timeout=300)).fence_fd
-    until(lambda: device.kicks)
-    other = Program(kernel, pid=2)
-    thread, result = background(other, submit_of(sums(other), timeout=60_000))
-    assert program.fails(s.RKNPU_SUBMIT, submit_of(queued, flags=7, core_mask=0)) == 0, (
-        "mask 0 looks at no core"
-    )
-    start = kernel.scheduler.time
-    until(lambda: kernel.scheduler.time > start + 1_000_000)  # 1 ms is more than "300", taken as microseconds
-    assert program.fails(s.RKNPU_SUBMIT, submit_of(new, flags=7)) == 0
-    device.held = 0
-    until(lambda: not program.file.jobs)
-    thread.join(10)
-    assert result == [EINVAL] and new.right_result
-    assert program.fds.lookup(fd).poll()
+@pytest.mark.parametrize("reset_all", [True, False])
+def test_non_blocking_submit_drops_what_is_late(device: SlowNpu, reset_all: bool) -> None:
+    with Kernel(device, reset_all=reset_all) as kernel:
+        program, other = Program(kernel), Program(kernel, pid=2)
+        late, queued, new = sums(program), sums(program), sums(program, seed=9)
+        device.held = 1
+        fd = program.ioctl(s.RKNPU_SUBMIT, submit_of(late, flags=5 | 2 | 16, timeout=300)).fence_fd
+        until(lambda: device.kicks)
+        thread, result = background(other, submit_of(sums(other), timeout=60_000))
+        until(lambda: other.file.jobs)
+        assert program.fails(s.RKNPU_SUBMIT, submit_of(queued, flags=7, core_mask=0)) == 0, "looks at no core"
+        start = kernel.scheduler.time
+        until(lambda: kernel.scheduler.time > start + 1_000_000)  # 1 ms is later than "300", in microseconds
+        if not reset_all:
+            third = Program(kernel, pid=3)
+            assert third.fails(s.RKNPU_SUBMIT, submit_of(sums(third), flags=7)) == 0
+            assert not program.fds.lookup(fd).poll(), "another process's job stays"
+        assert program.fails(s.RKNPU_SUBMIT, submit_of(new, flags=7)) == 0
+        assert program.fds.lookup(fd).poll()
+        device.held = 0
+        until(lambda: not program.file.jobs)
+        thread.join(10)
+        assert result == [EINVAL if reset_all else 0] and new.right_result
 
 
 def test_forgotten_jobs_end(program: Program, kernel: Kernel) -> None:
