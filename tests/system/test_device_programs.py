@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cosim.devices import SimulatedMachine, device
-from cosim.devices.program import environment, private_server
+from cosim.devices.program import environment, private_server, why_not
 from cosim.engines import BuildError, toolchain
 from sw.driver.server import Server
 from tests.native.build import EXAMPLES, compiled
@@ -129,6 +129,18 @@ def test_device_command_gives_the_programs_exit_code_and_a_report(tmp_path: Path
     assert "Initialized rknpu 0.9.8" in text and "failed to wait job, task counter" in text
     cli("device", "--engine", "golden", "--", "sh", "-c", "exit 7", code=7)
     cli("device", "--engine", "golden", "--", "sh", "-c", "kill -9 $$", code=137)
+
+
+def test_program_that_cannot_be_reached_is_told_why(tmp_path: Path):
+    assert why_not("sh") is None and why_not(str(tmp_path / "nothing")) is None
+    foreign = tmp_path / "foreign"
+    head = bytearray(Path(sys.executable).resolve().read_bytes()[:4096])
+    head[18:20] = (40).to_bytes(2, "little")
+    foreign.write_bytes(head)
+    foreign.chmod(0o755)
+    assert "it is built for 32-bit ARM" in str(why_not(str(foreign)))
+    static = compiled("fuzz", "-static")
+    assert "linked statically" in str(why_not(str(static)))
 
 
 def test_device_command_names_what_is_wrong(tmp_path: Path):
