@@ -407,3 +407,11 @@ def test_many_clients_at_once(kernel: Kernel) -> None:
     assert errors == [0] * 120
     load = kernel.files()["/sys/kernel/debug/rknpu/load"].read()
     assert load.startswith(b"NPU load:  Core0: ") and ct.sizeof(s.RknpuTask) == 40
+
+
+def test_ended_jobs_leave_no_timers(program: Program, kernel: Kernel) -> None:
+    work = sums(program)
+    args = submit_of(work, timeout=60_000)
+    for _ in range(300):
+        program.ioctl(s.RKNPU_SUBMIT, args)
+    assert len(kernel.scheduler._timers) < 200

@@ -31,6 +31,9 @@ CHUNK_FIRST, CHUNK_LAST = 1 << 14, 1 << 32
 CHUNK_SECONDS = 0.002
 """Host time that such a stretch should take."""
 
+TIMERS = 64
+"""Timers to keep before the cancelled ones are thrown out."""
+
 FAILURES = 16
 """Device errors in a row without progress after which jobs end with EIO."""
 
@@ -139,6 +142,7 @@ class Scheduler:
         self._users: dict[int, File] = {}
         self.queues: dict[Hashable, deque[Job]] = {}
         self._timers: list[tuple[int, int, Timer]] = []
+        self._timers_room = TIMERS
         self._calls: deque[Callable[[], None]] = deque()
         self._numbers = 0
         self.faults_told = 0
@@ -171,6 +175,10 @@ class Scheduler:
         timer = Timer(self.cycle + self.clock.cycles(max(0, nanoseconds)), call, idle)
         self._numbers += 1
         heapq.heappush(self._timers, (timer.deadline, self._numbers, timer))
+        if len(self._timers) > self._timers_room:  # those of ended jobs would pile up until their deadlines
+            self._timers = [item for item in self._timers if not item[2].cancelled]
+            heapq.heapify(self._timers)
+            self._timers_room = 2 * len(self._timers) + TIMERS
         self.changed.notify_all()
         return timer
 
@@ -353,6 +361,8 @@ class Scheduler:
                         self.changed.wait()
                     continue
                 before = self.cycle
+            if begun:
+                self._chunk = CHUNK_FIRST  # it may have grown while a hanging core let time jump
             for job, core in begun:
                 if core in job.waiting:
                     self.guard(partial(self._begin, job, core), None)
