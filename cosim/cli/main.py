@@ -137,12 +137,16 @@ def device(
     log: LogOption = None,
     verbose: VerboseOption = False,
     trace: TraceOption = None,
+    trace_from: FromOption = 0,
+    trace_to: ToOption = None,
     report: ReportOption = False,
+    json: JsonOption = None,
 ) -> None:
     """Run an unmodified program that uses the NPU's device nodes; the exit code is the program's."""
     from cosim.cli.device import device_command
 
-    device_command(program or [], socket, engine, cores, exact, log, verbose, trace, report)
+    window = _window(trace, trace_from, trace_to)
+    device_command(program or [], socket, engine, cores, exact, log, verbose, window, report, json)
 
 
 @app.command(epilog="Example: rkcosim serve --engine golden --log -")
@@ -156,12 +160,16 @@ def serve(
     log: LogOption = None,
     verbose: VerboseOption = False,
     trace: TraceOption = None,
+    trace_from: FromOption = 0,
+    trace_to: ToOption = None,
     report: ReportOption = False,
+    json: JsonOption = None,
 ) -> None:
     """Serve one simulated NPU to several programs (`rkcosim device --socket`) until stopped."""
     from cosim.cli.device import serve_command
 
-    serve_command(socket, engine, cores, exact, log, verbose, trace, report)
+    window = _window(trace, trace_from, trace_to)
+    serve_command(socket, engine, cores, exact, log, verbose, window, report, json)
 
 
 @regcmd_app.command(epilog="Example: rkcosim regcmd dump task.bin -o task.txt")

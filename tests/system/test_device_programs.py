@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 import subprocess
 import sys
@@ -120,11 +121,13 @@ def test_killed_program_does_not_harm_the_other(server: Server, machine: Simulat
 def test_device_command_gives_the_programs_exit_code_and_a_report(tmp_path: Path):
     log = tmp_path / "log" / "kernel.txt"
     done = cli(
-        *("device", "--engine", "golden", "--report", "--log", log, "--"),
+        *("device", "--engine", "golden", "--report", "--log", log, "--json", tmp_path / "it.json", "--"),
         *(compiled("rknpu_program"), "timeout"),
     )
     assert "after the timeout: 2048 bytes right" in done.stdout
     assert "2 jobs, 2 tasks," in done.stderr and "s of them in the simulator" in done.stderr
+    account = json.loads((tmp_path / "it.json").read_text())
+    assert account["jobs"] == 2 and account["exit_code"] == 0 and account["schema_version"] == 1
     text = log.read_text()
     assert "Initialized rknpu 0.9.8" in text and "failed to wait job, task counter" in text
     cli("device", "--engine", "golden", "--", "sh", "-c", "exit 7", code=7)
@@ -191,5 +194,8 @@ def test_default_engine_and_a_waveform(tmp_path: Path):
     if toolchain.verilator() is not None:
         with open(trace) as wave:
             assert "$enddefinitions" in wave.read(1 << 20)
+    with device() as machine:
+        runpy.run_path(str(EXAMPLES / "program.py"))["run"]("rknpu")
+        assert machine.report().jobs >= 6
     done = cli("device", "--", compiled("rocket_program"), "all", seconds=900)
     assert done.stdout.count("right") == 8
