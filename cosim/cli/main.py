@@ -78,6 +78,40 @@ def compare(
     compare_command(model, reference, input or [], limit, seed, json)
 
 
+@app.command(
+    epilog='Example: dmesg | rkcosim explain; or: rkcosim explain "int status 0x15"',
+    context_settings={"ignore_unknown_options": True},
+)
+def explain(
+    words: Annotated[
+        list[str] | None, typer.Argument(help="Log line, code, status or register; default: standard input.")
+    ] = None,
+    json: JsonOption = None,
+) -> None:
+    """Say in words what lines of the driver's or runtime's log, codes and status values mean."""
+    from cosim.cli.explain import explain_command
+
+    explain_command(words or [], json)
+
+
+@app.command(epilog="Example: rkcosim diff stream.json --against capture.json --engine golden")
+def diff(
+    file: Annotated[Path, typer.Argument(help="Stream file to run.")],
+    against: Annotated[
+        Path | None,
+        typer.Option(help="A capture's manifest or another stream; default: what the stream file expects."),
+    ] = None,
+    engine: EngineOption = None,
+    exact: ExactOption = False,
+    max_cycles: Annotated[int, typer.Option(min=1, help="Bound of the wait for the interrupt.")] = 10_000_000,
+    json: JsonOption = None,
+) -> None:
+    """Run a stream and name the first register or surface that differs from a board's or another run."""
+    from cosim.cli.diff import diff_command
+
+    diff_command(file, against, engine, exact, max_cycles, json)
+
+
 @app.command(epilog="Example: rkcosim doctor")
 def doctor(json: JsonOption = None) -> None:
     """Say what is missing on this machine and how to get it."""
@@ -193,6 +227,17 @@ def asm(
     from cosim.cli.regcmd import asm_command
 
     asm_command(file, output)
+
+
+@regcmd_app.command("import", epilog="Example: rkcosim regcmd import capture.json -o stream.json")
+def regcmd_import(
+    manifest: Annotated[Path, typer.Argument(help="Manifest of a capture (docs/capture.md).")],
+    output: Annotated[Path, typer.Option("-o", help="Stream file to write.")],
+) -> None:
+    """Turn a capture of a board (command words, buffers, outputs as files) into a stream file."""
+    from cosim.cli.diff import import_command
+
+    import_command(manifest, output)
 
 
 @regcmd_app.command("run", epilog="Example: rkcosim regcmd run pool.json --engine verilator --check")
