@@ -24,6 +24,7 @@ EngineOption = Annotated[
 ]
 ExactOption = Annotated[bool, typer.Option("--exact", help="Simulate the array cell's RTL too (slower).")]
 JsonOption = Annotated[Path | None, typer.Option("--json", help="Also write the result to this file.")]
+ShareOption = Annotated[int, typer.Option(min=1, max=3, help="Cores that share large layers.")]
 TraceOption = Annotated[Path | None, typer.Option(help="Write a waveform (VCD) to this file.")]
 FromOption = Annotated[int, typer.Option("--from", help="First cycle of the waveform.")]
 ToOption = Annotated[int | None, typer.Option("--to", help="Last cycle of the waveform.")]
@@ -53,12 +54,29 @@ def run(
     trace: TraceOption = None,
     trace_from: FromOption = 0,
     trace_to: ToOption = None,
+    cores: ShareOption = 1,
+    csv: Annotated[Path | None, typer.Option(help="Also write the table of layers to this file.")] = None,
 ) -> None:
     """Run a model through rknn_api on the simulated NPU and report cycles per layer."""
     from cosim.cli.run import run_command
 
     window = _window(trace, trace_from, trace_to)
-    run_command(model, input or [], engine, exact, check, json, limit, seed, window)
+    run_command(model, input or [], engine, exact, check, json, limit, seed, window, cores, csv)
+
+
+@app.command("compile", epilog="Example: rkcosim compile model.tflite -o model.rkc --explain")
+def compile_(
+    model: Annotated[Path, typer.Argument(help="TFLite or ONNX model.")],
+    output: Annotated[Path | None, typer.Option("-o", help="Write the compiled model to this file.")] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Print tasks, tiles, banks and places.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Give each tensor memory of its own.")] = False,
+    cores: ShareOption = 1,
+    json: JsonOption = None,
+) -> None:
+    """Compile a model: its tasks and memory, and a file that runs without the original."""
+    from cosim.cli.compile import compile_command
+
+    compile_command(model, output, explain, keep, cores, json)
 
 
 @app.command(epilog="Example: rkcosim compare model.tflite --input cat.bmp --reference litert")

@@ -66,10 +66,12 @@ class GoldenDriver:
         GoldenError, GoldenHang
             where the hardware would raise a diagnostic or hang.
         """
-        first = job.tasks[0]
-        reports = self.device.run_kick(first.regcmd_addr, first.amount, len(job.tasks))
-        if len(reports) != len(job.tasks):
-            raise RuntimeError(f"{len(reports)} of {len(job.tasks)} tasks ran")
+        for core in job.cores:  # cores of a job do not depend on each other: one after the other
+            start, count = job.range_of(core)
+            first = job.tasks[start]
+            reports = self.device.run_kick(first.regcmd_addr, first.amount, count)
+            if len(reports) != count:
+                raise RuntimeError(f"{len(reports)} of {count} tasks ran")
         return JobResult(0, 0, {})
 
 

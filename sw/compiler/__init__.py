@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sw.compiler.graph import ModelError
 from sw.compiler.layer import compile_conv_layer
-from sw.compiler.model import CompiledModel, TensorInfo, compile_model, keeping_tensors
+from sw.compiler.model import CompiledModel, TensorInfo, compile_model, keeping_tensors, using_cores
 from sw.compiler.runtime import LayerReport, LoadedModel, RunReport
 
 __all__ = [
@@ -17,4 +17,5 @@ __all__ = [
     "compile_conv_layer",
     "compile_model",
     "keeping_tensors",
+    "using_cores",
 ]

@@ -62,9 +62,9 @@ class CompiledModel:
     made before is taken as it is.
     """
 
-    def __init__(self, graph: Graph, reuse: bool = False, plan: Plan | None = None) -> None:
+    def __init__(self, graph: Graph, reuse: bool = False, plan: Plan | None = None, cores: int = 1) -> None:
         self.graph = graph
-        self.plan: Plan = plan or make_plan(graph, reuse)
+        self.plan: Plan = plan or make_plan(graph, reuse, cores)
         self.inputs = [_info(item.name, item.shape, graph.tensors[item.tensor]) for item in graph.inputs]
         self.outputs = [self._output_info(item) for item in graph.outputs]
 
@@ -183,6 +183,7 @@ def _model_codes(cube: npt.NDArray[np.int8], tensor: Tensor) -> Codes:
 
 
 _KEEP: ContextVar[bool] = ContextVar("keep", default=False)
+_CORES: ContextVar[int] = ContextVar("cores", default=1)
 
 
 @contextmanager
@@ -195,7 +196,17 @@ def keeping_tensors(keep: bool = True) -> Iterator[None]:
         _KEEP.reset(token)
 
 
-def compile_model(data: bytes, reuse: bool | None = None) -> CompiledModel:
+@contextmanager
+def using_cores(cores: int) -> Iterator[None]:
+    """Let models compiled inside run on so many cores."""
+    token = _CORES.set(cores)
+    try:
+        yield
+    finally:
+        _CORES.reset(token)
+
+
+def compile_model(data: bytes, reuse: bool | None = None, cores: int | None = None) -> CompiledModel:
     """Compile an ONNX or TFLite model, or take a compiled one from its container, told apart by content.
 
     Parameters
@@ -205,6 +216,8 @@ def compile_model(data: bytes, reuse: bool | None = None) -> CompiledModel:
     reuse
         let tensors share memory; by default they do, except inside `keeping_tensors`.  A container
         is as it was compiled.
+    cores
+        1 to 3; by default 1, or what `using_cores` says.
 
     Raises
     ------
@@ -216,4 +229,5 @@ def compile_model(data: bytes, reuse: bool | None = None) -> CompiledModel:
 
     if is_container(data):
         return load_container(data)
-    return CompiledModel(load_model(data), reuse=not _KEEP.get() if reuse is None else reuse)
+    shared = not _KEEP.get() if reuse is None else reuse
+    return CompiledModel(load_model(data), reuse=shared, cores=cores or _CORES.get())

@@ -50,11 +50,15 @@ TABLE_BYTES = 8
 
 @dataclass(frozen=True)
 class Segment:
-    """A job of `count` tasks from `first` on, or the step that the host does."""
+    """A job of `count` tasks from `first` on, or the step that the host does.
+
+    `parts` are (first, count) of each core, counted in the segment.
+    """
 
     host: int | None
     first: int
     count: int
+    parts: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass
@@ -76,6 +80,7 @@ class Plan:
     separate_bytes: int = 0
     """What the activations take (or would take) with shared memory, and without."""
     reuse: bool = False
+    cores: int = 1
     lost: set[str] = field(default_factory=set)
     """Root tensors whose memory another one has taken by the end of a run."""
 
@@ -104,13 +109,18 @@ class Plan:
         result: list[Segment] = []
         at = 0
         for index, step in enumerate(self.steps):
-            count = sum(task.layer == index for task in self.tasks)
+            cores = [task.core for task in self.tasks if task.layer == index]
+            count, last = len(cores), result[-1] if result else None
             if isinstance(step, HostStep):
                 result.append(Segment(index, 0, 0))
-            elif result and result[-1].host is None:
-                result[-1] = Segment(None, result[-1].first, result[-1].count + count)
+            elif any(cores):  # cores wait for each other between layers, so this one is a job
+                parts = tuple((cores.index(c), cores.count(c)) for c in range(max(cores) + 1))
+                result.append(Segment(None, at, count, parts))
+            elif last is not None and last.host is None and len(last.parts) == 1:
+                total = last.count + count
+                result[-1] = Segment(None, last.first, total, ((0, total),))
             else:
-                result.append(Segment(None, at, count))
+                result.append(Segment(None, at, count, ((0, count),)))
             at += count
         return result
 
@@ -125,9 +135,9 @@ class Plan:
         address, data = bases["regcmd"], b""
         entries: list[TaskEntry] = []
         for segment in self.segments():
-            if segment.host is None:
+            for first, count in segment.parts:
                 data = data.ljust(_aligned(len(data)), b"\0")
-                part = builders[segment.first : segment.first + segment.count]
+                part = builders[segment.first + first : segment.first + first + count]
                 chain = build_task_list(part, address + len(data))
                 data += chain.data
                 entries += chain.tasks
@@ -150,14 +160,19 @@ class Plan:
             shapes = " + ".join("x".join(map(str, t.cube)) for t in step.inputs)
             lines.append(
                 f"  {index:3} {step.kind:18} {step.name:28} {shapes} -> "
-                f"{'x'.join(map(str, step.output.cube))}  tasks {len(tasks)}"
-                f"  formula {sum(task.formula_npu for task in tasks)}"
+                f"{'x'.join(map(str, step.output.cube))}  "
+                + (
+                    "on the host"
+                    if isinstance(step, HostStep)
+                    else f"tasks {len(tasks)}  formula {sum(task.formula_npu for task in tasks)}"
+                )
             )
             for tile in self.tiles.get(index, []):
                 lines.append(
                     f"        rows {tile.first_row}+{tile.rows} (in {tile.in_first}+{tile.in_rows}), "
                     f"kernels {tile.first_kernel}+{tile.kernels}, banks {tile.data_banks}/"
                     f"{tile.weight_banks}{', weights reused' if tile.weight_reuse else ''}"
+                    f"{f', core {tile.core}' if self.cores > 1 else ''}"
                 )
         for name, place in self.places.items():
             form = f"pixels of {place.argb}" if place.argb else f"{place.surface_count} surfaces"
@@ -180,7 +195,7 @@ def _overwritten(blocks: list[Block], offsets: dict[str, int]) -> set[str]:
     return lost
 
 
-def make_plan(graph: Graph, reuse: bool = False) -> Plan:
+def make_plan(graph: Graph, reuse: bool = False, cores: int = 1) -> Plan:
     """Plan a whole graph.
 
     Parameters
@@ -189,13 +204,17 @@ def make_plan(graph: Graph, reuse: bool = False) -> Plan:
         the network.
     reuse
         let tensors share memory that are not needed at the same time.
+    cores
+        1 to 3: share convolutions out among so many cores where that is worth it.
 
     Raises
     ------
     ModelError
         for a layer that cannot be done, or too many tasks.
     """
-    planner = _Planner(graph, reuse)
+    if cores not in (1, 2, 3):
+        raise ModelError(f"model '{graph.name}': {cores} cores, there are 1 to 3")
+    planner = _Planner(graph, reuse, cores)
     plan = planner.run()
     if len(plan.tasks) > MAX_TASKS:
         raise ModelError(f"model '{graph.name}' needs {len(plan.tasks)} tasks, a job has at most {MAX_TASKS}")
@@ -203,9 +222,9 @@ def make_plan(graph: Graph, reuse: bool = False) -> Plan:
 
 
 class _Planner:
-    def __init__(self, graph: Graph, reuse: bool) -> None:
+    def __init__(self, graph: Graph, reuse: bool, cores: int) -> None:
         self.graph = graph
-        self.plan = Plan(graph, lower(graph), reuse=reuse)
+        self.plan = Plan(graph, lower(graph), reuse=reuse, cores=cores)
         self.inputs = {graph.root(item.tensor) for item in graph.inputs}
         self.shapes: dict[int, ConvShape] = {}
 
@@ -261,7 +280,7 @@ class _Planner:
                 step.insert[0],
             )
             self.shapes[index] = shape
-            self.plan.tiles[index] = plan_tiles(shape, f"{step.kind} '{step.name}'")
+            self.plan.tiles[index] = plan_tiles(shape, f"{step.kind} '{step.name}'", self.plan.cores)
 
     def _surfaces_written(self, index: int, step: Step) -> int:
         """Surfaces that a step writes, whole kernel groups included."""
@@ -359,6 +378,7 @@ class _Planner:
                 + written * TABLE_BYTES,
                 writes=pixels * written,
                 formula_npu=-(-pixels // STRIPE) * STRIPE * -(-tile.kernels // group) * taps,
+                core=tile.core,
             )
             self.plan.tasks.append(task)
 
