@@ -192,8 +192,8 @@ def test_default_engine_and_a_waveform(tmp_path: Path):
     done = cli(*arguments, "--", compiled("rknpu_program"), "conv", seconds=900)
     assert "conv: 1344 bytes right" in done.stdout and "1 jobs, 1 tasks" in done.stderr
     if toolchain.verilator() is not None:
-        with open(trace) as wave:
-            assert "$enddefinitions" in wave.read(1 << 20)
+        changes = trace.read_text().partition("$enddefinitions $end")[2]
+        assert changes.count("\n#") > 100, "the waveform has no cycles"
     with device() as machine:
         runpy.run_path(str(EXAMPLES / "program.py"))["run"]("rknpu")
         assert machine.report().jobs >= 6
