@@ -21,7 +21,7 @@ from sw.rknn_api.custom import compute
 from sw.rknn_api.custom_graph import TailLoaded, TailModel, split
 from sw.rknn_api.log import log
 from sw.rknn_api.memory import forget_all_of
-from sw.rknn_api.state import Context, Refusal, api, context_of, handle_value, runtime, target_of
+from sw.rknn_api.state import Context, Refusal, api, context_of, handle_value, is_address, runtime, target_of
 
 VENDOR_MAGICS = (b"RKNN", b"CYPTRKNN")
 """How files of the vendor's compiler begin."""
@@ -187,7 +187,9 @@ def _model_bytes(model: Any, size: int, extend: t.rknn_init_extend | None) -> by
     """The model's bytes, or None if the arguments make no sense; OSError if a file cannot be read."""
     if isinstance(model, (ct.c_char_p, ct.c_void_p)):
         model = model.value
-    if isinstance(model, int) and model and size == 0:
+    if isinstance(model, int) and not is_address(model):
+        return None
+    if isinstance(model, int) and size == 0:
         model = ct.string_at(model)  # a path in C
     if isinstance(model, (str, os.PathLike)) or (isinstance(model, bytes) and size == 0):
         return _part(Path(os.fsdecode(model)).read_bytes(), extend)
@@ -196,7 +198,7 @@ def _model_bytes(model: Any, size: int, extend: t.rknn_init_extend | None) -> by
         return _part(data[:size], extend) if 0 < size <= len(data) else None
     if isinstance(model, ct.Array):
         return _part(bytes(model)[:size], extend) if 0 < size <= ct.sizeof(model) else None
-    return _part(ct.string_at(model, size), extend) if isinstance(model, int) and model and size else None
+    return _part(ct.string_at(model, size), extend) if isinstance(model, int) and size else None
 
 
 def _part(data: bytes, extend: t.rknn_init_extend | None) -> bytes:

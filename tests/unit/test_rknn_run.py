@@ -78,6 +78,16 @@ def test_a_run_that_does_not_block(device: Gate) -> None:
     assert rk.rknn_wait(open_model(image_model()), None) == rk.RKNN_ERR_FAIL
 
 
+def test_inputs_set_once_serve_many_runs() -> None:
+    context, x = open_model(image_model()), image()
+    want = run_float(context, x)
+    loaded = rk.loaded_model(context)
+    for _ in range(2):
+        loaded.memory(loaded.model.graph.inputs[0].tensor)[:] = 0x55  # as buffers that are used again
+        assert rk.rknn_run(context, None) == rk.RKNN_SUCC
+        assert np.array_equal(get_float(context), want)
+
+
 def test_asynchronous_contexts_give_the_frame_before() -> None:
     context = open_model(image_model(), rk.RKNN_FLAG_ASYNC_MASK)
     pictures = [image() for _ in range(3)]
