@@ -6,7 +6,7 @@ import ctypes as ct
 import select
 import threading
 import time
-from errno import EINTR, EINVAL, ETIMEDOUT
+from errno import EINTR, EINVAL, EIO, ETIMEDOUT
 
 import pytest
 
@@ -415,3 +415,38 @@ def test_ended_jobs_leave_no_timers(program: Program, kernel: Kernel) -> None:
     for _ in range(300):
         program.ioctl(s.RKNPU_SUBMIT, args)
     assert len(kernel.scheduler._timers) < 200
+
+
+class DeadNpu(GoldenNpu):
+    """A device whose clock stands still and that raises at every turn."""
+
+    dead = False
+
+    def run_until_irq(self, core_mask: int, max_cycles: int) -> int:
+        if self.dead:
+            raise RuntimeError("broken")
+        return super().run_until_irq(core_mask, max_cycles)
+
+
+def test_a_dead_device_ends_the_jobs() -> None:
+    device = DeadNpu(strict=False)
+    with Kernel(device) as kernel:
+        program = Program(kernel)
+        work = hang(program)
+        device.dead = True
+        assert program.fails(s.RKNPU_SUBMIT, submit_of(work)) == EIO
+        assert any("does not go on" in line for line in texts(kernel))
+        device.dead = False
+        good = sums(program)
+        assert program.fails(s.RKNPU_SUBMIT, submit_of(good)) == 0 and good.right_result
+
+
+def test_a_mistake_in_the_scheduler_ends_the_jobs(
+    program: Program, kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = sums(program)
+    with monkeypatch.context() as patch:
+        patch.setattr(kernel.scheduler, "_step", lambda *_: 1 // 0)
+        assert program.fails(s.RKNPU_SUBMIT, submit_of(work)) == EIO
+    assert any("internal error: ZeroDivisionError" in line for line in texts(kernel))
+    assert program.fails(s.RKNPU_SUBMIT, submit_of(work)) == 0 and work.right_result

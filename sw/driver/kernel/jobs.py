@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Hashable
 from errno import EINTR, EIO
@@ -349,32 +350,52 @@ class Scheduler:
 
     def _run(self) -> None:
         while True:
-            with self.changed:
-                while self._calls:
-                    self._calls.popleft()()
-                    self.stamp()
-                if self._stop:
+            try:
+                if not self._turn():
                     return
-                begun = self._pick()
-                if not begun and not self.busy and self._next() is None:
-                    if not self._calls:
-                        self.changed.wait()
-                    continue
-                before = self.cycle
-            if begun:
-                self._chunk = CHUNK_FIRST  # it may have grown while a hanging core let time jump
-            for job, core in begun:
-                if core in job.waiting:
-                    self.guard(partial(self._begin, job, core), None)
-            with self.changed:
+            except Exception as error:  # a mistake of this model: whoever waits must be told
+                with self.changed:
+                    self.log.err(f"rkcosim: internal error: {type(error).__name__}: {error}")
+                    self.log.debug(traceback.format_exc())
+                    self._abandon()
+
+    def _turn(self) -> bool:
+        """Start what can start, and let the device run for a while; False at the end."""
+        with self.changed:
+            while self._calls:
+                self._calls.popleft()()
                 self.stamp()
-                self._fire(before)
-                limit = self._next()
-                lines = sum(1 << core for core in self.busy)
-            budget = max(0, limit - self.cycle) if limit is not None else self._chunk
-            if lines:
-                budget = min(budget, self._chunk)
-            self._step(lines, budget)
+            if self._stop:
+                return False
+            begun = self._pick()
+            if not begun and not self.busy and self._next() is None:
+                if not self._calls:
+                    self.changed.wait()
+                return True
+            before = self.cycle
+        if begun:
+            self._chunk = CHUNK_FIRST  # it may have grown while a hanging core let time jump
+        for job, core in begun:
+            if core in job.waiting:
+                self.guard(partial(self._begin, job, core), None)
+        with self.changed:
+            self.stamp()
+            self._fire(before)
+            limit = self._next()
+            lines = sum(1 << core for core in self.busy)
+        budget = max(0, limit - self.cycle) if limit is not None else self._chunk
+        self._step(lines, min(budget, self._chunk) if lines else budget)
+        return True
+
+    def _abandon(self) -> None:
+        """Give up what runs and what is timed; with the lock held."""
+        for job in set(self.busy.values()):
+            self.end(job, EIO)
+        self.guard(lambda: self.device.reset((1 << len(self.ports)) - 1), None)
+        for _, _, timer in list(self._timers):
+            if not timer.cancelled:
+                timer.cancel()
+                timer.call()
 
     def _begin(self, job: Job, core: int) -> None:
         """Start a job on a core, which is reset first if it holds the registers of another client."""
@@ -412,10 +433,5 @@ class Scheduler:
             elif self._failures >= FAILURES:
                 self.log.err("rkcosim: the device does not go on, its jobs are given up")
                 self._failures = 0
-                for job in set(self.busy.values()):
-                    self.end(job, EIO)
-                for _, _, timer in list(self._timers):
-                    if not timer.cancelled:
-                        timer.cancel()
-                        timer.call()
+                self._abandon()
             self.changed.notify_all()
