@@ -25,7 +25,7 @@ demo: $(STAMP)
 		--limit 60 --check --json build/demo.json
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -q -m "not heavy" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -q -m "not heavy" -n 2 --dist loadfile --no-loadscope-reorder
 
 test-heavy: $(STAMP)
 	$(BIN)/python -m pytest -q -m heavy

@@ -17,6 +17,7 @@ from cosim.perf import formula
 from cosim.perf.measure import meter
 from rtl.config import RK3588
 from sw import rknn_api as api
+from sw.compiler import keeping_tensors, using_cores
 from sw.rknn_api import types
 
 SCHEMA_VERSION = 1
@@ -76,6 +77,10 @@ class ModelRun:
     layers: list[LayerRow]
     host_seconds: float
     simulated_seconds: float
+    memory: dict[str, int] = field(default_factory=dict)
+    """Bytes of weights, commands and activations; the latter also with and without sharing."""
+    host_share: float = 0.0
+    """Part of the layers' elements that the host computed."""
     top1: float | None = None
     reference: str | None = None
     reference_top1: float | None = None
@@ -103,6 +108,7 @@ class Session:
     exact : simulate the array cell's RTL instead of its C++ twin.
     check : compare every tensor of every inference with both golden levels.
     trace : (file, first cycle, last cycle or None) of a waveform.
+    cores : cores that share the model's large layers.
 
     Raises
     ------
@@ -117,9 +123,10 @@ class Session:
         exact: bool = False,
         check: bool = False,
         trace: tuple[Path, int, int | None] | None = None,
+        cores: int = 1,
     ) -> None:
         self.path = Path(model)
-        self.device = _open_device(engine, exact, trace)
+        self.device = _open_device(engine, exact, trace, cores)
         self.context = types.rknn_context()
         self.run_seconds = 0.0
         self.checker: Any = None
@@ -127,7 +134,8 @@ class Session:
             # The golden device knows no cycles, so it measures nothing.
             measures = None if engine == "golden" else meter(self.device)
             api.use_device(self.device, meter=measures, quiet=True)
-            self._call("rknn_init", api.rknn_init(self.context, str(self.path), 0), init=True)
+            with keeping_tensors(check), using_cores(cores):
+                self._call("rknn_init", api.rknn_init(self.context, str(self.path), 0), init=True)
             counts = types.rknn_input_output_num()
             self._query(types.RKNN_QUERY_IN_OUT_NUM, counts)
             self.inputs = [self._attr(types.RKNN_QUERY_INPUT_ATTR, n) for n in range(counts.n_input)]
@@ -224,14 +232,16 @@ class Session:
         return attr
 
 
-def _open_device(engine: str | None, exact: bool, trace: tuple[Path, int, int | None] | None) -> Any:
+def _open_device(
+    engine: str | None, exact: bool, trace: tuple[Path, int, int | None] | None, cores: int
+) -> Any:
     if engine == "golden":
         from cosim.golden.task import GoldenNpu
 
         if trace is not None:
             raise ValueError("the engine golden has no cycles, so it writes no waveform")
-        return GoldenNpu(1)
-    device = open_engine(engine, exact=exact, cores=1, traced=trace is not None and engine != "amaranth")
+        return GoldenNpu(cores)
+    device = open_engine(engine, exact=exact, cores=cores, traced=trace is not None and engine != "amaranth")
     if trace is not None:
         device.trace(*trace)
     return device
@@ -248,6 +258,7 @@ def run_model(
     reference: bool = False,
     seed: int = 0,
     trace: tuple[Path, int, int | None] | None = None,
+    cores: int = 1,
     each: Callable[[int, list[npt.NDArray[np.float32]], bool | None], None] | None = None,
 ) -> ModelRun:
     """Run a model on each element of `batch` and gather the report.
@@ -256,7 +267,7 @@ def run_model(
     ----------
     model : path of the model.
     batch : per inference one real-valued array per input; None: one inference on random values.
-    engine, exact, check, trace : see `Session`.
+    engine, exact, check, trace, cores : see `Session`.
     labels : true class of each inference, for the accuracy.
     reference : also run the runtime of the model's own format, if it is installed.
     seed : of the random inputs.
@@ -267,7 +278,7 @@ def run_model(
     RunError, EngineError, ValueError
     """
     begun = time.perf_counter()
-    with Session(model, engine=engine, exact=exact, check=check, trace=trace) as session:
+    with Session(model, engine=engine, exact=exact, check=check, trace=trace, cores=cores) as session:
         if batch is None:
             batch = [random_inputs(session, seed)]
         _check_batch(session, batch)
@@ -287,7 +298,11 @@ def run_model(
                     where = str(found.first) if found.first else f"padding at 0x{address:08X}"
                     verdict = {"match": False, "inference": number, "first_difference": where}
                 elif verdict["match"] is None:
-                    verdict = {"match": True, "levels": [session.device.name, "task golden", "graph golden"]}
+                    verdict = {
+                        "match": True,
+                        "levels": [session.device.name, "task golden", "graph golden"],
+                        "overwritten": _overwritten(session),
+                    }
             if each:
                 each(number, results[-1], good)
         assert first_report is not None
@@ -302,7 +317,9 @@ def run_model(
             engine=session.device.name,
             cell=session.device.cell,
             geometry=RK3588.name,
-            cores=1,
+            cores=cores,
+            memory=_memory(compiled),
+            host_share=_host_share(first_report.layers),
             inferences=len(results),
             cycles=cycles,
             verdict=verdict,
@@ -347,6 +364,31 @@ def _check_batch(session: Session, batch: Sequence[Sequence[npt.NDArray[Any]]]) 
                     f"input '{session.input_name(number)}' must have shape {list(want)}, "
                     f"not {list(value.shape)}"
                 )
+
+
+def _overwritten(session: Session) -> int:
+    """Tensors that could not be compared because later ones took their memory (compiled models)."""
+    plan = getattr(api.compiled_model(session.context), "plan", None)
+    return len(plan.lost) if plan is not None else 0
+
+
+def _memory(compiled: Any) -> dict[str, int]:
+    plan = getattr(compiled, "plan", None)
+    if plan is None:
+        return {}
+    return {
+        "weights": len(plan.weights),
+        "commands": plan.regcmd_bytes(),
+        "activations": plan.activation_bytes,
+        "activations_shared": plan.shared_bytes,
+        "activations_separate": plan.separate_bytes,
+    }
+
+
+def _host_share(layers: Sequence[Any]) -> float:
+    every = sum(int(np.prod(layer.output_shape)) for layer in layers)
+    hosted = sum(int(np.prod(layer.output_shape)) for layer in layers if layer.target == "host")
+    return hosted / max(every, 1)
 
 
 def _row(layer: Any) -> LayerRow:

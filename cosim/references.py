@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sw.compiler import CompiledModel
+from sw.compiler.container import is_container
 from sw.compiler.graph import Tensor
 from sw.compiler.shapes import to_cube
 from sw.loaders import is_tflite
@@ -38,7 +39,15 @@ class Reference(Protocol):
 
 
 def default_reference(data: bytes) -> ReferenceName:
-    """The runtime of a model's own format."""
+    """The runtime of a model's own format.
+
+    Raises
+    ------
+    ReferenceProblem
+        for a compiled model, which no other runtime reads.
+    """
+    if is_container(data):
+        raise ReferenceProblem("a compiled model runs nowhere else; compare the model it was made from")
     return "litert" if is_tflite(data) else "onnxruntime"
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Module, ResetSignal, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from rtl.bus import Axi4, AxiLite, AxiLiteSlave, DiagnosticMerge
+from rtl.clock_groups import CLOCK_GROUPS, awake
 from rtl.config import RK3588, NpuConfig
 from rtl.interrupt import EVENT_BITS, Event, InterruptUnit
 from rtl.layouts import ReadClient, WriteClient
@@ -57,8 +58,10 @@ class NpuCore(wiring.Component):
     task_index : Out(12)       : task of the kick that the events belong to.
     idle : Out(1)              : nothing happens here until a bus access or a memory response comes.
     busy_blocks : Out(7)       : enabled blocks, bits as the op-enable mask (H1.5).
+    awake : Out                : bit for each of `CLOCK_GROUPS`, low when nothing in it will change at
+        the next clock edge.
 
-    All outputs come from registers.  Parameters: the geometry; whether chained tasks may overlap
+    All outputs but `awake` come from registers.  Parameters: the geometry; whether chained tasks may overlap
     (`relax_serialisation`, off as in silicon); whether the array cell is left to the engine as an
     instance of `npu_array_cell` (`external_cell`).
     """
@@ -86,6 +89,7 @@ class NpuCore(wiring.Component):
             "task_index": Out(12),
             "idle": Out(1),
             "busy_blocks": Out(OP_ENABLE_BITS),
+            "awake": Out(len(CLOCK_GROUPS)),
         }
         super().__init__(members)
 
@@ -249,6 +253,7 @@ class NpuCore(wiring.Component):
             | self.s_axil_rvalid
             | final_diagnostic.valid
         )
+        self._clock_groups(m, axil, fabric, pc, files, blocks, ddma, final_diagnostic)
         with m.If(stirs):
             m.d.sync += [quiet.eq(QUIET_CYCLES), self.idle.eq(0)]
         with m.Elif(quiet != 0):
@@ -256,6 +261,40 @@ class NpuCore(wiring.Component):
         with m.Else():
             m.d.sync += self.idle.eq(1)
         return m
+
+    def _clock_groups(self, m: Module, axil, fabric, pc, files, blocks, ddma, diagnostics) -> None:
+        """Tell which groups may change at the next edge (rtl/clock_groups.py)."""
+        cna, dpu, dpu_rdma, ppu = (blocks[name] for name in ("CNA", "DPU", "DPU_RDMA", "PPU"))
+        reported = [source.diag.valid for source in (fabric, pc, ddma, *blocks.values(), *files.values())]
+        accesses = [axil.bus.write, axil.bus.read, self.s_axil_bvalid, self.s_axil_rvalid]
+        accesses += [self.s_axil_awvalid, self.s_axil_wvalid, self.s_axil_arvalid]
+        done = [block.control.done for block in blocks.values()]
+        done += [cna.done_feature, cna.done_weight, cna.done_csc, ddma.read_error, ddma.write_error]
+        causes = Cat(
+            ResetSignal(), pc.moves, *(file.moves for file in files.values()), *done, *accesses, *reported
+        )
+        told = self._merged
+        control = awake(m, "control", causes.any() | Cat(*told).any())
+
+        def runs(*names: str) -> Value:
+            return Cat(*(files[name].running for name in names)).any()
+
+        writes = Cat(
+            *(valid for port in (dpu.write, ppu.write) for valid in (port.req.valid, port.data.valid))
+        )
+        causes = {
+            "convolution": runs("CNA", "CORE"),
+            "features": cna.feature_moves,
+            "weights": cna.weight_moves,
+            "dpu": dpu.moves,
+            "floats": dpu.float_task,
+            "dpu_writer": dpu.writer_moves,
+            "dpu_rdma": dpu_rdma.moves,
+            "ppu": runs("PPU", "PPU_RDMA") | dpu.ppu.valid,
+            "memory": ~ddma.idle | writes.any(),
+        }
+        groups = {"control": control} | {name: awake(m, name, control | causes[name]) for name in causes}
+        m.d.comb += self.awake.eq(Cat(groups[name] for name in CLOCK_GROUPS))
 
     def _diagnostics(self, m: Module, fabric, pc, files, blocks, ddma) -> wiring.PureInterface:
         """Merge the blocks' diagnostics into one port, one event a cycle."""
@@ -273,6 +312,7 @@ class NpuCore(wiring.Component):
         m.submodules.diagnostics = final = DiagnosticMerge(len(merged))
         for n, source in enumerate(merged):
             wiring.connect(m, source, final.i[n])
+        self._merged = [source.valid for source in (*merged, final.o)]
         m.d.sync += [
             self.diag_valid.eq(final.o.valid),
             self.diag_code.eq(final.o.payload.code),

@@ -167,6 +167,7 @@ class PcDma(wiring.Component):
     running : Out(1)                     : a kick is under way.
     task_start, task_done : Out(1)       : pulses.
     task : Out(12)                       : index in the kick of the task last started.
+    moves : Out(1)                       : a register in here may change (rtl/clock_groups.py).
     diag : Out(DiagnosticPort())
     """
 
@@ -183,6 +184,7 @@ class PcDma(wiring.Component):
     task_start: Out(1)
     task_done: Out(1)
     task: Out(12)
+    moves: Out(1)
     diag: Out(DiagnosticPort())
 
     def __init__(self, relax_serialisation: bool = False) -> None:
@@ -365,6 +367,17 @@ class PcDma(wiring.Component):
                 pass
         with m.If(regs.kick & ~fsm.ongoing("IDLE")):
             m.d.comb += kick_diag.valid.eq(1)
+        m.d.comb += self.moves.eq(
+            served
+            | task_ends
+            | regs.kick
+            | ~settled
+            | self.bus.write
+            | self.read.rsp.valid
+            | fetcher.fetching
+            | (fetcher.words.valid & fetcher.words.ready)
+            | (fsm.ongoing("NEXT") & ~at_work)
+        )
         with m.If(regs.clear_count):
             m.d.sync += ended.eq(0)
 

@@ -134,6 +134,8 @@ class RegisterFile(wiring.Component):
         accesses to the tables; only of a block with LUT_ACCESS registers (docs 4.12).
     running, hold
         running: the block is at work.  hold: it does not start for now.
+    moves
+        a register in here may change without an access (rtl/clock_groups.py).
     diag
         UNKNOWN_WRITE, WRONG_CORE, and RESERVED_MODE for table writes that are dropped.
     """
@@ -152,6 +154,7 @@ class RegisterFile(wiring.Component):
             "show": In(1),
             "running": Out(1),
             "hold": In(1),
+            "moves": Out(1),
             "diag": Out(DiagnosticPort()),
         }
         if self._has_lut:
@@ -202,6 +205,7 @@ class RegisterFile(wiring.Component):
             self.running.eq(running),
             self.control.group.eq(state.EXECUTER),
             self.starting.eq(load),
+            self.moves.eq(sweeping | load | self.op_enable | self.diag.valid | (running & self.control.done)),
         ]
         m.d.sync += self.control.start.eq(load)
         with m.If(load | (self.show & ~running)):

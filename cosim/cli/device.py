@@ -8,9 +8,9 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
-from cosim.cli.exits import BAD_INPUT, fail, reported
+from cosim.cli.exits import BAD_INPUT, fail, reported, write_json
 
 
 @contextlib.contextmanager
@@ -26,6 +26,14 @@ def _log_stream(log: str | None) -> Iterator[TextIO | None]:
             yield stream
 
 
+def _give_account(account: Any, report: bool, json: Path | None, **more: object) -> None:
+    """Print what happened, and write it to a file, as far as either is wanted."""
+    if report:
+        print(account.text(), file=sys.stderr)
+    if json is not None:
+        write_json(json, account.as_json() | more)
+
+
 def device_command(
     program: list[str],
     socket: Path | None,
@@ -34,8 +42,9 @@ def device_command(
     exact: bool,
     log: str | None,
     verbose: bool,
-    trace: Path | None,
+    trace: tuple[Path, int, int | None] | None,
     report: bool,
+    json: Path | None,
 ) -> None:
     """Run a program and end with its exit code."""
     with reported():
@@ -47,6 +56,7 @@ def device_command(
         if socket is not None:
             own: dict[str, object] = {"--engine": engine, "--cores": cores, "--exact": exact or None}
             own |= {"--log": log, "--verbose": verbose or None, "--trace": trace, "--report": report or None}
+            own["--json"] = json
             given = [name for name, value in own.items() if value is not None]
             if given:
                 fail(f"device: {given[0]} belongs to the server (rkcosim serve), not to --socket", BAD_INPUT)
@@ -63,8 +73,7 @@ def device_command(
                 machine.start_clock()
                 code = run.run_program(program, env)
                 account = machine.report()
-            if report:
-                print(account.text(), file=sys.stderr)
+            _give_account(account, report, json, exit_code=code)
         raise SystemExit(code)
 
 
@@ -75,8 +84,9 @@ def serve_command(
     exact: bool,
     log: str | None,
     verbose: bool,
-    trace: Path | None,
+    trace: tuple[Path, int, int | None] | None,
     report: bool,
+    json: Path | None,
 ) -> None:
     """Serve until SIGINT or SIGTERM."""
     with reported():
@@ -103,7 +113,6 @@ def serve_command(
                     while not stop.wait(1.0):
                         pass
                     account = machine.report()
-                if report:
-                    print(account.text(), file=sys.stderr)
+                _give_account(account, report, json)
         except ServerError as error:
             fail(str(error), BAD_INPUT)

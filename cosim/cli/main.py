@@ -24,6 +24,7 @@ EngineOption = Annotated[
 ]
 ExactOption = Annotated[bool, typer.Option("--exact", help="Simulate the array cell's RTL too (slower).")]
 JsonOption = Annotated[Path | None, typer.Option("--json", help="Also write the result to this file.")]
+ShareOption = Annotated[int, typer.Option(min=1, max=3, help="Cores that share large layers.")]
 TraceOption = Annotated[Path | None, typer.Option(help="Write a waveform (VCD) to this file.")]
 FromOption = Annotated[int, typer.Option("--from", help="First cycle of the waveform.")]
 ToOption = Annotated[int | None, typer.Option("--to", help="Last cycle of the waveform.")]
@@ -53,12 +54,29 @@ def run(
     trace: TraceOption = None,
     trace_from: FromOption = 0,
     trace_to: ToOption = None,
+    cores: ShareOption = 1,
+    csv: Annotated[Path | None, typer.Option(help="Also write the table of layers to this file.")] = None,
 ) -> None:
     """Run a model through rknn_api on the simulated NPU and report cycles per layer."""
     from cosim.cli.run import run_command
 
     window = _window(trace, trace_from, trace_to)
-    run_command(model, input or [], engine, exact, check, json, limit, seed, window)
+    run_command(model, input or [], engine, exact, check, json, limit, seed, window, cores, csv)
+
+
+@app.command("compile", epilog="Example: rkcosim compile model.tflite -o model.rkc --explain")
+def compile_(
+    model: Annotated[Path, typer.Argument(help="TFLite or ONNX model.")],
+    output: Annotated[Path | None, typer.Option("-o", help="Write the compiled model to this file.")] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Print tasks, tiles, banks and places.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Give each tensor memory of its own.")] = False,
+    cores: ShareOption = 1,
+    json: JsonOption = None,
+) -> None:
+    """Compile a model: its tasks and memory, and a file that runs without the original."""
+    from cosim.cli.compile import compile_command
+
+    compile_command(model, output, explain, keep, cores, json)
 
 
 @app.command(epilog="Example: rkcosim compare model.tflite --input cat.bmp --reference litert")
@@ -76,6 +94,40 @@ def compare(
     from cosim.cli.compare import compare_command
 
     compare_command(model, reference, input or [], limit, seed, json)
+
+
+@app.command(
+    epilog='Example: dmesg | rkcosim explain; or: rkcosim explain "int status 0x15"',
+    context_settings={"ignore_unknown_options": True},
+)
+def explain(
+    words: Annotated[
+        list[str] | None, typer.Argument(help="Log line, code, status or register; default: standard input.")
+    ] = None,
+    json: JsonOption = None,
+) -> None:
+    """Say in words what lines of the driver's or runtime's log, codes and status values mean."""
+    from cosim.cli.explain import explain_command
+
+    explain_command(words or [], json)
+
+
+@app.command(epilog="Example: rkcosim diff stream.json --against capture.json --engine golden")
+def diff(
+    file: Annotated[Path, typer.Argument(help="Stream file to run.")],
+    against: Annotated[
+        Path | None,
+        typer.Option(help="A capture's manifest or another stream; default: what the stream file expects."),
+    ] = None,
+    engine: EngineOption = None,
+    exact: ExactOption = False,
+    max_cycles: Annotated[int, typer.Option(min=1, help="Bound of the wait for the interrupt.")] = 10_000_000,
+    json: JsonOption = None,
+) -> None:
+    """Run a stream and name the first register or surface that differs from a board's or another run."""
+    from cosim.cli.diff import diff_command
+
+    diff_command(file, against, engine, exact, max_cycles, json)
 
 
 @app.command(epilog="Example: rkcosim doctor")
@@ -137,12 +189,16 @@ def device(
     log: LogOption = None,
     verbose: VerboseOption = False,
     trace: TraceOption = None,
+    trace_from: FromOption = 0,
+    trace_to: ToOption = None,
     report: ReportOption = False,
+    json: JsonOption = None,
 ) -> None:
     """Run an unmodified program that uses the NPU's device nodes; the exit code is the program's."""
     from cosim.cli.device import device_command
 
-    device_command(program or [], socket, engine, cores, exact, log, verbose, trace, report)
+    window = _window(trace, trace_from, trace_to)
+    device_command(program or [], socket, engine, cores, exact, log, verbose, window, report, json)
 
 
 @app.command(epilog="Example: rkcosim serve --engine golden --log -")
@@ -156,12 +212,16 @@ def serve(
     log: LogOption = None,
     verbose: VerboseOption = False,
     trace: TraceOption = None,
+    trace_from: FromOption = 0,
+    trace_to: ToOption = None,
     report: ReportOption = False,
+    json: JsonOption = None,
 ) -> None:
     """Serve one simulated NPU to several programs (`rkcosim device --socket`) until stopped."""
     from cosim.cli.device import serve_command
 
-    serve_command(socket, engine, cores, exact, log, verbose, trace, report)
+    window = _window(trace, trace_from, trace_to)
+    serve_command(socket, engine, cores, exact, log, verbose, window, report, json)
 
 
 @regcmd_app.command(epilog="Example: rkcosim regcmd dump task.bin -o task.txt")
@@ -185,6 +245,17 @@ def asm(
     from cosim.cli.regcmd import asm_command
 
     asm_command(file, output)
+
+
+@regcmd_app.command("import", epilog="Example: rkcosim regcmd import capture.json -o stream.json")
+def regcmd_import(
+    manifest: Annotated[Path, typer.Argument(help="Manifest of a capture (docs/capture.md).")],
+    output: Annotated[Path, typer.Option("-o", help="Stream file to write.")],
+) -> None:
+    """Turn a capture of a board (command words, buffers, outputs as files) into a stream file."""
+    from cosim.cli.diff import import_command
+
+    import_command(manifest, output)
 
 
 @regcmd_app.command("run", epilog="Example: rkcosim regcmd run pool.json --engine verilator --check")

@@ -21,6 +21,8 @@ def run_command(
     limit: int | None,
     seed: int,
     trace: tuple[Path, int, int | None] | None,
+    cores: int = 1,
+    csv: Path | None = None,
 ) -> None:
     """Run, print, write JSON, and end with the exit code of DESIGN 11."""
     if not model.is_file():
@@ -54,9 +56,13 @@ def run_command(
             reference=True,
             seed=seed,
             trace=trace,
+            cores=cores,
             each=each,
         )
         print_report(console, result)
+        if csv:
+            write_csv(csv, result)
+            console.print(f"CSV: {csv}")
         if json:
             write_json(json, result.as_json())
             console.print(f"JSON: {json}")
@@ -93,6 +99,13 @@ def print_report(console: Any, result: Any) -> None:
         f"{result.inferences} inferences, {result.cycles:,} cycles ({per:,} each, {per / 1e6:.3f} ms "
         f"at 1 GHz); {result.engine}, {result.cell} cell: {rate:,.0f} cycles/s"
     )
+    if result.memory:
+        memory = result.memory
+        console.print(
+            f"memory: weights {memory['weights']:,}, commands {memory['commands']:,}, activations "
+            f"{memory['activations']:,} bytes (sharing {memory['activations_shared']:,}, not sharing "
+            f"{memory['activations_separate']:,}); the host computed {result.host_share:.2%} of all elements"
+        )
     if result.top1 is not None:
         beside = (
             f", {result.reference} {result.reference_top1:.1%}" if result.reference_top1 is not None else ""
@@ -105,11 +118,37 @@ def print_report(console: Any, result: Any) -> None:
     if match is None:
         console.print("not checked (--check compares with the golden models)")
     elif match:
-        console.print(f"MATCH: {' = '.join(result.verdict['levels'])}, every tensor, bit for bit")
+        gone = result.verdict.get("overwritten", 0)
+        what = f"every tensor but {gone} overwritten ones" if gone else "every tensor"
+        console.print(f"MATCH: {' = '.join(result.verdict['levels'])}, {what}, bit for bit")
     else:
         console.print(
             f"MISMATCH at inference {result.verdict['inference']}: {result.verdict['first_difference']}"
         )
+
+
+def write_csv(path: Path, result: Any) -> None:
+    """Write one line per layer, with what bounds it."""
+    import csv
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    with part.open("w", newline="") as file:
+        names = [*result.layers[0].__dict__, "bound"]
+        writer = csv.DictWriter(file, names)
+        writer.writeheader()
+        for row in result.layers:
+            writer.writerow({**row.__dict__, "bound": bound(row)})
+    part.replace(path)
+
+
+def bound(row: Any) -> str:
+    """What bounds a layer: the array, DRAM, the DPU or PPU (neither formula comes near), or the host."""
+    if row.target == "host":
+        return "host"
+    if row.cycles is not None and row.cycles > 2 * row.formula_cycles:
+        return "latency" if row.formula_npu else "element rate"
+    return "array" if row.formula_npu >= row.formula_ddr else "DRAM"
 
 
 def _inputs(model: Path) -> list[Any]:

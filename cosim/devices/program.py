@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -71,11 +73,50 @@ def private_server(machine: SimulatedMachine) -> Iterator[Server]:
             yield server
 
 
+_MACHINES = {"x86_64": 62, "aarch64": 183}
+_NAMES = {62: "x86-64", 183: "64-bit ARM", 40: "32-bit ARM", 3: "32-bit x86"}
+_ELF_64, _PT_INTERP = 2, 3
+
+
+def why_not(program: str) -> str | None:
+    """Why the preload library cannot reach a program, or None if nothing is known against it."""
+    found = shutil.which(program)
+    if found is None:
+        return None
+    try:
+        with open(found, "rb") as file:
+            head = file.read(4096)
+    except OSError:
+        return None
+    if head[:4] != b"\x7fELF" or len(head) < 64:
+        return None
+    (machine,) = struct.unpack_from("<H", head, 18)
+    here = _MACHINES.get(os.uname().machine)
+    if here is not None and machine != here:
+        name = _NAMES.get(machine, f"machine type {machine}")
+        return f"it is built for {name}, this machine is {os.uname().machine}: build it for this one"
+    if head[4] != _ELF_64:
+        return "it is a 32-bit program"
+    (start,), (size, count) = struct.unpack_from("<Q", head, 32), struct.unpack_from("<HH", head, 54)
+    kinds = [
+        struct.unpack_from("<I", head, start + n * size)[0]
+        for n in range(count)
+        if start + n * size + 4 <= len(head)
+    ]
+    if len(kinds) == count and _PT_INTERP not in kinds:
+        return "it is linked statically, so no library can be preloaded: link it with the shared C library"
+    return None
+
+
 def run_program(arguments: Sequence[str], env: dict[str, str]) -> int:
     """Start a program, wait for it, and give its exit code (128 + n if signal n ended it).
 
     Signals that a terminal sends to both reach the program only; SIGTERM and SIGHUP are passed on.
     """
+    reason = why_not(arguments[0])
+    if reason is not None:
+        print(f"rkcosim: {arguments[0]}: {reason}", file=sys.stderr)
+        return NOT_RUNNABLE
     try:
         program = subprocess.Popen(list(arguments), env=env)
     except FileNotFoundError:

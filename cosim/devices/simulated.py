@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -14,6 +14,9 @@ from rtl.regs import registers
 from sw.driver.kernel import Kernel, Log
 
 GOLDEN = "golden"
+
+SCHEMA_VERSION = 1
+"""Of the JSON form of `Report`."""
 
 
 @dataclass
@@ -38,6 +41,10 @@ class Report:
     def outside(self) -> float:
         """Share of the time that was not spent in the engine."""
         return 1 - self.simulator_seconds / self.seconds if self.seconds else 0.0
+
+    def as_json(self) -> dict[str, object]:
+        """Every member, ready for `json.dump`."""
+        return {"schema_version": SCHEMA_VERSION, **asdict(self), "outside": self.outside}
 
     def text(self) -> str:
         """Some lines for people."""
@@ -111,7 +118,7 @@ class SimulatedMachine:
     exact : simulate the array cell's RTL too.
     drivers : which of "rknpu" and "rocket" have their nodes.
     log : stream for the kernel's log, or None; `verbose` adds every failed ioctl to it.
-    trace : waveform to write (VCD).
+    trace : waveform (VCD) to write: its file, or (file, first cycle, last cycle or None).
     progress : called with one line for each thing that takes long.
 
     Raises
@@ -128,7 +135,7 @@ class SimulatedMachine:
         drivers: Iterable[str] = ("rknpu", "rocket"),
         log: TextIO | None = None,
         verbose: bool = False,
-        trace: Path | None = None,
+        trace: Path | tuple[Path, int, int | None] | None = None,
         progress: Progress = say,
     ) -> None:
         if engine is not None and engine not in (*ENGINES, GOLDEN):
@@ -183,7 +190,13 @@ class SimulatedMachine:
         self.close()
 
 
-def _open(engine: str | None, cores: int, exact: bool, trace: Path | None, progress: Progress) -> Any:
+def _open(
+    engine: str | None,
+    cores: int,
+    exact: bool,
+    trace: Path | tuple[Path, int, int | None] | None,
+    progress: Progress,
+) -> Any:
     if engine == GOLDEN:
         from cosim.golden.task import GoldenNpu
 
@@ -195,6 +208,7 @@ def _open(engine: str | None, cores: int, exact: bool, trace: Path | None, progr
         engine, exact=exact, cores=cores, on_diagnostic="go on", traced=traced, progress=progress
     )
     if trace is not None:
-        trace.parent.mkdir(parents=True, exist_ok=True)
-        device.trace(trace)
+        file, first, last = (trace, 0, None) if isinstance(trace, Path) else trace
+        file.parent.mkdir(parents=True, exist_ok=True)
+        device.trace(file, first, last)
     return device

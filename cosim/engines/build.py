@@ -91,7 +91,7 @@ def _key(design_hash: str, variant: Variant) -> str:
     if variant.engine == "verilator":
         tool = toolchain.verilator()
         digest.update(tool.version.encode() if tool else b"")
-        digest.update(" ".join(_verilator_flags(variant)).encode())
+        digest.update(" ".join([*_verilator_flags(variant), _VERILATOR_OPTIMISE]).encode())
     paths = [path for path in sorted(harness_folder().glob("*")) if path.suffix in (".h", ".cpp", ".sv")]
     if variant.cell == "cpp":
         paths += _cell_files((".h", ".cpp", ".sv", ".v", ".il"))
@@ -137,7 +137,8 @@ def build(design: verilog.Design | None, variant: Variant, progress: Progress = 
     folder = cache.cache_folder()
     external = variant.cell == "cpp"
     design_hash = _design_hash(design, external, folder) if design is not None else ""
-    key = _key(design_hash, variant)
+    groups = design.clock_groups if design is not None else None
+    key = _key(f"{design_hash} {groups}", variant)
     found = cache.fetch(folder, key, LIBRARY, progress)
     if found is not None:
         return found
@@ -183,6 +184,9 @@ class _Source:
     keep_as: Path | None = None  # an object that later builds may use again
 
 
+_VERILATOR_OPTIMISE = "-O2"  # as fast as -O3, whose code is half as large again and takes longer to compile
+
+
 def _verilator_flags(variant: Variant) -> list[str]:
     flags = ["--cc", "--top-module", f"{verilog.TOP}_top", "--prefix", "Vcore", "-O3", "--no-timing"]
     flags += ["--x-assign", "fast", "--x-initial", "fast", "-Wno-fatal", "-Wno-lint", "-Wno-style"]
@@ -202,7 +206,8 @@ def _verilator_sources(
         raise BuildError(f"no Verilator found: {toolchain.VERILATOR_FIX}; or use the engine cxxrtl")
     begin = time.monotonic()
     rtlil = design.rtlil(variant.cell == "cpp")
-    text = verilog.write_verilog(rtlil, work)
+    groups = design.clock_groups if variant.cell == "cpp" else None
+    text = verilog.write_verilog(rtlil, work, groups)
     progress(f"Verilog written after {time.monotonic() - begin:.1f} s ({text.stat().st_size >> 10} KiB)")
     begin = time.monotonic()
     shutil.copy(harness_folder() / "core_top.sv", work)
@@ -211,7 +216,8 @@ def _verilator_sources(
         for path in _cell_files((".sv",)):
             shutil.copy(path, work)
             files.append(path.name)
-    tool.run([*_verilator_flags(variant), "--Mdir", "obj", *files], work)
+    gates = [f"-DRKCOSIM_GATES={len(groups)}"] if groups else []  # a macro of the Verilog and of the C++
+    tool.run([*_verilator_flags(variant), *gates, "--Mdir", "obj", *files], work)
     generated = sorted((work / "obj").glob("*.cpp"))
     size = sum(path.stat().st_size for path in generated) >> 10
     progress(f"Verilator took {time.monotonic() - begin:.1f} s ({len(generated)} files, {size} KiB)")
@@ -228,11 +234,16 @@ def _verilator_sources(
         defines.append("-DRKCOSIM_PROBES")
     if variant.cell == "cpp":
         defines.append("-DRKCOSIM_CELL")
+    defines += gates
     shared = [*include, *defines]
     model = [f"-I{work / 'obj'}", f"-I{harness_folder()}", f"-I{harness_folder() / 'cell'}", *shared]
     # What runs once per simulation is not worth the time of optimising it.
     sources = [
-        _Source(path, model, "-O0" if path.stem.endswith("__Slow") or "__Trace" in path.stem else "-O3")
+        _Source(
+            path,
+            model,
+            "-O0" if path.stem.endswith("__Slow") or "__Trace" in path.stem else _VERILATOR_OPTIMISE,
+        )
         for path in generated
     ]
     sources.append(_Source(harness_folder() / "api.cpp", [*model, '-DRKCOSIM_MODEL="verilator_model.h"']))

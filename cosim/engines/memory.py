@@ -6,6 +6,7 @@ import ctypes as ct
 import mmap
 import os
 import sys
+from bisect import bisect_right, insort
 from collections.abc import Callable
 
 import numpy as np
@@ -47,6 +48,7 @@ class DeviceMemory:
             ) from error
         self.array: np.ndarray = np.frombuffer(self._map, dtype=np.uint8)
         self._ranges: dict[int, int] = {}
+        self._starts: list[int] = []
         self._shared: set[int] = set()
         self._on_change = on_change
 
@@ -79,10 +81,12 @@ class DeviceMemory:
         size = (size + PAGE - 1) // PAGE * PAGE
         if size <= 0 or iova + size > SPACE:
             raise MemoryAccessError(f"map: {size:#x} bytes from {iova:#x} do not fit the 4 GiB space")
-        for start, length in self._ranges.items():
-            if iova < start + length and start < iova + size:
+        at = bisect_right(self._starts, iova)
+        for start in self._starts[max(0, at - 1) : at + 1]:
+            if iova < start + self._ranges[start] and start < iova + size:
                 raise MemoryAccessError(
-                    f"map: {iova:#x}..{iova + size:#x} overlaps the range {start:#x}..{start + length:#x}"
+                    f"map: {iova:#x}..{iova + size:#x} overlaps the range "
+                    f"{start:#x}..{start + self._ranges[start]:#x}"
                 )
         if fd is not None:
             if os.fstat(fd).st_size < size:
@@ -90,6 +94,7 @@ class DeviceMemory:
             self._place(iova, size, mmap.MAP_SHARED, fd)
             self._shared.add(iova)
         self._ranges[iova] = size
+        insort(self._starts, iova)
         self._on_change(iova // PAGE, size // PAGE, True)
 
     def unmap(self, iova: int) -> None:
@@ -103,6 +108,7 @@ class DeviceMemory:
         size = self._ranges.pop(iova, None)
         if size is None:
             raise MemoryAccessError(f"unmap: no range starts at {iova:#x}")
+        self._starts.remove(iova)
         self._on_change(iova // PAGE, size // PAGE, False)
         if iova in self._shared:
             self._shared.remove(iova)
@@ -129,9 +135,9 @@ class DeviceMemory:
         MemoryAccessError
             if they are not all inside one mapped range.
         """
-        for start, length in self._ranges.items():
-            if start <= iova and iova + size <= start + length and size >= 0:
-                return self.array[iova : iova + size]
+        at = bisect_right(self._starts, iova)
+        if at and size >= 0 and iova + size <= self._starts[at - 1] + self._ranges[self._starts[at - 1]]:
+            return self.array[iova : iova + size]
         known = ", ".join(
             f"{start:#x}..{start + length:#x}" for start, length in sorted(self._ranges.items())
         )

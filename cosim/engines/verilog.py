@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from cosim.engines import toolchain
+from cosim.engines.clock_gates import Groups, gate_clocks
 
 TOP = "core"
 """Module name of the compiled core: Verilator's class is `Vcore`, CXXRTL's `p_core`."""
 
-SCRIPT_VERSION = 4  # part of every key: count up when what this file writes changes
+SCRIPT_VERSION = 5  # part of every key: count up when what this file writes changes
 
 
 class Design:
@@ -29,12 +30,19 @@ class Design:
     fingerprint : function that returns a cheap text, equal for equal designs, or None where only the
         RTLIL itself can tell; None: that is always so.
     has_cell : whether `make` can leave the array cell out.
+    clock_groups : groups of blocks with clocks of their own (cosim.engines.clock_gates), or None.
     """
 
     def __init__(
-        self, make: Callable[..., Any], *, fingerprint: Callable[[], str | None] | None = None, has_cell: bool
+        self,
+        make: Callable[..., Any],
+        *,
+        fingerprint: Callable[[], str | None] | None = None,
+        has_cell: bool,
+        clock_groups: Groups | None = None,
     ) -> None:
         self.make = make
+        self.clock_groups = clock_groups
         self.has_cell = has_cell
         self._fingerprint = fingerprint
         self._rtlil: dict[bool, str] = {}
@@ -70,7 +78,9 @@ def npu_design(config: Any) -> Design:
         known = rtl_hash()
         return f"{config!r} {known}" if known else None
 
-    return Design(make, fingerprint=fingerprint, has_cell=True)
+    from rtl.clock_groups import CLOCK_GROUPS
+
+    return Design(make, fingerprint=fingerprint, has_cell=True, clock_groups=CLOCK_GROUPS)
 
 
 def as_design(design: Any) -> Design:
@@ -147,7 +157,7 @@ def drop_zero_memories(rtlil: str) -> str:
     return _MEMINIT.sub(lambda cell: "" if _ZERO_DATA.search(cell[0]) else cell[0], rtlil)
 
 
-def write_verilog(rtlil: str, folder: Path) -> Path:
+def write_verilog(rtlil: str, folder: Path, clock_groups: Groups | None = None) -> Path:
     """Write `core.v` into `folder` (and the RTLIL and script it came from)."""
     (folder / "core.il").write_text(rtlil)
     script = ["read_rtlil core.il", "proc -nomux -norom", "memory_collect"]
@@ -155,7 +165,8 @@ def write_verilog(rtlil: str, folder: Path) -> Path:
     (folder / "verilog.ys").write_text("\n".join(script) + "\n")
     toolchain.yosys().run(["verilog.ys"], folder)
     path = folder / "core.v"
-    path.write_text(_TRIGGER.sub(r"_trigger_\1 ", constants_at_start(path.read_text())))
+    text = _TRIGGER.sub(r"_trigger_\1 ", constants_at_start(path.read_text()))
+    path.write_text(gate_clocks(text, TOP, clock_groups) if clock_groups else text)
     return path
 
 

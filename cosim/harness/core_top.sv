@@ -4,6 +4,11 @@
 // on an input of the compiled model, which Verilator would evaluate a second time for every edge.
 module core_top (
     input bit clk,
+`ifdef RKCOSIM_GATES
+    // A clock for each group of blocks, raised with `clk` for those that are awake.
+    input bit [`RKCOSIM_GATES-1:0] clk_gates,
+    output bit [`RKCOSIM_GATES-1:0] awake,
+`endif
     input bit rst,
     input bit [1:0] core_index,
     input bit s_axil_awvalid, s_axil_wvalid, s_axil_bready, s_axil_arvalid, s_axil_rready,
@@ -77,6 +82,9 @@ module core_top (
     end
 
     core core (
+`ifdef RKCOSIM_GATES
+        .clk_gates, .awake,
+`endif
         .clk, .rst(rst_r), .core_index(core_index_r),
         .s_axil_awvalid(awvalid_r), .s_axil_awready, .s_axil_awaddr(awaddr_r),
         .s_axil_wvalid(wvalid_r), .s_axil_wready, .s_axil_wdata(wdata_r), .s_axil_wstrb(wstrb_r),

@@ -82,12 +82,18 @@ public:
         }
         top.m_axi_bvalid = i.m_bvalid, top.m_axi_bid = i.m_bid, top.m_axi_bresp = i.m_bresp;
         top.clk = 1;
+#ifdef RKCOSIM_GATES
+        top.clk_gates = top.awake;
+#endif
         eval();
     }
 
     void fall() {
         if (!top.clk) return;
         top.clk = 0;
+#ifdef RKCOSIM_GATES
+        top.clk_gates = 0;
+#endif
         eval();
     }
 

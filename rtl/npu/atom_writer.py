@@ -48,6 +48,8 @@ class AtomWriter(wiring.Component):
         Requests and their beats, which may be offered before the request is taken.
     idle : 1, out
         No run is open, nothing is buffered and every write response has arrived.
+    moves : 1, out
+        A register in here may change without a new run (rtl/clock_groups.py).
     """
 
     def __init__(self) -> None:
@@ -57,6 +59,7 @@ class AtomWriter(wiring.Component):
                 "atoms": In(stream.Signature(AtomPair)),
                 "write": Out(WritePort()),
                 "idle": Out(1),
+                "moves": Out(1),
             }
         )
 
@@ -64,9 +67,12 @@ class AtomWriter(wiring.Component):
         m = Module()
         self._requests(m)
         self._beats(m)
-        m.d.comb += self.idle.eq(
-            ~self._open & ~self._flush & ~self._asking & ~self._out_valid & (self._pending == 0)
-        )
+        working = Signal()
+        m.d.comb += [
+            working.eq(self._open | self._flush | self._asking | self._out_valid),
+            self.idle.eq(~working & (self._pending == 0)),
+            self.moves.eq(working | self.write.done),
+        ]
         return m
 
     def _requests(self, m: Module) -> None:

@@ -35,6 +35,7 @@ class Cna(wiring.Component):
     diag : Out(DiagnosticPort())
     stall_feature, stall_weight, stall_acc, slot_valid, slot_real : Out(1)
         levels of the sequence controller.
+    feature_moves, weight_moves : Out(1) : a register of the loader may change (rtl/clock_groups.py).
     """
 
     def __init__(self, config: NpuConfig) -> None:
@@ -52,6 +53,8 @@ class Cna(wiring.Component):
                 "done_weight": Out(1),
                 "done_csc": Out(1),
                 "diag": Out(DiagnosticPort()),
+                "feature_moves": Out(1),
+                "weight_moves": Out(1),
                 **{name: Out(1) for name in EVENTS},
             }
         )
@@ -80,6 +83,8 @@ class Cna(wiring.Component):
             weight.give_way.eq(feature.asking),
             csc.bank_free.eq(self.bank_free),
             self.cell.eq(csc.cell),
+            self.feature_moves.eq(feature.busy),
+            self.weight_moves.eq(weight.busy),
         ]
 
         # 2. Start and end. What the convolution has not used when it ends is used no more.

@@ -54,6 +54,9 @@ class Dpu(wiring.Component):
         Bit 0 of DPU_RDMA's COMB_USE while that runs; COMB_USE of the DPU may repeat it.
     busy_octet : 1, out
         An octet enters the pipe in this cycle.
+    moves, writer_moves, float_task : 1, out
+        A register of the DPU but for its writer, one of the writer, one of the float unit may change
+        (rtl/clock_groups.py).
     """
 
     def __init__(self, cfg: NpuConfig) -> None:
@@ -75,6 +78,9 @@ class Dpu(wiring.Component):
                 "rdma_busy": In(1),
                 "rdma_comb_use": In(1),
                 "busy_octet": Out(1),
+                "moves": Out(1),
+                "writer_moves": Out(1),
+                "float_task": Out(1),
             }
         )
 
@@ -109,6 +115,9 @@ class Dpu(wiring.Component):
             pipe.start.eq(start),
             pipe.active.eq(running),
             pipe.octets.eq(octets),
+            self.moves.eq(pipe.moves | self.acc.valid | self.main.valid | self.ew.valid),
+            self.writer_moves.eq(writer.moves),
+            self.float_task.eq(pipe.float_task),
             writer.start.eq(start),
             writer.octets.eq(octets),
         ]

@@ -38,6 +38,8 @@ class DpuPipe(wiring.Component):
     lut : LutPort, in
         Access to the look-up tables while no task runs; reads at any time.
     result : stream of PipeOut, out
+    moves, float_task : 1, out
+        There is an octet in the pipe; a task of the float domain runs (rtl/clock_groups.py).
     """
 
     def __init__(self) -> None:
@@ -53,6 +55,8 @@ class DpuPipe(wiring.Component):
                 "ew": In(stream.Signature(ElementOctet)),
                 "lut": In(LutPort()),
                 "result": Out(stream.Signature(PipeOut)),
+                "moves": Out(1),
+                "float_task": Out(1),
             }
         )
 
@@ -133,6 +137,11 @@ class DpuPipe(wiring.Component):
                 table.release.eq(place.group_last),
             ]
         frame.finish()
+        loads = [table.load.valid & table.load.ready for table in (bs_table, bn_table)]
+        m.d.comb += [
+            self.float_task.eq(floats.active),
+            self.moves.eq(Cat(*valid, floats.active, *loads).any()),
+        ]
         # An octet that lacks its BN or EW operand, or whose look-up goes on, stops the pipe.
         waits = Signal()
         lacks_bn = valid[3] & ~bn_table.available & ~frame.floats

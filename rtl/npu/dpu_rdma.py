@@ -1,6 +1,6 @@
 """DPU_RDMA, the read side of the DPU: face of its four readers (H 5.10, docs section 5)."""
 
-from amaranth.hdl import Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -30,6 +30,8 @@ class DpuRdma(wiring.Component):
     main, ew : streams of ElementOctet, out
     busy : 1, out
         A task runs.
+    moves : 1, out
+        A register in here may change (rtl/clock_groups.py).
     diag : DiagnosticPort, out
     """
 
@@ -48,6 +50,7 @@ class DpuRdma(wiring.Component):
                 "main": Out(stream.Signature(ElementOctet)),
                 "ew": Out(stream.Signature(ElementOctet)),
                 "busy": Out(1),
+                "moves": Out(1),
                 "diag": Out(DiagnosticPort()),
             }
         )
@@ -88,6 +91,10 @@ class DpuRdma(wiring.Component):
         self._cubes(m, main, ew)
         m.d.comb += self.control.done.eq(running & main.idle & ew.idle & bs.idle & bn.idle)
         m.d.comb += self.busy.eq(start | running)
+        moves = [start, ~main.idle, ~ew.idle]
+        for port, octets in ((self.brdma, self.bs), (self.nrdma, self.bn)):
+            moves += [port.req.valid & port.req.ready, port.rsp.valid, octets.valid & octets.ready]
+        m.d.comb += self.moves.eq(Cat(moves).any())
         with m.If(self.control.done):
             m.d.sync += running.eq(0)
         emit_checks(m, "DPU_RDMA", cfg, start, self.diag, self._checks())

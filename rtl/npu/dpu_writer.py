@@ -35,6 +35,8 @@ class StripeWriter(wiring.Component):
         Every stripe's atoms: surface of the group, then pixel.
     finished : 1, out
         The last stripe of the task is in memory (every response has come) and with the PPU.
+    moves : 1, out
+        A register in here may change (rtl/clock_groups.py).
     """
 
     def __init__(self) -> None:
@@ -47,6 +49,7 @@ class StripeWriter(wiring.Component):
                 "write": Out(WritePort()),
                 "ppu": Out(stream.Signature(PpuAtom)),
                 "finished": Out(1),
+                "moves": Out(1),
             }
         )
 
@@ -88,6 +91,14 @@ class StripeWriter(wiring.Component):
             m.d.comb += [walk.start.eq(self.start), walk.octets.eq(self.octets), walk.kind.eq(kind)]
         self._fill(m)
         self._drain(m)
+        m.d.comb += self.moves.eq(
+            self.source.valid
+            | self.full[0]
+            | self.full[1]
+            | self.surfaces.busy
+            | self.transposed.busy
+            | self.writer.moves
+        )
         return m
 
     def _fill(self, m: Module) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sw.compiler.graph import ModelError
 from sw.compiler.layer import compile_conv_layer
-from sw.compiler.model import CompiledModel, TensorInfo, compile_model
+from sw.compiler.model import CompiledModel, TensorInfo, compile_model, keeping_tensors, using_cores
 from sw.compiler.runtime import LayerReport, LoadedModel, RunReport
 
 __all__ = [
@@ -16,4 +16,6 @@ __all__ = [
     "TensorInfo",
     "compile_conv_layer",
     "compile_model",
+    "keeping_tensors",
+    "using_cores",
 ]

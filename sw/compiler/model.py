@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -55,11 +57,14 @@ class CompiledModel:
         the network and how it is run.
     inputs, outputs
         `TensorInfo` of each, in the model's order.
+
+    With `reuse` tensors share memory; then only inputs and outputs are there after a run.  A `plan`
+    made before is taken as it is.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, reuse: bool = False, plan: Plan | None = None, cores: int = 1) -> None:
         self.graph = graph
-        self.plan: Plan = make_plan(graph)
+        self.plan: Plan = plan or make_plan(graph, reuse, cores)
         self.inputs = [_info(item.name, item.shape, graph.tensors[item.tensor]) for item in graph.inputs]
         self.outputs = [self._output_info(item) for item in graph.outputs]
 
@@ -150,6 +155,12 @@ class CompiledModel:
         values = _model_codes(codes(name), tensor).reshape(tensor.shape)
         return host.dequantize(values, tensor.scale, tensor.zero_point + (128 if tensor.unsigned else 0))
 
+    def save(self) -> bytes:
+        """The bytes of the model's container, which `compile_model` takes."""
+        from sw.compiler.container import save_model
+
+        return save_model(self)
+
     def load(self, driver: NpuDriver, core: int = 0, meter: Meter | None = None) -> LoadedModel:
         """Allocate buffers on a device and write weights and commands into them.
 
@@ -171,19 +182,52 @@ def _model_codes(cube: npt.NDArray[np.int8], tensor: Tensor) -> Codes:
     return (codes.astype(np.int16) + 128).astype(np.uint8) if tensor.unsigned else codes
 
 
-def compile_model(data: bytes) -> CompiledModel:
-    """Compile an ONNX or TFLite model, told apart by content.
+_KEEP: ContextVar[bool] = ContextVar("keep", default=False)
+_CORES: ContextVar[int] = ContextVar("cores", default=1)
+
+
+@contextmanager
+def keeping_tensors(keep: bool = True) -> Iterator[None]:
+    """Let models compiled inside keep all tensors in memory of their own, for who wants to see them."""
+    token = _KEEP.set(keep)
+    try:
+        yield
+    finally:
+        _KEEP.reset(token)
+
+
+@contextmanager
+def using_cores(cores: int) -> Iterator[None]:
+    """Let models compiled inside run on so many cores."""
+    token = _CORES.set(cores)
+    try:
+        yield
+    finally:
+        _CORES.reset(token)
+
+
+def compile_model(data: bytes, reuse: bool | None = None, cores: int | None = None) -> CompiledModel:
+    """Compile an ONNX or TFLite model, or take a compiled one from its container, told apart by content.
 
     Parameters
     ----------
     data
         the bytes of the file.
+    reuse
+        let tensors share memory; by default they do, except inside `keeping_tensors`.  A container
+        is as it was compiled.
+    cores
+        1 to 3; by default 1, or what `using_cores` says.
 
     Raises
     ------
     ModelError
         for a model that cannot be read or run; the message names node and tensor.
     """
+    from sw.compiler.container import is_container, load_container
     from sw.loaders import load_model
 
-    return CompiledModel(load_model(data))
+    if is_container(data):
+        return load_container(data)
+    shared = not _KEEP.get() if reuse is None else reuse
+    return CompiledModel(load_model(data), reuse=shared, cores=cores or _CORES.get())

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from sw.compiler.elementwise import copy, flying
 from sw.compiler.graph import Graph, ModelError, Tensor
 from sw.compiler.lower import lower
+from sw.compiler.memory import Block, assign
 from sw.compiler.pooling import POOL_BLOCKS, pool
 from sw.compiler.program import Ref, Task
 from sw.compiler.programs import CONV_BLOCKS, FLYING_BLOCKS, ConvOperands, Place, convolution
@@ -27,6 +28,7 @@ from sw.compiler.steps import (
 )
 from sw.compiler.tiling import STRIPE, ConvShape, Tile, plan_tiles
 from sw.layouts import (
+    ATOM_BYTES,
     argb_pitch,
     pack_bs_table,
     pack_feature,
@@ -48,11 +50,15 @@ TABLE_BYTES = 8
 
 @dataclass(frozen=True)
 class Segment:
-    """A job of `count` tasks from `first` on, or the step that the host does."""
+    """A job of `count` tasks from `first` on, or the step that the host does.
+
+    `parts` are (first, count) of each core, counted in the segment.
+    """
 
     host: int | None
     first: int
     count: int
+    parts: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass
@@ -70,6 +76,13 @@ class Plan:
     tiles: dict[int, list[Tile]] = field(default_factory=dict)
     weights: bytearray = field(default_factory=bytearray)
     activation_bytes: int = 0
+    shared_bytes: int = 0
+    separate_bytes: int = 0
+    """What the activations take (or would take) with shared memory, and without."""
+    reuse: bool = False
+    cores: int = 1
+    lost: set[str] = field(default_factory=set)
+    """Root tensors whose memory another one has taken by the end of a run."""
 
     def builders(self, bases: Mapping[str, int]) -> list[TaskBuilder]:
         """The tasks as unlinked command lists for regions that start at `bases`.
@@ -96,13 +109,18 @@ class Plan:
         result: list[Segment] = []
         at = 0
         for index, step in enumerate(self.steps):
-            count = sum(task.layer == index for task in self.tasks)
+            cores = [task.core for task in self.tasks if task.layer == index]
+            count, last = len(cores), result[-1] if result else None
             if isinstance(step, HostStep):
                 result.append(Segment(index, 0, 0))
-            elif result and result[-1].host is None:
-                result[-1] = Segment(None, result[-1].first, result[-1].count + count)
+            elif any(cores):  # cores wait for each other between layers, so this one is a job
+                parts = tuple((cores.index(c), cores.count(c)) for c in range(max(cores) + 1))
+                result.append(Segment(None, at, count, parts))
+            elif last is not None and last.host is None and len(last.parts) == 1:
+                total = last.count + count
+                result[-1] = Segment(None, last.first, total, ((0, total),))
             else:
-                result.append(Segment(None, at, count))
+                result.append(Segment(None, at, count, ((0, count),)))
             at += count
         return result
 
@@ -117,9 +135,9 @@ class Plan:
         address, data = bases["regcmd"], b""
         entries: list[TaskEntry] = []
         for segment in self.segments():
-            if segment.host is None:
+            for first, count in segment.parts:
                 data = data.ljust(_aligned(len(data)), b"\0")
-                part = builders[segment.first : segment.first + segment.count]
+                part = builders[segment.first + first : segment.first + first + count]
                 chain = build_task_list(part, address + len(data))
                 data += chain.data
                 entries += chain.tasks
@@ -134,21 +152,27 @@ class Plan:
     def __str__(self) -> str:
         lines = [
             f"{self.graph.name}: {len(self.tasks)} tasks, weights {len(self.weights)} bytes, "
-            f"activations {self.activation_bytes} bytes"
+            f"activations {self.activation_bytes} bytes ({self.shared_bytes} sharing memory, "
+            f"{self.separate_bytes} not)"
         ]
         for index, step in enumerate(self.steps):
             tasks = [task for task in self.tasks if task.layer == index]
             shapes = " + ".join("x".join(map(str, t.cube)) for t in step.inputs)
             lines.append(
                 f"  {index:3} {step.kind:18} {step.name:28} {shapes} -> "
-                f"{'x'.join(map(str, step.output.cube))}  tasks {len(tasks)}"
-                f"  formula {sum(task.formula_npu for task in tasks)}"
+                f"{'x'.join(map(str, step.output.cube))}  "
+                + (
+                    "on the host"
+                    if isinstance(step, HostStep)
+                    else f"tasks {len(tasks)}  formula {sum(task.formula_npu for task in tasks)}"
+                )
             )
             for tile in self.tiles.get(index, []):
                 lines.append(
                     f"        rows {tile.first_row}+{tile.rows} (in {tile.in_first}+{tile.in_rows}), "
                     f"kernels {tile.first_kernel}+{tile.kernels}, banks {tile.data_banks}/"
                     f"{tile.weight_banks}{', weights reused' if tile.weight_reuse else ''}"
+                    f"{f', core {tile.core}' if self.cores > 1 else ''}"
                 )
         for name, place in self.places.items():
             form = f"pixels of {place.argb}" if place.argb else f"{place.surface_count} surfaces"
@@ -158,15 +182,39 @@ class Plan:
         return "\n".join(lines)
 
 
-def make_plan(graph: Graph) -> Plan:
-    """Plan a whole graph as one job.
+def _overwritten(blocks: list[Block], offsets: dict[str, int]) -> set[str]:
+    """Blocks of which some kept byte is written by a later one."""
+    lost = set()
+    for block in blocks:
+        start = offsets[block.name]
+        for other in blocks:
+            begin = offsets[other.name]
+            meets = begin < start + block.kept and start < begin + other.size
+            if other is not block and meets and other.written > block.last:
+                lost.add(block.name)
+    return lost
+
+
+def make_plan(graph: Graph, reuse: bool = False, cores: int = 1) -> Plan:
+    """Plan a whole graph.
+
+    Parameters
+    ----------
+    graph
+        the network.
+    reuse
+        let tensors share memory that are not needed at the same time.
+    cores
+        1 to 3: share convolutions out among so many cores where that is worth it.
 
     Raises
     ------
     ModelError
         for a layer that cannot be done, or too many tasks.
     """
-    planner = _Planner(graph)
+    if cores not in (1, 2, 3):
+        raise ModelError(f"model '{graph.name}': {cores} cores, there are 1 to 3")
+    planner = _Planner(graph, reuse, cores)
     plan = planner.run()
     if len(plan.tasks) > MAX_TASKS:
         raise ModelError(f"model '{graph.name}' needs {len(plan.tasks)} tasks, a job has at most {MAX_TASKS}")
@@ -174,9 +222,9 @@ def make_plan(graph: Graph) -> Plan:
 
 
 class _Planner:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, reuse: bool, cores: int) -> None:
         self.graph = graph
-        self.plan = Plan(graph, lower(graph))
+        self.plan = Plan(graph, lower(graph), reuse=reuse, cores=cores)
         self.inputs = {graph.root(item.tensor) for item in graph.inputs}
         self.shapes: dict[int, ConvShape] = {}
 
@@ -232,7 +280,7 @@ class _Planner:
                 step.insert[0],
             )
             self.shapes[index] = shape
-            self.plan.tiles[index] = plan_tiles(shape, f"{step.kind} '{step.name}'")
+            self.plan.tiles[index] = plan_tiles(shape, f"{step.kind} '{step.name}'", self.plan.cores)
 
     def _surfaces_written(self, index: int, step: Step) -> int:
         """Surfaces that a step writes, whole kernel groups included."""
@@ -245,7 +293,7 @@ class _Planner:
         )
 
     def _place(self) -> None:
-        writers = {self.graph.root(s.output.name): (i, s) for i, s in enumerate(self.plan.steps)}
+        blocks = []
         for name, tensor in self.graph.tensors.items():
             if name in self.graph.aliases:
                 continue
@@ -253,21 +301,42 @@ class _Planner:
                 ref = self._weights(pack_feature(self.graph.constants[name]))
                 self.plan.places[name] = Place(ref, tensor.cube, surfaces(tensor.cube[0]))
                 continue
-            place = self._activation(tensor, *writers[name]) if name in writers else self._input(tensor)
+            place = self._form(tensor)
             self.plan.places[name] = place
-            self.plan.activation_bytes = _aligned(place.ref.offset + place.size)
+            blocks.append(self._block(name, place))
+        offsets, self.plan.activation_bytes = assign(blocks, ALIGN, self.plan.reuse)
+        self.plan.shared_bytes = assign(blocks, ALIGN)[1]
+        self.plan.separate_bytes = assign(blocks, ALIGN, share=False)[1]
+        for name, offset in offsets.items():
+            self.plan.places[name] = replace(self.plan.places[name], ref=Ref("activations", offset))
+        if self.plan.reuse:
+            self.plan.lost = _overwritten(blocks, offsets)
 
-    def _activation(self, tensor: Tensor, index: int, step: Step) -> Place:
-        ref = Ref("activations", self.plan.activation_bytes)
-        count = max(surfaces(tensor.cube[0]), self._surfaces_written(index, step))
-        return Place(ref, tensor.cube, count)
-
-    def _input(self, tensor: Tensor) -> Place:
-        ref = Ref("activations", self.plan.activation_bytes)
+    def _form(self, tensor: Tensor) -> Place:
+        """How a tensor is stored; its address comes later."""
+        ref = Ref("activations", 0)
         if self._as_pixels(tensor.name):
             channels, _, width = tensor.cube
             return Place(ref, tensor.cube, 0, channels, argb_pitch(width), tensor.unsigned)
-        return Place(ref, tensor.cube, surfaces(tensor.cube[0]))
+        written = [
+            self._surfaces_written(index, step)
+            for index, step in enumerate(self.plan.steps)
+            if self.graph.root(step.output.name) == tensor.name
+        ]
+        return Place(ref, tensor.cube, max([surfaces(tensor.cube[0]), *written]))
+
+    def _block(self, name: str, place: Place) -> Block:
+        """When a tensor is needed: model inputs and outputs always, as programs may look at them."""
+        steps = self.plan.steps
+        writes = [i for i, step in enumerate(steps) if self.graph.root(step.output.name) == name]
+        reads = [i for i, s in enumerate(steps) if any(self.graph.root(t.name) == name for t in s.inputs)]
+        ends = {self.graph.root(o.value) for o in self.graph.outputs if not o.real}
+        ends |= {self.graph.root(o.input) for o in self.graph.host_ops if o.input in self.graph.tensors}
+        last = len(steps) if name in ends or not writes else max([*reads, *writes])
+        kept = place.size if place.argb else surfaces(place.cube[0]) * place.surface * ATOM_BYTES
+        if not writes:
+            return Block(name, place.size, kept, 0, len(steps), last)
+        return Block(name, place.size, kept, min(writes), max(writes), last)
 
     def _weights(self, data: npt.NDArray[np.uint8]) -> Ref:
         ref = Ref("weights", len(self.plan.weights))
@@ -309,6 +378,7 @@ class _Planner:
                 + written * TABLE_BYTES,
                 writes=pixels * written,
                 formula_npu=-(-pixels // STRIPE) * STRIPE * -(-tile.kernels // group) * taps,
+                core=tile.core,
             )
             self.plan.tasks.append(task)
 

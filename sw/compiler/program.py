@@ -96,7 +96,7 @@ class Task:
 
     `layer` is the index of the step it belongs to, `note` says which part of it.  `macs` counts real
     multiply-accumulates, `reads` and `writes` bytes in DRAM (commands left out), `formula_npu` the
-    vendor's cycle formula (HARDWARE 9.6).
+    vendor's cycle formula (HARDWARE 9.6).  `core` counts the cores that share the layer.
     """
 
     layer: int
@@ -107,6 +107,7 @@ class Task:
     reads: int = 0
     writes: int = 0
     formula_npu: int = 0
+    core: int = 0
 
     def values(self, bases: Mapping[str, int]) -> list[tuple[str, str, int]]:
         """(block, register, value) of every write, in order."""

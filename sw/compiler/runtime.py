@@ -276,10 +276,18 @@ class LoadedModel:
         job = self.job(max_cycles)
         cycles = 0
         seconds: dict[int, float] = {}
+        together: dict[int, int] = {}
         for segment in self.model.plan.segments():
             if segment.host is None:
                 tasks = job.tasks[segment.first : segment.first + segment.count]
-                cycles += self.driver.submit(replace(job, tasks=tasks)).cycles
+                part = replace(job, tasks=tasks)
+                if len(segment.parts) > 1:  # cores 0, 1 (and 2) together
+                    ranges = dict(enumerate(segment.parts))
+                    part = replace(part, core_mask=(1 << len(ranges)) - 1, ranges=ranges)
+                result = self.driver.submit(part)
+                cycles += result.cycles
+                if len(segment.parts) > 1:
+                    together[self.model.plan.tasks[segment.first].layer] = result.cycles
             else:
                 started = time.perf_counter()
                 self._host(self.model.plan.steps[segment.host])
@@ -287,7 +295,7 @@ class LoadedModel:
         measures = list(self.meter()[before:]) if self.meter else []
         if len(measures) != len(self.tasks.tasks):
             measures = []
-        return RunReport(cycles, self._layers(measures, seconds))
+        return RunReport(cycles, self._layers(measures, seconds, together))
 
     def _host(self, step: Step) -> None:
         """Compute a step of the host's and put its result where the NPU's steps look for it."""
@@ -344,7 +352,10 @@ class LoadedModel:
             for region in list(self.buffers):
                 self._give_back(region)
 
-    def _layers(self, measures: list[TaskMeasure], seconds: dict[int, float]) -> list[LayerReport]:
+    def _layers(
+        self, measures: list[TaskMeasure], seconds: dict[int, float], together: dict[int, int]
+    ) -> list[LayerReport]:
+        """Reports; `together` are the cycles of layers whose tasks ran on several cores at once."""
         reports = []
         for index, step in enumerate(self.model.plan.steps):
             numbers = [n for n, task in enumerate(self.model.plan.tasks) if task.layer == index]
@@ -357,7 +368,9 @@ class LoadedModel:
                     step.kind,
                     "host" if isinstance(step, HostStep) else "npu",
                     len(tasks),
-                    sum(m.cycles for m in seen) if seen and not isinstance(step, HostStep) else None,
+                    together.get(index, sum(m.cycles for m in seen))
+                    if seen and not isinstance(step, HostStep)
+                    else None,
                     sum(task.macs for task in tasks),
                     sum(m.bytes_read for m in seen) if seen else sum(task.reads for task in tasks),
                     sum(m.bytes_written for m in seen) if seen else sum(task.writes for task in tasks),

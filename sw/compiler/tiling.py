@@ -6,7 +6,7 @@ the one with the least DRAM traffic is taken; fewer tasks break a tie.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sw.compiler.graph import ModelError, Window
 
@@ -21,6 +21,10 @@ SLAB_LIMIT = 2048
 MAX_SIZE = 2047
 """Largest width and height of one task (HARDWARE 3.11)."""
 MAX_ENTRIES = 2**15 - 1
+DDR_BYTES = 23
+"""Bytes that DRAM moves a cycle, all cores together (HARDWARE 9.6)."""
+JOB_CYCLES = 1500
+"""Cycles that a layer must win to be worth a job on several cores (our estimate)."""
 TASK_BYTES = 32768
 """What a task is worth in DRAM bytes when splits are compared (about 1000 cycles)."""
 
@@ -111,6 +115,7 @@ class Tile:
     data_banks: int
     weight_banks: int
     weight_reuse: bool
+    core: int = 0
 
 
 @dataclass(frozen=True)
@@ -123,8 +128,11 @@ class _Choice:
     resident: bool
 
 
-def plan_tiles(shape: ConvShape, what: str) -> list[Tile]:
+def plan_tiles(shape: ConvShape, what: str, cores: int = 1) -> list[Tile]:
     """Cut a convolution into tiles.
+
+    With several cores rows or kernels are shared out where that is worth a job of its own; the tiles
+    of a core follow each other.
 
     Raises
     ------
@@ -132,19 +140,75 @@ def plan_tiles(shape: ConvShape, what: str) -> list[Tile]:
         if no split fits; `what` names the layer.
     """
     _check_limits(shape, what)
-    group = 64 if shape.depthwise else 32
-    best: _Choice | None = None
-    for kernels in _kernel_tiles(shape, group):
-        for weight_banks in range(1, BANKS):
-            choice = _try(shape, kernels, weight_banks, min(kernels, group))
-            if choice and (best is None or (choice.cost, choice.tasks) < (best.cost, best.tasks)):
-                best = choice
+    group = _group(shape)
+    best = _best(shape, shape.out_height, shape.kernels)
     if best is None:
         raise ModelError(
             f"{what}: {shape.window.kernel} window of rows of {shape.row_entries} CBUF entries and "
             f"kernel groups of {shape.weight_bytes(min(group, shape.kernels))} bytes do not fit CBUF"
         )
-    return _tiles(shape, best)
+    tiles = _tiles(shape, best)
+    for row_parts, kernel_parts in ((cores, 1), (1, cores)) if cores > 1 else ():
+        rows = -(-shape.out_height // row_parts)
+        kernels = -(-shape.kernels // group // kernel_parts) * group
+        if rows == shape.out_height and kernels >= shape.kernels:
+            continue
+        choice = _best(shape, rows, min(kernels, shape.kernels))
+        if choice is None:
+            continue
+        shared = _share(_tiles(shape, choice), cores)
+        if _longest(shape, shared) + JOB_CYCLES < _longest(shape, tiles):
+            tiles = shared
+    return tiles
+
+
+def _group(shape: ConvShape) -> int:
+    return 64 if shape.depthwise else 32
+
+
+def _best(shape: ConvShape, rows: int, kernels: int) -> _Choice | None:
+    """The cheapest tiling with at most so many output rows and kernels a tile."""
+    group = _group(shape)
+    best: _Choice | None = None
+    for count in _kernel_tiles(shape, group):
+        if count > kernels:
+            continue
+        for weight_banks in range(1, BANKS):
+            choice = _try(shape, count, weight_banks, min(count, group), rows)
+            if choice and (best is None or (choice.cost, choice.tasks) < (best.cost, best.tasks)):
+                best = choice
+    return best
+
+
+def _share(tiles: list[Tile], cores: int) -> list[Tile]:
+    """Give every core a part of the rows, or of the kernels where rows are not cut."""
+    by_rows = len({tile.first_row for tile in tiles}) >= cores
+    keys = sorted({tile.first_row if by_rows else tile.first_kernel for tile in tiles})
+    core_of = {key: index * cores // len(keys) for index, key in enumerate(keys)}
+    placed = [replace(tile, core=core_of[tile.first_row if by_rows else tile.first_kernel]) for tile in tiles]
+    result: list[Tile] = []
+    for tile in sorted(placed, key=lambda t: t.core):  # stable: a core's tiles keep their order
+        before = result[-1] if result and result[-1].core == tile.core else None
+        same = before is not None and before.first_kernel == tile.first_kernel
+        result.append(replace(tile, weight_reuse=tile.weight_reuse and same))
+    return result
+
+
+def _longest(shape: ConvShape, tiles: list[Tile]) -> int:
+    """Cycles that the busiest core needs at least: the array's, or those of its share of DRAM."""
+    array: dict[int, int] = {}
+    moved: dict[int, int] = {}
+    group = _group(shape)
+    for tile in tiles:
+        pixels = -(-tile.rows * shape.out_width // STRIPE) * STRIPE
+        taps = shape.taps if shape.depthwise else max(shape.taps * -(-shape.channels // 32), 4)
+        groups = -(-tile.kernels // group)
+        array[tile.core] = array.get(tile.core, 0) + pixels * groups * taps
+        weights = 0 if tile.weight_reuse else shape.weight_bytes(tile.kernels)
+        total = tile.in_rows * shape.row_bytes + weights + tile.rows * shape.out_width * groups * group
+        moved[tile.core] = moved.get(tile.core, 0) + total
+    cores = len(moved)
+    return max(max(array[c], moved[c] * cores // DDR_BYTES) for c in array)
 
 
 def _check_limits(shape: ConvShape, what: str) -> None:
@@ -168,13 +232,13 @@ def _kernel_tiles(shape: ConvShape, group: int) -> list[int]:
     return sorted((n for n in counts if n <= shape.kernels), reverse=True)
 
 
-def _try(shape: ConvShape, kernels: int, weight_banks: int, group: int) -> _Choice | None:
+def _try(shape: ConvShape, kernels: int, weight_banks: int, group: int, most: int) -> _Choice | None:
     """The tiling with this many kernels a tile and this split of the banks, or None."""
     capacity = (BANKS - weight_banks) * BANK_ENTRIES
     max_rows = min(capacity // shape.row_entries if shape.row_entries else MAX_SIZE, MAX_SIZE)
     if shape.argb:
         max_rows = min(max_rows, MAX_ENTRIES // shape.pitch)
-    rows = _row_tiles(shape, max_rows)
+    rows = _row_tiles(shape, max_rows, most)
     if rows is None:
         return None
     space = weight_banks * BANK_BYTES
@@ -191,14 +255,17 @@ def _try(shape: ConvShape, kernels: int, weight_banks: int, group: int) -> _Choi
     return _Choice(cost, tasks, kernels, weight_banks, tuple(rows), resident)
 
 
-def _row_tiles(shape: ConvShape, max_rows: int) -> list[tuple[int, int]] | None:
-    """(first, count) ranges of output rows of at most `max_rows` input rows each, evenly sized."""
-    if shape.rows_in(0, shape.out_height)[1] <= max_rows and shape.out_height <= MAX_SIZE:
+def _row_tiles(shape: ConvShape, max_rows: int, most: int) -> list[tuple[int, int]] | None:
+    """(first, count) ranges of output rows, evenly sized: at most `max_rows` rows read, `most` made."""
+    whole = shape.out_height <= min(MAX_SIZE, most)
+    if whole and shape.rows_in(0, shape.out_height)[1] <= max_rows:
         return [(0, shape.out_height)]
     if shape.insert > 1:
-        return _aligned_row_tiles(shape, max_rows)
+        return _aligned_row_tiles(shape, max_rows, most)
     for parts in range(2, shape.out_height + 1):
         size = -(-shape.out_height // parts)
+        if size > most:
+            continue
         if size * parts - size >= shape.out_height:
             continue
         ranges = [(first, min(size, shape.out_height - first)) for first in range(0, shape.out_height, size)]
@@ -207,13 +274,15 @@ def _row_tiles(shape: ConvShape, max_rows: int) -> list[tuple[int, int]] | None:
     return None
 
 
-def _aligned_row_tiles(shape: ConvShape, max_rows: int) -> list[tuple[int, int]] | None:
+def _aligned_row_tiles(shape: ConvShape, max_rows: int, most: int) -> list[tuple[int, int]] | None:
     """Row ranges of a transposed convolution: each but the first begins its window at a real row."""
     first = shape.window.pads[0] % shape.insert
     for size in range(-(-shape.out_height // shape.insert) * shape.insert, 0, -shape.insert):
         starts = sorted({0, *range(first, shape.out_height, size)})
         ends = [*starts[1:], shape.out_height]
         ranges = [(a, b - a) for a, b in zip(starts, ends, strict=True)]
+        if max(count for _, count in ranges) > max(most, shape.insert):
+            continue
         if all(shape.rows_in(a, count)[1] <= max_rows for a, count in ranges):
             return ranges
     return None

@@ -8,7 +8,6 @@ to `last_error`.
 from __future__ import annotations
 
 import ctypes as ct
-import functools
 import os
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,11 @@ import numpy as np
 
 from sw.driver import DriverError
 from sw.rknn_api import types as t
-from sw.rknn_api.custom import compute
-from sw.rknn_api.custom_graph import TailLoaded, TailModel, split
+from sw.rknn_api.custom_graph import TailModel, split
+from sw.rknn_api.loading import connect, place
 from sw.rknn_api.log import log
 from sw.rknn_api.memory import forget_all_of
-from sw.rknn_api.state import Context, Refusal, api, context_of, handle_value, runtime, target_of
+from sw.rknn_api.state import Context, Refusal, api, context_of, handle_value, is_address, runtime, target_of
 
 VENDOR_MAGICS = (b"RKNN", b"CYPTRKNN")
 """How files of the vendor's compiler begin."""
@@ -72,8 +71,7 @@ def rknn_init(context: Any, model: Any, size: int, flag: int = 0, extend: Any = 
 
 
 def _open(state: Context, handle: Any) -> None:
-    if isinstance(state.loaded, TailLoaded):
-        state.loaded.compute = functools.partial(compute, state)
+    connect(state)
     state.handle = next(runtime.handles)
     runtime.contexts[state.handle] = state
     handle.value = state.handle
@@ -112,7 +110,7 @@ def _load(state: Context, more: t.rknn_init_extend | None) -> Any:
     elif state.flag & t.RKNN_FLAG_INTERNAL_ALLOC_OUTSIDE:
         outside = ["activations"]
     try:
-        loaded = _place(state.model, share, outside)
+        loaded = place(state.model, share, outside)
     except ValueError as error:  # ModelError: other weights than those to share
         raise Refusal(t.RKNN_ERR_MODEL_INVALID, f"rknn_init: {error}", error) from error
     except DriverError as error:
@@ -142,25 +140,12 @@ def rknn_dup_context(context_in: Any, context_out: Any) -> int:
         source.finish()
         outside = ["activations"] if _internal_outside(source.flag) else []
         try:
-            state.loaded = _place(source.model, source.loaded, outside)
+            state.loaded = place(source.model, source.loaded, outside)
         except DriverError as error:
             raise Refusal(t.RKNN_ERR_MALLOC_FAIL, f"{function}: {error}", error) from error
         state.loaded.meter = source.loaded.meter
     _open(state, handle)
     return t.RKNN_SUCC
-
-
-def _place(model: Any, share: Any, outside: list[str]) -> Any:
-    from sw.compiler import LoadedModel
-
-    with runtime.lock:
-        if isinstance(model, TailModel):
-            inner = share.inner if share is not None else None
-            return TailLoaded(model, _place(model.head, inner, outside))
-        if share is None and not outside:
-            return model.load(runtime.driver)
-        assert runtime.driver is not None
-        return LoadedModel(model, runtime.driver, share=share, outside=outside)
 
 
 def _internal_outside(flag: int) -> bool:
@@ -187,7 +172,9 @@ def _model_bytes(model: Any, size: int, extend: t.rknn_init_extend | None) -> by
     """The model's bytes, or None if the arguments make no sense; OSError if a file cannot be read."""
     if isinstance(model, (ct.c_char_p, ct.c_void_p)):
         model = model.value
-    if isinstance(model, int) and model and size == 0:
+    if isinstance(model, int) and not is_address(model):
+        return None
+    if isinstance(model, int) and size == 0:
         model = ct.string_at(model)  # a path in C
     if isinstance(model, (str, os.PathLike)) or (isinstance(model, bytes) and size == 0):
         return _part(Path(os.fsdecode(model)).read_bytes(), extend)
@@ -196,7 +183,7 @@ def _model_bytes(model: Any, size: int, extend: t.rknn_init_extend | None) -> by
         return _part(data[:size], extend) if 0 < size <= len(data) else None
     if isinstance(model, ct.Array):
         return _part(bytes(model)[:size], extend) if 0 < size <= ct.sizeof(model) else None
-    return _part(ct.string_at(model, size), extend) if isinstance(model, int) and model and size else None
+    return _part(ct.string_at(model, size), extend) if isinstance(model, int) and size else None
 
 
 def _part(data: bytes, extend: t.rknn_init_extend | None) -> bytes:

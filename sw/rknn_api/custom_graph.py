@@ -150,8 +150,8 @@ def _fold_constants(graph: Any, nodes: list[Any], constants: dict[str, Array]) -
         ):
             if node.op_type in ("DequantizeLinear", "Constant"):
                 feeds = {str(name): constants[str(name)] for name in node.input if name}
-                made = str(node.output[0])
-                constants[made] = np.asarray(ReferenceEvaluator(node).run(None, feeds)[0])
+                results: Any = ReferenceEvaluator(node).run(None, feeds)
+                constants[str(node.output[0])] = np.asarray(results[0])
 
 
 def _shape_of(name: str, known: dict[str, Any], what: str) -> tuple[tuple[int, ...], np.dtype[Any]]:

@@ -72,6 +72,8 @@ def _set_input(state: Context, item: t.rknn_input) -> None:
             state.loaded.set_input(index, input_array(info, data, item.type, item.fmt))
     except (ConversionError, ModelError) as error:
         raise Refusal(t.RKNN_ERR_INPUT_INVALID, str(error), error) from error
+    tensor = native_input(state.model, index).tensor
+    state.held[index] = state.loaded.memory(tensor).copy()
     state.io.pop((True, index), None)
     state.inputs_set.add(index)
 
@@ -257,6 +259,9 @@ def take_inputs(state: Context) -> None:
     Refusal
         for numbers that cannot be converted.
     """
+    for index, data in state.held.items():
+        if (True, index) not in state.io:
+            state.loaded.memory(native_input(state.model, index).tensor)[:] = data
     for (is_input, index), binding in state.io.items():
         binding.memory.to_device()
         if not is_input:
@@ -319,8 +324,6 @@ def _set_region(ctx: Any, mem: Any, function: str, region: str) -> int:
             state.loaded.use_region(region, memory)
     except ModelError as error:
         raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"{function}: {error}", error) from error
-    if region == "activations":
-        state.inputs_set.difference_update(n for n in list(state.inputs_set) if (True, n) not in state.io)
     return t.RKNN_SUCC
 
 

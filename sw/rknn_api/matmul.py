@@ -30,7 +30,7 @@ from sw.rknn_api.matmul_state import (
 )
 from sw.rknn_api.memory import Memory, forget_all_of, memory_of
 from sw.rknn_api.run import CORES, check_core_mask
-from sw.rknn_api.state import Refusal, api, array_of, runtime, target_of
+from sw.rknn_api.state import Refusal, api, array_of, is_address, runtime, target_of
 
 
 @api()
@@ -395,7 +395,7 @@ def rknn_B_normal_layout_to_native_layout(B_input: Any, B_output: Any, K: int, N
 
 def _pointer(buffer: Any) -> int:
     if buffer is None or isinstance(buffer, int):
-        return buffer or 0
+        return buffer if is_address(buffer) else 0
     if isinstance(buffer, np.ndarray):
         return int(buffer.ctypes.data)
     return ct.cast(buffer, ct.c_void_p).value or 0

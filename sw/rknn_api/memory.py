@@ -20,7 +20,7 @@ import numpy.typing as npt
 from sw.driver import DriverError
 from sw.rknn_api import types as t
 from sw.rknn_api.log import log
-from sw.rknn_api.state import Refusal, api, handle_value, runtime, target_of
+from sw.rknn_api.state import Refusal, api, handle_value, is_address, runtime, target_of
 
 MAX_BYTES = 1 << 32
 """The device's address space."""
@@ -307,10 +307,8 @@ def _alias(function: str, owner: int, memory: Memory, offset: int, size: int, fl
 
 
 def _address(pointer: Any) -> int:
-    if pointer is None:
-        return 0
-    if isinstance(pointer, int):
-        return pointer
+    if pointer is None or isinstance(pointer, int):
+        return pointer if is_address(pointer) else 0
     if isinstance(pointer, ct.c_void_p):
         return pointer.value or 0
     if isinstance(pointer, np.ndarray):

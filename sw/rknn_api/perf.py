@@ -72,7 +72,7 @@ def detail_text(state: Context) -> str:
 
 def _rows(state: Context) -> list[dict[str, Any]]:
     report, model = state.report, state.model
-    core = state.loaded.core
+    shares = _shares(state)
     rows: list[dict[str, Any]] = []
     for info in model.inputs:
         cells = ["InputOperator", _type(info.dtype), "CPU", "\\", _shapes(info.shape)]
@@ -90,11 +90,12 @@ def _rows(state: Context) -> list[dict[str, Any]]:
         row["kb"] = (layer.bytes_read + layer.bytes_written) / 1024
         if npu:
             usage = 100 * layer.macs / (cycles * MACS_PER_CYCLE) if cycles else 0.0
+            parts = shares.get(layer.name, [1.0, 0.0, 0.0])
             row["cells"][6:11] = [
                 f"{ddr}/{layer.formula_npu}/{cycles}",
                 str(row["us"]),
-                _per_core(core, f"{usage:.2f}", "0.00") if layer.macs else "\\",
-                _per_core(core, "100.0%", "0.0%"),
+                "/".join(f"{usage * part:.2f}" for part in parts) if layer.macs else "\\",
+                "/".join(f"{100 * part:.1f}%" for part in parts),
                 f"{row['kb']:.2f}",
             ]
         rows.append(row)
@@ -131,8 +132,15 @@ def _shapes(*shapes: tuple[int, ...]) -> str:
     return text
 
 
-def _per_core(core: int, value: str, other: str) -> str:
-    return "/".join(value if n == core else other for n in range(3))
+def _shares(state: Context) -> dict[str, list[float]]:
+    """By layer, the share of each core in its work."""
+    plan = getattr(state.model, "plan", None)
+    found: dict[str, list[float]] = {}
+    for task in getattr(plan, "tasks", []):
+        name = plan.steps[task.layer].name if plan is not None else ""
+        core = getattr(task, "core", 0) or state.loaded.core
+        found.setdefault(name, [0.0, 0.0, 0.0])[core] += task.macs or 1
+    return {name: [part / sum(parts) for part in parts] for name, parts in found.items()}
 
 
 def _line(columns: tuple[tuple[str, int], ...], cells: list[str]) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from sw.driver import DriverTimeout
 from sw.rknn_api import types as t
 from sw.rknn_api.io import give_outputs, keep_outputs, take_inputs
+from sw.rknn_api.loading import plan_for
 from sw.rknn_api.log import detail, log
 from sw.rknn_api.perf import detail_text
 from sw.rknn_api.state import (
@@ -183,7 +184,7 @@ def check_core_mask(mask: int, function: str) -> None:
 
 
 def core_of(state: Context) -> int:
-    """The core that runs a context: the lowest of its mask (one network is not split over cores yet)."""
+    """The core of a context's layers that run on one: the lowest of its mask."""
     return CORES.get(state.core_mask, (0,))[0]
 
 
@@ -191,14 +192,17 @@ def core_of(state: Context) -> int:
 def rknn_set_core_mask(context: Any, core_mask: int) -> int:
     """Choose the cores of the following runs.
 
-    A mask of several cores runs on the lowest of them: a network is not split.
+    With a mask of several cores the model is planned anew so that its large layers are shared among
+    them; the others run on core 0.  Where the program gave memory of its own, core 0 runs all.
     """
     state = loaded_context(context, "rknn_set_core_mask")
     check_core_mask(int(core_mask), "rknn_set_core_mask")
     state.finish()
+    wanted = len(CORES.get(int(core_mask), (0,)))
+    if core_mask == t.RKNN_NPU_CORE_ALL:
+        wanted = device_cores()
+    plan_for(state, wanted)
     state.core_mask = int(core_mask)
-    if len(CORES.get(state.core_mask, ())) > 1:
-        log.info("rknn_set_core_mask: the network is not split, core %d runs it", core_of(state))
     return t.RKNN_SUCC
 
 

@@ -8,7 +8,7 @@ import itertools
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from sw.driver import Device, Driver
 from sw.rknn_api import log as logs
@@ -17,6 +17,13 @@ from sw.rknn_api.log import log
 
 CLOCK_MHZ = 1000
 """Nominal clock: turns cycles into microseconds (H 9.1)."""
+
+FIRST_ADDRESS = 1 << 12
+END_ADDRESS = 1 << 48
+"""Addresses outside these are null pointers in disguise."""
+
+MAX_ITEMS = 1 << 16
+"""More structs than that are no array."""
 
 CYCLES_PER_MS = CLOCK_MHZ * 1000
 
@@ -68,6 +75,8 @@ class Context:
     batch_cores: int = 0
     frame_id: int = 0
     inputs_set: set[int] = field(default_factory=set)
+    held: dict[int, Any] = field(default_factory=dict)
+    """Native bytes of inputs that were set: a run may use their memory for something else."""
     io: dict[tuple[bool, int], Binding] = field(default_factory=dict)
     """By (is input, index)."""
     frame: Frame | None = None
@@ -238,7 +247,12 @@ def target_of(pointer: Any, kind: type[Any]) -> Any:
         pointer = pointer.value
     if isinstance(pointer, ct.Array):
         return pointer[0] if len(pointer) and isinstance(pointer[0], kind) else None
-    return kind.from_address(pointer) if isinstance(pointer, int) and pointer else None
+    return kind.from_address(pointer) if is_address(pointer) else None
+
+
+def is_address(value: Any) -> TypeGuard[int]:
+    """Whether a number can be the address of something in this process."""
+    return isinstance(value, int) and FIRST_ADDRESS <= value < END_ADDRESS
 
 
 def array_of(pointer: Any, kind: type[Any], count: int) -> list[Any] | None:
@@ -253,7 +267,7 @@ def array_of(pointer: Any, kind: type[Any], count: int) -> list[Any] | None:
         return [pointer[n] for n in range(count)] if pointer and pointer._type_ is kind else None
     if isinstance(pointer, ct.c_void_p):
         pointer = pointer.value
-    if isinstance(pointer, int) and pointer:
+    if is_address(pointer) and count < MAX_ITEMS:
         return [kind.from_address(pointer + n * ct.sizeof(kind)) for n in range(count)]
     return None
 

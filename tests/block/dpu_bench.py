@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from amaranth.hdl import Elaboratable
-from amaranth.sim import Simulator
+
+from tests.simulation import Run, simulation
 
 
 class Bench:
@@ -25,15 +26,16 @@ class Bench:
 
     def __init__(self, dut: Elaboratable, seed: int, stall: float = 0.3) -> None:
         print(f"seed {seed} stall {stall}")
-        self.sim = Simulator(dut)
-        self.sim.add_clock(1e-6)
+        self._simulation = simulation(dut)
+        self._background: list[Run] = []
         self.random = random.Random(seed)
         self.stall = stall
         self.cycle = 0
-        self._add(self._count())
+        self.add(self._count())
 
-    def _add(self, run: Callable[[Any], Any]) -> None:
-        self.sim.add_testbench(run, background=True)
+    def add(self, run: Run) -> None:
+        """Let a testbench run beside the main one."""
+        self._background.append(run)
 
     def _count(self) -> Callable[[Any], Any]:
         async def run(ctx: Any) -> None:
@@ -63,7 +65,7 @@ class Bench:
                     _, _, taken = await ctx.tick().sample(port.ready)
                 ctx.set(port.valid, 0)
 
-        self._add(run)
+        self.add(run)
 
     def sink(self, port: Any, take: Callable[[Any], None]) -> None:
         """Call `take` with each payload the component sends on `port`."""
@@ -76,7 +78,7 @@ class Bench:
                 if valid and ready:
                     take(payload)
 
-        self._add(run)
+        self.add(run)
 
     def write_memory(self, port: Any, memory: bytearray, latency: tuple[int, int] = (3, 20)) -> WriteModel:
         """Serve a WritePort from `memory`; latency of the response in cycles, drawn from the range."""
@@ -89,7 +91,7 @@ class Bench:
                 ctx.set(port.done, model.due())
                 await ctx.tick()
 
-        self._add(run)
+        self.add(run)
         return model
 
     def read_memory(self, port: Any, memory: bytearray, latency: tuple[int, int] = (3, 60)) -> ReadModel:
@@ -105,7 +107,7 @@ class Bench:
                     ctx.set(port.rsp.payload, {"data": beat[0], "last": beat[1]})
                 await ctx.tick()
 
-        self._add(run)
+        self.add(run)
         return model
 
     def collect(self, port: Any, into: list[tuple[int, int, int]]) -> None:
@@ -116,12 +118,11 @@ class Bench:
                 if valid:
                     into.append((payload.code, payload.register, payload.value))
 
-        self._add(run)
+        self.add(run)
 
-    def run(self, main: Callable[[Any], Any]) -> None:
+    def run(self, main: Run) -> None:
         """Run until the testbench `main` ends."""
-        self.sim.add_testbench(main)
-        self.sim.run()
+        self._simulation.run(main, self._background)
 
 
 class WriteModel:

@@ -8,6 +8,7 @@ import pytest
 
 from rtl.npu.atom_writer import AtomWriter
 from tests.block.dpu_bench import Bench
+from tests.simulation import shared
 
 LIMIT = 20000
 
@@ -34,7 +35,7 @@ def _run(
             piece, content = content[: 16 + 16 * two], content[16 + 16 * two :]
             junk = b"" if two else rng.randbytes(16)
             atoms.append({"data": int.from_bytes(piece + junk, "little"), "two": int(two)})
-    dut = AtomWriter()
+    dut = shared(AtomWriter)
     bench = Bench(dut, seed, stall)
     bench.source(
         dut.run,

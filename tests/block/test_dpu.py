@@ -28,6 +28,7 @@ from tests.models.dpu_model import (
     run_dpu,
     run_rdma,
 )
+from tests.simulation import shared
 
 LIMIT = 60_000
 READERS = ("mrdma", "brdma", "nrdma", "erdma")
@@ -113,7 +114,7 @@ def run_tasks(tasks: list[Task], seed: int, stall: float, latency: tuple[int, in
     """Run `tasks` one after the other on the RTL and on the model; compare the whole image."""
     memory = fill_memory(max(tasks, key=lambda task: task.size), seed)
     expected = bytearray(memory)
-    pair = Pair()
+    pair = shared(Pair)
     bench = Bench(pair, seed, stall)
     model = bench.write_memory(pair.write, memory)
     for name in READERS:
@@ -313,7 +314,7 @@ def _control(
     tasks: list[Task], cycles: int, core_octets: tuple[int, ...] = ()
 ) -> list[tuple[list[tuple[int, int, int]], bool]]:
     """Of each task on the DPU alone: its diagnostics, and whether it got done within `cycles`."""
-    dpu = Dpu(RK3588)
+    dpu = shared(Dpu, RK3588)
     bench = Bench(dpu, 0, 0.0)
     bench.write_memory(dpu.write, fill_memory(tasks[0], 0))
     bench.source(dpu.acc, [octet for task in tasks for octet in acc_octets(task)])

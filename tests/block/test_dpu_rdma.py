@@ -13,6 +13,7 @@ from tests.block.dpu_bench import Bench
 from tests.block.dpu_tasks import Task, fill_memory, random_task
 from tests.block.test_dpu import READERS, configure
 from tests.models.dpu_model import Fields, group_channels, run_rdma, signed
+from tests.simulation import shared
 
 LIMIT = 30_000
 
@@ -47,7 +48,7 @@ def _signed(values: Any, bits: int) -> list[int]:
 
 def _run(task: Task, seed: int, stall: float, latency: tuple[int, int]) -> Bench:
     memory = fill_memory(task, seed)
-    dut = DpuRdma(RK3588)
+    dut = shared(DpuRdma, RK3588)
     bench = Bench(dut, seed, stall)
     for name in READERS:
         bench.read_memory(getattr(dut, name), memory, latency)
@@ -137,7 +138,7 @@ def test_diagnostics(register: str, field: str, value: int, code: DiagnosticCode
     task.rdma["BRDMA_CFG"] = {"BRDMA_DATA_USE": 7}
     task.rdma["ERDMA_CFG"]["ERDMA_DISABLE"] = 0
     task.rdma[register][field] = value
-    dut = DpuRdma(RK3588)
+    dut = shared(DpuRdma, RK3588)
     bench = Bench(dut, 3, 0.0)
     complaints: list[tuple[int, int, int]] = []
     bench.collect(dut.diag, complaints)

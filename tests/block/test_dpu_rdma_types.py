@@ -13,6 +13,7 @@ from rtl.npu.dpu_rdma import DpuRdma
 from rtl.regs import registers
 from tests.block.dpu_bench import Bench
 from tests.block.test_dpu import configure
+from tests.simulation import shared
 
 INT8, INT16, FP16, BF16, INT32, FP32, INT4 = range(7)
 BITS = {INT8: 8, INT16: 16, FP16: 16, BF16: 16, INT32: 32, FP32: 32, INT4: 4, 7: 8}
@@ -153,7 +154,7 @@ def run(jobs: list[tuple[Settings, int]], seed: int, stall: float) -> None:
         memory[place : place + 2] = random.Random(place).choice(
             [b"\x00\x7c", b"\x01\xfc", b"\x01\x00", b"\xff\x83", b"\x80\x7f", b"\x00\x80"]
         )
-    dut = DpuRdma(RK3588)
+    dut = shared(DpuRdma, RK3588)
     bench = Bench(dut, seed, stall)
     reads = {name: bench.read_memory(getattr(dut, name), memory, (1, 80)) for name in ("mrdma", "erdma")}
     got: dict[str, list[list[int]]] = {"main": [], "ew": []}
@@ -241,7 +242,7 @@ def test_shared_operand_needs_both_readers(off: str) -> None:
         random.Random(4), COMB_USE=5, FLYING_MODE=0, MRDMA_DISABLE=int(off == "MRDMA")
     )
     cfg["ERDMA_CFG"] = {"ERDMA_DISABLE": int(off == "ERDMA"), "ERDMA_DATA_SIZE": 2, "ERDMA_DATA_MODE": 1}
-    dut = DpuRdma(RK3588)
+    dut = shared(DpuRdma, RK3588)
     bench = Bench(dut, 4, 0.0)
     for name in ("mrdma", "erdma"):
         bench.read_memory(getattr(dut, name), bytearray(size), (1, 5))
@@ -307,7 +308,7 @@ def test_reserved_modes() -> None:
             cfg[name] = {**cfg.get(name, {}), **fields}
         cases.append((register, cfg))
     memory = bytearray(random.Random(5).randbytes(1 << 16))
-    dut = DpuRdma(RK3588)
+    dut = shared(DpuRdma, RK3588)
     bench = Bench(dut, 5, 0.0)
     for name in ("mrdma", "brdma", "nrdma", "erdma"):
         bench.read_memory(getattr(dut, name), memory, (1, 5))

@@ -9,6 +9,7 @@ import pytest
 from rtl.npu.dpu_writer import StripeWriter
 from tests.block.dpu_bench import Bench
 from tests.block.test_dpu import configure
+from tests.simulation import shared
 
 INT8, INT16, FP16, BF16, INT32, FP32, INT4, NONE = range(8)
 BITS = {INT8: 8, INT16: 16, FP16: 16, BF16: 16, INT32: 32, FP32: 32, INT4: 4, NONE: 8}
@@ -158,7 +159,7 @@ def run(jobs: list[Job], seed: int, stall: float) -> list[int]:
     """Run `jobs` one after the other on one instance; returns the cycles of each."""
     memory = bytearray(random.Random(seed).randbytes(1 << 18))
     wanted = bytearray(memory)
-    dut = StripeWriter()
+    dut = shared(StripeWriter)
     bench = Bench(dut, seed, stall)
     model = bench.write_memory(dut.write, memory)
     pool: list[int] = []

@@ -19,6 +19,7 @@ from rtl.regfile import config_signature
 from rtl.regs import registers
 from tests.block.dpu_bench import Bench
 from tests.models.ppu_model import AVERAGE, FP16, INT8, INT16, MAX, MIN, Pool
+from tests.simulation import shared
 
 GUARD = 0xA5
 SOURCE, TARGET = 0x1010, 0x8010
@@ -275,7 +276,7 @@ def _run(
 
     `change` may alter the settings of each; with `ends` False the (last) task must hang.
     """
-    dut = Pair()
+    dut = shared(Pair)
     bench = Bench(dut, rng.randrange(1 << 32), stall)
     memory = bytearray(65536)
     writes = bench.write_memory(dut.write, memory)
@@ -297,7 +298,7 @@ def _run(
                     _, _, taken = await ctx.tick().sample(dut.dpu.ready)
                 ctx.set(dut.dpu.valid, 0)
 
-    bench.sim.add_testbench(feed, background=True)
+    bench.add(feed)
     cycles = 0
 
     async def main(ctx):

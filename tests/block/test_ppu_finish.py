@@ -19,35 +19,49 @@ def _pack(values: list[int], bits: int) -> int:
     return sum((v & (1 << bits) - 1) << (i * bits) for i, v in enumerate(values))
 
 
-def _run(settings: dict, rows: list[dict], rng: random.Random) -> list[dict]:
-    """Feed `rows` (Partial) and return what comes out, as dicts of Pooled."""
-    dut, received = PpuFinish(), []
+class _Bench:
+    """One simulation for all runs: to build it takes longer than any of them."""
 
-    async def feed(ctx):
-        for name, value in settings.items():
-            ctx.set(getattr(dut, name), value)
-        ctx.set(dut.start, 1)
+    def __init__(self) -> None:
+        self.dut = PpuFinish()
+        self.sim = Simulator(self.dut)
+        self.sim.add_clock(1e-9)
+        self.sim.add_testbench(self._feed)
+        self.sim.add_testbench(self._drain)
+        self.used = False
+
+    def run(self, settings: dict, rows: list[dict], rng: random.Random) -> list[dict]:
+        """Feed `rows` (Partial) and return what comes out, as dicts of Pooled."""
+        if self.used:
+            self.sim.reset()
+        self.used = True
+        self.settings, self.rows, self.rng, self.received = settings, rows, rng, []
+        self.sim.run_until(1e-9 * (200 + 60 * len(rows)))
+        assert len(self.received) == len(rows)
+        return self.received
+
+    async def _feed(self, ctx):
+        for name, value in self.settings.items():
+            ctx.set(getattr(self.dut, name), value)
+        ctx.set(self.dut.start, 1)
         await ctx.tick()
-        ctx.set(dut.start, 0)
-        for row in rows:
-            await put(ctx, dut.i, row, rng, 0.2)
+        ctx.set(self.dut.start, 0)
+        for row in self.rows:
+            await put(ctx, self.dut.i, row, self.rng, 0.2)
 
-    async def drain(ctx):
-        for _ in rows:
-            value = await get(ctx, dut.o, rng, 0.2)
-            received.append({"data": value.data, "index": value.index})
+    async def _drain(self, ctx):
+        for _ in self.rows:
+            value = await get(ctx, self.dut.o, self.rng, 0.2)
+            self.received.append({"data": value.data, "index": value.index})
 
-    sim = Simulator(dut)
-    sim.add_clock(1e-9)
-    sim.add_testbench(feed)
-    sim.add_testbench(drain)
-    sim.run_until(1e-9 * (200 + 60 * len(rows)))
-    assert len(received) == len(rows)
-    return received
+
+@pytest.fixture(scope="module")
+def bench() -> _Bench:
+    return _Bench()
 
 
 @pytest.mark.parametrize(("kind", "bits"), ((Lanes.SUM8, 8), (Lanes.SUM16, 16)))
-def test_average_with_ties(kind: Lanes, bits: int):
+def test_average_with_ties(bench: _Bench, kind: Lanes, bits: int):
     seed = random.randrange(1 << 32)
     print("seed", seed)
     rng = random.Random(seed)
@@ -70,11 +84,11 @@ def test_average_with_ties(kind: Lanes, bits: int):
             "recip_width": rw, "recip_height": rh,
         }  # fmt: skip
         top = 1 << bits - 1
-        for row, atom in zip(wanted, _run(settings, rows, rng), strict=True):
+        for row, atom in zip(wanted, bench.run(settings, rows, rng), strict=True):
             assert atom["data"] == _pack([max(-top, min(top - 1, v)) for v in row], bits), (kw, kh, row)
 
 
-def test_fp16_averages():
+def test_fp16_averages(bench: _Bench):
     seed = random.randrange(1 << 32)
     print("seed", seed)
     rng = random.Random(seed)
@@ -102,12 +116,12 @@ def test_fp16_averages():
         settings = {
             "kind": Lanes.SUM_FP16, "fp16": 1, "pad": pad, "recip_width": rw, "recip_height": rh,
         }  # fmt: skip
-        for row, atom in zip(wanted, _run(settings, rows, rng), strict=True):
+        for row, atom in zip(wanted, bench.run(settings, rows, rng), strict=True):
             got = [atom["data"] >> 16 * i & 0xFFFF for i in range(8)]
             assert got == row, (hex(pad), list(map(hex, got)), list(map(hex, row)))
 
 
-def test_extrema_meet_the_pad_value():
+def test_extrema_meet_the_pad_value(bench: _Bench):
     rng = random.Random(5)
     values = [-128, 127, 0, -1, 1, 100, -100, 5] * 2
     for flip in (0, 1):
@@ -118,7 +132,7 @@ def test_extrema_meet_the_pad_value():
             {"lanes": lanes, "padded": 3, "real": 0},
         ]
         settings = {"kind": Lanes.BEST8, "flip": flip, "indexed": 1, "pad": 3}
-        plain, padded, only = _run(settings, rows, rng)
+        plain, padded, only = bench.run(settings, rows, rng)
         choose = min if flip else max
         assert plain["data"] == _pack(values, 8)
         assert padded["data"] == _pack([choose(v, 3) for v in values], 8)

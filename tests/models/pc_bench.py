@@ -9,7 +9,6 @@ import pytest
 from amaranth import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.sim import Simulator
 
 from rtl.bus import AxiLiteSlave
 from rtl.interrupt import Event, InterruptUnit
@@ -20,6 +19,7 @@ from rtl.regbus import RegisterFabric, op_enable_fields
 from rtl.regfile import RegisterFile
 from rtl.regs import registers
 from tests.models.axi_model import AxiMemory, axil_read, axil_write
+from tests.simulation import shared, simulation
 
 R = registers()
 PC = R["PC"]
@@ -241,7 +241,7 @@ class Bench:
         latency: int = 20,
         real: tuple[str, ...] = (),
     ):
-        self.dut = ControlSide(relax, real)
+        self.dut = shared(ControlSide, relax, real)
         data = bytearray(128 * 1024)
         for address, words in lists.items():
             for n, value in enumerate(words):
@@ -331,19 +331,13 @@ class Bench:
 
     def run(self, host, limit: int = 20_000) -> Seen:
         """Run the coroutine `host(ctx)` to its end."""
-        sim = Simulator(self.dut)
-        sim.add_clock(1e-6)
-        sim.add_process(self.memory.process)
-        sim.add_testbench(host)
-        sim.add_testbench(self._watch, background=True)
 
         async def watchdog(ctx):
             for _ in range(limit):
                 await ctx.tick()
             pytest.fail(f"not finished after {limit} cycles")
 
-        sim.add_testbench(watchdog, background=True)
-        sim.run()
+        simulation(self.dut).run(host, [self._watch, watchdog], [self.memory.process])
         self.seen.end = self.cycle
         return self.seen
 

@@ -5,6 +5,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
+#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -61,7 +63,8 @@ static void names(void)
     is_node(&status, 129);
     assert(!lstat("/dev/dri/by-path/platform-npu-render", &status) && S_ISLNK(status.st_mode));
     assert(readlink("/dev/dri/by-path/platform-npu-render", target, sizeof(target)) == 13);
-    assert(!strcmp(realpath("/dev/dri/by-path/platform-npu-render", target), "/dev/dri/renderD129"));
+    char full[PATH_MAX];
+    assert(!strcmp(realpath("/dev/dri/by-path/platform-npu-render", full), "/dev/dri/renderD129"));
     assert(!statx(AT_FDCWD, CARD, 0, STATX_ALL, &more) && more.stx_rdev_minor == 1 && S_ISCHR(more.stx_mode));
     assert(stat("/dev/dri/card0", &status) && errno == ENOENT);
     assert(!access(CARD, R_OK | W_OK) && access(CARD, X_OK) && errno == EACCES);
@@ -89,6 +92,10 @@ static void names(void)
     while (found)
         free(list[--found]);
     free(list);
+    glob_t matches;
+    assert(!glob("/dev/dri/card*", 0, NULL, &matches) && matches.gl_pathc == 1);
+    assert(!strcmp(matches.gl_pathv[0], CARD));
+    globfree(&matches);
 }
 
 static void texts(void)

@@ -268,7 +268,7 @@ def test_network(name: str, options: str) -> None:
     """Equal on both golden levels; at most one step from onnxruntime, and seldom, in one layer."""
     shape, build = SHAPES[name]
     data, x = make(shape, build, seed=len(name), **OPTIONS[options])
-    model = compile_model(data)
+    model = compile_model(data, reuse=False)
     got, _ = run(model, x)
     want = reference(data, x)
     assert got.shape == want.shape
@@ -348,7 +348,7 @@ def test_digits() -> None:
     data = (DIGITS / "digits_int8.onnx").read_bytes()
     held_back = np.load(DIGITS / "held_back.npz")
     images = (held_back["images"] / 16).astype(np.float32)[:, None, None]
-    model = compile_model(data)
+    model = compile_model(data, reuse=False)
     loaded = model.load(GoldenDriver())
     checker = ModelChecker(loaded, "device")
     session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])

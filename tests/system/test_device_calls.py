@@ -34,9 +34,10 @@ def server(kernel: FakeKernel, tmp_path: Path) -> Iterator[Server]:
         yield server
 
 
-@pytest.fixture(scope="module")
-def probe() -> Path:
-    return compiled("probe")
+@pytest.fixture(scope="module", params=["plain", "fortified"])
+def probe(request: pytest.FixtureRequest) -> Path:
+    """The program, also built as distributions build theirs."""
+    return compiled("probe", *(("-O2", "-D_FORTIFY_SOURCE=2") if request.param == "fortified" else ()))
 
 
 def until(condition: Callable[[], bool], seconds: float = 10) -> bool:
@@ -48,7 +49,7 @@ def until(condition: Callable[[], bool], seconds: float = 10) -> bool:
     return False
 
 
-def request(number: int, size: int) -> int:
+def ioctl_number(number: int, size: int) -> int:
     return 3 << 30 | size << 16 | ord("d") << 8 | number
 
 
@@ -100,7 +101,7 @@ def test_killed_program_leaves_nothing_behind(kernel: FakeKernel, server: Server
         "import fcntl, os, struct\n"
         "fd = os.open('/dev/dri/card1', os.O_RDWR)\n"
         "print('inside', flush=True)\n"
-        f"fcntl.ioctl(fd, {request(WAIT, 4)}, struct.pack('<i', 100000))\n"
+        f"fcntl.ioctl(fd, {ioctl_number(WAIT, 4)}, struct.pack('<i', 100000))\n"
     )
     program = subprocess.Popen(
         ["python3", "-c", code], env=environment(server.path), stdout=subprocess.PIPE, text=True
@@ -120,7 +121,7 @@ def test_server_that_ends_is_enodev_for_the_program(kernel: FakeKernel, tmp_path
         "print('inside', flush=True)\n"
         "for n in range(2):\n"
         "    try:\n"
-        f"        fcntl.ioctl(fd, {request(WAIT, 4)}, struct.pack('<i', 100000))\n"
+        f"        fcntl.ioctl(fd, {ioctl_number(WAIT, 4)}, struct.pack('<i', 100000))\n"
         "    except OSError as error: print(error.errno, flush=True)\n"
     )
     with Server(kernel, tmp_path / "device") as server:  # type: ignore[arg-type]
@@ -199,7 +200,7 @@ def test_packet_that_is_none_ends_that_connection_only(name: str, kernel: FakeKe
 
 
 REQUESTS: list[tuple[Op, tuple[Any, ...], bytes]] = [
-    (Op.IOCTL, (1, request(ECHO, 4), 0), b"abcd"),
+    (Op.IOCTL, (1, ioctl_number(ECHO, 4), 0), b"abcd"),
     (Op.MMAP, (-1, 1 << 62, -5, -1, -1), b""),
     (Op.SIZE, (1 << 62,), b""),
     (Op.TEXT, (5,), b"x" * CHUNK),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cosim.devices import SimulatedMachine, device
-from cosim.devices.program import environment, private_server
+from cosim.devices.program import environment, private_server, why_not
 from cosim.engines import BuildError, toolchain
 from sw.driver.server import Server
 from tests.native.build import EXAMPLES, compiled
@@ -120,15 +121,29 @@ def test_killed_program_does_not_harm_the_other(server: Server, machine: Simulat
 def test_device_command_gives_the_programs_exit_code_and_a_report(tmp_path: Path):
     log = tmp_path / "log" / "kernel.txt"
     done = cli(
-        *("device", "--engine", "golden", "--report", "--log", log, "--"),
+        *("device", "--engine", "golden", "--report", "--log", log, "--json", tmp_path / "it.json", "--"),
         *(compiled("rknpu_program"), "timeout"),
     )
     assert "after the timeout: 2048 bytes right" in done.stdout
     assert "2 jobs, 2 tasks," in done.stderr and "s of them in the simulator" in done.stderr
+    account = json.loads((tmp_path / "it.json").read_text())
+    assert account["jobs"] == 2 and account["exit_code"] == 0 and account["schema_version"] == 1
     text = log.read_text()
     assert "Initialized rknpu 0.9.8" in text and "failed to wait job, task counter" in text
     cli("device", "--engine", "golden", "--", "sh", "-c", "exit 7", code=7)
     cli("device", "--engine", "golden", "--", "sh", "-c", "kill -9 $$", code=137)
+
+
+def test_program_that_cannot_be_reached_is_told_why(tmp_path: Path):
+    assert why_not("sh") is None and why_not(str(tmp_path / "nothing")) is None
+    foreign = tmp_path / "foreign"
+    head = bytearray(Path(sys.executable).resolve().read_bytes()[:4096])
+    head[18:20] = (40).to_bytes(2, "little")
+    foreign.write_bytes(head)
+    foreign.chmod(0o755)
+    assert "it is built for 32-bit ARM" in str(why_not(str(foreign)))
+    static = compiled("fuzz", "-static")
+    assert "linked statically" in str(why_not(str(static)))
 
 
 def test_device_command_names_what_is_wrong(tmp_path: Path):
@@ -177,7 +192,10 @@ def test_default_engine_and_a_waveform(tmp_path: Path):
     done = cli(*arguments, "--", compiled("rknpu_program"), "conv", seconds=900)
     assert "conv: 1344 bytes right" in done.stdout and "1 jobs, 1 tasks" in done.stderr
     if toolchain.verilator() is not None:
-        with open(trace) as wave:
-            assert "$enddefinitions" in wave.read(1 << 20)
+        changes = trace.read_text().partition("$enddefinitions $end")[2]
+        assert changes.count("\n#") > 100, "the waveform has no cycles"
+    with device() as machine:
+        runpy.run_path(str(EXAMPLES / "program.py"))["run"]("rknpu")
+        assert machine.report().jobs >= 6
     done = cli("device", "--", compiled("rocket_program"), "all", seconds=900)
     assert done.stdout.count("right") == 8

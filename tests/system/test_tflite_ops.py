@@ -198,7 +198,7 @@ def test_operator(name: str, tmp_path: Path) -> None:
     t = Tf(seed=len(name), dtype=kind or "int8")
     t.input(shape)
     data = t.bytes(build(t))
-    model = compile_model(data)
+    model = compile_model(data, reuse=False)
     run(model, random_values(model, 5))
     assert any(isinstance(s, HostStep) for s in model.plan.steps) == (base in HOSTED)
     file = tmp_path / "model.tflite"

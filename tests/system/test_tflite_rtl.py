@@ -34,7 +34,7 @@ def test_operator(engine: Engine, name: str) -> None:
     shape, build = CASES[name]
     t = Tf(seed=len(name))
     t.input(shape)
-    model = compile_model(t.bytes(build(t)))
+    model = compile_model(t.bytes(build(t)), reuse=False)
     values: list[np.ndarray] = list(random_values(model, 5))
     with model.load(Driver(engine, MAX_CYCLES)) as loaded:
         loaded.set_input(0, values[0])

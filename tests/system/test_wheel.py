@@ -56,8 +56,8 @@ def _run(site: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def test_data_files_are_in_the_wheel(installed: Path):
-    kinds = {".rdl", ".h", ".cpp", ".sv", ".v"}
-    wanted = [p for folder in ("rtl", "cosim") for p in (ROOT / folder).rglob("*") if p.suffix in kinds]
+    kinds = {".rdl", ".h", ".c", ".cpp", ".sv", ".v"}
+    wanted = [p for folder in ("rtl", "cosim", "sw") for p in (ROOT / folder).rglob("*") if p.suffix in kinds]
     assert wanted
     for path in wanted:
         assert (installed / path.relative_to(ROOT)).is_file(), path
@@ -76,3 +76,22 @@ def test_demo_model_runs_from_the_wheel(installed: Path, engine: str):
     )  # fmt: skip
     assert result.returncode == 0, result.stdout + result.stderr
     assert "MATCH" in result.stdout
+
+
+def test_programs_reach_the_device_of_the_wheel(installed: Path):
+    if not any(shutil.which(name) for name in ("cc", "gcc", "clang", "g++")):
+        pytest.skip("no C compiler on this machine")
+    result = _run(
+        installed,
+        "-m",
+        "cosim.cli.main",
+        "device",
+        "--engine",
+        "golden",
+        "--",
+        "ls",
+        "/dev/dri",
+        "/dev/accel",
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert {"card1", "renderD129", "accel0"} <= set(result.stdout.split())

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
+import threading
 
 import pytest
 
 from cosim.golden.task import GoldenNpu
-from sw.driver.kernel import Kernel
+from sw.driver.kernel import Credentials, Kernel, KernelError
 from sw.driver.kernel.fuzz import fuzz
+from sw.driver.kernel.fuzz_programs import Bystander, Client
+from sw.driver.kernel.machine import ACCEL, CARD, RENDER
+from sw.driver.kernel.mutations import Mutator
 
 
 @pytest.mark.parametrize("drivers", [("rknpu", "rocket"), ("rknpu",), ("rocket",)])
@@ -35,3 +41,37 @@ def test_the_bystander_notices_trouble() -> None:
     with Kernel(Broken(strict=False)) as kernel:
         report = fuzz(kernel, 1, 100)
     assert report.disturbed and not report.good
+
+
+def test_hostile_programs_at_once() -> None:
+    """Several of them in threads of their own; an honest program among them gets every result right."""
+    seed = random.SystemRandom().randrange(1 << 32)
+    with Kernel(GoldenNpu(strict=False)) as kernel:
+        bystander, failures = Bystander(kernel), []
+
+        def run(number: int) -> None:
+            who = Credentials(20 + number, 1000 * (number % 2))
+            clients = [
+                Client(path, who.pid, kernel.open(path, os.O_RDWR, who)) for path in (CARD, RENDER, ACCEL)
+            ]
+            mutator = Mutator(kernel, clients, random.Random(seed + number))
+            mutator.texts = []  # the reset file is root's and meant to hit everybody
+            for _ in range(150):
+                try:
+                    mutator.one()
+                except KernelError as error:
+                    if error.code == errno.EIO:
+                        failures.append(f"{mutator.name}: {error}")
+            for client in clients:
+                for fd in list(client.fds.open):
+                    client.fds.close(fd)
+            kernel.process_died(who.pid)
+
+        threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        rng, runs = random.Random(seed), 0
+        while any(thread.is_alive() for thread in threads) or not runs:
+            assert bystander.run(rng), f"seed {seed}: {kernel.log.text()[-2000:]}"
+            runs += 1
+        assert not failures, (seed, failures[:3])

@@ -6,7 +6,7 @@ import ctypes as ct
 import select
 import threading
 import time
-from errno import EINTR, EINVAL, ETIMEDOUT
+from errno import EINTR, EINVAL, EIO, ETIMEDOUT
 
 import pytest
 
@@ -15,7 +15,7 @@ from sw.driver.job import MAX_TASKS_PER_KICK
 from sw.driver.kernel import Kernel, KernelError
 from sw.driver.kernel import structs as s
 from sw.regcmd import build_task_list
-from tests.models.kernel_client import Program, Sum, hanging_task, records, submit_of, sums
+from tests.models.kernel_client import RENDER, Program, Sum, hanging_task, records, submit_of, sums
 
 
 class SlowNpu(GoldenNpu):
@@ -177,32 +177,44 @@ def test_multi_core_jobs_start_when_they_head_all_queues(
     assert first.right_result and both.right_result and last.right_result
 
 
-def test_a_reset_wakes_the_waiters_of_others(program: Program, kernel: Kernel, device: SlowNpu) -> None:
+@pytest.mark.parametrize(("reset_all", "pid"), [(True, 2), (False, 100)])
+def test_a_reset_wakes_other_waiters(device: SlowNpu, reset_all: bool, pid: int) -> None:
+    """Those of all processes, or of the same one."""
+    with Kernel(device, reset_all=reset_all) as kernel:
+        program, other = Program(kernel), Program(kernel, RENDER, pid=pid)
+        work, bad = sums(other), hang(program)
+        device.held = 2
+        args = submit_of(work, core_mask=2, ranges=[(0, 0), (0, 1)], timeout=60_000)
+        thread, result = background(other, args)
+        until(lambda: device.kicks)
+        assert program.fails(s.RKNPU_SUBMIT, submit_of(bad, timeout=10)) == ETIMEDOUT
+        thread.join(10)
+        assert result == [EINVAL]
+        device.held = 0
+        assert other.fails(s.RKNPU_SUBMIT, submit_of(work)) == 0
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_other_processes_do_not_notice_a_hanging_job(
+    program: Program, kernel: Kernel, device: SlowNpu, killed: bool
+) -> None:
     other = Program(kernel, pid=2)
     work, bad = sums(other), hang(program)
     device.held = 2
     thread, result = background(other, submit_of(work, core_mask=2, ranges=[(0, 0), (0, 1)], timeout=60_000))
     until(lambda: device.kicks)
-    assert program.fails(s.RKNPU_SUBMIT, submit_of(bad, timeout=10)) == ETIMEDOUT
-    thread.join(10)
-    assert result == [EINVAL]
+    hanging, error = background(program, submit_of(bad, timeout=50))
+    if killed:
+        until(lambda: 0 in kernel.scheduler.busy)
+        kernel.process_died(100)
+    hanging.join(10)
+    assert error == [EINTR if killed else ETIMEDOUT]
+    until(lambda: 0 not in kernel.scheduler.busy)
+    program2 = Program(kernel, pid=3)
+    assert program2.fails(s.RKNPU_ACTION, s.Action(6)) == 0
     device.held = 0
-    assert other.fails(s.RKNPU_SUBMIT, submit_of(work)) == 0
-
-
-def test_a_reset_of_the_own_cores_only(device: SlowNpu) -> None:
-    with Kernel(device, reset_all=False) as kernel:
-        program, other = Program(kernel), Program(kernel, pid=2)
-        work, bad = sums(other), hang(program)
-        device.held = 2
-        thread, result = background(
-            other, submit_of(work, core_mask=2, ranges=[(0, 0), (0, 1)], timeout=60_000)
-        )
-        until(lambda: device.kicks)
-        assert program.fails(s.RKNPU_SUBMIT, submit_of(bad, timeout=10)) == ETIMEDOUT
-        device.held = 0
-        thread.join(10)
-        assert result == [0] and work.right_result
+    thread.join(10)
+    assert result == [0] and work.right_result
 
 
 def test_non_blocking_with_fences(program: Program, kernel: Kernel, device: SlowNpu) -> None:
@@ -248,24 +260,29 @@ def test_fence_descriptor_that_cannot_be_made(program: Program) -> None:
     assert done.fence_fd == -24 and work.right_result
 
 
-def test_non_blocking_submit_drops_what_is_late(program: Program, kernel: Kernel, device: SlowNpu) -> None:
-    late, queued, new = sums(program), sums(program), sums(program, seed=9)
-    device.held = 1
-    fd = program.ioctl(s.RKNPU_SUBMIT, submit_of(late, flags=5 | 2 | 16, timeout=300)).fence_fd
-    until(lambda: device.kicks)
-    other = Program(kernel, pid=2)
-    thread, result = background(other, submit_of(sums(other), timeout=60_000))
-    assert program.fails(s.RKNPU_SUBMIT, submit_of(queued, flags=7, core_mask=0)) == 0, (
-        "mask 0 looks at no core"
-    )
-    start = kernel.scheduler.time
-    until(lambda: kernel.scheduler.time > start + 1_000_000)  # 1 ms is more than "300", taken as microseconds
-    assert program.fails(s.RKNPU_SUBMIT, submit_of(new, flags=7)) == 0
-    device.held = 0
-    until(lambda: not program.file.jobs)
-    thread.join(10)
-    assert result == [EINVAL] and new.right_result
-    assert program.fds.lookup(fd).poll()
+@pytest.mark.parametrize("reset_all", [True, False])
+def test_non_blocking_submit_drops_what_is_late(device: SlowNpu, reset_all: bool) -> None:
+    with Kernel(device, reset_all=reset_all) as kernel:
+        program, other = Program(kernel), Program(kernel, pid=2)
+        late, queued, new = sums(program), sums(program), sums(program, seed=9)
+        device.held = 1
+        fd = program.ioctl(s.RKNPU_SUBMIT, submit_of(late, flags=5 | 2 | 16, timeout=300)).fence_fd
+        until(lambda: device.kicks)
+        thread, result = background(other, submit_of(sums(other), timeout=60_000))
+        until(lambda: other.file.jobs)
+        assert program.fails(s.RKNPU_SUBMIT, submit_of(queued, flags=7, core_mask=0)) == 0, "looks at no core"
+        start = kernel.scheduler.time
+        until(lambda: kernel.scheduler.time > start + 1_000_000)  # 1 ms is later than "300", in microseconds
+        if not reset_all:
+            third = Program(kernel, pid=3)
+            assert third.fails(s.RKNPU_SUBMIT, submit_of(sums(third), flags=7)) == 0
+            assert not program.fds.lookup(fd).poll(), "another process's job stays"
+        assert program.fails(s.RKNPU_SUBMIT, submit_of(new, flags=7)) == 0
+        assert program.fds.lookup(fd).poll()
+        device.held = 0
+        until(lambda: not program.file.jobs)
+        thread.join(10)
+        assert result == [EINVAL if reset_all else 0] and new.right_result
 
 
 def test_forgotten_jobs_end(program: Program, kernel: Kernel) -> None:
@@ -390,3 +407,46 @@ def test_many_clients_at_once(kernel: Kernel) -> None:
     assert errors == [0] * 120
     load = kernel.files()["/sys/kernel/debug/rknpu/load"].read()
     assert load.startswith(b"NPU load:  Core0: ") and ct.sizeof(s.RknpuTask) == 40
+
+
+def test_ended_jobs_leave_no_timers(program: Program, kernel: Kernel) -> None:
+    work = sums(program)
+    args = submit_of(work, timeout=60_000)
+    for _ in range(300):
+        program.ioctl(s.RKNPU_SUBMIT, args)
+    assert len(kernel.scheduler._timers) < 200
+
+
+class DeadNpu(GoldenNpu):
+    """A device whose clock stands still and that raises at every turn."""
+
+    dead = False
+
+    def run_until_irq(self, core_mask: int, max_cycles: int) -> int:
+        if self.dead:
+            raise RuntimeError("broken")
+        return super().run_until_irq(core_mask, max_cycles)
+
+
+def test_a_dead_device_ends_the_jobs() -> None:
+    device = DeadNpu(strict=False)
+    with Kernel(device) as kernel:
+        program = Program(kernel)
+        work = hang(program)
+        device.dead = True
+        assert program.fails(s.RKNPU_SUBMIT, submit_of(work)) == EIO
+        assert any("does not go on" in line for line in texts(kernel))
+        device.dead = False
+        good = sums(program)
+        assert program.fails(s.RKNPU_SUBMIT, submit_of(good)) == 0 and good.right_result
+
+
+def test_a_mistake_in_the_scheduler_ends_the_jobs(
+    program: Program, kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = sums(program)
+    with monkeypatch.context() as patch:
+        patch.setattr(kernel.scheduler, "_step", lambda *_: 1 // 0)
+        assert program.fails(s.RKNPU_SUBMIT, submit_of(work)) == EIO
+    assert any("internal error: ZeroDivisionError" in line for line in texts(kernel))
+    assert program.fails(s.RKNPU_SUBMIT, submit_of(work)) == 0 and work.right_result

@@ -53,3 +53,29 @@ def test_a_short_file_is_refused(fd: int) -> None:
         make("engine").map(0, PAGES + 4096, fd)
     with pytest.raises((ValueError, OSError)):
         make("golden").map(0, PAGES + 4096, fd)
+
+
+def test_ranges_of_an_engine() -> None:
+    memory = make("engine")
+    for start in (0x5000, 0x1000, 0x9000):
+        memory.map(start, 0x2000)
+    for start, size in (
+        (0x0000, 0x2000),
+        (0x6000, 0x1000),
+        (0x4000, 0x8000),
+        (0x9000, 0x1000),
+        (0xA000, 0x1000),
+    ):
+        with pytest.raises(MemoryAccessError, match="overlaps"):
+            memory.map(start, size)
+    memory.map(0x3000, 0x2000)
+    assert memory.view(0x1000, 0x2000).size == 0x2000
+    for start, size in ((0x0FFF, 2), (0x2FFF, 2), (0x8FFF, 1), (0xFFFF_FFFF, 1), (0x1000, -1)):
+        with pytest.raises(MemoryAccessError, match="not in one mapped range"):
+            memory.view(start, size)
+    memory.unmap(0x5000)
+    with pytest.raises(MemoryAccessError):
+        memory.view(0x5000, 1)
+    with pytest.raises(MemoryAccessError, match="no range starts"):
+        memory.unmap(0x5000)
+    assert memory.ranges == {0x1000: 0x2000, 0x3000: 0x2000, 0x9000: 0x2000}

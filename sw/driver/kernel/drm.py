@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from errno import EINVAL, ENOENT, EOPNOTSUPP
+from errno import EBADF, EINVAL, ENOENT, EOPNOTSUPP
 
 from sw.driver.kernel import structs as s
 from sw.driver.kernel.errors import KernelError
@@ -160,6 +160,8 @@ class GenericDrm(DrmDevice):
             raise KernelError(EINVAL, f"descriptor {args.fd} is no dma-buf")
         call.passed = True
         with self.lock:
+            if not buffer.item.alive:
+                raise KernelError(EBADF, f"descriptor {args.fd} is being closed")
             item = buffer.item if buffer.driver is self else self._adopted(file, buffer)
             item.hold()
             try:

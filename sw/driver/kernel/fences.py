@@ -56,8 +56,9 @@ class SyncFile(KernelFile):
     def __init__(self, fences: Sequence[Fence], name: str, lock: threading.RLock) -> None:
         self.fences, self.name, self._lock, self._users = list(fences), name, lock, 0
         self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        for fence in self.fences:
-            fence.then(self._check)
+        with lock:
+            for fence in self.fences:
+                fence.then(self._check)
 
     def _check(self) -> None:
         if self._fd >= 0 and self.poll():

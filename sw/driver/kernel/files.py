@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from errno import EACCES, EBADF, EFAULT, EINTR, EINVAL, EIO, ENOMEM
+from errno import EACCES, EBADF, EBUSY, EFAULT, EINTR, EINVAL, EIO, ENOMEM
 from typing import TYPE_CHECKING, Any
 
 from sw.driver.kernel import structs as s
@@ -162,7 +162,11 @@ class File:
             name = command.name
             return self._dispatch(command, request, argument, call)
         except KernelError as error:
-            self.device.log.debug(f"{self.device.name}: {name} of process {self.credentials.pid}: -{error}")
+            # polling and interruptions are everyday events, anything else is worth a line
+            level = "debug" if error.code in (EBUSY, EINTR) else "info"
+            self.device.log.add(
+                level, f"{self.device.name}: {name} of process {self.credentials.pid}: -{error}"
+            )
             raise
         except Exception as error:  # a mistake of this model must not stop the server
             self.device.log.err(f"rkcosim: internal error in {name}: {type(error).__name__}: {error}")

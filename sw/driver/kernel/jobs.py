@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Hashable
 from errno import EINTR, EIO
@@ -30,6 +31,9 @@ CHUNK_FIRST, CHUNK_LAST = 1 << 14, 1 << 32
 
 CHUNK_SECONDS = 0.002
 """Host time that such a stretch should take."""
+
+TIMERS = 64
+"""Timers to keep before the cancelled ones are thrown out."""
 
 FAILURES = 16
 """Device errors in a row without progress after which jobs end with EIO."""
@@ -139,6 +143,7 @@ class Scheduler:
         self._users: dict[int, File] = {}
         self.queues: dict[Hashable, deque[Job]] = {}
         self._timers: list[tuple[int, int, Timer]] = []
+        self._timers_room = TIMERS
         self._calls: deque[Callable[[], None]] = deque()
         self._numbers = 0
         self.faults_told = 0
@@ -171,6 +176,10 @@ class Scheduler:
         timer = Timer(self.cycle + self.clock.cycles(max(0, nanoseconds)), call, idle)
         self._numbers += 1
         heapq.heappush(self._timers, (timer.deadline, self._numbers, timer))
+        if len(self._timers) > self._timers_room:  # those of ended jobs would pile up until their deadlines
+            self._timers = [item for item in self._timers if not item[2].cancelled]
+            heapq.heapify(self._timers)
+            self._timers_room = 2 * len(self._timers) + TIMERS
         self.changed.notify_all()
         return timer
 
@@ -341,30 +350,52 @@ class Scheduler:
 
     def _run(self) -> None:
         while True:
-            with self.changed:
-                while self._calls:
-                    self._calls.popleft()()
-                    self.stamp()
-                if self._stop:
+            try:
+                if not self._turn():
                     return
-                begun = self._pick()
-                if not begun and not self.busy and self._next() is None:
-                    if not self._calls:
-                        self.changed.wait()
-                    continue
-                before = self.cycle
-            for job, core in begun:
-                if core in job.waiting:
-                    self.guard(partial(self._begin, job, core), None)
-            with self.changed:
+            except Exception as error:  # a mistake of this model: whoever waits must be told
+                with self.changed:
+                    self.log.err(f"rkcosim: internal error: {type(error).__name__}: {error}")
+                    self.log.debug(traceback.format_exc())
+                    self._abandon()
+
+    def _turn(self) -> bool:
+        """Start what can start, and let the device run for a while; False at the end."""
+        with self.changed:
+            while self._calls:
+                self._calls.popleft()()
                 self.stamp()
-                self._fire(before)
-                limit = self._next()
-                lines = sum(1 << core for core in self.busy)
-            budget = max(0, limit - self.cycle) if limit is not None else self._chunk
-            if lines:
-                budget = min(budget, self._chunk)
-            self._step(lines, budget)
+            if self._stop:
+                return False
+            begun = self._pick()
+            if not begun and not self.busy and self._next() is None:
+                if not self._calls:
+                    self.changed.wait()
+                return True
+            before = self.cycle
+        if begun:
+            self._chunk = CHUNK_FIRST  # it may have grown while a hanging core let time jump
+        for job, core in begun:
+            if core in job.waiting:
+                self.guard(partial(self._begin, job, core), None)
+        with self.changed:
+            self.stamp()
+            self._fire(before)
+            limit = self._next()
+            lines = sum(1 << core for core in self.busy)
+        budget = max(0, limit - self.cycle) if limit is not None else self._chunk
+        self._step(lines, min(budget, self._chunk) if lines else budget)
+        return True
+
+    def _abandon(self) -> None:
+        """Give up what runs and what is timed; with the lock held."""
+        for job in set(self.busy.values()):
+            self.end(job, EIO)
+        self.guard(lambda: self.device.reset((1 << len(self.ports)) - 1), None)
+        for _, _, timer in list(self._timers):
+            if not timer.cancelled:
+                timer.cancel()
+                timer.call()
 
     def _begin(self, job: Job, core: int) -> None:
         """Start a job on a core, which is reset first if it holds the registers of another client."""
@@ -402,10 +433,5 @@ class Scheduler:
             elif self._failures >= FAILURES:
                 self.log.err("rkcosim: the device does not go on, its jobs are given up")
                 self._failures = 0
-                for job in set(self.busy.values()):
-                    self.end(job, EIO)
-                for _, _, timer in list(self._timers):
-                    if not timer.cancelled:
-                        timer.cancel()
-                        timer.call()
+                self._abandon()
             self.changed.notify_all()

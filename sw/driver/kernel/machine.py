@@ -55,7 +55,8 @@ class Kernel:
     ram
         bytes that all buffers together may take.
     reset_all
-        whether a soft reset of the vendor's driver fails the jobs of all its clients, as on the board.
+        whether a soft reset of the vendor's driver fails the jobs of all processes, as on the board, or only
+        those of the process whose job caused it or that asked for it.
     isolate
         reset a core when its next job is another client's, as if the power had been off in between; otherwise
         registers and group pointers stay as the last client left them, as on a board within its `delayms`.
@@ -71,7 +72,7 @@ class Kernel:
         guard_pages: int = 1,
         sram: int = 0,
         ram: int = RAM_BYTES,
-        reset_all: bool = True,
+        reset_all: bool = False,
         isolate: bool = True,
     ) -> None:
         drivers = tuple(drivers)

@@ -223,6 +223,11 @@ class GemObject:
         self.writers: set[Job] = set()
         self._references, self._on_release = 0, on_release
 
+    @property
+    def alive(self) -> bool:
+        """Whether anything refers to it."""
+        return self._references > 0
+
     def hold(self) -> GemObject:
         """One reference more."""
         self._references += 1

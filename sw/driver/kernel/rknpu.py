@@ -53,8 +53,8 @@ class Rknpu(GenericDrm):
     guard
         bytes kept unmapped below each buffer.
     reset_all
-        a soft reset stops the jobs of all clients, as the hardware's does; otherwise only those of the job
-        that caused it.
+        a soft reset stops the jobs of all processes, as the hardware's does; otherwise only those of the
+        process that caused it.
     """
 
     name, date, description, version = "rknpu", "20240828", "RKNPU driver", (0, 9, 8)
@@ -68,7 +68,7 @@ class Rknpu(GenericDrm):
         *,
         sram: int = 0,
         guard: int = PAGE,
-        reset_all: bool = True,
+        reset_all: bool = False,
     ) -> None:
         super().__init__(scheduler, log)
         self.ram, self.sram, self.sram_free, self.reset_all = ram, sram, sram, reset_all
@@ -209,8 +209,14 @@ class Rknpu(GenericDrm):
 
     # Reset
 
-    def soft_reset(self, cause: RknpuJob | None = None) -> None:
-        """Reset the cores and fail the jobs on them; in the device's thread, with the lock held."""
+    def soft_reset(self, cause: RknpuJob | None = None, pid: int | None = None) -> None:
+        """Reset the cores and fail the jobs on them; in the device's thread, with the lock held.
+
+        Parameters
+        ----------
+        cause, pid
+            the job or the process that it is for: without `reset_all` other processes are not hit.
+        """
         if self.bypass_reset or self.resetting:
             return
         self.resetting = True
@@ -219,16 +225,15 @@ class Rknpu(GenericDrm):
         cores = 0
         for core in range(scheduler.device.cores):
             job = scheduler.busy.get(core)
-            if cause is not None and not self.reset_all:
-                cores |= (core in cause.cores) << core
-            elif job is None or isinstance(job, RknpuJob):
+            if job is None or job is cause:
+                cores |= 1 << core
+            elif isinstance(job, RknpuJob) and self._hit(job, cause, pid):
                 cores |= 1 << core
         scheduler.guard(lambda: scheduler.device.reset(cores), None)
         for job in scheduler.all_jobs():
-            if not isinstance(job, RknpuJob) or job is cause:
+            if not isinstance(job, RknpuJob) or job is cause or not self._hit(job, cause, pid):
                 continue
-            hit = self.reset_all or cause is None or not set(cause.cores).isdisjoint(job.waiting)
-            if hit and (job.state == "running" or job.blocking):
+            if job.state == "running" or job.blocking:
                 self.say(f"job abort, flags: {0:#x}, ret: {-EINVAL}, elapsed time: {job.elapsed_us()}us")
                 scheduler.end(job, EINVAL)
         if not scheduler.busy:  # the pause of the reset; jobs of others would run through it
@@ -236,6 +241,12 @@ class Rknpu(GenericDrm):
             scheduler.guard(lambda: scheduler.device.run_until_irq(0, pause), 0)
             scheduler.stamp()
         self.resetting = False
+
+    def _hit(self, job: RknpuJob, cause: RknpuJob | None, pid: int | None) -> bool:
+        """Whether a soft reset stops a job."""
+        if self.reset_all or (cause is None and pid is None):
+            return True
+        return job.file.credentials.pid == (pid if cause is None else cause.file.credentials.pid)
 
     # Handlers
 
@@ -260,7 +271,7 @@ class Rknpu(GenericDrm):
         if name in values:
             args.value = values[name]
         elif name == "ACT_RESET":
-            self.scheduler.call(self.soft_reset)
+            self.scheduler.call(lambda: self.soft_reset(pid=file.credentials.pid))
         elif name.endswith("RW_AMOUNT") or name.startswith(("GET_DT_", "GET_WT_")):
             self.say(f"{name.lower()} is not supported on this device!", "warn")
         elif name == "SET_PROC_NICE":

@@ -118,7 +118,7 @@ class RknpuJob(Job):
         """Start its clock; with the lock held, when it is queued."""
         timeout = min(self.timeout_ms, MAX_TIMEOUT_MS) * MILLISECOND
         if not self.blocking:
-            timeout = max(MAX_WAITS * timeout, ORPHAN_MS * MILLISECOND)
+            timeout = max(timeout, ORPHAN_MS * MILLISECOND)
             if self.state == "queued":
                 return  # counts from its start
         call = self._expired if self.blocking else self._forgotten
@@ -216,6 +216,9 @@ class RknpuJob(Job):
     def _expired(self) -> None:
         """A blocking wait ran out: once more if the hardware has not had the whole time yet."""
         scheduler, driver = self.driver.scheduler, self.driver
+        if self.file.closed:
+            self._forgotten()
+            return
         self.waits += 1
         limit = min(self.timeout_ms, MAX_TIMEOUT_MS) * 1000
         again = self.waits < MAX_WAITS and (self.started_at < 0 or self.elapsed_us() < limit)
@@ -264,7 +267,7 @@ class RknpuJob(Job):
         )
 
     def _forgotten(self) -> None:
-        """A job that nobody waits for has had three times its time: only its own cores are reset."""
+        """A job that nobody waits for has had its time: only its own cores are reset."""
         driver, scheduler = self.driver, self.driver.scheduler
         driver.say(f"job dropped, nobody waits for it, elapsed time: {self.elapsed_us()}us", "warn")
         cores = sum(1 << core for core in self.waiting)

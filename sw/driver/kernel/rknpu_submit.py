@@ -9,6 +9,7 @@ from sw.driver.kernel import structs as s
 from sw.driver.kernel.errors import KernelError
 from sw.driver.kernel.fences import Fence, SyncFile, install
 from sw.driver.kernel.files import Call, File
+from sw.driver.kernel.jobs import Job
 from sw.driver.kernel.memory import GemObject
 from sw.driver.kernel.rknpu_jobs import TASK_BYTES, RknpuJob
 
@@ -57,7 +58,7 @@ def _submit(driver: Rknpu, file: File, args: s.RknpuSubmit, call: Call, tasks: G
         if args.flags & s.JOB_FENCE_OUT:
             _fence_out(driver, args, call, fence)
         if args.flags & s.JOB_NONBLOCK and args.core_mask:
-            driver.scheduler.call(lambda: _drop_late(driver, args.core_mask))
+            driver.scheduler.call(lambda: _drop_late(driver, file, args.core_mask))
         with driver.lock:
             job = _queue(driver, file, args, tasks, fence, after)
     except BaseException:
@@ -96,18 +97,27 @@ def _fence_out(driver: Rknpu, args: s.RknpuSubmit, call: Call, fence: Fence) -> 
         args.fence_fd = -error.code
 
 
-def _drop_late(driver: Rknpu, mask: int) -> None:
-    """A job on a wanted core that has run for its time-out's number in microseconds goes, and its queue."""
-    scheduler = driver.scheduler
+def _drop_late(driver: Rknpu, file: File, mask: int) -> None:
+    """A job on a wanted core that has run for its time-out's number in microseconds goes, and its queue.
+
+    Without the driver's `reset_all` only jobs of the same process are dropped.
+    """
+    scheduler, pid = driver.scheduler, file.credentials.pid
+
+    def mine(job: Job) -> bool:
+        return driver.reset_all or job.file.credentials.pid == pid
+
     for core in range(scheduler.device.cores):
         job = scheduler.busy.get(core)
         if not mask >> core & 1 or not isinstance(job, RknpuJob) or job.elapsed_us() < job.timeout_ms:
+            continue
+        if not mine(job):
             continue
         driver.say(f"job timeout clean, core {core}, elapsed time: {job.elapsed_us()}us", "warn")
         behind = [other for other in scheduler.outstanding(core) if other is not job]
         scheduler.end(job, EINVAL if job.blocking else ECANCELED)
         driver.soft_reset(job)
-        for other in behind:
+        for other in filter(mine, behind):
             scheduler.end(other, EINVAL if isinstance(other, RknpuJob) and other.blocking else ECANCELED)
 
 

@@ -67,21 +67,16 @@ class Rocket(GenericDrm):
         return 0
 
     def _prep_bo(self, file: File, args: s.PrepBo, call: Call) -> int:
-        item = self._checked(file, args, call)
-
-        def idle() -> bool:
-            return not item.writers
-
         # The deadline is a time of the program's clock; what is left of it is spent as device time.
         left = args.timeout_ns - time.monotonic_ns()
         with self.lock:
-            item.hold()
+            item = self._checked(file, args, call).hold()
             try:
-                if idle():
+                if not item.writers:
                     return 0
                 if args.timeout_ns <= 0 or left <= 0:
                     raise KernelError(EBUSY, "the buffer is being written")
-                if not self.scheduler.wait_for(file, idle, left):
+                if not self.scheduler.wait_for(file, lambda: not item.writers, left):
                     raise KernelError(ETIMEDOUT, "the buffer is still being written")
             finally:
                 item.drop()

@@ -27,8 +27,8 @@ TIMEOUT = 500_000_000
 
 CORES = ("fdab0000.npu", "fdac0000.npu", "fdad0000.npu")
 
-MAX_TASKS, MAX_HANDLES, MAX_STRIDE = 65536, 4096, 4096
-"""More of these in one job, or wider array elements, count as lack of memory."""
+MAX_TASKS, MAX_HANDLES, MAX_BYTES = 65536, 4096, 16 << 20
+"""More of these in one job, or larger arrays, count as lack of memory."""
 
 
 class RocketJob(Job):
@@ -144,7 +144,7 @@ def submit(driver: Rocket, file: File, args: s.RocketSubmit, call: Call) -> int:
     if args.reserved:
         raise KernelError(EINVAL, "reserved is not 0")
     call.passed = True
-    if args.job_count > MAX_JOBS or args.job_struct_size > MAX_STRIDE:
+    if args.job_count > MAX_JOBS or args.job_count * args.job_struct_size > MAX_BYTES:
         raise KernelError(ENOMEM, f"{args.job_count} jobs of {args.job_struct_size} bytes")
     stride = args.job_struct_size
     data = call.user.read(args.jobs, (args.job_count - 1) * stride + sizeof(s.RocketJob))
@@ -160,7 +160,7 @@ def submit(driver: Rocket, file: File, args: s.RocketSubmit, call: Call) -> int:
 def _submit_job(driver: Rocket, file: File, job: s.RocketJob, call: Call) -> None:
     if not job.task_count or job.task_struct_size < sizeof(s.RocketTask):
         raise KernelError(EINVAL, f"{job.task_count} tasks of {job.task_struct_size} bytes")
-    if job.task_count > MAX_TASKS or job.task_struct_size > MAX_STRIDE:
+    if job.task_count > MAX_TASKS or job.task_count * job.task_struct_size > MAX_BYTES:
         raise KernelError(ENOMEM, f"{job.task_count} tasks of {job.task_struct_size} bytes")
     if max(job.in_bo_handle_count, job.out_bo_handle_count) > MAX_HANDLES:
         raise KernelError(ENOMEM, f"{job.in_bo_handle_count} and {job.out_bo_handle_count} handles")

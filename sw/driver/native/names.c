@@ -1,7 +1,6 @@
-/* Calls that look at paths: stat and its kin, access, links, folders. */
+/* Calls that look at paths: stat and its kin, access, links. */
 #include "npu_preload.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -342,6 +341,32 @@ EXPORT char *canonicalize_file_name(const char *path)
     return realpath(path, NULL);
 }
 
+/* What programs built with _FORTIFY_SOURCE call; declared nowhere else. */
+ssize_t __readlink_chk(const char *path, char *out, size_t size, size_t room);
+ssize_t __readlinkat_chk(int folder, const char *path, char *out, size_t size, size_t room);
+char *__realpath_chk(const char *path, char *out, size_t room);
+
+EXPORT ssize_t __readlink_chk(const char *path, char *out, size_t size, size_t room)
+{
+    if (size > room)
+        abort();
+    return link_at(AT_FDCWD, path, out, size);
+}
+
+EXPORT ssize_t __readlinkat_chk(int folder, const char *path, char *out, size_t size, size_t room)
+{
+    if (size > room)
+        abort();
+    return link_at(folder, path, out, size);
+}
+
+EXPORT char *__realpath_chk(const char *path, char *out, size_t room)
+{
+    if (out && room < PATH_MAX)
+        abort();
+    return realpath(path, out);
+}
+
 /* `ls -l` asks for these; a device node has none. */
 EXPORT ssize_t getxattr(const char *path, const char *name, void *value, size_t size)
 {
@@ -357,83 +382,4 @@ EXPORT ssize_t lgetxattr(const char *path, const char *name, void *value, size_t
     if (npu_find(AT_FDCWD, path, 0, &place) == NPU_OUTSIDE)
         return REAL(lgetxattr)(path, name, value, size);
     return refuse(place.kind == NPU_HIDDEN ? ENOENT : ENOTSUP);
-}
-
-/* ---- folders ------------------------------------------------------------------------------------ */
-
-EXPORT DIR *opendir(const char *path)
-{
-    struct npu_place place;
-    switch (npu_find(AT_FDCWD, path, 1, &place)) {
-    case NPU_OUTSIDE:
-        return REAL(opendir)(path);
-    case NPU_HIDDEN:
-        errno = ENOENT;
-        return NULL;
-    case NPU_FOLDER:
-        return REAL(opendir)(place.real);
-    default:
-        errno = ENOTDIR;
-        return NULL;
-    }
-}
-
-/* A node's stand-in is a FIFO: say that it is a device. */
-static unsigned char type_of(DIR *folder, const char *name, unsigned char type)
-{
-    struct stat status;
-    if (type != DT_FIFO || !npu_active())
-        return type;
-    int saved = errno;
-    int node = syscall(SYS_newfstatat, dirfd(folder), name, &status, AT_SYMLINK_NOFOLLOW) ? -1 : npu_node_of(&status);
-    errno = saved;
-    return node >= 0 ? DT_CHR : type;
-}
-
-EXPORT struct dirent *readdir(DIR *folder)
-{
-    struct dirent *entry = REAL(readdir)(folder);
-    if (entry)
-        entry->d_type = type_of(folder, entry->d_name, entry->d_type);
-    return entry;
-}
-
-EXPORT struct dirent64 *readdir64(DIR *folder)
-{
-    struct dirent64 *entry = REAL(readdir64)(folder);
-    if (entry)
-        entry->d_type = type_of(folder, entry->d_name, entry->d_type);
-    return entry;
-}
-
-/* The path that the C library's own walks (scandir) are given instead; NULL with errno. */
-static const char *walked(const char *path, struct npu_place *place)
-{
-    switch (npu_find(AT_FDCWD, path, 1, place)) {
-    case NPU_OUTSIDE:
-        return path;
-    case NPU_HIDDEN:
-        errno = ENOENT;
-        return NULL;
-    default:
-        return place->real;
-    }
-}
-
-EXPORT int scandir(const char *restrict path, struct dirent ***restrict list,
-                   int (*chosen)(const struct dirent *),
-                   int (*compare)(const struct dirent **, const struct dirent **))
-{
-    struct npu_place place;
-    path = walked(path, &place);
-    return path ? REAL(scandir)(path, list, chosen, compare) : -1;
-}
-
-EXPORT int scandir64(const char *restrict path, struct dirent64 ***restrict list,
-                     int (*chosen)(const struct dirent64 *),
-                     int (*compare)(const struct dirent64 **, const struct dirent64 **))
-{
-    struct npu_place place;
-    path = walked(path, &place);
-    return path ? REAL(scandir64)(path, list, chosen, compare) : -1;
 }

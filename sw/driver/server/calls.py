@@ -69,9 +69,11 @@ class Machine:
                 raise KernelError(EACCES)
             return self.descriptors.make_text(TextFile(text), content)
         fd = os.memfd_create("npu text", os.MFD_CLOEXEC)
-        os.write(fd, content)
-        os.lseek(fd, 0, os.SEEK_SET)
-        return fd
+        try:
+            os.write(fd, content)
+            return os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+        finally:
+            os.close(fd)
 
     def ioctl(self, obj: Any, request: int, argument: int, user: Any, fds: Any) -> int:
         """The value of an ioctl; KernelError."""
@@ -85,7 +87,7 @@ class Machine:
             with self.kernel.scheduler.lock:  # nobody frees the buffer meanwhile
                 fd, place = obj.mmap(offset, length, protection, flags)
                 return os.dup(fd), place
-        if obj is None or is_sync(obj) or isinstance(obj, TextFile):
+        if obj is None or isinstance(obj, TextFile) or is_sync(obj):
             raise KernelError(ENODEV)
         size = os.fstat(obj.fileno()).st_size
         if length <= 0 or offset < 0 or offset + length > size + (-size) % 4096:
@@ -94,7 +96,7 @@ class Machine:
 
     def size(self, obj: Any) -> int:
         """Bytes of a buffer's descriptor; KernelError."""
-        if obj is None or hasattr(obj, "mmap") or is_sync(obj) or isinstance(obj, TextFile):
+        if obj is None or isinstance(obj, TextFile) or hasattr(obj, "mmap") or is_sync(obj):
             raise KernelError(EINVAL)
         return os.fstat(obj.fileno()).st_size
 

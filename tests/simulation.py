@@ -1,0 +1,71 @@
+"""Simulations that serve many runs: to build one takes seconds, to reset it a millisecond."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+from amaranth.sim import Simulator
+
+Run = Callable[[Any], Any]
+"""A coroutine function of the simulation's context."""
+
+
+class Simulation:
+    """A component in Amaranth's simulator, with testbenches that are exchanged from run to run.
+
+    Parameters
+    ----------
+    dut
+        the component; its domain is `sync`.
+    period
+        of the clock in seconds.
+    """
+
+    BACKGROUND, PROCESSES = 24, 4
+
+    def __init__(self, dut: Any, period: float = 1e-6) -> None:
+        self._simulator = Simulator(dut)
+        self._simulator.add_clock(period)
+        self._used = False
+        self._runs: Sequence[Run] = ()
+        self._processes: Sequence[Run] = ()
+        for place in range(self.PROCESSES):
+            self._simulator.add_process(self._slot("_processes", place))
+        for place in range(self.BACKGROUND):
+            self._simulator.add_testbench(self._slot("_runs", place), background=True)
+        self._simulator.add_testbench(self._run_main)
+
+    def _slot(self, name: str, place: int) -> Run:
+        async def run(ctx: Any) -> None:
+            runs = getattr(self, name)
+            if place < len(runs):
+                await runs[place](ctx)
+
+        return run
+
+    async def _run_main(self, ctx: Any) -> None:
+        await self._main(ctx)
+
+    def run(self, main: Run, background: Sequence[Run] = (), processes: Sequence[Run] = ()) -> None:
+        """From reset, run until the testbench `main` ends."""
+        assert len(background) <= self.BACKGROUND and len(processes) <= self.PROCESSES
+        self._main, self._runs, self._processes = main, background, processes
+        if self._used:
+            self._simulator.reset()
+        self._used = True
+        self._simulator.run()
+
+
+@lru_cache(maxsize=4)
+def shared(make: Callable[..., Any], *arguments: Any) -> Any:
+    """The component `make(*arguments)`; `simulation` gives it the same simulation every time."""
+    dut = make(*arguments)
+    dut.kept_simulation = Simulation(dut)
+    return dut
+
+
+def simulation(dut: Any) -> Simulation:
+    """A simulation of a component: the kept one if it comes from `shared`, else a new one."""
+    return getattr(dut, "kept_simulation", None) or Simulation(dut)

@@ -1,0 +1,67 @@
+"""Layers shared among cores: the same bytes, on the golden engine."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cosim.crosscheck.model_check import GoldenDriver, ModelChecker
+from sw.compiler import CompiledModel, ModelError, compile_conv_layer
+from sw.compiler.tiling import ConvShape, plan_tiles
+from tests.system.test_compiler_golden import TILED
+
+CASES = {
+    "rows of 64": dict(channels=64, kernels=64, height=40, width=40, kernel=3, pad=1),
+    "kernels of one pixel": dict(channels=1024, kernels=512, height=1, width=1),
+    "depthwise": dict(channels=128, kernels=128, height=60, width=60, kernel=3, pad=1, depthwise=True),
+    "pixels": dict(channels=3, kernels=64, height=120, width=100, kernel=3, stride=2, pad=1),
+    **{name: TILED[name][0] for name in ("one pixel channel", "one stripe", "stride above kernel")},
+}
+
+
+@pytest.mark.parametrize("cores", [2, 3])
+@pytest.mark.parametrize("name", CASES)
+def test_same_bytes(name: str, cores: int) -> None:
+    single = compile_conv_layer(**CASES[name], relu=True, seed=7)
+    model = CompiledModel(single.graph, cores=cores)
+    x = np.random.default_rng(3).integers(-128, 128, model.inputs[0].shape).astype(np.int8)
+    results = []
+    for compiled in (single, model):
+        loaded = compiled.load(GoldenDriver())
+        loaded.set_input(0, x)
+        loaded.run()
+        results.append(loaded.get_output(0))
+    assert np.array_equal(*results)
+    checker = ModelChecker(loaded, "device")
+    verdict = checker.check([x])
+    assert verdict.match, str(verdict.first)
+    assert checker.check_memory() is None
+    (segment,) = model.plan.segments()
+    assert len(segment.parts) in (1, cores) or name == "kernels of one pixel"
+    if name in ("rows of 64", "depthwise", "pixels"):
+        assert len(segment.parts) == cores
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_parts_are_even(name: str) -> None:
+    """Each core's tiles follow each other, reuse only weights of their own, and cover every output once."""
+    graph = compile_conv_layer(**CASES[name]).graph
+    op = graph.ops[0]
+    x, y = graph.tensors["x"], graph.tensors["y"]
+    shape = ConvShape(*x.cube, *y.cube, op.window, op.depthwise)  # type: ignore[attr-defined]
+    for cores in (2, 3):
+        tiles = plan_tiles(shape, "layer", cores)
+        assert [t.core for t in tiles] == sorted(t.core for t in tiles)
+        for before, tile in zip([None, *tiles], tiles, strict=False):
+            if tile.weight_reuse:
+                assert before is not None and before.core == tile.core
+                assert before.first_kernel == tile.first_kernel
+        seen = np.zeros((shape.out_height, shape.kernels), dtype=int)
+        for tile in tiles:
+            seen[tile.first_row : tile.first_row + tile.rows, tile.first_kernel :][:, : tile.kernels] += 1
+        assert (seen == 1).all()
+
+
+def test_number_of_cores() -> None:
+    with pytest.raises(ModelError, match="4 cores"):
+        CompiledModel(compile_conv_layer(16, 16, 4, 4).graph, cores=4)
