@@ -166,6 +166,11 @@ def _reuse(d: Draw) -> Plan:
     """More weights than the ring holds, all of which count as present (2.6)."""
     plan = d.weight_reuse()
     size = plan.tasks[1].fields["CNA", "WEIGHT_SIZE0"]["WEIGHT_BYTES"]
+    if d.ch.chance("codes.ring", 0.4):  # as much as the ring holds, or a byte more
+        ring = 32768 * plan.tasks[1].fields["CNA", "CBUF_CON0"]["WEIGHT_BANK"]
+        more = d.ch.integer("codes.more", 0, 1)
+        plan.tasks[1].set("CNA", "WEIGHT_SIZE0", WEIGHT_BYTES=max(size, ring + more))
+        return plan
     plan.tasks[1].set("CNA", "WEIGHT_SIZE0", WEIGHT_BYTES=d.ch.corner("codes.bytes", size, (1 << 32) - 1))
     return plan
 

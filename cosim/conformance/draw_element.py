@@ -199,7 +199,11 @@ def draw_lut(ch: Chooser, d: Dpu, spread: float) -> float:
         span = 512 << select
         start = -span if table == "LE" else 0
         end = start + span
-        form = ch.integer(f"{name}_form", 0, 5)
+        form = ch.integer(f"{name}_form", 0, 7)
+        if form > 5:  # a table that ends among the data, and a range that goes on behind it
+            bound = int(min(spread, 2.0**30))
+            start = ch.integer(f"{name}_edge", -bound, bound, 0) - span
+            end = start + span + ch.corner(f"{name}_more", 1, span + 2)
         if form == 4:  # shorter than the table
             end = start + ch.integer(f"{name}_short", 0, span)
         elif form == 5:  # anywhere, the ends in any order

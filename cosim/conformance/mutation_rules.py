@@ -42,6 +42,13 @@ FUNCTIONS: dict[str, dict[str, str]] = {
 """Module to functions of it."""
 
 NAMES: dict[str, dict[str, str]] = {
+    "rtl/npu/cna_fetch.py": {
+        "joins": "whether two runs share a burst of the bus: only how fast",
+        "short": "whether two runs share a burst of the bus: only how fast",
+    },
+    "cosim/golden/task/rdma.py": {
+        **{name: "sizes of readers that do not run" for name in ("width", "height", "channels", "group")}
+    },
     "cosim/golden/task/core.py": {
         "narrow": "which of two exact ways is taken; a wrong choice in the other direction is a slower one",
         "step": "pixels at a time: only how fast",
@@ -58,6 +65,7 @@ NAMES: dict[str, dict[str, str]] = {
     "cosim/golden/task/core_float.py": {
         "limit": "which of two exact ways is taken; a lower limit is slower and as right",
         "direct": "which of two exact ways is taken; a wrong choice in the other direction is a slower one",
+        "large": "which of two ways to round is taken; numbers that both hold come out alike",
         "_PAIRS": "pairs at a time: only how fast",
     },
 }

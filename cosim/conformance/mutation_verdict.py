@@ -11,7 +11,17 @@ FOUND, SURVIVED, VOID = "found", "survived", "void"
 WANTED = 0.95
 """Share of the mutants of a side that must be found."""
 
-LOOKED_AT: dict[tuple[str, str], str] = {}
+LOOKED_AT: dict[tuple[str, str], str] = {
+    ("cosim/golden/task/context.py", "constant: 32 -> 33"): (
+        "the address of an element past 4 GiB: needs memory at the very end of the address space"
+    ),
+    ("cosim/golden/task/context.py", "constant: 1 -> 2"): (
+        "the address of an element past 4 GiB: needs memory at the very end of the address space"
+    ),
+    ("cosim/golden/task/dpu.py", "constant: 32 -> 33"): (
+        "the same after the division: 33 channels have as many whole atoms as 32"
+    ),
+}
 """(path, text of the mutant without its line) of survivors that were looked at -> why nothing shows them."""
 
 
