@@ -55,13 +55,14 @@ def _mode(d: Draw) -> Plan:
 
 def _argb(d: Draw) -> Plan:
     plan, task, _ = _conv(d)
-    task.set("CNA", "CONV_CON1", ARGB_IN=d.ch.pick("codes.argb", (1, 2, 3, 4, 5, 6, 7, 12, 13, 14, 15)))
+    others = (12, 7, 1, 2, 3, 4, 5, 6, 13, 14, 15)
+    task.set("CNA", "CONV_CON1", ARGB_IN=others[d.index // len(_KINDS) % len(others)])
     return plan
 
 
 def _stride(d: Draw) -> Plan:
     plan, task, _ = _conv(d)
-    name = d.ch.pick("codes.stride", ("CONV_Y_STRIDE", "CONV_X_STRIDE"))
+    name = ("CONV_Y_STRIDE", "CONV_X_STRIDE")[d.index // len(_KINDS) % 2]
     if task.fields["CNA", "CONV_CON3"][name] != 1:
         raise Refused("the stride is not 1")
     task.set("CNA", "CONV_CON3", **{name: 0})

@@ -104,7 +104,7 @@ def emit_pool(
     )
     for side, name in enumerate(("HEIGHT", "WIDTH")):
         value = reciprocal(kind, p.kernel[side])
-        if ch.chance(f"pool.any_recip_{name}", 0.06):
+        if ch.chance(f"pool.any_recip_{name}", 0.15 if kind.is_float else 0.06):
             value = ch.word(f"pool.recip_{name}", 17)
         task.put("PPU", f"RECIP_KERNEL_{name}", value)
     task.set(

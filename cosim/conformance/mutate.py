@@ -128,7 +128,7 @@ def mutants(path: str, source: str) -> list[Mutant]:
         text of the module; must parse.
     """
     tree = ast.parse(source)
-    scopes = _scopes(tree)
+    scopes, lines = _scopes(tree), source.splitlines()
     found = []
     for node in _expressions(tree, rules_of(path)):
         for kind, changed in _changes(node):
@@ -138,6 +138,8 @@ def mutants(path: str, source: str) -> list[Mutant]:
             except SyntaxError:
                 continue
             before, after = _short(ast.unparse(node)), _short(ast.unparse(changed))
+            if isinstance(node, ast.Constant):
+                after += f" in {lines[node.lineno - 1].strip()}"
             scope = scopes.get(id(node), 0)
             found.append(Mutant(path, node.lineno, kind, before, after, mutated, scope))
     return sorted(found, key=lambda mutant: mutant.line)
@@ -280,7 +282,7 @@ def _expressions(node: ast.AST, leave: Rules) -> Iterator[ast.expr]:
             ):
                 continue
             if isinstance(child, ast.Assign | ast.AugAssign | ast.AnnAssign):
-                if _target(child) in leave.names:
+                if target(child) in leave.names:
                     continue
             if isinstance(child, ast.Call) and _called(child) == "eq":
                 assert isinstance(child.func, ast.Attribute)
@@ -291,12 +293,15 @@ def _expressions(node: ast.AST, leave: Rules) -> Iterator[ast.expr]:
                 continue  # a check of arguments
             if isinstance(child, ast.AnnAssign) and child.value is None:
                 continue
+            if isinstance(child, ast.expr) and ast.unparse(child) in leave.expressions:
+                continue
             if isinstance(child, ast.Call) and _called(child) == "reshape":
                 # Any negative size stands for the one that follows from the others.
                 for arg in child.args:
                     if ast.unparse(arg) == "-1":
                         _mark(arg, "kept")
             if isinstance(child, ast.keyword) and child.arg in (
+                "default",  # of nothing at all
                 "axis",  # a wrong one fails at once, and of two axes both names of the last are right
                 "name",
                 "init",
@@ -322,7 +327,7 @@ def _is_limit(node: ast.Call) -> bool:
     return sorted(map(ast.unparse, compared)) == sorted(map(ast.unparse, node.args[1:]))
 
 
-def _target(node: ast.Assign | ast.AugAssign | ast.AnnAssign) -> str:
+def target(node: ast.Assign | ast.AugAssign | ast.AnnAssign) -> str:
     """Last name of what is assigned to."""
     target = node.targets[0] if isinstance(node, ast.Assign) else node.target
     return ast.unparse(target).rpartition(".")[2]

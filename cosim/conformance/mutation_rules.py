@@ -24,10 +24,13 @@ FUNCTIONS: dict[str, dict[str, str]] = {
     "cosim/golden/task/memory.py": {
         "atom_ranges": "ranges for messages of a lockstep run",
         "copy": "for tests",
+        "write": "the host's way in",
         "unmap": "no task takes mappings away",
         "regions": "for messages",
     },
     "cosim/golden/task/device.py": {
+        "waits": "texts for people",
+        "_wait": "texts for people",
         "run_task": "an entry for tests, beside the device protocol",
         "run_kick": "an entry for tests, beside the device protocol",
         "_host_pointers": "an entry for tests, beside the device protocol",
@@ -42,6 +45,11 @@ FUNCTIONS: dict[str, dict[str, str]] = {
 """Module to functions of it."""
 
 NAMES: dict[str, dict[str, str]] = {
+    "rtl/npu/csc_pixels.py": {
+        **{f"stall_{name}": "an event that is only counted" for name in ("feature", "weight", "acc")}
+    },
+    "rtl/npu/dpu.py": {"busy_octet": "an event that is only counted"},
+    "rtl/npu/ppu.py": {"busy_atom": "an event that is only counted"},
     "rtl/npu/cna_fetch.py": {
         "joins": "whether two runs share a burst of the bus: only how fast",
         "short": "whether two runs share a burst of the bus: only how fast",
@@ -51,10 +59,14 @@ NAMES: dict[str, dict[str, str]] = {
     },
     "cosim/golden/task/core.py": {
         "narrow": "which of two exact ways is taken; a wrong choice in the other direction is a slower one",
+        "block": "pixels at a time; a slice ends with its array",
         "step": "pixels at a time: only how fast",
         "at_once": "taps at a time: only how fast",
         "_BLOCK": "products at a time: only how fast",
         "macs": "a statistic, which only estimates time",
+    },
+    "cosim/golden/task/cna.py": {
+        f"_held['{kind}']": "shown to a lockstep run" for kind in ("feature", "weight")
     },
     "cosim/golden/task/context.py": {"macs": "a statistic, which only estimates time"},
     "cosim/golden/task/device.py": {"_task": "the number of the task, for messages"},
@@ -63,6 +75,8 @@ NAMES: dict[str, dict[str, str]] = {
         "nan": "a place beyond all others: any is as good",
     },
     "cosim/golden/task/core_float.py": {
+        "(xh, wh)": "where numbers are cut in two: any place near does",
+        "gone": "any shift that leaves no bit will do",
         "limit": "which of two exact ways is taken; a lower limit is slower and as right",
         "direct": "which of two exact ways is taken; a wrong choice in the other direction is a slower one",
         "large": "which of two ways to round is taken; numbers that both hold come out alike",
@@ -72,17 +86,28 @@ NAMES: dict[str, dict[str, str]] = {
 """Module to names: what is assigned to them is left alone."""
 
 
+EXPRESSIONS: dict[str, dict[str, str]] = {
+    "cosim/golden/task/arith.py": {"value >= 0": "0 is 0 with either shift"},
+    "cosim/golden/task/dpu_stages.py": {"value >= 0": "0 is 0 multiplied or not"},
+    "cosim/golden/task/core_float.py": {
+        "bits >> 31 == 1": "when the signs of both operands turn round, that of the product does not"
+    },
+}
+"""Module to expressions that may be changed without a difference."""
+
+
 @dataclass(frozen=True)
 class Rules:
-    """Functions and assigned names of a module in which nothing is changed."""
+    """Functions, assigned names and expressions of a module in which nothing is changed."""
 
     functions: frozenset[str]
     names: frozenset[str]
+    expressions: frozenset[str]
 
 
 def rules_of(path: str) -> Rules:
     """What is left alone in a module."""
-    return Rules(frozenset(FUNCTIONS.get(path, ())), frozenset(NAMES.get(path, ())))
+    return Rules(*(frozenset(rules.get(path, ())) for rules in (FUNCTIONS, NAMES, EXPRESSIONS)))
 
 
 def modules(root: Path, folders: tuple[str, ...]) -> list[tuple[str, str]]:

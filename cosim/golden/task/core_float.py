@@ -150,9 +150,8 @@ def window_sum(m: NDArray[np.int64], q: NDArray[np.int64]) -> Singles:
     """Sum products `m * 2^q` in the window: int64 [n, lanes] -> binary32 [n]."""
     used = m != 0
     top = np.where(used, q, -(1 << 20)).max(axis=-1)
-    shift = np.where(used, top[:, None] - q, 0)
     size = np.abs(m) << _WINDOW
-    gone = np.minimum(shift, 63)
+    gone = np.clip(top[:, None] - q, 0, 63)  # of products that are 0 anything
     kept = size >> gone
     sticky = ((kept << gone) != size).any(axis=-1)
     total = 2 * (np.sign(m) * kept).sum(axis=-1) | sticky
