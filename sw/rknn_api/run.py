@@ -13,8 +13,9 @@ from typing import Any
 
 from sw.driver import DriverTimeout
 from sw.rknn_api import types as t
+from sw.rknn_api.dynamic import shown
 from sw.rknn_api.io import give_outputs, keep_outputs, take_inputs
-from sw.rknn_api.loading import plan_for
+from sw.rknn_api.loading import choose_shape, plan_for
 from sw.rknn_api.log import detail, log
 from sw.rknn_api.perf import detail_text
 from sw.rknn_api.state import (
@@ -219,7 +220,10 @@ def rknn_set_batch_core_num(context: Any, core_num: int) -> int:
 
 @api()
 def rknn_set_input_shapes(ctx: Any, n_inputs: int, attr: Any) -> int:
-    """Choose the shapes of all inputs; models here have one shape, any other is refused."""
+    """Choose the shapes of all inputs; inputs and io memory must be set again afterwards.
+
+    A model of one shape takes only that one.
+    """
     function = "rknn_set_input_shapes"
     state = loaded_context(ctx, function)
     infos = state.model.inputs
@@ -227,17 +231,25 @@ def rknn_set_input_shapes(ctx: Any, n_inputs: int, attr: Any) -> int:
     if items is None:
         message = f"{function}: {n_inputs} inputs given, the model has {len(infos)}; all are needed"
         raise Refusal(t.RKNN_ERR_PARAM_INVALID, message)
+    given: dict[int, tuple[int, ...]] = {}
     for item in items:
-        if item.index >= len(infos) or item.n_dims > t.RKNN_MAX_DIMS:
+        if item.index >= len(infos) or item.n_dims > t.RKNN_MAX_DIMS or item.index in given:
             raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"{function}: index {item.index}, {item.n_dims} dims")
-        info = infos[item.index]
-        own = tuple(int(n) for n in info.shape)
-        given = tuple(item.dims[: item.n_dims])
-        if len(own) == 4 and item.fmt != t.RKNN_TENSOR_NCHW:
-            own = (own[0], own[2], own[3], own[1])
-        if given != own:
-            message = f"{function}: input '{info.name}' cannot be {list(given)}; supported: {list(own)}"
-            raise Refusal(t.RKNN_ERR_FAIL, message)
+        dims = tuple(item.dims[: item.n_dims])
+        if len(dims) == 4 and item.fmt == t.RKNN_TENSOR_NCHW:
+            dims = shown(dims)
+        given[int(item.index)] = dims
+    wanted = tuple(given[n] for n in range(len(infos)))
+    sets = state.variants.sets if state.variants is not None else [tuple(info.shape for info in infos)]
+    supported = [tuple(shown(tuple(int(n) for n in shape)) for shape in shapes) for shapes in sets]
+    if wanted not in supported:
+        listed = "; ".join(", ".join(str(list(shape)) for shape in shapes) for shapes in supported)
+        message = (
+            f"{function}: {', '.join(str(list(s)) for s in wanted)} is not supported; supported: {listed}"
+        )
+        raise Refusal(t.RKNN_ERR_FAIL, message)
+    if state.variants is not None:
+        choose_shape(state, supported.index(wanted))
     return t.RKNN_SUCC
 
 
