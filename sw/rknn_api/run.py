@@ -6,6 +6,7 @@ is that of the device: `timeout_ms` counts its cycles at the nominal clock, what
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import threading
@@ -63,8 +64,7 @@ def rknn_run(context: Any, extend: Any = None) -> int:
     state.frame = frame
     signal = -1
     if state.flag & t.RKNN_FLAG_FENCE_OUT_OUTSIDE:
-        fence = os.eventfd(0)
-        signal = os.dup(fence)
+        fence, signal = os.pipe()
         if more is None:
             os.close(fence)
             log.warning("%s: RKNN_FLAG_FENCE_OUT_OUTSIDE, but no extend takes the fence", function)
@@ -117,7 +117,8 @@ def _work(state: Context, frame: Frame, bound: int | None, fence_in: int, signal
         frame.failure = Refusal(t.RKNN_ERR_FAIL, f"failed to submit!, {error}", error)
     finally:
         if signal >= 0:
-            os.eventfd_write(signal, 1)
+            with contextlib.suppress(OSError):  # the program may have closed its end
+                os.write(signal, b"1")
             os.close(signal)
 
 
