@@ -29,6 +29,7 @@ from tests.models.dpu_model import (
     shift_round,
     signed,
 )
+from tests.simulation import shared
 
 LIMIT = 3000
 
@@ -218,12 +219,12 @@ def _feed(bench: Bench, port: Any, queue: deque[Any]) -> None:
                 queue.popleft()
                 shown = None
 
-    bench.sim.add_testbench(run, background=True)
+    bench.add(run)
 
 
 def _run_pipe(seed: int, jobs: list[Job], stalls: tuple[float, ...]) -> list[int]:
     """Run the jobs one after the other, each against the model; cycles of each."""
-    dut = DpuPipe()
+    dut = shared(DpuPipe)
     bench = Bench(dut, seed)
     got: list[list[int]] = []
     cycles: list[int] = []
