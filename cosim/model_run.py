@@ -340,10 +340,13 @@ def run_model(
 
 
 def random_inputs(session: Session, seed: int) -> list[npt.NDArray[np.float32]]:
-    """Draw real values that cover the range of each input's codes."""
+    """Draw real values that cover the range of each input's codes; of a model of floats, normal ones."""
     rng = np.random.default_rng(seed)
     drawn = []
     for number, attr in enumerate(session.inputs):
+        if attr.type in (types.RKNN_TENSOR_FLOAT16, types.RKNN_TENSOR_FLOAT32):
+            drawn.append(rng.normal(size=session.shape(number)).astype(np.float32))
+            continue
         low, high = (-128, 127) if attr.type == types.RKNN_TENSOR_INT8 else (0, 255)
         codes = rng.integers(low, high + 1, session.shape(number))
         drawn.append(((codes - attr.zp) * attr.scale).astype(np.float32))
@@ -403,7 +406,7 @@ def _row(layer: Any) -> LayerRow:
         layer.tasks,
         cycles,
         layer.macs,
-        round(layer.macs / (cycles * RK3588.macs_int8), 4) if cycles else None,
+        round(layer.macs * layer.itemsize / (cycles * RK3588.macs_int8), 4) if cycles else None,
         round(busy / cycles, 4) if cycles and busy is not None else None,
         layer.bytes_read,
         layer.bytes_written,

@@ -34,6 +34,18 @@ class Tensor:
     cube: tuple[int, int, int]
     unsigned: bool = False
     channels_last: bool = False
+    real: bool = False
+    """Whether elements are fp16 numbers, not codes (scale 1, zero point 0 then)."""
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element in device memory."""
+        return 2 if self.real else 1
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of an element of the cube: float16 or int8."""
+        return np.dtype(np.float16 if self.real else np.int8)
 
     @property
     def elements(self) -> int:

@@ -25,6 +25,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from sw.compiler.float_lower import lower_float
 from sw.compiler.graph import (
     Binary,
     Clamp,
@@ -109,7 +110,8 @@ def lower(graph: Graph) -> list[Step]:
     for op in graph.ops:
         inputs = tuple(graph.tensors[name] for name in op.inputs)
         try:
-            made = lowering[type(op)](op, inputs, graph.tensors[op.output])
+            output = graph.tensors[op.output]
+            made = lower_float(op, inputs, output) if output.real else lowering[type(op)](op, inputs, output)
         except ModelError as error:
             wrong.append(str(error))
             continue

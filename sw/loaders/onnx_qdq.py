@@ -62,7 +62,7 @@ _DTYPES: dict[int, str] = {
 
 
 def load_onnx(data: bytes) -> Graph:
-    """Read an ONNX QDQ model.
+    """Read an ONNX model: QDQ form, or real numbers throughout (then computed in fp16).
 
     Parameters
     ----------
@@ -88,7 +88,11 @@ def load_onnx(data: bytes) -> Graph:
     except (onnx.checker.ValidationError, ValueError) as error:  # ValueError: names that are no text
         text = " ".join(str(error).split())
         raise ModelError(f"damaged ONNX model: {text[:300]}") from error
-    return _Loader(proto).run()
+    if any(node.op_type in ("QuantizeLinear", "DequantizeLinear") for node in proto.graph.node):
+        return Loader(proto).run()
+    from sw.loaders.onnx_float import FloatLoader
+
+    return FloatLoader(proto).run()
 
 
 def node_label(node: onnx.NodeProto) -> str:
@@ -96,8 +100,10 @@ def node_label(node: onnx.NodeProto) -> str:
     return f"{node.op_type} '{node.name or (node.output[0] if node.output else '?')}'"
 
 
-class _Loader:
+class Loader:
     """State of one walk; `values` maps a value name to what it stands for."""
+
+    floats = False
 
     def __init__(self, proto: onnx.ModelProto) -> None:
         self.proto = proto.graph
@@ -334,7 +340,8 @@ class _Loader:
         for name, value in zip(names, values, strict=True):
             if value is not None and not isinstance(value, Real | Constant):
                 raise ModelError(f"{label}: input '{name}' is not quantised (no DequantizeLinear before it)")
-        return BUILDERS[node.op_type](NodeContext(label, node, attributes, names, values, self.graph))
+        context = NodeContext(label, node, attributes, names, values, self.graph, self.floats)
+        return BUILDERS[node.op_type](context)
 
     def _clamp(self, node: onnx.NodeProto, attributes: dict[str, Any]) -> Value:
         low, high = (0.0, np.inf) if node.op_type == "Relu" else (-np.inf, np.inf)
