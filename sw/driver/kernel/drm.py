@@ -8,9 +8,9 @@ from sw.driver.kernel import structs as s
 from sw.driver.kernel.errors import KernelError
 from sw.driver.kernel.fences import DmaBuf, install
 from sw.driver.kernel.files import Call, Command, DrmDevice, File
-from sw.driver.kernel.jobs import Scheduler
 from sw.driver.kernel.log import Log
 from sw.driver.kernel.memory import GemObject, round_up
+from sw.driver.kernel.scheduler import Scheduler
 
 O_CLOEXEC, O_RDWR = 0x80000, 0x2
 PRIME_BOTH_WAYS = 3

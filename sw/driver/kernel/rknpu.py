@@ -9,11 +9,11 @@ from sw.driver.kernel.drm import GenericDrm
 from sw.driver.kernel.errors import KernelError
 from sw.driver.kernel.fences import DmaBuf
 from sw.driver.kernel.files import Call, Command, File
-from sw.driver.kernel.jobs import Scheduler
 from sw.driver.kernel.log import Log
 from sw.driver.kernel.memory import PAGE, Backing, Domain, GemObject, Ram, RangeSpace, round_up
 from sw.driver.kernel.rknpu_jobs import RknpuJob
 from sw.driver.kernel.rknpu_submit import submit
+from sw.driver.kernel.scheduler import Scheduler
 
 DOMAINS = 16
 IOVA_LOW, IOVA_HIGH = 0x1000, 0xFFFA_8000

@@ -59,13 +59,37 @@ def _submit(driver: Rknpu, file: File, args: s.RknpuSubmit, call: Call, tasks: G
             _fence_out(driver, args, call, fence)
         if args.flags & s.JOB_NONBLOCK and args.core_mask:
             driver.scheduler.call(lambda: _drop_late(driver, file, args.core_mask))
-        with driver.lock:
-            job = _queue(driver, file, args, tasks, fence, after)
+        return _run(driver, file, args, tasks, fence, after)
     except BaseException:
         with driver.lock:
             fence.signal(driver.scheduler.time, ECANCELED)
         raise
-    return 0 if args.flags & s.JOB_NONBLOCK else _wait(driver, file, args, job)
+
+
+def _run(
+    driver: Rknpu,
+    file: File,
+    args: s.RknpuSubmit,
+    tasks: GemObject | None,
+    fence: Fence,
+    after: list[Fence],
+) -> int:
+    """Queue the job, and wait for it if it is a blocking one."""
+    scheduler = driver.scheduler
+    if args.flags & s.JOB_NONBLOCK:
+        with driver.lock:
+            _queue(driver, file, args, tasks, fence, after)
+        return 0
+    with driver.lock:
+        leads = scheduler.take_over()
+    try:
+        with driver.lock:
+            job = _queue(driver, file, args, tasks, fence, after)
+        return _wait(driver, file, args, job)
+    finally:
+        if leads:
+            with driver.lock:
+                scheduler.hand_over()
 
 
 def _task_buffer(driver: Rknpu, file: File, args: s.RknpuSubmit) -> GemObject | None:
