@@ -95,7 +95,7 @@ def _picture(path: Path, info: Any) -> npt.NDArray[np.float32]:
     except PictureError as error:
         raise InputError(f"{path}: {error}") from error
     if np.dtype(info.dtype).kind == "f":
-        return pixels.astype(np.float32) / 255
+        return (pixels / np.float32(255)).astype(np.float32)
     codes = pixels.astype(np.float32) - (128 if info.dtype == np.int8 else 0)
     return ((codes - info.zero_point) * np.float32(info.scale)).astype(np.float32)
 

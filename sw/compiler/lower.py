@@ -78,6 +78,8 @@ CONV_PAD = 15
 INSERTS = (1, 2, 4, 8)
 """Distances of input pixels in a transposed convolution (HARDWARE 3.12)."""
 SLOPE_SHIFT = 14
+MAX_ELEMENTS = 2**28
+"""Elements of one tensor that are taken for a network and not for a mistake in a file."""
 
 
 def lower(graph: Graph) -> list[Step]:
@@ -106,7 +108,13 @@ def lower(graph: Graph) -> list[Step]:
         OnHost: _on_host,
     }
     steps: list[Step] = []
-    wrong: list[str] = []
+    wrong = [
+        f"tensor '{t.name}' {t.shape} is too large"
+        for t in graph.tensors.values()
+        if t.elements > MAX_ELEMENTS
+    ]
+    if wrong:
+        raise ModelError("; ".join(wrong))
     for op in graph.ops:
         inputs = tuple(graph.tensors[name] for name in op.inputs)
         try:

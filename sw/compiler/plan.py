@@ -49,6 +49,9 @@ from sw.regcmd import RegcmdError, TaskBuilder, TaskEntry, TaskList, build_task_
 ALIGN = 64
 """Alignment of everything placed in a region, in bytes."""
 
+MAX_BYTES = 2**32 - 2**28
+"""Bytes of weights and activations that can have addresses, with room for commands."""
+
 MAX_TASKS = 4095
 """Tasks of one job (HARDWARE 2.1, TASK_NUMBER)."""
 
@@ -231,6 +234,9 @@ def make_plan(graph: Graph, reuse: bool = False, cores: int = 1) -> Plan:
         raise ModelError(f"model '{graph.name}': {cores} cores, there are 1 to 3")
     planner = _Planner(graph, reuse, cores)
     plan = planner.run()
+    if plan.activation_bytes + len(plan.weights) > MAX_BYTES:
+        total = plan.activation_bytes + len(plan.weights)
+        raise ModelError(f"model '{graph.name}' needs {total} bytes; the NPU's addresses have 32 bits")
     if len(plan.tasks) > MAX_TASKS:
         raise ModelError(f"model '{graph.name}' needs {len(plan.tasks)} tasks, a job has at most {MAX_TASKS}")
     return plan
@@ -389,7 +395,6 @@ class _Planner:
             group = 64 if step.depthwise else 32 // shape.itemsize
             whole = written_group(step.depthwise, shape.itemsize)
             written = -(-tile.kernels // whole) * whole
-            taps = shape.taps if step.depthwise else max(shape.taps * -(-shape.channels // 32), 4)
             pixels = tile.rows * shape.out_width
             task = Task(
                 index,
@@ -399,7 +404,7 @@ class _Planner:
                 macs=pixels * tile.kernels * shape.taps * (1 if step.depthwise else shape.channels),
                 reads=tile.in_rows * shape.row_bytes + (0 if tile.weight_reuse else size) + written * entry,
                 writes=pixels * written * shape.itemsize,
-                formula_npu=-(-pixels // STRIPE) * STRIPE * -(-tile.kernels // group) * taps,
+                formula_npu=-(-pixels // STRIPE) * STRIPE * -(-tile.kernels // group) * shape.pixel_cycles,
                 core=tile.core,
             )
             self.plan.tasks.append(task)

@@ -69,6 +69,13 @@ class ConvShape:
         return self.window.kernel[0] * self.window.kernel[1]
 
     @property
+    def pixel_cycles(self) -> int:
+        """Cycles of a pixel and kernel group: tiles of the array, or elements drained (HARDWARE 9.6)."""
+        if self.depthwise:
+            return self.taps
+        return max(self.taps * -(-self.channels // 32), 4 // self.itemsize)
+
+    @property
     def row_entries(self) -> int:
         """CBUF entries of one row: slabs of four atoms, three atoms stored as four."""
         if self.argb:
@@ -211,7 +218,7 @@ def _longest(shape: ConvShape, tiles: list[Tile]) -> int:
     group = _group(shape)
     for tile in tiles:
         pixels = -(-tile.rows * shape.out_width // STRIPE) * STRIPE
-        taps = shape.taps if shape.depthwise else max(shape.taps * -(-shape.channels // 32), 4)
+        taps = shape.pixel_cycles
         groups = -(-tile.kernels // group)
         array[tile.core] = array.get(tile.core, 0) + pixels * groups * taps
         weights = 0 if tile.weight_reuse else shape.weight_bytes(tile.kernels)

@@ -42,7 +42,8 @@ def check(engine: Engine, model: CompiledModel, x: np.ndarray) -> None:
         checker.close()
     layers = [layer for layer in report.layers if layer.target == "npu"]
     assert len(layers) == sum(not isinstance(step, HostStep) for step in model.plan.steps)
-    assert 0 < sum(layer.cycles or 0 for layer in layers) <= report.cycles
+    assert sum(layer.cycles or 0 for layer in layers) <= report.cycles
+    assert all(layer.cycles for layer in layers)
     for layer in layers:
         assert layer.mac_busy is not None and layer.cycles is not None
         assert layer.formula_npu <= layer.cycles and layer.mac_busy <= layer.cycles
