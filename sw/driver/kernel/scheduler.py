@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-CHUNK_FIRST, CHUNK_LAST = 1 << 14, 1 << 32
+CHUNK_FIRST, CHUNK_LAST = 1 << 11, 1 << 32
 """Cycles between two looks at the queues: the first try, and the most."""
 
 CHUNK_SECONDS = 0.002
