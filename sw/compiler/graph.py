@@ -13,6 +13,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+MAX_ELEMENTS = 2**26
+"""Elements of one tensor that are taken for a network and not for a mistake in a file."""
+
 
 class ModelError(ValueError):
     """A model that cannot be read or run; the message names node and tensor."""

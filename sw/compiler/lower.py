@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from sw.compiler.float_lower import lower_float
 from sw.compiler.graph import (
+    MAX_ELEMENTS,
     Binary,
     Clamp,
     Concat,
@@ -78,8 +79,6 @@ CONV_PAD = 15
 INSERTS = (1, 2, 4, 8)
 """Distances of input pixels in a transposed convolution (HARDWARE 3.12)."""
 SLOPE_SHIFT = 14
-MAX_ELEMENTS = 2**28
-"""Elements of one tensor that are taken for a network and not for a mistake in a file."""
 
 
 def lower(graph: Graph) -> list[Step]:

@@ -7,6 +7,7 @@ its result scale and zero point, and takes up a Relu or Clip on the way.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -17,6 +18,7 @@ import onnx
 from onnx import numpy_helper
 
 from sw.compiler.graph import (
+    MAX_ELEMENTS,
     Clamp,
     Graph,
     GraphInput,
@@ -156,6 +158,8 @@ class Loader:
             name = onnx.TensorProto.DataType.Name(kind.elem_type)
             raise ModelError(f"input '{info.name}' is {name}; only float32, int8 and uint8 are supported")
         shape = tuple(d.dim_value or 1 if i == 0 else d.dim_value for i, d in enumerate(kind.shape.dim))
+        if math.prod(shape) > MAX_ELEMENTS:
+            raise ModelError(f"input '{info.name}': shape {shape} is too large")
         if not shape or 0 in shape:
             raise ModelError(f"input '{info.name}' has no fixed shape ({shape}, 0 for an open dimension)")
         return Input(info.name, shape, dtype, shape)

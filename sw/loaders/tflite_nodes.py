@@ -68,7 +68,10 @@ def _bias(loader: Loader, node: TfNode, index: int, unit: npt.NDArray[np.float64
     scale = np.broadcast_to(item.scale, unit.shape) if item.scale.size in (1, unit.size) else unit
     if np.all(np.abs(scale / unit - 1) < BIAS_TOLERANCE):
         return codes
-    return np.rint(codes * (scale / unit)).astype(np.int64)
+    fresh = np.rint(codes * (scale / unit))
+    if not (np.abs(fresh) < 2**31).all():
+        raise ModelError(f"{label}: bias '{item.name}' passes 32 bits of the accumulator's unit")
+    return fresh.astype(np.int64)
 
 
 def _window(node: TfNode, kernel: tuple[int, int], x: Tensor) -> Window:
