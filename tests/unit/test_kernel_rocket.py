@@ -10,11 +10,22 @@ import numpy as np
 import pytest
 
 from cosim.golden.task import GoldenNpu
-from sw.driver.kernel import Kernel, KernelError
+from sw.driver.kernel import Credentials, Kernel, KernelError
 from sw.driver.kernel import structs as s
 from sw.regcmd import build_task_list
-from tests.models.kernel_client import ACCEL, HIGH, LOW, Program, Sum, hanging_task, rocket_submit, sums
-from tests.unit.test_kernel_jobs import SlowNpu, until
+from tests.models.kernel_client import (
+    ACCEL,
+    HIGH,
+    LOW,
+    Program,
+    SlowNpu,
+    Sum,
+    hanging_task,
+    rocket_submit,
+    submit_of,
+    sums,
+    until,
+)
 
 
 @pytest.fixture
@@ -201,8 +212,6 @@ def test_close_drops_the_queue(kernel: Kernel, program: Program, device: SlowNpu
 
 def test_both_drivers_share_the_cores(kernel: Kernel, program: Program) -> None:
     vendor = Program(kernel, pid=2)
-    from tests.models.kernel_client import submit_of
-
     works = sums(program, rocket=True, seed=1), sums(vendor, seed=2)
     for _ in range(5):
         assert rocket_submit(program, [job(works[0])]) == 0
@@ -221,8 +230,6 @@ def test_both_drivers_share_the_cores(kernel: Kernel, program: Program) -> None:
 
 
 def test_opening(kernel: Kernel) -> None:
-    from sw.driver.kernel import Credentials
-
     for path, flags in (("/dev/dri/card0", 2), ("/dev/accel/accel0", 0o200000)):
         with pytest.raises(KernelError):
             kernel.open(path, flags, Credentials(1))
