@@ -144,6 +144,8 @@ def _drop_late(driver: Rknpu, file: File, mask: int) -> None:
     """Late jobs go, and what is queued behind them; in the device's thread, with the lock held."""
     scheduler = driver.scheduler
     for core, job in _late(driver, file, mask):
+        if job.state == "ended":
+            continue  # it was on two cores
         driver.say(f"job timeout clean, core {core}, elapsed time: {job.elapsed_us()}us", "warn")
         behind = [other for other in scheduler.outstanding(core) if other is not job]
         scheduler.end(job, EINVAL if job.blocking else ECANCELED)
