@@ -17,14 +17,16 @@ from tests.block.dpu_bench import Bench
 from tests.block.dpu_tasks import INTEGERS, Task, float_word, half_word, operand, random_task
 from tests.block.test_dpu import configure, load_tables
 from tests.models.dpu_model import (
+    NO_TABLES,
+    element_value,
+)
+from tests.models.rdma_model import (
     BITS,
     FLOATS,
     FP32,
-    NO_TABLES,
     Fields,
     Operands,
     RdmaData,
-    element_value,
     group_channels,
     shift_round,
     signed,
