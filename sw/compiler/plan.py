@@ -12,6 +12,7 @@ from sw.compiler.elementwise import copy, flying
 from sw.compiler.graph import Graph, ModelError, Tensor
 from sw.compiler.lower import lower
 from sw.compiler.memory import Block, assign
+from sw.compiler.passes import fold_pads
 from sw.compiler.pooling import POOL_BLOCKS, pool
 from sw.compiler.program import Ref, Task
 from sw.compiler.programs import (
@@ -232,6 +233,7 @@ def make_plan(graph: Graph, reuse: bool = False, cores: int = 1) -> Plan:
     """
     if cores not in (1, 2, 3):
         raise ModelError(f"model '{graph.name}': {cores} cores, there are 1 to 3")
+    fold_pads(graph)
     planner = _Planner(graph, reuse, cores)
     plan = planner.run()
     if plan.activation_bytes + len(plan.weights) > MAX_BYTES:
