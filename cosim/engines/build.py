@@ -30,18 +30,21 @@ class Variant:
     cell : "cpp" for the array cell in C++, "rtl" for the cell as described in Amaranth.
     traced : with the code that writes a waveform.
     probed : with what a lockstep run watches inside the core (Verilator only).
+    watched : no clock is gated; a register that changes while its group is said to sleep is named on
+        the output (Verilator with the C++ cell only; cosim.engines.clock_gates).
     """
 
     engine: str
     cell: str = "rtl"
     traced: bool = False
     probed: bool = False
+    watched: bool = False
 
     def __str__(self) -> str:
         if self.engine == "external":
             return "memory model"
         cell = "C++ cell" if self.cell == "cpp" else "RTL cell"
-        extra = [name for name in ("traced", "probed") if getattr(self, name)]
+        extra = [name for name in ("traced", "probed", "watched") if getattr(self, name)]
         return ", ".join([f"{self.engine} model", cell, *extra])
 
 
@@ -195,6 +198,8 @@ def _verilator_flags(variant: Variant) -> list[str]:
         flags += ["--trace", "--trace-structs"]
     if variant.probed:
         flags.append("-DRKCOSIM_PROBES")
+    if variant.watched:
+        flags.append("-DRKCOSIM_WATCHED")
     return flags
 
 
@@ -207,7 +212,7 @@ def _verilator_sources(
     begin = time.monotonic()
     rtlil = design.rtlil(variant.cell == "cpp")
     groups = design.clock_groups if variant.cell == "cpp" else None
-    text = verilog.write_verilog(rtlil, work, groups)
+    text = verilog.write_verilog(rtlil, work, groups, watched=variant.watched)
     progress(f"Verilog written after {time.monotonic() - begin:.1f} s ({text.stat().st_size >> 10} KiB)")
     begin = time.monotonic()
     shutil.copy(harness_folder() / "core_top.sv", work)

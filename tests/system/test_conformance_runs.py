@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import secrets
 from collections.abc import Iterator
@@ -22,6 +23,8 @@ FEW = 6
 
 MANY = 200
 
+WATCHED = 30
+
 
 @pytest.fixture(scope="module")
 def runner() -> Iterator[Runner]:
@@ -41,6 +44,19 @@ def check(runner: Runner, group: str, tasks: int, folder: Path) -> GroupResult:
 def test_a_few_cases_match(runner: Runner, group: str, tmp_path: Path) -> None:
     result = check(runner, group, max(2, round(FEW * GROUPS[group].share)), tmp_path)
     assert result.tasks and result.cycles
+
+
+@pytest.mark.heavy
+def test_no_register_changes_while_its_clock_is_said_not_to_matter(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with open_engine(cores=1, on_diagnostic="go on", watched=True) as device:
+        watched = Runner(device)
+        for group in GROUPS:
+            check(watched, group, round(WATCHED * GROUPS[group].share), tmp_path)
+    ctypes.CDLL(None).fflush(None)  # what the model printed
+    lines = [line for line in capfd.readouterr().out.splitlines() if line.startswith("asleep:")]
+    assert not lines, f"seed {SEED}\n" + "\n".join(sorted(set(lines))[:20])
 
 
 @pytest.mark.heavy
