@@ -126,7 +126,8 @@ class Session:
         cores: int = 1,
     ) -> None:
         self.path = Path(model)
-        self.device = _open_device(engine, exact, trace, cores)
+        self.cores = max(cores, cores_of(self.path))
+        self.device = _open_device(engine, exact, trace, self.cores)
         self.context = types.rknn_context()
         self.run_seconds = 0.0
         self.checker: Any = None
@@ -232,6 +233,15 @@ class Session:
         return attr
 
 
+def cores_of(path: Path) -> int:
+    """Cores that a compiled model was compiled for; 1 for any other file."""
+    from sw.compiler.container import MAGIC, load_container
+
+    with path.open("rb") as file:
+        compiled = file.read(len(MAGIC)) == MAGIC
+    return load_container(path.read_bytes()).plan.cores if compiled else 1
+
+
 def _open_device(
     engine: str | None, exact: bool, trace: tuple[Path, int, int | None] | None, cores: int
 ) -> Any:
@@ -317,7 +327,7 @@ def run_model(
             engine=session.device.name,
             cell=session.device.cell,
             geometry=RK3588.name,
-            cores=cores,
+            cores=session.cores,
             memory=_memory(compiled),
             host_share=_host_share(first_report.layers),
             inferences=len(results),

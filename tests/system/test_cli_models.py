@@ -81,6 +81,20 @@ def test_cores(model: Path) -> None:
     assert code == 0 and "bit for bit" in text
 
 
+def test_cores_of_a_compiled_model(tmp_path: Path) -> None:
+    """A model compiled for two cores gets a device of two."""
+    t = Tf()
+    t.input((1, 40, 40, 64))
+    source, compiled = tmp_path / "wide.tflite", tmp_path / "wide.rkc"
+    source.write_bytes(t.bytes(t.conv(0, 64)))
+    code, text = invoke("compile", source, "-o", compiled, "--cores", 2, "--explain")
+    assert code == 0 and "core 1" in text
+    out = tmp_path / "out.json"
+    code, text = invoke("run", compiled, "--engine", "golden", "--check", "--json", out)
+    assert code == 0, text
+    assert json.loads(out.read_text())["cores"] == 2
+
+
 def test_compare(model: Path, tmp_path: Path) -> None:
     pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
     out = tmp_path / "out.json"
