@@ -1,17 +1,18 @@
 """Co-simulation of the RK3588 NPU.
 
-`open_engine` opens a device, `run_model` runs a network on it, `Stream` is a register-command
-stream with its memory image.
+`open_engine` opens an engine, `run_model` runs a network on it, `Stream` is a register-command
+stream with its memory image; `with device():` gives this process the device nodes of a board.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["Stream", "open_engine", "run_model"]
+__all__ = ["Stream", "device", "open_engine", "run_model"]
 
 _HOMES = {
     "Stream": "cosim.stream",
+    "device": "cosim.devices",
     "open_engine": "cosim.engines.engine",
     "run_model": "cosim.model_run",
 }

@@ -152,7 +152,10 @@ def compare(
             ours = model.decode_output(index, values_of)
             outputs.append(_output(number, info.name, ours, theirs[index], info.scale))
     if not layers:
-        raise ReferenceProblem(f"{path}: {other.name} keeps no tensor that could be compared")
+        raise ReferenceProblem(
+            f"{path}: {other.name} keeps no quantised tensor that could be compared; `rkcosim run` shows the "
+            "classes side by side"
+        )
     return Comparison(path.name, other.name, len(items), list(layers.values()), outputs, skipped)
 
 
@@ -161,6 +164,9 @@ def random_values(model: CompiledModel, seed: int) -> list[npt.NDArray[np.float3
     rng = np.random.default_rng(seed)
     drawn = []
     for info in model.inputs:
+        if not info.quantised:
+            drawn.append(rng.normal(size=info.shape).astype(np.float32))
+            continue
         low, high = (0, 256) if info.dtype == np.uint8 else (-128, 128)
         codes = rng.integers(low, high, info.shape)
         drawn.append(((codes - info.zero_point) * info.scale).astype(np.float32))

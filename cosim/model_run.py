@@ -126,7 +126,8 @@ class Session:
         cores: int = 1,
     ) -> None:
         self.path = Path(model)
-        self.device = _open_device(engine, exact, trace, cores)
+        self.cores = max(cores, cores_of(self.path))
+        self.device = _open_device(engine, exact, trace, self.cores)
         self.context = types.rknn_context()
         self.run_seconds = 0.0
         self.checker: Any = None
@@ -232,6 +233,15 @@ class Session:
         return attr
 
 
+def cores_of(path: Path) -> int:
+    """Cores that a compiled model was compiled for; 1 for any other file."""
+    from sw.compiler.container import MAGIC, load_container
+
+    with path.open("rb") as file:
+        compiled = file.read(len(MAGIC)) == MAGIC
+    return load_container(path.read_bytes()).plan.cores if compiled else 1
+
+
 def _open_device(
     engine: str | None, exact: bool, trace: tuple[Path, int, int | None] | None, cores: int
 ) -> Any:
@@ -317,7 +327,7 @@ def run_model(
             engine=session.device.name,
             cell=session.device.cell,
             geometry=RK3588.name,
-            cores=cores,
+            cores=session.cores,
             memory=_memory(compiled),
             host_share=_host_share(first_report.layers),
             inferences=len(results),
@@ -340,10 +350,13 @@ def run_model(
 
 
 def random_inputs(session: Session, seed: int) -> list[npt.NDArray[np.float32]]:
-    """Draw real values that cover the range of each input's codes."""
+    """Draw real values that cover the range of each input's codes; of a model of floats, normal ones."""
     rng = np.random.default_rng(seed)
     drawn = []
     for number, attr in enumerate(session.inputs):
+        if attr.type in (types.RKNN_TENSOR_FLOAT16, types.RKNN_TENSOR_FLOAT32):
+            drawn.append(rng.normal(size=session.shape(number)).astype(np.float32))
+            continue
         low, high = (-128, 127) if attr.type == types.RKNN_TENSOR_INT8 else (0, 255)
         codes = rng.integers(low, high + 1, session.shape(number))
         drawn.append(((codes - attr.zp) * attr.scale).astype(np.float32))
@@ -403,7 +416,7 @@ def _row(layer: Any) -> LayerRow:
         layer.tasks,
         cycles,
         layer.macs,
-        round(layer.macs / (cycles * RK3588.macs_int8), 4) if cycles else None,
+        round(layer.macs * layer.itemsize / (cycles * RK3588.macs_int8), 4) if cycles else None,
         round(busy / cycles, 4) if cycles and busy is not None else None,
         layer.bytes_read,
         layer.bytes_written,

@@ -130,7 +130,10 @@ class OnnxRuntime:
         proto = onnx.load_model_from_string(data)
         wanted = {t.name for t in model.graph.tensors.values()}
         self._outputs = [item.name for item in proto.graph.output]
-        made = [name for node in proto.graph.node for name in node.output]
+        if any(tensor.real for tensor in model.graph.tensors.values()):
+            wanted = set()  # fp16 and binary32 have no steps to count in: only outputs are compared
+        makers = [node for node in proto.graph.node if node.op_type == "QuantizeLinear"]
+        made = [name for node in makers for name in node.output]
         self._extra = [name for name in made if name in wanted and name not in self._outputs]
         for name in self._extra:
             kind = onnx.TensorProto.UINT8 if model.graph.tensors[name].unsigned else onnx.TensorProto.INT8

@@ -62,6 +62,7 @@ def device_command(
                 fail(f"device: {given[0]} belongs to the server (rkcosim serve), not to --socket", BAD_INPUT)
             run.check_server(socket)
             raise SystemExit(run.run_program(program, run.environment(socket)))
+        run.many_descriptors()
         with (
             _log_stream(log) as stream,
             SimulatedMachine(
@@ -90,12 +91,13 @@ def serve_command(
 ) -> None:
     """Serve until SIGINT or SIGTERM."""
     with reported():
-        from cosim.devices.program import default_socket, environment
+        from cosim.devices.program import default_socket, environment, many_descriptors
         from cosim.devices.simulated import SimulatedMachine
         from sw.driver.server import Server, ServerError
 
         path = socket or default_socket()
         stop = threading.Event()
+        many_descriptors()
         try:
             with (
                 _log_stream(log) as stream,

@@ -20,6 +20,8 @@ PYTHON_MIN = (3, 11)
 
 EXTRAS = {
     "onnx": (("onnx", "onnxruntime"), "comparing with onnxruntime"),
+    "tflite": (("tflite", "flatbuffers"), "reading .tflite models"),
+    "litert": (("ai_edge_litert",), "comparing with LiteRT"),
     "cocotb": (("cocotb", "cocotbext.axi"), "tests with cocotb"),
     "dev": (("pytest", "hypothesis", "ruff", "mypy"), "running the tests"),
 }

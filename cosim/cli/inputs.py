@@ -37,7 +37,8 @@ def load_batch(files: list[Path], infos: Sequence[Any], limit: int | None) -> Ba
     files : one .npz with `images` (and optionally `labels`, and `scale` that turns the stored
         numbers into real values) for a model of one input, or one .npy or picture per input, or
         several pictures for a model of one input.  A picture's bytes are the input's codes, moved to
-        signed ones where the model has those; an .npy of four dimensions may have its channels last.
+        signed ones where the model has those, or 0 to 1 in a model of floats; an .npy of four
+        dimensions may have its channels last.
     infos : the model's inputs (`TensorInfo`).
     limit : inferences at most.
 
@@ -93,6 +94,8 @@ def _picture(path: Path, info: Any) -> npt.NDArray[np.float32]:
         raise InputError(f"{path}: cannot be read: {error}") from error
     except PictureError as error:
         raise InputError(f"{path}: {error}") from error
+    if np.dtype(info.dtype).kind == "f":
+        return (pixels / np.float32(255)).astype(np.float32)
     codes = pixels.astype(np.float32) - (128 if info.dtype == np.int8 else 0)
     return ((codes - info.zero_point) * np.float32(info.scale)).astype(np.float32)
 

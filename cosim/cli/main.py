@@ -130,6 +130,21 @@ def diff(
     diff_command(file, against, engine, exact, max_cycles, json)
 
 
+@app.command(epilog="Example: rkcosim fuzz --engine golden --inputs 20000 --seed 1")
+def fuzz(
+    inputs: Annotated[int, typer.Option(min=1, help="Hostile inputs to send.")] = 500,
+    seed: Annotated[int | None, typer.Option(help="Seed of all draws; default: a fresh one.")] = None,
+    engine: EngineOption = None,
+    exact: ExactOption = False,
+    log: Annotated[Path | None, typer.Option(help="Write the kernel's log here.")] = None,
+    json: JsonOption = None,
+) -> None:
+    """Send hostile ioctls and command lists to the kernel's model and check that it holds."""
+    from cosim.cli.fuzz import fuzz_command
+
+    fuzz_command(inputs, seed, engine, exact, log, json)
+
+
 @app.command(epilog="Example: rkcosim doctor")
 def doctor(json: JsonOption = None) -> None:
     """Say what is missing on this machine and how to get it."""

@@ -74,7 +74,19 @@ def print_report(console: Any, result: Any) -> None:
     from rich.table import Table
 
     table = Table(title=f"{result.model}: layers of one inference", title_justify="left", box=None)
-    for heading in ("layer", "op", "on", "tasks", "cycles", "formula", "MACs", "MAC use", "array busy", "KB"):
+    for heading in (
+        "layer",
+        "op",
+        "on",
+        "tasks",
+        "cycles",
+        "formula",
+        "MACs",
+        "MAC use",
+        "array busy",
+        "KB",
+        "bound by",
+    ):
         table.add_column(heading, justify="left" if heading in ("layer", "op", "on") else "right")
     for row in result.layers:
         table.add_row(
@@ -88,6 +100,7 @@ def print_report(console: Any, result: Any) -> None:
             "-" if row.utilisation is None else f"{row.utilisation:.1%}",
             "-" if row.mac_busy is None else f"{row.mac_busy:.1%}",
             f"{(row.bytes_read + row.bytes_written) / 1024:.1f}",
+            bound(row),
         )
     console.print(table)
     for output in result.outputs:

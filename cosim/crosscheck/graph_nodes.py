@@ -7,6 +7,14 @@ import numpy.typing as npt
 
 from cosim.golden.graph import (
     Clamp,
+    FAverage,
+    FBinary,
+    FClamp,
+    FClampNode,
+    FConv,
+    FCopy,
+    FHost,
+    FPool,
     HostGather,
     HostPool,
     HostSoftmax,
@@ -88,6 +96,8 @@ def graph_node(step: Step) -> Node:
         for an unknown kind of step.
     """
     x, y = step.inputs[0], step.output
+    if y.real:
+        return float_node(step)
     match step:
         case ConvStep():
             return _conv_node(step)
@@ -140,6 +150,91 @@ def graph_node(step: Step) -> Node:
                 pad=(step.window.pads[0], step.window.pads[1]),
                 pad_value=step.pad_value,
             )
+        case HostStep():
+            return _host_node(step)
+    raise TypeError(f"no graph node for {type(step).__name__}")
+
+
+def _float_clamp(limits: Limits) -> FClamp:
+    if limits is None:
+        return FClamp()
+    high = None if limits[1] is None else float(np.array(limits[1], np.int32).view(np.float32))
+    return FClamp(relu=True, high=high)
+
+
+def float_node(step: Step) -> Node:
+    """The node of a step on fp16 tensors.
+
+    Raises
+    ------
+    TypeError
+        for an unknown kind of step.
+    """
+    x, y = step.inputs[0], step.output
+    match step:
+        case ConvStep():
+            window = step.window
+            return FConv(
+                x=x.name,
+                y=y.name,
+                weights=np.asarray(step.weights, np.float16),
+                bias=np.asarray(step.bias, np.float32),
+                size=y.cube[1:],
+                stride=window.strides,
+                dilation=window.dilations,
+                pad=window.pads[:2],
+                insert=step.insert,
+                depthwise=step.depthwise,
+                clamp=_float_clamp(step.limits),
+            )
+        case BinaryStep():
+            clamp = _float_clamp(step.limits)
+            return FBinary(a=x.name, b=step.inputs[1].name, y=y.name, op=step.method, clamp=clamp)
+        case RescaleStep():
+            return FClampNode(x=x.name, y=y.name, clamp=_float_clamp(step.limits))
+        case CopyStep():
+            return FCopy(
+                x=x.name, y=y.name, shape=y.cube, source=step.source, target=step.target, size=step.size
+            )
+        case PoolStep():
+            window = step.window
+            return FPool(
+                x=x.name,
+                y=y.name,
+                method=step.method,
+                kernel=window.kernel,
+                size=y.cube[1:],
+                stride=window.strides,
+                pad=window.pads[:2],
+            )
+        case HostStep(function="AveragePool"):
+            window = step.attributes["window"]
+            return FAverage(
+                x=x.name,
+                y=y.name,
+                kernel=window.kernel,
+                size=y.cube[1:],
+                stride=window.strides,
+                pad=window.pads[:2],
+            )
+        case HostStep(function="MaxPool"):
+            window = step.attributes["window"]
+            return FPool(
+                x=x.name,
+                y=y.name,
+                method="max",
+                kernel=window.kernel,
+                size=y.cube[1:],
+                stride=window.strides,
+                pad=window.pads[:2],
+            )
+        case HostStep(function="Softmax"):
+            axis = step.attributes["axis"] % len(x.shape) - len(x.shape)
+            return FHost(x=x.name, y=y.name, function="Softmax", axis=_cube_axis(x, axis))
+        case HostStep(function="Function"):
+            given = step.attributes
+            alpha, beta = given.get("alpha") or 0.0, given.get("beta") or 0.0
+            return FHost(x=x.name, y=y.name, function=given["function"], alpha=alpha, beta=beta)
         case HostStep():
             return _host_node(step)
     raise TypeError(f"no graph node for {type(step).__name__}")

@@ -8,6 +8,7 @@ task-level model, and compares every layer's tensor.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -84,9 +85,9 @@ class Difference:
     coordinate: tuple[int, int, int]
     address: int
     a: str
-    a_value: int
+    a_value: float
     b: str
-    b_value: int
+    b_value: float
     count: int
 
     def __str__(self) -> str:
@@ -111,9 +112,7 @@ class Verdict:
         return self.first is None
 
 
-def graph_tensors(
-    model: CompiledModel, inputs: list[npt.NDArray[np.int8]]
-) -> dict[str, npt.NDArray[np.int8]]:
+def graph_tensors(model: CompiledModel, inputs: list[npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
     """Compute every tensor of a network at graph level.
 
     Parameters
@@ -128,7 +127,7 @@ def graph_tensors(
     int8 cube of each root tensor by name.
     """
     graph = model.graph
-    tensors: dict[str, npt.NDArray[np.int8]] = {**graph.constants}
+    tensors: dict[str, npt.NDArray[Any]] = {**graph.constants}
     for item, cube in zip(graph.inputs, inputs, strict=True):
         tensors[item.tensor] = cube
     for alias in graph.aliases:  # aliases of inputs are known from the start
@@ -200,16 +199,18 @@ class ModelChecker:
         self.golden.close()
 
     def _compare(
-        self, step: Step, a: tuple[str, npt.NDArray[np.int8]], b: tuple[str, npt.NDArray[np.int8]]
+        self, step: Step, a: tuple[str, npt.NDArray[Any]], b: tuple[str, npt.NDArray[Any]]
     ) -> Difference | None:
-        wrong = np.argwhere(a[1] != b[1])
+        bits = np.uint16 if step.output.real else np.int8
+        wrong = np.argwhere(np.ascontiguousarray(a[1]).view(bits) != np.ascontiguousarray(b[1]).view(bits))
         if not wrong.size:
             return None
         channel, row, column = (int(v) for v in wrong[0])
         place = self.loaded.model.plan.place(step.output.name)
-        atom = (channel // 16 * place.cube[1] + row) * place.cube[2] + column
-        address = self.loaded.bases[place.ref.region] + place.ref.offset + atom * 16 + channel % 16
-        values = int(a[1][channel, row, column]), int(b[1][channel, row, column])
+        atom = (channel // place.c2 * place.cube[1] + row) * place.cube[2] + column
+        byte = channel % place.c2 * place.itemsize
+        address = self.loaded.bases[place.ref.region] + place.ref.offset + atom * 16 + byte
+        values = a[1][channel, row, column].item(), b[1][channel, row, column].item()
         return Difference(
             step.name,
             step.output.name,

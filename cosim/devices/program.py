@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -65,6 +67,14 @@ def check_server(path: Path) -> None:
             raise ValueError(f"no server at {path}: {reason} (start one: rkcosim serve)") from error
 
 
+_limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+
+def many_descriptors() -> None:
+    """Let this process have as many descriptors as it may: each buffer of a program takes one."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (_limits[1], _limits[1]))
+
+
 @contextmanager
 def private_server(machine: SimulatedMachine) -> Iterator[Server]:
     """A server in a folder that only this user can look into."""
@@ -125,6 +135,8 @@ def run_program(arguments: Sequence[str], env: dict[str, str]) -> int:
     except OSError as error:
         print(f"rkcosim: {arguments[0]}: {error.strerror or error}", file=sys.stderr)
         return NOT_RUNNABLE
+    with contextlib.suppress(OSError):  # it may have ended already
+        resource.prlimit(program.pid, resource.RLIMIT_NOFILE, _limits)
     kept = {}
     for number in (signal.SIGINT, signal.SIGQUIT):
         kept[number] = signal.signal(number, signal.SIG_IGN)

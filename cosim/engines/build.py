@@ -30,18 +30,21 @@ class Variant:
     cell : "cpp" for the array cell in C++, "rtl" for the cell as described in Amaranth.
     traced : with the code that writes a waveform.
     probed : with what a lockstep run watches inside the core (Verilator only).
+    watched : no clock is gated; a register that changes while its group is said to sleep is named on
+        the output (Verilator with the C++ cell only; cosim.engines.clock_gates).
     """
 
     engine: str
     cell: str = "rtl"
     traced: bool = False
     probed: bool = False
+    watched: bool = False
 
     def __str__(self) -> str:
         if self.engine == "external":
             return "memory model"
         cell = "C++ cell" if self.cell == "cpp" else "RTL cell"
-        extra = [name for name in ("traced", "probed") if getattr(self, name)]
+        extra = [name for name in ("traced", "probed", "watched") if getattr(self, name)]
         return ", ".join([f"{self.engine} model", cell, *extra])
 
 
@@ -92,6 +95,7 @@ def _key(design_hash: str, variant: Variant) -> str:
         tool = toolchain.verilator()
         digest.update(tool.version.encode() if tool else b"")
         digest.update(" ".join([*_verilator_flags(variant), _VERILATOR_OPTIMISE]).encode())
+        digest.update(_APART.encode() if variant.cell == "rtl" else b"")
     paths = [path for path in sorted(harness_folder().glob("*")) if path.suffix in (".h", ".cpp", ".sv")]
     if variant.cell == "cpp":
         paths += _cell_files((".h", ".cpp", ".sv", ".v", ".il"))
@@ -187,6 +191,20 @@ class _Source:
 _VERILATOR_OPTIMISE = "-O2"  # as fast as -O3, whose code is half as large again and takes longer to compile
 
 
+_APART = """`verilator_config
+no_inline -module "*float_kernel*"
+no_inline -module "*float_octet*"
+"""
+"""For Verilator: the float parts of the RTL cell stay classes of their own, with their own C++ files."""
+
+
+def _optimise(generated: Path) -> str:
+    if generated.stem.endswith("__Slow") or "__Trace" in generated.stem:
+        return "-O0"  # what runs once per simulation is not worth the time
+    apart = "float_kernel" in generated.stem or "float_octet" in generated.stem
+    return "-O1" if apart else _VERILATOR_OPTIMISE
+
+
 def _verilator_flags(variant: Variant) -> list[str]:
     flags = ["--cc", "--top-module", f"{verilog.TOP}_top", "--prefix", "Vcore", "-O3", "--no-timing"]
     flags += ["--x-assign", "fast", "--x-initial", "fast", "-Wno-fatal", "-Wno-lint", "-Wno-style"]
@@ -195,6 +213,8 @@ def _verilator_flags(variant: Variant) -> list[str]:
         flags += ["--trace", "--trace-structs"]
     if variant.probed:
         flags.append("-DRKCOSIM_PROBES")
+    if variant.watched:
+        flags.append("-DRKCOSIM_WATCHED")
     return flags
 
 
@@ -207,7 +227,7 @@ def _verilator_sources(
     begin = time.monotonic()
     rtlil = design.rtlil(variant.cell == "cpp")
     groups = design.clock_groups if variant.cell == "cpp" else None
-    text = verilog.write_verilog(rtlil, work, groups)
+    text = verilog.write_verilog(rtlil, work, groups, watched=variant.watched)
     progress(f"Verilog written after {time.monotonic() - begin:.1f} s ({text.stat().st_size >> 10} KiB)")
     begin = time.monotonic()
     shutil.copy(harness_folder() / "core_top.sv", work)
@@ -216,6 +236,9 @@ def _verilator_sources(
         for path in _cell_files((".sv",)):
             shutil.copy(path, work)
             files.append(path.name)
+    else:
+        (work / "apart.vlt").write_text(_APART)
+        files.append("apart.vlt")
     gates = [f"-DRKCOSIM_GATES={len(groups)}"] if groups else []  # a macro of the Verilog and of the C++
     tool.run([*_verilator_flags(variant), *gates, "--Mdir", "obj", *files], work)
     generated = sorted((work / "obj").glob("*.cpp"))
@@ -237,15 +260,7 @@ def _verilator_sources(
     defines += gates
     shared = [*include, *defines]
     model = [f"-I{work / 'obj'}", f"-I{harness_folder()}", f"-I{harness_folder() / 'cell'}", *shared]
-    # What runs once per simulation is not worth the time of optimising it.
-    sources = [
-        _Source(
-            path,
-            model,
-            "-O0" if path.stem.endswith("__Slow") or "__Trace" in path.stem else _VERILATOR_OPTIMISE,
-        )
-        for path in generated
-    ]
+    sources = [_Source(path, model, _optimise(path)) for path in generated]
     sources.append(_Source(harness_folder() / "api.cpp", [*model, '-DRKCOSIM_MODEL="verilator_model.h"']))
     if variant.cell == "cpp":
         boxes = [path for path in _cell_files((".cpp",)) if "cxxrtl" not in path.stem]

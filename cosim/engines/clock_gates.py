@@ -3,12 +3,16 @@
 `rtl.core.NpuCore` says ahead of each clock edge which groups need it (rtl/clock_groups.py).  Here the
 instances of each group get a bit of a new input `clk_gates` of the core in place of `clk`; the harness
 raises the bits of those groups that need the edge together with `clk`.
+
+`watch_clocks` is the check of that: all keep their clock, and a register that changes while its group is
+said to sleep is named on the output.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from cosim.engines.errors import BuildError
 
@@ -77,6 +81,44 @@ def gate_clocks(text: str, top: str, groups: Groups) -> str:
                 parent = child
             modules.change(parent, _instance(last) + r"([^;]*?    \.clk\()[^)]*\)", rf"\1\3{CLOCKS}[{bit}])")
     return modules.text()
+
+
+def watch_clocks(text: str, top: str, groups: Groups) -> str:
+    """Let every register and memory of a group tell when it changes although the group need not be awake.
+
+    The line is "asleep: ", the group, the cell; `awake` is found in `core_top`.
+    """
+    parts = _Modules(text).parts
+    names = list(groups)
+    places = sorted(
+        ((path, group) for group, paths in groups.items() for path in paths), key=lambda p: -len(p[0])
+    )
+    for number, part in enumerate(parts):
+        header = re.search(r"^module (\\\S+|\w+) ?\(", part, re.MULTILINE)
+        if header is None:
+            continue
+        path = re.sub(r"\$\d+", "", header[1].removeprefix("\\"))
+        found = [group for place, group in places if f"{path}.".startswith(f"{top}.{place}.")]
+        if found:
+            awake = f"{top}_top.{top}.awake[{names.index(found[0])}]"
+            parts[number] = _CLOCKED.sub(partial(_watched, awake=awake, group=found[0]), part)
+    return "\n".join(parts)
+
+
+_CLOCKED = re.compile(r"  always @\(posedge clk\)(?: begin\n(?:    .*\n)*  end|\n    [^;]*;)")
+_ASSIGNED = re.compile(r"(^ +)((?:\\\S+ ?|\w+)(?:\[[^;]*?\])*) <= ([^;]*);", re.MULTILINE)
+
+
+def _watched(block: re.Match[str], awake: str, group: str) -> str:
+    """A block of Yosys's Verilog with a copy of it that compares where the block assigns."""
+
+    def compare(assigned: re.Match[str]) -> str:
+        indent, target, value = assigned.groups()
+        name = target.strip().replace("\\", "")
+        changes = f"!{awake} && {target} !== ({value})"
+        return f'{indent}if ({changes}) $display("asleep: {group} %m {name}");'
+
+    return f"{block[0]}\n{_ASSIGNED.sub(compare, block[0])}"
 
 
 def _instance(name: str) -> str:

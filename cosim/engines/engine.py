@@ -64,6 +64,7 @@ def open_engine(
     on_diagnostic: str = "stop",
     traced: bool = False,
     probed: bool = False,
+    watched: bool = False,
     progress: Progress = cache.say,
 ) -> SocEngine:
     """Open an engine, building its model first if it is not in the cache.
@@ -79,6 +80,8 @@ def open_engine(
     on_diagnostic : "stop" or "go on".
     traced : load the build that can write waveforms at once (see `SocEngine.trace`).
     probed : record what a lockstep run watches (see `SocEngine.probes`); Verilator only.
+    watched : name registers that change while their clock is said not to matter, on the output
+        (see `Variant`); the default engine only.
     progress : called with one line for each thing that takes long.
 
     Raises
@@ -101,6 +104,8 @@ def open_engine(
         raise ValueError(f"on_diagnostic must be 'stop' or 'go on', not {on_diagnostic!r}")
     if probed and name != "verilator":
         raise ValueError(f"only the engine verilator can be probed, not {name}")
+    if watched and (name != "verilator" or exact):
+        raise ValueError("only the engine verilator with the C++ cell can be watched")
     if design is None:
         if config is None:
             from rtl.config import RK3588
@@ -114,7 +119,7 @@ def open_engine(
         cell = "cpp" if described.has_cell and not exact else "rtl"
 
         def library(traced: bool) -> Path:
-            return build.build(described, Variant(name, cell, traced, probed), progress)
+            return build.build(described, Variant(name, cell, traced, probed, watched), progress)
 
         source = Source(library)
     return SocEngine(name, cell, source, cores=cores, dram=dram, on_diagnostic=on_diagnostic, traced=traced)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cosim.engines import toolchain
-from cosim.engines.clock_gates import Groups, gate_clocks
+from cosim.engines.clock_gates import Groups, gate_clocks, watch_clocks
 
 TOP = "core"
 """Module name of the compiled core: Verilator's class is `Vcore`, CXXRTL's `p_core`."""
@@ -157,8 +157,13 @@ def drop_zero_memories(rtlil: str) -> str:
     return _MEMINIT.sub(lambda cell: "" if _ZERO_DATA.search(cell[0]) else cell[0], rtlil)
 
 
-def write_verilog(rtlil: str, folder: Path, clock_groups: Groups | None = None) -> Path:
-    """Write `core.v` into `folder` (and the RTLIL and script it came from)."""
+def write_verilog(
+    rtlil: str, folder: Path, clock_groups: Groups | None = None, *, watched: bool = False
+) -> Path:
+    """Write `core.v` into `folder` (and the RTLIL and script it came from).
+
+    With `clock_groups` their clocks are gated, or, if `watched`, their registers checked.
+    """
     (folder / "core.il").write_text(rtlil)
     script = ["read_rtlil core.il", "proc -nomux -norom", "memory_collect"]
     script += ["write_verilog -noattr core.v"]
@@ -166,7 +171,9 @@ def write_verilog(rtlil: str, folder: Path, clock_groups: Groups | None = None) 
     toolchain.yosys().run(["verilog.ys"], folder)
     path = folder / "core.v"
     text = _TRIGGER.sub(r"_trigger_\1 ", constants_at_start(path.read_text()))
-    path.write_text(gate_clocks(text, TOP, clock_groups) if clock_groups else text)
+    if clock_groups:
+        text = (watch_clocks if watched else gate_clocks)(text, TOP, clock_groups)
+    path.write_text(text)
     return path
 
 

@@ -83,7 +83,10 @@ module core_top (
 
     core core (
 `ifdef RKCOSIM_GATES
-        .clk_gates, .awake,
+`ifndef RKCOSIM_WATCHED
+        .clk_gates,
+`endif
+        .awake,
 `endif
         .clk, .rst(rst_r), .core_index(core_index_r),
         .s_axil_awvalid(awvalid_r), .s_axil_awready, .s_axil_awaddr(awaddr_r),

@@ -13,14 +13,17 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from rtl.layouts import LANES, CellIn
+from rtl.npu.array_float import KERNELS as FLOAT_KERNELS
+from rtl.npu.array_float import WORDS, FloatKernel, FloatOctet, Operands
 from rtl.npu.array_integer import IDLE, PackedWeights, dot, element, extended, window_sum
-from rtl.npu.cna_types import Precision, one_of
+from rtl.npu.cna_types import FLOATS, Precision, one_of
 
 CELL_MODULE = "npu_array_cell"
 """Verilog name of the cell's module, RTL or compiled."""
 
 CELL_LATENCY = 4
-"""Cycles from `f_valid` to the first cycle in which that slot may be drained (`d_valid`), any type."""
+"""Cycles from `f_valid` to the first cycle in which that slot may be drained (`d_valid`); integers are there
+a cycle earlier."""
 
 DEPTHWISE_LANES = 64
 """Channels of a depthwise group (HARDWARE 4.1), and kernels of an int4 group."""
@@ -41,7 +44,7 @@ _DRAIN = {"d_valid": 1, "d_bank": 1, "d_slot": 4, "d_octet": 3}
 
 
 class Path(enum.IntEnum, shape=3):
-    """What a pixel does in the cell: type and mode; WIDE is depthwise."""
+    """What a pixel of an integer type does in the cell: type and mode; WIDE is depthwise."""
 
     INT8 = 0
     INT8_WIDE = 1
@@ -85,7 +88,8 @@ class ArrayCell(wiring.Component):
         (depthwise: 64 bytes in line).  With `f_swap` the tile that the shadow held before that edge becomes
         active for this pixel and those after it.  A slot comes again after 16 cycles at the earliest.
         `precision` and `depthwise` change only while nothing is under way (`CELL_LATENCY`); the next
-        pixel then has `f_swap`, and the next one of each slot `f_first`.
+        pixel then has `f_swap`, for a tile written since, and the next one of each slot `f_first`.  So after
+        a reset.
     d_valid, d_bank, d_slot, d_octet : In : read channels `8*d_octet..` of a slot; allowed from
         `CELL_LATENCY` cycles after the slot's last `f_valid`.
     o_acc : Out(ArrayLayout(signed(48), 8)) : accumulators, from the cycle after `d_valid` until the
@@ -133,7 +137,8 @@ class ArrayCell(wiring.Component):
         path = Signal(Path)
         a_valid, a_tag = Signal(), Signal(Tag, reset_less=True)
         a_data = [Signal(32, name=f"a_data_{n}", reset_less=True) for n in range(DEPTHWISE_LANES // 2)]
-        m.d.sync += a_valid.eq(i.f_valid)
+        is_float = one_of(i.precision, *FLOATS)
+        m.d.sync += a_valid.eq(i.f_valid & ~is_float)
         with m.If(i.f_valid):
             m.d.comb += path.eq(self._path())
             m.d.sync += [
@@ -148,7 +153,7 @@ class ArrayCell(wiring.Component):
         take_tile = Signal()
         m.d.comb += take_tile.eq(i.f_valid & i.f_swap)
         with m.If(take_tile):
-            with m.If(path == Path.INT4):
+            with m.If(i.precision == Precision.INT4):
                 packed.take(m, shadow)
             with m.Else():
                 m.d.sync += [now.eq(then) for now, then in zip(active, shadow, strict=True)]
@@ -203,6 +208,10 @@ class ArrayCell(wiring.Component):
                     row.add_sums(b_tag.first, b_sum[lanes])
                 with m.Else():
                     row.add_sum(b_tag.first, b_window)
+
+        floats = _Floats(m, i, i.f_valid & is_float, a_tag, a_data, active)
+        for octet, row in enumerate(rows):
+            floats.octet(m, octet, row)
 
         octet_out = Signal(3, reset_less=True)
         with m.If(self.d_valid):
@@ -272,6 +281,100 @@ def _uses(path: Value, octet: int) -> Value:
     return one_of(path, *(p for p in Path if KERNELS[p] > LANES * octet))
 
 
+class _Floats:
+    """What pixels of floats do: stages A, B, C, and the accumulation a cycle after that of integers."""
+
+    def __init__(
+        self, m: Module, i: Value, valid: Value, tag: Value, features: list[Signal], active: list[Signal]
+    ) -> None:
+        """`valid`: a pixel enters; a cycle later its tag, features and weights are in the other arguments."""
+        self._features, self._active = features, active
+        a, b, c = (
+            {name: Signal(name=f"{stage}_{name}") for name in ("float", "wide", "direct", "exact", "window")}
+            for stage in "abc"
+        )
+        precision = Signal(Precision, reset_less=True)
+        take = Signal()
+        wide = i.depthwise & (i.precision != Precision.TF32)
+        exact = i.precision == Precision.FP16
+        m.d.sync += [
+            a["float"].eq(valid),
+            a["wide"].eq(valid & wide),
+            a["direct"].eq(valid & ~wide),
+            a["exact"].eq(valid & ~wide & exact),
+            a["window"].eq(valid & ~wide & ~exact),
+            take.eq(valid & ~wide & i.f_swap),
+        ]
+        m.d.sync += [b[name].eq(a[name]) for name in a] + [c[name].eq(b[name]) for name in a]
+        with m.If(valid):
+            m.d.sync += precision.eq(i.precision)
+        self._a, self._b, self._c, self._precision = a, b, c, precision
+        b_tag, c_tag = (Signal(Tag, name=f"{stage}_float_tag", reset_less=True) for stage in "bc")
+        with m.If(a["float"]):
+            m.d.sync += b_tag.eq(tag)
+        with m.If(b["float"]):
+            m.d.sync += c_tag.eq(b_tag)
+        self._b_tag, self._c_tag = b_tag, c_tag
+
+        operands = Operands("feature")
+        with m.If(a["direct"]):
+            operands.take(m, precision, features[:WORDS])
+        # Weights are taken apart as they come, a cycle later than the bytes.
+        chunk = Operands("float_chunk")
+        load = Signal()
+        index, stride = Signal(4, name="float_index"), Signal(2, name="float_stride")
+        loads = i.w_valid & one_of(i.precision, *FLOATS) & ~i.depthwise
+        m.d.sync += load.eq(loads)
+        with m.If(loads):
+            chunk.take(m, i.precision, [i.w_data[32 * n : 32 * n + 32] for n in range(WORDS)])
+            m.d.sync += [index.eq(i.w_index), stride.eq(i.w_stride)]
+        self._kernels = []
+        for k in range(FLOAT_KERNELS):
+            m.submodules[f"float_kernel_{k}"] = kernel = FloatKernel(k)
+            m.d.comb += [
+                kernel.load.eq(load),
+                kernel.index.eq(index),
+                kernel.stride.eq(stride),
+                kernel.take.eq(take),
+                kernel.exact.eq(b["exact"]),
+                kernel.window.eq(b["window"]),
+                kernel.tf32.eq(precision == Precision.TF32),
+            ]
+            m.d.comb += [to.eq(x) for to, x in zip(kernel.weights, chunk.number, strict=True)]
+            m.d.comb += [getattr(kernel, f"weight_{flag}").eq(x) for flag, x in chunk.flags.items()]
+            m.d.comb += [to.eq(x) for to, x in zip(kernel.features, operands.number, strict=True)]
+            m.d.comb += [getattr(kernel, flag).eq(x) for flag, x in operands.flags.items()]
+            self._kernels.append(kernel)
+
+    def octet(self, m: Module, number: int, row: "_Row") -> None:
+        """Connect the accumulators of an octet."""
+        direct = number < FLOAT_KERNELS // LANES
+        octet = FloatOctet(direct=direct)
+        m.submodules[f"float_octet_{number}"] = octet
+        words = slice(LANES // 2 * number, LANES // 2 * (number + 1))
+        m.d.comb += [
+            octet.wide.eq(self._a["wide"]),
+            octet.bf16.eq(self._precision == Precision.BF16),
+            octet.move.eq(self._b["wide"]),
+            octet.add_products.eq(self._c["wide"]),
+            octet.first.eq(self._c_tag.first),
+        ]
+        m.d.comb += [to.eq(x) for to, x in zip(octet.features, self._features[words], strict=True)]
+        m.d.comb += [to.eq(x) for to, x in zip(octet.weights, self._active[words], strict=True)]
+        if direct:
+            kernels = self._kernels[LANES * number : LANES * (number + 1)]
+            m.d.comb += [to.eq(kernel.mantissa) for to, kernel in zip(octet.sums, kernels, strict=True)]
+            m.d.comb += [to.eq(kernel.marks) for to, kernel in zip(octet.marks, kernels, strict=True)]
+        stage = "float" if direct else "wide"
+        m.d.comb += octet.add.eq(self._c[stage])
+        with m.If(self._b[stage]):
+            row.fetch(self._b_tag)
+        m.d.comb += [to.eq(x) for to, x in zip(octet.old, row.low(), strict=True)]
+        with m.If(self._c[stage]):
+            row.store(self._c_tag)
+            row.put(list(octet.o))
+
+
 class _Row:
     """Accumulators and sums of eight lanes: one memory, a row of it is a slot of a bank."""
 
@@ -319,6 +422,19 @@ class _Row:
             base = Mux(first, 0, Cat(old.low[lane], old.high[lane]))
             total = (base + extended(value, ACC_BITS))[:ACC_BITS]
             self._m.d.comb += Cat(self._result.low[lane], self._result.high[lane]).eq(total)
+
+    def low(self) -> list[Value]:
+        """The lower 32 bits of the accumulators in the slot fetched last."""
+        return list(self._read.data.low)
+
+    def put(self, values: list[Value]) -> None:
+        """Replace the accumulators by binary32; floats have no window sums."""
+        for lane, value in enumerate(values):
+            self._m.d.comb += [
+                self._result.low[lane].eq(value),
+                self._result.high[lane].eq(0),
+                self._result.sum[lane].eq(0),
+            ]
 
     def add_sums(self, first: Value, values: list[Signal]) -> None:
         """Add to each lane's sum its own value."""

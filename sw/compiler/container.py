@@ -53,7 +53,7 @@ _CLASSES: dict[str, type[Any]] = {
         tiling.Tile,
     )
 }
-_DTYPES = ("int8", "uint8", "int16", "int32", "int64", "float32", "float64", "bool")
+_DTYPES = ("int8", "uint8", "int16", "int32", "int64", "float16", "float32", "float64", "bool")
 _GRAPH_FIELDS = ("name", "tensors", "host_ops", "inputs", "outputs", "aliases", "constants", "origin")
 _PLAN_FIELDS = tuple(
     field.name for field in dataclasses.fields(Plan) if field.name not in ("graph", "weights")

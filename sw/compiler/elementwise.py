@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sw.compiler.float_programs import float_flying
 from sw.compiler.program import Ref, Settings, Value
 from sw.compiler.programs import (
     FLYING_BLOCKS,
@@ -76,6 +77,8 @@ def flying(step: FlyingStep, places: tuple[Place, ...], y: Place, operand: Ref |
     _input_stage(settings, offset, scale)
     dpu_rest(settings, y, rows, channels, limits, converter, 2, ew, prelu, table)
     rdma_registers(settings, y, rows, channels, source=places[0].ref, operand=second, slopes=operand)
+    if y.itemsize > 1:
+        return float_flying(settings, isinstance(step, BinaryStep) and step.method == "sub")
     return settings
 
 
@@ -84,7 +87,7 @@ def copy(step: CopyStep, x: Place, y: Place) -> Settings:
     settings = Settings()
     pointers(settings, FLYING_BLOCKS)
     count, rows, width = step.size
-    channels = -(-count // 16) * 16
+    channels = -(-count // y.c2) * y.c2
     notch = y.cube[2] - width
     dpu_cube(
         settings,
@@ -109,11 +112,11 @@ def copy(step: CopyStep, x: Place, y: Place) -> Settings:
         width=width,
         notches=(x.cube[2] - width, x.cube[2] * (x.cube[1] - rows)),
     )
-    return settings
+    return float_flying(settings) if y.itemsize > 1 else settings
 
 
 def _at(place: Place, begin: tuple[int, int, int]) -> Ref:
-    atom = (begin[0] // 16 * place.cube[1] + begin[1]) * place.cube[2] + begin[2]
+    atom = (begin[0] // place.c2 * place.cube[1] + begin[1]) * place.cube[2] + begin[2]
     return place.ref + atom * ATOM_BYTES
 
 

@@ -13,6 +13,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+MAX_ELEMENTS = 2**26
+"""Elements of one tensor that are taken for a network and not for a mistake in a file."""
+
 
 class ModelError(ValueError):
     """A model that cannot be read or run; the message names node and tensor."""
@@ -34,6 +37,18 @@ class Tensor:
     cube: tuple[int, int, int]
     unsigned: bool = False
     channels_last: bool = False
+    real: bool = False
+    """Whether elements are fp16 numbers, not codes (scale 1, zero point 0 then)."""
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element in device memory."""
+        return 2 if self.real else 1
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of an element of the cube: float16 or int8."""
+        return np.dtype(np.float16 if self.real else np.int8)
 
     @property
     def elements(self) -> int:

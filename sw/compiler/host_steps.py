@@ -16,11 +16,13 @@ from sw.compiler.graph import ModelError, Tensor, Window
 from sw.compiler.shapes import from_cube, to_cube
 from sw.compiler.steps import HostStep
 
-Cube = npt.NDArray[np.int8]
+Cube = npt.NDArray[Any]
 
 
 def requantise(values: npt.NDArray[Any], x: Tensor, y: Tensor) -> Cube:
     """Codes of `x` (or numbers in its steps, zero point still in) as codes of `y`."""
+    if x.real and y.real:
+        return values.astype(np.float16)
     if x.same_values(y) and values.dtype == np.int8:
         return values
     real = (values.astype(np.float64) - x.zero_point) * (x.scale / y.scale)
@@ -63,17 +65,18 @@ def _pick(step: HostStep, cubes: Sequence[Cube]) -> Cube:
 def _insert(step: HostStep, cubes: Sequence[Cube]) -> Cube:
     """Real zeros between the pixels."""
     fy, fx = step.attributes["factors"]
-    result = np.full(step.output.cube, step.output.zero_point, dtype=np.int8)
+    result = np.full(step.output.cube, step.output.zero_point, dtype=step.output.dtype)
     result[:, ::fy, ::fx] = requantise(cubes[0], step.inputs[0], step.output)
     return result
 
 
-def _windows(cube: npt.NDArray[Any], window: Window, size: tuple[int, int], fill: int) -> npt.NDArray[Any]:
+def _windows(cube: npt.NDArray[Any], window: Window, size: tuple[int, int], fill: float) -> npt.NDArray[Any]:
     """All windows, (C, OH, OW, kh, kw)."""
+    kind = np.float64 if cube.dtype == np.float16 else np.int64
     top, left, *_ = window.pads
     height = (size[0] - 1) * window.strides[0] + window.kernel[0]
     width = (size[1] - 1) * window.strides[1] + window.kernel[1]
-    padded = np.full((cube.shape[0], height, width), fill, dtype=np.int64)
+    padded = np.full((cube.shape[0], height, width), fill, dtype=kind)
     rows, columns = min(cube.shape[1], height - top), min(cube.shape[2], width - left)
     padded[:, top : top + rows, left : left + columns] = cube[:, :rows, :columns]
     views = np.lib.stride_tricks.sliding_window_view(padded, window.kernel, axis=(1, 2))
@@ -81,6 +84,9 @@ def _windows(cube: npt.NDArray[Any], window: Window, size: tuple[int, int], fill
 
 
 def _max_pool(step: HostStep, cubes: Sequence[Cube]) -> Cube:
+    if step.output.real:
+        taps = _windows(cubes[0], step.attributes["window"], step.output.cube[1:], -np.inf)
+        return taps.max(axis=(3, 4)).astype(np.float16)
     taps = _windows(cubes[0], step.attributes["window"], step.output.cube[1:], -128)
     return requantise(taps.max(axis=(3, 4)).astype(np.int8), step.inputs[0], step.output)
 
@@ -90,6 +96,8 @@ def _average_pool(step: HostStep, cubes: Sequence[Cube]) -> Cube:
     window, size = step.attributes["window"], step.output.cube[1:]
     total = _windows(cubes[0], window, size, 0).sum(axis=(3, 4))
     count = _windows(np.ones((1, *cubes[0].shape[1:])), window, size, 0).sum(axis=(3, 4))
+    if step.output.real:
+        return (total / count).astype(np.float16)
     if step.inputs[0].same_values(step.output):
         return _saturated(np.sign(total) * ((2 * np.abs(total) + count) // (2 * count)))
     return requantise(total / count, step.inputs[0], step.output)
@@ -107,12 +115,40 @@ def _rearrange(step: HostStep, cubes: Sequence[Cube]) -> Cube:
 
 def _softmax(step: HostStep, cubes: Sequence[Cube]) -> Cube:
     x, y, axis = step.inputs[0], step.output, step.attributes["axis"]
+    if x.real:
+        reals = from_cube(cubes[0], x).astype(np.float64)
+        powers = np.exp(reals - reals.max(axis=axis, keepdims=True))
+        return to_cube((powers / powers.sum(axis=axis, keepdims=True)).astype(np.float16), y)
     codes = from_cube(cubes[0], x).astype(np.float64)
     real = (codes - codes.max(axis=axis, keepdims=True)) * (x.scale * step.attributes.get("beta", 1.0))
     powers = np.exp(real)
     result = powers / powers.sum(axis=axis, keepdims=True)
     return to_cube(_saturated(np.rint(result / y.scale) + y.zero_point), y)
 
+
+def _function(step: HostStep, cubes: Sequence[Cube]) -> Cube:
+    """A function of one number, on fp16."""
+    name, slope, offset = (step.attributes.get(key) for key in ("function", "alpha", "beta"))
+    if isinstance(slope, tuple):  # a number a channel
+        slope = np.array(slope).reshape(-1, 1, 1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        result = REAL_FUNCTIONS[str(name)](cubes[0].astype(np.float64), slope, offset)
+        return result.astype(np.float16)
+
+
+def _sigmoid(x: Any) -> Any:
+    return 1.0 / (1.0 + np.exp(-np.clip(x, -700.0, 700.0)))
+
+
+REAL_FUNCTIONS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "Sigmoid": lambda x, a, b: _sigmoid(x),
+    "Tanh": lambda x, a, b: np.tanh(x),
+    "HardSigmoid": lambda x, a, b: np.clip(x * a + b, 0.0, 1.0),
+    "HardSwish": lambda x, a, b: x * np.clip(x / 6 + 0.5, 0.0, 1.0),
+    "LeakyRelu": lambda x, a, b: np.where(x < 0, x * a, x),
+    "Clip": lambda x, a, b: np.clip(x, a, b),
+}
+"""Functions of fp16 tensors by name, on float64, with two parameters."""
 
 FUNCTIONS: dict[str, Callable[[HostStep, Sequence[Cube]], Cube]] = {
     "Concat": _concat,
@@ -124,6 +160,7 @@ FUNCTIONS: dict[str, Callable[[HostStep, Sequence[Cube]], Cube]] = {
     "AveragePool": _average_pool,
     "Rearrange": _rearrange,
     "Softmax": _softmax,
+    "Function": _function,
 }
 
 

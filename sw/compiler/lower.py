@@ -25,7 +25,9 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from sw.compiler.float_lower import lower_float
 from sw.compiler.graph import (
+    MAX_ELEMENTS,
     Binary,
     Clamp,
     Concat,
@@ -105,11 +107,18 @@ def lower(graph: Graph) -> list[Step]:
         OnHost: _on_host,
     }
     steps: list[Step] = []
-    wrong: list[str] = []
+    wrong = [
+        f"tensor '{t.name}' {t.shape} is too large"
+        for t in graph.tensors.values()
+        if t.elements > MAX_ELEMENTS
+    ]
+    if wrong:
+        raise ModelError("; ".join(wrong))
     for op in graph.ops:
         inputs = tuple(graph.tensors[name] for name in op.inputs)
         try:
-            made = lowering[type(op)](op, inputs, graph.tensors[op.output])
+            output = graph.tensors[op.output]
+            made = lower_float(op, inputs, output) if output.real else lowering[type(op)](op, inputs, output)
         except ModelError as error:
             wrong.append(str(error))
             continue

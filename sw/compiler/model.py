@@ -28,7 +28,7 @@ class TensorInfo:
     """An input or output of a model.
 
     `dtype` is int8 or uint8 with scale and zero point in that type's own domain, or float32 (scale 1,
-    zero point 0) for what the host computes.  `shape` is the model's.
+    zero point 0) for what the host computes, or float16 in a model of floats.  `shape` is the model's.
     """
 
     name: str
@@ -40,10 +40,12 @@ class TensorInfo:
     @property
     def quantised(self) -> bool:
         """Whether values are codes that stand for `(code - zero_point) * scale`."""
-        return self.dtype != np.float32
+        return self.dtype.kind in "iu"
 
 
 def _info(name: str, shape: tuple[int, ...], tensor: Tensor) -> TensorInfo:
+    if tensor.real:
+        return TensorInfo(name, shape, np.dtype(np.float16), 1.0, 0)
     shift, dtype = (128, np.uint8) if tensor.unsigned else (0, np.int8)
     return TensorInfo(name, shape, np.dtype(dtype), tensor.scale, tensor.zero_point + shift)
 
@@ -103,6 +105,11 @@ class CompiledModel:
         array = np.asarray(values)
         if array.shape != info.shape:
             raise ModelError(f"input '{info.name}': shape {array.shape} given, {info.shape} wanted")
+        if tensor.real:
+            if array.dtype.kind not in "fiu":
+                raise ModelError(f"input '{info.name}': {array.dtype} given, numbers wanted")
+            with np.errstate(over="ignore"):
+                return to_cube(array.astype(np.float16).reshape(tensor.shape), tensor)
         if np.issubdtype(array.dtype, np.floating):
             if not np.isfinite(array).all():
                 raise ModelError(f"input '{info.name}': values are not all finite")
@@ -142,6 +149,9 @@ class CompiledModel:
         item, info = self.graph.outputs[index], self.outputs[index]
         if not item.real:
             tensor = self.graph.tensors[item.value]
+            if tensor.real:
+                halves = from_cube(codes(item.value), tensor).reshape(item.shape)
+                return halves if raw else halves.astype(np.float32)
             values = _model_codes(codes(item.value), tensor).reshape(item.shape)
             return values if raw else host.dequantize(values, info.scale, info.zero_point)
         return self._host_value(item.value, codes).reshape(item.shape)
@@ -152,6 +162,8 @@ class CompiledModel:
             if op.output == name:
                 return host.evaluate(op, self._host_value(op.input, codes))
         tensor = self.graph.tensors[name]
+        if tensor.real:
+            return from_cube(codes(name), tensor).astype(np.float32)
         values = _model_codes(codes(name), tensor).reshape(tensor.shape)
         return host.dequantize(values, tensor.scale, tensor.zero_point + (128 if tensor.unsigned else 0))
 

@@ -12,9 +12,17 @@ from sw.compiler.elementwise import copy, flying
 from sw.compiler.graph import Graph, ModelError, Tensor
 from sw.compiler.lower import lower
 from sw.compiler.memory import Block, assign
+from sw.compiler.passes import fold_pads
 from sw.compiler.pooling import POOL_BLOCKS, pool
 from sw.compiler.program import Ref, Task
-from sw.compiler.programs import CONV_BLOCKS, FLYING_BLOCKS, ConvOperands, Place, convolution
+from sw.compiler.programs import (
+    CONV_BLOCKS,
+    FLYING_BLOCKS,
+    ConvOperands,
+    Place,
+    convolution,
+    written_group,
+)
 from sw.compiler.steps import (
     BinaryStep,
     ConvStep,
@@ -30,6 +38,7 @@ from sw.compiler.tiling import STRIPE, ConvShape, Tile, plan_tiles
 from sw.layouts import (
     ATOM_BYTES,
     argb_pitch,
+    pack_alu_table,
     pack_bs_table,
     pack_feature,
     pack_weights,
@@ -41,8 +50,14 @@ from sw.regcmd import RegcmdError, TaskBuilder, TaskEntry, TaskList, build_task_
 ALIGN = 64
 """Alignment of everything placed in a region, in bytes."""
 
+MAX_BYTES = 2**32 - 2**28
+"""Bytes of weights and activations that can have addresses, with room for commands."""
+
 MAX_TASKS = 4095
 """Tasks of one job (HARDWARE 2.1, TASK_NUMBER)."""
+
+FLOAT_TABLE_BYTES = 4
+"""Bytes of an fp32 bias."""
 
 TABLE_BYTES = 8
 """Bytes of bias table a channel: 64 per eight (HARDWARE 3.7)."""
@@ -175,7 +190,11 @@ class Plan:
                     f"{f', core {tile.core}' if self.cores > 1 else ''}"
                 )
         for name, place in self.places.items():
-            form = f"pixels of {place.argb}" if place.argb else f"{place.surface_count} surfaces"
+            form = (
+                f"pixels of {place.argb}"
+                if place.argb
+                else f"{place.surface_count} surfaces{' of fp16' if place.itemsize > 1 else ''}"
+            )
             lines.append(
                 f"  {place.ref.region}+0x{place.ref.offset:06X} {place.size:8} bytes  {name} ({form})"
             )
@@ -214,8 +233,12 @@ def make_plan(graph: Graph, reuse: bool = False, cores: int = 1) -> Plan:
     """
     if cores not in (1, 2, 3):
         raise ModelError(f"model '{graph.name}': {cores} cores, there are 1 to 3")
+    fold_pads(graph)
     planner = _Planner(graph, reuse, cores)
     plan = planner.run()
+    if plan.activation_bytes + len(plan.weights) > MAX_BYTES:
+        total = plan.activation_bytes + len(plan.weights)
+        raise ModelError(f"model '{graph.name}' needs {total} bytes; the NPU's addresses have 32 bits")
     if len(plan.tasks) > MAX_TASKS:
         raise ModelError(f"model '{graph.name}' needs {len(plan.tasks)} tasks, a job has at most {MAX_TASKS}")
     return plan
@@ -246,6 +269,7 @@ class _Planner:
         source = {self.graph.root(o.input) for o in self.graph.host_ops if o.input in self.graph.tensors}
         return (
             name in self.inputs
+            and not self.graph.tensors[name].real
             and cube[0] <= 4
             and cube[1] * cube[2] > 1
             and not output
@@ -278,6 +302,7 @@ class _Planner:
                 channels if pixels else 0,
                 argb_pitch(width) if pixels else 0,
                 step.insert[0],
+                step.output.itemsize,
             )
             self.shapes[index] = shape
             self.plan.tiles[index] = plan_tiles(shape, f"{step.kind} '{step.name}'", self.plan.cores)
@@ -285,10 +310,11 @@ class _Planner:
     def _surfaces_written(self, index: int, step: Step) -> int:
         """Surfaces that a step writes, whole kernel groups included."""
         if not isinstance(step, ConvStep):
-            return surfaces(step.output.cube[0])
-        group = 64 if step.depthwise else 32
+            return surfaces(step.output.cube[0], step.output.itemsize)
+        group = written_group(step.depthwise, step.output.itemsize)
+        c2 = 16 // step.output.itemsize
         return max(
-            tile.first_kernel // 16 + -(-tile.kernels // group) * (group // 16)
+            tile.first_kernel // c2 + -(-tile.kernels // group) * (group // c2)
             for tile in self.plan.tiles[index]
         )
 
@@ -299,7 +325,8 @@ class _Planner:
                 continue
             if name in self.graph.constants:
                 ref = self._weights(pack_feature(self.graph.constants[name]))
-                self.plan.places[name] = Place(ref, tensor.cube, surfaces(tensor.cube[0]))
+                count = surfaces(tensor.cube[0], tensor.itemsize)
+                self.plan.places[name] = Place(ref, tensor.cube, count, itemsize=tensor.itemsize)
                 continue
             place = self._form(tensor)
             self.plan.places[name] = place
@@ -323,7 +350,8 @@ class _Planner:
             for index, step in enumerate(self.plan.steps)
             if self.graph.root(step.output.name) == tensor.name
         ]
-        return Place(ref, tensor.cube, max([surfaces(tensor.cube[0]), *written]))
+        count = max([surfaces(tensor.cube[0], tensor.itemsize), *written])
+        return Place(ref, tensor.cube, count, itemsize=tensor.itemsize)
 
     def _block(self, name: str, place: Place) -> Block:
         """When a tensor is needed: model inputs and outputs always, as programs may look at them."""
@@ -333,7 +361,9 @@ class _Planner:
         ends = {self.graph.root(o.value) for o in self.graph.outputs if not o.real}
         ends |= {self.graph.root(o.input) for o in self.graph.host_ops if o.input in self.graph.tensors}
         last = len(steps) if name in ends or not writes else max([*reads, *writes])
-        kept = place.size if place.argb else surfaces(place.cube[0]) * place.surface * ATOM_BYTES
+        kept = (
+            place.size if place.argb else surfaces(place.cube[0], place.itemsize) * place.surface * ATOM_BYTES
+        )
         if not writes:
             return Block(name, place.size, kept, 0, len(steps), last)
         return Block(name, place.size, kept, min(writes), max(writes), last)
@@ -358,14 +388,15 @@ class _Planner:
                 data = self._packed(step, tile)
                 packed[tile.first_kernel] = self._weights(data), data.size
             weights, size = packed[tile.first_kernel]
-            operands = ConvOperands(weights, size, table + tile.first_kernel * TABLE_BYTES)
+            entry = FLOAT_TABLE_BYTES if step.output.real else TABLE_BYTES
+            operands = ConvOperands(weights, size, table + tile.first_kernel * entry)
             if correction is not None:
                 atom = (tile.first_kernel // 4 * shape.out_height + tile.first_row) * shape.out_width
                 operands = replace(operands, correction=correction + atom * 16)
             settings = convolution(step, shape, tile, x, y, operands)
-            group = 64 if step.depthwise else 32
-            written = -(-tile.kernels // group) * group
-            taps = shape.taps if step.depthwise else max(shape.taps * -(-shape.channels // 32), 4)
+            group = 64 if step.depthwise else 32 // shape.itemsize
+            whole = written_group(step.depthwise, shape.itemsize)
+            written = -(-tile.kernels // whole) * whole
             pixels = tile.rows * shape.out_width
             task = Task(
                 index,
@@ -373,11 +404,9 @@ class _Planner:
                 CONV_BLOCKS,
                 settings,
                 macs=pixels * tile.kernels * shape.taps * (1 if step.depthwise else shape.channels),
-                reads=tile.in_rows * shape.row_bytes
-                + (0 if tile.weight_reuse else size)
-                + written * TABLE_BYTES,
-                writes=pixels * written,
-                formula_npu=-(-pixels // STRIPE) * STRIPE * -(-tile.kernels // group) * taps,
+                reads=tile.in_rows * shape.row_bytes + (0 if tile.weight_reuse else size) + written * entry,
+                writes=pixels * written * shape.itemsize,
+                formula_npu=-(-pixels // STRIPE) * STRIPE * -(-tile.kernels // group) * shape.pixel_cycles,
                 core=tile.core,
             )
             self.plan.tasks.append(task)
@@ -390,6 +419,10 @@ class _Planner:
 
     def _table(self, step: ConvStep) -> npt.NDArray[np.uint8]:
         """A = bias - input zero * sum(w - w_zero), B = -w_zero, C = multiplier (HARDWARE 3.7, 5.11)."""
+        if step.output.real:
+            bias = np.zeros(-(-step.bias.size // 64) * 64 + 64, dtype=np.float32)
+            bias[: step.bias.size] = step.bias
+            return pack_alu_table(bias.view(np.int32))
         sums = (step.weights.astype(np.int64) - step.weight_zero).reshape(step.weights.shape[0], -1).sum(1)
         alu = step.bias - step.x_zero * sums
         limit = 2**31
@@ -405,13 +438,13 @@ class _Planner:
     def _other(self, index: int, step: Step) -> None:
         places = tuple(self.plan.place(t.name) for t in step.inputs)
         y = self.plan.place(step.output.name)
-        reads = sum(surfaces(p.cube[0]) * p.surface * 16 for p in places)
-        writes = surfaces(y.cube[0]) * y.surface * 16
+        reads = sum(surfaces(p.cube[0], p.itemsize) * p.surface * 16 for p in places)
+        writes = surfaces(y.cube[0], y.itemsize) * y.surface * 16
         if isinstance(step, PoolStep):
             settings, blocks = pool(step, places[0], y), POOL_BLOCKS
         elif isinstance(step, CopyStep):
             settings, blocks = copy(step, places[0], y), FLYING_BLOCKS
-            reads = writes = surfaces(step.size[0]) * step.size[1] * step.size[2] * 16
+            reads = writes = surfaces(step.size[0], y.itemsize) * step.size[1] * step.size[2] * 16
         else:
             assert isinstance(step, BinaryStep | RescaleStep | SlopeStep | LookupStep)
             slopes = None

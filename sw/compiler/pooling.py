@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sw.compiler.float_programs import float_pool
 from sw.compiler.program import Settings, Value
 from sw.compiler.programs import Place, pointers
 from sw.compiler.steps import PoolStep
@@ -54,4 +55,4 @@ def pool(step: PoolStep, x: Place, y: Place) -> Settings:
     rdma("SRC_LINE_STRIDE", SRC_LINE_STRIDE=x.cube[2])
     rdma("SRC_SURF_STRIDE", SRC_SURF_STRIDE=x.surface)
     rdma("DATA_FORMAT", IN_PRECISION=1)
-    return settings
+    return float_pool(settings, kernel, average) if y.itemsize > 1 else settings

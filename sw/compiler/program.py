@@ -86,6 +86,25 @@ class Settings:
             fields = {only: fields["value"]}
         self.items.append(Setting(block, register, fields))
 
+    def last(self, block: str, register: str) -> Mapping[str, Value]:
+        """Fields of the last write of `register`.
+
+        Raises
+        ------
+        KeyError
+            if it is not written.
+        """
+        for item in reversed(self.items):
+            if (item.block, item.register) == (block, register):
+                return item.fields
+        raise KeyError(f"{block}.{register} is not written")
+
+    def change(self, block: str, register: str, **fields: Value) -> None:
+        """Change fields of every write of `register`."""
+        for index, item in enumerate(self.items):
+            if (item.block, item.register) == (block, register):
+                self.items[index] = Setting(block, register, {**item.fields, **fields})
+
     def __iter__(self) -> Iterator[Setting]:
         return iter(self.items)
 

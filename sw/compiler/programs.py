@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sw.compiler.float_programs import float_convolution
 from sw.compiler.program import Ref, Settings, Value
 from sw.compiler.requant import BS_SHIFT
 from sw.compiler.steps import Converter, ConvStep, Limits
@@ -35,6 +36,7 @@ class Place:
     argb: int = 0
     pitch: int = 0
     unsigned_pixels: bool = False
+    itemsize: int = 1
 
     @property
     def surface(self) -> int:
@@ -51,7 +53,12 @@ class Place:
     @property
     def aligned_channels(self) -> int:
         """Channels in whole atoms."""
-        return -(-self.cube[0] // 16) * 16
+        return -(-self.cube[0] // self.c2) * self.c2
+
+    @property
+    def c2(self) -> int:
+        """Channels of an atom."""
+        return ATOM_BYTES // self.itemsize
 
     def row(self, row: int) -> Ref:
         """Address of the first pixel of a row."""
@@ -70,6 +77,11 @@ class ConvOperands:
     weight_bytes: int
     table: Ref
     correction: Ref | None = None
+
+
+def written_group(depthwise: bool, itemsize: int) -> int:
+    """Channels that a convolution writes at least: a kernel group (HARDWARE 3.6, 14.3)."""
+    return (64 if depthwise else 32) // itemsize
 
 
 def pointers(settings: Settings, blocks: tuple[str, ...]) -> None:
@@ -93,7 +105,7 @@ def convolution(
     _core(settings, step, tile, y)
     _conv_dpu(settings, step, tile, y, operands)
     _conv_rdma(settings, step, tile, y, operands)
-    return settings
+    return float_convolution(settings, tile) if y.itemsize > 1 else settings
 
 
 def _cbuf(settings: Settings, tile: Tile) -> None:
@@ -192,21 +204,21 @@ def _cna(
 def _core(settings: Settings, step: ConvStep, tile: Tile, y: Place) -> None:
     settings.set("CORE", "MISC_CFG", DW_EN=int(step.depthwise), QD_EN=1)
     settings.set("CORE", "DATAOUT_SIZE_0", DATAOUT_HEIGHT=tile.rows - 1, DATAOUT_WIDTH=y.cube[2] - 1)
-    settings.set("CORE", "DATAOUT_SIZE_1", DATAOUT_CHANNEL=_group_channels(step, tile) - 1)
+    settings.set("CORE", "DATAOUT_SIZE_1", DATAOUT_CHANNEL=group_channels(step, tile, y) - 1)
     settings.set("CORE", "CLIP_TRUNCATE")
     settings.set("CORE", "UNDOC_3030")
 
 
-def _group_channels(step: ConvStep, tile: Tile) -> int:
+def group_channels(step: ConvStep, tile: Tile, y: Place) -> int:
     """Output channels of a tile in whole kernel groups (HARDWARE 3.6: others hang on silicon)."""
-    group = 64 if step.depthwise else 32
+    group = written_group(step.depthwise, y.itemsize)
     return -(-tile.kernels // group) * group
 
 
 def _conv_dpu(settings: Settings, step: ConvStep, tile: Tile, y: Place, operands: ConvOperands) -> None:
-    channels = _group_channels(step, tile)
+    channels = group_channels(step, tile, y)
     surfaces = 4 if step.depthwise else 2
-    first = y.row(tile.first_row) + tile.first_kernel // 16 * y.surface * ATOM_BYTES
+    first = y.row(tile.first_row) + tile.first_kernel // y.c2 * y.surface * ATOM_BYTES
     dpu_cube(
         settings,
         conv_mode=3 if step.depthwise else 0,
@@ -469,7 +481,7 @@ def _conv_rdma(settings: Settings, step: ConvStep, tile: Tile, y: Place, operand
         settings,
         y,
         tile.rows,
-        _group_channels(step, tile),
+        group_channels(step, tile, y),
         conv_mode=3 if step.depthwise else 0,
         table=operands.table,
         operand=Operand(correction, y.surface, size=3) if correction else None,

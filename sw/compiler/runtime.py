@@ -82,6 +82,8 @@ class LayerReport:
     mac_busy: int | None = None
     host_seconds: float = 0.0
     """Time that the host took for it, in the simulation's own process."""
+    itemsize: int = 1
+    """Bytes of an output element: 1 int8, 2 fp16 (half the MACs a cycle)."""
 
 
 @dataclass(frozen=True)
@@ -302,8 +304,8 @@ class LoadedModel:
         assert isinstance(step, HostStep)
         self.put(step.output.name, compute(step, [self.tensor(x.name) for x in step.inputs]))
 
-    def put(self, name: str, cube: npt.NDArray[np.int8]) -> None:
-        """Write the int8 cube (C, H, W) of a tensor to device memory."""
+    def put(self, name: str, cube: npt.NDArray[Any]) -> None:
+        """Write the cube (C, H, W) of a tensor, int8 or float16, to device memory."""
         place = self.model.plan.place(name)
         if place.argb:
             pixels = (cube.astype(np.int16) + 128).astype(np.uint8) if place.unsigned_pixels else cube
@@ -335,15 +337,16 @@ class LoadedModel:
         start = place.ref.offset
         return self.buffers[place.ref.region].view(start, place.size)
 
-    def tensor(self, name: str) -> npt.NDArray[np.int8]:
-        """The int8 cube (C, H, W) of a tensor as it stands in device memory."""
+    def tensor(self, name: str) -> npt.NDArray[Any]:
+        """The int8 or float16 cube (C, H, W) of a tensor as it stands in device memory."""
         place = self.model.plan.place(name)
         if place.argb:
             dtype = np.uint8 if place.unsigned_pixels else np.int8
             pixels = unpack_argb(self.memory(name), place.cube, dtype)
             shift = 128 if place.unsigned_pixels else 0
             return (pixels.astype(np.int16) - shift).astype(np.int8)
-        return unpack_feature(self.memory(name), place.cube).astype(np.int8)
+        kind = self.model.graph.tensors[name].dtype
+        return unpack_feature(self.memory(name), place.cube, kind).astype(kind)
 
     def close(self) -> None:
         """Give the buffers back; may be called again."""
@@ -379,6 +382,7 @@ class LoadedModel:
                     step.output.shape,
                     sum(busy) if busy else None,
                     seconds.get(index, 0.0),
+                    step.output.itemsize,
                 )
             )
         for op in self.model.graph.host_ops:

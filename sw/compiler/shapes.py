@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
 from sw.compiler.graph import Tensor
 
 
-def to_cube(codes: npt.NDArray[np.int8], tensor: Tensor) -> npt.NDArray[np.int8]:
+def to_cube(codes: npt.NDArray[Any], tensor: Tensor) -> npt.NDArray[Any]:
     """The cube (C, H, W) of an array of the tensor's own shape."""
     if channels_last(tensor):
         channels, height, width = tensor.cube
@@ -16,7 +18,7 @@ def to_cube(codes: npt.NDArray[np.int8], tensor: Tensor) -> npt.NDArray[np.int8]
     return codes.reshape(tensor.cube)
 
 
-def from_cube(cube: npt.NDArray[np.int8], tensor: Tensor) -> npt.NDArray[np.int8]:
+def from_cube(cube: npt.NDArray[Any], tensor: Tensor) -> npt.NDArray[Any]:
     """The array of the tensor's own shape; the inverse of `to_cube`."""
     if channels_last(tensor):
         return np.ascontiguousarray(cube.reshape(tensor.cube).transpose(1, 2, 0)).reshape(tensor.shape)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from sw.compiler.graph import ModelError, Window
+from sw.layouts import padded_channels
 
 BANKS = 12
 BANK_BYTES = 32 * 1024
@@ -49,11 +50,18 @@ class ConvShape:
     pitch: int = 0
     insert: int = 1
     """Distance of the input's rows in a transposed convolution."""
+    itemsize: int = 1
+    """Bytes of an element: int8 or fp16."""
 
     @property
     def stored_channels(self) -> int:
         """Input channels in whole atoms."""
-        return -(-self.channels // 16) * 16
+        return self.atoms * (16 // self.itemsize)
+
+    @property
+    def atoms(self) -> int:
+        """Atoms of a pixel."""
+        return -(-self.channels * self.itemsize // 16)
 
     @property
     def taps(self) -> int:
@@ -61,11 +69,18 @@ class ConvShape:
         return self.window.kernel[0] * self.window.kernel[1]
 
     @property
+    def pixel_cycles(self) -> int:
+        """Cycles of a pixel and kernel group: tiles of the array, or elements drained (HARDWARE 9.6)."""
+        if self.depthwise:
+            return self.taps
+        return max(self.taps * -(-self.channels // 32), 4 // self.itemsize)
+
+    @property
     def row_entries(self) -> int:
         """CBUF entries of one row: slabs of four atoms, three atoms stored as four."""
         if self.argb:
             return -(-self.pitch * argb_pixel_bytes(self.argb) // ENTRY_BYTES)
-        full, rest = divmod(self.stored_channels // 16, 4)
+        full, rest = divmod(self.atoms, 4)
         if rest == 3:
             full, rest = full + 1, 0
         return full * self.width + -(-rest * self.width // 4)
@@ -73,12 +88,14 @@ class ConvShape:
     @property
     def row_bytes(self) -> int:
         """Bytes of one row in DRAM."""
-        return self.pitch * self.argb if self.argb else self.width * self.stored_channels
+        return self.pitch * self.argb if self.argb else self.width * self.atoms * 16
 
     def weight_bytes(self, kernels: int) -> int:
         """Bytes of the weights of `kernels` kernels (channels, when depthwise)."""
         if self.depthwise:
-            return -(-kernels // 64) * 64 * self.taps
+            return -(-kernels * self.itemsize // 64) * 64 * self.taps
+        if self.itemsize > 1:
+            return kernels * padded_channels(self.channels, self.itemsize) * self.itemsize * self.taps
         return (kernels + kernels % 2) * self.stored_channels * self.taps
 
     def rows_in(self, first: int, rows: int) -> tuple[int, int, int]:
@@ -163,7 +180,7 @@ def plan_tiles(shape: ConvShape, what: str, cores: int = 1) -> list[Tile]:
 
 
 def _group(shape: ConvShape) -> int:
-    return 64 if shape.depthwise else 32
+    return 64 if shape.depthwise else 32 // shape.itemsize
 
 
 def _best(shape: ConvShape, rows: int, kernels: int) -> _Choice | None:
@@ -201,7 +218,7 @@ def _longest(shape: ConvShape, tiles: list[Tile]) -> int:
     group = _group(shape)
     for tile in tiles:
         pixels = -(-tile.rows * shape.out_width // STRIPE) * STRIPE
-        taps = shape.taps if shape.depthwise else max(shape.taps * -(-shape.channels // 32), 4)
+        taps = shape.pixel_cycles
         groups = -(-tile.kernels // group)
         array[tile.core] = array.get(tile.core, 0) + pixels * groups * taps
         weights = 0 if tile.weight_reuse else shape.weight_bytes(tile.kernels)
@@ -218,7 +235,7 @@ def _check_limits(shape: ConvShape, what: str) -> None:
         raise ModelError(f"{what}: kernel up to 31, stride up to 7, dilation up to 32; not {shape.window}")
     if max(shape.window.pads[:2]) > 15:
         raise ModelError(f"{what}: padding {shape.window.pads} is past the limit of 15")
-    if not shape.argb and (-(-shape.stored_channels // 64) - 1) * shape.width >= SLAB_LIMIT:
+    if not shape.argb and (-(-shape.atoms // 4) - 1) * shape.width >= SLAB_LIMIT:
         raise ModelError(f"{what}: {shape.channels} channels of rows {shape.width} wide exceed CBUF's slabs")
 
 

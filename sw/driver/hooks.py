@@ -119,7 +119,12 @@ class Hooks:
             raise RuntimeError("this process already has a simulated device: leave its `with` block first")
         self._folder = tempfile.TemporaryDirectory(prefix="rkcosim-")
         self.machine = Machine(self._kernel)
-        self.tree = self.machine.tree(Path(self._folder.name) / "root")
+        try:
+            self.tree = self.machine.tree(Path(self._folder.name) / "root")
+        except BaseException:
+            self.machine.close()
+            self._folder.cleanup()
+            raise
         self._user = OwnMemory(self.machine)
         self._who = Credentials(os.getpid(), os.getuid(), os.getgid())
         self._real: dict[str, Any] = {}

@@ -26,6 +26,8 @@ class NodeContext:
     names: list[str]
     values: list[Value | None]
     graph: Graph
+    floats: bool = False
+    """Whether the model computes on real numbers throughout."""
 
     @property
     def name(self) -> str:
@@ -82,12 +84,23 @@ class NodeContext:
         return value.cube
 
 
-def weight_codes(
-    context: NodeContext, axis: int
-) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float64], int]:
+def _float_weights(context: NodeContext, axis: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64], int]:
+    """Real weights, with scales of 1."""
+    constant = context.constant(1)
+    if constant is None:
+        raise ModelError(f"{context.label}: the weights are missing")
+    weights = np.asarray(constant.real(), dtype=np.float32)
+    if not weights.ndim > axis or not np.isfinite(weights).all():
+        raise ModelError(f"{context.label}: weights '{context.names[1]}' {weights.shape} are not all finite")
+    return weights, np.ones(weights.shape[axis]), 0
+
+
+def weight_codes(context: NodeContext, axis: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64], int]:
     """Signed weights, one scale per entry of `axis`, and the zero point in the signed domain."""
     constant = context.constant(1)
     name = context.names[1]
+    if context.floats:
+        return _float_weights(context, axis)
     if constant is None or constant.scale is None or constant.zero is None:
         raise ModelError(f"{context.label}: weights '{name}' are not quantised")
     if constant.array.dtype not in (np.int8, np.uint8):
@@ -110,7 +123,7 @@ def weight_codes(
 
 def bias_codes(
     context: NodeContext, index: int, count: int, unit: npt.NDArray[np.float64], factor: float = 1.0
-) -> npt.NDArray[np.int64]:
+) -> npt.NDArray[Any]:
     """Bias in units of input scale * weight scale."""
     constant = context.constant(index)
     if constant is None:
@@ -123,6 +136,8 @@ def bias_codes(
         if np.all(np.abs(ratio - 1) < BIAS_TOLERANCE):
             return np.broadcast_to(constant.array.reshape(-1).astype(np.int64), (count,)).copy()
     real = np.asarray(constant.real(), dtype=np.float64).reshape(-1) * factor
+    if context.floats:
+        return np.broadcast_to(real, (count,)).astype(np.float32)
     codes = np.rint(np.broadcast_to(real, (count,)) / unit)
     if not (np.abs(codes) < 2**31).all():
         raise ModelError(f"{context.label}: bias '{name}' passes 32 bits of the accumulator's unit")
@@ -184,7 +199,7 @@ def conv(context: NodeContext) -> Pending:
 
 def _matrix(
     context: NodeContext,
-    matrix: npt.NDArray[np.int8],
+    matrix: npt.NDArray[Any],
     scales: npt.NDArray[np.float64],
     zero: int,
     bias: npt.NDArray[np.int64],
@@ -232,7 +247,10 @@ def gemm(context: NodeContext) -> Pending:
     if matrix.ndim != 2:
         raise ModelError(f"{context.label}: weights must be a matrix, not {matrix.shape}")
     matrix = matrix if transposed else np.ascontiguousarray(matrix.T)
-    scales = scales * float(get("alpha", 1.0))
+    if context.floats:
+        matrix = matrix * np.float32(get("alpha", 1.0))
+    else:
+        scales = scales * float(get("alpha", 1.0))
     unit = context.tensor(0).scale * scales
     bias = bias_codes(context, 2, matrix.shape[0], unit, float(get("beta", 1.0)))
     return _matrix(context, matrix, scales, zero, bias, "Gemm")

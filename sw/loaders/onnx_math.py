@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +14,8 @@ from sw.compiler.graph import (
     BinaryMethod,
     Clamp,
     Conv,
-    Lookup,
     ModelError,
+    OnHost,
     Op,
     Pool,
     Slope,
@@ -36,6 +37,38 @@ def _quantised(constant: Constant, what: str) -> Constant:
     return Constant(codes, np.array(scale), np.zeros((), np.int8))
 
 
+def _operand_cube(context: NodeContext, codes: npt.NDArray[Any], name: str, like: Real) -> npt.NDArray[Any]:
+    """A constant spread to the cube of `like`, or to one value a channel where that is all it has."""
+    channels, height, _ = like.cube
+    axis = 1 if len(like.shape) == 4 else len(like.shape) - 1
+    try:
+        wide = codes.reshape((1,) * (len(like.shape) - codes.ndim) + codes.shape)
+        if wide.ndim != len(like.shape):
+            raise ValueError("more dimensions")
+        np.broadcast_to(wide, like.shape)
+        if wide.size == wide.shape[axis] and wide.size in (1, channels):
+            return np.broadcast_to(wide.reshape(-1), (channels,)).reshape(channels, 1, 1)
+        spread = np.broadcast_to(wide, like.shape)
+        if like.cube == natural_cube(like.shape, context.label) and len(like.shape) < 4:
+            spread = spread.reshape(height, channels).T
+        return spread.reshape(like.cube)
+    except ValueError as error:
+        raise ModelError(f"{context.label}: '{name}' {codes.shape} does not fit {like.shape}") from error
+
+
+def _constant_floats(context: NodeContext, constant: Constant, name: str, like: Real) -> str:
+    """A constant operand as fp16."""
+    with np.errstate(over="ignore"):
+        halves = np.asarray(constant.real()).astype(np.float16)
+    if not np.isfinite(halves).all():
+        raise ModelError(f"{context.label}: constant '{name}' is beyond fp16")
+    cube = np.ascontiguousarray(_operand_cube(context, halves, name, like))
+    key = f"{name}@{context.name}"
+    context.graph.tensors[key] = Tensor(key, (1, *cube.shape), 1.0, 0, cube.shape, real=True)
+    context.graph.constants[key] = cube
+    return key
+
+
 def _constant_operand(context: NodeContext, index: int, like: Real) -> str:
     """Add a constant operand of an element-wise operation to the graph; return its tensor name.
 
@@ -43,6 +76,8 @@ def _constant_operand(context: NodeContext, index: int, like: Real) -> str:
     """
     constant = context.constant(index)
     name = context.names[index]
+    if context.floats and constant is not None:
+        return _constant_floats(context, constant, name, like)
     if constant is not None and constant.scale is None and constant.array.dtype.kind == "f":
         constant = _quantised(constant, f"{context.label}: constant '{name}'")
     if constant is None or constant.scale is None or constant.zero is None or constant.scale.size != 1:
@@ -51,22 +86,7 @@ def _constant_operand(context: NodeContext, index: int, like: Real) -> str:
         raise ModelError(f"{context.label}: constant '{name}' is {constant.array.dtype}, not 8 bit")
     shift = 128 if constant.array.dtype == np.uint8 else 0
     codes = (constant.array.astype(np.int64) - shift).astype(np.int8)
-    channels, height, _ = like.cube
-    axis = 1 if len(like.shape) == 4 else len(like.shape) - 1
-    try:
-        wide = codes.reshape((1,) * (len(like.shape) - codes.ndim) + codes.shape)
-        if wide.ndim != len(like.shape):
-            raise ValueError("more dimensions")
-        np.broadcast_shapes(wide.shape, like.shape)
-        if wide.size == wide.shape[axis] and wide.size in (1, channels):
-            cube = np.broadcast_to(wide.reshape(-1), (channels,)).reshape(channels, 1, 1)
-        else:
-            spread = np.broadcast_to(wide, like.shape)
-            if like.cube == natural_cube(like.shape, context.label) and len(like.shape) < 4:
-                spread = spread.reshape(height, channels).T
-            cube = spread.reshape(like.cube)
-    except ValueError as error:
-        raise ModelError(f"{context.label}: '{name}' {codes.shape} does not fit {like.shape}") from error
+    cube = _operand_cube(context, codes, name, like)
     key = f"{name}@{context.name}"
     zero = int(constant.zero.reshape(-1)[0]) - shift
     scale = float(constant.scale.reshape(-1)[0])
@@ -123,7 +143,13 @@ def function(kind: str) -> Callable[[NodeContext], Pending]:
             def made(reals: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
                 return np.clip(reals * slope + offset, 0.0, 1.0)
 
-        def build(output: str, clamp: Clamp) -> Lookup:
+        def build(output: str, clamp: Clamp) -> Op:
+            if context.floats:
+                attributes = {"function": kind, "alpha": context.attributes.get("alpha", 0.2)}
+                attributes["beta"] = context.attributes.get("beta", 0.5)
+                return OnHost(
+                    context.name, (x.name,), output, function="Function", attributes=attributes, clamp=clamp
+                )
             return lookup(context.name, kind, x, context.graph.tensors[output], made, clamp)
 
         return Pending(build, value.shape, value.cube)

@@ -7,6 +7,7 @@ its result scale and zero point, and takes up a Relu or Clip on the way.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -17,6 +18,7 @@ import onnx
 from onnx import numpy_helper
 
 from sw.compiler.graph import (
+    MAX_ELEMENTS,
     Clamp,
     Graph,
     GraphInput,
@@ -62,7 +64,7 @@ _DTYPES: dict[int, str] = {
 
 
 def load_onnx(data: bytes) -> Graph:
-    """Read an ONNX QDQ model.
+    """Read an ONNX model: QDQ form, or real numbers throughout (then computed in fp16).
 
     Parameters
     ----------
@@ -88,7 +90,11 @@ def load_onnx(data: bytes) -> Graph:
     except (onnx.checker.ValidationError, ValueError) as error:  # ValueError: names that are no text
         text = " ".join(str(error).split())
         raise ModelError(f"damaged ONNX model: {text[:300]}") from error
-    return _Loader(proto).run()
+    if any(node.op_type in ("QuantizeLinear", "DequantizeLinear") for node in proto.graph.node):
+        return Loader(proto).run()
+    from sw.loaders.onnx_float import FloatLoader
+
+    return FloatLoader(proto).run()
 
 
 def node_label(node: onnx.NodeProto) -> str:
@@ -96,8 +102,10 @@ def node_label(node: onnx.NodeProto) -> str:
     return f"{node.op_type} '{node.name or (node.output[0] if node.output else '?')}'"
 
 
-class _Loader:
+class Loader:
     """State of one walk; `values` maps a value name to what it stands for."""
+
+    floats = False
 
     def __init__(self, proto: onnx.ModelProto) -> None:
         self.proto = proto.graph
@@ -150,6 +158,8 @@ class _Loader:
             name = onnx.TensorProto.DataType.Name(kind.elem_type)
             raise ModelError(f"input '{info.name}' is {name}; only float32, int8 and uint8 are supported")
         shape = tuple(d.dim_value or 1 if i == 0 else d.dim_value for i, d in enumerate(kind.shape.dim))
+        if math.prod(shape) > MAX_ELEMENTS:
+            raise ModelError(f"input '{info.name}': shape {shape} is too large")
         if not shape or 0 in shape:
             raise ModelError(f"input '{info.name}' has no fixed shape ({shape}, 0 for an open dimension)")
         return Input(info.name, shape, dtype, shape)
@@ -334,7 +344,8 @@ class _Loader:
         for name, value in zip(names, values, strict=True):
             if value is not None and not isinstance(value, Real | Constant):
                 raise ModelError(f"{label}: input '{name}' is not quantised (no DequantizeLinear before it)")
-        return BUILDERS[node.op_type](NodeContext(label, node, attributes, names, values, self.graph))
+        context = NodeContext(label, node, attributes, names, values, self.graph, self.floats)
+        return BUILDERS[node.op_type](context)
 
     def _clamp(self, node: onnx.NodeProto, attributes: dict[str, Any]) -> Value:
         low, high = (0.0, np.inf) if node.op_type == "Relu" else (-np.inf, np.inf)

@@ -9,13 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sw.compiler.graph import ModelError
+from sw.compiler.graph import MAX_ELEMENTS, ModelError
 
 MAGIC = b"TFL3"
 """File identifier, at byte 4 of every flatbuffer of this schema."""
-
-MAX_ELEMENTS = 2**28
-"""Elements of one tensor that are taken for a model and not for damage."""
 
 ACTIVATIONS = {0: None, 1: (0.0, math.inf), 2: (-1.0, 1.0), 3: (0.0, 6.0)}
 """Limits of fused activations by code."""

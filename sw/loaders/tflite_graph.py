@@ -273,3 +273,30 @@ def natural(shape: tuple[int, ...], what: str) -> Cube:
     if len(shape) < 2:
         return shape[0] if shape else 1, 1, 1
     raise ModelError(f"{what}: shape {shape} is not supported; use (1, H, W, C) or (M, K)")
+
+
+def sized(loader: Loader, node: TfNode, cube: Cube, y: Tensor) -> None:
+    """Check that an output has the cube that its operator gives.
+
+    Raises
+    ------
+    ModelError
+        if not, naming node and tensor.
+    """
+    if y.cube != cube or min(cube) < 1:
+        c, h, w = cube
+        raise ModelError(f"{loader.label(node)}: output '{y.name}' {y.cube} should be {(c, h, w)} (C, H, W)")
+
+
+def map_input(loader: Loader, node: TfNode, index: int = 0) -> Tensor:
+    """Input `index`, which must have the shape (1, H, W, C).
+
+    Raises
+    ------
+    ModelError
+        for another shape.
+    """
+    x = loader.activation(node, index)
+    if len(x.shape) != 4:
+        raise ModelError(f"{loader.label(node)}: input '{x.name}' {x.shape} is not (1, H, W, C)")
+    return x

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sw.compiler.graph import Clamp, ModelError, Op
+from sw.compiler.graph import MAX_ELEMENTS, Clamp, ModelError, Op
 
 Shape = tuple[int, ...]
 Cube = tuple[int, int, int]
@@ -117,6 +117,8 @@ def natural_cube(shape: Shape, what: str) -> Cube:
     ModelError
         for a batch above one or a shape of other dimensions; `what` names the tensor.
     """
+    if min(shape, default=1) < 1 or math.prod(shape) > MAX_ELEMENTS:
+        raise ModelError(f"{what}: shape {shape} is not supported")
     if len(shape) == 4 and shape[0] == 1:
         return shape[1], shape[2], shape[3]
     if len(shape) == 3 and shape[0] == 1:

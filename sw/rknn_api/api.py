@@ -17,6 +17,7 @@ import numpy as np
 from sw.driver import DriverError
 from sw.rknn_api import types as t
 from sw.rknn_api.custom_graph import TailModel, split
+from sw.rknn_api.dynamic import variants
 from sw.rknn_api.loading import connect, place
 from sw.rknn_api.log import log
 from sw.rknn_api.memory import forget_all_of
@@ -63,7 +64,7 @@ def rknn_init(context: Any, model: Any, size: int, flag: int = 0, extend: Any = 
     if data is None:
         message = "rknn_init: model must be a path, or bytes with their size"
         raise Refusal(t.RKNN_ERR_PARAM_INVALID, message)
-    state = Context(_compile(data), None, flag)
+    state = _compile(data, flag)
     if not flag & t.RKNN_FLAG_COLLECT_MODEL_INFO_ONLY:
         state.loaded = _load(state, more)
     _open(state, handle)
@@ -77,7 +78,8 @@ def _open(state: Context, handle: Any) -> None:
     handle.value = state.handle
 
 
-def _compile(data: bytes) -> Any:
+def _compile(data: bytes, flag: int) -> Context:
+    """A context with the model, or the models of all its shapes."""
     import sw.compiler
 
     if data.startswith(VENDOR_MAGICS):
@@ -87,11 +89,16 @@ def _compile(data: bytes) -> Any:
             "Give the ONNX model it was made from (quantised, QDQ form)",
         )
     try:
+        several = variants(data, sw.compiler.compile_model)
+        if several is not None:
+            if flag & t.RKNN_FLAG_SHARE_WEIGHT_MEM:
+                raise ValueError("RKNN_FLAG_SHARE_WEIGHT_MEM does not go with a model of several shapes")
+            return Context(several.models[several.largest], None, flag, variants=several)
         parts = split(data)
         if parts is None:
-            return sw.compiler.compile_model(data)
+            return Context(sw.compiler.compile_model(data), None, flag)
         head, tail, outputs = parts
-        return TailModel(sw.compiler.compile_model(head), tail, outputs)
+        return Context(TailModel(sw.compiler.compile_model(head), tail, outputs), None, flag)
     except ValueError as error:
         raise Refusal(t.RKNN_ERR_MODEL_INVALID, f"rknn_init: invalid model: {error}", error) from error
 
@@ -135,6 +142,9 @@ def rknn_dup_context(context_in: Any, context_out: Any) -> int:
     handle.value = 0
     state = Context(source.model, None, source.flag, core_mask=source.core_mask)
     if source.loaded is not None:
+        if source.variants is not None:
+            message = f"{function}: not possible with a model of several shapes"
+            raise Refusal(t.RKNN_ERR_FAIL, message)
         if "weights" not in source.loaded.buffers:
             raise Refusal(t.RKNN_ERR_FAIL, f"{function}: the context has no weights yet")
         source.finish()

@@ -58,6 +58,13 @@ def tensor_type(dtype: npt.DTypeLike) -> rknn_tensor_type:
     }[np.dtype(dtype)]
 
 
+def quantisation(dtype: npt.DTypeLike) -> int:
+    """Kind of quantisation of an element type: the vendor's library calls float16 affine too (scale 1)."""
+    if np.dtype(dtype) == np.float32:
+        return int(rknn_tensor_qnt_type.RKNN_TENSOR_QNT_NONE)
+    return int(rknn_tensor_qnt_type.RKNN_TENSOR_QNT_AFFINE_ASYMMETRIC)
+
+
 def fill_attr(attr: rknn_tensor_attr, info: Any, *, is_input: bool, pitch: int = 0, stored: int = 0) -> None:
     """Fill everything but `index` from a `TensorInfo`.
 
@@ -73,7 +80,6 @@ def fill_attr(attr: rknn_tensor_attr, info: Any, *, is_input: bool, pitch: int =
     elif len(shape) == 4:
         fmt = rknn_tensor_format.RKNN_TENSOR_NCHW
     dtype = np.dtype(info.dtype)
-    quantised = dtype.kind in "iu"
     elements = int(np.prod(shape, dtype=np.int64))
     attr.n_dims = len(shape)
     attr.dims[:] = [*shape, *[0] * (RKNN_MAX_DIMS - len(shape))]
@@ -83,8 +89,7 @@ def fill_attr(attr: rknn_tensor_attr, info: Any, *, is_input: bool, pitch: int =
     attr.size_with_stride = max(stored, attr.size)
     attr.fmt = fmt
     attr.type = tensor_type(dtype)
-    kinds = rknn_tensor_qnt_type
-    attr.qnt_type = kinds.RKNN_TENSOR_QNT_AFFINE_ASYMMETRIC if quantised else kinds.RKNN_TENSOR_QNT_NONE
+    attr.qnt_type = quantisation(dtype)
     attr.fl = 0
     attr.zp = int(info.zero_point)
     attr.scale = float(info.scale)

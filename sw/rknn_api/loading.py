@@ -52,7 +52,12 @@ def plan_for(state: Context, cores: int) -> None:
     head = model.head if isinstance(model, TailModel) else model
     if getattr(head.plan, "cores", 1) == cores:
         return
-    if state.flag & OWN_MEMORY or not isinstance(head, CompiledModel) or state.custom:
+    if (
+        state.variants is not None
+        or state.flag & OWN_MEMORY
+        or not isinstance(head, CompiledModel)
+        or state.custom
+    ):
         log.warning("rknn_set_core_mask: this context's model stays on one core")
         return
     planned: Any = CompiledModel(head.graph, reuse=head.plan.reuse, cores=cores)
@@ -67,3 +72,31 @@ def plan_for(state: Context, cores: int) -> None:
         state.loaded.close()
     state.model, state.loaded, state.report = planned, loaded, None
     connect(state)
+
+
+def choose_shape(state: Context, number: int) -> None:
+    """Let a context of several shapes use one of them; each is loaded when it is first chosen.
+
+    Raises
+    ------
+    Refusal
+        RKNN_ERR_MALLOC_FAIL when memory runs out; RKNN_ERR_FAIL where the program gave memory.
+    """
+    if state.flag & OWN_MEMORY:
+        raise Refusal(t.RKNN_ERR_FAIL, "rknn_set_input_shapes: not possible with memory of the program's")
+    state.finish()
+    several = state.variants
+    several.loaded.setdefault(several.models.index(state.model), state.loaded)
+    if number not in several.loaded:
+        try:
+            several.loaded[number] = place(several.models[number])
+        except DriverError as error:
+            raise Refusal(t.RKNN_ERR_MALLOC_FAIL, f"rknn_set_input_shapes: {error}", error) from error
+        several.loaded[number].meter = state.loaded.meter
+    if several.chosen != number:
+        state.inputs_set.clear()
+        state.held.clear()
+        state.io.clear()
+        state.frame = state.previous = state.report = None
+    several.chosen = number
+    state.model, state.loaded = several.models[number], several.loaded[number]

@@ -133,10 +133,9 @@ def _give_out(
     return ct.pointer(struct)
 
 
-def _with_fd(allocation: _Allocation, size: int) -> _Allocation:
+def _with_fd(allocation: _Allocation) -> _Allocation:
     """Give device memory a descriptor: a number to pass to `rknn_create_mem_from_fd`, not to map."""
-    allocation.fd = os.memfd_create("rknn", 0)
-    os.ftruncate(allocation.fd, size)
+    allocation.fd = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     return allocation
 
 
@@ -144,7 +143,7 @@ def _with_fd(allocation: _Allocation, size: int) -> _Allocation:
 def rknn_create_mem(ctx: Any, size: int) -> Any:
     """Allocate device memory; a pointer to its `rknn_tensor_mem`, null on failure."""
     owner = _owner(ctx, "rknn_create_mem")
-    allocation = _with_fd(_allocate("rknn_create_mem", size), size)
+    allocation = _with_fd(_allocate("rknn_create_mem", size))
     return _give_out(owner, allocation, 0, size, t.RKNN_TENSOR_MEMORY_FLAGS_ALLOC_INSIDE)
 
 
@@ -160,7 +159,7 @@ def rknn_create_mem2(ctx: Any, size: int, alloc_flags: int) -> Any:
         raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"rknn_create_mem2: unknown flags 0x{alloc_flags:X}")
     free = bool(alloc_flags & t.RKNN_MEM_FLAG_ALLOC_NO_CONTEXT)
     owner = _owner(ctx, "rknn_create_mem2", needed=not free)
-    allocation = _with_fd(_allocate("rknn_create_mem2", size), size)
+    allocation = _with_fd(_allocate("rknn_create_mem2", size))
     return _give_out(0 if free else owner, allocation, 0, size, t.RKNN_TENSOR_MEMORY_FLAGS_ALLOC_INSIDE)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from sw.rknn_api import types as t
-from sw.rknn_api.convert import ATOM_CHANNELS, tensor_type
+from sw.rknn_api.convert import ATOM_CHANNELS, quantisation, tensor_type
 
 NHWC, NCHW = t.RKNN_TENSOR_NHWC, t.RKNN_TENSOR_NCHW
 BLOCKED, FLAT = t.RKNN_TENSOR_NC1HWC2, t.RKNN_TENSOR_UNDEFINED
@@ -118,14 +118,12 @@ def fill_native_nhwc(attr: t.rknn_tensor_attr, info: Any, native: Native) -> Non
 
 
 def _fill(attr: t.rknn_tensor_attr, info: Any, dims: tuple[int, ...], fmt: int, native: Native) -> None:
-    quantised = native.dtype.kind in "iu"
-    kinds = t.rknn_tensor_qnt_type
     attr.n_dims = len(dims)
     attr.dims[:] = [*dims, *[0] * (t.RKNN_MAX_DIMS - len(dims))]
     attr.name = info.name.encode()[: t.RKNN_MAX_NAME_LEN - 1]
     attr.fmt = fmt
     attr.type = tensor_type(native.dtype)
-    attr.qnt_type = kinds.RKNN_TENSOR_QNT_AFFINE_ASYMMETRIC if quantised else kinds.RKNN_TENSOR_QNT_NONE
+    attr.qnt_type = quantisation(native.dtype)
     attr.fl = 0
     attr.zp = native.zero_point
     attr.scale = float(native.scale)

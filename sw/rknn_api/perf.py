@@ -83,13 +83,19 @@ def _rows(state: Context) -> list[dict[str, Any]]:
         cycles = layer.cycles if layer.cycles is not None else max(ddr, layer.formula_npu)
         npu = layer.target == "npu"
         shapes = _shapes(layer.input_shape, *_operands(steps.get(layer.name)))
-        cells = [layer.op, "INT8" if npu else "FLOAT32", layer.target.replace("host", "cpu").upper()]
+        half = getattr(layer, "itemsize", 1) == 2
+        cells = [
+            layer.op,
+            ("FLOAT16" if half else "INT8") if npu else "FLOAT32",
+            layer.target.replace("host", "cpu").upper(),
+        ]
         cells += [shapes, _shapes(layer.output_shape)]
         row = _row(len(rows), cells, f"{layer.op}:{layer.name}")
         row["us"] = -(-cycles // CLOCK_MHZ)
         row["kb"] = (layer.bytes_read + layer.bytes_written) / 1024
         if npu:
-            usage = 100 * layer.macs / (cycles * MACS_PER_CYCLE) if cycles else 0.0
+            rate = MACS_PER_CYCLE // (2 if half else 1)
+            usage = 100 * layer.macs / (cycles * rate) if cycles else 0.0
             parts = shares.get(layer.name, [1.0, 0.0, 0.0])
             row["cells"][6:11] = [
                 f"{ddr}/{layer.formula_npu}/{cycles}",

@@ -47,18 +47,27 @@ def _numbers(state: Context, target: t.rknn_input_output_num) -> None:
     target.n_input, target.n_output = len(state.model.inputs), len(state.model.outputs)
 
 
-def _attr(is_input: bool, form: str) -> Callable[[Context, t.rknn_tensor_attr], None]:
-    """Answer of an attribute command; `form` is "model", "native" or "nhwc"."""
+def _attr(is_input: bool, form: str, current: bool = False) -> Callable[[Context, t.rknn_tensor_attr], None]:
+    """Answer of an attribute command; `form` is "model", "native" or "nhwc".
+
+    `current` tells of the shape in use; the plain commands of the largest one.
+    """
 
     def answer(state: Context, target: t.rknn_tensor_attr) -> None:
-        infos = state.model.inputs if is_input else state.model.outputs
+        model = state.model
+        if state.variants is not None:
+            if current and state.variants.chosen is None:
+                raise Refusal(t.RKNN_ERR_FAIL, "rknn_query: CURRENT_* before rknn_set_input_shapes")
+            if not current:
+                model = state.variants.models[state.variants.largest]
+        infos = model.inputs if is_input else model.outputs
         index = int(target.index)
         if index >= len(infos):
             which = "inputs" if is_input else "outputs"
             message = f"rknn_query: index {index}, but the model has {len(infos)} {which}"
             raise Refusal(t.RKNN_ERR_PARAM_INVALID, message)
         info = infos[index]
-        native = (native_input if is_input else native_output)(state.model, index)
+        native = (native_input if is_input else native_output)(model, index)
         if form == "model":
             fill_attr(target, info, is_input=is_input, pitch=native.w_stride, stored=native.bytes)
         else:
@@ -122,8 +131,13 @@ def _device_mem(state: Context, target: t.rknn_tensor_mem) -> None:
 
 
 def _dynamic_range(state: Context, target: t.rknn_input_range) -> None:
-    message = "rknn_query: the model has static shapes, there is no dynamic range"
-    raise Refusal(t.RKNN_ERR_MODEL_INVALID, message)
+    if state.variants is None:
+        message = "rknn_query: the model has static shapes, there is no dynamic range"
+        raise Refusal(t.RKNN_ERR_MODEL_INVALID, message)
+    if target.index >= len(state.model.inputs):
+        message = f"rknn_query: index {target.index}, but the model has {len(state.model.inputs)} inputs"
+        raise Refusal(t.RKNN_ERR_PARAM_INVALID, message)
+    state.variants.fill_range(target, state.model.inputs[target.index].name)
 
 
 COMMANDS: dict[int, tuple[Any, Callable[[Context, Any], None]]] = {
@@ -141,9 +155,9 @@ COMMANDS: dict[int, tuple[Any, Callable[[Context, Any], None]]] = {
     Q.RKNN_QUERY_NATIVE_NHWC_OUTPUT_ATTR: (t.rknn_tensor_attr, _attr(False, "nhwc")),
     Q.RKNN_QUERY_DEVICE_MEM_INFO: (t.rknn_tensor_mem, _device_mem),
     Q.RKNN_QUERY_INPUT_DYNAMIC_RANGE: (t.rknn_input_range, _dynamic_range),
-    Q.RKNN_QUERY_CURRENT_INPUT_ATTR: (t.rknn_tensor_attr, _attr(True, "model")),
-    Q.RKNN_QUERY_CURRENT_OUTPUT_ATTR: (t.rknn_tensor_attr, _attr(False, "model")),
-    Q.RKNN_QUERY_CURRENT_NATIVE_INPUT_ATTR: (t.rknn_tensor_attr, _attr(True, "native")),
-    Q.RKNN_QUERY_CURRENT_NATIVE_OUTPUT_ATTR: (t.rknn_tensor_attr, _attr(False, "native")),
+    Q.RKNN_QUERY_CURRENT_INPUT_ATTR: (t.rknn_tensor_attr, _attr(True, "model", True)),
+    Q.RKNN_QUERY_CURRENT_OUTPUT_ATTR: (t.rknn_tensor_attr, _attr(False, "model", True)),
+    Q.RKNN_QUERY_CURRENT_NATIVE_INPUT_ATTR: (t.rknn_tensor_attr, _attr(True, "native", True)),
+    Q.RKNN_QUERY_CURRENT_NATIVE_OUTPUT_ATTR: (t.rknn_tensor_attr, _attr(False, "native", True)),
 }
 """Struct and answer of each command."""

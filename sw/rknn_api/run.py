@@ -6,6 +6,7 @@ is that of the device: `timeout_ms` counts its cycles at the nominal clock, what
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import threading
@@ -13,8 +14,9 @@ from typing import Any
 
 from sw.driver import DriverTimeout
 from sw.rknn_api import types as t
+from sw.rknn_api.dynamic import shown
 from sw.rknn_api.io import give_outputs, keep_outputs, take_inputs
-from sw.rknn_api.loading import plan_for
+from sw.rknn_api.loading import choose_shape, plan_for
 from sw.rknn_api.log import detail, log
 from sw.rknn_api.perf import detail_text
 from sw.rknn_api.state import (
@@ -62,8 +64,7 @@ def rknn_run(context: Any, extend: Any = None) -> int:
     state.frame = frame
     signal = -1
     if state.flag & t.RKNN_FLAG_FENCE_OUT_OUTSIDE:
-        fence = os.eventfd(0)
-        signal = os.dup(fence)
+        fence, signal = os.pipe()
         if more is None:
             os.close(fence)
             log.warning("%s: RKNN_FLAG_FENCE_OUT_OUTSIDE, but no extend takes the fence", function)
@@ -116,7 +117,8 @@ def _work(state: Context, frame: Frame, bound: int | None, fence_in: int, signal
         frame.failure = Refusal(t.RKNN_ERR_FAIL, f"failed to submit!, {error}", error)
     finally:
         if signal >= 0:
-            os.eventfd_write(signal, 1)
+            with contextlib.suppress(OSError):  # the program may have closed its end
+                os.write(signal, b"1")
             os.close(signal)
 
 
@@ -219,7 +221,10 @@ def rknn_set_batch_core_num(context: Any, core_num: int) -> int:
 
 @api()
 def rknn_set_input_shapes(ctx: Any, n_inputs: int, attr: Any) -> int:
-    """Choose the shapes of all inputs; models here have one shape, any other is refused."""
+    """Choose the shapes of all inputs; inputs and io memory must be set again afterwards.
+
+    A model of one shape takes only that one.
+    """
     function = "rknn_set_input_shapes"
     state = loaded_context(ctx, function)
     infos = state.model.inputs
@@ -227,17 +232,25 @@ def rknn_set_input_shapes(ctx: Any, n_inputs: int, attr: Any) -> int:
     if items is None:
         message = f"{function}: {n_inputs} inputs given, the model has {len(infos)}; all are needed"
         raise Refusal(t.RKNN_ERR_PARAM_INVALID, message)
+    given: dict[int, tuple[int, ...]] = {}
     for item in items:
-        if item.index >= len(infos) or item.n_dims > t.RKNN_MAX_DIMS:
+        if item.index >= len(infos) or item.n_dims > t.RKNN_MAX_DIMS or item.index in given:
             raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"{function}: index {item.index}, {item.n_dims} dims")
-        info = infos[item.index]
-        own = tuple(int(n) for n in info.shape)
-        given = tuple(item.dims[: item.n_dims])
-        if len(own) == 4 and item.fmt != t.RKNN_TENSOR_NCHW:
-            own = (own[0], own[2], own[3], own[1])
-        if given != own:
-            message = f"{function}: input '{info.name}' cannot be {list(given)}; supported: {list(own)}"
-            raise Refusal(t.RKNN_ERR_FAIL, message)
+        dims = tuple(item.dims[: item.n_dims])
+        if len(dims) == 4 and item.fmt == t.RKNN_TENSOR_NCHW:
+            dims = shown(dims)
+        given[int(item.index)] = dims
+    wanted = tuple(given[n] for n in range(len(infos)))
+    sets = state.variants.sets if state.variants is not None else [tuple(info.shape for info in infos)]
+    supported = [tuple(shown(tuple(int(n) for n in shape)) for shape in shapes) for shapes in sets]
+    if wanted not in supported:
+        listed = "; ".join(", ".join(str(list(shape)) for shape in shapes) for shapes in supported)
+        message = (
+            f"{function}: {', '.join(str(list(s)) for s in wanted)} is not supported; supported: {listed}"
+        )
+        raise Refusal(t.RKNN_ERR_FAIL, message)
+    if state.variants is not None:
+        choose_shape(state, supported.index(wanted))
     return t.RKNN_SUCC
 
 

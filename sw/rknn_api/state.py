@@ -87,6 +87,8 @@ class Context:
     buffers: dict[int, Any] = field(default_factory=dict)
     """Memory given to the program by `rknn_outputs_get`, by address."""
     perf_text: Any = None
+    variants: Any = None
+    """`Variants` of a model of several shapes, else None."""
     custom: dict[str, Any] = field(default_factory=dict)
     """Registered custom operators by type."""
     error: BaseException | None = None
@@ -104,6 +106,8 @@ class Context:
             op.destroy()
         if self.loaded is not None:
             self.loaded.close()
+        if self.variants is not None:
+            self.variants.close()
 
 
 class Runtime:

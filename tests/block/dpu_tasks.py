@@ -7,6 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tests.models.dpu_model import (
+    NO_TABLES,
+    Tables,
+)
+from tests.models.float_model import half_bits, word_of
+from tests.models.rdma_model import (
     BF16,
     BITS,
     FLOATS,
@@ -15,13 +20,10 @@ from tests.models.dpu_model import (
     INT8,
     INT16,
     INT32,
-    NO_TABLES,
     Registers,
-    Tables,
     group_channels,
     written_surfaces,
 )
-from tests.models.float_model import half_bits, word_of
 
 GUARD = 0x200
 INTEGERS = (INT4, INT8, INT16, INT32)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 
 from rtl.config import RK3588, SMALL, NpuConfig
 from rtl.layouts import DiagnosticCode
 from rtl.npu.cna_feature import FeatureLoader
 from rtl.regs import registers
 from tests.block.cna_bench import Image, Memory, configure, memory_bytes
+from tests.simulation import shared, simulation
 
 ATOM_CHANNELS = {0: 16, 1: 8, 2: 8, 3: 8, 4: 16, 5: 16, 6: 32, 7: 4}
 """Channels of an atom by precision code; the reserved codes count as int8 (docs/hardware.md 0)."""
@@ -125,7 +125,7 @@ def run_loader(jobs: list[Task], check, rng: random.Random, *, latency=(3, 3), s
 
     `check(number, image, rows_ready)` is called in every cycle in which `rows_ready` has grown.
     """
-    dut = FeatureLoader(cfg)
+    dut = shared(FeatureLoader, cfg)
     results = []
 
     async def bench(ctx):
@@ -173,10 +173,7 @@ def run_loader(jobs: list[Task], check, rng: random.Random, *, latency=(3, 3), s
             assert rows == task.height
             results.append((image, memory, diagnostics, cycles))
 
-    sim = Simulator(dut)
-    sim.add_clock(1e-9)
-    sim.add_testbench(bench)
-    sim.run()
+    simulation(dut).run(bench)
     return results
 
 

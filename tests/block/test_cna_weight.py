@@ -6,13 +6,13 @@ import random
 
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 
 from rtl.config import SMALL
 from rtl.layouts import DiagnosticCode
 from rtl.npu.cna_weight import WeightLoader
 from rtl.regs import registers
 from tests.block.cna_bench import Image, Memory, configure, memory_bytes
+from tests.simulation import shared, simulation
 
 BANK_BYTES = SMALL.cbuf_bank_bytes
 
@@ -35,7 +35,7 @@ def run_loader(jobs, rng: random.Random, *, latency=(3, 3), stall=0.0, slow=0.0)
     What is released is checked against memory at the moment of the release, and the ring rule in
     every cycle.  Returns per job (image, memory, diagnostics, cycles).
     """
-    dut = WeightLoader(SMALL)
+    dut = shared(WeightLoader, SMALL)
     results = []
 
     async def bench(ctx):
@@ -94,10 +94,7 @@ def run_loader(jobs, rng: random.Random, *, latency=(3, 3), stall=0.0, slow=0.0)
             assert image.written[: start // 16].sum() == 0
             results.append((image, memory, diagnostics, cycles))
 
-    sim = Simulator(dut)
-    sim.add_clock(1e-9)
-    sim.add_testbench(bench)
-    sim.run()
+    simulation(dut).run(bench)
     return results
 
 
@@ -125,7 +122,7 @@ def test_random_streams(seed, slow):
 
 def test_ring_is_filled_to_the_last_byte():
     """Nothing is released: exactly the ring is loaded, then the loader waits."""
-    dut = WeightLoader(SMALL)
+    dut = shared(WeightLoader, SMALL)
 
     async def bench(ctx):
         rng = random.Random(0)
@@ -151,15 +148,12 @@ def test_ring_is_filled_to_the_last_byte():
         assert image.atoms == BANK_BYTES // 16 and image.written.max() == 1
         assert ctx.get(dut.busy)
 
-    sim = Simulator(dut)
-    sim.add_clock(1e-9)
-    sim.add_testbench(bench)
-    sim.run()
+    simulation(dut).run(bench)
 
 
 def test_gives_way_to_features():
     """While features are asked for, only the first kernel group is fetched; then the rest follows."""
-    dut = WeightLoader(SMALL)
+    dut = shared(WeightLoader, SMALL)
     group = 32 * 16
     values = settings(3 * group, banks=2, atom=0x203)
     values["WEIGHT_SIZE2"]["WEIGHT_KERNELS"] = 96
@@ -195,10 +189,7 @@ def test_gives_way_to_features():
         at = 10 * BANK_BYTES
         assert (image.bytes[at : at + 3 * group] == memory_bytes(0x2030, 3 * group)).all()
 
-    sim = Simulator(dut)
-    sim.add_clock(1e-9)
-    sim.add_testbench(bench)
-    sim.run()
+    simulation(dut).run(bench)
 
 
 def test_rate_and_bursts():

@@ -6,7 +6,6 @@ import os
 import random
 
 import pytest
-from amaranth.sim import Simulator
 
 from rtl.config import RK3588, SMALL
 from rtl.layouts import DiagnosticCode
@@ -14,6 +13,7 @@ from rtl.npu.csc import SequenceController
 from rtl.regs import registers
 from tests.block.conv_bench import Conv, random_conv
 from tests.block.csc_bench import run_task
+from tests.simulation import shared, simulation
 
 SEED = int(os.environ.get("TEST_SEED", random.SystemRandom().getrandbits(32)))
 
@@ -21,17 +21,14 @@ SEED = int(os.environ.get("TEST_SEED", random.SystemRandom().getrandbits(32)))
 def run(tasks, rng=None, *, config=SMALL, **how):
     """Run tasks one after the other on one controller; returns what was seen of each."""
     rng = rng or random.Random(1)
-    dut = SequenceController(config)
+    dut = shared(SequenceController, config)
     results = []
 
     async def bench(ctx):
         for conv in tasks:
             results.append(await run_task(ctx, dut, conv, rng, config=config, **how))
 
-    simulator = Simulator(dut)
-    simulator.add_clock(1e-9)
-    simulator.add_testbench(bench)
-    simulator.run()
+    simulation(dut).run(bench)
     return results
 
 

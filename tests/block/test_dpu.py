@@ -19,13 +19,15 @@ from rtl.regs import registers
 from tests.block.dpu_bench import Bench
 from tests.block.dpu_tasks import Task, fill_memory, random_task
 from tests.models.dpu_model import (
+    NO_TABLES,
+    Tables,
+    run_dpu,
+)
+from tests.models.rdma_model import (
     INT8,
     INT32,
-    NO_TABLES,
     Registers,
-    Tables,
     group_channels,
-    run_dpu,
     run_rdma,
 )
 from tests.simulation import shared

@@ -17,18 +17,21 @@ from tests.block.dpu_bench import Bench
 from tests.block.dpu_tasks import INTEGERS, Task, float_word, half_word, operand, random_task
 from tests.block.test_dpu import configure, load_tables
 from tests.models.dpu_model import (
+    NO_TABLES,
+    element_value,
+)
+from tests.models.rdma_model import (
     BITS,
     FLOATS,
     FP32,
-    NO_TABLES,
     Fields,
     Operands,
     RdmaData,
-    element_value,
     group_channels,
     shift_round,
     signed,
 )
+from tests.simulation import shared
 
 LIMIT = 3000
 
@@ -218,12 +221,12 @@ def _feed(bench: Bench, port: Any, queue: deque[Any]) -> None:
                 queue.popleft()
                 shown = None
 
-    bench.sim.add_testbench(run, background=True)
+    bench.add(run)
 
 
 def _run_pipe(seed: int, jobs: list[Job], stalls: tuple[float, ...]) -> list[int]:
     """Run the jobs one after the other, each against the model; cycles of each."""
-    dut = DpuPipe()
+    dut = shared(DpuPipe)
     bench = Bench(dut, seed)
     got: list[list[int]] = []
     cycles: list[int] = []

@@ -12,7 +12,12 @@ from rtl.regs import registers
 from tests.block.dpu_bench import Bench
 from tests.block.dpu_tasks import Task, fill_memory, random_task
 from tests.block.test_dpu import READERS, configure
-from tests.models.dpu_model import Fields, group_channels, run_rdma, signed
+from tests.models.rdma_model import (
+    Fields,
+    group_channels,
+    run_rdma,
+    signed,
+)
 from tests.simulation import shared
 
 LIMIT = 30_000

@@ -1,4 +1,4 @@
-"""DPU and DPU_RDMA in Python integers, element by element, from docs/hardware.md sections 0, 4 and 5.
+"""DPU (DPU_RDMA: rdma_model) in Python integers, element by element, from docs/hardware.md sections 0, 4, 5.
 
 Slow and plain on purpose: nothing here is shared with the RTL or the golden model.  A task is two
 dictionaries of registers, `{"BS_CFG": {"BS_BYPASS": 1}}`; a field that is not there is 0.  The value of
@@ -8,11 +8,9 @@ an element between two stages is an unsigned word of 32 bits: an integer's or a 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from tests.models.float_model import (
     bf16_bits,
-    float_of_bf16,
     float_of_half,
     float_op,
     float_rounded,
@@ -22,188 +20,23 @@ from tests.models.float_model import (
     is_nan,
     to_int,
 )
-
-Registers = dict[str, dict[str, int]]
-INT8, INT16, FP16, BF16, INT32, FP32, INT4 = 0, 1, 2, 3, 4, 5, 6
-BITS = {INT4: 4, INT8: 8, INT16: 16, FP16: 16, BF16: 16, INT32: 32, FP32: 32}
-BYTES = {INT8: 1, INT16: 2, INT32: 4, FP16: 2, BF16: 2, FP32: 4}
-FLOATS = (FP16, BF16, FP32)
-WORD = 1 << 32
-
-
-def saturate(value: int, bits: int = 32) -> int:
-    """`value` limited to `bits` signed bits."""
-    return max(-(1 << (bits - 1)), min((1 << (bits - 1)) - 1, value))
-
-
-def signed(value: int, bits: int = 32) -> int:
-    """The low `bits` bits of `value` as a two's complement number."""
-    return (value + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
-
-
-def shift_round(value: int, shift: int, away: bool = False) -> int:
-    """`value / 2^shift`, ties to even or away from zero."""
-    quotient, rest = divmod(value, 1 << shift)
-    twice = 2 * rest - (1 << shift)
-    if shift and (twice > 0 or (twice == 0 and (value > 0 if away else quotient % 2))):
-        quotient += 1
-    return quotient
-
-
-@dataclass
-class Fields:
-    """Reads fields of a task, 0 where unset."""
-
-    registers: Registers
-
-    def __call__(self, register: str, name: str) -> int:
-        return self.registers.get(register, {}).get(name, 0)
-
-
-@dataclass
-class Operands:
-    """BRDMA or NRDMA values by channel; 0 for the kinds not fetched."""
-
-    alu: dict[int, int] = field(default_factory=dict)
-    cpend: dict[int, int] = field(default_factory=dict)
-    mul: dict[int, int] = field(default_factory=dict)
-
-
-def group_channels(conv_mode: int, precision: int) -> int:
-    """Channels of a group as the octets come (4.1, 5.1)."""
-    if conv_mode == 3 or precision == INT4:
-        return 64
-    return 32 if precision == INT8 else 16
-
-
-def written_surfaces(conv_mode: int, precision: int, out: int) -> int:
-    """Surfaces of a group as they are written (4.10)."""
-    channels = group_channels(conv_mode, precision)
-    if conv_mode == 3 and BITS[precision] == 16:
-        channels = 32
-    return max(1, channels * BITS[out] // 128)
-
-
-def get_element(memory: bytes, at: int, bits: int) -> int:
-    """The unsigned element of `bits` bits at bit address `at`."""
-    first, last = at // 8, (at + bits - 1) // 8
-    return int.from_bytes(memory[first : last + 1], "little") >> at % 8 & ((1 << bits) - 1)
-
-
-def put_element(memory: bytearray, at: int, bits: int, value: int) -> None:
-    """Store the low `bits` bits of `value` at bit address `at`."""
-    value %= 1 << bits
-    if bits == 4:
-        keep = memory[at // 8] & (0x0F if at % 8 else 0xF0)
-        memory[at // 8] = keep | value << at % 8
-    else:
-        memory[at // 8 : (at + bits) // 8] = value.to_bytes(bits // 8, "little")
-
-
-def read_operands(memory: bytes, base: int, use: int, channels: int) -> Operands:
-    """Operand tables of 5.3."""
-    result, at = Operands(), base
-    for block in range(-(-channels // 8)):
-        for bit, size, into in ((0, 4, result.alu), (1, 2, result.cpend), (2, 2, result.mul)):
-            if use >> bit & 1:
-                for lane in range(8):
-                    into[8 * block + lane] = int.from_bytes(memory[at : at + size], "little", signed=True)
-                    at += size
-    return result
-
-
-def element_word(raw: int, kind: int) -> int:
-    """An element of memory as the word between the stages: sign-extended or widened."""
-    if kind == FP16:
-        return float_of_half(raw)
-    if kind == BF16:
-        return float_of_bf16(raw)
-    return signed(raw, BITS[kind]) % WORD
-
-
-def read_cube(
-    memory: bytes,
-    base: int,
-    kind: int,
-    shape: tuple[int, int, int],
-    line: int,
-    surface: int,
-    per_channel: bool,
-) -> Callable[[int, int, int], int]:
-    """Element reader (channel, y, x) of a cube whose pitches are in atoms (5.2, 5.4)."""
-
-    def element(c: int, y: int, x: int) -> int:
-        if c >= shape[0]:
-            return 0
-        per_atom = 128 // BITS[kind]
-        atom = (c // per_atom) * surface + (0 if per_channel else y * line + x)
-        at = 128 * atom + 8 * base + BITS[kind] * (c % per_atom)
-        return element_word(get_element(memory, at, BITS[kind]), kind)
-
-    return element
-
-
-@dataclass
-class RdmaData:
-    """What the four readers of DPU_RDMA deliver, as words; None for a reader that is off."""
-
-    main: Callable[[int, int, int], int] | None = None
-    ew: Callable[[int, int, int], int] | None = None
-    bs: Operands | None = None
-    bn: Operands | None = None
-
-
-def operand_kind(size: int, proc: int) -> int:
-    """Type of ERDMA's elements by ERDMA_DATA_SIZE and PROC_PRECISION (5.4)."""
-    if proc in FLOATS and size >= 2:
-        return FP32 if size == 3 else BF16 if proc == BF16 else FP16
-    return {0: INT4, 1: INT8, 2: INT16, 3: INT32}[size]
-
-
-def run_rdma(registers: Registers, memory: bytes) -> RdmaData:
-    """The data of one DPU_RDMA task."""
-    f, result = Fields(registers), RdmaData()
-    width, height = f("DATA_CUBE_WIDTH", "WIDTH") + 1, f("DATA_CUBE_HEIGHT", "HEIGHT") + 1
-    channels = f("DATA_CUBE_CHANNEL", "CHANNEL") + 1
-    shape = (channels, height, width)
-    flying, proc = f("FEATURE_MODE_CFG", "FLYING_MODE"), f("FEATURE_MODE_CFG", "PROC_PRECISION")
-    operand = operand_kind(f("ERDMA_CFG", "ERDMA_DATA_SIZE"), proc)
-    line = width + f("SRC_DMA_CFG", "LINE_NOTCH_ADDR")
-    surface = line * height + f("SURF_NOTCH", "SURF_NOTCH_ADDR")
-    base = f("SRC_BASE_ADDR", "SRC_BASE_ADDR")
-    ew_line = width + f("DATA_CUBE_HEIGHT", "EW_LINE_NOTCH_ADDR")
-    ew_base = f("EW_BASE_ADDR", "EW_BASE_ADDR")
-    use = f("BRDMA_CFG", "BRDMA_DATA_USE") & 7
-    if use and not f("BRDMA_CFG", "BRDMA_DISABLE"):
-        result.bs = read_operands(memory, f("BS_BASE_ADDR", "BS_BASE_ADDR"), use, channels)
-    use = f("NRDMA_CFG", "NRDMA_DATA_USE") & 7
-    if use and not f("NRDMA_CFG", "NRDMA_DISABLE"):
-        result.bn = read_operands(memory, f("BN_BASE_ADDR", "BN_BASE_ADDR"), use, channels)
-    if f("FEATURE_MODE_CFG", "COMB_USE") == 5 and not flying:
-        per_atom = 128 // BITS[operand]
-        ew_surface = ew_line * height + f("EW_SURF_NOTCH", "EW_SURF_NOTCH")
-
-        def both(c: int, y: int, x: int) -> int:
-            if c >= channels:
-                return 0
-            which, place = c // per_atom % 2, c // per_atom // 2 * per_atom + c % per_atom
-            if which:
-                return read_cube(memory, ew_base, operand, shape, ew_line, ew_surface, False)(place, y, x)
-            return read_cube(memory, base, operand, shape, line, surface, False)(place, y, x)
-
-        result.ew = both
-        return result
-    if not f("FEATURE_MODE_CFG", "MRDMA_DISABLE"):
-        kind = f("FEATURE_MODE_CFG", "IN_PRECISION")
-        result.main = read_cube(memory, base, kind, shape, line, surface, False)
-    if not f("ERDMA_CFG", "ERDMA_DISABLE"):
-        per_channel = f("ERDMA_CFG", "ERDMA_DATA_MODE") == 0
-        ew_surface = f("EW_SURF_STRIDE", "EW_SURF_STRIDE")
-        if not per_channel:
-            ew_surface += f("EW_SURF_NOTCH", "EW_SURF_NOTCH")
-        result.ew = read_cube(memory, ew_base, operand, shape, ew_line, ew_surface, per_channel)
-    return result
-
+from tests.models.rdma_model import (
+    BF16,
+    BITS,
+    FLOATS,
+    FP16,
+    WORD,
+    Fields,
+    Operands,
+    RdmaData,
+    Registers,
+    group_channels,
+    put_element,
+    saturate,
+    shift_round,
+    signed,
+    written_surfaces,
+)
 
 Tables = tuple[list[int], list[int]]
 NO_TABLES: Tables = ([0] * 513, [0] * 513)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ctypes as ct
 import mmap
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from errno import EBADF, EFAULT
 
 import numpy as np
 
-from rtl.regs import registers
+from cosim.golden.task import GoldenNpu
 from sw.driver.job import completion_mask
 from sw.driver.kernel import Credentials, File, Kernel, KernelError, KernelFile
 from sw.driver.kernel import structs as s
@@ -68,6 +69,37 @@ class Descriptors:
         obj = self.table.pop(fd)
         if obj is not None:
             obj.close()
+
+
+class SlowNpu(GoldenNpu):
+    """The golden device with interrupts that come late: cores in `held` raise theirs when released."""
+
+    def __init__(self) -> None:
+        super().__init__(strict=False)
+        self.held = 0
+        self.stride = 100_000  # cycles of a step while something is held
+        self.kicks: list[int] = []
+
+    def write32(self, core: int, offset: int, value: int) -> None:
+        if offset == 8 and value:
+            self.kicks.append(core)
+        super().write32(core, offset, value)
+
+    def run_until_irq(self, core_mask: int, max_cycles: int) -> int:
+        if core_mask & self.held:
+            time.sleep(0.001)
+        raised = self.irq & core_mask & ~self.held
+        if not raised:
+            self.cycle += max(0, min(max_cycles, self.stride if self.held else max_cycles))
+        return raised
+
+
+def until(done: Callable[[], object], seconds: float = 10) -> None:
+    """Wait until something comes true."""
+    end = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.002)
 
 
 @dataclass
@@ -246,8 +278,3 @@ def rocket_submit(program: Program, jobs: Sequence[tuple[Sequence, Sequence[int]
 def hanging_task() -> TaskBuilder:
     """A DPU that waits for a convolution which never comes."""
     return TaskBuilder("hang").set("DPU", "S_POINTER", POINTER_PP_EN=1).enable("DPU")
-
-
-def register_offset(block: str, register: str) -> int:
-    """Offset of a register."""
-    return registers()[block][register].offset

@@ -79,6 +79,22 @@ def image_model(
     return net.bytes()
 
 
+def float_model(channels: int = 3, kernels: int = 20, size: tuple[int, int] = (6, 10)) -> bytes:
+    """The same as a network of floats, which runs as fp16."""
+    rng = np.random.default_rng(5)
+    weights = rng.integers(-9, 10, (kernels, channels, 1, 1)).astype(np.float32) / 4
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w"], ["y"], name="conv", kernel_shape=[1, 1])],
+        "floats",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, channels, *size))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, kernels, *size))],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)])
+    model.ir_version = 8
+    return model.SerializeToString()
+
+
 def open_model(model: bytes, flag: int = 0, extend: Any = None) -> rk.rknn_context:
     """`rknn_init` that must succeed."""
     context = rk.rknn_context()

@@ -15,7 +15,7 @@ from cosim.perf.measure import meter
 from sw.compiler import CompiledModel, compile_conv_layer, compile_model
 from sw.compiler.steps import HostStep
 from sw.driver import Driver
-from tests.system.qdq_models import make
+from tests.system.qdq_models import Net, make
 from tests.system.test_compiler_golden import SHAPES, TILED
 
 MAX_CYCLES = 2_000_000
@@ -42,7 +42,8 @@ def check(engine: Engine, model: CompiledModel, x: np.ndarray) -> None:
         checker.close()
     layers = [layer for layer in report.layers if layer.target == "npu"]
     assert len(layers) == sum(not isinstance(step, HostStep) for step in model.plan.steps)
-    assert 0 < sum(layer.cycles or 0 for layer in layers) <= report.cycles
+    assert sum(layer.cycles or 0 for layer in layers) <= report.cycles
+    assert all(layer.cycles for layer in layers)
     for layer in layers:
         assert layer.mac_busy is not None and layer.cycles is not None
         assert layer.formula_npu <= layer.cycles and layer.mac_busy <= layer.cycles
@@ -53,6 +54,15 @@ def check(engine: Engine, model: CompiledModel, x: np.ndarray) -> None:
 def test_network(engine: Engine, name: str) -> None:
     shape, build = SHAPES[name]
     data, x = make(shape, build, seed=len(name), unsigned=len(name) % 2 == 1)
+    check(engine, compile_model(data, reuse=False), x)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_float_network(engine: Engine, name: str) -> None:
+    shape, build = SHAPES[name]
+    net = Net(shape, len(name))
+    data = net.model(build(net)).SerializeToString()
+    x = net.rng.normal(size=shape).astype(np.float32)
     check(engine, compile_model(data, reuse=False), x)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import struct
@@ -19,7 +20,7 @@ from cosim.devices.program import environment
 from cosim.engines import BuildError
 from sw.driver.server import Server, ServerError
 from sw.driver.server.protocol import CHUNK, VERSION, Channel, Op
-from tests.models.fake_kernel import ECHO, WAIT, FakeKernel
+from tests.models.fake_kernel import ECHO, NEST, SIGNAL, WAIT, FakeKernel
 from tests.native.build import compiled
 
 
@@ -219,3 +220,40 @@ def test_requests_for_what_is_not_there_are_errors(kernel: FakeKernel, server: S
             assert answer is not None and answer.op == Op.DONE and answer.a[0] < 0, (op, numbers)
     channel.socket.close()
     assert until(lambda: not server.clients)
+
+
+def test_random_packets_end_at_most_their_own_connection(kernel: FakeKernel, server: Server):
+    seed = random.SystemRandom().randrange(1 << 31)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    good = connect(server)
+    good.send(Op.OPEN, (os.O_RDWR,), b"/dev/dri/card1")
+    opened = good.socket.recvmsg(4096, 64)
+    fd = struct.unpack("<i", opened[1][0][2])[0]
+    inode = os.fstat(fd).st_ino
+    for _ in range(60):
+        bad = connect(server)
+        bad.socket.settimeout(0.05)
+        for _ in range(rng.randrange(1, 12)):
+            numbers = [rng.choice((0, 1, inode, rng.getrandbits(63), -rng.getrandbits(63))) for _ in range(5)]
+            if rng.random() < 0.5:
+                command = ioctl_number(rng.choice((ECHO, NEST, SIGNAL, 99)), rng.randrange(64))
+                packet = struct.pack("<II5q", Op.IOCTL, 24, inode, command, *numbers[2:]) + rng.randbytes(24)
+            else:
+                data = rng.randbytes(rng.randrange(100))
+                size = len(data) if rng.random() < 0.9 else rng.getrandbits(32)
+                op = rng.choice((*Op, rng.getrandbits(32)))
+                packet = struct.pack("<II5q", op, size, *numbers) + data
+            try:
+                bad.socket.send(packet if rng.random() < 0.95 else packet[: rng.randrange(1, 48)])
+                bad.socket.recv(65536)
+            except OSError:
+                pass
+        bad.socket.close()
+        good.send(Op.IOCTL, (inode, ioctl_number(ECHO, 4), 4096), b"\0\1\2\3")
+        answer = good.receive()
+        assert answer is not None and answer.op == Op.DONE, f"seed {seed}"
+        assert answer.data == b"\xff\xfe\xfd\xfc", f"seed {seed}"
+    good.socket.close()
+    os.close(fd)
+    assert until(lambda: not server.clients and not kernel.open_files), f"seed {seed}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import runpy
 import subprocess
 import sys
@@ -130,7 +131,9 @@ def test_device_command_gives_the_programs_exit_code_and_a_report(tmp_path: Path
     assert account["jobs"] == 2 and account["exit_code"] == 0 and account["schema_version"] == 1
     text = log.read_text()
     assert "Initialized rknpu 0.9.8" in text and "failed to wait job, task counter" in text
-    cli("device", "--engine", "golden", "--", "sh", "-c", "exit 7", code=7)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    seven = cli("device", "--engine", "golden", "--", "sh", "-c", "sleep 0.2; ulimit -n; exit 7", code=7)
+    assert seven.stdout.split() == ["unlimited" if limits[0] < 0 else str(limits[0])]
     cli("device", "--engine", "golden", "--", "sh", "-c", "kill -9 $$", code=137)
 
 

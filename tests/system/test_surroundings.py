@@ -15,10 +15,10 @@ SEED = int(os.environ.get("RKCOSIM_SEED") or secrets.randbits(24))
 """A fresh one in every run, printed with each failure; set RKCOSIM_SEED to repeat one."""
 
 SLOW = DramConfig(
-    jitter=200, seed=SEED & 0xFFFF, peak_bytes_per_cycle=6.0, read_latency=300, read_outstanding=3
+    jitter=80, seed=SEED & 0xFFFF, peak_bytes_per_cycle=6.0, read_latency=150, read_outstanding=3
 )
-LONG = {"field limits", "large maps", "streamed weights", "hangs", "unmapped addresses", "malformed lists"}
-ORDINARY = [name for name in GROUPS if name not in LONG]
+LONG = {"field limits", "large maps", "streamed weights", "registers"}
+"""Groups that take long; `registers` makes all that follow slow, with one read at a time."""
 
 
 @pytest.mark.parametrize(
@@ -28,8 +28,11 @@ def test_results_stay_the_same(dram: DramConfig | None, resetting: bool) -> None
     with open_engine(cores=1, on_diagnostic="go on", dram=dram) as device:
         runner = Runner(device)
         runner.reset()
-        for group in ORDINARY:
+        for group in GROUPS:
+            case = draw_case(group, SEED, 0)
+            if group in LONG or case.plan.hang or case.plan.fault:
+                continue
             if resetting:
                 runner.reset()
-            outcome = runner.run(draw_case(group, SEED, 0))
+            outcome = runner.run(case)
             assert outcome.ok, f"seed {SEED}: {outcome.text()}"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cosim.engines.clock_gates import gate_clocks
+from cosim.engines.clock_gates import gate_clocks, watch_clocks
 from cosim.engines.errors import BuildError
 
 VERILOG = """/* top */
@@ -46,5 +46,25 @@ def test_instances_get_the_clock_of_their_group():
 
 
 def test_a_group_without_its_instance_is_an_error():
-    with pytest.raises(BuildError, match="module top has nothing like .*missing"):
+    with pytest.raises(BuildError, match=r"module top has nothing like .*missing"):
         gate_clocks(VERILOG, "top", {"first": ("missing",)})
+
+
+def test_a_watched_register_compares_what_it_would_take():
+    text = """module top(clk);
+endmodule
+module \\top.a$3 (clk);
+  always @(posedge clk)
+    \\q$1  <= _01_;
+  always @(posedge clk) begin
+    if (en[0])
+      rows[at][7:0] <= data[7:0];
+  end
+endmodule
+"""
+    watched = watch_clocks(text, "top", {"other": ("b",), "mine": ("a",)})
+    compare = 'if (!top_top.top.awake[1] && {} !== ({})) $display("asleep: mine %m {}");'
+    assert compare.format("\\q$1 ", "_01_", "q$1") in watched
+    assert compare.format("rows[at][7:0]", "data[7:0]", "rows[at][7:0]") in watched
+    assert watched.count("always") == 4
+    assert watched.count("<=") == 2

@@ -16,7 +16,12 @@ from cosim.golden.task.rdma import check_rdma, fetch
 from cosim.golden.task.registers import View
 from rtl.regs import registers
 from tests.block.dpu_tasks import Task, fill_memory, random_task
-from tests.models.dpu_model import run_dpu, run_rdma
+from tests.models.dpu_model import (
+    run_dpu,
+)
+from tests.models.rdma_model import (
+    run_rdma,
+)
 
 R = registers()
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import random
 import threading
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from cosim.cli.main import app
 from cosim.golden.task import GoldenNpu
 from sw.driver.kernel import Credentials, Kernel, KernelError
 from sw.driver.kernel.fuzz import fuzz
@@ -75,3 +79,14 @@ def test_hostile_programs_at_once() -> None:
             assert bystander.run(rng), f"seed {seed}: {kernel.log.text()[-2000:]}"
             runs += 1
         assert not failures, (seed, failures[:3])
+
+
+def test_the_command(tmp_path: Path) -> None:
+    found = CliRunner().invoke(
+        app,
+        ["fuzz", "--engine", "golden", "--inputs", "100", "--seed", "3", "--json", str(tmp_path / "it.json")],
+    )
+    assert found.exit_code == 0, found.output
+    assert found.output.startswith("seed 3\n") and "past the first check" in found.output
+    account = json.loads((tmp_path / "it.json").read_text())
+    assert account["good"] and account["inputs"] == 100 and account["schema_version"] == 1

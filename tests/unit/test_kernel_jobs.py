@@ -15,30 +15,17 @@ from sw.driver.job import MAX_TASKS_PER_KICK
 from sw.driver.kernel import Kernel, KernelError
 from sw.driver.kernel import structs as s
 from sw.regcmd import build_task_list
-from tests.models.kernel_client import RENDER, Program, Sum, hanging_task, records, submit_of, sums
-
-
-class SlowNpu(GoldenNpu):
-    """The golden device with interrupts that come late: cores in `held` raise theirs when released."""
-
-    def __init__(self) -> None:
-        super().__init__(strict=False)
-        self.held = 0
-        self.stride = 100_000
-        self.kicks: list[int] = []
-
-    def write32(self, core: int, offset: int, value: int) -> None:
-        if offset == 8 and value:
-            self.kicks.append(core)
-        super().write32(core, offset, value)
-
-    def run_until_irq(self, core_mask: int, max_cycles: int) -> int:
-        if core_mask & self.held:
-            time.sleep(0.001)
-        raised = self.irq & core_mask & ~self.held
-        if not raised:
-            self.cycle += max(0, min(max_cycles, self.stride if self.held else max_cycles))
-        return raised
+from tests.models.kernel_client import (
+    RENDER,
+    Program,
+    SlowNpu,
+    Sum,
+    hanging_task,
+    records,
+    submit_of,
+    sums,
+    until,
+)
 
 
 @pytest.fixture
@@ -69,13 +56,6 @@ def hang(program: Program, number: int = 1) -> Sum:
 
 def texts(kernel: Kernel) -> list[str]:
     return [line.text for line in kernel.log]
-
-
-def until(done, seconds: float = 10) -> None:
-    end = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < end, "waited too long"
-        time.sleep(0.002)
 
 
 def background(program: Program, args: s.RknpuSubmit) -> tuple[threading.Thread, list[int]]:

@@ -13,6 +13,7 @@ import sw.rknn_api as rk
 from cosim.golden.task import GoldenNpu
 from tests.models.rknn_models import (
     bytes_of,
+    float_model,
     get_float,
     image_model,
     open_model,
@@ -96,6 +97,44 @@ def test_zero_copy_equals_the_general_path(channels: int, dtype: type) -> None:
         got = (atoms[:20].astype(np.float32) - out.zp) * out.scale
         assert np.array_equal(got, want[0])
         assert rk.rknn_destroy_mem(zero, memory) == rk.rknn_destroy_mem(zero, result) == rk.RKNN_SUCC
+
+
+@pytest.mark.parametrize("channels", [3, 20])
+def test_floats_are_fp16(channels: int) -> None:
+    context = open_model(float_model(channels), rk.RKNN_FLAG_COLLECT_PERF_MASK)
+    x = (RNG.integers(-32, 32, (1, channels, 6, 10)) / 8).astype(np.float32)
+    want = run_float(context, x)
+    assert want.any()
+    for query in (rk.RKNN_QUERY_INPUT_ATTR, rk.RKNN_QUERY_OUTPUT_ATTR, rk.RKNN_QUERY_NATIVE_OUTPUT_ATTR):
+        attr = query_attr(context, query)
+        assert (attr.type, attr.qnt_type) == (
+            rk.RKNN_TENSOR_FLOAT16,
+            rk.RKNN_TENSOR_QNT_AFFINE_ASYMMETRIC,
+        )
+        assert (attr.zp, attr.scale, attr.size) == (0, 1.0, 2 * attr.n_elems)
+    info = rk.rknn_perf_detail()
+    assert rk.rknn_query(context, rk.RKNN_QUERY_PERF_DETAIL, ct.byref(info), 16) == rk.RKNN_SUCC
+    assert "FLOAT16  NPU" in ct.string_at(info.perf_data, info.data_len).decode()
+    native = query_attr(context, rk.RKNN_QUERY_NATIVE_INPUT_ATTR)
+    out = query_attr(context, rk.RKNN_QUERY_NATIVE_OUTPUT_ATTR)
+    assert native.fmt == out.fmt == rk.RKNN_TENSOR_NC1HWC2 and native.dims[4] == out.dims[4] == 8
+    memory = rk.rknn_create_mem(context, native.size_with_stride)
+    result = rk.rknn_create_mem(context, out.size_with_stride)
+    assert rk.rknn_set_io_mem(context, memory, native) == rk.RKNN_SUCC
+    assert rk.rknn_set_io_mem(context, result, out) == rk.RKNN_SUCC
+    blocks = np.zeros((native.dims[1] * 8, 6, 10), np.float16)
+    blocks[:channels] = x[0]
+    atoms = np.ascontiguousarray(blocks.reshape(-1, 8, 6, 10).transpose(0, 2, 3, 1))
+    bytes_of(memory)[:] = atoms.reshape(-1).view(np.uint8)
+    assert rk.rknn_run(context, None) == rk.RKNN_SUCC
+    got = bytes_of(result).view(np.float16).reshape(out.dims[1], 6, 10, 8).transpose(0, 3, 1, 2)
+    assert np.array_equal(got.reshape(-1, 6, 10)[:20], want[0])
+    rows = query_attr(context, rk.RKNN_QUERY_INPUT_ATTR)
+    assert rk.rknn_set_io_mem(context, memory, rows) == rk.RKNN_SUCC
+    dense = np.ascontiguousarray(x[0].transpose(1, 2, 0)).astype(np.float16)
+    bytes_of(memory)[: dense.nbytes] = dense.reshape(-1).view(np.uint8)
+    assert rk.rknn_run(context, None) == rk.RKNN_SUCC
+    assert np.array_equal(get_float(context), want)
 
 
 @pytest.mark.parametrize("fmt", [rk.RKNN_TENSOR_NCHW, rk.RKNN_TENSOR_NHWC, rk.RKNN_TENSOR_NC1HWC2])

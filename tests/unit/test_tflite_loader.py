@@ -62,6 +62,18 @@ def test_host_and_movement() -> None:
     assert len(graph.aliases) == 1  # the reshape keeps the bytes where they are
 
 
+def test_pad_becomes_part_of_a_convolution() -> None:
+    t = Tf()
+    x = t.input(IMAGE)
+    edges = t.ints([[0, 0], [1, 0], [0, 2], [0, 0]])
+    padded = t.add("PAD", [x, edges], (1, 7, 9, 8))
+    first = t.conv(padded, 4, 3, Padding=1)
+    model = compile_model(t.bytes(first))
+    (step,) = model.plan.steps
+    assert step.kind == "Conv" and step.window.pads == (1, 0, 0, 2)  # type: ignore[attr-defined]
+    assert compile_model(t.bytes(first, t.depthwise(padded, 3))).plan.steps[0].kind == "Pad"
+
+
 def bad(change: Callable[[Tf], int]) -> bytes:
     t = Tf()
     t.input(IMAGE)

@@ -1,5 +1,6 @@
 """Graph-level golden model: a network as integer arithmetic, without registers or layouts (DESIGN 6)."""
 
+from cosim.golden.graph.floats import FAverage, FBinary, FClamp, FClampNode, FConv, FCopy, FHost, FPool
 from cosim.golden.graph.ops import (
     Clamp,
     HostGather,
@@ -24,6 +25,14 @@ from cosim.golden.graph.run import evaluate, run
 
 __all__ = [
     "Clamp",
+    "FAverage",
+    "FBinary",
+    "FClamp",
+    "FClampNode",
+    "FConv",
+    "FCopy",
+    "FHost",
+    "FPool",
     "HostGather",
     "HostPool",
     "HostSoftmax",

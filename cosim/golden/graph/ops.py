@@ -15,6 +15,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cosim.golden.graph.floats import FloatNode
+
 Pair = tuple[int, int]
 """(rows, columns)."""
 
@@ -288,4 +290,5 @@ Node = (
     | HostSoftmax
     | HostGather
     | HostPool
+    | FloatNode
 )

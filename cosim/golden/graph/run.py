@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cosim.golden.graph import ops
+from cosim.golden.graph.floats import evaluate_float
 
 Ints = NDArray[np.int64]
 _TYPES = {8: np.int8, 16: np.int16, 32: np.int32}
@@ -202,7 +203,7 @@ def copy(x: NDArray, y: NDArray, node: ops.QCopy) -> NDArray:
 
 
 def _recode(x: NDArray, old: tuple[float, int], new: tuple[float, int]) -> NDArray:
-    if old == new:
+    if old == new or x.dtype == np.float16:
         return x
     real = (x.astype(np.float64) - old[1]) * (old[0] / new[0])
     return np.clip(np.rint(real) + new[1], -128, 127)
@@ -211,8 +212,9 @@ def _recode(x: NDArray, old: tuple[float, int], new: tuple[float, int]) -> NDArr
 def gather(xs: list[NDArray], node: ops.HostGather) -> NDArray[np.int8]:
     """Evaluate a `HostGather`."""
     parts = [_recode(x, c, node.coding).reshape(-1) for x, c in zip(xs, node.codings, strict=True)]
+    kind = np.float16 if xs[0].dtype == np.float16 else np.int8
     flat = np.concatenate([*parts, np.array([node.fill])])
-    return flat[node.index].astype(np.int8)
+    return flat[node.index].astype(kind)
 
 
 def host_pool(x: NDArray, node: ops.HostPool) -> NDArray[np.int8]:
@@ -278,7 +280,7 @@ def evaluate(node: ops.Node, tensors: Mapping[str, NDArray]) -> NDArray:
             return gather([tensors[x] for x in node.xs], node)
         case ops.HostPool():
             return host_pool(tensors[node.x], node)
-    raise TypeError(f"unknown node {type(node).__name__}")
+    return evaluate_float(node, tensors)
 
 
 def run(nodes: Iterable[ops.Node], inputs: Mapping[str, NDArray]) -> dict[str, NDArray]:

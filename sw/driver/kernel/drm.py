@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from errno import EBADF, EINVAL, ENOENT, EOPNOTSUPP
+from errno import EBADF, EINVAL, ENOENT, ENOSYS, EOPNOTSUPP
 
 from sw.driver.kernel import structs as s
 from sw.driver.kernel.errors import KernelError
 from sw.driver.kernel.fences import DmaBuf, install
 from sw.driver.kernel.files import Call, Command, DrmDevice, File
-from sw.driver.kernel.jobs import Scheduler
 from sw.driver.kernel.log import Log
 from sw.driver.kernel.memory import GemObject, round_up
+from sw.driver.kernel.scheduler import Scheduler
 
 O_CLOEXEC, O_RDWR = 0x80000, 0x2
 PRIME_BOTH_WAYS = 3
@@ -37,12 +37,11 @@ class GenericDrm(DrmDevice):
             0x2D: Command("PRIME_HANDLE_TO_FD", s.PrimeHandle, both, self._export),
             0x2E: Command("PRIME_FD_TO_HANDLE", s.PrimeHandle, both, self._import),
         }
-        if self.dumb_buffers:
-            self.commands |= {
-                0xB2: Command("CREATE_DUMB", s.CreateDumb, both, self._create_dumb, render=False),
-                0xB3: Command("MAP_DUMB", s.MapDumb, both, self._map_dumb, render=False),
-                0xB4: Command("DESTROY_DUMB", s.DestroyDumb, both, self._destroy_dumb, render=False),
-            }
+        self.commands |= {
+            0xB2: Command("CREATE_DUMB", s.CreateDumb, both, self._create_dumb, render=False),
+            0xB3: Command("MAP_DUMB", s.MapDumb, both, self._map_dumb, render=False),
+            0xB4: Command("DESTROY_DUMB", s.DestroyDumb, both, self._destroy_dumb, render=False),
+        }
 
     # What drivers do differently
 
@@ -59,6 +58,10 @@ class GenericDrm(DrmDevice):
         if item.imported:
             raise KernelError(EINVAL, "an imported buffer cannot be mapped here")
         return self.offset_of(item)
+
+    def _check_dumb(self) -> None:
+        if not self.dumb_buffers:
+            raise KernelError(ENOSYS, f"{self.name} has no dumb buffers")
 
     def find(self, file: File, handle: int, errno: int = ENOENT) -> GemObject:
         """The buffer of a handle; with the lock held."""
@@ -178,6 +181,7 @@ class GenericDrm(DrmDevice):
         return self.adopt(buffer)
 
     def _create_dumb(self, file: File, args: s.CreateDumb, call: Call) -> int:
+        self._check_dumb()
         if not args.width or not args.height or not args.bpp:
             raise KernelError(EINVAL, "width, height and bpp must not be 0")
         pitch = args.width * (-(-args.bpp // 8))
@@ -194,6 +198,7 @@ class GenericDrm(DrmDevice):
         return 0
 
     def _map_dumb(self, file: File, args: s.MapDumb, call: Call) -> int:
+        self._check_dumb()
         with self.lock:
             item = self.find(file, args.handle)
             call.passed = True
@@ -201,6 +206,7 @@ class GenericDrm(DrmDevice):
         return 0
 
     def _destroy_dumb(self, file: File, args: s.DestroyDumb, call: Call) -> int:
+        self._check_dumb()
         with self.lock:
             if not file.handles.remove(args.handle):
                 raise KernelError(EINVAL, f"no handle {args.handle}")

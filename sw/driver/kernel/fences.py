@@ -15,11 +15,14 @@ from sw.driver.kernel.memory import GemObject
 
 
 class Fence:
-    """Signals once, when its job has ended: `error` is 0 or an errno, `time` in ns of device time."""
+    """Signals once, when its job has ended: `error` is 0 or an errno, `time` in ns of device time.
+
+    `queued` says that a job is going to signal it.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.signalled = False
+        self.signalled = self.queued = False
         self.error = 0
         self.time = 0
         self._then: list[Callable[[], None]] = []

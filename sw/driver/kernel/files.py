@@ -14,8 +14,9 @@ from sw.driver.kernel.memory import OFFSET_END, OFFSET_FIRST, GemObject, HandleT
 
 if TYPE_CHECKING:
     from sw.driver.kernel.fences import DmaBuf
-    from sw.driver.kernel.jobs import Job, Scheduler
+    from sw.driver.kernel.jobs import Job
     from sw.driver.kernel.log import Log
+    from sw.driver.kernel.scheduler import Scheduler
 
 MAX_HANDLES = 4096
 """Buffers of one open file: each is a descriptor of the server, which others need too."""
@@ -264,6 +265,7 @@ class File:
             for job in [job for job in self.jobs if job.state == "queued"]:
                 scheduler.end(job, EINTR)
             self._release()
+            scheduler.wake()
             scheduler.changed.notify_all()
 
     def job_ended(self, job: Job) -> None:

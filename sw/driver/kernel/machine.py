@@ -12,11 +12,11 @@ from sw.driver.kernel.clock import Clock
 from sw.driver.kernel.errors import KernelError
 from sw.driver.kernel.files import DrmDevice, File
 from sw.driver.kernel.interface import Credentials
-from sw.driver.kernel.jobs import Scheduler
 from sw.driver.kernel.log import Log
 from sw.driver.kernel.memory import PAGE, Ram
 from sw.driver.kernel.rknpu import Rknpu
 from sw.driver.kernel.rocket import Rocket
+from sw.driver.kernel.scheduler import Scheduler
 
 DRM_MAJOR, ACCEL_MAJOR = 226, 261
 CARD, RENDER, ACCEL = "/dev/dri/card1", "/dev/dri/renderD129", "/dev/accel/accel0"

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from errno import EINVAL, ENOMEM, ENOSPC
 
+from rtl.regs import registers
 from sw.driver.kernel import structs as s
 from sw.driver.kernel.drm import GenericDrm
 from sw.driver.kernel.errors import KernelError
 from sw.driver.kernel.fences import DmaBuf
 from sw.driver.kernel.files import Call, Command, File
-from sw.driver.kernel.jobs import Scheduler
 from sw.driver.kernel.log import Log
 from sw.driver.kernel.memory import PAGE, Backing, Domain, GemObject, Ram, RangeSpace, round_up
 from sw.driver.kernel.rknpu_jobs import RknpuJob
 from sw.driver.kernel.rknpu_submit import submit
+from sw.driver.kernel.scheduler import Scheduler
 
 DOMAINS = 16
 IOVA_LOW, IOVA_HIGH = 0x1000, 0xFFFA_8000
@@ -25,8 +26,8 @@ OBJECT_FIRST, OBJECT_STEP = 0xFFFF_FF81_0000_0000, 0x400
 DOMAIN_WAIT = 6_000_000_000
 """Nanoseconds that a domain switch waits for the jobs of another domain."""
 
-HW_VERSION = 0x4649_5245
-"""VERSION plus VERSION_NUM of the silicon, as both drivers log it; the RTL has another."""
+HW_VERSION = registers()["PC"]["VERSION"].reset + (registers()["PC"]["VERSION_NUM"].reset & 0xFFFF)
+"""What both drivers compute from a core's registers and log."""
 
 RESET_PAUSE = 100_000_000
 RESET_LINES = 6

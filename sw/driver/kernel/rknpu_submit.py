@@ -57,15 +57,40 @@ def _submit(driver: Rknpu, file: File, args: s.RknpuSubmit, call: Call, tasks: G
     try:
         if args.flags & s.JOB_FENCE_OUT:
             _fence_out(driver, args, call, fence)
-        if args.flags & s.JOB_NONBLOCK and args.core_mask:
+        if args.flags & s.JOB_NONBLOCK and args.core_mask and _late(driver, file, args.core_mask):
             driver.scheduler.call(lambda: _drop_late(driver, file, args.core_mask))
-        with driver.lock:
-            job = _queue(driver, file, args, tasks, fence, after)
+        return _run(driver, file, args, tasks, fence, after)
     except BaseException:
         with driver.lock:
-            fence.signal(driver.scheduler.time, ECANCELED)
+            if not fence.queued:  # else the job will signal it, even if nobody waits for that any more
+                fence.signal(driver.scheduler.time, ECANCELED)
         raise
-    return 0 if args.flags & s.JOB_NONBLOCK else _wait(driver, file, args, job)
+
+
+def _run(
+    driver: Rknpu,
+    file: File,
+    args: s.RknpuSubmit,
+    tasks: GemObject | None,
+    fence: Fence,
+    after: list[Fence],
+) -> int:
+    """Queue the job, and wait for it if it is a blocking one."""
+    scheduler = driver.scheduler
+    if args.flags & s.JOB_NONBLOCK:
+        with driver.lock:
+            _queue(driver, file, args, tasks, fence, after)
+        return 0
+    with driver.lock:
+        leads = scheduler.take_over()
+    try:
+        with driver.lock:
+            job = _queue(driver, file, args, tasks, fence, after)
+        return _wait(driver, file, args, job)
+    finally:
+        if leads:
+            with driver.lock:
+                scheduler.hand_over()
 
 
 def _task_buffer(driver: Rknpu, file: File, args: s.RknpuSubmit) -> GemObject | None:
@@ -97,28 +122,38 @@ def _fence_out(driver: Rknpu, args: s.RknpuSubmit, call: Call, fence: Fence) -> 
         args.fence_fd = -error.code
 
 
+def _mine(driver: Rknpu, file: File, job: Job) -> bool:
+    """Whether a program may have a job dropped: only those of its own process, but for `reset_all`."""
+    return driver.reset_all or job.file.credentials.pid == file.credentials.pid
+
+
+def _late(driver: Rknpu, file: File, mask: int) -> list[tuple[int, RknpuJob]]:
+    """Jobs on wanted cores that have run for as many microseconds as their time-out's number says."""
+    with driver.lock:
+        return [
+            (core, job)
+            for core, job in driver.scheduler.busy.items()
+            if mask >> core & 1
+            and isinstance(job, RknpuJob)
+            and job.elapsed_us() >= job.timeout_ms
+            and _mine(driver, file, job)
+        ]
+
+
 def _drop_late(driver: Rknpu, file: File, mask: int) -> None:
-    """A job on a wanted core that has run for its time-out's number in microseconds goes, and its queue.
-
-    Without the driver's `reset_all` only jobs of the same process are dropped.
-    """
-    scheduler, pid = driver.scheduler, file.credentials.pid
-
-    def mine(job: Job) -> bool:
-        return driver.reset_all or job.file.credentials.pid == pid
-
-    for core in range(scheduler.device.cores):
-        job = scheduler.busy.get(core)
-        if not mask >> core & 1 or not isinstance(job, RknpuJob) or job.elapsed_us() < job.timeout_ms:
-            continue
-        if not mine(job):
-            continue
+    """Late jobs go, and what is queued behind them; in the device's thread, with the lock held."""
+    scheduler = driver.scheduler
+    for core, job in _late(driver, file, mask):
+        if job.state == "ended":
+            continue  # it was on two cores
         driver.say(f"job timeout clean, core {core}, elapsed time: {job.elapsed_us()}us", "warn")
         behind = [other for other in scheduler.outstanding(core) if other is not job]
         scheduler.end(job, EINVAL if job.blocking else ECANCELED)
         driver.soft_reset(job)
-        for other in filter(mine, behind):
-            scheduler.end(other, EINVAL if isinstance(other, RknpuJob) and other.blocking else ECANCELED)
+        for other in behind:
+            if _mine(driver, file, other):
+                blocking = isinstance(other, RknpuJob) and other.blocking
+                scheduler.end(other, EINVAL if blocking else ECANCELED)
 
 
 def _queue(
@@ -148,6 +183,7 @@ def _queue(
     if not args.core_mask and job.blocking:
         args.core_mask = job.mask
     driver.scheduler.submit(job)
+    fence.queued = True
     job.watch()
     return job
 

@@ -9,10 +9,10 @@ from sw.driver.kernel import structs as s
 from sw.driver.kernel.drm import GenericDrm
 from sw.driver.kernel.errors import KernelError
 from sw.driver.kernel.files import Call, Command, File
-from sw.driver.kernel.jobs import Scheduler
 from sw.driver.kernel.log import Log
 from sw.driver.kernel.memory import PAGE, Backing, Domain, GemObject, Ram, RangeSpace, round_up
 from sw.driver.kernel.rocket_jobs import submit
+from sw.driver.kernel.scheduler import Scheduler
 
 IOVA_END = 1 << 32
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from sw.driver.core_port import CorePort
 from sw.driver.job import interrupt_bits
-from sw.driver.kernel.jobs import Scheduler
+from sw.driver.kernel.scheduler import Scheduler
 
 IOMMUS = ("fdab9000.iommu", "fdaca000.iommu", "fdada000.iommu")
 SHOWN = 8

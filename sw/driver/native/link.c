@@ -380,6 +380,8 @@ int npu_call(struct npu_message *request, const void *payload, struct npu_reply 
             give_back(link);
         }
     }
+    if (error == -EMFILE || error == -ENFILE || error == -ENOMEM)
+        return error;
     if (error) {
         if (!told_gone) {
             told_gone = 1;

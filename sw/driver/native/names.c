@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +43,7 @@ static void as_marked(struct stat *status, int mark)
     } else if (mark == NPU_MARK_TEXT) {
         status->st_mode = S_IFREG | 0644;
     } else if (npu_node(number)) {
-        char path[PATH_MAX];
+        char path[NPU_PATH];
         snprintf(path, sizeof(path), "%s%s", npu_root(), npu_node(number)->path);
         if (!syscall(SYS_newfstatat, AT_FDCWD, path, &file, 0))
             *status = file; /* the same device and inode number as by its name */
@@ -319,7 +320,6 @@ EXPORT ssize_t readlinkat(int folder, const char *restrict path, char *restrict 
 EXPORT char *realpath(const char *restrict path, char *restrict out)
 {
     struct npu_place place;
-    char full[PATH_MAX];
     switch (npu_find(AT_FDCWD, path, 1, &place)) {
     case NPU_OUTSIDE:
         return REAL(realpath)(path, out);
@@ -329,11 +329,14 @@ EXPORT char *realpath(const char *restrict path, char *restrict out)
     default:
         break;
     }
-    if (!REAL(realpath)(place.real, full))
+    char *full = REAL(realpath)(place.real, NULL);
+    if (!full)
         return NULL;
     size_t root = strlen(npu_root());
     const char *name = strncmp(full, npu_root(), root) ? place.path : full + root;
-    return out ? strcpy(out, name) : strdup(name);
+    char *result = out ? strcpy(out, name) : strdup(name);
+    free(full);
+    return result;
 }
 
 EXPORT char *canonicalize_file_name(const char *path)

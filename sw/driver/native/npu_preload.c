@@ -47,14 +47,14 @@ static int open_at_server(const struct npu_place *place, int flags)
 {
     struct npu_message request = {.op = NPU_OPEN, .a = {flags}};
     struct npu_reply reply;
-    char path[PATH_MAX];
+    char path[NPU_PATH];
     snprintf(path, sizeof(path), "%s", place->path);
     if (place->kind == NPU_NODE) {
         snprintf(path, sizeof(path), "%s", npu_node(place->node)->path);
     } else {
         /* The file may have been reached through a link: the server knows it by one name. */
         int fd = (int)syscall(SYS_openat, AT_FDCWD, place->real, O_PATH | O_CLOEXEC, 0);
-        char name[40], full[PATH_MAX];
+        char name[40], full[NPU_PATH];
         snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
         long length = fd < 0 ? -1 : syscall(SYS_readlinkat, AT_FDCWD, name, full, sizeof(full) - 1);
         if (fd >= 0)

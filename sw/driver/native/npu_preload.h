@@ -5,7 +5,6 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include <limits.h>
 #include <stdint.h>
 #include <sys/stat.h>
 #include <sys/types.h>
@@ -14,6 +13,8 @@
  * the same layout and says what each message carries. */
 #define NPU_VERSION 1
 #define NPU_CHUNK 32768
+/* Simulated paths are short; longer ones are none, so that threads with small stacks can open files. */
+#define NPU_PATH 512
 
 enum npu_op {
     NPU_HELLO = 1,
@@ -86,8 +87,8 @@ struct npu_place {
     enum npu_kind kind;
     int node;
     struct stat status;
-    char path[PATH_MAX]; /* absolute, as the program sees it */
-    char real[PATH_MAX]; /* where the simulated files have it */
+    char path[NPU_PATH]; /* absolute, as the program sees it */
+    char real[NPU_PATH]; /* where the simulated files have it */
 };
 /* Where a path leads; `follow` says whether a link at its end is followed. */
 enum npu_kind npu_find(int folder, const char *path, int follow, struct npu_place *place);

@@ -35,7 +35,7 @@ static void load_line(char *line)
     struct npu_node node = {.path = ""};
     char path[160];
     struct stat status;
-    char full[PATH_MAX];
+    char full[NPU_PATH];
     if (sscanf(line, "n %u %u %o %63s", &node.major, &node.minor, &node.mode, node.path) == 4) {
         snprintf(full, sizeof(full), "%s%s", npu_root(), node.path);
         if (node_count < NPU_NODES && !status_of(full, 0, &status)) {
@@ -54,7 +54,7 @@ static void load_line(char *line)
 static void load(void)
 {
     static char text[16384];
-    char full[PATH_MAX];
+    char full[NPU_PATH];
     snprintf(full, sizeof(full), "%s/manifest", npu_root());
     int fd = (int)syscall(SYS_openat, AT_FDCWD, full, O_RDONLY | O_CLOEXEC, 0);
     if (fd < 0)
@@ -90,7 +90,7 @@ static int starts_with(const char *path, const char *folder)
 }
 
 /* Joins and tidies up a path: absolute, without empty parts, `.` and `..`.  0 or -1 if it does not fit. */
-static int tidy(const char *base, const char *path, char out[PATH_MAX])
+static int tidy(const char *base, const char *path, char out[NPU_PATH])
 {
     size_t used = 0;
     const char *sources[2] = {*path == '/' ? "" : base, path};
@@ -103,7 +103,7 @@ static int tidy(const char *base, const char *path, char out[PATH_MAX])
                 while (used && out[--used] != '/')
                     ;
             } else if (length && !(length == 1 && part[0] == '.')) {
-                if (used + length + 2 > PATH_MAX)
+                if (used + length + 2 > NPU_PATH)
                     return -1;
                 out[used++] = '/';
                 memcpy(out + used, part, length);
@@ -119,17 +119,17 @@ static int tidy(const char *base, const char *path, char out[PATH_MAX])
 }
 
 /* The folder that a relative path starts from, as the program sees it; 0 or -1. */
-static int base_of(int folder, char out[PATH_MAX])
+static int base_of(int folder, char out[NPU_PATH])
 {
     long length;
     if (folder == AT_FDCWD) {
-        length = syscall(SYS_getcwd, out, (unsigned long)PATH_MAX) - 1;
+        length = syscall(SYS_getcwd, out, (unsigned long)NPU_PATH) - 1;
     } else {
         char name[40];
         snprintf(name, sizeof(name), "/proc/self/fd/%d", folder);
-        length = syscall(SYS_readlinkat, AT_FDCWD, name, out, (unsigned long)(PATH_MAX - 1));
+        length = syscall(SYS_readlinkat, AT_FDCWD, name, out, (unsigned long)(NPU_PATH - 1));
     }
-    if (length <= 0 || out[0] != '/')
+    if (length <= 0 || length >= NPU_PATH - 1 || out[0] != '/')
         return -1;
     out[length] = 0;
     if (starts_with(out, npu_root())) {
@@ -157,7 +157,7 @@ static enum npu_kind kind_of(struct npu_place *place)
 
 enum npu_kind npu_find(int folder, const char *path, int follow, struct npu_place *place)
 {
-    char base[PATH_MAX] = "";
+    char base[NPU_PATH] = "";
     place->kind = NPU_OUTSIDE;
     if (!npu_active() || !path || !*path)
         return NPU_OUTSIDE;
@@ -171,7 +171,7 @@ enum npu_kind npu_find(int folder, const char *path, int follow, struct npu_plac
     if (!starts_with(place->path, "/dev") && !starts_with(place->path, "/sys") &&
         !starts_with(place->path, "/proc"))
         return NPU_OUTSIDE;
-    if (snprintf(place->real, PATH_MAX, "%s%s", npu_root(), place->path) >= PATH_MAX)
+    if (snprintf(place->real, NPU_PATH, "%s%s", npu_root(), place->path) >= NPU_PATH)
         return NPU_OUTSIDE;
     pthread_once(&loaded, load);
     int saved = errno;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from errno import EACCES, EBADF, EINVAL, ENODEV, ENOTTY
+from errno import EACCES, EBADF, EINVAL, ENFILE, ENODEV, ENOTTY
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,13 @@ class Machine:
         for number, node in enumerate(self.nodes):
             if node.path == path:
                 file = self.kernel.open(path, flags, who)
-                return self.descriptors.make(file, Mark.NODE + number, nonblock=bool(flags & os.O_NONBLOCK))
+                try:
+                    return self.descriptors.make(
+                        file, Mark.NODE + number, nonblock=bool(flags & os.O_NONBLOCK)
+                    )
+                except OSError as error:
+                    file.close()
+                    raise KernelError(ENFILE, f"the server has no descriptors left: {error}") from error
         text = self.texts.get(path)
         if text is None:
             raise KernelError(ENODEV, f"{path} is not of the simulated machine")

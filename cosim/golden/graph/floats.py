@@ -1,0 +1,303 @@
+"""fp16 networks at graph level: binary32 arithmetic in the order that docs/hardware.md gives.
+
+Tensors are float16 [C, H, W].  Sums of the products of one tile (32 channels of one kernel element)
+are exact and rounded once to binary32, then added to the accumulator in binary32, channel groups
+outermost, then kernel rows, then columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Pair = tuple[int, int]
+Half = NDArray[np.float16]
+Single = NDArray[np.float32]
+CHANNEL_GROUP = 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class FClamp:
+    """ReLU (negative numbers become +0) and a largest value, both on binary32."""
+
+    relu: bool = False
+    high: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FConv:
+    """Convolution of fp16 x [C, H, W] to y [K, OH, OW].
+
+    `weights` fp16 [K, C, kh, kw], or [C, 1, kh, kw] when `depthwise`; outside the image x is 0.
+    ``v = tile sums added up in order; y = fp16(clamp(v + bias))``, bias binary32 [K].
+    """
+
+    x: str
+    y: str
+    weights: Half
+    bias: Single
+    size: Pair
+    stride: Pair = (1, 1)
+    dilation: Pair = (1, 1)
+    pad: Pair = (0, 0)
+    insert: Pair = (1, 1)
+    depthwise: bool = False
+    clamp: FClamp = FClamp()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FBinary:
+    """``y = fp16(clamp(a op b))`` in binary32; b may be one value a channel."""
+
+    a: str
+    b: str
+    y: str
+    op: Literal["add", "sub", "mul", "max", "min"]
+    clamp: FClamp = FClamp()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FClampNode:
+    """``y = clamp(x)``."""
+
+    x: str
+    y: str
+    clamp: FClamp = FClamp()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FCopy:
+    """`size` elements of x from `source` on, to y (of `shape`, 0 before) from `target` on."""
+
+    x: str
+    y: str
+    shape: tuple[int, int, int]
+    source: tuple[int, int, int]
+    target: tuple[int, int, int]
+    size: tuple[int, int, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FPool:
+    """Maximum of the taps inside, or the average with padding counted as 0.
+
+    Average: the exact sum rounded to binary32, times 1/kw, times 1/kh (11 significant bits each),
+    each product rounded, then to fp16.
+    """
+
+    x: str
+    y: str
+    method: Literal["max", "average"]
+    kernel: Pair
+    size: Pair
+    stride: Pair = (1, 1)
+    pad: Pair = (0, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FHost:
+    """A function of one number (float64, then fp16), or softmax along an axis of the cube."""
+
+    x: str
+    y: str
+    function: str
+    alpha: float | tuple[float, ...] = 0.0
+    """One number, or one per channel."""
+    beta: float = 0.0
+    axis: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class FAverage:
+    """Average of the taps inside the image, in float64, then fp16 (on the host)."""
+
+    x: str
+    y: str
+    kernel: Pair
+    size: Pair
+    stride: Pair = (1, 1)
+    pad: Pair = (0, 0)
+
+
+FloatNode = FAverage | FConv | FBinary | FClampNode | FCopy | FPool | FHost
+
+
+def clamp32(value: Single, clamp: FClamp) -> Single:
+    """Apply a clamp to binary32 numbers."""
+    if clamp.relu:
+        value = np.where(np.signbit(value) & ~np.isnan(value), np.float32(0), value)
+    if clamp.high is not None:
+        value = np.where(value > np.float32(clamp.high), np.float32(clamp.high), value)
+    return value
+
+
+def to_half(value: Single) -> Half:
+    """Round binary32 to fp16."""
+    with np.errstate(over="ignore"):
+        return value.astype(np.float16)
+
+
+def exact_sum(products: NDArray[np.float64], axis: int) -> Single:
+    """The exact sum of float64 numbers along an axis, rounded once to binary32.
+
+    Two-sums keep what rounding loses; the last bit of the float64 sum is made odd where something
+    was lost, so that rounding it again to 24 bits cannot go wrong.
+    """
+    parts = np.moveaxis(products, axis, 0)
+    total = np.zeros(parts.shape[1:], np.float64)
+    lost = np.zeros_like(total)
+    for part in parts:
+        fresh = total + part
+        other = fresh - total
+        lost = lost + ((total - (fresh - other)) + (part - other))
+        total = fresh
+    whole = total + lost
+    rest = (total - whole) + lost
+    bits = whole.view(np.int64)
+    even = (bits & 1) == 0
+    # Towards zero where the rest points there, then odd: rounding to odd.
+    toward = (rest != 0) & ((rest < 0) != (whole < 0))
+    bits = np.where(toward, bits - 1, bits)
+    even = (bits & 1) == 0
+    bits = np.where((rest != 0) & even, bits | 1, bits)
+    with np.errstate(over="ignore"):
+        return np.where(whole == 0, 0.0, bits.view(np.float64)).astype(np.float32)
+
+
+def _windows(
+    x: Half, node: FConv | FPool | FAverage, kernel: Pair, dilation: Pair
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    rows = (
+        np.arange(node.size[0])[:, None] * node.stride[0] + np.arange(kernel[0]) * dilation[0] - node.pad[0]
+    )
+    columns = (
+        np.arange(node.size[1])[:, None] * node.stride[1] + np.arange(kernel[1]) * dilation[1] - node.pad[1]
+    )
+    good = ((rows >= 0) & (rows < x.shape[1]))[:, None, :, None] & ((columns >= 0) & (columns < x.shape[2]))[
+        None, :, None, :
+    ]
+    rows, columns = rows.clip(0, x.shape[1] - 1), columns.clip(0, x.shape[2] - 1)
+    return x[:, rows[:, None, :, None], columns[None, :, None, :]], good
+
+
+def conv(x: Half, node: FConv) -> Half:
+    """Evaluate an `FConv`."""
+    if node.insert != (1, 1):
+        (fy, fx), (channels, height, width) = node.insert, x.shape
+        wide = np.zeros((channels, (height - 1) * fy + 1, (width - 1) * fx + 1), x.dtype)
+        wide[:, ::fy, ::fx] = x
+        x = wide
+    kh, kw = node.weights.shape[2:]
+    taps, good = _windows(x, node, (kh, kw), node.dilation)
+    taps = np.where(good, taps, np.float16(0)).astype(np.float64)
+    weights = node.weights.astype(np.float64)
+    acc = np.zeros((len(weights), *node.size), np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if node.depthwise:
+            for row in range(kh):
+                for column in range(kw):
+                    product = taps[:, :, :, row, column] * weights[:, 0, row, column, None, None]
+                    acc = acc + product.astype(np.float32)
+        else:
+            for group in range(0, x.shape[0], CHANNEL_GROUP):
+                part = slice(group, group + CHANNEL_GROUP)
+                for row in range(kh):
+                    for column in range(kw):
+                        sums = [
+                            exact_sum(
+                                taps[part, :, :, row, column] * kernel[part, row, column, None, None], 0
+                            )
+                            for kernel in weights
+                        ]
+                        acc = acc + np.stack(sums)
+        return to_half(clamp32(acc + node.bias.astype(np.float32)[:, None, None], node.clamp))
+
+
+def binary(a: Half, b: Half, node: FBinary) -> Half:
+    """Evaluate an `FBinary`."""
+    first, second = a.astype(np.float32), np.broadcast_to(b.astype(np.float32), a.shape)
+    with np.errstate(over="ignore", invalid="ignore"):
+        value = {
+            "add": lambda: first + second,
+            "sub": lambda: first - second,
+            "mul": lambda: first * second,
+            "max": lambda: np.where(first > second, first, second),
+            "min": lambda: np.where(first < second, first, second),
+        }[node.op]()
+    return to_half(clamp32(value, node.clamp))
+
+
+def pool(x: Half, node: FPool) -> Half:
+    """Evaluate an `FPool`."""
+    taps, good = _windows(x, node, node.kernel, (1, 1))
+    if node.method == "max":
+        outside = np.where(good, taps, np.float16(-np.inf))
+        best = outside.max(axis=(3, 4))
+        # +0 is above -0.
+        zero = ((outside == 0) & ~np.signbit(outside)).any(axis=(3, 4))
+        return np.where((best == 0) & zero, np.float16(0), best)
+    total = np.where(good, taps, np.float16(0)).astype(np.float64).sum(axis=(3, 4)).astype(np.float32)
+    for size in (node.kernel[1], node.kernel[0]):
+        total = total * np.float32(_eleven_bits(1 / size))
+    return to_half(total)
+
+
+def _eleven_bits(value: float) -> float:
+    """A number rounded to 11 significant bits, ties to even."""
+    mantissa, exponent = np.frexp(value)
+    return float(np.ldexp(np.rint(mantissa * 2048) / 2048, exponent))
+
+
+def host(x: Half, node: FHost) -> Half:
+    """Evaluate an `FHost`."""
+    value = x.astype(np.float64)
+    alpha = np.reshape(node.alpha, (-1, 1, 1)) if isinstance(node.alpha, tuple) else node.alpha
+    with np.errstate(over="ignore", invalid="ignore"):
+        match node.function:
+            case "Softmax":
+                power = np.exp(value - value.max(axis=node.axis, keepdims=True))
+                result = power / power.sum(axis=node.axis, keepdims=True)
+            case "Sigmoid":
+                result = 1.0 / (1.0 + np.exp(-np.clip(value, -700.0, 700.0)))
+            case "Tanh":
+                result = np.tanh(value)
+            case "HardSigmoid":
+                result = np.clip(value * node.alpha + node.beta, 0.0, 1.0)
+            case "HardSwish":
+                result = value * np.clip(value / 6 + 0.5, 0.0, 1.0)
+            case "LeakyRelu":
+                result = np.where(value < 0, value * alpha, value)
+            case "Clip":
+                result = np.clip(value, node.alpha, node.beta)
+            case _:
+                raise TypeError(f"unknown function {node.function}")
+        return result.astype(np.float16)
+
+
+def evaluate_float(node: FloatNode, tensors: Any) -> Half:
+    """Evaluate one node on named tensors."""
+    match node:
+        case FConv():
+            return conv(tensors[node.x], node)
+        case FBinary():
+            return binary(tensors[node.a], tensors[node.b], node)
+        case FClampNode():
+            return to_half(clamp32(tensors[node.x].astype(np.float32), node.clamp))
+        case FCopy():
+            y = tensors[node.y].copy() if node.y in tensors else np.zeros(node.shape, np.float16)
+            part = tuple(slice(b, b + n) for b, n in zip(node.source, node.size, strict=True))
+            there = tuple(slice(b, b + n) for b, n in zip(node.target, node.size, strict=True))
+            y[there] = tensors[node.x][part]
+            return y
+        case FPool():
+            return pool(tensors[node.x], node)
+        case FHost():
+            return host(tensors[node.x], node)
+        case FAverage():
+            taps, good = _windows(tensors[node.x], node, node.kernel, (1, 1))
+            total = np.where(good, taps.astype(np.float64), 0.0).sum(axis=(3, 4))
+            return (total / good.sum(axis=(2, 3))).astype(np.float16)
+    raise TypeError(f"unknown node {type(node).__name__}")
