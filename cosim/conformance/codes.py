@@ -102,10 +102,16 @@ def _narrow(d: Draw) -> Plan:
 
 def _float_converter(d: Draw) -> Plan:
     plan = d.conv(ConvWish(d.any_type((FP16, BF16)), budget=400), PLAIN)
-    task, word = plan.tasks[0], d.ch.word
-    task.set("DPU", "OUT_CVT_SCALE", OUT_CVT_SCALE=word("codes.scale", 16))
-    task.set("DPU", "OUT_CVT_OFFSET", OUT_CVT_OFFSET=word("codes.offset", 32))
-    task.set("DPU", "OUT_CVT_SHIFT", OUT_CVT_SHIFT=word("codes.shift", 6), MINUS_EXP=word("codes.exp", 8))
+    task = plan.tasks[0]
+    settings = (
+        ("OUT_CVT_SCALE", "OUT_CVT_SCALE", 16),
+        ("OUT_CVT_OFFSET", "OUT_CVT_OFFSET", 32),
+        ("OUT_CVT_SHIFT", "OUT_CVT_SHIFT", 6),
+        ("OUT_CVT_SHIFT", "MINUS_EXP", 8),
+    )
+    for register, name, bits in settings:  # not always all of them: two are of one register
+        if d.ch.chance(f"codes.{name}", 0.6):
+            task.set("DPU", register, **{name: d.ch.word(f"codes.{name}_value", bits)})
     return plan
 
 
