@@ -109,8 +109,9 @@ def _float_converter(d: Draw) -> Plan:
         ("OUT_CVT_SHIFT", "OUT_CVT_SHIFT", 6),
         ("OUT_CVT_SHIFT", "MINUS_EXP", 8),
     )
-    for register, name, bits in settings:  # not always all of them: two are of one register
-        if d.ch.chance(f"codes.{name}", 0.6):
+    turn = d.index // len(_KINDS) % (len(settings) + 1)
+    for number, (register, name, bits) in enumerate(settings):  # one at a time: two are of one register
+        if turn in (number, len(settings)):
             task.set("DPU", register, **{name: d.ch.word(f"codes.{name}_value", bits)})
     return plan
 

@@ -68,6 +68,8 @@ NAMES: dict[str, dict[str, str]] = {
     "cosim/golden/task/cna.py": {
         f"_held['{kind}']": "shown to a lockstep run" for kind in ("feature", "weight")
     },
+    "cosim/golden/task/cna_argb.py": {"ATOM": "zeros in CBUF behind the last pixel, which no pixel reads"},
+    "cosim/golden/task/dpu_float.py": {"half": "a longer table holds the same entries again"},
     "cosim/golden/task/context.py": {"macs": "a statistic, which only estimates time"},
     "cosim/golden/task/device.py": {"_task": "the number of the task, for messages"},
     "cosim/golden/task/ppu.py": {
