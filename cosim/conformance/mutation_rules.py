@@ -13,6 +13,9 @@ FILES: dict[str, str] = {
     "rtl/npu/dma_registers.py": "a table of names",
     "rtl/npu/array.py": "engines replace the array cell by its C++ twin; a test compares the two",
     "rtl/npu/array_integer.py": "engines replace the array cell by its C++ twin; a test compares the two",
+    "rtl/npu/array_float.py": "engines replace the array cell by its C++ twin; a test compares the two",
+    "rtl/npu/array_round.py": "engines replace the array cell by its C++ twin; a test compares the two",
+    "rtl/clock_groups.py": "says when a clock edge may be left out; the watched build checks that it is never too often",
     "cosim/golden/task/__init__.py": "imports",
     "cosim/golden/task/errors.py": "texts",
     "cosim/golden/task/observer.py": "shows internals to a lockstep run; no part of a task",
@@ -44,11 +47,23 @@ FUNCTIONS: dict[str, dict[str, str]] = {
 }
 """Module to functions of it."""
 
+_SLEEP = "says when a clock edge may be left out; the watched build checks that it is never too often"
+
 NAMES: dict[str, dict[str, str]] = {
+    "rtl/pc_dma.py": {"moves": _SLEEP},
+    "rtl/regfile.py": {"moves": _SLEEP},
+    "rtl/npu/atom_writer.py": {"moves": _SLEEP},
+    "rtl/npu/cna.py": {"feature_moves": _SLEEP, "weight_moves": _SLEEP},
+    "rtl/npu/dpu_pipe.py": {"moves": _SLEEP, "float_task": _SLEEP},
+    "rtl/npu/dpu_rdma.py": {"moves": _SLEEP},
+    "rtl/npu/dpu_writer.py": {"moves": _SLEEP},
     "rtl/npu/csc_pixels.py": {
         **{f"stall_{name}": "an event that is only counted" for name in ("feature", "weight", "acc")}
     },
-    "rtl/npu/dpu.py": {"busy_octet": "an event that is only counted"},
+    "rtl/npu/dpu.py": {
+        "busy_octet": "an event that is only counted",
+        **{name: _SLEEP for name in ("moves", "writer_moves", "float_task")},
+    },
     "rtl/npu/ppu.py": {"busy_atom": "an event that is only counted"},
     "rtl/npu/cna_fetch.py": {
         "joins": "whether two runs share a burst of the bus: only how fast",
