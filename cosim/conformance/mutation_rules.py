@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+_SLEEP = "says when a clock edge may be left out; the watched build checks that it is never too often"
+
 FILES: dict[str, str] = {
     "rtl/config.py": "choices of the geometry, fixed before elaboration",
     "rtl/core.py": "wiring of the blocks, and counters",
@@ -15,7 +17,7 @@ FILES: dict[str, str] = {
     "rtl/npu/array_integer.py": "engines replace the array cell by its C++ twin; a test compares the two",
     "rtl/npu/array_float.py": "engines replace the array cell by its C++ twin; a test compares the two",
     "rtl/npu/array_round.py": "engines replace the array cell by its C++ twin; a test compares the two",
-    "rtl/clock_groups.py": "says when a clock edge may be left out; the watched build checks that it is never too often",
+    "rtl/clock_groups.py": _SLEEP,
     "cosim/golden/task/__init__.py": "imports",
     "cosim/golden/task/errors.py": "texts",
     "cosim/golden/task/observer.py": "shows internals to a lockstep run; no part of a task",
@@ -46,8 +48,6 @@ FUNCTIONS: dict[str, dict[str, str]] = {
     },
 }
 """Module to functions of it."""
-
-_SLEEP = "says when a clock edge may be left out; the watched build checks that it is never too often"
 
 NAMES: dict[str, dict[str, str]] = {
     "rtl/pc_dma.py": {"moves": _SLEEP},
