@@ -83,6 +83,7 @@ NAMES: dict[str, dict[str, str]] = {
     "cosim/golden/task/cna.py": {
         f"_held['{kind}']": "shown to a lockstep run" for kind in ("feature", "weight")
     },
+    "cosim/golden/task/dpu.py": {"client": "texts for people"},
     "cosim/golden/task/cna_argb.py": {"ATOM": "zeros in CBUF behind the last pixel, which no pixel reads"},
     "cosim/golden/task/dpu_float.py": {"half": "a longer table holds the same entries again"},
     "cosim/golden/task/context.py": {"macs": "a statistic, which only estimates time"},
@@ -105,6 +106,7 @@ NAMES: dict[str, dict[str, str]] = {
 
 EXPRESSIONS: dict[str, dict[str, str]] = {
     "cosim/golden/task/arith.py": {"value >= 0": "0 is 0 with either shift"},
+    "cosim/golden/task/dpu.py": {"conv[1].shape[1]": "sums and window sums have one shape"},
     "cosim/golden/task/dpu_stages.py": {"value >= 0": "0 is 0 multiplied or not"},
     "cosim/golden/task/core_float.py": {
         "bits >> 31 == 1": "when the signs of both operands turn round, that of the product does not"

@@ -78,14 +78,17 @@ def _line_stride(d: Draw) -> Plan:
 
 def _few_banks(d: Draw) -> Plan:
     """Features over more banks than said, which nothing else uses (2.4)."""
-    wish = ConvWish(d.any_type(), budget=800)
+    wish = ConvWish(d.any_type(), budget=5000)
     if d.ch.chance("settings.argb", 0.5):
-        wish = ConvWish(d.any_type((INT8, INT16, FP16)), argb=True, budget=800)
+        wish = ConvWish(d.any_type((INT8, INT16, FP16)), argb=True, budget=5000)
     plan = d.conv(wish, PLAIN)
     store = plan.tasks[0].fields["CNA", "CBUF_CON0"]
     if store["DATA_BANK"] < 2:
         raise Refused("one bank")
-    store["DATA_BANK"] = d.ch.integer("settings.banks", 0, store["DATA_BANK"] - 1)
+    most = store["DATA_BANK"] - 1
+    store["DATA_BANK"] = (
+        most if d.ch.chance("settings.nearly", 0.6) else d.ch.integer("settings.banks", 0, most)
+    )
     return plan
 
 
@@ -96,7 +99,10 @@ def _exact_fit(d: Draw) -> Plan:
     banks, rows = task.fields["CNA", "CBUF_CON0"], task.fields["CNA", "DATA_SIZE0"]["DATAIN_HEIGHT"]
     used = task.fields["CNA", "CBUF_CON1"]["DATA_ENTRIES"]
     more = d.ch.integer("settings.more", 0, 1)
-    count = d.ch.integer("settings.count", 1, 12 - banks["WEIGHT_BANK"])
+    most = 12 - banks["WEIGHT_BANK"] - more
+    if most < 1:
+        raise Refused("the entry behind would be one of the weights'")
+    count = d.ch.integer("settings.count", 1, most)
     apart, rest = divmod(512 * count + more - used, max(1, rows - 1))
     if rows < 2 or rest or not used <= apart < 1 << 15:
         raise Refused("the rows do not fill the banks")
@@ -125,6 +131,8 @@ def _types(d: Draw) -> Plan:
     plan = d.flying(d.any_type((INT8, INT16, FP16, FP32)), PLAIN)
     task = plan.tasks[0]
     kind = d.ch.integer("settings.types", 0, 4)
+    if kind >= 2 and (task.fields["DPU", "DATA_CUBE_CHANNEL"]["CHANNEL"] + 1) % 8:
+        raise Refused("groups that differ, with lanes without a channel in them")
     if kind == 0:
         task.set("DPU", "DATA_FORMAT", OUT_PRECISION=7)
     elif kind == 1:
@@ -226,6 +234,52 @@ def _unaligned_conv(d: Draw) -> Plan:
     return plan
 
 
+def _extremes(d: Draw) -> Plan:
+    """Sums at the ends of 32 bits that PReLU passes, then operations at these ends (4.4, 4.7)."""
+    plan, ch = d.flying(d.any_type((INT8, INT16, INT32)), DpuWish(element="register")), d.ch
+    task = plan.tasks[0]
+    stage = {
+        "ALU_BYPASS": 0,
+        "ALU_ALGO": ch.pick("settings.algorithm", (2, 4)),
+        "ALU_SRC": 0,
+        "MUL_BYPASS": ch.integer("settings.no_factor", 0, 1),
+        "MUL_PRELU": 1,
+        "RELU_BYPASS": 1,
+        "RELUX_EN": 0,
+    }
+    task.set("DPU", "BS_CFG", BS_BYPASS=0, **{f"BS_{name}": value for name, value in stage.items()})
+    task.set("DPU", "BS_ALU_CFG", BS_ALU_OPERAND=ch.pick("settings.end", (1 << 31, (1 << 31) - 1)))
+    shift = ch.integer("settings.shift", 0, 15)
+    task.set("DPU", "BS_MUL_CFG", BS_MUL_SRC=0, BS_MUL_SHIFT_VALUE=shift)
+    task.set("DPU", "BN_CFG", BN_BYPASS=1)
+    task.set("DPU", "EW_CFG", EW_OP_TYPE=0, EW_ALU_ALGO=ch.pick("settings.operation", (5, 6, 5, 6, 2, 4)))
+    return plan
+
+
+def _steps(d: Draw) -> Plan:
+    """The first step between entries that is too large for a table (4.12)."""
+    plan = d.flying(d.any_type((INT8, INT16)), DpuWish(element="lut"))
+    table = d.ch.pick("settings.table", ("LE", "LO"))
+    plan.tasks[0].set("DPU", "LUT_INFO", **{f"LUT_{table}_INDEX_SELECT": 23})
+    return plan
+
+
+def _slopes(d: Draw) -> Plan:
+    """Nearly everything lies outside short tables, and half of the products with slopes tie (4.12)."""
+    plan, ch = d.flying(d.any_type((INT8, INT16)), DpuWish(element="lut")), d.ch
+    task = plan.tasks[0]
+    for table in ("LE", "LO"):
+        start = ch.integer(f"settings.{table}_start", -40, 40)
+        task.set("DPU", f"LUT_{table}_START", **{f"LUT_{table}_START": start % (1 << 32)})
+        end = (start + ch.integer(f"settings.{table}_more", 0, 3)) % (1 << 32)
+        task.set("DPU", f"LUT_{table}_END", **{f"LUT_{table}_END": end})
+        for kind in ("OFLOW", "UFLOW"):
+            scale = 2 * ch.integer(f"settings.{table}_{kind}", -50, 50) + 1
+            task.set("DPU", f"LUT_{table}_SLOPE_SCALE", **{f"{kind}_SCALE": scale % 65536})
+            task.set("DPU", f"LUT_{table}_SLOPE_SHIFT", **{f"{kind}_SHIFT": 1})
+    return plan
+
+
 KINDS: tuple[Callable[[Draw], Plan], ...] = (
     _transposed,
     _transposed_wide,
@@ -246,6 +300,9 @@ KINDS: tuple[Callable[[Draw], Plan], ...] = (
     _gates_and_type,
     _depthwise_gates,
     _unaligned_conv,
+    _extremes,
+    _steps,
+    _slopes,
 )
 
 

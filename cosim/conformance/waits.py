@@ -221,6 +221,20 @@ def _other_group(d: Draw) -> Plan:
     return plan
 
 
+def _open_rows(d: Draw) -> Plan:
+    """More results of open rows than the PPU holds, in one surface or only in several together (6.9)."""
+    kind = d.any_type((INT8, INT16, FP16))
+    if d.ch.chance("hang.fed", 0.5):
+        plan, width = d.flying(kind, DpuWish(out=(kind,), to_ppu=True, element="none")), 100
+        if plan.tasks[0].fields["DPU", "DATA_CUBE_CHANNEL"]["CHANNEL"] < kind.per_atom:
+            raise Refused("one surface")
+    else:
+        plan, width = d.pool(kind), d.ch.pick("hang.width", (129, 300, 2048))
+    plan.tasks[0].set("PPU", "POOLING_KERNEL_CFG", KERNEL_HEIGHT=15)
+    plan.tasks[0].set("PPU", "DATA_CUBE_OUT_WIDTH", DATA_CUBE_OUT_WIDTH=width - 1)
+    return plan
+
+
 KINDS: tuple[Callable[[Draw], Plan], ...] = (
     _empty,
     _no_banks,
@@ -236,6 +250,7 @@ KINDS: tuple[Callable[[Draw], Plan], ...] = (
     _no_ppu,
     _pool_cube,
     _other_group,
+    _open_rows,
 )
 
 
