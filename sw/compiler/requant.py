@@ -86,6 +86,21 @@ def clamp_in_unit(clamp: Clamp, unit: float, tensor: Tensor, what: str) -> tuple
     return first, last
 
 
+def check_sums(
+    weights: npt.NDArray[np.int8], zero_point: int, bias: npt.NDArray[np.int64], what: str
+) -> None:
+    """Refuse a convolution whose sums can leave the accumulator.
+
+    Raises
+    ------
+    ModelError
+        naming the layer.
+    """
+    reach = np.abs(weights.astype(np.int64) - zero_point).reshape(weights.shape[0], -1).sum(1)
+    if int((reach * 255 + np.abs(bias)).max()) > ACCUMULATOR_LIMIT:
+        raise ModelError(f"{what}: sums can pass 32 bits")
+
+
 def balanced_channels(
     weights: npt.NDArray[np.int8],
     scales: npt.NDArray[np.float64],
