@@ -107,6 +107,7 @@ def balanced_channels(
     zero_point: int,
     bias: npt.NDArray[np.int64],
     factor: float,
+    top: float = 2.0**BS_SHIFT,
 ) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float64], npt.NDArray[np.int64]]:
     """Give channels of a scale too small for the 14-bit multipliers a larger one.
 
@@ -120,6 +121,8 @@ def balanced_channels(
         as in `sw.compiler.graph.Conv`, weights (OC, ...).
     factor
         input scale / output scale: turns sums of weight * scale into steps of the output.
+    top
+        multiplier of the channel with the largest scale.
 
     Returns
     -------
@@ -127,7 +130,7 @@ def balanced_channels(
     """
     largest = float(scales.max())
     flat = weights.reshape(len(scales), -1).astype(np.float64) - zero_point
-    exact = scales * (2**BS_SHIFT / largest)
+    exact = scales * (top / largest)
     lost = np.abs(np.rint(exact) - exact) / exact
     most = 255 * np.abs(flat).sum(axis=1) + np.abs(bias)
     error = np.minimum(most * scales * factor, 512) * lost

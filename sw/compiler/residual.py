@@ -89,19 +89,20 @@ def conv_add(op: ConvAdd, inputs: tuple[Tensor, ...], output: Tensor) -> list[St
     limits = clamp_in_unit(op.clamp, unit, output, what)
     if limits is not None and limits[0] != 0:
         raise ModelError("EW clamps at 0 only")
+    factor = x.scale / between.scale
+    largest = float(conv.weight_scales.max()) * factor
+    if not MULTIPLIER_LIMIT / 2.0**MAX_SHIFT < largest <= MULTIPLIER_LIMIT:
+        raise ModelError(f"the scale factor {largest:g} is beyond the channel multipliers")
+    shift = math.floor(math.log2(MULTIPLIER_LIMIT / largest))
     weights, scales, bias = balanced_channels(
         conv.npu_weights,
         conv.weight_scales,
         conv.weight_zero_point,
         conv.bias,
-        x.scale / between.scale,
+        factor,
+        largest * 2.0**shift,
     )
     check_sums(weights, conv.weight_zero_point, bias, what)
-    factors = scales * (x.scale / between.scale)
-    largest = float(factors.max())
-    if not MULTIPLIER_LIMIT / 2.0**MAX_SHIFT < largest <= MULTIPLIER_LIMIT:
-        raise ModelError(f"the scale factor {largest:g} is beyond the channel multipliers")
-    shift = math.floor(math.log2(MULTIPLIER_LIMIT / largest))
     scale, right = output_scale(unit / output.scale, what)
     step = ConvStep(
         op.name,
@@ -111,7 +112,7 @@ def conv_add(op: ConvAdd, inputs: tuple[Tensor, ...], output: Tensor) -> list[St
         weights,
         conv.weight_zero_point,
         bias,
-        np.rint(factors * 2.0**shift).astype(np.int64),
+        np.rint(scales * (factor * 2.0**shift)).astype(np.int64),
         conv.window.used(output),
         conv.depthwise,
         limits,

@@ -249,7 +249,7 @@ def test_chain() -> None:
         if following:
             assert tail[0].fields["PC_SOURCE_ADDR"] * 16 == following.address
     text = str(model.plan)
-    assert "residual" in text and "11 tasks" in text
+    assert "residual" in text and "10 tasks" in text
 
 
 def test_model_interface() -> None:
