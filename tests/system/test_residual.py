@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -152,6 +153,30 @@ def test_tiles(name: str, cores: int) -> None:
         run(model)
     else:
         np.testing.assert_array_equal(run(model), run(CompiledModel(residual(**sizes))))
+
+
+def _even(value: Fraction) -> int:
+    return round(value)  # Python rounds halves to even
+
+
+def test_arithmetic() -> None:
+    """One pixel of each kernel in exact fractions, from the rules of `sw.compiler.lower` alone."""
+    model = CompiledModel(residual(behind=Clamp(low=0.0), between=Clamp(-0.4, 0.9), size=(1, 1), kernel=1))
+    (step,) = model.plan.steps
+    assert isinstance(step, ConvStep) and step.addend is not None and step.limits == (0, None)
+    rng = np.random.default_rng(5)
+    x, b = (rng.integers(-128, 128, info.shape).astype(info.dtype).reshape(-1) for info in model.inputs)
+    want, scales = [], model.graph.tensors
+    for k in range(24):
+        acc = sum((int(v) + 4) * int(w) for v, w in zip(x, step.weights[k].reshape(-1), strict=True))
+        own = _even(Fraction((acc + int(step.bias[k])) * int(step.multipliers[k]), 2**step.shift))
+        own = min(max(own, round(-0.4 / 0.02)), round(0.9 / 0.02))
+        total = own * step.addend.own_scale + (int(b[k]) - 13) * step.addend.scale
+        out = _even(Fraction(max(total, 0) * step.converter.scale, 2**step.converter.shift)) - 9
+        want.append(min(max(out, -128), 127))
+        real = max(own * 0.02 + (int(b[k]) - 13) * scales["b"].scale, 0) / scales["y"].scale - 9
+        assert abs(want[-1] - min(max(real, -128), 127)) <= 0.51
+    assert run(model).reshape(-1).tolist() == want
 
 
 def test_saturates() -> None:
