@@ -55,13 +55,14 @@ def _mode(d: Draw) -> Plan:
 
 def _argb(d: Draw) -> Plan:
     plan, task, _ = _conv(d)
-    task.set("CNA", "CONV_CON1", ARGB_IN=d.ch.pick("codes.argb", (1, 2, 3, 4, 5, 6, 7, 12, 13, 14, 15)))
+    others = (12, 7, 1, 2, 3, 4, 5, 6, 13, 14, 15)
+    task.set("CNA", "CONV_CON1", ARGB_IN=others[d.index // len(_KINDS) % len(others)])
     return plan
 
 
 def _stride(d: Draw) -> Plan:
     plan, task, _ = _conv(d)
-    name = d.ch.pick("codes.stride", ("CONV_Y_STRIDE", "CONV_X_STRIDE"))
+    name = ("CONV_Y_STRIDE", "CONV_X_STRIDE")[d.index // len(_KINDS) % 2]
     if task.fields["CNA", "CONV_CON3"][name] != 1:
         raise Refused("the stride is not 1")
     task.set("CNA", "CONV_CON3", **{name: 0})
@@ -101,10 +102,17 @@ def _narrow(d: Draw) -> Plan:
 
 def _float_converter(d: Draw) -> Plan:
     plan = d.conv(ConvWish(d.any_type((FP16, BF16)), budget=400), PLAIN)
-    task, word = plan.tasks[0], d.ch.word
-    task.set("DPU", "OUT_CVT_SCALE", OUT_CVT_SCALE=word("codes.scale", 16))
-    task.set("DPU", "OUT_CVT_OFFSET", OUT_CVT_OFFSET=word("codes.offset", 32))
-    task.set("DPU", "OUT_CVT_SHIFT", OUT_CVT_SHIFT=word("codes.shift", 6), MINUS_EXP=word("codes.exp", 8))
+    task = plan.tasks[0]
+    settings = (
+        ("OUT_CVT_SCALE", "OUT_CVT_SCALE", 16),
+        ("OUT_CVT_OFFSET", "OUT_CVT_OFFSET", 32),
+        ("OUT_CVT_SHIFT", "OUT_CVT_SHIFT", 6),
+        ("OUT_CVT_SHIFT", "MINUS_EXP", 8),
+    )
+    turn = d.index // len(_KINDS) % (len(settings) + 1)
+    for number, (register, name, bits) in enumerate(settings):  # one at a time: two are of one register
+        if turn in (number, len(settings)):
+            task.set("DPU", register, **{name: d.ch.word(f"codes.{name}_value", bits)})
     return plan
 
 
@@ -166,6 +174,11 @@ def _reuse(d: Draw) -> Plan:
     """More weights than the ring holds, all of which count as present (2.6)."""
     plan = d.weight_reuse()
     size = plan.tasks[1].fields["CNA", "WEIGHT_SIZE0"]["WEIGHT_BYTES"]
+    if d.ch.chance("codes.ring", 0.4):  # as much as the ring holds, or a byte more
+        ring = 32768 * plan.tasks[1].fields["CNA", "CBUF_CON0"]["WEIGHT_BANK"]
+        more = d.ch.integer("codes.more", 0, 1)
+        plan.tasks[1].set("CNA", "WEIGHT_SIZE0", WEIGHT_BYTES=max(size, ring + more))
+        return plan
     plan.tasks[1].set("CNA", "WEIGHT_SIZE0", WEIGHT_BYTES=d.ch.corner("codes.bytes", size, (1 << 32) - 1))
     return plan
 

@@ -223,6 +223,8 @@ def _layout(ch: Chooser, arena: Arena, c: Conv, wish: ConvWish) -> None:
         c.surface = c.line * c.height + (ch.integer("conv.surface_extra", 0, 7) if form > 4 else 0)
         if form == 7 and ch.chance("conv.downwards", 0.3):
             c.surface = -c.surface
+        if form == 6 and (c.width == 1 or ch.chance("conv.side_by_side", 0.3)):  # rows of all surfaces
+            c.line, c.surface = surfaces * c.width + ch.integer("conv.row_extra", 0, 2), c.width
         if c.group_line_off and c.surface == c.line:
             c.surface += 1
     if c.height == 1 and not c.surf_stride_zero and ch.chance("conv.far_lines", 0.2):  # a pitch of no use

@@ -317,6 +317,8 @@ def _output(ch: Chooser, d: Dpu, spread: float, lut: bool) -> None:
         scale, shift = 1, 0
     else:
         scale, shift, _ = factor(ch, "out", spread, aim)
+    if d.transposed and ch.chance("out.overflow", 0.25):  # its low bits show whether 32 bits saturate
+        scale, shift = ch.pick("out.large", (32767, -32768)), ch.integer("out.small_shift", 0, 3)
     offset = ch.corner("out.offset", -128, 127, 0) if ch.chance("out.shifted", 0.7) else 0
     if ch.chance("out.any_offset", 0.07):
         offset = ch.corner("out.offset_word", -(1 << 31), (1 << 31) - 1, 0)

@@ -170,6 +170,8 @@ def _operand_converter(ch: Chooser, d: Dpu, spread: float, bits: int, floating: 
         return
     scale = ch.integer("ew.cvt_scale", 1, 32767) * (-1 if ch.chance("ew.cvt_negative", 0.2) else 1)
     aim = min(max(spread, 4.0), 2.0**28) * 2.0 ** ch.real("ew.cvt_aim", -3, 1)
+    if ch.chance("ew.cvt_overflow", 0.15):
+        aim = 2.0**32
     shift = int(np.clip(round(np.log2(max(abs(scale) * 2.0 ** (bits - 1.5) / aim, 1.0))), 0, 63))
     if ch.chance("ew.cvt_any_shift", 0.07):
         shift = ch.corner("ew.cvt_shift", 0, 63)
@@ -199,7 +201,11 @@ def draw_lut(ch: Chooser, d: Dpu, spread: float) -> float:
         span = 512 << select
         start = -span if table == "LE" else 0
         end = start + span
-        form = ch.integer(f"{name}_form", 0, 5)
+        form = ch.integer(f"{name}_form", 0, 7)
+        if form > 5:  # a table that ends among the data, and a range that goes on behind it
+            bound = int(min(spread, 2.0**30))
+            start = ch.integer(f"{name}_edge", -bound, bound, 0) - span
+            end = start + span + ch.corner(f"{name}_more", 1, span + 2)
         if form == 4:  # shorter than the table
             end = start + ch.integer(f"{name}_short", 0, span)
         elif form == 5:  # anywhere, the ends in any order

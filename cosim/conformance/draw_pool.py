@@ -104,8 +104,10 @@ def emit_pool(
     )
     for side, name in enumerate(("HEIGHT", "WIDTH")):
         value = reciprocal(kind, p.kernel[side])
-        if ch.chance(f"pool.any_recip_{name}", 0.06):
+        if ch.chance(f"pool.any_recip_{name}", 0.15 if kind.is_float else 0.06):
             value = ch.word(f"pool.recip_{name}", 17)
+        elif ch.chance(f"pool.near_recip_{name}", 0.12):  # a tie that the product misses
+            value += ch.pick(f"pool.recip_off_{name}", (-1, 1))
         task.put("PPU", f"RECIP_KERNEL_{name}", value)
     task.set(
         "PPU",

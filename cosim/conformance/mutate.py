@@ -128,7 +128,7 @@ def mutants(path: str, source: str) -> list[Mutant]:
         text of the module; must parse.
     """
     tree = ast.parse(source)
-    scopes = _scopes(tree)
+    scopes, lines = _scopes(tree), source.splitlines()
     found = []
     for node in _expressions(tree, rules_of(path)):
         for kind, changed in _changes(node):
@@ -138,6 +138,8 @@ def mutants(path: str, source: str) -> list[Mutant]:
             except SyntaxError:
                 continue
             before, after = _short(ast.unparse(node)), _short(ast.unparse(changed))
+            if isinstance(node, ast.Constant):
+                after += f" in {lines[node.lineno - 1].strip()}"
             scope = scopes.get(id(node), 0)
             found.append(Mutant(path, node.lineno, kind, before, after, mutated, scope))
     return sorted(found, key=lambda mutant: mutant.line)
@@ -176,14 +178,18 @@ def sites(path: str, source: str) -> list[Site]:
 
 
 def _constants_within(node: ast.expr) -> Iterator[ast.expr]:
-    """The expression with one of its own constants, or a bound of its slice, greater by one."""
+    """The expression with one of its own constants, or a bound of its slice, another by one.
+
+    An upper bound is one less: a bit more would be cut off again, since `choose` keeps the shape.
+    """
 
     def copies(reach: Callable[[ast.expr], list[tuple[ast.AST, str, int | None]]]) -> Iterator[ast.expr]:
         for number in range(len(reach(node))):
             copy = ast.parse(ast.unparse(node), mode="eval").body
             owner, field, place = reach(copy)[number]
             if place is None:
-                setattr(owner, field, ast.Constant(getattr(owner, field).value + 1))
+                more = -1 if field == "upper" else 1
+                setattr(owner, field, ast.Constant(getattr(owner, field).value + more))
             else:
                 parts = getattr(owner, field)
                 parts[place] = ast.Constant(parts[place].value + 1)
@@ -276,12 +282,18 @@ def _expressions(node: ast.AST, leave: Rules) -> Iterator[ast.expr]:
             ):
                 continue
             if isinstance(child, ast.Assign | ast.AugAssign | ast.AnnAssign):
-                if _target(child) in leave.names:
+                if target(child) in leave.names:
+                    continue
+            if isinstance(child, ast.Call) and _called(child) == "eq":
+                assert isinstance(child.func, ast.Attribute)
+                if ast.unparse(child.func.value).rpartition(".")[2] in leave.names:
                     continue
             if isinstance(child, ast.If) and all(isinstance(part, ast.Raise) for part in child.body):
                 yield from (e for part in child.orelse for e in _expressions(part, leave))
                 continue  # a check of arguments
             if isinstance(child, ast.AnnAssign) and child.value is None:
+                continue
+            if isinstance(child, ast.expr) and ast.unparse(child) in leave.expressions:
                 continue
             if isinstance(child, ast.Call) and _called(child) == "reshape":
                 # Any negative size stands for the one that follows from the others.
@@ -289,6 +301,7 @@ def _expressions(node: ast.AST, leave: Rules) -> Iterator[ast.expr]:
                     if ast.unparse(arg) == "-1":
                         _mark(arg, "kept")
             if isinstance(child, ast.keyword) and child.arg in (
+                "default",  # of nothing at all
                 "axis",  # a wrong one fails at once, and of two axes both names of the last are right
                 "name",
                 "init",
@@ -299,12 +312,22 @@ def _expressions(node: ast.AST, leave: Rules) -> Iterator[ast.expr]:
                 continue
             if isinstance(child, ast.Call) and _called(child) in SKIPPED_CALLS:
                 continue
+            if isinstance(child, ast.Call) and _called(child) in ("Mux", "where") and _is_limit(child):
+                child.args[0].kept = True  # type: ignore[attr-defined]
             if isinstance(child, ast.expr) and not hasattr(child, "kept"):
                 yield child
             yield from _expressions(child, leave)
 
 
-def _target(node: ast.Assign | ast.AugAssign | ast.AnnAssign) -> str:
+def _is_limit(node: ast.Call) -> bool:
+    """Whether a choice takes the lesser or greater of the two values that it compares, equal ones alike."""
+    if len(node.args) != 3 or not isinstance(node.args[0], ast.Compare):
+        return False
+    compared = [node.args[0].left, *node.args[0].comparators]
+    return sorted(map(ast.unparse, compared)) == sorted(map(ast.unparse, node.args[1:]))
+
+
+def target(node: ast.Assign | ast.AugAssign | ast.AnnAssign) -> str:
     """Last name of what is assigned to."""
     target = node.targets[0] if isinstance(node, ast.Assign) else node.target
     return ast.unparse(target).rpartition(".")[2]

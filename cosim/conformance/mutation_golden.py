@@ -27,7 +27,7 @@ from cosim.conformance.mutation_verdict import FOUND, SURVIVED, VOID, Verdict
 from cosim.conformance.runner import MAX_CYCLES
 
 FOLDERS = ("cosim/golden/task",)
-CASE_SECONDS = 30
+CASE_SECONDS = 10
 """Processor time after which a case of a mutant counts as one that does not end."""
 
 MEMORY_BYTES = 6 << 30

@@ -87,8 +87,7 @@ SELECTION = """
         with m.If(self.s_axil_wvalid & (self.s_axil_wdata[16:] == MAGIC)):
             m.d.sync += SELECT.eq(self.s_axil_wdata[:16])
         return m
-
-    def _diagnostics("""
+"""
 """What is put into the core's copy, in place of the end of `elaborate`."""
 
 
@@ -149,7 +148,7 @@ class Shop:
         (folder / "rtl/mutant.py").write_text(CHOOSER)
         core = folder / "rtl/core.py"
         text = core.read_text()
-        end = "\n        return m\n\n    def _diagnostics("
+        end = "\n        return m\n"
         if text.count(end) != 1:
             raise RuntimeError("rtl/core.py: the end of elaborate is not where it is expected")
         core.write_text(text.replace(end, SELECTION))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+_SLEEP = "says when a clock edge may be left out; the watched build checks that it is never too often"
+
 FILES: dict[str, str] = {
     "rtl/config.py": "choices of the geometry, fixed before elaboration",
     "rtl/core.py": "wiring of the blocks, and counters",
@@ -13,6 +15,9 @@ FILES: dict[str, str] = {
     "rtl/npu/dma_registers.py": "a table of names",
     "rtl/npu/array.py": "engines replace the array cell by its C++ twin; a test compares the two",
     "rtl/npu/array_integer.py": "engines replace the array cell by its C++ twin; a test compares the two",
+    "rtl/npu/array_float.py": "engines replace the array cell by its C++ twin; a test compares the two",
+    "rtl/npu/array_round.py": "engines replace the array cell by its C++ twin; a test compares the two",
+    "rtl/clock_groups.py": _SLEEP,
     "cosim/golden/task/__init__.py": "imports",
     "cosim/golden/task/errors.py": "texts",
     "cosim/golden/task/observer.py": "shows internals to a lockstep run; no part of a task",
@@ -24,10 +29,13 @@ FUNCTIONS: dict[str, dict[str, str]] = {
     "cosim/golden/task/memory.py": {
         "atom_ranges": "ranges for messages of a lockstep run",
         "copy": "for tests",
+        "write": "the host's way in",
         "unmap": "no task takes mappings away",
         "regions": "for messages",
     },
     "cosim/golden/task/device.py": {
+        "waits": "texts for people",
+        "_wait": "texts for people",
         "run_task": "an entry for tests, beside the device protocol",
         "run_kick": "an entry for tests, beside the device protocol",
         "_host_pointers": "an entry for tests, beside the device protocol",
@@ -42,13 +50,41 @@ FUNCTIONS: dict[str, dict[str, str]] = {
 """Module to functions of it."""
 
 NAMES: dict[str, dict[str, str]] = {
+    "rtl/pc_dma.py": {"moves": _SLEEP},
+    "rtl/regfile.py": {"moves": _SLEEP},
+    "rtl/npu/atom_writer.py": {"moves": _SLEEP},
+    "rtl/npu/cna.py": {"feature_moves": _SLEEP, "weight_moves": _SLEEP},
+    "rtl/npu/dpu_pipe.py": {"moves": _SLEEP, "float_task": _SLEEP},
+    "rtl/npu/dpu_rdma.py": {"moves": _SLEEP},
+    "rtl/npu/dpu_writer.py": {"moves": _SLEEP},
+    "rtl/npu/csc_pixels.py": {
+        **{f"stall_{name}": "an event that is only counted" for name in ("feature", "weight", "acc")}
+    },
+    "rtl/npu/dpu.py": {
+        "busy_octet": "an event that is only counted",
+        **{name: _SLEEP for name in ("moves", "writer_moves", "float_task")},
+    },
+    "rtl/npu/ppu.py": {"busy_atom": "an event that is only counted"},
+    "rtl/npu/cna_fetch.py": {
+        "joins": "whether two runs share a burst of the bus: only how fast",
+        "short": "whether two runs share a burst of the bus: only how fast",
+    },
+    "cosim/golden/task/rdma.py": {
+        **{name: "sizes of readers that do not run" for name in ("width", "height", "channels", "group")}
+    },
     "cosim/golden/task/core.py": {
         "narrow": "which of two exact ways is taken; a wrong choice in the other direction is a slower one",
+        "block": "pixels at a time; a slice ends with its array",
         "step": "pixels at a time: only how fast",
         "at_once": "taps at a time: only how fast",
         "_BLOCK": "products at a time: only how fast",
         "macs": "a statistic, which only estimates time",
     },
+    "cosim/golden/task/cna.py": {
+        f"_held['{kind}']": "shown to a lockstep run" for kind in ("feature", "weight")
+    },
+    "cosim/golden/task/cna_argb.py": {"ATOM": "zeros in CBUF behind the last pixel, which no pixel reads"},
+    "cosim/golden/task/dpu_float.py": {"half": "a longer table holds the same entries again"},
     "cosim/golden/task/context.py": {"macs": "a statistic, which only estimates time"},
     "cosim/golden/task/device.py": {"_task": "the number of the task, for messages"},
     "cosim/golden/task/ppu.py": {
@@ -56,25 +92,39 @@ NAMES: dict[str, dict[str, str]] = {
         "nan": "a place beyond all others: any is as good",
     },
     "cosim/golden/task/core_float.py": {
+        "(xh, wh)": "where numbers are cut in two: any place near does",
+        "gone": "any shift that leaves no bit will do",
         "limit": "which of two exact ways is taken; a lower limit is slower and as right",
         "direct": "which of two exact ways is taken; a wrong choice in the other direction is a slower one",
+        "large": "which of two ways to round is taken; numbers that both hold come out alike",
         "_PAIRS": "pairs at a time: only how fast",
     },
 }
 """Module to names: what is assigned to them is left alone."""
 
 
+EXPRESSIONS: dict[str, dict[str, str]] = {
+    "cosim/golden/task/arith.py": {"value >= 0": "0 is 0 with either shift"},
+    "cosim/golden/task/dpu_stages.py": {"value >= 0": "0 is 0 multiplied or not"},
+    "cosim/golden/task/core_float.py": {
+        "bits >> 31 == 1": "when the signs of both operands turn round, that of the product does not"
+    },
+}
+"""Module to expressions that may be changed without a difference."""
+
+
 @dataclass(frozen=True)
 class Rules:
-    """Functions and assigned names of a module in which nothing is changed."""
+    """Functions, assigned names and expressions of a module in which nothing is changed."""
 
     functions: frozenset[str]
     names: frozenset[str]
+    expressions: frozenset[str]
 
 
 def rules_of(path: str) -> Rules:
     """What is left alone in a module."""
-    return Rules(frozenset(FUNCTIONS.get(path, ())), frozenset(NAMES.get(path, ())))
+    return Rules(*(frozenset(rules.get(path, ())) for rules in (FUNCTIONS, NAMES, EXPRESSIONS)))
 
 
 def modules(root: Path, folders: tuple[str, ...]) -> list[tuple[str, str]]:

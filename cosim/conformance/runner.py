@@ -28,6 +28,9 @@ HANG_CYCLES = 30_000
 SETTLE_CYCLES = 200_000
 """Bound of the wait for blocks that work on after the interrupt."""
 
+BEAT_BYTES = 32
+"""Bytes that the bus moves at a time: an atom at an odd place takes a beat of its own."""
+
 BLOCKS = ("CNA", "CORE", "DPU", "DPU_RDMA", "PPU", "PPU_RDMA")
 
 
@@ -105,8 +108,11 @@ class Runner:
             log.clear()
         nominal = 5_000 if case.plan.slave else golden.cycles  # a slave's task is over before it counts
         bound = min(MAX_CYCLES, SPARE_CYCLES + SLOWEST * nominal)
+        before = self._bytes_read()
         device = self._side(self.device, case, HANG_CYCLES if not golden.done else bound)
         problem, detail = self._judge(case, golden, device)
+        if not problem and golden.done and not (case.plan.slave or case.plan.fault):
+            problem, detail = self._judge_traffic(reports, before)
         if problem or case.plan.reset or not (golden.done and device.done):
             self.reset()
         return Outcome(case, problem, detail, golden, device, reports)
@@ -210,6 +216,21 @@ class Runner:
             count = first + len(fresh)
         self._said[id(device)] = count
         return sorted(found)
+
+    def _bytes_read(self) -> dict[str, int]:
+        """Bytes that each client has read so far, where the device counts them."""
+        counters = getattr(self.device, "counters", None)
+        return {} if counters is None else dict(counters(0).bytes_read)
+
+    def _judge_traffic(self, reports: Sequence[TaskReport], before: dict[str, int]) -> tuple[str, str]:
+        """Features and weights are read once: the golden model's atoms, at most two of the bus's for each."""
+        after = self._bytes_read()
+        for client in ("FEATURE", "WEIGHT") if after else ():
+            moved = after.get(client, 0) - before.get(client, 0)
+            wanted = sum(t.bytes for r in reports for t in r.reads if t.client == client.lower())
+            if not wanted <= moved <= 2 * wanted + BEAT_BYTES:
+                return "traffic", f"{client}: {moved} bytes are read for {wanted}"
+        return "", ""
 
     def _judge(self, case: Case, golden: Side, device: Side) -> tuple[str, str]:
         plan = case.plan

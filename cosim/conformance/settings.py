@@ -89,6 +89,22 @@ def _few_banks(d: Draw) -> Plan:
     return plan
 
 
+def _exact_fit(d: Draw) -> Plan:
+    """Rows apart so far that the features end with a bank, or one entry behind it (2.4)."""
+    plan = d.conv(ConvWish(d.any_type(), budget=800), PLAIN)
+    task = plan.tasks[0]
+    banks, rows = task.fields["CNA", "CBUF_CON0"], task.fields["CNA", "DATA_SIZE0"]["DATAIN_HEIGHT"]
+    used = task.fields["CNA", "CBUF_CON1"]["DATA_ENTRIES"]
+    more = d.ch.integer("settings.more", 0, 1)
+    count = d.ch.integer("settings.count", 1, 12 - banks["WEIGHT_BANK"])
+    apart, rest = divmod(512 * count + more - used, max(1, rows - 1))
+    if rows < 2 or rest or not used <= apart < 1 << 15:
+        raise Refused("the rows do not fill the banks")
+    task.set("CNA", "CBUF_CON1", DATA_ENTRIES=apart)
+    banks["DATA_BANK"] = count
+    return plan
+
+
 def _bank_sum(d: Draw) -> Plan:
     """More banks than there are: only said, for the features fit all the same (2.4)."""
     plan = small_conv(d)
@@ -170,6 +186,15 @@ def _fed(d: Draw) -> Plan:
     return plan
 
 
+def _combined_alone(d: Draw) -> Plan:
+    """COMB_USE of the DPU, which repeats nothing when DPU_RDMA does not run (4.13)."""
+    plan = small_conv(d)
+    if "DPU_RDMA" in plan.tasks[0].blocks:
+        raise Refused("DPU_RDMA runs")
+    plan.tasks[0].set("DPU", "FEATURE_MODE_CFG", COMB_USE=1)
+    return plan
+
+
 def _index(d: Draw) -> Plan:
     plan = d.pool(d.any_type((INT8, INT16, FP16)))
     plan.tasks[0].set("PPU", "OPERATION_MODE_CFG", POOLING_METHOD=0, INDEX_EN=1)
@@ -207,6 +232,7 @@ KINDS: tuple[Callable[[Draw], Plan], ...] = (
     _argb_bits,
     _line_stride,
     _few_banks,
+    _exact_fit,
     _bank_sum,
     _weight_bytes,
     _types,
@@ -215,6 +241,7 @@ KINDS: tuple[Callable[[Draw], Plan], ...] = (
     _modes,
     _nowhere,
     _fed,
+    _combined_alone,
     _index,
     _gates_and_type,
     _depthwise_gates,

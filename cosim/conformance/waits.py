@@ -186,10 +186,13 @@ def _no_ppu(d: Draw) -> Plan:
 
 
 def _pool_cube(d: Draw) -> Plan:
-    plan = d.pool(d.any_type((INT8, INT16, FP16)))
+    kind = d.any_type((INT16, FP16, INT8))
+    plan = d.pool(kind)
     axis = d.ch.pick("hang.axis", ("WIDTH", "HEIGHT", "CHANNEL"))
     store = plan.tasks[0].fields["PPU_RDMA", f"CUBE_IN_{axis}"]
-    store[f"CUBE_IN_{axis}"] += d.ch.pick("hang.change", (1, -1)) * (16 if axis == "CHANNEL" else 1)
+    store[f"CUBE_IN_{axis}"] += d.ch.pick("hang.change", (1, -1)) * (
+        kind.per_atom if axis == "CHANNEL" else 1
+    )
     if not 0 <= store[f"CUBE_IN_{axis}"] < 8192:
         raise Refused("no such size")
     plan.note = "the cubes of PPU and PPU_RDMA differ"

@@ -141,7 +141,7 @@ static int chain_case(void)
     return error;
 }
 
-static int cores_case(void)
+static inline int cores_case(void)
 {
     struct work works[3];
     struct task tasks[3];

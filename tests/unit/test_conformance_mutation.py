@@ -10,7 +10,7 @@ import pytest
 
 from cosim.conformance import mutation_golden, mutation_rtl, mutation_rules
 from cosim.conformance.groups import GROUPS
-from cosim.conformance.mutate import Mutant, guarded, mutants, sites
+from cosim.conformance.mutate import Mutant, guarded, mutants, sites, target
 from cosim.conformance.mutation_corpus import Entry, entries, ordered, rounds
 from cosim.conformance.mutation_verdict import Verdict, counted, good, markdown
 
@@ -52,9 +52,13 @@ def test_what_is_left_alone_exists() -> None:
         there = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
         assert set(functions) <= there, path
     for path, names in mutation_rules.NAMES.items():
-        text = (ROOT / path).read_text()
-        for name in names:
-            assert f"{name} = " in text or f"{name}: " in text or f"{name} += " in text, (path, name)
+        set_ = set()
+        for node in ast.walk(ast.parse((ROOT / path).read_text())):
+            if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign):
+                set_.add(target(node))
+            elif isinstance(node, ast.Attribute) and node.attr == "eq":
+                set_.add(ast.unparse(node.value).rpartition(".")[2])
+        assert set(names) <= set_, path
 
 
 def test_every_module_of_both_sides_has_mutants_and_its_sites_can_be_guarded() -> None:

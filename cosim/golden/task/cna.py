@@ -218,8 +218,8 @@ class Cbuf:
         size = cna.get("WEIGHT_SIZE0", "WEIGHT_BYTES")
         size = -(-size // ATOM) * ATOM
         image = self.bytes
-        held = (start + np.arange(min(size, ring))) % image.size
-        self._held["weight"] = held
+        held = (start + np.arange(ring)) % image.size
+        self._held["weight"] = held[:size]
         if cna.get("CBUF_CON0", "WEIGHT_REUSE"):
             size = min(size, sum(group_bytes(shape)))  # the rest is never read, and may be 4 GiB
             return image[held[np.arange(size) % ring]]

@@ -252,6 +252,5 @@ def _in_groups(values: NDArray, shape: ConvShape, real_only: bool = True) -> NDA
     missing = ((0, 0), (0, shape.groups * lanes - values.shape[1]))
     out = np.pad(values, missing) if real_only else np.pad(values, missing, "edge")
     out = out.reshape(shape.pixels, shape.groups, lanes)
-    extra = size - lanes
-    out = np.pad(out, ((0, 0), (0, 0), (0, extra))) if extra > 0 else out[:, :, :size].copy()
+    out = np.pad(out, ((0, 0), (0, 0), (0, size)))[:, :, :size].copy()
     return out.reshape(shape.pixels, shape.groups, shape.octets, 8)

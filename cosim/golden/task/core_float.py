@@ -25,6 +25,7 @@ _HALF_UNIT = 24
 _PART = 20
 """Bits of the lower part that it is split into."""
 
+_INFINITE = 0x7F800000
 _WINDOW = 34
 _BIAS = 127
 _PAIRS = 1 << 14
@@ -45,7 +46,7 @@ class Operands:
     def of(cls, bits: Bits) -> Operands:
         """Make them from binary32 bits."""
         magnitude = bits & np.uint32(0x7FFFFFFF)
-        finite = magnitude < 0x7F800000
+        finite = magnitude < _INFINITE
         value = np.where(finite, bits, 0).view(np.float32).astype(np.float64)
         return cls(bits, value, bool(finite.all()))
 
@@ -105,19 +106,18 @@ def _width(value: Reals) -> int:
 
 
 def _fields(kind: ConvType, bits: Bits) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Signed integer m and exponent q of `m * 2^q`; m is 0 for infinities and NaNs."""
+    """Signed integer m and exponent q of `m * 2^q`; of infinities and NaNs, which others decide, anything."""
     wide = bits.astype(np.int64)
     biased = wide >> 23 & 0xFF
     fraction = (wide & 0x7FFFFF) >> (24 - kind.mantissa)
     m = fraction | np.where(biased > 0, 1 << (kind.mantissa - 1), 0)
-    m = np.where(biased == 0xFF, 0, m)
     return np.where(wide >> 31 == 1, -m, m), np.maximum(biased, 1) - _BIAS - (kind.mantissa - 1)
 
 
 def _span(bits: Bits, axis: int) -> NDArray[np.int64]:
     """Largest minus smallest exponent of the finite numbers other than 0 along an axis, at least 0."""
     magnitude = bits & np.uint32(0x7FFFFFFF)
-    used = (magnitude > 0) & (magnitude < 0x7F800000)
+    used = (magnitude > 0) & (magnitude < _INFINITE)
     biased = np.maximum(magnitude >> 23, 1).astype(np.int64)
     top = np.where(used, biased, 0).max(axis=axis)
     bottom = np.where(used, biased, 255).min(axis=axis)
@@ -150,12 +150,11 @@ def window_sum(m: NDArray[np.int64], q: NDArray[np.int64]) -> Singles:
     """Sum products `m * 2^q` in the window: int64 [n, lanes] -> binary32 [n]."""
     used = m != 0
     top = np.where(used, q, -(1 << 20)).max(axis=-1)
-    shift = np.where(used, top[:, None] - q, 0)
     size = np.abs(m) << _WINDOW
-    gone = np.minimum(shift, 63)
+    gone = np.clip(top[:, None] - q, 0, 63)  # of products that are 0 anything
     kept = size >> gone
     sticky = ((kept << gone) != size).any(axis=-1)
-    total = 2 * np.where(m < 0, -kept, kept).sum(axis=-1) | sticky
+    total = 2 * (np.sign(m) * kept).sum(axis=-1) | sticky
     # 62 bits become 50 with a last one that tells of those below, which rounds to binary32 alike; large
     # sums have more than 24 + 2 leading bits left.  float64 has them and their scaling exactly.
     large = np.abs(total) >= 1 << 50
@@ -175,9 +174,9 @@ def _with_specials(sums: Singles, x: Bits, w: Bits) -> Singles:
 
     def kinds(bits: Bits) -> dict[str, Singles]:
         magnitude, negative = bits & np.uint32(0x7FFFFFFF), bits >> 31 == 1
-        infinite = magnitude == 0x7F800000
+        infinite = magnitude == _INFINITE
         out = {
-            "nan": magnitude > 0x7F800000,
+            "nan": magnitude > _INFINITE,
             "zero": magnitude == 0,
             "any": np.ones_like(negative),
             "infinite": infinite,

@@ -265,7 +265,7 @@ def _element(ctx: Context, rdma: View, cube: _Cube) -> Ints:
     bits, code = _element_type(rdma)
     surfaces, stride = cube.surfaces(bits), rdma.get("EW_SURF_STRIDE")
     if rdma.get("ERDMA_CFG", "ERDMA_DATA_MODE") == 0:
-        shape, pitch = (surfaces, 1, 1), (stride, 0)
+        shape, pitch = (surfaces, 1, 1), (stride, stride)  # of one line
     else:
         line = cube.width + rdma.get("DATA_CUBE_HEIGHT", "EW_LINE_NOTCH_ADDR")
         shape, pitch = (surfaces, cube.height, cube.width), (stride + rdma.get("EW_SURF_NOTCH"), line)

@@ -118,7 +118,7 @@ class BlockState:
         """
         operating = fits and self.ready()
         waiting = self.enabled[1 - self.executer]
-        states = {f"STATUS_{group}": 0 for group in (0, 1)}
+        states: dict[str, int] = {}
         if operating:
             states[f"STATUS_{self.executer}"] = 2 if waiting else 1
         return states
