@@ -28,7 +28,11 @@ BOUNDS = {
     "movement": 1,
     "softmax": 1,
 }
-"""Steps of the output (LSB) that a layer of each class may differ by."""
+"""Steps of the output (LSB) that a layer of each class may differ by.
+
+A convolution with an addition counts twice: its own result, a convolution's, and the sum, in which one
+step of the former may be several (`bound_of`).
+"""
 
 
 @dataclass
@@ -213,13 +217,26 @@ def _layers(model: CompiledModel, other: Any, layers: dict[str, LayerDifference]
             if step.output.name in wanted and step.name not in skipped:
                 skipped.append(step.name)
             continue
-        kind = _kind(step)
-        row = layers.setdefault(
-            step.output.name,
-            LayerDifference(step.name, step.kind, kind, 0, bound=BOUNDS[kind]),
-        )
-        row.elements += want.size
-        row.add(result, want.reshape(result.shape))
+        alone = step.alone if isinstance(step, ConvStep) else step
+        between = None if alone is step else other.cube(alone.output)
+        if between is not None:
+            inner = run([graph_node(alone)], tensors)[alone.output.name]
+            _count(layers, alone, inner, between)
+        _count(layers, step, result, want)
+
+
+def _count(
+    layers: dict[str, LayerDifference],
+    step: Step,
+    ours: npt.NDArray[np.int8],
+    theirs: npt.NDArray[np.int8],
+) -> None:
+    row = layers.setdefault(
+        step.output.name,
+        LayerDifference(step.name, step.kind, _kind(step), 0, bound=bound_of(step)),
+    )
+    row.elements += theirs.size
+    row.add(ours, theirs.reshape(ours.shape))
 
 
 def _known(
@@ -237,16 +254,24 @@ def _known(
     return own[root]
 
 
+def bound_of(step: Step) -> int:
+    """Steps of the output that a layer may differ by."""
+    if isinstance(step, ConvStep) and step.addend is not None:
+        # The convolution's own result is one step off at most; that many steps of the sum, rounded.
+        return 1 + step.addend.own_scale * step.converter.scale // 2**step.converter.shift
+    return BOUNDS[_kind(step)]
+
+
 def _kind(step: Step) -> str:
     if step.kind == "Softmax":
         return "softmax"
     if isinstance(step, PoolStep) or "Pool" in step.kind:
         return "pooling"
-    if isinstance(step, ConvStep):
+    if isinstance(step, ConvStep) and step.addend is None:
         return "convolution"
     if isinstance(step, LookupStep):
         return "table"
-    return "element-wise" if isinstance(step, BinaryStep | RescaleStep | SlopeStep) else "movement"
+    return "element-wise" if isinstance(step, ConvStep | BinaryStep | RescaleStep | SlopeStep) else "movement"
 
 
 def _output(

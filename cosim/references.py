@@ -14,6 +14,7 @@ from sw.compiler import CompiledModel
 from sw.compiler.container import is_container
 from sw.compiler.graph import Tensor
 from sw.compiler.shapes import to_cube
+from sw.compiler.steps import ConvStep
 from sw.loaders import is_tflite
 
 ReferenceName = Literal["litert", "onnxruntime"]
@@ -128,15 +129,18 @@ class OnnxRuntime:
         import onnxruntime
 
         proto = onnx.load_model_from_string(data)
-        wanted = {t.name for t in model.graph.tensors.values()}
+        wanted = dict(model.graph.tensors)
+        for step in model.graph_nodes():
+            if isinstance(step, ConvStep):  # what stands between a convolution and its addition
+                wanted[step.alone.output.name] = step.alone.output
         self._outputs = [item.name for item in proto.graph.output]
         if any(tensor.real for tensor in model.graph.tensors.values()):
-            wanted = set()  # fp16 and binary32 have no steps to count in: only outputs are compared
+            wanted = {}  # fp16 and binary32 have no steps to count in: only outputs are compared
         makers = [node for node in proto.graph.node if node.op_type == "QuantizeLinear"]
         made = [name for node in makers for name in node.output]
         self._extra = [name for name in made if name in wanted and name not in self._outputs]
         for name in self._extra:
-            kind = onnx.TensorProto.UINT8 if model.graph.tensors[name].unsigned else onnx.TensorProto.INT8
+            kind = onnx.TensorProto.UINT8 if wanted[name].unsigned else onnx.TensorProto.INT8
             proto.graph.output.append(onnx.helper.make_tensor_value_info(name, kind, None))
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1

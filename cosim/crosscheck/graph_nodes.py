@@ -60,12 +60,18 @@ def _clamp(limits: Limits) -> Clamp:
 def _conv_node(step: ConvStep) -> Node:
     x = step.inputs[0]
     weights = step.weights.astype(np.int64) - step.weight_zero
-    early = step.correction is None
+    limits, late, scale, b, operand = _clamp(step.limits), Clamp(), 1, None, Operand()
+    if step.addend is not None:
+        late, limits = limits, _clamp(step.addend.own_limits)
+        scale, b = step.addend.own_scale, step.inputs[1].name
+        operand = Operand(offset=-step.inputs[1].zero_point, scale=step.addend.scale)
+    elif step.correction is not None:
+        late, limits = limits, late
     stage = Stage(
         add=step.bias - step.x_zero * weights.reshape(weights.shape[0], -1).sum(axis=1),
         mul=step.multipliers,
-        shift=14,
-        clamp=_clamp(step.limits) if early else Clamp(),
+        shift=step.shift,
+        clamp=limits,
     )
     window = step.window
     kind: type[QDepthwise] | type[QConv] = QDepthwise if step.depthwise else QConv
@@ -83,7 +89,10 @@ def _conv_node(step: ConvStep) -> Node:
         output=_output(step.converter),
         insert=step.insert,
         correction=step.correction,
-        clamp=Clamp() if early else _clamp(step.limits),
+        b=b,
+        b_operand=operand,
+        scale=scale,
+        clamp=late,
     )
 
 

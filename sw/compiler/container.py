@@ -22,7 +22,7 @@ from sw.compiler.model import CompiledModel
 from sw.compiler.plan import Plan
 
 MAGIC = b"RKCOSIM\0"
-VERSION = 1
+VERSION = 2
 _HEADER = struct.Struct("<8sIIQ")
 """Magic, version, zero, bytes of JSON."""
 _DIGEST = 32
@@ -37,6 +37,7 @@ _CLASSES: dict[str, type[Any]] = {
         graph.GraphOutput,
         graph.HostOp,
         steps.ConvStep,
+        steps.Addend,
         steps.BinaryStep,
         steps.RescaleStep,
         steps.SlopeStep,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sw.compiler.float_programs import float_flying
+from sw.compiler.lut import Table
 from sw.compiler.program import Ref, Settings, Value
 from sw.compiler.programs import (
     FLYING_BLOCKS,
@@ -10,7 +11,6 @@ from sw.compiler.programs import (
     Operand,
     Place,
     Prelu,
-    Table,
     dpu_cube,
     dpu_rest,
     pointers,

@@ -7,7 +7,7 @@ shifted by 128 on loading, so that only `GraphInput.unsigned` remembers them.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -94,6 +94,11 @@ class Window:
             result.append(steps + 1)
         return result[0], result[1]
 
+    def used(self, output: Tensor) -> Window:
+        """The window with stride 1 along an axis of one output, where any stride does."""
+        strides = tuple(1 if n == 1 else s for s, n in zip(self.strides, output.cube[1:], strict=True))
+        return replace(self, strides=strides)  # type: ignore[arg-type]
+
 
 @dataclass(frozen=True)
 class Op:
@@ -141,6 +146,18 @@ class Conv(Op):
         """Whether each channel has exactly one kernel of its own."""
         return self.groups > 1 and self.groups == self.weights.shape[0] and self.weights.shape[1] == 1
 
+    @property
+    def npu_weights(self) -> npt.NDArray[np.int8]:
+        """Weights with the groups spread over all channels, others at the weight zero point."""
+        if self.groups == 1 or self.depthwise:
+            return self.weights
+        kernels, depth, height, width = self.weights.shape
+        full = np.full((kernels, depth * self.groups, height, width), self.weight_zero_point, dtype=np.int8)
+        for kernel in range(kernels):
+            first = kernel // (kernels // self.groups) * depth
+            full[kernel, first : first + depth] = self.weights[kernel]
+        return full
+
 
 BinaryMethod = Literal["add", "sub", "mul", "max", "min"]
 
@@ -158,6 +175,22 @@ class Binary(Op):
     def kind(self) -> str:
         """Add, Sub, Mul, Max or Min."""
         return self.method.capitalize()
+
+
+@dataclass(frozen=True)
+class ConvAdd(Op):
+    """A convolution whose result is added to the second input at once (`sw.compiler.residual`).
+
+    `between` is the convolution's output, which is nowhere in memory.
+    """
+
+    conv: Conv
+    between: Tensor
+
+    @property
+    def kind(self) -> str:
+        """Kind of the convolution, "+Add"."""
+        return f"{self.conv.kind}+Add"
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,8 @@ ConvStep      acc = sum((x - x_zero) * (w - w_zero)) + bias      (x = x_zero out
               v = clamp(rne(acc * multiplier[c] / 2^14) + correction)
               y = sat8(rne(v * scale / 2^shift) + zero)
               With `insert` above 1 zeros lie between the pixels of x; x_zero is 0 then.
+              With an `addend` v = clamp(a * own_scale + (b - b_zero) * scale),
+              a = own_limits(rne(acc * multiplier[c] / 2^shift)), the convolution's own code
 BinaryStep    v = clamp(a' op b'), a' = (a - a_zero) * a_scale, b' likewise; y as above
 RescaleStep   v = clamp((x - x_zero) * 2^14); y as above
 SlopeStep     v = (x - x_zero) * 2^14, a negative one rne(v * slope[c] / 2^shift); y as above
@@ -32,6 +34,7 @@ from sw.compiler.graph import (
     Clamp,
     Concat,
     Conv,
+    ConvAdd,
     Graph,
     Lookup,
     ModelError,
@@ -47,14 +50,15 @@ from sw.compiler.graph import (
     Window,
 )
 from sw.compiler.requant import (
-    ACCUMULATOR_LIMIT,
     BS_SHIFT,
     balanced_channels,
     channel_multipliers,
+    check_sums,
     clamp_in_unit,
     output_scale,
     saturating_clamp,
 )
+from sw.compiler.residual import conv_add
 from sw.compiler.steps import (
     BinaryStep,
     Converter,
@@ -95,6 +99,7 @@ def lower(graph: Graph) -> list[Step]:
     """
     lowering: dict[type[Op], Callable[..., list[Step]]] = {
         Conv: _conv,
+        ConvAdd: conv_add,
         Binary: _binary,
         Pool: _pool,
         Rescale: _rescale,
@@ -142,30 +147,15 @@ def _between(output: Tensor, suffix: str, like: Tensor | None = None) -> Tensor:
     )
 
 
-def _dense(op: Conv) -> npt.NDArray[np.int8]:
-    """Weights with the groups spread over all channels, others at the weight zero point."""
-    if op.groups == 1:
-        return op.weights
-    kernels, depth, height, width = op.weights.shape
-    full = np.full((kernels, depth * op.groups, height, width), op.weight_zero_point, dtype=np.int8)
-    for kernel in range(kernels):
-        first = kernel // (kernels // op.groups) * depth
-        full[kernel, first : first + depth] = op.weights[kernel]
-    return full
-
-
 def _conv(op: Conv, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
     x, what = inputs[0], f"{op.kind} '{op.name}'"
     if op.insert[0] not in INSERTS or op.insert[1] not in INSERTS:
         return _spread_on_host(op, x, output)
-    weights = op.weights if op.depthwise else _dense(op)
     weights, scales, bias = balanced_channels(
-        weights, op.weight_scales, op.weight_zero_point, op.bias, x.scale / output.scale
+        op.npu_weights, op.weight_scales, op.weight_zero_point, op.bias, x.scale / output.scale
     )
     unit = x.scale * float(scales.max())
-    reach = np.abs(weights.astype(np.int64) - op.weight_zero_point).reshape(weights.shape[0], -1).sum(1)
-    if int((reach * 255 + np.abs(bias)).max()) > ACCUMULATOR_LIMIT:
-        raise ModelError(f"{what}: sums can pass 32 bits")
+    check_sums(weights, op.weight_zero_point, bias, what)
     scale, shift = output_scale(unit / output.scale, what)
     multipliers = channel_multipliers(scales)
     clamp, x_zero, correction = op.clamp, x.zero_point, None
@@ -188,7 +178,7 @@ def _conv(op: Conv, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
         op.weight_zero_point,
         bias,
         multipliers,
-        _steps_used(op.window, output),
+        op.window.used(output),
         op.depthwise,
         limits,
         Converter(scale, shift, output.zero_point),
@@ -295,7 +285,7 @@ def _pool(op: Pool, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
         return [PoolStep(op.name, op.kind, inputs, output, "average", op.window, x.zero_point)]
     if op.whole and max(kernel) > CONV_KERNEL:
         return _staged_average(op, x, output)
-    if max(kernel) > CONV_KERNEL or max(_steps_used(op.window, output).strides) > CONV_STRIDE:
+    if max(kernel) > CONV_KERNEL or max(op.window.used(output).strides) > CONV_STRIDE:
         return [HostStep(op.name, op.kind, inputs, output, "AveragePool", {"window": op.window})]
     # Another output scale, or a map past the PPU's window: a depthwise convolution of ones rounds once.
     channels = x.cube[0]
@@ -312,19 +302,13 @@ def _pool(op: Pool, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
             0,
             np.zeros(channels, dtype=np.int64),
             np.full(channels, 2**BS_SHIFT, dtype=np.int64),
-            _steps_used(op.window, output),
+            op.window.used(output),
             True,
             clamp_in_unit(op.clamp, unit, output, what),
             Converter(scale, shift, output.zero_point),
             x.zero_point,
         )
     ]
-
-
-def _steps_used(window: Window, output: Tensor) -> Window:
-    """The window with stride 1 along an axis of one output, where any stride does."""
-    strides = tuple(1 if size == 1 else s for s, size in zip(window.strides, output.cube[1:], strict=True))
-    return replace(window, strides=strides)  # type: ignore[arg-type]
 
 
 def _reaches_outside(window: Window, x: Tensor, y: Tensor) -> bool:

@@ -64,9 +64,16 @@ class CompiledModel:
     made before is taken as it is.
     """
 
-    def __init__(self, graph: Graph, reuse: bool = False, plan: Plan | None = None, cores: int = 1) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        reuse: bool = False,
+        plan: Plan | None = None,
+        cores: int = 1,
+        fuse: bool = True,
+    ) -> None:
         self.graph = graph
-        self.plan: Plan = plan or make_plan(graph, reuse, cores)
+        self.plan: Plan = plan or make_plan(graph, reuse, cores, fuse)
         self.inputs = [_info(item.name, item.shape, graph.tensors[item.tensor]) for item in graph.inputs]
         self.outputs = [self._output_info(item) for item in graph.outputs]
 
@@ -218,7 +225,9 @@ def using_cores(cores: int) -> Iterator[None]:
         _CORES.reset(token)
 
 
-def compile_model(data: bytes, reuse: bool | None = None, cores: int | None = None) -> CompiledModel:
+def compile_model(
+    data: bytes, reuse: bool | None = None, cores: int | None = None, fuse: bool = True
+) -> CompiledModel:
     """Compile an ONNX or TFLite model, or take a compiled one from its container, told apart by content.
 
     Parameters
@@ -230,6 +239,8 @@ def compile_model(data: bytes, reuse: bool | None = None, cores: int | None = No
         is as it was compiled.
     cores
         1 to 3; by default 1, or what `using_cores` says.
+    fuse
+        let a convolution's task do the addition behind it.
 
     Raises
     ------
@@ -242,4 +253,4 @@ def compile_model(data: bytes, reuse: bool | None = None, cores: int | None = No
     if is_container(data):
         return load_container(data)
     shared = not _KEEP.get() if reuse is None else reuse
-    return CompiledModel(load_model(data), reuse=shared, cores=cores or _CORES.get())
+    return CompiledModel(load_model(data), reuse=shared, cores=cores or _CORES.get(), fuse=fuse)

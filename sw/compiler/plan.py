@@ -23,6 +23,7 @@ from sw.compiler.programs import (
     convolution,
     written_group,
 )
+from sw.compiler.residual import fuse_adds
 from sw.compiler.steps import (
     BinaryStep,
     ConvStep,
@@ -98,6 +99,8 @@ class Plan:
     cores: int = 1
     lost: set[str] = field(default_factory=set)
     """Root tensors whose memory another one has taken by the end of a run."""
+    notes: list[str] = field(default_factory=list)
+    """Why operations that could have shared a task do not."""
 
     def builders(self, bases: Mapping[str, int]) -> list[TaskBuilder]:
         """The tasks as unlinked command lists for regions that start at `bases`.
@@ -189,6 +192,7 @@ class Plan:
                     f"{tile.weight_banks}{', weights reused' if tile.weight_reuse else ''}"
                     f"{f', core {tile.core}' if self.cores > 1 else ''}"
                 )
+        lines += [f"  {note}" for note in self.notes]
         for name, place in self.places.items():
             form = (
                 f"pixels of {place.argb}"
@@ -214,7 +218,7 @@ def _overwritten(blocks: list[Block], offsets: dict[str, int]) -> set[str]:
     return lost
 
 
-def make_plan(graph: Graph, reuse: bool = False, cores: int = 1) -> Plan:
+def make_plan(graph: Graph, reuse: bool = False, cores: int = 1, fuse: bool = True) -> Plan:
     """Plan a whole graph.
 
     Parameters
@@ -225,6 +229,8 @@ def make_plan(graph: Graph, reuse: bool = False, cores: int = 1) -> Plan:
         let tensors share memory that are not needed at the same time.
     cores
         1 to 3: share convolutions out among so many cores where that is worth it.
+    fuse
+        let a convolution's task do the addition behind it (`sw.compiler.residual`).
 
     Raises
     ------
@@ -234,8 +240,10 @@ def make_plan(graph: Graph, reuse: bool = False, cores: int = 1) -> Plan:
     if cores not in (1, 2, 3):
         raise ModelError(f"model '{graph.name}': {cores} cores, there are 1 to 3")
     fold_pads(graph)
+    notes = fuse_adds(graph) if fuse else []
     planner = _Planner(graph, reuse, cores)
     plan = planner.run()
+    plan.notes = notes
     if plan.activation_bytes + len(plan.weights) > MAX_BYTES:
         total = plan.activation_bytes + len(plan.weights)
         raise ModelError(f"model '{graph.name}' needs {total} bytes; the NPU's addresses have 32 bits")
@@ -279,6 +287,7 @@ class _Planner:
                 and not s.depthwise
                 and s.insert == (1, 1)
                 and s.inputs[0].cube == cube
+                and all(self.graph.root(t.name) != name for t in s.inputs[1:])
                 for s in users
             )
         )
@@ -318,14 +327,26 @@ class _Planner:
             for tile in self.plan.tiles[index]
         )
 
+    def _surfaces_added(self, tensor: Tensor) -> list[int]:
+        """Surfaces of a tensor that convolutions add: they read whole kernel groups as well."""
+        result = [0]
+        for index, step in enumerate(self.plan.steps):
+            if not isinstance(step, ConvStep) or step.addend is None:
+                continue
+            _, height, width = step.inputs[1].cube
+            if self.graph.root(step.inputs[1].name) == tensor.name:
+                atoms = self._surfaces_written(index, step) * height * width
+                result.append(-(-atoms // (tensor.cube[1] * tensor.cube[2])))
+        return result
+
     def _place(self) -> None:
         blocks = []
         for name, tensor in self.graph.tensors.items():
             if name in self.graph.aliases:
                 continue
             if name in self.graph.constants:
-                ref = self._weights(pack_feature(self.graph.constants[name]))
-                count = surfaces(tensor.cube[0], tensor.itemsize)
+                count = max(surfaces(tensor.cube[0], tensor.itemsize), *self._surfaces_added(tensor))
+                ref = self._weights(pack_feature(self.graph.constants[name], surface_count=count))
                 self.plan.places[name] = Place(ref, tensor.cube, count, itemsize=tensor.itemsize)
                 continue
             place = self._form(tensor)
@@ -350,7 +371,7 @@ class _Planner:
             for index, step in enumerate(self.plan.steps)
             if self.graph.root(step.output.name) == tensor.name
         ]
-        count = max([surfaces(tensor.cube[0], tensor.itemsize), *written])
+        count = max([surfaces(tensor.cube[0], tensor.itemsize), *written, *self._surfaces_added(tensor)])
         return Place(ref, tensor.cube, count, itemsize=tensor.itemsize)
 
     def _block(self, name: str, place: Place) -> Block:
@@ -393,18 +414,24 @@ class _Planner:
             if correction is not None:
                 atom = (tile.first_kernel // 4 * shape.out_height + tile.first_row) * shape.out_width
                 operands = replace(operands, correction=correction + atom * 16)
+            if step.addend is not None:
+                operands = replace(operands, addend=self.plan.place(step.inputs[1].name))
             settings = convolution(step, shape, tile, x, y, operands)
             group = 64 if step.depthwise else 32 // shape.itemsize
             whole = written_group(step.depthwise, shape.itemsize)
             written = -(-tile.kernels // whole) * whole
             pixels = tile.rows * shape.out_width
+            added = written * (1 if step.added_per_channel else pixels) if step.addend else 0
             task = Task(
                 index,
                 f".{number}" if len(self.plan.tiles[index]) > 1 else "",
                 CONV_BLOCKS,
                 settings,
                 macs=pixels * tile.kernels * shape.taps * (1 if step.depthwise else shape.channels),
-                reads=tile.in_rows * shape.row_bytes + (0 if tile.weight_reuse else size) + written * entry,
+                reads=tile.in_rows * shape.row_bytes
+                + (0 if tile.weight_reuse else size)
+                + written * entry
+                + added,
                 writes=pixels * written * shape.itemsize,
                 formula_npu=-(-pixels // STRIPE) * STRIPE * -(-tile.kernels // group) * shape.pixel_cycles,
                 core=tile.core,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sw.compiler.float_programs import float_convolution
+from sw.compiler.lut import Table, lut_registers
 from sw.compiler.program import Ref, Settings, Value
-from sw.compiler.requant import BS_SHIFT
 from sw.compiler.steps import Converter, ConvStep, Limits
 from sw.compiler.tiling import ConvShape, Tile
 from sw.layouts import ATOM_BYTES
@@ -77,6 +77,8 @@ class ConvOperands:
     weight_bytes: int
     table: Ref
     correction: Ref | None = None
+    addend: Place | None = None
+    """The whole tensor that is added."""
 
 
 def written_group(depthwise: bool, itemsize: int) -> int:
@@ -223,7 +225,7 @@ def _conv_dpu(settings: Settings, step: ConvStep, tile: Tile, y: Place, operands
         settings,
         conv_mode=3 if step.depthwise else 0,
         flying=False,
-        shift_negative=BS_SHIFT,
+        shift_negative=step.shift,
         destination=first,
         y=y,
         rows=tile.rows,
@@ -232,7 +234,7 @@ def _conv_dpu(settings: Settings, step: ConvStep, tile: Tile, y: Place, operands
     )
     settings.set("DPU", "BS_CFG", BS_ALU_ALGO=2, BS_ALU_SRC=1, BS_RELU_BYPASS=1)
     settings.set("DPU", "BS_ALU_CFG")
-    settings.set("DPU", "BS_MUL_CFG", BS_MUL_SHIFT_VALUE=BS_SHIFT, BS_MUL_SRC=1)
+    settings.set("DPU", "BS_MUL_CFG", BS_MUL_SHIFT_VALUE=step.shift, BS_MUL_SRC=1)
     settings.set("DPU", "BS_RELUX_CMP_VALUE")
     size = surfaces - 1
     settings.set("DPU", "BS_OW_CFG", SIZE_E_2=size, SIZE_E_1=size, SIZE_E_0=size, OW_SRC=1)
@@ -247,7 +249,21 @@ def _conv_dpu(settings: Settings, step: ConvStep, tile: Tile, y: Place, operands
             "EW_OP_SRC": 1,
         }
         ew = Ew(fields, 0, 1)
-    dpu_rest(settings, y, tile.rows, channels, step.limits, step.converter, surfaces, ew)
+    if step.addend is None:
+        dpu_rest(settings, y, tile.rows, channels, step.limits, step.converter, surfaces, ew)
+        return
+    addend = step.addend
+    before = Before(addend.own_scale, *(addend.own_scale * limit for limit in addend.own_limits))
+    fields = {
+        "EW_DATA_MODE": int(not step.added_per_channel),
+        "EDATA_SIZE": 1,
+        "EW_ALU_ALGO": 2,
+        "EW_LUT_BYPASS": 1,
+        "EW_OP_SRC": 1,
+    }
+    offset = before.low - step.inputs[1].zero_point * addend.scale
+    ew = Ew(fields, offset, addend.scale)
+    dpu_rest(settings, y, tile.rows, channels, step.limits, step.converter, surfaces, ew, before=before)
 
 
 def dpu_cube(
@@ -300,18 +316,20 @@ class Ew:
 
 
 @dataclass(frozen=True)
+class Before:
+    """What BN does before an addition: v * scale, then clamped to (low, high), less low."""
+
+    scale: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True)
 class Prelu:
     """A live PReLU in BN: multiplier (None: from NRDMA) and shift."""
 
     slope: int | None
     shift: int
-
-
-@dataclass(frozen=True)
-class Table:
-    """A live LUT: 256 entries by x + 128 in table LO, one index each."""
-
-    entries: list[int]
 
 
 def dpu_rest(
@@ -326,6 +344,7 @@ def dpu_rest(
     prelu: Prelu | None = None,
     table: Table | None = None,
     notch: int = 0,
+    before: Before | None = None,
 ) -> None:
     """DPU registers from BS_OW_OP to the LUT's."""
 
@@ -338,6 +357,8 @@ def dpu_rest(
     dpu("WDMA_SIZE_1", HEIGHT_WDMA=rows - 1, WIDTH_WDMA=y.cube[2] - notch - 1)
     if prelu is not None:
         dpu("BN_CFG", BN_RELU_BYPASS=1, BN_MUL_PRELU=1, BN_ALU_BYPASS=1)
+    elif before is not None:
+        dpu("BN_CFG", BN_ALU_ALGO=4, BN_RELUX_EN=1)
     elif limits is None or ew is not None:
         dpu("BN_CFG", BN_RELU_BYPASS=1, BN_MUL_BYPASS=1, BN_ALU_BYPASS=1, BN_BYPASS=1)
     elif low == 0:
@@ -345,7 +366,7 @@ def dpu_rest(
     else:  # clamp v - low to [0, high - low] here, EW adds low again
         dpu("BN_CFG", BN_ALU_ALGO=4, BN_RELUX_EN=int(high is not None), BN_MUL_BYPASS=1)
     shifted = limits is not None and ew is None and low != 0
-    dpu("BN_ALU_CFG", BN_ALU_OPERAND=low if shifted else 0)
+    dpu("BN_ALU_CFG", BN_ALU_OPERAND=before.low if before else low if shifted else 0)
     if prelu is not None:
         dpu(
             "BN_MUL_CFG",
@@ -354,8 +375,9 @@ def dpu_rest(
             BN_MUL_SRC=int(prelu.slope is None),
         )
     else:
-        dpu("BN_MUL_CFG")
-    dpu("BN_RELUX_CMP_VALUE", BN_RELUX_CMP_DAT=high - low if high is not None and ew is None else 0)
+        dpu("BN_MUL_CFG", BN_MUL_OPERAND=before.scale if before else 0)
+    reach = high - low if high is not None and ew is None else 0
+    dpu("BN_RELUX_CMP_VALUE", BN_RELUX_CMP_DAT=before.high - before.low if before else reach)
     if ew is not None:
         dpu(
             "EW_CFG",
@@ -383,34 +405,7 @@ def dpu_rest(
         dpu(f"EW_OP_VALUE_{lane}", **{f"EW_OPERAND_{lane}": low if shifted else 0})
     dpu("SURFACE_ADD", SURF_ADD=surfaces * y.surface)
     dpu("UNDOC_40C4")
-    _lut(settings, table)
-
-
-def _lut(settings: Settings, table: Table | None) -> None:
-    """LUT registers and, where a table is live, its contents.
-
-    LUT_ACCESS_* is left out otherwise: it has no second group, so writing it would stop the prefetch
-    of the next task until the DPU is idle.
-    """
-
-    def dpu(register: str, **fields: Value) -> None:
-        settings.set("DPU", register, **fields)
-
-    if table is not None:
-        dpu("LUT_ACCESS_CFG", LUT_ACCESS_TYPE=1, LUT_TABLE_ID=1)
-        for entry in table.entries:
-            dpu("LUT_ACCESS_DATA", LUT_ACCESS_DATA=entry % 2**16)
-        # LO takes every byte; LE starts far above, so it never hits (docs/hardware.md 4.12).
-        dpu("LUT_CFG", LUT_HYBRID_PRIORITY=1, LUT_OFLOW_PRIORITY=1, LUT_UFLOW_PRIORITY=1, LUT_LO_LE_MUX=2)
-    else:
-        dpu("LUT_CFG")
-    dpu("LUT_INFO")
-    dpu("LUT_LE_START", LUT_LE_START=2**20 if table else 0)
-    dpu("LUT_LE_END", LUT_LE_END=2**20 if table else 0)
-    dpu("LUT_LO_START", LUT_LO_START=-128 if table else 0)
-    dpu("LUT_LO_END", LUT_LO_END=127 if table else 0)
-    for name in ("LE_SLOPE_SCALE", "LE_SLOPE_SHIFT", "LO_SLOPE_SCALE", "LO_SLOPE_SHIFT"):
-        dpu(f"LUT_{name}")
+    lut_registers(settings, table)
 
 
 @dataclass(frozen=True)
@@ -476,7 +471,13 @@ def rdma_registers(
 
 
 def _conv_rdma(settings: Settings, step: ConvStep, tile: Tile, y: Place, operands: ConvOperands) -> None:
-    correction = operands.correction
+    operand, addend = None, operands.addend
+    if operands.correction is not None:
+        operand = Operand(operands.correction, y.surface, size=3)
+    elif addend is not None:
+        row = addend.row(0 if step.added_per_channel else tile.first_row)
+        start = row + tile.first_kernel // addend.c2 * addend.surface * ATOM_BYTES
+        operand = Operand(start, addend.surface, per_channel=step.added_per_channel)
     rdma_registers(
         settings,
         y,
@@ -484,5 +485,5 @@ def _conv_rdma(settings: Settings, step: ConvStep, tile: Tile, y: Place, operand
         group_channels(step, tile, y),
         conv_mode=3 if step.depthwise else 0,
         table=operands.table,
-        operand=Operand(correction, y.surface, size=3) if correction else None,
+        operand=operand,
     )

@@ -86,12 +86,28 @@ def clamp_in_unit(clamp: Clamp, unit: float, tensor: Tensor, what: str) -> tuple
     return first, last
 
 
+def check_sums(
+    weights: npt.NDArray[np.int8], zero_point: int, bias: npt.NDArray[np.int64], what: str
+) -> None:
+    """Refuse a convolution whose sums can leave the accumulator.
+
+    Raises
+    ------
+    ModelError
+        naming the layer.
+    """
+    reach = np.abs(weights.astype(np.int64) - zero_point).reshape(weights.shape[0], -1).sum(1)
+    if int((reach * 255 + np.abs(bias)).max()) > ACCUMULATOR_LIMIT:
+        raise ModelError(f"{what}: sums can pass 32 bits")
+
+
 def balanced_channels(
     weights: npt.NDArray[np.int8],
     scales: npt.NDArray[np.float64],
     zero_point: int,
     bias: npt.NDArray[np.int64],
     factor: float,
+    top: float = 2.0**BS_SHIFT,
 ) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float64], npt.NDArray[np.int64]]:
     """Give channels of a scale too small for the 14-bit multipliers a larger one.
 
@@ -105,6 +121,8 @@ def balanced_channels(
         as in `sw.compiler.graph.Conv`, weights (OC, ...).
     factor
         input scale / output scale: turns sums of weight * scale into steps of the output.
+    top
+        multiplier of the channel with the largest scale.
 
     Returns
     -------
@@ -112,7 +130,7 @@ def balanced_channels(
     """
     largest = float(scales.max())
     flat = weights.reshape(len(scales), -1).astype(np.float64) - zero_point
-    exact = scales * (2**BS_SHIFT / largest)
+    exact = scales * (top / largest)
     lost = np.abs(np.rint(exact) - exact) / exact
     most = 255 * np.abs(flat).sum(axis=1) + np.abs(bias)
     error = np.minimum(most * scales * factor, 512) * lost

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -36,6 +36,20 @@ class Converter:
 
 
 @dataclass(frozen=True)
+class Addend:
+    """A tensor added to a convolution's v: `inputs[1]`, without its zero point, times `scale`.
+
+    v is a code of `between`, what the convolution alone would have made, without its zero point; it
+    ends at `own_limits` and is multiplied by `own_scale`.
+    """
+
+    between: Tensor
+    own_limits: tuple[int, int]
+    own_scale: int
+    scale: int
+
+
+@dataclass(frozen=True)
 class ConvStep(Step):
     """A direct (weights (OC, IC, kh, kw)) or depthwise (weights (C, 1, kh, kw)) convolution."""
 
@@ -51,6 +65,33 @@ class ConvStep(Step):
     insert: tuple[int, int] = (1, 1)
     correction: npt.NDArray[np.int32] | None = None
     """int32 (OC, OH, OW), added to v; None for none."""
+
+    shift: int = 14
+    """Right shift of the product with a channel's multiplier."""
+    addend: Addend | None = None
+
+    @property
+    def alone(self) -> ConvStep:
+        """The convolution of one with an addition, giving the addend's `between`."""
+        if self.addend is None:
+            return self
+        between, limits = self.addend.between, self.addend.own_limits
+        plain = Converter(1, 0, between.zero_point)
+        return replace(
+            self,
+            name=between.name,
+            kind=self.kind.removesuffix("+Add"),
+            inputs=self.inputs[:1],
+            output=between,
+            limits=limits,
+            converter=plain,
+            addend=None,
+        )
+
+    @property
+    def added_per_channel(self) -> bool:
+        """Whether the addend is one value a channel."""
+        return self.addend is not None and self.inputs[1].cube != self.output.cube
 
     @property
     def macs(self) -> int:

@@ -10,9 +10,10 @@ FUSED = (0, 0, 1, 3)
 
 
 class Draw:
-    """One random network; `bytes` gives the file."""
+    """One random network; `bytes` gives the file.  With `residual` mostly additions behind convolutions."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, residual: bool = False) -> None:
+        self.residual = residual
         self.rng = np.random.default_rng(seed)
         self.t = Tf(seed=seed, dtype="uint8" if self.rng.random() < 0.2 else "int8")
         shape = (1, self.pick(3, 14), self.pick(3, 14), self.rng.choice([1, 3, 4, 7, 16, 20, 33, 48]))
@@ -43,6 +44,8 @@ class Draw:
         """Add one node behind a random map."""
         x = int(self.rng.choice(self.maps[-3:]))
         kinds = [self.conv, self.conv, self.depthwise, self.binary, self.pool, self.unary, self.move, self.up]
+        if self.residual:
+            kinds = [self.shortcut, self.shortcut, self.conv, self.pool]
         made = kinds[self.pick(0, len(kinds) - 1)](x)
         if made is not None:
             self.maps.append(made)
@@ -79,6 +82,29 @@ class Draw:
             {} if op in ("MAXIMUM", "MINIMUM") else {"FusedActivationFunction": int(self.rng.choice(FUSED))}
         )
         return self.t.add(op, [x, other], shape, **self.coding(), **more)
+
+    def shortcut(self, x: int) -> int:
+        """A convolution of x, and an addition to it: of x, of another convolution, of a constant."""
+        _, h, w, c = self.shape(x)
+        kernel, fused = self.pick(1, min(3, h, w)), int(self.rng.choice(FUSED))
+        kind = self.pick(0, 3)
+        if kind == 0:
+            made = self.t.depthwise(x, kernel, 1, Padding=0, FusedActivationFunction=fused)
+        else:
+            channels = c if kind == 1 else self.pick(1, 80)
+            made = self.t.conv(x, channels, kernel, 1, Padding=0, FusedActivationFunction=fused)
+        shape = self.shape(made)
+        self.t.items[made].scale, self.t.items[made].zero = self.scale(), self.zero()
+        partners = [m for m in self.maps if self.shape(m) == shape]
+        if partners and self.rng.random() < 0.7:
+            other = int(self.rng.choice(partners))
+        elif self.rng.random() < 0.5:
+            other = self.t.conv(x, shape[3], 1, 1, Padding=0, **self.coding())
+        else:
+            other = self.t.constant((shape[3],) if self.pick(0, 1) else shape, self.scale(), self.zero())
+        pair = [made, other] if self.pick(0, 1) else [other, made]
+        fused = int(self.rng.choice(FUSED))
+        return self.t.add("ADD", pair, shape, FusedActivationFunction=fused, **self.coding())
 
     def pool(self, x: int) -> int | None:
         _, h, w, c = self.shape(x)

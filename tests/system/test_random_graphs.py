@@ -11,15 +11,18 @@ from cosim.compare import random_values
 from cosim.crosscheck.model_check import GoldenDriver, ModelChecker
 from cosim.engines.engine import open_engine
 from sw.compiler import CompiledModel, compile_model
+from sw.compiler.steps import ConvStep
 from sw.driver import Driver
 from tests.system.random_graphs import Draw
 
-QUICK, ALL = 60, 220
+QUICK, ALL, RESIDUAL = 60, 220, 60
 CORES = (1, 1, 2, 3)
 
 
-def network(seed: int, cores: int = 1) -> tuple[CompiledModel, list[np.ndarray]]:
-    model = compile_model(Draw(seed).bytes(), reuse=seed % 3 == 0, cores=cores)
+def network(
+    seed: int, cores: int = 1, residual: bool = False, fuse: bool = True
+) -> tuple[CompiledModel, list[np.ndarray]]:
+    model = compile_model(Draw(seed, residual).bytes(), fuse=fuse, reuse=seed % 3 == 0, cores=cores)
     return model, list(random_values(model, seed))
 
 
@@ -41,11 +44,34 @@ def test_golden(seed: int) -> None:
     check(model, GoldenDriver(), values, seed)
 
 
+@pytest.mark.parametrize("seed", range(RESIDUAL))
+def test_residual_golden(seed: int) -> None:
+    model, values = network(seed, CORES[seed % len(CORES)], residual=True)
+    check(model, GoldenDriver(), values, seed)
+
+
+def test_residual_kinds() -> None:
+    """The draw meets every kind of fused addition, and ones that stay apart."""
+    seen = set()
+    for seed in range(RESIDUAL):
+        plan = network(seed, residual=True)[0].plan
+        seen |= {"apart" for _ in plan.notes}
+        for step in plan.steps:
+            if isinstance(step, ConvStep) and step.addend is not None:
+                assert step.kind == ("DepthwiseConv+Add" if step.depthwise else "Conv+Add")
+                form = "channel" if step.added_per_channel else "pixel"
+                seen.add((step.depthwise, form, step.limits is not None))
+    assert len(seen) == 9, seen
+
+
 @pytest.mark.heavy
 def test_rtl() -> None:
     """All seeds on the default engine, one core."""
     engine = open_engine(cores=1)
     for seed in range(ALL):
         model, values = network(seed)
+        check(model, Driver(engine, 3_000_000), values, seed)
+    for seed in range(RESIDUAL):
+        model, values = network(seed, residual=True)
         check(model, Driver(engine, 3_000_000), values, seed)
     engine.close()

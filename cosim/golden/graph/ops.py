@@ -61,6 +61,16 @@ class Stage:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Operand:
+    """Conversion of a tensor that is combined with another: ``sat(R((x + offset) * scale, shift), 32)``."""
+
+    offset: int = 0
+    scale: int = 1
+    shift: int = 0
+    half_away: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Windowed:
     """What direct and depthwise convolutions share."""
 
@@ -83,8 +93,13 @@ class _Windowed:
     """Distance of the input's pixels in the image that the window sees; 0 lies between them."""
     correction: NDArray[np.int32] | None = None
     """[K, OH, OW], added (saturating) between `stage` and `output`."""
+    b: str | None = None
+    """A tensor of y's shape (or one value a channel), added (saturating) behind the correction."""
+    b_operand: Operand = field(default_factory=Operand)
+    scale: int = 1
+    """What the stage's result is multiplied by before b is added."""
     clamp: Clamp = field(default_factory=Clamp)
-    """After the correction."""
+    """After correction and addition."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,16 +133,6 @@ class QGemm:
     truncate: int = 0
     stage: Stage = field(default_factory=Stage)
     output: Output = field(default_factory=Output)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Operand:
-    """Conversion of an operand of `QAdd`: ``sat(R((x + offset) * scale, shift), 32)``."""
-
-    offset: int = 0
-    scale: int = 1
-    shift: int = 0
-    half_away: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -87,12 +87,18 @@ def _windows(
     return x[:, rows[:, None, :, None], columns[None, :, None, :]], mask
 
 
-def _finish(acc: Ints, total: Ints, node: ops.QConv | ops.QDepthwise | ops.QGemm) -> NDArray:
+def _finish(
+    acc: Ints, total: Ints, node: ops.QConv | ops.QDepthwise | ops.QGemm, b: NDArray | None = None
+) -> NDArray:
     acc = limit(divide(acc, node.truncate), 32)
     value = _stage(acc + total * _channels(node.window_mul), node.stage)
     if not isinstance(node, ops.QGemm):
         if node.correction is not None:
             value = limit(value + node.correction, 32)
+        if b is not None:
+            if b.shape not in (value.shape, (value.shape[0], 1, 1)):
+                raise ValueError(f"{node.y} has shape {value.shape}, {node.b} has {b.shape}")
+            value = limit(limit(value * node.scale, 32) + _operand(b, node.b_operand), 32)
         value = _clamp(value, node.clamp)
     return _output(value, node.output)
 
@@ -107,13 +113,13 @@ def _spread(x: NDArray, node: ops.QConv | ops.QDepthwise) -> NDArray:
     return wide
 
 
-def conv(x: NDArray[np.int8], node: ops.QConv) -> NDArray:
-    """Evaluate a `QConv`: int8 [C, H, W] -> [K, OH, OW].
+def conv(x: NDArray[np.int8], node: ops.QConv, b: NDArray | None = None) -> NDArray:
+    """Evaluate a `QConv`: int8 [C, H, W] -> [K, OH, OW]; `b` is the tensor that it adds.
 
     Raises
     ------
     ValueError
-        when the channel counts of x and of the weights differ.
+        when the channel counts of x and of the weights differ, or the shapes of b and the result.
     """
     _, channels, kh, kw = node.weights.shape
     if channels != x.shape[0]:
@@ -123,10 +129,10 @@ def conv(x: NDArray[np.int8], node: ops.QConv) -> NDArray:
     taps = np.where(mask, taps, np.int8(node.pad_value)).astype(np.float64)
     acc = np.tensordot(node.weights.astype(np.float64), taps, axes=([1, 2, 3], [0, 3, 4])).astype(np.int64)
     total = taps.sum(axis=(0, 3, 4)).astype(np.int64)[None]
-    return _finish(acc, total, node)
+    return _finish(acc, total, node, b)
 
 
-def depthwise(x: NDArray[np.int8], node: ops.QDepthwise) -> NDArray:
+def depthwise(x: NDArray[np.int8], node: ops.QDepthwise, b: NDArray | None = None) -> NDArray:
     """Evaluate a `QDepthwise`: int8 [C, H, W] -> [C, OH, OW] (errors as `conv`)."""
     channels, kh, kw = node.weights.shape
     if channels != x.shape[0]:
@@ -134,7 +140,7 @@ def depthwise(x: NDArray[np.int8], node: ops.QDepthwise) -> NDArray:
     taps, mask = _windows(_spread(x, node), (kh, kw), node.size, node.stride, node.dilation, node.pad)
     taps = np.where(mask, taps, np.int8(node.pad_value)).astype(np.int64)
     acc = (taps * node.weights.astype(np.int64)[:, None, None]).sum(axis=(3, 4))
-    return _finish(acc, taps.sum(axis=(3, 4)), node)
+    return _finish(acc, taps.sum(axis=(3, 4)), node, b)
 
 
 def gemm(x: NDArray[np.int8], node: ops.QGemm) -> NDArray:
@@ -254,9 +260,9 @@ def evaluate(node: ops.Node, tensors: Mapping[str, NDArray]) -> NDArray:
     """
     match node:
         case ops.QConv():
-            return conv(tensors[node.x], node)
+            return conv(tensors[node.x], node, tensors[node.b] if node.b else None)
         case ops.QDepthwise():
-            return depthwise(tensors[node.x], node)
+            return depthwise(tensors[node.x], node, tensors[node.b] if node.b else None)
         case ops.QGemm():
             return gemm(tensors[node.x], node)
         case ops.QAdd():
