@@ -226,7 +226,7 @@ def test_queries(context, caplog) -> None:
     assert rk.rknn_query(context, 99, attr, 376) == rk.RKNN_ERR_PARAM_INVALID
     assert rk.rknn_query(context, rk.RKNN_QUERY_IN_OUT_NUM, None, 8) == rk.RKNN_ERR_PARAM_INVALID
     assert rk.rknn_query(context, rk.RKNN_QUERY_PERF_RUN, rk.rknn_perf_run(), 8) == rk.RKNN_ERR_FAIL
-    assert rk.rknn_query(rk.rknn_context(77), 0, number, 8) == rk.RKNN_ERR_CTX_INVALID
+    assert rk.rknn_query(rk.rknn_context(1 << 60), 0, number, 8) == rk.RKNN_ERR_CTX_INVALID
 
 
 def codes_of(context, item: rk.rknn_input) -> np.ndarray:
