@@ -189,7 +189,7 @@ def test_what_goes_wrong(caplog) -> None:
     assert rk.rknn_run(context) == rk.RKNN_ERR_FAIL
     assert "compute returned -1" in caplog.text
     assert rk.rknn_register_custom_ops(context, None, 1) == bad
-    assert rk.rknn_register_custom_ops(rk.rknn_context(77), failing.op, 1) == rk.RKNN_ERR_CTX_INVALID
+    assert rk.rknn_register_custom_ops(rk.rknn_context(1 << 60), failing.op, 1) == rk.RKNN_ERR_CTX_INVALID
     model = scaled_net(shaped=False)
     code = rk.rknn_init(rk.rknn_context(), model, len(model))
     assert code == rk.RKNN_ERR_MODEL_INVALID

@@ -201,7 +201,7 @@ def test_memory_from_fd_and_address() -> None:
     assert not rk.rknn_create_mem_from_fd(other, struct.fd + 9999, None, 16, 0)
     assert not rk.rknn_create_mem_from_phys(other, 0xDEAD0000, None, 16)
     assert not rk.rknn_create_mem_from_mb_blk(other, None, 0)
-    assert not rk.rknn_create_mem(rk.rknn_context(99), 16) and not rk.rknn_create_mem(context, 0)
+    assert not rk.rknn_create_mem(rk.rknn_context(1 << 60), 16) and not rk.rknn_create_mem(context, 0)
 
 
 def test_the_programs_own_memory_is_copied_at_sync() -> None:
