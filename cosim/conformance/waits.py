@@ -207,7 +207,9 @@ def _other_group(d: Draw) -> Plan:
         raise Refused("more than one task")
     regs = registers()
     # Not the PPU: PPU_RDMA would tell about its type against settings that the PPU does not have yet.
-    turned = d.ch.pick("hang.block", tuple(b for b in task.blocks if b != "PPU"))
+    # Not DPU_RDMA in a convolution, which may need none of its data and end.
+    left = ("PPU", "DPU_RDMA") if "CNA" in task.blocks else ("PPU",)
+    turned = d.ch.pick("hang.block", tuple(b for b in task.blocks if b not in left))
     for block in task.blocks:
         pointer = regs[block]["S_POINTER"]
         values = {"POINTER_PP_CLEAR": 1, "EXECUTER_PP_CLEAR": 1}
