@@ -91,7 +91,8 @@ def draw_element(ch: Chooser, arena: Arena, d: Dpu, spread: float, wish: str) ->
     if multiply and not floating:
         shift = int(np.clip(ch.integer("ew.shift", -2, 8) + min(size, 16), 0, 63))
         d.set("DPU", "EW_CVT_SCALE_VALUE", EW_TRUNCATE=shift | ch.integer("ew.shift_upper", 0, 15) << 6)
-        d.set("DPU", "DATA_FORMAT", EW_TRUNCATE_NEG=min(63, shift + ch.integer("ew.shift_negative", 0, 2)))
+        negative = min(63, shift + ch.integer("ew.shift_negative", 0, 2))
+        d.set("DPU", "DATA_FORMAT", EW_TRUNCATE_NEG=negative | ch.integer("ew.negative_upper", 0, 15) << 6)
     return lut, min(spread * 2, 2.0**31)
 
 

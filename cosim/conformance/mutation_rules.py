@@ -105,11 +105,16 @@ NAMES: dict[str, dict[str, str]] = {
 
 
 EXPRESSIONS: dict[str, dict[str, str]] = {
+    "cosim/golden/task/ppu.py": {
+        "pad > best": "where they are equal, either is",
+        "out.shape[:3]": "what follows the third size is not looked at",
+    },
     "cosim/golden/task/arith.py": {"value >= 0": "0 is 0 with either shift"},
     "cosim/golden/task/dpu.py": {"conv[1].shape[1]": "sums and window sums have one shape"},
     "cosim/golden/task/dpu_stages.py": {"value >= 0": "0 is 0 multiplied or not"},
     "cosim/golden/task/core_float.py": {
-        "bits >> 31 == 1": "when the signs of both operands turn round, that of the product does not"
+        "(1 << 24) - 1": "the bit above is the last one of the sum already",
+        "bits >> 31 == 1": "when the signs of both operands turn round, that of the product does not",
     },
 }
 """Module to expressions that may be changed without a difference."""

@@ -78,8 +78,8 @@ def _line_stride(d: Draw) -> Plan:
 
 def _few_banks(d: Draw) -> Plan:
     """Features over more banks than said, which nothing else uses (2.4)."""
-    wish = ConvWish(d.any_type(), budget=5000)
-    if d.ch.chance("settings.argb", 0.5):
+    wish = ConvWish(d.any_type(), wide=True, budget=10000)
+    if d.ch.chance("settings.argb", 0.4):
         wish = ConvWish(d.any_type((INT8, INT16, FP16)), argb=True, budget=5000)
     plan = d.conv(wish, PLAIN)
     store = plan.tasks[0].fields["CNA", "CBUF_CON0"]
