@@ -65,6 +65,10 @@ NAMES: dict[str, dict[str, str]] = {
         **{name: _SLEEP for name in ("moves", "writer_moves", "float_task")},
     },
     "rtl/npu/ppu.py": {"busy_atom": "an event that is only counted"},
+    "rtl/npu/cna_weight.py": {
+        "some": "where the first fetch is cut: only how fast",
+        "first_atoms": "where the first fetch is cut: only how fast",
+    },
     "rtl/npu/cna_fetch.py": {
         "joins": "whether two runs share a burst of the bus: only how fast",
         "short": "whether two runs share a burst of the bus: only how fast",
@@ -105,6 +109,7 @@ NAMES: dict[str, dict[str, str]] = {
 
 
 EXPRESSIONS: dict[str, dict[str, str]] = {
+    "rtl/npu/float32.py": {"value[23:31] < 118": "at 118 the value is below 2^-8 and comes to 0 either way"},
     "cosim/golden/task/ppu.py": {
         "pad > best": "where they are equal, either is",
         "out.shape[:3]": "what follows the third size is not looked at",
