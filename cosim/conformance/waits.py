@@ -113,6 +113,8 @@ def _reader_cube(d: Draw) -> Plan:
     if not 0 <= store[name] + change < 8192:
         change = abs(change)
     store[name] += change
+    # Pitches may be negative: room on both sides for what is read too much.
+    plan.tasks[0].address("DPU_RDMA", "SRC_BASE_ADDR", d.arena.alloc(1 << 17, "input") + (1 << 16))
     plan.note = f"the cubes of DPU and DPU_RDMA differ in {name}"
     return plan
 
