@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -35,6 +36,16 @@ from sw.compiler.graph import (
     Upsample,
     Window,
 )
+from sw.compiler.movement import (
+    Place,
+    concat_steps,
+    insert_on_host,
+    on_host,
+    pad_on_host,
+    slice_steps,
+    upsample_on_host,
+)
+from sw.compiler.npu_limits import CONV_KERNEL, CONV_STRIDE, INSERTS, ppu_does, reaches_outside
 from sw.compiler.steps import (
     BinaryStep,
     Converter,
@@ -48,12 +59,6 @@ from sw.compiler.steps import (
 )
 
 PLAIN = Converter(1, 0, 0)
-PPU_KERNEL = 16
-PPU_PAD = 7
-PPU_OPEN_RESULTS = 2048
-CONV_KERNEL = 31
-CONV_STRIDE = 7
-INSERTS = (1, 2, 4, 8)
 ATOM_CHANNELS = 8
 
 
@@ -71,11 +76,11 @@ def lower_float(op: Op, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step
         Pool: _pool,
         Rescale: _rescale,
         Slope: _slope,
-        Concat: _concat,
-        Slice: _slice,
-        Pad: _pad,
-        Upsample: _upsample,
-        OnHost: _on_host,
+        Concat: partial(concat_steps, atom_channels=ATOM_CHANNELS, copy=_copy),
+        Slice: partial(slice_steps, atom_channels=ATOM_CHANNELS, copy=_copy),
+        Pad: pad_on_host,
+        Upsample: upsample_on_host,
+        OnHost: on_host,
     }
     if type(op) not in table:
         raise ModelError(f"{op.kind} '{op.name}' is not supported on floats")
@@ -106,21 +111,10 @@ def _own_limits(op: Op) -> Limits:
 def _conv(op: Conv, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
     x, what = inputs[0], f"{op.kind} '{op.name}'"
     if op.insert[0] not in INSERTS or op.insert[1] not in INSERTS:
-        channels, height, width = x.cube
-        cube = (channels, (height - 1) * op.insert[0] + 1, (width - 1) * op.insert[1] + 1)
-        wide = replace(x, name=f"{op.output}.spread", shape=(1, *cube), cube=cube, channels_last=False)
-        first = HostStep(op.name, op.kind, (x,), wide, "Insert", {"factors": op.insert})
-        return [first, *_conv(replace(op, inputs=(wide.name,), insert=(1, 1)), (wide,), output)]
-    weights = np.asarray(op.weights)
-    if not op.depthwise and op.groups > 1:
-        kernels, depth, *size = weights.shape
-        full = np.zeros((kernels, depth * op.groups, *size), dtype=weights.dtype)
-        for kernel in range(kernels):
-            first = kernel // (kernels // op.groups) * depth
-            full[kernel, first : first + depth] = weights[kernel]
-        weights = full
+        plain, first = insert_on_host(op, x)
+        return [first, *_conv(plain, (first.output,), output)]
     with np.errstate(over="ignore"):
-        halves = weights.astype(np.float16)
+        halves = op.npu_weights.astype(np.float16)
     if not np.isfinite(halves).all():
         raise ModelError(f"{what}: a weight is beyond fp16")
     return [
@@ -138,7 +132,6 @@ def _conv_step(
     depthwise: bool,
     insert: tuple[int, int] = (1, 1),
 ) -> ConvStep:
-    strides = tuple(1 if size == 1 else s for s, size in zip(window.strides, output.cube[1:], strict=True))
     return ConvStep(
         op.name,
         op.kind,
@@ -148,7 +141,7 @@ def _conv_step(
         0,
         bias,
         np.zeros(len(bias), dtype=np.int64),
-        replace(window, strides=strides),  # type: ignore[arg-type]
+        window.used(output),
         depthwise,
         _own_limits(op),
         PLAIN,
@@ -175,24 +168,14 @@ def _pool(op: Pool, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
         between = replace(output, name=f"{output.name}.pooled")
         rescale = Rescale(op.name, (between.name,), op.output, clamp=op.clamp)
         return [*_pool(replace(op, clamp=Clamp()), inputs, between), *_rescale(rescale, (between,), output)]
-    fits = (
-        max(window.kernel) <= PPU_KERNEL
-        and max(window.pads) <= PPU_PAD
-        and (max(window.strides) <= PPU_KERNEL or op.whole)
-        and window.kernel[0] * output.cube[2] <= PPU_OPEN_RESULTS
-    )
-    ends = [
-        (output.cube[1 + n] - 1) * window.strides[n] + window.kernel[n] - window.pads[n] for n in range(2)
-    ]
-    outside = any(window.pads[:2]) or any(end > size for end, size in zip(ends, x.cube[1:], strict=True))
+    outside = reaches_outside(window, x, output)
     if op.method == "average" and outside and not op.count_pad:
         return [HostStep(op.name, op.kind, inputs, output, "AveragePool", {"window": window})]
-    if fits:
+    if ppu_does(op, output):
         return [PoolStep(op.name, op.kind, inputs, output, op.method, window, 0)]
     if op.method == "max":
         return [HostStep(op.name, op.kind, inputs, output, "MaxPool", {"window": window})]
-    used = [1 if size == 1 else s for s, size in zip(window.strides, output.cube[1:], strict=True)]
-    if max(window.kernel) > CONV_KERNEL or max(used) > CONV_STRIDE:
+    if max(window.kernel) > CONV_KERNEL or max(window.used(output).strides) > CONV_STRIDE:
         if op.count_pad and outside:
             raise ModelError(f"{what}: window {window.kernel} over padding is too large for floats")
         return [HostStep(op.name, op.kind, inputs, output, "AveragePool", {"window": window})]
@@ -207,39 +190,5 @@ def _slope(op: Slope, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
     return [HostStep(op.name, op.kind, inputs, output, "Function", attributes)]
 
 
-def _copy(
-    op: Op, x: Tensor, y: Tensor, source: tuple[int, ...], target: tuple[int, ...], size: tuple[int, ...]
-) -> Step:
-    return CopyStep(op.name, op.kind, (x,), y, source, target, size, 1, PLAIN)  # type: ignore[arg-type]
-
-
-def _concat(op: Concat, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
-    steps: list[Step] = []
-    at = 0
-    for x in inputs:
-        if op.axis == 0 and at % ATOM_CHANNELS:
-            return [HostStep(op.name, op.kind, inputs, output, "Concat", {"axis": op.axis})]
-        target = tuple(at if axis == op.axis else 0 for axis in range(3))
-        steps.append(_copy(op, x, output, (0, 0, 0), target, x.cube))
-        at += x.cube[op.axis]
-    return steps
-
-
-def _slice(op: Slice, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
-    if op.begin[0] % ATOM_CHANNELS:
-        return [HostStep(op.name, op.kind, inputs, output, "Slice", {"begin": op.begin})]
-    return [_copy(op, inputs[0], output, op.begin, (0, 0, 0), output.cube)]
-
-
-def _pad(op: Pad, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
-    return [HostStep(op.name, op.kind, inputs, output, "Pad", {"pads": op.pads})]
-
-
-def _upsample(op: Upsample, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
-    picks = [tuple(i // f for i in range(n)) for f, n in zip(op.factors, output.cube[1:], strict=True)]
-    attributes = {"rows": picks[0], "columns": picks[1]}
-    return [HostStep(op.name, op.kind, inputs, output, "Pick", attributes)]
-
-
-def _on_host(op: OnHost, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
-    return [HostStep(op.name, op.kind, inputs, output, op.function, op.attributes)]
+def _copy(op: Op, x: Tensor, y: Tensor, source: Place, target: Place, size: Place) -> Step:
+    return CopyStep(op.name, op.kind, (x,), y, source, target, size, 1, PLAIN)

@@ -96,8 +96,8 @@ class Window:
 
     def used(self, output: Tensor) -> Window:
         """The window with stride 1 along an axis of one output, where any stride does."""
-        strides = tuple(1 if n == 1 else s for s, n in zip(self.strides, output.cube[1:], strict=True))
-        return replace(self, strides=strides)  # type: ignore[arg-type]
+        (down, across), (_, rows, columns) = self.strides, output.cube
+        return replace(self, strides=(1 if rows == 1 else down, 1 if columns == 1 else across))
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,9 @@ class Conv(Op):
         if self.groups == 1 or self.depthwise:
             return self.weights
         kernels, depth, height, width = self.weights.shape
-        full = np.full((kernels, depth * self.groups, height, width), self.weight_zero_point, dtype=np.int8)
+        full = np.full(
+            (kernels, depth * self.groups, height, width), self.weight_zero_point, self.weights.dtype
+        )
         for kernel in range(kernels):
             first = kernel // (kernels // self.groups) * depth
             full[kernel, first : first + depth] = self.weights[kernel]

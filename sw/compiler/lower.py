@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +50,16 @@ from sw.compiler.graph import (
     Upsample,
     Window,
 )
+from sw.compiler.movement import (
+    Place,
+    concat_steps,
+    insert_on_host,
+    on_host,
+    pad_on_host,
+    slice_steps,
+    upsample_on_host,
+)
+from sw.compiler.npu_limits import CONV_KERNEL, CONV_PAD, CONV_STRIDE, INSERTS, ppu_does, reaches_outside
 from sw.compiler.requant import (
     BS_SHIFT,
     balanced_channels,
@@ -72,16 +83,7 @@ from sw.compiler.steps import (
     Step,
 )
 
-PPU_KERNEL = 16
-PPU_PAD = 7
-PPU_OPEN_RESULTS = 2048
-"""Results of open rows that the PPU holds (docs/hardware.md 6.9)."""
-CONV_KERNEL = 31
-"""Largest kernel side of a convolution (WEIGHT_WIDTH has five bits)."""
-CONV_STRIDE = 7
-CONV_PAD = 15
-INSERTS = (1, 2, 4, 8)
-"""Distances of input pixels in a transposed convolution (HARDWARE 3.12)."""
+ATOM_CHANNELS = 16
 SLOPE_SHIFT = 14
 
 
@@ -105,11 +107,11 @@ def lower(graph: Graph) -> list[Step]:
         Rescale: _rescale,
         Slope: _slope,
         Lookup: _lookup,
-        Concat: _concat,
-        Slice: _slice,
+        Concat: partial(concat_steps, atom_channels=ATOM_CHANNELS, copy=_copy),
+        Slice: partial(slice_steps, atom_channels=ATOM_CHANNELS, copy=_copy),
         Pad: _pad,
         Upsample: _upsample,
-        OnHost: _on_host,
+        OnHost: on_host,
     }
     steps: list[Step] = []
     wrong = [
@@ -150,7 +152,8 @@ def _between(output: Tensor, suffix: str, like: Tensor | None = None) -> Tensor:
 def _conv(op: Conv, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
     x, what = inputs[0], f"{op.kind} '{op.name}'"
     if op.insert[0] not in INSERTS or op.insert[1] not in INSERTS:
-        return _spread_on_host(op, x, output)
+        plain, first = insert_on_host(op, x)
+        return [first, *_conv(plain, (first.output,), output)]
     weights, scales, bias = balanced_channels(
         op.npu_weights, op.weight_scales, op.weight_zero_point, op.bias, x.scale / output.scale
     )
@@ -187,16 +190,6 @@ def _conv(op: Conv, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
         correction,
     )
     return [step, *tail]
-
-
-def _spread_on_host(op: Conv, x: Tensor, output: Tensor) -> list[Step]:
-    """A transposed convolution of a stride that the NPU does not have: the host puts the zeros in."""
-    channels, height, width = x.cube
-    cube = (channels, (height - 1) * op.insert[0] + 1, (width - 1) * op.insert[1] + 1)
-    wide = replace(x, name=f"{op.output}.spread", shape=(1, *cube), cube=cube, channels_last=False)
-    attributes = {"factors": op.insert}
-    first = HostStep(op.name, op.kind, (x,), wide, "Insert", attributes)
-    return [first, *_conv(replace(op, inputs=(wide.name,), insert=(1, 1)), (wide,), output)]
 
 
 def _missing_zeros(
@@ -257,14 +250,9 @@ def _rescale(op: Rescale, inputs: tuple[Tensor, ...], output: Tensor) -> list[St
 
 def _pool(op: Pool, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
     x, what = inputs[0], f"{op.kind} '{op.name}'"
-    kernel, strides, pads = op.window.kernel, op.window.strides, op.window.pads
+    kernel = op.window.kernel
     plain = saturating_clamp(op.clamp, output) == Clamp()
-    fits = (
-        max(kernel) <= PPU_KERNEL
-        and max(pads) <= PPU_PAD
-        and (max(strides) <= PPU_KERNEL or op.whole)
-        and kernel[0] * output.cube[2] <= PPU_OPEN_RESULTS
-    )
+    fits = ppu_does(op, output)
     if op.method == "max":
         if not plain or not x.same_values(output):
             between = _between(output, "pooled", like=x)
@@ -274,7 +262,7 @@ def _pool(op: Pool, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
         if not fits:
             return [HostStep(op.name, op.kind, inputs, output, "MaxPool", {"window": op.window})]
         return [PoolStep(op.name, op.kind, inputs, output, "max", op.window, -128)]
-    if not op.count_pad and _reaches_outside(op.window, x, output):
+    if not op.count_pad and reaches_outside(op.window, x, output):
         if not plain:
             between = _between(output, "pooled")
             first = _pool(replace(op, output=between.name, clamp=Clamp()), inputs, between)
@@ -309,15 +297,6 @@ def _pool(op: Pool, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
             x.zero_point,
         )
     ]
-
-
-def _reaches_outside(window: Window, x: Tensor, y: Tensor) -> bool:
-    """Whether any window has taps in the padding."""
-    ends = [
-        (y.cube[1 + axis] - 1) * window.strides[axis] + window.kernel[axis] - window.pads[axis]
-        for axis in range(2)
-    ]
-    return any(window.pads[:2]) or any(end > size for end, size in zip(ends, x.cube[1:], strict=True))
 
 
 def _staged_average(op: Pool, x: Tensor, output: Tensor) -> list[Step]:
@@ -361,32 +340,13 @@ def _copy(
     op: Op,
     x: Tensor,
     y: Tensor,
-    source: tuple[int, int, int],
-    target: tuple[int, int, int],
-    size: tuple[int, int, int],
+    source: Place,
+    target: Place,
+    size: Place,
 ) -> CopyStep:
     scale, shift = output_scale(x.scale / 2**BS_SHIFT / y.scale, f"{op.kind} '{op.name}'")
     converter = Converter(scale, shift, y.zero_point)
     return CopyStep(op.name, op.kind, (x,), y, source, target, size, 2**BS_SHIFT, converter)
-
-
-def _concat(op: Concat, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
-    """One copy per input; channels must begin at atoms, else the host does it."""
-    steps: list[Step] = []
-    at = 0
-    for x in inputs:
-        if op.axis == 0 and at % 16:
-            return [HostStep(op.name, op.kind, inputs, output, "Concat", {"axis": op.axis})]
-        target = tuple(at if axis == op.axis else 0 for axis in range(3))
-        steps.append(_copy(op, x, output, (0, 0, 0), target, x.cube))  # type: ignore[arg-type]
-        at += x.cube[op.axis]
-    return steps
-
-
-def _slice(op: Slice, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
-    if op.begin[0] % 16:
-        return [HostStep(op.name, op.kind, inputs, output, "Slice", {"begin": op.begin})]
-    return [_copy(op, inputs[0], output, op.begin, (0, 0, 0), output.cube)]
 
 
 def _identity(
@@ -420,19 +380,13 @@ def _identity(
 
 def _pad(op: Pad, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
     if max(op.pads[:2]) > CONV_PAD:
-        return [HostStep(op.name, op.kind, inputs, output, "Pad", {"pads": op.pads})]
+        return pad_on_host(op, inputs, output)
     return [_identity(op, inputs[0], output, Window((1, 1), pads=op.pads))]
 
 
 def _upsample(op: Upsample, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
     if not all(factor in INSERTS for factor in op.factors):
-        picks = [tuple(i // f for i in range(n)) for f, n in zip(op.factors, output.cube[1:], strict=True)]
-        attributes = {"rows": picks[0], "columns": picks[1]}
-        return [HostStep(op.name, op.kind, inputs, output, "Pick", attributes)]
+        return upsample_on_host(op, inputs, output)
     fy, fx = op.factors
     window = Window(op.factors, pads=(fy - 1, fx - 1, fy - 1, fx - 1))
     return [_identity(op, inputs[0], output, window, op.factors)]
-
-
-def _on_host(op: OnHost, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
-    return [HostStep(op.name, op.kind, inputs, output, op.function, op.attributes)]

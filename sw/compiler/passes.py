@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sw.compiler.graph import Clamp, Conv, Graph, Op, Pad
-
-CONV_PAD = 15
-"""Padding above and on the left that a convolution does itself (HARDWARE 3.11)."""
+from sw.compiler.npu_limits import CONV_PAD
 
 
 def fold_pads(graph: Graph) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from sw.compiler.graph import ModelError, Window
+from sw.compiler.npu_limits import CONV_DILATION, CONV_KERNEL, CONV_PAD, CONV_STRIDE
 from sw.layouts import padded_channels
 
 BANKS = 12
@@ -231,10 +232,15 @@ def _longest(shape: ConvShape, tiles: list[Tile]) -> int:
 def _check_limits(shape: ConvShape, what: str) -> None:
     if max(shape.width, shape.out_width) > MAX_SIZE:
         raise ModelError(f"{what}: width {shape.width} is past the limit of {MAX_SIZE}")
-    if max(shape.window.kernel) > 31 or max(shape.window.strides) > 7 or max(shape.window.dilations) > 32:
-        raise ModelError(f"{what}: kernel up to 31, stride up to 7, dilation up to 32; not {shape.window}")
-    if max(shape.window.pads[:2]) > 15:
-        raise ModelError(f"{what}: padding {shape.window.pads} is past the limit of 15")
+    window, most = shape.window, (CONV_KERNEL, CONV_STRIDE, CONV_DILATION)
+    if any(
+        max(has) > m for has, m in zip((window.kernel, window.strides, window.dilations), most, strict=True)
+    ):
+        raise ModelError(
+            f"{what}: kernel up to {most[0]}, stride up to {most[1]}, dilation up to {most[2]}; not {window}"
+        )
+    if max(window.pads[:2]) > CONV_PAD:
+        raise ModelError(f"{what}: padding {window.pads} is past the limit of {CONV_PAD}")
     if not shape.argb and (-(-shape.atoms // 4) - 1) * shape.width >= SLAB_LIMIT:
         raise ModelError(f"{what}: {shape.channels} channels of rows {shape.width} wide exceed CBUF's slabs")
 
