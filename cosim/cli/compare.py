@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from cosim.cli.exits import BAD_INPUT, MISMATCH, OK, fail, reported, write_json
 
@@ -28,7 +28,7 @@ def compare_command(
             fail(f"--reference {reference}: use one of {', '.join(get_args(ReferenceName))}", BAD_INPUT)
         batch = load_batch(inputs, compile_model(model.read_bytes()).inputs, limit).items if inputs else None
         try:
-            found = compare(model, batch, reference=reference, seed=seed)  # type: ignore[arg-type]
+            found = compare(model, batch, reference=cast("ReferenceName | None", reference), seed=seed)
         except ReferenceProblem as error:
             fail(str(error), BAD_INPUT)
         console = Console(highlight=False)

@@ -9,8 +9,8 @@ from cosim.conformance.choices import Refused
 from cosim.conformance.draw_conv import ConvWish
 from cosim.conformance.draw_dpu import DpuWish
 from cosim.conformance.draws import Draw
-from cosim.conformance.faults import small_conv
 from cosim.conformance.types import BF16, FP16, INT4, INT8, INT16
+from cosim.conformance.waits import small_conv
 from cosim.crosscheck.program import Task
 
 PLAIN = DpuWish(element="none")

@@ -9,16 +9,13 @@ from cosim.conformance.choices import Refused
 from cosim.conformance.draw_conv import ConvWish
 from cosim.conformance.draw_dpu import DpuWish
 from cosim.conformance.draws import Draw
-from cosim.conformance.types import FP16, INT8, INT16
+from cosim.conformance.types import INT8
+from cosim.conformance.waits import small_conv, without_end
 from cosim.crosscheck.program import Task
 from rtl.regs import registers
 from sw.regcmd import pack_word, register_word
 
 UNMAPPED = 0x7000_0000
-
-
-def small_conv(d: Draw) -> Plan:
-    return d.conv(ConvWish(d.any_type((INT8, FP16, INT16)), budget=400), DpuWish(element="none"))
 
 
 def _with_rdma(d: Draw) -> tuple[Plan, Task]:
@@ -196,11 +193,8 @@ _HANGS: tuple[Callable[[Draw], Plan], ...] = (
 
 
 def hang(d: Draw) -> Plan:
-    """A task that never ends, as on silicon."""
-    plan = _HANGS[d.index % len(_HANGS)](d)
-    plan.hang = plan.diagnostics = plan.reset = True
-    plan.facts = []
-    return plan
+    """A task with settings that silicon hangs on."""
+    return without_end(d, _HANGS)
 
 
 # -- memory errors -----------------------------------------------------------------------------------

@@ -46,17 +46,16 @@ def _typed(types: tuple[ElementType, ...], **wish: bool) -> Callable[[Draw], Pla
     return lambda d: d.conv(ConvWish(d.any_type(types), **wish))
 
 
-def _fly(types: tuple[ElementType, ...], **wish: object) -> Callable[[Draw], Plan]:
-    return lambda d: d.flying(d.any_type(types), DpuWish(**wish))  # type: ignore[arg-type]
+def _fly(types: tuple[ElementType, ...]) -> Callable[[Draw], Plan]:
+    return lambda d: d.flying(d.any_type(types))
 
 
 def _either(
-    types: tuple[ElementType, ...], more: tuple[ElementType, ...], **wish: object
+    types: tuple[ElementType, ...], more: tuple[ElementType, ...], dpu: DpuWish
 ) -> Callable[[Draw], Plan]:
     """A convolution, or data from memory, with the same wish of the DPU."""
 
     def draw(d: Draw) -> Plan:
-        dpu = DpuWish(**wish)  # type: ignore[arg-type]
         if d.ch.chance("either.flying", 0.5):
             return d.flying(d.any_type(more), dpu)
         depthwise = d.ch.chance("either.depthwise", 0.2)
@@ -110,23 +109,23 @@ _GROUPS = (
     Group("flying integers", _fly((INT8, INT16, INT32))),
     Group("flying int4", _fly((INT4,))),
     Group("flying floats", _fly(_FLY_FLOAT)),
-    Group("ew integers, registers", _either(_INT, _FLY_INT, element="register")),
-    Group("ew integers, memory", _either(_INT, _FLY_INT, element="memory")),
-    Group("ew floats, registers", _either(_FLOAT, _FLY_FLOAT, element="register")),
-    Group("ew floats, memory", _either(_FLOAT, _FLY_FLOAT, element="memory")),
+    Group("ew integers, registers", _either(_INT, _FLY_INT, DpuWish(element="register"))),
+    Group("ew integers, memory", _either(_INT, _FLY_INT, DpuWish(element="memory"))),
+    Group("ew floats, registers", _either(_FLOAT, _FLY_FLOAT, DpuWish(element="register"))),
+    Group("ew floats, memory", _either(_FLOAT, _FLY_FLOAT, DpuWish(element="memory"))),
     Group(
         "residual in two streams",
         lambda d: d.conv(ConvWish(d.any_type(), budget=800), DpuWish(element="combined")),
     ),
-    Group("lut integers", _either(_INT, (INT16, INT32, INT8), element="lut"), 0.7),
-    Group("lut floats", _either(_FLOAT, _FLY_FLOAT, element="lut"), 0.7),
-    Group("integers to floats", _either(_INT, _FLY_INT, out=(FP16, FP32, BF16))),
-    Group("integers to integers", _either(_INT, _FLY_INT, out=(INT4, INT8, INT16, INT32))),
-    Group("floats to integers", _either(_FLOAT, _FLY_FLOAT, out=(INT8, INT16, INT32, INT4))),
-    Group("floats to floats", _either(_FLOAT, _FLY_FLOAT, out=(FP16, BF16, FP32))),
-    Group("padded channels", _either(CONV_TYPES, (*_FLY_INT, *_FLY_FLOAT), padded=True)),
-    Group("matrix output", _either(CONV_TYPES, (*_FLY_INT, *_FLY_FLOAT), matrix=True)),
-    Group("transposed writer", _either(_INT, _FLY_INT, transposed=True)),
+    Group("lut integers", _either(_INT, (INT16, INT32, INT8), DpuWish(element="lut")), 0.7),
+    Group("lut floats", _either(_FLOAT, _FLY_FLOAT, DpuWish(element="lut")), 0.7),
+    Group("integers to floats", _either(_INT, _FLY_INT, DpuWish(out=(FP16, FP32, BF16)))),
+    Group("integers to integers", _either(_INT, _FLY_INT, DpuWish(out=(INT4, INT8, INT16, INT32)))),
+    Group("floats to integers", _either(_FLOAT, _FLY_FLOAT, DpuWish(out=(INT8, INT16, INT32, INT4)))),
+    Group("floats to floats", _either(_FLOAT, _FLY_FLOAT, DpuWish(out=(FP16, BF16, FP32)))),
+    Group("padded channels", _either(CONV_TYPES, (*_FLY_INT, *_FLY_FLOAT), DpuWish(padded=True))),
+    Group("matrix output", _either(CONV_TYPES, (*_FLY_INT, *_FLY_FLOAT), DpuWish(matrix=True))),
+    Group("transposed writer", _either(_INT, _FLY_INT, DpuWish(transposed=True))),
     Group("pool int8", lambda d: d.pool(INT8)),
     Group("pool int16", lambda d: d.pool(INT16)),
     Group("pool fp16", lambda d: d.pool(FP16)),

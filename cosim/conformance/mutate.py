@@ -313,7 +313,8 @@ def _expressions(node: ast.AST, leave: Rules) -> Iterator[ast.expr]:
             if isinstance(child, ast.Call) and _called(child) in SKIPPED_CALLS:
                 continue
             if isinstance(child, ast.Call) and _called(child) in ("Mux", "where") and _is_limit(child):
-                child.args[0].kept = True  # type: ignore[attr-defined]
+                # The condition as a whole; what it is made of may be changed.
+                child.args[0].kept = True  # type: ignore[attr-defined]  # our own mark, as `_mark` sets
             if isinstance(child, ast.expr) and not hasattr(child, "kept"):
                 yield child
             yield from _expressions(child, leave)

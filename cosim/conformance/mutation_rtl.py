@@ -24,6 +24,7 @@ from cosim.conformance.mutate import Site, guarded, sites
 from cosim.conformance.mutation_corpus import rounds
 from cosim.conformance.mutation_rules import modules
 from cosim.conformance.mutation_verdict import FOUND, SURVIVED, Verdict
+from sw.driver.device import Device
 
 FOLDERS = ("rtl/npu", "rtl")
 REPLAY_SECONDS = 900
@@ -245,7 +246,7 @@ def check(
     return verdicts
 
 
-def _replay(number: int, path: str, seed: int, counts: list[int], device: object) -> tuple[str, str]:
+def _replay(number: int, path: str, seed: int, counts: list[int], device: Device) -> tuple[str, str]:
     """Select a mutant and run conformance on it until something shows."""
     import importlib
 
@@ -257,7 +258,7 @@ def _replay(number: int, path: str, seed: int, counts: list[int], device: object
     if number:
         magic = importlib.import_module("rtl.mutant").MAGIC
         offset = registers()["PC"]["INTERRUPT_CLEAR"].offset
-        device.write32(0, offset, magic << 16 | number)  # type: ignore[attr-defined]
+        device.write32(0, offset, magic << 16 | number)
     done, before = 0, 0
     end = time.monotonic() + REPLAY_SECONDS
     for count in counts:

@@ -258,9 +258,14 @@ KINDS: tuple[Callable[[Draw], Plan], ...] = (
 )
 
 
-def draw(d: Draw) -> Plan:
-    """A task that waits for ever, every kind in turn."""
-    plan = KINDS[d.index % len(KINDS)](d)
+def without_end(d: Draw, kinds: tuple[Callable[[Draw], Plan], ...]) -> Plan:
+    """A task that never ends, every kind in turn."""
+    plan = kinds[d.index % len(kinds)](d)
     plan.hang = plan.diagnostics = plan.reset = True
     plan.facts = []
     return plan
+
+
+def draw(d: Draw) -> Plan:
+    """A task that waits for ever for what does not come."""
+    return without_end(d, KINDS)

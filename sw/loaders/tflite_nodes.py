@@ -93,11 +93,34 @@ def conv(loader: Loader, node: TfNode) -> None:
     if codes.ndim != 4 or x.cube[0] % codes.shape[3] or codes.shape[0] % (x.cube[0] // codes.shape[3]):
         raise ModelError(f"{label}: weights {codes.shape} do not fit {x.cube[0]} channels")
     weights = np.ascontiguousarray(codes.transpose(0, 3, 1, 2))
-    window = _window(node, (codes.shape[1], codes.shape[2]), x)
+    _append_conv(loader, node, x, weights, (scales, zero), x.cube[0] // codes.shape[3])
+
+
+def depthwise(loader: Loader, node: TfNode) -> None:
+    """DEPTHWISE_CONV_2D, any multiplier."""
+    x, label = map_input(loader, node), loader.label(node)
+    codes, scales, zero = _weights(loader, node, 1, 3)
+    channels = x.cube[0]
+    if codes.ndim != 4 or codes.shape[0] != 1 or codes.shape[3] % channels:
+        raise ModelError(f"{label}: weights {codes.shape} do not fit {channels} channels")
+    weights = np.ascontiguousarray(codes.transpose(3, 0, 1, 2))
+    _append_conv(loader, node, x, weights, (scales, zero), channels)
+
+
+def _append_conv(
+    loader: Loader,
+    node: TfNode,
+    x: Tensor,
+    weights: np.ndarray,
+    quantisation: tuple[np.ndarray, int],
+    groups: int,
+) -> None:
+    """A convolution with weights (OC, IC/groups, kh, kw) and their scales and zero point."""
+    scales, zero = quantisation
+    window = _window(node, (weights.shape[2], weights.shape[3]), x)
     y = loader.output(node)
-    sized(loader, node, (codes.shape[0], *window.output(*x.cube[1:])), y)
+    sized(loader, node, (weights.shape[0], *window.output(*x.cube[1:])), y)
     bias = _bias(loader, node, 2, x.scale * scales)
-    groups = x.cube[0] // codes.shape[3]
     loader.graph.ops.append(
         Conv(
             loader.name(node),
@@ -109,34 +132,6 @@ def conv(loader: Loader, node: TfNode) -> None:
             bias,
             window,
             groups,
-            clamp=clamp_of(node),
-        )
-    )
-
-
-def depthwise(loader: Loader, node: TfNode) -> None:
-    """DEPTHWISE_CONV_2D, any multiplier."""
-    x, label = map_input(loader, node), loader.label(node)
-    codes, scales, zero = _weights(loader, node, 1, 3)
-    channels = x.cube[0]
-    if codes.ndim != 4 or codes.shape[0] != 1 or codes.shape[3] % channels:
-        raise ModelError(f"{label}: weights {codes.shape} do not fit {channels} channels")
-    weights = np.ascontiguousarray(codes.transpose(3, 0, 1, 2))
-    window = _window(node, (codes.shape[1], codes.shape[2]), x)
-    y = loader.output(node)
-    sized(loader, node, (codes.shape[3], *window.output(*x.cube[1:])), y)
-    bias = _bias(loader, node, 2, x.scale * scales)
-    loader.graph.ops.append(
-        Conv(
-            loader.name(node),
-            (x.name,),
-            y.name,
-            weights,
-            scales,
-            zero,
-            bias,
-            window,
-            channels,
             clamp=clamp_of(node),
         )
     )

@@ -76,6 +76,7 @@ class Scheduler:
         self._timers_room = TIMERS
         self._calls: deque[Callable[[], None]] = deque()
         self._numbers = 0
+        self.submitted = 0
         self.faults_told = 0
         self._failures = 0
         self._chunk = CHUNK_FIRST
@@ -96,6 +97,7 @@ class Scheduler:
     def submit(self, job: Job) -> None:
         """Queue a job; with the lock held."""
         self._numbers += 1
+        self.submitted += 1
         job.number, job.queued_at = self._numbers, self.cycle
         for key in job.queues:
             self.queues.setdefault(key, deque()).append(job)
