@@ -36,6 +36,9 @@ EVENTS = (
     "stall_acc",
     "dpu_octet",
     "ppu_atom",
+    "stripe",  # CNA hands 16 finished pixels to CORE
+    "stall_dpu",  # CORE has results that the DPU does not take
+    "stall_write",  # the writer of the DPU or PPU waits for the DMA
 )
 """Bits of the `events` port, from bit 0 up: pulses and levels that the engines count."""
 
@@ -56,6 +59,7 @@ class NpuCore(wiring.Component):
     diag_* : Out               : diagnostic events; `diag_block` is the register window, offset[15:12].
     events : Out(16)           : bits as `EVENTS`.
     task_index : Out(12)       : task of the kick that the events belong to.
+    watch_* : Out              : register writes, as `rtl.layouts.RegisterWatch`, a cycle later.
     idle : Out(1)              : nothing happens here until a bus access or a memory response comes.
     busy_blocks : Out(7)       : enabled blocks, bits as the op-enable mask (H1.5).
     awake : Out                : bit for each of `CLOCK_GROUPS`, low when nothing in it will change at
@@ -86,6 +90,10 @@ class NpuCore(wiring.Component):
             "diag_register": Out(16),
             "diag_value": Out(32),
             "events": Out(16),
+            "watch_valid": Out(1),
+            "watch_fetched": Out(1),
+            "watch_offset": Out(16),
+            "watch_value": Out(32),
             "task_index": Out(12),
             "idle": Out(1),
             "busy_blocks": Out(OP_ENABLE_BITS),
@@ -233,7 +241,17 @@ class NpuCore(wiring.Component):
             "stall_acc": cna.stall_acc,
             "dpu_octet": dpu.busy_octet,
             "ppu_atom": ppu.busy_atom,
+            "stripe": cna.stripe.valid & cna.stripe.ready,
+            "stall_dpu": core.acc.valid & ~core.acc.ready,
+            "stall_write": Cat(p.data.valid & ~p.data.ready for p in ddma.writes).any(),
         }
+        m.d.sync += self.watch_valid.eq(fabric.watch.valid)
+        with m.If(fabric.watch.valid):
+            m.d.sync += [
+                self.watch_fetched.eq(fabric.watch.fetched),
+                self.watch_offset.eq(fabric.watch.offset),
+                self.watch_value.eq(fabric.watch.value),
+            ]
         m.d.sync += [
             self.events.eq(Cat(levels[name] for name in EVENTS)),
             self.task_index.eq(pc.task),

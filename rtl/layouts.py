@@ -132,6 +132,15 @@ class ControlPort(wiring.Signature):
         super().__init__({"start": Out(1), "group": Out(1), "done": In(1)})
 
 
+class RegisterWatch(data.Struct):
+    """A register write as it is done: `offset` in the core, `fetched` if the command stream does it."""
+
+    valid: 1
+    fetched: 1
+    offset: 16
+    value: 32
+
+
 class Diagnostic(data.Struct):
     """One suspicious thing a block saw (DESIGN 4.1); invisible to the registers.
 

@@ -5,7 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from rtl.bus import RegisterBus
-from rtl.layouts import DiagnosticCode, DiagnosticPort, RegisterPort
+from rtl.layouts import DiagnosticCode, DiagnosticPort, RegisterPort, RegisterWatch
 from rtl.regs import registers
 
 BLOCKS = ("PC", "CNA", "CORE", "DPU", "DPU_RDMA", "PPU", "PPU_RDMA", "DDMA", "SDMA")
@@ -56,6 +56,7 @@ class RegisterFabric(wiring.Component):
     fetch : In(RegisterBus())     : words of the command stream.
     pc, cna, core, dpu, dpu_rdma, ppu, ppu_rdma, ddma, sdma : Out(RegisterPort())
     op_enable : Out(7)            : pulses of a write to GLOBAL.OPERATION_ENABLE.
+    watch : Out(RegisterWatch)    : the write that is done in this cycle, for whoever looks on.
     diag : Out(DiagnosticPort())
     """
 
@@ -66,6 +67,7 @@ class RegisterFabric(wiring.Component):
                 "fetch": In(RegisterBus()),
                 **{block.lower(): Out(RegisterPort()) for block in BLOCKS},
                 "op_enable": Out(OP_ENABLE_BITS),
+                "watch": Out(RegisterWatch),
                 "diag": Out(DiagnosticPort()),
             }
         )
@@ -107,6 +109,13 @@ class RegisterFabric(wiring.Component):
             host.rdata.eq(rdata),
             host.error.eq(error),
         ]
+        with m.If(write & ready):
+            m.d.comb += [
+                self.watch.valid.eq(1),
+                self.watch.fetched.eq(use_fetch),
+                self.watch.offset.eq(offset),
+                self.watch.value.eq(wdata),
+            ]
         refused = Signal(range(PATIENCE))
         m.d.sync += refused.eq(0)
         with m.If((write | read) & ~ready):

@@ -128,8 +128,10 @@ class CoreOut(ct.Structure):
         *_members(_U8, "m_arvalid m_arid m_arlen m_arsize m_arburst m_rready"),
         *_members(_U8, "m_awvalid m_awid m_awlen m_awsize m_awburst m_wvalid m_wlast m_bready"),
         *_members(_U8, "irq idle diag_valid diag_code diag_block"),
-        *_members(_U16, "diag_register events task_index"),
-        *_members(_U32, "s_rdata diag_value m_wstrb pad"),
+        *_members(_U8, "watch_valid watch_fetched busy_blocks"),
+        ("pad", _U8 * 3),
+        *_members(_U16, "diag_register events task_index watch_offset"),
+        *_members(_U32, "s_rdata diag_value m_wstrb watch_value"),
         *_members(_U64, "m_araddr m_awaddr"),
         ("m_wdata", _U32 * 8),
     ]

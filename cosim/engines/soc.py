@@ -38,7 +38,10 @@ EVENT_NAMES = (
     "stall_acc",
     "dpu_octets",
     "ppu_atoms",
-    *(f"event_{n}" for n in range(9, lib.EVENTS)),
+    "stripes",
+    "stall_dpu",
+    "stall_write",
+    *(f"event_{n}" for n in range(12, lib.EVENTS)),
 )
 """Meaning of each bit of the core's `events` output; its counter counts the cycles it was high."""
 

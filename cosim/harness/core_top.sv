@@ -40,7 +40,11 @@ module core_top (
     output bit [3:0] diag_block,
     output bit [15:0] diag_register, events,
     output bit [31:0] diag_value,
-    output bit [11:0] task_index
+    output bit [11:0] task_index,
+    output bit watch_valid, watch_fetched,
+    output bit [15:0] watch_offset,
+    output bit [31:0] watch_value,
+    output bit [6:0] busy_blocks
 );
     bit rst_r;
     bit [1:0] core_index_r;
@@ -103,7 +107,7 @@ module core_top (
         .m_axi_wvalid, .m_axi_wready(m_wready_r), .m_axi_wdata, .m_axi_wstrb, .m_axi_wlast,
         .m_axi_bvalid(m_bvalid_r), .m_axi_bready, .m_axi_bid(m_bid_r), .m_axi_bresp(m_bresp_r),
         .irq, .idle, .diag_valid, .diag_code, .diag_block, .diag_register, .diag_value,
-        .events, .task_index
+        .events, .task_index, .watch_valid, .watch_fetched, .watch_offset, .watch_value, .busy_blocks
     );
 
 `ifdef RKCOSIM_PROBES

@@ -102,6 +102,9 @@ public:
         o.diag_valid = u8(top.p_diag__valid), o.diag_code = u8(top.p_diag__code);
         o.diag_block = u8(top.p_diag__block), o.diag_register = uint16_t(get(top.p_diag__register));
         o.diag_value = uint32_t(get(top.p_diag__value));
+        o.busy_blocks = u8(top.p_busy__blocks), o.watch_valid = u8(top.p_watch__valid);
+        o.watch_fetched = u8(top.p_watch__fetched), o.watch_offset = uint16_t(get(top.p_watch__offset));
+        o.watch_value = uint32_t(get(top.p_watch__value));
     }
 
 private:

@@ -10,7 +10,7 @@ constexpr int EVENTS = 16;
 constexpr uint32_t BEAT_BYTES = 32;
 
 // Bits of `events` that stay high in a core that hangs: its stall counters (EVENTS in rtl/core.py).
-constexpr uint32_t WAIT_EVENTS = 0x70;
+constexpr uint32_t WAIT_EVENTS = 0xC70;
 
 // Driven by the harness, sampled by the core at the next rising edge.
 struct CoreIn {
@@ -32,8 +32,9 @@ struct CoreOut {
     uint8_t m_awvalid, m_awid, m_awlen, m_awsize, m_awburst;
     uint8_t m_wvalid, m_wlast, m_bready;
     uint8_t irq, idle, diag_valid, diag_code, diag_block;
-    uint16_t diag_register, events, task_index;
-    uint32_t s_rdata, diag_value, m_wstrb, pad;
+    uint8_t watch_valid, watch_fetched, busy_blocks, pad[3];
+    uint16_t diag_register, events, task_index, watch_offset;
+    uint32_t s_rdata, diag_value, m_wstrb, watch_value;
     uint64_t m_araddr, m_awaddr;
     uint32_t m_wdata[8];
 };

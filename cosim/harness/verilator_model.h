@@ -117,6 +117,8 @@ public:
         o.events = top.events, o.task_index = top.task_index;
         o.diag_valid = top.diag_valid, o.diag_code = top.diag_code, o.diag_block = top.diag_block;
         o.diag_register = top.diag_register, o.diag_value = top.diag_value;
+        o.busy_blocks = top.busy_blocks, o.watch_valid = top.watch_valid, o.watch_fetched = top.watch_fetched;
+        o.watch_offset = top.watch_offset, o.watch_value = top.watch_value;
     }
 
 private:
