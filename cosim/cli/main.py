@@ -7,6 +7,23 @@ from typing import Annotated
 
 import typer
 
+from cosim.cli.options import (
+    INPUT_HELP,
+    CoresOption,
+    EngineOption,
+    ExactOption,
+    FromOption,
+    JsonOption,
+    LogOption,
+    ReportOption,
+    ShareOption,
+    ToOption,
+    TraceOption,
+    VerboseOption,
+    window,
+)
+from cosim.cli.regcmd_app import regcmd_app
+
 app = typer.Typer(
     help="The RK3588 NPU as cycle-accurate RTL: run models and register-command streams without a board.",
     no_args_is_help=True,
@@ -14,20 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-regcmd_app = typer.Typer(help="Register-command streams as text and back, and on RTL.", no_args_is_help=True)
 app.add_typer(regcmd_app, name="regcmd")
-
-INPUT_HELP = ".npz with images (and labels), pictures (BMP, PPM), or one .npy per model input."
-EngineOption = Annotated[
-    str | None,
-    typer.Option(help="verilator, cxxrtl, amaranth or golden; default: the fastest there is."),
-]
-ExactOption = Annotated[bool, typer.Option("--exact", help="Simulate the array cell's RTL too (slower).")]
-JsonOption = Annotated[Path | None, typer.Option("--json", help="Also write the result to this file.")]
-ShareOption = Annotated[int, typer.Option(min=1, max=3, help="Cores that share large layers.")]
-TraceOption = Annotated[Path | None, typer.Option(help="Write a waveform (VCD) to this file.")]
-FromOption = Annotated[int, typer.Option("--from", help="First cycle of the waveform.")]
-ToOption = Annotated[int | None, typer.Option("--to", help="Last cycle of the waveform.")]
 
 
 @app.command(
@@ -60,8 +64,8 @@ def run(
     """Run a model through rknn_api on the simulated NPU and report cycles per layer."""
     from cosim.cli.run import run_command
 
-    window = _window(trace, trace_from, trace_to)
-    run_command(model, input or [], engine, exact, check, json, limit, seed, window, cores, csv)
+    traced = window(trace, trace_from, trace_to)
+    run_command(model, input or [], engine, exact, check, json, limit, seed, traced, cores, csv)
 
 
 @app.command("compile", epilog="Example: rkcosim compile model.tflite -o model.rkc --explain")
@@ -179,14 +183,6 @@ def conformance(
     conformance_command(seed, tasks, only or [], engine, exact, json, plans, coverage, case, failures, shrink)
 
 
-CoresOption = Annotated[int, typer.Option(min=1, max=3, help="Cores of the simulated NPU.")]
-LogOption = Annotated[
-    str | None, typer.Option(metavar="FILE", help="The kernel's log (as dmesg) into a file, - for stderr.")
-]
-VerboseOption = Annotated[bool, typer.Option("--verbose", help="Every ioctl that fails into the log too.")]
-ReportOption = Annotated[bool, typer.Option("--report", help="Jobs, tasks, cycles and host time at the end.")]
-
-
 @app.command(
     epilog="Example: rkcosim device --engine golden --report -- ./program",
     context_settings={"allow_interspersed_args": False},
@@ -212,8 +208,8 @@ def device(
     """Run an unmodified program that uses the NPU's device nodes; the exit code is the program's."""
     from cosim.cli.device import device_command
 
-    window = _window(trace, trace_from, trace_to)
-    device_command(program or [], socket, engine, cores, exact, log, verbose, window, report, json)
+    traced = window(trace, trace_from, trace_to)
+    device_command(program or [], socket, engine, cores, exact, log, verbose, traced, report, json)
 
 
 @app.command(epilog="Example: rkcosim serve --engine golden --log -")
@@ -235,70 +231,8 @@ def serve(
     """Serve one simulated NPU to several programs (`rkcosim device --socket`) until stopped."""
     from cosim.cli.device import serve_command
 
-    window = _window(trace, trace_from, trace_to)
-    serve_command(socket, engine, cores, exact, log, verbose, window, report, json)
-
-
-@regcmd_app.command(epilog="Example: rkcosim regcmd dump task.bin -o task.txt")
-def dump(
-    file: Annotated[Path, typer.Argument(help="Words as a binary file, 8 bytes each, little-endian.")],
-    output: Annotated[Path | None, typer.Option("-o", help="Write here instead of the screen.")] = None,
-    json: JsonOption = None,
-) -> None:
-    """Print a command list as text, register by register and field by field."""
-    from cosim.cli.regcmd import dump_command
-
-    dump_command(file, output, json)
-
-
-@regcmd_app.command(epilog="Example: rkcosim regcmd asm task.txt -o task.bin")
-def asm(
-    file: Annotated[Path, typer.Argument(help="Text form, as `dump` prints it.")],
-    output: Annotated[Path, typer.Option("-o", help="Binary file to write.")],
-) -> None:
-    """Turn the text form back into the same words."""
-    from cosim.cli.regcmd import asm_command
-
-    asm_command(file, output)
-
-
-@regcmd_app.command("import", epilog="Example: rkcosim regcmd import capture.json -o stream.json")
-def regcmd_import(
-    manifest: Annotated[Path, typer.Argument(help="Manifest of a capture (docs/capture.md).")],
-    output: Annotated[Path, typer.Option("-o", help="Stream file to write.")],
-) -> None:
-    """Turn a capture of a board (command words, buffers, outputs as files) into a stream file."""
-    from cosim.cli.diff import import_command
-
-    import_command(manifest, output)
-
-
-@regcmd_app.command("run", epilog="Example: rkcosim regcmd run pool.json --engine verilator --check")
-def regcmd_run(
-    file: Annotated[Path, typer.Argument(help="Stream file: command lists with their memory image (JSON).")],
-    engine: EngineOption = None,
-    exact: ExactOption = False,
-    check: Annotated[bool, typer.Option("--check", help="Compare all memory with the golden model.")] = False,
-    on_diagnostic: Annotated[str, typer.Option(help="'stop', or 'go on' as silicon does.")] = "stop",
-    max_cycles: Annotated[int, typer.Option(min=1, help="Bound of the wait for the interrupt.")] = 10_000_000,
-    json: JsonOption = None,
-    trace: TraceOption = None,
-    trace_from: FromOption = 0,
-    trace_to: ToOption = None,
-) -> None:
-    """Run a stream with its memory image, on RTL or on the golden model."""
-    from cosim.cli.regcmd import run_command
-
-    window = _window(trace, trace_from, trace_to)
-    run_command(file, engine, exact, check, on_diagnostic, max_cycles, json, window)
-
-
-def _window(trace: Path | None, first: int, last: int | None) -> tuple[Path, int, int | None] | None:
-    """What to trace, with a folder for the file."""
-    if trace is None:
-        return None
-    trace.parent.mkdir(parents=True, exist_ok=True)
-    return trace, first, last
+    traced = window(trace, trace_from, trace_to)
+    serve_command(socket, engine, cores, exact, log, verbose, traced, report, json)
 
 
 def main() -> None:
