@@ -1,6 +1,7 @@
 """The register fabric of one core: who may access registers, and which block an offset belongs to."""
 
 from amaranth import Module, Signal
+from amaranth.hdl import Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -109,13 +110,7 @@ class RegisterFabric(wiring.Component):
             host.rdata.eq(rdata),
             host.error.eq(error),
         ]
-        with m.If(write & ready):
-            m.d.comb += [
-                self.watch.valid.eq(1),
-                self.watch.fetched.eq(use_fetch),
-                self.watch.offset.eq(offset),
-                self.watch.value.eq(wdata),
-            ]
+        self._watch(m, write & ready, use_fetch, offset, wdata)
         refused = Signal(range(PATIENCE))
         m.d.sync += refused.eq(0)
         with m.If((write | read) & ~ready):
@@ -160,3 +155,14 @@ class RegisterFabric(wiring.Component):
                 self.diag.payload.value.eq(0),
             ]
         return m
+
+    def _watch(self, m: Module, done: Value, fetched: Value, offset: Value, value: Value) -> None:
+        """Show a write in the cycle in which it is done."""
+        watch = self.watch
+        with m.If(done):
+            m.d.comb += [
+                watch.valid.eq(1),
+                watch.fetched.eq(fetched),
+                watch.offset.eq(offset),
+                watch.value.eq(value),
+            ]

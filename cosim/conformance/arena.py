@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from cosim.conformance.choices import Chooser, Refused
 
 ATOM = 16
+PAGE = 4096
 BASE = 0x0010_0000
 SIZE = 1 << 20
 COMMAND_OFFSET = SIZE + 0x1000
@@ -56,6 +57,8 @@ class Arena:
         """
         guard = 64 + ATOM * self._ch.integer("guard", 0, 15)
         address = -(-(self._next + guard) // align) * align
+        if align <= ATOM and self._ch.chance("page", 0.25):  # soon over a border that no burst may cross
+            address = -(-address // PAGE) * PAGE + PAGE - ATOM * self._ch.integer("page.before", 1, 40)
         if address + size + 512 > self.base + SIZE:
             raise Refused(f"{size} bytes for {name} do not fit")
         self._next = address + size

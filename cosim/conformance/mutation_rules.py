@@ -26,6 +26,7 @@ FILES: dict[str, str] = {
 """Modules without arithmetic or control of a task."""
 
 FUNCTIONS: dict[str, dict[str, str]] = {
+    "rtl/regbus.py": {"_watch": "shown to whoever looks on"},
     "cosim/golden/task/memory.py": {
         "atom_ranges": "ranges for messages of a lockstep run",
         "copy": "for tests",
@@ -109,6 +110,9 @@ NAMES: dict[str, dict[str, str]] = {
 
 
 EXPRESSIONS: dict[str, dict[str, str]] = {
+    "rtl/npu/cna_settings.py": {
+        "self.slab_entries - entries": "a slab larger than the RK3588's CBUF is the only one of its task"
+    },
     "rtl/npu/float32.py": {"value[23:31] < 118": "at 118 the value is below 2^-8 and comes to 0 either way"},
     "cosim/golden/task/ppu.py": {
         "pad > best": "where they are equal, either is",

@@ -176,7 +176,7 @@ class SurfaceWalk(wiring.Component):
             self.wanted.eq(self.to_write),
             self.two.eq(two),
             self.free.eq(~self.to_write | self.taken),
-            self.busy.eq(self.run_valid | self.to_write | (self.to_pool != 0)),
+            self.busy.eq(self.to_write | (self.to_pool != 0)),  # a run waits no longer than its first atom
         ]
         with m.If(self.to_ppu):
             m.d.comb += [self.pool.eq(self.to_pool != 0), self.second.eq(self.to_pool[0] & two)]

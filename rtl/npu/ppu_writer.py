@@ -86,10 +86,10 @@ class PpuWriter(wiring.Component):
             m.d.sync += [left_in_run.eq(writer.run.payload.atoms), serves_places.eq(phase)]
         with m.Elif(writer.atoms.valid & writer.atoms.ready):
             m.d.sync += left_in_run.eq(left_in_run - 1)
-        self._runs(m, writer, phase, left_in_run)
+        self._runs(m, writer, phase)
         return m
 
-    def _runs(self, m: Module, writer: AtomWriter, phase: Signal, left_in_run: Signal) -> None:
+    def _runs(self, m: Module, writer: AtomWriter, phase: Signal) -> None:
         cfg = self.cfg
         notch = cfg.OPERATION_MODE_CFG.NOTCH_ADDR
         out_width, out_height = Signal(14), Signal(14)
@@ -140,7 +140,7 @@ class PpuWriter(wiring.Component):
                     ]
                     m.next = "RUN"
             with m.State("RUN"):
-                m.d.comb += writer.run.valid.eq(~self.indexed | (left_in_run == 0))
+                m.d.comb += writer.run.valid.eq(1)  # taken once all atoms of the one before are
                 with m.If(writer.run.valid & writer.run.ready):
                     with m.If(self.indexed):
                         m.d.sync += phase.eq(~phase)
