@@ -19,6 +19,7 @@ from rtl.config import RK3588
 from sw import rknn_api as api
 from sw.compiler import keeping_tensors, using_cores
 from sw.rknn_api import types
+from waves.spec import TraceSpec
 
 SCHEMA_VERSION = 1
 """Version of the JSON form of `ModelRun`."""
@@ -107,7 +108,7 @@ class Session:
     engine : "verilator", "cxxrtl", "amaranth", "golden" or None for the best there is.
     exact : simulate the array cell's RTL instead of its C++ twin.
     check : compare every tensor of every inference with both golden levels.
-    trace : (file, first cycle, last cycle or None) of a waveform.
+    trace : a waveform to write, or None.
     cores : cores that share the model's large layers.
 
     Raises
@@ -122,7 +123,7 @@ class Session:
         engine: str | None = None,
         exact: bool = False,
         check: bool = False,
-        trace: tuple[Path, int, int | None] | None = None,
+        trace: TraceSpec | None = None,
         cores: int = 1,
     ) -> None:
         self.path = Path(model)
@@ -242,9 +243,7 @@ def cores_of(path: Path) -> int:
     return load_container(path.read_bytes()).plan.cores if compiled else 1
 
 
-def _open_device(
-    engine: str | None, exact: bool, trace: tuple[Path, int, int | None] | None, cores: int
-) -> Any:
+def _open_device(engine: str | None, exact: bool, trace: TraceSpec | None, cores: int) -> Any:
     if engine == "golden":
         from cosim.golden.task import GoldenNpu
 
@@ -253,7 +252,7 @@ def _open_device(
         return GoldenNpu(cores)
     device = open_engine(engine, exact=exact, cores=cores, traced=trace is not None and engine != "amaranth")
     if trace is not None:
-        device.trace(*trace)
+        device.trace(trace)
     return device
 
 
@@ -267,7 +266,7 @@ def run_model(
     labels: Sequence[int] | None = None,
     reference: bool = False,
     seed: int = 0,
-    trace: tuple[Path, int, int | None] | None = None,
+    trace: TraceSpec | None = None,
     cores: int = 1,
     each: Callable[[int, list[npt.NDArray[np.float32]], bool | None], None] | None = None,
 ) -> ModelRun:

@@ -8,9 +8,12 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from cosim.cli.exits import BAD_INPUT, fail, reported, write_json
+
+if TYPE_CHECKING:
+    from waves.spec import TraceSpec
 
 
 @contextlib.contextmanager
@@ -42,7 +45,7 @@ def device_command(
     exact: bool,
     log: str | None,
     verbose: bool,
-    trace: tuple[Path, int, int | None] | None,
+    trace: TraceSpec | None,
     report: bool,
     json: Path | None,
 ) -> None:
@@ -85,7 +88,7 @@ def serve_command(
     exact: bool,
     log: str | None,
     verbose: bool,
-    trace: tuple[Path, int, int | None] | None,
+    trace: TraceSpec | None,
     report: bool,
     json: Path | None,
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,17 +12,17 @@ from cosim.cli.options import (
     CoresOption,
     EngineOption,
     ExactOption,
-    FromOption,
     JsonOption,
     LogOption,
     ReportOption,
     ShareOption,
-    ToOption,
-    TraceOption,
     VerboseOption,
-    window,
+    traced,
 )
 from cosim.cli.regcmd_app import regcmd_app
+
+if TYPE_CHECKING:
+    from waves.spec import TraceSpec
 
 app = typer.Typer(
     help="The RK3588 NPU as cycle-accurate RTL: run models and register-command streams without a board.",
@@ -38,6 +38,7 @@ app.add_typer(regcmd_app, name="regcmd")
     epilog="Example: rkcosim run examples/digits/digits_int8.onnx --input examples/digits/held_back.npz "
     "--limit 3 --check"
 )
+@traced
 def run(
     model: Annotated[Path, typer.Argument(help="ONNX (int8 in QDQ form) or TFLite (full-integer) model.")],
     input: Annotated[
@@ -55,17 +56,14 @@ def run(
         typer.Option(min=1, help="Inferences at most."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of random inputs, used where no --input is given.")] = 0,
-    trace: TraceOption = None,
-    trace_from: FromOption = 0,
-    trace_to: ToOption = None,
+    trace: TraceSpec | None = None,
     cores: ShareOption = 1,
     csv: Annotated[Path | None, typer.Option(help="Also write the table of layers to this file.")] = None,
 ) -> None:
     """Run a model through rknn_api on the simulated NPU and report cycles per layer."""
     from cosim.cli.run import run_command
 
-    traced = window(trace, trace_from, trace_to)
-    run_command(model, input or [], engine, exact, check, json, limit, seed, traced, cores, csv)
+    run_command(model, input or [], engine, exact, check, json, limit, seed, trace, cores, csv)
 
 
 @app.command("compile", epilog="Example: rkcosim compile model.tflite -o model.rkc --explain")
@@ -187,6 +185,7 @@ def conformance(
     epilog="Example: rkcosim device --engine golden --report -- ./program",
     context_settings={"allow_interspersed_args": False},
 )
+@traced
 def device(
     program: Annotated[list[str] | None, typer.Argument(help="Program and its arguments, after --.")] = None,
     socket: Annotated[
@@ -199,20 +198,18 @@ def device(
     exact: ExactOption = False,
     log: LogOption = None,
     verbose: VerboseOption = False,
-    trace: TraceOption = None,
-    trace_from: FromOption = 0,
-    trace_to: ToOption = None,
+    trace: TraceSpec | None = None,
     report: ReportOption = False,
     json: JsonOption = None,
 ) -> None:
     """Run an unmodified program that uses the NPU's device nodes; the exit code is the program's."""
     from cosim.cli.device import device_command
 
-    traced = window(trace, trace_from, trace_to)
-    device_command(program or [], socket, engine, cores, exact, log, verbose, traced, report, json)
+    device_command(program or [], socket, engine, cores, exact, log, verbose, trace, report, json)
 
 
 @app.command(epilog="Example: rkcosim serve --engine golden --log -")
+@traced
 def serve(
     socket: Annotated[
         Path | None, typer.Option(help="Unix socket to listen at; default: in the user's runtime folder.")
@@ -222,17 +219,14 @@ def serve(
     exact: ExactOption = False,
     log: LogOption = None,
     verbose: VerboseOption = False,
-    trace: TraceOption = None,
-    trace_from: FromOption = 0,
-    trace_to: ToOption = None,
+    trace: TraceSpec | None = None,
     report: ReportOption = False,
     json: JsonOption = None,
 ) -> None:
     """Serve one simulated NPU to several programs (`rkcosim device --socket`) until stopped."""
     from cosim.cli.device import serve_command
 
-    traced = window(trace, trace_from, trace_to)
-    serve_command(socket, engine, cores, exact, log, verbose, traced, report, json)
+    serve_command(socket, engine, cores, exact, log, verbose, trace, report, json)
 
 
 def main() -> None:

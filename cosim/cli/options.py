@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
+
+from cosim.cli.exits import reported
+
+if TYPE_CHECKING:
+    from waves.spec import TraceSpec
 
 INPUT_HELP = ".npz with images (and labels), pictures (BMP, PPM), or one .npy per model input."
 EngineOption = Annotated[
@@ -15,9 +23,42 @@ EngineOption = Annotated[
 ExactOption = Annotated[bool, typer.Option("--exact", help="Simulate the array cell's RTL too (slower).")]
 JsonOption = Annotated[Path | None, typer.Option("--json", help="Also write the result to this file.")]
 ShareOption = Annotated[int, typer.Option(min=1, max=3, help="Cores that share large layers.")]
-TraceOption = Annotated[Path | None, typer.Option(help="Write a waveform (VCD) to this file.")]
-FromOption = Annotated[int, typer.Option("--from", help="First cycle of the waveform.")]
-ToOption = Annotated[int | None, typer.Option("--to", help="Last cycle of the waveform.")]
+TraceOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write a waveform to this file (docs/waves.md).")
+]
+FormatOption = Annotated[
+    str | None, typer.Option("--format", help="Of the waveform: vcd or fst; default: by the file's ending.")
+]
+ScopeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--scope",
+        metavar="GLOB",
+        help="Only these scopes of the waveform, as 'core0.CNA' or tasks; may be given several times.",
+    ),
+]
+FromOption = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="WHEN",
+        help="Begin of the waveform: a cycle, task:N, task:N@JOB, layer:NAME, write:BLOCK.REGISTER[=VALUE], "
+        "write:BLOCK.REGISTER.FIELD=VALUE, error or mismatch.",
+    ),
+]
+ToOption = Annotated[
+    str | None, typer.Option("--to", metavar="WHEN", help="End of the waveform, in the same words.")
+]
+BeforeOption = Annotated[
+    int | None,
+    typer.Option(
+        "--before", metavar="CYCLES", help="Cycles to keep from before the begin (2000 for an error)."
+    ),
+]
+LimitOption = Annotated[
+    str | None,
+    typer.Option("--trace-limit", metavar="SIZE", help="End the waveform at this size, as 500M."),
+]
 CoresOption = Annotated[int, typer.Option(min=1, max=3, help="Cores of the simulated NPU.")]
 LogOption = Annotated[
     str | None, typer.Option(metavar="FILE", help="The kernel's log (as dmesg) into a file, - for stderr.")
@@ -26,9 +67,67 @@ VerboseOption = Annotated[bool, typer.Option("--verbose", help="Every ioctl that
 ReportOption = Annotated[bool, typer.Option("--report", help="Jobs, tasks, cycles and host time at the end.")]
 
 
-def window(trace: Path | None, first: int, last: int | None) -> tuple[Path, int, int | None] | None:
-    """What to trace, with a folder for the file."""
-    if trace is None:
-        return None
-    trace.parent.mkdir(parents=True, exist_ok=True)
-    return trace, first, last
+def traced(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of a waveform in place of its parameter `trace` (TraceSpec | None)."""
+    signature = inspect.signature(command)
+    hints = get_type_hints(command, localns={"TraceSpec": object}, include_extras=True)
+    options = {
+        "trace": TraceOption,
+        "trace_format": FormatOption,
+        "trace_scope": ScopeOption,
+        "trace_from": FromOption,
+        "trace_to": ToOption,
+        "trace_before": BeforeOption,
+        "trace_limit": LimitOption,
+    }
+
+    @functools.wraps(command)
+    def wrapper(**values: Any) -> None:
+        values["trace"] = trace_spec(*(values.pop(name) for name in options))
+        command(**values)
+
+    parameters: list[inspect.Parameter] = []
+    for parameter in signature.parameters.values():
+        if parameter.name != "trace":
+            parameters.append(parameter.replace(annotation=hints[parameter.name]))
+            continue
+        parameters += [
+            inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=option)
+            for name, option in options.items()
+        ]
+    wrapper.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {**hints, **options}
+    return wrapper
+
+
+def trace_spec(
+    trace: Path | None,
+    form: str | None,
+    scopes: list[str] | None,
+    start: str | None,
+    stop: str | None,
+    before: int | None,
+    limit: str | None,
+) -> TraceSpec | None:
+    """What to trace, from the options above; ends the command with one line where they make no sense."""
+    given = {"--format": form, "--scope": scopes, "--from": start, "--to": stop, "--before": before}
+    given["--trace-limit"] = limit
+    with reported():
+        if trace is None:
+            wanting = [name for name, value in given.items() if value]
+            if wanting:
+                raise ValueError(f"{wanting[0]} needs --trace FILE")
+            return None
+        from waves.spec import TraceSpec, When, parse_size
+
+        spec = TraceSpec(
+            trace,
+            form or "",
+            tuple(scopes or ()),
+            When.parse(start or 0),
+            When.parse(stop) if stop is not None else None,
+            before,
+            parse_size(limit) if limit is not None else None,
+        )
+        trace.parent.mkdir(parents=True, exist_ok=True)
+        return spec

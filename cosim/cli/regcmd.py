@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cosim.cli.exits import DEVICE_ERROR, MISMATCH, OK, fail, reported, write_json
+
+if TYPE_CHECKING:
+    from waves.spec import TraceSpec
 
 
 def dump_command(file: Path, output: Path | None, json: Path | None) -> None:
@@ -57,7 +60,7 @@ def run_command(
     on_diagnostic: str,
     max_cycles: int,
     json: Path | None,
-    trace: tuple[Path, int, int | None] | None,
+    trace: TraceSpec | None,
 ) -> None:
     """Run a stream file and say what came of it."""
     with reported():
@@ -67,7 +70,7 @@ def run_command(
         stream = Stream.load(file)
         with closing(_device(engine, exact, on_diagnostic, stream.core + 1, trace is not None)) as device:
             if trace:
-                device.trace(*trace)
+                device.trace(trace)
             stream.load_into(device.memory)
             result = run_kick(device, stream.kick, stream.core, max_cycles, stream.writes)
             said = [] if engine == "golden" else [str(item) for item in device.diagnostics()]

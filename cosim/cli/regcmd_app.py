@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cosim.cli.options import EngineOption, ExactOption, FromOption, JsonOption, ToOption, TraceOption, window
+from cosim.cli.options import EngineOption, ExactOption, JsonOption, traced
+
+if TYPE_CHECKING:
+    from waves.spec import TraceSpec
 
 regcmd_app = typer.Typer(help="Register-command streams as text and back, and on RTL.", no_args_is_help=True)
 
@@ -47,6 +50,7 @@ def regcmd_import(
 
 
 @regcmd_app.command("run", epilog="Example: rkcosim regcmd run pool.json --engine verilator --check")
+@traced
 def regcmd_run(
     file: Annotated[Path, typer.Argument(help="Stream file: command lists with their memory image (JSON).")],
     engine: EngineOption = None,
@@ -55,13 +59,9 @@ def regcmd_run(
     on_diagnostic: Annotated[str, typer.Option(help="'stop', or 'go on' as silicon does.")] = "stop",
     max_cycles: Annotated[int, typer.Option(min=1, help="Bound of the wait for the interrupt.")] = 10_000_000,
     json: JsonOption = None,
-    trace: TraceOption = None,
-    trace_from: FromOption = 0,
-    trace_to: ToOption = None,
+    trace: TraceSpec | None = None,
 ) -> None:
     """Run a stream with its memory image, on RTL or on the golden model."""
     from cosim.cli.regcmd import run_command
 
-    run_command(
-        file, engine, exact, check, on_diagnostic, max_cycles, json, window(trace, trace_from, trace_to)
-    )
+    run_command(file, engine, exact, check, on_diagnostic, max_cycles, json, trace)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cosim.cli.exits import BAD_INPUT, MISMATCH, OK, fail, reported, write_json
+
+if TYPE_CHECKING:
+    from waves.spec import TraceSpec
 
 TABLE_WIDTH = 104
 """Columns of the layer table; narrower terminals wrap its lines rather than lose text."""
@@ -20,7 +23,7 @@ def run_command(
     json: Path | None,
     limit: int | None,
     seed: int,
-    trace: tuple[Path, int, int | None] | None,
+    trace: TraceSpec | None,
     cores: int = 1,
     csv: Path | None = None,
 ) -> None:

@@ -12,6 +12,7 @@ from cosim.engines.cache import Progress, say
 from cosim.engines.engine import ENGINES, open_engine
 from rtl.regs import registers
 from sw.driver.kernel import Kernel, Log
+from waves.spec import TraceSpec
 
 GOLDEN = "golden"
 
@@ -118,7 +119,7 @@ class SimulatedMachine:
     exact : simulate the array cell's RTL too.
     drivers : which of "rknpu" and "rocket" have their nodes.
     log : stream for the kernel's log, or None; `verbose` adds every failed ioctl to it.
-    trace : waveform (VCD) to write: its file, or (file, first cycle, last cycle or None).
+    trace : waveform to write (a path: of everything), or None.
     progress : called with one line for each thing that takes long.
 
     Raises
@@ -135,7 +136,7 @@ class SimulatedMachine:
         drivers: Iterable[str] = ("rknpu", "rocket"),
         log: TextIO | None = None,
         verbose: bool = False,
-        trace: Path | tuple[Path, int, int | None] | None = None,
+        trace: TraceSpec | Path | None = None,
         progress: Progress = say,
     ) -> None:
         if engine is not None and engine not in (*ENGINES, GOLDEN):
@@ -188,7 +189,7 @@ def _open(
     engine: str | None,
     cores: int,
     exact: bool,
-    trace: Path | tuple[Path, int, int | None] | None,
+    trace: TraceSpec | Path | None,
     progress: Progress,
 ) -> Any:
     if engine == GOLDEN:
@@ -202,7 +203,7 @@ def _open(
         engine, exact=exact, cores=cores, on_diagnostic="go on", traced=traced, progress=progress
     )
     if trace is not None:
-        file, first, last = (trace, 0, None) if isinstance(trace, Path) else trace
-        file.parent.mkdir(parents=True, exist_ok=True)
-        device.trace(file, first, last)
+        spec = TraceSpec.of(trace)
+        spec.path.parent.mkdir(parents=True, exist_ok=True)
+        device.trace(spec)
     return device

@@ -16,6 +16,7 @@ from cosim.engines.diagnostics import Diagnostic, Fault
 from cosim.engines.errors import BusError, DiagnosticError, EngineError
 from cosim.engines.library import DramConfig
 from cosim.engines.memory import PAGE, DeviceMemory
+from waves.spec import TraceSpec, When
 
 RESET_CYCLES = 16
 """Cycles for which `reset` holds a core's reset."""
@@ -321,8 +322,8 @@ class SocEngine:
 
     # Waveform and end
 
-    def trace(self, path: str | Path, start: int = 0, stop: int | None = None) -> None:
-        """Write a waveform (VCD, one nanosecond a cycle) of the cycles `start` up to `stop`.
+    def trace(self, what: TraceSpec | str | Path, start: int = 0, stop: int | None = None) -> None:
+        """Write a waveform, one nanosecond a cycle: a `TraceSpec`, or a file and the cycles up to `stop`.
 
         Loads the traced build, so call it before the first access, or open with `traced=True`.
         Idle cores are evaluated inside the window.
@@ -332,8 +333,15 @@ class SocEngine:
         EngineError
             if it comes too late or the file cannot be written.
         """
-        if stop is not None and stop <= start:
-            raise ValueError(f"trace: stop ({stop}) must be after start ({start})")
+        if not isinstance(what, TraceSpec):
+            if stop is not None and stop <= start:
+                raise ValueError(f"trace: stop ({stop}) must be after start ({start})")
+            end = When.parse(stop) if stop is not None else None
+            what = TraceSpec(Path(what), start=When.parse(start), stop=end)
+        kinds = {what.start.kind, what.stop.kind if what.stop else "cycle"}
+        if kinds != {"cycle"} or what.format != "vcd" or what.scopes or what.limit:
+            raise EngineError("only whole VCD files between two cycles so far")
+        path, start, stop = what.path, what.start.cycle, what.stop.cycle if what.stop else None
         if self._source.trace is not None:
             if self._touched or start > 0 or stop is not None:
                 raise EngineError(
