@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes as ct
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cosim.engines.engine import open_engine
-from cosim.perf import formula
+from cosim.engines.library import DramConfig
+from cosim.model_rows import LayerRow, buffers, layer_row, task_rows
 from cosim.perf.measure import meter
 from rtl.config import RK3588
 from sw import rknn_api as api
@@ -44,25 +45,6 @@ class RunError(Exception):
 
 
 @dataclass
-class LayerRow:
-    """One layer of the report: cycles and bytes of one inference, `formula_*` of DESIGN 4.5."""
-
-    name: str
-    op: str
-    target: str
-    tasks: int
-    cycles: int | None
-    macs: int
-    utilisation: float | None
-    mac_busy: float | None
-    bytes_read: int
-    bytes_written: int
-    formula_npu: int
-    formula_ddr: int
-    formula_cycles: int
-
-
-@dataclass
 class ModelRun:
     """What a run gave; `as_json` has the fields of `rkcosim run --json`."""
 
@@ -82,6 +64,16 @@ class ModelRun:
     """Bytes of weights, commands and activations; the latter also with and without sharing."""
     host_share: float = 0.0
     """Part of the layers' elements that the host computed."""
+    inference_cycles: list[int] = field(default_factory=list)
+    """Cycles of each inference; `layers`, `tasks` and `buffers` are of the first."""
+    tasks: list[dict[str, Any]] = field(default_factory=list)
+    """`cosim.model_rows.task_rows`."""
+    buffers: list[dict[str, Any]] = field(default_factory=list)
+    """`cosim.model_rows.buffers`."""
+    dram: dict[str, Any] = field(default_factory=dict)
+    """Timing of the memory (`cosim.engines.DramConfig`)."""
+    peak: int = RK3588.macs_int8
+    """int8 MACs that one core's array does a cycle at most."""
     top1: float | None = None
     reference: str | None = None
     reference_top1: float | None = None
@@ -94,7 +86,7 @@ class ModelRun:
         data = {k: v for k, v in self.__dict__.items() if k not in ("results", "layers")}
         data["schema_version"] = SCHEMA_VERSION
         data["images"] = self.inferences
-        data["layers"] = [row.__dict__ for row in self.layers]
+        data["layers"] = [row.as_json() for row in self.layers]
         data["cycles_per_second"] = round(self.cycles / self.simulated_seconds)
         return data
 
@@ -291,12 +283,12 @@ def run_model(
         if batch is None:
             batch = [random_inputs(session, seed)]
         _check_batch(session, batch)
-        results, cycles, first_report = [], 0, None
+        results, cycles, first_report = [], [], None
         verdict: dict[str, Any] = {"match": None}
         for number, values in enumerate(batch):
             results.append(session.infer(values))
             report = session.report
-            cycles += report.cycles
+            cycles.append(report.cycles)
             first_report = first_report or report
             good = None
             if session.checker is not None:
@@ -330,10 +322,14 @@ def run_model(
             memory=_memory(compiled),
             host_share=_host_share(first_report.layers),
             inferences=len(results),
-            cycles=cycles,
+            cycles=sum(cycles),
             verdict=verdict,
             outputs=outputs,
-            layers=[_row(layer) for layer in first_report.layers],
+            layers=[layer_row(layer) for layer in first_report.layers],
+            inference_cycles=cycles,
+            tasks=task_rows(first_report.layers),
+            buffers=buffers(api.loaded_model(session.context)),
+            dram=asdict(getattr(session.device, "dram", None) or DramConfig()),
             host_seconds=0.0,
             simulated_seconds=session.run_seconds,
             results=results,
@@ -401,28 +397,6 @@ def _host_share(layers: Sequence[Any]) -> float:
     every = sum(int(np.prod(layer.output_shape)) for layer in layers)
     hosted = sum(int(np.prod(layer.output_shape)) for layer in layers if layer.target == "host")
     return hosted / max(every, 1)
-
-
-def _row(layer: Any) -> LayerRow:
-    moved = layer.bytes_read + layer.bytes_written
-    ddr = formula.ddr(layer.bytes_read, layer.bytes_written) if moved else 0
-    busy = getattr(layer, "mac_busy", None)
-    cycles = layer.cycles
-    return LayerRow(
-        layer.name,
-        layer.op,
-        layer.target,
-        layer.tasks,
-        cycles,
-        layer.macs,
-        round(layer.macs * layer.itemsize / (cycles * RK3588.macs_int8), 4) if cycles else None,
-        round(busy / cycles, 4) if cycles and busy is not None else None,
-        layer.bytes_read,
-        layer.bytes_written,
-        layer.formula_npu,
-        ddr,
-        max(ddr, layer.formula_npu),
-    )
 
 
 def _add_reference(

@@ -103,7 +103,7 @@ def print_report(console: Any, result: Any) -> None:
             "-" if row.utilisation is None else f"{row.utilisation:.1%}",
             "-" if row.mac_busy is None else f"{row.mac_busy:.1%}",
             f"{(row.bytes_read + row.bytes_written) / 1024:.1f}",
-            bound(row),
+            row.bound,
         )
     console.print(table)
     for output in result.outputs:
@@ -150,21 +150,11 @@ def write_csv(path: Path, result: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
     with part.open("w", newline="") as file:
-        names = [*result.layers[0].__dict__, "bound"]
-        writer = csv.DictWriter(file, names)
+        rows = [row.flat() for row in result.layers]
+        writer = csv.DictWriter(file, list(dict.fromkeys(name for row in rows for name in row)), restval=0)
         writer.writeheader()
-        for row in result.layers:
-            writer.writerow({**row.__dict__, "bound": bound(row)})
+        writer.writerows(rows)
     part.replace(path)
-
-
-def bound(row: Any) -> str:
-    """What bounds a layer: the array, DRAM, the DPU or PPU (neither formula comes near), or the host."""
-    if row.target == "host":
-        return "host"
-    if row.cycles is not None and row.cycles > 2 * row.formula_cycles:
-        return "latency" if row.formula_npu else "element rate"
-    return "array" if row.formula_npu >= row.formula_ddr else "DRAM"
 
 
 def _inputs(model: Path) -> list[Any]:

@@ -42,9 +42,17 @@ EVENT_NAMES = (
     "stripes",
     "stall_dpu",
     "stall_write",
-    *(f"event_{n}" for n in range(12, lib.EVENTS)),
+    "only_write",
+    "only_dpu",
+    "only_acc",
+    "only_output",
 )
-"""Meaning of each bit of the core's `events` output; its counter counts the cycles it was high."""
+"""Meaning of each bit of the core's `events` output; its counter counts the cycles it was high.
+
+The last four are added by the harness (`with_reason` in pins.h): what held the array up, or passed behind
+it, in a cycle without slot and without a wait for features or weights.  One such cycle counts for one of
+them, so that `mac_slots`, `stall_feature`, `stall_weight` and these four never exceed the cycles of a task.
+"""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,18 @@ constexpr uint32_t BEAT_BYTES = 32;
 // Bits of `events` that stay high in a core that hangs: its stall counters (EVENTS in rtl/core.py).
 constexpr uint32_t WAIT_EVENTS = 0xC70;
 
+// `events` of a cycle with one more bit where no operand slot was issued for another reason than a want of
+// features or weights: 12 a writer waits for the DMA, 13 the DPU takes no results, 14 no accumulator bank is
+// free, 15 an octet or atom of output passes.  With slots and the other two waits, no cycle counts twice.
+inline uint32_t with_reason(uint32_t events) {
+    constexpr uint32_t array = 0x34, wait_write = 0x800, wait_dpu = 0x400, wait_acc = 0x40, output = 0x180;
+    if (events & array) return events;
+    if (events & wait_write) return events | 1u << 12;
+    if (events & wait_dpu) return events | 1u << 13;
+    if (events & wait_acc) return events | 1u << 14;
+    return events & output ? events | 1u << 15 : events;
+}
+
 // Driven by the harness, sampled by the core at the next rising edge.
 struct CoreIn {
     uint8_t rst, core_index;

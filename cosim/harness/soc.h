@@ -213,7 +213,7 @@ private:
     // Cycles in which a core that is not evaluated kept its pins: those of a hanging one say what it
     // waits for, those of an idle one are low.
     void count_waits(int c, uint64_t cycles) {
-        for (uint32_t bits = out[c].events; bits; bits &= bits - 1)
+        for (uint32_t bits = with_reason(out[c].events); bits; bits &= bits - 1)
             dram.counters[c].events[__builtin_ctz(bits)] += cycles;
     }
 
@@ -221,7 +221,7 @@ private:
     void record(int c) {
         Counters& k = dram.counters[c];
         const CoreOut& o = out[c];
-        for (uint32_t bits = o.events; bits; bits &= bits - 1) k.events[__builtin_ctz(bits)]++;
+        for (uint32_t bits = with_reason(o.events); bits; bits &= bits - 1) k.events[__builtin_ctz(bits)]++;
         for (uint32_t kind = 0; kind < 2; kind++)
             if (o.events >> kind & 1) {
                 TaskEvent e{cycle + 1, uint32_t(c), o.task_index, kind, 0, {}, {}, {}};

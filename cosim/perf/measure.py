@@ -26,6 +26,11 @@ def meter(engine: Engine) -> Callable[[], list[TaskMeasure]]:
                     bytes_read=sum(n for client, n in counters.bytes_read.items() if client != COMMANDS),
                     bytes_written=sum(counters.bytes_written.values()),
                     mac_busy=counters.events.get("mac_slots", 0),
+                    events=counters.events,
+                    read_by=counters.bytes_read,
+                    written_by=counters.bytes_written,
+                    core=record.core,
+                    start=record.start,
                 )
             )
         return measures

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -47,12 +47,22 @@ class NpuDriver(Protocol):
 
 @dataclass(frozen=True)
 class TaskMeasure:
-    """What a device measured of one task: cycles, DRAM bytes, cycles with the MAC array busy."""
+    """What a device measured of one task: cycles, DRAM bytes, cycles with the MAC array busy.
+
+    `events` are its counters in cycles by name, `read_by` and `written_by` bytes by AXI client (command
+    words among them, which `bytes_read` leaves out), `start` the cycle of its start since the device was
+    opened and `core` where it ran; devices that know less leave them out.
+    """
 
     cycles: int
     bytes_read: int
     bytes_written: int
     mac_busy: int | None = None
+    events: Mapping[str, int] = field(default_factory=dict)
+    read_by: Mapping[str, int] = field(default_factory=dict)
+    written_by: Mapping[str, int] = field(default_factory=dict)
+    core: int = 0
+    start: int | None = None
 
 
 Meter = Callable[[], Sequence[TaskMeasure]]
@@ -84,6 +94,10 @@ class LayerReport:
     """Time that the host took for it, in the simulation's own process."""
     itemsize: int = 1
     """Bytes of an output element: 1 int8, 2 fp16 (half the MACs a cycle)."""
+    measures: tuple[TaskMeasure, ...] = ()
+    """What the device measured of each of its tasks, if it did."""
+    step: int | None = None
+    """Index of the compiled step; None for what the host computes behind the network."""
 
 
 @dataclass(frozen=True)
@@ -383,6 +397,8 @@ class LoadedModel:
                     sum(busy) if busy else None,
                     seconds.get(index, 0.0),
                     step.output.itemsize,
+                    tuple(seen),
+                    index,
                 )
             )
         for op in self.model.graph.host_ops:
