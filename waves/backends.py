@@ -1,0 +1,195 @@
+"""The two libraries that read waveforms, behind one small interface.
+
+pywellen reads VCD and FST, fast; vcdvcd is plain Python and reads VCD only.  Their interfaces are used here
+and nowhere else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Protocol
+
+from waves.errors import WaveError
+from waves.files import FileFacts
+
+Value = int | float | str | None
+"""Value of a signal: a number, a text signal's text, None for bits that are not all known."""
+
+Changes = list[tuple[int, Value]]
+"""(time, value) in order; time in the file's units or in cycles."""
+
+LARGE = 1 << 20
+"""Bytes of a VCD file from which pywellen is preferred."""
+
+STREAMED = 128 << 20
+"""Bytes of a VCD file from which pywellen goes through it for every question and keeps nothing."""
+
+_NOT_BITS = ("real", "realtime", "string")
+
+_RANGE = re.compile(r"\s*\[\d+:\d+\]$")
+
+
+@dataclass(frozen=True)
+class Signal:
+    """One name in a waveform: full `name` with dots, `width` in bits (0: a real number or a text).
+
+    `reference` is what the names of one and the same signal have in common.
+    """
+
+    name: str
+    width: int
+    reference: str
+
+    @property
+    def scope(self) -> str:
+        """Name of the scope it stands in."""
+        return self.name.rpartition(".")[0]
+
+    @property
+    def leaf(self) -> str:
+        """Name inside its scope."""
+        return self.name.rpartition(".")[2]
+
+
+class Backend(Protocol):
+    """Reads one file."""
+
+    name: str
+    unit: Fraction  # seconds
+    signals: list[Signal]
+
+    def read(self, signals: Sequence[Signal]) -> dict[str, Changes]:
+        """Changes of some signals by reference, times in units of the file."""
+        ...
+
+
+def have_pywellen() -> bool:
+    """Whether pywellen can be imported."""
+    try:
+        import pywellen  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def open_backend(file: Path, facts: FileFacts, name: str = "auto") -> Backend:
+    """Choose a library for a file.
+
+    Raises
+    ------
+    WaveError
+        if the file needs pywellen and there is none, or the library cannot read it.
+    """
+    small = facts.format == "vcd" and file.stat().st_size < LARGE
+    if name == "auto":
+        name = "vcdvcd" if small or (facts.format == "vcd" and not have_pywellen()) else "pywellen"
+    if name == "vcdvcd":
+        if facts.format != "vcd":
+            raise WaveError(f"{file}: vcdvcd reads VCD only; pip install 'rkcosim[waves]'")
+        return VcdVcdBackend(file, facts)
+    if name != "pywellen":
+        raise WaveError(f"no reader '{name}': auto, pywellen or vcdvcd")
+    if not have_pywellen():
+        raise WaveError(f"{file}: reading FST needs pywellen (pip install 'rkcosim[waves]'), or trace to VCD")
+    return WellenBackend(file, facts)
+
+
+class VcdVcdBackend:
+    """VCD through vcdvcd."""
+
+    name = "vcdvcd"
+
+    def __init__(self, file: Path, facts: FileFacts) -> None:
+        self._file = file
+        self._cut = bool(facts.cut)
+        header = self._parse(only_sigs=True)
+        if "timescale" not in header.timescale:
+            raise WaveError(f"{file}: no time scale")
+        self.unit = Fraction(header.timescale["timescale"])
+        self.signals = []
+        for name, ident in header.references_to_ids.items():
+            data = header.data[ident]
+            width = 0 if data.var_type in _NOT_BITS else int(data.size)
+            self.signals.append(Signal(_RANGE.sub("", name), width, ident))
+        self._full = {ident: name for name, ident in header.references_to_ids.items()}
+        self._width = {signal.reference: signal.width for signal in self.signals}
+
+    def read(self, signals: Sequence[Signal]) -> dict[str, Changes]:
+        wanted = {signal.reference for signal in signals}
+        data = self._parse(signals=[self._full[r] for r in wanted], store_tvs=True).data
+        return {r: [(when, self._value(r, text)) for when, text in data[r].tv] for r in wanted}
+
+    def _parse(self, **options: Any) -> Any:
+        from vcdvcd import VCDVCD
+
+        try:
+            if self._cut or self._file.stat().st_size < LARGE:
+                text = self._file.read_text()
+                return VCDVCD(vcd_string=text[: text.rindex("\n") + 1], **options)
+            return VCDVCD(str(self._file), **options)
+        except Exception as error:  # whatever a parser without checks of its own stumbles over
+            what = f"{type(error).__name__}: {error}"
+            raise WaveError(f"{self._file}: not a readable VCD file ({what})") from error
+
+    def _value(self, reference: str, text: str) -> Value:
+        if not self._width[reference]:
+            try:
+                return float(text)
+            except ValueError:
+                return text
+        return int(text, 2) if set(text) <= {"0", "1"} else None
+
+
+class WellenBackend:
+    """VCD and FST through pywellen: a signal is read when it is asked for.
+
+    A large VCD file is gone through once for every question, so that nothing but what was asked
+    for is ever in memory.
+    """
+
+    name = "pywellen"
+
+    def __init__(self, file: Path, facts: FileFacts) -> None:
+        import pywellen
+
+        self._file = file
+        self._streamed = facts.format == "vcd" and file.stat().st_size >= STREAMED
+        try:
+            self._wave: Any = pywellen.Waveform(str(file), stream_only=self._streamed)
+        except RuntimeError as error:
+            text = " ".join(str(error).split())
+            raise WaveError(f"{file}: not a readable {facts.format.upper()} file ({text})") from error
+        scale = self._wave.timescale
+        exponent = scale.unit.to_exponent() if scale is not None else None
+        if exponent is None:
+            raise WaveError(f"{file}: no time scale")
+        self.unit = Fraction(scale.factor) * Fraction(10) ** exponent
+        self._vars: dict[str, Any] = {}
+        self.signals = []
+        for var in self._wave.all_vars():
+            reference = str(var.signal_id)
+            self._vars.setdefault(reference, var)
+            self.signals.append(Signal(_RANGE.sub("", var.full_name), var.bitwidth or 0, reference))
+
+    def read(self, signals: Sequence[Signal]) -> dict[str, Changes]:
+        wanted = {signal.reference: self._vars[signal.reference] for signal in signals}
+        if not self._streamed:
+            return {
+                r: [(when, self._value(value, r)) for when, value in var.signal] for r, var in wanted.items()
+            }
+        found: dict[str, Changes] = {reference: [] for reference in wanted}
+
+        def take(when: int, ident: object, value: int | float | str) -> None:
+            reference = str(ident)
+            found[reference].append((when, self._value(value, reference)))
+
+        self._wave.stream_changes(take, list(wanted.values()))
+        return found
+
+    def _value(self, value: int | float | str, reference: str) -> Value:
+        # pywellen gives bits that are not all 0 or 1 as a text.
+        return None if isinstance(value, str) and self._vars[reference].bitwidth else value

@@ -1,0 +1,258 @@
+"""What the pins of a core in a waveform mean, as objects.
+
+All cycles are the waveform's own.  A core's event pins, its watch port and its diagnostics come from
+registers: they show what happened in the cycle before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rtl.regs import Register, registers
+from waves.pins import EVENTS, STALLS, diagnostic_name, event_bit
+
+if TYPE_CHECKING:
+    from waves.reader import Wave
+
+JOB = "npu.job"
+"""Counter of jobs, where the waveform has one."""
+
+
+@dataclass(frozen=True)
+class WaveTask:
+    """One task of a core: `index` in its job, from cycle `start` to `end` (None: it did not end here).
+
+    `job` counts kicks from 0 (from the first one that the waveform shows, without the counter `npu.job`).
+    """
+
+    core: int
+    job: int
+    index: int
+    start: int
+    end: int | None
+
+    @property
+    def cycles(self) -> int | None:
+        """Cycles from start to end."""
+        return None if self.end is None else self.end - self.start
+
+
+@dataclass(frozen=True)
+class RegisterWrite:
+    """One write to a register, by the command stream (`fetched`) or by the host.
+
+    `block` and `register` are "" for an offset that no register has; `fields` maps names to values and
+    `text` is the same as people write it, codes by name.
+    """
+
+    cycle: int
+    core: int
+    offset: int
+    value: int
+    fetched: bool
+    block: str = ""
+    register: str = ""
+    fields: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def path(self) -> str:
+        """`BLOCK.REGISTER`, or the offset."""
+        return f"{self.block}.{self.register}" if self.register else f"offset {self.offset:#06x}"
+
+    @property
+    def text(self) -> str:
+        """The write in one line, fields that are 0 left out unless 0 has a name."""
+        known = _register(self.offset)
+        if known is None:
+            return f"{self.path} = {self.value:#x}"
+        parts = []
+        for name, value in self.fields.items():
+            label = known.fields[name].label(value)
+            if label is not None or value:
+                parts.append(f"{name}={label if label is not None else value}")
+        return " ".join([self.path, *parts])
+
+
+@dataclass(frozen=True)
+class Stall:
+    """Something waited from cycle `start` to before `end`; `reason` is the event's name, `text` says it."""
+
+    core: int
+    start: int
+    end: int
+    reason: str
+
+    @property
+    def text(self) -> str:
+        """The reason in words."""
+        return STALLS[self.reason]
+
+
+@dataclass(frozen=True)
+class Irq:
+    """The interrupt line of a core was high from `start` to before `end` (None: to the end of the file)."""
+
+    core: int
+    start: int
+    end: int | None
+
+
+@dataclass(frozen=True)
+class DiagnosticSeen:
+    """Something a core found fault with: name of the code, register (`BLOCK.REGISTER`) and its value."""
+
+    cycle: int
+    core: int
+    code: str
+    register: str
+    value: int
+
+
+@dataclass(frozen=True)
+class MacActivity:
+    """Use of a core's MAC array.
+
+    `intervals` are stretches (first cycle, cycle after the last) in which it works without a pause;
+    `slots` counts the cycles in which it was given work, `real` those in which a pixel was no padding of
+    the loop nest; `windows` holds (first cycle, slots / cycles of the window) for each window.
+    """
+
+    core: int
+    intervals: list[tuple[int, int]]
+    slots: int
+    real: int
+    windows: list[tuple[int, float]]
+
+
+def tasks(wave: Wave) -> list[WaveTask]:
+    """Tasks of all cores in order of their start."""
+    start, done = event_bit("task_start"), event_bit("task_done")
+    counted = JOB in wave
+    found: list[WaveTask] = []
+    for core in wave.cores:
+        opened: list[WaveTask] = []
+        job, before = -1, None
+        for cycle, _, values in wave.steps([f"core{core}.events", f"core{core}.task_index"]):
+            events, index = _number(values[0]), _number(values[1])
+            if events & done and opened:
+                # A task that overlaps the next one ends first.
+                task = opened.pop(0)
+                found.append(WaveTask(core, task.job, task.index, task.start, cycle))
+            if events & start:
+                if before is None or index <= before:
+                    job += 1
+                number = _number(wave.value(JOB, cycle)) if counted else job
+                opened.append(WaveTask(core, number, index, cycle, None))
+                before = index
+        found += opened
+    return sorted(found, key=lambda task: (task.start, task.core))
+
+
+def register_writes(wave: Wave, cores: Iterable[int]) -> list[RegisterWrite]:
+    """Register writes, in order."""
+    found: list[RegisterWrite] = []
+    for core in cores:
+        names = [f"core{core}.watch_{part}" for part in ("valid", "fetched", "offset", "value")]
+        for begin, end, (valid, fetched, offset, value) in wave.steps(names):
+            if valid == 1:
+                # The same write in two cycles running does not show as a change.
+                found += [
+                    _write(cycle, core, _number(offset), _number(value), fetched == 1)
+                    for cycle in range(begin, end)
+                ]
+    return sorted(found, key=lambda write: (write.cycle, write.core))
+
+
+def stalls(wave: Wave, cores: Iterable[int]) -> list[Stall]:
+    """Stretches in which something waited."""
+    found: list[Stall] = []
+    for core in cores:
+        for reason in STALLS:
+            stretches = _stretches(wave, f"core{core}.events", event_bit(reason))
+            found += [Stall(core, begin, end, reason) for begin, end in stretches]
+    return sorted(found, key=lambda stall: (stall.start, stall.core, EVENTS.index(stall.reason)))
+
+
+def irqs(wave: Wave, cores: Iterable[int]) -> list[Irq]:
+    """Stretches in which an interrupt line was high."""
+    found = [
+        Irq(core, begin, end if end <= wave.last else None)
+        for core in cores
+        for begin, end in wave.when(f"core{core}.irq", 1)
+    ]
+    return sorted(found, key=lambda irq: (irq.start, irq.core))
+
+
+def diagnostics(wave: Wave, cores: Iterable[int]) -> list[DiagnosticSeen]:
+    """What the cores found fault with."""
+    found: list[DiagnosticSeen] = []
+    for core in cores:
+        names = [f"core{core}.diag_{part}" for part in ("valid", "code", "register", "value")]
+        for begin, end, (valid, code, offset, value) in wave.steps(names):
+            if valid == 1:
+                known = _register(_number(offset))
+                place = known.path if known else f"offset {_number(offset):#06x}"
+                found += [
+                    DiagnosticSeen(cycle, core, diagnostic_name(_number(code)), place, _number(value))
+                    for cycle in range(begin, end)
+                ]
+    return sorted(found, key=lambda seen: (seen.cycle, seen.core))
+
+
+def mac_activity(wave: Wave, cores: Iterable[int], window: int) -> list[MacActivity]:
+    """Use of the MAC arrays.
+
+    Raises
+    ------
+    ValueError
+        if `window` is not positive.
+    """
+    if window < 1:
+        raise ValueError(f"a window of {window} cycles; it must be at least 1")
+    found = []
+    for core in cores:
+        events = f"core{core}.events"
+        busy = _stretches(wave, events, event_bit("mac_slot"))
+        real = sum(end - begin for begin, end in _stretches(wave, events, event_bit("mac_real")))
+        edges = range(wave.first, wave.last + 1, window)
+        filled = [0] * len(edges)
+        for begin, end in busy:
+            for n in range((begin - wave.first) // window, (end - 1 - wave.first) // window + 1):
+                low = wave.first + n * window
+                filled[n] += min(end, low + window) - max(begin, low)
+        windows = [
+            (low, count / (min(low + window, wave.last + 1) - low))
+            for low, count in zip(edges, filled, strict=True)
+        ]
+        slots = sum(end - begin for begin, end in busy)
+        found.append(MacActivity(core, busy, slots, real, windows))
+    return found
+
+
+def _stretches(wave: Wave, name: str, mask: int) -> list[tuple[int, int]]:
+    """Stretches in which a bit of a signal is set, joined where only other bits change."""
+    found: list[tuple[int, int]] = []
+    for begin, end, (value,) in wave.steps([name]):
+        if _number(value) & mask:
+            if found and found[-1][1] == begin:
+                begin = found.pop()[0]
+            found.append((begin, end))
+    return found
+
+
+def _write(cycle: int, core: int, offset: int, value: int, fetched: bool) -> RegisterWrite:
+    known = _register(offset)
+    if known is None:
+        return RegisterWrite(cycle, core, offset, value, fetched)
+    return RegisterWrite(cycle, core, offset, value, fetched, known.block, known.name, known.decode(value))
+
+
+def _register(offset: int) -> Register | None:
+    return registers().at(offset)
+
+
+def _number(value: object) -> int:
+    """An integer; 0 for what is unknown."""
+    return value if isinstance(value, int) else 0

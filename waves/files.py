@@ -1,0 +1,107 @@
+"""What a waveform's file says of itself without being read: format, whole or cut off, first and last time.
+
+VCD is text (IEEE 1364, clause 18); FST is a row of blocks, each a type byte and a big-endian length of what
+follows (GTKWave's manual, appendix F, and fstapi.h): block 0 is the header with first and last time.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from waves.errors import WaveError
+
+_CHUNK = 1 << 20
+_TAIL = 1 << 16
+_FST_HEADER_LENGTH = 329
+_FST_HEADER, _FST_GEOMETRY, _FST_PACKED = 0, 3, 254
+_FST_HIERARCHY = (4, 6, 7)
+_TIME = re.compile(rb"(?:^|\n)[ \t]*#(\d+)")
+_VCD_START = re.compile(rb"\s*\$(date|version|timescale|comment|scope|var|attrbegin|enddefinitions)\b")
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """Format ("vcd" or "fst"), first and last time in the file's units, and why it is not whole, if so."""
+
+    format: str
+    first: int
+    last: int
+    cut: str = ""
+
+
+def inspect(file: Path) -> FileFacts:
+    """Look at a waveform's beginning and end.
+
+    Raises
+    ------
+    WaveError
+        if there is no such file, or it is no waveform, or it ends inside its header.
+    """
+    try:
+        with file.open("rb") as stream:
+            start = stream.read(64)
+    except OSError as error:
+        raise WaveError(f"{file}: {(error.strerror or str(error)).lower()}") from error
+    if not start:
+        raise WaveError(f"{file}: the file is empty; did the run that traced end in an error?")
+    if start[0] == _FST_PACKED:
+        raise WaveError(f"{file}: FST packed as a whole; repack it with fst2vcd and vcd2fst first")
+    if start[0] == _FST_HEADER and start[1:9] == struct.pack(">Q", _FST_HEADER_LENGTH):
+        return _inspect_fst(file)
+    if _VCD_START.match(start):
+        return _inspect_vcd(file)
+    raise WaveError(f"{file}: not a waveform (neither VCD nor FST)")
+
+
+def _inspect_vcd(file: Path) -> FileFacts:
+    size = file.stat().st_size
+    with file.open("rb") as stream:
+        seen = b""
+        while b"$enddefinitions" not in seen:
+            chunk = stream.read(_CHUNK)
+            if not chunk:
+                raise WaveError(f"{file}: cut off inside its header; trace again")
+            seen = seen[-_TAIL:] + chunk
+        after = seen[seen.index(b"$enddefinitions") :] + stream.read(_TAIL)
+        begin = _TIME.search(after)
+        stream.seek(max(0, size - _TAIL))
+        tail = stream.read()
+        place = size - len(tail)
+        while not (times := _TIME.findall(tail)) and place > 0:  # a cycle may have more changes than that
+            step = min(_CHUNK, place)
+            place -= step
+            stream.seek(place)
+            tail = stream.read(step) + tail
+    first = int(begin[1]) if begin else 0
+    last = int(times[-1]) if begin and times else first
+    cut = "" if tail.endswith(b"\n") else "it ends inside a line"
+    return FileFacts("vcd", first, last, cut)
+
+
+def _inspect_fst(file: Path) -> FileFacts:
+    size = file.stat().st_size
+    kinds: set[int] = set()
+    first = last = 0
+    with file.open("rb") as stream:
+        place = 0
+        while place < size:
+            stream.seek(place)
+            head = stream.read(25)
+            if len(head) < 9:
+                break
+            kind, (length,) = head[0], struct.unpack(">Q", head[1:9])
+            if place + 1 + length > size:
+                break
+            if kind == _FST_HEADER and len(head) == 25:
+                first, last = struct.unpack(">QQ", head[9:25])
+            kinds.add(kind)
+            place += 1 + length
+    if place < size or _FST_GEOMETRY not in kinds or not kinds & set(_FST_HIERARCHY):
+        raise WaveError(
+            f"{file}: FST file without its end: cut off, or still being written "
+            "(names come last in FST; trace to VCD where a run may be killed)"
+        )
+    return FileFacts("fst", first, last)
