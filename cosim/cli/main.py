@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cosim.cli.app import App
 from cosim.cli.options import (
     INPUT_HELP,
     CoresOption,
@@ -24,12 +25,8 @@ from cosim.cli.regcmd_app import regcmd_app
 if TYPE_CHECKING:
     from waves.spec import TraceSpec
 
-app = typer.Typer(
-    help="The RK3588 NPU as cycle-accurate RTL: run models and register-command streams without a board.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+app = App(
+    help="The RK3588 NPU as cycle-accurate RTL: run models and register-command streams without a board."
 )
 app.add_typer(regcmd_app, name="regcmd")
 

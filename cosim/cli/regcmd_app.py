@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cosim.cli.app import App
 from cosim.cli.options import EngineOption, ExactOption, JsonOption, traced
 
 if TYPE_CHECKING:
     from waves.spec import TraceSpec
 
-regcmd_app = typer.Typer(help="Register-command streams as text and back, and on RTL.", no_args_is_help=True)
+regcmd_app = App(help="Register-command streams as text and back, and on RTL.")
 
 
 @regcmd_app.command(epilog="Example: rkcosim regcmd dump task.bin -o task.txt")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import cosim.harness
+from cosim import progress as under_way
 from cosim.engines import cache, toolchain, verilog
 from cosim.engines.cache import Progress
 from cosim.engines.errors import BuildError
@@ -146,11 +147,14 @@ def build(design: verilog.Design | None, variant: Variant, progress: Progress = 
     found = cache.fetch(folder, key, LIBRARY, progress)
     if found is not None:
         return found
-    with cache.locked(folder, key, progress):
+    begin = time.monotonic()
+    with under_way.step("building the engine"), cache.locked(folder, key, progress):
         found = cache.fetch(folder, key, LIBRARY, progress)
         if found is not None:
             return found
-        return _build_now(design, variant, folder, key, progress)
+        built = _build_now(design, variant, folder, key, progress)
+    progress(f"{variant} ready after {time.monotonic() - begin:.1f} s")
+    return built
 
 
 def _build_now(
@@ -174,7 +178,6 @@ def _build_now(
         library = _compile(sources, work, progress)
         seconds = round(time.monotonic() - begin, 1)
         entry = cache.store(folder, key, [library], {"variant": str(variant), "seconds": seconds})
-        progress(f"{variant} ready after {seconds:.1f} s")
         return entry / LIBRARY
     finally:
         shutil.rmtree(work, ignore_errors=True)

@@ -8,12 +8,12 @@ import hashlib
 import json
 import os
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from cosim import progress as under_way
 from cosim.engines.errors import BuildError
 
 Progress = Callable[[str], None]
@@ -29,8 +29,8 @@ LOCK_SECONDS = 1200
 
 
 def say(text: str) -> None:
-    """Default progress: a line on the error stream."""
-    print(f"rkcosim: {text}", file=sys.stderr, flush=True)
+    """Default progress: a line on the error stream, or where the command line shows what is under way."""
+    under_way.say(text)
 
 
 def cache_folder() -> Path:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes as ct
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from cosim import progress
 from cosim.engines import diagnostics as words
 from cosim.engines import library as lib
 from cosim.engines import waits
@@ -27,7 +29,7 @@ ACCESS_CYCLES = 1 << 20
 IDLE_AFTER = 64
 """Cycles after an access in which a core with nothing left to do says so."""
 
-_CHUNK = 1 << 22  # cycles per call into the library, so that Ctrl-C is heard
+_CHUNK = 1 << 22  # cycles per call into the library at most, so that Ctrl-C is heard
 
 EVENT_NAMES = (
     "task_start",
@@ -145,6 +147,7 @@ class SocEngine:
         self._reported = 0
         self._reset_at = [0] * cores
         self._may_sleep = True
+        self._chunks = progress.Chunks(_CHUNK)
         self.memory = DeviceMemory(self._mapping_changed)
         self._open(traced)
 
@@ -431,10 +434,13 @@ class SocEngine:
         self._touched = True
         end = self.cycle + cycles
         stop = int(self.on_diagnostic == "stop")
+        chunks = self._chunks
         while True:
-            now = self.cycle
-            result = self._lib.rk_run(self._opened(), min(end, now + _CHUNK), mask, stop)
+            now, begun = self.cycle, time.perf_counter()
+            result = self._lib.rk_run(self._opened(), min(end, now + chunks.cycles), mask, stop)
             self._raise_failure()
+            chunks.took(self.cycle - now, time.perf_counter() - begun)
+            progress.tick(self)
             if result == lib.RUN_DIAGNOSTIC:
                 self._raise_diagnostic()
             if result == lib.RUN_IRQ or self.cycle >= end:

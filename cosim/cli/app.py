@@ -1,0 +1,121 @@
+"""What every command of `rkcosim` has by itself: `--quiet`, `--json -`, exit codes, errors in one line."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from typing import Annotated, Any, get_type_hints
+
+import typer
+from typer.core import TyperGroup
+
+from cosim.cli.exits import BAD_INPUT, INTERRUPTED, fail, leave_pipe, mannered
+
+QuietOption = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Say nothing of what is under way, only results.")
+]
+
+UsageProblem = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+"""Base of what typer raises for words that it does not understand (its home differs between versions)."""
+
+
+def examples(*lines: str) -> str:
+    """Lines of a command's `epilog`: commands as one would type them, a line each."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+class Group(TyperGroup):
+    """A group of commands whose usage errors are one line with the likely word."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command; an unknown one is a usage error that names the nearest."""
+        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            near = get_close_matches(args[0], self.list_commands(ctx), n=2, cutoff=0.5)
+            hint = f"did you mean {' or '.join(near)}?" if near else "it has none of that name"
+            fail(f"no command '{args[0]}': {hint} (all: {ctx.command_path} --help)", BAD_INPUT)
+        return super().resolve_command(ctx, args)
+
+    def main(  # type: ignore[override]
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run with `args`; usage errors end with one line and the code for bad input."""
+        if not standalone_mode:
+            return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        try:
+            code = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        except UsageProblem as error:
+            _usage(error)
+        except (typer.Abort, KeyboardInterrupt):
+            fail("interrupted", INTERRUPTED)
+        except SystemExit:
+            if type(sys.stdout).__name__ == "PacifyFlushWrapper":  # typer met a pipe that nobody reads
+                leave_pipe()
+            raise
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _usage(error: Any) -> None:
+    """Say what is wrong with the words of a command line, and where to read about it."""
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(error.format_message(), file=sys.stderr)
+        raise SystemExit(BAD_INPUT)
+    text = " ".join(error.format_message().split()).rstrip(".")
+    place = f" (see {context.command_path} --help)" if context is not None else ""
+    fail(text[:1].lower() + text[1:] + place, BAD_INPUT)
+
+
+class App(typer.Typer):
+    """A typer application whose commands have the manners of `cosim.cli.exits.mannered`.
+
+    Parameters
+    ----------
+    options : as of `typer.Typer`.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        settings: dict[str, Any] = {
+            "cls": Group,
+            "no_args_is_help": True,
+            "pretty_exceptions_enable": False,
+            "rich_markup_mode": None,
+            "context_settings": {"help_option_names": ["-h", "--help"], "max_content_width": 110},
+        }
+        super().__init__(**(settings | options))
+
+    def command(self, name: str | None = None, **options: Any) -> Callable[[Callable], Callable]:
+        """Declare a command; as of `typer.Typer`."""
+        register = super().command(name, **options)
+
+        def declare(function: Callable) -> Callable:
+            register(_with_manners(function))
+            return function
+
+        return declare
+
+
+def _with_manners(function: Callable) -> Callable:
+    """The command with one more option, `--quiet`, and everything it raises turned into an exit code."""
+
+    @functools.wraps(function)
+    def command(*args: Any, quiet: bool = False, **options: Any) -> None:
+        with mannered(quiet, options.get("json")):
+            function(*args, **options)
+
+    given = inspect.signature(function)
+    hints = get_type_hints(function, include_extras=True) | {"quiet": QuietOption}
+    parameters = [p.replace(annotation=hints[p.name]) for p in given.parameters.values()]
+    parameters.append(
+        inspect.Parameter("quiet", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=QuietOption)
+    )
+    command.__signature__ = given.replace(parameters=parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = hints
+    return command
