@@ -113,7 +113,11 @@ EXPRESSIONS: dict[str, dict[str, str]] = {
     "rtl/npu/cna_settings.py": {
         "self.slab_entries - entries": "a slab larger than the RK3588's CBUF is the only one of its task"
     },
-    "rtl/npu/float32.py": {"value[23:31] < 118": "at 118 the value is below 2^-8 and comes to 0 either way"},
+    "rtl/list_fetch.py": {"room >= chunk": "when the next burst is asked for: only how soon"},
+    "rtl/npu/float32.py": {
+        "value[23:31] < 118": "at 118 the value is below 2^-8 and comes to 0 either way",
+        "apart > 32": "at 33 a normal number still leaves a bit, and a subnormal one is below all rounding",
+    },
     "cosim/golden/task/ppu.py": {
         "pad > best": "where they are equal, either is",
         "out.shape[:3]": "what follows the third size is not looked at",

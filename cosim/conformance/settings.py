@@ -98,14 +98,16 @@ def _exact_fit(d: Draw) -> Plan:
     task = plan.tasks[0]
     banks, rows = task.fields["CNA", "CBUF_CON0"], task.fields["CNA", "DATA_SIZE0"]["DATAIN_HEIGHT"]
     used = task.fields["CNA", "CBUF_CON1"]["DATA_ENTRIES"]
-    more = d.ch.integer("settings.more", 0, 1)
-    most = 12 - banks["WEIGHT_BANK"] - more
-    if most < 1:
-        raise Refused("the entry behind would be one of the weights'")
-    count = d.ch.integer("settings.count", 1, most)
-    apart, rest = divmod(512 * count + more - used, max(1, rows - 1))
-    if rows < 2 or rest or not used <= apart < 1 << 15:
+    fits = []
+    for more in (0, 1):  # the entry behind must not be one of the weights'
+        for count in range(1, 13 - banks["WEIGHT_BANK"] - more):
+            apart, rest = divmod(512 * count + more - used, max(1, rows - 1))
+            if rows > 1 and not rest and used <= apart < 1 << 15:
+                fits.append((more, count, apart))
+    if not fits:
         raise Refused("the rows do not fill the banks")
+    # One entry too many is what the diagnostic is about, and seldom possible.
+    _, count, apart = d.ch.pick("settings.fit", [fit for fit in fits if fit[0]] or fits)
     task.set("CNA", "CBUF_CON1", DATA_ENTRIES=apart)
     banks["DATA_BANK"] = count
     return plan

@@ -194,7 +194,7 @@ class WeightLoader(wiring.Component):
             fewer = kernels < group_kernels
             m.d.sync += [
                 needed.eq(kernels * kernel_bytes),
-                group.eq(Mux(fewer, kernels[:7], group_kernels) * kernel_bytes),
+                group.eq(Mux(fewer, kernels[:6], group_kernels) * kernel_bytes),
                 # A tile of two blocks takes them from places a row apart.
                 part.eq(Mux(depthwise & (group_kernels == 2) & ~(kernels == 1), kernel_bytes + 64, 0)),
             ]
