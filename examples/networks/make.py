@@ -1,9 +1,10 @@
-"""Three small networks as int8 ONNX in QDQ form, quantised by onnxruntime, and one of floats.
+"""Networks as int8 ONNX in QDQ form, quantised by onnxruntime, and one of floats.
 
-    python examples/networks/make.py build/networks
+    python examples/networks/make.py build/networks                          # three small ones
+    python examples/networks/make.py build/networks mobilenet_v1 resnet50    # published layer shapes
 
-Weights and calibration data are random with a fixed seed: the networks show operators, they classify
-nothing.  Needs the packages onnx and onnxruntime.
+Weights and calibration data are random with a fixed seed: the networks show operators and sizes, they
+classify nothing.  Needs the packages onnx and onnxruntime.
 """
 
 from __future__ import annotations
@@ -59,6 +60,10 @@ class Network:
         """Add a Relu."""
         return self.add("Relu", x)
 
+    def clip(self, x: str) -> str:
+        """Add a Clip to 0..6."""
+        return self.add("Clip", x, self.constant(np.array(0.0)), self.constant(np.array(6.0)))
+
     def classify(self, x: str, channels: int, classes: int) -> str:
         """Add a global average, a dense layer and a softmax."""
         flat = self.add("Flatten", self.add("GlobalAveragePool", x))
@@ -92,14 +97,10 @@ def residual() -> tuple[Network, str]:
 def separable() -> tuple[Network, str]:
     """Depthwise and pointwise convolutions, with Clip as in MobileNet."""
     n = Network("separable", (1, 3, 48, 48), 2)
-
-    def clip(x: str) -> str:
-        return n.add("Clip", x, n.constant(np.array(0.0)), n.constant(np.array(6.0)))
-
-    x = clip(n.conv("image", 3, 16, 3, 2))
+    x = n.clip(n.conv("image", 3, 16, 3, 2))
     for cin, cout, stride in ((16, 32, 1), (32, 64, 2), (64, 64, 1), (64, 128, 2)):
-        x = clip(n.conv(x, cin, cin, 3, stride, groups=cin))
-        x = clip(n.conv(x, cin, cout, 1))
+        x = n.clip(n.conv(x, cin, cin, 3, stride, groups=cin))
+        x = n.clip(n.conv(x, cin, cout, 1))
     return n, n.classify(x, 128, 10)
 
 
@@ -121,7 +122,37 @@ def upscaling() -> tuple[Network, str]:
     return n, n.add("Sigmoid", n.conv(silu(n.conv(joined, 48, 16)), 16, 1, 1))
 
 
+def mobilenet_v1() -> tuple[Network, str]:
+    """MobileNetV1 1.0 at 224 x 224 (Howard et al. 2017, table 1): 569 million MACs."""
+    n = Network("mobilenet_v1", (1, 3, 224, 224), 4)
+    x = n.clip(n.conv("image", 3, 32, 3, 2))
+    shapes = [(32, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1), (256, 512, 2)]
+    shapes += [(512, 512, 1)] * 5 + [(512, 1024, 2), (1024, 1024, 1)]
+    for cin, cout, stride in shapes:
+        x = n.clip(n.conv(x, cin, cin, 3, stride, groups=cin))
+        x = n.clip(n.conv(x, cin, cout, 1))
+    return n, n.classify(x, 1024, 1000)
+
+
+def resnet50() -> tuple[Network, str]:
+    """ResNet-50 at 224 x 224 with the stride in the 3x3 convolutions (v1.5): 4.09 G MACs."""
+    n = Network("resnet50", (1, 3, 224, 224), 5)
+    x = n.relu(n.conv("image", 3, 64, 7, 2))
+    x = n.add("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    cin = 64
+    for blocks, width, first in ((3, 64, 1), (4, 128, 2), (6, 256, 2), (3, 512, 2)):
+        for block in range(blocks):
+            stride = first if block == 0 else 1
+            short = n.conv(x, cin, 4 * width, 1, stride) if block == 0 else x
+            y = n.relu(n.conv(x, cin, width, 1))
+            y = n.relu(n.conv(y, width, width, 3, stride))
+            x = n.relu(n.add("Add", n.conv(y, width, 4 * width, 1), short))
+            cin = 4 * width
+    return n, n.classify(x, 2048, 1000)
+
+
 NETWORKS = {"residual": residual, "separable": separable, "upscaling": upscaling}
+PUBLISHED = {"mobilenet_v1": mobilenet_v1, "resnet50": resnet50}
 
 
 def quantise(model: onnx.ModelProto, data: list[np.ndarray]) -> bytes:
@@ -148,17 +179,24 @@ def quantise(model: onnx.ModelProto, data: list[np.ndarray]) -> bytes:
 
 def make(name: str) -> tuple[bytes, bytes, np.ndarray]:
     """One network: as floats, as int8, and an input for it."""
-    network, output = NETWORKS[name]()
+    network, output = (NETWORKS | PUBLISHED)[name]()
     model = network.model(output)
-    data = [network.rng.normal(size=network.shape).astype(np.float32) for _ in range(4)]
+    images = 4 if name in NETWORKS else 1
+    data = [network.rng.normal(size=network.shape).astype(np.float32) for _ in range(images)]
     return model.SerializeToString(), quantise(model, data), data[0]
 
 
 def main() -> None:
-    """Write all files into the folder named on the command line."""
+    """Write the networks named on the command line (default: the small ones) into its folder."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "build/networks")
+    names = sys.argv[2:] or list(NETWORKS)
+    unknown = set(names) - set(NETWORKS | PUBLISHED)
+    if unknown:
+        raise SystemExit(
+            f"no network {', '.join(sorted(unknown))}; there are {', '.join(NETWORKS | PUBLISHED)}"
+        )
     folder.mkdir(parents=True, exist_ok=True)
-    for name in NETWORKS:
+    for name in names:
         floats, codes, image = make(name)
         (folder / f"{name}_int8.onnx").write_bytes(codes)
         np.save(folder / f"{name}_input.npy", image)
