@@ -134,7 +134,7 @@ class Shop:
         wanted = json.dumps([sources, [str(site) for site in chosen], CHOOSER])
         same = mark.is_file() and mark.read_text() == wanted
         mark.unlink(missing_ok=True)
-        for name in ("sw", "cosim") if same else ("rtl", "sw", "cosim"):
+        for name in ("sw", "cosim", "waves") if same else ("rtl", "sw", "cosim", "waves"):
             shutil.rmtree(folder / name, ignore_errors=True)
             shutil.copytree(root / name, folder / name, ignore=ignore)
         if not same:
