@@ -1,0 +1,517 @@
+"""`NpuAgent`: everything around a core under test, bound in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cocotb.triggers import First, RisingEdge, Timer
+
+from cosim.cocotb.host import AxiHost, EngineHost, Host
+from cosim.cocotb.memory import DramSlave
+from cosim.cocotb.pins import Clocking, high, pulses
+from cosim.crosscheck.kick import Kick
+from cosim.engines import waits
+from cosim.engines.diagnostics import Diagnostic, make_diagnostic, register_name
+from cosim.engines.library import DramConfig
+from cosim.engines.memory import PAGE
+from cosim.engines.soc import EVENT_NAMES, RESET_CYCLES
+from cosim.stream import Region, Stream
+from rtl.regs import registers
+from sw.driver.commit import arm_kick, start_kick
+from sw.driver.job import interrupt_names
+from sw.regcmd import amount_code, blocks_of_mask, decode_word, words_to_bytes
+
+IRQ_CYCLES = 100_000
+"""Bound of a wait for the interrupt unless another one is given."""
+
+COMMANDS = 0x0F00_0000
+"""Where `run_stream` puts bare words."""
+
+INPUTS = """rst s_axil_awvalid s_axil_awaddr s_axil_awprot s_axil_wvalid s_axil_wdata s_axil_wstrb s_axil_bready
+s_axil_arvalid s_axil_araddr s_axil_arprot s_axil_rready m_axi_rid m_axi_rdata m_axi_rresp m_axi_rlast
+m_axi_bid m_axi_bresp"""
+"""What is 0 until somebody drives it: otherwise X on Icarus."""
+
+HOSTS: dict[str, Any] = {"cocotbext": AxiHost, "engine": EngineHost}
+
+
+class InterruptTimeout(AssertionError):
+    """No interrupt came within the bound; the text says what was waited for and what the blocks do."""
+
+
+class DiagnosticFound(AssertionError):
+    """The core raised a diagnostic (with `on_diagnostic` "stop"); `diagnostics` has all so far."""
+
+    def __init__(self, diagnostics: Sequence[Diagnostic]) -> None:
+        self.diagnostics = list(diagnostics)
+        more = f" (and {len(self.diagnostics) - 1} more)" if len(self.diagnostics) > 1 else ""
+        super().__init__(f"{self.diagnostics[0]}{more}")
+
+
+class RegisterValue(int):
+    """A register's value: an int that knows its fields.
+
+    Members
+    -------
+    name : `BLOCK.REGISTER`.
+    fields : value of each field by name.
+    """
+
+    name: str
+    fields: dict[str, int]
+
+    def __new__(cls, offset: int, value: int) -> RegisterValue:
+        self = super().__new__(cls, value)
+        register = registers().at(offset)
+        self.name = register_name(offset)
+        self.fields = register.decode(value) if register is not None else {}
+        return self
+
+    def __getitem__(self, name: str) -> int:
+        if name not in self.fields:
+            raise KeyError(f"{self.name} has no field {name}; it has {', '.join(self.fields)}")
+        return self.fields[name]
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value:#x}" for name, value in self.fields.items() if value)
+        return f"{self.name} {int(self):#010x}" + (f" ({shown})" if shown else "")
+
+
+@dataclass(frozen=True)
+class TaskSpan:
+    """A task that ran: its index in the kick, first cycle, and cycle of its end (None: still at work)."""
+
+    core: int
+    task: int
+    start: int
+    end: int | None = None
+
+    @property
+    def cycles(self) -> int | None:
+        """Cycles from start to end."""
+        return None if self.end is None else self.end - self.start
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """A kick that ended.
+
+    Members
+    -------
+    status : interrupt events that ended it.
+    start, irq : cycles of the start (before the op-enable) and of the interrupt.
+    tasks : the tasks that ran.
+    """
+
+    status: int
+    start: int
+    irq: int
+    tasks: tuple[TaskSpan, ...] = ()
+
+    @property
+    def cycles(self) -> int:
+        """Cycles from the start to the interrupt, the register writes that start it included."""
+        return self.irq - self.start
+
+    @property
+    def events(self) -> list[str]:
+        """Names of the interrupt events."""
+        return interrupt_names(self.status)
+
+
+@dataclass
+class Log:
+    """What the agent has seen on the core's pins since it was made."""
+
+    tasks: list[TaskSpan] = field(default_factory=list)
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+
+
+class NpuAgent:
+    """Clock, reset, register access, memory and interrupt of one core.
+
+    Parameters
+    ----------
+    dut
+        handle of a core (`rtl.core.NpuCore` in Verilog).
+    dram
+        timing of the memory; the engines' default if None.
+    host
+        "cocotbext" (cocotbext-axi's AXI-Lite master, as `agent.host.master`) or "engine" (every access
+        takes the cycles that it takes on the compiled engines, so whole runs agree cycle for cycle).
+    ram
+        None for the memory of `cosim.cocotb.memory`, or a number of bytes for cocotbext-axi's `AxiRam`
+        from address 0 on (as `agent.ram`; simpler, with other timing and without `agent.memory`).
+    core
+        number of the core.
+    period_ps
+        of the clock.
+    on_diagnostic
+        "stop" (`wait_irq` and `run_stream` raise `DiagnosticFound`) or "go on" (only `log` has them).
+
+    Members
+    -------
+    memory : `map`, `read`, `write`, `view` of the device's memory.
+    dram : the memory's AXI side: faults, bytes by client, open bursts.
+    log : tasks and diagnostics so far.
+    """
+
+    def __init__(
+        self,
+        dut: Any,
+        *,
+        dram: DramConfig | None = None,
+        host: str = "cocotbext",
+        ram: int | None = None,
+        core: int = 0,
+        period_ps: int = 1000,
+        on_diagnostic: str = "stop",
+    ) -> None:
+        if host not in HOSTS:
+            raise ValueError(f"host must be {' or '.join(map(repr, HOSTS))}, not {host!r}")
+        if on_diagnostic not in ("stop", "go on"):
+            raise ValueError(f"on_diagnostic must be 'stop' or 'go on', not {on_diagnostic!r}")
+        if not 0 <= core <= 2:
+            raise ValueError(f"core must be 0, 1 or 2, not {core}")
+        self.dut, self.core, self.on_diagnostic = dut, core, on_diagnostic
+        self.log = Log()
+        self._reported = 0
+        for name in INPUTS.split():
+            getattr(dut, name).value = 0
+        dut.core_index.value = core
+        self.clocking = Clocking(dut.clk, period_ps)
+        self.host: Host = HOSTS[host](dut, self.clocking)
+        self.dram: DramSlave | None = None
+        if ram is None:
+            self.dram = DramSlave(dut, self.clocking, dram)
+            self.memory: Any = self.dram.memory
+        else:
+            from cocotbext.axi import AxiBus, AxiRam
+
+            self.ram = AxiRam(AxiBus.from_prefix(dut, "m_axi"), dut.clk, dut.rst, size=ram)
+            self.memory = _RamMemory(self.ram, ram)
+        import cocotb
+
+        cocotb.start_soon(self._watch_events())
+        cocotb.start_soon(self._watch_diagnostics())
+
+    # Time
+
+    @property
+    def cycle(self) -> int:
+        """Cycles since the agent was made."""
+        return self.clocking.cycle
+
+    async def cycles(self, count: int) -> None:
+        """Let `count` cycles pass."""
+        await self.clocking.edges(count)
+
+    async def reset(self, cycles: int = RESET_CYCLES) -> None:
+        """Hold the core's reset; what is under way on its buses is dropped."""
+        await RisingEdge(self.dut.clk)
+        self.dut.rst.value = 1
+        if self.dram is not None:
+            self.dram.reset()
+        await self.cycles(cycles)
+        self.dut.rst.value = 0
+        if self.dram is not None:
+            self.dram.reset()
+
+    # Registers
+
+    async def write(self, register: str | int, value: int | None = None, **fields: int | str) -> None:
+        """Write a register: by name or offset, a value or its fields (the others are 0).
+
+        Raises
+        ------
+        KeyError, ValueError
+            for a register, field or value that does not exist.
+        BusError
+            when the core answers with an error.
+        """
+        offset, item = _find(register)
+        if (value is None) == (not fields):
+            raise ValueError(f"write of {register}: give either a value or fields")
+        if value is None:
+            if item is None:
+                raise ValueError(f"write of {register}: no register there, so it has no fields")
+            value = item.encode(**fields)
+        if not 0 <= value < 1 << 32:
+            raise ValueError(f"write of {register}: {value:#x} does not fit 32 bits")
+        await self.host.write(offset, value)
+
+    async def read(self, register: str | int) -> RegisterValue:
+        """Read a register by name or offset; the fields are `value["FIELD"]`.  Raises as `write`."""
+        offset, _ = _find(register)
+        return RegisterValue(offset, await self.host.read(offset))
+
+    # Streams
+
+    def load(self, stream: Stream) -> None:
+        """Map and fill the memory of a stream (pages that are mapped already stay)."""
+        have = {n for at, size in self.memory.ranges.items() for n in range(at // PAGE, (at + size) // PAGE)}
+        wanted: set[int] = set()
+        for region in stream.regions:
+            last = (region.address + max(region.data.size, 1) - 1) // PAGE
+            wanted |= set(range(region.address // PAGE, last + 1))
+        runs: list[list[int]] = []
+        for page in sorted(wanted - have):
+            if runs and runs[-1][1] == page:
+                runs[-1][1] = page + 1
+            else:
+                runs.append([page, page + 1])
+        for first, end in runs:
+            self.memory.map(first * PAGE, (end - first) * PAGE)
+        for region in stream.regions:
+            _write_pages(self.memory, region.address, region.data.tobytes())
+
+    async def run_stream(
+        self, stream: Stream | Iterable[int], bound_cycles: int = IRQ_CYCLES, *, load: bool = True
+    ) -> RunResult:
+        """Start a stream, or the words of one task, wait for its end and clear the interrupt.
+
+        Parameters
+        ----------
+        stream
+            a `cosim.stream.Stream`, or words, which are placed at `COMMANDS`.
+        load
+            put the stream's regions into memory first.
+
+        Raises
+        ------
+        InterruptTimeout
+            when it does not end within `bound_cycles`.
+        DiagnosticFound
+            when the core found something suspicious (see `on_diagnostic`).
+        """
+        if not isinstance(stream, Stream):
+            stream, load = words_stream(stream, self.core), True
+        if load:
+            self.load(stream)
+        first = len(self.log.tasks)
+        start = await self.start(stream)
+        kick = stream.kick
+        what = f"{kick.tasks} task{'s' if kick.tasks > 1 else ''} to end with {_names(kick.interrupt_mask)}"
+        irq = await self.wait_irq(bound_cycles, what)
+        status = await self.read("PC.INTERRUPT_STATUS")
+        await self.write("PC.INTERRUPT_CLEAR", registers()["PC"]["INTERRUPT_CLEAR"].mask)
+        return RunResult(int(status), start, irq, tuple(self.log.tasks[first:]))
+
+    async def start(self, stream: Stream) -> int:
+        """Write what starts a stream that is in memory, in the order of the vendor driver.
+
+        Returns
+        -------
+        int
+            the cycle before the op-enable.
+        """
+        regs, kick, core = registers(), stream.kick, self.core
+        pc = regs["PC"]
+        writes: list[tuple[int, int]] = []
+
+        def collect(block: str, register: str, value: int) -> None:
+            writes.append((regs[block][register].offset, value))
+
+        arm_kick(
+            collect,
+            core,
+            base=kick.base,
+            amount=kick.amount,
+            tasks=kick.tasks,
+            mask=kick.interrupt_mask,
+            clear=pc["INTERRUPT_CLEAR"].mask,
+            dma_base=kick.dma_base,
+            pp_en=kick.pp_en,
+        )
+        if kick.slave:
+            collect("PC", "BASE_ADDRESS", pc["BASE_ADDRESS"].encode(PC_SEL="SLAVE_MODE"))
+        for offset, value in [*writes, *stream.writes]:
+            await self.host.write(offset, value)
+        begun = self.cycle
+        if not kick.slave:
+            writes.clear()
+            start_kick(collect)
+            for offset, value in writes:
+                await self.host.write(offset, value)
+        return begun
+
+    async def wait_irq(self, bound_cycles: int = IRQ_CYCLES, what: str = "the interrupt line") -> int:
+        """Wait until the interrupt line is high.
+
+        Returns
+        -------
+        int
+            the cycle in which it is.
+
+        Raises
+        ------
+        InterruptTimeout
+            after `bound_cycles`; says what was waited for, which blocks are at work and what they wait for.
+        DiagnosticFound
+            with `on_diagnostic` "stop", as soon as the core raises one.
+        """
+        began = self.cycle
+        self._raise_diagnostics()
+        if not high(self.dut.irq):
+            bound = Timer(self.clocking.time_ps(max(1, bound_cycles)), "ps")
+            suspicious = [RisingEdge(self.dut.diag_valid)] if self.on_diagnostic == "stop" else []
+            fired = await First(RisingEdge(self.dut.irq), bound, *suspicious)
+            if fired is bound:
+                raise InterruptTimeout(
+                    f"waited {bound_cycles} cycles (from {began} to {self.cycle}) for {what}; "
+                    f"the interrupt line stayed low\n{await self.block_state()}"
+                )
+            await RisingEdge(self.dut.clk)
+            if suspicious and fired is suspicious[0]:
+                await RisingEdge(self.dut.clk)  # logged now
+            self._raise_diagnostics()
+        return self.cycle
+
+    async def block_state(self) -> str:
+        """Lines that say which blocks are at work, what they wait for, and what was found suspicious."""
+        busy = blocks_of_mask(int(self.dut.busy_blocks.value))
+        lines = [f"busy_blocks: {', '.join(busy) or 'none'}"]
+        at_work = set()
+        for block in registers().blocks.values():
+            if "S_STATUS" not in block:
+                continue
+            value = await self.read(f"{block.name}.S_STATUS")
+            shown = [
+                f"group {name[-1]} {block['S_STATUS'].fields[name].label(v) or v}"
+                for name, v in value.fields.items()
+                if v
+            ]
+            if shown:
+                at_work.add(block.name)
+                lines.append(f"{block.name}.S_STATUS: {', '.join(shown)}")
+        raw = await self.read("PC.INTERRUPT_RAW_STATUS")
+        mask = await self.read("PC.INTERRUPT_MASK")
+        lines.append(f"interrupt events: raised {_names(raw)}, mask {_names(mask)}")
+        open_bursts = self.dram.open_bursts if self.dram is not None else {}
+        lines += [f"memory: {count} {what} under way" for what, count in open_bursts.items()]
+        events = int(self.dut.events.value)
+        stalls = [name for bit, name in enumerate(EVENT_NAMES) if events >> bit & 1]
+        now = f", now: {', '.join(stalls)}" if stalls else ""
+        lines.append(
+            f"task {int(self.dut.task_index.value)}, {'idle' if high(self.dut.idle) else 'not idle'}{now}"
+        )
+        reading = any("reads" in what for what in open_bursts)
+        lines += waits.explain(at_work, stalls, reading, high(self.dut.idle))
+        lines += [f"diagnostic: {item}" for item in self.log.diagnostics[:3]]
+        faults = self.dram.faults if self.dram is not None else []
+        return "\n".join([*lines, *(f"fault: {item}" for item in faults[:3])])
+
+    # What is seen all the time
+
+    def _raise_diagnostics(self) -> None:
+        fresh = self.log.diagnostics[self._reported :]
+        self._reported = len(self.log.diagnostics)
+        if fresh and self.on_diagnostic == "stop":
+            raise DiagnosticFound(fresh)
+
+    async def _watch_events(self) -> None:
+        start, done = (1 << EVENT_NAMES.index(name) for name in ("task_start", "task_done"))
+        async for value in event_samples(self.dut):
+            if value & start:
+                task = int(self.dut.task_index.value)
+                self.log.tasks.append(TaskSpan(self.core, task, self.cycle))
+            if value & done and self.log.tasks:
+                last = self.log.tasks[-1]
+                self.log.tasks[-1] = TaskSpan(self.core, last.task, last.start, self.cycle)
+
+    async def _watch_diagnostics(self) -> None:
+        dut = self.dut
+        async for _ in pulses(dut.diag_valid, dut.clk):
+            code, block, register, value = (
+                int(getattr(dut, f"diag_{name}").value) for name in ("code", "block", "register", "value")
+            )
+            faults = self.dram.faults if self.dram is not None else []
+            found = make_diagnostic(
+                self.cycle, self.core, code, block, register, value, self.log.tasks, faults
+            )
+            self.log.diagnostics.append(found)
+
+
+async def event_samples(dut: Any) -> Any:
+    """The value of the core's `events` at every rising edge at which it is not 0."""
+    from cocotb.triggers import ValueChange
+
+    change, edge = ValueChange(dut.events), RisingEdge(dut.clk)
+    while True:
+        await change
+        await edge
+        while value := int(dut.events.value):
+            yield value
+            await edge
+
+
+def words_stream(words: Iterable[int], core: int = 0, address: int = COMMANDS) -> Stream:
+    """A stream of one task from its words, ended by the last block that it starts.
+
+    Raises
+    ------
+    ValueError
+        for words without an op-enable.
+    """
+    import numpy as np
+
+    items = list(words)
+    masks = [c.value for c in map(decode_word, items) if c.kind == "op_enable"]
+    if not masks or not masks[-1]:
+        raise ValueError("the words have no op-enable that starts a block")
+    last = "PPU" if "PPU" in blocks_of_mask(masks[-1]) else "DPU"
+    from sw.driver.job import interrupt_bits
+
+    kick = Kick(address, amount_code(len(items)), 1, interrupt_bits(f"{last}_0", f"{last}_1"))
+    return Stream(kick, [Region("words", address, np.frombuffer(words_to_bytes(items), np.uint8))], core)
+
+
+def _find(register: str | int) -> tuple[int, Any]:
+    """(offset, register or None) of a name or an offset."""
+    if isinstance(register, int):
+        return register, registers().at(register)
+    block, _, name = register.partition(".")
+    blocks = registers().blocks
+    if block not in blocks:
+        raise KeyError(f"no block {block!r}; there are {', '.join(blocks)}")
+    if name not in blocks[block]:
+        known = ", ".join(r.name for r in blocks[block])
+        raise KeyError(f"{block} has no register {name!r}; it has {known}")
+    item = blocks[block][name]
+    return item.offset, item
+
+
+def _names(mask: int) -> str:
+    return "|".join(interrupt_names(mask)) or "none"
+
+
+def _write_pages(memory: Any, address: int, data: bytes) -> None:
+    """Write bytes across mappings."""
+    at = 0
+    while at < len(data):
+        size = min(PAGE - (address + at) % PAGE, len(data) - at)
+        memory.write(address + at, data[at : at + size])
+        at += size
+
+
+class _RamMemory:
+    """cocotbext-axi's `AxiRam` as the other memory: mapped from 0 on, all of it."""
+
+    def __init__(self, ram: Any, size: int) -> None:
+        self._ram, self.ranges = ram, {0: size}
+
+    def map(self, iova: int, size: int) -> None:
+        raise ValueError(f"{iova:#x} lies outside the {self.ranges[0]:#x} bytes of AxiRam")
+
+    def read(self, iova: int, size: int) -> bytes:
+        return self._ram.read(iova, size)
+
+    def write(self, iova: int, data: Any) -> None:
+        self._ram.write(iova, bytes(data))
+
+    def view(self, iova: int, size: int) -> Any:
+        import numpy as np
+
+        return np.frombuffer(self.read(iova, size), np.uint8)

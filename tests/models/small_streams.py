@@ -1,0 +1,33 @@
+"""Small tasks with their memory, as streams: what every engine and simulator is compared on."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cosim.crosscheck.kick import Kick
+from cosim.stream import Region, Stream
+from sw.driver.job import interrupt_bits
+from sw.regcmd import TaskBuilder, words_to_bytes
+from tests.models.small_tasks import add_task, conv_task, pool_task
+
+BASE = 0x0020_0000
+COMMANDS, SOURCE, OTHER, TARGET = BASE, BASE + 0x1000, BASE + 0x2000, BASE + 0x3000
+
+
+def stream_of(task: TaskBuilder, seed: int = 0) -> Stream:
+    """A task at `COMMANDS` with random bytes in the three pages behind it."""
+    memory = np.random.default_rng(seed).integers(0, 256, 0x3000, np.uint8)
+    blocks = task.blocks
+    last = "PPU" if "PPU" in blocks else "DPU"
+    kick = Kick(COMMANDS, task.amount, 1, interrupt_bits(f"{last}_0", f"{last}_1"))
+    words = np.frombuffer(words_to_bytes(task.words()), np.uint8)
+    return Stream(kick, [Region("words", COMMANDS, words), Region("data", SOURCE, memory)])
+
+
+def streams() -> dict[str, Stream]:
+    """A pool, an addition by the DPU alone, a convolution."""
+    return {
+        "pool": stream_of(pool_task(SOURCE, TARGET, 5, 6), 1),
+        "add": stream_of(add_task(SOURCE, OTHER, TARGET, 3, 4), 2),
+        "conv": stream_of(conv_task(SOURCE, OTHER, TARGET, 4, 5), 3),
+    }
