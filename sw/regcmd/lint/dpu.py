@@ -1,0 +1,550 @@
+"""Rules about the DPU and its readers (docs/hardware.md 4, 5)."""
+
+from __future__ import annotations
+
+from sw.regcmd.lint.rule import ERROR, NOTE, WARNING, Check, rule
+from sw.regcmd.lint.shapes import (
+    ATOM,
+    DEPTHWISE,
+    ELEMENT_BITS,
+    FLOAT_CODES,
+    RESIDUAL,
+    DpuCube,
+    RdmaCube,
+    ceil,
+    collision,
+    conv_of,
+    dpu_of,
+    rdma_of,
+)
+
+_DPU, _RDMA = ("DPU",), ("DPU_RDMA",)
+_MODE = "FEATURE_MODE_CFG"
+_INTEGER_ALGORITHMS, _FLOAT_ALGORITHMS = (0, 1, 2, 4, 5, 6), (0, 1, 2, 3, 4, 5, 6, 7, 8)
+
+
+def _dpu(check: Check) -> DpuCube:
+    dpu = dpu_of(check)
+    assert dpu is not None
+    return dpu
+
+
+def _rdma(check: Check) -> RdmaCube:
+    rdma = rdma_of(check)
+    assert rdma is not None
+    return rdma
+
+
+@rule(
+    "dpu.pixels",
+    ERROR,
+    "The DPU waits until it has all pixels of its cube; CORE must deliver as many.",
+    "docs/hardware.md 4.1, 4.14",
+    blocks=_DPU,
+)
+def _pixels(check: Check) -> None:
+    dpu, conv = _dpu(check), conv_of(check)
+    if dpu.flying or conv is None or not conv.pixels:
+        return
+    if conv.pixels != dpu.pixels:
+        message = f"CORE delivers {conv.pixels} pixels, the DPU's cube has {dpu.width} x {dpu.height}"
+        wide = conv.out_width == dpu.width
+        register, name = ("DATA_CUBE_HEIGHT", "HEIGHT") if wide else ("DATA_CUBE_WIDTH", "WIDTH")
+        check.say(message, "DPU", register, name)
+    elif conv.out_width != dpu.width:
+        message = f"CNA's rows have {conv.out_width} pixels, the DPU's {dpu.width}"
+        check.say(message, "DPU", "DATA_CUBE_WIDTH", "WIDTH", severity=WARNING)
+
+
+@rule(
+    "dpu.group",
+    ERROR,
+    "Channels come in groups that follow from type and mode; a DPU that expects other groups never ends.",
+    "docs/hardware.md 4.1, 3.8",
+    blocks=_DPU,
+)
+def _group(check: Check) -> None:
+    dpu, conv, start = _dpu(check), conv_of(check), check.start
+    assert start is not None
+    core = start.view("CORE")
+    if dpu.flying or conv is None or core is None:
+        return
+    wide = bool(core("MISC_CFG", "DW_EN"))
+    drained = {0: 32, 6: 64}.get(core("MISC_CFG", "PROC_PRECISION"), 16)
+    if core("MISC_CFG", "PROC_PRECISION") in (4, 5):
+        drained = 32
+    theirs = 64 if wide else drained
+    if theirs != dpu.group:
+        message = f"CORE delivers groups of {theirs} channels, the DPU's settings say {dpu.group}"
+        mode = dpu.depthwise != wide
+        check.say(message, "DPU", *((_MODE, "CONV_MODE") if mode else ("DATA_FORMAT", "IN_PRECISION")))
+    elif conv.groups != dpu.groups:
+        message = (
+            f"CORE delivers {conv.groups} groups of {dpu.group}, {dpu.channels} channels are {dpu.groups}"
+        )
+        check.say(message, "DPU", "DATA_CUBE_CHANNEL", "CHANNEL")
+
+
+@rule(
+    "dpu.surfaces-of-group",
+    ERROR,
+    "With the zero point term on, SIZE_E must name the surfaces of a group, else the DPU never finishes.",
+    "docs/hardware.md 4.10, H 5.8",
+    blocks=_DPU,
+)
+def _size_e(check: Check) -> None:
+    dpu = _dpu(check)
+    said = dpu.view("BS_OW_CFG", "SIZE_E_1") + 1
+    if dpu.converter and said != dpu.group_surfaces:
+        message = f"a group has {dpu.group_surfaces} surfaces of this type, SIZE_E_1 says {said}"
+        check.say(message, "DPU", "BS_OW_CFG", "SIZE_E_1")
+
+
+@rule(
+    "dpu.repeats",
+    WARNING,
+    "Sizes that are given twice are the same in real programs.",
+    "docs/hardware.md 4.10, H 2.4",
+    blocks=_DPU,
+)
+def _repeats(check: Check) -> None:
+    dpu = _dpu(check).view
+    for register, name, other, twin in (
+        ("WDMA_SIZE_0", "CHANNEL_WDMA", "DATA_CUBE_CHANNEL", "CHANNEL"),
+        ("WDMA_SIZE_1", "HEIGHT_WDMA", "DATA_CUBE_HEIGHT", "HEIGHT"),
+        ("WDMA_SIZE_1", "WIDTH_WDMA", "DATA_CUBE_WIDTH", "WIDTH"),
+        ("BS_OW_CFG", "SIZE_E_0", "BS_OW_CFG", "SIZE_E_1"),
+        ("BS_OW_CFG", "SIZE_E_2", "BS_OW_CFG", "SIZE_E_1"),
+        ("DATA_CUBE_NOTCH_ADDR", "NOTCH_ADDR_1", "DATA_CUBE_NOTCH_ADDR", "NOTCH_ADDR_0"),
+    ):
+        if dpu(register, name) != dpu(other, twin):
+            check.say(f"{other}.{twin} is {dpu(other, twin)}", "DPU", register, name)
+    if dpu("DATA_CUBE_CHANNEL", "ORIG_CHANNEL") > dpu("DATA_CUBE_CHANNEL", "CHANNEL"):
+        message = f"more than the {dpu('DATA_CUBE_CHANNEL', 'CHANNEL') + 1} channels of the cube"
+        check.say(message, "DPU", "DATA_CUBE_CHANNEL", "ORIG_CHANNEL")
+
+
+@rule(
+    "dpu.type",
+    ERROR,
+    "Type codes exist up to 6, and what enters is of the domain, integer or float, that the DPU works in.",
+    "docs/hardware.md 0.4",
+    blocks=_DPU,
+)
+def _type(check: Check) -> None:
+    dpu, form = _dpu(check).view, "DATA_FORMAT"
+    for name in ("OUT_PRECISION", "IN_PRECISION", "PROC_PRECISION"):
+        if dpu(form, name) not in ELEMENT_BITS:
+            check.say("no such type, counts as int8", "DPU", form, name)
+    if (dpu(form, "IN_PRECISION") in FLOAT_CODES) != (dpu(form, "PROC_PRECISION") in FLOAT_CODES):
+        message = f"not of the domain of PROC_PRECISION {dpu(form, 'PROC_PRECISION')}"
+        check.say(message, "DPU", form, "IN_PRECISION")
+    if dpu(_MODE, "CONV_MODE") not in (0, DEPTHWISE):
+        check.say("counts as direct", "DPU", _MODE, "CONV_MODE")
+    conv = conv_of(check)
+    if conv is not None and not dpu(_MODE, "FLYING_MODE"):
+        floats = dpu(form, "PROC_PRECISION") in FLOAT_CODES
+        if floats != conv.type.is_float:
+            kind = "floats" if conv.type.is_float else "integers"
+            check.say(f"the convolution delivers {kind}", "DPU", form, "PROC_PRECISION")
+
+
+@rule(
+    "dpu.reserved",
+    WARNING,
+    "The mode has no known behaviour, real programs leave it 0.",
+    "docs/hardware.md 4.5, 4.13, H Q25",
+    blocks=_DPU,
+)
+def _reserved(check: Check) -> None:
+    dpu, start = _dpu(check).view, check.start
+    assert start is not None
+    for register, name in (
+        (_MODE, "TP_EN"),
+        (_MODE, "RGP_TYPE"),
+        (_MODE, "NONALIGN"),
+        (_MODE, "SURF_LEN"),
+        ("DATA_FORMAT", "MC_SURF_OUT"),
+        ("DATA_CUBE_HEIGHT", "MINMAX_CTL"),
+        ("BS_OW_CFG", "RGP_CNTER"),
+        ("BS_MUL_CFG", "BS_TRUNCATE_SRC"),
+        ("BN_MUL_CFG", "BN_TRUNCATE_SRC"),
+    ):
+        if dpu(register, name):
+            check.say("mode without a known behaviour", "DPU", register, name)
+    rdma = start.view("DPU_RDMA")
+    shared = 0 if rdma is None else rdma(_MODE, "COMB_USE")
+    if dpu(_MODE, "COMB_USE") > shared & 1:
+        check.say(f"repeats bit 0 of DPU_RDMA's, which is {shared & 1}", "DPU", _MODE, "COMB_USE")
+
+
+@rule(
+    "dpu.algorithm",
+    ERROR,
+    "BS and BN add or subtract; the operations of EW depend on the domain. Another code is no operation.",
+    "docs/hardware.md 4.4, 4.7",
+    blocks=_DPU,
+)
+def _algorithm(check: Check) -> None:
+    cube = _dpu(check)
+    dpu = cube.view
+    for stage in ("BS", "BN"):
+        cfg = f"{stage}_CFG"
+        live = not dpu(cfg, f"{stage}_BYPASS") and not dpu(cfg, f"{stage}_ALU_BYPASS")
+        if live and dpu(cfg, f"{stage}_ALU_ALGO") not in (2, 4):
+            check.say("neither add nor minus", "DPU", cfg, f"{stage}_ALU_ALGO")
+    if dpu("EW_CFG", "EW_BYPASS"):
+        return
+    if dpu("EW_CFG", "EW_BINARY_EN"):
+        check.say("has no effect", "DPU", "EW_CFG", "EW_BINARY_EN", severity=WARNING)
+    floats = cube.floats and not cube.lut
+    known = _FLOAT_ALGORITHMS if floats else _INTEGER_ALGORITHMS
+    if cube.operation and not dpu("EW_CFG", "EW_OP_TYPE") and dpu("EW_CFG", "EW_ALU_ALGO") not in known:
+        check.say("no such operation for the type", "DPU", "EW_CFG", "EW_ALU_ALGO")
+    if floats and cube.needs_element and not dpu("EW_CFG", "EW_OP_CVT_BYPASS"):
+        scale = "EW_CVT_SCALE_VALUE"
+        for register, name, want in (
+            ("EW_CVT_OFFSET_VALUE", "EW_OP_CVT_OFFSET", 0),
+            (scale, "EW_OP_CVT_SCALE", 1),
+            (scale, "EW_OP_CVT_SHIFT", 0),
+        ):
+            if dpu(register, name) != want:
+                check.say("floats pass the converter", "DPU", register, name, severity=WARNING)
+
+
+@rule(
+    "dpu.float-output",
+    WARNING,
+    "OUT_CVT does nothing to floats but narrow them; its other settings are 1, 0, 0, 0.",
+    "docs/hardware.md 4.8",
+    blocks=_DPU,
+)
+def _float_output(check: Check) -> None:
+    cube = _dpu(check)
+    dpu = cube.view
+    if cube.floats and not cube.lut:
+        for register, name, ok in (
+            ("OUT_CVT_SCALE", "OUT_CVT_SCALE", dpu.signed("OUT_CVT_SCALE") == 1),
+            ("OUT_CVT_SHIFT", "OUT_CVT_SHIFT", dpu("OUT_CVT_SHIFT") % 64 == 0),
+            ("OUT_CVT_SHIFT", "MINUS_EXP", dpu("OUT_CVT_SHIFT", "MINUS_EXP") == 0),
+            ("OUT_CVT_OFFSET", "OUT_CVT_OFFSET", dpu("OUT_CVT_OFFSET") == 0),
+        ):
+            if not ok:
+                check.say("no effect on floats", "DPU", register, name)
+    if not cube.transposed and dpu("DATA_FORMAT", "OUT_PRECISION") == 2:
+        if not dpu("OUT_CVT_SCALE", "FP32TOFP16_EN"):
+            check.say("fp16 is written, narrowed all the same here", "DPU", "OUT_CVT_SCALE", "FP32TOFP16_EN")
+
+
+@rule(
+    "dpu.scale",
+    WARNING,
+    "An output scale of 0 makes every result the offset.",
+    "docs/hardware.md 4.8",
+    blocks=_DPU,
+)
+def _scale(check: Check) -> None:
+    cube = _dpu(check)
+    if (not cube.floats or cube.lut) and not cube.view("OUT_CVT_SCALE", "OUT_CVT_SCALE"):
+        check.say("every result is 0 times something", "DPU", "OUT_CVT_SCALE", "OUT_CVT_SCALE")
+
+
+@rule(
+    "dpu.lut",
+    WARNING,
+    "The tables are addressed with steps up to 2^22, and only the plain choice between them is known.",
+    "docs/hardware.md 4.12",
+    blocks=_DPU,
+)
+def _lut(check: Check) -> None:
+    cube = _dpu(check)
+    dpu = cube.view
+    if not cube.lut:
+        return
+    for name in ("LUT_CAL_SEL", "LUT_EXPAND_EN", "LUT_ROAD_SEL"):
+        if dpu("LUT_CFG", name):
+            check.say("mode without a known behaviour", "DPU", "LUT_CFG", name)
+    if dpu("LUT_CFG", "LUT_LO_LE_MUX") != 2:
+        check.say("real programs write 2", "DPU", "LUT_CFG", "LUT_LO_LE_MUX")
+    for table in ("LE", "LO"):
+        if dpu("LUT_INFO", f"LUT_{table}_INDEX_SELECT") > 22:
+            check.say("counts as 22", "DPU", "LUT_INFO", f"LUT_{table}_INDEX_SELECT")
+        start, end = f"LUT_{table}_START", f"LUT_{table}_END"
+        if dpu.signed(end) < dpu.signed(start):
+            check.say(f"below the start {dpu.signed(start)}", "DPU", end, severity=NOTE)
+
+
+@rule(
+    "dpu.nowhere",
+    WARNING,
+    "OUTPUT_MODE 0 throws every result away.",
+    "docs/hardware.md 4.10",
+    blocks=_DPU,
+)
+def _nowhere(check: Check) -> None:
+    if not _dpu(check).output:
+        check.say("nothing leaves the DPU", "DPU", _MODE, "OUTPUT_MODE")
+
+
+@rule(
+    "dpu.surfaces",
+    ERROR,
+    "Output surfaces must be apart by their size at least: atoms written twice lose one of their values.",
+    "docs/hardware.md 4.10, H 5.8",
+    blocks=_DPU,
+)
+def _surfaces(check: Check) -> None:
+    dpu = _dpu(check)
+    if not dpu.output & 2 or dpu.transposed:
+        return
+    places = dpu.written_surfaces
+    hit = collision(places, dpu.line, dpu.height, dpu.width)
+    if hit is None:
+        return
+    first, second = hit
+    length = (dpu.height - 1) * dpu.line + dpu.width
+    message = f"surfaces {first} and {second} of {length} atoms are {places[second] - places[first]} apart"
+    per = dpu.group_surfaces
+    view = dpu.view
+    if not (bool(view("BS_OW_CFG", "OD_BYPASS")) and not dpu.flying):
+        per = view("BS_OW_CFG", "SIZE_E_1") + 1
+    if second // per == first // per:
+        check.say(message, "DPU", "DST_SURF_STRIDE", "DST_SURF_STRIDE")
+    else:
+        check.say(message, "DPU", "SURFACE_ADD", "SURF_ADD")
+
+
+@rule(
+    "dpu.transposed",
+    WARNING,
+    "The transposed writer has a fixed layout of 32 channels in eight surfaces, of integers, to memory.",
+    "docs/hardware.md 4.11, H 5.9",
+    blocks=_DPU,
+)
+def _transposed(check: Check) -> None:
+    cube = _dpu(check)
+    dpu = cube.view
+    if not cube.transposed:
+        return
+    if cube.channels > 32:
+        check.say("more than 32 channels transposed", "DPU", "DATA_CUBE_CHANNEL", "CHANNEL")
+    if dpu("BS_OW_CFG", "SIZE_E_1") != 7:
+        check.say("7 when transposed", "DPU", "BS_OW_CFG", "SIZE_E_1")
+    if dpu("SURFACE_ADD", "SURF_ADD") != 8 * dpu("DST_SURF_STRIDE"):
+        check.say("eight surfaces when transposed", "DPU", "SURFACE_ADD", "SURF_ADD")
+    if dpu("DATA_FORMAT", "OUT_PRECISION") in FLOAT_CODES:
+        check.say("floats are not transposed, counts as int32", "DPU", "DATA_FORMAT", "OUT_PRECISION")
+    if cube.output & 1:
+        check.say("the PPU gets nothing transposed", "DPU", _MODE, "OUTPUT_MODE")
+
+
+@rule(
+    "dpu.channels",
+    NOTE,
+    "More channels are written than there are kernels: the rest holds what lanes without a kernel give.",
+    "docs/hardware.md 3.8, 4.9",
+    blocks=_DPU,
+)
+def _channels(check: Check) -> None:
+    dpu, conv = _dpu(check), conv_of(check)
+    if dpu.flying or conv is None:
+        return
+    real = conv.channels if conv.depthwise else conv.kernels
+    said = dpu.view("DATA_CUBE_CHANNEL", "ORIG_CHANNEL") + 1
+    if said > max(real, 1) and ceil(said, 16) > ceil(real, 16):
+        check.say(f"{said} channels of {real} kernels", "DPU", "DATA_CUBE_CHANNEL", "ORIG_CHANNEL")
+
+
+# -- DPU_RDMA --------------------------------------------------------------------------------------
+
+
+@rule(
+    "rdma.cube",
+    ERROR,
+    "DPU and DPU_RDMA must go through the same cube, else one waits for the other for ever.",
+    "docs/hardware.md 5.1, 5.6, H 5.10",
+    blocks=_RDMA,
+)
+def _cube(check: Check) -> None:
+    rdma, dpu = _rdma(check), dpu_of(check)
+    if dpu is None:
+        return
+    severity = ERROR if rdma.anything else WARNING
+    for register, name, mine, theirs in (
+        ("DATA_CUBE_WIDTH", "WIDTH", rdma.width, dpu.width),
+        ("DATA_CUBE_HEIGHT", "HEIGHT", rdma.height, dpu.height),
+        ("DATA_CUBE_CHANNEL", "CHANNEL", rdma.channels, dpu.channels),
+    ):
+        if mine != theirs:
+            check.say(f"{mine} here, {theirs} in the DPU", "DPU_RDMA", register, name, severity=severity)
+    if rdma.flying != dpu.flying:
+        message = f"the DPU's is {int(dpu.flying)}"
+        check.say(message, "DPU_RDMA", _MODE, "FLYING_MODE", severity=WARNING)
+    if rdma.group != dpu.group and (rdma.main or rdma.element):
+        message = f"groups of {rdma.group} channels here, of {dpu.group} in the DPU: the order differs"
+        check.say(message, "DPU_RDMA", _MODE, "IN_PRECISION", severity=WARNING)
+
+
+@rule(
+    "rdma.main",
+    ERROR,
+    "MRDMA is on exactly when the DPU takes its main data from memory; otherwise the task hangs.",
+    "docs/hardware.md 5.2, 5.6, H 5.10",
+    blocks=_DPU,
+)
+def _main(check: Check) -> None:
+    dpu, rdma = _dpu(check), rdma_of(check)
+    if rdma is None or rdma.shared:
+        return
+    if dpu.flying and not rdma.main:
+        check.say("the DPU waits for the main data", "DPU_RDMA", _MODE, "MRDMA_DISABLE")
+    if rdma.main and not dpu.flying:
+        check.say("nobody takes the main data in a convolution", "DPU_RDMA", _MODE, "MRDMA_DISABLE")
+
+
+@rule(
+    "rdma.element",
+    ERROR,
+    "ERDMA is on exactly when the EW operation takes its operand from memory; otherwise the task hangs.",
+    "docs/hardware.md 4.7, 5.4, 5.6",
+    blocks=_DPU,
+)
+def _element(check: Check) -> None:
+    dpu, rdma = _dpu(check), rdma_of(check)
+    offered = rdma is not None and (rdma.element or (rdma.shared and rdma.main))
+    if dpu.needs_element and not offered:
+        check.say("waits for an operand that nothing reads", "DPU", "EW_CFG", "EW_OP_SRC")
+    elif rdma is not None and rdma.shared and (rdma.element != rdma.main):
+        missing = ("ERDMA_CFG", "ERDMA_DISABLE") if rdma.main else (_MODE, "MRDMA_DISABLE")
+        check.say("COMB_USE 5 needs both readers", "DPU_RDMA", *missing)
+    elif offered and not dpu.needs_element:
+        check.say("no operation takes the operand", "DPU_RDMA", "ERDMA_CFG", "ERDMA_DISABLE")
+
+
+@rule(
+    "rdma.operands",
+    ERROR,
+    "A stage that takes its operands from memory waits for the reader that delivers them.",
+    "docs/hardware.md 4.4 to 4.6, 5.3",
+    blocks=_DPU,
+)
+def _operands(check: Check) -> None:
+    dpu, rdma = _dpu(check), rdma_of(check)
+    view = dpu.view
+    for stage, client in (("BS", "BRDMA"), ("BN", "NRDMA")):
+        use = 0 if rdma is None else rdma.use[client]
+        cfg, wanted = f"{stage}_CFG", []
+        if not view(cfg, f"{stage}_BYPASS"):
+            if not view(cfg, f"{stage}_ALU_BYPASS") and view(cfg, f"{stage}_ALU_SRC"):
+                wanted.append((0, cfg, f"{stage}_ALU_SRC"))
+            if not view(cfg, f"{stage}_MUL_BYPASS") and view(f"{stage}_MUL_CFG", f"{stage}_MUL_SRC"):
+                wanted.append((2, f"{stage}_MUL_CFG", f"{stage}_MUL_SRC"))
+        if stage == "BS" and dpu.converter and view("BS_OW_CFG", "OW_SRC") and not dpu.floats:
+            wanted.append((1, "BS_OW_CFG", "OW_SRC"))
+        for bit, register, name in wanted:
+            if not use & 7:
+                check.say(f"waits for {client}, which is off", "DPU", register, name)
+            elif not use >> bit & 1:
+                message = f"{client} does not read this operand ({client}_DATA_USE {use}): it is 0"
+                check.say(message, "DPU", register, name, severity=WARNING)
+
+
+@rule(
+    "rdma.type",
+    ERROR,
+    "Codes of types, modes and operand kinds of the readers that do not exist count as others.",
+    "docs/hardware.md 5.1 to 5.5",
+    blocks=_RDMA,
+)
+def _rdma_type(check: Check) -> None:
+    rdma = _rdma(check)
+    view = rdma.view
+    for name in ("IN_PRECISION", "PROC_PRECISION"):
+        if view(_MODE, name) not in ELEMENT_BITS:
+            check.say("no such type, counts as int8", "DPU_RDMA", _MODE, name)
+    if view(_MODE, "CONV_MODE") not in (0, DEPTHWISE):
+        check.say("counts as direct", "DPU_RDMA", _MODE, "CONV_MODE")
+    if view(_MODE, "COMB_USE") not in (0, RESIDUAL) or (view(_MODE, "COMB_USE") and rdma.flying):
+        check.say("counts as 0", "DPU_RDMA", _MODE, "COMB_USE")
+    for client, known in (("BRDMA", 0b111), ("NRDMA", 0b101)):
+        if rdma.use[client] & ~known:
+            message = "names an operand without a known meaning"
+            check.say(message, "DPU_RDMA", f"{client}_CFG", f"{client}_DATA_USE", severity=WARNING)
+    if rdma.element:
+        mode = view("ERDMA_CFG", "ERDMA_DATA_MODE")
+        if mode > 1 or (rdma.shared and mode != 1):
+            check.say("counts as per pixel", "DPU_RDMA", "ERDMA_CFG", "ERDMA_DATA_MODE")
+        if rdma.element_bits < 16 and view(_MODE, "PROC_PRECISION") in FLOAT_CODES:
+            check.say("no float of this size", "DPU_RDMA", "ERDMA_CFG", "ERDMA_DATA_SIZE")
+    if rdma.main and rdma.flying and view(_MODE, "IN_PRECISION") in (2, 3):
+        if not view(_MODE, "MRDMA_FP16TOFP32_EN"):
+            message = "16-bit floats are widened all the same here"
+            check.say(message, "DPU_RDMA", _MODE, "MRDMA_FP16TOFP32_EN", severity=WARNING)
+    dpu = dpu_of(check)
+    if dpu is not None and rdma.main and rdma.flying and view(_MODE, "IN_PRECISION") != dpu.type:
+        message = f"the DPU's IN_PRECISION is {dpu.type}"
+        check.say(message, "DPU_RDMA", _MODE, "IN_PRECISION", severity=WARNING)
+
+
+@rule(
+    "rdma.reserved",
+    WARNING,
+    "Unpooling, padding and non-aligned reads have no known behaviour, real programs leave them 0.",
+    "docs/hardware.md 5.4, H Q25",
+    blocks=_RDMA,
+)
+def _rdma_reserved(check: Check) -> None:
+    view = _rdma(check).view
+    for register, names in (
+        ("ERDMA_CFG", ("ERDMA_SURF_MODE", "ERDMA_NONALIGN")),
+        (
+            "SRC_DMA_CFG",
+            (
+                "UNPOOLING_EN",
+                "POOLING_METHOD",
+                "KERNEL_STRIDE_HEIGHT",
+                "KERNEL_STRIDE_WIDTH",
+                "KERNEL_HEIGHT",
+                "KERNEL_WIDTH",
+            ),
+        ),
+        ("PAD_CFG", ("PAD_VALUE", "PAD_TOP", "PAD_LEFT")),
+    ):
+        for name in names:
+            if view(register, name):
+                check.say("mode without a known behaviour", "DPU_RDMA", register, name)
+
+
+@rule(
+    "rdma.address",
+    ERROR,
+    "What the readers read starts at multiples of 16; the low bits are dropped.",
+    "docs/hardware.md 5.6, H 1.12",
+    blocks=_RDMA,
+)
+def _rdma_address(check: Check) -> None:
+    rdma = _rdma(check)
+    for on, register in (
+        (rdma.main, "SRC_BASE_ADDR"),
+        (rdma.element, "EW_BASE_ADDR"),
+        (rdma.use["BRDMA"], "BS_BASE_ADDR"),
+        (rdma.use["NRDMA"], "BN_BASE_ADDR"),
+    ):
+        if on and rdma.view(register) % ATOM:
+            check.say("not a multiple of 16", "DPU_RDMA", register, register)
+
+
+@rule(
+    "rdma.element-type",
+    NOTE,
+    "EW_CFG repeats size and shape of the operand; nothing reads it here.",
+    "docs/hardware.md 5.4",
+    blocks=_RDMA,
+)
+def _element_type(check: Check) -> None:
+    rdma, dpu = _rdma(check), dpu_of(check)
+    if dpu is None or not rdma.element or not dpu.needs_element:
+        return
+    for name, twin in (("EDATA_SIZE", "ERDMA_DATA_SIZE"), ("EW_DATA_MODE", "ERDMA_DATA_MODE")):
+        if dpu.view("EW_CFG", name) != rdma.view("ERDMA_CFG", twin):
+            check.say(f"ERDMA_CFG.{twin} is {rdma.view('ERDMA_CFG', twin)}", "DPU", "EW_CFG", name)

@@ -1,0 +1,178 @@
+"""Memory that the clients of a start touch, as their registers say (docs/hardware.md 1 to 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sw.regcmd.lint.rule import Check
+from sw.regcmd.lint.shapes import ATOM, Conv, DpuCube, Pool, RdmaCube, ceil, conv_of, dpu_of, pool_of, rdma_of
+from sw.regcmd.machine import View
+
+SPACE = 1 << 32
+PIECES = 4096
+"""Rows of one access that are listed one by one; longer ones are taken surface by surface."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """What one client reads or writes: (first byte, bytes) of each piece, before they wrap at 2^32.
+
+    Members
+    -------
+    stride : name of the register to blame when a piece but the first is wrong.
+    """
+
+    client: str
+    block: str
+    register: str
+    field: str
+    stride: tuple[str, str]
+    write: bool
+    pieces: tuple[tuple[int, int], ...]
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """First byte and the byte after the last."""
+        return min(p[0] for p in self.pieces), max(p[0] + p[1] for p in self.pieces)
+
+
+def _cube(start: int, surfaces: list[int], line: int, rows: int, columns: int) -> tuple[tuple[int, int], ...]:
+    """Pieces of a cube: surfaces at these atoms, lines `line` atoms apart, rows joined where they touch."""
+    if line == columns or rows == 1:
+        length = ATOM * ((rows - 1) * line + columns)
+        return tuple((start + ATOM * surface, length) for surface in surfaces)
+    if rows * len(surfaces) <= PIECES:
+        return tuple(
+            (start + ATOM * (surface + row * line), ATOM * columns)
+            for surface in surfaces
+            for row in range(rows)
+        )
+    length = ATOM * (max((rows - 1) * line, 0) + columns)
+    return tuple((start + ATOM * surface, length) for surface in surfaces)
+
+
+def accesses(check: Check) -> list[Access]:
+    """Every access of a start."""
+    if "accesses" not in check.cache:
+        check.cache["accesses"] = [item for item in _accesses(check) if item.pieces]
+    found: list[Access] = check.cache["accesses"]
+    return found
+
+
+def _accesses(check: Check) -> Iterator[Access]:
+    base = check.program.dma_base & ~31
+    conv, dpu, rdma, pool = conv_of(check), dpu_of(check), rdma_of(check), pool_of(check)
+    if conv is not None and conv.width and conv.height:
+        yield from _convolution(conv, base)
+    if dpu is not None and dpu.output & 2:
+        yield _writer(dpu, base)
+    if rdma is not None:
+        yield from _readers(rdma, base)
+    if pool is not None:
+        assert check.start is not None
+        yield from _pool(pool, check.start.view("PPU_RDMA"), base)
+
+
+def _place(view: View, register: str, name: str, base: int) -> int:
+    return ((view.raw(register) & _mask(view.block, register, name)) + base) % SPACE
+
+
+def _mask(block: str, register: str, name: str) -> int:
+    from rtl.regs import registers
+
+    return registers()[block][register].fields[name].mask & ~(ATOM - 1)
+
+
+def _convolution(conv: Conv, base: int) -> Iterator[Access]:
+    cna = conv.view
+    if not cna("CBUF_CON0", "DATA_REUSE"):
+        start = _place(cna, "FEATURE_DATA_ADDR", "FEATURE_BASE_ADDR", base)
+        pieces: tuple[tuple[int, int], ...]
+        if conv.argb:
+            size = conv.height * cna("DMA_CON1", "LINE_STRIDE") * conv.argb * conv.type.bits // 8
+            pieces = ((start, ceil(size, ATOM) * ATOM),) if size else ()
+        else:
+            line, surface = conv.pitches
+            places = [surface * s for s in range(conv.surfaces)]
+            pieces = _cube(start, places, line, conv.height, conv.width)
+        stride = ("DMA_CON2", "SURF_STRIDE") if conv.surfaces > 1 else ("DMA_CON1", "LINE_STRIDE")
+        name = "FEATURE_BASE_ADDR"
+        yield Access("features", "CNA", "FEATURE_DATA_ADDR", name, stride, False, pieces)
+    size = cna("WEIGHT_SIZE0", "WEIGHT_BYTES")
+    if not cna("CBUF_CON0", "WEIGHT_REUSE") and size:
+        start = _place(cna, "DCOMP_ADDR0", "DECOMPRESS_ADDR0", base)
+        stride = ("WEIGHT_SIZE0", "WEIGHT_BYTES")
+        run = ((start, ceil(size, ATOM) * ATOM),)
+        yield Access("weights", "CNA", "DCOMP_ADDR0", "DECOMPRESS_ADDR0", stride, False, run)
+
+
+def _writer(dpu: DpuCube, base: int) -> Access:
+    start = _place(dpu.view, "DST_BASE_ADDR", "DST_BASE_ADDR", base)
+    stride = ("DST_SURF_STRIDE", "DST_SURF_STRIDE")
+    if dpu.transposed:
+        size = 1 + dpu.view("WDMA_SIZE_0", "TP_PRECISION")
+        quads = [n // 4 % 4 + n // 16 * 4 * dpu.pixels + n % 4 * 16 * dpu.pixels for n in range(dpu.channels)]
+        last = max(quads) + 4 * (dpu.pixels - 1)
+        pieces: tuple[tuple[int, int], ...] = ((start, ceil(size * (last + 1), ATOM) * ATOM),)
+    else:
+        pieces = _cube(start, dpu.written_surfaces, dpu.line, dpu.height, dpu.width)
+    return Access("output", "DPU", "DST_BASE_ADDR", "DST_BASE_ADDR", stride, True, pieces)
+
+
+def _readers(rdma: RdmaCube, base: int) -> Iterator[Access]:
+    view = rdma.view
+    line = rdma.width + view("SRC_DMA_CFG", "LINE_NOTCH_ADDR")
+    surface = line * rdma.height + view.signed("SURF_NOTCH", "SURF_NOTCH_ADDR")
+    notch = ("SURF_NOTCH", "SURF_NOTCH_ADDR")
+    bits = rdma.element_bits if rdma.shared else rdma.main_bits
+    surfaces = ceil(rdma.channels * bits, 8 * ATOM)
+    if rdma.main:
+        start = _place(view, "SRC_BASE_ADDR", "SRC_BASE_ADDR", base)
+        count = ceil(surfaces, 2) if rdma.shared else surfaces
+        pieces = _cube(start, [surface * s for s in range(count)], line, rdma.height, rdma.width)
+        yield Access("main data", "DPU_RDMA", "SRC_BASE_ADDR", "SRC_BASE_ADDR", notch, False, pieces)
+    if rdma.element:
+        start = _place(view, "EW_BASE_ADDR", "EW_BASE_ADDR", base)
+        line = rdma.width + view("DATA_CUBE_HEIGHT", "EW_LINE_NOTCH_ADDR")
+        stride, jump = view.signed("EW_SURF_STRIDE"), view.signed("EW_SURF_NOTCH")
+        count = ceil(rdma.channels * rdma.element_bits, 8 * ATOM)
+        if rdma.shared:
+            pitch = line * rdma.height + jump
+            pieces = _cube(start, [pitch * s for s in range(count // 2)], line, rdma.height, rdma.width)
+        elif view("ERDMA_CFG", "ERDMA_DATA_MODE") == 0:
+            pieces = tuple((start + ATOM * stride * s, ATOM) for s in range(count))
+        else:
+            places = [(stride + jump) * s for s in range(count)]
+            pieces = _cube(start, places, line, rdma.height, rdma.width)
+        by = ("EW_SURF_STRIDE", "EW_SURF_STRIDE")
+        yield Access("operand", "DPU_RDMA", "EW_BASE_ADDR", "EW_BASE_ADDR", by, False, pieces)
+    for client, register in (("BRDMA", "BS_BASE_ADDR"), ("NRDMA", "BN_BASE_ADDR")):
+        use = rdma.use[client]
+        if use & 7:
+            block = 8 * (4 * (use & 1) + 2 * (use >> 1 & 1) + 2 * (use >> 2 & 1))
+            start = _place(view, register, register, base)
+            run = ((start, ceil(ceil(rdma.channels, 8) * block, ATOM) * ATOM),)
+            by = (f"{client}_CFG", f"{client}_DATA_USE")
+            yield Access(f"{client} operands", "DPU_RDMA", register, register, by, False, run)
+
+
+def _pool(pool: Pool, rdma: View | None, base: int) -> Iterator[Access]:
+    ppu = pool.view
+    start = _place(ppu, "DST_BASE_ADDR", "DST_BASE_ADDR", base)
+    line = pool.out_width + ppu("OPERATION_MODE_CFG", "NOTCH_ADDR")
+    places = [ppu.signed("DST_SURF_STRIDE") * s for s in range(pool.surfaces)]
+    pieces = _cube(start, places, line, pool.out_height, pool.out_width)
+    stride = ("DST_SURF_STRIDE", "DST_SURF_STRIDE")
+    yield Access("output", "PPU", "DST_BASE_ADDR", "DST_BASE_ADDR", stride, True, pieces)
+    if pool.indexed and ppu("OPERATION_MODE_CFG", "POOLING_METHOD"):
+        jump = ATOM * ppu("DATA_FORMAT", "INDEX_ADD")
+        moved = tuple((at + jump, size) for at, size in pieces)
+        yield Access("index", "PPU", "DATA_FORMAT", "INDEX_ADD", stride, True, moved)
+    if rdma is not None and not pool.fed:
+        width, height = rdma("CUBE_IN_WIDTH") + 1, rdma("CUBE_IN_HEIGHT") + 1
+        start = _place(rdma, "SRC_BASE_ADDR", "SRC_BASE_ADDR", base)
+        places = [rdma.signed("SRC_SURF_STRIDE") * s for s in range(pool.surfaces)]
+        read = _cube(start, places, rdma.signed("SRC_LINE_STRIDE"), height, width)
+        by = ("SRC_SURF_STRIDE", "SRC_SURF_STRIDE")
+        yield Access("input", "PPU_RDMA", "SRC_BASE_ADDR", "SRC_BASE_ADDR", by, False, read)

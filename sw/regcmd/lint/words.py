@@ -1,0 +1,411 @@
+"""Rules about single words and about the chain that they form."""
+
+from __future__ import annotations
+
+from rtl.regs import registers
+from sw.regcmd.disassembler import Command
+from sw.regcmd.lint.rule import ERROR, NOTE, WARNING, Check, rule
+from sw.regcmd.machine import HOST, is_start
+from sw.regcmd.program import ListedTask, link_of
+from sw.regcmd.tasks import FETCH_BYTES, words_of_amount
+from sw.regcmd.word import FETCH_WORDS, target_code
+
+LUT_ENTRIES = 513
+
+
+def _each(check: Check) -> list[tuple[int, Command]]:
+    """Every word of the program with the number of its task, decoded once."""
+    if "commands" not in check.cache:
+        tasks = check.cache.setdefault("tasks", list(enumerate(check.program.tasks)))
+        check.cache["commands"] = [(index, c) for index, task in tasks for c in task.commands]
+    found: list[tuple[int, Command]] = check.cache["commands"]
+    return found
+
+
+@rule(
+    "word.target",
+    ERROR,
+    "A word whose target names no block, or several, is dropped: its register keeps the old value.",
+    "docs/hardware.md 7.6, H 1.4",
+    whole=True,
+)
+def _target(check: Check) -> None:
+    for index, command in _each(check):
+        if command.kind == "unknown" and command.block is None:
+            register = registers().at(command.offset)
+            block, name = (register.block, register.name) if register else ("", "")
+            message = (
+                f"no such target 0x{command.target:04X}, the write of offset 0x{command.offset:04X} is lost"
+            )
+            check.say(message, block, name, task=index, word=command.index, value=command.value)
+
+
+@rule(
+    "word.offset",
+    ERROR,
+    "Nothing is at the offset, or it lies outside the window of the word's target: the write is lost.",
+    "docs/hardware.md 7.6, 7.8",
+    whole=True,
+)
+def _offset(check: Check) -> None:
+    for index, command in _each(check):
+        if command.kind != "unknown" or command.block is None:
+            continue
+        register = registers().at(command.offset)
+        if register is None:
+            message = f"no register at offset 0x{command.offset:04X} of {command.block}"
+            check.say(message, command.block, task=index, word=command.index, value=command.value)
+        else:
+            message = f"the target is {command.block}, the offset that of {register.path}"
+            check.say(message, register.block, register.name, task=index, word=command.index)
+
+
+@rule(
+    "word.reserved-bits",
+    WARNING,
+    "Bits that belong to no field are dropped; a value that was cut or shifted wrongly ends up there.",
+    "H 2",
+    whole=True,
+)
+def _reserved(check: Check) -> None:
+    for index, command in _each(check):
+        pointer = command.register is not None and command.register.path == "PC.BASE_ADDRESS"
+        if command.register is not None and command.reserved and not pointer:
+            message = f"bits 0x{command.reserved:X} belong to no field"
+            register = command.register
+            check.say(
+                message, register.block, register.name, task=index, word=command.index, value=command.value
+            )
+
+
+@rule(
+    "word.read-only",
+    WARNING,
+    "The field cannot be written: hardware sets it.",
+    "H 1.7, H 1.8",
+    whole=True,
+)
+def _read_only(check: Check) -> None:
+    for index, command in _each(check):
+        if command.register is None:
+            continue
+        for name, item in command.register.fields.items():
+            if "w" not in item.sw and command.fields[name]:
+                register = command.register
+                value = command.fields[name]
+                place = (register.block, register.name, name)
+                check.say("cannot be written", *place, task=index, word=command.index, value=value)
+
+
+@rule(
+    "word.undefined",
+    WARNING,
+    "The word's target is known, but its other bits are not those of any real program's word.",
+    "H 1.4",
+    whole=True,
+)
+def _undefined(check: Check) -> None:
+    for index, command in _each(check):
+        if command.kind in ("nop", "config_end") and not command.canonical:
+            message = f"a {command.kind} word with target 0x{command.target:04X}, value 0x{command.value:X}"
+            check.say(message, task=index, word=command.index, value=command.value)
+        elif command.kind == "register" and not command.canonical:
+            message = f"the target 0x{command.target:04X} lacks the bit that every real word has"
+            assert command.register is not None
+            check.say(message, command.register.block, command.register.name, task=index, word=command.index)
+
+
+@rule(
+    "word.op-enable",
+    ERROR,
+    "An op-enable word names no block, unknown blocks, or another offset: what it should start never starts.",
+    "docs/hardware.md 7.3, 7.6",
+    whole=True,
+)
+def _op_enable(check: Check) -> None:
+    blocks = registers()["GLOBAL"]["OPERATION_ENABLE"]
+    for index, command in _each(check):
+        if command.kind != "op_enable":
+            continue
+        if not is_start(command):
+            message = f"op-enable word at offset 0x{command.offset:04X} is dropped"
+            check.say(message, "PC", "OPERATION_ENABLE", task=index, word=command.index, value=command.value)
+        elif not command.value & blocks.mask:
+            check.say("no block is enabled", task=index, word=command.index, value=command.value)
+        elif command.value & ~blocks.mask:
+            message = f"bits 0x{command.value & ~blocks.mask:X} of the mask name no block"
+            check.say(message, task=index, word=command.index, value=command.value, severity=WARNING)
+
+
+@rule(
+    "word.pc",
+    WARNING,
+    "A command list only needs the PC's link and amount; other writes disturb the kick that runs it.",
+    "docs/hardware.md 7.3, H 1.6",
+    whole=True,
+)
+def _pc(check: Check) -> None:
+    for index, command in _each(check):
+        register = command.register
+        if register is not None and register.block == "PC":
+            if register.name not in ("BASE_ADDRESS", "REGISTER_AMOUNTS"):
+                check.say(
+                    "written by a list",
+                    "PC",
+                    register.name,
+                    task=index,
+                    word=command.index,
+                    value=command.value,
+                )
+
+
+@rule(
+    "word.late",
+    WARNING,
+    "A word behind the op-enable is written too, into the registers of the task after.",
+    "docs/hardware.md 7.3, H 1.6",
+    whole=True,
+)
+def _late(check: Check) -> None:
+    for index, task in enumerate(check.program.tasks):
+        started = False
+        for command in task.commands:
+            if started and command.kind in ("register", "unknown") and not _is_tail(command):
+                block, name = (command.block or "", command.register.name if command.register else "")
+                message = "behind the op-enable word: the task is fetched with too great an amount"
+                check.say(message, block, name, task=index, word=command.index, value=command.value)
+                break
+            started |= is_start(command)
+
+
+def _is_tail(command: Command) -> bool:
+    return command.register is not None and command.register.block == "PC"
+
+
+# -- the chain -------------------------------------------------------------------------------------
+
+
+def _blame_amount(check: Check, index: int) -> tuple[int, int | None]:
+    """(task, word) that gave task `index` its amount; the task itself for the first one."""
+    register = registers()["PC"]["REGISTER_AMOUNTS"]
+    for before in range(index - 1, -1, -1):
+        for command in reversed(check.program.tasks[before].commands):
+            if command.register is register:
+                return before, command.index
+    return index, None
+
+
+@rule(
+    "chain.op-enable",
+    ERROR,
+    "A list without an op-enable word starts nothing, and the kick never ends.",
+    "docs/hardware.md 7.3",
+    whole=True,
+)
+def _starts(check: Check) -> None:
+    for index, task in enumerate(check.program.tasks):
+        if any(is_start(command) for command in task.commands):
+            continue
+        blamed, word = _blame_amount(check, index)
+        short = len(task.words)
+        message = f"no op-enable word among the {short} words that are fetched"
+        if index and check.program.chained:
+            message += f" (task {index}'s amount code {task.amount})"
+            where = ("PC", "REGISTER_AMOUNTS", "PC_DATA_AMOUNT")
+            check.say(message, *where, task=blamed, word=word, value=task.amount)
+        else:
+            check.say(message, task=index)
+
+
+@rule(
+    "chain.link",
+    ERROR,
+    "The PC ends after a task without a link, and no interrupt comes, since the last task is told by "
+    "its count.",
+    "docs/hardware.md 7.3, 7.6",
+    whole=True,
+)
+def _links(check: Check) -> None:
+    program = check.program
+    pc = registers()["PC"]["BASE_ADDRESS"]
+    for index, command in _each(check):
+        if command.register is not pc:
+            continue
+        if command.fields["PC_SEL"]:
+            message = "a link cannot change to slave mode and is dropped"
+            check.say(message, "PC", "BASE_ADDRESS", "PC_SEL", task=index, word=command.index, value=1)
+        elif command.reserved:
+            message = f"0x{command.value:X} is not a multiple of {FETCH_BYTES}: the low bits are dropped"
+            check.say(message, "PC", "BASE_ADDRESS", task=index, word=command.index, value=command.value)
+    if program.number is None or not program.tasks or not program.chained:
+        return
+    last = len(program.tasks) - 1
+    if program.stopped == "no link":
+        message = f"no link, but {program.number - last - 1} of {program.number} tasks are left"
+        check.say(message, "PC", "BASE_ADDRESS", task=last, word=_tail_word(program.tasks[last]))
+    elif program.stopped and program.stopped != "no op-enable word":
+        address, _ = link_of(program.tasks[last])
+        message = f"the next task is not there: {program.stopped}"
+        word = _word_of(program.tasks[last], "BASE_ADDRESS")
+        check.say(message, "PC", "BASE_ADDRESS", task=last, word=word, value=address)
+
+
+@rule(
+    "chain.first",
+    ERROR,
+    "The kick itself must name a list and a number of tasks: 1 to 4095, at a multiple of 16.",
+    "H 1.9, docs/hardware.md 7.6",
+    whole=True,
+)
+def _first(check: Check) -> None:
+    program = check.program
+    if program.slave or program.number is None:
+        return
+    most = (1 << registers()["PC"]["TASK_CON"].fields["TASK_NUMBER"].width) - 1
+    if not 1 <= program.number <= most:
+        message = f"{program.number} tasks do not fit 1 to {most}"
+        check.say(message, "PC", "TASK_CON", "TASK_NUMBER", task=HOST, value=program.number)
+    elif not program.tasks:
+        check.say(f"no first task: {program.stopped}", "PC", "BASE_ADDRESS", task=HOST)
+    elif program.tasks[0].address is not None and program.tasks[0].address % FETCH_BYTES:
+        value = program.tasks[0].address
+        check.say(
+            f"0x{value:X} is not a multiple of {FETCH_BYTES}", "PC", "BASE_ADDRESS", task=HOST, value=value
+        )
+
+
+@rule(
+    "chain.number",
+    WARNING,
+    "TASK_NUMBER ends the kick although the last task links to another one: tasks are left out.",
+    "docs/hardware.md 7.3",
+    whole=True,
+)
+def _number(check: Check) -> None:
+    program = check.program
+    if program.following is None or any(task.address == program.following for task in program.tasks):
+        return
+    message = f"{program.number} tasks, but the last one links to another at 0x{program.following:X}"
+    check.say(message, "PC", "TASK_CON", "TASK_NUMBER", task=HOST, value=program.number)
+
+
+@rule(
+    "chain.loop",
+    WARNING,
+    "A chain that returns to a task of its own only ends by TASK_NUMBER.",
+    "docs/hardware.md 7.3, H 1.6",
+    whole=True,
+)
+def _loop(check: Check) -> None:
+    seen: dict[int, int] = {}
+    for index, task in enumerate(check.program.tasks if check.program.chained else []):
+        if task.address is None:
+            return
+        if task.address in seen:
+            word = _word_of(check.program.tasks[index - 1], "BASE_ADDRESS")
+            message = f"links back to task {seen[task.address]}"
+            check.say(message, "PC", "BASE_ADDRESS", task=index - 1, word=word, value=task.address)
+            return
+        seen[task.address] = index
+
+
+@rule(
+    "chain.amount",
+    WARNING,
+    "A task is fetched two words at a time up to its op-enable word; more fetches cost time or write what "
+    "follows.",
+    "H 1.6",
+    whole=True,
+)
+def _amount(check: Check) -> None:
+    for index, task in enumerate(check.program.tasks):
+        ends = [command.index for command in task.commands if is_start(command)]
+        if task.amount is None or not ends:
+            continue
+        spare = words_of_amount(task.amount) - (ends[-1] + 1)
+        if spare >= FETCH_WORDS:
+            blamed, word = _blame_amount(check, index)
+            message = f"{spare} words more than task {index} has are fetched"
+            place = ("PC", "REGISTER_AMOUNTS", "PC_DATA_AMOUNT")
+            if index == 0:
+                check.say(message, *place, task=HOST, value=task.amount)
+            else:
+                check.say(message, *place, task=blamed, word=word, value=task.amount)
+
+
+@rule(
+    "chain.tail",
+    NOTE,
+    "Real programs end each list with link, amount, the end of configuration and the op-enable word.",
+    "H 1.6",
+    whole=True,
+)
+def _tail(check: Check) -> None:
+    for index, task in enumerate(check.program.tasks):
+        commands = task.commands
+        ends = [command.index for command in commands if is_start(command)]
+        if not ends:
+            continue
+        if ends[-1] < 1 or commands[ends[-1] - 1].target != target_code("CONFIG_END"):
+            check.say("no end of configuration ahead of the op-enable word", task=index, word=ends[-1])
+        if len(ends) > 1:
+            check.say(f"{len(ends)} op-enable words in one task", task=index, word=ends[0])
+
+
+# -- tables and the host ---------------------------------------------------------------------------
+
+
+@rule(
+    "host.offset",
+    WARNING,
+    "The host writes an offset at which there is no register: the write is lost.",
+    "docs/hardware.md 7.8",
+    whole=True,
+)
+def _host(check: Check) -> None:
+    for number, (offset, value) in enumerate(check.program.writes):
+        if registers().at(offset) is None:
+            message = f"no register at offset 0x{offset:04X}"
+            check.say(message, task=HOST, word=number, value=value)
+
+
+@rule(
+    "lut.access",
+    ERROR,
+    "A table has 513 entries, written in the direction that LUT_ACCESS_CFG names; other writes are dropped.",
+    "docs/hardware.md 4.12",
+    whole=True,
+)
+def _tables(check: Check) -> None:
+    dpu = registers()["DPU"]
+    access, data = dpu["LUT_ACCESS_CFG"], dpu["LUT_ACCESS_DATA"]
+    writes = [(HOST, n, offset, value) for n, (offset, value) in enumerate(check.program.writes)]
+    writes += [(i, c.index, c.offset, c.value) for i, c in _each(check) if c.register in (access, data)]
+    place = writing = 0
+    told: set[tuple[int, str]] = set()
+    for task, word, offset, value in writes:
+        if offset == access.offset:
+            fields = access.decode(value)
+            place, writing = fields["LUT_ADDR"], fields["LUT_ACCESS_TYPE"]
+        elif offset == data.offset:
+            problem = "" if writing else "LUT_ACCESS_TYPE is read"
+            if writing and place >= LUT_ENTRIES:
+                problem = f"entry {place} is past the table"
+            place = (place + writing) % (1 << access.fields["LUT_ADDR"].width)
+            if problem and (task, problem[:5]) not in told:
+                told.add((task, problem[:5]))
+                check.say(problem, "DPU", data.name, data.name, task=task, word=word, value=value)
+
+
+def _word_of(task: ListedTask, register: str) -> int | None:
+    found = None
+    for command in task.commands:
+        if command.register is registers()["PC"][register]:
+            found = command.index
+    return found
+
+
+def _tail_word(task: ListedTask) -> int | None:
+    """The place where a link would stand: three words ahead of the op-enable."""
+    ends = [command.index for command in task.commands if is_start(command)]
+    return max(0, ends[-1] - 3) if ends else None
