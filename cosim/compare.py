@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cosim import progress
 from cosim.crosscheck.graph_nodes import graph_node
 from cosim.crosscheck.model_check import graph_tensors
 from cosim.golden.graph import run
@@ -146,15 +147,17 @@ def compare(
     layers: dict[str, LayerDifference] = {}
     outputs: list[OutputDifference] = []
     skipped: list[str] = []
-    for number, values in enumerate(items):
-        theirs = other.run(values)
-        _layers(model, other, layers, skipped)
-        cubes = [model.encode_input(index, value) for index, value in enumerate(values)]
-        tensors = graph_tensors(model, cubes)
-        values_of = _reader(model, tensors)
-        for index, info in enumerate(model.outputs):
-            ours = model.decode_output(index, values_of)
-            outputs.append(_output(number, info.name, ours, theirs[index], info.scale))
+    with progress.step("comparing", len(items) * len(model.graph_nodes()), "layers") as shown:
+        for number, values in enumerate(items):
+            shown.detail = f"inference {number + 1} on {other.name}"
+            theirs = other.run(values)
+            _layers(model, other, layers, skipped, shown)
+            cubes = [model.encode_input(index, value) for index, value in enumerate(values)]
+            shown.detail = "the whole model"
+            values_of = _reader(model, graph_tensors(model, cubes))
+            for index, info in enumerate(model.outputs):
+                ours = model.decode_output(index, values_of)
+                outputs.append(_output(number, info.name, ours, theirs[index], info.scale))
     if not layers:
         raise ReferenceProblem(
             f"{path}: {other.name} keeps no quantised tensor that could be compared; `rkcosim run` shows the "
@@ -186,7 +189,13 @@ def _reader(
     return read
 
 
-def _layers(model: CompiledModel, other: Any, layers: dict[str, LayerDifference], skipped: list[str]) -> None:
+def _layers(
+    model: CompiledModel,
+    other: Any,
+    layers: dict[str, LayerDifference],
+    skipped: list[str],
+    shown: progress.Step,
+) -> None:
     """Run each step on the reference's inputs and compare with the reference's output."""
     graph = model.graph
     steps = model.graph_nodes()
@@ -198,6 +207,8 @@ def _layers(model: CompiledModel, other: Any, layers: dict[str, LayerDifference]
         names.setdefault(graph.root(alias), []).append(alias)
     own: dict[str, npt.NDArray[np.int8]] = dict(graph.constants)
     for index, step in enumerate(steps):
+        shown.detail = step.name
+        shown.advance()
         tensors: dict[str, npt.NDArray[np.int8]] = {}
         for tensor in step.inputs:
             cube = other.cube(tensor)

@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cosim import progress
 from cosim.engines.engine import open_engine
 from cosim.engines.library import DramConfig
+from cosim.model_progress import Inferences
 from cosim.model_rows import LayerRow, buffers, layer_row, task_rows
 from cosim.perf.measure import meter
 from rtl.config import RK3588
@@ -128,7 +130,7 @@ class Session:
             # The golden device knows no cycles, so it measures nothing.
             measures = None if engine == "golden" else meter(self.device)
             api.use_device(self.device, meter=measures, quiet=True)
-            with keeping_tensors(check), using_cores(cores):
+            with progress.step("compiling the model"), keeping_tensors(check), using_cores(cores):
                 self._call("rknn_init", api.rknn_init(self.context, str(self.path), 0), init=True)
             counts = types.rknn_input_output_num()
             self._query(types.RKNN_QUERY_IN_OUT_NUM, counts)
@@ -285,15 +287,19 @@ def run_model(
         _check_batch(session, batch)
         results, cycles, first_report = [], [], None
         verdict: dict[str, Any] = {"match": None}
+        plan = getattr(api.compiled_model(session.context), "plan", None)
+        shown = Inferences(plan, session.device, len(batch), session.checker is not None)
         for number, values in enumerate(batch):
-            results.append(session.infer(values))
+            with shown.running(number):
+                results.append(session.infer(values))
             report = session.report
             cycles.append(report.cycles)
             first_report = first_report or report
             good = None
             if session.checker is not None:
-                found = session.checker.check(list(values))
-                address = session.checker.check_memory()
+                with shown.checking():
+                    found = session.checker.check(list(values))
+                    address = session.checker.check_memory()
                 good = found.match and address is None
                 if not good and verdict["match"] is not False:
                     where = str(found.first) if found.first else f"padding at 0x{address:08X}"
@@ -338,7 +344,8 @@ def run_model(
     if labels is not None:
         run.top1 = float(np.mean(np.array(run.predictions) == np.array(labels)))
     if reference:
-        _add_reference(run, Path(model), compiled, batch, labels)
+        with progress.step("the same inferences on the format's own runtime"):
+            _add_reference(run, Path(model), compiled, batch, labels)
     run.host_seconds = round(time.perf_counter() - begun, 3)
     run.simulated_seconds = round(run.simulated_seconds, 3)
     return run

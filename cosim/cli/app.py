@@ -91,7 +91,9 @@ class App(typer.Typer):
         }
         super().__init__(**(settings | options))
 
-    def command(self, name: str | None = None, **options: Any) -> Callable[[Callable], Callable]:
+    def command(  # type: ignore[override]
+        self, name: str | None = None, **options: Any
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Declare a command; as of `typer.Typer`."""
         register = super().command(name, **options)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
-from cosim.cli.exits import BAD_INPUT, fail, reported, write_json
+from cosim import progress
+from cosim.cli.exits import BAD_INPUT, fail, reported, write_bytes, write_json
 
 SCHEMA_VERSION = 1
 
@@ -21,13 +20,14 @@ def compile_command(
     with reported():
         from sw.compiler import compile_model
 
-        compiled = compile_model(model.read_bytes(), reuse=not keep, cores=cores)
+        with progress.step(f"compiling {model.name}"):
+            compiled = compile_model(model.read_bytes(), reuse=not keep, cores=cores)
         summary = summarise(compiled)
         print_summary(model.name, summary)
         if explain:
             print(compiled.plan)
         if output:
-            write_whole(output, compiled.save())
+            write_bytes(output, compiled.save())
             print(f"container: {output}, {output.stat().st_size:,} bytes")
         if json:
             write_json(json, {"model": model.name, "schema_version": SCHEMA_VERSION, **summary})
@@ -73,16 +73,3 @@ def print_summary(name: str, summary: dict[str, Any]) -> None:
     for item in summary["host_layers"]:
         print(f"on the host: {item['op']} '{item['name']}'")
     print(f"share of the host: {summary['host_share']:.2%} of all elements computed")
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file that is there as a whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

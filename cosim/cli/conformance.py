@@ -7,7 +7,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from cosim.cli.exits import MISMATCH, OK, reported, write_json
+from cosim import progress
+from cosim.cli.exits import MISMATCH, OK, reported, write_json, write_text
 
 SHARE = 20
 """Tasks per group by default."""
@@ -59,10 +60,9 @@ def conformance_command(
         if coverage is not None:
             wanted = tasks or SHARE * len(names)
             what = f"`rkcosim conformance --coverage docs/coverage.md --seed {seed} --tasks {wanted}`"
-            coverage.parent.mkdir(parents=True, exist_ok=True)
-            coverage.write_text(report.coverage.markdown(f"{what} ({report.tasks} tasks)"))
+            write_text(coverage, report.coverage.markdown(f"{what} ({report.tasks} tasks)"))
             support = coverage.with_name("support.md")
-            support.write_text(report.support.markdown(f"{what} ({report.tasks} tasks)"))
+            write_text(support, report.support.markdown(f"{what} ({report.tasks} tasks)"))
             print(f"wrote {coverage} and {support}")
         raise SystemExit(OK if report.ok else MISMATCH)
 
@@ -114,9 +114,11 @@ def _plans(folder: Path, engine: str | None, exact: bool, seed: int, json: Path 
 
         device = open_engine(engine, exact=exact, cores=3)
     results = []
-    with closing(device), Driver(device) as driver:
+    shown = progress.step("plans", len(plans), "plans")
+    with closing(device), Driver(device) as driver, shown as step:
         for result in run_plans(plans, driver, seed):
             results.append(result)
+            step.advance()
             said = "equal" if result.good else result.error or f"{result.mismatches} elements differ"
             print(f"{result.plan.name}: {said}, {result.cycles:,} cycles", flush=True)
     bad = sum(not result.good for result in results)

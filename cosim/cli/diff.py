@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from cosim.cli.exits import DEVICE_ERROR, MISMATCH, OK, fail, reported, write_json
+from cosim.cli.progress import kick
 
 
-def import_command(manifest: Path, output: Path) -> None:
+def import_command(manifest: Path, output: Path, json: Path | None) -> None:
     """Turn a capture into a stream file."""
     with reported():
         from cosim.capture import import_capture, save
@@ -23,6 +24,10 @@ def import_command(manifest: Path, output: Path) -> None:
             f"{len(words)} tasks, {len(stream.regions)} regions with {total} bytes, "
             f"{len(expected.outputs)} outputs to compare -> {output}"
         )
+        if json:
+            figures = {"tasks": len(words), "regions": len(stream.regions), "bytes": total}
+            figures["outputs"] = len(expected.outputs)
+            write_json(json, {"schema_version": 1, "output": str(output), **figures})
 
 
 def diff_command(
@@ -44,7 +49,8 @@ def diff_command(
         if finding is None:
             with closing(_device(engine, exact, "go on", stream.core + 1, False)) as device:
                 stream.load_into(device.memory)
-                result = run_kick(device, stream.kick, stream.core, max_cycles, stream.writes)
+                with kick(file.name, stream.kick.tasks, device, max_cycles):
+                    result = run_kick(device, stream.kick, stream.core, max_cycles, stream.writes)
                 if expected is None and other is not None:
                     expected = _run_other(other, engine, exact, max_cycles)
                 expected = expected or Expected()
@@ -97,7 +103,8 @@ def _run_other(other: Any, engine: str | None, exact: bool, max_cycles: int) -> 
 
     with closing(_device(engine, exact, "go on", other.core + 1, False)) as device:
         other.load_into(device.memory)
-        result = run_kick(device, other.kick, other.core, max_cycles, other.writes)
+        with kick("the stream to compare with", other.kick.tasks, device, max_cycles):
+            result = run_kick(device, other.kick, other.core, max_cycles, other.writes)
         if not result.done:
             fail(f"the stream to compare with: no interrupt within {max_cycles} cycles", DEVICE_ERROR)
         regions = [

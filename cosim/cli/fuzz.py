@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from cosim.cli.exits import MISMATCH, reported, write_json
+from cosim import progress
+from cosim.cli.exits import MISMATCH, reported, write_json, write_text
 
 SCHEMA_VERSION = 1
 
@@ -22,10 +23,14 @@ def fuzz_command(
             seed = random.SystemRandom().randrange(1 << 32)
         print(f"seed {seed}")
         with SimulatedMachine(engine, exact=exact) as machine:
-            report = fuzz(machine.kernel, seed, inputs, progress=lambda done: print(f"{done} inputs"))
+            with progress.step("hostile inputs", inputs, "inputs") as step:
+
+                def count(done: int) -> None:
+                    step.done = done
+
+                report = fuzz(machine.kernel, seed, inputs, progress=count)
             if log is not None:
-                log.parent.mkdir(parents=True, exist_ok=True)
-                log.write_text(machine.kernel.log.text())
+                write_text(log, machine.kernel.log.text())
         print(report)
         if json is not None:
             write_json(

@@ -239,11 +239,23 @@ def quantity(value: float) -> str:
     return f"{value:.0f} "
 
 
-def follow_kick(step: Step, tasks: int) -> None:
-    """Let a step count the tasks of a kick (or of several), each from the task log of its engine."""
+@contextmanager
+def kick(what: str, tasks: int, device: Any, max_cycles: int) -> Iterator[None]:
+    """The step of a kick of `tasks` tasks on `device`, given up after `max_cycles`."""
+    golden = hasattr(device, "reports")
+    before = 0 if golden else len(device.task_log())
+    limit = None if golden else max_cycles
+    with progress.step(what, tasks, "tasks", since=device.cycle, limit=limit) as step:
 
-    def follow(engine: Any) -> None:
-        ended = sum(record.end is not None for record in engine.task_log())
-        step.done = min(ended, tasks)
+        def follow(engine: Any) -> None:
+            ended = sum(record.end is not None for record in engine.task_log()[before:])
+            step.done = min(ended, tasks)
 
-    step.follow = follow
+        def poll() -> None:
+            step.done = min(sum(len(reports) for reports in device.reports), tasks)
+
+        if golden:
+            step.poll = poll
+        else:
+            step.follow = follow
+        yield

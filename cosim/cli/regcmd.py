@@ -6,7 +6,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cosim.cli.exits import DEVICE_ERROR, MISMATCH, OK, fail, reported, write_json
+from cosim.cli.exits import DEVICE_ERROR, MISMATCH, OK, fail, reported, write_bytes, write_json, write_text
+from cosim.cli.progress import kick
 
 if TYPE_CHECKING:
     from waves.spec import TraceSpec
@@ -33,12 +34,12 @@ def dump_command(file: Path, output: Path | None, json: Path | None) -> None:
             ]
             write_json(json, {"schema_version": 1, "words": commands})
         if output:
-            output.write_text(text)
+            write_text(output, text)
         else:
             print(text, end="")
 
 
-def asm_command(file: Path, output: Path) -> None:
+def asm_command(file: Path, output: Path, json: Path | None) -> None:
     """Write words from text."""
     with reported():
         from sw.regcmd import assemble, words_to_bytes
@@ -48,8 +49,10 @@ def asm_command(file: Path, output: Path) -> None:
         except UnicodeDecodeError as error:
             raise ValueError(f"{file}: not a text file: {error}") from error
         words = assemble(text)
-        output.write_bytes(words_to_bytes(words))
+        write_bytes(output, words_to_bytes(words))
         print(f"{len(words)} words -> {output}")
+        if json:
+            write_json(json, {"schema_version": 1, "words": len(words), "output": str(output)})
 
 
 def run_command(
@@ -72,7 +75,8 @@ def run_command(
             if trace:
                 device.trace(trace)
             stream.load_into(device.memory)
-            result = run_kick(device, stream.kick, stream.core, max_cycles, stream.writes)
+            with kick("stream", stream.kick.tasks, device, max_cycles):
+                result = run_kick(device, stream.kick, stream.core, max_cycles, stream.writes)
             said = [] if engine == "golden" else [str(item) for item in device.diagnostics()]
             for line in said:
                 print(f"diagnostic: {line}")

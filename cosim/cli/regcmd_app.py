@@ -32,22 +32,24 @@ def dump(
 def asm(
     file: Annotated[Path, typer.Argument(help="Text form, as `dump` prints it.")],
     output: Annotated[Path, typer.Option("-o", help="Binary file to write.")],
+    json: JsonOption = None,
 ) -> None:
     """Turn the text form back into the same words."""
     from cosim.cli.regcmd import asm_command
 
-    asm_command(file, output)
+    asm_command(file, output, json)
 
 
 @regcmd_app.command("import", epilog="Example: rkcosim regcmd import capture.json -o stream.json")
 def regcmd_import(
     manifest: Annotated[Path, typer.Argument(help="Manifest of a capture (docs/capture.md).")],
     output: Annotated[Path, typer.Option("-o", help="Stream file to write.")],
+    json: JsonOption = None,
 ) -> None:
     """Turn a capture of a board (command words, buffers, outputs as files) into a stream file."""
     from cosim.cli.diff import import_command
 
-    import_command(manifest, output)
+    import_command(manifest, output, json)
 
 
 @regcmd_app.command("run", epilog="Example: rkcosim regcmd run pool.json --engine verilator --check")

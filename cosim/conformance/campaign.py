@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cosim import progress
 from cosim.conformance.choices import Refused
 from cosim.conformance.coverage import Coverage
 from cosim.conformance.groups import GROUPS, draw_case
@@ -146,7 +147,13 @@ class Campaign:
         """Run about `tasks` tasks, shared among groups by their shares, at least one case each."""
         started = time.monotonic()
         total = sum(GROUPS[name].share for name in groups)
-        results = [self.group(name, max(1, round(tasks * GROUPS[name].share / total))) for name in groups]
+        shares = {name: max(1, round(tasks * GROUPS[name].share / total)) for name in groups}
+        with progress.step("conformance", sum(shares.values()), "tasks") as shown:
+            results = []
+            for name, share in shares.items():
+                shown.detail, goal = name, shown.done + share
+                results.append(self.group(name, share, shown=shown))
+                shown.done = goal
         device = self.runner.device
         return Report(
             self.seed,
@@ -158,11 +165,11 @@ class Campaign:
             time.monotonic() - started,
         )
 
-    def group(self, name: str, tasks: int, first: int = 0) -> GroupResult:
+    def group(self, name: str, tasks: int, first: int = 0, shown: progress.Step | None = None) -> GroupResult:
         """Run at least `tasks` tasks of a group, from case `first` on."""
         result = GroupResult(name)
         started = time.monotonic()
-        index = first
+        index, begun = first, shown.done if shown is not None else 0
         while result.tasks < tasks and result.mismatches < self.patience:
             try:
                 self.case(name, index, result)
@@ -172,6 +179,8 @@ class Campaign:
                 result.failures.append(Failure(name, index, "no draw", str(refused)))
                 break
             index += 1
+            if shown is not None:
+                shown.done = min(begun + result.tasks, begun + tasks)
         result.seconds = time.monotonic() - started
         result.fields_covered = len(self.coverage.by_group.get(name, ()))
         return result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 import shutil
 from pathlib import Path
 
@@ -115,8 +116,8 @@ def test_golden_engine_writes_no_waveform(tmp_path: Path):
 
 
 def test_example_stream_is_what_its_script_makes():
-    from examples.streams.make_pool import pool_words
-
+    # By its path: packages of others bring a module `examples` too.
+    pool_words = runpy.run_path(str(ROOT / "examples" / "streams" / "make_pool.py"))["pool_words"]
     stream = Stream.load(ROOT / "examples" / "streams" / "pool.json")
     assert stream.regions[0].data.view("<u8").tolist() == pool_words()
 

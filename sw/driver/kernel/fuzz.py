@@ -116,7 +116,7 @@ def fuzz(kernel: Kernel, seed: int, n: int, *, progress: Callable[[int], None] |
         if number % 50 == 49:
             report.runs += 1
             report.disturbed += not bystander.run(rng)
-        if progress is not None and number % 500 == 499:
+        if progress is not None and number % 50 == 49:
             progress(number + 1)
     for client in clients:
         for fd in list(client.fds.open):
