@@ -18,7 +18,9 @@ QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="Say nothing of what is under way, only results.")
 ]
 
-UsageProblem = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+UsageProblem: type[Exception] = next(
+    kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
+)
 """Base of what typer raises for words that it does not understand (its home differs between versions)."""
 
 
