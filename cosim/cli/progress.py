@@ -70,6 +70,7 @@ class LiveLine:
 
     def __init__(self) -> None:
         self._live: Any = None
+        self._console: Any = None
         self._ended = threading.Event()
         self._engine: int | None = None
         self._looked = 0.0
@@ -137,10 +138,10 @@ class LiveLine:
         from rich.console import Console
         from rich.live import Live
 
-        console = Console(file=sys.stderr, highlight=False)
+        self._console = Console(file=sys.stderr, highlight=False)
         self._live = Live(
             get_renderable=self._line,
-            console=console,
+            console=self._console,
             auto_refresh=False,
             transient=True,
             # What is printed while the line is there goes above it; a pipe is left alone.
@@ -171,7 +172,7 @@ class LiveLine:
         table.add_column(no_wrap=True, overflow="ellipsis")
         cells: list[Any] = [Text(" · ".join(describe(step) for step in steps))]
         filled = share if share is not None else used
-        if filled is not None and self._live.console.width >= NARROW:
+        if filled is not None and self._console.width >= NARROW:
             table.add_column(width=BAR)
             cells.append(ProgressBar(total=1.0, completed=min(filled, 1.0), width=BAR))
         table.add_column(no_wrap=True)
