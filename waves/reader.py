@@ -216,6 +216,17 @@ class Wave:
 
         return diagnostics(self, self._chosen(core))
 
+    # Time.
+
+    def seconds(self, cycle: int) -> Fraction:
+        """The time at which a cycle begins."""
+        return -(-cycle * self._units // 1) * self._backend.unit
+
+    @property
+    def unit(self) -> Fraction:
+        """Seconds of the file's unit of time."""
+        return self._backend.unit
+
     # Inside.
 
     def _chosen(self, core: int | None) -> list[int]:

@@ -21,6 +21,7 @@ from cosim.cli.options import (
     traced,
 )
 from cosim.cli.regcmd_app import regcmd_app
+from cosim.cli.waves_app import declare as declare_waves
 
 if TYPE_CHECKING:
     from waves.spec import TraceSpec
@@ -29,6 +30,7 @@ app = App(
     help="The RK3588 NPU as cycle-accurate RTL: run models and register-command streams without a board."
 )
 app.add_typer(regcmd_app, name="regcmd")
+declare_waves(app)
 
 
 @app.command(

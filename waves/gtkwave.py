@@ -1,0 +1,139 @@
+"""Files for GTKWave: a save file with groups, colours and marks, and translate filters for values as text.
+
+A translate filter is a file of lines `VALUE TEXT`; GTKWave compares VALUE with what it would show in the
+signal's base.  The save file is written by pyvcd (`vcd.gtkw`).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from waves.errors import WaveError
+from waves.layout import COLOURS, Group, Mark, Row, layout, marks
+from waves.translate import Translation
+
+if TYPE_CHECKING:
+    from waves.reader import Wave
+
+MARKERS = "abcdefghijklmnopqrstuvwxyz"
+"""Names of GTKWave's markers."""
+
+_WINDOW = (1500, 900)
+_FRAMES = 5.3  # of 200 pixels, fit the part of the window that shows waves; zoom is -log2 of a frame's time
+
+
+def write_gtkwave(wave: Wave, save: Path | None = None) -> tuple[Path, list[Path]]:
+    """Write the save file and its filters; by default beside the waveform.
+
+    Returns
+    -------
+    The save file, and the filters (in a folder beside it).
+
+    Raises
+    ------
+    WaveError
+        if pyvcd is not installed.
+    """
+    try:
+        from vcd.gtkw import GTKWSave
+    except ImportError as error:
+        raise WaveError("a save file for GTKWave needs pyvcd (pip install 'rkcosim[waves]')") from error
+
+    save = save or wave.file.with_suffix(".gtkw")
+    groups = layout(wave)
+    folder = save.with_suffix(".filters").resolve()
+    filters = {(t.name, base): folder / f"{_plain(t.name)}.{base}.txt" for t, base in _used(groups)}
+    folder.mkdir(parents=True, exist_ok=True)
+    for texts, base in _used(groups):
+        filters[texts.name, base].write_text(filter_text(texts, base))
+    with save.open("w") as stream:
+        out = GTKWSave(stream)
+        out.comment("written by rkcosim waves")
+        out.dumpfile(str(wave.file))
+        out.savefile(str(save))
+        unit = _unit(wave.unit)
+        first, last = (int(wave.seconds(cycle) / unit) for cycle in (wave.first, wave.last + 1))
+        out.timestart(first)
+        out.size(*_WINDOW)
+        shown = chosen_marks(marks(wave))
+        places = {
+            letter: int(wave.seconds(mark.cycle) / unit) for letter, mark in zip(MARKERS, shown, strict=False)
+        }
+        out.zoom_markers(-math.log2(max(last - first, 1) / _FRAMES), -1, **places)  # type: ignore[arg-type]
+        for letter, mark in zip(MARKERS, shown, strict=False):
+            stream.write(f"[markername] {letter.upper()}{mark.name}\n")
+        for scope in wave.scopes():
+            out.treeopen(scope)
+        out.sst_expanded(False)
+        out.signals_width(320)
+        for group in groups:
+            _group(out, group, filters)
+    return save, sorted(filters.values())
+
+
+def filter_text(texts: Translation, base: str) -> str:
+    """A translate filter for values shown in a base ("hex", "dec" or "bin")."""
+    from vcd.gtkw import make_translation_filter
+
+    return make_translation_filter(list(texts.texts.items()), datafmt=base, size=texts.width) + "\n"
+
+
+def chosen_marks(found: Sequence[Mark]) -> list[Mark]:
+    """As many marks as there are markers: if there are more, all interrupts first, then the first tasks."""
+    if len(found) <= len(MARKERS):
+        return list(found)
+    kept = sorted(found, key=lambda mark: (mark.kind != "irq", mark.cycle))[: len(MARKERS)]
+    return sorted(kept, key=lambda mark: mark.cycle)
+
+
+def _unit(unit: Fraction) -> Fraction:
+    """Unit in which GTKWave counts: of a file in units of 100 ps it is 1 ps."""
+    power = Fraction(1)
+    while power > unit:
+        power /= 1000
+    return power
+
+
+def _group(out, group: Group, filters: dict[tuple[str, str], Path]) -> None:
+    with out.group(group.name, closed=group.closed):
+        for item in group.items:
+            if isinstance(item, Group):
+                _group(out, item, filters)
+            else:
+                _row(out, item, filters)
+
+
+def _row(out, row: Row, filters: dict[tuple[str, str], Path]) -> None:
+    from vcd.gtkw import GTKWColor
+
+    width = row.signal.width
+    name = row.signal.name + (f"[{width - 1}:0]" if width > 1 else "")
+    if row.bit is not None:
+        name = f"({width - 1 - row.bit}){name}"
+    base = _base(row)
+    out.trace(
+        name,
+        alias=row.label,
+        color=GTKWColor[COLOURS[row.kind]],
+        datafmt=base,
+        translate_filter_file=str(filters[row.texts.name, base]) if row.texts else None,
+    )
+
+
+def _base(row: Row) -> str:
+    return "bin" if row.width == 1 else row.base
+
+
+def _used(groups: Sequence[Group]) -> list[tuple[Translation, str]]:
+    rows = [row for group in groups for row in group.rows() if row.texts is not None]
+    found = {(row.texts.name, _base(row)): row.texts for row in rows if row.texts is not None}
+    return [(texts, base) for (_, base), texts in found.items()]
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^\w.]+", "_", name)
