@@ -1,0 +1,162 @@
+"""Bars: where the cycles of a whole run and of each layer went, and the bytes of each layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from markupsafe import Markup
+
+from cosim.perf.spent import MEANINGS, PARTS
+from cosim.report.data import Row, Run
+from cosim.report.svg import count, el, legend, line, percent, rect, size, svg, title
+
+NAMES = {
+    "busy": "array busy",
+    "output": "output",
+    "feature": "waits for features",
+    "weight": "waits for weights",
+    "accumulator": "waits for an accumulator",
+    "dpu": "waits for the DPU",
+    "write": "waits for the writer",
+    "other": "other",
+}
+ORDER = ("busy", "output", "feature", "weight", "accumulator", "dpu", "write", "other")
+"""Work first, then waits."""
+
+CLIENTS = {
+    "FEATURE": "feature maps into CBUF",
+    "WEIGHT": "weights into CBUF",
+    "MRDMA": "main input of the DPU",
+    "BRDMA": "bias and scale tables of the DPU",
+    "NRDMA": "tables of the DPU's BN stage",
+    "ERDMA": "second operand of the DPU",
+    "PPU": "input of the PPU",
+    "PC": "command words",
+}
+"""Read clients (`rtl.layouts.ReadClient`)."""
+
+assert set(ORDER) == set(PARTS) == set(NAMES)
+Parts = Sequence[tuple[str, float, str]]
+"""(class of the colour, amount, what hovering says)."""
+
+
+def stack(parts: Parts, mark: float | None = None) -> Markup:
+    """One bar of the given parts, as wide as its room; `mark` draws a line at that amount."""
+    total = sum(amount for _, amount, _ in parts)
+    if not total:
+        return Markup("")
+    at, shapes = 0.0, []
+    for css, amount, words in parts:
+        if amount > 0:
+            width = 1000 * amount / total
+            shapes.append(rect(at, 0, width, 16, title(words), class_=css))
+            at += width
+    if mark is not None and 0 < mark < total:
+        x = 1000 * mark / total
+        shapes += [line(x, 0, x, 16, class_="halo"), line(x, 0, x, 16, class_="mark")]
+    return svg(1000, 16, *shapes, preserveAspectRatio="none", class_="bar", role="img")
+
+
+def spent_parts(spent: Mapping[str, int], of: str) -> list[tuple[str, float, str]]:
+    """The parts of a bar of cycles."""
+    total = sum(spent.values()) or 1
+    return [
+        (
+            f"p-{part}",
+            spent.get(part, 0),
+            f"{of}\n{NAMES[part]}: {count(spent.get(part, 0))} ({percent(spent.get(part, 0) / total)})",
+        )
+        for part in ORDER
+    ]
+
+
+def overview(run: Run) -> Markup:
+    """The whole run as one bar, with a list of shares."""
+    spent = run.spent()
+    total = sum(spent.values())
+    if not total:
+        return Markup("")
+    shares = [
+        el(
+            "div",
+            el("i", " ", class_=f"key p-{part}"),
+            el("b", percent(spent[part] / total)),
+            el("span", NAMES[part]),
+            el("small", f"{count(spent[part])} cycles"),
+            class_="share",
+            title=MEANINGS[part],
+        )
+        for part in ORDER
+        if spent[part]
+    ]
+    return el(
+        "div",
+        el("div", stack(spent_parts(spent, "all")), class_="bigbar"),
+        el("div", *shares, class_="shares"),
+    )
+
+
+def cycles_chart(run: Run) -> Markup:
+    """A bar of cycles for each row that has parts."""
+    rows = [row for row in run.rows if row.spent and row.core_cycles]
+    if not rows:
+        return Markup("")
+    return _chart(
+        rows,
+        lambda row: float(row.core_cycles or 0),
+        lambda row: stack(spent_parts(row.spent, row.label), row.formula_cycles),
+        lambda row: count(row.core_cycles),
+    )
+
+
+def cycles_legend() -> Markup:
+    """What the colours of cycles mean."""
+    items = [(f"p-{part}", NAMES[part], MEANINGS[part]) for part in ORDER]
+    return legend([*items, ("k-mark", "formula", "the bound that formula and DRAM rate give")])
+
+
+def bytes_chart(run: Run) -> Markup:
+    """A bar of bytes for each row: reads by client, and what is written."""
+    rows = [row for row in run.rows if row.moved]
+    if not rows:
+        return Markup("")
+
+    def parts(row: Row) -> list[tuple[str, float, str]]:
+        named = row.read_by or {"": row.bytes_read}
+        found = [
+            (f"c-{name or 'read'}", amount, f"{row.label}\nread by {name or 'all'}: {count(amount)} bytes")
+            for name, amount in sorted(named.items(), key=lambda item: clients.index(item[0]))
+        ]
+        written = f"{row.label}\nwritten: {count(row.bytes_written)} bytes"
+        return [*found, ("c-write", row.bytes_written, written)]
+
+    clients = [*run.clients(), ""]
+
+    def total(row: Row) -> float:
+        return (sum(row.read_by.values()) or row.bytes_read) + row.bytes_written
+
+    return _chart(rows, total, lambda row: stack(parts(row)), lambda row: size(total(row)))
+
+
+def bytes_legend(run: Run) -> Markup:
+    """What the colours of bytes mean."""
+    clients = run.clients()
+    items = [(f"c-{name}", name, CLIENTS.get(name, "")) for name in clients] or [("c-read", "read", "")]
+    return legend([*items, ("c-write", "written", "by DPU and PPU")])
+
+
+def _chart(
+    rows: Sequence[Row],
+    amount: Callable[[Row], float],
+    bar: Callable[[Row], Markup],
+    words: Callable[[Row], str],
+) -> Markup:
+    most = max(map(amount, rows))
+    lines = []
+    for row in rows:
+        share = 100 * amount(row) / most
+        lines.append(el("a", row.label, href=f"#row{row.number}", class_="name", title=row.name))
+        drawn = el("div", bar(row), class_="room", style=f"--w:{max(share, 0.3):.2f}%")
+        lines.append(drawn)
+        lines.append(el("span", words(row), class_="value"))
+    return el("div", *lines, class_="bars")

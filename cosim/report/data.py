@@ -1,0 +1,202 @@
+"""What a report shows, read from the JSON of `rkcosim run` or `rkcosim regcmd run`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cosim.perf.spent import PARTS, add
+from cosim.report.svg import shorten
+
+SCHEMA_VERSION = 1
+UNMEASURED = "golden"
+"""The engine that knows no cycles."""
+
+
+class ReportError(ValueError):
+    """A file that a report cannot be made of; the text names file and member."""
+
+
+@dataclass
+class Row:
+    """One layer of a model, or one task of a stream; members as in `cosim.model_rows.LayerRow`."""
+
+    number: int
+    name: str
+    op: str
+    target: str = "npu"
+    tasks: int = 1
+    cycles: int | None = None
+    macs: int = 0
+    utilisation: float | None = None
+    mac_busy: float | None = None
+    bytes_read: int = 0
+    bytes_written: int = 0
+    formula_npu: int = 0
+    formula_ddr: int = 0
+    formula_cycles: int = 0
+    core_cycles: int | None = None
+    spent: dict[str, int] = field(default_factory=dict)
+    counters: dict[str, int] = field(default_factory=dict)
+    read_by: dict[str, int] = field(default_factory=dict)
+    written_by: dict[str, int] = field(default_factory=dict)
+    cores: list[int] = field(default_factory=list)
+    peak: int = 0
+    input_shape: list[int] = field(default_factory=list)
+    output_shape: list[int] = field(default_factory=list)
+    host_seconds: float = 0.0
+    bound: str = ""
+    short: str = ""
+    """Its name without what most names begin with."""
+
+    @property
+    def ratio(self) -> float | None:
+        """Cycles over the formula's."""
+        return self.cycles / self.formula_cycles if self.cycles and self.formula_cycles else None
+
+    @property
+    def moved(self) -> int:
+        """Bytes between DRAM and the core, command words left out."""
+        return self.bytes_read + self.bytes_written
+
+    @property
+    def label(self) -> str:
+        """Number and short name."""
+        return f"{self.number} {self.short or self.name}"
+
+
+@dataclass
+class Run:
+    """A run as the report shows it; `unit` is "layer" or "task"."""
+
+    title: str
+    unit: str
+    engine: str
+    rows: list[Row]
+    raw: dict[str, Any]
+    cycles: int | None
+    """Cycles of one inference (the first), or of the stream."""
+    tasks: list[dict[str, Any]] = field(default_factory=list)
+    buffers: list[dict[str, Any]] = field(default_factory=list)
+    dram: dict[str, Any] = field(default_factory=dict)
+    peak: int = 1024
+    cores: int = 1
+    verdict: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def measured(self) -> bool:
+        """Whether an engine counted cycles."""
+        return any(row.cycles is not None for row in self.rows)
+
+    @property
+    def dram_rate(self) -> float:
+        """Bytes a cycle that the memory gives at most, all cores and both directions."""
+        return float(self.dram.get("peak_bytes_per_cycle", 23.65)) * float(self.dram.get("efficiency", 1.0))
+
+    @property
+    def in_rows(self) -> int:
+        """Cycles of all rows."""
+        return sum(row.cycles or 0 for row in self.rows)
+
+    def spent(self) -> dict[str, int]:
+        """Core cycles by part, of all rows."""
+        return {part: sum(row.spent.get(part, 0) for row in self.rows) for part in PARTS}
+
+    def clients(self, member: str = "read_by") -> list[str]:
+        """Names of the AXI clients that moved bytes, most first, command words last."""
+        total = add(*(getattr(row, member) for row in self.rows))
+        return sorted(total, key=lambda name: (name == "PC", -total[name]))
+
+
+def read(path: Path) -> Run:
+    """Read a run's JSON file.
+
+    Raises
+    ------
+    ReportError
+        if it is no such file.
+    """
+    try:
+        data = json.loads(path.read_text())
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ReportError(f"{path}: not a run's JSON file: {error}") from error
+    try:
+        return from_json(data)
+    except ReportError as error:
+        raise ReportError(f"{path}: {error}") from error
+
+
+def from_json(data: Any) -> Run:
+    """The run that a JSON document describes.
+
+    Raises
+    ------
+    ReportError
+        for a document of another kind or version, or a member of a wrong type.
+    """
+    if not isinstance(data, dict) or not ("layers" in data or "rows" in data):
+        raise ReportError("neither `layers` nor `rows`: give the file of `rkcosim run --json`")
+    if data.get("schema_version") != SCHEMA_VERSION:
+        raise ReportError(f"schema_version must be {SCHEMA_VERSION}, not {data.get('schema_version')!r}")
+    stream = "layers" not in data
+    engine = str(data.get("engine", "?"))
+    rows = [_row(n, item) for n, item in enumerate(_list(data, "rows" if stream else "layers"))]
+    for row, short in zip(rows, shorten([row.name for row in rows]), strict=True):
+        row.short = short
+    if engine == UNMEASURED:
+        for row in rows:
+            row.cycles = None
+    cycles = data.get("cycles")
+    each = data.get("inference_cycles") or []
+    if each:
+        cycles = each[0]
+    elif not stream and isinstance(cycles, int):
+        cycles //= max(int(data.get("inferences") or 1), 1)
+    verdict = data.get("verdict")
+    return Run(
+        title=str(data.get("stream" if stream else "model", "?")),
+        unit="task" if stream else "layer",
+        engine=engine,
+        rows=rows,
+        raw=data,
+        cycles=None if engine == UNMEASURED else cycles,
+        tasks=_list(data, "runs" if stream else "tasks"),
+        buffers=_list(data, "regions" if stream else "buffers"),
+        dram=data.get("dram") or {},
+        peak=int(data.get("peak", 1024)),
+        cores=max([int(data.get("cores") or 1), *(len(row.cores) for row in rows)]),
+        verdict=verdict if isinstance(verdict, dict) else {},
+    )
+
+
+def _list(data: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    found = data.get(name) or []
+    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+        raise ReportError(f"member `{name}` must be a list of objects")
+    return found
+
+
+def _row(number: int, item: Mapping[str, Any]) -> Row:
+    known = {name: item[name] for name in Row.__dataclass_fields__ if name in item and name not in _OURS}
+    for name in ("name", "op"):
+        if not isinstance(known.get(name), str):
+            raise ReportError(f"row {number} has no text `{name}`")
+    for name, kind in _KINDS.items():
+        value = known.get(name)
+        if value is not None and not isinstance(value, kind):
+            raise ReportError(f"row {number} ('{known['name']}'): `{name}` is {value!r}")
+    return Row(number, **known)
+
+
+_OURS = ("number", "short")
+_KINDS: dict[str, Any] = {
+    **dict.fromkeys(("cycles", "macs", "tasks", "bytes_read", "bytes_written", "core_cycles", "peak"), int),
+    **dict.fromkeys(("formula_npu", "formula_ddr", "formula_cycles"), int),
+    **dict.fromkeys(("utilisation", "mac_busy", "host_seconds"), (int, float)),
+    **dict.fromkeys(("spent", "counters", "read_by", "written_by"), dict),
+    **dict.fromkeys(("cores", "input_shape", "output_shape"), list),
+    **dict.fromkeys(("target", "bound"), str),
+}

@@ -1,0 +1,306 @@
+"""What happened when: bandwidth and MAC use over cycles, and a lane for each core and block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from markupsafe import Markup
+
+from cosim.report.data import Run
+from cosim.report.roofline import KINDS, operators
+from cosim.report.svg import clip, count, line, number, path, percent, rect, svg, text, ticks, title
+
+if TYPE_CHECKING:
+    from waves.events import EventLog
+
+WIDTH = 1000.0
+LEFT, RIGHT = 96.0, 12.0
+BINS = 300
+CHART, LANE, GAP = 120.0, 18.0, 30.0
+STALLS = {
+    "stall_feature": ("features", "feature"),
+    "stall_weight": ("weights", "weight"),
+    "stall_acc": ("accumulator", "accumulator"),
+    "stall_dpu": ("DPU", "dpu"),
+    "stall_write": ("writer", "write"),
+}
+"""Counter of a stall -> what is waited for, class of its colour."""
+
+Array = npt.NDArray[np.float64]
+
+
+def spread(starts: npt.ArrayLike, ends: npt.ArrayLike, amounts: npt.ArrayLike, edges: Array) -> Array:
+    """Amounts that pass evenly from `starts` to `ends`, summed in the bins between `edges`.
+
+    Parameters
+    ----------
+    starts, ends, amounts
+        shape (n,), in cycles and any unit; an empty span counts as one cycle.
+    edges
+        ascending, shape (m + 1,).
+
+    Returns
+    -------
+    float64, shape (m,).
+    """
+    first = np.asarray(starts, float)
+    if first.size == 0:
+        return np.zeros(len(edges) - 1)
+    last = np.maximum(np.asarray(ends, float), first + 1)
+    rate = np.asarray(amounts, float) / (last - first)
+    times = np.concatenate([first, last])
+    order = np.argsort(times, kind="stable")
+    times = times[order]
+    slope = np.cumsum(np.concatenate([rate, -rate])[order])
+    passed = np.concatenate([[0.0], np.cumsum(slope[:-1] * np.diff(times))])
+    return np.diff(np.interp(edges, times, passed))
+
+
+class TimeChart:
+    """A drawing whose parts lie below each other on one axis of cycles.
+
+    Parameters
+    ----------
+    first, last
+        cycles of the left and the right end.
+    """
+
+    def __init__(self, first: float, last: float) -> None:
+        self.first, self.last = first, max(last, first + 1)
+        self.edges = np.linspace(self.first, self.last, BINS + 1)
+        self.y = 8.0
+        self.shapes: list[Markup] = []
+
+    def x(self, cycle: float) -> float:
+        """Place of a cycle."""
+        return LEFT + (WIDTH - LEFT - RIGHT) * (cycle - self.first) / (self.last - self.first)
+
+    def head(self, words: str) -> None:
+        """A heading for what follows."""
+        self.shapes.append(text(0, self.y + 10, words, class_="axis"))
+        self.y += 20
+
+    def key(self, items: Sequence[tuple[str, str]]) -> None:
+        """Colours and their names, at the right end of the heading before."""
+        x = WIDTH - RIGHT
+        for css, name in reversed(items):
+            x -= 6.3 * len(name)
+            self.shapes.append(text(x, self.y - 10, name, class_="tick"))
+            x -= 14
+            self.shapes.append(rect(x, self.y - 19, 10, 10, rx=2.0, class_=f"area {css}"))
+            x -= 12
+
+    def areas(self, layers: Sequence[tuple[str, str, Array]], unit: str, roof: float | None = None) -> None:
+        """Areas on top of each other: (class, name, value of each bin); `roof` is a dashed line."""
+        if len(layers) > 1:
+            self.key([(css, name) for css, name, _ in layers])
+        total = np.sum([values for _, _, values in layers], axis=0)
+        high = max(float(total.max(initial=0)), (roof or 0) * 1.08, 1e-9)
+        base = self.y + CHART
+
+        def py(value: float) -> float:
+            return base - CHART * value / high
+
+        for value in ticks(high, 3):
+            self.shapes.append(line(LEFT, py(value), WIDTH - RIGHT, py(value), class_="fine"))
+            self.shapes.append(text(LEFT - 6, py(value) + 4, _tick(value, unit), class_="tick end"))
+        below = np.zeros(BINS)
+        for css, name, values in layers:
+            above = below + values
+            upper = list(self._steps(above, py))
+            lower = list(self._steps(below, py))
+            self.shapes.append(
+                path([*upper, *reversed(lower)], True, class_=f"area {css}", data_name=name, stroke="none")
+            )
+            below = above
+        if roof:
+            self.shapes.append(line(LEFT, py(roof), WIDTH - RIGHT, py(roof), class_="roof lower"))
+        for n in range(BINS):  # an unseen column that says its values on hovering
+            said = [f"cycles {count(self.edges[n])} to {count(self.edges[n + 1])}"]
+            said += [f"{name}: {_value(float(values[n]), unit)}" for _, name, values in layers]
+            x = self.x(float(self.edges[n]))
+            width = self.x(float(self.edges[n + 1])) - x
+            self.shapes.append(rect(x, self.y, width, CHART, title(*said), class_="probe"))
+        self.y += CHART + GAP / 2
+
+    def lane(self, name: str, slices: Iterable[tuple[float, float, str, str, str]]) -> None:
+        """A row of slices (start, end, class, label, what hovering says)."""
+        self.shapes.append(text(LEFT - 6, self.y + LANE - 5, name, class_="tick end"))
+        self.shapes.append(rect(LEFT, self.y, WIDTH - LEFT - RIGHT, LANE, class_="lane"))
+        for start, end, css, label, said in slices:
+            x = self.x(start)
+            width = max(self.x(end) - x, 0.4)
+            self.shapes.append(rect(x, self.y, width, LANE, title(said), class_=f"slice {css}"))
+            if width > 7 * len(label) + 6:
+                self.shapes.append(
+                    text(x + width / 2, self.y + LANE - 5, label, class_=f"slicetext {css}-text")
+                )
+        self.y += LANE + 3
+
+    def heat(self, name: str, css: str, shares: Array, what: str) -> None:
+        """A row that is the stronger the larger the share (0..1) of each bin; equal bins become one."""
+        self.shapes.append(text(LEFT - 6, self.y + LANE - 6, name, class_="tick end"))
+        self.shapes.append(rect(LEFT, self.y, WIDTH - LEFT - RIGHT, LANE - 2, class_="lane"))
+        levels = np.clip(np.ceil(shares * 20), 0, 20)
+        at = 0
+        while at < BINS:
+            end = at + 1
+            while end < BINS and levels[end] == levels[at]:
+                end += 1
+            if levels[at]:
+                x = self.x(float(self.edges[at]))
+                said = (
+                    f"{what}, cycles {count(self.edges[at])} to {count(self.edges[end])}: "
+                    f"{percent(float(np.mean(shares[at:end])))}"
+                )
+                self.shapes.append(
+                    rect(
+                        x,
+                        self.y,
+                        self.x(float(self.edges[end])) - x,
+                        LANE - 2,
+                        title(said),
+                        class_=f"heat {css}",
+                        fill_opacity=number(float(0.15 + 0.85 * levels[at] / 20)),
+                    )
+                )
+            at = end
+        self.y += LANE + 1
+
+    def axis(self) -> None:
+        """Cycles along the bottom."""
+        for value in ticks(self.last - self.first, 8):
+            x = self.x(self.first + value)
+            self.shapes.append(line(x, self.y, x, self.y + 5, class_="grid"))
+            self.shapes.append(text(x, self.y + 18, count(self.first + value), class_="tick mid"))
+        self.y += 30
+
+    def drawing(self) -> Markup:
+        """All of it."""
+        return svg(WIDTH, self.y, *self.shapes, class_="chart overtime", role="img")
+
+    def _steps(self, values: Array, py: Any) -> Iterable[tuple[float, float]]:
+        for n, value in enumerate(values):
+            y = py(float(value))
+            yield self.x(float(self.edges[n])), y
+            yield self.x(float(self.edges[n + 1])), y
+
+
+def from_tasks(run: Run) -> Markup:
+    """The charts from task counters: every value is a task's mean."""
+    if not run.tasks:
+        return Markup("")
+    starts = np.array([task["start"] for task in run.tasks], float)
+    ends = starts + np.array([task["cycles"] for task in run.tasks], float)
+    chart = TimeChart(0, float(ends.max()))
+    width = np.diff(chart.edges)
+
+    def of(member: str) -> Array:
+        return spread(starts, ends, [task.get(member, 0) for task in run.tasks], chart.edges) / width
+
+    chart.head("DRAM traffic, bytes per cycle (mean of each task; dashed: what the memory gives at most)")
+    reads, writes = of("bytes_read"), of("bytes_written")
+    chart.areas([("c-read", "read", reads), ("c-write", "written", writes)], "B/cycle", run.dram_rate)
+    chart.head("share of cycles in which the array works (mean of each task)")
+    busy = of("mac_busy") / run.cores
+    chart.areas([("p-busy", "array busy", busy)], "%", 1.0)
+    _task_lanes(chart, run, 0)
+    chart.axis()
+    return chart.drawing()
+
+
+def from_events(run: Run, log: EventLog) -> Markup:
+    """The charts from an event log."""
+    if not len(log):
+        return Markup("")
+    spans = log.where(kind="task")
+    whole = spans if len(spans) else log
+    chart = TimeChart(float(whole["cycle"].min()), float(whole["end"].max()))
+    width = np.diff(chart.edges)
+    cores = sorted({int(core) for core in whole["core"]})
+
+    def bins(events: EventLog, column: str) -> Array:
+        return spread(events["cycle"], events["end"], events[column], chart.edges) / width
+
+    bursts = log.where(kind="burst")
+    if len(bursts):
+        chart.head("DRAM traffic, bytes per cycle (dashed: what the memory gives at most)")
+        reads = bursts.where(direction="read")
+        clients = sorted({str(name) for name in reads["client"]}, key=lambda name: (name == "PC", name))
+        layers = [(f"c-{name}", name, bins(reads.where(client=name), "bytes")) for name in clients]
+        layers.append(("c-write", "written", bins(bursts.where(direction="write"), "bytes")))
+        chart.areas(layers, "B/cycle", run.dram_rate)
+    macs = log.where(kind="mac")
+    if len(macs):
+        chart.head("share of cycles in which the array works")
+        chart.areas([("p-busy", "array busy", bins(macs, "value") / len(cores))], "%", 1.0)
+    named = {(t.core, t.job, t.task): t.layer for t in log.tasks()}
+    for core in cores:
+        chart.head(f"core {core}: tasks and blocks")
+        mine = log.where(core=core)
+        slices = []
+        for n, event in enumerate(mine.where(kind="task")):
+            label = named.get((event.core, event.job, event.task)) or f"task {event.task}"
+            said = f"{label}, {count(event.end - event.cycle)} cycles from {count(event.cycle)}"
+            slices.append((event.cycle, event.end, f"t-{n % 2}", clip(label, 24), said))
+        chart.lane("tasks", slices)
+        busy = mine.where(kind="busy")
+        for block in [name for name in busy.text("block").names if name]:
+            here = busy.where(block=block)
+            if len(here):
+                shares = spread(here["cycle"], here["end"], here["end"] - here["cycle"], chart.edges) / width
+                chart.heat(block, "p-output", np.minimum(shares, 1), f"{block} at work")
+        if len(mine.where(kind="mac")):
+            chart.heat("array", "p-busy", np.minimum(bins(mine.where(kind="mac"), "value"), 1), "array busy")
+        packets = mine.where(kind="packet")
+        for block in [name for name in packets.text("block").names if name]:
+            here = packets.where(block=block)
+            if len(here):
+                shares = np.minimum(bins(here, "value"), 1)
+                chart.heat(f"{block} out", "p-output", shares, f"results pass the {block}")
+        stalls = mine.where(kind="stall")
+        for reason, (name, part) in STALLS.items():
+            here = stalls.where(reason=reason)
+            if len(here):
+                shares = np.minimum(bins(here, "value"), 1)
+                chart.heat(f"waits: {name}", f"p-{part}", shares, f"waits for {name}")
+    chart.axis()
+    for event in log.where(kind="irq"):
+        x = chart.x(event.cycle)
+        if LEFT <= x <= WIDTH:
+            said = title(f"interrupt of core {event.core} in cycle {count(event.cycle)}")
+            chart.shapes.append(
+                path([(x, 8), (x, chart.y - 30)], class_="irq")
+                + rect(x - 2, 8, 4, chart.y - 38, said, class_="probe")
+            )
+    return chart.drawing()
+
+
+def _task_lanes(chart: TimeChart, run: Run, first: int) -> None:
+    ops = operators(run)
+    chart.head("tasks of each core")
+    for core in sorted({task["core"] for task in run.tasks}):
+        slices = []
+        for task in run.tasks:
+            if task["core"] != core:
+                continue
+            row = run.rows[task["layer"]]
+            css = f"o-{min(ops.index(row.op), KINDS) if row.op in ops else KINDS}"
+            said = (
+                f"{row.label} ({row.op}): {count(task['cycles'])} cycles from {count(task['start'] + first)}"
+            )
+            slices.append(
+                (task["start"] + first, task["start"] + task["cycles"] + first, css, str(row.number), said)
+            )
+        chart.lane(f"core {core}", slices)
+
+
+def _tick(value: float, unit: str) -> str:
+    return percent(value, 0) if unit == "%" else number(float(value))
+
+
+def _value(value: float, unit: str) -> str:
+    return percent(value) if unit == "%" else f"{value:.1f} {unit}"

@@ -1,0 +1,248 @@
+"""The page: facts, sections and what is missing, put into the template."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+
+from cosim.report import bars, memory, overtime, roofline, table
+from cosim.report.data import ReportError, Run
+from cosim.report.svg import clip, count, percent, short, size
+
+if TYPE_CHECKING:
+    from waves.events import EventLog
+
+NO_CYCLES = (
+    "No engine measured this run: the golden model computes results and bytes, but no cycles. "
+    "Run it on verilator to fill this section."
+)
+OLD = "The run's file does not have these figures: make it anew with this version of rkcosim."
+
+
+def render(run: Run, log: EventLog | None = None, clock: float = 1.0) -> str:
+    """The page as text.
+
+    Parameters
+    ----------
+    run
+        what is shown.
+    log
+        events of the same run, for the charts over time.
+    clock
+        GHz, for times.
+
+    Raises
+    ------
+    ReportError
+        where Jinja2 is missing, or for a clock of 0 or less.
+    """
+    if not clock > 0:
+        raise ReportError(f"the clock must be above 0 GHz, not {clock}")
+    return _template().render(
+        run=run,
+        css=Markup(_file("style.css")),
+        js=Markup(_file("script.js")),
+        tiles=_tiles(run, clock),
+        facts=_facts(run, clock),
+        verdict=_verdict(run),
+        remarks=_remarks(run),
+        missing=NO_CYCLES if not run.measured else OLD,
+        overview=bars.overview(run),
+        cycles=bars.cycles_chart(run),
+        cycles_legend=bars.cycles_legend(),
+        columns=(columns := table.columns(run)),
+        groups=table.groups(columns),
+        roofline=roofline.chart(run),
+        roofline_legend=roofline.roofline_legend(run),
+        absent=_absent(run),
+        bytes=bars.bytes_chart(run),
+        bytes_legend=bars.bytes_legend(run),
+        overtime=_over_time(run, log),
+        from_events=log is not None,
+        memory=memory.chart(run),
+        memory_legend=memory.memory_legend(run),
+        memory_words=_memory_words(run),
+        buffers=memory.table(run),
+        parts=[(part, bars.NAMES[part], bars.MEANINGS[part]) for part in bars.ORDER],
+        clients=[(name, bars.CLIENTS.get(name, "")) for name in run.clients()],
+    )
+
+
+def write(path: Path, run: Run, log: EventLog | None = None, clock: float = 1.0) -> None:
+    """Write the page so that a reader never sees half of it; raises as `render`."""
+    page = render(run, log, clock)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    part.write_text(page, encoding="utf-8")
+    part.replace(path)
+
+
+def _file(name: str) -> str:
+    return (resources.files("cosim.report") / name).read_text(encoding="utf-8")
+
+
+def _template(name: str = "page.html.j2") -> Any:
+    try:
+        import jinja2
+    except ImportError as error:
+        raise ReportError("the HTML report needs Jinja2, which is not here: pip install Jinja2") from error
+    loader = jinja2.FunctionLoader(_file)
+    return jinja2.Environment(
+        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    ).get_template(name)
+
+
+def _tiles(run: Run, clock: float) -> list[tuple[str, str, str]]:
+    """(name, value, what is below it) of the largest figures."""
+    of = "one inference" if run.unit == "layer" else "the stream"
+    found = []
+    if run.cycles is not None:
+        found.append(("cycles", count(run.cycles), f"of {of}"))
+        found.append(("time", _time(run.cycles / clock), f"at {clock:g} GHz"))
+    macs = sum(row.macs for row in run.rows)
+    if run.cycles and macs:
+        use = macs / (run.cycles * run.peak * run.cores)
+        found.append(("MAC use", percent(use), f"of {run.peak * run.cores:,} int8 MACs a cycle"))
+    busy, all_cycles = run.spent().get("busy", 0), sum(row.core_cycles or 0 for row in run.rows)
+    if all_cycles:
+        found.append(("array busy", percent(busy / all_cycles), "of the tasks' cycles"))
+    found.append(("MACs", short(macs), "useful ones"))
+    moved = sum(row.moved for row in run.rows)
+    rate = f"{moved / run.cycles:.1f} of {run.dram_rate:g} B/cycle" if run.cycles else "read and written"
+    found.append(("DRAM traffic", size(moved), rate))
+    return found
+
+
+def _facts(run: Run, clock: float) -> list[tuple[str, str]]:
+    raw = run.raw
+    found = [
+        ("engine", f"{run.engine}, {raw['cell']} cell" if raw.get("cell") else run.engine),
+        ("geometry", str(raw.get("geometry", "rk3588"))),
+        ("cores", str(run.cores)),
+    ]
+    if raw.get("inferences"):
+        found.append(("inferences", str(raw["inferences"])))
+        if run.measured and raw["inferences"] > 1:
+            found.append(("cycles of all", count(raw.get("cycles"))))
+    if run.unit == "task":
+        found.append(("tasks", str(len(run.rows))))
+    if run.cycles is not None and clock != 1.0:
+        found.append(("time at 1 GHz", _time(float(run.cycles))))
+    if raw.get("host_seconds") is not None:
+        found.append(("host time", f"{raw['host_seconds']:.1f} s"))
+    if raw.get("cycles_per_second") and run.measured:
+        found.append(("simulated at", f"{short(raw['cycles_per_second'])} cycles/s"))
+    if raw.get("reference_agrees") is not None:
+        found.append(
+            ("same label as", f"{raw['reference']}: {raw['reference_agrees']} of {raw['inferences']}")
+        )
+    if raw.get("top1") is not None:
+        found.append(("top-1", percent(raw["top1"])))
+    if run.dram:
+        rate, latency = run.dram.get("peak_bytes_per_cycle"), run.dram.get("read_latency")
+        found.append(("memory", f"{rate} B/cycle, {latency} cycles to the first beat"))
+    if raw.get("status"):
+        found.append(("status", str(raw["status"])))
+    return found
+
+
+def _verdict(run: Run) -> tuple[str, str, str]:
+    """(class, headline, explanation)."""
+    match = run.verdict.get("match")
+    if match is None:
+        return "unknown", "not checked", "run with --check to compare every tensor with both golden models"
+    if match:
+        levels = run.verdict.get("levels") or [run.engine, "task golden"]
+        return "good", "match", f"bit for bit: {' = '.join(map(str, levels))}"
+    inference = run.verdict.get("inference")
+    where = str(run.verdict.get("first_difference", "?"))
+    return "bad", "mismatch", where if inference is None else f"inference {inference}: {where}"
+
+
+def _remarks(run: Run) -> list[str]:
+    """What stands out, in sentences."""
+    rows = [row for row in run.rows if row.cycles]
+    if not rows:
+        return []
+    found = []
+    rows.sort(key=lambda row: -(row.cycles or 0))
+    total = run.in_rows
+    top = rows[: min(3, len(rows))]
+    share = sum(row.cycles or 0 for row in top) / total
+    if len(rows) > len(top):
+        names = ", ".join(f"{clip(row.short, 30)} (#{row.number})" for row in top)
+        found.append(
+            f"{percent(share, 0)} of the cycles are in {len(top)} of {len(rows)} {run.unit}s: {names}."
+        )
+    spent = run.spent()
+    if sum(spent.values()):
+        losses = sorted((p for p in bars.ORDER if p not in ("busy", "output")), key=lambda p: -spent[p])
+        worst = losses[0]
+        most = max(run.rows, key=lambda row: row.spent.get(worst, 0))
+        found.append(
+            f"The largest loss is {bars.NAMES[worst]}, {percent(spent[worst] / sum(spent.values()))} of all "
+            f"cycles; most of it in {clip(most.short, 30)} (#{most.number})."
+        )
+    far = [row for row in rows if row.ratio and row.formula_npu and row.target == "npu"]
+    if far:
+        worst_row = max(far, key=lambda row: (row.cycles or 0) - row.formula_cycles)
+        gap = (worst_row.cycles or 0) - worst_row.formula_cycles
+        found.append(
+            f"The most cycles above the formula are in {clip(worst_row.short, 30)} (#{worst_row.number}): "
+            f"{count(gap)}, ratio {worst_row.ratio:.2f}."
+        )
+    wide = sum(row.spent.get("busy", 0) for row in run.rows)
+    useful = sum(row.macs / row.peak for row in run.rows if row.peak and row.spent)
+    if wide and useful and useful < 0.5 * wide:
+        found.append(
+            f"Busy is not useful: {percent(useful / wide)} of what the array could do in its busy cycles are "
+            "MACs of the model; the rest are channels, kernels and pixels that the layers do not have."
+        )
+    if run.cycles and total < run.cycles and run.cores == 1:
+        found.append(
+            f"{count(run.cycles - total)} cycles ({percent((run.cycles - total) / run.cycles)}) lie outside "
+            f"the {run.unit}s: the host's start and end, and between tasks."
+        )
+    return found
+
+
+def _absent(run: Run) -> str:
+    rows = roofline.absent(run)
+    if not rows:
+        return ""
+    names = ", ".join(f"{clip(row.short, 24)} (#{row.number})" for row in rows[:12])
+    return f"Without MACs or without cycles, so not drawn: {names}{' and more' if len(rows) > 12 else ''}."
+
+
+def _over_time(run: Run, log: EventLog | None) -> Markup:
+    if log is not None:
+        return overtime.from_events(run, log)
+    return overtime.from_tasks(run) if run.measured else Markup("")
+
+
+def _memory_words(run: Run) -> str:
+    known = run.raw.get("memory") or {}
+    if not known or not run.buffers:
+        return ""
+    most, where = memory.peak_alive(run.buffers)
+    text = (
+        f"Weights {size(known['weights'])}, commands {size(known['commands'])}, "
+        f"activations {size(known['activations'])}. At most {size(most)} of tensors are needed at once, "
+        f"in {run.unit} {where}."
+    )
+    if known.get("activations_shared", 0) < known.get("activations", 0):
+        text += (
+            f" This run kept every tensor (for the check, or as asked); tensors that share memory take "
+            f"{size(known['activations_shared'])}."
+        )
+    return text
+
+
+def _time(nanoseconds: float) -> str:
+    for unit, factor in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if nanoseconds >= factor:
+            return f"{nanoseconds / factor:.3g} {unit}"
+    return f"{nanoseconds:.0f} ns"
