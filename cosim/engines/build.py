@@ -148,7 +148,7 @@ def build(design: verilog.Design | None, variant: Variant, progress: Progress = 
     if found is not None:
         return found
     begin = time.monotonic()
-    with under_way.step("building the engine"), cache.locked(folder, key, progress):
+    with under_way.step("engine"), cache.locked(folder, key, progress):
         found = cache.fetch(folder, key, LIBRARY, progress)
         if found is not None:
             return found
