@@ -36,7 +36,7 @@ class Measured:
 
     Members
     -------
-    cycles : from the start of the first task to the end of the last.
+    cycles : from the first start of a task to the last end.
     macs : useful ones.
     mac_slots : cycles in which the array works, empty slots of a stripe included.
     stalls : cycles by event name (`STALLS`).
@@ -210,13 +210,13 @@ def _measured(
     def event(kind: str) -> int:
         return sum(c.events.get(kind, 0) for c in counters)
 
-    last = records[-1].end
-    if last is None:
-        raise RuntimeError(f"{name}: its last task did not end")
+    ends = [record.end for record in records if record.end is not None]
+    if len(ends) < len(records):
+        raise RuntimeError(f"{name}: a task did not end")
     return Measured(
         name,
         len(records),
-        last - records[0].start,
+        max(ends) - min(record.start for record in records),
         macs,
         event("mac_slots"),
         {stall: event(stall) for stall in STALLS},
