@@ -21,6 +21,8 @@ from cosim.cli.options import (
     traced,
 )
 from cosim.cli.regcmd_app import regcmd_app
+from cosim.cli.report_app import HtmlOption
+from cosim.cli.report_app import declare as declare_report
 from cosim.cli.waves_app import declare as declare_waves
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ app = App(
 )
 app.add_typer(regcmd_app, name="regcmd")
 declare_waves(app)
+declare_report(app)
 
 
 @app.command(
@@ -58,11 +61,12 @@ def run(
     trace: TraceSpec | None = None,
     cores: ShareOption = 1,
     csv: Annotated[Path | None, typer.Option(help="Also write the table of layers to this file.")] = None,
+    html: HtmlOption = None,
 ) -> None:
     """Run a model through rknn_api on the simulated NPU and report cycles per layer."""
     from cosim.cli.run import run_command
 
-    run_command(model, input or [], engine, exact, check, json, limit, seed, trace, cores, csv)
+    run_command(model, input or [], engine, exact, check, json, limit, seed, trace, cores, csv, html)
 
 
 @app.command("compile", epilog="Example: rkcosim compile model.tflite -o model.rkc --explain")

@@ -64,6 +64,7 @@ def run_command(
     max_cycles: int,
     json: Path | None,
     trace: TraceSpec | None,
+    html: Path | None = None,
 ) -> None:
     """Run a stream file and say what came of it."""
     with reported():
@@ -95,8 +96,16 @@ def run_command(
                 print(f"{stream.kick.tasks} tasks, {result.cycles} cycles, status 0x{result.status:05X}")
                 if check:
                     data["verdict"] = _check(stream, device)
+            if json or html:
+                from cosim.stream_rows import stream_rows
+
+                data |= stream_rows(device, stream)
             if json:
                 write_json(json, data)
+            if html:
+                from cosim.cli.report import write_page
+
+                write_page(html, data)
             if not result.done:
                 fail(f"no interrupt within {max_cycles} cycles:\n{result.state}", DEVICE_ERROR)
             raise SystemExit(MISMATCH if data["verdict"]["match"] is False else OK)

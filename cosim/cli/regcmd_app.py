@@ -9,6 +9,7 @@ import typer
 
 from cosim.cli.app import App
 from cosim.cli.options import EngineOption, ExactOption, JsonOption, traced
+from cosim.cli.report_app import HtmlOption
 
 if TYPE_CHECKING:
     from waves.spec import TraceSpec
@@ -63,8 +64,9 @@ def regcmd_run(
     max_cycles: Annotated[int, typer.Option(min=1, help="Bound of the wait for the interrupt.")] = 10_000_000,
     json: JsonOption = None,
     trace: TraceSpec | None = None,
+    html: HtmlOption = None,
 ) -> None:
     """Run a stream with its memory image, on RTL or on the golden model."""
     from cosim.cli.regcmd import run_command
 
-    run_command(file, engine, exact, check, on_diagnostic, max_cycles, json, trace)
+    run_command(file, engine, exact, check, on_diagnostic, max_cycles, json, trace, html)

@@ -26,6 +26,7 @@ def run_command(
     trace: TraceSpec | None,
     cores: int = 1,
     csv: Path | None = None,
+    html: Path | None = None,
 ) -> None:
     """Run, print, write JSON, and end with the exit code of DESIGN 11."""
     if not model.is_file():
@@ -69,6 +70,10 @@ def run_command(
         if json:
             write_json(json, result.as_json())
             console.print(f"JSON: {json}")
+        if html:
+            from cosim.cli.report import write_page
+
+            write_page(html, result.as_json())
         raise SystemExit(MISMATCH if result.verdict["match"] is False else OK)
 
 
