@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cosim.stream import Stream
-from sw.regcmd.program import Fetch, ListedTask, Program, fetch_from, program_of_chain
+from sw.regcmd.program import Fetch, Program, fetch_from, program_of_chain
 
 if TYPE_CHECKING:
     from sw.compiler.model import CompiledModel

@@ -1,6 +1,7 @@
 """Register-command streams: words, text and task lists (H 1.4 to 1.6)."""
 
 from sw.regcmd.disassembler import Command, assemble, decode_word, disassemble, format_command, to_text
+from sw.regcmd.program import ListedTask, Program, program_of_chain, program_of_words
 from sw.regcmd.tasks import (
     TaskBuilder,
     TaskEntry,
@@ -26,6 +27,8 @@ from sw.regcmd.word import (
 
 __all__ = [
     "Command",
+    "ListedTask",
+    "Program",
     "RegcmdError",
     "TaskBuilder",
     "TaskEntry",
@@ -40,6 +43,8 @@ __all__ = [
     "op_enable_mask",
     "op_enable_word",
     "pack_word",
+    "program_of_chain",
+    "program_of_words",
     "register_word",
     "target_code",
     "task_list_bytes",

@@ -151,14 +151,21 @@ def assemble(text: str) -> list[int]:
         if not tokens:
             continue
         try:
-            words.append(_assemble_line(tokens))
+            words.append(assemble_line(tokens))
         except (ValueError, KeyError) as error:
             reason = error.args[0] if error.args else error
             raise RegcmdError(f"line {number}, word {len(words)} ({tokens[0]}): {reason}") from error
     return words
 
 
-def _assemble_line(tokens: Sequence[str]) -> int:
+def assemble_line(tokens: Sequence[str]) -> int:
+    """The word of one line, split at its blanks.
+
+    Raises
+    ------
+    ValueError, KeyError
+        for whatever cannot be read.
+    """
     head, arguments = tokens[0], tokens[1:]
     if head == "RAW":
         word = _number("RAW", " ".join(arguments))
