@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cosim.cli.app import App
+from cosim.cli import complete
+from cosim.cli.app import App, examples
 from cosim.cli.options import (
     INPUT_HELP,
     CoresOption,
@@ -37,8 +38,12 @@ declare_report(app)
 
 
 @app.command(
-    epilog="Example: rkcosim run examples/digits/digits_int8.onnx --input examples/digits/held_back.npz "
-    "--limit 3 --check"
+    epilog=examples(
+        "rkcosim run examples/digits/digits_int8.onnx -i examples/digits/held_back.npz --limit 3 --check",
+        "rkcosim run model.tflite --input cat.bmp --cores 3 --html run.html",
+        "rkcosim run model.onnx --trace build/run.fst --from layer:conv3 --scope 'core0.CNA'",
+        "rkcosim run model.onnx --engine golden --json - | jq .verdict",
+    )
 )
 @traced
 def run(
@@ -69,7 +74,13 @@ def run(
     run_command(model, input or [], engine, exact, check, json, limit, seed, trace, cores, csv, html)
 
 
-@app.command("compile", epilog="Example: rkcosim compile model.tflite -o model.rkc --explain")
+@app.command(
+    "compile",
+    epilog=examples(
+        "rkcosim compile examples/digits/digits_int8.onnx --explain",
+        "rkcosim compile model.tflite -o model.rkc --cores 3",
+    ),
+)
 def compile_(
     model: Annotated[Path, typer.Argument(help="TFLite or ONNX model.")],
     output: Annotated[Path | None, typer.Option("-o", help="Write the compiled model to this file.")] = None,
@@ -84,11 +95,21 @@ def compile_(
     compile_command(model, output, explain, keep, cores, json)
 
 
-@app.command(epilog="Example: rkcosim compare model.tflite --input cat.bmp --reference litert")
+@app.command(
+    epilog=examples(
+        "rkcosim compare examples/digits/digits_int8.onnx --input examples/digits/held_back.npz --limit 5",
+        "rkcosim compare model.tflite --input cat.bmp --reference litert",
+    )
+)
 def compare(
     model: Annotated[Path, typer.Argument(help="TFLite or ONNX model.")],
     reference: Annotated[
-        str | None, typer.Option(help="litert or onnxruntime; default: that of the model's format.")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            autocompletion=complete.references,
+            help="litert or onnxruntime; default: that of the model's format.",
+        ),
     ] = None,
     input: Annotated[list[Path] | None, typer.Option("--input", "-i", help=INPUT_HELP)] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Inferences at most.")] = None,
@@ -102,7 +123,11 @@ def compare(
 
 
 @app.command(
-    epilog='Example: dmesg | rkcosim explain; or: rkcosim explain "int status 0x15"',
+    epilog=examples(
+        'rkcosim explain "failed to submit, int status: 0x100"',
+        "rkcosim explain 0x15",
+        "dmesg | rkcosim explain",
+    ),
     context_settings={"ignore_unknown_options": True},
 )
 def explain(
@@ -117,7 +142,12 @@ def explain(
     explain_command(words or [], json)
 
 
-@app.command(epilog="Example: rkcosim diff stream.json --against capture.json --engine golden")
+@app.command(
+    epilog=examples(
+        "rkcosim diff examples/streams/pool.json --against examples/streams/pool.json --engine golden",
+        "rkcosim diff stream.json --against capture.json",
+    )
+)
 def diff(
     file: Annotated[Path, typer.Argument(help="Stream file to run.")],
     against: Annotated[
@@ -135,7 +165,7 @@ def diff(
     diff_command(file, against, engine, exact, max_cycles, json)
 
 
-@app.command(epilog="Example: rkcosim fuzz --engine golden --inputs 20000 --seed 1")
+@app.command(epilog=examples("rkcosim fuzz --engine golden --inputs 20000 --seed 1"))
 def fuzz(
     inputs: Annotated[int, typer.Option(min=1, help="Hostile inputs to send.")] = 500,
     seed: Annotated[int | None, typer.Option(help="Seed of all draws; default: a fresh one.")] = None,
@@ -150,7 +180,7 @@ def fuzz(
     fuzz_command(inputs, seed, engine, exact, log, json)
 
 
-@app.command(epilog="Example: rkcosim doctor")
+@app.command(epilog=examples("rkcosim doctor", "rkcosim doctor --json - --quiet"))
 def doctor(json: JsonOption = None) -> None:
     """Say what is missing on this machine and how to get it."""
     from cosim.cli.doctor_command import doctor_command
@@ -158,11 +188,22 @@ def doctor(json: JsonOption = None) -> None:
     doctor_command(json)
 
 
-@app.command(epilog="Example: rkcosim conformance --only fp16 --tasks 200")
+@app.command(
+    epilog=examples(
+        "rkcosim conformance --only fp16 --tasks 200",
+        "rkcosim conformance --seed 7 --only 'conv int8' --case 12",
+        "rkcosim conformance --tasks 2000 --coverage build/coverage.md --json build/conformance.json",
+    )
+)
 def conformance(
     seed: Annotated[int | None, typer.Option(help="Seed of all draws; default: a fresh one.")] = None,
     tasks: Annotated[int | None, typer.Option(min=1, help="Tasks to run, shared among groups.")] = None,
-    only: Annotated[list[str] | None, typer.Option(help="Groups whose name is or contains this.")] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TEXT", autocompletion=complete.groups, help="Groups whose name is or contains this."
+        ),
+    ] = None,
     engine: EngineOption = None,
     exact: ExactOption = False,
     json: JsonOption = None,
@@ -185,7 +226,11 @@ def conformance(
 
 
 @app.command(
-    epilog="Example: rkcosim device --engine golden --report -- ./program",
+    epilog=examples(
+        "rkcosim device --engine golden --report -- python examples/device/program.py",
+        "rkcosim device --log - --trace build/program.fst -- ./program arguments",
+        "rkcosim device --socket /run/user/1000/rkcosim.sock -- ./program",
+    ),
     context_settings={"allow_interspersed_args": False},
 )
 @traced
@@ -211,7 +256,9 @@ def device(
     device_command(program or [], socket, engine, cores, exact, log, verbose, trace, report, json)
 
 
-@app.command(epilog="Example: rkcosim serve --engine golden --log -")
+@app.command(
+    epilog=examples("rkcosim serve --engine golden --log -", "rkcosim serve --socket /tmp/npu.sock --report")
+)
 @traced
 def serve(
     socket: Annotated[

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from cosim.cli import complete
 from cosim.cli.exits import reported
 
 if TYPE_CHECKING:
@@ -18,16 +19,29 @@ if TYPE_CHECKING:
 INPUT_HELP = ".npz with images (and labels), pictures (BMP, PPM), or one .npy per model input."
 EngineOption = Annotated[
     str | None,
-    typer.Option(help="verilator, cxxrtl, amaranth or golden; default: the fastest there is."),
+    typer.Option(
+        metavar="NAME",
+        autocompletion=complete.engines,
+        help="verilator, cxxrtl, amaranth or golden; default: the fastest there is.",
+    ),
 ]
 ExactOption = Annotated[bool, typer.Option("--exact", help="Simulate the array cell's RTL too (slower).")]
-JsonOption = Annotated[Path | None, typer.Option("--json", help="Also write the result to this file.")]
+JsonOption = Annotated[
+    Path | None,
+    typer.Option("--json", metavar="FILE", help="Also write the result as JSON; - for standard output."),
+]
 ShareOption = Annotated[int, typer.Option(min=1, max=3, help="Cores that share large layers.")]
 TraceOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write a waveform to this file (docs/waves.md).")
 ]
 FormatOption = Annotated[
-    str | None, typer.Option("--format", help="Of the waveform: vcd or fst; default: by the file's ending.")
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="NAME",
+        autocompletion=complete.formats,
+        help="Of the waveform: vcd or fst; default: by the file's ending.",
+    ),
 ]
 ScopeOption = Annotated[
     list[str] | None,
