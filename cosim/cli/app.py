@@ -7,12 +7,13 @@ import inspect
 import sys
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
 from typer.core import TyperGroup
 
-from cosim.cli.exits import BAD_INPUT, INTERRUPTED, fail, leave_pipe, mannered
+from cosim.cli.exits import BAD_INPUT, INTERRUPTED, STDOUT, check_output, fail, leave_pipe, mannered
 
 QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="Say nothing of what is under way, only results.")
@@ -22,6 +23,10 @@ UsageProblem: type[Exception] = next(
     kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
 )
 """Base of what typer raises for words that it does not understand (its home differs between versions)."""
+
+
+OUTPUTS = {"json", "csv", "html", "log", "svg", "trace", "events", "timeline", "coverage"}
+"""Names of parameters that are files to write: looked at before anything runs for long."""
 
 
 def examples(*lines: str) -> str:
@@ -112,6 +117,9 @@ def _with_manners(function: Callable) -> Callable:
     @functools.wraps(function)
     def command(*args: Any, quiet: bool = False, **options: Any) -> None:
         with mannered(quiet, options.get("json")):
+            for name in OUTPUTS & options.keys():
+                if isinstance(options[name], Path) and options[name] != STDOUT:
+                    check_output(options[name])
             function(*args, **options)
 
     given = inspect.signature(function)

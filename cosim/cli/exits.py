@@ -172,6 +172,25 @@ def _descriptor(stream: TextIO) -> int | None:
         return None
 
 
+def check_output(path: Path) -> None:
+    """See that a file can be written, before work is done whose result would be lost.
+
+    Raises
+    ------
+    ValueError
+        if not; the text says why.
+    """
+    if path.is_dir():
+        raise ValueError(f"{path}: is a folder, name a file in it")
+    folder = path.parent
+    while not folder.exists():
+        folder = folder.parent
+    if not folder.is_dir():
+        raise ValueError(f"{path}: {folder} is a file, not a folder")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise ValueError(f"{path}: cannot be written")
+
+
 def write_json(path: Path, data: dict[str, Any]) -> None:
     """Write JSON so that a reader never sees half of it; to standard output for "-"."""
     text = json.dumps(data, indent=2) + "\n"

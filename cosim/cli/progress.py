@@ -29,6 +29,9 @@ RATE_WINDOW = 3.0
 BAR = 22
 """Columns of the bar."""
 
+LONG = 3600.0
+"""Seconds from which a bound on the time left says nothing."""
+
 NARROW = 72
 """Columns of a terminal below which there is no bar."""
 
@@ -194,7 +197,8 @@ class LiveLine:
                 gone = cycle - limited.since
                 parts.append(f"{gone:,} of at most {limited.limit:,} cycles")
                 used = gone / limited.limit
-                left = f"at most {clock((limited.limit - gone) / rate)} left" if rate else None
+                most = (limited.limit - gone) / rate if rate else LONG
+                left = f"at most {clock(most)} left" if most < LONG else None
             else:
                 parts.append(f"{cycle:,} cycles")
             if rate:
@@ -246,7 +250,8 @@ def kick(what: str, tasks: int, device: Any, max_cycles: int) -> Iterator[None]:
     golden = hasattr(device, "reports")
     before = 0 if golden else len(device.task_log())
     limit = None if golden else max_cycles
-    with progress.step(what, tasks, "tasks", since=device.cycle, limit=limit) as step:
+    total = tasks if tasks > 1 else None
+    with progress.step(what, total, "tasks", since=device.cycle, limit=limit) as step:
 
         def follow(engine: Any) -> None:
             ended = sum(record.end is not None for record in engine.task_log()[before:])
