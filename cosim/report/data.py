@@ -156,6 +156,10 @@ def from_json(data: Any) -> Run:
     elif not stream and isinstance(cycles, int):
         cycles //= max(int(data.get("inferences") or 1), 1)
     verdict = data.get("verdict")
+    tasks = _items(data, "runs" if stream else "tasks", _TASK)
+    for number, task in enumerate(tasks):
+        if not 0 <= task["layer"] < len(rows):
+            raise ReportError(f"tasks[{number}]: there is no {'row' if stream else 'layer'} {task['layer']}")
     return Run(
         title=str(data.get("stream" if stream else "model", "?")),
         unit="task" if stream else "layer",
@@ -163,8 +167,8 @@ def from_json(data: Any) -> Run:
         rows=rows,
         raw=data,
         cycles=None if engine == UNMEASURED else cycles,
-        tasks=_list(data, "runs" if stream else "tasks"),
-        buffers=_list(data, "regions" if stream else "buffers"),
+        tasks=tasks,
+        buffers=_items(data, "regions", _REGION) if stream else _items(data, "buffers", _BUFFER),
         dram=data.get("dram") or {},
         peak=int(data.get("peak", 1024)),
         cores=max([int(data.get("cores") or 1), *(len(row.cores) for row in rows)]),
@@ -176,6 +180,16 @@ def _list(data: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     found = data.get(name) or []
     if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
         raise ReportError(f"member `{name}` must be a list of objects")
+    return found
+
+
+def _items(data: Mapping[str, Any], name: str, kinds: Mapping[str, type]) -> list[dict[str, Any]]:
+    """A list of objects that have these members."""
+    found = _list(data, name)
+    for number, item in enumerate(found):
+        for member, kind in kinds.items():
+            if not isinstance(item.get(member), kind):
+                raise ReportError(f"{name}[{number}]: `{member}` is {item.get(member)!r}")
     return found
 
 
@@ -191,6 +205,9 @@ def _row(number: int, item: Mapping[str, Any]) -> Row:
     return Row(number, **known)
 
 
+_TASK = {"layer": int, "core": int, "start": int, "cycles": int}
+_REGION = {"name": str, "address": int, "size": int}
+_BUFFER = {**_REGION, "kind": str, "first": int, "last": int, "used": list}
 _OURS = ("number", "short")
 _KINDS: dict[str, Any] = {
     **dict.fromkeys(("cycles", "macs", "tasks", "bytes_read", "bytes_written", "core_cycles", "peak"), int),

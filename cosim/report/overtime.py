@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -172,10 +173,14 @@ class TimeChart:
 
     def axis(self) -> None:
         """Cycles along the bottom."""
-        for value in ticks(self.last - self.first, 8):
-            x = self.x(self.first + value)
+        step = ticks(self.last - self.first, 8)[1]
+        value = math.ceil(self.first / step) * step
+        while value <= self.last:
+            x = self.x(value)
             self.shapes.append(line(x, self.y, x, self.y + 5, class_="grid"))
-            self.shapes.append(text(x, self.y + 18, count(self.first + value), class_="tick mid"))
+            self.shapes.append(text(x, self.y + 18, count(value), class_="tick mid"))
+            value += step
+        self.shapes.append(text(LEFT - 6, self.y + 18, "cycle", class_="tick end"))
         self.y += 30
 
     def drawing(self) -> Markup:
@@ -204,9 +209,10 @@ def from_tasks(run: Run) -> Markup:
     chart.head("DRAM traffic, bytes per cycle (mean of each task; dashed: what the memory gives at most)")
     reads, writes = of("bytes_read"), of("bytes_written")
     chart.areas([("c-read", "read", reads), ("c-write", "written", writes)], "B/cycle", run.dram_rate)
-    chart.head("share of cycles in which the array works (mean of each task)")
     busy = of("mac_busy") / run.cores
-    chart.areas([("p-busy", "array busy", busy)], "%", 1.0)
+    if busy.any():
+        chart.head("share of cycles in which the array works (mean of each task)")
+        chart.areas([("p-busy", "array busy", busy)], "%", 1.0)
     _task_lanes(chart, run, 0)
     chart.axis()
     return chart.drawing()

@@ -20,6 +20,7 @@ NO_CYCLES = (
     "Run it on verilator to fill this section."
 )
 OLD = "The run's file does not have these figures: make it anew with this version of rkcosim."
+NO_MACS = "Nothing in this run has MACs, so no array and no roof above it."
 
 
 def render(run: Run, log: EventLog | None = None, clock: float = 1.0) -> str:
@@ -49,7 +50,8 @@ def render(run: Run, log: EventLog | None = None, clock: float = 1.0) -> str:
         facts=_facts(run, clock),
         verdict=_verdict(run),
         remarks=_remarks(run),
-        missing=NO_CYCLES if not run.measured else OLD,
+        missing=(missing := NO_CYCLES if not run.measured else OLD),
+        no_roofline=missing if any(row.macs for row in run.rows) or not run.measured else NO_MACS,
         overview=bars.overview(run),
         cycles=bars.cycles_chart(run),
         cycles_legend=bars.cycles_legend(),
@@ -182,10 +184,10 @@ def _remarks(run: Run) -> list[str]:
         losses = sorted((p for p in bars.ORDER if p not in ("busy", "output")), key=lambda p: -spent[p])
         worst = losses[0]
         most = max(run.rows, key=lambda row: row.spent.get(worst, 0))
-        found.append(
-            f"The largest loss is {bars.NAMES[worst]}, {percent(spent[worst] / sum(spent.values()))} of all "
-            f"cycles; most of it in {clip(most.short, 30)} (#{most.number})."
-        )
+        where = f"; most of it in {clip(most.short, 30)} (#{most.number})" if len(rows) > 1 else ""
+        share = spent[worst] / sum(spent.values())
+        name = "neither work nor a wait that is counted" if worst == "other" else bars.NAMES[worst]
+        found.append(f"The largest loss is {name}, {percent(share)} of all cycles{where}.")
     far = [row for row in rows if row.ratio and row.formula_npu and row.target == "npu"]
     if far:
         worst_row = max(far, key=lambda row: (row.cycles or 0) - row.formula_cycles)
