@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from waves.pins import BEAT_BYTES, client_name
+from waves.pins import BEAT_BYTES, client_name, pin_names
 
 if TYPE_CHECKING:
     from waves.reader import Wave
@@ -19,6 +19,9 @@ _PINS = (
     *("wvalid", "wready", "wlast", "wstrb"),
     *("bvalid", "bready", "bid", "bresp"),
 )
+
+BURST_PINS = tuple(f"m_axi_{pin}" for pin in _PINS)
+"""Pins of a core that `bursts` looks at."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,7 @@ def bursts(wave: Wave, cores: Iterable[int]) -> list[Burst]:
     found: list[Burst] = []
     for number in cores:
         core = _Core(number)
-        for begin, end, values in wave.steps([f"core{number}.m_axi_{pin}" for pin in _PINS]):
+        for begin, end, values in wave.steps(pin_names(wave, number, BURST_PINS)):
             pins = {
                 pin: value if isinstance(value, int) else 0 for pin, value in zip(_PINS, values, strict=True)
             }

@@ -8,16 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from rtl.regs import Register, registers
-from waves.pins import EVENTS, STALLS, diagnostic_name, event_bit
+from waves.pins import (
+    EVENTS,
+    STALLS,
+    diagnostic_name,
+    event_place,
+    event_stretches,
+    joined,
+    pin_names,
+    spelled,
+)
 
 if TYPE_CHECKING:
     from waves.reader import Wave
 
-JOB = "npu.job"
-"""Counter of jobs, where the waveform has one."""
+DECODED_PINS = (
+    *("irq", "task_index"),
+    *("watch_valid", "watch_fetched", "watch_offset", "watch_value"),
+    *("diag_valid", "diag_code", "diag_register", "diag_value"),
+)
+"""Pins of a core that this module looks at."""
 
 
 @dataclass(frozen=True)
@@ -126,26 +140,38 @@ class MacActivity:
     windows: list[tuple[int, float]]
 
 
+def counters(wave: Wave, core: int) -> dict[str, str]:
+    """Counters that an engine traces beside a core: what they count to their full names."""
+    names = {part: f"npu.core{core}.{part}" for part in ("job", "task", "tasks_started", "tasks_done")}
+    return {part: name for part, name in names.items() if wave.has(name)}
+
+
 def tasks(wave: Wave) -> list[WaveTask]:
     """Tasks of all cores in order of their start."""
-    start, done = event_bit("task_start"), event_bit("task_done")
-    counted = JOB in wave
     found: list[WaveTask] = []
     for core in wave.cores:
-        opened: list[WaveTask] = []
+        known = counters(wave, core)
+        if event_place(wave, core, "task_start") is None and len(known) == 4:
+            starts = _steps_up(wave, known["tasks_started"])
+            ends = _steps_up(wave, known["tasks_done"])
+        else:
+            starts = [begin for begin, _ in event_stretches(wave, core, "task_start")]
+            ends = [begin for begin, _ in event_stretches(wave, core, "task_done")]
+        index_name = known["task"] if "task" in known else pin_names(wave, core, ("task_index",))[0]
         job, before = -1, None
-        for cycle, _, values in wave.steps([f"core{core}.events", f"core{core}.task_index"]):
-            events, index = _number(values[0]), _number(values[1])
-            if events & done and opened:
-                # A task that overlaps the next one ends first.
-                task = opened.pop(0)
-                found.append(WaveTask(core, task.job, task.index, task.start, cycle))
-            if events & start:
-                if before is None or index <= before:
-                    job += 1
-                number = _number(wave.value(JOB, cycle)) if counted else job
-                opened.append(WaveTask(core, number, index, cycle, None))
-                before = index
+        opened: list[WaveTask] = []
+        for cycle, is_start in sorted([(c, True) for c in starts] + [(c, False) for c in ends]):
+            if not is_start:  # a task that overlaps the next one ends first
+                if opened:
+                    task = opened.pop(0)
+                    found.append(WaveTask(core, task.job, task.index, task.start, cycle))
+                continue
+            index = _number(wave.value(index_name, cycle))
+            if before is None or index <= before:
+                job += 1
+            before = index
+            number = _number(wave.value(known["job"], cycle)) if "job" in known else job
+            opened.append(WaveTask(core, number, index, cycle, None))
         found += opened
     return sorted(found, key=lambda task: (task.start, task.core))
 
@@ -154,7 +180,7 @@ def register_writes(wave: Wave, cores: Iterable[int]) -> list[RegisterWrite]:
     """Register writes, in order."""
     found: list[RegisterWrite] = []
     for core in cores:
-        names = [f"core{core}.watch_{part}" for part in ("valid", "fetched", "offset", "value")]
+        names = pin_names(wave, core, ("watch_valid", "watch_fetched", "watch_offset", "watch_value"))
         for begin, end, (valid, fetched, offset, value) in wave.steps(names):
             if valid == 1:
                 # The same write in two cycles running does not show as a change.
@@ -167,21 +193,29 @@ def register_writes(wave: Wave, cores: Iterable[int]) -> list[RegisterWrite]:
 
 def stalls(wave: Wave, cores: Iterable[int]) -> list[Stall]:
     """Stretches in which something waited."""
-    found: list[Stall] = []
-    for core in cores:
-        for reason in STALLS:
-            stretches = _stretches(wave, f"core{core}.events", event_bit(reason))
-            found += [Stall(core, begin, end, reason) for begin, end in stretches]
+    found = [
+        Stall(core, begin, end, reason)
+        for core in cores
+        for reason in STALLS
+        for begin, end in event_stretches(wave, core, reason)
+    ]
     return sorted(found, key=lambda stall: (stall.start, stall.core, EVENTS.index(stall.reason)))
 
 
 def irqs(wave: Wave, cores: Iterable[int]) -> list[Irq]:
     """Stretches in which an interrupt line was high."""
-    found = [
-        Irq(core, begin, end if end <= wave.last else None)
-        for core in cores
-        for begin, end in wave.when(f"core{core}.irq", 1)
-    ]
+    found: list[Irq] = []
+    for core in cores:
+        if spelled(wave, core, "irq") is None and wave.has("npu.irq"):
+            high = [
+                (begin, end)
+                for begin, end, (lines,) in wave.steps(["npu.irq"])
+                if isinstance(lines, int) and lines >> core & 1
+            ]
+            stretches = list(joined(high))
+        else:
+            stretches = wave.when(pin_names(wave, core, ("irq",))[0], 1)
+        found += [Irq(core, begin, end if end <= wave.last else None) for begin, end in stretches]
     return sorted(found, key=lambda irq: (irq.start, irq.core))
 
 
@@ -189,7 +223,7 @@ def diagnostics(wave: Wave, cores: Iterable[int]) -> list[DiagnosticSeen]:
     """What the cores found fault with."""
     found: list[DiagnosticSeen] = []
     for core in cores:
-        names = [f"core{core}.diag_{part}" for part in ("valid", "code", "register", "value")]
+        names = pin_names(wave, core, ("diag_valid", "diag_code", "diag_register", "diag_value"))
         for begin, end, (valid, code, offset, value) in wave.steps(names):
             if valid == 1:
                 known = _register(_number(offset))
@@ -213,9 +247,8 @@ def mac_activity(wave: Wave, cores: Iterable[int], window: int) -> list[MacActiv
         raise ValueError(f"a window of {window} cycles; it must be at least 1")
     found = []
     for core in cores:
-        events = f"core{core}.events"
-        busy = _stretches(wave, events, event_bit("mac_slot"))
-        real = sum(end - begin for begin, end in _stretches(wave, events, event_bit("mac_real")))
+        busy = event_stretches(wave, core, "mac_slot")
+        real = sum(end - begin for begin, end in event_stretches(wave, core, "mac_real"))
         edges = range(wave.first, wave.last + 1, window)
         filled = [0] * len(edges)
         for begin, end in busy:
@@ -231,15 +264,13 @@ def mac_activity(wave: Wave, cores: Iterable[int], window: int) -> list[MacActiv
     return found
 
 
-def _stretches(wave: Wave, name: str, mask: int) -> list[tuple[int, int]]:
-    """Stretches in which a bit of a signal is set, joined where only other bits change."""
-    found: list[tuple[int, int]] = []
-    for begin, end, (value,) in wave.steps([name]):
-        if _number(value) & mask:
-            if found and found[-1][1] == begin:
-                begin = found.pop()[0]
-            found.append((begin, end))
-    return found
+def _steps_up(wave: Wave, name: str) -> list[int]:
+    """Cycles in which a counter goes up; one that is not 0 at first has not gone up there."""
+    return [
+        cycle
+        for (_, before), (cycle, now) in pairwise(wave.changes(name))
+        for _ in range(_number(now) - _number(before))
+    ]
 
 
 def _write(cycle: int, core: int, offset: int, value: int, fetched: bool) -> RegisterWrite:

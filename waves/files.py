@@ -24,11 +24,15 @@ _VCD_START = re.compile(rb"\s*\$(date|version|timescale|comment|scope|var|attrbe
 
 @dataclass(frozen=True)
 class FileFacts:
-    """Format ("vcd" or "fst"), first and last time in the file's units, and why it is not whole, if so."""
+    """Format ("vcd" or "fst"), times in the file's units, and why the file is not whole, if so.
+
+    `first` is the first time that it has, `end` the one with which it ends: what comes last there is
+    either changes (then `end` is the time after) or a time alone.
+    """
 
     format: str
     first: int
-    last: int
+    end: int
     cut: str = ""
 
 
@@ -70,21 +74,22 @@ def _inspect_vcd(file: Path) -> FileFacts:
         stream.seek(max(0, size - _TAIL))
         tail = stream.read()
         place = size - len(tail)
-        while not (times := _TIME.findall(tail)) and place > 0:  # a cycle may have more changes than that
+        while not (times := list(_TIME.finditer(tail))) and place > 0:  # a cycle with many changes
             step = min(_CHUNK, place)
             place -= step
             stream.seek(place)
             tail = stream.read(step) + tail
-    first = int(begin[1]) if begin else 0
-    last = int(times[-1]) if begin and times else first
+    first = end = int(begin[1]) if begin else 0
+    if begin and times:
+        end = int(times[-1][1]) + bool(tail[times[-1].end() :].strip())
     cut = "" if tail.endswith(b"\n") else "it ends inside a line"
-    return FileFacts("vcd", first, last, cut)
+    return FileFacts("vcd", first, end, cut)
 
 
 def _inspect_fst(file: Path) -> FileFacts:
     size = file.stat().st_size
     kinds: set[int] = set()
-    first = last = 0
+    first = end = 0
     with file.open("rb") as stream:
         place = 0
         while place < size:
@@ -96,7 +101,7 @@ def _inspect_fst(file: Path) -> FileFacts:
             if place + 1 + length > size:
                 break
             if kind == _FST_HEADER and len(head) == 25:
-                first, last = struct.unpack(">QQ", head[9:25])
+                first, end = struct.unpack(">QQ", head[9:25])
             kinds.add(kind)
             place += 1 + length
     if place < size or _FST_GEOMETRY not in kinds or not kinds & set(_FST_HIERARCHY):
@@ -104,4 +109,4 @@ def _inspect_fst(file: Path) -> FileFacts:
             f"{file}: FST file without its end: cut off, or still being written "
             "(names come last in FST; trace to VCD where a run may be killed)"
         )
-    return FileFacts("fst", first, last)
+    return FileFacts("fst", first, end)

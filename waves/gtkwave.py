@@ -126,7 +126,7 @@ def _row(out, row: Row, filters: dict[tuple[str, str], Path]) -> None:
 
 
 def _base(row: Row) -> str:
-    return "bin" if row.width == 1 else row.base
+    return "bin" if row.width == 1 else {"text": "ascii"}.get(row.base, row.base)
 
 
 def _used(groups: Sequence[Group]) -> list[tuple[Translation, str]]:

@@ -5,6 +5,7 @@ One description for GTKWave, Surfer and the SVG picture; it names only what the 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -12,10 +13,12 @@ from typing import TYPE_CHECKING
 from rtl.regs import registers
 from waves import translate
 from waves.backends import Signal
-from waves.pins import EVENTS
+from waves.errors import WaveError
+from waves.pins import EVENTS, event_place, spelled
 from waves.translate import Translation
 
 if TYPE_CHECKING:
+    from waves.decode import Irq, WaveTask
     from waves.reader import Wave
 
 MOST_WORDS = 4096
@@ -34,27 +37,23 @@ COLOURS = {
 }
 """Colour of each kind of row, by names that GTKWave and Surfer both have."""
 
-_COUNTERS = ("npu.job", "npu.task", "npu.layer")
+_COUNTERS = ("job", "task", "layer_name", "tasks_done", "reads_open", "writes_open")
 _READS = ("arvalid", "arready", "araddr", "arid", "arlen", "rvalid", "rready", "rid", "rlast", "rresp")
 _WRITES = (
-    "awvalid",
-    "awready",
-    "awaddr",
-    "awid",
-    "awlen",
-    "wvalid",
-    "wready",
-    "wlast",
-    "bvalid",
-    "bid",
-    "bresp",
+    *("awvalid", "awready", "awaddr", "awid", "awlen"),
+    *("wvalid", "wready", "wlast", "bvalid", "bid", "bresp"),
 )
 _LITE = ("awvalid", "awaddr", "wdata", "arvalid", "araddr", "rdata")
+_CONTROL = ("control.start", "control.done", "control.group", "registers.running")
+_CONTROL_PORTS = ("control__start", "control__done", "control__group", "running")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a viewer: a signal or one `bit` of it, as `base` ("hex", "dec" or "bin") or by `texts`."""
+    """One line of a viewer: a signal or one `bit` of it.
+
+    Values are shown by `texts`, or as `base`: "hex", "dec", "bin", or "text" where they are texts.
+    """
 
     signal: Signal
     label: str
@@ -68,16 +67,20 @@ class Row:
         """Bits that the line shows."""
         return 1 if self.bit is not None else self.signal.width
 
-    def value(self, value: object) -> int | None:
+    def value(self, value: object) -> int | str | None:
         """What the line shows of its signal's value."""
+        if isinstance(value, str) and self.base == "text":
+            return value
         if not isinstance(value, int):
             return None
         return value if self.bit is None else value >> self.bit & 1
 
-    def text(self, value: int | None) -> str:
+    def text(self, value: int | str | None) -> str:
         """A value as the line writes it."""
         if value is None:
             return "x"
+        if isinstance(value, str):
+            return value
         if self.texts is not None and value in self.texts.texts:
             return self.texts.texts[value]
         return str(value) if self.base == "dec" else f"{value:x}"
@@ -112,9 +115,6 @@ class Mark:
 def layout(wave: Wave) -> list[Group]:
     """Groups for a viewer: counters, then of each core its pins and its blocks that were used."""
     groups: list[Group] = []
-    counters = _rows(wave, "", _COUNTERS, "task", base="dec")
-    if counters:
-        groups.append(Group("NPU", list(counters)))
     written = _written(wave)
     for core in wave.cores:
         group = Group(f"core {core}")
@@ -152,7 +152,7 @@ def chosen(wave: Wave, patterns: Sequence[str]) -> list[Group]:
 
 def marks(wave: Wave, first: int | None = None, last: int | None = None) -> list[Mark]:
     """Starts of tasks and rises of interrupt lines from one cycle to another, in order."""
-    tasks, irqs = wave.tasks(), wave.irqs()
+    tasks, irqs = tasks_and_irqs(wave)
     jobs, cores = len({task.job for task in tasks}) > 1, len(wave.cores) > 1
     found = []
     for task in tasks:
@@ -165,6 +165,17 @@ def marks(wave: Wave, first: int | None = None, last: int | None = None) -> list
     )
 
 
+def tasks_and_irqs(wave: Wave) -> tuple[list[WaveTask], list[Irq]]:
+    """Both as far as the waveform holds them."""
+    tasks: list[WaveTask] = []
+    irqs: list[Irq] = []
+    with contextlib.suppress(WaveError):
+        tasks = wave.tasks()
+    with contextlib.suppress(WaveError):
+        irqs = wave.irqs()
+    return tasks, irqs
+
+
 def translations(groups: Iterable[Group]) -> list[Translation]:
     """Every table of texts that some groups use, once."""
     found = {row.texts.name: row.texts for group in groups for row in group.rows() if row.texts is not None}
@@ -173,15 +184,25 @@ def translations(groups: Iterable[Group]) -> list[Translation]:
 
 def _control(wave: Wave, core: int) -> list[Row | Group]:
     """What a core is doing."""
-    scope = f"core{core}."
     items: list[Row | Group] = []
-    items += _rows(wave, scope, ("irq",), "irq")
-    items += _rows(wave, scope, ("task_index",), "task", base="dec")
-    items += _rows(wave, scope, ("busy_blocks",), "task", texts=translate.of_blocks())
-    writes = _rows(wave, scope, ("watch_valid", "watch_fetched"), "write")
-    writes += _rows(wave, scope, ("watch_offset",), "write", texts=translate.of_offsets())
-    writes += _rows(wave, scope, ("watch_value",), "write")
+    items += _rows(wave, [("irq", spelled(wave, core, "irq"))], "irq")
+    counted = [(part, f"npu.core{core}.{part}") for part in _COUNTERS]
+    items += [
+        replace(row, base="text" if row.label == "layer_name" else "dec")
+        for row in _rows(wave, counted, "task")
+    ]
+    if not any(isinstance(item, Row) and item.label == "task" for item in items):
+        items += _rows(wave, [("task", spelled(wave, core, "task_index"))], "task", base="dec")
+    blocks = spelled(wave, core, "busy_blocks")
+    busy = [(block, f"{wave.core_scopes[core]}.busy.{block}") for block in BLOCKS]
+    writes = _pins(wave, core, ("watch_valid", "watch_fetched"), "write")
+    writes += _pins(wave, core, ("watch_offset",), "write", texts=translate.of_offsets())
+    writes += _pins(wave, core, ("watch_value",), "write")
     parts = [
+        (
+            "busy",
+            _rows(wave, [("busy", blocks)], "task", texts=translate.of_blocks()) or _rows(wave, busy, "task"),
+        ),
         ("register writes", writes),
         ("command words", _words(wave, core)),
         ("events", _events(wave, core)),
@@ -191,119 +212,126 @@ def _control(wave: Wave, core: int) -> list[Row | Group]:
 
 def _buses(wave: Wave, core: int) -> list[Row | Group]:
     """What goes in and out of a core."""
-    scope = f"core{core}."
+    diagnostics = _pins(wave, core, ("diag_valid",), "irq")
+    diagnostics += _pins(wave, core, ("diag_code",), "irq", texts=translate.of_diagnostics())
+    diagnostics += _pins(wave, core, ("diag_register",), "irq", texts=translate.of_offsets())
+    diagnostics += _pins(wave, core, ("diag_value",), "irq")
     parts = [
-        ("AXI read", _axi(wave, scope, _READS, write=False), False),
-        ("AXI write", _axi(wave, scope, _WRITES, write=True), False),
-        ("diagnostics", _diagnostics(wave, scope), True),
-        ("host bus", _rows(wave, scope, [f"s_axil_{pin}" for pin in _LITE], "axi"), True),
+        ("AXI read", _axi(wave, core, _READS, write=False), False),
+        ("AXI write", _axi(wave, core, _WRITES, write=True), False),
+        ("diagnostics", diagnostics, True),
+        ("host bus", _pins(wave, core, [f"s_axil_{pin}" for pin in _LITE], "axi"), True),
     ]
     return [Group(name, list(rows), closed) for name, rows, closed in parts if rows]
 
 
 def _events(wave: Wave, core: int) -> list[Row]:
-    found = _rows(wave, f"core{core}.", ("events",), "task")
-    if not found:
-        return []
-    return [Row(found[0].signal, name, "task", "bin", bit=bit) for bit, name in enumerate(EVENTS)]
+    rows = []
+    for event in EVENTS:
+        place = event_place(wave, core, event)
+        if place is not None:
+            rows.append(Row(wave.find(place[0]), event, "task", "bin", bit=place[1]))
+    return rows
 
 
 def _words(wave: Wave, core: int) -> list[Row]:
     """The word that the PC carries out, with the texts of all that come by."""
-    rows: list[Row] = []
-    for scope in (f"core{core}.PC", f"core{core}.core_top.core.pc"):
-        if f"{scope}.word" in wave:
-            signal = wave.find(f"{scope}.word")
+    scope = wave.core_scopes[core]
+    for word, valid in (
+        ("PC.words.payload.word", "PC.words.valid"),
+        ("core_top.core.pc.word", "core_top.core.pc.word_valid"),
+    ):
+        if wave.has(f"{scope}.{word}"):
+            signal = wave.find(f"{scope}.{word}")
             values = {value for _, value in wave.changes(signal.name) if isinstance(value, int)}
             texts = translate.of_words(sorted(values)[:MOST_WORDS], signal.width)
-            rows += _rows(wave, scope + ".", ("word_valid",), "write")
-            rows.append(Row(signal, "word", "write", texts=texts))
-            break
-    return rows
+            rows = _rows(wave, [("valid", f"{scope}.{valid}")], "write")
+            return [*rows, Row(signal, "word", "write", texts=replace(texts, name=f"{texts.name}_{core}"))]
+    return []
 
 
-def _axi(wave: Wave, scope: str, pins: Sequence[str], *, write: bool) -> list[Row]:
+def _axi(wave: Wave, core: int, pins: Sequence[str], *, write: bool) -> list[Row]:
     rows = []
     for pin in pins:
-        for row in _rows(wave, scope, (f"m_axi_{pin}",), "axi", base="dec" if pin.endswith("len") else "hex"):
+        for row in _pins(wave, core, (f"m_axi_{pin}",), "axi", base="dec" if pin.endswith("len") else "hex"):
             texts = translate.of_clients(write=write, width=row.signal.width) if pin.endswith("id") else None
             rows.append(Row(row.signal, pin, "axi", row.base, texts if row.signal.width > 1 else None))
     return rows
 
 
-def _diagnostics(wave: Wave, scope: str) -> list[Row]:
-    rows = _rows(wave, scope, ("diag_valid",), "irq")
-    rows += _rows(wave, scope, ("diag_code",), "irq", texts=translate.of_diagnostics())
-    rows += _rows(wave, scope, ("diag_register",), "irq", texts=translate.of_offsets())
-    return rows + _rows(wave, scope, ("diag_value",), "irq")
-
-
 def _block(wave: Wave, core: int, block: str, written: set[str]) -> Group:
     """Control of a block, and the fields of its registers that were written."""
     group = Group(block)
-    low = block.lower()
     if not written:
         return group
-    for scope in (f"core{core}.{block}", f"core{core}.core_top.core.{low}_registers"):
-        for pin in ("control__start", "control__done", "running", "control__group", "start", "done", "group"):
-            group.items += [
-                Row(row.signal, pin.removeprefix("control__"), "block", row.base)
-                for row in _rows(wave, scope + ".", (pin,), "block", base="dec")
-            ]
-    rows: dict[tuple[str, str], Row] = {}
-    for signal in _fields(wave, core):
+    scope = wave.core_scopes[core]
+    inside = f"{scope}.core_top.core.{block.lower()}_registers"
+    for name, port in zip(_CONTROL, _CONTROL_PORTS, strict=True):
+        label = name.partition(".")[2]
+        rows = _rows(
+            wave, [(label, f"{scope}.{block}.{name}"), (label, f"{inside}.{port}")], "block", base="dec"
+        )
+        group.items += rows[:1]
+    order = [(register.name, field) for register in registers()[block] for field in register.fields]
+    rows_by_field: dict[tuple[str, str], Row] = {}
+    for signal in wave.signals:
+        if "registers." not in signal.name or not signal.name.startswith(scope + "."):
+            continue
         known = translate.register_field(signal.name)
         if known is None or known[0].block != block or known[0].name not in written:
             continue
         register, part = known
         label = register.name if len(register.fields) == 1 else f"{register.name}.{part.name}"
-        base = "dec" if not (register.name.endswith("ADDR") or part.width > 16) else "hex"
+        base = "hex" if register.name.endswith("ADDR") or part.width > 16 else "dec"
         row = Row(signal, label, "field", base, translate.of_field(register, part))
-        rows.setdefault((register.name, part.name), row)
-    if rows:
-        order = {
-            (r.name, f): n for n, (r, f) in enumerate((r, f) for r in registers()[block] for f in r.fields)
-        }
-        group.items.append(
-            Group(f"{block} registers", [rows[key] for key in sorted(rows, key=order.__getitem__)], False)
-        )
+        rows_by_field.setdefault((register.name, part.name), row)
+    if rows_by_field:
+        rows = [rows_by_field[key] for key in order if key in rows_by_field]
+        group.items.append(Group(f"{block} registers", list(rows)))
     return group
-
-
-def _fields(wave: Wave, core: int) -> list[Signal]:
-    return [
-        signal
-        for signal in wave.signals
-        if signal.name.startswith(f"core{core}.") and "registers." in signal.name
-    ]
 
 
 def _written(wave: Wave) -> dict[tuple[int, str], set[str]]:
     """Registers that were written, by core and block."""
     found: dict[tuple[int, str], set[str]] = {}
-    for write in wave.register_writes():
+    try:
+        writes = wave.register_writes()
+    except WaveError:  # traced without that port: every register may have been
+        return {(core, block): set(registers()[block].registers) for core in wave.cores for block in BLOCKS}
+    for write in writes:
         if write.register and write.register != "S_POINTER":  # the driver sets those of all blocks
             found.setdefault((write.core, write.block), set()).add(write.register)
     return found
 
 
-def _rows(
+def _pins(
     wave: Wave,
-    scope: str,
-    names: Iterable[str],
+    core: int,
+    pins: Iterable[str],
     kind: str,
     *,
     base: str = "hex",
     texts: Translation | None = None,
 ) -> list[Row]:
-    """Rows of those signals of a scope that there are."""
-    found = []
-    for name in names:
-        if scope + name in wave:
-            signal = wave.find(scope + name)
-            if signal.width:
-                found.append(Row(signal, name, kind, base, texts))
-    return found
+    """Rows of those pins of a core that there are."""
+    names = [(pin.removeprefix("watch_"), spelled(wave, core, pin)) for pin in pins]
+    return _rows(wave, names, kind, base=base, texts=texts)
+
+
+def _rows(
+    wave: Wave,
+    names: Iterable[tuple[str, str | None]],
+    kind: str,
+    *,
+    base: str = "hex",
+    texts: Translation | None = None,
+) -> list[Row]:
+    """Rows of those signals that there are; labels and full names."""
+    return [
+        Row(wave.find(name), label, kind, base, texts)
+        for label, name in names
+        if name is not None and wave.has(name)
+    ]
 
 
 def _row(signal: Signal, label: str, kind: str) -> Row:

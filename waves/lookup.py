@@ -49,6 +49,10 @@ class Names:
                 scope = parent
         return {parent: list(scopes) for parent, scopes in found.items()}
 
+    def has(self, name: str) -> bool:
+        """Whether a signal has exactly this name."""
+        return name in self._by_name
+
     def fitting(self, name: str) -> list[Signal]:
         """Signals that a name may mean: the one that has exactly it, or all that end in it."""
         if name in self._by_name:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
@@ -16,6 +17,7 @@ from waves.backends import Backend, Changes, Signal, Value, open_backend
 from waves.errors import WaveError
 from waves.files import inspect
 from waves.lookup import Names
+from waves.pins import EVENTS, event_place, find_cores, spelled
 
 if TYPE_CHECKING:
     from waves.bursts import Burst
@@ -53,7 +55,7 @@ def open_wave(
     units = seconds / backend.unit
     if units < 1:
         raise WaveError(f"{path}: a cycle of {float(seconds)} s is shorter than the file's unit of time")
-    return Wave(path, facts.format, backend, units, (facts.first, facts.last))
+    return Wave(path, facts.format, backend, units, (facts.first, facts.end))
 
 
 class Wave:
@@ -74,7 +76,8 @@ class Wave:
         self._units = units
         self._names = Names(str(file), backend.signals)
         self._read: dict[str, Changes] = {}
-        self.first, self.last = (self._cycle(time) for time in times)
+        self.first = self._cycle(times[0])
+        self.last = max(self.first, math.ceil(times[1] / units) - 1)
 
     @property
     def reader(self) -> str:
@@ -113,17 +116,37 @@ class Wave:
         """Signals right inside a scope."""
         return self._names.within(scope)
 
+    def has(self, name: str) -> bool:
+        """Whether there is a signal of exactly this full name."""
+        return self._names.has(name)
+
     @cached_property
+    def core_scopes(self) -> dict[int, str]:
+        """Number of each core in the waveform and the scope that it is."""
+        return find_cores(self)
+
+    @property
     def cores(self) -> list[int]:
         """Numbers of the cores that are in the waveform."""
-        tops = self.scopes()
-        return [int(top[4:]) for top in tops if top.startswith("core") and top[4:].isdigit()]
+        return list(self.core_scopes)
 
     # Values.
 
     def load(self, *names: str) -> None:
         """Read several signals in one go: of a large file that is much faster than one after the other."""
         self._load([self.find(name) for name in names])
+
+    def load_pins(self) -> None:
+        """Read in one go what `tasks`, `register_writes`, `bursts` and the others look at."""
+        from waves.bursts import BURST_PINS
+        from waves.decode import DECODED_PINS, counters
+
+        names: list[str | None] = []
+        for core in self.cores:
+            names += [spelled(self, core, pin) for pin in (*DECODED_PINS, *BURST_PINS)]
+            names += [place[0] for event in EVENTS if (place := event_place(self, core, event))]
+            names += counters(self, core).values()
+        self.load(*dict.fromkeys(name for name in names if name))
 
     def changes(self, name: str, first: int | None = None, last: int | None = None) -> Changes:
         """(cycle, new value) in order, from cycle `first` to `last`, both included; None is unknown."""

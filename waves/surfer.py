@@ -31,7 +31,7 @@ _COLOURS = {
     "violet": "Violet",
     "yellow": "Yellow",
 }
-_BASES = {"hex": "Hexadecimal", "dec": "Unsigned", "bin": "Binary"}
+_BASES = {"hex": "Hexadecimal", "dec": "Unsigned", "bin": "Binary", "text": "String"}
 _VIEW = (
     "(curr_left: (0.0), curr_right: (1.0), target_left: (0.0), target_right: (1.0), "
     "move_start_left: (0.0), move_start_right: (1.0), move_duration: None, move_strategy: Instant)"
@@ -65,7 +65,11 @@ def write_surfer(wave: Wave, state: Path | None = None) -> tuple[Path, list[Path
 def mapping_name(wave: Wave, texts: Translation) -> str:
     """Name under which Surfer knows a table; that of the words is the waveform's own."""
     name = re.sub(r"[^\w.]+", "_", texts.name)
-    return name if texts.name != "command_word" else name + "_" + re.sub(r"\W+", "_", wave.file.stem)
+    return (
+        name
+        if not texts.name.startswith("command_word")
+        else name + "_" + re.sub(r"\W+", "_", wave.file.stem)
+    )
 
 
 def mapping_text(texts: Translation, name: str) -> str:

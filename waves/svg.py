@@ -117,9 +117,9 @@ def overview(wave: Wave, first: int, last: int) -> list[Group]:
     return [group for group in found if group.items]
 
 
-def _runs(wave: Wave, row: Row, first: int, last: int) -> list[tuple[int, int, int | None]]:
+def _runs(wave: Wave, row: Row, first: int, last: int) -> list[tuple[int, int, int | str | None]]:
     """(first cycle, cycle after the last, value) of a row, neighbours with equal values joined."""
-    found: list[tuple[int, int, int | None]] = []
+    found: list[tuple[int, int, int | str | None]] = []
     for begin, end, (value,) in wave.steps([row.signal.name], first, last):
         now = row.value(value)
         if found and found[-1][2] == now:
@@ -221,9 +221,11 @@ class _Picture:
             else self._bus(row, pieces, top)
         )
 
-    def _dense(self, runs: list[tuple[int, int, int | None]]) -> list[tuple[float, float, int | None, bool]]:
+    def _dense(
+        self, runs: list[tuple[int, int, int | str | None]]
+    ) -> list[tuple[float, float, int | str | None, bool]]:
         """Runs as (x, x, value, dense): neighbours too narrow to tell apart become one dense piece."""
-        pieces: list[tuple[float, float, int | None, bool]] = []
+        pieces: list[tuple[float, float, int | str | None, bool]] = []
         for begin, end, value in runs:
             left, right = self.x(begin), self.x(end)
             narrow = right - left < _DENSE
@@ -234,7 +236,7 @@ class _Picture:
         return [(a, b, v, n and b - a >= _DENSE) for a, b, v, n in pieces]
 
     def _wire(
-        self, row: Row, pieces: list[tuple[float, float, int | None, bool]], top: float
+        self, row: Row, pieces: list[tuple[float, float, int | str | None, bool]], top: float
     ) -> Iterator[str]:
         high, low = top + _HIGH, top + _LOW
         path: list[str] = []
@@ -255,7 +257,7 @@ class _Picture:
         yield f'<path class="wire {row.kind}" d="{"".join(path)}"/>'
 
     def _bus(
-        self, row: Row, pieces: list[tuple[float, float, int | None, bool]], top: float
+        self, row: Row, pieces: list[tuple[float, float, int | str | None, bool]], top: float
     ) -> Iterator[str]:
         high, low, middle = top + _HIGH, top + _LOW, top + (_HIGH + _LOW) / 2
         for left, right, value, dense in pieces:

@@ -11,7 +11,7 @@ from sw.regcmd import decode_word, format_command
 from waves.pins import DIAGNOSTICS, READ_CLIENTS, WRITE_CLIENTS
 
 _FIELD = re.compile(
-    r"(?:^|\.)core\d+\.(?:.*\.)?(?:(?P<block>[A-Z][A-Z0-9_]*)\.registers|(?P<file>[a-z0-9_]+)_registers)"
+    r"(?:^|\.)(?:(?P<block>[A-Z][A-Z0-9_]*)\.registers|(?P<file>[a-z0-9_]+)_registers)"
     r"\.(?:cfg__)?(?P<register>[A-Z][A-Z0-9_]*)(?:\.(?P<field>\w+))?$"
 )
 

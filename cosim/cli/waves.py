@@ -13,6 +13,7 @@ from cosim.cli.exits import write_json, write_text
 
 if TYPE_CHECKING:
     from waves import Wave
+    from waves.decode import DiagnosticSeen, Irq, WaveTask
 
 VIEWERS = ("gtkwave", "surfer")
 """In the order in which one is looked for."""
@@ -70,15 +71,16 @@ def _open(file: Path) -> Wave:
     import waves
 
     try:
-        return waves.open(file)
+        wave = waves.open(file)
     except waves.WaveError:
         wave = waves.open(file, partial=True)
-    print(f"rkcosim: {file}: cut off at cycle {wave.last}; shown as far as it goes", file=sys.stderr)
+        print(f"rkcosim: {file}: cut off at cycle {wave.last}; shown as far as it goes", file=sys.stderr)
+    wave.load_pins()
     return wave
 
 
 def _summary(wave: Wave) -> str:
-    tasks, irqs, seen = wave.tasks(), wave.irqs(), wave.diagnostics()
+    tasks, irqs, seen = _seen(wave)
     parts = [f"{wave.format.upper()}, cycles {wave.first} to {wave.last}"]
     for count, name in ((len(wave.cores), "core"), (len(tasks), "task"), (len(irqs), "interrupt")):
         parts.append(f"{count} {name}{'' if count == 1 else 's'}")
@@ -88,7 +90,20 @@ def _summary(wave: Wave) -> str:
     return f"{wave.file}: " + ", ".join(parts)
 
 
+def _seen(wave: Wave) -> tuple[list[WaveTask], list[Irq], list[DiagnosticSeen]]:
+    """Tasks, interrupts and diagnostics, as far as the waveform holds them."""
+    from waves import WaveError
+    from waves.layout import tasks_and_irqs
+
+    tasks, irqs = tasks_and_irqs(wave)
+    try:
+        return tasks, irqs, wave.diagnostics()
+    except WaveError:
+        return tasks, irqs, []
+
+
 def _facts(wave: Wave) -> dict[str, Any]:
+    tasks, irqs, seen = _seen(wave)
     return {
         "schema_version": 1,
         "wave": str(wave.file),
@@ -98,12 +113,12 @@ def _facts(wave: Wave) -> dict[str, Any]:
         "cores": wave.cores,
         "tasks": [
             {"core": t.core, "job": t.job, "task": t.index, "start": t.start, "end": t.end}
-            for t in wave.tasks()
+            for t in tasks
         ],
-        "irqs": [{"core": i.core, "start": i.start, "end": i.end} for i in wave.irqs()],
+        "irqs": [{"core": i.core, "start": i.start, "end": i.end} for i in irqs],
         "diagnostics": [
             {"core": d.core, "cycle": d.cycle, "code": d.code, "register": d.register, "value": d.value}
-            for d in wave.diagnostics()
+            for d in seen
         ],
     }
 
