@@ -1,4 +1,4 @@
-"""`rkcosim regcmd`: command lists as text and back, and on RTL or the golden model."""
+"""`rkcosim regcmd run`: a stream on RTL or the golden model."""
 
 from __future__ import annotations
 
@@ -6,53 +6,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cosim.cli.exits import DEVICE_ERROR, MISMATCH, OK, fail, reported, write_bytes, write_json, write_text
+from cosim.cli.exits import DEVICE_ERROR, MISMATCH, OK, fail, reported, write_json
 from cosim.cli.progress import kick
 
 if TYPE_CHECKING:
     from waves.spec import TraceSpec
-
-
-def dump_command(file: Path, output: Path | None, json: Path | None) -> None:
-    """Print words as text."""
-    with reported():
-        from sw.regcmd import disassemble, to_text, words_from_bytes
-
-        words = words_from_bytes(file.read_bytes())
-        text = to_text(words)
-        if json:
-            commands = [
-                {
-                    "index": command.index,
-                    "word": f"0x{command.word:016x}",
-                    "kind": command.kind,
-                    "block": command.block,
-                    "register": command.register.name if command.register else None,
-                    "fields": command.fields,
-                }
-                for command in disassemble(words)
-            ]
-            write_json(json, {"schema_version": 1, "words": commands})
-        if output:
-            write_text(output, text)
-        else:
-            print(text, end="")
-
-
-def asm_command(file: Path, output: Path, json: Path | None) -> None:
-    """Write words from text."""
-    with reported():
-        from sw.regcmd import assemble, words_to_bytes
-
-        try:
-            text = file.read_text()
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{file}: not a text file: {error}") from error
-        words = assemble(text)
-        write_bytes(output, words_to_bytes(words))
-        print(f"{len(words)} words -> {output}")
-        if json:
-            write_json(json, {"schema_version": 1, "words": len(words), "output": str(output)})
 
 
 def run_command(

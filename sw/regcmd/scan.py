@@ -16,6 +16,13 @@ LEAST_WRITES = 2
 """Register writes ahead of an op-enable word without which it counts as chance."""
 
 
+MOSTLY = 0.9
+"""Share of commands among the words of a file of nothing else; the rest may be invalid on purpose."""
+
+SHORT = 4096
+"""Words of a file without any list that is shown all the same."""
+
+
 @dataclass(frozen=True)
 class Found:
     """A list found in memory: number of its first word there, and its words."""
@@ -57,9 +64,19 @@ def find_lists(words: list[int]) -> list[Found]:
     return found
 
 
-def only_commands(words: list[int]) -> bool:
-    """Whether words are command lists with nothing else between them but zeros."""
-    return all(command.canonical for command in map(decode_word, words))
+def is_listing(words: list[int], found: list[Found]) -> bool:
+    """Whether words are a file of commands rather than a buffer in which some lie.
+
+    Nearly everything must be commands, or nothing at all look like a list in what is short.
+    """
+    real = [word for word in words if word]
+    if not found:
+        return len(words) <= SHORT or (bool(real) and _share(real) >= MOSTLY)
+    return 2 * len(real) >= len(words) and _share(real) >= MOSTLY
+
+
+def _share(words: list[int]) -> float:
+    return sum(decode_word(word).canonical for word in words) / len(words)
 
 
 def address_of(found: list[Found]) -> int | None:
@@ -98,9 +115,9 @@ def programs_of_buffer(data: bytes, name: str = "buffer", address: int | None = 
     found = find_lists(words)
     if address is None:
         address = address_of(found)
-    if address is None or not found:
-        if only_commands(words):
-            return [program_of_words(words, name, address)] if words else []
+    if is_listing(words, found):
+        return [program_of_words(words, name, address)] if words else []
+    if address is None:
         return [
             Program(f"{name} + 0x{item.first * WORD_BYTES:X}", [ListedTask(item.words)]) for item in found
         ]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sw.regcmd.lint import blocks, conv, dpu, memory, ppu, words  # noqa: F401  (they fill the table)
+from sw.regcmd.lint import blocks, conv, dpu, flow, memory, ppu, words  # noqa: F401  (they fill the table)
 from sw.regcmd.lint.rule import ERROR, NOTE, RULES, SEVERITIES, WARNING, Check, Finding, Rule
+from sw.regcmd.lint.traffic import Access, accesses
 from sw.regcmd.machine import Start, starts_of
 from sw.regcmd.program import Program
 
@@ -47,6 +48,7 @@ def lint(program: Program, only: Iterable[str] | None = None) -> list[Finding]:
     findings: list[Finding] = []
     starts: list[Start] = []
     shared = _Ranges()
+    traffic: list[tuple[Start, list[Access]]] = []
     rounds: dict[int, int] = {}
     looped = False
     for index, begun in starts_of(program):
@@ -60,9 +62,10 @@ def lint(program: Program, only: Iterable[str] | None = None) -> list[Finding]:
                     if not item.whole and any(block in start.blocks for block in item.blocks):
                         check.rule = item
                         item.check(check)
+                traffic.append((start, accesses(check)))
                 shared.keep(check)
             starts.append(start)
-    whole = Check(program, None, starts, findings, None, {"starts": starts})
+    whole = Check(program, None, starts, findings, None, {"starts": starts, "traffic": traffic})
     for item in rules:
         if item.whole:
             whole.rule = item

@@ -58,6 +58,12 @@ CONV_TYPES = {
 }
 
 
+def _short(atoms: int) -> int:
+    """A distance in atoms modulo 2^28, that is 2^32 bytes, as the nearest one."""
+    half = 1 << 27
+    return (atoms + half) % (2 * half) - half
+
+
 def ceil(value: int, step: int) -> int:
     """Steps that hold a value."""
     return -(-value // step)
@@ -134,11 +140,11 @@ class Conv:
 
     @property
     def pitches(self) -> tuple[int, int]:
-        """Line and surface pitch in atoms (1.1, 1.2)."""
+        """Line and surface pitch in atoms (1.1, 1.2), the short way round: addresses count modulo 2^32."""
         stride, jump = self.view("DMA_CON1", "LINE_STRIDE"), self.view.signed("DMA_CON2", "SURF_STRIDE")
         if not self.view("CONV_CON1", "GROUP_LINE_OFF"):
-            return stride // 4, stride + jump
-        return stride, self.width if jump == 0 else stride + jump
+            return stride // 4, _short(stride + jump)
+        return _short(stride), self.width if jump == 0 else _short(stride + jump)
 
 
 class Cube:

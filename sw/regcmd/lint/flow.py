@@ -1,0 +1,141 @@
+"""Rules about what flows from task to task through memory: who wrote what is read, and who destroys it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from sw.regcmd.lint.rule import WARNING, Check, rule
+from sw.regcmd.lint.shapes import ATOM
+from sw.regcmd.lint.traffic import SPACE, Access
+from sw.regcmd.machine import Start
+
+PAGE_ATOMS = 256
+MOST = 1 << 16
+"""Atoms of one piece beyond which an access is left out: it is nonsense that other rules name."""
+
+
+class Atoms:
+    """A set of atoms of memory, as bits of pages."""
+
+    def __init__(self) -> None:
+        self.pages: dict[int, int] = {}
+
+    def add(self, page: int, bits: int) -> None:
+        self.pages[page] = self.pages.get(page, 0) | bits
+
+    def drop(self, page: int, bits: int) -> None:
+        left = self.pages.get(page, 0) & ~bits
+        if left:
+            self.pages[page] = left
+        else:
+            self.pages.pop(page, None)
+
+    def common(self, page: int, bits: int) -> int:
+        return self.pages.get(page, 0) & bits
+
+
+def _bits(access: Access) -> Iterator[tuple[int, int]]:
+    """(page, bits) of everything that an access touches."""
+    for start, size in access.pieces:
+        first, end = start % SPACE // ATOM, -(-(start % SPACE + size) // ATOM)
+        while first < end:
+            page, low = divmod(first, PAGE_ATOMS)
+            high = min(PAGE_ATOMS, low + end - first)
+            yield page, (1 << high) - (1 << low)
+            first += high - low
+
+
+def _sane(access: Access) -> bool:
+    return all(size <= MOST * ATOM for _, size in access.pieces)
+
+
+def _place(page: int, bits: int) -> int:
+    """Address of the first atom."""
+    return (page * PAGE_ATOMS + (bits & -bits).bit_length() - 1) * ATOM
+
+
+def _by_start(check: Check) -> Iterable[tuple[Start, list[Access]]]:
+    found: list[tuple[Start, list[Access]]] = check.cache.get("traffic", [])
+    return found
+
+
+def _say(check: Check, start: Start, access: Access, message: str, pitch: bool) -> None:
+    """Report at the base address, or at the pitch."""
+    check.start = start
+    register, name = access.stride if pitch and len(access.pieces) > 1 else (access.register, access.field)
+    check.say(message, access.block, register, name)
+    check.start = None
+
+
+@rule(
+    "memory.half-written",
+    WARNING,
+    "Of a tensor that earlier tasks computed every atom is written before it is read; a hole means that "
+    "address, pitch or size of writer and reader differ.",
+    "H 3.5, H 5.8",
+    whole=True,
+)
+def _half_written(check: Check) -> None:
+    written = Atoms()
+    for start, items in _by_start(check):
+        for access in items:
+            if access.write or not _sane(access):
+                continue
+            there = missing = 0
+            hole: int | None = None
+            for page, bits in _bits(access):
+                common = written.common(page, bits)
+                there += common.bit_count()
+                if common != bits:
+                    missing += (bits & ~common).bit_count()
+                    hole = _place(page, bits & ~common) if hole is None else hole
+            if there and hole is not None:
+                message = (
+                    f"{access.client}: {missing} of {there + missing} atoms were written by no task, "
+                    f"the first at 0x{hole:X}"
+                )
+                _say(check, start, access, message, hole != access.pieces[0][0] % SPACE)
+        for access in items:
+            if access.write and _sane(access):
+                for page, bits in _bits(access):
+                    written.add(page, bits)
+
+
+@rule(
+    "memory.overwritten",
+    WARNING,
+    "Results that no task has read are overwritten by a later one: two outputs share memory.",
+    "H 5.8",
+    whole=True,
+)
+def _overwritten(check: Check) -> None:
+    unread = Atoms()
+    past: list[tuple[Start, Access]] = []
+    for start, items in _by_start(check):
+        for access in items:
+            if not access.write and _sane(access):
+                for page, bits in _bits(access):
+                    unread.drop(page, bits)
+        for access in items:
+            if not access.write or not _sane(access):
+                continue
+            again = any(old.pieces == access.pieces for _, old in past)
+            lost, first = 0, None
+            for page, bits in _bits(access):
+                common = unread.common(page, bits)
+                lost += common.bit_count()
+                if common and first is None:
+                    first = _place(page, common)
+                unread.add(page, bits)
+            if first is not None and not again:
+                owner = next((s.task for s, old in reversed(past) if _covers(old, first)), None)
+                of = "" if owner is None else f" of task {owner}"
+                message = (
+                    f"{access.client}: overwrites {lost} atoms{of} that nobody has read, from 0x{first:X} on"
+                )
+                _say(check, start, access, message, first != access.pieces[0][0] % SPACE)
+            past.append((start, access))
+
+
+def _covers(access: Access, address: int) -> bool:
+    return any(at % SPACE <= address < at % SPACE + size for at, size in access.pieces)
