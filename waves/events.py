@@ -37,7 +37,7 @@ KINDS = (
 """What an event may be; `busy` is a block between its start and its end (bit of the op-enable mask)."""
 
 NONE = -1
-"""Value of `task` where an event belongs to no task."""
+"""Value of `task` or `job` where an event belongs to none."""
 
 METADATA_KEY = b"rkcosim"
 """Key of the log's metadata (JSON) in the schema of the file."""
@@ -58,7 +58,7 @@ class Event(NamedTuple):
     cycle, end : first cycle, and the cycle after the last.
     core : 0..2.
     task : index in its job, -1 outside every task.
-    job : kicks of the core so far: 1 from the first one on, 0 before it.
+    job : number of the kick, from 0, counted over all cores; -1 before the core's first.
     block : name of the block (TRM), or "".
     client : name of the AXI client, or "".
     address : of a burst or a fault; of a register write or a diagnostic the register's offset.
@@ -74,7 +74,7 @@ class Event(NamedTuple):
     end: int
     core: int = 0
     task: int = NONE
-    job: int = 0
+    job: int = NONE
     block: str = ""
     client: str = ""
     address: int = 0

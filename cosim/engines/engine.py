@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,6 +13,7 @@ from cosim.engines.diagnostics import Diagnostic, Fault
 from cosim.engines.library import DramConfig
 from cosim.engines.memory import DeviceMemory
 from cosim.engines.soc import CoreCounters, SocEngine, Source, TaskRecord
+from waves.events import EventLog
 from waves.spec import TraceSpec
 
 ENGINES = ("verilator", "cxxrtl", "amaranth")
@@ -50,6 +52,10 @@ class Engine(Protocol):
     def task_log(self) -> list[TaskRecord]: ...
     def diagnostics(self) -> list[Diagnostic]: ...
     def faults(self) -> list[Fault]: ...
+    def record(
+        self, kinds: Iterable[str] | None = None, *, first: int = 0, last: int | None = None
+    ) -> None: ...
+    def events(self) -> EventLog: ...
     def trace(self, what: TraceSpec | str | Path, start: int = 0, stop: int | None = None) -> None: ...
     def close(self) -> None: ...
 

@@ -13,6 +13,9 @@ READ_IDS = 32
 WRITE_IDS = 16
 EVENTS = 16
 
+NO_JOB = 0xFFFFFFFF
+"""Job of a task that no kick started."""
+
 RUN_BOUND, RUN_IRQ, RUN_DIAGNOSTIC, RUN_MODEL_ERROR = range(4)
 LITE_TIMEOUT, LITE_MODEL_ERROR = 100, 101
 
@@ -153,7 +156,7 @@ class TaskEventC(ct.Structure):
 
     _fields_ = [
         ("cycle", _U64),
-        *_members(_U32, "core task kind pad"),
+        *_members(_U32, "core task kind job"),
         ("events", _U64 * EVENTS),
         ("bytes_read", _U64 * 8),
         ("bytes_written", _U64 * 4),
@@ -183,6 +186,12 @@ class ProbeEventC(ct.Structure):
     ]
 
 
+class RecordConfigC(ct.Structure):
+    """`RecordConfig` of events.h."""
+
+    _fields_ = [*_members(_U32, "kinds gap"), *_members(_U64, "first last limit")]
+
+
 STEP = ct.CFUNCTYPE(ct.c_int, ct.c_int, ct.POINTER(CoreIn), ct.POINTER(CoreOut))
 """A core simulated elsewhere: (core, pins in, pins out) -> 0, or 1 to stop."""
 
@@ -207,6 +216,10 @@ _PROTOTYPES: dict[str, tuple[type | None, list[type]]] = {
     "rk_diagnostics": (_U64, [_P, _U64, ct.POINTER(DiagnosticEventC), _U64]),
     "rk_faults": (_U64, [_P, _U64, ct.POINTER(FaultEventC), _U64]),
     "rk_probes": (_U64, [_P, _U64, ct.POINTER(ProbeEventC), _U64]),
+    "rk_record": (None, [_P, ct.POINTER(RecordConfigC)]),
+    "rk_kick": (None, [_P, _I]),
+    "rk_settle": (_U64, [_P, ct.POINTER(_U64)]),
+    "rk_records": (_U64, [_P, _U64, _P, _U64]),
     "rk_trace": (_I, [_P, ct.c_char_p, _U64, _U64]),
     "rk_trace_close": (None, [_P]),
 }

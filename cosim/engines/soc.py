@@ -16,8 +16,11 @@ from cosim.engines import library as lib
 from cosim.engines import waits
 from cosim.engines.diagnostics import Diagnostic, Fault
 from cosim.engines.errors import BusError, DiagnosticError, EngineError
+from cosim.engines.events import GAP, LIMIT, Recording
 from cosim.engines.library import DramConfig
 from cosim.engines.memory import PAGE, DeviceMemory
+from cosim.engines.records import EVENT_NAMES, CoreCounters, TaskLog, TaskRecord, core_counters
+from waves.events import EventLog
 from waves.spec import TraceSpec, When
 
 RESET_CYCLES = 16
@@ -30,66 +33,6 @@ IDLE_AFTER = 64
 """Cycles after an access in which a core with nothing left to do says so."""
 
 _CHUNK = 1 << 22  # cycles per call into the library at most, so that Ctrl-C is heard
-
-EVENT_NAMES = (
-    "task_start",
-    "task_done",
-    "mac_slots",
-    "mac_pixels",
-    "stall_feature",
-    "stall_weight",
-    "stall_acc",
-    "dpu_octets",
-    "ppu_atoms",
-    "stripes",
-    "stall_dpu",
-    "stall_write",
-    "only_write",
-    "only_dpu",
-    "only_acc",
-    "only_output",
-)
-"""Meaning of each bit of the core's `events` output; its counter counts the cycles it was high.
-
-The last four are added by the harness (`with_reason` in pins.h): what held the array up, or passed behind
-it, in a cycle without slot and without a wait for features or weights.  One such cycle counts for one of
-them, so that `mac_slots`, `stall_feature`, `stall_weight` and these four never exceed the cycles of a task.
-"""
-
-
-@dataclass(frozen=True)
-class CoreCounters:
-    """What a core has done since the engine was opened.
-
-    `events` cycles by name (`EVENT_NAMES`), `bytes_read` and `bytes_written` by AXI client's name,
-    `read_requests` and `write_requests` in bursts, `evaluated` cycles that the host computed.
-    """
-
-    events: dict[str, int]
-    bytes_read: dict[str, int]
-    bytes_written: dict[str, int]
-    read_requests: int = 0
-    write_requests: int = 0
-    evaluated: int = 0
-
-
-@dataclass(frozen=True)
-class TaskRecord:
-    """One task that a core ran, from the cycle `start` to `end` (None: not ended).
-
-    `counters` holds what happened in between (or since the start).
-    """
-
-    core: int
-    task: int
-    start: int
-    end: int | None
-    counters: CoreCounters
-
-    @property
-    def cycles(self) -> int | None:
-        """Cycles from start to end."""
-        return None if self.end is None else self.end - self.start
 
 
 @dataclass
@@ -147,6 +90,7 @@ class SocEngine:
         self._reported = 0
         self._reset_at = [0] * cores
         self._may_sleep = True
+        self.recording = Recording(self)
         self._chunks = progress.Chunks(_CHUNK)
         self.memory = DeviceMemory(self._mapping_changed)
         self._open(traced)
@@ -161,10 +105,8 @@ class SocEngine:
         self._lib.rk_may_sleep(self._handle, int(self._may_sleep))
         self.reset((1 << self.cores) - 1)
         self._touched = False
-        # Tasks read from the library's log so far; those at work by core, with their place.
-        self._ended: list[TaskRecord] = []
-        self._running: dict[int, tuple[int, lib.TaskEventC]] = {}
-        self._task_events = 0
+        self.recording.arm()
+        self._tasks = TaskLog()
 
     # The device protocol
 
@@ -189,6 +131,7 @@ class SocEngine:
         self._check_access(core, offset)
         if not 0 <= value < 1 << 32:
             raise ValueError(f"write32: {value:#x} does not fit 32 bits")
+        self.recording.kick(core, offset, value)
         result = self._lib.rk_write(self._handle, core, offset, value, ACCESS_CYCLES)
         self._after_access("write", core, offset, result)
 
@@ -230,29 +173,19 @@ class SocEngine:
 
     def counters(self, core: int) -> CoreCounters:
         """Counters of a core since the engine was opened."""
+        raw = self._raw_counters(core)
+        return core_counters(raw, None, raw.read_requests, raw.write_requests, raw.cycles_evaluated)
+
+    def _raw_counters(self, core: int) -> lib.CountersC:
         raw = lib.CountersC()
         self._lib.rk_counters(self._opened(), self._core(core), ct.byref(raw))
-        return _counters(raw, None, raw.read_requests, raw.write_requests, raw.cycles_evaluated)
+        return raw
 
     def task_log(self) -> list[TaskRecord]:
         """Tasks in the order in which they began."""
-        ended, running = self._ended, self._running
-        for event in self._fetch("rk_tasks", lib.TaskEventC, self._task_events):
-            self._task_events += 1
-            if event.kind == 0:
-                running[event.core] = (len(ended), event)
-                ended.append(TaskRecord(event.core, event.task, event.cycle, None, _counters(event, event)))
-            elif event.core in running:
-                place, start = running.pop(event.core)
-                ended[place] = TaskRecord(
-                    event.core, start.task, start.cycle, event.cycle, _counters(event, start)
-                )
-        records = list(ended)
-        for core, (place, start) in running.items():
-            now = lib.CountersC()
-            self._lib.rk_counters(self._opened(), core, ct.byref(now))
-            records[place] = TaskRecord(core, start.task, start.cycle, None, _counters(now, start))
-        return records
+        return self._tasks.read(
+            self._fetch("rk_tasks", lib.TaskEventC, self._tasks.events), self._raw_counters
+        )
 
     def diagnostics(self, first: int = 0) -> list[Diagnostic]:
         """Everything the cores found suspicious from number `first` on, oldest first."""
@@ -330,6 +263,24 @@ class SocEngine:
         """Whether idle cores may go without evaluation; cycles are the same either way (a test knob)."""
         self._may_sleep = on
         self._lib.rk_may_sleep(self._opened(), int(on))
+
+    # Events
+
+    def record(
+        self,
+        kinds: Iterable[str] | None = None,
+        *,
+        first: int = 0,
+        last: int | None = None,
+        limit: int = LIMIT,
+        gap: int = GAP,
+    ) -> None:
+        """Record events from now on (see `cosim.engines.events.Recording.start`)."""
+        self.recording.start(kinds, first=first, last=last, limit=limit, gap=gap)
+
+    def events(self) -> EventLog:
+        """What has been recorded so far; raises EngineError if `record` was never called."""
+        return self.recording.log()
 
     # Waveform and end
 
@@ -472,26 +423,3 @@ class SocEngine:
             if count < 256:
                 return
             first += count
-
-
-def _counters(
-    now: Any, before: Any, read_requests: int = 0, write_requests: int = 0, evaluated: int = 0
-) -> CoreCounters:
-    """Counters `now` less those `before` (None or the same object: zero)."""
-
-    def less(name: str, index: int) -> int:
-        return getattr(now, name)[index] - (getattr(before, name)[index] if before is not None else 0)
-
-    def clients(name: str, *, write: bool) -> dict[str, int]:
-        room = len(getattr(before if before is not None else now, name))
-        values = {words.client_name(index, write=write): less(name, index) for index in range(room)}
-        return {client: count for client, count in values.items() if count}
-
-    return CoreCounters(
-        {event: less("events", bit) for bit, event in enumerate(EVENT_NAMES) if less("events", bit)},
-        clients("bytes_read", write=False),
-        clients("bytes_written", write=True),
-        read_requests,
-        write_requests,
-        evaluated,
-    )

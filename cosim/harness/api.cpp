@@ -71,6 +71,22 @@ uint64_t rk_faults(const System* s, uint64_t first, FaultEvent* to, uint64_t roo
 uint64_t rk_probes(const System* s, uint64_t first, ProbeEvent* to, uint64_t room) {
     return copy(s->probes(), first, to, room);
 }
+// Events; see events.h.  A null config ends the recording and forgets it.
+void rk_record(System* s, const RecordConfig* config) {
+    if (config) s->record_events(*config);
+    else s->recorder.reset();
+}
+void rk_kick(System* s, int core) { s->kick(core); }
+// Number of records up to now; `dropped`: those that found no room, by kind.
+uint64_t rk_settle(System* s, uint64_t* dropped) {
+    if (!s->recorder) return 0;
+    s->recorder->settle(s->cycle);
+    std::memcpy(dropped, s->recorder->dropped, sizeof s->recorder->dropped);
+    return s->recorder->records.size();
+}
+uint64_t rk_records(const System* s, uint64_t first, Record* to, uint64_t room) {
+    return s->recorder ? copy(s->recorder->records, first, to, room) : 0;
+}
 int rk_trace(System* s, const char* path, uint64_t start, uint64_t stop) {
     return s->open_trace(path, start, stop) ? 0 : 1;
 }

@@ -34,6 +34,7 @@ struct Ring {
     T item[N];
     uint32_t head = 0, count = 0;
     T& front() { return item[head & (N - 1)]; }
+    const T& at(uint32_t n) const { return item[(head + n) & (N - 1)]; }
     void push(const T& value) { item[(head + count++) & (N - 1)] = value; }
     void pop() { head++, count--; }
 };

@@ -63,11 +63,12 @@ struct Counters {
     uint64_t cycles_evaluated;  // a fact about the host's work, not about the hardware
 };
 
-// A task began (kind 0) or ended (kind 1); counters as they stood after that cycle.
+// A task began (kind 0) or ended (kind 1); counters as they stood after that cycle.  `job`: number of the
+// kick it belongs to, counted over all cores.
 struct TaskEvent {
     uint64_t cycle;
     uint32_t core, task;
-    uint32_t kind, pad;
+    uint32_t kind, job;
     uint64_t events[EVENTS];
     uint64_t bytes_read[8];
     uint64_t bytes_written[4];

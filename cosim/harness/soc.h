@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "dram.h"
+#include "events.h"
 
 enum RunResult { RUN_BOUND = 0, RUN_IRQ = 1, RUN_DIAGNOSTIC = 2, RUN_MODEL_ERROR = 3 };
 enum LiteResult { LITE_OK = 0, LITE_TIMEOUT = 100, LITE_MODEL_ERROR = 101 };  // else the AXI response
@@ -35,12 +35,15 @@ public:
                 in[c].rst = 1;
                 dram.reset(c, in[c]);
                 quiet[c] = 0;
+                at_work[c] = NO_TASK;
+                if (recorder) recorder->reset(cycle, c);
             }
         for (uint32_t i = 0; i < cycles; i++) step();
         for (int c = 0; c < cores; c++)
             if (mask >> c & 1) {
                 in[c].rst = 0;
                 dram.reset(c, in[c]);  // whatever the core asked for while it was being reset
+                if (recorder) recorder->reset(cycle, c);
             }
     }
 
@@ -89,10 +92,12 @@ public:
             if (cycle >= end) return RUN_BOUND;
             uint64_t target = end;
             if (trace_start > cycle && trace_start < target) target = trace_start;
+            if (recorder && recorder->first() > cycle && recorder->first() < target) target = recorder->first();
             if (everything_sleeps()) {
                 for (int c = 0; c < cores; c++) count_waits(c, target - cycle);
                 dram.idle(target - cycle);
                 cycle = target;
+                if (recorder) observe((1u << cores) - 1);
                 if (trace_on && cycle >= trace_stop) close_trace();
             } else {
                 step();
@@ -119,6 +124,18 @@ public:
         trace_start = 0;
     }
 
+    // The host is about to start a job on this core.
+    void kick(int core) {
+        job[core] = kicks++;
+        started[core] = 0;
+    }
+
+    // Record events from the window's first cycle on; what was recorded before is forgotten.
+    void record_events(const RecordConfig& config) {
+        recorder = std::make_unique<Recorder>(config, cycle);
+        observe((1u << cores) - 1);
+    }
+
     const std::vector<ProbeEvent>& probes() const { return shared.events; }
 
     const int cores;
@@ -130,12 +147,17 @@ public:
     size_t diagnostics_seen = 0;
     CoreIn in[MAX_CORES];
     CoreOut out[MAX_CORES];
+    std::unique_ptr<Recorder> recorder;  // while events are recorded
 
 private:
     typename Model::Shared shared;  // what the cores of one system have in common; outlives them
     std::unique_ptr<Model> model[MAX_CORES];
     uint32_t quiet[MAX_CORES] = {};
     uint32_t still_for[MAX_CORES] = {};
+    uint32_t kicks = 0;
+    uint32_t job[MAX_CORES] = {NO_JOB, NO_JOB, NO_JOB};
+    uint16_t at_work[MAX_CORES] = {NO_TASK, NO_TASK, NO_TASK};
+    uint16_t started[MAX_CORES] = {};  // tasks of the job
     bool trace_on = false;
     uint64_t trace_start = 0, trace_stop = 0;
 
@@ -206,8 +228,15 @@ private:
                 count_waits(c, 1);
             }
         cycle++;
+        if (recorder) observe(cycle == recorder->first() ? (1u << cores) - 1 : evaluate);
         shared.stamp(cycle);
         if (traced && cycle >= trace_stop) close_trace();
+    }
+
+    void observe(uint32_t mask) {
+        for (int c = 0; c < cores; c++)
+            if (mask >> c & 1)
+                recorder->observe(cycle, c, in[c], out[c], dram.port[c], job[c], at_work[c], started[c]);
     }
 
     // Cycles in which a core that is not evaluated kept its pins: those of a hanging one say what it
@@ -224,7 +253,9 @@ private:
         for (uint32_t bits = with_reason(o.events); bits; bits &= bits - 1) k.events[__builtin_ctz(bits)]++;
         for (uint32_t kind = 0; kind < 2; kind++)
             if (o.events >> kind & 1) {
-                TaskEvent e{cycle + 1, uint32_t(c), o.task_index, kind, 0, {}, {}, {}};
+                at_work[c] = kind ? NO_TASK : o.task_index;
+                started[c] += !kind;
+                TaskEvent e{cycle + 1, uint32_t(c), o.task_index, kind, job[c], {}, {}, {}};
                 std::memcpy(e.events, k.events, sizeof e.events);
                 std::memcpy(e.bytes_read, k.bytes_read, sizeof e.bytes_read);
                 std::memcpy(e.bytes_written, k.bytes_written, sizeof e.bytes_written);

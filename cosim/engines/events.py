@@ -1,0 +1,303 @@
+"""The event log of an engine: what the harness recorded (cosim/harness/events.h), with names."""
+
+from __future__ import annotations
+
+import ctypes as ct
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cosim.engines import diagnostics as words
+from cosim.engines import library as lib
+from cosim.engines.errors import EngineError
+from cosim.engines.records import EVENT_NAMES
+from rtl.regs import registers
+from waves import events
+from waves.events import Event, EventLog, Text
+
+if TYPE_CHECKING:
+    from cosim.engines.soc import SocEngine
+
+RECORDED = ("write", "burst", "stripe", "mac", "packet", "irq", "stall", "busy")
+"""Kinds that cost time, by `RecordKind` of events.h; the others come from logs that are always kept."""
+
+LIMIT = 4_000_000
+"""Records kept where nothing else is said: 192 MB."""
+
+GAP = 8
+"""Cycles after which a level that returns counts as a new event."""
+
+_RECORD = np.dtype(
+    [
+        *((name, np.uint64) for name in ("cycle", "end", "address")),
+        *((name, np.uint32) for name in ("value", "bytes", "latency", "job")),
+        ("task", np.uint16),
+        *((name, np.uint8) for name in ("kind", "core", "detail", "flags", "response", "pad")),
+    ]
+)
+"""`Record` of events.h."""
+
+_FETCHED, _IS_WRITE, _OPEN, _RESET = 1, 2, 4, 8
+_FOREVER = (1 << 63) - 1
+_RESPONSES = ("", "EXOKAY", "SLVERR", "DECERR")
+
+_BLOCK_OF_READER = {
+    "FEATURE": "CNA",
+    "WEIGHT": "CNA",
+    "MRDMA": "DPU_RDMA",
+    "BRDMA": "DPU_RDMA",
+    "NRDMA": "DPU_RDMA",
+    "ERDMA": "DPU_RDMA",
+    "PPU": "PPU_RDMA",
+    "PC": "PC",
+}
+"""Block of an AXI client that reads."""
+
+_BLOCK_OF_EVENT = {
+    "mac_slots": "CORE",
+    "stall_feature": "CNA",
+    "stall_weight": "CNA",
+    "stall_acc": "CORE",
+    "dpu_octets": "DPU",
+    "ppu_atoms": "PPU",
+    "stripes": "CNA",
+    "stall_dpu": "CORE",
+    "only_dpu": "CORE",
+    "only_acc": "CORE",
+}
+"""Block of a bit of the core's `events`; others are the PPU's where that is at work, else the DPU's."""
+
+
+class Recording:
+    """The recording of one engine's events; `SocEngine.record` and `.events` lead here."""
+
+    def __init__(self, engine: SocEngine) -> None:
+        self.engine = engine
+        self.asked: dict[str, Any] = {}
+        self.kicks: list[tuple[int, int]] = []  # (cycle, core)
+
+    def start(
+        self,
+        kinds: Iterable[str] | None = None,
+        *,
+        first: int = 0,
+        last: int | None = None,
+        limit: int = LIMIT,
+        gap: int = GAP,
+    ) -> None:
+        """Record events from now on; what was recorded before is forgotten.
+
+        Parameters
+        ----------
+        kinds : of `waves.events.KINDS`, None for all.  Those not in `RECORDED` cost no time.
+        first, last : first and last cycle of the window, None: to the end.
+        limit : events kept of the kinds of `RECORDED`; later ones are only counted.
+        gap : a level (array, packets, stalls) that was low for so many cycles at most goes on with the
+            same event.
+
+        Raises
+        ------
+        ValueError
+            for an unknown kind or a number out of range.
+        """
+        chosen = tuple(events.KINDS if kinds is None else kinds)
+        unknown = [kind for kind in chosen if kind not in events.KINDS]
+        if unknown:
+            raise ValueError(f"no events of kind {unknown[0]!r}; there are {', '.join(events.KINDS)}")
+        if first < 0 or (last is not None and last < first):
+            raise ValueError(f"the window of events must end after it begins, not be {first} to {last}")
+        if limit < 1 or not 0 <= gap < 1 << 32:
+            raise ValueError(f"events: limit must be at least 1 (it is {limit}), gap at least 0 ({gap})")
+        window = {"first": max(first, self.engine.cycle), "last": last}
+        self.asked = {"kinds": list(chosen), **window, "limit": limit, "gap": gap}
+        self.arm()
+
+    def arm(self) -> None:
+        """Tell the library what is recorded; also for a library that was opened after `start`."""
+        if not self.asked:
+            return
+        mask = sum(1 << bit for bit, kind in enumerate(RECORDED) if kind in self.asked["kinds"])
+        last = _FOREVER if self.asked["last"] is None else self.asked["last"]
+        config = lib.RecordConfigC(mask, self.asked["gap"], self.asked["first"], last, self.asked["limit"])
+        self.engine._lib.rk_record(self.engine._opened(), ct.byref(config) if mask else None)
+
+    def log(self) -> EventLog:
+        """What has been recorded so far; what is under way ends with the present cycle.
+
+        Raises
+        ------
+        EngineError
+            if nothing is recorded.
+        """
+        engine = self.engine
+        if not self.asked:
+            raise EngineError("no events are recorded: call record() before the run")
+        raw, dropped = _fetch(engine)
+        log = _decode(raw).joined(EventLog.of(_logged(engine, self)))
+        log.meta = {
+            "schema_version": events.SCHEMA_VERSION,
+            "engine": engine.name,
+            "cell": engine.cell,
+            "cores": engine.cores,
+            "cycles": engine.cycle,
+            "dram": asdict(engine.dram),
+            **self.asked,
+            "dropped": dropped,
+        }
+        return log
+
+    def kick(self, core: int, offset: int, value: int) -> None:
+        """Count a register write that starts a job."""
+        enable = registers()["PC"]["OPERATION_ENABLE"]
+        if offset == enable.offset and enable.fields["OP_EN"].get(value):
+            self.kicks.append((self.engine.cycle, core))
+            self.engine._lib.rk_kick(self.engine._opened(), core)
+
+    def job(self, core: int, cycle: int) -> int:
+        """Number of the core's latest kick in a cycle."""
+        mine = [(when, number) for number, (when, c) in enumerate(self.kicks) if c == core]
+        place = bisect_right(mine, (cycle, len(self.kicks)))
+        return mine[place - 1][1] if place else events.NONE
+
+
+def _fetch(engine: SocEngine) -> tuple[npt.NDArray[Any], dict[str, int]]:
+    """Records as they stand, and how many found no room."""
+    library, handle = engine._lib, engine._opened()
+    lost = (ct.c_uint64 * len(RECORDED))()
+    count = library.rk_settle(handle, lost)
+    raw = np.empty(count, _RECORD)
+    library.rk_records(handle, 0, raw.ctypes.data, count)
+    return raw, {kind: n for kind, n in zip(RECORDED, lost, strict=True) if n}
+
+
+def _block_of(client: str, write: bool) -> str:
+    """Block that an AXI client belongs to: writers carry their block's name."""
+    return client if write else _BLOCK_OF_READER.get(client, "")
+
+
+class _Names:
+    """Codes for texts, handed out as they are met."""
+
+    def __init__(self) -> None:
+        self.known = {"": 0}
+
+    def __getitem__(self, text: str) -> int:
+        return self.known.setdefault(text, len(self.known))
+
+
+def _decode(raw: npt.NDArray[Any]) -> EventLog:
+    """Columns of an event log from the harness's records."""
+    size = len(raw)
+    blocks, clients, directions, reasons = _Names(), _Names(), _Names(), _Names()
+    block, client, direction, reason = (np.zeros(size, np.int32) for _ in range(4))
+    of = {kind: np.flatnonzero(raw["kind"] == number) for number, kind in enumerate(RECORDED)}
+    address = raw["address"].astype(np.int64)
+
+    for write in (False, True):
+        mine = of["burst"][(raw["flags"][of["burst"]] & _IS_WRITE != 0) == write]
+        direction[mine] = directions["write" if write else "read"]
+        for number in np.unique(raw["detail"][mine]):
+            rows = mine[raw["detail"][mine] == number]
+            name = words.client_name(int(number), write=write)
+            client[rows] = clients[name]
+            block[rows] = blocks[_block_of(name, write)]
+    for flag, text in ((_OPEN, "open"), (_RESET, "reset")):
+        reason[of["burst"][raw["flags"][of["burst"]] & flag != 0]] = reasons[text]
+    for number, text in enumerate(_RESPONSES):
+        if text:
+            reason[of["burst"][raw["response"][of["burst"]] == number]] = reasons[text]
+
+    writes = of["write"]
+    for number in np.unique(address[writes]):
+        found = registers().block_at(int(number))
+        block[writes[address[writes] == number]] = blocks[found.name if found else ""]
+    reason[writes] = np.where(raw["flags"][writes] & _FETCHED, reasons["fetched"], reasons["host"])
+
+    enable = {f.lsb: name for name, f in registers()["GLOBAL"]["OPERATION_ENABLE"].fields.items()}
+    names = {bit: name.removesuffix("_OP_EN") for bit, name in enable.items()}
+    ppu = sum(1 << bit for bit, name in names.items() if name == "PPU")
+    for kind in ("mac", "packet", "stall", "busy"):
+        rows = of[kind]
+        for number in np.unique(raw["detail"][rows]):
+            mine = rows[raw["detail"][rows] == number]
+            event = EVENT_NAMES[number] if kind != "busy" else ""
+            if kind == "busy":
+                block[mine] = blocks[names.get(int(number), f"bit {number}")]
+            elif event in _BLOCK_OF_EVENT:
+                block[mine] = blocks[_BLOCK_OF_EVENT[event]]
+            else:
+                block[mine] = np.where(address[mine] & ppu, blocks["PPU"], blocks["DPU"])
+            if kind == "stall":
+                reason[mine] = reasons[event]
+        address[rows] = 0
+    block[of["stripe"]] = blocks[_BLOCK_OF_EVENT["stripes"]]
+    block[of["irq"]] = blocks["PC"]
+    address[of["irq"]] = 0
+
+    task = raw["task"].astype(np.int32)
+    task[task == 0xFFFF] = events.NONE
+    log = EventLog(
+        {
+            "kind": Text(raw["kind"], RECORDED),
+            "cycle": raw["cycle"],
+            "end": raw["end"],
+            "core": raw["core"],
+            "task": task,
+            "job": raw["job"].view(np.int32) if size else raw["job"],
+            "block": Text(block, blocks.known),
+            "client": Text(client, clients.known),
+            "address": address,
+            "value": raw["value"],
+            "bytes": raw["bytes"],
+            "direction": Text(direction, directions.known),
+            "reason": Text(reason, reasons.known),
+            "latency": raw["latency"],
+        }
+    )
+    return log.sorted()
+
+
+def _logged(engine: SocEngine, recording: Recording) -> Iterator[Event]:
+    """Tasks, diagnostics and faults inside the window, from the logs that every engine keeps."""
+    first, last = recording.asked["first"], recording.asked["last"]
+    kinds = recording.asked["kinds"]
+    now = engine.cycle + 1
+    stop = now if last is None else min(now, last + 1)
+    for record in engine.task_log() if "task" in kinds else []:
+        end, reason = (now, "running") if record.end is None else (record.end, "")
+        if record.start < stop and end > first:
+            yield Event("task", record.start, end, record.core, record.task, record.job, "PC", reason=reason)
+    for d in engine.diagnostics() if "diagnostic" in kinds else []:
+        if first <= d.cycle < stop:
+            yield Event(
+                "diagnostic",
+                d.cycle,
+                d.cycle + 1,
+                d.core,
+                events.NONE if d.task is None else d.task,
+                recording.job(d.core, d.cycle),
+                d.block,
+                d.client,
+                d.offset,
+                d.value,
+                reason=f"{d.code}: {d.text}",
+            )
+    for f in engine.faults() if "fault" in kinds else []:
+        if first <= f.cycle < stop:
+            yield Event(
+                "fault",
+                f.cycle,
+                f.cycle + 1,
+                f.core,
+                events.NONE if f.task is None else f.task,
+                recording.job(f.core, f.cycle),
+                _block_of(f.client, f.write),
+                f.client,
+                f.address,
+                direction="write" if f.write else "read",
+                reason=f.text,
+            )
