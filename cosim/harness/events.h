@@ -139,6 +139,7 @@ private:
     struct Level {
         uint64_t record = NOWHERE;
         uint64_t since = 0;  // not yet counted from here on
+        uint64_t lost = 0;   // end of the one that found no room
     };
     struct Open {
         uint64_t record, from;
@@ -207,6 +208,7 @@ private:
                                                             : REC_STALL;
         const bool merges = kind == REC_MAC || kind == REC_PACKET || kind == REC_STALL;
         level.since = now;
+        if (merges && level.lost && now - level.lost <= cfg.gap) return;
         if (merges && level.record != NOWHERE) {
             const Record& before = records[level.record];
             if (now - before.end <= cfg.gap && before.task == state[c].task && before.job == state[c].job) return;
@@ -220,6 +222,7 @@ private:
     }
 
     void extend(Level& level, uint64_t end) {
+        level.lost = level.record == NOWHERE ? end : 0;
         if (level.record == NOWHERE) return;
         Record& r = records[level.record];
         r.value += uint32_t(end - level.since);
