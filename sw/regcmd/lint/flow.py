@@ -117,24 +117,37 @@ def _overwritten(check: Check) -> None:
                 for page, bits in _bits(access):
                     unread.drop(page, bits)
         for access in items:
-            if not access.write or not _sane(access):
-                continue
-            again = any(old.pieces == access.pieces for _, old in past)
-            lost, first = 0, None
-            for page, bits in _bits(access):
-                common = unread.common(page, bits)
-                lost += common.bit_count()
-                if common and first is None:
-                    first = _place(page, common)
-                unread.add(page, bits)
-            if first is not None and not again:
-                owner = next((s.task for s, old in reversed(past) if _covers(old, first)), None)
-                of = "" if owner is None else f" of task {owner}"
-                message = (
-                    f"{access.client}: overwrites {lost} atoms{of} that nobody has read, from 0x{first:X} on"
-                )
-                _say(check, start, access, message, first != access.pieces[0][0] % SPACE)
-            past.append((start, access))
+            if access.write and _sane(access):
+                _check_write(check, start, access, unread, past)
+                for page, bits in _bits(access):
+                    unread.add(page, bits)
+                past.append((start, access))
+
+
+def _check_write(
+    check: Check, start: Start, access: Access, unread: Atoms, past: list[tuple[Start, Access]]
+) -> None:
+    lost, first = 0, None
+    for page, bits in _bits(access):
+        common = unread.common(page, bits)
+        lost += common.bit_count()
+        if common and first is None:
+            first = _place(page, common)
+    if first is None:
+        return
+    found = next((item for item in reversed(past) if _covers(item[1], first)), None)
+    if found is None or found[1].pieces == access.pieces or not _untouched(unread, found[1]):
+        return
+    message = (
+        f"{access.client}: overwrites {lost} atoms from 0x{first:X} on; of that output of task "
+        f"{found[0].task} nobody has read anything"
+    )
+    _say(check, start, access, message, first != access.pieces[0][0] % SPACE)
+
+
+def _untouched(unread: Atoms, access: Access) -> bool:
+    """Whether nothing of an output has been read: surfaces that only pad channels never are."""
+    return all(unread.common(page, bits) == bits for page, bits in _bits(access))
 
 
 def _covers(access: Access, address: int) -> bool:
