@@ -117,11 +117,32 @@ class VcdVcdBackend:
             self.signals.append(Signal(_RANGE.sub("", name), width, ident))
         self._full = {ident: name for name, ident in header.references_to_ids.items()}
         self._width = {signal.reference: signal.width for signal in self.signals}
+        self._texts = {i for i, data in header.data.items() if data.var_type == "string"}
 
     def read(self, signals: Sequence[Signal]) -> dict[str, Changes]:
         wanted = {signal.reference for signal in signals}
-        data = self._parse(signals=[self._full[r] for r in wanted], store_tvs=True).data
-        return {r: [(when, self._value(r, text)) for when, text in data[r].tv] for r in wanted}
+        found = self._read_texts(wanted & self._texts)
+        numbers = wanted - self._texts
+        if numbers:
+            data = self._parse(signals=[self._full[r] for r in numbers], store_tvs=True).data
+            found |= {r: [(when, self._value(r, text)) for when, text in data[r].tv] for r in numbers}
+        return found
+
+    def _read_texts(self, wanted: set[str]) -> dict[str, Changes]:
+        """Values of text variables (`sTEXT CODE`, an extension of GTKWave's), which vcdvcd skips."""
+        found: dict[str, Changes] = {reference: [] for reference in wanted}
+        if not wanted:
+            return found
+        when = 0
+        with self._file.open() as lines:
+            for line in lines:
+                if line.startswith("#"):
+                    when = int(line[1:].split()[0])
+                elif line.startswith("s") and line.endswith("\n"):
+                    text, _, reference = line[1:].strip().rpartition(" ")
+                    if reference in found:
+                        found[reference].append((when, text))
+        return found
 
     def _parse(self, **options: Any) -> Any:
         from vcdvcd import VCDVCD

@@ -118,7 +118,7 @@ def _row(out, row: Row, filters: dict[tuple[str, str], Path]) -> None:
     base = _base(row)
     out.trace(
         name,
-        alias=row.label,
+        alias=row.label.replace(".", " "),  # of dots it shows only what comes after the last
         color=GTKWColor[COLOURS[row.kind]],
         datafmt=base,
         translate_filter_file=str(filters[row.texts.name, base]) if row.texts else None,

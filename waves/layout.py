@@ -141,7 +141,7 @@ def chosen(wave: Wave, patterns: Sequence[str]) -> list[Group]:
         found = wave.glob(pattern) or [wave.find(pattern)]
         seen: set[str] = set()
         for signal in found:
-            if signal.reference in seen or not signal.width:
+            if signal.reference in seen or not (signal.width or signal.name in known):
                 continue
             seen.add(signal.reference)
             group = groups.setdefault(signal.scope, Group(signal.scope))

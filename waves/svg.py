@@ -197,8 +197,12 @@ class _Picture:
 
     def _marks(self, height: float) -> Iterator[str]:
         free = self.left
+        drawn: dict[str, float] = {}
         for mark in self.marks:
             x = self.x(mark.cycle)
+            if x - drawn.get(mark.kind, -_DENSE) < _DENSE:
+                continue  # a crowd of them is one line
+            drawn[mark.kind] = x
             yield (
                 f'<line class="mark {mark.kind}" x1="{x:.1f}" x2="{x:.1f}" y1="{_AXIS}" y2="{height - 4:g}">'
                 f"<title>{escape(mark.name)}, cycle {mark.cycle}</title></line>"
@@ -211,8 +215,8 @@ class _Picture:
 
     def _row(self, row: Row, top: float) -> Iterator[str]:
         label = _fitted(row.label, self.left - _PAD)
-        yield f'<text class="name" x="{self.left - 8:.1f}" y="{top + 16:g}">{escape(label)}'
-        yield f"<title>{escape(row.signal.name)}</title></text>"
+        title = f"<title>{escape(row.signal.name)}</title>"
+        yield f'<text class="name" x="{self.left - 8:.1f}" y="{top + 16:g}">{escape(label)}{title}</text>'
         runs = _runs(self.wave, row, self.first, self.last)
         pieces = self._dense(runs)
         yield from (

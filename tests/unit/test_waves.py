@@ -18,6 +18,7 @@ $scope module inner $end
 $var wire 1 % valid $end
 $var wire 4 # copy [3:0] $end
 $var real 64 r load $end
+$var string 1 t name $end
 $upscope $end
 $scope module other $end
 $var wire 1 & valid $end
@@ -36,12 +37,14 @@ bxxxx #
 1&
 b101 w
 0(
+sfirst t
 $end
 #30
 b0101 #
 #50
 1!
 r1.5 r
+ssecond t
 #55
 b0110 #
 #70
@@ -88,6 +91,7 @@ def test_values_and_edges_by_cycle(wave: Wave):
     assert (
         wave.value("other.wide", 11) == 5 and wave.value("load", 4) is None and wave.value("load", 5) == 1.5
     )
+    assert wave.changes("inner.name") == [(0, "first"), (5, "second")]
     assert wave.changes("count", 3, 5) == [(3, 5), (5, 6)] and wave.changes("count", 4, 4) == []
     assert wave.when("core0.irq", 1) == [(5, 7), (9, 12)]
 
@@ -111,6 +115,7 @@ def test_names(wave: Wave):
         ("core0.inner.valid", 1),
         ("core0.inner.copy", 4),
         ("core0.inner.load", 0),
+        ("core0.inner.name", 0),
         ("core0.other.valid", 1),
         ("core0.other.wide", 256),
         ("core1.irq", 1),
@@ -118,7 +123,11 @@ def test_names(wave: Wave):
     assert wave.find("copy").reference == wave.find("count").reference
     assert [s.name for s in wave.glob("core0.*", "core1.irq")] == [s.name for s in wave.signals]
     assert [s.name for s in wave.glob("*.valid")] == ["core0.inner.valid", "core0.other.valid"]
-    assert [s.name for s in wave.glob("inner.*a*")] == ["core0.inner.valid", "core0.inner.load"]
+    assert [s.name for s in wave.glob("inner.*a*")] == [
+        "core0.inner.valid",
+        "core0.inner.load",
+        "core0.inner.name",
+    ]
     assert [s.name for s in wave.glob("irq")] == ["core0.irq", "core1.irq"]
     assert wave.glob("nothing*") == []
     assert wave.scopes() == ["core0", "core1"] and wave.scopes("core0") == ["core0.inner", "core0.other"]

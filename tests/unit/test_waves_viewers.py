@@ -1,0 +1,343 @@
+"""Files for GTKWave and Surfer, read back; pictures of windows."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+import xml.etree.ElementTree as ElementTree
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import waves
+from cosim.cli.main import app
+from rtl.regs import registers
+from sw.regcmd import decode_word, format_command, op_enable_word, register_word
+from tests.models import ron
+from tests.models.small_wave import core_signals, pulses, write_vcd
+from waves import Wave, WaveError, pins
+from waves.gtkwave import MARKERS, chosen_marks, write_gtkwave
+from waves.layout import Mark, layout, marks
+from waves.surfer import write_surfer
+from waves.svg import draw
+
+CONV_MODE = registers()["CNA"]["CONV_CON1"]
+WORDS = [register_word(CONV_MODE, CONV_MODE.encode(CONV_MODE=3)), op_enable_word(5)]
+
+
+@pytest.fixture
+def wave(tmp_path: Path) -> Wave:
+    """A core with one task, one register write by the stream, an interrupt, and a read of FEATURE."""
+    values = {
+        "irq": {30: 1},
+        "watch.valid": pulses([5]),
+        "watch.fetched": {5: 1},
+        "watch.offset": {5: CONV_MODE.offset},
+        "watch.value": {5: 3},
+        "axi.arvalid": pulses([12]),
+        "axi.arready": {0: 1},
+        "axi.arid": {0: 7, 12: 0},
+        "axi.araddr": {12: 0x1234_5678},
+    }
+    signals = core_signals(
+        0, values, {"task_start": [10], "task_done": [28], "mac_slots": list(range(15, 25))}
+    )
+    signals["npu.core0.layer_name"] = (0, {10: "conv1"})
+    signals["core0.CNA.registers.CONV_CON1.CONV_MODE"] = (4, {6: 3})
+    signals["core0.CNA.registers.CONV_CON1.IN_PRECISION"] = (3, {})
+    signals["core0.CNA.control.start"] = (1, pulses([10]))
+    signals["core0.PC.words.payload.word"] = (64, {3: WORDS[0], 9: WORDS[1]})
+    signals["core0.PC.words.valid"] = (1, {3: 1})
+    return waves.open(write_vcd(tmp_path / "small.vcd", signals, 40))
+
+
+def test_groups_and_texts(wave: Wave):
+    (core,) = layout(wave)
+    names = [item.name for item in core.items if hasattr(item, "items")]
+    assert names == [
+        "register writes",
+        "command words",
+        "events",
+        "CNA",
+        "AXI read",
+        "AXI write",
+        "diagnostics",
+    ]
+    rows = {row.label: row for row in core.rows()}
+    assert rows["layer_name"].text("conv1") == "conv1"
+    assert rows["offset"].text(CONV_MODE.offset) == "CNA.CONV_CON1" and rows["offset"].text(0xFFFC) == "fffc"
+    assert rows["word"].text(WORDS[0]) == format_command(decode_word(WORDS[0]))
+    assert rows["arid"].text(7) == "PC" and rows["arid"].text(31) == "1f" and rows["arid"].text(None) == "x"
+    label = CONV_MODE.fields["CONV_MODE"].label(3)
+    assert label is not None and rows["CONV_CON1.CONV_MODE"].text(3) == label
+    assert [(m.cycle, m.name, m.kind) for m in marks(wave)] == [(10, "task 0", "task"), (30, "irq", "irq")]
+    assert [m.name for m in marks(wave, 11, 40)] == ["irq"]
+
+
+def read_save(path: Path) -> tuple[dict[str, list[str]], list[tuple[str, str, str, str]]]:
+    """Settings of a GTKWave save file, and its traces as (groups, name, alias, filter)."""
+    settings: dict[str, list[str]] = {}
+    traces, groups = [], []
+    flags, chosen = 0, ""
+    files: dict[str, str] = {}
+    for line in path.read_text().splitlines():
+        if line.startswith("["):
+            key, _, value = line[1:].partition("] ")
+            settings.setdefault(key, []).append(value)
+        elif line.startswith("*"):
+            settings["zoom"] = line[1:].split()
+        elif line.startswith("@"):
+            flags = int(line[1:], 16)
+        elif line.startswith("^"):
+            number, _, name = line[1:].partition(" ")
+            chosen = files.setdefault(number, name)
+        elif line.startswith("-"):
+            if flags & 0x800000:
+                groups.append(line[1:])
+            else:
+                assert flags & 0x1000000 and groups.pop() == line[1:]
+        else:
+            found = re.fullmatch(r"\+\{(.*)\} (\S+)", line)
+            assert found, line
+            traces.append(("/".join(groups), found[2], found[1], chosen if flags & 0x2000 else ""))
+    assert not groups
+    return settings, traces
+
+
+def test_save_file_and_filters(wave: Wave):
+    save, filters = write_gtkwave(wave)
+    assert save == wave.file.with_suffix(".gtkw")
+    settings, traces = read_save(save)
+    assert settings["dumpfile"] == [f'"{wave.file}"'] and settings["savefile"] == [f'"{save}"']
+    by_alias = {alias: (groups, name, texts) for groups, name, alias, texts in traces}
+    assert by_alias["araddr"] == ("core 0/AXI read", "core0.axi.araddr[39:0]", "")
+    assert by_alias["irq"][1] == "core0.irq"
+    assert by_alias["CONV_CON1 CONV_MODE"][:2] == (
+        "core 0/CNA/CNA registers",
+        "core0.CNA.registers.CONV_CON1.CONV_MODE[3:0]",
+    )
+    # Every trace is in the waveform, with its range.
+    known = {s.name + (f"[{s.width - 1}:0]" if s.width > 1 else "") for s in wave.signals}
+    assert {name for _, name, _, _ in traces} <= known
+    # GTKWave counts in ps here: a cycle is 1000; markers a and b are the task and the interrupt.
+    assert settings["zoom"][2:4] == ["10000", "30000"] and set(settings["zoom"][4:]) == {"-1"}
+    assert settings["markername"] == ["Atask 0", "Birq"]
+    used = {texts for *_, texts in traces if texts}
+    assert used == {str(path) for path in filters} and all(path.is_file() for path in filters)
+    clients = dict(line.split(" ", 1) for line in Path(by_alias["arid"][2]).read_text().splitlines())
+    assert clients == {f"{n:02x}": name for n, name in enumerate(pins.READ_CLIENTS)}
+    words = dict(line.split(" ", 1) for line in Path(by_alias["word"][2]).read_text().splitlines())
+    assert words[f"{WORDS[1]:016x}"] == "OP_ENABLE CNA CORE"
+
+
+def test_more_marks_than_markers():
+    found = [Mark(n, f"task {n}", "task") for n in range(40)] + [Mark(100, "irq", "irq")]
+    kept = chosen_marks(found)
+    assert len(kept) == len(MARKERS) and kept[-1].name == "irq" and kept[0].name == "task 0"
+
+
+def test_state_and_mappings(wave: Wave):
+    state, mappings = write_surfer(wave)
+    assert state.name == "small.surf.ron"
+    tree = ron.loads(state.read_text())
+    shown = tree["waves"]
+    assert shown["source"] == ron.Tuple("File", [str(wave.file)]) and shown["format"] == "Vcd"
+    items = shown["displayed_items"]
+    order = [entry["item_ref"][0] for entry in shown["items_tree"]["items"]]
+    assert sorted(order) == sorted(items) == list(range(1, len(items) + 1))
+    assert shown["display_item_ref_counter"] == len(items)
+    levels = [entry["level"] for entry in shown["items_tree"]["items"]]
+    assert levels[0] == 0 and all(after <= before + 1 for before, after in pairwise(levels))
+    names = {path.name.removesuffix(".txt") for path in mappings}
+    assert all(path.parent == state.parent / ".surfer" / "mappings" for path in mappings)
+    known = {signal.name for signal in wave.signals}
+    formats = {}
+    for item in items.values():
+        if item.name == "Variable":
+            (body,) = item
+            path = ".".join([*body["variable_ref"]["path"]["strs"], body["variable_ref"]["name"]])
+            assert path in known
+            assert body["format"] in names | {"Hexadecimal", "Unsigned", "Binary", "Bit", "String"}
+            formats[body["manual_name"]] = body["format"]
+    assert formats["arid"] == "read_client" and formats["word"] == "command_word_0_small"
+    assert formats["CONV_CON1.CONV_MODE"] == "CNA.CONV_CON1.CONV_MODE" and formats["layer_name"] == "String"
+    # Markers are in the file's units of 100 ps.
+    assert shown["markers"] == {0: [1, [100]], 1: [1, [300]]}
+    numbers = [body["idx"] for item in items.values() if item.name == "Marker" for body in item]
+    assert numbers == [0, 1]
+    for path in mappings:
+        lines = path.read_text().splitlines()
+        assert lines[0] == f"Name = {path.stem if path.suffix == '.txt' else path.name}"
+        bits = re.fullmatch(r"Bits = (\d+)", lines[1])
+        assert bits
+        for line in lines[2:]:
+            value = re.fullmatch(r"0x([0-9a-f]+) \S.*", line)
+            assert value and int(value[1], 16) < 1 << int(bits[1]) and "#" not in line
+
+
+def test_ron_reader_knows_what_is_wrong():
+    assert ron.loads('(a: Some(1), b: [(2.5), "x\\"y"], c: {(1): None})') == {
+        **{"a": 1, "b": [[2.5], 'x"y'], "c": {1: None}},
+    }
+    for text in ("(a: 1", "(a: 1, a: 2)", "[1 2]", "(1) x"):
+        with pytest.raises(ValueError, match="not RON"):
+            ron.loads(text)
+
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def test_picture(wave: Wave):
+    chosen = ["axi.ar*", "CONV_MODE", "layer_name", "core0.irq"]
+    text = draw(wave, first=2, last=35, signals=chosen, width=900)
+    root = ElementTree.fromstring(text)
+    assert root.get("viewBox", "").startswith("0 0 900 ")
+    assert root.findtext(f"{SVG}title") == "small.vcd, cycles 2 to 35"
+    texts = [element.text for element in root.iter(f"{SVG}text")]
+    assert {"core0.axi", "arid", "araddr", "PC", "FEATURE", "12345678"} <= set(texts)
+    assert {"layer_name", "conv1", "task 0", "irq"} <= set(texts)
+    label = CONV_MODE.fields["CONV_MODE"].label(3)
+    assert label in texts or any(t and t.endswith("…") and label.startswith(t[:-1]) for t in texts if t)
+    style = root.findtext(f"{SVG}style") or ""
+    assert "prefers-color-scheme: dark" in style and "http" not in style and "@import" not in style
+    width = 900
+    for box in root.iter(f"{SVG}rect"):
+        assert float(box.get("x", 0)) + float(box.get("width", 0)) <= width + 0.2
+    # Texts of values fit between their edges.
+    for polygon in root.iter(f"{SVG}polygon"):
+        xs = [float(point.split(",")[0]) for point in polygon.get("points", "").split()]
+        assert 0 <= min(xs) <= max(xs) <= width + 0.2
+
+
+def test_picture_of_many_changes_stays_small(tmp_path: Path):
+    values = {"watch.value": {n: n for n in range(20_000)}, "irq": pulses(range(0, 20_000, 2))}
+    signals = core_signals(0, values)
+    wave = waves.open(write_vcd(tmp_path / "many.vcd", signals, 20_000))
+    text = draw(wave, signals=["watch.value", "core0.irq"])
+    assert len(text) < 60_000 and 'class="dense write"' in text
+    close = draw(wave, first=100, last=120, signals=["watch.value"])
+    assert all(f">{n:x}<" in close for n in range(100, 121))
+
+
+def test_overview_shows_what_changes(wave: Wave):
+    texts = [element.text for element in ElementTree.fromstring(draw(wave)).iter(f"{SVG}text")]
+    assert {"core 0", "core 0 · events", "mac_slot", "core 0 · AXI read"} <= set(texts)
+    assert "stall_feature" not in texts and "CONV_CON1.CONV_MODE" not in texts
+
+
+def test_pictures_that_cannot_be(wave: Wave):
+    with pytest.raises(WaveError, match="no cycles 50 to 39; the waveform has 0 to 39"):
+        draw(wave, first=50)
+    with pytest.raises(WaveError, match="no signal is called 'nothing'"):
+        draw(wave, signals=["nothing"])
+    with pytest.raises(WaveError, match="has no room for waves"):
+        draw(wave, width=200)
+
+
+def rkcosim(*arguments: object) -> tuple[int, str]:
+    """Exit code and everything printed."""
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.output
+
+
+def test_command_writes_files_and_opens_nothing_where_nobody_looks(wave: Wave, tmp_path: Path):
+    out = tmp_path / "out.json"
+    code, text = rkcosim("waves", wave.file, "--json", out)
+    assert code == 0 and "VCD, cycles 0 to 39, 1 core, 1 task, 1 interrupt" in text
+    data = json.loads(out.read_text())
+    assert data["opened"] is None and data["tasks"] == [
+        {"core": 0, "job": 0, "task": 0, "start": 10, "end": 28},
+    ]
+    assert all(Path(name).is_file() for name in data["files"])
+    assert {Path(name).name for name in data["files"]} >= {"small.gtkw", "small.surf.ron"}
+
+
+def test_command_draws(wave: Wave, tmp_path: Path):
+    picture = tmp_path / "pictures" / "p.svg"
+    code, text = rkcosim("waves", wave.file, "--svg", picture, "--from", "task:0", "--to", "task:0")
+    assert code == 0, text
+    assert ElementTree.parse(picture).getroot().findtext(f"{SVG}title") == "small.vcd, cycles 10 to 28"
+    assert not wave.file.with_suffix(".gtkw").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--signals", "irq"], "--signals is for pictures"),
+        (["--svg", "p.svg", "--from", "task:7"], "no such task"),
+        (["--svg", "p.svg", "--from", "often"], "no moment of a run"),
+    ],
+)
+def test_command_says_what_is_wrong(wave: Wave, arguments: list[str], says: str):
+    code, text = rkcosim("waves", wave.file, *arguments)
+    assert code == 2 and says in text and text.count("\n") == 1
+
+
+def test_command_on_a_cut_file(wave: Wave, tmp_path: Path):
+    cut = tmp_path / "cut.vcd"
+    cut.write_text(wave.file.read_text()[:-3])
+    code, text = rkcosim("waves", cut)
+    assert code == 0 and "cut off at cycle" in text
+    code, text = rkcosim("waves", tmp_path / "none.vcd")
+    assert code == 2 and "no such file" in text
+
+
+QUESTIONS = """
+set out [open {out} w]
+foreach letter {{A B}} {{ puts $out "marker $letter [gtkwave::getNamedMarker $letter]" }}
+gtkwave::setMarker 12000
+for {{set n 0}} {{$n < [gtkwave::getTotalNumTraces]}} {{incr n}} {{
+  set value ""
+  catch {{ set value [gtkwave::getTraceValueAtMarkerFromIndex $n] }}
+  puts $out "[gtkwave::getTraceNameFromIndex $n]=$value"
+}}
+close $out
+exit
+"""
+
+
+@pytest.mark.skipif(
+    not (shutil.which("gtkwave") and shutil.which("Xvfb")), reason="no GTKWave with Xvfb on this machine"
+)
+def test_gtkwave_shows_them(wave: Wave, tmp_path: Path):
+    """The real program loads the save file: values as text, groups and markers are there."""
+    save, _ = write_gtkwave(wave)
+    answers, script = tmp_path / "answers.txt", tmp_path / "ask.tcl"
+    script.write_text(QUESTIONS.format(out=answers))
+    display = f":{100 + os.getpid() % 800}"
+    screen = subprocess.Popen(
+        ["Xvfb", display, "-screen", "0", "1200x800x24"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        time.sleep(1)
+        environment = os.environ | {"DISPLAY": display, "HOME": str(tmp_path)}
+        viewer = subprocess.Popen(
+            ["gtkwave", "--nowm", "-O", str(tmp_path / "log.txt"), "-S", str(script), str(save)],
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            viewer.wait(60)
+        finally:
+            viewer.kill()
+            viewer.wait()
+    finally:
+        screen.kill()
+        screen.wait()
+    if not answers.is_file():
+        pytest.skip(f"this GTKWave runs no scripts: {(tmp_path / 'log.txt').read_text()[-200:]}")
+    lines = answers.read_text().splitlines()
+    assert {"marker A 10000", "marker B 30000"} <= set(lines)
+    assert {"offset=CNA.CONV_CON1", "arid=FEATURE", "araddr=0012345678"} <= set(lines)
+    assert "word=OP_ENABLE CNA CORE" in lines
+    label = CONV_MODE.fields["CONV_MODE"].label(3)
+    assert f"CONV_CON1 CONV_MODE={label}" in lines and "layer_name=conv1" in lines
