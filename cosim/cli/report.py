@@ -10,7 +10,7 @@ EVENTS = (".parquet", ".arrow", ".feather", ".ipc")
 
 
 def report_command(files: list[Path], output: Path, clock: float) -> None:
-    """Write the page of a run (and its event log).
+    """Write the page of a run (and its event log), or of two runs compared.
 
     Raises
     ------
@@ -18,11 +18,17 @@ def report_command(files: list[Path], output: Path, clock: float) -> None:
         for files that no page can be made of.
     """
     from cosim import report
+    from cosim.report import compare
 
     logs = [file for file in files if file.suffix in EVENTS]
     runs = [file for file in files if file.suffix not in EVENTS]
-    if len(runs) != 1 or len(logs) > 1:
-        raise report.ReportError("give the JSON file of one run, and its event log if there is one")
+    if not 1 <= len(runs) <= 2 or len(logs) > 2 - len(runs):
+        raise report.ReportError("give the JSON file of a run, and its event log or another run's JSON file")
+    if len(runs) == 2:
+        before, after = map(report.read, runs)
+        compare.write(output, before, after, clock)
+        print(f"{before.title} and {after.title} compared: {output}")
+        return
     log = None
     if logs:
         from waves import events

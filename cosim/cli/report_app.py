@@ -21,6 +21,7 @@ def declare(app: App) -> None:
         epilog=examples(
             "rkcosim report run.json -o run.html",
             "rkcosim report run.json run.parquet -o run.html --clock 0.9",
+            "rkcosim report before.json after.json -o compared.html",
         )
     )(report)
 
@@ -29,14 +30,15 @@ def report(
     files: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RUN.json [EVENTS.parquet]",
-            help="What `rkcosim run --json` or `rkcosim regcmd run --json` wrote, and the run's event log.",
+            metavar="RUN.json [EVENTS.parquet | OTHER.json]",
+            help="What `rkcosim run --json` or `rkcosim regcmd run --json` wrote; its event log, or a second "
+            "run to compare with.",
         ),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="HTML file to write.")],
     clock: Annotated[float, typer.Option(metavar="GHZ", help="Clock for times.")] = 1.0,
 ) -> None:
-    """Make one HTML page of a run: table, roofline, bytes, waits, bandwidth over time, memory map."""
+    """Make one HTML page of a run: table, roofline, bytes, waits, time, memory; or of two compared."""
     from cosim.cli.report import report_command
 
     report_command(files, output, clock)

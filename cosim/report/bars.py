@@ -109,10 +109,12 @@ def cycles_chart(run: Run) -> Markup:
     )
 
 
-def cycles_legend() -> Markup:
-    """What the colours of cycles mean."""
+def cycles_legend(mark: bool = True) -> Markup:
+    """What the colours of cycles mean, and the mark in a bar."""
     items = [(f"p-{part}", NAMES[part], MEANINGS[part]) for part in ORDER]
-    return legend([*items, ("k-mark", "formula", "the bound that formula and DRAM rate give")])
+    if mark:
+        items.append(("k-mark", "formula", "the bound that formula and DRAM rate give"))
+    return legend(items)
 
 
 def bytes_chart(run: Run) -> Markup:

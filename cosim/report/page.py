@@ -40,15 +40,14 @@ def render(run: Run, log: EventLog | None = None, clock: float = 1.0) -> str:
     ReportError
         where Jinja2 is missing, or for a clock of 0 or less.
     """
-    if not clock > 0:
-        raise ReportError(f"the clock must be above 0 GHz, not {clock}")
-    return _template().render(
+    check_clock(clock)
+    return template("page.html.j2").render(
         run=run,
-        css=Markup(_file("style.css")),
-        js=Markup(_file("script.js")),
+        css=Markup(content("style.css")),
+        js=Markup(content("script.js")),
         tiles=_tiles(run, clock),
         facts=_facts(run, clock),
-        verdict=_verdict(run),
+        verdict=verdict(run),
         remarks=_remarks(run),
         missing=(missing := NO_CYCLES if not run.measured else OLD),
         no_roofline=missing if any(row.macs for row in run.rows) or not run.measured else NO_MACS,
@@ -74,24 +73,36 @@ def render(run: Run, log: EventLog | None = None, clock: float = 1.0) -> str:
 
 
 def write(path: Path, run: Run, log: EventLog | None = None, clock: float = 1.0) -> None:
-    """Write the page so that a reader never sees half of it; raises as `render`."""
-    page = render(run, log, clock)
+    """Write the page; raises as `render`."""
+    put(path, render(run, log, clock))
+
+
+def put(path: Path, page: str) -> None:
+    """Write a page so that a reader never sees half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
     part.write_text(page, encoding="utf-8")
     part.replace(path)
 
 
-def _file(name: str) -> str:
+def check_clock(clock: float) -> None:
+    """Raise ReportError for a clock that is none."""
+    if not clock > 0:
+        raise ReportError(f"the clock must be above 0 GHz, not {clock}")
+
+
+def content(name: str) -> str:
+    """A file of this package."""
     return (resources.files("cosim.report") / name).read_text(encoding="utf-8")
 
 
-def _template(name: str = "page.html.j2") -> Any:
+def template(name: str) -> Any:
+    """A page's template; raises ReportError where Jinja2 is missing."""
     try:
         import jinja2
     except ImportError as error:
         raise ReportError("the HTML report needs Jinja2, which is not here: pip install Jinja2") from error
-    loader = jinja2.FunctionLoader(_file)
+    loader = jinja2.FunctionLoader(content)
     return jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     ).get_template(name)
@@ -103,7 +114,7 @@ def _tiles(run: Run, clock: float) -> list[tuple[str, str, str]]:
     found = []
     if run.cycles is not None:
         found.append(("cycles", count(run.cycles), f"of {of}"))
-        found.append(("time", _time(run.cycles / clock), f"at {clock:g} GHz"))
+        found.append(("time", duration(run.cycles / clock), f"at {clock:g} GHz"))
     macs = sum(row.macs for row in run.rows)
     if run.cycles and macs:
         use = macs / (run.cycles * run.peak * run.cores)
@@ -132,7 +143,7 @@ def _facts(run: Run, clock: float) -> list[tuple[str, str]]:
     if run.unit == "task":
         found.append(("tasks", str(len(run.rows))))
     if run.cycles is not None and clock != 1.0:
-        found.append(("time at 1 GHz", _time(float(run.cycles))))
+        found.append(("time at 1 GHz", duration(float(run.cycles))))
     if raw.get("host_seconds") is not None:
         found.append(("host time", f"{raw['host_seconds']:.1f} s"))
     if raw.get("cycles_per_second") and run.measured:
@@ -151,7 +162,7 @@ def _facts(run: Run, clock: float) -> list[tuple[str, str]]:
     return found
 
 
-def _verdict(run: Run) -> tuple[str, str, str]:
+def verdict(run: Run) -> tuple[str, str, str]:
     """(class, headline, explanation)."""
     match = run.verdict.get("match")
     if match is None:
@@ -243,7 +254,8 @@ def _memory_words(run: Run) -> str:
     return text
 
 
-def _time(nanoseconds: float) -> str:
+def duration(nanoseconds: float) -> str:
+    """A time with its unit."""
     for unit, factor in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
         if nanoseconds >= factor:
             return f"{nanoseconds / factor:.3g} {unit}"

@@ -17,6 +17,9 @@ LEFT, RIGHT, TOP, BOTTOM = 62.0, 16.0, 16.0, 46.0
 BADGE = 10.0
 """Radius of a layer's number."""
 
+NUMBERED = 120
+"""Layers of which each gets its number; more of them are dots only."""
+
 KINDS = 6
 """Operators with a colour of their own; the rest share one."""
 
@@ -81,13 +84,18 @@ def chart(run: Run) -> Markup:
     def py(value: float) -> float:
         return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * math.log(value / y_low) / math.log(y_high / y_low)
 
+    def unscaled(x: float) -> float:
+        return x_low * (x_high / x_low) ** ((x - LEFT) / (WIDTH - LEFT - RIGHT))
+
     shapes = [*_grid(px, py, x_low, x_high, y_low, y_high), *_roofs(run, px, py, x_low, x_high, y_low)]
     ops = operators(run)
     points = [
         Point(row, px(x_of[row.number]), py(y_of[row.number]), px(x_of[row.number]), py(y_of[row.number]))
         for row in rows
     ]
-    _part(points)
+    radius = BADGE if len(points) <= NUMBERED else BADGE / 2
+    if len(points) <= NUMBERED:
+        _part(points, lambda x: py(min(top, run.dram_rate * unscaled(x))))
     for point in points:
         shapes.append(line(point.x, point.y, point.bx, point.by, class_="leader"))
         shapes.append(el("circle", cx=point.x, cy=point.y, r=2.5, class_="dot"))
@@ -103,8 +111,10 @@ def chart(run: Run) -> Markup:
         shapes.append(
             el(
                 "a",
-                el("circle", title(*words), cx=point.bx, cy=point.by, r=BADGE, class_=f"badge {css}"),
-                text(point.bx, point.by + 3.5, str(row.number), class_="badgetext"),
+                el("circle", title(*words), cx=point.bx, cy=point.by, r=radius, class_=f"badge {css}"),
+                text(point.bx, point.by + 3.5, str(row.number), class_="badgetext")
+                if radius == BADGE
+                else "",
                 href=f"#row{row.number}",
             )
         )
@@ -181,8 +191,8 @@ def _roofs(run: Run, px: Scale, py: Scale, x_low: float, x_high: float, y_low: f
     return shapes
 
 
-def _part(points: list[Point]) -> None:
-    """Move the numbers of close layers apart, in small steps; the dots stay where they are."""
+def _part(points: list[Point], roof: Scale) -> None:
+    """Move the numbers of close layers apart, in small steps and below the roof; the dots stay."""
     gap = 2 * BADGE + 1
     for n, point in enumerate(points):  # no two at one place, or nothing says which way to go
         point.bx += 0.37 * math.cos(n * 2.4)
@@ -200,6 +210,7 @@ def _part(points: list[Point]) -> None:
                     moved = True
         for point in points:
             point.bx = min(max(point.bx, LEFT + BADGE), WIDTH - RIGHT - BADGE)
+            point.by = max(point.by, min(roof(point.bx) + BADGE / 2, point.y))
             point.by = min(max(point.by, TOP + BADGE), HEIGHT - BOTTOM - BADGE)
         if not moved:
             return

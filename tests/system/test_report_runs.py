@@ -127,7 +127,7 @@ def test_streams_have_pages_too(tmp_path):
     assert sum(row["spent"].values()) == row["cycles"] <= data["cycles"] and row["spent"]["output"] == 192
 
 
-def test_bad_input_is_one_line(digits, tmp_path):
+def test_two_files_are_compared_and_bad_input_is_one_line(digits, tmp_path):
     _, out, page = digits
     for arguments in (
         (page, "-o", tmp_path / "x"),

@@ -374,3 +374,35 @@ def test_small_helpers():
     assert size(0) == "0 B" and size(1536) == "1.5 KiB" and size(1 << 20) == "1.0 MiB"
     assert ticks(23, 3) == [0, 10, 20] and ticks(1000, 2, binary=True) == [0, 512] and ticks(0) == [0]
     assert clip("abcdef", 4) == "abc…"
+
+
+def test_two_runs_are_compared_row_by_row():
+    from cosim.report import compare
+
+    before, after = run(), run(model="after.onnx", inference_cycles=[2400])
+    changed = after["layers"][0]
+    after["layers"][0] = layer("net/conv1", cycles=800)
+    del after["layers"][2]
+    after["layers"].append(layer("new"))
+    after["tasks"] = []
+    a, b = report.from_json(before), report.from_json(after)
+    rows = compare.pairs(a, b)
+    assert [(pair.name, pair.change) for pair in rows] == [
+        ("net/conv1", -200),
+        (NASTY, 0),
+        ("net/pool", None),
+        ("softmax", None),
+        ("new", None),
+    ]
+    html = compare.render(a, b)
+    found = Page(html)
+    text = " ".join(" ".join(found.text).split())
+    assert "A: made-up.onnx" in text and "B: after.onnx" in text and "-200 (-20.0%)" in text
+    assert "array busy -120" in text and "Only in A: net/pool." in text and "Only in B: new." in text
+    assert "A: 2,600, change -7.7%" in text and "<script>alert" not in html
+    assert ("td", "num better") in [(tag, attrs.get("class")) for tag, attrs in found.tags]
+    same = " ".join(Page(compare.render(a, a)).text)
+    assert "Every layer takes as many cycles in both." in same and changed["cycles"] == 1000
+    unmeasured = report.from_json(run(engine="golden", tasks=[]))
+    Page(compare.render(a, unmeasured))
+    Page(compare.render(report.from_json(run(layers=[], tasks=[])), a))
