@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import itertools
 import json
 from collections.abc import Mapping
@@ -14,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cosim.crosscheck.kick import Kick
-from cosim.stream import Region, Stream, StreamError
+from cosim.stream import Region, Stream, StreamError, region_bytes, region_json
 from rtl.regs import registers
 from sw.regcmd import amount_code
 from sw.regcmd.tasks import TAIL_WORDS
@@ -37,14 +36,7 @@ class Expected:
     def as_json(self) -> dict[str, Any]:
         """Member `expected` of a stream file."""
         return {
-            "outputs": [
-                {
-                    "name": region.name,
-                    "address": f"0x{region.address:08X}",
-                    "bytes": base64.b64encode(region.data.tobytes()).decode(),
-                }
-                for region in self.outputs
-            ],
+            "outputs": [region_json(region) for region in self.outputs],
             "registers": {name: f"0x{value:08X}" for name, value in self.registers.items()},
         }
 
@@ -105,7 +97,7 @@ def load_expected(path: Path) -> Expected | None:
             Region(
                 str(item["name"]),
                 int(item["address"], 0),
-                np.frombuffer(base64.b64decode(item["bytes"], validate=True), np.uint8).copy(),
+                region_bytes(item),
             )
             for item in data.get("outputs", [])
         ]

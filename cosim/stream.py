@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from cosim.crosscheck.kick import Kick
 
 SCHEMA_VERSION = 1
 PAGE = 4096
+PACKED_FROM = 1 << 16
+"""Bytes of a region from which it is packed, if that halves it."""
 
 
 class StreamError(ValueError):
@@ -60,14 +63,7 @@ class Stream:
             "core": self.core,
             "kick": self.kick.__dict__,
             "writes": [[f"0x{offset:04X}", f"0x{value:08X}"] for offset, value in self.writes],
-            "regions": [
-                {
-                    "name": region.name,
-                    "address": f"0x{region.address:08X}",
-                    "bytes": base64.b64encode(region.data.tobytes()).decode(),
-                }
-                for region in self.regions
-            ],
+            "regions": [region_json(region) for region in self.regions],
         }
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(data, indent=1) + "\n")
@@ -96,7 +92,7 @@ class Stream:
                 Region(
                     str(item.get("name", f"region {n}")),
                     _number(item["address"], f"regions[{n}].address"),
-                    np.frombuffer(base64.b64decode(item["bytes"], validate=True), np.uint8).copy(),
+                    region_bytes(item),
                 )
                 for n, item in enumerate(data["regions"])
             ]
@@ -115,6 +111,40 @@ class Stream:
             if not 0 <= region.address <= (1 << 32) - max(region.data.size, 1):
                 raise StreamError(f"{path}: region '{region.name}' does not lie in 32 bits of address")
         return cls(kick, regions, core, writes)
+
+
+def region_json(region: Region) -> dict[str, str]:
+    """A region for JSON: `bytes` in base64, or for larger ones that pack well `zlib`, packed first."""
+    data = region.data.tobytes()
+    item = {"name": region.name, "address": f"0x{region.address:08X}"}
+    if len(data) >= PACKED_FROM:
+        packed = zlib.compress(data, 6)
+        if 2 * len(packed) < len(data):
+            return item | {"zlib": base64.b64encode(packed).decode(), "size": str(len(data))}
+    return item | {"bytes": base64.b64encode(data).decode()}
+
+
+def region_bytes(item: dict[str, Any]) -> npt.NDArray[np.uint8]:
+    """Bytes of a region's JSON.
+
+    Raises
+    ------
+    KeyError, ValueError
+        for a member that is missing or damaged.
+    """
+    if "zlib" not in item:
+        return np.frombuffer(base64.b64decode(item["bytes"], validate=True), np.uint8).copy()
+    size = _number(item["size"], "size")
+    if size > 1 << 32:
+        raise ValueError(f"a region of {size} bytes is larger than the address space")
+    unpack = zlib.decompressobj()
+    try:
+        data = unpack.decompress(base64.b64decode(item["zlib"], validate=True), size + 1)
+    except zlib.error as error:
+        raise ValueError(f"a region's packed bytes are damaged: {error}") from error
+    if len(data) != size or not unpack.eof:
+        raise ValueError(f"a region's packed bytes are not the {size} that it says")
+    return np.frombuffer(data, np.uint8).copy()
 
 
 def _number(value: Any, name: str) -> int:

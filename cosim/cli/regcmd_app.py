@@ -9,7 +9,7 @@ import typer
 
 from cosim.cli import complete
 from cosim.cli.app import App, examples
-from cosim.cli.options import EngineOption, ExactOption, JsonOption, ShareOption, traced
+from cosim.cli.options import CoresOption, EngineOption, ExactOption, JsonOption, ShareOption, traced
 from cosim.cli.report_app import HtmlOption
 
 if TYPE_CHECKING:
@@ -169,3 +169,27 @@ def regcmd_run(
     from cosim.cli.regcmd import run_command
 
     run_command(file, engine, exact, check, on_diagnostic, max_cycles, json, trace, html)
+
+
+@regcmd_app.command(
+    epilog=examples(
+        "rkcosim regcmd capture -o job.json -- python examples/device/program.py",
+        "rkcosim regcmd capture -o conv.json --job 3 --engine golden -- ./program arguments",
+    ),
+    context_settings={"allow_interspersed_args": False},
+)
+def capture(
+    program: Annotated[list[str] | None, typer.Argument(help="Program and its arguments, after --.")] = None,
+    output: Annotated[
+        Path, typer.Option("-o", help="Stream file; further kicks go beside it, named by job.")
+    ] = Path("capture.json"),
+    job: Annotated[int | None, typer.Option(min=1, help="Only this job, counted from 1.")] = None,
+    engine: EngineOption = None,
+    cores: CoresOption = 3,
+    exact: ExactOption = False,
+    json: JsonOption = None,
+) -> None:
+    """Run a program on the simulated device and write each job as a stream file that `run` replays."""
+    from cosim.cli.regcmd_capture import capture_command
+
+    capture_command(program or [], output, job, engine, cores, exact, json)

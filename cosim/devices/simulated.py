@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from cosim.engines.cache import Progress, say
 from cosim.engines.engine import ENGINES, open_engine
 from rtl.regs import registers
 from sw.driver.kernel import Kernel, Log
 from waves.spec import TraceSpec
+
+if TYPE_CHECKING:
+    from cosim.devices.recorder import Captured, Recorder
 
 GOLDEN = "golden"
 
@@ -120,6 +123,7 @@ class SimulatedMachine:
     drivers : which of "rknpu" and "rocket" have their nodes.
     log : stream for the kernel's log, or None; `verbose` adds every failed ioctl to it.
     trace : waveform to write (a path: of everything), or None.
+    capture : called with every kick as it ends (`cosim.devices.recorder.Captured`), a stream to run again.
     progress : called with one line for each thing that takes long.
 
     Raises
@@ -137,14 +141,19 @@ class SimulatedMachine:
         log: TextIO | None = None,
         verbose: bool = False,
         trace: TraceSpec | Path | None = None,
+        capture: Callable[[Captured], None] | None = None,
         progress: Progress = say,
     ) -> None:
         if engine is not None and engine not in (*ENGINES, GOLDEN):
             raise ValueError(f"engine must be one of {', '.join((*ENGINES, GOLDEN))}, not {engine!r}")
         self._engine = _open(engine, cores, exact, trace, progress)
         self.device = Metered(self._engine)
+        recorder = None if capture is None else _recorder(self.device, capture)
         try:
-            self.kernel = Kernel(self.device, drivers=drivers, log=Log(log, "debug" if verbose else "info"))
+            log_ = Log(log, "debug" if verbose else "info")
+            self.kernel = Kernel(recorder or self.device, drivers=drivers, log=log_)
+            if recorder is not None:
+                recorder.scheduler = self.kernel.scheduler
         except BaseException:
             self._close_engine()
             raise
@@ -183,6 +192,12 @@ class SimulatedMachine:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _recorder(device: Metered, sink: Callable[[Captured], None]) -> Recorder:
+    from cosim.devices.recorder import Recorder
+
+    return Recorder(device, sink)
 
 
 def _open(
