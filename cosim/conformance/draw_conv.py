@@ -173,6 +173,9 @@ def _banks(ch: Chooser, c: Conv, wish: ConvWish) -> None:
         c.line = -(-c.width // 16) * 16 if ch.chance("conv.line16", 0.6) else c.width
         if ch.chance("conv.line_more", 0.3):
             c.line += ch.integer("conv.line_extra", 0, 5)
+        if ch.chance("conv.line_fills", 0.15):  # as many bytes as whole banks have, or a little less
+            c.line = ch.integer("conv.filled", 1, 3) * BANK_BYTES // (c.height * c.pixel_bytes)
+            c.line = max(c.width, c.line - ch.integer("conv.line_less", 0, 2))
     else:
         c.entries = c.row_entries + (
             ch.integer("conv.entries_extra", 0, 40) if ch.chance("conv.entries", 0.15) else 0

@@ -113,6 +113,7 @@ EXPRESSIONS: dict[str, dict[str, str]] = {
     "rtl/npu/cna_settings.py": {
         "self.slab_entries - entries": "a slab larger than the RK3588's CBUF is the only one of its task"
     },
+    "rtl/npu/dpu_rdma_stripes.py": {"rest > 15": "at 15 both ways give 16 pixels"},
     "rtl/list_fetch.py": {"room >= chunk": "when the next burst is asked for: only how soon"},
     "rtl/npu/float32.py": {
         "value[23:31] < 118": "at 118 the value is below 2^-8 and comes to 0 either way",

@@ -28,7 +28,7 @@ TASK = wiring.Signature(
         "group_channels": Out(6),  # channels of a channel group, 16 or 32
         "atoms": Out(15),  # atoms of an input pixel
         "full_slabs": Out(13),  # CBUF entries that hold four of them; three count as four
-        "rest_atoms": Out(2),  # atoms of the slab that several pixels share, 0 to 2
+        "rest_atoms": Out(2),  # atoms of the slab that several pixels share; 0 and 3: there is none
         "channel_groups": Out(13),
         "groups": Out(11),
         "stripes": Out(18),
@@ -124,7 +124,7 @@ class TaskConstants(wiring.Component):
             by_kernels = of.kernel_groups(kernel.WEIGHT_KERNELS)
             m.d.sync += [
                 task.full_slabs.eq((atoms + 1) >> 2),
-                task.rest_atoms.eq(Mux(atoms[:2] == 3, 0, atoms[:2])),
+                task.rest_atoms.eq(atoms[:2]),  # three are a full slab: none is left to ask about
                 task.groups.eq(Mux(wide, (channels + WIDE_GROUP - 1) // WIDE_GROUP, by_kernels)),
                 task.last_y.eq((size.DATAIN_HEIGHT - 1)[:11] << task.spread_y),
                 task.last_x.eq((size.DATAIN_WIDTH - 1)[:11] << task.spread_x),
