@@ -13,6 +13,9 @@ from pathlib import Path
 
 from waves.errors import WaveError
 
+WRITTEN_BY = "written by rkcosim waves"
+"""In the first line of viewers' files that are ours; a viewer that saves its own state leaves it out."""
+
 _CHUNK = 1 << 20
 _TAIL = 1 << 16
 _FST_HEADER_LENGTH = 329
@@ -36,6 +39,18 @@ class FileFacts:
     cut: str = ""
 
 
+def ours(path: Path) -> Path:
+    """Where a viewer's file may be written: `path`, or beside it if somebody else's file is there."""
+    try:
+        with path.open() as stream:
+            mine = WRITTEN_BY in stream.readline()
+    except FileNotFoundError:
+        return path
+    except (OSError, UnicodeDecodeError):
+        mine = False
+    return path if mine else path.with_name("rkcosim." + path.name)
+
+
 def inspect(file: Path) -> FileFacts:
     """Look at a waveform's beginning and end.
 
@@ -57,6 +72,8 @@ def inspect(file: Path) -> FileFacts:
         return _inspect_fst(file)
     if _VCD_START.match(start):
         return _inspect_vcd(file)
+    if start[:2] == b"\x1f\x8b":
+        raise WaveError(f"{file}: packed with gzip; unpack it first (gunzip)")
     raise WaveError(f"{file}: not a waveform (neither VCD nor FST)")
 
 

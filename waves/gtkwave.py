@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from waves.errors import WaveError
+from waves.files import WRITTEN_BY, ours
 from waves.layout import COLOURS, Group, Mark, Row, layout, marks
 from waves.translate import Translation
 
@@ -28,7 +29,7 @@ _FRAMES = 5.3  # of 200 pixels, fit the part of the window that shows waves; zoo
 
 
 def write_gtkwave(wave: Wave, save: Path | None = None) -> tuple[Path, list[Path]]:
-    """Write the save file and its filters; by default beside the waveform.
+    """Write the save file and its filters; by default beside the waveform, never over a user's own.
 
     Returns
     -------
@@ -44,7 +45,7 @@ def write_gtkwave(wave: Wave, save: Path | None = None) -> tuple[Path, list[Path
     except ImportError as error:
         raise WaveError("a save file for GTKWave needs pyvcd (pip install 'rkcosim[waves]')") from error
 
-    save = save or wave.file.with_suffix(".gtkw")
+    save = save or ours(wave.file.with_suffix(".gtkw"))
     groups = layout(wave)
     folder = save.with_suffix(".filters").resolve()
     filters = {(t.name, base): folder / f"{_plain(t.name)}.{base}.txt" for t, base in _used(groups)}
@@ -53,7 +54,7 @@ def write_gtkwave(wave: Wave, save: Path | None = None) -> tuple[Path, list[Path
         filters[texts.name, base].write_text(filter_text(texts, base))
     with save.open("w") as stream:
         out = GTKWSave(stream)
-        out.comment("written by rkcosim waves")
+        out.comment(WRITTEN_BY)
         out.dumpfile(str(wave.file))
         out.savefile(str(save))
         unit = _unit(wave.unit)

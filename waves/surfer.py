@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from waves.files import WRITTEN_BY, ours
 from waves.layout import COLOURS, Group, Mark, Row, layout, marks, translations
 from waves.translate import Translation
 
@@ -39,7 +40,7 @@ _VIEW = (
 
 
 def write_surfer(wave: Wave, state: Path | None = None) -> tuple[Path, list[Path]]:
-    """Write a state and its mappings; by default beside the waveform.
+    """Write a state and its mappings; by default beside the waveform, never over a user's own.
 
     Surfer reads mappings from `.surfer/mappings/` of the folder it is started in, which therefore must be
     that of the state.
@@ -48,7 +49,7 @@ def write_surfer(wave: Wave, state: Path | None = None) -> tuple[Path, list[Path
     -------
     The state, and the mappings.
     """
-    state = state or wave.file.with_suffix(".surf.ron")
+    state = state or ours(wave.file.with_suffix(".surf.ron"))
     groups = layout(wave)
     folder = state.resolve().parent / ".surfer" / "mappings"
     folder.mkdir(parents=True, exist_ok=True)
@@ -164,7 +165,7 @@ class _State:
             "graphics: {}",
         ]
         rest = "".join(f"  {line},\n" for line in _REST)
-        return f"(\n  waves: Some((\n{_lines(waves)}  )),\n{rest})\n"
+        return f"// {WRITTEN_BY}\n(\n  waves: Some((\n{_lines(waves)}  )),\n{rest})\n"
 
     def _item(self, content: str, level: int, *, unfolded: bool = True) -> None:
         number = len(self.items) + 1

@@ -34,7 +34,11 @@ def waves_command(
     print(_summary(wave))
     print(f"GTKWave: {save} ({len(filters)} filters)")
     print(f"Surfer:  {state} ({len(mappings)} mappings)")
-    opened = _viewer(wave, viewer, save, state) if may_open and sys.stdout.isatty() else None
+    opened = None
+    if may_open and sys.stdout.isatty():
+        opened = _viewer(wave, viewer, save, state)
+    elif viewer:
+        print(f"{viewer} is not opened: the output is no terminal")
     if opened:
         print(f"opened {opened}")
     if json:
@@ -137,7 +141,7 @@ def _viewer(wave: Wave, wanted: str | None, save: Path, state: Path) -> str | No
         "gtkwave": ["gtkwave", str(save.resolve())],
         "surfer": ["surfer", "--state-file", str(state.resolve()), str(wave.file.resolve())],
     }[found]
-    subprocess.Popen(
+    process = subprocess.Popen(
         command,
         cwd=state.resolve().parent,  # where Surfer looks for mappings
         stdin=subprocess.DEVNULL,
@@ -145,4 +149,5 @@ def _viewer(wave: Wave, wanted: str | None, save: Path, state: Path) -> str | No
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
+    process.returncode = 0  # it outlives this command: nobody waits for it
     return found

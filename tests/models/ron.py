@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 _TOKEN = re.compile(
-    r'\s*(?:(?P<text>"(?:[^"\\]|\\.)*")|(?P<number>-?\d+(?:\.\d+)?)|(?P<name>\w+)|(?P<mark>[()\[\]{}:,]))'
+    r'(?:\s|//[^\n]*\n)*(?:(?P<text>"(?:[^"\\]|\\.)*")|(?P<number>-?\d+(?:\.\d+)?)|(?P<name>\w+)|(?P<mark>[()\[\]{}:,]))'
 )
 
 
@@ -114,7 +114,7 @@ class _Reader:
 
     def _peek(self) -> str:
         match = _TOKEN.match(self._text, self._place)
-        return match[0].strip() if match else ""
+        return match[match.lastgroup] if match and match.lastgroup else ""
 
     def _take(self) -> tuple[str, str]:
         match = _TOKEN.match(self._text, self._place)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -178,6 +179,9 @@ def test_files_that_are_no_waveforms(tmp_path: Path):
         path.write_text(text)
         with pytest.raises(WaveError, match=says):
             waves.open(path)
+    path.write_bytes(gzip.compress(VCD.encode()))
+    with pytest.raises(WaveError, match="unpack it first"):
+        waves.open(path)
     path.write_bytes(bytes(400))
     with pytest.raises(WaveError, match="not a waveform"):
         waves.open(path)

@@ -260,6 +260,47 @@ def test_command_writes_files_and_opens_nothing_where_nobody_looks(wave: Wave, t
     assert {Path(name).name for name in data["files"]} >= {"small.gtkw", "small.surf.ron"}
 
 
+def test_files_of_the_user_stay(wave: Wave, tmp_path: Path):
+    mine = {name: tmp_path / name for name in ("small.gtkw", "small.surf.ron")}
+    for path in mine.values():
+        path.write_text("[*] my own\n")
+    save, state = write_gtkwave(wave)[0], write_surfer(wave)[0]
+    assert (save.name, state.name) == ("rkcosim.small.gtkw", "rkcosim.small.surf.ron")
+    assert all(path.read_text() == "[*] my own\n" for path in mine.values())
+    # What is ours is written again.
+    assert write_gtkwave(wave, mine["small.gtkw"])[0] == mine["small.gtkw"]
+    assert write_gtkwave(wave)[0] == mine["small.gtkw"] and read_save(mine["small.gtkw"])[1]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a shell script as viewer")
+@pytest.mark.parametrize("viewer", ["gtkwave", "surfer"])
+def test_command_opens_a_viewer(
+    wave: Wave, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, viewer: str
+):
+    from cosim.cli.waves import waves_command
+
+    program, said = tmp_path / "bin" / viewer, tmp_path / "said.txt"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\necho "$PWD" "$@" > {said}.part\nmv {said}.part {said}\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    monkeypatch.setenv("DISPLAY", ":0")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    waves_command(wave.file, viewer, True, [], None)
+    assert f"opened {viewer}" in capsys.readouterr().out
+    for _ in range(100):
+        if said.is_file():
+            break
+        time.sleep(0.1)
+    words = said.read_text().split()
+    assert words[0] == str(tmp_path)
+    files = {"gtkwave": ["small.gtkw"], "surfer": ["small.surf.ron", "small.vcd"]}[viewer]
+    assert [str(tmp_path / name) for name in files] == [w for w in words[1:] if not w.startswith("--")]
+    with pytest.raises(ValueError, match="is not installed"):
+        monkeypatch.setenv("PATH", str(tmp_path))
+        waves_command(wave.file, viewer, True, [], None)
+
+
 def test_command_draws(wave: Wave, tmp_path: Path):
     picture = tmp_path / "pictures" / "p.svg"
     code, text = rkcosim("waves", wave.file, "--svg", picture, "--from", "task:0", "--to", "task:0")

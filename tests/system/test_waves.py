@@ -1,0 +1,132 @@
+"""Waveforms of real runs read back: what they show is what the engine counted."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import waves
+from cosim.conformance.groups import draw_case
+from cosim.crosscheck.kick import run_kick
+from cosim.engines.engine import open_engine
+from cosim.engines.soc import CoreCounters, TaskRecord
+from cosim.stream import Stream
+from sw.regcmd import decode_word, words_from_bytes
+from waves import Wave
+from waves.backends import have_pywellen
+from waves.layout import layout
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler on this machine")
+
+
+@dataclass
+class Run:
+    """A traced run of a stream on one core."""
+
+    stream: Stream
+    wave: Wave
+    counters: CoreCounters
+    tasks: list[TaskRecord]
+
+
+def traced(stream: Stream, file: Path) -> Run:
+    """Run a stream on core 0 with all of its waveform."""
+    with closing(open_engine("verilator", cores=1, traced=True)) as engine:
+        engine.trace(file)
+        stream.load_into(engine.memory)
+        result = run_kick(engine, stream.kick, stream.core, writes=stream.writes)
+        assert result.done
+        counters, tasks = engine.counters(0), engine.task_log()
+    return Run(stream, waves.open(file), counters, tasks)
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    stream = Stream.load(ROOT / "examples" / "streams" / "pool.json")
+    return traced(stream, tmp_path_factory.mktemp("pool") / "pool.vcd")
+
+
+@pytest.fixture(scope="module")
+def conv(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return traced(draw_case("conv int8", 3, 0).stream(), tmp_path_factory.mktemp("conv") / "conv.vcd")
+
+
+def check_tasks_and_bytes(run: Run) -> None:
+    tasks = run.wave.tasks()
+    assert [(t.core, t.job, t.index) for t in tasks] == [(0, 0, r.task) for r in run.tasks]
+    assert [(t.start, t.end) for t in tasks] == [(r.start, r.end) for r in run.tasks]
+    moved: Counter[tuple[str, str]] = Counter()
+    for burst in run.wave.bursts():
+        assert burst.end is not None and burst.first_data is not None and not burst.error
+        assert burst.start <= burst.accepted < burst.first_data <= burst.end
+        moved[burst.direction, burst.client] += burst.bytes
+    assert {c: n for (way, c), n in moved.items() if way == "read"} == run.counters.bytes_read
+    assert {c: n for (way, c), n in moved.items() if way == "write"} == run.counters.bytes_written
+
+
+def test_pool_tasks_and_bytes(pool: Run):
+    check_tasks_and_bytes(pool)
+    bursts = pool.wave.bursts()
+    assert len([b for b in bursts if b.direction == "read"]) == pool.counters.read_requests
+    assert len([b for b in bursts if b.direction == "write"]) == pool.counters.write_requests
+
+
+def test_pool_register_writes_are_the_words_in_order(pool: Run):
+    commands = [decode_word(word) for word in words_from_bytes(pool.stream.regions[0].data.tobytes())]
+    # Words for the PC itself say where the next list is; they are no writes.
+    words = [(c.offset, c.value) for c in commands if c.kind == "register" and c.block != "PC"]
+    writes = pool.wave.register_writes()
+    assert [(w.offset, w.value) for w in writes if w.fetched] == words and len(words) > 20
+    (task,) = pool.wave.tasks()
+    assert all(w.cycle <= task.start for w in writes if w.fetched)
+    host = [w.path for w in writes if not w.fetched and w.cycle < task.start]
+    assert host[-2:] == ["PC.OPERATION_ENABLE", "PC.OPERATION_ENABLE"] and "PC.BASE_ADDRESS" in host
+
+
+def test_pool_interrupt_comes_after_the_last_write(pool: Run):
+    irq = pool.wave.irqs()[0]
+    ends = [b.end for b in pool.wave.bursts() if b.direction == "write" and b.end is not None]
+    assert ends and max(ends) < irq.start
+    (task,) = pool.wave.tasks()
+    assert task.end is not None and abs(irq.start - task.end) <= 4
+    assert pool.wave.mac_activity()[0].slots == 0 and pool.wave.diagnostics() == []
+
+
+def test_conv_keeps_the_array_busy(conv: Run):
+    check_tasks_and_bytes(conv)
+    (activity,) = conv.wave.mac_activity(window=100)
+    assert activity.slots == conv.counters.events["mac_slots"] > 0
+    assert activity.real == conv.counters.events["mac_pixels"]
+    (task,) = conv.wave.tasks()
+    assert task.end is not None
+    assert all(task.start < begin < end <= task.end for begin, end in activity.intervals)
+    wave = conv.wave
+    in_windows = sum(use * min(100, wave.last + 1 - first) for first, use in activity.windows)
+    assert round(in_windows) == activity.slots
+    waited: Counter[str] = Counter()
+    for stall in wave.stalls():
+        waited[stall.reason] += stall.end - stall.start
+    counted = {name: n for name, n in conv.counters.events.items() if name.startswith("stall_") and n}
+    assert dict(waited) == counted and waited["stall_feature"] > 0
+
+
+@pytest.mark.skipif(not have_pywellen(), reason="pywellen is not installed")
+def test_both_libraries_read_the_same(pool: Run):
+    other = waves.open(pool.wave.file, reader="vcdvcd")
+    one = waves.open(pool.wave.file, reader="pywellen")
+    assert [(s.name, s.width) for s in other.signals] == [(s.name, s.width) for s in one.signals]
+    names = [row.signal.name for group in layout(one) for row in group.rows()]
+    assert len(names) > 50
+    other.load(*names)
+    for name in names:
+        assert one.changes(name) == other.changes(name), name
+    assert (one.first, one.last) == (other.first, other.last)
+    assert one.bursts() == other.bursts() and one.tasks() == other.tasks()
+    assert one.register_writes() == other.register_writes()
