@@ -42,7 +42,8 @@ NONE = -1
 METADATA_KEY = b"rkcosim"
 """Key of the log's metadata (JSON) in the schema of the file."""
 
-_EXTRA = "pip install 'rkcosim[waves]'"
+MISSING = "pyarrow is not here: pip install 'rkcosim[waves]'"
+"""What is said where there is no pyarrow."""
 
 
 class EventsError(ValueError):
@@ -334,8 +335,21 @@ def _pyarrow() -> Any:
     try:
         import pyarrow
     except ImportError as error:
-        raise EventsError(f"event logs need pyarrow, which is not here: {_EXTRA}") from error
+        raise EventsError(f"an event log needs pyarrow, {MISSING}") from error
     return pyarrow
+
+
+def check_kinds(kinds: Iterable[str]) -> None:
+    """Raise ValueError for a kind that there is none of."""
+    for kind in kinds:
+        if kind not in KINDS:
+            raise ValueError(f"no events of kind '{kind}'; there are {', '.join(KINDS)}")
+
+
+def check_path(path: Path) -> None:
+    """Raise EventsError where `save` would."""
+    _is_arrow(path)
+    _pyarrow()
 
 
 def can_save() -> bool:

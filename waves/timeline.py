@@ -37,16 +37,26 @@ Note = tuple[str, int | str]
 """What the viewer shows beside a slice: a name and its value."""
 
 
+def check() -> None:
+    """Raise EventsError where there is no package `perfetto`."""
+    _messages()
+
+
+def _messages() -> Any:
+    try:
+        from perfetto.protos.perfetto.trace import perfetto_trace_pb2
+    except ImportError as error:
+        raise EventsError(
+            "a timeline needs perfetto, which is not here: pip install 'rkcosim[waves]'"
+        ) from error
+    return perfetto_trace_pb2
+
+
 class _Writer:
     """Packets into a file; names are interned where they first occur."""
 
     def __init__(self, file: IO[bytes]) -> None:
-        try:
-            from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as messages
-        except ImportError as error:
-            raise EventsError(
-                "timelines need the package perfetto, which is not here: pip install 'rkcosim[waves]'"
-            ) from error
+        messages = _messages()
         self._messages = messages
         self._file = file
         self._trace = messages.Trace()
@@ -218,7 +228,8 @@ def _place(e: Event) -> tuple[Note, ...]:
 
 
 def _task_notes(done: Summary) -> list[Note]:
-    notes: list[Note] = [("job", done.job or 0), ("layer", done.layer), ("cycles", done.cycles)]
+    notes: list[Note] = [("layer", done.layer)] if done.layer else []
+    notes += [("job", -1 if done.job is None else done.job), ("cycles", done.cycles)]
     notes += [("mac_busy", done.mac_busy), ("stripes", done.stripes)]
     notes += [(f"{client} bytes read", n) for client, n in sorted(done.bytes_read.items())]
     notes += [(f"{client} bytes written", n) for client, n in sorted(done.bytes_written.items())]

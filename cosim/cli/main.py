@@ -19,11 +19,13 @@ from cosim.cli.options import (
     ReportOption,
     ShareOption,
     VerboseOption,
+    recorded,
     traced,
 )
 from cosim.cli.regcmd_app import regcmd_app
 from cosim.cli.report_app import HtmlOption
 from cosim.cli.report_app import declare as declare_report
+from cosim.cli.timeline_app import declare as declare_timeline
 from cosim.cli.waves_app import declare as declare_waves
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ app = App(
 )
 app.add_typer(regcmd_app, name="regcmd")
 declare_waves(app)
+declare_timeline(app)
 declare_report(app)
 
 
@@ -46,6 +49,7 @@ declare_report(app)
     )
 )
 @traced
+@recorded
 def run(
     model: Annotated[Path, typer.Argument(help="ONNX (int8 in QDQ form) or TFLite (full-integer) model.")],
     input: Annotated[
@@ -234,6 +238,7 @@ def conformance(
     context_settings={"allow_interspersed_args": False},
 )
 @traced
+@recorded
 def device(
     program: Annotated[list[str] | None, typer.Argument(help="Program and its arguments, after --.")] = None,
     socket: Annotated[
@@ -260,6 +265,7 @@ def device(
     epilog=examples("rkcosim serve --engine golden --log -", "rkcosim serve --socket /tmp/npu.sock --report")
 )
 @traced
+@recorded
 def serve(
     socket: Annotated[
         Path | None, typer.Option(help="Unix socket to listen at; default: in the user's runtime folder.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -73,6 +74,24 @@ LimitOption = Annotated[
     str | None,
     typer.Option("--trace-limit", metavar="SIZE", help="End the waveform at this size, as 500M."),
 ]
+EventsOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Write the event log to this file: .parquet or .arrow (docs/events.md)."
+    ),
+]
+TimelineOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write a timeline for ui.perfetto.dev to this file.")
+]
+EventKindsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--event-kinds",
+        metavar="KINDS",
+        help="Record only these: task, write, burst, stripe, mac, packet, irq, stall, busy, diagnostic, "
+        "fault, layer; several with commas.",
+    ),
+]
 CoresOption = Annotated[int, typer.Option(min=1, max=3, help="Cores of the simulated NPU.")]
 LogOption = Annotated[
     str | None, typer.Option(metavar="FILE", help="The kernel's log (as dmesg) into a file, - for stderr.")
@@ -112,6 +131,54 @@ def traced(command: Callable[..., None]) -> Callable[..., None]:
     wrapper.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     wrapper.__annotations__ = {**hints, **options}
     return wrapper
+
+
+def recorded(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command that opens one engine the options of event logs; below `traced`, whose window counts."""
+    signature = inspect.signature(command)
+    options = {"events": EventsOption, "timeline": TimelineOption, "event_kinds": EventKindsOption}
+
+    @functools.wraps(command)
+    def wrapper(**values: Any) -> None:
+        given = [values.pop(name) for name in options]
+        with reported(), _event_files(values.get("engine"), values.get("trace"), *given):
+            command(**values)
+
+    added = [
+        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=option)
+        for name, option in options.items()
+    ]
+    parameters = [*signature.parameters.values(), *added]
+    wrapper.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {**command.__annotations__, **options}
+    return wrapper
+
+
+def _event_files(
+    engine: str | None,
+    trace: TraceSpec | None,
+    log: Path | None,
+    timeline: Path | None,
+    kinds: str | None,
+) -> AbstractContextManager[None]:
+    """What an engine opened within the context records, from the options."""
+    if not (trace or log or timeline):
+        if kinds:
+            raise ValueError("--event-kinds needs --events FILE or --timeline FILE")
+        return nullcontext()
+    if engine == "golden":
+        if trace is None:
+            raise ValueError("the engine golden has no cycles, so it records no events")
+        return nullcontext()  # the command says the same of the waveform
+    from cosim.engines.event_files import EventFiles, beside, writing
+
+    files = []
+    if log or timeline:
+        chosen = tuple(kind.strip() for kind in kinds.split(",")) if kinds else None
+        files.append(EventFiles(log, timeline, chosen))
+    if trace is not None and log is None:
+        files += filter(None, [beside(trace)])
+    return writing(files)
 
 
 def trace_spec(

@@ -9,7 +9,15 @@ import typer
 
 from cosim.cli import complete
 from cosim.cli.app import App, examples
-from cosim.cli.options import CoresOption, EngineOption, ExactOption, JsonOption, ShareOption, traced
+from cosim.cli.options import (
+    CoresOption,
+    EngineOption,
+    ExactOption,
+    JsonOption,
+    ShareOption,
+    recorded,
+    traced,
+)
 from cosim.cli.report_app import HtmlOption
 
 if TYPE_CHECKING:
@@ -151,6 +159,7 @@ def regcmd_import(
     ),
 )
 @traced
+@recorded
 def regcmd_run(
     file: Annotated[Path, typer.Argument(help="Stream file: command lists with their memory image (JSON).")],
     engine: EngineOption = None,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
-from cosim.engines import build, cache, toolchain, verilog
+from cosim.engines import build, cache, event_files, toolchain, verilog
 from cosim.engines.build import Variant
 from cosim.engines.cache import Progress
 from cosim.engines.diagnostics import Diagnostic, Fault
@@ -129,7 +129,9 @@ def open_engine(
             return build.build(described, Variant(name, cell, traced, probed, watched), progress)
 
         source = Source(library)
-    return SocEngine(name, cell, source, cores=cores, dram=dram, on_diagnostic=on_diagnostic, traced=traced)
+    engine = SocEngine(name, cell, source, cores=cores, dram=dram, on_diagnostic=on_diagnostic, traced=traced)
+    engine.recording.into(event_files.take())
+    return engine
 
 
 def _amaranth_source(design: verilog.Design, cores: int, progress: Progress) -> Source:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes as ct
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ import numpy.typing as npt
 from cosim.engines import diagnostics as words
 from cosim.engines import library as lib
 from cosim.engines.errors import EngineError
+from cosim.engines.event_files import FOREVER, EventFiles
 from cosim.engines.records import EVENT_NAMES
 from rtl.regs import registers
 from waves import events
@@ -42,7 +43,6 @@ _RECORD = np.dtype(
 """`Record` of events.h."""
 
 _FETCHED, _IS_WRITE, _OPEN, _RESET = 1, 2, 4, 8
-_FOREVER = (1 << 63) - 1
 _RESPONSES = ("", "EXOKAY", "SLVERR", "DECERR")
 
 _BLOCK_OF_READER = {
@@ -79,6 +79,9 @@ class Recording:
         self.engine = engine
         self.asked: dict[str, Any] = {}
         self.kicks: list[tuple[int, int]] = []  # (cycle, core)
+        self.layers: Sequence[str] = ()
+        self.unnamed = 0  # tasks that ran before the layers were named
+        self.files: list[EventFiles] = []
 
     def start(
         self,
@@ -105,9 +108,7 @@ class Recording:
             for an unknown kind or a number out of range.
         """
         chosen = tuple(events.KINDS if kinds is None else kinds)
-        unknown = [kind for kind in chosen if kind not in events.KINDS]
-        if unknown:
-            raise ValueError(f"no events of kind {unknown[0]!r}; there are {', '.join(events.KINDS)}")
+        events.check_kinds(chosen)
         if first < 0 or (last is not None and last < first):
             raise ValueError(f"the window of events must end after it begins, not be {first} to {last}")
         if limit < 1 or not 0 <= gap < 1 << 32:
@@ -121,7 +122,7 @@ class Recording:
         if not self.asked:
             return
         mask = sum(1 << bit for bit, kind in enumerate(RECORDED) if kind in self.asked["kinds"])
-        last = _FOREVER if self.asked["last"] is None else self.asked["last"]
+        last = FOREVER if self.asked["last"] is None else self.asked["last"]
         config = lib.RecordConfigC(mask, self.asked["gap"], self.asked["first"], last, self.asked["limit"])
         self.engine._lib.rk_record(self.engine._opened(), ct.byref(config) if mask else None)
 
@@ -137,7 +138,7 @@ class Recording:
         if not self.asked:
             raise EngineError("no events are recorded: call record() before the run")
         raw, dropped = _fetch(engine)
-        log = _decode(raw).joined(EventLog.of(_logged(engine, self)))
+        log = _decode(raw).joined(EventLog.of([*_logged(engine, self), *_layers(engine, self)]))
         log.meta = {
             "schema_version": events.SCHEMA_VERSION,
             "engine": engine.name,
@@ -150,12 +151,39 @@ class Recording:
         }
         return log
 
+    def into(self, files: list[EventFiles]) -> None:
+        """Record what these files need, and write them when the engine closes."""
+        if files:
+            self.files = files
+            kinds = {kind for one in files for kind in one.kinds or events.KINDS}
+            ends = [one.last for one in files]
+            last = None if None in ends else max(end for end in ends if end is not None)
+            self.start([k for k in events.KINDS if k in kinds], first=min(f.first for f in files), last=last)
+
+    def finish(self) -> None:
+        """Write the files, once."""
+        files, self.files = self.files, []
+        if files:
+            log = self.log()
+            for one in files:
+                one.write(log)
+
     def kick(self, core: int, offset: int, value: int) -> None:
         """Count a register write that starts a job."""
         enable = registers()["PC"]["OPERATION_ENABLE"]
         if offset == enable.offset and enable.fields["OP_EN"].get(value):
             self.kicks.append((self.engine.cycle, core))
             self.engine._lib.rk_kick(self.engine._opened(), core)
+
+    def name_tasks(self, layers: Sequence[str]) -> None:
+        """Give the tasks of a network the names of their layers.
+
+        Parameters
+        ----------
+        layers : of the tasks of one run in the order in which they start; runs repeat.
+        """
+        self.layers = list(layers)
+        self.unnamed = len(self.engine.task_log())
 
     def job(self, core: int, cycle: int) -> int:
         """Number of the core's latest kick in a cycle."""
@@ -301,3 +329,23 @@ def _logged(engine: SocEngine, recording: Recording) -> Iterator[Event]:
                 direction="write" if f.write else "read",
                 reason=f.text,
             )
+
+
+def _layers(engine: SocEngine, recording: Recording) -> Iterator[Event]:
+    """Layers of a network whose tasks have names: one event for each core's and job's part of a layer."""
+    names = recording.layers
+    if "layer" not in recording.asked["kinds"] or not names:
+        return
+    first, last = recording.asked["first"], recording.asked["last"]
+    open_: dict[tuple[int, int, int, str], Event] = {}
+    for number, record in enumerate(engine.task_log()[recording.unnamed :]):
+        run, task = divmod(number, len(names))
+        key = (run, record.core, record.job, names[task])
+        end = engine.cycle + 1 if record.end is None else record.end
+        before = open_.get(key)
+        if before is None:
+            before = Event("layer", record.start, end, record.core, record.task, record.job)
+        open_[key] = before._replace(end=end, value=before.value + 1, reason=names[task])
+    for layer in open_.values():
+        if layer.end > first and (last is None or layer.cycle <= last):
+            yield layer

@@ -325,10 +325,13 @@ class SocEngine:
             raise EngineError(f"cannot write a waveform to {path} (one file per engine)")
 
     def close(self) -> None:
-        """End the waveform and free the cores; memory views stay valid."""
+        """End the waveform, write the events, and free the cores; memory views stay valid."""
         if self._handle is not None:
-            self._close_handle()
-            self._source.close()
+            try:
+                self.recording.finish()
+            finally:
+                self._close_handle()
+                self._source.close()
 
     def _close_handle(self) -> None:
         if self._handle is not None:
