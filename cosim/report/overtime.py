@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,24 +12,12 @@ from markupsafe import Markup
 
 from cosim.report.data import Run
 from cosim.report.roofline import KINDS, operators
-from cosim.report.svg import clip, count, line, number, path, percent, rect, svg, text, ticks, title
-
-if TYPE_CHECKING:
-    from waves.events import EventLog
+from cosim.report.svg import count, line, number, path, percent, rect, svg, text, ticks, title
 
 WIDTH = 1000.0
-LEFT, RIGHT = 96.0, 12.0
+LEFT, RIGHT = 118.0, 12.0
 BINS = 300
 CHART, LANE, GAP = 120.0, 18.0, 30.0
-STALLS = {
-    "stall_feature": ("features", "feature"),
-    "stall_weight": ("weights", "weight"),
-    "stall_acc": ("accumulator", "accumulator"),
-    "stall_dpu": ("DPU", "dpu"),
-    "stall_write": ("writer", "write"),
-}
-"""Counter of a stall -> what is waited for, class of its colour."""
-
 Array = npt.NDArray[np.float64]
 
 
@@ -88,7 +76,7 @@ class TimeChart:
         """Colours and their names, at the right end of the heading before."""
         x = WIDTH - RIGHT
         for css, name in reversed(items):
-            x -= 6.3 * len(name)
+            x -= 6.0 * len(name) + 4
             self.shapes.append(text(x, self.y - 10, name, class_="tick"))
             x -= 14
             self.shapes.append(rect(x, self.y - 19, 10, 10, rx=2.0, class_=f"area {css}"))
@@ -180,7 +168,7 @@ class TimeChart:
             self.shapes.append(line(x, self.y, x, self.y + 5, class_="grid"))
             self.shapes.append(text(x, self.y + 18, count(value), class_="tick mid"))
             value += step
-        self.shapes.append(text(LEFT - 6, self.y + 18, "cycle", class_="tick end"))
+        self.shapes.append(text(LEFT - 14, self.y + 18, "cycle", class_="tick end"))
         self.y += 30
 
     def drawing(self) -> Markup:
@@ -213,79 +201,17 @@ def from_tasks(run: Run) -> Markup:
     if busy.any():
         chart.head("share of cycles in which the array works (mean of each task)")
         chart.areas([("p-busy", "array busy", busy)], "%", 1.0)
-    _task_lanes(chart, run, 0)
+    _task_lanes(chart, run)
     chart.axis()
     return chart.drawing()
 
 
-def from_events(run: Run, log: EventLog) -> Markup:
-    """The charts from an event log."""
-    if not len(log):
-        return Markup("")
-    spans = log.where(kind="task")
-    whole = spans if len(spans) else log
-    chart = TimeChart(float(whole["cycle"].min()), float(whole["end"].max()))
-    width = np.diff(chart.edges)
-    cores = sorted({int(core) for core in whole["core"]})
-
-    def bins(events: EventLog, column: str) -> Array:
-        return spread(events["cycle"], events["end"], events[column], chart.edges) / width
-
-    bursts = log.where(kind="burst")
-    if len(bursts):
-        chart.head("DRAM traffic, bytes per cycle (dashed: what the memory gives at most)")
-        reads = bursts.where(direction="read")
-        clients = sorted({str(name) for name in reads["client"]}, key=lambda name: (name == "PC", name))
-        layers = [(f"c-{name}", name, bins(reads.where(client=name), "bytes")) for name in clients]
-        layers.append(("c-write", "written", bins(bursts.where(direction="write"), "bytes")))
-        chart.areas(layers, "B/cycle", run.dram_rate)
-    macs = log.where(kind="mac")
-    if len(macs):
-        chart.head("share of cycles in which the array works")
-        chart.areas([("p-busy", "array busy", bins(macs, "value") / len(cores))], "%", 1.0)
-    named = {(t.core, t.job, t.task): t.layer for t in log.tasks()}
-    for core in cores:
-        chart.head(f"core {core}: tasks and blocks")
-        mine = log.where(core=core)
-        slices = []
-        for n, event in enumerate(mine.where(kind="task")):
-            label = named.get((event.core, event.job, event.task)) or f"task {event.task}"
-            said = f"{label}, {count(event.end - event.cycle)} cycles from {count(event.cycle)}"
-            slices.append((event.cycle, event.end, f"t-{n % 2}", clip(label, 24), said))
-        chart.lane("tasks", slices)
-        busy = mine.where(kind="busy")
-        for block in [name for name in busy.text("block").names if name]:
-            here = busy.where(block=block)
-            if len(here):
-                shares = spread(here["cycle"], here["end"], here["end"] - here["cycle"], chart.edges) / width
-                chart.heat(block, "p-output", np.minimum(shares, 1), f"{block} at work")
-        if len(mine.where(kind="mac")):
-            chart.heat("array", "p-busy", np.minimum(bins(mine.where(kind="mac"), "value"), 1), "array busy")
-        packets = mine.where(kind="packet")
-        for block in [name for name in packets.text("block").names if name]:
-            here = packets.where(block=block)
-            if len(here):
-                shares = np.minimum(bins(here, "value"), 1)
-                chart.heat(f"{block} out", "p-output", shares, f"results pass the {block}")
-        stalls = mine.where(kind="stall")
-        for reason, (name, part) in STALLS.items():
-            here = stalls.where(reason=reason)
-            if len(here):
-                shares = np.minimum(bins(here, "value"), 1)
-                chart.heat(f"waits: {name}", f"p-{part}", shares, f"waits for {name}")
-    chart.axis()
-    for event in log.where(kind="irq"):
-        x = chart.x(event.cycle)
-        if LEFT <= x <= WIDTH:
-            said = title(f"interrupt of core {event.core} in cycle {count(event.cycle)}")
-            chart.shapes.append(
-                path([(x, 8), (x, chart.y - 30)], class_="irq")
-                + rect(x - 2, 8, 4, chart.y - 38, said, class_="probe")
-            )
-    return chart.drawing()
+def colour(ops: Sequence[str], op: str) -> str:
+    """Class of an operator's colour; `ops` as of `operators`."""
+    return f"o-{min(ops.index(op), KINDS) if op in ops else KINDS}"
 
 
-def _task_lanes(chart: TimeChart, run: Run, first: int) -> None:
+def _task_lanes(chart: TimeChart, run: Run) -> None:
     ops = operators(run)
     chart.head("tasks of each core")
     for core in sorted({task["core"] for task in run.tasks}):
@@ -294,13 +220,9 @@ def _task_lanes(chart: TimeChart, run: Run, first: int) -> None:
             if task["core"] != core:
                 continue
             row = run.rows[task["layer"]]
-            css = f"o-{min(ops.index(row.op), KINDS) if row.op in ops else KINDS}"
-            said = (
-                f"{row.label} ({row.op}): {count(task['cycles'])} cycles from {count(task['start'] + first)}"
-            )
-            slices.append(
-                (task["start"] + first, task["start"] + task["cycles"] + first, css, str(row.number), said)
-            )
+            css = colour(ops, row.op)
+            said = f"{row.label} ({row.op}): {count(task['cycles'])} cycles from {count(task['start'])}"
+            slices.append((task["start"], task["start"] + task["cycles"], css, str(row.number), said))
         chart.lane(f"core {core}", slices)
 
 

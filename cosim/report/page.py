@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from cosim.report import bars, memory, overtime, roofline, table
+from cosim.report import bars, eventcharts, memory, overtime, roofline, table
 from cosim.report.data import ReportError, Run
 from cosim.report.svg import clip, count, percent, short, size
 
@@ -63,6 +63,7 @@ def render(run: Run, log: EventLog | None = None, clock: float = 1.0) -> str:
         bytes_legend=bars.bytes_legend(run),
         overtime=_over_time(run, log),
         from_events=log is not None,
+        dropped=eventcharts.dropped(log) if log is not None else "",
         memory=memory.chart(run),
         memory_legend=memory.memory_legend(run),
         memory_words=_memory_words(run),
@@ -232,7 +233,7 @@ def _absent(run: Run) -> str:
 
 def _over_time(run: Run, log: EventLog | None) -> Markup:
     if log is not None:
-        return overtime.from_events(run, log)
+        return eventcharts.charts(run, log)
     return overtime.from_tasks(run) if run.measured else Markup("")
 
 

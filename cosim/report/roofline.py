@@ -10,10 +10,10 @@ from markupsafe import Markup
 
 from cosim.perf import formula
 from cosim.report.data import Row, Run
-from cosim.report.svg import clip, count, decades, el, legend, line, number, path, short, svg, text, title
+from cosim.report.svg import clip, count, decades, el, legend, line, number, path, svg, text, title
 
 WIDTH, HEIGHT = 1000.0, 520.0
-LEFT, RIGHT, TOP, BOTTOM = 62.0, 16.0, 16.0, 46.0
+LEFT, RIGHT, TOP, BOTTOM = 62.0, 24.0, 16.0, 46.0
 BADGE = 10.0
 """Radius of a layer's number."""
 
@@ -87,7 +87,7 @@ def chart(run: Run) -> Markup:
     def unscaled(x: float) -> float:
         return x_low * (x_high / x_low) ** ((x - LEFT) / (WIDTH - LEFT - RIGHT))
 
-    shapes = [*_grid(px, py, x_low, x_high, y_low, y_high), *_roofs(run, px, py, x_low, x_high, y_low)]
+    shapes = _grid(px, py, x_low, x_high, y_low, y_high)
     ops = operators(run)
     points = [
         Point(row, px(x_of[row.number]), py(y_of[row.number]), px(x_of[row.number]), py(y_of[row.number]))
@@ -96,6 +96,7 @@ def chart(run: Run) -> Markup:
     radius = BADGE if len(points) <= NUMBERED else BADGE / 2
     if len(points) <= NUMBERED:
         _part(points, lambda x: py(min(top, run.dram_rate * unscaled(x))))
+    shapes += _roofs(run, px, py, x_low, x_high, y_low, points)
     for point in points:
         shapes.append(line(point.x, point.y, point.bx, point.by, class_="leader"))
         shapes.append(el("circle", cx=point.x, cy=point.y, r=2.5, class_="dot"))
@@ -158,7 +159,9 @@ def _grid(px: Scale, py: Scale, x_low: float, x_high: float, y_low: float, y_hig
     return shapes
 
 
-def _roofs(run: Run, px: Scale, py: Scale, x_low: float, x_high: float, y_low: float) -> list[Markup]:
+def _roofs(
+    run: Run, px: Scale, py: Scale, x_low: float, x_high: float, y_low: float, points: list[Point]
+) -> list[Markup]:
     shapes = []
     found = roofs(run)
     top = found[0][0] if found else float(run.peak)
@@ -170,7 +173,7 @@ def _roofs(run: Run, px: Scale, py: Scale, x_low: float, x_high: float, y_low: f
     slope = [(px(start), py(start * rate)), (px(ridge), py(top))]
     shapes.append(path(slope, class_="roof"))
     angle = math.degrees(math.atan2(slope[1][1] - slope[0][1], slope[1][0] - slope[0][0]))
-    x, y = slope[0][0] * 0.62 + slope[1][0] * 0.38, slope[0][1] * 0.62 + slope[1][1] * 0.38
+    x, y = _roomiest(slope, points)
     shapes.append(
         text(
             x,
@@ -189,6 +192,13 @@ def _roofs(run: Run, px: Scale, py: Scale, x_low: float, x_high: float, y_low: f
         )
         shapes.append(text(WIDTH - RIGHT - 6, py(roof) - 6, name, class_="rooftext end"))
     return shapes
+
+
+def _roomiest(slope: list[tuple[float, float]], points: list[Point]) -> tuple[float, float]:
+    """The place on a line that is farthest from all numbers, not close to its ends."""
+    (x1, y1), (x2, y2) = slope
+    places = [(x1 + (x2 - x1) * n / 20, y1 + (y2 - y1) * n / 20) for n in range(5, 16)]
+    return max(places, key=lambda at: min(math.hypot(at[0] - p.bx, at[1] - 20 - p.by) for p in points))
 
 
 def _part(points: list[Point], roof: Scale) -> None:
@@ -217,4 +227,4 @@ def _part(points: list[Point], roof: Scale) -> None:
 
 
 def _power(value: float) -> str:
-    return short(value) if value >= 1 else f"{value:g}"
+    return count(value) if value >= 1 else f"{value:g}"
