@@ -6,9 +6,11 @@ registers: they show what happened in the cycle before.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from rtl.regs import Register, registers
@@ -26,6 +28,9 @@ from waves.pins import (
 if TYPE_CHECKING:
     from waves.reader import Wave
 
+JOBS = "npu.jobs"
+"""Counter of the kicks of all cores, where the waveform has one."""
+
 DECODED_PINS = (
     *("irq", "task_index"),
     *("watch_valid", "watch_fetched", "watch_offset", "watch_value"),
@@ -38,7 +43,8 @@ DECODED_PINS = (
 class WaveTask:
     """One task of a core: `index` in its job, from cycle `start` to `end` (None: it did not end here).
 
-    `job` counts kicks from 0 (from the first one that the waveform shows, without the counter `npu.job`).
+    `job` is the number of its kick, from 0, over all cores (from the first that the waveform shows, where it
+    holds no counters of the harness).
     """
 
     core: int
@@ -158,6 +164,7 @@ def tasks(wave: Wave) -> list[WaveTask]:
             starts = [begin for begin, _ in event_stretches(wave, core, "task_start")]
             ends = [begin for begin, _ in event_stretches(wave, core, "task_done")]
         index_name = known["task"] if "task" in known else pin_names(wave, core, ("task_index",))[0]
+        kicks = _kicks(wave, core)
         job, before = -1, None
         opened: list[WaveTask] = []
         for cycle, is_start in sorted([(c, True) for c in starts] + [(c, False) for c in ends]):
@@ -170,10 +177,29 @@ def tasks(wave: Wave) -> list[WaveTask]:
             if before is None or index <= before:
                 job += 1
             before = index
-            number = _number(wave.value(known["job"], cycle)) if "job" in known else job
-            opened.append(WaveTask(core, number, index, cycle, None))
+            place = bisect_right(kicks, cycle, key=itemgetter(0))
+            opened.append(WaveTask(core, kicks[place - 1][1] if place else job, index, cycle, None))
         found += opened
     return sorted(found, key=lambda task: (task.start, task.core))
+
+
+def _kicks(wave: Wave, core: int) -> list[tuple[int, int]]:
+    """(cycle, number) of each kick of a core, from the harness' counters or from the host's writes."""
+    own = counters(wave, core).get("job")
+    if own is not None and wave.has(JOBS):
+        ups = [cycle for (_, before), (cycle, now) in pairwise(wave.changes(own)) if before != now]
+        if _number(wave.value(own, wave.first)):
+            ups.insert(0, wave.first)
+        return [(cycle, _number(wave.value(JOBS, cycle)) - 1) for cycle in ups]
+    if any(spelled(wave, other, "watch_valid") is None for other in wave.cores):
+        return []
+    enable = registers()["PC"]["OPERATION_ENABLE"]
+    writes = [
+        write
+        for write in register_writes(wave, wave.cores)
+        if write.offset == enable.offset and not write.fetched and write.fields["OP_EN"]
+    ]
+    return [(write.cycle, number) for number, write in enumerate(writes) if write.core == core]
 
 
 def register_writes(wave: Wave, cores: Iterable[int]) -> list[RegisterWrite]:

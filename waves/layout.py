@@ -6,6 +6,7 @@ One description for GTKWave, Surfer and the SVG picture; it names only what the 
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -314,7 +315,7 @@ def _pins(
     texts: Translation | None = None,
 ) -> list[Row]:
     """Rows of those pins of a core that there are."""
-    names = [(pin.removeprefix("watch_"), spelled(wave, core, pin)) for pin in pins]
+    names = [(re.sub(r"^(?:watch|diag|s_axil)_", "", pin), spelled(wave, core, pin)) for pin in pins]
     return _rows(wave, names, kind, base=base, texts=texts)
 
 

@@ -139,9 +139,9 @@ class Wave:
     def load_pins(self) -> None:
         """Read in one go what `tasks`, `register_writes`, `bursts` and the others look at."""
         from waves.bursts import BURST_PINS
-        from waves.decode import DECODED_PINS, counters
+        from waves.decode import DECODED_PINS, JOBS, counters
 
-        names: list[str | None] = []
+        names: list[str | None] = [JOBS] if self.has(JOBS) else []
         for core in self.cores:
             names += [spelled(self, core, pin) for pin in (*DECODED_PINS, *BURST_PINS)]
             names += [place[0] for event in EVENTS if (place := event_place(self, core, event))]

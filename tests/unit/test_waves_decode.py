@@ -44,8 +44,9 @@ def test_tasks_of_two_jobs_and_of_one_that_does_not_end(tmp_path: Path):
 
 def test_tasks_from_counters_where_the_pins_were_not_traced(tmp_path: Path):
     signals = {
+        "npu.jobs": (32, {0: 5}),
         "npu.irq": (3, {9: 2, 12: 0}),
-        "npu.core1.job": (32, {0: 4}),
+        "npu.core1.job": (32, {0: 2}),
         "npu.core1.task": (12, {0: 6, 5: 7}),
         "npu.core1.tasks_started": (32, {0: 8, 5: 9}),
         "npu.core1.tasks_done": (32, {0: 7, 4: 8, 9: 9}),
@@ -92,6 +93,25 @@ def test_register_writes_of_host_and_stream(tmp_path: Path):
         cycle_of(wave, When.parse("write:CNA.CONV_CON2"))
     with pytest.raises(WaveError, match="a waveform does not tell"):
         cycle_of(wave, When.parse("mismatch"))
+
+
+def test_jobs_are_numbered_over_all_cores(tmp_path: Path):
+    enable = registers()["PC"]["OPERATION_ENABLE"]
+    values = {"watch.offset": {0: enable.offset}, "watch.value": {0: enable.encode(OP_EN=1)}}
+    signals = {}
+    for core, kicks in ((0, [2, 20]), (1, [10])):
+        events = {"task_start": [kick + 3 for kick in kicks], "task_done": [kick + 6 for kick in kicks]}
+        signals |= core_signals(core, values | {"watch.valid": pulses(kicks)}, events)
+    wave = waves.open(write_vcd(tmp_path / "writes.vcd", signals, 40))
+    assert [(t.core, t.job, t.start) for t in wave.tasks()] == [(0, 0, 5), (1, 1, 13), (0, 2, 23)]
+    # The harness has counted on from before the waveform.
+    signals |= {
+        "npu.jobs": (32, {0: 7, 2: 8, 10: 9, 20: 10}),
+        "npu.core0.job": (32, {0: 4, 2: 5, 20: 6}),
+        "npu.core1.job": (32, {0: 3, 10: 4}),
+    }
+    wave = waves.open(write_vcd(tmp_path / "counters.vcd", signals, 40))
+    assert [(t.core, t.job) for t in wave.tasks()] == [(0, 7), (1, 8), (0, 9)]
 
 
 def test_bursts_of_several_clients(tmp_path: Path):
