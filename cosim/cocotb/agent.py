@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,9 +29,9 @@ IRQ_CYCLES = 100_000
 COMMANDS = 0x0F00_0000
 """Where `run_stream` puts bare words."""
 
-INPUTS = """rst s_axil_awvalid s_axil_awaddr s_axil_awprot s_axil_wvalid s_axil_wdata s_axil_wstrb s_axil_bready
-s_axil_arvalid s_axil_araddr s_axil_arprot s_axil_rready m_axi_rid m_axi_rdata m_axi_rresp m_axi_rlast
-m_axi_bid m_axi_bresp"""
+INPUTS = """rst s_axil_awvalid s_axil_awaddr s_axil_awprot s_axil_wvalid s_axil_wdata s_axil_wstrb
+s_axil_bready s_axil_arvalid s_axil_araddr s_axil_arprot s_axil_rready
+m_axi_rid m_axi_rdata m_axi_rresp m_axi_rlast m_axi_bid m_axi_bresp"""
 """What is 0 until somebody drives it: otherwise X on Icarus."""
 
 HOSTS: dict[str, Any] = {"cocotbext": AxiHost, "engine": EngineHost}
@@ -156,6 +156,7 @@ class NpuAgent:
     memory : `map`, `read`, `write`, `view` of the device's memory.
     dram : the memory's AXI side: faults, bytes by client, open bursts.
     log : tasks and diagnostics so far.
+    on_reset : functions that are called at each reset.
     """
 
     def __init__(
@@ -177,6 +178,7 @@ class NpuAgent:
             raise ValueError(f"core must be 0, 1 or 2, not {core}")
         self.dut, self.core, self.on_diagnostic = dut, core, on_diagnostic
         self.log = Log()
+        self.on_reset: list[Callable[[], object]] = []
         self._reported = 0
         for name in INPUTS.split():
             getattr(dut, name).value = 0
@@ -214,6 +216,8 @@ class NpuAgent:
         self.dut.rst.value = 1
         if self.dram is not None:
             self.dram.reset()
+        for call in self.on_reset:
+            call()
         await self.cycles(cycles)
         self.dut.rst.value = 0
         if self.dram is not None:
@@ -422,16 +426,16 @@ class NpuAgent:
                 self.log.tasks[-1] = TaskSpan(self.core, last.task, last.start, self.cycle)
 
     async def _watch_diagnostics(self) -> None:
-        dut = self.dut
-        async for _ in pulses(dut.diag_valid, dut.clk):
-            code, block, register, value = (
-                int(getattr(dut, f"diag_{name}").value) for name in ("code", "block", "register", "value")
-            )
-            faults = self.dram.faults if self.dram is not None else []
-            found = make_diagnostic(
-                self.cycle, self.core, code, block, register, value, self.log.tasks, faults
-            )
-            self.log.diagnostics.append(found)
+        async for _ in pulses(self.dut.diag_valid, self.dut.clk):
+            self.log.diagnostics.append(self.diagnostic())
+
+    def diagnostic(self) -> Diagnostic:
+        """What is on the diagnostic port in this cycle (meaningful while `diag_valid` is high)."""
+        code, block, register, value = (
+            int(getattr(self.dut, f"diag_{name}").value) for name in ("code", "block", "register", "value")
+        )
+        faults = self.dram.faults if self.dram is not None else []
+        return make_diagnostic(self.cycle, self.core, code, block, register, value, self.log.tasks, faults)
 
 
 async def event_samples(dut: Any) -> Any:

@@ -26,9 +26,10 @@ from xml.etree import ElementTree
 
 from cosim.cocotb import sources as design_sources
 from cosim.cocotb.sources import Sources
-from cosim.engines import cache, toolchain, verilog
+from cosim.engines import cache, toolchain
 from cosim.engines.cache import Progress
 from cosim.engines.errors import BuildError
+from cosim.export.designs import Exportable
 from rtl.config import NpuConfig
 
 SIMULATORS = ("verilator", "icarus")
@@ -233,96 +234,95 @@ def build(
     if absent is not None:
         raise BuildError(absent)
     config = design_sources.geometry(geometry)
-    made = design_sources.design(config, block)
-    cpp_cell = simulator == "verilator" and made.has_cell and not exact
-    toplevel = block or design_sources.CORE
-    folder = cache.cache_folder()
-    key = _key(simulator, made, cpp_cell, toplevel, waves, public)
-    name = "sim.vvp" if simulator == "icarus" else toplevel
+    item = design_sources.design(block)
+    work = _Work(
+        simulator=simulator,
+        item=item,
+        config=config,
+        cpp_cell=simulator == "verilator" and item.has_cell and not exact,
+        waves=waves,
+        public=tuple(sorted(public)),
+    )
+    folder, key = cache.cache_folder(), work.key()
+    name = "sim.vvp" if simulator == "icarus" else item.module
     path = cache.fetch(folder, key, name, progress)
     if path is None:
         with cache.locked(folder, key, progress):
             path = cache.fetch(folder, key, name, progress)
             if path is None:
-                entry = _build_now(
-                    simulator, made, block, cpp_cell, waves, public, folder, key, name, progress
-                )
-                path = entry / name
-    return Built(path, toplevel, config.name)
+                path = work.build(folder, key, name, progress) / name
+    return Built(path, item.module, config.name)
 
 
-def _key(
-    simulator: str,
-    made: verilog.Design,
-    cpp_cell: bool,
-    toplevel: str,
-    waves: bool,
-    public: Sequence[str],
-) -> str:
-    import cocotb
-    import cocotb_tools.config
+@dataclass(frozen=True)
+class _Work:
+    """A build: what of, and how."""
 
-    tool = toolchain.verilator() if simulator == "verilator" else None
-    known = made.fingerprint(cpp_cell) or hashlib.sha256(made.rtlil(cpp_cell).encode()).hexdigest()
-    parts = [str(BUILD_VERSION), known, toplevel, str(waves), repr(sorted(public)), toolchain.yosys().version]
-    parts += [cocotb.__version__, str(cocotb_tools.config.libs_dir)]
-    if tool is not None:
-        parts += [tool.version, toolchain.compiler().version]
-        if cpp_cell:
-            cell = design_sources.engine_build.harness_folder() / "cell"
-            parts += [hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(cell.glob("npu_*"))]
-    else:
-        parts.append(str(shutil.which("iverilog")))
-    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
-    return f"cocotb-{simulator}-{toplevel}-{digest[:24]}"
+    simulator: str
+    item: Exportable
+    config: NpuConfig
+    cpp_cell: bool
+    waves: bool
+    public: tuple[str, ...]
 
+    def key(self) -> str:
+        """Name in the cache, equal for equal results."""
+        import cocotb
+        import cocotb_tools.config
 
-def _build_now(
-    simulator: str,
-    made: verilog.Design,
-    block: str | None,
-    cpp_cell: bool,
-    waves: bool,
-    public: Sequence[str],
-    folder: Path,
-    key: str,
-    name: str,
-    progress: Progress,
-) -> Path:
-    from cocotb_tools.runner import get_runner
+        parts = [str(BUILD_VERSION), str(self.waves), repr(self.public)]
+        parts.append(design_sources.fingerprint(self.item, self.config, self.cpp_cell))
+        parts += [cocotb.__version__, str(cocotb_tools.config.libs_dir)]
+        tool = toolchain.verilator()
+        if self.simulator == "verilator" and tool is not None:
+            parts += [tool.version, toolchain.compiler().version]
+        if self.cpp_cell:
+            cell = design_sources.cell_files()
+            parts += [hashlib.sha256(path.read_bytes()).hexdigest() for path in cell]
+        if self.simulator == "icarus":
+            parts.append(str(shutil.which("iverilog")))
+        digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+        return f"cocotb-{self.simulator}-{self.item.key}-{digest[:24]}"
 
-    begin = time.monotonic()
-    progress(f"building {block or 'the core'} for {simulator} (once; kept in {folder})")
-    work = Path(tempfile.mkdtemp(prefix=".build-", dir=folder))
-    try:
-        made_sources = design_sources.write(made, block, work, cpp_cell=cpp_cell)
-        runner = get_runner(simulator)
-        log = work / "build.log"
-        extra = _verilator_arguments(made_sources, work, public) if simulator == "verilator" else {}
-        files = [*extra.pop("sources", []), *made_sources.files]
-        with _environment(_build_variables(work, simulator), ()):
-            try:
-                runner.build(
-                    sources=files,
-                    hdl_toplevel=made_sources.toplevel,
-                    build_dir=work / "build",
-                    timescale=TIMESCALE,
-                    waves=waves,
-                    always=True,
-                    log_file=log,
-                    **extra,
-                )
-            except (RuntimeError, SystemExit) as error:
-                tail = log.read_text().splitlines()[-15:] if log.exists() else []
-                raise BuildError(
-                    "\n".join([f"{simulator} cannot compile the design: {error}", *tail])
-                ) from error
-        seconds = round(time.monotonic() - begin, 1)
-        entry = cache.store(folder, key, [work / "build" / name], {"variant": key, "seconds": seconds})
-        progress(f"{block or 'core'} for {simulator} ready after {seconds:.1f} s")
-        return entry
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    def build(self, folder: Path, key: str, name: str, progress: Progress) -> Path:
+        """Write the Verilog, compile it, put the file `name` into the cache; the entry."""
+        from cocotb_tools.runner import get_runner
+
+        begin = time.monotonic()
+        what = f"{self.item.module} ({self.config.name}) for {self.simulator}"
+        progress(f"building {what} (once; kept in {folder})")
+        work = Path(tempfile.mkdtemp(prefix=".build-", dir=folder))
+        try:
+            made = design_sources.write(self.item, self.config, work, cpp_cell=self.cpp_cell)
+            progress(f"Verilog written after {time.monotonic() - begin:.1f} s")
+            runner = get_runner(self.simulator)
+            log = work / "build.log"
+            extra: dict[str, Any] = {}
+            if self.simulator == "verilator":
+                extra = _verilator_arguments(made, work, self.public)
+            files = [*extra.pop("sources", []), *made.files]
+            with _environment(_build_variables(work, self.simulator), ()):
+                try:
+                    runner.build(
+                        sources=files,
+                        hdl_toplevel=made.toplevel,
+                        build_dir=work / "build",
+                        timescale=TIMESCALE,
+                        waves=self.waves,
+                        always=True,
+                        log_file=log,
+                        **extra,
+                    )
+                except (RuntimeError, SystemExit) as error:
+                    tail = log.read_text().splitlines()[-15:] if log.exists() else []
+                    text = f"{self.simulator} cannot compile the design: {error}"
+                    raise BuildError("\n".join([text, *tail])) from error
+            seconds = round(time.monotonic() - begin, 1)
+            entry = cache.store(folder, key, [work / "build" / name], {"variant": what, "seconds": seconds})
+            progress(f"{what} ready after {seconds:.1f} s")
+            return entry
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
 
 
 def _verilator_arguments(made: Sources, work: Path, public: Sequence[str]) -> dict[str, Any]:

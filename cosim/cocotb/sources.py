@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
-from collections.abc import Callable
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from cosim.engines import build as engine_build
 from cosim.engines import verilog
-from rtl import config as geometries
+from cosim.export import export_verilog
+from cosim.export.designs import EXPORTABLE, GEOMETRIES, Exportable
 from rtl.config import NpuConfig
 
-CORE = "core"
-"""Module name of a whole core."""
+CELL_SUFFIXES = (".sv", ".cpp", ".h")
 
 
 @dataclass
@@ -26,14 +26,14 @@ class Sources:
     -------
     toplevel : name of the module under test.
     files : Verilog, in the order of compilation.
-    cpp : C++ beside it (the array cell), for Verilator.
     ports : names of the module's ports.
+    cpp : C++ beside it (the array cell), for Verilator.
     """
 
     toplevel: str
     files: list[Path]
+    ports: list[str]
     cpp: list[Path] = field(default_factory=list)
-    ports: list[str] = field(default_factory=list)
 
 
 def geometry(name: str | NpuConfig) -> NpuConfig:
@@ -46,99 +46,68 @@ def geometry(name: str | NpuConfig) -> NpuConfig:
     """
     if isinstance(name, NpuConfig):
         return name
-    known = {"rk3588": geometries.RK3588, "small": geometries.SMALL}
-    if name not in known:
-        raise ValueError(f"geometry must be {' or '.join(map(repr, known))} or an NpuConfig, not {name!r}")
-    return known[name]
+    if name not in GEOMETRIES:
+        known = " or ".join(map(repr, GEOMETRIES))
+        raise ValueError(f"geometry must be {known} or an NpuConfig, not {name!r}")
+    return GEOMETRIES[name]
 
 
-def _blocks() -> dict[str, Callable[[NpuConfig], Any]]:
-    from rtl.interrupt import InterruptUnit
-    from rtl.npu.cbuf import Cbuf
-    from rtl.npu.cna import Cna
-    from rtl.npu.core_block import CoreBlock
-    from rtl.npu.ddma import Ddma
-    from rtl.npu.dpu import Dpu
-    from rtl.npu.dpu_rdma import DpuRdma
-    from rtl.npu.ppu import Ppu
-    from rtl.npu.ppu_rdma import PpuRdma
-    from rtl.pc_dma import PcDma
-
-    return {
-        "cbuf": Cbuf,
-        "cna": Cna,
-        "core_block": lambda config: CoreBlock(),
-        "ddma": lambda config: Ddma(),
-        "dpu": Dpu,
-        "dpu_rdma": DpuRdma,
-        "interrupt": lambda config: InterruptUnit(),
-        "pc": lambda config: PcDma(),
-        "ppu": Ppu,
-        "ppu_rdma": PpuRdma,
-    }
-
-
-def design(config: NpuConfig, block: str | None) -> verilog.Design:
-    """The design of a block, or of the core (None).
+def design(block: str | None) -> Exportable:
+    """What is simulated: a block by its name, or the core (None).
 
     Raises
     ------
     ValueError
         for a block that is not known; names those that are.
     """
+    blocks = {key: item for key, item in EXPORTABLE.items() if not item.needs and key != "core"}
     if block is None:
-        return verilog.npu_design(config)
-    makers = _blocks()
-    if block not in makers:
-        raise ValueError(
-            f"block must be one of {', '.join(sorted(makers))}, or None for the core, not {block!r}"
-        )
-
-    def fingerprint() -> str | None:
-        known = verilog.rtl_hash()
-        return f"{block} {config!r} {known}" if known else None
-
-    return verilog.Design(
-        lambda external_cell: makers[block](config), fingerprint=fingerprint, has_cell=False
-    )
+        return EXPORTABLE["core"]
+    if block not in blocks:
+        raise ValueError(f"block must be one of {', '.join(blocks)}, or None for the core, not {block!r}")
+    return blocks[block]
 
 
-def write(made: verilog.Design, block: str | None, folder: Path, *, cpp_cell: bool) -> Sources:
+def fingerprint(item: Exportable, config: NpuConfig, cpp_cell: bool) -> str:
+    """A text that is equal for equal Verilog."""
+    known = verilog.rtl_hash()
+    if known is None:  # files are younger than what is imported: only the Verilog itself can tell
+        with tempfile.TemporaryDirectory() as folder:
+            path = export_verilog(item.key, Path(folder), config=config, external_cell=cpp_cell)
+            known = hashlib.sha256(path.read_bytes()).hexdigest()
+    return f"{item.key} {config!r} {cpp_cell} {known}"
+
+
+_PORT = re.compile(r"^  (?:input|output) +wire (?:\[[^]]+\] )?(\w+)", re.MULTILINE)
+
+
+def ports(text: str, module: str) -> list[str]:
+    """Names of a module's ports, from exported Verilog."""
+    begin = text.index(f"module {module} (")
+    return _PORT.findall(text[begin : text.index(");", begin)])
+
+
+def cell_files() -> list[Path]:
+    """The array cell in C++ with its Verilog side."""
+    folder = engine_build.harness_folder() / "cell"
+    found = sorted(path for path in folder.glob("npu_*") if path.suffix in CELL_SUFFIXES)
+    return [path for path in found if "cxxrtl" not in path.stem]
+
+
+def write(item: Exportable, config: NpuConfig, folder: Path, *, cpp_cell: bool) -> Sources:
     """Write the Verilog of a design into `folder`.
 
     Parameters
     ----------
     cpp_cell
         put the array cell in C++ behind its ports (Verilator only; same cycles).
-
-    Raises
-    ------
-    BuildError
-        when Yosys is missing or fails.
     """
-    path = verilog.write_verilog(made.rtlil(cpp_cell), folder)
-    name = block or CORE
-    text = path.read_text()
-    if name != verilog.TOP:
-        text = re.sub(rf"^module {verilog.TOP}\(", f"module {name}(", text, flags=re.MULTILINE)
-        text = text.replace(f"\\{verilog.TOP}.", f"\\{name}.")
-        path.unlink()
-        path = folder / f"{name}.v"
-        path.write_text(text)
+    path = export_verilog(item.key, folder, config=config, external_cell=cpp_cell)
+    names = ports(path.read_text(), item.module)
     files, cpp = [path], []
     if cpp_cell:
-        cell = engine_build.harness_folder() / "cell"
-        for source in [*cell.glob("npu_*.sv"), *cell.glob("npu_*.cpp"), *cell.glob("npu_*.h")]:
-            if "cxxrtl" not in source.stem:
-                copy = Path(shutil.copy(source, folder))
-                files += [copy] if source.suffix == ".sv" else []
-                cpp += [copy] if source.suffix == ".cpp" else []
-    return Sources(name, files, sorted(cpp), module_ports(text, name))
-
-
-def module_ports(text: str, module: str) -> list[str]:
-    """Names of a module's ports, from its header in generated Verilog."""
-    header = re.search(rf"^module {re.escape(module)}\((.*?)\);", text, re.MULTILINE | re.DOTALL)
-    if header is None:
-        raise ValueError(f"the Verilog has no module {module}")
-    return [name.strip() for name in header[1].split(",") if name.strip()]
+        for source in cell_files():
+            copy = Path(shutil.copy(source, folder))
+            files += [copy] if copy.suffix == ".sv" else []
+            cpp += [copy] if copy.suffix == ".cpp" else []
+    return Sources(item.module, files, names, cpp)
