@@ -6,12 +6,13 @@ One description for GTKWave, Surfer and the SVG picture; it names only what the 
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from rtl.regs import registers
+from rtl.regs import Field, Register, registers
 from waves import translate
 from waves.backends import Signal
 from waves.errors import WaveError
@@ -131,24 +132,37 @@ def layout(wave: Wave) -> list[Group]:
 def chosen(wave: Wave, patterns: Sequence[str]) -> list[Group]:
     """Groups of the signals that fit some patterns, by scope; texts as in `layout`.
 
+    A pattern fits a whole name, or else what a core or the scope `npu` has of that name, or else the
+    end of any name.  Of several names of one signal the one that `layout` shows is taken.
+
     Raises
     ------
     WaveError
         if a pattern fits no signal.
     """
-    known = {row.signal.name: row for group in layout(wave) for row in group.rows() if row.bit is None}
+    known = {row.signal.reference: row for group in layout(wave) for row in group.rows() if row.bit is None}
     groups: dict[str, Group] = {}
+    seen: set[str] = set()
     for pattern in patterns:
-        found = wave.glob(pattern) or [wave.find(pattern)]
-        seen: set[str] = set()
-        for signal in found:
-            if signal.reference in seen or not (signal.width or signal.name in known):
+        for signal in _fitting(wave, pattern):
+            row = known.get(signal.reference)
+            if signal.reference in seen or not (signal.width or row):
                 continue
             seen.add(signal.reference)
-            group = groups.setdefault(signal.scope, Group(signal.scope))
-            row = known.get(signal.name) or _row(signal, signal.leaf, "block")
-            group.items.append(row if row.kind == "field" else replace(row, label=signal.leaf))
+            if row is None:
+                row = _row(signal, signal.leaf, "block")
+            elif row.kind != "field":
+                row = replace(row, label=row.signal.leaf)
+            scope, registers_scope, _ = row.signal.scope.partition(".registers")
+            groups.setdefault(scope + registers_scope, Group(scope + registers_scope)).items.append(row)
     return list(groups.values())
+
+
+def _fitting(wave: Wave, pattern: str) -> list[Signal]:
+    near = [f"{scope}.{pattern}" for scope in ("npu", *wave.core_scopes.values())]
+    found = [s for s in wave.glob(pattern) if fnmatch.fnmatchcase(s.name, pattern)]
+    found = found or [s for s in wave.glob(*near) if any(fnmatch.fnmatchcase(s.name, n) for n in near)]
+    return found or wave.glob(pattern) or [wave.find(pattern)]
 
 
 def marks(wave: Wave, first: int | None = None, last: int | None = None) -> list[Mark]:
@@ -282,9 +296,8 @@ def _block(wave: Wave, core: int, block: str, written: set[str]) -> Group:
         if known is None or known[0].block != block or known[0].name not in written:
             continue
         register, part = known
-        label = register.name if len(register.fields) == 1 else f"{register.name}.{part.name}"
         base = "hex" if register.name.endswith("ADDR") or part.width > 16 else "dec"
-        row = Row(signal, label, "field", base, translate.of_field(register, part))
+        row = Row(signal, _field_label(register, part), "field", base, translate.of_field(register, part))
         rows_by_field.setdefault((register.name, part.name), row)
     if rows_by_field:
         rows = [rows_by_field[key] for key in order if key in rows_by_field]
@@ -338,6 +351,11 @@ def _rows(
 def _row(signal: Signal, label: str, kind: str) -> Row:
     """A row of a signal that `layout` does not have: a register's field, or just bits."""
     known = translate.register_field(signal.name)
-    if known is not None:
-        return Row(signal, label, "field", "hex", translate.of_field(*known))
-    return Row(signal, label, kind)
+    if known is None:
+        return Row(signal, label, kind)
+    register, part = known
+    return Row(signal, _field_label(register, part), "field", "hex", translate.of_field(register, part))
+
+
+def _field_label(register: Register, part: Field) -> str:
+    return register.name if len(register.fields) == 1 else f"{register.name}.{part.name}"

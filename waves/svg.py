@@ -34,7 +34,7 @@ svg { --paper: #ffffff; --ink: #1f2328; --faint: #656d76; --rule: #d8dee4; --ban
 """
     + "".join(f".{kind} {{ stroke: var(--{kind}); fill: var(--{kind}); }}\n" for kind in _KINDS)
     + """text { font: 11.5px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace;
-  stroke: none; }
+  stroke: none !important; }
 text:not([class]), .name, .head { fill: var(--ink); }
 .paper { fill: var(--paper); }
 .band { fill: var(--band); }

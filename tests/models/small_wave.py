@@ -29,7 +29,12 @@ Value = int | str | None
 Pulses = Sequence[int]
 
 
-def write_vcd(path: Path, signals: Mapping[str, tuple[int, Mapping[int, Value]]], end: int) -> Path:
+def write_vcd(
+    path: Path,
+    signals: Mapping[str, tuple[int, Mapping[int, Value]]],
+    end: int,
+    aliases: Mapping[str, str] | None = None,
+) -> Path:
     """Write a VCD file.
 
     Parameters
@@ -37,10 +42,13 @@ def write_vcd(path: Path, signals: Mapping[str, tuple[int, Mapping[int, Value]]]
     signals : full name (scopes with dots) to width (0: text) and values by cycle; 0 before the first one.
         None is unknown.
     end : the cycle after the last.
+    aliases : further names of signals.
     """
     lines = ["$timescale 100ps $end"]
     tree: dict = {}
-    for number, (name, (width, _)) in enumerate(signals.items()):
+    numbers = {name: (number, width) for number, (name, (width, _)) in enumerate(signals.items())}
+    numbers |= {name: numbers[other] for name, other in (aliases or {}).items()}
+    for name, (number, width) in sorted(numbers.items()):
         *scopes, leaf = name.split(".")
         place = tree
         for scope in scopes:

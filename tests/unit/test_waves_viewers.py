@@ -23,7 +23,7 @@ from tests.models import ron
 from tests.models.small_wave import core_signals, pulses, write_vcd
 from waves import Wave, WaveError, pins
 from waves.gtkwave import MARKERS, chosen_marks, write_gtkwave
-from waves.layout import Mark, layout, marks
+from waves.layout import Mark, chosen, layout, marks
 from waves.surfer import write_surfer
 from waves.svg import draw
 
@@ -194,8 +194,8 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def test_picture(wave: Wave):
-    chosen = ["axi.ar*", "CONV_MODE", "layer_name", "core0.irq"]
-    text = draw(wave, first=2, last=35, signals=chosen, width=900)
+    wanted = ["axi.ar*", "CONV_MODE", "layer_name", "core0.irq"]
+    text = draw(wave, first=2, last=35, signals=wanted, width=900)
     root = ElementTree.fromstring(text)
     assert root.get("viewBox", "").startswith("0 0 900 ")
     assert root.findtext(f"{SVG}title") == "small.vcd, cycles 2 to 35"
@@ -213,6 +213,20 @@ def test_picture(wave: Wave):
     for polygon in root.iter(f"{SVG}polygon"):
         xs = [float(point.split(",")[0]) for point in polygon.get("points", "").split()]
         assert 0 <= min(xs) <= max(xs) <= width + 0.2
+
+
+def test_pins_come_before_what_is_inside(tmp_path: Path):
+    """Of two names the picture takes the pin, of two signals the one right below the core."""
+    signals = core_signals(0, {"axi.arid": {5: 1}, "watch.offset": {5: CONV_MODE.offset}})
+    signals["core0.FABRIC.watch.offset"] = (16, {4: 1})
+    aliases = {"core0.DDMA.axi.arid": "core0.axi.arid"}
+    wave = waves.open(write_vcd(tmp_path / "w.vcd", signals, 9, aliases))
+    groups = chosen(wave, ["axi.arid", "watch.offset", "*.axi.arid"])
+    rows = [(group.name, row) for group in groups for row in group.rows()]
+    shown = [(name, row.label, row.texts.name if row.texts else "") for name, row in rows]
+    assert shown == [("core0.axi", "arid", "read_client"), ("core0.watch", "offset", "register")]
+    (group,) = chosen(wave, ["FABRIC.watch.*"])
+    assert [row.signal.name for row in group.rows()] == ["core0.FABRIC.watch.offset"]
 
 
 def test_picture_of_many_changes_stays_small(tmp_path: Path):
