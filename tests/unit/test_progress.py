@@ -38,13 +38,15 @@ with shown.shown(quiet={quiet}):
 """
 
 
-def on_terminal(quiet: bool = False, stdout_too: bool = False, **env: str) -> tuple[str, str]:
+def on_terminal(
+    env: dict[str, str] | None = None, quiet: bool = False, stdout_too: bool = False
+) -> tuple[str, str]:
     """What came out of the pipe and what a terminal of 120 columns got."""
     master, slave = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-c", WORK.format(quiet=quiet)],
         cwd=ROOT,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "120", **env},
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "120", **(env or {})},
         stdout=slave if stdout_too else subprocess.PIPE,
         stderr=slave,
         text=True,
@@ -81,7 +83,7 @@ def test_result_stands_on_its_own_line_of_the_terminal():
 
 @pytest.mark.parametrize("env", [{"TERM": "dumb"}, {"TERM": ""}])
 def test_no_control_characters_where_they_are_not_understood(env: dict[str, str]):
-    out, seen = on_terminal(**env)
+    out, seen = on_terminal(env)
     assert out == "result\n" and "\x1b" not in seen and "rkcosim: half" in seen
 
 
@@ -92,7 +94,7 @@ def test_quiet():
 def test_no_color_keeps_the_line_and_drops_the_colours():
     import re
 
-    _, seen = on_terminal(NO_COLOR="1")
+    _, seen = on_terminal({"NO_COLOR": "1"})
     assert "counting" in seen
     assert not re.search(r"\x1b\[(3[0-9]|9[0-9]|38;|48;)[0-9;]*m", seen)
 
