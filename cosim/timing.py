@@ -130,11 +130,6 @@ class Line:
     cycle: int | None
 
 
-def writes_register(command: Command) -> bool:
-    """Whether the PC hands a word on, so that a log has it."""
-    return command.kind == "register" or (command.kind == "op_enable" and command.canonical)
-
-
 def align(program: Program, times: Times, job: int = 0) -> list[Line]:
     """Every word of a program with its cycle.
 
@@ -149,18 +144,34 @@ def align(program: Program, times: Times, job: int = 0) -> list[Line]:
         when none of the words is in the log.
     """
     writes = _of_job(times, job)
+    begun = _starts(times, job)
     lines: list[Line] = []
     at = found = 0
     for index, task in enumerate(program.tasks):
         for command in task.commands:
             cycle = None
-            if command.register is not None or command.kind == "op_enable":
+            if command.register is not None:
                 at, cycle = _next(writes, at, command)
             found += cycle is not None
+            if cycle is None and command.kind == "op_enable":  # what it does is the task's start
+                cycle = begun.get(index)
             lines.append(Line(index, command, cycle))
     if not found and any(line.command.register is not None for line in lines):
         raise TimingError(f"none of the words of {program.name} is among the {len(writes)} writes of the log")
     return lines
+
+
+def _starts(times: Times, job: int) -> dict[int, int]:
+    """Cycle of each task's start in a kick."""
+    first = times.kicks[job] if times.kicks and job else 0
+    starts: dict[int, int] = {}
+    for mark in times.marks:
+        words = mark.text.split()
+        if mark.cycle >= first and words[0] == "task" and words[-1] == "starts":
+            if int(words[1]) in starts:
+                break  # the next kick
+            starts[int(words[1])] = mark.cycle
+    return starts
 
 
 _AHEAD = 64
@@ -170,15 +181,9 @@ _AHEAD = 64
 def _next(writes: list[Write], at: int, command: Command) -> tuple[int, int | None]:
     for number in range(at, min(len(writes), at + _AHEAD)):
         write = writes[number]
-        if write.value == command.value and _same_place(write, command):
+        if write.value == command.value and write.offset == command.offset:
             return number + 1, write.cycle
     return at, None
-
-
-def _same_place(write: Write, command: Command) -> bool:
-    if command.register is not None:
-        return write.offset == command.register.offset
-    return write.offset & 0xFFF == command.offset & 0xFFF
 
 
 def _of_job(times: Times, job: int) -> list[Write]:
