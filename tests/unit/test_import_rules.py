@@ -19,6 +19,7 @@ RULES = [
     ("sw/rknn_api", ("cosim", "amaranth")),
     ("cosim/golden", ("sw", "amaranth", "cosim.engines")),
     ("cosim/engines", ("sw",)),
+    ("waves", ("cosim", "amaranth", "rtl.core", "rtl.layouts", "rtl.npu", "rtl.bus", "rtl.config")),
 ]
 
 
