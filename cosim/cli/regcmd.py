@@ -26,11 +26,15 @@ def run_command(
 ) -> None:
     """Run a stream file and say what came of it."""
     with reported():
+        from cosim.cli.report import keeping, write_page
         from cosim.crosscheck.kick import run_kick
         from cosim.stream import Stream
 
         stream = Stream.load(file)
-        with closing(_device(engine, exact, on_diagnostic, stream.core + 1, trace is not None)) as device:
+        with (
+            keeping(html),
+            closing(_device(engine, exact, on_diagnostic, stream.core + 1, trace is not None)) as device,
+        ):
             if trace:
                 device.trace(trace)
             stream.load_into(device.memory)
@@ -61,9 +65,7 @@ def run_command(
             if json:
                 write_json(json, data)
             if html:
-                from cosim.cli.report import write_page
-
-                write_page(html, data)
+                write_page(html, data, None if engine == "golden" else device.events())
             if not result.done:
                 fail(f"no interrupt within {max_cycles} cycles:\n{result.state}", DEVICE_ERROR)
             raise SystemExit(MISMATCH if data["verdict"]["match"] is False else OK)

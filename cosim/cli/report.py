@@ -2,11 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from cosim.engines.event_files import EventFiles, take, writing
+from cosim.report.eventcharts import KINDS
+
+if TYPE_CHECKING:
+    from waves.events import EventLog
 
 EVENTS = (".parquet", ".arrow", ".feather", ".ipc")
 """Endings of event logs."""
+
+
+@dataclass(frozen=True)
+class Kept(EventFiles):
+    """Events that are kept for a page instead of written to a file."""
+
+    kinds: tuple[str, ...] | None = KINDS
+    logs: list[EventLog] = field(default_factory=list)
+
+    def write(self, recorded: EventLog) -> None:
+        """Keep what has been recorded."""
+        self.logs.append(recorded)
+
+    @property
+    def log(self) -> EventLog | None:
+        """The events, once the engine has closed; None where it records none."""
+        return self.logs[0] if self.logs else None
+
+
+@contextmanager
+def keeping(html: Path | None) -> Iterator[Kept]:
+    """Let the engine that is opened within the block keep its events if a page is wanted."""
+    kept = Kept()
+    if html is None:
+        yield kept
+        return
+    with writing([*take(), kept]):
+        yield kept
 
 
 def report_command(files: list[Path], output: Path, clock: float) -> None:

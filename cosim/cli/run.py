@@ -35,6 +35,7 @@ def run_command(
         from rich.console import Console
 
         from cosim.cli.inputs import load_batch
+        from cosim.cli.report import keeping, write_page
         from cosim.model_run import run_model
 
         console = Console(highlight=False)
@@ -50,19 +51,20 @@ def run_command(
             mark = " " if labels is None or labels[number] == guess else "*"
             console.print(f"[{number + 1:3}/{count}] label {guess}{truth} {mark}{said}")
 
-        result = run_model(
-            model,
-            batch.items if batch else None,
-            engine=engine,
-            exact=exact,
-            check=check,
-            labels=labels,
-            reference=True,
-            seed=seed,
-            trace=trace,
-            cores=cores,
-            each=each,
-        )
+        with keeping(html) as kept:
+            result = run_model(
+                model,
+                batch.items if batch else None,
+                engine=engine,
+                exact=exact,
+                check=check,
+                labels=labels,
+                reference=True,
+                seed=seed,
+                trace=trace,
+                cores=cores,
+                each=each,
+            )
         print_report(console, result)
         if csv:
             write_csv(csv, result)
@@ -71,9 +73,7 @@ def run_command(
             write_json(json, result.as_json())
             console.print(f"JSON: {json}")
         if html:
-            from cosim.cli.report import write_page
-
-            write_page(html, result.as_json())
+            write_page(html, result.as_json(), kept.log)
         raise SystemExit(MISMATCH if result.verdict["match"] is False else OK)
 
 

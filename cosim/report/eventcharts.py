@@ -113,6 +113,9 @@ class _Drawer:
             here = stalls.where(reason=reason)
             if len(here):
                 layers.append((f"p-{part}", name, self.bins(here, "value") / many))
+        # Cycles of a level are spread over its event, which may span gaps, so a bin may get a few too many.
+        fit = np.maximum(np.sum([values for _, _, values in layers], axis=0), 1)
+        layers = [(css, name, values / fit) for css, name, values in layers]
         self.chart.head("what the cycles went on: work, or what was waited for")
         self.chart.areas(layers, "%", 1.0)
 

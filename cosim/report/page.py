@@ -49,6 +49,7 @@ def render(run: Run, log: EventLog | None = None, clock: float = 1.0) -> str:
         facts=_facts(run, clock),
         verdict=verdict(run),
         remarks=_remarks(run),
+        diagnostics=[str(item) for item in run.raw.get("diagnostics") or []],
         missing=(missing := NO_CYCLES if not run.measured else OLD),
         no_roofline=missing if any(row.macs for row in run.rows) or not run.measured else NO_MACS,
         overview=bars.overview(run),
@@ -166,6 +167,8 @@ def _facts(run: Run, clock: float) -> list[tuple[str, str]]:
 def verdict(run: Run) -> tuple[str, str, str]:
     """(class, headline, explanation)."""
     match = run.verdict.get("match")
+    if run.raw.get("done") is False:
+        return "bad", "no interrupt", "the run ended at its bound of cycles, without its interrupt"
     if match is None:
         return "unknown", "not checked", "run with --check to compare every tensor with both golden models"
     if match:

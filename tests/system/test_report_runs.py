@@ -31,7 +31,10 @@ def digits(tmp_path_factory):
     folder = tmp_path_factory.mktemp("digits")
     out, page = folder / "run.json", folder / "run.html"
     model, images = DIGITS / "digits_int8.onnx", DIGITS / "held_back.npz"
-    done = rkcosim("run", model, "--input", images, "--limit", 2, "--check", "--json", out, "--html", page)
+    done = rkcosim(
+        *("run", model, "--input", images, "--limit", 2, "--check", "--json", out, "--html", page),
+        *("--events", folder / "run.parquet"),
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(out.read_text()), out, page
 
@@ -104,8 +107,10 @@ def test_cores_that_share_layers_add_up(tmp_path):
 def test_page_from_the_file_is_that_of_the_run(digits, tmp_path):
     data, out, page = digits
     again = tmp_path / "again.html"
-    assert rkcosim("report", out, "-o", again).returncode == 0
+    assert rkcosim("report", out, out.with_suffix(".parquet"), "-o", again).returncode == 0
     assert again.read_text() == page.read_text()
+    assert rkcosim("report", out, "-o", again).returncode == 0
+    assert "core 0: tasks, blocks at work" in page.read_text() and "mean of each task" in again.read_text()
     text = page.read_text()
     for row in data["layers"]:
         assert f'id="row{data["layers"].index(row)}"' in text and f">{row['name']}<" in text

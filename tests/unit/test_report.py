@@ -406,3 +406,47 @@ def test_two_runs_are_compared_row_by_row():
     unmeasured = report.from_json(run(engine="golden", tasks=[]))
     Page(compare.render(a, unmeasured))
     Page(compare.render(report.from_json(run(layers=[], tasks=[])), a))
+
+
+def test_events_fall_on_the_layers_of_the_first_inference():
+    html, found = page(run(), events())
+    text = " ".join(found.text)
+    assert "0 net/conv1 (Conv): 990 cycles from 0 (cycle 100)" in html
+    assert "2 net/pool (Pool): 990 cycles from 2,020 (cycle 2,120)" in html
+    assert "core 0: tasks, blocks at work, waits" in text and "mean of each task" not in text
+    assert (
+        "FEATURE" in text and "waits: features" in text and "interrupt of core 0 in cycle 3,120" not in html
+    )
+    # A second inference is left out, and events of another run are shown as they are.
+    more = events().joined(EventLog.of([Event("task", 9000, 9990, 0, 0, 2)]))
+    assert "cycle 9,000" not in page(run(), more)[0]
+    other = page(run(tasks=[]), more)[0]
+    assert "cycle 9,000" in other and "990 cycles from 8,900" in other
+    full = events()
+    full.meta["dropped"] = {"burst": 12345}
+    assert "The event log was full: burst 12,345 events" in page(run(), full)[0]
+
+
+def test_traffic_passes_from_the_first_beat_on():
+    from cosim.report.eventcharts import _Drawer
+    from cosim.report.overtime import TimeChart
+
+    log = EventLog.of(
+        [
+            Event("burst", 100, 250, 0, 0, 1, "CNA", "FEATURE", 0, 8, 1000, "read", latency=100),
+            Event("mac", 100, 400, 0, 0, 1, value=150),
+        ]
+    )
+    drawer = _Drawer(report.from_json(run()), log, TimeChart(0, 300), 100)
+    beats = drawer.beats(log.where(kind="burst"))
+    assert beats[:100].sum() == 0 and beats[100:150] == pytest.approx(20) and beats[150:].sum() == 0
+    assert drawer.bins(log.where(kind="mac"), "value") == pytest.approx(0.5)
+
+
+def test_hangs_and_diagnostics_are_in_the_head():
+    data = run(stream="hang.json", rows=[], runs=[], done=False, diagnostics=[f"cycle 7: {NASTY}"] * 25)
+    for name in ("model", "layers", "tasks"):
+        del data[name]
+    html, found = page(data)
+    text = " ".join(found.text)
+    assert "no interrupt" in text and "and 5 more" in text and "<script>alert" not in html
