@@ -244,12 +244,13 @@ def _layout(ch: Chooser, arena: Arena, c: Conv, wish: ConvWish) -> None:
 
 def _converter(ch: Chooser, c: Conv) -> None:
     add_first = ch.integer("cvt.type", 0, 1)
-    if c.type.is_float or ch.chance("cvt.bypass", 0.15):
+    bypass = c.type.is_float or ch.chance("cvt.bypass", 0.15)
+    if bypass and ch.chance("cvt.untouched", 0.6):
         return
     top = 1 << c.type.bits - 1
     truncate = [ch.corner(f"cvt.truncate{i}", 0, 31) for i in range(4)]
     c.cvt["CVT_CON0"] = {
-        "CVT_BYPASS": 0,
+        "CVT_BYPASS": int(bypass),
         "CVT_TYPE": add_first,
         "ROUND_TYPE": ch.integer("cvt.round", 0, 1),
         "DATA_SIGN": ch.integer("cvt.sign", 0, 1),

@@ -229,8 +229,7 @@ class StripeReader(wiring.Component):
                 m.d.sync += [signal.eq(0) for signal in (x, line, x0, line0)]
         with m.If(ends_group | skip):
             m.d.sync += [phase.eq(phase + 1), base.eq(base + shape.octets)]
-            with m.If(~self.thin | phase[0]):
-                m.d.sync += left.eq(left - self.group)
+            m.d.sync += left.eq(left - self.group)  # of no use where two groups share a surface
             with m.If(base + shape.octets > shape.last_octet):
                 m.d.sync += asking.eq(0)
         with m.If(self.start):
