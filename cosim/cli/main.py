@@ -150,10 +150,17 @@ def explain(
     epilog=examples(
         "rkcosim diff examples/streams/pool.json --against examples/streams/pool.json --engine golden",
         "rkcosim diff stream.json --against capture.json",
+        "rkcosim diff before.fst after.fst",
+        "rkcosim diff before.parquet after.parquet",
+        "rkcosim diff before.json after.json",
     )
 )
 def diff(
-    file: Annotated[Path, typer.Argument(help="Stream file to run.")],
+    file: Annotated[
+        Path,
+        typer.Argument(help="A stream to run, a capture, a waveform, an event log, or a report (--json)."),
+    ],
+    other: Annotated[Path | None, typer.Argument(help="Another of the same kind.")] = None,
     against: Annotated[
         Path | None,
         typer.Option(help="A capture's manifest or another stream; default: what the stream file expects."),
@@ -163,10 +170,10 @@ def diff(
     max_cycles: Annotated[int, typer.Option(min=1, help="Bound of the wait for the interrupt.")] = 10_000_000,
     json: JsonOption = None,
 ) -> None:
-    """Run a stream and name the first register or surface that differs from a board's or another run."""
+    """Name the first difference of two runs: register, surface, signal and cycle, event or layer."""
     from cosim.cli.diff import diff_command
 
-    diff_command(file, against, engine, exact, max_cycles, json)
+    diff_command(file, other, against, engine, exact, max_cycles, json)
 
 
 @app.command(epilog=examples("rkcosim fuzz --engine golden --inputs 20000 --seed 1"))
