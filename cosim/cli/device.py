@@ -53,13 +53,14 @@ def device_command(
     with reported():
         from cosim.devices import program as run
         from cosim.devices.simulated import SimulatedMachine
+        from cosim.engines import event_files
 
         if not program:
             fail("device: name a program: rkcosim device -- PROGRAM ARGUMENTS...", BAD_INPUT)
         if socket is not None:
             own: dict[str, object] = {"--engine": engine, "--cores": cores, "--exact": exact or None}
             own |= {"--log": log, "--verbose": verbose or None, "--trace": trace, "--report": report or None}
-            own["--json"] = json
+            own |= {"--json": json, "--events or --timeline": event_files.asked() or None}
             given = [name for name, value in own.items() if value is not None]
             if given:
                 fail(f"device: {given[0]} belongs to the server (rkcosim serve), not to --socket", BAD_INPUT)

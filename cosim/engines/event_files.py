@@ -106,6 +106,11 @@ def writing(files: Sequence[EventFiles]) -> Iterator[None]:
         _wanted.reset(token)
 
 
+def asked() -> bool:
+    """Whether an engine opened now would write files."""
+    return bool(_wanted.get())
+
+
 def take() -> list[EventFiles]:
     """What the engine that is being opened shall write; nothing for those after it."""
     files = _wanted.get()
