@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cosim import progress
 from cosim.cli.exits import write_json, write_text
 
 if TYPE_CHECKING:
@@ -29,8 +30,9 @@ def waves_command(
     if without_svg:
         raise ValueError(f"{without_svg[0]} is for pictures: give --svg FILE too")
     wave = _open(file)
-    save, filters = write_gtkwave(wave)
-    state, mappings = write_surfer(wave)
+    with progress.step("writing files for viewers"):
+        save, filters = write_gtkwave(wave)
+        state, mappings = write_surfer(wave)
     print(_summary(wave))
     print(f"GTKWave: {save} ({len(filters)} filters)")
     print(f"Surfer:  {state} ({len(mappings)} mappings)")
@@ -63,7 +65,8 @@ def draw_command(
     wave = _open(file)
     low = cycle_of(wave, When.parse(first)) if first is not None else None
     high = cycle_of(wave, When.parse(last), end=True) if last is not None else None
-    text = draw(wave, first=low, last=high, signals=signals, width=width)
+    with progress.step("drawing"):
+        text = draw(wave, first=low, last=high, signals=signals, width=width)
     write_text(svg, text)
     print(_summary(wave))
     print(f"picture: {svg}")
@@ -79,7 +82,8 @@ def _open(file: Path) -> Wave:
     except waves.WaveError:
         wave = waves.open(file, partial=True)
         print(f"rkcosim: {file}: cut off at cycle {wave.last}; shown as far as it goes", file=sys.stderr)
-    wave.load_pins()
+    with progress.step(f"reading {file.name}"):
+        wave.load_pins()
     return wave
 
 
