@@ -11,7 +11,7 @@ from cosim.engines.library import DramConfig
 from cosim.golden.task import GoldenError, TaskReport
 from cosim.model_rows import LayerRow, layer_row, task_rows
 from cosim.perf import formula
-from cosim.perf.measure import meter
+from cosim.perf.measure import meter, unended
 from cosim.stream import Stream
 from rtl.config import RK3588
 from rtl.regs import registers
@@ -36,13 +36,16 @@ def stream_rows(device: Any, stream: Stream) -> dict[str, Any]:
     """
     golden = device.name == "golden"
     reports = device.task_log() if golden else _reports(stream)
-    measures: list[TaskMeasure] = [] if golden else meter(device)()
+    ended = [] if golden else meter(device)()
+    measures = ended if golden else [*ended, *unended(device)]
     count = len(reports) if golden else len(measures)
     layers = [
         _layer(n, reports[n] if n < len(reports) else None, measures[n] if measures else None)
         for n in range(count)
     ]
     rows = [_row(layer, reports[n] if n < len(reports) else None) for n, layer in enumerate(layers)]
+    for row in rows[len(ended) :] if not golden else []:
+        row.name += ", not ended"
     return {
         "rows": [row.as_json() for row in rows],
         "runs": task_rows(layers),

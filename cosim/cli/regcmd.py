@@ -51,6 +51,7 @@ def run_command(
                 "cycles": result.cycles,
                 "status": f"0x{result.status:05X}",
                 "done": result.done,
+                "state": result.state,
                 "diagnostics": said,
                 "verdict": {"match": None},
             }

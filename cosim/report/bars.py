@@ -54,7 +54,7 @@ def stack(parts: Parts, mark: float | None = None) -> Markup:
     if mark is not None and 0 < mark < total:
         x = 1000 * mark / total
         shapes += [line(x, 0, x, 16, class_="halo"), line(x, 0, x, 16, class_="mark")]
-    return svg(1000, 16, *shapes, preserveAspectRatio="none", class_="bar", role="img")
+    return svg(1000, 16, *shapes, preserveAspectRatio="none", class_="bar", aria_hidden="true")
 
 
 def spent_parts(spent: Mapping[str, int], of: str) -> list[tuple[str, float, str]]:

@@ -11,7 +11,7 @@ from cosim.report.bars import CLIENTS
 from cosim.report.data import Run
 from cosim.report.overtime import LEFT, WIDTH, Array, TimeChart, colour, spread
 from cosim.report.roofline import operators
-from cosim.report.svg import clip, count, path, rect, title
+from cosim.report.svg import clip, count, path, rect, size, title
 
 if TYPE_CHECKING:
     from waves.events import EventLog
@@ -56,6 +56,29 @@ def charts(run: Run, log: EventLog) -> Markup:
     return chart.drawing()
 
 
+def regions(run: Run, log: EventLog) -> Markup:
+    """Traffic of each region of a stream over time; empty for a model, whose map has layers."""
+    bursts = log.where(kind="burst")
+    if run.unit != "task" or not run.buffers or not len(bursts):
+        return Markup("")
+    log = log.where(kind={"burst", "task"})
+    zero = int(log["cycle"].min())
+    chart = TimeChart(0, int(log["end"].max()) - zero)
+    drawer = _Drawer(run, log, chart, zero)
+    elsewhere = np.ones(len(bursts), bool)
+    for region in run.buffers:
+        inside = (bursts["address"] >= region["address"]) & (
+            bursts["address"] < region["address"] + region["size"]
+        )
+        elsewhere &= ~inside
+        drawer.region(
+            region["name"], f"0x{region['address']:08X}, {size(region['size'])}", bursts.rows(inside)
+        )
+    drawer.region("elsewhere", "outside every region", bursts.rows(elsewhere))
+    chart.axis()
+    return chart.drawing()
+
+
 def dropped(log: EventLog) -> str:
     """What the log has no room for, in words; empty if it has everything."""
     lost = log.dropped
@@ -86,6 +109,17 @@ class _Drawer:
         starts, ends = bursts["cycle"] - self.zero, bursts["end"] - self.zero
         first = np.minimum(starts + bursts["latency"], ends - 1)
         return spread(first, ends, bursts["bytes"], self.chart.edges) / self.width
+
+    def region(self, name: str, words: str, bursts: EventLog) -> None:
+        """A lane of reads and one of writes, full at the memory's rate."""
+        for direction, css in (("read", "c-read"), ("write", "c-write")):
+            mine = bursts.where(direction=direction)
+            if len(mine):
+                shares = np.minimum(self.beats(mine) / self.run.dram_rate, 1)
+                said = (
+                    f"{name} ({words}), {direction}s, {size(int(mine['bytes'].sum()))}; share of DRAM's rate"
+                )
+                self.chart.heat(f"{clip(name, 11)} {direction}s", css, shares, said)
 
     def traffic(self) -> None:
         bursts = self.log.where(kind="burst")

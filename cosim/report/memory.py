@@ -70,7 +70,14 @@ def chart(run: Run) -> Markup:
     for column in range(0, columns, step):
         shapes.append(text(x(column + 0.5), y + 8, str(column), class_="tick mid"))
     shapes.append(text((LEFT + WIDTH) / 2, y + 26, f"{run.unit}", class_="axis mid"))
-    return svg(WIDTH, y + 32, *shapes, class_="chart memory", role="img")
+    return svg(
+        WIDTH,
+        y + 32,
+        *shapes,
+        class_="chart memory",
+        role="img",
+        aria_label="addresses of buffers over layers",
+    )
 
 
 def memory_legend(run: Run) -> Markup:

@@ -173,7 +173,14 @@ class TimeChart:
 
     def drawing(self) -> Markup:
         """All of it."""
-        return svg(WIDTH, self.y, *self.shapes, class_="chart overtime", role="img")
+        return svg(
+            WIDTH,
+            self.y,
+            *self.shapes,
+            class_="chart overtime",
+            role="img",
+            aria_label="traffic and work over time",
+        )
 
     def _steps(self, values: Array, py: Any) -> Iterable[tuple[float, float]]:
         for n, value in enumerate(values):

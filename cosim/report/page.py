@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from cosim.report import bars, eventcharts, memory, overtime, roofline, table
-from cosim.report.data import ReportError, Run
+from cosim.report.data import UNMEASURED, ReportError, Run
 from cosim.report.svg import clip, count, percent, short, size
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ NO_CYCLES = (
     "Run it on verilator to fill this section."
 )
 OLD = "The run's file does not have these figures: make it anew with this version of rkcosim."
+NO_TASKS = "No task ran."
 NO_MACS = "Nothing in this run has MACs, so no array and no roof above it."
 
 
@@ -49,8 +50,9 @@ def render(run: Run, log: EventLog | None = None, clock: float = 1.0) -> str:
         facts=_facts(run, clock),
         verdict=verdict(run),
         remarks=_remarks(run),
+        state=str(run.raw.get("state") or ""),
         diagnostics=[str(item) for item in run.raw.get("diagnostics") or []],
-        missing=(missing := NO_CYCLES if not run.measured else OLD),
+        missing=(missing := _missing(run)),
         no_roofline=missing if any(row.macs for row in run.rows) or not run.measured else NO_MACS,
         overview=bars.overview(run),
         cycles=bars.cycles_chart(run),
@@ -66,6 +68,7 @@ def render(run: Run, log: EventLog | None = None, clock: float = 1.0) -> str:
         from_events=log is not None,
         dropped=eventcharts.dropped(log) if log is not None else "",
         memory=memory.chart(run),
+        regions=eventcharts.regions(run, log) if log is not None else Markup(""),
         memory_legend=memory.memory_legend(run),
         memory_words=_memory_words(run),
         buffers=memory.table(run),
@@ -108,6 +111,13 @@ def template(name: str) -> Any:
     return jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     ).get_template(name)
+
+
+def _missing(run: Run) -> str:
+    """Why there are no figures of cycles."""
+    if run.engine == UNMEASURED:
+        return NO_CYCLES
+    return OLD if run.rows else NO_TASKS
 
 
 def _tiles(run: Run, clock: float) -> list[tuple[str, str, str]]:

@@ -119,7 +119,14 @@ def chart(run: Run) -> Markup:
                 href=f"#row{row.number}",
             )
         )
-    return svg(WIDTH, HEIGHT, *shapes, class_="chart roofline", role="img")
+    return svg(
+        WIDTH,
+        HEIGHT,
+        *shapes,
+        class_="chart roofline",
+        role="img",
+        aria_label="roofline: MACs per cycle over MACs per byte",
+    )
 
 
 def roofline_legend(run: Run) -> Markup:

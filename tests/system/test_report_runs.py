@@ -132,6 +132,20 @@ def test_streams_have_pages_too(tmp_path):
     assert sum(row["spent"].values()) == row["cycles"] <= data["cycles"] and row["spent"]["output"] == 192
 
 
+def test_a_hang_shows_how_far_it_came(tmp_path):
+    out, page = tmp_path / "run.json", tmp_path / "run.html"
+    stream = ROOT / "examples" / "streams" / "pool.json"
+    done = rkcosim("regcmd", "run", stream, "--max-cycles", 450, "--json", out, "--html", page)
+    assert done.returncode == 3 and "no interrupt within 450 cycles" in done.stderr
+    data = json.loads(out.read_text())
+    (row,) = data["rows"]
+    assert row["name"] == "task 0, not ended" and 0 < row["cycles"] < data["cycles"] < 600
+    assert sum(row["spent"].values()) == row["cycles"] and 0 < row["bytes_written"] < 768
+    text = page.read_text()
+    assert "no interrupt" in text and "memory: 2 writes of PPU under way" in text
+    assert "input cube reads" in text and "output cube writes" in text
+
+
 def test_two_files_are_compared_and_bad_input_is_one_line(digits, tmp_path):
     _, out, page = digits
     for arguments in (
