@@ -17,7 +17,7 @@ from cosim.crosscheck.kick import Kick
 
 SCHEMA_VERSION = 1
 PAGE = 4096
-PACKED_FROM = 1 << 16
+PACKED_FROM = 1 << 13
 """Bytes of a region from which it is packed, if that halves it."""
 
 
