@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
-from cocotb.triggers import First, RisingEdge, Timer
+import cocotb
+import numpy as np
+from cocotb.task import bridge
+from cocotb.triggers import First, RisingEdge, Timer, ValueChange
 
 from cosim.cocotb.host import AxiHost, EngineHost, Host
 from cosim.cocotb.memory import DramSlave
 from cosim.cocotb.pins import Clocking, high, pulses
-from cosim.crosscheck.kick import Kick
+from cosim.cocotb.values import (
+    DiagnosticFound,
+    InterruptTimeout,
+    Log,
+    RegisterValue,
+    RunResult,
+    TaskSpan,
+    event_names,
+    find_register,
+    words_stream,
+)
 from cosim.engines import waits
-from cosim.engines.diagnostics import Diagnostic, make_diagnostic, register_name
+from cosim.engines.diagnostics import Diagnostic, make_diagnostic
 from cosim.engines.library import DramConfig
 from cosim.engines.memory import PAGE
 from cosim.engines.soc import EVENT_NAMES, RESET_CYCLES
-from cosim.stream import Region, Stream
+from cosim.stream import Stream
 from rtl.regs import registers
 from sw.driver.commit import arm_kick, start_kick
-from sw.driver.job import interrupt_names
-from sw.regcmd import amount_code, blocks_of_mask, decode_word, words_to_bytes
+from sw.regcmd import blocks_of_mask
 
 IRQ_CYCLES = 100_000
 """Bound of a wait for the interrupt unless another one is given."""
-
-COMMANDS = 0x0F00_0000
-"""Where `run_stream` puts bare words."""
 
 INPUTS = """rst s_axil_awvalid s_axil_awaddr s_axil_awprot s_axil_wvalid s_axil_wdata s_axil_wstrb
 s_axil_bready s_axil_arvalid s_axil_araddr s_axil_arprot s_axil_rready
@@ -37,96 +45,7 @@ m_axi_rid m_axi_rdata m_axi_rresp m_axi_rlast m_axi_bid m_axi_bresp"""
 HOSTS: dict[str, Any] = {"cocotbext": AxiHost, "engine": EngineHost}
 
 
-class InterruptTimeout(AssertionError):
-    """No interrupt came within the bound; the text says what was waited for and what the blocks do."""
-
-
-class DiagnosticFound(AssertionError):
-    """The core raised a diagnostic (with `on_diagnostic` "stop"); `diagnostics` has all so far."""
-
-    def __init__(self, diagnostics: Sequence[Diagnostic]) -> None:
-        self.diagnostics = list(diagnostics)
-        more = f" (and {len(self.diagnostics) - 1} more)" if len(self.diagnostics) > 1 else ""
-        super().__init__(f"{self.diagnostics[0]}{more}")
-
-
-class RegisterValue(int):
-    """A register's value: an int that knows its fields.
-
-    Members
-    -------
-    name : `BLOCK.REGISTER`.
-    fields : value of each field by name.
-    """
-
-    name: str
-    fields: dict[str, int]
-
-    def __new__(cls, offset: int, value: int) -> RegisterValue:
-        self = super().__new__(cls, value)
-        register = registers().at(offset)
-        self.name = register_name(offset)
-        self.fields = register.decode(value) if register is not None else {}
-        return self
-
-    def __getitem__(self, name: str) -> int:
-        if name not in self.fields:
-            raise KeyError(f"{self.name} has no field {name}; it has {', '.join(self.fields)}")
-        return self.fields[name]
-
-    def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={value:#x}" for name, value in self.fields.items() if value)
-        return f"{self.name} {int(self):#010x}" + (f" ({shown})" if shown else "")
-
-
-@dataclass(frozen=True)
-class TaskSpan:
-    """A task that ran: its index in the kick, first cycle, and cycle of its end (None: still at work)."""
-
-    core: int
-    task: int
-    start: int
-    end: int | None = None
-
-    @property
-    def cycles(self) -> int | None:
-        """Cycles from start to end."""
-        return None if self.end is None else self.end - self.start
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """A kick that ended.
-
-    Members
-    -------
-    status : interrupt events that ended it.
-    start, irq : cycles of the start (before the op-enable) and of the interrupt.
-    tasks : the tasks that ran.
-    """
-
-    status: int
-    start: int
-    irq: int
-    tasks: tuple[TaskSpan, ...] = ()
-
-    @property
-    def cycles(self) -> int:
-        """Cycles from the start to the interrupt, the register writes that start it included."""
-        return self.irq - self.start
-
-    @property
-    def events(self) -> list[str]:
-        """Names of the interrupt events."""
-        return interrupt_names(self.status)
-
-
-@dataclass
-class Log:
-    """What the agent has seen on the core's pins since it was made."""
-
-    tasks: list[TaskSpan] = field(default_factory=list)
-    diagnostics: list[Diagnostic] = field(default_factory=list)
+_Result = TypeVar("_Result")
 
 
 class NpuAgent:
@@ -194,8 +113,6 @@ class NpuAgent:
 
             self.ram = AxiRam(AxiBus.from_prefix(dut, "m_axi"), dut.clk, dut.rst, size=ram)
             self.memory = _RamMemory(self.ram, ram)
-        import cocotb
-
         cocotb.start_soon(self._watch_events())
         cocotb.start_soon(self._watch_diagnostics())
 
@@ -235,7 +152,7 @@ class NpuAgent:
         BusError
             when the core answers with an error.
         """
-        offset, item = _find(register)
+        offset, item = find_register(register)
         if (value is None) == (not fields):
             raise ValueError(f"write of {register}: give either a value or fields")
         if value is None:
@@ -248,7 +165,7 @@ class NpuAgent:
 
     async def read(self, register: str | int) -> RegisterValue:
         """Read a register by name or offset; the fields are `value["FIELD"]`.  Raises as `write`."""
-        offset, _ = _find(register)
+        offset, _ = find_register(register)
         return RegisterValue(offset, await self.host.read(offset))
 
     # Streams
@@ -297,7 +214,9 @@ class NpuAgent:
         first = len(self.log.tasks)
         start = await self.start(stream)
         kick = stream.kick
-        what = f"{kick.tasks} task{'s' if kick.tasks > 1 else ''} to end with {_names(kick.interrupt_mask)}"
+        what = (
+            f"{kick.tasks} task{'s' if kick.tasks > 1 else ''} to end with {event_names(kick.interrupt_mask)}"
+        )
         irq = await self.wait_irq(bound_cycles, what)
         status = await self.read("PC.INTERRUPT_STATUS")
         await self.write("PC.INTERRUPT_CLEAR", registers()["PC"]["INTERRUPT_CLEAR"].mask)
@@ -357,21 +276,37 @@ class NpuAgent:
             with `on_diagnostic` "stop", as soon as the core raises one.
         """
         began = self.cycle
+        if not await self.poll_irq(bound_cycles):
+            raise InterruptTimeout(
+                f"waited {bound_cycles} cycles (from {began} to {self.cycle}) for {what}; "
+                f"the interrupt line stayed low\n{await self.block_state()}"
+            )
+        return self.cycle
+
+    async def poll_irq(self, bound_cycles: int) -> bool:
+        """Wait as `wait_irq` does, and say whether the line is high."""
         self._raise_diagnostics()
         if not high(self.dut.irq):
             bound = Timer(self.clocking.time_ps(max(1, bound_cycles)), "ps")
             suspicious = [RisingEdge(self.dut.diag_valid)] if self.on_diagnostic == "stop" else []
             fired = await First(RisingEdge(self.dut.irq), bound, *suspicious)
             if fired is bound:
-                raise InterruptTimeout(
-                    f"waited {bound_cycles} cycles (from {began} to {self.cycle}) for {what}; "
-                    f"the interrupt line stayed low\n{await self.block_state()}"
-                )
+                return False
             await RisingEdge(self.dut.clk)
             if suspicious and fired is suspicious[0]:
                 await RisingEdge(self.dut.clk)  # logged now
             self._raise_diagnostics()
-        return self.cycle
+        return True
+
+    async def software(self, function: Callable[[Any], _Result]) -> _Result:
+        """Run blocking code on this core: a function of a device as `sw.driver.Driver` takes it.
+
+        The rest of the simulation goes on meanwhile.  What the function raises is raised here.
+        """
+        from cosim.cocotb.device import AgentDevice
+
+        device = AgentDevice(self)
+        return await bridge(lambda: function(device))()
 
     async def block_state(self) -> str:
         """Lines that say which blocks are at work, what they wait for, and what was found suspicious."""
@@ -392,7 +327,7 @@ class NpuAgent:
                 lines.append(f"{block.name}.S_STATUS: {', '.join(shown)}")
         raw = await self.read("PC.INTERRUPT_RAW_STATUS")
         mask = await self.read("PC.INTERRUPT_MASK")
-        lines.append(f"interrupt events: raised {_names(raw)}, mask {_names(mask)}")
+        lines.append(f"interrupt events: raised {event_names(raw)}, mask {event_names(mask)}")
         open_bursts = self.dram.open_bursts if self.dram is not None else {}
         lines += [f"memory: {count} {what} under way" for what, count in open_bursts.items()]
         events = int(self.dut.events.value)
@@ -440,8 +375,6 @@ class NpuAgent:
 
 async def event_samples(dut: Any) -> Any:
     """The value of the core's `events` at every rising edge at which it is not 0."""
-    from cocotb.triggers import ValueChange
-
     change, edge = ValueChange(dut.events), RisingEdge(dut.clk)
     while True:
         await change
@@ -449,46 +382,6 @@ async def event_samples(dut: Any) -> Any:
         while value := int(dut.events.value):
             yield value
             await edge
-
-
-def words_stream(words: Iterable[int], core: int = 0, address: int = COMMANDS) -> Stream:
-    """A stream of one task from its words, ended by the last block that it starts.
-
-    Raises
-    ------
-    ValueError
-        for words without an op-enable.
-    """
-    import numpy as np
-
-    items = list(words)
-    masks = [c.value for c in map(decode_word, items) if c.kind == "op_enable"]
-    if not masks or not masks[-1]:
-        raise ValueError("the words have no op-enable that starts a block")
-    last = "PPU" if "PPU" in blocks_of_mask(masks[-1]) else "DPU"
-    from sw.driver.job import interrupt_bits
-
-    kick = Kick(address, amount_code(len(items)), 1, interrupt_bits(f"{last}_0", f"{last}_1"))
-    return Stream(kick, [Region("words", address, np.frombuffer(words_to_bytes(items), np.uint8))], core)
-
-
-def _find(register: str | int) -> tuple[int, Any]:
-    """(offset, register or None) of a name or an offset."""
-    if isinstance(register, int):
-        return register, registers().at(register)
-    block, _, name = register.partition(".")
-    blocks = registers().blocks
-    if block not in blocks:
-        raise KeyError(f"no block {block!r}; there are {', '.join(blocks)}")
-    if name not in blocks[block]:
-        known = ", ".join(r.name for r in blocks[block])
-        raise KeyError(f"{block} has no register {name!r}; it has {known}")
-    item = blocks[block][name]
-    return item.offset, item
-
-
-def _names(mask: int) -> str:
-    return "|".join(interrupt_names(mask)) or "none"
 
 
 def _write_pages(memory: Any, address: int, data: bytes) -> None:
@@ -516,6 +409,4 @@ class _RamMemory:
         self._ram.write(iova, bytes(data))
 
     def view(self, iova: int, size: int) -> Any:
-        import numpy as np
-
         return np.frombuffer(self.read(iova, size), np.uint8)

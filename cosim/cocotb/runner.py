@@ -165,7 +165,6 @@ def simulate(
         geometry=geometry,
         block=block,
         exact=exact,
-        waves=bool(waves),
         public=public,
         progress=progress,
     )
@@ -225,7 +224,6 @@ def build(
     geometry: str | NpuConfig = "rk3588",
     block: str | None = None,
     exact: bool = False,
-    waves: bool = False,
     public: Sequence[str] = (),
     progress: Progress = cache.say,
 ) -> Built:
@@ -240,7 +238,6 @@ def build(
         item=item,
         config=config,
         cpp_cell=simulator == "verilator" and item.has_cell and not exact,
-        waves=waves,
         public=tuple(sorted(public)),
     )
     folder, key = cache.cache_folder(), work.key()
@@ -262,7 +259,6 @@ class _Work:
     item: Exportable
     config: NpuConfig
     cpp_cell: bool
-    waves: bool
     public: tuple[str, ...]
 
     def key(self) -> str:
@@ -270,7 +266,7 @@ class _Work:
         import cocotb
         import cocotb_tools.config
 
-        parts = [str(BUILD_VERSION), str(self.waves), repr(self.public)]
+        parts = [str(BUILD_VERSION), repr(self.public)]
         parts.append(design_sources.fingerprint(self.item, self.config, self.cpp_cell))
         parts += [cocotb.__version__, str(cocotb_tools.config.libs_dir)]
         tool = toolchain.verilator()
@@ -308,7 +304,7 @@ class _Work:
                         hdl_toplevel=made.toplevel,
                         build_dir=work / "build",
                         timescale=TIMESCALE,
-                        waves=self.waves,
+                        waves=True,  # written only where a run asks for it
                         always=True,
                         log_file=log,
                         **extra,
@@ -419,9 +415,9 @@ def _read_results(path: Path) -> dict[str, TestResult]:
                 message = found.get("error_msg") or found.get("message") or found.text or ""
                 break
         name = case.get("name") or ""
-        tests[name] = TestResult(
-            name, outcome, message, float(case.get("sim_time_ns") or 0), float(case.get("time") or 0)
-        )
+        facts = {item.get("name"): item.get("value") for item in case.iter("property")}
+        length = float(facts.get("sim_time_duration") or 0)
+        tests[name] = TestResult(name, outcome, message, length, float(case.get("time") or 0))
     return tests
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cosim.cocotb.agent import IRQ_CYCLES, NpuAgent, RunResult, words_stream
+from cosim.cocotb.agent import IRQ_CYCLES, NpuAgent
+from cosim.cocotb.values import RunResult, words_stream
 from cosim.crosscheck.kick import run_kick
 from cosim.golden.task import GoldenError, GoldenNpu, Memory, TaskReport
 from cosim.stream import Region, Stream

@@ -9,6 +9,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import cosim.export
 from cosim.engines import build as engine_build
 from cosim.engines import verilog
 from cosim.export import export_verilog
@@ -75,7 +76,10 @@ def fingerprint(item: Exportable, config: NpuConfig, cpp_cell: bool) -> str:
         with tempfile.TemporaryDirectory() as folder:
             path = export_verilog(item.key, Path(folder), config=config, external_cell=cpp_cell)
             known = hashlib.sha256(path.read_bytes()).hexdigest()
-    return f"{item.key} {config!r} {cpp_cell} {known}"
+    exporter = hashlib.sha256()
+    for source in sorted(Path(str(cosim.export.__file__)).parent.glob("*.py")):
+        exporter.update(source.read_bytes())
+    return f"{item.key} {config!r} {cpp_cell} {known} {exporter.hexdigest()}"
 
 
 _PORT = re.compile(r"^  (?:input|output) +wire (?:\[[^]]+\] )?(\w+)", re.MULTILINE)
