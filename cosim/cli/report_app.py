@@ -31,7 +31,8 @@ def report(
         list[Path],
         typer.Argument(
             metavar="RUN.json [EVENTS.parquet | OTHER.json]",
-            help="What `rkcosim run --json` or `rkcosim regcmd run --json` wrote; its event log, or a second "
+            help="What `rkcosim run --json` or `rkcosim regcmd run --json` wrote (or --html: the page "
+            "holds it); its event log, or a second "
             "run to compare with.",
         ),
     ],

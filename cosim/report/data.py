@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,8 @@ from cosim.perf.spent import PARTS, add
 from cosim.report.svg import shorten
 
 SCHEMA_VERSION = 1
+_EMBEDDED = re.compile(r'<script type="application/json" id="run">(.*?)</script>', re.DOTALL)
+
 UNMEASURED = "golden"
 """The engine that knows no cycles."""
 
@@ -112,7 +115,7 @@ class Run:
 
 
 def read(path: Path) -> Run:
-    """Read a run's JSON file.
+    """Read a run's JSON file, or the page of a run, which has it inside.
 
     Raises
     ------
@@ -120,13 +123,23 @@ def read(path: Path) -> Run:
         if it is no such file.
     """
     try:
-        data = json.loads(path.read_text())
+        text = path.read_text(encoding="utf-8")
+        page = text.lstrip()[:9].lower() == "<!doctype"
+        if page and (found := _EMBEDDED.search(text)) is None:
+            raise ReportError(f"{path}: a page without the figures of one run")
+        data = json.loads(found[1] if page and found else text)
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ReportError(f"{path}: not a run's JSON file: {error}") from error
     try:
         return from_json(data)
     except ReportError as error:
         raise ReportError(f"{path}: {error}") from error
+
+
+def embed(data: Mapping[str, Any]) -> str:
+    """JSON that may stand in a page's script element."""
+    text = json.dumps(data, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def from_json(data: Any) -> Run:

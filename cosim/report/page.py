@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from cosim.report import bars, eventcharts, memory, overtime, roofline, table
-from cosim.report.data import UNMEASURED, ReportError, Run
+from cosim.report.data import UNMEASURED, ReportError, Run, embed
 from cosim.report.svg import clip, count, percent, short, size
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def render(run: Run, log: EventLog | None = None, clock: float = 1.0) -> str:
         run=run,
         css=Markup(content("style.css")),
         js=Markup(content("script.js")),
+        embedded=Markup(embed(run.raw)),
         tiles=_tiles(run, clock),
         facts=_facts(run, clock),
         verdict=verdict(run),
@@ -129,8 +130,9 @@ def _tiles(run: Run, clock: float) -> list[tuple[str, str, str]]:
         found.append(("time", duration(run.cycles / clock), f"at {clock:g} GHz"))
     macs = sum(row.macs for row in run.rows)
     if run.cycles and macs:
-        use = macs / (run.cycles * run.peak * run.cores)
-        found.append(("MAC use", percent(use), f"of {run.peak * run.cores:,} int8 MACs a cycle"))
+        worked = sum((row.utilisation or 0) * (row.cycles or 0) for row in run.rows)
+        many = f" of {run.cores} cores" if run.cores > 1 else ""
+        found.append(("MAC use", percent(worked / run.cycles / run.cores), f"of the array's peak{many}"))
     busy, all_cycles = run.spent().get("busy", 0), sum(row.core_cycles or 0 for row in run.rows)
     if all_cycles:
         found.append(("array busy", percent(busy / all_cycles), "of the tasks' cycles"))

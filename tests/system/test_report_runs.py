@@ -148,8 +148,11 @@ def test_a_hang_shows_how_far_it_came(tmp_path):
 
 def test_two_files_are_compared_and_bad_input_is_one_line(digits, tmp_path):
     _, out, page = digits
+    compared = tmp_path / "compared.html"
+    assert rkcosim("report", page, out, "-o", compared).returncode == 0, "a page holds its run's figures"
+    assert "Every layer takes as many cycles in both." in compared.read_text()
     for arguments in (
-        (page, "-o", tmp_path / "x"),
+        (compared, "-o", tmp_path / "x"),
         (out, out, out, "-o", tmp_path / "x"),
         (tmp_path / "no", "-o", "x"),
     ):

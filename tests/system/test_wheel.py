@@ -56,7 +56,7 @@ def _run(site: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def test_data_files_are_in_the_wheel(installed: Path):
-    kinds = {".rdl", ".h", ".c", ".cpp", ".sv", ".v"}
+    kinds = {".rdl", ".h", ".c", ".cpp", ".sv", ".v", ".j2", ".css", ".js"}
     wanted = [p for folder in ("rtl", "cosim", "sw") for p in (ROOT / folder).rglob("*") if p.suffix in kinds]
     assert wanted
     for path in wanted:

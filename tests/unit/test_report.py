@@ -205,7 +205,7 @@ def test_page_is_whole_and_alone(log):
         if tag == "a":
             assert (attrs["href"] or "").startswith("#")
         assert not [name for name in attrs if name.startswith("on")], (tag, attrs)
-    assert found.count("script") == 1 and "<script>alert" not in html
+    assert found.count("script") == 2 and "<script>alert" not in html
 
 
 def test_figures_are_those_of_the_run():
@@ -450,3 +450,13 @@ def test_hangs_and_diagnostics_are_in_the_head():
     html, found = page(data)
     text = " ".join(found.text)
     assert "no interrupt" in text and "and 5 more" in text and "<script>alert" not in html
+
+
+def test_a_page_can_be_read_again(tmp_path):
+    first, again = tmp_path / "first.html", tmp_path / "again.html"
+    report.write(first, report.from_json(run()))
+    report.write(again, report.read(first))
+    assert again.read_text() == first.read_text()
+    first.write_text("<!DOCTYPE html><html></html>")
+    with pytest.raises(report.ReportError, match="a page without the figures of one run"):
+        report.read(first)
