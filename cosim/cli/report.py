@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cosim.cli.exits import write_json
 from cosim.engines.event_files import EventFiles, take, writing
 from cosim.report.eventcharts import KINDS
 
@@ -46,7 +47,7 @@ def keeping(html: Path | None) -> Iterator[Kept]:
         yield kept
 
 
-def report_command(files: list[Path], output: Path, clock: float) -> None:
+def report_command(files: list[Path], output: Path, clock: float, json: Path | None) -> None:
     """Write the page of a run (and its event log), or of two runs compared.
 
     Raises
@@ -65,6 +66,8 @@ def report_command(files: list[Path], output: Path, clock: float) -> None:
         before, after = map(report.read, runs)
         compare.write(output, before, after, clock)
         print(f"{before.title} and {after.title} compared: {output}")
+        if json:
+            write_json(json, compare.as_json(before, after))
         return
     log = None
     if logs:
@@ -74,6 +77,8 @@ def report_command(files: list[Path], output: Path, clock: float) -> None:
     run = report.read(runs[0])
     report.write(output, run, log, clock)
     print(f"report of {run.title}: {output}")
+    if json:
+        write_json(json, {"schema_version": 1, "run": run.title, "output": str(output), "spent": run.spent()})
 
 
 def write_page(path: Path, data: dict[str, Any], log: Any = None) -> None:

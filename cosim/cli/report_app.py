@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from cosim.cli.app import App, examples
+from cosim.cli.options import JsonOption
 
 HtmlOption = Annotated[
     Path | None,
@@ -31,15 +32,15 @@ def report(
         list[Path],
         typer.Argument(
             metavar="RUN.json [EVENTS.parquet | OTHER.json]",
-            help="What `rkcosim run --json` or `rkcosim regcmd run --json` wrote (or --html: the page "
-            "holds it); its event log, or a second "
-            "run to compare with.",
+            help="What `rkcosim run --json` or `rkcosim regcmd run --json` wrote (or --html: a page "
+            "holds it); its event log, or a second run to compare with.",
         ),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="HTML file to write.")],
     clock: Annotated[float, typer.Option(metavar="GHZ", help="Clock for times.")] = 1.0,
+    json: JsonOption = None,
 ) -> None:
     """Make one HTML page of a run: table, roofline, bytes, waits, time, memory; or of two compared."""
     from cosim.cli.report import report_command
 
-    report_command(files, output, clock)
+    report_command(files, output, clock, json)

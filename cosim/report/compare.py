@@ -72,6 +72,31 @@ def write(path: Path, a: Run, b: Run, clock: float = 1.0) -> None:
     page.put(path, render(a, b, clock))
 
 
+def as_json(a: Run, b: Run) -> dict[str, Any]:
+    """The comparison as plain values; pairs are [first, second], None where a run has no such row."""
+
+    def both(pair: Pair, member: str) -> list[Any]:
+        return [getattr(row, member, None) for row in (pair.a, pair.b)]
+
+    return {
+        "schema_version": 1,
+        "runs": [a.title, b.title],
+        "verdicts": [a.verdict, b.verdict],
+        "cycles": [a.cycles, b.cycles],
+        "spent": [a.spent(), b.spent()],
+        "rows": [
+            {
+                "name": (pair.a or pair.b or Row(0, "", "")).name,
+                **{
+                    name: both(pair, name)
+                    for name in ("cycles", "bytes_read", "bytes_written", "tasks", "spent")
+                },
+            }
+            for pair in pairs(a, b)
+        ],
+    }
+
+
 def _keyed(run: Run) -> dict[tuple[str, int], Row]:
     seen: dict[str, int] = {}
     found = {}

@@ -401,6 +401,10 @@ def test_two_runs_are_compared_row_by_row():
     assert "array busy -120" in text and "Only in A: net/pool." in text and "Only in B: new." in text
     assert "A: 2,600, change -7.7%" in text and "<script>alert" not in html
     assert ("td", "num better") in [(tag, attrs.get("class")) for tag, attrs in found.tags]
+    data = compare.as_json(a, b)
+    assert data["rows"][0]["name"] == "net/conv1" and data["rows"][0]["cycles"] == [1000, 800]
+    assert data["rows"][2]["cycles"] == [1000, None] and data["cycles"] == [2600, 2400]
+    assert json.loads(json.dumps(data)) == data
     same = " ".join(Page(compare.render(a, a)).text)
     assert "Every layer takes as many cycles in both." in same and changed["cycles"] == 1000
     unmeasured = report.from_json(run(engine="golden", tasks=[]))
