@@ -26,6 +26,7 @@ from cosim.cli.regcmd_app import regcmd_app
 from cosim.cli.report_app import HtmlOption
 from cosim.cli.report_app import declare as declare_report
 from cosim.cli.timeline_app import declare as declare_timeline
+from cosim.cli.verilog_app import declare as declare_verilog
 from cosim.cli.waves_app import declare as declare_waves
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ app.add_typer(regcmd_app, name="regcmd")
 declare_waves(app)
 declare_timeline(app)
 declare_report(app)
+declare_verilog(app)
 
 
 @app.command(

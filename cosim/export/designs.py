@@ -83,7 +83,7 @@ class _SharedSoc(NpuSoc):
 
     def __init__(self, config: NpuConfig) -> None:
         super().__init__(config)
-        self._cores = [_OutsideCore(taken(core).signature) for core in self._cores]
+        self._cores = [taken(_OutsideCore(taken(core).signature)) for core in self._cores]
 
 
 def _all() -> list[Exportable]:

@@ -13,7 +13,7 @@ from amaranth.lib import wiring
 from cosim.export.design import module_text, rtlil_of
 from cosim.export.designs import EXPORTABLE, GEOMETRIES, Exportable
 from cosim.export.names import identifier
-from cosim.export.ports import CLOCK, RESET, Flattened, Port
+from cosim.export.ports import CLOCK, RESET, Flattened, Port, taken
 from cosim.export.rtlil import ExportError
 from rtl.config import RK3588, NpuConfig
 
@@ -52,6 +52,22 @@ def geometry(name: str) -> NpuConfig:
     return GEOMETRIES[name]
 
 
+def port_table(ports: Iterable[Port]) -> list[str]:
+    """Ports as a table: name, direction, width, meaning."""
+    ports = list(ports)
+    wide = max(len(port.name) for port in ports)
+    lines = [f"{'port':{wide}}  direction  width  meaning"]
+    for port in ports:
+        meaning = port.meaning + (" (signed)" if port.signed else "")
+        lines.append(f"{port.name:{wide}}  {port.direction:9}  {port.width:5}  {meaning}".rstrip())
+    return lines
+
+
+def ports_of(item: Exportable, config: NpuConfig) -> list[Port]:
+    """All ports of a design, clock and reset first."""
+    return [CLOCK, RESET, *taken(Flattened(item.make(config, True), item.indices, item.block)).ports]
+
+
 def _header(name: str, summary: str, config: NpuConfig | None, ports: Iterable[Port]) -> Iterator[str]:
     yield "// SPDX-License-Identifier: Apache-2.0"
     yield "//"
@@ -59,12 +75,7 @@ def _header(name: str, summary: str, config: NpuConfig | None, ports: Iterable[P
     place = f", geometry {config.name}" if config is not None else ""
     yield f"// rkcosim {version()}{place}; generated from Amaranth, do not edit."
     yield "//"
-    ports = list(ports)
-    wide = max(len(port.name) for port in ports)
-    yield f"// {'port':{wide}}  direction  width  meaning"
-    for port in ports:
-        meaning = port.meaning + (" (signed)" if port.signed else "")
-        yield f"// {port.name:{wide}}  {port.direction:9}  {port.width:5}  {meaning}".rstrip()
+    yield from (f"// {line}" for line in port_table(ports))
 
 
 def verilog_text(
@@ -74,6 +85,7 @@ def verilog_text(
     summary: str = "",
     config: NpuConfig | None = None,
     indices: Mapping[str, type[Enum]] | None = None,
+    block: str = "",
     sources: bool = False,
 ) -> str:
     """A component as the text of a Verilog file.
@@ -83,7 +95,7 @@ def verilog_text(
     ExportError
         if a port or a construct cannot be written.
     """
-    flat = Flattened(component, indices)
+    flat = Flattened(component, indices, block)
     signals: dict[str, Any] = {}
     from amaranth.hdl._ir import PortDirection
 
@@ -136,7 +148,13 @@ def export_verilog(
         made = item.make(chosen, external_cell)
         name = name or item.module
         text = verilog_text(
-            made, name, summary=item.summary, config=chosen, indices=item.indices, sources=sources
+            made,
+            name,
+            summary=item.summary,
+            config=chosen,
+            indices=item.indices,
+            block=item.block,
+            sources=sources,
         )
     else:
         if name is None:

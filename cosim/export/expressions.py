@@ -78,6 +78,8 @@ def is_constant(expr: Expr) -> bool:
 
 def merged(bits: Bits) -> Bits:
     """With neighbouring constants as one."""
+    if len(bits) < 2:
+        return bits
     out: list[Chunk] = []
     for chunk in bits:
         if out and isinstance(chunk, str) and isinstance(last := out[-1], str):
@@ -108,7 +110,7 @@ def extended(bits: Bits, width: int, signed: bool) -> Join:
     """Brought to a width: zeros or the sign in front, or the high bits dropped."""
     have = width_of(bits)
     if have >= width:
-        return Join(merged(sliced(bits, 0, width)))
+        return Join(merged(bits if have == width else sliced(bits, 0, width)))
     if not signed or not have:
         return Join(merged(("0" * (width - have), *bits)))
     first = bits[0]
@@ -120,6 +122,36 @@ def extended(bits: Bits, width: int, signed: bool) -> Join:
 def inverted(expr: Expr) -> Expr:
     """The complement of one bit."""
     return Op("~{}", (expr,), 1)
+
+
+def chosen(condition: Expr, yes: Expr, no: Expr) -> Expr:
+    """`condition ? yes : no`, for a bit without the choice where one side is constant."""
+    if yes.width == 1:
+        digit = _digit(yes)
+        if digit:  # c ? 1 : x is c | x, c ? 0 : x is ~c & x
+            return joined("|", [condition, no]) if digit == "1" else joined("&", [inverted(condition), no])
+        digit = _digit(no)
+        if digit:  # c ? x : 0 is c & x, c ? x : 1 is ~c | x
+            return joined("&", [condition, yes]) if digit == "0" else joined("|", [inverted(condition), yes])
+    return Choose(condition, yes, no)
+
+
+def joined(sign: str, parts: list[Expr]) -> Expr:
+    """Bits joined by one operator, those that are joined by it already in line."""
+    found: list[Expr] = []
+    for part in parts:
+        if isinstance(part, Op) and part.text == f" {sign} ".join(["{}"] * len(part.operands)):
+            if part.width == 1 and len(part.operands) > 1:
+                found += part.operands
+                continue
+        found.append(part)
+    return found[0] if len(found) == 1 else Op(f" {sign} ".join(["{}"] * len(found)), tuple(found), 1)
+
+
+def _digit(expr: Expr) -> str:
+    """The digit of a constant bit, or ""."""
+    first = expr.bits[0] if isinstance(expr, Join) and len(expr.bits) == 1 else None
+    return first if isinstance(first, str) else ""
 
 
 _BINARY = {"$and": "&", "$or": "|", "$xor": "^", "$add": "+", "$sub": "-", "$mul": "*"}
@@ -141,7 +173,7 @@ def of_cell(cell: Cell) -> Expr:
     if kind == "$mux":
         width = cell.number("WIDTH")
         sides = [Join(merged(cell.ports[port])) for port in "BA"]
-        return Choose(Join(cell.ports["S"]), *sides) if width else Join(())
+        return chosen(Join(cell.ports["S"]), *sides) if width else Join(())
     width = cell.number("Y_WIDTH")
     a = cell.ports["A"]
     a_signed = bool(cell.number("A_SIGNED"))
@@ -245,10 +277,7 @@ def fits(value: Bits, pattern: str) -> Expr:
 
 def any_of(parts: list[Expr]) -> Expr:
     """Whether one of these bits is set."""
-    found = parts[0]
-    for part in parts[1:]:
-        found = Op("{} | {}", (found, part), 1)
-    return found
+    return joined("|", parts)
 
 
 def is_exclusive(switch: Switch) -> bool:
@@ -336,7 +365,7 @@ def _switch_value(switch: Switch, segment: Ref, current: Expr | None) -> Expr | 
     for conditions, value in reversed(arms):
         if value is None or result is None:
             raise ExportError(f"{segment.name}: a value only under a condition")
-        result = Choose(any_of(conditions), value, result)
+        result = chosen(any_of(conditions), value, result)
     return result
 
 

@@ -10,8 +10,11 @@ from typing import Any
 from amaranth.hdl import Cat, Elaboratable, Module, Shape, Signal, Value
 from amaranth.lib import data, wiring
 
+from cosim.export.meanings import described_members, meaning, other_block
 from cosim.export.names import identifier
 from cosim.export.rtlil import ExportError
+from rtl.core import NpuCore
+from rtl.soc import NpuSoc
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,9 @@ class Port:
     path: tuple[str | int, ...]
     meaning: str = ""
 
+
+_RENAMED = {"axi": "m_axi", "axil": "s_axil", "task": "task_index"}
+"""Members that are a bus, under the names that tools look for, or a keyword."""
 
 CLOCK = Port("clk", "input", 1, False, ("clk",), "clock; everything happens at its rising edge")
 RESET = Port("rst", "input", 1, False, ("rst",), "reset, synchronous, high for at least one cycle")
@@ -72,7 +78,9 @@ def port_name(path: Sequence[str | int], indices: Mapping[str, type[Enum]]) -> s
     if parts[0] == "cfg":
         parts = parts[1:]
     elif parts[0].endswith("_cfg"):
-        parts[0] = parts[0].removesuffix("_cfg").upper()
+        parts[0] = other_block(parts[0])
+    else:
+        parts[0] = _RENAMED.get(parts[0], parts[0])
     return identifier("_".join(parts))
 
 
@@ -89,6 +97,7 @@ class Flattened(Elaboratable):
     ----------
     component : what is exported; its own module gets the ports, nothing is wrapped around it.
     indices : for members that are arrays, the enum whose names stand for the numbers.
+    block : whose registers `cfg` has.
 
     Members
     -------
@@ -96,8 +105,14 @@ class Flattened(Elaboratable):
     signals : their signals by name, and the direction as Amaranth wants it.
     """
 
-    def __init__(self, component: wiring.Component, indices: Mapping[str, type[Enum]] | None = None) -> None:
-        self._component = component
+    def __init__(
+        self, component: wiring.Component, indices: Mapping[str, type[Enum]] | None = None, block: str = ""
+    ) -> None:
+        self._component = taken(component)
+        self._block = block
+        self._members = described_members(type(component))
+        if isinstance(component, NpuSoc):
+            self._members = described_members(NpuCore)
         self._joins: list[tuple[Value, list[Signal], bool]] = []
         self.ports: list[Port] = []
         self.signals: dict[str, Signal] = {}
@@ -122,12 +137,14 @@ class Flattened(Elaboratable):
             assert isinstance(signal, Signal)
             signals.append(signal)
             self.signals[name] = signal
-            self.ports.append(Port(name, direction, len(leaf), signed, full))
+            self.ports.append(
+                Port(name, direction, len(leaf), signed, full, meaning(full, self._members, self._block))
+            )
         if not single and len(whole):
             self._joins.append((whole, signals, direction == "input"))
 
     def elaborate(self, platform: Any) -> Module:
-        m = taken(self._component).elaborate(platform)
+        m = self._component.elaborate(platform)
         if not isinstance(m, Module):
             raise ExportError(f"{type(self._component).__name__} does not elaborate to a module")
         for whole, signals, is_input in self._joins:

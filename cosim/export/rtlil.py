@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 
-class ExportError(Exception):
+class ExportError(ValueError):
     """A design that cannot be written as Verilog; the text says which construct of which module."""
 
 

@@ -229,7 +229,11 @@ class ModuleWriter:
             return "{" + _broken(parts) + "}", True
         if isinstance(expr, Op):
             operands = [self._closed(operand) for operand in expr.operands]
-            return expr.text.format(*operands), expr.closed
+            text = expr.text.format(*operands)
+            if len(text) > _LINE and len(operands) > 2:
+                sign = expr.text[2:5]
+                text = f"{sign.rstrip()}\n  ".join(["\n  " + operands[0], *operands[1:]])
+            return text, expr.closed
         return self._choice(expr), False
 
     def _closed(self, expr: Expr) -> str:
@@ -458,7 +462,7 @@ def _memory_inputs(memory: Memory) -> Iterator[Expr]:
 
 def _lanes(enables: Bits) -> list[tuple[Join, int, int]]:
     """Lanes of a write enable with a bit for each bit: (enable, lowest bit, width)."""
-    bits = [sliced(enables, n, 1)[0] for n in range(width_of(enables))]
+    bits = [bit for chunk in reversed(enables) for bit in reversed(_single(chunk))]
     lanes: list[tuple[Join, int, int]] = []
     low = 0
     for n in range(1, len(bits) + 1):
@@ -466,6 +470,13 @@ def _lanes(enables: Bits) -> list[tuple[Join, int, int]]:
             lanes.append((Join((bits[low],)), low, n - low))
             low = n
     return lanes
+
+
+def _single(chunk: Ref | str) -> list[Ref | str]:
+    """The bits of a chunk, highest first."""
+    if isinstance(chunk, str):
+        return list(chunk)
+    return [Ref(chunk.name, n, n) for n in range(chunk.high, chunk.low - 1, -1)]
 
 
 def _indented(text: str) -> str:
