@@ -166,7 +166,7 @@ def _tensors(plan: Any, bases: Any) -> Iterator[dict[str, Any]]:
     inputs = {graph.root(item.tensor) for item in graph.inputs}
     outputs = {graph.root(o.value) for o in graph.outputs if not o.real}
     outputs |= {graph.root(o.input) for o in graph.host_ops if o.input in graph.tensors}
-    for name, place in plan.places.items():
+    for name, place in plan.places.items():  # kept as the plan does: inputs and outputs to the end
         writes = [n for n, step in enumerate(plan.steps) if graph.root(step.output.name) == name]
         reads = [n for n, s in enumerate(plan.steps) if any(graph.root(t.name) == name for t in s.inputs)]
         used = sorted({*writes, *reads})
@@ -179,7 +179,7 @@ def _tensors(plan: Any, bases: Any) -> Iterator[dict[str, Any]]:
             "address": place.ref.address(bases),
             "size": place.size,
             "first": min(writes) if writes else 0,
-            "last": last if name in outputs or kind == "constant" or not used else max(used),
+            "last": last if name in outputs or not writes else max(used),
             "used": used,
         }
 

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from cosim.cli.exits import write_json
 from cosim.engines.event_files import EventFiles, take, writing
-from cosim.report.eventcharts import KINDS
 
 if TYPE_CHECKING:
     from waves.events import EventLog
+
+KINDS = ("burst", "mac", "stall", "busy", "packet", "irq", "task")
+"""Kinds of events that a page's charts are made of (`cosim.report.eventcharts`)."""
 
 EVENTS = (".parquet", ".arrow", ".feather", ".ipc")
 """Endings of event logs."""

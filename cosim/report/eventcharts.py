@@ -16,9 +16,6 @@ from cosim.report.svg import clip, count, path, rect, size, title
 if TYPE_CHECKING:
     from waves.events import EventLog
 
-KINDS = ("burst", "mac", "stall", "busy", "packet", "irq", "task")
-"""Kinds of events that the charts are made of."""
-
 PARTS = {
     "output": ("only_output", "output"),
     "feature": ("stall_feature", "features"),
