@@ -139,6 +139,9 @@ def _keys(commands: list[Command]) -> list[Key]:
 
 def diff_tasks(left: ListedTask | None, right: ListedTask | None) -> list[WordPair]:
     """The words of two tasks, in the left one's order with the right one's own between them."""
+    if left is not None and right is not None and left.words == right.words:
+        pairs_ = zip(left.commands, right.commands, strict=True)
+        return [WordPair("same", mine, other) for mine, other in pairs_]
     ours = left.commands if left is not None else []
     theirs = right.commands if right is not None else []
     a, b = _keys(ours), _keys(theirs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from rtl.regs import registers
 from sw.regcmd.disassembler import Command, disassemble
@@ -35,7 +36,7 @@ class ListedTask:
     amount: int | None = None
     title: str = ""
 
-    @property
+    @cached_property
     def commands(self) -> list[Command]:
         """Its words, decoded."""
         return disassemble(self.words)

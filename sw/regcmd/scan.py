@@ -20,7 +20,7 @@ MOSTLY = 0.9
 """Share of commands among the words of a file of nothing else; the rest may be invalid on purpose."""
 
 SHORT = 4096
-"""Words of a file without any list that is shown all the same."""
+"""Words of a file that is shown as it is, if only zeros fill it up or nothing in it is a list."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def is_listing(words: list[int], found: list[Found]) -> bool:
     real = [word for word in words if word]
     if not found:
         return len(words) <= SHORT or (bool(real) and _share(real) >= MOSTLY)
-    return 2 * len(real) >= len(words) and _share(real) >= MOSTLY
+    return (len(words) <= SHORT or 2 * len(real) >= len(words)) and _share(real) >= MOSTLY
 
 
 def _share(words: list[int]) -> float:

@@ -62,7 +62,8 @@ def _type(check: Check) -> None:
     if code not in CONV_TYPES:
         check.say("no such type, counts as int8", "CNA", con1, "IN_PRECISION")
     if cna(con1, "PROC_PRECISION") != code:
-        check.say(f"differs from IN_PRECISION {code}", "CNA", con1, "PROC_PRECISION")
+        message = f"differs from IN_PRECISION {code}"
+        check.say(message, "CNA", con1, "PROC_PRECISION", also=(f"CNA.{con1}.IN_PRECISION",))
     if mode not in (0, DEPTHWISE):
         check.say("neither direct nor depthwise", "CNA", con1, "CONV_MODE")
     elif mode == DEPTHWISE and code in PLAIN_ONLY:
@@ -80,9 +81,11 @@ def _type(check: Check) -> None:
     if core is not None:
         effective = code if code in CONV_TYPES else 0
         if core("MISC_CFG", "PROC_PRECISION") != effective:
-            check.say(f"CNA's type is {code}", "CORE", "MISC_CFG", "PROC_PRECISION")
+            also = (f"CNA.{con1}.IN_PRECISION",)
+            check.say(f"CNA's type is {code}", "CORE", "MISC_CFG", "PROC_PRECISION", also=also)
         if bool(core("MISC_CFG", "DW_EN")) != (mode == DEPTHWISE):
-            check.say(f"CNA's CONV_MODE is {mode}", "CORE", "MISC_CFG", "DW_EN")
+            message = f"CNA's CONV_MODE is {mode}"
+            check.say(message, "CORE", "MISC_CFG", "DW_EN", also=(f"CNA.{con1}.CONV_MODE",))
 
 
 @rule(
@@ -170,7 +173,8 @@ def _fetch_size(check: Check) -> None:
         ("FC_DATA_SIZE1", "DMA_CHANNEL", "DATA_SIZE1", "DATAIN_CHANNEL"),
     ):
         if cna(register, name) != cna(other, twin):
-            check.say(f"{other}.{twin} is {cna(other, twin)}", "CNA", register, name)
+            message = f"{other}.{twin} is {cna(other, twin)}"
+            check.say(message, "CNA", register, name, also=(f"CNA.{other}.{twin}",))
 
 
 # -- CBUF ------------------------------------------------------------------------------------------
@@ -286,12 +290,15 @@ def _weight_bytes(check: Check) -> None:
     if not size or not needed:
         return
     place = ("CNA", "WEIGHT_SIZE0", "WEIGHT_BYTES")
+    shape = ("WEIGHT_SIZE2.WEIGHT_WIDTH", "WEIGHT_SIZE2.WEIGHT_HEIGHT", "WEIGHT_SIZE2.WEIGHT_KERNELS")
+    also = tuple(f"CNA.{name}" for name in (*shape, "DATA_SIZE1.DATAIN_CHANNEL"))
     if ceil(size, ATOM) * ATOM < needed:
-        check.say(f"the loops read {needed} bytes: the task never ends", *place)
+        check.say(f"the loops read {needed} bytes: the task never ends", *place, also=also)
     elif size < needed:
-        check.say(f"the loops read {needed} bytes", *place, severity=WARNING)
+        check.say(f"the loops read {needed} bytes", *place, severity=WARNING, also=also)
     elif size >= needed + ATOM:
-        check.say(f"the loops read {needed} bytes, the rest is fetched in vain", *place, severity=WARNING)
+        message = f"the loops read {needed} bytes, the rest is fetched in vain"
+        check.say(message, *place, severity=WARNING, also=also)
 
 
 @rule(

@@ -50,10 +50,12 @@ def _pixels(check: Check) -> None:
         message = f"CORE delivers {conv.pixels} pixels, the DPU's cube has {dpu.width} x {dpu.height}"
         wide = conv.out_width == dpu.width
         register, name = ("DATA_CUBE_HEIGHT", "HEIGHT") if wide else ("DATA_CUBE_WIDTH", "WIDTH")
-        check.say(message, "DPU", register, name)
+        also = ("CNA.DATA_SIZE3.DATAOUT_ATOMICS", "DPU.DATA_CUBE_WIDTH.WIDTH", "DPU.DATA_CUBE_HEIGHT.HEIGHT")
+        check.say(message, "DPU", register, name, also=_others(also, f"DPU.{register}.{name}"))
     elif conv.out_width != dpu.width:
         message = f"CNA's rows have {conv.out_width} pixels, the DPU's {dpu.width}"
-        check.say(message, "DPU", "DATA_CUBE_WIDTH", "WIDTH", severity=WARNING)
+        place = ("DPU", "DATA_CUBE_WIDTH", "WIDTH")
+        check.say(message, *place, severity=WARNING, also=("CNA.DATA_SIZE2.DATAOUT_WIDTH",))
 
 
 @rule(
@@ -77,12 +79,19 @@ def _group(check: Check) -> None:
     if theirs != dpu.group:
         message = f"CORE delivers groups of {theirs} channels, the DPU's settings say {dpu.group}"
         mode = dpu.depthwise != wide
-        check.say(message, "DPU", *((_MODE, "CONV_MODE") if mode else ("DATA_FORMAT", "IN_PRECISION")))
+        also = ("CORE.MISC_CFG.DW_EN",) if mode else ("CORE.MISC_CFG.PROC_PRECISION",)
+        place = (_MODE, "CONV_MODE") if mode else ("DATA_FORMAT", "IN_PRECISION")
+        check.say(message, "DPU", *place, also=also)
     elif conv.groups != dpu.groups:
         message = (
             f"CORE delivers {conv.groups} groups of {dpu.group}, {dpu.channels} channels are {dpu.groups}"
         )
-        check.say(message, "DPU", "DATA_CUBE_CHANNEL", "CHANNEL")
+        theirs_of = "CNA.DATA_SIZE1.DATAIN_CHANNEL" if conv.depthwise else "CNA.WEIGHT_SIZE2.WEIGHT_KERNELS"
+        check.say(message, "DPU", "DATA_CUBE_CHANNEL", "CHANNEL", also=(theirs_of,))
+
+
+def _others(paths: tuple[str, ...], named: str) -> tuple[str, ...]:
+    return tuple(path for path in paths if path != named)
 
 
 @rule(
@@ -118,7 +127,8 @@ def _repeats(check: Check) -> None:
         ("DATA_CUBE_NOTCH_ADDR", "NOTCH_ADDR_1", "DATA_CUBE_NOTCH_ADDR", "NOTCH_ADDR_0"),
     ):
         if dpu(register, name) != dpu(other, twin):
-            check.say(f"{other}.{twin} is {dpu(other, twin)}", "DPU", register, name)
+            message = f"{other}.{twin} is {dpu(other, twin)}"
+            check.say(message, "DPU", register, name, also=(f"DPU.{other}.{twin}",))
     if dpu("DATA_CUBE_CHANNEL", "ORIG_CHANNEL") > dpu("DATA_CUBE_CHANNEL", "CHANNEL"):
         message = f"more than the {dpu('DATA_CUBE_CHANNEL', 'CHANNEL') + 1} channels of the cube"
         check.say(message, "DPU", "DATA_CUBE_CHANNEL", "ORIG_CHANNEL")
@@ -376,13 +386,17 @@ def _cube(check: Check) -> None:
         ("DATA_CUBE_CHANNEL", "CHANNEL", rdma.channels, dpu.channels),
     ):
         if mine != theirs:
-            check.say(f"{mine} here, {theirs} in the DPU", "DPU_RDMA", register, name, severity=severity)
+            message = f"{mine} here, {theirs} in the DPU"
+            also: tuple[str, ...] = (f"DPU.{register}.{name}",)
+            check.say(message, "DPU_RDMA", register, name, severity=severity, also=also)
     if rdma.flying != dpu.flying:
         message = f"the DPU's is {int(dpu.flying)}"
-        check.say(message, "DPU_RDMA", _MODE, "FLYING_MODE", severity=WARNING)
+        also = (f"DPU.{_MODE}.FLYING_MODE",)
+        check.say(message, "DPU_RDMA", _MODE, "FLYING_MODE", severity=WARNING, also=also)
     if rdma.group != dpu.group and (rdma.main or rdma.element):
         message = f"groups of {rdma.group} channels here, of {dpu.group} in the DPU: the order differs"
-        check.say(message, "DPU_RDMA", _MODE, "IN_PRECISION", severity=WARNING)
+        also = ("DPU.DATA_FORMAT.IN_PRECISION", f"DPU.{_MODE}.CONV_MODE", f"DPU_RDMA.{_MODE}.CONV_MODE")
+        check.say(message, "DPU_RDMA", _MODE, "IN_PRECISION", severity=WARNING, also=also)
 
 
 @rule(
@@ -396,10 +410,11 @@ def _main(check: Check) -> None:
     dpu, rdma = _dpu(check), rdma_of(check)
     if rdma is None or rdma.shared:
         return
+    place, also = ("DPU_RDMA", _MODE, "MRDMA_DISABLE"), (f"DPU.{_MODE}.FLYING_MODE",)
     if dpu.flying and not rdma.main:
-        check.say("the DPU waits for the main data", "DPU_RDMA", _MODE, "MRDMA_DISABLE")
+        check.say("the DPU waits for the main data", *place, also=also)
     if rdma.main and not dpu.flying:
-        check.say("nobody takes the main data in a convolution", "DPU_RDMA", _MODE, "MRDMA_DISABLE")
+        check.say("nobody takes the main data in a convolution", *place, also=also)
 
 
 @rule(
@@ -413,12 +428,14 @@ def _element(check: Check) -> None:
     dpu, rdma = _dpu(check), rdma_of(check)
     offered = rdma is not None and (rdma.element or (rdma.shared and rdma.main))
     if dpu.needs_element and not offered:
-        check.say("waits for an operand that nothing reads", "DPU", "EW_CFG", "EW_OP_SRC")
+        also: tuple[str, ...] = ("DPU_RDMA.ERDMA_CFG.ERDMA_DISABLE",)
+        check.say("waits for an operand that nothing reads", "DPU", "EW_CFG", "EW_OP_SRC", also=also)
     elif rdma is not None and rdma.shared and (rdma.element != rdma.main):
         missing = ("ERDMA_CFG", "ERDMA_DISABLE") if rdma.main else (_MODE, "MRDMA_DISABLE")
         check.say("COMB_USE 5 needs both readers", "DPU_RDMA", *missing)
     elif offered and not dpu.needs_element:
-        check.say("no operation takes the operand", "DPU_RDMA", "ERDMA_CFG", "ERDMA_DISABLE")
+        also = ("DPU.EW_CFG.EW_OP_SRC", "DPU.EW_CFG.EW_BYPASS", "DPU.EW_CFG.EW_OP_BYPASS")
+        check.say("no operation takes the operand", "DPU_RDMA", "ERDMA_CFG", "ERDMA_DISABLE", also=also)
 
 
 @rule(

@@ -86,8 +86,10 @@ def _commands(check: Check) -> None:
         for number, task in enumerate(check.program.tasks)
         if task.address is not None
     ]
+    first_list, last_list = min((a for a, _, _ in lists), default=0), max((e for _, e, _ in lists), default=0)
     for access in accesses(check):
-        if not access.write:
+        low, high = access.span
+        if not access.write or (high <= SPACE and (high <= first_list or low >= last_list)):
             continue
         for first, end, number in lists:
             hit = any(at % SPACE < end and first < at % SPACE + size for at, size in access.pieces)

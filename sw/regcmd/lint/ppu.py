@@ -43,7 +43,9 @@ def _cube(check: Check) -> None:
         step = per if axis == "CHANNEL" else 1
         if ceil(sizes[axis], step) != ceil(mine, step):
             name = f"{prefix}{axis}"
-            check.say(f"{who} {axis.lower()} {sizes[axis]}, the PPU wants {mine}", block, name, name)
+            twin = f"PPU.DATA_CUBE_IN_{axis}" if block == "PPU_RDMA" else f"DPU.DATA_CUBE_{axis}.{axis}"
+            message = f"{who} {axis.lower()} {sizes[axis]}, the PPU wants {mine}"
+            check.say(message, block, name, name, also=(twin,))
 
 
 @rule(

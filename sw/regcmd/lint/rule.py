@@ -29,6 +29,7 @@ class Finding:
     set_in : task whose word that is: an earlier one where a register was inherited.
     block, register, field, value : what is wrong, "" and None where no register is.
     message : with the numbers of this case.
+    also : paths of the other sides of a contradiction, one of which may be the wrong one.
     """
 
     rule: str
@@ -41,6 +42,7 @@ class Finding:
     field: str
     value: int | None
     message: str
+    also: tuple[str, ...] = ()
 
     @property
     def path(self) -> str:
@@ -49,7 +51,7 @@ class Finding:
 
     def as_json(self) -> dict[str, Any]:
         """Every member, ready for `json.dump`."""
-        return dict(self.__dict__)
+        return self.__dict__ | {"also": list(self.also)}
 
     def __str__(self) -> str:
         place = "host" if self.task == HOST else f"task {self.task}"
@@ -58,7 +60,8 @@ class Finding:
             place += f", word {self.word}{where}"
         value = "" if self.value is None else f" = {_number(self.value)}"
         what = f" {self.path}{value}:" if self.path else ""
-        return f"{self.severity}: {place}:{what} {self.message} [{self.rule}]"
+        also = f" (or {', '.join(self.also)})" if self.also else ""
+        return f"{self.severity}: {place}:{what} {self.message}{also} [{self.rule}]"
 
 
 def _number(value: int) -> str:
@@ -89,6 +92,7 @@ class Check:
         task: int | None = None,
         word: int | None = None,
         value: int | None = None,
+        also: tuple[str, ...] = (),
     ) -> None:
         """Report something; value and word follow from the register in force unless given."""
         assert self.rule is not None
@@ -115,6 +119,7 @@ class Check:
                 name,
                 value,
                 message,
+                also,
             )
         )
 
