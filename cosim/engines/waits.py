@@ -29,6 +29,7 @@ def explain(busy: Container[str], events: Iterable[str], memory: bool, idle: boo
     """
     if memory or idle:
         return []
+    events = list(events)
     lines = [_STALLS[name] for name in events if name in _STALLS]
     cna, core, dpu, rdma = (name in busy for name in ("CNA", "CORE", "DPU", "DPU_RDMA"))
     ppu, ppu_rdma = "PPU" in busy, "PPU_RDMA" in busy
@@ -38,9 +39,14 @@ def explain(busy: Container[str], events: Iterable[str], memory: bool, idle: boo
         lines.append(
             "CORE waits for the DPU, which is not at work (S_POINTER: its group enabled and in turn?)"
         )
+    elif core and "stall_dpu" in events:
+        lines.append("CORE has results that the DPU does not take")
     elif core:
         lines.append(f"CORE waits for CNA{'' if cna else ', which has not started or has ended'}")
-    if dpu and core:
+    if dpu and core and "stall_dpu" in events and not ppu:
+        operands = "of DPU_RDMA" if rdma else "that DPU_RDMA, not at work, does not bring"
+        lines.append(f"DPU takes no results of CORE: it waits for operands {operands}")
+    elif dpu and core:
         lines.append("DPU waits for results of CORE")
     elif dpu:
         source = "for operands or the end" if rdma else "for data, but it is not at work, nor is CORE"

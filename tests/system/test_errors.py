@@ -218,6 +218,15 @@ def test_a_hanging_core_does_not_stop_another():
         ),
         ("CNA DPU", [], ["CNA waits for CORE", "DPU waits for DPU_RDMA: for data, but it is not at work"]),
         ("CNA CORE", ["stall_acc"], ["CNA waits for room", "CORE waits for the DPU, which is not at work"]),
+        (
+            "CNA CORE DPU",
+            ["stall_acc", "stall_dpu"],
+            [
+                "CNA waits for room",
+                "CORE has results that the DPU",
+                "DPU takes no results of CORE: it waits for",
+            ],
+        ),
         ("DPU DPU_RDMA", [], ["DPU waits for DPU_RDMA: for operands", "DPU_RDMA waits for the DPU"]),
         ("PPU", [], ["PPU waits for atoms of the DPU (FLYING_MODE 0), which is not at work, or of PPU_RDMA"]),
         ("PPU PPU_RDMA", [], ["PPU waits for atoms of PPU_RDMA"]),
