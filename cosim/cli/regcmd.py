@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cosim.cli.exits import DEVICE_ERROR, MISMATCH, OK, fail, reported, write_json
 from cosim.cli.progress import kick
+from cosim.cli.waveform import closing_traced
 
 if TYPE_CHECKING:
     from waves.spec import TraceSpec
@@ -28,14 +31,14 @@ def run_command(
     with reported():
         from cosim.cli.report import keeping, write_page
         from cosim.crosscheck.kick import run_kick
+        from cosim.crosscheck.mismatch import wants_mismatch
         from cosim.stream import Stream
 
         stream = Stream.load(file)
-        with (
-            keeping(html),
-            closing(_device(engine, exact, on_diagnostic, stream.core + 1, trace is not None)) as device,
-        ):
-            if trace:
+        later = wants_mismatch(trace, check)
+        open_device = partial(_device, engine, exact, on_diagnostic, stream.core + 1)
+        with keeping(html), closing(open_device(trace is not None and not later)) as device:
+            if trace and not later:
                 device.trace(trace)
             stream.load_into(device.memory)
             with kick("stream", stream.kick.tasks, device, max_cycles):
@@ -59,6 +62,10 @@ def run_command(
                 print(f"{stream.kick.tasks} tasks, {result.cycles} cycles, status 0x{result.status:05X}")
                 if check:
                     data["verdict"] = _check(stream, device)
+                    if trace and later:
+                        data["verdict"] |= _trace_mismatch(
+                            stream, trace, data["verdict"], open_device, max_cycles
+                        )
             if json or html:
                 from cosim.stream_rows import stream_rows
 
@@ -93,9 +100,38 @@ def _check(stream: Any, device: Any) -> dict[str, Any]:
                 f"0x{first.address:08X}: {device.name} {first.rtl}, golden {first.golden}"
             )
             print(f"MISMATCH: {where}")
-            return {"match": False, "first_difference": where}
+            return {"match": False, "first_difference": where, "address": first.address}
     print(f"match: {device.name} = task golden in all {total} bytes of {len(stream.regions)} regions")
     return {"match": True}
+
+
+def _trace_mismatch(
+    stream: Any,
+    trace: TraceSpec,
+    verdict: dict[str, Any],
+    open_device: Callable[[bool], Any],
+    max_cycles: int,
+) -> dict[str, Any]:
+    """Run the stream again for a waveform around the write of the first wrong byte."""
+    from cosim.crosscheck.kick import run_kick
+    from cosim.crosscheck.mismatch import run_watched, trace_mismatch
+
+    if "address" not in verdict:
+        print("no waveform: nothing differs", file=sys.stderr)
+        return {}
+
+    def rerun(spec: TraceSpec | None, address: int | None) -> list[int]:
+        with closing_traced(open_device(spec is not None)) as device:
+
+            def run() -> None:
+                stream.load_into(device.memory)
+                run_kick(device, stream.kick, stream.core, max_cycles, stream.writes)
+
+            return run_watched(device, spec, address, run)
+
+    cycle, said = trace_mismatch(trace, verdict["address"], rerun)
+    print(said)
+    return {"cycle": cycle}
 
 
 def _device(engine: str | None, exact: bool, on_diagnostic: str, cores: int, traced: bool) -> Any:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import cosim.harness
 from cosim import progress as under_way
-from cosim.engines import cache, toolchain, verilog
+from cosim.engines import cache, toolchain, trace_table, verilog
 from cosim.engines.cache import Progress
 from cosim.engines.errors import BuildError
 
@@ -97,6 +97,7 @@ def _key(design_hash: str, variant: Variant) -> str:
         digest.update(tool.version.encode() if tool else b"")
         digest.update(" ".join([*_verilator_flags(variant), _VERILATOR_OPTIMISE]).encode())
         digest.update(_APART.encode() if variant.cell == "rtl" else b"")
+        digest.update(trace_table.fingerprint() if variant.traced else b"")
     paths = [path for path in sorted(harness_folder().glob("*")) if path.suffix in (".h", ".cpp", ".sv")]
     if variant.cell == "cpp":
         paths += _cell_files((".h", ".cpp", ".sv", ".v", ".il"))
@@ -202,7 +203,7 @@ no_inline -module "*float_octet*"
 
 
 def _optimise(generated: Path) -> str:
-    if generated.stem.endswith("__Slow") or "__Trace" in generated.stem:
+    if generated.stem.endswith("__Slow"):
         return "-O0"  # what runs once per simulation is not worth the time
     apart = "float_kernel" in generated.stem or "float_octet" in generated.stem
     return "-O1" if apart else _VERILATOR_OPTIMISE
@@ -244,7 +245,9 @@ def _verilator_sources(
         files.append("apart.vlt")
     gates = [f"-DRKCOSIM_GATES={len(groups)}"] if groups else []  # a macro of the Verilog and of the C++
     tool.run([*_verilator_flags(variant), *gates, "--Mdir", "obj", *files], work)
-    generated = sorted((work / "obj").glob("*.cpp"))
+    if variant.traced:
+        trace_table.write_table(work / "obj")
+    generated = [p for p in sorted((work / "obj").glob("*.cpp")) if not p.name.startswith("Vcore__Trace")]
     size = sum(path.stat().st_size for path in generated) >> 10
     progress(f"Verilator took {time.monotonic() - begin:.1f} s ({len(generated)} files, {size} KiB)")
 

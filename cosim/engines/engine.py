@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,6 +13,7 @@ from cosim.engines.diagnostics import Diagnostic, Fault
 from cosim.engines.library import DramConfig
 from cosim.engines.memory import DeviceMemory
 from cosim.engines.soc import CoreCounters, SocEngine, Source, TaskRecord
+from cosim.engines.tracing import TraceResult
 from waves.events import EventLog
 from waves.spec import TraceSpec
 
@@ -57,6 +58,10 @@ class Engine(Protocol):
     ) -> None: ...
     def events(self) -> EventLog: ...
     def trace(self, what: TraceSpec | str | Path, start: int = 0, stop: int | None = None) -> None: ...
+    def trace_bytes(self) -> int | None: ...
+    def trace_result(self) -> TraceResult | None: ...
+    def annotate(self, core: int, layers: Sequence[tuple[int, int, str]]) -> None: ...
+    def mark_error(self) -> None: ...
     def close(self) -> None: ...
 
 

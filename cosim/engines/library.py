@@ -192,6 +192,42 @@ class RecordConfigC(ct.Structure):
     _fields_ = [*_members(_U32, "kinds gap"), *_members(_U64, "first last limit")]
 
 
+AT_NEVER, AT_CYCLE, AT_TASK, AT_LAYER, AT_WRITE, AT_ERROR = range(6)
+"""Kinds of a `Moment` (trace_moments.h)."""
+
+TRACE_OFF, TRACE_WAITS, TRACE_WRITES, TRACE_ENDED, TRACE_FULL, TRACE_FAILED = range(6)
+"""States of a waveform (trace.h)."""
+
+
+class MomentC(ct.Structure):
+    """`Moment` of trace_moments.h."""
+
+    _fields_ = [
+        *_members(_U32, "kind task"),
+        ("job", ct.c_int64),
+        ("cycle", _U64),
+        *_members(_U32, "offset mask value layer"),
+    ]
+
+
+class LayerTasksC(ct.Structure):
+    """`LayerTasks` of trace_moments.h."""
+
+    _fields_ = _members(_U32, "first count name")
+
+
+class TraceOrderC(ct.Structure):
+    """`TraceOrder` of trace.h."""
+
+    _fields_ = [("start", MomentC), ("stop", MomentC), *_members(_U64, "before after limit ring_bytes")]
+
+
+class TraceStatusC(ct.Structure):
+    """`TraceStatus` of trace.h."""
+
+    _fields_ = [*_members(_U64, "bytes first last"), *_members(_U32, "state shortened")]
+
+
 STEP = ct.CFUNCTYPE(ct.c_int, ct.c_int, ct.POINTER(CoreIn), ct.POINTER(CoreOut))
 """A core simulated elsewhere: (core, pins in, pins out) -> 0, or 1 to stop."""
 
@@ -220,8 +256,15 @@ _PROTOTYPES: dict[str, tuple[type | None, list[type]]] = {
     "rk_kick": (None, [_P, _I]),
     "rk_settle": (_U64, [_P, ct.POINTER(_U64)]),
     "rk_records": (_U64, [_P, _U64, _P, _U64]),
-    "rk_trace": (_I, [_P, ct.c_char_p, _U64, _U64]),
+    "rk_trace_names": (ct.c_char_p, [_P]),
+    "rk_trace": (_I, [_P, ct.c_char_p, _P, ct.c_char_p, ct.POINTER(TraceOrderC)]),
     "rk_trace_close": (None, [_P]),
+    "rk_trace_status": (None, [_P, ct.POINTER(TraceStatusC)]),
+    "rk_layer_number": (_U32, [_P, ct.c_char_p]),
+    "rk_announce": (None, [_P, _I, ct.POINTER(LayerTasksC), _U64]),
+    "rk_error": (None, [_P]),
+    "rk_watch_memory": (None, [_P, _U64]),
+    "rk_memory_writes": (_U64, [_P, _U64, ct.POINTER(_U64), _U64]),
 }
 
 

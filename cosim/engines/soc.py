@@ -15,13 +15,13 @@ from cosim.engines import diagnostics as words
 from cosim.engines import library as lib
 from cosim.engines import waits
 from cosim.engines.diagnostics import Diagnostic, Fault
+from cosim.engines.engine_trace import EngineTrace, TracedEngine
 from cosim.engines.errors import BusError, DiagnosticError, EngineError
 from cosim.engines.events import GAP, LIMIT, Recording
 from cosim.engines.library import DramConfig
 from cosim.engines.memory import PAGE, DeviceMemory
 from cosim.engines.records import EVENT_NAMES, CoreCounters, TaskLog, TaskRecord, core_counters
 from waves.events import EventLog
-from waves.spec import TraceSpec, When
 
 RESET_CYCLES = 16
 """Cycles for which `reset` holds a core's reset."""
@@ -55,7 +55,7 @@ class Source:
     close: Callable[[], None] = lambda: None
 
 
-class SocEngine:
+class SocEngine(TracedEngine):
     """Up to three cores with memory and bus drivers; see `cosim.engines.engine.Engine`.
 
     Parameters
@@ -93,6 +93,8 @@ class SocEngine:
         self.recording = Recording(self)
         self._chunks = progress.Chunks(_CHUNK)
         self.memory = DeviceMemory(self._mapping_changed)
+        raw = name == "cxxrtl"
+        self.tracing = EngineTrace(lambda: self._lib, self._opened, cores, EVENT_NAMES, raw)
         self._open(traced)
 
     def _open(self, traced: bool) -> None:
@@ -208,8 +210,10 @@ class SocEngine:
     def block_state(self, core: int) -> str:
         """Lines that say which blocks are at work, what they wait for, and what was found suspicious.
 
-        Reads each block's S_STATUS by a bus transaction, so it takes cycles.
+        Reads each block's S_STATUS by a bus transaction, so it takes cycles.  Whoever asks has found
+        something wrong: for a waveform this is an error.
         """
+        self.mark_error()
         lines: list[str] = []
         at_work: set[str] = set()
         for block in words.registers().blocks.values():
@@ -282,48 +286,6 @@ class SocEngine:
         """What has been recorded so far; raises EngineError if `record` was never called."""
         return self.recording.log()
 
-    # Waveform and end
-
-    def trace(self, what: TraceSpec | str | Path, start: int = 0, stop: int | None = None) -> None:
-        """Write a waveform, one nanosecond a cycle: a `TraceSpec`, or a file and the cycles up to `stop`.
-
-        Loads the traced build, so call it before the first access, or open with `traced=True`.
-        Idle cores are evaluated inside the window.
-
-        Raises
-        ------
-        EngineError
-            if it comes too late or the file cannot be written.
-        """
-        if not isinstance(what, TraceSpec):
-            if stop is not None and stop <= start:
-                raise ValueError(f"trace: stop ({stop}) must be after start ({start})")
-            end = When.parse(stop) if stop is not None else None
-            what = TraceSpec(Path(what), start=When.parse(start), stop=end)
-        kinds = {what.start.kind, what.stop.kind if what.stop else "cycle"}
-        if kinds != {"cycle"} or what.format != "vcd" or what.scopes or what.limit:
-            raise EngineError("only whole VCD files between two cycles so far")
-        path, start, stop = what.path, what.start.cycle, what.stop.cycle if what.stop else None
-        if self._source.trace is not None:
-            if self._touched or start > 0 or stop is not None:
-                raise EngineError(
-                    f"the engine {self.name} traces whole runs only: trace(path) before the first access"
-                )
-            self._close_handle()
-            self._source.trace(str(path))
-            self._open(False)
-            return
-        if not self._traced:
-            if self._touched:
-                raise EngineError(
-                    "trace() must come before the first access, or open the engine with traced=True"
-                )
-            self._close_handle()
-            self._open(True)
-        last = (1 << 63) - 1 if stop is None else stop
-        if self._lib.rk_trace(self._opened(), str(path).encode(), start, last):
-            raise EngineError(f"cannot write a waveform to {path} (one file per engine)")
-
     def close(self) -> None:
         """End the waveform, write the events, and free the cores; memory views stay valid."""
         if self._handle is not None:
@@ -335,6 +297,7 @@ class SocEngine:
 
     def _close_handle(self) -> None:
         if self._handle is not None:
+            self.tracing.end()
             self._lib.rk_destroy(self._handle)
             self._handle = None
 

@@ -28,7 +28,7 @@ System* rk_create(int cores, const DramConfig* config, uint8_t* memory, StepFunc
     return new System(cores, *config, memory, external);
 }
 void rk_destroy(System* s) {
-    s->close_trace();
+    s->tracer.close();
     delete s;
 }
 void rk_map(System* s, uint64_t first_page, uint64_t pages, int on) { s->dram.map(first_page, pages, on); }
@@ -87,8 +87,23 @@ uint64_t rk_settle(System* s, uint64_t* dropped) {
 uint64_t rk_records(const System* s, uint64_t first, Record* to, uint64_t room) {
     return s->recorder ? copy(s->recorder->records, first, to, room) : 0;
 }
-int rk_trace(System* s, const char* path, uint64_t start, uint64_t stop) {
-    return s->open_trace(path, start, stop) ? 0 : 1;
+// Waveforms (trace.h): what there is to trace, one that begins and ends by itself, and its end before that.
+const char* rk_trace_names(System* s) { return s->trace_names(); }
+int rk_trace(System* s, const char* path, const FstFunctions* fst, const char* lines, const TraceOrder* order) {
+    return s->tracer.open(path, fst, lines, *order, s->cycle) ? 0 : 1;
 }
-void rk_trace_close(System* s) { s->close_trace(); }
+void rk_trace_close(System* s) { s->tracer.close(); }
+void rk_trace_status(const System* s, TraceStatus* to) { *to = s->tracer.status(); }
+// The layers of a core's next job.
+uint32_t rk_layer_number(System* s, const char* name) { return s->progress.intern(name); }
+void rk_announce(System* s, int core, const LayerTasks* layers, uint64_t count) {
+    s->progress.core[core].announced.assign(layers, layers + count);
+}
+// Cycles of the writes to the byte at an address, from when it is named on.
+void rk_watch_memory(System* s, uint64_t address) { s->dram.watched = address, s->dram.watched_writes.clear(); }
+uint64_t rk_memory_writes(const System* s, uint64_t first, uint64_t* to, uint64_t room) {
+    return copy(s->dram.watched_writes, first, to, room);
+}
+// Something went wrong that the simulation does not see, as a wait without an end.
+void rk_error(System* s) { s->tracer.fail_at(s->cycle); }
 }

@@ -1,48 +1,19 @@
 // Adaptor: one core compiled by CXXRTL (struct cxxrtl_design::p_core in core.h).
 #pragma once
-#include <fstream>
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "core.h"
 #include "pins.h"
-#ifdef RKCOSIM_TRACE
-#include <cxxrtl/cxxrtl_vcd.h>
-#endif
+#include "trace_sampler.h"
 
 class CxxrtlModel {
 public:
     struct Shared : Probes {
         explicit Shared(StepFunction) {}
-#ifdef RKCOSIM_TRACE
-        bool open_trace(const char* path, std::unique_ptr<CxxrtlModel>* models, int cores) {
-            file.open(path, std::ios::binary);
-            if (!file) return false;
-            writer = std::make_unique<cxxrtl::vcd_writer>();
-            writer->timescale(100, "ps");  // a cycle is 1 ns in a trace: 1 GHz
-            for (int c = 0; c < cores; c++) {
-                cxxrtl::debug_items items;
-                models[c]->top.debug_info(&items, nullptr, "core" + std::to_string(c) + " ");
-                writer->add_without_memories(items);
-            }
-            return true;
-        }
-        void dump(uint64_t time) {
-            writer->sample(time);
-            file << writer->buffer;
-            writer->buffer.clear();
-        }
-        void close_trace() {
-            file.close();
-            writer.reset();
-        }
-        std::ofstream file;
-        std::unique_ptr<cxxrtl::vcd_writer> writer;
-#else
-        bool open_trace(const char*, std::unique_ptr<CxxrtlModel>*, int) { return false; }
-        void dump(uint64_t) {}
-        void close_trace() {}
-#endif
         static constexpr bool failed = false;
     };
 
@@ -79,6 +50,42 @@ public:
         high = false;
     }
 
+#ifdef RKCOSIM_TRACE
+    // Lines of path (modules before slashes), number and bits; names of one value have one number.
+    const char* trace_names() {
+        find_signals();
+        return names.c_str();
+    }
+    uint32_t trace_signals() {
+        find_signals();
+        return uint32_t(signals.size());
+    }
+    uint32_t trace_words() const { return words; }
+    uint32_t trace_place(uint32_t signal) const { return signals[signal].place; }
+    void trace_select(const std::vector<uint32_t>& variable) {
+        selected.clear(), outlines.clear();
+        for (uint32_t n = 0; n < signals.size(); n++) {
+            if (!variable[n]) continue;
+            selected.push_back(n);
+            if (signals[n].item.outline) outlines.insert(signals[n].item.outline);
+        }
+    }
+    void trace_sample(TraceSampler& sampler, bool) {
+        for (cxxrtl::debug_outline* outline : outlines) outline->eval();
+        for (uint32_t n : selected) {
+            const TracedItem& s = signals[n];
+            sampler.wide(n, s.place, uint32_t(s.item.width + 31) / 32, s.item.curr);
+        }
+    }
+#else
+    const char* trace_names() { return ""; }
+    uint32_t trace_signals() const { return 0; }
+    uint32_t trace_words() const { return 0; }
+    uint32_t trace_place(uint32_t) const { return 0; }
+    void trace_select(const std::vector<uint32_t>&) {}
+    void trace_sample(TraceSampler&, bool) {}
+#endif
+
     void pull(CoreOut& o) const {
         o.s_awready = u8(top.p_s__axil__awready), o.s_wready = u8(top.p_s__axil__wready);
         o.s_bvalid = u8(top.p_s__axil__bvalid), o.s_bresp = u8(top.p_s__axil__bresp);
@@ -110,6 +117,39 @@ public:
 private:
     cxxrtl_design::p_core top;
     bool high = false;
+
+#ifdef RKCOSIM_TRACE
+    struct TracedItem {
+        cxxrtl::debug_item item;
+        uint32_t place;
+    };
+    std::vector<TracedItem> signals;
+    std::vector<uint32_t> selected;
+    std::set<cxxrtl::debug_outline*> outlines;
+    std::string names;
+    uint32_t words = 0;
+
+    // Values that CXXRTL keeps in one piece; those in several, and memories, are not traced.
+    void find_signals() {
+        if (!signals.empty()) return;
+        cxxrtl::debug_items items;
+        top.debug_info(&items, nullptr, "");
+        std::map<const void*, uint32_t> known;
+        for (const auto& [path, parts] : items.table) {
+            const cxxrtl::debug_item& item = parts[0];
+            if (parts.size() != 1 || item.type == cxxrtl::debug_item::MEMORY || !item.width) continue;
+            const auto [at, fresh] = known.insert({item.curr, uint32_t(signals.size())});
+            if (fresh) {
+                signals.push_back({item, words});
+                words += uint32_t(item.width + 31) / 32;
+            }
+            std::string name = path;
+            for (char& c : name)
+                if (c == ' ') c = '/';
+            names += name + " " + std::to_string(at->second) + " " + std::to_string(item.width) + "\n";
+        }
+    }
+#endif
 
     template <size_t N>
     static const cxxrtl::value<N>& current(const cxxrtl::value<N>& v) { return v; }

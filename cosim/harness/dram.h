@@ -161,6 +161,8 @@ public:
 
     Counters counters[MAX_CORES] = {};
     std::vector<FaultEvent> faults;
+    uint64_t watched = ~0ull;  // an address, and the cycles in which a byte was written there
+    std::vector<uint64_t> watched_writes;
     Port port[MAX_CORES];
 
 private:
@@ -274,6 +276,7 @@ private:
             w.resp = RESP_DECERR;
         } else if (w.resp == RESP_OKAY) {
             uint8_t* to = mem + address;
+            if (watched - address < BEAT_BYTES && strb >> (watched - address) & 1) watched_writes.push_back(now);
             const uint8_t* from = reinterpret_cast<const uint8_t*>(data);
             if (strb == 0xFFFFFFFFu) std::memcpy(to, from, BEAT_BYTES);
             else

@@ -3,14 +3,12 @@
 #include <memory>
 
 #include "pins.h"
+#include "trace_sampler.h"
 
 class ExternalModel {
 public:
     struct Shared : Probes {
         explicit Shared(StepFunction step) : step(step) {}
-        bool open_trace(const char*, std::unique_ptr<ExternalModel>*, int) { return false; }
-        void dump(uint64_t) {}
-        void close_trace() {}
         const StepFunction step;
         bool failed = false;
     };
@@ -20,8 +18,15 @@ public:
         if (!shared.failed && shared.step(index, &in, &out)) shared.failed = true;
         in = next;
     }
-    void fall() {}
     void pull(CoreOut& o) const { o = out; }
+
+    // Nothing inside can be sampled from here.
+    const char* trace_names() { return ""; }
+    uint32_t trace_signals() const { return 0; }
+    uint32_t trace_words() const { return 0; }
+    uint32_t trace_place(uint32_t) const { return 0; }
+    void trace_select(const std::vector<uint32_t>&) {}
+    void trace_sample(TraceSampler&, bool) {}
 
 private:
     Shared& shared;

@@ -4,12 +4,13 @@
 #include <string>
 
 #include "events.h"
+#include "trace.h"
 
 enum RunResult { RUN_BOUND = 0, RUN_IRQ = 1, RUN_DIAGNOSTIC = 2, RUN_MODEL_ERROR = 3 };
 enum LiteResult { LITE_OK = 0, LITE_TIMEOUT = 100, LITE_MODEL_ERROR = 101 };  // else the AXI response
 
 // Model: one compiled core.  edge() is the rising clock edge and takes the pins of the cycle after it,
-// pull() reads the core's own pins after it.  Model::Shared holds the trace file.  See verilator_model.h.
+// pull() reads the core's own pins after it, trace_*() sample what is inside.  See verilator_model.h.
 template <class Model>
 class Soc {
 public:
@@ -91,14 +92,14 @@ public:
             if (irq() & irq_mask) return RUN_IRQ;
             if (cycle >= end) return RUN_BOUND;
             uint64_t target = end;
-            if (trace_start > cycle && trace_start < target) target = trace_start;
+            if (tracer.next_cycle() > cycle && tracer.next_cycle() < target) target = tracer.next_cycle();
             if (recorder && recorder->first() > cycle && recorder->first() < target) target = recorder->first();
             if (everything_sleeps()) {
                 for (int c = 0; c < cores; c++) count_waits(c, target - cycle);
                 dram.idle(target - cycle);
                 cycle = target;
                 if (recorder) observe((1u << cores) - 1);
-                if (trace_on && cycle >= trace_stop) close_trace();
+                if (tracer.on()) tracer.skip(cycle);
             } else {
                 step();
             }
@@ -111,23 +112,14 @@ public:
         return mask;
     }
 
-    bool open_trace(const char* path, uint64_t start, uint64_t stop) {
-        if (!shared.open_trace(path, model, cores)) return false;
-        trace_start = start < cycle ? cycle : start, trace_stop = stop;
-        trace_on = true;
-        return true;
-    }
-
-    void close_trace() {
-        if (trace_on) shared.close_trace();
-        trace_on = false;
-        trace_start = 0;
-    }
+    // What the model can trace: lines of path, number, bits.
+    const char* trace_names() { return model[0]->trace_names(); }
 
     // The host is about to start a job on this core.
     void kick(int core) {
         job[core] = kicks++;
         started[core] = 0;
+        progress.kick(core);
     }
 
     // Record events from the window's first cycle on; what was recorded before is forgotten.
@@ -148,6 +140,8 @@ public:
     CoreIn in[MAX_CORES];
     CoreOut out[MAX_CORES];
     std::unique_ptr<Recorder> recorder;  // while events are recorded
+    Progress progress;
+    Tracer<Model> tracer{cores, model, in, out, dram, progress};
 
 private:
     typename Model::Shared shared;  // what the cores of one system have in common; outlives them
@@ -158,10 +152,8 @@ private:
     uint32_t job[MAX_CORES] = {NO_JOB, NO_JOB, NO_JOB};
     uint16_t at_work[MAX_CORES] = {NO_TASK, NO_TASK, NO_TASK};
     uint16_t started[MAX_CORES] = {};  // tasks of the job
-    bool trace_on = false;
-    uint64_t trace_start = 0, trace_stop = 0;
 
-    // A core sleeps (is not evaluated) once it has said `idle` for this many cycles without a pin
+    // A core sleeps (is not actived) once it has said `idle` for this many cycles without a pin
     // stirring: longer than any pulse may linger between two of its registers.
     static constexpr uint32_t SLEEP_AFTER = 8;
 
@@ -193,8 +185,6 @@ private:
 
     bool sleeps(int c) const { return (may_sleep && quiet[c] >= SLEEP_AFTER && !stirs(c)) || hangs(c); }
 
-    bool tracing() const { return trace_on && cycle >= trace_start; }
-
     bool everything_sleeps() const {
         for (int c = 0; c < cores; c++)
             if (!sleeps(c)) return false;
@@ -202,35 +192,34 @@ private:
     }
 
     void step() {
-        const bool traced = tracing();
-        uint32_t active = 0, evaluate = 0;
+        uint32_t active = 0;
         for (int c = 0; c < cores; c++) {
             const bool stir = stirs(c);
             quiet[c] = stir ? 0 : quiet[c] + (quiet[c] < SLEEP_AFTER);
             still_for[c] = still(c) ? still_for[c] + (still_for[c] < HANGS_AFTER) : 0;
             if ((stir || !may_sleep || quiet[c] < SLEEP_AFTER) && !hangs(c)) active |= 1u << c;
         }
-        evaluate = traced ? (1u << cores) - 1 : active;
         dram.step(cycle, active, in, out);
         for (int c = 0; c < cores; c++)
-            if (evaluate >> c & 1) model[c]->edge(in[c]);
-        if (traced) {
-            shared.dump(cycle * 10);
-            for (int c = 0; c < cores; c++) model[c]->fall();
-            shared.dump(cycle * 10 + 5);
-        }
+            if (active >> c & 1) model[c]->edge(in[c]);
         for (int c = 0; c < cores; c++)
-            if (evaluate >> c & 1) {
+            if (active >> c & 1) {
                 model[c]->pull(out[c]);
-                dram.counters[c].cycles_evaluated++;
+                dram.counters[c].cycles_actived++;
                 if (out[c].events | out[c].diag_valid) record(c);
             } else {
                 count_waits(c, 1);
             }
         cycle++;
-        if (recorder) observe(cycle == recorder->first() ? (1u << cores) - 1 : evaluate);
+        if (recorder) observe(cycle == recorder->first() ? (1u << cores) - 1 : active);
         shared.stamp(cycle);
-        if (traced && cycle >= trace_stop) close_trace();
+        if (tracer.on()) trace();
+    }
+
+    void trace() {
+        progress.cycle(cores, out, dram.faults.size());
+        tracer.sample(cycle);
+        progress.cycle_over();
     }
 
     void observe(uint32_t mask) {
@@ -239,7 +228,7 @@ private:
                 recorder->observe(cycle, c, in[c], out[c], dram.port[c], job[c], at_work[c], started[c]);
     }
 
-    // Cycles in which a core that is not evaluated kept its pins: those of a hanging one say what it
+    // Cycles in which a core that is not actived kept its pins: those of a hanging one say what it
     // waits for, those of an idle one are low.
     void count_waits(int c, uint64_t cycles) {
         for (uint32_t bits = with_reason(out[c].events); bits; bits &= bits - 1)

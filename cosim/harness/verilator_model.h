@@ -4,11 +4,12 @@
 #include <string>
 
 #include "Vcore.h"
-#include "pins.h"
-#include "verilated.h"
 #ifdef RKCOSIM_TRACE
-#include "verilated_vcd_c.h"
+#include "Vcore___024root.h"
 #endif
+#include "pins.h"
+#include "trace_sampler.h"
+#include "verilated.h"
 #ifdef RKCOSIM_CELL
 #include "npu_cell_dpi.h"
 #endif
@@ -26,36 +27,20 @@ extern "C" void rk_probe(int core, int kind, int place0, int place1, const svBit
 }
 #endif
 
+#ifdef RKCOSIM_TRACE
+// Written at build time (cosim/engines/trace_table.py).
+extern const TraceGroup rk_table_groups[];
+extern const uint32_t rk_table_places[];
+extern const char rk_table_names[];
+extern const TraceSizes rk_table_sizes;
+uint64_t rk_table_activity(Vcore__Syms*);
+#endif
+
 class VerilatorModel {
 public:
     struct Shared : Probes {
-        explicit Shared(StepFunction) {
-#ifdef RKCOSIM_TRACE
-            context.traceEverOn(true);
-#endif
-        }
-#ifdef RKCOSIM_TRACE
-        bool open_trace(const char* path, std::unique_ptr<VerilatorModel>* models, int cores) {
-            if (used) return false;  // a model joins one trace file in its life
-            used = true;
-            for (int c = 0; c < cores; c++) models[c]->top.trace(&trace, 99);
-            trace.set_time_unit("1ns");  // a cycle is 1 ns in a trace: 1 GHz
-            trace.set_time_resolution("100ps");
-            trace.open(path);
-            return trace.isOpen();
-        }
-        void dump(uint64_t time) { trace.dump(time); }
-        void close_trace() { trace.close(); }
-        bool used = false;
-#else
-        bool open_trace(const char*, std::unique_ptr<VerilatorModel>*, int) { return false; }
-        void dump(uint64_t) {}
-        void close_trace() {}
-#endif
+        explicit Shared(StepFunction) {}
         VerilatedContext context;
-#ifdef RKCOSIM_TRACE
-        VerilatedVcdC trace;
-#endif
         static constexpr bool failed = false;
     };
 
@@ -121,7 +106,43 @@ public:
         o.watch_offset = top.watch_offset, o.watch_value = top.watch_value;
     }
 
+#ifdef RKCOSIM_TRACE
+    const char* trace_names() { return rk_table_names; }
+    uint32_t trace_signals() const { return rk_table_sizes.signals; }
+    uint32_t trace_words() const { return rk_table_sizes.words; }
+    uint32_t trace_place(uint32_t signal) const { return rk_table_places[signal]; }
+    // `variable` of each signal is not 0 where it is wanted.
+    void trace_select(const std::vector<uint32_t>& variable) {
+        selected.clear();
+        for (uint32_t n = 0; n < rk_table_sizes.groups; n++) {
+            const TraceGroup& group = rk_table_groups[n];
+            bool wanted = false;
+            for (uint32_t i = group.first; i < group.end; i++) wanted |= variable[i] != 0;
+            if (wanted) selected.push_back(group);
+        }
+    }
+    // Of all groups that hold something wanted, those that may have changed (or all).
+    void trace_sample(TraceSampler& sampler, bool all) {
+        if (selected.empty()) return;
+        Vcore__Syms* const symbols = top.rootp->vlSymsp;
+        const uint64_t flags = rk_table_activity(symbols);
+        for (const TraceGroup& group : selected)
+            if (all || group.causes & (flags | ALWAYS)) group.sample(symbols, sampler);
+    }
+#else
+    const char* trace_names() { return ""; }
+    uint32_t trace_signals() const { return 0; }
+    uint32_t trace_words() const { return 0; }
+    uint32_t trace_place(uint32_t) const { return 0; }
+    void trace_select(const std::vector<uint32_t>&) {}
+    void trace_sample(TraceSampler&, bool) {}
+#endif
+
 private:
+#ifdef RKCOSIM_TRACE
+    static constexpr uint64_t ALWAYS = 1ull << 63;
+    std::vector<TraceGroup> selected;
+#endif
     void eval() {
 #ifdef RKCOSIM_PROBES
         rk_probe_sink = &probes;

@@ -278,7 +278,8 @@ class LoadedModel:
             raise ModelError(f"no memory was given for the {' and the '.join(sorted(self._missing))}")
         layers = [task.layer for task in self.model.plan.tasks]
         tasks = [Task.of_entry(entry, layer) for entry, layer in zip(self.tasks.tasks, layers, strict=True)]
-        return Job(tasks, core_mask=1 << self.core, max_cycles=max_cycles)
+        names = {number: step.name for number, step in enumerate(self.model.plan.steps)}
+        return Job(tasks, core_mask=1 << self.core, max_cycles=max_cycles, layers=names)
 
     def run(self, max_cycles: int | None = None) -> RunReport:
         """Run the whole network: one job, or several with the host's steps between them.

@@ -156,6 +156,9 @@ class Driver:
             return False
         state.first, state.number = kick
         tasks = job.tasks[state.first : state.first + state.number]
+        annotate = getattr(self.device, "annotate", None)
+        if annotate is not None and job.layers:
+            annotate(state.core, job.layers_of(state.first, state.number))
         self._commit(job, state.core, tasks[0], tasks[-1], state.number)
         return True
 

@@ -111,6 +111,8 @@ class Job:
         let the PC fetch the next task's registers while one runs.
     max_cycles
         bound of the whole job, or None for the driver's.
+    layers
+        names of the layers by `Task.op_idx`, for devices that show them (`annotate`).
     """
 
     tasks: Sequence[Task]
@@ -119,6 +121,18 @@ class Job:
     task_base_addr: int = 0
     pingpong: bool = True
     max_cycles: int | None = None
+    layers: Mapping[int, str] = field(default_factory=dict)
+
+    def layers_of(self, first: int, number: int) -> list[tuple[int, int, str]]:
+        """Layers of some tasks: (first task, number of tasks, name), counted from `first`."""
+        found: list[tuple[int, int, str]] = []
+        for place, task in enumerate(self.tasks[first : first + number]):
+            name = self.layers.get(task.op_idx, "")
+            if found and found[-1][2] == name:
+                found[-1] = (found[-1][0], found[-1][1] + 1, name)
+            else:
+                found.append((place, 1, name))
+        return [layer for layer in found if layer[2]]
 
     @property
     def cores(self) -> list[int]:
