@@ -13,10 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from cosim import progress
+from cosim.crosscheck.mismatch import wants_mismatch
 from cosim.engines.engine import open_engine
 from cosim.engines.library import DramConfig
 from cosim.model_progress import Inferences
 from cosim.model_rows import LayerRow, buffers, layer_row, task_rows
+from cosim.model_trace import trace_model_mismatch
 from cosim.perf.measure import meter
 from rtl.config import RK3588
 from sw import rknn_api as api
@@ -289,7 +291,12 @@ def run_model(
     RunError, EngineError, ValueError
     """
     begun = time.perf_counter()
-    with Session(model, engine=engine, exact=exact, check=check, trace=trace, cores=cores) as session:
+    later = wants_mismatch(trace, check)
+
+    def open_session(spec: TraceSpec | None) -> Session:
+        return Session(model, engine=engine, exact=exact, check=check, trace=spec, cores=cores)
+
+    with open_session(None if later else trace) as session:
         if batch is None:
             batch = [random_inputs(session, seed)]
         _check_batch(session, batch)
@@ -311,7 +318,9 @@ def run_model(
                 good = found.match and address is None
                 if not good and verdict["match"] is not False:
                     where = str(found.first) if found.first else f"padding at 0x{address:08X}"
+                    wrong = found.first.address if found.first else address
                     verdict = {"match": False, "inference": number, "first_difference": where}
+                    verdict["address"] = wrong
                 elif verdict["match"] is None:
                     verdict = {
                         "match": True,
@@ -349,6 +358,8 @@ def run_model(
             results=results,
             predictions=[int(result[0].argmax()) for result in results],
         )
+    if trace is not None and later:
+        run.verdict |= trace_model_mismatch(trace, run.verdict, batch, open_session)
     if labels is not None:
         run.top1 = float(np.mean(np.array(run.predictions) == np.array(labels)))
     if reference:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cosim import progress
 from cosim.cli.exits import DEVICE_ERROR, MISMATCH, OK, fail, reported, write_json
 from cosim.cli.progress import kick
-from cosim.cli.waveform import closing_traced
 
 if TYPE_CHECKING:
     from waves.spec import TraceSpec
@@ -117,11 +117,11 @@ def _trace_mismatch(
     from cosim.crosscheck.mismatch import run_watched, trace_mismatch
 
     if "address" not in verdict:
-        print("no waveform: nothing differs", file=sys.stderr)
+        progress.say("no waveform: there is no wrong byte")
         return {}
 
     def rerun(spec: TraceSpec | None, address: int | None) -> list[int]:
-        with closing_traced(open_device(spec is not None)) as device:
+        with closing(open_device(spec is not None)) as device:
 
             def run() -> None:
                 stream.load_into(device.memory)
@@ -130,7 +130,7 @@ def _trace_mismatch(
             return run_watched(device, spec, address, run)
 
     cycle, said = trace_mismatch(trace, verdict["address"], rerun)
-    print(said)
+    progress.say(said)
     return {"cycle": cycle}
 
 

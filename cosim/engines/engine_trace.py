@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from cosim import progress
 from cosim.engines import library as lib
 from cosim.engines import tracing
 from cosim.engines.errors import EngineError
@@ -73,7 +74,7 @@ class EngineTrace:
         return self._library().rk_layer_number(self._handle(), name.encode()) if name else 0
 
     def annotate(self, core: int, layers: Sequence[tuple[int, int, str]]) -> None:
-        """Say which tasks of a core's next job belong to which layers: (first task, number of tasks, name)."""
+        """Say which tasks of a core's next job are which layer's: (first task, number of tasks, name)."""
         numbered = (lib.LayerTasksC * len(layers))()
         for place, (first, count, name) in enumerate(layers):
             number = self._library().rk_layer_number(self._handle(), name.encode())
@@ -99,6 +100,8 @@ class EngineTrace:
         if self._spec is not None and self._last is None:
             self._library().rk_trace_close(self._handle())
             self._last = self.result()
+            if self._last is not None:
+                progress.say(self._last.text)
 
 
 class TracedEngine(ABC):

@@ -286,6 +286,8 @@ def result(spec: TraceSpec, status: lib.TraceStatusC, layers: Iterable[str]) -> 
         text = f"no waveform: {_why_none(spec, layers)}"
     elif state == lib.TRACE_FULL:
         text = f"waveform {name}: {size}; ended at its limit of {spec.limit:,} bytes"
+        if status.first == status.last:
+            text += " (the names of its signals fill it: use --scope)"
     else:
         text = f"waveform {name}: {size}"
     if status.shortened:

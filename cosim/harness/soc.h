@@ -153,7 +153,7 @@ private:
     uint16_t at_work[MAX_CORES] = {NO_TASK, NO_TASK, NO_TASK};
     uint16_t started[MAX_CORES] = {};  // tasks of the job
 
-    // A core sleeps (is not actived) once it has said `idle` for this many cycles without a pin
+    // A core sleeps (is not evaluated) once it has said `idle` for this many cycles without a pin
     // stirring: longer than any pulse may linger between two of its registers.
     static constexpr uint32_t SLEEP_AFTER = 8;
 
@@ -205,7 +205,7 @@ private:
         for (int c = 0; c < cores; c++)
             if (active >> c & 1) {
                 model[c]->pull(out[c]);
-                dram.counters[c].cycles_actived++;
+                dram.counters[c].cycles_evaluated++;
                 if (out[c].events | out[c].diag_valid) record(c);
             } else {
                 count_waits(c, 1);
@@ -228,7 +228,7 @@ private:
                 recorder->observe(cycle, c, in[c], out[c], dram.port[c], job[c], at_work[c], started[c]);
     }
 
-    // Cycles in which a core that is not actived kept its pins: those of a hanging one say what it
+    // Cycles in which a core that is not evaluated kept its pins: those of a hanging one say what it
     // waits for, those of an idle one are low.
     void count_waits(int c, uint64_t cycles) {
         for (uint32_t bits = with_reason(out[c].events); bits; bits &= bits - 1)

@@ -47,7 +47,7 @@ public:
     bool open(const char* path, const FstFunctions* fst, const char* lines, const TraceOrder& wanted, uint64_t cycle) {
         close();
         file = path, order = wanted;
-        if (fst) sink = std::make_unique<FstSink>(*fst);
+        if (fst) sink = std::make_unique<FstSink>(*fst, order.limit);
         else sink = std::make_unique<VcdSink>();
         variables.assign(1, {"", 0, false, 0, 0});
         for (auto& some : pins) some.clear();

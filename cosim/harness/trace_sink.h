@@ -2,6 +2,7 @@
 #pragma once
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -188,7 +189,9 @@ struct FstFunctions {
 
 class FstSink : public TraceSink {
 public:
-    explicit FstSink(const FstFunctions& functions) : f(functions) {}
+    // With a limit it looks more often at what has become of it on the disk.
+    FstSink(const FstFunctions& functions, uint64_t limit)
+        : f(functions), flush_every(limit ? std::min(std::max(limit, LEAST), MOST) : MOST) {}
     bool open(const char* path, const std::vector<TraceVariable>& variables) override {
         writer = f.create(path, 1);
         if (!writer) return false;
@@ -214,7 +217,7 @@ public:
         return true;
     }
     void time(uint64_t time) override {
-        if (pending > FLUSH_EVERY) flush();
+        if (pending > flush_every) flush();
         f.time(writer, time);
     }
     void value(uint32_t n, const uint32_t* words) override {
@@ -229,27 +232,32 @@ public:
     void flush() override {
         if (writer) f.flush(writer);
         pending = 0;
+        measure();
     }
     bool close() override {
         if (writer) f.close(writer);
-        writer = nullptr;
-        return true;
+        writer = nullptr, pending = 0;
+        measure();
+        return on_disk > 0;
     }
-    // What is on the disk; what is not flushed yet is counted as if it did not compress.
-    uint64_t bytes() const override {
-        struct stat status;
-        return (stat(name.c_str(), &status) == 0 ? uint64_t(status.st_size) : 0) + (writer ? pending : 0);
-    }
+    // What is on the disk, and a guess of what the rest will take there.
+    uint64_t bytes() const override { return on_disk + pending / COMPRESSED; }
     bool failed() const override { return false; }
     ~FstSink() override { close(); }
 
 private:
     static constexpr int MODULE = 0, WIRE = 16, STRING = 21, LZ4 = 2;
-    static constexpr uint64_t FLUSH_EVERY = 4 << 20;
+    static constexpr uint64_t LEAST = 1 << 18, MOST = 8 << 20, COMPRESSED = 8;
     FstFunctions f;
+    const uint64_t flush_every;
     void* writer = nullptr;
     std::string name;
     std::vector<uint32_t> handles, bits;
     std::vector<char> digits;
-    uint64_t pending = 0;
+    uint64_t pending = 0, on_disk = 0;
+
+    void measure() {
+        struct stat status;
+        if (stat(name.c_str(), &status) == 0) on_disk = uint64_t(status.st_size);
+    }
 };
