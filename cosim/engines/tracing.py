@@ -128,7 +128,7 @@ def variables(declarations: Iterable[Declaration], cores: int, events: Iterable[
         found += [
             Variable(f"core{core}.{item.path}", f"m {core} {item.code} {item.bits}") for item in signals
         ]
-        if signals:
+        if any(".registers." in path for path in named):
             found += _other_registers(core, named, enable)
     return sorted(found, key=lambda v: _order(v.path))
 

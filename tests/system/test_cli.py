@@ -97,12 +97,12 @@ def test_trace_shows_the_interrupt(tmp_path: Path):
     assert code == 0, text
     names = [line.split()[4] for line in wave.read_text().splitlines() if line.lstrip().startswith("$var")]
     assert len(names) > 1000
-    assert not [name for name in names if ":" in name.split("[")[0]], "GTKWave cannot read such names"
+    assert not [name for name in names if set(name) & set("$:[]")], "viewers cannot read such names"
     trace = waves.open(wave)
     (risen,) = trace.rises("core0.irq")
-    (start,) = trace.rises("ppu.control__start")
-    (done,) = trace.rises("ppu.control__done")
-    writes = trace.rises("core0.m_axi_awvalid")
+    (start,) = trace.rises("core0.PPU.registers.control.start")
+    (done,) = trace.rises("core0.PPU.registers.control.done")
+    writes = trace.rises("core0.axi.awvalid")
     assert start < writes[0] <= writes[-1] < done < risen
     # The kick's cycles count from the op-enable access, which ends a few cycles before its own start.
     assert risen - start < json.loads(out.read_text())["cycles"] <= risen

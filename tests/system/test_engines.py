@@ -191,7 +191,8 @@ def test_waveform(name, tmp_path):
         engine.run_until_irq(1, 2000)
         assert engine.cycle == cycles
     vcd = VCDVCD(str(path))
-    arvalid = [s for s in vcd.signals if s.split("[")[0].endswith("m_axi_rready")]
+    rready = ("m_axi_rready", "axi.rready")
+    arvalid = [s for s in vcd.signals if s.split("[")[0].endswith(rready)]
     assert arvalid, vcd.signals
     changes = vcd[arvalid[0]].tv
     assert changes
