@@ -347,7 +347,8 @@ def test_other_designs_and_cxxrtl(tmp_path: Path, name: str):
         engine.run(500)
     wave = waves.open(path)
     names = [s.name for s in wave.signals]
-    assert "core0.asked" in names and "core0.axi.arvalid" in names and "core0.busy" not in names
+    assert "core0.axi.arvalid" in names
+    assert not [name for name in names if not name.startswith(("core0.a", "npu."))]
     assert (wave.first, wave.last) == (30, 89)
     assert wave.rises("core0.axi.arvalid")
 
