@@ -134,7 +134,6 @@ class Session:
             api.use_device(self.device, meter=measures, quiet=True)
             with progress.step("compiling the model"), keeping_tensors(check), using_cores(cores):
                 self._call("rknn_init", api.rknn_init(self.context, str(self.path), 0), init=True)
-            _name_tasks(self.device, api.compiled_model(self.context))
             counts = types.rknn_input_output_num()
             self._query(types.RKNN_QUERY_IN_OUT_NUM, counts)
             self.inputs = [self._attr(types.RKNN_QUERY_INPUT_ATTR, n) for n in range(counts.n_input)]
@@ -229,13 +228,6 @@ class Session:
         attr.index = number
         self._query(command, attr)
         return attr
-
-
-def _name_tasks(device: Any, compiled: Any) -> None:
-    """Tell the engine's event log which layer each task belongs to."""
-    recording, plan = getattr(device, "recording", None), getattr(compiled, "plan", None)
-    if recording is not None and plan is not None:
-        recording.name_tasks([plan.steps[task.layer].name for task in plan.tasks])
 
 
 def cores_of(path: Path) -> int:

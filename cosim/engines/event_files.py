@@ -34,6 +34,7 @@ class EventFiles:
     events, timeline : event log (.parquet or .arrow) and Perfetto trace; None: not wanted.
     kinds : of events, None for all.
     first, last : first and last cycle, None: to the end.
+    window : cut at the end to the cycles of the engine's waveform, whose window only the run tells.
 
     Raises
     ------
@@ -48,6 +49,7 @@ class EventFiles:
     kinds: tuple[str, ...] | None = None
     first: int = 0
     last: int | None = None
+    window: bool = False
 
     def __post_init__(self) -> None:
         events.check_kinds(self.kinds or ())
@@ -61,8 +63,12 @@ class EventFiles:
     def write(self, recorded: EventLog) -> None:
         """Write the files of what has been recorded, and say so."""
         log = recorded if self.kinds is None else recorded.where(kind=set(self.kinds))
-        if self.first > recorded.meta["first"] or self.last != recorded.meta["last"]:
-            log = log.between(self.first, FOREVER if self.last is None else self.last)
+        first, last = self.first, self.last
+        if self.window and recorded.meta.get("traced"):
+            first, last = recorded.meta["traced"]
+        if first > recorded.meta["first"] or last != recorded.meta["last"]:
+            log = log.between(first, FOREVER if last is None else last)
+            log.meta = {**log.meta, "first": max(first, recorded.meta["first"]), "last": last}
         if self.events is not None:
             events.save(log, self.events)
             progress.say(f"events: {len(log):,} in {self.events}")
@@ -85,12 +91,12 @@ def beside(trace: TraceSpec) -> EventFiles | None:
     if not events.can_save():
         progress.say(f"no event log beside {trace.path}: {events.MISSING}")
         return None
-    first, last = 0, None
-    if trace.start.kind == "cycle":
-        first = trace.start.cycle
-    if trace.stop is not None and trace.stop.kind == "cycle":
-        last = max(trace.stop.cycle - 1, first)
-    return EventFiles(trace.path.with_suffix(BESIDE), first=first, last=last)
+    path = trace.path.with_suffix(BESIDE)
+    stop = trace.stop
+    if trace.start.kind != "cycle" or (stop is not None and stop.kind != "cycle") or trace.limit:
+        return EventFiles(path, window=True)
+    last = None if stop is None else max(stop.cycle - 1, trace.start.cycle)
+    return EventFiles(path, first=trace.start.cycle, last=last)
 
 
 _wanted: ContextVar[list[EventFiles] | None] = ContextVar("rkcosim_event_files", default=None)

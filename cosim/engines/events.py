@@ -79,8 +79,8 @@ class Recording:
         self.engine = engine
         self.asked: dict[str, Any] = {}
         self.kicks: list[tuple[int, int]] = []  # (cycle, core)
-        self.layers: Sequence[str] = ()
-        self.unnamed = 0  # tasks that ran before the layers were named
+        self.announced: dict[int, Sequence[tuple[int, int, str]]] = {}  # by core
+        self.layers: dict[int, Sequence[tuple[int, int, str]]] = {}  # by job
         self.files: list[EventFiles] = []
 
     def start(
@@ -139,6 +139,7 @@ class Recording:
             raise EngineError("no events are recorded: call record() before the run")
         raw, dropped = _fetch(engine)
         log = _decode(raw).joined(EventLog.of([*_logged(engine, self), *_layers(engine, self)]))
+        waveform = engine.trace_result()
         log.meta = {
             "schema_version": events.SCHEMA_VERSION,
             "engine": engine.name,
@@ -148,6 +149,7 @@ class Recording:
             "dram": asdict(engine.dram),
             **self.asked,
             "dropped": dropped,
+            "traced": list(waveform.cycles) if waveform is not None and waveform.cycles else None,
         }
         return log
 
@@ -172,18 +174,13 @@ class Recording:
         """Count a register write that starts a job."""
         enable = registers()["PC"]["OPERATION_ENABLE"]
         if offset == enable.offset and enable.fields["OP_EN"].get(value):
+            self.layers[len(self.kicks)] = self.announced.pop(core, ())
             self.kicks.append((self.engine.cycle, core))
             self.engine._lib.rk_kick(self.engine._opened(), core)
 
-    def name_tasks(self, layers: Sequence[str]) -> None:
-        """Give the tasks of a network the names of their layers.
-
-        Parameters
-        ----------
-        layers : of the tasks of one run in the order in which they start; runs repeat.
-        """
-        self.layers = list(layers)
-        self.unnamed = len(self.engine.task_log())
+    def annotate(self, core: int, layers: Sequence[tuple[int, int, str]]) -> None:
+        """Layers of the core's next kick: (first task, number of tasks, name)."""
+        self.announced[core] = layers
 
     def job(self, core: int, cycle: int) -> int:
         """Number of the core's latest kick in a cycle."""
@@ -332,20 +329,24 @@ def _logged(engine: SocEngine, recording: Recording) -> Iterator[Event]:
 
 
 def _layers(engine: SocEngine, recording: Recording) -> Iterator[Event]:
-    """Layers of a network whose tasks have names: one event for each core's and job's part of a layer."""
-    names = recording.layers
-    if "layer" not in recording.asked["kinds"] or not names:
-        return
+    """Layers whose names were given: one event for each job's part of a layer, over its tasks."""
     first, last = recording.asked["first"], recording.asked["last"]
-    open_: dict[tuple[int, int, int, str], Event] = {}
-    for number, record in enumerate(engine.task_log()[recording.unnamed :]):
-        run, task = divmod(number, len(names))
-        key = (run, record.core, record.job, names[task])
-        end = engine.cycle + 1 if record.end is None else record.end
-        before = open_.get(key)
-        if before is None:
-            before = Event("layer", record.start, end, record.core, record.task, record.job)
-        open_[key] = before._replace(end=end, value=before.value + 1, reason=names[task])
-    for layer in open_.values():
-        if layer.end > first and (last is None or layer.cycle <= last):
-            yield layer
+    if "layer" not in recording.asked["kinds"]:
+        return
+    known = {
+        (job, task): (begin, count, name)
+        for job, layers in recording.layers.items()
+        for begin, count, name in layers
+        for task in range(begin, begin + count)
+    }
+    found: dict[tuple[int, int], Event] = {}
+    for record in engine.task_log() if known else []:
+        layer = known.get((record.job, record.task))
+        if layer is not None:
+            begin, count, name = layer
+            new = Event("layer", record.start, 0, record.core, begin, record.job, value=count, reason=name)
+            end = engine.cycle + 1 if record.end is None else record.end
+            found[record.job, begin] = found.get((record.job, begin), new)._replace(end=end)
+    for event in found.values():
+        if event.end > first and (last is None or event.cycle <= last):
+            yield event

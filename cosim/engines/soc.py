@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes as ct
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -281,6 +281,11 @@ class SocEngine(TracedEngine):
     ) -> None:
         """Record events from now on (see `cosim.engines.events.Recording.start`)."""
         self.recording.start(kinds, first=first, last=last, limit=limit, gap=gap)
+
+    def annotate(self, core: int, layers: Sequence[tuple[int, int, str]]) -> None:
+        """Say which tasks of a core's next job are which layer's: (first task, number of tasks, name)."""
+        super().annotate(core, layers)
+        self.recording.annotate(core, layers)
 
     def events(self) -> EventLog:
         """What has been recorded so far; raises EngineError if `record` was never called."""

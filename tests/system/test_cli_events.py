@@ -92,6 +92,22 @@ def test_beside_a_waveform(tmp_path: Path):
     assert log.where(kind="burst")["cycle"].min() >= 300
 
 
+def test_beside_a_waveform_that_begins_by_itself(tmp_path: Path):
+    """The log is cut to the cycles that the waveform has."""
+    code, said = rkcosim(
+        *("run", DIGITS, "--trace", tmp_path / "run.vcd", "--scope", "tasks"),
+        *("--from", "layer:pool", "--to", "layer:pool"),
+    )
+    assert code == 0, said
+    log = events.load(tmp_path / "run.events.parquet")
+    layer = next(e for e in log.where(kind="layer") if e.reason == "pool")
+    first, last = log.meta["traced"]
+    assert first <= layer.cycle and layer.end - 1 <= last < layer.end + 10
+    assert (log.meta["first"], log.meta["last"]) == (first, last)
+    assert set(log.where(kind=["burst", "write", "stall"])["job"]) == {0}
+    assert len(log.where(kind="task")) <= 2 and log.where(kind="packet")["task"].tolist()
+
+
 def test_beside_a_waveform_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     code, said = rkcosim("regcmd", "run", POOL, "--trace", tmp_path / "pool.vcd")

@@ -135,3 +135,33 @@ def test_without_pyarrow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     assert not events.can_save()
     with pytest.raises(EventsError, match=r"pip install 'rkcosim\[waves\]'"):
         events.save(example(), tmp_path / "log.parquet")
+
+
+def test_records_of_the_harness_are_those_that_python_reads():
+    """Bits of `events` and the layout of a record: written in C++ and again in Python."""
+    import re
+
+    from cosim.engines import events as recorded
+    from cosim.engines.build import harness_folder
+    from cosim.engines.records import EVENT_NAMES
+    from rtl.core import EVENTS
+
+    text = (harness_folder() / "events.h").read_text()
+    bits = re.findall(r"^\s+EV_(\w+),", text, re.M)
+    assert [name.lower() for name in bits] == list(EVENT_NAMES)
+    assert [name.removesuffix("s") for name in EVENT_NAMES[2:10] if name != "mac_pixels"] == [
+        name.removesuffix("s") for name in EVENTS[2:10] if name != "mac_real"
+    ]
+    kinds = re.search(r"enum RecordKind : uint8_t \{([^}]*)\}", text)
+    assert kinds is not None
+    assert [k.strip().removeprefix("REC_").lower() for k in kinds[1].split(",")] == list(recorded.RECORDED)
+    body = re.search(r"struct Record \{(.*?)\n\};", text, re.S)
+    assert body is not None
+    widths = {"uint64_t": 8, "uint32_t": 4, "uint16_t": 2, "uint8_t": 1}
+    members = [
+        (name.strip(), widths[kind])
+        for kind, names in re.findall(r"^\s+(uint\d+_t) ([\w, ]+);", body[1], re.M)
+        for name in names.split(",")
+    ]
+    assert members == [(n, recorded._RECORD[n].itemsize) for n in recorded._RECORD.names or ()]
+    assert recorded._RECORD.itemsize == 48
