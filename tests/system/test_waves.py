@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 from collections import Counter
 from contextlib import closing
@@ -19,6 +20,7 @@ from cosim.stream import Stream
 from sw.regcmd import decode_word, words_from_bytes
 from waves import Wave
 from waves.backends import have_pywellen
+from waves.events import Event
 from waves.layout import layout
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,17 +36,19 @@ class Run:
     wave: Wave
     counters: CoreCounters
     tasks: list[TaskRecord]
+    events: list[Event]
 
 
 def traced(stream: Stream, file: Path) -> Run:
     """Run a stream on core 0 with all of its waveform."""
     with closing(open_engine("verilator", cores=1, traced=True)) as engine:
         engine.trace(file)
+        engine.record(["write", "burst", "irq", "task"])
         stream.load_into(engine.memory)
         result = run_kick(engine, stream.kick, stream.core, writes=stream.writes)
         assert result.done
-        counters, tasks = engine.counters(0), engine.task_log()
-    return Run(stream, waves.open(file), counters, tasks)
+        counters, tasks, events = engine.counters(0), engine.task_log(), list(engine.events())
+    return Run(stream, waves.open(file), counters, tasks, events)
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +73,38 @@ def check_tasks_and_bytes(run: Run) -> None:
         moved[burst.direction, burst.client] += burst.bytes
     assert {c: n for (way, c), n in moved.items() if way == "read"} == run.counters.bytes_read
     assert {c: n for (way, c), n in moved.items() if way == "write"} == run.counters.bytes_written
+
+
+def check_event_log(run: Run) -> None:
+    """The log that the engine writes and what the waveform shows are the same, cycle by cycle."""
+    wave = run.wave
+    of = {kind: [e for e in run.events if e.kind == kind] for kind in ("write", "burst", "irq", "task")}
+    assert [(e.cycle, e.address, e.value) for e in of["write"]] == [
+        (w.cycle, w.offset, w.value) for w in wave.register_writes()
+    ]
+    assert sorted((e.cycle, e.end, e.direction, e.client, e.address, e.bytes) for e in of["burst"]) == sorted(
+        (b.start, (b.end or 0) + 1, b.direction, b.client, b.address, b.bytes) for b in wave.bursts()
+    )
+    assert [e.cycle for e in of["irq"]] == [irq.start for irq in wave.irqs()]
+    assert [(e.job, e.task, e.cycle, e.end) for e in of["task"]] == [
+        (t.job, t.index, t.start, t.end) for t in wave.tasks()
+    ]
+
+
+def test_event_logs_say_the_same(pool: Run, conv: Run):
+    check_event_log(pool)
+    check_event_log(conv)
+
+
+@pytest.mark.skipif(not have_pywellen(), reason="pywellen is not installed")
+@pytest.mark.skipif(importlib.util.find_spec("_libfstapi") is None, reason="pylibfst is not installed")
+def test_fst_holds_the_same(pool: Run, tmp_path: Path):
+    fst = traced(pool.stream, tmp_path / "pool.fst").wave
+    vcd = pool.wave
+    assert (fst.format, fst.first, fst.last) == ("fst", vcd.first, vcd.last)
+    assert [(s.name, s.width) for s in fst.signals] == [(s.name, s.width) for s in vcd.signals]
+    assert fst.tasks() == vcd.tasks() and fst.bursts() == vcd.bursts()
+    assert fst.register_writes() == vcd.register_writes() and fst.irqs() == vcd.irqs()
 
 
 def test_pool_tasks_and_bytes(pool: Run):
