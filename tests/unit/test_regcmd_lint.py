@@ -1,0 +1,274 @@
+"""Rules of `regcmd lint`: silent on legal tasks, right on faulty ones, each able to speak."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cosim.conformance.groups import GROUPS, draw_case
+from cosim.crosscheck.kick import run_kick
+from cosim.golden.task import GoldenNpu
+from cosim.golden.task.errors import GoldenError
+from cosim.programs import program_of_stream, programs_of_model
+from rtl.regs import registers
+from sw.regcmd import TaskBuilder, build_task_list, op_enable_word, pack_word, register_word, words_from_bytes
+from sw.regcmd.lint import RULES, SEVERITIES, Finding, lint
+from sw.regcmd.lint.docs import page
+from sw.regcmd.program import ListedTask, Program, fetch_from, program_of_chain
+from tests.models.long_stream import long_stream
+
+ROOT = Path(__file__).parents[2]
+FAULTY = (
+    *("reserved fields", "contradictory sizes", "reserved codes", "contradictions", "hangs", "waits"),
+    *("unmapped addresses", "malformed lists"),
+)
+LEGAL = [name for name in GROUPS if name not in (*FAULTY, "registers", "field limits")]
+BASE = 0x10_0000
+
+
+@pytest.mark.parametrize("seed", (3, 4))
+def test_legal_draws_have_no_error(seed: int) -> None:
+    print(f"seed {seed}")
+    warnings = 0
+    for group in LEGAL:
+        program = program_of_stream(draw_case(group, seed, seed).stream())
+        found = lint(program)
+        assert not [str(f) for f in found if f.severity == "error"], f"{group} {seed}/{seed}"
+        warnings += sum(f.severity == "warning" for f in found)
+    assert warnings <= len(LEGAL) // 4
+
+
+def test_chains_at_their_limits_have_no_error() -> None:
+    for index in range(12):
+        case = draw_case("field limits", 1, index)
+        assert not [str(f) for f in lint(program_of_stream(case.stream())) if f.severity == "error"]
+
+
+@pytest.mark.parametrize("group", FAULTY)
+def test_what_the_golden_model_reports_is_named(group: str) -> None:
+    """Each diagnostic's register is in a finding, and every hang has an error."""
+    seed, total, named = 7, 0, 0
+    print(f"seed {seed}")
+    for index in range(14):
+        case = draw_case(group, seed, index)
+        stream = case.stream()
+        golden = GoldenNpu(1, strict=False)
+        stream.load_into(golden.memory)
+        truth, ended = set(), False
+        try:
+            ended = run_kick(golden, stream.kick, 0, writes=stream.writes).done
+        except GoldenError as error:
+            truth.add((error.block, error.register.split(".")[0]))
+        truth |= {(f.block, f.register.split(".")[0]) for f in golden.diagnostics()}
+        found = lint(program_of_stream(stream))
+        if not truth and ended:
+            assert not [str(f) for f in found if f.severity == "error"], case.text()
+            continue
+        total += 1
+        errors = [f for f in found if f.severity == "error"]
+        paths = {(f.block, f.register) for f in found}
+        good = (not truth or truth <= paths) and (ended or bool(errors)) and bool(found)
+        named += good
+        if not good:
+            print(f"  {case.name} {case.plan.note}: {truth - paths}, {[str(f) for f in found][:3]}")
+    print(f"{group}: {named} of {total} named")
+    assert total and named >= 0.9 * total
+
+
+def test_compiled_models_and_the_example_have_nothing() -> None:
+    from cosim.stream import Stream
+    from sw.compiler import compile_model
+
+    model = ROOT / "examples" / "digits" / "digits_int8.onnx"
+    for program in programs_of_model(compile_model(model.read_bytes(), reuse=True), "digits"):
+        assert [str(f) for f in lint(program)] == []
+    pool = Stream.load(ROOT / "examples" / "streams" / "pool.json")
+    assert lint(program_of_stream(pool)) == []
+
+
+def test_the_vendors_plans_have_nothing() -> None:
+    folder = ROOT.parent / "shared" / "vendor_plans"
+    if not folder.is_dir():
+        pytest.skip("the vendor compiler's plans are not here (../shared/vendor_plans)")
+    from cosim.conformance.plans import PlanJob, read_plans
+    from cosim.programs import program_of_records
+    from sw.driver import Driver
+
+    for plan in read_plans(folder)[::40]:
+        device = GoldenNpu(3)
+        case = PlanJob(plan, Driver(device), 1)
+        parts = [
+            (base, device.memory.view(base, size).tobytes()) for base, size in device.memory.ranges.items()
+        ]
+        ranges = [(base, len(data)) for base, data in parts]
+        for core in case.job.cores:
+            first, count = case.job.range_of(core)
+            records = case.job.tasks[first : first + count]
+            program = program_of_records(plan.name, records, fetch_from(parts), core=core, ranges=ranges)
+            assert [str(f) for f in lint(program)] == []
+        case.close()
+
+
+# -- single rules ------------------------------------------------------------------------------------
+
+
+def _pool(address: int = 0x20_0000, to: int = 0x21_0000) -> TaskBuilder:
+    """A max pool of 2 x 2 over 4 x 4 x 16, one of the smallest tasks."""
+    task = TaskBuilder("pool").enable("PPU", "PPU_RDMA")
+    for block in ("PPU", "PPU_RDMA"):
+        task.set(block, "S_POINTER", POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1)
+    for name, value in (("IN_WIDTH", 3), ("IN_HEIGHT", 3), ("IN_CHANNEL", 15), ("OUT_CHANNEL", 15)):
+        task.set("PPU", f"DATA_CUBE_{name}", **{f"DATA_CUBE_{name}": value})
+    for name in ("OUT_WIDTH", "OUT_HEIGHT"):
+        task.set("PPU", f"DATA_CUBE_{name}", **{f"DATA_CUBE_{name}": 1})
+    task.set("PPU", "OPERATION_MODE_CFG", FLYING_MODE="RDMA", POOLING_METHOD="MAX")
+    shape = {"KERNEL_HEIGHT": 1, "KERNEL_WIDTH": 1, "KERNEL_STRIDE_HEIGHT": 1, "KERNEL_STRIDE_WIDTH": 1}
+    task.set("PPU", "POOLING_KERNEL_CFG", **shape)
+    task.set_word("PPU", "DST_BASE_ADDR", to)
+    task.set("PPU", "DST_SURF_STRIDE", DST_SURF_STRIDE=4)
+    task.set("PPU", "DATA_FORMAT", PROC_PRECISION="INT8")
+    for name, value in (("WIDTH", 3), ("HEIGHT", 3), ("CHANNEL", 15)):
+        task.set("PPU_RDMA", f"CUBE_IN_{name}", **{f"CUBE_IN_{name}": value})
+    task.set_word("PPU_RDMA", "SRC_BASE_ADDR", address)
+    task.set("PPU_RDMA", "SRC_LINE_STRIDE", SRC_LINE_STRIDE=4)
+    task.set("PPU_RDMA", "SRC_SURF_STRIDE", SRC_SURF_STRIDE=16)
+    task.set("PPU_RDMA", "DATA_FORMAT", IN_PRECISION="BITS8")
+    return task
+
+
+def _program(tasks: list[TaskBuilder], number: int | None = None, amount: int | None = None) -> Program:
+    placed = build_task_list(tasks, BASE)
+    first = placed.tasks[0]
+    return program_of_chain(
+        "chain",
+        fetch_from([(BASE, placed.data + bytes(256))]),
+        BASE,
+        first.amount if amount is None else amount,
+        len(tasks) if number is None else number,
+        mask=0xC00,
+        core=0,
+        ranges=[(BASE, 1 << 16), (0x20_0000, 1 << 16), (0x21_0000, 1 << 16)],
+    )
+
+
+def _found(program: Program, rule: str) -> list[Finding]:
+    return [f for f in lint(program) if f.rule == rule]
+
+
+def test_the_small_task_is_clean() -> None:
+    assert lint(_program([_pool()])) == []
+
+
+def test_words_that_are_none() -> None:
+    pool = _pool()
+    pool.raw(register_word(registers()["PPU"]["DATA_FORMAT"], 0xFFFF_0000 | 1 << 3) & ~(1 << 48))
+    assert _found(_program([pool]), "word.undefined")
+    pool = _pool()
+    pool.raw(register_word(registers()["PPU"]["DATA_CUBE_IN_WIDTH"], 3 | 1 << 20))
+    (finding,) = _found(_program([pool]), "word.reserved-bits")
+    assert (finding.block, finding.register, finding.value) == ("PPU", "DATA_CUBE_IN_WIDTH", 3 | 1 << 20)
+    pool = _pool()
+    pool.set("PPU", "S_POINTER", POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1, EXECUTER=1)
+    assert _found(_program([pool]), "word.read-only")[0].field == "EXECUTER"
+    pool = _pool()
+    pool.raw(register_word(registers()["PC"]["INTERRUPT_MASK"], 1))
+    assert _found(_program([pool]), "word.pc")
+    words = [*_pool().words()[:-1], op_enable_word(0)]
+    assert _found(Program("p", [ListedTask(tuple(words))]), "word.op-enable")
+    words = [*_pool().words()[:-1], op_enable_word(0x60 | 1 << 9)]
+    assert _found(Program("p", [ListedTask(tuple(words))]), "word.op-enable")[0].severity == "warning"
+    words = [*_pool().words()[:-1], pack_word(0x0081, 0x60, 0x10)]
+    assert _found(Program("p", [ListedTask(tuple(words))]), "word.op-enable")
+
+
+def test_chains() -> None:
+    long = _program([_pool(), _pool()], amount=_pool().amount + 20)
+    assert _found(long, "word.late") and _found(long, "chain.amount")[0].task == -1
+    loop = _program([_pool(), _pool()])
+    placed = build_task_list([_pool().link(BASE, _pool().amount), _pool()], BASE)
+    words = words_from_bytes(placed.data)
+    pc = registers()["PC"]["BASE_ADDRESS"]
+    at = next(n for n, w in enumerate(words) if w == register_word(pc, placed.tasks[1].address))
+    words[at] = register_word(pc, BASE)
+    from sw.regcmd import words_to_bytes
+
+    loop = program_of_chain("loop", fetch_from([(BASE, words_to_bytes(words))]), BASE, _pool().amount, 9)
+    assert _found(loop, "chain.loop")[0].value == BASE
+    short = _program([_pool(), _pool()], number=1)
+    assert _found(short, "chain.number")
+    missing = _program([_pool()], number=3)
+    assert _found(missing, "chain.link")[0].message.startswith("no link, but 2 of 3")
+    words = [word for word in _pool().words() if word != pack_word(0x0041, 0, 0)]
+    assert _found(Program("p", [ListedTask(tuple(words))]), "chain.tail")
+
+
+def test_pointers() -> None:
+    alone = _pool()
+    alone.set("PPU", "S_POINTER", POINTER_PP_MODE=1, POINTER_PP_EN=1)
+    assert _found(_program([alone]), "group.toggle")[0].field == "EXECUTER_PP_EN"
+    second = _pool(to=0x21_8000)
+    (finding, *_) = _found(_program([alone, second]), "group.other")
+    assert finding.task == 1 and finding.path.startswith("PPU.S_POINTER") and finding.severity == "error"
+
+
+def test_blocks_that_are_set_up_in_vain() -> None:
+    pool = _pool()
+    pool.set("DPU", "DATA_CUBE_WIDTH", WIDTH=3)
+    assert _found(_program([pool]), "start.not-started")[0].block == "DPU"
+    fed = _pool()
+    fed.set("PPU", "OPERATION_MODE_CFG", FLYING_MODE="UPSTREAM", POOLING_METHOD="MAX")
+    assert _found(_program([fed]), "start.unused") and _found(_program([fed]), "start.partners")
+
+
+def test_memory() -> None:
+    assert _found(_program([_pool(to=BASE)]), "memory.commands")
+    assert _found(_program([_pool(address=0x20_0008)]), "pool.address")
+    assert _found(_program([_pool(address=0xFFFF_FFF0)]), "memory.wrap")
+    assert (
+        _found(_program([_pool(address=0x30_0000)]), "memory.unmapped")[0].path
+        == "PPU_RDMA.SRC_BASE_ADDR.SRC_BASE_ADDR"
+    )
+    lost = _program([_pool(to=0x21_0000), _pool(to=0x21_0010)])
+    (finding,) = _found(lost, "memory.overwritten")
+    assert finding.task == 1 and "task 0" in finding.message
+    # The second reads what the first wrote, and more.
+    (finding,) = _found(
+        _program([_pool(to=0x21_0000), _pool(address=0x21_0000, to=0x21_8000)]), "memory.half-written"
+    )
+    assert finding.task == 1 and "12 of 16 atoms" in finding.message
+
+
+def test_reuse_of_what_nobody_loaded() -> None:
+    case = draw_case("weight reuse", 1, 0)
+    program = program_of_stream(case.stream())
+    assert not _found(program, "cbuf.reuse")
+    only = Program("second", program.tasks[1:])
+    assert _found(only, "cbuf.reuse") or _found(only, "group.never-set")
+
+
+def test_a_finding_says_where(capsys: pytest.CaptureFixture[str]) -> None:
+    stream = long_stream(2, 3)
+    program = program_of_stream(stream)
+    task = program.tasks[0]
+    words = list(task.words)
+    at = next(c.index for c in task.commands if c.name == "CNA.CBUF_CON0")
+    words[at] = register_word(
+        registers()["CNA"]["CBUF_CON0"], registers()["CNA"]["CBUF_CON0"].encode(DATA_BANK=7, WEIGHT_BANK=9)
+    )
+    program.tasks[0] = ListedTask(tuple(words), task.address, task.amount)
+    finding = next(f for f in lint(program) if f.rule == "cbuf.bank-sum")
+    assert (finding.task, finding.word, finding.path) == (0, at, "CNA.CBUF_CON0.WEIGHT_BANK")
+    assert str(finding).startswith(f"error: task 0, word {at}: CNA.CBUF_CON0.WEIGHT_BANK = 9: ")
+    assert finding.as_json()["rule"] == "cbuf.bank-sum"
+    with pytest.raises(ValueError, match="no such rule: nonsense"):
+        lint(program, ["nonsense"])
+
+
+def test_the_table_of_rules() -> None:
+    regs = registers()
+    assert len(RULES) > 60
+    for rule in RULES.values():
+        assert rule.severity in SEVERITIES and rule.why.endswith(".") and rule.source
+        assert rule.whole or set(rule.blocks) <= {block.name for block in regs}
+    assert (ROOT / "docs" / "lint.md").read_text() == page(), "run python -m sw.regcmd.lint.docs docs/lint.md"
