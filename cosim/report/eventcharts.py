@@ -159,7 +159,7 @@ class _Drawer:
         for block in [name for name in busy.text("block").names if name]:
             here = busy.where(block=block)
             if len(here):
-                chart.heat(block, "p-output", np.minimum(self.bins(here, "cycles"), 1), f"{block} at work")
+                chart.heat(block, "work", np.minimum(self.bins(here, "cycles"), 1), f"{block} at work")
         macs = mine.where(kind="mac")
         if len(macs):
             chart.heat("array", "p-busy", np.minimum(self.bins(macs, "value"), 1), "array busy")

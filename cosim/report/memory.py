@@ -163,7 +163,7 @@ def _buffer(buffer: dict[str, Any], name: str, x: Any, top: float, height: float
             rect(x(n), top, x(n + 1) - x(n), max(height, 2.0), said, class_=f"buffer b-{kind}")
             for n in buffer["used"]
         ]
-    room = int((right - left) / 6.2)
+    room = int((right - left - 4) / 6.4)
     if height >= 11 and room >= 4 and not faint:
         words = clip(name, room)
         shapes.append(text(left + 4, top + min(height / 2 + 4, 14), words, class_="buffertext"))

@@ -153,7 +153,7 @@ class TimeChart:
                         LANE - 2,
                         title(said),
                         class_=f"heat {css}",
-                        fill_opacity=number(float(0.15 + 0.85 * levels[at] / 20)),
+                        fill_opacity=number(float(0.25 + 0.75 * levels[at] / 20)),
                     )
                 )
             at = end
