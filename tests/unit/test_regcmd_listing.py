@@ -99,7 +99,7 @@ def test_lists_are_found_in_a_buffer_of_anything(seed: int) -> None:
     assert len(found) == 6
     assert address_of(found) == commands.address - at
     (program,) = programs_of_buffer(data.tobytes())
-    assert [task.address for task in program.tasks][0] == stream.kick.base
+    assert program.tasks[0].address == stream.kick.base
     assert len(program.tasks) == 6 and not program.stopped
     end = 8 * (found[0].first + len(found[0].words))
     blind = programs_of_buffer(data[:end].tobytes())

@@ -126,7 +126,7 @@ def test_words_go_back_into_a_stream(stream: Stream, tmp_path: Path) -> None:
     assert (back.regions[-1].data == stream.regions[-1].data).all()
     with pytest.raises(ValueError, match="do not fit the"):
         stream_of_listing(parse_listing(".task 0xFFFFFFF0\nNOP\nNOP\nNOP"), "text", stream)
-    with pytest.raises(ValueError, match="have no .task line"):
+    with pytest.raises(ValueError, match=r"have no \.task line"):
         stream_of_listing(parse_listing("NOP"), "text", stream)
 
 
