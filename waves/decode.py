@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -44,7 +44,7 @@ class WaveTask:
     """One task of a core: `index` in its job, from cycle `start` to `end` (None: it did not end here).
 
     `job` is the number of its kick, from 0, over all cores (from the first that the waveform shows, where it
-    holds no counters of the harness).
+    holds no counters of the harness), `layer` the name of the layer that it belongs to, where known.
     """
 
     core: int
@@ -52,6 +52,7 @@ class WaveTask:
     index: int
     start: int
     end: int | None
+    layer: str = ""
 
     @property
     def cycles(self) -> int | None:
@@ -148,7 +149,8 @@ class MacActivity:
 
 def counters(wave: Wave, core: int) -> dict[str, str]:
     """Counters that an engine traces beside a core: what they count to their full names."""
-    names = {part: f"npu.core{core}.{part}" for part in ("job", "task", "tasks_started", "tasks_done")}
+    parts = ("job", "task", "tasks_started", "tasks_done")
+    names = {part: f"npu.core{core}.{part}" for part in parts}
     return {part: name for part, name in names.items() if wave.has(name)}
 
 
@@ -171,16 +173,24 @@ def tasks(wave: Wave) -> list[WaveTask]:
             if not is_start:  # a task that overlaps the next one ends first
                 if opened:
                     task = opened.pop(0)
-                    found.append(WaveTask(core, task.job, task.index, task.start, cycle))
+                    found.append(replace(task, end=cycle))
                 continue
             index = _number(wave.value(index_name, cycle))
             if before is None or index <= before:
                 job += 1
             before = index
             place = bisect_right(kicks, cycle, key=itemgetter(0))
-            opened.append(WaveTask(core, kicks[place - 1][1] if place else job, index, cycle, None))
+            number = kicks[place - 1][1] if place else job
+            opened.append(WaveTask(core, number, index, cycle, None, _layer(wave, core, cycle)))
         found += opened
     return sorted(found, key=lambda task: (task.start, task.core))
+
+
+def _layer(wave: Wave, core: int, cycle: int) -> str:
+    """Name of the layer at work, "" for none or an unknown one."""
+    name = f"npu.core{core}.layer_name"
+    value = wave.value(name, cycle) if wave.has(name) else None
+    return value if isinstance(value, str) and value != "-" else ""
 
 
 def _kicks(wave: Wave, core: int) -> list[tuple[int, int]]:

@@ -126,6 +126,20 @@ def layout(wave: Wave) -> list[Group]:
         group.items += _buses(wave, core)
         if group.items:
             groups.append(group)
+    return groups or _scopes(wave)
+
+
+def _scopes(wave: Wave) -> list[Group]:
+    """Of a waveform without cores (one block in a testbench, say): what stands in the outermost scopes."""
+    groups: list[Group] = []
+    scopes = ["", *wave.scopes()]
+    while scopes and not groups:
+        groups = [
+            Group(scope or "top", [_row(signal, signal.leaf, "block") for signal in signals if signal.width])
+            for scope in scopes
+            if (signals := wave.within(scope))
+        ]
+        scopes = [inside for scope in scopes if scope for inside in wave.scopes(scope)]
     return groups
 
 
@@ -168,10 +182,11 @@ def _fitting(wave: Wave, pattern: str) -> list[Signal]:
 def marks(wave: Wave, first: int | None = None, last: int | None = None) -> list[Mark]:
     """Starts of tasks and rises of interrupt lines from one cycle to another, in order."""
     tasks, irqs = tasks_and_irqs(wave)
-    jobs, cores = len({task.job for task in tasks}) > 1, len(wave.cores) > 1
+    jobs, cores = len({task.job for task in tasks}) > 1, len({task.core for task in tasks}) > 1
     found = []
     for task in tasks:
         name = f"job {task.job} task {task.index}" if jobs else f"task {task.index}"
+        name += f" {task.layer}" if task.layer else ""
         found.append(Mark(task.start, f"{name} core {task.core}" if cores else name, "task"))
     found += [Mark(irq.start, f"irq core {irq.core}" if cores else "irq", "irq") for irq in irqs]
     return sorted(

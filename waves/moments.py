@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def cycle_of(wave: Wave, when: When, *, end: bool = False) -> int:
-    """Cycle of a moment; with `end` the end of a task instead of its start.
+    """Cycle of a moment; with `end` the end of a task or layer instead of its start.
 
     Raises
     ------
@@ -23,6 +23,8 @@ def cycle_of(wave: Wave, when: When, *, end: bool = False) -> int:
         return when.cycle
     if when.kind == "task":
         return _task(wave, when, end)
+    if when.kind == "layer":
+        return _layer(wave, when, end)
     if when.kind == "write":
         for write in wave.register_writes():
             if write.offset == when.offset and write.value & when.mask == when.value & when.mask:
@@ -32,8 +34,16 @@ def cycle_of(wave: Wave, when: When, *, end: bool = False) -> int:
         if seen:
             return seen[0].cycle
     else:
-        raise WaveError(f"'{when.text}': a waveform does not tell; give cycles or tasks")
+        raise WaveError(f"'{when.text}': a waveform does not tell; give a cycle, task or layer")
     raise WaveError(f"{wave.file}: '{when.text}' does not happen in this waveform")
+
+
+def _layer(wave: Wave, when: When, end: bool) -> int:
+    tasks = [task for task in wave.tasks() if task.layer == when.layer]
+    if tasks:
+        return max(wave.last if t.end is None else t.end for t in tasks) if end else tasks[0].start
+    there = ", ".join(dict.fromkeys(task.layer for task in wave.tasks() if task.layer)) or "none"
+    raise WaveError(f"{wave.file}: '{when.text}': no such layer (there are: {there})")
 
 
 def _task(wave: Wave, when: When, end: bool) -> int:

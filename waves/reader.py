@@ -145,8 +145,8 @@ class Wave:
         for core in self.cores:
             names += [spelled(self, core, pin) for pin in (*DECODED_PINS, *BURST_PINS)]
             names += [place[0] for event in EVENTS if (place := event_place(self, core, event))]
-            names += counters(self, core).values()
-        self.load(*dict.fromkeys(name for name in names if name))
+            names += [*counters(self, core).values(), f"npu.core{core}.layer_name"]
+        self.load(*dict.fromkeys(name for name in names if name and self.has(name)))
 
     def changes(self, name: str, first: int | None = None, last: int | None = None) -> Changes:
         """(cycle, new value) in order, from cycle `first` to `last`, both included; None is unknown."""

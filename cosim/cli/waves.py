@@ -120,7 +120,8 @@ def _facts(wave: Wave) -> dict[str, Any]:
         "last": wave.last,
         "cores": wave.cores,
         "tasks": [
-            {"core": t.core, "job": t.job, "task": t.index, "start": t.start, "end": t.end} for t in tasks
+            {"core": t.core, "job": t.job, "task": t.index, "start": t.start, "end": t.end, "layer": t.layer}
+            for t in tasks
         ],
         "irqs": [{"core": i.core, "start": i.start, "end": i.end} for i in irqs],
         "diagnostics": [

@@ -44,12 +44,14 @@ def waves(
     first: Annotated[
         str | None,
         typer.Option(
-            "--from", metavar="WHEN", help="Begin of the window: a cycle, task:N, write:..., or error."
+            "--from",
+            metavar="WHEN",
+            help="Begin of the window: a cycle, task:N, layer:NAME, write:..., error.",
         ),
     ] = None,
     last: Annotated[
         str | None,
-        typer.Option("--to", metavar="WHEN", help="End of the window (task:N: where the task ends)."),
+        typer.Option("--to", metavar="WHEN", help="End of the window (task:N, layer:NAME: where it ends)."),
     ] = None,
     signals: Annotated[
         list[str] | None,

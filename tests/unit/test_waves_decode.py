@@ -95,6 +95,19 @@ def test_register_writes_of_host_and_stream(tmp_path: Path):
         cycle_of(wave, When.parse("mismatch"))
 
 
+def test_layers(tmp_path: Path):
+    events = {"task_start": [3, 10, 20], "task_done": [9, 15]}
+    signals = core_signals(0, {"task_index": {10: 1, 20: 2}}, events)
+    signals["npu.core0.layer_name"] = (0, {3: "stem", 16: "-", 20: "dw1"})
+    wave = waves.open(write_vcd(tmp_path / "w.vcd", signals, 40))
+    assert [t.layer for t in wave.tasks()] == ["stem", "stem", "dw1"]
+    assert cycle_of(wave, When.parse("layer:stem")) == 3
+    assert cycle_of(wave, When.parse("layer:stem"), end=True) == 15
+    assert cycle_of(wave, When.parse("layer:dw1"), end=True) == 39
+    with pytest.raises(WaveError, match=r"no such layer \(there are: stem, dw1\)"):
+        cycle_of(wave, When.parse("layer:dw2"))
+
+
 def test_jobs_are_numbered_over_all_cores(tmp_path: Path):
     enable = registers()["PC"]["OPERATION_ENABLE"]
     values = {"watch.offset": {0: enable.offset}, "watch.value": {0: enable.encode(OP_EN=1)}}

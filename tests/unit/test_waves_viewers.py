@@ -76,7 +76,10 @@ def test_groups_and_texts(wave: Wave):
     assert rows["arid"].text(7) == "PC" and rows["arid"].text(31) == "1f" and rows["arid"].text(None) == "x"
     label = CONV_MODE.fields["CONV_MODE"].label(3)
     assert label is not None and rows["CONV_CON1.CONV_MODE"].text(3) == label
-    assert [(m.cycle, m.name, m.kind) for m in marks(wave)] == [(10, "task 0", "task"), (30, "irq", "irq")]
+    assert [(m.cycle, m.name, m.kind) for m in marks(wave)] == [
+        (10, "task 0 conv1", "task"),
+        (30, "irq", "irq"),
+    ]
     assert [m.name for m in marks(wave, 11, 40)] == ["irq"]
 
 
@@ -127,7 +130,7 @@ def test_save_file_and_filters(wave: Wave):
     assert {name for _, name, _, _ in traces} <= known
     # GTKWave counts in ps here: a cycle is 1000; markers a and b are the task and the interrupt.
     assert settings["zoom"][2:4] == ["10000", "30000"] and set(settings["zoom"][4:]) == {"-1"}
-    assert settings["markername"] == ["Atask 0", "Birq"]
+    assert settings["markername"] == ["Atask 0 conv1", "Birq"]
     used = {texts for *_, texts in traces if texts}
     assert used == {str(path) for path in filters} and all(path.is_file() for path in filters)
     clients = dict(line.split(" ", 1) for line in Path(by_alias["arid"][2]).read_text().splitlines())
@@ -201,7 +204,7 @@ def test_picture(wave: Wave):
     assert root.findtext(f"{SVG}title") == "small.vcd, cycles 2 to 35"
     texts = [element.text for element in root.iter(f"{SVG}text")]
     assert {"core0.axi", "arid", "araddr", "PC", "FEATURE", "12345678"} <= set(texts)
-    assert {"layer_name", "conv1", "task 0", "irq"} <= set(texts)
+    assert {"layer_name", "conv1", "task 0 conv1", "irq"} <= set(texts)
     label = CONV_MODE.fields["CONV_MODE"].label(3)
     assert label in texts or any(t and t.endswith("…") and label.startswith(t[:-1]) for t in texts if t)
     style = root.findtext(f"{SVG}style") or ""
@@ -227,6 +230,15 @@ def test_pins_come_before_what_is_inside(tmp_path: Path):
     assert shown == [("core0.axi", "arid", "read_client"), ("core0.watch", "offset", "register")]
     (group,) = chosen(wave, ["FABRIC.watch.*"])
     assert [row.signal.name for row in group.rows()] == ["core0.FABRIC.watch.offset"]
+
+
+def test_a_waveform_without_cores(tmp_path: Path):
+    signals = {"bench.dut.ready": (1, pulses([3])), "bench.dut.count": (4, {2: 7}), "bench.dut.in.x": (1, {})}
+    wave = waves.open(write_vcd(tmp_path / "block.vcd", signals, 9))
+    (group,) = layout(wave)
+    assert (group.name, [row.label for row in group.rows()]) == ("bench.dut", ["count", "ready"])
+    assert wave.tasks() == [] and "ready" in draw(wave)
+    assert rkcosim("waves", wave.file, "--no-open")[0] == 0 and read_save(tmp_path / "block.gtkw")[1]
 
 
 def test_picture_of_many_changes_stays_small(tmp_path: Path):
@@ -268,7 +280,7 @@ def test_command_writes_files_and_opens_nothing_where_nobody_looks(wave: Wave, t
     assert code == 0 and "VCD, cycles 0 to 39, 1 core, 1 task, 1 interrupt" in text
     data = json.loads(out.read_text())
     assert data["opened"] is None and data["tasks"] == [
-        {"core": 0, "job": 0, "task": 0, "start": 10, "end": 28},
+        {"core": 0, "job": 0, "task": 0, "start": 10, "end": 28, "layer": "conv1"},
     ]
     assert all(Path(name).is_file() for name in data["files"])
     assert {Path(name).name for name in data["files"]} >= {"small.gtkw", "small.surf.ron"}
