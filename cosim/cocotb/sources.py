@@ -82,7 +82,7 @@ def fingerprint(item: Exportable, config: NpuConfig, cpp_cell: bool) -> str:
     return f"{item.key} {config!r} {cpp_cell} {known} {exporter.hexdigest()}"
 
 
-_PORT = re.compile(r"^  (?:input|output) +wire (?:\[[^]]+\] )?(\w+)", re.MULTILINE)
+_PORT = re.compile(r"^  (?:input|output) +(?:wire|reg) +(?:\[[^]]+\] )?(\w+)", re.MULTILINE)
 
 
 def ports(text: str, module: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -36,7 +37,7 @@ def random_streams(
     seed: int,
     count: int,
     *,
-    geometry: str | NpuConfig = "rk3588",
+    geometry: str | NpuConfig | None = None,
     max_cycles: int = MAX_CYCLES,
 ) -> Iterator[Drawn]:
     """Draw streams of one group of `rkcosim conformance`; the same numbers give the same streams.
@@ -50,7 +51,8 @@ def random_streams(
     count
         number of streams.
     geometry
-        under test; tasks whose data do not fit its CBUF whole are left out.
+        tasks whose data do not fit its CBUF whole are left out; None: the one that `simulate` runs, else
+        "rk3588".
     max_cycles
         leave out kicks above so many nominal cycles of the golden model.
 
@@ -63,7 +65,7 @@ def random_streams(
 
     if group not in GROUPS:
         raise ValueError(f"unknown group {group!r}; known: {', '.join(GROUPS)}")
-    config = sources.geometry(geometry)
+    config = sources.geometry(geometry or os.environ.get("RKCOSIM_GEOMETRY", "rk3588"))
     index, given, since = 0, 0, 0
     while given < count:
         if since == TRIES:
