@@ -128,11 +128,8 @@ def _plain(name: str, value: int) -> str:
 
 
 def _quoted(name: str) -> str:
-    return '"' + name.encode("unicode_escape").decode().replace('"', "\\x22").replace("#", "\\x23") + '"'
-
-
-def _unquoted(text: str) -> str:
-    return text.encode("latin-1").decode("unicode_escape")
+    """A name on a line of its own: JSON without what starts a comment."""
+    return json.dumps(name).replace("#", r"\u0023")
 
 
 def parse_listing(text: str) -> Listing:
