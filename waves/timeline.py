@@ -63,6 +63,7 @@ class _Writer:
         self._names: dict[str, int] = {}
         self._keys: dict[str, int] = {}
         self._tracks = 0
+        self._ranks: dict[tuple[int, str], int] = {}
         first = self._trace.packet.add()
         first.trusted_packet_sequence_id = _SEQUENCE
         first.sequence_flags = _CLEARED | _NEEDS_STATE
@@ -76,7 +77,8 @@ class _Writer:
         descriptor.uuid = self._tracks
         if parent is not None:
             descriptor.parent_uuid = parent
-            descriptor.sibling_order_rank = self._tracks
+            # Tracks that the viewer joins have one name and one place.
+            descriptor.sibling_order_rank = self._ranks.setdefault((parent, name), self._tracks)
         descriptor.child_ordering = descriptor.EXPLICIT
         if process is not None:
             descriptor.process.pid = process

@@ -62,7 +62,10 @@ class EventFiles:
 
     def write(self, recorded: EventLog) -> None:
         """Write the files of what has been recorded, and say so."""
-        log = recorded if self.kinds is None else recorded.where(kind=set(self.kinds))
+        log = recorded
+        if self.kinds is not None:
+            log = recorded.where(kind=set(self.kinds))
+            log.meta = {**log.meta, "kinds": list(self.kinds)}
         first, last = self.first, self.last
         if self.window and recorded.meta.get("traced"):
             first, last = recorded.meta["traced"]
