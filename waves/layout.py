@@ -46,6 +46,7 @@ _WRITES = (
     *("wvalid", "wready", "wlast", "bvalid", "bid", "bresp"),
 )
 _LITE = ("awvalid", "awaddr", "wdata", "arvalid", "araddr", "rdata")
+# Of a block, as engines name it and as the core's Verilog does.
 _CONTROL = ("control.start", "control.done", "control.group", "registers.running")
 _CONTROL_PORTS = ("control__start", "control__done", "control__group", "running")
 
@@ -269,7 +270,7 @@ def _words(wave: Wave, core: int) -> list[Row]:
     scope = wave.core_scopes[core]
     for word, valid in (
         ("PC.words.payload.word", "PC.words.valid"),
-        ("core_top.core.pc.word", "core_top.core.pc.word_valid"),
+        ("pc.word", "pc.word_valid"),
     ):
         if wave.has(f"{scope}.{word}"):
             signal = wave.find(f"{scope}.{word}")
@@ -295,7 +296,7 @@ def _block(wave: Wave, core: int, block: str, written: set[str]) -> Group:
     if not written:
         return group
     scope = wave.core_scopes[core]
-    inside = f"{scope}.core_top.core.{block.lower()}_registers"
+    inside = f"{scope}.{block.lower()}_registers"
     for name, port in zip(_CONTROL, _CONTROL_PORTS, strict=True):
         label = name.partition(".")[2]
         rows = _rows(

@@ -28,8 +28,8 @@ class Translation:
 def register_field(name: str) -> tuple[Register, Field] | None:
     """Register and field that a signal of a block's register file is, or None.
 
-    Takes `core0.PPU.registers.REGISTER.FIELD`, `core0. ... ppu_registers.cfg__REGISTER.FIELD`, and both
-    without the field for registers that have but one.
+    Takes `core0.PPU.registers.REGISTER.FIELD`, of the core's Verilog `ppu_registers.cfg__REGISTER.FIELD`, and
+    both without the field for registers that have but one.
     """
     found = _FIELD.search(name)
     if found is None:

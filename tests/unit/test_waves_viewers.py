@@ -26,6 +26,7 @@ from waves.gtkwave import MARKERS, chosen_marks, write_gtkwave
 from waves.layout import Mark, chosen, layout, marks
 from waves.surfer import write_surfer
 from waves.svg import draw
+from waves.translate import register_field
 
 CONV_MODE = registers()["CNA"]["CONV_CON1"]
 WORDS = [register_word(CONV_MODE, CONV_MODE.encode(CONV_MODE=3)), op_enable_word(5)]
@@ -81,6 +82,23 @@ def test_groups_and_texts(wave: Wave):
         (30, "irq", "irq"),
     ]
     assert [m.name for m in marks(wave, 11, 40)] == ["irq"]
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("core0.CNA.registers.CONV_CON1.CONV_MODE", "CNA.CONV_CON1.CONV_MODE"),
+        ("dut.cna_registers.cfg__CONV_CON1.CONV_MODE", "CNA.CONV_CON1.CONV_MODE"),
+        ("dut.ppu_registers.cfg__RECIP_KERNEL_WIDTH", "PPU.RECIP_KERNEL_WIDTH.RECIP_KERNEL_WIDTH"),
+        ("core0.CNA.registers.CONV_CON1", None),  # more than one field
+        ("core0.CNA.registers.CONV_CON1.NOTHING", None),
+        ("core0.CNA.registers.running", None),
+        ("core0.NOTHING.registers.CONV_CON1.CONV_MODE", None),
+    ],
+)
+def test_signals_that_are_fields(name: str, path: str | None):
+    found = register_field(name)
+    assert (f"{found[0].path}.{found[1].name}" if found else None) == path
 
 
 def read_save(path: Path) -> tuple[dict[str, list[str]], list[tuple[str, str, str, str]]]:
