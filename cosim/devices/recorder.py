@@ -253,8 +253,8 @@ def _used(machine: Machine, program: Program, core: int) -> Iterator[tuple[str, 
                 control = start.controls[block][1]
                 if control is not None and control.task == _BEFORE:
                     yield block, -1, "S_POINTER"
-                for name, value, origin in view.items():
-                    if origin.task == _BEFORE and value != registers()[block][name].reset:
+                for name, _, origin in view.items():
+                    if origin.task == _BEFORE:
                         yield block, view.group, name
 
 
