@@ -18,6 +18,7 @@ from sw.regcmd.lint.shapes import (
     Conv,
     ceil,
     conv_of,
+    cut,
 )
 from sw.regcmd.machine import Start, View
 
@@ -174,6 +175,8 @@ def _fetch_size(check: Check) -> None:
     ):
         if cna(register, name) != cna(other, twin):
             message = f"{other}.{twin} is {cna(other, twin)}"
+            if cut("CNA", register, name, cna(other, twin)) == cna(register, name):
+                message += ", which was cut to fit the field"
             check.say(message, "CNA", register, name, also=(f"CNA.{other}.{twin}",))
 
 
@@ -314,6 +317,9 @@ def _kernel_bytes(check: Check) -> None:
     said, kernels = cna("WEIGHT_SIZE1", "WEIGHT_BYTES_PER_KERNEL"), max(conv.kernels, 1)
     if said and not conv.depthwise and said * kernels != cna("WEIGHT_SIZE0", "WEIGHT_BYTES"):
         message = f"{said} x {kernels} kernels are not the WEIGHT_BYTES {cna('WEIGHT_SIZE0', 'WEIGHT_BYTES')}"
+        real = cna("WEIGHT_SIZE0", "WEIGHT_BYTES") // kernels
+        if cut("CNA", "WEIGHT_SIZE1", "WEIGHT_BYTES_PER_KERNEL", real) == said:
+            message += f": {real} was cut to fit the field"
         check.say(message, "CNA", "WEIGHT_SIZE1", "WEIGHT_BYTES_PER_KERNEL")
 
 

@@ -14,6 +14,7 @@ from sw.regcmd.lint.shapes import (
     ceil,
     collision,
     conv_of,
+    cut,
     dpu_of,
     rdma_of,
 )
@@ -48,6 +49,8 @@ def _pixels(check: Check) -> None:
         return
     if conv.pixels != dpu.pixels:
         message = f"CORE delivers {conv.pixels} pixels, the DPU's cube has {dpu.width} x {dpu.height}"
+        if cut("CNA", "DATA_SIZE3", "DATAOUT_ATOMICS", dpu.pixels) == conv.pixels:
+            message += f", which does not fit DATAOUT_ATOMICS: {dpu.pixels} was cut"
         wide = conv.out_width == dpu.width
         register, name = ("DATA_CUBE_HEIGHT", "HEIGHT") if wide else ("DATA_CUBE_WIDTH", "WIDTH")
         also = ("CNA.DATA_SIZE3.DATAOUT_ATOMICS", "DPU.DATA_CUBE_WIDTH.WIDTH", "DPU.DATA_CUBE_HEIGHT.HEIGHT")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
+from rtl.regs import registers
 from sw.regcmd.lint.rule import Check
 from sw.regcmd.machine import View
 
@@ -256,6 +257,11 @@ class Pool:
     @property
     def surfaces(self) -> int:
         return ceil(self.channels * self.bits, 8 * ATOM)
+
+
+def cut(block: str, register: str, name: str, value: int) -> int:
+    """What is left of a value in a field that is too narrow for it."""
+    return value % (1 << registers()[block][register].fields[name].width)
 
 
 def collision(places: list[int], line: int, rows: int, columns: int) -> tuple[int, int] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from rtl.regs import registers
 from sw.regcmd.lint.rule import Check
 from sw.regcmd.lint.shapes import ATOM, Conv, DpuCube, Pool, RdmaCube, ceil, conv_of, dpu_of, pool_of, rdma_of
 from sw.regcmd.machine import View
@@ -79,8 +80,6 @@ def _place(view: View, register: str, name: str, base: int) -> int:
 
 
 def _mask(block: str, register: str, name: str) -> int:
-    from rtl.regs import registers
-
     return registers()[block][register].fields[name].mask & ~(ATOM - 1)
 
 
