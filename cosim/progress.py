@@ -27,6 +27,7 @@ class Step:
     detail : what exactly is being done now.
     follow : called with the engine at each of its ticks, to set `done` and `detail`.
     poll : the same without an engine, called from another thread: it may only look.
+    background : only worth showing where nothing else is under way.
     started : `time.monotonic()` of the beginning.
     """
 
@@ -39,6 +40,7 @@ class Step:
     detail: str = ""
     follow: Callable[[Any], None] | None = None
     poll: Callable[[], None] | None = None
+    background: bool = False
     started: float = field(default_factory=time.monotonic)
 
     def advance(self, count: float = 1) -> None:
@@ -64,10 +66,16 @@ _listeners: list[Listener] = []
 
 @contextmanager
 def step(
-    what: str, total: float | None = None, unit: str = "", *, since: int = 0, limit: int | None = None
+    what: str,
+    total: float | None = None,
+    unit: str = "",
+    *,
+    since: int = 0,
+    limit: int | None = None,
+    background: bool = False,
 ) -> Iterator[Step]:
     """Declare the work of the `with` block as a step."""
-    entry = Step(what, total, unit, since, limit)
+    entry = Step(what, total, unit, since, limit, background=background)
     steps.append(entry)
     try:
         yield entry

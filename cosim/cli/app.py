@@ -6,6 +6,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -13,6 +14,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 from typer.core import TyperGroup
 
+from cosim import progress
 from cosim.cli.exits import BAD_INPUT, INTERRUPTED, STDOUT, check_output, fail, leave_pipe, mannered
 
 QuietOption = Annotated[
@@ -27,6 +29,10 @@ UsageProblem: type[Exception] = next(
 
 OUTPUTS = {"json", "csv", "html", "log", "svg", "trace", "events", "timeline", "coverage"}
 """Names of parameters that are files to write: looked at before anything runs for long."""
+
+
+WAITS = {"device", "serve", "capture", "explain", "waves"}
+"""Commands that wait for people or programs of theirs: how long that takes is nothing to show."""
 
 
 def examples(*lines: str) -> str:
@@ -111,12 +117,17 @@ class App(typer.Typer):
         return declare
 
 
+def _under_way(name: str) -> AbstractContextManager[object]:
+    """The whole command as something under way, for those that say nothing more."""
+    return nullcontext() if name in WAITS else progress.step(name.strip("_"), background=True)
+
+
 def _with_manners(function: Callable) -> Callable:
     """The command with one more option, `--quiet`, and everything it raises turned into an exit code."""
 
     @functools.wraps(function)
     def command(*args: Any, quiet: bool = False, **options: Any) -> None:
-        with mannered(quiet, options.get("json")):
+        with mannered(quiet, options.get("json")), _under_way(function.__name__):
             for name in OUTPUTS & options.keys():
                 if isinstance(options[name], Path) and options[name] != STDOUT:
                     check_output(options[name])

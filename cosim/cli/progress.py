@@ -86,7 +86,7 @@ class LiveLine:
 
     def say(self, text: str) -> None:
         """Show a line in the live one, or above it where no step can take it."""
-        if progress.steps:
+        if progress.steps and not progress.steps[-1].background:
             progress.steps[-1].detail = text
         else:
             print(f"rkcosim: {text}", file=sys.stderr, flush=True)
@@ -166,6 +166,7 @@ class LiveLine:
         steps = list(progress.steps)
         if not steps:
             return Text("")
+        steps = [step for step in steps if not step.background] or steps
         now = time.monotonic()
         main = next((step for step in steps if step.total), steps[0])
         limited = next((step for step in reversed(steps) if step.limit), None)

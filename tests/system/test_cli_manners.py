@@ -105,7 +105,15 @@ def test_examples_parse(path: tuple[str, ...]):
         context.close()
 
 
-SLOW = {("conformance",), ("fuzz",), ("serve",), ("device",), ("compare",), ("verilog",)}
+SLOW = {
+    ("conformance",),
+    ("fuzz",),
+    ("serve",),
+    ("device",),
+    ("compare",),
+    ("verilog",),
+    ("regcmd", "capture"),
+}
 """Commands whose examples take long, wait for ever, or need more than this package."""
 
 
