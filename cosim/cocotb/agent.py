@@ -136,6 +136,7 @@ class NpuAgent:
         for call in self.on_reset:
             call()
         await self.cycles(cycles)
+        self._reported = len(self.log.diagnostics)  # what was found before it is over
         self.dut.rst.value = 0
         if self.dram is not None:
             self.dram.reset()

@@ -14,6 +14,7 @@ import contextlib
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -160,6 +161,7 @@ def simulate(
     ValueError
         for an argument that is not one of those above.
     """
+    __tracebackhide__ = True  # in pytest's report: what failed is in the simulation
     built = build(
         simulator=simulator,
         geometry=geometry,
@@ -412,13 +414,23 @@ def _read_results(path: Path) -> dict[str, TestResult]:
             found = case.find(kind)
             if found is not None:
                 outcome = word
-                message = found.get("error_msg") or found.get("message") or found.text or ""
+                message = _without_workings(found.get("message") or found.text or "")
+                places = re.findall(r'File "(.+)", line (\d+)', found.text or "")
+                if places:
+                    message += f" ({places[-1][0]}:{places[-1][1]})"
                 break
         name = case.get("name") or ""
         facts = {item.get("name"): item.get("value") for item in case.iter("property")}
         length = float(facts.get("sim_time_duration") or 0)
         tests[name] = TestResult(name, outcome, message, length, float(case.get("time") or 0))
     return tests
+
+
+def _without_workings(message: str) -> str:
+    """A message without pytest's account of the failed expression, where there is a text of one's own."""
+    lines = message.splitlines()
+    first = next((n for n, line in enumerate(lines) if n and line.startswith("assert ")), len(lines))
+    return "\n".join(lines[:first])
 
 
 def _failure(outcome: Results) -> str:

@@ -36,6 +36,7 @@ async def a_hole_answers_with_an_error(dut):
     await npu.reset()
     with pytest.raises(BusError, match="SLVERR"):
         await npu.read(0x2000)
+    await npu.cycles(10)  # diagnostics take a few cycles to the pins
     assert [found.code for found in npu.log.diagnostics] == ["UNDECODED_ACCESS"]
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+from typing import Any
+
 import numpy as np
 
-from cosim.crosscheck.kick import Kick
+from cosim.crosscheck.kick import Kick, start
 from cosim.stream import Region, Stream
+from rtl.regs import registers
 from sw.driver.job import interrupt_bits
 from sw.regcmd import TaskBuilder, words_to_bytes
 from tests.models.small_tasks import add_task, conv_task, pool_task
@@ -31,3 +35,25 @@ def streams() -> dict[str, Stream]:
         "add": stream_of(add_task(SOURCE, OTHER, TARGET, 3, 4), 2),
         "conv": stream_of(conv_task(SOURCE, OTHER, TARGET, 4, 5), 3),
     }
+
+
+def counted_run(device: Any, stream: Stream) -> dict[str, Any]:
+    """Run a stream on an engine as `NpuAgent.run_stream` does: cycles of start, interrupt and task."""
+    pc = registers()["PC"]
+    if stream.regions[0].address not in device.memory.ranges:
+        stream.load_into(device.memory)
+    for region in stream.regions:
+        device.memory.write(region.address, region.data)
+    begun = start(device, stream.kick, 0)
+    if not device.run_until_irq(1, 100_000):
+        raise AssertionError(f"no interrupt: {device.block_state(0)}")
+    irq = device.cycle
+    status = device.read32(0, pc["INTERRUPT_STATUS"].offset)
+    device.write32(0, pc["INTERRUPT_CLEAR"].offset, pc["INTERRUPT_CLEAR"].mask)
+    record = device.task_log()[-1]
+    return {"start": begun, "irq": irq, "status": status, "task": [record.start, record.end]}
+
+
+def memory_hash(memory: Any) -> str:
+    """Hash of the pages of the streams of this file."""
+    return hashlib.sha256(memory.read(BASE, 0x1000) + memory.read(SOURCE, 0x3000)).hexdigest()
