@@ -240,7 +240,7 @@ def conformance(
 
 @app.command(
     epilog=examples(
-        "rkcosim device --engine golden --report -- python examples/device/program.py",
+        "rkcosim device --engine golden --report -- python examples/device/program.py rknpu",
         "rkcosim device --log - --trace build/program.fst -- ./program arguments",
         "rkcosim device --socket /run/user/1000/rkcosim.sock -- ./program",
     ),

@@ -182,7 +182,7 @@ def regcmd_run(
 
 @regcmd_app.command(
     epilog=examples(
-        "rkcosim regcmd capture -o job.json -- python examples/device/program.py",
+        "rkcosim regcmd capture -o job.json -- python examples/device/program.py rknpu",
         "rkcosim regcmd capture -o conv.json --job 3 --engine golden -- ./program arguments",
     ),
     context_settings={"allow_interspersed_args": False},
