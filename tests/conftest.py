@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-BUILDERS = ("test_core_engines", "test_cli", "test_lockstep", "test_core_verilog", "test_engines", "test_soc")
+BUILDERS = (
+    "test_core_engines",
+    "test_cli",
+    "test_lockstep",
+    "test_kit",
+    "test_cycles",
+    "test_engines",
+    "test_soc",
+)
 """Files that build models of their own, the longest first; the default one is built by whoever is first."""
 
 FOLDERS = ("system", "cocotb", "block", "unit")
