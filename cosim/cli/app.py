@@ -119,7 +119,11 @@ class App(typer.Typer):
 
 def _under_way(name: str) -> AbstractContextManager[object]:
     """The whole command as something under way, for those that say nothing more."""
-    return nullcontext() if name in WAITS else progress.step(name.strip("_"), background=True)
+    return (
+        nullcontext()
+        if name in WAITS
+        else progress.step(name.removeprefix("regcmd_").strip("_"), background=True)
+    )
 
 
 def _with_manners(function: Callable) -> Callable:
