@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cosim.conformance.groups import GROUPS, draw_case
 from cosim.crosscheck.kick import run_kick
@@ -15,7 +18,7 @@ from rtl.regs import registers
 from sw.regcmd import TaskBuilder, build_task_list, op_enable_word, pack_word, register_word, words_from_bytes
 from sw.regcmd.lint import RULES, SEVERITIES, Finding, lint
 from sw.regcmd.lint.docs import page
-from sw.regcmd.program import ListedTask, Program, fetch_from, program_of_chain
+from sw.regcmd.program import ListedTask, Program, fetch_from, program_of_chain, program_of_words
 from tests.models.long_stream import long_stream
 
 ROOT = Path(__file__).parents[2]
@@ -263,6 +266,37 @@ def test_a_finding_says_where(capsys: pytest.CaptureFixture[str]) -> None:
     assert finding.as_json()["rule"] == "cbuf.bank-sum"
     with pytest.raises(ValueError, match="no such rule: nonsense"):
         lint(program, ["nonsense"])
+
+
+SETTABLE = [r for b in registers() if b.target for r in b if r.shadowed or r.name == "S_POINTER"]
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.builds(register_word, st.sampled_from(SETTABLE), st.integers(0, 2**32 - 1)),
+            st.builds(register_word, st.sampled_from(SETTABLE), st.integers(0, 40)),
+            st.builds(op_enable_word, st.integers(0, 127)),
+            st.integers(0, 2**64 - 1),
+        ),
+        max_size=120,
+    )
+)
+@settings(max_examples=150, deadline=None)
+def test_anything_can_be_asked(words: list[int]) -> None:
+    program = program_of_words(words)
+    program.ranges, program.core, program.mask, program.number = [(0, 1 << 20)], 0, 0x300, len(program.tasks)
+    for finding in lint(program):
+        assert finding.rule in RULES and str(finding)
+
+
+def test_the_greatest_sizes_take_no_time() -> None:
+    """All registers of all blocks at their greatest values."""
+    words = [register_word(r, r.mask & ~(1 << 31)) for r in SETTABLE if r.name != "S_POINTER"]
+    begun = time.process_time()
+    for mask in (0x0D, 0x1D, 0x18, 0x60, 0x7D):
+        assert lint(Program("most", [ListedTask((*words, op_enable_word(mask)))], ranges=[(0, 4096)], core=0))
+    assert time.process_time() - begun < 10
 
 
 def test_the_table_of_rules() -> None:

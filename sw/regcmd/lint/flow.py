@@ -10,8 +10,8 @@ from sw.regcmd.lint.traffic import SPACE, Access
 from sw.regcmd.machine import Start
 
 PAGE_ATOMS = 256
-MOST = 1 << 16
-"""Atoms of one piece beyond which an access is left out: it is nonsense that other rules name."""
+MOST = 1 << 26
+"""Bytes beyond which an access is left out: it is nonsense that other rules name."""
 
 
 class Atoms:
@@ -46,7 +46,7 @@ def _bits(access: Access) -> Iterator[tuple[int, int]]:
 
 
 def _sane(access: Access) -> bool:
-    return all(size <= MOST * ATOM for _, size in access.pieces)
+    return sum(size for _, size in access.pieces) <= MOST
 
 
 def _place(page: int, bits: int) -> int:
