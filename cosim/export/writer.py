@@ -9,7 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
+import amaranth
+
+import rtl
 from cosim.export.expressions import Choose, Expr, Join, Op, sliced
 from cosim.export.lower import Action, Branch, Do, Lowered, Memory, Register
 from cosim.export.names import identifier, is_anonymous, module_names
@@ -18,6 +22,8 @@ from cosim.export.rtlil import Bits, Cell, ExportError, Module, Ref, Wire, width
 _INLINE = 70
 """Longest text of an expression that stands in another one."""
 _LINE = 100
+_ROOTS = tuple(f"{Path(next(iter(package.__path__))).parent}/" for package in (rtl, amaranth))
+"""Where the packages lie from which designs come."""
 
 
 def _constant(digits: str) -> str:
@@ -25,6 +31,14 @@ def _constant(digits: str) -> str:
         return f"1'b{digits}"
     value = int(digits.replace("x", "0") or "0", 2)
     return f"{len(digits)}'h{value:0{(len(digits) + 3) // 4}x}"
+
+
+def _place(src: str) -> str:
+    """A place in the source relative to the folder of its package."""
+    for root in _ROOTS:
+        if src.startswith(root):
+            return src.removeprefix(root)
+    return src.rsplit("/", 1)[-1]
 
 
 def _range(width: int) -> str:
@@ -299,7 +313,7 @@ class ModuleWriter:
         return done
 
     def _source(self, src: str) -> str:
-        return f"  // {src}" if src and self._sources else ""
+        return f"  // {_place(src)}" if src and self._sources else ""
 
     def _declared(self) -> Iterator[Wire]:
         """Wires and registers in the order of the source, ports among them."""

