@@ -76,10 +76,11 @@ def dump_command(
 def _listing(source: Source, with_memory: bool) -> Iterator[str]:
     from sw.regcmd.listing import Piece, program_lines, stream_lines
 
-    stream = source.stream
+    stream, places = source.stream, list[Piece]()
     if stream is not None:
         settings = {"core": stream.core, **stream.kick.__dict__}
-        regions = [Piece(r.name, r.address, r.data.tobytes()) for r in stream.regions] if with_memory else []
+        places = [Piece(r.name, r.address, r.data.tobytes()) for r in stream.regions]
+        regions = places if with_memory else []
         expected = source.expected if with_memory else None
         outputs = [Piece(r.name, r.address, r.data.tobytes()) for r in expected.outputs] if expected else []
         values = expected.registers if expected else {}
@@ -91,7 +92,8 @@ def _listing(source: Source, with_memory: bool) -> Iterator[str]:
             core = "" if program.core is None else f", core {program.core}"
             yield f"# {program.name}: {len(program.tasks)} tasks{core}{mask}"
         bare = len(program.tasks) == 1 and program.tasks[0].address is None and not several
-        yield from (line for line in program_lines(program) if not bare or not line.startswith("# task"))
+        lines = program_lines(program, places=places)
+        yield from (line for line in lines if not bare or not line.startswith("# task"))
     for note in source.notes:
         yield f"# {note}"
 

@@ -87,8 +87,20 @@ def task_heading(index: int, task: ListedTask) -> str:
     return f"# task {index}{title}: {len(task.words)} words{amount}, {blocks_text(task)}"
 
 
-def program_lines(program: Program, annotate: Annotate | None = None) -> Iterator[str]:
-    """Lines of a program: a comment and a `.task` for each task, then its words."""
+def program_lines(
+    program: Program, annotate: Annotate | None = None, places: Iterable[Piece] = ()
+) -> Iterator[str]:
+    """Lines of a program: a comment and a `.task` for each task, then its words.
+
+    Parameters
+    ----------
+    annotate
+        what to put ahead of each line.
+    places
+        pieces of memory (their bytes do not count beyond their number): addresses that lie in one get a
+        comment that says so.
+    """
+    known = sorted((piece.address, len(piece.data), piece.name) for piece in places)
     for index, task in enumerate(program.tasks):
         yield task_heading(index, task)
         if task.address is not None:
@@ -96,9 +108,26 @@ def program_lines(program: Program, annotate: Annotate | None = None) -> Iterato
         elif len(program.tasks) > 1:
             yield ".task"
         for command in task.commands:
-            yield (annotate(index, command) if annotate else "") + format_command(command)
+            line = (annotate(index, command) if annotate else "") + format_command(command)
+            yield line + (_place_comment(command, known, program.dma_base) if known else "")
     if program.stopped:
         yield f"# the chain ends here: {program.stopped}"
+
+
+def _place_comment(command: Command, known: list[tuple[int, int, str]], base: int) -> str:
+    """Where an address register points to, "" for other words."""
+    register = command.register
+    if register is None or not register.name.endswith(("_ADDR", "_ADDR0")) or register.block == "PC":
+        return ""
+    name = next((n for n in register.fields if n.endswith(("_ADDR", "_ADDR0"))), "")
+    if not name or "NOTCH" in name or not command.value:
+        return ""
+    address = ((command.value & register.fields[name].mask) + base) % (1 << 32)
+    for start, size, title in known:
+        if start <= address < start + size:
+            shown = "".join(c if c.isprintable() else "?" for c in title)
+            return f" # 0x{address:08X}, {shown} + 0x{address - start:X}"
+    return f" # 0x{address:08X}"
 
 
 def stream_lines(

@@ -43,6 +43,20 @@ def test_every_program_is_its_text(tasks: list[tuple[int, list[int]]]) -> None:
     assert [(t.address, t.words) for t in again.tasks] == [(t.address, t.words) for t in program.tasks]
 
 
+@given(tasks_, st.text(max_size=8))
+def test_comments_change_nothing(tasks: list[tuple[int, list[int]]], name: str) -> None:
+    program = Program(name, [ListedTask(tuple(words), address, title="layer") for address, words in tasks])
+    lines = program_lines(program, lambda index, command: "", [Piece(name, 0, bytes(1 << 20))])
+    assert parse_listing(_text(lines)).words == [word for task in program.tasks for word in task.words]
+
+
+def test_addresses_say_where_they_point() -> None:
+    word = register_word(registers()["DPU_RDMA"]["SRC_BASE_ADDR"], 0x1010)
+    program = Program("p", [ListedTask((word,))], dma_base=0x20)
+    (_, line) = program_lines(program, places=[Piece("input", 0x1000, bytes(256))])
+    assert line == "DPU_RDMA.SRC_BASE_ADDR SRC_BASE_ADDR=0x1010 # 0x00001030, input + 0x30"
+
+
 @given(words_)
 def test_any_words_keep_their_order(words: list[int]) -> None:
     program = program_of_words(words)
