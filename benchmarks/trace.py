@@ -114,7 +114,9 @@ def main(arguments: list[str] | None = None) -> int:
             round(seconds / base, 3),
         )
         rows.append(row)
-        print(f"{way:18} {row.cycles_per_second:11,.0f} {row.bytes_per_cycle:12,.1f} {row.times_slower:13.2f}")
+        print(
+            f"{way:18} {row.cycles_per_second:11,.0f} {row.bytes_per_cycle:12,.1f} {row.times_slower:13.2f}"
+        )
     if options.json:
         document = {
             "schema_version": SCHEMA_VERSION,

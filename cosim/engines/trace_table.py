@@ -162,6 +162,8 @@ def read_signals(functions: dict[str, tuple[str, list[str]]]) -> dict[int, Signa
     signals: dict[int, Signal] = {}
     for name, (_, body) in functions.items():
         constant = "__trace_const_" in name
+        if not name.startswith("Vcore___024root__"):
+            continue  # of a module that stays a class of its own (float kernels): not traced
         if ("__trace_chg_" in name and "dtype" not in name) or constant:
             _read_changes(body, functions, signals, constant)
     return signals
@@ -332,11 +334,11 @@ def write_table(generated: Path) -> list[Path]:
         f"extern const char rk_table_names[] =\n{names};\n"
         f"extern const TraceSizes rk_table_sizes = {{{len(groups)}, {len(number)}, {word}}};\n"
         "uint64_t rk_table_activity(Vcore__Syms* syms) {\n"
-        "    uint64_t flags = 0;\n"
-        f"    for (int n = 0; n <= {flags}; n++) {{\n"
-        "        flags |= uint64_t(syms->TOP.__Vm_traceActivity[n] & 1) << n;\n"
-        "        syms->TOP.__Vm_traceActivity[n] = 0;\n"
-        "    }\n"
+        "    // Each flag is a byte, 0 or 1; the product moves eight of them into one byte.\n"
+        "    uint64_t bytes[8] = {}, flags = 0;\n"
+        f"    std::memcpy(bytes, &syms->TOP.__Vm_traceActivity[0], {flags + 1});\n"
+        f"    std::memset(&syms->TOP.__Vm_traceActivity[0], 0, {flags + 1});\n"
+        "    for (int n = 0; n < 8; n++) flags |= (bytes[n] * 0x0102040810204080ULL >> 56) << 8 * n;\n"
         "    return flags;\n"
         f"}}\n{_STUBS}"
     )

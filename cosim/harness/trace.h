@@ -137,7 +137,8 @@ private:
     static constexpr uint32_t SAMPLED = ~0u;   // a signal of which only some bits are wanted
 
     struct Pin {
-        uint32_t variable, shift;
+        uint32_t variable, place, shift, bytes;
+        uint64_t mask;
         const uint8_t* from;
     };
     struct Bits {
@@ -211,7 +212,9 @@ private:
         } else if (kind == 'i' || kind == 'o') {
             if (from >= (kind == 'i' ? sizeof(CoreIn) : sizeof(CoreOut))) return false;
             const uint8_t* base = kind == 'i' ? (const uint8_t*)&in[core] : (const uint8_t*)&out[core];
-            pins[2 * core + (kind == 'o')].push_back({number, shift, base + from});
+            const uint64_t mask = v.bits < 64 ? (1ull << v.bits) - 1 : ~0ull;
+            pins[2 * core + (kind == 'o')].push_back(
+                {number, v.place, shift, (shift + v.bits + 7) / 8, mask, base + from});
         } else if (kind == 'w') {
             written.push_back({number, uint32_t(core), from, shift});
         } else if (kind == 'c') {
@@ -306,23 +309,23 @@ private:
 
     void look(const std::vector<Pin>& some) {
         for (const Pin& p : some) {
-            const uint32_t bits = variables[p.variable].bits;
-            if (bits > 64) {
+            if (p.bytes > 8) {
+                if (!std::memcmp(p.from, &values[p.place], p.bytes)) continue;
                 uint32_t words[8];
-                std::memcpy(words, p.from, bits / 8);
-                if (std::memcmp(words, &values[variables[p.variable].place], bits / 8)) changed(p.variable, words);
+                std::memcpy(words, p.from, p.bytes);
+                changed(p.variable, words);
                 continue;
             }
             uint64_t value = 0;
-            std::memcpy(&value, p.from, (p.shift + bits + 7) / 8);
-            value >>= p.shift;
-            if (bits <= 32) {
-                put(p.variable, uint32_t(value));
-            } else {
-                value &= ~0ull >> (64 - bits);
-                if (std::memcmp(&value, &values[variables[p.variable].place], 8))
-                    changed(p.variable, (const uint32_t*)&value);
+            switch (p.bytes) {
+                case 1: value = *p.from; break;
+                case 2: value = *(const uint16_t*)p.from; break;
+                case 4: value = *(const uint32_t*)p.from; break;
+                default: std::memcpy(&value, p.from, p.bytes);
             }
+            value = value >> p.shift & p.mask;
+            if (p.mask >> 32 ? std::memcmp(&value, &values[p.place], 8) != 0 : uint32_t(value) != values[p.place])
+                changed(p.variable, (const uint32_t*)&value);
         }
     }
 
