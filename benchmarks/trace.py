@@ -12,10 +12,12 @@ times and the fastest turn of each counts, so ratios hold even where other progr
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import sys
 import tempfile
 import time
+from contextlib import redirect_stderr
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -96,7 +98,8 @@ def main(arguments: list[str] | None = None) -> int:
         ways = {"none": None, **specs(Path(name))}
         for _ in range(options.repeat):
             for way, spec in ways.items():
-                found = measure(spec, way != "none")
+                with redirect_stderr(io.StringIO()):  # what became of each file
+                    found = measure(spec, way != "none")
                 if way not in best or found[1] < best[way][1]:
                     best[way] = found
     assert len({cycles for cycles, *_ in best.values()}) == 1, "tracing changed the number of cycles"

@@ -1,0 +1,137 @@
+"""Verilator's tracing code as a table, and the names that a waveform shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cosim.engines.errors import BuildError
+from cosim.engines.trace_names import Declaration, placed
+from cosim.engines.trace_table import write_table
+from cosim.engines.tracing import chosen, in_tasks_scope, variables
+from waves.spec import SpecError
+
+
+def names(*raw: tuple[str, int]) -> dict[str, int]:
+    return {item.path: item.code for item in placed(Declaration(path, code, 8) for path, code in raw)}
+
+
+def test_blocks_have_the_names_of_the_manual():
+    assert names(
+        ("cna/csc/stripe__payload.kernels", 1),
+        ("cna/cbuf/take_weight", 2),
+        ("cna_registers/cfg__CONV_CON1.CONV_MODE", 3),
+        ("dpu/pipe/floats$879/divider/a[2]", 4),
+        ("interrupts/mask", 5),
+        ("pc/status.TASK_COUNTER", 6),
+        ("ddma/reads__0__req__valid", 7),
+    ) == {
+        "CNA.CSC.stripe.payload.kernels": 1,
+        "CBUF.take_weight": 2,
+        "CNA.registers.CONV_CON1.CONV_MODE": 3,
+        "DPU.pipe.floats.divider.a_2": 4,
+        "PC.registers.INTERRUPT_MASK.int_mask": 5,
+        "PC.registers.TASK_STATUS.TASK_COUNTER": 6,
+        "DDMA.reads_0.req.valid": 7,
+    }
+
+
+def test_helpers_and_copies_are_left_out():
+    assert names(
+        ("cna/$signal$12", 1),
+        ("cna/_0042_", 2),
+        ("cna/port$1546$0", 3),
+        ("cna/cfg__CONV_CON1.CONV_MODE", 4),  # a copy: its register file has it
+        ("cna/clk", 5),
+        ("cna/busy", 6),
+        ("cna/csc/busy$7", 6),  # the same value under a clear name
+        ("cna/csc/count$5", 7),  # no other name
+        ("fill__payload", 8),
+        ("cna/fill__payload", 8),
+        ("cna/fill__payload.entry", 9),  # with its members there, the struct is not
+        ("m_axi_araddr", 10),
+    ) == {"CNA.busy": 6, "CNA.CSC.count_5": 7, "CNA.fill.payload.entry": 9}
+
+
+_SLOW = """
+VL_ATTR_COLD void Vcore___024root__trace_init_sub__TOP__0(Vcore___024root* vlSelf, VerilatedVcd* tracep) {
+    // Body
+    const int c = vlSymsp->__Vm_baseCode;
+    VL_TRACE_PUSH_PREFIX(tracep, "core_top", VerilatedTracePrefixType::SCOPE_MODULE, 0, 0);
+    VL_TRACE_PUSH_PREFIX(tracep, "core", VerilatedTracePrefixType::SCOPE_MODULE, 0, 0);
+    VL_TRACE_PUSH_PREFIX(tracep, "cna", VerilatedTracePrefixType::SCOPE_MODULE, 0, 0);
+    VL_TRACE_DECL_BIT(tracep,c+1,0,"busy",-1, D::NONE, K::WIRE, T::LOGIC);
+    VL_TRACE_DECL_WIDE(tracep,c+2,0,"data",-1, D::NONE, K::WIRE, T::LOGIC, 63,0);
+    VL_TRACE_POP_PREFIX(tracep);
+    VL_TRACE_POP_PREFIX(tracep);
+    VL_TRACE_POP_PREFIX(tracep);
+}
+
+VL_ATTR_COLD void Vcore___024root__trace_init_top(Vcore___024root* vlSelf, VerilatedVcd* tracep) {
+    Vcore___024root__trace_init_sub__TOP__0(vlSelf, tracep);
+}
+"""
+_CHANGES = """
+void Vcore___024root__trace_chg_0_sub_0(Vcore___024root* vlSelf, VerilatedVcd::Buffer* bufp) {
+    VlWide<2>/*63:0*/ __Vtemp_1;
+    // Body
+    uint32_t* const oldp VL_ATTR_UNUSED = bufp->oldp(vlSymsp->__Vm_baseCode + 1);
+    if (VL_UNLIKELY(((vlSelfRef.__Vm_traceActivity[1U]
+                      | vlSelfRef.__Vm_traceActivity[6U])))) {
+        bufp->chgBit(oldp+0,((1U & (vlSelfRef.a
+                                    >> 3U))));
+    }
+    __Vtemp_1[0U] = vlSelfRef.b;
+    __Vtemp_1[1U] = vlSelfRef.c;
+    bufp->chgWData(oldp+1,(__Vtemp_1),64);
+}
+"""
+
+
+def test_a_table_from_verilators_code(tmp_path: Path):
+    (tmp_path / "Vcore__Trace__0__Slow.cpp").write_text(_SLOW)
+    (tmp_path / "Vcore__Trace__0.cpp").write_text(_CHANGES)
+    table, groups = write_table(tmp_path)
+    assert '"CNA.busy 0 1\\n"' in table.read_text() and '"CNA.data 1 64\\n"' in table.read_text()
+    assert f"{{rk_table_group_0, {1 << 1 | 1 << 6}ULL, 0, 1}}" in table.read_text()
+    assert f"{{rk_table_group_1, {1 << 63}ULL, 1, 2}}" in table.read_text()
+    text = groups.read_text()
+    assert "s.word(0, 0, CData((1U & (vlSelfRef.a" in text
+    assert (
+        text.index("VlWide<2>") < text.index("__Vtemp_1[1U] =") < text.index("s.wide(1, 1, 2, (__Vtemp_1));")
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("bufp->chgBit(oldp+0", "bufp->chgBitPair(oldp+0"),
+        ("VL_TRACE_DECL_BIT(tracep,c+1,0", "VL_TRACE_DECL_BIT(tracep,1,c,0"),
+        ("__trace_init_top(", "__trace_begin("),
+        ("chgWData(oldp+1", "chgWData(oldp+5"),
+    ],
+)
+def test_an_unknown_form_is_named(tmp_path: Path, old: str, new: str):
+    assert old in _SLOW + _CHANGES
+    (tmp_path / "Vcore__Trace__0__Slow.cpp").write_text(_SLOW.replace(old, new))
+    (tmp_path / "Vcore__Trace__0.cpp").write_text(_CHANGES.replace(old, new))
+    with pytest.raises(BuildError, match="has a form that is not known here"):
+        write_table(tmp_path)
+
+
+def test_scopes_select():
+    some = [Declaration("CNA.busy", 0, 1), Declaration("CNA.registers.CONV_CON1.CONV_MODE", 1, 4)]
+    everything = variables(some, 2, ["task_start", "task_done"])
+    assert chosen(everything, []) == everything
+    paths = {v.path for v in chosen(everything, ["core1.CNA"]) if not v.path.startswith("npu.")}
+    assert {"core1.CNA.busy", "core1.CNA.registers.CONV_CON1.CONV_MODE"} <= paths
+    assert all(path.startswith("core1.CNA.") for path in paths)
+    with pytest.raises(SpecError, match="'core2'; there are tasks, npu, core0"):
+        chosen(everything, ["core2"])
+
+
+def test_the_scope_of_tasks():
+    inside = ["npu.jobs", "core0.irq", "core1.events.task_done", "core0.CNA.registers.CONV_CON1.CONV_MODE"]
+    outside = ["npu.clk", "core0.axi.rdata", "core0.CNA.busy", "core0.CNA.registers.control.start"]
+    assert all(map(in_tasks_scope, inside)) and not any(map(in_tasks_scope, outside))
