@@ -32,8 +32,8 @@ BAR = 22
 LONG = 3600.0
 """Seconds from which a bound on the time left says nothing."""
 
-NARROW = 72
-"""Columns of a terminal below which there is no bar."""
+WORDS = 24
+"""Columns that the words ahead of the bar have at least; where they would not, there is no bar."""
 
 
 def wanted(quiet: bool) -> bool:
@@ -172,15 +172,16 @@ class LiveLine:
         limited = next((step for step in reversed(steps) if step.limit), None)
         share = min(main.done / main.total, 1.0) if main.total else None
         figures, used = self._figures(main, limited, share, now)
+        numbers, room = "  ".join(figures), self._console.width
         table = Table.grid(padding=(0, 1))
         table.add_column(no_wrap=True, overflow="ellipsis")
         cells: list[Any] = [Text(" · ".join(describe(step) for step in steps))]
         filled = share if share is not None else used
-        if filled is not None and self._console.width >= NARROW:
+        if filled is not None and room >= len(numbers) + BAR + WORDS:
             table.add_column(width=BAR)
             cells.append(ProgressBar(total=1.0, completed=min(filled, 1.0), width=BAR))
-        table.add_column(no_wrap=True)
-        cells.append(Text("  ".join(figures)))
+        table.add_column(no_wrap=True, min_width=min(len(numbers), room - 1))
+        cells.append(Text(numbers))
         table.add_row(*cells)
         return table
 
