@@ -169,18 +169,11 @@ def test_start_is_quick():
 # Options that every command has.
 
 
-NO_RESULT = {
-    ("report",): "its result is the page, made from JSON",
-}
-"""Commands without --json, and why."""
-
-
 @every_command
 def test_every_command_has_quiet_and_json(path: tuple[str, ...]):
     options = {word for parameter in COMMANDS[path].params for word in parameter.opts}
     assert "--quiet" in options, f"{' '.join(path)}: make its group a cosim.cli.app.App"
-    if path not in NO_RESULT:
-        assert "--json" in options, f"{' '.join(path)}: give it json: JsonOption = None (cosim.cli.options)"
+    assert "--json" in options, f"{' '.join(path)}: give it json: JsonOption = None (cosim.cli.options)"
 
 
 JSON_RUNS: dict[str, list[object]] = {
