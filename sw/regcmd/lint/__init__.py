@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sw.regcmd.lint import blocks, conv, dpu, flow, memory, ppu, words  # noqa: F401  (they fill the table)
+from sw.regcmd.lint import blocks, conv, dpu, flow, memory, ppu, rdma, words  # noqa: F401  (they fill the table)
 from sw.regcmd.lint.rule import ERROR, NOTE, RULES, SEVERITIES, WARNING, Check, Finding, Rule
 from sw.regcmd.lint.traffic import Access, accesses
 from sw.regcmd.machine import Start, starts_of
