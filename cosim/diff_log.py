@@ -197,6 +197,9 @@ def _members(left: dict[str, Any], right: dict[str, Any]) -> Iterator[tuple[str,
 
 
 def _totals(left: dict[str, Any], right: dict[str, Any]) -> Iterator[str]:
+    for name in ("engine", "cell", "geometry", "cores", "inferences"):
+        if left.get(name) != right.get(name):
+            yield f"{name}: {left.get(name)}, against {right.get(name)}"
     a, b = left.get("layers", []), right.get("layers", [])
     if a and b:
         slower = sum((y.get("cycles") or 0) > (x.get("cycles") or 0) for x, y in zip(a, b, strict=False))

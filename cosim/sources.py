@@ -132,7 +132,7 @@ def _of_json(path: Path) -> Source:
         return Source(
             "stream", path.name, [program_of_stream(stream, path.name)], stream, load_expected(path)
         )
-    if isinstance(data, dict) and "tasks" in data and "memory" in data:
+    if isinstance(data, dict) and {"tasks", "memory"} <= set(data) and "verdict" not in data:
         stream, expected = import_capture(path)
         return Source("capture", path.name, [program_of_stream(stream, path.name)], stream, expected)
     what = f"schema_version {SCHEMA_VERSION}, with 'regions' or with 'tasks' and 'memory'"

@@ -61,7 +61,7 @@ def kind_of(path: Path) -> str:
             f"{path}: neither a stream, a manifest, a report, a log nor a waveform: {error}"
         ) from error
     members = set(data) if isinstance(data, dict) else set()
-    for name, needed in (("stream", "regions"), ("capture", "memory"), ("report", "verdict")):
+    for name, needed in (("report", "verdict"), ("stream", "regions"), ("capture", "memory")):
         if needed in members:
             return name
     return _nothing(path)

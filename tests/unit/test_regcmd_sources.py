@@ -217,12 +217,13 @@ def test_reports(tmp_path: Path) -> None:
     report = {
         "verdict": {"match": True},
         "cycles": 300,
+        "memory": {},
         "layers": [layer, layer | {"name": "conv2"}],
         "model": "m",
     }
     a, b = tmp_path / "a.json", tmp_path / "b.json"
     a.write_text(json.dumps(report))
-    assert first_layer(a, a) == (None, [])
+    assert first_layer(a, a) == (None, []) and kind_of(a) == "report"
     report["layers"][1]["cycles"] = 120
     report["cycles"] = 320
     b.write_text(json.dumps(report))
