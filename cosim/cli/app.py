@@ -31,6 +31,12 @@ OUTPUTS = {"json", "csv", "html", "log", "svg", "trace", "events", "timeline", "
 """Names of parameters that are files to write: looked at before anything runs for long."""
 
 
+ORDER = (
+    *("run", "compare", "compile", "device", "serve", "regcmd", "diff", "waves", "timeline", "report"),
+    *("conformance", "fuzz", "verilog", "explain", "doctor"),
+)
+"""Commands as the help lists them; others follow as they were declared."""
+
 WAITS = {"device", "serve", "capture", "explain", "waves"}
 """Commands that wait for people or programs of theirs: how long that takes is nothing to show."""
 
@@ -42,6 +48,11 @@ def examples(*lines: str) -> str:
 
 class Group(TyperGroup):
     """A group of commands whose usage errors are one line with the likely word."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names in the order in which people need them, whatever module declared them first."""
+        place = {name: number for number, name in enumerate(ORDER)}
+        return sorted(super().list_commands(ctx), key=lambda name: place.get(name, len(place)))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command; an unknown one is a usage error that names the nearest."""

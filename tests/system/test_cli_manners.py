@@ -182,6 +182,8 @@ JSON_RUNS: dict[str, list[object]] = {
     "compile": ["compile", DIGITS],
     "run": ["run", DIGITS, "--engine", "golden", "--check"],
     "regcmd run": ["regcmd", "run", POOL, "--engine", "golden", "--check"],
+    "regcmd dump": ["regcmd", "dump", POOL],
+    "regcmd lint": ["regcmd", "lint", POOL],
     "diff": ["diff", POOL, "--against", POOL, "--engine", "golden"],
     "conformance": ["conformance", "--engine", "golden", "--only", "pool int8", "--tasks", 2, "--seed", 1],
     "fuzz": ["fuzz", "--engine", "golden", "--inputs", 5, "--seed", 1],
