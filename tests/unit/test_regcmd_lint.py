@@ -282,7 +282,7 @@ SETTABLE = [r for b in registers() if b.target for r in b if r.shadowed or r.nam
         max_size=120,
     )
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None, print_blob=True)
 def test_anything_can_be_asked(words: list[int]) -> None:
     program = program_of_words(words)
     program.ranges, program.core, program.mask, program.number = [(0, 1 << 20)], 0, 0x300, len(program.tasks)

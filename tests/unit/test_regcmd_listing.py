@@ -35,7 +35,7 @@ def _text(lines) -> str:
 
 
 @given(tasks_)
-@settings(max_examples=150)
+@settings(max_examples=100, deadline=None, print_blob=True)
 def test_every_program_is_its_text(tasks: list[tuple[int, list[int]]]) -> None:
     program = Program("any", [ListedTask(tuple(words), address) for address, words in tasks])
     text = _text(program_lines(program))
@@ -44,6 +44,7 @@ def test_every_program_is_its_text(tasks: list[tuple[int, list[int]]]) -> None:
 
 
 @given(tasks_, st.text(max_size=8))
+@settings(max_examples=60, deadline=None, print_blob=True)
 def test_comments_change_nothing(tasks: list[tuple[int, list[int]]], name: str) -> None:
     program = Program(name, [ListedTask(tuple(words), address, title="layer") for address, words in tasks])
     lines = program_lines(program, lambda index, command: "", [Piece(name, 0, bytes(1 << 20))])
@@ -58,6 +59,7 @@ def test_addresses_say_where_they_point() -> None:
 
 
 @given(words_)
+@settings(deadline=None, print_blob=True)
 def test_any_words_keep_their_order(words: list[int]) -> None:
     program = program_of_words(words)
     assert [word for task in program.tasks for word in task.words] == words
@@ -71,7 +73,7 @@ def test_any_words_keep_their_order(words: list[int]) -> None:
     st.lists(st.tuples(st.integers(0, 0xFFFF), st.integers(0, 2**32 - 1)), max_size=3),
     st.lists(st.tuples(st.text(max_size=12), st.integers(0, 2**32 - 1), st.binary(max_size=300)), max_size=3),
 )
-@settings(max_examples=150)
+@settings(max_examples=100, deadline=None, print_blob=True)
 def test_every_stream_is_its_text(kick, writes, pieces) -> None:
     regions = [Piece(name, address, data) for name, address, data in pieces]
     text = _text(stream_lines(kick, writes, regions, regions[:1], {"PC.TASK_STATUS": 3}))
