@@ -299,6 +299,10 @@ def lint_command(
                 raise ValueError(f"no such rule: {name}; there are {', '.join(RULES)}")
             rule = RULES[name]
             print(f"{rule.name} ({rule.severity}): {rule.why} {rule.source}.")
+        if json:
+            asked = [RULES[name] for name in rules or RULES]
+            said = [{"name": r.name, "severity": r.severity, "why": r.why, "source": r.source} for r in asked]
+            write_json(json, {"schema_version": SCHEMA_VERSION, "rules": said})
         raise SystemExit(OK)
     source = open_input(inputs, options)
     found = []

@@ -184,6 +184,7 @@ JSON_RUNS: dict[str, list[object]] = {
     "regcmd run": ["regcmd", "run", POOL, "--engine", "golden", "--check"],
     "regcmd dump": ["regcmd", "dump", POOL],
     "regcmd lint": ["regcmd", "lint", POOL],
+    "regcmd lint --explain": ["regcmd", "lint", "--explain"],
     "diff": ["diff", POOL, "--against", POOL, "--engine", "golden"],
     "conformance": ["conformance", "--engine", "golden", "--only", "pool int8", "--tasks", 2, "--seed", 1],
     "fuzz": ["fuzz", "--engine", "golden", "--inputs", 5, "--seed", 1],
