@@ -183,10 +183,12 @@ class ToyCore(wiring.Component):
             self.s_axil_awvalid & self.s_axil_wvalid & ~self.s_axil_awready & ~self.s_axil_bvalid
         )
         m.d.sync += [self.s_axil_awready.eq(take), self.s_axil_wready.eq(take)]
+        m.d.sync += [self.watch_valid.eq(self.s_axil_awready), self.busy_blocks.eq(busy)]
         with m.If(self.s_axil_bready & self.s_axil_bvalid):
             m.d.sync += self.s_axil_bvalid.eq(0)
         with m.If(self.s_axil_awready):
             m.d.sync += [self.s_axil_bvalid.eq(1), self.s_axil_bresp.eq(0)]
+            m.d.sync += [self.watch_offset.eq(self.s_axil_awaddr), self.watch_value.eq(self.s_axil_wdata)]
             with m.Switch(self.s_axil_awaddr):
                 for offset, target in ((SRC, src), (DST, dst), (BURSTS, bursts), (BEATS, beats_m1)):
                     with m.Case(offset):
