@@ -32,6 +32,7 @@ STDOUT = Path("-")
 _KNOWN = (
     ("cosim.model_run", "RunError", BAD_INPUT),
     ("sw.driver.errors", "DriverError", DEVICE_ERROR),
+    ("cosim.engines.errors", "WaveformError", BAD_INPUT),
     ("cosim.engines.errors", "EngineError", DEVICE_ERROR),
     ("cosim.golden.task.errors", "GoldenError", DEVICE_ERROR),
     ("cosim.cli.inputs", "InputError", BAD_INPUT),

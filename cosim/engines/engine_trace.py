@@ -11,7 +11,7 @@ from typing import Any
 from cosim import progress
 from cosim.engines import library as lib
 from cosim.engines import tracing
-from cosim.engines.errors import EngineError
+from cosim.engines.errors import WaveformError
 from cosim.engines.tracing import TraceResult
 from waves.spec import TraceSpec, When
 
@@ -48,7 +48,7 @@ class EngineTrace:
         ------
         SpecError
             for a scope that does not exist.
-        EngineError
+        WaveformError
             without a writer of the format, or for a moment that no engine knows.
         """
         library, handle = self._library(), self._handle()
@@ -63,10 +63,14 @@ class EngineTrace:
                 pass
             spec.path.unlink()
         except OSError as error:
-            raise EngineError(f"cannot write a waveform to {spec.path}: {error.strerror or error}") from error
+            raise WaveformError(
+                f"cannot write a waveform to {spec.path}: {error.strerror or error}"
+            ) from error
         order = tracing.order(spec, *moments)
         if library.rk_trace(handle, str(spec.path).encode(), fst, lines.encode(), ct.byref(order)):
-            raise EngineError(f"the library does not take the waveform's declarations ({len(wanted)} lines)")
+            raise WaveformError(
+                f"the library does not take the waveform's declarations ({len(wanted)} lines)"
+            )
         self._spec, self._last = spec, None
 
     def _layer(self, when: object) -> int:
@@ -132,7 +136,7 @@ class TracedEngine(ABC):
 
         Raises
         ------
-        EngineError
+        WaveformError
             if it comes too late or cannot be written.
         SpecError
             for scopes that do not exist.
@@ -147,7 +151,7 @@ class TracedEngine(ABC):
             return
         if not self._traced:
             if self._touched:
-                raise EngineError(
+                raise WaveformError(
                     "trace() must come before the first access, or open the engine with traced=True"
                 )
             self._close_handle()
@@ -158,7 +162,7 @@ class TracedEngine(ABC):
         """Let cores outside the library write a waveform of their own."""
         whole = spec.start == When.parse(0) and spec.stop is None and not spec.scopes and not spec.limit
         if self._touched or not whole or spec.format != "vcd":
-            raise EngineError(
+            raise WaveformError(
                 f"the engine {self.name} traces whole runs only, as VCD: trace(path) before the first access"
             )
         self._close_handle()

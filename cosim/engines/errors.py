@@ -13,6 +13,10 @@ class BuildError(EngineError):
     """A compiled model could not be made; the text says what to install or change."""
 
 
+class WaveformError(EngineError, ValueError):
+    """A waveform cannot be written as asked for: by this engine, in this format, to this file, so late."""
+
+
 class BusError(EngineError):
     """A register access ended in an error response or not at all; the text names the register."""
 

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from cosim.engines import library as lib
-from cosim.engines.errors import EngineError
+from cosim.engines.errors import WaveformError
 from cosim.engines.trace_names import OP_ENABLE, Declaration, placed
 from rtl.regs import registers
 from waves.spec import AFTER, TASKS, SpecError, TraceSpec, When
@@ -221,7 +221,7 @@ def moment(when: When | None, layer_number: int = 0) -> lib.MomentC:
         "error": lib.AT_ERROR,
     }
     if when.kind not in kinds:
-        raise EngineError(
+        raise WaveformError(
             f"a waveform around a {when.kind} needs something to compare with: rkcosim run --check or "
             "rkcosim regcmd run --check"
         )
@@ -256,7 +256,7 @@ def fst_functions() -> ct.Array[ct.c_void_p]:
 
     Raises
     ------
-    EngineError
+    WaveformError
         without the library of pylibfst; names the way to it and the other format.
     """
     global _fst_library
@@ -268,7 +268,7 @@ def fst_functions() -> ct.Array[ct.c_void_p]:
             _fst_library = ct.CDLL(found.origin)
         functions = [getattr(_fst_library, f"fstWriter{name}") for name in _FST]
     except (OSError, AttributeError) as error:
-        raise EngineError(
+        raise WaveformError(
             f"no writer of FST files here ({error}): pip install pylibfst, or write VCD (--format vcd)"
         ) from error
     return (ct.c_void_p * len(functions))(*(ct.cast(f, ct.c_void_p).value for f in functions))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from cosim.cli.main import app
 from rtl.regs import registers
 from waves.spec import BEFORE, SpecError, TraceSpec, When, parse_size
 
@@ -49,6 +51,25 @@ def test_errors_name_what_is_wrong(text: str, said: str):
     with pytest.raises(SpecError) as caught:
         When.parse(text)
     assert said in str(caught.value) and text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--scope", "core0.CNA"], "--scope needs --trace FILE"),
+        (["--trace", "w.vcd", "--from", "soon"], "'soon' is no moment of a run"),
+        (["--trace", "w.vcd", "--format", "lxt"], "vcd or fst, not 'lxt'"),
+        (["--trace", "w.vcd", "--trace-limit", "much"], "'much' is no size"),
+        (["--trace", "w.vcd", "--from", "mismatch"], "--from mismatch needs --check"),
+        (["--trace", "w.vcd", "--engine", "golden"], "no cycles, so it writes no waveform"),
+    ],
+)
+def test_options_that_make_no_sense(options: list[str], said: str, tmp_path: Path, monkeypatch):
+    stream = Path(__file__).resolve().parents[2] / "examples" / "streams" / "pool.json"
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["regcmd", "run", str(stream), *options])
+    assert result.exit_code == 2 and said in result.output
+    assert not list(tmp_path.iterdir())
 
 
 def test_sizes():
