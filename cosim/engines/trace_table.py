@@ -56,7 +56,7 @@ class Signal:
 def _unknown(what: str) -> BuildError:
     return BuildError(
         f"Verilator's tracing code has a form that is not known here ({what}); "
-        "known are those of Verilator 5.0 to 5.48: trace with --engine cxxrtl, or with another Verilator"
+        "known is that of Verilator 5.048: trace with that one or with --engine cxxrtl"
     )
 
 
