@@ -62,7 +62,7 @@ class NpuAgent:
         takes the cycles that it takes on the compiled engines, so whole runs agree cycle for cycle).
     ram
         None for the memory of `cosim.cocotb.memory`, or a number of bytes for cocotbext-axi's `AxiRam`
-        from address 0 on (as `agent.ram`; simpler, with other timing and without `agent.memory`).
+        from address 0 on (as `agent.ram`; simpler, with other timing, and all of it is mapped).
     core
         number of the core.
     period_ps
@@ -95,6 +95,9 @@ class NpuAgent:
             raise ValueError(f"on_diagnostic must be 'stop' or 'go on', not {on_diagnostic!r}")
         if not 0 <= core <= 2:
             raise ValueError(f"core must be 0, 1 or 2, not {core}")
+        absent = [name for name in INPUTS.split() if not hasattr(dut, name)]
+        if absent:
+            raise ValueError(f"an agent needs a whole core; {dut._name} has no port {absent[0]}")
         self.dut, self.core, self.on_diagnostic = dut, core, on_diagnostic
         self.log = Log()
         self.on_reset: list[Callable[[], object]] = []

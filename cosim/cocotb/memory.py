@@ -89,32 +89,22 @@ class DramSlave:
         its clock.
     config
         timing; the engines' default if None.
-    memory
-        bytes behind it; a new, empty one by default.  Only mapped ranges may be touched: elsewhere
-        bursts end in DECERR, as on the engines.
 
     Members
     -------
-    memory : `cosim.engines.memory.DeviceMemory`: map, read, write, view.
+    memory : `cosim.engines.memory.DeviceMemory`: map, read, write, view; empty at first.  Bursts outside
+        what is mapped end in DECERR, as on the engines.
     faults : accesses that were refused.
+    on_fault : functions that are called with each of them.
     bytes_read, bytes_written : by name of the AXI client.
     """
 
-    def __init__(
-        self,
-        dut: Any,
-        clocking: Clocking,
-        config: DramConfig | None = None,
-        memory: DeviceMemory | None = None,
-    ) -> None:
+    def __init__(self, dut: Any, clocking: Clocking, config: DramConfig | None = None) -> None:
         self._dut, self._clocking = dut, clocking
         self.config = config or DramConfig()
         self._random = self.config.seed * 2 + 1
         self._mapped: set[int] = set()
-        self.memory = memory if memory is not None else DeviceMemory(self._mapping_changed)
-        if memory is not None:
-            for start, size in memory.ranges.items():
-                self._mapping_changed(start // PAGE, size // PAGE, True)
+        self.memory = DeviceMemory(self._mapping_changed)
         self.faults: list[Fault] = []
         self.bytes_read: dict[str, int] = {}
         self.bytes_written: dict[str, int] = {}

@@ -109,7 +109,7 @@ def simulate(
     simulator: str = "verilator",
     geometry: str | NpuConfig = "rk3588",
     block: str | None = None,
-    exact: bool = False,
+    cell: str | None = None,
     waves: bool | str | Path = False,
     public: Sequence[str] = (),
     testcase: str | Sequence[str] | None = None,
@@ -132,8 +132,9 @@ def simulate(
         "rk3588", "small" or an `rtl.config.NpuConfig`.
     block
         a block alone ("cbuf", "dpu", ...; see `cosim.cocotb.sources`) instead of the core.
-    exact
-        simulate the array cell's RTL instead of its C++ twin (same cycles; Icarus always does).
+    cell
+        the array cell: "cpp" (C++ with the same cycles, Verilator's default), "rtl" (Icarus's default) or
+        "none": left out, for tasks without convolution, quick to compile and to load.
     waves
         write a waveform: True for `waves.vcd` (Verilator) or `waves.fst` (Icarus) in `folder`, or its path.
     public
@@ -166,7 +167,7 @@ def simulate(
         simulator=simulator,
         geometry=geometry,
         block=block,
-        exact=exact,
+        cell=cell,
         public=public,
         progress=progress,
     )
@@ -225,7 +226,7 @@ def build(
     simulator: str = "verilator",
     geometry: str | NpuConfig = "rk3588",
     block: str | None = None,
-    exact: bool = False,
+    cell: str | None = None,
     public: Sequence[str] = (),
     progress: Progress = cache.say,
 ) -> Built:
@@ -239,7 +240,7 @@ def build(
         simulator=simulator,
         item=item,
         config=config,
-        cpp_cell=simulator == "verilator" and item.has_cell and not exact,
+        cell=_cell(cell, simulator, item),
         public=tuple(sorted(public)),
     )
     folder, key = cache.cache_folder(), work.key()
@@ -253,6 +254,17 @@ def build(
     return Built(path, item.module, config.name)
 
 
+def _cell(cell: str | None, simulator: str, item: Exportable) -> str:
+    """The form of the array cell; "rtl" where there is none."""
+    if cell not in (None, "cpp", "rtl", "none"):
+        raise ValueError(f"cell must be 'cpp', 'rtl' or 'none', not {cell!r}")
+    if cell == "cpp" and simulator == "icarus":
+        raise ValueError("Icarus cannot simulate the array cell in C++: cell must be 'rtl' or 'none'")
+    if not item.has_cell:
+        return "rtl"
+    return cell or ("cpp" if simulator == "verilator" else "rtl")
+
+
 @dataclass(frozen=True)
 class _Work:
     """A build: what of, and how."""
@@ -260,7 +272,7 @@ class _Work:
     simulator: str
     item: Exportable
     config: NpuConfig
-    cpp_cell: bool
+    cell: str
     public: tuple[str, ...]
 
     def key(self) -> str:
@@ -269,14 +281,14 @@ class _Work:
         import cocotb_tools.config
 
         parts = [str(BUILD_VERSION), repr(self.public)]
-        parts.append(design_sources.fingerprint(self.item, self.config, self.cpp_cell))
+        parts.append(design_sources.fingerprint(self.item, self.config, self.cell))
         parts += [cocotb.__version__, str(cocotb_tools.config.libs_dir)]
         tool = toolchain.verilator()
         if self.simulator == "verilator" and tool is not None:
             parts += [tool.version, toolchain.compiler().version]
-        if self.cpp_cell:
-            cell = design_sources.cell_files()
-            parts += [hashlib.sha256(path.read_bytes()).hexdigest() for path in cell]
+        if self.cell == "cpp":
+            files = design_sources.cell_files()
+            parts += [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
         if self.simulator == "icarus":
             parts.append(str(shutil.which("iverilog")))
         digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
@@ -291,7 +303,7 @@ class _Work:
         progress(f"building {what} (once; kept in {folder})")
         work = Path(tempfile.mkdtemp(prefix=".build-", dir=folder))
         try:
-            made = design_sources.write(self.item, self.config, work, cpp_cell=self.cpp_cell)
+            made = design_sources.write(self.item, self.config, work, self.cell)
             progress(f"Verilog written after {time.monotonic() - begin:.1f} s")
             runner = get_runner(self.simulator)
             log = work / "build.log"

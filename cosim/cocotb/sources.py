@@ -69,17 +69,17 @@ def design(block: str | None) -> Exportable:
     return blocks[block]
 
 
-def fingerprint(item: Exportable, config: NpuConfig, cpp_cell: bool) -> str:
+def fingerprint(item: Exportable, config: NpuConfig, cell: str) -> str:
     """A text that is equal for equal Verilog."""
     known = verilog.rtl_hash()
     if known is None:  # files are younger than what is imported: only the Verilog itself can tell
         with tempfile.TemporaryDirectory() as folder:
-            path = export_verilog(item.key, Path(folder), config=config, external_cell=cpp_cell)
+            path = export_verilog(item.key, Path(folder), config=config, external_cell=cell != "rtl")
             known = hashlib.sha256(path.read_bytes()).hexdigest()
     exporter = hashlib.sha256()
     for source in sorted(Path(str(cosim.export.__file__)).parent.glob("*.py")):
         exporter.update(source.read_bytes())
-    return f"{item.key} {config!r} {cpp_cell} {known} {exporter.hexdigest()}"
+    return f"{item.key} {config!r} {cell} {known} {exporter.hexdigest()}"
 
 
 _PORT = re.compile(r"^  (?:input|output) +(?:wire|reg) +(?:\[[^]]+\] )?(\w+)", re.MULTILINE)
@@ -98,20 +98,27 @@ def cell_files() -> list[Path]:
     return [path for path in found if "cxxrtl" not in path.stem]
 
 
-def write(item: Exportable, config: NpuConfig, folder: Path, *, cpp_cell: bool) -> Sources:
+def write(item: Exportable, config: NpuConfig, folder: Path, cell: str) -> Sources:
     """Write the Verilog of a design into `folder`.
 
     Parameters
     ----------
-    cpp_cell
-        put the array cell in C++ behind its ports (Verilator only; same cycles).
+    cell
+        the array cell: "rtl", "cpp" (in C++ behind its ports; Verilator only) or "none" (zeros).
     """
-    path = export_verilog(item.key, folder, config=config, external_cell=cpp_cell)
+    path = export_verilog(item.key, folder, config=config, external_cell=cell != "rtl")
     names = ports(path.read_text(), item.module)
     files, cpp = [path], []
-    if cpp_cell:
+    if cell == "cpp":
         for source in cell_files():
             copy = Path(shutil.copy(source, folder))
             files += [copy] if copy.suffix == ".sv" else []
             cpp += [copy] if copy.suffix == ".cpp" else []
+    elif cell == "none":
+        box = (engine_build.harness_folder() / "cell" / "npu_array_cell_box.v").read_text()
+        empty = re.sub(r"\(\*.*?\*\) ?", "", box)  # what it says to CXXRTL
+        files.append(folder / "npu_array_cell_none.v")
+        files[-1].write_text(
+            empty.replace("endmodule", "    assign o_acc = 0;\n    assign o_sum = 0;\nendmodule")
+        )
     return Sources(item.module, files, names, cpp)

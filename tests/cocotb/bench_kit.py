@@ -207,3 +207,17 @@ async def words_alone_and_a_plain_ram(dut):
     with pytest.raises(ValueError, match="outside"):
         npu.memory.map(1 << 20, 4096)
     assert plain == expected
+
+
+@cocotb.test()
+async def an_agent_wants_a_core(dut):
+    class Half:
+        _name = "half"
+        rst = dut.rst
+
+    with pytest.raises(ValueError, match="whole core; half has no port s_axil_awvalid"):
+        NpuAgent(Half())
+    with pytest.raises(ValueError, match="host must be"):
+        NpuAgent(dut, host="nobody")
+    with pytest.raises(ValueError, match="core must be 0, 1 or 2"):
+        NpuAgent(dut, core=3)

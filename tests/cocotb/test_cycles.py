@@ -74,7 +74,7 @@ def test_icarus_at_small_geometry(tmp_path):
     """These tasks leave CBUF alone, so the engine's default geometry has the same cycles."""
     need("icarus")
     env = {"RKCOSIM_EXPECTED": expected(RK3588, [{}], ["pool", "add"])}
-    simulate(BENCH, simulator="icarus", geometry="small", env=env, folder=tmp_path)
+    simulate(BENCH, simulator="icarus", geometry="small", cell="none", env=env, folder=tmp_path)
 
 
 @pytest.mark.heavy

@@ -23,7 +23,7 @@ def verilator():
 
 def test_parts_of_the_kit(tmp_path):
     results = simulate(HERE / "bench_kit.py", folder=tmp_path, seed=3)
-    assert len(results.tests) == 9 and results.passed and results.log.exists()
+    assert len(results.tests) == 10 and results.passed and results.log.exists()
 
 
 def test_a_failing_test_is_told(tmp_path):
@@ -66,6 +66,7 @@ def test_a_waveform(tmp_path):
     ("arguments", "text"),
     [
         ({"simulator": "questa"}, "simulator must be 'verilator' or 'icarus'|simulator must be"),
+        ({"cell": "silicon"}, "cell must be 'cpp', 'rtl' or 'none'"),
         ({"geometry": "large"}, "geometry must be"),
         ({"block": "gpu"}, "block must be one of .*cbuf"),
     ],
