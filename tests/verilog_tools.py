@@ -14,6 +14,7 @@ from cosim.engines import BuildError, toolchain
 from cosim.export.ports import Port
 
 ICARUS = shutil.which("iverilog") and shutil.which("vvp")
+_RANDOM = "{$random(seed)}"
 needs_icarus = pytest.mark.skipif(not ICARUS, reason="Icarus Verilog (iverilog, vvp) is not installed")
 
 
@@ -85,7 +86,7 @@ def twin_bench(one: str, other: str, ports: Sequence[Port], cycles: int, seed: i
         "`timescale 1ns/1ps",
         "module twins;",
         "  reg clk = 0, rst = 1;",
-        "  integer i, dummy, errors = 0;",
+        f"  integer i, errors = 0, seed = {seed};",
         *(f"  reg [{port.width - 1}:0] {port.name} = 0;" for port in inputs),
         *(f"  wire [{port.width - 1}:0] a_{port.name}, b_{port.name};" for port in outputs),
     ]
@@ -95,17 +96,16 @@ def twin_bench(one: str, other: str, ports: Sequence[Port], cycles: int, seed: i
         lines.append(f"  {module} {letter} ({', '.join(pins)});")
     lines += [
         "  initial begin",
-        f"    dummy = $urandom({seed});",
         f"    for (i = 0; i < {cycles}; i = i + 1) begin",
         "      #1 clk = 1;",
         "      #0.25;",
-        "      rst = i < 4 || ($urandom % 97 == 0);",
+        f"      rst = i < 4 || ({_RANDOM} % 97 == 0);",
     ]
     for port in inputs:
-        value = "{" + ", ".join(["$urandom"] * ((port.width + 31) // 32)) + "}"
+        value = "{" + ", ".join([_RANDOM] * ((port.width + 31) // 32)) + "}"
         if port.width > 8:  # small values too, else counters never end
-            value = f"($urandom % 4 == 0) ? {value} >> ($urandom % {port.width}) : {value}"
-        lines.append(f"      if ($urandom % 3 != 0) {port.name} = {value};")
+            value = f"({_RANDOM} % 4 == 0) ? {value} >> ({_RANDOM} % {port.width}) : {value}"
+        lines.append(f"      if ({_RANDOM} % 3 != 0) {port.name} = {value};")
     lines.append("      #0.25;")
     for port in outputs:
         a, b = f"a_{port.name}", f"b_{port.name}"

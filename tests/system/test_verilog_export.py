@@ -29,7 +29,7 @@ QUICK = tuple(
 )
 """Designs that are written in seconds; the others have the array cell in them."""
 
-TWINS = ("axil_slave", "cbuf", "csc", "ddma", "dpu_rdma", "interrupt", "pc", "ppu", "cna_registers")
+TWINS = ("axil_slave", "cbuf", "csc", "ddma", "dpu_rdma", "interrupt", "pc", "ppu_rdma", "cna_registers")
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ def test_a_changed_operator_is_noticed(folder, tmp_path):
     (tmp_path / "twins.v").write_text(
         twin_bench("gold", "npu_cbuf", ports_of(EXPORTABLE["cbuf"], SMALL), 400, 1)
     )
-    assert "compared, 0 errors" not in icarus_of_both(tmp_path, tmp_path / "npu_cbuf.v")
+    assert re.search("compared, [1-9]", icarus_of_both(tmp_path, tmp_path / "npu_cbuf.v"))
 
 
 @pytest.mark.parametrize("key", QUICK)
@@ -150,7 +150,7 @@ def test_cell_in_cpp_fits_the_core_without(tmp_path):
     )
 
 
-@pytest.mark.parametrize("key", ["pc", "dpu", "cna", "ppu_rdma_registers"])
+@pytest.mark.parametrize("key", ["pc", "cna", "ppu_rdma_registers"])
 def test_yosys_reads_it(key, folder, tmp_path):
     name = EXPORTABLE[key].module
     script = [f"read_verilog {folder / name}.v", f"hierarchy -check -top {name}", "proc", "check -assert"]
@@ -158,6 +158,7 @@ def test_yosys_reads_it(key, folder, tmp_path):
     yosys().run(["read.ys"], tmp_path)
 
 
+@pytest.mark.heavy  # minutes, most of them for the array cell
 def test_yosys_reads_core_and_soc(whole, tmp_path):
     script = [f"read_verilog {whole}/npu_core.v {whole}/npu_soc.v", "hierarchy -check -top npu_soc"]
     (tmp_path / "read.ys").write_text("\n".join([*script, ""]))
@@ -173,10 +174,11 @@ def test_out_of_reset_nothing_is_unknown(key, folder):
 
 
 @needs_icarus
-def test_registers_of_core_and_soc_answer(whole):
-    for name, files in (("npu_core", []), ("npu_soc", ["npu_core.v"])):
-        said = icarus(whole, [f"tb_{name}.v", f"{name}.v", *files], f"tb_{name}")
-        assert f"PASS {name}" in said, said
+@pytest.mark.parametrize("name", ["npu_core", pytest.param("npu_soc", marks=pytest.mark.heavy)])
+def test_registers_answer(name, whole):
+    files = ["npu_core.v"] if name == "npu_soc" else []
+    said = icarus(whole, [f"tb_{name}.v", f"{name}.v", *files], f"tb_{name}")
+    assert f"PASS {name}" in said, said
 
 
 @needs_icarus
@@ -263,10 +265,10 @@ class TestFusesoc:
         assert done.returncode != 0, "an unused wire passed the lint"
 
     @needs_icarus
-    def test_simulation_with_icarus(self, fusesoc, whole):
-        done = fusesoc(whole, "run", "--target", "sim", "rkcosim:npu:npu_soc")
+    def test_simulation_with_icarus(self, fusesoc, folder):
+        done = fusesoc(folder, "run", "--target", "sim", "rkcosim:npu:npu_cbuf")
         assert done.returncode == 0, done.stderr + done.stdout
-        assert "PASS npu_soc" in done.stdout + done.stderr
+        assert "PASS npu_cbuf" in done.stdout + done.stderr
 
 
 def test_both_geometries_differ_only_inside(tmp_path):
