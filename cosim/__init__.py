@@ -11,10 +11,10 @@ from typing import Any
 __all__ = ["Stream", "device", "open_engine", "run_model"]
 
 _HOMES = {
-    "Stream": "cosim.stream",
+    "Stream": "cosim.streams.stream",
     "device": "cosim.devices",
     "open_engine": "cosim.engines.engine",
-    "run_model": "cosim.model_run",
+    "run_model": "cosim.models.run",
 }
 
 

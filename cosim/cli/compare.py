@@ -20,8 +20,8 @@ def compare_command(
         from rich.console import Console
 
         from cosim.cli.inputs import load_batch
-        from cosim.compare import compare
-        from cosim.references import ReferenceName, ReferenceProblem
+        from cosim.models.compare import compare
+        from cosim.models.references import ReferenceName, ReferenceProblem
         from sw.compiler import compile_model
 
         if reference is not None and reference not in get_args(ReferenceName):

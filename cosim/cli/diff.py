@@ -13,8 +13,8 @@ from cosim.cli.progress import kick
 def import_command(manifest: Path, output: Path, json: Path | None) -> None:
     """Turn a capture into a stream file."""
     with reported():
-        from cosim.capture import import_capture, save
-        from cosim.diff import tasks_of
+        from cosim.differences.streams import tasks_of
+        from cosim.streams.capture import import_capture, save
 
         stream, expected = import_capture(manifest)
         words = tasks_of(stream)
@@ -31,7 +31,7 @@ def import_command(manifest: Path, output: Path, json: Path | None) -> None:
 
 
 if TYPE_CHECKING:
-    from cosim.diff import Finding
+    from cosim.differences.streams import Finding
 
 WAVES = (".vcd", ".fst")
 LOGS = (".parquet", ".arrow", ".feather")
@@ -110,10 +110,10 @@ def diff_command(
 
 def _first(kind: str, ours: Path, theirs: Path) -> tuple[Finding | None, list[str]]:
     if kind == "waveform":
-        from cosim.diff_wave import first_signal
+        from cosim.differences.waves import first_signal
 
         return first_signal(ours, theirs)
-    from cosim.diff_log import first_event, first_layer
+    from cosim.differences.logs import first_event, first_layer
 
     return first_event(ours, theirs) if kind == "event log" else first_layer(ours, theirs)
 
@@ -122,10 +122,10 @@ def _diff_streams(
     file: Path, against: Path | None, engine: str | None, exact: bool, max_cycles: int, json: Path | None
 ) -> None:
     """Run a stream and name the first difference from a capture, another stream or its own expectation."""
-    from cosim.capture import Expected
     from cosim.cli.regcmd import _device
     from cosim.crosscheck.kick import run_kick
-    from cosim.diff import first_byte, first_command, first_register
+    from cosim.differences.streams import first_byte, first_command, first_register
+    from cosim.streams.capture import Expected
 
     stream = _stream(file)
     other, expected = _other(file, against)
@@ -162,7 +162,7 @@ def _diff_streams(
 
 def _with_cycle(finding: Finding, device: Any, core: int) -> Finding:
     """Say when the task ran that wrote a wrong byte, on engines that count cycles."""
-    from cosim.diff import Finding
+    from cosim.differences.streams import Finding
 
     number = finding.data.get("task")
     records: list[Any] = [] if device.name == "golden" else device.task_log()
@@ -176,16 +176,16 @@ def _with_cycle(finding: Finding, device: Any, core: int) -> Finding:
 
 def _stream(path: Path) -> Any:
     """A stream file, or the stream of a capture."""
-    from cosim.capture import import_capture
-    from cosim.stream import Stream
+    from cosim.streams.capture import import_capture
+    from cosim.streams.stream import Stream
 
     return import_capture(path)[0] if kind_of(path) == "capture" else Stream.load(path)
 
 
 def _other(file: Path, against: Path | None) -> tuple[Any, Any]:
     """(stream whose commands are compared or None, what the run is expected to give or None)."""
-    from cosim.capture import import_capture, load_expected
-    from cosim.stream import Stream
+    from cosim.streams.capture import import_capture, load_expected
+    from cosim.streams.stream import Stream
 
     if against is None:
         if kind_of(file) == "capture":
@@ -201,10 +201,10 @@ def _other(file: Path, against: Path | None) -> tuple[Any, Any]:
 
 def _run_other(other: Any, engine: str | None, exact: bool, max_cycles: int) -> Any:
     """Memory of the other stream after its own run."""
-    from cosim.capture import Expected
     from cosim.cli.regcmd import _device
     from cosim.crosscheck.kick import run_kick
-    from cosim.stream import Region
+    from cosim.streams.capture import Expected
+    from cosim.streams.stream import Region
 
     with closing(_device(engine, exact, "go on", other.core + 1, False)) as device:
         other.load_into(device.memory)

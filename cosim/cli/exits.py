@@ -30,13 +30,13 @@ STDOUT = Path("-")
 """The `--json` that means standard output."""
 
 _KNOWN = (
-    ("cosim.model_run", "RunError", BAD_INPUT),
+    ("cosim.models.run", "RunError", BAD_INPUT),
     ("sw.driver.errors", "DriverError", DEVICE_ERROR),
     ("cosim.engines.errors", "WaveformError", BAD_INPUT),
     ("cosim.engines.errors", "EngineError", DEVICE_ERROR),
     ("cosim.golden.task.errors", "GoldenError", DEVICE_ERROR),
     ("cosim.cli.inputs", "InputError", BAD_INPUT),
-    ("cosim.references", "ReferenceProblem", BAD_INPUT),
+    ("cosim.models.references", "ReferenceProblem", BAD_INPUT),
     ("sw.driver.server.server", "ServerError", BAD_INPUT),
 )
 """Module and name of what is raised on purpose, and its exit code; the code of a `cause` goes first.

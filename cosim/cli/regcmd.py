@@ -32,7 +32,7 @@ def run_command(
         from cosim.cli.report import keeping, write_page
         from cosim.crosscheck.kick import run_kick
         from cosim.crosscheck.mismatch import wants_mismatch
-        from cosim.stream import Stream
+        from cosim.streams.stream import Stream
 
         stream = Stream.load(file)
         later = wants_mismatch(trace, check)
@@ -67,7 +67,7 @@ def run_command(
                             stream, trace, data["verdict"], open_device, max_cycles
                         )
             if json or html:
-                from cosim.stream_rows import stream_rows
+                from cosim.streams.rows import stream_rows
 
                 data |= stream_rows(device, stream)
             if json:

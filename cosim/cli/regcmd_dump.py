@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from cosim.cli.exits import MISMATCH, OK, write_bytes, write_json, write_text
 
 if TYPE_CHECKING:
-    from cosim.sources import Source
-    from cosim.timing import Line, Times
+    from cosim.streams.sources import Source
+    from cosim.streams.timing import Line, Times
     from sw.regcmd.program import Program
 
 SCHEMA_VERSION = 1
@@ -21,7 +21,7 @@ CYCLE_COLUMNS = 10
 
 def open_input(inputs: list[str], options: dict[str, Any]) -> Source:
     """Open what a command was given; `options` as of `open_source`, `memory` as FILE@ADDRESS texts."""
-    from cosim.sources import SourceError, open_source
+    from cosim.streams.sources import SourceError, open_source
 
     pieces = []
     for text in options.pop("memory", None) or []:
@@ -169,7 +169,7 @@ def _timed(
     source: Source, events: Path, at: int | None, job: int, context: int
 ) -> tuple[list[str], dict[str, Any]]:
     """Lines with the cycle in which each word was written, and what happened between them."""
-    from cosim.timing import Line, align, around, interleaved, read_times
+    from cosim.streams.timing import Line, align, around, interleaved, read_times
 
     if len(source.programs) != 1:
         raise ValueError(f"{source.name} has {len(source.programs)} chains; --events belongs to one of them")
@@ -253,7 +253,7 @@ def _running(times: Times, at: int) -> str:
 
 def asm_command(file: Path, output: Path, into: Path | None, json: Path | None) -> None:
     """Write words, or a stream, from text."""
-    from cosim.sources import stream_of_listing
+    from cosim.streams.sources import stream_of_listing
     from sw.regcmd import words_to_bytes
     from sw.regcmd.listing import parse_listing
 
@@ -264,8 +264,8 @@ def asm_command(file: Path, output: Path, into: Path | None, json: Path | None) 
     listing = parse_listing(text)
     count = len(listing.words)
     if into is not None or (output.suffix == ".json" and listing.settings is not None):
-        from cosim.capture import save
-        from cosim.stream import Stream
+        from cosim.streams.capture import save
+        from cosim.streams.stream import Stream
 
         base = Stream.load(into) if into is not None else None
         stream, expected = stream_of_listing(listing, file.name, base)

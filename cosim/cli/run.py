@@ -36,7 +36,7 @@ def run_command(
 
         from cosim.cli.inputs import load_batch
         from cosim.cli.report import keeping, write_page
-        from cosim.model_run import run_model
+        from cosim.models.run import run_model
 
         console = Console(highlight=False)
         console.width = max(console.width, TABLE_WIDTH)

@@ -29,7 +29,7 @@ from cosim.engines.diagnostics import Diagnostic, make_diagnostic
 from cosim.engines.library import DramConfig
 from cosim.engines.memory import PAGE
 from cosim.engines.soc import EVENT_NAMES, RESET_CYCLES
-from cosim.stream import Stream
+from cosim.streams.stream import Stream
 from rtl.regs import registers
 from sw.driver.commit import arm_kick, start_kick
 from sw.regcmd import blocks_of_mask
@@ -200,7 +200,7 @@ class NpuAgent:
         Parameters
         ----------
         stream
-            a `cosim.stream.Stream`, or words, which are placed at `COMMANDS`.
+            a `cosim.streams.stream.Stream`, or words, which are placed at `COMMANDS`.
         load
             put the stream's regions into memory first.
 

@@ -11,7 +11,7 @@ from cosim.cocotb.agent import IRQ_CYCLES, NpuAgent
 from cosim.cocotb.values import RunResult, words_stream
 from cosim.crosscheck.kick import run_kick
 from cosim.golden.task import GoldenError, GoldenNpu, Memory, TaskReport
-from cosim.stream import Region, Stream
+from cosim.streams.stream import Region, Stream
 from sw.driver.job import fold_interrupts
 
 

@@ -12,7 +12,7 @@ from cosim.conformance.groups import GROUPS, draw_case
 from cosim.crosscheck.kick import run_kick
 from cosim.crosscheck.program import Task
 from cosim.golden.task import GoldenError, GoldenNpu
-from cosim.stream import Stream
+from cosim.streams.stream import Stream
 from rtl.config import NpuConfig
 
 TRIES = 500

@@ -10,7 +10,7 @@ import numpy as np
 
 from cosim.crosscheck.kick import Kick
 from cosim.engines.diagnostics import Diagnostic, register_name
-from cosim.stream import Region, Stream
+from cosim.streams.stream import Region, Stream
 from rtl.regs import registers
 from sw.driver.job import interrupt_bits, interrupt_names
 from sw.regcmd import amount_code, blocks_of_mask, decode_word, words_to_bytes

@@ -11,7 +11,7 @@ from cosim.conformance.arena import COMMAND_BYTES, Arena, Bytes
 from cosim.conformance.choices import Choice, Chooser, Refused
 from cosim.crosscheck.kick import Kick
 from cosim.crosscheck.program import Chain, Task, link
-from cosim.stream import PAGE, Region, Stream
+from cosim.streams.stream import PAGE, Region, Stream
 from rtl.regs import registers
 
 Fact = tuple[str, str, dict[str, int]]

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from cosim.capture import Expected, save
 from cosim.crosscheck.kick import Kick
-from cosim.programs import program_of_stream
-from cosim.stream import Region, Stream
+from cosim.streams.capture import Expected, save
+from cosim.streams.programs import program_of_stream
+from cosim.streams.stream import Region, Stream
 from rtl.regs import registers
 from sw.regcmd.lint.rule import Check
 from sw.regcmd.lint.traffic import accesses

@@ -51,7 +51,7 @@ def shared(engine: Engine) -> Iterator[tuple[str, dict[str, int]]]:
 
 def networks() -> Iterator[tuple[str, dict[str, int]]]:
     """Run every network of `NETWORKS`: all cycles, and those of each layer."""
-    from cosim.model_run import run_model
+    from cosim.models.run import run_model
 
     for name, path in NETWORKS.items():
         run = run_model(path, check=False)

@@ -25,7 +25,7 @@ class ReportError(ValueError):
 
 @dataclass
 class Row:
-    """One layer of a model, or one task of a stream; members as in `cosim.model_rows.LayerRow`."""
+    """One layer of a model, or one task of a stream; members as in `cosim.models.rows.LayerRow`."""
 
     number: int
     name: str

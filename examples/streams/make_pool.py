@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from cosim.crosscheck.kick import Kick
-from cosim.stream import Region, Stream
+from cosim.streams.stream import Region, Stream
 from sw.driver.job import interrupt_bits
 from sw.regcmd import TaskBuilder, amount_code, words_to_bytes
 

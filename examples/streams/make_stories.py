@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from cosim.capture import Expected, save
 from cosim.crosscheck.kick import Kick, run_kick
 from cosim.golden.task import GoldenNpu
-from cosim.programs import program_of_stream
-from cosim.stream import Region, Stream
+from cosim.streams.capture import Expected, save
+from cosim.streams.programs import program_of_stream
+from cosim.streams.stream import Region, Stream
 from rtl.regs import registers
 from sw.compiler import compile_model
 from sw.driver import Driver

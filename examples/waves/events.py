@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from cosim.engines.event_files import EventFiles, writing
-from cosim.model_run import run_model
+from cosim.models.run import run_model
 from waves import events
 from waves.events import EventLog
 

@@ -11,8 +11,8 @@ from cosim.conformance.arena import BASE
 from cosim.conformance.groups import draw_case
 from cosim.crosscheck.kick import Kick
 from cosim.crosscheck.program import link
-from cosim.programs import program_of_stream
-from cosim.stream import PAGE, Region, Stream
+from cosim.streams.programs import program_of_stream
+from cosim.streams.stream import PAGE, Region, Stream
 from sw.regcmd import register_word, words_to_bytes
 from sw.regcmd.disassembler import Command
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cosim.crosscheck.kick import Kick, start
-from cosim.stream import Region, Stream
+from cosim.streams.stream import Region, Stream
 from rtl.regs import registers
 from sw.driver.job import interrupt_bits
 from sw.regcmd import TaskBuilder, words_to_bytes

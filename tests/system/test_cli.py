@@ -17,7 +17,7 @@ import waves
 from cosim.cli.main import app
 from cosim.conformance.groups import draw_case
 from cosim.crosscheck.kick import Kick
-from cosim.stream import Stream
+from cosim.streams.stream import Stream
 from rtl.regs import registers
 from sw.regcmd import decode_word, register_word
 

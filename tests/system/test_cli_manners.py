@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 from cosim.cli import complete, exits
 from cosim.cli.main import app
 from cosim.conformance.groups import GROUPS
-from cosim.stream import Stream
+from cosim.streams.stream import Stream
 
 ROOT = Path(__file__).resolve().parents[2]
 POOL = ROOT / "examples" / "streams" / "pool.json"

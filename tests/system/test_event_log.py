@@ -12,7 +12,7 @@ import pytest
 from cosim.crosscheck.kick import run_kick
 from cosim.engines import DramConfig, open_engine
 from cosim.engines.errors import EngineError
-from cosim.stream import Stream
+from cosim.streams.stream import Stream
 from rtl.regs import registers
 from sw.compiler import compile_conv_layer
 from sw.driver import Driver

@@ -13,8 +13,8 @@ pytest.importorskip("onnxruntime", reason="needs the extra onnx")
 
 import onnxruntime
 
-from cosim.compare import compare
-from cosim.model_run import run_model
+from cosim.models.compare import compare
+from cosim.models.run import run_model
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "networks" / "make.py"
 

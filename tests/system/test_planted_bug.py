@@ -8,12 +8,12 @@ from random import Random
 
 import pytest
 
-from cosim.capture import Expected, save
 from cosim.crosscheck.kick import run_kick
-from cosim.diff import first_byte
+from cosim.differences.streams import first_byte
 from cosim.golden.task import GoldenNpu
-from cosim.programs import program_of_stream
-from cosim.stream import Region, Stream
+from cosim.streams.capture import Expected, save
+from cosim.streams.programs import program_of_stream
+from cosim.streams.stream import Region, Stream
 from sw.regcmd.diff import diff_programs
 from sw.regcmd.lint import Finding, lint
 from sw.regcmd.program import Program

@@ -7,9 +7,9 @@ import pytest
 
 pytest.importorskip("tflite", reason="needs the extra tflite")
 
-from cosim.compare import random_values
 from cosim.crosscheck.model_check import GoldenDriver, ModelChecker
 from cosim.engines.engine import open_engine
+from cosim.models.compare import random_values
 from sw.compiler import CompiledModel, compile_model
 from sw.compiler.steps import ConvStep
 from sw.driver import Driver

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import cosim
-from cosim.capture import Expected, save
 from cosim.crosscheck.kick import run_kick
 from cosim.devices.recorder import Captured, Recorder
 from cosim.golden.task import GoldenNpu
-from cosim.programs import program_of_stream
-from cosim.stream import Region, Stream
+from cosim.streams.capture import Expected, save
+from cosim.streams.programs import program_of_stream
+from cosim.streams.stream import Region, Stream
 from rtl.regs import registers
 from sw.driver.core_port import CorePort, Kick
 from sw.regcmd import register_word, words_to_bytes

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cosim.capture import load_expected
 from cosim.cli.main import app
-from cosim.programs import program_of_stream
-from cosim.stream import Stream
+from cosim.streams.capture import load_expected
+from cosim.streams.programs import program_of_stream
+from cosim.streams.stream import Stream
 
 pytest.importorskip("pyarrow", reason="needs the extra waves")
 pytest.importorskip("pylibfst", reason="needs the extra waves")

@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("tflite", reason="needs the extra tflite")
 
 from cosim.cli.inputs import load_batch
-from cosim.compare import compare, random_values
-from cosim.model_run import run_model
+from cosim.models.compare import compare, random_values
+from cosim.models.run import run_model
 from sw.compiler import compile_model
 
 FOLDER = Path(__file__).parents[3] / "shared" / "models"

@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("tflite", reason="needs the extra tflite")
 pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
 
-from cosim.compare import compare, random_values
 from cosim.crosscheck.model_check import GoldenDriver, ModelChecker
+from cosim.models.compare import compare, random_values
 from sw.compiler import CompiledModel, compile_model
 from sw.compiler.steps import HostStep
 from tests.models.tflite_models import Tf

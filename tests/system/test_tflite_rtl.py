@@ -10,9 +10,9 @@ import pytest
 pytest.importorskip("tflite", reason="needs the extra tflite")
 pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
 
-from cosim.compare import random_values
 from cosim.crosscheck.model_check import ModelChecker
 from cosim.engines.engine import Engine, open_engine
+from cosim.models.compare import random_values
 from sw.compiler import compile_model
 from sw.driver import Driver
 from tests.models.tflite_models import Tf

@@ -12,7 +12,7 @@ from cosim.crosscheck.kick import run_kick
 from cosim.crosscheck.mismatch import run_watched, trace_mismatch, wants_mismatch
 from cosim.engines import BuildError, DramConfig, EngineError, open_engine, toolchain
 from cosim.engines.tracing import fst_functions
-from cosim.stream import Stream
+from cosim.streams.stream import Stream
 from rtl.regs import registers
 from tests.system import toy_core as toy
 from waves.spec import AFTER, SpecError, TraceSpec, When

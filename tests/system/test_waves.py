@@ -16,7 +16,7 @@ from cosim.conformance.groups import draw_case
 from cosim.crosscheck.kick import run_kick
 from cosim.engines.engine import open_engine
 from cosim.engines.soc import CoreCounters, TaskRecord
-from cosim.stream import Stream
+from cosim.streams.stream import Stream
 from sw.regcmd import decode_word, words_from_bytes
 from waves import Wave
 from waves.backends import have_pywellen

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from cosim.capture import CaptureError, import_capture, load_expected, save
 from cosim.cli.main import app
-from cosim.diff import tasks_of, writes_of
+from cosim.differences.streams import tasks_of, writes_of
 from cosim.golden.task import GoldenNpu
-from cosim.stream import Stream
+from cosim.streams.capture import CaptureError, import_capture, load_expected, save
+from cosim.streams.stream import Stream
 from rtl.regs import registers
 from sw.compiler import compile_model
 from sw.driver import Driver

@@ -20,7 +20,7 @@ from cosim.conformance.runner import Runner
 from cosim.conformance.shrink import shrink
 from cosim.conformance.types import BY_NAME, FP16, INT8
 from cosim.golden.task import GoldenNpu
-from cosim.stream import Stream
+from cosim.streams.stream import Stream
 from rtl.regs import registers
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from cosim import progress
 from cosim.cli.progress import clock, describe, quantity
-from cosim.model_progress import Inferences
+from cosim.models.progress import Inferences
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -13,7 +13,7 @@ from cosim.conformance.groups import GROUPS, draw_case
 from cosim.crosscheck.kick import run_kick
 from cosim.golden.task import GoldenNpu
 from cosim.golden.task.errors import GoldenError
-from cosim.programs import program_of_stream, programs_of_model
+from cosim.streams.programs import program_of_stream, programs_of_model
 from rtl.regs import registers
 from sw.regcmd import TaskBuilder, build_task_list, op_enable_word, pack_word, register_word, words_from_bytes
 from sw.regcmd.lint import RULES, SEVERITIES, Finding, lint
@@ -80,7 +80,7 @@ def test_what_the_golden_model_reports_is_named(group: str) -> None:
 
 
 def test_compiled_models_and_the_example_have_nothing() -> None:
-    from cosim.stream import Stream
+    from cosim.streams.stream import Stream
     from sw.compiler import compile_model
 
     model = ROOT / "examples" / "digits" / "digits_int8.onnx"
@@ -95,7 +95,7 @@ def test_the_vendors_plans_have_nothing() -> None:
     if not folder.is_dir():
         pytest.skip("the vendor compiler's plans are not here (../shared/vendor_plans)")
     from cosim.conformance.plans import PlanJob, read_plans
-    from cosim.programs import program_of_records
+    from cosim.streams.programs import program_of_records
     from sw.driver import Driver
 
     for plan in read_plans(folder)[::40]:

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from cosim.cli.diff import kind_of
-from cosim.diff_log import first_event, first_layer
-from cosim.diff_wave import first_signal
-from cosim.sources import SourceError, open_source, stream_of_listing
-from cosim.stream import Region, Stream
-from cosim.timing import TimingError, align, around, interleaved, read_times
+from cosim.differences.logs import first_event, first_layer
+from cosim.differences.waves import first_signal
+from cosim.streams.sources import SourceError, open_source, stream_of_listing
+from cosim.streams.stream import Region, Stream
+from cosim.streams.timing import TimingError, align, around, interleaved, read_times
 from rtl.regs import registers
 from sw.driver.kernel.structs import RknpuTask
 from sw.regcmd import words_to_bytes

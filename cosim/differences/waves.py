@@ -6,7 +6,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cosim.diff import Finding
+from cosim.differences.streams import Finding
 
 if TYPE_CHECKING:
     from waves import Wave

@@ -15,7 +15,7 @@ from cosim import progress
 from cosim.crosscheck.graph_nodes import graph_node
 from cosim.crosscheck.model_check import graph_tensors
 from cosim.golden.graph import run
-from cosim.references import ReferenceName, ReferenceProblem, default_reference, open_reference
+from cosim.models.references import ReferenceName, ReferenceProblem, default_reference, open_reference
 from sw.compiler import CompiledModel, compile_model
 from sw.compiler.steps import BinaryStep, ConvStep, LookupStep, PoolStep, RescaleStep, SlopeStep, Step
 

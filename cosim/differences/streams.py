@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from cosim.capture import Expected
-from cosim.stream import Stream
+from cosim.streams.capture import Expected
+from cosim.streams.stream import Stream
 from rtl.regs import registers
 from sw.regcmd import RegcmdError, disassemble, walk_tasks, words_from_bytes
 from sw.regcmd.word import WORD_BYTES

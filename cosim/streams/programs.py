@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from cosim.stream import Stream
+from cosim.streams.stream import Stream
 from sw.regcmd.program import Fetch, Program, fetch_from, program_of_chain
 
 if TYPE_CHECKING:

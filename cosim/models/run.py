@@ -16,9 +16,9 @@ from cosim import progress
 from cosim.crosscheck.mismatch import wants_mismatch
 from cosim.engines.engine import open_engine
 from cosim.engines.library import DramConfig
-from cosim.model_progress import Inferences
-from cosim.model_rows import LayerRow, buffers, layer_row, task_rows
-from cosim.model_trace import trace_model_mismatch
+from cosim.models.progress import Inferences
+from cosim.models.rows import LayerRow, buffers, layer_row, task_rows
+from cosim.models.trace import trace_model_mismatch
 from cosim.perf.measure import meter
 from rtl.config import RK3588
 from sw import rknn_api as api
@@ -71,9 +71,9 @@ class ModelRun:
     inference_cycles: list[int] = field(default_factory=list)
     """Cycles of each inference; `layers`, `tasks` and `buffers` are of the first."""
     tasks: list[dict[str, Any]] = field(default_factory=list)
-    """`cosim.model_rows.task_rows`."""
+    """`cosim.models.rows.task_rows`."""
     buffers: list[dict[str, Any]] = field(default_factory=list)
-    """`cosim.model_rows.buffers`."""
+    """`cosim.models.rows.buffers`."""
     dram: dict[str, Any] = field(default_factory=dict)
     """Timing of the memory (`cosim.engines.DramConfig`)."""
     peak: int = RK3588.macs_int8
@@ -425,7 +425,7 @@ def _add_reference(
     labels: Sequence[int] | None,
 ) -> None:
     """Fill the fields that compare with the format's own runtime; nothing happens where there is none."""
-    from cosim.references import ReferenceProblem, default_reference, open_reference
+    from cosim.models.references import ReferenceProblem, default_reference, open_reference
 
     try:
         reference = open_reference(default_reference(model.read_bytes()), model, compiled)

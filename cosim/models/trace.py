@@ -23,7 +23,7 @@ def trace_model_mismatch(
     trace : what to write; begins at "mismatch".
     verdict : with "inference" and "address" if something differs.
     batch : inputs of all inferences.
-    open_session : a fresh `cosim.model_run.Session`, with a waveform or None.
+    open_session : a fresh `cosim.models.run.Session`, with a waveform or None.
 
     Returns
     -------

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cosim.crosscheck.kick import Kick
-from cosim.stream import Region, Stream, StreamError, region_bytes, region_json
+from cosim.streams.stream import Region, Stream, StreamError, region_bytes, region_json
 from rtl.regs import registers
 from sw.regcmd import amount_code
 from sw.regcmd.tasks import TAIL_WORDS

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cosim.capture import SCHEMA_VERSION, Expected, import_capture, load_expected
-from cosim.programs import program_of_stream, programs_of_model
-from cosim.stream import Stream
+from cosim.streams.capture import SCHEMA_VERSION, Expected, import_capture, load_expected
+from cosim.streams.programs import program_of_stream, programs_of_model
+from cosim.streams.stream import Stream
 from sw.regcmd import RegcmdError, amount_code, program_of_words, words_from_bytes
 from sw.regcmd.listing import Listing, parse_listing
 from sw.regcmd.program import ListedTask, Program, fetch_from, program_of_chain
@@ -210,7 +210,7 @@ def stream_of_listing(listing: Listing, name: str, into: Stream | None = None) -
     import numpy as np
 
     from cosim.crosscheck.kick import Kick
-    from cosim.stream import Region
+    from cosim.streams.stream import Region
 
     if into is not None:
         stream = Stream(into.kick, [_copy(r) for r in into.regions], into.core, list(into.writes))
@@ -234,7 +234,7 @@ def stream_of_listing(listing: Listing, name: str, into: Stream | None = None) -
 
 
 def _copy(region: Any) -> Any:
-    from cosim.stream import Region
+    from cosim.streams.stream import Region
 
     return Region(region.name, region.address, region.data.copy())
 
@@ -242,7 +242,7 @@ def _copy(region: Any) -> Any:
 def _place(stream: Stream, task: ListedTask, name: str, number: int, create: bool) -> None:
     import numpy as np
 
-    from cosim.stream import Region
+    from cosim.streams.stream import Region
     from sw.regcmd import words_to_bytes
 
     assert task.address is not None

@@ -1,4 +1,4 @@
-"""What a run says of each layer, task and buffer: the rows of `cosim.model_run.ModelRun`."""
+"""What a run says of each layer, task and buffer: the rows of `cosim.models.run.ModelRun`."""
 
 from __future__ import annotations
 

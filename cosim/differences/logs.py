@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cosim.diff import Finding
+from cosim.differences.streams import Finding
 from rtl.regs import registers
 
 if TYPE_CHECKING:

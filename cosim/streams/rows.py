@@ -9,10 +9,10 @@ from typing import Any
 
 from cosim.engines.library import DramConfig
 from cosim.golden.task import GoldenError, TaskReport
-from cosim.model_rows import LayerRow, layer_row, task_rows
+from cosim.models.rows import LayerRow, layer_row, task_rows
 from cosim.perf import formula
 from cosim.perf.measure import meter, unended
-from cosim.stream import Stream
+from cosim.streams.stream import Stream
 from rtl.config import RK3588
 from rtl.regs import registers
 from sw.compiler.runtime import LayerReport, TaskMeasure

@@ -1,0 +1,1 @@
+"""Two runs of the same work: what differs first."""
