@@ -271,3 +271,22 @@ def _tally_body(body: list[Statement], counts: dict[str, int]) -> None:
             _tally(statement.value, counts)
             for _, inner in statement.cases:
                 _tally_body(inner, counts)
+
+
+def lanes(enables: Bits) -> list[tuple[Join, int, int]]:
+    """Lanes of a write enable with a bit for each bit: (enable, lowest bit, width)."""
+    bits = [bit for chunk in reversed(enables) for bit in reversed(_single(chunk))]
+    lanes: list[tuple[Join, int, int]] = []
+    low = 0
+    for n in range(1, len(bits) + 1):
+        if n == len(bits) or bits[n] != bits[low]:
+            lanes.append((Join((bits[low],)), low, n - low))
+            low = n
+    return lanes
+
+
+def _single(chunk: Ref | str) -> list[Ref | str]:
+    """The bits of a chunk, highest first."""
+    if isinstance(chunk, str):
+        return list(chunk)
+    return [Ref(chunk.name, n, n) for n in range(chunk.high, chunk.low - 1, -1)]

@@ -15,7 +15,7 @@ import amaranth
 
 import rtl
 from cosim.export.expressions import Choose, Expr, Join, Op, sliced
-from cosim.export.lower import Action, Branch, Do, Lowered, Memory, Register
+from cosim.export.lower import Action, Branch, Do, Lowered, Memory, Register, lanes
 from cosim.export.names import identifier, is_anonymous, module_names
 from cosim.export.rtlil import Bits, Cell, ExportError, Module, Ref, Wire, width_of
 
@@ -403,7 +403,7 @@ class ModuleWriter:
             return
         yield f"always @(posedge {self._text(memory.clock)[0]}) begin"
         for enables, address, value in memory.writes:
-            for lane, low, width in _lanes(enables):
+            for lane, low, width in lanes(enables):
                 where = f"{name}[{self._text(address)[0]}]"
                 if width < memory.width:
                     where += f"[{low + width - 1}:{low}]" if width > 1 else f"[{low}]"
@@ -420,7 +420,7 @@ class ModuleWriter:
     def _passed_on(self, write: tuple[Bits, Expr, Bits], address: str, target: Ref) -> Iterator[str]:
         """What is written in this cycle, for a read port that shall see it."""
         enables, place, value = write
-        for lane, low, width in _lanes(enables):
+        for lane, low, width in lanes(enables):
             part = self._slice(Ref(target.name, target.low + low + width - 1, target.low + low))
             test = f"{self._closed(lane)} & ({self._closed(place)} == {address})"
             yield f"    if ({test}) {part} <= {self._text(Join(sliced(value, low, width)))[0]};"
@@ -472,25 +472,6 @@ def _memory_inputs(memory: Memory) -> Iterator[Expr]:
     for enable, address, _, _ in memory.reads:
         yield from (enable, address)
     yield from (address for address, _ in memory.plain)
-
-
-def _lanes(enables: Bits) -> list[tuple[Join, int, int]]:
-    """Lanes of a write enable with a bit for each bit: (enable, lowest bit, width)."""
-    bits = [bit for chunk in reversed(enables) for bit in reversed(_single(chunk))]
-    lanes: list[tuple[Join, int, int]] = []
-    low = 0
-    for n in range(1, len(bits) + 1):
-        if n == len(bits) or bits[n] != bits[low]:
-            lanes.append((Join((bits[low],)), low, n - low))
-            low = n
-    return lanes
-
-
-def _single(chunk: Ref | str) -> list[Ref | str]:
-    """The bits of a chunk, highest first."""
-    if isinstance(chunk, str):
-        return list(chunk)
-    return [Ref(chunk.name, n, n) for n in range(chunk.high, chunk.low - 1, -1)]
 
 
 def _indented(text: str) -> str:
