@@ -66,6 +66,37 @@ LOOKED_AT: tuple[tuple[str, str, str], ...] = (
         "33 channels have as many whole atoms as 32",
     ),
     (
+        "cosim/golden/task/cna.py",
+        '(con3, "CONV_Y_STRIDE") or 1',
+        "a stride of 0, drawn in few cases of one group",
+    ),
+    (
+        "cosim/golden/task/cna_banks.py",
+        "-shape.height -> shape.height",
+        "maps in ARGB that do not fit their banks; drawn since",
+    ),
+    ("cosim/golden/task/cna_banks.py", "in STRIPE = 16", _BORDER),
+    (
+        "cosim/golden/task/core_float.py",
+        "in top = np.where(used, q, -(1 << 20))",
+        "an exponent below all others: any is as good",
+    ),
+    (
+        "cosim/golden/task/dpu_float.py",
+        "half >> 15 << 31 -> half >> 15 >> 31",
+        "only a negative NaN among the operands shows it",
+    ),
+    (
+        "rtl/npu/core_block.py",
+        "advance | ~loaded -> advance & ~loaded",
+        "an octet is read a cycle later: only how soon",
+    ),
+    (
+        "rtl/npu/float32.py",
+        "is_zero(a) | (b[:31] == INFINITY)",
+        "a large number over infinity is not drawn; a small one comes to zero in the general way too",
+    ),
+    (
         "rtl/npu/cna_settings.py",
         "single_row",
         "the order in which surfaces of one column are fetched; the data are the same",
