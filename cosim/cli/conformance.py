@@ -101,7 +101,8 @@ def _single(campaign: Any, name: str, case: int) -> Any:
 
 def _plans(folder: Path, engine: str | None, exact: bool, seed: int, json: Path | None) -> None:
     """Run tile plans as jobs on as many cores as they name."""
-    from cosim.conformance.plans import read_plans, run_plans
+    from cosim.conformance.plan_tables import read_plans
+    from cosim.conformance.plans import run_plans
     from sw.driver import Driver
 
     plans = read_plans(folder)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cosim.conformance.plans import CORES, Plan, read_plans, run_plans
+from cosim.conformance.plan_tables import CORES, Plan, read_plans
+from cosim.conformance.plans import run_plans
 from cosim.golden.task import GoldenNpu
 from sw.driver import Driver
 from tests.models.jobs import engine_or_skip

@@ -94,7 +94,8 @@ def test_the_vendors_plans_have_nothing() -> None:
     folder = ROOT.parent / "shared" / "vendor_plans"
     if not folder.is_dir():
         pytest.skip("the vendor compiler's plans are not here (../shared/vendor_plans)")
-    from cosim.conformance.plans import PlanJob, read_plans
+    from cosim.conformance.plan_tables import read_plans
+    from cosim.conformance.plans import PlanJob
     from cosim.streams.programs import program_of_records
     from sw.driver import Driver
 
