@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
 import shutil
@@ -191,37 +190,6 @@ def test_a_bench_can_fail(folder, tmp_path):
     )
     said = icarus(tmp_path, ["tb_npu_interrupt.v", "npu_interrupt.v"], "tb_npu_interrupt")
     assert "port_ready is unknown" in said and "PASS" not in said
-
-
-@needs_icarus
-def test_tasks_run_in_icarus(whole, tmp_path, monkeypatch):
-    """A pooling task and an addition in the exported core, with cocotb's buses, as the golden model."""
-    runner = pytest.importorskip("cocotb_tools.runner", reason="cocotb is not installed (pip install cocotb)")
-    pytest.importorskip("cocotbext.axi", reason="cocotbext-axi is not installed")
-    from xml.etree import ElementTree
-
-    icarus_runner = runner.get_runner("icarus")
-    icarus_runner.build(
-        sources=[whole / "npu_core.v"],
-        hdl_toplevel="npu_core",
-        build_dir=tmp_path / "build",
-        build_args=["-g2012"],
-        timescale=("1ns", "1ps"),
-        always=True,
-    )
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), *(p for p in sys.path if p)]))
-    results = icarus_runner.test(
-        hdl_toplevel="npu_core",
-        test_module="tests.cocotb.core_bench",
-        test_dir=ROOT / "tests" / "cocotb",
-        build_dir=tmp_path / "build",
-        results_xml=str(tmp_path / "results.xml"),
-        timescale=("1ns", "1ps"),
-        extra_env={"PYTHONWARNINGS": "ignore::DeprecationWarning"},  # of cocotbext-axi
-    )
-    cases = ElementTree.parse(results).getroot().iter("testcase")
-    outcome = {case.get("name"): case.find("failure") is None for case in cases}
-    assert outcome == {"registers_answer": True, "tasks_match_the_golden_model": True}
 
 
 class TestFusesoc:

@@ -100,7 +100,7 @@ def test_tile_sums_follow_the_rule(kind: ConvType, style: str) -> None:
                 place = (seed, tile, pixel, kernel)
                 assert result == want or (math.isnan(want) and math.isnan(result)), place
                 seen.add(want)
-    assert len(seen) > (3 if style == "special" else 20)
+    assert len(seen) > (3 if style == "special" else 9)  # of "any" bf16 and tf32 most are infinite
 
 
 @pytest.mark.parametrize("kind", [BF16, TF32], ids=lambda kind: kind.name)
