@@ -22,7 +22,8 @@ EXTRAS = {
     "onnx": (("onnx", "onnxruntime"), "comparing with onnxruntime"),
     "tflite": (("tflite", "flatbuffers"), "reading .tflite models"),
     "litert": (("ai_edge_litert",), "comparing with LiteRT"),
-    "cocotb": (("cocotb", "cocotbext.axi"), "tests with cocotb"),
+    "waves": (("pyarrow", "perfetto", "pywellen", "pylibfst"), "event logs, timelines, FST waveforms"),
+    "cocotb": (("cocotb", "cocotbext.axi", "cocotb_coverage"), "tests with cocotb"),
     "dev": (("pytest", "hypothesis", "ruff", "mypy"), "running the tests"),
 }
 """Extra of the package to the modules it brings and what they are for."""
