@@ -62,7 +62,7 @@ class Group(TyperGroup):
             fail(f"no command '{args[0]}': {hint} (all: {ctx.command_path} --help)", BAD_INPUT)
         return super().resolve_command(ctx, args)
 
-    def main(  # type: ignore[override]
+    def main(  # type: ignore[override]  # fewer parameters of its own
         self,
         args: Sequence[str] | None = None,
         prog_name: str | None = None,
@@ -115,7 +115,7 @@ class App(typer.Typer):
         }
         super().__init__(**(settings | options))
 
-    def command(  # type: ignore[override]
+    def command(  # type: ignore[override]  # fewer parameters of its own
         self, name: str | None = None, **options: Any
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Declare a command; as of `typer.Typer`."""
@@ -154,6 +154,6 @@ def _with_manners(function: Callable) -> Callable:
     parameters.append(
         inspect.Parameter("quiet", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=QuietOption)
     )
-    command.__signature__ = given.replace(parameters=parameters)  # type: ignore[attr-defined]
+    command.__signature__ = given.replace(parameters=parameters)  # type: ignore[attr-defined]  # read by typer
     command.__annotations__ = hints
     return command

@@ -128,7 +128,7 @@ def traced(command: Callable[..., None]) -> Callable[..., None]:
             inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=option)
             for name, option in options.items()
         ]
-    wrapper.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    wrapper.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # read by typer
     wrapper.__annotations__ = {**hints, **options}
     return wrapper
 
@@ -149,7 +149,7 @@ def recorded(command: Callable[..., None]) -> Callable[..., None]:
         for name, option in options.items()
     ]
     parameters = [*signature.parameters.values(), *added]
-    wrapper.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    wrapper.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # read by typer
     wrapper.__annotations__ = {**command.__annotations__, **options}
     return wrapper
 

@@ -24,6 +24,7 @@ from cosim.cocotb.values import (
     find_register,
     words_stream,
 )
+from cosim.crosscheck.kick import kick_writes
 from cosim.engines import waits
 from cosim.engines.diagnostics import Diagnostic, make_diagnostic
 from cosim.engines.library import DramConfig
@@ -31,7 +32,6 @@ from cosim.engines.memory import PAGE
 from cosim.engines.soc import EVENT_NAMES, RESET_CYCLES
 from cosim.streams.stream import Stream
 from rtl.regs import registers
-from sw.driver.commit import arm_kick, start_kick
 from sw.regcmd import blocks_of_mask
 
 IRQ_CYCLES = 100_000
@@ -234,34 +234,12 @@ class NpuAgent:
         int
             the cycle before the op-enable.
         """
-        regs, kick, core = registers(), stream.kick, self.core
-        pc = regs["PC"]
-        writes: list[tuple[int, int]] = []
-
-        def collect(block: str, register: str, value: int) -> None:
-            writes.append((regs[block][register].offset, value))
-
-        arm_kick(
-            collect,
-            core,
-            base=kick.base,
-            amount=kick.amount,
-            tasks=kick.tasks,
-            mask=kick.interrupt_mask,
-            clear=pc["INTERRUPT_CLEAR"].mask,
-            dma_base=kick.dma_base,
-            pp_en=kick.pp_en,
-        )
-        if kick.slave:
-            collect("PC", "BASE_ADDRESS", pc["BASE_ADDRESS"].encode(PC_SEL="SLAVE_MODE"))
-        for offset, value in [*writes, *stream.writes]:
+        before, starting = kick_writes(stream.kick, self.core, stream.writes)
+        for offset, value in before:
             await self.host.write(offset, value)
         begun = self.cycle
-        if not kick.slave:
-            writes.clear()
-            start_kick(collect)
-            for offset, value in writes:
-                await self.host.write(offset, value)
+        for offset, value in starting:
+            await self.host.write(offset, value)
         return begun
 
     async def wait_irq(self, bound_cycles: int = IRQ_CYCLES, what: str = "the interrupt line") -> int:

@@ -102,6 +102,7 @@ class Monitor:
         return [self._watch()]
 
     async def _watch(self) -> None:
+        """Look on for ever; each monitor has its own (those with several override `_watchers`)."""
         raise NotImplementedError
 
     def _tell(self, kind: str, cycle: int, end: int | None = None, **rest: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -59,20 +59,25 @@ class KickResult:
     state: str = ""
 
 
-def start(device: Device, kick: Kick, core: int = 0, writes: Iterable[tuple[int, int]] = ()) -> int:
-    """Write what starts a kick; `writes` are (offset, value) before the start, or in slave mode all of it.
+Writes = list[tuple[int, int]]
+"""(offset, value) in order."""
 
-    Returns
-    -------
-    The cycle of the start.
+
+def kick_writes(kick: Kick, core: int = 0, writes: Iterable[tuple[int, int]] = ()) -> tuple[Writes, Writes]:
+    """What the host writes before the start of a kick, and to start it, in the vendor driver's order.
+
+    `writes` are (offset, value) before the start, or in slave mode all of it.
     """
-    pc = registers()["PC"]
+    regs = registers()
+    pc = regs["PC"]
+    before: Writes = []
+    starting: Writes = []
 
-    def write(block: str, register: str, value: int) -> None:
-        device.write32(core, registers()[block][register].offset, value)
+    def into(target: Writes) -> Callable[[str, str, int], None]:
+        return lambda block, register, value: target.append((regs[block][register].offset, value))
 
     arm_kick(
-        write,
+        into(before),
         core,
         base=kick.base,
         amount=kick.amount,
@@ -83,12 +88,25 @@ def start(device: Device, kick: Kick, core: int = 0, writes: Iterable[tuple[int,
         pp_en=kick.pp_en,
     )
     if kick.slave:
-        write("PC", "BASE_ADDRESS", pc["BASE_ADDRESS"].encode(PC_SEL="SLAVE_MODE"))
-    for offset, value in writes:
+        into(before)("PC", "BASE_ADDRESS", pc["BASE_ADDRESS"].encode(PC_SEL="SLAVE_MODE"))
+    else:
+        start_kick(into(starting))
+    return before + list(writes), starting
+
+
+def start(device: Device, kick: Kick, core: int = 0, writes: Iterable[tuple[int, int]] = ()) -> int:
+    """Write what starts a kick (`kick_writes`).
+
+    Returns
+    -------
+    The cycle of the start.
+    """
+    before, starting = kick_writes(kick, core, writes)
+    for offset, value in before:
         device.write32(core, offset, value)
     begun = device.cycle
-    if not kick.slave:
-        start_kick(write)
+    for offset, value in starting:
+        device.write32(core, offset, value)
     return begun
 
 

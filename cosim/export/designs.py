@@ -185,7 +185,7 @@ def _all() -> list[Exportable]:
                 key,
                 f"npu_{key}",
                 f"Register file of {block}: both groups, pointers, start and end",
-                lambda config, outside, block=block: RegisterFile(block),  # type: ignore[misc]
+                lambda config, outside, block=block: RegisterFile(block),  # type: ignore[misc]  # block's default
                 block=block,
             )
         )
