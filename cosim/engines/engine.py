@@ -77,6 +77,7 @@ def open_engine(
     traced: bool = False,
     probed: bool = False,
     watched: bool = False,
+    threads: int | None = None,
     progress: Progress = cache.say,
 ) -> SocEngine:
     """Open an engine, building its model first if it is not in the cache.
@@ -94,6 +95,8 @@ def open_engine(
     probed : record what a lockstep run watches (see `SocEngine.probes`); Verilator only.
     watched : name registers that change while their clock is said not to matter, on the output
         (see `Variant`); the default engine only.
+    threads : most threads that simulate cores at a time, 1..3; None: as many as there are processors for.
+        Cycles, bytes and logs do not depend on it.
     progress : called with one line for each thing that takes long.
 
     Raises
@@ -134,7 +137,16 @@ def open_engine(
             return build.build(described, Variant(name, cell, traced, probed, watched), progress)
 
         source = Source(library)
-    engine = SocEngine(name, cell, source, cores=cores, dram=dram, on_diagnostic=on_diagnostic, traced=traced)
+    engine = SocEngine(
+        name,
+        cell,
+        source,
+        cores=cores,
+        dram=dram,
+        on_diagnostic=on_diagnostic,
+        traced=traced,
+        threads=threads,
+    )
     engine.recording.into(event_files.take())
     return engine
 

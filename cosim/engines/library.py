@@ -9,6 +9,9 @@ from pathlib import Path
 from cosim.engines.errors import BuildError, EngineError
 
 MAX_CORES = 3
+MAX_LOOKAHEAD = 32
+"""Longest window in which cores are simulated apart (port.h)."""
+
 READ_IDS = 32
 WRITE_IDS = 16
 EVENTS = 16
@@ -77,6 +80,14 @@ class DramConfig:
                 continue
             if not isinstance(value, int) or not low <= value <= high:
                 raise ValueError(f"{field.name} must be {low}..{high}, not {value!r}")
+
+    @property
+    def lookahead(self) -> int:
+        """Cycles after which the memory sees what a core sends: `lookahead_of` of port.h."""
+        cycles = MAX_LOOKAHEAD
+        while cycles >= min(self.read_latency, self.write_latency):
+            cycles //= 2
+        return cycles
 
 
 class DramConfigC(ct.Structure):
@@ -245,6 +256,9 @@ _PROTOTYPES: dict[str, tuple[type | None, list[type]]] = {
     "rk_cycle": (_U64, [_P]),
     "rk_irq": (_U32, [_P]),
     "rk_may_sleep": (None, [_P, _I]),
+    "rk_threads": (None, [_P, _U32]),
+    "rk_window": (None, [_P, _U32]),
+    "rk_lookahead": (_U32, [_P]),
     "rk_pins": (None, [_P, _I, ct.POINTER(CoreIn), ct.POINTER(CoreOut)]),
     "rk_counters": (None, [_P, _I, ct.POINTER(CountersC)]),
     "rk_open_bursts": (None, [_P, _I, ct.POINTER(_U32)]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes as ct
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -55,6 +56,22 @@ class Source:
     close: Callable[[], None] = lambda: None
 
 
+def _thread_count(wanted: int | None) -> int:
+    if wanted is None:
+        return min(lib.MAX_CORES, processors())
+    if not isinstance(wanted, int) or not 1 <= wanted <= lib.MAX_CORES:
+        raise ValueError(f"threads must be 1..{lib.MAX_CORES}, not {wanted!r}")
+    return wanted
+
+
+def processors() -> int:
+    """Processors that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on every system
+        return os.cpu_count() or 1
+
+
 class SocEngine(TracedEngine):
     """Up to three cores with memory and bus drivers; see `cosim.engines.engine.Engine`.
 
@@ -66,6 +83,7 @@ class SocEngine(TracedEngine):
     dram : memory timing.
     on_diagnostic : "stop" or "go on".
     traced : load the library that can write waveforms at once.
+    threads : most threads that simulate cores at a time, 1..3; None: as many as this process may use.
     """
 
     def __init__(
@@ -78,6 +96,7 @@ class SocEngine(TracedEngine):
         dram: DramConfig | None = None,
         on_diagnostic: str = "stop",
         traced: bool = False,
+        threads: int | None = None,
     ) -> None:
         if not 1 <= cores <= lib.MAX_CORES:
             raise ValueError(f"cores must be 1..{lib.MAX_CORES}, not {cores}")
@@ -89,7 +108,8 @@ class SocEngine(TracedEngine):
         self._handle: int | None = None
         self._reported = 0
         self._reset_at = [0] * cores
-        self._may_sleep = True
+        self._may_sleep, self._window = True, 0
+        self.threads = _thread_count(threads)
         self.recording = Recording(self)
         self._chunks = progress.Chunks(_CHUNK)
         self.memory = DeviceMemory(self._mapping_changed)
@@ -105,6 +125,8 @@ class SocEngine(TracedEngine):
         for iova, size in self.memory.ranges.items():
             self._mapping_changed(iova // PAGE, size // PAGE, True)
         self._lib.rk_may_sleep(self._handle, int(self._may_sleep))
+        self._lib.rk_threads(self._handle, self.threads)
+        self._lib.rk_window(self._handle, self._window)
         self.reset((1 << self.cores) - 1)
         self._touched = False
         self.recording.arm()
@@ -268,6 +290,14 @@ class SocEngine(TracedEngine):
         self._may_sleep = on
         self._lib.rk_may_sleep(self._opened(), int(on))
 
+    def window(self, cycles: int) -> None:
+        """Most cycles that cores awake together are simulated apart; 0: what the memory's latency allows.
+
+        Cycles, bytes and logs are the same either way (a test knob).
+        """
+        self._window = cycles
+        self._lib.rk_window(self._opened(), cycles)
+
     # Events
 
     def record(
@@ -359,8 +389,12 @@ class SocEngine(TracedEngine):
         chunks = self._chunks
         while True:
             now, begun = self.cycle, time.perf_counter()
-            result = self._lib.rk_run(self._opened(), min(end, now + chunks.cycles), mask, stop)
+            # Whole windows, so that where the host looks up is nothing that the simulation depends on.
+            pause = max(now + chunks.cycles, now + lib.MAX_LOOKAHEAD) // lib.MAX_LOOKAHEAD * lib.MAX_LOOKAHEAD
+            result = self._lib.rk_run(self._opened(), min(end, pause), mask, stop)
             self._raise_failure()
+            if result == lib.RUN_MODEL_ERROR:
+                raise EngineError(f"the model of a core failed at cycle {self.cycle}")
             chunks.took(self.cycle - now, time.perf_counter() - begun)
             progress.tick(self)
             if result == lib.RUN_DIAGNOSTIC:

@@ -15,6 +15,7 @@ public:
     struct Shared : Probes {
         explicit Shared(StepFunction) {}
         static constexpr bool failed = false;
+        static constexpr bool apart = true;  // cores may be evaluated in several threads
     };
 
     CxxrtlModel(Shared&, int) { top.step(); }

@@ -11,6 +11,7 @@ public:
         explicit Shared(StepFunction step) : step(step) {}
         const StepFunction step;
         bool failed = false;
+        static constexpr bool apart = false;  // all cores are stepped in Python
     };
 
     ExternalModel(Shared& shared, int index) : shared(shared), index(index) {}

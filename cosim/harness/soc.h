@@ -1,9 +1,16 @@
-// Up to three cores, DRAM and a register bus driver per core, advanced one clock edge at a time.
+// Up to three cores, DRAM and a register bus driver per core.
+//
+// While the host accesses registers, while fewer than two cores are awake and while anything is watched
+// cycle by cycle, all cores go one clock edge at a time.  Else each goes alone through a window of up to
+// `Dram::lookahead` cycles, several of them in threads: what they do to each other goes through memory and
+// cannot be seen sooner.  Cycles, bytes and logs are the same either way.
 #pragma once
+#include <atomic>
 #include <memory>
 #include <string>
 
 #include "events.h"
+#include "threads.h"
 #include "trace.h"
 
 enum RunResult { RUN_BOUND = 0, RUN_IRQ = 1, RUN_DIAGNOSTIC = 2, RUN_MODEL_ERROR = 3 };
@@ -35,8 +42,8 @@ public:
                 in[c].core_index = index;
                 in[c].rst = 1;
                 dram.reset(c, in[c]);
-                quiet[c] = 0;
-                at_work[c] = NO_TASK;
+                state[c].quiet = 0;
+                state[c].at_work = NO_TASK;
                 if (recorder) recorder->reset(cycle, c);
             }
         for (uint32_t i = 0; i < cycles; i++) step();
@@ -82,24 +89,32 @@ public:
         return failed() ? int(LITE_MODEL_ERROR) : result;
     }
 
+    // With two or more cores awake, the host hears of interrupts and diagnostics at the borders of windows
+    // only, so that it hears of them in the same cycle however the cores are simulated.
     int run(uint64_t end, uint32_t irq_mask, bool stop_on_diagnostic) {
-        for (;;) {
+        bool several = false;
+        for (bool begin = true;; begin = false) {
             if (failed()) return RUN_MODEL_ERROR;
-            if (stop_on_diagnostic && diagnostics_seen < diagnostics.size()) {
-                diagnostics_seen = diagnostics.size();
-                return RUN_DIAGNOSTIC;
+            const bool at_border = begin || cycle >= end || cycle == border(cycle);
+            if (at_border) several = awake() > 1;
+            if (at_border || !several) {
+                if (stop_on_diagnostic && diagnostics_seen < diagnostics.size()) {
+                    diagnostics_seen = diagnostics.size();
+                    return RUN_DIAGNOSTIC;
+                }
+                if (irq() & irq_mask) return RUN_IRQ;
             }
-            if (irq() & irq_mask) return RUN_IRQ;
             if (cycle >= end) return RUN_BOUND;
-            uint64_t target = end;
+            uint64_t target = several ? std::min(end, border(cycle + 1)) : end;
             if (tracer.next_cycle() > cycle && tracer.next_cycle() < target) target = tracer.next_cycle();
             if (recorder && recorder->first() > cycle && recorder->first() < target) target = recorder->first();
             if (everything_sleeps()) {
                 for (int c = 0; c < cores; c++) count_waits(c, target - cycle);
-                dram.idle(target - cycle);
                 cycle = target;
                 if (recorder) observe((1u << cores) - 1);
                 if (tracer.on()) tracer.skip(cycle);
+            } else if (several && !in_step()) {
+                window(std::min(target, cycle + window_cycles));
             } else {
                 step();
             }
@@ -117,8 +132,8 @@ public:
 
     // The host is about to start a job on this core.
     void kick(int core) {
-        job[core] = kicks++;
-        started[core] = 0;
+        state[core].job = kicks++;
+        state[core].started = 0;
         progress.kick(core);
     }
 
@@ -129,6 +144,13 @@ public:
     }
 
     const std::vector<ProbeEvent>& probes() const { return shared.events; }
+
+    // How many threads may work on a window, the caller's included, and its cycles at most (a test knob:
+    // 0 as many as there may be, 1 never more than one).
+    void set_threads(uint32_t count) { threads = count; }
+    void set_window(uint32_t most) {
+        window_cycles = most && most < dram.lookahead ? most : std::max(dram.lookahead, 1u);
+    }
 
     const int cores;
     Dram dram;
@@ -144,14 +166,28 @@ public:
     Tracer<Model> tracer{cores, model, in, out, dram, progress};
 
 private:
+    // What is known of a core beside its pins.
+    struct alignas(64) CoreState {
+        uint32_t quiet = 0, still_for = 0;  // cycles
+        uint32_t job = NO_JOB;
+        uint16_t at_work = NO_TASK;
+        uint16_t started = 0;  // tasks of the job
+    };
+
     typename Model::Shared shared;  // what the cores of one system have in common; outlives them
     std::unique_ptr<Model> model[MAX_CORES];
-    uint32_t quiet[MAX_CORES] = {};
-    uint32_t still_for[MAX_CORES] = {};
+    CoreState state[MAX_CORES];
     uint32_t kicks = 0;
-    uint32_t job[MAX_CORES] = {NO_JOB, NO_JOB, NO_JOB};
-    uint16_t at_work[MAX_CORES] = {NO_TASK, NO_TASK, NO_TASK};
-    uint16_t started[MAX_CORES] = {};  // tasks of the job
+    std::vector<TaskEvent> fresh_tasks[MAX_CORES];  // not in the logs yet
+    std::vector<DiagnosticEvent> fresh_diagnostics[MAX_CORES];
+    uint32_t threads = 1;
+    uint32_t window_cycles = std::max(dram.lookahead, 1u);
+    std::unique_ptr<Workers> workers;  // from the first window on that has work for several threads
+    std::atomic<bool> broken{false};
+
+    // One window, for whoever works on it.
+    uint64_t window_end = 0;
+    uint32_t window_cores[MAX_CORES];
 
     // A core sleeps (is not evaluated) once it has said `idle` for this many cycles without a pin
     // stirring: longer than any pulse may linger between two of its registers.
@@ -162,58 +198,150 @@ private:
     // access from outside can change it any more: it hangs.
     static constexpr uint32_t HANGS_AFTER = 1u << 16;
 
-    bool failed() const { return shared.failed; }
+    static constexpr size_t MOST_DIAGNOSTICS = 65536;
 
-    bool stirs(int c) const {
-        const CoreIn& i = in[c];
-        const CoreOut& o = out[c];
+    bool failed() const { return shared.failed || broken.load(std::memory_order_relaxed); }
+
+    bool stirs(int c) const { return stirs(c, in[c], out[c]); }
+    bool stirs(int c, const CoreIn& i, const CoreOut& o) const {
         return !o.idle || i.rst || i.s_awvalid || i.s_wvalid || i.s_arvalid || i.s_bready || i.s_rready ||
                o.s_bvalid || o.s_rvalid || o.m_arvalid || o.m_awvalid || o.m_wvalid || o.events || o.diag_valid ||
                !dram.settled(c, i);
     }
 
     // No access, no handshake, no response on its way, no event but of waiting.
-    bool still(int c) const {
-        const CoreIn& i = in[c];
-        const CoreOut& o = out[c];
+    bool still(int c, const CoreIn& i, const CoreOut& o) const {
         return !(i.rst || i.s_awvalid || i.s_wvalid || i.s_arvalid || i.s_bready || i.s_rready || o.s_bvalid ||
                  o.s_rvalid || (o.events & ~WAIT_EVENTS) || o.diag_valid) &&
                dram.stuck(c, i, o);
     }
 
-    bool hangs(int c) const { return may_sleep && still_for[c] >= HANGS_AFTER && still(c); }
+    bool hangs(int c, const CoreIn& i, const CoreOut& o) const {
+        return state[c].still_for >= HANGS_AFTER && still(c, i, o);
+    }
 
-    bool sleeps(int c) const { return (may_sleep && quiet[c] >= SLEEP_AFTER && !stirs(c)) || hangs(c); }
+    // Whether it could go without evaluation, allowed or not.
+    bool rests(int c) const {
+        return (state[c].quiet >= SLEEP_AFTER && !stirs(c)) || hangs(c, in[c], out[c]);
+    }
 
     bool everything_sleeps() const {
         for (int c = 0; c < cores; c++)
-            if (!sleeps(c)) return false;
+            if (!may_sleep || !rests(c)) return false;
         return true;
+    }
+
+    int awake() const {
+        int count = 0;
+        for (int c = 0; c < cores; c++) count += !rests(c);
+        return count;
+    }
+
+    // The first border of windows in this cycle or after it.
+    uint64_t border(uint64_t from) const {
+        const uint64_t length = std::max(dram.lookahead, 1u);  // a power of two
+        return (from + length - 1) & ~(length - 1);
+    }
+
+    // Whether the cores have to go together, because they share what is not the memory.
+    bool in_step() const {
+        return !Model::Shared::apart || window_cycles < 2 || tracer.on() || recorder || dram.counting() ||
+               dram.watched != ~0ull;
+    }
+
+    // Counts the cycle to come; false if the core is not to be evaluated in it.
+    bool takes_part(int c, const CoreIn& i, const CoreOut& o) {
+        CoreState& s = state[c];
+        const bool stir = stirs(c, i, o);
+        s.quiet = stir ? 0 : s.quiet + (s.quiet < SLEEP_AFTER);
+        s.still_for = still(c, i, o) ? s.still_for + (s.still_for < HANGS_AFTER) : 0;
+        return !may_sleep || ((stir || s.quiet < SLEEP_AFTER) && !hangs(c, i, o));
     }
 
     void step() {
         uint32_t active = 0;
-        for (int c = 0; c < cores; c++) {
-            const bool stir = stirs(c);
-            quiet[c] = stir ? 0 : quiet[c] + (quiet[c] < SLEEP_AFTER);
-            still_for[c] = still(c) ? still_for[c] + (still_for[c] < HANGS_AFTER) : 0;
-            if ((stir || !may_sleep || quiet[c] < SLEEP_AFTER) && !hangs(c)) active |= 1u << c;
-        }
-        dram.step(cycle, active, in, out);
         for (int c = 0; c < cores; c++)
-            if (active >> c & 1) model[c]->edge(in[c]);
+            if (takes_part(c, in[c], out[c])) active |= 1u << c;
+        for (int c = 0; c < cores; c++)
+            if (active >> c & 1) dram.accept(cycle, c, in[c], out[c]);
+        dram.arbitrate(cycle);
+        for (int c = 0; c < cores; c++)
+            if (active >> c & 1) dram.answer(cycle, c, in[c], out[c]);
+        bool noted = false;
         for (int c = 0; c < cores; c++)
             if (active >> c & 1) {
-                model[c]->pull(out[c]);
-                dram.counters[c].cycles_evaluated++;
-                if (out[c].events | out[c].diag_valid) record(c);
+                edge(cycle, c, in[c], out[c]);
+                noted |= anything_noted(c);
             } else {
                 count_waits(c, 1);
             }
         cycle++;
+        if (noted) collect();
         if (recorder) observe(cycle == recorder->first() ? (1u << cores) - 1 : active);
         shared.stamp(cycle);
         if (tracer.on()) trace();
+    }
+
+    void edge(uint64_t now, int c, const CoreIn& i, CoreOut& o) {
+        try {
+            model[c]->edge(i);
+        } catch (...) {
+            broken = true;  // and no exception leaves a thread or the library
+        }
+        model[c]->pull(o);
+        dram.counters[c].cycles_evaluated++;
+        if (o.events | o.diag_valid) record(now, c, o);
+    }
+
+    // All cores up to cycle `end`, each alone.
+    void window(uint64_t end) {
+        for (uint64_t now = cycle; now < end; now++) dram.arbitrate(now);
+        uint32_t count = 0;
+        for (int c = 0; c < cores; c++)
+            if (may_sleep && rests(c)) count_waits(c, end - cycle);
+            else window_cores[count++] = uint32_t(c);
+        window_end = end;
+        const uint32_t helpers = std::min(threads, count) - 1;
+        if (helpers && (!workers || workers->helpers() < helpers)) workers = std::make_unique<Workers>(helpers);
+        const auto work = [](void* soc, uint32_t n) {
+            Soc* const self = static_cast<Soc*>(soc);
+            self->advance(int(self->window_cores[n]));
+        };
+        if (helpers) workers->run(count, work, this);
+        else
+            for (uint32_t n = 0; n < count; n++) work(this, n);
+        cycle = end;
+        bool noted = false;
+        for (int c = 0; c < cores; c++) noted |= anything_noted(c);
+        if (noted) collect();
+    }
+
+    void advance(int c) {
+        CoreIn i = in[c];  // own cache lines
+        CoreOut o = out[c];
+        for (uint64_t now = cycle; now < window_end; now++) {
+            if (!takes_part(c, i, o)) {
+                out[c] = o;
+                count_waits(c, window_end - now);
+                break;
+            }
+            dram.accept(now, c, i, o);
+            dram.answer(now, c, i, o);
+            edge(now, c, i, o);
+        }
+        in[c] = i, out[c] = o;
+    }
+
+    bool anything_noted(int c) const {
+        return dram.noted(c) || !fresh_tasks[c].empty() || !fresh_diagnostics[c].empty();
+    }
+
+    // Puts what the cores have noted into the logs.
+    void collect() {
+        dram.collect();
+        Dram::merge(tasks, fresh_tasks, cores);
+        Dram::merge(diagnostics, fresh_diagnostics, cores);
+        if (diagnostics.size() > MOST_DIAGNOSTICS) diagnostics.resize(MOST_DIAGNOSTICS);
     }
 
     void trace() {
@@ -225,7 +353,8 @@ private:
     void observe(uint32_t mask) {
         for (int c = 0; c < cores; c++)
             if (mask >> c & 1)
-                recorder->observe(cycle, c, in[c], out[c], dram.port[c], job[c], at_work[c], started[c]);
+                recorder->observe(cycle, c, in[c], out[c], dram.port[c], state[c].job, state[c].at_work,
+                                  state[c].started);
     }
 
     // Cycles in which a core that is not evaluated kept its pins: those of a hanging one say what it
@@ -235,23 +364,23 @@ private:
             dram.counters[c].events[__builtin_ctz(bits)] += cycles;
     }
 
-    // `cycle` is still the cycle that ended at this edge: the pulse is seen in the next one.
-    void record(int c) {
+    // `now` is the cycle that ended at this edge: the pulse is seen in the next one.
+    void record(uint64_t now, int c, const CoreOut& o) {
         Counters& k = dram.counters[c];
-        const CoreOut& o = out[c];
+        CoreState& s = state[c];
         for (uint32_t bits = with_reason(o.events); bits; bits &= bits - 1) k.events[__builtin_ctz(bits)]++;
         for (uint32_t kind = 0; kind < 2; kind++)
             if (o.events >> kind & 1) {
-                at_work[c] = kind ? NO_TASK : o.task_index;
-                started[c] += !kind;
-                TaskEvent e{cycle + 1, uint32_t(c), o.task_index, kind, job[c], {}, {}, {}};
+                s.at_work = kind ? NO_TASK : o.task_index;
+                s.started += !kind;
+                TaskEvent e{now + 1, uint32_t(c), o.task_index, kind, s.job, {}, {}, {}};
                 std::memcpy(e.events, k.events, sizeof e.events);
                 std::memcpy(e.bytes_read, k.bytes_read, sizeof e.bytes_read);
                 std::memcpy(e.bytes_written, k.bytes_written, sizeof e.bytes_written);
-                tasks.push_back(e);
+                fresh_tasks[c].push_back(e);
             }
-        if (o.diag_valid && diagnostics.size() < 65536)
-            diagnostics.push_back(
-                {cycle + 1, uint32_t(c), o.diag_code, o.diag_block, o.diag_register, o.diag_value, 0});
+        if (o.diag_valid && fresh_diagnostics[c].size() < MOST_DIAGNOSTICS)
+            fresh_diagnostics[c].push_back(
+                {now + 1, uint32_t(c), o.diag_code, o.diag_block, o.diag_register, o.diag_value, 0});
     }
 };

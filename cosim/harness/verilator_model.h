@@ -40,11 +40,15 @@ class VerilatorModel {
 public:
     struct Shared : Probes {
         explicit Shared(StepFunction) {}
-        VerilatedContext context;
         static constexpr bool failed = false;
+#ifdef RKCOSIM_PROBES
+        static constexpr bool apart = false;  // all write into one list
+#else
+        static constexpr bool apart = true;
+#endif
     };
 
-    VerilatorModel(Shared& shared, int index) : probes(shared), top(&shared.context, ("core" + std::to_string(index)).c_str()) {
+    VerilatorModel(Shared& shared, int index) : probes(shared), top(&context, ("core" + std::to_string(index)).c_str()) {
         top.clk = 0;
         eval();
     }
@@ -157,6 +161,7 @@ private:
 #ifdef RKCOSIM_CELL
     NpuCells cells;  // of this core; the model holds only their numbers
 #endif
+    VerilatedContext context;  // of its own, as cores are evaluated in several threads
     Vcore top;
 };
 using CoreModel = VerilatorModel;
