@@ -61,9 +61,7 @@ def write_section(name: str, markdown: str, page: Path) -> None:
     section = f"{begin}\n{markdown.strip()}\n{end}\n"
     if page.exists():
         lines = page.read_text().splitlines(keepends=True)
-        first, last = _places(lines, page).get(name, (None, None))
-        if first is None or last is None:
-            raise PageError(f"{page} lacks the section {name!r}: give it the lines {begin} and {end}")
+        first, last = _place(lines, name, page)
         text = "".join(lines[:first]) + section + "".join(lines[last + 1 :])
     else:
         text = f"# Performance\n\n{section}"
@@ -78,12 +76,25 @@ def read_section(name: str, page: Path) -> str:
     PageError
         as `write_section`.
     """
-    begin, end = markers(name)
     lines = page.read_text().splitlines()
+    first, last = _place(lines, name, page)
+    return "\n".join(lines[first + 1 : last]).strip()
+
+
+def check_section(name: str, page: Path) -> None:
+    """See that `write_section` will find its section, before work is done for it (errors as there)."""
+    markers(name)
+    if page.exists():
+        _place(page.read_text().splitlines(), name, page)
+
+
+def _place(lines: list[str], name: str, page: Path) -> tuple[int, int]:
+    """Indices of a section's marker lines."""
+    begin, end = markers(name)
     place = _places(lines, page).get(name)
     if place is None:
         raise PageError(f"{page} lacks the section {name!r}: give it the lines {begin} and {end}")
-    return "\n".join(lines[place[0] + 1 : place[1]]).strip()
+    return place
 
 
 def _marker(line: str) -> tuple[str, str] | None:

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from cosim.perf.page import PAGE, SECTIONS, PageError, markers, read_section, write_section
+from cosim.perf.page import (
+    PAGE,
+    SECTIONS,
+    PageError,
+    check_section,
+    markers,
+    read_section,
+    write_section,
+)
 
 
 @pytest.fixture
@@ -41,8 +49,11 @@ def test_new_page(tmp_path: Path):
     page = tmp_path / "deeper" / "new.md"
     write_section("layers", "rows", page)
     assert read_section("layers", page) == "rows"
-    with pytest.raises(PageError, match=r"lacks the section 'bench'.*<!-- bench: begin -->"):
-        write_section("bench", "rows", page)
+    check_section("layers", page)
+    check_section("bench", tmp_path / "not there")
+    for function in (lambda: write_section("bench", "rows", page), lambda: check_section("bench", page)):
+        with pytest.raises(PageError, match=r"lacks the section 'bench'.*<!-- bench: begin -->"):
+            function()
 
 
 def test_unknown_section(page: Path):
