@@ -1,4 +1,4 @@
-"""Functions of one tensor as one table, and tables in a convolution's task: exactness, tiles, what stays apart."""
+"""One table for functions of one tensor, and tables in a convolution's task."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_sigmoid_read_by_others() -> None:
 @settings(max_examples=25, deadline=None, print_blob=True)
 @given(data=st.data())
 def test_one_table_equals_its_operations(data: st.DataObject) -> None:
-    """A chain of random operations on one tensor: the table's bytes are those of separate tasks, all codes."""
+    """A chain of random operations on one tensor: the table gives the bytes that separate tasks give."""
     cube = (16, 4, 4)
     codes = np.arange(-128, 128).astype(np.int8).reshape(1, *cube)
 
