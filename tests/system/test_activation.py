@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import is_dataclass
 from typing import Any, get_args
 
 import numpy as np
@@ -10,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cosim.crosscheck.model_check import GoldenDriver, ModelChecker
-from sw.compiler import CompiledModel
+from sw.compiler import CompiledModel, container, steps
+from sw.compiler.container import load_container, save_model
 from sw.compiler.graph import (
     Binary,
     BinaryMethod,
@@ -180,3 +182,13 @@ def test_one_table_equals_its_operations(data: st.DataObject) -> None:
     # A tensor may be used again further on, but nobody outside reads what lies between.
     assert len(one.plan.steps) == 1 and isinstance(last, LookupStep)
     assert np.array_equal(run(one, codes), run(many, codes))
+
+
+def test_container() -> None:
+    """A compiled model with a table in a convolution's task survives its file; so would every kind of step."""
+    model = CompiledModel(network())
+    again = load_container(save_model(model))
+    assert np.array_equal(run(model), run(again))
+    kinds = {k for k in vars(steps).values() if isinstance(k, type) and is_dataclass(k)}
+    made_here = {k.__name__ for k in kinds if k.__module__ == steps.__name__} - {"Step"}
+    assert made_here <= set(container._CLASSES)
