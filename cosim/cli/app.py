@@ -27,13 +27,13 @@ UsageProblem: type[Exception] = next(
 """Base of what typer raises for words that it does not understand (its home differs between versions)."""
 
 
-OUTPUTS = {"json", "csv", "html", "log", "svg", "trace", "events", "timeline", "coverage"}
+OUTPUTS = {"json", "csv", "html", "log", "svg", "trace", "events", "timeline", "coverage", "page"}
 """Names of parameters that are files to write: looked at before anything runs for long."""
 
 
 ORDER = (
     *("run", "compare", "compile", "device", "serve", "regcmd", "diff", "waves", "timeline", "report"),
-    *("conformance", "fuzz", "verilog", "explain", "doctor"),
+    *("conformance", "fuzz", "verilog", "bench", "explain", "doctor"),
 )
 """Commands as the help lists them; others follow as they were declared."""
 

@@ -31,6 +31,11 @@ JsonOption = Annotated[
     Path | None,
     typer.Option("--json", metavar="FILE", help="Also write the result as JSON; - for standard output."),
 ]
+PageOption = Annotated[
+    Path | None,
+    typer.Option("--page", metavar="FILE", help="Also write the result into its section of this page."),
+]
+"""For commands that write a part of docs/performance.md (cosim/perf/page.py)."""
 ShareOption = Annotated[int, typer.Option(min=1, max=3, help="Cores that share large layers.")]
 TraceOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write a waveform to this file (docs/waves.md).")

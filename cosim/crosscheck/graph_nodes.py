@@ -96,14 +96,24 @@ def _conv_node(step: ConvStep) -> Node:
     )
 
 
-def graph_node(step: Step) -> Node:
-    """The graph-level node of a compiler's step.
+def graph_nodes(step: Step) -> list[Node]:
+    """The graph-level nodes of a compiler's step, the last of which makes its output.
 
     Raises
     ------
     TypeError
         for an unknown kind of step.
     """
+    if isinstance(step, ConvStep) and step.activation is not None:
+        alone = step.alone
+        offset, count = alone.output.zero_point + step.activation.limits[0] + 128, step.activation.table.size
+        table = np.zeros(256, np.int8)
+        table[offset : offset + count] = step.activation.table  # codes beyond do not occur
+        return [_node(alone), QLookup(x=alone.output.name, y=step.output.name, table=table)]
+    return [_node(step)]
+
+
+def _node(step: Step) -> Node:
     x, y = step.inputs[0], step.output
     if y.real:
         return float_node(step)

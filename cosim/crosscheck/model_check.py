@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cosim.crosscheck.graph_nodes import graph_node
+from cosim.crosscheck.graph_nodes import graph_nodes
 from cosim.golden.graph import run
 from cosim.golden.task import GoldenDevice, Memory
 from sw.compiler import CompiledModel, LoadedModel
@@ -137,7 +137,7 @@ def graph_tensors(model: CompiledModel, inputs: list[npt.NDArray[Any]]) -> dict[
         for tensor in step.inputs:
             root = tensors[graph.root(tensor.name)]
             tensors[tensor.name] = root.reshape(tensor.cube)
-        tensors.update({step.output.name: run([graph_node(step)], tensors)[step.output.name]})
+        tensors.update({step.output.name: run(graph_nodes(step), tensors)[step.output.name]})
     return tensors
 
 

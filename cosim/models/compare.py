@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cosim import progress
-from cosim.crosscheck.graph_nodes import graph_node
+from cosim.crosscheck.graph_nodes import graph_nodes
 from cosim.crosscheck.model_check import graph_tensors
 from cosim.golden.graph import run
 from cosim.models.references import ReferenceName, ReferenceProblem, default_reference, open_reference
@@ -217,7 +217,7 @@ def _layers(
             tensors[tensor.name] = cube.reshape(tensor.cube)
         if step.output.name in own:
             tensors[step.output.name] = own[step.output.name]
-        result = run([graph_node(step)], tensors)[step.output.name]
+        result = run(graph_nodes(step), tensors)[step.output.name]
         own[step.output.name] = result
         if last[step.output.name] != index:
             continue
@@ -231,7 +231,7 @@ def _layers(
         alone = step.alone if isinstance(step, ConvStep) else step
         between = None if alone is step else other.cube(alone.output)
         if between is not None:
-            inner = run([graph_node(alone)], tensors)[alone.output.name]
+            inner = run(graph_nodes(alone), tensors)[alone.output.name]
             _count(layers, alone, inner, between)
         _count(layers, step, result, want)
 
@@ -270,6 +270,10 @@ def bound_of(step: Step) -> int:
     if isinstance(step, ConvStep) and step.addend is not None:
         # The convolution's own result is one step off at most; that many steps of the sum, rounded.
         return 1 + step.addend.own_scale * step.converter.scale // 2**step.converter.shift
+    if isinstance(step, ConvStep) and step.activation is not None:
+        # Likewise one code of the table's index; and one step that the function itself may be off.
+        table = step.activation.table.astype(int)
+        return 1 + int(np.abs(np.diff(table)).max(initial=0))
     return BOUNDS[_kind(step)]
 
 
@@ -278,7 +282,7 @@ def _kind(step: Step) -> str:
         return "softmax"
     if isinstance(step, PoolStep) or "Pool" in step.kind:
         return "pooling"
-    if isinstance(step, ConvStep) and step.addend is None:
+    if isinstance(step, ConvStep) and step.addend is None and step.activation is None:
         return "convolution"
     if isinstance(step, LookupStep):
         return "table"

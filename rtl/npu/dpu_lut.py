@@ -14,7 +14,7 @@ from rtl.npu.dpu_math import HIGHEST, LOWEST, clamp, round_shift, shift_of
 from rtl.regfile import LutPort, config_signature
 
 WIDTH = 2
-"""Elements looked up a cycle; an octet takes a cycle more (H Q20, 5.12)."""
+"""Elements looked up a cycle (H Q20, 5.12)."""
 
 STEPS = LANES // WIDTH
 
@@ -162,27 +162,30 @@ class LutUnit(wiring.Component):
 class LutStage:
     """Replaces the values of the octet in stage 6 by those of the tables, `WIDTH` a cycle.
 
-    `may_advance` tells whether that is done, or nothing to do.  The last results may be on their way into
-    the registers then: `values` are what to go on with.
+    The first are looked up while the octet enters the stage (`entering`, what its registers are about to
+    hold).  `may_advance` tells whether all are done, or nothing to do.  The last results may be on their
+    way into the registers then: `values` are what to go on with.
     """
 
-    def __init__(self, frame: Frame, unit: LutUnit, values: list[Signal]) -> None:
+    def __init__(self, frame: Frame, unit: LutUnit, values: list[Signal], entering: list[Signal]) -> None:
         m = frame.m
         live = frame.flag(frame.lut_live)
         # Elements that are replaced, or about to be, `WIDTH` of them a step.
         step, came, coming = Signal(range(STEPS + 1)), Signal(range(STEPS)), Signal()
         self.may_advance = ~live | ~frame.valid[6] | (step == STEPS)
-        m.d.comb += [
-            unit.floats.eq(frame.floats),
-            unit.go.eq(live & frame.valid[6] & (step != STEPS)),
-        ]
+        ahead = live & frame.advance & frame.valid[5]
+        later = live & frame.valid[6] & (step != STEPS)
+        m.d.comb += [unit.floats.eq(frame.floats), unit.go.eq(ahead | later)]
         m.d.sync += coming.eq(unit.go)
-        with m.If(unit.go):
+        with m.If(later):  # an octet that advances has no step left
             m.d.sync += [came.eq(step), step.eq(step + 1)]
             with m.Switch(step):
-                for place in range(STEPS):
+                for place in range(1, STEPS):
                     with m.Case(place):
                         m.d.comb += [unit.x[k].eq(values[WIDTH * place + k]) for k in range(WIDTH)]
+        with m.Elif(ahead):
+            m.d.sync += [came.eq(0), step.eq(1)]
+            m.d.comb += [unit.x[k].eq(entering[k]) for k in range(WIDTH)]
         with m.Elif(frame.start | frame.advance):
             m.d.sync += step.eq(0)
         with m.If(coming & ~frame.advance):

@@ -110,7 +110,7 @@ class DpuPipe(wiring.Component):
                 m.d.sync += sums[lane].eq(given.sum[lane])
         bs = bs_stages(frame, main, sums, bs_table)
         bn = bn_stages(frame, bs.values, bn_table)
-        lut = LutStage(frame, unit, bn.values)
+        lut = LutStage(frame, unit, bn.values, bn.entering)
         operand = EwOperand(frame, self.ew, self.active)
         ew = EwStage(frame, lut.values, operand)
         output = OutputConverter(frame, ew.values)

@@ -12,10 +12,14 @@ from rtl.npu.dpu_table import OperandTable
 
 @dataclass(frozen=True)
 class StageOut:
-    """A stage's results, a register for each lane, and whether it uses values of the read DMA."""
+    """A stage's results, a register for each lane, and whether it uses values of the read DMA.
+
+    `entering` is what the registers load when the stage takes an octet.
+    """
 
     values: list[Signal]
     wanted: Value
+    entering: list[Signal]
 
 
 class _Settings:
@@ -60,7 +64,7 @@ def bs_stages(frame: Frame, main: list[Signal], sums: list[Signal], table: Opera
 
     total, factor = frame.lanes("bs_total", signed(48)), frame.lanes("bs_factor", signed(16))
     product, plain = frame.lanes("bs_product", signed(63)), frame.lanes("bs_plain", unsigned(1))
-    value = frame.lanes("bs_value", signed(32))
+    value, entering = frame.lanes("bs_value", signed(32)), list[Signal]()
     for lane in range(LANES):
         window, sum_ = Signal(signed(48), init=IDLE), Signal(signed(48), init=IDLE)
         scale = Signal(signed(16), init=IDLE)
@@ -98,9 +102,10 @@ def bs_stages(frame: Frame, main: list[Signal], sums: list[Signal], table: Opera
         with m.If(valid[3]):
             scaled = frame.scaled(product[lane], plain[lane], bs.positive, bs.negative)
             limited = frame.wire(clamp(scaled, bs.rectifier.low, bs.rectifier.high))
+        entering.append(limited)
         with frame.into(4):
             m.d.sync += value[lane].eq(limited)
-    return StageOut(value, (cpend & cpend_src) | bs.wanted)
+    return StageOut(value, (cpend & cpend_src) | bs.wanted, entering)
 
 
 def bn_stages(frame: Frame, main: list[Signal], table: OperandTable) -> StageOut:
@@ -109,6 +114,7 @@ def bn_stages(frame: Frame, main: list[Signal], table: OperandTable) -> StageOut
     bn = _Settings(frame, "BN")
     product, plain = frame.lanes("bn_product", signed(48)), frame.lanes("bn_plain", unsigned(1))
     operand, value = frame.lanes("bn_operand", signed(33)), frame.lanes("bn_value", signed(32))
+    entering: list[Signal] = []
     for lane in range(LANES):
         result, skip = Signal(signed(48), init=IDLE), Signal()
         addend = Signal(signed(33), init=IDLE)
@@ -133,6 +139,7 @@ def bn_stages(frame: Frame, main: list[Signal], table: OperandTable) -> StageOut
             scaled = frame.scaled(product[lane], plain[lane], bn.positive, bn.negative)
             total = frame.wire(frame.wire(clamp(scaled, LOWEST, HIGHEST)) + operand[lane])
             limited = frame.wire(clamp(total, bn.rectifier.low, bn.rectifier.high))
+        entering.append(limited)
         with frame.into(6):
             m.d.sync += value[lane].eq(limited)
-    return StageOut(value, bn.wanted)
+    return StageOut(value, bn.wanted, entering)

@@ -22,7 +22,7 @@ from sw.compiler.model import CompiledModel
 from sw.compiler.plan import Plan
 
 MAGIC = b"RKCOSIM\0"
-VERSION = 2
+VERSION = 3
 _HEADER = struct.Struct("<8sIIQ")
 """Magic, version, zero, bytes of JSON."""
 _DIGEST = 32
@@ -38,6 +38,7 @@ _CLASSES: dict[str, type[Any]] = {
         graph.HostOp,
         steps.ConvStep,
         steps.Addend,
+        steps.Activation,
         steps.BinaryStep,
         steps.RescaleStep,
         steps.SlopeStep,

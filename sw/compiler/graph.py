@@ -196,6 +196,24 @@ class ConvAdd(Op):
 
 
 @dataclass(frozen=True)
+class ConvLookup(Op):
+    """A convolution whose result goes through a table at once (`sw.compiler.activation`).
+
+    `between` is the convolution's output, which is nowhere in memory; `table` and `source` as `Lookup`.
+    """
+
+    conv: Conv
+    between: Tensor
+    table: npt.NDArray[np.int8]
+    source: str
+
+    @property
+    def kind(self) -> str:
+        """Kind of the convolution and name of the function, as "Conv+Silu"."""
+        return f"{self.conv.kind}+{self.source}"
+
+
+@dataclass(frozen=True)
 class Lookup(Op):
     """A function of one byte: `table` int8 (256,) gives the output byte of input byte i - 128."""
 
@@ -351,6 +369,12 @@ class Graph:
     aliases: dict[str, str] = field(default_factory=dict)
     constants: dict[str, npt.NDArray[np.int8]] = field(default_factory=dict)
     origin: dict[str, int] = field(default_factory=dict)
+
+    def read_once(self, name: str) -> bool:
+        """Whether a tensor is read in exactly one place, under its own name, and nobody outside reads it."""
+        ends = {o.value for o in self.outputs} | {o.input for o in self.host_ops}
+        readers = [o for o in self.ops for source in o.inputs if self.root(source) == name]
+        return len(readers) == 1 and name not in self.aliases.values() and name not in ends
 
     def root(self, name: str) -> str:
         """Name of the tensor that holds the bytes of `name`."""

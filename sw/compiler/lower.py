@@ -10,6 +10,7 @@ ConvStep      acc = sum((x - x_zero) * (w - w_zero)) + bias      (x = x_zero out
               With `insert` above 1 zeros lie between the pixels of x; x_zero is 0 then.
               With an `addend` v = clamp(a * own_scale + (b - b_zero) * scale),
               a = own_limits(rne(acc * multiplier[c] / 2^shift)), the convolution's own code
+              With an `activation` y = table[v - low], v = limits(rne(acc * multiplier[c] / 2^shift))
 BinaryStep    v = clamp(a' op b'), a' = (a - a_zero) * a_scale, b' likewise; y as above
 RescaleStep   v = clamp((x - x_zero) * 2^14); y as above
 SlopeStep     v = (x - x_zero) * 2^14, a negative one rne(v * slope[c] / 2^shift); y as above
@@ -28,6 +29,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from sw.compiler.activation import conv_lookup
 from sw.compiler.float_lower import lower_float
 from sw.compiler.graph import (
     MAX_ELEMENTS,
@@ -36,6 +38,7 @@ from sw.compiler.graph import (
     Concat,
     Conv,
     ConvAdd,
+    ConvLookup,
     Graph,
     Lookup,
     ModelError,
@@ -99,20 +102,6 @@ def lower(graph: Graph) -> list[Step]:
     ModelError
         for operations that neither can do, naming all of them.
     """
-    lowering: dict[type[Op], Callable[..., list[Step]]] = {
-        Conv: _conv,
-        ConvAdd: conv_add,
-        Binary: _binary,
-        Pool: _pool,
-        Rescale: _rescale,
-        Slope: _slope,
-        Lookup: _lookup,
-        Concat: partial(concat_steps, atom_channels=ATOM_CHANNELS, copy=_copy),
-        Slice: partial(slice_steps, atom_channels=ATOM_CHANNELS, copy=_copy),
-        Pad: _pad,
-        Upsample: _upsample,
-        OnHost: on_host,
-    }
     steps: list[Step] = []
     wrong = [
         f"tensor '{t.name}' {t.shape} is too large"
@@ -125,7 +114,7 @@ def lower(graph: Graph) -> list[Step]:
         inputs = tuple(graph.tensors[name] for name in op.inputs)
         try:
             output = graph.tensors[op.output]
-            made = lower_float(op, inputs, output) if output.real else lowering[type(op)](op, inputs, output)
+            made = steps_of(op, inputs, output)
         except ModelError as error:
             wrong.append(str(error))
             continue
@@ -135,6 +124,34 @@ def lower(graph: Graph) -> list[Step]:
     if wrong:
         raise ModelError("; ".join(wrong))
     return steps
+
+
+def steps_of(op: Op, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
+    """The steps of one operation.
+
+    Raises
+    ------
+    ModelError
+        where neither the NPU nor the host can do it, with the reason.
+    """
+    if output.real:
+        return lower_float(op, inputs, output)
+    lowering: dict[type[Op], Callable[..., list[Step]]] = {
+        Conv: _conv,
+        ConvAdd: conv_add,
+        ConvLookup: conv_lookup,
+        Binary: _binary,
+        Pool: _pool,
+        Rescale: _rescale,
+        Slope: _slope,
+        Lookup: _lookup,
+        Concat: partial(concat_steps, atom_channels=ATOM_CHANNELS, copy=_copy),
+        Slice: partial(slice_steps, atom_channels=ATOM_CHANNELS, copy=_copy),
+        Pad: _pad,
+        Upsample: _upsample,
+        OnHost: on_host,
+    }
+    return lowering[type(op)](op, inputs, output)
 
 
 def _between(output: Tensor, suffix: str, like: Tensor | None = None) -> Tensor:

@@ -9,9 +9,10 @@ from sw.compiler.program import Settings, Value
 
 @dataclass(frozen=True)
 class Table:
-    """A live LUT: 256 entries by x + 128 in table LO, one index each."""
+    """A live LUT: entries of table LO by x - first, one index each."""
 
     entries: list[int]
+    first: int = -128
 
 
 def lut_registers(settings: Settings, table: Table | None) -> None:
@@ -35,7 +36,7 @@ def lut_registers(settings: Settings, table: Table | None) -> None:
     dpu("LUT_INFO")
     dpu("LUT_LE_START", LUT_LE_START=2**20 if table else 0)
     dpu("LUT_LE_END", LUT_LE_END=2**20 if table else 0)
-    dpu("LUT_LO_START", LUT_LO_START=-128 if table else 0)
-    dpu("LUT_LO_END", LUT_LO_END=127 if table else 0)
+    dpu("LUT_LO_START", LUT_LO_START=table.first if table else 0)
+    dpu("LUT_LO_END", LUT_LO_END=table.first + len(table.entries) - 1 if table else 0)
     for name in ("LE_SLOPE_SCALE", "LE_SLOPE_SHIFT", "LO_SLOPE_SCALE", "LO_SLOPE_SHIFT"):
         dpu(f"LUT_{name}")

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from sw.compiler.activation import fuse_lookups
+from sw.compiler.byte_functions import fold_byte_functions
 from sw.compiler.elementwise import copy, flying
 from sw.compiler.graph import Graph, ModelError, Tensor
 from sw.compiler.lower import lower
@@ -230,7 +232,8 @@ def make_plan(graph: Graph, reuse: bool = False, cores: int = 1, fuse: bool = Tr
     cores
         1 to 3: share convolutions out among so many cores where that is worth it.
     fuse
-        let a convolution's task do the addition behind it (`sw.compiler.residual`).
+        let a convolution's task do the addition or function behind it (`sw.compiler.residual`,
+        `sw.compiler.activation`), and make one table of functions of one tensor.
 
     Raises
     ------
@@ -240,7 +243,10 @@ def make_plan(graph: Graph, reuse: bool = False, cores: int = 1, fuse: bool = Tr
     if cores not in (1, 2, 3):
         raise ModelError(f"model '{graph.name}': {cores} cores, there are 1 to 3")
     fold_pads(graph)
-    notes = fuse_adds(graph) if fuse else []
+    notes = []
+    if fuse:
+        fold_byte_functions(graph)
+        notes = fuse_adds(graph) + fuse_lookups(graph)
     planner = _Planner(graph, reuse, cores)
     plan = planner.run()
     plan.notes = notes

@@ -250,7 +250,10 @@ def _conv_dpu(settings: Settings, step: ConvStep, tile: Tile, y: Place, operands
         }
         ew = Ew(fields, 0, 1)
     if step.addend is None:
-        dpu_rest(settings, y, tile.rows, channels, step.limits, step.converter, surfaces, ew)
+        table = None
+        if step.activation is not None:  # BN leaves v less the lower limit
+            table = Table([int(entry) for entry in step.activation.table], first=0)
+        dpu_rest(settings, y, tile.rows, channels, step.limits, step.converter, surfaces, ew, table=table)
         return
     addend = step.addend
     before = Before(addend.own_scale, *(addend.own_scale * limit for limit in addend.own_limits))
@@ -402,7 +405,7 @@ def dpu_rest(
     dpu("OUT_CVT_SCALE", OUT_CVT_SCALE=converter.scale)
     dpu("OUT_CVT_SHIFT", OUT_CVT_SHIFT=converter.shift)
     for lane in range(8):
-        dpu(f"EW_OP_VALUE_{lane}", **{f"EW_OPERAND_{lane}": low if shifted else 0})
+        dpu(f"EW_OP_VALUE_{lane}", **{f"EW_OPERAND_{lane}": low if shifted and table is None else 0})
     dpu("SURFACE_ADD", SURF_ADD=surfaces * y.surface)
     dpu("UNDOC_40C4")
     lut_registers(settings, table)

@@ -9,23 +9,10 @@ more rounding in OUT_CVT.
 
 from __future__ import annotations
 
-import math
-
-import numpy as np
-
-from sw.compiler.graph import Binary, Clamp, Conv, ConvAdd, Graph, ModelError, Op, Tensor
-from sw.compiler.requant import (
-    BS_SHIFT,
-    MAX_SHIFT,
-    balanced_channels,
-    check_sums,
-    clamp_in_unit,
-    output_scale,
-)
+from sw.compiler.graph import Binary, Conv, ConvAdd, Graph, ModelError, Op, Tensor
+from sw.compiler.own_codes import conv_to_codes
+from sw.compiler.requant import BS_SHIFT, clamp_in_unit, output_scale
 from sw.compiler.steps import Addend, Converter, ConvStep, Step
-
-MULTIPLIER_LIMIT = 2**15 - 1
-"""Largest multiplier of a channel (signed 16 bits)."""
 
 
 def fuse_adds(graph: Graph) -> list[str]:
@@ -55,9 +42,7 @@ def fuse_adds(graph: Graph) -> list[str]:
 def _fuse(graph: Graph, op: Binary, conv: Conv) -> str | None:
     """Replace both by a `ConvAdd` at the addition's place; the reason where that cannot be done."""
     between, output = graph.tensors[conv.output], graph.tensors[op.output]
-    ends = {o.value for o in graph.outputs} | {o.input for o in graph.host_ops}
-    readers = [o for o in graph.ops for name in o.inputs if graph.root(name) == between.name]
-    if len(readers) != 1 or between.name in graph.aliases.values() or between.name in ends:
+    if not graph.read_once(between.name):
         return "something else reads the convolution's result"
     other = graph.tensors[op.inputs[1 - op.inputs.index(between.name)]]
     if between.cube != output.cube or other.cube not in (output.cube, (output.cube[0], 1, 1)):
@@ -89,45 +74,23 @@ def conv_add(op: ConvAdd, inputs: tuple[Tensor, ...], output: Tensor) -> list[St
     limits = clamp_in_unit(op.clamp, unit, output, what)
     if limits is not None and limits[0] != 0:
         raise ModelError("EW clamps at 0 only")
-    factor = x.scale / between.scale
-    largest = float(conv.weight_scales.max()) * factor
-    if not MULTIPLIER_LIMIT / 2.0**MAX_SHIFT < largest <= MULTIPLIER_LIMIT:
-        raise ModelError(f"the scale factor {largest:g} is beyond the channel multipliers")
-    shift = math.floor(math.log2(MULTIPLIER_LIMIT / largest))
-    weights, scales, bias = balanced_channels(
-        conv.npu_weights,
-        conv.weight_scales,
-        conv.weight_zero_point,
-        conv.bias,
-        factor,
-        largest * 2.0**shift,
-    )
-    check_sums(weights, conv.weight_zero_point, bias, what)
+    own_codes = conv_to_codes(conv, x, between, what)
     scale, right = output_scale(unit / output.scale, what)
     step = ConvStep(
         op.name,
         op.kind,
         inputs,
         output,
-        weights,
+        own_codes.weights,
         conv.weight_zero_point,
-        bias,
-        np.rint(scales * (factor * 2.0**shift)).astype(np.int64),
+        own_codes.bias,
+        own_codes.multipliers,
         conv.window.used(output),
         conv.depthwise,
         limits,
         Converter(scale, right, output.zero_point),
         x.zero_point,
-        shift=shift,
-        addend=Addend(between, _ends(conv.clamp, between), own, other),
+        shift=own_codes.shift,
+        addend=Addend(between, own_codes.limits, own, other),
     )
     return [step]
-
-
-def _ends(clamp: Clamp, tensor: Tensor) -> tuple[int, int]:
-    """First and last code, less the zero point, that a clamp and int8 leave of a tensor."""
-    codes = []
-    for real, end in ((clamp.low, -128), (clamp.high, 127)):
-        code = round(real / tensor.scale) + tensor.zero_point if math.isfinite(real) else end
-        codes.append(min(max(code, -128), 127) - tensor.zero_point)
-    return codes[0], codes[1]

@@ -50,6 +50,19 @@ class Addend:
 
 
 @dataclass(frozen=True)
+class Activation:
+    """A table that a convolution's v goes through: y = table[v - limits[0]], int8.
+
+    v is a code of `between`, what the convolution alone would have made, without its zero point; it
+    ends at `limits`, and the table has an entry for each code from the first to the last.
+    """
+
+    between: Tensor
+    limits: tuple[int, int]
+    table: npt.NDArray[np.int8]
+
+
+@dataclass(frozen=True)
 class ConvStep(Step):
     """A direct (weights (OC, IC, kh, kw)) or depthwise (weights (C, 1, kh, kw)) convolution."""
 
@@ -69,23 +82,28 @@ class ConvStep(Step):
     shift: int = 14
     """Right shift of the product with a channel's multiplier."""
     addend: Addend | None = None
+    activation: Activation | None = None
 
     @property
     def alone(self) -> ConvStep:
-        """The convolution of one with an addition, giving the addend's `between`."""
-        if self.addend is None:
+        """The convolution of one with an addition or a table, giving `between`."""
+        if self.addend is not None:
+            between, limits = self.addend.between, self.addend.own_limits
+        elif self.activation is not None:
+            between, limits = self.activation.between, self.activation.limits
+        else:
             return self
-        between, limits = self.addend.between, self.addend.own_limits
         plain = Converter(1, 0, between.zero_point)
         return replace(
             self,
             name=between.name,
-            kind=self.kind.removesuffix("+Add"),
+            kind=self.kind.split("+")[0],
             inputs=self.inputs[:1],
             output=between,
             limits=limits,
             converter=plain,
             addend=None,
+            activation=None,
         )
 
     @property

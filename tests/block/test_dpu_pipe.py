@@ -325,9 +325,9 @@ def test_random_tables() -> None:
 
 
 def test_rates() -> None:
-    """An octet a cycle, one in five cycles with the LUT."""
+    """An octet a cycle, one in four cycles with the LUT."""
     rng = random.Random(4000)
-    for lut, cycles_per_octet in ((False, 1), (True, 5)):
+    for lut, cycles_per_octet in ((False, 1), (True, 4)):
         task = random_task(rng, flying=False, cube=(32, 1, 1), main_type=0, lut=lut, transposed=False)
         task.dpu["EW_CFG"]["EW_OP_SRC"] = 0
         job = _job(rng, task, pixels=8)

@@ -1,0 +1,61 @@
+"""A convolution that BS alone brings to its own output's codes, for what follows it in the same task."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sw.compiler.graph import Clamp, Conv, ModelError, Tensor
+from sw.compiler.requant import MAX_SHIFT, balanced_channels, check_sums
+
+MULTIPLIER_LIMIT = 2**15 - 1
+"""Largest multiplier of a channel (signed 16 bits)."""
+
+
+@dataclass(frozen=True)
+class OwnCodes:
+    """v = limits(rne(acc * multipliers[c] / 2^shift)): a code of the output, less its zero point."""
+
+    weights: npt.NDArray[np.int8]
+    bias: npt.NDArray[np.int64]
+    multipliers: npt.NDArray[np.int64]
+    shift: int
+    limits: tuple[int, int]
+
+
+def conv_to_codes(conv: Conv, x: Tensor, between: Tensor, what: str) -> OwnCodes:
+    """How a convolution of `x` makes the codes of `between`, with multipliers of 15 bits a channel.
+
+    Raises
+    ------
+    ModelError
+        where that cannot be done, with the reason.
+    """
+    factor = x.scale / between.scale
+    largest = float(conv.weight_scales.max()) * factor
+    if not MULTIPLIER_LIMIT / 2.0**MAX_SHIFT < largest <= MULTIPLIER_LIMIT:
+        raise ModelError(f"the scale factor {largest:g} is beyond the channel multipliers")
+    shift = math.floor(math.log2(MULTIPLIER_LIMIT / largest))
+    weights, scales, bias = balanced_channels(
+        conv.npu_weights,
+        conv.weight_scales,
+        conv.weight_zero_point,
+        conv.bias,
+        factor,
+        largest * 2.0**shift,
+    )
+    check_sums(weights, conv.weight_zero_point, bias, what)
+    multipliers = np.rint(scales * (factor * 2.0**shift)).astype(np.int64)
+    return OwnCodes(weights, bias, multipliers, shift, _ends(conv.clamp, between))
+
+
+def _ends(clamp: Clamp, tensor: Tensor) -> tuple[int, int]:
+    """First and last code, less the zero point, that a clamp and int8 leave of a tensor."""
+    codes = []
+    for real, end in ((clamp.low, -128), (clamp.high, 127)):
+        code = round(real / tensor.scale) + tensor.zero_point if math.isfinite(real) else end
+        codes.append(min(max(code, -128), 127) - tensor.zero_point)
+    return codes[0], codes[1]
