@@ -33,7 +33,7 @@ OUTPUTS = {"json", "csv", "html", "log", "svg", "trace", "events", "timeline", "
 
 ORDER = (
     *("run", "compare", "compile", "device", "serve", "regcmd", "diff", "waves", "timeline", "report"),
-    *("conformance", "fuzz", "verilog", "bench", "explain", "doctor"),
+    *("sweep", "conformance", "fuzz", "verilog", "bench", "explain", "doctor"),
 )
 """Commands as the help lists them; others follow as they were declared."""
 

@@ -23,6 +23,7 @@ EXTRAS = {
     "tflite": (("tflite", "flatbuffers"), "reading .tflite models"),
     "litert": (("ai_edge_litert",), "comparing with LiteRT"),
     "waves": (("pyarrow", "perfetto", "pywellen", "pylibfst"), "event logs, timelines, FST waveforms"),
+    "shards": (("distributed",), "--shards and sweeps"),
     "cocotb": (("cocotb", "cocotbext.axi", "cocotb_coverage"), "tests with cocotb"),
     "dev": (("pytest", "hypothesis", "ruff", "mypy"), "running the tests"),
 }

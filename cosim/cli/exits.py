@@ -38,6 +38,9 @@ _KNOWN = (
     ("cosim.cli.inputs", "InputError", BAD_INPUT),
     ("cosim.models.references", "ReferenceProblem", BAD_INPUT),
     ("sw.driver.server.server", "ServerError", BAD_INPUT),
+    ("cosim.shards.errors", "WorkersLost", DEVICE_ERROR),
+    ("cosim.shards.errors", "ClusterError", BAD_INPUT),
+    ("cosim.shards.errors", "ShardError", DEVICE_ERROR),
 )
 """Module and name of what is raised on purpose, and its exit code; the code of a `cause` goes first.
 

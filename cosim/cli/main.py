@@ -25,6 +25,8 @@ from cosim.cli.options import (
 from cosim.cli.regcmd_app import regcmd_app
 from cosim.cli.report_app import HtmlOption
 from cosim.cli.report_app import declare as declare_report
+from cosim.cli.shards_app import SchedulerOption, Shards, ShardsOption, WorkersOption
+from cosim.cli.shards_app import declare as declare_sweep
 from cosim.cli.timeline_app import declare as declare_timeline
 from cosim.cli.verilog_app import declare as declare_verilog
 from cosim.cli.waves_app import declare as declare_waves
@@ -39,6 +41,7 @@ app.add_typer(regcmd_app, name="regcmd")
 declare_waves(app)
 declare_timeline(app)
 declare_report(app)
+declare_sweep(app)
 declare_verilog(app)
 
 
@@ -47,6 +50,7 @@ declare_verilog(app)
         "rkcosim run examples/digits/digits_int8.onnx -i examples/digits/held_back.npz --limit 3 --check",
         "rkcosim run model.tflite --input cat.bmp --cores 3 --html run.html",
         "rkcosim run model.onnx --trace build/run.fst --from layer:conv3 --scope 'core0.CNA'",
+        "rkcosim run model.onnx --shards auto --scheduler tcp://farm:8786",
         "rkcosim run model.onnx --engine golden --json - | jq .verdict",
     )
 )
@@ -73,11 +77,15 @@ def run(
     cores: ShareOption = 1,
     csv: Annotated[Path | None, typer.Option(help="Also write the table of layers to this file.")] = None,
     html: HtmlOption = None,
+    shards: ShardsOption = None,
+    scheduler: SchedulerOption = None,
+    workers: WorkersOption = None,
 ) -> None:
     """Run a model through rknn_api on the simulated NPU and report cycles per layer."""
     from cosim.cli.run import run_command
 
-    run_command(model, input or [], engine, exact, check, json, limit, seed, trace, cores, csv, html)
+    parts = Shards.of(shards, scheduler, workers)
+    run_command(model, input or [], engine, exact, check, json, limit, seed, trace, cores, csv, html, parts)
 
 
 @app.command(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cosim.cli.exits import BAD_INPUT, MISMATCH, OK, fail, reported, write_json
 
 if TYPE_CHECKING:
+    from cosim.cli.shards_app import Shards
     from waves.spec import TraceSpec
 
 TABLE_WIDTH = 104
@@ -27,6 +28,7 @@ def run_command(
     cores: int = 1,
     csv: Path | None = None,
     html: Path | None = None,
+    shards: Shards | None = None,
 ) -> None:
     """Run, print, write JSON, and end with the exit code of DESIGN 11."""
     if not model.is_file():
@@ -51,21 +53,30 @@ def run_command(
             mark = " " if labels is None or labels[number] == guess else "*"
             console.print(f"[{number + 1:3}/{count}] label {guess}{truth} {mark}{said}")
 
-        with keeping(html) as kept:
-            result = run_model(
+        options: dict[str, Any] = {"check": check, "trace": trace}
+        run = run_model
+        if shards is not None:
+            from cosim.cli.shards import sharded
+
+            run, options = sharded(shards, trace)
+        with keeping(html if shards is None else None) as kept:
+            result = run(
                 model,
                 batch.items if batch else None,
                 engine=engine,
                 exact=exact,
-                check=check,
                 labels=labels,
                 reference=True,
                 seed=seed,
-                trace=trace,
                 cores=cores,
                 each=each,
+                **options,
             )
         print_report(console, result)
+        if shards is not None:
+            from cosim.cli.shards import print_shards
+
+            print_shards(console, result)
         if csv:
             write_csv(csv, result)
             console.print(f"CSV: {csv}")

@@ -76,6 +76,8 @@ class ModelRun:
     """`cosim.models.rows.buffers`."""
     dram: dict[str, Any] = field(default_factory=dict)
     """Timing of the memory (`cosim.engines.DramConfig`)."""
+    shards: list[dict[str, Any]] = field(default_factory=list)
+    """Parts that the inferences were simulated in, where they were (`cosim.shards`)."""
     peak: int = RK3588.macs_int8
     """int8 MACs that one core's array does a cycle at most."""
     top1: float | None = None
@@ -106,6 +108,7 @@ class Session:
     check : compare every tensor of every inference with both golden levels.
     trace : a waveform to write, or None.
     cores : cores that share the model's large layers.
+    dram : timing of the memory, None for the RK3588's.
 
     Raises
     ------
@@ -121,17 +124,17 @@ class Session:
         check: bool = False,
         trace: TraceSpec | None = None,
         cores: int = 1,
+        dram: DramConfig | None = None,
     ) -> None:
         self.path = Path(model)
         self.cores = max(cores, cores_of(self.path))
-        self.device = _open_device(engine, exact, trace, self.cores)
+        self.dram = dram
+        self.device: Any = None
         self.context = types.rknn_context()
         self.run_seconds = 0.0
         self.checker: Any = None
         try:
-            # The golden device knows no cycles, so it measures nothing.
-            measures = None if engine == "golden" else meter(self.device)
-            api.use_device(self.device, meter=measures, quiet=True)
+            self._connect(engine, exact, trace)
             with progress.step("compiling the model"), keeping_tensors(check), using_cores(cores):
                 self._call("rknn_init", api.rknn_init(self.context, str(self.path), 0), init=True)
             counts = types.rknn_input_output_num()
@@ -139,12 +142,30 @@ class Session:
             self.inputs = [self._attr(types.RKNN_QUERY_INPUT_ATTR, n) for n in range(counts.n_input)]
             self.outputs = [self._attr(types.RKNN_QUERY_OUTPUT_ATTR, n) for n in range(counts.n_output)]
             if check:
-                from cosim.crosscheck.model_check import ModelChecker
-
-                self.checker = ModelChecker(api.loaded_model(self.context), device=self.device.name)
+                self.checker = self._checker()
         except BaseException:
             self.close()
             raise
+
+    def _connect(self, engine: str | None, exact: bool, trace: TraceSpec | None) -> None:
+        """Open the device and let the library use it."""
+        self.device = _open_device(engine, exact, trace, self.cores, self.dram)
+        # The golden device knows no cycles, so it measures nothing.
+        measures = None if engine == "golden" else meter(self.device)
+        api.use_device(self.device, meter=measures, quiet=True)
+
+    def _checker(self) -> Any:
+        """What compares the device's tensors with the golden models'."""
+        from cosim.crosscheck.model_check import ModelChecker
+
+        return ModelChecker(api.loaded_model(self.context), device=self.device.name)
+
+    def expect(self, batch: Sequence[Sequence[npt.NDArray[Any]]]) -> None:
+        """Hear which inferences will be asked for, in this order; nothing depends on it here."""
+
+    def shards(self) -> list[dict[str, Any]]:
+        """Parts that the inferences were simulated in; none here."""
+        return []
 
     def infer(self, values: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[np.float32]]:
         """Run once.
@@ -239,14 +260,17 @@ def cores_of(path: Path) -> int:
     return load_container(path.read_bytes()).plan.cores if compiled else 1
 
 
-def _open_device(engine: str | None, exact: bool, trace: TraceSpec | None, cores: int) -> Any:
+def _open_device(
+    engine: str | None, exact: bool, trace: TraceSpec | None, cores: int, dram: DramConfig | None = None
+) -> Any:
     if engine == "golden":
         from cosim.golden.task import GoldenNpu
 
         if trace is not None:
             raise ValueError("the engine golden has no cycles, so it writes no waveform")
         return GoldenNpu(cores)
-    device = open_engine(engine, exact=exact, cores=cores, traced=trace is not None and engine != "amaranth")
+    traced = trace is not None and engine != "amaranth"
+    device = open_engine(engine, exact=exact, cores=cores, traced=traced, dram=dram)
     if trace is not None:
         device.trace(trace)
     return device
@@ -265,6 +289,7 @@ def run_model(
     trace: TraceSpec | None = None,
     cores: int = 1,
     each: Callable[[int, list[npt.NDArray[np.float32]], bool | None], None] | None = None,
+    session_of: Callable[..., Session] = Session,
 ) -> ModelRun:
     """Run a model on each element of `batch` and gather the report.
 
@@ -277,6 +302,7 @@ def run_model(
     reference : also run the runtime of the model's own format, if it is installed.
     seed : of the random inputs.
     each : called after each inference with its number, outputs and verdict (None unchecked).
+    session_of : makes the session from the options above, where it is not to be a `Session`.
 
     Raises
     ------
@@ -286,12 +312,13 @@ def run_model(
     later = wants_mismatch(trace, check)
 
     def open_session(spec: TraceSpec | None) -> Session:
-        return Session(model, engine=engine, exact=exact, check=check, trace=spec, cores=cores)
+        return session_of(model, engine=engine, exact=exact, check=check, trace=spec, cores=cores)
 
     with open_session(None if later else trace) as session:
         if batch is None:
             batch = [random_inputs(session, seed)]
         _check_batch(session, batch)
+        session.expect(batch)
         results, cycles, first_report = [], [], None
         verdict: dict[str, Any] = {"match": None}
         plan = getattr(api.compiled_model(session.context), "plan", None)
@@ -349,6 +376,7 @@ def run_model(
             simulated_seconds=session.run_seconds,
             results=results,
             predictions=[int(result[0].argmax()) for result in results],
+            shards=session.shards(),
         )
     if trace is not None and later:
         run.verdict |= trace_model_mismatch(trace, run.verdict, batch, open_session)

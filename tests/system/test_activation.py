@@ -185,7 +185,7 @@ def test_one_table_equals_its_operations(data: st.DataObject) -> None:
 
 
 def test_container() -> None:
-    """A compiled model with a table in a convolution's task survives its file; so would every kind of step."""
+    """A table in a convolution's task survives the compiled model's file."""
     model = CompiledModel(network())
     again = load_container(save_model(model))
     assert np.array_equal(run(model), run(again))
