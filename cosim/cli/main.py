@@ -20,6 +20,7 @@ from cosim.cli.options import (
     ShareOption,
     VerboseOption,
     recorded,
+    threaded,
     traced,
 )
 from cosim.cli.regcmd_app import regcmd_app
@@ -56,6 +57,7 @@ declare_verilog(app)
 )
 @traced
 @recorded
+@threaded
 def run(
     model: Annotated[Path, typer.Argument(help="ONNX (int8 in QDQ form) or TFLite (full-integer) model.")],
     input: Annotated[
@@ -256,6 +258,7 @@ def conformance(
 )
 @traced
 @recorded
+@threaded
 def device(
     program: Annotated[list[str] | None, typer.Argument(help="Program and its arguments, after --.")] = None,
     socket: Annotated[
@@ -283,6 +286,7 @@ def device(
 )
 @traced
 @recorded
+@threaded
 def serve(
     socket: Annotated[
         Path | None, typer.Option(help="Unix socket to listen at; default: in the user's runtime folder.")

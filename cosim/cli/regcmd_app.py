@@ -16,6 +16,7 @@ from cosim.cli.options import (
     JsonOption,
     ShareOption,
     recorded,
+    threaded,
     traced,
 )
 from cosim.cli.report_app import HtmlOption
@@ -160,6 +161,7 @@ def regcmd_import(
 )
 @traced
 @recorded
+@threaded
 def regcmd_run(
     file: Annotated[Path, typer.Argument(help="Stream file: command lists with their memory image (JSON).")],
     engine: EngineOption = None,
