@@ -115,6 +115,7 @@ def test_examples_parse(path: tuple[str, ...]):
 
 SLOW = {
     ("conformance",),
+    ("bench",),
     ("fuzz",),
     ("serve",),
     ("device",),
