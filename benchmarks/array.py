@@ -1,6 +1,6 @@
 """`rkcosim bench --layers`: cycles of twelve layers on the RTL beside the formula.
 
-    python -m benchmarks.array [--check] [--json FILE] [--page FILE]
+python -m benchmarks.array [--check] [--json FILE] [--page FILE]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`rkcosim bench` under its old name.
 
-    python -m benchmarks.engine [--engines NAMES] [--workloads NAMES] [--seconds S] [--json FILE]
+python -m benchmarks.engine [--engines NAMES] [--workloads NAMES] [--seconds S] [--json FILE]
 """
 
 from __future__ import annotations

@@ -233,6 +233,20 @@ def _verilator_flags(variant: Variant) -> list[str]:
     return flags
 
 
+def flags_in_words(variant: Variant) -> str:
+    """What decides about a library's speed, for reports: options of the generator, then the compiler's."""
+    added = os.environ.get("RKCOSIM_CXXFLAGS", _native_flag())
+    if variant.engine == "plain":
+        own = " ".join(plain_verilog.VERILATOR_FLAGS)
+        return f"verilator {own}; {plain_verilog.OPT_FAST}, what runs once {plain_verilog.OPT_SLOW}"
+    if variant.engine == "cxxrtl":
+        return f"write_cxxrtl {' '.join(verilog.CXXRTL_OPTIONS)}; {_CXXRTL_OPTIMISE} {added}"
+    if variant.engine != "verilator":
+        return f"-O3 {added}"
+    own = " ".join(flag for flag in _verilator_flags(variant) if not flag.startswith("-W"))
+    return f"verilator {own}; {_VERILATOR_OPTIMISE} {added}"
+
+
 def _verilator_sources(
     design: verilog.Design, variant: Variant, work: Path, folder: Path, progress: Progress
 ) -> list[_Source]:

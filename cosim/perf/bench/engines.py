@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from cosim.engines import build, plain_verilog, toolchain, verilog
+from cosim.engines import build, toolchain, verilog
 from cosim.engines.build import Variant
 from cosim.engines.cache import Progress, say
 from cosim.engines.engine import open_engine
@@ -52,11 +52,10 @@ def open_plain(progress: Progress = say) -> SocEngine:
     return SocEngine("plain", "rtl", source, cores=1)
 
 
-_OURS = "verilator -O3 --x-assign fast --x-initial fast; -O2 -march=native"
-_PLAIN = (
-    f"verilator {' '.join(plain_verilog.VERILATOR_FLAGS)}; {plain_verilog.OPT_FAST}, what runs once at "
-    f"{plain_verilog.OPT_SLOW}, as in Verilator's makefile"
-)
+def _flags(engine: str, cell: str = "rtl") -> str:
+    words = build.flags_in_words(Variant(engine, cell))
+    return f"{words}, the cell -O3" if cell == "cpp" else words
+
 
 ENGINES: dict[str, Contender] = {
     one.name: one
@@ -64,26 +63,26 @@ ENGINES: dict[str, Contender] = {
         Contender(
             "verilator",
             "default: Verilator, array cell in C++, clock gates",
-            f"{_OURS}, cell -O3",
+            _flags("verilator", "cpp"),
             _open("verilator", False),
         ),
         Contender(
             "verilator-exact",
             "`--exact`: Verilator, array cell as RTL",
-            f"{_OURS}, floats -O1",
+            f"{_flags('verilator')}, float parts -O1",
             _open("verilator", True),
         ),
-        Contender("plain", "plain Verilog in Verilator at its usual flags", _PLAIN, open_plain),
+        Contender("plain", "plain Verilog in Verilator at its usual flags", _flags("plain"), open_plain),
         Contender(
             "cxxrtl",
             "CXXRTL, array cell in C++",
-            "write_cxxrtl -noflatten; -O1 -march=native, cell -O3",
+            _flags("cxxrtl", "cpp"),
             _open("cxxrtl", False),
         ),
         Contender(
             "cxxrtl-exact",
             "CXXRTL, array cell as RTL",
-            "write_cxxrtl -noflatten; -O1 -march=native",
+            _flags("cxxrtl"),
             _open("cxxrtl", True),
         ),
         Contender("amaranth", "Amaranth's simulator", "none", _open("amaranth", True)),

@@ -148,9 +148,8 @@ class Bench:
         lines = [*self._rate_table(), "", *self._ratio_table(), "", *self._engine_table(), ""]
         for target in self.targets():
             met = "reached" if target["met"] else "missed"
-            lines.append(
-                f"- Target {target['what']}: {target['wanted']:,}; measured {target['is']:,}: {met}."
-            )
+            wanted, found = (f"{target[key]:,.7g}" for key in ("wanted", "is"))
+            lines.append(f"- Target, {target['what']}: {wanted}; measured {found}: {met}.")
         cut = [row for row in self.rows if not row.complete]
         if cut:
             parts = ", ".join(f"{row.engine} {row.workload} {row.cycles:,}" for row in cut)
