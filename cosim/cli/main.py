@@ -9,6 +9,8 @@ import typer
 
 from cosim.cli import complete
 from cosim.cli.app import App, examples
+from cosim.cli.bench_app import declare as declare_bench
+from cosim.cli.estimate_app import declare as declare_estimate
 from cosim.cli.options import (
     INPUT_HELP,
     CoresOption,
@@ -44,6 +46,8 @@ declare_timeline(app)
 declare_report(app)
 declare_sweep(app)
 declare_verilog(app)
+declare_bench(app)
+declare_estimate(app)
 
 
 @app.command(

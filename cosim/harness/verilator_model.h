@@ -56,6 +56,9 @@ public:
     // The rising edge; after it the pins are `i` (registers of core_top.sv).
     void edge(const CoreIn& i) {
         fall();
+#ifdef RKCOSIM_PLAIN  // the pins are wires into the core, so they change after the edge
+        rise();
+#endif
         top.rst = i.rst;
         top.core_index = i.core_index;
         top.s_axil_awvalid = i.s_awvalid, top.s_axil_awaddr = i.s_awaddr;
@@ -70,11 +73,9 @@ public:
             for (int k = 0; k < 8; k++) top.m_axi_rdata[k] = i.m_rdata[k];
         }
         top.m_axi_bvalid = i.m_bvalid, top.m_axi_bid = i.m_bid, top.m_axi_bresp = i.m_bresp;
-        top.clk = 1;
-#ifdef RKCOSIM_GATES
-        top.clk_gates = top.awake;
+#ifndef RKCOSIM_PLAIN
+        rise();
 #endif
-        eval();
     }
 
     void fall() {
@@ -147,6 +148,14 @@ private:
     static constexpr uint64_t ALWAYS = 1ull << 63;
     std::vector<TraceGroup> selected;
 #endif
+    void rise() {
+        top.clk = 1;
+#ifdef RKCOSIM_GATES
+        top.clk_gates = top.awake;
+#endif
+        eval();
+    }
+
     void eval() {
 #ifdef RKCOSIM_PROBES
         rk_probe_sink = &probes;

@@ -18,6 +18,7 @@ from cosim.engines.engine import Engine
 from cosim.engines.soc import TaskRecord
 from cosim.perf import formula, layer_models
 from cosim.perf.measure import COMMANDS, meter
+from cosim.perf.spent import add, spent
 from sw.compiler import compile_conv_layer, compile_model
 from sw.compiler.matmul import KINDS, Matmul, MatmulKind, pack_b, pack_elements
 from sw.driver import Driver, Job, Task
@@ -39,6 +40,7 @@ class Measured:
     macs : useful ones.
     mac_slots : cycles in which the array works, empty slots of a stripe included.
     stalls : cycles by event name (`STALLS`).
+    spent : cycles by what they went on; these add up to `cycles` (`cosim.perf.spent`).
     bytes_read, bytes_written : data; command words are not counted.
     formula_npu, formula_ddr : bounds (docs/performance.md).
     match : whether all bytes equal the golden models; None where nobody looked.
@@ -50,6 +52,7 @@ class Measured:
     macs: int
     mac_slots: int
     stalls: dict[str, int]
+    spent: dict[str, int]
     bytes_read: int
     bytes_written: int
     formula_npu: int
@@ -195,19 +198,19 @@ def _measured(
 ) -> Measured:
     counters = [record.counters for record in records]
 
-    def event(kind: str) -> int:
-        return sum(c.events.get(kind, 0) for c in counters)
-
+    events = add(*(c.events for c in counters))
     ends = [record.end for record in records if record.end is not None]
     if len(ends) < len(records):
         raise RuntimeError(f"{name}: a task did not end")
+    cycles = max(ends) - min(record.start for record in records)
     return Measured(
         name,
         len(records),
-        max(ends) - min(record.start for record in records),
+        cycles,
         macs,
-        event("mac_slots"),
-        {stall: event(stall) for stall in STALLS},
+        events.get("mac_slots", 0),
+        {stall: events.get(stall, 0) for stall in STALLS},
+        spent(events, cycles),
         sum(n for c in counters for client, n in c.bytes_read.items() if client != COMMANDS),
         sum(n for c in counters for n in c.bytes_written.values()),
         npu,

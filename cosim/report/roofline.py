@@ -1,4 +1,7 @@
-"""The roofline: MACs a cycle over MACs a byte, below the roofs of the array and of DRAM."""
+"""The roofline: MACs a cycle over MACs a byte, below the roofs of the array and of DRAM.
+
+In the page of a run (`chart`), and as an SVG file of its own with TOPS and GB/s (`cosim.report.rooffile`).
+"""
 
 from __future__ import annotations
 
@@ -64,30 +67,62 @@ def roofs(run: Run) -> list[tuple[float, str]]:
     return found
 
 
-def chart(run: Run) -> Markup:
-    """The drawing; empty where no row has a place."""
+@dataclass(frozen=True)
+class Scales:
+    """Ranges of both axes, and the places of values in the drawing."""
+
+    x_low: float
+    x_high: float
+    y_low: float
+    y_high: float
+    top: float
+    """The highest roof of the array."""
+
+    def px(self, value: float) -> float:
+        """From MACs a byte."""
+        return LEFT + (WIDTH - LEFT - RIGHT) * math.log(value / self.x_low) / math.log(
+            self.x_high / self.x_low
+        )
+
+    def py(self, value: float) -> float:
+        """From MACs a cycle."""
+        height = HEIGHT - TOP - BOTTOM
+        return HEIGHT - BOTTOM - height * math.log(value / self.y_low) / math.log(self.y_high / self.y_low)
+
+    def unscaled(self, x: float) -> float:
+        """MACs a byte at a place."""
+        return self.x_low * (self.x_high / self.x_low) ** ((x - LEFT) / (WIDTH - LEFT - RIGHT))
+
+
+def scales(run: Run) -> Scales:
+    """Of a run that has rows to show."""
+    x_of = [row.macs / row.moved for row in shown(run)]
+    y_of = [row.macs / (row.cycles or 1) for row in shown(run)]
+    top = max([roof for roof, _ in roofs(run)] or [float(run.peak)])
+    ridge = top / run.dram_rate
+    return Scales(
+        10 ** math.floor(math.log10(min(*x_of, ridge) * 0.8)),
+        10 ** math.ceil(math.log10(max(*x_of, ridge) * 1.2)),
+        10 ** math.floor(math.log10(min(y_of) * 0.8)),
+        top * 2.2,
+        top,
+    )
+
+
+def chart(run: Run, clock: float | None = None) -> Markup:
+    """The drawing; empty where no row has a place.
+
+    With a `clock` in GHz roofs say their TOPS and GB/s too, and layers are no links into a page.
+    """
     rows = shown(run)
     if not rows:
         return Markup("")
     x_of = {row.number: row.macs / row.moved for row in rows}
     y_of = {row.number: row.macs / (row.cycles or 1) for row in rows}
-    top = max([roof for roof, _ in roofs(run)] or [float(run.peak)])
-    ridge = top / run.dram_rate
-    x_low = 10 ** math.floor(math.log10(min(*x_of.values(), ridge) * 0.8))
-    x_high = 10 ** math.ceil(math.log10(max(*x_of.values(), ridge) * 1.2))
-    y_low = 10 ** math.floor(math.log10(min(y_of.values()) * 0.8))
-    y_high = top * 2.2
-
-    def px(value: float) -> float:
-        return LEFT + (WIDTH - LEFT - RIGHT) * math.log(value / x_low) / math.log(x_high / x_low)
-
-    def py(value: float) -> float:
-        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * math.log(value / y_low) / math.log(y_high / y_low)
-
-    def unscaled(x: float) -> float:
-        return x_low * (x_high / x_low) ** ((x - LEFT) / (WIDTH - LEFT - RIGHT))
-
-    shapes = _grid(px, py, x_low, x_high, y_low, y_high)
+    scale = scales(run)
+    px, py, unscaled, top = scale.px, scale.py, scale.unscaled, scale.top
+    x_low, x_high, y_low = scale.x_low, scale.x_high, scale.y_low
+    shapes = _grid(px, py, x_low, x_high, y_low, scale.y_high)
     ops = operators(run)
     points = [
         Point(row, px(x_of[row.number]), py(y_of[row.number]), px(x_of[row.number]), py(y_of[row.number]))
@@ -96,7 +131,7 @@ def chart(run: Run) -> Markup:
     radius = BADGE if len(points) <= NUMBERED else BADGE / 2
     if len(points) <= NUMBERED:
         _part(points, lambda x: py(min(top, run.dram_rate * unscaled(x))))
-    shapes += _roofs(run, px, py, x_low, x_high, y_low, points)
+    shapes += _roofs(run, px, py, x_low, x_high, y_low, points, clock)
     for point in points:
         shapes.append(line(point.x, point.y, point.bx, point.by, class_="leader"))
         shapes.append(el("circle", cx=point.x, cy=point.y, r=2.5, class_="dot"))
@@ -109,16 +144,11 @@ def chart(run: Run) -> Markup:
             f"{count(row.macs)} MACs, {count(row.moved)} bytes, {count(row.cycles)} cycles",
         )
         css = f"o-{min(ops.index(row.op), KINDS)}"
-        shapes.append(
-            el(
-                "a",
-                el("circle", title(*words), cx=point.bx, cy=point.by, r=radius, class_=f"badge {css}"),
-                text(point.bx, point.by + 3.5, str(row.number), class_="badgetext")
-                if radius == BADGE
-                else "",
-                href=f"#row{row.number}",
-            )
+        badge = (
+            el("circle", title(*words), cx=point.bx, cy=point.by, r=radius, class_=f"badge {css}"),
+            text(point.bx, point.by + 3.5, str(row.number), class_="badgetext") if radius == BADGE else "",
         )
+        shapes.append(el("g", *badge) if clock else el("a", *badge, href=f"#row{row.number}"))
     return svg(
         WIDTH,
         HEIGHT,
@@ -144,6 +174,11 @@ def absent(run: Run) -> list[Row]:
     return [row for row in run.rows if row.number not in here]
 
 
+def tops(macs: float, clock: float) -> float:
+    """Operations a picosecond (a MAC is two) of MACs a cycle at a clock in GHz."""
+    return 2 * macs * clock / 1000
+
+
 def _grid(px: Scale, py: Scale, x_low: float, x_high: float, y_low: float, y_high: float) -> list[Markup]:
     shapes = []
     for value in decades(x_low, x_high):
@@ -167,7 +202,14 @@ def _grid(px: Scale, py: Scale, x_low: float, x_high: float, y_low: float, y_hig
 
 
 def _roofs(
-    run: Run, px: Scale, py: Scale, x_low: float, x_high: float, y_low: float, points: list[Point]
+    run: Run,
+    px: Scale,
+    py: Scale,
+    x_low: float,
+    x_high: float,
+    y_low: float,
+    points: list[Point],
+    clock: float | None,
 ) -> list[Markup]:
     shapes = []
     found = roofs(run)
@@ -185,7 +227,7 @@ def _roofs(
         text(
             x,
             y - 8,
-            f"DRAM: {number(rate)} bytes/cycle",
+            f"DRAM: {number(rate)} bytes/cycle" + (f" = {rate * clock:.4g} GB/s" if clock else ""),
             class_="rooftext mid",
             transform=f"rotate({number(angle)} {number(x)} {number(y)})",
         )
@@ -197,7 +239,8 @@ def _roofs(
                 class_="roof" if n == 0 else "roof lower",
             )
         )
-        shapes.append(text(WIDTH - RIGHT - 6, py(roof) - 6, name, class_="rooftext end"))
+        said = f"{name} = {tops(roof, clock):.3g} TOPS" if clock else name
+        shapes.append(text(WIDTH - RIGHT - 6, py(roof) - 6, said, class_="rooftext end"))
     return shapes
 
 

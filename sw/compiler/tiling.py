@@ -6,6 +6,9 @@ the one with the least DRAM traffic is taken; fewer tasks break a tie.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 
 from sw.compiler.graph import ModelError, Window
@@ -146,6 +149,21 @@ class _Choice:
     resident: bool
 
 
+_WEIGHT_BANKS: ContextVar[int | None] = ContextVar("weight_banks", default=None)
+
+
+@contextmanager
+def fixed_weight_banks(banks: int) -> Iterator[None]:
+    """Give weights so many banks, 1 to 11, and features the rest, in convolutions planned inside that fit."""
+    if not 1 <= banks < BANKS:
+        raise ValueError(f"weights take 1 to {BANKS - 1} banks, not {banks}")
+    token = _WEIGHT_BANKS.set(banks)
+    try:
+        yield
+    finally:
+        _WEIGHT_BANKS.reset(token)
+
+
 def plan_tiles(shape: ConvShape, what: str, cores: int = 1) -> list[Tile]:
     """Cut a convolution into tiles.
 
@@ -186,12 +204,19 @@ def _group(shape: ConvShape) -> int:
 
 def _best(shape: ConvShape, rows: int, kernels: int) -> _Choice | None:
     """The cheapest tiling with at most so many output rows and kernels a tile."""
+    fixed = _WEIGHT_BANKS.get()
+    found = _cheapest(shape, rows, kernels, range(fixed, fixed + 1)) if fixed else None
+    return found or _cheapest(shape, rows, kernels, range(1, BANKS))
+
+
+def _cheapest(shape: ConvShape, rows: int, kernels: int, splits: range) -> _Choice | None:
+    """The cheapest one with one of these numbers of banks of weights."""
     group = _group(shape)
     best: _Choice | None = None
     for count in _kernel_tiles(shape, group):
         if count > kernels:
             continue
-        for weight_banks in range(1, BANKS):
+        for weight_banks in splits:
             choice = _try(shape, count, weight_banks, min(count, group), rows)
             if choice and (best is None or (choice.cost, choice.tasks) < (best.cost, best.tasks)):
                 best = choice
@@ -315,7 +340,9 @@ def _tiles(shape: ConvShape, choice: _Choice) -> list[Tile]:
     tiles = []
     used = max(shape.rows_in(first, count)[1] for first, count in choice.rows) * shape.row_entries
     needed = max(1, -(-used // BANK_ENTRIES))
-    data_banks = min(BANKS - choice.weight_banks, needed)
+    data_banks = BANKS - choice.weight_banks
+    if choice.weight_banks != _WEIGHT_BANKS.get():
+        data_banks = min(data_banks, needed)
     for kernel in range(0, shape.kernels, choice.kernels):
         for index, (first, count) in enumerate(choice.rows):
             in_first, in_rows, pad_top = shape.rows_in(first, count)

@@ -115,6 +115,7 @@ def test_examples_parse(path: tuple[str, ...]):
 
 SLOW = {
     ("conformance",),
+    ("bench",),
     ("fuzz",),
     ("serve",),
     ("device",),
@@ -190,6 +191,7 @@ JSON_RUNS: dict[str, list[object]] = {
     "doctor": ["doctor"],
     "explain": ["explain", "0x15"],
     "compile": ["compile", DIGITS],
+    "estimate": ["estimate", DIGITS],
     "run": ["run", DIGITS, "--engine", "golden", "--check"],
     "regcmd run": ["regcmd", "run", POOL, "--engine", "golden", "--check"],
     "regcmd dump": ["regcmd", "dump", POOL],

@@ -29,14 +29,14 @@ def divide(value: Ints, shift: int, half_away: bool = False) -> Ints:
     value = np.asarray(value, np.int64)
     if shift == 0:
         return value
-    step = 1 << min(shift, 62)
     if shift > 62:  # |value| < 2^62 is less than half a step
         return np.zeros_like(value)
     magnitude = np.abs(value)
-    quotient, rest = np.divmod(magnitude, step)
-    more = rest > step // 2
-    tie = rest == step // 2
-    quotient = quotient + (more | (tie & (half_away | (quotient % 2 == 1))))
+    quotient = magnitude >> shift
+    rest = magnitude - (quotient << shift)
+    # A tie goes up where the quotient is odd, or always.
+    half = (1 << (shift - 1)) - (1 if half_away else quotient & 1)
+    quotient += rest > half
     return np.where(value < 0, -quotient, quotient)
 
 

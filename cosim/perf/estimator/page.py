@@ -1,0 +1,58 @@
+"""The estimator's section of docs/performance.md."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cosim.perf.estimator.coefficients import MEANINGS, Fit, stored_fit
+
+FORMULA = """\
+A task's time is put together from sizes that stand in its registers: no simulation, and no coefficient \
+stands for a rate. The array takes 16 cycles a weight tile and stripe, the DPU one cycle (or five with \
+tables, or one for each float operation) for eight channels, a beat of 32 bytes takes `32 / peak` cycles of \
+DRAM. Stripe after stripe of each kernel group passes the array, the DPU and the writer, each of which has \
+two places; the first group waits for its rows, which share DRAM in turns with the first weights, the \
+operands and the results that are written meanwhile; later groups wait for weights as far as the ring in \
+CBUF has had room for them. Tasks of the DPU and PPU by themselves are bound by octets, DRAM, write bursts \
+under way, or open windows. A job is its fetch of commands, its tasks, and the gaps between them; cores \
+that share a layer share the peak. Fitted are only the fixed delays:"""
+
+
+def section(result: dict[str, Any], fit: Fit | None = None) -> str:
+    """Markdown of the formula, the errors, and one model's estimate as `rkcosim estimate` has it."""
+    fit = fit or stored_fit()
+    lines = [FORMULA, "", "| delay | cycles | |", "| --- | --- | --- |"]
+    lines += [f"| `{name}` | {fit.coefficients[name]:.1f} | {words} |" for name, words in MEANINGS.items()]
+    lines += ["", "Errors against the RTL, `|estimate / RTL - 1|` by layer:", ""]
+    lines += ["| layers | number | median | mean | 95th percentile | worst |", "| --- " * 6 + "|"]
+    for name, errors in {**fit.errors, **{f"held out: {k}": v for k, v in fit.kinds.items()}}.items():
+        lines.append(
+            f"| {name} | {errors['n']} | {errors['median']:.2%} | {errors['mean']:.2%} "
+            f"| {errors['p95']:.2%} | {errors['worst']:.2%} |"
+        )
+    lines += ["", "The worst of the layers held out:", "", "| layer | memory | RTL | estimated | error |"]
+    lines += ["| --- " * 5 + "|"]
+    lines += [
+        f"| {row['layer']} | {row['setting']} | {row['cycles']:,} | {row['estimate']:,} "
+        f"| {row['error']:+.1%} |"
+        for row in fit.worst
+    ]
+    lines += ["", _model(result)]
+    return "\n".join(lines)
+
+
+def _model(result: dict[str, Any]) -> str:
+    cores = f"{result['cores']} core{'s' if result['cores'] > 1 else ''}"
+    lines = [
+        f"`{result['model']}` on {cores} at {result['clock_mhz']:g} MHz with "
+        f"{result['dram']['gigabytes_per_second']:.4g} GB/s: {result['cycles']:,} cycles, "
+        f"{result['milliseconds']:.3f} ms."
+    ]
+    if result["what_if"]:
+        lines += ["", "| what if | | cycles | ms | time | |", "| --- " * 6 + "|"]
+        lines += [
+            f"| {row['group']} | {row['name']} | {row['cycles']:,} | {row['milliseconds']:.3f} "
+            f"| {row['milliseconds'] / result['milliseconds']:.1%} | {row['note']} |"
+            for row in result["what_if"]
+        ]
+    return "\n".join(lines)
