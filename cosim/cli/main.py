@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,6 +22,7 @@ from cosim.cli.options import (
     ShareOption,
     VerboseOption,
     recorded,
+    saved,
     traced,
 )
 from cosim.cli.regcmd_app import regcmd_app
@@ -56,10 +57,13 @@ declare_estimate(app)
         "rkcosim run model.onnx --trace build/run.fst --from layer:conv3 --scope 'core0.CNA'",
         "rkcosim run model.onnx --shards auto --scheduler tcp://farm:8786",
         "rkcosim run model.onnx --engine golden --json - | jq .verdict",
+        "rkcosim run model.onnx --save build/conv3.snap --at layer:conv3",
+        "rkcosim run model.onnx --resume build/conv3.snap",
     )
 )
 @traced
 @recorded
+@saved
 def run(
     model: Annotated[Path, typer.Argument(help="ONNX (int8 in QDQ form) or TFLite (full-integer) model.")],
     input: Annotated[
@@ -84,12 +88,14 @@ def run(
     shards: ShardsOption = None,
     scheduler: SchedulerOption = None,
     workers: WorkersOption = None,
+    snapshot: Any = None,
 ) -> None:
     """Run a model through rknn_api on the simulated NPU and report cycles per layer."""
     from cosim.cli.run import run_command
 
     parts = Shards.of(shards, scheduler, workers)
-    run_command(model, input or [], engine, exact, check, json, limit, seed, trace, cores, csv, html, parts)
+    out = json, limit, seed, trace, cores, csv, html
+    run_command(model, input or [], engine, exact, check, *out, parts, snapshot)
 
 
 @app.command(

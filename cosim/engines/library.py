@@ -19,7 +19,7 @@ EVENTS = 16
 NO_JOB = 0xFFFFFFFF
 """Job of a task that no kick started."""
 
-RUN_BOUND, RUN_IRQ, RUN_DIAGNOSTIC, RUN_MODEL_ERROR = range(4)
+RUN_BOUND, RUN_IRQ, RUN_DIAGNOSTIC, RUN_MODEL_ERROR, RUN_TASK = range(5)
 LITE_TIMEOUT, LITE_MODEL_ERROR = 100, 101
 
 _U8, _U16, _U32, _U64 = ct.c_uint8, ct.c_uint16, ct.c_uint32, ct.c_uint64
@@ -266,6 +266,12 @@ _PROTOTYPES: dict[str, tuple[type | None, list[type]]] = {
     "rk_diagnostics": (_U64, [_P, _U64, ct.POINTER(DiagnosticEventC), _U64]),
     "rk_faults": (_U64, [_P, _U64, ct.POINTER(FaultEventC), _U64]),
     "rk_probes": (_U64, [_P, _U64, ct.POINTER(ProbeEventC), _U64]),
+    "rk_stop_at_tasks": (None, [_P, _I]),
+    "rk_save": (_U64, [_P]),
+    "rk_saved": (None, [_P]),
+    "rk_restore": (_I, [_P, _P, _U64]),
+    "rk_note_pages": (None, [_P, _I]),
+    "rk_take_pages": (_U64, [_P, _P]),
     "rk_record": (None, [_P, ct.POINTER(RecordConfigC)]),
     "rk_kick": (None, [_P, _I]),
     "rk_settle": (_U64, [_P, ct.POINTER(_U64)]),

@@ -10,10 +10,11 @@
 #include <string>
 
 #include "events.h"
+#include "snapshot.h"
 #include "threads.h"
 #include "trace.h"
 
-enum RunResult { RUN_BOUND = 0, RUN_IRQ = 1, RUN_DIAGNOSTIC = 2, RUN_MODEL_ERROR = 3 };
+enum RunResult { RUN_BOUND = 0, RUN_IRQ = 1, RUN_DIAGNOSTIC = 2, RUN_MODEL_ERROR = 3, RUN_TASK = 4 };
 enum LiteResult { LITE_OK = 0, LITE_TIMEOUT = 100, LITE_MODEL_ERROR = 101 };  // else the AXI response
 
 // Model: one compiled core.  edge() is the rising clock edge and takes the pins of the cycle after it,
@@ -102,6 +103,10 @@ public:
                     diagnostics_seen = diagnostics.size();
                     return RUN_DIAGNOSTIC;
                 }
+                if (stop_at_tasks && tasks_seen < tasks.size()) {
+                    tasks_seen = tasks.size();
+                    return RUN_TASK;
+                }
                 if (irq() & irq_mask) return RUN_IRQ;
             }
             if (cycle >= end) return RUN_BOUND;
@@ -145,6 +150,20 @@ public:
 
     const std::vector<ProbeEvent>& probes() const { return shared.events; }
 
+    // Whether run() returns after each begin and end of a task, from the next one on.
+    void set_stop_at_tasks(bool on) { stop_at_tasks = on, tasks_seen = tasks.size(); }
+
+    // Everything but the memory's contents, events and waveforms, between two calls; see snapshot.h.
+    template <class Archive>
+    void archive(Archive& a) {
+        a(cycle, in, out, tasks, diagnostics, diagnostics_seen, state, kicks, shared.events, shared.stamped);
+        dram.archive(a);
+        progress.archive(a);
+        for (int c = 0; c < cores; c++) model[c]->archive(a);
+        tasks_seen = tasks.size();
+    }
+    static constexpr bool savable = Model::savable;
+
     // How many threads may work on a window, the caller's included, and its cycles at most (a test knob:
     // 0 as many as there may be, 1 never more than one).
     void set_threads(uint32_t count) { threads = count; }
@@ -178,6 +197,8 @@ private:
     std::unique_ptr<Model> model[MAX_CORES];
     CoreState state[MAX_CORES];
     uint32_t kicks = 0;
+    bool stop_at_tasks = false;
+    size_t tasks_seen = 0;
     std::vector<TaskEvent> fresh_tasks[MAX_CORES];  // not in the logs yet
     std::vector<DiagnosticEvent> fresh_diagnostics[MAX_CORES];
     uint32_t threads = 1;

@@ -10,6 +10,7 @@
 #include "pins.h"
 #include "trace_sampler.h"
 #include "verilated.h"
+#include "verilator_snapshot.h"
 #ifdef RKCOSIM_CELL
 #include "npu_cell_dpi.h"
 #endif
@@ -85,6 +86,32 @@ public:
         top.clk_gates = 0;
 #endif
         eval();
+    }
+
+    static constexpr bool savable = true;
+    void archive(StateWriter& a) {
+        StateWriter own;
+        ModelWriter writer(own);
+        writer << top;
+        writer.flush();
+        a(own.bytes);
+#ifdef RKCOSIM_CELL
+        std::vector<uint8_t> bytes(cells.state_bytes());
+        cells.save(bytes.data());
+        a(bytes);
+#endif
+    }
+    void archive(StateReader& a) {
+        std::vector<uint8_t> bytes;
+        a(bytes);
+        StateReader own(bytes.data(), bytes.size());
+        ModelReader reader(own);
+        reader >> top;
+#ifdef RKCOSIM_CELL
+        a(bytes);
+        if (bytes.size() == cells.state_bytes()) cells.restore(bytes.data());
+        else a.failed = true;
+#endif
     }
 
     void pull(CoreOut& o) const {
