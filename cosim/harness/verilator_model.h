@@ -10,7 +10,11 @@
 #include "pins.h"
 #include "trace_sampler.h"
 #include "verilated.h"
+#ifdef RKCOSIM_PLAIN
+#include "snapshot.h"
+#else
 #include "verilator_snapshot.h"
+#endif
 #ifdef RKCOSIM_CELL
 #include "npu_cell_dpi.h"
 #endif
@@ -88,6 +92,11 @@ public:
         eval();
     }
 
+#ifdef RKCOSIM_PLAIN
+    static constexpr bool savable = false;  // Verilator's options are the usual ones
+    template <class Archive>
+    void archive(Archive&) {}
+#else
     static constexpr bool savable = true;
     void archive(StateWriter& a) {
         StateWriter own;
@@ -113,6 +122,7 @@ public:
         else a.failed = true;
 #endif
     }
+#endif
 
     void pull(CoreOut& o) const {
         o.s_awready = top.s_axil_awready, o.s_wready = top.s_axil_wready;
