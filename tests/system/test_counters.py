@@ -1,0 +1,232 @@
+"""The performance counters on the RTL: they add up, and say what a trace, the event log and the tasks say."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cosim.engines import DramConfig, SocEngine
+from cosim.engines.block_counters import BlockCounters, read_counters
+from rtl.regs import counter_registers
+from rtl.regs.counters import WINDOW_BYTES
+from sw.compiler import compile_conv_layer, using_cores
+from sw.driver import Driver, Job
+from tests.models.jobs import engine_or_skip, filled, records_of_builders
+from tests.models.small_bench import Bench
+from tests.models.small_tasks import add_task, pool_task
+
+LAYERS: dict[str, dict[str, Any]] = {
+    "direct": dict(channels=48, kernels=40, height=7, width=9, kernel=3, pad=1, stride=2),
+    "depthwise": dict(channels=80, kernels=80, height=6, width=5, kernel=3, pad=1, depthwise=True),
+    "first layer": dict(channels=3, kernels=24, height=20, width=18, kernel=3, pad=1, stride=2),
+    "pointwise": dict(channels=512, kernels=96, height=14, width=14),
+    "tiled": dict(channels=256, kernels=64, height=40, width=40, kernel=3, pad=1),
+}
+MACS = {
+    "direct": 4 * 5 * 9 * 48 * 40,
+    "depthwise": 6 * 5 * 9 * 80,
+    "first layer": 10 * 9 * 9 * 3 * 24,
+    "pointwise": 14 * 14 * 512 * 96,
+    "tiled": 40 * 40 * 9 * 256 * 64,
+}
+"""Output pixels x taps x channels x kernels (depthwise: x channels)."""
+
+SLOW = DramConfig(jitter=60, seed=3, peak_bytes_per_cycle=12)
+CLIENTS = ("FEATURE", "WEIGHT", "MRDMA", "BRDMA", "NRDMA", "ERDMA", "PPU", "PC")
+
+
+def run_layer(engine: SocEngine, layer: str) -> None:
+    model = compile_conv_layer(**LAYERS[layer])
+    with model.load(Driver(engine, 4_000_000)) as loaded:
+        shape = model.inputs[0].shape
+        loaded.set_input(0, np.random.default_rng(9).integers(-128, 128, shape).astype(np.int8))
+        loaded.run()
+
+
+def check(engine: SocEngine, core: int = 0) -> BlockCounters:
+    """The states add up; everything that the engine counts by other means is the same."""
+    found = engine.block_counters(core)
+    assert found.cycles > 0
+    assert found.unaccounted() == {}, found.unaccounted()
+    own = engine.counters(core)
+    written = {f"{client}_write".lower(): n for client, n in own.bytes_written.items()}
+    moved = {client.lower(): n for client, n in own.bytes_read.items()} | written
+    assert {c: n for c, n in found.bytes.items() if n and c not in ("reads", "writes")} == moved
+    assert (found.bytes["reads"], found.bytes["writes"]) == (own.read_requests, own.write_requests)
+    assert found.macs["slots"] == own.events.get("mac_slots", 0)
+    assert found.macs["pixels"] == own.events.get("mac_pixels", 0)
+    for state in ("feature", "weight", "acc"):
+        assert found.states["CSC"][state] == own.events.get(f"stall_{state}", 0), state
+    assert found.states["CORE"]["dpu"] == own.events.get("stall_dpu", 0)
+    log = [task for task in engine.task_log() if task.core == core]
+    assert found.tasks["started"] == found.tasks["done"] == len(log)
+    assert found.tasks["cycles"] == sum(task.cycles or 0 for task in log)
+    if log:
+        assert found.tasks["longest"] == max(task.cycles or 0 for task in log)
+        assert found.tasks["last_end"] - found.tasks["last_start"] == log[-1].cycles
+        done = sum(sum(task.counters.bytes_written.values()) for task in log)
+        assert done == found.bytes["dpu_write"] + found.bytes["ppu_write"]
+    return found
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_convolutions(layer: str):
+    """MACs are those of the layer, and no block is left out, on slow memory, too."""
+    for dram in (None, SLOW):
+        with engine_or_skip(cores=1, dram=dram) as engine:
+            engine.count_blocks()
+            run_layer(engine, layer)
+            found = check(engine)
+        assert found.macs["useful"] == MACS[layer]
+        assert found.macs["busy"] == 1024 * found.macs["slots"]
+        assert found.levels["read_bursts"] > 1 and found.levels["feature_beats"] > 1
+        assert 0 < found.levels["weight_ring"] <= 12 * 2048
+        for block in ("PC", "CNA_FEATURE", "CNA_WEIGHT", "CSC", "CORE", "DPU", "DPU_RDMA", "DDMA"):
+            assert found.states[block]["busy"] > 0 and found.waits(block) > 0, block
+        assert found.states["PPU"]["idle"] == found.cycles
+
+
+def long_tasks(driver: Driver, height: int, width: int) -> dict[str, Any]:
+    """An addition and a pooling that move much memory."""
+    size = height * width * 16
+    left, right, target = (filled(driver, 2 * size, name, n) for n, name in enumerate(("a", "b", "c")))
+    return {
+        "add": add_task(left.iova, right.iova, target.iova, height, width, "add"),
+        "pool": pool_task(left.iova, target.iova, height, width, "pool"),
+    }
+
+
+@pytest.mark.parametrize("kind", ["add", "pool"])
+def test_tasks_without_the_array(kind: str):
+    with engine_or_skip(cores=1, dram=DramConfig(peak_bytes_per_cycle=8)) as engine:
+        engine.count_blocks()
+        driver = Driver(engine, max_cycles=1_000_000)
+        driver.submit(Job(records_of_builders(driver, [long_tasks(driver, 32, 40)[kind]]), core_mask=1))
+        found = check(engine)
+        other = engine.task_log()[0]
+    assert found.macs["useful"] == found.macs["slots"] == 0
+    assert found.states["CSC"]["idle"] == found.cycles
+    reader, worker, wait = ("DPU_RDMA", "DPU", "operand") if kind == "add" else ("PPU_RDMA", "PPU", "input")
+    # Eight bytes a cycle are the limit, so everybody waits for memory most of the time.
+    assert found.states[reader]["memory"] > found.states[reader]["busy"]
+    assert found.states[worker][wait] > found.states[worker]["busy"] > 0
+    assert other.counters.events["stall_operand"] > other.cycles // 3
+    # The event's level is the state's, but for cycles in which an octet passes all the same.
+    assert abs(other.counters.events["stall_operand"] - found.states[worker][wait]) < 20
+
+
+def test_three_cores():
+    with engine_or_skip(cores=3) as engine, using_cores(3):
+        engine.count_blocks()
+        run_layer(engine, "pointwise")
+        found = [check(engine, core) for core in range(3)]
+        engine.run(5000)  # asleep: idle all the time
+        later = [engine.block_counters(core) for core in range(3)]
+    assert sum(one.macs["useful"] for one in found) == MACS["pointwise"]
+    for before, after in zip(found, later, strict=True):
+        assert after.unaccounted() == {} and after.cycles == before.cycles + 5000
+        assert {s["idle"] - before.states[b]["idle"] for b, s in after.states.items()} == {5000}
+
+
+def test_counting_changes_nothing_and_sleep_counts():
+    """The same cycles with and without counters, and the same counts whether cores may sleep or not."""
+    seen = []
+    for counts, may_sleep in ((True, True), (True, False), (False, True)):
+        with engine_or_skip(cores=2) as engine:
+            engine._lib.rk_may_sleep(engine._opened(), int(may_sleep))
+            b = Bench(engine)
+            if counts:
+                engine.count_blocks()
+            first = b.submit(b.conv(), b.add(), b.pool())
+            engine.run(3000)
+            second = b.submit(b.add(), core=1)
+            engine.run(3000)
+            seen.append(((first, second, engine.cycle), [engine.block_counters(core) for core in range(2)]))
+    assert seen[0][0] == seen[1][0] == seen[2][0]
+    assert seen[0][1] == seen[1][1]
+    assert seen[2][1][0].cycles == 0
+
+
+def test_a_core_that_hangs_and_one_that_is_reset():
+    """Waiting without end counts as waiting; the counts go on through a reset of the core."""
+    with engine_or_skip(cores=1, on_diagnostic="go on") as engine:
+        b = Bench(engine)
+        engine.count_blocks()
+        stuck = b.pool().set("PPU", "DATA_CUBE_IN_WIDTH", DATA_CUBE_IN_WIDTH=63)
+        with pytest.raises(Exception, match="cycles"):
+            b.submit(stuck, max_cycles=200_000)
+        found = engine.block_counters(0)
+        assert found.unaccounted() == {} and found.states["PPU"]["input"] > 190_000
+        engine.reset(1)
+        b.works()
+        after = engine.block_counters(0)
+        assert after.unaccounted() == {} and after.states["PPU"]["input"] < found.states["PPU"]["input"] + 400
+        assert after.tasks["done"] == 2
+
+
+def test_switched_on_amid_a_task():
+    """What is under way then is counted to its client, and the states add up from there."""
+    with engine_or_skip(cores=1, dram=SLOW) as engine:
+        driver = Driver(engine, max_cycles=1_000_000)
+        tasks = long_tasks(driver, 16, 16)
+        driver.submit(Job(records_of_builders(driver, [tasks["pool"]]), core_mask=1))
+        before = engine.counters(0)
+        engine.count_blocks()
+        driver.submit(Job(records_of_builders(driver, [tasks["add"]]), core_mask=1))
+        engine.count_blocks(False)
+        engine.run(100)
+        found = engine.block_counters(0)
+        assert found.unaccounted() == {}
+        written = engine.counters(0).bytes_written
+        assert found.bytes["ppu_write"] == 0 and found.bytes["dpu_write"] == written["DPU"]
+        assert written["PPU"] == before.bytes_written["PPU"] > 0
+        engine.run(100)
+        assert engine.block_counters(0) == found, "off"
+
+
+def test_registers_of_the_window():
+    control = counter_registers()["CONTROL"]
+    switch, cycles = control["SWITCH"], control["CYCLES"]
+    with engine_or_skip(cores=2) as engine:
+        b = Bench(engine)
+        window = engine.counter_window(1)
+        assert window.address == 0xFDAE1000
+        assert window.read32(control["IDENT"].offset) == control["IDENT"].reset
+        window.write32(switch.offset, switch.encode(ENABLE=1, CLEAR=1))
+        b.submit(b.add(), core=1)
+        assert window.read32(cycles.offset) == 0
+        found = read_counters(window)
+        assert found == engine.block_counters(1) and found.tasks["done"] == 1
+        assert window.read32(switch.offset) == switch.encode(ENABLE=1)
+        engine.run(10)
+        assert window.read32(cycles.offset) == found.cycles, "latched"
+        assert window.read32(0xFFC) == 0
+        for offset in (2, -4, WINDOW_BYTES):
+            with pytest.raises(ValueError, match="multiple of 4"):
+                window.read32(offset)
+        with pytest.raises(ValueError, match="32 bits"):
+            window.write32(switch.offset, 1 << 32)
+        assert engine.block_counters(0).cycles == 0
+        with pytest.raises(ValueError, match="core must be"):
+            engine.counter_window(2)
+
+
+def test_the_event_log_says_the_same():
+    with engine_or_skip(cores=1) as engine:
+        engine.record(gap=0)
+        engine.count_blocks()
+        run_layer(engine, "direct")
+        found, log = check(engine), engine.events()
+    by_client = Counter[str]()
+    bursts = log.where(kind="burst")
+    for client, way, moved in zip(bursts["client"], bursts["direction"], bursts["bytes"], strict=True):
+        by_client[client.lower() + ("_write" if way == "write" else "")] += int(moved)
+    assert {c: n for c, n in found.bytes.items() if n and c not in ("reads", "writes")} == dict(by_client)
+    assert found.macs["slots"] == int(log.where(kind="mac")["value"].sum())
+    stalls = log.where(kind="stall", reason="stall_weight")["value"].sum()
+    assert found.states["CSC"]["weight"] == int(stalls)
+    (task,) = log.tasks()
+    assert found.tasks["cycles"] == task.end - task.start
