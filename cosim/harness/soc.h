@@ -177,11 +177,12 @@ public:
     void count(int c, bool enable, bool clear, bool latch) {
         if (latch) blocks[c].latch();
         if (clear) blocks[c].clear();
-        if (enable && !in[c].counting) {
+        if (enable && !blocks[c].wanted(in[c])) {
             state[c].quiet = state[c].still_for = 0;  // the core has to tell what it does
             blocks[c].forget_writes();
             const auto& writes = dram.port[c].writes;
             for (uint32_t n = 0; n < writes.count; n++) blocks[c].under_way(writes.at(n).id);
+            blocks[c].observe(in[c], out[c]);  // what passes now
         }
         in[c].counting = enable;
     }

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from cosim.engines import DramConfig, SocEngine
+import waves
+from cosim.engines import BuildError, DramConfig, SocEngine, open_engine, toolchain
 from cosim.engines.block_counters import BlockCounters, read_counters
 from rtl.regs import counter_registers
-from rtl.regs.counters import WINDOW_BYTES
+from rtl.regs.counters import BASE_ADDRESS, LEVEL_BITS, WINDOW_BYTES, levels, states
 from sw.compiler import compile_conv_layer, using_cores
 from sw.driver import Driver, Job
 from tests.models.jobs import engine_or_skip, filled, records_of_builders
 from tests.models.small_bench import Bench
 from tests.models.small_tasks import add_task, pool_task
+from waves.spec import TraceSpec
 
 LAYERS: dict[str, dict[str, Any]] = {
     "direct": dict(channels=48, kernels=40, height=7, width=9, kernel=3, pad=1, stride=2),
@@ -193,7 +196,7 @@ def test_registers_of_the_window():
     with engine_or_skip(cores=2) as engine:
         b = Bench(engine)
         window = engine.counter_window(1)
-        assert window.address == 0xFDAE1000
+        assert window.address == BASE_ADDRESS + WINDOW_BYTES
         assert window.read32(control["IDENT"].offset) == control["IDENT"].reset
         window.write32(switch.offset, switch.encode(ENABLE=1, CLEAR=1))
         b.submit(b.add(), core=1)
@@ -230,3 +233,115 @@ def test_the_event_log_says_the_same():
     assert found.states["CSC"]["weight"] == int(stalls)
     (task,) = log.tasks()
     assert found.tasks["cycles"] == task.end - task.start
+
+
+# ---------------------------------------------------------------------- a full trace, counted again
+
+
+class Column:
+    """Values of a waveform's signal, one a cycle."""
+
+    def __init__(self, wave: waves.Wave, name: str) -> None:
+        self.values: list[int] = []
+        for begin, end, (value,) in wave.steps([name]):
+            self.values += [value if isinstance(value, int) else 0] * (end - begin)
+
+    def array(self, dtype: Any = np.int64) -> np.ndarray:
+        return np.array(self.values, dtype)
+
+    def field(self, low: int, width: int = 1) -> np.ndarray:
+        mask = (1 << width) - 1
+        return np.array([value >> low & mask for value in self.values], np.int64)
+
+
+def traced_run(path: Path, kind: str) -> tuple[BlockCounters, waves.Wave]:
+    """A run with everything traced and counted from the first cycle on."""
+    with traced_or_skip() as engine:
+        engine.trace(TraceSpec(path))
+        engine.count_blocks()
+        if kind == "conv":
+            run_layer(engine, "direct")
+        else:
+            driver = Driver(engine, max_cycles=100_000)
+            tasks = long_tasks(driver, 6, 9)
+            driver.submit(Job(records_of_builders(driver, [tasks["add"], tasks["pool"]]), core_mask=1))
+        found = check(engine)
+    return found, waves.open(path)
+
+
+def traced_or_skip() -> SocEngine:
+    try:
+        toolchain.compiler()
+        if toolchain.verilator() is None:
+            pytest.skip("no Verilator")
+    except BuildError as error:
+        pytest.skip(str(error))
+    return open_engine("verilator", cores=1, dram=SLOW, traced=True, progress=lambda text: None)
+
+
+@pytest.mark.heavy  # one more build of the whole core
+@pytest.mark.parametrize("kind", ["conv", "elements"])
+def test_a_full_trace_says_the_same(tmp_path: Path, kind: str):
+    found, wave = traced_run(tmp_path / "w.vcd", kind)
+
+    # 1. What the core says of itself, bit by bit.
+    length = len(Column(wave, "core0.activity").values)
+    counting = np.arange(length) >= length - found.cycles  # from the second cycle after the switch on
+    activity, held = Column(wave, "core0.activity"), Column(wave, "core0.levels")
+    for bit, state in enumerate(states()):
+        cycles = int(activity.field(bit)[counting].sum())
+        assert cycles == found.states[state.block][state.name.lower()], state.path
+    for place, level in enumerate(levels()):
+        most = int(held.field(LEVEL_BITS * place, LEVEL_BITS)[counting].max())
+        assert most == found.levels[level.name.lower()], level.path
+    assert int(Column(wave, "core0.macs").array()[counting].sum()) == found.macs["useful"]
+    assert int(Column(wave, "core0.array_macs").array()[counting].sum()) == found.macs["busy"]
+
+    # 2. The bus, from its pins.
+    pins = {
+        name: Column(wave, f"core0.axi.{name}").array(object)
+        for channel in ("ar", "r", "aw", "w", "b")
+        for name in (f"{channel}valid", f"{channel}ready")
+    }
+    passes = {c: (pins[f"{c}valid"] * pins[f"{c}ready"]).astype(bool) for c in ("ar", "r", "aw", "w", "b")}
+    reader = Column(wave, "core0.axi.rid").array()
+    for number, client in enumerate(CLIENTS):
+        beats = np.count_nonzero(passes["r"] & (reader == number))
+        assert 32 * beats == found.bytes[client.lower()], client
+    writer, last = Column(wave, "core0.axi.awid").array(), Column(wave, "core0.axi.wlast").array()
+    strobes = Column(wave, "core0.axi.wstrb").values
+    queue: list[int] = []
+    written = [0, 0]
+    for cycle in np.flatnonzero(passes["aw"] | passes["w"]):
+        if passes["w"][cycle]:
+            written[queue[0]] += strobes[cycle].bit_count()
+            if last[cycle]:
+                queue.pop(0)
+        if passes["aw"][cycle]:
+            queue.append(int(writer[cycle]))
+    assert written == [found.bytes["dpu_write"], found.bytes["ppu_write"]]
+    assert np.count_nonzero(passes["ar"]) == found.bytes["reads"]
+    assert np.count_nonzero(passes["aw"]) == found.bytes["writes"]
+
+    # 3. States that the pins tell, too; what the core says comes a cycle later.
+    before = np.append(counting[1:], False)
+    moves = np.any(list(passes.values()), axis=0)
+    refused = {c: (pins[f"{c}valid"].astype(bool)) & ~passes[c] for c in ("ar", "aw", "w")}
+    address = (refused["ar"] | refused["aw"]) & ~moves
+    data = refused["w"] & ~moves & ~address
+    assert np.count_nonzero(address & before) == found.states["DDMA"]["address"]
+    assert np.count_nonzero(data & before) == found.states["DDMA"]["data"]
+    slot = Column(wave, "core0.events.mac_slots").array()
+    assert int(slot.sum()) == found.macs["slots"] <= found.states["CSC"]["busy"]
+
+    # 4. Tasks.
+    begun, done = (np.flatnonzero(Column(wave, f"core0.events.task_{w}").array()) for w in ("start", "done"))
+    assert (len(begun), len(done)) == (found.tasks["started"], found.tasks["done"])
+    assert int((done - begun).sum()) == found.tasks["cycles"]
+    assert int((done - begun).max()) == found.tasks["longest"]
+    zero = length - found.cycles
+    assert (begun[-1] - zero, done[-1] - zero) == (found.tasks["last_start"], found.tasks["last_end"])
+    if kind == "conv":
+        assert found.macs["useful"] == MACS["direct"]
+    else:
+        assert found.states["PPU"]["busy"] and found.states["DPU"]["busy"]
