@@ -104,7 +104,7 @@ def long_tasks(driver: Driver, height: int, width: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", ["add", "pool"])
 def test_tasks_without_the_array(kind: str):
-    with engine_or_skip(cores=1, dram=DramConfig(peak_bytes_per_cycle=8)) as engine:
+    with engine_or_skip(cores=1, dram=DramConfig(peak_bytes_per_cycle=5)) as engine:
         engine.count_blocks()
         driver = Driver(engine, max_cycles=1_000_000)
         driver.submit(Job(records_of_builders(driver, [long_tasks(driver, 32, 40)[kind]]), core_mask=1))
@@ -113,7 +113,7 @@ def test_tasks_without_the_array(kind: str):
     assert found.macs["useful"] == found.macs["slots"] == 0
     assert found.states["CSC"]["idle"] == found.cycles
     reader, worker, wait = ("DPU_RDMA", "DPU", "operand") if kind == "add" else ("PPU_RDMA", "PPU", "input")
-    # Eight bytes a cycle are the limit, so everybody waits for memory most of the time.
+    # Memory is slow, so everybody waits for memory most of the time.
     assert found.states[reader]["memory"] > found.states[reader]["busy"]
     assert found.states[worker][wait] > found.states[worker]["busy"] > 0
     assert other.counters.events["stall_operand"] > other.cycles // 3
