@@ -37,6 +37,7 @@ class SnapshotEngine(ABC):
     _traced: bool
     _touched: bool
     _reported: int
+    _counting: bool
     _reset_at: list[int]
     _tasks: TaskLog
 
@@ -215,9 +216,13 @@ class SnapshotEngine(ABC):
     def _one_run(self) -> Iterator[None]:
         """Around what the host takes for one run."""
         self._at_border(False)
-        yield
         if self._log is not None:
-            self._log.run_over()
+            self._log.run_begins()
+        try:
+            yield
+        finally:
+            if self._log is not None:
+                self._log.run_over()
         self._at_border(True)
 
     def _at_border(self, over: bool = False) -> None:
@@ -316,7 +321,7 @@ class SnapshotEngine(ABC):
             "kicks": recording.kicks,
             "announced": {str(core): layers for core, layers in recording.announced.items()},
             "layers": {str(job): layers for job, layers in recording.layers.items()},
-            "on_diagnostic": getattr(self, "on_diagnostic", "stop"),
+            "counting": self._counting,
         }
 
     def _restore_host(self, file: SnapshotFile) -> None:
@@ -327,6 +332,7 @@ class SnapshotEngine(ABC):
         self.memory.array.reshape(-1, PAGE)[pages] = rows
         host, recording = file.header["host"], self.recording
         self._reset_at, self._reported = list(host["reset_at"]), host["reported"]
+        self._counting = host["counting"]
         recording.kicks = [(cycle, core) for cycle, core in host["kicks"]]
         for name in ("announced", "layers"):
             found = {int(n): [tuple(layer) for layer in layers] for n, layers in host[name].items()}
