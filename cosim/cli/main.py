@@ -10,6 +10,7 @@ import typer
 from cosim.cli import complete
 from cosim.cli.app import App, examples
 from cosim.cli.bench_app import declare as declare_bench
+from cosim.cli.counters_app import declare as declare_counters
 from cosim.cli.estimate_app import declare as declare_estimate
 from cosim.cli.options import (
     INPUT_HELP,
@@ -44,6 +45,7 @@ app.add_typer(regcmd_app, name="regcmd")
 declare_waves(app)
 declare_timeline(app)
 declare_report(app)
+declare_counters(app)
 declare_sweep(app)
 declare_verilog(app)
 declare_bench(app)

@@ -15,6 +15,7 @@ from cosim import progress
 from cosim.engines import diagnostics as words
 from cosim.engines import library as lib
 from cosim.engines import waits
+from cosim.engines.block_counters import CountingEngine
 from cosim.engines.diagnostics import Diagnostic, Fault
 from cosim.engines.engine_trace import EngineTrace, TracedEngine
 from cosim.engines.errors import BusError, DiagnosticError, EngineError
@@ -23,6 +24,7 @@ from cosim.engines.library import DramConfig
 from cosim.engines.memory import PAGE, DeviceMemory
 from cosim.engines.records import EVENT_NAMES, CoreCounters, TaskLog, TaskRecord, core_counters
 from cosim.engines.snapshots import SnapshotEngine
+from rtl.regs.events import EVENTS
 from waves.events import EventLog
 
 RESET_CYCLES = 16
@@ -75,7 +77,7 @@ def processors() -> int:
         return os.cpu_count() or 1
 
 
-class SocEngine(TracedEngine, SnapshotEngine):
+class SocEngine(TracedEngine, SnapshotEngine, CountingEngine):
     """Up to three cores with memory and bus drivers; see `cosim.engines.engine.Engine`.
 
     Parameters
@@ -117,7 +119,7 @@ class SocEngine(TracedEngine, SnapshotEngine):
         self._chunks = progress.Chunks(_CHUNK)
         self.memory = DeviceMemory(self._mapping_changed)
         raw = name == "cxxrtl"
-        self.tracing = EngineTrace(lambda: self._lib, self._opened, cores, EVENT_NAMES, raw)
+        self.tracing = EngineTrace(lambda: self._lib, self._opened, cores, EVENT_NAMES[: len(EVENTS)], raw)
         self._prepare_snapshots(lambda: source.identity(self._traced))
         self._open(traced)
 
@@ -131,6 +133,8 @@ class SocEngine(TracedEngine, SnapshotEngine):
         self._lib.rk_may_sleep(self._handle, int(self._may_sleep))
         self._lib.rk_threads(self._handle, self.threads)
         self._lib.rk_window(self._handle, self._window)
+        if self._counting:
+            self.count_blocks()
         self.reset((1 << self.cores) - 1)
         self._touched = False
         self.recording.arm()

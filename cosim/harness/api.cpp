@@ -97,6 +97,13 @@ int rk_restore(System* s, const uint8_t* from, uint64_t size) {
 // Pages that the cores write, noted from now on or no longer; those since the last time (16384 words).
 void rk_note_pages(System* s, int on) { s->dram.note_pages(on); }
 uint64_t rk_take_pages(System* s, uint64_t* to) { return s->dram.take_pages(to); }
+// Performance counters (counters.h): what the register SWITCH says; the counts by the order of their
+// registers, as they are or (`kept`) as they were latched.  The latter returns whether they count.
+void rk_count(System* s, int core, int enable, int clear, int latch) { s->count(core, enable, clear, latch); }
+int rk_counts(const System* s, int core, int kept, BlockCounts* to) {
+    *to = kept ? s->blocks[core].kept() : s->blocks[core].live();
+    return s->in[core].counting;
+}
 // Events; see events.h.  A null config ends the recording and forgets it.
 void rk_record(System* s, const RecordConfig* config) {
     if (config) s->record_events(*config);

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "counters.h"
 #include "events.h"
 #include "snapshot.h"
 #include "threads.h"
@@ -38,9 +39,10 @@ public:
     void reset(uint32_t mask, uint32_t cycles) {
         for (int c = 0; c < cores; c++)
             if (mask >> c & 1) {
-                uint8_t index = in[c].core_index;
+                const uint8_t index = in[c].core_index, counting = in[c].counting;
                 std::memset(&in[c], 0, sizeof in[c]);
-                in[c].core_index = index;
+                in[c].core_index = index, in[c].counting = counting;
+                blocks[c].forget_writes();
                 in[c].rst = 1;
                 dram.reset(c, in[c]);
                 state[c].quiet = 0;
@@ -156,7 +158,7 @@ public:
     // Everything but the memory's contents, events and waveforms, between two calls; see snapshot.h.
     template <class Archive>
     void archive(Archive& a) {
-        a(cycle, in, out, tasks, diagnostics, diagnostics_seen, state, kicks, shared.events, shared.stamped);
+        a(cycle, in, out, tasks, diagnostics, diagnostics_seen, state, kicks, blocks, shared.events, shared.stamped);
         dram.archive(a);
         progress.archive(a);
         for (int c = 0; c < cores; c++) model[c]->archive(a);
@@ -171,6 +173,20 @@ public:
         window_cycles = most && most < dram.lookahead ? most : std::max(dram.lookahead, 1u);
     }
 
+    // The register SWITCH of a core's counters is written: from the next cycle on they are so.
+    void count(int c, bool enable, bool clear, bool latch) {
+        if (latch) blocks[c].latch();
+        if (clear) blocks[c].clear();
+        if (enable && !blocks[c].wanted(in[c])) {
+            state[c].quiet = state[c].still_for = 0;  // the core has to tell what it does
+            blocks[c].forget_writes();
+            const auto& writes = dram.port[c].writes;
+            for (uint32_t n = 0; n < writes.count; n++) blocks[c].under_way(writes.at(n).id);
+            blocks[c].observe(in[c], out[c]);  // what passes now
+        }
+        in[c].counting = enable;
+    }
+
     const int cores;
     Dram dram;
     uint64_t cycle = 0;
@@ -180,6 +196,7 @@ public:
     size_t diagnostics_seen = 0;
     CoreIn in[MAX_CORES];
     CoreOut out[MAX_CORES];
+    BlockCounters blocks[MAX_CORES];
     std::unique_ptr<Recorder> recorder;  // while events are recorded
     Progress progress;
     Tracer<Model> tracer{cores, model, in, out, dram, progress};
@@ -311,6 +328,7 @@ private:
         }
         model[c]->pull(o);
         dram.counters[c].cycles_evaluated++;
+        if (blocks[c].wanted(i)) blocks[c].observe(i, o);
         if (o.events | o.diag_valid) record(now, c, o);
     }
 
@@ -381,6 +399,7 @@ private:
     // Cycles in which a core that is not evaluated kept its pins: those of a hanging one say what it
     // waits for, those of an idle one are low.
     void count_waits(int c, uint64_t cycles) {
+        if (blocks[c].wanted(in[c])) blocks[c].stand(in[c], out[c], cycles);
         for (uint32_t bits = with_reason(out[c].events); bits; bits &= bits - 1)
             dram.counters[c].events[__builtin_ctz(bits)] += cycles;
     }

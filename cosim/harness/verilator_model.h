@@ -64,7 +64,7 @@ public:
 #ifdef RKCOSIM_PLAIN  // the pins are wires into the core, so they change after the edge
         rise();
 #endif
-        top.rst = i.rst;
+        top.rst = i.rst, top.counting = i.counting;
         top.core_index = i.core_index;
         top.s_axil_awvalid = i.s_awvalid, top.s_axil_awaddr = i.s_awaddr;
         top.s_axil_wvalid = i.s_wvalid, top.s_axil_wdata = i.s_wdata, top.s_axil_wstrb = i.s_wstrb;
@@ -146,6 +146,10 @@ public:
         o.diag_register = top.diag_register, o.diag_value = top.diag_value;
         o.busy_blocks = top.busy_blocks, o.watch_valid = top.watch_valid, o.watch_fetched = top.watch_fetched;
         o.watch_offset = top.watch_offset, o.watch_value = top.watch_value;
+        if (top.counting) {
+            o.activity = top.activity, o.macs = top.macs, o.array_macs = top.array_macs;
+            for (int k = 0; k < LEVELS; k++) o.levels[k] = uint16_t(top.levels[k / 2] >> k % 2 * 16);
+        }
     }
 
 #ifdef RKCOSIM_TRACE
