@@ -32,6 +32,7 @@ from cosim.cli.report_app import declare as declare_report
 from cosim.cli.shards_app import SchedulerOption, Shards, ShardsOption, WorkersOption
 from cosim.cli.shards_app import declare as declare_sweep
 from cosim.cli.timeline_app import declare as declare_timeline
+from cosim.cli.validate_app import declare as declare_validate
 from cosim.cli.verilog_app import declare as declare_verilog
 from cosim.cli.waves_app import declare as declare_waves
 
@@ -47,6 +48,7 @@ declare_timeline(app)
 declare_report(app)
 declare_counters(app)
 declare_sweep(app)
+declare_validate(app)
 declare_verilog(app)
 declare_bench(app)
 declare_estimate(app)
