@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv as tables
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,6 +96,7 @@ def sweep_command(
         raise ValueError("a sweep compares cycles; the engine golden has none")
     files = _names(asked.models)
     every = _points(asked, list(files))
+    _readable(files)
     console = Console(highlight=False)
     if scheduler is None and any(not point.differs for point in every):
         build(asked.engine, asked.exact)
@@ -133,6 +134,14 @@ def _names(models: Sequence[Path]) -> dict[str, Path]:
     if len(found) < len(models):
         raise ValueError("a model is given twice")
     return found
+
+
+def _readable(files: Mapping[str, Path]) -> None:
+    """Compile the models, so that bad ones are reported before anything is started."""
+    from sw.compiler import compile_model
+
+    for path in files.values():
+        compile_model(path.read_bytes())
 
 
 def _points(asked: Sweep, models: list[str]) -> list[Any]:
