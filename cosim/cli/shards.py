@@ -67,6 +67,7 @@ class Sweep:
     cores: str
     dram: Sequence[str]
     geometry: Sequence[str]
+    weight_banks: str
     engine: str | None
     exact: bool
     check: bool
@@ -148,10 +149,11 @@ def _points(asked: Sweep, models: list[str]) -> list[Any]:
     """The points that were asked for, checked before anything is started."""
     from cosim.shards.sweep import axis, dram_settings, geometry_settings, points
 
-    try:
-        cores = [int(word) for word in asked.cores.split(",")]
-    except ValueError:
-        raise ValueError(f"--cores must be numbers as in 1,3, not '{asked.cores}'") from None
+    cores = _numbers("--cores", asked.cores)
+    banks = [
+        None if word == "auto" else _numbers("--weight-banks", word)[0]
+        for word in asked.weight_banks.split(",")
+    ]
     axes: list[dict[str, Any]] = []
     for option, texts, known in (
         ("--dram", asked.dram, dram_settings()),
@@ -162,7 +164,14 @@ def _points(asked: Sweep, models: list[str]) -> list[Any]:
         if len(set(names)) < len(names):
             raise ValueError(f"{option}: a setting is given twice; give all its values at once, as in a=1,2")
         axes.append(dict(found))
-    return points(models, cores, *axes)
+    return points(models, cores, *axes, banks)
+
+
+def _numbers(option: str, text: str) -> list[int]:
+    try:
+        return [int(word) for word in text.split(",")]
+    except ValueError:
+        raise ValueError(f"{option} must be numbers as in 1,3, not '{text}'") from None
 
 
 def print_sweep(console: Any, table: Sequence[dict[str, Any]], clock: float) -> None:
@@ -170,8 +179,10 @@ def print_sweep(console: Any, table: Sequence[dict[str, Any]], clock: float) -> 
     from rich.table import Table
 
     settings = [name for name in table[0] if name.startswith(("dram.", "geometry."))]
+    if len({row["weight_banks"] for row in table}) > 1:
+        settings.append("weight_banks")
     shown = Table(box=None)
-    for heading in ("model", "cores", *(name.partition(".")[2] for name in settings)):
+    for heading in ("model", "cores", *(name.rpartition(".")[2] for name in settings)):
         shown.add_column(heading, justify="left" if heading == "model" else "right")
     for heading in ("cycles", f"ms at {clock:g} MHz", "MB read", "MB written", "array busy"):
         shown.add_column(heading, justify="right")
