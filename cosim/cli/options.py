@@ -103,13 +103,35 @@ ThreadsOption = Annotated[
     typer.Option(
         min=1,
         max=3,
-        help="Threads that simulate cores at work together; default: one a processor. No result depends on it.",
+        help="Threads for cores at work together; default: one a processor. No result depends on it.",
     ),
 ]
 LogOption = Annotated[
     str | None, typer.Option(metavar="FILE", help="The kernel's log (as dmesg) into a file, - for stderr.")
 ]
 VerboseOption = Annotated[bool, typer.Option("--verbose", help="Every ioctl that fails into the log too.")]
+SaveOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Save a snapshot of the run to this file (docs/snapshots.md)."),
+]
+AtOption = Annotated[
+    str | None,
+    typer.Option(
+        "--at",
+        metavar="BORDER",
+        help="Where to save: task:N or task:N@JOB (before task N), layer:NAME (before it), job or job:N (its "
+        "end).",
+    ),
+]
+KeepGoingOption = Annotated[
+    bool, typer.Option("--keep-going", help="Go on after saving; else the run ends there.")
+]
+TraceableOption = Annotated[
+    bool, typer.Option("--traceable", help="Save so that what goes on can write waveforms (slower).")
+]
+ResumeOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Go on from this snapshot of the same run.")
+]
 ReportOption = Annotated[bool, typer.Option("--report", help="Jobs, tasks, cycles and host time at the end.")]
 
 
@@ -164,6 +186,42 @@ def threaded(command: Callable[..., None]) -> Callable[..., None]:
         parameters=[*signature.parameters.values(), added]
     )
     wrapper.__annotations__ = {**command.__annotations__, "threads": ThreadsOption}
+    return wrapper
+
+
+def saved(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of snapshots in place of its parameter `snapshot` (SnapshotOptions)."""
+    signature = inspect.signature(command)
+    options = {
+        "save": SaveOption,
+        "at": AtOption,
+        "keep_going": KeepGoingOption,
+        "traceable": TraceableOption,
+        "resume": ResumeOption,
+    }
+
+    @functools.wraps(command)
+    def wrapper(**values: Any) -> None:
+        from cosim.cli.snapshots import SnapshotOptions
+
+        with reported():
+            values["snapshot"] = SnapshotOptions(**{name: values.pop(name) for name in options})
+        command(**values)
+
+    parameters = [p for p in signature.parameters.values() if p.name != "snapshot"]
+    for name, option in options.items():
+        flag = option in (KeepGoingOption, TraceableOption)
+        parameters.append(
+            inspect.Parameter(
+                name,
+                inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                default=False if flag else None,
+                annotation=option,
+            )
+        )
+    hints = {name: kind for name, kind in command.__annotations__.items() if name != "snapshot"}
+    wrapper.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # read by typer
+    wrapper.__annotations__ = {**hints, **options}
     return wrapper
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import platform
 import shutil
@@ -114,6 +115,24 @@ def _key(design_hash: str, variant: Variant) -> str:
     return f"{variant.engine}-{variant.cell}-{digest.hexdigest()[:24]}"
 
 
+def _state_key(design_hash: str, variant: Variant) -> str:
+    """Hash of what decides the form of a model's state, for snapshots: compiler and processor do not."""
+    tool = toolchain.verilator()
+    flags = _verilator_flags(variant) if variant.engine == "verilator" else []
+    digest = hashlib.sha256(f"{design_hash} {verilog.SCRIPT_VERSION} {variant!r} {flags}".encode())
+    digest.update(f"{toolchain.yosys().version} {tool.version if tool else ''}".encode())
+    for path in [*sorted(harness_folder().glob("*")), *_cell_files((".h", ".cpp", ".sv"))]:
+        if path.suffix in (".h", ".cpp", ".sv"):
+            digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def state_of(library: Path) -> str:
+    """The hash that the builds have in common whose states fit each other."""
+    meta = json.loads((library.parent / "meta.json").read_text())
+    return str(meta.get("state", ""))
+
+
 def _design_hash(design: verilog.Design, external_cell: bool, folder: Path) -> str:
     """Hash of the RTLIL, without making it where this state of the sources was seen before."""
     quick = design.fingerprint(external_cell)
@@ -161,13 +180,14 @@ def build(design: verilog.Design | None, variant: Variant, progress: Progress = 
         found = cache.fetch(folder, key, LIBRARY, progress)
         if found is not None:
             return found
-        built = _build_now(design, variant, folder, key, progress)
+        state = "" if design is None else _state_key(f"{design_hash} {groups}", variant)
+        built = _build_now(design, variant, folder, key, state, progress)
     progress(f"{variant} ready after {time.monotonic() - begin:.1f} s")
     return built
 
 
 def _build_now(
-    design: verilog.Design | None, variant: Variant, folder: Path, key: str, progress: Progress
+    design: verilog.Design | None, variant: Variant, folder: Path, key: str, state: str, progress: Progress
 ) -> Path:
     begin = time.monotonic()
     progress(f"building the {variant} (once; kept in {folder})")
@@ -188,7 +208,9 @@ def _build_now(
             raise ValueError(f"engine must be verilator, cxxrtl, plain or external, not {variant.engine!r}")
         library = _compile(sources, work, progress)
         seconds = round(time.monotonic() - begin, 1)
-        entry = cache.store(folder, key, [library], {"variant": str(variant), "seconds": seconds})
+        entry = cache.store(
+            folder, key, [library], {"variant": str(variant), "state": state, "seconds": seconds}
+        )
         return entry / LIBRARY
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -223,7 +245,7 @@ def _optimise(generated: Path) -> str:
 def _verilator_flags(variant: Variant) -> list[str]:
     flags = ["--cc", "--top-module", f"{verilog.TOP}_top", "--prefix", "Vcore", "-O3", "--no-timing"]
     flags += ["--x-assign", "fast", "--x-initial", "fast", "-Wno-fatal", "-Wno-lint", "-Wno-style"]
-    flags += ["--output-split", "20000", "--no-assert"]
+    flags += ["--output-split", "20000", "--no-assert", "--savable"]
     if variant.traced:
         flags += ["--trace", "--trace-structs"]
     if variant.probed:
@@ -296,7 +318,7 @@ def _verilator_sources(
     if variant.cell == "cpp":
         boxes = [path for path in _cell_files((".cpp",)) if "cxxrtl" not in path.stem]
         sources += [_Source(path, model) for path in boxes]
-    names = ["verilated", "verilated_threads", "verilated_dpi"]
+    names = ["verilated", "verilated_threads", "verilated_dpi", "verilated_save"]
     names += ["verilated_vcd_c"] if variant.traced else []
     stem = hashlib.sha256(f"{tool.version} {toolchain.compiler().version} {_flags()} {_cpu()}".encode())
     runtime = folder / f"runtime-{stem.hexdigest()[:16]}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes as ct
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +14,7 @@ from cosim import progress
 from cosim.engines import diagnostics as words
 from cosim.engines import library as lib
 from cosim.engines import waits
+from cosim.engines.block_counters import CountingEngine
 from cosim.engines.diagnostics import Diagnostic, Fault
 from cosim.engines.engine_trace import EngineTrace, TracedEngine
 from cosim.engines.errors import BusError, DiagnosticError, EngineError
@@ -21,7 +22,9 @@ from cosim.engines.events import GAP, LIMIT, Recording
 from cosim.engines.library import DramConfig
 from cosim.engines.memory import PAGE, DeviceMemory
 from cosim.engines.records import EVENT_NAMES, CoreCounters, TaskLog, TaskRecord, core_counters
+from cosim.engines.snapshots import SnapshotEngine
 from cosim.engines.threads import thread_count
+from rtl.regs.events import EVENTS
 from waves.events import EventLog
 
 RESET_CYCLES = 16
@@ -47,6 +50,7 @@ class Source:
     failure : gives what a callback raised, or None.
     trace : for cores outside the library: starts a waveform (path), before the first cycle.
     close : called when the engine closes.
+    identity : function of `traced` that says of which build a snapshot is: variant, geometry, build.
     """
 
     library: Callable[[bool], Path]
@@ -54,9 +58,10 @@ class Source:
     failure: Callable[[], BaseException | None] = lambda: None
     trace: Callable[[str], None] | None = None
     close: Callable[[], None] = lambda: None
+    identity: Callable[[bool], Mapping[str, Any]] = lambda traced: {}
 
 
-class SocEngine(TracedEngine):
+class SocEngine(TracedEngine, SnapshotEngine, CountingEngine):
     """Up to three cores with memory and bus drivers; see `cosim.engines.engine.Engine`.
 
     Parameters
@@ -98,11 +103,12 @@ class SocEngine(TracedEngine):
         self._chunks = progress.Chunks(_CHUNK)
         self.memory = DeviceMemory(self._mapping_changed)
         raw = name == "cxxrtl"
-        self.tracing = EngineTrace(lambda: self._lib, self._opened, cores, EVENT_NAMES, raw)
+        self.tracing = EngineTrace(lambda: self._lib, self._opened, cores, EVENT_NAMES[: len(EVENTS)], raw)
+        self._prepare_snapshots(lambda: source.identity(self._traced))
         self._open(traced)
 
     def _open(self, traced: bool) -> None:
-        self._lib = lib.load(self._source.library(traced))
+        self._lib: Any = lib.load(self._source.library(traced))
         self._traced = traced
         config = lib.DramConfigC.of(self.dram)
         self._handle = self._lib.rk_create(self.cores, ct.byref(config), self.memory.address, self._step)
@@ -111,6 +117,8 @@ class SocEngine(TracedEngine):
         self._lib.rk_may_sleep(self._handle, int(self._may_sleep))
         self._lib.rk_threads(self._handle, self.threads)
         self._lib.rk_window(self._handle, self._window)
+        if self._counting:
+            self.count_blocks()
         self.reset((1 << self.cores) - 1)
         self._touched = False
         self.recording.arm()
@@ -238,7 +246,8 @@ class SocEngine(TracedEngine):
             if busy:
                 at_work.add(block.name)
                 lines.append(f"{block.name}: {', '.join(busy)}")
-        self._lib.rk_run(self._opened(), self.cycle + IDLE_AFTER, 0, 0)
+        with self._one_run():
+            self._lib.rk_run(self._opened(), self.cycle + IDLE_AFTER, 0, 0)
         bursts = (ct.c_uint32 * (lib.READ_IDS + lib.WRITE_IDS))()
         self._lib.rk_open_bursts(self._opened(), self._core(core), bursts)
         for number, count in enumerate(bursts):
@@ -368,6 +377,10 @@ class SocEngine(TracedEngine):
         if cycles < 0:
             raise ValueError(f"cycles must not be negative, not {cycles}")
         self._touched = True
+        with self._one_run():
+            self._run_chunks(cycles, mask)
+
+    def _run_chunks(self, cycles: int, mask: int) -> None:
         end = self.cycle + cycles
         stop = int(self.on_diagnostic == "stop")
         chunks = self._chunks
@@ -381,6 +394,8 @@ class SocEngine(TracedEngine):
                 raise EngineError(f"the model of a core failed at cycle {self.cycle}")
             chunks.took(self.cycle - now, time.perf_counter() - begun)
             progress.tick(self)
+            if result == lib.RUN_TASK:
+                self._at_border()
             if result == lib.RUN_DIAGNOSTIC:
                 self._raise_diagnostic()
             if result == lib.RUN_IRQ or self.cycle >= end:

@@ -10,6 +10,11 @@
 #include "pins.h"
 #include "trace_sampler.h"
 #include "verilated.h"
+#ifdef RKCOSIM_PLAIN
+#include "snapshot.h"
+#else
+#include "verilator_snapshot.h"
+#endif
 #ifdef RKCOSIM_CELL
 #include "npu_cell_dpi.h"
 #endif
@@ -59,7 +64,7 @@ public:
 #ifdef RKCOSIM_PLAIN  // the pins are wires into the core, so they change after the edge
         rise();
 #endif
-        top.rst = i.rst;
+        top.rst = i.rst, top.counting = i.counting;
         top.core_index = i.core_index;
         top.s_axil_awvalid = i.s_awvalid, top.s_axil_awaddr = i.s_awaddr;
         top.s_axil_wvalid = i.s_wvalid, top.s_axil_wdata = i.s_wdata, top.s_axil_wstrb = i.s_wstrb;
@@ -87,6 +92,38 @@ public:
         eval();
     }
 
+#ifdef RKCOSIM_PLAIN
+    static constexpr bool savable = false;  // Verilator's options are the usual ones
+    template <class Archive>
+    void archive(Archive&) {}
+#else
+    static constexpr bool savable = true;
+    void archive(StateWriter& a) {
+        StateWriter own;
+        ModelWriter writer(own);
+        writer << top;
+        writer.flush();
+        a(own.bytes);
+#ifdef RKCOSIM_CELL
+        std::vector<uint8_t> bytes(cells.state_bytes());
+        cells.save(bytes.data());
+        a(bytes);
+#endif
+    }
+    void archive(StateReader& a) {
+        std::vector<uint8_t> bytes;
+        a(bytes);
+        StateReader own(bytes.data(), bytes.size());
+        ModelReader reader(own);
+        reader >> top;
+#ifdef RKCOSIM_CELL
+        a(bytes);
+        if (bytes.size() == cells.state_bytes()) cells.restore(bytes.data());
+        else a.failed = true;
+#endif
+    }
+#endif
+
     void pull(CoreOut& o) const {
         o.s_awready = top.s_axil_awready, o.s_wready = top.s_axil_wready;
         o.s_bvalid = top.s_axil_bvalid, o.s_bresp = top.s_axil_bresp;
@@ -109,6 +146,10 @@ public:
         o.diag_register = top.diag_register, o.diag_value = top.diag_value;
         o.busy_blocks = top.busy_blocks, o.watch_valid = top.watch_valid, o.watch_fetched = top.watch_fetched;
         o.watch_offset = top.watch_offset, o.watch_value = top.watch_value;
+        if (top.counting) {
+            o.activity = top.activity, o.macs = top.macs, o.array_macs = top.array_macs;
+            for (int k = 0; k < LEVELS; k++) o.levels[k] = uint16_t(top.levels[k / 2] >> k % 2 * 16);
+        }
     }
 
 #ifdef RKCOSIM_TRACE

@@ -119,10 +119,12 @@ def _float_conv(
     return run
 
 
-def run_compiled(engine: Engine, name: str, check: bool, model: Any) -> Measured:
-    """Run a compiled model once on random data; its tasks together are the layer."""
+def run_compiled(
+    engine: Engine, name: str, check: bool, model: Any, max_cycles: int = MAX_CYCLES
+) -> Measured:
+    """Run a compiled model once on random data, a job for `max_cycles`; its tasks together are the layer."""
     before = len(engine.task_log())
-    loaded = model.load(Driver(engine, MAX_CYCLES), meter=meter(engine))
+    loaded = model.load(Driver(engine, max_cycles), meter=meter(engine))
     try:
         rng = np.random.default_rng(layer_models.SEED)
         values: list[npt.NDArray[Any]] = []
@@ -141,7 +143,7 @@ def run_compiled(engine: Engine, name: str, check: bool, model: Any) -> Measured
     return _measured(name, engine.task_log()[before:], macs, npu, moved, match)
 
 
-def matmul(kind: str, m: int, k: int, n: int) -> Runner:
+def matmul(kind: str, m: int, k: int, n: int, max_cycles: int = MAX_CYCLES) -> Runner:
     """A product of the named kind (`sw.compiler.matmul.KINDS`), rows of A and C as they are.
 
     Only sums in int32 are compared with numpy.
@@ -150,7 +152,7 @@ def matmul(kind: str, m: int, k: int, n: int) -> Runner:
     def run(engine: Engine, name: str, check: bool) -> Measured:
         product = Matmul(KINDS[kind], m, k, n)
         before = len(engine.task_log())
-        driver = Driver(engine, MAX_CYCLES)
+        driver = Driver(engine, max_cycles)
         rng = np.random.default_rng(layer_models.SEED)
         a, b = (_elements(rng, shape, product.kind) for shape in ((m, k), (k, n)))
         buffers = [driver.alloc(size, what) for size, what in _places(product)]

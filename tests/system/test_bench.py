@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from cosim.cli.main import app
+from cosim.engines import open_engine
+from cosim.engines.soc import SocEngine
+from cosim.perf.bench.engines import open_plain
 from cosim.perf.bench.jobs import JOBS, NETWORK
 from cosim.perf.bench.layers import measure_layers
 from cosim.perf.bench.run import measure_job
 from cosim.perf.gate import read_baseline
+from tests.system import toy_core as toy
+
+SOURCE, TARGET = 0x10_0000, 0x20_0000
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler on this machine")
 
@@ -49,6 +57,28 @@ def test_layers_add_up():
     assert row.measured.cycles == read_baseline()[name]["cycles"]
     assert sum(row.measured.spent.values()) == row.measured.cycles
     assert all(count >= 0 for count in row.measured.spent.values())
+
+
+def test_plain_verilog_is_the_same_design():
+    """The exported Verilog, its pins driven without registers in between: the same cycles and bytes."""
+    found = []
+    for make in (partial(open_engine, "verilator", cores=1, design=toy.ToyCore), open_plain_toy):
+        with make() as engine:
+            for base in (SOURCE, TARGET):
+                engine.memory.map(base, 0x1000)
+            engine.memory.write(SOURCE, np.arange(0x1000, dtype=np.uint32).astype(np.uint8))
+            for register, value in ((toy.SRC, SOURCE), (toy.DST, TARGET), (toy.BURSTS, 5), (toy.BEATS, 15)):
+                engine.write32(0, register, value)
+            engine.write32(0, toy.GO, 1)
+            assert engine.run_until_irq(1, 20_000) == 1
+            total = engine.read32(0, toy.SUM)
+            found.append((engine.cycle, total, engine.memory.read(TARGET, 0x1000), engine.counters(0)))
+    assert found[0] == found[1]
+    assert found[0][2][: 5 * 16 * 32].strip(b"\0"), "nothing was copied"
+
+
+def open_plain_toy() -> SocEngine:
+    return open_plain(design=toy.ToyCore)
 
 
 @pytest.mark.heavy

@@ -14,12 +14,13 @@ from cosim.cli.main import app
 from cosim.perf.bench import DEFAULT_ENGINES, ENGINES, JOBS, run
 from cosim.perf.bench.engines import BOUND
 from cosim.perf.bench.jobs import EnoughError, Pass, Timed
-from cosim.perf.bench.layers import LayerRow, document, markdown
+from cosim.perf.bench.layers import TITLES, LayerRow, document, markdown
 from cosim.perf.bench.rows import Bench, Row, bound_row, facts_of, row_of, with_ratios
 from cosim.perf.bench.whole import WholeRun
 from cosim.perf.bench.whole import document as whole_document
 from cosim.perf.bench.whole import markdown as whole_markdown
 from cosim.perf.page import read_section
+from cosim.perf.spent import PARTS
 from cosim.perf.workloads import Measured
 
 MACHINE: dict[str, str | int] = {"cpu": "A", "processors": 2, "system": "Linux x86_64", "compiler": "g++ 12"}
@@ -192,7 +193,7 @@ def test_a_page_without_the_section(quick: None, tmp_path: Path):
 
 
 def measured(cycles: int, npu: int, ddr: int, match: bool | None = None, **spent: int) -> Measured:
-    parts = dict.fromkeys(("busy", "feature", "weight", "accumulator", "dpu", "write", "output"), 0) | spent
+    parts = dict.fromkeys(PARTS, 0) | spent
     parts["other"] = cycles - sum(parts.values())
     return Measured("layer", 1, cycles, 9, parts["busy"], {}, parts, 5, 6, npu, ddr, match)
 
@@ -218,6 +219,10 @@ def test_good_layers():
     (row,) = data["rows"]
     assert row["formula_cycles"] == 1000 and row["ratio"] == 1.05
     assert sum(row["spent"].values()) == row["cycles"]
+
+
+def test_every_part_has_a_title():
+    assert set(TITLES) == set(PARTS)
 
 
 def test_whole_models():

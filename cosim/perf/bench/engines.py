@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cosim.engines import build, toolchain, verilog
 from cosim.engines.build import Variant
@@ -43,12 +44,17 @@ def _open(name: str, exact: bool) -> Callable[[Progress], SocEngine]:
     return lambda progress: open_engine(name, exact=exact, cores=1, progress=progress)
 
 
-def open_plain(progress: Progress = say) -> SocEngine:
-    """Open the core as plain Verilog in Verilator at its usual flags (`cosim.engines.plain_verilog`)."""
+def open_plain(progress: Progress = say, design: Any = None) -> SocEngine:
+    """Open the core as plain Verilog in Verilator at its usual flags (`cosim.engines.plain_verilog`).
+
+    Parameters
+    ----------
+    design : another core, as of `cosim.engines.open_engine`.
+    """
     from rtl.config import RK3588
 
-    design = verilog.npu_design(RK3588)
-    source = Source(lambda traced: build.build(design, Variant("plain"), progress))
+    described = verilog.npu_design(RK3588) if design is None else verilog.as_design(design)
+    source = Source(lambda traced: build.build(described, Variant("plain"), progress))
     return SocEngine("plain", "rtl", source, cores=1)
 
 

@@ -22,6 +22,7 @@ TITLES = {
     "busy": "array busy",
     "feature": "waits for features",
     "weight": "waits for weights",
+    "operand": "waits for operands",
     "accumulator": "waits for an accumulator",
     "dpu": "waits for the DPU",
     "write": "waits for the writer",
