@@ -41,7 +41,7 @@ class Contender:
 
 
 def _open(name: str, exact: bool) -> Callable[[Progress], SocEngine]:
-    return lambda progress: open_engine(name, exact=exact, cores=1, progress=progress)
+    return lambda progress: open_engine(name, exact=exact, cores=1, threads=1, progress=progress)
 
 
 def open_plain(progress: Progress = say, design: Any = None) -> SocEngine:
@@ -55,7 +55,7 @@ def open_plain(progress: Progress = say, design: Any = None) -> SocEngine:
 
     described = verilog.npu_design(RK3588) if design is None else verilog.as_design(design)
     source = Source(lambda traced: build.build(described, Variant("plain"), progress))
-    return SocEngine("plain", "rtl", source, cores=1)
+    return SocEngine("plain", "rtl", source, cores=1, threads=1)
 
 
 def _flags(engine: str, cell: str = "rtl") -> str:
