@@ -32,12 +32,14 @@ class Contender:
     title : what it is, for people.
     flags : what it is compiled with.
     open : opens it with one core; builds it first where it is not in the cache.
+    slow : opening it takes long as well, so that one is opened for all workloads.
     """
 
     name: str
     title: str
     flags: str
     open: Callable[[Progress], SocEngine]
+    slow: bool = False
 
 
 def _open(name: str, exact: bool) -> Callable[[Progress], SocEngine]:
@@ -91,7 +93,7 @@ ENGINES: dict[str, Contender] = {
             _flags("cxxrtl"),
             _open("cxxrtl", True),
         ),
-        Contender("amaranth", "Amaranth's simulator", "none", _open("amaranth", True)),
+        Contender("amaranth", "Amaranth's simulator", "none", _open("amaranth", True), slow=True),
     )
 }
 """By name, the fastest first."""
