@@ -24,6 +24,7 @@ from cosim.cli.options import (
     VerboseOption,
     recorded,
     saved,
+    threaded,
     traced,
 )
 from cosim.cli.regcmd_app import regcmd_app
@@ -68,6 +69,7 @@ declare_estimate(app)
 @traced
 @recorded
 @saved
+@threaded
 def run(
     model: Annotated[Path, typer.Argument(help="ONNX (int8 in QDQ form) or TFLite (full-integer) model.")],
     input: Annotated[
@@ -270,6 +272,7 @@ def conformance(
 )
 @traced
 @recorded
+@threaded
 def device(
     program: Annotated[list[str] | None, typer.Argument(help="Program and its arguments, after --.")] = None,
     socket: Annotated[
@@ -297,6 +300,7 @@ def device(
 )
 @traced
 @recorded
+@threaded
 def serve(
     socket: Annotated[
         Path | None, typer.Option(help="Unix socket to listen at; default: in the user's runtime folder.")

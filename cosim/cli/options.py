@@ -98,6 +98,14 @@ EventKindsOption = Annotated[
     ),
 ]
 CoresOption = Annotated[int, typer.Option(min=1, max=3, help="Cores of the simulated NPU.")]
+ThreadsOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=3,
+        help="Threads for cores at work together; default: one a processor. No result depends on it.",
+    ),
+]
 LogOption = Annotated[
     str | None, typer.Option(metavar="FILE", help="The kernel's log (as dmesg) into a file, - for stderr.")
 ]
@@ -157,6 +165,27 @@ def traced(command: Callable[..., None]) -> Callable[..., None]:
         ]
     wrapper.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # read by typer
     wrapper.__annotations__ = {**hints, **options}
+    return wrapper
+
+
+def threaded(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command that opens one engine the option of threads."""
+    signature = inspect.signature(command)
+
+    @functools.wraps(command)
+    def wrapper(threads: int | None = None, **values: Any) -> None:
+        from cosim.engines.threads import using_threads
+
+        with using_threads(threads):
+            command(**values)
+
+    added = inspect.Parameter(
+        "threads", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=ThreadsOption
+    )
+    wrapper.__signature__ = signature.replace(  # type: ignore[attr-defined]  # read by typer
+        parameters=[*signature.parameters.values(), added]
+    )
+    wrapper.__annotations__ = {**command.__annotations__, "threads": ThreadsOption}
     return wrapper
 
 

@@ -17,6 +17,7 @@ from cosim.cli.options import (
     ShareOption,
     recorded,
     saved,
+    threaded,
     traced,
 )
 from cosim.cli.report_app import HtmlOption
@@ -163,6 +164,7 @@ def regcmd_import(
 @traced
 @recorded
 @saved
+@threaded
 def regcmd_run(
     file: Annotated[Path, typer.Argument(help="Stream file: command lists with their memory image (JSON).")],
     engine: EngineOption = None,

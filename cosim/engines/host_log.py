@@ -52,12 +52,19 @@ class HostLog:
         self.entries: list[list[Any]] = []
         self._pages: list[Pages] = []  # written by the cores during each entry
         self._contents: list[npt.NDArray[np.uint8]] = []
-        self._answers: dict[str, list[str]] = {}  # of what is asked for without taking cycles
+        self._answers: dict[str, list[Any]] = {}  # of what is asked for without taking cycles, in order
+        self._told_of: dict[str, int] = {}  # how many of them the host was told again
         self._running = False  # the last entry is a run that may go on
+        self._waits = False  # the host waits for a run: whoever asks now only looks on
         self._place: int | None = None  # next entry to tell again
         self._end: Callable[[], None] = lambda: None
         self._now = self._irq = self._seen = 0
         self._words = np.zeros(_WORDS, np.uint64)
+
+    @property
+    def library(self) -> ct.CDLL:
+        """The functions behind the log."""
+        return self._library
 
     @property
     def replaying(self) -> bool:
@@ -105,7 +112,7 @@ class HostLog:
         data = json.loads(blocks["host"])
         self.entries = data["entries"]
         self._pages = [np.array(pages, np.uint32) for pages in data["pages"]]
-        self._answers = data["answers"]
+        self._answers, self._told_of = data["answers"], {}
         rows = np.frombuffer(blocks["host_pages"], np.uint8).reshape(-1, PAGE)
         places = np.cumsum([0, *(len(pages) for pages in self._pages)])
         self._contents = [rows[places[n] : places[n + 1]] for n in range(len(self._pages))]
@@ -167,8 +174,17 @@ class HostLog:
         self.entries[-1][3:] = result, self._library.rk_cycle(handle), self._library.rk_irq(handle)
         return int(result)
 
+    def run_begins(self) -> None:
+        """The host waits for a run from now on."""
+        self._close_run()
+        self._waits = True
+
     def run_over(self) -> None:
         """The host is told that its run has ended; another one begins an entry of its own."""
+        self._waits = False
+        self._close_run()
+
+    def _close_run(self) -> None:
         if self._running and self._place is None:
             self._note_pages()
             self._contents.append(_rows(self._memory, self._pages[-1]))
@@ -183,13 +199,16 @@ class HostLog:
         return int(self._library.rk_irq(handle)) if self._place is None else self._irq
 
     def rk_counters(self, handle: int, core: int, to: Any) -> None:
-        self._answer("counters", handle, core, to)
+        self._answer("rk_counters", (handle, core), to)
 
     def rk_pins(self, handle: int, core: int, pins_in: Any, pins_out: Any) -> None:
-        self._answer("pins", handle, core, pins_in, pins_out)
+        self._answer("rk_pins", (handle, core), pins_in, pins_out)
 
     def rk_open_bursts(self, handle: int, core: int, to: Any) -> None:
-        self._answer("open_bursts", handle, core, to)
+        self._answer("rk_open_bursts", (handle, core), to)
+
+    def rk_counts(self, handle: int, core: int, kept: int, to: Any) -> int:
+        return self._answer("rk_counts", (handle, core, kept), to)
 
     def rk_tasks(self, handle: int, first: int, to: Any, room: int) -> int:
         return self._so_far("rk_tasks", handle, first, to, room)
@@ -223,7 +242,7 @@ class HostLog:
     # Inside
 
     def _keep(self, entry: list[Any]) -> None:
-        self.run_over()
+        self._close_run()
         entry += [self._library.rk_cycle(self._handle), self._library.rk_irq(self._handle)]
         self.entries.append(entry)
         self._pages.append(np.zeros(0, np.uint32))
@@ -242,17 +261,25 @@ class HostLog:
     def _note_pages(self) -> None:
         self._pages[-1] = np.union1d(self._pages[-1], self._take_pages())
 
-    def _answer(self, kind: str, handle: int, core: int, *to: Any) -> None:
+    def _answer(self, function: str, what: tuple[int, ...], *to: Any) -> int:
         """Ask the library, or give the answer that it gave in this cycle."""
         objects = [getattr(item, "_obj", item) for item in to]
-        key = f"{kind} {self.rk_cycle(handle)} {core}"
+        key = " ".join(map(str, (function, self.rk_cycle(what[0]), *what[1:])))
         if self._place is None:
-            getattr(self._library, f"rk_{kind}")(handle, core, *to)
-            if not self._running:  # else it is somebody who looks on, and when depends on the clock
-                self._answers[key] = [bytes(item).hex() for item in objects]
-        elif key in self._answers:
-            for item, text in zip(objects, self._answers[key], strict=True):
-                ct.memmove(ct.addressof(item), bytes.fromhex(text), ct.sizeof(item))
+            result = getattr(self._library, function)(*what, *to) or 0
+            if not self._waits:
+                self._answers.setdefault(key, []).append([result, *(bytes(item).hex() for item in objects)])
+            return int(result)
+        known = self._answers.get(key)
+        if not known:
+            return 0
+        number = self._told_of.get(key, 0)
+        result, *texts = known[min(number, len(known) - 1)]
+        for item, text in zip(objects, texts, strict=True):
+            ct.memmove(ct.addressof(item), bytes.fromhex(text), ct.sizeof(item))
+        if not self._waits:
+            self._told_of[key] = number + 1
+        return int(result)
 
     def _so_far(self, function: str, handle: int, first: int, to: Any, room: int, late: int = 0) -> int:
         """Items of one of the library's logs up to the present cycle; `late`: cycles until one is seen."""
@@ -300,7 +327,7 @@ class HostLog:
         self._end()
 
 
-_TOLD_THE_ENGINE = ("rk_kick", "rk_announce", "rk_map", "rk_watch_memory", "rk_error")
+_TOLD_THE_ENGINE = ("rk_kick", "rk_announce", "rk_map", "rk_watch_memory", "rk_error", "rk_count")
 """What the restored engine knows already."""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes as ct
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from cosim.engines.library import DramConfig
 from cosim.engines.memory import PAGE, DeviceMemory
 from cosim.engines.records import EVENT_NAMES, CoreCounters, TaskLog, TaskRecord, core_counters
 from cosim.engines.snapshots import SnapshotEngine
+from cosim.engines.threads import thread_count
 from rtl.regs.events import EVENTS
 from waves.events import EventLog
 
@@ -59,22 +59,6 @@ class Source:
     trace: Callable[[str], None] | None = None
     close: Callable[[], None] = lambda: None
     identity: Callable[[bool], Mapping[str, Any]] = lambda traced: {}
-
-
-def _thread_count(wanted: int | None) -> int:
-    if wanted is None:
-        return min(lib.MAX_CORES, processors())
-    if not isinstance(wanted, int) or not 1 <= wanted <= lib.MAX_CORES:
-        raise ValueError(f"threads must be 1..{lib.MAX_CORES}, not {wanted!r}")
-    return wanted
-
-
-def processors() -> int:
-    """Processors that this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every system
-        return os.cpu_count() or 1
 
 
 class SocEngine(TracedEngine, SnapshotEngine, CountingEngine):
@@ -114,7 +98,7 @@ class SocEngine(TracedEngine, SnapshotEngine, CountingEngine):
         self._reported = 0
         self._reset_at = [0] * cores
         self._may_sleep, self._window = True, 0
-        self.threads = _thread_count(threads)
+        self.threads = thread_count(threads)
         self.recording = Recording(self)
         self._chunks = progress.Chunks(_CHUNK)
         self.memory = DeviceMemory(self._mapping_changed)

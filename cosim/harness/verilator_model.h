@@ -211,7 +211,11 @@ private:
 #ifdef RKCOSIM_CELL
     NpuCells cells;  // of this core; the model holds only their numbers
 #endif
-    VerilatedContext context;  // of its own, as cores are evaluated in several threads
+    // Of its own, as cores are evaluated in several threads; without threads of Verilator's.
+    struct Context : VerilatedContext {
+        Context() { threads(1); }
+    };
+    Context context;
     Vcore top;
 };
 using CoreModel = VerilatorModel;

@@ -118,6 +118,7 @@ SLOW = {
     ("bench",),
     ("fuzz",),
     ("serve",),
+    ("sweep",),
     ("device",),
     ("compare",),
     ("verilog",),
