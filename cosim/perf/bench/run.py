@@ -11,8 +11,12 @@ from cosim.perf.bench.engines import BOUND, DEFAULT_ENGINES, ENGINES, bound_rate
 from cosim.perf.bench.jobs import JOBS, Pass, jump_rate
 from cosim.perf.bench.machine import machine
 from cosim.perf.bench.rows import Bench, EngineFacts, Row, bound_row, facts_of, row_of, with_ratios
+from cosim.perf.bench.threads import ThreadRow, measure_threads
 
 SECONDS = 3.0
+THREADED = "verilator"
+"""Engine whose cores are also run in several threads."""
+
 MOST_PASSES = 1000
 
 
@@ -97,7 +101,10 @@ def run_bench(
             facts.append(facts_of(name, peak))
             each(facts[-1], found)
             step.advance()
-    return Bench(machine(), facts, with_ratios(rows))
+    threads: list[ThreadRow] = []
+    if THREADED in engines and "busy" in jobs:
+        threads = apart("several threads", measure_threads, seconds)
+    return Bench(machine(), facts, with_ratios(rows), threads)
 
 
 def _check(what: str, given: Sequence[str], known: Sequence[str] | dict) -> None:
