@@ -62,6 +62,11 @@ class HostLog:
         self._words = np.zeros(_WORDS, np.uint64)
 
     @property
+    def library(self) -> ct.CDLL:
+        """The functions behind the log."""
+        return self._library
+
+    @property
     def replaying(self) -> bool:
         """Whether the host is told what the log says."""
         return self._place is not None

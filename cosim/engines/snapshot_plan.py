@@ -38,7 +38,7 @@ class SnapshotPlan:
         if not (self.resume or self.saves):
             return
         engine._savable()
-        engine.remember_host()
+        engine.remember_host(for_orders=True)
         for order in self.saves:
             engine.order(order)
         if self.resume is not None:
@@ -53,7 +53,8 @@ class SnapshotPlan:
             if it has ended before.
         """
         log = self.engine._log if self.engine is not None else None
-        if self.resume is not None and (log is None or log.replaying):
+        behind = self.engine is None or (log is not None and log.replaying)
+        if self.resume is not None and behind:
             raise SnapshotError(
                 f"{self.resume.path}: the run has ended before cycle {self.resume.header['cycle']:,}, from "
                 "which it was to go on"

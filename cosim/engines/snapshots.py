@@ -42,7 +42,7 @@ class SnapshotEngine(ABC):
     _tasks: TaskLog
 
     _log: HostLog | None = None
-    _identity: Mapping[str, Any] = {}
+    _log_for_orders: bool = False
     _resumed: int = 0
 
     def _prepare_snapshots(self, identity: Callable[[], Mapping[str, Any]]) -> None:
@@ -70,8 +70,12 @@ class SnapshotEngine(ABC):
         """Cycle of the snapshot that this engine went on from, 0 for none."""
         return self._resumed
 
-    def remember_host(self) -> None:
+    def remember_host(self, *, for_orders: bool = False) -> None:
         """Keep what the host asks and is answered from now on, so that snapshots can resume its program too.
+
+        Parameters
+        ----------
+        for_orders : only until the orders that there are have been carried out: it takes memory.
 
         Raises
         ------
@@ -84,6 +88,14 @@ class SnapshotEngine(ABC):
             self._log = HostLog(self._lib, self.memory)
             self._log.attach(self._opened())
             self._lib = self._log
+        self._log_for_orders = for_orders
+
+    def _forget_host(self) -> None:
+        """Nobody will save what the host does."""
+        if self._log is not None and self._log_for_orders and not self._orders:
+            self._lib = self._log.library
+            self._lib.rk_note_pages(self._opened(), 0)
+            self._log = None
 
     def save(
         self,
@@ -150,13 +162,12 @@ class SnapshotEngine(ABC):
         self._fits(file)
         if self.tracing.result() is not None:
             raise SnapshotError("restore() must come before trace()")
-        if replay:
+        if replay and self._log is None:
             self.remember_host()
         for iova in self.memory.ranges:
             self.memory.unmap(iova)
         self._close_handle()
-        library, self._log_held = self._lib, self._log
-        self._log = None
+        log, self._log = self._log, None
         self._open(self._traced)
         self._restore_state(file)
         self._resumed = int(file.header["cycle"])
@@ -165,10 +176,10 @@ class SnapshotEngine(ABC):
         self._counted, self._ended = 0, {}
         self.recording.arm()
         if replay:
-            assert isinstance(library, HostLog) and self._log_held is not None
-            self._log, self._lib = self._log_held, library
-            self._log.attach(self._opened())
-            self._log.load(file.blocks, lambda: self._same_memory(file))
+            assert log is not None
+            self._log = self._lib = log
+            log.attach(self._opened())
+            log.load(file.blocks, lambda: self._same_memory(file))
         else:
             self._restore_host(file)
 
@@ -238,6 +249,7 @@ class SnapshotEngine(ABC):
                 order.taken = self.save(order.path, facts=order.facts, blocks=order.blocks)
                 if order.stop:
                     raise SnapshotTaken(order)
+                self._forget_host()
 
     def _ended_now(self) -> dict[int, int]:
         """Tasks that have ended, by job; every job that was kicked has an entry."""
@@ -295,10 +307,9 @@ class SnapshotEngine(ABC):
             "geometry": "the geometry {0}",
         }
         for name, text in words.items():
-            if header[name] != mine[name]:
-                raise SnapshotError(
-                    f"{file.path}: saved by {text.format(header[name])}, this is {text.format(mine[name])}"
-                )
+            if header.get(name) != mine[name]:
+                then, now = text.format(header.get(name)), text.format(mine[name])
+                raise SnapshotError(f"{file.path}: saved by {then}, this is {now}")
         for name, value in mine["dram"].items():
             if header["dram"].get(name) != value:
                 raise SnapshotError(
@@ -356,6 +367,7 @@ class SnapshotEngine(ABC):
                 f"0x{int(min(wrong)) * PAGE:08X}: another model, another input, or another version of rkcosim"
             )
         self._look_out()
+        self._forget_host()
 
 
 def _used_pages(memory: DeviceMemory, ranges: list[tuple[int, int]]) -> np.ndarray:
