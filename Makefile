@@ -36,8 +36,8 @@ check: $(STAMP)
 	$(BIN)/mypy
 
 bench: $(STAMP)
-	$(BIN)/python -m benchmarks.array --json build/array.json
-	$(BIN)/python -m benchmarks.engine --json build/engine.json
+	$(BIN)/rkcosim bench --layers --json build/layers.json
+	$(BIN)/rkcosim bench --json build/bench.json
 
 registers: $(STAMP)
 	@mkdir -p build

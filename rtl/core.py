@@ -22,26 +22,11 @@ from rtl.npu.write_buffer import WriteBuffer
 from rtl.pc_dma import PcDma
 from rtl.regbus import OP_ENABLE_BITS, RegisterFabric, op_enable_fields
 from rtl.regfile import RegisterFile
+from rtl.regs.counters import IDLE, LEVEL_BITS, levels, state_blocks, states
+from rtl.regs.events import EVENTS
 
 GROUPED_BLOCKS = ("CNA", "CORE", "DPU", "DPU_RDMA", "PPU", "PPU_RDMA")
 """Blocks with two register groups, started by the op-enable mask."""
-
-EVENTS = (
-    "task_start",
-    "task_done",
-    "mac_slot",
-    "mac_real",
-    "stall_feature",
-    "stall_weight",
-    "stall_acc",
-    "dpu_octet",
-    "ppu_atom",
-    "stripe",  # CNA hands 16 finished pixels to CORE
-    "stall_dpu",  # CORE has results that the DPU does not take
-    "stall_write",  # the writer of the DPU or PPU waits for the DMA
-)
-"""Bits of the `events` port, from bit 0 up: pulses and levels that the engines count."""
-
 
 QUIET_CYCLES = 15
 """Cycles without a sign of life after which a core reports idle."""
@@ -57,9 +42,13 @@ class NpuCore(wiring.Component):
     core_index : In(2)         : this core's number, compared with S_POINTER.CORE_INDEX.
     irq : Out(1)               : interrupt line, level.
     diag_* : Out               : diagnostic events; `diag_block` is the register window, offset[15:12].
-    events : Out(16)           : bits as `EVENTS`.
+    events : Out(16)           : pulses and levels, bits as in rtl/regs/events.py.
     task_index : Out(12)       : task of the kick that the events belong to.
     watch_* : Out              : register writes, as `rtl.layouts.RegisterWatch`, a cycle later.
+    counting : In(1)           : whether the next four follow what happens, a cycle later; else they stand.
+    activity : Out(48)         : what each block does, bits as `rtl.regs.counters.states`.
+    levels : Out(192)          : how full queues are, 16 bits each as `rtl.regs.counters.levels`.
+    macs, array_macs : Out(12) : multiply-accumulates of a slot, useful ones and those of the whole array.
     idle : Out(1)              : nothing happens here until a bus access or a memory response comes.
     busy_blocks : Out(7)       : enabled blocks, bits as the op-enable mask (H1.5).
     awake : Out                : bit for each of `CLOCK_GROUPS`, low when nothing in it will change at
@@ -95,6 +84,13 @@ class NpuCore(wiring.Component):
             "watch_offset": Out(16),
             "watch_value": Out(32),
             "task_index": Out(12),
+            "counting": In(1),
+            "activity": Out(
+                len(states()), init=sum(1 << n for n, s in enumerate(states()) if s.name == IDLE)
+            ),
+            "levels": Out(LEVEL_BITS * len(levels())),
+            "macs": Out(12),
+            "array_macs": Out(12),
             "idle": Out(1),
             "busy_blocks": Out(OP_ENABLE_BITS),
             "awake": Out(len(CLOCK_GROUPS)),
@@ -191,9 +187,11 @@ class NpuCore(wiring.Component):
             ReadClient.PC: pc.read,
         }.items():
             wiring.connect(m, port, ddma.reads[client])
+        buffers: dict[str, WriteBuffer] = {}
         outputs = files["DPU"].cfg.FEATURE_MODE_CFG.OUTPUT_MODE
         for client, port in {WriteClient.DPU: dpu.write, WriteClient.PPU: ppu.write}.items():
-            m.submodules[f"write_buffer_{client.name.lower()}"] = buffer = WriteBuffer()
+            buffer = buffers[client.name] = WriteBuffer()
+            m.submodules[f"write_buffer_{client.name.lower()}"] = buffer
             m.d.comb += buffer.whole.eq(outputs.all())  # memory and the PPU
             wiring.connect(m, port, buffer.client)
             wiring.connect(m, buffer.port, ddma.writes[client])
@@ -231,7 +229,7 @@ class NpuCore(wiring.Component):
 
         # 5. What the outside may watch.
         final_diagnostic = self._diagnostics(m, fabric, pc, files, blocks, ddma)
-        levels = {
+        seen = {
             "task_start": pc.task_start,
             "task_done": pc.task_done,
             "mac_slot": cna.slot_valid,
@@ -244,6 +242,7 @@ class NpuCore(wiring.Component):
             "stripe": cna.stripe.valid & cna.stripe.ready,
             "stall_dpu": core.acc.valid & ~core.acc.ready,
             "stall_write": Cat(p.data.valid & ~p.data.ready for p in ddma.writes).any(),
+            "stall_operand": dpu.lacks | ppu.lacks,
         }
         m.d.sync += self.watch_valid.eq(fabric.watch.valid)
         with m.If(fabric.watch.valid):
@@ -253,10 +252,11 @@ class NpuCore(wiring.Component):
                 self.watch_value.eq(fabric.watch.value),
             ]
         m.d.sync += [
-            self.events.eq(Cat(levels[name] for name in EVENTS)),
+            self.events.eq(Cat(seen[name] for name in EVENTS)),
             self.task_index.eq(pc.task),
             self.busy_blocks.eq(busy),
         ]
+        self._counted(m, pc, blocks, buffers, ddma)
         # Idle means quiet for a while, so that nothing on its way through a register is missed.
         quiet = Signal(range(QUIET_CYCLES + 1), init=QUIET_CYCLES)
         stirs = Signal()
@@ -279,6 +279,23 @@ class NpuCore(wiring.Component):
         with m.Else():
             m.d.sync += self.idle.eq(1)
         return m
+
+    def _counted(self, m: Module, pc, blocks, buffers: dict[str, WriteBuffer], ddma) -> None:
+        """What the performance counters look at (rtl/counters.py); costs nothing while they do not."""
+        cna, dpu_rdma, ppu_rdma = (blocks[name] for name in ("CNA", "DPU_RDMA", "PPU_RDMA"))
+        told = {name: block.activity for name, block in blocks.items() if name != "CNA"}
+        told |= {"PC": pc.activity, "CSC": cna.csc_activity, "DDMA": ddma.activity}
+        told |= {"CNA_FEATURE": cna.feature_activity, "CNA_WEIGHT": cna.weight_activity}
+        fill = {f"{client}_WRITE_BUFFER": buffer.beats for client, buffer in buffers.items()}
+        for source in (cna, dpu_rdma, ppu_rdma, ddma):
+            fill |= {name: source.levels[name] for name in source.levels.shape().members}
+        with m.If(self.counting):
+            m.d.sync += [
+                self.activity.eq(Cat(told[block.name] for block in state_blocks())),
+                self.levels.eq(Cat(fill[level.name] for level in levels())),
+                self.macs.eq(cna.macs),
+                self.array_macs.eq(cna.array_macs),
+            ]
 
     def _clock_groups(self, m: Module, axil, fabric, pc, files, blocks, ddma, diagnostics) -> None:
         """Tell which groups may change at the next edge (rtl/clock_groups.py)."""

@@ -7,6 +7,7 @@ from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from rtl.activity import activity_layout, tell
 from rtl.bus import DiagnosticMerge, RegisterBus
 from rtl.layouts import DiagnosticCode, DiagnosticPort, ReadPort, RegisterPort
 from rtl.list_fetch import ListFetcher
@@ -168,6 +169,7 @@ class PcDma(wiring.Component):
     task_start, task_done : Out(1)       : pulses.
     task : Out(12)                       : index in the kick of the task last started.
     moves : Out(1)                       : a register in here may change (rtl/clock_groups.py).
+    activity : Out(layout)               : what it does (rtl/regs/counters.rdl).
     diag : Out(DiagnosticPort())
     """
 
@@ -185,6 +187,7 @@ class PcDma(wiring.Component):
     task_done: Out(1)
     task: Out(12)
     moves: Out(1)
+    activity: Out(activity_layout("PC"))
     diag: Out(DiagnosticPort())
 
     def __init__(self, relax_serialisation: bool = False) -> None:
@@ -380,6 +383,20 @@ class PcDma(wiring.Component):
         )
         with m.If(regs.clear_count):
             m.d.sync += ended.eq(0)
+        in_list, next_list, drain = (fsm.ongoing(state) for state in ("LIST", "NEXT", "DRAIN"))
+        refused = in_list & word_valid & ~served
+        tell(
+            m,
+            self.activity,
+            fsm.ongoing("IDLE"),
+            BUSY=(in_list & (served | (~word_valid & fetcher.words.valid)))
+            | fsm.ongoing("LIST-END")
+            | (next_list & fetcher.start)
+            | (drain & ~at_work),
+            FETCH=in_list & ~word_valid & ~fetcher.words.valid,
+            HELD=refused & (is_write | ~settled),
+            TASK=(refused & is_enable) | next_list | (drain & at_work) | fsm.ongoing("NEVER-ENDS"),
+        )
 
         # --- Reports.
         running = Signal()

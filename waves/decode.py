@@ -14,9 +14,8 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from rtl.regs import Register, registers
+from rtl.regs.events import EVENTS, STALLS
 from waves.pins import (
-    EVENTS,
-    STALLS,
     diagnostic_name,
     event_place,
     event_stretches,

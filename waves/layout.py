@@ -13,10 +13,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rtl.regs import Field, Register, registers
+from rtl.regs.events import EVENTS
 from waves import translate
 from waves.backends import Signal
 from waves.errors import WaveError
-from waves.pins import EVENTS, event_place, spelled
+from waves.pins import event_place, spelled
 from waves.translate import Translation
 
 if TYPE_CHECKING:

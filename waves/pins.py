@@ -1,7 +1,8 @@
 """Names of what the decoders look at, and what the bits and numbers on those pins mean.
 
-The hardware's own tables are in `rtl.core` and `rtl.layouts`, which import Amaranth; reading a waveform
-must not need that, so they are repeated here and tests/unit/test_waves_decode.py holds them together.
+The hardware's own tables of clients and diagnostics are in `rtl.layouts`, which imports Amaranth; reading a
+waveform must not need that, so they are repeated here and tests/unit/test_waves_decode.py holds them
+together.
 """
 
 from __future__ import annotations
@@ -10,35 +11,11 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from rtl.regs.events import EVENTS, PORT
 from waves.errors import WaveError
 
 if TYPE_CHECKING:
     from waves.reader import Wave
-
-EVENTS = (
-    "task_start",
-    "task_done",
-    "mac_slot",
-    "mac_real",
-    "stall_feature",
-    "stall_weight",
-    "stall_acc",
-    "dpu_octet",
-    "ppu_atom",
-    "stripe",
-    "stall_dpu",
-    "stall_write",
-)
-"""Bits of a core's `events` port, from bit 0 up (`rtl.core.EVENTS`)."""
-
-STALLS = {
-    "stall_feature": "CNA waits for features",
-    "stall_weight": "CNA waits for weights",
-    "stall_acc": "CORE's accumulators are full",
-    "stall_dpu": "CORE has results that the DPU does not take",
-    "stall_write": "the writer of the DPU or PPU waits for the DMA",
-}
-"""What each stall bit of `events` says."""
 
 READ_CLIENTS = ("FEATURE", "WEIGHT", "MRDMA", "BRDMA", "NRDMA", "ERDMA", "PPU", "PC")
 """By AXI read id (`rtl.layouts.ReadClient`)."""
@@ -71,13 +48,7 @@ BEAT_BYTES = 32
 _GROUPS = {"m_axi": "axi", "s_axil": "axil", "diag": "diag", "watch": "watch"}
 """Port prefix of `rtl.core.NpuCore` to the scope that holds these pins in an engine's waveform."""
 
-_EVENT_NAMES = {
-    "mac_slot": "mac_slots",
-    "mac_real": "mac_pixels",
-    "dpu_octet": "dpu_octets",
-    "ppu_atom": "ppu_atoms",
-    "stripe": "stripes",
-}
+_EVENT_NAMES = {event.name: event.counter for event in PORT if event.name != event.counter}
 """Names of events in the engines' counters, where they differ."""
 
 

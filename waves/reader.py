@@ -13,11 +13,12 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rtl.regs.events import EVENTS
 from waves.backends import Backend, Changes, Signal, Value, open_backend
 from waves.errors import WaveError
 from waves.files import inspect
 from waves.lookup import Names
-from waves.pins import EVENTS, event_place, find_cores, spelled
+from waves.pins import event_place, find_cores, spelled
 
 if TYPE_CHECKING:
     from waves.bursts import Burst

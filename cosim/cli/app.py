@@ -27,7 +27,7 @@ UsageProblem: type[Exception] = next(
 """Base of what typer raises for words that it does not understand (its home differs between versions)."""
 
 
-OUTPUTS = {"json", "csv", "html", "log", "svg", "trace", "events", "timeline", "coverage", "page"}
+OUTPUTS = {"json", "csv", "html", "log", "svg", "trace", "events", "timeline", "coverage", "page", "save"}
 """Names of parameters that are files to write: looked at before anything runs for long."""
 
 

@@ -33,6 +33,7 @@ _KNOWN = (
     ("cosim.models.run", "RunError", BAD_INPUT),
     ("sw.driver.errors", "DriverError", DEVICE_ERROR),
     ("cosim.engines.errors", "WaveformError", BAD_INPUT),
+    ("cosim.engines.errors", "SnapshotError", BAD_INPUT),
     ("cosim.engines.errors", "EngineError", DEVICE_ERROR),
     ("cosim.golden.task.errors", "GoldenError", DEVICE_ERROR),
     ("cosim.cli.inputs", "InputError", BAD_INPUT),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cosim.cli import complete
 from cosim.cli.app import App, examples
+from cosim.cli.bench_app import declare as declare_bench
+from cosim.cli.counters_app import declare as declare_counters
 from cosim.cli.estimate_app import declare as declare_estimate
 from cosim.cli.options import (
     INPUT_HELP,
@@ -21,6 +23,8 @@ from cosim.cli.options import (
     ShareOption,
     VerboseOption,
     recorded,
+    saved,
+    threaded,
     traced,
 )
 from cosim.cli.regcmd_app import regcmd_app
@@ -29,6 +33,7 @@ from cosim.cli.report_app import declare as declare_report
 from cosim.cli.shards_app import SchedulerOption, Shards, ShardsOption, WorkersOption
 from cosim.cli.shards_app import declare as declare_sweep
 from cosim.cli.timeline_app import declare as declare_timeline
+from cosim.cli.validate_app import declare as declare_validate
 from cosim.cli.verilog_app import declare as declare_verilog
 from cosim.cli.waves_app import declare as declare_waves
 
@@ -42,8 +47,11 @@ app.add_typer(regcmd_app, name="regcmd")
 declare_waves(app)
 declare_timeline(app)
 declare_report(app)
+declare_counters(app)
 declare_sweep(app)
+declare_validate(app)
 declare_verilog(app)
+declare_bench(app)
 declare_estimate(app)
 
 
@@ -54,10 +62,14 @@ declare_estimate(app)
         "rkcosim run model.onnx --trace build/run.fst --from layer:conv3 --scope 'core0.CNA'",
         "rkcosim run model.onnx --shards auto --scheduler tcp://farm:8786",
         "rkcosim run model.onnx --engine golden --json - | jq .verdict",
+        "rkcosim run model.onnx --save build/conv3.snap --at layer:conv3",
+        "rkcosim run model.onnx --resume build/conv3.snap",
     )
 )
 @traced
 @recorded
+@saved
+@threaded
 def run(
     model: Annotated[Path, typer.Argument(help="ONNX (int8 in QDQ form) or TFLite (full-integer) model.")],
     input: Annotated[
@@ -82,12 +94,14 @@ def run(
     shards: ShardsOption = None,
     scheduler: SchedulerOption = None,
     workers: WorkersOption = None,
+    snapshot: Any = None,
 ) -> None:
     """Run a model through rknn_api on the simulated NPU and report cycles per layer."""
     from cosim.cli.run import run_command
 
     parts = Shards.of(shards, scheduler, workers)
-    run_command(model, input or [], engine, exact, check, json, limit, seed, trace, cores, csv, html, parts)
+    out = json, limit, seed, trace, cores, csv, html
+    run_command(model, input or [], engine, exact, check, *out, parts, snapshot)
 
 
 @app.command(
@@ -258,6 +272,7 @@ def conformance(
 )
 @traced
 @recorded
+@threaded
 def device(
     program: Annotated[list[str] | None, typer.Argument(help="Program and its arguments, after --.")] = None,
     socket: Annotated[
@@ -285,6 +300,7 @@ def device(
 )
 @traced
 @recorded
+@threaded
 def serve(
     socket: Annotated[
         Path | None, typer.Option(help="Unix socket to listen at; default: in the user's runtime folder.")

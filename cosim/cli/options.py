@@ -98,10 +98,40 @@ EventKindsOption = Annotated[
     ),
 ]
 CoresOption = Annotated[int, typer.Option(min=1, max=3, help="Cores of the simulated NPU.")]
+ThreadsOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=3,
+        help="Threads for cores at work together; default: what is fastest. No result depends on it.",
+    ),
+]
 LogOption = Annotated[
     str | None, typer.Option(metavar="FILE", help="The kernel's log (as dmesg) into a file, - for stderr.")
 ]
 VerboseOption = Annotated[bool, typer.Option("--verbose", help="Every ioctl that fails into the log too.")]
+SaveOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Save a snapshot of the run to this file (docs/snapshots.md)."),
+]
+AtOption = Annotated[
+    str | None,
+    typer.Option(
+        "--at",
+        metavar="BORDER",
+        help="Where to save: task:N or task:N@JOB (before task N), layer:NAME (before it), job or job:N (its "
+        "end).",
+    ),
+]
+KeepGoingOption = Annotated[
+    bool, typer.Option("--keep-going", help="Go on after saving; else the run ends there.")
+]
+TraceableOption = Annotated[
+    bool, typer.Option("--traceable", help="Save so that what goes on can write waveforms (slower).")
+]
+ResumeOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Go on from this snapshot of the same run.")
+]
 ReportOption = Annotated[bool, typer.Option("--report", help="Jobs, tasks, cycles and host time at the end.")]
 
 
@@ -133,6 +163,63 @@ def traced(command: Callable[..., None]) -> Callable[..., None]:
             inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=option)
             for name, option in options.items()
         ]
+    wrapper.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # read by typer
+    wrapper.__annotations__ = {**hints, **options}
+    return wrapper
+
+
+def threaded(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command that opens one engine the option of threads."""
+    signature = inspect.signature(command)
+
+    @functools.wraps(command)
+    def wrapper(threads: int | None = None, **values: Any) -> None:
+        from cosim.engines.threads import using_threads
+
+        with using_threads(threads):
+            command(**values)
+
+    added = inspect.Parameter(
+        "threads", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=ThreadsOption
+    )
+    wrapper.__signature__ = signature.replace(  # type: ignore[attr-defined]  # read by typer
+        parameters=[*signature.parameters.values(), added]
+    )
+    wrapper.__annotations__ = {**command.__annotations__, "threads": ThreadsOption}
+    return wrapper
+
+
+def saved(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of snapshots in place of its parameter `snapshot` (SnapshotOptions)."""
+    signature = inspect.signature(command)
+    options = {
+        "save": SaveOption,
+        "at": AtOption,
+        "keep_going": KeepGoingOption,
+        "traceable": TraceableOption,
+        "resume": ResumeOption,
+    }
+
+    @functools.wraps(command)
+    def wrapper(**values: Any) -> None:
+        from cosim.cli.snapshots import SnapshotOptions
+
+        with reported():
+            values["snapshot"] = SnapshotOptions(**{name: values.pop(name) for name in options})
+        command(**values)
+
+    parameters = [p for p in signature.parameters.values() if p.name != "snapshot"]
+    for name, option in options.items():
+        flag = option in (KeepGoingOption, TraceableOption)
+        parameters.append(
+            inspect.Parameter(
+                name,
+                inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                default=False if flag else None,
+                annotation=option,
+            )
+        )
+    hints = {name: kind for name, kind in command.__annotations__.items() if name != "snapshot"}
     wrapper.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # read by typer
     wrapper.__annotations__ = {**hints, **options}
     return wrapper

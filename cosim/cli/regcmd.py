@@ -13,7 +13,12 @@ from cosim.cli.exits import DEVICE_ERROR, MISMATCH, OK, fail, reported, write_js
 from cosim.cli.progress import kick
 
 if TYPE_CHECKING:
+    from cosim.cli.snapshots import SnapshotOptions
     from waves.spec import TraceSpec
+
+
+DEFAULTS = {"engine": None, "exact": False, "check": False, "on_diagnostic": "stop"}
+"""Options that decide what a run does, as they are where nothing is given."""
 
 
 def run_command(
@@ -26,18 +31,24 @@ def run_command(
     json: Path | None,
     trace: TraceSpec | None,
     html: Path | None = None,
+    snapshot: SnapshotOptions | None = None,
 ) -> None:
     """Run a stream file and say what came of it."""
     with reported():
         from cosim.cli.report import keeping, write_page
+        from cosim.cli.snapshots import Run, SnapshotOptions
         from cosim.crosscheck.kick import run_kick
         from cosim.crosscheck.mismatch import wants_mismatch
         from cosim.streams.stream import Stream
 
         stream = Stream.load(file)
+        options = {"engine": engine, "exact": exact, "check": check, "on_diagnostic": on_diagnostic}
+        run = Run(snapshot or SnapshotOptions(), "regcmd run", file, options, DEFAULTS, trace)
+        engine, exact, check, on_diagnostic = (run.values[name] for name in options)
         later = wants_mismatch(trace, check)
         open_device = partial(_device, engine, exact, on_diagnostic, stream.core + 1)
-        with keeping(html), closing(open_device(trace is not None and not later)) as device:
+        traced = trace is not None and not later
+        with keeping(html), run.running(json), closing(open_device(traced)) as device:
             if trace and not later:
                 device.trace(trace)
             stream.load_into(device.memory)
@@ -76,6 +87,7 @@ def run_command(
                 write_page(html, data, None if engine == "golden" else device.events())
             if not result.done:
                 fail(f"no interrupt within {max_cycles} cycles:\n{result.state}", DEVICE_ERROR)
+            run.finish()
             raise SystemExit(MISMATCH if data["verdict"]["match"] is False else OK)
 
 

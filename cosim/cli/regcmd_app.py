@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +16,8 @@ from cosim.cli.options import (
     JsonOption,
     ShareOption,
     recorded,
+    saved,
+    threaded,
     traced,
 )
 from cosim.cli.report_app import HtmlOption
@@ -156,10 +158,13 @@ def regcmd_import(
         "rkcosim regcmd run examples/streams/pool.json --check",
         "rkcosim regcmd run examples/streams/pool.json --trace build/pool.vcd --scope core0.PPU",
         "rkcosim regcmd run stream.json --max-cycles 200000 --trace build/end.fst --from error",
+        "rkcosim regcmd run stream.json --save build/task3.snap --at task:3",
     ),
 )
 @traced
 @recorded
+@saved
+@threaded
 def regcmd_run(
     file: Annotated[Path, typer.Argument(help="Stream file: command lists with their memory image (JSON).")],
     engine: EngineOption = None,
@@ -173,11 +178,12 @@ def regcmd_run(
     json: JsonOption = None,
     trace: TraceSpec | None = None,
     html: HtmlOption = None,
+    snapshot: Any = None,
 ) -> None:
     """Run a stream with its memory image, on RTL or on the golden model."""
     from cosim.cli.regcmd import run_command
 
-    run_command(file, engine, exact, check, on_diagnostic, max_cycles, json, trace, html)
+    run_command(file, engine, exact, check, on_diagnostic, max_cycles, json, trace, html, snapshot)
 
 
 @regcmd_app.command(

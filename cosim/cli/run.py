@@ -9,10 +9,14 @@ from cosim.cli.exits import BAD_INPUT, MISMATCH, OK, fail, reported, write_json
 
 if TYPE_CHECKING:
     from cosim.cli.shards_app import Shards
+    from cosim.cli.snapshots import SnapshotOptions
     from waves.spec import TraceSpec
 
 TABLE_WIDTH = 104
 """Columns of the layer table; narrower terminals wrap its lines rather than lose text."""
+
+DEFAULTS = {"engine": None, "exact": False, "check": False, "seed": 0, "cores": 1}
+"""Options that decide what a run does, as they are where nothing is given."""
 
 
 def run_command(
@@ -29,6 +33,7 @@ def run_command(
     csv: Path | None = None,
     html: Path | None = None,
     shards: Shards | None = None,
+    snapshot: SnapshotOptions | None = None,
 ) -> None:
     """Run, print, write JSON, and end with the exit code of DESIGN 11."""
     if not model.is_file():
@@ -38,11 +43,15 @@ def run_command(
 
         from cosim.cli.inputs import load_batch
         from cosim.cli.report import keeping, write_page
+        from cosim.cli.snapshots import Run, SnapshotOptions
         from cosim.models.run import run_model
 
         console = Console(highlight=False)
         console.width = max(console.width, TABLE_WIDTH)
-        batch = load_batch(inputs, _inputs(model), limit) if inputs else None
+        given = {"engine": engine, "exact": exact, "check": check, "seed": seed, "cores": cores}
+        saving = Run(snapshot or SnapshotOptions(), "run", model, given, DEFAULTS, trace)
+        values = dict(saving.values)
+        batch = saving.batch(load_batch(inputs, _inputs(model), limit) if inputs else None)
         labels = batch.labels if batch else None
         count = len(batch.items) if batch else 1
 
@@ -53,22 +62,24 @@ def run_command(
             mark = " " if labels is None or labels[number] == guess else "*"
             console.print(f"[{number + 1:3}/{count}] label {guess}{truth} {mark}{said}")
 
-        options: dict[str, Any] = {"check": check, "trace": trace}
+        options: dict[str, Any] = {"check": values.pop("check"), "trace": trace}
         run = run_model
         if shards is not None:
             from cosim.cli.shards import sharded
 
+            if saving:
+                raise ValueError(
+                    "--shards simulates in several engines at once, so it saves no snapshot and goes on from "
+                    "none; leave out --shards, or --save and --resume"
+                )
             run, options = sharded(shards, trace)
-        with keeping(html if shards is None else None) as kept:
+        with keeping(html if shards is None else None) as kept, saving.running(json):
             result = run(
                 model,
                 batch.items if batch else None,
-                engine=engine,
-                exact=exact,
+                **values,
                 labels=labels,
                 reference=True,
-                seed=seed,
-                cores=cores,
                 each=each,
                 **options,
             )
@@ -85,6 +96,7 @@ def run_command(
             console.print(f"JSON: {json}")
         if html:
             write_page(html, result.as_json(), kept.log)
+        saving.finish()
         raise SystemExit(MISMATCH if result.verdict["match"] is False else OK)
 
 
@@ -126,10 +138,9 @@ def print_report(console: Any, result: Any) -> None:
         beside = f", {result.reference} {output['reference_top1']}" if "reference_top1" in output else ""
         console.print(f"output {output['name']} {output['shape']}, top-1 {output['top1']}{beside}")
     per = result.cycles // result.inferences
-    rate = result.cycles / max(result.simulated_seconds, 1e-9)
     console.print(
         f"{result.inferences} inferences, {result.cycles:,} cycles ({per:,} each, {per / 1e6:.3f} ms "
-        f"at 1 GHz); {result.engine}, {result.cell} cell: {rate:,.0f} cycles/s"
+        f"at 1 GHz); {result.engine}, {result.cell} cell: {result.cycles_per_second:,.0f} cycles/s"
     )
     if result.memory:
         memory = result.memory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv as tables
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +67,7 @@ class Sweep:
     cores: str
     dram: Sequence[str]
     geometry: Sequence[str]
+    weight_banks: str
     engine: str | None
     exact: bool
     check: bool
@@ -96,6 +97,7 @@ def sweep_command(
         raise ValueError("a sweep compares cycles; the engine golden has none")
     files = _names(asked.models)
     every = _points(asked, list(files))
+    _readable(files)
     console = Console(highlight=False)
     if scheduler is None and any(not point.differs for point in every):
         build(asked.engine, asked.exact)
@@ -135,14 +137,23 @@ def _names(models: Sequence[Path]) -> dict[str, Path]:
     return found
 
 
+def _readable(files: Mapping[str, Path]) -> None:
+    """Compile the models, so that bad ones are reported before anything is started."""
+    from sw.compiler import compile_model
+
+    for path in files.values():
+        compile_model(path.read_bytes())
+
+
 def _points(asked: Sweep, models: list[str]) -> list[Any]:
     """The points that were asked for, checked before anything is started."""
     from cosim.shards.sweep import axis, dram_settings, geometry_settings, points
 
-    try:
-        cores = [int(word) for word in asked.cores.split(",")]
-    except ValueError:
-        raise ValueError(f"--cores must be numbers as in 1,3, not '{asked.cores}'") from None
+    cores = _numbers("--cores", asked.cores)
+    banks = [
+        None if word == "auto" else _numbers("--weight-banks", word)[0]
+        for word in asked.weight_banks.split(",")
+    ]
     axes: list[dict[str, Any]] = []
     for option, texts, known in (
         ("--dram", asked.dram, dram_settings()),
@@ -153,7 +164,14 @@ def _points(asked: Sweep, models: list[str]) -> list[Any]:
         if len(set(names)) < len(names):
             raise ValueError(f"{option}: a setting is given twice; give all its values at once, as in a=1,2")
         axes.append(dict(found))
-    return points(models, cores, *axes)
+    return points(models, cores, *axes, banks)
+
+
+def _numbers(option: str, text: str) -> list[int]:
+    try:
+        return [int(word) for word in text.split(",")]
+    except ValueError:
+        raise ValueError(f"{option} must be numbers as in 1,3, not '{text}'") from None
 
 
 def print_sweep(console: Any, table: Sequence[dict[str, Any]], clock: float) -> None:
@@ -161,8 +179,10 @@ def print_sweep(console: Any, table: Sequence[dict[str, Any]], clock: float) -> 
     from rich.table import Table
 
     settings = [name for name in table[0] if name.startswith(("dram.", "geometry."))]
+    if len({row["weight_banks"] for row in table}) > 1:
+        settings.append("weight_banks")
     shown = Table(box=None)
-    for heading in ("model", "cores", *(name.partition(".")[2] for name in settings)):
+    for heading in ("model", "cores", *(name.rpartition(".")[2] for name in settings)):
         shown.add_column(heading, justify="left" if heading == "model" else "right")
     for heading in ("cycles", f"ms at {clock:g} MHz", "MB read", "MB written", "array busy"):
         shown.add_column(heading, justify="right")

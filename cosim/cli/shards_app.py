@@ -82,6 +82,9 @@ def sweep(
             help="Choice of the geometry and its values (others than the RK3588's are marked); repeatable.",
         ),
     ] = None,
+    weight_banks: Annotated[
+        str, typer.Option(metavar="LIST", help="Banks of CBUF for weights, of 12, as auto,2,4.")
+    ] = "auto",
     engine: EngineOption = None,
     exact: ExactOption = False,
     check: Annotated[
@@ -97,5 +100,5 @@ def sweep(
     """Run models under many settings, in parallel, into one table."""
     from cosim.cli.shards import Sweep, sweep_command
 
-    asked = Sweep(models, cores, dram or [], geometry or [], engine, exact, check, seed, clock)
+    asked = Sweep(models, cores, dram or [], geometry or [], weight_banks, engine, exact, check, seed, clock)
     sweep_command(asked, scheduler, workers, csv, json)

@@ -24,7 +24,9 @@ def _port(name: str) -> str:
 _PORT_INPUTS = {
     name: _port(name) for name, *_ in lib.CoreIn._fields_ if name not in ("rst", "pad", "m_rdata")
 }
-_PORT_OUTPUTS = {name: _port(name) for name, *_ in lib.CoreOut._fields_ if name not in ("pad", "m_wdata")}
+_PORT_OUTPUTS = {
+    name: _port(name) for name, *_ in lib.CoreOut._fields_ if name not in ("pad", "pad2", "m_wdata", "levels")
+}
 
 
 class _Core:
@@ -70,6 +72,9 @@ class _Core:
             if out.m_wvalid:
                 data = int(ctx.get(core.m_axi_wdata)).to_bytes(32, "little")
                 ct.memmove(out.m_wdata, data, 32)
+            if pins.counting:
+                held = int(ctx.get(core.levels)).to_bytes(ct.sizeof(out.levels), "little")
+                ct.memmove(out.levels, held, len(held))
             self.edges += 1
             # Away from the clock edge; the next pins are there when this wakes up.
             await ctx.delay(_PERIOD / 4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import platform
 import shutil
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import cosim.harness
 from cosim import progress as under_way
-from cosim.engines import cache, toolchain, trace_table, verilog
+from cosim.engines import cache, plain_verilog, toolchain, trace_table, verilog
 from cosim.engines.cache import Progress
 from cosim.engines.errors import BuildError
 
@@ -27,7 +28,8 @@ class Variant:
 
     Members
     -------
-    engine : "verilator", "cxxrtl", or "external" (DRAM and interconnect only).
+    engine : "verilator", "cxxrtl", "plain" (cosim.engines.plain_verilog), or "external" (DRAM and
+        interconnect only).
     cell : "cpp" for the array cell in C++, "rtl" for the cell as described in Amaranth.
     traced : with the code that writes a waveform.
     probed : with what a lockstep run watches inside the core (Verilator only).
@@ -44,6 +46,8 @@ class Variant:
     def __str__(self) -> str:
         if self.engine == "external":
             return "memory model"
+        if self.engine == "plain":
+            return "plain Verilog in Verilator at its usual flags"
         cell = "C++ cell" if self.cell == "cpp" else "RTL cell"
         extra = [name for name in ("traced", "probed", "watched") if getattr(self, name)]
         return ", ".join([f"{self.engine} model", cell, *extra])
@@ -54,10 +58,11 @@ def harness_folder() -> Path:
     return Path(next(iter(cosim.harness.__path__)))
 
 
-def _flags(optimise: str = "-O3") -> list[str]:
+def _flags(optimise: str = "-O3", usual: bool = False) -> list[str]:
     # -fno-gnu-unique and -Bsymbolic keep two libraries in one process apart.
     flags = ["-std=c++17", optimise, "-fPIC", "-pthread", "-w"]
-    flags += os.environ.get("RKCOSIM_CXXFLAGS", _native_flag()).split()
+    if not usual:
+        flags += os.environ.get("RKCOSIM_CXXFLAGS", _native_flag()).split()
     if "clang" not in toolchain.compiler().version:
         flags.append("-fno-gnu-unique")
     return flags
@@ -98,12 +103,34 @@ def _key(design_hash: str, variant: Variant) -> str:
         digest.update(" ".join([*_verilator_flags(variant), _VERILATOR_OPTIMISE]).encode())
         digest.update(_APART.encode() if variant.cell == "rtl" else b"")
         digest.update(trace_table.fingerprint() if variant.traced else b"")
+    if variant.engine == "plain":
+        tool = toolchain.verilator()
+        digest.update(tool.version.encode() if tool else b"")
+        digest.update(plain_verilog.fingerprint())
     paths = [path for path in sorted(harness_folder().glob("*")) if path.suffix in (".h", ".cpp", ".sv")]
     if variant.cell == "cpp":
         paths += _cell_files((".h", ".cpp", ".sv", ".v", ".il"))
     for path in paths:
         digest.update(path.name.encode() + path.read_bytes())
     return f"{variant.engine}-{variant.cell}-{digest.hexdigest()[:24]}"
+
+
+def _state_key(design_hash: str, variant: Variant) -> str:
+    """Hash of what decides the form of a model's state, for snapshots: compiler and processor do not."""
+    tool = toolchain.verilator()
+    flags = _verilator_flags(variant) if variant.engine == "verilator" else []
+    digest = hashlib.sha256(f"{design_hash} {verilog.SCRIPT_VERSION} {variant!r} {flags}".encode())
+    digest.update(f"{toolchain.yosys().version} {tool.version if tool else ''}".encode())
+    for path in [*sorted(harness_folder().glob("*")), *_cell_files((".h", ".cpp", ".sv"))]:
+        if path.suffix in (".h", ".cpp", ".sv"):
+            digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def state_of(library: Path) -> str:
+    """The hash that the builds have in common whose states fit each other."""
+    meta = json.loads((library.parent / "meta.json").read_text())
+    return str(meta.get("state", ""))
 
 
 def _design_hash(design: verilog.Design, external_cell: bool, folder: Path) -> str:
@@ -153,13 +180,14 @@ def build(design: verilog.Design | None, variant: Variant, progress: Progress = 
         found = cache.fetch(folder, key, LIBRARY, progress)
         if found is not None:
             return found
-        built = _build_now(design, variant, folder, key, progress)
+        state = "" if design is None else _state_key(f"{design_hash} {groups}", variant)
+        built = _build_now(design, variant, folder, key, state, progress)
     progress(f"{variant} ready after {time.monotonic() - begin:.1f} s")
     return built
 
 
 def _build_now(
-    design: verilog.Design | None, variant: Variant, folder: Path, key: str, progress: Progress
+    design: verilog.Design | None, variant: Variant, folder: Path, key: str, state: str, progress: Progress
 ) -> Path:
     begin = time.monotonic()
     progress(f"building the {variant} (once; kept in {folder})")
@@ -174,11 +202,15 @@ def _build_now(
             sources = _verilator_sources(design, variant, work, folder, progress)
         elif variant.engine == "cxxrtl":
             sources = _cxxrtl_sources(design, variant, work, progress)
+        elif variant.engine == "plain":
+            sources = _plain_sources(design, work, progress)
         else:
-            raise ValueError(f"engine must be verilator, cxxrtl or external, not {variant.engine!r}")
+            raise ValueError(f"engine must be verilator, cxxrtl, plain or external, not {variant.engine!r}")
         library = _compile(sources, work, progress)
         seconds = round(time.monotonic() - begin, 1)
-        entry = cache.store(folder, key, [library], {"variant": str(variant), "seconds": seconds})
+        entry = cache.store(
+            folder, key, [library], {"variant": str(variant), "state": state, "seconds": seconds}
+        )
         return entry / LIBRARY
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -190,6 +222,7 @@ class _Source:
     flags: list[str]
     optimise: str = "-O3"
     keep_as: Path | None = None  # an object that later builds may use again
+    usual: bool = False  # without -march=native and whatever else is added
 
 
 _VERILATOR_OPTIMISE = "-O2"  # as fast as -O3, whose code is half as large again and takes longer to compile
@@ -212,7 +245,7 @@ def _optimise(generated: Path) -> str:
 def _verilator_flags(variant: Variant) -> list[str]:
     flags = ["--cc", "--top-module", f"{verilog.TOP}_top", "--prefix", "Vcore", "-O3", "--no-timing"]
     flags += ["--x-assign", "fast", "--x-initial", "fast", "-Wno-fatal", "-Wno-lint", "-Wno-style"]
-    flags += ["--output-split", "20000", "--no-assert"]
+    flags += ["--output-split", "20000", "--no-assert", "--savable"]
     if variant.traced:
         flags += ["--trace", "--trace-structs"]
     if variant.probed:
@@ -220,6 +253,20 @@ def _verilator_flags(variant: Variant) -> list[str]:
     if variant.watched:
         flags.append("-DRKCOSIM_WATCHED")
     return flags
+
+
+def flags_in_words(variant: Variant) -> str:
+    """What decides about a library's speed, for reports: options of the generator, then the compiler's."""
+    added = os.environ.get("RKCOSIM_CXXFLAGS", _native_flag())
+    if variant.engine == "plain":
+        own = " ".join(plain_verilog.VERILATOR_FLAGS)
+        return f"verilator {own}; {plain_verilog.OPT_FAST}, what runs once {plain_verilog.OPT_SLOW}"
+    if variant.engine == "cxxrtl":
+        return f"write_cxxrtl {' '.join(verilog.CXXRTL_OPTIONS)}; {_CXXRTL_OPTIMISE} {added}"
+    if variant.engine != "verilator":
+        return f"-O3 {added}"
+    own = " ".join(flag for flag in _verilator_flags(variant) if not flag.startswith("-W"))
+    return f"verilator {own}; {_VERILATOR_OPTIMISE} {added}"
 
 
 def _verilator_sources(
@@ -271,7 +318,7 @@ def _verilator_sources(
     if variant.cell == "cpp":
         boxes = [path for path in _cell_files((".cpp",)) if "cxxrtl" not in path.stem]
         sources += [_Source(path, model) for path in boxes]
-    names = ["verilated", "verilated_threads", "verilated_dpi"]
+    names = ["verilated", "verilated_threads", "verilated_dpi", "verilated_save"]
     names += ["verilated_vcd_c"] if variant.traced else []
     stem = hashlib.sha256(f"{tool.version} {toolchain.compiler().version} {_flags()} {_cpu()}".encode())
     runtime = folder / f"runtime-{stem.hexdigest()[:16]}"
@@ -279,6 +326,22 @@ def _verilator_sources(
         kept = runtime / f"{name}{'-traced' if variant.traced else ''}.o"
         sources.append(_Source(tool.include / f"{name}.cpp", shared, "-O2", kept))
     return sources
+
+
+def _plain_sources(design: verilog.Design, work: Path, progress: Progress) -> list[_Source]:
+    tool = toolchain.verilator()
+    if tool is None or tool.include is None:
+        raise BuildError(f"no Verilator found: {toolchain.VERILATOR_FIX}")
+    begin = time.monotonic()
+    generated = plain_verilog.generate(design, tool, work)
+    progress(f"Verilog written and verilated after {time.monotonic() - begin:.1f} s ({len(generated)} files)")
+    shared = [f"-I{tool.include}", f"-I{tool.include / 'vltstd'}", "-DVL_TIME_CONTEXT", "-DVM_TRACE=0"]
+    model = [f"-I{work / 'obj'}", f"-I{harness_folder()}", *shared]
+    sources = [_Source(one.path, model, one.optimise, usual=True) for one in generated]
+    for name in ("verilated", "verilated_threads"):
+        sources.append(_Source(tool.include / f"{name}.cpp", shared, plain_verilog.OPT_GLOBAL, usual=True))
+    harness = [*model, '-DRKCOSIM_MODEL="verilator_model.h"', "-DRKCOSIM_PLAIN"]
+    return [*sources, _Source(harness_folder() / "api.cpp", harness)]
 
 
 _CXXRTL_OPTIMISE = "-O1"  # higher ones take minutes over so much generated code
@@ -314,7 +377,14 @@ def _compile(sources: list[_Source], work: Path, progress: Progress) -> Path:
         if kept is not None and kept.exists():
             return kept
         target = work / f"{number}-{source.path.stem}.o"
-        command = [*_flags(source.optimise), *source.flags, "-c", str(source.path), "-o", str(target)]
+        command = [
+            *_flags(source.optimise, source.usual),
+            *source.flags,
+            "-c",
+            str(source.path),
+            "-o",
+            str(target),
+        ]
         tool.run(command, work)
         if kept is not None:
             kept.parent.mkdir(exist_ok=True)

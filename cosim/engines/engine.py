@@ -6,12 +6,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from cosim.engines import build, cache, event_files, toolchain, verilog
+from cosim.engines import build, cache, event_files, snapshot_plan, toolchain, verilog
 from cosim.engines.build import Variant
 from cosim.engines.cache import Progress
 from cosim.engines.diagnostics import Diagnostic, Fault
 from cosim.engines.library import DramConfig
 from cosim.engines.memory import DeviceMemory
+from cosim.engines.snapshot_file import SnapshotFile
+from cosim.engines.snapshot_orders import SnapshotInfo
 from cosim.engines.soc import CoreCounters, SocEngine, Source, TaskRecord
 from cosim.engines.tracing import TraceResult
 from waves.events import EventLog
@@ -60,6 +62,8 @@ class Engine(Protocol):
     def trace(self, what: TraceSpec | str | Path, start: int = 0, stop: int | None = None) -> None: ...
     def trace_bytes(self) -> int | None: ...
     def trace_result(self) -> TraceResult | None: ...
+    def save(self, path: str | Path) -> SnapshotInfo: ...
+    def restore(self, path: str | Path) -> None: ...
     def annotate(self, core: int, layers: Sequence[tuple[int, int, str]]) -> None: ...
     def mark_error(self) -> None: ...
     def close(self) -> None: ...
@@ -78,6 +82,7 @@ def open_engine(
     probed: bool = False,
     watched: bool = False,
     threads: int | None = None,
+    snapshot: str | Path | None = None,
     progress: Progress = cache.say,
 ) -> SocEngine:
     """Open an engine, building its model first if it is not in the cache.
@@ -95,17 +100,29 @@ def open_engine(
     probed : record what a lockstep run watches (see `SocEngine.probes`); Verilator only.
     watched : name registers that change while their clock is said not to matter, on the output
         (see `Variant`); the default engine only.
-    threads : most threads that simulate cores at a time, 1..3; None: as many as there are processors for.
-        Cycles, bytes and logs do not depend on it.
+    threads : threads that simulate cores at work together, 1..3; None: one a processor, while that is
+        faster than one alone.  Cycles, bytes and logs do not depend on it.
+    snapshot : file of `SocEngine.save` to go on from; engine, cell, build, cores and memory timing are then
+        those of the file (docs/snapshots.md).
     progress : called with one line for each thing that takes long.
 
     Raises
     ------
+    SnapshotError
+        for a snapshot that cannot be used; says why.
     BuildError
         when a tool is missing (the text names it) or fails, or the cache cannot be written.
     ValueError
         for a name or number that is not among those above.
     """
+    plan, saved = snapshot_plan.take_plan(), None
+    traced = traced or plan.traced
+    if snapshot is not None:
+        saved = SnapshotFile.read(Path(snapshot))
+        name, cores, exact = saved.header["engine"], saved.header["cores"], saved.header["cell"] == "rtl"
+        dram = DramConfig(**saved.header["dram"])
+        variants = ("traced", "probed", "watched")
+        traced, probed, watched = (word in saved.header["variant"] for word in variants)
     if name is None:
         name = "verilator"
         if toolchain.verilator() is None:
@@ -133,10 +150,21 @@ def open_engine(
     else:
         cell = "cpp" if described.has_cell and not exact else "rtl"
 
-        def library(traced: bool) -> Path:
-            return build.build(described, Variant(name, cell, traced, probed, watched), progress)
+        def variant(traced: bool) -> Variant:
+            return Variant(name, cell, traced, probed, watched)
 
-        source = Source(library)
+        def library(traced: bool) -> Path:
+            return build.build(described, variant(traced), progress)
+
+        def identity(traced: bool) -> dict[str, str]:
+            geometry = getattr(config, "name", "of another design")
+            return {
+                "variant": str(variant(traced)),
+                "geometry": geometry,
+                "build": build.state_of(library(traced)),
+            }
+
+        source = Source(library, identity=identity)
     engine = SocEngine(
         name,
         cell,
@@ -147,6 +175,10 @@ def open_engine(
         traced=traced,
         threads=threads,
     )
+    if saved is not None:
+        engine.restore(saved)
+    else:
+        plan.carry_out(engine)
     engine.recording.into(event_files.take())
     return engine
 

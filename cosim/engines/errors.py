@@ -17,6 +17,10 @@ class WaveformError(EngineError, ValueError):
     """A waveform cannot be written as asked for: by this engine, in this format, to this file, so late."""
 
 
+class SnapshotError(EngineError, ValueError):
+    """A snapshot cannot be saved, read or gone on with; the text says what differs."""
+
+
 class BusError(EngineError):
     """A register access ended in an error response or not at all; the text names the register."""
 

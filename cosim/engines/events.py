@@ -113,7 +113,7 @@ class Recording:
             raise ValueError(f"the window of events must end after it begins, not be {first} to {last}")
         if limit < 1 or not 0 <= gap < 1 << 32:
             raise ValueError(f"events: limit must be at least 1 (it is {limit}), gap at least 0 ({gap})")
-        window = {"first": max(first, self.engine.cycle), "last": last}
+        window = {"first": max(first, self.engine.cycle, self.engine.resumed_at), "last": last}
         self.asked = {"kinds": list(chosen), **window, "limit": limit, "gap": gap}
         self.arm()
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from cosim.engines.errors import BuildError, EngineError
+from rtl.regs.events import COUNTERS
 
 MAX_CORES = 3
 MAX_LOOKAHEAD = 32
@@ -14,12 +15,14 @@ MAX_LOOKAHEAD = 32
 
 READ_IDS = 32
 WRITE_IDS = 16
-EVENTS = 16
+EVENTS = len(COUNTERS)
+STATES = 48
+LEVELS = 12
 
 NO_JOB = 0xFFFFFFFF
 """Job of a task that no kick started."""
 
-RUN_BOUND, RUN_IRQ, RUN_DIAGNOSTIC, RUN_MODEL_ERROR = range(4)
+RUN_BOUND, RUN_IRQ, RUN_DIAGNOSTIC, RUN_MODEL_ERROR, RUN_TASK = range(5)
 LITE_TIMEOUT, LITE_MODEL_ERROR = 100, 101
 
 _U8, _U16, _U32, _U64 = ct.c_uint8, ct.c_uint16, ct.c_uint32, ct.c_uint64
@@ -128,8 +131,7 @@ class CoreIn(ct.Structure):
         *_members(_U16, "s_awaddr s_araddr"),
         *_members(_U32, "s_wdata"),
         *_members(_U8, "m_arready m_awready m_wready m_rvalid m_rid m_rresp m_rlast"),
-        *_members(_U8, "m_bvalid m_bid m_bresp"),
-        ("pad", _U8 * 2),
+        *_members(_U8, "m_bvalid m_bid m_bresp counting pad"),
         ("m_rdata", _U32 * 8),
     ]
 
@@ -148,6 +150,10 @@ class CoreOut(ct.Structure):
         *_members(_U32, "s_rdata diag_value m_wstrb watch_value"),
         *_members(_U64, "m_araddr m_awaddr"),
         ("m_wdata", _U32 * 8),
+        ("activity", _U64),
+        ("levels", _U16 * LEVELS),
+        *_members(_U16, "macs array_macs"),
+        ("pad2", _U16 * 2),
     ]
 
 
@@ -256,7 +262,7 @@ _PROTOTYPES: dict[str, tuple[type | None, list[type]]] = {
     "rk_cycle": (_U64, [_P]),
     "rk_irq": (_U32, [_P]),
     "rk_may_sleep": (None, [_P, _I]),
-    "rk_threads": (None, [_P, _U32]),
+    "rk_threads": (None, [_P, _U32, _I]),
     "rk_window": (None, [_P, _U32]),
     "rk_lookahead": (_U32, [_P]),
     "rk_pins": (None, [_P, _I, ct.POINTER(CoreIn), ct.POINTER(CoreOut)]),
@@ -266,6 +272,14 @@ _PROTOTYPES: dict[str, tuple[type | None, list[type]]] = {
     "rk_diagnostics": (_U64, [_P, _U64, ct.POINTER(DiagnosticEventC), _U64]),
     "rk_faults": (_U64, [_P, _U64, ct.POINTER(FaultEventC), _U64]),
     "rk_probes": (_U64, [_P, _U64, ct.POINTER(ProbeEventC), _U64]),
+    "rk_stop_at_tasks": (None, [_P, _I]),
+    "rk_save": (_U64, [_P]),
+    "rk_saved": (None, [_P]),
+    "rk_restore": (_I, [_P, _P, _U64]),
+    "rk_note_pages": (None, [_P, _I]),
+    "rk_take_pages": (_U64, [_P, _P]),
+    "rk_count": (None, [_P, _I, _I, _I, _I]),
+    "rk_counts": (_I, [_P, _I, _I, ct.POINTER(_U64)]),
     "rk_record": (None, [_P, ct.POINTER(RecordConfigC)]),
     "rk_kick": (None, [_P, _I]),
     "rk_settle": (_U64, [_P, ct.POINTER(_U64)]),

@@ -8,31 +8,10 @@ from typing import Any
 
 from cosim.engines import diagnostics as words
 from cosim.engines import library as lib
+from rtl.regs.events import COUNTERS
 
-EVENT_NAMES = (
-    "task_start",
-    "task_done",
-    "mac_slots",
-    "mac_pixels",
-    "stall_feature",
-    "stall_weight",
-    "stall_acc",
-    "dpu_octets",
-    "ppu_atoms",
-    "stripes",
-    "stall_dpu",
-    "stall_write",
-    "only_write",
-    "only_dpu",
-    "only_acc",
-    "only_output",
-)
-"""Meaning of each bit of the core's `events` output; its counter counts the cycles it was high.
-
-The last four are added by the harness (`with_reason` in pins.h): what held the array up, or passed behind
-it, in a cycle without slot and without a wait for features or weights.  One such cycle counts for one of
-them, so that `mac_slots`, `stall_feature`, `stall_weight` and these four never exceed the cycles of a task.
-"""
+EVENT_NAMES = COUNTERS
+"""Names of the counts of a core's `events`, by bit: cycles in which each was high (rtl/regs/events.py)."""
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ctypes as ct
-import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +14,7 @@ from cosim import progress
 from cosim.engines import diagnostics as words
 from cosim.engines import library as lib
 from cosim.engines import waits
+from cosim.engines.block_counters import CountingEngine
 from cosim.engines.diagnostics import Diagnostic, Fault
 from cosim.engines.engine_trace import EngineTrace, TracedEngine
 from cosim.engines.errors import BusError, DiagnosticError, EngineError
@@ -22,6 +22,9 @@ from cosim.engines.events import GAP, LIMIT, Recording
 from cosim.engines.library import DramConfig
 from cosim.engines.memory import PAGE, DeviceMemory
 from cosim.engines.records import EVENT_NAMES, CoreCounters, TaskLog, TaskRecord, core_counters
+from cosim.engines.snapshots import SnapshotEngine
+from cosim.engines.threads import thread_count, threads_chosen
+from rtl.regs.events import EVENTS
 from waves.events import EventLog
 
 RESET_CYCLES = 16
@@ -47,6 +50,7 @@ class Source:
     failure : gives what a callback raised, or None.
     trace : for cores outside the library: starts a waveform (path), before the first cycle.
     close : called when the engine closes.
+    identity : function of `traced` that says of which build a snapshot is: variant, geometry, build.
     """
 
     library: Callable[[bool], Path]
@@ -54,25 +58,10 @@ class Source:
     failure: Callable[[], BaseException | None] = lambda: None
     trace: Callable[[str], None] | None = None
     close: Callable[[], None] = lambda: None
+    identity: Callable[[bool], Mapping[str, Any]] = lambda traced: {}
 
 
-def _thread_count(wanted: int | None) -> int:
-    if wanted is None:
-        return min(lib.MAX_CORES, processors())
-    if not isinstance(wanted, int) or not 1 <= wanted <= lib.MAX_CORES:
-        raise ValueError(f"threads must be 1..{lib.MAX_CORES}, not {wanted!r}")
-    return wanted
-
-
-def processors() -> int:
-    """Processors that this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every system
-        return os.cpu_count() or 1
-
-
-class SocEngine(TracedEngine):
+class SocEngine(TracedEngine, SnapshotEngine, CountingEngine):
     """Up to three cores with memory and bus drivers; see `cosim.engines.engine.Engine`.
 
     Parameters
@@ -83,7 +72,7 @@ class SocEngine(TracedEngine):
     dram : memory timing.
     on_diagnostic : "stop" or "go on".
     traced : load the library that can write waveforms at once.
-    threads : most threads that simulate cores at a time, 1..3; None: as many as this process may use.
+    threads : threads that simulate cores at work together, 1..3; None: one a processor, while that is faster.
     """
 
     def __init__(
@@ -109,24 +98,27 @@ class SocEngine(TracedEngine):
         self._reported = 0
         self._reset_at = [0] * cores
         self._may_sleep, self._window = True, 0
-        self.threads = _thread_count(threads)
+        self.threads, self._threads_always = thread_count(threads), threads_chosen(threads)
         self.recording = Recording(self)
         self._chunks = progress.Chunks(_CHUNK)
         self.memory = DeviceMemory(self._mapping_changed)
         raw = name == "cxxrtl"
-        self.tracing = EngineTrace(lambda: self._lib, self._opened, cores, EVENT_NAMES, raw)
+        self.tracing = EngineTrace(lambda: self._lib, self._opened, cores, EVENT_NAMES[: len(EVENTS)], raw)
+        self._prepare_snapshots(lambda: source.identity(self._traced))
         self._open(traced)
 
     def _open(self, traced: bool) -> None:
-        self._lib = lib.load(self._source.library(traced))
+        self._lib: Any = lib.load(self._source.library(traced))
         self._traced = traced
         config = lib.DramConfigC.of(self.dram)
         self._handle = self._lib.rk_create(self.cores, ct.byref(config), self.memory.address, self._step)
         for iova, size in self.memory.ranges.items():
             self._mapping_changed(iova // PAGE, size // PAGE, True)
         self._lib.rk_may_sleep(self._handle, int(self._may_sleep))
-        self._lib.rk_threads(self._handle, self.threads)
+        self._lib.rk_threads(self._handle, self.threads, int(self._threads_always))
         self._lib.rk_window(self._handle, self._window)
+        if self._counting:
+            self.count_blocks()
         self.reset((1 << self.cores) - 1)
         self._touched = False
         self.recording.arm()
@@ -254,7 +246,8 @@ class SocEngine(TracedEngine):
             if busy:
                 at_work.add(block.name)
                 lines.append(f"{block.name}: {', '.join(busy)}")
-        self._lib.rk_run(self._opened(), self.cycle + IDLE_AFTER, 0, 0)
+        with self._one_run():
+            self._lib.rk_run(self._opened(), self.cycle + IDLE_AFTER, 0, 0)
         bursts = (ct.c_uint32 * (lib.READ_IDS + lib.WRITE_IDS))()
         self._lib.rk_open_bursts(self._opened(), self._core(core), bursts)
         for number, count in enumerate(bursts):
@@ -384,6 +377,10 @@ class SocEngine(TracedEngine):
         if cycles < 0:
             raise ValueError(f"cycles must not be negative, not {cycles}")
         self._touched = True
+        with self._one_run():
+            self._run_chunks(cycles, mask)
+
+    def _run_chunks(self, cycles: int, mask: int) -> None:
         end = self.cycle + cycles
         stop = int(self.on_diagnostic == "stop")
         chunks = self._chunks
@@ -397,6 +394,8 @@ class SocEngine(TracedEngine):
                 raise EngineError(f"the model of a core failed at cycle {self.cycle}")
             chunks.took(self.cycle - now, time.perf_counter() - begun)
             progress.tick(self)
+            if result == lib.RUN_TASK:
+                self._at_border()
             if result == lib.RUN_DIAGNOSTIC:
                 self._raise_diagnostic()
             if result == lib.RUN_IRQ or self.cycle >= end:

@@ -12,6 +12,8 @@ uint64_t copy(const std::vector<T>& from, uint64_t first, T* to, uint64_t room) 
     if (n) std::memcpy(to, from.data() + first, n * sizeof(T));
     return n;
 }
+
+thread_local StateWriter saved;  // between rk_save and rk_saved
 }  // namespace
 
 extern "C" {
@@ -51,7 +53,7 @@ uint64_t rk_take_diagnostics(System* s) {
 uint64_t rk_cycle(const System* s) { return s->cycle; }
 uint32_t rk_irq(const System* s) { return s->irq(); }
 void rk_may_sleep(System* s, int on) { s->may_sleep = on; }
-void rk_threads(System* s, uint32_t count) { s->set_threads(count); }
+void rk_threads(System* s, uint32_t count, int always) { s->set_threads(count, always); }
 void rk_window(System* s, uint32_t most) { s->set_window(most); }
 uint32_t rk_lookahead(const System* s) { return s->dram.lookahead; }
 void rk_pins(const System* s, int core, CoreIn* in, CoreOut* out) { *in = s->in[core], *out = s->out[core]; }
@@ -73,6 +75,34 @@ uint64_t rk_faults(const System* s, uint64_t first, FaultEvent* to, uint64_t roo
 }
 uint64_t rk_probes(const System* s, uint64_t first, ProbeEvent* to, uint64_t room) {
     return copy(s->probes(), first, to, room);
+}
+// Whether rk_run also returns (RUN_TASK) after each begin and end of a task.
+void rk_stop_at_tasks(System* s, int on) { s->set_stop_at_tasks(on); }
+// Snapshots (snapshot.h): the size of the state, 0 if this model cannot be saved; then its bytes.
+uint64_t rk_save(System* s) {
+    saved = StateWriter();
+    if constexpr (System::savable) s->archive(saved);
+    return saved.bytes.size();
+}
+void rk_saved(uint8_t* to) {
+    std::memcpy(to, saved.bytes.data(), saved.bytes.size());
+    saved = StateWriter();
+}
+// 0 if the system now is as it was; else it is of no use any more.
+int rk_restore(System* s, const uint8_t* from, uint64_t size) {
+    StateReader reader(from, size);
+    if constexpr (System::savable) s->archive(reader);
+    return System::savable && reader.good() ? 0 : 1;
+}
+// Pages that the cores write, noted from now on or no longer; those since the last time (16384 words).
+void rk_note_pages(System* s, int on) { s->dram.note_pages(on); }
+uint64_t rk_take_pages(System* s, uint64_t* to) { return s->dram.take_pages(to); }
+// Performance counters (counters.h): what the register SWITCH says; the counts by the order of their
+// registers, as they are or (`kept`) as they were latched.  The latter returns whether they count.
+void rk_count(System* s, int core, int enable, int clear, int latch) { s->count(core, enable, clear, latch); }
+int rk_counts(const System* s, int core, int kept, BlockCounts* to) {
+    *to = kept ? s->blocks[core].kept() : s->blocks[core].live();
+    return s->in[core].counting;
 }
 // Events; see events.h.  A null config ends the recording and forgets it.
 void rk_record(System* s, const RecordConfig* config) {

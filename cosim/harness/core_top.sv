@@ -10,6 +10,7 @@ module core_top (
     output bit [`RKCOSIM_GATES-1:0] awake,
 `endif
     input bit rst,
+    input bit counting,
     input bit [1:0] core_index,
     input bit s_axil_awvalid, s_axil_wvalid, s_axil_bready, s_axil_arvalid, s_axil_rready,
     input bit [15:0] s_axil_awaddr, s_axil_araddr,
@@ -44,9 +45,13 @@ module core_top (
     output bit watch_valid, watch_fetched,
     output bit [15:0] watch_offset,
     output bit [31:0] watch_value,
-    output bit [6:0] busy_blocks
+    output bit [6:0] busy_blocks,
+    // For the performance counters; they stand while `counting` is low.
+    output bit [47:0] activity,
+    output bit [191:0] levels,
+    output bit [11:0] macs, array_macs
 );
-    bit rst_r;
+    bit rst_r, counting_r;
     bit [1:0] core_index_r;
     bit awvalid_r, wvalid_r, bready_r, arvalid_r, rready_r;
     bit [15:0] awaddr_r, araddr_r;
@@ -60,6 +65,7 @@ module core_top (
 
     always @(posedge clk) begin
         rst_r <= rst;
+        counting_r <= counting;
         core_index_r <= core_index;
         awvalid_r <= s_axil_awvalid;
         wvalid_r <= s_axil_wvalid;
@@ -92,7 +98,7 @@ module core_top (
 `endif
         .awake,
 `endif
-        .clk, .rst(rst_r), .core_index(core_index_r),
+        .clk, .rst(rst_r), .counting(counting_r), .core_index(core_index_r),
         .s_axil_awvalid(awvalid_r), .s_axil_awready, .s_axil_awaddr(awaddr_r),
         .s_axil_wvalid(wvalid_r), .s_axil_wready, .s_axil_wdata(wdata_r), .s_axil_wstrb(wstrb_r),
         .s_axil_bvalid, .s_axil_bready(bready_r), .s_axil_bresp,
@@ -107,7 +113,8 @@ module core_top (
         .m_axi_wvalid, .m_axi_wready(m_wready_r), .m_axi_wdata, .m_axi_wstrb, .m_axi_wlast,
         .m_axi_bvalid(m_bvalid_r), .m_axi_bready, .m_axi_bid(m_bid_r), .m_axi_bresp(m_bresp_r),
         .irq, .idle, .diag_valid, .diag_code, .diag_block, .diag_register, .diag_value,
-        .events, .task_index, .watch_valid, .watch_fetched, .watch_offset, .watch_value, .busy_blocks
+        .events, .task_index, .watch_valid, .watch_fetched, .watch_offset, .watch_value, .busy_blocks,
+        .activity, .levels, .macs, .array_macs
     );
 
 `ifdef RKCOSIM_PROBES

@@ -26,7 +26,7 @@ public:
         top.p_clk.set(true);
         top.step();
         high = true;
-        put(top.p_rst, i.rst);
+        put(top.p_rst, i.rst), put(top.p_counting, i.counting);
         put(top.p_core__index, i.core_index);
         put(top.p_s__axil__awvalid, i.s_awvalid), put(top.p_s__axil__awaddr, i.s_awaddr);
         put(top.p_s__axil__wvalid, i.s_wvalid), put(top.p_s__axil__wdata, i.s_wdata);
@@ -43,6 +43,10 @@ public:
         put(top.p_m__axi__bvalid, i.m_bvalid), put(top.p_m__axi__bid, i.m_bid);
         put(top.p_m__axi__bresp, i.m_bresp);
     }
+
+    static constexpr bool savable = false;  // CXXRTL has nothing that reads or writes all of a design's state
+    template <class Archive>
+    void archive(Archive&) {}
 
     void fall() {
         if (!high) return;
@@ -113,6 +117,12 @@ public:
         o.busy_blocks = u8(top.p_busy__blocks), o.watch_valid = u8(top.p_watch__valid);
         o.watch_fetched = u8(top.p_watch__fetched), o.watch_offset = uint16_t(get(top.p_watch__offset));
         o.watch_value = uint32_t(get(top.p_watch__value));
+        if (current(top.p_counting).data[0]) {
+            o.activity = get(top.p_activity);
+            o.macs = uint16_t(get(top.p_macs)), o.array_macs = uint16_t(get(top.p_array__macs));
+            for (int k = 0; k < LEVELS; k++)
+                o.levels[k] = uint16_t(current(top.p_levels).data[k / 2] >> k % 2 * 16);
+        }
     }
 
 private:

@@ -177,6 +177,26 @@ public:
                          [](const Event& a, const Event& b) { return a.cycle < b.cycle; });
     }
 
+    // Pages that cores write are noted from now on, or no longer.
+    void note_pages(bool on) { written.assign(on ? mapped.size() : 0, 0); }
+
+    // Those written since the last time, a bit each as in `mapped`; their number.
+    uint64_t take_pages(uint64_t* to) {
+        uint64_t count = 0;
+        for (size_t n = 0; n < written.size(); n++) {
+            count += uint64_t(__builtin_popcountll(written[n]));
+            to[n] = written[n], written[n] = 0;
+        }
+        return count;
+    }
+
+    // All that changes as cycles pass, but for the memory itself; see snapshot.h.
+    template <class Archive>
+    void archive(Archive& a) {
+        a(counters, faults, watched, watched_writes, port);
+        a(budget, arbitrated, turn, read_count, write_count, mapped);
+    }
+
     const uint32_t lookahead;
     CoreCounters counters[MAX_CORES] = {};
     std::vector<FaultEvent> faults;
@@ -190,6 +210,7 @@ private:
     const int cores;
     int64_t gain, port_gain, write_gain;
     std::vector<uint64_t> mapped;  // a bit for each 4 KiB page, as in an IOMMU
+    std::vector<uint64_t> written;  // likewise, while pages are noted
     std::vector<FaultEvent> fresh[MAX_CORES];
 
     // The controller's state beside what is in the ports.
@@ -397,6 +418,7 @@ private:
 
     void land(const WriteBeat& b) {
         if (!b.strb) return;
+        if (!written.empty()) written[b.address >> 18] |= uint64_t(1) << (b.address >> 12 & 63);
         uint8_t* to = mem + b.address;
         const uint8_t* from = reinterpret_cast<const uint8_t*>(b.data);
         if (b.strb == 0xFFFFFFFFu) std::memcpy(to, from, BEAT_BYTES);

@@ -10,7 +10,7 @@
 
 #include "dram.h"
 
-// Bits of CoreOut::events (EVENTS in rtl/core.py).
+// Bits of CoreOut::events, and the reasons behind them (rtl/regs/events.py).
 enum EventBit : uint32_t {
     EV_TASK_START,
     EV_TASK_DONE,
@@ -24,7 +24,9 @@ enum EventBit : uint32_t {
     EV_STRIPES,
     EV_STALL_DPU,
     EV_STALL_WRITE,
-    EV_ONLY_WRITE,  // this and the next three: with_reason in pins.h
+    EV_STALL_OPERAND,
+    EV_ONLY_WRITE,  // this and all behind it: with_reason in pins.h
+    EV_ONLY_OPERAND,
     EV_ONLY_DPU,
     EV_ONLY_ACC,
     EV_ONLY_OUTPUT,
@@ -128,10 +130,11 @@ public:
 private:
     RecordConfig cfg;
 
-    static constexpr uint32_t IRQ_BIT = 16, BUSY_BIT = 24, BUSY_BITS = 8;
+    static constexpr uint32_t IRQ_BIT = 24, BUSY_BIT = 32, BUSY_BITS = 8;
     static constexpr uint64_t STALLS = 1u << EV_STALL_FEATURE | 1u << EV_STALL_WEIGHT | 1u << EV_STALL_ACC |
-                                       1u << EV_STALL_DPU | 1u << EV_STALL_WRITE | 1u << EV_ONLY_WRITE |
-                                       1u << EV_ONLY_DPU | 1u << EV_ONLY_ACC | 1u << EV_ONLY_OUTPUT;
+                                       1u << EV_STALL_DPU | 1u << EV_STALL_WRITE | 1u << EV_STALL_OPERAND |
+                                       1u << EV_ONLY_WRITE | 1u << EV_ONLY_OPERAND | 1u << EV_ONLY_DPU |
+                                       1u << EV_ONLY_ACC | 1u << EV_ONLY_OUTPUT;
     static constexpr uint64_t PACKETS = 1u << EV_DPU_OCTETS | 1u << EV_PPU_ATOMS;
     static constexpr uint64_t LEVELS = STALLS | PACKETS | 1u << EV_MAC_SLOTS;
     static constexpr uint64_t NOWHERE = ~uint64_t(0);

@@ -20,6 +20,9 @@ public:
         in = next;
     }
     void pull(CoreOut& o) const { o = out; }
+    static constexpr bool savable = false;  // its state is elsewhere
+    template <class Archive>
+    void archive(Archive&) {}
 
     // Nothing inside can be sampled from here.
     const char* trace_names() { return ""; }

@@ -6,22 +6,27 @@
 constexpr int MAX_CORES = 3;
 constexpr int READ_IDS = 32;   // 5-bit read ids
 constexpr int WRITE_IDS = 16;  // 4-bit write ids
-constexpr int EVENTS = 16;
+constexpr int EVENTS = 18;     // 13 of the core's port, and the reasons (rtl/regs/events.py)
 constexpr uint32_t BEAT_BYTES = 32;
+constexpr int STATES = 48;     // bits of `activity` and fields of `levels` (rtl/regs/counters.rdl)
+constexpr int LEVELS = 12;
 
-// Bits of `events` that stay high in a core that hangs: its stall counters (EVENTS in rtl/core.py).
-constexpr uint32_t WAIT_EVENTS = 0xC70;
+// Bits of `events` that stay high in a core that hangs: its stalls (rtl/regs/events.py).
+constexpr uint32_t WAIT_EVENTS = 0x1C70;
 
 // `events` of a cycle with one more bit where no operand slot was issued for another reason than a want of
-// features or weights: 12 a writer waits for the DMA, 13 the DPU takes no results, 14 no accumulator bank is
-// free, 15 an octet or atom of output passes.  With slots and the other two waits, no cycle counts twice.
+// features or weights: 13 a writer waits for the DMA, 14 the DPU or PPU for an operand, 15 the DPU takes no
+// results, 16 no accumulator bank is free, 17 an octet or atom of output passes.  With slots and the other two
+// waits, no cycle counts twice.
 inline uint32_t with_reason(uint32_t events) {
-    constexpr uint32_t array = 0x34, wait_write = 0x800, wait_dpu = 0x400, wait_acc = 0x40, output = 0x180;
+    constexpr uint32_t array = 0x34, output = 0x180;
+    constexpr uint32_t wait_write = 0x800, wait_operand = 0x1000, wait_dpu = 0x400, wait_acc = 0x40;
     if (events & array) return events;
-    if (events & wait_write) return events | 1u << 12;
-    if (events & wait_dpu) return events | 1u << 13;
-    if (events & wait_acc) return events | 1u << 14;
-    return events & output ? events | 1u << 15 : events;
+    if (events & wait_write) return events | 1u << 13;
+    if (events & wait_operand) return events | 1u << 14;
+    if (events & wait_dpu) return events | 1u << 15;
+    if (events & wait_acc) return events | 1u << 16;
+    return events & output ? events | 1u << 17 : events;
 }
 
 // Driven by the harness, sampled by the core at the next rising edge.
@@ -33,7 +38,8 @@ struct CoreIn {
     uint8_t m_arready, m_awready, m_wready;
     uint8_t m_rvalid, m_rid, m_rresp, m_rlast;
     uint8_t m_bvalid, m_bid, m_bresp;
-    uint8_t pad[2];
+    uint8_t counting;
+    uint8_t pad;
     uint32_t m_rdata[8];
 };
 
@@ -49,6 +55,9 @@ struct CoreOut {
     uint32_t s_rdata, diag_value, m_wstrb, watch_value;
     uint64_t m_araddr, m_awaddr;
     uint32_t m_wdata[8];
+    // For the performance counters (counters.h); they stand while `counting` is low.
+    uint64_t activity;
+    uint16_t levels[LEVELS], macs, array_macs, pad2[2];
 };
 
 // A core that is simulated elsewhere; returns 0, or anything else to stop the run.

@@ -9,11 +9,13 @@
 #include <memory>
 #include <string>
 
+#include "counters.h"
 #include "events.h"
+#include "snapshot.h"
 #include "threads.h"
 #include "trace.h"
 
-enum RunResult { RUN_BOUND = 0, RUN_IRQ = 1, RUN_DIAGNOSTIC = 2, RUN_MODEL_ERROR = 3 };
+enum RunResult { RUN_BOUND = 0, RUN_IRQ = 1, RUN_DIAGNOSTIC = 2, RUN_MODEL_ERROR = 3, RUN_TASK = 4 };
 enum LiteResult { LITE_OK = 0, LITE_TIMEOUT = 100, LITE_MODEL_ERROR = 101 };  // else the AXI response
 
 // Model: one compiled core.  edge() is the rising clock edge and takes the pins of the cycle after it,
@@ -37,9 +39,10 @@ public:
     void reset(uint32_t mask, uint32_t cycles) {
         for (int c = 0; c < cores; c++)
             if (mask >> c & 1) {
-                uint8_t index = in[c].core_index;
+                const uint8_t index = in[c].core_index, counting = in[c].counting;
                 std::memset(&in[c], 0, sizeof in[c]);
-                in[c].core_index = index;
+                in[c].core_index = index, in[c].counting = counting;
+                blocks[c].forget_writes();
                 in[c].rst = 1;
                 dram.reset(c, in[c]);
                 state[c].quiet = 0;
@@ -102,6 +105,10 @@ public:
                     diagnostics_seen = diagnostics.size();
                     return RUN_DIAGNOSTIC;
                 }
+                if (stop_at_tasks && tasks_seen < tasks.size()) {
+                    tasks_seen = tasks.size();
+                    return RUN_TASK;
+                }
                 if (irq() & irq_mask) return RUN_IRQ;
             }
             if (cycle >= end) return RUN_BOUND;
@@ -145,11 +152,39 @@ public:
 
     const std::vector<ProbeEvent>& probes() const { return shared.events; }
 
-    // How many threads may work on a window, the caller's included, and its cycles at most (a test knob:
-    // 0 as many as there may be, 1 never more than one).
-    void set_threads(uint32_t count) { threads = count; }
+    // Whether run() returns after each begin and end of a task, from the next one on.
+    void set_stop_at_tasks(bool on) { stop_at_tasks = on, tasks_seen = tasks.size(); }
+
+    // Everything but the memory's contents, events and waveforms, between two calls; see snapshot.h.
+    template <class Archive>
+    void archive(Archive& a) {
+        a(cycle, in, out, tasks, diagnostics, diagnostics_seen, state, kicks, blocks, shared.events, shared.stamped);
+        dram.archive(a);
+        progress.archive(a);
+        for (int c = 0; c < cores; c++) model[c]->archive(a);
+        tasks_seen = tasks.size();
+    }
+    static constexpr bool savable = Model::savable;
+
+    // How many threads may work on a window, the caller's included (`always`: even where one is faster), and
+    // its cycles at most (a test knob: 0 as many as there may be, 1 never more than one).
+    void set_threads(uint32_t count, bool always) { threads = count, threads_always = always; }
     void set_window(uint32_t most) {
         window_cycles = most && most < dram.lookahead ? most : std::max(dram.lookahead, 1u);
+    }
+
+    // The register SWITCH of a core's counters is written: from the next cycle on they are so.
+    void count(int c, bool enable, bool clear, bool latch) {
+        if (latch) blocks[c].latch();
+        if (clear) blocks[c].clear();
+        if (enable && !blocks[c].wanted(in[c])) {
+            state[c].quiet = state[c].still_for = 0;  // the core has to tell what it does
+            blocks[c].forget_writes();
+            const auto& writes = dram.port[c].writes;
+            for (uint32_t n = 0; n < writes.count; n++) blocks[c].under_way(writes.at(n).id);
+            blocks[c].observe(in[c], out[c]);  // what passes now
+        }
+        in[c].counting = enable;
     }
 
     const int cores;
@@ -161,6 +196,7 @@ public:
     size_t diagnostics_seen = 0;
     CoreIn in[MAX_CORES];
     CoreOut out[MAX_CORES];
+    BlockCounters blocks[MAX_CORES];
     std::unique_ptr<Recorder> recorder;  // while events are recorded
     Progress progress;
     Tracer<Model> tracer{cores, model, in, out, dram, progress};
@@ -178,9 +214,13 @@ private:
     std::unique_ptr<Model> model[MAX_CORES];
     CoreState state[MAX_CORES];
     uint32_t kicks = 0;
+    bool stop_at_tasks = false;
+    size_t tasks_seen = 0;
     std::vector<TaskEvent> fresh_tasks[MAX_CORES];  // not in the logs yet
     std::vector<DiagnosticEvent> fresh_diagnostics[MAX_CORES];
     uint32_t threads = 1;
+    bool threads_always = true;
+    Contest contest;  // of several threads and one
     uint32_t window_cycles = std::max(dram.lookahead, 1u);
     std::unique_ptr<Workers> workers;  // from the first window on that has work for several threads
     std::atomic<bool> broken{false};
@@ -290,6 +330,7 @@ private:
         }
         model[c]->pull(o);
         dram.counters[c].cycles_evaluated++;
+        if (blocks[c].wanted(i)) blocks[c].observe(i, o);
         if (o.events | o.diag_valid) record(now, c, o);
     }
 
@@ -301,19 +342,35 @@ private:
             if (may_sleep && rests(c)) count_waits(c, end - cycle);
             else window_cores[count++] = uint32_t(c);
         window_end = end;
-        const uint32_t helpers = std::min(threads, count) - 1;
-        if (helpers && (!workers || workers->helpers() < helpers)) workers = std::make_unique<Workers>(helpers);
-        const auto work = [](void* soc, uint32_t n) {
-            Soc* const self = static_cast<Soc*>(soc);
-            self->advance(int(self->window_cores[n]));
-        };
-        if (helpers) workers->run(count, work, this);
-        else
-            for (uint32_t n = 0; n < count; n++) work(this, n);
+        const uint32_t helpers = count ? std::min(threads, count) - 1 : 0;
+        if (!helpers || threads_always) {
+            work_on(count, helpers);
+        } else if (!contest.trying()) {
+            work_on(count, contest.second() ? 0 : helpers);
+            contest.done({});
+        } else {
+            const auto begun = std::chrono::steady_clock::now();
+            work_on(count, contest.second() ? 0 : helpers);
+            contest.done(std::chrono::steady_clock::now() - begun);
+        }
         cycle = end;
         bool noted = false;
         for (int c = 0; c < cores; c++) noted |= anything_noted(c);
         if (noted) collect();
+    }
+
+    // The first `count` of `window_cores`, with so many threads beside this one.
+    void work_on(uint32_t count, uint32_t helpers) {
+        const auto work = [](void* soc, uint32_t n) {
+            Soc* const self = static_cast<Soc*>(soc);
+            self->advance(int(self->window_cores[n]));
+        };
+        if (!helpers) {
+            for (uint32_t n = 0; n < count; n++) work(this, n);
+            return;
+        }
+        if (!workers || workers->helpers() < helpers) workers = std::make_unique<Workers>(helpers);
+        workers->run(count, work, this);
     }
 
     void advance(int c) {
@@ -321,9 +378,9 @@ private:
         CoreOut o = out[c];
         for (uint64_t now = cycle; now < window_end; now++) {
             if (!takes_part(c, i, o)) {
-                out[c] = o;
+                in[c] = i, out[c] = o;
                 count_waits(c, window_end - now);
-                break;
+                return;
             }
             dram.accept(now, c, i, o);
             dram.answer(now, c, i, o);
@@ -360,6 +417,7 @@ private:
     // Cycles in which a core that is not evaluated kept its pins: those of a hanging one say what it
     // waits for, those of an idle one are low.
     void count_waits(int c, uint64_t cycles) {
+        if (blocks[c].wanted(in[c])) blocks[c].stand(in[c], out[c], cycles);
         for (uint32_t bits = with_reason(out[c].events); bits; bits &= bits - 1)
             dram.counters[c].events[__builtin_ctz(bits)] += cycles;
     }

@@ -92,7 +92,19 @@ public:
     }
     void cycle_over() { failing = false; }
 
+    template <class Archive>
+    void archive(Archive& a) {
+        for (Core& c : core) {
+            a(c.announced, c.layers, c.job, c.kicks, c.task, c.layer, c.started, c.done, c.began, c.ended);
+        }
+        uint64_t count = names.size();
+        a(seen, kicks, failing, count);
+        if (Archive::reads) names.assign(count < MOST_NAMES ? count : 0, "");
+        for (std::string& name : names) a(name);
+    }
+
 private:
+    static constexpr uint64_t MOST_NAMES = 1u << 24;
     std::vector<std::string> names{"-"};  // 0: no layer
     uint64_t seen = 0;
     int64_t kicks = 0;

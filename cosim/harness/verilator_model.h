@@ -10,6 +10,11 @@
 #include "pins.h"
 #include "trace_sampler.h"
 #include "verilated.h"
+#ifdef RKCOSIM_PLAIN
+#include "snapshot.h"
+#else
+#include "verilator_snapshot.h"
+#endif
 #ifdef RKCOSIM_CELL
 #include "npu_cell_dpi.h"
 #endif
@@ -56,7 +61,10 @@ public:
     // The rising edge; after it the pins are `i` (registers of core_top.sv).
     void edge(const CoreIn& i) {
         fall();
-        top.rst = i.rst;
+#ifdef RKCOSIM_PLAIN  // the pins are wires into the core, so they change after the edge
+        rise();
+#endif
+        top.rst = i.rst, top.counting = i.counting;
         top.core_index = i.core_index;
         top.s_axil_awvalid = i.s_awvalid, top.s_axil_awaddr = i.s_awaddr;
         top.s_axil_wvalid = i.s_wvalid, top.s_axil_wdata = i.s_wdata, top.s_axil_wstrb = i.s_wstrb;
@@ -70,11 +78,9 @@ public:
             for (int k = 0; k < 8; k++) top.m_axi_rdata[k] = i.m_rdata[k];
         }
         top.m_axi_bvalid = i.m_bvalid, top.m_axi_bid = i.m_bid, top.m_axi_bresp = i.m_bresp;
-        top.clk = 1;
-#ifdef RKCOSIM_GATES
-        top.clk_gates = top.awake;
+#ifndef RKCOSIM_PLAIN
+        rise();
 #endif
-        eval();
     }
 
     void fall() {
@@ -85,6 +91,38 @@ public:
 #endif
         eval();
     }
+
+#ifdef RKCOSIM_PLAIN
+    static constexpr bool savable = false;  // Verilator's options are the usual ones
+    template <class Archive>
+    void archive(Archive&) {}
+#else
+    static constexpr bool savable = true;
+    void archive(StateWriter& a) {
+        StateWriter own;
+        ModelWriter writer(own);
+        writer << top;
+        writer.flush();
+        a(own.bytes);
+#ifdef RKCOSIM_CELL
+        std::vector<uint8_t> bytes(cells.state_bytes());
+        cells.save(bytes.data());
+        a(bytes);
+#endif
+    }
+    void archive(StateReader& a) {
+        std::vector<uint8_t> bytes;
+        a(bytes);
+        StateReader own(bytes.data(), bytes.size());
+        ModelReader reader(own);
+        reader >> top;
+#ifdef RKCOSIM_CELL
+        a(bytes);
+        if (bytes.size() == cells.state_bytes()) cells.restore(bytes.data());
+        else a.failed = true;
+#endif
+    }
+#endif
 
     void pull(CoreOut& o) const {
         o.s_awready = top.s_axil_awready, o.s_wready = top.s_axil_wready;
@@ -108,6 +146,10 @@ public:
         o.diag_register = top.diag_register, o.diag_value = top.diag_value;
         o.busy_blocks = top.busy_blocks, o.watch_valid = top.watch_valid, o.watch_fetched = top.watch_fetched;
         o.watch_offset = top.watch_offset, o.watch_value = top.watch_value;
+        if (top.counting) {
+            o.activity = top.activity, o.macs = top.macs, o.array_macs = top.array_macs;
+            for (int k = 0; k < LEVELS; k++) o.levels[k] = uint16_t(top.levels[k / 2] >> k % 2 * 16);
+        }
     }
 
 #ifdef RKCOSIM_TRACE
@@ -147,6 +189,14 @@ private:
     static constexpr uint64_t ALWAYS = 1ull << 63;
     std::vector<TraceGroup> selected;
 #endif
+    void rise() {
+        top.clk = 1;
+#ifdef RKCOSIM_GATES
+        top.clk_gates = top.awake;
+#endif
+        eval();
+    }
+
     void eval() {
 #ifdef RKCOSIM_PROBES
         rk_probe_sink = &probes;
@@ -161,7 +211,11 @@ private:
 #ifdef RKCOSIM_CELL
     NpuCells cells;  // of this core; the model holds only their numbers
 #endif
-    VerilatedContext context;  // of its own, as cores are evaluated in several threads
+    // Of its own, as cores are evaluated in several threads; without threads of Verilator's.
+    struct Context : VerilatedContext {
+        Context() { threads(1); }
+    };
+    Context context;
     Vcore top;
 };
 using CoreModel = VerilatorModel;

@@ -84,6 +84,8 @@ class ModelRun:
     reference: str | None = None
     reference_top1: float | None = None
     reference_agrees: int | None = None
+    resumed_at: int = 0
+    """Cycle of the engine at which the run went on from a snapshot, 0 for none."""
     predictions: list[int] = field(default_factory=list)
     results: list[list[npt.NDArray[np.float32]]] = field(default_factory=list)
 
@@ -93,8 +95,13 @@ class ModelRun:
         data["schema_version"] = SCHEMA_VERSION
         data["images"] = self.inferences
         data["layers"] = [row.as_json() for row in self.layers]
-        data["cycles_per_second"] = round(self.cycles / self.simulated_seconds)
+        data["cycles_per_second"] = round(self.cycles_per_second)
         return data
+
+    @property
+    def cycles_per_second(self) -> float:
+        """Cycles simulated here, without those before a snapshot, in a second."""
+        return max(self.cycles - self.resumed_at, 0) / max(self.simulated_seconds, 1e-9)
 
 
 class Session:
@@ -371,6 +378,7 @@ def run_model(
             inference_cycles=cycles,
             tasks=task_rows(first_report.layers),
             buffers=buffers(api.loaded_model(session.context)),
+            resumed_at=getattr(session.device, "resumed_at", 0),
             dram=asdict(getattr(session.device, "dram", None) or DramConfig()),
             host_seconds=0.0,
             simulated_seconds=session.run_seconds,

@@ -40,6 +40,7 @@ class Row:
     activation : none, clip, leaky or swish.
     cores, clock_mhz, clock_stated : as published; an inferred clock is not a stated one.
     low_us, high_us : the range measured, microseconds.
+    source : key of HARDWARE 0.2; quote : text of the row there.
     """
 
     id: str
@@ -59,6 +60,7 @@ class Row:
     low_us: float
     high_us: float
     source: str
+    quote: str
 
     @property
     def measured_us(self) -> float:
@@ -110,4 +112,5 @@ def _row(entry: dict[str, str]) -> Row:
         float(entry["measured_us_low"]),
         float(entry["measured_us_high"]),
         entry["source"],
+        entry["quote"],
     )

@@ -13,7 +13,17 @@ import os
 import tempfile
 from pathlib import Path
 
-SECTIONS = ("bench", "layers", "validate", "errors", "constants", "estimator", "counters", "shards")
+SECTIONS = (
+    "bench",
+    "networks",
+    "layers",
+    "validate",
+    "errors",
+    "constants",
+    "estimator",
+    "counters",
+    "shards",
+)
 """Names, in the order in which they stand on the page."""
 
 PAGE = Path(__file__).parents[2] / "docs" / "performance.md"

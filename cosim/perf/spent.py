@@ -8,6 +8,7 @@ COUNTERS = {
     "busy": "mac_slots",
     "feature": "stall_feature",
     "weight": "stall_weight",
+    "operand": "only_operand",
     "accumulator": "only_acc",
     "dpu": "only_dpu",
     "write": "only_write",
@@ -25,9 +26,10 @@ MEANINGS = {
     "weight": "the array waits for a weight tile to arrive in CBUF",
     "accumulator": "the array waits for an accumulator bank, which is still being emptied",
     "dpu": "no slot, and the DPU does not take the results that CORE has",
+    "operand": "no slot, and the DPU or PPU waits for data that DPU_RDMA or PPU_RDMA reads",
     "write": "no slot, and the writer of the DPU or PPU waits for the DMA",
     "output": "no slot and no wait, but results pass the DPU or PPU",
-    "other": "none of these: register fetch, start, first data on their way, last responses",
+    "other": "none of these: register fetch, start, last responses",
 }
 
 

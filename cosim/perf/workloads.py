@@ -18,6 +18,7 @@ from cosim.engines.engine import Engine
 from cosim.engines.soc import TaskRecord
 from cosim.perf import formula, layer_models
 from cosim.perf.measure import COMMANDS, meter
+from cosim.perf.spent import add, spent
 from sw.compiler import compile_conv_layer, compile_model
 from sw.compiler.matmul import KINDS, Matmul, MatmulKind, pack_b, pack_elements
 from sw.driver import Driver, Job, Task
@@ -39,6 +40,7 @@ class Measured:
     macs : useful ones.
     mac_slots : cycles in which the array works, empty slots of a stripe included.
     stalls : cycles by event name (`STALLS`).
+    spent : cycles by what they went on; these add up to `cycles` (`cosim.perf.spent`).
     bytes_read, bytes_written : data; command words are not counted.
     formula_npu, formula_ddr : bounds (docs/performance.md).
     match : whether all bytes equal the golden models; None where nobody looked.
@@ -50,6 +52,7 @@ class Measured:
     macs: int
     mac_slots: int
     stalls: dict[str, int]
+    spent: dict[str, int]
     bytes_read: int
     bytes_written: int
     formula_npu: int
@@ -116,10 +119,12 @@ def _float_conv(
     return run
 
 
-def run_compiled(engine: Engine, name: str, check: bool, model: Any) -> Measured:
-    """Run a compiled model once on random data; its tasks together are the layer."""
+def run_compiled(
+    engine: Engine, name: str, check: bool, model: Any, max_cycles: int = MAX_CYCLES
+) -> Measured:
+    """Run a compiled model once on random data, a job for `max_cycles`; its tasks together are the layer."""
     before = len(engine.task_log())
-    loaded = model.load(Driver(engine, MAX_CYCLES), meter=meter(engine))
+    loaded = model.load(Driver(engine, max_cycles), meter=meter(engine))
     try:
         rng = np.random.default_rng(layer_models.SEED)
         values: list[npt.NDArray[Any]] = []
@@ -138,7 +143,7 @@ def run_compiled(engine: Engine, name: str, check: bool, model: Any) -> Measured
     return _measured(name, engine.task_log()[before:], macs, npu, moved, match)
 
 
-def matmul(kind: str, m: int, k: int, n: int) -> Runner:
+def matmul(kind: str, m: int, k: int, n: int, max_cycles: int = MAX_CYCLES) -> Runner:
     """A product of the named kind (`sw.compiler.matmul.KINDS`), rows of A and C as they are.
 
     Only sums in int32 are compared with numpy.
@@ -147,7 +152,7 @@ def matmul(kind: str, m: int, k: int, n: int) -> Runner:
     def run(engine: Engine, name: str, check: bool) -> Measured:
         product = Matmul(KINDS[kind], m, k, n)
         before = len(engine.task_log())
-        driver = Driver(engine, MAX_CYCLES)
+        driver = Driver(engine, max_cycles)
         rng = np.random.default_rng(layer_models.SEED)
         a, b = (_elements(rng, shape, product.kind) for shape in ((m, k), (k, n)))
         buffers = [driver.alloc(size, what) for size, what in _places(product)]
@@ -195,19 +200,19 @@ def _measured(
 ) -> Measured:
     counters = [record.counters for record in records]
 
-    def event(kind: str) -> int:
-        return sum(c.events.get(kind, 0) for c in counters)
-
+    events = add(*(c.events for c in counters))
     ends = [record.end for record in records if record.end is not None]
     if len(ends) < len(records):
         raise RuntimeError(f"{name}: a task did not end")
+    cycles = max(ends) - min(record.start for record in records)
     return Measured(
         name,
         len(records),
-        max(ends) - min(record.start for record in records),
+        cycles,
         macs,
-        event("mac_slots"),
-        {stall: event(stall) for stall in STALLS},
+        events.get("mac_slots", 0),
+        {stall: events.get(stall, 0) for stall in STALLS},
+        spent(events, cycles),
         sum(n for c in counters for client, n in c.bytes_read.items() if client != COMMANDS),
         sum(n for c in counters for n in c.bytes_written.values()),
         npu,

@@ -15,12 +15,13 @@ NAMES = {
     "output": "output",
     "feature": "waits for features",
     "weight": "waits for weights",
+    "operand": "waits for operands",
     "accumulator": "waits for an accumulator",
     "dpu": "waits for the DPU",
     "write": "waits for the writer",
     "other": "other",
 }
-ORDER = ("busy", "output", "feature", "weight", "accumulator", "dpu", "write", "other")
+ORDER = ("busy", "output", "feature", "weight", "operand", "accumulator", "dpu", "write", "other")
 """Work first, then waits."""
 
 CLIENTS = {

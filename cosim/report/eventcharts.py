@@ -20,6 +20,7 @@ PARTS = {
     "output": ("only_output", "output"),
     "feature": ("stall_feature", "features"),
     "weight": ("stall_weight", "weights"),
+    "operand": ("only_operand", "operands"),
     "accumulator": ("only_acc", "accumulator"),
     "dpu": ("only_dpu", "DPU"),
     "write": ("only_write", "writer"),

@@ -152,7 +152,12 @@ def groups(found: list[Column]) -> list[tuple[str, int]]:
     return result
 
 
-_RAW = {"accumulator": "stall_acc", "dpu": "stall_dpu", "write": "stall_write"}
+_RAW = {
+    "operand": "stall_operand",
+    "accumulator": "stall_acc",
+    "dpu": "stall_dpu",
+    "write": "stall_write",
+}
 
 
 def _raw(row: Row, part: str) -> str:

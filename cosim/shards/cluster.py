@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import logging
 import os
+import signal
 import threading
 import time
 import warnings
@@ -34,6 +35,9 @@ SILENT_SECONDS = 3600
 """How long nothing at all may be heard while there is work; a first build of an engine takes minutes."""
 
 CLOSE_SECONDS = 10
+
+SPAWN_SECONDS = 10
+"""How long starting the processes themselves may take, in which Ctrl-C is not heard."""
 
 MISSING = "this needs Dask, the Python package distributed: pip install 'rkcosim[shards]'"
 
@@ -278,10 +282,12 @@ def open_cluster(scheduler: str | None = None, workers: int | None = None) -> It
         stack.enter_context(_quiet())
         stack.enter_context(dask.config.set(_SETTINGS))
         address: Any = scheduler
+        count = 1
         if scheduler is None:
-            address = stack.enter_context(_local(distributed, workers or _processors()))
+            count = workers or _processors()
+            address = stack.enter_context(_local(distributed, count))
         client = stack.enter_context(_client(distributed, address, scheduler))
-        threads = _threads(client, scheduler)
+        threads = _threads(client, count, scheduler)
         _check_versions(client)
         cluster = Cluster(client, scheduler or "local", threads)
         try:
@@ -315,9 +321,10 @@ def _quiet() -> Iterator[None]:
 
 @contextmanager
 def _local(distributed: Any, workers: int) -> Iterator[Any]:
+    """A cluster of `workers` processes that leave Ctrl-C to this one."""
     try:
         cluster = distributed.LocalCluster(
-            n_workers=workers,
+            n_workers=0,
             threads_per_worker=1,
             processes=True,
             host="127.0.0.1",
@@ -330,10 +337,47 @@ def _local(distributed: Any, workers: int) -> Iterator[Any]:
     except Exception as error:
         raise ClusterError(f"no local cluster could be started: {_short(error)}") from error
     try:
+        with _deaf():  # what a process ignores, those that it starts ignore as well
+            cluster.scale(workers)
+            until = time.monotonic() + SPAWN_SECONDS
+            while len(_processes(cluster)) < workers and time.monotonic() < until:
+                time.sleep(0.02)
         yield cluster
     finally:
+        _close(cluster)
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Do not hear Ctrl-C, in the thread that could."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _processes(cluster: Any) -> list[int]:
+    """Ids of the processes that a local cluster has started."""
+    nannies = list(cluster.workers.values())
+    return [nanny.process.pid for nanny in nannies if nanny.process is not None and nanny.process.pid]
+
+
+def _close(cluster: Any) -> None:
+    """End a local cluster and its processes, also one that is half started."""
+    processes = _processes(cluster)
+    try:
+        cluster.close(timeout=CLOSE_SECONDS)
+    except Exception:  # a worker that is being started cannot be closed
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
         with contextlib.suppress(Exception):
             cluster.close(timeout=CLOSE_SECONDS)
+    cluster.shutdown_on_close = False  # or Dask tries again at exit
 
 
 @contextmanager
@@ -349,12 +393,15 @@ def _client(distributed: Any, address: Any, scheduler: str | None) -> Iterator[A
             client.close(timeout=CLOSE_SECONDS)
 
 
-def _threads(client: Any, scheduler: str | None) -> int:
+def _threads(client: Any, count: int, scheduler: str | None) -> int:
+    """Wait for `count` workers; threads of all that are there."""
+    seconds = ANSWER_SECONDS if scheduler else START_SECONDS
     try:
-        client.wait_for_workers(1, timeout=ANSWER_SECONDS if scheduler else START_SECONDS)
+        client.wait_for_workers(count, timeout=seconds)
     except Exception as error:
         hint = f"; 'dask worker {scheduler}' starts one" if scheduler else ""
-        raise ClusterError(f"no worker came within {ANSWER_SECONDS} s{hint}") from error
+        what = "no worker came" if scheduler else "not all workers started"
+        raise ClusterError(f"{what} within {seconds} s{hint}") from error
     return max(1, sum(client.nthreads().values()))
 
 

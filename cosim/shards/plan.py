@@ -102,8 +102,18 @@ class Shard:
 
 
 def task_cost(task: Task) -> int:
-    """Cycles that a task is expected to take."""
+    """Cycles that a task takes about, by its formulas alone."""
     return TASK_CYCLES + max(task.formula_npu, formula.ddr(task.reads, task.writes))
+
+
+def task_costs(plan: Plan) -> list[int]:
+    """Cycles that each task of a plan is expected to take: the estimator's, else `task_cost`."""
+    from cosim.perf.estimator import estimate_model
+
+    try:
+        return [max(1, task.cycles + task.gap) for task in estimate_model(plan).tasks]
+    except ValueError:  # a kind of task that it does not know
+        return [task_cost(task) for task in plan.tasks]
 
 
 def leans(task: Task) -> bool:
@@ -127,9 +137,9 @@ def units(plan: Plan, costs: Sequence[int] | None = None) -> list[Unit]:
     Parameters
     ----------
     plan : the compiled model's.
-    costs : expected cycles of each task; by default `task_cost`.
+    costs : expected cycles of each task; by default `task_costs`.
     """
-    costs = [task_cost(task) for task in plan.tasks] if costs is None else costs
+    costs = task_costs(plan) if costs is None else costs
     result: list[Unit] = []
     job = 0
     for segment in plan.segments():

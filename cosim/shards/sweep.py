@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from cosim.shards.run import STEP, Told, check_version
 from cosim.shards.version import version
 from rtl.config import RK3588, NpuConfig
 from sw.compiler import CompiledModel, ModelError, compile_model
+from sw.compiler.container import is_container
+from sw.compiler.tiling import BANKS, fixed_weight_banks
 from sw.driver import Driver
 
 GEOMETRY = {"read_fifo_beats": range(32, RK3588.read_fifo_beats + 1)}
@@ -43,12 +46,14 @@ class Point:
     model : its name.
     cores : that share its large layers.
     dram, geometry : settings that differ from `DramConfig()` and `RK3588`, by name.
+    weight_banks : banks of CBUF that the compiler gives weights where a layer's fit, None for its own choice.
     """
 
     model: str
     cores: int = 1
     dram: Mapping[str, Number] = field(default_factory=dict)
     geometry: Mapping[str, int] = field(default_factory=dict)
+    weight_banks: int | None = None
 
     @property
     def config(self) -> NpuConfig:
@@ -65,6 +70,8 @@ class Point:
 
     def __str__(self) -> str:
         settings = [f"{key}={value}" for key, value in {**self.dram, **self.geometry}.items()]
+        if self.weight_banks:
+            settings.append(f"weight_banks={self.weight_banks}")
         return ", ".join([self.model, f"cores={self.cores}", *settings])
 
 
@@ -98,6 +105,7 @@ class Row:
             "cores": self.point.cores,
             **{f"dram.{key}": value for key, value in self.point.dram.items()},
             **{f"geometry.{key}": value for key, value in self.point.geometry.items()},
+            "weight_banks": self.point.weight_banks or "auto",
             "geometry": f"not the RK3588: {geometry}" if differs else RK3588.name,
             "cycles": self.cycles,
             "ms": round(self.cycles / clock_mhz / 1000, 6),
@@ -155,6 +163,7 @@ def points(
     cores: Sequence[int] = (1,),
     dram: Mapping[str, Sequence[Number]] | None = None,
     geometry: Mapping[str, Sequence[int]] | None = None,
+    weight_banks: Sequence[int | None] = (None,),
 ) -> list[Point]:
     """All combinations, models outermost, each checked.
 
@@ -164,15 +173,18 @@ def points(
         for a value out of range; names it.
     """
     result = [
-        Point(model, count, memory, shape)
+        Point(model, count, memory, shape, banks)
         for model in models
         for count in cores
+        for banks in weight_banks
         for memory in _combinations(dram or {})
         for shape in _combinations(geometry or {})
     ]
     for point in result:
         if point.cores not in (1, 2, 3):
             raise ValueError(f"cores must be 1 to 3, not {point.cores}")
+        if point.weight_banks is not None and not 1 <= point.weight_banks < BANKS:
+            raise ValueError(f"weights take 1 to {BANKS - 1} banks, not {point.weight_banks}")
         DramConfig(**point.dram)  # type: ignore[arg-type]  # checked by the class itself
         for key, value in point.geometry.items():
             if value not in GEOMETRY[key]:
@@ -252,7 +264,11 @@ def run_point(point: Point, settings: Settings, data: bytes, told: Told) -> Row:
 
 
 def _run_point(point: Point, settings: Settings, data: bytes, told: Told) -> Row:
-    model = compile_model(data, reuse=False if settings.check else None, cores=point.cores)
+    split = fixed_weight_banks(point.weight_banks) if point.weight_banks else nullcontext()
+    with split:
+        model = compile_model(data, reuse=False if settings.check else None, cores=point.cores)
+    if point.weight_banks and is_container(data):
+        raise ModelError("a compiled file has its tiles already, weight_banks cannot change them")
     if model.plan.cores != point.cores:
         raise ModelError(f"the file was compiled for {model.plan.cores} cores")
     inputs = draw_inputs(model, settings.seed)

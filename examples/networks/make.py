@@ -9,14 +9,19 @@ classify nothing.  Needs the packages onnx and onnxruntime.
 
 from __future__ import annotations
 
+import logging
 import sys
 import tempfile
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+
+Maker = Callable[[], tuple["Network", "str | list[str]"]]
+"""Makes a network; with it the name of its output, or of its outputs."""
 
 
 class Network:
@@ -40,8 +45,17 @@ class Network:
         self.nodes.append(helper.make_node(op, list(inputs), [name], name=name, **attributes))
         return name
 
-    def conv(self, x: str, cin: int, cout: int, kernel: int = 3, stride: int = 1, groups: int = 1) -> str:
-        """Add a convolution that keeps the size but for its stride."""
+    def conv(
+        self,
+        x: str,
+        cin: int,
+        cout: int,
+        kernel: int = 3,
+        stride: int = 1,
+        groups: int = 1,
+        pad: int | None = None,
+    ) -> str:
+        """Add a convolution that keeps the size but for its stride (unless `pad` says otherwise)."""
         depth = cin // groups
         weights = self.rng.normal(size=(cout, depth, kernel, kernel)) * np.sqrt(2 / (depth * kernel**2))
         bias = self.rng.normal(size=cout) * 0.1
@@ -52,7 +66,7 @@ class Network:
             self.constant(bias),
             kernel_shape=[kernel, kernel],
             strides=[stride, stride],
-            pads=[kernel // 2] * 4,
+            pads=[kernel // 2 if pad is None else pad] * 4,
             group=groups,
         )
 
@@ -64,6 +78,16 @@ class Network:
         """Add a Clip to 0..6."""
         return self.add("Clip", x, self.constant(np.array(0.0)), self.constant(np.array(6.0)))
 
+    def silu(self, x: str) -> str:
+        """Add x times its Sigmoid."""
+        return self.add("Mul", x, self.add("Sigmoid", x))
+
+    def twice(self, x: str) -> str:
+        """Repeat every pixel in both directions."""
+        scales = self.constant([1.0, 1.0, 2.0, 2.0])
+        modes = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        return self.add("Resize", x, "", scales, **modes)
+
     def classify(self, x: str, channels: int, classes: int) -> str:
         """Add a global average, a dense layer and a softmax."""
         flat = self.add("Flatten", self.add("GlobalAveragePool", x))
@@ -72,13 +96,12 @@ class Network:
             "Softmax", self.add("Gemm", flat, weights, self.constant(np.zeros(classes)), transB=1), axis=1
         )
 
-    def model(self, output: str) -> onnx.ModelProto:
-        """The model with this output."""
-        ends = [
-            helper.make_tensor_value_info("image", TensorProto.FLOAT, self.shape),
-            helper.make_tensor_value_info(output, TensorProto.FLOAT, None),
-        ]
-        graph = helper.make_graph(self.nodes, self.name, ends[:1], ends[1:], self.tensors)
+    def model(self, outputs: str | list[str]) -> onnx.ModelProto:
+        """The model with this output, or these."""
+        names = [outputs] if isinstance(outputs, str) else outputs
+        image = helper.make_tensor_value_info("image", TensorProto.FLOAT, self.shape)
+        ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names]
+        graph = helper.make_graph(self.nodes, self.name, [image], ends, self.tensors)
         made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)])
         made.ir_version = 8
         return onnx.shape_inference.infer_shapes(made)
@@ -107,19 +130,12 @@ def separable() -> tuple[Network, str]:
 def upscaling() -> tuple[Network, str]:
     """SiLU, a transposed convolution, a nearest Resize, Concat and Sigmoid."""
     n = Network("upscaling", (1, 3, 24, 24), 3)
-
-    def silu(x: str) -> str:
-        return n.add("Mul", x, n.add("Sigmoid", x))
-
-    first = silu(n.conv("image", 3, 16))
-    low = silu(n.conv(first, 16, 32, 3, 2))
+    first = n.silu(n.conv("image", 3, 16))
+    low = n.silu(n.conv(first, 16, 32, 3, 2))
     weights = n.constant(n.rng.normal(size=(32, 16, 2, 2)) / 8)
     wide = n.add("ConvTranspose", low, weights, n.constant(np.zeros(16)), kernel_shape=[2, 2], strides=[2, 2])
-    scales = n.constant([1.0, 1.0, 2.0, 2.0])
-    modes = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-    large = n.add("Resize", n.conv(low, 32, 16, 1), "", scales, **modes)
-    joined = n.add("Concat", first, wide, large, axis=1)
-    return n, n.add("Sigmoid", n.conv(silu(n.conv(joined, 48, 16)), 16, 1, 1))
+    joined = n.add("Concat", first, wide, n.twice(n.conv(low, 32, 16, 1)), axis=1)
+    return n, n.add("Sigmoid", n.conv(n.silu(n.conv(joined, 48, 16)), 16, 1, 1))
 
 
 def mobilenet_v1() -> tuple[Network, str]:
@@ -132,6 +148,21 @@ def mobilenet_v1() -> tuple[Network, str]:
         x = n.clip(n.conv(x, cin, cin, 3, stride, groups=cin))
         x = n.clip(n.conv(x, cin, cout, 1))
     return n, n.classify(x, 1024, 1000)
+
+
+def mobilenet_v2() -> tuple[Network, str]:
+    """MobileNetV2 1.0 at 224 x 224 (Sandler et al. 2018, table 2): 301 million MACs."""
+    n = Network("mobilenet_v2", (1, 3, 224, 224), 6)
+    x, cin = n.clip(n.conv("image", 3, 32, 3, 2)), 32
+    blocks = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2))
+    for factor, cout, repeats, first in (*blocks, (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)):
+        for repeat in range(repeats):
+            stride, wide = (first if repeat == 0 else 1), cin * factor
+            y = n.clip(n.conv(x, cin, wide, 1)) if factor > 1 else x
+            y = n.conv(n.clip(n.conv(y, wide, wide, 3, stride, groups=wide)), wide, cout, 1)
+            x = n.add("Add", x, y) if stride == 1 and cin == cout else y
+            cin = cout
+    return n, n.classify(n.clip(n.conv(x, cin, 1280, 1)), 1280, 1000)
 
 
 def resnet50() -> tuple[Network, str]:
@@ -151,8 +182,131 @@ def resnet50() -> tuple[Network, str]:
     return n, n.classify(x, 2048, 1000)
 
 
-NETWORKS = {"residual": residual, "separable": separable, "upscaling": upscaling}
-PUBLISHED = {"mobilenet_v1": mobilenet_v1, "resnet50": resnet50}
+class Yolo:
+    """Blocks that the YOLO networks share (ultralytics' yolov5 6.x and yolov8, heads as exported for NPUs).
+
+    Parameters
+    ----------
+    name : of the network.
+    depth, width : factors on the repeats and on the channels of the published layer table.
+    activation : "silu" or "relu".
+    """
+
+    def __init__(self, name: str, depth: float, width: float, activation: str) -> None:
+        self.n = Network(name, (1, 3, 640, 640), 7)
+        self._depth, self._width, self._activation = depth, width, activation
+
+    def channels(self, published: int) -> int:
+        """Channels of a layer that has `published` at width 1: whole eights, rounded up."""
+        return -(-int(published * self._width) // 8) * 8
+
+    def repeats(self, published: int) -> int:
+        """Blocks of a layer that has `published` at depth 1."""
+        return max(round(published * self._depth), 1)
+
+    def conv(self, x: str, cin: int, cout: int, kernel: int, stride: int = 1, pad: int | None = None) -> str:
+        """A convolution with the network's activation."""
+        y = self.n.conv(x, cin, cout, kernel, stride, pad=pad)
+        return self.n.silu(y) if self._activation == "silu" else self.n.relu(y)
+
+    def bottleneck(self, x: str, width: int, first: int, shortcut: bool) -> str:
+        """A `first` x `first` and a 3x3 convolution of `width` channels, and perhaps the sum with `x`."""
+        y = self.conv(self.conv(x, width, width, first), width, width, 3)
+        return self.n.add("Add", x, y) if shortcut else y
+
+    def c3(self, x: str, cin: int, cout: int, published: int, shortcut: bool = True) -> str:
+        """yolov5's stage: bottlenecks on half of the channels beside a 1x1 convolution."""
+        half = cout // 2
+        y = self.conv(x, cin, half, 1)
+        for _ in range(self.repeats(published)):
+            y = self.bottleneck(y, half, 1, shortcut)
+        return self.conv(self.n.add("Concat", y, self.conv(x, cin, half, 1), axis=1), cout, cout, 1)
+
+    def c2f(self, x: str, cin: int, cout: int, published: int, shortcut: bool = True) -> str:
+        """yolov8's stage: bottlenecks on half of the channels, the results of all joined.
+
+        The first convolution's halves are made apart, which is the same arithmetic without a Split.
+        """
+        half = cout // 2
+        parts = [self.conv(x, cin, half, 1), self.conv(x, cin, half, 1)]
+        for _ in range(self.repeats(published)):
+            parts.append(self.bottleneck(parts[-1], half, 3, shortcut))
+        return self.conv(self.n.add("Concat", *parts, axis=1), half * len(parts), cout, 1)
+
+    def sppf(self, x: str, channels: int) -> str:
+        """Three 5x5 maxima one behind the other, all joined."""
+        half = channels // 2
+        parts = [self.conv(x, channels, half, 1)]
+        for _ in range(3):
+            sizes: dict[str, object] = {"kernel_shape": [5, 5], "strides": [1, 1], "pads": [2] * 4}
+            parts.append(self.n.add("MaxPool", parts[-1], **sizes))
+        return self.conv(self.n.add("Concat", *parts, axis=1), 2 * channels, channels, 1)
+
+    def join(self, x: str, y: str) -> str:
+        """Concat of two tensors."""
+        return self.n.add("Concat", x, y, axis=1)
+
+
+def yolov5(name: str, depth: float, width: float, activation: str = "silu") -> Maker:
+    """yolov5 6.x at 640 x 640 with 80 classes; the heads end in a Sigmoid, boxes are the host's."""
+
+    def make() -> tuple[Network, list[str]]:
+        net = Yolo(name, depth, width, activation)
+        c64, c128, c256, c512, c1024 = (net.channels(c) for c in (64, 128, 256, 512, 1024))
+        x = net.conv(net.conv("image", 3, c64, 6, 2, 2), c64, c128, 3, 2)
+        x = net.conv(net.c3(x, c128, c128, 3), c128, c256, 3, 2)
+        small = net.c3(x, c256, c256, 6)
+        middle = net.c3(net.conv(small, c256, c512, 3, 2), c512, c512, 9)
+        x = net.c3(net.conv(middle, c512, c1024, 3, 2), c1024, c1024, 3)
+        low = net.conv(net.sppf(x, c1024), c1024, c512, 1)
+        x = net.c3(net.join(net.n.twice(low), middle), c1024, c512, 3, False)
+        mid = net.conv(x, c512, c256, 1)
+        p3 = net.c3(net.join(net.n.twice(mid), small), c512, c256, 3, False)
+        p4 = net.c3(net.join(net.conv(p3, c256, c256, 3, 2), mid), c512, c512, 3, False)
+        p5 = net.c3(net.join(net.conv(p4, c512, c512, 3, 2), low), c1024, c1024, 3, False)
+        heads = [(p3, c256), (p4, c512), (p5, c1024)]
+        return net.n, [net.n.add("Sigmoid", net.n.conv(x, c, 255, 1)) for x, c in heads]
+
+    return make
+
+
+def yolov8(name: str, depth: float, width: float) -> Maker:
+    """yolov8 at 640 x 640 with 80 classes; a head ends in 64 bins of the box and a Sigmoid of the classes."""
+
+    def make() -> tuple[Network, list[str]]:
+        net = Yolo(name, depth, width, "silu")
+        c64, c128, c256, c512, c1024 = (net.channels(c) for c in (64, 128, 256, 512, 1024))
+        x = net.conv(net.conv("image", 3, c64, 3, 2), c64, c128, 3, 2)
+        x = net.conv(net.c2f(x, c128, c128, 3), c128, c256, 3, 2)
+        small = net.c2f(x, c256, c256, 6)
+        middle = net.c2f(net.conv(small, c256, c512, 3, 2), c512, c512, 6)
+        low = net.sppf(net.c2f(net.conv(middle, c512, c1024, 3, 2), c1024, c1024, 3), c1024)
+        mid = net.c2f(net.join(net.n.twice(low), middle), c1024 + c512, c512, 3, False)
+        p3 = net.c2f(net.join(net.n.twice(mid), small), c512 + c256, c256, 3, False)
+        p4 = net.c2f(net.join(net.conv(p3, c256, c256, 3, 2), mid), c256 + c512, c512, 3, False)
+        p5 = net.c2f(net.join(net.conv(p4, c512, c512, 3, 2), low), c512 + c1024, c1024, 3, False)
+        box, classes, ends = max(16, c256 // 4, 64), max(c256, 80), []
+        for x, c in ((p3, c256), (p4, c512), (p5, c1024)):
+            y = net.conv(net.conv(x, c, box, 3), box, box, 3)
+            z = net.conv(net.conv(x, c, classes, 3), classes, classes, 3)
+            ends += [net.n.conv(y, box, 64, 1), net.n.add("Sigmoid", net.n.conv(z, classes, 80, 1))]
+        return net.n, ends
+
+    return make
+
+
+NETWORKS: dict[str, Maker] = {"residual": residual, "separable": separable, "upscaling": upscaling}
+PUBLISHED: dict[str, Maker] = {
+    "mobilenet_v1": mobilenet_v1,
+    "mobilenet_v2": mobilenet_v2,
+    "resnet50": resnet50,
+    "yolov5s_relu": yolov5("yolov5s_relu", 0.33, 0.5, "relu"),
+    "yolov5n": yolov5("yolov5n", 0.33, 0.25),
+    "yolov5s": yolov5("yolov5s", 0.33, 0.5),
+    "yolov5m": yolov5("yolov5m", 0.67, 0.75),
+    "yolov8n": yolov8("yolov8n", 0.33, 0.25),
+    "yolov8s": yolov8("yolov8s", 0.33, 0.5),
+}
 
 
 def quantise(model: onnx.ModelProto, data: list[np.ndarray]) -> bytes:
@@ -170,10 +324,12 @@ def quantise(model: onnx.ModelProto, data: list[np.ndarray]) -> bytes:
         warnings.simplefilter("ignore")
         source, target = Path(folder, "float.onnx"), Path(folder, "int8.onnx")
         onnx.save(model, source)
+        logging.disable(logging.WARNING)  # it recommends preprocessing that has nothing to do here
         kinds = {"activation_type": q.QuantType.QInt8, "weight_type": q.QuantType.QInt8}
         q.quantize_static(
             str(source), str(target), Reader(), quant_format=q.QuantFormat.QDQ, per_channel=True, **kinds
         )
+        logging.disable(logging.NOTSET)
         return target.read_bytes()
 
 

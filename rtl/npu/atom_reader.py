@@ -7,6 +7,7 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from rtl.layouts import AXI_BITS, PpuAtom, ReadPort
+from rtl.regs.counters import LEVEL_BITS
 
 
 class ReadRun(data.Struct):
@@ -30,6 +31,7 @@ class AtomReader(wiring.Component):
     atoms : Out(stream of PpuAtom): the atoms of the runs, in order.
     read : Out(ReadPort)          : towards the DMA.
     idle : Out(1)                 : no run, no burst under way, no atom waiting.
+    beats : Out(16)               : beats under way or waiting.
     """
 
     def __init__(self, fifo_beats: int) -> None:
@@ -42,6 +44,7 @@ class AtomReader(wiring.Component):
                 "atoms": Out(stream.Signature(PpuAtom)),
                 "read": Out(ReadPort()),
                 "idle": Out(1),
+                "beats": Out(LEVEL_BITS),
             }
         )
 
@@ -117,5 +120,6 @@ class AtomReader(wiring.Component):
             m.d.sync += [half.eq(~first_half), remaining.eq(now_left - 1), opened.eq(~last)]
 
         m.d.sync += room.eq(room - Mux(asked, beats_of, 0) + beats.r_en)
+        m.d.comb += self.beats.eq(self._beats - room)
         m.d.comb += self.idle.eq(~busy & ~self.run.valid & ~bursts.r_rdy & (room == self._beats))
         return m

@@ -6,6 +6,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from rtl.activity import activity_layout, levels_layout
 from rtl.bus import DiagnosticMerge
 from rtl.config import NpuConfig
 from rtl.layouts import CellIn, ControlPort, DiagnosticPort, ReadPort, StripeDone
@@ -35,6 +36,9 @@ class Cna(wiring.Component):
     diag : Out(DiagnosticPort())
     stall_feature, stall_weight, stall_acc, slot_valid, slot_real : Out(1)
         levels of the sequence controller.
+    macs, array_macs : Out(12) : as of the sequence controller.
+    feature_activity, weight_activity, csc_activity, levels : Out(layout)
+        for the counters (rtl/regs/counters.rdl).
     feature_moves, weight_moves : Out(1) : a register of the loader may change (rtl/clock_groups.py).
     """
 
@@ -55,6 +59,12 @@ class Cna(wiring.Component):
                 "diag": Out(DiagnosticPort()),
                 "feature_moves": Out(1),
                 "weight_moves": Out(1),
+                "macs": Out(12),
+                "array_macs": Out(12),
+                "feature_activity": Out(activity_layout("CNA_FEATURE")),
+                "weight_activity": Out(activity_layout("CNA_WEIGHT")),
+                "csc_activity": Out(activity_layout("CSC")),
+                "levels": Out(levels_layout("FEATURE_BEATS", "WEIGHT_BEATS", "WEIGHT_RING")),
                 **{name: Out(1) for name in EVENTS},
             }
         )
@@ -85,6 +95,14 @@ class Cna(wiring.Component):
             self.cell.eq(csc.cell),
             self.feature_moves.eq(feature.busy),
             self.weight_moves.eq(weight.busy),
+            self.feature_activity.eq(feature.activity),
+            self.weight_activity.eq(weight.activity),
+            self.csc_activity.eq(csc.activity),
+            self.macs.eq(csc.macs),
+            self.array_macs.eq(csc.array_macs),
+            self.levels.FEATURE_BEATS.eq(feature.beats),
+            self.levels.WEIGHT_BEATS.eq(weight.beats),
+            self.levels.WEIGHT_RING.eq(weight.held),
         ]
 
         # 2. Start and end. What the convolution has not used when it ends is used no more.

@@ -6,6 +6,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
+from rtl.activity import tell
 from rtl.config import NpuConfig
 from rtl.npu.cna_argb import ArgbUnpack
 from rtl.npu.cna_check import Checker
@@ -26,14 +27,15 @@ class FeatureLoader(wiring.Component):
 
     Members
     -------
-    cfg, start, done, busy, read, fill, diag : see `loader_members`; `done`: all rows are in CBUF.
+    cfg, start, done, busy, read, fill, diag, activity, beats : see `loader_members`; `done`: all rows are
+        in CBUF.
     rows_ready : Out(12)     : leading rows of the task that can be read from CBUF.
     asking : Out(1)          : from the cycle after `start` until all rows have been asked for.
     """
 
     def __init__(self, cfg: NpuConfig) -> None:
         self._cfg = cfg
-        super().__init__(loader_members() | {"rows_ready": Out(12), "asking": Out(1)})
+        super().__init__(loader_members("CNA_FEATURE") | {"rows_ready": Out(12), "asking": Out(1)})
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -62,7 +64,18 @@ class FeatureLoader(wiring.Component):
             self.done.eq(loading & rows_done & reader.idle & ~self._now.busy & ~check.busy),
             self.busy.eq(self._now.busy | loading),
             self.asking.eq(self._now.busy | (loading & ~reader.asked)),
+            self.beats.eq(reader.beats),
         ]
+        there = Mux(now.argb, unpack.atoms.valid, reader.beat.valid)
+        tell(
+            m,
+            self.activity,
+            ~now.busy & ~loading,
+            CBUF=self.fill.valid & ~self.fill.ready,
+            # A beat that is being unpacked, the last atoms, and what goes before and after them.
+            BUSY=there | self.fill.valid | reader.beat.valid | now.busy | (loading & rows_done),
+            MEMORY=loading & ~reader.beat.valid,
+        )
         with m.If(begin):
             m.d.sync += [
                 loading.eq(1),

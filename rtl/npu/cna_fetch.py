@@ -5,9 +5,11 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
+from rtl.activity import activity_layout
 from rtl.config import NpuConfig
 from rtl.layouts import AXI_BITS, CbufFill, DiagnosticPort, ReadPort
 from rtl.regfile import config_signature
+from rtl.regs.counters import LEVEL_BITS
 
 ATOM_ADDRESS_BITS = 28
 """Addresses count atoms of 16 bytes and wrap at 4 GiB (DESIGN 4.1)."""
@@ -16,8 +18,9 @@ BURST_ATOMS = 32
 """Atoms of the longest burst; bursts also end at multiples of it, so none crosses 4 KiB."""
 
 
-def loader_members() -> dict[str, wiring.Member]:
-    """What both loaders show: `cfg` is stable from the pulse `start` to the pulse `done`."""
+def loader_members(name: str) -> dict[str, wiring.Member]:
+    """What both loaders show: `cfg` is stable from the pulse `start` to the pulse `done`; `beats` are those
+    of the reader, `activity` is for the counters (rtl/regs/counters.rdl)."""
     return {
         "cfg": In(config_signature("CNA")),
         "start": In(1),
@@ -26,6 +29,8 @@ def loader_members() -> dict[str, wiring.Member]:
         "read": Out(ReadPort()),
         "fill": Out(stream.Signature(CbufFill)),
         "diag": Out(DiagnosticPort()),
+        "activity": Out(activity_layout(name)),
+        "beats": Out(LEVEL_BITS),
     }
 
 
@@ -63,6 +68,7 @@ class BurstReader(wiring.Component):
     read : Out(ReadPort)          : towards the DMA.
     beat : Out(stream of AtomBeat): at least one of `low` and `high` is set.
     asked : Out(1)                : nothing to ask; what was asked for may be under way.
+    beats : Out(16)               : beats under way or waiting.
     idle : Out(1)                 : nothing to ask, nothing under way, no beat waiting.
     """
 
@@ -77,6 +83,7 @@ class BurstReader(wiring.Component):
                 "read": Out(ReadPort()),
                 "beat": Out(stream.Signature(AtomBeat)),
                 "asked": Out(1),
+                "beats": Out(LEVEL_BITS),
                 "idle": Out(1),
             }
         )
@@ -160,6 +167,7 @@ class BurstReader(wiring.Component):
             taken.eq(self.beat.valid & self.beat.ready),
             self.asked.eq(empty & ~self.run.valid),
             self.idle.eq(self.asked & (room == self._beats)),
+            self.beats.eq(self._beats - room),
         ]
         with m.If(asked | taken):
             m.d.sync += room.eq(room - Mux(asked, burst_beats, 0) + taken)

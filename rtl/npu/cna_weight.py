@@ -6,12 +6,14 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from rtl.activity import tell
 from rtl.config import NpuConfig
 from rtl.layouts import DiagnosticCode
 from rtl.npu.cna_check import Check, Checker
 from rtl.npu.cna_fetch import ATOM_ADDRESS_BITS, BurstReader, loader_members
 from rtl.npu.cna_types import DEPTHWISE, TypeOf
 from rtl.regs import registers
+from rtl.regs.counters import LEVEL_BITS
 
 
 class WeightLoader(wiring.Component):
@@ -22,17 +24,22 @@ class WeightLoader(wiring.Component):
 
     Members
     -------
-    cfg, start, done, busy, read, fill, diag : see `loader_members`; `done`: all weights are in CBUF.
+    cfg, start, done, busy, read, fill, diag, activity, beats : see `loader_members`; `done`: all weights
+        are in CBUF.
     loaded : Out(32)   : bytes of the stream that have come so far, a multiple of 16; all of them
         from the start with WEIGHT_REUSE.  Zero from the cycle after `start` on.
     released : In(32)  : bytes of the stream that are no longer needed; zero after `start`.
     give_way : In(1)   : features are still asked for: only the weights of the first kernel group are
         fetched, since those of the next one can wait until the last rows are there.
+    held : Out(16)     : atoms in the ring that are still needed.
     """
 
     def __init__(self, cfg: NpuConfig) -> None:
         self._cfg = cfg
-        super().__init__(loader_members() | {"loaded": Out(32), "released": In(32), "give_way": In(1)})
+        super().__init__(
+            loader_members("CNA_WEIGHT")
+            | {"loaded": Out(32), "released": In(32), "give_way": In(1), "held": Out(LEVEL_BITS)}
+        )
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -159,7 +166,20 @@ class WeightLoader(wiring.Component):
             check.start.eq(counted[1]),
             self.done.eq(loading & (present == atoms) & fetched & ~check.busy & (counted == 0)),
             self.busy.eq(starting | loading),
+            self.held.eq(written - self.released[4:]),
+            self.beats.eq(reader.beats),
         ]
+        waiting = reader.beat.valid & (room == 0)
+        tell(
+            m,
+            self.activity,
+            ~starting & ~loading,
+            CBUF=fill.valid & ~fill.ready,
+            RING=loading & ~fill.valid & waiting,
+            BUSY=starting | fill.valid | (loading & (reader.beat.valid | counted.any() | (present == atoms))),
+            TURN=loading & asking_rest & ~asking & self.give_way & reader.idle,
+            MEMORY=loading & ~reader.beat.valid,
+        )
         with m.If(self.done):
             m.d.sync += loading.eq(0)
         return m

@@ -4,6 +4,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from rtl.activity import activity_layout, tell
 from rtl.layouts import LANES, AccOctet, CellIn, ControlPort, DiagnosticCode, DiagnosticPort, StripeDone
 from rtl.npu.array import ACC_BITS, ArrayCell
 from rtl.npu.cna_check import Check, Checker
@@ -42,6 +43,7 @@ class CoreBlock(wiring.Component):
     acc : Out(stream of AccOctet) : pixel by pixel, all octets of the group of each.
     octets : Out(4)             : level while a task runs, octets of a group: 8 for depthwise and int4, 4
         for int8, 2 for the other types.
+    activity : Out(layout)      : for the counters (rtl/regs/counters.rdl).
     diag : Out(DiagnosticPort())
     """
 
@@ -56,6 +58,7 @@ class CoreBlock(wiring.Component):
                 "bank_free": Out(2),
                 "acc": Out(stream.Signature(AccOctet)),
                 "octets": Out(4),
+                "activity": Out(activity_layout("CORE")),
                 "diag": Out(DiagnosticPort()),
             }
         )
@@ -180,6 +183,15 @@ class CoreBlock(wiring.Component):
         m.d.comb += self.control.done.eq(finished & ~check_busy)
         with m.If(self.control.done):
             m.d.sync += finished.eq(0)
+        shows = self.acc.valid
+        tell(
+            m,
+            self.activity,
+            ~running & ~finished,
+            DPU=shows & ~self.acc.ready,
+            BUSY=shows | draining | loaded | finished,
+            ARRAY=running & ~draining,
+        )
         return m
 
     def _check(self, m: Module, taken: Value, runs: Value, all_on: Value) -> Value:

@@ -10,6 +10,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from rtl.activity import activity_layout, tell
 from rtl.config import NpuConfig
 from rtl.layouts import CellIn, DiagnosticCode, DiagnosticPort, StripeDone
 from rtl.npu.array import CELL_LATENCY
@@ -63,6 +64,9 @@ class SequenceController(wiring.Component):
         weight tile, of an accumulator bank; at most one is high.
     slot_valid : Out(1)   : a slot is issued in this cycle, also an empty one of a partial stripe.
     slot_real : Out(1)    : a pixel is issued in this cycle.
+    macs, array_macs : Out(12) : multiply-accumulates of the slot issued in this cycle: of real pixels,
+        channels and kernels (of padded taps, too); of the whole array.
+    activity : Out(layout) : for the counters (rtl/regs/counters.rdl).
     """
 
     def __init__(self, cfg: NpuConfig) -> None:
@@ -94,6 +98,9 @@ class SequenceController(wiring.Component):
                 "stall_acc": Out(1),
                 "slot_valid": Out(1),
                 "slot_real": Out(1),
+                "macs": Out(12),
+                "array_macs": Out(12),
+                "activity": Out(activity_layout("CSC")),
             }
         )
 
@@ -123,7 +130,26 @@ class SequenceController(wiring.Component):
             pixels.taken.eq(self.stripe.valid & self.stripe.ready),
             pixels.taken_bank.eq(self.stripe.payload.bank),
         ]
-        m.d.comb += [getattr(self, name).eq(getattr(pixels, name)) for name in EVENTS]
+        m.d.comb += [
+            getattr(self, name).eq(getattr(pixels, name)) for name in (*EVENTS, "macs", "array_macs")
+        ]
+        active, preparing = Signal(), Signal()
+        with m.If(self.start):
+            m.d.sync += [active.eq(1), preparing.eq(1)]
+        with m.Elif(self.done):
+            m.d.sync += active.eq(0)
+        with m.If(constants.go):
+            m.d.sync += preparing.eq(0)
+        tell(
+            m,
+            self.activity,
+            ~active,
+            BUSY=preparing | self.slot_valid,
+            FEATURE=self.stall_feature,
+            WEIGHT=self.stall_weight,
+            ACC=self.stall_acc,
+            CORE=active & ~preparing & ~pixels.running,
+        )
         self._feed_cell(m, constants.task, constants.go, weights.chunk, pixels.issued)
         last_taken = self._hand_over(m, constants.go, pixels.issued)
 

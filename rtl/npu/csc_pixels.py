@@ -57,6 +57,8 @@ class PixelWalk(wiring.Component):
     swap : Out(1)          : a slot is issued that takes the next tile over.
     issued : Out(Slot)     : the slot issued in this cycle.
     slot_valid, slot_real, stall_feature, stall_weight, stall_acc : Out(1) : see `SequenceController`.
+    running : Out(1)       : slots of the task are still to be issued.
+    macs, array_macs : Out(12) : see `SequenceController`.
     """
 
     def __init__(self, config: NpuConfig) -> None:
@@ -78,6 +80,9 @@ class PixelWalk(wiring.Component):
                 "stall_feature": Out(1),
                 "stall_weight": Out(1),
                 "stall_acc": Out(1),
+                "running": Out(1),
+                "macs": Out(12),
+                "array_macs": Out(12),
             }
         )
 
@@ -299,6 +304,12 @@ class PixelWalk(wiring.Component):
             issued.done.pixels_m1.eq(Mux(last_stripe, pixels_left - 1, SLOTS - 1)),
             issued.done.kernels.eq(Mux(task.depthwise, live, at_most(kernels_left, task.group_kernels))),
             issued.done.last.eq(last_stripe & last_group),
+        ]
+        kernels = at_most(kernels_left, task.group_kernels)
+        m.d.comb += [
+            self.running.eq(running),
+            self.macs.eq(Mux(issue & real, Mux(task.depthwise, stored, stored * kernels), 0)),
+            self.array_macs.eq(Mux(issue, task.group_kernels * task.group_channels, 0)),
         ]
         # A bank is used from its first slot until CORE has taken its stripe.
         with m.If(self.taken):

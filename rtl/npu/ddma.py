@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable
 
-from amaranth import Array, Cat, Const, Module, Mux, Signal
+from amaranth import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from rtl.activity import activity_layout, levels_layout, tell
 from rtl.bus import Axi4, Burst, DiagnosticMerge, SkidBuffer
 from rtl.config import AXI_BYTES, RK3588, NpuConfig
 from rtl.layouts import (
@@ -199,6 +200,7 @@ class Ddma(wiring.Component):
     write_error : Out(1)                 : pulse.
     idle : Out(1)                        : nothing asked for and nothing under way.
     writes_pending : Out(1)              : a write is asked for or its response has not come.
+    activity, levels : Out(layout)       : for the counters (rtl/regs/counters.rdl).
     diag : Out(DiagnosticPort())         : READ_ERROR, WRITE_ERROR (value: the AXI id), UNKNOWN_WRITE.
     """
 
@@ -215,6 +217,8 @@ class Ddma(wiring.Component):
                 "write_error": Out(1),
                 "idle": Out(1),
                 "writes_pending": Out(1),
+                "activity": Out(activity_layout("DDMA")),
+                "levels": Out(levels_layout("READ_BURSTS", "WRITE_BURSTS", "WRITE_QUEUE")),
                 "diag": Out(DiagnosticPort()),
             }
         )
@@ -231,8 +235,21 @@ class Ddma(wiring.Component):
         wiring.connect(m, sdma.diag, diagnostics.i[3])
         read_diag, write_diag = diagnostics.i[0], diagnostics.i[1]
 
-        reads_idle = self._elaborate_reads(m, regs)
-        writes_idle = self._elaborate_writes(m, regs)
+        reads_idle, reading, read_passes = self._elaborate_reads(m, regs)
+        writes_idle, writing, write_passes = self._elaborate_writes(m, regs)
+        axi = self.axi
+        passes = [getattr(axi, f"{c}valid") & getattr(axi, f"{c}ready") for c in ("ar", "r", "aw", "w", "b")]
+        under_way = (reading != 0) | (writing != 0)
+        tell(
+            m,
+            self.activity,
+            self.idle,
+            BUSY=Cat(*passes).any() | (~under_way & (read_passes | write_passes)),
+            ADDRESS=(axi.arvalid & ~axi.arready) | (axi.awvalid & ~axi.awready),
+            DATA=axi.wvalid & ~axi.wready,
+            MEMORY=under_way,
+        )
+        m.d.comb += [self.levels.READ_BURSTS.eq(reading), self.levels.WRITE_BURSTS.eq(writing)]
         id_error = registers()["DDMA"]["CFG_ID_ERROR"].offset
         m.d.comb += [
             self.idle.eq(reads_idle & writes_idle),
@@ -294,7 +311,8 @@ class Ddma(wiring.Component):
         ]
         return issue
 
-    def _elaborate_reads(self, m: Module, regs: DmaRegisters) -> Signal:
+    def _elaborate_reads(self, m: Module, regs: DmaRegisters) -> tuple[Signal, Signal, Value]:
+        """Returns whether nothing is to do, the bursts under way, and whether something passes in here."""
         axi = self.axi
         m.submodules.read_splitter = split = BurstSplitter(len(ReadClient), unbased=ReadClient.PC)
         m.submodules.ar = ar = SkidBuffer(BURST)
@@ -338,9 +356,10 @@ class Ddma(wiring.Component):
 
         idle = Signal()
         m.d.comb += idle.eq(~split.pending & (under_way == 0) & ~valid)
-        return idle
+        return idle, under_way, split.pending | valid
 
-    def _elaborate_writes(self, m: Module, regs: DmaRegisters) -> Signal:
+    def _elaborate_writes(self, m: Module, regs: DmaRegisters) -> tuple[Signal, Signal, Value]:
+        """As `_elaborate_reads`."""
         axi = self.axi
         m.submodules.write_splitter = split = BurstSplitter(len(WriteClient))
         m.submodules.aw = aw = SkidBuffer(BURST)
@@ -408,4 +427,5 @@ class Ddma(wiring.Component):
 
         idle = Signal()
         m.d.comb += idle.eq(~split.pending & (under_way == 0) & ~valid)
-        return idle
+        m.d.comb += self.levels.WRITE_QUEUE.eq(todo.level)
+        return idle, under_way, split.pending | valid

@@ -4,6 +4,7 @@ from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from rtl.activity import activity_layout, tell
 from rtl.config import NpuConfig
 from rtl.layouts import (
     LANES,
@@ -54,6 +55,10 @@ class Dpu(wiring.Component):
         Bit 0 of DPU_RDMA's COMB_USE while that runs; COMB_USE of the DPU may repeat it.
     busy_octet : 1, out
         An octet enters the pipe in this cycle.
+    lacks : 1, out
+        An octet, or the task, waits for data that DPU_RDMA reads.
+    activity : struct, out
+        What it does, for the counters (rtl/regs/counters.rdl).
     moves, writer_moves, float_task : 1, out
         A register of the DPU but for its writer, one of the writer, one of the float unit may change
         (rtl/clock_groups.py).
@@ -78,6 +83,8 @@ class Dpu(wiring.Component):
                 "rdma_busy": In(1),
                 "rdma_comb_use": In(1),
                 "busy_octet": Out(1),
+                "lacks": Out(1),
+                "activity": Out(activity_layout("DPU")),
                 "moves": Out(1),
                 "writer_moves": Out(1),
                 "float_task": Out(1),
@@ -118,6 +125,7 @@ class Dpu(wiring.Component):
             self.moves.eq(pipe.moves | self.acc.valid | self.main.valid | self.ew.valid),
             self.writer_moves.eq(writer.moves),
             self.float_task.eq(pipe.float_task),
+            self.lacks.eq(pipe.lacks | (feeding & flying & ~self.main.valid)),
             writer.start.eq(start),
             writer.octets.eq(octets),
         ]
@@ -127,7 +135,7 @@ class Dpu(wiring.Component):
         )
         with m.If(strange):
             m.d.sync += stuck.eq(1)
-        fed = self._feed(m, pipe, start, octets, flying, feeding & ~strange)
+        fed, take = self._feed(m, pipe, start, octets, flying, feeding & ~strange)
         with m.If(fed | strange):
             m.d.sync += feeding.eq(0)
 
@@ -135,16 +143,28 @@ class Dpu(wiring.Component):
         m.d.comb += control.done.eq(running & ~feeding & writer.finished & ~stuck & ~self.rdma_busy)
         with m.If(control.done):
             m.d.sync += running.eq(0)
+        offered = feeding & Mux(flying, self.main.valid, self.acc.valid)
+        tail = running & ~feeding
+        tell(
+            m,
+            self.activity,
+            ~start & ~running,
+            BUSY=start | take | (~self.lacks & ~pipe.blocked & (offered | (tail & pipe.holds))),
+            OPERAND=self.lacks,
+            WRITE=pipe.blocked | (tail & ~pipe.holds & ~writer.finished),
+            INPUT=feeding & ~flying & ~self.acc.valid,
+            END=tail & ~pipe.holds & writer.finished,
+        )
         late = Check("DATA_FORMAT", strange, DiagnosticCode.SIZE_MISMATCH)
         emit_checks(m, "DPU", cfg, start, self.diag, dpu_checks(cfg, self.rdma_comb_use), late)
         return m
 
     def _feed(
         self, m: Module, pipe: DpuPipe, start: Signal, octets: Signal, flying: Signal, feeding: Value
-    ) -> Signal:
+    ) -> tuple[Signal, Signal]:
         """Tag the octets in their order: group, pixel, octet; drop those past the last channel.
 
-        Returns the strobe of the last one.
+        Returns the strobes of the last one and of each that is taken.
         """
         cfg = self.cfg
         pixels, pixels_left = Signal(26, reset_less=True), Signal(26, reset_less=True)
@@ -202,4 +222,4 @@ class Dpu(wiring.Component):
                     m.d.sync += [slot.eq(0), pixels_left.eq(pixels), base.eq(base + octets)]
                     with m.If(base + octets > last_octet):
                         m.d.comb += fed.eq(1)
-        return fed
+        return fed, take

@@ -67,6 +67,10 @@ class FloatUnit(wiring.Component):
         The EW operand.
     ew_there : 1, in
     ew_take : 1, out
+    lacks : 1, out
+        An octet waits for `available` or `ew_there`.
+    holds : 1, out
+        An octet is in here.
     result : stream of FloatOctet, out
     """
 
@@ -86,6 +90,8 @@ class FloatUnit(wiring.Component):
                 "ew": In(32).array(LANES),
                 "ew_there": In(1),
                 "ew_take": Out(1),
+                "lacks": Out(1),
+                "holds": Out(1),
                 "result": Out(stream.Signature(FloatOctet)),
             }
         )
@@ -115,6 +121,11 @@ class FloatUnit(wiring.Component):
             self.ew_take.eq(go & step[4]),
             self.source.ready.eq(self.active & self.available & (~full | (go & last))),
             self.take.eq(self.source.valid & self.source.ready),
+            self.holds.eq(full | self.result.valid),
+            self.lacks.eq(
+                self.active
+                & ((full & ~operand_there) | (self.source.valid & ~self.available & (~full | (go & last))))
+            ),
         ]
         with m.If(go | self.start):
             m.d.sync += begun.eq(0)

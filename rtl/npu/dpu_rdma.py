@@ -4,6 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from rtl.activity import activity_layout, levels_layout, tell
 from rtl.config import NpuConfig
 from rtl.layouts import LANES, BsOctet, ControlPort, DiagnosticCode, DiagnosticPort, ElementOctet, ReadPort
 from rtl.npu.dpu_checks import Check, emit_checks
@@ -32,6 +33,8 @@ class DpuRdma(wiring.Component):
         A task runs.
     moves : 1, out
         A register in here may change (rtl/clock_groups.py).
+    activity, levels : struct, out
+        For the counters (rtl/regs/counters.rdl).
     diag : DiagnosticPort, out
     """
 
@@ -51,6 +54,8 @@ class DpuRdma(wiring.Component):
                 "ew": Out(stream.Signature(ElementOctet)),
                 "busy": Out(1),
                 "moves": Out(1),
+                "activity": Out(activity_layout("DPU_RDMA")),
+                "levels": Out(levels_layout("MRDMA_STRIPES", "ERDMA_STRIPES", "BRDMA_BEATS")),
                 "diag": Out(DiagnosticPort()),
             }
         )
@@ -97,6 +102,23 @@ class DpuRdma(wiring.Component):
         m.d.comb += self.moves.eq(Cat(moves).any())
         with m.If(self.control.done):
             m.d.sync += running.eq(0)
+        streams = (self.main, self.ew, self.bs, self.bn)
+        cubes, operands = (main, ew), (bs, bn)
+        held = Cat(reader.octets.valid for reader in (*cubes, *operands)).any()
+        tell(
+            m,
+            self.activity,
+            ~self.busy,
+            BUSY=start | Cat(s.valid & s.ready for s in streams).any() | self.control.done,
+            MEMORY=Cat(~reader.idle & ~reader.octets.valid for reader in cubes).any()
+            | (~held & Cat(~reader.idle for reader in operands).any()),
+            DPU=held,
+        )
+        m.d.comb += [
+            self.levels.MRDMA_STRIPES.eq(main.stripes),
+            self.levels.ERDMA_STRIPES.eq(ew.stripes),
+            self.levels.BRDMA_BEATS.eq(bs.beats),
+        ]
         emit_checks(m, "DPU_RDMA", cfg, start, self.diag, self._checks())
         return m
 

@@ -6,6 +6,7 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from rtl.layouts import AXI_BITS, BsOctet, ReadPort
+from rtl.regs.counters import LEVEL_BITS
 
 FIFO_BEATS = 64
 BURST_BEATS = 16
@@ -30,6 +31,8 @@ class OperandReader(wiring.Component):
     octets : stream of BsOctet, out
     idle : 1, out
         Everything has been taken.
+    beats : 16, out
+        Beats under way or waiting.
     """
 
     def __init__(self) -> None:
@@ -42,6 +45,7 @@ class OperandReader(wiring.Component):
                 "port": Out(ReadPort()),
                 "octets": Out(stream.Signature(BsOctet)),
                 "idle": Out(1),
+                "beats": Out(LEVEL_BITS),
             }
         )
 
@@ -107,6 +111,7 @@ class OperandReader(wiring.Component):
                         m.d.sync += octet[128 * place : 128 * (place + 1)].eq(atom)
         m.d.comb += [
             self.octets.valid.eq(full),
+            self.beats.eq(FIFO_BEATS - room),
             self.octets.payload.eq(octet),
             self.idle.eq(~full & (left == 0) & (beats == 0)),
         ]

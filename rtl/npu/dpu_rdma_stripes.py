@@ -10,6 +10,7 @@ from rtl.layouts import LANES, ElementOctet, ReadPort
 from rtl.npu.dpu_rdma_elements import Half, unpack
 from rtl.npu.dpu_types import Width, atoms_of
 from rtl.npu.float32 import IDLE
+from rtl.regs.counters import LEVEL_BITS
 
 RING_ATOMS = 1024
 """Atoms of the ring of stripes: 16 KiB cover 500 cycles of latency at 32 bytes a cycle."""
@@ -72,6 +73,8 @@ class StripeReader(wiring.Component):
         Of a shared cube, with `octets`: its lower and its upper four lanes are of this reader.
     idle : 1, out
         Everything has been taken.
+    stripes : 16, out
+        Complete stripes that wait.
     """
 
     def __init__(self) -> None:
@@ -83,6 +86,7 @@ class StripeReader(wiring.Component):
                 "octets": Out(stream.Signature(ElementOctet)),
                 "mine": Out(2),
                 "idle": Out(1),
+                "stripes": Out(LEVEL_BITS),
             }
         )
 
@@ -131,6 +135,7 @@ class StripeReader(wiring.Component):
             memory = Memory(shape=128, depth=RING_ATOMS // 2, init=[])
             m.submodules[f"memory{bank}"] = memory
             self.memories.append(memory)
+        m.d.comb += self.stripes.eq(self.ready)
         self._ask(m)
         self._store(m)
         self._deliver(m)

@@ -14,6 +14,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from rtl.activity import activity_layout, tell
 from rtl.config import NpuConfig
 from rtl.layouts import ControlPort, DiagnosticCode, DiagnosticPort, PpuAtom, WritePort
 from rtl.npu.dpu_checks import Check, emit_checks
@@ -58,6 +59,8 @@ class Ppu(wiring.Component):
     write : Out(WritePort)             : towards the DMA.
     diag : Out(DiagnosticPort)
     busy_atom : Out(1)                 : an input atom was taken (for counters).
+    lacks : Out(1)                     : waits for atoms of PPU_RDMA.
+    activity : Out(layout)             : for the counters (rtl/regs/counters.rdl).
     """
 
     def __init__(self, config: NpuConfig) -> None:
@@ -72,6 +75,8 @@ class Ppu(wiring.Component):
                 "write": Out(WritePort()),
                 "diag": Out(DiagnosticPort()),
                 "busy_atom": Out(1),
+                "lacks": Out(1),
+                "activity": Out(activity_layout("PPU")),
             }
         )
 
@@ -162,11 +167,13 @@ class Ppu(wiring.Component):
         m.d.comb += row_open.eq(rows.open_now != 0)
         op_index, surface = Signal(5), Signal(4)
 
-        with m.FSM(name="state"):
+        starved, held = Signal(), Signal()
+        with m.FSM(name="state") as fsm:
             with m.State("IDLE"):
                 with m.If(self.control.start):
                     m.next = "WAIT"
             with m.State("WAIT"):
+                m.d.comb += self.lacks.eq(cfg.OPERATION_MODE_CFG.FLYING_MODE & ~fed)
                 with m.If(fed):
                     m.d.sync += from_dpu.eq(~cfg.OPERATION_MODE_CFG.FLYING_MODE)
                     m.d.comb += check.eq(1)
@@ -199,6 +206,7 @@ class Ppu(wiring.Component):
                 m.next = "ROW"
             with m.State("ROW"):
                 with m.If(rows.inside):
+                    m.d.comb += [starved.eq(columns.inside & ~atom.valid), self.lacks.eq(starved & ~from_dpu)]
                     self._column(
                         m, task, columns, rows, atom, emit, part_free, row_end, part, op_index, surface, here
                     )
@@ -239,6 +247,18 @@ class Ppu(wiring.Component):
             m.d.sync += part_valid.eq(1)
         with m.Elif(part_done):
             m.d.sync += part_valid.eq(0)
+        # A column or row that waits for the rows behind it waits for memory if bursts are refused.
+        refused = Cat(port.valid & ~port.ready for port in (self.write.req, self.write.data)).any()
+        in_row, row_ends = fsm.ongoing("ROW"), fsm.ongoing("ROW_END")
+        m.d.comb += held.eq((in_row & part_valid & ~part_done) | (row_ends & part_valid))
+        tell(
+            m,
+            self.activity,
+            fsm.ongoing("IDLE"),
+            WRITE=(held & refused) | (fsm.ongoing("DRAIN") & writer.running),
+            INPUT=fsm.ongoing("WAIT") | fsm.ongoing("HANG") | (in_row & starved),
+            BUSY=fsm.ongoing("CHECK") | fsm.ongoing("GROUP") | in_row | row_ends | self.control.done,
+        )
         self._rows(
             m, task, rows, finish, part_valid, part, part_place, part_done, line_base, row_places, row_span
         )

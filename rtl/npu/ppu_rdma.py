@@ -6,6 +6,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from rtl.activity import activity_layout, levels_layout, tell
 from rtl.config import NpuConfig
 from rtl.layouts import ControlPort, DiagnosticCode, DiagnosticPort, PpuAtom, ReadPort
 from rtl.npu.atom_reader import AtomReader
@@ -48,6 +49,7 @@ class PpuRdma(wiring.Component):
     read : Out(ReadPort)                   : towards the DMA.
     atoms : Out(stream of PpuAtom)         : one 16-byte atom per transfer.
     diag : Out(DiagnosticPort)
+    activity, levels : Out(layout)         : for the counters (rtl/regs/counters.rdl).
     """
 
     def __init__(self, config: NpuConfig) -> None:
@@ -60,6 +62,8 @@ class PpuRdma(wiring.Component):
                 "read": Out(ReadPort()),
                 "atoms": Out(stream.Signature(PpuAtom)),
                 "diag": Out(DiagnosticPort()),
+                "activity": Out(activity_layout("PPU_RDMA")),
+                "levels": Out(levels_layout("PPU_RDMA_BEATS")),
             }
         )
 
@@ -91,7 +95,7 @@ class PpuRdma(wiring.Component):
         proc, stored = self.ppu_cfg.DATA_FORMAT.PROC_PRECISION, cfg.DATA_FORMAT.IN_PRECISION
         channel = cfg.CUBE_IN_CHANNEL.CUBE_IN_CHANNEL
         block = registers()["PPU_RDMA"]
-        with m.FSM(name="state"):
+        with m.FSM(name="state") as fsm:
             with m.State("IDLE"):
                 with m.If(self.control.start):
                     m.d.sync += [
@@ -138,4 +142,13 @@ class PpuRdma(wiring.Component):
                 with m.If(reader.idle):
                     m.d.comb += self.control.done.eq(1)
                     m.next = "IDLE"
+        tell(
+            m,
+            self.activity,
+            fsm.ongoing("IDLE"),
+            BUSY=(self.atoms.valid & self.atoms.ready) | self.control.done,
+            PPU=self.atoms.valid,
+            MEMORY=fsm.ongoing("RUN") | fsm.ongoing("DRAIN"),
+        )
+        m.d.comb += self.levels.PPU_RDMA_BEATS.eq(reader.beats)
         return m

@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from rtl.layouts import WriteBeat, WritePort
 from rtl.npu.atom_writer import BURST_BEATS
+from rtl.regs.counters import LEVEL_BITS
 
 
 class WriteBuffer(wiring.Component):
@@ -22,17 +23,20 @@ class WriteBuffer(wiring.Component):
     port : Out(WritePort()), to the DMA.
     whole : 1, in
         Level; taken over while nothing is under way.
+    beats : 16, out
+        Beats that wait in here.
     """
 
     client: In(WritePort())
     port: Out(WritePort())
     whole: In(1)
+    beats: Out(LEVEL_BITS)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         client, port = self.client, self.port
         m.submodules.beats = beats = SyncFIFOBuffered(width=WriteBeat.as_shape().size, depth=BURST_BEATS)
-        m.d.comb += client.done.eq(port.done)
+        m.d.comb += [client.done.eq(port.done), self.beats.eq(beats.level)]
         entered = client.data.valid & client.data.ready & client.data.payload.last
         asked = port.req.valid & port.req.ready
         left = port.data.valid & port.data.ready & port.data.payload.last

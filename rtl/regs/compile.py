@@ -71,12 +71,12 @@ def compile_sources(sources: Mapping[str, str]) -> dict[str, Any]:
     Parameters
     ----------
     sources
-        file name to text, in compilation order; the last one holds `npu_core` and `regcmd_word`.
+        file name to text, in compilation order; they hold `npu_core`, `regcmd_word` and `npu_counters`.
 
     Returns
     -------
     dict
-        JSON-ready: `blocks` (list) and `word`.
+        JSON-ready: `blocks` (list), `word` and `counters` (a list as `blocks`).
 
     Raises
     ------
@@ -93,9 +93,11 @@ def compile_sources(sources: Mapping[str, str]) -> dict[str, Any]:
                 rdl.compile_file(str(path))
             core = rdl.elaborate("npu_core").top
             word = rdl.elaborate("regcmd_word").top
+            counters = rdl.elaborate("npu_counters").top
     except RDLCompileError as error:
         raise RuntimeError("register description: " + "\n".join(printer.lines)) from error
     return {
         "blocks": [_block(child) for child in core.children() if isinstance(child, AddrmapNode)],
         "word": _register(next(iter(word.registers()))),
+        "counters": [_block(child) for child in counters.children() if isinstance(child, AddrmapNode)],
     }

@@ -1,4 +1,7 @@
-"""Markdown page of all registers: `python -m rtl.regs.docs [FILE]` (standard output without FILE)."""
+"""Markdown page of all registers: `python -m rtl.regs.docs [FILE]` (standard output without FILE).
+
+`python -m rtl.regs.docs --counters docs/counters.md` renews the table of the counters in that page.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from rtl.regs.table import Block, Field, Register, registers
+from rtl.regs.counters import BASE_ADDRESS, WINDOW_BYTES
+from rtl.regs.table import Block, Field, Register, counter_registers, registers
+
+COUNTERS_BEGIN, COUNTERS_END = "<!-- registers: begin -->", "<!-- registers: end -->"
+"""Lines around the table of counters in docs/counters.md."""
 
 
 def _bits(field: Field) -> str:
@@ -55,8 +62,42 @@ def markdown() -> str:
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
+def counters_markdown() -> str:
+    """The window of the performance counters: a table of its registers."""
+    lines = [
+        f"Core 0's window is at 0x{BASE_ADDRESS:08X}, the others follow every 0x{WINDOW_BYTES:X} bytes.",
+        "",
+        "| Offset | Register | Bits | Meaning |",
+        "| --- | --- | --- | --- |",
+    ]
+    for block in counter_registers():
+        lines.append(f"| | **{block.name}** | | {block.desc} |")
+        for register in block:
+            for field in register.fields.values():
+                named = register.name if len(register.fields) == 1 else f"{register.name}.{field.name}"
+                meaning = register.desc if len(register.fields) == 1 else field.desc
+                reset = f" (0x{field.reset:X})" if field.reset else ""
+                lines.append(
+                    f"| 0x{register.offset:03X} | {named} | {_bits(field)} {field.sw} | {meaning}{reset} |"
+                )
+    return "\n".join(lines)
+
+
+def _renew_counters(page: Path) -> int:
+    text = page.read_text("utf-8")
+    before, begin, rest = text.partition(COUNTERS_BEGIN)
+    _, end, after = rest.partition(COUNTERS_END)
+    if not begin or not end:
+        print(f"{page}: lacks the lines {COUNTERS_BEGIN} and {COUNTERS_END}", file=sys.stderr)
+        return 2
+    page.write_text(f"{before}{begin}\n{counters_markdown()}\n{end}{after}", "utf-8")
+    return 0
+
+
 def main(arguments: list[str]) -> int:
     """Write the page to the file named, or to standard output."""
+    if len(arguments) == 2 and arguments[0] == "--counters":
+        return _renew_counters(Path(arguments[1]))
     if len(arguments) > 1 or any(argument.startswith("-") for argument in arguments):
         print(f"usage: python -m rtl.regs.docs [FILE]\n\n{__doc__}", file=sys.stderr)
         return 2

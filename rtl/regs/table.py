@@ -17,7 +17,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-SCHEMA = 1
+SCHEMA = 2
 """Version of the cached form; part of the hash."""
 
 SOURCES = (
@@ -32,6 +32,7 @@ SOURCES = (
     "ddma.rdl",
     "global.rdl",
     "npu_core.rdl",
+    "counters.rdl",
 )
 """In compilation order."""
 
@@ -203,12 +204,10 @@ class Block:
 
 
 @dataclass(frozen=True)
-class RegisterMap:
-    """All registers of one core, and the register word of the PC."""
+class Window:
+    """Blocks of registers in one window of addresses."""
 
     blocks: dict[str, Block]
-    word: Register
-    """The 64-bit word (H 1.4): fields TARGET (enum of codes), VALUE, OFFSET."""
 
     def __getitem__(self, name: str) -> Block:
         return self.blocks[name]
@@ -220,13 +219,21 @@ class RegisterMap:
     def _by_offset(self) -> dict[int, Register]:
         return {reg.offset: reg for block in self for reg in block}
 
+    def at(self, offset: int) -> Register | None:
+        """Register at a byte offset inside the window, or None."""
+        return self._by_offset.get(offset)
+
+
+@dataclass(frozen=True)
+class RegisterMap(Window):
+    """All registers of one core, and the register word of the PC."""
+
+    word: Register
+    """The 64-bit word (H 1.4): fields TARGET (enum of codes), VALUE, OFFSET."""
+
     @cached_property
     def _by_target(self) -> dict[int, Block]:
         return {block.target: block for block in reversed(list(self)) if block.target}
-
-    def at(self, offset: int) -> Register | None:
-        """Register at a byte offset inside the core, or None."""
-        return self._by_offset.get(offset)
 
     def block_of_target(self, target: int) -> Block | None:
         """Block of a word's target code (H 1.4), or None."""
@@ -277,7 +284,7 @@ def _store_cached(path: Path, body: dict[str, Any]) -> None:
         pass  # an unwritable cache costs time, nothing else
 
 
-def _from_body(body: dict[str, Any]) -> RegisterMap:
+def _from_body(body: dict[str, Any]) -> tuple[RegisterMap, Window]:
     def register(block: str, base: int, raw: dict[str, Any]) -> Register:
         path = f"{block}.{raw['name']}"
         fields = NamedDict(path, {f["name"]: Field(**f) for f in raw["fields"]})
@@ -292,18 +299,44 @@ def _from_body(body: dict[str, Any]) -> RegisterMap:
             fields,
         )
 
-    blocks = NamedDict("the register map")
-    for raw in body["blocks"]:
-        regs = NamedDict(raw["name"])
-        for r in raw["registers"]:
-            regs[r["name"]] = register(raw["name"], raw["base"], r)
-        blocks[raw["name"]] = Block(raw["name"], raw["base"], raw["target"], raw["desc"], regs)
-    return RegisterMap(blocks, register("REGCMD", 0, body["word"]))
+    def window(name: str, described: list[dict[str, Any]]) -> dict[str, Block]:
+        blocks = NamedDict(name)
+        for raw in described:
+            regs = NamedDict(raw["name"])
+            for r in raw["registers"]:
+                regs[r["name"]] = register(raw["name"], raw["base"], r)
+            blocks[raw["name"]] = Block(raw["name"], raw["base"], raw["target"], raw["desc"], regs)
+        return blocks
+
+    core = RegisterMap(window("the register map", body["blocks"]), register("REGCMD", 0, body["word"]))
+    return core, Window(window("the window of counters", body["counters"]))
+
+
+def registers() -> RegisterMap:
+    """The register map of one core.
+
+    Raises
+    ------
+    RuntimeError
+        if the description does not compile; the text carries file and line.
+    """
+    return _described()[0]
+
+
+def counter_registers() -> Window:
+    """The window of one core's performance counters (rtl/counters.py), outside the core's own map.
+
+    Raises
+    ------
+    RuntimeError
+        as `registers`.
+    """
+    return _described()[1]
 
 
 @lru_cache(maxsize=1)
-def registers() -> RegisterMap:
-    """The register map of one core, from the cache when the sources are unchanged.
+def _described() -> tuple[RegisterMap, Window]:
+    """Everything that is described, from the cache when the sources are unchanged.
 
     Raises
     ------

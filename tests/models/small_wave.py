@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from rtl.regs.events import PORT
+
 UNITS = 10
 """Units of 100 ps in a cycle."""
 
@@ -20,10 +22,7 @@ PINS = {
 }
 """Pins of a core with their widths."""
 
-EVENTS = (
-    *("task_start", "task_done", "mac_slots", "mac_pixels", "stall_feature", "stall_weight", "stall_acc"),
-    *("dpu_octets", "ppu_atoms", "stripes", "stall_dpu", "stall_write"),
-)
+EVENTS = tuple(event.counter for event in PORT)
 
 Value = int | str | None
 Pulses = Sequence[int]

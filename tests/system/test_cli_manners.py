@@ -115,8 +115,10 @@ def test_examples_parse(path: tuple[str, ...]):
 
 SLOW = {
     ("conformance",),
+    ("bench",),
     ("fuzz",),
     ("serve",),
+    ("sweep",),
     ("device",),
     ("compare",),
     ("verilog",),

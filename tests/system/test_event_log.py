@@ -14,6 +14,7 @@ from cosim.engines import DramConfig, open_engine
 from cosim.engines.errors import EngineError
 from cosim.streams.stream import Stream
 from rtl.regs import registers
+from rtl.regs.events import REASONS
 from sw.compiler import compile_conv_layer
 from sw.driver import Driver
 from waves.events import KINDS, Event, EventLog
@@ -26,7 +27,7 @@ LAYERS: dict[str, dict[str, Any]] = {
     "tiled": dict(channels=512, kernels=64, height=28, width=28, kernel=3, pad=1),
 }
 SLOW = DramConfig(jitter=60, seed=3, peak_bytes_per_cycle=12)
-EXCLUSIVE = {"stall_feature", "stall_weight", "only_write", "only_dpu", "only_acc", "only_output"}
+EXCLUSIVE = {"stall_feature", "stall_weight", *(reason.name for reason in REASONS)}
 
 
 def run_layer(engine: Any, layer: str, max_cycles: int = 1_000_000) -> None:

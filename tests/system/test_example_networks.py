@@ -59,3 +59,28 @@ def test_float(script: ModuleType, tmp_path: Path) -> None:
     want = session.run(None, {"image": image})[0]
     assert np.abs(result.results[0][0] - want).max() < 2e-3
     assert result.outputs[0]["top1"] == result.outputs[0]["reference_top1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "macs"),
+    [
+        ("mobilenet_v1", 568.8e6),
+        ("mobilenet_v2", 300.8e6),
+        ("resnet50", 4.089e9),
+        ("yolov5s_relu", 8.22e9),
+        ("yolov8n", 4.376e9),
+    ],
+)
+def test_published_shapes(script: ModuleType, name: str, macs: float) -> None:
+    """Multiply-accumulates as published (HARDWARE 9.6, 9.7; half of the FLOPs that ultralytics tells)."""
+    network, output = script.PUBLISHED[name]()
+    graph = network.model(output).graph
+    shapes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in graph.value_info}
+    shapes |= {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in graph.output}
+    sizes = {tensor.name: list(tensor.dims) for tensor in graph.initializer}
+    total = 0
+    for node in graph.node:
+        if node.op_type in ("Conv", "Gemm"):
+            each = int(np.prod(sizes[node.input[1]][1:]))
+            total += each * int(np.prod(shapes[node.output[0]]))
+    assert total == pytest.approx(macs, rel=2e-3)

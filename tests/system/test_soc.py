@@ -15,9 +15,13 @@ from amaranth.lib.wiring import In
 from amaranth.sim import Simulator
 
 import rtl.soc
+from rtl.bus import AxiLite
 from rtl.config import SMALL, NpuConfig
 from rtl.core import NpuCore
-from rtl.soc import INDEX_PORT, NpuSoc, core_prefix
+from rtl.regs import counter_registers
+from rtl.regs.counters import WINDOW_BYTES
+from rtl.soc import COUNTER_PORTS, COUNTER_PREFIX, INDEX_PORT, NpuSoc, core_prefix
+from tests.models.axi_model import axil_write
 
 WORD = 1 << 64
 MULTIPLIER = 0x9E3779B97F4A7C15
@@ -48,9 +52,23 @@ def ports() -> Members:
 
 def test_ports_are_those_of_three_cores(ports: Members) -> None:
     lone, soc = directions(ports), directions(members_of(NpuSoc))
-    lone.pop(INDEX_PORT)
+    for inner in (INDEX_PORT, *COUNTER_PORTS):
+        lone.pop(inner)
     assert len(lone) > 50
-    assert soc == {core_prefix(k) + name: port for k in range(3) for name, port in lone.items()}
+    window = directions(dict(AxiLite().flip().members.items()))
+    assert soc == {core_prefix(k) + name: port for k in range(3) for name, port in lone.items()} | {
+        COUNTER_PREFIX + name: port for name, port in window.items()
+    }
+
+
+class Counters:
+    """The window's port of a SoC, with the names of AXI4-Lite."""
+
+    def __init__(self, soc: NpuSoc) -> None:
+        self._soc = soc
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._soc, COUNTER_PREFIX + name)
 
 
 class StandIn(wiring.Component):
@@ -59,10 +77,11 @@ class StandIn(wiring.Component):
     def __init__(self, ports: Members) -> None:
         super().__init__(ports)
         self.table = directions(ports)
+        self.state = Signal(64)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        state = Signal(64)
+        state = self.state
         m.d.sync += state.eq(self.following(state, {name: getattr(self, name) for name in self.table}))
         for name, value in self.shown(state).items():
             m.d.comb += getattr(self, name).eq(value)
@@ -83,29 +102,36 @@ class StandIn(wiring.Component):
 
 
 def test_every_core_is_on_its_own(ports: Members, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Random values on every input: each core's outputs follow from its own inputs and its number."""
+    """Random values on every input: each core's outputs follow from its own inputs and its number; core 1
+    counts."""
     monkeypatch.setattr(rtl.soc, "NpuCore", lambda *arguments, **options: StandIn(ports))
     soc = NpuSoc(SMALL)
     twin = soc._cores[0]
-    inputs = {n: width for n, (is_input, width) in twin.table.items() if is_input and n != INDEX_PORT}
-    outputs = {n: width for n, (is_input, width) in twin.table.items() if not is_input}
+    inner = (INDEX_PORT, *COUNTER_PORTS)
+    inputs = {n: width for n, (is_input, width) in twin.table.items() if is_input and n not in inner}
+    outputs = {n: width for n, (is_input, width) in twin.table.items() if not is_input and n not in inner}
     seed = random.randrange(1 << 32)
     print("seed", seed)
     rng = random.Random(seed)
     states = [0, 0, 0]
+    switch = counter_registers()["CONTROL"]["SWITCH"]
 
     async def drive(ctx: Any) -> None:
+        await axil_write(ctx, Counters(soc), WINDOW_BYTES + switch.offset, switch.encode(ENABLE=1))
+        for k in range(3):
+            states[k] = ctx.get(soc._cores[k].state)
         for _ in range(20):
             for k in range(3):
                 values = {name: rng.getrandbits(width) for name, width in inputs.items()}
                 for name, value in values.items():
                     ctx.set(getattr(soc, core_prefix(k) + name), value)
-                states[k] = twin.following(states[k], values | {INDEX_PORT: k})
+                states[k] = twin.following(states[k], values | {INDEX_PORT: k, "counting": k == 1})
             await ctx.tick()
             for k, state in enumerate(states):
                 for name, value in twin.shown(state).items():
-                    got = ctx.get(getattr(soc, core_prefix(k) + name))
-                    assert got == value % (1 << outputs[name]), f"core {k}: {name}"
+                    if name in outputs:
+                        got = ctx.get(getattr(soc, core_prefix(k) + name))
+                        assert got == value % (1 << outputs[name]), f"core {k}: {name}"
 
     simulator = Simulator(soc)
     simulator.add_clock(1e-9)

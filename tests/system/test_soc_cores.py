@@ -13,8 +13,9 @@ from amaranth.sim import Simulator
 from rtl.config import SMALL
 from rtl.core import NpuCore
 from rtl.layouts import DiagnosticCode
-from rtl.regs import registers
-from rtl.soc import INDEX_PORT, NpuSoc, core_prefix
+from rtl.regs import counter_registers, registers
+from rtl.regs.counters import WINDOW_BYTES
+from rtl.soc import COUNTER_PORTS, COUNTER_PREFIX, INDEX_PORT, NpuSoc, core_prefix
 from sw.regcmd import words_to_bytes
 from tests.models.axi_model import AxiMemory, axil_read, axil_write
 from tests.models.small_tasks import pool_task
@@ -76,7 +77,7 @@ class LoneCore:
     def __init__(self) -> None:
         self.core = core = NpuCore(SMALL)
         ports = directions(core)
-        names = [name for name in ports if name != INDEX_PORT]
+        names = [name for name in ports if name not in (INDEX_PORT, *COUNTER_PORTS)]
         self.inputs = [name for name in names if ports[name][0]]
         self.outputs = [name for name in names if not ports[name][0]]
         self.log: list[tuple[int, int]] = []
@@ -152,6 +153,13 @@ def test_soc_is_three_cores(soc, lone):
     )
     cycles = max(len(log) for log in logs)
     compared = 0
+    # Core 1 is counted meanwhile.
+    window, base = Bus(soc, COUNTER_PREFIX), WINDOW_BYTES
+    switch = counter_registers()["CONTROL"]["SWITCH"]
+    blocks = ("PPU", "PPU_RDMA", "DDMA", "CSC")
+    wanted = [state.path for block in blocks for state in counter_registers()[block]]
+    wanted += ["CONTROL.CYCLES", "TASKS.DONE", "BYTES.PPU_WRITE"]
+    counted: dict[str, int] = {}
 
     async def replay(ctx: Any) -> None:
         nonlocal compared
@@ -164,12 +172,26 @@ def test_soc_is_three_cores(soc, lone):
                 if found[k] != logs[k][cycle][1]:
                     pytest.fail(f"core {k}, cycle {cycle}: {differing(lone, found[k], logs[k][cycle][1])}")
                 compared += 1
+        await axil_write(ctx, window, base + switch.offset, switch.encode(LATCH=1))
+        for path in wanted:
+            block, _, name = path.partition(".")
+            offset = base + counter_registers()[block][name].offset
+            counted[path], _ = await axil_read(ctx, window, offset)
+
+    async def count(ctx: Any) -> None:
+        await axil_write(ctx, window, base + switch.offset, switch.encode(ENABLE=1))
 
     simulator = Simulator(soc)
     simulator.add_clock(1e-9)
+    simulator.add_testbench(count)
     simulator.add_testbench(replay)
     simulator.run()
     assert compared == sum(len(log) for log in logs) > 400
+    for block in blocks:
+        states = {state.name: counted[state.path] for state in counter_registers()[block]}
+        assert sum(states.values()) == counted["CONTROL.CYCLES"] > 300, (block, states)
+        assert (states["BUSY"] > 0) == (block != "CSC")
+    assert (counted["TASKS.DONE"], counted["BYTES.PPU_WRITE"]) == (1, 3 * 16)
 
 
 def differing(lone: LoneCore, left: int, right: int) -> str:

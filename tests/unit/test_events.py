@@ -143,15 +143,11 @@ def test_records_of_the_harness_are_those_that_python_reads():
 
     from cosim.engines import events as recorded
     from cosim.engines.build import harness_folder
-    from cosim.engines.records import EVENT_NAMES
-    from rtl.core import EVENTS
+    from rtl.regs.events import COUNTERS
 
     text = (harness_folder() / "events.h").read_text()
     bits = re.findall(r"^\s+EV_(\w+),", text, re.M)
-    assert [name.lower() for name in bits] == list(EVENT_NAMES)
-    assert [name.removesuffix("s") for name in EVENT_NAMES[2:10] if name != "mac_pixels"] == [
-        name.removesuffix("s") for name in EVENTS[2:10] if name != "mac_real"
-    ]
+    assert [name.lower() for name in bits] == list(COUNTERS)
     kinds = re.search(r"enum RecordKind : uint8_t \{([^}]*)\}", text)
     assert kinds is not None
     assert [k.strip().removeprefix("REC_").lower() for k in kinds[1].split(",")] == list(recorded.RECORDED)

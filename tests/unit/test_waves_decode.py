@@ -15,17 +15,11 @@ from waves.spec import When
 
 
 def test_tables_are_those_of_the_hardware():
-    from cosim.engines.soc import EVENT_NAMES
-    from rtl.core import EVENTS
     from rtl.layouts import DiagnosticCode, ReadClient, WriteClient
 
-    assert pins.EVENTS == EVENTS
     assert [client.name for client in ReadClient] == list(pins.READ_CLIENTS)
     assert [client.name for client in WriteClient] == list(pins.WRITE_CLIENTS)
     assert [code.name for code in DiagnosticCode] == list(pins.DIAGNOSTICS)
-    assert set(pins.STALLS) == {event for event in EVENTS if event.startswith("stall_")}
-    own = {event: name for event, name in zip(EVENTS, EVENT_NAMES, strict=False) if event != name}
-    assert pins._EVENT_NAMES == own
 
 
 def test_tasks_of_two_jobs_and_of_one_that_does_not_end(tmp_path: Path):

@@ -7,7 +7,7 @@ outermost, then kernel rows, then columns.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -167,6 +167,47 @@ def exact_sum(products: NDArray[np.float64], axis: int) -> Single:
         return np.where(whole == 0, 0.0, bits.view(np.float64)).astype(np.float32)
 
 
+BLOCK = 1 << 21
+"""Taps that `conv` lays out at a time."""
+
+_SPLIT = 16.0
+"""Halves are cut into multiples of 1/16 below 2^16 and the rest, at most 1/32, multiples of 2^-24."""
+
+
+def tile_sums(x: NDArray[np.float64], weights: NDArray[np.float64]) -> Single:
+    """Exact sums over at most 32 products each, rounded once to binary32.
+
+    Both parts of an operand (see `_SPLIT`) are integers of 20 bits in their own unit, so the matrix
+    products of parts are sums of at most 2^45 units, which float64 has exactly, in any order; `exact_sum`
+    joins the four of them.
+
+    Parameters
+    ----------
+    x : finite halves [32 or fewer, pixels]; weights : finite halves [K, as many].
+    """
+    parts = []
+    xs, ws = (_parts(values) for values in (x, weights))
+    for first in ws:
+        for second in xs:
+            if first.any() and second.any():
+                parts.append(first @ second)
+    if not parts:
+        return np.zeros((len(weights), x.shape[1]), np.float32)
+    if len(parts) == 1:
+        return parts[0].astype(np.float32)
+    return exact_sum(np.stack(parts), 0)
+
+
+def _parts(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    coarse = np.rint(values * _SPLIT) / _SPLIT
+    return coarse, values - coarse
+
+
+def tile_sums_plainly(x: NDArray[np.float64], weights: NDArray[np.float64]) -> Single:
+    """As `tile_sums`, product by product; also of infinities and NaNs."""
+    return np.stack([exact_sum(x * kernel[:, None], 0) for kernel in weights])
+
+
 def _windows(
     x: Half, node: FConv | FPool | FAverage, kernel: Pair, dilation: Pair
 ) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -191,29 +232,43 @@ def conv(x: Half, node: FConv) -> Half:
         wide[:, ::fy, ::fx] = x
         x = wide
     kh, kw = node.weights.shape[2:]
-    taps, good = _windows(x, node, (kh, kw), node.dilation)
-    taps = np.where(good, taps, np.float16(0)).astype(np.float64)
     weights = node.weights.astype(np.float64)
-    acc = np.zeros((len(weights), *node.size), np.float32)
-    with np.errstate(over="ignore", invalid="ignore"):
-        if node.depthwise:
-            for row in range(kh):
-                for column in range(kw):
-                    product = taps[:, :, :, row, column] * weights[:, 0, row, column, None, None]
-                    acc = acc + product.astype(np.float32)
-        else:
-            for group in range(0, x.shape[0], CHANNEL_GROUP):
-                part = slice(group, group + CHANNEL_GROUP)
-                for row in range(kh):
-                    for column in range(kw):
-                        sums = [
-                            exact_sum(
-                                taps[part, :, :, row, column] * kernel[part, row, column, None, None], 0
-                            )
-                            for kernel in weights
-                        ]
-                        acc = acc + np.stack(sums)
-        return to_half(clamp32(acc + node.bias.astype(np.float32)[:, None, None], node.clamp))
+    finite = bool(np.isfinite(x).all() and np.isfinite(weights).all())
+    out = np.empty((len(weights), *node.size), np.float16)
+    height = max(1, BLOCK // (x.shape[0] * kh * kw * node.size[1]))
+    for top in range(0, node.size[0], height):
+        rows = slice(top, min(top + height, node.size[0]))
+        pad = node.pad[0] - top * node.stride[0], node.pad[1]
+        part = replace(node, pad=pad, size=(rows.stop - top, node.size[1]))
+        taps, good = _windows(x, part, (kh, kw), node.dilation)
+        taps = np.where(good, taps, np.float16(0)).astype(np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            acc = _depthwise(taps, weights) if node.depthwise else _direct(taps, weights, finite)
+            acc = acc + node.bias.astype(np.float32)[:, None, None]
+        out[:, rows] = to_half(clamp32(acc, node.clamp))
+    return out
+
+
+def _depthwise(taps: NDArray[np.float64], weights: NDArray[np.float64]) -> Single:
+    """Accumulators [C, H, W] from windows [C, H, W, kh, kw]."""
+    acc = np.zeros(taps.shape[:3], np.float32)
+    for row, column in np.ndindex(*taps.shape[3:]):
+        product = taps[:, :, :, row, column] * weights[:, 0, row, column, None, None]
+        acc = acc + product.astype(np.float32)
+    return acc
+
+
+def _direct(taps: NDArray[np.float64], weights: NDArray[np.float64], finite: bool) -> Single:
+    """Accumulators [K, H, W] from windows [C, H, W, kh, kw]: tile sums added up in order."""
+    size = taps.shape[1:3]
+    sums = tile_sums if finite else tile_sums_plainly
+    acc = np.zeros((len(weights), size[0] * size[1]), np.float32)
+    for group in range(0, taps.shape[0], CHANNEL_GROUP):
+        part = slice(group, group + CHANNEL_GROUP)
+        for row, column in np.ndindex(*taps.shape[3:]):
+            window = np.ascontiguousarray(taps[part, :, :, row, column]).reshape(-1, acc.shape[1])
+            acc = acc + sums(window, np.ascontiguousarray(weights[:, part, row, column]))
+    return acc.reshape(-1, *size)
 
 
 def binary(a: Half, b: Half, node: FBinary) -> Half:

@@ -29,14 +29,14 @@ def divide(value: Ints, shift: int, half_away: bool = False) -> Ints:
     value = np.asarray(value, np.int64)
     if shift == 0:
         return value
-    step = 1 << min(shift, 62)
     if shift > 62:  # |value| < 2^62 is less than half a step
         return np.zeros_like(value)
     magnitude = np.abs(value)
-    quotient, rest = np.divmod(magnitude, step)
-    more = rest > step // 2
-    tie = rest == step // 2
-    quotient = quotient + (more | (tie & (half_away | (quotient % 2 == 1))))
+    quotient = magnitude >> shift
+    rest = magnitude - (quotient << shift)
+    # A tie goes up where the quotient is odd, or always.
+    half = (1 << (shift - 1)) - (1 if half_away else quotient & 1)
+    quotient += rest > half
     return np.where(value < 0, -quotient, quotient)
 
 
@@ -124,12 +124,34 @@ def conv(x: NDArray[np.int8], node: ops.QConv, b: NDArray | None = None) -> NDAr
     _, channels, kh, kw = node.weights.shape
     if channels != x.shape[0]:
         raise ValueError(f"{node.y}: weights have {channels} channels, {node.x} has {x.shape[0]}")
-    taps, mask = _windows(_spread(x, node), (kh, kw), node.size, node.stride, node.dilation, node.pad)
-    # float64 holds every partial sum exactly (below 2^53) and multiplies matrices fast.
-    taps = np.where(mask, taps, np.int8(node.pad_value)).astype(np.float64)
-    acc = np.tensordot(node.weights.astype(np.float64), taps, axes=([1, 2, 3], [0, 3, 4])).astype(np.int64)
-    total = taps.sum(axis=(0, 3, 4)).astype(np.int64)[None]
+    image = _spread(x, node)
+    narrow = x.dtype == node.weights.dtype == np.int8
+    weights = node.weights.astype(_exact_type(channels * kh * kw) if narrow else np.float64)
+    acc = np.empty((len(weights), *node.size), np.int64)
+    total = np.empty((1, *node.size), np.int64)
+    rows = max(1, BLOCK // (channels * kh * kw * node.size[1]))
+    for top in range(0, node.size[0], rows):
+        part = slice(top, min(top + rows, node.size[0]))
+        pad = node.pad[0] - top * node.stride[0], node.pad[1]
+        size = part.stop - top, node.size[1]
+        taps, mask = _windows(image, (kh, kw), size, node.stride, node.dilation, pad)
+        taps = np.where(mask, taps, np.int8(node.pad_value))
+        total[:, part] = taps.sum(axis=(0, 3, 4), dtype=np.int64)
+        acc[:, part] = np.tensordot(weights, taps.astype(weights.dtype), axes=([1, 2, 3], [0, 3, 4]))
     return _finish(acc, total, node, b)
+
+
+BLOCK = 1 << 22
+"""Taps that `conv` lays out at a time: 4 M of them, at most 32 MiB."""
+
+
+def _exact_type(products: int) -> type[np.float32] | type[np.float64]:
+    """A float that holds every partial sum of some products of int8 exactly, and multiplies matrices fast.
+
+    A product is at most 2^14, so 1024 of them stay within the 2^24 of float32, and 2^39 within float64's
+    2^53, more than any memory holds.
+    """
+    return np.float32 if products * 2**14 <= 2**24 else np.float64
 
 
 def depthwise(x: NDArray[np.int8], node: ops.QDepthwise, b: NDArray | None = None) -> NDArray:

@@ -21,6 +21,11 @@ def saturate(value: Ints, bits: int) -> Ints:
 
 def shift_even(value: Ints, shift: int | Ints) -> Ints:
     """`value / 2^shift` rounded half to even; |value| < 2^62, 0 <= shift <= 63."""
+    if isinstance(shift, int):
+        if shift == 0:
+            return value
+        # What is added carries into the result where the rest is above a half, or a half and the floor odd.
+        return (value + ((value >> shift) & 1) + ((1 << (shift - 1)) - 1)) >> shift
     shift = np.asarray(shift, np.int64)
     floor = value >> shift
     rest = value - (floor << shift)

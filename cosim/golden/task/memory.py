@@ -128,6 +128,13 @@ class Memory:
             self._data[at].reshape(-1, ATOM)[places] = atoms[select]
 
     def _split(self, addresses: NDArray[np.int64], what: str):
+        """Ranges that atoms lie in: (number, which of the atoms, their places in the range)."""
+        if addresses.size:
+            low, high = int(addresses.min()), int(addresses.max())
+            at = bisect.bisect_right(self._bases, low) - 1
+            if at >= 0 and high + ATOM <= self._bases[at] + self._data[at].size:  # all in one, as a rule
+                yield at, slice(None), (addresses - self._bases[at]) // ATOM
+                return
         bases = np.asarray(self._bases, np.int64)
         region = np.searchsorted(bases, addresses, side="right") - 1
         sizes = np.asarray([data.size for data in self._data], np.int64)
@@ -146,7 +153,8 @@ def atom_ranges(addresses: NDArray[np.int64]) -> list[tuple[int, int]]:
     """Join atom addresses into (first byte, number of bytes) ranges, in address order."""
     if not addresses.size:
         return []
-    unique = np.unique(addresses)
+    steps = np.diff(addresses)
+    unique = addresses if (steps > 0).all() else np.unique(addresses)  # mostly they are in order as they are
     cuts = np.flatnonzero(np.diff(unique) != ATOM)
     starts = np.concatenate(([0], cuts + 1))
     ends = np.concatenate((cuts, [unique.size - 1]))

@@ -1,0 +1,129 @@
+"""Whole models: time and memory of a checked run, in a process of its own on one core."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from cosim import progress as under_way
+from cosim.perf.bench.apart import apart, peak_bytes
+from cosim.perf.bench.machine import machine
+
+SCHEMA_VERSION = 1
+THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+"""Variables by which numpy's libraries take one thread (the simulation is one anyway)."""
+
+
+@dataclass(frozen=True)
+class WholeRun:
+    """A model run once on random inputs, every tensor compared with both golden models.
+
+    Members
+    -------
+    macs : useful multiply-accumulates.
+    processor_seconds, wall_seconds : of the whole process, from loading the model to the verdict.
+    peak_bytes : the most memory it took.
+    """
+
+    model: str
+    cycles: int
+    macs: int
+    match: bool
+    processor_seconds: float
+    wall_seconds: float
+    peak_bytes: int
+
+    @property
+    def cycles_per_second(self) -> float:
+        """Of processor time, loading, compiling and checking included."""
+        return self.cycles / self.processor_seconds
+
+
+def _run(path: Path) -> WholeRun:
+    from cosim.models.run import run_model
+
+    begun = time.perf_counter()
+    found = run_model(path, check=True)
+    return WholeRun(
+        path.name,
+        found.cycles,
+        sum(layer.macs for layer in found.layers),
+        bool(found.verdict["match"]),
+        round(time.process_time(), 2),
+        round(time.perf_counter() - begun, 2),
+        peak_bytes(),
+    )
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in THREADS}
+    os.environ.update(dict.fromkeys(THREADS, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def run_models(paths: Sequence[Path]) -> list[WholeRun]:
+    """Run model files one after the other on the default engine, which is built before if need be.
+
+    Raises
+    ------
+    ValueError, OSError
+        for a file that cannot be read or run.
+    """
+    from cosim.engines.engine import open_engine
+
+    for path in paths:
+        path.open("rb").close()
+    open_engine(cores=1).close()
+    found = []
+    with under_way.step("models", total=len(paths)) as step, _one_thread():
+        for path in paths:
+            step.detail = path.name
+            found.append(apart(path.name, _run, path))
+            step.advance()
+    return found
+
+
+def document(runs: Sequence[WholeRun]) -> dict[str, Any]:
+    """JSON of `rkcosim bench --model`."""
+    rows = [{**asdict(run), "cycles_per_second": round(run.cycles_per_second)} for run in runs]
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "command": "bench --model",
+        "machine": machine(),
+        "rows": rows,
+    }
+
+
+HEADS = ("model", "cycles", "MMAC", "seconds, checked", "cycles a second", "peak memory", "verdict")
+
+
+def cells(run: WholeRun) -> list[str]:
+    """A run as cells under `HEADS`."""
+    return [
+        run.model,
+        f"{run.cycles:,}",
+        f"{run.macs / 1e6:,.0f}",
+        f"{run.processor_seconds:.1f}",
+        f"{run.cycles_per_second:,.0f}",
+        f"{run.peak_bytes / 2**20:,.0f} MiB",
+        "match" if run.match else "MISMATCH",
+    ]
+
+
+def markdown(runs: Sequence[WholeRun]) -> str:
+    """The section "networks" of docs/performance.md."""
+    lines = [f"| {' | '.join(HEADS)} |", "| --- " * len(HEADS) + "|"]
+    return "\n".join([*lines, *(f"| {' | '.join(cells(run))} |" for run in runs)])

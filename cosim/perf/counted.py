@@ -1,0 +1,126 @@
+"""What the performance counters say of a model's run, as data and as a page's section."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+
+from cosim.engines.block_counters import BlockCounters
+from cosim.models.run import Session, random_inputs
+from rtl.regs.counters import BUSY, IDLE
+
+SCHEMA_VERSION = 1
+"""Version of the JSON form of `CountedRun`."""
+
+
+@dataclass(frozen=True)
+class CountedRun:
+    """Counters of one or more inferences.
+
+    Members
+    -------
+    model, engine, cell : what ran, and where.
+    inferences : how many.
+    cycles : of all inferences, first task to last.
+    macs : multiply-accumulates of the model's layers, of all inferences; those that the NPU computes.
+    cores : of each core, its counters from the first inference's first cycle to the last one's end.
+    """
+
+    model: str
+    engine: str
+    cell: str
+    inferences: int
+    cycles: int
+    macs: int
+    cores: list[BlockCounters]
+
+    def as_json(self) -> dict[str, Any]:
+        """Ready for `json.dump`; `unaccounted` is empty where the states add up to the cycles."""
+        plain = {name: getattr(self, name) for name in ("model", "engine", "cell", "inferences", "cycles")}
+        cores = [core.as_dict() | {"unaccounted": core.unaccounted()} for core in self.cores]
+        return {"schema_version": SCHEMA_VERSION, **plain, "macs": self.macs, "cores": cores}
+
+
+def count_model(
+    model: str | Path,
+    batch: Sequence[Sequence[npt.NDArray[Any]]] | None = None,
+    *,
+    engine: str | None = None,
+    exact: bool = False,
+    cores: int = 1,
+    seed: int = 0,
+) -> CountedRun:
+    """Run a model with the performance counters on.
+
+    Parameters
+    ----------
+    model : path of the model.
+    batch : per inference one real-valued array per input; None: one inference on random values.
+    engine, exact, cores : as `cosim.models.run.Session`.
+    seed : of the random inputs.
+
+    Raises
+    ------
+    ValueError
+        for the engine "golden", which has no cycles.
+    RunError, EngineError
+    """
+    if engine == "golden":
+        raise ValueError("the engine golden has no cycles, so it has no performance counters")
+    with Session(model, engine=engine, exact=exact, cores=cores) as session:
+        device = session.device
+        inputs = batch if batch is not None else [random_inputs(session, seed)]
+        device.count_blocks()
+        cycles = macs = 0
+        for values in inputs:
+            session.infer(values)
+            report = session.report
+            cycles += report.cycles
+            macs += sum(layer.macs for layer in report.layers if layer.target != "host")
+        device.count_blocks(False)
+        device.run(2)
+        found = [device.block_counters(core) for core in range(session.cores)]
+        return CountedRun(session.path.name, device.name, device.cell, len(inputs), cycles, macs, found)
+
+
+def shares(found: BlockCounters) -> Iterator[tuple[str, float, float, list[tuple[str, float]]]]:
+    """(block, idle, busy, waits by share, largest first) of each block, as parts of the counted cycles."""
+    for block, states in found.states.items():
+        parts = {state: count / max(found.cycles, 1) for state, count in states.items()}
+        idle, busy = parts.pop(IDLE.lower()), parts.pop(BUSY.lower())
+        waits = sorted((item for item in parts.items() if item[1]), key=lambda item: -item[1])
+        yield block, idle, busy, waits
+
+
+def markdown(run: CountedRun) -> str:
+    """The section of docs/performance.md."""
+    lines = [
+        f"`rkcosim counters {run.model}`: {run.inferences} inference{'s' * (run.inferences != 1)}, "
+        f"{run.cycles:,} cycles.",
+    ]
+    for number, core in enumerate(run.cores):
+        used = core.macs["useful"] / core.macs["busy"] if core.macs["busy"] else 0.0
+        lines += [
+            "",
+            f"Core {number}: {core.cycles:,} cycles counted, {core.tasks['done']:,} tasks in "
+            f"{core.tasks['cycles']:,} cycles; MACs useful {core.macs['useful']:,}, "
+            f"{used:.1%} of those that the array had room for in its busy cycles.",
+            "",
+            "| block | idle | busy | waits |",
+            "| --- | --- | --- | --- |",
+        ]
+        for block, idle, busy, waits in shares(core):
+            text = ", ".join(f"{state} {share:.1%}" for state, share in waits) or "-"
+            lines.append(f"| {block} | {idle:.1%} | {busy:.1%} | {text} |")
+        moved = {c: n for c, n in core.bytes.items() if n and c not in ("reads", "writes")}
+        marks = {name: most for name, most in core.levels.items() if most}
+        lines += [
+            "",
+            "Bytes: " + ", ".join(f"{client} {n:,}" for client, n in moved.items()) + ".",
+            "High-water marks: " + ", ".join(f"{name} {most:,}" for name, most in marks.items()) + ".",
+        ]
+    return "\n".join(lines)

@@ -1,0 +1,216 @@
+"""Performance counters of a core, in a window of the SoC outside every core's address map (docs/counters.md).
+
+Our own addition: silicon has nothing of the kind that is known.  What is counted is described in
+rtl/regs/counters.rdl; cosim/harness/counters.h counts the same in C++ for the engines.
+"""
+
+from __future__ import annotations
+
+from amaranth.hdl import Const, Module, Mux, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from rtl.bus import AxiLite, AxiLiteSlave
+from rtl.config import AXI_BYTES
+from rtl.layouts import ReadClient, WriteClient
+from rtl.regfile import pack_fields, register_layout
+from rtl.regs import Register, counter_registers
+from rtl.regs.counters import LEVEL_BITS, WINDOW_BYTES, counts, levels, states
+from rtl.regs.events import EVENTS
+
+COUNT_BITS = 48
+"""78 hours of 1 GHz."""
+
+PENDING_WRITES = 32
+"""Write bursts whose beats are still to come, more than a core lets wait (`rtl.npu.ddma`)."""
+
+WATCHED: dict[str, int] = {
+    "activity": len(states()),
+    "levels": LEVEL_BITS * len(levels()),
+    "macs": 12,
+    "array_macs": 12,
+    "events": 16,
+    **{f"m_axi_{name}": 1 for name in ("arvalid", "arready", "rvalid", "rready", "awvalid", "awready")},
+    **{f"m_axi_{name}": 1 for name in ("wvalid", "wready", "wlast")},
+    "m_axi_rid": 5,
+    "m_axi_awid": 4,
+    "m_axi_wstrb": AXI_BYTES,
+}
+"""Pins of a core that its counters look at, with their widths."""
+
+
+class CoreCounters(wiring.Component):
+    """The counters of one core.
+
+    Members
+    -------
+    activity, levels, macs, array_macs, events, m_axi_... : In : that core's pins (`WATCHED`).
+    enable : In(1)   : count; goes to the core as `counting`.
+    clear : In(1)    : pulse, all counts become 0.
+    latch : In(1)    : pulse, what is read stays as the counts are now.
+    local : In(12)   : offset in the window.
+    rdata : Out(32)  : the word of a count there as it was latched, 0 where there is none.
+
+    All counts are of cycles whose predecessor had `enable`, since the core's outputs are registers.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                **{name: In(width) for name, width in WATCHED.items()},
+                "enable": In(1),
+                "clear": In(1),
+                "latch": In(1),
+                "local": In(12),
+                "rdata": Out(32),
+            }
+        )
+        self.counts: dict[str, Signal] = {
+            register.path: Signal(_bits(register), name=register.path.replace(".", "_"))
+            for register in counts()
+        }
+        """The counts as they stand, by path of their register."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        counting = Signal()
+        m.d.sync += counting.eq(self.enable)
+
+        count = self.counts
+        cycles = count["CONTROL.CYCLES"]
+        event = {name: self.events[bit] for bit, name in enumerate(EVENTS)}
+        add: dict[str, Value] = {"CONTROL.CYCLES": Const(1)}
+        add |= {state.path: self.activity[bit] for bit, state in enumerate(states())}
+        add |= self._traffic(m)
+        add |= {"MACS.USEFUL": self.macs, "MACS.BUSY": self.array_macs}
+        add |= {"MACS.SLOTS": event["mac_slot"], "MACS.PIXELS": event["mac_real"]}
+
+        # A task is at work from the cycle of its start up to the one before that of its end.
+        start, done = event["task_start"], event["task_done"]
+        at_work, now_at_work = Signal(), Signal()
+        took = Signal(COUNT_BITS)
+        m.d.comb += [
+            now_at_work.eq(start | (at_work & ~done)),
+            took.eq(cycles - count["TASKS.LAST_START"]),
+        ]
+        m.d.sync += at_work.eq(counting & now_at_work)
+        add |= {"TASKS.STARTED": start, "TASKS.DONE": done, "TASKS.CYCLES": now_at_work}
+
+        with m.If(counting):
+            m.d.sync += [count[path].eq(count[path] + amount) for path, amount in add.items()]
+            for place, level in enumerate(levels()):
+                mark, seen = count[level.path], self.levels.word_select(place, LEVEL_BITS)
+                with m.If(seen > mark):
+                    m.d.sync += mark.eq(seen)
+            with m.If(start):
+                m.d.sync += count["TASKS.LAST_START"].eq(cycles)
+            with m.If(done):
+                m.d.sync += count["TASKS.LAST_END"].eq(cycles)
+                with m.If(at_work & (took > count["TASKS.LONGEST"])):
+                    m.d.sync += count["TASKS.LONGEST"].eq(took)
+        with m.If(self.clear):
+            m.d.sync += [signal.eq(0) for signal in count.values()]
+        self._read(m)
+        return m
+
+    def _traffic(self, m: Module) -> dict[str, Value]:
+        """What AXI adds to the counts in this cycle."""
+        passes = {
+            channel: getattr(self, f"m_axi_{channel}valid") & getattr(self, f"m_axi_{channel}ready")
+            for channel in ("ar", "r", "aw", "w")
+        }
+        # Data say not whose they are: they follow their addresses in order.
+        ids, waiting = Signal(PENDING_WRITES), Signal(range(PENDING_WRITES + 1))
+        ids_left, waiting_left = Signal.like(ids), Signal.like(waiting)
+        leaves = passes["w"] & self.m_axi_wlast & (waiting != 0)
+        m.d.comb += [ids_left.eq(ids), waiting_left.eq(waiting)]
+        with m.If(leaves):
+            m.d.comb += [ids_left.eq(ids[1:]), waiting_left.eq(waiting - 1)]
+        m.d.sync += [ids.eq(ids_left), waiting.eq(waiting_left)]
+        with m.If(passes["aw"] & (waiting_left != PENDING_WRITES)):
+            m.d.sync += [
+                ids.bit_select(waiting_left[:5], 1).eq(self.m_axi_awid[0]),
+                waiting.eq(waiting_left + 1),
+            ]
+        written = Signal(range(AXI_BYTES + 1))
+        m.d.comb += written.eq(sum(self.m_axi_wstrb[byte] for byte in range(AXI_BYTES)))
+
+        found: dict[str, Value] = {}
+        for client in ReadClient:
+            mine = passes["r"] & (self.m_axi_rid[:3] == client.value)
+            found[f"BYTES.{client.name}"] = Mux(mine, AXI_BYTES, 0)
+        writer = Mux(waiting != 0, ids[0], 0)
+        for writes in WriteClient:
+            mine = passes["w"] & (writer == writes.value)
+            found[f"BYTES.{writes.name}_WRITE"] = Mux(mine, written, 0)
+        return found | {"BYTES.READS": passes["ar"], "BYTES.WRITES": passes["aw"]}
+
+    def _read(self, m: Module) -> None:
+        """What was latched, word by word."""
+        kept = {path: Signal.like(count, name=f"{count.name}_kept") for path, count in self.counts.items()}
+        with m.If(self.latch):
+            m.d.sync += [kept[path].eq(count) for path, count in self.counts.items()]
+        with m.Switch(self.local[2:]):
+            for register in counts():
+                for word in range(register.width // 32):
+                    with m.Case(register.offset // 4 + word):
+                        m.d.comb += self.rdata.eq(kept[register.path][32 * word : 32 * word + 32])
+
+
+class CounterWindow(wiring.Component):
+    """The windows of all cores' counters behind one AXI4-Lite slave.
+
+    Members
+    -------
+    axil : In(AxiLite())     : address 0x1000 times the core plus the register's offset.
+    core0, core1, ... : as the inputs of `CoreCounters`, and `counting` : Out(1) for each core.
+
+    A read outside the registers gives 0, a write there does nothing.
+    """
+
+    def __init__(self, cores: int) -> None:
+        self._counters = [CoreCounters() for _ in range(cores)]
+        ports = {name: In(width) for name, width in WATCHED.items()} | {"counting": Out(1)}
+        super().__init__(
+            {
+                "axil": In(AxiLite()),
+                **{f"core{core}": Out(wiring.Signature(ports)) for core in range(cores)},
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.axil = slave = AxiLiteSlave()
+        wiring.connect(m, wiring.flipped(self.axil), slave.axil)
+        bus = slave.bus
+        control = counter_registers()["CONTROL"]
+        ident, switch = control["IDENT"], control["SWITCH"]
+        layout = register_layout(switch)
+        written = Signal(layout)
+        local, window = bus.offset[:12], bus.offset[12:]
+        m.d.comb += [bus.ready.eq(1), Value.cast(written).eq(pack_fields(switch, bus.wdata))]
+        for core, counters in enumerate(self._counters):
+            m.submodules[f"core{core}"] = counters
+            port = getattr(self, f"core{core}")
+            m.d.comb += [getattr(counters, name).eq(getattr(port, name)) for name in WATCHED]
+            enable = Signal(name=f"enable{core}")
+            here = window == core
+            m.d.comb += [counters.enable.eq(enable), port.counting.eq(enable), counters.local.eq(local)]
+            with m.If(bus.write & here & (local == switch.offset)):
+                m.d.sync += enable.eq(written.ENABLE)
+                m.d.comb += [counters.clear.eq(written.CLEAR), counters.latch.eq(written.LATCH)]
+            with m.If(here):
+                m.d.comb += bus.rdata.eq(counters.rdata)
+                with m.If(local == ident.offset):
+                    m.d.comb += bus.rdata.eq(ident.reset)
+                with m.If(local == switch.offset):
+                    m.d.comb += bus.rdata.eq(enable << switch.fields["ENABLE"].lsb)
+        return m
+
+
+def _bits(register: Register) -> int:
+    (field,) = register.fields.values()
+    return field.width
+
+
+assert WINDOW_BYTES == 1 << 12, "`local` has 12 bits"
