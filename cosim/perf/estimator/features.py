@@ -398,7 +398,7 @@ def _features(r: _Registers, stored: int, bits: int) -> dict[str, Any]:
         width, stored = stored, 1
     step = 4 if grouped else 1
     beats = fills = last_beats = last_bursts = 0
-    bursts = 0.0
+    whole = 0.0  # bursts
     for first in range(0, rows, step):
         count = min(step, rows - first)
         last_beats = last_bursts = 0
@@ -417,13 +417,13 @@ def _features(r: _Registers, stored: int, bits: int) -> dict[str, Any]:
             last_bursts += times * pieces
             fills += times * (here + cut)
         beats += last_beats
-        bursts += stored * count * width / BLOCK if joined else last_bursts
+        whole += stored * count * width / BLOCK if joined else last_bursts
         if joined:
             last_bursts = -(-stored * count * width // BLOCK)
     return {
         "row_step": step,
         "feature_beats": beats,
-        "feature_bursts": max(round(bursts), last_bursts),
+        "feature_bursts": max(round(whole), last_bursts),
         "last_beats": last_beats,
         "last_bursts": last_bursts,
         "feature_fills": fills,
