@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cosim.perf.estimator.model import Coefficients
+from cosim.perf.estimator.memory import Coefficients
 from cosim.perf.gate import read_baseline
 
 SCHEMA_VERSION = 1
@@ -52,8 +52,9 @@ MEANINGS = {
     "write_turn": "between a write burst's response and the request that waited for it",
     "conv_end": "from the last write response of a convolution to its end",
     "flying_start": "the first beat of data of a task of the DPU, beside the latency",
-    "flying_ends": "octets of a stripe that fill and empty the DPU when memory is the bound",
-    "flying_end": "the end of a task of the DPU, from its last beat, beside the latency",
+    "flying_fill": "from the last beat of a stripe's input to its first octet in the DPU",
+    "flying_end": "from the last write response of a task of the DPU to its end",
+    "crowd": "share of the time in which cores that work together all move something (no cycles)",
     "pool_start": "start and end of a pooling, beside the latencies",
     "pool_surface": "from one surface to the next of a pooling",
     "pool_row": "from one row to the next of a pooling",

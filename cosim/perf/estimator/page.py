@@ -8,7 +8,7 @@ from cosim.perf.estimator.coefficients import MEANINGS, Fit, stored_fit
 
 FORMULA = """\
 A task's time is put together from sizes that stand in its registers: no simulation, and no coefficient \
-stands for a rate. The array takes 16 cycles a weight tile and stripe, the DPU one cycle (or five with \
+stands for a rate. The array takes 16 cycles a weight tile and stripe, the DPU one cycle (or four with \
 tables, or one for each float operation) for eight channels, a beat of 32 bytes takes `32 / peak` cycles of \
 DRAM. Stripe after stripe of each kernel group passes the array, the DPU and the writer, each of which has \
 two places; the first group waits for its rows, which share DRAM in turns with the first weights, the \
