@@ -283,11 +283,11 @@ def test_cycle_by_cycle(tmp_path: Path) -> None:
 
 def test_a_job_of_the_driver(tmp_path: Path) -> None:
     """Three cores with jobs of their own under jitter, saved in the middle of all; threads do not matter."""
+    engine_or_skip().close()
     cases = [draw_at("chains", 5, index=core, area=core) for core in range(3)]
     dram = DramConfig(peak_bytes_per_cycle=12, jitter=40, seed=3)
 
     def run(threads: int) -> tuple[Any, dict[str, Any], int]:
-        engine_or_skip().close()
         with open_engine(dram=dram, threads=threads) as engine:
             engine.count_blocks()
             driver = driver_for(engine, cases)
