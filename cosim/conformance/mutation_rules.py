@@ -54,20 +54,19 @@ FUNCTIONS: dict[str, dict[str, str]] = {
 """Module to functions of it."""
 
 NAMES: dict[str, dict[str, str]] = {
-    "rtl/pc_dma.py": {"moves": _SLEEP, "refused": _COUNTED},
+    "rtl/pc_dma.py": {"moves": _SLEEP},
     "rtl/regfile.py": {"moves": _SLEEP},
     "rtl/npu/atom_writer.py": {"moves": _SLEEP},
     "rtl/npu/cna.py": {"feature_moves": _SLEEP, "weight_moves": _SLEEP},
     "rtl/npu/dpu_pipe.py": {
         **{"moves": _SLEEP, "float_task": _SLEEP},
-        **dict.fromkeys(("lacks", "lacks_bs", "holds", "blocked"), _COUNTED),
+        **dict.fromkeys(("lacks", "lacks_bs"), _COUNTED),
     },
-    "rtl/npu/dpu_float.py": dict.fromkeys(("lacks", "holds"), _COUNTED),
-    "rtl/npu/dpu_rdma.py": {"moves": _SLEEP, "held": _COUNTED},
+    "rtl/npu/dpu_float.py": {"lacks": _COUNTED},
+    "rtl/npu/dpu_rdma.py": {"moves": _SLEEP},
     "rtl/npu/dpu_rdma_operands.py": {"beats": _COUNTED},
     "rtl/npu/atom_reader.py": {"beats": _COUNTED},
     "rtl/npu/csc.py": dict.fromkeys(("active", "preparing"), _COUNTED),
-    "rtl/npu/cna_feature.py": {"there": _COUNTED},
     "rtl/npu/ddma.py": dict.fromkeys(("passes", "READ_BURSTS", "WRITE_BURSTS", "WRITE_QUEUE"), _COUNTED),
     "rtl/npu/dpu_writer.py": {"moves": _SLEEP},
     "rtl/npu/csc_pixels.py": {
@@ -76,17 +75,16 @@ NAMES: dict[str, dict[str, str]] = {
     },
     "rtl/npu/dpu.py": {
         **dict.fromkeys(("busy_octet", "lacks"), "an event that is only counted"),
-        **dict.fromkeys(("offered", "tail"), _COUNTED),
         **{name: _SLEEP for name in ("moves", "writer_moves", "float_task")},
     },
     "rtl/npu/ppu.py": {
         **dict.fromkeys(("busy_atom", "lacks"), "an event that is only counted"),
-        **dict.fromkeys(("starved", "refused", "(in_row, row_ends)", "held"), _COUNTED),
+        **dict.fromkeys(("starved", "refused", "(in_row, row_ends)"), _COUNTED),
     },
     "rtl/npu/cna_weight.py": {
         "some": "where the first fetch is cut: only how fast",
         "first_atoms": "where the first fetch is cut: only how fast",
-        **dict.fromkeys(("held", "beats", "waiting"), _COUNTED),
+        **dict.fromkeys(("held", "beats"), _COUNTED),
     },
     "rtl/npu/cna_fetch.py": {
         "joins": "whether two runs share a burst of the bus: only how fast",
