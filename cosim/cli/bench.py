@@ -98,6 +98,9 @@ def _engines(engines: list[str], workloads: list[str], seconds: float) -> tuple[
     for engine in found.engines:
         peak = f", peak memory {engine.peak_bytes / 2**20:,.0f} MiB" if engine.peak_bytes else ""
         console.print(f"{engine.name}: {engine.title} ({engine.flags}){peak}")
+    for thread in found.threads:
+        rate = f"{thread.core_cycles_per_second:,.0f} core cycles/s by the clock, x {thread.speedup}"
+        console.print(f"three busy cores, threads {thread.threads}: {rate}")
     for target in found.targets():
         met = "reached" if target["met"] else "MISSED"
         console.print(f"target {target['what']}: {target['wanted']:,}, measured {target['is']:,}: {met}")

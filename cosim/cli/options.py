@@ -103,7 +103,7 @@ ThreadsOption = Annotated[
     typer.Option(
         min=1,
         max=3,
-        help="Threads for cores at work together; default: one a processor. No result depends on it.",
+        help="Threads for cores at work together; default: what is fastest. No result depends on it.",
     ),
 ]
 LogOption = Annotated[

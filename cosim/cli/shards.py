@@ -164,7 +164,7 @@ def _points(asked: Sweep, models: list[str]) -> list[Any]:
         if len(set(names)) < len(names):
             raise ValueError(f"{option}: a setting is given twice; give all its values at once, as in a=1,2")
         axes.append(dict(found))
-    return points(models, cores, *axes, banks)
+    return points(models, cores, axes[0], axes[1], banks)
 
 
 def _numbers(option: str, text: str) -> list[int]:

@@ -100,8 +100,8 @@ def open_engine(
     probed : record what a lockstep run watches (see `SocEngine.probes`); Verilator only.
     watched : name registers that change while their clock is said not to matter, on the output
         (see `Variant`); the default engine only.
-    threads : most threads that simulate cores at a time, 1..3; None: as many as there are processors for.
-        Cycles, bytes and logs do not depend on it.
+    threads : threads that simulate cores at work together, 1..3; None: one a processor, while that is
+        faster than one alone.  Cycles, bytes and logs do not depend on it.
     snapshot : file of `SocEngine.save` to go on from; engine, cell, build, cores and memory timing are then
         those of the file (docs/snapshots.md).
     progress : called with one line for each thing that takes long.

@@ -262,7 +262,7 @@ _PROTOTYPES: dict[str, tuple[type | None, list[type]]] = {
     "rk_cycle": (_U64, [_P]),
     "rk_irq": (_U32, [_P]),
     "rk_may_sleep": (None, [_P, _I]),
-    "rk_threads": (None, [_P, _U32]),
+    "rk_threads": (None, [_P, _U32, _I]),
     "rk_window": (None, [_P, _U32]),
     "rk_lookahead": (_U32, [_P]),
     "rk_pins": (None, [_P, _I, ct.POINTER(CoreIn), ct.POINTER(CoreOut)]),

@@ -23,7 +23,7 @@ from cosim.engines.library import DramConfig
 from cosim.engines.memory import PAGE, DeviceMemory
 from cosim.engines.records import EVENT_NAMES, CoreCounters, TaskLog, TaskRecord, core_counters
 from cosim.engines.snapshots import SnapshotEngine
-from cosim.engines.threads import thread_count
+from cosim.engines.threads import thread_count, threads_chosen
 from rtl.regs.events import EVENTS
 from waves.events import EventLog
 
@@ -72,7 +72,7 @@ class SocEngine(TracedEngine, SnapshotEngine, CountingEngine):
     dram : memory timing.
     on_diagnostic : "stop" or "go on".
     traced : load the library that can write waveforms at once.
-    threads : most threads that simulate cores at a time, 1..3; None: as many as this process may use.
+    threads : threads that simulate cores at work together, 1..3; None: one a processor, while that is faster.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class SocEngine(TracedEngine, SnapshotEngine, CountingEngine):
         self._reported = 0
         self._reset_at = [0] * cores
         self._may_sleep, self._window = True, 0
-        self.threads = thread_count(threads)
+        self.threads, self._threads_always = thread_count(threads), threads_chosen(threads)
         self.recording = Recording(self)
         self._chunks = progress.Chunks(_CHUNK)
         self.memory = DeviceMemory(self._mapping_changed)
@@ -115,7 +115,7 @@ class SocEngine(TracedEngine, SnapshotEngine, CountingEngine):
         for iova, size in self.memory.ranges.items():
             self._mapping_changed(iova // PAGE, size // PAGE, True)
         self._lib.rk_may_sleep(self._handle, int(self._may_sleep))
-        self._lib.rk_threads(self._handle, self.threads)
+        self._lib.rk_threads(self._handle, self.threads, int(self._threads_always))
         self._lib.rk_window(self._handle, self._window)
         if self._counting:
             self.count_blocks()

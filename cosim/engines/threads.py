@@ -37,6 +37,11 @@ def thread_count(wanted: int | None) -> int:
     return wanted
 
 
+def threads_chosen(wanted: int | None) -> bool:
+    """Whether somebody chose the number; else the engine takes one thread while that is faster."""
+    return wanted is not None or _chosen is not None
+
+
 @contextmanager
 def using_threads(count: int | None) -> Iterator[None]:
     """Engines opened in this process within the context have so many threads; None: no change."""

@@ -53,7 +53,7 @@ uint64_t rk_take_diagnostics(System* s) {
 uint64_t rk_cycle(const System* s) { return s->cycle; }
 uint32_t rk_irq(const System* s) { return s->irq(); }
 void rk_may_sleep(System* s, int on) { s->may_sleep = on; }
-void rk_threads(System* s, uint32_t count) { s->set_threads(count); }
+void rk_threads(System* s, uint32_t count, int always) { s->set_threads(count, always); }
 void rk_window(System* s, uint32_t most) { s->set_window(most); }
 uint32_t rk_lookahead(const System* s) { return s->dram.lookahead; }
 void rk_pins(const System* s, int core, CoreIn* in, CoreOut* out) { *in = s->in[core], *out = s->out[core]; }

@@ -166,9 +166,9 @@ public:
     }
     static constexpr bool savable = Model::savable;
 
-    // How many threads may work on a window, the caller's included, and its cycles at most (a test knob:
-    // 0 as many as there may be, 1 never more than one).
-    void set_threads(uint32_t count) { threads = count; }
+    // How many threads may work on a window, the caller's included (`always`: even where one is faster), and
+    // its cycles at most (a test knob: 0 as many as there may be, 1 never more than one).
+    void set_threads(uint32_t count, bool always) { threads = count, threads_always = always; }
     void set_window(uint32_t most) {
         window_cycles = most && most < dram.lookahead ? most : std::max(dram.lookahead, 1u);
     }
@@ -219,6 +219,8 @@ private:
     std::vector<TaskEvent> fresh_tasks[MAX_CORES];  // not in the logs yet
     std::vector<DiagnosticEvent> fresh_diagnostics[MAX_CORES];
     uint32_t threads = 1;
+    bool threads_always = true;
+    Contest contest;  // of several threads and one
     uint32_t window_cycles = std::max(dram.lookahead, 1u);
     std::unique_ptr<Workers> workers;  // from the first window on that has work for several threads
     std::atomic<bool> broken{false};
@@ -340,19 +342,35 @@ private:
             if (may_sleep && rests(c)) count_waits(c, end - cycle);
             else window_cores[count++] = uint32_t(c);
         window_end = end;
-        const uint32_t helpers = std::min(threads, count) - 1;
-        if (helpers && (!workers || workers->helpers() < helpers)) workers = std::make_unique<Workers>(helpers);
-        const auto work = [](void* soc, uint32_t n) {
-            Soc* const self = static_cast<Soc*>(soc);
-            self->advance(int(self->window_cores[n]));
-        };
-        if (helpers) workers->run(count, work, this);
-        else
-            for (uint32_t n = 0; n < count; n++) work(this, n);
+        const uint32_t helpers = count ? std::min(threads, count) - 1 : 0;
+        if (!helpers || threads_always) {
+            work_on(count, helpers);
+        } else if (!contest.trying()) {
+            work_on(count, contest.second() ? 0 : helpers);
+            contest.done({});
+        } else {
+            const auto begun = std::chrono::steady_clock::now();
+            work_on(count, contest.second() ? 0 : helpers);
+            contest.done(std::chrono::steady_clock::now() - begun);
+        }
         cycle = end;
         bool noted = false;
         for (int c = 0; c < cores; c++) noted |= anything_noted(c);
         if (noted) collect();
+    }
+
+    // The first `count` of `window_cores`, with so many threads beside this one.
+    void work_on(uint32_t count, uint32_t helpers) {
+        const auto work = [](void* soc, uint32_t n) {
+            Soc* const self = static_cast<Soc*>(soc);
+            self->advance(int(self->window_cores[n]));
+        };
+        if (!helpers) {
+            for (uint32_t n = 0; n < count; n++) work(this, n);
+            return;
+        }
+        if (!workers || workers->helpers() < helpers) workers = std::make_unique<Workers>(helpers);
+        workers->run(count, work, this);
     }
 
     void advance(int c) {
@@ -360,9 +378,9 @@ private:
         CoreOut o = out[c];
         for (uint64_t now = cycle; now < window_end; now++) {
             if (!takes_part(c, i, o)) {
-                out[c] = o;
+                in[c] = i, out[c] = o;
                 count_waits(c, window_end - now);
-                break;
+                return;
             }
             dram.accept(now, c, i, o);
             dram.answer(now, c, i, o);

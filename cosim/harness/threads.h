@@ -99,3 +99,33 @@ private:
         }
     }
 };
+
+// Which of two ways to do the same work is faster just now, as on a machine where others want the processors
+// too: both are tried in turn, then the faster one goes on for longer.
+class Contest {
+public:
+    using Time = std::chrono::nanoseconds;
+
+    bool second() const { return left ? choice : tried == 1; }
+    bool trying() const { return !left; }
+
+    // One more piece of work was done in the way that `second` said; `time` counts while trying.
+    void done(Time time) {
+        if (left) {
+            if (--left == 0) tried = 0, pieces = 0;
+            return;
+        }
+        if (!pieces) spent[tried] = Time(0);
+        spent[tried] += time;
+        if (++pieces < TRIED) return;
+        pieces = 0;
+        if (++tried == 2) choice = spent[1] < spent[0], left = KEPT;
+    }
+
+private:
+    static constexpr uint32_t TRIED = 128, KEPT = 4096;
+
+    uint32_t left = 0, tried = 0, pieces = 0;
+    bool choice = false;
+    Time spent[2] = {};
+};

@@ -47,10 +47,10 @@ KNOWN: tuple[Known, ...] = (
     Known(
         "products whose rows do not fit CBUF",
         "either",
-        "our plan reads B once for every 34 to 80 rows of A (4 to 18 times the bytes of the matrices), so it "
-        "is bound by memory; how often the measured software read it is not published. If it did so once for "
-        "each of its 16 submits of 1024 x 3840 x 4096, 503 MB took 42.9 ms: 11.7 bytes a nanosecond. "
-        "Against that speaks that 73 % of the peak are told of 200 MHz as well",
+        "our plan reads B once for every 34 to 80 rows of A (4 to 18 times the bytes of the matrices) and is "
+        "bound by memory; how often the measured software read it is not published. If it did so once for "
+        "each of its 16 submits of 1024 x 3840 x 4096, 503 MB took 42.9 ms: 11.7 bytes a nanosecond. The "
+        "same cycles are told of 200 MHz, so the limit, port or array, would lie in the core's own clock",
         lambda row: row.family == "matmul" and row.input[1] >= 2048 and row.id.startswith("MM-"),
     ),
     Known(

@@ -39,6 +39,10 @@ CLOSE_SECONDS = 10
 SPAWN_SECONDS = 10
 """How long starting the processes themselves may take, in which Ctrl-C is not heard."""
 
+_NOISY = ("distributed", "tornado", "asyncio")
+
+GONE = "the scheduler is gone"
+
 MISSING = "this needs Dask, the Python package distributed: pip install 'rkcosim[shards]'"
 
 _SETTINGS = {
@@ -146,7 +150,7 @@ class Cluster:
             allow_other_workers=bool(ticket.worker),  # if it is lost, or another one has nothing to do
         )
         self._heard = time.monotonic()
-        ticket.future.add_done_callback(lambda _: self._wake())
+        ticket.future.add_done_callback(lambda _: self._changed.set())
         return ticket
 
     def wait(self, tickets: list[Ticket], seconds: float) -> None:
@@ -167,9 +171,16 @@ class Cluster:
 
     def _least(self) -> str:
         """The worker with least to do; Dask by itself prefers those that hold the image already."""
-        threads = self.client.nthreads()
+        threads = self._threads()
         busy = [ticket.worker for ticket in self.tickets.values() if not ticket.ended]
         return min(threads, key=lambda worker: busy.count(worker) / threads[worker], default="")
+
+    def _threads(self) -> dict[str, int]:
+        """Threads of each worker that is there."""
+        try:
+            return dict(self.client.nthreads())
+        except Exception as error:
+            raise WorkersLost(f"{GONE} ({_short(error)})") from error
 
     def _end(self, ticket: Ticket) -> None:
         ticket.ended = True
@@ -177,7 +188,9 @@ class Cluster:
         try:
             ticket.value = ticket.future.result(timeout=ANSWER_SECONDS)
         except Exception as error:
-            if state in ("cancelled", "lost") or type(error).__module__.startswith("distributed"):
+            if self.client.status != "running":
+                ticket.error = WorkersLost(GONE)
+            elif state in ("cancelled", "lost") or type(error).__module__.startswith("distributed"):
                 ticket.error = WorkersLost(f"{ticket.name}: its workers were lost ({_short(error)})")
                 ticket.error.__cause__ = error
             else:
@@ -189,20 +202,12 @@ class Cluster:
     def _check(self) -> None:
         now = time.monotonic()
         if self.client.status not in ("running", "connecting"):
-            raise ClusterError(f"the connection to the scheduler is {self.client.status}")
+            raise WorkersLost(GONE)
         quiet = now - self._heard
-        if quiet > GONE_SECONDS:
-            try:
-                there = self.client.nthreads()
-            except Exception as error:
-                raise ClusterError(f"the scheduler does not answer any more ({_short(error)})") from error
-            if not there:
-                raise WorkersLost(f"there has been no worker for {GONE_SECONDS} s")
+        if quiet > GONE_SECONDS and not self._threads():
+            raise WorkersLost(f"there has been no worker for {GONE_SECONDS} s")
         if quiet > SILENT_SECONDS:
-            raise ClusterError(f"the workers have said nothing for {SILENT_SECONDS} s")
-
-    def _wake(self) -> None:
-        self._changed.set()
+            raise WorkersLost(f"the workers have said nothing for {SILENT_SECONDS} s")
 
     def _event(self, event: Any) -> None:
         """Take what a worker tells; called by the client's own thread."""
@@ -306,7 +311,8 @@ def _processors() -> int:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Let Dask's loggers say nothing: what counts comes back as an error."""
-    loggers = [logging.getLogger(name) for name in ("distributed", "tornado", "asyncio")]
+    names = ["tornado", "asyncio", *logging.root.manager.loggerDict]
+    loggers = [logging.getLogger(name) for name in names if name.split(".")[0] in _NOISY]
     before = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.CRITICAL + 1)

@@ -26,6 +26,7 @@ WAYS = [
     {"threads": 1, "window": 1},
     {"threads": 3, "window": 5},
     {"threads": 3, "record": True},
+    {"threads": None},
     {"threads": 2, "sleep": False},
 ]
 

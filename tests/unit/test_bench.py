@@ -16,6 +16,7 @@ from cosim.perf.bench.engines import BOUND
 from cosim.perf.bench.jobs import EnoughError, Pass, Timed
 from cosim.perf.bench.layers import TITLES, LayerRow, document, markdown
 from cosim.perf.bench.rows import Bench, Row, bound_row, facts_of, row_of, with_ratios
+from cosim.perf.bench.threads import ThreadRow
 from cosim.perf.bench.whole import WholeRun
 from cosim.perf.bench.whole import document as whole_document
 from cosim.perf.bench.whole import markdown as whole_markdown
@@ -139,7 +140,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
         def __enter__(self) -> None: ...
         def __exit__(self, *error: object) -> None: ...
 
-    def fake(what: str, function: Any, name: str, jobs: list[str], seconds: float) -> tuple[list[Row], int]:
+    def fake(what: str, function: Any, name: Any, jobs: Any = (), seconds: float = 0) -> Any:
+        if function is run.measure_threads:
+            return [ThreadRow(1, 500, 1.0, 1500.0, 1.0), ThreadRow(2, 500, 0.5, 3000.0, 2.0)]
         return [row_of(name, job, [Pass(100, seconds, 90)]) for job in jobs], 1 << 20
 
     for name, contender in list(ENGINES.items()):
@@ -162,6 +165,8 @@ def test_command(quick: None, tmp_path: Path):
     ]
     assert all(row["cycles_per_second"] == 50 for row in rows[:4])
     assert "| cycles a second | busy | network |" in read_section("bench", page)
+    assert json.loads(out.read_text())["threads"][1]["speedup"] == 2.0
+    assert "1,500 core cycles a second by the clock in one thread, times 2.00 in 2" in page.read_text()
     assert "x plain" in result.output and "MISSED" in result.output
 
 

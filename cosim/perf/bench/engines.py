@@ -32,16 +32,18 @@ class Contender:
     title : what it is, for people.
     flags : what it is compiled with.
     open : opens it with one core; builds it first where it is not in the cache.
+    slow : opening it takes long as well, so that one is opened for all workloads.
     """
 
     name: str
     title: str
     flags: str
     open: Callable[[Progress], SocEngine]
+    slow: bool = False
 
 
 def _open(name: str, exact: bool) -> Callable[[Progress], SocEngine]:
-    return lambda progress: open_engine(name, exact=exact, cores=1, progress=progress)
+    return lambda progress: open_engine(name, exact=exact, cores=1, threads=1, progress=progress)
 
 
 def open_plain(progress: Progress = say, design: Any = None) -> SocEngine:
@@ -55,7 +57,7 @@ def open_plain(progress: Progress = say, design: Any = None) -> SocEngine:
 
     described = verilog.npu_design(RK3588) if design is None else verilog.as_design(design)
     source = Source(lambda traced: build.build(described, Variant("plain"), progress))
-    return SocEngine("plain", "rtl", source, cores=1)
+    return SocEngine("plain", "rtl", source, cores=1, threads=1)
 
 
 def _flags(engine: str, cell: str = "rtl") -> str:
@@ -91,7 +93,7 @@ ENGINES: dict[str, Contender] = {
             _flags("cxxrtl"),
             _open("cxxrtl", True),
         ),
-        Contender("amaranth", "Amaranth's simulator", "none", _open("amaranth", True)),
+        Contender("amaranth", "Amaranth's simulator", "none", _open("amaranth", True), slow=True),
     )
 }
 """By name, the fastest first."""

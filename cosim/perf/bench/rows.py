@@ -8,6 +8,7 @@ from typing import Any
 
 from cosim.perf.bench.engines import BOUND, BOUND_CYCLES, BOUND_FLAGS, ENGINES
 from cosim.perf.bench.jobs import JOBS, Pass
+from cosim.perf.bench.threads import CORES, ThreadRow
 
 SCHEMA_VERSION = 1
 BUSY_TARGET = 1_000_000
@@ -117,6 +118,7 @@ class Bench:
     machine: dict[str, str | int]
     engines: list[EngineFacts]
     rows: list[Row]
+    threads: list[ThreadRow] = field(default_factory=list)
 
     def row(self, engine: str, workload: str) -> Row | None:
         """The row of an engine and a workload, if it was measured."""
@@ -141,6 +143,7 @@ class Bench:
             "engines": [asdict(engine) for engine in self.engines],
             "rows": [asdict(row) for row in self.rows],
             "targets": self.targets(),
+            "threads": [asdict(row) for row in self.threads],
         }
 
     def markdown(self) -> str:
@@ -160,6 +163,10 @@ class Bench:
                 "- Idle cores are not evaluated unless told to, and the clock jumps to the next event: "
                 f"{jump:.1e} idle cycles a second."
             )
+        if len(self.threads) > 1:
+            times = ", ".join(f"{row.speedup:.2f} in {row.threads}" for row in self.threads[1:])
+            rate = f"{self.threads[0].core_cycles_per_second:,.0f} core cycles a second by the clock"
+            lines.append(f"- {CORES} busy cores: {rate} in one thread, times {times}.")
         lines.append(f"- Measured on {machine_line(self.machine)}.")
         return "\n".join(lines)
 

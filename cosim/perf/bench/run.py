@@ -11,8 +11,12 @@ from cosim.perf.bench.engines import BOUND, DEFAULT_ENGINES, ENGINES, bound_rate
 from cosim.perf.bench.jobs import JOBS, Pass, jump_rate
 from cosim.perf.bench.machine import machine
 from cosim.perf.bench.rows import Bench, EngineFacts, Row, bound_row, facts_of, row_of, with_ratios
+from cosim.perf.bench.threads import ThreadRow, measure_threads
 
 SECONDS = 3.0
+THREADED = "verilator"
+"""Engine whose cores are also run in several threads."""
+
 MOST_PASSES = 1000
 
 
@@ -38,8 +42,20 @@ def measure_job(engine_name: str, job_name: str, seconds: float, progress: Progr
     return row_of(engine_name, job_name, passes, jump)
 
 
+def _measure_slow(name: str, jobs: Sequence[str], seconds: float) -> list[Row]:
+    """One pass of every workload on one engine."""
+    rows = []
+    with ENGINES[name].open(say) as engine:
+        for job in jobs:
+            rows.append(row_of(name, job, [JOBS[job].make()(engine, seconds)]))
+    return rows
+
+
 def _measure_engine(name: str, jobs: Sequence[str], seconds: float) -> tuple[list[Row], int]:
-    rows = [measure_job(name, job, seconds) for job in jobs]
+    if ENGINES[name].slow:
+        rows = _measure_slow(name, jobs, seconds)
+    else:
+        rows = [measure_job(name, job, seconds) for job in jobs]
     return rows, peak_bytes()
 
 
@@ -70,7 +86,7 @@ def run_bench(
     _check("engine", engines, [*ENGINES, BOUND])
     _check("workload", jobs, JOBS)
     for name in engines:  # before anything is timed: other processes disturb
-        if name != BOUND:
+        if name != BOUND and not ENGINES[name].slow:
             with ENGINES[name].open(progress):
                 pass
     facts, rows = [], []
@@ -85,7 +101,10 @@ def run_bench(
             facts.append(facts_of(name, peak))
             each(facts[-1], found)
             step.advance()
-    return Bench(machine(), facts, with_ratios(rows))
+    threads: list[ThreadRow] = []
+    if THREADED in engines and "busy" in jobs:
+        threads = apart("several threads", measure_threads, seconds)
+    return Bench(machine(), facts, with_ratios(rows), threads)
 
 
 def _check(what: str, given: Sequence[str], known: Sequence[str] | dict) -> None:

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cosim.perf.estimator.model import Coefficients
+from cosim.perf.estimator.memory import Coefficients
 from cosim.perf.gate import read_baseline
 
 SCHEMA_VERSION = 1
@@ -25,7 +25,9 @@ class Fit:
     -------
     coefficients : cycles, by name (`MEANINGS`).
     errors : of the fitted and of the held-out layers, each n, median, mean and worst, relative to the RTL.
+    kinds, worst : errors of the held-out layers by family and memory; those that are farthest off.
     baseline : cycles of the layers of the regression gate with the RTL that was fitted.
+    settings : memory timings of the data set, by name.
     """
 
     coefficients: dict[str, float]
@@ -33,6 +35,7 @@ class Fit:
     kinds: dict[str, dict[str, float]]
     worst: list[dict[str, Any]]
     baseline: dict[str, int]
+    settings: dict[str, dict[str, Any]]
 
     def stale(self, baseline: Mapping[str, Mapping[str, int]] | None = None) -> list[str]:
         """Layers of the gate's baseline whose cycles are not those of the RTL that was fitted."""
@@ -52,8 +55,9 @@ MEANINGS = {
     "write_turn": "between a write burst's response and the request that waited for it",
     "conv_end": "from the last write response of a convolution to its end",
     "flying_start": "the first beat of data of a task of the DPU, beside the latency",
-    "flying_ends": "octets of a stripe that fill and empty the DPU when memory is the bound",
-    "flying_end": "the end of a task of the DPU, from its last beat, beside the latency",
+    "flying_fill": "from the last beat of a stripe's input to its first octet in the DPU",
+    "flying_end": "from the last write response of a task of the DPU to its end",
+    "crowd": "share of the time in which cores that work together all move something (no cycles)",
     "pool_start": "start and end of a pooling, beside the latencies",
     "pool_surface": "from one surface to the next of a pooling",
     "pool_row": "from one row to the next of a pooling",

@@ -172,6 +172,38 @@ def differences(stored: Iterable[MeasuredJob], now: Iterable[MeasuredJob]) -> li
     return found
 
 
+def resized(jobs: Iterable[MeasuredJob]) -> Iterator[MeasuredJob]:
+    """Measured jobs with their tasks' sizes worked out anew, for the same compiler and RTL."""
+    known = {(layer.name, layer.cores): layer for layer in layers()}
+    named = {name: layer for (name, _), layer in known.items()}
+    waiting: dict[tuple[str, str], list[list[PlannedTask]]] = {}
+    for job in jobs:
+        place = job.name, job.setting
+        if not waiting.get(place):
+            layer = named[job.name]
+            with using_cores(layer.cores):
+                made = layer.make()
+            waiting[place] = _parts(made)
+        parts = []
+        for part in job.parts:
+            tasks = waiting[place].pop(0)
+            parts.append([replace(old, shape=new.shape) for old, new in zip(part, tasks, strict=True)])
+        yield replace(job, parts=parts)
+
+
+def _parts(made: CompiledModel | Matmul) -> list[list[PlannedTask]]:
+    """Tasks of each core of each job, in order."""
+    if isinstance(made, Matmul):
+        return [product_tasks(made)]
+    tasks = planned_tasks(made.plan)
+    return [
+        tasks[segment.first + first :][:count]
+        for segment in made.plan.segments()
+        if segment.host is None
+        for first, count in segment.parts
+    ]
+
+
 def sample(count: int) -> list[tuple[Layer, str]]:
     """Some drawn layers that were held out, spread over the set."""
     held = [layer for layer in drawn() if held_out(layer.name) and layer.cores == 1]
@@ -182,7 +214,11 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure and store, or compare; 0 when nothing differs."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--check", type=int, metavar="N", help="measure N layers and compare with the file")
+    parser.add_argument("--sizes", action="store_true", help="keep the cycles, work the sizes out anew")
     given = parser.parse_args(arguments)
+    if given.sizes:
+        write_data(resized(read_data(any_columns=True)), as_settings(SETTINGS))
+        return 0
     if given.check:
         found = differences(
             read_data(), [job for jobs in measured(sample(given.check), print) for job in jobs]

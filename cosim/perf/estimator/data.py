@@ -59,8 +59,8 @@ def write_data(jobs: Iterable[MeasuredJob], settings: dict[str, dict[str, Any]],
     part.replace(path)
 
 
-def read_data(path: Path = FILE) -> list[MeasuredJob]:
-    """All jobs of a file.
+def read_data(path: Path = FILE, *, any_columns: bool = False) -> list[MeasuredJob]:
+    """All jobs of a file; with `any_columns` sizes of another version are left away.
 
     Raises
     ------
@@ -71,9 +71,10 @@ def read_data(path: Path = FILE) -> list[MeasuredJob]:
         data = json.loads(gzip.decompress(path.read_bytes()))
     except (OSError, EOFError, json.JSONDecodeError) as error:
         raise ValueError(f"{path}: {error}") from error
-    if data.get("schema_version") != SCHEMA_VERSION or data.get("columns") != TaskShape.columns():
+    same = data.get("columns") == TaskShape.columns()
+    if data.get("schema_version") != SCHEMA_VERSION or not (same or any_columns):
         raise ValueError(f"{path}: made by another version: run python -m cosim.perf.estimator.collect")
-    shapes = [TaskShape.of_row(row) for row in data["shapes"]]
+    shapes = [TaskShape.of_row(row) if same else TaskShape("") for row in data["shapes"]]
     return [
         MeasuredJob(
             name,

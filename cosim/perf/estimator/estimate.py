@@ -11,7 +11,8 @@ from cosim.engines.library import DramConfig
 from cosim.perf.estimator.coefficients import Coefficients, stored
 from cosim.perf.estimator.cores import shared_times
 from cosim.perf.estimator.features import TaskShape
-from cosim.perf.estimator.model import Memory, Time, task_time
+from cosim.perf.estimator.memory import Memory, Time
+from cosim.perf.estimator.model import task_time
 from cosim.perf.estimator.tasks import PlannedTask, product_tasks
 from cosim.perf.estimator.tasks import planned_tasks as _planned
 from sw.compiler import CompiledModel, compile_model

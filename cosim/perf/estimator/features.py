@@ -15,6 +15,10 @@ STRIPE = 16
 ATOM = 16
 BEAT = 32
 BANK_BYTES = 32 * 1024
+LONGEST = 16
+"""Beats of the longest burst."""
+BLOCK = 32
+"""Atoms of the longest burst, at whose multiples bursts end (rtl/npu/cna_fetch.py)."""
 DEPTHWISE = 3
 
 CONV, FLYING, POOL = "conv", "flying", "pool"
@@ -51,7 +55,8 @@ class TaskShape:
     source_bytes, source_runs : the same of MRDMA.
     tiles : weight tiles of a stripe.  row_pixels : output pixels of a row.
     rows : input rows.  row_step : rows that are complete together.  first_rows : rows before the first slot.
-    feature_beats : beats of all input.  feature_fills : cycles of placing them in CBUF.
+    feature_beats, feature_bursts : beats and bursts of all input, last_beats and last_bursts those of the
+        last rows that come together.  feature_fills : cycles of placing them in CBUF.
     stride, pad, reach, spread : input rows between output rows, above the first, under a window, and
         log2 of the distance of the real ones.
     weight_bytes : of all groups, 0 if they are there already.  group_bytes : of one.  ring_bytes : their
@@ -85,6 +90,9 @@ class TaskShape:
     first_rows: int = 0
     feature_beats: int = 0
     feature_fills: int = 0
+    feature_bursts: int = 0
+    last_beats: int = 0
+    last_bursts: int = 0
     stride: int = 1
     pad: int = 0
     reach: int = 1
@@ -232,10 +240,10 @@ def _stripe_beats(
 
 
 def _octet_cycles(r: _Registers) -> int:
-    """Cycles of an octet in the DPU: tables take five, floats one for each operation that is on."""
+    """Cycles of an octet in the DPU: tables take four, floats one for each operation that is on."""
     ew_on = not r.get("DPU", "EW_CFG", "EW_BYPASS")
     lut = ew_on and not r.get("DPU", "EW_CFG", "EW_LUT_BYPASS")
-    cycles = 5 if lut else 1
+    cycles = 4 if lut else 1
     if r.get("DPU", "DATA_FORMAT", "PROC_PRECISION") not in FLOATS:
         return cycles
     steps = 0
@@ -368,7 +376,16 @@ def _features(r: _Registers, stored: int, bits: int) -> dict[str, Any]:
         size = rows * line * channels * bits // 8
         # Pixels leave the unpacker two atoms a cycle at most (rtl/npu/cna_argb.py).
         fills = -(-rows * line * (1, 2, 4, 4)[channels - 1] * bits // 64)
-        return {"row_step": 1, "feature_beats": -(-size // BEAT), "feature_fills": fills}
+        beats = -(-size // BEAT)
+        bursts = -(-beats // LONGEST)
+        return {
+            "row_step": 1,
+            "feature_beats": beats,
+            "feature_bursts": bursts,
+            "last_beats": min(beats, LONGEST),
+            "last_bursts": 1,
+            "feature_fills": fills,
+        }
     grouped = not r.get("CNA", "CONV_CON1", "GROUP_LINE_OFF")
     pitch = line >> 2 if grouped else line
     surface = line + surf
@@ -380,21 +397,37 @@ def _features(r: _Registers, stored: int, bits: int) -> dict[str, Any]:
     if (not grouped or rows == 1) and width == 1 and surface == 1:
         width, stored = stored, 1
     step = 4 if grouped else 1
-    beats = fills = 0
+    beats = fills = last_beats = last_bursts = 0
+    whole = 0.0  # bursts
     for first in range(0, rows, step):
         count = min(step, rows - first)
-        for number in range(min(stored, 2)):  # parities repeat
-            times = -(-(stored - number) // 2)
+        last_beats = last_bursts = 0
+        joined = pitch == width and (stored == 1 or surface == count * width)  # all in one piece
+        for number in range(min(stored, BLOCK)):  # places in a block repeat
+            times = -(-(stored - number) // BLOCK)
             at = base + number * surface + first * pitch
-            if pitch == width:
-                here = (count * width + at % 2 + 1) // 2
-                cut = sum((at + n * width) % 2 for n in range(1, count))
-            else:
-                here = sum((width + (at + n * pitch) % 2 + 1) // 2 for n in range(count))
-                cut = 0
-            beats += times * here
+            runs = (
+                [(at, count * width)] if pitch == width else [(at + n * pitch, width) for n in range(count)]
+            )
+            here = sum((atoms + start % 2 + 1) // 2 for start, atoms in runs)
+            cut = sum((at + n * width) % 2 for n in range(1, count)) if pitch == width else 0
+            # Bursts end where a multiple of the longest one does.
+            pieces = sum((start % BLOCK + atoms + BLOCK - 1) // BLOCK for start, atoms in runs)
+            last_beats += times * here
+            last_bursts += times * pieces
             fills += times * (here + cut)
-    return {"row_step": step, "feature_beats": beats, "feature_fills": fills}
+        beats += last_beats
+        whole += stored * count * width / BLOCK if joined else last_bursts
+        if joined:
+            last_bursts = -(-stored * count * width // BLOCK)
+    return {
+        "row_step": step,
+        "feature_beats": beats,
+        "feature_bursts": max(round(whole), last_bursts),
+        "last_beats": last_beats,
+        "last_bursts": last_bursts,
+        "feature_fills": fills,
+    }
 
 
 # ------------------------------------------------------------------ pooling

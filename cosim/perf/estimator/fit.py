@@ -21,11 +21,12 @@ import numpy as np
 from cosim.engines.library import DramConfig
 from cosim.perf.estimator.coefficients import MEANINGS, Fit, said_error, stored_fit, write_fit
 from cosim.perf.estimator.cores import shared_times
-from cosim.perf.estimator.data import MeasuredJob, read_data, settings_of
+from cosim.perf.estimator.data import MeasuredJob, as_settings, read_data, settings_of
 from cosim.perf.estimator.estimate import gap_before
 from cosim.perf.estimator.features import CONV, FLYING, POOL, TaskShape
 from cosim.perf.estimator.layers import held_out
-from cosim.perf.estimator.model import Memory, task_time
+from cosim.perf.estimator.memory import Lists, Memory
+from cosim.perf.estimator.model import lists_of, task_time
 from cosim.perf.gate import read_baseline
 
 START = {
@@ -40,8 +41,9 @@ START = {
     "write_turn": 4.0,
     "conv_end": 5.0,
     "flying_start": 5.0,
-    "flying_ends": 0.1,
-    "flying_end": 25.0,
+    "flying_fill": 4.0,
+    "flying_end": 5.0,
+    "crowd": 0.5,
     "pool_start": 18.0,
     "pool_surface": 0.0,
     "pool_row": 2.0,
@@ -50,12 +52,15 @@ START = {
 
 FITTED = {
     CONV: ("conv_start", "row_land", "tile", "drain", "pipe", "write_turn", "conv_end"),
-    FLYING: ("flying_start", "flying_ends", "flying_end"),
+    FLYING: ("flying_start", "flying_fill", "flying_end"),
     POOL: ("pool_start", "pool_surface", "pool_row"),
 }
 ROUNDS = 5
 TAME = 0.01
 """Relative errors above count less: they come from what the model leaves out, not from a coefficient."""
+
+FAITH = 2e-5
+"""How much a coefficient is drawn back to `START`, so that those that mean nearly the same stay apart."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,10 @@ class Point:
     def error(self) -> float:
         """(estimate - RTL) / RTL."""
         return self.estimate / self.cycles - 1
+
+
+_Task = tuple[TaskShape, Lists, str]
+"""A task, the lists fetched meanwhile, and the memory's timing."""
 
 
 def fit(jobs: Sequence[MeasuredJob], settings: dict[str, DramConfig]) -> dict[str, float]:
@@ -94,21 +103,31 @@ def fit(jobs: Sequence[MeasuredJob], settings: dict[str, DramConfig]) -> dict[st
         if found:
             c[name] = float(statistics.median(found))
     for kind, names in FITTED.items():
-        tasks: dict[tuple[TaskShape, str], tuple[int, int]] = {}
+        tasks: dict[_Task, tuple[int, int]] = {}
         for job in single:
-            for task in job.parts[0]:
+            fetched = lists_of([task.shape for task in job.parts[0]])
+            for task, lists in zip(job.parts[0], fetched, strict=True):
                 if task.shape.kind == kind and not held_out(task.layer):
-                    key = task.shape, job.setting
+                    key = task.shape, lists, job.setting
                     tasks[key] = task.cycles, tasks.get(key, (0, 0))[1] + 1
         if tasks:
             _least_squares(c, names, tasks, settings)
+    shared = [job for job in jobs if len(job.parts) > 1 and not held_out(job.parts[0][0].layer)]
+    if shared:
+        tries = [number / 10 for number in range(11)]
+        c["crowd"] = min(tries, key=lambda value: _spread(shared, settings, {**c, "crowd": value}))
     return {name: round(value, 3) for name, value in c.items()}
+
+
+def _spread(jobs: Sequence[MeasuredJob], settings: dict[str, DramConfig], c: dict[str, float]) -> float:
+    """Sum of the squared errors of jobs."""
+    return sum(point.error**2 for point in points(jobs, settings, c))
 
 
 def _least_squares(
     c: dict[str, float],
     names: Sequence[str],
-    tasks: dict[tuple[TaskShape, str], tuple[int, int]],
+    tasks: dict[_Task, tuple[int, int]],
     settings: dict[str, DramConfig],
 ) -> None:
     """Gauss-Newton steps on the named coefficients, in place."""
@@ -117,7 +136,9 @@ def _least_squares(
     memories = {name: Memory.of(config) for name, config in settings.items()}
 
     def estimates() -> np.ndarray[Any, Any]:
-        return np.array([task_time(shape, memories[setting], c).cycles for shape, setting in tasks])
+        return np.array(
+            [task_time(shape, memories[setting], c, lists).cycles for shape, lists, setting in tasks]
+        )
 
     for _ in range(ROUNDS):
         now = estimates()
@@ -130,7 +151,8 @@ def _least_squares(
             c[name] = value
         weights = often * np.sqrt(np.minimum(1, TAME / np.maximum(np.abs(errors), 1e-9)))
         a, b = slopes * weights[:, None], errors * weights
-        move = np.linalg.solve(a.T @ a + 1e-6 * np.eye(len(names)), a.T @ b)
+        back = np.array([START[name] - c[name] for name in names])
+        move = np.linalg.solve(a.T @ a + FAITH * np.eye(len(names)), a.T @ b + FAITH * back)
         for name, by in zip(names, move, strict=True):
             c[name] += float(by)
 
@@ -206,6 +228,7 @@ def judged(c: dict[str, float], jobs: Sequence[MeasuredJob], settings: dict[str,
             for point in worst
         ],
         {name: row["cycles"] for name, row in read_baseline().items()},
+        as_settings(settings),
     )
 
 

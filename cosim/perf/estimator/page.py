@@ -8,7 +8,7 @@ from cosim.perf.estimator.coefficients import MEANINGS, Fit, stored_fit
 
 FORMULA = """\
 A task's time is put together from sizes that stand in its registers: no simulation, and no coefficient \
-stands for a rate. The array takes 16 cycles a weight tile and stripe, the DPU one cycle (or five with \
+stands for a rate. The array takes 16 cycles a weight tile and stripe, the DPU one cycle (or four with \
 tables, or one for each float operation) for eight channels, a beat of 32 bytes takes `32 / peak` cycles of \
 DRAM. Stripe after stripe of each kernel group passes the array, the DPU and the writer, each of which has \
 two places; the first group waits for its rows, which share DRAM in turns with the first weights, the \
@@ -16,6 +16,15 @@ operands and the results that are written meanwhile; later groups wait for weigh
 CBUF has had room for them. Tasks of the DPU and PPU by themselves are bound by octets, DRAM, write bursts \
 under way, or open windows. A job is its fetch of commands, its tasks, and the gaps between them; cores \
 that share a layer share the peak. Fitted are only the fixed delays:"""
+
+
+REFIT = """\
+The data set is 45 million cycles of single layers with drawn shapes (dense, depthwise, first layers, fully \
+connected, products, additions, poolings, moves; int8 and fp16; seven memory timings; one to three cores) \
+and of whole networks. Half of the layers, by a hash of their names, are held out. After a change of the RTL \
+that moves cycles, `rkcosim estimate` says so, and `python -m cosim.perf.estimator.collect` and \
+`python -m cosim.perf.estimator.fit` make the data and the fit anew (`--check 8` compares a few layers, \
+`--sizes` is enough after a change of what is read off the registers)."""
 
 
 def section(result: dict[str, Any], fit: Fit | None = None) -> str:
@@ -37,7 +46,7 @@ def section(result: dict[str, Any], fit: Fit | None = None) -> str:
         f"| {row['error']:+.1%} |"
         for row in fit.worst
     ]
-    lines += ["", _model(result)]
+    lines += ["", _model(result), "", REFIT]
     return "\n".join(lines)
 
 

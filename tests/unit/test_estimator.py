@@ -1,0 +1,332 @@
+"""The estimator: sizes of tasks, the recurrence over stripes, the fit's file, what-ifs and the roofline."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cosim.engines.library import DramConfig
+from cosim.perf.estimator import coefficients, convolution, cores, data, estimate_model, estimate_shape, fit
+from cosim.perf.estimator.estimate import gap_before
+from cosim.perf.estimator.features import CONV, FLYING, POOL, TaskShape, task_shape
+from cosim.perf.estimator.layers import SETTINGS, drawn, held_out
+from cosim.perf.estimator.tasks import planned_tasks, product_tasks
+from cosim.perf.estimator.whatif import SpeedError, memory_at, parse_speed, variants
+from sw.compiler import ModelError, compile_conv_layer, compile_model
+from sw.compiler.matmul import KINDS, Matmul
+from sw.compiler.tiling import fixed_weight_banks
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits_int8.onnx"
+CONSTANTS = coefficients.stored()
+
+LAYERS = {
+    "1x1": {"channels": 128, "kernels": 96, "height": 14, "width": 14},
+    "3x3": {"channels": 64, "kernels": 64, "height": 28, "width": 28, "kernel": 3, "pad": 1},
+    "stride": {"channels": 48, "kernels": 40, "height": 27, "width": 19, "kernel": 3, "stride": 2},
+    "depthwise": {
+        "channels": 96,
+        "kernels": 96,
+        "height": 20,
+        "width": 20,
+        "kernel": 3,
+        "pad": 1,
+        "depthwise": True,
+    },
+    "first": {"channels": 3, "kernels": 32, "height": 64, "width": 64, "kernel": 3, "stride": 2, "pad": 1},
+    "dot": {"channels": 512, "kernels": 100, "height": 1, "width": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def shapes() -> dict[str, TaskShape]:
+    found = {name: planned_tasks(compile_conv_layer(**spec).plan)[0].shape for name, spec in LAYERS.items()}
+    digits = planned_tasks(compile_model(DIGITS.read_bytes()).plan)
+    found |= {f"digits {number}": task.shape for number, task in enumerate(digits)}
+    add = next(layer for layer in drawn() if layer.family == "add").make()
+    return found | {"add": planned_tasks(add.plan)[0].shape}
+
+
+# Sizes.
+
+
+def test_sizes_of_a_convolution(shapes: dict[str, TaskShape]):
+    shape = shapes["3x3"]
+    assert (shape.kind, shape.pixels, shape.stripes) == (CONV, 28 * 28, 49)
+    assert (shape.groups, shape.tiles, shape.octets, shape.kept) == (2, 9 * 2, 4, 8)
+    assert (shape.weight_bytes, shape.group_bytes) == (64 * 64 * 9, 32 * 64 * 9)
+    assert shape.feature_beats * 32 == 28 * 28 * 64
+    assert (shape.write_beats, shape.write_runs) == (16, 2)  # two surfaces of sixteen atoms
+    assert shape.peak_macs == 1024 and shapes["depthwise"].peak_macs == 64
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_bytes_are_those_of_the_plan(name: str):
+    """What the estimator reads off the registers is what the compiler says it moves (beats included)."""
+    plan = compile_conv_layer(**LAYERS[name]).plan
+    for task, planned in zip(plan.tasks, planned_tasks(plan), strict=True):
+        reads, writes = planned.shape.moved()
+        assert writes == task.writes
+        assert task.reads <= reads <= task.reads * 1.1 + 256
+
+
+def test_kinds(shapes: dict[str, TaskShape]):
+    kinds = [shape.kind for name, shape in shapes.items() if name.startswith("digits")]
+    assert POOL in kinds and CONV in kinds
+    assert shapes["add"].kind == FLYING and shapes["add"].operand_bytes == shapes["add"].source_bytes
+    with pytest.raises(ValueError, match="no estimate for a task of CNA, PPU"):
+        task_shape({}, ("CNA", "PPU"))
+
+
+def test_a_matrix_product_is_a_convolution():
+    (task,) = product_tasks(Matmul(KINDS["int8 x int8 -> int32"], 64, 128, 64))
+    assert (task.shape.kind, task.shape.pixels, task.shape.groups, task.shape.tiles) == (CONV, 64, 2, 4)
+    assert task.shape.write_runs == 16  # a run for each row of the result
+    assert estimate_model(Matmul(KINDS["int8 x int8 -> int32"], 64, 128, 64)).layers[0].macs == 64 * 128 * 64
+
+
+# The recurrence.
+
+
+def test_no_faster_than_array_and_memory(shapes: dict[str, TaskShape]):
+    dram = DramConfig()
+    for name, shape in shapes.items():
+        cycles = estimate_shape(shape).cycles
+        array = 16 * shape.stripes * shape.groups * shape.tiles if shape.kind == CONV else 0
+        assert cycles > array, name
+        assert cycles > sum(shape.moved()) / dram.peak_bytes_per_cycle, name
+
+
+def test_repeating_stripes_are_only_counted(shapes: dict[str, TaskShape], monkeypatch: pytest.MonkeyPatch):
+    """Whoever goes through every stripe comes to the same cycles."""
+    quick = {name: estimate_shape(shape).cycles for name, shape in shapes.items()}
+    monkeypatch.setattr(convolution, "repeats", lambda states: 0.0)
+    for name, shape in shapes.items():
+        assert estimate_shape(shape).cycles == pytest.approx(quick[name], rel=1e-3), name
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_more_memory_never_takes_longer(shapes: dict[str, TaskShape], given: st.DataObject):
+    shape = shapes[given.draw(st.sampled_from(sorted(shapes)))]
+    slow = DramConfig(
+        peak_bytes_per_cycle=given.draw(st.floats(2, 60)),
+        read_latency=given.draw(st.integers(20, 400)),
+        write_latency=given.draw(st.integers(20, 400)),
+    )
+    times = given.draw(st.floats(1, 4))
+    fast = replace(slow, peak_bytes_per_cycle=slow.peak_bytes_per_cycle * times)
+    near = replace(slow, read_latency=max(slow.read_latency // 2, 1))
+    taken = estimate_shape(shape, slow).cycles
+    assert estimate_shape(shape, fast).cycles <= taken * 1.001
+    assert estimate_shape(shape, near).cycles <= taken * 1.001
+
+
+@pytest.mark.parametrize("member", ["feature_beats", "weight_bytes", "write_beats", "operand_bytes"])
+def test_more_bytes_never_take_less_time(shapes: dict[str, TaskShape], member: str):
+    for name, shape in shapes.items():
+        if shape.kind == POOL or not getattr(shape, member):
+            continue
+        more = replace(shape, **{member: 2 * getattr(shape, member)})
+        assert estimate_shape(more).cycles >= estimate_shape(shape).cycles, name
+
+
+def test_cores_share_the_memory(shapes: dict[str, TaskShape]):
+    shape = shapes["dot"]
+    ((alone,),) = cores.shared_times([[shape]], DramConfig(), CONSTANTS)
+    together = cores.shared_times([[shape]] * 3, DramConfig(), CONSTANTS)
+    assert alone.bound == "weights"
+    assert together[0][0].cycles == pytest.approx(3 * alone.cycles, rel=0.2)
+    little = cores.shared_times([[shape], [shapes["digits 9"]]], DramConfig(), CONSTANTS)
+    assert alone.cycles < little[0][0].cycles < 2 * alone.cycles
+
+
+def test_gaps(shapes: dict[str, TaskShape]):
+    dram, shape = DramConfig(), shapes["3x3"]
+    kick = gap_before(shape, None, dram, CONSTANTS)
+    assert kick == pytest.approx(dram.read_latency + shape.words + 56, abs=2)
+    assert gap_before(shape, 10_000, dram, CONSTANTS) == 1
+    assert gap_before(shape, 100, dram, CONSTANTS) == pytest.approx(kick - 100)
+    tables = replace(shape, lut_words=280)
+    assert gap_before(tables, 10_000, dram, CONSTANTS) == pytest.approx(283, abs=4)
+
+
+# Models.
+
+
+def test_a_model_adds_up():
+    found = estimate_model(DIGITS)
+    compiled = compile_model(DIGITS.read_bytes())
+    assert found.cycles == estimate_model(compiled).cycles == estimate_model(compiled.plan).cycles
+    assert len(found.tasks) == len(compiled.plan.tasks)
+    assert [layer.cycles is None for layer in found.layers] == [
+        layer.target == "host" for layer in found.layers
+    ]
+    assert found.host == ["softmax"]
+    total = sum(task.cycles + task.gap for task in found.tasks)
+    assert found.cycles == pytest.approx(total, abs=len(found.tasks)) and found.jobs == [found.cycles]
+    for layer in found.layers:
+        assert layer.cycles in (None, sum(task.cycles for task in found.tasks if task.layer == layer.index))
+
+
+def test_refused_models():
+    with pytest.raises(ModelError):
+        estimate_model(b"no model")
+
+
+# The fit and its files.
+
+
+def test_stored_errors_reach_the_target():
+    held = coefficients.stored_fit().errors["held out"]
+    assert held["n"] >= 200
+    assert held["median"] <= 0.01 and held["p95"] <= 0.05
+
+
+def test_stored_fit_belongs_to_the_data_and_this_code():
+    found, known = coefficients.stored_fit(), {n: DramConfig(**v) for n, v in data.settings_of().items()}
+    assert known == SETTINGS
+    every = fit.points(data.read_data(), known, dict(found.coefficients))
+    held = fit.summary(point for point in every if held_out(point.name))
+    assert held == found.errors["held out"], f"run {coefficients.COMMAND}"
+    assert statistics.median(abs(point.error) for point in every) < 0.01
+
+
+def test_held_out_layers_are_not_fitted():
+    jobs = data.read_data()[:60]
+    known = {name: DramConfig(**values) for name, values in data.settings_of().items()}
+    other = [
+        replace(
+            job,
+            cycles=2 * job.cycles,
+            parts=[
+                [replace(t, cycles=2 * t.cycles) if held_out(t.layer) else t for t in part]
+                for part in job.parts
+            ],
+        )
+        for job in jobs
+    ]
+    assert jobs != other
+    assert fit.fit(jobs, known) == fit.fit(other, known)
+    names = [layer.name for layer in drawn()]
+    assert 0.35 < sum(map(held_out, names)) / len(names) < 0.65
+
+
+def test_data_file(tmp_path: Path):
+    jobs = data.read_data()[:3]
+    file = tmp_path / "data.json.gz"
+    data.write_data(jobs, data.as_settings(SETTINGS), file)
+    assert data.read_data(file) == jobs
+    file.write_bytes(b"nothing")
+    with pytest.raises(ValueError, match=r"data\.json\.gz"):
+        data.read_data(file)
+
+
+def test_fit_file(tmp_path: Path):
+    file = tmp_path / "fit.json"
+    coefficients.write_fit(coefficients.stored_fit(), file)
+    assert coefficients.read_fit(file) == coefficients.stored_fit()
+    text = json.loads(file.read_text())
+    for change, says in (({"schema_version": 99}, "schema_version must be"), ({"errors": None}, "no errors")):
+        file.write_text(json.dumps({**text, **change}))
+        with pytest.raises(ValueError, match=says):
+            coefficients.read_fit(file)
+    del text["coefficients"]["pipe"]
+    file.write_text(json.dumps(text))
+    with pytest.raises(ValueError, match="no pipe"):
+        coefficients.read_fit(file)
+    file.write_text("{")
+    with pytest.raises(ValueError, match=r"fit\.json: no JSON"):
+        coefficients.read_fit(file)
+
+
+def test_another_rtl_is_told():
+    found = coefficients.stored_fit()
+    now = {name: {"cycles": cycles} for name, cycles in found.baseline.items()}
+    assert found.stale(now) == []
+    name = next(iter(now))
+    now[name]["cycles"] += 1
+    now["a new layer"] = {"cycles": 5}
+    assert found.stale(now) == [name]
+    other = replace(found, baseline={**found.baseline, name: 1})
+    assert "fitted to another RTL" in coefficients.warning(other) and name in coefficients.warning(other)
+
+
+# What-ifs.
+
+
+def test_speeds_and_clocks():
+    assert parse_speed("4224MT/s") == pytest.approx(23.65, abs=0.01)
+    assert parse_speed(" 17 gb/s ") == 17
+    for text in ("4224", "fast", "-3GB/s", "0GB/s", "9e9GB/s"):
+        with pytest.raises(SpeedError):
+            parse_speed(text)
+    half = memory_at(500)
+    assert half.peak_bytes_per_cycle == pytest.approx(2 * DramConfig().peak_bytes_per_cycle)
+    assert half.read_latency == DramConfig().read_latency // 2
+    assert memory_at(1000) == DramConfig()
+    with pytest.raises(SpeedError):
+        memory_at(0)
+
+
+def test_what_if():
+    model_bytes = DIGITS.read_bytes()
+    now = estimate_model(model_bytes)
+    found = list(variants(model_bytes, 1000, None, 1, now))
+    assert [*dict.fromkeys(variant.group for variant in found)] == [
+        "bandwidth",
+        "clock",
+        "cores",
+        "CBUF banks",
+    ]
+    by = {(variant.group, variant.name.split(",")[0]): variant for variant in found}
+    assert by["bandwidth", "halved"].cycles > now.cycles > by["bandwidth", "doubled"].cycles
+    assert by["clock", "200 MHz"].milliseconds > now.cycles / 1e6
+    assert by["cores", "2 cores"].cycles <= now.cycles
+    assert by["CBUF banks", "best of these for each layer"].cycles <= now.cycles
+    compiled = compile_model(model_bytes).save()
+    assert {v.group for v in variants(compiled, 1000, None, 1, now)} == {"bandwidth", "clock"}
+
+
+def test_a_given_split_of_the_banks():
+    spec = LAYERS["3x3"]
+    with fixed_weight_banks(5):
+        tiles = compile_conv_layer(**spec).plan.tiles[0]
+    assert {(tile.data_banks, tile.weight_banks) for tile in tiles} == {(7, 5)}
+    with fixed_weight_banks(11):  # one bank for features: more tiles
+        assert len(compile_conv_layer(**spec).plan.tiles[0]) > 1
+    large = {"channels": 1024, "kernels": 64, "height": 20, "width": 40, "kernel": 3, "pad": 1}
+    with fixed_weight_banks(11):  # does not fit, so the compiler chooses
+        tiles = compile_conv_layer(**large).plan.tiles[0]
+    assert {tile.weight_banks for tile in tiles} != {11}
+    for banks in (0, 12):
+        with pytest.raises(ValueError, match="1 to 11 banks"), fixed_weight_banks(banks):
+            pass
+
+
+# The roofline's file.
+
+
+def test_roofline_file():
+    from cosim.cli.estimate import as_json, as_run
+    from cosim.report.data import ReportError
+    from cosim.report.rooffile import draw
+
+    found = estimate_model(DIGITS)
+    result = as_json("digits <1>", found, 600, [])
+    text = draw(as_run(result), 0.6, "estimated")
+    root = ElementTree.fromstring(text)
+    assert root.tag.endswith("svg")
+    said = "".join(root.itertext())
+    assert "digits <1>" in said and "TOPS" in said and "GB/s" in said and "prefers-color-scheme: dark" in said
+    assert "1,024 MACs/cycle = 1.23 TOPS" in said and "#row" not in text
+    run = as_run(result)
+    run.rows = [row for row in run.rows if not row.macs]
+    with pytest.raises(ReportError, match="no layer has MACs"):
+        draw(run, 0.6)
