@@ -240,9 +240,10 @@ private:
     }
 #endif
 
-    // Groups of pins (core_top.sv) that change with the next edge.
+    // Groups of pins (core_top.sv) that change with the next edge; every pin is in one.
     uint32_t moved(const CoreIn& i) const {
-        const bool host = top.rst != i.rst || top.core_index != i.core_index || top.s_axil_awvalid != i.s_awvalid ||
+        const bool host = top.rst != i.rst || top.counting != i.counting ||
+                          top.core_index != i.core_index || top.s_axil_awvalid != i.s_awvalid ||
                           top.s_axil_wvalid != i.s_wvalid || top.s_axil_bready != i.s_bready ||
                           top.s_axil_arvalid != i.s_arvalid || top.s_axil_rready != i.s_rready ||
                           top.s_axil_awaddr != i.s_awaddr || top.s_axil_araddr != i.s_araddr ||
