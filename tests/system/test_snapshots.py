@@ -350,6 +350,15 @@ def test_a_waveform_and_events_from_where_it_goes_on(tmp_path: Path) -> None:
     with engine_or_skip(1) as plain:
         with pytest.raises(SnapshotError, match="traced, this is the verilator model"):
             plain.restore(tmp_path / "s.snap")
+    with engine_or_skip(1) as plain:  # the library is loaded again while there is an order
+        plain.remember_host()
+        order = plain.save_at(tmp_path / "late.snap", "task:1")
+        plain.trace(TraceSpec(tmp_path / "part.vcd", scopes=("core0.PC",)))
+        Stream.load(STREAM).load_into(plain.memory)
+        start(plain, Stream.load(STREAM).kick, 0)
+        plain.run_until_irq(1, 400_000)
+        assert order.taken is not None
+        assert len(json.loads(SnapshotFile.read(order.path).blocks["host"])["entries"]) > 5
     with engine_or_skip(1) as plain:
         plain.save(tmp_path / "plain.snap")
     with open_engine(snapshot=tmp_path / "plain.snap") as plain, pytest.raises(WaveformError):
