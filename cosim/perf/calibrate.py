@@ -95,7 +95,7 @@ def choose(candidates: Sequence[Candidate]) -> Candidate:
 
 def calibration(candidate: Candidate) -> Calibration:
     """What is stored: the value, and the error of each row with it."""
-    errors = {r.row.id: round(r.error, 4) for r in candidate.results if r.error is not None}
+    errors = {r.row.id: round(r.error, 3) for r in candidate.results if r.error is not None}
     return Calibration(candidate.value, errors)
 
 

@@ -47,10 +47,10 @@ KNOWN: tuple[Known, ...] = (
     Known(
         "products whose rows do not fit CBUF",
         "either",
-        "our plan reads B once for every 34 to 80 rows of A (4 to 18 times the bytes of the matrices), so it "
-        "is bound by memory; how often the measured software read it is not published. If it did so once for "
-        "each of its 16 submits of 1024 x 3840 x 4096, 503 MB took 42.9 ms: 11.7 bytes a nanosecond. "
-        "Against that speaks that 73 % of the peak are told of 200 MHz as well",
+        "our plan reads B once for every 34 to 80 rows of A (4 to 18 times the bytes of the matrices) and is "
+        "bound by memory; how often the measured software read it is not published. If it did so once for "
+        "each of its 16 submits of 1024 x 3840 x 4096, 503 MB took 42.9 ms: 11.7 bytes a nanosecond. The "
+        "same cycles are told of 200 MHz, so the limit, port or array, would lie in the core's own clock",
         lambda row: row.family == "matmul" and row.input[1] >= 2048 and row.id.startswith("MM-"),
     ),
     Known(
@@ -130,6 +130,14 @@ ANALYSIS: tuple[str, ...] = (
     "(HARDWARE 9.6), say the same without any model: one core alone does not get what DRAM has. No dense "
     "row that counts is in the fitted half, so nothing was fitted to dense layers: their error follows. "
     "Latencies were left alone: doubled they change the totals by less than 0.2 % (see the constants).",
+    "",
+    "What speaks against it: HARDWARE 8 tells of about 17 bytes a nanosecond of NPU streaming, without a "
+    "number of cores, and products of many rows are faster on boards than our plan of them can be with it. "
+    "One core's rows alone are run with it here; the engines' default stays the 23.65 of all cores "
+    "(`rkcosim sweep --dram peak_bytes_per_cycle=11.75`, `open_engine(dram=board_memory(1000, 11.75))`). "
+    "Two networks outside the table, in the shapes of their papers, estimated: yolov5s_relu 16.4 ms (14.5 "
+    "with nothing fitted) where boards take 15.1 to 16.7; 3.8 ms of it are the 6x6 stem that the model zoo "
+    "has replaced. yolov8n 12.5 ms (11.6) where the zoo has 13.6.",
     "",
     "Large convolutions of fp16 take boards 1.20 to 1.28 times the formula. Over all six rows of 3x3 "
     "layers in the UNET table, by least squares of relative errors (an analysis, nothing is tuned by it):",

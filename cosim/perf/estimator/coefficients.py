@@ -25,7 +25,9 @@ class Fit:
     -------
     coefficients : cycles, by name (`MEANINGS`).
     errors : of the fitted and of the held-out layers, each n, median, mean and worst, relative to the RTL.
+    kinds, worst : errors of the held-out layers by family and memory; those that are farthest off.
     baseline : cycles of the layers of the regression gate with the RTL that was fitted.
+    settings : memory timings of the data set, by name.
     """
 
     coefficients: dict[str, float]
@@ -33,6 +35,7 @@ class Fit:
     kinds: dict[str, dict[str, float]]
     worst: list[dict[str, Any]]
     baseline: dict[str, int]
+    settings: dict[str, dict[str, Any]]
 
     def stale(self, baseline: Mapping[str, Mapping[str, int]] | None = None) -> list[str]:
         """Layers of the gate's baseline whose cycles are not those of the RTL that was fitted."""

@@ -44,7 +44,9 @@ class Convolution:
         # Weights of the next group are asked for once all rows are, and share turns with the last of them.
         last = min(max(READ_AHEAD - memory.read / memory.alone, 0.0), s.feature_beats)
         first_left = max(group_beats - (s.feature_beats - last) * self.turn, 0.0)
-        self.early = min(max(total - group_beats, 0.0), max(last * self.last_turn - first_left, 0.0))
+        rest = min(last, s.last_beats)
+        late_turns = rest * self.last_turn + (last - rest) * self.turn
+        self.early = min(max(total - group_beats, 0.0), max(late_turns - first_left, 0.0))
         self.lists = lists
         self.before_lists = REGISTER_CYCLES / memory.alone
 
@@ -56,7 +58,7 @@ class Convolution:
         step = s.row_step
         part = min(-(-int(rows) // step) * step / s.rows, 1.0)
         beats = part * s.feature_beats
-        turns = beats * self.turn
+        turns = max(beats * self.turn - LONGEST, 0.0)  # features are asked for first
         other = min(self.group_beats, turns) + min(self.table, turns) + min(self.lists.early, turns)
         other += min(self.lists.late, max(beats + other - self.before_lists, 0.0))
         if self.operand:

@@ -21,7 +21,7 @@ import numpy as np
 from cosim.engines.library import DramConfig
 from cosim.perf.estimator.coefficients import MEANINGS, Fit, said_error, stored_fit, write_fit
 from cosim.perf.estimator.cores import shared_times
-from cosim.perf.estimator.data import MeasuredJob, read_data, settings_of
+from cosim.perf.estimator.data import MeasuredJob, as_settings, read_data, settings_of
 from cosim.perf.estimator.estimate import gap_before
 from cosim.perf.estimator.features import CONV, FLYING, POOL, TaskShape
 from cosim.perf.estimator.layers import held_out
@@ -228,6 +228,7 @@ def judged(c: dict[str, float], jobs: Sequence[MeasuredJob], settings: dict[str,
             for point in worst
         ],
         {name: row["cycles"] for name, row in read_baseline().items()},
+        as_settings(settings),
     )
 
 

@@ -18,6 +18,15 @@ under way, or open windows. A job is its fetch of commands, its tasks, and the g
 that share a layer share the peak. Fitted are only the fixed delays:"""
 
 
+REFIT = """\
+The data set is 45 million cycles of single layers with drawn shapes (dense, depthwise, first layers, fully \
+connected, products, additions, poolings, moves; int8 and fp16; seven memory timings; one to three cores) \
+and of whole networks. Half of the layers, by a hash of their names, are held out. After a change of the RTL \
+that moves cycles, `rkcosim estimate` says so, and `python -m cosim.perf.estimator.collect` and \
+`python -m cosim.perf.estimator.fit` make the data and the fit anew (`--check 8` compares a few layers, \
+`--sizes` is enough after a change of what is read off the registers)."""
+
+
 def section(result: dict[str, Any], fit: Fit | None = None) -> str:
     """Markdown of the formula, the errors, and one model's estimate as `rkcosim estimate` has it."""
     fit = fit or stored_fit()
@@ -37,7 +46,7 @@ def section(result: dict[str, Any], fit: Fit | None = None) -> str:
         f"| {row['error']:+.1%} |"
         for row in fit.worst
     ]
-    lines += ["", _model(result)]
+    lines += ["", _model(result), "", REFIT]
     return "\n".join(lines)
 
 
