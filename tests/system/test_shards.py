@@ -129,7 +129,14 @@ def test_jobs_with_the_host_between(cluster: Cluster, tmp_path: Path, cores: int
     jobs = sum(row.target == "host" for row in wanted.layers)
     assert jobs == 1 and (cores == 1 or any(len(row.cores) > 1 for row in wanted.layers))
     for shards in (2, 100):
-        same(run_sharded(path, [[image]], shards=shards, cluster=cluster, cores=cores), wanted)
+        run = run_sharded(path, [[image]], shards=shards, cluster=cluster, cores=cores)
+        if cores == 1:
+            same(run, wanted)
+            continue
+        # Which core has DRAM's next turn may differ at the start of a job (docs/shards.md).
+        assert abs(run.cycles - wanted.cycles) <= 0.0005 * wanted.cycles
+        assert run.verdict == wanted.verdict and run.outputs == wanted.outputs
+        assert all(np.array_equal(x, y) for x, y in zip(run.results[0], wanted.results[0], strict=True))
 
 
 def dies_once(order: Order, base: Image, marker: str, told: Told) -> Outcome:
