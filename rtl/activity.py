@@ -1,6 +1,6 @@
 """What the blocks tell the performance counters: one of a few states each cycle, and how full queues are."""
 
-from amaranth.hdl import Const, Module, Value
+from amaranth.hdl import Module, Value
 from amaranth.lib import data
 
 from rtl.regs import counter_registers
@@ -21,14 +21,17 @@ def levels_layout(*names: str) -> data.StructLayout:
 def tell(m: Module, activity: data.View, idle: Value, **causes: Value) -> None:
     """Drive a block's states: `IDLE` from its own condition, the others from theirs.
 
-    Where several causes hold, the first counts.  There is no state for "none of them": that each cycle has
-    exactly one state is for the tests to find out.
+    Where several causes hold, the first counts, which the counters see to.  There is no state for "none of
+    them": that each cycle has exactly one state is for the tests to find out.  Each cause should be an
+    expression that nothing else uses, so that a simulator needs it only while somebody counts.
+
+    Raises
+    ------
+    ValueError
+        for other states than the block has, or in another order.
     """
-    expected = {state for state in activity.shape().members if state != "IDLE"}
-    if set(causes) != expected:
-        raise ValueError(f"the states are {sorted(expected)}, not {sorted(causes)}")
+    expected = [state for state in activity.shape().members if state != "IDLE"]
+    if list(causes) != expected:
+        raise ValueError(f"the states are {expected}, not {list(causes)}")
     m.d.comb += activity.IDLE.eq(idle)
-    before: Value = Const(0, 1)
-    for state, cause in causes.items():
-        m.d.comb += activity[state].eq(Value.cast(cause) & ~before)
-        before = before | cause
+    m.d.comb += [activity[state].eq(cause) for state, cause in causes.items()]

@@ -15,7 +15,7 @@ from rtl.config import AXI_BYTES
 from rtl.layouts import ReadClient, WriteClient
 from rtl.regfile import pack_fields, register_layout
 from rtl.regs import Register, counter_registers
-from rtl.regs.counters import LEVEL_BITS, WINDOW_BYTES, counts, levels, states
+from rtl.regs.counters import LEVEL_BITS, WINDOW_BYTES, counts, levels, state_blocks, states
 from rtl.regs.events import EVENTS
 
 COUNT_BITS = 48
@@ -80,7 +80,7 @@ class CoreCounters(wiring.Component):
         cycles = count["CONTROL.CYCLES"]
         event = {name: self.events[bit] for bit, name in enumerate(EVENTS)}
         add: dict[str, Value] = {"CONTROL.CYCLES": Const(1)}
-        add |= {state.path: self.activity[bit] for bit, state in enumerate(states())}
+        add |= self._states()
         add |= self._traffic(m)
         add |= {"MACS.USEFUL": self.macs, "MACS.BUSY": self.array_macs}
         add |= {"MACS.SLOTS": event["mac_slot"], "MACS.PIXELS": event["mac_real"]}
@@ -112,6 +112,18 @@ class CoreCounters(wiring.Component):
             m.d.sync += [signal.eq(0) for signal in count.values()]
         self._read(m)
         return m
+
+    def _states(self) -> dict[str, Value]:
+        """Idle as each block says; of its other states the first that holds."""
+        found: dict[str, Value] = {}
+        bit = 0
+        for block in state_blocks():
+            idle, *others = block
+            found[idle.path] = self.activity[bit]
+            for place, state in enumerate(others, bit + 1):
+                found[state.path] = self.activity[place] & ~self.activity[bit + 1 : place].any()
+            bit += len(block.registers)
+        return found
 
     def _traffic(self, m: Module) -> dict[str, Value]:
         """What AXI adds to the counts in this cycle."""

@@ -384,7 +384,6 @@ class PcDma(wiring.Component):
         with m.If(regs.clear_count):
             m.d.sync += ended.eq(0)
         in_list, next_list, drain = (fsm.ongoing(state) for state in ("LIST", "NEXT", "DRAIN"))
-        refused = in_list & word_valid & ~served
         tell(
             m,
             self.activity,
@@ -393,9 +392,9 @@ class PcDma(wiring.Component):
             | fsm.ongoing("LIST-END")
             | (next_list & fetcher.start)
             | (drain & ~at_work),
-            FETCH=in_list & ~word_valid & ~fetcher.words.valid,
-            HELD=refused & (is_write | ~settled),
-            TASK=(refused & is_enable) | next_list | (drain & at_work) | fsm.ongoing("NEVER-ENDS"),
+            HELD=in_list & word_valid & (is_write | ~settled),
+            TASK=(in_list & word_valid & is_enable) | next_list | drain | fsm.ongoing("NEVER-ENDS"),
+            FETCH=in_list & ~word_valid,
         )
 
         # --- Reports.

@@ -66,6 +66,7 @@ SKIPPED_CALLS = {
     "StructLayout",
     "ArrayLayout",
     "isinstance",
+    "tell",
     "print",
     "diagnose",
     "_diagnose",

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+_COUNTED = "shown to the counters"
 _SLEEP = "says when a clock edge may be left out; the watched build checks that it is never too often"
 
 FILES: dict[str, str] = {
     "rtl/config.py": "choices of the geometry, fixed before elaboration",
     "rtl/core.py": "wiring of the blocks, and counters",
     "rtl/soc.py": "not part of an engine",
+    "rtl/counters.py": "counts what others do; a test compares it with its C++ twin",
+    "rtl/activity.py": "shown to the counters",
     "rtl/layouts.py": "shapes",
     "rtl/npu/dma_registers.py": "a table of names",
     "rtl/npu/array.py": "engines replace the array cell by its C++ twin; a test compares the two",
@@ -55,24 +58,38 @@ NAMES: dict[str, dict[str, str]] = {
     "rtl/regfile.py": {"moves": _SLEEP},
     "rtl/npu/atom_writer.py": {"moves": _SLEEP},
     "rtl/npu/cna.py": {"feature_moves": _SLEEP, "weight_moves": _SLEEP},
-    "rtl/npu/dpu_pipe.py": {"moves": _SLEEP, "float_task": _SLEEP},
+    "rtl/npu/dpu_pipe.py": {
+        **{"moves": _SLEEP, "float_task": _SLEEP},
+        **dict.fromkeys(("lacks", "lacks_bs"), _COUNTED),
+    },
+    "rtl/npu/dpu_float.py": {"lacks": _COUNTED},
     "rtl/npu/dpu_rdma.py": {"moves": _SLEEP},
+    "rtl/npu/dpu_rdma_operands.py": {"beats": _COUNTED},
+    "rtl/npu/atom_reader.py": {"beats": _COUNTED},
+    "rtl/npu/csc.py": dict.fromkeys(("active", "preparing"), _COUNTED),
+    "rtl/npu/ddma.py": dict.fromkeys(("passes", "READ_BURSTS", "WRITE_BURSTS", "WRITE_QUEUE"), _COUNTED),
     "rtl/npu/dpu_writer.py": {"moves": _SLEEP},
     "rtl/npu/csc_pixels.py": {
-        **{f"stall_{name}": "an event that is only counted" for name in ("feature", "weight", "acc")}
+        **{f"stall_{name}": "an event that is only counted" for name in ("feature", "weight", "acc")},
+        **dict.fromkeys(("kernels", "macs", "array_macs"), _COUNTED),
     },
     "rtl/npu/dpu.py": {
-        "busy_octet": "an event that is only counted",
+        **dict.fromkeys(("busy_octet", "lacks"), "an event that is only counted"),
         **{name: _SLEEP for name in ("moves", "writer_moves", "float_task")},
     },
-    "rtl/npu/ppu.py": {"busy_atom": "an event that is only counted"},
+    "rtl/npu/ppu.py": {
+        **dict.fromkeys(("busy_atom", "lacks"), "an event that is only counted"),
+        **dict.fromkeys(("starved", "refused", "(in_row, row_ends)"), _COUNTED),
+    },
     "rtl/npu/cna_weight.py": {
         "some": "where the first fetch is cut: only how fast",
         "first_atoms": "where the first fetch is cut: only how fast",
+        **dict.fromkeys(("held", "beats"), _COUNTED),
     },
     "rtl/npu/cna_fetch.py": {
         "joins": "whether two runs share a burst of the bus: only how fast",
         "short": "whether two runs share a burst of the bus: only how fast",
+        "beats": _COUNTED,
     },
     "cosim/golden/task/rdma.py": {
         **{name: "sizes of readers that do not run" for name in ("width", "height", "channels", "group")}

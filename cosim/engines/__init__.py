@@ -1,9 +1,17 @@
 """Engines: the same core compiled by Verilator or CXXRTL, or in Amaranth's simulator."""
 
 from cosim.engines.engine import ENGINES, Engine, open_engine
-from cosim.engines.errors import BuildError, BusError, DiagnosticError, EngineError, MemoryAccessError
+from cosim.engines.errors import (
+    BuildError,
+    BusError,
+    DiagnosticError,
+    EngineError,
+    MemoryAccessError,
+    SnapshotError,
+)
 from cosim.engines.library import DramConfig
 from cosim.engines.memory import DeviceMemory
+from cosim.engines.snapshot_plan import resuming, saving
 from cosim.engines.soc import EVENT_NAMES, CoreCounters, SocEngine, TaskRecord
 
 __all__ = [
@@ -18,7 +26,10 @@ __all__ = [
     "Engine",
     "EngineError",
     "MemoryAccessError",
+    "SnapshotError",
     "SocEngine",
     "TaskRecord",
     "open_engine",
+    "resuming",
+    "saving",
 ]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import cosim.harness
 from cosim import progress as under_way
-from cosim.engines import cache, plain_verilog, toolchain, trace_table, verilog
+from cosim.engines import cache, clock_gates, plain_verilog, toolchain, trace_table, verilog
 from cosim.engines.cache import Progress
 from cosim.engines.errors import BuildError
 
@@ -310,6 +310,11 @@ def _verilator_sources(
         defines.append("-DRKCOSIM_PROBES")
     if variant.cell == "cpp":
         defines.append("-DRKCOSIM_CELL")
+    if groups and not variant.watched:
+        if clock_gates.sets_triggers(work / "obj"):
+            defines.append("-DRKCOSIM_DIRECT")
+        else:
+            progress(f"{tool.version} writes triggers in a form not known here: clocks go through `eval`")
     defines += gates
     shared = [*include, *defines]
     model = [f"-I{work / 'obj'}", f"-I{harness_folder()}", f"-I{harness_folder() / 'cell'}", *shared]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 
 from cosim.engines.errors import BuildError
 
@@ -119,6 +120,27 @@ def _watched(block: re.Match[str], awake: str, group: str) -> str:
         return f'{indent}if ({changes}) $display("asleep: {group} %m {name}");'
 
     return f"{block[0]}\n{_ASSIGNED.sub(compare, block[0])}"
+
+
+_ROOT = "Vcore___024root"
+_TRIGGERS = (
+    "VlUnpacked<QData/*63:0*/, 1> __VactTriggered;",
+    "VlUnpacked<QData/*63:0*/, 1> __VnbaTriggered;",
+    f"void {_ROOT}___eval_triggers_vec__act({_ROOT}* vlSelf) {{",
+    f"void {_ROOT}___eval_nba({_ROOT}* vlSelf) {{",
+)
+
+
+def sets_triggers(folder: Path) -> bool:
+    """Whether Verilator's output is of the form whose triggers the harness can set itself.
+
+    That is (verilator_model.h) one word of triggers, one function that computes them, one that acts on
+    them, and nothing else that an edge or a pin makes it evaluate.
+    """
+    texts = [path.read_text() for path in folder.glob(f"{_ROOT}*") if path.suffix in (".h", ".cpp")]
+    return all(any(line in text for text in texts) for line in _TRIGGERS) and not any(
+        "___eval_ico(" in text or "___eval_phase__ico(" in text for text in texts
+    )
 
 
 def _instance(name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 
 from cosim.engines.errors import SnapshotError
 from cosim.engines.snapshot_file import SnapshotFile
-from cosim.engines.snapshot_orders import SaveOrder
+from cosim.engines.snapshot_orders import Border, SaveOrder, SnapshotTaken
 from cosim.engines.snapshots import SnapshotEngine
 
 
@@ -100,6 +100,36 @@ def planned(
         plan.finish()
     finally:
         _plan.reset(token)
+
+
+@contextmanager
+def saving(
+    path: str | Path, at: str | Border, *, stop: bool = False, traced: bool = False
+) -> Iterator[SaveOrder]:
+    """The first engine that is opened within the `with` block is saved when its run comes to a border.
+
+    Parameters
+    ----------
+    at : see `Border.parse`.
+    stop : the block ends there.
+    traced : see `planned`.
+
+    Returns
+    -------
+    The order; its `taken` says whether it has happened.
+    """
+    order = SaveOrder(Path(path), at if isinstance(at, Border) else Border.parse(at), stop)
+    try:
+        with planned(saves=[order], traced=traced):
+            yield order
+    except SnapshotTaken as taken:
+        if taken.order is not order:
+            raise
+
+
+def resuming(path: str | Path) -> AbstractContextManager[SnapshotPlan]:
+    """The first engine that is opened within the `with` block goes on from a snapshot; see `planned`."""
+    return planned(resume=path)
 
 
 def take_plan() -> SnapshotPlan:

@@ -49,7 +49,6 @@ class SnapshotEngine(ABC):
         """`identity` says of which build the state is; called when somebody wants to know."""
         self._identify = identity
         self._orders: list[SaveOrder] = []
-        self._counted = 0  # task events that the next line has
         self._ended: dict[int, int] = {}  # tasks that have ended, by job
 
     @abstractmethod
@@ -89,6 +88,13 @@ class SnapshotEngine(ABC):
             self._log.attach(self._opened())
             self._lib = self._log
         self._log_for_orders = for_orders
+
+    def _go_on_logging(self) -> None:
+        """The library was loaded again, before the first access."""
+        if self._log is not None:
+            self._log = None
+            self.remember_host(for_orders=self._log_for_orders)
+        self._look_out()
 
     def _forget_host(self) -> None:
         """Nobody will save what the host does."""
@@ -173,7 +179,7 @@ class SnapshotEngine(ABC):
         self._resumed = int(file.header["cycle"])
         self._touched = True
         self._tasks = TaskLog()
-        self._counted, self._ended = 0, {}
+        self._ended = {}
         self.recording.arm()
         if replay:
             assert log is not None
@@ -218,7 +224,7 @@ class SnapshotEngine(ABC):
 
     def _look_out(self) -> None:
         if self._orders:
-            self._counted, self._ended = 0, {}
+            self._ended = {}
             if self._log is None or not self._log.replaying:
                 self._ended = self._ended_now()
             self._lib.rk_stop_at_tasks(self._opened(), 1)

@@ -123,6 +123,7 @@ class SocEngine(TracedEngine, SnapshotEngine, CountingEngine):
         self._touched = False
         self.recording.arm()
         self._tasks = TaskLog()
+        self._go_on_logging()
 
     # The device protocol
 

@@ -95,7 +95,7 @@ def placed(declarations: Iterable[Declaration]) -> list[Declaration]:
     inner: set[int] = set()
     for item in declarations:
         module, name = _split(item.path)
-        if is_helper(name) or name in ("clk", "rst") or (not module and _PIN.match(name)):
+        if is_helper(name) or name in ("clk", "clk_gates", "rst") or (not module and _PIN.match(name)):
             continue
         in_registers = module.endswith("_registers")
         if _CONFIG.search(name) and not in_registers:

@@ -103,7 +103,11 @@ def _all() -> list[Exportable]:
             needs=("core",),
         ),
         Exportable(
-            "pc", "npu_pc", "PC: task lists, command streams, op-enable", lambda config, outside: PcDma()
+            "pc",
+            "npu_pc",
+            "PC: task lists, command streams, op-enable",
+            lambda config, outside: PcDma(),
+            block="PC",
         ),
         Exportable(
             "cna",
@@ -157,6 +161,7 @@ def _all() -> list[Exportable]:
             "npu_ddma",
             "DDMA: readers and writers on one AXI4 master",
             lambda config, outside: Ddma(config),
+            block="DDMA",
             indices={"reads": ReadClient, "writes": WriteClient},
         ),
         Exportable(

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from rtl.layouts import ReadClient, WriteClient
-from rtl.regs import registers
+from rtl.regs import counter_registers, registers
 
 _CHANNELS = {
     "aw": "write address",
@@ -108,7 +108,7 @@ _OTHER = {
     "watch_fetched": "register write: by the command stream, not the host",
     "watch_offset": "register write: offset in the core",
     "watch_value": "register write: value",
-    "events": "pulses and levels, bits as EVENTS (rtl/core.py)",
+    "events": "pulses and levels, bits as in rtl/regs/events.py",
     "starting": "the block's start is in the next cycle",
     "show": "some block's start is in the next cycle",
     "running": "the block is at work",
@@ -208,6 +208,19 @@ def register_meaning(block: str, path: Sequence[str | int]) -> str:
     return text.split("\n")[0]
 
 
+_ACTIVITY = {"feature_activity": "CNA_FEATURE", "weight_activity": "CNA_WEIGHT", "csc_activity": "CSC"}
+
+
+def _counted_meaning(member: str, name: str, block: str) -> str:
+    """What a block tells the performance counters, from the description of their registers."""
+    known = counter_registers()
+    if member == "levels":
+        return known["LEVELS"][name].desc
+    named = _ACTIVITY.get(member, "CSC" if block == "CNA" else block)
+    described = known[named]
+    return f"{name.lower()}: {described[name].desc}"
+
+
 def meaning(path: Sequence[str | int], members: dict[str, str], block: str) -> str:
     """One line on the port at a place of a component's signature.
 
@@ -227,6 +240,8 @@ def meaning(path: Sequence[str | int], members: dict[str, str], block: str) -> s
         return register_meaning(block, path[1:])
     if first.endswith("_cfg"):
         return register_meaning(other_block(first), path[1:])
+    if first.endswith(("activity", "levels")) and len(path) > 1:
+        return _counted_meaning(first, str(path[1]), block)
     short = re.sub(r"^core\d_", "", first)
     rest = [part for part in path[1:] if not isinstance(part, int)]
     element = f" {path[-1]}" if len(path) > 1 and isinstance(path[-1], int) and rest else ""

@@ -5,8 +5,10 @@
 module core_top (
     input bit clk,
 `ifdef RKCOSIM_GATES
-    // A clock for each group of blocks, raised with `clk` for those that are awake.
+    // A clock for each group of blocks, raised with `clk` for those that are awake, and one for each
+    // group of pins, raised with it when one of them changes: host, read data, responses, ready.
     input bit [`RKCOSIM_GATES-1:0] clk_gates,
+    input bit [3:0] clk_pins,
     output bit [`RKCOSIM_GATES-1:0] awake,
 `endif
     input bit rst,
@@ -63,7 +65,13 @@ module core_top (
     bit [1:0] m_rresp_r, m_bresp_r;
     bit [3:0] m_bid_r;
 
-    always @(posedge clk) begin
+`ifdef RKCOSIM_GATES
+    wire clk_host = clk_pins[0], clk_read = clk_pins[1], clk_response = clk_pins[2], clk_ready = clk_pins[3];
+`else
+    wire clk_host = clk, clk_read = clk, clk_response = clk, clk_ready = clk;
+`endif
+
+    always @(posedge clk_host) begin
         rst_r <= rst;
         counting_r <= counting;
         core_index_r <= core_index;
@@ -76,9 +84,9 @@ module core_top (
         araddr_r <= s_axil_araddr;
         wdata_r <= s_axil_wdata;
         wstrb_r <= s_axil_wstrb;
-        m_arready_r <= m_axi_arready;
-        m_awready_r <= m_axi_awready;
-        m_wready_r <= m_axi_wready;
+    end
+
+    always @(posedge clk_read) begin
         m_rvalid_r <= m_axi_rvalid;
         if (m_axi_rvalid) begin
             m_rlast_r <= m_axi_rlast;
@@ -86,9 +94,18 @@ module core_top (
             m_rid_r <= m_axi_rid;
             m_rresp_r <= m_axi_rresp;
         end
+    end
+
+    always @(posedge clk_response) begin
         m_bvalid_r <= m_axi_bvalid;
         m_bid_r <= m_axi_bid;
         m_bresp_r <= m_axi_bresp;
+    end
+
+    always @(posedge clk_ready) begin
+        m_arready_r <= m_axi_arready;
+        m_awready_r <= m_axi_awready;
+        m_wready_r <= m_axi_wready;
     end
 
     core core (

@@ -8,6 +8,8 @@
 
 #include "pins.h"
 
+constexpr int BLOCK_STATES[] = {5, 4, 6, 6, 4, 6, 4, 4, 4, 5};  // of each block, idle first
+
 constexpr int CLIENTS = 10;        // of BYTES: eight readers by AXI id, then two writers
 constexpr int AMOUNTS = CLIENTS + 2 + 4;  // bytes; bursts read, written; MACs useful, busy; slots, pixels
 constexpr uint32_t TASK_START = 1, TASK_DONE = 2, SLOT = 4, PIXEL = 8;  // bits of `events`
@@ -58,7 +60,7 @@ public:
         const uint64_t counted = uint64_t(counting) + (in.counting ? n - 1 : 0);
         if (counting && counted) {
             now.cycles += counted;
-            for (uint64_t bits = out.activity; bits; bits &= bits - 1) now.states[__builtin_ctzll(bits)] += counted;
+            state(out.activity, counted);
             raise(out);
             if (at_work) now.tasks[2] += counted;
         }
@@ -75,13 +77,24 @@ private:
         if (waiting < 32) ids = (ids & ~(1u << waiting)) | uint32_t(id & 1) << waiting, waiting++;
     }
 
+    // Idle as each block says; of its other states the first that holds.
+    void state(uint64_t activity, uint64_t cycles) {
+        uint64_t* states = now.states;
+        for (const int many : BLOCK_STATES) {
+            const uint64_t others = activity & ((1u << many) - 1) & ~uint64_t(1);
+            if (activity & 1) states[0] += cycles;
+            if (others) states[__builtin_ctzll(others)] += cycles;
+            activity >>= many, states += many;
+        }
+    }
+
     void raise(const CoreOut& out) {
         for (int k = 0; k < LEVELS; k++)
             if (out.levels[k] > now.marks[k]) now.marks[k] = out.levels[k];
     }
 
     void count(const CoreIn& in, const CoreOut& out) {
-        for (uint64_t bits = out.activity; bits; bits &= bits - 1) now.states[__builtin_ctzll(bits)]++;
+        state(out.activity, 1);
         if (in.m_rvalid && out.m_rready) now.amounts[in.m_rid & 7] += BEAT_BYTES;
         now.amounts[CLIENTS] += out.m_arvalid && in.m_arready;
         now.amounts[CLIENTS + 1] += out.m_awvalid && in.m_awready;

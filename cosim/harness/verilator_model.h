@@ -4,7 +4,7 @@
 #include <string>
 
 #include "Vcore.h"
-#ifdef RKCOSIM_TRACE
+#if defined(RKCOSIM_TRACE) || defined(RKCOSIM_DIRECT)
 #include "Vcore___024root.h"
 #endif
 #include "pins.h"
@@ -41,6 +41,11 @@ extern const TraceSizes rk_table_sizes;
 uint64_t rk_table_activity(Vcore__Syms*);
 #endif
 
+#ifdef RKCOSIM_DIRECT
+void Vcore___024root___eval_triggers_vec__act(Vcore___024root*);
+void Vcore___024root___eval_nba(Vcore___024root*);
+#endif
+
 class VerilatorModel {
 public:
     struct Shared : Probes {
@@ -56,13 +61,16 @@ public:
     VerilatorModel(Shared& shared, int index) : probes(shared), top(&context, ("core" + std::to_string(index)).c_str()) {
         top.clk = 0;
         eval();
+        learn();
     }
 
     // The rising edge; after it the pins are `i` (registers of core_top.sv).
     void edge(const CoreIn& i) {
         fall();
 #ifdef RKCOSIM_PLAIN  // the pins are wires into the core, so they change after the edge
-        rise();
+        rise(0);
+#else
+        const uint32_t pins = moved(i);
 #endif
         top.rst = i.rst, top.counting = i.counting;
         top.core_index = i.core_index;
@@ -79,7 +87,7 @@ public:
         }
         top.m_axi_bvalid = i.m_bvalid, top.m_axi_bid = i.m_bid, top.m_axi_bresp = i.m_bresp;
 #ifndef RKCOSIM_PLAIN
-        rise();
+        rise(pins);
 #endif
     }
 
@@ -88,6 +96,7 @@ public:
         top.clk = 0;
 #ifdef RKCOSIM_GATES
         top.clk_gates = 0;
+        top.clk_pins = 0;
 #endif
         eval();
     }
@@ -189,21 +198,75 @@ private:
     static constexpr uint64_t ALWAYS = 1ull << 63;
     std::vector<TraceGroup> selected;
 #endif
-    void rise() {
+#ifdef RKCOSIM_DIRECT
+    // A rising clock sets a trigger in the model, and nothing else looks at clocks.  So the triggers are set
+    // here, found out once, and what they start is called: `eval` would compute them twice at either edge.
+    static constexpr uint32_t PIN_GROUPS = 4;
+    uint64_t always, gate[RKCOSIM_GATES], pin[PIN_GROUPS];
+
+    void learn() {
+        const auto trigger = [this](auto& clock, uint32_t bits) {
+            clock = bits;
+            Vcore___024root___eval_triggers_vec__act(top.rootp);
+            const uint64_t found = top.rootp->__VactTriggered[0];
+            clock = 0;
+            Vcore___024root___eval_triggers_vec__act(top.rootp);
+            return found;
+        };
+        always = trigger(top.clk, 1);
+        for (uint32_t n = 0; n < RKCOSIM_GATES; n++) gate[n] = trigger(top.clk_gates, 1u << n);
+        for (uint32_t n = 0; n < PIN_GROUPS; n++) pin[n] = trigger(top.clk_pins, 1u << n);
+    }
+
+    void rise(uint32_t pins) {
+        enter();
+        uint64_t triggers = always;
+        for (uint32_t bits = top.awake; bits; bits &= bits - 1) triggers |= gate[__builtin_ctz(bits)];
+        for (; pins; pins &= pins - 1) triggers |= pin[__builtin_ctz(pins)];
+        top.rootp->__VnbaTriggered[0] = triggers;
+        Vcore___024root___eval_nba(top.rootp);
+        top.rootp->__VnbaTriggered[0] = 0;
+    }
+#else
+    void learn() {}
+
+    void rise(uint32_t pins) {
         top.clk = 1;
 #ifdef RKCOSIM_GATES
         top.clk_gates = top.awake;
+        top.clk_pins = pins;
 #endif
         eval();
     }
+#endif
 
-    void eval() {
+    // Groups of pins (core_top.sv) that change with the next edge; every pin is in one.
+    uint32_t moved(const CoreIn& i) const {
+        const bool host = top.rst != i.rst || top.counting != i.counting ||
+                          top.core_index != i.core_index || top.s_axil_awvalid != i.s_awvalid ||
+                          top.s_axil_wvalid != i.s_wvalid || top.s_axil_bready != i.s_bready ||
+                          top.s_axil_arvalid != i.s_arvalid || top.s_axil_rready != i.s_rready ||
+                          top.s_axil_awaddr != i.s_awaddr || top.s_axil_araddr != i.s_araddr ||
+                          top.s_axil_wdata != i.s_wdata || top.s_axil_wstrb != i.s_wstrb;
+        const bool read = top.m_axi_rvalid || i.m_rvalid;
+        const bool response = top.m_axi_bvalid || i.m_bvalid;
+        const bool ready = top.m_axi_arready != i.m_arready || top.m_axi_awready != i.m_awready ||
+                           top.m_axi_wready != i.m_wready;
+        return uint32_t(host) | uint32_t(read) << 1 | uint32_t(response) << 2 | uint32_t(ready) << 3;
+    }
+
+    // What the code of the model calls belongs to this core.
+    void enter() {
 #ifdef RKCOSIM_PROBES
         rk_probe_sink = &probes;
 #endif
 #ifdef RKCOSIM_CELL
         npu_cells_use(&cells);
 #endif
+    }
+
+    void eval() {
+        enter();
         top.eval();
     }
 

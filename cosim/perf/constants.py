@@ -16,7 +16,6 @@ from cosim.perf.timing_constant import Constant, Source, imported, memory, writt
 
 PER_TASK = "once a task: below 0.1 % of a task of 10,000 cycles"
 PER_STRIPE = "hidden while the other accumulator bank is filled; else once at a task's end"
-HIDDEN = "a depth that only shows when it is used up; twice as much changes nothing in the 12 layers"
 
 CONSTANTS: tuple[Constant, ...] = (
     # DRAM and interconnect
@@ -319,7 +318,7 @@ CONSTANTS: tuple[Constant, ...] = (
         "WIDTH",
         "elements/cycle",
         "published",
-        "rate with the LUT, bounded by what boards were measured at",
+        "rate with the LUT: 2 is the choice of HARDWARE Q20, what boards reached stands in the source",
         Source("5.12", "about 1.5-1.8 elements per cycle", "[M]"),
     ),
     imported(
@@ -348,7 +347,7 @@ CONSTANTS: tuple[Constant, ...] = (
         "beats",
         "assumed",
         "operands of channels read ahead",
-        bound=HIDDEN,
+        bound="room for four groups of 64 channels, 16 beats each: never used up while one is worked on",
     ),
     imported(
         "dpu_rdma.operand_burst",
@@ -375,7 +374,7 @@ CONSTANTS: tuple[Constant, ...] = (
         "runs",
         "assumed",
         "runs of atoms under way",
-        bound=HIDDEN,
+        bound="a run every two cycles covers the latency: only rows of one or two atoms could use it up",
     ),
     imported(
         "dpu_wdma.burst",

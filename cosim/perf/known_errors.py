@@ -131,6 +131,14 @@ ANALYSIS: tuple[str, ...] = (
     "row that counts is in the fitted half, so nothing was fitted to dense layers: their error follows. "
     "Latencies were left alone: doubled they change the totals by less than 0.2 % (see the constants).",
     "",
+    "What speaks against it: HARDWARE 8 tells of about 17 bytes a nanosecond of NPU streaming, without a "
+    "number of cores, and products of many rows are faster on boards than our plan of them can be with it. "
+    "One core's rows alone are run with it here; the engines' default stays the 23.65 of all cores "
+    "(`rkcosim sweep --dram peak_bytes_per_cycle=11.75`, `open_engine(dram=board_memory(1000, 11.75))`). "
+    "Two networks outside the table, in the shapes of their papers, estimated: yolov5s_relu 16.4 ms (14.5 "
+    "with nothing fitted) where boards take 15.1 to 16.7; 3.8 ms of it are the 6x6 stem that the model zoo "
+    "has replaced. yolov8n 12.5 ms (11.6) where the zoo has 13.6.",
+    "",
     "Large convolutions of fp16 take boards 1.20 to 1.28 times the formula. Over all six rows of 3x3 "
     "layers in the UNET table, by least squares of relative errors (an analysis, nothing is tuned by it):",
     "",

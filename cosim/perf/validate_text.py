@@ -87,7 +87,7 @@ def findings(results: Sequence[Result]) -> list[str]:
 def explained(result: Result) -> str:
     """What the cycles of a row that is far above the formula went on, largest part first."""
     if result.cycles is None or not result.ran or not result.ran.spent:
-        return ""
+        return "estimated" if result.ran else ""
     parts = sorted(((result.ran.spent.get(part, 0), part) for part in WASTE), reverse=True)
     shown = [f"{part} {count / result.cycles:.0%}" for count, part in parts if count > 0.04 * result.cycles]
     return ", ".join(shown)

@@ -66,15 +66,14 @@ class FeatureLoader(wiring.Component):
             self.asking.eq(self._now.busy | (loading & ~reader.asked)),
             self.beats.eq(reader.beats),
         ]
-        there = Mux(now.argb, unpack.atoms.valid, reader.beat.valid)
         tell(
             m,
             self.activity,
             ~now.busy & ~loading,
             CBUF=self.fill.valid & ~self.fill.ready,
             # A beat that is being unpacked, the last atoms, and what goes before and after them.
-            BUSY=there | self.fill.valid | reader.beat.valid | now.busy | (loading & rows_done),
-            MEMORY=loading & ~reader.beat.valid,
+            BUSY=self.fill.valid | unpack.atoms.valid | reader.beat.valid | now.busy | (loading & rows_done),
+            MEMORY=loading,
         )
         with m.If(begin):
             m.d.sync += [

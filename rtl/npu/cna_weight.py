@@ -169,16 +169,15 @@ class WeightLoader(wiring.Component):
             self.held.eq(written - self.released[4:]),
             self.beats.eq(reader.beats),
         ]
-        waiting = reader.beat.valid & (room == 0)
         tell(
             m,
             self.activity,
             ~starting & ~loading,
             CBUF=fill.valid & ~fill.ready,
-            RING=loading & ~fill.valid & waiting,
-            BUSY=starting | fill.valid | (loading & (reader.beat.valid | counted.any() | (present == atoms))),
+            RING=reader.beat.valid & (room == 0),
+            BUSY=starting | fill.valid | reader.beat.valid | counted.any() | (loading & (present == atoms)),
             TURN=loading & asking_rest & ~asking & self.give_way & reader.idle,
-            MEMORY=loading & ~reader.beat.valid,
+            MEMORY=loading,
         )
         with m.If(self.done):
             m.d.sync += loading.eq(0)

@@ -183,14 +183,13 @@ class CoreBlock(wiring.Component):
         m.d.comb += self.control.done.eq(finished & ~check_busy)
         with m.If(self.control.done):
             m.d.sync += finished.eq(0)
-        shows = self.acc.valid
         tell(
             m,
             self.activity,
             ~running & ~finished,
-            DPU=shows & ~self.acc.ready,
-            BUSY=shows | draining | loaded | finished,
-            ARRAY=running & ~draining,
+            DPU=self.acc.valid & ~self.acc.ready,
+            BUSY=self.acc.valid | draining | loaded | finished,
+            ARRAY=running,
         )
         return m
 

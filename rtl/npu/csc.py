@@ -148,7 +148,7 @@ class SequenceController(wiring.Component):
             FEATURE=self.stall_feature,
             WEIGHT=self.stall_weight,
             ACC=self.stall_acc,
-            CORE=active & ~preparing & ~pixels.running,
+            CORE=active & ~pixels.running,
         )
         self._feed_cell(m, constants.task, constants.go, weights.chunk, pixels.issued)
         last_taken = self._hand_over(m, constants.go, pixels.issued)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from amaranth import Array, Cat, Const, Module, Mux, Signal, Value
+from amaranth import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.memory import Memory
@@ -235,19 +235,18 @@ class Ddma(wiring.Component):
         wiring.connect(m, sdma.diag, diagnostics.i[3])
         read_diag, write_diag = diagnostics.i[0], diagnostics.i[1]
 
-        reads_idle, reading, read_passes = self._elaborate_reads(m, regs)
-        writes_idle, writing, write_passes = self._elaborate_writes(m, regs)
+        reads_idle, reading = self._elaborate_reads(m, regs)
+        writes_idle, writing = self._elaborate_writes(m, regs)
         axi = self.axi
         passes = [getattr(axi, f"{c}valid") & getattr(axi, f"{c}ready") for c in ("ar", "r", "aw", "w", "b")]
-        under_way = (reading != 0) | (writing != 0)
         tell(
             m,
             self.activity,
             self.idle,
-            BUSY=Cat(*passes).any() | (~under_way & (read_passes | write_passes)),
+            BUSY=Cat(*passes).any(),
             ADDRESS=(axi.arvalid & ~axi.arready) | (axi.awvalid & ~axi.awready),
             DATA=axi.wvalid & ~axi.wready,
-            MEMORY=under_way,
+            MEMORY=~reads_idle | ~writes_idle,
         )
         m.d.comb += [self.levels.READ_BURSTS.eq(reading), self.levels.WRITE_BURSTS.eq(writing)]
         id_error = registers()["DDMA"]["CFG_ID_ERROR"].offset
@@ -311,8 +310,8 @@ class Ddma(wiring.Component):
         ]
         return issue
 
-    def _elaborate_reads(self, m: Module, regs: DmaRegisters) -> tuple[Signal, Signal, Value]:
-        """Returns whether nothing is to do, the bursts under way, and whether something passes in here."""
+    def _elaborate_reads(self, m: Module, regs: DmaRegisters) -> tuple[Signal, Signal]:
+        """Returns whether nothing is to do, and the bursts under way."""
         axi = self.axi
         m.submodules.read_splitter = split = BurstSplitter(len(ReadClient), unbased=ReadClient.PC)
         m.submodules.ar = ar = SkidBuffer(BURST)
@@ -356,9 +355,9 @@ class Ddma(wiring.Component):
 
         idle = Signal()
         m.d.comb += idle.eq(~split.pending & (under_way == 0) & ~valid)
-        return idle, under_way, split.pending | valid
+        return idle, under_way
 
-    def _elaborate_writes(self, m: Module, regs: DmaRegisters) -> tuple[Signal, Signal, Value]:
+    def _elaborate_writes(self, m: Module, regs: DmaRegisters) -> tuple[Signal, Signal]:
         """As `_elaborate_reads`."""
         axi = self.axi
         m.submodules.write_splitter = split = BurstSplitter(len(WriteClient))
@@ -428,4 +427,4 @@ class Ddma(wiring.Component):
         idle = Signal()
         m.d.comb += idle.eq(~split.pending & (under_way == 0) & ~valid)
         m.d.comb += self.levels.WRITE_QUEUE.eq(todo.level)
-        return idle, under_way, split.pending | valid
+        return idle, under_way

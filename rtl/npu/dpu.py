@@ -135,7 +135,7 @@ class Dpu(wiring.Component):
         )
         with m.If(strange):
             m.d.sync += stuck.eq(1)
-        fed, take = self._feed(m, pipe, start, octets, flying, feeding & ~strange)
+        fed = self._feed(m, pipe, start, octets, flying, feeding & ~strange)
         with m.If(fed | strange):
             m.d.sync += feeding.eq(0)
 
@@ -143,17 +143,15 @@ class Dpu(wiring.Component):
         m.d.comb += control.done.eq(running & ~feeding & writer.finished & ~stuck & ~self.rdma_busy)
         with m.If(control.done):
             m.d.sync += running.eq(0)
-        offered = feeding & Mux(flying, self.main.valid, self.acc.valid)
-        tail = running & ~feeding
         tell(
             m,
             self.activity,
             ~start & ~running,
-            BUSY=start | take | (~self.lacks & ~pipe.blocked & (offered | (tail & pipe.holds))),
             OPERAND=self.lacks,
-            WRITE=pipe.blocked | (tail & ~pipe.holds & ~writer.finished),
-            INPUT=feeding & ~flying & ~self.acc.valid,
-            END=tail & ~pipe.holds & writer.finished,
+            WRITE=(pipe.result.valid & ~pipe.result.ready) | (running & ~feeding & ~writer.finished),
+            BUSY=start | (feeding & Mux(flying, self.main.valid, self.acc.valid)),
+            INPUT=feeding & ~flying,
+            END=running & ~feeding,
         )
         late = Check("DATA_FORMAT", strange, DiagnosticCode.SIZE_MISMATCH)
         emit_checks(m, "DPU", cfg, start, self.diag, dpu_checks(cfg, self.rdma_comb_use), late)
@@ -161,10 +159,10 @@ class Dpu(wiring.Component):
 
     def _feed(
         self, m: Module, pipe: DpuPipe, start: Signal, octets: Signal, flying: Signal, feeding: Value
-    ) -> tuple[Signal, Signal]:
+    ) -> Signal:
         """Tag the octets in their order: group, pixel, octet; drop those past the last channel.
 
-        Returns the strobes of the last one and of each that is taken.
+        Returns the strobe of the last one.
         """
         cfg = self.cfg
         pixels, pixels_left = Signal(26, reset_less=True), Signal(26, reset_less=True)
@@ -222,4 +220,4 @@ class Dpu(wiring.Component):
                     m.d.sync += [slot.eq(0), pixels_left.eq(pixels), base.eq(base + octets)]
                     with m.If(base + octets > last_octet):
                         m.d.comb += fed.eq(1)
-        return fed, take
+        return fed

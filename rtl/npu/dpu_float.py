@@ -69,8 +69,6 @@ class FloatUnit(wiring.Component):
     ew_take : 1, out
     lacks : 1, out
         An octet waits for `available` or `ew_there`.
-    holds : 1, out
-        An octet is in here.
     result : stream of FloatOctet, out
     """
 
@@ -91,7 +89,6 @@ class FloatUnit(wiring.Component):
                 "ew_there": In(1),
                 "ew_take": Out(1),
                 "lacks": Out(1),
-                "holds": Out(1),
                 "result": Out(stream.Signature(FloatOctet)),
             }
         )
@@ -121,7 +118,6 @@ class FloatUnit(wiring.Component):
             self.ew_take.eq(go & step[4]),
             self.source.ready.eq(self.active & self.available & (~full | (go & last))),
             self.take.eq(self.source.valid & self.source.ready),
-            self.holds.eq(full | self.result.valid),
             self.lacks.eq(
                 self.active
                 & ((full & ~operand_there) | (self.source.valid & ~self.available & (~full | (go & last))))

@@ -40,8 +40,6 @@ class DpuPipe(wiring.Component):
     result : stream of PipeOut, out
     lacks : 1, out
         An octet waits for its BS, BN or EW operand.
-    holds, blocked : 1, out
-        An octet is in the pipe; the one at its end is not taken.
     moves, float_task : 1, out
         There is an octet in the pipe; a task of the float domain runs (rtl/clock_groups.py).
     """
@@ -60,8 +58,6 @@ class DpuPipe(wiring.Component):
                 "lut": In(LutPort()),
                 "result": Out(stream.Signature(PipeOut)),
                 "lacks": Out(1),
-                "holds": Out(1),
-                "blocked": Out(1),
                 "moves": Out(1),
                 "float_task": Out(1),
             }
@@ -154,8 +150,6 @@ class DpuPipe(wiring.Component):
         lacks_bn = valid[3] & ~bn_table.available & ~frame.floats
         lacks_bs = self.source.valid & ~bs_table.available & ~frame.floats
         m.d.comb += [
-            self.holds.eq(Cat(*valid[1:]).any() | floats.holds),
-            self.blocked.eq(valid[STAGES] & ~self.result.ready),
             self.lacks.eq(lacks_bs | lacks_bn | ~ew.may_advance | floats.lacks),
             waits.eq(lacks_bn | ~lut.may_advance | ~ew.may_advance),
             advance.eq((~valid[STAGES] | self.result.ready) & ~waits),

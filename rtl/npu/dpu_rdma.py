@@ -103,16 +103,15 @@ class DpuRdma(wiring.Component):
         with m.If(self.control.done):
             m.d.sync += running.eq(0)
         streams = (self.main, self.ew, self.bs, self.bn)
-        cubes, operands = (main, ew), (bs, bn)
-        held = Cat(reader.octets.valid for reader in (*cubes, *operands)).any()
+        readers = (main, ew, bs, bn)
         tell(
             m,
             self.activity,
             ~self.busy,
             BUSY=start | Cat(s.valid & s.ready for s in streams).any() | self.control.done,
-            MEMORY=Cat(~reader.idle & ~reader.octets.valid for reader in cubes).any()
-            | (~held & Cat(~reader.idle for reader in operands).any()),
-            DPU=held,
+            MEMORY=Cat(~reader.idle & ~reader.octets.valid for reader in (main, ew)).any()
+            | (self.busy & ~Cat(reader.octets.valid for reader in readers).any()),
+            DPU=Cat(reader.octets.valid for reader in readers).any(),
         )
         m.d.comb += [
             self.levels.MRDMA_STRIPES.eq(main.stripes),

@@ -167,7 +167,7 @@ class Ppu(wiring.Component):
         m.d.comb += row_open.eq(rows.open_now != 0)
         op_index, surface = Signal(5), Signal(4)
 
-        starved, held = Signal(), Signal()
+        starved = Signal()
         with m.FSM(name="state") as fsm:
             with m.State("IDLE"):
                 with m.If(self.control.start):
@@ -250,12 +250,12 @@ class Ppu(wiring.Component):
         # A column or row that waits for the rows behind it waits for memory if bursts are refused.
         refused = Cat(port.valid & ~port.ready for port in (self.write.req, self.write.data)).any()
         in_row, row_ends = fsm.ongoing("ROW"), fsm.ongoing("ROW_END")
-        m.d.comb += held.eq((in_row & part_valid & ~part_done) | (row_ends & part_valid))
         tell(
             m,
             self.activity,
             fsm.ongoing("IDLE"),
-            WRITE=(held & refused) | (fsm.ongoing("DRAIN") & writer.running),
+            WRITE=(part_valid & refused & ((in_row & ~part_done) | row_ends))
+            | (fsm.ongoing("DRAIN") & writer.running),
             INPUT=fsm.ongoing("WAIT") | fsm.ongoing("HANG") | (in_row & starved),
             BUSY=fsm.ongoing("CHECK") | fsm.ongoing("GROUP") | in_row | row_ends | self.control.done,
         )

@@ -21,9 +21,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from cosim import open_engine
 from cosim.cli.main import app
 from cosim.crosscheck.kick import start
-from cosim.engines import DramConfig, SocEngine, library
+from cosim.engines import DramConfig, SocEngine, library, resuming, saving
 from cosim.engines.errors import SnapshotError, WaveformError
 from cosim.engines.snapshot_file import MAGIC, VERSION, SnapshotFile
 from cosim.engines.snapshot_orders import Border, SaveOrder, SnapshotTaken
@@ -66,6 +67,7 @@ def state_of(engine: SocEngine) -> dict[str, Any]:
         "diagnostics": [str(found) for found in engine.diagnostics()],
         "faults": [str(fault) for fault in engine.faults()],
         "counters": [asdict(engine.counters(core)) for core in range(engine.cores)],
+        "blocks": [asdict(engine.block_counters(core)) for core in range(engine.cores)],
         "memory": memory,
     }
 
@@ -75,6 +77,7 @@ def running_stream(cores: int = 1, dram: DramConfig | None = None) -> SocEngine:
     engine = engine_or_skip(cores, dram=dram)
     stream = Stream.load(STREAM)
     stream.load_into(engine.memory)
+    engine.count_blocks()
     for core in range(cores):
         engine.annotate(core, [(0, 4, "begin"), (4, 6, "end")])
         start(engine, stream.kick, core)
@@ -264,8 +267,6 @@ def test_cycle_by_cycle(tmp_path: Path) -> None:
         assert by_layer.cycle == by_layer.resumed_at == ends[3]
         by_layer.run_until_irq(1, 400_000)
         assert state_of(by_layer) == end
-    from cosim import open_engine
-
     with (
         open_engine(snapshot=tmp_path / "task.snap") as one,
         open_engine(snapshot=tmp_path / "task.snap") as other,
@@ -281,12 +282,14 @@ def test_cycle_by_cycle(tmp_path: Path) -> None:
 
 
 def test_a_job_of_the_driver(tmp_path: Path) -> None:
-    """Three cores with jobs of their own under jitter, saved in the middle of all."""
+    """Three cores with jobs of their own under jitter, saved in the middle of all; threads do not matter."""
+    engine_or_skip().close()
     cases = [draw_at("chains", 5, index=core, area=core) for core in range(3)]
     dram = DramConfig(peak_bytes_per_cycle=12, jitter=40, seed=3)
 
-    def run() -> tuple[Any, dict[str, Any], int]:
-        with engine_or_skip(dram=dram) as engine:
+    def run(threads: int) -> tuple[Any, dict[str, Any], int]:
+        with open_engine(dram=dram, threads=threads) as engine:
+            engine.count_blocks()
             driver = driver_for(engine, cases)
             records, ranges = [], {}
             for core, case in enumerate(cases):
@@ -295,18 +298,24 @@ def test_a_job_of_the_driver(tmp_path: Path) -> None:
             result = driver.submit(Job(records, core_mask=7, ranges=ranges, max_cycles=1_000_000))
             return asdict(result), state_of(engine), engine.resumed_at
 
-    whole = run()
-    order = SaveOrder(tmp_path / "job.snap", Border.parse("task:1@1"))
-    with pytest.raises(SnapshotTaken, match="saved task:1@1 in"), planned(saves=[order]):
-        run()
-    with planned(resume=order.path):
-        result, state, resumed_at = run()
+    whole = run(1)
+    path = tmp_path / "job.snap"
+    with pytest.raises(SnapshotTaken, match="saved task:1@1 in"):
+        with planned(saves=[SaveOrder(path, Border.parse("task:1@1"))]):
+            run(3)
+    with resuming(path):
+        result, state, resumed_at = run(1)
     assert (result, state) == whole[:2] and 0 < resumed_at < whole[1]["cycle"]
+    over = False
+    with saving(path, "job:2", stop=True) as order:
+        run(2)
+        over = True
+    assert order.taken is not None and not over
+    with resuming(path):
+        assert run(3)[:2] == whole[:2]
 
 
 def test_a_waveform_and_events_from_where_it_goes_on(tmp_path: Path) -> None:
-    from cosim import open_engine
-
     scopes = ("core0.CNA*", "core0.PC*")
     with open_engine(cores=1, traced=True) as engine:
         stream = Stream.load(STREAM)
@@ -341,6 +350,15 @@ def test_a_waveform_and_events_from_where_it_goes_on(tmp_path: Path) -> None:
     with engine_or_skip(1) as plain:
         with pytest.raises(SnapshotError, match="traced, this is the verilator model"):
             plain.restore(tmp_path / "s.snap")
+    with engine_or_skip(1) as plain:  # the library is loaded again while there is an order
+        plain.remember_host()
+        order = plain.save_at(tmp_path / "late.snap", "task:1")
+        plain.trace(TraceSpec(tmp_path / "part.vcd", scopes=("core0.PC",)))
+        Stream.load(STREAM).load_into(plain.memory)
+        start(plain, Stream.load(STREAM).kick, 0)
+        plain.run_until_irq(1, 400_000)
+        assert order.taken is not None
+        assert len(json.loads(SnapshotFile.read(order.path).blocks["host"])["entries"]) > 5
     with engine_or_skip(1) as plain:
         plain.save(tmp_path / "plain.snap")
     with open_engine(snapshot=tmp_path / "plain.snap") as plain, pytest.raises(WaveformError):
