@@ -334,7 +334,8 @@ def _local(distributed: Any, workers: int) -> Iterator[Any]:
             threads_per_worker=1,
             processes=True,
             host="127.0.0.1",
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",  # None would still take port 8787
+            scheduler_kwargs={"dashboard": False},
             worker_dashboard_address=None,
             memory_limit=0,
             silence_logs=logging.CRITICAL,

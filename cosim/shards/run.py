@@ -143,6 +143,7 @@ def run_shard(order: Order, base: Image, told: Told = _untold) -> Outcome:
         exact=order.exact,
         cores=order.cores,
         dram=order.dram,
+        threads=1,  # a worker is one of many
         progress=lambda text: told(text, 0),
     )
     with engine:

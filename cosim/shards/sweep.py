@@ -278,6 +278,7 @@ def _run_point(point: Point, settings: Settings, data: bytes, told: Told) -> Row
         cores=point.cores,
         config=point.config,
         dram=DramConfig(**point.dram),  # type: ignore[arg-type]
+        threads=1,  # a worker is one of many
         progress=lambda text: told(text, 0),
     ) as engine:
         loaded = model.load(Driver(_Watched(engine, told)), meter=meter(engine))

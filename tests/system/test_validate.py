@@ -91,6 +91,7 @@ def test_quick_rows_lie_between_formula_and_board() -> None:
         assert result.how == "RTL" and result.why == "", result
         assert result.above_formula and result.below_board, result
         assert result.ran is not None and sum(result.ran.spent.values()) == result.cycles
+        assert result.microseconds is not None
         assert result.error == pytest.approx(result.microseconds / result.row.measured_us - 1)
 
 
@@ -100,8 +101,7 @@ def test_memory_of_a_slower_clock() -> None:
     slow = Row(**{**row.__dict__, "clock_mhz": 200.0})
     fast, slower = measure(row, Setting("rtl")), measure(slow, Setting("rtl"))
     assert fast.cycles is not None and slower.cycles is not None
-    assert slower.cycles < fast.cycles
-    assert slower.microseconds > fast.microseconds
+    assert slower.cycles < fast.cycles and slower.cycles / 200 > fast.cycles / 1000
 
 
 @pytest.mark.heavy

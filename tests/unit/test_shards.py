@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cosim.engines.library import DramConfig
@@ -21,6 +21,9 @@ from cosim.shards.sweep import Row, axis, dram_settings, geometry_settings, poin
 from cosim.shards.version import QUERY, version
 from rtl.config import RK3588
 from sw.compiler.runtime import TaskMeasure
+
+quietly = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""Time says nothing on a machine that does other work."""
 
 COSTS = st.integers(1, 10_000)
 
@@ -42,6 +45,7 @@ def chains(draw: st.DrawFn) -> list[Unit]:
     return chain
 
 
+@quietly
 @given(chains(), st.integers(1, 12))
 def test_every_task_counts_once(chain: list[Unit], count: int):
     shards = cut(chain, count)
@@ -63,6 +67,7 @@ def test_every_task_counts_once(chain: list[Unit], count: int):
         assert all(span.lead == 0 for span in shard.spans[1:])
 
 
+@quietly
 @given(chains(), st.integers(1, 12))
 def test_nothing_leans_on_what_was_not_simulated(chain: list[Unit], count: int):
     units = {unit.first: unit for unit in chain}
@@ -71,6 +76,7 @@ def test_nothing_leans_on_what_was_not_simulated(chain: list[Unit], count: int):
         assert not units[span.start].leans
 
 
+@quietly
 @given(chains(), st.integers(1, 5))
 def test_shards_are_as_even_as_can_be(chain: list[Unit], count: int):
     """No other way to cut has a cheaper costliest shard (all ways tried)."""
@@ -88,6 +94,7 @@ def test_shards_are_as_even_as_can_be(chain: list[Unit], count: int):
     assert max(shard.cost for shard in cut(chain, count)) == best
 
 
+@quietly
 @given(chains(), st.integers(1, 4))
 def test_automatic_number(chain: list[Unit], workers: int):
     assert 1 <= shards_for(chain, workers) <= len(chain)
@@ -105,6 +112,7 @@ def test_no_shards():
     assert cut([], 3) == []
 
 
+@quietly
 @given(chains(), st.integers(1, 12), st.randoms(use_true_random=False))
 def test_cut_and_join(chain: list[Unit], count: int, random):
     """What a sequential run would have counted comes out again, whatever the cuts."""
