@@ -126,6 +126,8 @@ class SnapshotEngine(ABC):
         if self._log is not None and self._log.replaying:
             raise SnapshotError("the run has not come to where it goes on, so it cannot be saved")
         size = self._lib.rk_save(self._opened())
+        if not size:
+            raise SnapshotError(f"the {self._identify()['variant']} cannot be saved")
         state = np.empty(size, np.uint8)
         self._lib.rk_saved(state.ctypes.data)
         ranges = sorted(self.memory.ranges.items())
