@@ -133,7 +133,7 @@ def test_jobs_with_the_host_between(cluster: Cluster, tmp_path: Path, cores: int
         if cores == 1:
             same(run, wanted)
             continue
-        # Which core has DRAM's next turn may differ at the start of a job (docs/shards.md).
+        # The gap ahead of a job may differ by some cycles (docs/shards.md).
         assert abs(run.cycles - wanted.cycles) <= 0.0005 * wanted.cycles
         assert run.verdict == wanted.verdict and run.outputs == wanted.outputs
         assert all(np.array_equal(x, y) for x, y in zip(run.results[0], wanted.results[0], strict=True))
