@@ -17,13 +17,19 @@ CLOCK_GROUPS: dict[str, tuple[str, ...]] = {
         "pc",
         "interrupts",
         *(f"{block}_registers" for block in ("cna", "core", "dpu", "dpu_rdma", "ppu", "ppu_rdma")),
+        "cna",
+        "cna.csc.constants",
+        "cna.csc.check",
         "diagnostics",
         *(
             f"diagnostics_{b}"
             for b in ("fabric", "pc", "cna", "core", "dpu", "dpu_rdma", "ppu", "ppu_rdma", "ddma")
         ),
     ),
-    "convolution": ("cna", "core_block"),
+    "convolution": ("cna.csc", "cna.cbuf", "cna.diagnostics", "core_block.array_cell"),
+    "release": ("cna.csc.weights.release",),
+    "drain": ("core_block",),
+    "fills": ("cna.cbuf.turn",),
     "features": ("cna.feature",),
     "weights": ("cna.weight",),
     "dpu": ("dpu",),

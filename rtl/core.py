@@ -299,7 +299,7 @@ class NpuCore(wiring.Component):
 
     def _clock_groups(self, m: Module, axil, fabric, pc, files, blocks, ddma, diagnostics) -> None:
         """Tell which groups may change at the next edge (rtl/clock_groups.py)."""
-        cna, dpu, dpu_rdma, ppu = (blocks[name] for name in ("CNA", "DPU", "DPU_RDMA", "PPU"))
+        cna, core, dpu, dpu_rdma = (blocks[name] for name in ("CNA", "CORE", "DPU", "DPU_RDMA"))
         reported = [source.diag.valid for source in (fabric, pc, ddma, *blocks.values(), *files.values())]
         accesses = [axil.bus.write, axil.bus.read, self.s_axil_bvalid, self.s_axil_rvalid]
         accesses += [self.s_axil_awvalid, self.s_axil_wvalid, self.s_axil_arvalid]
@@ -315,10 +315,17 @@ class NpuCore(wiring.Component):
             return Cat(*(files[name].running for name in names)).any()
 
         writes = Cat(
-            *(valid for port in (dpu.write, ppu.write) for valid in (port.req.valid, port.data.valid))
+            *(
+                valid
+                for port in (dpu.write, blocks["PPU"].write)
+                for valid in (port.req.valid, port.data.valid)
+            )
         )
         causes = {
             "convolution": runs("CNA", "CORE"),
+            "release": cna.releases,
+            "drain": core.moves,
+            "fills": cna.feature_moves | cna.weight_moves,
             "features": cna.feature_moves,
             "weights": cna.weight_moves,
             "dpu": dpu.moves,

@@ -14,6 +14,25 @@ ENTRY_BITS = 512
 ATOM_BITS = 128
 
 
+class FillTurn(wiring.Component):
+    """Which side's fill goes first: the other one than that of the last fill.
+
+    Members
+    -------
+    valid, take_weight : In(1) : a fill is taken in this cycle, and it is a weight fill.
+    weight : Out(1)            : the weight side goes first.
+    """
+
+    def __init__(self) -> None:
+        super().__init__({"valid": In(1), "take_weight": In(1), "weight": Out(1)})
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        with m.If(self.valid):
+            m.d.sync += self.weight.eq(~self.take_weight)
+        return m
+
+
 class Cbuf(wiring.Component):
     """All banks of CBUF: two loaders write, the sequence controller reads features and weights.
 
@@ -61,7 +80,8 @@ class Cbuf(wiring.Component):
         m = Module()
 
         # 1. One fill a cycle; after a fill of one side the other goes first.
-        weight_turn = Signal()
+        m.submodules.turn = turn = FillTurn()
+        weight_turn = turn.weight
         take_weight = Signal()
         fill = Signal(CbufFill)
         fill_valid = Signal()
@@ -72,8 +92,7 @@ class Cbuf(wiring.Component):
             fill.eq(Mux(take_weight, self.weight_fill.payload, self.feature_fill.payload)),
             fill_valid.eq(self.weight_fill.valid | self.feature_fill.valid),
         ]
-        with m.If(fill_valid):
-            m.d.sync += weight_turn.eq(~take_weight)
+        m.d.comb += [turn.valid.eq(fill_valid), turn.take_weight.eq(take_weight)]
 
         # 2. The two halves. Both atoms of a fill in one half share the entry.
         atom0, atom1 = fill.data[:ATOM_BITS], fill.data[ATOM_BITS:]

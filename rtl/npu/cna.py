@@ -39,7 +39,8 @@ class Cna(wiring.Component):
     macs, array_macs : Out(12) : as of the sequence controller.
     feature_activity, weight_activity, csc_activity, levels : Out(layout)
         for the counters (rtl/regs/counters.rdl).
-    feature_moves, weight_moves : Out(1) : a register of the loader may change (rtl/clock_groups.py).
+    feature_moves, weight_moves, releases : Out(1)
+        a register of the loader, what is released may change (rtl/clock_groups.py).
     """
 
     def __init__(self, config: NpuConfig) -> None:
@@ -65,6 +66,7 @@ class Cna(wiring.Component):
                 "weight_activity": Out(activity_layout("CNA_WEIGHT")),
                 "csc_activity": Out(activity_layout("CSC")),
                 "levels": Out(levels_layout("FEATURE_BEATS", "WEIGHT_BEATS", "WEIGHT_RING")),
+                "releases": Out(1),
                 **{name: Out(1) for name in EVENTS},
             }
         )
@@ -103,6 +105,7 @@ class Cna(wiring.Component):
             self.levels.FEATURE_BEATS.eq(feature.beats),
             self.levels.WEIGHT_BEATS.eq(weight.beats),
             self.levels.WEIGHT_RING.eq(weight.held),
+            self.releases.eq(csc.releases),
         ]
 
         # 2. Start and end. What the convolution has not used when it ends is used no more.

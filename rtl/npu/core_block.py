@@ -45,6 +45,7 @@ class CoreBlock(wiring.Component):
         for int8, 2 for the other types.
     activity : Out(layout)      : for the counters (rtl/regs/counters.rdl).
     diag : Out(DiagnosticPort())
+    moves : Out(1)              : a register here but not in the cell may change (rtl/clock_groups.py).
     """
 
     def __init__(self, *, external_cell: bool = False) -> None:
@@ -60,6 +61,7 @@ class CoreBlock(wiring.Component):
                 "octets": Out(4),
                 "activity": Out(activity_layout("CORE")),
                 "diag": Out(DiagnosticPort()),
+                "moves": Out(1),
             }
         )
 
@@ -180,7 +182,10 @@ class CoreBlock(wiring.Component):
         finished = Signal()
         with m.If(self.acc.valid & self.acc.ready & last):
             m.d.sync += [running.eq(0), finished.eq(1)]
-        m.d.comb += self.control.done.eq(finished & ~check_busy)
+        m.d.comb += [
+            self.control.done.eq(finished & ~check_busy),
+            self.moves.eq(self.stripe.valid | draining | loaded | self.acc.valid | finished | check_busy),
+        ]
         with m.If(self.control.done):
             m.d.sync += finished.eq(0)
         tell(

@@ -50,6 +50,7 @@ class SequenceController(wiring.Component):
     rows_ready : In(12)   : feature rows that are in CBUF; from the cycle after `start` on.
     loaded : In(32)       : bytes of the weight stream that have come; from the cycle after `start` on.
     released : Out(32)    : bytes of it that are not needed any more; zero from the cycle after `start`.
+    releases : Out(1)     : that will be more soon (rtl/clock_groups.py).
     f_en0, f_entry0, f_en1, f_entry1 : Out(1), Out(13) : feature read of one or two CBUF entries.
     f_data : In(1024)     : what was read, in the next cycle, entry 0 in the low half.
     w_en, w_entry0, w_entry1, w_column : Out(1), Out(13), Out(13), Out(2) : weight read of 64 bytes
@@ -79,6 +80,7 @@ class SequenceController(wiring.Component):
                 "rows_ready": In(12),
                 "loaded": In(32),
                 "released": Out(32),
+                "releases": Out(1),
                 "f_en0": Out(1),
                 "f_entry0": Out(13),
                 "f_en1": Out(1),
@@ -123,6 +125,7 @@ class SequenceController(wiring.Component):
             weights.start.eq(self.start),
             weights.loaded.eq(self.loaded),
             self.released.eq(weights.released),
+            self.releases.eq(weights.releases),
             weights.swap.eq(pixels.swap),
             pixels.tile_here.eq(weights.tile_here),
             pixels.rows_ready.eq(self.rows_ready),

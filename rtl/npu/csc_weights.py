@@ -25,6 +25,33 @@ class Chunk(data.Struct):
     stride: 2
 
 
+class Release(wiring.Component):
+    """How far the stream has been used, told one cycle later: by then the last chunk has been read.
+
+    Members
+    -------
+    start : In(1)      : pulse, nothing has been used.
+    moves : In(1)      : atoms up to `used` are not needed after this cycle.
+    used : In(29)
+    released : Out(32) : bytes.
+    """
+
+    start: In(1)
+    moves: In(1)
+    used: In(29)
+    released: Out(32)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        used = Signal(29)
+        m.d.sync += self.released.eq(Cat(Const(0, 4), used))
+        with m.If(self.start):
+            m.d.sync += [used.eq(0), self.released.eq(0)]
+        with m.If(self.moves):
+            m.d.sync += used.eq(self.used)
+        return m
+
+
 class WeightWalk(wiring.Component):
     """Issue the chunks of tile after tile, each tile once the one before has been swapped in.
 
@@ -35,6 +62,7 @@ class WeightWalk(wiring.Component):
     start, go : In(1)    : pulses, the task begins; its constants are there.
     loaded : In(32)      : bytes of the weight stream that are in the ring.
     released : Out(32)   : bytes of it that will not be read again.
+    releases : Out(1)    : that will be more soon (rtl/clock_groups.py).
     swap : In(1)         : in this cycle a slot is issued that takes the tile over.
     tile_here : Out(1)   : all chunks of a tile have been issued that no slot has taken over yet.
     chunk : Out(Chunk)   : the chunk issued in this cycle.
@@ -49,6 +77,7 @@ class WeightWalk(wiring.Component):
                 "go": In(1),
                 "loaded": In(32),
                 "released": Out(32),
+                "releases": Out(1),
                 "swap": In(1),
                 "tile_here": Out(1),
                 "chunk": Out(Chunk),
@@ -115,11 +144,13 @@ class WeightWalk(wiring.Component):
                 chunk_place.eq(Mux(both, wrapped(chunk.place + block_row), chunk.next)),
             ]
 
-        # Released one cycle later: by then the last chunk has been read.
-        used = Signal(29)
-        m.d.sync += self.released.eq(Cat(Const(0, 4), used))
-        with m.If(self.start):
-            m.d.sync += [used.eq(0), self.released.eq(0)]
+        m.submodules.release = release = Release()
+        m.d.comb += [
+            release.start.eq(self.start),
+            release.moves.eq(self.releases),
+            release.used.eq(after),
+            self.released.eq(release.released),
+        ]
 
         # 3. Next tile: tap, channel group, stripe (which begins the group again), group.
         tile_place = wrapped(place + tile_atoms)
@@ -132,7 +163,7 @@ class WeightWalk(wiring.Component):
         with m.If(issue & last):
             m.d.sync += [full.eq(1), place.eq(tile_place), begin.eq(after), tap.eq(tap + 1)]
             with m.If(stripe == task.stripes - 1):
-                m.d.sync += used.eq(after)
+                m.d.comb += self.releases.eq(1)
             with m.If(tap == taps - 1):
                 m.d.sync += [tap.eq(0), channel_group.eq(channel_group + 1)]
                 m.d.sync += atoms_left.eq(atoms_left - (Const(1, 3) << task.tile_atoms))
@@ -141,12 +172,12 @@ class WeightWalk(wiring.Component):
                     with m.If(stripe != task.stripes - 1):
                         m.d.sync += [place.eq(group_place), begin.eq(group_begin)]
                     with m.Else():
+                        m.d.comb += release.used.eq(group_end)
                         m.d.sync += [
                             stripe.eq(0),
                             group.eq(group + 1),
                             kernels_left.eq(kernels_left - task.group_kernels),
                             channels_left.eq(channels_left - WIDE_GROUP),
-                            used.eq(group_end),
                             Cat(place, group_place).eq(group_end_place.replicate(2)),
                             Cat(begin, group_begin).eq(group_end.replicate(2)),
                             running.eq(~last_group),

@@ -41,10 +41,11 @@ def test_int8(script: ModuleType, name: str, tmp_path: Path) -> None:
     found = compare(path, [[image]])
     assert len(found.layers) > 8
     assert any(layer.op == "Conv+Add" for layer in found.layers) == (name == "residual")
+    assert any(layer.op == "Conv+Silu" for layer in found.layers) == (name == "upscaling")
     for layer in found.layers:
-        assert layer.worst <= (3 if layer.op == "Conv+Add" else 1), (
-            f"{layer.op} '{layer.name}': {layer.histogram}"
-        )
+        # A step of the convolution's own may be several of what is made of it in the same task.
+        most = {"Conv+Add": 3, "Conv+Silu": layer.bound}.get(layer.op, 1)
+        assert layer.worst <= most <= 6, f"{layer.op} '{layer.name}': {layer.histogram}"
         assert layer.differing <= 0.02 * layer.elements + 2, f"{layer.op} '{layer.name}': {layer.histogram}"
     assert all(output.same for output in found.outputs) or name == "upscaling"
 

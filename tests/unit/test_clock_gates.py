@@ -1,8 +1,10 @@
 """Clocks of their own for groups of blocks, in the text of the Verilog."""
 
+from pathlib import Path
+
 import pytest
 
-from cosim.engines.clock_gates import gate_clocks, watch_clocks
+from cosim.engines.clock_gates import gate_clocks, sets_triggers, watch_clocks
 from cosim.engines.errors import BuildError
 
 VERILOG = """/* top */
@@ -68,3 +70,24 @@ endmodule
     assert compare.format("rows[at][7:0]", "data[7:0]", "rows[at][7:0]") in watched
     assert watched.count("always") == 4
     assert watched.count("<=") == 2
+
+
+GENERATED = """    VlUnpacked<QData/*63:0*/, 1> __VactTriggered;
+    VlUnpacked<QData/*63:0*/, 1> __VnbaTriggered;
+void Vcore___024root___eval_triggers_vec__act(Vcore___024root* vlSelf) {
+void Vcore___024root___eval_nba(Vcore___024root* vlSelf) {
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [
+        (GENERATED, True),
+        (GENERATED.replace("QData/*63:0*/, 1> __Vnba", "QData/*63:0*/, 2> __Vnba"), False),
+        (GENERATED.replace("_vec__act(", "__act("), False),
+        (GENERATED + "bool Vcore___024root___eval_phase__ico(Vcore___024root* vlSelf) {\n", False),
+    ],
+)
+def test_triggers_are_set_only_in_a_model_of_the_known_form(text: str, known: bool, tmp_path: Path) -> None:
+    (tmp_path / "Vcore___024root__0.cpp").write_text(text)
+    assert sets_triggers(tmp_path) is known
