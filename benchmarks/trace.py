@@ -59,7 +59,7 @@ def specs(folder: Path) -> dict[str, TraceSpec | None]:
         "ring of full": replace(full, path=folder / "ring.vcd", start=When.parse("error"), before=None),
     }
     try:
-        from cosim.engines.tracing import fst_functions
+        from cosim.engines.traces.writing import fst_functions
 
         fst_functions()
         found["full, FST"] = TraceSpec(folder / "full.fst")

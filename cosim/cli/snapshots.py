@@ -14,8 +14,8 @@ from cosim.cli.exits import BAD_INPUT, OK, fail, write_json
 
 if TYPE_CHECKING:
     from cosim.cli.inputs import Batch
-    from cosim.engines.snapshot_file import SnapshotFile
-    from cosim.engines.snapshot_orders import SaveOrder
+    from cosim.engines.snapshots.file import SnapshotFile
+    from cosim.engines.snapshots.orders import SaveOrder
     from waves.spec import TraceSpec
 
 INPUTS = "inputs"
@@ -47,7 +47,7 @@ class SnapshotOptions:
         elif self.at is None:
             raise ValueError("--save needs --at task:N, layer:NAME or job")
         else:
-            from cosim.engines.snapshot_orders import Border
+            from cosim.engines.snapshots.orders import Border
 
             Border.parse(self.at)
         if self.traceable and self.resume is not None:
@@ -101,7 +101,7 @@ class Run:
         return self.options.save is not None or self.options.resume is not None
 
     def _read(self, path: Path) -> None:
-        from cosim.engines.snapshot_file import SnapshotFile
+        from cosim.engines.snapshots.file import SnapshotFile
 
         self.snapshot = SnapshotFile.read(path)
         facts = self.snapshot.header["run"]
@@ -151,8 +151,8 @@ class Run:
         if not self:
             yield
             return
-        from cosim.engines.snapshot_orders import SnapshotTaken
-        from cosim.engines.snapshot_plan import json_of, planned
+        from cosim.engines.snapshots.orders import SnapshotTaken
+        from cosim.engines.snapshots.plan import json_of, planned
 
         orders = self._orders()
         try:
@@ -178,7 +178,7 @@ class Run:
     _ordered: list[SaveOrder] = field(init=False, default_factory=list)
 
     def _orders(self) -> list[SaveOrder]:
-        from cosim.engines.snapshot_orders import Border, SaveOrder
+        from cosim.engines.snapshots.orders import Border, SaveOrder
 
         if self.options.save is None:
             return []

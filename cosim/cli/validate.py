@@ -8,9 +8,10 @@ from typing import Any
 
 from cosim import progress
 from cosim.cli.exits import write_json
-from cosim.perf import boards, validate_text
+from cosim.perf.boards import table as boards
+from cosim.perf.boards import text as validate_text
+from cosim.perf.boards.validate import SCHEMA_VERSION, Choice, Memory, Result, Setting, families, validate
 from cosim.perf.page import write_section
-from cosim.perf.validate import SCHEMA_VERSION, Choice, Memory, Result, Setting, families, validate
 
 CONSTANTS_VERSION = 1
 
@@ -62,7 +63,8 @@ def list_command(chosen_families: list[str], ids: list[str], json: Path | None) 
 
 def constants_command(page: Path | None, json: Path | None) -> None:
     """The registry of timing constants."""
-    from cosim.perf import constants, constants_text
+    from cosim.perf.constants import registry as constants
+    from cosim.perf.constants import text as constants_text
 
     print("\n".join(constants_text.lines()))
     if page:
@@ -119,6 +121,6 @@ def _document(results: list[Result], found: list[dict[str, Any]], setting: Setti
 
 def boards_left_out() -> list[Any]:
     """Published rows that are not in the table."""
-    from cosim.perf.left_out import LEFT_OUT
+    from cosim.perf.boards.left_out import LEFT_OUT
 
     return list(LEFT_OUT)

@@ -12,7 +12,7 @@ from cosim.cli.options import JsonOption, PageOption
 
 
 class Family(StrEnum):
-    """Kinds of published rows (`cosim.perf.boards.FAMILIES`)."""
+    """Kinds of published rows (`cosim.perf.boards.table.FAMILIES`)."""
 
     dense = "dense"
     depthwise = "depthwise"

@@ -11,7 +11,7 @@ from cosim.engines.errors import (
 )
 from cosim.engines.library import DramConfig
 from cosim.engines.memory import DeviceMemory
-from cosim.engines.snapshot_plan import resuming, saving
+from cosim.engines.snapshots.plan import resuming, saving
 from cosim.engines.soc import EVENT_NAMES, CoreCounters, SocEngine, TaskRecord
 
 __all__ = [

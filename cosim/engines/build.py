@@ -15,9 +15,10 @@ from pathlib import Path
 
 import cosim.harness
 from cosim import progress as under_way
-from cosim.engines import cache, clock_gates, plain_verilog, toolchain, trace_table, verilog
+from cosim.engines import cache, clock_gates, plain_verilog, toolchain, verilog
 from cosim.engines.cache import Progress
 from cosim.engines.errors import BuildError
+from cosim.engines.traces import table as trace_table
 
 LIBRARY = "model.so"
 

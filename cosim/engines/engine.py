@@ -6,16 +6,17 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from cosim.engines import build, cache, event_files, snapshot_plan, toolchain, verilog
+from cosim.engines import build, cache, event_files, toolchain, verilog
 from cosim.engines.build import Variant
 from cosim.engines.cache import Progress
 from cosim.engines.diagnostics import Diagnostic, Fault
 from cosim.engines.library import DramConfig
 from cosim.engines.memory import DeviceMemory
-from cosim.engines.snapshot_file import SnapshotFile
-from cosim.engines.snapshot_orders import SnapshotInfo
+from cosim.engines.snapshots import plan as snapshot_plan
+from cosim.engines.snapshots.file import SnapshotFile
+from cosim.engines.snapshots.orders import SnapshotInfo
 from cosim.engines.soc import CoreCounters, SocEngine, Source, TaskRecord
-from cosim.engines.tracing import TraceResult
+from cosim.engines.traces.writing import TraceResult
 from waves.events import EventLog
 from waves.spec import TraceSpec
 

@@ -16,14 +16,14 @@ from cosim.engines import library as lib
 from cosim.engines import waits
 from cosim.engines.block_counters import CountingEngine
 from cosim.engines.diagnostics import Diagnostic, Fault
-from cosim.engines.engine_trace import EngineTrace, TracedEngine
 from cosim.engines.errors import BusError, DiagnosticError, EngineError
 from cosim.engines.events import GAP, LIMIT, Recording
 from cosim.engines.library import DramConfig
 from cosim.engines.memory import PAGE, DeviceMemory
 from cosim.engines.records import EVENT_NAMES, CoreCounters, TaskLog, TaskRecord, core_counters
-from cosim.engines.snapshots import SnapshotEngine
+from cosim.engines.snapshots.state import SnapshotEngine
 from cosim.engines.threads import thread_count, threads_chosen
+from cosim.engines.traces.engine import EngineTrace, TracedEngine
 from rtl.regs.events import EVENTS
 from waves.events import EventLog
 

@@ -1,6 +1,6 @@
 // The state of a system as bytes.  Every part has one function, `archive`, that names its members to a writer
 // or to a reader; both meet them in the same order.  What the bytes mean is known to the same build only, so
-// Python (cosim/engines/snapshots.py) compares a hash of it before it lets anybody read them.
+// Python (cosim/engines/snapshots/state.py) compares a hash of it before it lets anybody read them.
 #pragma once
 #include <cstdint>
 #include <cstring>

@@ -5,7 +5,7 @@
 
 #include "pins.h"
 
-// As waves/spec.py has them; mirrored in cosim/engines/tracing.py.
+// As waves/spec.py has them; mirrored in cosim/engines/traces/writing.py.
 enum MomentKind : uint32_t { AT_NEVER = 0, AT_CYCLE, AT_TASK, AT_LAYER, AT_WRITE, AT_ERROR };
 
 struct Moment {

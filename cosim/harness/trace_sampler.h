@@ -42,7 +42,7 @@ private:
     }
 };
 
-// What Verilator's model brings along (cosim/engines/trace_table.py): groups of signals from `first` up
+// What Verilator's model brings along (cosim/engines/traces/table.py): groups of signals from `first` up
 // to `end`, of which some may have changed if one of the flags `causes` is set.
 struct TraceGroup {
     void (*sample)(Vcore__Syms*, TraceSampler&);

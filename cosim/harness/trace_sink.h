@@ -171,7 +171,7 @@ private:
     }
 };
 
-// Functions of fstapi, in this order (cosim/engines/tracing.py).
+// Functions of fstapi, in this order (cosim/engines/traces/writing.py).
 struct FstFunctions {
     void* (*create)(const char*, int);
     void (*close)(void*);

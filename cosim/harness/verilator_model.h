@@ -33,7 +33,7 @@ extern "C" void rk_probe(int core, int kind, int place0, int place1, const svBit
 #endif
 
 #ifdef RKCOSIM_TRACE
-// Written at build time (cosim/engines/trace_table.py).
+// Written at build time (cosim/engines/traces/table.py).
 extern const TraceGroup rk_table_groups[];
 extern const uint32_t rk_table_places[];
 extern const char rk_table_names[];

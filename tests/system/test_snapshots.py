@@ -26,9 +26,9 @@ from cosim.cli.main import app
 from cosim.crosscheck.kick import start
 from cosim.engines import DramConfig, SocEngine, library, resuming, saving
 from cosim.engines.errors import SnapshotError, WaveformError
-from cosim.engines.snapshot_file import MAGIC, VERSION, SnapshotFile
-from cosim.engines.snapshot_orders import Border, SaveOrder, SnapshotTaken
-from cosim.engines.snapshot_plan import planned
+from cosim.engines.snapshots.file import MAGIC, VERSION, SnapshotFile
+from cosim.engines.snapshots.orders import Border, SaveOrder, SnapshotTaken
+from cosim.engines.snapshots.plan import planned
 from cosim.models.run import run_model
 from cosim.streams.stream import Stream
 from rtl.regs import registers

@@ -11,7 +11,7 @@ import waves
 from cosim.crosscheck.kick import run_kick
 from cosim.crosscheck.mismatch import run_watched, trace_mismatch, wants_mismatch
 from cosim.engines import BuildError, DramConfig, EngineError, open_engine, toolchain
-from cosim.engines.tracing import fst_functions
+from cosim.engines.traces.writing import fst_functions
 from cosim.streams.stream import Stream
 from rtl.regs import registers
 from tests.system import toy_core as toy

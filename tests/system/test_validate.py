@@ -11,11 +11,13 @@ import pytest
 from typer.testing import CliRunner
 
 from cosim.cli.main import app
-from cosim.perf import board_runs, calibrate, known_errors, validate_text
-from cosim.perf.boards import FAMILIES, Row, rows
-from cosim.perf.calibrate import Candidate
+from cosim.perf.boards import calibrate, known_errors
+from cosim.perf.boards import runs as board_runs
+from cosim.perf.boards import text as validate_text
+from cosim.perf.boards.calibrate import Candidate
+from cosim.perf.boards.table import FAMILIES, Row, rows
+from cosim.perf.boards.validate import DRIVER_US, Result, Setting, families, measure, validate
 from cosim.perf.page import SECTIONS, markers, read_section
-from cosim.perf.validate import DRIVER_US, Result, Setting, families, measure, validate
 
 BY_ID = {row.id: row for row in rows()}
 HARDWARE = Path(__file__).parents[3] / "shared" / "HARDWARE.md"

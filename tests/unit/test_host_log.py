@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from cosim.engines import library as lib
 from cosim.engines.errors import SnapshotError
-from cosim.engines.host_log import HostLog
 from cosim.engines.memory import PAGE, DeviceMemory
-from cosim.engines.snapshot_file import SnapshotFile
-from cosim.engines.snapshot_orders import Border
+from cosim.engines.snapshots.file import SnapshotFile
+from cosim.engines.snapshots.host_log import HostLog
+from cosim.engines.snapshots.orders import Border
 
 BASE = 0x10_0000
 PAGES = 8

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from cosim.engines.errors import BuildError
-from cosim.engines.trace_names import Declaration, placed
-from cosim.engines.trace_table import write_table
-from cosim.engines.tracing import chosen, in_tasks_scope, variables
+from cosim.engines.traces.names import Declaration, placed
+from cosim.engines.traces.table import write_table
+from cosim.engines.traces.writing import chosen, in_tasks_scope, variables
 from waves.spec import SpecError
 
 

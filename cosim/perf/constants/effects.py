@@ -1,7 +1,7 @@
 """Effects of timing constants that are parameters: the same work run with other values of them.
 
-python -m cosim.perf.constants_effects            # beside the stored figures
-python -m cosim.perf.constants_effects --update   # store them
+python -m cosim.perf.constants.effects            # beside the stored figures
+python -m cosim.perf.constants.effects --update   # store them
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import json
 import sys
 
 from cosim.engines.library import DramConfig
-from cosim.perf.constants import CONSTANTS
-from cosim.perf.timing_constant import EFFECTS, SCHEMA_VERSION, effects
+from cosim.perf.constants.kinds import EFFECTS, SCHEMA_VERSION, effects
+from cosim.perf.constants.registry import CONSTANTS
 
 
 def measure_effects() -> dict[str, dict[str, dict[str, float]]]:
@@ -41,7 +41,7 @@ NETWORK = "mobilenet_v1"
 def _cycles(dram: DramConfig) -> dict[str, int]:
     """Cycles of the 12 layers and of a network with a memory."""
     from cosim.engines.engine import open_engine
-    from cosim.perf.networks import NetworkError, network_file
+    from cosim.perf.boards.networks import NetworkError, network_file
     from cosim.perf.workloads import LAYERS, run_compiled
     from sw.compiler import compile_model
 

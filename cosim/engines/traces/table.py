@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cosim.engines import trace_names
 from cosim.engines.errors import BuildError
-from cosim.engines.trace_names import Declaration, placed
+from cosim.engines.traces import names as trace_names
+from cosim.engines.traces.names import Declaration, placed
 
 _FUNCTION = re.compile(r"^(?:VL_ATTR_COLD )?(?:static )?void (Vcore\w*)\((.*)\) \{$")
 _DECLARED = re.compile(r"VL_TRACE_DECL_(BIT|BUS|QUAD|WIDE)\(tracep,c\+(\d+),0,\"([^\"]*)\",-1,(.*)\);")

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 from cosim.engines.library import DramConfig
 
-ROOT = Path(__file__).parents[2]
-EFFECTS = Path(__file__).with_name("constants_effects.json")
+ROOT = Path(__file__).parents[3]
+EFFECTS = Path(__file__).with_name("effects.json")
 SCHEMA_VERSION = 1
 
 Kind = Literal["published", "fitted", "assumed", "derived"]

@@ -10,9 +10,9 @@ from typing import Any
 
 from cosim import progress
 from cosim.engines import library as lib
-from cosim.engines import tracing
 from cosim.engines.errors import WaveformError
-from cosim.engines.tracing import TraceResult
+from cosim.engines.traces import writing as tracing
+from cosim.engines.traces.writing import TraceResult
 from waves.spec import TraceSpec, When
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cosim.perf.constants import CONSTANTS
-from cosim.perf.timing_constant import Constant, effects
+from cosim.perf.constants.kinds import Constant, effects
+from cosim.perf.constants.registry import CONSTANTS
 
 WORKLOADS = {"layers": "the 12 layers", "worst": "worst of them", "mobilenet_v1": "MobileNetV1"}
 
@@ -39,7 +39,7 @@ def section() -> str:
     text += [
         "",
         "Assumed, and what they do to the totals. Parameters were changed and the 12 layers and MobileNetV1 "
-        "run again (`python -m cosim.perf.constants_effects`); of what is built in, it is said how far it "
+        "run again (`python -m cosim.perf.constants.effects`); of what is built in, it is said how far it "
         "can reach.",
         "",
         "| constant | value | what | effect |",

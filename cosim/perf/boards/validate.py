@@ -9,10 +9,11 @@ from typing import Any, Literal
 
 from cosim.engines.engine import open_engine
 from cosim.engines.library import DramConfig
-from cosim.perf import board_runs, calibrated
-from cosim.perf.board_runs import Bounds, Ran
-from cosim.perf.boards import FAMILIES, Row
-from cosim.perf.networks import NetworkError
+from cosim.perf.boards import calibrated
+from cosim.perf.boards import runs as board_runs
+from cosim.perf.boards.networks import NetworkError
+from cosim.perf.boards.runs import Bounds, Ran
+from cosim.perf.boards.table import FAMILIES, Row
 from sw.compiler import ModelError
 from sw.compiler.matmul import MatmulError
 
@@ -150,7 +151,7 @@ class Setting:
     Members
     -------
     choice : RTL, estimates, or by size (`AUTO_CYCLES`).
-    memory : "fitted" (`cosim.perf.calibrate`) or "default" (`DramConfig()`).
+    memory : "fitted" (`cosim.perf.boards.calibrate`) or "default" (`DramConfig()`).
     core_bytes_per_ns : in place of the fitted value, while one is looked for.
     engine : of `open_engine`; None: the fastest there is.
     """

@@ -14,12 +14,12 @@ import numpy as np
 
 from cosim.engines import library as lib
 from cosim.engines.errors import SnapshotError
-from cosim.engines.host_log import HostLog
 from cosim.engines.library import DramConfig
 from cosim.engines.memory import PAGE, DeviceMemory
 from cosim.engines.records import TaskLog
-from cosim.engines.snapshot_file import SnapshotFile
-from cosim.engines.snapshot_orders import Border, SaveOrder, SnapshotInfo, SnapshotTaken
+from cosim.engines.snapshots.file import SnapshotFile
+from cosim.engines.snapshots.host_log import HostLog
+from cosim.engines.snapshots.orders import Border, SaveOrder, SnapshotInfo, SnapshotTaken
 
 
 class SnapshotEngine(ABC):

@@ -10,10 +10,10 @@ from typing import Any
 from cosim.engines.engine import Engine
 from cosim.engines.library import DramConfig
 from cosim.perf import formula, layer_models
-from cosim.perf.boards import Row
-from cosim.perf.calibrated import board_memory
+from cosim.perf.boards.calibrated import board_memory
+from cosim.perf.boards.networks import network_file
+from cosim.perf.boards.table import Row
 from cosim.perf.estimator import estimate_model
-from cosim.perf.networks import network_file
 from cosim.perf.spent import add, spent
 from cosim.perf.workloads import matmul, run_compiled
 from sw.compiler import ModelError, compile_model

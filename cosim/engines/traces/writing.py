@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cosim.engines import library as lib
 from cosim.engines.errors import WaveformError
-from cosim.engines.trace_names import OP_ENABLE, Declaration, placed
+from cosim.engines.traces.names import OP_ENABLE, Declaration, placed
 from rtl.regs import registers
 from waves.spec import AFTER, TASKS, SpecError, TraceSpec, When
 

@@ -1,9 +1,9 @@
 """Every constant that decides about cycles: its value as the code has it, and where it comes from.
 
 A constant is *published* (a row of the hardware reference says so, by a quotation that a test looks up
-together with its mark), *fitted* (`cosim.perf.calibrate`), *assumed* (nobody has published it; its effect
-on the totals stands beside it, measured by `cosim.perf.constants_effects` or reasoned), or *derived* from
-others.  Values are read from the code, never copied.
+together with its mark), *fitted* (`cosim.perf.boards.calibrate`), *assumed* (nobody has published it; its
+effect on the totals stands beside it, measured by `cosim.perf.constants.effects` or reasoned), or *derived*
+from others.  Values are read from the code, never copied.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import fields
 
 from cosim.engines.library import DramConfig
-from cosim.perf import calibrated
-from cosim.perf.timing_constant import Constant, Source, imported, memory, written
+from cosim.perf.boards import calibrated
+from cosim.perf.constants.kinds import Constant, Source, imported, memory, written
 
 PER_TASK = "once a task: below 0.1 % of a task of 10,000 cycles"
 PER_STRIPE = "hidden while the other accumulator bank is filled; else once at a task's end"
@@ -30,7 +30,7 @@ CONSTANTS: tuple[Constant, ...] = (
     ),
     Constant(
         "board.core_bytes_per_ns",
-        "cosim/perf/calibrated.json: core_bytes_per_ns",
+        "cosim/perf/boards/calibrated.json: core_bytes_per_ns",
         lambda: calibrated.read().core_bytes_per_ns,
         "bytes/ns",
         "fitted",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cosim.perf.boards import LEAST_US, LUT_ACTIVATIONS, Row
+from cosim.perf.boards.table import LEAST_US, LUT_ACTIVATIONS, Row
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from cosim.engines.errors import SnapshotError
-from cosim.engines.snapshot_file import SnapshotFile
-from cosim.engines.snapshot_orders import Border, SaveOrder, SnapshotTaken
-from cosim.engines.snapshots import SnapshotEngine
+from cosim.engines.snapshots.file import SnapshotFile
+from cosim.engines.snapshots.orders import Border, SaveOrder, SnapshotTaken
+from cosim.engines.snapshots.state import SnapshotEngine
 
 
 @dataclass

@@ -13,7 +13,7 @@ from types import ModuleType
 from cosim import progress
 from cosim.engines.cache import cache_folder
 
-SCRIPT = Path(__file__).parents[2] / "examples" / "networks" / "make.py"
+SCRIPT = Path(__file__).parents[3] / "examples" / "networks" / "make.py"
 
 
 class NetworkError(ValueError):

@@ -1,14 +1,14 @@
 """Fit of the one constant that boards leave open and the fitted rows can tell: a core's bandwidth.
 
-    python -m cosim.perf.calibrate            # the sweep, beside the checked-in value
-    python -m cosim.perf.calibrate --update   # write it
+    python -m cosim.perf.boards.calibrate            # the sweep, beside the checked-in value
+    python -m cosim.perf.boards.calibrate --update   # write it
 
 What is fitted is what one core moves to and from DRAM at most.  The vendor's formula counts with 23.65
 bytes a nanosecond, 70 % of what the memory chips do; its own per-layer times of layers that do nothing
 but move data stay far below, while three cores together come near it (HARDWARE 9.6: add and concat on
 one core and on three).  The procedure, fixed so that it cannot be bent towards a result:
 
-1. Rows: those of the fitted half (`cosim.perf.boards`) without LUT activation, on a stated clock, that
+1. Rows: those of the fitted half (`cosim.perf.boards.table`) without LUT activation, on a stated clock, that
    were measured with at least ten times the least profiling overhead, on one core, and whose bytes are
    known: our plan moves each tensor about once (`MOST_TRAFFIC`).  Where a plan has to read a tensor
    again and again, as for products whose rows do not fit CBUF, the board's plan may have moved half as
@@ -28,10 +28,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from cosim.perf import board_runs, calibrated
-from cosim.perf.boards import LUT_ACTIVATIONS, Row, rows
-from cosim.perf.calibrated import Calibration
-from cosim.perf.validate import Result, Setting, measure
+from cosim.perf.boards import calibrated
+from cosim.perf.boards import runs as board_runs
+from cosim.perf.boards.calibrated import Calibration
+from cosim.perf.boards.table import LUT_ACTIVATIONS, Row, rows
+from cosim.perf.boards.validate import Result, Setting, measure
 
 GRID = (10.0, 11.0, 11.5, 11.75, 12.0, 13.0, 16.0, 23.65)
 """Candidates in bytes a nanosecond."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from cosim.perf import calibrated, known_errors
-from cosim.perf.left_out import LEFT_OUT
-from cosim.perf.validate import DRIVER_US, NAMED_RATIO, Result, Setting
+from cosim.perf.boards import calibrated, known_errors
+from cosim.perf.boards.left_out import LEFT_OUT
+from cosim.perf.boards.validate import DRIVER_US, NAMED_RATIO, Result, Setting
 
 WASTE = ("feature", "weight", "accumulator", "dpu", "write", "output", "other", "between")
 """Parts of a row's cycles (`cosim.perf.spent`) in which the array does nothing, and the pauses between
@@ -123,7 +123,7 @@ def section(
         "",
         "Counted are rows that were measured with 1 ms or more, without an activation from the LUT, at a "
         "stated clock, and of these the half that a hash of the row's id holds back from all fitting "
-        "(`cosim/perf/boards.py`, older than anything fitted). A family without such rows has no error "
+        "(`cosim/perf/boards/table.py`, older than anything fitted). A family without such rows has no error "
         "figure. The last column: estimates with the 23.65 bytes a nanosecond of the vendor's formula.",
         "",
         "| row | type | board, us | ours, us | error | from | formula | times formula | counts |",
@@ -157,7 +157,7 @@ def _memory_text(setting: Setting) -> str:
     value = calibrated.read().core_bytes_per_ns
     return (
         f"Memory: one core moves at most {value} bytes a nanosecond, both directions together: the one "
-        "constant that was fitted (`python -m cosim.perf.calibrate`, rows of the fitted half only). "
+        "constant that was fitted (`python -m cosim.perf.boards.calibrate`, rows of the fitted half only). "
         "DRAM keeps its own time when a row's clock is another one."
     )
 

@@ -1,0 +1,1 @@
+"""Waveforms of the compiled engines: names, tables of signals, orders to the harness."""

@@ -1,0 +1,1 @@
+"""Published measurements of boards beside the RTL (`rkcosim validate`)."""
