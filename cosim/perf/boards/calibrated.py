@@ -1,4 +1,4 @@
-"""Constants fitted to boards (`cosim.perf.boards.calibrate` writes them), and the memory a board's row sees."""
+"""Constants fitted to boards (`cosim.perf.boards.calibrate` writes them), and the memory that a row sees."""
 
 from __future__ import annotations
 
