@@ -189,8 +189,8 @@ def test_soc_is_three_cores(soc, lone):
     assert compared == sum(len(log) for log in logs) > 400
     for block in blocks:
         states = {state.name: counted[state.path] for state in counter_registers()[block]}
-        assert sum(states.values()) == counted["CONTROL.CYCLES"] > 300, (block, states)
-        assert (states["BUSY"] > 0) == (block != "CSC")
+        assert sum(states.values()) == counted["CONTROL.CYCLES"] > 100, (block, states)
+        assert states["BUSY"] > 0, block
     assert (counted["TASKS.DONE"], counted["BYTES.PPU_WRITE"]) == (1, 3 * 16)
 
 
