@@ -31,7 +31,7 @@ CASE_SECONDS = 10
 """Processor time after which a case of a mutant counts as one that does not end."""
 
 MEMORY_BYTES = 6 << 30
-"""Address space of a mutant's process."""
+"""Address space that a mutant's process may add."""
 
 RELOADED = ("cosim.golden", "cosim.crosscheck", "cosim.conformance.runner")
 """Packages that must see the changed module."""
@@ -99,7 +99,10 @@ def attempt(mutant: Mutant, cases: Sequence[tuple[Entry, Case | None]]) -> tuple
 
 
 def _child(pipe: Connection, mutant: Mutant, cases: Sequence[tuple[Entry, Case | None]]) -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    # The process that was forked may have reserved any number of addresses already.
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    most = pages * resource.getpagesize() + MEMORY_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
     with contextlib.suppress(BrokenPipeError):
         pipe.send(attempt(mutant, cases))
     pipe.close()

@@ -71,7 +71,10 @@ _HELPER = re.compile(
 )
 """Of Yosys, of Amaranth's anonymous signals, of memory ports, and of the float functions."""
 
-_PIN = re.compile(r"(?:[sm]_axil?|diag|watch)_|(?:core_index|irq|idle|events|task_index|busy_blocks|awake)$")
+_PIN = re.compile(
+    r"(?:[sm]_axil?|diag|watch)_|"
+    r"(?:counting|core_index|irq|idle|events|task_index|busy_blocks|awake)$"
+)
 """Of the core itself: shown from outside, the same for every engine (cosim/engines/traces/writing.py)."""
 
 _CONFIG = re.compile(r"(?:^|_)cfg__")
