@@ -11,11 +11,12 @@ import numpy as np
 from cosim.engines.cache import Progress, say
 from cosim.engines.engine import open_engine
 from cosim.engines.threads import processors
-from sw.compiler import compile_conv_layer, using_cores
+from cosim.perf import layer_models
+from sw.compiler import compile_model
 from sw.driver import Driver
 
 CORES = 3
-LAYER: dict[str, Any] = dict(channels=128, kernels=192, height=56, width=56, kernel=3, pad=1)
+LAYER: dict[str, Any] = dict(cin=128, cout=192, size=(56, 56), kernel=3, pad=1)
 MAX_CYCLES = 10_000_000
 
 
@@ -44,10 +45,11 @@ def measure_threads(seconds: float, progress: Progress = say) -> list[ThreadRow]
     Raises
     ------
     RuntimeError
-        when the cycles depend on the threads.
+        when the cycles depend on the threads, or a core has nothing to do.
     """
-    with using_cores(CORES):
-        model = compile_conv_layer(**LAYER)
+    model = compile_model(layer_models.conv(**LAYER, int8=True), cores=CORES)
+    if {task.core for task in model.plan.tasks} != set(range(CORES)):
+        raise RuntimeError("the layer does not keep all cores busy")
     values = np.random.default_rng(1).integers(-128, 128, model.inputs[0].shape).astype(np.int8)
     counts = range(1, min(CORES, processors()) + 1)
     best = dict.fromkeys(counts, float("inf"))
