@@ -91,7 +91,7 @@ class Server:
                     sock.close()
                     return
                 self._connections.add(connection)
-            connection.thread.start()
+                connection.thread.start()  # before `close` can see it, which joins it
 
     def _ended(self, connection: _Connection) -> None:
         with self._lock:
