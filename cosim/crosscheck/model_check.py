@@ -141,6 +141,43 @@ def graph_tensors(model: CompiledModel, inputs: list[npt.NDArray[Any]]) -> dict[
     return tensors
 
 
+def first_difference(
+    loaded: LoadedModel, step: Step, a: tuple[str, npt.NDArray[Any]], b: tuple[str, npt.NDArray[Any]]
+) -> Difference | None:
+    """First place where two results of a step's output differ, None when they are equal bit by bit.
+
+    Parameters
+    ----------
+    loaded
+        the model, whose addresses the difference names.
+    step
+        whose output it is.
+    a, b
+        who gave a result, and the cube (C, H, W): int8, or fp16 where the output is real.
+    """
+    bits = np.uint16 if step.output.real else np.int8
+    wrong = np.argwhere(np.ascontiguousarray(a[1]).view(bits) != np.ascontiguousarray(b[1]).view(bits))
+    if not wrong.size:
+        return None
+    channel, row, column = (int(v) for v in wrong[0])
+    place = loaded.model.plan.place(step.output.name)
+    atom = (channel // place.c2 * place.cube[1] + row) * place.cube[2] + column
+    byte = channel % place.c2 * place.itemsize
+    address = loaded.bases[place.ref.region] + place.ref.offset + atom * 16 + byte
+    values = a[1][channel, row, column].item(), b[1][channel, row, column].item()
+    return Difference(
+        step.name,
+        step.output.name,
+        (channel, row, column),
+        address,
+        a[0],
+        values[0],
+        b[0],
+        values[1],
+        len(wrong),
+    )
+
+
 class ModelChecker:
     """Checks a loaded model's runs against both golden levels.
 
@@ -183,7 +220,7 @@ class ModelChecker:
                 ("graph golden", graph[name]),
             ]
             for other in results[1:]:
-                found = self._compare(step, results[0], other)
+                found = first_difference(self.loaded, step, results[0], other)
                 if found:
                     return Verdict(len(steps), found)
         return Verdict(len(steps), None)
@@ -197,28 +234,3 @@ class ModelChecker:
     def close(self) -> None:
         """Release the golden device's memory."""
         self.golden.close()
-
-    def _compare(
-        self, step: Step, a: tuple[str, npt.NDArray[Any]], b: tuple[str, npt.NDArray[Any]]
-    ) -> Difference | None:
-        bits = np.uint16 if step.output.real else np.int8
-        wrong = np.argwhere(np.ascontiguousarray(a[1]).view(bits) != np.ascontiguousarray(b[1]).view(bits))
-        if not wrong.size:
-            return None
-        channel, row, column = (int(v) for v in wrong[0])
-        place = self.loaded.model.plan.place(step.output.name)
-        atom = (channel // place.c2 * place.cube[1] + row) * place.cube[2] + column
-        byte = channel % place.c2 * place.itemsize
-        address = self.loaded.bases[place.ref.region] + place.ref.offset + atom * 16 + byte
-        values = a[1][channel, row, column].item(), b[1][channel, row, column].item()
-        return Difference(
-            step.name,
-            step.output.name,
-            (channel, row, column),
-            address,
-            a[0],
-            values[0],
-            b[0],
-            values[1],
-            len(wrong),
-        )

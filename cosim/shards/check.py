@@ -3,38 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
-from cosim.crosscheck.model_check import graph_tensors
+from cosim.crosscheck.model_check import Difference, first_difference, graph_tensors
 from sw.compiler import LoadedModel
 
 
-@dataclass(frozen=True)
-class LevelDifference:
-    """First tensor of which the golden levels think otherwise: where, and both values."""
-
-    layer: str
-    tensor: str
-    coordinate: tuple[int, int, int]
-    address: int
-    task_level: float
-    graph_level: float
-    count: int
-
-    def __str__(self) -> str:
-        channel, row, column = self.coordinate
-        return (
-            f"layer '{self.layer}', tensor '{self.tensor}': {self.count} elements differ, first at channel "
-            f"{channel}, row {row}, column {column} (tensor at 0x{self.address:08X}): "
-            f"task golden {self.task_level}, graph golden {self.graph_level}"
-        )
-
-
-def compare_levels(loaded: LoadedModel, inputs: Sequence[npt.ArrayLike]) -> LevelDifference | None:
+def compare_levels(loaded: LoadedModel, inputs: Sequence[npt.ArrayLike]) -> Difference | None:
     """Compare the tensors that the task-level model left in memory with the graph level's.
 
     Parameters
@@ -49,13 +26,8 @@ def compare_levels(loaded: LoadedModel, inputs: Sequence[npt.ArrayLike]) -> Leve
         name = step.output.name
         if model.graph.root(name) in model.plan.lost:
             continue
-        ours, theirs = np.ascontiguousarray(loaded.tensor(name)), np.ascontiguousarray(graph[name])
-        bits = np.uint16 if step.output.real else np.int8
-        wrong = np.argwhere(ours.view(bits) != theirs.view(bits))
-        if wrong.size:
-            channel, row, column = (int(v) for v in wrong[0])
-            place = model.plan.place(name)
-            values = ours[channel, row, column].item(), theirs[channel, row, column].item()
-            address = loaded.bases[place.ref.region] + place.ref.offset
-            return LevelDifference(step.name, name, (channel, row, column), address, *values, len(wrong))
+        task_level, graph_level = ("task golden", loaded.tensor(name)), ("graph golden", graph[name])
+        found = first_difference(loaded, step, task_level, graph_level)
+        if found:
+            return found
     return None

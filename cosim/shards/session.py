@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cosim import progress
+from cosim.crosscheck.model_check import Difference
 from cosim.models.run import ModelRun, Session, run_model
-from cosim.shards.check import LevelDifference, compare_levels
+from cosim.shards.check import compare_levels
 from cosim.shards.cluster import Cluster, Ticket, open_cluster
 from cosim.shards.golden import GoldenDriver, Wrote
 from cosim.shards.images import Image
@@ -48,7 +49,7 @@ class _Inference:
     number: int
     results: list[npt.NDArray[np.float32]]
     report: RunReport
-    levels: LevelDifference | None
+    levels: Difference | None
     wrote: list[Wrote]
     tickets: list[Ticket]
     wrong: list[ShardDifference | None]
