@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from cosim import progress
 from cosim.cli.exits import BAD_INPUT, INTERRUPTED, STDOUT, check_output, fail, leave_pipe, mannered
+from cosim.cli.signatures import resolved, with_options
 
 QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="Say nothing of what is under way, only results.")
@@ -148,12 +148,4 @@ def _with_manners(function: Callable) -> Callable:
                     check_output(options[name])
             function(*args, **options)
 
-    given = inspect.signature(function)
-    hints = get_type_hints(function, include_extras=True) | {"quiet": QuietOption}
-    parameters = [p.replace(annotation=hints[p.name]) for p in given.parameters.values()]
-    parameters.append(
-        inspect.Parameter("quiet", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=QuietOption)
-    )
-    command.__signature__ = given.replace(parameters=parameters)  # type: ignore[attr-defined]  # read by typer
-    command.__annotations__ = hints
-    return command
+    return resolved(with_options(command, function, {"quiet": QuietOption}))

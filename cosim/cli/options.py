@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cosim.cli import complete
 from cosim.cli.exits import reported
+from cosim.cli.signatures import with_options
 
 if TYPE_CHECKING:
     from waves.spec import TraceSpec
@@ -137,8 +137,6 @@ ReportOption = Annotated[bool, typer.Option("--report", help="Jobs, tasks, cycle
 
 def traced(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of a waveform in place of its parameter `trace` (TraceSpec | None)."""
-    signature = inspect.signature(command)
-    hints = get_type_hints(command, localns={"TraceSpec": object}, include_extras=True)
     options = {
         "trace": TraceOption,
         "trace_format": FormatOption,
@@ -154,23 +152,11 @@ def traced(command: Callable[..., None]) -> Callable[..., None]:
         values["trace"] = trace_spec(*(values.pop(name) for name in options))
         command(**values)
 
-    parameters: list[inspect.Parameter] = []
-    for parameter in signature.parameters.values():
-        if parameter.name != "trace":
-            parameters.append(parameter.replace(annotation=hints[parameter.name]))
-            continue
-        parameters += [
-            inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=option)
-            for name, option in options.items()
-        ]
-    wrapper.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # read by typer
-    wrapper.__annotations__ = {**hints, **options}
-    return wrapper
+    return with_options(wrapper, command, options, without="trace", in_place=True)
 
 
 def threaded(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command that opens one engine the option of threads."""
-    signature = inspect.signature(command)
 
     @functools.wraps(command)
     def wrapper(threads: int | None = None, **values: Any) -> None:
@@ -179,19 +165,11 @@ def threaded(command: Callable[..., None]) -> Callable[..., None]:
         with using_threads(threads):
             command(**values)
 
-    added = inspect.Parameter(
-        "threads", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=ThreadsOption
-    )
-    wrapper.__signature__ = signature.replace(  # type: ignore[attr-defined]  # read by typer
-        parameters=[*signature.parameters.values(), added]
-    )
-    wrapper.__annotations__ = {**command.__annotations__, "threads": ThreadsOption}
-    return wrapper
+    return with_options(wrapper, command, {"threads": ThreadsOption})
 
 
 def saved(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of snapshots in place of its parameter `snapshot` (SnapshotOptions)."""
-    signature = inspect.signature(command)
     options = {
         "save": SaveOption,
         "at": AtOption,
@@ -208,26 +186,11 @@ def saved(command: Callable[..., None]) -> Callable[..., None]:
             values["snapshot"] = SnapshotOptions(**{name: values.pop(name) for name in options})
         command(**values)
 
-    parameters = [p for p in signature.parameters.values() if p.name != "snapshot"]
-    for name, option in options.items():
-        flag = option in (KeepGoingOption, TraceableOption)
-        parameters.append(
-            inspect.Parameter(
-                name,
-                inspect.Parameter.POSITIONAL_OR_KEYWORD,
-                default=False if flag else None,
-                annotation=option,
-            )
-        )
-    hints = {name: kind for name, kind in command.__annotations__.items() if name != "snapshot"}
-    wrapper.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # read by typer
-    wrapper.__annotations__ = {**hints, **options}
-    return wrapper
+    return with_options(wrapper, command, options, without="snapshot")
 
 
 def recorded(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command that opens one engine the options of event logs; below `traced`, whose window counts."""
-    signature = inspect.signature(command)
     options = {"events": EventsOption, "timeline": TimelineOption, "event_kinds": EventKindsOption}
 
     @functools.wraps(command)
@@ -236,14 +199,7 @@ def recorded(command: Callable[..., None]) -> Callable[..., None]:
         with reported(), _event_files(values.get("engine"), values.get("trace"), *given):
             command(**values)
 
-    added = [
-        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=option)
-        for name, option in options.items()
-    ]
-    parameters = [*signature.parameters.values(), *added]
-    wrapper.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # read by typer
-    wrapper.__annotations__ = {**command.__annotations__, **options}
-    return wrapper
+    return with_options(wrapper, command, options)
 
 
 def _event_files(
