@@ -7,8 +7,8 @@ cycle, as it would in a task of its own, but the result of the convolution need 
 
 from __future__ import annotations
 
-from sw.compiler.graph import Conv, ConvLookup, Graph, Lookup, ModelError, Op, Tensor
-from sw.compiler.own_codes import conv_to_codes
+from sw.compiler.graph import Conv, ConvLookup, Graph, Lookup, ModelError, Tensor
+from sw.compiler.own_codes import conv_to_codes, join
 from sw.compiler.steps import Activation, Converter, ConvStep, Step
 
 
@@ -41,14 +41,7 @@ def _fuse(graph: Graph, op: Lookup, conv: Conv) -> str | None:
     if between.cube != output.cube:
         return "the shapes differ"
     fused = ConvLookup(op.name, conv.inputs, op.output, conv, between, op.table, op.source)
-    try:
-        conv_lookup(fused, tuple(graph.tensors[name] for name in conv.inputs), output)
-    except ModelError as error:
-        return str(error)
-    kept: list[Op] = [fused if o is op else o for o in graph.ops if o is not conv]
-    graph.ops = kept
-    del graph.tensors[between.name]
-    return None
+    return join(graph, conv, op, fused, conv_lookup)
 
 
 def conv_lookup(op: ConvLookup, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:

@@ -1,15 +1,20 @@
-"""A convolution that BS alone brings to its own output's codes, for what follows it in the same task."""
+"""A convolution that BS alone brings to its own output's codes, and what follows it joined to its task."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from sw.compiler.graph import Clamp, Conv, ModelError, Tensor
+from sw.compiler.graph import Clamp, Conv, ConvAdd, ConvLookup, Graph, ModelError, Op, Tensor
 from sw.compiler.requant import MAX_SHIFT, balanced_channels, check_sums
+from sw.compiler.steps import Step
+
+F = TypeVar("F", ConvAdd, ConvLookup)
 
 MULTIPLIER_LIMIT = 2**15 - 1
 """Largest multiplier of a channel (signed 16 bits)."""
@@ -50,6 +55,37 @@ def conv_to_codes(conv: Conv, x: Tensor, between: Tensor, what: str) -> OwnCodes
     check_sums(weights, conv.weight_zero_point, bias, what)
     multipliers = np.rint(scales * (factor * 2.0**shift)).astype(np.int64)
     return OwnCodes(weights, bias, multipliers, shift, _ends(conv.clamp, between))
+
+
+def join(
+    graph: Graph,
+    conv: Conv,
+    op: Op,
+    fused: F,
+    lower: Callable[[F, tuple[Tensor, ...], Tensor], list[Step]],
+) -> str | None:
+    """Replace a convolution and what reads its result by one operation, at the latter's place.
+
+    Parameters
+    ----------
+    graph : left as it is where that cannot be done.
+    conv : its result goes away; nothing but `op` reads it.
+    op : what follows.
+    fused : what stands for both.
+    lower : the steps of `fused`; a `ModelError` where there are none.
+
+    Returns
+    -------
+    the reason why one task cannot do it, None where the graph has changed.
+    """
+    try:
+        lower(fused, tuple(graph.tensors[name] for name in fused.inputs), graph.tensors[fused.output])
+    except ModelError as error:
+        return str(error)
+    kept: list[Op] = [fused if o is op else o for o in graph.ops if o is not conv]
+    graph.ops = kept
+    del graph.tensors[conv.output]
+    return None
 
 
 def _ends(clamp: Clamp, tensor: Tensor) -> tuple[int, int]:

@@ -9,8 +9,8 @@ more rounding in OUT_CVT.
 
 from __future__ import annotations
 
-from sw.compiler.graph import Binary, Conv, ConvAdd, Graph, ModelError, Op, Tensor
-from sw.compiler.own_codes import conv_to_codes
+from sw.compiler.graph import Binary, Conv, ConvAdd, Graph, ModelError, Tensor
+from sw.compiler.own_codes import conv_to_codes, join
 from sw.compiler.requant import BS_SHIFT, clamp_in_unit, output_scale
 from sw.compiler.steps import Addend, Converter, ConvStep, Step
 
@@ -48,14 +48,7 @@ def _fuse(graph: Graph, op: Binary, conv: Conv) -> str | None:
     if between.cube != output.cube or other.cube not in (output.cube, (output.cube[0], 1, 1)):
         return "the shapes differ"
     fused = ConvAdd(op.name, (conv.inputs[0], other.name), op.output, conv, between, clamp=op.clamp)
-    try:
-        conv_add(fused, (graph.tensors[conv.inputs[0]], other), output)
-    except ModelError as error:
-        return str(error)
-    kept: list[Op] = [fused if o is op else o for o in graph.ops if o is not conv]
-    graph.ops = kept
-    del graph.tensors[between.name]
-    return None
+    return join(graph, conv, op, fused, conv_add)
 
 
 def conv_add(op: ConvAdd, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
