@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from cosim.engines.threads import processors
 from cosim.shards.errors import ClusterError, WorkersLost
 from cosim.shards.version import QUERY, version
 
@@ -289,7 +290,7 @@ def open_cluster(scheduler: str | None = None, workers: int | None = None) -> It
         address: Any = scheduler
         count = 1
         if scheduler is None:
-            count = workers or _processors()
+            count = workers or processors()
             address = stack.enter_context(_local(distributed, count))
         client = stack.enter_context(_client(distributed, address, scheduler))
         threads = _threads(client, count, scheduler)
@@ -299,13 +300,6 @@ def open_cluster(scheduler: str | None = None, workers: int | None = None) -> It
             yield cluster
         finally:
             cluster.close()
-
-
-def _processors() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:
-        return os.cpu_count() or 1
 
 
 @contextmanager
