@@ -20,6 +20,19 @@ OTHER = "other"
 PARTS = (*COUNTERS, OTHER)
 """In the order in which reports show them."""
 
+NAMES = {
+    "busy": "array busy",
+    "feature": "waits for features",
+    "weight": "waits for weights",
+    "operand": "waits for operands",
+    "accumulator": "waits for an accumulator",
+    "dpu": "waits for the DPU",
+    "write": "waits for the writer",
+    "output": "output",
+    "other": "other",
+}
+"""What tables and charts call the parts."""
+
 MEANINGS = {
     "busy": "the array works on an operand slot (also on an empty one of a partial stripe)",
     "feature": "the array waits for input rows to arrive in CBUF",

@@ -6,21 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from markupsafe import Markup
 
-from cosim.perf.spent import MEANINGS, PARTS
+from cosim.perf.spent import MEANINGS, NAMES, PARTS
 from cosim.report.data import Row, Run
 from cosim.report.svg import count, el, legend, line, percent, rect, size, svg, title
 
-NAMES = {
-    "busy": "array busy",
-    "output": "output",
-    "feature": "waits for features",
-    "weight": "waits for weights",
-    "operand": "waits for operands",
-    "accumulator": "waits for an accumulator",
-    "dpu": "waits for the DPU",
-    "write": "waits for the writer",
-    "other": "other",
-}
 ORDER = ("busy", "output", "feature", "weight", "operand", "accumulator", "dpu", "write", "other")
 """Work first, then waits."""
 
@@ -36,7 +25,7 @@ CLIENTS = {
 }
 """Read clients (`rtl.layouts.ReadClient`)."""
 
-assert set(ORDER) == set(PARTS) == set(NAMES)
+assert set(ORDER) == set(PARTS)
 Parts = Sequence[tuple[str, float, str]]
 """(class of the colour, amount, what hovering says)."""
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from cosim.perf.spent import NAMES
 from cosim.report import bars, page
 from cosim.report.data import Row, Run
 from cosim.report.svg import NOTHING, clip, count, el, line, percent, rect, short, shorten, size, svg
@@ -156,9 +157,7 @@ def _remarks(a: Run, b: Run, rows: list[Pair]) -> list[str]:
             found.append(f"Most of it: {names}.")
         x, y = a.spent(), b.spent()
         parts = sorted(x, key=lambda part: -abs(y[part] - x[part]))
-        told = [
-            f"{bars.NAMES[part]} {_signed(y[part] - x[part])}" for part in parts[:3] if y[part] != x[part]
-        ]
+        told = [f"{NAMES[part]} {_signed(y[part] - x[part])}" for part in parts[:3] if y[part] != x[part]]
         if told:
             found.append(f"What it went on: {', '.join(told)}.")
     for name, only in (("A", [p for p in rows if p.b is None]), ("B", [p for p in rows if p.a is None])):
@@ -263,4 +262,4 @@ def _part(pair: Pair) -> Cell:
     part = max(changes, key=lambda name: abs(changes[name]))
     if not changes[part]:
         return Cell(NOTHING, css="words")
-    return Cell(f"{bars.NAMES[part]} {_signed(changes[part])}", changes[part], css="words")
+    return Cell(f"{NAMES[part]} {_signed(changes[part])}", changes[part], css="words")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from cosim.perf.spent import MEANINGS, NAMES
 from cosim.report import bars, eventcharts, memory, overtime, roofline, table
 from cosim.report.data import UNMEASURED, ReportError, Run, embed
 from cosim.report.svg import clip, count, percent, short, size
@@ -73,7 +74,7 @@ def render(run: Run, log: EventLog | None = None, clock: float = 1.0) -> str:
         memory_legend=memory.memory_legend(run),
         memory_words=_memory_words(run),
         buffers=memory.table(run),
-        parts=[(part, bars.NAMES[part], bars.MEANINGS[part]) for part in bars.ORDER],
+        parts=[(part, NAMES[part], MEANINGS[part]) for part in bars.ORDER],
         clients=[(name, bars.CLIENTS.get(name, "")) for name in run.clients()],
     )
 
@@ -213,7 +214,7 @@ def _remarks(run: Run) -> list[str]:
         most = max(run.rows, key=lambda row: row.spent.get(worst, 0))
         where = f"; most of it in {clip(most.short, 30)} (#{most.number})" if len(rows) > 1 else ""
         share = spent[worst] / sum(spent.values())
-        name = "neither work nor a wait that is counted" if worst == "other" else bars.NAMES[worst]
+        name = "neither work nor a wait that is counted" if worst == "other" else NAMES[worst]
         found.append(f"The largest loss is {name}, {percent(share)} of all cycles{where}.")
     far = [row for row in rows if row.ratio and row.formula_npu and row.target == "npu"]
     if far:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from cosim.perf.spent import MEANINGS
-from cosim.report.bars import CLIENTS, NAMES
+from cosim.perf.spent import MEANINGS, NAMES
+from cosim.report.bars import CLIENTS
 from cosim.report.data import Row, Run
 from cosim.report.svg import NOTHING, clip, count, percent, short, size
 

@@ -14,14 +14,14 @@ from cosim.cli.main import app
 from cosim.perf.bench import DEFAULT_ENGINES, ENGINES, JOBS, run
 from cosim.perf.bench.engines import BOUND
 from cosim.perf.bench.jobs import EnoughError, Pass, Timed
-from cosim.perf.bench.layers import TITLES, LayerRow, document, markdown
+from cosim.perf.bench.layers import LayerRow, document, markdown
 from cosim.perf.bench.rows import Bench, Row, bound_row, facts_of, row_of, with_ratios
 from cosim.perf.bench.threads import ThreadRow
 from cosim.perf.bench.whole import WholeRun
 from cosim.perf.bench.whole import document as whole_document
 from cosim.perf.bench.whole import markdown as whole_markdown
 from cosim.perf.page import read_section
-from cosim.perf.spent import PARTS
+from cosim.perf.spent import NAMES, PARTS
 from cosim.perf.workloads import Measured
 
 MACHINE: dict[str, str | int] = {"cpu": "A", "processors": 2, "system": "Linux x86_64", "compiler": "g++ 12"}
@@ -227,7 +227,7 @@ def test_good_layers():
 
 
 def test_every_part_has_a_title():
-    assert set(TITLES) == set(PARTS)
+    assert set(NAMES) == set(PARTS)
 
 
 def test_whole_models():

@@ -8,7 +8,7 @@ from typing import Any
 
 from cosim import progress as under_way
 from cosim.engines.engine import open_engine
-from cosim.perf.spent import MEANINGS, PARTS
+from cosim.perf.spent import MEANINGS, NAMES, PARTS
 from cosim.perf.workloads import LAYERS, Measured
 
 SCHEMA_VERSION = 2
@@ -17,19 +17,6 @@ RATIO_LIMIT = 1.3
 
 BUSY_TARGET = 0.9
 """Share of the cycles in which the array is to work, in layers marked `busy` (DESIGN 4.5)."""
-
-TITLES = {
-    "busy": "array busy",
-    "feature": "waits for features",
-    "weight": "waits for weights",
-    "operand": "waits for operands",
-    "accumulator": "waits for an accumulator",
-    "dpu": "waits for the DPU",
-    "write": "waits for the writer",
-    "output": "output",
-    "other": "other",
-}
-"""Heads of the columns of `PARTS`."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +58,7 @@ class LayerRow:
 def _reason(part: str) -> str:
     if part == "busy":
         return "slots of the array beyond the formula's"
-    return f"{TITLES[part]} ({MEANINGS[part].removeprefix('the array waits ')})"
+    return f"{NAMES[part]} ({MEANINGS[part].removeprefix('the array waits ')})"
 
 
 def measure_layers(
@@ -113,7 +100,7 @@ def document(rows: Sequence[LayerRow]) -> dict[str, Any]:
 def markdown(rows: Sequence[LayerRow]) -> str:
     """The section "layers" of docs/performance.md."""
     used = [part for part in PARTS if any(row.measured.spent[part] for row in rows)]
-    heads = ["layer", "RTL cycles", "formula_npu", "formula_ddr", "ratio", *(TITLES[part] for part in used)]
+    heads = ["layer", "RTL cycles", "formula_npu", "formula_ddr", "ratio", *(NAMES[part] for part in used)]
     explained = any(row.why for row in rows)
     heads += [f"what a ratio above {RATIO_LIMIT} is spent on"] if explained else []
     lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
