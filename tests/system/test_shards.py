@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -25,13 +26,16 @@ if shutil.which("g++") is None:
     pytest.skip("no C++ compiler on this machine", allow_module_level=True)
 
 from cosim.cli.main import app
+from cosim.engines.library import MAX_LOOKAHEAD
 from cosim.models.run import ModelRun, run_model
 from cosim.shards import open_cluster, run_sharded
 from cosim.shards import session as sessions
 from cosim.shards.cluster import Cluster
 from cosim.shards.errors import ClusterError
 from cosim.shards.images import PAGE, Image
-from cosim.shards.run import Order, Outcome, Told, run_shard
+from cosim.shards.run import Counted, Order, Outcome, Piece, Told, _Runner, run_shard
+from sw.driver import Driver
+from sw.driver.job import Job, JobResult
 from tests.system.qdq_models import Net, make
 
 SECONDS = 60
@@ -133,10 +137,47 @@ def test_jobs_with_the_host_between(cluster: Cluster, tmp_path: Path, cores: int
         if cores == 1:
             same(run, wanted)
             continue
-        # The gap ahead of a job may differ by some cycles (docs/shards.md).
+        # The end of a job may be seen some cycles earlier or later (docs/shards.md).
         assert abs(run.cycles - wanted.cycles) <= 0.0005 * wanted.cycles
         assert run.verdict == wanted.verdict and run.outputs == wanted.outputs
         assert all(np.array_equal(x, y) for x, y in zip(run.results[0], wanted.results[0], strict=True))
+
+
+def in_phase(order: Order, base: Image, starts: list[int], told: Told) -> Outcome:
+    """A shard whose jobs start in the phase of the windows that they have in a sequential run."""
+    run = _Runner.run
+
+    def waiting(runner: _Runner, piece: Piece) -> Counted:
+        if piece.span.begins:
+            runner.engine.run((starts[piece.span.job] - runner.engine.cycle) % MAX_LOOKAHEAD)
+        return run(runner, piece)
+
+    with patch.object(_Runner, "run", waiting):
+        return run_shard(order, base, told)
+
+
+@pytest.mark.parametrize("shards", [2, 100])
+def test_several_cores_differ_by_the_phase_alone(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shards: int
+):
+    """What a shard cannot know, the cycle in which its jobs start, is all that it does not restore."""
+    path, image = _model(tmp_path, "hosted", hosted, 48)
+    starts: list[int] = []
+    submit, send = Driver.submit, cluster.send
+
+    def submitting(driver: Driver, job: Job) -> JobResult:
+        result = submit(driver, job)
+        starts.append(result.start)
+        return result
+
+    def sending(_work: Any, order: Order, base: Any, **options: Any) -> Any:
+        return send(in_phase, order, base, starts, **options)
+
+    monkeypatch.setattr(Driver, "submit", submitting)
+    wanted = run_model(path, [[image]], check=True, cores=3)
+    assert any(len(row.cores) > 1 for row in wanted.layers)
+    monkeypatch.setattr(cluster, "send", sending)
+    same(run_sharded(path, [[image]], shards=shards, cluster=cluster, cores=3), wanted)
 
 
 def dies_once(order: Order, base: Image, marker: str, told: Told) -> Outcome:
