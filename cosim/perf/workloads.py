@@ -20,7 +20,7 @@ from cosim.perf import formula, layer_models
 from cosim.perf.measure import COMMANDS, meter
 from cosim.perf.spent import add, spent
 from sw.compiler import compile_conv_layer, compile_model
-from sw.compiler.matmul import KINDS, Matmul, MatmulKind, pack_b, pack_elements
+from sw.compiler.matmul import KINDS, Matmul, MatmulKind, pack_elements
 from sw.driver import Driver, Job, Task
 from sw.regcmd import build_task_list, task_list_bytes
 
@@ -157,13 +157,13 @@ def matmul(kind: str, m: int, k: int, n: int, max_cycles: int = MAX_CYCLES) -> R
         a, b = (_elements(rng, shape, product.kind) for shape in ((m, k), (k, n)))
         buffers = [driver.alloc(size, what) for size, what in _places(product)]
         try:
-            left, right, out = buffers
+            left, right, out, sums = buffers
             for buffer, data in (
                 (left, pack_elements(a, product.kind.bits)),
-                (right, pack_b(b, product.kind)),
+                (right, product.pack_b(b)),
             ):
                 buffer.view(0, data.size)[:] = data
-            builders = product.builders(left.iova, right.iova, out.iova)
+            builders = product.builders(left.iova, right.iova, out.iova, sums=sums.iova)
             commands = driver.alloc(task_list_bytes(builders), "commands")
             buffers.append(commands)
             tasks = build_task_list(builders, commands.iova)
@@ -176,7 +176,9 @@ def matmul(kind: str, m: int, k: int, n: int, max_cycles: int = MAX_CYCLES) -> R
         finally:
             for buffer in buffers:
                 buffer.free()
-        npu = sum(formula.conv_npu(t.rows, t.columns, k, 1, False, product.kind.code) for t in product.tiles)
+        npu = sum(
+            formula.conv_npu(t.rows, t.columns, t.depth, 1, False, product.kind.code) for t in product.tiles
+        )
         moved = product.a_bytes + product.b_bytes, product.c_bytes
         return _measured(name, engine.task_log()[before:], m * k * n, npu, moved, match)
 
@@ -192,7 +194,8 @@ def _elements(rng: np.random.Generator, shape: tuple[int, int], kind: MatmulKind
 
 
 def _places(product: Matmul) -> list[tuple[int, str]]:
-    return [(product.a_bytes, "A"), (product.b_bytes, "B"), (product.c_bytes, "C")]
+    matrices = [(product.a_bytes, "A"), (product.b_bytes, "B"), (product.c_bytes, "C")]
+    return [*matrices, (max(product.sums_bytes, 64), "sums")]
 
 
 def _measured(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sw.compiler.matmul import Matmul, MatmulError, Requant, pack_b, unpack_b
+from sw.compiler.matmul import Matmul, MatmulError, Requant, unpack_b
 from sw.driver import DriverError, Job, Task
 from sw.regcmd import build_task_list, task_list_bytes
 from sw.rknn_api import matmul_types as mt
@@ -21,7 +21,6 @@ from sw.rknn_api.log import log
 from sw.rknn_api.matmul_quant import Quant, requant_of
 from sw.rknn_api.matmul_state import (
     QUANTISED,
-    SEGMENT,
     TYPES,
     MatmulContext,
     native_b,
@@ -76,8 +75,7 @@ def _create(
     state = MatmulContext(kept, TYPES[info.type][0], shapes, shapes[0])
     try:
         for shape in shapes:
-            m, k, n = shape
-            Matmul(state.kind, m, k, n, state.native, state.native)
+            state.product_of(shape)
     except MatmulError as error:
         raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"{function}: {error}", error) from error
     for target, shape in zip(targets, shapes, strict=True):
@@ -188,17 +186,22 @@ def _buffer(state: MatmulContext, name: str, size: int) -> Any:
 
 def _take_b(state: MatmulContext, memory: Memory) -> None:
     _, k, n = state.shape
-    kind, raw = state.kind, memory.view()
-    native = state.b_layout == mt.RKNN_MM_LAYOUT_NATIVE
+    product = state.product()
     state.b_matrix = None
-    if native and k <= SEGMENT:
+    if product.b_native:
         state.b = memory
         return
-    matrix = read_b(raw, k, n, kind, state.b_layout)
-    state.b = _buffer(state, "B", k * n * kind.bits // 8)
-    packed = pack_b(matrix, kind)
+    state.b_matrix = read_b(memory.view(), k, n, state.kind, state.b_layout)
+    _pack_b(state, product)
+
+
+def _pack_b(state: MatmulContext, product: Matmul) -> None:
+    """Put B into the library's own buffer as the product's tasks read it."""
+    assert state.b_matrix is not None
+    state.b = _buffer(state, "B", product.b_bytes)
+    packed = product.pack_b(state.b_matrix)
     state.b.view(0, packed.size)[:] = packed
-    state.b_matrix = matrix
+    state.b_parts = product.parts
 
 
 @api()
@@ -341,8 +344,11 @@ def _job(state: MatmulContext, requant: Requant | None) -> Job:
         buffer = _buffer(state, "table", data.size + 64 * 32)
         buffer.view(0, data.size)[:] = data
         table = buffer.iova
+    if not product.b_native and product.parts != state.b_parts:  # of another M
+        _pack_b(state, product)
+    sums = _buffer(state, "sums", product.sums_bytes).iova if product.sums_bytes else 0
     a, c = state.memories["A"].iova, state.memories["C"].iova
-    builders = product.builders(a, state.b.iova, c, requant, table)
+    builders = product.builders(a, state.b.iova, c, requant, table, sums)
     commands = _buffer(state, "regcmd", task_list_bytes(builders))
     tasks = build_task_list(builders, commands.iova)
     commands.view(0, len(tasks.data))[:] = np.frombuffer(tasks.data, np.uint8)

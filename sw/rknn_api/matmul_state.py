@@ -64,7 +64,9 @@ class MatmulContext:
     b: Any = None
     """Buffer of the library's own copy of B, when the program's cannot be used as it is."""
     b_matrix: npt.NDArray[Any] | None = None
-    """B's numbers at the last set, for the sums that zero points need."""
+    """B's numbers at the last set, for the sums that zero points need and for other parts of K."""
+    b_parts: list[tuple[int, int]] = field(default_factory=list)
+    """Parts of K for which `b` is packed."""
     quant: dict[str, Quant] = field(default_factory=dict)
     scratch: dict[str, Any] = field(default_factory=dict)
     cycles: int = 0
@@ -86,8 +88,19 @@ class MatmulContext:
 
     def product(self) -> Matmul:
         """The product of the shape in use."""
-        m, k, n = self.shape
-        return Matmul(self.kind, m, k, n, self.native, self.native)
+        return self.product_of(self.shape)
+
+    def product_of(self, shape: tuple[int, int, int]) -> Matmul:
+        """The product of a shape.
+
+        Raises
+        ------
+        MatmulError
+            where there is none.
+        """
+        m, k, n = shape
+        in_place = self.b_layout == mt.RKNN_MM_LAYOUT_NATIVE and k <= SEGMENT
+        return Matmul(self.kind, m, k, n, self.native, self.native, in_place)
 
     def close(self) -> None:
         """Free the library's buffers."""

@@ -11,6 +11,7 @@ import pytest
 import sw.rknn_api as rk
 from cosim.golden.task import GoldenNpu
 from sw.compiler.matmul import KINDS, Matmul, pack_elements
+from sw.rknn_api.state import runtime
 from tests.models.rknn_models import bytes_of
 
 RNG = np.random.default_rng(11)
@@ -30,8 +31,6 @@ TYPES = {
 def device() -> Iterator[None]:
     rk.use_device(GoldenNpu(3))
     yield
-    from sw.rknn_api.state import runtime
-
     for handle in list(runtime.contexts):
         assert rk.rknn_matmul_destroy(handle) == rk.RKNN_SUCC
     rk.use_device(None)
@@ -211,6 +210,55 @@ def test_large_products_are_cut(kind: int, m: int, k: int, n: int) -> None:
         rk.RKNN_INT4_MM_INT4_TO_INT16: "int4 x int4 -> int16",
     }
     assert len(Matmul(KINDS[kinds[kind]], m, k, n).tiles) > 1
+
+
+FLOATS = (rk.RKNN_FLOAT16_MM_FLOAT16_TO_FLOAT32, rk.RKNN_FLOAT16_MM_FLOAT16_TO_FLOAT16)
+
+
+@pytest.mark.parametrize("kind", FLOATS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("b_layout", list(rk.rknn_matmul_layout), ids=lambda layout: layout.name)
+@pytest.mark.parametrize("ac_layout", [0, 1], ids=["AC norm", "AC native"])
+def test_k_in_parts(kind: int, b_layout: int, ac_layout: int) -> None:
+    """Sums of parts of K come back by ERDMA, in both layouts of C; a native B stays where it is, whole."""
+    m, k, n = 70, 4096, 48
+    p = Product(m, k, n, kind, B_layout=int(b_layout), AC_layout=ac_layout)
+    _, _, step, group, _ = TYPES[kind]
+    a, b = numbers(kind, m, k), numbers(kind, k, n)
+    p.write("A", native_a(a, step) if ac_layout else a)
+    p.write("B", {0: b, 1: native_b(b, group), 2: b.T}[b_layout])
+    p.bind()
+    p.run()
+    check(kind, p.result(), a, b)
+    product = runtime.contexts[p.ctx.value].product()
+    assert len(product.parts) == (1 if b_layout == rk.RKNN_MM_LAYOUT_NATIVE else 2)
+
+
+def test_another_m_with_the_same_b() -> None:
+    """B is set once; the shape with more rows has K in other parts."""
+    kind, k, n = rk.RKNN_FLOAT16_MM_FLOAT16_TO_FLOAT32, 4096, 48
+    shapes = (rk.rknn_matmul_shape * 2)(rk.rknn_matmul_shape(8, k, n), rk.rknn_matmul_shape(70, k, n))
+    ios = (rk.rknn_matmul_io_attr * 2)()
+    info, ctx = rk.rknn_matmul_info(type=int(kind)), rk.rknn_matmul_ctx()
+    code = rk.rknn_matmul_create_dynamic_shape(ct.byref(ctx), ct.byref(info), 2, shapes, ios)
+    assert code == rk.RKNN_SUCC, rk.last_error()
+    memory = {name: rk.rknn_create_mem(ctx, getattr(ios[1], name).size) for name in "ABC"}
+    b = numbers(kind, k, n)
+    bytes_of(memory["B"])[:] = pack_elements(b, 16)
+    assert rk.rknn_matmul_set_io_mem(ctx, memory["B"], ct.byref(ios[0].B)) == rk.RKNN_SUCC
+    parts = []
+    for index in (0, 1, 0):
+        m = shapes[index].M
+        assert rk.rknn_matmul_set_dynamic_shape(ctx, ct.byref(shapes[index])) == rk.RKNN_SUCC
+        a = numbers(kind, m, k)
+        bytes_of(memory["A"])[: a.nbytes] = pack_elements(a, 16)
+        for name in "AC":
+            attr = getattr(ios[index], name)
+            assert rk.rknn_matmul_set_io_mem(ctx, memory[name], ct.byref(attr)) == rk.RKNN_SUCC
+        assert rk.rknn_matmul_run(ctx) == rk.RKNN_SUCC, rk.last_error(ctx)
+        got = bytes_of(memory["C"])[: m * n * 4].view(np.float32).reshape(m, n)
+        check(kind, got, a, b)
+        parts.append(len(runtime.contexts[ctx.value].product().parts))
+    assert parts == [1, 2, 1]
 
 
 def test_random_shapes() -> None:

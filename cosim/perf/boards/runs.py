@@ -17,7 +17,7 @@ from cosim.perf.estimator import estimate_model
 from cosim.perf.spent import add, spent
 from cosim.perf.workloads import matmul, run_compiled
 from sw.compiler import ModelError, compile_model
-from sw.compiler.matmul import CHANNEL_STEP, KINDS, Matmul
+from sw.compiler.matmul import CHANNEL_STEP, KINDS, SUM_BYTES, Matmul
 from sw.compiler.steps import HostStep
 
 BITS = {"int4": 4, "int8": 8, "fp16": 16}
@@ -184,9 +184,11 @@ class Product(Work):
         p = self._product
         moved = 0.0
         for tile in p.tiles:
-            weights = 0 if tile.reuse else tile.columns * p.k
-            moved += (tile.rows * p.k + weights) * p.kind.bits / 8
-            moved += tile.rows * tile.columns * p.kind.out_bits / 8
+            weights = 0 if tile.reuse else tile.columns * tile.depth
+            moved += (tile.rows * tile.depth + weights) * p.kind.bits / 8
+            results = tile.rows * tile.columns
+            moved += results * (p.kind.out_bits // 8 if tile.last else SUM_BYTES)
+            moved += results * SUM_BYTES * tile.adds
         return moved / (p.a_bytes + p.b_bytes + p.c_bytes)
 
     def run(self, engine: Engine) -> Ran:

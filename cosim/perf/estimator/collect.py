@@ -78,12 +78,14 @@ def _run_product(product: Matmul, layer: Layer, setting: str, engine: Engine) ->
     before = len(engine.task_log())
     driver = _Timed(engine, MAX_CYCLES)
     rng = np.random.default_rng(1)
-    sizes = (product.a_bytes, product.b_bytes, product.c_bytes)
-    buffers: list[Any] = [driver.alloc(size, what) for size, what in zip(sizes, "ABC", strict=True)]
+    sizes = (product.a_bytes, product.b_bytes, product.c_bytes, max(product.sums_bytes, 64))
+    names = ("A", "B", "C", "sums")
+    buffers: list[Any] = [driver.alloc(size, what) for size, what in zip(sizes, names, strict=True)]
+    a, b, c, sums = buffers
     try:
         for buffer, size in zip(buffers[:2], sizes, strict=False):
             buffer.view(0, size)[:] = rng.integers(0, 0x40, size).astype(np.uint8)  # no float is special
-        builders = product.builders(*[buffer.iova for buffer in buffers])
+        builders = product.builders(a.iova, b.iova, c.iova, sums=sums.iova)
         commands = driver.alloc(task_list_bytes(builders), "commands")
         buffers.append(commands)
         tasks = build_task_list(builders, commands.iova)

@@ -1,0 +1,253 @@
+"""Register values of a task of a matrix product.
+
+A product is a 1x1 convolution over M pixels: a row of A is a pixel, a column of B a kernel.  A is read
+and C written either row by row (GROUP_LINE_OFF with a surface pitch of one pixel, docs/hardware.md
+1.2; on the way out a line notch) or surface by surface, the native layout [K/C2, M, C2]; B is the
+packed weights of H 3.6, which is the native layout [N/G, K/32, G, 32].
+
+Where K is computed in parts, all parts but the last write binary32 sums, each tile of C surface by
+surface in a place of its own, and all but the first have ERDMA bring them and EW add them
+(docs/hardware.md 5.4).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from rtl.regs import registers
+from sw.compiler.matmul.shape import ATOM_BITS, KINDS, ProductShape
+from sw.compiler.matmul.tiling import SUM_BYTES, MatmulTile
+from sw.compiler.requant import BS_SHIFT
+from sw.compiler.tiling import ENTRY_BYTES, STRIPE
+from sw.layouts import ATOM_BYTES, pack_bs_table
+from sw.regcmd import TaskBuilder
+
+BURST_16 = 15
+TABLE_BYTES = 8
+"""Bytes of the operand table a column."""
+SUMS = KINDS["float16 x float16 -> float32"]
+"""What a part of K is by itself."""
+STORAGE_32 = 3
+"""Element size code of 32 bits (EDATA_SIZE, ERDMA_DATA_SIZE)."""
+
+_SKIPPED = ("LUT_ACCESS", "CLK_GATE", "MAC_GATING", "S_POINTER")
+
+
+@dataclass(frozen=True)
+class Places:
+    """Byte addresses of the matrices, of the operand table and of the sums of parts of K."""
+
+    a: int
+    b: int
+    c: int
+    table: int
+    sums: int
+
+    def sums_of(self, p: ProductShape, t: MatmulTile) -> int:
+        """Where the sums of a tile begin; those of a column range follow one another by rows."""
+        return self.sums + SUM_BYTES * (t.column * p.m + t.row * t.columns)
+
+
+@dataclass(frozen=True)
+class Requant:
+    """What is done with the sums of int8 products, in integers.
+
+    `q = sat(rne(rne((sum + bias - zero * S) * multiplier, 14) * scale, shift) + offset)` with S the
+    sum of the row of A; `bias`, `zeros`, `multipliers` have one element a column.
+    """
+
+    bias: npt.NDArray[np.int64]
+    zeros: npt.NDArray[np.int64]
+    multipliers: npt.NDArray[np.int64]
+    scale: int = 1
+    shift: int = 0
+    offset: int = 0
+
+    def table(self) -> npt.NDArray[np.uint8]:
+        """The operand table that BRDMA reads.
+
+        Raises
+        ------
+        ValueError
+            for a bias beyond 32 bits.
+        """
+        return pack_bs_table(self.bias, -self.zeros, self.multipliers)
+
+
+class _Program:
+    """Field values of the registers of some blocks; all registers are written, unset fields as 0."""
+
+    def __init__(self, blocks: tuple[str, ...]) -> None:
+        self.blocks = blocks
+        self.fields: dict[tuple[str, str], dict[str, int]] = {}
+        self.words: dict[tuple[str, str], int] = {}
+
+    def set(self, block: str, register: str, **values: int) -> None:
+        fields = registers()[block][register].fields
+        wrapped = {name: v % (1 << fields[name].width) if v < 0 else v for name, v in values.items()}
+        self.fields.setdefault((block, register), {}).update(wrapped)
+
+    def address(self, block: str, register: str, value: int) -> None:
+        self.words[block, register] = value
+
+    def builder(self, name: str) -> TaskBuilder:
+        builder = TaskBuilder(name)
+        for block in self.blocks:
+            if block not in ("CNA", "CORE"):  # pointers of those belong to the host (H 1.7)
+                builder.set(block, "S_POINTER", POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1)
+            for register in registers()[block]:
+                if not register.shadowed or register.name.startswith(_SKIPPED):
+                    continue
+                key = block, register.name
+                value = self.words.get(key)
+                if value is None:
+                    value = register.encode(**self.fields.get(key, {}))
+                builder.set_word(block, register.name, value)
+        return builder.enable(*self.blocks)
+
+
+def task(p: ProductShape, t: MatmulTile, places: Places, requant: Requant | None) -> TaskBuilder:
+    """The task of a tile; `requant` is for whole K only."""
+    blocks = ("CNA", "CORE", "DPU") + (("DPU_RDMA",) if requant or t.adds else ())
+    program = _Program(blocks)
+    _cna(program, p, t, places)
+    program.set("CORE", "MISC_CFG", QD_EN=int(requant is not None), PROC_PRECISION=p.kind.code)
+    program.set("CORE", "DATAOUT_SIZE_0", DATAOUT_HEIGHT=t.rows - 1)
+    program.set("CORE", "DATAOUT_SIZE_1", DATAOUT_CHANNEL=t.columns - 1)
+    _dpu(program, p, t, places, requant)
+    if requant or t.adds:
+        _rdma(program, p, t, places, requant)
+    name = f"matmul rows {t.row}+{t.rows} columns {t.column}+{t.columns}"
+    return program.builder(name if t.depth == p.k else f"{name} of K {t.first}+{t.depth}")
+
+
+def _cna(program: _Program, p: ProductShape, t: MatmulTile, places: Places) -> None:
+    def cna(register: str, **values: int) -> None:
+        program.set("CNA", register, **values)
+
+    column = t.depth * p.kind.bits // 8
+    cna("CONV_CON1", IN_PRECISION=p.kind.code, PROC_PRECISION=p.kind.code, GROUP_LINE_OFF=1)
+    cna("CONV_CON2", FEATURE_GRAINS=min(STRIPE, t.rows))
+    cna("CONV_CON3", CONV_Y_STRIDE=1, CONV_X_STRIDE=1)
+    cna("DATA_SIZE0", DATAIN_WIDTH=1, DATAIN_HEIGHT=t.rows)
+    real = (t.depth - 1) % 64 if t.depth > 64 else t.depth - 1
+    cna("DATA_SIZE1", DATAIN_CHANNEL=t.depth, DATAIN_CHANNEL_REAL=real)
+    cna("DATA_SIZE2", DATAOUT_WIDTH=1)
+    cna("DATA_SIZE3", DATAOUT_ATOMICS=t.rows)
+    cna("WEIGHT_SIZE0", WEIGHT_BYTES=t.columns * column)
+    cna("WEIGHT_SIZE1", WEIGHT_BYTES_PER_KERNEL=column)
+    cna("WEIGHT_SIZE2", WEIGHT_WIDTH=1, WEIGHT_HEIGHT=1, WEIGHT_KERNELS=t.columns)
+    cna("CBUF_CON0", DATA_BANK=t.data_banks, WEIGHT_BANK=t.weight_banks, WEIGHT_REUSE=int(t.reuse))
+    cna("CBUF_CON1", DATA_ENTRIES=-(-column // ENTRY_BYTES))
+    cna("CVT_CON0", DATA_SIGN=1, CVT_TYPE=1, CVT_BYPASS=1)
+    cna("FC_DATA_SIZE0", DMA_WIDTH=1, DMA_HEIGHT=t.rows)
+    cna("FC_DATA_SIZE1", DMA_CHANNEL=t.depth)
+    cna("DMA_CON0", WEIGHT_BURST_LEN=BURST_16, DATA_BURST_LEN=BURST_16)
+    first = t.first * p.kind.bits // ATOM_BITS
+    if p.a_native:
+        cna("DMA_CON1", LINE_STRIDE=1)
+        cna("DMA_CON2", SURF_STRIDE=p.m - 1)
+        start = places.a + (first * p.m + t.row) * ATOM_BYTES
+    else:
+        cna("DMA_CON1", LINE_STRIDE=p.row_atoms)
+        cna("DMA_CON2", SURF_STRIDE=0)  # the surface pitch is then the width, one atom
+        start = places.a + (t.row * p.row_atoms + first) * ATOM_BYTES
+    program.address("CNA", "FEATURE_DATA_ADDR", start)
+    program.address("CNA", "DCOMP_ADDR0", places.b + t.first * p.n * p.kind.bits // 8 + t.column * column)
+
+
+def _dpu(program: _Program, p: ProductShape, t: MatmulTile, places: Places, requant: Requant | None) -> None:
+    def dpu(register: str, **values: int) -> None:
+        program.set("DPU", register, **values)
+
+    kind = p.kind if t.last else SUMS
+    surfaces = kind.group // kind.c_step
+    dpu("FEATURE_MODE_CFG", BURST_LEN=BURST_16, OUTPUT_MODE=2)
+    negative = BS_SHIFT if requant else 0
+    dpu(
+        "DATA_FORMAT",
+        OUT_PRECISION=kind.out,
+        IN_PRECISION=kind.code,
+        PROC_PRECISION=kind.code,
+        BS_MUL_SHIFT_VALUE_NEG=negative,
+    )
+    first = t.column // kind.c_step
+    if not t.last:
+        start, surface, notch = places.sums_of(p, t), t.rows, 0
+    elif p.c_native:
+        start, surface, notch = places.c + ATOM_BYTES * (first * p.m + t.row), p.m, 0
+    else:
+        start, surface = places.c + ATOM_BYTES * (t.row * p.line_atoms + first), 1
+        notch = p.line_atoms - 1 if t.rows > 1 else 0
+    program.address("DPU", "DST_BASE_ADDR", start)
+    dpu("DST_SURF_STRIDE", DST_SURF_STRIDE=surface)
+    dpu("SURFACE_ADD", SURF_ADD=surfaces * surface)
+    dpu("DATA_CUBE_HEIGHT", HEIGHT=t.rows - 1)
+    dpu("DATA_CUBE_NOTCH_ADDR", NOTCH_ADDR_0=notch, NOTCH_ADDR_1=notch)
+    dpu("DATA_CUBE_CHANNEL", CHANNEL=t.columns - 1, ORIG_CHANNEL=t.columns - 1)
+    dpu("WDMA_SIZE_0", CHANNEL_WDMA=t.columns - 1)
+    dpu("WDMA_SIZE_1", HEIGHT_WDMA=t.rows - 1)
+    size = surfaces - 1
+    dpu(
+        "BS_OW_CFG",
+        SIZE_E_0=size,
+        SIZE_E_1=size,
+        SIZE_E_2=size,
+        OD_BYPASS=int(requant is None),
+        OW_SRC=int(requant is not None),
+    )
+    if requant:
+        dpu("BS_CFG", BS_ALU_ALGO=2, BS_ALU_SRC=1, BS_RELU_BYPASS=1)
+        dpu("BS_MUL_CFG", BS_MUL_SHIFT_VALUE=BS_SHIFT, BS_MUL_SRC=1)
+    else:
+        dpu("BS_CFG", BS_RELU_BYPASS=1, BS_MUL_BYPASS=1, BS_ALU_BYPASS=1, BS_BYPASS=1)
+    dpu("BN_CFG", BN_RELU_BYPASS=1, BN_MUL_BYPASS=1, BN_ALU_BYPASS=1, BN_BYPASS=1)
+    if t.adds:
+        dpu(
+            "EW_CFG",
+            EW_DATA_MODE=1,
+            EDATA_SIZE=STORAGE_32,
+            EW_ALU_ALGO=2,
+            EW_OP_SRC=1,
+            EW_RELU_BYPASS=1,
+            EW_OP_CVT_BYPASS=1,
+            EW_LUT_BYPASS=1,
+        )
+    else:
+        dpu("EW_CFG", EW_RELU_BYPASS=1, EW_OP_CVT_BYPASS=1, EW_LUT_BYPASS=1, EW_OP_BYPASS=1, EW_BYPASS=1)
+    dpu("EW_CVT_SCALE_VALUE", EW_OP_CVT_SCALE=1)
+    dpu(
+        "OUT_CVT_SCALE",
+        OUT_CVT_SCALE=requant.scale if requant else 1,
+        FP32TOFP16_EN=int(kind.is_float and kind.out == 2),
+    )
+    dpu("OUT_CVT_SHIFT", OUT_CVT_SHIFT=requant.shift if requant else 0)
+    dpu("OUT_CVT_OFFSET", OUT_CVT_OFFSET=requant.offset if requant else 0)
+
+
+def _rdma(program: _Program, p: ProductShape, t: MatmulTile, places: Places, requant: Requant | None) -> None:
+    def rdma(register: str, **values: int) -> None:
+        program.set("DPU_RDMA", register, **values)
+
+    rdma("DATA_CUBE_HEIGHT", HEIGHT=t.rows - 1)
+    rdma("DATA_CUBE_CHANNEL", CHANNEL=t.columns - 1)
+    if requant:
+        rdma("BRDMA_CFG", BRDMA_DATA_USE=7)
+        program.address("DPU_RDMA", "BS_BASE_ADDR", places.table + t.column * TABLE_BYTES)
+    if t.adds:
+        rdma("ERDMA_CFG", ERDMA_DATA_MODE=1, ERDMA_DATA_SIZE=STORAGE_32)
+        rdma("EW_SURF_STRIDE", EW_SURF_STRIDE=t.rows)
+        program.address("DPU_RDMA", "EW_BASE_ADDR", places.sums_of(p, t))
+    else:
+        rdma("ERDMA_CFG", ERDMA_DISABLE=1)
+    rdma(
+        "FEATURE_MODE_CFG",
+        BURST_LEN=BURST_16,
+        MRDMA_DISABLE=1,
+        IN_PRECISION=p.kind.code,
+        PROC_PRECISION=p.kind.code,
+    )
+    rdma("WEIGHT", E_WEIGHT=1, N_WEIGHT=1, B_WEIGHT=1, M_WEIGHT=1)

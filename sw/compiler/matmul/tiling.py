@@ -1,0 +1,150 @@
+"""How a matrix product is cut into tasks: rows of A, columns of B, parts of K.
+
+A task needs its rows of A in CBUF at once, so long rows make for few of them, and B is read again for
+every range of rows.  Where K may be computed in parts, a part has shorter rows and therefore more of
+them; what it costs is that the sums of the parts before are written and read back by ERDMA.  Chained
+tasks see what earlier ones have written (HARDWARE 2.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sw.compiler.matmul.shape import CHANNEL_STEP, MatmulError, ProductShape
+from sw.compiler.tiling import BANK_BYTES, BANKS, ENTRY_BYTES, MAX_SIZE, STRIPE
+
+MAX_KERNELS = 8192
+"""Channels of one task: the DPU's field has 13 bits."""
+MAX_NOTCH = 8191
+MAX_PARTS = 16
+"""Parts of K that are tried at most."""
+CORE_BYTES = 12
+"""Bytes that one core moves a cycle (fitted to boards: docs/performance.md, 11.75 a nanosecond)."""
+TASK_CYCLES = 1000
+"""What a task costs besides its work (our estimate)."""
+SUM_BYTES = 4
+"""Bytes of the sum of a part, a binary32."""
+
+
+@dataclass(frozen=True)
+class MatmulTile:
+    """One task: rows of A, columns of B, a range of K and the split of CBUF.
+
+    Members
+    -------
+    first, depth : the range of K.
+    adds : whether the sums of the parts of K before this one are added.
+    last : whether this is the last part of K: it writes C, the others their sums.
+    reuse : whether the weights of the task before are used again.
+    """
+
+    row: int
+    rows: int
+    column: int
+    columns: int
+    first: int
+    depth: int
+    data_banks: int
+    weight_banks: int
+    reuse: bool = False
+    adds: bool = False
+    last: bool = True
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """A way to cut a product: sizes of a tile, banks of data, whether the weights of a tile stay."""
+
+    depth: int
+    rows: int
+    columns: int
+    data_banks: int
+    resident: bool
+
+
+def plan_tiles(shape: ProductShape) -> list[MatmulTile]:
+    """The tasks of the cut that is the fastest; fewer bytes, then fewer tasks break a tie.
+
+    Raises
+    ------
+    MatmulError
+        if a row of A does not fit CBUF.
+    """
+    cuts = list(_cuts(shape))
+    if not cuts:
+        raise MatmulError(f"a row of {shape.k} elements does not fit CBUF")
+    return list(_tiles(shape, min(cuts, key=lambda cut: _cost(shape, cut))))
+
+
+def parts_of_k(shape: ProductShape, depth: int) -> list[tuple[int, int]]:
+    """First element and number of elements of the parts of K."""
+    return [(first, min(depth, shape.k - first)) for first in range(0, shape.k, depth)]
+
+
+def _cuts(shape: ProductShape) -> Iterator[_Cut]:
+    steps = shape.k // CHANNEL_STEP
+    depths = {-(-steps // parts) * CHANNEL_STEP for parts in range(1, MAX_PARTS + 1)}
+    for depth in sorted(depths, reverse=True) if shape.divisible else [shape.k]:
+        group_bytes = shape.kind.group * depth * shape.kind.bits // 8
+        for data_banks in range(1, BANKS):
+            ring = (BANKS - data_banks) * BANK_BYTES
+            rows = min(
+                shape.m, MAX_SIZE, data_banks * BANK_BYTES // ENTRY_BYTES // _row_entries(shape, depth)
+            )
+            if group_bytes > ring:
+                rows = min(rows, STRIPE)  # a group larger than its banks is streamed, with one stripe only
+            if not shape.c_native and shape.line_atoms - 1 > MAX_NOTCH:
+                rows = min(rows, 1)  # a pitch of C beyond its field
+            resident = ring // group_bytes * shape.kind.group
+            most = min(shape.n, MAX_KERNELS)
+            for count in {rows, rows // STRIPE * STRIPE} - {0}:
+                for columns in {most, min(most, resident)} - {0}:
+                    yield _Cut(depth, count, columns, data_banks, columns <= resident)
+
+
+def _row_entries(shape: ProductShape, depth: int) -> int:
+    """CBUF entries of a row of A: a slab of four atoms each (docs/hardware.md 2.2)."""
+    return -(-depth * shape.kind.bits // 8 // ENTRY_BYTES)
+
+
+def _cost(shape: ProductShape, cut: _Cut) -> tuple[float, int, int]:
+    """Cycles, bytes moved and tasks of a cut."""
+    kind = shape.kind
+    parts = parts_of_k(shape, cut.depth)
+    row_tiles, column_tiles = -(-shape.m // cut.rows), -(-shape.n // cut.columns)
+    tasks = row_tiles * column_tiles * len(parts)
+    full, rest = divmod(shape.m, cut.rows)
+    stripes = full * -(-cut.rows // STRIPE) + -(-rest // STRIPE)
+    written = kind.group // kind.c_step  # cycles of a pixel and group: of the array, or of the writer
+    pixel = sum(max(depth // CHANNEL_STEP, written) for _, depth in parts)
+    array = STRIPE * stripes * shape.n // kind.group * pixel
+    weights = shape.b_bytes * (1 if cut.resident else row_tiles)
+    sums = 2 * (len(parts) - 1) * shape.m * shape.n * SUM_BYTES
+    moved = shape.a_bytes * column_tiles + weights + shape.c_bytes + sums
+    alone = 0.0  # share of the weights that come while the array waits
+    if not cut.resident and cut.rows > STRIPE:
+        ring = (BANKS - cut.data_banks) * BANK_BYTES
+        alone = max(0.0, 2 - ring / (kind.group * cut.depth * kind.bits / 8))
+    cycles = max(array, moved / CORE_BYTES) + alone * weights / CORE_BYTES + tasks * TASK_CYCLES
+    return cycles, moved, tasks
+
+
+def _tiles(shape: ProductShape, cut: _Cut) -> Iterator[MatmulTile]:
+    """Parts of K outermost: the tasks that write sums and those that read them lie far apart."""
+    for first, depth in parts_of_k(shape, cut.depth):
+        for column in range(0, shape.n, cut.columns):
+            for row in range(0, shape.m, cut.rows):
+                yield MatmulTile(
+                    row,
+                    min(cut.rows, shape.m - row),
+                    column,
+                    min(cut.columns, shape.n - column),
+                    first,
+                    depth,
+                    cut.data_banks,
+                    BANKS - cut.data_banks,
+                    reuse=cut.resident and row > 0,
+                    adds=first > 0,
+                    last=first + depth == shape.k,
+                )

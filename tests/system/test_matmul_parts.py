@@ -1,0 +1,45 @@
+"""Matrix products whose K is computed in parts: the RTL and the golden device, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import sw.rknn_api as rk
+from cosim.engines.engine import open_engine
+from cosim.golden.task import GoldenNpu
+from sw.rknn_api.session import matmul
+
+RNG = np.random.default_rng(17)
+
+
+@pytest.fixture(autouse=True)
+def no_device_left() -> Iterator[None]:
+    yield
+    rk.use_device(None)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [rk.RKNN_FLOAT16_MM_FLOAT16_TO_FLOAT32, rk.RKNN_FLOAT16_MM_FLOAT16_TO_FLOAT16],
+    ids=lambda kind: kind.name,
+)
+@pytest.mark.parametrize(("m", "k", "n"), [(70, 4096, 48), (37, 8224, 32)])
+def test_rtl_equals_golden(kind: int, m: int, k: int, n: int) -> None:
+    a, b = (RNG.normal(size=shape).astype(np.float16) for shape in ((m, k), (k, n)))
+    rk.use_device(GoldenNpu(1))
+    wanted = matmul(a, b, kind)
+    engine = open_engine(cores=1)
+    try:
+        rk.use_device(engine, quiet=True)
+        got = matmul(a, b, kind)
+        assert len(engine.task_log()) > 2
+    finally:
+        rk.use_device(None)
+        engine.close()
+    assert np.array_equal(got.view(np.uint8), wanted.view(np.uint8))
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    step = 2.0**-10 if got.dtype == np.float16 else 2.0**-20
+    assert (np.abs(got - exact) <= np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64)) * step).all()
