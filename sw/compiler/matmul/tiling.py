@@ -3,7 +3,7 @@
 A task needs its rows of A in CBUF at once, so long rows make for few of them, and B is read again for
 every range of rows.  Where K may be computed in parts, a part has shorter rows and therefore more of
 them; what it costs is that the sums of the parts before are written and read back by ERDMA.  Chained
-tasks see what earlier ones have written (HARDWARE 2.3).
+tasks see what earlier ones have written (HARDWARE 1.6).
 """
 
 from __future__ import annotations
