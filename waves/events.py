@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from waves.whole_file import whole_file
+
 if TYPE_CHECKING:
     from waves.summary import Summary, TaskSpan
 
@@ -379,17 +381,15 @@ def save(log: EventLog, path: str | Path) -> None:
     """
     path = Path(path)
     arrow_file, table = _is_arrow(path), log.to_arrow()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    if arrow_file:
-        from pyarrow import feather
+    with whole_file(path) as part:
+        if arrow_file:
+            from pyarrow import feather
 
-        feather.write_feather(table, str(part), compression="lz4")
-    else:
-        from pyarrow import parquet
+            feather.write_feather(table, str(part), compression="lz4")
+        else:
+            from pyarrow import parquet
 
-        parquet.write_table(table, str(part), compression="zstd")
-    part.replace(path)
+            parquet.write_table(table, str(part), compression="zstd")
 
 
 def load(path: str | Path) -> EventLog:

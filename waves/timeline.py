@@ -18,6 +18,7 @@ import numpy.typing as npt
 from rtl.regs import registers
 from waves.events import Event, EventLog, EventsError
 from waves.summary import Summary, summary
+from waves.whole_file import whole_file
 
 BLOCKS = ("PC", "CNA", "CORE", "DPU", "DPU_RDMA", "PPU", "PPU_RDMA")
 """Order of the tracks of a core."""
@@ -146,20 +147,13 @@ def write_timeline(log: EventLog, path: str | Path) -> None:
     EventsError
         where the package `perfetto` is missing.
     """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    try:
-        with part.open("wb") as file:
-            writer = _Writer(file)
-            cores = sorted({int(core) for core in np.unique(log["core"])})
-            done = {(s.core, s.job, s.task): s for s in summary(log)}
-            for core in cores:
-                _core(writer, core, log.where(core=core), done)
-            writer.flush()
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with whole_file(Path(path)) as part, part.open("wb") as file:
+        writer = _Writer(file)
+        cores = sorted({int(core) for core in np.unique(log["core"])})
+        done = {(s.core, s.job, s.task): s for s in summary(log)}
+        for core in cores:
+            _core(writer, core, log.where(core=core), done)
+        writer.flush()
 
 
 def _core(writer: _Writer, core: int, log: EventLog, done: dict[Key, Summary]) -> None:

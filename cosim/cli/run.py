@@ -174,14 +174,13 @@ def write_csv(path: Path, result: Any) -> None:
     """Write one line per layer, with what bounds it."""
     import csv
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    with part.open("w", newline="") as file:
+    from waves.whole_file import whole_file
+
+    with whole_file(path) as part, part.open("w", newline="") as file:
         rows = [row.flat() for row in result.layers]
         writer = csv.DictWriter(file, list(dict.fromkeys(name for row in rows for name in row)), restval=0)
         writer.writeheader()
         writer.writerows(rows)
-    part.replace(path)
 
 
 def _inputs(model: Path) -> list[Any]:

@@ -10,13 +10,12 @@ hardware model, of the compiler or of the memory model, and has to be meant.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from cosim.engines.engine import Engine, open_engine
+from cosim.perf.stored import read_stored, write_stored
 from cosim.perf.workloads import LAYERS
 from sw.compiler import using_cores
 
@@ -88,19 +87,13 @@ def read_baseline(path: Path = BASELINE) -> dict[str, dict[str, int]]:
     ValueError
         for a file that is damaged or of another version.
     """
-    data = json.loads(path.read_text())
-    if not isinstance(data, dict) or data.get("schema_version") != SCHEMA_VERSION:
-        raise ValueError(f"{path}: schema_version must be {SCHEMA_VERSION}; make it anew with --update")
-    rows: dict[str, dict[str, int]] = data["rows"]
+    rows: dict[str, dict[str, int]] = read_stored(path, SCHEMA_VERSION, "make it anew with --update")["rows"]
     return rows
 
 
 def write_baseline(rows: dict[str, dict[str, int]], path: Path = BASELINE) -> None:
     """Store figures as the baseline."""
-    data: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "rows": rows}
-    part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(data, indent=1) + "\n")
-    part.replace(path)
+    write_stored(path, SCHEMA_VERSION, {"rows": rows})
 
 
 def report(found: list[tuple[str, str, int | None, int | None]]) -> str:

@@ -12,6 +12,7 @@ from cosim.perf.spent import MEANINGS, NAMES
 from cosim.report import bars, eventcharts, memory, overtime, roofline, table
 from cosim.report.data import UNMEASURED, ReportError, Run, embed
 from cosim.report.svg import clip, count, percent, short, size
+from waves.whole_file import whole_file
 
 if TYPE_CHECKING:
     from waves.events import EventLog
@@ -86,10 +87,8 @@ def write(path: Path, run: Run, log: EventLog | None = None, clock: float = 1.0)
 
 def put(path: Path, page: str) -> None:
     """Write a page so that a reader never sees half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    part.write_text(page, encoding="utf-8")
-    part.replace(path)
+    with whole_file(path) as part:
+        part.write_text(page, encoding="utf-8")
 
 
 def check_clock(clock: float) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cosim.engines.errors import SnapshotError
+from waves.whole_file import whole_file
 
 MAGIC = b"RKCOSIM\x1a"
 """First bytes of every snapshot, of whatever version."""
@@ -51,17 +52,13 @@ class SnapshotFile:
             for name, data in packed.items()
         ]
         header = json.dumps({**self.header, "blocks": table}, separators=(",", ":")).encode()
-        part = path.with_name(path.name + ".part")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with part.open("wb") as file:
+            with whole_file(path) as part, part.open("wb") as file:
                 file.write(_HEAD.pack(MAGIC, VERSION, len(header), zlib.crc32(header)))
                 file.write(header)
                 for data in packed.values():
                     file.write(data)
-            os.replace(part, path)
         except OSError as error:
-            part.unlink(missing_ok=True)
             raise SnapshotError(f"{path}: cannot be written: {error.strerror or error}") from error
         return path.stat().st_size
 

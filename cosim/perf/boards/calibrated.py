@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cosim.engines.library import DramConfig
+from cosim.perf.stored import read_stored, write_stored
 
 FILE = Path(__file__).with_name("calibrated.json")
 SCHEMA_VERSION = 1
@@ -37,16 +37,13 @@ def read(path: Path = FILE) -> Calibration:
     ValueError
         for a file that is damaged or of another version.
     """
-    data = json.loads(path.read_text())
-    if not isinstance(data, dict) or data.get("schema_version") != SCHEMA_VERSION:
-        raise ValueError(f"{path}: schema_version must be {SCHEMA_VERSION}; make it anew")
+    data = read_stored(path, SCHEMA_VERSION)
     return Calibration(float(data["core_bytes_per_ns"]), dict(data["rows"]))
 
 
 def write(calibration: Calibration, path: Path = FILE) -> None:
     """Store a calibration."""
-    data = {"schema_version": SCHEMA_VERSION, **calibration.__dict__}
-    path.write_text(json.dumps(data, indent=1) + "\n")
+    write_stored(path, SCHEMA_VERSION, calibration.__dict__)
 
 
 def board_memory(clock_mhz: float = REFERENCE_MHZ, core_bytes_per_ns: float | None = None) -> DramConfig:
