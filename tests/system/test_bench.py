@@ -20,8 +20,7 @@ from cosim.perf.bench.layers import measure_layers
 from cosim.perf.bench.run import measure_job
 from cosim.perf.gate import read_baseline
 from tests.system import toy_core as toy
-
-SOURCE, TARGET = 0x10_0000, 0x20_0000
+from tests.system.toy_core import SOURCE, TARGET
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler on this machine")
 
@@ -67,9 +66,7 @@ def test_plain_verilog_is_the_same_design():
             for base in (SOURCE, TARGET):
                 engine.memory.map(base, 0x1000)
             engine.memory.write(SOURCE, np.arange(0x1000, dtype=np.uint32).astype(np.uint8))
-            for register, value in ((toy.SRC, SOURCE), (toy.DST, TARGET), (toy.BURSTS, 5), (toy.BEATS, 15)):
-                engine.write32(0, register, value)
-            engine.write32(0, toy.GO, 1)
+            toy.start(engine, 0, 5)
             assert engine.run_until_irq(1, 20_000) == 1
             total = engine.read32(0, toy.SUM)
             found.append((engine.cycle, total, engine.memory.read(TARGET, 0x1000), engine.counters(0)))

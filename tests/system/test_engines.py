@@ -16,42 +16,20 @@ from cosim.engines import (
     BuildError,
     BusError,
     DiagnosticError,
-    DramConfig,
     EngineError,
     open_engine,
     toolchain,
 )
 from cosim.engines import cache as cache_module
 from tests.system import toy_core as toy
+from tests.system.toy_core import CROWDED, TARGET, open_toy, start
 
-SOURCE, TARGET = 0x10_0000, 0x20_0000
 ENGINES = ["verilator", "cxxrtl", "amaranth"]
-JITTER = DramConfig(jitter=70, seed=11, peak_bytes_per_cycle=20)
-
-
-def open_toy(name, **options):
-    engine = open_engine(name, design=toy.ToyCore, progress=lambda text: None, **options)
-    engine.memory.map(SOURCE, 0x10000)
-    engine.memory.map(TARGET, 0x10000)
-    data = np.random.default_rng(5).integers(0, 256, 0x10000, dtype=np.uint8)
-    engine.memory.write(SOURCE, data)
-    return engine
-
-
-def start(engine, core, bursts, beats=16, source=SOURCE, target=TARGET):
-    for register, value in (
-        (toy.SRC, source),
-        (toy.DST, target + 0x4000 * core),
-        (toy.BURSTS, bursts),
-        (toy.BEATS, beats - 1),
-        (toy.GO, 1),
-    ):
-        engine.write32(core, register, value)
 
 
 def story(name, *, cores=3, sleep=True):
     """Cores started apart, with idle time, a reset and a fault in between; everything that is seen."""
-    with open_toy(name, cores=cores, dram=JITTER, on_diagnostic="go on") as engine:
+    with open_toy(name, cores=cores, dram=CROWDED, on_diagnostic="go on") as engine:
         engine.may_sleep(sleep)
         seen = []
         for core in range(cores):
@@ -94,7 +72,7 @@ def test_same_story_in_every_engine():
 def test_same_story_in_amaranth():
     # One core and less waiting: Amaranth's simulator is slow.
     def short(name):
-        with open_toy(name, cores=2, dram=JITTER) as engine:
+        with open_toy(name, cores=2, dram=CROWDED) as engine:
             for core in range(2):
                 start(engine, core, 5 + core)
             first = engine.run_until_irq(3, 5000)

@@ -3,42 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
-from cosim.engines import DramConfig, SocEngine, open_engine
+from cosim.engines import SocEngine
 from tests.system import toy_core as toy
+from tests.system.toy_core import CROWDED, open_toy, start
 from waves.events import EventLog
 
-SOURCE, TARGET = 0x10_0000, 0x20_0000
-JITTER = DramConfig(jitter=70, seed=11, peak_bytes_per_cycle=20, client_read_outstanding=2)
+JITTER = replace(CROWDED, client_read_outstanding=2)
 
 
-@contextmanager
-def opened(name: str = "verilator", cores: int = 3, **options: Any) -> Iterator[SocEngine]:
-    engine = open_engine(
-        name, design=toy.ToyCore, cores=cores, dram=JITTER, progress=lambda text: None, **options
-    )
-    with engine:
-        engine.memory.map(SOURCE, 0x10000)
-        engine.memory.map(TARGET, 0x10000)
-        engine.memory.write(SOURCE, np.random.default_rng(5).integers(0, 256, 0x10000, dtype=np.uint8))
-        yield engine
-
-
-def start(engine: SocEngine, core: int, bursts: int, beats: int = 16, source: int = SOURCE) -> None:
-    for register, value in (
-        (toy.SRC, source),
-        (toy.DST, TARGET + 0x4000 * core),
-        (toy.BURSTS, bursts),
-        (toy.BEATS, beats - 1),
-        (toy.GO, 1),
-    ):
-        engine.write32(core, register, value)
+def opened(name: str = "verilator", cores: int = 3, **options: Any) -> SocEngine:
+    return open_toy(name, cores=cores, dram=JITTER, **options)
 
 
 def copy(engine: SocEngine, cores: int = 3) -> None:

@@ -13,9 +13,8 @@ from cosim import progress
 from cosim.engines import BuildError, DiagnosticError, DramConfig, open_engine
 from cosim.engines.threads import thread_count, using_threads
 from tests.system import toy_core as toy
+from tests.system.toy_core import CROWDED, SOURCE, TARGET, open_toy, start
 
-SOURCE, TARGET = 0x10_0000, 0x20_0000
-CROWDED = DramConfig(jitter=70, seed=11, peak_bytes_per_cycle=20)
 DIAGNOSTIC = 0xE100
 """A register that no block has."""
 
@@ -43,29 +42,15 @@ def opened(
 ):
     options = {"cores": 3, "dram": CROWDED, "on_diagnostic": "go on"} | options
     try:
-        engine = open_engine(name, design=toy.ToyCore, progress=lambda text: None, threads=threads, **options)
+        engine = open_toy(name, threads=threads, **options)
     except BuildError as error:
         pytest.skip(str(error))
     with engine:
         engine.window(window)
         engine.may_sleep(sleep)
-        engine.memory.map(SOURCE, 0x10000)
-        engine.memory.map(TARGET, 0x10000)
-        engine.memory.write(SOURCE, np.random.default_rng(5).integers(0, 256, 0x10000, dtype=np.uint8))
         if record:
             engine.record()
         yield engine
-
-
-def start(engine, core, bursts, beats=16, source=SOURCE, target=TARGET):
-    for register, value in (
-        (toy.SRC, source),
-        (toy.DST, target + 0x4000 * core),
-        (toy.BURSTS, bursts),
-        (toy.BEATS, beats - 1),
-        (toy.GO, 1),
-    ):
-        engine.write32(core, register, value)
 
 
 def wait(engine, mask):

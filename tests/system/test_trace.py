@@ -341,9 +341,7 @@ def test_other_designs_and_cxxrtl(tmp_path: Path, name: str):
         engine.trace(spec)
         engine.memory.map(0x10_0000, 0x1000)
         engine.memory.write(0x10_0000, np.arange(0x1000, dtype=np.uint32).astype(np.uint8))
-        for register, value in ((toy.SRC, 0x10_0000), (toy.DST, 0x10_0800), (toy.BURSTS, 2), (toy.BEATS, 3)):
-            engine.write32(0, register, value)
-        engine.write32(0, toy.GO, 1)
+        toy.start(engine, 0, 2, 4, source=0x10_0000, target=0x10_0800)
         engine.run(500)
     wave = waves.open(path)
     names = [s.name for s in wave.signals]

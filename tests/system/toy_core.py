@@ -1,19 +1,54 @@
 """A small core with the ports of `rtl.core.NpuCore`: a register bus, a copy engine, an interrupt.
 
-It serves the tests of engines and memory where the real core would only cost build time.
+It serves the tests of engines and memory where the real core would only cost build time.  `open_toy`
+opens an engine of such cores, `start` lets one copy.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
+
+from cosim.engines import DramConfig, SocEngine, open_engine
 
 SRC, DST, BURSTS, GO, STATUS, BEATS, SUM, SLOW = range(0xE000, 0xE020, 4)
 """Registers: addresses, bursts, start, state (1 busy, 2 error; a write clears irq), beats of a
 burst minus one, sum of all bytes read, an address whose accesses end in SLVERR."""
 
 SLOTS = 4
+
+SOURCE, TARGET = 0x10_0000, 0x20_0000
+"""Where `open_toy` maps memory; what is at the source is random."""
+
+CROWDED = DramConfig(jitter=70, seed=11, peak_bytes_per_cycle=20)
+"""Memory that keeps cores waiting, each time for another while."""
+
+
+def open_toy(name: str = "verilator", **options: Any) -> SocEngine:
+    """Open an engine of small cores; `options` as of `open_engine`."""
+    engine = open_engine(name, design=ToyCore, progress=lambda text: None, **options)
+    engine.memory.map(SOURCE, 0x10000)
+    engine.memory.map(TARGET, 0x10000)
+    engine.memory.write(SOURCE, np.random.default_rng(5).integers(0, 256, 0x10000, dtype=np.uint8))
+    return engine
+
+
+def start(
+    engine: SocEngine, core: int, bursts: int, beats: int = 16, source: int = SOURCE, target: int = TARGET
+) -> None:
+    """Let a core copy so many bursts of so many beats; each core has a part of the target."""
+    for register, value in (
+        (SRC, source),
+        (DST, target + 0x4000 * core),
+        (BURSTS, bursts),
+        (BEATS, beats - 1),
+        (GO, 1),
+    ):
+        engine.write32(core, register, value)
 
 
 def ports() -> dict[str, wiring.Member]:
