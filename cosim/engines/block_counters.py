@@ -7,6 +7,7 @@ whose interconnect is C++, count in cosim/harness/counters.h, the same numbers a
 from __future__ import annotations
 
 import ctypes as ct
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
@@ -133,18 +134,17 @@ class CounterWindow:
             raise ValueError(f"offset must be a multiple of 4 below {WINDOW_BYTES:#x}, not {offset:#x}")
 
 
-class CountingEngine:
+class CountingEngine(ABC):
     """The counters' part of `cosim.engines.soc.SocEngine`."""
 
     cores: int
     _lib: Any
     _counting: bool = False
 
-    def _opened(self) -> int:
-        raise NotImplementedError
-
-    def _core(self, core: int) -> int:
-        raise NotImplementedError
+    @abstractmethod
+    def _opened(self) -> int: ...
+    @abstractmethod
+    def _core(self, core: int) -> int: ...
 
     def counter_window(self, core: int) -> CounterWindow:
         """The registers of a core's performance counters (docs/counters.md)."""
