@@ -8,7 +8,6 @@ from cosim.conformance.groups import draw_case
 from cosim.engines.library import DramConfig
 from cosim.golden.task import GoldenDevice
 from cosim.perf.formula import conv_npu, formula_cycles, formula_ddr, formula_npu
-from cosim.perf.report import task_rows
 from rtl.regs import registers
 from tests.models.jobs import memory_of
 
@@ -91,14 +90,12 @@ def test_formula_from_registers() -> None:
 
 
 @pytest.mark.parametrize("group", ["conv int8", "depthwise int8", "pool int8", "flying integers"])
-def test_rows_of_golden_tasks(group: str) -> None:
+def test_formula_of_golden_tasks(group: str) -> None:
     case = draw_case(group, 1, 0)
     device = GoldenDevice(memory_of(case))
     device.run_kick(case.chain.base, case.chain.amount, case.chain.tasks, dma_base=case.kick.dma_base)
-    (row,) = task_rows(device.reports, [100_000])
-    assert row.formula_cycles == max(row.formula_npu, row.formula_ddr) > 0
-    assert (row.formula_npu > 0) == (row.macs > 0) == (group in ("conv int8", "depthwise int8"))
-    assert row.ratio == 100_000 / row.formula_cycles
-    assert row.macs <= 1024 * row.formula_npu
-    with pytest.raises(ValueError, match="2 measurements for 1 tasks"):
-        task_rows(device.reports, [1, 2])
+    (report,) = device.reports
+    npu, moved = formula_npu(report.registers), (report.bytes_read, report.bytes_written)
+    assert formula_cycles(npu, *moved) == max(npu, formula_ddr(*moved)) > 0
+    assert (npu > 0) == (report.macs > 0) == (group in ("conv int8", "depthwise int8"))
+    assert report.macs <= 1024 * npu
