@@ -12,14 +12,10 @@ from rtl.npu.dpu_table import OperandTable
 
 @dataclass(frozen=True)
 class StageOut:
-    """A stage's results, a register for each lane, and whether it uses values of the read DMA.
-
-    `entering` is what the registers load when the stage takes an octet.
-    """
+    """A stage's results, a register for each lane, and whether it uses values of the read DMA."""
 
     values: list[Signal]
     wanted: Value
-    entering: list[Signal]
 
 
 class _Settings:
@@ -64,7 +60,7 @@ def bs_stages(frame: Frame, main: list[Signal], sums: list[Signal], table: Opera
 
     total, factor = frame.lanes("bs_total", signed(48)), frame.lanes("bs_factor", signed(16))
     product, plain = frame.lanes("bs_product", signed(63)), frame.lanes("bs_plain", unsigned(1))
-    value, entering = frame.lanes("bs_value", signed(32)), list[Signal]()
+    value = frame.lanes("bs_value", signed(32))
     for lane in range(LANES):
         window, sum_ = Signal(signed(48), init=IDLE), Signal(signed(48), init=IDLE)
         scale = Signal(signed(16), init=IDLE)
@@ -102,14 +98,13 @@ def bs_stages(frame: Frame, main: list[Signal], sums: list[Signal], table: Opera
         with m.If(valid[3]):
             scaled = frame.scaled(product[lane], plain[lane], bs.positive, bs.negative)
             limited = frame.wire(clamp(scaled, bs.rectifier.low, bs.rectifier.high))
-        entering.append(limited)
         with frame.into(4):
             m.d.sync += value[lane].eq(limited)
-    return StageOut(value, (cpend & cpend_src) | bs.wanted, entering)
+    return StageOut(value, (cpend & cpend_src) | bs.wanted)
 
 
-def bn_stages(frame: Frame, main: list[Signal], table: OperandTable) -> StageOut:
-    """Stages 5 and 6: multiply, then shift, add, ReLU."""
+def bn_stages(frame: Frame, main: list[Signal], table: OperandTable) -> tuple[StageOut, list[Signal]]:
+    """Stages 5 and 6: multiply, then shift, add, ReLU; also what the registers load with the next octet."""
     m, valid = frame.m, frame.valid
     bn = _Settings(frame, "BN")
     product, plain = frame.lanes("bn_product", signed(48)), frame.lanes("bn_plain", unsigned(1))
@@ -142,4 +137,4 @@ def bn_stages(frame: Frame, main: list[Signal], table: OperandTable) -> StageOut
         entering.append(limited)
         with frame.into(6):
             m.d.sync += value[lane].eq(limited)
-    return StageOut(value, bn.wanted, entering)
+    return StageOut(value, bn.wanted), entering
