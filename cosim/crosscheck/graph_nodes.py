@@ -15,6 +15,7 @@ from cosim.golden.graph import (
     FCopy,
     FHost,
     FPool,
+    FSlope,
     HostGather,
     HostPool,
     HostSoftmax,
@@ -65,7 +66,7 @@ def _conv_node(step: ConvStep) -> Node:
         late, limits = limits, _clamp(step.addend.own_limits)
         scale, b = step.addend.own_scale, step.inputs[1].name
         operand = Operand(offset=-step.inputs[1].zero_point, scale=step.addend.scale)
-    elif step.correction is not None:
+    elif step.correction is not None or step.slopes is not None:
         late, limits = limits, late
     stage = Stage(
         add=step.bias - step.x_zero * weights.reshape(weights.shape[0], -1).sum(axis=1),
@@ -93,6 +94,8 @@ def _conv_node(step: ConvStep) -> Node:
         b_operand=operand,
         scale=scale,
         clamp=late,
+        slopes=None if step.slopes is None else step.slopes.words,
+        slope_shift=0 if step.slopes is None else step.slopes.shift,
     )
 
 
@@ -141,8 +144,8 @@ def _node(step: Step) -> Node:
                 y=y.name,
                 offset=-x.zero_point,
                 scale=step.scale,
-                slopes=step.slopes if step.slopes.size > 1 else int(step.slopes[0]),
-                shift=step.shift,
+                slopes=step.slopes.words,
+                shift=step.slopes.shift,
                 output=_output(step.converter),
             )
         case LookupStep():
@@ -205,7 +208,10 @@ def float_node(step: Step) -> Node:
                 insert=step.insert,
                 depthwise=step.depthwise,
                 clamp=_float_clamp(step.limits),
+                slopes=None if step.slopes is None else np.asarray(step.slopes.values, np.float16),
             )
+        case SlopeStep():
+            return FSlope(x=x.name, y=y.name, slopes=np.asarray(step.slopes.values, np.float16))
         case BinaryStep():
             clamp = _float_clamp(step.limits)
             return FBinary(a=x.name, b=step.inputs[1].name, y=y.name, op=step.method, clamp=clamp)

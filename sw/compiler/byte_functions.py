@@ -112,7 +112,11 @@ def _apply(step: Step, codes: list[Codes]) -> Codes | None:
             return _code(x * step.scale, step.limits, step.converter)
         case SlopeStep():
             v = x * step.scale
-            return _code(np.where(v < 0, _rne(v * int(step.slopes[0]), step.shift), v), None, step.converter)
+            return _code(
+                np.where(v < 0, _rne(v * int(step.slopes.words[0]), step.slopes.shift), v),
+                None,
+                step.converter,
+            )
         case BinaryStep():
             a, b = x * step.scales[0], (codes[1] - step.inputs[1].zero_point) * step.scales[1]
             results = {

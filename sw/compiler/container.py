@@ -39,6 +39,7 @@ _CLASSES: dict[str, type[Any]] = {
         steps.ConvStep,
         steps.Addend,
         steps.Activation,
+        steps.Slopes,
         steps.BinaryStep,
         steps.RescaleStep,
         steps.SlopeStep,

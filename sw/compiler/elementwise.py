@@ -10,10 +10,10 @@ from sw.compiler.programs import (
     Ew,
     Operand,
     Place,
-    Prelu,
     dpu_cube,
     dpu_rest,
     pointers,
+    prelu_of,
     rdma_registers,
 )
 from sw.compiler.steps import (
@@ -43,7 +43,7 @@ def flying(step: FlyingStep, places: tuple[Place, ...], y: Place, operand: Ref |
     limits: Limits = None
     converter = Converter(1, 0, 0)
     if isinstance(step, SlopeStep):
-        prelu = Prelu(None if operand else int(step.slopes[0]), step.shift)
+        prelu = prelu_of(step.slopes)
         scale, converter = step.scale, step.converter
     elif isinstance(step, LookupStep):
         offset, table = 0, Table([int(v) for v in step.table])

@@ -3,9 +3,10 @@
 The same steps as for bytes, with other meanings of their numbers: weights are float16, biases
 float32, limits the patterns of binary32 numbers, and no converter takes part.
 
-ConvStep      v = fp32 sums of tiles of 32 products (docs/hardware.md 3.7), + bias, clamp, to fp16
+ConvStep      v = fp32 sums of tiles of 32 products (docs/hardware.md 3.7), + bias, clamp or slopes, to fp16
 BinaryStep    v = a op b in fp32, clamp, to fp16
 RescaleStep   v = x, clamp, to fp16 (exact)
+SlopeStep     v = x, negative ones times a slope of fp16, to fp16
 PoolStep      maximum, or the average of docs/hardware.md 6.3
 """
 
@@ -55,6 +56,8 @@ from sw.compiler.steps import (
     Limits,
     PoolStep,
     RescaleStep,
+    Slopes,
+    SlopeStep,
     Step,
 )
 
@@ -117,9 +120,9 @@ def _conv(op: Conv, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
         halves = op.npu_weights.astype(np.float16)
     if not np.isfinite(halves).all():
         raise ModelError(f"{what}: a weight is beyond fp16")
-    return [
-        _conv_step(op, x, output, halves, np.asarray(op.bias, np.float32), op.window, op.depthwise, op.insert)
-    ]
+    bias = np.asarray(op.bias, np.float32)
+    step = _conv_step(op, x, output, halves, bias, op.window, op.depthwise, op.insert)
+    return [step if op.slopes is None else replace(step, slopes=_slopes(op.slopes, what))]
 
 
 def _conv_step(
@@ -185,9 +188,20 @@ def _pool(op: Pool, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
 
 
 def _slope(op: Slope, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
-    slopes = tuple(float(s) for s in op.slopes)
-    attributes = {"function": "LeakyRelu", "alpha": slopes if len(slopes) > 1 else slopes[0]}
-    return [HostStep(op.name, op.kind, inputs, output, "Function", attributes)]
+    if _own_limits(op) is not None:
+        between = replace(output, name=f"{output.name}.unclamped")
+        rescale = Rescale(op.name, (between.name,), op.output, clamp=op.clamp)
+        return [*_slope(replace(op, clamp=Clamp()), inputs, between), *_rescale(rescale, (between,), output)]
+    slopes = _slopes(op.slopes, f"{op.kind} '{op.name}'")
+    return [SlopeStep(op.name, op.kind, inputs, output, slopes, 1, PLAIN)]
+
+
+def _slopes(slopes: np.ndarray, what: str) -> Slopes:
+    with np.errstate(over="ignore"):
+        halves = slopes.astype(np.float16)
+    if not np.isfinite(halves).all():
+        raise ModelError(f"{what}: a slope is beyond fp16")
+    return Slopes(halves, 0)
 
 
 def _copy(op: Op, x: Tensor, y: Tensor, source: Place, target: Place, size: Place) -> Step:

@@ -122,7 +122,8 @@ class Conv(Op):
     `weights` int8 (OC, IC/groups, kh, kw) with `weight_scales` float64 (OC,) and one zero point;
     `bias` int64 (OC,) in units of input scale * weight scale of its channel.  `insert` (rows, columns)
     above 1 makes it a transposed one: insert - 1 zeros are put between the input's pixels, and
-    `window` slides over the result (kernel already turned round, HARDWARE 3.12).
+    `window` slides over the result (kernel already turned round, HARDWARE 3.12).  `slopes` are those of
+    a `Slope` that follows at once, before the clamp (`sw.compiler.slopes`).
     """
 
     weights: npt.NDArray[np.int8]
@@ -133,13 +134,13 @@ class Conv(Op):
     groups: int = 1
     source: str = "Conv"
     insert: tuple[int, int] = (1, 1)
+    slopes: npt.NDArray[np.float64] | None = None
 
     @property
     def kind(self) -> str:
-        """Conv, DepthwiseConv, or what `source` says (Gemm, MatMul, ConvTranspose)."""
-        if self.source != "Conv":
-            return self.source
-        return "DepthwiseConv" if self.depthwise else "Conv"
+        """Conv, DepthwiseConv, or what `source` says (Gemm, MatMul, ...); with slopes also their name."""
+        kind = "DepthwiseConv" if self.source == "Conv" and self.depthwise else self.source
+        return kind if self.slopes is None else f"{kind}+{slope_kind(self.slopes)}"
 
     @property
     def depthwise(self) -> bool:
@@ -159,6 +160,11 @@ class Conv(Op):
             first = kernel // (kernels // self.groups) * depth
             full[kernel, first : first + depth] = self.weights[kernel]
         return full
+
+
+def slope_kind(slopes: npt.NDArray[np.float64]) -> str:
+    """LeakyRelu with one slope, PRelu with one a channel."""
+    return "LeakyRelu" if slopes.size == 1 else "PRelu"
 
 
 BinaryMethod = Literal["add", "sub", "mul", "max", "min"]
@@ -235,7 +241,7 @@ class Slope(Op):
     @property
     def kind(self) -> str:
         """LeakyRelu or PRelu."""
-        return "LeakyRelu" if self.slopes.size == 1 else "PRelu"
+        return slope_kind(self.slopes)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ ConvStep      acc = sum((x - x_zero) * (w - w_zero)) + bias      (x = x_zero out
               With `insert` above 1 zeros lie between the pixels of x; x_zero is 0 then.
               With an `addend` v = clamp(a * own_scale + (b - b_zero) * scale),
               a = own_limits(rne(acc * multiplier[c] / 2^shift)), the convolution's own code
+              With `slopes` a negative v is rne(v * slope[c] / 2^slope shift) before the clamp
               With an `activation` y = table[v - low], v = limits(rne(acc * multiplier[c] / 2^shift))
 BinaryStep    v = clamp(a' op b'), a' = (a - a_zero) * a_scale, b' likewise; y as above
 RescaleStep   v = clamp((x - x_zero) * 2^14); y as above
@@ -82,6 +83,7 @@ from sw.compiler.steps import (
     LookupStep,
     PoolStep,
     RescaleStep,
+    Slopes,
     SlopeStep,
     Step,
 )
@@ -205,6 +207,7 @@ def _conv(op: Conv, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
         x_zero,
         op.insert,
         correction,
+        slopes=None if op.slopes is None else _slopes(op.slopes, what),
     )
     return [step, *tail]
 
@@ -338,15 +341,18 @@ def _slope(op: Slope, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
         target = _between(output, "unclamped")
         rescale = Rescale(op.name, (target.name,), output.name, clamp=op.clamp)
         return [*_slope(replace(op, clamp=Clamp()), inputs, target), *_rescale(rescale, (target,), output)]
-    largest = float(np.abs(op.slopes).max())
-    if not largest < 2**15:
-        raise ModelError(f"{what}: slope {largest:g} is too large")
-    # As many fraction bits as leave the largest slope within 16 signed bits.
-    shift = SLOPE_SHIFT if largest < 1.99 else SLOPE_SHIFT - int(np.ceil(np.log2(largest)))
-    slopes = np.rint(op.slopes * 2.0**shift).astype(np.int64).clip(-(2**15), 2**15 - 1)
     scale, out_shift = output_scale(inputs[0].scale / 2**BS_SHIFT / output.scale, what)
     converter = Converter(scale, out_shift, output.zero_point)
-    return [SlopeStep(op.name, op.kind, inputs, output, slopes, shift, 2**BS_SHIFT, converter)]
+    return [SlopeStep(op.name, op.kind, inputs, output, _slopes(op.slopes, what), 2**BS_SHIFT, converter)]
+
+
+def _slopes(slopes: npt.NDArray[np.float64], what: str) -> Slopes:
+    """Slopes as integers with as many fraction bits as leave the largest within 16 signed bits."""
+    largest = float(np.abs(slopes).max())
+    if not largest < 2**15:
+        raise ModelError(f"{what}: slope {largest:g} is too large")
+    shift = SLOPE_SHIFT if largest < 1.99 else SLOPE_SHIFT - int(np.ceil(np.log2(largest)))
+    return Slopes(np.rint(slopes * 2.0**shift).astype(np.int64).clip(-(2**15), 2**15 - 1), shift)
 
 
 def _lookup(op: Lookup, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:

@@ -14,7 +14,7 @@ from sw.compiler.graph import Clamp, Conv, ConvAdd, ConvLookup, Graph, ModelErro
 from sw.compiler.requant import MAX_SHIFT, balanced_channels, check_sums
 from sw.compiler.steps import Step
 
-F = TypeVar("F", ConvAdd, ConvLookup)
+F = TypeVar("F", Conv, ConvAdd, ConvLookup)
 
 MULTIPLIER_LIMIT = 2**15 - 1
 """Largest multiplier of a channel (signed 16 bits)."""

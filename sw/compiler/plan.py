@@ -26,6 +26,7 @@ from sw.compiler.programs import (
     written_group,
 )
 from sw.compiler.residual import fuse_adds
+from sw.compiler.slopes import fuse_slopes
 from sw.compiler.steps import (
     BinaryStep,
     ConvStep,
@@ -34,6 +35,7 @@ from sw.compiler.steps import (
     LookupStep,
     PoolStep,
     RescaleStep,
+    Slopes,
     SlopeStep,
     Step,
 )
@@ -61,6 +63,9 @@ MAX_TASKS = 4095
 
 FLOAT_TABLE_BYTES = 4
 """Bytes of an fp32 bias."""
+
+SLOPE_BYTES = 2
+"""Bytes of a channel in a table of slopes."""
 
 TABLE_BYTES = 8
 """Bytes of bias table a channel: 64 per eight (HARDWARE 3.7)."""
@@ -232,8 +237,8 @@ def make_plan(graph: Graph, reuse: bool = False, cores: int = 1, fuse: bool = Tr
     cores
         1 to 3: share convolutions out among so many cores where that is worth it.
     fuse
-        let a convolution's task do the addition or function behind it (`sw.compiler.residual`,
-        `sw.compiler.activation`), and make one table of functions of one tensor.
+        let a convolution's task do the addition, function or slope behind it (`sw.compiler.residual`,
+        `sw.compiler.activation`, `sw.compiler.slopes`), and make one table of functions of one tensor.
 
     Raises
     ------
@@ -246,7 +251,7 @@ def make_plan(graph: Graph, reuse: bool = False, cores: int = 1, fuse: bool = Tr
     notes = []
     if fuse:
         fold_byte_functions(graph)
-        notes = fuse_adds(graph) + fuse_lookups(graph)
+        notes = fuse_adds(graph) + fuse_lookups(graph) + fuse_slopes(graph)
     planner = _Planner(graph, reuse, cores)
     plan = planner.run()
     plan.notes = notes
@@ -404,7 +409,10 @@ class _Planner:
         shape = self.shapes[index]
         x, y = self.plan.place(step.inputs[0].name), self.plan.place(step.output.name)
         table = self._weights(self._table(step))
-        correction = None
+        correction = slopes = None
+        if step.slopes is not None and step.slopes.values.size > 1:
+            whole = 64 * -(-(shape.kernels + 64) // 64)  # whole groups behind the last tile's first kernel
+            slopes = self._weights(_slope_table(step.slopes, whole))
         if step.correction is not None:
             whole = 64 if step.depthwise else 32
             count = 4 * self._surfaces_written(index, step) + whole // 4
@@ -420,6 +428,8 @@ class _Planner:
             if correction is not None:
                 atom = (tile.first_kernel // 4 * shape.out_height + tile.first_row) * shape.out_width
                 operands = replace(operands, correction=correction + atom * 16)
+            if slopes is not None:
+                operands = replace(operands, slopes=slopes + tile.first_kernel * SLOPE_BYTES)
             if step.addend is not None:
                 operands = replace(operands, addend=self.plan.place(step.inputs[1].name))
             settings = convolution(step, shape, tile, x, y, operands)
@@ -436,7 +446,7 @@ class _Planner:
                 macs=pixels * tile.kernels * shape.taps * (1 if step.depthwise else shape.channels),
                 reads=tile.in_rows * shape.row_bytes
                 + (0 if tile.weight_reuse else size)
-                + written * entry
+                + written * (entry + (SLOPE_BYTES if slopes is not None else 0))
                 + added,
                 writes=pixels * written * shape.itemsize,
                 formula_npu=-(-pixels // STRIPE) * STRIPE * -(-tile.kernels // group) * shape.pixel_cycles,
@@ -481,16 +491,16 @@ class _Planner:
         else:
             assert isinstance(step, BinaryStep | RescaleStep | SlopeStep | LookupStep)
             slopes = None
-            if isinstance(step, SlopeStep) and step.slopes.size > 1:
-                slopes = self._weights(_slope_table(step.slopes))
+            if isinstance(step, SlopeStep) and step.slopes.values.size > 1:
+                slopes = self._weights(_slope_table(step.slopes, step.slopes.values.size))
             settings, blocks = flying(step, places, y, slopes), FLYING_BLOCKS
         self.plan.tasks.append(Task(index, "", blocks, settings, reads=reads, writes=writes))
 
 
-def _slope_table(slopes: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+def _slope_table(slopes: Slopes, channels: int) -> npt.NDArray[np.uint8]:
     """Multipliers for NRDMA, 16 bits a channel, whole groups of 32 channels (docs/hardware.md 5.3)."""
-    table = np.zeros(-(-slopes.size // 32) * 32, dtype="<i2")
-    table[: slopes.size] = slopes
+    table = np.zeros(-(-channels // 32) * 32, dtype="<i2")
+    table[: slopes.words.size] = slopes.words
     return table.view(np.uint8)
 
 

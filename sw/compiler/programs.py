@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sw.compiler.float_programs import float_convolution
 from sw.compiler.lut import Table, lut_registers
 from sw.compiler.program import Ref, Settings, Value
-from sw.compiler.steps import Converter, ConvStep, Limits
+from sw.compiler.steps import Converter, ConvStep, Limits, Slopes
 from sw.compiler.tiling import ConvShape, Tile
 from sw.layouts import ATOM_BYTES
 
@@ -79,6 +79,8 @@ class ConvOperands:
     correction: Ref | None = None
     addend: Place | None = None
     """The whole tensor that is added."""
+    slopes: Ref | None = None
+    """Table of slopes, from the tile's first kernel on."""
 
 
 def written_group(depthwise: bool, itemsize: int) -> int:
@@ -221,6 +223,7 @@ def _conv_dpu(settings: Settings, step: ConvStep, tile: Tile, y: Place, operands
     channels = group_channels(step, tile, y)
     surfaces = 4 if step.depthwise else 2
     first = y.row(tile.first_row) + tile.first_kernel // y.c2 * y.surface * ATOM_BYTES
+    prelu = prelu_of(step.slopes) if step.slopes is not None else None
     dpu_cube(
         settings,
         conv_mode=3 if step.depthwise else 0,
@@ -231,6 +234,7 @@ def _conv_dpu(settings: Settings, step: ConvStep, tile: Tile, y: Place, operands
         rows=tile.rows,
         channels=channels,
         real=tile.kernels,
+        bn_shift_negative=prelu.shift if prelu else 0,
     )
     settings.set("DPU", "BS_CFG", BS_ALU_ALGO=2, BS_ALU_SRC=1, BS_RELU_BYPASS=1)
     settings.set("DPU", "BS_ALU_CFG")
@@ -253,7 +257,9 @@ def _conv_dpu(settings: Settings, step: ConvStep, tile: Tile, y: Place, operands
         table = None
         if step.activation is not None:  # BN leaves v less the lower limit
             table = Table([int(entry) for entry in step.activation.table], first=0)
-        dpu_rest(settings, y, tile.rows, channels, step.limits, step.converter, surfaces, ew, table=table)
+        dpu_rest(
+            settings, y, tile.rows, channels, step.limits, step.converter, surfaces, ew, prelu, table=table
+        )
         return
     addend = step.addend
     before = Before(addend.own_scale, *(addend.own_scale * limit for limit in addend.own_limits))
@@ -335,6 +341,11 @@ class Prelu:
     shift: int
 
 
+def prelu_of(slopes: Slopes) -> Prelu:
+    """BN's settings for slopes."""
+    return Prelu(int(slopes.words[0]) if slopes.values.size == 1 else None, slopes.shift)
+
+
 def dpu_rest(
     settings: Settings,
     y: Place,
@@ -368,7 +379,8 @@ def dpu_rest(
         dpu("BN_CFG", BN_RELUX_EN=int(high is not None), BN_MUL_BYPASS=1, BN_ALU_BYPASS=1)
     else:  # clamp v - low to [0, high - low] here, EW adds low again
         dpu("BN_CFG", BN_ALU_ALGO=4, BN_RELUX_EN=int(high is not None), BN_MUL_BYPASS=1)
-    shifted = limits is not None and ew is None and low != 0
+    floor = limits is not None and prelu is not None
+    shifted = limits is not None and ew is None and low != 0 and not floor
     dpu("BN_ALU_CFG", BN_ALU_OPERAND=before.low if before else low if shifted else 0)
     if prelu is not None:
         dpu(
@@ -394,8 +406,16 @@ def dpu_rest(
     else:
         if table is not None:
             dpu("EW_CFG", EW_RELU_BYPASS=1, EW_OP_CVT_BYPASS=1, EW_OP_BYPASS=1)
-        elif shifted:
-            dpu("EW_CFG", EDATA_SIZE=3, EW_ALU_ALGO=2, EW_RELU_BYPASS=1, EW_OP_CVT_BYPASS=1, EW_LUT_BYPASS=1)
+        elif shifted or floor:
+            algorithm = 2 if shifted else 0  # adds, or takes the maximum
+            dpu(
+                "EW_CFG",
+                EDATA_SIZE=3,
+                EW_ALU_ALGO=algorithm,
+                EW_RELU_BYPASS=1,
+                EW_OP_CVT_BYPASS=1,
+                EW_LUT_BYPASS=1,
+            )
         else:
             dpu("EW_CFG", EW_RELU_BYPASS=1, EW_OP_CVT_BYPASS=1, EW_LUT_BYPASS=1, EW_OP_BYPASS=1, EW_BYPASS=1)
         dpu("EW_CVT_OFFSET_VALUE")
@@ -405,7 +425,10 @@ def dpu_rest(
     dpu("OUT_CVT_SCALE", OUT_CVT_SCALE=converter.scale)
     dpu("OUT_CVT_SHIFT", OUT_CVT_SHIFT=converter.shift)
     for lane in range(8):
-        dpu(f"EW_OP_VALUE_{lane}", **{f"EW_OPERAND_{lane}": low if shifted and table is None else 0})
+        dpu(
+            f"EW_OP_VALUE_{lane}",
+            **{f"EW_OPERAND_{lane}": low if (shifted or floor) and table is None else 0},
+        )
     dpu("SURFACE_ADD", SURF_ADD=surfaces * y.surface)
     dpu("UNDOC_40C4")
     lut_registers(settings, table)
@@ -489,4 +512,5 @@ def _conv_rdma(settings: Settings, step: ConvStep, tile: Tile, y: Place, operand
         conv_mode=3 if step.depthwise else 0,
         table=operands.table,
         operand=operand,
+        slopes=operands.slopes,
     )

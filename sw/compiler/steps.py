@@ -63,6 +63,20 @@ class Activation:
 
 
 @dataclass(frozen=True)
+class Slopes:
+    """Factors of negative numbers, one or one a channel: int64 / 2^shift, or float16 for floats."""
+
+    values: npt.NDArray[np.int64] | npt.NDArray[np.float16]
+    shift: int
+
+    @property
+    def words(self) -> npt.NDArray[np.int64]:
+        """The operands of BN as signed 16 bits: integers, or the patterns of fp16 numbers."""
+        values = self.values
+        return (values.view(np.int16) if values.dtype == np.float16 else values).astype(np.int64)
+
+
+@dataclass(frozen=True)
 class ConvStep(Step):
     """A direct (weights (OC, IC, kh, kw)) or depthwise (weights (C, 1, kh, kw)) convolution."""
 
@@ -83,6 +97,8 @@ class ConvStep(Step):
     """Right shift of the product with a channel's multiplier."""
     addend: Addend | None = None
     activation: Activation | None = None
+    slopes: Slopes | None = None
+    """Of negative v, before the limits, which then have no upper end; not together with a correction."""
 
     @property
     def alone(self) -> ConvStep:
@@ -144,10 +160,9 @@ class RescaleStep(Step):
 
 @dataclass(frozen=True)
 class SlopeStep(Step):
-    """Negative numbers times `slopes` / 2^shift, int64 (1,) or (C,)."""
+    """v = x * scale with negative numbers times slopes."""
 
-    slopes: npt.NDArray[np.int64]
-    shift: int
+    slopes: Slopes
     scale: int
     converter: Converter
 

@@ -1,6 +1,16 @@
 """Graph-level golden model: a network as integer arithmetic, without registers or layouts (DESIGN 6)."""
 
-from cosim.golden.graph.floats import FAverage, FBinary, FClamp, FClampNode, FConv, FCopy, FHost, FPool
+from cosim.golden.graph.floats import (
+    FAverage,
+    FBinary,
+    FClamp,
+    FClampNode,
+    FConv,
+    FCopy,
+    FHost,
+    FPool,
+    FSlope,
+)
 from cosim.golden.graph.ops import (
     Clamp,
     HostGather,
@@ -33,6 +43,7 @@ __all__ = [
     "FCopy",
     "FHost",
     "FPool",
+    "FSlope",
     "HostGather",
     "HostPool",
     "HostSoftmax",

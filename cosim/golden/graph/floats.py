@@ -32,7 +32,8 @@ class FConv:
     """Convolution of fp16 x [C, H, W] to y [K, OH, OW].
 
     `weights` fp16 [K, C, kh, kw], or [C, 1, kh, kw] when `depthwise`; outside the image x is 0.
-    ``v = tile sums added up in order; y = fp16(clamp(v + bias))``, bias binary32 [K].
+    ``v = tile sums added up in order; y = fp16(clamp(v + bias))``, bias binary32 [K]; with `slopes` (one,
+    or one a kernel) numbers with a sign are multiplied before the clamp.
     """
 
     x: str
@@ -46,6 +47,16 @@ class FConv:
     insert: Pair = (1, 1)
     depthwise: bool = False
     clamp: FClamp = FClamp()
+    slopes: Half | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FSlope:
+    """``y = fp16(x * slope)`` where x has a sign, x elsewhere; `slopes` one, or one a channel."""
+
+    x: str
+    y: str
+    slopes: Half
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +133,7 @@ class FAverage:
     pad: Pair = (0, 0)
 
 
-FloatNode = FAverage | FConv | FBinary | FClampNode | FCopy | FPool | FHost
+FloatNode = FAverage | FConv | FBinary | FClampNode | FCopy | FPool | FHost | FSlope
 
 
 def clamp32(value: Single, clamp: FClamp) -> Single:
@@ -132,6 +143,13 @@ def clamp32(value: Single, clamp: FClamp) -> Single:
     if clamp.high is not None:
         value = np.where(value > np.float32(clamp.high), np.float32(clamp.high), value)
     return value
+
+
+def steep(value: Single, slopes: Half) -> Single:
+    """Multiply numbers that have a sign, in binary32."""
+    factors = slopes.astype(np.float32).reshape(-1, 1, 1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.where(np.signbit(value), value * factors, value)
 
 
 def to_half(value: Single) -> Half:
@@ -245,6 +263,8 @@ def conv(x: Half, node: FConv) -> Half:
         with np.errstate(over="ignore", invalid="ignore"):
             acc = _depthwise(taps, weights) if node.depthwise else _direct(taps, weights, finite)
             acc = acc + node.bias.astype(np.float32)[:, None, None]
+            if node.slopes is not None:
+                acc = steep(acc, node.slopes)
         out[:, rows] = to_half(clamp32(acc, node.clamp))
     return out
 
@@ -339,6 +359,8 @@ def evaluate_float(node: FloatNode, tensors: Any) -> Half:
             return conv(tensors[node.x], node)
         case FBinary():
             return binary(tensors[node.a], tensors[node.b], node)
+        case FSlope():
+            return to_half(steep(tensors[node.x].astype(np.float32), node.slopes))
         case FClampNode():
             return to_half(clamp32(tensors[node.x].astype(np.float32), node.clamp))
         case FCopy():

@@ -98,6 +98,9 @@ class _Windowed:
     b_operand: Operand = field(default_factory=Operand)
     scale: int = 1
     """What the stage's result is multiplied by before b is added."""
+    slopes: ArrayLike | None = None
+    """One integer or one per kernel: a stage's v < 0 becomes ``sat(R(v * slope, slope_shift), 32)``."""
+    slope_shift: int = 0
     clamp: Clamp = field(default_factory=Clamp)
     """After correction and addition."""
 

@@ -93,6 +93,8 @@ def _finish(
     acc = limit(divide(acc, node.truncate), 32)
     value = _stage(acc + total * _channels(node.window_mul), node.stage)
     if not isinstance(node, ops.QGemm):
+        if node.slopes is not None:
+            value = _steep(value, node.slopes, node.slope_shift)
         if node.correction is not None:
             value = limit(value + node.correction, 32)
         if b is not None:
@@ -217,8 +219,12 @@ def _average(total: Ints, node: ops.QPool) -> Ints:
 def slope(x: NDArray, node: ops.QSlope) -> NDArray:
     """Evaluate a `QSlope`."""
     value = (x.astype(np.int64) + node.offset) * node.scale
-    steep = limit(divide(value * _channels(node.slopes), node.shift), 32)
-    return _output(np.where(value < 0, steep, value), node.output)
+    return _output(_steep(value, node.slopes, node.shift), node.output)
+
+
+def _steep(value: Ints, slopes: ArrayLike, shift: int) -> Ints:
+    """Negative numbers times slopes."""
+    return np.where(value < 0, limit(divide(value * _channels(slopes), shift), 32), value)
 
 
 def copy(x: NDArray, y: NDArray, node: ops.QCopy) -> NDArray:

@@ -1,0 +1,182 @@
+"""LeakyRelu and PRelu: in a convolution's task, and on floats a task of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cosim.crosscheck.model_check import GoldenDriver, ModelChecker
+from cosim.engines.engine import open_engine
+from sw.compiler import CompiledModel
+from sw.compiler.container import load_container, save_model
+from sw.compiler.graph import Clamp, Conv, Graph, GraphInput, GraphOutput, Slope, Tensor, Window
+from sw.compiler.steps import ConvStep, HostStep, SlopeStep
+from sw.driver import Driver
+
+KINDS: dict[str, dict[str, Any]] = {
+    "leaky": {},
+    "its own end below": {"after": (0.03, 7)},
+    "one a channel": {"slopes": "many", "after": (0.0219, -38)},
+    "one a channel, two tiles of kernels": {
+        "slopes": "many",
+        "after": (0.0219, -38),
+        "size": (6, 8),
+        "kernels": 40,
+        "channels": 1280,
+    },
+    "kernels not whole groups": {"channels": 20, "kernels": 20},
+    "depthwise": {"depthwise": True, "channels": 40, "kernels": 40},
+    "depthwise, one a channel": {
+        "depthwise": True,
+        "channels": 72,
+        "kernels": 72,
+        "slopes": "many",
+        "after": (0.0219, -38),
+    },
+    "two tiles of rows": {"size": (150, 120), "kernels": 40, "channels": 48},
+    "steep": {"slopes": 2.5, "after": (0.03, 7)},
+    "one pixel": {"size": (1, 1), "side": 1},
+}
+
+
+def network(
+    *,
+    channels: int = 32,
+    kernels: int = 24,
+    size: tuple[int, int] = (5, 7),
+    side: int = 3,
+    depthwise: bool = False,
+    slopes: float | str = 0.1,
+    after: tuple[float, int] = (0.0157, -103),
+    real: bool = False,
+) -> Graph:
+    """y = slope(conv(x)) of bytes or of fp16; `after` is scale and zero point of y, a's are 0.03 and 7."""
+    rng = np.random.default_rng(1)
+    graph = Graph("leaky")
+    depth = 1 if depthwise else channels
+    given = rng.uniform(0.5, 1.2, kernels) if slopes == "many" else np.array([float(slopes)])
+    for name, cube, scale, zero in (
+        ("x", (channels, *size), 0.05, -4),
+        ("a", (kernels, *size), 0.03, 7),
+        ("y", (kernels, *size), *after),
+    ):
+        graph.tensors[name] = Tensor(name, (1, *cube), scale, zero, cube, real=real)
+    weights: Any = rng.integers(-127, 128, (kernels, depth, side, side), dtype=np.int8)
+    weight_scales = rng.uniform(0.3, 1.0, kernels) * 1.2 / (0.05 * 75 * 75 * np.sqrt(depth * side**2))
+    bias: Any = rng.integers(-3000, 3001, kernels).astype(np.int64)
+    if real:
+        weights, weight_scales = rng.normal(size=weights.shape) / np.sqrt(depth * side**2), np.ones(kernels)
+        bias = rng.normal(size=kernels)
+    window = Window((side, side), pads=(side // 2,) * 4)  # type: ignore[arg-type]
+    groups = channels if depthwise else 1
+    graph.inputs.append(GraphInput("x", "x", (1, channels, *size)))
+    graph.ops.append(Conv("conv", ("x",), "a", weights, weight_scales, 0, bias, window, groups))
+    graph.ops.append(Slope("slope", ("a",), "y", given))
+    graph.outputs.append(GraphOutput("y", (1, kernels, *size), "y", False))
+    return graph
+
+
+def values(model: CompiledModel) -> np.ndarray:
+    rng, info = np.random.default_rng(5), model.inputs[0]
+    if info.quantised:
+        return rng.integers(-128, 128, info.shape).astype(np.int8)
+    return rng.normal(size=info.shape).astype(info.dtype)
+
+
+def run(model: CompiledModel) -> np.ndarray:
+    """On the golden device, checked at both levels."""
+    given = values(model)
+    with model.load(GoldenDriver()) as loaded:
+        loaded.set_input(0, given)
+        loaded.run()
+        checker = ModelChecker(loaded, "device")
+        verdict = checker.check([given])
+        assert verdict.match, verdict.first
+        assert checker.check_memory() is None
+        checker.close()
+        return loaded.get_output(0, raw=True)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_in_the_convolutions_task(name: str) -> None:
+    """Beside two tasks what half a code of the convolution makes, and one rounding."""
+    model = CompiledModel(network(**KINDS[name]))
+    (step,) = model.plan.steps
+    assert isinstance(step, ConvStep) and step.slopes is not None and not model.plan.notes
+    apart = CompiledModel(network(**KINDS[name]), fuse=False)
+    assert len(apart.plan.steps) == 2
+    ours, theirs = run(model).astype(int), run(apart).astype(int)
+    assert len(np.unique(ours)) > 3
+    slope = KINDS[name].get("slopes", 0.1)
+    steepest = max(1.0, slope if isinstance(slope, float) else 1.2)
+    far = np.abs(ours - theirs).max()
+    print(f"{(ours != theirs).mean():.2%} of the codes differ, by {far} at most")
+    assert far <= 1 + 0.5 * steepest * 0.03 / model.graph.tensors["y"].scale
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_of_floats(name: str) -> None:
+    """One task does what two do: the slope multiplies what is not rounded to fp16 yet."""
+    spec = {key: value for key, value in KINDS[name].items() if key != "after"}
+    model, apart = (
+        CompiledModel(network(real=True, **spec)),
+        CompiledModel(network(real=True, **spec), fuse=False),
+    )
+    (step,) = model.plan.steps
+    assert isinstance(step, ConvStep) and step.slopes is not None
+    assert [type(s) for s in apart.plan.steps] == [ConvStep, SlopeStep]
+    ours, theirs = run(model).astype(np.float64), run(apart).astype(np.float64)
+    assert (ours < 0).any() and (np.abs(ours - theirs) <= 2.0**-9 * np.abs(theirs) + 2.0**-23).all()
+
+
+@pytest.mark.parametrize("real", [False, True], ids=["int8", "fp16"])
+@pytest.mark.parametrize("name", ["its own end below", "one a channel", "depthwise, one a channel"])
+def test_on_the_rtl(name: str, real: bool) -> None:
+    model = CompiledModel(network(real=real, **KINDS[name]))
+    given = values(model)
+    engine = open_engine(cores=1)
+    try:
+        with model.load(Driver(engine)) as loaded:
+            loaded.set_input(0, given)
+            loaded.run()
+            verdict = ModelChecker(loaded).check([given])
+            assert verdict.match, verdict.first
+    finally:
+        engine.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "note"),
+    [
+        ({"after": (0.09, 7)}, "ends where the output does not"),
+        ({"slopes": "many", "after": (0.03, 7)}, "differs from channel to channel"),
+        ({"slopes": -0.5, "after": (0.03, 7)}, "below 0"),
+    ],
+    ids=["above", "below", "turned"],
+)
+def test_apart(change: dict[str, Any], note: str) -> None:
+    """Where codes of the convolution would cut something off that the output holds, both tasks stay."""
+    model = CompiledModel(network(**change))
+    assert [step.kind for step in model.plan.steps] == [
+        "Conv",
+        "LeakyRelu" if "many" not in str(change) else "PRelu",
+    ]
+    assert note in model.plan.notes[0]
+    run(model)
+
+
+def test_a_relu_behind_a_slope_of_floats() -> None:
+    graph = network(real=True)
+    graph.ops[1] = Slope("slope", ("a",), "y", np.array([0.5]), clamp=Clamp(low=0.0))
+    model = CompiledModel(graph)
+    assert not any(isinstance(step, HostStep) for step in model.plan.steps)
+    assert run(model).min() == 0.0
+
+
+def test_container() -> None:
+    """Slopes survive the compiled model's file."""
+    for real in (False, True):
+        model = CompiledModel(network(real=real))
+        assert np.array_equal(run(model), run(load_container(save_model(model))))
