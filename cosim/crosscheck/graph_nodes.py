@@ -66,8 +66,10 @@ def _conv_node(step: ConvStep) -> Node:
         late, limits = limits, _clamp(step.addend.own_limits)
         scale, b = step.addend.own_scale, step.inputs[1].name
         operand = Operand(offset=-step.inputs[1].zero_point, scale=step.addend.scale)
-    elif step.correction is not None or step.slopes is not None:
+    elif step.correction is not None:
         late, limits = limits, late
+    elif step.slopes is not None:
+        scale = step.slopes.own_scale
     stage = Stage(
         add=step.bias - step.x_zero * weights.reshape(weights.shape[0], -1).sum(axis=1),
         mul=step.multipliers,

@@ -270,6 +270,9 @@ def bound_of(step: Step) -> int:
     if isinstance(step, ConvStep) and step.addend is not None:
         # The convolution's own result is one step off at most; that many steps of the sum, rounded.
         return 1 + step.addend.own_scale * step.converter.scale // 2**step.converter.shift
+    if isinstance(step, ConvStep) and step.slopes is not None:
+        steepest = max(2**step.slopes.shift, int(np.abs(step.slopes.words).max())) * step.slopes.own_scale
+        return 1 + steepest * step.converter.scale // 2 ** (step.converter.shift + step.slopes.shift)
     if isinstance(step, ConvStep) and step.activation is not None:
         # Likewise one code of the table's index; and one step that the function itself may be off.
         table = step.activation.table.astype(int)
@@ -282,7 +285,7 @@ def _kind(step: Step) -> str:
         return "softmax"
     if isinstance(step, PoolStep) or "Pool" in step.kind:
         return "pooling"
-    if isinstance(step, ConvStep) and step.addend is None and step.activation is None:
+    if isinstance(step, ConvStep) and step.addend is None and step.activation is None and step.slopes is None:
         return "convolution"
     if isinstance(step, LookupStep):
         return "table"

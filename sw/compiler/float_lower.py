@@ -25,6 +25,7 @@ from sw.compiler.graph import (
     Clamp,
     Concat,
     Conv,
+    ConvSlope,
     ModelError,
     OnHost,
     Op,
@@ -75,6 +76,7 @@ def lower_float(op: Op, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step
     """
     table: dict[type[Op], Callable[..., list[Step]]] = {
         Conv: _conv,
+        ConvSlope: _conv_slope,
         Binary: _binary,
         Pool: _pool,
         Rescale: _rescale,
@@ -122,7 +124,16 @@ def _conv(op: Conv, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
         raise ModelError(f"{what}: a weight is beyond fp16")
     bias = np.asarray(op.bias, np.float32)
     step = _conv_step(op, x, output, halves, bias, op.window, op.depthwise, op.insert)
-    return [step if op.slopes is None else replace(step, slopes=_slopes(op.slopes, what))]
+    return [step]
+
+
+def _conv_slope(op: ConvSlope, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
+    conv, what = op.conv, f"{op.kind} '{op.name}'"
+    if conv.insert[0] not in INSERTS or conv.insert[1] not in INSERTS:
+        raise ModelError("the host inserts pixels first")
+    (step,) = _conv(conv, inputs, output)
+    assert isinstance(step, ConvStep)
+    return [replace(step, name=op.name, kind=op.kind, slopes=_slopes(op.slopes, what))]
 
 
 def _conv_step(

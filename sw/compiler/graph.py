@@ -122,8 +122,7 @@ class Conv(Op):
     `weights` int8 (OC, IC/groups, kh, kw) with `weight_scales` float64 (OC,) and one zero point;
     `bias` int64 (OC,) in units of input scale * weight scale of its channel.  `insert` (rows, columns)
     above 1 makes it a transposed one: insert - 1 zeros are put between the input's pixels, and
-    `window` slides over the result (kernel already turned round, HARDWARE 3.12).  `slopes` are those of
-    a `Slope` that follows at once, before the clamp (`sw.compiler.slopes`).
+    `window` slides over the result (kernel already turned round, HARDWARE 3.12).
     """
 
     weights: npt.NDArray[np.int8]
@@ -134,13 +133,13 @@ class Conv(Op):
     groups: int = 1
     source: str = "Conv"
     insert: tuple[int, int] = (1, 1)
-    slopes: npt.NDArray[np.float64] | None = None
 
     @property
     def kind(self) -> str:
-        """Conv, DepthwiseConv, or what `source` says (Gemm, MatMul, ...); with slopes also their name."""
-        kind = "DepthwiseConv" if self.source == "Conv" and self.depthwise else self.source
-        return kind if self.slopes is None else f"{kind}+{slope_kind(self.slopes)}"
+        """Conv, DepthwiseConv, or what `source` says (Gemm, MatMul, ConvTranspose)."""
+        if self.source != "Conv":
+            return self.source
+        return "DepthwiseConv" if self.depthwise else "Conv"
 
     @property
     def depthwise(self) -> bool:
@@ -217,6 +216,23 @@ class ConvLookup(Op):
     def kind(self) -> str:
         """Kind of the convolution and name of the function, as "Conv+Silu"."""
         return f"{self.conv.kind}+{self.source}"
+
+
+@dataclass(frozen=True)
+class ConvSlope(Op):
+    """A convolution whose negative results are multiplied at once (`sw.compiler.slopes`).
+
+    `between` is the convolution's output, which is nowhere in memory; `slopes` as `Slope`.
+    """
+
+    conv: Conv
+    between: Tensor
+    slopes: npt.NDArray[np.float64]
+
+    @property
+    def kind(self) -> str:
+        """Kind of the convolution, "+LeakyRelu" or "+PRelu"."""
+        return f"{self.conv.kind}+{slope_kind(self.slopes)}"
 
 
 @dataclass(frozen=True)

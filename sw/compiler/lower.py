@@ -10,7 +10,7 @@ ConvStep      acc = sum((x - x_zero) * (w - w_zero)) + bias      (x = x_zero out
               With `insert` above 1 zeros lie between the pixels of x; x_zero is 0 then.
               With an `addend` v = clamp(a * own_scale + (b - b_zero) * scale),
               a = own_limits(rne(acc * multiplier[c] / 2^shift)), the convolution's own code
-              With `slopes` a negative v is rne(v * slope[c] / 2^slope shift) before the clamp
+              With `slopes` v = a * own_scale, a negative one rne(v * slope / 2^slope shift)
               With an `activation` y = table[v - low], v = limits(rne(acc * multiplier[c] / 2^shift))
 BinaryStep    v = clamp(a' op b'), a' = (a - a_zero) * a_scale, b' likewise; y as above
 RescaleStep   v = clamp((x - x_zero) * 2^14); y as above
@@ -40,6 +40,7 @@ from sw.compiler.graph import (
     Conv,
     ConvAdd,
     ConvLookup,
+    ConvSlope,
     Graph,
     Lookup,
     ModelError,
@@ -70,10 +71,12 @@ from sw.compiler.requant import (
     channel_multipliers,
     check_sums,
     clamp_in_unit,
+    fixed_slopes,
     output_scale,
     saturating_clamp,
 )
 from sw.compiler.residual import conv_add
+from sw.compiler.slopes import conv_slope
 from sw.compiler.steps import (
     BinaryStep,
     Converter,
@@ -89,7 +92,6 @@ from sw.compiler.steps import (
 )
 
 ATOM_CHANNELS = 16
-SLOPE_SHIFT = 14
 
 
 def lower(graph: Graph) -> list[Step]:
@@ -142,6 +144,7 @@ def steps_of(op: Op, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
         Conv: _conv,
         ConvAdd: conv_add,
         ConvLookup: conv_lookup,
+        ConvSlope: conv_slope,
         Binary: _binary,
         Pool: _pool,
         Rescale: _rescale,
@@ -207,7 +210,6 @@ def _conv(op: Conv, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
         x_zero,
         op.insert,
         correction,
-        slopes=None if op.slopes is None else _slopes(op.slopes, what),
     )
     return [step, *tail]
 
@@ -343,16 +345,8 @@ def _slope(op: Slope, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
         return [*_slope(replace(op, clamp=Clamp()), inputs, target), *_rescale(rescale, (target,), output)]
     scale, out_shift = output_scale(inputs[0].scale / 2**BS_SHIFT / output.scale, what)
     converter = Converter(scale, out_shift, output.zero_point)
-    return [SlopeStep(op.name, op.kind, inputs, output, _slopes(op.slopes, what), 2**BS_SHIFT, converter)]
-
-
-def _slopes(slopes: npt.NDArray[np.float64], what: str) -> Slopes:
-    """Slopes as integers with as many fraction bits as leave the largest within 16 signed bits."""
-    largest = float(np.abs(slopes).max())
-    if not largest < 2**15:
-        raise ModelError(f"{what}: slope {largest:g} is too large")
-    shift = SLOPE_SHIFT if largest < 1.99 else SLOPE_SHIFT - int(np.ceil(np.log2(largest)))
-    return Slopes(np.rint(slopes * 2.0**shift).astype(np.int64).clip(-(2**15), 2**15 - 1), shift)
+    slopes = Slopes(*fixed_slopes(op.slopes, what))
+    return [SlopeStep(op.name, op.kind, inputs, output, slopes, 2**BS_SHIFT, converter)]
 
 
 def _lookup(op: Lookup, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:

@@ -10,11 +10,11 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from sw.compiler.graph import Clamp, Conv, ConvAdd, ConvLookup, Graph, ModelError, Op, Tensor
+from sw.compiler.graph import Clamp, Conv, ConvAdd, ConvLookup, ConvSlope, Graph, ModelError, Op, Tensor
 from sw.compiler.requant import MAX_SHIFT, balanced_channels, check_sums
 from sw.compiler.steps import Step
 
-F = TypeVar("F", Conv, ConvAdd, ConvLookup)
+F = TypeVar("F", ConvAdd, ConvLookup, ConvSlope)
 
 MULTIPLIER_LIMIT = 2**15 - 1
 """Largest multiplier of a channel (signed 16 bits)."""

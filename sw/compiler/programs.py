@@ -7,11 +7,12 @@ host and are never written (HARDWARE 1.7).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from sw.compiler.float_programs import float_convolution
 from sw.compiler.lut import Table, lut_registers
 from sw.compiler.program import Ref, Settings, Value
-from sw.compiler.steps import Converter, ConvStep, Limits, Slopes
+from sw.compiler.steps import Addend, Converter, ConvStep, Limits, Slopes
 from sw.compiler.tiling import ConvShape, Tile
 from sw.layouts import ATOM_BYTES
 
@@ -223,7 +224,6 @@ def _conv_dpu(settings: Settings, step: ConvStep, tile: Tile, y: Place, operands
     channels = group_channels(step, tile, y)
     surfaces = 4 if step.depthwise else 2
     first = y.row(tile.first_row) + tile.first_kernel // y.c2 * y.surface * ATOM_BYTES
-    prelu = prelu_of(step.slopes) if step.slopes is not None else None
     dpu_cube(
         settings,
         conv_mode=3 if step.depthwise else 0,
@@ -234,7 +234,7 @@ def _conv_dpu(settings: Settings, step: ConvStep, tile: Tile, y: Place, operands
         rows=tile.rows,
         channels=channels,
         real=tile.kernels,
-        bn_shift_negative=prelu.shift if prelu else 0,
+        ew_shift_negative=step.slopes.shift if step.slopes else 0,
     )
     settings.set("DPU", "BS_CFG", BS_ALU_ALGO=2, BS_ALU_SRC=1, BS_RELU_BYPASS=1)
     settings.set("DPU", "BS_ALU_CFG")
@@ -242,6 +242,7 @@ def _conv_dpu(settings: Settings, step: ConvStep, tile: Tile, y: Place, operands
     settings.set("DPU", "BS_RELUX_CMP_VALUE")
     size = surfaces - 1
     settings.set("DPU", "BS_OW_CFG", SIZE_E_2=size, SIZE_E_1=size, SIZE_E_0=size, OW_SRC=1)
+    rest = partial(dpu_rest, settings, y, tile.rows, channels, step.limits, step.converter, surfaces)
     ew = None
     if operands.correction is not None:
         fields: dict[str, Value] = {
@@ -253,26 +254,43 @@ def _conv_dpu(settings: Settings, step: ConvStep, tile: Tile, y: Place, operands
             "EW_OP_SRC": 1,
         }
         ew = Ew(fields, 0, 1)
-    if step.addend is None:
-        table = None
-        if step.activation is not None:  # BN leaves v less the lower limit
-            table = Table([int(entry) for entry in step.activation.table], first=0)
-        dpu_rest(
-            settings, y, tile.rows, channels, step.limits, step.converter, surfaces, ew, prelu, table=table
-        )
-        return
-    addend = step.addend
-    before = Before(addend.own_scale, *(addend.own_scale * limit for limit in addend.own_limits))
-    fields = {
+    if step.addend is not None:
+        before, ew = _addition(step, step.addend)
+        rest(ew, before=before)
+    elif step.slopes is not None and y.itemsize == 1:
+        rest(_own_slope(step.slopes), before=Before(step.slopes.own_scale))
+    elif step.slopes is not None:
+        rest(prelu=prelu_of(step.slopes))
+    elif step.activation is not None:  # BN leaves v less the lower limit
+        rest(table=Table([int(entry) for entry in step.activation.table], first=0))
+    else:
+        rest(ew)
+
+
+def _addition(step: ConvStep, addend: Addend) -> tuple[Before, Ew]:
+    """BN and EW of a convolution with an addition."""
+    low, high = (addend.own_scale * limit for limit in addend.own_limits)
+    fields: dict[str, Value] = {
         "EW_DATA_MODE": int(not step.added_per_channel),
         "EDATA_SIZE": 1,
         "EW_ALU_ALGO": 2,
         "EW_LUT_BYPASS": 1,
         "EW_OP_SRC": 1,
     }
-    offset = before.low - step.inputs[1].zero_point * addend.scale
-    ew = Ew(fields, offset, addend.scale)
-    dpu_rest(settings, y, tile.rows, channels, step.limits, step.converter, surfaces, ew, before=before)
+    offset = low - step.inputs[1].zero_point * addend.scale
+    return Before(addend.own_scale, low, high), Ew(fields, offset, addend.scale)
+
+
+def _own_slope(slopes: Slopes) -> Ew:
+    """EW of a convolution of bytes with a slope: negative numbers times a register."""
+    fields: dict[str, Value] = {
+        "EDATA_SIZE": 3,
+        "EW_OP_TYPE": 1,
+        "EW_MUL_PRELU": 1,
+        "EW_OP_CVT_BYPASS": 1,
+        "EW_LUT_BYPASS": 1,
+    }
+    return Ew(fields, 0, 1, int(slopes.words[0]), slopes.shift)
 
 
 def dpu_cube(
@@ -287,6 +305,7 @@ def dpu_cube(
     channels: int,
     real: int,
     bn_shift_negative: int = 0,
+    ew_shift_negative: int = 0,
     notch: int = 0,
 ) -> None:
     """DPU registers from the mode to the cube; `notch` atoms lie between the lines written."""
@@ -303,6 +322,7 @@ def dpu_cube(
     )
     dpu(
         "DATA_FORMAT",
+        EW_TRUNCATE_NEG=ew_shift_negative,
         BN_MUL_SHIFT_VALUE_NEG=bn_shift_negative,
         BS_MUL_SHIFT_VALUE_NEG=shift_negative,
     )
@@ -322,15 +342,19 @@ class Ew:
     fields: dict[str, Value]
     offset: int
     scale: int
+    value: int = 0
+    """Operand from registers."""
+    shift: int = 0
+    """Right shift of products."""
 
 
 @dataclass(frozen=True)
 class Before:
-    """What BN does before an addition: v * scale, then clamped to (low, high), less low."""
+    """What BN does before EW: v * scale, then (with a `high`) clamped to (low, high), less low."""
 
     scale: int
-    low: int
-    high: int
+    low: int = 0
+    high: int | None = None
 
 
 @dataclass(frozen=True)
@@ -372,15 +396,15 @@ def dpu_rest(
     if prelu is not None:
         dpu("BN_CFG", BN_RELU_BYPASS=1, BN_MUL_PRELU=1, BN_ALU_BYPASS=1)
     elif before is not None:
-        dpu("BN_CFG", BN_ALU_ALGO=4, BN_RELUX_EN=1)
+        clamped = int(before.high is not None)
+        dpu("BN_CFG", BN_ALU_ALGO=4, BN_RELUX_EN=clamped, BN_RELU_BYPASS=1 - clamped)
     elif limits is None or ew is not None:
         dpu("BN_CFG", BN_RELU_BYPASS=1, BN_MUL_BYPASS=1, BN_ALU_BYPASS=1, BN_BYPASS=1)
     elif low == 0:
         dpu("BN_CFG", BN_RELUX_EN=int(high is not None), BN_MUL_BYPASS=1, BN_ALU_BYPASS=1)
     else:  # clamp v - low to [0, high - low] here, EW adds low again
         dpu("BN_CFG", BN_ALU_ALGO=4, BN_RELUX_EN=int(high is not None), BN_MUL_BYPASS=1)
-    floor = limits is not None and prelu is not None
-    shifted = limits is not None and ew is None and low != 0 and not floor
+    shifted = limits is not None and ew is None and low != 0
     dpu("BN_ALU_CFG", BN_ALU_OPERAND=before.low if before else low if shifted else 0)
     if prelu is not None:
         dpu(
@@ -391,8 +415,8 @@ def dpu_rest(
         )
     else:
         dpu("BN_MUL_CFG", BN_MUL_OPERAND=before.scale if before else 0)
-    reach = high - low if high is not None and ew is None else 0
-    dpu("BN_RELUX_CMP_VALUE", BN_RELUX_CMP_DAT=before.high - before.low if before else reach)
+    first, last = (before.low, before.high) if before else (low, None if ew else high)
+    dpu("BN_RELUX_CMP_VALUE", BN_RELUX_CMP_DAT=0 if last is None else last - first)
     if ew is not None:
         dpu(
             "EW_CFG",
@@ -401,21 +425,13 @@ def dpu_rest(
             EW_RELUX_EN=int(high is not None),
         )
         dpu("EW_CVT_OFFSET_VALUE", EW_OP_CVT_OFFSET=ew.offset)
-        dpu("EW_CVT_SCALE_VALUE", EW_OP_CVT_SCALE=ew.scale)
+        dpu("EW_CVT_SCALE_VALUE", EW_OP_CVT_SCALE=ew.scale, EW_TRUNCATE=ew.shift)
         dpu("EW_RELUX_CMP_VALUE", EW_RELUX_CMP_DAT=high if high is not None else 0)
     else:
         if table is not None:
             dpu("EW_CFG", EW_RELU_BYPASS=1, EW_OP_CVT_BYPASS=1, EW_OP_BYPASS=1)
-        elif shifted or floor:
-            algorithm = 2 if shifted else 0  # adds, or takes the maximum
-            dpu(
-                "EW_CFG",
-                EDATA_SIZE=3,
-                EW_ALU_ALGO=algorithm,
-                EW_RELU_BYPASS=1,
-                EW_OP_CVT_BYPASS=1,
-                EW_LUT_BYPASS=1,
-            )
+        elif shifted:
+            dpu("EW_CFG", EDATA_SIZE=3, EW_ALU_ALGO=2, EW_RELU_BYPASS=1, EW_OP_CVT_BYPASS=1, EW_LUT_BYPASS=1)
         else:
             dpu("EW_CFG", EW_RELU_BYPASS=1, EW_OP_CVT_BYPASS=1, EW_LUT_BYPASS=1, EW_OP_BYPASS=1, EW_BYPASS=1)
         dpu("EW_CVT_OFFSET_VALUE")
@@ -425,10 +441,8 @@ def dpu_rest(
     dpu("OUT_CVT_SCALE", OUT_CVT_SCALE=converter.scale)
     dpu("OUT_CVT_SHIFT", OUT_CVT_SHIFT=converter.shift)
     for lane in range(8):
-        dpu(
-            f"EW_OP_VALUE_{lane}",
-            **{f"EW_OPERAND_{lane}": low if (shifted or floor) and table is None else 0},
-        )
+        operand = ew.value if ew else low if shifted and table is None else 0
+        dpu(f"EW_OP_VALUE_{lane}", **{f"EW_OPERAND_{lane}": operand})
     dpu("SURFACE_ADD", SURF_ADD=surfaces * y.surface)
     dpu("UNDOC_40C4")
     lut_registers(settings, table)

@@ -12,6 +12,9 @@ from sw.compiler.graph import Clamp, ModelError, Tensor
 BS_SHIFT = 14
 """Right shift of the per-channel multiplier; 2^14 is the channel with the largest scale."""
 
+SLOPE_SHIFT = 14
+"""Fraction bits of a slope below 2."""
+
 ACCUMULATOR_LIMIT = 2**31 - 1
 MAX_SHIFT = 63
 
@@ -84,6 +87,21 @@ def clamp_in_unit(clamp: Clamp, unit: float, tensor: Tensor, what: str) -> tuple
         if value is not None and abs(value) > ACCUMULATOR_LIMIT:
             raise ModelError(f"{what}: limit {value * unit:g} is beyond 32 bits of the accumulator's unit")
     return first, last
+
+
+def fixed_slopes(slopes: npt.NDArray[np.float64], what: str) -> tuple[npt.NDArray[np.int64], int]:
+    """Slopes as integers, and their fraction bits: as many as leave the largest within 16 signed bits.
+
+    Raises
+    ------
+    ModelError
+        for a slope of 2^15 and more.
+    """
+    largest = float(np.abs(slopes).max())
+    if not largest < 2**15:
+        raise ModelError(f"{what}: slope {largest:g} is too large")
+    shift = SLOPE_SHIFT if largest < 1.99 else SLOPE_SHIFT - int(np.ceil(np.log2(largest)))
+    return np.rint(slopes * 2.0**shift).astype(np.int64).clip(-(2**15), 2**15 - 1), shift
 
 
 def check_sums(

@@ -64,10 +64,16 @@ class Activation:
 
 @dataclass(frozen=True)
 class Slopes:
-    """Factors of negative numbers, one or one a channel: int64 / 2^shift, or float16 for floats."""
+    """Factors of negative numbers, one or one a channel: int64 / 2^shift, or float16 for floats.
+
+    Behind a convolution of bytes v is a code of `between`, what that alone would have made, without its
+    zero point, times `own_scale`.
+    """
 
     values: npt.NDArray[np.int64] | npt.NDArray[np.float16]
     shift: int
+    between: Tensor | None = None
+    own_scale: int = 1
 
     @property
     def words(self) -> npt.NDArray[np.int64]:
@@ -98,15 +104,17 @@ class ConvStep(Step):
     addend: Addend | None = None
     activation: Activation | None = None
     slopes: Slopes | None = None
-    """Of negative v, before the limits, which then have no upper end; not together with a correction."""
+    """Of negative v; without limits, correction, addend and activation."""
 
     @property
     def alone(self) -> ConvStep:
-        """The convolution of one with an addition or a table, giving `between`."""
+        """The convolution of one with an addition, a table or (of bytes) slopes, giving `between`."""
         if self.addend is not None:
             between, limits = self.addend.between, self.addend.own_limits
         elif self.activation is not None:
             between, limits = self.activation.between, self.activation.limits
+        elif self.slopes is not None and self.slopes.between is not None:
+            between, limits = self.slopes.between, None
         else:
             return self
         plain = Converter(1, 0, between.zero_point)
@@ -120,6 +128,7 @@ class ConvStep(Step):
             converter=plain,
             addend=None,
             activation=None,
+            slopes=None,
         )
 
     @property

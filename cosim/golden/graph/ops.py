@@ -97,9 +97,9 @@ class _Windowed:
     """A tensor of y's shape (or one value a channel), added (saturating) behind the correction."""
     b_operand: Operand = field(default_factory=Operand)
     scale: int = 1
-    """What the stage's result is multiplied by before b is added."""
+    """What the stage's result is multiplied by (saturating) before b is added or slopes are applied."""
     slopes: ArrayLike | None = None
-    """One integer or one per kernel: a stage's v < 0 becomes ``sat(R(v * slope, slope_shift), 32)``."""
+    """One integer or one per kernel: negative v become ``sat(R(v * slope, slope_shift), 32)``."""
     slope_shift: int = 0
     clamp: Clamp = field(default_factory=Clamp)
     """After correction and addition."""

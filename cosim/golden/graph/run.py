@@ -94,7 +94,7 @@ def _finish(
     value = _stage(acc + total * _channels(node.window_mul), node.stage)
     if not isinstance(node, ops.QGemm):
         if node.slopes is not None:
-            value = _steep(value, node.slopes, node.slope_shift)
+            value = _steep(limit(value * node.scale, 32), node.slopes, node.slope_shift)
         if node.correction is not None:
             value = limit(value + node.correction, 32)
         if b is not None:
