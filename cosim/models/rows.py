@@ -9,7 +9,7 @@ from typing import Any
 from cosim.perf import formula
 from cosim.perf.spent import add, spent
 from rtl.config import RK3588
-from sw.compiler.program import Ref
+from sw.compiler.programs.task import Ref
 
 
 @dataclass

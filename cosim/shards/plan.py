@@ -14,7 +14,7 @@ import numpy as np
 
 from cosim.perf import formula
 from sw.compiler.plan import Plan
-from sw.compiler.program import Task
+from sw.compiler.programs.task import Task
 
 TASK_CYCLES = 400
 """Cycles that a task takes besides its formula, about: fetching its words, latencies of memory."""

@@ -16,10 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from sw.compiler import graph, program, programs, steps, tiling
+from sw.compiler import graph, steps, tiling
 from sw.compiler.graph import ModelError
 from sw.compiler.model import CompiledModel
 from sw.compiler.plan import Plan
+from sw.compiler.programs import dpu
+from sw.compiler.programs import task as programs_task
 
 MAGIC = b"RKCOSIM\0"
 VERSION = 3
@@ -48,11 +50,11 @@ _CLASSES: dict[str, type[Any]] = {
         steps.HostStep,
         steps.PoolStep,
         steps.Converter,
-        program.Ref,
-        program.Setting,
-        program.Settings,
-        program.Task,
-        programs.Place,
+        programs_task.Ref,
+        programs_task.Setting,
+        programs_task.Settings,
+        programs_task.Task,
+        dpu.Place,
         tiling.Tile,
     )
 }

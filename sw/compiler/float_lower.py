@@ -19,7 +19,6 @@ from functools import partial
 
 import numpy as np
 
-from sw.compiler.float_programs import single_bits
 from sw.compiler.graph import (
     Binary,
     Clamp,
@@ -48,6 +47,7 @@ from sw.compiler.movement import (
     upsample_on_host,
 )
 from sw.compiler.npu_limits import CONV_KERNEL, CONV_STRIDE, INSERTS, ppu_does, reaches_outside
+from sw.compiler.programs.floats import single_bits
 from sw.compiler.steps import (
     BinaryStep,
     Converter,

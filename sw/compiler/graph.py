@@ -186,7 +186,7 @@ class Binary(Op):
 
 @dataclass(frozen=True)
 class ConvAdd(Op):
-    """A convolution whose result is added to the second input at once (`sw.compiler.residual`).
+    """A convolution whose result is added to the second input at once (`sw.compiler.fusion.adds`).
 
     `between` is the convolution's output, which is nowhere in memory.
     """
@@ -202,7 +202,7 @@ class ConvAdd(Op):
 
 @dataclass(frozen=True)
 class ConvLookup(Op):
-    """A convolution whose result goes through a table at once (`sw.compiler.activation`).
+    """A convolution whose result goes through a table at once (`sw.compiler.fusion.lookups`).
 
     `between` is the convolution's output, which is nowhere in memory; `table` and `source` as `Lookup`.
     """
@@ -220,7 +220,7 @@ class ConvLookup(Op):
 
 @dataclass(frozen=True)
 class ConvSlope(Op):
-    """A convolution whose negative results are multiplied at once (`sw.compiler.slopes`).
+    """A convolution whose negative results are multiplied at once (`sw.compiler.fusion.slopes`).
 
     `between` is the convolution's output, which is nowhere in memory; `slopes` as `Slope`.
     """

@@ -30,8 +30,10 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from sw.compiler.activation import conv_lookup
 from sw.compiler.float_lower import lower_float
+from sw.compiler.fusion.adds import conv_add
+from sw.compiler.fusion.lookups import conv_lookup
+from sw.compiler.fusion.slopes import conv_slope
 from sw.compiler.graph import (
     MAX_ELEMENTS,
     Binary,
@@ -75,8 +77,6 @@ from sw.compiler.requant import (
     output_scale,
     saturating_clamp,
 )
-from sw.compiler.residual import conv_add
-from sw.compiler.slopes import conv_slope
 from sw.compiler.steps import (
     BinaryStep,
     Converter,

@@ -8,25 +8,26 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from sw.compiler.activation import fuse_lookups
-from sw.compiler.byte_functions import fold_byte_functions
-from sw.compiler.elementwise import copy, flying
+from sw.compiler.fusion.adds import fuse_adds
+from sw.compiler.fusion.byte_functions import fold_byte_functions
+from sw.compiler.fusion.lookups import fuse_lookups
+from sw.compiler.fusion.pads import fold_pads
+from sw.compiler.fusion.slopes import fuse_slopes
 from sw.compiler.graph import Graph, ModelError, Tensor
 from sw.compiler.lower import lower
 from sw.compiler.memory import Block, assign
-from sw.compiler.passes import fold_pads
-from sw.compiler.pooling import POOL_BLOCKS, pool
-from sw.compiler.program import Ref, Task
-from sw.compiler.programs import (
-    CONV_BLOCKS,
-    FLYING_BLOCKS,
-    ConvOperands,
-    Place,
-    convolution,
-    written_group,
+from sw.compiler.programs.convolution import CONV_BLOCKS, ConvOperands, convolution, written_group
+from sw.compiler.programs.dpu import Place
+from sw.compiler.programs.elementwise import FLYING_BLOCKS, copy, flying
+from sw.compiler.programs.operands import (
+    SLOPE_BYTES,
+    bias_table,
+    packed_weights,
+    slope_table,
+    table_entry,
 )
-from sw.compiler.residual import fuse_adds
-from sw.compiler.slopes import fuse_slopes
+from sw.compiler.programs.pooling import POOL_BLOCKS, pool
+from sw.compiler.programs.task import Ref, Task
 from sw.compiler.steps import (
     BinaryStep,
     ConvStep,
@@ -35,7 +36,6 @@ from sw.compiler.steps import (
     LookupStep,
     PoolStep,
     RescaleStep,
-    Slopes,
     SlopeStep,
     Step,
 )
@@ -43,11 +43,7 @@ from sw.compiler.tiling import STRIPE, ConvShape, Tile, plan_tiles
 from sw.layouts import (
     ATOM_BYTES,
     argb_pitch,
-    pack_alu_table,
-    pack_bs_table,
     pack_feature,
-    pack_weights,
-    pack_weights_depthwise,
     surfaces,
 )
 from sw.regcmd import RegcmdError, TaskBuilder, TaskEntry, TaskList, build_task_list, task_list_bytes
@@ -60,15 +56,6 @@ MAX_BYTES = 2**32 - 2**28
 
 MAX_TASKS = 4095
 """Tasks of one job (HARDWARE 2.1, TASK_NUMBER)."""
-
-FLOAT_TABLE_BYTES = 4
-"""Bytes of an fp32 bias."""
-
-SLOPE_BYTES = 2
-"""Bytes of a channel in a table of slopes."""
-
-TABLE_BYTES = 8
-"""Bytes of bias table a channel: 64 per eight (HARDWARE 3.7)."""
 
 
 @dataclass(frozen=True)
@@ -237,8 +224,8 @@ def make_plan(graph: Graph, reuse: bool = False, cores: int = 1, fuse: bool = Tr
     cores
         1 to 3: share convolutions out among so many cores where that is worth it.
     fuse
-        let a convolution's task do the addition, function or slope behind it (`sw.compiler.residual`,
-        `sw.compiler.activation`, `sw.compiler.slopes`), and make one table of functions of one tensor.
+        let a convolution's task do the addition, function or slope behind it, and make one table of
+        functions of one tensor (`sw.compiler.fusion`).
 
     Raises
     ------
@@ -408,11 +395,11 @@ class _Planner:
     def _conv(self, index: int, step: ConvStep) -> None:
         shape = self.shapes[index]
         x, y = self.plan.place(step.inputs[0].name), self.plan.place(step.output.name)
-        table = self._weights(self._table(step))
+        table = self._weights(bias_table(step))
         correction = slopes = None
         if step.slopes is not None and step.slopes.values.size > 1:
             whole = 64 * -(-(shape.kernels + 64) // 64)  # whole groups behind the last tile's first kernel
-            slopes = self._weights(_slope_table(step.slopes, whole))
+            slopes = self._weights(slope_table(step.slopes, whole))
         if step.correction is not None:
             whole = 64 if step.depthwise else 32
             count = 4 * self._surfaces_written(index, step) + whole // 4
@@ -420,10 +407,10 @@ class _Planner:
         packed: dict[int, tuple[Ref, int]] = {}
         for number, tile in enumerate(self.plan.tiles[index]):
             if tile.first_kernel not in packed:
-                data = self._packed(step, tile)
+                data = packed_weights(step, tile)
                 packed[tile.first_kernel] = self._weights(data), data.size
             weights, size = packed[tile.first_kernel]
-            entry = FLOAT_TABLE_BYTES if step.output.real else TABLE_BYTES
+            entry = table_entry(step)
             operands = ConvOperands(weights, size, table + tile.first_kernel * entry)
             if correction is not None:
                 atom = (tile.first_kernel // 4 * shape.out_height + tile.first_row) * shape.out_width
@@ -454,30 +441,6 @@ class _Planner:
             )
             self.plan.tasks.append(task)
 
-    def _packed(self, step: ConvStep, tile: Tile) -> npt.NDArray[np.uint8]:
-        part = step.weights[tile.first_kernel : tile.first_kernel + tile.kernels]
-        if step.depthwise:
-            return pack_weights_depthwise(part[:, 0], fill=step.weight_zero)
-        return pack_weights(part, fill=step.weight_zero)
-
-    def _table(self, step: ConvStep) -> npt.NDArray[np.uint8]:
-        """A = bias - input zero * sum(w - w_zero), B = -w_zero, C = multiplier (HARDWARE 3.7, 5.11)."""
-        if step.output.real:
-            bias = np.zeros(-(-step.bias.size // 64) * 64 + 64, dtype=np.float32)
-            bias[: step.bias.size] = step.bias
-            return pack_alu_table(bias.view(np.int32))
-        sums = (step.weights.astype(np.int64) - step.weight_zero).reshape(step.weights.shape[0], -1).sum(1)
-        alu = step.bias - step.x_zero * sums
-        limit = 2**31
-        if np.abs(alu).max() >= limit:
-            raise ModelError(f"{step.kind} '{step.name}': a bias passes 32 bits")
-        count = -(-len(alu) // 64) * 64 + 32  # whole groups behind the last tile's first kernel
-        table = np.zeros((3, count), dtype=np.int64)
-        table[0, : len(alu)] = alu
-        table[1, : len(alu)] = -step.weight_zero
-        table[2, : len(alu)] = step.multipliers
-        return pack_bs_table(table[0], table[1], table[2])
-
     def _other(self, index: int, step: Step) -> None:
         places = tuple(self.plan.place(t.name) for t in step.inputs)
         y = self.plan.place(step.output.name)
@@ -492,16 +455,9 @@ class _Planner:
             assert isinstance(step, BinaryStep | RescaleStep | SlopeStep | LookupStep)
             slopes = None
             if isinstance(step, SlopeStep) and step.slopes.values.size > 1:
-                slopes = self._weights(_slope_table(step.slopes, step.slopes.values.size))
+                slopes = self._weights(slope_table(step.slopes, step.slopes.values.size))
             settings, blocks = flying(step, places, y, slopes), FLYING_BLOCKS
         self.plan.tasks.append(Task(index, "", blocks, settings, reads=reads, writes=writes))
-
-
-def _slope_table(slopes: Slopes, channels: int) -> npt.NDArray[np.uint8]:
-    """Multipliers for NRDMA, 16 bits a channel, whole groups of 32 channels (docs/hardware.md 5.3)."""
-    table = np.zeros(-(-channels // 32) * 32, dtype="<i2")
-    table[: slopes.words.size] = slopes.words
-    return table.view(np.uint8)
 
 
 def _aligned(size: int) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from cosim.perf.estimator.features import TaskShape, task_shape
 from sw.compiler.matmul import Matmul
 from sw.compiler.plan import Plan
-from sw.compiler.program import REGIONS
+from sw.compiler.programs.task import REGIONS
 from sw.regcmd import TaskBuilder, build_task_list
 from sw.regcmd.disassembler import disassemble
 from sw.regcmd.tasks import words_of_amount

@@ -237,7 +237,7 @@ def test_apart(why: str) -> None:
         graph.ops[0] = replace(first, weight_scales=first.weight_scales * 1e-13)
         text = "beyond the channel multipliers"
     if why == "factor":
-        from sw.compiler.residual import fuse_adds
+        from sw.compiler.fusion.adds import fuse_adds
 
         assert text in fuse_adds(graph)[0]
         return

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sw.compiler.float_programs import float_pool
-from sw.compiler.program import Settings, Value
-from sw.compiler.programs import Place, pointers
+from sw.compiler.programs.dpu import Place, pointers
+from sw.compiler.programs.floats import float_pool
+from sw.compiler.programs.task import Settings, Value
 from sw.compiler.steps import PoolStep
 
 POOL_BLOCKS = ("PPU", "PPU_RDMA")

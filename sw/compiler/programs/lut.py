@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sw.compiler.program import Settings, Value
+from sw.compiler.programs.task import Settings, Value
 
 
 @dataclass(frozen=True)

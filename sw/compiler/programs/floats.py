@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sw.compiler.program import Settings
+from sw.compiler.programs.task import Settings
 from sw.compiler.tiling import Tile
 
 FP16 = 2

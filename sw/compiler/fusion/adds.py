@@ -9,8 +9,8 @@ more rounding in OUT_CVT.
 
 from __future__ import annotations
 
+from sw.compiler.fusion.own_codes import conv_to_codes, join
 from sw.compiler.graph import Binary, Conv, ConvAdd, Graph, ModelError, Tensor
-from sw.compiler.own_codes import conv_to_codes, join
 from sw.compiler.requant import BS_SHIFT, clamp_in_unit, output_scale
 from sw.compiler.steps import Addend, Converter, ConvStep, Step
 

@@ -1,14 +1,14 @@
 """Tables behind a convolution in the convolution's own task: BS, BN, then the LUT in EW.
 
-BS rounds sums to codes of the convolution's own output (`sw.compiler.own_codes`), BN ends them where
+BS rounds sums to codes of the convolution's own output (`sw.compiler.fusion.own_codes`), BN ends them where
 int8 or a clamp does, and the LUT has an entry for each code that is left.  The LUT does two elements a
 cycle, as it would in a task of its own, but the result of the convolution need not go through memory.
 """
 
 from __future__ import annotations
 
+from sw.compiler.fusion.own_codes import conv_to_codes, join
 from sw.compiler.graph import Conv, ConvLookup, Graph, Lookup, ModelError, Tensor
-from sw.compiler.own_codes import conv_to_codes, join
 from sw.compiler.steps import Activation, Converter, ConvStep, Step
 
 

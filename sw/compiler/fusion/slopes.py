@@ -1,7 +1,7 @@
 """LeakyRelu and PRelu behind a convolution in the convolution's own task.
 
 Of bytes the arithmetic is that of two tasks: BS rounds sums to codes of the convolution's own output
-(`sw.compiler.own_codes`), BN brings them to steps of 2^-14, EW multiplies the negative ones, OUT_CVT
+(`sw.compiler.fusion.own_codes`), BN brings them to steps of 2^-14, EW multiplies the negative ones, OUT_CVT
 rounds once more.  No stage is left that could end those codes where int8 does, so the output has to end
 there too.  Of floats BN multiplies the sums, which are not rounded to fp16 in between.
 """
@@ -9,8 +9,8 @@ there too.  Of floats BN multiplies the sums, which are not rounded to fp16 in b
 from __future__ import annotations
 
 from sw.compiler.float_lower import lower_float
+from sw.compiler.fusion.own_codes import conv_to_codes, join
 from sw.compiler.graph import Clamp, Conv, ConvSlope, Graph, ModelError, Slope, Tensor
-from sw.compiler.own_codes import conv_to_codes, join
 from sw.compiler.requant import BS_SHIFT, fixed_slopes, output_scale
 from sw.compiler.steps import Converter, ConvStep, Slopes, Step
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from sw.compiler.float_programs import float_flying
-from sw.compiler.lut import Table
-from sw.compiler.program import Ref, Settings, Value
-from sw.compiler.programs import (
-    FLYING_BLOCKS,
+from sw.compiler.programs.dpu import (
     Ew,
     Operand,
     Place,
@@ -16,6 +12,9 @@ from sw.compiler.programs import (
     prelu_of,
     rdma_registers,
 )
+from sw.compiler.programs.floats import float_flying
+from sw.compiler.programs.lut import Table
+from sw.compiler.programs.task import Ref, Settings, Value
 from sw.compiler.steps import (
     BinaryStep,
     Converter,
@@ -26,6 +25,8 @@ from sw.compiler.steps import (
     SlopeStep,
 )
 from sw.layouts import ATOM_BYTES
+
+FLYING_BLOCKS = ("DPU", "DPU_RDMA")
 
 FlyingStep = BinaryStep | RescaleStep | SlopeStep | LookupStep
 ALGORITHMS = {"max": 0, "min": 1, "add": 2, "sub": 2, "mul": 0}

@@ -1,0 +1,1 @@
+"""Operations that become part of others before layers become steps."""

@@ -1,0 +1,1 @@
+"""Full register programs of the layers, shaped like those of the vendor and Mesa (HARDWARE 14)."""

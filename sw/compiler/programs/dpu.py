@@ -1,0 +1,285 @@
+"""Registers of DPU and DPU_RDMA that programs of all layers share, and where tensors lie.
+
+S_POINTER of DPU, DPU_RDMA, PPU and PPU_RDMA is written as 0x0E; CNA and CORE pointers belong to the
+host and are never written (HARDWARE 1.7).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sw.compiler.programs.lut import Table, lut_registers
+from sw.compiler.programs.task import Ref, Settings, Value
+from sw.compiler.steps import Converter, Limits, Slopes
+from sw.layouts import ATOM_BYTES
+
+BURST_16 = 15
+"""Burst length field for 16 beats."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a tensor lies: NC1HWC2 of (C, H, W), or packed pixels with `pitch` when `argb` is set.
+
+    `surface_count` surfaces are allocated; `unsigned_pixels` marks raw bytes that the input
+    converter turns into signed ones.
+    """
+
+    ref: Ref
+    cube: tuple[int, int, int]
+    surface_count: int
+    argb: int = 0
+    pitch: int = 0
+    unsigned_pixels: bool = False
+    itemsize: int = 1
+
+    @property
+    def surface(self) -> int:
+        """Atoms of one surface."""
+        return self.cube[1] * self.cube[2]
+
+    @property
+    def size(self) -> int:
+        """Bytes taken."""
+        if self.argb:
+            return self.cube[1] * self.pitch * self.argb
+        return self.surface_count * self.surface * ATOM_BYTES
+
+    @property
+    def aligned_channels(self) -> int:
+        """Channels in whole atoms."""
+        return -(-self.cube[0] // self.c2) * self.c2
+
+    @property
+    def c2(self) -> int:
+        """Channels of an atom."""
+        return ATOM_BYTES // self.itemsize
+
+    def row(self, row: int) -> Ref:
+        """Address of the first pixel of a row."""
+        pixel = self.argb if self.argb else ATOM_BYTES
+        return self.ref + row * (self.pitch if self.argb else self.cube[2]) * pixel
+
+
+def pointers(settings: Settings, blocks: tuple[str, ...]) -> None:
+    """Write 0x0E (both groups toggle by themselves) to the pointers that programs own."""
+    for block in blocks:
+        if block not in ("CNA", "CORE"):
+            settings.set(block, "S_POINTER", POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1)
+
+
+def dpu_cube(
+    settings: Settings,
+    *,
+    conv_mode: int,
+    flying: bool,
+    shift_negative: int,
+    destination: Ref,
+    y: Place,
+    rows: int,
+    channels: int,
+    real: int,
+    bn_shift_negative: int = 0,
+    ew_shift_negative: int = 0,
+    notch: int = 0,
+) -> None:
+    """DPU registers from the mode to the cube; `notch` atoms lie between the lines written."""
+
+    def dpu(register: str, **fields: Value) -> None:
+        settings.set("DPU", register, **fields)
+
+    dpu(
+        "FEATURE_MODE_CFG",
+        BURST_LEN=BURST_16,
+        CONV_MODE=conv_mode,
+        OUTPUT_MODE=2,
+        FLYING_MODE=int(flying),
+    )
+    dpu(
+        "DATA_FORMAT",
+        EW_TRUNCATE_NEG=ew_shift_negative,
+        BN_MUL_SHIFT_VALUE_NEG=bn_shift_negative,
+        BS_MUL_SHIFT_VALUE_NEG=shift_negative,
+    )
+    dpu("OFFSET_PEND")
+    dpu("DST_BASE_ADDR", DST_BASE_ADDR=destination)
+    dpu("DST_SURF_STRIDE", DST_SURF_STRIDE=y.surface)
+    dpu("DATA_CUBE_WIDTH", WIDTH=y.cube[2] - notch - 1)
+    dpu("DATA_CUBE_HEIGHT", HEIGHT=rows - 1)
+    dpu("DATA_CUBE_NOTCH_ADDR", NOTCH_ADDR_1=notch, NOTCH_ADDR_0=notch)
+    dpu("DATA_CUBE_CHANNEL", ORIG_CHANNEL=real - 1, CHANNEL=channels - 1)
+
+
+@dataclass(frozen=True)
+class Ew:
+    """A live EW stage: fields of EW_CFG but those of the ReLU, and the operand's converter."""
+
+    fields: dict[str, Value]
+    offset: int
+    scale: int
+    value: int = 0
+    """Operand from registers."""
+    shift: int = 0
+    """Right shift of products."""
+
+
+@dataclass(frozen=True)
+class Before:
+    """What BN does before EW: v * scale, then (with a `high`) clamped to (low, high), less low."""
+
+    scale: int
+    low: int = 0
+    high: int | None = None
+
+
+@dataclass(frozen=True)
+class Prelu:
+    """A live PReLU in BN: multiplier (None: from NRDMA) and shift."""
+
+    slope: int | None
+    shift: int
+
+
+def prelu_of(slopes: Slopes) -> Prelu:
+    """BN's settings for slopes."""
+    return Prelu(int(slopes.words[0]) if slopes.values.size == 1 else None, slopes.shift)
+
+
+def dpu_rest(
+    settings: Settings,
+    y: Place,
+    rows: int,
+    channels: int,
+    limits: Limits,
+    converter: Converter,
+    surfaces: int,
+    ew: Ew | None = None,
+    prelu: Prelu | None = None,
+    table: Table | None = None,
+    notch: int = 0,
+    before: Before | None = None,
+) -> None:
+    """DPU registers from BS_OW_OP to the LUT's."""
+
+    def dpu(register: str, **fields: Value) -> None:
+        settings.set("DPU", register, **fields)
+
+    low, high = limits if limits is not None else (0, None)
+    dpu("BS_OW_OP")
+    dpu("WDMA_SIZE_0", CHANNEL_WDMA=channels - 1)
+    dpu("WDMA_SIZE_1", HEIGHT_WDMA=rows - 1, WIDTH_WDMA=y.cube[2] - notch - 1)
+    if prelu is not None:
+        dpu("BN_CFG", BN_RELU_BYPASS=1, BN_MUL_PRELU=1, BN_ALU_BYPASS=1)
+    elif before is not None:
+        clamped = int(before.high is not None)
+        dpu("BN_CFG", BN_ALU_ALGO=4, BN_RELUX_EN=clamped, BN_RELU_BYPASS=1 - clamped)
+    elif limits is None or ew is not None:
+        dpu("BN_CFG", BN_RELU_BYPASS=1, BN_MUL_BYPASS=1, BN_ALU_BYPASS=1, BN_BYPASS=1)
+    elif low == 0:
+        dpu("BN_CFG", BN_RELUX_EN=int(high is not None), BN_MUL_BYPASS=1, BN_ALU_BYPASS=1)
+    else:  # clamp v - low to [0, high - low] here, EW adds low again
+        dpu("BN_CFG", BN_ALU_ALGO=4, BN_RELUX_EN=int(high is not None), BN_MUL_BYPASS=1)
+    shifted = limits is not None and ew is None and low != 0
+    dpu("BN_ALU_CFG", BN_ALU_OPERAND=before.low if before else low if shifted else 0)
+    if prelu is not None:
+        dpu(
+            "BN_MUL_CFG",
+            BN_MUL_OPERAND=prelu.slope or 0,
+            BN_MUL_SHIFT_VALUE=prelu.shift,
+            BN_MUL_SRC=int(prelu.slope is None),
+        )
+    else:
+        dpu("BN_MUL_CFG", BN_MUL_OPERAND=before.scale if before else 0)
+    first, last = (before.low, before.high) if before else (low, None if ew else high)
+    dpu("BN_RELUX_CMP_VALUE", BN_RELUX_CMP_DAT=0 if last is None else last - first)
+    if ew is not None:
+        dpu(
+            "EW_CFG",
+            **ew.fields,
+            EW_RELU_BYPASS=int(limits is None),
+            EW_RELUX_EN=int(high is not None),
+        )
+        dpu("EW_CVT_OFFSET_VALUE", EW_OP_CVT_OFFSET=ew.offset)
+        dpu("EW_CVT_SCALE_VALUE", EW_OP_CVT_SCALE=ew.scale, EW_TRUNCATE=ew.shift)
+        dpu("EW_RELUX_CMP_VALUE", EW_RELUX_CMP_DAT=high if high is not None else 0)
+    else:
+        if table is not None:
+            dpu("EW_CFG", EW_RELU_BYPASS=1, EW_OP_CVT_BYPASS=1, EW_OP_BYPASS=1)
+        elif shifted:
+            dpu("EW_CFG", EDATA_SIZE=3, EW_ALU_ALGO=2, EW_RELU_BYPASS=1, EW_OP_CVT_BYPASS=1, EW_LUT_BYPASS=1)
+        else:
+            dpu("EW_CFG", EW_RELU_BYPASS=1, EW_OP_CVT_BYPASS=1, EW_LUT_BYPASS=1, EW_OP_BYPASS=1, EW_BYPASS=1)
+        dpu("EW_CVT_OFFSET_VALUE")
+        dpu("EW_CVT_SCALE_VALUE", EW_OP_CVT_SCALE=1)
+        dpu("EW_RELUX_CMP_VALUE")
+    dpu("OUT_CVT_OFFSET", OUT_CVT_OFFSET=converter.zero)
+    dpu("OUT_CVT_SCALE", OUT_CVT_SCALE=converter.scale)
+    dpu("OUT_CVT_SHIFT", OUT_CVT_SHIFT=converter.shift)
+    for lane in range(8):
+        operand = ew.value if ew else low if shifted and table is None else 0
+        dpu(f"EW_OP_VALUE_{lane}", **{f"EW_OPERAND_{lane}": operand})
+    dpu("SURFACE_ADD", SURF_ADD=surfaces * y.surface)
+    dpu("UNDOC_40C4")
+    lut_registers(settings, table)
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What ERDMA reads: first byte, atoms between surfaces, element size code, per channel or pixel."""
+
+    ref: Ref
+    surface: int
+    size: int = 1
+    per_channel: bool = False
+
+
+def rdma_registers(
+    settings: Settings,
+    y: Place,
+    rows: int,
+    channels: int,
+    *,
+    conv_mode: int = 0,
+    table: Ref | None = None,
+    source: Ref | None = None,
+    operand: Operand | None = None,
+    slopes: Ref | None = None,
+    notches: tuple[int, int] = (0, 0),
+    width: int | None = None,
+) -> None:
+    """All DPU_RDMA registers: `table` for BRDMA, `source` for MRDMA, `operand` for ERDMA, `slopes` for NRDMA.
+
+    `notches` are the atoms behind each line and each surface of the source; `width` is that of the
+    cube where it is not y's.
+    """
+
+    def rdma(register: str, **fields: Value) -> None:
+        settings.set("DPU_RDMA", register, **fields)
+
+    flying = source is not None
+    rdma("DATA_CUBE_WIDTH", WIDTH=(y.cube[2] if width is None else width) - 1)
+    rdma("DATA_CUBE_HEIGHT", HEIGHT=rows - 1)
+    rdma("DATA_CUBE_CHANNEL", CHANNEL=channels - 1)
+    rdma("SRC_BASE_ADDR", SRC_BASE_ADDR=source or 0)
+    rdma("BRDMA_CFG", BRDMA_DATA_USE=7 if table else 0)
+    rdma("BS_BASE_ADDR", BS_BASE_ADDR=table or 0)
+    rdma("NRDMA_CFG", NRDMA_DATA_USE=4 if slopes else 0)
+    rdma("BN_BASE_ADDR", BN_BASE_ADDR=slopes or 0)
+    if operand is not None:
+        rdma("ERDMA_CFG", ERDMA_DATA_MODE=int(not operand.per_channel), ERDMA_DATA_SIZE=operand.size)
+    else:
+        rdma("ERDMA_CFG", ERDMA_DISABLE=1)
+    rdma("EW_BASE_ADDR", EW_BASE_ADDR=operand.ref if operand else 0)
+    rdma("EW_SURF_STRIDE", EW_SURF_STRIDE=operand.surface if operand else 0)
+    rdma(
+        "FEATURE_MODE_CFG",
+        BURST_LEN=BURST_16,
+        MRDMA_DISABLE=int(not flying),
+        CONV_MODE=conv_mode,
+        FLYING_MODE=int(flying),
+    )
+    rdma("SRC_DMA_CFG", LINE_NOTCH_ADDR=notches[0])
+    rdma("SURF_NOTCH", SURF_NOTCH_ADDR=notches[1])
+    rdma("PAD_CFG")
+    rdma("WEIGHT", E_WEIGHT=1, N_WEIGHT=1, B_WEIGHT=1, M_WEIGHT=1)
+    rdma("EW_SURF_NOTCH")
