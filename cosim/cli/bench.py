@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cosim.cli.exits import MISMATCH, OK, write_json
+
+if TYPE_CHECKING:
+    from cosim.engines.library import DramConfig
 
 TABLE_WIDTH = 104
 
@@ -20,6 +23,7 @@ def bench_command(
     models: list[Path],
     json: Path | None,
     page: Path | None,
+    dram: DramConfig | None = None,
 ) -> None:
     """One of the three tables; exit 1 where a check found a difference.
 
@@ -34,6 +38,8 @@ def bench_command(
         raise ValueError("--engines and --workloads have no effect with --layers or --model")
     if check and not layers:
         raise ValueError("--check goes with --layers (a --model is always checked)")
+    if page is not None and dram is not None:
+        raise ValueError("--page is for the default memory's figures: leave out --dram, or --page")
     from cosim.perf.page import check_section, write_section
 
     section = "layers" if layers else "networks" if models else "bench"
@@ -42,7 +48,7 @@ def bench_command(
     if layers:
         code, document, text = _layers(check)
     elif models:
-        code, document, text = _models(models)
+        code, document, text = _models(models, dram)
     else:
         code, document, text = _engines(_names(engines), _names(workloads), seconds)
     if json is not None:
@@ -137,13 +143,16 @@ def _layers(check: bool) -> tuple[int, dict[str, Any], str]:
     return code, layers.document(rows), layers.markdown(rows)
 
 
-def _models(paths: list[Path]) -> tuple[int, dict[str, Any], str]:
+def _models(paths: list[Path], dram: DramConfig | None) -> tuple[int, dict[str, Any], str]:
+    from cosim.engines.settings import timing_line
     from cosim.perf.bench import whole
 
-    runs = whole.run_models(paths)
+    runs = whole.run_models(paths, dram)
     table = _table("Whole models on the default engine, checked, one core, processor time", whole.HEADS)
     for run in runs:
         table.add_row(*whole.cells(run))
     _console().print(table)
+    if timing := timing_line(dram):
+        print(timing)
     code = OK if all(run.match for run in runs) else MISMATCH
-    return code, whole.document(runs), whole.markdown(runs)
+    return code, whole.document(runs, dram), whole.markdown(runs)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cosim.cli.app import App, examples
-from cosim.cli.options import JsonOption, PageOption
+from cosim.cli.options import DramOption, JsonOption, PageOption
 
 ENGINES = ("verilator", "verilator-exact", "plain", "cxxrtl", "cxxrtl-exact", "amaranth", "bound")
 WORKLOADS = ("busy", "dma", "idle", "network")
@@ -69,10 +69,14 @@ def bench(
             help="Instead: time and peak memory of a whole model, checked; may be given several times.",
         ),
     ] = None,
+    dram: DramOption = None,
     json: JsonOption = None,
     page: PageOption = None,
 ) -> None:
     """Measure how fast the engines simulate, side by side on this machine; or what single layers cost."""
     from cosim.cli.bench import bench_command
+    from cosim.engines.settings import dram_of
 
-    bench_command(engines, workloads, seconds, layers, check, model or [], json, page)
+    if dram and not model:
+        raise ValueError("--dram goes with --model: the other tables are of the default memory")
+    bench_command(engines, workloads, seconds, layers, check, model or [], json, page, dram_of(dram))

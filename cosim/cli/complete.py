@@ -34,6 +34,29 @@ def engines(incomplete: str) -> list[tuple[str, str]]:
     return [(name, text) for name, text in ENGINES.items() if name.startswith(incomplete)]
 
 
+DRAM = (
+    "peak_bytes_per_cycle",
+    "efficiency",
+    "port_bytes_per_cycle",
+    "read_latency",
+    "write_latency",
+    "jitter",
+    "read_outstanding",
+    "write_outstanding",
+    "client_read_outstanding",
+    "client_write_outstanding",
+    "seed",
+    "fault_read",
+    "fault_write",
+)
+"""Settings of the memory's timing (`cosim.engines.library.DramConfig`)."""
+
+
+def dram(incomplete: str) -> list[str]:
+    """Settings of the memory; their values follow."""
+    return [f"{name}=" for name in DRAM if name.startswith(incomplete)]
+
+
 def group_names() -> list[str]:
     """Groups of conformance, in their order."""
     return [name.replace("@", ",") for name in GROUPS.split(", ")]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cosim.cli.exits import BAD_INPUT, MISMATCH, OK, fail, reported, write_json
+
+if TYPE_CHECKING:
+    from cosim.engines.library import DramConfig
 
 TABLE_WIDTH = 104
 """Columns; narrower terminals wrap lines rather than lose text."""
@@ -21,6 +24,7 @@ def counters_command(
     cores: int,
     json: Path | None,
     page: Path | None,
+    dram: DramConfig | None = None,
 ) -> None:
     """Run, print, write; exit code 1 if the states of a block do not add up to the cycles."""
     if not model.is_file():
@@ -33,6 +37,8 @@ def counters_command(
         from cosim.perf.page import read_section, write_section
         from sw.compiler import compile_model
 
+        if page is not None and dram is not None:
+            raise ValueError("--page is for the default memory's figures: leave out --dram, or --page")
         if page is not None and page.exists():
             read_section("counters", page)  # a page that cannot be written is known before the work
         console = Console(highlight=False)
@@ -40,7 +46,7 @@ def counters_command(
         # Bad input is reported before any build.
         infos = list(compile_model(model.read_bytes()).inputs)
         batch = load_batch(inputs, infos, limit).items if inputs else None
-        run = count_model(model, batch, engine=engine, exact=exact, cores=cores, seed=seed)
+        run = count_model(model, batch, engine=engine, exact=exact, cores=cores, dram=dram, seed=seed)
         print_counters(console, run)
         if json:
             write_json(json, run.as_json())
@@ -55,6 +61,7 @@ def print_counters(console: Any, run: Any) -> None:
     """One table of blocks for each core, and lines for what is not cycles."""
     from rich.table import Table
 
+    from cosim.engines.settings import timing_line
     from cosim.perf.counted import shares
 
     for number, core in enumerate(run.cores):
@@ -76,6 +83,8 @@ def print_counters(console: Any, run: Any) -> None:
         f"{run.inferences} inferences, {run.cycles:,} cycles, {run.macs:,} MACs of the layers; "
         f"{run.engine}, {run.cell} cell"
     )
+    if timing := timing_line(run.dram):
+        console.print(timing)
 
 
 def _line(console: Any, what: str, counts: Any) -> None:

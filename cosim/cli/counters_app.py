@@ -8,7 +8,15 @@ from typing import Annotated
 import typer
 
 from cosim.cli.app import App, examples
-from cosim.cli.options import INPUT_HELP, EngineOption, ExactOption, JsonOption, PageOption, ShareOption
+from cosim.cli.options import (
+    INPUT_HELP,
+    DramOption,
+    EngineOption,
+    ExactOption,
+    JsonOption,
+    PageOption,
+    ShareOption,
+)
 
 
 def declare(app: App) -> None:
@@ -29,10 +37,13 @@ def counters(
     engine: EngineOption = None,
     exact: ExactOption = False,
     cores: ShareOption = 1,
+    dram: DramOption = None,
     json: JsonOption = None,
     page: PageOption = None,
 ) -> None:
     """Run a model with the hardware's performance counters on and print what they hold."""
     from cosim.cli.counters import counters_command
+    from cosim.engines.settings import dram_of
 
-    counters_command(model, input or [], limit, seed, engine, exact, cores, json, page)
+    memory = dram_of(dram, engine)
+    counters_command(model, input or [], limit, seed, engine, exact, cores, json, page, memory)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from cosim.cli.exits import BAD_INPUT, fail, reported, write_json
 
 if TYPE_CHECKING:
+    from cosim.engines.library import DramConfig
     from waves.spec import TraceSpec
 
 
@@ -48,6 +49,7 @@ def device_command(
     trace: TraceSpec | None,
     report: bool,
     json: Path | None,
+    dram: DramConfig | None = None,
 ) -> None:
     """Run a program and end with its exit code."""
     with reported():
@@ -60,7 +62,7 @@ def device_command(
         if socket is not None:
             own: dict[str, object] = {"--engine": engine, "--cores": cores, "--exact": exact or None}
             own |= {"--log": log, "--verbose": verbose or None, "--trace": trace, "--report": report or None}
-            own |= {"--json": json, "--events or --timeline": event_files.asked() or None}
+            own |= {"--dram": dram, "--json": json, "--events or --timeline": event_files.asked() or None}
             given = [name for name, value in own.items() if value is not None]
             if given:
                 fail(f"device: {given[0]} belongs to the server (rkcosim serve), not to --socket", BAD_INPUT)
@@ -70,7 +72,7 @@ def device_command(
         with (
             _log_stream(log) as stream,
             SimulatedMachine(
-                engine, cores=cores or 3, exact=exact, log=stream, verbose=verbose, trace=trace
+                engine, cores=cores or 3, exact=exact, dram=dram, log=stream, verbose=verbose, trace=trace
             ) as machine,
         ):
             with run.private_server(machine) as server:
@@ -92,6 +94,7 @@ def serve_command(
     trace: TraceSpec | None,
     report: bool,
     json: Path | None,
+    dram: DramConfig | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM."""
     with reported():
@@ -106,7 +109,7 @@ def serve_command(
             with (
                 _log_stream(log) as stream,
                 SimulatedMachine(
-                    engine, cores=cores, exact=exact, log=stream, verbose=verbose, trace=trace
+                    engine, cores=cores, exact=exact, dram=dram, log=stream, verbose=verbose, trace=trace
                 ) as machine,
             ):
                 environment(path)  # compiles the library now rather than at the first program

@@ -15,6 +15,7 @@ from cosim.cli.estimate_app import declare as declare_estimate
 from cosim.cli.options import (
     INPUT_HELP,
     CoresOption,
+    DramOption,
     EngineOption,
     ExactOption,
     JsonOption,
@@ -62,6 +63,7 @@ declare_estimate(app)
         "rkcosim run model.onnx --trace build/run.fst --from layer:conv3 --scope 'core0.CNA'",
         "rkcosim run model.onnx --shards auto --scheduler tcp://farm:8786",
         "rkcosim run model.onnx --engine golden --json - | jq .verdict",
+        "rkcosim run model.onnx --dram peak_bytes_per_cycle=11.75 --dram read_latency=200",
         "rkcosim run model.onnx --save build/conv3.snap --at layer:conv3",
         "rkcosim run model.onnx --resume build/conv3.snap",
     )
@@ -89,6 +91,7 @@ def run(
     seed: Annotated[int, typer.Option(help="Seed of random inputs, used where no --input is given.")] = 0,
     trace: TraceSpec | None = None,
     cores: ShareOption = 1,
+    dram: DramOption = None,
     csv: Annotated[Path | None, typer.Option(help="Also write the table of layers to this file.")] = None,
     html: HtmlOption = None,
     shards: ShardsOption = None,
@@ -98,10 +101,12 @@ def run(
 ) -> None:
     """Run a model through rknn_api on the simulated NPU and report cycles per layer."""
     from cosim.cli.run import run_command
+    from cosim.engines.settings import dram_of
 
+    memory = dram_of(dram, engine)
     parts = Shards.of(shards, scheduler, workers)
     out = json, limit, seed, trace, cores, csv, html
-    run_command(model, input or [], engine, exact, check, *out, parts, snapshot)
+    run_command(model, input or [], engine, exact, check, *out, parts, snapshot, memory)
 
 
 @app.command(
@@ -283,6 +288,7 @@ def device(
         int | None, typer.Option(min=1, max=3, help="Cores of the simulated NPU (default 3).")
     ] = None,
     exact: ExactOption = False,
+    dram: DramOption = None,
     log: LogOption = None,
     verbose: VerboseOption = False,
     trace: TraceSpec | None = None,
@@ -291,8 +297,10 @@ def device(
 ) -> None:
     """Run an unmodified program that uses the NPU's device nodes; the exit code is the program's."""
     from cosim.cli.device import device_command
+    from cosim.engines.settings import dram_of
 
-    device_command(program or [], socket, engine, cores, exact, log, verbose, trace, report, json)
+    memory = dram_of(dram, engine)
+    device_command(program or [], socket, engine, cores, exact, log, verbose, trace, report, json, memory)
 
 
 @app.command(
@@ -308,6 +316,7 @@ def serve(
     engine: EngineOption = None,
     cores: CoresOption = 3,
     exact: ExactOption = False,
+    dram: DramOption = None,
     log: LogOption = None,
     verbose: VerboseOption = False,
     trace: TraceSpec | None = None,
@@ -316,8 +325,10 @@ def serve(
 ) -> None:
     """Serve one simulated NPU to several programs (`rkcosim device --socket`) until stopped."""
     from cosim.cli.device import serve_command
+    from cosim.engines.settings import dram_of
 
-    serve_command(socket, engine, cores, exact, log, verbose, trace, report, json)
+    memory = dram_of(dram, engine)
+    serve_command(socket, engine, cores, exact, log, verbose, trace, report, json, memory)
 
 
 def main() -> None:

@@ -37,6 +37,16 @@ PageOption = Annotated[
 ]
 """For commands that write a part of docs/performance.md (cosim/perf/page.py)."""
 ShareOption = Annotated[int, typer.Option(min=1, max=3, help="Cores that share large layers.")]
+DramOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dram",
+        metavar="NAME=VALUE",
+        autocompletion=complete.dram,
+        help="Setting of the memory's timing, as peak_bytes_per_cycle=11.75; repeatable (docs/models.md).",
+    ),
+]
+"""For commands that tell cycles; `cosim.engines.settings.dram_of` reads it."""
 TraceOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write a waveform to this file (docs/waves.md).")
 ]

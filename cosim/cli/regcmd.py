@@ -14,10 +14,11 @@ from cosim.cli.progress import kick
 
 if TYPE_CHECKING:
     from cosim.cli.snapshots import SnapshotOptions
+    from cosim.engines.library import DramConfig
     from waves.spec import TraceSpec
 
 
-DEFAULTS = {"engine": None, "exact": False, "check": False, "on_diagnostic": "stop"}
+DEFAULTS = {"engine": None, "exact": False, "check": False, "on_diagnostic": "stop", "dram": None}
 """Options that decide what a run does, as they are where nothing is given."""
 
 
@@ -32,6 +33,7 @@ def run_command(
     trace: TraceSpec | None,
     html: Path | None = None,
     snapshot: SnapshotOptions | None = None,
+    dram: DramConfig | None = None,
 ) -> None:
     """Run a stream file and say what came of it."""
     with reported():
@@ -39,14 +41,16 @@ def run_command(
         from cosim.cli.snapshots import Run, SnapshotOptions
         from cosim.crosscheck.kick import run_kick
         from cosim.crosscheck.mismatch import wants_mismatch
+        from cosim.engines.settings import changed, timing_line
         from cosim.streams.stream import Stream
 
         stream = Stream.load(file)
-        options = {"engine": engine, "exact": exact, "check": check, "on_diagnostic": on_diagnostic}
+        options: dict[str, Any] = {"engine": engine, "exact": exact, "check": check}
+        options |= {"on_diagnostic": on_diagnostic, "dram": dram}
         run = Run(snapshot or SnapshotOptions(), "regcmd run", file, options, DEFAULTS, trace)
-        engine, exact, check, on_diagnostic = (run.values[name] for name in options)
+        engine, exact, check, on_diagnostic, dram = (run.values[name] for name in options)
         later = wants_mismatch(trace, check)
-        open_device = partial(_device, engine, exact, on_diagnostic, stream.core + 1)
+        open_device = partial(_device, engine, exact, on_diagnostic, stream.core + 1, dram=dram)
         traced = trace is not None and not later
         with keeping(html), run.running(json), closing(open_device(traced)) as device:
             if trace and not later:
@@ -63,6 +67,7 @@ def run_command(
                 "engine": device.name,
                 "tasks": stream.kick.tasks,
                 "cycles": result.cycles,
+                "dram_changed": changed(dram),
                 "status": f"0x{result.status:05X}",
                 "done": result.done,
                 "state": result.state,
@@ -71,6 +76,8 @@ def run_command(
             }
             if result.done:
                 print(f"{stream.kick.tasks} tasks, {result.cycles} cycles, status 0x{result.status:05X}")
+                if timing := timing_line(dram):
+                    print(timing)
                 if check:
                     data["verdict"] = _check(stream, device)
                     if trace and later:
@@ -146,7 +153,14 @@ def _trace_mismatch(
     return {"cycle": cycle}
 
 
-def _device(engine: str | None, exact: bool, on_diagnostic: str, cores: int, traced: bool) -> Any:
+def _device(
+    engine: str | None,
+    exact: bool,
+    on_diagnostic: str,
+    cores: int,
+    traced: bool,
+    dram: DramConfig | None = None,
+) -> Any:
     if engine == "golden":
         from cosim.golden.task import GoldenNpu
 
@@ -159,6 +173,7 @@ def _device(engine: str | None, exact: bool, on_diagnostic: str, cores: int, tra
         engine,
         exact=exact,
         cores=cores,
+        dram=dram,
         on_diagnostic=on_diagnostic,
         traced=traced and engine != "amaranth",
     )

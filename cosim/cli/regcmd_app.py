@@ -11,6 +11,7 @@ from cosim.cli import complete
 from cosim.cli.app import App, examples
 from cosim.cli.options import (
     CoresOption,
+    DramOption,
     EngineOption,
     ExactOption,
     JsonOption,
@@ -175,6 +176,7 @@ def regcmd_run(
         typer.Option(autocompletion=complete.diagnostic_modes, help="'stop', or 'go on' as silicon does."),
     ] = "stop",
     max_cycles: Annotated[int, typer.Option(min=1, help="Bound of the wait for the interrupt.")] = 10_000_000,
+    dram: DramOption = None,
     json: JsonOption = None,
     trace: TraceSpec | None = None,
     html: HtmlOption = None,
@@ -182,8 +184,10 @@ def regcmd_run(
 ) -> None:
     """Run a stream with its memory image, on RTL or on the golden model."""
     from cosim.cli.regcmd import run_command
+    from cosim.engines.settings import dram_of
 
-    run_command(file, engine, exact, check, on_diagnostic, max_cycles, json, trace, html, snapshot)
+    memory = dram_of(dram, engine)
+    run_command(file, engine, exact, check, on_diagnostic, max_cycles, json, trace, html, snapshot, memory)
 
 
 @regcmd_app.command(
@@ -202,9 +206,11 @@ def capture(
     engine: EngineOption = None,
     cores: CoresOption = 3,
     exact: ExactOption = False,
+    dram: DramOption = None,
     json: JsonOption = None,
 ) -> None:
     """Run a program on the simulated device and write each job as a stream file that `run` replays."""
     from cosim.cli.regcmd_capture import capture_command
+    from cosim.engines.settings import dram_of
 
-    capture_command(program or [], output, job, engine, cores, exact, json)
+    capture_command(program or [], output, job, engine, cores, exact, json, dram_of(dram, engine))

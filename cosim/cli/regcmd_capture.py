@@ -9,6 +9,7 @@ from cosim.cli.exits import BAD_INPUT, fail, write_json
 
 if TYPE_CHECKING:
     from cosim.devices.recorder import Captured
+    from cosim.engines.library import DramConfig
 
 SCHEMA_VERSION = 1
 
@@ -21,6 +22,7 @@ def capture_command(
     cores: int,
     exact: bool,
     json: Path | None,
+    dram: DramConfig | None = None,
 ) -> None:
     """Run a program on a device of its own and write what it starts; the exit code is the program's."""
     from cosim.devices import program as run
@@ -30,7 +32,7 @@ def capture_command(
         fail("capture: name a program: rkcosim regcmd capture -o FILE -- PROGRAM ARGUMENTS...", BAD_INPUT)
     writer = _Writer(output, job)
     run.many_descriptors()
-    with SimulatedMachine(engine, cores=cores, exact=exact, capture=writer) as machine:
+    with SimulatedMachine(engine, cores=cores, exact=exact, dram=dram, capture=writer) as machine:
         with run.private_server(machine) as server:
             code = run.run_program(program, run.environment(server.path))
     if json:

@@ -10,12 +10,13 @@ from cosim.cli.exits import BAD_INPUT, MISMATCH, OK, fail, reported, write_json
 if TYPE_CHECKING:
     from cosim.cli.shards_app import Shards
     from cosim.cli.snapshots import SnapshotOptions
+    from cosim.engines.library import DramConfig
     from waves.spec import TraceSpec
 
 TABLE_WIDTH = 104
 """Columns of the layer table; narrower terminals wrap its lines rather than lose text."""
 
-DEFAULTS = {"engine": None, "exact": False, "check": False, "seed": 0, "cores": 1}
+DEFAULTS = {"engine": None, "exact": False, "check": False, "seed": 0, "cores": 1, "dram": None}
 """Options that decide what a run does, as they are where nothing is given."""
 
 
@@ -34,6 +35,7 @@ def run_command(
     html: Path | None = None,
     shards: Shards | None = None,
     snapshot: SnapshotOptions | None = None,
+    dram: DramConfig | None = None,
 ) -> None:
     """Run, print, write JSON, and end with the exit code of DESIGN 11."""
     if not model.is_file():
@@ -48,7 +50,8 @@ def run_command(
 
         console = Console(highlight=False)
         console.width = max(console.width, TABLE_WIDTH)
-        given = {"engine": engine, "exact": exact, "check": check, "seed": seed, "cores": cores}
+        given: dict[str, Any] = {"engine": engine, "exact": exact, "check": check, "seed": seed}
+        given |= {"cores": cores, "dram": dram}
         saving = Run(snapshot or SnapshotOptions(), "run", model, given, DEFAULTS, trace)
         values = dict(saving.values)
         batch = saving.batch(load_batch(inputs, _inputs(model), limit) if inputs else None)
@@ -104,6 +107,8 @@ def print_report(console: Any, result: Any) -> None:
     """Print the table of layers and the summary."""
     from rich.table import Table
 
+    from cosim.engines.settings import timing_line
+
     table = Table(title=f"{result.model}: layers of one inference", title_justify="left", box=None)
     for heading in (
         "layer",
@@ -142,6 +147,8 @@ def print_report(console: Any, result: Any) -> None:
         f"{result.inferences} inferences, {result.cycles:,} cycles ({per:,} each, {per / 1e6:.3f} ms "
         f"at 1 GHz); {result.engine}, {result.cell} cell: {result.cycles_per_second:,.0f} cycles/s"
     )
+    if timing := timing_line(result.dram):
+        console.print(timing)
     if result.memory:
         memory = result.memory
         console.print(

@@ -147,24 +147,17 @@ def _readable(files: Mapping[str, Path]) -> None:
 
 def _points(asked: Sweep, models: list[str]) -> list[Any]:
     """The points that were asked for, checked before anything is started."""
-    from cosim.shards.sweep import axis, dram_settings, geometry_settings, points
+    from cosim.engines.settings import DRAM, axes, dram_settings
+    from cosim.shards.sweep import geometry_settings, points
 
     cores = _numbers("--cores", asked.cores)
     banks = [
         None if word == "auto" else _numbers("--weight-banks", word)[0]
         for word in asked.weight_banks.split(",")
     ]
-    axes: list[dict[str, Any]] = []
-    for option, texts, known in (
-        ("--dram", asked.dram, dram_settings()),
-        ("--geometry", asked.geometry, geometry_settings()),
-    ):
-        found = [axis(text, known, option) for text in texts]
-        names = [name for name, _ in found]
-        if len(set(names)) < len(names):
-            raise ValueError(f"{option}: a setting is given twice; give all its values at once, as in a=1,2")
-        axes.append(dict(found))
-    return points(models, cores, axes[0], axes[1], banks)
+    memories = axes(asked.dram, dram_settings(), DRAM)
+    geometries: dict[str, Any] = axes(asked.geometry, geometry_settings(), "--geometry")
+    return points(models, cores, memories, geometries, banks)
 
 
 def _numbers(option: str, text: str) -> list[int]:

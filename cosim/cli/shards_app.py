@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from cosim.cli import complete
 from cosim.cli.app import App, examples
 from cosim.cli.exits import reported
 from cosim.cli.options import EngineOption, ExactOption, JsonOption
@@ -73,7 +74,11 @@ def sweep(
     cores: Annotated[str, typer.Option(metavar="LIST", help="Cores that share large layers, as 1,3.")] = "1",
     dram: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=LIST", help="Setting of the memory and its values; repeatable."),
+        typer.Option(
+            metavar="NAME=LIST",
+            autocompletion=complete.dram,
+            help="Setting of the memory and its values; repeatable.",
+        ),
     ] = None,
     geometry: Annotated[
         list[str] | None,

@@ -101,6 +101,8 @@ class Run:
         return self.options.save is not None or self.options.resume is not None
 
     def _read(self, path: Path) -> None:
+        from cosim.engines.library import DramConfig
+        from cosim.engines.settings import changed, words
         from cosim.engines.snapshots.file import SnapshotFile
 
         self.snapshot = SnapshotFile.read(path)
@@ -113,13 +115,18 @@ class Run:
             raise ValueError(
                 f"{path}: a snapshot of a run of {facts['file']} with other contents than {self.file} has now"
             )
-        saved = {**facts["options"], "engine": self.snapshot.header["engine"]}
+        header = self.snapshot.header
+        memory = DramConfig(**header["dram"])
+        saved = {**facts["options"], "engine": header["engine"], "dram": memory}
         for name, value in self.given.items():
             if value not in (self.default[name], saved[name]):
+                if name == "dram":
+                    then, now = words(changed(memory)), words(changed(value))
+                    raise ValueError(f"{path}: the run was saved with memory timing {then}, this is {now}")
                 option = name.replace("_", "-")
                 raise ValueError(f"{path}: the run was saved with --{option} {saved[name]}, not {value}")
         self.values = saved
-        variant = self.snapshot.header["variant"]
+        variant = header["variant"]
         if self.trace is not None and "traced" not in variant:
             raise ValueError(
                 f"{path}: saved by the {variant}, which writes no waveform: save with --traceable or --trace"
@@ -186,7 +193,7 @@ class Run:
             "command": self.command,
             "file": self.file.name,
             "sha256": _hash(self.file),
-            "options": {name: value for name, value in self.values.items() if name != "engine"},
+            "options": {n: value for n, value in self.values.items() if n not in ("engine", "dram")},
         }
         blocks = {} if self._given is None else {INPUTS: _block(self._given)}
         assert self.options.at is not None

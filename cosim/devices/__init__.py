@@ -22,7 +22,7 @@ def device(engine: str | None = None, **options: Any) -> Iterator[SimulatedMachi
     Parameters
     ----------
     engine : "verilator", "cxxrtl", "amaranth", "golden" or None for the fastest RTL there is.
-    options : as `SimulatedMachine`: cores, exact, drivers, log, verbose, trace, capture, progress.
+    options : as `SimulatedMachine`: cores, exact, dram, drivers, log, verbose, trace, capture, progress.
 
     Yields
     ------

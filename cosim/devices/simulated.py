@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from cosim.engines.cache import Progress, say
 from cosim.engines.engine import ENGINES, open_engine
+from cosim.engines.library import DramConfig
+from cosim.engines.settings import Number, changed, timing_line
 from rtl.regs import registers
 from sw.driver.kernel import Kernel, Log
 from waves.spec import TraceSpec
@@ -32,6 +34,7 @@ class Report:
     engine : its name.
     jobs, tasks : that were started; `cycles` that passed.
     seconds : since the count began; `simulator_seconds` of them inside the engine.
+    dram_changed : settings of the memory's timing that are not the default, by name.
     """
 
     engine: str
@@ -40,6 +43,7 @@ class Report:
     cycles: int
     seconds: float
     simulator_seconds: float
+    dram_changed: dict[str, Number] = field(default_factory=dict)
 
     @property
     def outside(self) -> float:
@@ -52,11 +56,12 @@ class Report:
 
     def text(self) -> str:
         """Some lines for people."""
+        timing = timing_line(self.dram_changed)
         rate = f", {self.jobs / self.seconds:.0f} jobs/s" if self.seconds and self.jobs else ""
         return (
             f"{self.jobs} jobs, {self.tasks} tasks, {self.cycles} cycles on {self.engine}\n"
             f"{self.seconds:.3f} s, {self.simulator_seconds:.3f} s of them in the simulator, "
-            f"{self.outside:.1%} outside it{rate}"
+            f"{self.outside:.1%} outside it{rate}" + (f"\n{timing}" if timing else "")
         )
 
 
@@ -120,6 +125,7 @@ class SimulatedMachine:
     engine : "verilator", "cxxrtl", "amaranth", "golden" or None for the fastest RTL there is.
     cores : 1..3.
     exact : simulate the array cell's RTL too.
+    dram : timing of the memory, None for the RK3588's.
     drivers : which of "rknpu" and "rocket" have their nodes.
     log : stream for the kernel's log, or None; `verbose` adds every failed ioctl to it.
     trace : waveform to write (a path: of everything), or None.
@@ -137,6 +143,7 @@ class SimulatedMachine:
         *,
         cores: int = 3,
         exact: bool = False,
+        dram: DramConfig | None = None,
         drivers: Iterable[str] = ("rknpu", "rocket"),
         log: TextIO | None = None,
         verbose: bool = False,
@@ -146,7 +153,7 @@ class SimulatedMachine:
     ) -> None:
         if engine is not None and engine not in (*ENGINES, GOLDEN):
             raise ValueError(f"engine must be one of {', '.join((*ENGINES, GOLDEN))}, not {engine!r}")
-        self._engine = _open(engine, cores, exact, trace, progress)
+        self._engine = _open(engine, cores, exact, dram, trace, progress)
         self.device = Metered(self._engine)
         recorder = None if capture is None else _recorder(self.device, capture)
         try:
@@ -175,6 +182,7 @@ class SimulatedMachine:
             self._engine.cycle - self._first_cycle,
             time.perf_counter() - self._begun,
             self.device.seconds,
+            changed(getattr(self._engine, "dram", None)),
         )
 
     def close(self) -> None:
@@ -204,6 +212,7 @@ def _open(
     engine: str | None,
     cores: int,
     exact: bool,
+    dram: DramConfig | None,
     trace: TraceSpec | Path | None,
     progress: Progress,
 ) -> Any:
@@ -215,7 +224,7 @@ def _open(
         return GoldenNpu(cores, strict=False)
     traced = trace is not None and engine != "amaranth"
     device = open_engine(
-        engine, exact=exact, cores=cores, on_diagnostic="go on", traced=traced, progress=progress
+        engine, exact=exact, cores=cores, dram=dram, on_diagnostic="go on", traced=traced, progress=progress
     )
     if trace is not None:
         spec = TraceSpec.of(trace)

@@ -39,8 +39,9 @@ class Inferences:
         self._number = self._base = 0
         costs = []
         self._names: list[str] = []
+        dram = getattr(device, "dram", None)
         for task in plan.tasks if plan is not None else ():
-            costs.append(TASK_CYCLES + max(task.formula_npu, formula.ddr(task.reads, task.writes)))
+            costs.append(TASK_CYCLES + max(task.formula_npu, formula.ddr(task.reads, task.writes, dram)))
             self._names.append(plan.steps[task.layer].name)
         self._before = [0, *itertools.accumulate(costs)]
 

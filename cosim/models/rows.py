@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from cosim.engines.library import DramConfig
 from cosim.perf import formula
 from cosim.perf.spent import add, spent
 from rtl.config import RK3588
@@ -73,10 +74,10 @@ class LayerRow:
         return columns
 
 
-def layer_row(layer: Any) -> LayerRow:
-    """The row of a `sw.compiler.LayerReport`."""
+def layer_row(layer: Any, dram: DramConfig | None = None) -> LayerRow:
+    """The row of a `sw.compiler.LayerReport`; `dram` is the memory that it ran with, None the default."""
     moved = layer.bytes_read + layer.bytes_written
-    ddr = formula.ddr(layer.bytes_read, layer.bytes_written) if moved else 0
+    ddr = formula.ddr(layer.bytes_read, layer.bytes_written, dram) if moved else 0
     busy = getattr(layer, "mac_busy", None)
     cycles = layer.cycles
     measures = getattr(layer, "measures", ())

@@ -16,6 +16,7 @@ from cosim import progress
 from cosim.crosscheck.mismatch import wants_mismatch
 from cosim.engines.engine import open_engine
 from cosim.engines.library import DramConfig
+from cosim.engines.settings import changed
 from cosim.models.progress import Inferences
 from cosim.models.rows import LayerRow, buffers, layer_row, task_rows
 from cosim.models.trace import trace_model_mismatch
@@ -75,7 +76,7 @@ class ModelRun:
     buffers: list[dict[str, Any]] = field(default_factory=list)
     """`cosim.models.rows.buffers`."""
     dram: dict[str, Any] = field(default_factory=dict)
-    """Timing of the memory (`cosim.engines.DramConfig`)."""
+    """Timing of the memory (`cosim.engines.DramConfig`); the JSON adds what is not the default."""
     shards: list[dict[str, Any]] = field(default_factory=list)
     """Parts that the inferences were simulated in, where they were (`cosim.shards`)."""
     peak: int = RK3588.macs_int8
@@ -93,6 +94,7 @@ class ModelRun:
         """Everything but the raw results, ready for `json.dump`."""
         data = {k: v for k, v in self.__dict__.items() if k not in ("results", "layers")}
         data["schema_version"] = SCHEMA_VERSION
+        data["dram_changed"] = changed(self.dram)
         data["images"] = self.inferences
         data["layers"] = [row.as_json() for row in self.layers]
         data["cycles_per_second"] = round(self.cycles_per_second)
@@ -295,6 +297,7 @@ def run_model(
     seed: int = 0,
     trace: TraceSpec | None = None,
     cores: int = 1,
+    dram: DramConfig | None = None,
     each: Callable[[int, list[npt.NDArray[np.float32]], bool | None], None] | None = None,
     session_of: Callable[..., Session] = Session,
 ) -> ModelRun:
@@ -304,7 +307,7 @@ def run_model(
     ----------
     model : path of the model.
     batch : per inference one real-valued array per input; None: one inference on random values.
-    engine, exact, check, trace, cores : see `Session`.
+    engine, exact, check, trace, cores, dram : see `Session`.
     labels : true class of each inference, for the accuracy.
     reference : also run the runtime of the model's own format, if it is installed.
     seed : of the random inputs.
@@ -319,7 +322,8 @@ def run_model(
     later = wants_mismatch(trace, check)
 
     def open_session(spec: TraceSpec | None) -> Session:
-        return session_of(model, engine=engine, exact=exact, check=check, trace=spec, cores=cores)
+        options = {"engine": engine, "exact": exact, "check": check, "cores": cores, "dram": dram}
+        return session_of(model, trace=spec, **options)
 
     with open_session(None if later else trace) as session:
         if batch is None:
@@ -374,7 +378,7 @@ def run_model(
             cycles=sum(cycles),
             verdict=verdict,
             outputs=outputs,
-            layers=[layer_row(layer) for layer in first_report.layers],
+            layers=[layer_row(layer, dram) for layer in first_report.layers],
             inference_cycles=cycles,
             tasks=task_rows(first_report.layers),
             buffers=buffers(api.loaded_model(session.context)),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
 
 from cosim.engines.block_counters import BlockCounters
+from cosim.engines.library import DramConfig
+from cosim.engines.settings import changed
 from cosim.models.run import Session, random_inputs
 from rtl.regs.counters import BUSY, IDLE
 
@@ -28,6 +30,7 @@ class CountedRun:
     cycles : of all inferences, first task to last.
     macs : multiply-accumulates of the model's layers, of all inferences; those that the NPU computes.
     cores : of each core, its counters from the first inference's first cycle to the last one's end.
+    dram : timing of the memory.
     """
 
     model: str
@@ -37,12 +40,14 @@ class CountedRun:
     cycles: int
     macs: int
     cores: list[BlockCounters]
+    dram: DramConfig = field(default_factory=DramConfig)
 
     def as_json(self) -> dict[str, Any]:
         """Ready for `json.dump`; `unaccounted` is empty where the states add up to the cycles."""
         plain = {name: getattr(self, name) for name in ("model", "engine", "cell", "inferences", "cycles")}
         cores = [core.as_dict() | {"unaccounted": core.unaccounted()} for core in self.cores]
-        return {"schema_version": SCHEMA_VERSION, **plain, "macs": self.macs, "cores": cores}
+        memory = {"dram": asdict(self.dram), "dram_changed": changed(self.dram)}
+        return {"schema_version": SCHEMA_VERSION, **plain, **memory, "macs": self.macs, "cores": cores}
 
 
 def count_model(
@@ -52,6 +57,7 @@ def count_model(
     engine: str | None = None,
     exact: bool = False,
     cores: int = 1,
+    dram: DramConfig | None = None,
     seed: int = 0,
 ) -> CountedRun:
     """Run a model with the performance counters on.
@@ -60,7 +66,7 @@ def count_model(
     ----------
     model : path of the model.
     batch : per inference one real-valued array per input; None: one inference on random values.
-    engine, exact, cores : as `cosim.models.run.Session`.
+    engine, exact, cores, dram : as `cosim.models.run.Session`.
     seed : of the random inputs.
 
     Raises
@@ -71,7 +77,7 @@ def count_model(
     """
     if engine == "golden":
         raise ValueError("the engine golden has no cycles, so it has no performance counters")
-    with Session(model, engine=engine, exact=exact, cores=cores) as session:
+    with Session(model, engine=engine, exact=exact, cores=cores, dram=dram) as session:
         device = session.device
         inputs = batch if batch is not None else [random_inputs(session, seed)]
         device.count_blocks()
@@ -84,7 +90,8 @@ def count_model(
         device.count_blocks(False)
         device.run(2)
         found = [device.block_counters(core) for core in range(session.cores)]
-        return CountedRun(session.path.name, device.name, device.cell, len(inputs), cycles, macs, found)
+        names = session.path.name, device.name, device.cell
+        return CountedRun(*names, len(inputs), cycles, macs, found, device.dram)
 
 
 def shares(found: BlockCounters) -> Iterator[tuple[str, float, float, list[tuple[str, float]]]]:

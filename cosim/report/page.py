@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from cosim.engines.settings import changed, words
 from cosim.perf.spent import MEANINGS, NAMES
 from cosim.report import bars, eventcharts, memory, overtime, roofline, table
 from cosim.report.data import UNMEASURED, ReportError, Run, embed
@@ -171,6 +172,8 @@ def _facts(run: Run, clock: float) -> list[tuple[str, str]]:
     if run.dram:
         rate, latency = run.dram.get("peak_bytes_per_cycle"), run.dram.get("read_latency")
         found.append(("memory", f"{rate} B/cycle, {latency} cycles to the first beat"))
+        if other := changed(run.dram):
+            found.append(("not the default memory", words(other)))
     if raw.get("status"):
         found.append(("status", str(raw["status"])))
     return found

@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from cosim.engines.library import DramConfig
 from cosim.golden.task import GoldenNpu
 from cosim.golden.task.context import TaskReport
 from cosim.perf import formula
@@ -46,14 +47,16 @@ class GoldenDriver(Driver):
     Parameters
     ----------
     cores : of the device.
+    dram : timing of the memory that the shards are simulated with, None for the default.
 
     Members
     -------
     wrote : what each task of the last inference wrote, oldest first.
     """
 
-    def __init__(self, cores: int) -> None:
+    def __init__(self, cores: int, dram: DramConfig | None = None) -> None:
         self.npu = GoldenNpu(cores)
+        self._dram = dram
         super().__init__(self.npu)
         self.wrote: list[Wrote] = []
         self._plan: Plan | None = None
@@ -142,7 +145,7 @@ class GoldenDriver(Driver):
             start, count = job.range_of(core)
             for number in range(start, start + count):
                 task = self._plan.tasks[first + number]
-                cost = task_cost(task)
+                cost = task_cost(task, self._dram)
                 if not leans(task) and (core not in self._used or cost < self._used[core][0]):
                     alone = replace(job, tasks=[job.tasks[number]], core_mask=1 << core, ranges={})
                     self._used[core] = cost, alone
@@ -190,7 +193,7 @@ class GoldenDriver(Driver):
     def _least(self, span: Span) -> list[int]:
         assert self._plan is not None
         return [
-            max(task.formula_npu, int(DDR_SURE * formula.ddr(task.reads, task.writes)))
+            max(task.formula_npu, int(DDR_SURE * formula.ddr(task.reads, task.writes, self._dram)))
             for task in self._plan.tasks[span.start : span.end + AHEAD]
         ]
 

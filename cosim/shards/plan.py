@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from cosim.engines.library import DramConfig
 from cosim.perf import formula
 from sw.compiler.plan import Plan
 from sw.compiler.programs.task import Task
@@ -101,19 +102,19 @@ class Shard:
         return f"task {self.first}" if last == self.first else f"tasks {self.first} to {last}"
 
 
-def task_cost(task: Task) -> int:
-    """Cycles that a task takes about, by its formulas alone."""
-    return TASK_CYCLES + max(task.formula_npu, formula.ddr(task.reads, task.writes))
+def task_cost(task: Task, dram: DramConfig | None = None) -> int:
+    """Cycles that a task takes about, by its formulas alone; `dram` is the memory's timing."""
+    return TASK_CYCLES + max(task.formula_npu, formula.ddr(task.reads, task.writes, dram))
 
 
-def task_costs(plan: Plan) -> list[int]:
+def task_costs(plan: Plan, dram: DramConfig | None = None) -> list[int]:
     """Cycles that each task of a plan is expected to take: the estimator's, else `task_cost`."""
     from cosim.perf.estimator import estimate_model
 
     try:
-        return [max(1, task.cycles + task.gap) for task in estimate_model(plan).tasks]
+        return [max(1, task.cycles + task.gap) for task in estimate_model(plan, dram=dram).tasks]
     except ValueError:  # a kind of task that it does not know
-        return [task_cost(task) for task in plan.tasks]
+        return [task_cost(task, dram) for task in plan.tasks]
 
 
 def leans(task: Task) -> bool:
@@ -131,15 +132,15 @@ def leans(task: Task) -> bool:
     return reuses or (looks_up and not loads)
 
 
-def units(plan: Plan, costs: Sequence[int] | None = None) -> list[Unit]:
+def units(plan: Plan, costs: Sequence[int] | None = None, dram: DramConfig | None = None) -> list[Unit]:
     """The units of a plan, in order.
 
     Parameters
     ----------
     plan : the compiled model's.
-    costs : expected cycles of each task; by default `task_costs`.
+    costs : expected cycles of each task; by default `task_costs` with the memory `dram`.
     """
-    costs = task_costs(plan) if costs is None else costs
+    costs = task_costs(plan, dram) if costs is None else costs
     result: list[Unit] = []
     job = 0
     for segment in plan.segments():

@@ -24,8 +24,8 @@ STEP = 1 << 17
 """Cycles between two looks at how far a shard is, at most."""
 
 FINE = 64
-"""Cycles between two looks at a task that may end at any moment: far fewer than a read takes, so that the
-next task cannot have written anything."""
+"""Cycles between two looks at a task that may end at any moment, unless the memory is so fast that a read
+takes fewer: not more than that, so that the next task cannot have written anything."""
 
 MAX_CYCLES = 1 << 32
 """Bound of a job or chain."""
@@ -241,6 +241,7 @@ class _Runner:
         """Run until the span's last task has ended, and hardly longer; gives the cycle of its end."""
         span = piece.span
         last = span.lead + span.count - 1
+        fine = min(FINE, self.engine.dram.read_latency)
         limit = self.engine.cycle + MAX_CYCLES
         while True:
             records = self.engine.task_log()[known:]
@@ -248,7 +249,7 @@ class _Runner:
                 break
             if self.engine.cycle >= limit:
                 raise DriverError(f"task {span.end - 1} has not ended within {MAX_CYCLES} cycles")
-            self.engine.run(max(FINE, min(STEP, _left(piece.least, records, last, self.engine.cycle))))
+            self.engine.run(max(fine, min(STEP, _left(piece.least, records, last, self.engine.cycle))))
             self._tell()
         faults = self.engine.faults()
         if faults:

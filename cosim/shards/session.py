@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from cosim import progress
 from cosim.crosscheck.model_check import Difference
+from cosim.engines.library import DramConfig
 from cosim.models.run import ModelRun, Session, run_model
 from cosim.shards.check import compare_levels
 from cosim.shards.cluster import Cluster, Ticket, open_cluster
@@ -29,6 +30,8 @@ from sw.compiler.runtime import RunReport
 AUTO = "auto"
 
 GOLDEN = "shards simulate the RTL; the engine golden has no cycles to put together"
+
+FAULTS = "fault_read and fault_write count the bursts of a whole run, which no shard knows"
 
 LOOK = 0.2
 """Seconds between two looks at what the workers do."""
@@ -81,7 +84,7 @@ class ShardSession(Session):
 
     Parameters
     ----------
-    model, engine, exact, cores : see `Session`; `check` is always on and nothing is traced.
+    model, engine, exact, cores, dram : see `Session`; `check` is always on and nothing is traced.
     cluster : where shards run.
     shards : how many an inference is cut into, or "auto".
 
@@ -99,6 +102,7 @@ class ShardSession(Session):
         engine: str | None = None,
         exact: bool = False,
         cores: int = 1,
+        dram: DramConfig | None = None,
     ) -> None:
         if engine == "golden":
             raise ValueError(GOLDEN)
@@ -113,16 +117,16 @@ class ShardSession(Session):
         self._base: tuple[Image, Any] | None = None
         self._first_sent: float | None = None
         self._report: RunReport | None = None
-        super().__init__(model, check=True, cores=cores)
+        super().__init__(model, check=True, cores=cores, dram=dram)
 
     def _connect(self, *_: Any) -> None:
-        self._driver = GoldenDriver(self.cores)
-        self.device = _Device(self._engine or "verilator", "rtl" if self._exact else "cpp")
+        self._driver = GoldenDriver(self.cores, self.dram)
+        self.device = _Device(self._engine or "verilator", "rtl" if self._exact else "cpp", self.dram)
         api.use_device(self._driver, quiet=True)
 
     def _checker(self) -> Any:
         self._plan = api.compiled_model(self.context).plan
-        chain = units(self._plan)
+        chain = units(self._plan, dram=self.dram)
         count = self._wanted
         if count == AUTO:
             with progress.step("choosing the shards"):
@@ -233,7 +237,7 @@ class ShardSession(Session):
         if self._base is None or self._base[0] is not base:
             self._base = base, self._cluster.keep(base, "image")
         name = f"inference {number}, shard {shard.number} ({shard.tasks})"
-        order = Order(name, pieces, version(), self._engine, self._exact, self.cores)
+        order = Order(name, pieces, version(), self._engine, self._exact, self.cores, self.dram)
         if self._first_sent is None:
             self._first_sent = time.perf_counter()
         ticket = self._cluster.send(run_shard, order, self._base[1], name=name)
@@ -304,13 +308,14 @@ def run_sharded(
     reference: bool = False,
     seed: int = 0,
     cores: int = 1,
+    dram: DramConfig | None = None,
     each: Callable[[int, list[npt.NDArray[np.float32]], bool | None], None] | None = None,
 ) -> ModelRun:
     """Run a model as `run_model` does with `check`, its tasks in parallel.
 
     Parameters
     ----------
-    model, batch, engine, exact, labels, reference, seed, cores, each : see `run_model`.
+    model, batch, engine, exact, labels, reference, seed, cores, dram, each : see `run_model`.
     shards : how many an inference is cut into, or "auto".
     scheduler, workers : see `open_cluster`; not used if `cluster` is given.
     cluster : an open one.
@@ -323,6 +328,8 @@ def run_sharded(
         raise ValueError(f"shards must be a positive number or 'auto', not {shards!r}")
     if engine == "golden":
         raise ValueError(GOLDEN)
+    if dram is not None and (dram.fault_read or dram.fault_write):
+        raise ValueError(FAULTS)
     with ExitStack() as stack:
         if cluster is None:
             if scheduler is None:
@@ -332,7 +339,7 @@ def run_sharded(
         there = cluster
 
         def session(path: str | Path, **options: Any) -> ShardSession:
-            kept = {name: options[name] for name in ("engine", "exact", "cores")}
+            kept = {name: options[name] for name in ("engine", "exact", "cores", "dram")}
             return ShardSession(path, cluster=there, shards=shards, **kept)
 
         return run_model(
@@ -344,6 +351,7 @@ def run_sharded(
             reference=reference,
             seed=seed,
             cores=cores,
+            dram=dram,
             each=each,
             session_of=session,
         )

@@ -6,7 +6,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from cosim import progress
 from cosim.engines.engine import open_engine
 from cosim.engines.library import DramConfig
+from cosim.engines.settings import Number
 from cosim.perf.measure import meter
 from cosim.shards.cluster import Cluster, Ticket
 from cosim.shards.errors import ClusterError, WorkersLost
@@ -33,8 +34,6 @@ of 32 KiB, and the array has one size."""
 
 LOOK = 0.2
 """Seconds between two looks at what the workers do."""
-
-Number = int | float
 
 
 @dataclass(frozen=True)
@@ -123,34 +122,6 @@ class Row:
             "worker": self.worker,
             "retries": self.retries,
         }
-
-
-def axis(text: str, known: Mapping[str, type], what: str) -> tuple[str, list[Number]]:
-    """Parse a setting and its values, as "peak_bytes_per_cycle=11,23.65".
-
-    Raises
-    ------
-    ValueError
-        for a name that is not known, or a value that is no number of its kind.
-    """
-    name, equals, values = text.partition("=")
-    if name not in known:
-        raise ValueError(f"{what}: no setting '{name}', there are {', '.join(known)}")
-    if not equals or not values:
-        raise ValueError(f"{what}: '{text}' gives {name} no values, as in {name}=1,2")
-    found: list[Number] = []
-    for value in values.split(","):
-        try:
-            found.append(known[name](value))
-        except ValueError:
-            kind = "whole number" if known[name] is int else "number"
-            raise ValueError(f"{what}: {name}: '{value}' is no {kind}") from None
-    return name, found
-
-
-def dram_settings() -> dict[str, type]:
-    """Settings of the memory and their types."""
-    return {entry.name: type(entry.default) for entry in fields(DramConfig)}
 
 
 def geometry_settings() -> dict[str, type]:

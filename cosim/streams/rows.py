@@ -43,7 +43,8 @@ def stream_rows(device: Any, stream: Stream) -> dict[str, Any]:
         _layer(n, reports[n] if n < len(reports) else None, measures[n] if measures else None)
         for n in range(count)
     ]
-    rows = [_row(layer, reports[n] if n < len(reports) else None) for n, layer in enumerate(layers)]
+    dram = getattr(device, "dram", None)
+    rows = [_row(layer, reports[n] if n < len(reports) else None, dram) for n, layer in enumerate(layers)]
     for row in rows[len(ended) :] if not golden else []:
         row.name += ", not ended"
     return {
@@ -53,7 +54,7 @@ def stream_rows(device: Any, stream: Stream) -> dict[str, Any]:
             {"name": region.name, "address": region.address, "size": int(region.data.size)}
             for region in stream.regions
         ],
-        "dram": asdict(getattr(device, "dram", None) or DramConfig()),
+        "dram": asdict(dram or DramConfig()),
         "peak": RK3588.macs_int8,
         "cores": 1,
         "geometry": RK3588.name,
@@ -98,8 +99,8 @@ def _layer(number: int, report: TaskReport | None, measure: TaskMeasure | None) 
     )
 
 
-def _row(layer: LayerReport, report: TaskReport | None) -> LayerRow:
-    row = layer_row(layer)
+def _row(layer: LayerReport, report: TaskReport | None, dram: DramConfig | None) -> LayerRow:
+    row = layer_row(layer, dram)
     row.peak = _peak(layer, report)
     row.utilisation = round(layer.macs / (layer.cycles * row.peak), 4) if layer.cycles and row.peak else None
     return row

@@ -26,7 +26,7 @@ if shutil.which("g++") is None:
     pytest.skip("no C++ compiler on this machine", allow_module_level=True)
 
 from cosim.cli.main import app
-from cosim.engines.library import MAX_LOOKAHEAD
+from cosim.engines.library import MAX_LOOKAHEAD, DramConfig
 from cosim.models.run import ModelRun, run_model
 from cosim.shards import open_cluster, run_sharded
 from cosim.shards import session as sessions
@@ -124,6 +124,22 @@ def test_same_as_sequential(
     assert {row["worker"] for row in run.shards} <= set(cluster.client.nthreads())
     covered = [n for row in run.shards[:count] for n in range(row["first_task"], row["last_task"] + 1)]
     assert covered == list(range(tasks))
+
+
+@pytest.mark.parametrize(
+    ("dram", "shards"),
+    [
+        (DramConfig(peak_bytes_per_cycle=11.75), 3),
+        (DramConfig(peak_bytes_per_cycle=64, port_bytes_per_cycle=64, read_latency=8, write_latency=4), 100),
+    ],
+)
+def test_other_memories(cluster: Cluster, model: tuple[Path, np.ndarray], dram: DramConfig, shards: int):
+    """Slower, and so fast that a task ends sooner than the default memory would let it."""
+    path, image = model
+    wanted = run_model(path, [[image]], check=True, dram=dram)
+    run = run_sharded(path, [[image]], shards=shards, cluster=cluster, dram=dram)
+    same(run, wanted)
+    assert run.dram == dataclasses.asdict(dram) and all(row["match"] for row in run.shards)
 
 
 @pytest.mark.parametrize("cores", [1, 2])

@@ -11,13 +11,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cosim.engines.library import DramConfig
+from cosim.engines.settings import axis, dram_settings
 from cosim.golden.task import Memory
 from cosim.shards.errors import ClusterError, ShardError
 from cosim.shards.images import PAGE, Expected, Tracker, merged
 from cosim.shards.join import join
 from cosim.shards.plan import Unit, cut, leads, shards_for
 from cosim.shards.run import Counted, Order, check_version
-from cosim.shards.sweep import Row, axis, dram_settings, geometry_settings, points
+from cosim.shards.sweep import Row, geometry_settings, points
 from cosim.shards.version import QUERY, version
 from rtl.config import RK3588
 from sw.compiler.runtime import TaskMeasure

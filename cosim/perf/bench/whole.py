@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from cosim import progress as under_way
+from cosim.engines.library import DramConfig
+from cosim.engines.settings import changed
 from cosim.perf.bench.apart import apart, peak_bytes
 from cosim.perf.bench.machine import machine
 
@@ -44,11 +46,11 @@ class WholeRun:
         return self.cycles / self.processor_seconds
 
 
-def _run(path: Path) -> WholeRun:
+def _run(path: Path, dram: DramConfig | None) -> WholeRun:
     from cosim.models.run import run_model
 
     begun = time.perf_counter()
-    found = run_model(path, check=True)
+    found = run_model(path, check=True, dram=dram)
     return WholeRun(
         path.name,
         found.cycles,
@@ -74,8 +76,12 @@ def _one_thread() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def run_models(paths: Sequence[Path]) -> list[WholeRun]:
+def run_models(paths: Sequence[Path], dram: DramConfig | None = None) -> list[WholeRun]:
     """Run model files one after the other on the default engine, which is built before if need be.
+
+    Parameters
+    ----------
+    dram : timing of the memory, None for the RK3588's.
 
     Raises
     ------
@@ -91,18 +97,19 @@ def run_models(paths: Sequence[Path]) -> list[WholeRun]:
     with under_way.step("models", total=len(paths)) as step, _one_thread():
         for path in paths:
             step.detail = path.name
-            found.append(apart(path.name, _run, path))
+            found.append(apart(path.name, _run, path, dram))
             step.advance()
     return found
 
 
-def document(runs: Sequence[WholeRun]) -> dict[str, Any]:
+def document(runs: Sequence[WholeRun], dram: DramConfig | None = None) -> dict[str, Any]:
     """JSON of `rkcosim bench --model`."""
     rows = [{**asdict(run), "cycles_per_second": round(run.cycles_per_second)} for run in runs]
     return {
         "schema_version": SCHEMA_VERSION,
         "command": "bench --model",
         "machine": machine(),
+        "dram_changed": changed(dram),
         "rows": rows,
     }
 
