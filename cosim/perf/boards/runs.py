@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -113,15 +113,8 @@ class Layer(Work):
             self._model = compile_model(_layer(row, channels))
             self._parts = -(-row.input[0] // channels)
             self.note = f"{self._parts} times {channels} of its channels"
-        if self._hosted() and row.activation == "leaky":
-            # Compiled for the host in fp16; the DPU of the board does it in the convolution's pass.
-            self._model = compile_model(_layer(replace(row, activation="none"), row.input[0]))
-            self.note = "without its LeakyRelu, which takes the DPU no time beside a 3x3 convolution"
-        if self._hosted():
+        if any(isinstance(step, HostStep) for step in self._model.plan.steps):
             raise ModelError(f"{row.id}: a part of it runs on the host")
-
-    def _hosted(self) -> bool:
-        return any(isinstance(step, HostStep) for step in self._model.plan.steps)
 
     def _moved(self) -> tuple[int, int]:
         """Bytes of what is read and of what is written, once each."""
