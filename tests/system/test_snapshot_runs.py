@@ -214,3 +214,12 @@ def test_regcmd_run_and_resume(tmp_path: Path) -> None:
     assert said.splitlines()[-1].startswith("saved at task:6") and whole.strip() in said
     assert rkcosim("regcmd", "run", STREAM, "--resume", place) == whole
     assert "not of run" in rkcosim("run", DIGITS, "--resume", place, code=2)
+
+
+def test_the_end_of_a_job_of_one_task(tmp_path: Path) -> None:
+    """The interrupt is up some cycles before the end of its task is seen."""
+    engine_or_skip(1).close()
+    place, stream = tmp_path / "s.snap", STREAM.with_name("pool.json")
+    whole = rkcosim("regcmd", "run", stream, "--check")
+    assert rkcosim("regcmd", "run", stream, "--check", "--save", place, "--at", "job").startswith("saved at")
+    assert rkcosim("regcmd", "run", stream, "--resume", place) == whole

@@ -279,7 +279,7 @@ class SnapshotEngine(ABC):
             latest = all(other <= job for other, (_, c) in enumerate(self.recording.kicks) if c == core)
             if not at.layer and at.tasks is None:
                 up = self._lib.rk_irq(self._opened()) >> core & 1
-                if over and latest and up and ended > 0:
+                if over and latest and up:  # the end of a job's only task has not been seen yet
                     return True
                 continue
             wanted = [at.tasks]
