@@ -134,9 +134,9 @@ ANALYSIS: tuple[str, ...] = (
     "Latencies were left alone: doubled they change the totals by less than 0.2 % (see the constants).",
     "",
     "What speaks against it: HARDWARE 8 tells of about 17 bytes a nanosecond of NPU streaming, without a "
-    "number of cores. "
-    "One core's rows alone are run with it here; the engines' default stays the 23.65 of all cores "
-    "(`rkcosim sweep --dram peak_bytes_per_cycle=11.75`, `open_engine(dram=board_memory(1000, 11.75))`). "
+    "number of cores. One core's rows alone are run with it here; the engines' default stays the 23.65 of "
+    "all cores (`rkcosim run --dram peak_bytes_per_cycle=11.75`, `open_engine(dram=board_memory(1000, "
+    "11.75))`). "
     "Two networks outside the table, in the shapes of their papers, estimated: yolov5s_relu 16.4 ms (14.5 "
     "with nothing fitted) where boards take 15.1 to 16.7; 3.8 ms of it are the 6x6 stem that the model zoo "
     "has replaced. yolov8n 12.5 ms (11.6) where the zoo has 13.6.",
