@@ -45,6 +45,7 @@ class Fit:
 
 MEANINGS = {
     "kick": "from a job's start to its first task's, beside the fetch of the words",
+    "kick_next": "from one core's start to the next one's of the same job",
     "gap": "from the end of a task to the start of the next one",
     "lut_gap": "the same where tables are loaded, beside their words",
     "conv_start": "from a convolution's start to its first beat of data, beside the latency",
@@ -57,7 +58,6 @@ MEANINGS = {
     "flying_start": "the first beat of data of a task of the DPU, beside the latency",
     "flying_fill": "from the last beat of a stripe's input to its first octet in the DPU",
     "flying_end": "from the last write response of a task of the DPU to its end",
-    "crowd": "share of the time in which cores that work together all move something (no cycles)",
     "pool_start": "start and end of a pooling, beside the latencies",
     "pool_surface": "from one surface to the next of a pooling",
     "pool_row": "from one row to the next of a pooling",

@@ -9,10 +9,9 @@ from typing import Any
 
 from cosim.engines.library import DramConfig
 from cosim.perf.estimator.coefficients import Coefficients, stored
-from cosim.perf.estimator.cores import shared_times
 from cosim.perf.estimator.features import TaskShape
 from cosim.perf.estimator.memory import Memory, Time
-from cosim.perf.estimator.model import task_time
+from cosim.perf.estimator.model import shared_times, task_time
 from cosim.perf.estimator.tasks import PlannedTask, product_tasks
 from cosim.perf.estimator.tasks import planned_tasks as _planned
 from sw.compiler import CompiledModel, compile_model
@@ -182,7 +181,9 @@ def _job(
     parts: Sequence[Sequence[PlannedTask]], first: int, dram: DramConfig, c: Coefficients
 ) -> tuple[int, list[TaskEstimate]]:
     """Cycles of a job whose parts run side by side, and its tasks."""
-    times: list[list[Time]] = shared_times([[task.shape for task in part] for part in parts], dram, c)
+    times: list[list[Time]] = shared_times(
+        [[task.shape for task in part] for part in parts], Memory.of(dram), c
+    )
     found = []
     longest = 0.0
     index = first
@@ -190,7 +191,7 @@ def _job(
         total = 0.0
         before = None
         for task, time in zip(part, spent, strict=True):
-            gap = gap_before(task.shape, before, dram, c)
+            gap = gap_before(task.shape, before, dram, c, core)
             before = time.cycles
             total += gap + time.cycles
             found.append(
@@ -203,15 +204,17 @@ def _job(
     return round(longest), found
 
 
-def gap_before(shape: TaskShape, before: float | None, dram: DramConfig, c: Coefficients) -> float:
+def gap_before(
+    shape: TaskShape, before: float | None, dram: DramConfig, c: Coefficients, core: int = 0
+) -> float:
     """Cycles before a task's start, from the end of the one before (`before`: its cycles) or the kick.
 
     The next list of commands is fetched while a task runs; what follows an access to the DPU's tables
-    waits until the DPU is idle.
+    waits until the DPU is idle.  The host starts the cores of a job one after the other.
     """
     fetch = c["kick"] + dram.read_latency + shape.words
     if before is None:
-        return fetch
+        return fetch + core * c["kick_next"]
     gap = shape.lut_words + c["lut_gap"] if shape.lut_words else c["gap"]
     return max(gap, fetch - before)
 

@@ -61,7 +61,8 @@ class TaskShape:
         log2 of the distance of the real ones.
     weight_bytes : of all groups, 0 if they are there already.  group_bytes : of one.  ring_bytes : their
         place.
-    in_width, in_height, kernel_x, kernel_y, stride_x, pad_x : of a pooling; its rows are `rows`.
+    kernel_x, kernel_y : of a convolution or pooling.
+    in_width, in_height, stride_x, pad_x : of a pooling; its rows are `rows`.
     peak_macs : MACs of a cycle that the array gives at most for the type and kind.
     """
 
@@ -353,6 +354,8 @@ def _conv(r: _Registers, words: int, lut_words: int) -> TaskShape:
         stride=max(r.get("CNA", "CONV_CON3", "CONV_Y_STRIDE"), 1),
         pad=r.get("CNA", "PAD_CON0", "PAD_TOP"),
         reach=(kernel_y - 1) * dilation + 1,
+        kernel_x=max(kernel_x, 1),
+        kernel_y=max(kernel_y, 1),
         spread=shifts.get(r.get("CNA", "CONV_CON3", "DECONV_Y_STRIDE"), 0) if deconv else 0,
         weight_bytes=0 if reuse else max(total, needed),
         group_bytes=group_bytes,

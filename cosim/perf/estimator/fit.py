@@ -14,23 +14,24 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from cosim.engines.library import DramConfig
 from cosim.perf.estimator.coefficients import MEANINGS, Fit, said_error, stored_fit, write_fit
-from cosim.perf.estimator.cores import shared_times
 from cosim.perf.estimator.data import MeasuredJob, as_settings, read_data, settings_of
 from cosim.perf.estimator.estimate import gap_before
 from cosim.perf.estimator.features import CONV, FLYING, POOL, TaskShape
 from cosim.perf.estimator.layers import held_out
 from cosim.perf.estimator.memory import Lists, Memory
-from cosim.perf.estimator.model import lists_of, task_time
+from cosim.perf.estimator.model import lists_of, shared_times, task_time
 from cosim.perf.gate import read_baseline
 
 START = {
     "kick": 56.0,
+    "kick_next": 44.0,
     "gap": 1.0,
     "lut_gap": 3.0,
     "conv_start": 25.0,
@@ -43,7 +44,6 @@ START = {
     "flying_start": 5.0,
     "flying_fill": 4.0,
     "flying_end": 5.0,
-    "crowd": 0.5,
     "pool_start": 18.0,
     "pool_surface": 0.0,
     "pool_row": 2.0,
@@ -99,7 +99,14 @@ def fit(jobs: Sequence[MeasuredJob], settings: dict[str, DramConfig]) -> dict[st
                 lut_gaps.append(task.gap - task.shape.lut_words)
             else:
                 gaps.append(task.gap)
-    for name, found in (("kick", overheads), ("gap", gaps), ("lut_gap", lut_gaps)):
+    nexts = [
+        second[0].gap - first[0].gap - second[0].shape.words + first[0].shape.words
+        for job in jobs
+        for first, second in pairwise(job.parts)
+        if not held_out(first[0].layer)
+    ]
+    medians = {"kick": overheads, "kick_next": nexts, "gap": gaps, "lut_gap": lut_gaps}
+    for name, found in medians.items():
         if found:
             c[name] = float(statistics.median(found))
     for kind, names in FITTED.items():
@@ -112,16 +119,7 @@ def fit(jobs: Sequence[MeasuredJob], settings: dict[str, DramConfig]) -> dict[st
                     tasks[key] = task.cycles, tasks.get(key, (0, 0))[1] + 1
         if tasks:
             _least_squares(c, names, tasks, settings)
-    shared = [job for job in jobs if len(job.parts) > 1 and not held_out(job.parts[0][0].layer)]
-    if shared:
-        tries = [number / 10 for number in range(11)]
-        c["crowd"] = min(tries, key=lambda value: _spread(shared, settings, {**c, "crowd": value}))
     return {name: round(value, 3) for name, value in c.items()}
-
-
-def _spread(jobs: Sequence[MeasuredJob], settings: dict[str, DramConfig], c: dict[str, float]) -> float:
-    """Sum of the squared errors of jobs."""
-    return sum(point.error**2 for point in points(jobs, settings, c))
 
 
 def _least_squares(
@@ -162,15 +160,15 @@ def points(jobs: Iterable[MeasuredJob], settings: dict[str, DramConfig], c: dict
     found = []
     for job in jobs:
         dram = settings[job.setting]
-        times = shared_times([[task.shape for task in part] for part in job.parts], dram, c)
+        times = shared_times([[task.shape for task in part] for part in job.parts], Memory.of(dram), c)
         cores = len(job.parts)
         taken: dict[str, float] = defaultdict(float)
         guessed: dict[str, float] = defaultdict(float)
         longest = 0.0
-        for part, spent in zip(job.parts, times, strict=True):
+        for core, (part, spent) in enumerate(zip(job.parts, times, strict=True)):
             total, before = 0.0, None
             for task, time in zip(part, spent, strict=True):
-                gap = gap_before(task.shape, before, dram, c)
+                gap = gap_before(task.shape, before, dram, c, core)
                 if before is not None:  # the first one's gap belongs to the job
                     taken[task.layer] += task.gap
                     guessed[task.layer] += gap

@@ -8,25 +8,20 @@ from dataclasses import dataclass
 from cosim.engines.library import DramConfig
 from cosim.perf.estimator.features import BEAT
 
-READ_AHEAD = 256
-"""Beats that a loader may have under way (rtl/config.py)."""
-RING_ATOMS = 1024
-"""Atoms that a reader of the DPU fetches ahead (rtl/npu/dpu_rdma_stripes.py)."""
-BOUNDS = ("array", "output", "features", "weights", "operands", "memory", "pooling", "start and end")
-
 Coefficients = Mapping[str, float]
 
 
 @dataclass(frozen=True)
 class Memory:
-    """What a task sees of DRAM, in cycles of the NPU.
+    """DRAM and the cores' ports, in cycles of the NPU.
 
     Members
     -------
-    beat : cycles of a beat at the peak that this core gets on average.
-    port : cycles of a beat of one direction, at least.
+    beat : cycles of a beat at the peak.
+    port : cycles of a beat of one direction of one core, at least.
     read, write : latencies.
     outstanding : write bursts under way.
+    way : from a core's port to DRAM, which is part of both latencies (cosim/harness/port.h).
     """
 
     beat: float
@@ -34,28 +29,38 @@ class Memory:
     read: int
     write: int
     outstanding: int
+    way: int
 
     @classmethod
-    def of(cls, dram: DramConfig, turns: float = 1.0) -> Memory:
-        """Of a configuration, of which this core has one turn in so many."""
+    def of(cls, dram: DramConfig) -> Memory:
+        """Of a configuration."""
         peak = dram.peak_bytes_per_cycle * dram.efficiency
         return cls(
-            turns * BEAT / peak,
+            BEAT / peak,
             max(BEAT / dram.port_bytes_per_cycle, 1.0),
             dram.read_latency,
             dram.write_latency,
             min(dram.write_outstanding, dram.client_write_outstanding),
+            way_to_dram(min(dram.read_latency, dram.write_latency)),
         )
-
-    def together(self, reads: float, writes: float) -> float:
-        """Cycles in which so many beats are moved, when reads and writes come together and take turns."""
-        both = 2 * min(reads, writes) * max(self.beat, self.port / 2)
-        return both + abs(reads - writes) * self.alone
 
     @property
     def alone(self) -> float:
-        """Cycles of a beat while the other direction wants nothing."""
+        """Cycles of a beat while nobody else wants one."""
         return max(self.beat, self.port)
+
+    @property
+    def queue(self) -> int:
+        """Beats of writes between a core and DRAM at most (`depth` in cosim/harness/dram.h)."""
+        return self.way + 2
+
+
+def way_to_dram(latency: int) -> int:
+    """The largest power of two below a latency, at most 32 (`lookahead_of` in cosim/harness/port.h)."""
+    way = 32
+    while way >= latency:
+        way //= 2
+    return way
 
 
 @dataclass(frozen=True)
@@ -67,8 +72,6 @@ class Lists:
 
 
 NO_LISTS = Lists()
-REGISTER_CYCLES = 130
-"""Cycles in which the registers of a task are written, one a cycle, before the next list is asked for."""
 
 
 @dataclass
@@ -77,14 +80,3 @@ class Time:
 
     cycles: float
     bound: str
-
-
-def repeats(states: list[tuple[float, ...]]) -> float:
-    """Cycles by which all of the last states are later than those two stripes before; 0: they are not."""
-    if len(states) < 6:
-        return 0.0
-    by = states[-1][0] - states[-3][0]
-    for late, early in ((-1, -3), (-2, -4), (-3, -5), (-4, -6)):
-        if any(abs(a - b - by) > 1e-6 for a, b in zip(states[late], states[early], strict=True)):
-            return 0.0
-    return by

@@ -1,13 +1,13 @@
-"""Cycles of a task of the PPU: windows open at each position of the input, or DRAM."""
+"""Cycles of a task of the PPU whose input is there: windows open at each position of it."""
 
 from __future__ import annotations
 
 from cosim.perf.estimator.features import TaskShape
-from cosim.perf.estimator.memory import NO_LISTS, Coefficients, Lists, Memory, Time
+from cosim.perf.estimator.memory import Coefficients
 
 
-def pooling(s: TaskShape, m: Memory, c: Coefficients, lists: Lists = NO_LISTS) -> Time:
-    """Cycles from start to end."""
+def steps_of_rows(s: TaskShape, c: Coefficients) -> float:
+    """Cycles of all rows, were the input there."""
     rows: dict[tuple[bool, int], float] = {}
     total = 0.0
     for inside, open_, _ in _axis(s.kernel_y, s.stride, s.pad, s.in_height, s.rows):
@@ -15,11 +15,7 @@ def pooling(s: TaskShape, m: Memory, c: Coefficients, lists: Lists = NO_LISTS) -
         if key not in rows:
             rows[key] = _pool_row(s, inside, open_)
         total += rows[key] + c["pool_row"]
-    steps = s.groups * (max(total, 2 * s.pixels) + c["pool_surface"])
-    atoms = s.in_width * s.in_height * s.groups, s.pixels * s.groups
-    moved = m.together(atoms[0] / 2 + lists.early + lists.late, atoms[1] / 2)
-    cycles = c["pool_start"] + m.read + max(steps, moved) + m.write
-    return Time(cycles, "pooling" if steps > moved else "memory")
+    return s.groups * (max(total, 2 * s.pixels) + c["pool_surface"])
 
 
 def _axis(kernel: int, stride: int, pad: int, size: int, out: int) -> list[tuple[bool, int, bool]]:

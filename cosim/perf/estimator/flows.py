@@ -1,0 +1,204 @@
+"""What a task asks of DRAM and when, stripe by stripe (`turns`), worked out of its sizes."""
+
+from __future__ import annotations
+
+from cosim.perf.estimator.features import BEAT, CONV, FLYING, LONGEST, STRIPE, TaskShape
+from cosim.perf.estimator.memory import NO_LISTS, Coefficients, Lists, Memory
+from cosim.perf.estimator.pooling import steps_of_rows
+from cosim.perf.estimator.turns import FEATURES, OPERANDS, TABLES, WEIGHTS, Flow, Reads, Step
+
+READ_AHEAD = 256
+"""Beats that a loader may have under way (rtl/config.py)."""
+RING_ATOMS = 1024
+"""Atoms that a reader of the DPU fetches ahead (rtl/npu/dpu_rdma_stripes.py)."""
+REGISTER_CYCLES = 130
+"""Cycles in which the registers of a task are written, one a cycle, before the next list is asked for."""
+
+
+LITTLE = 1024
+"""Beats of a task's input below which it matters whose burst comes when."""
+
+
+def flow(shape: TaskShape, m: Memory, c: Coefficients, lists: Lists = NO_LISTS, gap: float = 0.0) -> Flow:
+    """Of a task that starts `gap` cycles after the one before."""
+    if shape.kind == CONV:
+        return _convolution(shape, m, c, lists, gap)
+    if shape.kind == FLYING:
+        return _flying(shape, m, c, lists, gap)
+    return _pooling(shape, m, c, lists, gap)
+
+
+def _convolution(s: TaskShape, m: Memory, c: Coefficients, lists: Lists, gap: float) -> Flow:
+    slots = STRIPE * s.tiles
+    weights, here = s.weight_bytes / BEAT, s.group_bytes / BEAT if s.weight_bytes else 0.0
+    ring = s.ring_bytes / BEAT + READ_AHEAD
+    table, operand = s.table_bytes / BEAT, s.operand_bytes / BEAT
+    operands = operand * s.stripes * s.groups * min(s.pixels / (s.stripes * STRIPE), 1.0)
+    ahead = RING_ATOMS // 2 // max(operand, 1) * operand
+    # Taps of the first channels come first, row by row: the last row's wait for the last input row.
+    taps = min(s.kernel_x * s.kernel_y, s.tiles)
+    last_row = slots - (1 - 1 / s.kernel_y) * slots * taps / s.tiles
+    full = min(STRIPE, s.pixels)
+    steps: list[Step] = []
+    kept, read = s.kept, 0.0
+    for group in range(s.groups):
+        octets = min(kept, s.octets)
+        kept -= octets
+        # Octets past the last channel are dropped, also while the one before is still worked on.
+        pixel_cycles = octets * s.octet_cycles + max(s.octets - octets - s.octet_cycles + 1, 0)
+        tiles = min((group + 1) * here, weights)
+        for n in range(s.stripes):
+            pixels = min(STRIPE, s.pixels - n * STRIPE)
+            # What must be there while so many cycles are left to do.
+            needs: dict[float, list[tuple[int, float]]] = {slots: []}
+            if not n and here:  # tile by tile
+                needs[slots].append((WEIGHTS, max(tiles - here * (1 - 1 / s.tiles), 0.0)))
+                needs[STRIPE] = [*needs.get(STRIPE, []), (WEIGHTS, tiles)]
+            if not group and s.feature_beats:
+                top, low = _rows(s, n)
+                needs[slots].append((FEATURES, _beats(s, max(top, s.first_rows if n == 0 else 0))))
+                needs[last_row] = [*needs.get(last_row, []), (FEATURES, _beats(s, low))]
+            drain_needs = [(TABLES, table * (group + 1) / s.groups)] if table else []
+            drain_allows = []
+            if operand:
+                read += operand * pixels / full
+                drain_needs.append((OPERANDS, read))
+                drain_allows.append((OPERANDS, min(read + ahead, operands)))
+            allows = []
+            if here and n == s.stripes - 1:
+                allows = [(WEIGHTS, min(weights, ring + (group + 1) * here))]
+            beats, bursts = _written(s, pixels, 1.0)
+            left = sorted(needs, reverse=True)
+            for number, cycles in enumerate(left):
+                after = left[number + 1] if number + 1 < len(left) else 0.0
+                steps.append(
+                    Step(
+                        needs[cycles],
+                        cycles - after,
+                        pixels * pixel_cycles,
+                        beats,
+                        bursts,
+                        allows,
+                        number == 0,
+                        not after,
+                        c["row_land"] if any(who == FEATURES for who, _ in needs[cycles]) else c["tile"],
+                        drain_needs,
+                        drain_allows,
+                    )
+                )
+    ratio = s.feature_beats / s.feature_fills if s.feature_fills else 1.0
+    first, soon = c["conv_start"] + m.read, c["flying_start"] + m.read
+    little = s.feature_beats + weights + table + operands < LITTLE or not s.feature_beats
+    earlier, last_burst = s.feature_bursts - s.last_bursts, s.last_beats / max(s.last_bursts, 1)
+    reads = (
+        Reads(
+            s.feature_beats,
+            first,
+            (s.feature_beats - s.last_beats) / earlier if earlier > 0 else last_burst,
+            min(ratio, 1.0),
+            s.last_beats,
+            last_burst,
+        ),
+        Reads(min(here, weights), first if little else first + LONGEST * m.beat),  # features come first
+        Reads(table, soon),
+        Reads(min(ahead, operands), soon, operand / max(s.operand_runs, 1)),
+        Reads(lists.early, m.read),
+    )
+    return Flow(
+        gap,
+        reads,
+        steps,
+        c["drain"],
+        c["pipe"],
+        m.write + c["conv_end"],
+        min(max(READ_AHEAD - m.read / m.alone, 0.0), s.feature_beats),
+        min(weights, ring),
+        little,
+        lists.late,
+        REGISTER_CYCLES,
+    )
+
+
+def _rows(s: TaskShape, stripe: int) -> tuple[int, int]:
+    """Rows under the last pixel of a stripe: those to begin, and all of them."""
+    row = (min((stripe + 1) * STRIPE, s.pixels) - 1) // max(s.row_pixels, 1)
+    top = ((row * s.stride - s.pad) >> s.spread) + 1
+    low = ((row * s.stride - s.pad + s.reach - 1) >> s.spread) + 1
+    return min(max(top, 1), s.rows), min(max(low, 1), s.rows)
+
+
+def _beats(s: TaskShape, rows: int) -> float:
+    """Beats of features until so many rows are there."""
+    return min(-(-rows // s.row_step) * s.row_step / s.rows, 1.0) * s.feature_beats
+
+
+def _written(s: TaskShape, pixels: int, share: float) -> tuple[float, float]:
+    """Beats and bursts that a stripe writes."""
+    part = pixels / min(STRIPE, s.pixels) * share
+    return (s.write_beats * part if s.to_memory else 0.0), max(s.write_runs * part, 1.0)
+
+
+def _flying(s: TaskShape, m: Memory, c: Coefficients, lists: Lists, gap: float) -> Flow:
+    full = min(STRIPE, s.pixels)
+    ring = max(RING_ATOMS // STRIPE // max(s.surfaces, 1), 1)
+    source, operand = s.source_bytes / BEAT, s.operand_bytes / BEAT
+    levels = [0.0]
+    stripes = []
+    left = s.kept
+    for _ in range(s.groups):
+        octets = min(left, s.octets)
+        left -= octets
+        share = octets / min(s.kept, s.octets)
+        for n in range(s.stripes):
+            pixels = min(STRIPE, s.pixels - n * STRIPE)
+            levels.append(levels[-1] + pixels / full * share)
+            stripes.append((pixels * octets * s.octet_cycles, *_written(s, pixels, share)))
+    count = len(stripes)
+
+    def both(level: float) -> list[tuple[int, float]]:
+        return [(who, level * beats) for who, beats in ((FEATURES, source), (OPERANDS, operand)) if beats]
+
+    steps = [
+        Step(both(levels[n + 1]), 0.0, *stripe, drain_allows=both(levels[min(n + 1 + ring, count)]))
+        for n, stripe in enumerate(stripes)
+    ]
+    first, soon = levels[min(ring, count)], c["flying_start"] + m.read
+    reads = (
+        Reads(first * source, soon, source / max(s.source_runs, 1)),
+        Reads(),
+        Reads(),
+        Reads(first * operand, soon, operand / max(s.operand_runs, 1)),
+        Reads(lists.early, m.read),
+    )
+    return Flow(
+        gap,
+        reads,
+        steps,
+        c["flying_fill"] - c["pipe"],
+        c["pipe"],
+        m.write + c["flying_end"],
+        lists=lists.late,
+        registers=REGISTER_CYCLES,
+    )
+
+
+def _pooling(s: TaskShape, m: Memory, c: Coefficients, lists: Lists, gap: float) -> Flow:
+    """Rows of all surfaces, one after the other."""
+    rows = s.rows * s.groups
+    beats = s.in_width * s.in_height * s.groups / 2
+    work, writes = steps_of_rows(s, c) / rows, s.pixels * s.groups / 2 / rows
+    steps = [
+        Step([(FEATURES, beats * (n + 1) / rows)], work, 0.0, writes, max(writes / LONGEST, 1.0))
+        for n in range(rows)
+    ]
+    reads = (Reads(beats, c["pool_start"] + m.read), Reads(), Reads(), Reads(), Reads(lists.early, m.read))
+    return Flow(
+        gap,
+        reads,
+        steps,
+        0.0,
+        0.0,
+        m.write,
+        lists=lists.late,
+        registers=REGISTER_CYCLES,
+    )
