@@ -1,4 +1,4 @@
-"""The estimator: sizes of tasks, the recurrence over stripes, the fit's file, what-ifs and the roofline."""
+"""The estimator: sizes of tasks, turns at DRAM, the fit's file, what-ifs and the roofline."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cosim.engines.library import DramConfig
-from cosim.perf.estimator import coefficients, convolution, cores, data, estimate_model, estimate_shape, fit
+from cosim.perf.estimator import coefficients, data, estimate_model, estimate_shape, fit
 from cosim.perf.estimator.estimate import gap_before
 from cosim.perf.estimator.features import CONV, FLYING, POOL, TaskShape, task_shape
 from cosim.perf.estimator.layers import SETTINGS, drawn, held_out
+from cosim.perf.estimator.memory import Memory, way_to_dram
+from cosim.perf.estimator.model import shared_times
 from cosim.perf.estimator.tasks import planned_tasks, product_tasks
+from cosim.perf.estimator.turns import FEATURES, WEIGHTS, Flow, Reads, Step, spans
 from cosim.perf.estimator.whatif import SpeedError, memory_at, parse_speed, variants
 from sw.compiler import ModelError, compile_conv_layer, compile_model
 from sw.compiler.matmul import KINDS, Matmul
@@ -91,7 +94,72 @@ def test_a_matrix_product_is_a_convolution():
     assert estimate_model(Matmul(KINDS["int8 x int8 -> int32"], 64, 128, 64)).layers[0].macs == 64 * 128 * 64
 
 
-# The recurrence.
+# Turns at DRAM.
+
+BUS = Memory.of(DramConfig(peak_bytes_per_cycle=16.0))
+"""A beat takes two cycles."""
+
+
+def _reader(beats: float, writes: float = 0.0, at: float = 100.0, burst: float = 16.0) -> Flow:
+    """A task that reads, works a cycle and writes."""
+    step = Step([(FEATURES, beats)], 1.0, 1.0, writes, max(writes / 16, 1.0))
+    return Flow(0.0, (Reads(beats, at, burst),), [step], 0.0, 0.0, 50.0)
+
+
+def test_who_reads_alone_has_all_of_the_memory():
+    ((span,),) = spans([[_reader(64)]], BUS, CONSTANTS)
+    assert span.cycles == pytest.approx(100 + 64 * 2 + 1 + 1 + 50)
+    assert span.waits["features"] == pytest.approx(100 + 64 * 2)
+
+
+def test_cores_and_directions_have_equal_shares():
+    """Two cores read at half the pace until the one with less is through."""
+    (one,), (other,) = spans([[_reader(64)], [_reader(32)]], BUS, CONSTANTS)
+    assert other.cycles == pytest.approx(100 + 32 * 4 + 52)
+    assert one.cycles == pytest.approx(100 + 32 * 4 + 32 * 2 + 52)
+    # A core that writes meanwhile has two shares of three.
+    busy = _reader(64, writes=0.0)
+    early = Step([(FEATURES, 0.0)], 0.0, 0.0, 320.0, 20.0)
+    writing = replace(busy, steps=[early, *busy.steps])
+    (one,), (other,) = spans([[_reader(32, at=0.0)], [replace(writing, reads=(Reads(64),))]], BUS, CONSTANTS)
+    assert one.cycles == pytest.approx(32 * 6 + 52, abs=8)
+
+
+@pytest.mark.parametrize("little", [False, True])
+def test_readers_of_a_core_take_turns_burst_by_burst(little: bool):
+    """Bursts of four beats between bursts of sixteen: a fifth of the beats."""
+    step = Step([(FEATURES, 32.0)], 1.0, 1.0, 0.0, 1.0)
+    flow = Flow(0.0, (Reads(32.0, 0.0, 4.0), Reads(1024.0)), [step], 0.0, 0.0, 0.0, little=little)
+    ((span,),) = spans([[flow]], BUS, CONSTANTS)
+    assert span.cycles == pytest.approx(32 * 5 * 2, abs=34)
+    weights = Step([(WEIGHTS, 1024.0)], 1.0, 1.0, 0.0, 1.0)
+    ((span,),) = spans([[replace(flow, steps=[weights])]], BUS, CONSTANTS)
+    assert span.cycles == pytest.approx((32 + 1024) * 2 + 2)
+
+
+def test_writes_wait_in_the_port_and_bursts_for_their_answers():
+    """A port takes in what DRAM writes later; short bursts wait for answers."""
+    steps = [Step([(FEATURES, 1.0)], 1.0, 1.0, 16.0, 1.0) for _ in range(8)]
+    flow = Flow(0.0, (Reads(1.0),), steps, 0.0, 0.0, 0.0)
+    ((long,),) = spans([[flow]], BUS, CONSTANTS)
+    assert long.cycles == pytest.approx(8 * 16 * 2, abs=8)
+    short = replace(flow, steps=[replace(step, bursts=16.0) for step in steps])
+    ((answered,),) = spans([[short]], replace(BUS, write=300), CONSTANTS)
+    assert answered.cycles == pytest.approx(8 * 16 * 300 / 15, rel=0.05)
+
+
+def test_a_flow_that_waits_for_nothing_is_told():
+    flow = replace(_reader(64), reads=(Reads(32.0),))
+    with pytest.raises(RuntimeError, match="nobody asks for"):
+        spans([[flow]], BUS, CONSTANTS)
+
+
+def test_the_way_to_dram_is_the_harness_own():
+    ways = {latency: way_to_dram(latency) for latency in (1, 2, 3, 16, 17, 30, 33, 60, 120)}
+    assert ways == {1: 0, 2: 1, 3: 2, 16: 8, 17: 16, 30: 16, 33: 32, 60: 32, 120: 32}
+
+
+# Tasks.
 
 
 def test_no_faster_than_array_and_memory(shapes: dict[str, TaskShape]):
@@ -101,14 +169,6 @@ def test_no_faster_than_array_and_memory(shapes: dict[str, TaskShape]):
         array = 16 * shape.stripes * shape.groups * shape.tiles if shape.kind == CONV else 0
         assert cycles > array, name
         assert cycles > sum(shape.moved()) / dram.peak_bytes_per_cycle, name
-
-
-def test_repeating_stripes_are_only_counted(shapes: dict[str, TaskShape], monkeypatch: pytest.MonkeyPatch):
-    """Whoever goes through every stripe comes to the same cycles."""
-    quick = {name: estimate_shape(shape).cycles for name, shape in shapes.items()}
-    monkeypatch.setattr(convolution, "repeats", lambda states: 0.0)
-    for name, shape in shapes.items():
-        assert estimate_shape(shape).cycles == pytest.approx(quick[name], rel=1e-3), name
 
 
 @settings(max_examples=60, deadline=None)
@@ -139,11 +199,12 @@ def test_more_bytes_never_take_less_time(shapes: dict[str, TaskShape], member: s
 
 def test_cores_share_the_memory(shapes: dict[str, TaskShape]):
     shape = shapes["dot"]
-    ((alone,),) = cores.shared_times([[shape]], DramConfig(), CONSTANTS)
-    together = cores.shared_times([[shape]] * 3, DramConfig(), CONSTANTS)
+    memory = Memory.of(DramConfig())
+    ((alone,),) = shared_times([[shape]], memory, CONSTANTS)
+    together = shared_times([[shape]] * 3, memory, CONSTANTS)
     assert alone.bound == "weights"
     assert together[0][0].cycles == pytest.approx(3 * alone.cycles, rel=0.2)
-    little = cores.shared_times([[shape], [shapes["digits 9"]]], DramConfig(), CONSTANTS)
+    little = shared_times([[shape], [shapes["digits 9"]]], memory, CONSTANTS)
     assert alone.cycles < little[0][0].cycles < 2 * alone.cycles
 
 
@@ -151,6 +212,7 @@ def test_gaps(shapes: dict[str, TaskShape]):
     dram, shape = DramConfig(), shapes["3x3"]
     kick = gap_before(shape, None, dram, CONSTANTS)
     assert kick == pytest.approx(dram.read_latency + shape.words + 56, abs=2)
+    assert gap_before(shape, None, dram, CONSTANTS, core=2) == kick + 2 * CONSTANTS["kick_next"]
     assert gap_before(shape, 10_000, dram, CONSTANTS) == 1
     assert gap_before(shape, 100, dram, CONSTANTS) == pytest.approx(kick - 100)
     tables = replace(shape, lut_words=280)
@@ -186,7 +248,7 @@ def test_refused_models():
 def test_stored_errors_reach_the_target():
     held = coefficients.stored_fit().errors["held out"]
     assert held["n"] >= 200
-    assert held["median"] <= 0.01 and held["p95"] <= 0.05
+    assert held["median"] <= 0.01 and held["worst"] <= 0.05
 
 
 def test_stored_fit_belongs_to_the_data_and_this_code():
@@ -199,7 +261,7 @@ def test_stored_fit_belongs_to_the_data_and_this_code():
 
 
 def test_held_out_layers_are_not_fitted():
-    jobs = data.read_data()[:60]
+    jobs = data.read_data()[:24]
     known = {name: DramConfig(**values) for name, values in data.settings_of().items()}
     other = [
         replace(

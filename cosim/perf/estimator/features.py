@@ -60,7 +60,7 @@ class TaskShape:
     stride, pad, reach, spread : input rows between output rows, above the first, under a window, and
         log2 of the distance of the real ones.
     weight_bytes : of all groups, 0 if they are there already.  group_bytes : of one.  ring_bytes : their
-        place.
+        place.  weight_head : beats of the first burst, which ends where a multiple of the longest one does.
     kernel_x, kernel_y : of a convolution or pooling.
     in_width, in_height, stride_x, pad_x : of a pooling; its rows are `rows`.
     peak_macs : MACs of a cycle that the array gives at most for the type and kind.
@@ -101,6 +101,7 @@ class TaskShape:
     weight_bytes: int = 0
     group_bytes: int = 0
     ring_bytes: int = 0
+    weight_head: int = LONGEST
     in_width: int = 0
     in_height: int = 0
     kernel_x: int = 1
@@ -360,6 +361,7 @@ def _conv(r: _Registers, words: int, lut_words: int) -> TaskShape:
         weight_bytes=0 if reuse else max(total, needed),
         group_bytes=group_bytes,
         ring_bytes=r.get("CNA", "CBUF_CON0", "WEIGHT_BANK") * BANK_BYTES,
+        weight_head=LONGEST - r.get("CNA", "DCOMP_ADDR0", "DECOMPRESS_ADDR0") // BEAT % LONGEST,
         peak_macs=64 if depthwise else group * 32 if code != 7 else group * 16,
         **_features(r, stored, bits),
     )

@@ -34,11 +34,13 @@ START = {
     "kick_next": 44.0,
     "gap": 1.0,
     "lut_gap": 3.0,
-    "conv_start": 25.0,
-    "row_land": 12.0,
+    "conv_start": 16.0,
+    "weight_start": 9.0,
+    "row_land": 16.0,
     "tile": 5.0,
     "drain": 6.0,
     "pipe": 9.0,
+    "write_ask": 3.0,
     "write_turn": 4.0,
     "conv_end": 5.0,
     "flying_start": 5.0,
@@ -51,11 +53,21 @@ START = {
 """Where the search begins, read off the RTL."""
 
 FITTED = {
-    CONV: ("conv_start", "row_land", "tile", "drain", "pipe", "write_turn", "conv_end"),
+    CONV: (
+        "conv_start",
+        "weight_start",
+        "row_land",
+        "tile",
+        "drain",
+        "pipe",
+        "write_ask",
+        "write_turn",
+        "conv_end",
+    ),
     FLYING: ("flying_start", "flying_fill", "flying_end"),
     POOL: ("pool_start", "pool_surface", "pool_row"),
 }
-ROUNDS = 5
+ROUNDS = 3
 TAME = 0.01
 """Relative errors above count less: they come from what the model leaves out, not from a coefficient."""
 

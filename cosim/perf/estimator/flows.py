@@ -39,6 +39,8 @@ def _convolution(s: TaskShape, m: Memory, c: Coefficients, lists: Lists, gap: fl
     taps = min(s.kernel_x * s.kernel_y, s.tiles)
     last_row = slots - (1 - 1 / s.kernel_y) * slots * taps / s.tiles
     full = min(STRIPE, s.pixels)
+    little = s.feature_beats + weights + table + operands < LITTLE or not s.feature_beats
+    first, soon = c["conv_start"] + m.read, c["flying_start"] + m.read
     steps: list[Step] = []
     kept, read = s.kept, 0.0
     for group in range(s.groups):
@@ -70,6 +72,8 @@ def _convolution(s: TaskShape, m: Memory, c: Coefficients, lists: Lists, gap: fl
             beats, bursts = _written(s, pixels, 1.0)
             left = sorted(needs, reverse=True)
             for number, cycles in enumerate(left):
+                rows = max((beats for who, beats in needs[cycles] if who == FEATURES), default=0.0)
+                placed = first + rows / s.feature_beats * s.feature_fills if rows and little else 0.0
                 after = left[number + 1] if number + 1 < len(left) else 0.0
                 steps.append(
                     Step(
@@ -81,14 +85,15 @@ def _convolution(s: TaskShape, m: Memory, c: Coefficients, lists: Lists, gap: fl
                         allows,
                         number == 0,
                         not after,
-                        c["row_land"] if any(who == FEATURES for who, _ in needs[cycles]) else c["tile"],
+                        c["row_land"] if rows else c["tile"],
+                        placed + c["row_land"] * bool(placed),
                         drain_needs,
                         drain_allows,
                     )
                 )
-    ratio = s.feature_beats / s.feature_fills if s.feature_fills else 1.0
-    first, soon = c["conv_start"] + m.read, c["flying_start"] + m.read
-    little = s.feature_beats + weights + table + operands < LITTLE or not s.feature_beats
+    ratio = s.feature_beats / s.feature_fills if s.feature_fills and not little else 1.0
+    # Features are the first to be served, where both are asked for.
+    weights_at = c["weight_start"] + m.read if little else first + LONGEST * m.beat
     earlier, last_burst = s.feature_bursts - s.last_bursts, s.last_beats / max(s.last_bursts, 1)
     reads = (
         Reads(
@@ -96,10 +101,10 @@ def _convolution(s: TaskShape, m: Memory, c: Coefficients, lists: Lists, gap: fl
             first,
             (s.feature_beats - s.last_beats) / earlier if earlier > 0 else last_burst,
             min(ratio, 1.0),
-            s.last_beats,
-            last_burst,
+            tail=s.last_beats,
+            tail_burst=last_burst,
         ),
-        Reads(min(here, weights), first if little else first + LONGEST * m.beat),  # features come first
+        Reads(min(here, weights), weights_at, head=s.weight_head),
         Reads(table, soon),
         Reads(min(ahead, operands), soon, operand / max(s.operand_runs, 1)),
         Reads(lists.early, m.read),

@@ -64,6 +64,7 @@ class Layer:
 def layers() -> Iterator[Layer]:
     """All of the data set, in a fixed order."""
     yield from drawn()
+    yield from long_products()
     yield from networks()
 
 
@@ -85,6 +86,25 @@ def drawn(count: int = DRAWN) -> Iterator[Layer]:
         cores = rng.choice((1, 1, 1, 2, 3)) if family in ("dense", "depthwise") else 1
         settings = ("default", rng.choice(others)) if cores == 1 else (rng.choice(("default", "half")),)
         yield Layer(name if cores == 1 else f"{name} on {cores} cores", family, make, settings, cores)
+
+
+LONG_PRODUCTS = ((64, 2048, 256), (128, 3840, 128), (256, 2048, 128), (128, 2048, 256), (256, 3072, 64))
+"""Sizes of products whose K is long: most are computed in parts, whose sums ERDMA brings back."""
+
+
+def long_products() -> Iterator[Layer]:
+    """Float products with a long K, each under the default timing and one other."""
+    others = [name for name in SETTINGS if name != "default"]
+    for kind in ("float16 x float16 -> float32", "float16 x float16 -> float16"):
+        for m, k, n in LONG_PRODUCTS:
+            other = others.pop(0)
+            others.append(other)
+            yield Layer(
+                f"product {kind} {m}x{k}x{n}",
+                "product",
+                lambda kind=kind, m=m, k=k, n=n: Matmul(KINDS[kind], m, k, n),  # type: ignore[misc]
+                ("default", other),
+            )
 
 
 def networks() -> Iterator[Layer]:

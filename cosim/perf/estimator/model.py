@@ -14,7 +14,7 @@ WORD_BYTES = 8
 
 def task_time(shape: TaskShape, memory: Memory, c: Coefficients, lists: Lists = NO_LISTS) -> Time:
     """Cycles from a task's start to its end, with the command lists that are fetched meanwhile."""
-    (((span,),),) = (spans([[flow(shape, memory, c, lists)]], memory, c["write_turn"]),)
+    (((span,),),) = (spans([[flow(shape, memory, c, lists)]], memory, c),)
     return time_of(shape, span)
 
 
@@ -27,7 +27,7 @@ def shared_times(parts: Sequence[Sequence[TaskShape]], memory: Memory, c: Coeffi
     """Times of the tasks of cores that start one after the other and share DRAM."""
     if len(parts) == 1:
         return [task_times(parts[0], memory, c)]
-    found = spans([_flows(part, memory, c, n) for n, part in enumerate(parts)], memory, c["write_turn"])
+    found = spans([_flows(part, memory, c, n) for n, part in enumerate(parts)], memory, c)
     return [
         [time_of(shape, span) for shape, span in zip(part, of, strict=True)]
         for part, of in zip(parts, found, strict=True)

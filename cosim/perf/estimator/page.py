@@ -7,24 +7,28 @@ from typing import Any
 from cosim.perf.estimator.coefficients import MEANINGS, Fit, stored_fit
 
 FORMULA = """\
-A task's time is put together from sizes that stand in its registers: no simulation, and no coefficient \
-stands for a rate. The array takes 16 cycles a weight tile and stripe, the DPU one cycle (or four with \
-tables, or one for each float operation) for eight channels, a beat of 32 bytes takes `32 / peak` cycles of \
-DRAM. Stripe after stripe of each kernel group passes the array, the DPU and the writer, each of which has \
-two places; the first group waits for its rows, which share DRAM in turns with the first weights, the \
-operands and the results that are written meanwhile; later groups wait for weights as far as the ring in \
-CBUF has had room for them. Tasks of the DPU and PPU by themselves are bound by octets, DRAM, write bursts \
-under way, or open windows. A job is its fetch of commands, its tasks, and the gaps between them; cores \
-that share a layer share the peak. Fitted are only the fixed delays:"""
+A task's time is put together from sizes that stand in its registers: no cycle is simulated, and no \
+coefficient stands for a rate. Stripe after stripe of each kernel group passes the array, the DPU and the \
+writer, each of which has two places. The array takes 16 cycles a weight tile, the DPU one cycle (or four \
+with tables, or one for each float operation) for eight channels. What they wait for are rows, weight tiles, \
+tables and operands; those and the results take turns at DRAM, of which a beat of 32 bytes takes `32 / peak` \
+cycles. Each core's reads and each core's writes that wait get the same share; those who read for a core \
+take turns burst by burst, the lists of commands among them; a loader reads ahead as far as its ring has room. \
+From one such event to the next everything goes at a constant pace. A port takes in some beats that DRAM \
+writes later, 15 write bursts are under way at most, and a burst is asked for when the one before has left. \
+The PPU's rows take as long as windows are open. Cores that share a layer are worked out together, so there is \
+nothing to fit about their contention. A job is its fetch of commands, its tasks, and the gaps between them. \
+Fitted are only the fixed delays:"""
 
 
 REFIT = """\
 The data set is 45 million cycles of single layers with drawn shapes (dense, depthwise, first layers, fully \
-connected, products, additions, poolings, moves; int8 and fp16; seven memory timings; one to three cores) \
-and of whole networks. Half of the layers, by a hash of their names, are held out. After a change of the RTL \
-that moves cycles, `rkcosim estimate` says so, and `python -m cosim.perf.estimator.collect` and \
-`python -m cosim.perf.estimator.fit` make the data and the fit anew (`--check 8` compares a few layers, \
-`--sizes` is enough after a change of what is read off the registers)."""
+connected, products, additions, poolings, moves; int8 and fp16; seven memory timings; one to three cores), \
+of float products whose K is computed in parts, and of whole networks. Half of the layers, by a hash of \
+their names, are held out. After a change of the RTL that moves cycles, `rkcosim estimate` says so, and \
+`python -m cosim.perf.estimator.collect` and `python -m cosim.perf.estimator.fit` make the data and the fit \
+anew (`--check 8` compares a few layers, `--sizes` is enough after a change of what is read off the \
+registers)."""
 
 
 def section(result: dict[str, Any], fit: Fit | None = None) -> str:

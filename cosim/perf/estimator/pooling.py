@@ -13,8 +13,8 @@ def steps_of_rows(s: TaskShape, c: Coefficients) -> float:
     for inside, open_, _ in _axis(s.kernel_y, s.stride, s.pad, s.in_height, s.rows):
         key = inside, open_
         if key not in rows:
-            rows[key] = _pool_row(s, inside, open_)
-        total += rows[key] + c["pool_row"]
+            rows[key] = _pool_row(s, inside, open_, c["pool_row"])
+        total += rows[key]
     return s.groups * (max(total, 2 * s.pixels) + c["pool_surface"])
 
 
@@ -35,14 +35,19 @@ def _axis(kernel: int, stride: int, pad: int, size: int, out: int) -> list[tuple
         at += 1
 
 
-def _pool_row(s: TaskShape, inside: bool, open_rows: int) -> float:
-    """Cycles of a row: each position serves its open windows; what closes goes to the open rows."""
+def _pool_row(s: TaskShape, inside: bool, open_rows: int, turn: float) -> float:
+    """Cycles of a row: each position serves its open windows; what closes goes to the open rows.
+
+    The next row begins `turn` cycles after the last window has closed; positions behind it pass meanwhile.
+    """
     if not inside:
-        return s.row_pixels * max(open_rows, 1) if open_rows else 1.0
-    now = free = 0.0
+        return turn + (s.row_pixels * max(open_rows, 1) if open_rows else 1.0)
+    now = free = last = 0.0
     for _, windows, closes in _axis(s.kernel_x, s.stride_x, s.pad_x, s.in_width, s.row_pixels):
         now += max(windows, 1)
-        if closes and open_rows:
-            now = max(now, free + 1)
-            free = now + open_rows - 1
-    return max(now, free)
+        if closes:
+            last = now
+            if open_rows:
+                now = max(now, free + 1)
+                last = free = now + open_rows - 1
+    return max(now, last + turn)

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cosim.perf.estimator.memory import Memory
+from cosim.perf.estimator.memory import Coefficients, Memory
 
 NONE = 1e-9
 """Beats or cycles that are none."""
@@ -32,6 +32,7 @@ class Reads:
     at : cycles from the task's start until the first of them comes.
     burst : beats of a burst.
     pace : most beats of a cycle.
+    head : beats of the first burst, 0 as of others.
     tail, tail_burst : of the last so many beats, the beats of a burst.
     """
 
@@ -39,11 +40,14 @@ class Reads:
     at: float = 0.0
     burst: float = 16.0
     pace: float = 1.0
+    head: float = 0.0
     tail: float = 0.0
     tail_burst: float = 16.0
 
     def burst_at(self, read: float) -> float:
         """Beats of the burst that begins here."""
+        if self.head and read < NONE:
+            return self.head
         return self.tail_burst if self.allow - read <= self.tail + NONE else self.burst
 
 
@@ -58,6 +62,7 @@ class Step:
     work : cycles of the array.
     first, last : whether it begins and ends a stripe.
     land : cycles from the last beat that it waited for to its begin.
+    placed : cycles from the task's start until what it needs is in place, if it came at once.
     drain : cycles of the DPU behind the last part.
     drain_needs, drain_allows : the same for the DPU.
     writes, bursts : beats and bursts written after that.
@@ -72,6 +77,7 @@ class Step:
     first: bool = True
     last: bool = True
     land: float = 0.0
+    placed: float = 0.0
     drain_needs: Sequence[tuple[int, float]] = ()
     drain_allows: Sequence[tuple[int, float]] = ()
 
@@ -117,8 +123,9 @@ class Span:
 class _Core:
     """A core at work.  The DPU's cycles count from where a stripe leaves its pipe."""
 
-    def __init__(self, flows: Sequence[Flow], bus: Memory, turn: float) -> None:
-        self.flows, self.bus, self.turn = flows, bus, turn
+    def __init__(self, flows: Sequence[Flow], bus: Memory, c: Coefficients) -> None:
+        self.flows, self.bus = flows, bus
+        self.ask, self.turn = c["write_ask"], c["write_turn"]
         self.spans: list[Span] = []
         self.flow: Flow | None = None
         self.under_way: deque[list[float]] = deque()  # beats left to write of a stripe, beats of a burst
@@ -209,7 +216,7 @@ class _Core:
         if self._missing(step.needs) is not None:
             self.waited = True
             return False
-        begin = now + step.land * self.waited
+        begin = max(now + step.land * self.waited, self.begin + step.placed)
         if step.first:
             stripe = self.stripe + 1
             if stripe > 1:
@@ -245,8 +252,12 @@ class _Core:
         """A stripe goes to the bus, which takes it in as fast as all of DRAM could."""
         burst = step.writes / step.bursts
         before = self.sent[-1] if self.sent else 0.0
-        self.sent.append(max(now, before) + step.writes * max(self.bus.beat, self.bus.port))
+        self.sent.append(max(now, before) + step.bursts * self._burst_cycles(burst))
         self.under_way.append([step.writes, burst])
+
+    def _burst_cycles(self, burst: float) -> float:
+        """Cycles of a burst on the bus: a request follows the last beat of the burst before it."""
+        return max(burst * self.bus.port + self.ask, burst * self.bus.alone)
 
     def _held(self) -> int:
         """Stripes that keep a place of the writer's, as the bus has no room for all of them."""
@@ -295,7 +306,8 @@ class _Core:
     def write_pace(self, rate: float) -> float:
         """Beats a cycle of the writer, which has so many bursts under way at most."""
         bus, burst = self.bus, self.under_way[0][1]
-        return min(rate, burst * bus.outstanding / (bus.write + self.turn + (burst - 1) / rate))
+        answered = (bus.write + self.turn + burst * bus.port) / bus.outstanding
+        return min(rate, burst / max(self._burst_cycles(burst), answered))
 
     def until(self, now: float, paces: Sequence[tuple[int, float]], write: float) -> float:
         """Cycles until something changes."""
@@ -369,7 +381,7 @@ class _Core:
         return "memory" if self.under_way and not self.draining else "output"
 
 
-def spans(parts: Sequence[Sequence[Flow]], bus: Memory, turn: float) -> list[list[Span]]:
+def spans(parts: Sequence[Sequence[Flow]], bus: Memory, c: Coefficients) -> list[list[Span]]:
     """Each task of each core; `turn` are the cycles from a write's response to the next request.
 
     Raises
@@ -377,7 +389,7 @@ def spans(parts: Sequence[Sequence[Flow]], bus: Memory, turn: float) -> list[lis
     RuntimeError
         for a flow that waits for what it does not ask for.
     """
-    cores = [_Core(flows, bus, turn) for flows in parts]
+    cores = [_Core(flows, bus, c) for flows in parts]
     now = 0.0
     while True:
         for core in cores:
