@@ -40,6 +40,7 @@ def _convolution(s: TaskShape, m: Memory, c: Coefficients, lists: Lists, gap: fl
     last_row = slots - (1 - 1 / s.kernel_y) * slots * taps / s.tiles
     full = min(STRIPE, s.pixels)
     little = s.feature_beats + weights + table + operands < LITTLE or not s.feature_beats
+    little = little and m.read <= READ_AHEAD * m.alone  # else it waits for answers, not for turns
     first, soon = c["conv_start"] + m.read, c["flying_start"] + m.read
     steps: list[Step] = []
     kept, read = s.kept, 0.0
@@ -103,8 +104,9 @@ def _convolution(s: TaskShape, m: Memory, c: Coefficients, lists: Lists, gap: fl
             min(ratio, 1.0),
             tail=s.last_beats,
             tail_burst=last_burst,
+            window=READ_AHEAD,
         ),
-        Reads(min(here, weights), weights_at, head=s.weight_head),
+        Reads(min(here, weights), weights_at, head=s.weight_head, window=READ_AHEAD),
         Reads(table, soon),
         Reads(min(ahead, operands), soon, operand / max(s.operand_runs, 1)),
         Reads(lists.early, m.read),

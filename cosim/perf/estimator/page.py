@@ -13,10 +13,10 @@ writer, each of which has two places. The array takes 16 cycles a weight tile, t
 with tables, or one for each float operation) for eight channels. What they wait for are rows, weight tiles, \
 tables and operands; those and the results take turns at DRAM, of which a beat of 32 bytes takes `32 / peak` \
 cycles. Each core's reads and each core's writes that wait get the same share; those who read for a core \
-take turns burst by burst, the lists of commands among them; a loader reads ahead as far as its ring has room. \
+take turns burst by burst, the lists of commands among them; a loader reads ahead while there is room. \
 From one such event to the next everything goes at a constant pace. A port takes in some beats that DRAM \
 writes later, 15 write bursts are under way at most, and a burst is asked for when the one before has left. \
-The PPU's rows take as long as windows are open. Cores that share a layer are worked out together, so there is \
+The PPU's rows take as long as windows are open. Cores that share a layer are worked out together: there is \
 nothing to fit about their contention. A job is its fetch of commands, its tasks, and the gaps between them. \
 Fitted are only the fixed delays:"""
 

@@ -34,6 +34,7 @@ class Reads:
     pace : most beats of a cycle.
     head : beats of the first burst, 0 as of others.
     tail, tail_burst : of the last so many beats, the beats of a burst.
+    window : beats that may be under way, 0 for no limit: behind the first ones no more come in a latency.
     """
 
     allow: float = 0.0
@@ -43,6 +44,11 @@ class Reads:
     head: float = 0.0
     tail: float = 0.0
     tail_burst: float = 16.0
+    window: float = 0.0
+
+    def pace_at(self, read: float, latency: float) -> float:
+        """Most beats of a cycle from here on."""
+        return min(self.pace, self.window / latency) if 0 < self.window <= read + NONE else self.pace
 
     def burst_at(self, read: float) -> float:
         """Beats of the burst that begins here."""
@@ -276,25 +282,29 @@ class _Core:
         assert self.flow is not None
         who = [n for n, most in enumerate(self.allowed) if most - self.read[n] > NONE]
         most = 1 / self.bus.port
-        reads = min(most, sum(self.flow.reads[n].pace for n in who))
+        reads = min(most, sum(self._pace(n) for n in who))
         return who, reads, self.write_pace(most) if self.under_way else 0.0
 
     def paces(self, who: Sequence[int], rate: float) -> list[tuple[int, float]]:
         """Beats a cycle of those who read, by the lengths of their bursts."""
         assert self.flow is not None
         if len(who) == 1 and not self.flow.little:
-            return [(who[0], min(rate, self.flow.reads[who[0]].pace))]
+            return [(who[0], min(rate, self._pace(who[0])))]
         lengths = {n: self.flow.reads[n].burst_at(self.read[n]) for n in who}
         if self.flow.little:
             turn = self._turn(who, lengths)
-            return [(turn, min(rate, self.flow.reads[turn].pace))]
+            return [(turn, min(rate, self._pace(turn)))]
         found = []
         left, bursts = rate, sum(lengths.values())
-        for n in sorted(who, key=lambda n: self.flow.reads[n].pace):  # type: ignore[union-attr]
-            own = min(left * lengths[n] / bursts, self.flow.reads[n].pace)
+        for n in sorted(who, key=self._pace):
+            own = min(left * lengths[n] / bursts, self._pace(n))
             left, bursts = left - own, bursts - lengths[n]
             found.append((n, own))
         return found
+
+    def _pace(self, who: int) -> float:
+        assert self.flow is not None
+        return self.flow.reads[who].pace_at(self.read[who], self.bus.read)
 
     def _turn(self, who: Sequence[int], lengths: dict[int, float]) -> int:
         """Whose burst is read now."""
@@ -346,6 +356,8 @@ class _Core:
                 reads = self.flow.reads[who]
                 if reads.tail and (tail := reads.allow - self.read[who] - reads.tail) > NONE:
                     left = min(left, tail)
+                if reads.window > self.read[who] + NONE:
+                    left = min(left, reads.window - self.read[who])
                 if self.flow.little and self.burst_left > NONE:
                     left = min(left, self.burst_left)
                 if who == FEATURES and self.gives_way:
