@@ -61,8 +61,6 @@ MEANINGS = {
     "flying_fill": "from the last beat of a stripe's input to its first octet in the DPU",
     "flying_end": "from the last write response of a task of the DPU to its end",
     "pool_start": "start and end of a pooling, beside the latencies",
-    "pool_surface": "from one surface to the next of a pooling",
-    "pool_row": "from one row to the next of a pooling",
 }
 
 

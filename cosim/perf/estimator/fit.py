@@ -47,8 +47,6 @@ START = {
     "flying_fill": 4.0,
     "flying_end": 5.0,
     "pool_start": 18.0,
-    "pool_surface": 0.0,
-    "pool_row": 2.0,
 }
 """Where the search begins, read off the RTL."""
 
@@ -65,7 +63,7 @@ FITTED = {
         "conv_end",
     ),
     FLYING: ("flying_start", "flying_fill", "flying_end"),
-    POOL: ("pool_start", "pool_surface", "pool_row"),
+    POOL: ("pool_start",),
 }
 ROUNDS = 3
 TAME = 0.01

@@ -193,11 +193,13 @@ def _pooling(s: TaskShape, m: Memory, c: Coefficients, lists: Lists, gap: float)
     """Rows of all surfaces, one after the other."""
     rows = s.rows * s.groups
     beats = s.in_width * s.in_height * s.groups / 2
-    work, writes = steps_of_rows(s, c) / rows, s.pixels * s.groups / 2 / rows
-    steps = [
-        Step([(FEATURES, beats * (n + 1) / rows)], work, 0.0, writes, max(writes / LONGEST, 1.0))
-        for n in range(rows)
-    ]
+    work, writes = steps_of_rows(s) / rows, s.pixels * s.groups / 2 / rows
+    bursts = max(writes / LONGEST, 1.0)
+    steps = []
+    for n in range(rows):  # it begins with its first beat and ends with its last
+        begins = [(FEATURES, min(beats * n / rows + 1, beats))]
+        steps.append(Step(begins, work, 0.0, 0.0, 1.0, last=False))
+        steps.append(Step([(FEATURES, beats * (n + 1) / rows)], 0.0, 0.0, writes, bursts, first=False))
     reads = (Reads(beats, c["pool_start"] + m.read), Reads(), Reads(), Reads(), Reads(lists.early, m.read))
     return Flow(
         gap,

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from cosim.perf.estimator.features import TaskShape
-from cosim.perf.estimator.memory import Coefficients
+
+SURFACE_CYCLES = 1.0
+"""Of each surface, beside its rows."""
+FINISH_CYCLES = 2
+"""Of an output atom in the last step, which serves 64 bits a cycle."""
 
 
-def steps_of_rows(s: TaskShape, c: Coefficients) -> float:
-    """Cycles of all rows, were the input there."""
-    rows: dict[tuple[bool, int], float] = {}
-    total = 0.0
-    for inside, open_, _ in _axis(s.kernel_y, s.stride, s.pad, s.in_height, s.rows):
-        key = inside, open_
+def steps_of_rows(s: TaskShape) -> float:
+    """Cycles of all rows of all surfaces, were the input there."""
+    rows: dict[tuple[bool, int, bool], float] = {}
+    total = SURFACE_CYCLES
+    for key in _axis(s.kernel_y, s.stride, s.pad, s.in_height, s.rows):
         if key not in rows:
-            rows[key] = _pool_row(s, inside, open_, c["pool_row"])
+            rows[key] = _pool_row(s, *key)
         total += rows[key]
-    return s.groups * (max(total, 2 * s.pixels) + c["pool_surface"])
+    return s.groups * max(total, FINISH_CYCLES * s.pixels)
 
 
 def _axis(kernel: int, stride: int, pad: int, size: int, out: int) -> list[tuple[bool, int, bool]]:
@@ -35,19 +38,25 @@ def _axis(kernel: int, stride: int, pad: int, size: int, out: int) -> list[tuple
         at += 1
 
 
-def _pool_row(s: TaskShape, inside: bool, open_rows: int, turn: float) -> float:
-    """Cycles of a row: each position serves its open windows; what closes goes to the open rows.
+def _pool_row(s: TaskShape, inside: bool, open_rows: int, closes_row: bool) -> float:
+    """Cycles of a row (rtl/npu/ppu.py).
 
-    The next row begins `turn` cycles after the last window has closed; positions behind it pass meanwhile.
+    Each position serves its open windows, the one that closes first; it goes to the open rows, one a cycle,
+    and where a row of windows closes too, to the last step.  The next row begins when all have gone.
     """
-    if not inside:
-        return turn + (s.row_pixels * max(open_rows, 1) if open_rows else 1.0)
-    now = free = last = 0.0
-    for _, windows, closes in _axis(s.kernel_x, s.stride_x, s.pad_x, s.in_width, s.row_pixels):
-        now += max(windows, 1)
+    if inside:
+        columns = _axis(s.kernel_x, s.stride_x, s.pad_x, s.in_width, s.row_pixels)
+        positions = [(max(windows, 1), closes and open_rows > 0) for _, windows, closes in columns]
+    else:
+        positions = [(1, True)] * s.row_pixels if open_rows else [(1, False)]
+    now = free = 0
+    finished = -FINISH_CYCLES
+    for windows, closes in positions:
         if closes:
-            last = now
-            if open_rows:
-                now = max(now, free + 1)
-                last = free = now + open_rows - 1
-    return max(now, last + turn)
+            now = max(now, free)
+            gone = now + 1
+            if closes_row:
+                gone = finished = max(gone, finished + FINISH_CYCLES)
+            free = gone + open_rows - 1
+        now += windows
+    return max(now, free + 1) + 1

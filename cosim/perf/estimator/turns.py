@@ -216,7 +216,9 @@ class _Core:
         if self.step == len(flow.steps):
             if self.waiting or self.draining or self.under_way:
                 return False
-            self.working, self.ending, self.at = True, True, now + flow.behind
+            # The way to DRAM is part of a write's latency, also of one that had to wait there.
+            written = max(self.sent[-1], now - self.bus.way) if self.sent else now
+            self.working, self.ending, self.at = True, True, written + flow.behind
             return True
         step = flow.steps[self.step]
         if self._missing(step.needs) is not None:
