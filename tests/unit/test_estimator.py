@@ -19,6 +19,7 @@ from cosim.perf.estimator.features import CONV, FLYING, POOL, TaskShape, task_sh
 from cosim.perf.estimator.layers import SETTINGS, drawn, held_out
 from cosim.perf.estimator.memory import Memory, way_to_dram
 from cosim.perf.estimator.model import shared_times
+from cosim.perf.estimator.pooling import steps_of_rows
 from cosim.perf.estimator.tasks import planned_tasks, product_tasks
 from cosim.perf.estimator.turns import FEATURES, WEIGHTS, Flow, Reads, Step, spans
 from cosim.perf.estimator.whatif import SpeedError, memory_at, parse_speed, variants
@@ -169,6 +170,33 @@ def test_no_faster_than_array_and_memory(shapes: dict[str, TaskShape]):
         array = 16 * shape.stripes * shape.groups * shape.tiles if shape.kind == CONV else 0
         assert cycles > array, name
         assert cycles > sum(shape.moved()) / dram.peak_bytes_per_cycle, name
+
+
+@pytest.mark.parametrize(
+    ("size", "kernel", "stride", "cycles"),
+    [((16, 16), 2, 2, 290), ((16, 17), 2, 2, 290), ((16, 32), 3, 1, 1712), ((20, 20), 5, 2, 1113)],
+)
+def test_rows_of_a_pooling(size: tuple[int, int], kernel: int, stride: int, cycles: int):
+    """A surface of the PPU's; the cycles are those of the RTL."""
+    height, width = size
+    pad = kernel // 2 if kernel > 2 else 0
+    out = [(of + 2 * pad - kernel) // stride + 1 for of in size]
+    shape = TaskShape(
+        POOL,
+        pixels=out[0] * out[1],
+        groups=3,
+        rows=out[0],
+        row_pixels=out[1],
+        in_height=height,
+        in_width=width,
+        kernel_x=kernel,
+        kernel_y=kernel,
+        stride_x=stride,
+        stride=stride,
+        pad_x=pad,
+        pad=pad,
+    )
+    assert steps_of_rows(shape) == pytest.approx(3 * cycles, abs=6)
 
 
 @settings(max_examples=50, deadline=None)
