@@ -361,7 +361,7 @@ def _conv(r: _Registers, words: int, lut_words: int) -> TaskShape:
         weight_bytes=0 if reuse else max(total, needed),
         group_bytes=group_bytes,
         ring_bytes=r.get("CNA", "CBUF_CON0", "WEIGHT_BANK") * BANK_BYTES,
-        weight_head=LONGEST - r.get("CNA", "DCOMP_ADDR0", "DECOMPRESS_ADDR0") // BEAT % LONGEST,
+        weight_head=LONGEST - r.get("CNA", "DCOMP_ADDR0", "DECOMPRESS_ADDR0") % BLOCK // 2,
         peak_macs=64 if depthwise else group * 32 if code != 7 else group * 16,
         **_features(r, stored, bits),
     )

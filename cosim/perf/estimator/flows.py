@@ -135,8 +135,13 @@ def _rows(s: TaskShape, stripe: int) -> tuple[int, int]:
 
 
 def _beats(s: TaskShape, rows: int) -> float:
-    """Beats of features until so many rows are there."""
-    return min(-(-rows // s.row_step) * s.row_step / s.rows, 1.0) * s.feature_beats
+    """Beats of features until so many rows are there; the last ones that come together may be fewer."""
+    steps, wanted = -(-s.rows // s.row_step), -(-rows // s.row_step)
+    if wanted >= steps:
+        return s.feature_beats
+    if s.last_beats * steps <= s.feature_beats * 1.1:
+        return wanted * (s.feature_beats - s.last_beats) / (steps - 1)
+    return wanted * s.row_step / s.rows * s.feature_beats
 
 
 def _written(s: TaskShape, pixels: int, share: float) -> tuple[float, float]:
