@@ -14,7 +14,6 @@ RING_ATOMS = 1024
 REGISTER_CYCLES = 130
 """Cycles in which the registers of a task are written, one a cycle, before the next list is asked for."""
 
-
 LITTLE = 1024
 """Beats of a task's input below which it matters whose burst comes when."""
 

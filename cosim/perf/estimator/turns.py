@@ -17,6 +17,9 @@ from cosim.perf.estimator.memory import Coefficients, Memory
 NONE = 1e-9
 """Beats or cycles that are none."""
 
+STILL = 1000
+"""Events at one cycle after which something goes round in a circle."""
+
 FEATURES, WEIGHTS, TABLES, OPERANDS, LISTS = range(5)
 """Those who read for a core, in the order in which they take turns."""
 WAITS = ("features", "weights", "operands", "operands", "start and end")
@@ -401,10 +404,11 @@ def spans(parts: Sequence[Sequence[Flow]], bus: Memory, c: Coefficients) -> list
     Raises
     ------
     RuntimeError
-        for a flow that waits for what it does not ask for.
+        for a flow that waits for what it does not ask for, or stays at one cycle.
     """
     cores = [_Core(flows, bus, c) for flows in parts]
     now = 0.0
+    still = 0
     while True:
         for core in cores:
             while core.move(now):
@@ -435,6 +439,9 @@ def spans(parts: Sequence[Sequence[Flow]], bus: Memory, c: Coefficients) -> list
             return [core.spans for core in cores]
         if by < 0:
             raise RuntimeError("a core waits for beats that nobody asks for")
+        still = 0 if by > NONE else still + 1
+        if still > STILL:
+            raise RuntimeError(f"{still} events at cycle {now:g}")
         now += by
         for core, paces, write in moves:
             core.go(by, paces, write)
