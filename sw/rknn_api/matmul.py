@@ -186,13 +186,12 @@ def _buffer(state: MatmulContext, name: str, size: int) -> Any:
 
 def _take_b(state: MatmulContext, memory: Memory) -> None:
     _, k, n = state.shape
-    product = state.product()
     state.b_matrix = None
-    if product.b_native:
+    if state.b_in_place:
         state.b = memory
         return
     state.b_matrix = read_b(memory.view(), k, n, state.kind, state.b_layout)
-    _pack_b(state, product)
+    _pack_b(state, state.product())
 
 
 def _pack_b(state: MatmulContext, product: Matmul) -> None:
@@ -344,7 +343,7 @@ def _job(state: MatmulContext, requant: Requant | None) -> Job:
         buffer = _buffer(state, "table", data.size + 64 * 32)
         buffer.view(0, data.size)[:] = data
         table = buffer.iova
-    if not product.b_native and product.parts != state.b_parts:  # of another M
+    if not state.b_in_place and product.parts != state.b_parts:  # of another M, or without parameters
         _pack_b(state, product)
     sums = _buffer(state, "sums", product.sums_bytes).iova if product.sums_bytes else 0
     a, c = state.memories["A"].iova, state.memories["C"].iova

@@ -99,8 +99,13 @@ class MatmulContext:
             where there is none.
         """
         m, k, n = shape
-        in_place = self.b_layout == mt.RKNN_MM_LAYOUT_NATIVE and k <= SEGMENT
-        return Matmul(self.kind, m, k, n, self.native, self.native, in_place)
+        whole = self.b_in_place or bool(self.quant)
+        return Matmul(self.kind, m, k, n, self.native, self.native, whole)
+
+    @property
+    def b_in_place(self) -> bool:
+        """Whether B is read where the program keeps it."""
+        return self.b_layout == mt.RKNN_MM_LAYOUT_NATIVE and self.shape[1] <= SEGMENT
 
     def close(self) -> None:
         """Free the library's buffers."""

@@ -22,13 +22,19 @@ def no_device_left() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [rk.RKNN_FLOAT16_MM_FLOAT16_TO_FLOAT32, rk.RKNN_FLOAT16_MM_FLOAT16_TO_FLOAT16],
-    ids=lambda kind: kind.name,
+    ("kind", "m", "k", "n"),
+    [
+        (rk.RKNN_FLOAT16_MM_FLOAT16_TO_FLOAT32, 70, 4096, 48),
+        (rk.RKNN_FLOAT16_MM_FLOAT16_TO_FLOAT16, 37, 8224, 32),
+        (rk.RKNN_INT8_MM_INT8_TO_INT32, 70, 8192, 64),
+        (rk.RKNN_INT8_MM_INT8_TO_FLOAT32, 37, 16416, 32),
+    ],
+    ids=lambda value: getattr(value, "name", str(value)),
 )
-@pytest.mark.parametrize(("m", "k", "n"), [(70, 4096, 48), (37, 8224, 32)])
 def test_rtl_equals_golden(kind: int, m: int, k: int, n: int) -> None:
     a, b = (RNG.normal(size=shape).astype(np.float16) for shape in ((m, k), (k, n)))
+    if "INT8" in kind.name:
+        a, b = (RNG.integers(-128, 128, shape).astype(np.int8) for shape in ((m, k), (k, n)))
     rk.use_device(GoldenNpu(1))
     wanted = matmul(a, b, kind)
     engine = open_engine(cores=1)

@@ -66,7 +66,7 @@ def test_tiles_cover_the_product_and_fit(p: Matmul) -> None:
     assert work == p.m * p.n * p.k
     assert set(seen.values()) == {len(p.parts)}
     assert sum(depth for _, depth in p.parts) == p.k
-    if p.b_native or not p.kind.is_float:
+    if p.whole_k or p.kind.bits == 4 or p.kind.out_bits == 8:
         assert p.parts == [(0, p.k)] and p.sums_bytes == 0
 
 
@@ -96,7 +96,7 @@ def test_long_rows_are_cut_into_parts_of_k(m: int, k: int, n: int) -> None:
         read = sum(tile.depth * (tile.rows + tile.columns * (not tile.reuse)) * 2 for tile in p.tiles)
         return read + sum(tile.rows * tile.columns * SUM_BYTES * (1 + tile.adds) for tile in p.tiles)
 
-    whole, parts = Matmul(FLOAT, m, k, n, b_native=True), Matmul(FLOAT, m, k, n)
+    whole, parts = Matmul(FLOAT, m, k, n, whole_k=True), Matmul(FLOAT, m, k, n)
     assert len(parts.parts) > 1
     assert moved(parts) < 0.75 * moved(whole)
     assert all(tile.rows % STRIPE == 0 for tile in parts.tiles)

@@ -212,15 +212,20 @@ def test_large_products_are_cut(kind: int, m: int, k: int, n: int) -> None:
     assert len(Matmul(KINDS[kinds[kind]], m, k, n).tiles) > 1
 
 
-FLOATS = (rk.RKNN_FLOAT16_MM_FLOAT16_TO_FLOAT32, rk.RKNN_FLOAT16_MM_FLOAT16_TO_FLOAT16)
+IN_PARTS = {
+    rk.RKNN_FLOAT16_MM_FLOAT16_TO_FLOAT32: (70, 4096, 48),
+    rk.RKNN_FLOAT16_MM_FLOAT16_TO_FLOAT16: (70, 4096, 48),
+    rk.RKNN_INT8_MM_INT8_TO_INT32: (70, 8192, 64),
+    rk.RKNN_INT8_MM_INT8_TO_FLOAT32: (70, 8192, 64),
+}
 
 
-@pytest.mark.parametrize("kind", FLOATS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", IN_PARTS, ids=lambda kind: kind.name)
 @pytest.mark.parametrize("b_layout", list(rk.rknn_matmul_layout), ids=lambda layout: layout.name)
 @pytest.mark.parametrize("ac_layout", [0, 1], ids=["AC norm", "AC native"])
 def test_k_in_parts(kind: int, b_layout: int, ac_layout: int) -> None:
     """Sums of parts of K come back by ERDMA, in both layouts of C; a native B stays where it is, whole."""
-    m, k, n = 70, 4096, 48
+    m, k, n = IN_PARTS[kind]
     p = Product(m, k, n, kind, B_layout=int(b_layout), AC_layout=ac_layout)
     _, _, step, group, _ = TYPES[kind]
     a, b = numbers(kind, m, k), numbers(kind, k, n)
@@ -230,7 +235,7 @@ def test_k_in_parts(kind: int, b_layout: int, ac_layout: int) -> None:
     p.run()
     check(kind, p.result(), a, b)
     product = runtime.contexts[p.ctx.value].product()
-    assert len(product.parts) == (1 if b_layout == rk.RKNN_MM_LAYOUT_NATIVE else 2)
+    assert (len(product.parts) == 1) == (b_layout == rk.RKNN_MM_LAYOUT_NATIVE)
 
 
 def test_another_m_with_the_same_b() -> None:
@@ -259,6 +264,23 @@ def test_another_m_with_the_same_b() -> None:
         check(kind, got, a, b)
         parts.append(len(runtime.contexts[ctx.value].product().parts))
     assert parts == [1, 2, 1]
+
+
+def test_quantisation_needs_whole_sums() -> None:
+    """Parameters that come after B: it is packed anew, in one part."""
+    m, k, n = 70, 8192, 64
+    p = Product(m, k, n, rk.RKNN_INT8_MM_INT8_TO_FLOAT32)
+    a, b = numbers(p.kind, m, k), numbers(p.kind, k, n)
+    p.write("A", a)
+    p.write("B", b)
+    p.bind()
+    state = runtime.contexts[p.ctx.value]
+    assert len(state.b_parts) > 1
+    assert p.quant("A", 0.5) == rk.RKNN_SUCC and p.quant("B", 0.25) == rk.RKNN_SUCC
+    p.run()
+    assert len(state.b_parts) == 1
+    want = (a.astype(np.float64) @ b.astype(np.float64)).astype(np.float32) * np.float32(0.125)
+    assert np.array_equal(p.result(), want)
 
 
 def test_random_shapes() -> None:

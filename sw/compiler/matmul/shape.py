@@ -38,6 +38,13 @@ class MatmulKind:
         return self.code == 2
 
     @property
+    def sums(self) -> MatmulKind | None:
+        """The kind that makes sums of a part of K, which ERDMA can bring back; None where K stays whole."""
+        if self.is_float:
+            return KINDS["float16 x float16 -> float32"]
+        return KINDS["int8 x int8 -> int32"] if self.bits == 8 and self.out_bits == 32 else None
+
+    @property
     def a_step(self) -> int:
         """Elements of A in an atom, the last dimension of its native layout."""
         return ATOM_BITS // self.bits
@@ -70,8 +77,8 @@ class ProductShape:
     Members
     -------
     a_native, c_native : native layout instead of row by row.
-    b_native : B lies in memory in the native layout of the whole K x N, as a program of the vendor's
-        interface brings it; without, K may be computed in parts, each with its own block of B.
+    whole_k : K is not computed in parts, each with its own block of B: B lies in memory in the native
+        layout of the whole K x N, or what is done with the sums needs all of them.
 
     Raises
     ------
@@ -85,7 +92,7 @@ class ProductShape:
     n: int
     a_native: bool = False
     c_native: bool = False
-    b_native: bool = False
+    whole_k: bool = False
 
     def __post_init__(self) -> None:
         if self.m <= 0 or self.k <= 0 or self.n <= 0:
@@ -124,5 +131,5 @@ class ProductShape:
 
     @property
     def divisible(self) -> bool:
-        """Whether K may be computed in parts: floats, whose sums of binary32 ERDMA can bring back."""
-        return self.kind.is_float and not self.b_native
+        """Whether K may be computed in parts."""
+        return self.kind.sums is not None and not self.whole_k

@@ -5,8 +5,8 @@ and C written either row by row (GROUP_LINE_OFF with a surface pitch of one pixe
 1.2; on the way out a line notch) or surface by surface, the native layout [K/C2, M, C2]; B is the
 packed weights of H 3.6, which is the native layout [N/G, K/32, G, 32].
 
-Where K is computed in parts, all parts but the last write binary32 sums, each tile of C surface by
-surface in a place of its own, and all but the first have ERDMA bring them and EW add them
+Where K is computed in parts, all parts but the last write sums in int32 or binary32, each tile of C
+surface by surface in a place of its own, and all but the first have ERDMA bring them and EW add them
 (docs/hardware.md 5.4).
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rtl.regs import registers
-from sw.compiler.matmul.shape import ATOM_BITS, KINDS, ProductShape
+from sw.compiler.matmul.shape import ATOM_BITS, ProductShape
 from sw.compiler.matmul.tiling import SUM_BYTES, MatmulTile
 from sw.compiler.requant import BS_SHIFT
 from sw.compiler.tiling import ENTRY_BYTES, STRIPE
@@ -28,8 +28,6 @@ from sw.regcmd import TaskBuilder
 BURST_16 = 15
 TABLE_BYTES = 8
 """Bytes of the operand table a column."""
-SUMS = KINDS["float16 x float16 -> float32"]
-"""What a part of K is by itself."""
 STORAGE_32 = 3
 """Element size code of 32 bits (EDATA_SIZE, ERDMA_DATA_SIZE)."""
 
@@ -163,7 +161,8 @@ def _dpu(program: _Program, p: ProductShape, t: MatmulTile, places: Places, requ
     def dpu(register: str, **values: int) -> None:
         program.set("DPU", register, **values)
 
-    kind = p.kind if t.last else SUMS
+    kind = p.kind if t.last else p.kind.sums
+    assert kind is not None
     surfaces = kind.group // kind.c_step
     dpu("FEATURE_MODE_CFG", BURST_LEN=BURST_16, OUTPUT_MODE=2)
     negative = BS_SHIFT if requant else 0

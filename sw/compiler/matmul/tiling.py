@@ -24,7 +24,7 @@ CORE_BYTES = 12
 TASK_CYCLES = 1000
 """What a task costs besides its work (our estimate)."""
 SUM_BYTES = 4
-"""Bytes of the sum of a part, a binary32."""
+"""Bytes of the sum of a part: int32 or binary32."""
 
 
 @dataclass(frozen=True)
@@ -109,25 +109,41 @@ def _row_entries(shape: ProductShape, depth: int) -> int:
 
 
 def _cost(shape: ProductShape, cut: _Cut) -> tuple[float, int, int]:
-    """Cycles, bytes moved and tasks of a cut."""
-    kind = shape.kind
-    parts = parts_of_k(shape, cut.depth)
+    """Cycles, bytes moved and tasks of a cut.
+
+    The array waits for a task's rows of A, and for weights as far as their ring cannot take them in
+    while it works on the group before: there is room for what the ring holds beyond a group, and for as
+    much as the last stripe is through with.  Weights, sums and results share the way to DRAM.
+    """
+    groups = shape.n // shape.kind.group
     row_tiles, column_tiles = -(-shape.m // cut.rows), -(-shape.n // cut.columns)
+    parts = parts_of_k(shape, cut.depth)
+    moved = shape.a_bytes * column_tiles
+    cycles = moved / CORE_BYTES
+    sums = shape.m * shape.n * SUM_BYTES
+    for first, depth in parts:
+        work = 0.0
+        for rows, count in ((cut.rows, shape.m // cut.rows), (shape.m % cut.rows, 1)):
+            work += count * groups * _group_cycles(shape, cut, -(-rows // STRIPE), depth)
+        weights = shape.n * depth * shape.kind.bits // 8 * (1 if cut.resident else row_tiles)
+        results = shape.c_bytes if first + depth == shape.k else sums
+        rest = weights + results + (sums if first else 0)
+        cycles += max(work, rest / CORE_BYTES)
+        moved += rest
     tasks = row_tiles * column_tiles * len(parts)
-    full, rest = divmod(shape.m, cut.rows)
-    stripes = full * -(-cut.rows // STRIPE) + -(-rest // STRIPE)
-    written = kind.group // kind.c_step  # cycles of a pixel and group: of the array, or of the writer
-    pixel = sum(max(depth // CHANNEL_STEP, written) for _, depth in parts)
-    array = STRIPE * stripes * shape.n // kind.group * pixel
-    weights = shape.b_bytes * (1 if cut.resident else row_tiles)
-    sums = 2 * (len(parts) - 1) * shape.m * shape.n * SUM_BYTES
-    moved = shape.a_bytes * column_tiles + weights + shape.c_bytes + sums
-    alone = 0.0  # share of the weights that come while the array waits
-    if not cut.resident and cut.rows > STRIPE:
-        ring = (BANKS - cut.data_banks) * BANK_BYTES
-        alone = max(0.0, 2 - ring / (kind.group * cut.depth * kind.bits / 8))
-    cycles = max(array, moved / CORE_BYTES) + alone * weights / CORE_BYTES + tasks * TASK_CYCLES
-    return cycles, moved, tasks
+    return cycles + tasks * TASK_CYCLES, moved, tasks
+
+
+def _group_cycles(shape: ProductShape, cut: _Cut, stripes: int, depth: int) -> float:
+    """Cycles of a kernel group of a task: of the array or the writer, and of weights that come too late."""
+    kind = shape.kind
+    stripe = STRIPE * max(depth // CHANNEL_STEP, kind.group // kind.c_step)
+    if cut.resident or not stripes:
+        return stripes * stripe
+    weights = kind.group * depth * kind.bits // 8
+    spare = max((BANKS - cut.data_banks) * BANK_BYTES - weights, 0)
+    late = (weights - spare) / CORE_BYTES - stripe
+    return max(stripes * stripe + max(late, 0.0), weights / CORE_BYTES)
 
 
 def _tiles(shape: ProductShape, cut: _Cut) -> Iterator[MatmulTile]:
