@@ -22,7 +22,6 @@ SECTIONS = (
     "constants",
     "estimator",
     "counters",
-    "shards",
 )
 """Names, in the order in which they stand on the page."""
 

@@ -87,7 +87,7 @@ def test_broken_markers(tmp_path: Path, lines: list[str], said: str):
 
 def test_no_marker_inside_a_section(page: Path):
     with pytest.raises(PageError, match="has a marker in it"):
-        write_section("bench", f"text\n{markers('shards')[1]}\n", page)
+        write_section("bench", f"text\n{markers('counters')[1]}\n", page)
 
 
 def test_the_page_has_every_section():
