@@ -9,8 +9,8 @@ classify nothing.  Needs the packages onnx and onnxruntime.
 
 from __future__ import annotations
 
+import argparse
 import logging
-import sys
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -344,13 +344,15 @@ def make(name: str) -> tuple[bytes, bytes, np.ndarray]:
 
 def main() -> None:
     """Write the networks named on the command line (default: the small ones) into its folder."""
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "build/networks")
-    names = sys.argv[2:] or list(NETWORKS)
+    known = ", ".join(NETWORKS | PUBLISHED)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("folder", nargs="?", type=Path, default=Path("build/networks"), help="where to")
+    parser.add_argument("names", nargs="*", help=f"networks: {known}; default: the small ones")
+    given = parser.parse_args()
+    folder, names = given.folder, given.names or list(NETWORKS)
     unknown = set(names) - set(NETWORKS | PUBLISHED)
     if unknown:
-        raise SystemExit(
-            f"no network {', '.join(sorted(unknown))}; there are {', '.join(NETWORKS | PUBLISHED)}"
-        )
+        parser.error(f"no network {', '.join(sorted(unknown))}; there are {known}")
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
         floats, codes, image = make(name)
