@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -11,6 +10,7 @@ from typing import Any
 
 from cosim.perf.estimator.memory import Coefficients
 from cosim.perf.gate import read_baseline
+from cosim.perf.stored import read_stored, write_stored
 
 SCHEMA_VERSION = 1
 FILE = Path(__file__).with_name("coefficients.json")
@@ -83,12 +83,7 @@ def read_fit(path: Path = FILE) -> Fit:
     ValueError
         for a file that is damaged or of another version.
     """
-    try:
-        data = json.loads(path.read_text())
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}: no JSON: {error}") from error
-    if not isinstance(data, dict) or data.get("schema_version") != SCHEMA_VERSION:
-        raise ValueError(f"{path}: schema_version must be {SCHEMA_VERSION}; make it anew: {COMMAND}")
+    data = read_stored(path, SCHEMA_VERSION, f"make it anew: {COMMAND}")
     members = {name: data.get(name) for name in Fit.__dataclass_fields__}
     missing = [name for name, value in members.items() if value is None]
     missing += [name for name in MEANINGS if name not in (members["coefficients"] or {})]
@@ -99,9 +94,7 @@ def read_fit(path: Path = FILE) -> Fit:
 
 def write_fit(fit: Fit, path: Path = FILE) -> None:
     """Store a fit."""
-    part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps({"schema_version": SCHEMA_VERSION, **fit.__dict__}, indent=1) + "\n")
-    part.replace(path)
+    write_stored(path, SCHEMA_VERSION, fit.__dict__)
 
 
 def warning(fit: Fit | None = None) -> str:

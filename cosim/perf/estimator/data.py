@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cosim.perf.estimator.features import TaskShape
+from waves.whole_file import whole_file
 
 SCHEMA_VERSION = 1
 FILE = Path(__file__).with_name("data.json.gz")
@@ -54,9 +55,8 @@ def write_data(jobs: Iterable[MeasuredJob], settings: dict[str, dict[str, Any]],
         "jobs": rows,
     }
     text = json.dumps(data, separators=(",", ":"))
-    part = path.with_name(path.name + ".part")
-    part.write_bytes(gzip.compress(text.encode(), mtime=0))
-    part.replace(path)
+    with whole_file(path) as part:
+        part.write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
 def read_data(path: Path = FILE, *, any_columns: bool = False) -> list[MeasuredJob]:
