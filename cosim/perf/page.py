@@ -9,9 +9,9 @@ What stands outside the markers is written by hand and never touched.
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
+
+from waves.whole_file import whole_file
 
 SECTIONS = (
     "bench",
@@ -146,13 +146,7 @@ def _places(lines: list[str], page: Path) -> dict[str, tuple[int, int]]:
 
 
 def _replace(page: Path, text: str) -> None:
-    page.parent.mkdir(parents=True, exist_ok=True)
-    handle, part = tempfile.mkstemp(prefix=f".{page.name}.", dir=page.parent)
-    try:
-        with os.fdopen(handle, "w") as file:
-            file.write(text)
-        os.chmod(part, page.stat().st_mode if page.exists() else 0o644)
-        os.replace(part, page)
-    except BaseException:
-        os.unlink(part)
-        raise
+    with whole_file(page) as part:
+        part.write_text(text)
+        if page.exists():
+            part.chmod(page.stat().st_mode)
