@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ class Ran:
     spent: dict[str, int]
 
 
-class Work:
+class Work(ABC):
     """One row.
 
     Members
@@ -67,21 +68,21 @@ class Work:
 
     note = ""
 
+    @abstractmethod
     def bounds(self) -> Bounds:
         """The vendor's formula, each tensor moved once, at the vendor's bandwidth."""
-        raise NotImplementedError
 
+    @abstractmethod
     def traffic(self) -> float:
         """Bytes that the plan moves over those of the tensors."""
-        raise NotImplementedError
 
+    @abstractmethod
     def run(self, engine: Engine) -> Ran:
         """Run on an engine of one core."""
-        raise NotImplementedError
 
+    @abstractmethod
     def estimate(self, dram: DramConfig) -> tuple[Ran, str]:
         """Without simulation; with what it was estimated."""
-        raise NotImplementedError
 
 
 def work(row: Row) -> Work:
