@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -61,6 +62,8 @@ from sw.compiler.steps import (
     SlopeStep,
     Step,
 )
+
+Clamped = TypeVar("Clamped", Pool, Slope)
 
 PLAIN = Converter(1, 0, 0)
 ATOM_CHANNELS = 8
@@ -175,13 +178,24 @@ def _rescale(op: Rescale, inputs: tuple[Tensor, ...], output: Tensor) -> list[St
     return [RescaleStep(op.name, op.kind, inputs, output, 1, _own_limits(op), PLAIN)]
 
 
+def _clamped_apart(
+    op: Clamped,
+    inputs: tuple[Tensor, ...],
+    output: Tensor,
+    suffix: str,
+    lower: Callable[[Clamped, tuple[Tensor, ...], Tensor], list[Step]],
+) -> list[Step]:
+    """The operation without its clamp, and that as a step of its own."""
+    between: Tensor = replace(output, name=f"{output.name}.{suffix}")
+    rescale: Rescale = Rescale(op.name, (between.name,), op.output, clamp=op.clamp)
+    return [*lower(replace(op, clamp=Clamp()), inputs, between), *_rescale(rescale, (between,), output)]
+
+
 def _pool(op: Pool, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
     x, what = inputs[0], f"{op.kind} '{op.name}'"
     window = op.window
     if _own_limits(op) is not None:
-        between = replace(output, name=f"{output.name}.pooled")
-        rescale = Rescale(op.name, (between.name,), op.output, clamp=op.clamp)
-        return [*_pool(replace(op, clamp=Clamp()), inputs, between), *_rescale(rescale, (between,), output)]
+        return _clamped_apart(op, inputs, output, "pooled", _pool)
     outside = reaches_outside(window, x, output)
     if op.method == "average" and outside and not op.count_pad:
         return [HostStep(op.name, op.kind, inputs, output, "AveragePool", {"window": window})]
@@ -200,9 +214,7 @@ def _pool(op: Pool, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
 
 def _slope(op: Slope, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
     if _own_limits(op) is not None:
-        between = replace(output, name=f"{output.name}.unclamped")
-        rescale = Rescale(op.name, (between.name,), op.output, clamp=op.clamp)
-        return [*_slope(replace(op, clamp=Clamp()), inputs, between), *_rescale(rescale, (between,), output)]
+        return _clamped_apart(op, inputs, output, "unclamped", _slope)
     slopes = _slopes(op.slopes, f"{op.kind} '{op.name}'")
     return [SlopeStep(op.name, op.kind, inputs, output, slopes, 1, PLAIN)]
 

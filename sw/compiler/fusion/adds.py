@@ -9,10 +9,12 @@ more rounding in OUT_CVT.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sw.compiler.fusion.own_codes import conv_to_codes, join
 from sw.compiler.graph import Binary, Conv, ConvAdd, Graph, ModelError, Tensor
 from sw.compiler.requant import BS_SHIFT, clamp_in_unit, output_scale
-from sw.compiler.steps import Addend, Converter, ConvStep, Step
+from sw.compiler.steps import Addend, Converter, Step
 
 
 def fuse_adds(graph: Graph) -> list[str]:
@@ -69,21 +71,5 @@ def conv_add(op: ConvAdd, inputs: tuple[Tensor, ...], output: Tensor) -> list[St
         raise ModelError("EW clamps at 0 only")
     own_codes = conv_to_codes(conv, x, between, what)
     scale, right = output_scale(unit / output.scale, what)
-    step = ConvStep(
-        op.name,
-        op.kind,
-        inputs,
-        output,
-        own_codes.weights,
-        conv.weight_zero_point,
-        own_codes.bias,
-        own_codes.multipliers,
-        conv.window.used(output),
-        conv.depthwise,
-        limits,
-        Converter(scale, right, output.zero_point),
-        x.zero_point,
-        shift=own_codes.shift,
-        addend=Addend(between, own_codes.limits, own, other),
-    )
-    return [step]
+    step = own_codes.step(op, inputs, output, limits, Converter(scale, right, output.zero_point))
+    return [replace(step, addend=Addend(between, own_codes.limits, own, other))]

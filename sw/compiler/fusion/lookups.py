@@ -7,9 +7,11 @@ cycle, as it would in a task of its own, but the result of the convolution need 
 
 from __future__ import annotations
 
-from sw.compiler.fusion.own_codes import conv_to_codes, join
+from dataclasses import replace
+
+from sw.compiler.fusion.own_codes import conv_to_codes, fuse_behind, join
 from sw.compiler.graph import Conv, ConvLookup, Graph, Lookup, ModelError, Tensor
-from sw.compiler.steps import Activation, Converter, ConvStep, Step
+from sw.compiler.steps import Activation, Converter, Step
 
 
 def fuse_lookups(graph: Graph) -> list[str]:
@@ -19,16 +21,7 @@ def fuse_lookups(graph: Graph) -> list[str]:
     -------
     one line for each table behind a convolution that stays on its own, with the reason.
     """
-    notes: list[str] = []
-    makers = {o.output: o for o in graph.ops if isinstance(o, Conv)}
-    for op in list(graph.ops):
-        if not isinstance(op, Lookup) or op.inputs[0] not in makers:
-            continue
-        conv = makers[op.inputs[0]]
-        reason = _fuse(graph, op, conv)
-        if reason is not None:
-            notes.append(f"{op.kind} '{op.name}' apart from {conv.kind} '{conv.name}': {reason}")
-    return notes
+    return fuse_behind(graph, Lookup, _fuse)
 
 
 def _fuse(graph: Graph, op: Lookup, conv: Conv) -> str | None:
@@ -57,21 +50,5 @@ def conv_lookup(op: ConvLookup, inputs: tuple[Tensor, ...], output: Tensor) -> l
         raise ModelError("a transposed convolution needs EW itself")
     codes = conv_to_codes(conv, x, between, what)
     first, last = (limit + between.zero_point + 128 for limit in codes.limits)
-    step = ConvStep(
-        op.name,
-        op.kind,
-        inputs[:1],
-        output,
-        codes.weights,
-        conv.weight_zero_point,
-        codes.bias,
-        codes.multipliers,
-        conv.window.used(output),
-        conv.depthwise,
-        codes.limits,
-        Converter(1, 0, 0),
-        x.zero_point,
-        shift=codes.shift,
-        activation=Activation(between, codes.limits, op.table[first : last + 1]),
-    )
-    return [step]
+    step = codes.step(op, inputs[:1], output, codes.limits, Converter(1, 0, 0))
+    return [replace(step, activation=Activation(between, codes.limits, op.table[first : last + 1]))]

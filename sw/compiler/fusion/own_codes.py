@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from sw.compiler.graph import Clamp, Conv, ConvAdd, ConvLookup, ConvSlope, Graph, ModelError, Op, Tensor
 from sw.compiler.requant import MAX_SHIFT, balanced_channels, check_sums
-from sw.compiler.steps import Step
+from sw.compiler.steps import Converter, ConvStep, Limits, Step
 
+Own = TypeVar("Own", bound=Op)
 F = TypeVar("F", ConvAdd, ConvLookup, ConvSlope)
 
 MULTIPLIER_LIMIT = 2**15 - 1
@@ -29,6 +30,33 @@ class OwnCodes:
     multipliers: npt.NDArray[np.int64]
     shift: int
     limits: tuple[int, int]
+
+    def step(
+        self,
+        op: F,
+        inputs: tuple[Tensor, ...],
+        output: Tensor,
+        limits: Limits,
+        converter: Converter,
+    ) -> ConvStep:
+        """The step of the convolution in `op`, with what follows v still to be put in."""
+        conv = op.conv
+        return ConvStep(
+            op.name,
+            op.kind,
+            inputs,
+            output,
+            self.weights,
+            conv.weight_zero_point,
+            self.bias,
+            self.multipliers,
+            conv.window.used(output),
+            conv.depthwise,
+            limits,
+            converter,
+            inputs[0].zero_point,
+            shift=self.shift,
+        )
 
 
 def conv_to_codes(conv: Conv, x: Tensor, between: Tensor, what: str) -> OwnCodes:
@@ -55,6 +83,25 @@ def conv_to_codes(conv: Conv, x: Tensor, between: Tensor, what: str) -> OwnCodes
     check_sums(weights, conv.weight_zero_point, bias, what)
     multipliers = np.rint(scales * (factor * 2.0**shift)).astype(np.int64)
     return OwnCodes(weights, bias, multipliers, shift, _ends(conv.clamp, between))
+
+
+def fuse_behind(graph: Graph, kind: type[Own], fuse: Callable[[Graph, Own, Conv], str | None]) -> list[str]:
+    """Put operations of a kind into the convolution before them, by `fuse`.
+
+    Returns
+    -------
+    one line for each that stays on its own behind a convolution, with the reason that `fuse` gave.
+    """
+    notes: list[str] = []
+    makers = {op.output: op for op in graph.ops if isinstance(op, Conv)}
+    for op in list(graph.ops):
+        if not isinstance(op, kind) or op.inputs[0] not in makers:
+            continue
+        conv = makers[op.inputs[0]]
+        reason = fuse(graph, op, conv)
+        if reason is not None:
+            notes.append(f"{op.kind} '{op.name}' apart from {conv.kind} '{conv.name}': {reason}")
+    return notes
 
 
 def join(

@@ -8,11 +8,13 @@ there too.  Of floats BN multiplies the sums, which are not rounded to fp16 in b
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sw.compiler.float_lower import lower_float
-from sw.compiler.fusion.own_codes import conv_to_codes, join
+from sw.compiler.fusion.own_codes import conv_to_codes, fuse_behind, join
 from sw.compiler.graph import Clamp, Conv, ConvSlope, Graph, ModelError, Slope, Tensor
 from sw.compiler.requant import BS_SHIFT, fixed_slopes, output_scale
-from sw.compiler.steps import Converter, ConvStep, Slopes, Step
+from sw.compiler.steps import Converter, Slopes, Step
 
 
 def fuse_slopes(graph: Graph) -> list[str]:
@@ -22,16 +24,7 @@ def fuse_slopes(graph: Graph) -> list[str]:
     -------
     one line for each slope behind a convolution that stays on its own, with the reason.
     """
-    notes: list[str] = []
-    makers = {op.output: op for op in graph.ops if isinstance(op, Conv)}
-    for op in list(graph.ops):
-        if not isinstance(op, Slope) or op.inputs[0] not in makers:
-            continue
-        conv = makers[op.inputs[0]]
-        reason = _fuse(graph, op, conv)
-        if reason is not None:
-            notes.append(f"{op.kind} '{op.name}' apart from {conv.kind} '{conv.name}': {reason}")
-    return notes
+    return fuse_behind(graph, Slope, _fuse)
 
 
 def _fuse(graph: Graph, op: Slope, conv: Conv) -> str | None:
@@ -66,24 +59,8 @@ def conv_slope(op: ConvSlope, inputs: tuple[Tensor, ...], output: Tensor) -> lis
     codes = conv_to_codes(conv, x, between, what)
     factors, bits = fixed_slopes(op.slopes, what)
     scale, shift = output_scale(between.scale / 2**BS_SHIFT / output.scale, what)
-    step = ConvStep(
-        op.name,
-        op.kind,
-        inputs[:1],
-        output,
-        codes.weights,
-        conv.weight_zero_point,
-        codes.bias,
-        codes.multipliers,
-        conv.window.used(output),
-        conv.depthwise,
-        None,
-        Converter(scale, shift, output.zero_point),
-        x.zero_point,
-        shift=codes.shift,
-        slopes=Slopes(factors, bits, between, 2**BS_SHIFT),
-    )
-    return [step]
+    step = codes.step(op, inputs[:1], output, None, Converter(scale, shift, output.zero_point))
+    return [replace(step, slopes=Slopes(factors, bits, between, 2**BS_SHIFT))]
 
 
 def _check_ends(between: Tensor, output: Tensor, slope: float) -> None:
