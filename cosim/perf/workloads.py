@@ -155,27 +155,11 @@ def matmul(kind: str, m: int, k: int, n: int, max_cycles: int = MAX_CYCLES) -> R
         driver = Driver(engine, max_cycles)
         rng = np.random.default_rng(layer_models.SEED)
         a, b = (_elements(rng, shape, product.kind) for shape in ((m, k), (k, n)))
-        buffers = [driver.alloc(size, what) for size, what in _places(product)]
-        try:
-            left, right, out, sums = buffers
-            for buffer, data in (
-                (left, pack_elements(a, product.kind.bits)),
-                (right, product.pack_b(b)),
-            ):
-                buffer.view(0, data.size)[:] = data
-            builders = product.builders(left.iova, right.iova, out.iova, sums=sums.iova)
-            commands = driver.alloc(task_list_bytes(builders), "commands")
-            buffers.append(commands)
-            tasks = build_task_list(builders, commands.iova)
-            commands.view(0, len(tasks.data))[:] = np.frombuffer(tasks.data, np.uint8)
-            driver.submit(Job([Task.of_entry(entry) for entry in tasks.tasks], core_mask=1))
-            match = None
-            if check and product.kind.name.endswith("int32"):
-                result = out.view(0, product.c_bytes).view(np.int32).reshape(m, n)
-                match = bool(np.array_equal(result, a.astype(np.int32) @ b.astype(np.int32)))
-        finally:
-            for buffer in buffers:
-                buffer.free()
+        result = multiply(driver, product, pack_elements(a, product.kind.bits), product.pack_b(b))
+        match = None
+        if check and product.kind.name.endswith("int32"):
+            sums = result.view(np.int32).reshape(m, n)
+            match = bool(np.array_equal(sums, a.astype(np.int32) @ b.astype(np.int32)))
         npu = sum(
             formula.conv_npu(t.rows, t.columns, t.depth, 1, False, product.kind.code) for t in product.tiles
         )
@@ -185,17 +169,35 @@ def matmul(kind: str, m: int, k: int, n: int, max_cycles: int = MAX_CYCLES) -> R
     return run
 
 
+def multiply(
+    driver: Driver, product: Matmul, a: npt.NDArray[np.uint8], b: npt.NDArray[np.uint8]
+) -> npt.NDArray[np.uint8]:
+    """The bytes of C, computed as one job of core 0; `a` as the product reads it, `b` by its `pack_b`."""
+    sizes = {"A": product.a_bytes, "B": product.b_bytes, "C": product.c_bytes}
+    sizes["sums"] = max(product.sums_bytes, 64)
+    buffers = [driver.alloc(size, what) for what, size in sizes.items()]
+    left, right, out, sums = buffers
+    try:
+        left.view(0, a.size)[:] = a
+        right.view(0, b.size)[:] = b
+        builders = product.builders(left.iova, right.iova, out.iova, sums=sums.iova)
+        commands = driver.alloc(task_list_bytes(builders), "commands")
+        buffers.append(commands)
+        tasks = build_task_list(builders, commands.iova)
+        commands.view(0, len(tasks.data))[:] = np.frombuffer(tasks.data, np.uint8)
+        driver.submit(Job([Task.of_entry(entry) for entry in tasks.tasks], core_mask=1))
+        return out.view(0, product.c_bytes).copy()
+    finally:
+        for buffer in buffers:
+            buffer.free()
+
+
 def _elements(rng: np.random.Generator, shape: tuple[int, int], kind: MatmulKind) -> npt.NDArray[Any]:
     """Random numbers of a product's type (int4 as int8 numbers)."""
     if kind.is_float:
         return rng.normal(size=shape).astype(np.float16)
     most = 1 << (kind.bits - 1)
     return rng.integers(-most, most, shape).astype(np.int8)
-
-
-def _places(product: Matmul) -> list[tuple[int, str]]:
-    matrices = [(product.a_bytes, "A"), (product.b_bytes, "B"), (product.c_bytes, "C")]
-    return [*matrices, (max(product.sums_bytes, 64), "sums")]
 
 
 def _measured(

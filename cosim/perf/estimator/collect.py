@@ -22,10 +22,10 @@ from cosim.perf import layer_models
 from cosim.perf.estimator.data import FILE, Measured, MeasuredJob, as_settings, read_data, write_data
 from cosim.perf.estimator.layers import SETTINGS, Layer, drawn, held_out, layers
 from cosim.perf.estimator.tasks import PlannedTask, planned_tasks, product_tasks
+from cosim.perf.workloads import multiply
 from sw.compiler import CompiledModel, compile_model, using_cores
 from sw.compiler.matmul import Matmul
-from sw.driver import Driver, Job, Task
-from sw.regcmd import build_task_list, task_list_bytes
+from sw.driver import Driver, Job
 
 MAX_CYCLES = 50_000_000
 
@@ -78,22 +78,9 @@ def _run_product(product: Matmul, layer: Layer, setting: str, engine: Engine) ->
     before = len(engine.task_log())
     driver = _Timed(engine, MAX_CYCLES)
     rng = np.random.default_rng(1)
-    sizes = (product.a_bytes, product.b_bytes, product.c_bytes, max(product.sums_bytes, 64))
-    names = ("A", "B", "C", "sums")
-    buffers: list[Any] = [driver.alloc(size, what) for size, what in zip(sizes, names, strict=True)]
-    a, b, c, sums = buffers
-    try:
-        for buffer, size in zip(buffers[:2], sizes, strict=False):
-            buffer.view(0, size)[:] = rng.integers(0, 0x40, size).astype(np.uint8)  # no float is special
-        builders = product.builders(a.iova, b.iova, c.iova, sums=sums.iova)
-        commands = driver.alloc(task_list_bytes(builders), "commands")
-        buffers.append(commands)
-        tasks = build_task_list(builders, commands.iova)
-        commands.view(0, len(tasks.data))[:] = np.frombuffer(tasks.data, np.uint8)
-        driver.submit(Job([Task.of_entry(entry) for entry in tasks.tasks], core_mask=1))
-    finally:
-        for buffer in buffers:
-            buffer.free()
+    sizes = product.a_bytes, product.b_bytes
+    a, b = (rng.integers(0, 0x40, size).astype(np.uint8) for size in sizes)  # no float is special
+    multiply(driver, product, a, b)
     records = engine.task_log()[before:]
     part = _part(layer, None, product_tasks(product), records)
     return _job(layer, setting, [part], records, driver.cycles[0])
