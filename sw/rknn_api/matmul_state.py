@@ -99,13 +99,16 @@ class MatmulContext:
             where there is none.
         """
         m, k, n = shape
-        whole = self.b_in_place or bool(self.quant)
+        whole = self._in_place(k) or bool(self.quant)
         return Matmul(self.kind, m, k, n, self.native, self.native, whole)
 
     @property
     def b_in_place(self) -> bool:
         """Whether B is read where the program keeps it."""
-        return self.b_layout == mt.RKNN_MM_LAYOUT_NATIVE and self.shape[1] <= SEGMENT
+        return self._in_place(self.shape[1])
+
+    def _in_place(self, k: int) -> bool:
+        return self.b_layout == mt.RKNN_MM_LAYOUT_NATIVE and k <= SEGMENT
 
     def close(self) -> None:
         """Free the library's buffers."""

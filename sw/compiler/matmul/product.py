@@ -24,7 +24,7 @@ class Matmul(ProductShape):
         for sizes that are not positive multiples of what the type needs, or that CBUF does not hold.
     """
 
-    tiles: list[MatmulTile] = field(init=False, repr=False, compare=False)
+    tiles: tuple[MatmulTile, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()

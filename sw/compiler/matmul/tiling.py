@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from sw.compiler.matmul.shape import CHANNEL_STEP, MatmulError, ProductShape
 from sw.compiler.tiling import BANK_BYTES, BANKS, ENTRY_BYTES, MAX_SIZE, STRIPE
@@ -63,7 +64,8 @@ class _Cut:
     resident: bool
 
 
-def plan_tiles(shape: ProductShape) -> list[MatmulTile]:
+@lru_cache(maxsize=256)
+def plan_tiles(shape: ProductShape) -> tuple[MatmulTile, ...]:
     """The tasks of the cut that is the fastest; fewer bytes, then fewer tasks break a tie.
 
     Raises
@@ -74,7 +76,7 @@ def plan_tiles(shape: ProductShape) -> list[MatmulTile]:
     cuts = list(_cuts(shape))
     if not cuts:
         raise MatmulError(f"a row of {shape.k} elements does not fit CBUF")
-    return list(_tiles(shape, min(cuts, key=lambda cut: _cost(shape, cut))))
+    return tuple(_tiles(shape, min(cuts, key=lambda cut: _cost(shape, cut))))
 
 
 def parts_of_k(shape: ProductShape, depth: int) -> list[tuple[int, int]]:
