@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosim.crosscheck.model_check import GoldenDriver, ModelChecker
+from cosim.crosscheck.model_check import GoldenDriver
 from sw.compiler import CompiledModel
 from sw.compiler.graph import (
     Binary,
@@ -22,6 +22,7 @@ from sw.compiler.graph import (
     Window,
 )
 from sw.compiler.steps import BinaryStep, ConvStep
+from tests.system.golden_runs import checked_run
 
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -112,16 +113,7 @@ def run(model: CompiledModel, seed: int = 5) -> np.ndarray:
     """Run on random codes, checked at both levels; the output's codes."""
     rng = np.random.default_rng(seed)
     values = [rng.integers(-128, 128, info.shape).astype(info.dtype) for info in model.inputs]
-    with model.load(GoldenDriver()) as loaded:
-        for index, item in enumerate(values):
-            loaded.set_input(index, item)
-        loaded.run()
-        checker = ModelChecker(loaded, "device")
-        verdict = checker.check(values)
-        assert verdict.match, verdict.first
-        assert checker.check_memory() is None
-        checker.close()
-        return loaded.get_output(0, raw=True)
+    return checked_run(model, values)
 
 
 @pytest.mark.parametrize("reuse", [False, True])

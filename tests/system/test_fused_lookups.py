@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosim.crosscheck.model_check import GoldenDriver, ModelChecker
 from sw.compiler import CompiledModel, container, steps
 from sw.compiler.container import load_container, save_model
 from sw.compiler.graph import (
@@ -29,6 +28,7 @@ from sw.compiler.graph import (
 )
 from sw.compiler.steps import ConvStep, LookupStep
 from sw.loaders.functions import FUNCTIONS, lookup
+from tests.system.golden_runs import checked_run
 
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -89,15 +89,7 @@ def run(model: CompiledModel, values: np.ndarray | None = None) -> np.ndarray:
     rng = np.random.default_rng(5)
     info = model.inputs[0]
     codes = rng.integers(-128, 128, info.shape).astype(info.dtype) if values is None else values
-    with model.load(GoldenDriver()) as loaded:
-        loaded.set_input(0, codes)
-        loaded.run()
-        checker = ModelChecker(loaded, "device")
-        verdict = checker.check([codes])
-        assert verdict.match, verdict.first
-        assert checker.check_memory() is None
-        checker.close()
-        return loaded.get_output(0, raw=True)
+    return checked_run(model, [codes])
 
 
 @pytest.mark.parametrize("name", KINDS)

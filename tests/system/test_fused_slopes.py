@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosim.crosscheck.model_check import GoldenDriver, ModelChecker
+from cosim.crosscheck.model_check import ModelChecker
 from cosim.engines.engine import open_engine
 from sw.compiler import CompiledModel
 from sw.compiler.container import load_container, save_model
 from sw.compiler.graph import Clamp, Conv, Graph, GraphInput, GraphOutput, Slope, Tensor, Window
 from sw.compiler.steps import ConvStep, HostStep, SlopeStep
 from sw.driver import Driver
+from tests.system.golden_runs import checked_run
 
 KINDS: dict[str, dict[str, Any]] = {
     "leaky": {},
@@ -78,16 +79,7 @@ def values(model: CompiledModel) -> np.ndarray:
 
 def run(model: CompiledModel) -> np.ndarray:
     """On the golden device, checked at both levels."""
-    given = values(model)
-    with model.load(GoldenDriver()) as loaded:
-        loaded.set_input(0, given)
-        loaded.run()
-        checker = ModelChecker(loaded, "device")
-        verdict = checker.check([given])
-        assert verdict.match, verdict.first
-        assert checker.check_memory() is None
-        checker.close()
-        return loaded.get_output(0, raw=True)
+    return checked_run(model, [values(model)])
 
 
 @pytest.mark.parametrize("name", KINDS)
