@@ -343,7 +343,11 @@ class GoldenDevice:
 
     def core_fits(self, name: str) -> bool:
         """Tell whether a block's S_POINTER names this core; only CNA and CORE look (docs/hardware.md 7.2)."""
-        return name not in ("CNA", "CORE") or self.space.blocks[name].core_index() == self.core_index
+        if name not in ("CNA", "CORE"):
+            return True
+        index = self.space.blocks[name].core_index()
+        every = self._map[name]["S_POINTER"].fields["CORE_INDEX"].enum
+        return index == self.core_index or (every is not None and index == every["EVERY"])
 
     def _ready(self, name: str) -> bool:
         return self.core_fits(name) and self.space.blocks[name].ready()
