@@ -11,6 +11,7 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 KINDS = {
@@ -62,7 +63,7 @@ class Rule:
     section: str
     lines: list[str]
 
-    @property
+    @cached_property
     def claims(self) -> list[Claim]:
         """The rule's text cut behind its marks."""
         return [claim for line in self.lines for claim in _claims(line)]
