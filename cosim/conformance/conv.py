@@ -98,27 +98,25 @@ class Conv:
         return -(-(self.entries or self.row_entries) * self.height * 64 // BANK_BYTES)
 
     def kernel_bytes(self) -> int:
-        """Bytes of one kernel (3.3), or of a depthwise layer's channel group."""
-        if self.depthwise:
-            return 64 * self.taps
-        atoms, full, total = self.surfaces, self.type.tile_atoms, 0
+        """Bytes of one kernel (3.3); of a depthwise layer all channels."""
+        atoms, full, total = self.surfaces, 4 if self.depthwise else self.type.tile_atoms, 0
         while atoms > 0:
             part = min(atoms, full)
-            total += 4 if part == 3 and full == 4 else part
+            total += 4 if part == 3 else part
             atoms -= full
         return total * ATOM * self.taps
 
     def weight_bytes(self, kernels: int) -> int:
         """Bytes of so many kernels (all channels of a depthwise layer)."""
         if self.depthwise:
-            return -(-self.channels // (64 if self.type.bits == 8 else 32)) * 64 * self.taps
+            return self.kernel_bytes()
         return kernels * self.kernel_bytes()
 
     @property
     def group_bytes(self) -> int:
         """Bytes of the largest kernel group."""
         if self.depthwise:
-            return self.taps * 64 * (1 if self.type.bits == 8 or self.channels <= 32 else 2)
+            return min(self.kernel_bytes(), self.taps * 64 * self.type.bits // 8)
         return min(self.group, self.kernels) * self.kernel_bytes()
 
     def cycles(self) -> int:

@@ -76,7 +76,8 @@ class Draw:
                     "dilation": max(conv.dilation),
                     "padding": max(conv.pad),
                     "weight banks": conv.weight_bank,
-                },
+                }
+                | ({"atoms of the last block": (conv.surfaces - 1) % 4 + 1} if conv.depthwise else {}),
             )
         )
         self._dpu_fact(dpu)
