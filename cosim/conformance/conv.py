@@ -53,6 +53,8 @@ class Conv:
     grains: int = 1
     qd: int = 1
     clip: tuple[int, int] = (0, 0)
+    core_channels: int = 0
+    """CORE's own count of channels (3.8) of the whole layer; 0: that of the kernels in whole groups."""
     spread: float = 1.0
     """Typical magnitude of a result."""
     cvt: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -96,6 +98,11 @@ class Conv:
         if self.argb:
             return -(-self.line * self.height * self.pixel_bytes // BANK_BYTES)
         return -(-(self.entries or self.row_entries) * self.height * 64 // BANK_BYTES)
+
+    @property
+    def delivered_groups(self) -> int:
+        """Groups that CORE gives the DPU (3.8)."""
+        return -(-max(self.outputs, self.core_channels) // self.group)
 
     def kernel_bytes(self) -> int:
         """Bytes of one kernel (3.3); of a depthwise layer all channels."""
@@ -225,7 +232,8 @@ class Conv:
         task.set("CORE", "MISC_CFG", DW_EN=int(self.depthwise), QD_EN=self.qd, PROC_PRECISION=code)
         lanes = self.channels if self.depthwise else kernels
         task.set("CORE", "DATAOUT_SIZE_0", DATAOUT_HEIGHT=tile.rows - 1, DATAOUT_WIDTH=self.out[1] - 1)
-        task.set("CORE", "DATAOUT_SIZE_1", DATAOUT_CHANNEL=-(-lanes // self.group) * self.group - 1)
+        counted = self.core_channels or -(-lanes // self.group) * self.group
+        task.set("CORE", "DATAOUT_SIZE_1", DATAOUT_CHANNEL=counted - 1)
         task.set("CORE", "CLIP_TRUNCATE", CLIP_TRUNCATE=self.clip[0], ROUND_TYPE=self.clip[1])
 
     def text(self) -> str:

@@ -75,12 +75,19 @@ def _group(check: Check) -> None:
         also = ("CORE.MISC_CFG.DW_EN",) if mode else ("CORE.MISC_CFG.PROC_PRECISION",)
         place = (_MODE, "CONV_MODE") if mode else ("DATA_FORMAT", "IN_PRECISION")
         check.say(message, "DPU", *place, also=also)
-    elif conv.groups != dpu.groups:
-        message = (
-            f"CORE delivers {conv.groups} groups of {dpu.group}, {dpu.channels} channels are {dpu.groups}"
-        )
-        theirs_of = "CNA.DATA_SIZE1.DATAIN_CHANNEL" if conv.depthwise else "CNA.WEIGHT_SIZE2.WEIGHT_KERNELS"
-        check.say(message, "DPU", "DATA_CUBE_CHANNEL", "CHANNEL", also=(theirs_of,))
+        return
+    counted = ceil(core("DATAOUT_SIZE_1", "DATAOUT_CHANNEL") + 1, dpu.group)
+    delivered = max(conv.groups, counted)
+    source = "CNA.DATA_SIZE1.DATAIN_CHANNEL" if conv.depthwise else "CNA.WEIGHT_SIZE2.WEIGHT_KERNELS"
+    if delivered != dpu.groups:
+        message = f"CORE delivers {delivered} groups of {dpu.group}, {dpu.channels} channels are {dpu.groups}"
+        by_core = ("CORE.DATAOUT_SIZE_1.DATAOUT_CHANNEL",) if counted >= conv.groups else ()
+        by_cna = (source,) if conv.groups == delivered else ()
+        check.say(message, "DPU", "DATA_CUBE_CHANNEL", "CHANNEL", also=by_cna + by_core)
+    elif counted > conv.groups:
+        message = f"{counted} groups, of which {conv.groups} have kernels: the others deliver 0 (assumed)"
+        place = ("CORE", "DATAOUT_SIZE_1", "DATAOUT_CHANNEL")
+        check.say(message, *place, severity=NOTE, also=(source,))
 
 
 def _others(paths: tuple[str, ...], named: str) -> tuple[str, ...]:
