@@ -113,8 +113,11 @@ class Draw:
     def conv(self, wish: ConvWish, dpu: DpuWish = NONE) -> Plan:
         """One convolution."""
         conv = draw_conv(self.ch, self.arena, wish)
-        if self.ch.chance("core.other_channels", 0.12):
-            conv.core_channels = self.ch.integer("core.channels", 1, conv.outputs + 2 * conv.group)
+        if wish.missing_groups:
+            whole = -(-conv.outputs // conv.group) * conv.group
+            conv.core_channels = self.ch.integer("core.channels", whole + 1, whole + 3 * conv.group)
+        elif self.ch.chance("core.fewer_channels", 0.06):  # all kernels are delivered all the same (3.8)
+            conv.core_channels = self.ch.integer("core.channels", 1, conv.outputs)
         settings = self.dpu_of(conv, dpu)
         task = self.task(conv, settings)
         if dpu.element == "lut":

@@ -185,7 +185,7 @@ class WeightLoader(wiring.Component):
         return m
 
     def _count_needed(self, m: Module, starting, needed: Signal, group: Signal, part: Signal) -> None:
-        """Weight bytes of the task, of its first group and of a depthwise block row (docs/hardware.md 3.3)."""
+        """Weight bytes of the task, of its first group and of a depthwise block (docs/hardware.md 3.3)."""
         cfg = self.cfg
         size = cfg.WEIGHT_SIZE2
         channels = cfg.DATA_SIZE1.DATAIN_CHANNEL

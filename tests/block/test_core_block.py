@@ -229,7 +229,7 @@ def test_drain(fake_cell, stall):
 
 @pytest.mark.parametrize("stall", [0.0, 0.4])
 def test_missing_groups(fake_cell, stall):
-    """Groups of DATAOUT_CHANNEL behind those with kernels are zeros, of as many pixels (docs/hardware.md 3.8).
+    """Groups of DATAOUT_CHANNEL behind those with kernels are zeros, of as many pixels (3.8).
 
     On boards WEIGHT_KERNELS 6 and 16 with DATAOUT_CHANNEL 31 complete with fp16 (allbilly/rk3588 40fae7b,
     examples/kernel_6_18/conv_new.py and examples/conv_tiles.py).
@@ -247,7 +247,9 @@ def test_missing_groups(fake_cell, stall):
         (1, 1, 1, 2, 4, 64),
     ):
         last = {"bank": 0, "pixels_m1": tail, "kernels": 6, "last": 0}
-        given = [last | {"pixels_m1": tail if (n + 1) % stripes == 0 else 15} for n in range(stripes * groups)]
+        given = [
+            last | {"pixels_m1": tail if (n + 1) % stripes == 0 else 15} for n in range(stripes * groups)
+        ]
         given = [stripe | {"bank": n % 2} for n, stripe in enumerate(given)]
         given[-1] = given[-1] | {"last": 1}
         values = core_values(precision=precision, depthwise=depthwise, channels=channels)

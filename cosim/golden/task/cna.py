@@ -73,7 +73,7 @@ class ConvShape:
 
     @property
     def delivered_groups(self) -> int:
-        """Groups that CORE delivers: those with kernels, and behind them as many as its own count asks for."""
+        """Groups that CORE delivers: those with kernels, and behind them those that its own count adds."""
         return max(self.groups, -(-self.out_channels // (8 * self.octets)))
 
     @property

@@ -383,7 +383,7 @@ class Dpu:
                 write_transposed(self.ctx, dpu, elements)
             return None
         atoms = pack(dpu, elements, self.bits)
-        if memory:
+        if memory and self.out in ELEMENT_BITS:  # a result of no type is not written
             raw = dpu.get("BS_OW_CFG", "OD_BYPASS") and not self.flying
             in_group = self._surfaces() if raw else dpu.get("BS_OW_CFG", "SIZE_E_1") + 1
             write_surfaces(self.ctx, dpu, atoms, self.height, self.width, in_group)

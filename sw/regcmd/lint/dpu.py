@@ -86,8 +86,7 @@ def _group(check: Check) -> None:
         check.say(message, "DPU", "DATA_CUBE_CHANNEL", "CHANNEL", also=by_cna + by_core)
     elif counted > conv.groups:
         message = f"{counted} groups, of which {conv.groups} have kernels: the others deliver 0 (assumed)"
-        place = ("CORE", "DATAOUT_SIZE_1", "DATAOUT_CHANNEL")
-        check.say(message, *place, severity=NOTE, also=(source,))
+        check.say(message, "CORE", "DATAOUT_SIZE_1", "DATAOUT_CHANNEL", severity=NOTE, also=(source,))
 
 
 def _others(paths: tuple[str, ...], named: str) -> tuple[str, ...]:
@@ -145,7 +144,8 @@ def _type(check: Check) -> None:
     dpu, form = _dpu(check).view, "DATA_FORMAT"
     for name in ("OUT_PRECISION", "IN_PRECISION", "PROC_PRECISION"):
         if dpu(form, name) not in ELEMENT_BITS:
-            check.say("no such type, counts as int8", "DPU", form, name)
+            message = "nothing is written" if name == "OUT_PRECISION" else "counts as int8"
+            check.say(f"no such type, {message}", "DPU", form, name)
     if (dpu(form, "IN_PRECISION") in FLOAT_CODES) != (dpu(form, "PROC_PRECISION") in FLOAT_CODES):
         message = f"not of the domain of PROC_PRECISION {dpu(form, 'PROC_PRECISION')}"
         check.say(message, "DPU", form, "IN_PRECISION")
