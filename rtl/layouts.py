@@ -233,6 +233,16 @@ class StripeDone(data.Struct):
     last: 1
 
 
+class TaskSize(data.Struct):
+    """Sequence controller to CORE: what a task consists of; stands still while stripes are offered.
+
+    `groups` kernel groups (or depthwise channel groups), `stripes` of each.
+    """
+
+    groups: 11
+    stripes: 18
+
+
 class AccOctet(data.Struct):
     """CORE to DPU: eight neighbouring channels of one output pixel.
 

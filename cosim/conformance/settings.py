@@ -228,6 +228,13 @@ def _depthwise_gates(d: Draw) -> Plan:
     return plan
 
 
+def _missing_groups(d: Draw) -> Plan:
+    """CORE counts more groups than there are kernels for, and the DPU takes them (3.8)."""
+    depthwise = d.ch.chance("settings.depthwise", 0.3)
+    kind = d.any_type((INT8, INT16, FP16) if depthwise else CONV_TYPES)
+    return d.conv(ConvWish(kind, depthwise=depthwise, missing_groups=True, budget=800))
+
+
 def _unaligned_conv(d: Draw) -> Plan:
     """Addresses of which the lower bits are dropped (the bus has atoms)."""
     plan = d.conv(ConvWish(d.any_type((INT8, INT4, FP16)), budget=400), PLAIN)
@@ -301,6 +308,7 @@ KINDS: tuple[Callable[[Draw], Plan], ...] = (
     _index,
     _gates_and_type,
     _depthwise_gates,
+    _missing_groups,
     _unaligned_conv,
     _extremes,
     _steps,

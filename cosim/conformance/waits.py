@@ -12,6 +12,7 @@ from cosim.conformance.draws import Draw
 from cosim.conformance.types import BF16, FP16, INT8, INT16
 from cosim.crosscheck.program import Task
 from rtl.regs import registers
+from sw.layouts import depthwise_bytes
 
 PLAIN = DpuWish(element="none")
 SIZES = (
@@ -60,7 +61,7 @@ def _long_halves(d: Draw) -> Plan:
         raise Refused("one half, or more than one stripe")
     rows = d.ch.pick("hang.rows", (17, 31))
     task.set("CNA", "WEIGHT_SIZE2", WEIGHT_WIDTH=31, WEIGHT_HEIGHT=rows)
-    task.set("CNA", "WEIGHT_SIZE0", WEIGHT_BYTES=-(-channels // 32) * 31 * rows * 64)
+    task.set("CNA", "WEIGHT_SIZE0", WEIGHT_BYTES=depthwise_bytes((channels, 31, rows), 2))
     task.set("CNA", "CBUF_CON0", WEIGHT_BANK=1)
     plan.note = "half a depthwise group is larger than its bank"
     return plan

@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from rtl.activity import activity_layout, levels_layout
 from rtl.bus import DiagnosticMerge
 from rtl.config import NpuConfig
-from rtl.layouts import CellIn, ControlPort, DiagnosticPort, ReadPort, StripeDone
+from rtl.layouts import CellIn, ControlPort, DiagnosticPort, ReadPort, StripeDone, TaskSize
 from rtl.npu.cbuf import Cbuf
 from rtl.npu.cna_feature import FeatureLoader
 from rtl.npu.cna_weight import WeightLoader
@@ -30,6 +30,7 @@ class Cna(wiring.Component):
     feature_read, weight_read : Out(ReadPort())
     cell : Out(CellIn)
     stripe : Out(stream of StripeDone)
+    size : Out(TaskSize)
     bank_free : In(2)             : accumulator banks that may be filled.
     done_feature, done_weight, done_csc : Out(1)
         pulses at the end of each part's own work (interrupts, docs/hardware.md 7.4).
@@ -53,6 +54,7 @@ class Cna(wiring.Component):
                 "weight_read": Out(ReadPort()),
                 "cell": Out(CellIn),
                 "stripe": Out(stream.Signature(StripeDone)),
+                "size": Out(TaskSize),
                 "bank_free": In(2),
                 "done_feature": Out(1),
                 "done_weight": Out(1),
@@ -95,6 +97,7 @@ class Cna(wiring.Component):
             weight.give_way.eq(feature.asking),
             csc.bank_free.eq(self.bank_free),
             self.cell.eq(csc.cell),
+            self.size.eq(csc.size),
             self.feature_moves.eq(feature.busy),
             self.weight_moves.eq(weight.busy),
             self.feature_activity.eq(feature.activity),

@@ -5,10 +5,20 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from rtl.activity import activity_layout, tell
-from rtl.layouts import LANES, AccOctet, CellIn, ControlPort, DiagnosticCode, DiagnosticPort, StripeDone
+from rtl.layouts import (
+    LANES,
+    AccOctet,
+    CellIn,
+    ControlPort,
+    DiagnosticCode,
+    DiagnosticPort,
+    StripeDone,
+    TaskSize,
+)
 from rtl.npu.array import ACC_BITS, ArrayCell
 from rtl.npu.cna_check import Check, Checker
-from rtl.npu.cna_types import TypeOf
+from rtl.npu.cna_types import WIDE_GROUP, TypeOf
+from rtl.npu.core_groups import MissingGroups
 from rtl.regfile import config_signature
 from rtl.regs import registers
 
@@ -27,6 +37,8 @@ _HALF_BITS = (11, 23)
 class CoreBlock(wiring.Component):
     """Accumulate what the sequence controller issues and give it to the DPU, eight channels a cycle.
 
+    Groups that DATAOUT_CHANNEL asks for behind those of the sequence controller are given as zeros.
+
     Parameters
     ----------
     external_cell : the array cell is the module `npu_array_cell` (see `rtl/npu/array.py`), not RTL.
@@ -35,9 +47,10 @@ class CoreBlock(wiring.Component):
     -------
     cfg : In(config_signature("CORE"))
     control : In(ControlPort()) : start and end of a task; the end is the DPU taking the last octet of the
-        stripe marked `last`.
+        stripe marked `last`, or of the last group behind it.
     cell : In(CellIn)           : goes to the array cell as it comes.
     stripe : In(stream of StripeDone) : stripes to drain, in order; taken only while a task runs.
+    size : In(TaskSize)         : of the task whose stripes are offered.
     bank_free : Out(2)          : level, bank b is not being drained; low from the cycle after a stripe of b
         is taken until the last read of it has been issued.
     acc : Out(stream of AccOctet) : pixel by pixel, all octets of the group of each.
@@ -56,6 +69,7 @@ class CoreBlock(wiring.Component):
                 "control": In(ControlPort()),
                 "cell": In(CellIn),
                 "stripe": In(stream.Signature(StripeDone)),
+                "size": In(TaskSize),
                 "bank_free": Out(2),
                 "acc": Out(stream.Signature(AccOctet)),
                 "octets": Out(4),
@@ -75,7 +89,11 @@ class CoreBlock(wiring.Component):
         gates = self.cfg.MAC_GATING.SLCG_OP_EN
         runs, even_on, odd_on = (gates[bit] for bit in (_RUN_BIT, *_HALF_BITS))
         taken = self.stripe.valid & self.stripe.ready
-        check_busy = self._check(m, taken, runs, even_on & odd_on)
+        first = Signal()  # no stripe of the task has been taken
+        m.submodules.missing = missing = MissingGroups()
+        check_busy = self._check(m, taken & first, runs, even_on & odd_on, missing.more)
+        said = self.cfg.DATAOUT_SIZE_1.DATAOUT_CHANNEL + 1
+        wanted = Signal(13, reset_less=True)  # groups of so many channels
 
         # 1. Constants of the task: half a unit of the last place that stays, and the bits that go.
         running = Signal()
@@ -99,6 +117,8 @@ class CoreBlock(wiring.Component):
                 half.eq((1 << clip.CLIP_TRUNCATE) >> 1),
                 dropped.eq((1 << clip.CLIP_TRUNCATE) - 1),
                 ties_to_even.eq(~clip.ROUND_TYPE & (clip.CLIP_TRUNCATE != 0)),
+                wanted.eq(Mux(misc.DW_EN, (said + WIDE_GROUP - 1) // WIDE_GROUP, of.kernel_groups(said))),
+                first.eq(1),
             ]
             with m.If(misc.DW_EN):
                 m.d.sync += last_octet.eq(7)
@@ -119,7 +139,14 @@ class CoreBlock(wiring.Component):
             cell.d_bank.eq(current.bank),
             cell.d_slot.eq(pixel),
             cell.d_octet.eq(octet),
-            self.stripe.ready.eq(running & ~stands & (~draining | stripe_end)),
+            self.stripe.ready.eq(running & ~stands & (~draining | (stripe_end & ~missing.repeats))),
+            missing.wanted.eq(wanted),
+            missing.size.eq(self.size),
+            missing.stripe.eq(self.stripe.payload),
+            missing.taken.eq(taken),
+            missing.first.eq(first),
+            missing.last.eq(current.last),
+            missing.ends.eq(stripe_end),
         ]
         busy = Signal(2)
         m.d.comb += self.bank_free.eq(~busy)
@@ -128,7 +155,8 @@ class CoreBlock(wiring.Component):
             with m.If(octet == last_octet):
                 m.d.sync += [octet.eq(0), pixel.eq(pixel + 1)]
         with m.If(stripe_end):
-            m.d.sync += [draining.eq(0), busy.bit_select(current.bank, 1).eq(0)]
+            m.d.sync += [draining.eq(missing.repeats), busy.bit_select(current.bank, 1).eq(0)]
+            m.d.sync += [pixel.eq(0), current.pixels_m1.eq(missing.pixels_m1)]
         with m.If(taken):
             m.d.sync += [
                 draining.eq(1),
@@ -136,6 +164,7 @@ class CoreBlock(wiring.Component):
                 pixel.eq(0),
                 octet.eq(0),
                 busy.bit_select(self.stripe.payload.bank, 1).eq(1),
+                first.eq(0),
             ]
 
         # 3. What the cell shows: which of its lanes are real, and whether it is the very last octet.
@@ -146,8 +175,8 @@ class CoreBlock(wiring.Component):
             m.d.sync += [
                 loaded.eq(1),
                 shown.real.eq(Mux(beyond < 0, 0, Mux(beyond > LANES, LANES, beyond))),
-                shown.off.eq(off.bit_select(octet[0], 1)),
-                shown.last.eq(stripe_end & current.last),
+                shown.off.eq(off.bit_select(octet[0], 1) | missing.missing),
+                shown.last.eq(stripe_end & current.last & ~missing.repeats),
             ]
         with m.Elif(advance):
             m.d.sync += loaded.eq(0)
@@ -198,7 +227,7 @@ class CoreBlock(wiring.Component):
         )
         return m
 
-    def _check(self, m: Module, taken: Value, runs: Value, all_on: Value) -> Value:
+    def _check(self, m: Module, first_taken: Value, runs: Value, all_on: Value, more: Value) -> Value:
         """Report what is wrong with the registers; returns whether that is still going on.
 
         That is when the task's first stripe is taken, since CNA may start after CORE and only then the
@@ -210,13 +239,9 @@ class CoreBlock(wiring.Component):
         checks = [
             Check(~(runs & all_on), C.RESERVED_MODE, R["MAC_GATING"]),
             Check(runs & other, C.RESERVED_MODE, R["MISC_CFG"]),
+            Check(runs & more, C.SIZE_MISMATCH, R["DATAOUT_SIZE_1"]),
         ]
         m.submodules.check = check = Checker(self.cfg, checks)
         wiring.connect(m, check.diag, wiring.flipped(self.diag))
-        first = Signal()
-        m.d.comb += check.start.eq((self.control.start & ~runs) | (taken & first))
-        with m.If(taken):
-            m.d.sync += first.eq(0)
-        with m.If(self.control.start):
-            m.d.sync += first.eq(1)
+        m.d.comb += check.start.eq((self.control.start & ~runs) | first_taken)
         return check.busy

@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Out
 
 from rtl.activity import activity_layout, tell
 from rtl.config import NpuConfig
-from rtl.layouts import CellIn, DiagnosticCode, DiagnosticPort, StripeDone
+from rtl.layouts import CellIn, DiagnosticCode, DiagnosticPort, StripeDone, TaskSize
 from rtl.npu.array import CELL_LATENCY
 from rtl.npu.cna_check import Check, Checker
 from rtl.npu.cna_types import DEPTHWISE, one_of
@@ -58,6 +58,7 @@ class SequenceController(wiring.Component):
     w_data : In(512)      : what was read, in the next cycle.
     cell : Out(CellIn)
     stripe : Out(stream of StripeDone) : a stripe whose accumulators are complete.
+    size : Out(TaskSize)  : level while stripes are offered.
     bank_free : In(2)     : level, accumulator bank b is not being drained.  Goes low in the cycle after
         CORE has taken a stripe of that bank.
     diag : Out(DiagnosticPort())
@@ -93,6 +94,7 @@ class SequenceController(wiring.Component):
                 "w_data": In(512),
                 "cell": Out(CellIn),
                 "stripe": Out(stream.Signature(StripeDone)),
+                "size": Out(TaskSize),
                 "bank_free": In(2),
                 "diag": Out(DiagnosticPort()),
                 "stall_feature": Out(1),
@@ -126,6 +128,8 @@ class SequenceController(wiring.Component):
             weights.loaded.eq(self.loaded),
             self.released.eq(weights.released),
             self.releases.eq(weights.releases),
+            self.size.groups.eq(constants.task.groups),
+            self.size.stripes.eq(constants.task.stripes),
             weights.swap.eq(pixels.swap),
             pixels.tile_here.eq(weights.tile_here),
             pixels.rows_ready.eq(self.rows_ready),

@@ -5,7 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from rtl.npu.atom_writer import AtomRun
-from rtl.npu.dpu_types import DEPTHWISE, Width, atoms_of, written_surfaces
+from rtl.npu.dpu_types import DEPTHWISE, Precision, Width, atoms_of, written_surfaces
 from rtl.regfile import config_signature
 
 ATOMS = 28
@@ -147,7 +147,10 @@ class SurfaceWalk(wiring.Component):
                 self.surfaces.eq(surfaces),
                 self.thin.eq(thin),
                 self.lone.eq(~channel[4]),
-                self.to_memory.eq(feature.OUTPUT_MODE[1] & plain),
+                # A result of the code that no type has is not written (docs/hardware.md 4.10).
+                self.to_memory.eq(
+                    feature.OUTPUT_MODE[1] & plain & (form.OUT_PRECISION != Precision.RESERVED)
+                ),
                 self.to_ppu.eq(feature.OUTPUT_MODE[0] & plain),
                 self.by_pixel.eq(
                     (cfg.DST_SURF_STRIDE.DST_SURF_STRIDE == 1)

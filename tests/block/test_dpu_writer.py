@@ -96,6 +96,8 @@ class Job:
                     at = base + size * index
                     memory[at : at + size] = self.element(n, pixel).to_bytes(4, "little")[:size]
             return
+        if self.cfg["DATA_FORMAT"]["OUT_PRECISION"] == NONE:
+            return  # a result of no type is not written
         stride = self.cfg["DST_SURF_STRIDE"]["DST_SURF_STRIDE"]
         jump = self.cfg["SURFACE_ADD"]["SURF_ADD"]
         pitch = self.width + self.cfg["DATA_CUBE_NOTCH_ADDR"]["NOTCH_ADDR_0"]

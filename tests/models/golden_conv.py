@@ -77,8 +77,13 @@ class Case:
 
     @property
     def block(self) -> int:
-        """Channels of a depthwise weight block."""
+        """Channels of a whole depthwise weight block."""
         return 64 if self.kind is INT8 else 32
+
+    @property
+    def stored(self) -> int:
+        """Channels that depthwise weights have in memory: whole atoms, four for three."""
+        return (self.atoms + (self.atoms % 4 == 3)) * self.kind.per_atom
 
 
 def draw_bits(rng: np.random.Generator, case: Case) -> int:
@@ -107,8 +112,7 @@ class Layer:
         self.x = [[[draw_bits(rng, case) for _ in range(columns)] for _ in range(rows)] for _ in range(lanes)]
         taps = case.kernel[0] * case.kernel[1]
         if case.depthwise:
-            count = -(-case.channels // case.block) * case.block
-            self.w = [[[draw_bits(rng, case)] for _ in range(taps)] for _ in range(count)]
+            self.w = [[[draw_bits(rng, case)] for _ in range(taps)] for _ in range(case.stored)]
         else:
             lanes = sum(case.tiles)
             self.w = [
@@ -121,8 +125,8 @@ class Layer:
         case, w = self.case, self.w
         taps = range(case.kernel[0] * case.kernel[1])
         if case.depthwise:
-            blocks = range(0, len(w), case.block)
-            return [w[b + c][tap][0] for b in blocks for tap in taps for c in range(case.block)]
+            blocks = [w[b : b + case.block] for b in range(0, len(w), case.block)]
+            return [channel[tap][0] for block in blocks for tap in taps for channel in block]
         out, group = [], case.kind.kernels
         for g in range(0, case.kernels, group):
             first = 0
@@ -246,7 +250,7 @@ def program(case: Case) -> Program:
     stride = columns if case.group_line_off else 4 * columns
     lanes = sum(case.tiles) * case.kernels
     if case.depthwise:
-        lanes = -(-case.channels // case.block) * case.block
+        lanes = case.stored
     p.set("CNA", "CONV_CON1", CONV_MODE=3 * case.depthwise, IN_PRECISION=code, PROC_PRECISION=code)
     p.set("CNA", "CONV_CON1", GROUP_LINE_OFF=int(case.group_line_off), DECONV=int(case.spread is not None))
     p.set("CNA", "CONV_CON2", FEATURE_GRAINS=rows)

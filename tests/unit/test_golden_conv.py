@@ -56,7 +56,7 @@ def test_transposed_convolution(kind: ConvType, spread: tuple[int, int]) -> None
 
 
 @pytest.mark.parametrize("kind", [INT8, INT16, FP16, BF16], ids=lambda kind: kind.name)
-@pytest.mark.parametrize("channels", [3, 33, 64, 100])
+@pytest.mark.parametrize("channels", [3, 16, 24, 33, 48, 64, 100, 152])
 def test_depthwise(kind: ConvType, channels: int) -> None:
     case = of(kind, channels=channels, kernels=1, depthwise=True, kernel=(2, 3), out=(3, 3))
     check(case, channels)

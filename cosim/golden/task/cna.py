@@ -56,6 +56,8 @@ class ConvShape:
     """Octets that CORE delivers of a group: 8 times this is the group size towards the DPU."""
     is_float: bool
     """Whether CORE delivers binary32 bits."""
+    out_channels: int
+    """Channels by CORE's own count."""
 
     @property
     def taps(self) -> int:
@@ -68,6 +70,11 @@ class ConvShape:
         if self.depthwise:
             return -(-self.channels // DEPTHWISE_GROUP)
         return -(-self.kernels // self.type.kernels)
+
+    @property
+    def delivered_groups(self) -> int:
+        """Groups that CORE delivers: those with kernels, and behind them those that its own count adds."""
+        return max(self.groups, -(-self.out_channels // (8 * self.octets)))
 
     @property
     def group_lanes(self) -> int:
@@ -86,12 +93,12 @@ class ConvShape:
         return -(-self.channels // group) * group
 
 
-def conv_shape(ctx: Context, cna: View, octets: int, is_float: bool) -> ConvShape:
+def conv_shape(ctx: Context, cna: View, octets: int, is_float: bool, out_channels: int) -> ConvShape:
     """Decode and check the CNA registers of a task.
 
     Parameters
     ----------
-    octets, is_float
+    octets, is_float, out_channels
         what CORE makes of them.
 
     Raises
@@ -124,6 +131,7 @@ def conv_shape(ctx: Context, cna: View, octets: int, is_float: bool) -> ConvShap
         pad_left=cna.get("PAD_CON0", "PAD_LEFT"),
         octets=octets,
         is_float=is_float,
+        out_channels=out_channels,
     )
     check_banks(ctx, cna, shape)
     stops += check_weights(ctx, cna, shape)

@@ -31,7 +31,8 @@ _BLOCK = 1 << 16
 class ConvResult(NamedTuple):
     """What CORE gives the DPU.
 
-    `acc` and `sum` are [pixels, shape.groups * 8 * shape.octets].  Integers: `acc` int64 after
+    `acc` and `sum` are [pixels, shape.groups * 8 * shape.octets]; the groups of `shape.delivered_groups`
+    behind them are zeros.  Integers: `acc` int64 after
     CLIP_TRUNCATE and saturation to 32 bits.  Floats (shape.is_float): `acc` uint32, binary32 bits.
     `sum` int64, the window sums as signed 32 bits, 0 for floats and without QD_EN.
     """
@@ -49,7 +50,9 @@ class ConvResult(NamedTuple):
         for values in (self.acc, self.sum):
             bits = (values.astype(np.int64) & 0xFFFFFFFF).astype(np.uint32)
             lanes = bits.reshape(self.shape.pixels, self.shape.groups, self.shape.octets, 8)
-            out.append(lanes.transpose(1, 0, 2, 3).reshape(-1, 8))
+            octets = lanes.transpose(1, 0, 2, 3).reshape(-1, 8)
+            missing = self.shape.delivered_groups - self.shape.groups
+            out.append(np.pad(octets, ((0, missing * self.shape.pixels * self.shape.octets), (0, 0))))
         return out[0], out[1]
 
 
@@ -63,13 +66,17 @@ def convolve(ctx: Context, cna: View, core: View, cbuf: Cbuf) -> ConvResult:
     """
     drained = type_of(core.get("MISC_CFG", "PROC_PRECISION"))
     wide = bool(core.get("MISC_CFG", "DW_EN"))
+    out_channels = core.get("DATAOUT_SIZE_1", "DATAOUT_CHANNEL") + 1
     try:
-        shape = conv_shape(ctx, cna, 8 if wide else drained.octets, drained.is_float)
+        shape = conv_shape(ctx, cna, 8 if wide else drained.octets, drained.is_float, out_channels)
     except GoldenHang:
         if not ctx.strict:  # CORE tells what it has to say all the same
             _check_core(ctx, cna, core)
         raise
     on = _check_core(ctx, cna, core)
+    message = f"the kernels are {shape.groups} groups of {shape.delivered_groups}: the others deliver 0"
+    same = shape.groups == shape.delivered_groups
+    ctx.require(same, "SIZE_MISMATCH", core, "DATAOUT_SIZE_1", "DATAOUT_CHANNEL", message)
     image = cbuf.features(ctx, cna, shape)
     kernels = unpack_weights(cbuf.weights(ctx, cna, shape), shape)
     pixels = _with_pads(image, pad_values(cna, shape))

@@ -212,10 +212,11 @@ class Dpu:
         if shape.pixels != pixels:
             raise self._hang(f"CORE delivers {shape.pixels} pixels of {pixels}", "DATA_CUBE_WIDTH", "WIDTH")
         groups = -(-self.channels // self.group)
-        if shape.groups != groups:
-            message = f"CORE delivers {shape.groups} groups, the DPU wants {groups}"
+        if shape.delivered_groups != groups:
+            message = f"CORE delivers {shape.delivered_groups} groups, the DPU wants {groups}"
             raise self._hang(message, "DATA_CUBE_CHANNEL", "CHANNEL")
-        acc = acc[:, : self.channels]
+        missing = ((0, 0), (0, max(0, self.channels - acc.shape[1])))
+        acc, total = np.pad(acc[:, : self.channels], missing), np.pad(total[:, : self.channels], missing)
         if acc.dtype.kind == "f":
             acc = acc.astype(np.float32).view(np.uint32)
         acc = sign_extend(acc.astype(np.int64), 32)
@@ -224,7 +225,7 @@ class Dpu:
     def _cpend(self, acc: Ints, total: Ints) -> Ints:
         if self.dpu.get("BS_OW_CFG", "OD_BYPASS"):
             return acc
-        total = total[:, : self.channels].astype(np.int64)
+        total = total.astype(np.int64)
         if self.dpu.get("BS_OW_CFG", "OW_SRC"):
             return acc + total * self._operands("BS", "BS_OW_CFG", "OW_SRC").cpend
         return acc + total * self.dpu.signed("BS_OW_OP", "OW_OP")
@@ -382,7 +383,7 @@ class Dpu:
                 write_transposed(self.ctx, dpu, elements)
             return None
         atoms = pack(dpu, elements, self.bits)
-        if memory:
+        if memory and self.out in ELEMENT_BITS:  # a result of no type is not written
             raw = dpu.get("BS_OW_CFG", "OD_BYPASS") and not self.flying
             in_group = self._surfaces() if raw else dpu.get("BS_OW_CFG", "SIZE_E_1") + 1
             write_surfaces(self.ctx, dpu, atoms, self.height, self.width, in_group)

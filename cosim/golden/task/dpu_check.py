@@ -110,7 +110,8 @@ def _check_types(ctx: Context, dpu: View) -> None:
     form = "DATA_FORMAT"
     for name in ("OUT_PRECISION", "IN_PRECISION", "PROC_PRECISION"):
         ok = dpu.get(form, name) in ELEMENT_BITS
-        ctx.require(ok, "RESERVED_MODE", dpu, form, name, "no such type, counts as int8")
+        message = "no such type, " + ("nothing is written" if name == "OUT_PRECISION" else "counts as int8")
+        ctx.require(ok, "RESERVED_MODE", dpu, form, name, message)
     same = (dpu.get(form, "IN_PRECISION") in FLOAT_CODES) == (dpu.get(form, "PROC_PRECISION") in FLOAT_CODES)
     ctx.require(same, "RESERVED_MODE", dpu, form, "IN_PRECISION", "not of the domain of PROC_PRECISION")
     out = dpu.get(form, "OUT_PRECISION")

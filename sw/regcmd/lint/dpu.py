@@ -75,12 +75,18 @@ def _group(check: Check) -> None:
         also = ("CORE.MISC_CFG.DW_EN",) if mode else ("CORE.MISC_CFG.PROC_PRECISION",)
         place = (_MODE, "CONV_MODE") if mode else ("DATA_FORMAT", "IN_PRECISION")
         check.say(message, "DPU", *place, also=also)
-    elif conv.groups != dpu.groups:
-        message = (
-            f"CORE delivers {conv.groups} groups of {dpu.group}, {dpu.channels} channels are {dpu.groups}"
-        )
-        theirs_of = "CNA.DATA_SIZE1.DATAIN_CHANNEL" if conv.depthwise else "CNA.WEIGHT_SIZE2.WEIGHT_KERNELS"
-        check.say(message, "DPU", "DATA_CUBE_CHANNEL", "CHANNEL", also=(theirs_of,))
+        return
+    counted = ceil(core("DATAOUT_SIZE_1", "DATAOUT_CHANNEL") + 1, dpu.group)
+    delivered = max(conv.groups, counted)
+    source = "CNA.DATA_SIZE1.DATAIN_CHANNEL" if conv.depthwise else "CNA.WEIGHT_SIZE2.WEIGHT_KERNELS"
+    if delivered != dpu.groups:
+        message = f"CORE delivers {delivered} groups of {dpu.group}, {dpu.channels} channels are {dpu.groups}"
+        by_core = ("CORE.DATAOUT_SIZE_1.DATAOUT_CHANNEL",) if counted >= conv.groups else ()
+        by_cna = (source,) if conv.groups == delivered else ()
+        check.say(message, "DPU", "DATA_CUBE_CHANNEL", "CHANNEL", also=by_cna + by_core)
+    elif counted > conv.groups:
+        message = f"{counted} groups, of which {conv.groups} have kernels: the others deliver 0 (assumed)"
+        check.say(message, "CORE", "DATAOUT_SIZE_1", "DATAOUT_CHANNEL", severity=NOTE, also=(source,))
 
 
 def _others(paths: tuple[str, ...], named: str) -> tuple[str, ...]:
@@ -138,7 +144,8 @@ def _type(check: Check) -> None:
     dpu, form = _dpu(check).view, "DATA_FORMAT"
     for name in ("OUT_PRECISION", "IN_PRECISION", "PROC_PRECISION"):
         if dpu(form, name) not in ELEMENT_BITS:
-            check.say("no such type, counts as int8", "DPU", form, name)
+            message = "nothing is written" if name == "OUT_PRECISION" else "counts as int8"
+            check.say(f"no such type, {message}", "DPU", form, name)
     if (dpu(form, "IN_PRECISION") in FLOAT_CODES) != (dpu(form, "PROC_PRECISION") in FLOAT_CODES):
         message = f"not of the domain of PROC_PRECISION {dpu(form, 'PROC_PRECISION')}"
         check.say(message, "DPU", form, "IN_PRECISION")

@@ -111,9 +111,9 @@ class Conv:
         """Weight bytes of each kernel group (3.3)."""
         taps = self.kernel[0] * self.kernel[1]
         if self.depthwise:
-            block = 64 if self.type.bits == 8 else 32
-            blocks, step = ceil(self.channels, block), 64 // block
-            return [64 * taps * min(step, blocks - step * group) for group in range(self.groups)]
+            whole = 64 // self.type.per_atom  # atoms that a tap of a whole group takes
+            stored = self.surfaces + (self.surfaces % 4 == 3)
+            return [min(whole, stored - whole * group) * ATOM * taps for group in range(self.groups)]
         full, left, atoms = self.type.channels // self.type.per_atom, self.surfaces, 0
         while left > 0:
             part = min(left, full)
