@@ -94,7 +94,10 @@ class DpuRdma(wiring.Component):
             bn.use.eq(cfg.NRDMA_CFG.NRDMA_DATA_USE[:3]),
         ]
         self._cubes(m, main, ew)
-        m.d.comb += self.control.done.eq(running & main.idle & ew.idle & bs.idle & bn.idle)
+        endless = Signal(reset_less=True)
+        with m.If(start):
+            m.d.sync += endless.eq(self._endless(use_n))
+        m.d.comb += self.control.done.eq(running & ~endless & main.idle & ew.idle & bs.idle & bn.idle)
         m.d.comb += self.busy.eq(start | running)
         moves = [start, ~main.idle, ~ew.idle]
         for port, octets in ((self.brdma, self.bs), (self.nrdma, self.bn)):
@@ -120,6 +123,13 @@ class DpuRdma(wiring.Component):
         ]
         emit_checks(m, "DPU_RDMA", cfg, start, self.diag, self._checks())
         return m
+
+    def _endless(self, use_n: Value) -> Value:
+        """Settings with which everything is given and the block never ends (docs 5.7)."""
+        cfg, feature = self.cfg, self.cfg.FEATURE_MODE_CFG
+        norm = use_n & cfg.NRDMA_CFG.NRDMA_DATA_USE[1] & ~is_float(feature.PROC_PRECISION)
+        element = ~cfg.ERDMA_CFG.ERDMA_DISABLE & (cfg.ERDMA_CFG.ERDMA_DATA_MODE == 2)
+        return (feature.FLYING_MODE & feature.COMB_USE[0]) | norm | element
 
     def _shared(self) -> Value:
         """MRDMA and ERDMA deliver the EW operand together."""

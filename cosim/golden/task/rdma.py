@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from cosim.golden.task import dpu_float as fp
 from cosim.golden.task.context import Context
+from cosim.golden.task.errors import GoldenHang
 from cosim.golden.task.memory import ATOM, Bytes
 from cosim.golden.task.registers import View
 
@@ -62,6 +63,8 @@ class RdmaData:
     """int64 [pixels, channels]."""
     residual_missing: str = ""
     """The reader that the shared operand (COMB_USE 5) waits for in vain."""
+    endless: GoldenHang | None = None
+    """Why DPU_RDMA never ends, although it gives everything."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,35 @@ def fetch(ctx: Context, rdma: View) -> RdmaData:
     bs = _stage(ctx, rdma, "BRDMA", "BS_BASE_ADDR", cube.channels)
     bn = _stage(ctx, rdma, "NRDMA", "BN_BASE_ADDR", cube.channels)
     group = group_channels(rdma, mode, mode)
-    return RdmaData(cube.width, cube.height, cube.channels, group, main, bs, bn, ew, missing)
+    endless = _endless(ctx, rdma)
+    return RdmaData(cube.width, cube.height, cube.channels, group, main, bs, bn, ew, missing, endless)
+
+
+def _endless(ctx: Context, rdma: View) -> GoldenHang | None:
+    """Settings with which DPU_RDMA gives everything and never ends (docs/hardware.md 5.7)."""
+    mode, nrdma = "FEATURE_MODE_CFG", "NRDMA_CFG"
+    floats = rdma.get(mode, "PROC_PRECISION") in FLOAT_CODES
+    norm = not rdma.get(nrdma, "NRDMA_DISABLE") and rdma.get(nrdma, "NRDMA_DATA_USE") & 0b010
+    element = not rdma.get("ERDMA_CFG", "ERDMA_DISABLE")
+    for stuck, register, name, message in (
+        (
+            rdma.get(mode, "FLYING_MODE") and rdma.get(mode, "COMB_USE") & 1,
+            mode,
+            "COMB_USE",
+            "flying with bit 0 of COMB_USE never ends",
+        ),
+        (norm and not floats, nrdma, "NRDMA_DATA_USE", "NRDMA has no second operand and never ends"),
+        (
+            element and rdma.get("ERDMA_CFG", "ERDMA_DATA_MODE") == 2,
+            "ERDMA_CFG",
+            "ERDMA_DATA_MODE",
+            "per channel and pixel never ends",
+        ),
+    ):
+        if stuck:
+            label, value = f"{register}.{name}", rdma.get(register, name)
+            return GoldenHang(message, task=ctx.report.index, block=rdma.block, register=label, value=value)
+    return None
 
 
 def check_rdma(ctx: Context, rdma: View) -> None:
