@@ -245,11 +245,29 @@ class Draw:
             task for _ in range(self.ch.integer("chain.length", 2, most)) for task in self.any_task().tasks
         ]
         plan = Plan(tasks, self.facts, peek=self.ch.chance("chain.peek", 0.3))
+        if self.ch.chance("chain.pointers", 0.25):
+            for task in tasks:
+                self._pointers(task)
         if self.ch.chance("chain.mask", 0.5):
             plan.mask = tasks[-1].interrupt_mask() | self.ch.word("chain.mask_bits", 17)
         if self.ch.chance("chain.dangling", 0.3):
             plan.tail = (16 * self.ch.word("chain.link", 28), self.ch.word("chain.amount", 16))
         return plan
+
+    def _pointers(self, task: Task) -> None:
+        """Ping-pong turned on, off or cleared by the lists themselves (docs/hardware.md 7.1, 7.2, 7.5)."""
+        on = {"POINTER_PP_MODE": 1, "EXECUTER_PP_EN": 1, "POINTER_PP_EN": 1}
+        clear = {"POINTER_PP_CLEAR": 1, "EXECUTER_PP_CLEAR": 1}
+        for block in task.blocks:
+            pointer = registers()[block]["S_POINTER"]
+            if block in ("CNA", "CORE"):
+                if self.ch.chance("chain.every_core", 0.3):
+                    index = pointer.fields["CORE_INDEX"].enum
+                    task.pointers[block] = pointer.encode(CORE_INDEX=index["EVERY"] if index else 0, **on)
+            else:
+                task.pointers[block] = pointer.encode(
+                    **self.ch.pick("chain.pointer", (on, clear, on | clear))
+                )
 
     def slave(self) -> Plan:
         """One task without the PC, or the same one in both register groups."""

@@ -209,7 +209,7 @@ def lockstep(
     The result; with a divergence the engine has been reset.
     """
     image = copy_memory(engine.memory) if memory is None else memory
-    golden = GoldenNpu(core + 1, strict=False, memory=image)
+    golden = GoldenNpu(core + 1, strict=False, memory=image, options=engine.options)
     recorder = _Recorder()
     golden.devices[core].observer = recorder
     golden_ends = run_kick(golden, kick, core).done

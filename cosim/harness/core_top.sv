@@ -14,6 +14,7 @@ module core_top (
     input bit rst,
     input bit counting,
     input bit [1:0] core_index,
+    input bit [7:0] options,
     input bit s_axil_awvalid, s_axil_wvalid, s_axil_bready, s_axil_arvalid, s_axil_rready,
     input bit [15:0] s_axil_awaddr, s_axil_araddr,
     input bit [31:0] s_axil_wdata,
@@ -55,6 +56,7 @@ module core_top (
 );
     bit rst_r, counting_r;
     bit [1:0] core_index_r;
+    bit [7:0] options_r;
     bit awvalid_r, wvalid_r, bready_r, arvalid_r, rready_r;
     bit [15:0] awaddr_r, araddr_r;
     bit [31:0] wdata_r;
@@ -75,6 +77,7 @@ module core_top (
         rst_r <= rst;
         counting_r <= counting;
         core_index_r <= core_index;
+        options_r <= options;
         awvalid_r <= s_axil_awvalid;
         wvalid_r <= s_axil_wvalid;
         bready_r <= s_axil_bready;
@@ -115,7 +118,7 @@ module core_top (
 `endif
         .awake,
 `endif
-        .clk, .rst(rst_r), .counting(counting_r), .core_index(core_index_r),
+        .clk, .rst(rst_r), .counting(counting_r), .core_index(core_index_r), .options(options_r),
         .s_axil_awvalid(awvalid_r), .s_axil_awready, .s_axil_awaddr(awaddr_r),
         .s_axil_wvalid(wvalid_r), .s_axil_wready, .s_axil_wdata(wdata_r), .s_axil_wstrb(wstrb_r),
         .s_axil_bvalid, .s_axil_bready(bready_r), .s_axil_bresp,

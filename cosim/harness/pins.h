@@ -39,7 +39,7 @@ struct CoreIn {
     uint8_t m_rvalid, m_rid, m_rresp, m_rlast;
     uint8_t m_bvalid, m_bid, m_bresp;
     uint8_t counting;
-    uint8_t pad;
+    uint8_t options;  // rtl/regs/options.py
     uint32_t m_rdata[8];
 };
 

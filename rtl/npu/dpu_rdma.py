@@ -80,6 +80,8 @@ class DpuRdma(wiring.Component):
             m.d.sync += running.eq(1)
         use_b = ~cfg.BRDMA_CFG.BRDMA_DISABLE & (cfg.BRDMA_CFG.BRDMA_DATA_USE[:3] != 0)
         use_n = ~cfg.NRDMA_CFG.NRDMA_DISABLE & (cfg.NRDMA_CFG.NRDMA_DATA_USE[:3] != 0)
+        # With a second operand, which is BRDMA's, it reads nothing (docs 5.3).
+        use_n = use_n & ~(cfg.NRDMA_CFG.NRDMA_DATA_USE[1] & ~is_float(feature.PROC_PRECISION))
         blocks = (cfg.DATA_CUBE_CHANNEL.CHANNEL >> 3) + 1
         m.d.comb += [
             main.start.eq(start & ~feature.MRDMA_DISABLE),
@@ -94,9 +96,9 @@ class DpuRdma(wiring.Component):
             bn.use.eq(cfg.NRDMA_CFG.NRDMA_DATA_USE[:3]),
         ]
         self._cubes(m, main, ew)
-        endless = Signal(reset_less=True)
+        endless = Signal(reset_less=True)  # docs 5.5
         with m.If(start):
-            m.d.sync += endless.eq(self._endless(use_n))
+            m.d.sync += endless.eq(feature.FLYING_MODE & feature.COMB_USE[0])
         m.d.comb += self.control.done.eq(running & ~endless & main.idle & ew.idle & bs.idle & bn.idle)
         m.d.comb += self.busy.eq(start | running)
         moves = [start, ~main.idle, ~ew.idle]
@@ -123,13 +125,6 @@ class DpuRdma(wiring.Component):
         ]
         emit_checks(m, "DPU_RDMA", cfg, start, self.diag, self._checks())
         return m
-
-    def _endless(self, use_n: Value) -> Value:
-        """Settings with which everything is given and the block never ends (docs 5.7)."""
-        cfg, feature = self.cfg, self.cfg.FEATURE_MODE_CFG
-        norm = use_n & cfg.NRDMA_CFG.NRDMA_DATA_USE[1] & ~is_float(feature.PROC_PRECISION)
-        element = ~cfg.ERDMA_CFG.ERDMA_DISABLE & (cfg.ERDMA_CFG.ERDMA_DATA_MODE == 2)
-        return (feature.FLYING_MODE & feature.COMB_USE[0]) | norm | element
 
     def _shared(self) -> Value:
         """MRDMA and ERDMA deliver the EW operand together."""

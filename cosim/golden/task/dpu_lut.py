@@ -52,7 +52,8 @@ class LutTables:
             self._place = fields["LUT_ADDR"]
             return
         if not self._writing:
-            self._refuse(value, "LUT_ACCESS_TYPE is read")
+            if self._data.decode(value)["LUT_ACCESS_DATA"]:  # 0: a list that clears every register
+                self._refuse(value, "LUT_ACCESS_TYPE is read")
             return
         place = self._next()
         if place >= ENTRIES:

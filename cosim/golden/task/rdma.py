@@ -117,30 +117,13 @@ def fetch(ctx: Context, rdma: View) -> RdmaData:
 
 
 def _endless(ctx: Context, rdma: View) -> GoldenHang | None:
-    """Settings with which DPU_RDMA gives everything and never ends (docs/hardware.md 5.7)."""
-    mode, nrdma = "FEATURE_MODE_CFG", "NRDMA_CFG"
-    floats = rdma.get(mode, "PROC_PRECISION") in FLOAT_CODES
-    norm = not rdma.get(nrdma, "NRDMA_DISABLE") and rdma.get(nrdma, "NRDMA_DATA_USE") & 0b010
-    element = not rdma.get("ERDMA_CFG", "ERDMA_DISABLE")
-    for stuck, register, name, message in (
-        (
-            rdma.get(mode, "FLYING_MODE") and rdma.get(mode, "COMB_USE") & 1,
-            mode,
-            "COMB_USE",
-            "flying with bit 0 of COMB_USE never ends",
-        ),
-        (norm and not floats, nrdma, "NRDMA_DATA_USE", "NRDMA has no second operand and never ends"),
-        (
-            element and rdma.get("ERDMA_CFG", "ERDMA_DATA_MODE") == 2,
-            "ERDMA_CFG",
-            "ERDMA_DATA_MODE",
-            "per channel and pixel never ends",
-        ),
-    ):
-        if stuck:
-            label, value = f"{register}.{name}", rdma.get(register, name)
-            return GoldenHang(message, task=ctx.report.index, block=rdma.block, register=label, value=value)
-    return None
+    """Settings with which DPU_RDMA gives everything and never ends (docs/hardware.md 5.5)."""
+    mode, name = "FEATURE_MODE_CFG", "COMB_USE"
+    value = rdma.get(mode, name)
+    if not rdma.get(mode, "FLYING_MODE") or not value & 1:
+        return None
+    message, task = "flying with bit 0 of COMB_USE never ends", ctx.report.index
+    return GoldenHang(message, task=task, block=rdma.block, register=f"{mode}.{name}", value=value)
 
 
 def check_rdma(ctx: Context, rdma: View) -> None:
@@ -265,6 +248,9 @@ def _stage(ctx: Context, rdma: View, client: str, base: str, channels: int) -> S
     use = rdma.get(register, f"{client}_DATA_USE")
     if rdma.get(register, f"{client}_DISABLE") or use & 0b111 == 0:
         return None
+    floats = rdma.get("FEATURE_MODE_CFG", "PROC_PRECISION") in FLOAT_CODES
+    if client == "NRDMA" and use & 0b010 and not floats:
+        return None  # reads nothing, and the stage waits for ever
     parts = [(0, np.int32), (1, np.int16), (2, np.int16)]
     block = sum(8 * np.dtype(kind).itemsize for bit, kind in parts if use >> bit & 1)
     blocks = -(-channels // 8)
