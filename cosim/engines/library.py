@@ -199,7 +199,7 @@ class ProbeEventC(ct.Structure):
         ("cycle", _U64),
         *_members(_U32, "core kind"),
         ("place", ct.c_int32 * 2),
-        ("data", _U32 * 16),
+        ("data", _U32 * 20),
     ]
 
 

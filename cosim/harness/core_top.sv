@@ -140,7 +140,7 @@ module core_top (
 `ifdef RKCOSIM_PROBES
     // What a lockstep run watches inside the core: CBUF writes, and CORE's results as the DPU takes them.
     import "DPI-C" function void rk_probe(
-        input int core, input int kind, input int place0, input int place1, input bit [511:0] data);
+        input int core, input int kind, input int place0, input int place1, input bit [639:0] data);
     localparam int FEATURE_FILL = 0, WEIGHT_FILL = 1, CORE_OCTET = 2;
     always @(posedge clk) begin
         if (core.cna.cbuf.fill_valid)
@@ -149,9 +149,9 @@ module core_top (
                      {17'd0, core.cna.cbuf.fill[268:256], core.cna.cbuf.fill[270:269]},
                      core.cna.cbuf.fill[271]
                          ? {17'd0, core.cna.cbuf.fill[284:272], core.cna.cbuf.fill[286:285]} : -1,
-                     {256'd0, core.cna.cbuf.fill[255:0]});
+                     {384'd0, core.cna.cbuf.fill[255:0]});
         if (core.core_block.acc__valid & core.core_block.acc__ready)
-            rk_probe(int'(core_index_r), CORE_OCTET, 0, 0, core.core_block.acc__payload);
+            rk_probe(int'(core_index_r), CORE_OCTET, 0, 0, core.core_block.acc__payload[639:0]);
     end
 `endif
 endmodule

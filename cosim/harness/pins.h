@@ -94,7 +94,7 @@ struct ProbeEvent {
     uint64_t cycle;
     uint32_t core, kind;
     int32_t place[2];
-    uint32_t data[16];
+    uint32_t data[20];
 };
 
 // Where a model puts them; the harness adds the cycle.

@@ -27,7 +27,7 @@ static Probes* rk_probe_sink = nullptr;  // of the system whose model is being e
 
 extern "C" void rk_probe(int core, int kind, int place0, int place1, const svBitVecVal* data) {
     ProbeEvent event{0, uint32_t(core), uint32_t(kind), {place0, place1}, {}};
-    for (int k = 0; k < 16; k++) event.data[k] = data[k];
+    for (int k = 0; k < 20; k++) event.data[k] = data[k];
     rk_probe_sink->events.push_back(event);
 }
 #endif

@@ -6,26 +6,26 @@ from amaranth.lib.wiring import In, Out
 
 from rtl.activity import activity_layout, tell
 from rtl.layouts import (
+    ACC_BITS,
     LANES,
     AccOctet,
     CellIn,
+    Clip,
     ControlPort,
     DiagnosticCode,
     DiagnosticPort,
     StripeDone,
     TaskSize,
 )
-from rtl.npu.array import ACC_BITS, ArrayCell
+from rtl.npu.array import ArrayCell
+from rtl.npu.array_integer import extended
 from rtl.npu.cna_check import Check, Checker
 from rtl.npu.cna_types import WIDE_GROUP, TypeOf
 from rtl.npu.core_groups import MissingGroups
 from rtl.regfile import config_signature
 from rtl.regs import registers
 
-_OUT_BITS = 32
-
-_IDLE = 1
-"""What wires show while they are not needed; not 0, so that Verilator keeps the condition around them."""
+_FLOAT_BITS = 32
 
 _RUN_BIT = 24
 """Bit of MAC_GATING without which the array does not run (H 2.3)."""
@@ -95,16 +95,14 @@ class CoreBlock(wiring.Component):
         said = self.cfg.DATAOUT_SIZE_1.DATAOUT_CHANNEL + 1
         wanted = Signal(13, reset_less=True)  # groups of so many channels
 
-        # 1. Constants of the task: half a unit of the last place that stays, and the bits that go.
+        # 1. Constants of the task.
         running = Signal()
         stands = Signal()  # the array has no clock: the task never ends
         off = Signal(2, reset_less=True)  # even, odd octets read 0
         is_float = Signal(reset_less=True)
         last_octet = Signal(3, reset_less=True)
         with_sums = Signal(reset_less=True)
-        shift = Signal(5, reset_less=True)
-        half, dropped = Signal(31, reset_less=True), Signal(31, reset_less=True)
-        ties_to_even = Signal(reset_less=True)
+        held = Signal(Clip, reset_less=True)
         with m.If(self.control.start):
             m.d.sync += [
                 running.eq(1),
@@ -113,16 +111,14 @@ class CoreBlock(wiring.Component):
                 is_float.eq(of.is_float),
                 last_octet.eq((of.group_kernels >> 3) - 1),
                 with_sums.eq(misc.QD_EN & ~of.is_float),
-                shift.eq(clip.CLIP_TRUNCATE),
-                half.eq((1 << clip.CLIP_TRUNCATE) >> 1),
-                dropped.eq((1 << clip.CLIP_TRUNCATE) - 1),
-                ties_to_even.eq(~clip.ROUND_TYPE & (clip.CLIP_TRUNCATE != 0)),
+                held.shift.eq(Mux(of.is_float, 0, clip.CLIP_TRUNCATE)),
+                held.half_up.eq(clip.ROUND_TYPE & ~of.is_float),
                 wanted.eq(Mux(misc.DW_EN, (said + WIDE_GROUP - 1) // WIDE_GROUP, of.kernel_groups(said))),
                 first.eq(1),
             ]
             with m.If(misc.DW_EN):
                 m.d.sync += last_octet.eq(7)
-        m.d.comb += self.octets.eq(last_octet + 1)
+        m.d.comb += [self.octets.eq(last_octet + 1), self.acc.payload.clip.eq(held)]
 
         # 2. Reads: one octet a cycle while the one before has a place to go to.
         draining = Signal()
@@ -181,30 +177,20 @@ class CoreBlock(wiring.Component):
         with m.Elif(advance):
             m.d.sync += loaded.eq(0)
 
-        # 4. CLIP_TRUNCATE, rounding and saturation to 32 bits.
+        # 4. What goes to the DPU, which cuts and rounds it.
         last = Signal()
         with m.If(advance):
             m.d.sync += self.acc.valid.eq(loaded)
         with m.If(advance & loaded):
             m.d.sync += last.eq(shown.last)
             for lane in range(LANES):
-                biased = Signal(signed(ACC_BITS + 1), init=_IDLE)
-                rounded = Signal(signed(ACC_BITS + 1), init=_IDLE)
                 result = self.acc.payload.acc[lane]
                 with m.If((shown.real <= lane) | shown.off):
                     m.d.sync += result.eq(0)
                 with m.Elif(is_float):
-                    m.d.sync += result.eq(cell.o_acc[lane][:_OUT_BITS])
+                    m.d.sync += result.eq(extended(cell.o_acc[lane][:_FLOAT_BITS].as_signed(), ACC_BITS))
                 with m.Else():
-                    tie = ties_to_even & ((biased[: len(dropped)] & dropped) == 0)
-                    shifted = biased >> shift
-                    m.d.comb += [
-                        biased.eq(cell.o_acc[lane] + half),
-                        rounded.eq(Cat(shifted[0] & ~tie, shifted[1:])),
-                    ]
-                    overflow = (rounded >= (1 << (_OUT_BITS - 1))) | (rounded < -(1 << (_OUT_BITS - 1)))
-                    limit = Mux(rounded < 0, 1 << (_OUT_BITS - 1), (1 << (_OUT_BITS - 1)) - 1)
-                    m.d.sync += result.eq(Mux(overflow, limit, rounded[:_OUT_BITS]))
+                    m.d.sync += result.eq(cell.o_acc[lane])
                 m.d.sync += self.acc.payload.sum[lane].eq(Mux(with_sums & ~shown.off, cell.o_sum[lane], 0))
 
         # 5. The end.

@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from rtl.activity import activity_layout, tell
 from rtl.config import NpuConfig
 from rtl.layouts import (
+    ACC_BITS,
     LANES,
     AccOctet,
     BsOctet,
@@ -18,7 +19,8 @@ from rtl.layouts import (
     WritePort,
 )
 from rtl.npu.dpu_checks import Check, emit_checks
-from rtl.npu.dpu_diagnostics import dpu_checks, size_e_wrong
+from rtl.npu.dpu_diagnostics import dpu_checks, float_product_stuck, size_e_wrong
+from rtl.npu.dpu_math import extend
 from rtl.npu.dpu_pipe import DpuPipe
 from rtl.npu.dpu_types import DEPTHWISE, group_octets
 from rtl.npu.dpu_writer import StripeWriter
@@ -117,7 +119,7 @@ class Dpu(wiring.Component):
                 ),
             ]
         with m.If(start):
-            m.d.sync += [running.eq(1), feeding.eq(1), stuck.eq(size_e_wrong(cfg))]
+            m.d.sync += [running.eq(1), feeding.eq(1), stuck.eq(size_e_wrong(cfg) | float_product_stuck(cfg))]
         m.d.comb += [
             pipe.start.eq(start),
             pipe.active.eq(running),
@@ -199,6 +201,7 @@ class Dpu(wiring.Component):
             self.main.ready.eq(feeding & flying & pipe.source.ready),
             self.acc.ready.eq(feeding & ~flying & (pipe.source.ready | ~keep)),
             sums.eq(self.acc.payload.sum),
+            pipe.source.payload.clip.eq(self.acc.payload.clip),
             room.eq(limit - (here << 3)),
             tag.octet.eq(octet),
             tag.slot.eq(slot),
@@ -208,7 +211,9 @@ class Dpu(wiring.Component):
             tag.task_last.eq((here == last_octet) & last_pixel),
         ]
         with m.If(flying):
-            m.d.comb += pipe.source.payload.main.eq(self.main.payload.data)
+            for lane in range(LANES):
+                element = self.main.payload.data[lane].as_signed()
+                m.d.comb += pipe.source.payload.main[lane].eq(extend(element, ACC_BITS))
         with m.Else():
             m.d.comb += pipe.source.payload.main.eq(self.acc.payload.acc)
         with m.If(take):

@@ -108,7 +108,9 @@ def acc_octets(task: Task) -> list[dict[str, Any]]:
             y, x = divmod(pixel, width)
             for octet in range(first, first + group, 8):
                 pairs = [task.acc(c, y, x) for c in range(octet, octet + 8)]
-                result.append({"acc": [p[0] % 2**32 for p in pairs], "sum": [p[1] % 2**32 for p in pairs]})
+                clip = {"shift": task.clip[0], "half_up": task.clip[1]}
+                acc, total = [p[0] % 2**48 for p in pairs], [p[1] % 2**32 for p in pairs]
+                result.append({"acc": acc, "sum": total, "clip": clip})
     return result
 
 
@@ -125,7 +127,7 @@ def run_tasks(tasks: list[Task], seed: int, stall: float, latency: tuple[int, in
     bench.sink(pair.ppu, lambda p: atoms.append(p.data))
     for task in tasks:
         data = run_rdma(task.rdma, expected)
-        wanted_atoms += run_dpu(task.dpu, expected, data, task.acc, task.tables)
+        wanted_atoms += run_dpu(task.dpu, expected, data, task.acc, task.tables, task.clip)
         if not task.dpu["FEATURE_MODE_CFG"]["FLYING_MODE"]:
             octets += acc_octets(task)
     bench.source(pair.acc, octets)

@@ -72,7 +72,6 @@ DPU_SETTINGS = [
     ("OUT_CVT_SCALE", {"OUT_CVT_SCALE": 2}),
     ("OUT_CVT_OFFSET", {"OUT_CVT_OFFSET": 1}),
     ("OUT_CVT_SHIFT", {"OUT_CVT_SHIFT": 1}),
-    ("OUT_CVT_SHIFT", {"MINUS_EXP": 15}),
     ("WDMA_SIZE_0", {"CHANNEL_WDMA": 9}),
     ("WDMA_SIZE_1", {"WIDTH_WDMA": 9}),
     ("WDMA_SIZE_1", {"HEIGHT_WDMA": 9}),

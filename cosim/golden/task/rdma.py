@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from cosim.golden.task import dpu_float as fp
 from cosim.golden.task.context import Context
+from cosim.golden.task.errors import GoldenHang
 from cosim.golden.task.memory import ATOM, Bytes
 from cosim.golden.task.registers import View
 
@@ -62,6 +63,8 @@ class RdmaData:
     """int64 [pixels, channels]."""
     residual_missing: str = ""
     """The reader that the shared operand (COMB_USE 5) waits for in vain."""
+    endless: GoldenHang | None = None
+    """Why DPU_RDMA never ends, although it gives everything."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,18 @@ def fetch(ctx: Context, rdma: View) -> RdmaData:
     bs = _stage(ctx, rdma, "BRDMA", "BS_BASE_ADDR", cube.channels)
     bn = _stage(ctx, rdma, "NRDMA", "BN_BASE_ADDR", cube.channels)
     group = group_channels(rdma, mode, mode)
-    return RdmaData(cube.width, cube.height, cube.channels, group, main, bs, bn, ew, missing)
+    endless = _endless(ctx, rdma)
+    return RdmaData(cube.width, cube.height, cube.channels, group, main, bs, bn, ew, missing, endless)
+
+
+def _endless(ctx: Context, rdma: View) -> GoldenHang | None:
+    """Settings with which DPU_RDMA gives everything and never ends (docs/hardware.md 5.5)."""
+    mode, name = "FEATURE_MODE_CFG", "COMB_USE"
+    value = rdma.get(mode, name)
+    if not rdma.get(mode, "FLYING_MODE") or not value & 1:
+        return None
+    message, task = "flying with bit 0 of COMB_USE never ends", ctx.report.index
+    return GoldenHang(message, task=task, block=rdma.block, register=f"{mode}.{name}", value=value)
 
 
 def check_rdma(ctx: Context, rdma: View) -> None:
@@ -234,6 +248,9 @@ def _stage(ctx: Context, rdma: View, client: str, base: str, channels: int) -> S
     use = rdma.get(register, f"{client}_DATA_USE")
     if rdma.get(register, f"{client}_DISABLE") or use & 0b111 == 0:
         return None
+    floats = rdma.get("FEATURE_MODE_CFG", "PROC_PRECISION") in FLOAT_CODES
+    if client == "NRDMA" and use & 0b010 and not floats:
+        return None  # reads nothing, and the stage waits for ever
     parts = [(0, np.int32), (1, np.int16), (2, np.int16)]
     block = sum(8 * np.dtype(kind).itemsize for bit, kind in parts if use >> bit & 1)
     blocks = -(-channels // 8)
