@@ -150,7 +150,12 @@ class NpuCore(wiring.Component):
         for block, unit in blocks.items():
             wiring.connect(m, files[block].control, unit.control)
             wiring.connect(m, files[block].cfg, unit.cfg)
-        m.d.comb += [core.cell.eq(cna.cell), core.size.eq(cna.size), cna.bank_free.eq(core.bank_free)]
+        m.d.comb += [
+            core.cell.eq(cna.cell),
+            core.size.eq(cna.size),
+            cna.options.eq(self.options),
+            cna.bank_free.eq(core.bank_free),
+        ]
         wiring.connect(m, cna.stripe, core.stripe)
         wiring.connect(m, core.acc, dpu.acc)
         m.d.comb += dpu.core_octets.eq(core.octets)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from cosim.conformance.choices import Refused
 from cosim.conformance.types import ATOM, ElementType
 from cosim.crosscheck.program import Task
+from rtl.regs.options import chosen_options
 
 BANK_BYTES = 32 * 1024
 BANKS = 12
@@ -107,9 +108,10 @@ class Conv:
     def kernel_bytes(self) -> int:
         """Bytes of one kernel (3.3); of a depthwise layer all channels."""
         atoms, full, total = self.surfaces, 4 if self.depthwise else self.type.tile_atoms, 0
+        three = self.depthwise and self.type.bits == 8 and "d1_three_atoms_int8" in chosen_options()
         while atoms > 0:
             part = min(atoms, full)
-            total += 4 if part == 3 else part
+            total += 4 if part == 3 and not three else part
             atoms -= full
         return total * ATOM * self.taps
 

@@ -33,6 +33,7 @@ class WeightLoader(wiring.Component):
     give_way : In(1)   : features are still asked for: only the weights of the first kernel group are
         fetched, since those of the next one can wait until the last rows are there.
     held : Out(16)     : atoms in the ring that are still needed.
+    three_atoms : In(1) : the option d1_three_atoms_int8.
     """
 
     def __init__(self, cfg: NpuConfig) -> None:
@@ -40,6 +41,7 @@ class WeightLoader(wiring.Component):
         super().__init__(
             loader_members("CNA_WEIGHT")
             | {"loaded": Out(32), "released": In(32), "give_way": In(1), "held": Out(LEVEL_BITS)}
+            | {"three_atoms": In(1)}
         )
 
     def elaborate(self, platform) -> Module:
@@ -193,7 +195,8 @@ class WeightLoader(wiring.Component):
         of = TypeOf(cfg.CONV_CON1.IN_PRECISION)
         atoms = Signal(15)  # of a kernel's tap; three of four are stored as four
         m.d.comb += atoms.eq(of.atoms(channels))
-        with m.If(((of.tile_log2 == 2) | depthwise) & (of.atoms(channels)[:2] == 3)):
+        padded = (of.tile_log2 == 2) | (depthwise & ~self.three_atoms)
+        with m.If(padded & (of.atoms(channels)[:2] == 3)):
             m.d.comb += atoms.eq(of.atoms(channels) + 1)
         kernels = Signal(14, reset_less=True)
         kernel_bytes = Signal(31, reset_less=True)

@@ -59,6 +59,7 @@ class WeightWalk(wiring.Component):
     cfg : In(config_signature("CNA"))
     task : In(TASK)
     start, go : In(1)    : pulses, the task begins; its constants are there.
+    three_atoms : In(1)  : the option d1_three_atoms_int8.
     loaded : In(32)      : bytes of the weight stream that are in the ring.
     released : Out(32)   : bytes of it that will not be read again.
     releases : Out(1)    : that will be more soon (rtl/clock_groups.py).
@@ -73,6 +74,7 @@ class WeightWalk(wiring.Component):
                 "cfg": In(config_signature("CNA")),
                 "task": In(TASK),
                 "start": In(1),
+                "three_atoms": In(1),
                 "go": In(1),
                 "loaded": In(32),
                 "released": Out(32),
@@ -118,7 +120,8 @@ class WeightWalk(wiring.Component):
         after, needed, chunks = Signal(29), Signal(29), Signal(5)
         ring = Cat(Const(0, 2), task.ring_entries)
         with m.If(task.depthwise):
-            m.d.comb += [tile_atoms.eq(Const(1, 3) << rest_log2), chunks.eq(Mux(both, 2, 1))]
+            three = self.three_atoms & ~task.two_blocks & (atoms_left == 3)
+            m.d.comb += [tile_atoms.eq(Mux(three, 3, Const(1, 3) << rest_log2)), chunks.eq(Mux(both, 2, 1))]
         with m.Else():
             m.d.comb += [tile_atoms.eq(tile_kernels << row_log2), chunks.eq((tile_atoms + 3) >> 2)]
         second_end = apart + second_atoms

@@ -35,7 +35,20 @@ class Option:
     otherwise: str
 
 
-OPTIONS: tuple[Option, ...] = ()
+OPTIONS: tuple[Option, ...] = (
+    Option(
+        "d1_three_atoms_int8",
+        "3.3",
+        "three atoms of the last block of int8 depthwise weights take the place of four",
+        "they take the place of three",
+    ),
+    Option(
+        "j8_start_with_first_rows",
+        "3.9",
+        "a convolution starts when FEATURE_GRAINS rows are in CBUF",
+        "it starts when the rows of its first stripe are",
+    ),
+)
 """All options; the place in the tuple is the bit of the input."""
 
 

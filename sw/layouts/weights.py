@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rtl.regs.options import chosen_options
 from sw.layouts.features import atom_channels
 
 KERNEL_GROUP = 32
@@ -60,10 +61,11 @@ def depthwise_bytes(shape: tuple[int, int, int], itemsize: int = 1) -> int:
 def _depthwise_blocks(channels: int, itemsize: int) -> list[int]:
     """Return the channels stored in each block: whole atoms, but three atoms count as four."""
     c2, whole = atom_channels(itemsize), DEPTHWISE_GROUP // itemsize
+    three = itemsize == 1 and "d1_three_atoms_int8" in chosen_options()
     stored = []
     for first in range(0, channels, whole):
         atoms = -(-min(whole, channels - first) // c2)
-        stored.append((4 if atoms == 3 else atoms) * c2)
+        stored.append((4 if atoms == 3 and not three else atoms) * c2)
     return stored
 
 

@@ -23,7 +23,7 @@ from cosim.golden.task.cna_banks import (
 from cosim.golden.task.cna_check import SPREADS, check_cna, is_argb, is_depthwise
 from cosim.golden.task.cna_weights import DEPTHWISE_GROUP, group_bytes
 from cosim.golden.task.context import Context
-from cosim.golden.task.conv_types import ConvType, decode, type_of
+from cosim.golden.task.conv_types import INT8, ConvType, decode, type_of
 from cosim.golden.task.memory import ATOM
 from cosim.golden.task.registers import View
 
@@ -58,6 +58,8 @@ class ConvShape:
     """Whether CORE delivers binary32 bits."""
     out_channels: int
     """Channels by CORE's own count."""
+    three_atoms: bool = False
+    """Whether three atoms of the last depthwise block of int8 are stored as three (an option, 3.3)."""
 
     @property
     def taps(self) -> int:
@@ -132,6 +134,7 @@ def conv_shape(ctx: Context, cna: View, octets: int, is_float: bool, out_channel
         octets=octets,
         is_float=is_float,
         out_channels=out_channels,
+        three_atoms=kind is INT8 and "d1_three_atoms_int8" in ctx.options,
     )
     check_banks(ctx, cna, shape)
     stops += check_weights(ctx, cna, shape)

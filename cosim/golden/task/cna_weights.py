@@ -31,7 +31,7 @@ def tile_atoms(shape: ConvShape) -> list[int]:
 def block_atoms(shape: ConvShape) -> list[int]:
     """Atoms that a tap takes in each depthwise block; three in the last one count as four."""
     sizes = [min(BLOCK_ATOMS, shape.surfaces - first) for first in range(0, shape.surfaces, BLOCK_ATOMS)]
-    return [BLOCK_ATOMS if atoms == 3 else atoms for atoms in sizes]
+    return [BLOCK_ATOMS if atoms == 3 and not shape.three_atoms else atoms for atoms in sizes]
 
 
 def group_bytes(shape: ConvShape) -> list[int]:

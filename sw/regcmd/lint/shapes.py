@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from rtl.regs import registers
+from rtl.regs.options import chosen_options
 from sw.regcmd.lint.rule import Check
 from sw.regcmd.machine import View
 
@@ -112,7 +113,8 @@ class Conv:
         taps = self.kernel[0] * self.kernel[1]
         if self.depthwise:
             whole = 64 // self.type.per_atom  # atoms that a tap of a whole group takes
-            stored = self.surfaces + (self.surfaces % 4 == 3)
+            three = self.type.bits == 8 and "d1_three_atoms_int8" in chosen_options()
+            stored = self.surfaces + (self.surfaces % 4 == 3 and not three)
             return [min(whole, stored - whole * group) * ATOM * taps for group in range(self.groups)]
         full, left, atoms = self.type.channels // self.type.per_atom, self.surfaces, 0
         while left > 0:
