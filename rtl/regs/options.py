@@ -35,7 +35,14 @@ class Option:
     otherwise: str
 
 
-OPTIONS: tuple[Option, ...] = ()
+OPTIONS: tuple[Option, ...] = (
+    Option(
+        "q1_zero_point_after_rounding",
+        "4.8",
+        "OUT_CVT rounds the shifted value with its offset, which decides about ties",
+        "OUT_CVT rounds the shifted value, then adds the offset",
+    ),
+)
 """All options; the place in the tuple is the bit of the input."""
 
 
