@@ -158,7 +158,7 @@ class NpuCore(wiring.Component):
         ]
         wiring.connect(m, cna.stripe, core.stripe)
         wiring.connect(m, core.acc, dpu.acc)
-        m.d.comb += dpu.core_octets.eq(core.octets)
+        m.d.comb += [dpu.core_octets.eq(core.octets), dpu.options.eq(self.options)]
         wiring.connect(m, files["DPU"].lut, dpu.lut)
         for stream in ("bs", "bn", "main", "ew"):
             wiring.connect(m, getattr(dpu_rdma, stream), getattr(dpu, stream))

@@ -25,6 +25,7 @@ from rtl.npu.dpu_pipe import DpuPipe
 from rtl.npu.dpu_types import DEPTHWISE, group_octets
 from rtl.npu.dpu_writer import StripeWriter
 from rtl.regfile import LutPort, config_signature
+from rtl.regs.options import OPTION_BITS
 
 
 class Dpu(wiring.Component):
@@ -46,6 +47,8 @@ class Dpu(wiring.Component):
         Octets of a channel group that CORE delivers; 0 while it does not run.
     lut : LutPort, in
         Access to the tables while the DPU is idle; reads at any time.
+    options : 8, in
+        Options of `rtl.regs.options`.
     write : WritePort, out
     ppu : stream of PpuAtom, out
         The output, for OUTPUT_MODE bit 0.
@@ -79,6 +82,7 @@ class Dpu(wiring.Component):
                 "ew": In(stream.Signature(ElementOctet)),
                 "core_octets": In(4),
                 "lut": In(LutPort()),
+                "options": In(OPTION_BITS),
                 "write": Out(WritePort()),
                 "ppu": Out(stream.Signature(PpuAtom)),
                 "diag": Out(DiagnosticPort()),
@@ -123,6 +127,7 @@ class Dpu(wiring.Component):
         m.d.comb += [
             pipe.start.eq(start),
             pipe.active.eq(running),
+            pipe.options.eq(self.options),
             pipe.octets.eq(octets),
             self.moves.eq(pipe.moves | self.acc.valid | self.main.valid | self.ew.valid),
             self.writer_moves.eq(writer.moves),

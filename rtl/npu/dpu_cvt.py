@@ -29,10 +29,11 @@ def _less(value: Value, minus: Value, mantissa: int) -> Value:
 class OutputConverter:
     """Scale; shift, offset and saturation; conversion to the output type and the padding channels.
 
-    `values` are the results, the element in the low bits.
+    `values` are the results, the element in the low bits; `late_offset` is the option that the offset has
+    no say in ties.
     """
 
-    def __init__(self, frame: Frame, main: list[Signal]) -> None:
+    def __init__(self, frame: Frame, main: list[Signal], late_offset: Value) -> None:
         m, cfg, valid = frame.m, frame.cfg, frame.valid
         add_first, given = cfg.OUT_CVT_SHIFT.CVT_TYPE, cfg.DATA_FORMAT.OUT_PRECISION
         offset, scale = cfg.OUT_CVT_OFFSET.OUT_CVT_OFFSET, cfg.OUT_CVT_SCALE.OUT_CVT_SCALE
@@ -44,7 +45,8 @@ class OutputConverter:
         shift = frame.shift("out", Mux(late_floats, 0, cfg.OUT_CVT_SHIFT.OUT_CVT_SHIFT))
         # The offset is there when a tie is looked at: to the even, or away from zero.
         shifts = ~late_floats & (cfg.OUT_CVT_SHIFT.OUT_CVT_SHIFT[:6] != 0)
-        some, odd = frame.flag(shifts), frame.flag(shifts & ~add_first & offset[0])
+        some, odd = frame.flag(shifts), frame.flag(shifts & ~add_first & ~late_offset & offset[0])
+        late = frame.flag(late_offset)
         # The transposed writer takes the 32-bit integer, floats are made from one.
         kind = Mux(cfg.BS_OW_CFG.TP_ORG_EN, Precision.INT32, given)
         to_float = is_float(kind)
@@ -79,7 +81,7 @@ class OutputConverter:
             with m.If(valid[9]):
                 with m.If(away):
                     below = frame.wire((scaled[lane] >> shift.count)[:50].as_signed() + after)
-                    m.d.comb += ties_up.eq(some & ~below[-1])
+                    m.d.comb += ties_up.eq(some & ~Mux(late, scaled[lane][-1], below[-1]))
                 with m.Else():
                     m.d.comb += ties_up.eq(odd_part(scaled[lane], shift) ^ odd)
                 rounded = frame.wire(round_shift(scaled[lane], shift, ties_up=ties_up)[:50].as_signed())

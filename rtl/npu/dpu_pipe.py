@@ -15,6 +15,7 @@ from rtl.npu.dpu_scale import Cut, bn_stages, bs_stages
 from rtl.npu.dpu_table import OperandTable
 from rtl.npu.dpu_types import Precision
 from rtl.regfile import LutPort, config_signature
+from rtl.regs.options import OPTION_BITS, option_bit
 
 __all__ = ["STAGES", "AluAlgo", "DpuPipe", "OctetTag", "PipeIn", "PipeOut", "Precision"]
 
@@ -41,6 +42,8 @@ class DpuPipe(wiring.Component):
     result : stream of PipeOut, out
     lacks : 1, out
         An octet waits for its BS, BN or EW operand.
+    options : 8, in
+        Options of `rtl.regs.options`.
     moves, float_task : 1, out
         There is an octet in the pipe; a task of the float domain runs (rtl/clock_groups.py).
     """
@@ -59,6 +62,7 @@ class DpuPipe(wiring.Component):
                 "lut": In(LutPort()),
                 "result": Out(stream.Signature(PipeOut)),
                 "lacks": Out(1),
+                "options": In(OPTION_BITS),
                 "moves": Out(1),
                 "float_task": Out(1),
             }
@@ -122,7 +126,8 @@ class DpuPipe(wiring.Component):
         lut = LutStage(frame, unit, bn.values, entering)
         operand = EwOperand(frame, self.ew, self.active)
         ew = EwStage(frame, lut.values, operand)
-        output = OutputConverter(frame, ew.values)
+        late_offset = self.options[option_bit("q1_zero_point_after_rounding")]
+        output = OutputConverter(frame, ew.values, late_offset)
         m.d.comb += [
             operand.take.eq(Mux(frame.late_floats, floats.ew_take, ew.take)),
             floats.ew_there.eq(operand.there),

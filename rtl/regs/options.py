@@ -48,6 +48,12 @@ OPTIONS: tuple[Option, ...] = (
         "a convolution starts when FEATURE_GRAINS rows are in CBUF",
         "it starts when the rows of its first stripe are",
     ),
+    Option(
+        "q1_zero_point_after_rounding",
+        "4.8",
+        "OUT_CVT rounds the shifted value with its offset, which decides about ties",
+        "OUT_CVT rounds the shifted value, then adds the offset",
+    ),
 )
 """All options; the place in the tuple is the bit of the input."""
 

@@ -372,7 +372,12 @@ class Dpu:
         if dpu.get("OUT_CVT_SHIFT", "CVT_TYPE"):
             q = shift_round((value + offset) * scale, shift, away=away)
         else:
-            q = shift_to_offset(value * scale, shift, offset, away=away)
+            late = "q1_zero_point_after_rounding" in self.ctx.options
+            q = (
+                (shift_round(value * scale, shift, away=away) + offset)
+                if late
+                else (shift_to_offset(value * scale, shift, offset, away=away))
+            )
         if out not in FLOAT_CODES:
             return saturate(q, bits)
         return self._narrowed(fp.from_integers(saturate(q, 32)), out)

@@ -223,6 +223,7 @@ class RdmaCube(Cube):
         self.main = not rdma(mode, "MRDMA_DISABLE")
         self.element = not rdma("ERDMA_CFG", "ERDMA_DISABLE")
         self.shared = rdma(mode, "COMB_USE") == RESIDUAL and not self.flying
+        self.floats = rdma(mode, "PROC_PRECISION") in FLOAT_CODES
         self.element_bits = (4, 8, 16, 32)[rdma("ERDMA_CFG", "ERDMA_DATA_SIZE")]
         self.main_bits = ELEMENT_BITS.get(self.type, 8)
         self.use = {client: self._use(client) for client in ("BRDMA", "NRDMA")}
