@@ -129,3 +129,47 @@ def test_accumulator_keeps_48_bits() -> None:
     assert recorder.octets[0][0][0] == total % (1 << 48)
     assert get(dev, OUT, 32, 0, 0, 0, 1, 1) == (signed(total, 48) >> 31) % (1 << 32)
     assert recorder.octets[0][1][0] == -0x8000 * 160 * 961 % (1 << 32)
+
+
+@pytest.mark.parametrize(
+    ("kind", "kernels", "channels"),
+    [(FP16, 6, 32), (FP16, 16, 32), (FP16, 17, 80), (INT8, 6, 33), (INT4, 64, 129), (INT16, 20, 16)],
+    ids=str,
+)
+def test_groups_without_kernels_are_zeros(kind: ConvType, kernels: int, channels: int) -> None:
+    """CORE counts groups by its own channels (3.8).
+
+    On boards WEIGHT_KERNELS 6 and 16 with DATAOUT_CHANNEL 31 complete with fp16 (allbilly/rk3588 40fae7b,
+    examples/kernel_6_18/conv_new.py and examples/conv_tiles.py).  Fewer channels than kernels are ignored.
+    """
+    case = of(kind, kernels=kernels, channels=9)
+    group = kind.kernels
+    groups = -(-max(kernels, channels) // group)
+    case = with_fields(case, "CORE", "DATAOUT_SIZE_1", DATAOUT_CHANNEL=channels - 1)
+    case = with_fields(case, "DPU", "DATA_CUBE_CHANNEL", CHANNEL=groups * group - 1)
+    case = with_fields(case, "DPU", "WDMA_SIZE_0", CHANNEL_WDMA=groups * group - 1)
+    layer = Layer(case, np.random.default_rng(kernels))
+    recorder, findings = run(case, layer, strict=False)
+    missing = groups > -(-kernels // group)
+    assert (("SIZE_MISMATCH", "DATAOUT_SIZE_1") in findings) == missing
+    accs, sums = recorder.lanes(case.out[0] * case.out[1], groups, group // 8)
+    want, _ = layer.expect()
+    for acc, total, real in zip(accs, sums, want, strict=True):
+        assert acc[:kernels] == real and not any(acc[kernels:])
+        assert not any(total[-(-kernels // group) * group :])
+
+
+@pytest.mark.parametrize(("code", "written"), [(5, True), (7, False)])
+def test_a_result_of_no_type_is_not_written(code: int, written: bool) -> None:
+    """A tf32 product with code 7 in the DPU, too, leaves its output untouched (gregordinary/rocket-userspace
+    e067786, src/npu_regcmd.c, gen_matmul_tf32); with code 5 there it is right."""
+    case = of(TF32, kernels=16, channels=16)
+    types = dict.fromkeys(("IN_PRECISION", "PROC_PRECISION", "OUT_PRECISION"), code)
+    case = with_fields(case, "DPU", "DATA_FORMAT", **types)
+    layer = Layer(case, np.random.default_rng(1))
+    dev = device(False)
+    layer.store(dev)
+    size = 64 * case.out[0] * case.out[1]
+    before = dev.memory.read(OUT, size)
+    program(case).run(dev)
+    assert (dev.memory.read(OUT, size) != before) == written
