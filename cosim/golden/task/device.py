@@ -18,7 +18,7 @@ from cosim.golden.task.errors import GoldenError, GoldenHang, MemoryFault
 from cosim.golden.task.memory import Memory
 from cosim.golden.task.observer import Observer, observe
 from cosim.golden.task.ppu import check_ppu, from_dpu, pool
-from cosim.golden.task.rdma import RdmaData, check_rdma, fetch
+from cosim.golden.task.rdma import RdmaData, check_rdma, fetch, unpooling
 from cosim.golden.task.registers import SHADOWED_BLOCKS, RegisterSpace, View
 from rtl.regs import registers
 
@@ -32,6 +32,12 @@ EVENT_BITS = {"CNA": (0, 2, 4), "CORE": (6,), "DPU": (8,), "PPU": (10,)}
 """First interrupt bit (group 0) of each event of a block (H7); CNA: feature, weight, CSC."""
 
 _OP_ENABLE, _END, _TARGET_MASK = 0x0080, 0x0040, 0xFFFE
+
+
+def _copies(rdma: View | None) -> int:
+    """Copies of a row that unpooling makes; 0 without it."""
+    kernel = None if rdma is None else unpooling(rdma)
+    return 0 if kernel is None else kernel[0]
 
 
 class GoldenDevice:
@@ -375,7 +381,8 @@ class GoldenDevice:
             return []
         if self._ready("DPU_RDMA"):
             names.append("DPU_RDMA")
-        if not feeds_ppu(dpu):
+        rdma = self.space.blocks["DPU_RDMA"].view() if "DPU_RDMA" in names else None
+        if not feeds_ppu(dpu, _copies(rdma)):
             return names
         if self._ready("PPU") and from_dpu(self.space.blocks["PPU"].view()):
             return [*names, "PPU"]
@@ -401,7 +408,7 @@ class GoldenDevice:
         # Every block tells about its settings when it starts, whatever keeps the task from ending.
         rdma, ppu = views.get("DPU_RDMA"), views.get("PPU")
         comb_use = 0 if rdma is None else rdma.get("FEATURE_MODE_CFG", "COMB_USE")
-        dpu = Dpu(ctx, views["DPU"], self.lut, comb_use) if "DPU" in names else None
+        dpu = Dpu(ctx, views["DPU"], self.lut, comb_use, _copies(rdma)) if "DPU" in names else None
         if rdma is not None:
             check_rdma(ctx, rdma)
         if ppu is not None:
