@@ -34,12 +34,6 @@ EVENT_BITS = {"CNA": (0, 2, 4), "CORE": (6,), "DPU": (8,), "PPU": (10,)}
 _OP_ENABLE, _END, _TARGET_MASK = 0x0080, 0x0040, 0xFFFE
 
 
-def _copies(rdma: View | None) -> int:
-    """Copies of a row that unpooling makes; 0 without it."""
-    kernel = None if rdma is None else unpooling(rdma)
-    return 0 if kernel is None else kernel[0]
-
-
 class GoldenDevice:
     """One core with its memory.
 
@@ -381,8 +375,7 @@ class GoldenDevice:
             return []
         if self._ready("DPU_RDMA"):
             names.append("DPU_RDMA")
-        rdma = self.space.blocks["DPU_RDMA"].view() if "DPU_RDMA" in names else None
-        if not feeds_ppu(dpu, _copies(rdma)):
+        if not feeds_ppu(dpu, self._copies()):
             return names
         if self._ready("PPU") and from_dpu(self.space.blocks["PPU"].view()):
             return [*names, "PPU"]
@@ -396,6 +389,11 @@ class GoldenDevice:
             )
         return []
 
+    def _copies(self) -> int:
+        """Copies of a row that DPU_RDMA's settings ask for; 0 without unpooling (docs/hardware.md 5.7)."""
+        kernel = unpooling(self.space.blocks["DPU_RDMA"].view())
+        return 0 if kernel is None else kernel[0]
+
     def _ppu_blocks(self, final: bool) -> list[str]:
         """Blocks of a pooling task that reads from memory, empty unless all are there."""
         names = ["PPU", "PPU_RDMA"]
@@ -408,7 +406,7 @@ class GoldenDevice:
         # Every block tells about its settings when it starts, whatever keeps the task from ending.
         rdma, ppu = views.get("DPU_RDMA"), views.get("PPU")
         comb_use = 0 if rdma is None else rdma.get("FEATURE_MODE_CFG", "COMB_USE")
-        dpu = Dpu(ctx, views["DPU"], self.lut, comb_use, _copies(rdma)) if "DPU" in names else None
+        dpu = Dpu(ctx, views["DPU"], self.lut, comb_use, self._copies()) if "DPU" in names else None
         if rdma is not None:
             check_rdma(ctx, rdma)
         if ppu is not None:

@@ -35,6 +35,10 @@ Ints = NDArray[np.int64]
 _INT16, _FP16, _BF16 = 1, 2, 3
 _SIXTEEN_BITS = (1, 2, 3)
 """DPU codes of the 16-bit types."""
+LANES = 8
+"""Channels that come together."""
+SURFACES_NAMED = 8
+"""The most surfaces of a kernel group that SIZE_E can name."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,8 @@ def feeds_ppu(dpu: View, copies: int) -> bool:
 def _moves(dpu: View) -> bool:
     """Tell whether a task that is unpooled leaves its atoms as they are (docs/hardware.md 5.7)."""
     stages = all(dpu.get(f"{name}_CFG", f"{name}_BYPASS") for name in ("BS", "BN", "EW"))
-    return stages and dpu.get("DATA_FORMAT", "IN_PRECISION") == _INT16
+    narrow = ELEMENT_BITS.get(dpu.get("DATA_FORMAT", "OUT_PRECISION"), 8) < 32
+    return stages and dpu.get("DATA_FORMAT", "IN_PRECISION") == _INT16 and narrow
 
 
 def _as_moved(dpu: View) -> View:
@@ -120,6 +125,9 @@ class Dpu:
         self.out = dpu.get("DATA_FORMAT", "OUT_PRECISION")
         self.bits = ELEMENT_BITS.get(self.out, 8)
         self.packets = packet_mode(dpu)
+        self.serial = self.packets is not None and self.packets.flying
+        if self.serial:  # data come surface by surface
+            self.group = LANES
         on = not dpu.get("EW_CFG", "EW_BYPASS")
         self.lut = on and not dpu.get("EW_CFG", "EW_LUT_BYPASS")
         self.operation = on and not dpu.get("EW_CFG", "EW_OP_BYPASS")
@@ -186,9 +194,13 @@ class Dpu:
         return -(-channels * self.bits // (8 * ATOM))
 
     @property
-    def _serial(self) -> bool:
-        """The writer of MC_SURF_OUT with the converter bypassed, which does not look at SIZE_E (4.10)."""
-        return bool(self.dpu.get("BS_OW_CFG", "OD_BYPASS") and self.dpu.get("DATA_FORMAT", "MC_SURF_OUT"))
+    def _fixed(self) -> bool:
+        """Whether the writer does not look at SIZE_E (docs/hardware.md 4.10)."""
+        unnamed = self._surfaces() > SURFACES_NAMED
+        return bool(
+            self.dpu.get("BS_OW_CFG", "OD_BYPASS")
+            and (self.dpu.get("DATA_FORMAT", "MC_SURF_OUT") or unnamed)
+        )
 
     def _check_writer(self) -> GoldenHang | None:
         """Tell about sizes with which the writer never ends (docs/hardware.md 4.10, 4.11, 5.7)."""
@@ -199,13 +211,13 @@ class Dpu:
         if self.copies and said != self.copies:
             message = f"SIZE_E_1 + 1 must be {self.copies}, the copies of a row"
             return stop(ctx, dpu, message, "BS_OW_CFG", "SIZE_E_1")
-        if self.flying or self._serial:
+        if self.flying or self._fixed or not dpu.get("FEATURE_MODE_CFG", "OUTPUT_MODE") & 2:
             return None
         want = self._surfaces()
         if said != want:
             message = f"SIZE_E_1 + 1 must be {want}, the surfaces of a kernel group"
             return stop(ctx, dpu, message, "BS_OW_CFG", "SIZE_E_1")
-        if surfaces % want:
+        if surfaces % want and not dpu.get("BS_OW_CFG", "OD_BYPASS"):
             message = f"{surfaces} surfaces are no whole kernel groups of {want}"
             return stop(ctx, dpu, message, "DATA_CUBE_CHANNEL", "CHANNEL")
         return None
@@ -218,12 +230,14 @@ class Dpu:
         said = dpu.get("BS_OW_CFG", "SIZE_E_1") + 1
         if self.flying:
             return SurfacePlan(said, written, pixels, self.copies or 1)
-        if self._serial:
+        if self._fixed:
             return SurfacePlan(want, written, pixels)
         if said == want:
-            return SurfacePlan(want, min(written, surfaces // want * want), pixels)
+            whole = surfaces if dpu.get("BS_OW_CFG", "OD_BYPASS") else surfaces // want * want
+            return SurfacePlan(want, min(written, whole), pixels)
         first = 1 if said > want and dpu.get("BS_OW_CFG", "OD_BYPASS") else STRIPE
-        return SurfacePlan(said, min(said, want, written), min(first, pixels))
+        complete = self.group * self.bits >= 8 * ATOM  # an atom, with a group's channels
+        return SurfacePlan(said, min(said, want, written) if complete else 0, min(first, pixels))
 
     def _check_group(self, conv: tuple[ConvShape, NDArray, NDArray] | None) -> GoldenHang | None:
         """Tell about a group of CORE that is not the DPU's, which shows whatever else is wrong (4.1)."""
@@ -268,12 +282,13 @@ class Dpu:
 
     def _in_order(self, data: Ints) -> Ints:
         """Elements of MRDMA or ERDMA where they arrive, should the two blocks disagree about the group."""
-        serial = self.packets is not None and self.packets.flying  # both go surface by surface then
-        if self.offered.group == self.group or serial:
+        wide = self.offered.bits >= 16
+        group = LANES if self.serial and wide else self.offered.group
+        if group == self.group:
             return data
         octets = -(-self.channels // 8)
         lanes = np.pad(data, ((0, 0), (0, octets * 8 - self.channels))).reshape(-1, octets, 8)
-        theirs, mine = self.offered.group // 8, self.group // 8
+        theirs, mine = group // 8, self.group // 8
         serial = [lanes[:, at : at + theirs].reshape(-1, 8) for at in range(0, octets, theirs)]
         stream = np.concatenate(serial)
         out, taken = np.empty_like(lanes), 0

@@ -47,7 +47,9 @@ def packet_mode(dpu: View) -> PacketMode | None:
     direct = dpu.get(mode, "CONV_MODE") != DEPTHWISE
     integers = dpu.get(form, "IN_PRECISION") == _INT16 and dpu.get(form, "PROC_PRECISION") not in FLOAT_CODES
     out = dpu.get(form, "OUT_PRECISION") == (_INT16 if flying else _INT32)
-    if not (turned or kept) or not (direct and integers and out):
+    bypassed = dpu.get("EW_CFG", "EW_BYPASS") or dpu.get("EW_CFG", "EW_OP_BYPASS")
+    operand = not bypassed and bool(dpu.get("EW_CFG", "EW_OP_SRC"))
+    if not (turned or kept) or not (direct and integers and out) or operand:
         return None
     return PacketMode(turned, 1 + int(wide), flying)
 

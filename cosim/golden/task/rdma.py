@@ -62,6 +62,8 @@ class RdmaData:
     channels: int = 0
     group: int = 0
     """Channels of a group, which sets the order of main and ew."""
+    bits: int = 0
+    """Bits of a main element."""
     main: Ints | None = None
     """int64 [pixels, channels]."""
     bs: StageOperands | None = None
@@ -129,7 +131,8 @@ def fetch(ctx: Context, rdma: View) -> RdmaData:
         copies, times = kernel
         width *= times
         main = np.repeat(main, times, axis=0)
-    return RdmaData(width, cube.height, cube.channels, group, main, bs, bn, ew, copies, missing)
+    bits = ELEMENT_BITS.get(rdma.get(mode, "IN_PRECISION"), 8)
+    return RdmaData(width, cube.height, cube.channels, group, bits, main, bs, bn, ew, copies, missing)
 
 
 def unpooling(rdma: View) -> tuple[int, int] | None:
