@@ -62,7 +62,9 @@ def test_size_e_sweep_of_int4_products(size_e: int, columns: int) -> None:
         (1, 4, 7, 1, 64),  # row 0's first sixteen channels
     ],
 )
-def test_wrong_size_e_writes_a_part_and_hangs(kind: int, out: int, size_e: int, bypass: int, count: int) -> None:
+def test_wrong_size_e_writes_a_part_and_hangs(
+    kind: int, out: int, size_e: int, bypass: int, count: int
+) -> None:
     written, hang = core_task((128, 2, 32), kind, out, size_e=size_e, OD_BYPASS=bypass)
     assert written.sum() == count
     assert f"SIZE_E_1 = {size_e:#x}" in hang
@@ -270,7 +272,13 @@ def unpooled(shape: tuple[int, int, int], times: tuple[int, int], out: int, proc
 @pytest.mark.parametrize(("out", "process"), [(2, 2), (0, 0), (1, 1), (6, 0)])
 @pytest.mark.parametrize(
     ("shape", "times"),
-    [((1, 3, 5), (2, 2)), ((1, 20, 20), (2, 2)), ((2, 1, 7), (1, 3)), ((3, 4, 2), (4, 1)), ((1, 2, 3), (8, 8))],
+    [
+        ((1, 3, 5), (2, 2)),
+        ((1, 20, 20), (2, 2)),
+        ((2, 1, 7), (1, 3)),
+        ((3, 4, 2), (4, 1)),
+        ((1, 2, 3), (8, 8)),
+    ],
 )
 def test_unpooling_repeats_atoms(
     shape: tuple[int, int, int], times: tuple[int, int], out: int, process: int

@@ -198,8 +198,7 @@ class Dpu:
         """Whether the writer does not look at SIZE_E (docs/hardware.md 4.10)."""
         unnamed = self._surfaces() > SURFACES_NAMED
         return bool(
-            self.dpu.get("BS_OW_CFG", "OD_BYPASS")
-            and (self.dpu.get("DATA_FORMAT", "MC_SURF_OUT") or unnamed)
+            self.dpu.get("BS_OW_CFG", "OD_BYPASS") and (self.dpu.get("DATA_FORMAT", "MC_SURF_OUT") or unnamed)
         )
 
     def _check_writer(self) -> GoldenHang | None:

@@ -54,9 +54,7 @@ def packet_mode(dpu: View) -> PacketMode | None:
     return PacketMode(turned, 1 + int(wide), flying)
 
 
-def check_packets(
-    ctx: Context, dpu: View, mode: PacketMode, surfaces: int, pixels: int
-) -> GoldenHang | None:
+def check_packets(ctx: Context, dpu: View, mode: PacketMode, surfaces: int, pixels: int) -> GoldenHang | None:
     """Diagnose sizes of a task that makes packets; return why it never ends, if it does not."""
     hangs = []
     ctx.require(
