@@ -23,7 +23,8 @@ GROUPS = (
     "ew floats@ memory, residual in two streams, lut integers, lut floats, integers to floats, "
     "integers to integers, floats to integers, floats to floats, padded channels, matrix output, "
     "packets, packets of convolutions, unpooling, pool int8, pool int16, pool fp16, pool limits, "
-    "pool index, dpu to ppu, slave mode, chains, field limits, registers, reserved fields, contradictory sizes, reserved codes, contradictions, "
+    "pool index, dpu to ppu, slave mode, chains, field limits, registers, reserved fields, "
+    "contradictory sizes, reserved codes, contradictions, "
     "hangs, waits, writer waits, unmapped addresses, malformed lists"
 )
 """Names of the groups of conformance; @ stands for a comma within a name."""

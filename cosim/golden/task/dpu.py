@@ -302,7 +302,7 @@ class Dpu:
         self._check_streams()
         if self.flying:
             assert self.offered.main is not None  # `_check_streams` has made sure
-            return self.domain.enter(self._in_order(self.offered.main))
+            return self.domain.enter(self._in_order(self.offered.main[:, : self.channels]))
         if conv is None:
             raise self._hang("waits for CORE, which is not enabled", "FEATURE_MODE_CFG", "FLYING_MODE")
         shape, acc, total = conv

@@ -118,8 +118,9 @@ def fetch(ctx: Context, rdma: View) -> RdmaData:
         elif main_on or ew_on:
             missing = "ERDMA" if main_on else "MRDMA"
     else:
-        if main_on:
-            main = _main(ctx, rdma, cube)
+        if main_on:  # unpooling moves whole atoms
+            whole = _Cube(cube.width, cube.height, -(-cube.channels // 8) * 8)
+            main = _main(ctx, rdma, cube if unpooling(rdma) is None else whole)
         if ew_on:
             ew = _element(ctx, rdma, cube)
     bs = _stage(ctx, rdma, "BRDMA", "BS_BASE_ADDR", cube.channels)
