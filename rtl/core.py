@@ -24,6 +24,7 @@ from rtl.regbus import OP_ENABLE_BITS, RegisterFabric, op_enable_fields
 from rtl.regfile import RegisterFile
 from rtl.regs.counters import IDLE, LEVEL_BITS, levels, state_blocks, states
 from rtl.regs.events import EVENTS
+from rtl.regs.options import OPTION_BITS
 
 GROUPED_BLOCKS = ("CNA", "CORE", "DPU", "DPU_RDMA", "PPU", "PPU_RDMA")
 """Blocks with two register groups, started by the op-enable mask."""
@@ -40,6 +41,8 @@ class NpuCore(wiring.Component):
     s_axil_* : AXI4-Lite slave, 32-bit data, 16-bit addresses (offsets of H1.3).
     m_axi_* : AXI4 master, 256-bit data, 40-bit addresses, read ids 5 bits, write ids 4.
     core_index : In(2)         : this core's number, compared with S_POINTER.CORE_INDEX.
+    options : In(8)            : readings of the hardware that differ from the default, one bit each
+        (rtl/regs/options.py); changes only while the core is reset or idle.
     irq : Out(1)               : interrupt line, level.
     diag_* : Out               : diagnostic events; `diag_block` is the register window, offset[15:12].
     events : Out(16)           : pulses and levels, bits as in rtl/regs/events.py.
@@ -72,6 +75,7 @@ class NpuCore(wiring.Component):
             members[f"m_axi_{name}"] = member
         members |= {
             "core_index": In(2),
+            "options": In(OPTION_BITS),
             "irq": Out(1),
             "diag_valid": Out(1),
             "diag_code": Out(8),
@@ -146,10 +150,15 @@ class NpuCore(wiring.Component):
         for block, unit in blocks.items():
             wiring.connect(m, files[block].control, unit.control)
             wiring.connect(m, files[block].cfg, unit.cfg)
-        m.d.comb += [core.cell.eq(cna.cell), cna.bank_free.eq(core.bank_free)]
+        m.d.comb += [
+            core.cell.eq(cna.cell),
+            core.size.eq(cna.size),
+            cna.options.eq(self.options),
+            cna.bank_free.eq(core.bank_free),
+        ]
         wiring.connect(m, cna.stripe, core.stripe)
         wiring.connect(m, core.acc, dpu.acc)
-        m.d.comb += dpu.core_octets.eq(core.octets)
+        m.d.comb += [dpu.core_octets.eq(core.octets), dpu.options.eq(self.options)]
         wiring.connect(m, files["DPU"].lut, dpu.lut)
         for stream in ("bs", "bn", "main", "ew"):
             wiring.connect(m, getattr(dpu_rdma, stream), getattr(dpu, stream))

@@ -233,16 +233,39 @@ class StripeDone(data.Struct):
     last: 1
 
 
+class TaskSize(data.Struct):
+    """Sequence controller to CORE: what a task consists of; stands still while stripes are offered.
+
+    `groups` kernel groups (or depthwise channel groups), `stripes` of each.
+    """
+
+    groups: 11
+    stripes: 18
+
+
+ACC_BITS = 48
+"""Bits of an accumulator."""
+
+
+class Clip(data.Struct):
+    """How the DPU brings a sum to 32 bits: the shift, and whether ties go up instead of to even."""
+
+    shift: 5
+    half_up: 1
+
+
 class AccOctet(data.Struct):
     """CORE to DPU: eight neighbouring channels of one output pixel.
 
-    `acc` after CLIP_TRUNCATE and saturation to 32 bit, or binary32 bits for float types; `sum` the
-    window sum of the inputs, zero without QD_EN and for floats (HARDWARE 5.2).  Order: kernel group,
-    stripe, pixel, octet; a group always has all its octets (docs/hardware.md 3.8).
+    `acc` the sums, or binary32 bits for float types (sign-extended); `sum` the window sum of the
+    inputs, zero without QD_EN and for floats (HARDWARE 5.2); `clip` the task's CLIP_TRUNCATE, zero for
+    floats.  Order: kernel group, stripe, pixel, octet; a group always has all its octets
+    (docs/hardware.md 3.8).
     """
 
-    acc: data.ArrayLayout(32, LANES)
+    acc: data.ArrayLayout(ACC_BITS, LANES)
     sum: data.ArrayLayout(32, LANES)
+    clip: Clip
 
 
 class BsOctet(data.Struct):

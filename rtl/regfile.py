@@ -113,8 +113,9 @@ class RegisterFile(wiring.Component):
     -------
     port
         register accesses.  A write to a group that is still enabled waits (`ready` low), as does a
-        write that clears a pointer, or one of LUT_ACCESS, until the block is idle, and any write to a
-        group in the `2 * ROWS` cycles after a reset in which the registers take their reset values.
+        write that clears a pointer or turns ping-pong on or off, or one of LUT_ACCESS, until the block is
+        idle, and any write to a group in the `2 * ROWS` cycles after a reset in which the registers take
+        their reset values.
     control
         start, group and done of the block.  `start` comes two cycles after an op-enable at the earliest.
     op_enable
@@ -129,7 +130,7 @@ class RegisterFile(wiring.Component):
         starting: the block's start is in the next cycle.  show: some block's is, which may look at the
         settings of this one, too (in slave mode they may be started one after the other).
     core
-        index of this core; CNA and CORE only run when S_POINTER.CORE_INDEX equals it.
+        index of this core; CNA and CORE only run when S_POINTER.CORE_INDEX equals it or names every core.
     lut
         accesses to the tables; only of a block with LUT_ACCESS registers (docs 4.12).
     running, hold
@@ -196,7 +197,7 @@ class RegisterFile(wiring.Component):
                 m.d.sync += state.POINTER.eq(Mux(state.POINTER_PP_MODE, ~state.POINTER, ~state.EXECUTER))
 
         has_core = "CORE_INDEX" in self.block["S_POINTER"].fields
-        core_fits = (state.CORE_INDEX == self.core) if has_core else Const(1)
+        core_fits = self._core_fits(state) if has_core else Const(1)
         pending = Signal()
         load = Signal()
         m.d.comb += [
@@ -219,6 +220,10 @@ class RegisterFile(wiring.Component):
         if has_core:
             self._report_wrong_core(m, pending & ~core_fits, accept, state)
         return m
+
+    def _core_fits(self, state: data.View) -> Value:
+        every = self.block["S_POINTER"].fields["CORE_INDEX"].enum["EVERY"]
+        return (state.CORE_INDEX == self.core) | (state.CORE_INDEX == every)
 
     def _rows(self) -> list[Register | None]:
         """The register with storage at each word of the block's window, up to `ROWS`."""
@@ -271,7 +276,9 @@ class RegisterFile(wiring.Component):
         ]
         with m.If(accept & here):
             m.d.comb += count.eq(writing)
-            with m.If(~(writing & inside)):
+            # Lists that clear every register write 0 to both: nothing is meant by that.
+            clearing = ~writing & (written.LUT_ACCESS_DATA == 0)
+            with m.If(~(writing & inside) & ~clearing):
                 m.d.sync += self._diagnose(DiagnosticCode.RESERVED_MODE, access.local, port.wdata)
         with m.If(accept & (port.offset == config.local)):
             m.d.sync += state.eq(pack_fields(config, port.wdata))
@@ -291,9 +298,12 @@ class RegisterFile(wiring.Component):
         written = data.View(register_layout(pointer), pack_fields(pointer, port.wdata))
         held = Signal()
         with m.If(port.offset == pointer.local):
-            # Otherwise the group that runs would change under the block, and a task list that clears
-            # the pointers in every task would enable a group that is not the executer.
-            m.d.comb += held.eq(self.busy & (written.EXECUTER_PP_CLEAR | written.POINTER_PP_CLEAR))
+            # Otherwise the group that runs would change under the block, and executer and pointer would
+            # part at the end of a task that another task's list follows (docs 7.1, 7.5).
+            clears = written.EXECUTER_PP_CLEAR | written.POINTER_PP_CLEAR
+            toggles = ("EXECUTER_PP_EN", "POINTER_PP_EN")
+            changes = Cat(written[name] != state[name] for name in toggles).any()
+            m.d.comb += held.eq(self.busy & (clears | changes))
         with m.Elif(self._lut_access()):
             m.d.comb += held.eq(self.busy)
         with m.Elif(port.offset >= self.block["OPERATION_ENABLE"].local):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,6 +38,7 @@ from cosim.cli.timeline_app import declare as declare_timeline
 from cosim.cli.validate_app import declare as declare_validate
 from cosim.cli.verilog_app import declare as declare_verilog
 from cosim.cli.waves_app import declare as declare_waves
+from rtl.regs.options import VARIABLE, chosen_options
 
 if TYPE_CHECKING:
     from waves.spec import TraceSpec
@@ -44,6 +46,29 @@ if TYPE_CHECKING:
 app = App(
     help="The RK3588 NPU as cycle-accurate RTL: run models and register-command streams without a board."
 )
+
+
+@app.callback()
+def root(
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option",
+            metavar="NAME",
+            help="Use the other reading of the hardware where boards do not decide (docs/hardware.md); "
+            "repeatable, before the command.",
+        ),
+    ] = None,
+) -> None:
+    """Set what holds for every command."""
+    if option:
+        try:
+            chosen = chosen_options(option)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--option") from None
+        os.environ[VARIABLE] = ",".join(sorted(chosen))
+
+
 app.add_typer(regcmd_app, name="regcmd")
 declare_waves(app)
 declare_timeline(app)

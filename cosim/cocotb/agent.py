@@ -32,6 +32,7 @@ from cosim.engines.memory import PAGE
 from cosim.engines.soc import EVENT_NAMES, RESET_CYCLES
 from cosim.streams.stream import Stream
 from rtl.regs import registers
+from rtl.regs.options import chosen_options, options_mask
 from sw.regcmd import blocks_of_mask
 
 IRQ_CYCLES = 100_000
@@ -39,7 +40,7 @@ IRQ_CYCLES = 100_000
 
 INPUTS = """rst s_axil_awvalid s_axil_awaddr s_axil_awprot s_axil_wvalid s_axil_wdata s_axil_wstrb
 s_axil_bready s_axil_arvalid s_axil_araddr s_axil_arprot s_axil_rready
-m_axi_rid m_axi_rdata m_axi_rresp m_axi_rlast m_axi_bid m_axi_bresp"""
+options m_axi_rid m_axi_rdata m_axi_rresp m_axi_rlast m_axi_bid m_axi_bresp"""
 """What is 0 until somebody drives it: otherwise X on Icarus."""
 
 HOSTS: dict[str, Any] = {"cocotbext": AxiHost, "engine": EngineHost}
@@ -75,6 +76,7 @@ class NpuAgent:
     memory : `map`, `read`, `write`, `view` of the device's memory.
     dram : the memory's AXI side: faults, bytes by client, open bursts.
     log : tasks and diagnostics so far.
+    options : readings of the hardware, from RKCOSIM_OPTIONS (rtl/regs/options.py).
     on_reset : functions that are called at each reset.
     """
 
@@ -105,6 +107,8 @@ class NpuAgent:
         for name in INPUTS.split():
             getattr(dut, name).value = 0
         dut.core_index.value = core
+        self.options = chosen_options()
+        dut.options.value = options_mask(self.options)
         self.clocking = Clocking(dut.clk, period_ps)
         self.host: Host = HOSTS[host](dut, self.clocking)
         self.dram: DramSlave | None = None

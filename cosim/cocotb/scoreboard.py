@@ -44,7 +44,7 @@ class Scoreboard:
     def __init__(self, agent: NpuAgent) -> None:
         self.agent = agent
         self.checked: list[Checked] = []
-        self.golden = GoldenNpu(agent.core + 1, strict=False)
+        self.golden = GoldenNpu(agent.core + 1, strict=False, options=agent.options)
         agent.on_reset.append(lambda: self.golden.reset(1 << agent.core))
 
     async def run(self, stream: Stream | Iterable[int], bound_cycles: int = IRQ_CYCLES) -> Checked:

@@ -107,7 +107,6 @@ def _float_converter(d: Draw) -> Plan:
         ("OUT_CVT_SCALE", "OUT_CVT_SCALE", 16),
         ("OUT_CVT_OFFSET", "OUT_CVT_OFFSET", 32),
         ("OUT_CVT_SHIFT", "OUT_CVT_SHIFT", 6),
-        ("OUT_CVT_SHIFT", "MINUS_EXP", 8),
     )
     turn = d.index // len(_KINDS) % (len(settings) + 1)
     for number, (register, name, bits) in enumerate(settings):  # one at a time: two are of one register
@@ -119,6 +118,9 @@ def _float_converter(d: Draw) -> Plan:
 def _float_operand(d: Draw) -> Plan:
     plan = d.flying(d.any_type((FP16, BF16)), DpuWish(element="memory"))
     task = plan.tasks[0]
+    half = task.fields["DPU", "DATA_FORMAT"]["PROC_PRECISION"] == FP16.dpu
+    if half and task.fields["DPU", "EW_CFG"]["EW_OP_TYPE"]:
+        raise Refused("such a product never ends")
     task.set("DPU", "EW_CFG", EW_OP_CVT_BYPASS=0)
     task.set("DPU", "EW_CVT_SCALE_VALUE", EW_OP_CVT_SCALE=d.ch.word("codes.scale", 16))
     task.set("DPU", "EW_CVT_OFFSET_VALUE", EW_OP_CVT_OFFSET=d.ch.word("codes.offset", 32))
@@ -135,7 +137,7 @@ def _gates(d: Draw) -> Plan:
 
 def _combined(d: Draw) -> Plan:
     plan = d.flying(d.any_type((FP16, INT8)), PLAIN)
-    plan.tasks[0].set("DPU_RDMA", "FEATURE_MODE_CFG", COMB_USE=d.ch.integer("codes.comb", 1, 7))
+    plan.tasks[0].set("DPU_RDMA", "FEATURE_MODE_CFG", COMB_USE=2 * d.ch.integer("codes.comb", 1, 3))
     plan.tasks[0].set("DPU", "FEATURE_MODE_CFG", COMB_USE=d.ch.integer("codes.comb_dpu", 0, 1))
     return plan
 

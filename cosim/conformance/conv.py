@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from cosim.conformance.choices import Refused
 from cosim.conformance.types import ATOM, ElementType
 from cosim.crosscheck.program import Task
+from rtl.regs.options import chosen_options
 
 BANK_BYTES = 32 * 1024
 BANKS = 12
@@ -53,6 +54,8 @@ class Conv:
     grains: int = 1
     qd: int = 1
     clip: tuple[int, int] = (0, 0)
+    core_channels: int = 0
+    """CORE's own count of channels (3.8) of the whole layer; 0: that of the kernels in whole groups."""
     spread: float = 1.0
     """Typical magnitude of a result."""
     cvt: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -97,28 +100,32 @@ class Conv:
             return -(-self.line * self.height * self.pixel_bytes // BANK_BYTES)
         return -(-(self.entries or self.row_entries) * self.height * 64 // BANK_BYTES)
 
+    @property
+    def delivered_groups(self) -> int:
+        """Groups that CORE gives the DPU (3.8)."""
+        return -(-max(self.outputs, self.core_channels) // self.group)
+
     def kernel_bytes(self) -> int:
-        """Bytes of one kernel (3.3), or of a depthwise layer's channel group."""
-        if self.depthwise:
-            return 64 * self.taps
-        atoms, full, total = self.surfaces, self.type.tile_atoms, 0
+        """Bytes of one kernel (3.3); of a depthwise layer all channels."""
+        atoms, full, total = self.surfaces, 4 if self.depthwise else self.type.tile_atoms, 0
+        three = self.depthwise and self.type.bits == 8 and "d1_three_atoms_int8" in chosen_options()
         while atoms > 0:
             part = min(atoms, full)
-            total += 4 if part == 3 and full == 4 else part
+            total += 4 if part == 3 and not three else part
             atoms -= full
         return total * ATOM * self.taps
 
     def weight_bytes(self, kernels: int) -> int:
         """Bytes of so many kernels (all channels of a depthwise layer)."""
         if self.depthwise:
-            return -(-self.channels // (64 if self.type.bits == 8 else 32)) * 64 * self.taps
+            return self.kernel_bytes()
         return kernels * self.kernel_bytes()
 
     @property
     def group_bytes(self) -> int:
         """Bytes of the largest kernel group."""
         if self.depthwise:
-            return self.taps * 64 * (1 if self.type.bits == 8 or self.channels <= 32 else 2)
+            return min(self.kernel_bytes(), self.taps * 64 * self.type.bits // 8)
         return min(self.group, self.kernels) * self.kernel_bytes()
 
     def cycles(self) -> int:
@@ -227,7 +234,8 @@ class Conv:
         task.set("CORE", "MISC_CFG", DW_EN=int(self.depthwise), QD_EN=self.qd, PROC_PRECISION=code)
         lanes = self.channels if self.depthwise else kernels
         task.set("CORE", "DATAOUT_SIZE_0", DATAOUT_HEIGHT=tile.rows - 1, DATAOUT_WIDTH=self.out[1] - 1)
-        task.set("CORE", "DATAOUT_SIZE_1", DATAOUT_CHANNEL=-(-lanes // self.group) * self.group - 1)
+        counted = self.core_channels or -(-lanes // self.group) * self.group
+        task.set("CORE", "DATAOUT_SIZE_1", DATAOUT_CHANNEL=counted - 1)
         task.set("CORE", "CLIP_TRUNCATE", CLIP_TRUNCATE=self.clip[0], ROUND_TYPE=self.clip[1])
 
     def text(self) -> str:

@@ -34,6 +34,8 @@ class ConvWish:
     """A large map with no data bank to spare."""
     resident: bool = False
     """All weights fit their banks (for reuse)."""
+    missing_groups: bool = False
+    """CORE counts more groups than there are kernels for."""
     budget: int = 0
 
 

@@ -296,6 +296,8 @@ def _output(ch: Chooser, d: Dpu, spread: float, lut: bool) -> None:
     if d.float_domain and not lut:
         d.set("DPU", "OUT_CVT_SCALE", OUT_CVT_SCALE=1, **widen)
         d.set("DPU", "OUT_CVT_SHIFT", CVT_TYPE=int(ch.chance("out.add_first", 0.3)))
+        if ch.chance("out.minus", 0.25):
+            d.set("DPU", "OUT_CVT_SHIFT", MINUS_EXP=ch.corner("out.minus_exp", 0, 255, 0))
         return
     bits = 24 if d.out in FLOATS else d.out.bits
     aim = 2.0 ** (bits - 1) * ch.real("out.aim", 0.2, 2.0)

@@ -10,6 +10,8 @@ from cosim.conformance.choices import Chooser, Refused
 from cosim.conformance.dpu import STORAGE, Dpu, Operand
 from cosim.conformance.types import ATOM, BF16, FP16, FP32, INT4, INT8, INT16, INT32, ElementType
 
+ADD = 2
+"""EW_ALU_ALGO."""
 INTEGER_ALU = (2, 0, 1, 2, 4, 5, 6)
 FLOAT_ALU = (2, 0, 1, 2, 4, 5, 6, 3, 3, 7, 8)
 LUT_ENTRIES = 513
@@ -84,6 +86,12 @@ def draw_element(ch: Chooser, arena: Arena, d: Dpu, spread: float, wish: str) ->
     size = 16
     if memory:
         size = _memory(ch, arena, d, wish == "combined", floating)
+        if floating and d.proc == FP16.dpu:  # anything else is unpredictable, or never ends (4.7)
+            if multiply or algorithm == ADD:
+                convert = not multiply
+        elif algorithm == ADD and not multiply and size == 32:
+            convert = False
+        d.set("DPU", "EW_CFG", EW_OP_CVT_BYPASS=int(not convert))
         if convert:
             _operand_converter(ch, d, spread, size, floating)
     else:

@@ -42,9 +42,9 @@ class Draw:
     def dpu_of(self, conv: Conv, wish: DpuWish) -> Dpu:
         """Draw the DPU behind a convolution: as many groups of channels as CORE delivers (4.1)."""
         lanes = conv.outputs
-        if self.ch.chance("dpu.other_channels", 0.25):
-            low = (lanes - 1) // conv.group * conv.group
-            lanes = low + self.ch.integer("dpu.channels", 1, conv.group, lanes - low)
+        low = (conv.delivered_groups - 1) * conv.group
+        if lanes <= low or self.ch.chance("dpu.other_channels", 0.25):
+            lanes = low + self.ch.integer("dpu.channels", 1, conv.group, max(1, lanes - low))
         size = (conv.out[1], conv.out[0], lanes)
         return draw_dpu(self.ch, self.arena, size, conv.type, conv.spread, wish, depthwise=conv.depthwise)
 
@@ -76,7 +76,8 @@ class Draw:
                     "dilation": max(conv.dilation),
                     "padding": max(conv.pad),
                     "weight banks": conv.weight_bank,
-                },
+                }
+                | ({"atoms of the last block": (conv.surfaces - 1) % 4 + 1} if conv.depthwise else {}),
             )
         )
         self._dpu_fact(dpu)
@@ -112,6 +113,11 @@ class Draw:
     def conv(self, wish: ConvWish, dpu: DpuWish = NONE) -> Plan:
         """One convolution."""
         conv = draw_conv(self.ch, self.arena, wish)
+        if wish.missing_groups:
+            whole = -(-conv.outputs // conv.group) * conv.group
+            conv.core_channels = self.ch.integer("core.channels", whole + 1, whole + 3 * conv.group)
+        elif self.ch.chance("core.fewer_channels", 0.06):  # all kernels are delivered all the same (3.8)
+            conv.core_channels = self.ch.integer("core.channels", 1, conv.outputs)
         settings = self.dpu_of(conv, dpu)
         task = self.task(conv, settings)
         if dpu.element == "lut":
@@ -243,11 +249,29 @@ class Draw:
             task for _ in range(self.ch.integer("chain.length", 2, most)) for task in self.any_task().tasks
         ]
         plan = Plan(tasks, self.facts, peek=self.ch.chance("chain.peek", 0.3))
+        if self.ch.chance("chain.pointers", 0.25):
+            for task in tasks:
+                self._pointers(task)
         if self.ch.chance("chain.mask", 0.5):
             plan.mask = tasks[-1].interrupt_mask() | self.ch.word("chain.mask_bits", 17)
         if self.ch.chance("chain.dangling", 0.3):
             plan.tail = (16 * self.ch.word("chain.link", 28), self.ch.word("chain.amount", 16))
         return plan
+
+    def _pointers(self, task: Task) -> None:
+        """Ping-pong turned on, off or cleared by the lists themselves (docs/hardware.md 7.1, 7.2, 7.5)."""
+        on = {"POINTER_PP_MODE": 1, "EXECUTER_PP_EN": 1, "POINTER_PP_EN": 1}
+        clear = {"POINTER_PP_CLEAR": 1, "EXECUTER_PP_CLEAR": 1}
+        for block in task.blocks:
+            pointer = registers()[block]["S_POINTER"]
+            if block in ("CNA", "CORE"):
+                if self.ch.chance("chain.every_core", 0.3):
+                    index = pointer.fields["CORE_INDEX"].enum
+                    task.pointers[block] = pointer.encode(CORE_INDEX=index["EVERY"] if index else 0, **on)
+            else:
+                task.pointers[block] = pointer.encode(
+                    **self.ch.pick("chain.pointer", (on, clear, on | clear))
+                )
 
     def slave(self) -> Plan:
         """One task without the PC, or the same one in both register groups."""

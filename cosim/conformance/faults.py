@@ -128,7 +128,7 @@ def _hang_core(d: Draw) -> Plan:
     plan = small_conv(d)
     pointer = registers()["CNA"]["S_POINTER"]
     flags = {"POINTER_PP_MODE": 1, "EXECUTER_PP_EN": 1, "POINTER_PP_EN": 1}
-    plan.writes.append((pointer.offset, pointer.encode(CORE_INDEX=d.ch.integer("hang.core", 1, 3), **flags)))
+    plan.writes.append((pointer.offset, pointer.encode(CORE_INDEX=d.ch.integer("hang.core", 1, 2), **flags)))
     if d.ch.chance("hang.core_too", 0.5):
         pointer = registers()["CORE"]["S_POINTER"]
         other = d.ch.integer("hang.core_index", 1, 3)

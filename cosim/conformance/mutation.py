@@ -5,12 +5,14 @@
 A mutant is tried on few cases of every group first, then on more and more (`mutation_corpus.ROUNDS`), and
 is *found* at the first case that differs, raises or does not end; it is *void* when it cannot be imported,
 and otherwise it *survives*.  A golden mutant must show what the unchanged model does; an RTL mutant is
-compared with the golden model as in any conformance run.
+compared with the golden model as in any conformance run.  With ``--resume FILE`` a run that was ended goes on
+where it was.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import secrets
@@ -29,17 +31,89 @@ from cosim.conformance.mutation_verdict import SURVIVED, Verdict, counted, good,
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def _say(verdict: Verdict) -> None:
-    print(f"{verdict.result:9} {verdict.seconds:6.1f} s  {verdict.mutant}  [{verdict.detail}]", flush=True)
+class Record:
+    """Verdicts as they come, printed and, with a file, kept for a run that goes on after this one ended.
+
+    Parameters
+    ----------
+    path
+        a line of JSON with the settings, then one for each verdict; None: nothing is kept.
+    settings
+        what decides which mutants and cases there are.
+
+    Raises
+    ------
+    ValueError
+        when the file was written with other settings, or is damaged.
+    """
+
+    def __init__(self, path: Path | None, settings: dict[str, object]) -> None:
+        self.path = path
+        self.known: dict[str, dict[str, Verdict]] = {"golden": {}, "rtl": {}}
+        if path is None:
+            return
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(settings) + "\n")
+            return
+        lines = path.read_text().split("\n")
+        if not lines[-1]:
+            lines.pop()
+        else:
+            path.write_text("".join(f"{line}\n" for line in lines[:-1]))  # the last one was cut off
+            lines.pop()
+        try:
+            before, *verdicts = [json.loads(line) for line in lines]
+            found = [Verdict(**verdict) for verdict in verdicts]
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{path}: not a record of mutants: {error}") from None
+        for name, value in settings.items():
+            if before.get(name) != value:
+                raise ValueError(f"{path}: recorded with {name} {before.get(name)}, this run has {value}")
+        for verdict in found:
+            self.known[verdict.side][verdict.mutant] = verdict
+
+    def __call__(self, verdict: Verdict) -> None:
+        """Print and keep a verdict."""
+        print(
+            f"{verdict.result:9} {verdict.seconds:6.1f} s  {verdict.mutant}  [{verdict.detail}]", flush=True
+        )
+        seen = self.known[verdict.side]
+        if self.path is not None and verdict.mutant not in seen:
+            seen[verdict.mutant] = verdict
+            with self.path.open("a") as file:
+                file.write(json.dumps(asdict(verdict)) + "\n")
 
 
-def _golden(count: int, seed: int, most: int, workers: int) -> list[Verdict]:
+def _sources() -> str:
+    """Hash of everything that mutants and cases are made of."""
+    digest = hashlib.sha256()
+    for folder in ("rtl", "cosim/golden", "cosim/conformance", "cosim/crosscheck", "cosim/harness"):
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in (".py", ".rdl", ".h", ".cpp", ".sv"):
+                digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _recorded_seed(path: Path | None) -> int | None:
+    """The seed that a record begins with, if there is one."""
+    if path is None or not path.exists():
+        return None
+    try:
+        return int(json.loads(path.read_text().partition("\n")[0])["seed"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: not a record of mutants: {error}") from None
+
+
+def _golden(count: int, seed: int, most: int, workers: int, record: Record) -> list[Verdict]:
     begin = time.monotonic()
     corpus = entries(seed, most, ROOT)
     print(f"{len(corpus)} cases drawn and recorded in {time.monotonic() - begin:.0f} s", flush=True)
     source = mutation_golden.candidates(ROOT, np.random.default_rng([seed, 6]))
     unchanged = mutation_golden.unchanged(ROOT)
-    return mutation_golden.check(source, unchanged, count, corpus, rounds(most), workers, _say)
+    return mutation_golden.check(
+        source, unchanged, count, corpus, rounds(most), workers, record, record.known["golden"]
+    )
 
 
 def _read(paths: list[Path]) -> tuple[list[Verdict], list[str]]:
@@ -54,13 +128,24 @@ def _read(paths: list[Path]) -> tuple[list[Verdict], list[str]]:
 
 def _run(given: argparse.Namespace) -> tuple[list[Verdict], list[str]]:
     """Try the mutants of both sides."""
-    seed = secrets.randbits(32) if given.seed is None else given.seed
+    seed = given.seed
+    if seed is None:
+        seed = _recorded_seed(given.resume)
+    if seed is None:
+        seed = secrets.randbits(32)
     print(f"seed {seed}", flush=True)
-    verdicts = _golden(given.golden, seed, given.cases, given.workers) if given.golden else []
+    settings = {"seed": seed, "cases": given.cases, "rtl": given.rtl, "golden": given.golden}
+    record = Record(given.resume, settings | {"sources": _sources()})
+    done = sum(map(len, record.known.values()))
+    if done:
+        print(f"{given.resume}: {done} verdicts taken over", flush=True)
+    verdicts = _golden(given.golden, seed, given.cases, given.workers, record) if given.golden else []
     if given.rtl:
         with tempfile.TemporaryDirectory(prefix="rkcosim-mutants-") as work:
             folder = given.work or Path(work)
-            verdicts += mutation_rtl.check(ROOT, folder, given.rtl, seed, given.cases, given.workers, _say)
+            verdicts += mutation_rtl.check(
+                ROOT, folder, given.rtl, seed, given.cases, given.workers, record, record.known["rtl"]
+            )
     options = f"--rtl {given.rtl} --golden {given.golden} --cases {given.cases} --seed {seed}"
     return verdicts, [f"python -m cosim.conformance.mutation {options}"]
 
@@ -79,6 +164,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--again", type=Path, action="append", help="report what this file of --json says, try nothing"
     )
+    parser.add_argument(
+        "--resume", type=Path, help="keep every verdict in this file, and go on from those already in it"
+    )
     parser.add_argument("--json", type=Path, help="write every verdict to this file")
     parser.add_argument("--report", type=Path, help="write figures and survivors to this page")
     given = parser.parse_args(arguments)
@@ -91,7 +179,10 @@ def main(arguments: list[str] | None = None) -> int:
     if given.again:
         verdicts, commands = _read(given.again)
     else:
-        verdicts, commands = _run(given)
+        try:
+            verdicts, commands = _run(given)
+        except ValueError as error:
+            parser.error(str(error))
     for side in ("golden", "rtl"):
         found, count, void = counted(verdicts, side)
         if count:

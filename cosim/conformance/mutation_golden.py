@@ -11,7 +11,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import ModuleType
@@ -116,6 +116,7 @@ def check(
     counts: list[int],
     workers: int,
     say: Callable[[Verdict], None],
+    known: Mapping[str, Verdict] | None = None,
 ) -> list[Verdict]:
     """Try mutants until `count` of them are not void.
 
@@ -133,6 +134,8 @@ def check(
         processes at a time.
     say
         told each verdict.
+    known
+        verdicts of an earlier run by mutant, which are taken over.
 
     Raises
     ------
@@ -157,6 +160,10 @@ def check(
             mutant = next(mutants_of_it, None)
             if mutant is None:
                 break
+            if known and str(mutant) in known:
+                verdicts.append(known[str(mutant)])
+                good += verdicts[-1].result != VOID
+                continue
             scope = (mutant.path, mutant.scope) if mutant.scope else None
             if scope is not None and not any(scope in entry.calls for entry in corpus):
                 scope = None

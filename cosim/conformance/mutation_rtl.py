@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
@@ -207,8 +207,11 @@ def check(
     most: int,
     workers: int,
     say: Callable[[Verdict], None],
+    known: Mapping[str, Verdict] | None = None,
 ) -> list[Verdict]:
     """Build a model with more mutants than wanted, and try `count` of those that are in it.
+
+    `known` has verdicts of an earlier run by mutant, which are taken over.
 
     Raises
     ------
@@ -229,7 +232,10 @@ def check(
         idle.put(worker)
 
     def one(number: int) -> Verdict:
-        site, worker, begun = chosen[number - 1], idle.get(), time.monotonic()
+        site = chosen[number - 1]
+        if known and str(site) in known:
+            return known[str(site)]
+        worker, begun = idle.get(), time.monotonic()
         try:
             result, detail = ask(worker, number, site.path)
         finally:

@@ -31,7 +31,6 @@ INERT: tuple[Name, ...] = (
     ("CORE", "MISC_CFG", "SOFT_GATING"),
     ("CORE", "DATAOUT_SIZE_0", "DATAOUT_HEIGHT"),
     ("CORE", "DATAOUT_SIZE_0", "DATAOUT_WIDTH"),
-    ("CORE", "DATAOUT_SIZE_1", "DATAOUT_CHANNEL"),
     ("DPU", "FEATURE_MODE_CFG", "BURST_LEN"),
     ("DPU", "WDMA_SIZE_0", "SIZE_C_WDMA"),
     ("DPU", "EW_CFG", "EW_EQUAL_EN"),

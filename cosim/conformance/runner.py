@@ -87,7 +87,7 @@ class Runner:
 
     def __init__(self, device: Any, golden: GoldenNpu | None = None) -> None:
         self.device = device
-        self.golden = golden or GoldenNpu(1, strict=False)
+        self.golden = golden or GoldenNpu(1, strict=False, options=device.options)
         self._mapped = False
         self._said = {id(side): self._count(side) for side in (self.device, self.golden)}
         names = [("PC", n) for n in ("INTERRUPT_STATUS", "INTERRUPT_RAW_STATUS", "TASK_STATUS")]

@@ -189,6 +189,13 @@ def _depthwise_gates(d: Draw) -> Plan:
     return plan
 
 
+def _missing_groups(d: Draw) -> Plan:
+    """CORE counts more groups than there are kernels for, and the DPU takes them (3.8)."""
+    depthwise = d.ch.chance("settings.depthwise", 0.3)
+    kind = d.any_type((INT8, INT16, FP16) if depthwise else CONV_TYPES)
+    return d.conv(ConvWish(kind, depthwise=depthwise, missing_groups=True, budget=800))
+
+
 def _unaligned_conv(d: Draw) -> Plan:
     """Addresses of which the lower bits are dropped (the bus has atoms)."""
     plan = d.conv(ConvWish(d.any_type((INT8, INT4, FP16)), budget=400), PLAIN)
@@ -243,6 +250,38 @@ def _slopes(d: Draw) -> Plan:
     return plan
 
 
+def _left_element(d: Draw) -> Plan:
+    """Data of ERDMA that no operation of a flying task takes: they are dropped (4.7)."""
+    plan = d.flying(d.any_type((INT8, INT16, FP16)), DpuWish(element="memory"))
+    plan.tasks[0].set("DPU", "EW_CFG", **{d.ch.pick("settings.off", ("EW_BYPASS", "EW_OP_BYPASS")): 1})
+    plan.tasks[0].set("DPU", "EW_CFG", EW_OP_SRC=d.ch.integer("settings.source", 0, 1))
+    return plan
+
+
+def _unpredictable(d: Draw) -> Plan:
+    """Sums whose operand does not go the way that silicon wants (4.7)."""
+    kind = d.any_type((FP16, INT8, INT16))
+    plan = d.flying(kind, DpuWish(element="memory"))
+    task = plan.tasks[0]
+    task.set("DPU", "EW_CFG", EW_OP_TYPE=0, EW_ALU_ALGO=2, EW_MUL_PRELU=0, EW_OP_CVT_BYPASS=int(kind is FP16))
+    if kind is not FP16:
+        task.set("DPU", "EW_CFG", EDATA_SIZE=3)
+    return plan
+
+
+def _cut(d: Draw) -> Plan:
+    """CLIP_TRUNCATE on ties, on sums that do not fit 32 bits, and on the correction (4.2, 3.9)."""
+    plan, ch = small_conv(d), d.ch
+    task = plan.tasks[0]
+    if task.fields["DPU", "DATA_FORMAT"]["PROC_PRECISION"] in (2, 3, 5):
+        raise Refused("floats")
+    shift = ch.pick("settings.cut", (1, 1, 2, 3, 31))
+    task.set("CORE", "CLIP_TRUNCATE", CLIP_TRUNCATE=shift, ROUND_TYPE=ch.integer("settings.up", 0, 1))
+    task.set("DPU", "BS_OW_CFG", OD_BYPASS=0, OW_SRC=0)
+    task.set("DPU", "BS_OW_OP", OW_OP=ch.corner("settings.correction", 0, 65535))
+    return plan
+
+
 KINDS: tuple[Callable[[Draw], Plan], ...] = (
     settings_packets,
     settings_unpooling,
@@ -262,10 +301,14 @@ KINDS: tuple[Callable[[Draw], Plan], ...] = (
     _index,
     _gates_and_type,
     _depthwise_gates,
+    _missing_groups,
     _unaligned_conv,
     _extremes,
     _steps,
     _slopes,
+    _left_element,
+    _unpredictable,
+    _cut,
 )
 
 

@@ -12,6 +12,7 @@ from cosim.conformance.draws import Draw
 from cosim.conformance.types import BF16, FP16, INT8, INT16
 from cosim.crosscheck.program import Task
 from rtl.regs import registers
+from sw.layouts import depthwise_bytes
 
 PLAIN = DpuWish(element="none")
 SIZES = (
@@ -60,7 +61,7 @@ def _long_halves(d: Draw) -> Plan:
         raise Refused("one half, or more than one stripe")
     rows = d.ch.pick("hang.rows", (17, 31))
     task.set("CNA", "WEIGHT_SIZE2", WEIGHT_WIDTH=31, WEIGHT_HEIGHT=rows)
-    task.set("CNA", "WEIGHT_SIZE0", WEIGHT_BYTES=-(-channels // 32) * 31 * rows * 64)
+    task.set("CNA", "WEIGHT_SIZE0", WEIGHT_BYTES=depthwise_bytes((channels, 31, rows), 2))
     task.set("CNA", "CBUF_CON0", WEIGHT_BANK=1)
     plan.note = "half a depthwise group is larger than its bank"
     return plan
@@ -148,6 +149,60 @@ def _no_operands(d: Draw) -> Plan:
     else:
         store |= {f"{stage}_ALU_BYPASS": 0, f"{stage}_ALU_SRC": 1}
     plan.note = f"nothing reads the operands of {client}"
+    return plan
+
+
+def _half_product(d: Draw) -> Plan:
+    """A product of fp16 whose operand goes through the converter (4.7)."""
+    wish = DpuWish(element="memory")
+    plan = d.conv(ConvWish(FP16, budget=400), wish) if d.ch.chance("hang.conv", 0.5) else d.flying(FP16, wish)
+    if plan.tasks[0].fields["DPU", "DATA_FORMAT"]["PROC_PRECISION"] != FP16.dpu:
+        raise Refused("another type")
+    plan.tasks[0].set("DPU", "EW_CFG", EW_OP_TYPE=1, EW_OP_CVT_BYPASS=0, EW_MUL_PRELU=0)
+    plan.note = "a product of fp16 with a live converter"
+    return plan
+
+
+def _left_element(d: Draw) -> Plan:
+    """Data of ERDMA that no operation of a convolution takes (4.7)."""
+    plan = small_conv(d, DpuWish(element="memory"))
+    plan.tasks[0].set("DPU", "EW_CFG", EW_OP_BYPASS=1)
+    plan.note = "nothing takes the operand"
+    return plan
+
+
+def _combined(d: Draw) -> Plan:
+    """COMB_USE of a flying task with bit 0: everything is there, and DPU_RDMA does not end (5.5)."""
+    plan = d.flying(d.any_type((FP16, INT8)), PLAIN)
+    plan.tasks[0].set("DPU_RDMA", "FEATURE_MODE_CFG", COMB_USE=d.ch.pick("hang.comb", (1, 3, 5, 7)))
+    plan.note = "COMB_USE while flying"
+    return plan
+
+
+def _no_correction(d: Draw) -> Plan:
+    """A flying task of integers that waits for the correction's operands (4.2)."""
+    plan = d.flying(d.any_type((INT8, INT16)), PLAIN)
+    task = plan.tasks[0]
+    if ("DPU_RDMA", "BS_BASE_ADDR") in task.addresses:
+        raise Refused("BRDMA reads something")
+    task.set("DPU", "BS_OW_CFG", OW_SRC=1, OD_BYPASS=0)
+    plan.note = "nothing reads the correction"
+    return plan
+
+
+def _other_factors(d: Draw) -> Plan:
+    """NRDMA that reads nothing, for its use names an operand that BN does not have (5.3)."""
+    plan = small_conv(d)
+    task = plan.tasks[0]
+    code = task.fields.get(("DPU_RDMA", "FEATURE_MODE_CFG"), {}).get("PROC_PRECISION", 2)
+    use = task.fields.get(("DPU_RDMA", "NRDMA_CFG"), {}).get("NRDMA_DATA_USE", 0)
+    if code in (2, 3, 5) or not use or task.fields["DPU", "BN_CFG"].get("BN_BYPASS"):
+        raise Refused("floats, or no table")
+    bn = task.fields["DPU", "BN_CFG"]
+    if not bn.get("BN_ALU_SRC") and not task.fields.get(("DPU", "BN_MUL_CFG"), {}).get("BN_MUL_SRC"):
+        raise Refused("BN does not wait")
+    task.set("DPU_RDMA", "NRDMA_CFG", NRDMA_DATA_USE=use | 2)
+    plan.note = "bit 1 of NRDMA_DATA_USE"
     return plan
 
 
@@ -255,6 +310,11 @@ KINDS: tuple[Callable[[Draw], Plan], ...] = (
     _pool_cube,
     _other_group,
     _open_rows,
+    _half_product,
+    _left_element,
+    _combined,
+    _no_correction,
+    _other_factors,
 )
 
 

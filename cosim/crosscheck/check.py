@@ -74,7 +74,7 @@ def cross_check(
     -------
     The verdict; the engine's memory is left as the engine wrote it.
     """
-    golden = golden or GoldenNpu(engine.cores)
+    golden = golden or GoldenNpu(engine.cores, options=engine.options)
     use_memory(golden, copy_memory(engine.memory))
     notes: list[str] = []
     reports: list[TaskReport] = []

@@ -19,6 +19,11 @@ class Device(driver_device.Device, Protocol):
         """Memory with `map`, `view`, `write` and `ranges`."""
         ...
 
+    @property
+    def options(self) -> frozenset[str]:
+        """Readings of the hardware that differ from the default (rtl/regs/options.py)."""
+        ...
+
 
 @dataclass(frozen=True)
 class Kick:

@@ -24,6 +24,8 @@ FEATURE, WEIGHT, OCTET = range(3)
 """`kind` of a probe event (cosim/harness/pins.h)."""
 
 ATOM = 16
+ACC_BYTES = 6
+"""Of an accumulator as CORE delivers it."""
 CHUNK = 2000
 """Cycles between two looks at the probes."""
 
@@ -67,7 +69,7 @@ class _Task:
     number: int
     images: dict[str, dict[int, tuple[NDArray[np.uint8], NDArray[np.bool_]]]] = field(default_factory=dict)
     """Kind -> entry -> (64 bytes, which of them belong to an operand)."""
-    acc: list[NDArray[np.uint32]] = field(default_factory=list)
+    acc: list[NDArray[np.uint64]] = field(default_factory=list)
     sum: list[NDArray[np.uint32]] = field(default_factory=list)
 
 
@@ -90,7 +92,7 @@ class _Recorder:
         image = zip(numbers.tolist(), entries, held, strict=True)
         self.tasks[-1].images[kind] = {number: (data, mask) for number, data, mask in image}
 
-    def core(self, task: int, octet: int, acc: NDArray[np.uint32], sum: NDArray[np.uint32]) -> None:
+    def core(self, task: int, octet: int, acc: NDArray[np.uint64], sum: NDArray[np.uint32]) -> None:
         self.tasks[-1].acc.append(acc)
         self.tasks[-1].sum.append(sum)
 
@@ -107,13 +109,13 @@ class _Comparison:
     def take(self, events: Iterable[Any]) -> Divergence | None:
         """Return the first difference among some events."""
         for event in events:
-            data = np.frombuffer(bytes(event.data), np.uint32)
+            data = np.frombuffer(bytes(event.data), np.uint8)
             if self.at >= len(self.tasks):
                 return Divergence(event.cycle, -1, "activity after the last convolution", "some", "none")
             if event.kind == OCTET:
                 found = self._core(event.cycle, data)
             else:
-                found = self._fill(event.kind, event.cycle, list(event.place), data.view(np.uint8))
+                found = self._fill(event.kind, event.cycle, list(event.place), data)
             if found is not None:
                 return found
         return None
@@ -156,12 +158,14 @@ class _Comparison:
         found = [self._atom("weight", cycle, place, atom) for place, (cycle, atom) in self.weights.items()]
         return min((d for d in found if d is not None), key=lambda d: d.cycle, default=None)
 
-    def _core(self, cycle: int, data: NDArray[np.uint32]) -> Divergence | None:
+    def _core(self, cycle: int, data: NDArray[np.uint8]) -> Divergence | None:
         task = self.tasks[self.at]
         self.result.octets += 1
+        acc = np.zeros((8, 8), np.uint8)
+        acc[:, :ACC_BYTES] = data[: 8 * ACC_BYTES].reshape(8, ACC_BYTES)
         for name, rtl, golden in (
-            ("accumulator", data[:8], task.acc[self.octet]),
-            ("window sum", data[8:], task.sum[self.octet]),
+            ("accumulator", acc.view("<u8")[:, 0], task.acc[self.octet]),
+            ("window sum", data[8 * ACC_BYTES :].view("<u4"), task.sum[self.octet]),
         ):
             wrong = np.flatnonzero(rtl != golden)
             if wrong.size:
@@ -205,7 +209,7 @@ def lockstep(
     The result; with a divergence the engine has been reset.
     """
     image = copy_memory(engine.memory) if memory is None else memory
-    golden = GoldenNpu(core + 1, strict=False, memory=image)
+    golden = GoldenNpu(core + 1, strict=False, memory=image, options=engine.options)
     recorder = _Recorder()
     golden.devices[core].observer = recorder
     golden_ends = run_kick(golden, kick, core).done

@@ -27,6 +27,8 @@ class Task:
     description: str = ""
     uploads: list[int] = field(default_factory=list)
     """Words ahead of the registers: tables of the LUT."""
+    pointers: dict[str, int] = field(default_factory=dict)
+    """S_POINTER that the list writes, by block; other blocks get the usual one."""
 
     def upload(self, block: str, register: str, value: int) -> None:
         """Write a register ahead of all others, as often as this is called."""
@@ -109,7 +111,8 @@ def link(
     address
         of the first list, a multiple of 16.
     delta
-        leave out registers that the task's group already holds from earlier in this kick (H1.6).
+        leave out registers that the task's group already holds from earlier in this kick (H1.6); only
+        with the usual S_POINTER in all tasks.
     align
         of each list.
     dma_base
@@ -141,13 +144,16 @@ def link(
 
 
 def _bodies(tasks: list[Task], delta: bool, dma_base: int, clear: bool) -> list[list[int]]:
+    delta = delta and not any(task.pointers for task in tasks)
     groups: dict[str, list[dict[int, int]]] = {b: [{}, {}] for b in BLOCKS}
     bodies = []
     for task in tasks:
         body = list(task.uploads)
         for block in task.blocks:
             r = registers()[block]["S_POINTER"]
-            if block not in ("CNA", "CORE"):  # the host writes those two, with its core's index
+            if block in task.pointers:
+                body.append(register_word(r, task.pointers[block]))
+            elif block not in ("CNA", "CORE"):  # the host writes those two, with its core's index
                 cleared = {"POINTER_PP_CLEAR": 1, "EXECUTER_PP_CLEAR": 1} if clear else {}
                 value = r.encode(POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1, **cleared)
                 body.append(register_word(r, value))

@@ -21,9 +21,7 @@ def _port(name: str) -> str:
     return f"{_BUSES[prefix]}_{rest}" if prefix in ("s", "m") else name
 
 
-_PORT_INPUTS = {
-    name: _port(name) for name, *_ in lib.CoreIn._fields_ if name not in ("rst", "pad", "m_rdata")
-}
+_PORT_INPUTS = {name: _port(name) for name, *_ in lib.CoreIn._fields_ if name not in ("rst", "m_rdata")}
 _PORT_OUTPUTS = {
     name: _port(name) for name, *_ in lib.CoreOut._fields_ if name not in ("pad", "pad2", "m_wdata", "levels")
 }

@@ -30,6 +30,7 @@ class Engine(Protocol):
     -------
     name, cell : "verilator", "cxxrtl" or "amaranth"; "cpp" or "rtl".
     cores : number of cores.
+    options : readings of the hardware that differ from the default (rtl/regs/options.py).
     memory : device memory, shared by host and cores.
     cycle : cycles since the engine was opened.
     irq : interrupt lines, a bit for each core.
@@ -39,6 +40,7 @@ class Engine(Protocol):
     name: str
     cell: str
     cores: int
+    options: frozenset[str]
     memory: DeviceMemory
     on_diagnostic: str
 
@@ -84,6 +86,7 @@ def open_engine(
     watched: bool = False,
     threads: int | None = None,
     snapshot: str | Path | None = None,
+    options: Iterable[str] | None = None,
     progress: Progress = cache.say,
 ) -> SocEngine:
     """Open an engine, building its model first if it is not in the cache.
@@ -103,8 +106,10 @@ def open_engine(
         (see `Variant`); the default engine only.
     threads : threads that simulate cores at work together, 1..3; None: one a processor, while that is
         faster than one alone.  Cycles, bytes and logs do not depend on it.
-    snapshot : file of `SocEngine.save` to go on from; engine, cell, build, cores and memory timing are then
-        those of the file (docs/snapshots.md).
+    snapshot : file of `SocEngine.save` to go on from; engine, cell, build, cores, options and memory timing
+        are then those of the file (docs/snapshots.md).
+    options : names of readings of the hardware (rtl/regs/options.py), for the RTL and for the golden models
+        that check it; None: those of the environment variable RKCOSIM_OPTIONS.
     progress : called with one line for each thing that takes long.
 
     Raises
@@ -122,6 +127,7 @@ def open_engine(
         saved = SnapshotFile.read(Path(snapshot))
         name, cores, exact = saved.header["engine"], saved.header["cores"], saved.header["cell"] == "rtl"
         dram = DramConfig(**saved.header["dram"])
+        options = saved.header.get("options", ())
         variants = ("traced", "probed", "watched")
         traced, probed, watched = (word in saved.header["variant"] for word in variants)
     if name is None:
@@ -175,6 +181,7 @@ def open_engine(
         on_diagnostic=on_diagnostic,
         traced=traced,
         threads=threads,
+        options=options,
     )
     if saved is not None:
         engine.restore(saved)

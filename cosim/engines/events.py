@@ -147,6 +147,7 @@ class Recording:
             "cores": engine.cores,
             "cycles": engine.cycle,
             "dram": asdict(engine.dram),
+            "options": sorted(engine.options),
             **self.asked,
             "dropped": dropped,
             "traced": list(waveform.cycles) if waveform is not None and waveform.cycles else None,

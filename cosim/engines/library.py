@@ -131,7 +131,7 @@ class CoreIn(ct.Structure):
         *_members(_U16, "s_awaddr s_araddr"),
         *_members(_U32, "s_wdata"),
         *_members(_U8, "m_arready m_awready m_wready m_rvalid m_rid m_rresp m_rlast"),
-        *_members(_U8, "m_bvalid m_bid m_bresp counting pad"),
+        *_members(_U8, "m_bvalid m_bid m_bresp counting options"),
         ("m_rdata", _U32 * 8),
     ]
 
@@ -199,7 +199,7 @@ class ProbeEventC(ct.Structure):
         ("cycle", _U64),
         *_members(_U32, "core kind"),
         ("place", ct.c_int32 * 2),
-        ("data", _U32 * 16),
+        ("data", _U32 * 20),
     ]
 
 
@@ -262,6 +262,7 @@ _PROTOTYPES: dict[str, tuple[type | None, list[type]]] = {
     "rk_cycle": (_U64, [_P]),
     "rk_irq": (_U32, [_P]),
     "rk_may_sleep": (None, [_P, _I]),
+    "rk_options": (None, [_P, _U32]),
     "rk_threads": (None, [_P, _U32, _I]),
     "rk_window": (None, [_P, _U32]),
     "rk_lookahead": (_U32, [_P]),

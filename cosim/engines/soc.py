@@ -25,6 +25,7 @@ from cosim.engines.snapshots.state import SnapshotEngine
 from cosim.engines.threads import thread_count, threads_chosen
 from cosim.engines.traces.engine import EngineTrace, TracedEngine
 from rtl.regs.events import EVENTS
+from rtl.regs.options import chosen_options, options_mask
 from waves.events import EventLog
 
 RESET_CYCLES = 16
@@ -73,6 +74,7 @@ class SocEngine(TracedEngine, SnapshotEngine, CountingEngine):
     on_diagnostic : "stop" or "go on".
     traced : load the library that can write waveforms at once.
     threads : threads that simulate cores at work together, 1..3; None: one a processor, while that is faster.
+    options : names of readings of the hardware (rtl/regs/options.py); None: those of the environment.
     """
 
     def __init__(
@@ -86,11 +88,13 @@ class SocEngine(TracedEngine, SnapshotEngine, CountingEngine):
         on_diagnostic: str = "stop",
         traced: bool = False,
         threads: int | None = None,
+        options: Iterable[str] | None = None,
     ) -> None:
         if not 1 <= cores <= lib.MAX_CORES:
             raise ValueError(f"cores must be 1..{lib.MAX_CORES}, not {cores}")
         self.name, self.cell, self.cores = name, cell, cores
         self.dram = dram if dram is not None else DramConfig()
+        self.options = chosen_options(options)
         self.on_diagnostic = on_diagnostic
         self._source = source
         self._step = source.step if source.step is not None else lib.STEP()
@@ -114,6 +118,7 @@ class SocEngine(TracedEngine, SnapshotEngine, CountingEngine):
         self._handle = self._lib.rk_create(self.cores, ct.byref(config), self.memory.address, self._step)
         for iova, size in self.memory.ranges.items():
             self._mapping_changed(iova // PAGE, size // PAGE, True)
+        self._lib.rk_options(self._handle, options_mask(self.options))
         self._lib.rk_may_sleep(self._handle, int(self._may_sleep))
         self._lib.rk_threads(self._handle, self.threads, int(self._threads_always))
         self._lib.rk_window(self._handle, self._window)

@@ -96,6 +96,8 @@ _PARTS: dict[tuple[str, ...], str] = {
     ("f_bank",): "features: accumulator bank",
     ("f_slot",): "features: place in the stripe",
     ("f_data",): "features: operands",
+    ("groups",): "kernel groups of the task, or depthwise groups of channels",
+    ("stripes",): "stripes of a group",
 }
 
 _OTHER = {

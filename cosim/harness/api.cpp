@@ -52,6 +52,7 @@ uint64_t rk_take_diagnostics(System* s) {
 }
 uint64_t rk_cycle(const System* s) { return s->cycle; }
 uint32_t rk_irq(const System* s) { return s->irq(); }
+void rk_options(System* s, uint32_t mask) { s->set_options(uint8_t(mask)); }
 void rk_may_sleep(System* s, int on) { s->may_sleep = on; }
 void rk_threads(System* s, uint32_t count, int always) { s->set_threads(count, always); }
 void rk_window(System* s, uint32_t most) { s->set_window(most); }

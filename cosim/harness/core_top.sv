@@ -14,6 +14,7 @@ module core_top (
     input bit rst,
     input bit counting,
     input bit [1:0] core_index,
+    input bit [7:0] options,
     input bit s_axil_awvalid, s_axil_wvalid, s_axil_bready, s_axil_arvalid, s_axil_rready,
     input bit [15:0] s_axil_awaddr, s_axil_araddr,
     input bit [31:0] s_axil_wdata,
@@ -55,6 +56,7 @@ module core_top (
 );
     bit rst_r, counting_r;
     bit [1:0] core_index_r;
+    bit [7:0] options_r;
     bit awvalid_r, wvalid_r, bready_r, arvalid_r, rready_r;
     bit [15:0] awaddr_r, araddr_r;
     bit [31:0] wdata_r;
@@ -75,6 +77,7 @@ module core_top (
         rst_r <= rst;
         counting_r <= counting;
         core_index_r <= core_index;
+        options_r <= options;
         awvalid_r <= s_axil_awvalid;
         wvalid_r <= s_axil_wvalid;
         bready_r <= s_axil_bready;
@@ -115,7 +118,7 @@ module core_top (
 `endif
         .awake,
 `endif
-        .clk, .rst(rst_r), .counting(counting_r), .core_index(core_index_r),
+        .clk, .rst(rst_r), .counting(counting_r), .core_index(core_index_r), .options(options_r),
         .s_axil_awvalid(awvalid_r), .s_axil_awready, .s_axil_awaddr(awaddr_r),
         .s_axil_wvalid(wvalid_r), .s_axil_wready, .s_axil_wdata(wdata_r), .s_axil_wstrb(wstrb_r),
         .s_axil_bvalid, .s_axil_bready(bready_r), .s_axil_bresp,
@@ -137,7 +140,7 @@ module core_top (
 `ifdef RKCOSIM_PROBES
     // What a lockstep run watches inside the core: CBUF writes, and CORE's results as the DPU takes them.
     import "DPI-C" function void rk_probe(
-        input int core, input int kind, input int place0, input int place1, input bit [511:0] data);
+        input int core, input int kind, input int place0, input int place1, input bit [639:0] data);
     localparam int FEATURE_FILL = 0, WEIGHT_FILL = 1, CORE_OCTET = 2;
     always @(posedge clk) begin
         if (core.cna.cbuf.fill_valid)
@@ -146,9 +149,9 @@ module core_top (
                      {17'd0, core.cna.cbuf.fill[268:256], core.cna.cbuf.fill[270:269]},
                      core.cna.cbuf.fill[271]
                          ? {17'd0, core.cna.cbuf.fill[284:272], core.cna.cbuf.fill[286:285]} : -1,
-                     {256'd0, core.cna.cbuf.fill[255:0]});
+                     {384'd0, core.cna.cbuf.fill[255:0]});
         if (core.core_block.acc__valid & core.core_block.acc__ready)
-            rk_probe(int'(core_index_r), CORE_OCTET, 0, 0, core.core_block.acc__payload);
+            rk_probe(int'(core_index_r), CORE_OCTET, 0, 0, core.core_block.acc__payload[639:0]);
     end
 `endif
 endmodule

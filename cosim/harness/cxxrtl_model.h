@@ -27,7 +27,7 @@ public:
         top.step();
         high = true;
         put(top.p_rst, i.rst), put(top.p_counting, i.counting);
-        put(top.p_core__index, i.core_index);
+        put(top.p_core__index, i.core_index), put(top.p_options, i.options);
         put(top.p_s__axil__awvalid, i.s_awvalid), put(top.p_s__axil__awaddr, i.s_awaddr);
         put(top.p_s__axil__wvalid, i.s_wvalid), put(top.p_s__axil__wdata, i.s_wdata);
         put(top.p_s__axil__wstrb, i.s_wstrb), put(top.p_s__axil__bready, i.s_bready);

@@ -39,7 +39,7 @@ struct CoreIn {
     uint8_t m_rvalid, m_rid, m_rresp, m_rlast;
     uint8_t m_bvalid, m_bid, m_bresp;
     uint8_t counting;
-    uint8_t pad;
+    uint8_t options;  // rtl/regs/options.py
     uint32_t m_rdata[8];
 };
 
@@ -94,7 +94,7 @@ struct ProbeEvent {
     uint64_t cycle;
     uint32_t core, kind;
     int32_t place[2];
-    uint32_t data[16];
+    uint32_t data[20];
 };
 
 // Where a model puts them; the harness adds the cycle.

@@ -36,12 +36,17 @@ public:
         diagnostics.reserve(1024);
     }
 
+    // Readings of the hardware (rtl/regs/options.py); before the first reset.
+    void set_options(uint8_t mask) {
+        for (int c = 0; c < cores; c++) in[c].options = mask;
+    }
+
     void reset(uint32_t mask, uint32_t cycles) {
         for (int c = 0; c < cores; c++)
             if (mask >> c & 1) {
-                const uint8_t index = in[c].core_index, counting = in[c].counting;
+                const uint8_t index = in[c].core_index, counting = in[c].counting, options = in[c].options;
                 std::memset(&in[c], 0, sizeof in[c]);
-                in[c].core_index = index, in[c].counting = counting;
+                in[c].core_index = index, in[c].counting = counting, in[c].options = options;
                 blocks[c].forget_writes();
                 in[c].rst = 1;
                 dram.reset(c, in[c]);

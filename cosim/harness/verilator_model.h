@@ -27,7 +27,7 @@ static Probes* rk_probe_sink = nullptr;  // of the system whose model is being e
 
 extern "C" void rk_probe(int core, int kind, int place0, int place1, const svBitVecVal* data) {
     ProbeEvent event{0, uint32_t(core), uint32_t(kind), {place0, place1}, {}};
-    for (int k = 0; k < 16; k++) event.data[k] = data[k];
+    for (int k = 0; k < 20; k++) event.data[k] = data[k];
     rk_probe_sink->events.push_back(event);
 }
 #endif
@@ -73,7 +73,7 @@ public:
         const uint32_t pins = moved(i);
 #endif
         top.rst = i.rst, top.counting = i.counting;
-        top.core_index = i.core_index;
+        top.core_index = i.core_index, top.options = i.options;
         top.s_axil_awvalid = i.s_awvalid, top.s_axil_awaddr = i.s_awaddr;
         top.s_axil_wvalid = i.s_wvalid, top.s_axil_wdata = i.s_wdata, top.s_axil_wstrb = i.s_wstrb;
         top.s_axil_bready = i.s_bready;
@@ -243,7 +243,8 @@ private:
     // Groups of pins (core_top.sv) that change with the next edge; every pin is in one.
     uint32_t moved(const CoreIn& i) const {
         const bool host = top.rst != i.rst || top.counting != i.counting ||
-                          top.core_index != i.core_index || top.s_axil_awvalid != i.s_awvalid ||
+                          top.core_index != i.core_index || top.options != i.options ||
+                          top.s_axil_awvalid != i.s_awvalid ||
                           top.s_axil_wvalid != i.s_wvalid || top.s_axil_bready != i.s_bready ||
                           top.s_axil_arvalid != i.s_arvalid || top.s_axil_rready != i.s_rready ||
                           top.s_axil_awaddr != i.s_awaddr || top.s_axil_araddr != i.s_araddr ||

@@ -12,7 +12,7 @@ from amaranth.lib import data, enum, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from rtl.layouts import LANES, CellIn
+from rtl.layouts import ACC_BITS, LANES, CellIn
 from rtl.npu.array_float import KERNELS as FLOAT_KERNELS
 from rtl.npu.array_float import WORDS, FloatKernel, FloatOctet, Operands
 from rtl.npu.array_integer import IDLE, PackedWeights, dot, element, extended, window_sum
@@ -28,7 +28,6 @@ a cycle earlier."""
 DEPTHWISE_LANES = 64
 """Channels of a depthwise group (HARDWARE 4.1), and kernels of an int4 group."""
 
-ACC_BITS = 48
 SUM_BITS = 32
 STRIPE_SLOTS = 16
 BANKS = 2

@@ -9,12 +9,13 @@ from amaranth.lib.wiring import In, Out
 from rtl.activity import activity_layout, levels_layout
 from rtl.bus import DiagnosticMerge
 from rtl.config import NpuConfig
-from rtl.layouts import CellIn, ControlPort, DiagnosticPort, ReadPort, StripeDone
+from rtl.layouts import CellIn, ControlPort, DiagnosticPort, ReadPort, StripeDone, TaskSize
 from rtl.npu.cbuf import Cbuf
 from rtl.npu.cna_feature import FeatureLoader
 from rtl.npu.cna_weight import WeightLoader
 from rtl.npu.csc import SequenceController
 from rtl.regfile import config_signature
+from rtl.regs.options import OPTION_BITS, option_bit
 
 CBUF_READS = ("f_en0", "f_entry0", "f_en1", "f_entry1", "w_en", "w_entry0", "w_entry1", "w_column")
 EVENTS = ("stall_feature", "stall_weight", "stall_acc", "slot_valid", "slot_real")
@@ -30,7 +31,9 @@ class Cna(wiring.Component):
     feature_read, weight_read : Out(ReadPort())
     cell : Out(CellIn)
     stripe : Out(stream of StripeDone)
+    size : Out(TaskSize)
     bank_free : In(2)             : accumulator banks that may be filled.
+    options : In(8)               : readings of the hardware (rtl/regs/options.py).
     done_feature, done_weight, done_csc : Out(1)
         pulses at the end of each part's own work (interrupts, docs/hardware.md 7.4).
     diag : Out(DiagnosticPort())
@@ -53,7 +56,9 @@ class Cna(wiring.Component):
                 "weight_read": Out(ReadPort()),
                 "cell": Out(CellIn),
                 "stripe": Out(stream.Signature(StripeDone)),
+                "size": Out(TaskSize),
                 "bank_free": In(2),
+                "options": In(OPTION_BITS),
                 "done_feature": Out(1),
                 "done_weight": Out(1),
                 "done_csc": Out(1),
@@ -94,7 +99,10 @@ class Cna(wiring.Component):
             csc.loaded.eq(weight.loaded),
             weight.give_way.eq(feature.asking),
             csc.bank_free.eq(self.bank_free),
+            csc.options.eq(self.options),
+            weight.three_atoms.eq(self.options[option_bit("d1_three_atoms_int8")]),
             self.cell.eq(csc.cell),
+            self.size.eq(csc.size),
             self.feature_moves.eq(feature.busy),
             self.weight_moves.eq(weight.busy),
             self.feature_activity.eq(feature.activity),

@@ -12,6 +12,7 @@ from rtl.layouts import DiagnosticCode
 from rtl.npu.cna_check import Check, Checker
 from rtl.npu.cna_fetch import ATOM_ADDRESS_BITS, BurstReader, loader_members
 from rtl.npu.cna_types import DEPTHWISE, TypeOf
+from rtl.npu.csc_task import at_most
 from rtl.regs import registers
 from rtl.regs.counters import LEVEL_BITS
 
@@ -32,6 +33,7 @@ class WeightLoader(wiring.Component):
     give_way : In(1)   : features are still asked for: only the weights of the first kernel group are
         fetched, since those of the next one can wait until the last rows are there.
     held : Out(16)     : atoms in the ring that are still needed.
+    three_atoms : In(1) : the option d1_three_atoms_int8.
     """
 
     def __init__(self, cfg: NpuConfig) -> None:
@@ -39,6 +41,7 @@ class WeightLoader(wiring.Component):
         super().__init__(
             loader_members("CNA_WEIGHT")
             | {"loaded": Out(32), "released": In(32), "give_way": In(1), "held": Out(LEVEL_BITS)}
+            | {"three_atoms": In(1)}
         )
 
     def elaborate(self, platform) -> Module:
@@ -184,7 +187,7 @@ class WeightLoader(wiring.Component):
         return m
 
     def _count_needed(self, m: Module, starting, needed: Signal, group: Signal, part: Signal) -> None:
-        """Weight bytes of the task, of one group and of a depthwise block row (docs/hardware.md 3.3)."""
+        """Weight bytes of the task, of its first group and of a depthwise block (docs/hardware.md 3.3)."""
         cfg = self.cfg
         size = cfg.WEIGHT_SIZE2
         channels = cfg.DATA_SIZE1.DATAIN_CHANNEL
@@ -192,31 +195,36 @@ class WeightLoader(wiring.Component):
         of = TypeOf(cfg.CONV_CON1.IN_PRECISION)
         atoms = Signal(15)  # of a kernel's tap; three of four are stored as four
         m.d.comb += atoms.eq(of.atoms(channels))
-        with m.If((of.tile_log2 == 2) & (of.atoms(channels)[:2] == 3)):
+        padded = (of.tile_log2 == 2) | (depthwise & ~self.three_atoms)
+        with m.If(padded & (of.atoms(channels)[:2] == 3)):
             m.d.comb += atoms.eq(of.atoms(channels) + 1)
         kernels = Signal(14, reset_less=True)
         kernel_bytes = Signal(31, reset_less=True)
         group_kernels = Signal(7, reset_less=True)
+        group_atoms = Signal(4, reset_less=True)  # of a depthwise group's tap; of two blocks more than 4
         area = Signal(10)
         second = Signal()
         m.d.sync += second.eq(starting)
         m.d.comb += area.eq(size.WEIGHT_WIDTH * size.WEIGHT_HEIGHT)
         with m.If(starting):
-            # A depthwise group is one "kernel" of 64 bytes a tap, or two with 16-bit types.
-            blocks = Mux(of.half_word, (channels + 31) >> 5, (channels + 63) >> 6)
+            # Depthwise: all blocks are one "kernel", a group at most 64 bytes a tap, 128 of a 16-bit type.
             m.d.sync += [
-                kernels.eq(Mux(depthwise, blocks, size.WEIGHT_KERNELS)),
-                kernel_bytes.eq(area * Mux(depthwise, 64, Cat(Const(0, 4), atoms))),
-                group_kernels.eq(Mux(depthwise, 1 + of.half_word, of.group_kernels)),
+                kernels.eq(Mux(depthwise, 1, size.WEIGHT_KERNELS)),
+                kernel_bytes.eq(area * Cat(Const(0, 4), atoms)),
+                group_kernels.eq(of.group_kernels),
+                group_atoms.eq(at_most(atoms, Mux(of.half_word, 8, 4))),
             ]
         with m.If(second):
             fewer = kernels < group_kernels
             m.d.sync += [
                 needed.eq(kernels * kernel_bytes),
                 group.eq(Mux(fewer, kernels[:6], group_kernels) * kernel_bytes),
-                # A tile of two blocks takes them from places a row apart.
-                part.eq(Mux(depthwise & (group_kernels == 2) & ~(kernels == 1), kernel_bytes + 64, 0)),
+                part.eq(0),
             ]
+            with m.If(depthwise):
+                m.d.sync += group.eq(area * Cat(Const(0, 4), group_atoms))
+                with m.If(group_atoms > 4):  # a tile of two blocks takes them from places a block apart
+                    m.d.sync += part.eq(Cat(Const(0, 6), area + 1))
 
     def _checks(self, needed, group, part, ring_atoms) -> list[Check]:
         cfg = self.cfg

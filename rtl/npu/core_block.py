@@ -5,17 +5,27 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from rtl.activity import activity_layout, tell
-from rtl.layouts import LANES, AccOctet, CellIn, ControlPort, DiagnosticCode, DiagnosticPort, StripeDone
-from rtl.npu.array import ACC_BITS, ArrayCell
+from rtl.layouts import (
+    ACC_BITS,
+    LANES,
+    AccOctet,
+    CellIn,
+    Clip,
+    ControlPort,
+    DiagnosticCode,
+    DiagnosticPort,
+    StripeDone,
+    TaskSize,
+)
+from rtl.npu.array import ArrayCell
+from rtl.npu.array_integer import extended
 from rtl.npu.cna_check import Check, Checker
-from rtl.npu.cna_types import TypeOf
+from rtl.npu.cna_types import WIDE_GROUP, TypeOf
+from rtl.npu.core_groups import MissingGroups
 from rtl.regfile import config_signature
 from rtl.regs import registers
 
-_OUT_BITS = 32
-
-_IDLE = 1
-"""What wires show while they are not needed; not 0, so that Verilator keeps the condition around them."""
+_FLOAT_BITS = 32
 
 _RUN_BIT = 24
 """Bit of MAC_GATING without which the array does not run (H 2.3)."""
@@ -27,6 +37,8 @@ _HALF_BITS = (11, 23)
 class CoreBlock(wiring.Component):
     """Accumulate what the sequence controller issues and give it to the DPU, eight channels a cycle.
 
+    Groups that DATAOUT_CHANNEL asks for behind those of the sequence controller are given as zeros.
+
     Parameters
     ----------
     external_cell : the array cell is the module `npu_array_cell` (see `rtl/npu/array.py`), not RTL.
@@ -35,9 +47,10 @@ class CoreBlock(wiring.Component):
     -------
     cfg : In(config_signature("CORE"))
     control : In(ControlPort()) : start and end of a task; the end is the DPU taking the last octet of the
-        stripe marked `last`.
+        stripe marked `last`, or of the last group behind it.
     cell : In(CellIn)           : goes to the array cell as it comes.
     stripe : In(stream of StripeDone) : stripes to drain, in order; taken only while a task runs.
+    size : In(TaskSize)         : of the task whose stripes are offered.
     bank_free : Out(2)          : level, bank b is not being drained; low from the cycle after a stripe of b
         is taken until the last read of it has been issued.
     acc : Out(stream of AccOctet) : pixel by pixel, all octets of the group of each.
@@ -56,6 +69,7 @@ class CoreBlock(wiring.Component):
                 "control": In(ControlPort()),
                 "cell": In(CellIn),
                 "stripe": In(stream.Signature(StripeDone)),
+                "size": In(TaskSize),
                 "bank_free": Out(2),
                 "acc": Out(stream.Signature(AccOctet)),
                 "octets": Out(4),
@@ -75,18 +89,20 @@ class CoreBlock(wiring.Component):
         gates = self.cfg.MAC_GATING.SLCG_OP_EN
         runs, even_on, odd_on = (gates[bit] for bit in (_RUN_BIT, *_HALF_BITS))
         taken = self.stripe.valid & self.stripe.ready
-        check_busy = self._check(m, taken, runs, even_on & odd_on)
+        first = Signal()  # no stripe of the task has been taken
+        m.submodules.missing = missing = MissingGroups()
+        check_busy = self._check(m, taken & first, runs, even_on & odd_on, missing.more)
+        said = self.cfg.DATAOUT_SIZE_1.DATAOUT_CHANNEL + 1
+        wanted = Signal(13, reset_less=True)  # groups of so many channels
 
-        # 1. Constants of the task: half a unit of the last place that stays, and the bits that go.
+        # 1. Constants of the task.
         running = Signal()
         stands = Signal()  # the array has no clock: the task never ends
         off = Signal(2, reset_less=True)  # even, odd octets read 0
         is_float = Signal(reset_less=True)
         last_octet = Signal(3, reset_less=True)
         with_sums = Signal(reset_less=True)
-        shift = Signal(5, reset_less=True)
-        half, dropped = Signal(31, reset_less=True), Signal(31, reset_less=True)
-        ties_to_even = Signal(reset_less=True)
+        held = Signal(Clip, reset_less=True)
         with m.If(self.control.start):
             m.d.sync += [
                 running.eq(1),
@@ -95,14 +111,14 @@ class CoreBlock(wiring.Component):
                 is_float.eq(of.is_float),
                 last_octet.eq((of.group_kernels >> 3) - 1),
                 with_sums.eq(misc.QD_EN & ~of.is_float),
-                shift.eq(clip.CLIP_TRUNCATE),
-                half.eq((1 << clip.CLIP_TRUNCATE) >> 1),
-                dropped.eq((1 << clip.CLIP_TRUNCATE) - 1),
-                ties_to_even.eq(~clip.ROUND_TYPE & (clip.CLIP_TRUNCATE != 0)),
+                held.shift.eq(Mux(of.is_float, 0, clip.CLIP_TRUNCATE)),
+                held.half_up.eq(clip.ROUND_TYPE & ~of.is_float),
+                wanted.eq(Mux(misc.DW_EN, (said + WIDE_GROUP - 1) // WIDE_GROUP, of.kernel_groups(said))),
+                first.eq(1),
             ]
             with m.If(misc.DW_EN):
                 m.d.sync += last_octet.eq(7)
-        m.d.comb += self.octets.eq(last_octet + 1)
+        m.d.comb += [self.octets.eq(last_octet + 1), self.acc.payload.clip.eq(held)]
 
         # 2. Reads: one octet a cycle while the one before has a place to go to.
         draining = Signal()
@@ -119,7 +135,14 @@ class CoreBlock(wiring.Component):
             cell.d_bank.eq(current.bank),
             cell.d_slot.eq(pixel),
             cell.d_octet.eq(octet),
-            self.stripe.ready.eq(running & ~stands & (~draining | stripe_end)),
+            self.stripe.ready.eq(running & ~stands & (~draining | (stripe_end & ~missing.repeats))),
+            missing.wanted.eq(wanted),
+            missing.size.eq(self.size),
+            missing.stripe.eq(self.stripe.payload),
+            missing.taken.eq(taken),
+            missing.first.eq(first),
+            missing.last.eq(current.last),
+            missing.ends.eq(stripe_end),
         ]
         busy = Signal(2)
         m.d.comb += self.bank_free.eq(~busy)
@@ -128,7 +151,8 @@ class CoreBlock(wiring.Component):
             with m.If(octet == last_octet):
                 m.d.sync += [octet.eq(0), pixel.eq(pixel + 1)]
         with m.If(stripe_end):
-            m.d.sync += [draining.eq(0), busy.bit_select(current.bank, 1).eq(0)]
+            m.d.sync += [draining.eq(missing.repeats), busy.bit_select(current.bank, 1).eq(0)]
+            m.d.sync += [pixel.eq(0), current.pixels_m1.eq(missing.pixels_m1)]
         with m.If(taken):
             m.d.sync += [
                 draining.eq(1),
@@ -136,6 +160,7 @@ class CoreBlock(wiring.Component):
                 pixel.eq(0),
                 octet.eq(0),
                 busy.bit_select(self.stripe.payload.bank, 1).eq(1),
+                first.eq(0),
             ]
 
         # 3. What the cell shows: which of its lanes are real, and whether it is the very last octet.
@@ -146,36 +171,26 @@ class CoreBlock(wiring.Component):
             m.d.sync += [
                 loaded.eq(1),
                 shown.real.eq(Mux(beyond < 0, 0, Mux(beyond > LANES, LANES, beyond))),
-                shown.off.eq(off.bit_select(octet[0], 1)),
-                shown.last.eq(stripe_end & current.last),
+                shown.off.eq(off.bit_select(octet[0], 1) | missing.missing),
+                shown.last.eq(stripe_end & current.last & ~missing.repeats),
             ]
         with m.Elif(advance):
             m.d.sync += loaded.eq(0)
 
-        # 4. CLIP_TRUNCATE, rounding and saturation to 32 bits.
+        # 4. What goes to the DPU, which cuts and rounds it.
         last = Signal()
         with m.If(advance):
             m.d.sync += self.acc.valid.eq(loaded)
         with m.If(advance & loaded):
             m.d.sync += last.eq(shown.last)
             for lane in range(LANES):
-                biased = Signal(signed(ACC_BITS + 1), init=_IDLE)
-                rounded = Signal(signed(ACC_BITS + 1), init=_IDLE)
                 result = self.acc.payload.acc[lane]
                 with m.If((shown.real <= lane) | shown.off):
                     m.d.sync += result.eq(0)
                 with m.Elif(is_float):
-                    m.d.sync += result.eq(cell.o_acc[lane][:_OUT_BITS])
+                    m.d.sync += result.eq(extended(cell.o_acc[lane][:_FLOAT_BITS].as_signed(), ACC_BITS))
                 with m.Else():
-                    tie = ties_to_even & ((biased[: len(dropped)] & dropped) == 0)
-                    shifted = biased >> shift
-                    m.d.comb += [
-                        biased.eq(cell.o_acc[lane] + half),
-                        rounded.eq(Cat(shifted[0] & ~tie, shifted[1:])),
-                    ]
-                    overflow = (rounded >= (1 << (_OUT_BITS - 1))) | (rounded < -(1 << (_OUT_BITS - 1)))
-                    limit = Mux(rounded < 0, 1 << (_OUT_BITS - 1), (1 << (_OUT_BITS - 1)) - 1)
-                    m.d.sync += result.eq(Mux(overflow, limit, rounded[:_OUT_BITS]))
+                    m.d.sync += result.eq(cell.o_acc[lane])
                 m.d.sync += self.acc.payload.sum[lane].eq(Mux(with_sums & ~shown.off, cell.o_sum[lane], 0))
 
         # 5. The end.
@@ -198,7 +213,7 @@ class CoreBlock(wiring.Component):
         )
         return m
 
-    def _check(self, m: Module, taken: Value, runs: Value, all_on: Value) -> Value:
+    def _check(self, m: Module, first_taken: Value, runs: Value, all_on: Value, more: Value) -> Value:
         """Report what is wrong with the registers; returns whether that is still going on.
 
         That is when the task's first stripe is taken, since CNA may start after CORE and only then the
@@ -210,13 +225,9 @@ class CoreBlock(wiring.Component):
         checks = [
             Check(~(runs & all_on), C.RESERVED_MODE, R["MAC_GATING"]),
             Check(runs & other, C.RESERVED_MODE, R["MISC_CFG"]),
+            Check(runs & more, C.SIZE_MISMATCH, R["DATAOUT_SIZE_1"]),
         ]
         m.submodules.check = check = Checker(self.cfg, checks)
         wiring.connect(m, check.diag, wiring.flipped(self.diag))
-        first = Signal()
-        m.d.comb += check.start.eq((self.control.start & ~runs) | (taken & first))
-        with m.If(taken):
-            m.d.sync += first.eq(0)
-        with m.If(self.control.start):
-            m.d.sync += first.eq(1)
+        m.d.comb += check.start.eq((self.control.start & ~runs) | first_taken)
         return check.busy

@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Out
 
 from rtl.activity import activity_layout, tell
 from rtl.config import NpuConfig
-from rtl.layouts import CellIn, DiagnosticCode, DiagnosticPort, StripeDone
+from rtl.layouts import CellIn, DiagnosticCode, DiagnosticPort, StripeDone, TaskSize
 from rtl.npu.array import CELL_LATENCY
 from rtl.npu.cna_check import Check, Checker
 from rtl.npu.cna_types import DEPTHWISE, one_of
@@ -21,6 +21,7 @@ from rtl.npu.csc_task import DECONV_SHIFTS, TaskConstants
 from rtl.npu.csc_weights import WeightWalk
 from rtl.regfile import config_signature
 from rtl.regs import registers
+from rtl.regs.options import OPTION_BITS, option_bit
 
 ISSUE_LATENCY = 2
 """Cycles from the issue of a slot to its operands at the cell."""
@@ -58,6 +59,8 @@ class SequenceController(wiring.Component):
     w_data : In(512)      : what was read, in the next cycle.
     cell : Out(CellIn)
     stripe : Out(stream of StripeDone) : a stripe whose accumulators are complete.
+    size : Out(TaskSize)  : level while stripes are offered.
+    options : In(8)       : readings of the hardware (rtl/regs/options.py).
     bank_free : In(2)     : level, accumulator bank b is not being drained.  Goes low in the cycle after
         CORE has taken a stripe of that bank.
     diag : Out(DiagnosticPort())
@@ -93,7 +96,9 @@ class SequenceController(wiring.Component):
                 "w_data": In(512),
                 "cell": Out(CellIn),
                 "stripe": Out(stream.Signature(StripeDone)),
+                "size": Out(TaskSize),
                 "bank_free": In(2),
+                "options": In(OPTION_BITS),
                 "diag": Out(DiagnosticPort()),
                 "stall_feature": Out(1),
                 "stall_weight": Out(1),
@@ -124,8 +129,12 @@ class SequenceController(wiring.Component):
             constants.start.eq(self.start),
             weights.start.eq(self.start),
             weights.loaded.eq(self.loaded),
+            weights.three_atoms.eq(self.options[option_bit("d1_three_atoms_int8")]),
+            constants.first_stripe.eq(self.options[option_bit("j8_start_with_first_rows")]),
             self.released.eq(weights.released),
             self.releases.eq(weights.releases),
+            self.size.groups.eq(constants.task.groups),
+            self.size.stripes.eq(constants.task.stripes),
             weights.swap.eq(pixels.swap),
             pixels.tile_here.eq(weights.tile_here),
             pixels.rows_ready.eq(self.rows_ready),

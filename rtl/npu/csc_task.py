@@ -59,6 +59,7 @@ class TaskConstants(wiring.Component):
     -------
     cfg : In(config_signature("CNA"))
     start : In(1)    : pulse; `cfg` is stable from here on.
+    first_stripe : In(1) : the option j8_start_with_first_rows.
     go : Out(1)      : pulse three cycles later, `task` is there.  Does not come when there is nothing to
         do: such a task never ends, and the diagnostics say why.
     task : Out(TASK)
@@ -67,7 +68,13 @@ class TaskConstants(wiring.Component):
     def __init__(self, config: NpuConfig) -> None:
         self._config = config
         super().__init__(
-            {"cfg": In(config_signature("CNA")), "start": In(1), "go": Out(1), "task": Out(TASK)}
+            {
+                "cfg": In(config_signature("CNA")),
+                "start": In(1),
+                "first_stripe": In(1),
+                "go": Out(1),
+                "task": Out(TASK),
+            }
         )
 
     def elaborate(self, platform: object) -> Module:
@@ -105,7 +112,11 @@ class TaskConstants(wiring.Component):
                 task.step_x.eq(con3.ATROUS_X_DILATION + 1),
                 Cat(task.spread_y, task.spread_x).eq(0),
                 task.first_rows.eq(
-                    Mux(grains > size.DATAIN_HEIGHT, size.DATAIN_HEIGHT, Mux(grains == 0, 1, grains))
+                    Mux(
+                        (grains == 0) | self.first_stripe,
+                        1,
+                        Mux(grains > size.DATAIN_HEIGHT, size.DATAIN_HEIGHT, grains),
+                    )
                 ),
                 task.ring_first.eq((self._config.cbuf_banks - banks) * self._config.bank_entries),
                 task.ring_entries.eq(banks * self._config.bank_entries),

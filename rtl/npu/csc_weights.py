@@ -4,12 +4,11 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.npu.cna_types import WIDE_GROUP
 from rtl.npu.csc_task import TASK, at_most
 from rtl.regfile import config_signature
 
-BLOCK_CHANNELS = 32
-"""Channels of a weight block of a 16-bit depthwise convolution (H 3.6)."""
+BLOCK_ATOMS = 4
+"""Atoms that a tap of a whole depthwise block takes (docs/hardware.md 3.3)."""
 
 
 class Chunk(data.Struct):
@@ -60,6 +59,7 @@ class WeightWalk(wiring.Component):
     cfg : In(config_signature("CNA"))
     task : In(TASK)
     start, go : In(1)    : pulses, the task begins; its constants are there.
+    three_atoms : In(1)  : the option d1_three_atoms_int8.
     loaded : In(32)      : bytes of the weight stream that are in the ring.
     released : Out(32)   : bytes of it that will not be read again.
     releases : Out(1)    : that will be more soon (rtl/clock_groups.py).
@@ -74,6 +74,7 @@ class WeightWalk(wiring.Component):
                 "cfg": In(config_signature("CNA")),
                 "task": In(TASK),
                 "start": In(1),
+                "three_atoms": In(1),
                 "go": In(1),
                 "loaded": In(32),
                 "released": Out(32),
@@ -97,27 +98,34 @@ class WeightWalk(wiring.Component):
         tap, channel_group = Signal(10, reset_less=True), Signal(13, reset_less=True)
         stripe, group = Signal(18, reset_less=True), Signal(11, reset_less=True)
         kernels_left, atoms_left = Signal(14, reset_less=True), Signal(15, reset_less=True)
-        # Two blocks a tile: the second one lies the length of a block row behind the first.
-        channels_left, block_row = Signal(16, reset_less=True), Signal(12, reset_less=True)
+        # Two blocks a tile: how far the second one lies behind the first.  That is a whole block at first,
+        # and less from tap to tap when the second block is no whole one.
+        apart, whole_block = Signal(12, reset_less=True), Signal(12, reset_less=True)
 
         full = self.tile_here
 
         # 1. Sizes of the tile.
         tile_kernels, tile_atoms, row_log2 = Signal(7), Signal(7), Signal(2)
         both = Signal()
+        second_atoms = Signal(3)  # of the second block; of a first one that has a second there are four
+        rest_log2 = Signal(2)
         m.d.comb += [
             tile_kernels.eq(at_most(kernels_left, task.group_kernels)),
             # One, two or four atoms of each kernel (three count as four), but no more than the type's.
-            row_log2.eq(at_most(Mux(atoms_left > 2, 2, atoms_left > 1), task.tile_atoms)),
-            both.eq(task.two_blocks & (channels_left > BLOCK_CHANNELS)),
+            rest_log2.eq(Mux(atoms_left > 2, 2, atoms_left > 1)),
+            row_log2.eq(at_most(rest_log2, task.tile_atoms)),
+            both.eq(task.two_blocks & (atoms_left > BLOCK_ATOMS)),
+            second_atoms.eq(Mux(atoms_left > BLOCK_ATOMS + 2, 4, Mux(atoms_left > BLOCK_ATOMS + 1, 2, 1))),
         ]
         after, needed, chunks = Signal(29), Signal(29), Signal(5)
         ring = Cat(Const(0, 2), task.ring_entries)
         with m.If(task.depthwise):
-            m.d.comb += [tile_atoms.eq(4), chunks.eq(Mux(both, 2, 1))]
+            three = self.three_atoms & ~task.two_blocks & (atoms_left == 3)
+            m.d.comb += [tile_atoms.eq(Mux(three, 3, Const(1, 3) << rest_log2)), chunks.eq(Mux(both, 2, 1))]
         with m.Else():
             m.d.comb += [tile_atoms.eq(tile_kernels << row_log2), chunks.eq((tile_atoms + 3) >> 2)]
-        m.d.comb += [after.eq(begin + tile_atoms), needed.eq(Mux(both, after + block_row, after))]
+        second_end = apart + second_atoms
+        m.d.comb += [after.eq(begin + tile_atoms), needed.eq(Mux(both, begin + second_end, after))]
 
         def wrapped(position: Value) -> Value:
             return Mux(position >= ring, position - ring, position)
@@ -141,7 +149,7 @@ class WeightWalk(wiring.Component):
             m.d.sync += [
                 reading.eq(~last),
                 chunk_index.eq(chunk.index + 1),
-                chunk_place.eq(Mux(both, wrapped(chunk.place + block_row), chunk.next)),
+                chunk_place.eq(Mux(both, wrapped(chunk.place + apart), chunk.next)),
             ]
 
         m.submodules.release = release = Release()
@@ -158,17 +166,21 @@ class WeightWalk(wiring.Component):
         last_group = group == task.groups - 1
         m.d.comb += [
             group_end.eq(needed),
-            group_end_place.eq(Mux(both, wrapped(tile_place + block_row), tile_place)),
+            group_end_place.eq(Mux(both, wrapped(place + second_end), tile_place)),
         ]
         with m.If(issue & last):
             m.d.sync += [full.eq(1), place.eq(tile_place), begin.eq(after), tap.eq(tap + 1)]
+            m.d.sync += apart.eq(apart - BLOCK_ATOMS + second_atoms)
             with m.If(stripe == task.stripes - 1):
                 m.d.comb += self.releases.eq(1)
             with m.If(tap == taps - 1):
-                m.d.sync += [tap.eq(0), channel_group.eq(channel_group + 1)]
-                m.d.sync += atoms_left.eq(atoms_left - (Const(1, 3) << task.tile_atoms))
+                m.d.sync += [tap.eq(0), channel_group.eq(channel_group + 1), apart.eq(whole_block)]
+                with m.If(~task.depthwise):
+                    m.d.sync += atoms_left.eq(atoms_left - (Const(1, 3) << task.tile_atoms))
                 with m.If(channel_group == task.channel_groups - 1):
-                    m.d.sync += [channel_group.eq(0), atoms_left.eq(task.atoms), stripe.eq(stripe + 1)]
+                    m.d.sync += [channel_group.eq(0), stripe.eq(stripe + 1)]
+                    with m.If(~task.depthwise):
+                        m.d.sync += atoms_left.eq(task.atoms)
                     with m.If(stripe != task.stripes - 1):
                         m.d.sync += [place.eq(group_place), begin.eq(group_begin)]
                     with m.Else():
@@ -177,11 +189,12 @@ class WeightWalk(wiring.Component):
                             stripe.eq(0),
                             group.eq(group + 1),
                             kernels_left.eq(kernels_left - task.group_kernels),
-                            channels_left.eq(channels_left - WIDE_GROUP),
                             Cat(place, group_place).eq(group_end_place.replicate(2)),
                             Cat(begin, group_begin).eq(group_end.replicate(2)),
                             running.eq(~last_group),
                         ]
+                        with m.If(task.depthwise):
+                            m.d.sync += atoms_left.eq(atoms_left - (BLOCK_ATOMS << task.two_blocks))
         with m.If(self.go):
             m.d.sync += [
                 running.eq(1),
@@ -190,8 +203,9 @@ class WeightWalk(wiring.Component):
                 taps.eq(kernel.WEIGHT_WIDTH * kernel.WEIGHT_HEIGHT),
                 Cat(place, begin, group_place, group_begin).eq(0),
                 Cat(tap, channel_group, stripe, group).eq(0),
-                block_row.eq((kernel.WEIGHT_WIDTH * kernel.WEIGHT_HEIGHT) << 2),
-                channels_left.eq(self.cfg.DATA_SIZE1.DATAIN_CHANNEL),
+                Cat(apart, whole_block).eq(
+                    ((kernel.WEIGHT_WIDTH * kernel.WEIGHT_HEIGHT) << 2)[:12].replicate(2)
+                ),
                 kernels_left.eq(kernel.WEIGHT_KERNELS),
                 atoms_left.eq(task.atoms),
             ]

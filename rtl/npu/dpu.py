@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from rtl.activity import activity_layout, tell
 from rtl.config import NpuConfig
 from rtl.layouts import (
+    ACC_BITS,
     LANES,
     AccOctet,
     BsOctet,
@@ -20,12 +21,14 @@ from rtl.layouts import (
     WritePort,
 )
 from rtl.npu.dpu_checks import Check, emit_checks
-from rtl.npu.dpu_diagnostics import dpu_checks, writer_stalls
+from rtl.npu.dpu_diagnostics import dpu_checks, float_product_stuck, writer_stalls
+from rtl.npu.dpu_math import extend
 from rtl.npu.dpu_modes import by_surface, moves_atoms, surfaces_m1
 from rtl.npu.dpu_pipe import DpuPipe
 from rtl.npu.dpu_types import DEPTHWISE, Precision, group_octets, width_of
 from rtl.npu.dpu_writer import StripeWriter
 from rtl.regfile import LutPort, config_signature
+from rtl.regs.options import OPTION_BITS
 
 
 def moved_settings(m: Module, cfg: Any, moved: Value) -> Any:
@@ -69,6 +72,8 @@ class Dpu(wiring.Component):
         Octets of a channel group that CORE delivers; 0 while it does not run.
     lut : LutPort, in
         Access to the tables while the DPU is idle; reads at any time.
+    options : 8, in
+        Options of `rtl.regs.options`.
     write : WritePort, out
     ppu : stream of PpuAtom, out
         The output, for OUTPUT_MODE bit 0.
@@ -106,6 +111,7 @@ class Dpu(wiring.Component):
                 "ew": In(stream.Signature(ElementOctet)),
                 "core_octets": In(4),
                 "lut": In(LutPort()),
+                "options": In(OPTION_BITS),
                 "write": Out(WritePort()),
                 "ppu": Out(stream.Signature(PpuAtom)),
                 "diag": Out(DiagnosticPort()),
@@ -157,10 +163,12 @@ class Dpu(wiring.Component):
                 ),
             ]
         with m.If(start):
-            m.d.sync += [running.eq(1), feeding.eq(1), stuck.eq(writer_stalls(cfg, copies))]
+            stalls = writer_stalls(cfg, copies) | float_product_stuck(cfg)
+            m.d.sync += [running.eq(1), feeding.eq(1), stuck.eq(stalls)]
         m.d.comb += [
             pipe.start.eq(start),
             pipe.active.eq(running),
+            pipe.options.eq(self.options),
             pipe.octets.eq(octets),
             self.moves.eq(pipe.moves | self.acc.valid | self.main.valid | self.ew.valid),
             self.writer_moves.eq(writer.moves),
@@ -248,6 +256,7 @@ class Dpu(wiring.Component):
             self.main.ready.eq(feeding & flying & pipe.source.ready),
             self.acc.ready.eq(feeding & ~flying & (pipe.source.ready | ~keep)),
             sums.eq(self.acc.payload.sum),
+            pipe.source.payload.clip.eq(self.acc.payload.clip),
             room.eq(limit - (here << 3)),
             tag.octet.eq(octet),
             tag.slot.eq(slot),
@@ -257,7 +266,9 @@ class Dpu(wiring.Component):
             tag.task_last.eq((here == last_octet) & last_pixel),
         ]
         with m.If(flying):
-            m.d.comb += pipe.source.payload.main.eq(self.main.payload.data)
+            for lane in range(LANES):
+                element = self.main.payload.data[lane].as_signed()
+                m.d.comb += pipe.source.payload.main[lane].eq(extend(element, ACC_BITS))
         with m.Else():
             m.d.comb += pipe.source.payload.main.eq(self.acc.payload.acc)
         with m.If(take):

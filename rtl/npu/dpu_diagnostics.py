@@ -19,6 +19,9 @@ from rtl.npu.dpu_modes import (
 )
 from rtl.npu.dpu_types import DEPTHWISE, Precision, is_float, width_of
 
+WORDS = 3
+"""EDATA_SIZE of 32 bits."""
+
 HYBRID_MUX = 2
 """The only LUT_LO_LE_MUX with an effect (docs 4.12)."""
 
@@ -26,6 +29,23 @@ HYBRID_MUX = 2
 def writer_stalls(cfg: Any, copies: Value) -> Value:
     """Sizes with which the writer never ends (docs 4.10, 4.11, 5.7)."""
     return size_e_wrong(cfg) | group_open(cfg) | copies_wrong(cfg, copies) | PacketSizes(cfg).hangs
+
+
+def float_product_stuck(cfg: Any) -> Value:
+    """A product of fp16 whose operand goes through the converter (docs 4.7): the task hangs."""
+    ew = cfg.EW_CFG
+    product = ~ew.EW_BYPASS & ew.EW_LUT_BYPASS & ~ew.EW_OP_BYPASS & ew.EW_OP_TYPE & ew.EW_OP_SRC
+    return product & ~ew.EW_OP_CVT_BYPASS & (cfg.DATA_FORMAT.PROC_PRECISION == Precision.FP16)
+
+
+def _unpredictable_sum(cfg: Any, op: Value, floats: Value) -> Value:
+    """Additions of which silicon gives unpredictable elements (docs 4.7)."""
+    ew, form = cfg.EW_CFG, cfg.DATA_FORMAT
+    add = op & ew.EW_OP_SRC & ~ew.EW_OP_TYPE & (ew.EW_ALU_ALGO == AluAlgo.ADD)
+    half = form.PROC_PRECISION == Precision.FP16
+    differ = (form.IN_PRECISION != form.PROC_PRECISION) | (form.OUT_PRECISION != form.PROC_PRECISION)
+    words = ~ew.EW_OP_CVT_BYPASS & (ew.EDATA_SIZE == WORDS) & differ
+    return add & Mux(floats, ew.EW_OP_CVT_BYPASS & half, words)
 
 
 def dpu_checks(cfg: Any, rdma_comb_use: Value, copies: Value) -> list[Check]:
@@ -115,7 +135,13 @@ def _late_checks(cfg: Any) -> list[Check]:
     out, shift = cfg.OUT_CVT_SCALE, cfg.OUT_CVT_SHIFT
     to_half = cfg.DATA_FORMAT.OUT_PRECISION == Precision.FP16
     return [
-        Check("EW_CFG", (op & ~ew.EW_OP_TYPE & ~known) | (on & ew.EW_BINARY_EN)),
+        Check(
+            "EW_CFG",
+            (op & ~ew.EW_OP_TYPE & ~known)
+            | (on & ew.EW_BINARY_EN)
+            | _unpredictable_sum(cfg, op, floats)
+            | float_product_stuck(cfg),
+        ),
         Check("EW_CVT_OFFSET_VALUE", converts & (cfg.EW_CVT_OFFSET_VALUE.EW_OP_CVT_OFFSET != 0)),
         Check("EW_CVT_SCALE_VALUE", converts & ((scale.EW_OP_CVT_SCALE != 1) | (scale.EW_OP_CVT_SHIFT != 0))),
         Check(
@@ -126,5 +152,5 @@ def _late_checks(cfg: Any) -> list[Check]:
         Check("LUT_INFO", live & ((steps[0] > LARGEST_STEP) | (steps[1] > LARGEST_STEP))),
         Check("OUT_CVT_OFFSET", floats & (cfg.OUT_CVT_OFFSET.OUT_CVT_OFFSET != 0)),
         Check("OUT_CVT_SCALE", (floats & (out.OUT_CVT_SCALE != 1)) | (to_half & ~out.FP32TOFP16_EN)),
-        Check("OUT_CVT_SHIFT", floats & ((shift.OUT_CVT_SHIFT[:6] != 0) | (shift.MINUS_EXP != 0))),
+        Check("OUT_CVT_SHIFT", floats & (shift.OUT_CVT_SHIFT[:6] != 0)),
     ]

@@ -16,7 +16,9 @@ class EwOperand:
     def __init__(self, frame: Frame, ew: object, active: Signal) -> None:
         m, cfg = frame.m, frame.cfg
         self.take = Signal()
-        fetch = frame.flag(cfg.EW_CFG.EW_OP_SRC & ~cfg.EW_CFG.EW_OP_BYPASS & ~cfg.EW_CFG.EW_BYPASS)
+        uses = cfg.EW_CFG.EW_OP_SRC & ~cfg.EW_CFG.EW_OP_BYPASS & ~cfg.EW_CFG.EW_BYPASS
+        fetch = frame.flag(uses)
+        drop = frame.flag(~uses & cfg.FEATURE_MODE_CFG.FLYING_MODE)  # what is left over (docs 5.6)
         floats = frame.float_domain & ~frame.lut_live
         convert = frame.flag(~cfg.EW_CFG.EW_OP_CVT_BYPASS & ~floats)
         add_first = frame.flag(cfg.EW_CFG.EW_CVT_TYPE)
@@ -28,10 +30,10 @@ class EwOperand:
         m.d.comb += [
             go2.eq(~have2 | self.take),
             go1.eq(~have1 | go2),
-            ew.ready.eq(active & fetch & go1),
+            ew.ready.eq(active & (drop | (fetch & go1))),
         ]
         with m.If(go1):
-            m.d.sync += have1.eq(ew.valid & ew.ready)
+            m.d.sync += have1.eq(ew.valid & fetch & active)
         with m.If(go2):
             m.d.sync += have2.eq(have1)
         with m.If(frame.start):

@@ -141,7 +141,7 @@ class FloatUnit(wiring.Component):
         with m.If(self.take):
             m.d.sync += [full.eq(1), tag.eq(self.source.payload.tag)]
             m.d.sync += left.eq(self._todo)
-            m.d.sync += [values[lane].eq(self.source.payload.main[lane]) for lane in range(LANES)]
+            m.d.sync += [values[lane].eq(self.source.payload.main[lane][:32]) for lane in range(LANES)]
         with m.If(self.start):
             m.d.sync += [full.eq(0), self.result.valid.eq(0)]
         return m

@@ -6,7 +6,7 @@ from typing import Any
 from amaranth.hdl import Cat, Module, Shape, Signal, Value, ValueLike, signed, unsigned
 from amaranth.lib import data, enum
 
-from rtl.layouts import LANES
+from rtl.layouts import ACC_BITS, LANES, Clip
 from rtl.npu.dpu_math import Shift, extend, rectifier_limits, round_shift, shift_of
 from rtl.npu.dpu_types import is_float
 
@@ -50,10 +50,11 @@ class OctetTag(data.Struct):
 
 
 class PipeIn(data.Struct):
-    """Main data of eight channels of a pixel with their window sums."""
+    """Main data of eight channels of a pixel with their window sums, and how CPEND cuts them."""
 
-    main: data.ArrayLayout(32, LANES)
+    main: data.ArrayLayout(ACC_BITS, LANES)
     sum: data.ArrayLayout(32, LANES)
+    clip: Clip
     tag: OctetTag
 
 

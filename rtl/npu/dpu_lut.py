@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 from rtl.layouts import LANES
 from rtl.npu import float32
 from rtl.npu.dpu_frame import IDLE, Frame
-from rtl.npu.dpu_math import HIGHEST, LOWEST, clamp, round_shift, shift_of
+from rtl.npu.dpu_math import HIGHEST, LOWEST, clamp
 from rtl.regfile import LutPort, config_signature
 
 WIDTH = 2
@@ -152,10 +152,7 @@ class LutUnit(wiring.Component):
             base, next_ = lower.data.as_signed(), upper.data.as_signed()
             factor = float32.wire(m, Mux(hit, next_ - base, slope))
             product = float32.wire(m, distance * factor)
-            counts = shift_of(Cat(shift, Const(0, 1)))
-            rounded = Signal(signed(63), init=IDLE)
-            m.d.comb += rounded.eq(round_shift(product, counts))
-            total = float32.wire(m, base + rounded)
+            total = float32.wire(m, base + float32.wire(m, product >> shift))
             m.d.comb += y.eq(clamp(total, LOWEST, HIGHEST))
 
 

@@ -39,7 +39,12 @@ def extend(value: Value, bits: int) -> Value:
     return value + Const(0, signed(bits - 1)) if len(value) < bits else value
 
 
-def round_shift(value: Value, shift: Shift, away: Value | None = None) -> Value:
+def odd_part(value: Value, shift: Shift) -> Value:
+    """Whether `value / 2^count`, rounded down, is odd; 0 where there are no ties."""
+    return (value.as_unsigned() & shift.unit[: len(value)]).any()
+
+
+def round_shift(value: Value, shift: Shift, away: Value | None = None, ties_up: Value | None = None) -> Value:
     """`value / 2^count` rounded half to even, or half away from zero where `away` is set.
 
     Parameters
@@ -50,6 +55,8 @@ def round_shift(value: Value, shift: Shift, away: Value | None = None) -> Value:
     shift : Shift
     away : Value or None
         None: half to even.
+    ties_up : Value or None
+        Instead: whether a tie goes up; not set for counts 0 and 63.
 
     Returns
     -------
@@ -58,7 +65,7 @@ def round_shift(value: Value, shift: Shift, away: Value | None = None) -> Value:
     """
     # Adding just under half rounds everything but ties, which go up when that makes the result even
     # (its last bit is set now) or moves a positive value away from zero.
-    up = (value.as_unsigned() & shift.unit[: len(value)]).any()
+    up = odd_part(value, shift) if ties_up is None else ties_up
     if away is not None:
         up = Mux(away, (shift.unit != 0) & ~value[-1], up)
     return ((value + up)[:63].as_signed() + shift.below) >> shift.count

@@ -4,16 +4,18 @@ from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.layouts import LANES, BsOctet, ElementOctet
+from rtl.layouts import ACC_BITS, LANES, BsOctet, ElementOctet
 from rtl.npu.dpu_cvt import OutputConverter
 from rtl.npu.dpu_ew import EwOperand, EwStage
 from rtl.npu.dpu_float import FloatUnit
 from rtl.npu.dpu_frame import STAGES, AluAlgo, Frame, OctetTag, PipeIn, PipeOut
 from rtl.npu.dpu_lut import LutStage, LutUnit
-from rtl.npu.dpu_scale import bn_stages, bs_stages
+from rtl.npu.dpu_math import extend
+from rtl.npu.dpu_scale import Cut, bn_stages, bs_stages
 from rtl.npu.dpu_table import OperandTable
 from rtl.npu.dpu_types import Precision
 from rtl.regfile import LutPort, config_signature
+from rtl.regs.options import OPTION_BITS, option_bit
 
 __all__ = ["STAGES", "AluAlgo", "DpuPipe", "OctetTag", "PipeIn", "PipeOut", "Precision"]
 
@@ -40,6 +42,8 @@ class DpuPipe(wiring.Component):
     result : stream of PipeOut, out
     lacks : 1, out
         An octet waits for its BS, BN or EW operand.
+    options : 8, in
+        Options of `rtl.regs.options`.
     moves, float_task : 1, out
         There is an octet in the pipe; a task of the float domain runs (rtl/clock_groups.py).
     """
@@ -58,6 +62,7 @@ class DpuPipe(wiring.Component):
                 "lut": In(LutPort()),
                 "result": Out(stream.Signature(PipeOut)),
                 "lacks": Out(1),
+                "options": In(OPTION_BITS),
                 "moves": Out(1),
                 "float_task": Out(1),
             }
@@ -106,17 +111,23 @@ class DpuPipe(wiring.Component):
             with frame.into(k + 1):
                 m.d.sync += tag[k + 1].eq(tag[k])
 
-        main, sums = frame.lanes("main", signed(32)), frame.lanes("sum", signed(32))
+        main, sums = frame.lanes("main", signed(ACC_BITS)), frame.lanes("sum", signed(32))
+        cut = Cut()
         with frame.into(1):
             for lane in range(LANES):
-                m.d.sync += main[lane].eq(Mux(frame.floats, by_unit.data[lane], given.main[lane]))
+                with m.If(frame.floats):
+                    m.d.sync += main[lane].eq(extend(by_unit.data[lane].as_signed(), ACC_BITS))
+                with m.Else():
+                    m.d.sync += main[lane].eq(given.main[lane])
                 m.d.sync += sums[lane].eq(given.sum[lane])
-        bs = bs_stages(frame, main, sums, bs_table)
+            m.d.sync += cut.load(given.clip)
+        bs = bs_stages(frame, main, sums, cut, bs_table)
         bn, entering = bn_stages(frame, bs.values, bn_table)
         lut = LutStage(frame, unit, bn.values, entering)
         operand = EwOperand(frame, self.ew, self.active)
         ew = EwStage(frame, lut.values, operand)
-        output = OutputConverter(frame, ew.values)
+        late_offset = self.options[option_bit("q1_zero_point_after_rounding")]
+        output = OutputConverter(frame, ew.values, late_offset)
         m.d.comb += [
             operand.take.eq(Mux(frame.late_floats, floats.ew_take, ew.take)),
             floats.ew_there.eq(operand.there),

@@ -87,6 +87,8 @@ class DpuRdma(wiring.Component):
             m.d.sync += running.eq(1)
         use_b = ~cfg.BRDMA_CFG.BRDMA_DISABLE & (cfg.BRDMA_CFG.BRDMA_DATA_USE[:3] != 0)
         use_n = ~cfg.NRDMA_CFG.NRDMA_DISABLE & (cfg.NRDMA_CFG.NRDMA_DATA_USE[:3] != 0)
+        # With a second operand, which is BRDMA's, it reads nothing (docs 5.3).
+        use_n = use_n & ~(cfg.NRDMA_CFG.NRDMA_DATA_USE[1] & ~is_float(feature.PROC_PRECISION))
         blocks = (cfg.DATA_CUBE_CHANNEL.CHANNEL >> 3) + 1
         m.d.comb += [
             main.start.eq(start & ~feature.MRDMA_DISABLE),
@@ -102,7 +104,10 @@ class DpuRdma(wiring.Component):
         ]
         m.d.comb += self.copies.eq(unpooled_copies(cfg))
         self._cubes(m, main, ew)
-        m.d.comb += self.control.done.eq(running & main.idle & ew.idle & bs.idle & bn.idle)
+        endless = Signal(reset_less=True)  # docs 5.5
+        with m.If(start):
+            m.d.sync += endless.eq(feature.FLYING_MODE & feature.COMB_USE[0])
+        m.d.comb += self.control.done.eq(running & ~endless & main.idle & ew.idle & bs.idle & bn.idle)
         m.d.comb += self.busy.eq(start | running)
         moves = [start, ~main.idle, ~ew.idle]
         for port, octets in ((self.brdma, self.bs), (self.nrdma, self.bn)):

@@ -1,10 +1,11 @@
 """CPEND, BS and BN of integers: stages 1 to 6 of the DPU's pipe (docs 4.3 to 4.6)."""
 
 from dataclasses import dataclass
+from typing import Any
 
-from amaranth.hdl import Mux, Signal, Value, signed, unsigned
+from amaranth.hdl import Cat, Mux, Signal, Value, signed, unsigned
 
-from rtl.layouts import LANES
+from rtl.layouts import ACC_BITS, LANES
 from rtl.npu.dpu_frame import IDLE, AluAlgo, Frame, Rectifier
 from rtl.npu.dpu_math import HIGHEST, LOWEST, clamp, extend
 from rtl.npu.dpu_table import OperandTable
@@ -16,6 +17,33 @@ class StageOut:
 
     values: list[Signal]
     wanted: Value
+
+
+class Cut:
+    """CLIP_TRUNCATE of the octet in stage 1: half a unit of the last place that stays, and what goes."""
+
+    def __init__(self) -> None:
+        self.shift = Signal(5, name="cut_shift", reset_less=True)
+        self.half = Signal(31, name="cut_half", reset_less=True)
+        self.dropped = Signal(31, name="cut_dropped", reset_less=True)
+        self.to_even = Signal(name="cut_to_even", reset_less=True)
+
+    def load(self, clip: Any) -> list[Any]:
+        """Statements that take a `Clip` over."""
+        unit = Value.cast(1) << clip.shift
+        return [
+            self.shift.eq(clip.shift),
+            self.half.eq(unit >> 1),
+            self.dropped.eq(unit - 1),
+            self.to_even.eq(~clip.half_up),
+        ]
+
+    def rounded(self, frame: Frame, value: Signal) -> Value:
+        """A sum shifted and rounded; the shift is not 0."""
+        biased = frame.wire(value + self.half)
+        tie = self.to_even & ((biased[: len(self.dropped)] & self.dropped) == 0)
+        shifted = biased >> self.shift
+        return Cat(shifted[0] & ~tie, shifted[1:]).as_signed()
 
 
 class _Settings:
@@ -50,20 +78,27 @@ class _Settings:
         return Mux(self.mul_src, table.operands.mul[lane].as_signed(), self._mul_reg)
 
 
-def bs_stages(frame: Frame, main: list[Signal], sums: list[Signal], table: OperandTable) -> StageOut:
+def bs_stages(
+    frame: Frame, main: list[Signal], sums: list[Signal], cut: Cut, table: OperandTable
+) -> StageOut:
     """Stages 1 to 4: CPEND and the adder, the multiplier, shift with saturation and ReLU."""
     m, cfg, valid = frame.m, frame.cfg, frame.valid
     bs = _Settings(frame, "BS")
     flying = cfg.FEATURE_MODE_CFG.FLYING_MODE
-    cpend = frame.flag(~cfg.BS_OW_CFG.OD_BYPASS & ~flying & ~frame.float_domain)
+    live = ~cfg.BS_OW_CFG.OD_BYPASS & ~frame.float_domain
+    cpend = frame.flag(live & ~flying)
     cpend_src = frame.flag(cfg.BS_OW_CFG.OW_SRC)
+    wanted = frame.flag(live & cfg.BS_OW_CFG.OW_SRC)  # also flying, where nothing uses it (docs 4.3)
+    from_core = frame.flag(~flying & ~frame.float_domain)
+    cuts = Signal()
+    m.d.comb += cuts.eq(valid[1] & from_core & (cut.shift != 0))
 
-    total, factor = frame.lanes("bs_total", signed(48)), frame.lanes("bs_factor", signed(16))
-    product, plain = frame.lanes("bs_product", signed(63)), frame.lanes("bs_plain", unsigned(1))
+    total, factor = frame.lanes("bs_total", signed(33)), frame.lanes("bs_factor", signed(16))
+    product, plain = frame.lanes("bs_product", signed(49)), frame.lanes("bs_plain", unsigned(1))
     value = frame.lanes("bs_value", signed(32))
     for lane in range(LANES):
-        window, sum_ = Signal(signed(48), init=IDLE), Signal(signed(48), init=IDLE)
-        scale = Signal(signed(16), init=IDLE)
+        window, sum_ = Signal(signed(ACC_BITS), init=IDLE), Signal(signed(33), init=IDLE)
+        scale, short = Signal(signed(16), init=IDLE), Signal(signed(50), init=IDLE)
         with m.If(valid[1]):
             with m.If(cpend & cpend_src):
                 m.d.comb += window.eq(sums[lane] * table.operands.cpend[lane].as_signed())
@@ -71,7 +106,12 @@ def bs_stages(frame: Frame, main: list[Signal], sums: list[Signal], table: Opera
                 m.d.comb += window.eq(sums[lane] * cfg.BS_OW_OP.OW_OP)
             with m.Else():
                 m.d.comb += window.eq(0)
-            before = frame.wire(main[lane] + window)
+            whole = frame.wire(main[lane] + window)
+            with m.If(cuts):
+                m.d.comb += short.eq(cut.rounded(frame, whole))
+            with m.Else():
+                m.d.comb += short.eq(extend(whole, 50))
+            before = frame.wire(clamp(short, LOWEST, HIGHEST))
             with m.If(bs.add):
                 operand = frame.wire(bs.addend(table, lane))
                 with m.If(bs.minus):
@@ -79,17 +119,17 @@ def bs_stages(frame: Frame, main: list[Signal], sums: list[Signal], table: Opera
                 with m.Else():
                     m.d.comb += sum_.eq(before + operand)
             with m.Else():
-                m.d.comb += sum_.eq(before)
+                m.d.comb += sum_.eq(extend(before, 33))
             with m.If(bs.mul):
                 m.d.comb += scale.eq(bs.factor(table, lane))
         with frame.into(2):
             m.d.sync += [total[lane].eq(sum_), factor[lane].eq(scale)]
 
-        result, skip = Signal(signed(63), init=IDLE), Signal()
+        result, skip = Signal(signed(49), init=IDLE), Signal()
         with m.If(valid[2]):
             m.d.comb += skip.eq(~bs.mul | (bs.prelu & ~total[lane][-1]))
             with m.If(skip):
-                m.d.comb += result.eq(extend(total[lane], 63))
+                m.d.comb += result.eq(extend(total[lane], 49))
             with m.Else():
                 m.d.comb += result.eq(total[lane] * factor[lane])
         with frame.into(3):
@@ -100,7 +140,7 @@ def bs_stages(frame: Frame, main: list[Signal], sums: list[Signal], table: Opera
             limited = frame.wire(clamp(scaled, bs.rectifier.low, bs.rectifier.high))
         with frame.into(4):
             m.d.sync += value[lane].eq(limited)
-    return StageOut(value, (cpend & cpend_src) | bs.wanted)
+    return StageOut(value, wanted | bs.wanted)
 
 
 def bn_stages(frame: Frame, main: list[Signal], table: OperandTable) -> tuple[StageOut, list[Signal]]:

@@ -13,7 +13,7 @@ from rtl.npu.dpu_modes import (
     size_e_wrong,
     surfaces_m1,
 )
-from rtl.npu.dpu_types import Width, atoms_of
+from rtl.npu.dpu_types import Precision, Width, atoms_of
 from rtl.regfile import config_signature
 
 ATOMS = 28
@@ -157,7 +157,10 @@ class SurfaceWalk(wiring.Component):
                 self.copies_m1.eq(Mux(self.copies == 0, 0, self.copies - 1)),
                 self.thin.eq(thin),
                 self.lone.eq(~channel[4]),
-                self.to_memory.eq(feature.OUTPUT_MODE[1] & plain),
+                # A result of the code that no type has is not written (docs/hardware.md 4.10).
+                self.to_memory.eq(
+                    feature.OUTPUT_MODE[1] & plain & (cfg.DATA_FORMAT.OUT_PRECISION != Precision.RESERVED)
+                ),
                 self.to_ppu.eq(feature.OUTPUT_MODE[0] & plain & (self.copies == 0) & ~stalls),
                 self.by_pixel.eq(
                     (cfg.DST_SURF_STRIDE.DST_SURF_STRIDE == 1)

@@ -265,8 +265,8 @@ def widen_bf16(value: Value) -> Value:
     return Cat(Const(0, 16), value[:16])
 
 
-def narrow_fp16(m: Module, value: Value) -> Value:
-    """The fp16 nearest to a binary32; 16 bits."""
+def narrow_fp16(m: Module, value: Value, nan: int = NAN_FP16) -> Value:
+    """The fp16 nearest to a binary32, `nan` for any NaN; 16 bits."""
     biased = value[23:31]
     down = wire(m, Mux(value[23:31] > 112, 0, Mux(value[23:31] < 113 - 31, 31, 113 - biased)), 5)
     whole = wire(m, Cat(Const(0, 8), mantissa_of(value)), 32)
@@ -276,7 +276,7 @@ def narrow_fp16(m: Module, value: Value) -> Value:
     below = Mux(value[23:31] > 112, biased - 113, 0)[:5]
     magnitude = (Cat(Const(0, 10), below) + kept[21:] + up)[:15]
     limited = Mux(value[23:31] > 112 + 30, INFINITY_FP16, magnitude)[:15]
-    return wire(m, Mux(is_nan(value), NAN_FP16, Cat(limited, value[31])), 16)
+    return wire(m, Mux(is_nan(value), nan, Cat(limited, value[31])), 16)
 
 
 def narrow_bf16(m: Module, value: Value) -> Value:

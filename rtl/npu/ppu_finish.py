@@ -172,27 +172,22 @@ class PpuFinish(wiring.Component):
                     m.d.sync += factor.eq(_widen_reciprocal(m, code))
 
     def _extremum(self, m: Module, feed: Value, valid: list[Signal], out: Signal, index_out: Signal) -> None:
-        """The better of extremum and pad value, and the positions."""
+        """The extremum of the real taps, the pad value for a window without any, and the positions."""
         held, rest, index = self._held, [], []
         for n in range(STAGES - 1):
             rest.append(Signal(STEP_BITS, name=f"best{n}", reset_less=True))
             index.append(Signal(STEP_BITS, name=f"index{n}", reset_less=True))
-        padded = held.padded != 0
         with m.If(feed):
             for case, bits in ((Lanes.BEST8, 8), (Lanes.BEST16, 16)):
                 with m.If(self.kind == case):
                     count = STEP_BITS // bits
                     pad = self._pad_key[:bits]
-                    results = []
-                    for lane in range(count):
-                        real = held.lanes.word_select(lane, bits)
-                        take_pad = padded & (~held.real | (pad.as_signed() > real.as_signed()))
-                        results.append(Mux(take_pad, pad, real))
+                    real = held.lanes[: count * bits]
                     places = [
                         Cat(held.lanes[INDEX_AT:].word_select(lane, INDEX_BITS), Const(0, bits - INDEX_BITS))
                         for lane in range(count)
                     ]
-                    m.d.sync += rest[0].eq(Cat(*results))
+                    m.d.sync += rest[0].eq(Mux(held.real, real, pad.replicate(count)))
                     with m.If(self.indexed):
                         m.d.sync += index[0].eq(Cat(*places))
         with m.If(valid[0]):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from sw.compiler.graph import ModelError, Window
 from sw.compiler.npu_limits import CONV_DILATION, CONV_KERNEL, CONV_PAD, CONV_STRIDE
-from sw.layouts import padded_channels
+from sw.layouts import depthwise_bytes, padded_channels
 
 BANKS = 12
 BANK_BYTES = 32 * 1024
@@ -97,7 +97,7 @@ class ConvShape:
     def weight_bytes(self, kernels: int) -> int:
         """Bytes of the weights of `kernels` kernels (channels, when depthwise)."""
         if self.depthwise:
-            return -(-kernels * self.itemsize // 64) * 64 * self.taps
+            return depthwise_bytes((kernels, *self.window.kernel), self.itemsize)
         if self.itemsize > 1:
             return kernels * padded_channels(self.channels, self.itemsize) * self.itemsize * self.taps
         return (kernels + kernels % 2) * self.stored_channels * self.taps

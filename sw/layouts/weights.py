@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rtl.regs.options import chosen_options
 from sw.layouts.features import atom_channels
 
 KERNEL_GROUP = 32
@@ -16,7 +17,7 @@ CHANNEL_GROUP = 32
 """Input channels of one weight tile (int8)."""
 
 DEPTHWISE_GROUP = 64
-"""Channels of a block of depthwise weights (int8); 64 bytes in every type."""
+"""Channels of a whole block of depthwise weights (int8); bytes that one of its taps takes in every type."""
 
 Weights = npt.NDArray[Any]
 
@@ -49,6 +50,23 @@ def weights_bytes(shape: tuple[int, int, int, int], itemsize: int = 1) -> int:
     """Return the bytes that direct weights of shape (OC, IC, kh, kw) take in memory."""
     kernels, channels, height, width = shape
     return padded_kernels(kernels, itemsize) * padded_channels(channels, itemsize) * height * width * itemsize
+
+
+def depthwise_bytes(shape: tuple[int, int, int], itemsize: int = 1) -> int:
+    """Return the bytes that depthwise weights of shape (C, kh, kw) take in memory."""
+    channels, height, width = shape
+    return sum(_depthwise_blocks(channels, itemsize)) * height * width * itemsize
+
+
+def _depthwise_blocks(channels: int, itemsize: int) -> list[int]:
+    """Return the channels stored in each block: whole atoms, but three atoms count as four."""
+    c2, whole = atom_channels(itemsize), DEPTHWISE_GROUP // itemsize
+    three = itemsize == 1 and "d1_three_atoms_int8" in chosen_options()
+    stored = []
+    for first in range(0, channels, whole):
+        atoms = -(-min(whole, channels - first) // c2)
+        stored.append((4 if atoms == 3 and not three else atoms) * c2)
+    return stored
 
 
 def _check(weights: Weights, dimensions: int, what: str) -> None:
@@ -128,9 +146,9 @@ def unpack_weights(
 
 
 def pack_weights_depthwise(weights: Weights, *, fill: int = 0) -> npt.NDArray[np.uint8]:
-    """Pack depthwise weights in blocks of 64 bytes, [C/B][kh][kw][B], B = 64 (8 bit) or 32 channels.
+    """Pack depthwise weights in blocks, [C/B][kh][kw][B], B = 64 (8 bit) or 32 channels (64 bytes).
 
-    A partial block is filled up.
+    The last block has the atoms that its channels take, but four instead of three.
 
     Parameters
     ----------
@@ -141,7 +159,7 @@ def pack_weights_depthwise(weights: Weights, *, fill: int = 0) -> npt.NDArray[np
 
     Returns
     -------
-    uint8 array of ceil(C/B) * kh * kw * 64 bytes.
+    uint8 array of `depthwise_bytes(weights.shape, itemsize)` bytes.
 
     Raises
     ------
@@ -152,12 +170,11 @@ def pack_weights_depthwise(weights: Weights, *, fill: int = 0) -> npt.NDArray[np
     if weights.dtype.itemsize > 2:
         raise ValueError(f"depthwise weights have 1 or 2 bytes, not {weights.dtype}")
     channels, height, width = weights.shape
-    block = DEPTHWISE_GROUP // weights.dtype.itemsize
-    groups = -(-channels // block)
-    full = np.full((groups * block, height, width), fill, dtype=weights.dtype)
+    blocks = _depthwise_blocks(channels, weights.dtype.itemsize)
+    full = np.full((sum(blocks), height, width), fill, dtype=weights.dtype)
     full[:channels] = weights
-    tiles = full.reshape(groups, block, height, width).transpose(0, 2, 3, 1)
-    return np.ascontiguousarray(tiles).reshape(-1).view(np.uint8)
+    parts = np.split(full, np.cumsum(blocks)[:-1])
+    return np.concatenate([part.transpose(1, 2, 0).reshape(-1) for part in parts]).view(np.uint8)
 
 
 def unpack_weights_depthwise(
@@ -172,11 +189,11 @@ def unpack_weights_depthwise(
     """
     channels, height, width = shape
     element = np.dtype(dtype)
-    block = DEPTHWISE_GROUP // element.itemsize
-    groups = -(-channels // block)
-    size = groups * DEPTHWISE_GROUP * height * width
+    size = depthwise_bytes(shape, element.itemsize)
     if memory.size < size:
         raise ValueError(f"depthwise weights of {shape} take {size} bytes, not {memory.size}")
-    tiles = np.ascontiguousarray(memory[:size]).view(element)
-    tiles = tiles.reshape(groups, height, width, block).transpose(0, 3, 1, 2)
-    return np.ascontiguousarray(tiles.reshape(-1, height, width)[:channels])
+    blocks = np.array(_depthwise_blocks(channels, element.itemsize))
+    stream = np.ascontiguousarray(memory[:size]).view(element)
+    parts = np.split(stream, np.cumsum(blocks * height * width)[:-1])
+    tiles = [part.reshape(height, width, -1).transpose(2, 0, 1) for part in parts]
+    return np.ascontiguousarray(np.concatenate(tiles)[:channels])

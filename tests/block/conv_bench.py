@@ -65,7 +65,7 @@ def unpack(raw: bytes, bits: int) -> np.ndarray:
 class Conv:
     """One task.  `x` is (height, width, stored channels), `w` (kernels, channels of whole atoms, kh, kw).
 
-    Depthwise: `w` is (channels of whole weight blocks, kh, kw).  `argb` is 0 or the number of interleaved
+    Depthwise: `w` is (channels of the weight blocks, kh, kw).  `argb` is 0 or the number of interleaved
     channels.  `spread_y` and `spread_x` are the distance of input pixels of a transposed convolution, 0
     for an ordinary one.
     """
@@ -111,8 +111,8 @@ class Conv:
         self.pitch = max(self.pitch, self.width)
         self.x = self.draw(rng, (self.height, self.width, self.argb or self.channels))
         if self.depthwise:
-            block = 32 if self.kind.wide else 64
-            self.w = self.draw(rng, (-(-self.channels // block) * block, self.kh, self.kw))
+            atoms = self.atoms + (self.atoms % 4 == 3)
+            self.w = self.draw(rng, (self.kind.atom * atoms, self.kh, self.kw))
         else:
             atoms = self.atoms + (self.kind.tile == 4 and self.atoms % 4 == 3)
             self.w = self.draw(rng, (self.kernels, self.kind.atom * atoms, self.kh, self.kw))
@@ -170,7 +170,7 @@ class Conv:
     def group_bytes(self) -> int:
         """Weight bytes of the first, largest kernel group."""
         if self.depthwise:
-            return min(2 if self.kind.wide else 1, -(-self.channels // 32)) * 64 * self.kh * self.kw
+            return len(self.w[:64]) * self.kind.bits // 8 * self.kh * self.kw
         return min(self.kind.kernels, self.kernels) * self.w[0].size * self.kind.bits // 8
 
     def _slot(self) -> int:

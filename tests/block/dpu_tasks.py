@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tests.models.dpu_model import (
+    NO_CLIP,
     NO_TABLES,
+    Clip,
     Tables,
 )
 from tests.models.float_model import half_bits, word_of
@@ -36,7 +38,8 @@ HALF_SPECIALS = (0, 0x8000, 1, 0x03FF, 0x0400, 0x3C00, 0xBC00, 0x7BFF, 0x7C00, 0
 class Task:
     """One task of both blocks.
 
-    `acc` gives the accumulators (words) and window sums of a task that is not flying, `tables` the LUT.
+    `acc` gives the accumulators and window sums of a task that is not flying, `clip` CORE's setting,
+    `tables` the LUT.
     """
 
     dpu: Registers
@@ -44,6 +47,7 @@ class Task:
     acc: Callable[[int, int, int], tuple[int, int]]
     size: int
     tables: Tables = field(default=NO_TABLES)
+    clip: Clip = NO_CLIP
 
 
 class Layout:
@@ -112,7 +116,7 @@ def _floats(rng: random.Random, registers: Registers) -> None:
     registers["EW_CVT_SCALE_VALUE"].update(EW_OP_CVT_SHIFT=0, EW_OP_CVT_SCALE=1)
     registers["OUT_CVT_OFFSET"]["OUT_CVT_OFFSET"] = 0
     registers["OUT_CVT_SCALE"]["OUT_CVT_SCALE"] = 1
-    registers["OUT_CVT_SHIFT"].update(OUT_CVT_SHIFT=0, MINUS_EXP=0)
+    registers["OUT_CVT_SHIFT"].update(OUT_CVT_SHIFT=0)
 
 
 def _lut(rng: random.Random, floats: bool) -> tuple[Registers, Tables]:
@@ -321,6 +325,9 @@ def random_task(
         _floats(rng, dpu)
         dpu |= {name: kept[name] for name in kept if name.startswith(("EW", "OUT"))}
 
+    if use_ew:
+        _converter(dpu, floats and not use_lut)
+
     line_notch = rng.choice([0, rng.randint(1, 4)])
     surface_notch = rng.choice([0, rng.randint(1, 4)])
     ew_notch = rng.choice([0, rng.randint(1, 4)])
@@ -366,8 +373,24 @@ def random_task(
             return float_word(own), 0
         return operand(own, rng_bits), operand(own, 32)
 
-    rng_bits = rng.choice([12, 20, 32])
-    return Task(dpu, rdma, acc, layout.end + 4096, tables)
+    rng_bits = rng.choice([12, 20, 32, 48])
+    clip = NO_CLIP if floats else random_clip(rng)
+    return Task(dpu, rdma, acc, layout.end + 4096, tables, clip)
+
+
+def random_clip(rng: random.Random) -> Clip:
+    """CLIP_TRUNCATE and ROUND_TYPE."""
+    return rng.choice([0, 0, 1, 2, 9, 31]), rng.randrange(2)
+
+
+def _converter(dpu: Registers, floats: bool) -> None:
+    """Bypass EW's converter, or do not, where something else is told about or hangs (4.7)."""
+    ew, form = dpu["EW_CFG"], dpu["DATA_FORMAT"]
+    adds = not ew["EW_OP_TYPE"] and ew["EW_ALU_ALGO"] == 2
+    if floats and form["PROC_PRECISION"] == FP16 and (adds or ew["EW_OP_TYPE"]):
+        ew["EW_OP_CVT_BYPASS"] = int(not adds)
+    elif not floats and adds and ew["EDATA_SIZE"] == 3 and form["OUT_PRECISION"] != form["PROC_PRECISION"]:
+        ew["EW_OP_CVT_BYPASS"] = 1
 
 
 def fill_memory(task: Task, seed: int) -> bytearray:

@@ -16,7 +16,8 @@ from amaranth.back import rtlil
 from amaranth.sim import Simulator
 
 from cosim.engines.verilog import write_verilog
-from rtl.npu.array import ACC_BITS, CELL_LATENCY, CELL_MODULE, ArrayCell, ArrayCellPorts
+from rtl.layouts import ACC_BITS
+from rtl.npu.array import CELL_LATENCY, CELL_MODULE, ArrayCell, ArrayCellPorts
 from tests.models import array_model
 from tests.models.array_model import INT4, TF32, ArrayModel, CellInputs
 

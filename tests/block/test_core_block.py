@@ -2,7 +2,6 @@
 
 import os
 import random
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -14,8 +13,8 @@ from amaranth.sim import Simulator
 
 import rtl.npu.core_block as core_block
 from rtl.config import SMALL
-from rtl.layouts import AccOctet, ControlPort, DiagnosticCode
-from rtl.npu.array import ACC_BITS, CELL_LATENCY, ArrayCell
+from rtl.layouts import ACC_BITS, AccOctet, ControlPort, DiagnosticCode
+from rtl.npu.array import CELL_LATENCY, ArrayCell
 from rtl.npu.core_block import CoreBlock
 from rtl.npu.csc import SequenceController
 from rtl.regfile import config_signature
@@ -35,13 +34,6 @@ GATING = 0x07800800
 SEED = int(os.environ.get("TEST_SEED", random.SystemRandom().getrandbits(32)))
 
 
-def clip(acc: int, shift: int, half_up: bool) -> int:
-    """`acc / 2**shift` rounded and saturated to 32 bits (docs/hardware.md 3.8)."""
-    exact = Fraction(acc, 1 << shift)
-    value = (exact + Fraction(1, 2)).__floor__() if half_up else round(exact)
-    return max(-(1 << 31), min((1 << 31) - 1, value))
-
-
 def simulate(dut, *benches) -> None:
     simulator = Simulator(dut)
     simulator.add_clock(1e-9)
@@ -52,7 +44,8 @@ def simulate(dut, *benches) -> None:
 
 def read_octet(ctx, payload) -> tuple[list[int], list[int]]:
     def signed(value: int) -> int:
-        return (value ^ 0x80000000) - 0x80000000
+        half = 1 << (ACC_BITS - 1)
+        return (value ^ half) - half
 
     return [signed(ctx.get(payload.acc[n])) for n in range(8)], [ctx.get(payload.sum[n]) for n in range(8)]
 
@@ -108,7 +101,7 @@ def fake_cell(monkeypatch):
 
 def expected_octets(rows, values, stripes) -> list[tuple[list[int], list[int]]]:
     """What CORE gives the DPU (docs/hardware.md 3.8)."""
-    clipping, misc = values["CLIP_TRUNCATE"], values["MISC_CFG"]
+    misc = values["MISC_CFG"]
     gates = values["MAC_GATING"]["SLCG_OP_EN"]
     is_float = misc["PROC_PRECISION"] in FLOATS
     octets = 8 if misc["DW_EN"] else OCTETS[misc["PROC_PRECISION"]]
@@ -123,28 +116,37 @@ def expected_octets(rows, values, stripes) -> list[tuple[list[int], list[int]]]:
                 real = [8 * octet + n < stripe["kernels"] for n in range(8)]
                 if is_float:
                     acc = [(a % 2**32 ^ 1 << 31) - (1 << 31) for a in acc]
-                else:
-                    acc = [clip(a, clipping["CLIP_TRUNCATE"], clipping["ROUND_TYPE"]) for a in acc]
                 acc = [a if r else 0 for a, r in zip(acc, real, strict=True)]
                 want.append((acc, total if misc["QD_EN"] and not is_float else [0] * 8))
     return want
 
 
 def drain_tasks(rows, tasks, *, stall: float):
-    """Run tasks (registers, stripes) on CORE; check every octet, the banks and the end; cycles of each."""
+    """Run tasks (registers, stripes) on CORE; check every octet, the banks and the end; cycles of each.
+
+    The stripes are one kernel group, or several of as many stripes each (a third member says how many).
+    """
     rng = random.Random(SEED)
     dut = CoreBlock()
     cycles = []
 
     async def bench(ctx):
-        for values, stripes in tasks:
+        for values, stripes, *rest in tasks:
+            (groups,) = rest or (1,)
+            size = {"groups": groups, "stripes": len(stripes) // groups}
             configure(ctx, dut.cfg, values)
             ctx.set(dut.control.start, 1)
             await ctx.tick()
             ctx.set(dut.control.start, 0)
             want = expected_octets(rows, values, stripes)
             octets = len(want) // sum(stripe["pixels_m1"] + 1 for stripe in stripes)
+            wanted = values["DATAOUT_SIZE_1"]["DATAOUT_CHANNEL"] // (8 * octets) + 1
+            want += max(0, wanted - groups) * (len(want) // groups) * [([0] * 8, [0] * 8)]
             assert ctx.get(dut.octets) == octets
+            clipping = values["CLIP_TRUNCATE"]
+            cut = (clipping["CLIP_TRUNCATE"], clipping["ROUND_TYPE"])
+            if values["MISC_CFG"]["PROC_PRECISION"] in FLOATS:
+                cut = (0, 0)
             queue, got, done = list(stripes), [], False
             cycle = 0
             while not done and cycle < 4000:
@@ -157,11 +159,15 @@ def drain_tasks(rows, tasks, *, stall: float):
                 ctx.set(dut.acc.ready, rng.random() >= stall)
                 ctx.set(dut.cell.precision, values["MISC_CFG"]["PROC_PRECISION"])
                 ctx.set(dut.cell.depthwise, values["MISC_CFG"]["DW_EN"])
-                assert not ctx.get(dut.diag.valid) or values["MAC_GATING"]["SLCG_OP_EN"] != GATING
+                ctx.set(dut.size, size)
+                clean = values["MAC_GATING"]["SLCG_OP_EN"] == GATING and wanted <= groups
+                assert not ctx.get(dut.diag.valid) or not clean
                 taken = ctx.get(dut.stripe.valid) and ctx.get(dut.stripe.ready)
                 out = ctx.get(dut.acc.valid) and ctx.get(dut.acc.ready)
                 if out:
                     got.append(read_octet(ctx, dut.acc.payload))
+                    clip = dut.acc.payload.clip
+                    assert (ctx.get(clip.shift), ctx.get(clip.half_up)) == cut
                 done = ctx.get(dut.control.done)
                 await ctx.tick()
                 if taken:
@@ -176,11 +182,12 @@ def drain_tasks(rows, tasks, *, stall: float):
     return cycles
 
 
-def core_values(*, depthwise=0, sums=1, shift=0, half_up=0, precision=0, gates=GATING):
+def core_values(*, depthwise=0, sums=1, shift=0, half_up=0, precision=0, gates=GATING, channels=1):
     return {
         "MAC_GATING": {"SLCG_OP_EN": gates},
         "MISC_CFG": {"DW_EN": depthwise, "QD_EN": sums, "PROC_PRECISION": precision},
         "CLIP_TRUNCATE": {"CLIP_TRUNCATE": shift, "ROUND_TYPE": half_up},
+        "DATAOUT_SIZE_1": {"DATAOUT_CHANNEL": channels - 1},
     }
 
 
@@ -198,7 +205,7 @@ def stripes_of(rng: random.Random, count: int, lanes: int) -> list[dict[str, int
 
 @pytest.mark.parametrize("stall", [0.0, 0.5])
 def test_drain(fake_cell, stall):
-    """Order, CLIP_TRUNCATE with both roundings, saturation, lanes that are not real, QD_EN."""
+    """Order, CLIP_TRUNCATE with both roundings, lanes that are not real, QD_EN."""
     print(f"seed {SEED}")
     rng = random.Random(SEED)
     tasks = []
@@ -215,6 +222,61 @@ def test_drain(fake_cell, stall):
             )
             tasks.append((values, stripes_of(rng, 2, 8 * (8 if depthwise else OCTETS[precision]))))
     drain_tasks(fake_cell, tasks, stall=stall)
+
+
+@pytest.mark.parametrize("stall", [0.0, 0.4])
+def test_missing_groups(fake_cell, stall):
+    """Groups of DATAOUT_CHANNEL behind those with kernels are zeros, of as many pixels (3.8).
+
+    On boards WEIGHT_KERNELS 6 and 16 with DATAOUT_CHANNEL 31 complete with fp16 (allbilly/rk3588 40fae7b,
+    examples/kernel_6_18/conv_new.py and examples/conv_tiles.py).
+    """
+    tasks = []
+    for precision, depthwise, groups, stripes, tail, channels in (
+        (2, 0, 1, 1, 0, 32),  # one pixel; 6 kernels of 32
+        (2, 0, 1, 3, 11, 32),
+        (2, 0, 2, 1, 15, 65),  # five groups wanted, two given
+        (0, 0, 1, 2, 15, 96),
+        (0, 0, 2, 2, 3, 64),  # none is missing
+        (0, 0, 2, 2, 3, 32),  # more are given than wanted
+        (6, 0, 1, 2, 6, 129),
+        (1, 1, 1, 2, 4, 65),
+        (1, 1, 1, 2, 4, 64),
+    ):
+        last = {"bank": 0, "pixels_m1": tail, "kernels": 6, "last": 0}
+        given = [
+            last | {"pixels_m1": tail if (n + 1) % stripes == 0 else 15} for n in range(stripes * groups)
+        ]
+        given = [stripe | {"bank": n % 2} for n, stripe in enumerate(given)]
+        given[-1] = given[-1] | {"last": 1}
+        values = core_values(precision=precision, depthwise=depthwise, channels=channels)
+        tasks.append((values, given, groups))
+    drain_tasks(fake_cell, tasks, stall=stall)
+
+
+@pytest.mark.parametrize(("channels", "expected"), [(17, ["SIZE_MISMATCH"]), (16, [])])
+def test_missing_groups_are_told(fake_cell, channels, expected):
+    """SIZE_MISMATCH at DATAOUT_SIZE_1, once."""
+    dut = CoreBlock()
+    seen = []
+
+    async def bench(ctx):
+        configure(ctx, dut.cfg, core_values(precision=2, channels=channels))
+        ctx.set(dut.cell.precision, 2)
+        ctx.set(dut.size, {"groups": 1, "stripes": 1})
+        ctx.set(dut.stripe.payload, {"bank": 0, "pixels_m1": 2, "kernels": 6, "last": 1})
+        ctx.set(dut.acc.ready, 1)
+        ctx.set(dut.control.start, 1)
+        for cycle in range(60):
+            if ctx.get(dut.diag.valid):
+                payload = ctx.get(dut.diag.payload)
+                seen.append((DiagnosticCode(payload["code"]).name, payload["register"], payload["value"]))
+            await ctx.tick()
+            ctx.set(dut.control.start, 0)
+            ctx.set(dut.stripe.valid, cycle == 0)
+
+    simulate(dut, bench)
+    assert seen == [(name, registers()["CORE"]["DATAOUT_SIZE_1"].offset, channels - 1) for name in expected]
 
 
 def test_drain_rate(fake_cell):
@@ -256,6 +318,7 @@ def test_diagnostics(fake_cell, core, cell, depthwise, gates, register):
             await ctx.tick()
             ctx.set(dut.control.start, 0)
             ctx.set(dut.cell.precision, cell)
+            ctx.set(dut.size, {"groups": 1, "stripes": 1})
             ctx.set(dut.stripe.valid, not taken)
             ctx.set(dut.acc.ready, 1)
 
@@ -291,6 +354,7 @@ class Pair(wiring.Component):
         wiring.connect(m, wiring.flipped(self.core), core.cfg)
         wiring.connect(m, wiring.flipped(self.control), core.control)
         wiring.connect(m, csc.stripe, core.stripe)
+        m.d.comb += core.size.eq(csc.size)
         wiring.connect(m, core.acc, wiring.flipped(self.acc))
         m.d.comb += [
             core.cell.eq(csc.cell),
@@ -312,10 +376,7 @@ async def run_pair(ctx, dut, conv: Conv, rng: random.Random, *, slow: float, sta
                 lanes = range(8 * octet, 8 * octet + 8)
                 want.append(
                     (
-                        [
-                            clip(int(acc[group, pixel, k]), shift, half_up) if k < real[group] else 0
-                            for k in lanes
-                        ],
+                        [int(acc[group, pixel, k]) if k < real[group] else 0 for k in lanes],
                         [int(total[group, pixel, k]) % 2**32 if sums else 0 for k in lanes],
                     )
                 )

@@ -87,6 +87,12 @@ CASES = {
         pad_value=0x8001,
     ),
     "depthwise_16_bit_rest_of_two": Conv(precision=3, height=4, width=5, channels=48, depthwise=True, kw=2),
+    "depthwise_atom_of_two_blocks": Conv(
+        precision=2, height=4, width=7, channels=40, depthwise=True, kh=3, kw=2, pad_top=1
+    ),
+    "depthwise_two_atoms": Conv(height=4, width=6, channels=64 + 30, depthwise=True, kh=2, kw=3),
+    "depthwise_three_atoms": Conv(height=4, width=6, channels=64 + 45, depthwise=True, kh=3, kw=1, pad_top=1),
+    "depthwise_16_bit_one_atom": Conv(precision=1, height=4, width=5, channels=7, depthwise=True, kh=2, kw=3),
     "depthwise_16_bit_full": Conv(precision=2, height=4, width=8, channels=128, depthwise=True, kh=2, kw=2),
     "argb_3_fp16": Conv(
         precision=2, height=4, width=6, channels=8, argb=3, pitch=8, kernels=16, kh=3, kw=3, pad_top=1,

@@ -108,7 +108,9 @@ def acc_octets(task: Task) -> list[dict[str, Any]]:
             y, x = divmod(pixel, width)
             for octet in range(first, first + group, 8):
                 pairs = [task.acc(c, y, x) for c in range(octet, octet + 8)]
-                result.append({"acc": [p[0] % 2**32 for p in pairs], "sum": [p[1] % 2**32 for p in pairs]})
+                clip = {"shift": task.clip[0], "half_up": task.clip[1]}
+                acc, total = [p[0] % 2**48 for p in pairs], [p[1] % 2**32 for p in pairs]
+                result.append({"acc": acc, "sum": total, "clip": clip})
     return result
 
 
@@ -125,7 +127,7 @@ def run_tasks(tasks: list[Task], seed: int, stall: float, latency: tuple[int, in
     bench.sink(pair.ppu, lambda p: atoms.append(p.data))
     for task in tasks:
         data = run_rdma(task.rdma, expected)
-        wanted_atoms += run_dpu(task.dpu, expected, data, task.acc, task.tables)
+        wanted_atoms += run_dpu(task.dpu, expected, data, task.acc, task.tables, task.clip)
         if not task.dpu["FEATURE_MODE_CFG"]["FLYING_MODE"]:
             octets += acc_octets(task)
     bench.source(pair.acc, octets)
@@ -350,6 +352,12 @@ FLOAT = {
 LUT = {"EW_CFG": {"EW_BYPASS": 0, "EW_OP_BYPASS": 1, "EW_LUT_BYPASS": 0}, "LUT_CFG": {"LUT_LO_LE_MUX": 2}}
 EW_LIVE = {"EW_BYPASS": 0, "EW_OP_BYPASS": 0, "EW_LUT_BYPASS": 1}
 CONVERTER = {**EW_LIVE, "EW_OP_SRC": 1, "EW_OP_CVT_BYPASS": 0, "EW_ALU_ALGO": 2}
+OPERAND = {**CONVERTER, "EDATA_SIZE": 3}
+HALF = {**FLOAT, "DATA_FORMAT": {"IN_PRECISION": 2, "PROC_PRECISION": 2, "OUT_PRECISION": 5}}
+WORDS = {
+    "DATA_FORMAT": {"IN_PRECISION": 1, "PROC_PRECISION": 4, "OUT_PRECISION": 4},
+    "BS_OW_CFG": {"OD_BYPASS": 1},
+}
 CORRECT = [{}, FLOAT, LUT, {**FLOAT, "EW_CFG": {**EW_LIVE, "EW_ALU_ALGO": 8}}]
 WRONG = [
     ({}, "WDMA_SIZE_0", {"CHANNEL_WDMA": 63}, MISMATCH, True),
@@ -379,10 +387,12 @@ WRONG = [
     (FLOAT, "EW_CFG", {**EW_LIVE, "EW_ALU_ALGO": 9}, RESERVED, True),
     (FLOAT, "OUT_CVT_OFFSET", {"OUT_CVT_OFFSET": 1}, RESERVED, True),
     (FLOAT, "OUT_CVT_SCALE", {"OUT_CVT_SCALE": 0}, RESERVED, True),
-    (FLOAT, "OUT_CVT_SHIFT", {"MINUS_EXP": 1}, RESERVED, True),
     (FLOAT, "OUT_CVT_SHIFT", {"OUT_CVT_SHIFT": 1}, RESERVED, True),
     ({**FLOAT, "EW_CFG": CONVERTER}, "EW_CVT_OFFSET_VALUE", {"EW_OP_CVT_OFFSET": 1}, RESERVED, False),
     ({**FLOAT, "EW_CFG": CONVERTER}, "EW_CVT_SCALE_VALUE", {"EW_OP_CVT_SCALE": 2}, RESERVED, False),
+    (HALF, "EW_CFG", {**OPERAND, "EW_OP_CVT_BYPASS": 1}, RESERVED, False),
+    (HALF, "EW_CFG", {**OPERAND, "EW_OP_TYPE": 1, "EW_OP_CVT_BYPASS": 0}, RESERVED, False),
+    (WORDS, "EW_CFG", OPERAND, RESERVED, False),
 ]
 
 

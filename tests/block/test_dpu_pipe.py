@@ -179,21 +179,24 @@ def _job(rng: random.Random, task: Task, pixels: int = 5) -> Job:
     bn, bn_octets = _operands(rng, Fields(task.rdma)("NRDMA_CFG", "NRDMA_DATA_USE"), floats)
     data = RdmaData(bs=bs, bn=bn)
     source, expected, ew = [], [], []
+    width = 32 if f("FEATURE_MODE_CFG", "FLYING_MODE") else 48
     for pixel in range(pixels):
         for octet in range(octets):
             if floats:
                 main, sums = [float_word(rng) for _ in range(8)], [0] * 8
                 second = [rng.choice([float_word(rng), rng.choice(main)]) for _ in range(8)]
             else:
-                main, sums, second = ([operand(rng, 32) for _ in range(8)] for _ in range(3))
+                main, sums, second = ([operand(rng, bits) for _ in range(8)] for bits in (width, 32, 32))
             live = rng.choice([8, 8, rng.randrange(9)])
             last = octet == octets - 1 and pixel == pixels - 1
             tag = {"octet": octet, "slot": pixel, "live": live, "group_last": last}
-            words = [[v % 2**32 for v in values] for values in (main, sums, second)]
-            source.append({"main": words[0], "sum": words[1], "tag": tag})
-            ew.append({"data": words[2]})
+            whole = [v % 2**48 for v in main]
+            words = [[v % 2**32 for v in values] for values in (sums, second)]
+            clip = {"shift": task.clip[0], "half_up": task.clip[1]}
+            source.append({"main": whole, "sum": words[0], "tag": tag, "clip": clip})
+            ew.append({"data": words[1]})
             values = [
-                element_value(f, a, s, 8 * octet + lane, data, e, task.tables)
+                element_value(f, a, s, 8 * octet + lane, data, e, task.tables, task.clip)
                 if lane < live
                 else f("OFFSET_PEND", "OFFSET_PEND")
                 for lane, (a, s, e) in enumerate(zip(main, sums, second, strict=True))

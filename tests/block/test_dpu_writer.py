@@ -96,6 +96,8 @@ class Job:
         if not self.cfg["FEATURE_MODE_CFG"]["OUTPUT_MODE"] & 2:
             return
         base = 16 * self.cfg["DST_BASE_ADDR"]["DST_BASE_ADDR"]
+        if self.cfg["DATA_FORMAT"]["OUT_PRECISION"] == NONE:
+            return  # a result of no type is not written
         stride = self.cfg["DST_SURF_STRIDE"]["DST_SURF_STRIDE"]
         jump = self.cfg["SURFACE_ADD"]["SURF_ADD"]
         notch = self.cfg["DATA_CUBE_NOTCH_ADDR"]["NOTCH_ADDR_0"]

@@ -38,7 +38,9 @@ class Twin:
         reg = self.register(local)
         if reg is not None and reg.name == "S_POINTER":
             fields = reg.decode(value)
-            return self.busy and bool(fields["POINTER_PP_CLEAR"] or fields["EXECUTER_PP_CLEAR"])
+            changes = any(fields[name] != self.word[name] for name in ("EXECUTER_PP_EN", "POINTER_PP_EN"))
+            clears = fields["POINTER_PP_CLEAR"] or fields["EXECUTER_PP_CLEAR"]
+            return self.busy and bool(clears or changes)
         if reg is not None and reg.name.startswith("LUT_ACCESS"):
             return self.busy
         return local >= 8 and self.enable[self.pointer]
@@ -56,7 +58,7 @@ class Twin:
             return False
         if reg.name == "LUT_ACCESS_DATA":
             if not self.access["LUT_ACCESS_TYPE"]:
-                return True
+                return value & 0xFFFF != 0  # lists that clear every register write 0
             table, place = self.access["LUT_TABLE_ID"], self.access["LUT_ADDR"]
             if place <= 512:
                 self.tables[table, place] = value & 0xFFFF
@@ -109,7 +111,7 @@ class Twin:
 
     def can_start(self) -> bool:
         has_core = "CORE_INDEX" in self.block["S_POINTER"].fields
-        fits = not has_core or self.word["CORE_INDEX"] == self.core
+        fits = not has_core or self.word["CORE_INDEX"] in (self.core, 3)
         return self.enable[self.executer] and not self.running and fits
 
     def done(self) -> None:
@@ -154,6 +156,15 @@ async def read(ctx, dut, local: int) -> int:
             return value
         await ctx.tick()
     raise AssertionError(f"read of 0x{local:03X} not answered")
+
+
+async def start_of(ctx, dut, bound: int = 8) -> int | None:
+    """Wait for the start of a task; its group, or None."""
+    for _ in range(bound):
+        if ctx.get(dut.control.start):
+            return ctx.get(dut.control.group)
+        await ctx.tick()
+    return None
 
 
 async def finish(ctx, dut) -> None:
@@ -387,6 +398,47 @@ def test_delta_task_inherits_from_two_tasks_before() -> None:
 
     simulate(dut, bench)
     assert seen == [(100, 0), (101, 1), (100, 2), (101, 3)]
+
+
+def test_a_list_that_turns_ping_pong_on_waits_for_the_task_before_it() -> None:
+    """Lists of the vendor write 0x30 and the next one 0x0E (docs/hardware.md 7.5)."""
+    dut = RegisterFile("DPU")
+
+    async def bench(ctx) -> None:
+        pointer, width = dut.block["S_POINTER"].local, dut.block["DATA_CUBE_WIDTH"].local
+        await write(ctx, dut, pointer, 0x30)
+        await write(ctx, dut, width, 5)
+        await pulse_enable(ctx, dut)
+        assert await start_of(ctx, dut) == 0
+        assert not await write(ctx, dut, pointer, 0x0E), "executer and pointer would part"
+        assert await write(ctx, dut, pointer, 0x00), "nothing changes"
+        await finish(ctx, dut)
+        assert await write(ctx, dut, pointer, 0x0E)
+        await write(ctx, dut, width, 6)
+        await pulse_enable(ctx, dut)
+        assert await start_of(ctx, dut) == 0
+        assert config_of(ctx, dut)["DATA_CUBE_WIDTH"]["WIDTH"] == 6
+        await finish(ctx, dut)
+        await write(ctx, dut, width, 7)
+        await pulse_enable(ctx, dut)
+        assert await start_of(ctx, dut) == 1
+
+    simulate(dut, bench)
+
+
+@pytest.mark.parametrize("core", [0, 1, 2])
+def test_an_index_of_three_fits_every_core(core: int) -> None:
+    dut = RegisterFile("CORE")
+
+    async def bench(ctx) -> None:
+        ctx.set(dut.core, core)
+        pointer = dut.block["S_POINTER"]
+        await write(ctx, dut, pointer.local, 0x0E | pointer.encode(CORE_INDEX="EVERY"))
+        await pulse_enable(ctx, dut)
+        assert await start_of(ctx, dut) == 0
+        assert not ctx.get(dut.diag.valid)
+
+    simulate(dut, bench)
 
 
 @pytest.mark.parametrize("block", ["CNA", "CORE"])

@@ -14,7 +14,6 @@ from tests.models.float_model import (
     float_of_half,
     float_op,
     float_rounded,
-    float_scaled,
     half_bits,
     is_greater,
     is_nan,
@@ -42,6 +41,17 @@ Tables = tuple[list[int], list[int]]
 NO_TABLES: Tables = ([0] * 513, [0] * 513)
 
 
+Clip = tuple[int, int]
+"""CLIP_TRUNCATE and ROUND_TYPE."""
+
+NO_CLIP: Clip = (0, 0)
+
+
+def clipped(value: int, shift: int, half_up: int) -> int:
+    """A sum shifted and rounded (3.8)."""
+    return (value + (1 << shift >> 1)) >> shift if half_up else shift_round(value, shift)
+
+
 def look_up(f: Fields, tables: Tables, x: int) -> int:
     """The LUT (4.12): a signed 32-bit number to another."""
     results = []
@@ -54,17 +64,17 @@ def look_up(f: Fields, tables: Tables, x: int) -> int:
         if x < start:
             place = "under"
             rise = (x - start) * signed(scale("S", "UFLOW_SCALE"), 16)
-            y = table[0] + shift_round(rise, shift("S", "UFLOW_SHIFT"))
+            y = table[0] + (rise >> shift("S", "UFLOW_SHIFT"))
         elif x > end or x - start > 512 << step:
             place = "over"
             rise = (x - end) * signed(scale("S", "OFLOW_SCALE"), 16) if x > end else 0
-            y = table[512] + shift_round(rise, shift("S", "OFLOW_SHIFT"))
+            y = table[512] + (rise >> shift("S", "OFLOW_SHIFT"))
         else:
             place = "hit"
             index, rest = divmod(x - start, 1 << step)
             y = table[index]
             if rest:
-                y += shift_round((table[index + 1] - table[index]) * rest, step)
+                y += (table[index + 1] - table[index]) * rest >> step
         results.append((place, saturate(y)))
     (le, _), (lo, _) = results
     if le == lo == "under":
@@ -96,19 +106,23 @@ def element_value(
     data: RdmaData,
     e: int,
     tables: Tables = NO_TABLES,
+    clip: Clip = NO_CLIP,
 ) -> int:
     """One element through CPEND, BS, BN, EW and OUT_CVT (4.3 to 4.8).
 
-    `acc` and `e` are words, `window` a signed sum; returns the bits of the output type, or of the 32-bit
-    integer for the transposed writer.
+    `acc` is a signed sum, or as `e` a word, `window` a signed sum, `clip` CORE's setting; returns the bits
+    of the output type, or of the 32-bit integer for the transposed writer.
     """
     if is_float_domain(f):
         return _float_value(f, acc % WORD, c, data, e % WORD, tables)
     bs, bn = data.bs or Operands(), data.bn or Operands()
-    acc = signed(acc)
-    if not f("FEATURE_MODE_CFG", "FLYING_MODE") and not f("BS_OW_CFG", "OD_BYPASS"):
-        weight = bs.cpend.get(c, 0) if f("BS_OW_CFG", "OW_SRC") else f("BS_OW_OP", "OW_OP")
-        acc += window * weight
+    if f("FEATURE_MODE_CFG", "FLYING_MODE"):
+        acc = signed(acc)
+    else:
+        if not f("BS_OW_CFG", "OD_BYPASS"):
+            weight = bs.cpend.get(c, 0) if f("BS_OW_CFG", "OW_SRC") else f("BS_OW_OP", "OW_OP")
+            acc += window * weight
+        acc = saturate(clipped(acc, *clip))
     # BS
     if f("BS_CFG", "BS_BYPASS"):
         v = saturate(acc)
@@ -155,18 +169,24 @@ def _integer_output(f: Fields, v: int) -> int:
     if f("OUT_CVT_SHIFT", "CVT_TYPE"):
         q = shift_round((v + offset) * scale, shift, away)
     else:
-        q = shift_round(v * scale, shift, away) + offset
+        q = shift_round(v * scale + (offset << shift), shift, away)
     kind = f("DATA_FORMAT", "OUT_PRECISION")
     if kind not in FLOATS:
         return saturate(q, BITS[kind]) % (1 << BITS[kind])
-    word = float_rounded(saturate(q))
-    if is_float_domain(f) and lut_live(f):
-        word = float_scaled(word, -f("OUT_CVT_SHIFT", "MINUS_EXP"))
-    return _narrowed(word, kind)
+    return _narrowed(f, float_rounded(saturate(q)), kind)
 
 
-def _narrowed(word: int, kind: int) -> int:
-    return half_bits(word) if kind == FP16 else bf16_bits(word) if kind == BF16 else word
+def _narrowed(f: Fields, word: int, kind: int) -> int:
+    """A float as it is written, MINUS_EXP taken off the field of its exponent (4.8)."""
+    if kind == FP16:
+        word, mantissa, top = 0x7C01 if is_nan(word) else half_bits(word), 10, 1 << 15
+    elif kind == BF16:
+        word, mantissa, top = bf16_bits(word), 7, 1 << 15
+    else:
+        mantissa, top = 23, 1 << 31
+    minus = f("OUT_CVT_SHIFT", "MINUS_EXP") if is_float_domain(f) else 0
+    field = top - (1 << mantissa)
+    return word & ~field | (word - (minus << mantissa)) & field
 
 
 def _float_value(f: Fields, v: int, c: int, data: RdmaData, e: int, tables: Tables) -> int:
@@ -203,7 +223,7 @@ def _float_value(f: Fields, v: int, c: int, data: RdmaData, e: int, tables: Tabl
         v = _float_relu(f, "EW", _float_elementwise(f, v, c, e))
     kind = f("DATA_FORMAT", "OUT_PRECISION")
     if kind in FLOATS:
-        return _narrowed(v, kind)
+        return _narrowed(f, v, kind)
     return saturate(to_int(v), BITS[kind]) % (1 << BITS[kind])
 
 
@@ -289,6 +309,7 @@ def output_element(
     acc: Callable[[int, int, int], tuple[int, int]] | None,
     tables: Tables,
     place: tuple[int, int, int],
+    clip: Clip = NO_CLIP,
 ) -> int:
     """What is written for (channel, y, x); the padding value for channels past the original ones."""
     c, y, x = place
@@ -298,7 +319,8 @@ def output_element(
         main, window = data.main(c, y, x), 0
     else:
         main, window = acc(c, y, x)
-    return element_value(f, main, window, c, data, data.ew(c, y, x) if data.ew else 0, tables)
+    element = data.ew(c, y, x) if data.ew else 0
+    return element_value(f, main, window, c, data, element, tables, clip)
 
 
 def run_dpu(
@@ -307,6 +329,7 @@ def run_dpu(
     data: RdmaData,
     acc: Callable[[int, int, int], tuple[int, int]] | None = None,
     tables: Tables = NO_TABLES,
+    clip: Clip = NO_CLIP,
 ) -> list[int]:
     """Run one DPU task and write its result into `memory` (4.9 to 4.11).
 
@@ -321,6 +344,8 @@ def run_dpu(
         (channel, y, x) to (accumulator, window sum), unless the task is flying.
     tables : pair of lists of 513 int
         LE and LO.
+    clip : pair of int
+        CLIP_TRUNCATE and ROUND_TYPE of CORE.
 
     Returns
     -------
@@ -348,7 +373,7 @@ def run_dpu(
             y, x = divmod(pixel, width)
             atom = bytearray(16)
             for lane in range(per_atom):
-                value = output_element(f, data, acc, tables, (surface * per_atom + lane, y, x))
+                value = output_element(f, data, acc, tables, (surface * per_atom + lane, y, x), clip)
                 put_element(atom, bits * lane, bits, value)
             at = base + 16 * ((surface // series) * jump + (surface % series) * stride + y * pitch + x)
             atoms[surface, pixel] = int.from_bytes(atom, "little")

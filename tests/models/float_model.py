@@ -56,11 +56,6 @@ def float_rounded(number: int) -> int:
     return word_of(np.float32(np.int64(number)))
 
 
-def float_scaled(word: int, exponent: int) -> int:
-    """Times 2^exponent."""
-    return word_of(math.ldexp(float(value_of(word)), exponent))  # exact in binary64
-
-
 def to_int(word: int) -> int:
     """Rounded half to even, saturated to 32 bits, NaN gives 0."""
     value = float(value_of(word))

@@ -158,5 +158,4 @@ class Pool:
         if real:
             best = best_of([v for v, _ in real])
             index = next(at for v, at in real if (is_nan(v) if half and best == NAN16 else v == best))
-        pads = [pad if half else max(low, min(high, pad))] if padded else []
-        return best_of([v for v, _ in real] + pads), index
+        return best_of([v for v, _ in real] or [pad if half else max(low, min(high, pad))]), index

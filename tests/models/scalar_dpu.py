@@ -63,6 +63,8 @@ class ScalarDpu:
         if self.live_cpend and not self.float:
             source = op.cpend if self.f("BS_OW_CFG", "OW_SRC") else self.f("BS_OW_OP", "OW_OP")
             value += signed(op.window, 32) * signed(source, 16)
+        if not self.float:
+            value = sat(value, 32)
         value = self._bs(value, op)
         value = self._bn(value, op)
         value, is_float = self._ew(value, channel, op)
@@ -222,16 +224,15 @@ class ScalarDpu:
         s = f("LUT_INFO", f"LUT_{name}_INDEX_SELECT")
         slope, by = f"LUT_{name}_SLOPE_SCALE", f"LUT_{name}_SLOPE_SHIFT"
         if x < start:
-            return "under", sat(
-                t[0] + rne((x - start) * signed(f(slope, "UFLOW_SCALE"), 16), f(by, "UFLOW_SHIFT")), 32
-            )
+            y = t[0] + ((x - start) * signed(f(slope, "UFLOW_SCALE"), 16) >> f(by, "UFLOW_SHIFT"))
+            return "under", sat(y, 32)
         if x > end:
-            y = t[512] + rne((x - end) * signed(f(slope, "OFLOW_SCALE"), 16), f(by, "OFLOW_SHIFT"))
+            y = t[512] + ((x - end) * signed(f(slope, "OFLOW_SCALE"), 16) >> f(by, "OFLOW_SHIFT"))
             return "over", sat(y, 32)
         if x - start > 512 << s:
             return "over", t[512]
         i, part = divmod(x - start, 1 << s)
-        return "hit", t[i] if part == 0 else t[i] + rne((t[i + 1] - t[i]) * part, s)
+        return "hit", t[i] if part == 0 else t[i] + ((t[i + 1] - t[i]) * part >> s)
 
     # -- output ---------------------------------------------------------------------------------
 
@@ -246,15 +247,19 @@ class ScalarDpu:
             if f("OUT_CVT_SHIFT", "CVT_TYPE"):
                 q = rounded((value + offset) * scale, shift)
             else:
-                q = rounded(value * scale, shift) + offset
+                q = rounded(value * scale + (offset << shift), shift)
             if out not in FLOATS:
                 return sat(q, bits) % (1 << bits)
             value = sf.F32.round(Fraction(sat(q, 32)))
-            if self.float:  # the LUT made an integer of a float
-                exponent = f("OUT_CVT_SHIFT", "MINUS_EXP")
-                value = sf.F32.round(sf.F32.number(value) / 2**exponent, value >> 31)
         elif out not in FLOATS:
             return sf.to_integer(value, bits) % (1 << bits)
-        return {2: lambda v: sf.narrow(sf.F16, v), 3: lambda v: sf.narrow(sf.BF16, v)}.get(out, lambda v: v)(
-            value
-        )
+        if out == 2:
+            value = 0x7C01 if sf.F32.is_nan(value) else sf.narrow(sf.F16, value)
+        elif out == 3:
+            value = sf.narrow(sf.BF16, value)
+        if self.float:
+            minus = f("OUT_CVT_SHIFT", "MINUS_EXP")
+            width, bits = {2: (5, 10), 3: (8, 7), 5: (8, 23)}[out]
+            field = value >> bits & ((1 << width) - 1)
+            value += ((field - minus) % (1 << width) - field) << bits
+        return value

@@ -55,6 +55,7 @@ def ports() -> dict[str, wiring.Member]:
     """Ports of a core (clock and reset excepted)."""
     table = {
         "core_index": In(2),
+        "options": In(8),
         "irq": Out(1),
         "idle": Out(1),
         "events": Out(16),

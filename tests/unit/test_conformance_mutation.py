@@ -11,6 +11,7 @@ import pytest
 from cosim.conformance import mutation_golden, mutation_rtl, mutation_rules
 from cosim.conformance.groups import GROUPS
 from cosim.conformance.mutate import Mutant, guarded, mutants, sites, target
+from cosim.conformance.mutation import Record, main
 from cosim.conformance.mutation_corpus import Entry, entries, ordered, rounds
 from cosim.conformance.mutation_verdict import Verdict, counted, good, markdown
 
@@ -146,3 +147,37 @@ def test_the_page_has_figures_and_survivors() -> None:
     page = markdown(verdicts, ["python -m something --seed 5"])
     assert "| RTL | 20 | 19 | 95.0% |" in page and "--seed 5" in page
     assert "rtl/npu/x.py:0: sign: -a -> a" in page and good(verdicts)
+
+
+def test_a_run_goes_on_from_its_record(tmp_path: Path, corpus: list[Entry]) -> None:
+    path, settings = tmp_path / "sub" / "record.jsonl", {"seed": 5, "sources": "abc"}
+    first = Verdict("golden", "sign", "cosim/golden/x.py:3: sign", "found", "case 1", 0.5)
+    cut = Verdict("rtl", "sign", "rtl/npu/x.py:3: sign", "found", "case 1", 0.5)
+    record = Record(path, settings)
+    for verdict in (first, first, cut):
+        record(verdict)
+    assert path.read_text().count("\n") == 3
+    path.write_text(path.read_text()[:-9])  # the process was killed while it wrote
+
+    again = Record(path, settings)
+    assert again.known == {"golden": {first.mutant: first}, "rtl": {}}
+    again(cut)
+    assert Record(path, settings).known["rtl"] == {cut.mutant: cut}
+
+    mutant = Mutant("cosim/golden/task/arith.py", 1, "order", "e", "f", "raise RuntimeError")
+    known = {str(mutant): Verdict("golden", "order", str(mutant), "survived", "2 cases", 1.0)}
+    same = mutation_golden.unchanged(ROOT)
+    verdicts = mutation_golden.check(iter([mutant]), same, 1, corpus, [1], 1, again, known)
+    assert verdicts == list(known.values())
+
+
+def test_a_record_of_another_run_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "record.jsonl"
+    Record(path, {"seed": 5, "sources": "abc"})
+    with pytest.raises(ValueError, match=r"record\.jsonl: recorded with sources abc, this run has abd"):
+        Record(path, {"seed": 5, "sources": "abd"})
+    path.write_text("nonsense\n")
+    with pytest.raises(ValueError, match="not a record of mutants"):
+        Record(path, {"seed": 5})
+    with pytest.raises(SystemExit):
+        main(["--resume", str(path), "--golden", "1", "--rtl", "0"])

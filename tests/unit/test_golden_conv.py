@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from cosim.golden.task.conv_types import BF16, FP16, INT4, INT8, INT16, TF32, ConvType
-from tests.models.golden_bench import device
+from tests.models.golden_bench import OUT, device, get
 from tests.models.golden_conv import (
     Case,
     Layer,
     Recorder,
     check,
+    clip,
     of,
     out_size,
     program,
@@ -56,7 +57,7 @@ def test_transposed_convolution(kind: ConvType, spread: tuple[int, int]) -> None
 
 
 @pytest.mark.parametrize("kind", [INT8, INT16, FP16, BF16], ids=lambda kind: kind.name)
-@pytest.mark.parametrize("channels", [3, 33, 64, 100])
+@pytest.mark.parametrize("channels", [3, 16, 24, 33, 48, 64, 100, 152])
 def test_depthwise(kind: ConvType, channels: int) -> None:
     case = of(kind, channels=channels, kernels=1, depthwise=True, kernel=(2, 3), out=(3, 3))
     check(case, channels)
@@ -71,7 +72,7 @@ def test_infinities_and_nans(kind: ConvType) -> None:
     assert 0x7FC00000 in seen and len(seen) > 50
     small = of(kind, special=0.1, kernels=16, channels=2, kernel=(1, 1), out=(4, 3), pad=(0, 0))
     seen = {value for acc, _ in check(small).octets for value in acc}
-    assert {0x7F800000, 0xFF800000} <= seen and len(seen) > 50
+    assert {0x7F800000, 0xFFFFFF800000} <= seen and len(seen) > 50
 
 
 def test_zero_lane_times_infinite_padding_weight_is_nan() -> None:
@@ -82,10 +83,27 @@ def test_zero_lane_times_infinite_padding_weight_is_nan() -> None:
     assert recorder.octets[0][0][0] == 0x7FC00000 == layer.expect()[0][0][0]
 
 
-@pytest.mark.parametrize("clip", [(0, 0), (1, 0), (1, 1), (9, 0), (9, 1), (31, 1)])
-def test_truncation_rounds_and_saturates(clip: tuple[int, int]) -> None:
-    for kind in (INT16, INT8) if clip[0] != 9 else (INT16, INT8, FP16):
-        check(of(kind, clip=clip, qd=int(kind is INT8), channels=19, kernels=3), clip[0])
+@pytest.mark.parametrize("setting", [(0, 0), (1, 0), (1, 1), (9, 0), (9, 1), (31, 1)])
+@pytest.mark.parametrize("operand", [None, 0x18, -77])
+def test_truncation_is_of_the_corrected_sum(setting: tuple[int, int], operand: int | None) -> None:
+    """The DPU adds the correction to CORE's sum, then shifts and saturates (4.3)."""
+    for kind in (INT16, INT8, FP16):
+        case = of(kind, clip=setting, qd=int(operand is not None), channels=19, kernels=3)
+        if operand is not None:
+            surfaces = case.group // 4 - 1
+            sizes = dict.fromkeys(("SIZE_E_0", "SIZE_E_1", "SIZE_E_2"), surfaces)
+            case = with_fields(case, "DPU", "BS_OW_CFG", OD_BYPASS=0, **sizes)
+            case = with_fields(case, "DPU", "BS_OW_OP", OW_OP=operand % 65536)
+        layer, dev = Layer(case, np.random.default_rng(setting[0])), device()
+        layer.store(dev)
+        program(case).run(dev)
+        accs, sums = layer.expect()
+        for pixel in range(12):
+            for k in range(3):
+                acc, total = signed(accs[pixel][k], 48), signed(sums[pixel][k], 32)
+                want = acc if kind is FP16 else clip(acc + (operand or 0) * total, setting)
+                y, x = divmod(pixel, 4)
+                assert get(dev, OUT, 32, k, y, x, 4, 12) == want % (1 << 32), (kind, pixel, k)
 
 
 def test_accumulator_keeps_48_bits() -> None:
@@ -108,5 +126,6 @@ def test_accumulator_keeps_48_bits() -> None:
     p.set("CNA", "CBUF_CON0", DATA_BANK=10, WEIGHT_BANK=2)
     dev.observer = recorder = Recorder()
     p.run(dev)
-    assert recorder.octets[0][0][0] == (signed(total, 48) >> 31) % (1 << 32)
+    assert recorder.octets[0][0][0] == total % (1 << 48)
+    assert get(dev, OUT, 32, 0, 0, 0, 1, 1) == (signed(total, 48) >> 31) % (1 << 32)
     assert recorder.octets[0][1][0] == -0x8000 * 160 * 961 % (1 << 32)

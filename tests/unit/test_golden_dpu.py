@@ -144,6 +144,9 @@ class Draw:
         p.set("DPU", "EW_CFG", EW_RELU_BYPASS=self.chance(0.6), EW_RELUX_EN=self.chance(0.3))
         p.set("DPU", "EW_CFG", EW_OP_CVT_BYPASS=self.chance(0.4), EW_CVT_TYPE=self.chance(0.5))
         p.set("DPU", "EW_CFG", EW_CVT_ROUND=self.chance(0.5), EW_EQUAL_EN=self.chance(0.5))
+        if not integer and self.process == 2 and self.element:  # anything else is told about or hangs (4.7)
+            if p.get("DPU", "EW_CFG", "EW_OP_TYPE") or p.get("DPU", "EW_CFG", "EW_ALU_ALGO") == 2:
+                p.set("DPU", "EW_CFG", EW_OP_CVT_BYPASS=p.get("DPU", "EW_CFG", "EW_OP_TYPE"))
         p.set("DPU", "EW_RELUX_CMP_VALUE", EW_RELUX_CMP_DAT=pattern(rng, 4 if integer else 5))
         for lane in range(8):
             operand = pattern(rng, 4) if integer else self.half() if self.chance(0.5) else self.word()
@@ -182,9 +185,9 @@ class Draw:
             shift = int(rng.integers(0, 40)) + 64 * self.chance(0.3)
             p.set("DPU", "OUT_CVT_SCALE", OUT_CVT_SCALE=int(rng.integers(-32768, 32768)))
             p.set("DPU", "OUT_CVT_SHIFT", OUT_CVT_SHIFT=shift, CVT_TYPE=self.chance(0.5))
-            exponent = int(rng.choice([0, 15, 15, 140, 160, 255]))
-            p.set("DPU", "OUT_CVT_SHIFT", CVT_ROUND=self.chance(0.5), MINUS_EXP=exponent)
+            p.set("DPU", "OUT_CVT_SHIFT", CVT_ROUND=self.chance(0.5))
             p.set("DPU", "OUT_CVT_OFFSET", pattern(rng, 4))
+        p.set("DPU", "OUT_CVT_SHIFT", MINUS_EXP=int(rng.choice([0, 0, 1, 15, 15, 140, 160, 255])))
         self.original = int(rng.integers(1, self.shape[0] + 1)) if self.chance(0.3) else self.shape[0]
         p.set("DPU", "DATA_CUBE_CHANNEL", ORIG_CHANNEL=self.original - 1)
         p.set("DPU", "OFFSET_PEND", pattern(rng, 1))

@@ -16,13 +16,6 @@ R = registers()
     ("settings", "text"),
     [
         ([("DPU_RDMA", "FEATURE_MODE_CFG", {"MRDMA_DISABLE": 1})], "FLYING_MODE .*waits for MRDMA"),
-        (
-            [
-                ("DPU_RDMA", "ERDMA_CFG", {"ERDMA_DISABLE": 0, "ERDMA_DATA_MODE": 1}),
-                ("DPU_RDMA", "EW_BASE_ADDR", {"EW_BASE_ADDR": ELEMENT}),
-            ],
-            "ERDMA offers",
-        ),
         ([("DPU", "EW_CFG", {"EW_BYPASS": 0, "EW_OP_SRC": 1})], "waits for ERDMA"),
         ([("DPU", "BS_CFG", {"BS_BYPASS": 0, "BS_ALU_SRC": 1, "BS_ALU_ALGO": 2})], "waits for BRDMA"),
         (
@@ -44,6 +37,18 @@ def test_streams_that_do_not_meet_hang(settings: list, text: str) -> None:
         p.set(block, register, **fields)
     with pytest.raises(GoldenHang, match=text):
         p.run(dev)
+
+
+@pytest.mark.parametrize("bypass", [{"EW_BYPASS": 1}, {"EW_BYPASS": 0, "EW_OP_BYPASS": 1}])
+@pytest.mark.parametrize("source", [0, 1])
+def test_flying_drops_the_element_data_that_no_operation_takes(bypass: dict, source: int) -> None:
+    dev, p = device(), flying((8, 1, 1), 0, 0)
+    p.set("DPU", "EW_CFG", EW_OP_SRC=source, EW_RELU_BYPASS=1, **bypass)
+    p.set("DPU_RDMA", "ERDMA_CFG", ERDMA_DISABLE=0, ERDMA_DATA_MODE=1)
+    p.set("DPU_RDMA", "EW_BASE_ADDR", EW_BASE_ADDR=ELEMENT)
+    dev.memory.write(MAIN, bytes(range(8)))
+    p.run(dev)
+    assert dev.memory.read(OUT, 8) == bytes(range(8))
 
 
 def test_unused_ew_operation_takes_no_operand() -> None:
@@ -72,7 +77,6 @@ DPU_SETTINGS = [
     ("OUT_CVT_SCALE", {"OUT_CVT_SCALE": 2}),
     ("OUT_CVT_OFFSET", {"OUT_CVT_OFFSET": 1}),
     ("OUT_CVT_SHIFT", {"OUT_CVT_SHIFT": 1}),
-    ("OUT_CVT_SHIFT", {"MINUS_EXP": 15}),
     ("WDMA_SIZE_0", {"CHANNEL_WDMA": 9}),
     ("WDMA_SIZE_1", {"WIDTH_WDMA": 9}),
     ("WDMA_SIZE_1", {"HEIGHT_WDMA": 9}),

@@ -10,6 +10,7 @@ import pytest
 
 from cosim.golden.task import Memory
 from cosim.golden.task.context import Context, Finding, TaskReport
+from cosim.golden.task.core import Clip
 from cosim.golden.task.dpu import Dpu
 from cosim.golden.task.dpu_lut import LutTables
 from cosim.golden.task.rdma import check_rdma, fetch
@@ -54,8 +55,12 @@ def run_golden(task: Task, image: bytearray) -> tuple[bytes, list[tuple[str, str
         for pixel in range(acc.shape[0]):
             for c in range(block.channels):
                 acc[pixel, c], window[pixel, c] = task.acc(c, *divmod(pixel, block.width))
-        acc, window = (((v + 2**31) % 2**32) - 2**31 for v in (acc, window))
-        conv = (SimpleNamespace(pixels=acc.shape[0], groups=groups), acc, window)
+        bits = 32 if block.float_domain else 48
+        acc, window = (
+            (v + (1 << (n - 1))) % (1 << n) - (1 << (n - 1)) for v, n in ((acc, bits), (window, 32))
+        )
+        shape = SimpleNamespace(pixels=acc.shape[0], groups=groups, delivered_groups=groups)
+        conv = SimpleNamespace(shape=shape, acc=acc, sum=window, clip=Clip(task.clip[0], bool(task.clip[1])))
     block.run(fetch(ctx, rdma), conv)
     return memory.read(0, len(image)), [(f.code, f.register) for f in told]
 
@@ -67,6 +72,6 @@ def test_golden_and_plain_model_agree(seed: int) -> None:
     got, told = run_golden(task, image)
     data = run_rdma(task.rdma, bytes(image))
     flying = task.dpu["FEATURE_MODE_CFG"]["FLYING_MODE"]
-    run_dpu(task.dpu, image, data, None if flying else task.acc, task.tables)
+    run_dpu(task.dpu, image, data, None if flying else task.acc, task.tables, task.clip)
     same = np.frombuffer(got, np.uint8) == np.frombuffer(bytes(image), np.uint8)
     assert same.all(), f"seed {seed}: {np.count_nonzero(~same)} bytes, first at {np.argmin(same):#x}, {told}"

@@ -74,9 +74,9 @@ def test_convolution_matches_loops() -> None:
                             iy, ix = oy * 2 + kr - 1, ox + 2 * kc - 2
                             v = int(x[c, iy, ix]) if 0 <= iy < 5 and 0 <= ix < 4 else -9
                             acc, total = acc + v * int(w[k, c, kr, kc]), total + v
-                p = (even(acc, 1) + total * (0, 5, -7, 1)[k] + add[k]) * mul[k]
+                p = (even(acc + total * (0, 5, -7, 1)[k], 1) + add[k]) * mul[k]
                 v = min(max(sat(even(p, 10 if p >= 0 else 11), 32), -4000), 9000)
-                assert got[k, oy, ox] == sat(even(v * 12345, 19) - 3)
+                assert got[k, oy, ox] == sat(even(v * 12345 - (3 << 19), 19))
 
 
 def test_depthwise_is_a_convolution_of_single_channels() -> None:
@@ -113,7 +113,21 @@ def test_addition_matches_loops() -> None:
         second = Fraction((int(b[at]) + 9) * -20000, 128)
         second = int(abs(second) + Fraction(1, 2)) * (1 if second > 0 else -1)
         v = max(even((int(a[at]) - 5) * 16384, 6) + second, 0)
-        assert got[at] == sat(int(Fraction(v * 16385, 1 << 21) + Fraction(1, 2)) - 128)
+        exact = Fraction(v * 16385, 1 << 21) - 128
+        assert got[at] == sat(int(abs(exact) + Fraction(1, 2)) * (1 if exact > 0 else -1))
+
+
+def test_a_tie_is_rounded_with_the_output_zero_point() -> None:
+    """127.5 - 1 is 126, not 127."""
+    x = np.array([[[-3, -1, 1, 3]]], np.int8)
+    for offset, want in ((0, [-2, 0, 0, 2]), (-1, [-2, -2, 0, 0]), (1, [0, 0, 2, 2])):
+        node = g.QScale(x="x", y="y", output=g.Output(shift=1, offset=offset))
+        assert g.evaluate(node, {"x": x}).ravel().tolist() == want
+        away = g.QScale(x="x", y="y", output=g.Output(shift=1, offset=offset, half_away=True))
+        exact = [Fraction(int(v), 2) + offset for v in x.ravel()]
+        assert g.evaluate(away, {"x": x}).ravel().tolist() == [
+            int(abs(v) + Fraction(1, 2)) * (1 if v > 0 else -1) for v in exact
+        ]
 
 
 def test_scale_saturates_and_clamps() -> None:

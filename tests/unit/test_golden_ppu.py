@@ -88,7 +88,7 @@ class Pool:
         pads = taps.count(None)
         if self.method == 0:
             return self.average([v for v, _ in real], pads), 0
-        return self.extreme(real, pads > 0)
+        return self.extreme(real)
 
     def order(self, pattern: int) -> Fraction | None:
         """Place among the numbers; None for a NaN."""
@@ -99,7 +99,7 @@ class Pool:
         big = Fraction(1 << 20) if sf.F16.is_infinite(pattern) else abs(sf.F16.number(pattern))
         return -big - Fraction(1, 1 << 40) if pattern >> 15 else big
 
-    def extreme(self, real: list, padded: bool) -> tuple[int, int]:
+    def extreme(self, real: list) -> tuple[int, int]:
         places = [self.order(v) for v, _ in real]
         index = 0
         if None in places:
@@ -109,7 +109,7 @@ class Pool:
         if places:
             index = at[0] % 8 * 8 + at[1] % 8
         values = [v for v, _ in real]
-        if padded:
+        if not values:
             pad = self.value & 0xFFFF
             if self.kind != 2:
                 pad = sat(signed(self.value, 19), self.bits) % (1 << self.bits)
@@ -253,6 +253,15 @@ def test_special_values_of_fp16() -> None:
         assert [get(dev, OUT, 16, c, 0, 0, 1, 1) for c in range(6)] == want
         if at:
             assert [get(dev, OUT + INDEX, 16, c, 0, 0, 1, 1) for c in range(6)] == at
+
+
+def test_padding_never_wins_a_maximum() -> None:
+    """Vendor lists of int8 maxima leave the pad value 0 (docs/hardware.md 6.2)."""
+    data = np.array([[[-128, -7], [-90, -20]]]) % 256
+    pool = Pool(0, (1, 2, 2), (3, 3), 1, pad=(1, 1), value=0)
+    dev = pool.run(data)
+    assert [dev.memory.read(OUT, 1)[0]] == [-7 % 256]
+    pool.check(data)
 
 
 def test_windows_without_a_real_tap_have_position_zero() -> None:

@@ -65,7 +65,7 @@ def test_weights_inverse(seed: int, kernels: int, channels: int, height: int, wi
 def test_depthwise_inverse(seed: int, channels: int, height: int, width: int) -> None:
     weights = random(seed, (channels, height, width))
     memory = layouts.pack_weights_depthwise(weights)
-    assert memory.size == -(-channels // 64) * 64 * height * width
+    assert memory.size == layouts.depthwise_bytes(weights.shape)
     assert np.array_equal(layouts.unpack_weights_depthwise(memory, weights.shape), weights)
 
 
@@ -81,9 +81,40 @@ def test_wide_weights_inverse(seed: int, dtype: type, kernels: int, channels: in
     assert np.array_equal(layouts.unpack_weights(memory, weights.shape, dtype), weights)
     if size == 2:
         memory = layouts.pack_weights_depthwise(weights[:, 0])
-        assert memory.size == -(-kernels // 32) * 64 * height * 2
         shape = weights[:, 0].shape
+        assert memory.size == layouts.depthwise_bytes(shape, 2)
         assert np.array_equal(layouts.unpack_weights_depthwise(memory, shape, dtype), weights[:, 0])
+
+
+# Mesa and librocketnpu (widgetii/orangepi5plus-npu 8824479, librocketnpu/src/rnpu_regcmd.c), lists of the
+# vendor's compiler (boydjohnson/iree-rocket 2362a1f7, iree-rocket-hal/src/rocket/conv.rs, the depthwise
+# ladder), a network of the vendor's compiler (Nyan-SouthKorea/insightface-orangepi-rknn, det_500m_fp16.rknn:
+# 16, 40, 72 and 152 channels) and a program that ran on boards (allbilly/rk3588 40fae7b,
+# examples/conv_legacy.py: 3 channels).
+INT8_3X3 = [(8, 0x90), (16, 0x90), (32, 0x120), (48, 576), (64, 576), (96, 864), (128, 1152)]
+HALF_3X3 = [(3, 0x90), (8, 144), (16, 288), (32, 576), (40, 720), (48, 864), (64, 1152), (72, 1296)]
+HALF_3X3 += [(96, 1728), (128, 2304), (152, 2880)]
+
+
+@pytest.mark.parametrize(
+    ("channels", "itemsize", "size"),
+    [(channels, 1, size) for channels, size in INT8_3X3]
+    + [(channels, 2, size) for channels, size in HALF_3X3],
+)
+def test_depthwise_bytes_of_real_lists(channels: int, itemsize: int, size: int) -> None:
+    assert layouts.depthwise_bytes((channels, 3, 3), itemsize) == size
+
+
+@pytest.mark.parametrize(("channels", "last"), [(3, 16), (16, 16), (32, 32), (40, 64), (56, 64), (80, 16)])
+def test_depthwise_places(channels: int, last: int) -> None:
+    """Whole blocks of 64 channels, then one of as many atoms as are left, three of them as four."""
+    weights = random(2, (channels, 2, 3))
+    memory = layouts.pack_weights_depthwise(weights, fill=77).view(np.int8)
+    first = channels // 64 * 64 * 6
+    tail = memory[first:].reshape(6, last)
+    real = channels % 64
+    assert np.array_equal(tail[:, :real], weights[-real:].reshape(real, 6).T)
+    assert (tail[:, real:] == 77).all()
 
 
 def test_wide_weight_places() -> None:

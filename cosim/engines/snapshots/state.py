@@ -29,6 +29,7 @@ class SnapshotEngine(ABC):
     cell: str
     cores: int
     dram: DramConfig
+    options: frozenset[str]
     memory: DeviceMemory
     recording: Any
     tracing: Any
@@ -302,6 +303,7 @@ class SnapshotEngine(ABC):
             "cores": self.cores,
             **self._identify(),
             "dram": asdict(self.dram),
+            "options": sorted(self.options),
         }
 
     def _fits(self, file: SnapshotFile) -> None:
@@ -313,7 +315,9 @@ class SnapshotEngine(ABC):
             "cores": "{0} cores",
             "variant": "the {0}",
             "geometry": "the geometry {0}",
+            "options": "the options {0}",
         }
+        header = {"options": [], **header}  # files of earlier versions have none
         for name, text in words.items():
             if header.get(name) != mine[name]:
                 then, now = text.format(header.get(name)), text.format(mine[name])

@@ -73,7 +73,7 @@ _HELPER = re.compile(
 
 _PIN = re.compile(
     r"(?:[sm]_axil?|diag|watch)_|"
-    r"(?:counting|core_index|irq|idle|events|task_index|busy_blocks|awake)$"
+    r"(?:counting|core_index|options|irq|idle|events|task_index|busy_blocks|awake)$"
 )
 """Of the core itself: shown from outside, the same for every engine (cosim/engines/traces/writing.py)."""
 

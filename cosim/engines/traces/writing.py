@@ -25,7 +25,7 @@ _BITS = {
     **dict.fromkeys(["m_arsize", "m_awsize"], 3),
     **dict.fromkeys(["s_wstrb", "m_bid", "m_awid", "diag_block"], 4),
     **dict.fromkeys(["m_rid", "m_arid"], 5),
-    **dict.fromkeys(["m_arlen", "m_awlen", "diag_code"], 8),
+    **dict.fromkeys(["options", "m_arlen", "m_awlen", "diag_code"], 8),
     "task_index": 12,
     **dict.fromkeys(["s_awaddr", "s_araddr", "diag_register", "watch_offset"], 16),
     **dict.fromkeys(["s_wdata", "s_rdata", "diag_value", "m_wstrb", "watch_value"], 32),

@@ -25,7 +25,8 @@ Pair = tuple[int, int]
 class Output:
     """Last step of most nodes: from a 32-bit value v to the output tensor.
 
-    ``y = sat(R(v * scale, shift) + offset, bits)``.
+    ``y = sat(R(v * scale + offset * 2^shift, shift), bits)``: of two neighbours equally near, y is the
+    even one.
     """
 
     scale: int = 1
@@ -110,8 +111,8 @@ class QConv(_Windowed):
     """Convolution: int8 x [C, H, W] -> y [K, OH, OW], weights [K, C, kh, kw].
 
     For every output pixel and kernel k, over the window (outside the image x is `pad_value`):
-    ``acc = sat(R(sum x * w, truncate), 32)``, ``s = sum x`` (all channels), ``a = acc + s * window_mul[k]``,
-    then `stage`, then `output`.  Top-left element of the window of output (oy, ox) is input
+    ``s = sum x`` (all channels), ``a = sat(R(sum x * w + s * window_mul[k], truncate), 32)``, then
+    `stage`, then `output`.  Top-left element of the window of output (oy, ox) is input
     (oy * stride - pad); right and bottom padding follow from `size`.
     """
 

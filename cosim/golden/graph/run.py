@@ -71,8 +71,14 @@ def _stage(value: Ints, stage: ops.Stage) -> Ints:
 
 
 def _output(value: Ints, output: ops.Output) -> NDArray:
-    scaled = divide(value * output.scale, output.shift, output.half_away)
-    return limit(scaled + output.offset, output.bits).astype(_TYPES[output.bits])
+    product, shift = value * output.scale, min(output.shift, 62)  # products are far below 2^61
+    whole = product >> shift
+    total = whole + output.offset
+    if shift:  # the offset is there when a tie is looked at
+        rest, half = product - (whole << shift), 1 << (shift - 1)
+        tie_up = total >= 0 if output.half_away else total & 1 == 1
+        total = total + ((rest > half) | ((rest == half) & tie_up))
+    return limit(total, output.bits).astype(_TYPES[output.bits])
 
 
 def _windows(
@@ -90,8 +96,8 @@ def _windows(
 def _finish(
     acc: Ints, total: Ints, node: ops.QConv | ops.QDepthwise | ops.QGemm, b: NDArray | None = None
 ) -> NDArray:
-    acc = limit(divide(acc, node.truncate), 32)
-    value = _stage(acc + total * _channels(node.window_mul), node.stage)
+    acc = limit(divide(acc + total * _channels(node.window_mul), node.truncate), 32)
+    value = _stage(acc, node.stage)
     if not isinstance(node, ops.QGemm):
         if node.slopes is not None:
             value = _steep(limit(value * node.scale, 32), node.slopes, node.slope_shift)

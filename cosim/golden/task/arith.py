@@ -44,6 +44,20 @@ def shift_away(value: Ints, shift: int) -> Ints:
     return np.sign(value) * shift_up(np.abs(value), shift)
 
 
+def shift_to_offset(value: Ints, shift: int, offset: int, *, away: bool) -> Ints:
+    """`value / 2^shift + offset`, of which ties are rounded to even, or away from zero.
+
+    |value| < 2^48, 0 <= shift <= 63.
+    """
+    if shift == 0:
+        return value + offset
+    floor = value >> shift
+    rest, half = value - (floor << shift), 1 << (shift - 1)
+    total = floor + offset
+    tie_up = total >= 0 if away else (total & 1) == 1
+    return total + ((rest > half) | ((rest == half) & tie_up))
+
+
 def shift_by_sign(value: Ints, shift: int, shift_negative: int) -> Ints:
     """Half to even by `shift` where value >= 0, by `shift_negative` elsewhere (H5.3)."""
     if shift == shift_negative:

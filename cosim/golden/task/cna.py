@@ -23,7 +23,7 @@ from cosim.golden.task.cna_banks import (
 from cosim.golden.task.cna_check import SPREADS, check_cna, is_argb, is_depthwise
 from cosim.golden.task.cna_weights import DEPTHWISE_GROUP, group_bytes
 from cosim.golden.task.context import Context
-from cosim.golden.task.conv_types import ConvType, decode, type_of
+from cosim.golden.task.conv_types import INT8, ConvType, decode, type_of
 from cosim.golden.task.memory import ATOM
 from cosim.golden.task.registers import View
 
@@ -56,6 +56,10 @@ class ConvShape:
     """Octets that CORE delivers of a group: 8 times this is the group size towards the DPU."""
     is_float: bool
     """Whether CORE delivers binary32 bits."""
+    out_channels: int
+    """Channels by CORE's own count."""
+    three_atoms: bool = False
+    """Whether three atoms of the last depthwise block of int8 are stored as three (an option, 3.3)."""
 
     @property
     def taps(self) -> int:
@@ -68,6 +72,11 @@ class ConvShape:
         if self.depthwise:
             return -(-self.channels // DEPTHWISE_GROUP)
         return -(-self.kernels // self.type.kernels)
+
+    @property
+    def delivered_groups(self) -> int:
+        """Groups that CORE delivers: those with kernels, and behind them those that its own count adds."""
+        return max(self.groups, -(-self.out_channels // (8 * self.octets)))
 
     @property
     def group_lanes(self) -> int:
@@ -86,12 +95,12 @@ class ConvShape:
         return -(-self.channels // group) * group
 
 
-def conv_shape(ctx: Context, cna: View, octets: int, is_float: bool) -> ConvShape:
+def conv_shape(ctx: Context, cna: View, octets: int, is_float: bool, out_channels: int) -> ConvShape:
     """Decode and check the CNA registers of a task.
 
     Parameters
     ----------
-    octets, is_float
+    octets, is_float, out_channels
         what CORE makes of them.
 
     Raises
@@ -124,6 +133,8 @@ def conv_shape(ctx: Context, cna: View, octets: int, is_float: bool) -> ConvShap
         pad_left=cna.get("PAD_CON0", "PAD_LEFT"),
         octets=octets,
         is_float=is_float,
+        out_channels=out_channels,
+        three_atoms=kind is INT8 and "d1_three_atoms_int8" in ctx.options,
     )
     check_banks(ctx, cna, shape)
     stops += check_weights(ctx, cna, shape)

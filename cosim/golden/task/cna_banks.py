@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cosim.golden.task.cna_argb import pixel_bytes
 from cosim.golden.task.cna_check import stop
-from cosim.golden.task.cna_weights import DEPTHWISE_GROUP, group_bytes
+from cosim.golden.task.cna_weights import BLOCK_ATOMS, group_bytes
 from cosim.golden.task.context import Context
 from cosim.golden.task.conv_types import INT8
 from cosim.golden.task.errors import GoldenHang
@@ -74,9 +74,9 @@ def check_weights(ctx: Context, cna: View, shape: ConvShape) -> list[GoldenHang]
         ctx.require(size >= sum(sizes), "SIZE_MISMATCH", cna, "WEIGHT_SIZE0", "WEIGHT_BYTES", message)
     needed = max(sizes, default=0)
     if shape.pixels <= STRIPE:
-        # The only stripe frees every block at once; both halves of a depthwise group lie half of it apart.
-        two = shape.depthwise and shape.type is not INT8 and shape.channels > DEPTHWISE_GROUP // 2
-        needed = needed // 2 if two else 0
+        # The only stripe frees every tile at once; the halves of a depthwise group lie a whole block apart.
+        two = shape.depthwise and shape.type is not INT8 and shape.surfaces > BLOCK_ATOMS
+        needed = BLOCK_ATOMS * ATOM * shape.taps if two else 0
     if needed > ring:
         message = f"a kernel group needs {needed} bytes at once, more than its banks"
         if reuse:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 ATOM = 16
 DEPTHWISE_GROUP = 64
-DEPTHWISE_BLOCK = 64
-"""Bytes of a depthwise block: 64 channels of int8, 32 of a 16-bit type."""
+BLOCK_ATOMS = 4
+"""Atoms that a tap of a whole depthwise block takes: 64 channels of int8, 32 of a 16-bit type."""
 
 
 def tile_atoms(shape: ConvShape) -> list[int]:
@@ -28,19 +28,18 @@ def tile_atoms(shape: ConvShape) -> list[int]:
     return out
 
 
-def block_channels(shape: ConvShape) -> int:
-    """Channels of a depthwise block."""
-    return DEPTHWISE_GROUP if shape.type is INT8 else DEPTHWISE_GROUP // 2
+def block_atoms(shape: ConvShape) -> list[int]:
+    """Atoms that a tap takes in each depthwise block; three in the last one count as four."""
+    sizes = [min(BLOCK_ATOMS, shape.surfaces - first) for first in range(0, shape.surfaces, BLOCK_ATOMS)]
+    return [BLOCK_ATOMS if atoms == 3 and not shape.three_atoms else atoms for atoms in sizes]
 
 
 def group_bytes(shape: ConvShape) -> list[int]:
     """Weight bytes of each kernel group."""
     if shape.depthwise:
-        blocks = -(-shape.channels // block_channels(shape))
-        step = DEPTHWISE_GROUP // block_channels(shape)
-        return [
-            DEPTHWISE_BLOCK * shape.taps * min(step, blocks - step * group) for group in range(shape.groups)
-        ]
+        blocks = block_atoms(shape)
+        step = 1 if shape.type is INT8 else 2
+        return [ATOM * shape.taps * sum(blocks[at : at + step]) for at in range(0, len(blocks), step)]
     kernel = sum(tile_atoms(shape)) * ATOM * shape.taps
     most = shape.type.kernels
     return [min(most, shape.kernels - most * group) * kernel for group in range(shape.groups)]
@@ -62,8 +61,9 @@ def unpack_weights(stream: NDArray[np.uint8], shape: ConvShape) -> NDArray:
     """
     elements = decode(shape.type, stream[: sum(group_bytes(shape))])
     if shape.depthwise:
-        channels = block_channels(shape)
-        tiles = elements.reshape(-1, shape.taps, channels).transpose(1, 0, 2).reshape(shape.taps, -1)
+        counts = np.array(block_atoms(shape)) * shape.type.per_atom
+        parts = np.split(elements, np.cumsum(counts * shape.taps)[:-1])
+        tiles = np.concatenate([part.reshape(shape.taps, -1) for part in parts], axis=1)
         return np.pad(tiles, ((0, 0), (0, shape.groups * DEPTHWISE_GROUP - tiles.shape[1])))
     lanes, most = shape.type.channels, shape.type.kernels
     atoms = tile_atoms(shape)

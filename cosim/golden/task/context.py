@@ -73,13 +73,21 @@ class Context:
         filled in while the task runs.
     findings
         diagnostics are appended here; with `strict` the first one raises.
+    options
+        readings of the hardware that differ from the default (rtl/regs/options.py).
     """
 
     def __init__(
-        self, memory: Memory, base: int, report: TaskReport, findings: list[Finding], strict: bool
+        self,
+        memory: Memory,
+        base: int,
+        report: TaskReport,
+        findings: list[Finding],
+        strict: bool,
+        options: frozenset[str] = frozenset(),
     ) -> None:
         self.memory, self.base, self.report = memory, base, report
-        self.findings, self.strict = findings, strict
+        self.findings, self.strict, self.options = findings, strict, options
 
     def diagnose(self, code: str, block: str, register: str, value: int, message: str) -> None:
         """Record a diagnostic; raise it as GoldenError when strict."""

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cosim.golden.task.arith import saturate, shift_even, shift_up
 from cosim.golden.task.cna import Cbuf, ConvShape, conv_shape
 from cosim.golden.task.cna_check import DEPTHWISE, stop
 from cosim.golden.task.cna_weights import unpack_weights
@@ -28,29 +27,41 @@ _BLOCK = 1 << 16
 """Sums (pixels times kernels) and operands worked on at a time, so that they stay in the caches."""
 
 
+class Clip(NamedTuple):
+    """CLIP_TRUNCATE and ROUND_TYPE, which the DPU applies; zero for floats (docs/hardware.md 3.8, 4.3)."""
+
+    shift: int = 0
+    half_up: bool = False
+
+
 class ConvResult(NamedTuple):
     """What CORE gives the DPU.
 
-    `acc` and `sum` are [pixels, shape.groups * 8 * shape.octets].  Integers: `acc` int64 after
-    CLIP_TRUNCATE and saturation to 32 bits.  Floats (shape.is_float): `acc` uint32, binary32 bits.
-    `sum` int64, the window sums as signed 32 bits, 0 for floats and without QD_EN.
+    `acc` and `sum` are int64 [pixels, shape.groups * 8 * shape.octets]; the groups of
+    `shape.delivered_groups` behind them are zeros.  Integers: `acc` signed sums of 48 bits.  Floats
+    (shape.is_float): `acc` binary32 bits as signed 32 bits.  `sum` the window sums as signed 32 bits, 0
+    for floats and without QD_EN.
     """
 
     shape: ConvShape
-    acc: NDArray
+    acc: Ints
     sum: Ints
+    clip: Clip
 
-    def delivered(self) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-        """Both as uint32 [octets of the task, 8] in the order of delivery: group, stripe, pixel, octet.
+    def delivered(self) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
+        """Both as [octets of the task, 8] in the order of delivery: group, stripe, pixel, octet.
 
         A group's pixels go through its stripes in order, so that stripes need no thought.
         """
         out = []
-        for values in (self.acc, self.sum):
-            bits = (values.astype(np.int64) & 0xFFFFFFFF).astype(np.uint32)
-            lanes = bits.reshape(self.shape.pixels, self.shape.groups, self.shape.octets, 8)
-            out.append(lanes.transpose(1, 0, 2, 3).reshape(-1, 8))
-        return out[0], out[1]
+        missing = self.shape.delivered_groups - self.shape.groups
+        behind = ((0, missing * self.shape.pixels * self.shape.octets), (0, 0))
+        for values, bits in ((self.acc, ACC_BITS), (self.sum, 32)):
+            lanes = (values & ((1 << bits) - 1)).reshape(
+                self.shape.pixels, self.shape.groups, self.shape.octets, 8
+            )
+            out.append(np.pad(lanes.transpose(1, 0, 2, 3).reshape(-1, 8), behind))
+        return out[0].astype(np.uint64), out[1].astype(np.uint32)
 
 
 def convolve(ctx: Context, cna: View, core: View, cbuf: Cbuf) -> ConvResult:
@@ -63,13 +74,17 @@ def convolve(ctx: Context, cna: View, core: View, cbuf: Cbuf) -> ConvResult:
     """
     drained = type_of(core.get("MISC_CFG", "PROC_PRECISION"))
     wide = bool(core.get("MISC_CFG", "DW_EN"))
+    out_channels = core.get("DATAOUT_SIZE_1", "DATAOUT_CHANNEL") + 1
     try:
-        shape = conv_shape(ctx, cna, 8 if wide else drained.octets, drained.is_float)
+        shape = conv_shape(ctx, cna, 8 if wide else drained.octets, drained.is_float, out_channels)
     except GoldenHang:
         if not ctx.strict:  # CORE tells what it has to say all the same
             _check_core(ctx, cna, core)
         raise
     on = _check_core(ctx, cna, core)
+    message = f"the kernels are {shape.groups} groups of {shape.delivered_groups}: the others deliver 0"
+    same = shape.groups == shape.delivered_groups
+    ctx.require(same, "SIZE_MISMATCH", core, "DATAOUT_SIZE_1", "DATAOUT_CHANNEL", message)
     image = cbuf.features(ctx, cna, shape)
     kernels = unpack_weights(cbuf.weights(ctx, cna, shape), shape)
     pixels = _with_pads(image, pad_values(cna, shape))
@@ -84,13 +99,17 @@ def convolve(ctx: Context, cna: View, core: View, cbuf: Cbuf) -> ConvResult:
         total = np.zeros_like(total)
     channels = shape.argb or shape.channels
     ctx.report.macs += shape.pixels * shape.taps * channels * (1 if shape.depthwise else shape.kernels)
-    out = _in_groups(_drain(core, acc, drained), shape)
+    out = _in_groups(_drain(acc, drained), shape)
     sums = _in_groups(signed_words(np.broadcast_to(total, acc.shape)), shape, real_only=shape.depthwise)
     for half in (0, 1):
         if not on[half]:
             out[:, :, half::2] = 0
             sums[:, :, half::2] = 0
-    return ConvResult(shape, out.reshape(shape.pixels, -1), sums.reshape(shape.pixels, -1))
+    clip = Clip()
+    if not drained.is_float:
+        cut = "CLIP_TRUNCATE"
+        clip = Clip(core.get(cut, cut), bool(core.get(cut, "ROUND_TYPE")))
+    return ConvResult(shape, out.reshape(shape.pixels, -1), sums.reshape(shape.pixels, -1), clip)
 
 
 def _check_core(ctx: Context, cna: View, core: View) -> tuple[bool, bool]:
@@ -233,14 +252,9 @@ def signed_words(value: Ints, bits: int = 32) -> Ints:
     return ((value + half) & ((1 << bits) - 1)) - half
 
 
-def _drain(core: View, acc: NDArray, drained: ConvType) -> NDArray:
-    """CLIP_TRUNCATE and saturation by the type of CORE (3.8)."""
-    wide = signed_words(acc.astype(np.int64), ACC_BITS)
-    if drained.is_float:
-        return (wide & 0xFFFFFFFF).astype(np.uint32)
-    shift = core.get("CLIP_TRUNCATE", "CLIP_TRUNCATE")
-    rounded = shift_up(wide, shift) if core.get("CLIP_TRUNCATE", "ROUND_TYPE") else shift_even(wide, shift)
-    return saturate(rounded, 32)
+def _drain(acc: NDArray, drained: ConvType) -> Ints:
+    """Sums as the type of CORE delivers them (3.8)."""
+    return signed_words(acc.astype(np.int64), 32 if drained.is_float else ACC_BITS)
 
 
 def _in_groups(values: NDArray, shape: ConvShape, real_only: bool = True) -> NDArray:

@@ -21,6 +21,7 @@ from cosim.golden.task.ppu import check_ppu, from_dpu, pool
 from cosim.golden.task.rdma import RdmaData, check_rdma, fetch, unpooling
 from cosim.golden.task.registers import SHADOWED_BLOCKS, RegisterSpace, View
 from rtl.regs import registers
+from rtl.regs.options import chosen_options
 
 FETCH_BYTES = 16
 """Bytes of one command fetch, two words (H1.6)."""
@@ -48,6 +49,8 @@ class GoldenDevice:
         hardware does and collect `findings`.
     observer
         is shown CBUF and CORE's octets of every convolution that ends (see `Observer`).
+    options
+        names of readings of the hardware (rtl/regs/options.py); None: those of the environment.
     """
 
     def __init__(
@@ -57,9 +60,11 @@ class GoldenDevice:
         core_index: int = 0,
         strict: bool = True,
         observer: Observer | None = None,
+        options: Iterable[str] | None = None,
     ) -> None:
         self.memory = Memory() if memory is None else memory
         self.observer = observer
+        self.options = chosen_options(options)
         self.core_index, self.strict = core_index, strict
         self._map = registers()
         self.lut = LutTables(self._diagnose)
@@ -338,7 +343,11 @@ class GoldenDevice:
 
     def core_fits(self, name: str) -> bool:
         """Tell whether a block's S_POINTER names this core; only CNA and CORE look (docs/hardware.md 7.2)."""
-        return name not in ("CNA", "CORE") or self.space.blocks[name].core_index() == self.core_index
+        if name not in ("CNA", "CORE"):
+            return True
+        index = self.space.blocks[name].core_index()
+        every = self._map[name]["S_POINTER"].fields["CORE_INDEX"].enum
+        return index == self.core_index or (every is not None and index == every["EVERY"])
 
     def _ready(self, name: str) -> bool:
         return self.core_fits(name) and self.space.blocks[name].ready()
@@ -435,7 +444,7 @@ class GoldenDevice:
         report.groups = {name: self.space.blocks[name].executer for name in names}
         report.registers = {name: view.text() for name, view in views.items()}
         base = self.space.value("PC", "TASK_DMA_BASE_ADDR") // DMA_BASE_BYTES * DMA_BASE_BYTES
-        return report, Context(self.memory, base, report, self.findings, self.strict), views
+        return report, Context(self.memory, base, report, self.findings, self.strict, self.options), views
 
     def _end(self, report: TaskReport, names: list[str]) -> None:
         for name in names:

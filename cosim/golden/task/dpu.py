@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cosim.golden.task import dpu_float as fp
-from cosim.golden.task.arith import saturate
-from cosim.golden.task.cna import ConvShape
+from cosim.golden.task.arith import saturate, shift_even, shift_to_offset, shift_up
 from cosim.golden.task.context import Context
+from cosim.golden.task.core import ConvResult
 from cosim.golden.task.dpu_check import STAGE_ALGORITHMS, check_dpu, hang, stop
 from cosim.golden.task.dpu_lut import LutTables, look_up
 from cosim.golden.task.dpu_packets import STRIPE, check_packets, packet_mode, write_packets
@@ -142,12 +142,10 @@ class Dpu:
         ok = not self.copies or not dpu.get(mode, "OUTPUT_MODE") & 1
         ctx.require(ok, "RESERVED_MODE", dpu, mode, "OUTPUT_MODE", "the PPU gets no unpooled data")
         self._misplaced = self._check_writer()
-        self.unfinished: GoldenHang | None = self._misplaced
+        self.unfinished: GoldenHang | None = self._misplaced or self._check_product()
         """Why the DPU never ends, although it takes all that it is given."""
 
-    def run(
-        self, offered: RdmaData, conv: tuple[ConvShape, NDArray, NDArray] | None = None
-    ) -> PpuFeed | None:
+    def run(self, offered: RdmaData, conv: ConvResult | None = None) -> PpuFeed | None:
         """Run the task and return what the PPU gets.
 
         Parameters
@@ -155,8 +153,7 @@ class Dpu:
         offered
             what DPU_RDMA fetched, with every client None when it does not take part.
         conv
-            shape, accumulators and window sums from CORE, [pixels, lanes]; None when CORE does not take
-            part.  Accumulators are signed integers of 32 bits, or binary32 bits of any integer dtype.
+            what CORE delivers, None when it does not take part.
 
         Returns
         -------
@@ -238,11 +235,21 @@ class Dpu:
         complete = self.group * self.bits >= 8 * ATOM  # an atom, with a group's channels
         return SurfacePlan(said, min(said, want, written) if complete else 0, min(first, pixels))
 
-    def _check_group(self, conv: tuple[ConvShape, NDArray, NDArray] | None) -> GoldenHang | None:
+    def _check_product(self) -> GoldenHang | None:
+        """Tell about a product of fp16 whose operand goes through the converter (4.7)."""
+        dpu, cfg = self.dpu, "EW_CFG"
+        half = dpu.get("DATA_FORMAT", "PROC_PRECISION") == _FP16 and not self.lut
+        product = self.operation and dpu.get(cfg, "EW_OP_TYPE") and dpu.get(cfg, "EW_OP_SRC")
+        if not (half and product) or dpu.get(cfg, "EW_OP_CVT_BYPASS"):
+            return None
+        message = "a product of fp16 needs the operand converter bypassed"
+        return stop(self.ctx, dpu, message, cfg, "EW_OP_CVT_BYPASS", "RESERVED_MODE")
+
+    def _check_group(self, conv: ConvResult | None) -> GoldenHang | None:
         """Tell about a group of CORE that is not the DPU's, which shows whatever else is wrong (4.1)."""
         if conv is None or self.flying:
             return None
-        theirs = conv[1].shape[1] // conv[0].groups
+        theirs = conv.acc.shape[1] // conv.shape.groups
         if theirs == self.group:
             return None
         message = f"CORE delivers groups of {theirs} channels, the DPU wants {self.group}"
@@ -268,9 +275,9 @@ class Dpu:
         needs = self.operation and bool(self.dpu.get("EW_CFG", "EW_OP_SRC"))
         if needs and offered.ew is None:
             raise self._hang("waits for ERDMA, which is off", "EW_CFG", "EW_OP_SRC")
-        if not needs and offered.ew is not None:
+        if not needs and offered.ew is not None and not self.flying:
             left = left or self._hang("ERDMA offers data that nobody takes", "EW_CFG", "EW_OP_SRC")
-        self.unfinished = self.unfinished or left
+        self.unfinished = self.unfinished or left or offered.endless
         if self.flying and offered.main is None:
             raise self._hang("waits for MRDMA, which is off", "FEATURE_MODE_CFG", "FLYING_MODE")
 
@@ -297,35 +304,41 @@ class Dpu:
             taken += part.size // 8
         return out.reshape(lanes.shape[0], -1)[:, : self.channels]
 
-    def _main(self, conv: tuple[ConvShape, NDArray, NDArray] | None) -> Values:
+    def _main(self, conv: ConvResult | None) -> Values:
         """Main data after CPEND, [pixels, channels] of the domain's dtype."""
         self._check_streams()
         if self.flying:
             assert self.offered.main is not None  # `_check_streams` has made sure
+            cfg = "BS_OW_CFG"
+            if not (self.float_domain or self.dpu.get(cfg, "OD_BYPASS")) and self.dpu.get(cfg, "OW_SRC"):
+                self._operands("BS", cfg, "OW_SRC")  # waited for, not used (4.3)
             return self.domain.enter(self._in_order(self.offered.main[:, : self.channels]))
         if conv is None:
             raise self._hang("waits for CORE, which is not enabled", "FEATURE_MODE_CFG", "FLYING_MODE")
-        shape, acc, total = conv
+        shape = conv.shape
         pixels = self.width * self.height
         if shape.pixels != pixels:
             raise self._hang(f"CORE delivers {shape.pixels} pixels of {pixels}", "DATA_CUBE_WIDTH", "WIDTH")
         groups = -(-self.channels // self.group)
-        if shape.groups != groups:
-            message = f"CORE delivers {shape.groups} groups, the DPU wants {groups}"
+        if shape.delivered_groups != groups:
+            message = f"CORE delivers {shape.delivered_groups} groups, the DPU wants {groups}"
             raise self._hang(message, "DATA_CUBE_CHANNEL", "CHANNEL")
-        acc = acc[:, : self.channels]
-        if acc.dtype.kind == "f":
-            acc = acc.astype(np.float32).view(np.uint32)
-        acc = sign_extend(acc.astype(np.int64), 32)
-        return self.domain.enter(acc if self.float_domain else self._cpend(acc, total))
+        missing = ((0, 0), (0, max(0, self.channels - conv.acc.shape[1])))
+        acc = np.pad(conv.acc[:, : self.channels], missing)
+        if self.float_domain:
+            return self.domain.enter(sign_extend(acc, 32))
+        whole = acc + self._correction(np.pad(conv.sum[:, : self.channels], missing))
+        shift = conv.clip.shift
+        short = shift_up(whole, shift) if conv.clip.half_up else shift_even(whole, shift)
+        return self.domain.enter(saturate(short, 32))
 
-    def _cpend(self, acc: Ints, total: Ints) -> Ints:
+    def _correction(self, total: Ints) -> Ints | int:
+        """What CPEND adds to the sums."""
         if self.dpu.get("BS_OW_CFG", "OD_BYPASS"):
-            return acc
-        total = total[:, : self.channels].astype(np.int64)
+            return 0
         if self.dpu.get("BS_OW_CFG", "OW_SRC"):
-            return acc + total * self._operands("BS", "BS_OW_CFG", "OW_SRC").cpend
-        return acc + total * self.dpu.signed("BS_OW_OP", "OW_OP")
+            return total * self._operands("BS", "BS_OW_CFG", "OW_SRC").cpend
+        return total * self.dpu.signed("BS_OW_OP", "OW_OP")
 
     # -- BS and BN ------------------------------------------------------------------------------
 
@@ -446,9 +459,7 @@ class Dpu:
         """Output converter: int64 [pixels, channels], of which the low bits of the output type count."""
         out, bits = self.out, self.bits
         if self.float_domain and not self.lut:
-            if out not in FLOAT_CODES:
-                return fp.to_integers(value, bits)
-            return self._narrowed(value, out)
+            return self._narrowed(value, out) if out in FLOAT_CODES else fp.to_integers(value, bits)
         dpu = self.dpu
         scale = dpu.signed("OUT_CVT_SCALE", "OUT_CVT_SCALE")
         offset = dpu.signed("OUT_CVT_OFFSET", "OUT_CVT_OFFSET")
@@ -457,27 +468,35 @@ class Dpu:
         if dpu.get("OUT_CVT_SHIFT", "CVT_TYPE"):
             q = shift_round((value + offset) * scale, shift, away=away)
         else:
-            q = shift_round(value * scale, shift, away=away) + offset
+            late = "q1_zero_point_after_rounding" in self.ctx.options
+            q = (
+                (shift_round(value * scale, shift, away=away) + offset)
+                if late
+                else (shift_to_offset(value * scale, shift, offset, away=away))
+            )
         if out not in FLOAT_CODES:
             return saturate(q, bits)
-        halvings = dpu.get("OUT_CVT_SHIFT", "MINUS_EXP") if self.float_domain else 0
-        return self._narrowed(fp.from_integers(saturate(q, 32), halvings), out)
+        return self._narrowed(fp.from_integers(saturate(q, 32)), out)
 
-    @staticmethod
-    def _narrowed(bits: fp.Bits, out: int) -> Ints:
+    def _narrowed(self, bits: fp.Bits, out: int) -> Ints:
+        """Elements of a float type, MINUS_EXP taken off their exponents."""
+        minus = self.dpu.get("OUT_CVT_SHIFT", "MINUS_EXP") if self.float_domain else 0
         if out == _FP16:
-            return fp.narrow16(bits)
-        return fp.narrow_bf16(bits) if out == _BF16 else bits.astype(np.int64)
+            half = np.where(fp.is_nan(bits), fp.NAN16_OUT, fp.narrow16(bits))
+            return fp.less_exponent(half, minus, 5, 10)
+        if out == _BF16:
+            return fp.less_exponent(fp.narrow_bf16(bits), minus, 8, 7)
+        return fp.less_exponent(bits.astype(np.int64), minus, 8, 23)
 
     def _write(self, elements: Ints) -> PpuFeed | None:
         """Write to memory and hand over to the PPU, as OUTPUT_MODE says."""
         dpu = self.dpu
         atoms = pack(dpu, elements, self.bits)
         if dpu.get("FEATURE_MODE_CFG", "OUTPUT_MODE") & 2:
-            if self.packets is None:
-                write_surfaces(self.ctx, dpu, atoms, self.width, self._plan())
-            else:
+            if self.packets is not None:
                 write_packets(self.ctx, dpu, self.packets, atoms)
+            elif self.out in ELEMENT_BITS:  # a result of no type is not written
+                write_surfaces(self.ctx, dpu, atoms, self.width, self._plan())
         if not feeds_ppu(dpu, self.copies):
             return None
         cube = atoms.reshape(atoms.shape[0], self.height, self.width, ATOM)

@@ -18,6 +18,8 @@ _RESERVED = (
     ("BN_MUL_CFG", "BN_TRUNCATE_SRC"),
 )
 _FP16 = 2
+_WORDS = 3
+"""EDATA_SIZE of 32 bits."""
 STAGE_ALGORITHMS = (2, 4)
 """Add and minus, all that the ALU of BS and BN has."""
 _INTEGER_ALGORITHMS, _FLOAT_ALGORITHMS = (0, 1, 2, 4, 5, 6), (0, 1, 2, 3, 4, 5, 6, 7, 8)
@@ -32,9 +34,11 @@ def hang(
     return GoldenHang(message, task=ctx.report.index, block=dpu.block, register=label, value=value, code=code)
 
 
-def stop(ctx: Context, dpu: View, message: str, register: str, name: str) -> GoldenHang:
-    """Build the error of a size that is told as SIZE_MISMATCH and keeps the task from ending."""
-    found = hang(ctx, dpu, message, register, name, "SIZE_MISMATCH")
+def stop(
+    ctx: Context, dpu: View, message: str, register: str, name: str, code: str = "SIZE_MISMATCH"
+) -> GoldenHang:
+    """Build the error of a setting that is told and keeps the task from ending."""
+    found = hang(ctx, dpu, message, register, name, code)
     assert found.value is not None
     ctx.findings.append(
         Finding(ctx.report.index, found.code, dpu.block, found.register, found.value, message)
@@ -79,7 +83,6 @@ def check_dpu(ctx: Context, dpu: View, comb_use: int, packets: bool) -> None:
         for ok, register, name in (
             (dpu.signed("OUT_CVT_SCALE", "OUT_CVT_SCALE") == 1, "OUT_CVT_SCALE", "OUT_CVT_SCALE"),
             (dpu.get("OUT_CVT_SHIFT", "OUT_CVT_SHIFT") % 64 == 0, "OUT_CVT_SHIFT", "OUT_CVT_SHIFT"),
-            (dpu.get("OUT_CVT_SHIFT", "MINUS_EXP") == 0, "OUT_CVT_SHIFT", "MINUS_EXP"),
             (dpu.get("OUT_CVT_OFFSET", "OUT_CVT_OFFSET") == 0, "OUT_CVT_OFFSET", "OUT_CVT_OFFSET"),
         ):
             ctx.require(ok, "RESERVED_MODE", dpu, register, name, "no effect on floats")
@@ -98,6 +101,8 @@ def _check_element_wise(ctx: Context, dpu: View, floats: bool) -> None:
     known = _FLOAT_ALGORITHMS if floats else _INTEGER_ALGORITHMS
     ok = bool(dpu.get(cfg, "EW_OP_TYPE")) or dpu.get(cfg, "EW_ALU_ALGO") in known
     require(ok, cfg, "EW_ALU_ALGO", "no such operation for the type")
+    if unpredictable(dpu, floats):
+        require(False, cfg, "EW_OP_CVT_BYPASS", "boards give other elements than these")
     if floats and dpu.get(cfg, "EW_OP_SRC") and not dpu.get(cfg, "EW_OP_CVT_BYPASS"):
         message, scale = "floats pass the converter", "EW_CVT_SCALE_VALUE"
         ok = dpu.get("EW_CVT_OFFSET_VALUE", "EW_OP_CVT_OFFSET") == 0
@@ -106,11 +111,24 @@ def _check_element_wise(ctx: Context, dpu: View, floats: bool) -> None:
         require(dpu.get(scale, "EW_OP_CVT_SHIFT") == 0, scale, "EW_OP_CVT_SHIFT", message)
 
 
+def unpredictable(dpu: View, floats: bool) -> bool:
+    """Tell whether silicon gives unpredictable elements for an addition (docs/hardware.md 4.7)."""
+    cfg, form = "EW_CFG", "DATA_FORMAT"
+    if not dpu.get(cfg, "EW_OP_SRC") or dpu.get(cfg, "EW_OP_TYPE") or dpu.get(cfg, "EW_ALU_ALGO") != 2:
+        return False
+    bypassed = bool(dpu.get(cfg, "EW_OP_CVT_BYPASS"))
+    if floats:
+        return bypassed and dpu.get(form, "PROC_PRECISION") == _FP16
+    types = {dpu.get(form, f"{name}_PRECISION") for name in ("IN", "PROC", "OUT")}
+    return not bypassed and dpu.get(cfg, "EDATA_SIZE") == _WORDS and len(types) > 1
+
+
 def _check_types(ctx: Context, dpu: View) -> None:
     form = "DATA_FORMAT"
     for name in ("OUT_PRECISION", "IN_PRECISION", "PROC_PRECISION"):
         ok = dpu.get(form, name) in ELEMENT_BITS
-        ctx.require(ok, "RESERVED_MODE", dpu, form, name, "no such type, counts as int8")
+        message = "no such type, " + ("nothing is written" if name == "OUT_PRECISION" else "counts as int8")
+        ctx.require(ok, "RESERVED_MODE", dpu, form, name, message)
     same = (dpu.get(form, "IN_PRECISION") in FLOAT_CODES) == (dpu.get(form, "PROC_PRECISION") in FLOAT_CODES)
     ctx.require(same, "RESERVED_MODE", dpu, form, "IN_PRECISION", "not of the domain of PROC_PRECISION")
     if dpu.get(form, "OUT_PRECISION") == _FP16:

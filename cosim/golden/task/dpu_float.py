@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 Bits = NDArray[np.uint32]
 NAN32, NAN16, NAN_BF16 = 0x7FC00000, 0x7E00, 0x7FC0
+NAN16_OUT = 0x7C01
+"""The NaN of fp16 that the DPU writes."""
 SIGN = np.uint32(1 << 31)
 
 
@@ -101,8 +103,20 @@ def to_integers(bits: Bits, width: int) -> Ints:
     return np.clip(np.where(is_nan(bits), 0.0, whole), -limit, limit - 1).astype(np.int64)
 
 
-def from_integers(value: Ints, halvings: int) -> Bits:
-    """Round signed 32-bit integers to binary32, then multiply by `2^-halvings`, rounded again."""
-    with np.errstate(all="ignore"):
-        rounded = value.astype(np.float32)
-        return from_floats((rounded.astype(np.float64) * 2.0**-halvings).astype(np.float32))
+def from_integers(value: Ints) -> Bits:
+    """Round signed 32-bit integers to binary32."""
+    return from_floats(value.astype(np.float32))
+
+
+def less_exponent(value: Ints, amount: int, exponent: int, mantissa: int) -> Ints:
+    """Take an amount off the exponent field, modulo its size; sign and mantissa stay (4.8).
+
+    Parameters
+    ----------
+    value
+        bits of floats.
+    exponent, mantissa
+        bits of the two fields.
+    """
+    field = ((1 << exponent) - 1) << mantissa
+    return (value & ~field) | ((value - (amount << mantissa)) & field)

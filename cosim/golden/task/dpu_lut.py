@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from cosim.golden.task.arith import saturate, shift_even, signed
+from cosim.golden.task.arith import saturate, signed
 from cosim.golden.task.context import Context
 from cosim.golden.task.registers import View
 from rtl.regs import registers
@@ -52,7 +52,8 @@ class LutTables:
             self._place = fields["LUT_ADDR"]
             return
         if not self._writing:
-            self._refuse(value, "LUT_ACCESS_TYPE is read")
+            if self._data.decode(value)["LUT_ACCESS_DATA"]:  # 0: a list that clears every register
+                self._refuse(value, "LUT_ACCESS_TYPE is read")
             return
         place = self._next()
         if place >= ENTRIES:
@@ -118,9 +119,9 @@ def _table(
     over = ~under & (past_end | (distance > (ENTRIES - 1) << step))
     index = np.clip(distance >> step, 0, ENTRIES - 1)
     low, high = entries[index], entries[np.minimum(index + 1, ENTRIES - 1)]
-    y = low + shift_even((high - low) * (distance & ((1 << step) - 1)), step)
-    below = shift_even(distance * dpu.signed(scale, "UFLOW_SCALE"), dpu.get(shift, "UFLOW_SHIFT"))
-    above = shift_even((x - end) * dpu.signed(scale, "OFLOW_SCALE"), dpu.get(shift, "OFLOW_SHIFT"))
+    y = low + ((high - low) * (distance & ((1 << step) - 1)) >> step)
+    below = distance * dpu.signed(scale, "UFLOW_SCALE") >> dpu.get(shift, "UFLOW_SHIFT")
+    above = (x - end) * dpu.signed(scale, "OFLOW_SCALE") >> dpu.get(shift, "OFLOW_SHIFT")
     y = np.where(under, entries[0] + below, y)
     y = np.where(over, entries[-1] + np.where(past_end, above, 0), y)
     return saturate(y, 32), under, over

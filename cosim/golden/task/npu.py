@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from cosim.golden.task.context import Finding, TaskReport
 from cosim.golden.task.device import EVENT_BITS, GoldenDevice
 from cosim.golden.task.errors import GoldenError, GoldenHang
 from cosim.golden.task.memory import Memory
 from rtl.regs import registers
+from rtl.regs.options import chosen_options
 
 ACCESS_CYCLES = 10
 """Nominal cycles of a register access."""
@@ -32,17 +33,29 @@ class GoldenNpu:
         raise GoldenError on diagnostics (see `GoldenDevice`).
     memory
         shared by host and cores; a new, empty one by default.
+    options
+        names of readings of the hardware (rtl/regs/options.py); None: those of the environment.
     """
 
     name = "golden"
     cell = "numpy"
 
-    def __init__(self, cores: int = 3, *, strict: bool = True, memory: Memory | None = None) -> None:
+    def __init__(
+        self,
+        cores: int = 3,
+        *,
+        strict: bool = True,
+        memory: Memory | None = None,
+        options: Iterable[str] | None = None,
+    ) -> None:
         if not 1 <= cores <= 3:
             raise ValueError(f"cores must be 1..3, not {cores}")
         self.cores = cores
         self.memory = Memory() if memory is None else memory
-        self.devices = [GoldenDevice(self.memory, core_index=i, strict=strict) for i in range(cores)]
+        self.options = chosen_options(options)
+        self.devices = [
+            GoldenDevice(self.memory, core_index=i, strict=strict, options=self.options) for i in range(cores)
+        ]
         self.hang: list[GoldenError | None] = [None] * cores
         self.reports: list[list[TaskReport]] = [[] for _ in range(cores)]
         """Every task of each core since the device was opened."""

@@ -43,8 +43,8 @@ class Observer(Protocol):
             which bytes belong to an operand, bool [n, 64].
         """
 
-    def core(self, task: int, octet: int, acc: NDArray[np.uint32], sum: NDArray[np.uint32]) -> None:
-        """See an octet: its number in the task, `acc` and `sum` as 32 bits, uint32 [8] each."""
+    def core(self, task: int, octet: int, acc: NDArray[np.uint64], sum: NDArray[np.uint32]) -> None:
+        """See an octet: its number in the task, `acc` as 48 bits and `sum` as 32 bits, [8] each."""
 
 
 def observe(observer: Observer, task: int, cbuf: Cbuf, result: ConvResult) -> None:

@@ -229,7 +229,7 @@ class Windows:
                 yield cube[:, rows[:, None], columns[None, :]], inside[:, :, None], code[:, :, None]
 
     def extreme(self, cube: Ints, largest: bool) -> tuple[Ints, Ints]:
-        """Maximum or minimum with the pad value, and the position of that of the real taps (6.2, 6.5)."""
+        """Maximum or minimum of the real taps and its position; the pad value without any (6.2, 6.5)."""
         # The smallest element of minima is the largest of the negated ones.
         sign = 1 if largest else -1
         nan = sign * (1 << 17)
@@ -240,12 +240,12 @@ class Windows:
         cube, pad = cube * sign, pad * sign
         best = np.full((cube.shape[0], self.top.size, self.left.size, cube.shape[3]), -_FAR, np.int64)
         index = np.zeros_like(best)
-        padded = np.zeros((self.top.size, self.left.size, 1), bool)
+        real = np.zeros((self.top.size, self.left.size, 1), bool)
         for values, inside, code in self._taps(cube):
             better = inside & (values > best)
             best, index = np.where(better, values, best), np.where(better, code, index)
-            padded |= ~inside
-        best = np.where(padded & (pad > best), pad, best) * sign
+            real |= inside
+        best = np.where(real, best, pad) * sign
         if self.kind != FP16:
             return best, index
         half = np.where(best < 0, 0x8000 | (~best & 0x7FFF), best)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from cosim.golden.task import dpu_float as fp
 from cosim.golden.task.context import Context
+from cosim.golden.task.errors import GoldenHang
 from cosim.golden.task.memory import ATOM, Bytes
 from cosim.golden.task.registers import View
 
@@ -74,6 +75,8 @@ class RdmaData:
     """Copies of each row that unpooling makes of the main data; 0 without it."""
     residual_missing: str = ""
     """The reader that the shared operand (COMB_USE 5) waits for in vain."""
+    endless: GoldenHang | None = None
+    """Why DPU_RDMA never ends, although it gives everything."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,7 @@ def fetch(ctx: Context, rdma: View) -> RdmaData:
     bs = _stage(ctx, rdma, "BRDMA", "BS_BASE_ADDR", cube.channels)
     bn = _stage(ctx, rdma, "NRDMA", "BN_BASE_ADDR", cube.channels)
     group = group_channels(rdma, mode, mode)
+    endless = _endless(ctx, rdma)
     width, copies = cube.width, 0
     kernel = unpooling(rdma)
     if kernel is not None and main is not None:
@@ -133,7 +137,9 @@ def fetch(ctx: Context, rdma: View) -> RdmaData:
         width *= times
         main = np.repeat(main, times, axis=0)
     bits = ELEMENT_BITS.get(rdma.get(mode, "IN_PRECISION"), 8)
-    return RdmaData(width, cube.height, cube.channels, group, bits, main, bs, bn, ew, copies, missing)
+    return RdmaData(
+        width, cube.height, cube.channels, group, bits, main, bs, bn, ew, copies, missing, endless
+    )
 
 
 def unpooling(rdma: View) -> tuple[int, int] | None:
@@ -153,6 +159,16 @@ def unpooling(rdma: View) -> tuple[int, int] | None:
         and rdma.get(mode, "IN_PRECISION") == _INT16
     )
     return (height + 1, width + 1) if known else None
+
+
+def _endless(ctx: Context, rdma: View) -> GoldenHang | None:
+    """Settings with which DPU_RDMA gives everything and never ends (docs/hardware.md 5.5)."""
+    mode, name = "FEATURE_MODE_CFG", "COMB_USE"
+    value = rdma.get(mode, name)
+    if not rdma.get(mode, "FLYING_MODE") or not value & 1:
+        return None
+    message, task = "flying with bit 0 of COMB_USE never ends", ctx.report.index
+    return GoldenHang(message, task=task, block=rdma.block, register=f"{mode}.{name}", value=value)
 
 
 def check_rdma(ctx: Context, rdma: View) -> None:
@@ -267,6 +283,9 @@ def _stage(ctx: Context, rdma: View, client: str, base: str, channels: int) -> S
     use = rdma.get(register, f"{client}_DATA_USE")
     if rdma.get(register, f"{client}_DISABLE") or use & 0b111 == 0:
         return None
+    floats = rdma.get("FEATURE_MODE_CFG", "PROC_PRECISION") in FLOAT_CODES
+    if client == "NRDMA" and use & 0b010 and not floats:
+        return None  # reads nothing, and the stage waits for ever
     parts = [(0, np.int32), (1, np.int16), (2, np.int16)]
     block = sum(8 * np.dtype(kind).itemsize for bit, kind in parts if use >> bit & 1)
     blocks = -(-channels // 8)

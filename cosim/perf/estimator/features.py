@@ -329,8 +329,8 @@ def _conv(r: _Registers, words: int, lut_words: int) -> TaskShape:
     full = TILE_ATOMS.get(code, 4)
     if depthwise:
         groups, tiles = -(-channels // 64), taps
-        group_bytes = 64 * taps * (2 if bits == 16 else 1)
-        needed = -(-channels * bits // 512) * 64 * taps
+        needed = (stored + (stored % 4 == 3)) * ATOM * taps
+        group_bytes = min(needed, 64 * taps * (2 if bits == 16 else 1))
     else:
         groups, tiles = -(-kernels // group), taps * -(-stored // full)
         per_kernel = (stored + (full == 4 and stored % 4 == 3)) * ATOM * taps

@@ -118,7 +118,8 @@ def _cna(
     cna("DATA_SIZE2", DATAOUT_WIDTH=shape.out_width)
     cna("DATA_SIZE3", DATAOUT_ATOMICS=atomics)
     cna("WEIGHT_SIZE0", WEIGHT_BYTES=operands.weight_bytes)
-    cna("WEIGHT_SIZE1", WEIGHT_BYTES_PER_KERNEL=shape.taps * stored)
+    kernel_bytes = operands.weight_bytes if step.depthwise else shape.taps * stored
+    cna("WEIGHT_SIZE1", WEIGHT_BYTES_PER_KERNEL=kernel_bytes)
     cna(
         "WEIGHT_SIZE2",
         WEIGHT_WIDTH=window.kernel[1],

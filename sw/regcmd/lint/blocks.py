@@ -114,8 +114,9 @@ def _core(check: Check) -> None:
     for block in ("CNA", "CORE") if wanted is not None else ():
         if block in start.blocks:
             value, origin = start.controls[block]
-            index = registers()[block]["S_POINTER"].decode(value)["CORE_INDEX"]
-            if index != wanted:
+            pointer = registers()[block]["S_POINTER"]
+            index = pointer.decode(value)["CORE_INDEX"]
+            if index != wanted and pointer.fields["CORE_INDEX"].label(index) != "EVERY":
                 message = f"names core {index}, the kick runs on core {wanted}"
                 task = start.task if origin is None else origin.task
                 word = None if origin is None or origin.word < 0 else origin.word

@@ -273,7 +273,7 @@ def _weights(check: Check) -> None:
     needed = max(conv.group_bytes, default=0)
     if conv.pixels <= STRIPE:
         halves = conv.depthwise and conv.type.bits > 8 and conv.channels > 32
-        needed = needed // 2 if halves else 0
+        needed = 64 * conv.kernel[0] * conv.kernel[1] if halves else 0
     if ring and needed > ring:
         message = f"a kernel group needs {needed} bytes at once, its banks hold {ring}"
         check.say(message, "CNA", "CBUF_CON0", "WEIGHT_BANK", severity=WARNING if reuse else ERROR)

@@ -16,6 +16,8 @@ from sw.regcmd.lint.shapes import (
 
 _DPU = ("DPU",)
 _MODE = "FEATURE_MODE_CFG"
+FP16, ADD, WORDS = 2, 2, 3
+"""A type's code, an EW_ALU_ALGO, the EDATA_SIZE of 32 bits."""
 _INTEGER_ALGORITHMS, _FLOAT_ALGORITHMS = (0, 1, 2, 4, 5, 6), (0, 1, 2, 3, 4, 5, 6, 7, 8)
 
 
@@ -74,12 +76,18 @@ def _group(check: Check) -> None:
         also = ("CORE.MISC_CFG.DW_EN",) if mode else ("CORE.MISC_CFG.PROC_PRECISION",)
         place = (_MODE, "CONV_MODE") if mode else ("DATA_FORMAT", "IN_PRECISION")
         check.say(message, "DPU", *place, also=also)
-    elif conv.groups != dpu.groups:
-        message = (
-            f"CORE delivers {conv.groups} groups of {dpu.group}, {dpu.channels} channels are {dpu.groups}"
-        )
-        theirs_of = "CNA.DATA_SIZE1.DATAIN_CHANNEL" if conv.depthwise else "CNA.WEIGHT_SIZE2.WEIGHT_KERNELS"
-        check.say(message, "DPU", "DATA_CUBE_CHANNEL", "CHANNEL", also=(theirs_of,))
+        return
+    counted = ceil(core("DATAOUT_SIZE_1", "DATAOUT_CHANNEL") + 1, dpu.group)
+    delivered = max(conv.groups, counted)
+    source = "CNA.DATA_SIZE1.DATAIN_CHANNEL" if conv.depthwise else "CNA.WEIGHT_SIZE2.WEIGHT_KERNELS"
+    if delivered != dpu.groups:
+        message = f"CORE delivers {delivered} groups of {dpu.group}, {dpu.channels} channels are {dpu.groups}"
+        by_core = ("CORE.DATAOUT_SIZE_1.DATAOUT_CHANNEL",) if counted >= conv.groups else ()
+        by_cna = (source,) if conv.groups == delivered else ()
+        check.say(message, "DPU", "DATA_CUBE_CHANNEL", "CHANNEL", also=by_cna + by_core)
+    elif counted > conv.groups:
+        message = f"{counted} groups, of which {conv.groups} have kernels: the others deliver 0 (assumed)"
+        check.say(message, "CORE", "DATAOUT_SIZE_1", "DATAOUT_CHANNEL", severity=NOTE, also=(source,))
 
 
 def _others(paths: tuple[str, ...], named: str) -> tuple[str, ...]:
@@ -97,7 +105,8 @@ def _type(check: Check) -> None:
     dpu, form = _dpu(check).view, "DATA_FORMAT"
     for name in ("OUT_PRECISION", "IN_PRECISION", "PROC_PRECISION"):
         if dpu(form, name) not in ELEMENT_BITS:
-            check.say("no such type, counts as int8", "DPU", form, name)
+            message = "nothing is written" if name == "OUT_PRECISION" else "counts as int8"
+            check.say(f"no such type, {message}", "DPU", form, name)
     differ = (dpu(form, "IN_PRECISION") in FLOAT_CODES) != (dpu(form, "PROC_PRECISION") in FLOAT_CODES)
     if differ and not _dpu(check).moves:
         message = f"not of the domain of PROC_PRECISION {dpu(form, 'PROC_PRECISION')}"
@@ -177,9 +186,78 @@ def _algorithm(check: Check) -> None:
 
 
 @rule(
+    "dpu.half-product",
+    ERROR,
+    "A product of fp16 whose operand goes through the operand converter never ends.",
+    "docs/hardware.md 4.7",
+    blocks=_DPU,
+)
+def _half_product(check: Check) -> None:
+    cube = _dpu(check)
+    dpu = cube.view
+    half = dpu("DATA_FORMAT", "PROC_PRECISION") == FP16 and not cube.lut
+    if half and cube.needs_element and dpu("EW_CFG", "EW_OP_TYPE") and not dpu("EW_CFG", "EW_OP_CVT_BYPASS"):
+        check.say("1 for a product of fp16", "DPU", "EW_CFG", "EW_OP_CVT_BYPASS")
+
+
+@rule(
+    "dpu.sum",
+    WARNING,
+    "Boards give unpredictable elements for sums of fp16 whose operand passes the converter by, and for "
+    "sums with 32-bit operands through the converter while the types differ.",
+    "docs/hardware.md 4.7",
+    blocks=_DPU,
+)
+def _sum(check: Check) -> None:
+    cube = _dpu(check)
+    dpu, form = cube.view, "DATA_FORMAT"
+    if not cube.needs_element or dpu("EW_CFG", "EW_OP_TYPE") or dpu("EW_CFG", "EW_ALU_ALGO") != ADD:
+        return
+    bypassed = bool(dpu("EW_CFG", "EW_OP_CVT_BYPASS"))
+    types = {dpu(form, f"{name}_PRECISION") for name in ("IN", "PROC", "OUT")}
+    if cube.floats and not cube.lut:
+        wrong, message = bypassed and dpu(form, "PROC_PRECISION") == FP16, "0 for a sum of fp16"
+    else:
+        wrong = not bypassed and dpu("EW_CFG", "EDATA_SIZE") == WORDS and len(types) > 1
+        message = "1 for a sum with 32-bit operands, or one type all through"
+    if wrong:
+        check.say(message, "DPU", "EW_CFG", "EW_OP_CVT_BYPASS")
+
+
+@rule(
+    "dpu.operand-never-set",
+    WARNING,
+    "A live stage or operation works with an operand register that nothing wrote; it is 0 after a reset.",
+    "docs/hardware.md 4.4, 7.1",
+    blocks=_DPU,
+)
+def _operand_never_set(check: Check) -> None:
+    cube = _dpu(check)
+    dpu, start = cube.view, check.start
+    assert start is not None
+    wanted: list[str] = []
+    for stage in ("BS", "BN"):
+        cfg, multiplier = f"{stage}_CFG", f"{stage}_MUL_CFG"
+        if dpu(cfg, f"{stage}_BYPASS"):
+            continue
+        if not dpu(cfg, f"{stage}_ALU_BYPASS") and not dpu(cfg, f"{stage}_ALU_SRC"):
+            wanted.append(f"{stage}_ALU_CFG")
+        if not dpu(cfg, f"{stage}_MUL_BYPASS"):
+            wanted.append(multiplier)
+        if dpu(cfg, f"{stage}_RELUX_EN") and not dpu(cfg, f"{stage}_RELU_BYPASS"):
+            wanted.append(f"{stage}_RELUX_CMP_VALUE")
+    if cube.operation and not cube.needs_element:
+        wanted.append("EW_OP_VALUE_0")
+    for register in wanted:
+        if not dpu.written(register):
+            message = f"never written to group {dpu.group} of DPU"
+            check.say(message, "DPU", register, word=start.word, value=dpu.raw(register))
+
+
+@rule(
     "dpu.float-output",
     WARNING,
-    "OUT_CVT does nothing to floats but narrow them; its other settings are 1, 0, 0, 0.",
+    "OUT_CVT narrows floats and takes MINUS_EXP off their exponents; its scale is 1, shift and offset 0.",
     "docs/hardware.md 4.8",
     blocks=_DPU,
 )
@@ -190,7 +268,6 @@ def _float_output(check: Check) -> None:
         for register, name, ok in (
             ("OUT_CVT_SCALE", "OUT_CVT_SCALE", dpu.signed("OUT_CVT_SCALE") == 1),
             ("OUT_CVT_SHIFT", "OUT_CVT_SHIFT", dpu("OUT_CVT_SHIFT") % 64 == 0),
-            ("OUT_CVT_SHIFT", "MINUS_EXP", dpu("OUT_CVT_SHIFT", "MINUS_EXP") == 0),
             ("OUT_CVT_OFFSET", "OUT_CVT_OFFSET", dpu("OUT_CVT_OFFSET") == 0),
         ):
             if not ok:

@@ -89,7 +89,8 @@ def _main(check: Check) -> None:
 @rule(
     "rdma.element",
     ERROR,
-    "ERDMA is on exactly when the EW operation takes its operand from memory; otherwise the task hangs.",
+    "ERDMA is on exactly when the EW operation takes its operand from memory; otherwise the task hangs, or "
+    "reads in vain.",
     "docs/hardware.md 4.7, 5.4, 5.6",
     blocks=_DPU,
 )
@@ -104,7 +105,9 @@ def _element(check: Check) -> None:
         check.say("COMB_USE 5 needs both readers", "DPU_RDMA", *missing)
     elif offered and not dpu.needs_element:
         also = ("DPU.EW_CFG.EW_OP_SRC", "DPU.EW_CFG.EW_BYPASS", "DPU.EW_CFG.EW_OP_BYPASS")
-        check.say("no operation takes the operand", "DPU_RDMA", "ERDMA_CFG", "ERDMA_DISABLE", also=also)
+        severity = WARNING if dpu.flying else ERROR  # flying, the data are dropped
+        message = "no operation takes the operand"
+        check.say(message, "DPU_RDMA", "ERDMA_CFG", "ERDMA_DISABLE", also=also, severity=severity)
 
 
 @rule(
@@ -125,11 +128,14 @@ def _operands(check: Check) -> None:
                 wanted.append((0, cfg, f"{stage}_ALU_SRC"))
             if not view(cfg, f"{stage}_MUL_BYPASS") and view(f"{stage}_MUL_CFG", f"{stage}_MUL_SRC"):
                 wanted.append((2, f"{stage}_MUL_CFG", f"{stage}_MUL_SRC"))
-        if stage == "BS" and dpu.converter and view("BS_OW_CFG", "OW_SRC") and not dpu.floats:
+        corrects = dpu.converter or (dpu.flying and not view("BS_OW_CFG", "OD_BYPASS"))
+        if stage == "BS" and corrects and view("BS_OW_CFG", "OW_SRC") and not dpu.floats:
             wanted.append((1, "BS_OW_CFG", "OW_SRC"))
         for bit, register, name in wanted:
             if not use & 7:
                 check.say(f"waits for {client}, which is off", "DPU", register, name)
+            elif client == "NRDMA" and use & 2 and rdma is not None and not rdma.floats:
+                check.say("NRDMA reads nothing for integers with bit 1 of its use", "DPU", register, name)
             elif not use >> bit & 1:
                 message = f"{client} does not read this operand ({client}_DATA_USE {use}): it is 0"
                 check.say(message, "DPU", register, name, severity=WARNING)
@@ -150,7 +156,9 @@ def _rdma_type(check: Check) -> None:
             check.say("no such type, counts as int8", "DPU_RDMA", _MODE, name)
     if view(_MODE, "CONV_MODE") not in (0, DEPTHWISE):
         check.say("counts as direct", "DPU_RDMA", _MODE, "CONV_MODE")
-    if view(_MODE, "COMB_USE") not in (0, RESIDUAL) or (view(_MODE, "COMB_USE") and rdma.flying):
+    if rdma.flying and view(_MODE, "COMB_USE") & 1:
+        check.say("never ends while flying", "DPU_RDMA", _MODE, "COMB_USE")
+    elif view(_MODE, "COMB_USE") not in (0, RESIDUAL) or (view(_MODE, "COMB_USE") and rdma.flying):
         check.say("counts as 0", "DPU_RDMA", _MODE, "COMB_USE")
     for client, known in (("BRDMA", 0b111), ("NRDMA", 0b101)):
         if rdma.use[client] & ~known:

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from rtl.regs import registers
+from rtl.regs.options import chosen_options
 from sw.regcmd.lint.rule import Check
 from sw.regcmd.machine import View
 
@@ -115,9 +116,10 @@ class Conv:
         """Weight bytes of each kernel group (3.3)."""
         taps = self.kernel[0] * self.kernel[1]
         if self.depthwise:
-            block = 64 if self.type.bits == 8 else 32
-            blocks, step = ceil(self.channels, block), 64 // block
-            return [64 * taps * min(step, blocks - step * group) for group in range(self.groups)]
+            whole = 64 // self.type.per_atom  # atoms that a tap of a whole group takes
+            three = self.type.bits == 8 and "d1_three_atoms_int8" in chosen_options()
+            stored = self.surfaces + (self.surfaces % 4 == 3 and not three)
+            return [min(whole, stored - whole * group) * ATOM * taps for group in range(self.groups)]
         full, left, atoms = self.type.channels // self.type.per_atom, self.surfaces, 0
         while left > 0:
             part = min(left, full)
@@ -278,6 +280,7 @@ class RdmaCube(Cube):
         self.main = not rdma(mode, "MRDMA_DISABLE")
         self.element = not rdma("ERDMA_CFG", "ERDMA_DISABLE")
         self.shared = rdma(mode, "COMB_USE") == RESIDUAL and not self.flying
+        self.floats = rdma(mode, "PROC_PRECISION") in FLOAT_CODES
         self.element_bits = (4, 8, 16, 32)[rdma("ERDMA_CFG", "ERDMA_DATA_SIZE")]
         self.main_bits = ELEMENT_BITS.get(self.type, 8)
         self.use = {client: self._use(client) for client in ("BRDMA", "NRDMA")}

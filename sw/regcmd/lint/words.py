@@ -388,7 +388,7 @@ def _tables(check: Check) -> None:
             fields = access.decode(value)
             place, writing = fields["LUT_ADDR"], fields["LUT_ACCESS_TYPE"]
         elif offset == data.offset:
-            problem = "" if writing else "LUT_ACCESS_TYPE is read"
+            problem = "LUT_ACCESS_TYPE is read" if not writing and data.decode(value)[data.name] else ""
             if writing and place >= LUT_ENTRIES:
                 problem = f"entry {place} is past the table"
             place = (place + writing) % (1 << access.fields["LUT_ADDR"].width)

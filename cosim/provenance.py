@@ -1,0 +1,288 @@
+"""Where each rule of docs/hardware.md comes from: `python -m cosim.provenance docs/provenance.md`.
+
+A mark such as `[board: KEY]` closes the text since the mark before it on the same line.  Marks in a row share
+that text: each of them holds for a part of it.  A mark may name several keys.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+KINDS = {
+    "board": "measured on RK3588 boards",
+    "family": "measured on a related chip (RV1103, RV1106)",
+    "derived": "follows from the vendor's manual, from command lists of the vendor or of Mesa, from drivers "
+    "or from the ancestor's sources, or is computed from measured numbers",
+    "assumed": "nothing known supports it but its plausibility",
+}
+"""Kinds of marks, best evidence first, with what they mean."""
+
+SOURCES, EXPERIMENTS = "Sources", "Experiments"
+"""Headings of the two tables that explain the keys."""
+
+_MARK = re.compile(rf"\[({'|'.join(KINDS)}): ([a-z0-9]+(?:-[a-z0-9]+)*(?:, [a-z0-9]+(?:-[a-z0-9]+)*)*)\]")
+_MARK_LIKE = re.compile(rf"\[ ?(?:{'|'.join(KINDS)})\b[^\]]*\]", re.IGNORECASE)
+_MARKED = re.compile(rf"(.*?)((?:{_MARK.pattern}[ .;,:]*)+)")
+_ITEM = re.compile(r"(?:(\d+)\.|-) +(.*)")
+_HEADING = re.compile(r"## +(?:(\d+)\. +)?(.+)")
+_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
+_COMMIT = re.compile(r"[0-9a-f]{7,40}")
+_SHOWN = 240
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What a piece of text rests on."""
+
+    kind: str
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Text of a rule and the marks that close it; no marks where none does."""
+
+    text: str
+    marks: tuple[Mark, ...]
+
+
+@dataclass
+class Rule:
+    """A numbered item, or a bullet, with all its lines.
+
+    `name` is `3.7`, or the section's title and the bullet's number.
+    """
+
+    name: str
+    section: str
+    lines: list[str]
+
+    @cached_property
+    def claims(self) -> list[Claim]:
+        """The rule's text cut behind its marks."""
+        return [claim for line in self.lines for claim in _claims(line)]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A row of the table of sources."""
+
+    key: str
+    repository: str
+    commit: str
+    file: str
+    shows: str
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A row of the table of experiments: what would settle an assumption, and how."""
+
+    key: str
+    experiment: str
+    outcomes: str
+
+
+@dataclass
+class Page:
+    """docs/hardware.md as far as provenance goes."""
+
+    rules: list[Rule] = field(default_factory=list)
+    sources: list[Source] = field(default_factory=list)
+    experiments: list[Experiment] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    """What could not be read."""
+
+
+def _claims(line: str) -> Iterator[Claim]:
+    end = 0
+    for match in _MARKED.finditer(line):
+        end = match.end()
+        marks = [Mark(kind, tuple(keys.split(", "))) for kind, keys in _MARK.findall(match[2])]
+        yield Claim(match[1].strip(), tuple(marks))
+    rest = line[end:].strip()
+    if rest:
+        yield Claim(rest, ())
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line.strip())[1:-1]]
+
+
+def read(text: str) -> Page:
+    """Read the page.
+
+    Rules are the items of all sections but the two tables; an item's further lines are indented.
+    """
+    page, section, number = Page(), "", ""
+    rule: Rule | None = None
+    bullets = 0
+    for line in text.splitlines():
+        if heading := _HEADING.fullmatch(line):
+            number, section, rule, bullets = heading[1] or "", heading[2], None, 0
+        elif section in (SOURCES, EXPERIMENTS):
+            _read_row(page, section, line)
+        elif section and (item := _ITEM.fullmatch(line)):
+            bullets += item[1] is None
+            name = f"{number}.{item[1]}" if number and item[1] else f"{section}, item {item[1] or bullets}"
+            title = f"{number}. {section}" if number else section
+            rule = Rule(name, title, [item[2]])
+            page.rules.append(rule)
+        elif line.startswith("  ") and rule is not None:
+            rule.lines.append(line.strip())
+        elif section and line and not line.startswith("|"):
+            page.faults.append(f"{section}: text that belongs to no item: {line[:60]}")
+    return page
+
+
+def _read_row(page: Page, section: str, line: str) -> None:
+    if not line.startswith("|"):
+        return
+    row: type[Source] | type[Experiment] = Source if section == SOURCES else Experiment
+    cells, width = _cells(line), len(row.__dataclass_fields__)
+    if cells[0] in ("KEY", "key") or set(cells[0]) <= {"-", " ", ":"}:
+        return
+    if len(cells) != width:
+        page.faults.append(f"{section}: '{cells[0]}' has {len(cells)} columns, not {width}")
+    elif row is Source:
+        page.sources.append(Source(*cells))
+    else:
+        page.experiments.append(Experiment(*cells))
+
+
+def faults(page: Page) -> list[str]:
+    """Everything wrong with marks and tables, a sentence each; nothing for a page in order."""
+    found = list(page.faults)
+    used: dict[bool, set[str]] = {False: set(), True: set()}
+    known = {False: [s.key for s in page.sources], True: [e.key for e in page.experiments]}
+    for rule in page.rules:
+        found += _rule_faults(rule)
+        for assumed, key in _keys(rule):
+            used[assumed].add(key)
+            if key not in known[assumed]:
+                found.append(f"{rule.name}: {key} is not in {EXPERIMENTS if assumed else SOURCES}")
+    for assumed, keys in known.items():
+        table = EXPERIMENTS if assumed else SOURCES
+        found += [f"{table}: no rule names {key}" for key in keys if key not in used[assumed]]
+        found += [f"{table}: {key} is there twice" for key in sorted({k for k in keys if keys.count(k) > 1})]
+    for source in page.sources:
+        found += _source_faults(source)
+    for row in page.experiments:
+        if not row.experiment or not row.outcomes:
+            found.append(f"{EXPERIMENTS}: {row.key} lacks the experiment or its outcomes")
+    return found
+
+
+def _keys(rule: Rule) -> Iterator[tuple[bool, str]]:
+    for claim in rule.claims:
+        for mark in claim.marks:
+            for key in mark.keys:
+                yield mark.kind == "assumed", key
+
+
+def _rule_faults(rule: Rule) -> Iterator[str]:
+    for claim in rule.claims:
+        for wrong in _MARK_LIKE.findall(claim.text):
+            yield f"{rule.name}: {wrong} is not a mark: [KIND: KEY], keys in lower case with hyphens"
+        if not claim.marks:
+            yield f"{rule.name}: no mark closes: {textwrap.shorten(claim.text, 80)}"
+        elif not claim.text:
+            yield f"{rule.name}: {claim.marks[0].keys[0]} closes no text"
+
+
+def _source_faults(source: Source) -> Iterator[str]:
+    wrong = {
+        "repository": not _REPOSITORY.fullmatch(source.repository),
+        "commit": not _COMMIT.fullmatch(source.commit),
+        "file": not source.file,
+        "what it shows": not source.shows,
+    }
+    for what, lacks in wrong.items():
+        if lacks:
+            yield f"{SOURCES}: {source.key} lacks {what}"
+
+
+def _counts(rules: Iterable[Rule]) -> dict[str, int]:
+    """Marks of each kind; several keys in one mark count once."""
+    counts = dict.fromkeys(KINDS, 0)
+    for rule in rules:
+        for claim in rule.claims:
+            for mark in claim.marks:
+                counts[mark.kind] += 1
+    return counts
+
+
+def _rest(rules: Iterable[Rule], assumed: bool, key: str) -> list[str]:
+    """Names of the rules that rest on a key, each once, in their order."""
+    return list(dict.fromkeys(rule.name for rule in rules if (assumed, key) in _keys(rule)))
+
+
+_HEAD = """# Where the hardware rules come from
+
+Made by `python -m cosim.provenance docs/provenance.md` from the marks in [hardware.md](hardware.md). Each
+mark closes a piece of a rule's text:
+
+"""
+
+
+def markdown(page: Page) -> str:
+    """The page docs/provenance.md."""
+    lines = [f"- **{kind}**: {meaning};" for kind, meaning in KINDS.items()]
+    lines[-1] = lines[-1][:-1] + "."
+    lines += [
+        "",
+        "## Counts",
+        "",
+        f"| section | rules | {' | '.join(KINDS)} |",
+        "| --- |" + " --- |" * (len(KINDS) + 1),
+    ]
+    sections = list(dict.fromkeys(rule.section for rule in page.rules))
+    for section in [*sections, None]:
+        rules = [rule for rule in page.rules if section in (None, rule.section)]
+        counts = " | ".join(str(count) for count in _counts(rules).values())
+        lines.append(f"| {section or '**all**'} | {len(rules)} | {counts} |")
+    free = sum(all(not assumed for assumed, _ in _keys(rule)) for rule in page.rules)
+    lines += ["", f"{free} of {len(page.rules)} rules hold no assumption."]
+    lines += ["", "## Assumptions, and the experiment that would settle each"]
+    for row in page.experiments:
+        lines += [
+            "",
+            f"### {row.key}",
+            "",
+            f"Experiment: {row.experiment}.",
+            "",
+            f"Outcomes: {row.outcomes}.",
+            "",
+        ]
+        for rule in page.rules:
+            for claim in rule.claims:
+                if any(m.kind == "assumed" and row.key in m.keys for m in claim.marks):
+                    lines.append(f"- {rule.name}: {textwrap.shorten(claim.text, _SHOWN, placeholder=' ...')}")
+    lines += ["", "## Sources", "", "| source | repository | rules |", "| --- | --- | --- |"]
+    for source in page.sources:
+        names = ", ".join(_rest(page.rules, False, source.key))
+        lines.append(f"| {source.key} | {source.repository} | {names} |")
+    return _HEAD + "\n".join(lines) + "\n"
+
+
+def main(path: str, rules: str = "docs/hardware.md") -> int:
+    """Write the page, or say what is wrong with the rules' marks."""
+    page = read(Path(rules).read_text())
+    wrong = faults(page)
+    if wrong:
+        print("\n".join(wrong), file=sys.stderr)
+        return 1
+    Path(path).write_text(markdown(page))
+    return 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("name the file to write: python -m cosim.provenance docs/provenance.md")
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,54 @@
+"""Convolutions by our own plans: the largest difference from the reference is the one measured on a board."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from cosim.crosscheck.model_check import GoldenDriver
+from cosim.engines.engine import Engine, open_engine
+from sw.driver import Driver
+from tests.models.board_convolutions import BoardConvolution, board_convolutions
+
+ALL = board_convolutions()
+QUICK_MACS = 100_000
+ENGINE_MACS = 15_000
+MAX_CYCLES = 2_000_000
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    """The default engine, built on first use."""
+    opened = open_engine(cores=1)
+    yield opened
+    opened.close()
+
+
+def test_table_is_whole() -> None:
+    """217 shapes were listed, 190 of them different."""
+    assert len(ALL) == len(set(ALL)) == 190
+    assert sum(shape.listed for shape in ALL) == 217
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        pytest.param(shape, id=str(shape), marks=[] if shape.macs < QUICK_MACS else pytest.mark.heavy)
+        for shape in ALL
+    ],
+)
+def test_board_difference(shape: BoardConvolution) -> None:
+    shape.check(GoldenDriver)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        pytest.param(shape, id=str(shape))
+        for shape in ALL
+        if 2_000 < shape.macs < ENGINE_MACS and shape.batch == 1
+    ],
+)
+def test_board_difference_on_the_rtl(engine: Engine, shape: BoardConvolution) -> None:
+    shape.check(lambda: Driver(engine, MAX_CYCLES))
