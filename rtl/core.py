@@ -164,7 +164,11 @@ class NpuCore(wiring.Component):
             wiring.connect(m, getattr(dpu_rdma, stream), getattr(dpu, stream))
         m.d.comb += dpu.rdma_busy.eq(dpu_rdma.busy)  # the DPU also takes operands it does not need
         comb_use = dpu_rdma.cfg.FEATURE_MODE_CFG.COMB_USE
-        m.d.comb += dpu.rdma_comb_use.eq(dpu_rdma.busy & comb_use[0])
+        m.d.comb += [
+            dpu.rdma_comb_use.eq(dpu_rdma.busy & comb_use[0]),
+            dpu.rdma_copies.eq(dpu_rdma.copies),
+            dpu_rdma.by_surface.eq(dpu.by_surface),
+        ]
         wiring.connect(m, ppu_rdma.atoms, ppu.atoms)
         wiring.connect(m, dpu.ppu, ppu.dpu)
         # What feeds the PPU tells it the type and the size.

@@ -22,9 +22,10 @@ GROUPS = (
     "flying int4, flying floats, ew integers@ registers, ew integers@ memory, ew floats@ registers, "
     "ew floats@ memory, residual in two streams, lut integers, lut floats, integers to floats, "
     "integers to integers, floats to integers, floats to floats, padded channels, matrix output, "
-    "transposed writer, pool int8, pool int16, pool fp16, pool limits, pool index, dpu to ppu, slave mode, "
-    "chains, field limits, registers, reserved fields, contradictory sizes, reserved codes, contradictions, "
-    "hangs, waits, unmapped addresses, malformed lists"
+    "packets, packets of convolutions, unpooling, pool int8, pool int16, pool fp16, pool limits, "
+    "pool index, dpu to ppu, slave mode, chains, field limits, registers, reserved fields, "
+    "contradictory sizes, reserved codes, contradictions, "
+    "hangs, waits, writer waits, unmapped addresses, malformed lists"
 )
 """Names of the groups of conformance; @ stands for a comma within a name."""
 

@@ -59,7 +59,6 @@ class Dpu:
     size_e: int = 0
     bypass_cpend: bool = True
     address: int = 0
-    transposed: bool = False
     to_memory: bool = True
     to_ppu: bool = False
     fields: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict)
@@ -82,7 +81,7 @@ class Dpu:
     def emit(self, task: Task, tile: Tile | None = None) -> None:
         """Write the registers of a tile (the whole cube by default) into a task."""
         tile = tile or Tile(0, self.height, 0, self.channels)
-        if tile.channel * self.out.bits % 128 or (self.transposed and tile.rows != self.height):
+        if tile.channel * self.out.bits % 128:
             raise Refused("a tile does not start on an atom of the output")
         for (block, register), values in self.fields.items():
             task.set(block, register, **values)
@@ -111,7 +110,6 @@ class Dpu:
             SIZE_E_1=e,
             SIZE_E_2=e,
             OD_BYPASS=int(self.bypass_cpend),
-            TP_ORG_EN=int(self.transposed),
         )
         task.address("DPU", "DST_BASE_ADDR", self.address + ATOM * (jump + tile.row * line))
         task.put("DPU", "DST_SURF_STRIDE", self.surface)
@@ -151,18 +149,22 @@ class Dpu:
             m = self.main
             task.address("DPU_RDMA", "SRC_BASE_ADDR", m.at(tile.channel, tile.row))
             task.set("DPU_RDMA", "SRC_DMA_CFG", LINE_NOTCH_ADDR=m.line - self.width)
-            task.set("DPU_RDMA", "SURF_NOTCH", SURF_NOTCH_ADDR=(m.surface - m.line * tile.rows) % (1 << 28))
+            task.set("DPU_RDMA", "SURF_NOTCH", SURF_NOTCH_ADDR=self._notch(m, tile))
         if self.ew:
             e = self.ew
             task.address("DPU_RDMA", "EW_BASE_ADDR", e.at(tile.channel, tile.row))
             notch = e.line - self.width if e.per_pixel else 0
             task.set("DPU_RDMA", "DATA_CUBE_HEIGHT", EW_LINE_NOTCH_ADDR=notch)
             if self.combined:
-                task.put("DPU_RDMA", "EW_SURF_NOTCH", (e.surface - e.line * tile.rows) % (1 << 28))
+                task.put("DPU_RDMA", "EW_SURF_NOTCH", self._notch(e, tile))
             else:
                 notch = e.notch if e.per_pixel else 0
                 task.put("DPU_RDMA", "EW_SURF_STRIDE", (e.surface - notch) % (1 << 28))
                 task.put("DPU_RDMA", "EW_SURF_NOTCH", notch)
+
+    def _notch(self, operand: Operand, tile: Tile) -> int:
+        """What a surface has behind its last line (5.2)."""
+        return (operand.surface - operand.line * (tile.rows - 1) - self.width) % (1 << 28)
 
     def text(self) -> str:
         """One line for people."""

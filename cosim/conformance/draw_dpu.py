@@ -8,10 +8,10 @@ import numpy as np
 
 from cosim.conformance import values
 from cosim.conformance.arena import Arena
-from cosim.conformance.choices import Chooser, Refused
+from cosim.conformance.choices import Chooser
 from cosim.conformance.dpu import Dpu, Operand
 from cosim.conformance.draw_element import draw_element
-from cosim.conformance.types import ATOM, BF16, FLOATS, FP16, FP32, INT8, INT16, INT32, INTEGERS, ElementType
+from cosim.conformance.types import ATOM, BF16, FLOATS, FP16, FP32, INT8, INT16, INT32, ElementType
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,6 @@ class DpuWish:
     padded: bool = False
     matrix: bool = False
     """Rows of a matrix as output (NHWC) or gaps between lines."""
-    transposed: bool = False
     to_ppu: bool = False
     tiles: bool = False
     """Cut into channel tiles later: pitches must allow it."""
@@ -68,8 +67,8 @@ def draw_dpu(
     d.proc = source.dpu if ch.chance("dpu.proc_same", 0.8) else ch.pick("dpu.proc", family)
     d.to_ppu = wish.to_ppu
     d.to_memory = not wish.to_ppu or ch.chance("dpu.memory_too", 0.4)
-    d.transposed = wish.transposed
     d.orig = channels
+    channels = _group(ch, d)
     if wish.padded or ch.chance("dpu.padded", 0.15):
         d.orig = ch.integer("dpu.orig", 1, channels, channels)
     if d.orig < channels or ch.chance("dpu.pend", 0.5):
@@ -89,8 +88,6 @@ def draw_dpu(
 
 
 def _out_type(ch: Chooser, source: ElementType, wish: DpuWish) -> ElementType:
-    if wish.transposed:
-        return ch.pick("dpu.out", (INT8, INT16, INT32, *INTEGERS))
     if wish.out:
         return ch.pick("dpu.out", wish.out)
     same = {5: FP32}.get(source.dpu, source)
@@ -99,23 +96,25 @@ def _out_type(ch: Chooser, source: ElementType, wish: DpuWish) -> ElementType:
     return ch.pick("dpu.out", (INT8, INT8, INT16, INT32, same))
 
 
-def _destination(ch: Chooser, arena: Arena, d: Dpu, wish: DpuWish) -> None:
-    surfaces = d.out.surfaces(d.channels)
+def _group(ch: Chooser, d: Dpu) -> int:
+    """Draw SIZE_E and whether the converter is live, which needs whole groups; return the channels."""
     group = 32 if d.depthwise and d.source.bits == 16 else d.group
     full = max(1, group // d.out.per_atom)
     if d.flying:
         d.size_e = full - 1 if full <= 8 and ch.chance("dst.whole", 0.6) else ch.integer("dst.size_e", 0, 7)
         d.group_surfaces = d.size_e + 1
         d.bypass_cpend = bool(ch.integer("dst.bypass_cpend", 0, 1, 1))
-    else:
-        d.group_surfaces = full
-        d.bypass_cpend = full > 8 or not ch.chance("cpend.live", 0.4)
-        d.size_e = full - 1 if not d.bypass_cpend else min(full, 8) - 1
-        if d.bypass_cpend and ch.chance("dst.any_size_e", 0.1):
-            d.size_e = ch.integer("dst.size_e", 0, 7)
-    if wish.transposed:
-        _transposed(ch, arena, d)
-        return
+        return d.channels
+    d.group_surfaces = full
+    d.bypass_cpend = full > 8 or not ch.chance("cpend.live", 0.4)
+    d.size_e = full - 1 if full <= 8 else ch.integer("dst.size_e", 0, 7)
+    if not d.bypass_cpend and d.out.surfaces(d.channels) % full:
+        d.channels = -(-d.channels // group) * group
+    return d.channels
+
+
+def _destination(ch: Chooser, arena: Arena, d: Dpu, wish: DpuWish) -> None:
+    surfaces = d.out.surfaces(d.channels)
     if d.width == 1 and ch.chance("dst.matrix", 0.9 if wish.matrix else 0.3):  # rows of a matrix (H5.8)
         d.surface, d.notch = 1, surfaces - 1 + ch.integer("dst.row_gap", 0, 2)
         d.surface_add = d.group_surfaces
@@ -143,19 +142,6 @@ def _destination(ch: Chooser, arena: Arena, d: Dpu, wish: DpuWish) -> None:
         d.surface = ch.word("dst.far_surface", 28)
     if surfaces <= d.group_surfaces and ch.chance("dst.far_groups", 0.15):
         d.surface_add = ch.word("dst.far_group", 28)
-
-
-def _transposed(ch: Chooser, arena: Arena, d: Dpu) -> None:
-    """Transposed writer (4.11); more than 32 channels would be reported."""
-    if d.channels > 32:
-        raise Refused("the transposed writer takes 32 channels")
-    size = ch.integer("tp.precision", 0, 1)
-    d.set("DPU", "WDMA_SIZE_0", TP_PRECISION=size)
-    d.size_e, d.surface = 7, d.width * d.height
-    d.surface_add = 8 * d.surface
-    span = (64 * d.width * d.height + 64) * (1 + size)
-    d.address = arena.alloc(-(-span // ATOM) * ATOM, "output")
-    d.notes.append("transposed")
 
 
 def _cpend(ch: Chooser, d: Dpu, spread: float) -> float:
@@ -319,8 +305,6 @@ def _output(ch: Chooser, d: Dpu, spread: float, lut: bool) -> None:
         scale, shift = 1, 0
     else:
         scale, shift, _ = factor(ch, "out", spread, aim)
-    if d.transposed and ch.chance("out.overflow", 0.25):  # its low bits show whether 32 bits saturate
-        scale, shift = ch.pick("out.large", (32767, -32768)), ch.integer("out.small_shift", 0, 3)
     offset = ch.corner("out.offset", -128, 127, 0) if ch.chance("out.shifted", 0.7) else 0
     if ch.chance("out.any_offset", 0.07):
         offset = ch.corner("out.offset_word", -(1 << 31), (1 << 31) - 1, 0)

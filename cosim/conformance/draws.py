@@ -91,7 +91,7 @@ class Draw:
                 ("flying", d.source.name, {"width": d.width, "height": d.height, "channels": d.channels})
             )
         for note in d.notes:
-            if note.startswith("EW") or note in ("transposed", "matrix out", "CPEND"):
+            if note.startswith("EW") or note in ("matrix out", "CPEND"):
                 self.facts.append((f"DPU {note}", d.source.name, {}))
 
     def tables(self, task: Task) -> None:
@@ -133,8 +133,6 @@ class Draw:
         channels = self.ch.integer("fly.channels", 1, groups * kind.flying_group)
         if self.ch.chance("fly.atoms", 0.4):
             channels = kind.surfaces(channels) * kind.per_atom
-        if dpu.transposed:
-            channels = min(channels, self.ch.integer("fly.transposed", 1, 32))
         spread = 1.0 if kind.is_float else 2.0 ** (kind.bits - 1.5)
         settings = draw_dpu(self.ch, self.arena, (width, height, channels), kind, spread, dpu, flying=True)
         task = Task(("DPU", "DPU_RDMA"))

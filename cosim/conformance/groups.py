@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from cosim.conformance import codes, faults, limits, noise, register_draws, settings, waits
+from cosim.conformance import codes, draw_writer, faults, limits, noise, register_draws, settings, waits
 from cosim.conformance.arena import BASE, Arena
 from cosim.conformance.case import Case, Plan, build
 from cosim.conformance.choices import Chooser, Refused
@@ -125,7 +125,9 @@ _GROUPS = (
     Group("floats to floats", _either(_FLOAT, _FLY_FLOAT, DpuWish(out=(FP16, BF16, FP32)))),
     Group("padded channels", _either(CONV_TYPES, (*_FLY_INT, *_FLY_FLOAT), DpuWish(padded=True))),
     Group("matrix output", _either(CONV_TYPES, (*_FLY_INT, *_FLY_FLOAT), DpuWish(matrix=True))),
-    Group("transposed writer", _either(_INT, _FLY_INT, DpuWish(transposed=True))),
+    Group("packets", draw_writer.packets),
+    Group("packets of convolutions", draw_writer.products, 0.5),
+    Group("unpooling", draw_writer.unpooling, 0.7),
     Group("pool int8", lambda d: d.pool(INT8)),
     Group("pool int16", lambda d: d.pool(INT16)),
     Group("pool fp16", lambda d: d.pool(FP16)),
@@ -142,6 +144,7 @@ _GROUPS = (
     Group("contradictions", settings.draw, 1.5),
     Group("hangs", faults.hang, 0.3),
     Group("waits", waits.draw, 0.4),
+    Group("writer waits", lambda d: waits.without_end(d, draw_writer.HANGS), 0.4),
     Group("unmapped addresses", faults.unmapped, 0.4),
     Group("malformed lists", faults.malformed, 0.4),
 )

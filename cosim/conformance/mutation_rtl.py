@@ -38,11 +38,15 @@ CLOSE: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("rtl/npu/cna_argb", ("argb", "data reuse", "reserved codes")),
     ("rtl/npu/c", ("conv", "depth", "dilation", "large", "weight", "data", "stream", "matrix", "tiles")),
     ("rtl/npu/dpu_lut", ("lut",)),
-    ("rtl/npu/dpu_writer_transposed", ("transposed",)),
+    ("rtl/npu/dpu_writer_packets", ("packets",)),
+    ("rtl/npu/dpu_modes", ("packets", "unpooling", "writer")),
     ("rtl/npu/dpu_rdma", ("ew", "flying", "residual", "padded", "matrix output")),
     ("rtl/npu/dpu_float", ("ew floats", "floats", "conv fp16", "conv bf16")),
     ("rtl/npu/float32", ("ew floats", "floats", "to floats", "conv fp16", "conv bf16", "conv tf32")),
-    ("rtl/npu/dpu", ("ew", "flying", "integers", "floats", "padded", "matrix output", "transposed")),
+    (
+        "rtl/npu/dpu",
+        ("ew", "flying", "integers", "floats", "padded", "matrix output", "packets", "unpooling"),
+    ),
     ("rtl/npu/d", ("unmapped", "registers", "chains", "reserved codes")),
     ("rtl/", ("registers", "slave", "chains", "malformed", "hangs", "field limits", "unmapped")),
 )

@@ -117,7 +117,6 @@ OFF: tuple[tuple[Name, int, tuple[Name, ...]], ...] = (
             ),
         ),
     ),
-    (("DPU", "BS_OW_CFG", "TP_ORG_EN"), 0, (("DPU", "WDMA_SIZE_0", "TP_PRECISION"),)),
     (("PPU", "OPERATION_MODE_CFG", "INDEX_EN"), 0, (("PPU", "DATA_FORMAT", "INDEX_ADD"),)),
 )
 """(switch, value at which it is off, fields without effect then)."""

@@ -8,52 +8,13 @@ from cosim.conformance.case import Plan
 from cosim.conformance.choices import Refused
 from cosim.conformance.draw_conv import ConvWish
 from cosim.conformance.draw_dpu import DpuWish
+from cosim.conformance.draw_writer import settings_packets, settings_unpooling
 from cosim.conformance.draws import Draw
 from cosim.conformance.types import BF16, CONV_TYPES, FP16, FP32, INT4, INT8, INT16, INT32
 from cosim.conformance.waits import small_conv
 from cosim.crosscheck.program import Task
 
 PLAIN = DpuWish(element="none")
-
-
-def _transposed(d: Draw) -> Plan:
-    """4.11: more channels than the layout takes, or sizes that it does not use."""
-    kind = d.ch.integer("settings.transposed", 0, 3)
-    plan = d.flying(d.any_type((INT8, INT16, INT32)), DpuWish(element="none", transposed=True))
-    task = plan.tasks[0]
-    if kind == 0:
-        value = d.ch.integer("settings.size_e", 0, 6)
-        task.set("DPU", "BS_OW_CFG", SIZE_E_0=value, SIZE_E_1=value, SIZE_E_2=value)
-    elif kind == 1:
-        store = task.fields["DPU", "SURFACE_ADD"]
-        store["SURF_ADD"] = (store["SURF_ADD"] + d.ch.pick("settings.add", (1, 8, -1))) % (1 << 28)
-    elif kind == 2:
-        task.set("DPU", "DATA_FORMAT", OUT_PRECISION=d.ch.pick("settings.float_out", (2, 3, 5)))
-    else:
-        task.set("DPU", "FEATURE_MODE_CFG", OUTPUT_MODE=3)
-    return plan
-
-
-def _transposed_wide(d: Draw) -> Plan:
-    plan = d.flying(d.any_type((INT8, INT16)), DpuWish(element="none", transposed=True))
-    task = plan.tasks[0]
-    if "EW_BASE_ADDR" in {name for _, name in task.addresses}:
-        raise Refused("operands for each channel")
-    channels = d.ch.pick("settings.channels", (33, 40, 48, 64, 31))
-    width, height = (task.fields["DPU", f"DATA_CUBE_{axis}"][axis] + 1 for axis in ("WIDTH", "HEIGHT"))
-    size = width * height * 16 * (-(-channels // 16)) * 4 * 2
-    for block in ("DPU", "DPU_RDMA"):
-        task.fields[block, "DATA_CUBE_CHANNEL"]["CHANNEL"] = channels - 1
-    task.fields["DPU", "DATA_CUBE_CHANNEL"]["ORIG_CHANNEL"] = channels - 1
-    task.fields["DPU", "WDMA_SIZE_0"]["CHANNEL_WDMA"] = channels - 1
-    for register in ("BRDMA_CFG", "NRDMA_CFG"):
-        if task.fields.get(("DPU_RDMA", register), {}).get(f"{register[:5]}_DATA_USE"):
-            raise Refused("operands for each channel")
-    task.address("DPU", "DST_BASE_ADDR", d.arena.alloc(size, "transposed output"))
-    task.address("DPU_RDMA", "SRC_BASE_ADDR", d.arena.alloc(size, "input"))
-    task.set("DPU_RDMA", "SURF_NOTCH", SURF_NOTCH_ADDR=0)
-    task.set("DPU_RDMA", "SRC_DMA_CFG", LINE_NOTCH_ADDR=0)
-    return plan
 
 
 def _argb_bits(d: Draw) -> Plan:
@@ -322,8 +283,8 @@ def _cut(d: Draw) -> Plan:
 
 
 KINDS: tuple[Callable[[Draw], Plan], ...] = (
-    _transposed,
-    _transposed_wide,
+    settings_packets,
+    settings_unpooling,
     _argb_bits,
     _line_stride,
     _few_banks,

@@ -1,5 +1,7 @@
 """DPU, the post-processing unit of a core: face of its pipe and writer (H 5, docs section 4)."""
 
+from typing import Any
+
 from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -19,13 +21,36 @@ from rtl.layouts import (
     WritePort,
 )
 from rtl.npu.dpu_checks import Check, emit_checks
-from rtl.npu.dpu_diagnostics import dpu_checks, float_product_stuck, size_e_wrong
+from rtl.npu.dpu_diagnostics import dpu_checks, float_product_stuck, writer_stalls
 from rtl.npu.dpu_math import extend
+from rtl.npu.dpu_modes import by_surface, moves_atoms, surfaces_m1
 from rtl.npu.dpu_pipe import DpuPipe
-from rtl.npu.dpu_types import DEPTHWISE, group_octets
+from rtl.npu.dpu_types import DEPTHWISE, Precision, group_octets, width_of
 from rtl.npu.dpu_writer import StripeWriter
 from rtl.regfile import LutPort, config_signature
 from rtl.regs.options import OPTION_BITS
+
+
+def moved_settings(m: Module, cfg: Any, moved: Value) -> Any:
+    """Settings in force: those of a task that only moves atoms become int16 in and out (docs 5.7)."""
+    signature = config_signature("DPU")
+    inner = signature.create()
+    m.d.comb += [getattr(inner, name).eq(getattr(cfg, name)) for name in signature.members]
+    kind = width_of(cfg.DATA_FORMAT.OUT_PRECISION)
+    channel, written = cfg.DATA_CUBE_CHANNEL.CHANNEL, cfg.WDMA_SIZE_0.CHANNEL_WDMA
+    whole = (surfaces_m1(channel, kind) << 3) | 7
+    with m.If(moved):
+        m.d.comb += [
+            inner.DATA_FORMAT.OUT_PRECISION.eq(Precision.INT16),
+            inner.DATA_FORMAT.PROC_PRECISION.eq(Precision.INT16),
+            inner.DATA_CUBE_CHANNEL.CHANNEL.eq(whole),
+            inner.DATA_CUBE_CHANNEL.ORIG_CHANNEL.eq(whole),
+            inner.WDMA_SIZE_0.CHANNEL_WDMA.eq((surfaces_m1(written, kind) << 3) | 7),
+            inner.OUT_CVT_SCALE.OUT_CVT_SCALE.eq(1),
+            inner.OUT_CVT_SHIFT.OUT_CVT_SHIFT.eq(0),
+            inner.OUT_CVT_OFFSET.OUT_CVT_OFFSET.eq(0),
+        ]
+    return inner
 
 
 class Dpu(wiring.Component):
@@ -58,6 +83,10 @@ class Dpu(wiring.Component):
         dropped meanwhile, main and EW data that it does not use keep it from ending.
     rdma_comb_use : 1, in
         Bit 0 of DPU_RDMA's COMB_USE while that runs; COMB_USE of the DPU may repeat it.
+    rdma_copies : 4, in
+        Copies of a row that DPU_RDMA's unpooling is set to make; 0 without it.
+    by_surface : 1, out
+        DPU_RDMA is to deliver the data of its 16-bit types surface by surface (docs 4.11).
     busy_octet : 1, out
         An octet enters the pipe in this cycle.
     lacks : 1, out
@@ -88,6 +117,8 @@ class Dpu(wiring.Component):
                 "diag": Out(DiagnosticPort()),
                 "rdma_busy": In(1),
                 "rdma_comb_use": In(1),
+                "rdma_copies": In(4),
+                "by_surface": Out(1),
                 "busy_octet": Out(1),
                 "lacks": Out(1),
                 "activity": Out(activity_layout("DPU")),
@@ -99,14 +130,17 @@ class Dpu(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        cfg, control = self.cfg, self.control
+        control = self.control
+        copies = Signal(4)
+        m.d.comb += copies.eq(Mux(self.cfg.FEATURE_MODE_CFG.FLYING_MODE, self.rdma_copies, 0))
+        cfg = moved_settings(m, self.cfg, (copies != 0) & moves_atoms(self.cfg))
         m.submodules.pipe = pipe = DpuPipe()
         m.submodules.writer = writer = StripeWriter()
         start, octets = Signal(), Signal(4, reset_less=True)
         flying = Signal(reset_less=True)
         feeding, running, stuck, strange = Signal(), Signal(), Signal(reset_less=True), Signal()
-        wiring.connect(m, wiring.flipped(cfg), pipe.cfg)
-        wiring.connect(m, wiring.flipped(cfg), writer.cfg)
+        wiring.connect(m, cfg, pipe.cfg)
+        wiring.connect(m, cfg, writer.cfg)
         for name in ("bs", "bn", "ew", "lut"):
             wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(pipe, name))
         wiring.connect(m, pipe.result, writer.source)
@@ -119,11 +153,18 @@ class Dpu(wiring.Component):
             m.d.sync += [
                 flying.eq(cfg.FEATURE_MODE_CFG.FLYING_MODE),
                 octets.eq(
-                    group_octets(cfg.FEATURE_MODE_CFG.CONV_MODE == DEPTHWISE, cfg.DATA_FORMAT.IN_PRECISION)
+                    Mux(
+                        by_surface(cfg),
+                        1,
+                        group_octets(
+                            cfg.FEATURE_MODE_CFG.CONV_MODE == DEPTHWISE, cfg.DATA_FORMAT.IN_PRECISION
+                        ),
+                    )
                 ),
             ]
         with m.If(start):
-            m.d.sync += [running.eq(1), feeding.eq(1), stuck.eq(size_e_wrong(cfg) | float_product_stuck(cfg))]
+            stalls = writer_stalls(cfg, copies) | float_product_stuck(cfg)
+            m.d.sync += [running.eq(1), feeding.eq(1), stuck.eq(stalls)]
         m.d.comb += [
             pipe.start.eq(start),
             pipe.active.eq(running),
@@ -135,6 +176,8 @@ class Dpu(wiring.Component):
             self.lacks.eq(pipe.lacks | (feeding & flying & ~self.main.valid)),
             writer.start.eq(start),
             writer.octets.eq(octets),
+            writer.copies.eq(copies),
+            self.by_surface.eq(by_surface(cfg)),
         ]
         # CORE tells how it groups channels; data of another grouping are not looked at (docs 4.1).
         m.d.comb += strange.eq(
@@ -142,7 +185,7 @@ class Dpu(wiring.Component):
         )
         with m.If(strange):
             m.d.sync += stuck.eq(1)
-        fed = self._feed(m, pipe, start, octets, flying, feeding & ~strange)
+        fed = self._feed(m, cfg, pipe, start, octets, flying, feeding & ~strange)
         with m.If(fed | strange):
             m.d.sync += feeding.eq(0)
 
@@ -161,17 +204,24 @@ class Dpu(wiring.Component):
             END=running & ~feeding,
         )
         late = Check("DATA_FORMAT", strange, DiagnosticCode.SIZE_MISMATCH)
-        emit_checks(m, "DPU", cfg, start, self.diag, dpu_checks(cfg, self.rdma_comb_use), late)
+        checks = dpu_checks(cfg, self.rdma_comb_use, copies)
+        emit_checks(m, "DPU", self.cfg, start, self.diag, checks, late)
         return m
 
     def _feed(
-        self, m: Module, pipe: DpuPipe, start: Signal, octets: Signal, flying: Signal, feeding: Value
+        self,
+        m: Module,
+        cfg: Any,
+        pipe: DpuPipe,
+        start: Signal,
+        octets: Signal,
+        flying: Signal,
+        feeding: Value,
     ) -> Signal:
         """Tag the octets in their order: group, pixel, octet; drop those past the last channel.
 
         Returns the strobe of the last one.
         """
-        cfg = self.cfg
         pixels, pixels_left = Signal(26, reset_less=True), Signal(26, reset_less=True)
         last_octet = Signal(10, reset_less=True)  # of the cube
         limit = Signal(14, reset_less=True)  # real channels

@@ -35,7 +35,7 @@ class OutputConverter:
 
     def __init__(self, frame: Frame, main: list[Signal], late_offset: Value) -> None:
         m, cfg, valid = frame.m, frame.cfg, frame.valid
-        add_first, given = cfg.OUT_CVT_SHIFT.CVT_TYPE, cfg.DATA_FORMAT.OUT_PRECISION
+        add_first = cfg.OUT_CVT_SHIFT.CVT_TYPE
         offset, scale = cfg.OUT_CVT_OFFSET.OUT_CVT_OFFSET, cfg.OUT_CVT_SCALE.OUT_CVT_SCALE
         away = frame.flag(cfg.OUT_CVT_SHIFT.CVT_ROUND)
         before = frame.setting("out_before", Mux(add_first, offset, 0), signed(32))
@@ -47,8 +47,7 @@ class OutputConverter:
         shifts = ~late_floats & (cfg.OUT_CVT_SHIFT.OUT_CVT_SHIFT[:6] != 0)
         some, odd = frame.flag(shifts), frame.flag(shifts & ~add_first & ~late_offset & offset[0])
         late = frame.flag(late_offset)
-        # The transposed writer takes the 32-bit integer, floats are made from one.
-        kind = Mux(cfg.BS_OW_CFG.TP_ORG_EN, Precision.INT32, given)
+        kind = cfg.DATA_FORMAT.OUT_PRECISION  # floats are made from a 32-bit integer
         to_float = is_float(kind)
         top = _limit(kind, {Width.BITS4: 7, Width.BITS8: 0x7F, Width.BITS16: 0x7FFF}, HIGHEST)
         bottom = _limit(kind, {Width.BITS4: -8, Width.BITS8: -0x80, Width.BITS16: -0x8000}, LOWEST)

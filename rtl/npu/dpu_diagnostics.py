@@ -8,11 +8,16 @@ from rtl.layouts import DiagnosticCode
 from rtl.npu.dpu_checks import Check
 from rtl.npu.dpu_frame import FLOAT_ONLY, AluAlgo
 from rtl.npu.dpu_lut import LARGEST_STEP
-from rtl.npu.dpu_types import DEPTHWISE, Precision, is_float, written_surfaces
-
-TRANSPOSED_CHANNELS = 32
-TRANSPOSED_SURFACES = 8
-"""What the transposed writer needs (docs 4.11)."""
+from rtl.npu.dpu_modes import (
+    PacketSizes,
+    copies_wrong,
+    group_open,
+    makes_packets,
+    moves_atoms,
+    size_e_wrong,
+    surfaces_m1,
+)
+from rtl.npu.dpu_types import DEPTHWISE, Precision, is_float, width_of
 
 WORDS = 3
 """EDATA_SIZE of 32 bits."""
@@ -21,12 +26,9 @@ HYBRID_MUX = 2
 """The only LUT_LO_LE_MUX with an effect (docs 4.12)."""
 
 
-def size_e_wrong(cfg: Any) -> Value:
-    """The live converter needs SIZE_E_1 to match the surfaces of a group (docs 4.10); else the task hangs."""
-    form, ow, feature = cfg.DATA_FORMAT, cfg.BS_OW_CFG, cfg.FEATURE_MODE_CFG
-    surfaces = written_surfaces(feature.CONV_MODE == DEPTHWISE, form.IN_PRECISION, form.OUT_PRECISION)
-    live = ~ow.OD_BYPASS & ~feature.FLYING_MODE & ~ow.TP_ORG_EN
-    return live & (ow.SIZE_E_1 + 1 != surfaces)
+def writer_stalls(cfg: Any, copies: Value) -> Value:
+    """Sizes with which the writer never ends (docs 4.10, 4.11, 5.7)."""
+    return size_e_wrong(cfg) | group_open(cfg) | copies_wrong(cfg, copies) | PacketSizes(cfg).hangs
 
 
 def float_product_stuck(cfg: Any) -> Value:
@@ -46,49 +48,63 @@ def _unpredictable_sum(cfg: Any, op: Value, floats: Value) -> Value:
     return add & Mux(floats, ew.EW_OP_CVT_BYPASS & half, words)
 
 
-def dpu_checks(cfg: Any, rdma_comb_use: Value) -> list[Check]:
-    """Everything that the settings alone tell; `rdma_comb_use` is what COMB_USE may repeat."""
+def dpu_checks(cfg: Any, rdma_comb_use: Value, copies: Value) -> list[Check]:
+    """Everything that the settings alone tell.
+
+    Parameters
+    ----------
+    cfg
+        settings in force: of a task that moves atoms as `rtl.npu.dpu.moved_settings` makes them.
+    rdma_comb_use
+        what COMB_USE may repeat.
+    copies
+        of a row, that unpooling asks for.
+    """
     feature, form, cube = cfg.FEATURE_MODE_CFG, cfg.DATA_FORMAT, cfg.DATA_CUBE_CHANNEL
     ow, notch, size = cfg.BS_OW_CFG, cfg.DATA_CUBE_NOTCH_ADDR, DiagnosticCode.SIZE_MISMATCH
     turned, out = ow.TP_ORG_EN, form.OUT_PRECISION
+    packets, sizes = makes_packets(cfg), PacketSizes(cfg)
+    unpooled = feature.FLYING_MODE & (copies != 0)
     other_domain = is_float(form.IN_PRECISION) != is_float(form.PROC_PRECISION)
     reserved = Const(0)
     for kind in (out, form.IN_PRECISION, form.PROC_PRECISION):
         reserved = reserved | (kind == Precision.RESERVED)
     e_differ = (ow.SIZE_E_0 != ow.SIZE_E_1) | (ow.SIZE_E_2 != ow.SIZE_E_1)
+    written = width_of(out)
     return [
         Check(  # first, while DPU_RDMA certainly still runs
             "FEATURE_MODE_CFG",
             (feature.COMB_USE & ~rdma_comb_use)
-            | feature.TP_EN
+            | (feature.TP_EN & ~(packets & ~turned))
             | (feature.RGP_TYPE != 0)
             | feature.NONALIGN
-            | (feature.SURF_LEN != 0)
+            | ((feature.SURF_LEN != 0) & ~packets)
             | ((feature.CONV_MODE != 0) & (feature.CONV_MODE != DEPTHWISE))
-            | (turned & feature.OUTPUT_MODE[0]),
+            | ((packets | unpooled) & feature.OUTPUT_MODE[0])
+            | (unpooled & ~moves_atoms(cfg)),
         ),
-        Check("DATA_FORMAT", reserved | other_domain | form.MC_SURF_OUT | (turned & is_float(out))),
+        Check("DATA_FORMAT", reserved | other_domain | form.MC_SURF_OUT),
         Check("DATA_CUBE_HEIGHT", cfg.DATA_CUBE_HEIGHT.MINMAX_CTL != 0),
         Check("DATA_CUBE_NOTCH_ADDR", notch.NOTCH_ADDR_1 != notch.NOTCH_ADDR_0, size),
-        Check("DATA_CUBE_CHANNEL", turned & (cube.CHANNEL >= TRANSPOSED_CHANNELS), size),
+        Check("DATA_CUBE_CHANNEL", group_open(cfg) | sizes.open_group, size),
         Check("BS_CFG", _odd_algo(cfg.BS_CFG, "BS")),
         Check("BS_MUL_CFG", cfg.BS_MUL_CFG.BS_TRUNCATE_SRC),
-        Check("BS_OW_CFG", ow.RGP_CNTER != 0),
+        Check("BS_OW_CFG", (ow.RGP_CNTER != 0) | (turned & ~packets)),
+        Check("BS_OW_CFG", size_e_wrong(cfg) | copies_wrong(cfg, copies) | e_differ | sizes.few, size),
         Check(
-            "BS_OW_CFG",
-            size_e_wrong(cfg) | e_differ | (turned & (ow.SIZE_E_1 != TRANSPOSED_SURFACES - 1)),
+            "WDMA_SIZE_0",
+            ~packets
+            & (surfaces_m1(cfg.WDMA_SIZE_0.CHANNEL_WDMA, written) != surfaces_m1(cube.CHANNEL, written)),
             size,
         ),
-        Check("WDMA_SIZE_0", cfg.WDMA_SIZE_0.CHANNEL_WDMA != cube.CHANNEL, size),
         Check(
             "WDMA_SIZE_1",
-            (cfg.WDMA_SIZE_1.HEIGHT_WDMA != cfg.DATA_CUBE_HEIGHT.HEIGHT)
-            | (cfg.WDMA_SIZE_1.WIDTH_WDMA != cfg.DATA_CUBE_WIDTH.WIDTH),
-            size,
-        ),
-        Check(
-            "SURFACE_ADD",
-            turned & (cfg.SURFACE_ADD.SURF_ADD != cfg.DST_SURF_STRIDE.DST_SURF_STRIDE * TRANSPOSED_SURFACES),
+            Mux(
+                packets,
+                sizes.misaligned | sizes.other,
+                (cfg.WDMA_SIZE_1.HEIGHT_WDMA != cfg.DATA_CUBE_HEIGHT.HEIGHT)
+                | (cfg.WDMA_SIZE_1.WIDTH_WDMA != cfg.DATA_CUBE_WIDTH.WIDTH),
+            ),
             size,
         ),
         Check("BN_CFG", _odd_algo(cfg.BN_CFG, "BN")),
@@ -117,7 +133,7 @@ def _late_checks(cfg: Any) -> list[Check]:
     converts = op & floats & ew.EW_OP_SRC & ~ew.EW_OP_CVT_BYPASS
     steps = (cfg.LUT_INFO.LUT_LE_INDEX_SELECT, cfg.LUT_INFO.LUT_LO_INDEX_SELECT)
     out, shift = cfg.OUT_CVT_SCALE, cfg.OUT_CVT_SHIFT
-    to_half = (cfg.DATA_FORMAT.OUT_PRECISION == Precision.FP16) & ~cfg.BS_OW_CFG.TP_ORG_EN
+    to_half = cfg.DATA_FORMAT.OUT_PRECISION == Precision.FP16
     return [
         Check(
             "EW_CFG",

@@ -59,7 +59,7 @@ class PipeIn(data.Struct):
 
 
 class PipeOut(data.Struct):
-    """Eight converted elements, each in the low bits of its 32; 32-bit integers for TP_ORG_EN."""
+    """Eight converted elements, each in the low bits of its 32."""
 
     data: data.ArrayLayout(32, LANES)
     tag: OctetTag

@@ -8,6 +8,7 @@ from rtl.activity import activity_layout, levels_layout, tell
 from rtl.config import NpuConfig
 from rtl.layouts import LANES, BsOctet, ControlPort, DiagnosticCode, DiagnosticPort, ElementOctet, ReadPort
 from rtl.npu.dpu_checks import Check, emit_checks
+from rtl.npu.dpu_modes import unpooled_copies
 from rtl.npu.dpu_rdma_elements import Half, half_of
 from rtl.npu.dpu_rdma_operands import OperandReader
 from rtl.npu.dpu_rdma_stripes import StripeReader
@@ -29,6 +30,10 @@ class DpuRdma(wiring.Component):
     mrdma, brdma, nrdma, erdma : ReadPort, out
     bs, bn : streams of BsOctet, out
     main, ew : streams of ElementOctet, out
+    by_surface : 1, in
+        Types of 16 and more bits go surface by surface (docs 4.11); looked at with the start.
+    copies : 4, out
+        Copies of a row that unpooling is set to make; 0 without it.
     busy : 1, out
         A task runs.
     moves : 1, out
@@ -52,6 +57,8 @@ class DpuRdma(wiring.Component):
                 "bn": Out(stream.Signature(BsOctet)),
                 "main": Out(stream.Signature(ElementOctet)),
                 "ew": Out(stream.Signature(ElementOctet)),
+                "by_surface": In(1),
+                "copies": Out(4),
                 "busy": Out(1),
                 "moves": Out(1),
                 "activity": Out(activity_layout("DPU_RDMA")),
@@ -95,6 +102,7 @@ class DpuRdma(wiring.Component):
             bn.blocks.eq(blocks),
             bn.use.eq(cfg.NRDMA_CFG.NRDMA_DATA_USE[:3]),
         ]
+        m.d.comb += self.copies.eq(unpooled_copies(cfg))
         self._cubes(m, main, ew)
         endless = Signal(reset_less=True)  # docs 5.5
         with m.If(start):
@@ -164,24 +172,35 @@ class DpuRdma(wiring.Component):
         channel = cfg.DATA_CUBE_CHANNEL.CHANNEL
         width, height, octets = Signal(14), Signal(14), Signal(4)
         shared, per_channel = Signal(), Signal()
+        given = width_of(feature.IN_PRECISION)
+        wide = (given == Width.BITS16) | (given == Width.BITS32)
         m_kind, e_kind, m_half, e_half = Signal(Width), Signal(Width), Signal(2), Signal(2)
         m_line, e_line, e_surface = Signal(15), Signal(15), Signal(28)
+        times = Signal(4)  # of a column of the main data
+        rows_m1 = cfg.DATA_CUBE_HEIGHT.HEIGHT
         with m.If(self.control.start):
             m.d.comb += [
                 width.eq(cfg.DATA_CUBE_WIDTH.WIDTH + 1),
                 height.eq(cfg.DATA_CUBE_HEIGHT.HEIGHT + 1),
-                octets.eq(group_octets(feature.CONV_MODE == DEPTHWISE, feature.IN_PRECISION)),
+                octets.eq(
+                    Mux(
+                        self.by_surface & wide,
+                        1,
+                        group_octets(feature.CONV_MODE == DEPTHWISE, feature.IN_PRECISION),
+                    )
+                ),
+                times.eq(Mux(self.copies != 0, cfg.SRC_DMA_CFG.KERNEL_WIDTH + 1, 1)),
                 shared.eq(self._shared()),
                 per_channel.eq((cfg.ERDMA_CFG.ERDMA_DATA_MODE == 0) & ~shared),
                 # Sizes are coded from 4 bits up, one above Width, whose last code stands for 4 bits.
                 e_kind.eq(cfg.ERDMA_CFG.ERDMA_DATA_SIZE - 1),
                 e_half.eq(Mux(is_float(proc), Mux(proc == Precision.BF16, Half.BF16, Half.FP16), 0)),
-                m_kind.eq(Mux(shared, e_kind, width_of(feature.IN_PRECISION))),
+                m_kind.eq(Mux(shared, e_kind, given)),
                 m_half.eq(Mux(shared, e_half, half_of(feature.IN_PRECISION))),
                 m_line.eq(width + cfg.SRC_DMA_CFG.LINE_NOTCH_ADDR),
                 e_line.eq(width + cfg.DATA_CUBE_HEIGHT.EW_LINE_NOTCH_ADDR),
                 e_surface.eq(
-                    Mux(shared, e_line * height, cfg.EW_SURF_STRIDE.EW_SURF_STRIDE)
+                    Mux(shared, e_line * rows_m1 + width, cfg.EW_SURF_STRIDE.EW_SURF_STRIDE)
                     + Mux(per_channel, 0, cfg.EW_SURF_NOTCH.EW_SURF_NOTCH)
                 ),
             ]
@@ -190,7 +209,8 @@ class DpuRdma(wiring.Component):
             (ew, e_kind, e_half, e_line, cfg.EW_BASE_ADDR.EW_BASE_ADDR, per_channel),
         ):
             shape = Signal.like(reader.cube, name="m_cube" if reader is main else "e_cube", reset_less=True)
-            surface = m_line * height + cfg.SURF_NOTCH.SURF_NOTCH_ADDR if reader is main else e_surface
+            m_surface = m_line * rows_m1 + width + cfg.SURF_NOTCH.SURF_NOTCH_ADDR
+            surface = m_surface if reader is main else e_surface
             last = Mux(
                 kind == Width.BITS32,
                 channel >> 2,
@@ -212,6 +232,7 @@ class DpuRdma(wiring.Component):
                     shape.per_channel.eq(one),
                     shape.shared.eq(shared),
                     shape.parity.eq(reader is ew),
+                    shape.times_m1.eq(times - 1 if reader is main else 0),
                 ]
 
     def _checks(self) -> list[Check]:
@@ -236,12 +257,15 @@ class DpuRdma(wiring.Component):
             Check("SRC_BASE_ADDR", main_on & (cfg.SRC_BASE_ADDR.SRC_BASE_ADDR[:4] != 0), unaligned),
             Check(
                 "SRC_DMA_CFG",
-                source.UNPOOLING_EN
-                | source.POOLING_METHOD
-                | (source.KERNEL_STRIDE_HEIGHT != 0)
-                | (source.KERNEL_STRIDE_WIDTH != 0)
-                | (source.KERNEL_HEIGHT != 0)
-                | (source.KERNEL_WIDTH != 0),
+                (self.copies == 0)
+                & (
+                    source.UNPOOLING_EN
+                    | source.POOLING_METHOD
+                    | (source.KERNEL_STRIDE_HEIGHT != 0)
+                    | (source.KERNEL_STRIDE_WIDTH != 0)
+                    | (source.KERNEL_HEIGHT != 0)
+                    | (source.KERNEL_WIDTH != 0)
+                ),
             ),
             Check(
                 "PAD_CFG",

@@ -28,7 +28,7 @@ class CubeShape(data.Struct):
     `octets` of a full channel group, `last_octet` of the cube (octets minus one), `surfaces` of the
     cube, `kind` and `half` the type of the elements, `per_channel` one atom per surface for all
     pixels.  With `shared` only the surfaces whose number has `parity` as its last bit are read, and
-    `surface_pitch` goes from one of them to the next.
+    `surface_pitch` goes from one of them to the next.  Each pixel is delivered `times_m1` + 1 times.
     """
 
     base: ATOMS
@@ -44,6 +44,7 @@ class CubeShape(data.Struct):
     per_channel: 1
     shared: 1
     parity: 1
+    times_m1: 3
 
 
 class Run(data.Struct):
@@ -293,13 +294,15 @@ class StripeReader(wiring.Component):
         phase, surfaces = Signal(2), Signal(12)  # number of the group; surfaces from it on
         here, last_octet, last_pixel, step = Signal(11), Signal(), Signal(), Signal()
         valid, own = Signal(), Signal()
+        again, last_time = Signal(3), Signal()  # how often the pixel was delivered before
         m.d.comb += [
+            last_time.eq(again == shape.times_m1),
             own.eq(self._owns(phase, surfaces)),
             here.eq(base + octet),
             last_octet.eq((octet == shape.octets - 1) | (here == shape.last_octet)),
             last_pixel.eq((pixel == 15) | (left == 0)),
             step.eq(delivering & (~own | (self.ready != 0)) & (~valid | out.ready)),
-            self.release.eq(step & own & last_octet & last_pixel),
+            self.release.eq(step & own & last_octet & last_time & last_pixel),
             self.idle.eq(~delivering & ~valid),
             out.valid.eq(valid),
         ]
@@ -308,7 +311,9 @@ class StripeReader(wiring.Component):
         with m.If(step):
             m.d.sync += [valid.eq(1), octet.eq(octet + 1)]
             with m.If(last_octet):
-                m.d.sync += [octet.eq(0), pixel.eq(pixel + 1), left.eq(left - 1)]
+                m.d.sync += [octet.eq(0), again.eq(Mux(last_time, 0, again + 1))]
+            with m.If(last_octet & last_time):
+                m.d.sync += [pixel.eq(pixel + 1), left.eq(left - 1)]
                 with m.If(last_pixel):
                     m.d.sync += pixel.eq(0)
                     with m.If(own):
@@ -368,4 +373,4 @@ class StripeReader(wiring.Component):
         m.d.comb += out.payload.eq(Cat(*lanes))
         with m.If(self.start):
             m.d.sync += [delivering.eq(1), left.eq(self.cube.pixels_m1), surfaces.eq(self.cube.surfaces)]
-            m.d.sync += [signal.eq(0) for signal in (place, pixel, octet, base, phase)]
+            m.d.sync += [signal.eq(0) for signal in (place, pixel, octet, again, base, phase)]

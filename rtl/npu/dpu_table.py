@@ -23,7 +23,7 @@ class OperandTable(wiring.Component):
     wanted : 1, in
         The stage uses operands; otherwise `load` is taken and dropped.
     octets : 4, in
-        Octets of a full channel group: 2, 4 or 8.
+        Octets of a full channel group: 1, 2, 4 or 8.
     load : stream of BsOctet, in
         The operands in the order of the channels.
     octet : 3, in

@@ -7,10 +7,11 @@ from amaranth.lib.wiring import In, Out
 
 from rtl.layouts import LANES, PpuAtom, WritePort
 from rtl.npu.atom_writer import AtomWriter
+from rtl.npu.dpu_modes import makes_packets
 from rtl.npu.dpu_pipe import PipeOut
 from rtl.npu.dpu_types import Width, width_of
+from rtl.npu.dpu_writer_packets import PacketWalk
 from rtl.npu.dpu_writer_surfaces import SurfaceWalk
-from rtl.npu.dpu_writer_transposed import TransposedWalk
 from rtl.regfile import config_signature
 
 SURFACES = 16
@@ -21,7 +22,7 @@ IDLE = 1
 
 
 class StripeWriter(wiring.Component):
-    """Collects a stripe of 16 pixels and hands it over surface by surface, or transposed.
+    """Collects a stripe of 16 pixels and hands it over surface by surface, or as packets.
 
     Members
     -------
@@ -29,6 +30,8 @@ class StripeWriter(wiring.Component):
     start : 1, in
     octets : 4, in
         Octets of a full channel group.
+    copies : 4, in
+        Copies of a row that unpooling asks for; 0 without it.
     source : stream of PipeOut, in
     write : WritePort, out
     ppu : stream of PpuAtom, out
@@ -45,6 +48,7 @@ class StripeWriter(wiring.Component):
                 "cfg": In(config_signature("DPU")),
                 "start": In(1),
                 "octets": In(4),
+                "copies": In(4),
                 "source": In(stream.Signature(PipeOut)),
                 "write": Out(WritePort()),
                 "ppu": Out(stream.Signature(PpuAtom)),
@@ -57,7 +61,7 @@ class StripeWriter(wiring.Component):
         m = Module()
         m.submodules.writer = self.writer = AtomWriter()
         m.submodules.surfaces = self.surfaces = SurfaceWalk()
-        m.submodules.transposed = self.transposed = TransposedWalk()
+        m.submodules.packets = self.packets = PacketWalk()
         wiring.connect(m, self.writer.write, wiring.flipped(self.write))
         # Two memories of 16-byte words: atom (surface s, pixel p) lies in memory (s + p) mod 2, so that
         # neighbours in either direction are written and read together.
@@ -71,24 +75,27 @@ class StripeWriter(wiring.Component):
         self.tags = [Signal(6, name=f"stripe{bank}", reset_less=True) for bank in range(2)]
         self.drained = [Signal(name=f"drained{bank}") for bank in range(2)]
         self.enabled = Signal(reset_less=True)
-        self.turned = Signal(reset_less=True)  # the transposed writer
+        self.packed = Signal(reset_less=True)  # packets are made
         self.kind = Signal(Width, reset_less=True)
-        cfg, ow = self.cfg, self.cfg.BS_OW_CFG
+        cfg = self.cfg
         mode = cfg.FEATURE_MODE_CFG.OUTPUT_MODE
         kind = Signal(Width)
         with m.If(self.start):
-            with m.If(ow.TP_ORG_EN):
-                m.d.comb += kind.eq(Mux(cfg.WDMA_SIZE_0.TP_PRECISION, Width.BITS16, Width.BITS8))
-            with m.Else():
-                m.d.comb += kind.eq(width_of(cfg.DATA_FORMAT.OUT_PRECISION))
+            packed = makes_packets(cfg)
+            m.d.comb += kind.eq(width_of(cfg.DATA_FORMAT.OUT_PRECISION))
             m.d.sync += [
-                self.enabled.eq(mode[1] | (mode[0] & ~ow.TP_ORG_EN)),
-                self.turned.eq(ow.TP_ORG_EN),
+                self.enabled.eq(mode[1] | (mode[0] & ~packed & (self.copies == 0))),
+                self.packed.eq(packed),
                 self.kind.eq(kind),
             ]
-        for walk in (self.surfaces, self.transposed):
+        for walk in (self.surfaces, self.packets):
             wiring.connect(m, wiring.flipped(cfg), walk.cfg)
-            m.d.comb += [walk.start.eq(self.start), walk.octets.eq(self.octets), walk.kind.eq(kind)]
+            m.d.comb += walk.start.eq(self.start)
+        m.d.comb += [
+            self.surfaces.octets.eq(self.octets),
+            self.surfaces.copies.eq(self.copies),
+            self.surfaces.kind.eq(kind),
+        ]
         self._fill(m)
         self._drain(m)
         m.d.comb += self.moves.eq(
@@ -96,7 +103,7 @@ class StripeWriter(wiring.Component):
             | self.full[0]
             | self.full[1]
             | self.surfaces.busy
-            | self.transposed.busy
+            | self.packets.busy
             | self.writer.moves
         )
         return m
@@ -202,20 +209,20 @@ class StripeWriter(wiring.Component):
 
     def _drain(self, m: Module) -> None:
         """Give full stripes to the walk in use and its runs to the writer."""
-        walks, writer = (self.surfaces, self.transposed), self.writer
+        walks, writer = (self.surfaces, self.packets), self.writer
         bank, over = Signal(), Signal()
         ready = Mux(bank, self.full[1], self.full[0])
         stripe = Mux(bank, self.tags[1], self.tags[0])
         read, pixel, surface, upward = Signal(), Signal(4), Signal(4), Signal()
         done = Signal()
-        for walk, on in zip(walks, (~self.turned, self.turned), strict=True):
+        for walk, on in zip(walks, (~self.packed, self.packed), strict=True):
             m.d.comb += [
                 walk.stripe.valid.eq(ready & on),
                 walk.stripe.pixels_m1.eq(stripe[:4]),
                 walk.stripe.group_last.eq(stripe[4]),
             ]
-        with m.If(self.turned):
-            self._connect(m, self.transposed, read, pixel, surface, upward, done)
+        with m.If(self.packed):
+            self._connect(m, self.packets, read, pixel, surface, upward, done)
         with m.Else():
             self._connect(m, self.surfaces, read, pixel, surface, upward, done)
 
@@ -235,19 +242,19 @@ class StripeWriter(wiring.Component):
         with m.If(read):
             m.d.sync += swap.eq(surface[0] ^ pixel[0])
         read0, read1 = (memory.read_ports[0].data.as_value() for memory in self.memories)
-        surfaces, turned, atoms = self.surfaces, self.transposed, writer.atoms
+        surfaces, packets, atoms = self.surfaces, self.packets, writer.atoms
         m.d.comb += [
-            turned.words.eq(Cat(read0, read1)),
+            packets.words.eq(Cat(read0, read1)),
             surfaces.pooled.eq(self.ppu.ready),
             self.ppu.valid.eq(surfaces.pool),
         ]
         with m.If(surfaces.pool):
             m.d.comb += self.ppu.payload.data.eq(Mux(swap ^ surfaces.second, read1, read0))
-        with m.If(self.turned):
+        with m.If(self.packed):
             m.d.comb += [
-                atoms.valid.eq(turned.wanted),
-                turned.taken.eq(atoms.ready),
-                atoms.payload.data.eq(turned.piece),
+                atoms.valid.eq(packets.wanted),
+                packets.taken.eq(atoms.ready),
+                atoms.payload.data.eq(packets.atom),
             ]
         with m.Else():
             m.d.comb += [
@@ -266,14 +273,14 @@ class StripeWriter(wiring.Component):
         last = Mux(bank, self.tags[1], self.tags[0])[5]
         with m.If((done & last) | self.last_dropped):
             m.d.sync += over.eq(1)
-        m.d.comb += self.finished.eq(over & ~self.surfaces.busy & ~self.transposed.busy & writer.idle)
+        m.d.comb += self.finished.eq(over & ~self.surfaces.busy & ~self.packets.busy & writer.idle)
         with m.If(self.start):
             m.d.sync += [over.eq(0), bank.eq(0)]
 
     def _connect(
         self,
         m: Module,
-        walk: SurfaceWalk | TransposedWalk,
+        walk: SurfaceWalk | PacketWalk,
         read: Signal,
         pixel: Signal,
         surface: Signal,

@@ -5,7 +5,15 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from rtl.npu.atom_writer import AtomRun
-from rtl.npu.dpu_types import DEPTHWISE, Precision, Width, atoms_of, written_surfaces
+from rtl.npu.dpu_modes import (
+    fixed_series,
+    group_open,
+    group_surfaces,
+    makes_packets,
+    size_e_wrong,
+    surfaces_m1,
+)
+from rtl.npu.dpu_types import Precision, Width, atoms_of
 from rtl.regfile import config_signature
 
 ATOMS = 28
@@ -44,12 +52,16 @@ class SurfaceWalk(wiring.Component):
     Two groups of 16 channels share a surface of int4; each writes its half of the atoms, the last group
     of the cube also what is left of them.
 
+    A task whose SIZE_E does not fit, which never ends, writes of its first stripe only.
+
     Members
     -------
     cfg : configuration of the DPU
     start : 1, in
     octets : 4, in
         Octets of a full channel group.
+    copies : 4, in
+        How often each surface is written in a row; 0: once.
     kind : Width, in
         Of the elements written; looked at with `start` only.
     stripe : StripePort, out
@@ -70,6 +82,7 @@ class SurfaceWalk(wiring.Component):
                 "cfg": In(config_signature("DPU")),
                 "start": In(1),
                 "octets": In(4),
+                "copies": In(4),
                 "kind": In(Width),
                 "stripe": Out(StripePort()),
                 "run": Out(stream.Signature(AtomRun)),
@@ -106,34 +119,27 @@ class SurfaceWalk(wiring.Component):
         self.to_ppu = Signal(reset_less=True)
         self.thin = Signal(reset_less=True)  # two groups to a surface
         self.lone = Signal(reset_less=True)  # the last surface has a lower half only
+        self.allowed = Signal(12, reset_less=True)  # surfaces from this group on that are written
+        self.stalls = Signal(reset_less=True)  # SIZE_E does not fit
+        self.one_pixel = Signal(reset_less=True)  # and only a pixel is written
+        self.copies_m1 = Signal(3, reset_less=True)
         channel = cfg.DATA_CUBE_CHANNEL.CHANNEL
-        feature, form = cfg.FEATURE_MODE_CFG, cfg.DATA_FORMAT
-        group, series, surfaces = Signal(5), Signal(5), Signal(12)
+        feature, ow = cfg.FEATURE_MODE_CFG, cfg.BS_OW_CFG
+        group, series, surfaces, allowed = Signal(5), Signal(5), Signal(12), Signal(12)
         thin = Signal()
-        raw = cfg.BS_OW_CFG.OD_BYPASS & ~feature.FLYING_MODE
-        plain = ~cfg.BS_OW_CFG.TP_ORG_EN
-        depthwise = feature.CONV_MODE == DEPTHWISE
+        plain = ~makes_packets(cfg)
         self.surfaces = Signal(12, reset_less=True)  # still to write from this group on
         with m.If(self.start):
-            with m.Switch(self.kind):
-                with m.Case(Width.BITS8):
-                    m.d.comb += surfaces.eq((channel >> 4) + 1)
-                with m.Case(Width.BITS16):
-                    m.d.comb += surfaces.eq((channel >> 3) + 1)
-                with m.Case(Width.BITS32):
-                    m.d.comb += surfaces.eq((channel >> 2) + 1)
-                with m.Case(Width.BITS4):
-                    m.d.comb += surfaces.eq((channel >> 5) + 1)
+            stalls, want, said = size_e_wrong(cfg), group_surfaces(cfg), ow.SIZE_E_1 + 1
+            told = surfaces_m1(cfg.WDMA_SIZE_0.CHANNEL_WDMA, self.kind) + 1
+            whole = surfaces & ~(want - 1)[:12]
+            first = Mux(thin, 0, Mux(said < want, said, want))  # no atom is whole with half a surface
             m.d.comb += [
+                surfaces.eq(surfaces_m1(channel, self.kind) + 1),
                 thin.eq((self.kind == Width.BITS4) & (self.octets == 2)),
                 group.eq(atoms_of(self.octets, self.kind) | thin),
-                series.eq(
-                    Mux(
-                        raw,
-                        written_surfaces(depthwise, form.IN_PRECISION, form.OUT_PRECISION),
-                        cfg.BS_OW_CFG.SIZE_E_1 + 1,
-                    )
-                ),
+                series.eq(Mux(fixed_series(cfg), want, said)),
+                allowed.eq(Mux(group_open(cfg), whole, Mux(stalls, first, surfaces))),
             ]
             m.d.sync += [
                 self.width.eq(cfg.DATA_CUBE_WIDTH.WIDTH + 1),
@@ -145,19 +151,26 @@ class SurfaceWalk(wiring.Component):
                 self.group.eq(group),
                 self.series.eq(series),
                 self.surfaces.eq(surfaces),
+                self.allowed.eq(Mux(told < allowed, told, allowed)),
+                self.stalls.eq(stalls),
+                self.one_pixel.eq(stalls & ow.OD_BYPASS & (said > want)),
+                self.copies_m1.eq(Mux(self.copies == 0, 0, self.copies - 1)),
                 self.thin.eq(thin),
                 self.lone.eq(~channel[4]),
                 # A result of the code that no type has is not written (docs/hardware.md 4.10).
                 self.to_memory.eq(
-                    feature.OUTPUT_MODE[1] & plain & (form.OUT_PRECISION != Precision.RESERVED)
+                    feature.OUTPUT_MODE[1] & plain & (cfg.DATA_FORMAT.OUT_PRECISION != Precision.RESERVED)
                 ),
-                self.to_ppu.eq(feature.OUTPUT_MODE[0] & plain),
+                self.to_ppu.eq(feature.OUTPUT_MODE[0] & plain & (self.copies == 0) & ~stalls),
                 self.by_pixel.eq(
                     (cfg.DST_SURF_STRIDE.DST_SURF_STRIDE == 1)
                     & (cfg.DATA_CUBE_WIDTH.WIDTH == 0)
                     & (series == group)
                     & ~thin
                     & ~feature.OUTPUT_MODE[0]
+                    & (self.copies == 0)
+                    & (allowed == surfaces)
+                    & (told >= surfaces)
                 ),
             ]
 
@@ -195,7 +208,7 @@ class SurfaceWalk(wiring.Component):
         pixels = Signal(5)
         m.d.comb += [
             here.eq(Mux(self.surfaces < self.group, self.surfaces, self.group)),
-            pixels.eq(stripe.pixels_m1 + 1),
+            pixels.eq(Mux(self.one_pixel, 1, stripe.pixels_m1 + 1)),
         ]
 
         # Place of the walk; the `0` twins keep where the stripe or the group began.
@@ -205,6 +218,7 @@ class SurfaceWalk(wiring.Component):
         offset, offset0 = Signal(ATOMS), Signal(ATOMS)
         series_at, series_at0 = Signal(ATOMS), Signal(ATOMS)
         step_in, step_in0 = Signal(4), Signal(4)
+        copy = Signal(3)
         upper = Signal()  # the group has the upper half of its thin surface
         open_, left = Signal(), Signal(5, reset_less=True)
 
@@ -229,6 +243,8 @@ class SurfaceWalk(wiring.Component):
             stripe.surface.eq(surface),
             stripe.upward.eq(self.by_pixel),
         ]
+        writes = Signal()
+        m.d.comb += writes.eq(self.to_memory & (surface < self.allowed))
         forward = Signal(2)
         m.d.comb += forward.eq(Cat(~two, two))
         masked = Signal(16)
@@ -238,7 +254,7 @@ class SurfaceWalk(wiring.Component):
 
         with m.If(step):
             m.d.sync += [
-                self.to_write.eq(self.to_memory),
+                self.to_write.eq(writes),
                 self.pair_two.eq(two),
                 open_.eq(~ends),
                 left.eq(run - forward),
@@ -247,7 +263,7 @@ class SurfaceWalk(wiring.Component):
                 m.d.sync += self.to_pool.eq(forward)
             with m.If(~open_):
                 m.d.sync += [
-                    self.run_valid.eq(self.to_memory),
+                    self.run_valid.eq(writes),
                     self.run_payload.addr.eq(Cat(Const(0, 4), (self.base + offset + line + x)[:ATOMS])),
                     self.run_payload.atoms.eq(remaining),
                     self.run_payload.masked.eq(masked),
@@ -272,9 +288,11 @@ class SurfaceWalk(wiring.Component):
                     next_step.eq(0),
                 ]
             last_pixel, last_surface, group_ends = Signal(), Signal(), Signal()
+            last_copy = Signal()
             m.d.comb += [
                 last_pixel.eq(pixel + along == pixels),
-                last_surface.eq(surface == here - 1),
+                last_copy.eq(copy == self.copies_m1),
+                last_surface.eq((surface == here - 1) & last_copy),
                 group_ends.eq(stripe.group_last & (~self.thin | upper)),
             ]
 
@@ -295,7 +313,8 @@ class SurfaceWalk(wiring.Component):
                         pixel.eq(0),
                         x.eq(x0),
                         line.eq(line0),
-                        surface.eq(surface + 1),
+                        surface.eq(surface + last_copy),
+                        copy.eq(Mux(last_copy, 0, copy + 1)),
                         offset.eq(next_offset),
                         series_at.eq(next_series),
                         step_in.eq(next_step),
@@ -323,8 +342,11 @@ class SurfaceWalk(wiring.Component):
                     m.d.sync += upper.eq(~upper & self.thin)
                 with m.If(group_ends):
                     m.d.sync += self.surfaces.eq(self.surfaces - self.group)
+                    m.d.sync += self.allowed.eq(Mux(self.allowed < self.group, 0, self.allowed - self.group))
+                with m.If(self.stalls):
+                    m.d.sync += self.allowed.eq(0)
         with m.If(self.start):
-            m.d.sync += [signal.eq(0) for signal in (open_, upper, pixel, surface, x, x0, line, line0)]
+            m.d.sync += [signal.eq(0) for signal in (open_, upper, copy, pixel, surface, x, x0, line, line0)]
             m.d.sync += [
                 signal.eq(0) for signal in (offset, offset0, series_at, series_at0, step_in, step_in0)
             ]

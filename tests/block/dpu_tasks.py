@@ -215,7 +215,6 @@ def random_task(
     flying: bool | None = None,
     cube: tuple[int, int, int] | None = None,
     main_type: int | None = None,
-    transposed: bool | None = None,
     lut: bool | None = None,
 ) -> Task:
     """A task of a small cube; `cube` is (channels, height, width)."""
@@ -235,18 +234,17 @@ def random_task(
     floats = main_type in FLOATS
     out_type = rng.choice(TYPES)
     use_lut = rng.random() < 0.3 if lut is None else lut
-    transposed = rng.random() < 0.1 if transposed is None else transposed
-    if transposed:
-        out_type = rng.choice(INTEGERS)
-        channels, original = min(channels, 32), min(original, channels - 1, 31)
     conv_mode = 3 if depthwise else 0
     series = written_surfaces(conv_mode, main_type, out_type)
     od_bypass = int(rng.random() < 0.4 or (series > 8 and not flying))
-    size_e = rng.randint(0, 7) if flying or od_bypass else series - 1
+    size_e = rng.randint(0, 7) if flying or series > 8 else series - 1
+    if not flying and not od_bypass and cube is None:  # whole groups
+        step = series * (128 // BITS[out_type])
+        channels = -(-channels // step) * step
 
     # Destination: surfaces apart, or side by side with the pixels apart.
     surfaces = -(-channels * BITS[out_type] // 128)
-    written_series = series if od_bypass and not flying else size_e + 1
+    written_series = series if series > 8 and not flying else size_e + 1
     groups = -(-surfaces // written_series)
     if width == 1 and rng.random() < 0.6:
         stride, notch = 1, surfaces - 1
@@ -257,11 +255,8 @@ def random_task(
         stride = (width + notch) * height + rng.choice([0, 0, rng.randint(1, 5)])
         jump = written_series * stride + rng.choice([0, 0, rng.randint(1, 5)])
         atoms = groups * jump
-    if transposed:
-        size_e, stride, atoms = 7, rng.randint(0, 99), 8 * width * height
-        jump = 8 * stride
     mode = rng.choice([2, 2, 2, 1, 3, 0])
-    if transposed or group_channels(conv_mode, main_type) * BITS[out_type] < 128:
+    if group_channels(conv_mode, main_type) * BITS[out_type] < 128:
         mode = 2
     destination = layout.place(16 * (atoms + 2 * surfaces))
 
@@ -299,7 +294,6 @@ def random_task(
             "SIZE_E_1": size_e,
             "SIZE_E_2": size_e,
             "OD_BYPASS": od_bypass,
-            "TP_ORG_EN": int(transposed),
             "OW_SRC": int(b_use != 0 and rng.random() < 0.5),
         },
         "BS_OW_OP": {"OW_OP": operand(rng, 16)},

@@ -174,7 +174,7 @@ def _job(rng: random.Random, task: Task, pixels: int = 5) -> Job:
     kind = f("DATA_FORMAT", "IN_PRECISION")
     floats = kind in FLOATS
     octets = group_channels(f("FEATURE_MODE_CFG", "CONV_MODE"), kind) // 8
-    out_bits = 32 if f("BS_OW_CFG", "TP_ORG_EN") else BITS[f("DATA_FORMAT", "OUT_PRECISION")]
+    out_bits = BITS[f("DATA_FORMAT", "OUT_PRECISION")]
     bs, bs_octets = _operands(rng, Fields(task.rdma)("BRDMA_CFG", "BRDMA_DATA_USE"), floats)
     bn, bn_octets = _operands(rng, Fields(task.rdma)("NRDMA_CFG", "NRDMA_DATA_USE"), floats)
     data = RdmaData(bs=bs, bn=bn)
@@ -331,7 +331,7 @@ def test_rates() -> None:
     """An octet a cycle, one in four cycles with the LUT."""
     rng = random.Random(4000)
     for lut, cycles_per_octet in ((False, 1), (True, 4)):
-        task = random_task(rng, flying=False, cube=(32, 1, 1), main_type=0, lut=lut, transposed=False)
+        task = random_task(rng, flying=False, cube=(32, 1, 1), main_type=0, lut=lut)
         task.dpu["EW_CFG"]["EW_OP_SRC"] = 0
         job = _job(rng, task, pixels=8)
         (cycles,) = _run_pipe(5, [job], (0.0,))

@@ -57,7 +57,7 @@ def expected(
     channels = cfg["DATA_CUBE_CHANNEL"]["CHANNEL"] + 1
     m_line = width + cfg["SRC_DMA_CFG"]["LINE_NOTCH_ADDR"]
     e_line = width + cfg["DATA_CUBE_HEIGHT"]["EW_LINE_NOTCH_ADDR"]
-    m_surface = m_line * height + cfg["SURF_NOTCH"]["SURF_NOTCH_ADDR"]
+    m_surface = m_line * (height - 1) + width + cfg["SURF_NOTCH"]["SURF_NOTCH_ADDR"]
     source, operand = cfg["SRC_BASE_ADDR"]["SRC_BASE_ADDR"], cfg["EW_BASE_ADDR"]["EW_BASE_ADDR"]
     e_notch = cfg["EW_SURF_NOTCH"]["EW_SURF_NOTCH"]
     kind = mode["IN_PRECISION"]

@@ -1,4 +1,4 @@
-"""StripeWriter alone: output types, surface order, transposed output, the PPU's stream (docs 4.9-4.11)."""
+"""StripeWriter alone: output types, surface order, packets, copies, the PPU's stream (docs 4.9-4.11, 5.7)."""
 
 import random
 from collections.abc import Iterator
@@ -9,6 +9,7 @@ import pytest
 from rtl.npu.dpu_writer import StripeWriter
 from tests.block.dpu_bench import Bench
 from tests.block.test_dpu import configure
+from tests.models.packets_model import packets
 from tests.simulation import shared
 
 INT8, INT16, FP16, BF16, INT32, FP32, INT4, NONE = range(8)
@@ -21,6 +22,8 @@ Settings = dict[str, dict[str, int]]
 class Job:
     """One task: settings, elements, and what they make of memory and of the PPU's stream."""
 
+    copies = 0
+
     def __init__(self, cfg: Settings, seed: int) -> None:
         self.cfg = cfg
         self.width = cfg["DATA_CUBE_WIDTH"]["WIDTH"] + 1
@@ -30,6 +33,9 @@ class Job:
         mode, form = cfg["FEATURE_MODE_CFG"], cfg["DATA_FORMAT"]
         self.depthwise = mode["CONV_MODE"] == 3
         self.group = 64 if self.depthwise else {INT4: 64, INT8: 32}.get(form["IN_PRECISION"], 16)
+        self.packed = bool(cfg["BS_OW_CFG"]["TP_ORG_EN"] or mode.get("TP_EN", 0))
+        if self.packed and mode["FLYING_MODE"]:
+            self.group = 8  # surface by surface
         self.bits = BITS[form["OUT_PRECISION"]]
         self.pend = cfg["OFFSET_PEND"]["OFFSET_PEND"]
         rng = random.Random(seed)
@@ -73,43 +79,52 @@ class Job:
         return -(-self.channels * self.bits // 128)
 
     @property
+    def want(self) -> int:
+        """Surfaces of a kernel group."""
+        half = self.depthwise and BITS[self.cfg["DATA_FORMAT"]["IN_PRECISION"]] == 16
+        return max(1, (32 if half else self.group) * self.bits // 128)
+
+    @property
     def series(self) -> int:
         """Z of 4.10."""
-        ow, form = self.cfg["BS_OW_CFG"], self.cfg["DATA_FORMAT"]
-        if not ow["OD_BYPASS"] or self.cfg["FEATURE_MODE_CFG"]["FLYING_MODE"]:
-            return ow["SIZE_E_1"] + 1
-        group = 32 if self.depthwise and BITS[form["IN_PRECISION"]] == 16 else self.group
-        return max(1, group * self.bits // 128)
+        if not self.cfg["FEATURE_MODE_CFG"]["FLYING_MODE"] and self.want > 8:
+            return self.want
+        return self.cfg["BS_OW_CFG"]["SIZE_E_1"] + 1
 
     def write(self, memory: bytearray) -> None:
         """The task's effect on memory."""
         if not self.cfg["FEATURE_MODE_CFG"]["OUTPUT_MODE"] & 2:
             return
         base = 16 * self.cfg["DST_BASE_ADDR"]["DST_BASE_ADDR"]
-        if self.cfg["BS_OW_CFG"]["TP_ORG_EN"]:
-            size = 1 + self.cfg["WDMA_SIZE_0"]["TP_PRECISION"]
-            area = self.pixels
-            for n in range(self.channels):
-                na = n // 4
-                for pixel in range(area):
-                    index = 4 * pixel + na % 4 + na // 4 * 4 * area + n % 4 * 16 * area
-                    at = base + size * index
-                    memory[at : at + size] = self.element(n, pixel).to_bytes(4, "little")[:size]
-            return
         if self.cfg["DATA_FORMAT"]["OUT_PRECISION"] == NONE:
             return  # a result of no type is not written
         stride = self.cfg["DST_SURF_STRIDE"]["DST_SURF_STRIDE"]
         jump = self.cfg["SURFACE_ADD"]["SURF_ADD"]
-        pitch = self.width + self.cfg["DATA_CUBE_NOTCH_ADDR"]["NOTCH_ADDR_0"]
-        for surface in range(self.surfaces):
+        notch = self.cfg["DATA_CUBE_NOTCH_ADDR"]["NOTCH_ADDR_0"]
+        if self.packed:
+            atoms = [[self.atom(s, p) for p in range(self.pixels)] for s in range(self.surfaces)]
+            wdma, turned = self.cfg["WDMA_SIZE_1"], self.cfg["BS_OW_CFG"]["TP_ORG_EN"]
+            width = wdma["WIDTH_WDMA"] + 1
+            for place, atom in packets(
+                atoms,
+                flying=bool(self.cfg["FEATURE_MODE_CFG"]["FLYING_MODE"]),
+                size=1 + self.cfg["WDMA_SIZE_0"]["TP_PRECISION"] if turned else 0,
+                sizes=(wdma["HEIGHT_WDMA"] + 1, width),
+                pitches=(jump, width + notch, stride),
+            ):
+                memory[base + 16 * place : base + 16 * place + 16] = atom
+            return
+        pitch, copies = self.width + notch, max(self.copies, 1)
+        for number in range(self.surfaces * copies):
             for pixel in range(self.pixels):
                 y, x = divmod(pixel, self.width)
-                place = surface // self.series * jump + surface % self.series * stride + y * pitch + x
-                memory[base + 16 * place : base + 16 * place + 16] = self.atom(surface, pixel)
+                place = number // self.series * jump + number % self.series * stride + y * pitch + x
+                at = base + 16 * place
+                memory[at : at + 16] = self.atom(number // copies, pixel)
 
     def ppu(self) -> Iterator[int]:
         """Atoms for the PPU: group, stripe, surface of the group, pixel."""
-        if not self.cfg["FEATURE_MODE_CFG"]["OUTPUT_MODE"] & 1 or self.cfg["BS_OW_CFG"]["TP_ORG_EN"]:
+        if not self.cfg["FEATURE_MODE_CFG"]["OUTPUT_MODE"] & 1 or self.packed:
             return
         per_group = self.group * self.bits // 128
         for first in range(0, self.surfaces, per_group):
@@ -140,11 +155,15 @@ def random_job(rng: random.Random, **changes: dict[str, int]) -> Job:
         "DATA_CUBE_CHANNEL": {"CHANNEL": channels - 1, "ORIG_CHANNEL": channels - 1},
         "BS_OW_CFG": {"OD_BYPASS": 1, "SIZE_E_1": rng.randint(0, 7), "TP_ORG_EN": 0},
         "WDMA_SIZE_0": {"TP_PRECISION": 0},
+        "EW_CFG": {"EW_BYPASS": 1},
         "DST_BASE_ADDR": {"DST_BASE_ADDR": GUARD // 16 + rng.randint(0, 3)},
     }
     for register, fields in changes.items():
         cfg[register] = {**cfg.get(register, {}), **fields}
     job = Job(cfg, rng.getrandbits(32))
+    cfg["WDMA_SIZE_0"]["CHANNEL_WDMA"] = job.channels - 1
+    if not cfg["FEATURE_MODE_CFG"]["FLYING_MODE"]:
+        cfg["BS_OW_CFG"]["SIZE_E_1"] = min(job.want, 8) - 1
     if job.width == 1 and rng.random() < 0.6:  # surfaces side by side
         stride, notch, jump = 1, job.surfaces - 1 + rng.choice([0, 2]), job.series
     else:
@@ -173,6 +192,7 @@ def run(jobs: list[Job], seed: int, stall: float) -> list[int]:
             job.write(wanted)
             configure(ctx, dut.cfg, "DPU", job.cfg)
             ctx.set(dut.octets, job.group // 8)
+            ctx.set(dut.copies, job.copies)
             ctx.set(dut.start, 1)
             await ctx.tick()
             ctx.set(dut.start, 0)
@@ -243,38 +263,68 @@ def test_int4_surfaces_of_two_groups(channels: tuple[int, ...]) -> None:
     run(jobs, channels[0], 0.2)
 
 
-@pytest.mark.parametrize("wide", [0, 1])
-@pytest.mark.parametrize("seed", range(3))
-def test_transposed(seed: int, wide: int) -> None:
-    """TP_ORG_EN in 8 and 16 bits, with any other output precision set."""
-    rng = random.Random(10 * seed + wide)
-    jobs = []
-    for _ in range(2):
-        jobs.append(
-            random_job(
-                rng,
-                BS_OW_CFG={"TP_ORG_EN": 1, "SIZE_E_1": 7},
-                WDMA_SIZE_0={"TP_PRECISION": wide},
-                DATA_CUBE_CHANNEL={"CHANNEL": rng.choice([0, rng.randint(0, 31), 15, 31])},
-                DATA_CUBE_WIDTH={"WIDTH": rng.randint(0, 8)},
-                DATA_CUBE_HEIGHT={"HEIGHT": rng.randint(0, 4)},
-                FEATURE_MODE_CFG={"OUTPUT_MODE": rng.choice([2, 2, 3])},
-            )
-        )
-    run(jobs, seed, rng.choice([0.0, 0.3]))
+KEPT, WIDE, NARROW = range(3)
 
 
-@pytest.mark.parametrize("channels", [60, 130])
-def test_transposed_past_32_channels(channels: int) -> None:
-    """More channels than the layout has room for go on by the same formula, later ones on top."""
+def packet_job(rng: random.Random, form: int, flying: bool, joined: bool) -> Job:
+    """A task of packets as they are, of 16-bit elements or of bytes, in a drawn number of lines."""
+    block = 16 if form == NARROW else 8
+    pixels = block * rng.randint(1, 5) // (1 if flying else 4)
+    channels = rng.randint(1, 30) if flying else rng.choice([16, 32, 48])
+    count = (-(-channels // 8) if flying else channels // 4) * pixels // 8
+    width = 1 if joined else rng.choice([n for n in range(1, count + 1) if count % n == 0])
+    height = rng.choice([n for n in range(1, count // width + 1) if count // width % n == 0])
+    apart = 1 if joined else width + rng.randint(0, 2)
+    line = 8 * apart + rng.randint(0, 3)
     job = random_job(
-        random.Random(channels),
-        BS_OW_CFG={"TP_ORG_EN": 1, "SIZE_E_1": 7},
+        rng,
+        FEATURE_MODE_CFG={"CONV_MODE": 0, "FLYING_MODE": int(flying), "TP_EN": int(form == KEPT)},
+        DATA_FORMAT={"IN_PRECISION": INT16, "OUT_PRECISION": INT16 if flying else INT32},
+        BS_OW_CFG={"TP_ORG_EN": int(form != KEPT)},
         DATA_CUBE_CHANNEL={"CHANNEL": channels - 1},
-        DATA_CUBE_WIDTH={"WIDTH": 2},
-        DATA_CUBE_HEIGHT={"HEIGHT": 1},
+        DATA_CUBE_WIDTH={"WIDTH": pixels - 1},
+        DATA_CUBE_HEIGHT={"HEIGHT": 0},
+        WDMA_SIZE_0={
+            "TP_PRECISION": int(form != NARROW),
+            "SIZE_C_WDMA": count // width // height - 1,
+        },
+        WDMA_SIZE_1={"HEIGHT_WDMA": height - 1, "WIDTH_WDMA": width - 1},
     )
-    run([job], channels, 0.0)
+    job.cfg["BS_OW_CFG"]["SIZE_E_1"] = 7
+    job.cfg["DATA_CUBE_NOTCH_ADDR"] = {"NOTCH_ADDR_0": line - width, "NOTCH_ADDR_1": line - width}
+    job.cfg["DST_SURF_STRIDE"] = {"DST_SURF_STRIDE": apart}
+    job.cfg["SURFACE_ADD"] = {"SURF_ADD": line * height + rng.randint(0, 5)}
+    return job
+
+
+@pytest.mark.parametrize(
+    ("form", "flying"), [(KEPT, True), (WIDE, True), (NARROW, True), (WIDE, False), (NARROW, False)]
+)
+def test_packets(form: int, flying: bool) -> None:
+    """Blocks of atoms of a surface, or of four surfaces of a pixel, as packets of eight."""
+    rng = random.Random(10 * form + flying)
+    run(
+        [packet_job(rng, form, flying, joined) for joined in (False, True, False)],
+        form,
+        rng.choice([0.0, 0.3]),
+    )
+
+
+@pytest.mark.parametrize("copies", [1, 2, 8])
+def test_copies(copies: int) -> None:
+    """Each surface of an unpooled task is written SIZE_E + 1 times."""
+    rng, jobs = random.Random(copies), []
+    for _ in range(3):
+        job = random_job(
+            rng,
+            FEATURE_MODE_CFG={"CONV_MODE": 0, "FLYING_MODE": 1},
+            DATA_FORMAT={"IN_PRECISION": INT16, "OUT_PRECISION": INT16},
+            BS_OW_CFG={"SIZE_E_1": copies - 1},
+            DATA_CUBE_CHANNEL={"CHANNEL": rng.randint(0, 20)},
+        )
+        job.copies = copies
+        jobs.append(job)
+    run(jobs, copies, 0.2)
 
 
 @pytest.mark.parametrize("mode", [1, 3])
@@ -310,21 +360,23 @@ def test_ppu_beside_a_row_major_matrix() -> None:
 
 
 def test_output_modes_in_a_row() -> None:
-    """Memory, PPU, both, none and transposed follow each other without a trace of the one before."""
+    """Memory, PPU, both, none and packets follow each other without a trace of the one before."""
     rng = random.Random(77)
     jobs = []
     for mode, turned in ((2, 0), (1, 0), (0, 0), (3, 0), (3, 1), (1, 1), (0, 1), (2, 0)):
-        jobs.append(
-            random_job(
+        if turned:
+            job = packet_job(rng, WIDE, True, False)
+            job.cfg["FEATURE_MODE_CFG"]["OUTPUT_MODE"] = mode
+        else:
+            job = random_job(
                 rng,
                 FEATURE_MODE_CFG={"OUTPUT_MODE": mode},
                 DATA_FORMAT={"OUT_PRECISION": rng.choice([INT8, INT16])},
-                BS_OW_CFG={"TP_ORG_EN": turned},
                 DATA_CUBE_CHANNEL={"CHANNEL": rng.randint(0, 31)},
                 DATA_CUBE_WIDTH={"WIDTH": rng.randint(0, 5)},
                 DATA_CUBE_HEIGHT={"HEIGHT": rng.randint(0, 4)},
             )
-        )
+        jobs.append(job)
     run(jobs, 77, 0.1)
 
 

@@ -171,8 +171,6 @@ def _integer_output(f: Fields, v: int) -> int:
     else:
         q = shift_round(v * scale + (offset << shift), shift, away)
     kind = f("DATA_FORMAT", "OUT_PRECISION")
-    if f("BS_OW_CFG", "TP_ORG_EN"):
-        return saturate(q) % WORD
     if kind not in FLOATS:
         return saturate(q, BITS[kind]) % (1 << BITS[kind])
     return _narrowed(f, float_rounded(saturate(q)), kind)
@@ -224,8 +222,6 @@ def _float_value(f: Fields, v: int, c: int, data: RdmaData, e: int, tables: Tabl
     if not f("EW_CFG", "EW_BYPASS"):
         v = _float_relu(f, "EW", _float_elementwise(f, v, c, e))
     kind = f("DATA_FORMAT", "OUT_PRECISION")
-    if f("BS_OW_CFG", "TP_ORG_EN"):
-        return to_int(v) % WORD
     if kind in FLOATS:
         return _narrowed(f, v, kind)
     return saturate(to_int(v), BITS[kind]) % (1 << BITS[kind])
@@ -363,14 +359,10 @@ def run_dpu(
     conv_mode, precision = f("FEATURE_MODE_CFG", "CONV_MODE"), f("DATA_FORMAT", "IN_PRECISION")
     out = f("DATA_FORMAT", "OUT_PRECISION")
     base = 16 * f("DST_BASE_ADDR", "DST_BASE_ADDR")
-    if f("BS_OW_CFG", "TP_ORG_EN"):
-        if mode & 2:
-            _write_transposed(f, memory, data, acc, tables, (channels, height, width), clip)
-        return []
     bits = BITS[out]
     per_atom = 128 // bits
     series = f("BS_OW_CFG", "SIZE_E_1") + 1
-    if f("BS_OW_CFG", "OD_BYPASS") and not flying:
+    if not flying and written_surfaces(conv_mode, precision, out) > 8:  # more than SIZE_E can name
         series = written_surfaces(conv_mode, precision, out)
     jump, stride = f("SURFACE_ADD", "SURF_ADD"), f("DST_SURF_STRIDE", "DST_SURF_STRIDE")
     pitch = width + f("DATA_CUBE_NOTCH_ADDR", "NOTCH_ADDR_0")
@@ -397,25 +389,3 @@ def run_dpu(
         for surface in range(first, min(first + group, surfaces))
         for pixel in range(stripe, min(stripe + 16, height * width))
     ]
-
-
-def _write_transposed(
-    f: Fields,
-    memory: bytearray,
-    data: RdmaData,
-    acc: Callable[[int, int, int], tuple[int, int]] | None,
-    tables: Tables,
-    shape: tuple[int, int, int],
-    clip: Clip,
-) -> None:
-    """The order of 4.11."""
-    channels, height, width = shape
-    bits = 16 if f("WDMA_SIZE_0", "TP_PRECISION") else 8
-    base, count = 16 * f("DST_BASE_ADDR", "DST_BASE_ADDR"), height * width
-    for pixel in range(count):
-        y, x = divmod(pixel, width)
-        for n in range(channels):
-            high = n // 4
-            index = 4 * pixel + high % 4 + high // 4 * 4 * count + n % 4 * 16 * count
-            value = output_element(f, data, acc, tables, (n, y, x), clip)
-            put_element(memory, 8 * base + bits * index, bits, value)

@@ -140,8 +140,13 @@ def cube(
     )
     program.set("DPU", "DST_BASE_ADDR", OUT >> 4)
     program.set("DPU", "DST_SURF_STRIDE", height * width)
-    program.set("DPU", "SURFACE_ADD", SURF_ADD=height * width)
-    program.set("DPU", "BS_OW_CFG", OD_BYPASS=1)
+    surfaces = 1
+    if not flying:  # of a kernel group, with 32 channels where depthwise takes 64 of 16 bits
+        group = (32 if kind in (1, 2, 3) else 64) if depthwise else {0: 32, 6: 64}.get(kind, 16)
+        surfaces = max(1, group * BITS[out] // 128)
+    e = min(surfaces, 8) - 1
+    program.set("DPU", "SURFACE_ADD", SURF_ADD=surfaces * height * width)
+    program.set("DPU", "BS_OW_CFG", OD_BYPASS=1, SIZE_E_0=e, SIZE_E_1=e, SIZE_E_2=e)
     program.set("DPU", "DATA_CUBE_WIDTH", WIDTH=width - 1)
     program.set("DPU", "DATA_CUBE_HEIGHT", HEIGHT=height - 1)
     program.set("DPU", "DATA_CUBE_CHANNEL", CHANNEL=channels - 1, ORIG_CHANNEL=channels - 1)

@@ -156,7 +156,7 @@ def run_rdma(registers: Registers, memory: bytes) -> RdmaData:
     flying, proc = f("FEATURE_MODE_CFG", "FLYING_MODE"), f("FEATURE_MODE_CFG", "PROC_PRECISION")
     operand = operand_kind(f("ERDMA_CFG", "ERDMA_DATA_SIZE"), proc)
     line = width + f("SRC_DMA_CFG", "LINE_NOTCH_ADDR")
-    surface = line * height + f("SURF_NOTCH", "SURF_NOTCH_ADDR")
+    surface = line * (height - 1) + width + f("SURF_NOTCH", "SURF_NOTCH_ADDR")
     base = f("SRC_BASE_ADDR", "SRC_BASE_ADDR")
     ew_line = width + f("DATA_CUBE_HEIGHT", "EW_LINE_NOTCH_ADDR")
     ew_base = f("EW_BASE_ADDR", "EW_BASE_ADDR")
@@ -168,7 +168,7 @@ def run_rdma(registers: Registers, memory: bytes) -> RdmaData:
         result.bn = read_operands(memory, f("BN_BASE_ADDR", "BN_BASE_ADDR"), use, channels)
     if f("FEATURE_MODE_CFG", "COMB_USE") == 5 and not flying:
         per_atom = 128 // BITS[operand]
-        ew_surface = ew_line * height + f("EW_SURF_NOTCH", "EW_SURF_NOTCH")
+        ew_surface = ew_line * (height - 1) + width + f("EW_SURF_NOTCH", "EW_SURF_NOTCH")
 
         def both(c: int, y: int, x: int) -> int:
             if c >= channels:

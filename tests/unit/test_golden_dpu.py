@@ -204,7 +204,7 @@ class Draw:
         p.set("DPU_RDMA", "SURF_NOTCH", SURF_NOTCH_ADDR=tail)
         line = width + notch
         self.main = lambda c, y, x: kinds[MAIN][(c * height + y) * width + x]
-        put(self.dev, MAIN, BITS[self.kind], self.shape, self.main, line, line * height + tail)
+        put(self.dev, MAIN, BITS[self.kind], self.shape, self.main, line, line * height - notch + tail)
         if not self.element:
             return
         self.element_bits = int(rng.choice([16, 32] if self.process in FLOATS else [4, 8, 16, 32]))

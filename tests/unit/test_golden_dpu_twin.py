@@ -59,7 +59,7 @@ def run_golden(task: Task, image: bytearray) -> tuple[bytes, list[tuple[str, str
         acc, window = (
             (v + (1 << (n - 1))) % (1 << n) - (1 << (n - 1)) for v, n in ((acc, bits), (window, 32))
         )
-        shape = SimpleNamespace(pixels=acc.shape[0], groups=groups)
+        shape = SimpleNamespace(pixels=acc.shape[0], groups=groups, delivered_groups=groups)
         conv = SimpleNamespace(shape=shape, acc=acc, sum=window, clip=Clip(task.clip[0], bool(task.clip[1])))
     block.run(fetch(ctx, rdma), conv)
     return memory.read(0, len(image)), [(f.code, f.register) for f in told]

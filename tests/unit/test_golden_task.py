@@ -30,15 +30,15 @@ from tests.models.int8_tasks import (
 
 def test_window_sum_and_cpend_and_bs_chain_match_exact_arithmetic() -> None:
     rng = np.random.default_rng(7)
-    channels, kernels, kernel, out = 5, 10, (2, 2), (3, 3)
+    channels, kernels, kernel, out = 5, 32, (2, 2), (3, 3)
     x, w = draw(rng, channels, 3, 3), draw(rng, kernels, channels, *kernel)
-    a = rng.integers(-50000, 50000, 16).tolist()
-    b, c = rng.integers(-200, 200, 16).tolist(), rng.integers(-32768, 32768, 16).tolist()
+    a = rng.integers(-50000, 50000, 32).tolist()
+    b, c = rng.integers(-200, 200, 32).tolist(), rng.integers(-32768, 32768, 32).tolist()
     dev = device()
     write_cube(dev, FEATURES, x, 3, 9)
     dev.memory.write(WEIGHTS, weight_stream(w, channels, kernel))
     table = b""
-    for block in (0, 8):
+    for block in range(0, 32, 8):
         table += np.array(a[block : block + 8], "<i4").tobytes()
         table += np.array(b[block : block + 8], "<i2").tobytes()
         table += np.array(c[block : block + 8], "<i2").tobytes()

@@ -18,7 +18,7 @@ from cosim.golden.task.errors import GoldenError, GoldenHang, MemoryFault
 from cosim.golden.task.memory import Memory
 from cosim.golden.task.observer import Observer, observe
 from cosim.golden.task.ppu import check_ppu, from_dpu, pool
-from cosim.golden.task.rdma import RdmaData, check_rdma, fetch
+from cosim.golden.task.rdma import RdmaData, check_rdma, fetch, unpooling
 from cosim.golden.task.registers import SHADOWED_BLOCKS, RegisterSpace, View
 from rtl.regs import registers
 from rtl.regs.options import chosen_options
@@ -384,7 +384,7 @@ class GoldenDevice:
             return []
         if self._ready("DPU_RDMA"):
             names.append("DPU_RDMA")
-        if not feeds_ppu(dpu):
+        if not feeds_ppu(dpu, self._copies()):
             return names
         if self._ready("PPU") and from_dpu(self.space.blocks["PPU"].view()):
             return [*names, "PPU"]
@@ -398,6 +398,11 @@ class GoldenDevice:
             )
         return []
 
+    def _copies(self) -> int:
+        """Copies of a row that DPU_RDMA's settings ask for; 0 without unpooling (docs/hardware.md 5.7)."""
+        kernel = unpooling(self.space.blocks["DPU_RDMA"].view())
+        return 0 if kernel is None else kernel[0]
+
     def _ppu_blocks(self, final: bool) -> list[str]:
         """Blocks of a pooling task that reads from memory, empty unless all are there."""
         names = ["PPU", "PPU_RDMA"]
@@ -410,7 +415,7 @@ class GoldenDevice:
         # Every block tells about its settings when it starts, whatever keeps the task from ending.
         rdma, ppu = views.get("DPU_RDMA"), views.get("PPU")
         comb_use = 0 if rdma is None else rdma.get("FEATURE_MODE_CFG", "COMB_USE")
-        dpu = Dpu(ctx, views["DPU"], self.lut, comb_use) if "DPU" in names else None
+        dpu = Dpu(ctx, views["DPU"], self.lut, comb_use, self._copies()) if "DPU" in names else None
         if rdma is not None:
             check_rdma(ctx, rdma)
         if ppu is not None:

@@ -16,8 +16,9 @@ from cosim.golden.task.context import Context
 from cosim.golden.task.core import ConvResult
 from cosim.golden.task.dpu_check import STAGE_ALGORITHMS, check_dpu, hang, stop
 from cosim.golden.task.dpu_lut import LutTables, look_up
+from cosim.golden.task.dpu_packets import STRIPE, check_packets, packet_mode, write_packets
 from cosim.golden.task.dpu_stages import Domain, Floats, Integers, Values, shift_round, sign_extend
-from cosim.golden.task.dpu_writer import pack, write_surfaces, write_transposed
+from cosim.golden.task.dpu_writer import SurfacePlan, pack, write_surfaces
 from cosim.golden.task.errors import GoldenHang
 from cosim.golden.task.memory import ATOM, Bytes
 from cosim.golden.task.rdma import (
@@ -31,9 +32,13 @@ from cosim.golden.task.rdma import (
 from cosim.golden.task.registers import View
 
 Ints = NDArray[np.int64]
-_FP16, _BF16 = 2, 3
+_INT16, _FP16, _BF16 = 1, 2, 3
 _SIXTEEN_BITS = (1, 2, 3)
 """DPU codes of the 16-bit types."""
+LANES = 8
+"""Channels that come together."""
+SURFACES_NAMED = 8
+"""The most surfaces of a kernel group that SIZE_E can name."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +53,40 @@ class PpuFeed:
     """Surfaces of a channel group, which come together."""
 
 
-def feeds_ppu(dpu: View) -> bool:
-    """Tell whether a task's result goes to the PPU (docs/hardware.md 4.10, 4.11)."""
-    return bool(dpu.get("FEATURE_MODE_CFG", "OUTPUT_MODE") & 1) and not dpu.get("BS_OW_CFG", "TP_ORG_EN")
+def feeds_ppu(dpu: View, copies: int) -> bool:
+    """Tell whether a task's result goes to the PPU (docs/hardware.md 4.10, 4.11, 5.7)."""
+    mode = "FEATURE_MODE_CFG"
+    unpooled = bool(copies) and bool(dpu.get(mode, "FLYING_MODE"))
+    return bool(dpu.get(mode, "OUTPUT_MODE") & 1) and not unpooled and packet_mode(dpu) is None
+
+
+def _moves(dpu: View) -> bool:
+    """Tell whether a task that is unpooled leaves its atoms as they are (docs/hardware.md 5.7)."""
+    stages = all(dpu.get(f"{name}_CFG", f"{name}_BYPASS") for name in ("BS", "BN", "EW"))
+    narrow = ELEMENT_BITS.get(dpu.get("DATA_FORMAT", "OUT_PRECISION"), 8) < 32
+    return stages and dpu.get("DATA_FORMAT", "IN_PRECISION") == _INT16 and narrow
+
+
+def _as_moved(dpu: View) -> View:
+    """The settings of a task that moves atoms: int16 in and out, a neutral converter."""
+    out = ELEMENT_BITS.get(dpu.get("DATA_FORMAT", "OUT_PRECISION"), 8)
+
+    def channels(register: str, name: str) -> int:
+        return 8 * -(-(dpu.get(register, name) + 1) * out // (8 * ATOM)) - 1
+
+    channel = channels("DATA_CUBE_CHANNEL", "CHANNEL")
+    return dpu.changed(
+        {
+            ("DATA_FORMAT", "OUT_PRECISION"): _INT16,
+            ("DATA_FORMAT", "PROC_PRECISION"): _INT16,
+            ("DATA_CUBE_CHANNEL", "CHANNEL"): channel,
+            ("DATA_CUBE_CHANNEL", "ORIG_CHANNEL"): channel,
+            ("WDMA_SIZE_0", "CHANNEL_WDMA"): channels("WDMA_SIZE_0", "CHANNEL_WDMA"),
+            ("OUT_CVT_SCALE", "OUT_CVT_SCALE"): 1,
+            ("OUT_CVT_SHIFT", "OUT_CVT_SHIFT"): 0,
+            ("OUT_CVT_OFFSET", "OUT_CVT_OFFSET"): 0,
+        }
+    )
 
 
 class Dpu:
@@ -68,19 +104,30 @@ class Dpu:
         of the LUT.
     comb_use
         COMB_USE of DPU_RDMA in this task.
+    copies
+        copies of a row that DPU_RDMA's unpooling makes; 0 without it.
     """
 
-    def __init__(self, ctx: Context, dpu: View, tables: LutTables, comb_use: int = 0) -> None:
+    def __init__(
+        self, ctx: Context, dpu: View, tables: LutTables, comb_use: int = 0, copies: int = 0
+    ) -> None:
+        self.flying = bool(dpu.get("FEATURE_MODE_CFG", "FLYING_MODE"))
+        self.copies = copies if self.flying else 0
+        unknown = bool(self.copies) and not _moves(dpu)
+        if self.copies and not unknown:
+            dpu = _as_moved(dpu)
         self.ctx, self.dpu, self.tables = ctx, dpu, tables
         self.offered = RdmaData()
         self.width = dpu.get("DATA_CUBE_WIDTH", "WIDTH") + 1
         self.height = dpu.get("DATA_CUBE_HEIGHT", "HEIGHT") + 1
         self.channels = dpu.get("DATA_CUBE_CHANNEL", "CHANNEL") + 1
-        self.flying = bool(dpu.get("FEATURE_MODE_CFG", "FLYING_MODE"))
         self.group = group_channels(dpu, "FEATURE_MODE_CFG", "DATA_FORMAT")
         self.out = dpu.get("DATA_FORMAT", "OUT_PRECISION")
         self.bits = ELEMENT_BITS.get(self.out, 8)
-        self.transposed = bool(dpu.get("BS_OW_CFG", "TP_ORG_EN"))
+        self.packets = packet_mode(dpu)
+        self.serial = self.packets is not None and self.packets.flying
+        if self.serial:  # data come surface by surface
+            self.group = LANES
         on = not dpu.get("EW_CFG", "EW_BYPASS")
         self.lut = on and not dpu.get("EW_CFG", "EW_LUT_BYPASS")
         self.operation = on and not dpu.get("EW_CFG", "EW_OP_BYPASS")
@@ -89,8 +136,12 @@ class Dpu:
         if self.float_domain:
             self.domain = Floats()
 
-        check_dpu(ctx, dpu, comb_use)
-        self._misplaced = self._check_size_e()
+        check_dpu(ctx, dpu, comb_use, self.packets is not None)
+        mode = "FEATURE_MODE_CFG"
+        ctx.require(not unknown, "RESERVED_MODE", dpu, mode, "FLYING_MODE", "unpooling only moves atoms")
+        ok = not self.copies or not dpu.get(mode, "OUTPUT_MODE") & 1
+        ctx.require(ok, "RESERVED_MODE", dpu, mode, "OUTPUT_MODE", "the PPU gets no unpooled data")
+        self._misplaced = self._check_writer()
         self.unfinished: GoldenHang | None = self._misplaced or self._check_product()
         """Why the DPU never ends, although it takes all that it is given."""
 
@@ -123,7 +174,8 @@ class Dpu:
         value = self._stage_bn(value)
         value = self._element_wise(value)
         elements = self._out_cvt(value)
-        return None if self._misplaced else self._write(elements)
+        feed = self._write(elements)
+        return None if self._misplaced else feed
 
     # -- sizes and streams ----------------------------------------------------------------------
 
@@ -135,14 +187,53 @@ class Dpu:
             group = 32
         return max(1, group * self.bits // (8 * ATOM))
 
-    def _check_size_e(self) -> GoldenHang | None:
-        """Tell about a live converter whose surfaces are not the group's."""
-        live = not self.flying and not self.dpu.get("BS_OW_CFG", "OD_BYPASS") and not self.transposed
-        want = self._surfaces()
-        if not live or self.dpu.get("BS_OW_CFG", "SIZE_E_1") + 1 == want:
+    def _in_atoms(self, channels: int) -> int:
+        return -(-channels * self.bits // (8 * ATOM))
+
+    @property
+    def _fixed(self) -> bool:
+        """Whether the writer does not look at SIZE_E (docs/hardware.md 4.10)."""
+        unnamed = self._surfaces() > SURFACES_NAMED
+        return bool(
+            self.dpu.get("BS_OW_CFG", "OD_BYPASS") and (self.dpu.get("DATA_FORMAT", "MC_SURF_OUT") or unnamed)
+        )
+
+    def _check_writer(self) -> GoldenHang | None:
+        """Tell about sizes with which the writer never ends (docs/hardware.md 4.10, 4.11, 5.7)."""
+        ctx, dpu, surfaces = self.ctx, self.dpu, self._in_atoms(self.channels)
+        if self.packets is not None:
+            return check_packets(ctx, dpu, self.packets, surfaces, self.width * self.height)
+        said = dpu.get("BS_OW_CFG", "SIZE_E_1") + 1
+        if self.copies and said != self.copies:
+            message = f"SIZE_E_1 + 1 must be {self.copies}, the copies of a row"
+            return stop(ctx, dpu, message, "BS_OW_CFG", "SIZE_E_1")
+        if self.flying or self._fixed or not dpu.get("FEATURE_MODE_CFG", "OUTPUT_MODE") & 2:
             return None
-        message = f"SIZE_E_1 + 1 must be {want} while the converter is live"
-        return stop(self.ctx, self.dpu, message, "BS_OW_CFG", "SIZE_E_1")
+        want = self._surfaces()
+        if said != want:
+            message = f"SIZE_E_1 + 1 must be {want}, the surfaces of a kernel group"
+            return stop(ctx, dpu, message, "BS_OW_CFG", "SIZE_E_1")
+        if surfaces % want and not dpu.get("BS_OW_CFG", "OD_BYPASS"):
+            message = f"{surfaces} surfaces are no whole kernel groups of {want}"
+            return stop(ctx, dpu, message, "DATA_CUBE_CHANNEL", "CHANNEL")
+        return None
+
+    def _plan(self) -> SurfacePlan:
+        """What is written as surfaces, also by a task that never ends."""
+        dpu, want = self.dpu, self._surfaces()
+        surfaces, pixels = self._in_atoms(self.channels), self.width * self.height
+        written = min(surfaces, self._in_atoms(dpu.get("WDMA_SIZE_0", "CHANNEL_WDMA") + 1))
+        said = dpu.get("BS_OW_CFG", "SIZE_E_1") + 1
+        if self.flying:
+            return SurfacePlan(said, written, pixels, self.copies or 1)
+        if self._fixed:
+            return SurfacePlan(want, written, pixels)
+        if said == want:
+            whole = surfaces if dpu.get("BS_OW_CFG", "OD_BYPASS") else surfaces // want * want
+            return SurfacePlan(want, min(written, whole), pixels)
+        first = 1 if said > want and dpu.get("BS_OW_CFG", "OD_BYPASS") else STRIPE
+        complete = self.group * self.bits >= 8 * ATOM  # an atom, with a group's channels
+        return SurfacePlan(said, min(said, want, written) if complete else 0, min(first, pixels))
 
     def _check_product(self) -> GoldenHang | None:
         """Tell about a product of fp16 whose operand goes through the converter (4.7)."""
@@ -173,7 +264,7 @@ class Dpu:
         clients = {"MRDMA": offered.main, "BRDMA": offered.bs, "NRDMA": offered.bn, "ERDMA": offered.ew}
         if any(data is not None for data in clients.values()):
             size = (offered.width, offered.height, offered.channels)
-            if size != (self.width, self.height, self.channels):
+            if size != (self.width, self.height, self.channels) and not self._same_atoms(offered):
                 raise self._hang(f"DPU_RDMA's cube {size} differs from the DPU's", "DATA_CUBE_WIDTH", "WIDTH")
         if offered.residual_missing:
             message = f"COMB_USE 5 waits for {offered.residual_missing}, which is off"
@@ -190,13 +281,20 @@ class Dpu:
         if self.flying and offered.main is None:
             raise self._hang("waits for MRDMA, which is off", "FEATURE_MODE_CFG", "FLYING_MODE")
 
+    def _same_atoms(self, offered: RdmaData) -> bool:
+        """Tell whether an unpooled cube that is moved has the DPU's size, its channels counted in atoms."""
+        size = (offered.width, offered.height, -(-offered.channels // 8))
+        return bool(self.copies) and size == (self.width, self.height, -(-self.channels // 8))
+
     def _in_order(self, data: Ints) -> Ints:
         """Elements of MRDMA or ERDMA where they arrive, should the two blocks disagree about the group."""
-        if self.offered.group == self.group:
+        wide = self.offered.bits >= 16
+        group = LANES if self.serial and wide else self.offered.group
+        if group == self.group:
             return data
         octets = -(-self.channels // 8)
         lanes = np.pad(data, ((0, 0), (0, octets * 8 - self.channels))).reshape(-1, octets, 8)
-        theirs, mine = self.offered.group // 8, self.group // 8
+        theirs, mine = group // 8, self.group // 8
         serial = [lanes[:, at : at + theirs].reshape(-1, 8) for at in range(0, octets, theirs)]
         stream = np.concatenate(serial)
         out, taken = np.empty_like(lanes), 0
@@ -214,7 +312,7 @@ class Dpu:
             cfg = "BS_OW_CFG"
             if not (self.float_domain or self.dpu.get(cfg, "OD_BYPASS")) and self.dpu.get(cfg, "OW_SRC"):
                 self._operands("BS", cfg, "OW_SRC")  # waited for, not used (4.3)
-            return self.domain.enter(self._in_order(self.offered.main))
+            return self.domain.enter(self._in_order(self.offered.main[:, : self.channels]))
         if conv is None:
             raise self._hang("waits for CORE, which is not enabled", "FEATURE_MODE_CFG", "FLYING_MODE")
         shape = conv.shape
@@ -360,8 +458,6 @@ class Dpu:
     def _out_cvt(self, value: Values) -> Ints:
         """Output converter: int64 [pixels, channels], of which the low bits of the output type count."""
         out, bits = self.out, self.bits
-        if self.transposed:
-            out, bits = (4, 32)
         if self.float_domain and not self.lut:
             return self._narrowed(value, out) if out in FLOAT_CODES else fp.to_integers(value, bits)
         dpu = self.dpu
@@ -395,17 +491,13 @@ class Dpu:
     def _write(self, elements: Ints) -> PpuFeed | None:
         """Write to memory and hand over to the PPU, as OUTPUT_MODE says."""
         dpu = self.dpu
-        memory = bool(dpu.get("FEATURE_MODE_CFG", "OUTPUT_MODE") & 2)
-        if self.transposed:
-            if memory:
-                write_transposed(self.ctx, dpu, elements)
-            return None
         atoms = pack(dpu, elements, self.bits)
-        if memory and self.out in ELEMENT_BITS:  # a result of no type is not written
-            raw = dpu.get("BS_OW_CFG", "OD_BYPASS") and not self.flying
-            in_group = self._surfaces() if raw else dpu.get("BS_OW_CFG", "SIZE_E_1") + 1
-            write_surfaces(self.ctx, dpu, atoms, self.height, self.width, in_group)
-        if not feeds_ppu(dpu):
+        if dpu.get("FEATURE_MODE_CFG", "OUTPUT_MODE") & 2:
+            if self.packets is not None:
+                write_packets(self.ctx, dpu, self.packets, atoms)
+            elif self.out in ELEMENT_BITS:  # a result of no type is not written
+                write_surfaces(self.ctx, dpu, atoms, self.width, self._plan())
+        if not feeds_ppu(dpu, self.copies):
             return None
         cube = atoms.reshape(atoms.shape[0], self.height, self.width, ATOM)
         return PpuFeed(cube, self.bits, max(1, self.group * self.bits // (8 * ATOM)))

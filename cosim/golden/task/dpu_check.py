@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from cosim.golden.task.context import Context, Finding
 from cosim.golden.task.dpu_lut import check_lut
-from cosim.golden.task.dpu_writer import check_transposed
 from cosim.golden.task.errors import GoldenHang
 from cosim.golden.task.rdma import DEPTHWISE, ELEMENT_BITS, FLOAT_CODES
 from cosim.golden.task.registers import View
 
 _RESERVED = (
-    ("FEATURE_MODE_CFG", "TP_EN"),
     ("FEATURE_MODE_CFG", "RGP_TYPE"),
     ("FEATURE_MODE_CFG", "NONALIGN"),
-    ("FEATURE_MODE_CFG", "SURF_LEN"),
     ("DATA_FORMAT", "MC_SURF_OUT"),
     ("DATA_CUBE_HEIGHT", "MINMAX_CTL"),
     ("BS_OW_CFG", "RGP_CNTER"),
@@ -49,13 +46,15 @@ def stop(
     return found
 
 
-def check_dpu(ctx: Context, dpu: View, comb_use: int) -> None:
+def check_dpu(ctx: Context, dpu: View, comb_use: int, packets: bool) -> None:
     """Diagnose everything that is known before the first datum.
 
     Parameters
     ----------
     comb_use
         COMB_USE of DPU_RDMA, whose bit 0 the DPU may repeat.
+    packets
+        Whether TP_EN or TP_ORG_EN has an effect (docs/hardware.md 4.11).
     """
     for register, name in _RESERVED:
         ctx.require(
@@ -67,7 +66,8 @@ def check_dpu(ctx: Context, dpu: View, comb_use: int) -> None:
     ok = dpu.get(mode, "CONV_MODE") in (0, DEPTHWISE)
     ctx.require(ok, "RESERVED_MODE", dpu, mode, "CONV_MODE", "counts as direct")
     _check_types(ctx, dpu)
-    _check_sizes(ctx, dpu)
+    _check_transposition(ctx, dpu, packets)
+    _check_sizes(ctx, dpu, packets)
     for stage in ("BS", "BN"):
         cfg = f"{stage}_CFG"
         live = not dpu.get(cfg, f"{stage}_BYPASS") and not dpu.get(cfg, f"{stage}_ALU_BYPASS")
@@ -131,30 +131,37 @@ def _check_types(ctx: Context, dpu: View) -> None:
         ctx.require(ok, "RESERVED_MODE", dpu, form, name, message)
     same = (dpu.get(form, "IN_PRECISION") in FLOAT_CODES) == (dpu.get(form, "PROC_PRECISION") in FLOAT_CODES)
     ctx.require(same, "RESERVED_MODE", dpu, form, "IN_PRECISION", "not of the domain of PROC_PRECISION")
-    out = dpu.get(form, "OUT_PRECISION")
-    if dpu.get("BS_OW_CFG", "TP_ORG_EN"):
-        ok = out not in FLOAT_CODES
-        ctx.require(ok, "RESERVED_MODE", dpu, form, "OUT_PRECISION", "transposed output is of integers")
-        ok = dpu.get("FEATURE_MODE_CFG", "OUTPUT_MODE") & 1 == 0
-        ctx.require(
-            ok, "RESERVED_MODE", dpu, "FEATURE_MODE_CFG", "OUTPUT_MODE", "the PPU gets no transposed data"
-        )
-    elif out == _FP16:
+    if dpu.get(form, "OUT_PRECISION") == _FP16:
         ok = bool(dpu.get("OUT_CVT_SCALE", "FP32TOFP16_EN"))
         ctx.require(ok, "RESERVED_MODE", dpu, "OUT_CVT_SCALE", "FP32TOFP16_EN", "narrowed all the same")
 
 
-def _check_sizes(ctx: Context, dpu: View) -> None:
+def _check_transposition(ctx: Context, dpu: View, packets: bool) -> None:
+    """Bits that make packets of the output, where that is known (docs/hardware.md 4.11)."""
+    mode, turned = "FEATURE_MODE_CFG", dpu.get("BS_OW_CFG", "TP_ORG_EN")
+    ok = not dpu.get(mode, "TP_EN") or (packets and not turned)
+    ctx.require(ok, "RESERVED_MODE", dpu, mode, "TP_EN", "no effect in this mode")
+    ok = not turned or packets
+    ctx.require(ok, "RESERVED_MODE", dpu, "BS_OW_CFG", "TP_ORG_EN", "no effect in this mode")
+    ok = not dpu.get(mode, "SURF_LEN") or packets
+    ctx.require(ok, "RESERVED_MODE", dpu, mode, "SURF_LEN", "mode is not supported")
+
+
+def _check_sizes(ctx: Context, dpu: View, packets: bool) -> None:
     middle = dpu.get("BS_OW_CFG", "SIZE_E_1")
-    for register, name, want in (
-        ("WDMA_SIZE_0", "CHANNEL_WDMA", dpu.get("DATA_CUBE_CHANNEL", "CHANNEL")),
-        ("WDMA_SIZE_1", "HEIGHT_WDMA", dpu.get("DATA_CUBE_HEIGHT", "HEIGHT")),
-        ("WDMA_SIZE_1", "WIDTH_WDMA", dpu.get("DATA_CUBE_WIDTH", "WIDTH")),
+    repeats = [
         ("BS_OW_CFG", "SIZE_E_0", middle),
         ("BS_OW_CFG", "SIZE_E_2", middle),
         ("DATA_CUBE_NOTCH_ADDR", "NOTCH_ADDR_1", dpu.get("DATA_CUBE_NOTCH_ADDR", "NOTCH_ADDR_0")),
-    ):
+    ]
+    if not packets:  # whose places go by these sizes
+        repeats.append(("WDMA_SIZE_1", "HEIGHT_WDMA", dpu.get("DATA_CUBE_HEIGHT", "HEIGHT")))
+        repeats.append(("WDMA_SIZE_1", "WIDTH_WDMA", dpu.get("DATA_CUBE_WIDTH", "WIDTH")))
+        per_atom = 128 // ELEMENT_BITS.get(dpu.get("DATA_FORMAT", "OUT_PRECISION"), 8)
+        channel = dpu.get("DATA_CUBE_CHANNEL", "CHANNEL")
+        ok = dpu.get("WDMA_SIZE_0", "CHANNEL_WDMA") // per_atom == channel // per_atom
+        message = f"names other surfaces than {channel}"
+        ctx.require(ok, "SIZE_MISMATCH", dpu, "WDMA_SIZE_0", "CHANNEL_WDMA", message)
+    for register, name, want in repeats:
         ok = dpu.get(register, name) == want
         ctx.require(ok, "SIZE_MISMATCH", dpu, register, name, f"should be {want}")
-    if dpu.get("BS_OW_CFG", "TP_ORG_EN"):
-        check_transposed(ctx, dpu, dpu.get("DATA_CUBE_CHANNEL", "CHANNEL") + 1)

@@ -1,6 +1,8 @@
-"""Writer of the DPU: packing, places of surfaces, transposed order (docs/hardware.md 4.9 to 4.11)."""
+"""Writer of the DPU: packing and places of surfaces (docs/hardware.md 4.9, 4.10)."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +14,6 @@ from cosim.golden.task.registers import View
 
 Ints = NDArray[np.int64]
 _UNSIGNED = {8: np.uint8, 16: np.uint16, 32: np.uint32}
-TRANSPOSED_CHANNELS, TRANSPOSED_SURFACES = 32, 8
 
 
 def pack(dpu: View, elements: Ints, bits: int) -> Bytes:
@@ -40,58 +41,29 @@ def pack(dpu: View, elements: Ints, bits: int) -> Bytes:
     return raw.reshape(pixels, surfaces, ATOM).transpose(1, 0, 2)
 
 
-def write_surfaces(
-    ctx: Context, dpu: View, atoms: Bytes, height: int, width: int, group_surfaces: int
-) -> None:
-    """Write uint8 [surfaces, pixels, 16]: `group_surfaces` at DST_SURF_STRIDE, then on by SURF_ADD."""
+@dataclass(frozen=True)
+class SurfacePlan:
+    """Which of the cube's atoms go to memory as surfaces, and how the surfaces follow each other."""
+
+    series: int
+    """Surfaces at DST_SURF_STRIDE, after which SURF_ADD leads on (docs: Z)."""
+    surfaces: int
+    """Surfaces of the cube that are written."""
+    pixels: int
+    """Pixels of each that are written."""
+    copies: int = 1
+    """How often each surface is written."""
+
+
+def write_surfaces(ctx: Context, dpu: View, atoms: Bytes, width: int, plan: SurfacePlan) -> None:
+    """Write uint8 [surfaces, pixels, 16] as surfaces; `width` pixels are a line."""
+    atoms = np.repeat(atoms[: plan.surfaces, : plan.pixels], plan.copies, axis=0)
     surface = np.arange(atoms.shape[0], dtype=np.int64)
-    jump = (surface // group_surfaces) * dpu.get("SURFACE_ADD", "SURF_ADD")
-    jump = jump + (surface % group_surfaces) * dpu.get("DST_SURF_STRIDE")
+    jump = (surface // plan.series) * dpu.get("SURFACE_ADD", "SURF_ADD")
+    jump = jump + (surface % plan.series) * dpu.get("DST_SURF_STRIDE")
     line = width + dpu.get("DATA_CUBE_NOTCH_ADDR", "NOTCH_ADDR_0")
-    y = np.arange(height, dtype=np.int64)[None, :, None]
-    x = np.arange(width, dtype=np.int64)[None, None, :]
-    places = ctx.address(dpu, "DST_BASE_ADDR") + ATOM * (jump[:, None, None] + y * line + x)
-    ctx.write("dpu", "DPU", "DST_BASE_ADDR", places, atoms.reshape(-1, ATOM))
-
-
-def check_transposed(ctx: Context, dpu: View, channels: int) -> None:
-    """Diagnose what the transposed writer does not honour."""
-    for ok, register, name, message in (
-        (
-            channels <= TRANSPOSED_CHANNELS,
-            "DATA_CUBE_CHANNEL",
-            "CHANNEL",
-            f"more than {TRANSPOSED_CHANNELS} channels transposed",
-        ),
-        (
-            dpu.get("BS_OW_CFG", "SIZE_E_1") + 1 == TRANSPOSED_SURFACES,
-            "BS_OW_CFG",
-            "SIZE_E_1",
-            "must be 7 when transposed",
-        ),
-        (
-            dpu.get("SURFACE_ADD", "SURF_ADD") == TRANSPOSED_SURFACES * dpu.get("DST_SURF_STRIDE"),
-            "SURFACE_ADD",
-            "SURF_ADD",
-            "must be eight surfaces when transposed",
-        ),
-    ):
-        ctx.require(ok, "SIZE_MISMATCH", dpu, register, name, message)
-
-
-def write_transposed(ctx: Context, dpu: View, elements: Ints) -> None:
-    """Write int64 [pixels, channels] in transposed order, the low 8 or 16 bits of each."""
-    pixels, channels = elements.shape
-    size = 1 + dpu.get("WDMA_SIZE_0", "TP_PRECISION")
-    values = elements.copy()
-    values[:, dpu.get("DATA_CUBE_CHANNEL", "ORIG_CHANNEL") + 1 :] = signed(
-        dpu.get("OFFSET_PEND", "OFFSET_PEND"), 16
-    )
-    n = np.arange(channels, dtype=np.int64)
-    quad = n // 4
-    inner = quad % 4 + quad // 4 * 4 * pixels + n % 4 * 16 * pixels
-    index = 4 * np.arange(pixels, dtype=np.int64)[:, None] + inner
-    places = ctx.address(dpu, "DST_BASE_ADDR") + size * index
-    # Channel by channel: where more than 64 channels meet in one place, the later one stays.
-    raw = np.ascontiguousarray(values.T.astype(_UNSIGNED[8 * size])).view(np.uint8)
-    ctx.write_elements("dpu", "DPU", "DST_BASE_ADDR", places.T, raw.reshape(-1, size))
+    pixel = np.arange(atoms.shape[1], dtype=np.int64)[None, :]
+    address = ctx.address(dpu, "DST_BASE_ADDR")
+    if atoms.size:
+        places = address + ATOM * (jump[:, None] + pixel // width * line + pixel % width)
+        ctx.write("dpu", "DPU", "DST_BASE_ADDR", places, atoms.reshape(-1, ATOM))

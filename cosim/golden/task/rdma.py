@@ -23,9 +23,17 @@ FLOAT_CODES = (2, 3, 5)
 """DPU codes of the float types (docs/hardware.md 0.4)."""
 ELEMENT_BITS = {0: 8, 1: 16, 2: 16, 3: 16, 4: 32, 5: 32, 6: 4}
 """Bits of an element by DPU code."""
-_FP16, _BF16, _FP32 = 2, 3, 5
+_INT16, _FP16, _BF16, _FP32 = 1, 2, 3, 5
 _ERDMA_BITS = (4, 8, 16, 32)
 _TYPES = {8: np.int8, 16: np.int16, 32: np.int32}
+_UNPOOLING = (
+    "UNPOOLING_EN",
+    "POOLING_METHOD",
+    "KERNEL_STRIDE_HEIGHT",
+    "KERNEL_STRIDE_WIDTH",
+    "KERNEL_HEIGHT",
+    "KERNEL_WIDTH",
+)
 RESIDUAL = 5
 """COMB_USE that splits the element-wise operand between both readers."""
 
@@ -55,12 +63,16 @@ class RdmaData:
     channels: int = 0
     group: int = 0
     """Channels of a group, which sets the order of main and ew."""
+    bits: int = 0
+    """Bits of a main element."""
     main: Ints | None = None
     """int64 [pixels, channels]."""
     bs: StageOperands | None = None
     bn: StageOperands | None = None
     ew: Ints | None = None
     """int64 [pixels, channels]."""
+    copies: int = 0
+    """Copies of each row that unpooling makes of the main data; 0 without it."""
     residual_missing: str = ""
     """The reader that the shared operand (COMB_USE 5) waits for in vain."""
     endless: GoldenHang | None = None
@@ -75,6 +87,10 @@ class _Cube:
 
     def surfaces(self, bits: int) -> int:
         return -(-self.channels * bits // (8 * ATOM))
+
+    def surface(self, line: int, notch: int) -> int:
+        """Surface pitch in atoms: the notch counts from the end of the last line (docs/hardware.md 5.2)."""
+        return (self.height - 1) * line + self.width + notch
 
     def elements(self, atoms: Bytes, bits: int) -> Ints:
         """Raw atoms [surface, pixel or 1, 16] to sign-extended elements, int64 [pixels, channels]."""
@@ -105,15 +121,44 @@ def fetch(ctx: Context, rdma: View) -> RdmaData:
         elif main_on or ew_on:
             missing = "ERDMA" if main_on else "MRDMA"
     else:
-        if main_on:
-            main = _main(ctx, rdma, cube)
+        if main_on:  # unpooling moves whole atoms
+            whole = _Cube(cube.width, cube.height, -(-cube.channels // 8) * 8)
+            main = _main(ctx, rdma, cube if unpooling(rdma) is None else whole)
         if ew_on:
             ew = _element(ctx, rdma, cube)
     bs = _stage(ctx, rdma, "BRDMA", "BS_BASE_ADDR", cube.channels)
     bn = _stage(ctx, rdma, "NRDMA", "BN_BASE_ADDR", cube.channels)
     group = group_channels(rdma, mode, mode)
     endless = _endless(ctx, rdma)
-    return RdmaData(cube.width, cube.height, cube.channels, group, main, bs, bn, ew, missing, endless)
+    width, copies = cube.width, 0
+    kernel = unpooling(rdma)
+    if kernel is not None and main is not None:
+        copies, times = kernel
+        width *= times
+        main = np.repeat(main, times, axis=0)
+    bits = ELEMENT_BITS.get(rdma.get(mode, "IN_PRECISION"), 8)
+    return RdmaData(
+        width, cube.height, cube.channels, group, bits, main, bs, bn, ew, copies, missing, endless
+    )
+
+
+def unpooling(rdma: View) -> tuple[int, int] | None:
+    """Return how often unpooling repeats rows and columns; None without it (docs/hardware.md 5.7)."""
+    mode, source, pad = "FEATURE_MODE_CFG", "SRC_DMA_CFG", "PAD_CFG"
+    height, width = rdma.get(source, "KERNEL_HEIGHT"), rdma.get(source, "KERNEL_WIDTH")
+    strides = rdma.get(source, "KERNEL_STRIDE_HEIGHT"), rdma.get(source, "KERNEL_STRIDE_WIDTH")
+    known = (
+        rdma.get(source, "UNPOOLING_EN")
+        and not rdma.get(source, "POOLING_METHOD")
+        and strides == (height, width)
+        and not any(rdma.get(pad, name) for name in ("PAD_VALUE", "PAD_TOP", "PAD_LEFT"))
+        and rdma.get(mode, "FLYING_MODE")
+        and not rdma.get(mode, "MRDMA_DISABLE")
+        and rdma.get("ERDMA_CFG", "ERDMA_DISABLE")
+        and rdma.get(mode, "CONV_MODE") != DEPTHWISE
+        and rdma.get(mode, "IN_PRECISION") == _INT16
+    )
+    return (height + 1, width + 1) if known else None
 
 
 def _endless(ctx: Context, rdma: View) -> GoldenHang | None:
@@ -145,17 +190,7 @@ def check_rdma(ctx: Context, rdma: View) -> None:
         ctx.require(ok, "RESERVED_MODE", rdma, mode, name, "no such type, counts as int8")
     for register, names in (
         ("ERDMA_CFG", ("ERDMA_SURF_MODE", "ERDMA_NONALIGN")),
-        (
-            "SRC_DMA_CFG",
-            (
-                "UNPOOLING_EN",
-                "POOLING_METHOD",
-                "KERNEL_STRIDE_HEIGHT",
-                "KERNEL_STRIDE_WIDTH",
-                "KERNEL_HEIGHT",
-                "KERNEL_WIDTH",
-            ),
-        ),
+        ("SRC_DMA_CFG", _UNPOOLING if unpooling(rdma) is None else ()),
         ("PAD_CFG", ("PAD_VALUE", "PAD_TOP", "PAD_LEFT")),
     ):
         for name in names:
@@ -236,7 +271,7 @@ def _main(ctx: Context, rdma: View, cube: _Cube) -> Ints:
     code = rdma.get("FEATURE_MODE_CFG", "IN_PRECISION")
     bits = ELEMENT_BITS.get(code, 8)
     line = cube.width + rdma.get("SRC_DMA_CFG", "LINE_NOTCH_ADDR")
-    surface = line * cube.height + rdma.get("SURF_NOTCH", "SURF_NOTCH_ADDR")
+    surface = cube.surface(line, rdma.get("SURF_NOTCH", "SURF_NOTCH_ADDR"))
     shape = (cube.surfaces(bits), cube.height, cube.width)
     atoms = _read_cube(ctx, "mrdma", (rdma, "SRC_BASE_ADDR"), shape, (surface, line))
     return _widened(cube.elements(atoms, bits), code)
@@ -308,7 +343,7 @@ def _residual(ctx: Context, rdma: View, cube: _Cube) -> Ints:
         count = len(range(first, surfaces, 2))
         if count:
             line = cube.width + rdma.get(*notch)
-            surface = line * cube.height + rdma.get(*end)
+            surface = cube.surface(line, rdma.get(*end))
             shape = (count, cube.height, cube.width)
             atoms[first::2] = _read_cube(ctx, client, (rdma, base), shape, (surface, line))
     return _widened(cube.elements(atoms, bits), code)

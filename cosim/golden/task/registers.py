@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -54,6 +54,15 @@ class View:
     def signed(self, register: str, name: str | None = None) -> int:
         """Return a field as a two's complement number of its width."""
         return signed(self.get(register, name), self._registers[register].fields[name or register].width)
+
+    def changed(self, fields: Mapping[tuple[str, str], int]) -> View:
+        """Return a view in which (register, field) has another value."""
+        values = dict(self.values)
+        for (name, field_name), value in fields.items():
+            r = self._registers[name]
+            decoded = r.decode(values.get(r.offset, r.reset))
+            values[r.offset] = r.encode(**{**decoded, field_name: value})
+        return View(self.block, values)
 
     def text(self) -> dict[str, int]:
         """Return register name -> value of everything that was written."""

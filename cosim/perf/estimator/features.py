@@ -199,9 +199,8 @@ def _common(r: _Registers, words: int, lut_words: int) -> dict[str, Any]:
     stride = r.get("DPU", "DST_SURF_STRIDE", "DST_SURF_STRIDE")
     base = r.get("DPU", "DST_BASE_ADDR", "DST_BASE_ADDR")
     series = r.get("DPU", "BS_OW_CFG", "SIZE_E_1") + 1
-    raw = r.get("DPU", "BS_OW_CFG", "OD_BYPASS") and not r.get("DPU", "FEATURE_MODE_CFG", "FLYING_MODE")
     written = -(-channels * out_bits // 128)
-    by_pixel = stride == 1 and width == 1 and (raw or series == surfaces)
+    by_pixel = stride == 1 and width == 1 and series == surfaces
     here = min(surfaces, written)
     beats, runs = _stripe_beats(base, stride, width, notch, here, by_pixel, pixels)
     return {
@@ -307,7 +306,8 @@ def _flying(r: _Registers) -> dict[str, Any]:
     channels = r.get("DPU_RDMA", "DATA_CUBE_CHANNEL", "CHANNEL") + 1
     atoms = min(max(octets * 8 * bits // 128, 1), -(-channels * bits // 128))
     base = r.get("DPU_RDMA", "SRC_BASE_ADDR") // ATOM
-    stride = (width + notch) * height + r.get("DPU_RDMA", "SURF_NOTCH", "SURF_NOTCH_ADDR")
+    tail = r.get("DPU_RDMA", "SURF_NOTCH", "SURF_NOTCH_ADDR")
+    stride = (width + notch) * (height - 1) + width + tail
     beats, runs = _stripe_beats(base, stride, width, notch, atoms, False, width * height)
     return {"source_bytes": beats * BEAT, "source_runs": runs}
 

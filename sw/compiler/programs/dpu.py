@@ -249,8 +249,8 @@ def rdma_registers(
 ) -> None:
     """All DPU_RDMA registers: `table` for BRDMA, `source` for MRDMA, `operand` for ERDMA, `slopes` for NRDMA.
 
-    `notches` are the atoms behind each line and each surface of the source; `width` is that of the
-    cube where it is not y's.
+    `notches` are the atoms behind each line of the source and behind the last of a surface; `width` is
+    that of the cube where it is not y's.
     """
 
     def rdma(register: str, **fields: Value) -> None:

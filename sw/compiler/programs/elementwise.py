@@ -111,7 +111,7 @@ def copy(step: CopyStep, x: Place, y: Place) -> Settings:
         channels,
         source=_at(x, step.source),
         width=width,
-        notches=(x.cube[2] - width, x.cube[2] * (x.cube[1] - rows)),
+        notches=(x.cube[2] - width, x.cube[2] * (x.cube[1] - rows + 1) - width),
     )
     return float_flying(settings) if y.itemsize > 1 else settings
 

@@ -8,7 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sw.regcmd.lint import blocks, conv, dpu, flow, memory, ppu, rdma, words  # noqa: F401  (they fill the table)
+from sw.regcmd.lint import (  # noqa: F401  (they fill the table)
+    blocks,
+    conv,
+    dpu,
+    flow,
+    memory,
+    ppu,
+    rdma,
+    words,
+    writer,
+)
 from sw.regcmd.lint.rule import ERROR, NOTE, RULES, SEVERITIES, WARNING, Check, Finding, Rule
 from sw.regcmd.lint.traffic import Access, accesses
 from sw.regcmd.machine import Start, starts_of

@@ -9,7 +9,6 @@ from sw.regcmd.lint.shapes import (
     FLOAT_CODES,
     DpuCube,
     ceil,
-    collision,
     conv_of,
     cut,
     dpu_of,
@@ -96,46 +95,6 @@ def _others(paths: tuple[str, ...], named: str) -> tuple[str, ...]:
 
 
 @rule(
-    "dpu.surfaces-of-group",
-    ERROR,
-    "With the zero point term on, SIZE_E must name the surfaces of a group, else the DPU never finishes.",
-    "docs/hardware.md 4.10, H 5.8",
-    blocks=_DPU,
-)
-def _size_e(check: Check) -> None:
-    dpu = _dpu(check)
-    said = dpu.view("BS_OW_CFG", "SIZE_E_1") + 1
-    if dpu.converter and said != dpu.group_surfaces:
-        message = f"a group has {dpu.group_surfaces} surfaces of this type, SIZE_E_1 says {said}"
-        check.say(message, "DPU", "BS_OW_CFG", "SIZE_E_1")
-
-
-@rule(
-    "dpu.repeats",
-    WARNING,
-    "Sizes that are given twice are the same in real programs.",
-    "docs/hardware.md 4.10, H 2.4",
-    blocks=_DPU,
-)
-def _repeats(check: Check) -> None:
-    dpu = _dpu(check).view
-    for register, name, other, twin in (
-        ("WDMA_SIZE_0", "CHANNEL_WDMA", "DATA_CUBE_CHANNEL", "CHANNEL"),
-        ("WDMA_SIZE_1", "HEIGHT_WDMA", "DATA_CUBE_HEIGHT", "HEIGHT"),
-        ("WDMA_SIZE_1", "WIDTH_WDMA", "DATA_CUBE_WIDTH", "WIDTH"),
-        ("BS_OW_CFG", "SIZE_E_0", "BS_OW_CFG", "SIZE_E_1"),
-        ("BS_OW_CFG", "SIZE_E_2", "BS_OW_CFG", "SIZE_E_1"),
-        ("DATA_CUBE_NOTCH_ADDR", "NOTCH_ADDR_1", "DATA_CUBE_NOTCH_ADDR", "NOTCH_ADDR_0"),
-    ):
-        if dpu(register, name) != dpu(other, twin):
-            message = f"{other}.{twin} is {dpu(other, twin)}"
-            check.say(message, "DPU", register, name, also=(f"DPU.{other}.{twin}",))
-    if dpu("DATA_CUBE_CHANNEL", "ORIG_CHANNEL") > dpu("DATA_CUBE_CHANNEL", "CHANNEL"):
-        message = f"more than the {dpu('DATA_CUBE_CHANNEL', 'CHANNEL') + 1} channels of the cube"
-        check.say(message, "DPU", "DATA_CUBE_CHANNEL", "ORIG_CHANNEL")
-
-
-@rule(
     "dpu.type",
     ERROR,
     "Type codes exist up to 6, and what enters is of the domain, integer or float, that the DPU works in.",
@@ -148,7 +107,8 @@ def _type(check: Check) -> None:
         if dpu(form, name) not in ELEMENT_BITS:
             message = "nothing is written" if name == "OUT_PRECISION" else "counts as int8"
             check.say(f"no such type, {message}", "DPU", form, name)
-    if (dpu(form, "IN_PRECISION") in FLOAT_CODES) != (dpu(form, "PROC_PRECISION") in FLOAT_CODES):
+    differ = (dpu(form, "IN_PRECISION") in FLOAT_CODES) != (dpu(form, "PROC_PRECISION") in FLOAT_CODES)
+    if differ and not _dpu(check).moves:
         message = f"not of the domain of PROC_PRECISION {dpu(form, 'PROC_PRECISION')}"
         check.say(message, "DPU", form, "IN_PRECISION")
     if dpu(_MODE, "CONV_MODE") not in (0, DEPTHWISE):
@@ -169,13 +129,14 @@ def _type(check: Check) -> None:
     blocks=_DPU,
 )
 def _reserved(check: Check) -> None:
-    dpu, start = _dpu(check).view, check.start
+    cube, start = _dpu(check), check.start
+    dpu = cube.view
     assert start is not None
+    if dpu(_MODE, "SURF_LEN") and not cube.packets:
+        check.say("mode without a known behaviour", "DPU", _MODE, "SURF_LEN")
     for register, name in (
-        (_MODE, "TP_EN"),
         (_MODE, "RGP_TYPE"),
         (_MODE, "NONALIGN"),
-        (_MODE, "SURF_LEN"),
         ("DATA_FORMAT", "MC_SURF_OUT"),
         ("DATA_CUBE_HEIGHT", "MINMAX_CTL"),
         ("BS_OW_CFG", "RGP_CNTER"),
@@ -303,7 +264,7 @@ def _operand_never_set(check: Check) -> None:
 def _float_output(check: Check) -> None:
     cube = _dpu(check)
     dpu = cube.view
-    if cube.floats and not cube.lut:
+    if cube.floats and not cube.lut and not cube.moves:
         for register, name, ok in (
             ("OUT_CVT_SCALE", "OUT_CVT_SCALE", dpu.signed("OUT_CVT_SCALE") == 1),
             ("OUT_CVT_SHIFT", "OUT_CVT_SHIFT", dpu("OUT_CVT_SHIFT") % 64 == 0),
@@ -311,7 +272,7 @@ def _float_output(check: Check) -> None:
         ):
             if not ok:
                 check.say("no effect on floats", "DPU", register, name)
-    if not cube.transposed and dpu("DATA_FORMAT", "OUT_PRECISION") == 2:
+    if not cube.moves and dpu("DATA_FORMAT", "OUT_PRECISION") == 2:
         if not dpu("OUT_CVT_SCALE", "FP32TOFP16_EN"):
             check.say("fp16 is written, narrowed all the same here", "DPU", "OUT_CVT_SCALE", "FP32TOFP16_EN")
 
@@ -352,70 +313,6 @@ def _lut(check: Check) -> None:
         start, end = f"LUT_{table}_START", f"LUT_{table}_END"
         if dpu.signed(end) < dpu.signed(start):
             check.say(f"below the start {dpu.signed(start)}", "DPU", end, severity=NOTE)
-
-
-@rule(
-    "dpu.nowhere",
-    WARNING,
-    "OUTPUT_MODE 0 throws every result away.",
-    "docs/hardware.md 4.10",
-    blocks=_DPU,
-)
-def _nowhere(check: Check) -> None:
-    if not _dpu(check).output:
-        check.say("nothing leaves the DPU", "DPU", _MODE, "OUTPUT_MODE")
-
-
-@rule(
-    "dpu.surfaces",
-    ERROR,
-    "Output surfaces must be apart by their size at least: atoms written twice lose one of their values.",
-    "docs/hardware.md 4.10, H 5.8",
-    blocks=_DPU,
-)
-def _surfaces(check: Check) -> None:
-    dpu = _dpu(check)
-    if not dpu.output & 2 or dpu.transposed:
-        return
-    places = dpu.written_surfaces
-    hit = collision(places, dpu.line, dpu.height, dpu.width)
-    if hit is None:
-        return
-    first, second = hit
-    length = (dpu.height - 1) * dpu.line + dpu.width
-    message = f"surfaces {first} and {second} of {length} atoms are {places[second] - places[first]} apart"
-    per = dpu.group_surfaces
-    view = dpu.view
-    if not (bool(view("BS_OW_CFG", "OD_BYPASS")) and not dpu.flying):
-        per = view("BS_OW_CFG", "SIZE_E_1") + 1
-    if second // per == first // per:
-        check.say(message, "DPU", "DST_SURF_STRIDE", "DST_SURF_STRIDE")
-    else:
-        check.say(message, "DPU", "SURFACE_ADD", "SURF_ADD")
-
-
-@rule(
-    "dpu.transposed",
-    WARNING,
-    "The transposed writer has a fixed layout of 32 channels in eight surfaces, of integers, to memory.",
-    "docs/hardware.md 4.11, H 5.9",
-    blocks=_DPU,
-)
-def _transposed(check: Check) -> None:
-    cube = _dpu(check)
-    dpu = cube.view
-    if not cube.transposed:
-        return
-    if cube.channels > 32:
-        check.say("more than 32 channels transposed", "DPU", "DATA_CUBE_CHANNEL", "CHANNEL")
-    if dpu("BS_OW_CFG", "SIZE_E_1") != 7:
-        check.say("7 when transposed", "DPU", "BS_OW_CFG", "SIZE_E_1")
-    if dpu("SURFACE_ADD", "SURF_ADD") != 8 * dpu("DST_SURF_STRIDE"):
-        check.say("eight surfaces when transposed", "DPU", "SURFACE_ADD", "SURF_ADD")
-    if dpu("DATA_FORMAT", "OUT_PRECISION") in FLOAT_CODES:
-        check.say("floats are not transposed, counts as int32", "DPU", "DATA_FORMAT", "OUT_PRECISION")
-    if cube.output & 1:
-        check.say("the PPU gets nothing transposed", "DPU", _MODE, "OUTPUT_MODE")
 
 
 @rule(

@@ -11,6 +11,7 @@ from sw.regcmd.lint.shapes import (
     RESIDUAL,
     DpuCube,
     RdmaCube,
+    ceil,
     dpu_of,
     rdma_of,
 )
@@ -43,10 +44,15 @@ def _cube(check: Check) -> None:
     if dpu is None:
         return
     severity = ERROR if rdma.anything else WARNING
+    width, channels, theirs_of = rdma.width, rdma.channels, dpu.channels
+    if rdma.unpooled:
+        width *= rdma.unpooled[1]
+    if dpu.moves:  # counted in atoms
+        channels, theirs_of = ceil(channels, 8), dpu.surfaces
     for register, name, mine, theirs in (
-        ("DATA_CUBE_WIDTH", "WIDTH", rdma.width, dpu.width),
+        ("DATA_CUBE_WIDTH", "WIDTH", width, dpu.width),
         ("DATA_CUBE_HEIGHT", "HEIGHT", rdma.height, dpu.height),
-        ("DATA_CUBE_CHANNEL", "CHANNEL", rdma.channels, dpu.channels),
+        ("DATA_CUBE_CHANNEL", "CHANNEL", channels, theirs_of),
     ):
         if mine != theirs:
             message = f"{mine} here, {theirs} in the DPU"
@@ -177,25 +183,29 @@ def _rdma_type(check: Check) -> None:
 @rule(
     "rdma.reserved",
     WARNING,
-    "Unpooling, padding and non-aligned reads have no known behaviour, real programs leave them 0.",
-    "docs/hardware.md 5.4, H Q25",
+    "Other unpooling than nearest resize of int16, padding and non-aligned reads have no known behaviour.",
+    "docs/hardware.md 5.4, 5.7, H Q25",
     blocks=_RDMA,
 )
 def _rdma_reserved(check: Check) -> None:
-    view = _rdma(check).view
+    rdma, dpu = _rdma(check), dpu_of(check)
+    view = rdma.view
+    unpooling = (
+        "UNPOOLING_EN",
+        "POOLING_METHOD",
+        "KERNEL_STRIDE_HEIGHT",
+        "KERNEL_STRIDE_WIDTH",
+        "KERNEL_HEIGHT",
+        "KERNEL_WIDTH",
+    )
+    if dpu is not None and dpu.copies:
+        if not dpu.moves:
+            check.say("only whole atoms are known to be unpooled", "DPU_RDMA", "SRC_DMA_CFG", "UNPOOLING_EN")
+        if dpu.output & 1:
+            check.say("the PPU gets no unpooled data", "DPU", _MODE, "OUTPUT_MODE")
     for register, names in (
         ("ERDMA_CFG", ("ERDMA_SURF_MODE", "ERDMA_NONALIGN")),
-        (
-            "SRC_DMA_CFG",
-            (
-                "UNPOOLING_EN",
-                "POOLING_METHOD",
-                "KERNEL_STRIDE_HEIGHT",
-                "KERNEL_STRIDE_WIDTH",
-                "KERNEL_HEIGHT",
-                "KERNEL_WIDTH",
-            ),
-        ),
+        ("SRC_DMA_CFG", () if rdma.unpooled else unpooling),
         ("PAD_CFG", ("PAD_VALUE", "PAD_TOP", "PAD_LEFT")),
     ):
         for name in names:

@@ -21,6 +21,10 @@ ATOM = 16
 BANKS, BANK_ENTRIES, ENTRY_ATOMS = 12, 512, 4
 ENTRY_BYTES = ENTRY_ATOMS * ATOM
 STRIPE = 16
+PACKET = 8
+"""Atoms of a packet (4.11)."""
+SURFACES_NAMED = 8
+"""The most surfaces of a kernel group that SIZE_E can name (4.10)."""
 DEPTHWISE = 3
 FLOAT_CODES = (2, 3, 5)
 """DPU codes of the float types (0.4)."""
@@ -177,15 +181,69 @@ class DpuCube(Cube):
 
     def __init__(self, dpu: View) -> None:
         super().__init__(dpu, "DATA_FORMAT")
+        self.copies = 0
+        """Copies of a row that unpooling makes, 0 without it (5.7)."""
         self.bits = ELEMENT_BITS.get(dpu("DATA_FORMAT", "OUT_PRECISION"), 8)
-        self.transposed = bool(dpu("BS_OW_CFG", "TP_ORG_EN"))
         self.output = dpu("FEATURE_MODE_CFG", "OUTPUT_MODE")
-        self.feeds_ppu = bool(self.output & 1) and not self.transposed
         self.floats = dpu("DATA_FORMAT", "PROC_PRECISION") in FLOAT_CODES
         on = not dpu("EW_CFG", "EW_BYPASS")
         self.lut = on and not dpu("EW_CFG", "EW_LUT_BYPASS")
         self.operation = on and not dpu("EW_CFG", "EW_OP_BYPASS")
         self.needs_element = self.operation and bool(dpu("EW_CFG", "EW_OP_SRC"))
+
+    @property
+    def packets(self) -> bool:
+        """Whether TP_EN or TP_ORG_EN has an effect (4.11)."""
+        dpu, wide = self.view, self.view("WDMA_SIZE_0", "TP_PRECISION")
+        asked = dpu("BS_OW_CFG", "TP_ORG_EN") or (dpu("FEATURE_MODE_CFG", "TP_EN") and self.flying and wide)
+        out = 1 if self.flying else 4
+        known = self.type == 1 and not self.floats and dpu("DATA_FORMAT", "OUT_PRECISION") == out
+        return bool(asked) and known and not self.depthwise and not self.needs_element
+
+    @property
+    def packet_block(self) -> int:
+        """Atoms that make packets together: 16 when bytes are transposed."""
+        turned = self.view("BS_OW_CFG", "TP_ORG_EN")
+        return 16 if turned and not self.view("WDMA_SIZE_0", "TP_PRECISION") else PACKET
+
+    @property
+    def packets_told(self) -> int:
+        """Packets that the sizes of WDMA name."""
+        rows = (self.view("WDMA_SIZE_0", "SIZE_C_WDMA") + 1) * (self.view("WDMA_SIZE_1", "HEIGHT_WDMA") + 1)
+        return rows * (self.view("WDMA_SIZE_1", "WIDTH_WDMA") + 1)
+
+    @property
+    def moves(self) -> bool:
+        """Whether an unpooled task leaves its atoms as they are (5.7)."""
+        stages = all(self.view(f"{name}_CFG", f"{name}_BYPASS") for name in ("BS", "BN", "EW"))
+        return bool(self.copies) and stages and self.type == 1 and self.bits < 32
+
+    @property
+    def feeds_ppu(self) -> bool:
+        """Whether the PPU gets the result."""
+        return bool(self.output & 1) and not self.packets and not self.copies
+
+    @property
+    def surfaces(self) -> int:
+        """Surfaces of the cube as it is written."""
+        return ceil(self.channels, 128 // self.bits)
+
+    @property
+    def fixed(self) -> bool:
+        """Whether the writer does not look at SIZE_E (4.10)."""
+        bypassed = bool(self.view("BS_OW_CFG", "OD_BYPASS")) and not self.flying
+        unnamed = self.group_surfaces > SURFACES_NAMED
+        return bypassed and (unnamed or bool(self.view("DATA_FORMAT", "MC_SURF_OUT")))
+
+    @property
+    def grouped(self) -> bool:
+        """Whether the writer waits for the surfaces of each kernel group that SIZE_E names (4.10)."""
+        return bool(self.output & 2) and not self.flying and not self.packets and not self.fixed
+
+    @property
+    def series(self) -> int:
+        """Surfaces at DST_SURF_STRIDE before SURF_ADD leads on."""
+        return self.group_surfaces if self.fixed else self.view("BS_OW_CFG", "SIZE_E_1") + 1
 
     @property
     def group_surfaces(self) -> int:
@@ -196,16 +254,15 @@ class DpuCube(Cube):
     @property
     def converter(self) -> bool:
         """Whether CPEND is live, which needs SIZE_E to fit."""
-        return not self.flying and not self.view("BS_OW_CFG", "OD_BYPASS") and not self.transposed
+        return not self.flying and not self.view("BS_OW_CFG", "OD_BYPASS") and not self.packets
 
     @property
     def written_surfaces(self) -> list[int]:
         """Atoms from DST_BASE_ADDR to each output surface."""
-        dpu = self.view
-        bypassed = bool(dpu("BS_OW_CFG", "OD_BYPASS")) and not self.flying
-        per = self.group_surfaces if bypassed else dpu("BS_OW_CFG", "SIZE_E_1") + 1
+        dpu, per = self.view, self.series
         add, stride = dpu.signed("SURFACE_ADD", "SURF_ADD"), dpu.signed("DST_SURF_STRIDE")
-        count = ceil(self.channels, 128 // self.bits)
+        told = ceil(dpu("WDMA_SIZE_0", "CHANNEL_WDMA") + 1, 128 // self.bits)
+        count = min(self.surfaces, told) * max(self.copies, 1)
         return [s // per * add + s % per * stride for s in range(count)]
 
     @property
@@ -227,6 +284,21 @@ class RdmaCube(Cube):
         self.element_bits = (4, 8, 16, 32)[rdma("ERDMA_CFG", "ERDMA_DATA_SIZE")]
         self.main_bits = ELEMENT_BITS.get(self.type, 8)
         self.use = {client: self._use(client) for client in ("BRDMA", "NRDMA")}
+        source, pad = "SRC_DMA_CFG", "PAD_CFG"
+        kernel = rdma(source, "KERNEL_HEIGHT"), rdma(source, "KERNEL_WIDTH")
+        known = (
+            rdma(source, "UNPOOLING_EN")
+            and not rdma(source, "POOLING_METHOD")
+            and kernel == (rdma(source, "KERNEL_STRIDE_HEIGHT"), rdma(source, "KERNEL_STRIDE_WIDTH"))
+            and not any(rdma(pad, name) for name in ("PAD_VALUE", "PAD_TOP", "PAD_LEFT"))
+            and self.flying
+            and self.main
+            and not self.element
+            and not self.depthwise
+            and self.type == 1
+        )
+        self.unpooled = (kernel[0] + 1, kernel[1] + 1) if known else None
+        """How often rows and columns are repeated (5.7)."""
 
     def _use(self, client: str) -> int:
         rdma = self.view
@@ -298,7 +370,10 @@ def conv_of(check: Check) -> Conv | None:
 
 def dpu_of(check: Check) -> DpuCube | None:
     """DPU of the start."""
-    return _shape(check, "DPU", DpuCube)
+    dpu, rdma = _shape(check, "DPU", DpuCube), rdma_of(check)
+    if dpu is not None and dpu.flying and rdma is not None and rdma.unpooled:
+        dpu.copies = rdma.unpooled[0]
+    return dpu
 
 
 def rdma_of(check: Check) -> RdmaCube | None:

@@ -7,7 +7,19 @@ from dataclasses import dataclass
 
 from rtl.regs import registers
 from sw.regcmd.lint.rule import Check
-from sw.regcmd.lint.shapes import ATOM, Conv, DpuCube, Pool, RdmaCube, ceil, conv_of, dpu_of, pool_of, rdma_of
+from sw.regcmd.lint.shapes import (
+    ATOM,
+    PACKET,
+    Conv,
+    DpuCube,
+    Pool,
+    RdmaCube,
+    ceil,
+    conv_of,
+    dpu_of,
+    pool_of,
+    rdma_of,
+)
 from sw.regcmd.machine import View
 
 SPACE = 1 << 32
@@ -109,20 +121,38 @@ def _convolution(conv: Conv, base: int) -> Iterator[Access]:
 def _writer(dpu: DpuCube, base: int) -> Access:
     start = _place(dpu.view, "DST_BASE_ADDR", "DST_BASE_ADDR", base)
     stride = ("DST_SURF_STRIDE", "DST_SURF_STRIDE")
-    if dpu.transposed:
-        size = 1 + dpu.view("WDMA_SIZE_0", "TP_PRECISION")
-        quads = [n // 4 % 4 + n // 16 * 4 * dpu.pixels + n % 4 * 16 * dpu.pixels for n in range(dpu.channels)]
-        last = max(quads) + 4 * (dpu.pixels - 1)
-        pieces: tuple[tuple[int, int], ...] = ((start, ceil(size * (last + 1), ATOM) * ATOM),)
+    if dpu.packets:
+        pieces: tuple[tuple[int, int], ...] = tuple(_packets(dpu, start))
     else:
         pieces = _cube(start, dpu.written_surfaces, dpu.line, dpu.height, dpu.width)
     return Access("output", "DPU", "DST_BASE_ADDR", "DST_BASE_ADDR", stride, True, pieces)
 
 
+def _packets(dpu: DpuCube, start: int) -> Iterator[tuple[int, int]]:
+    """Pieces that packets take: their atoms lie in planes, in lines as long as WDMA's width says."""
+    view = dpu.view
+    count = dpu.surfaces * dpu.pixels // PACKET
+    width, height = view("WDMA_SIZE_1", "WIDTH_WDMA") + 1, view("WDMA_SIZE_1", "HEIGHT_WDMA") + 1
+    line = width + view("DATA_CUBE_NOTCH_ADDR", "NOTCH_ADDR_0")
+    add, stride = view.signed("SURFACE_ADD", "SURF_ADD"), view.signed("DST_SURF_STRIDE")
+    planes = range(min(PACKET, view("BS_OW_CFG", "SIZE_E_1") + 1))
+    for first in range(0, count, width * height):
+        rows, last = divmod(min(count - first, width * height), width)
+        at = first // (width * height) * add
+        for e in planes:
+            if rows * PACKET > PIECES:
+                yield start + ATOM * (at + e * stride), ATOM * (rows * line)
+            else:
+                for y in range(rows):
+                    yield start + ATOM * (at + y * line + e * stride), ATOM * width
+            if last:
+                yield start + ATOM * (at + rows * line + e * stride), ATOM * last
+
+
 def _readers(rdma: RdmaCube, base: int) -> Iterator[Access]:
     view = rdma.view
     line = rdma.width + view("SRC_DMA_CFG", "LINE_NOTCH_ADDR")
-    surface = line * rdma.height + view.signed("SURF_NOTCH", "SURF_NOTCH_ADDR")
+    surface = line * (rdma.height - 1) + rdma.width + view.signed("SURF_NOTCH", "SURF_NOTCH_ADDR")
     notch = ("SURF_NOTCH", "SURF_NOTCH_ADDR")
     bits = rdma.element_bits if rdma.shared else rdma.main_bits
     surfaces = ceil(rdma.channels * bits, 8 * ATOM)
@@ -137,7 +167,7 @@ def _readers(rdma: RdmaCube, base: int) -> Iterator[Access]:
         stride, jump = view.signed("EW_SURF_STRIDE"), view.signed("EW_SURF_NOTCH")
         count = ceil(rdma.channels * rdma.element_bits, 8 * ATOM)
         if rdma.shared:
-            pitch = line * rdma.height + jump
+            pitch = line * (rdma.height - 1) + rdma.width + jump
             pieces = _cube(start, [pitch * s for s in range(count // 2)], line, rdma.height, rdma.width)
         elif view("ERDMA_CFG", "ERDMA_DATA_MODE") == 0:
             pieces = tuple((start + ATOM * stride * s, ATOM) for s in range(count))

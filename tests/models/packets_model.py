@@ -1,0 +1,44 @@
+"""Scalar model of the DPU's packets, byte by byte (docs/hardware.md 4.11)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+ATOM, PACKET = 16, 8
+
+
+def stream(atoms: list[list[bytes]], flying: bool) -> list[bytes]:
+    """Atoms [surface][pixel] in the order of packets: along surfaces, or pixel by pixel of 4 surfaces."""
+    if flying:
+        return [atom for surface in atoms for atom in surface]
+    groups = range(0, len(atoms), 4)
+    return [atoms[g + r][m] for g in groups for m in range(len(atoms[0])) for r in range(4)]
+
+
+def transposed(block: list[bytes], size: int) -> list[bytes]:
+    """Elements of `size` bytes of a square block of atoms, rows and columns exchanged."""
+    return [b"".join(atom[size * e : size * (e + 1)] for atom in block) for e in range(ATOM // size)]
+
+
+def packets(
+    atoms: list[list[bytes]],
+    *,
+    flying: bool,
+    size: int,
+    sizes: tuple[int, int],
+    pitches: tuple[int, int, int],
+) -> Iterator[tuple[int, bytes]]:
+    """Yield (place in atoms, atom): element `size` 0 for no transposition.
+
+    `sizes` are height and width of the WDMA, `pitches` of surfaces, lines and the atoms of a packet.
+    """
+    row = stream(atoms, flying)
+    if size:
+        step = ATOM // size
+        row = [a for at in range(0, len(row), step) for a in transposed(row[at : at + step], size)]
+    (height, width), (jump, line, apart) = sizes, pitches
+    for k in range(len(row) // PACKET):
+        g, rest = divmod(k, height * width)
+        y, x = divmod(rest, width)
+        for e in range(PACKET):
+            yield g * jump + y * line + x + e * apart, row[PACKET * k + e]
