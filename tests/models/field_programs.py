@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from cosim.crosscheck import Kick, compare_images, copy_memory, run_kick
@@ -15,14 +17,14 @@ BASE, SIZE = 0x0020_0000, 0x40_0000
 COMMANDS = BASE + 0x3F_0000
 
 
-def vector_device(kind: str, cores: int = 1):  # type: ignore[no-untyped-def]
+def vector_device(kind: str, cores: int = 1, options: Iterable[str] | None = None):  # type: ignore[no-untyped-def]
     """A device ("golden" or "rtl") whose memory is one mapped range of random bytes."""
     if kind == "golden":
-        device = GoldenNpu(cores)
+        device = GoldenNpu(cores, options=options)
     else:
         from cosim.engines import open_engine
 
-        device = open_engine(cores=cores)
+        device = open_engine(cores=cores, options=options)
     device.memory.map(BASE, SIZE)
     device.memory.write(BASE, np.random.default_rng(1).integers(0, 256, SIZE, np.uint8))
     return device
@@ -62,7 +64,13 @@ class Program:
 
 
 def run(  # type: ignore[no-untyped-def]
-    npu, words: list[int], interrupt_mask: int, at: int = COMMANDS, tasks: int = 1, first: int | None = None
+    npu,
+    words: list[int],
+    interrupt_mask: int,
+    at: int = COMMANDS,
+    tasks: int = 1,
+    first: int | None = None,
+    options: Iterable[str] | None = None,
 ) -> None:
     """Run the program; afterwards only what the golden model wrote may differ from before.
 
@@ -70,7 +78,7 @@ def run(  # type: ignore[no-untyped-def]
     """
     npu.memory.write(at, np.array(words, "<u8"))
     kick = Kick(at, amount_code(len(words) if first is None else first), tasks, interrupt_mask)
-    model = GoldenNpu(1, memory=copy_memory(npu.memory))
+    model = GoldenNpu(1, memory=copy_memory(npu.memory), options=options)
     assert run_kick(model, kick).done
     result = run_kick(npu, kick, max_cycles=3_000_000)
     assert result.done, result.state

@@ -212,7 +212,7 @@ def _dpu(program: _Program, p: ProductShape, t: MatmulTile, places: Places, requ
             EW_ALU_ALGO=2,
             EW_OP_SRC=1,
             EW_RELU_BYPASS=1,
-            EW_OP_CVT_BYPASS=1,
+            EW_OP_CVT_BYPASS=int(not kind.is_float),  # sums of fp16 go wrong with 1 (4.7)
             EW_LUT_BYPASS=1,
         )
     else:

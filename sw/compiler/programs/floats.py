@@ -47,7 +47,9 @@ def float_flying(settings: Settings, difference: bool = False) -> Settings:
     settings.change("DPU", "BS_MUL_CFG", BS_MUL_OPERAND=0)
     settings.change("DPU", "BS_ALU_CFG", BS_ALU_OPERAND=0)
     if not settings.last("DPU", "EW_CFG").get("EW_BYPASS"):
-        settings.change("DPU", "EW_CFG", EW_CVT_TYPE=0, EW_OP_CVT_BYPASS=1, EDATA_SIZE=STORAGE_16)
+        # The converter passes floats; a sum goes wrong without it, a product never ends with it (4.7).
+        product = settings.last("DPU", "EW_CFG").get("EW_OP_TYPE", 0)
+        settings.change("DPU", "EW_CFG", EW_CVT_TYPE=0, EW_OP_CVT_BYPASS=product, EDATA_SIZE=STORAGE_16)
         settings.change("DPU", "EW_CVT_SCALE_VALUE", EW_OP_CVT_SCALE=1)
         if difference:
             settings.change("DPU", "EW_CFG", EW_ALU_ALGO=MINUS)
