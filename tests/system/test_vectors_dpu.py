@@ -47,7 +47,7 @@ def two_halves(function: Callable[[Floats], Floats], scale: float) -> list[np.nd
     return [entries[:513], entries[512:]]
 
 
-def activation(npu, x: Half, tables: list[np.ndarray], how: dict[str, float]) -> Floats:  # type: ignore[no-untyped-def]
+def activation(npu, x: Half, tables: list[np.ndarray], how: dict[str, float]) -> Floats:
     """Run x through tables; `how` has the index's `scale` and `bias`, the output's `offset` and `minus`."""
     width = -(-x.size // 8)
     data = np.zeros(8 * width, np.float16)
@@ -79,7 +79,7 @@ def activation(npu, x: Half, tables: list[np.ndarray], how: dict[str, float]) ->
     return halves(npu, 8 * width).astype(np.float64)[: x.size]
 
 
-def halves(npu, count: int) -> Half:  # type: ignore[no-untyped-def]
+def halves(npu, count: int) -> Half:
     """What is at OUT, as fp16."""
     return np.frombuffer(bytes(npu.memory.read(OUT, 2 * count)), np.float16)
 
@@ -105,7 +105,7 @@ def flying_cube(p: Program, width: int, pitches: tuple[int, int]) -> None:
 
 
 def straddling(
-    npu,  # type: ignore[no-untyped-def]
+    npu,
     function: Callable[[Floats], Floats],
     x: Half,
     edge: float,
@@ -131,7 +131,7 @@ def elu(x: Floats) -> Floats:
 AROUND_ZERO = np.linspace(-0.02, 0.02, 4001).astype(np.float16)
 
 
-def test_elu_reads_64_where_the_sum_with_the_offset_is_zero(npu) -> None:  # type: ignore[no-untyped-def]
+def test_elu_reads_64_where_the_sum_with_the_offset_is_zero(npu) -> None:
     """97 of 4001 elements on a board; 2^(17 - MINUS_EXP) at MINUS_EXP 11."""
     x = AROUND_ZERO.astype(np.float64)
     got = straddling(npu, elu, AROUND_ZERO, 8.0, -1.0, 4)
@@ -139,7 +139,7 @@ def test_elu_reads_64_where_the_sum_with_the_offset_is_zero(npu) -> None:  # typ
     assert wrong.sum() == 97 and set(got[wrong]) == {64.0}
 
 
-def test_elu_away_from_zero(npu) -> None:  # type: ignore[no-untyped-def]
+def test_elu_away_from_zero(npu) -> None:
     """Largest relative error 0.37 % on a board."""
     x = np.linspace(-6, 6, 2048).astype(np.float16)
     x = x[np.abs(x) > 8 / 1024]
@@ -148,13 +148,13 @@ def test_elu_away_from_zero(npu) -> None:  # type: ignore[no-untyped-def]
     assert error.max() < 0.0045
 
 
-def test_absolute_value_is_a_unit_too_low_between_entries(npu) -> None:  # type: ignore[no-untyped-def]
+def test_absolute_value_is_a_unit_too_low_between_entries(npu) -> None:
     """0.0009766 on a board: the interpolation rounds down; to the nearest it would be 0.00195."""
     got = straddling(npu, np.abs, AROUND_ZERO, 16.0, 0.0, 5)
     assert np.abs(got - np.abs(AROUND_ZERO.astype(np.float64))).max() == pytest.approx(0.0009766, abs=1e-6)
 
 
-def test_mish_by_its_gate(npu) -> None:  # type: ignore[no-untyped-def]
+def test_mish_by_its_gate(npu) -> None:
     """8.09e-6 on a board; the product with the gate is the program's own."""
     x = AROUND_ZERO.astype(np.float64)
     tables = two_halves(lambda v: np.tanh(softplus(v)), 2596.0)
@@ -164,7 +164,7 @@ def test_mish_by_its_gate(npu) -> None:  # type: ignore[no-untyped-def]
     assert np.abs(got - x * np.tanh(softplus(x))).max() == pytest.approx(8.09e-6, abs=5e-9)
 
 
-def test_leaky_scan_has_one_spike(npu) -> None:  # type: ignore[no-untyped-def]
+def test_leaky_scan_has_one_spike(npu) -> None:
     """16385 inputs over -16 .. 16: 128 at zero, and nothing else is wrong."""
     x = np.linspace(-16, 16, 16385).astype(np.float16)
     tables = two_halves(lambda v: (np.where(v >= 0, v, 0.1 * v) + 1.6) / 32, 1024.0)
@@ -195,7 +195,7 @@ def element_program(word: int, width: int, element: bool = True) -> Program:
     return p
 
 
-def operands(npu) -> tuple[Half, Half, int]:  # type: ignore[no-untyped-def]
+def operands(npu) -> tuple[Half, Half, int]:
     """Put all pairs of special values where the program reads them."""
     a, b = (np.array(side, np.float16) for side in zip(*product(SPECIAL, SPECIAL), strict=True))
     npu.memory.write(MAIN, a.view(np.uint8))
@@ -204,7 +204,7 @@ def operands(npu) -> tuple[Half, Half, int]:  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.parametrize("name", EW)
-def test_element_wise_after_a_reset(npu, name: str) -> None:  # type: ignore[no-untyped-def]
+def test_element_wise_after_a_reset(npu, name: str) -> None:
     a, b, width = operands(npu)
     run(npu, element_program(EW[name], width).finish(0x18), 0x300)
     x, y = a.astype(np.float32), b.astype(np.float32)
@@ -214,7 +214,7 @@ def test_element_wise_after_a_reset(npu, name: str) -> None:  # type: ignore[no-
     assert np.array_equal(halves(npu, a.size), want)
 
 
-def test_additions_of_zeros_and_of_small_numbers(npu) -> None:  # type: ignore[no-untyped-def]
+def test_additions_of_zeros_and_of_small_numbers(npu) -> None:
     """3 + 5 of the least number is 8 of it."""
     npu.memory.write(MAIN, np.full(8, 3, np.uint16).view(np.uint8))
     npu.memory.write(ELEMENT, np.full(8, 5, np.uint16).view(np.uint8))
@@ -223,7 +223,7 @@ def test_additions_of_zeros_and_of_small_numbers(npu) -> None:  # type: ignore[n
 
 
 @pytest.mark.parametrize("off", [0x1, 0x2])
-def test_an_operand_that_nothing_takes_is_dropped(npu, off: int) -> None:  # type: ignore[no-untyped-def]
+def test_an_operand_that_nothing_takes_is_dropped(npu, off: int) -> None:
     """EW_OP_SRC 1 beside EW_BYPASS or EW_OP_BYPASS, with ERDMA on: 8 of 8 ended on a board."""
     a, _, width = operands(npu)
     run(npu, element_program(EW["add"] | off, width).finish(0x18), 0x300)
@@ -286,7 +286,7 @@ def half_even(values: np.ndarray, shift: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("truncate", [0, 1])
-def test_truncated_sums_hold_their_correction(npu, truncate: int) -> None:  # type: ignore[no-untyped-def]
+def test_truncated_sums_hold_their_correction(npu, truncate: int) -> None:
     """OW_OP 0x18 beside CLIP_TRUNCATE 1: the sum and its correction are rounded together, once."""
     rng = np.random.default_rng(41)
     x = rng.integers(-128, 128, (32, 4, 4)).astype(np.int8)
@@ -306,7 +306,7 @@ def test_truncated_sums_hold_their_correction(npu, truncate: int) -> None:  # ty
 
 
 @pytest.mark.parametrize(("zero", "want"), [(0, 128), (-1, 126), (-2, 126), (-3, 124)])
-def test_the_zero_point_enters_before_the_rounding(npu, zero: int, want: int) -> None:  # type: ignore[no-untyped-def]
+def test_the_zero_point_enters_before_the_rounding(npu, zero: int, want: int) -> None:
     """127.5 - 1 is 126 on RV1103: the even one of 126 and 127."""
     npu.memory.write(MAIN, np.full(512, 3, np.uint8))
     w = np.zeros((32, 32, 1, 1), np.int8)
