@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+
+from rtl.regs.options import OPTIONS, Option
 
 KINDS = {
     "board": "measured on RK3588 boards",
@@ -33,6 +35,7 @@ _ITEM = re.compile(r"(?:(\d+)\.|-) +(.*)")
 _HEADING = re.compile(r"## +(?:(\d+)\. +)?(.+)")
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
+_OPTION = re.compile(r"option `(\w+)`")
 _SHOWN = 240
 
 
@@ -156,7 +159,7 @@ def _read_row(page: Page, section: str, line: str) -> None:
         page.experiments.append(Experiment(*cells))
 
 
-def faults(page: Page) -> list[str]:
+def faults(page: Page, options: Sequence[Option] = ()) -> list[str]:
     """Everything wrong with marks and tables, a sentence each; nothing for a page in order."""
     found = list(page.faults)
     used: dict[bool, set[str]] = {False: set(), True: set()}
@@ -171,6 +174,7 @@ def faults(page: Page) -> list[str]:
         table = EXPERIMENTS if assumed else SOURCES
         found += [f"{table}: no rule names {key}" for key in keys if key not in used[assumed]]
         found += [f"{table}: {key} is there twice" for key in sorted({k for k in keys if keys.count(k) > 1})]
+    found += _option_faults(page.rules, options)
     for source in page.sources:
         found += _source_faults(source)
     for row in page.experiments:
@@ -184,6 +188,14 @@ def _keys(rule: Rule) -> Iterator[tuple[bool, str]]:
         for mark in claim.marks:
             for key in mark.keys:
                 yield mark.kind == "assumed", key
+
+
+def _option_faults(rules: Iterable[Rule], options: Iterable[Option]) -> Iterator[str]:
+    """Options whose rule does not name them, and options that rules name and that do not exist."""
+    named = {(rule.name, name) for rule in rules for line in rule.lines for name in _OPTION.findall(line)}
+    there = {(option.rule, option.name) for option in options}
+    yield from (f"{rule}: does not name the option {name}" for rule, name in sorted(there - named))
+    yield from (f"{rule}: there is no option {name} of this rule" for rule, name in sorted(named - there))
 
 
 def _rule_faults(rule: Rule) -> Iterator[str]:
@@ -231,7 +243,17 @@ mark closes a piece of a rule's text:
 """
 
 
-def markdown(page: Page) -> str:
+_OPTIONS_HEAD = """## Options
+
+Where two readings fit what is known, `rkcosim --option NAME COMMAND` takes the other one
+([commandline.md](commandline.md)).
+
+| option | rule | default | with the option |
+| --- | --- | --- | --- |
+"""
+
+
+def markdown(page: Page, options: Sequence[Option] = ()) -> str:
     """The page docs/provenance.md."""
     lines = [f"- **{kind}**: {meaning};" for kind, meaning in KINDS.items()]
     lines[-1] = lines[-1][:-1] + "."
@@ -249,6 +271,9 @@ def markdown(page: Page) -> str:
         lines.append(f"| {section or '**all**'} | {len(rules)} | {counts} |")
     free = sum(all(not assumed for assumed, _ in _keys(rule)) for rule in page.rules)
     lines += ["", f"{free} of {len(page.rules)} rules hold no assumption."]
+    if options:
+        lines += ["", *_OPTIONS_HEAD.splitlines()]
+        lines += [f"| `{o.name}` | {o.rule} | {o.default} | {o.otherwise} |" for o in options]
     lines += ["", "## Assumptions, and the experiment that would settle each"]
     for row in page.experiments:
         lines += [
@@ -271,14 +296,14 @@ def markdown(page: Page) -> str:
     return _HEAD + "\n".join(lines) + "\n"
 
 
-def main(path: str, rules: str = "docs/hardware.md") -> int:
+def main(path: str, rules: str = "docs/hardware.md", options: Sequence[Option] = OPTIONS) -> int:
     """Write the page, or say what is wrong with the rules' marks."""
     page = read(Path(rules).read_text())
-    wrong = faults(page)
+    wrong = faults(page, options)
     if wrong:
         print("\n".join(wrong), file=sys.stderr)
         return 1
-    Path(path).write_text(markdown(page))
+    Path(path).write_text(markdown(page, options))
     return 0
 
 

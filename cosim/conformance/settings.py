@@ -13,6 +13,7 @@ from cosim.conformance.draws import Draw
 from cosim.conformance.types import BF16, CONV_TYPES, FP16, FP32, INT4, INT8, INT16, INT32
 from cosim.conformance.waits import small_conv
 from cosim.crosscheck.program import Task
+from cosim.golden.task.rdma import ELEMENT_BITS
 
 PLAIN = DpuWish(element="none")
 
@@ -275,6 +276,10 @@ def _cut(d: Draw) -> Plan:
     task = plan.tasks[0]
     if task.fields["DPU", "DATA_FORMAT"]["PROC_PRECISION"] in (2, 3, 5):
         raise Refused("floats")
+    bits = ELEMENT_BITS.get(task.fields["DPU", "DATA_FORMAT"]["OUT_PRECISION"], 8)
+    surfaces = -(-(task.fields["DPU", "DATA_CUBE_CHANNEL"]["CHANNEL"] + 1) * bits // 128)
+    if surfaces % (task.fields["DPU", "BS_OW_CFG"]["SIZE_E_1"] + 1):
+        raise Refused("a kernel group that is not whole hangs with a live converter (4.10)")
     shift = ch.pick("settings.cut", (1, 1, 2, 3, 31))
     task.set("CORE", "CLIP_TRUNCATE", CLIP_TRUNCATE=shift, ROUND_TYPE=ch.integer("settings.up", 0, 1))
     task.set("DPU", "BS_OW_CFG", OD_BYPASS=0, OW_SRC=0)

@@ -31,7 +31,7 @@ class DpuRdma(wiring.Component):
     bs, bn : streams of BsOctet, out
     main, ew : streams of ElementOctet, out
     by_surface : 1, in
-        Types of 16 and more bits go surface by surface (docs 4.11); looked at with the start.
+        Main data of 16 and more bits go surface by surface (docs 4.11); looked at with the start.
     copies : 4, out
         Copies of a row that unpooling is set to make; 0 without it.
     busy : 1, out
@@ -177,18 +177,14 @@ class DpuRdma(wiring.Component):
         m_kind, e_kind, m_half, e_half = Signal(Width), Signal(Width), Signal(2), Signal(2)
         m_line, e_line, e_surface = Signal(15), Signal(15), Signal(28)
         times = Signal(4)  # of a column of the main data
+        alone = Signal()  # a surface of the main data at a time
         rows_m1 = cfg.DATA_CUBE_HEIGHT.HEIGHT
         with m.If(self.control.start):
             m.d.comb += [
                 width.eq(cfg.DATA_CUBE_WIDTH.WIDTH + 1),
                 height.eq(cfg.DATA_CUBE_HEIGHT.HEIGHT + 1),
-                octets.eq(
-                    Mux(
-                        self.by_surface & wide,
-                        1,
-                        group_octets(feature.CONV_MODE == DEPTHWISE, feature.IN_PRECISION),
-                    )
-                ),
+                octets.eq(group_octets(feature.CONV_MODE == DEPTHWISE, feature.IN_PRECISION)),
+                alone.eq(self.by_surface & wide),
                 times.eq(Mux(self.copies != 0, cfg.SRC_DMA_CFG.KERNEL_WIDTH + 1, 1)),
                 shared.eq(self._shared()),
                 per_channel.eq((cfg.ERDMA_CFG.ERDMA_DATA_MODE == 0) & ~shared),
@@ -224,7 +220,7 @@ class DpuRdma(wiring.Component):
                     shape.surface_pitch.eq(surface),
                     shape.width.eq(width),
                     shape.pixels_m1.eq(width * height - 1),
-                    shape.octets.eq(octets),
+                    shape.octets.eq(Mux(alone, 1, octets) if reader is main else octets),
                     shape.last_octet.eq(channel >> 3),
                     shape.surfaces.eq(last + 1),
                     shape.kind.eq(kind),

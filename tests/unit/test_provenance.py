@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cosim.provenance import faults, main, markdown, read
+from rtl.regs.options import OPTIONS, Option
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "docs" / "hardware.md"
@@ -39,11 +40,11 @@ A preface needs no marks.
 def test_every_rule_is_marked() -> None:
     page = read(RULES.read_text())
     assert len(page.rules) > 70
-    assert not faults(page)
+    assert not faults(page, OPTIONS)
 
 
 def test_page_is_up_to_date() -> None:
-    wanted = markdown(read(RULES.read_text()))
+    wanted = markdown(read(RULES.read_text()), OPTIONS)
     assert (ROOT / "docs" / "provenance.md").read_text() == wanted, (
         "run python -m cosim.provenance docs/provenance.md"
     )
@@ -95,9 +96,18 @@ def test_fault_is_found(old: str, new: str, fault: str) -> None:
 def test_page_with_faults_is_not_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rules, target = tmp_path / "hardware.md", tmp_path / "provenance.md"
     rules.write_text(PAGE.replace("[board: run-a].", ""))
-    assert main(str(target), str(rules)) == 1
+    assert main(str(target), str(rules), ()) == 1
     assert "no mark closes" in capsys.readouterr().err
     assert not target.exists()
     rules.write_text(PAGE)
-    assert main(str(target), str(rules)) == 0
+    assert main(str(target), str(rules), ()) == 0
     assert target.read_text() == markdown(read(PAGE))
+
+
+def test_options_and_rules_name_each_other() -> None:
+    page = read(PAGE.replace("A bullet.", "A bullet, with the option `t1_other` not."))
+    option = Option("t1_other", "First part, item 1", "one", "two")
+    assert not faults(page, [option])
+    assert faults(page) == ["First part, item 1: there is no option t1_other of this rule"]
+    assert faults(read(PAGE), [option]) == ["First part, item 1: does not name the option t1_other"]
+    assert "| `t1_other` | First part, item 1 | one | two |" in markdown(page, [option])
