@@ -225,6 +225,68 @@ def test_blocks_that_are_set_up_in_vain() -> None:
     assert _found(_program([fed]), "start.unused") and _found(_program([fed]), "start.partners")
 
 
+def _element(*changes: tuple[str, str, dict[str, int]]) -> Program:
+    """A flying sum of fp16 with an operand of ERDMA, and what is changed of it."""
+    task = TaskBuilder("element").enable("DPU", "DPU_RDMA")
+    values: dict[tuple[str, str], dict[str, int]] = {}
+    ew = {"EW_OP_SRC": 1, "EW_ALU_ALGO": 2, "EW_LUT_BYPASS": 1, "EW_RELU_BYPASS": 1}
+    for block, register, fields in (
+        ("DPU", "FEATURE_MODE_CFG", {"FLYING_MODE": 1, "OUTPUT_MODE": 2}),
+        ("DPU", "DATA_FORMAT", {"IN_PRECISION": 2, "PROC_PRECISION": 2, "OUT_PRECISION": 2}),
+        ("DPU", "BS_OW_CFG", {"OD_BYPASS": 1}),
+        ("DPU", "EW_CFG", ew),
+        ("DPU", "EW_CVT_SCALE_VALUE", {"EW_OP_CVT_SCALE": 1}),
+        ("DPU", "OUT_CVT_SCALE", {"OUT_CVT_SCALE": 1, "FP32TOFP16_EN": 1}),
+        ("DPU_RDMA", "FEATURE_MODE_CFG", {"FLYING_MODE": 1, "MRDMA_FP16TOFP32_EN": 1}),
+        ("DPU_RDMA", "FEATURE_MODE_CFG", {"IN_PRECISION": 2, "PROC_PRECISION": 2}),
+        ("DPU_RDMA", "ERDMA_CFG", {"ERDMA_DATA_MODE": 1, "ERDMA_DATA_SIZE": 2}),
+        *changes,
+    ):
+        values.setdefault((block, register), {}).update(fields)
+    for (block, register), fields in values.items():
+        task.set(block, register, **fields)
+    return Program("element", [ListedTask(tuple(task.words()))])
+
+
+INTEGERS = [
+    ("DPU", "DATA_FORMAT", {"IN_PRECISION": 0, "PROC_PRECISION": 0, "OUT_PRECISION": 1}),
+    ("DPU_RDMA", "FEATURE_MODE_CFG", {"IN_PRECISION": 0, "PROC_PRECISION": 0}),
+]
+
+
+@pytest.mark.parametrize(
+    ("rule", "register", "severity", "changes"),
+    [
+        ("dpu.half-product", "EW_CFG", "error", [("DPU", "EW_CFG", {"EW_OP_TYPE": 1})]),
+        ("dpu.sum", "EW_CFG", "warning", [("DPU", "EW_CFG", {"EW_OP_CVT_BYPASS": 1})]),
+        ("dpu.sum", "EW_CFG", "warning", [*INTEGERS, ("DPU", "EW_CFG", {"EDATA_SIZE": 3})]),
+        ("dpu.operand-never-set", "EW_OP_VALUE_0", "warning", [("DPU", "EW_CFG", {"EW_OP_SRC": 0})]),
+        ("dpu.operand-never-set", "BS_ALU_CFG", "warning", [("DPU", "BS_CFG", {"BS_MUL_BYPASS": 1})]),
+        ("rdma.element", "ERDMA_CFG", "warning", [("DPU", "EW_CFG", {"EW_OP_BYPASS": 1})]),
+        ("rdma.type", "FEATURE_MODE_CFG", "error", [("DPU_RDMA", "FEATURE_MODE_CFG", {"COMB_USE": 5})]),
+        (
+            "rdma.operands",
+            "BS_OW_CFG",
+            "error",
+            [*INTEGERS, ("DPU", "BS_OW_CFG", {"OW_SRC": 1, "OD_BYPASS": 0})],
+        ),
+        (
+            "rdma.operands",
+            "BN_CFG",
+            "error",
+            [
+                *INTEGERS,
+                ("DPU", "BN_CFG", {"BN_BYPASS": 0, "BN_ALU_SRC": 1, "BN_MUL_BYPASS": 1}),
+                ("DPU_RDMA", "NRDMA_CFG", {"NRDMA_DATA_USE": 3}),
+            ],
+        ),
+    ],
+)
+def test_operands_of_the_dpu(rule: str, register: str, severity: str, changes: list) -> None:
+    assert not _found(_element(), rule)
+    assert (register, severity) in {(f.register, f.severity) for f in _found(_element(*changes), rule)}
+
+
 def test_memory() -> None:
     assert _found(_program([_pool(to=BASE)]), "memory.commands")
     assert _found(_program([_pool(address=0x20_0008)]), "pool.address")
