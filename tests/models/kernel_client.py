@@ -181,8 +181,12 @@ def sums(
     seed: int = 0,
     rocket: bool = False,
     linked: bool = True,
+    bypass: int | None = 1,
 ) -> Sum:
-    """Tasks that add two int8 cubes [4, 4, 32], each task into an output of its own."""
+    """Tasks that add two int8 cubes [4, 4, 32], each task into an output of its own.
+
+    `bypass` as `add_task` takes it.
+    """
 
     def new(size: int, flags: int = 0x403) -> Buffer:
         return program.create_bo(size) if rocket else program.create(size, flags, domain)
@@ -194,7 +198,7 @@ def sums(
     for buffer in (left, right):
         buffer.bytes[:] = rng.integers(0, 256, CUBE, np.uint8)
     builders: list[TaskBuilder] = [
-        add_task(left.iova, right.iova, out.iova + CUBE * index, HEIGHT, WIDTH, f"add {index}")
+        add_task(left.iova, right.iova, out.iova + CUBE * index, HEIGHT, WIDTH, f"add {index}", bypass=bypass)
         for index in range(number)
     ]
     commands = new(4096 * number)

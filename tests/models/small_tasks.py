@@ -37,7 +37,9 @@ def pool_task(source: int, target: int, height: int, width: int, name: str = "po
     return task
 
 
-def _destination(task: TaskBuilder, target: int, height: int, width: int, channels: int) -> None:
+def _destination(
+    task: TaskBuilder, target: int, height: int, width: int, channels: int, bypass: int | None = 1
+) -> None:
     """Write the cube of DPU output: int8, surfaces behind one another."""
     area = height * width
     task.set("DPU", "DATA_FORMAT")
@@ -50,8 +52,9 @@ def _destination(task: TaskBuilder, target: int, height: int, width: int, channe
     task.set("DPU", "WDMA_SIZE_0", CHANNEL_WDMA=channels - 1)
     task.set("DPU", "WDMA_SIZE_1", HEIGHT_WDMA=height - 1, WIDTH_WDMA=width - 1)
     task.set("DPU", "BS_OW_CFG", SIZE_E_0=1, SIZE_E_1=1, SIZE_E_2=1, OD_BYPASS=1)
-    task.set("DPU", "BS_CFG", BS_BYPASS=1)
-    task.set("DPU", "BN_CFG", BN_BYPASS=1)
+    if bypass is not None:
+        task.set("DPU", "BS_CFG", BS_BYPASS=bypass)
+        task.set("DPU", "BN_CFG", BN_BYPASS=bypass)
 
 
 def conv_task(
@@ -94,15 +97,26 @@ def conv_task(
 
 
 def add_task(
-    left: int, right: int, target: int, height: int, width: int, name: str = "add", *, use_right: bool = True
+    left: int,
+    right: int,
+    target: int,
+    height: int,
+    width: int,
+    name: str = "add",
+    *,
+    use_right: bool = True,
+    bypass: int | None = 1,
 ) -> TaskBuilder:
-    """Saturating sum of two int8 cubes [height, width, 32]; without `use_right` a copy of the left one."""
+    """Saturating sum of two int8 cubes [height, width, 32]; without `use_right` a copy of the left one.
+
+    `bypass` is of BS and BN; None: neither is written.
+    """
     area = height * width
     task = TaskBuilder(name).enable("DPU", "DPU_RDMA")
     for block in ("DPU", "DPU_RDMA"):
         task.set(block, "S_POINTER", **POINTER)
     task.set("DPU", "FEATURE_MODE_CFG", BURST_LEN=15, OUTPUT_MODE=2, FLYING_MODE=1)
-    _destination(task, target, height, width, 32)
+    _destination(task, target, height, width, 32, bypass)
     if use_right:
         flags = {"EW_OP_SRC": 1, "EW_DATA_MODE": 1, "EDATA_SIZE": 1, "EW_ALU_ALGO": 2}
         task.set("DPU", "EW_CFG", EW_LUT_BYPASS=1, EW_OP_CVT_BYPASS=1, EW_RELU_BYPASS=1, **flags)

@@ -66,6 +66,15 @@ def background(program: Program, args: s.RknpuSubmit) -> tuple[threading.Thread,
     return thread, result
 
 
+def test_stages_that_a_client_left_on_are_off_for_the_next(program: Program, kernel: Kernel) -> None:
+    """Programs for boards leave BS_CFG and BN_CFG as a reset core has them (docs/hardware.md 4.4)."""
+    for number, bypass in enumerate((None, 0, None)):
+        client = program if not number else Program(kernel, pid=100 + number)
+        work = sums(client, bypass=bypass)
+        client.ioctl(s.RKNPU_SUBMIT, submit_of(work))
+        assert work.right_result == (bypass is None)
+
+
 def test_timeout(program: Program, kernel: Kernel) -> None:
     work = hang(program, 3)
     begin = kernel.scheduler.time

@@ -87,6 +87,20 @@ def test_jobs_run_task_by_task(program: Program, device: SlowNpu) -> None:
     assert program.fails(s.ROCKET_FINI_BO, s.FiniBo(handle=work.out.handle)) == 0
 
 
+def test_stages_that_a_client_left_on_are_off_for_the_next(kernel: Kernel, program: Program) -> None:
+    """Programs for boards leave BS_CFG and BN_CFG as a reset core has them (docs/hardware.md 4.4)."""
+    alone = sums(program, rocket=True, bypass=None)
+    assert rocket_submit(program, [job(alone)]) == 0
+    assert prep(program, alone.out.handle) == 0 and alone.right_result
+    other, last = Program(kernel, ACCEL, pid=2), Program(kernel, ACCEL, pid=3)
+    live = sums(other, rocket=True, bypass=0)
+    assert rocket_submit(other, [job(live)]) == 0
+    assert prep(other, live.out.handle) == 0 and not live.right_result
+    later = sums(last, rocket=True, bypass=None)
+    assert rocket_submit(last, [job(later)]) == 0
+    assert prep(last, later.out.handle) == 0 and later.right_result
+
+
 def test_bad_arguments(program: Program) -> None:
     made = program.create_bo(4096)
     for request, struct, errno in (
