@@ -303,7 +303,7 @@ class RegisterFile(wiring.Component):
             clears = written.EXECUTER_PP_CLEAR | written.POINTER_PP_CLEAR
             toggles = ("EXECUTER_PP_EN", "POINTER_PP_EN")
             changes = Cat(written[name] != state[name] for name in toggles).any()
-            m.d.comb += held.eq(self.busy & (clears | changes))
+            m.d.comb += held.eq((self.busy & clears) | (self.busy & ~sweeping & changes))
         with m.Elif(self._lut_access()):
             m.d.comb += held.eq(self.busy)
         with m.Elif(port.offset >= self.block["OPERATION_ENABLE"].local):

@@ -171,14 +171,16 @@ class ArgbUnpack(wiring.Component):
                 with m.If(cfg.CVT_CON0.CVT_TYPE):
                     m.d.sync += total.eq((x + offset) * scale)
                 with m.Else():
-                    m.d.sync += total.eq(x * scale + offset)
+                    m.d.sync += total.eq(x * scale)
             with m.If(step & sums_valid):
                 m.d.comb += result.eq(kept)
                 with m.If(lane >= real_lanes):
                     m.d.comb += result.eq(0)
                 with m.Elif(on):
                     rounded = self._round(m, lane, total, shift, half)
-                    m.d.comb += result.eq(self._saturate(rounded, wide))
+                    moved = Signal(signed(LONGEST_SHIFT + 3), name=f"moved_{lane}", init=_IDLE)
+                    m.d.comb += moved.eq(rounded + Mux(cfg.CVT_CON0.CVT_TYPE, 0, offset))
+                    m.d.comb += result.eq(self._saturate(moved, wide))
             out.append(result)
         with m.If(step & sums_valid):
             m.d.sync += [atoms.payload.two.eq(sums_two), atoms.payload.pixels.eq(sums_pixels)]

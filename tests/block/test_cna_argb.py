@@ -37,10 +37,11 @@ def converted(raw: int, channel: int, cvt: dict, bits: int) -> int:
     x = raw - 2 * half if con0.get("DATA_SIGN") and raw >= half else raw
     factors = cvt[f"CVT_CON{channel + 1}"]
     scale, offset = factors[f"CVT_SCALE{channel}"], factors[f"CVT_OFFSET{channel}"]
-    t = (x + offset) * scale if con0.get("CVT_TYPE") else x * scale + offset
+    t = (x + offset) * scale if con0.get("CVT_TYPE") else x * scale
     exact = Fraction(t, 1 << con0.get(f"CVT_TRUNCATE_{channel}", 0))
     rounded = (exact + Fraction(1, 2)).__floor__() if con0.get("ROUND_TYPE") else round(exact)
-    return max(-half, min(half - 1, rounded)) % (2 * half)
+    behind = 0 if con0.get("CVT_TYPE") else offset
+    return max(-half, min(half - 1, rounded + behind)) % (2 * half)
 
 
 def twin(task: Task) -> np.ndarray:

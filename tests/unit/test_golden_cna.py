@@ -47,11 +47,12 @@ def test_argb(kind: ConvType, colours: int) -> None:
                 elif convert and c != 1:
                     value = signed(raw[y][x][c], bits) if sign else raw[y][x][c]
                     scale, offset, shift = 9000 - 7 * c, -128 - c, 13 + c
-                    t = (value + offset) * scale if first else value * scale + offset
+                    t = (value + offset) * scale if first else value * scale
                     low, half = t & ((1 << shift) - 1), 1 << (shift - 1)
                     more = low > half or (low == half and (up or t >> shift & 1))
                     top = (1 << (bits - 1)) - 1
-                    layer.x[c][y][x] = max(-top - 1, min(top, (t >> shift) + more)) % (1 << bits)
+                    moved = (t >> shift) + more + (0 if first else offset)
+                    layer.x[c][y][x] = max(-top - 1, min(top, moved)) % (1 << bits)
     accs, _ = recorder.lanes(12, 1, case.group // 8)
     assert [lanes[:3] for lanes in accs] == layer.expect()[0]
     step = 4 * bits // 8 * (1, 2, 4, 4)[colours - 1]

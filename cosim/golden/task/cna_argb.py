@@ -68,7 +68,8 @@ def convert_input(cna: View, shape: ConvShape, raw: NDArray[np.uint8]) -> NDArra
         scale = signed(cna.get(f"CVT_CON{channel + 1}", f"CVT_SCALE{channel}"), 16)
         offset = signed(cna.get(f"CVT_CON{channel + 1}", f"CVT_OFFSET{channel}"), 16)
         shift = cna.get("CVT_CON0", f"CVT_TRUNCATE_{channel}")
-        t = (x + offset) * scale if cna.get("CVT_CON0", "CVT_TYPE") else x * scale + offset
+        add_first = cna.get("CVT_CON0", "CVT_TYPE")
+        t = (x + offset) * scale if add_first else x * scale
         t = shift_up(t, shift) if cna.get("CVT_CON0", "ROUND_TYPE") else shift_even(t, shift)
-        elements[:, channel] = saturate(t, bits)
+        elements[:, channel] = saturate(t if add_first else t + offset, bits)
     return elements.astype(f"<i{bits // 8}").view(np.uint8).reshape(raw.shape)
