@@ -347,7 +347,7 @@ def _control(
 MISMATCH, RESERVED = DiagnosticCode.SIZE_MISMATCH, DiagnosticCode.RESERVED_MODE
 FLOAT = {
     "DATA_FORMAT": {"IN_PRECISION": 2, "PROC_PRECISION": 5, "OUT_PRECISION": 5},
-    "BS_OW_CFG": {"OD_BYPASS": 1},
+    "BS_OW_CFG": {"OD_BYPASS": 1, "SIZE_E_0": 3, "SIZE_E_1": 3, "SIZE_E_2": 3},
 }
 LUT = {"EW_CFG": {"EW_BYPASS": 0, "EW_OP_BYPASS": 1, "EW_LUT_BYPASS": 0}, "LUT_CFG": {"LUT_LO_LE_MUX": 2}}
 EW_LIVE = {"EW_BYPASS": 0, "EW_OP_BYPASS": 0, "EW_LUT_BYPASS": 1}
@@ -356,7 +356,7 @@ OPERAND = {**CONVERTER, "EDATA_SIZE": 3}
 HALF = {**FLOAT, "DATA_FORMAT": {"IN_PRECISION": 2, "PROC_PRECISION": 2, "OUT_PRECISION": 5}}
 WORDS = {
     "DATA_FORMAT": {"IN_PRECISION": 1, "PROC_PRECISION": 4, "OUT_PRECISION": 4},
-    "BS_OW_CFG": {"OD_BYPASS": 1},
+    "BS_OW_CFG": {"OD_BYPASS": 1, "SIZE_E_0": 3, "SIZE_E_1": 3, "SIZE_E_2": 3},
 }
 CORRECT = [{}, FLOAT, LUT, {**FLOAT, "EW_CFG": {**EW_LIVE, "EW_ALU_ALGO": 8}}]
 WRONG = [
@@ -438,6 +438,6 @@ def test_hangs() -> None:
     wrong = _wrong_task({"BS_OW_CFG": {"SIZE_E_0": 3, "SIZE_E_1": 3, "SIZE_E_2": 3}})
     place = registers()["DPU"]["BS_OW_CFG"]
     told = (int(MISMATCH), place.offset, place.encode(**wrong.dpu["BS_OW_CFG"]))
-    waits = simple_task(8, 1, 1, flying=False)
+    waits = simple_task(32, 1, 1, flying=False)
     waits.dpu["BS_CFG"] = {"BS_ALU_ALGO": 2, "BS_ALU_SRC": 1, "BS_MUL_BYPASS": 1}
     assert _control([wrong, waits], 400) == [([told], False), ([], False)]

@@ -85,7 +85,8 @@ def expected(
         if s % 2 == 0:
             place = source + 16 * (s // 2 * m_surface + y * m_line + x)
         else:
-            place = operand + 16 * (s // 2 * (e_line * height + e_notch) + y * e_line + x)
+            pitch = e_line * (height - 1) + width + e_notch
+            place = operand + 16 * (s // 2 * pitch + y * e_line + x)
         return at(place, lane, e_bits, e_float)
 
     result: dict[str, list[list[int | None]]] = {"main": [], "ew": []}

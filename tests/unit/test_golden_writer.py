@@ -40,7 +40,7 @@ def core_task(shape: tuple[int, int, int], kind: int, out: int, **fields: int) -
 @pytest.mark.parametrize(("size_e", "columns"), [(1, 16), (3, 32), (7, 64)])
 def test_size_e_sweep_of_int4_products(size_e: int, columns: int) -> None:
     """int4 to int16, M = 4, N = 64, the converter bypassed: columns that a board writes
-    (gregordinary/rockchip-npu-notes e0c7213, encodings/size-e-quirk.md)."""
+    (gregordinary/rockchip-npu-notes 224b139, encodings/size-e-quirk.md)."""
     written, hang = core_task((64, 4, 1), 6, 1, size_e=size_e)
     surfaces = written.reshape(-1, 4, 16)
     assert surfaces[: columns // 8].all() and not surfaces[columns // 8 :].any()
@@ -52,13 +52,13 @@ def test_size_e_sweep_of_int4_products(size_e: int, columns: int) -> None:
 @pytest.mark.parametrize(
     ("kind", "out", "size_e", "bypass", "count"),
     [
-        # boydjohnson/iree-rocket, iree-rocket-hal/src/rocket/conv.rs: bytes written of a tile of 32 columns
+        # bytes of a tile of 32 columns: boydjohnson/iree-rocket 6402011, iree-rocket-hal/src/rocket/conv.rs
         (0, 4, 3, 0, 1024),  # int32 with the converter live
         (0, 4, 1, 0, 512),
         (0, 0, 3, 0, 512),  # int8, of each of two tiles
         (0, 0, 7, 0, 512),
         (6, 1, 1, 1, 512),  # int16 of int4 operands
-        # gregordinary/rockchip-npu-notes e0c7213, encodings/output-transpose-int16.md: 48 of 48 tasks
+        # gregordinary/rockchip-npu-notes 3e891b0, encodings/output-transpose-int16.md: 48 of 48 tasks
         (1, 4, 7, 1, 64),  # row 0's first sixteen channels
     ],
 )
@@ -76,7 +76,7 @@ def test_wrong_size_e_writes_a_part_and_hangs(
 )
 def test_int8_output_needs_whole_groups(channels: int, depthwise: int, whole: int) -> None:
     """The group that is not whole stays unwritten and the task hangs (gregordinary/rockchip-npu-notes
-    e0c7213, encodings/out-cvt-converter.md and depthwise-conv.md)."""
+    224b139, encodings/out-cvt-converter.md and depthwise-conv.md)."""
     written, hang = core_task((channels, 3, 7), 0, 0, OD_BYPASS=0, depthwise=depthwise)
     assert written.sum() == whole * 21 and written[: whole * 21].all()
     assert bool(hang) == (whole != channels)
@@ -85,7 +85,7 @@ def test_int8_output_needs_whole_groups(channels: int, depthwise: int, whole: in
 
 
 def test_mc_surf_out_with_the_converter_bypassed_does_not_look_at_size_e() -> None:
-    """boydjohnson/iree-rocket: with MC_SURF_OUT, SIZE_E 0, 1, 3 and 7 give the same result."""
+    """boydjohnson/iree-rocket 6402011: with MC_SURF_OUT, SIZE_E 0, 1, 3 and 7 give the same result."""
     bench = FromCore((32, 2, 5), 0, 4)
     bench.dev.strict = False
     bench.program.set("DPU", "DATA_FORMAT", MC_SURF_OUT=1)
@@ -169,7 +169,7 @@ def test_packets_of_data_from_memory(
 @pytest.mark.parametrize("rows", [4, 12, 32])
 def test_packets_of_a_product(rows: int, size: int) -> None:
     """int16 matrices, N = 32; with 16-bit elements the order that a board writes
-    (gregordinary/rockchip-npu-notes e0c7213, encodings/output-transpose-int16.md)."""
+    (gregordinary/rockchip-npu-notes 3e891b0, encodings/output-transpose-int16.md)."""
     bench = FromCore((32, rows, 1), 1, 4)
     packet_task(bench.program, size, (1, rows, 1), (8 * rows, 1, rows))
     bench.dev.memory.write(OUT, bytes([FILL]) * 128 * rows)
@@ -283,7 +283,7 @@ def unpooled(shape: tuple[int, int, int], times: tuple[int, int], out: int, proc
 def test_unpooling_repeats_atoms(
     shape: tuple[int, int, int], times: tuple[int, int], out: int, process: int
 ) -> None:
-    """The precisions 2 and 0 are those of vendor lists (Nyan-SouthKorea/insightface-orangepi-rknn)."""
+    """Precisions 2 and 0 are those of vendor lists (Nyan-SouthKorea/insightface-orangepi-rknn 7f7ea52)."""
     data = np.random.default_rng(8).integers(0, 256, (*shape, 16)).astype(np.uint8)
     want = data.repeat(times[0], 1).repeat(times[1], 2).tobytes()
     assert image_of(unpooled(shape, times, out, process), data.tobytes(), len(want)) == want
@@ -324,7 +324,7 @@ def test_other_unpooling_is_told(fields: tuple, told: str) -> None:
 
 @pytest.mark.parametrize(("line", "surface"), [(0, 0), (3, 0), (3, 5), (0, 7), (14, -9)])
 def test_surf_notch_counts_from_the_end_of_the_last_line(line: int, surface: int) -> None:
-    """Vendor lists of transpositions write such pairs (Nyan-SouthKorea/insightface-orangepi-rknn)."""
+    """Vendor lists of transpositions write such pairs (Nyan-SouthKorea/insightface-orangepi-rknn 7f7ea52)."""
     surfaces, height, width = 3, 4, 2
     pitch = (height - 1) * (width + line) + width + surface
     data = np.random.default_rng(9).integers(0, 256, (200, 16)).astype(np.uint8)

@@ -24,7 +24,7 @@ from tests.models.long_stream import long_stream
 ROOT = Path(__file__).parents[2]
 FAULTY = (
     *("reserved fields", "contradictory sizes", "reserved codes", "contradictions", "hangs", "waits"),
-    *("unmapped addresses", "malformed lists"),
+    *("writer waits", "unmapped addresses", "malformed lists"),
 )
 LEGAL = [name for name in GROUPS if name not in (*FAULTY, "registers", "field limits")]
 BASE = 0x10_0000
