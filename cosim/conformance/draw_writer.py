@@ -13,6 +13,7 @@ from cosim.conformance.draw_dpu import DpuWish, draw_dpu, place_operand
 from cosim.conformance.draws import Draw
 from cosim.conformance.types import ATOM, FP16, INT4, INT8, INT16, INT32
 from cosim.crosscheck.program import Task
+from cosim.golden.task.rdma import ELEMENT_BITS
 
 PACKET = 8
 """Atoms of a packet."""
@@ -159,6 +160,10 @@ def _size_e(d: Draw) -> Plan:
     kind = d.any_type((INT8, FP16, INT16) if depthwise else (INT8, FP16, INT16, INT4))
     plan = d.conv(ConvWish(kind, depthwise=depthwise, budget=600), DpuWish(element="none"))
     task = plan.tasks[0]
+    group = 64 if kind is INT4 or (depthwise and kind is INT8) else 32 if kind is INT8 or depthwise else 16
+    surfaces = group * ELEMENT_BITS[task.fields["DPU", "DATA_FORMAT"]["OUT_PRECISION"]] // 128
+    if surfaces > 8 and task.fields["DPU", "BS_OW_CFG"]["OD_BYPASS"]:
+        raise Refused("SIZE_E is not looked at")
     now = task.fields["DPU", "BS_OW_CFG"]["SIZE_E_1"]
     value = (now + d.ch.integer("writer.size_e", 1, 7)) % 8
     task.set("DPU", "BS_OW_CFG", SIZE_E_0=value, SIZE_E_1=value, SIZE_E_2=value)

@@ -241,11 +241,12 @@ def weights_of(conv: Conv, lanes: int, memory: np.ndarray) -> np.ndarray:
     if conv.depthwise:
         out = np.zeros((lanes, kh, kw), np.int8)
         for group in range(0, conv.channels, 64):
+            step = {1: 16, 2: 32}.get(-(-min(64, conv.channels - group) // 16), 64)
             for kr in range(kh):
                 for kc in range(kw):
                     real = max(0, min(64, conv.channels - group, lanes - group))
                     out[group : group + real, kr, kc] = memory[at : at + real].view(np.int8)
-                    at += 64
+                    at += step
         return out
     out = np.zeros((lanes, conv.channels, kh, kw), np.int8)
     for group in range(0, conv.kernels, 32):

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cosim.golden.graph import ops
 from cosim.golden.graph.floats import evaluate_float
+from rtl.regs.options import chosen_options
 
 Ints = NDArray[np.int64]
 _TYPES = {8: np.int8, 16: np.int16, 32: np.int32}
@@ -74,9 +75,10 @@ def _output(value: Ints, output: ops.Output) -> NDArray:
     product, shift = value * output.scale, min(output.shift, 62)  # products are far below 2^61
     whole = product >> shift
     total = whole + output.offset
-    if shift:  # the offset is there when a tie is looked at
+    if shift:  # the offset is there when a tie is looked at, but for an option
         rest, half = product - (whole << shift), 1 << (shift - 1)
-        tie_up = total >= 0 if output.half_away else total & 1 == 1
+        seen = whole if "q1_zero_point_after_rounding" in chosen_options() else total
+        tie_up = seen >= 0 if output.half_away else seen & 1 == 1
         total = total + ((rest > half) | ((rest == half) & tie_up))
     return limit(total, output.bits).astype(_TYPES[output.bits])
 
