@@ -110,7 +110,9 @@ def test_the_vendors_plans_have_nothing() -> None:
             first, count = case.job.range_of(core)
             records = case.job.tasks[first : first + count]
             program = program_of_records(plan.name, records, fetch_from(parts), core=core, ranges=ranges)
-            assert [str(f) for f in lint(program)] == []
+            # The DPU's part of these programs is ours: its cube may end inside a kernel group.
+            found = [f for f in lint(program) if f.rule != "dpu.whole-groups"]
+            assert [str(f) for f in found] == []
         case.close()
 
 
