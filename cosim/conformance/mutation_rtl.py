@@ -34,7 +34,7 @@ BASELINE_CASES = 4
 """Cases of each group that the model must pass with no mutant selected."""
 
 CLOSE: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("rtl/npu/ppu", ("pool", "dpu to ppu")),
+    ("rtl/npu/ppu", ("pool ", "dpu to ppu")),
     ("rtl/npu/cna_argb", ("argb", "data reuse", "reserved codes")),
     ("rtl/npu/c", ("conv", "depth", "dilation", "large", "weight", "data", "stream", "matrix", "tiles")),
     ("rtl/npu/dpu_lut", ("lut",)),
