@@ -70,14 +70,14 @@ def test_a_wrong_byte_is_found_where_it_enters(engine: SocEngine, address: int, 
 
 
 def test_a_wrong_sum_is_found_in_core(engine: SocEngine) -> None:
-    """The golden model is given another CLIP_TRUNCATE, which CBUF does not see."""
+    """The golden model is given another stride, which CBUF does not see."""
     kick = prepared(engine)
     memory = copy_memory(engine.memory)
     words = memory.view(COMMANDS, 8 * 60).view("<u8")
     from rtl.regs import registers
 
-    clip = registers()["CORE"]["CLIP_TRUNCATE"]
-    at = next(n for n, word in enumerate(words.tolist()) if word & 0xFFFF == clip.offset)
-    words[at] |= np.uint64(clip.encode(CLIP_TRUNCATE=1) << 16)
+    strides = registers()["CNA"]["CONV_CON3"]
+    at = next(n for n, word in enumerate(words.tolist()) if word & 0xFFFF == strides.offset)
+    words[at] |= np.uint64(strides.encode(CONV_X_STRIDE=2) << 16)
     found = lockstep(engine, kick, memory=memory).divergence
     assert found is not None and "accumulator" in found.place and found.task == 0
