@@ -212,7 +212,9 @@ def test_more_memory_never_takes_longer(shapes: dict[str, TaskShape], given: st.
     fast = replace(slow, peak_bytes_per_cycle=slow.peak_bytes_per_cycle * times)
     near = replace(slow, read_latency=max(slow.read_latency // 2, 1))
     taken = estimate_shape(shape, slow).cycles
-    assert estimate_shape(shape, fast).cycles <= taken * 1.001
+    # Turns are whole bursts: a depthwise layer of 662 cycles with few weights takes 1.5 cycles longer at
+    # 54 bytes a cycle than at 27.
+    assert estimate_shape(shape, fast).cycles <= taken * 1.001 + 2
     # With answers that come sooner, weights are asked for sooner and take turns from the last rows: the
     # 1x1 layer at 32.45 bytes a cycle takes 3,434 cycles of RTL at a latency of 231 and 3,494 at 116.
     assert estimate_shape(shape, near).cycles <= taken * 1.05
