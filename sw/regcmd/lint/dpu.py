@@ -7,11 +7,10 @@ from sw.regcmd.lint.shapes import (
     DEPTHWISE,
     ELEMENT_BITS,
     FLOAT_CODES,
-    DpuCube,
     ceil,
     conv_of,
     cut,
-    dpu_of,
+    started_dpu,
 )
 
 _DPU = ("DPU",)
@@ -19,12 +18,6 @@ _MODE = "FEATURE_MODE_CFG"
 FP16, ADD, WORDS = 2, 2, 3
 """A type's code, an EW_ALU_ALGO, the EDATA_SIZE of 32 bits."""
 _INTEGER_ALGORITHMS, _FLOAT_ALGORITHMS = (0, 1, 2, 4, 5, 6), (0, 1, 2, 3, 4, 5, 6, 7, 8)
-
-
-def _dpu(check: Check) -> DpuCube:
-    dpu = dpu_of(check)
-    assert dpu is not None
-    return dpu
 
 
 @rule(
@@ -35,7 +28,7 @@ def _dpu(check: Check) -> DpuCube:
     blocks=_DPU,
 )
 def _pixels(check: Check) -> None:
-    dpu, conv = _dpu(check), conv_of(check)
+    dpu, conv = started_dpu(check), conv_of(check)
     if dpu.flying or conv is None or not conv.pixels:
         return
     if conv.pixels != dpu.pixels:
@@ -60,7 +53,7 @@ def _pixels(check: Check) -> None:
     blocks=_DPU,
 )
 def _group(check: Check) -> None:
-    dpu, conv, start = _dpu(check), conv_of(check), check.start
+    dpu, conv, start = started_dpu(check), conv_of(check), check.start
     assert start is not None
     core = start.view("CORE")
     if dpu.flying or conv is None or core is None:
@@ -102,13 +95,13 @@ def _others(paths: tuple[str, ...], named: str) -> tuple[str, ...]:
     blocks=_DPU,
 )
 def _type(check: Check) -> None:
-    dpu, form = _dpu(check).view, "DATA_FORMAT"
+    dpu, form = started_dpu(check).view, "DATA_FORMAT"
     for name in ("OUT_PRECISION", "IN_PRECISION", "PROC_PRECISION"):
         if dpu(form, name) not in ELEMENT_BITS:
             message = "nothing is written" if name == "OUT_PRECISION" else "counts as int8"
             check.say(f"no such type, {message}", "DPU", form, name)
     differ = (dpu(form, "IN_PRECISION") in FLOAT_CODES) != (dpu(form, "PROC_PRECISION") in FLOAT_CODES)
-    if differ and not _dpu(check).moves:
+    if differ and not started_dpu(check).moves:
         message = f"not of the domain of PROC_PRECISION {dpu(form, 'PROC_PRECISION')}"
         check.say(message, "DPU", form, "IN_PRECISION")
     if dpu(_MODE, "CONV_MODE") not in (0, DEPTHWISE):
@@ -129,7 +122,7 @@ def _type(check: Check) -> None:
     blocks=_DPU,
 )
 def _reserved(check: Check) -> None:
-    cube, start = _dpu(check), check.start
+    cube, start = started_dpu(check), check.start
     dpu = cube.view
     assert start is not None
     if dpu(_MODE, "SURF_LEN") and not cube.packets:
@@ -159,7 +152,7 @@ def _reserved(check: Check) -> None:
     blocks=_DPU,
 )
 def _algorithm(check: Check) -> None:
-    cube = _dpu(check)
+    cube = started_dpu(check)
     dpu = cube.view
     for stage in ("BS", "BN"):
         cfg = f"{stage}_CFG"
@@ -193,7 +186,7 @@ def _algorithm(check: Check) -> None:
     blocks=_DPU,
 )
 def _half_product(check: Check) -> None:
-    cube = _dpu(check)
+    cube = started_dpu(check)
     dpu = cube.view
     half = dpu("DATA_FORMAT", "PROC_PRECISION") == FP16 and not cube.lut
     if half and cube.needs_element and dpu("EW_CFG", "EW_OP_TYPE") and not dpu("EW_CFG", "EW_OP_CVT_BYPASS"):
@@ -209,7 +202,7 @@ def _half_product(check: Check) -> None:
     blocks=_DPU,
 )
 def _sum(check: Check) -> None:
-    cube = _dpu(check)
+    cube = started_dpu(check)
     dpu, form = cube.view, "DATA_FORMAT"
     if not cube.needs_element or dpu("EW_CFG", "EW_OP_TYPE") or dpu("EW_CFG", "EW_ALU_ALGO") != ADD:
         return
@@ -232,7 +225,7 @@ def _sum(check: Check) -> None:
     blocks=_DPU,
 )
 def _operand_never_set(check: Check) -> None:
-    cube = _dpu(check)
+    cube = started_dpu(check)
     dpu, start = cube.view, check.start
     assert start is not None
     wanted: list[str] = []
@@ -262,7 +255,7 @@ def _operand_never_set(check: Check) -> None:
     blocks=_DPU,
 )
 def _float_output(check: Check) -> None:
-    cube = _dpu(check)
+    cube = started_dpu(check)
     dpu = cube.view
     if cube.floats and not cube.lut and not cube.moves:
         for register, name, ok in (
@@ -285,7 +278,7 @@ def _float_output(check: Check) -> None:
     blocks=_DPU,
 )
 def _scale(check: Check) -> None:
-    cube = _dpu(check)
+    cube = started_dpu(check)
     if (not cube.floats or cube.lut) and not cube.view("OUT_CVT_SCALE", "OUT_CVT_SCALE"):
         check.say("every result is 0 times something", "DPU", "OUT_CVT_SCALE", "OUT_CVT_SCALE")
 
@@ -298,7 +291,7 @@ def _scale(check: Check) -> None:
     blocks=_DPU,
 )
 def _lut(check: Check) -> None:
-    cube = _dpu(check)
+    cube = started_dpu(check)
     dpu = cube.view
     if not cube.lut:
         return
@@ -323,7 +316,7 @@ def _lut(check: Check) -> None:
     blocks=_DPU,
 )
 def _channels(check: Check) -> None:
-    dpu, conv = _dpu(check), conv_of(check)
+    dpu, conv = started_dpu(check), conv_of(check)
     if dpu.flying or conv is None:
         return
     real = conv.channels if conv.depthwise else conv.kernels

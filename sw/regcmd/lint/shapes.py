@@ -376,6 +376,13 @@ def dpu_of(check: Check) -> DpuCube | None:
     return dpu
 
 
+def started_dpu(check: Check) -> DpuCube:
+    """The DPU's cube in a rule whose start includes the DPU."""
+    dpu = dpu_of(check)
+    assert dpu is not None
+    return dpu
+
+
 def rdma_of(check: Check) -> RdmaCube | None:
     """DPU_RDMA of the start."""
     return _shape(check, "DPU_RDMA", RdmaCube)

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from sw.regcmd.lint.rule import ERROR, NOTE, WARNING, Check, rule
-from sw.regcmd.lint.shapes import PACKET, STRIPE, DpuCube, ceil, collision, dpu_of
+from sw.regcmd.lint.shapes import PACKET, STRIPE, ceil, collision, started_dpu
 
 _DPU = ("DPU",)
 _MODE = "FEATURE_MODE_CFG"
-
-
-def _dpu(check: Check) -> DpuCube:
-    dpu = dpu_of(check)
-    assert dpu is not None
-    return dpu
 
 
 @rule(
@@ -24,7 +18,7 @@ def _dpu(check: Check) -> DpuCube:
     blocks=_DPU,
 )
 def _size_e(check: Check) -> None:
-    dpu = _dpu(check)
+    dpu = started_dpu(check)
     said, place = dpu.view("BS_OW_CFG", "SIZE_E_1") + 1, ("DPU", "BS_OW_CFG", "SIZE_E_1")
     if dpu.copies and said != dpu.copies:
         check.say(f"an unpooled row has {dpu.copies} copies, SIZE_E_1 says {said}", *place)
@@ -41,7 +35,7 @@ def _size_e(check: Check) -> None:
     blocks=_DPU,
 )
 def _whole_groups(check: Check) -> None:
-    dpu = _dpu(check)
+    dpu = started_dpu(check)
     if not dpu.grouped or not dpu.surfaces % dpu.group_surfaces:
         return
     message = f"{dpu.surfaces} surfaces are no whole groups of {dpu.group_surfaces}"
@@ -57,7 +51,7 @@ def _whole_groups(check: Check) -> None:
     blocks=_DPU,
 )
 def _repeats(check: Check) -> None:
-    cube = _dpu(check)
+    cube = started_dpu(check)
     dpu = cube.view
     repeats = [
         ("BS_OW_CFG", "SIZE_E_0", "BS_OW_CFG", "SIZE_E_1"),
@@ -86,7 +80,7 @@ def _repeats(check: Check) -> None:
     blocks=_DPU,
 )
 def _nowhere(check: Check) -> None:
-    if not _dpu(check).output:
+    if not started_dpu(check).output:
         check.say("nothing leaves the DPU", "DPU", _MODE, "OUTPUT_MODE")
 
 
@@ -98,7 +92,7 @@ def _nowhere(check: Check) -> None:
     blocks=_DPU,
 )
 def _surfaces(check: Check) -> None:
-    dpu = _dpu(check)
+    dpu = started_dpu(check)
     if not dpu.output & 2 or dpu.packets:
         return
     places = dpu.written_surfaces
@@ -123,7 +117,7 @@ def _surfaces(check: Check) -> None:
     blocks=_DPU,
 )
 def _packets(check: Check) -> None:
-    cube = _dpu(check)
+    cube = started_dpu(check)
     dpu = cube.view
     if not cube.packets:
         for register, name in ((_MODE, "TP_EN"), ("BS_OW_CFG", "TP_ORG_EN")):
