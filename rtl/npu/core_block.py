@@ -93,7 +93,7 @@ class CoreBlock(wiring.Component):
         m.submodules.missing = missing = MissingGroups()
         check_busy = self._check(m, taken & first, runs, even_on & odd_on, missing.more)
         said = self.cfg.DATAOUT_SIZE_1.DATAOUT_CHANNEL + 1
-        wanted = Signal(13, reset_less=True)  # groups of so many channels
+        wanted = Signal(13, reset_less=True)  # groups that DATAOUT_CHANNEL needs
 
         # 1. Constants of the task.
         running = Signal()

@@ -37,7 +37,7 @@ def hang(
 def stop(
     ctx: Context, dpu: View, message: str, register: str, name: str, code: str = "SIZE_MISMATCH"
 ) -> GoldenHang:
-    """Build the error of a setting that is told and keeps the task from ending."""
+    """Report a setting with a diagnostic and build the error of the task that never ends by it."""
     found = hang(ctx, dpu, message, register, name, code)
     assert found.value is not None
     ctx.findings.append(
