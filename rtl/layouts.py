@@ -184,7 +184,7 @@ class CbufFill(data.Struct):
 
     `entry` is the 64-byte entry of the first atom (0 = first entry of bank 0), `column` its
     16-byte place in the entry.  With `two` set the second atom goes to `entry2`/`column2`, where
-    `entry2` is `entry`, `entry + 1`, or 0 behind the last entry of CBUF or of a ring (docs/hardware.md 2.7).
+    `entry2` is `entry` or `entry + 1` modulo the CBUF size (DESIGN 4.2).
     """
 
     data: 256

@@ -6,15 +6,13 @@ from collections.abc import Callable
 
 from cosim.conformance.case import Plan
 from cosim.conformance.choices import Refused
-from cosim.conformance.conv import BANK_BYTES, BANKS
-from cosim.conformance.draw_conv import ConvWish, draw_conv
+from cosim.conformance.draw_conv import ConvWish
 from cosim.conformance.draw_dpu import DpuWish
 from cosim.conformance.draw_writer import settings_packets, settings_unpooling
 from cosim.conformance.draws import Draw
 from cosim.conformance.types import BF16, CONV_TYPES, FP16, FP32, INT4, INT8, INT16, INT32
 from cosim.conformance.waits import small_conv
 from cosim.crosscheck.program import Task
-from cosim.golden.task.cna_banks import ENTRY_BYTES
 from cosim.golden.task.rdma import ELEMENT_BITS
 
 PLAIN = DpuWish(element="none")
@@ -54,30 +52,6 @@ def _few_banks(d: Draw) -> Plan:
         most if d.ch.chance("settings.nearly", 0.6) else d.ch.integer("settings.banks", 0, most)
     )
     return plan
-
-
-def _ring(d: Draw) -> Plan:
-    """Rows of one kernel group that pass through a ring, since together they reach the weights (2.7)."""
-    ch, kind = d.ch, d.any_type()
-    c = draw_conv(ch, d.arena, ConvWish(kind, depthwise=kind.bits in (8, 16) and ch.chance("ring.wide", 0.3)))
-    groups = -(-c.outputs // c.group)
-    least = -(-max(c.group_bytes, c.weight_bytes(c.outputs)) // BANK_BYTES)
-    if groups > 1 or c.height < 2 or c.argb or least >= BANKS:
-        raise Refused("several kernel groups, one row, or weights that leave no bank")
-    c.weight_bank = ch.integer("ring.weight_bank", max(1, least), BANKS - 1, BANKS - 1)
-    c.data_bank = BANKS - c.weight_bank
-    room = c.data_bank * BANK_BYTES // ENTRY_BYTES
-    rows = 1 if c.group_line_off else min(4, c.height)
-    # Rows that the 16 pixels of a stripe touch, and those that are fetched with them.
-    lines = 15 // c.out[1] + 2
-    touched = (lines - 1) * c.stride[0] + (c.kernel[0] - 1) * c.dilation[0] + 1
-    touched = -(-touched // (c.deconv[0] if c.deconv else 1)) + 1
-    low = max(c.row_entries, (room - c.row_entries) // (c.height - 1) + 1)
-    high = room // max(rows, min(c.height, touched + rows))
-    if low > high:
-        raise Refused("no pitch of rows needs a ring and gets along with it")
-    c.entries = ch.integer("ring.entries", low, high)
-    return Plan([d.task(c, d.dpu_of(c, PLAIN))], d.facts)
 
 
 def _exact_fit(d: Draw) -> Plan:
@@ -319,7 +293,6 @@ KINDS: tuple[Callable[[Draw], Plan], ...] = (
     _argb_bits,
     _line_stride,
     _few_banks,
-    _ring,
     _exact_fit,
     _bank_sum,
     _weight_bytes,

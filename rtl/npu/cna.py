@@ -96,8 +96,6 @@ class Cna(wiring.Component):
             csc.f_data.eq(cbuf.f_data),
             csc.w_data.eq(cbuf.w_data),
             csc.rows_ready.eq(feature.rows_ready),
-            csc.ring.eq(feature.ring),
-            csc.room.eq(feature.room),
             csc.loaded.eq(weight.loaded),
             weight.give_way.eq(feature.asking),
             csc.bank_free.eq(self.bank_free),
@@ -121,10 +119,7 @@ class Cna(wiring.Component):
         # 2. Start and end. What the convolution has not used when it ends is used no more.
         parts = (feature, weight, csc)
         ended = Signal(len(parts))
-        m.d.comb += [
-            weight.released.eq(Mux(ended[2], weight.loaded, csc.released)),
-            feature.rows_released.eq(Mux(ended[2], feature.rows_ready, csc.rows_released)),
-        ]
+        m.d.comb += weight.released.eq(Mux(ended[2], weight.loaded, csc.released))
         for n, (part, name) in enumerate(zip(parts, ("feature", "weight", "csc"), strict=True)):
             wiring.connect(m, wiring.flipped(self.cfg), part.cfg)
             wiring.connect(m, part.diag, diagnostics.i[n])

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import Out
 
 from rtl.activity import tell
 from rtl.config import NpuConfig
 from rtl.npu.cna_argb import ArgbUnpack
 from rtl.npu.cna_check import Checker
 from rtl.npu.cna_fetch import ATOM_ADDRESS_BITS, BurstReader, loader_members
-from rtl.npu.cna_settings import GROUP_ROWS, FeatureSettings, Slab
+from rtl.npu.cna_settings import FeatureSettings, Slab
+
+GROUP_ROWS = 4
+"""Rows of a group with GROUP_LINE_OFF = 0 (H 3.5)."""
 
 
 class FeatureLoader(wiring.Component):
@@ -27,25 +30,12 @@ class FeatureLoader(wiring.Component):
     cfg, start, done, busy, read, fill, diag, activity, beats : see `loader_members`; `done`: all rows are
         in CBUF.
     rows_ready : Out(12)     : leading rows of the task that can be read from CBUF.
-    rows_released : In(12)   : leading rows that are not needed any more; where `ring` is high, the rows of a
-        group are asked for once all of them fit behind the released ones.
-    ring, room               : as of `FeatureSettings`.
-    asking : Out(1)          : from the cycle after `start` until all rows have been asked for, and not
-        while rows wait for room in the ring.
+    asking : Out(1)          : from the cycle after `start` until all rows have been asked for.
     """
 
     def __init__(self, cfg: NpuConfig) -> None:
         self._cfg = cfg
-        super().__init__(
-            loader_members("CNA_FEATURE")
-            | {
-                "rows_ready": Out(12),
-                "rows_released": In(12),
-                "ring": Out(1),
-                "room": Out(13),
-                "asking": Out(1),
-            }
-        )
+        super().__init__(loader_members("CNA_FEATURE") | {"rows_ready": Out(12), "asking": Out(1)})
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -75,14 +65,12 @@ class FeatureLoader(wiring.Component):
             self.busy.eq(self._now.busy | loading),
             self.asking.eq(self._now.busy | (loading & ~reader.asked)),
             self.beats.eq(reader.beats),
-            self.ring.eq(now.ring),
-            self.room.eq(now.room),
         ]
         tell(
             m,
             self.activity,
             ~now.busy & ~loading,
-            CBUF=(self.fill.valid & ~self.fill.ready) | (reader.idle & self._full),
+            CBUF=self.fill.valid & ~self.fill.ready,
             # A beat that is being unpacked, the last atoms, and what goes before and after them.
             BUSY=self.fill.valid | unpack.atoms.valid | reader.beat.valid | now.busy | (loading & rows_done),
             MEMORY=loading,
@@ -111,11 +99,10 @@ class FeatureLoader(wiring.Component):
         surface_addr = Signal(ATOM_ADDRESS_BITS, reset_less=True)
         group_addr = Signal(ATOM_ADDRESS_BITS, reset_less=True)
         last_row, last_surface, last_group = self._ends(m, "ask", row, surface, rows_left)
-        self._full = full = self._full_ring(m, rows_left)
         next_surface = Signal(ATOM_ADDRESS_BITS)
         next_group = Signal(ATOM_ADDRESS_BITS)
         m.d.comb += [
-            reader.run.valid.eq(asking & ~full),
+            reader.run.valid.eq(asking),
             reader.run.payload.addr.eq(row_addr),
             reader.run.payload.atoms.eq(Mux(self._now.argb, self._now.stream_atoms, self._now.width)),
             next_surface.eq(surface_addr + self._now.surface_pitch),
@@ -135,7 +122,7 @@ class FeatureLoader(wiring.Component):
                 surface_addr.eq(base),
                 group_addr.eq(base),
             ]
-        with m.Elif(asking & ~full & reader.run.ready):
+        with m.Elif(asking & reader.run.ready):
             with m.If(self._now.argb):
                 m.d.sync += asking.eq(0)
             with m.Elif(~last_row):
@@ -158,20 +145,6 @@ class FeatureLoader(wiring.Component):
                     asking.eq(~last_group),
                 ]
 
-    def _full_ring(self, m: Module, rows_left: Value) -> Signal:
-        """Whether the group's rows do not fit into the ring yet (docs/hardware.md 2.7)."""
-        full = Signal()
-        with m.If(self._now.ring):
-            height = self.cfg.DATA_SIZE0.DATAIN_HEIGHT
-            after = Signal(11)  # rows that are not asked for with this group
-            with m.If(self._now.grouped):
-                m.d.comb += after.eq(Mux(rows_left > GROUP_ROWS, rows_left - GROUP_ROWS, 0))
-            with m.Else():
-                m.d.comb += after.eq(rows_left - 1)
-            held = (height - after - self.rows_released)[:11]
-            m.d.comb += full.eq((rows_left != 0) & (held * self.cfg.CBUF_CON1.DATA_ENTRIES > self._now.room))
-        return full
-
     def _ends(self, m: Module, name: str, row: Value, surface: Value, rows_left: Value):
         """Whether a walk is in the last row of its group, its last surface, its last group."""
         last_row = Signal(name=f"{name}_last_row")
@@ -187,9 +160,9 @@ class FeatureLoader(wiring.Component):
     # ------------------------------------------------------------------ placing
 
     def _wrap(self, m: Module, name: str, total: Value) -> Signal:
-        """`total` modulo the room (the ring's or all of CBUF), for totals below twice its size."""
+        """`total` modulo the CBUF size, for totals below twice the size."""
         wrapped = Signal(13, name=name)
-        m.d.comb += wrapped.eq(Mux(total >= self._now.room, total - self._now.room, total))
+        m.d.comb += wrapped.eq(Mux(total >= self._cfg.cbuf_entries, total - self._cfg.cbuf_entries, total))
         return wrapped
 
     def _land(self, m: Module, reader: BurstReader, unpack: ArgbUnpack, begin: Value) -> None:

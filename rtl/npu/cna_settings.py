@@ -8,12 +8,9 @@ from rtl.config import NpuConfig
 from rtl.layouts import DiagnosticCode
 from rtl.npu.cna_check import Check
 from rtl.npu.cna_fetch import ATOM_ADDRESS_BITS
-from rtl.npu.cna_types import DEPTHWISE, RESERVED, WIDE_GROUP, TypeOf, is_argb, one_of
+from rtl.npu.cna_types import DEPTHWISE, RESERVED, TypeOf, is_argb, one_of
 from rtl.regfile import config_signature
 from rtl.regs import registers
-
-GROUP_ROWS = 4
-"""Rows of a group with GROUP_LINE_OFF = 0 (H 3.5)."""
 
 
 class Slab(enum.IntEnum, shape=2):
@@ -43,10 +40,6 @@ class FeatureSettings(wiring.Component):
     full : Out(13), rest : Out(Slab) : full slabs of a pixel and the form of what remains.
     row_entries, slab_entries : Out(15) : entries from row to row and slab to slab, modulo CBUF.
     nothing : Out(1)       : nothing is to be fetched.
-    ring : Out(1)          : rows pass through a ring, because together they do not fit (docs/hardware.md
-        2.7); valid from the second cycle after `begin` on, until the next start.
-    room : Out(13)         : entries from the first one to the first one after which entries wrap: the
-        ring's, or all of CBUF; valid with `ring`.
     row_used, footprint : Out : entries that one row, the whole cube really takes; for the checks.
     """
 
@@ -74,8 +67,6 @@ class FeatureSettings(wiring.Component):
                 "row_entries": Out(15),
                 "slab_entries": Out(15),
                 "nothing": Out(1),
-                "ring": Out(1),
-                "room": Out(13),
                 "row_used": Out(26),
                 "footprint": Out(40),
             }
@@ -98,7 +89,7 @@ class FeatureSettings(wiring.Component):
         with m.Switch(step):
             with m.Case(0):
                 with m.If(self.start):
-                    m.d.sync += [step.eq(1), self.busy.eq(1), self.ring.eq(0), self.room.eq(entries)]
+                    m.d.sync += [step.eq(1), self.busy.eq(1)]
             with m.Case(1):
                 m.d.sync += [
                     step.eq(2),
@@ -155,37 +146,18 @@ class FeatureSettings(wiring.Component):
                     m.d.comb += self.begin.eq(1)
                     m.d.sync += step.eq(5)
             with m.Case(5):
-                # What only the checks and the rows behind the first ones need.
+                # What only the checks need.
                 slot = Mux(self.channels == 1, 0, Mux(self.channels == 2, 1, 2)) + self.wide
-                pitch = cfg.CBUF_CON1.DATA_ENTRIES
-                stream = ((self.pixels << slot) + 15) >> 4
-                rows = (height - (height != 0))[:11] * pitch + self.row_used
-                before_weights = Signal(13)
-                m.d.comb += before_weights.eq(
-                    Mux(
-                        cfg.CBUF_CON0.WEIGHT_BANK < self._cfg.cbuf_banks,
-                        (self._cfg.cbuf_banks - cfg.CBUF_CON0.WEIGHT_BANK) * self._cfg.bank_entries,
-                        0,
-                    )
-                )
-                first_rows = Mux(
-                    self.grouped & (height >= GROUP_ROWS), GROUP_ROWS, Mux(self.grouped, height[:2], 1)
-                )
-                one_group = Mux(
-                    con1.CONV_MODE == DEPTHWISE,
-                    channels <= WIDE_GROUP,
-                    cfg.WEIGHT_SIZE2.WEIGHT_KERNELS <= of.group_kernels,
-                )
-                m.d.sync += [step.eq(6), self.footprint.eq(Mux(self.argb, stream, rows))]
-                with m.If(
-                    ~self.argb
-                    & ~self.nothing
-                    & one_group
-                    & (rows > before_weights)
-                    & (self.row_used <= pitch)
-                    & (first_rows * pitch <= before_weights)
-                ):
-                    m.d.sync += [self.ring.eq(1), self.room.eq(before_weights)]
+                m.d.sync += [
+                    step.eq(6),
+                    self.footprint.eq(
+                        Mux(
+                            self.argb,
+                            ((self.pixels << slot) + 15) >> 4,
+                            (height - (height != 0))[:11] * cfg.CBUF_CON1.DATA_ENTRIES + self.row_used,
+                        )
+                    ),
+                ]
             with m.Case(6):
                 m.d.comb += self.checkable.eq(1)
                 m.d.sync += [step.eq(0), self.busy.eq(0)]
@@ -226,7 +198,7 @@ class FeatureSettings(wiring.Component):
                 R["CBUF_CON0"],
             ),
             Check(banks.FC_DATA_BANK != 0, C.RESERVED_MODE, R["CBUF_CON0"]),
-            Check(fetch & ((self.footprint > available) | self.ring), C.FEATURE_FOOTPRINT, R["CBUF_CON0"]),
+            Check(fetch & (self.footprint > available), C.FEATURE_FOOTPRINT, R["CBUF_CON0"]),
             Check(fetch & ~argb & rows_meet, C.FEATURE_FOOTPRINT, R["CBUF_CON1"]),
             Check(
                 fetch & (cfg.FEATURE_DATA_ADDR.FEATURE_BASE_ADDR[:4] != 0),

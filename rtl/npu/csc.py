@@ -49,8 +49,6 @@ class SequenceController(wiring.Component):
     start : In(1)         : pulse; `cfg` is stable from here to `done`.
     done : Out(1)         : pulse, CORE has taken the last stripe.
     rows_ready : In(12)   : feature rows that are in CBUF; from the cycle after `start` on.
-    ring, room : In(1), In(13) : whether feature rows pass through a ring, and its entries.
-    rows_released : Out(12) : rows of it that are not needed any more; zero from three cycles after `start`.
     loaded : In(32)       : bytes of the weight stream that have come; from the cycle after `start` on.
     released : Out(32)    : bytes of it that are not needed any more; zero from the cycle after `start`.
     releases : Out(1)     : that will be more soon (rtl/clock_groups.py).
@@ -83,9 +81,6 @@ class SequenceController(wiring.Component):
                 "start": In(1),
                 "done": Out(1),
                 "rows_ready": In(12),
-                "ring": In(1),
-                "room": In(13),
-                "rows_released": Out(12),
                 "loaded": In(32),
                 "released": Out(32),
                 "releases": Out(1),
@@ -143,9 +138,6 @@ class SequenceController(wiring.Component):
             weights.swap.eq(pixels.swap),
             pixels.tile_here.eq(weights.tile_here),
             pixels.rows_ready.eq(self.rows_ready),
-            pixels.ring.eq(self.ring),
-            pixels.room.eq(self.room),
-            self.rows_released.eq(pixels.rows_released),
             pixels.bank_free.eq(self.bank_free),
             pixels.taken.eq(self.stripe.valid & self.stripe.ready),
             pixels.taken_bank.eq(self.stripe.payload.bank),

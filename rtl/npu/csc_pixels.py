@@ -51,8 +51,6 @@ class PixelWalk(wiring.Component):
     task : In(TASK)
     go : In(1)             : pulse, the task begins.
     rows_ready : In(12)    : feature rows in CBUF.
-    ring, room : In(1), In(13) : whether rows pass through a ring, and its entries (docs/hardware.md 2.7).
-    rows_released : Out(12) : rows that no slot needs any more; where there is no ring, 0.
     tile_here : In(1)      : the next tile is in the shadow registers by the time a slot gets there.
     bank_free : In(2)      : level, CORE does not drain accumulator bank b.
     taken, taken_bank : In(1) : CORE takes a stripe of this bank in this cycle.
@@ -71,9 +69,6 @@ class PixelWalk(wiring.Component):
                 "task": In(TASK),
                 "go": In(1),
                 "rows_ready": In(12),
-                "ring": In(1),
-                "room": In(13),
-                "rows_released": Out(12),
                 "tile_here": In(1),
                 "bank_free": In(2),
                 "taken": In(1),
@@ -135,7 +130,7 @@ class PixelWalk(wiring.Component):
             self.stall_weight.eq(running & rows_here & first_slot & ~self.tile_here),
             self.stall_acc.eq(running & rows_here & (self.tile_here | ~first_slot) & ~bank_here),
         ]
-        with m.If(running & (self.rows_ready >= Mux(self.ring, 1, task.first_rows))):
+        with m.If(running & (self.rows_ready >= task.first_rows)):
             m.d.sync += started.eq(1)
 
         with m.If((task.spread_y | task.spread_x) != 0):
@@ -150,8 +145,6 @@ class PixelWalk(wiring.Component):
         with m.Else():
             m.d.comb += [y.eq(wide_y), x.eq(wide_x)]
 
-        first_line, first_place = self._release(m, origin.row_in)
-
         # 2. Where the operands are: entry and 4-byte word (docs/hardware.md 2.2, 2.3).
         entry, line, at_entry = Signal(40, init=_IDLE), Signal(39, init=_IDLE), Signal(13, init=_IDLE)
         word, column_atom = Signal(4), Signal(2)
@@ -159,8 +152,7 @@ class PixelWalk(wiring.Component):
         m.d.comb += placing.eq(issue & real & inside)
         with m.If(placing):
             pitch = Mux(task.argb, cfg.DMA_CON1.LINE_STRIDE, cfg.CBUF_CON1.DATA_ENTRIES)
-            m.d.comb += line.eq(y * pitch)
-            self._place(m, at_entry, entry, first_line, first_place)
+            m.d.comb += [line.eq(y * pitch), at_entry.eq(entry % self._config.cbuf_entries)]
         # The tile's first atom in its slab: tiles of one and two atoms share one.
         with m.If(~task.depthwise):
             with m.Switch(task.tile_atoms):
@@ -193,10 +185,10 @@ class PixelWalk(wiring.Component):
         with m.If(placing & task.two_blocks & ~task.argb):
             within_slab, shared = self._in_slab(slab + 1, x)
             entry2 = Signal(40, init=_IDLE)
-            self._place(m, self.issued.entry2, entry2, first_line, first_place)
             m.d.comb += [
                 entry2.eq(line + slab_start + size.DATAIN_WIDTH + within_slab),
                 self.issued.two.eq(live > WIDE_GROUP // 2),
+                self.issued.entry2.eq(entry2 % self._config.cbuf_entries),
                 self.issued.word2.eq(Cat(Const(0, 2), shared)),
             ]
 
@@ -325,44 +317,6 @@ class PixelWalk(wiring.Component):
         with m.If(self.swap & first_tile):
             m.d.sync += bank_used.bit_select(bank, 1).eq(1)
         return m
-
-    def _release(self, m: Module, row_in: Value) -> tuple[Signal, Signal]:
-        """Release rows above a stripe's first one, one a cycle, where rows pass through a ring.
-
-        Parameters
-        ----------
-        row_in
-            Row of the stripe's first pixel, times the stride.
-
-        Returns
-        -------
-        The first entry of the first row that is not released, as if there were no ring, and in the ring.
-        """
-        cfg, pitch = self.cfg, self.cfg.CBUF_CON1.DATA_ENTRIES
-        line, place = Signal(26, reset_less=True), Signal(13, reset_less=True)
-        needed, following = Signal(signed(27)), Signal(14)
-        with m.If(self.go):
-            m.d.sync += [self.rows_released.eq(0), line.eq(0), place.eq(0)]
-        with m.Elif(self.ring):
-            m.d.comb += [
-                needed.eq((row_in - cfg.PAD_CON0.PAD_TOP) >> self.task.spread_y),
-                following.eq(place + pitch),
-            ]
-            with m.If((self.rows_released < needed) & (self.rows_released < self.rows_ready)):
-                m.d.sync += [
-                    self.rows_released.eq(self.rows_released + 1),
-                    line.eq(line + pitch),
-                    place.eq(Mux(following >= self.room, following - self.room, following)),
-                ]
-        return line, place
-
-    def _place(self, m: Module, place: Value, entry: Value, first_line: Value, first_place: Value) -> None:
-        """Set `place` to where an entry lies in CBUF, or in the ring, from its first row on."""
-        with m.If(self.ring):
-            in_ring = (entry - first_line + first_place)[:14]
-            m.d.comb += place.eq(Mux(in_ring >= self.room, in_ring - self.room, in_ring))
-        with m.Else():
-            m.d.comb += place.eq(entry % self._config.cbuf_entries)
 
     def _in_slab(self, slab: Value, x: Value) -> tuple[Value, Value]:
         """Pixel `x` in a slab: the entry from the slab's first on, and the first atom in the entry."""

@@ -68,7 +68,7 @@ class Image:
     """The bytes of CBUF as a loader's fills leave them."""
 
     def __init__(self, cfg: NpuConfig) -> None:
-        self.entries = self.room = cfg.cbuf_entries  # `room`: behind it entries begin again
+        self.entries = cfg.cbuf_entries
         self.bytes = np.zeros(cfg.cbuf_entries * ENTRY_BYTES, dtype=np.uint8)
         self.written = np.zeros(cfg.cbuf_entries * 4, dtype=int)
         self.held = None
@@ -95,7 +95,7 @@ class Image:
         places = [(payload.entry, payload.column)]
         if payload.two:
             places.append((payload.entry2, payload.column2))
-            assert payload.entry2 in (payload.entry, (payload.entry + 1) % self.room)
+            assert payload.entry2 in (payload.entry, (payload.entry + 1) % self.entries)
             assert places[0] != places[1]
         for n, (entry, column) in enumerate(places):
             assert entry < self.entries, f"entry {entry} is outside CBUF"

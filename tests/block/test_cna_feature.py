@@ -40,8 +40,6 @@ class Task:
     data_bank: int = 6
     weight_bank: int = 6
     precision: int = 0
-    kernels: int = 128
-    """More than one group of any type, so that features never pass through a ring."""
 
     def registers(self) -> dict[str, dict[str, int]]:
         """Field values by register."""
@@ -55,7 +53,6 @@ class Task:
             },
             "DATA_SIZE0": {"DATAIN_WIDTH": self.width, "DATAIN_HEIGHT": self.height},
             "DATA_SIZE1": {"DATAIN_CHANNEL": self.channels},
-            "WEIGHT_SIZE2": {"WEIGHT_KERNELS": self.kernels},
             "CBUF_CON0": {
                 "DATA_BANK": self.data_bank,
                 "WEIGHT_BANK": self.weight_bank,
@@ -88,14 +85,8 @@ class Task:
         return full * self.width + {0: 0, 1: -(-self.width // 4), 2: -(-self.width // 2)}[rest]
 
 
-def twin(
-    task: Task, cfg: NpuConfig, room: int = 0
-) -> tuple[np.ndarray, np.ndarray, list[tuple[np.ndarray, np.ndarray]]]:
-    """Expected CBUF bytes in the end, how often atoms are written, and each row's atoms and their bytes.
-
-    `room`: the entries behind which they begin again, all of CBUF by default.
-    """
-    room = room or cfg.cbuf_entries
+def twin(task: Task, cfg: NpuConfig) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    """Expected CBUF bytes, which atoms are written, and the atoms of each row."""
     if task.group_line_off:
         line = task.line_stride
         surface = task.line_stride + task.surf_stride if task.surf_stride else task.width
@@ -109,7 +100,7 @@ def twin(
     written = np.zeros(cfg.cbuf_entries * 4, dtype=int)
     rows = []
     for y in range(task.height):
-        atoms, data = [], []
+        atoms = []
         for c1 in range(task.surfaces):
             for x in range(task.width):
                 slab, j = divmod(c1, 4)
@@ -120,23 +111,19 @@ def twin(
                     entry, column = entry + x // 4, x % 4
                 else:
                     entry, column = entry + x // 2, 2 * (x % 2) + j
-                atom = (entry % room) * 4 + column
+                atom = (entry % cfg.cbuf_entries) * 4 + column
                 addr = task.base + 16 * (c1 * surface + y * line + x)
                 image[16 * atom : 16 * atom + 16] = memory_bytes(addr % (1 << 32), 16)
                 written[atom] += 1
                 atoms.append(atom)
-                data.append(image[16 * atom : 16 * atom + 16].copy())
-        rows.append((np.array(atoms), np.array(data)))
+        rows.append(np.array(atoms))
     return image, written, rows
 
 
-def run_loader(
-    jobs: list[Task], check, rng: random.Random, *, latency=(3, 3), stall=0.0, cfg=SMALL, window=0
-):
+def run_loader(jobs: list[Task], check, rng: random.Random, *, latency=(3, 3), stall=0.0, cfg=SMALL):
     """Run the jobs one after the other on one loader; returns a result for each.
 
-    `check(number, image, rows_ready)` is called in every cycle in which `rows_ready` has grown.  Rows are
-    released now and then, up to `window` rows before the last one that is ready; never without `window`.
+    `check(number, image, rows_ready)` is called in every cycle in which `rows_ready` has grown.
     """
     dut = shared(FeatureLoader, cfg)
     results = []
@@ -144,18 +131,13 @@ def run_loader(
     async def bench(ctx):
         for number, task in enumerate(jobs):
             memory, image = Memory(rng, latency, stall), Image(cfg)
-            if window:
-                image.room = (cfg.cbuf_banks - task.weight_bank) * cfg.bank_entries
             diagnostics = []
             configure(ctx, dut.cfg, task.registers())
             ctx.set(dut.start, 1)
             await ctx.tick()
             ctx.set(dut.start, 0)
-            cycles, rows, asked, released = 1, 0, None, 0
+            cycles, rows, asked = 1, 0, None
             while True:
-                if window and rng.random() < 0.05:
-                    released = max(released, rows - window)
-                ctx.set(dut.rows_released, released)
                 memory.drive(ctx, dut.read)
                 ready = rng.random() >= stall
                 ctx.set(dut.fill.ready, ready)
@@ -172,8 +154,8 @@ def run_loader(
                     dut.diag.payload,
                 )
                 *_, valid, fill, now_ready, asking, done, d_valid, d_payload = sample
-                assert asked is None or not asking or window, "without a ring the level comes once"
-                if not asking and (asked is None or window):
+                assert asked is None or not asking, "the level comes once"
+                if not asking and asked is None:
                     asked = len(memory.requests) + sample[2]  # the last one may be on its way
                 if now_ready != rows:
                     assert now_ready > rows
@@ -239,9 +221,10 @@ def run_against_twin(jobs, rng, **options):
     expected = [twin(task, SMALL) for task in jobs]
 
     def check(number, image, rows_ready):
-        _, _, rows = expected[number]
-        atoms, data = (np.concatenate(part) for part in zip(*rows[:rows_ready], strict=True))
-        assert (image.bytes.reshape(-1, 16)[atoms] == data).all(), f"{jobs[number]}: rows below {rows_ready}"
+        want, _, rows = expected[number]
+        atoms = np.concatenate(rows[:rows_ready])
+        got = image.bytes.reshape(-1, 16)[atoms]
+        assert (got == want.reshape(-1, 16)[atoms]).all(), f"{jobs[number]}: rows below {rows_ready}"
 
     results = run_loader(jobs, check, rng, **options)
     for task, (want, written, _), (image, *_) in zip(jobs, expected, results, strict=True):
@@ -257,43 +240,6 @@ def test_random_cubes(seed):
     jobs = [random_task(rng) for _ in range(30)]
     latency = rng.choice([(1, 1), (2, 20), (30, 60)])
     run_against_twin(jobs, rng, latency=latency, stall=rng.choice([0.0, 0.2, 0.5]))
-
-
-def ring_task(rng: random.Random) -> tuple[Task, int, int]:
-    """A cube larger than the entries before the weights: the task, these entries, rows that are kept."""
-    while True:
-        task = random_task(rng)
-        task.kernels, task.height = rng.randint(1, 16), rng.randint(5, 40)
-        task.weight_bank = rng.choice([11, 11, 9])
-        task.data_bank = rng.choice([12 - task.weight_bank, 1, 15])
-        room = (12 - task.weight_bank) * SMALL.bank_entries
-        together = 1 if task.group_line_off else 4
-        window = rng.randint(1, 4)
-        low = max(task.row_used, (room - task.row_used) // (task.height - 1) + 1)
-        if low <= room // (together + window):
-            task.entries = rng.randint(low, room // (together + window))
-            return task, room, window
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_rows_pass_through_a_ring(seed):
-    """Rows in the places of released ones; a row that is ready and not released keeps its bytes."""
-    rng = random.Random(seed)
-    print("seed", seed)
-    for task, room, window in (ring_task(rng) for _ in range(4)):
-        _, written, rows = twin(task, SMALL, room)
-
-        def check(_number, image, rows_ready, rows=rows, window=window, task=task):
-            for row in range(max(0, rows_ready - window), rows_ready):
-                atoms, data = rows[row]
-                assert (image.bytes.reshape(-1, 16)[atoms] == data).all(), f"{task}: row {row}"
-
-        [(image, _, diagnostics, _)] = run_loader(
-            [task], check, rng, latency=(2, 20), stall=0.2, window=window
-        )
-        assert (image.written == written).all()
-        assert not image.written[4 * room :].any()
-        assert DiagnosticCode.FEATURE_FOOTPRINT in [code for code, *_ in diagnostics]
 
 
 NAMED = [

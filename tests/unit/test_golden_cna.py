@@ -227,50 +227,6 @@ def test_kernel_group_over_its_banks() -> None:
         program(case).run(dev)
 
 
-def test_features_that_pass_through_a_ring() -> None:
-    """16 rows of 40 entries in one bank: the results are right, and CBUF keeps the last rows."""
-    case = of(
-        INT8,
-        channels=64,
-        kernels=3,
-        size=(16, 5),
-        kernel=(3, 3),
-        out=(14, 3),
-        stride=(1, 1),
-        pad=(0, 0),
-        dilation=(1, 1),
-    )
-    case = with_fields(case, "CNA", "CBUF_CON0", DATA_BANK=1, WEIGHT_BANK=11)
-    case = with_fields(case, "CNA", "CBUF_CON1", DATA_ENTRIES=40)
-    layer = Layer(case, np.random.default_rng(7))
-    recorder = check(case, 7, strict=False)
-    assert run(case, layer, strict=False)[1] == [("FEATURE_FOOTPRINT", "CBUF_CON0")]
-    for row in range(8, 16):
-        for x in range(5):
-            want = bytes(layer.x[c][row][x] for c in range(64))
-            assert bytes(recorder.images["feature"][(row * 40 + x) % 512]) == want
-
-
-def test_a_stripe_over_the_ring() -> None:
-    """With 3 columns a stripe of 16 pixels takes 6 output rows, so 8 input rows; 7 * 73 entries fit."""
-    case = of(
-        INT8,
-        channels=64,
-        kernels=3,
-        size=(16, 5),
-        kernel=(3, 3),
-        out=(14, 3),
-        stride=(1, 1),
-        pad=(0, 0),
-        dilation=(1, 1),
-    )
-    case = with_fields(case, "CNA", "CBUF_CON0", DATA_BANK=1, WEIGHT_BANK=11)
-    case = with_fields(case, "CNA", "CBUF_CON1", DATA_ENTRIES=73)
-    dev = device(strict=False)
-    with pytest.raises(GoldenHang, match=r"CNA.CBUF_CON0.*rows 0 to 7 at once.*FEATURE_FOOTPRINT"):
-        program(case).run(dev)
-
-
 def test_float_types_pass_the_input_converter() -> None:
     case = of(FP16, channels=8, kernels=1)
     case = with_fields(case, "CNA", "CVT_CON0", CVT_BYPASS=0)

@@ -17,9 +17,7 @@ from cosim.golden.task.cna_banks import (
     ENTRY_ATOMS,
     ENTRY_BYTES,
     check_banks,
-    check_ring,
     check_weights,
-    feature_ring,
     slabs,
 )
 from cosim.golden.task.cna_check import SPREADS, check_cna, is_argb, is_depthwise
@@ -140,8 +138,6 @@ def conv_shape(ctx: Context, cna: View, octets: int, is_float: bool, out_channel
     )
     check_banks(ctx, cna, shape)
     stops += check_weights(ctx, cna, shape)
-    if not stops:
-        stops += check_ring(ctx, cna, shape)
     if stops:
         raise stops[0]
     return shape
@@ -196,19 +192,11 @@ class Cbuf:
         else:
             atoms = self._places(cna, shape)
             if fetch:
-                places = feature_addresses(ctx, cna, shape)
-                fetched = ctx.read("feature", "CNA", "FEATURE_DATA_ADDR", places).reshape(*atoms.shape, ATOM)
-                if feature_ring(cna, shape):
-                    # A row takes the place of an earlier one, which has been used by then.
-                    for row in range(shape.height):
-                        self.atoms[atoms[:, row]] = fetched[:, row]
-                else:
-                    self.atoms[atoms] = fetched
-                    fetched = self.atoms[atoms]
-            else:
-                fetched = self.atoms[atoms]
+                self.atoms[atoms.ravel()] = ctx.read(
+                    "feature", "CNA", "FEATURE_DATA_ADDR", feature_addresses(ctx, cna, shape)
+                )
             self._held["feature"] = atoms[..., None] * ATOM + np.arange(ATOM)
-            image = fetched.transpose(1, 2, 0, 3)  # from [surface, row, column, 16]
+            image = self.atoms[atoms].transpose(1, 2, 0, 3)  # from [surface, row, column, 16]
             elements = decode(shape.type, image.reshape(shape.height, shape.width, -1))
         live = min(elements.shape[2], shape.channels)
         out = np.zeros(out_shape, elements.dtype)
@@ -231,7 +219,7 @@ class Cbuf:
             share = ENTRY_ATOMS // rest
             entry = np.where(tail, y * pitch + full * width + x // share, entry)
             column = np.where(tail, (x % share) * rest + column, column)
-        return entry % (feature_ring(cna, shape) or BANKS * BANK_ENTRIES) * ENTRY_ATOMS + column
+        return (entry % (BANKS * BANK_ENTRIES)) * ENTRY_ATOMS + column
 
     def weights(self, ctx: Context, cna: View, shape: ConvShape) -> NDArray[np.uint8]:
         """Fetch the weights unless WEIGHT_REUSE is set and return the byte stream, uint8 [WEIGHT_BYTES]."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from cosim.golden.task.cna_argb import pixel_bytes
 from cosim.golden.task.cna_check import stop
 from cosim.golden.task.cna_weights import BLOCK_ATOMS, group_bytes
@@ -23,73 +21,12 @@ BANK_ENTRIES = 512
 BANKS = 12
 ENTRY_BYTES = ENTRY_ATOMS * ATOM
 STRIPE = 16
-GROUP_ROWS = 4
-"""Rows that are fetched together with GROUP_LINE_OFF = 0 (1.1)."""
 
 
 def slabs(shape: ConvShape) -> tuple[int, int]:
     """Full slabs of a pixel and atoms of the rest slab, 0 to 2 (2.2)."""
     full, rest = divmod(shape.surfaces, ENTRY_ATOMS)
     return (full + 1, 0) if rest == 3 else (full, rest)
-
-
-def row_entries(shape: ConvShape) -> int:
-    """Entries that a row takes (2.2)."""
-    full, rest = slabs(shape)
-    return full * shape.width + (-(-shape.width // (ENTRY_ATOMS // rest)) if rest else 0)
-
-
-def feature_ring(cna: View, shape: ConvShape) -> int:
-    """Entries of the ring that the rows of a task pass through; 0 where there is none (2.7)."""
-    banks, pitch = cna.get("CBUF_CON0", "WEIGHT_BANK"), cna.get("CBUF_CON1", "DATA_ENTRIES")
-    ring = max(BANKS - banks, 0) * BANK_ENTRIES
-    used = row_entries(shape)
-    whole = max(shape.height - 1, 0) * pitch + used <= ring
-    if cna.get("CBUF_CON0", "DATA_REUSE") or shape.argb or shape.groups != 1 or whole:
-        return 0
-    return ring if used <= pitch and _rows_together(cna, shape.height) * pitch <= ring else 0
-
-
-def check_ring(ctx: Context, cna: View, shape: ConvShape) -> list[GoldenHang]:
-    """Return why a task whose rows pass through a ring never ends, if so: a stripe needs too many at once."""
-    ring, pitch = feature_ring(cna, shape), cna.get("CBUF_CON1", "DATA_ENTRIES")
-    if not ring:
-        return []
-    fetched = 0
-    for first, needed in _stripe_rows(shape):
-        while fetched < shape.height:
-            rows = fetched + _rows_together(cna, shape.height - fetched)
-            if (rows - min(max(first, 0), fetched)) * pitch > ring:
-                break
-            fetched = rows
-        if needed > fetched:
-            message = f"a stripe needs rows {max(first, 0)} to {needed - 1} at once, more than its banks"
-            return [stop(ctx, cna, "FEATURE_FOOTPRINT", "CBUF_CON0", "DATA_BANK", message)]
-    return []
-
-
-def _rows_together(cna: View, rows: int) -> int:
-    """Rows that are fetched together where so many are left."""
-    return 1 if cna.get("CONV_CON1", "GROUP_LINE_OFF") else min(rows, GROUP_ROWS)
-
-
-def _stripe_rows(shape: ConvShape) -> list[tuple[int, int]]:
-    """For each stripe the first row that it or a later one may need, and the number of rows it needs."""
-    (step_y, step_x), (dil_y, dil_x) = shape.stride, shape.dilation
-    (spread_y, spread_x) = shape.spread
-    pixel = np.arange(shape.pixels)
-    top = pixel // shape.out_width * step_y - shape.pad_top
-    left = pixel % shape.out_width * step_x - shape.pad_left
-    rows = top[:, None] + dil_y * np.arange(shape.kernel_height)
-    columns = left[:, None] + dil_x * np.arange(shape.kernel_width)
-    y, x = rows // spread_y, columns // spread_x
-    there = (rows >= 0) & (rows % spread_y == 0) & (y < shape.height)
-    wide = ((columns >= 0) & (columns % spread_x == 0) & (x < shape.width)).any(axis=1)
-    needed = np.where(there & wide[:, None], y + 1, 0).max(axis=1)
-    return [
-        (int(top[start] // spread_y), int(needed[start : start + STRIPE].max()))
-        for start in range(0, shape.pixels, STRIPE)
-    ]
 
 
 def check_banks(ctx: Context, cna: View, shape: ConvShape) -> None:
@@ -110,15 +47,13 @@ def check_banks(ctx: Context, cna: View, shape: ConvShape) -> None:
         message = "no multiple of four lines"
     ctx.require(fits, "SIZE_MISMATCH", cna, "DMA_CON1", "LINE_STRIDE", message)
     if not shape.argb:
-        used = row_entries(shape)
+        full, rest = slabs(shape)
+        used = full * shape.width + (-(-shape.width // (ENTRY_ATOMS // rest)) if rest else 0)
         entries = max(shape.height - 1, 0) * pitch + used
         apart = shape.height == 1 or pitch >= used
         message = f"a row takes {used} entries"
         ctx.require(apart, "FEATURE_FOOTPRINT", cna, "CBUF_CON1", "DATA_ENTRIES", message)
-    ring = feature_ring(cna, shape)
     fits, message = entries <= data * BANK_ENTRIES, f"{entries} entries do not fit {data} banks"
-    if ring:
-        fits, message = False, f"{entries} entries pass through the {ring} before the weights"
     ctx.require(fits, "FEATURE_FOOTPRINT", cna, "CBUF_CON0", "DATA_BANK", message)
 
 
