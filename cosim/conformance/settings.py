@@ -54,6 +54,35 @@ def _few_banks(d: Draw) -> Plan:
     return plan
 
 
+def _past_banks(d: Draw) -> Plan:
+    """Features that go on where the weights begin, and far behind: they are not stored (2.7)."""
+    wish = ConvWish(d.any_type(), budget=2000)
+    if d.ch.chance("settings.depthwise", 0.2):
+        wish = ConvWish(d.any_type((INT8, INT16, FP16, BF16)), depthwise=True, budget=2000)
+    if d.ch.chance("settings.argb", 0.3):
+        wish = ConvWish(d.any_type((INT8, INT16, FP16)), argb=True, budget=5000)
+    plan = d.conv(wish, PLAIN)
+    task = plan.tasks[0]
+    store, pitch = task.fields["CNA", "CBUF_CON0"], task.fields["CNA", "CBUF_CON1"]
+    rows = task.fields["CNA", "DATA_SIZE0"]["DATAIN_HEIGHT"]
+    least = store["WEIGHT_BANK"]
+    store["WEIGHT_BANK"] = (
+        11 if d.ch.chance("settings.most", 0.7) else d.ch.integer("settings.weights", least, 11)
+    )
+    store["DATA_BANK"] = 12 - store["WEIGHT_BANK"]
+    if wish.argb:
+        if store["WEIGHT_BANK"] == least:
+            raise Refused("as many banks as before")
+    elif rows < 2:
+        raise Refused("one row")
+    else:
+        full = -(-512 * store["DATA_BANK"] // (rows - 1))
+        far = d.ch.chance("settings.far", 0.2)
+        most = (1 << 15) - 1 if far else 2 * max(full, pitch["DATA_ENTRIES"])
+        pitch["DATA_ENTRIES"] = d.ch.integer("settings.pitch", pitch["DATA_ENTRIES"], most)
+    return plan
+
+
 def _exact_fit(d: Draw) -> Plan:
     """Rows apart so far that the features end with a bank, or one entry behind it (2.4)."""
     plan = d.conv(ConvWish(d.any_type(), budget=800), PLAIN)
@@ -293,6 +322,7 @@ KINDS: tuple[Callable[[Draw], Plan], ...] = (
     _argb_bits,
     _line_stride,
     _few_banks,
+    _past_banks,
     _exact_fit,
     _bank_sum,
     _weight_bytes,

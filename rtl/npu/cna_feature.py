@@ -12,6 +12,7 @@ from rtl.npu.cna_argb import ArgbUnpack
 from rtl.npu.cna_check import Checker
 from rtl.npu.cna_fetch import ATOM_ADDRESS_BITS, BurstReader, loader_members
 from rtl.npu.cna_settings import FeatureSettings, Slab
+from rtl.npu.cna_types import at_most
 
 GROUP_ROWS = 4
 """Rows of a group with GROUP_LINE_OFF = 0 (H 3.5)."""
@@ -19,6 +20,8 @@ GROUP_ROWS = 4
 
 class FeatureLoader(wiring.Component):
     """Fetch the rows of a task and write them into CBUF, rows together that are fetched together.
+
+    What would lie in the weights' banks or behind them is fetched, but not stored (docs/hardware.md 2.7).
 
     The walk is row group (4 rows, or 1 with GROUP_LINE_OFF), surface, row, pixel, in which most of
     memory lies in one piece; two atoms a cycle, one where a row ends between them.  ARGB mode
@@ -159,11 +162,11 @@ class FeatureLoader(wiring.Component):
 
     # ------------------------------------------------------------------ placing
 
-    def _wrap(self, m: Module, name: str, total: Value) -> Signal:
-        """`total` modulo the CBUF size, for totals below twice the size."""
-        wrapped = Signal(13, name=name)
-        m.d.comb += wrapped.eq(Mux(total >= self._cfg.cbuf_entries, total - self._cfg.cbuf_entries, total))
-        return wrapped
+    def _sum(self, m: Module, name: str, total: Value) -> Signal:
+        """A sum of entries; all sums behind the end of CBUF count as its end, where nothing is stored."""
+        entry = Signal(13, name=name)
+        m.d.comb += entry.eq(at_most(total, self._cfg.cbuf_entries))
+        return entry
 
     def _land(self, m: Module, reader: BurstReader, unpack: ArgbUnpack, begin: Value) -> None:
         """Place beats, or the atoms of unpacked pixels, and count the rows that are complete."""
@@ -207,8 +210,8 @@ class FeatureLoader(wiring.Component):
                 ]
             with m.Default():
                 m.d.comb += [column.eq(surface[:2]), column2.eq(surface[:2]), bump.eq(1), bump2.eq(1)]
-        entry2 = self._wrap(m, "entry2", entry + bump)
-        entry3 = self._wrap(m, "entry3", entry2 + bump2)
+        entry2 = self._sum(m, "entry2", entry + bump)
+        entry3 = self._sum(m, "entry3", entry2 + bump2)
 
         # 2. One or two atoms: two when both are in one row.
         half = Signal()
@@ -247,14 +250,15 @@ class FeatureLoader(wiring.Component):
         ]
         two = Signal()
         m.d.comb += two.eq(Mux(self._now.argb, unpack.atoms.payload.two, pair))
+        landing = Signal()  # atoms were placed that have not counted as landed yet, stored or not
         with m.If(free):
-            m.d.sync += fill.valid.eq(placed)
+            m.d.sync += [landing.eq(placed), fill.valid.eq(placed & (entry < self._now.room))]
         with m.If(placed):
             m.d.sync += [
                 half.eq(single & ~self._now.argb),
                 fill.payload.entry.eq(entry),
                 fill.payload.column.eq(column),
-                fill.payload.two.eq(two),
+                fill.payload.two.eq(two & (entry2 < self._now.room)),
                 fill.payload.entry2.eq(entry2),
                 fill.payload.column2.eq(column2),
                 fill_pixels.eq(Mux(self._now.argb, unpack.atoms.payload.pixels, 0)),
@@ -267,14 +271,14 @@ class FeatureLoader(wiring.Component):
                 m.d.sync += fill.payload.data.eq(beat.data[128:])
 
         # 3. The next place.
-        next_row = self._wrap(m, "next_row", row_entry + self._now.row_entries[:13])
+        next_row = self._sum(m, "next_row", row_entry + self._now.row_entries)
         new_slab = Signal()
         next_slab = Signal(13)
         m.d.comb += new_slab.eq(surface[:2] == 3)
-        slab_sum = self._wrap(m, "slab_sum", slab_entry + self._now.slab_entries)
+        slab_sum = self._sum(m, "slab_sum", slab_entry + self._now.slab_entries)
         m.d.comb += next_slab.eq(Mux(new_slab, slab_sum, slab_entry))
-        row_start = self._wrap(m, "row_start", next_row + slab_entry)
-        surface_start = self._wrap(m, "surface_start", group_entry + next_slab)
+        row_start = self._sum(m, "row_start", next_row + slab_entry)
+        surface_start = self._sum(m, "surface_start", group_entry + next_slab)
         with m.If(begin):
             m.d.sync += [
                 half.eq(0),
@@ -318,7 +322,7 @@ class FeatureLoader(wiring.Component):
         # 4. Rows count once their last fill is taken; pixel rows may end anywhere in a fill.
         spare = Signal(32, reset_less=True)  # landed pixels of the row that is not complete
         taken = Signal()
-        m.d.comb += taken.eq(fill.valid & fill.ready)
+        m.d.comb += taken.eq(landing & free)
         with m.If(begin):
             m.d.sync += spare.eq(0)
         with m.Elif(self._now.argb):

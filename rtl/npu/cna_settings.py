@@ -8,7 +8,7 @@ from rtl.config import NpuConfig
 from rtl.layouts import DiagnosticCode
 from rtl.npu.cna_check import Check
 from rtl.npu.cna_fetch import ATOM_ADDRESS_BITS
-from rtl.npu.cna_types import DEPTHWISE, RESERVED, TypeOf, is_argb, one_of
+from rtl.npu.cna_types import DEPTHWISE, RESERVED, TypeOf, at_most, feature_entries, is_argb, one_of
 from rtl.regfile import config_signature
 from rtl.regs import registers
 
@@ -22,7 +22,7 @@ class Slab(enum.IntEnum, shape=2):
 
 
 class FeatureSettings(wiring.Component):
-    """Settings of a task, four cycles after its start (more where entry counts exceed CBUF).
+    """Settings of a task, four cycles after its start.
 
     Members
     -------
@@ -38,7 +38,8 @@ class FeatureSettings(wiring.Component):
     width, surfaces : Out(15) : pixels of a row and atoms of a pixel, in exchanged roles for a
         row-major matrix (see FeatureLoader).
     full : Out(13), rest : Out(Slab) : full slabs of a pixel and the form of what remains.
-    row_entries, slab_entries : Out(15) : entries from row to row and slab to slab, modulo CBUF.
+    row_entries, slab_entries : Out(13) : entries from row to row and slab to slab, at most all of CBUF.
+    room : Out(13)         : entries that can hold features (docs/hardware.md 2.7).
     nothing : Out(1)       : nothing is to be fetched.
     row_used, footprint : Out : entries that one row, the whole cube really takes; for the checks.
     """
@@ -64,8 +65,9 @@ class FeatureSettings(wiring.Component):
                 "surfaces": Out(15),
                 "full": Out(13),
                 "rest": Out(Slab),
-                "row_entries": Out(15),
-                "slab_entries": Out(15),
+                "row_entries": Out(13),
+                "slab_entries": Out(13),
+                "room": Out(13),
                 "nothing": Out(1),
                 "row_used": Out(26),
                 "footprint": Out(40),
@@ -101,8 +103,9 @@ class FeatureSettings(wiring.Component):
                     self.line_pitch.eq(Mux(con1.GROUP_LINE_OFF, line_stride, line_stride >> 2)),
                     self.surface_pitch.eq(line_stride + surface_stride),
                     self.width.eq(width),
-                    self.row_entries.eq(cfg.CBUF_CON1.DATA_ENTRIES),
+                    self.row_entries.eq(at_most(cfg.CBUF_CON1.DATA_ENTRIES, entries)),
                     self.slab_entries.eq(width),
+                    self.room.eq(feature_entries(cfg.CBUF_CON0, self._cfg)),
                     self.pixels.eq(height * line_stride),
                     self.nothing.eq(
                         cfg.CBUF_CON0.DATA_REUSE | (width == 0) | (height == 0) | (channels == 0)
@@ -118,7 +121,7 @@ class FeatureSettings(wiring.Component):
                 with m.If(swap):
                     m.d.sync += [
                         self.width.eq(self.surfaces),
-                        self.slab_entries.eq(self.surfaces),
+                        self.slab_entries.eq(at_most(self.surfaces, entries)),
                         self.surfaces.eq(1),
                     ]
                 with m.If(self.pixels == 0):
@@ -132,19 +135,11 @@ class FeatureSettings(wiring.Component):
                     self.rest.eq(Mux(rest == 3, 0, rest)),
                 ]
             with m.Case(4):
-                # Entry counts become remainders of the CBUF size; then the load begins.
+                # The load begins.
                 per_atom = Mux(self.rest == Slab.ONE, (self.width + 3) >> 2, (self.width + 1) >> 1)
                 rest_used = Mux(self.rest == Slab.FULL, 0, per_atom)
-                big_row = self.row_entries >= entries
-                big_slab = self.slab_entries >= entries
-                m.d.sync += self.row_used.eq(self.full * self.width + rest_used)
-                with m.If(big_row):
-                    m.d.sync += self.row_entries.eq(self.row_entries - entries)
-                with m.If(big_slab):
-                    m.d.sync += self.slab_entries.eq(self.slab_entries - entries)
-                with m.If(~big_row & ~big_slab):
-                    m.d.comb += self.begin.eq(1)
-                    m.d.sync += step.eq(5)
+                m.d.comb += self.begin.eq(1)
+                m.d.sync += [step.eq(5), self.row_used.eq(self.full * self.width + rest_used)]
             with m.Case(5):
                 # What only the checks need.
                 slot = Mux(self.channels == 1, 0, Mux(self.channels == 2, 1, 2)) + self.wide

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from amaranth.hdl import Cat, Mux, Value
 from amaranth.lib import enum
 
+from rtl.config import NpuConfig
+
 DEPTHWISE = 3
 """CONV_MODE of a depthwise convolution; 0 is direct and the others are reserved (H 2.2)."""
 
@@ -105,6 +107,18 @@ class TypeOf:
     def channel_groups(self, channels: Value) -> Value:
         """Groups of so many channels."""
         return Mux(self.tf32, (channels + 15) >> 4, (channels + 31) >> 5)
+
+
+def at_most(value: Value, limit: int | Value) -> Value:
+    """The smaller of both."""
+    return Mux(value > limit, limit, value)
+
+
+def feature_entries(banks, config: NpuConfig) -> Value:
+    """Entries of CBUF that can hold features: those before the weights' banks (docs/hardware.md 2.7)."""
+    all_banks = config.cbuf_banks
+    before = (all_banks - banks.WEIGHT_BANK)[:4] * config.bank_entries
+    return Mux(banks.WEIGHT_BANK < all_banks, before, 0)
 
 
 def is_argb(con1) -> Value:

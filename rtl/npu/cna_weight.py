@@ -11,8 +11,7 @@ from rtl.config import NpuConfig
 from rtl.layouts import DiagnosticCode
 from rtl.npu.cna_check import Check, Checker
 from rtl.npu.cna_fetch import ATOM_ADDRESS_BITS, BurstReader, loader_members
-from rtl.npu.cna_types import DEPTHWISE, TypeOf
-from rtl.npu.csc_task import at_most
+from rtl.npu.cna_types import DEPTHWISE, TypeOf, at_most
 from rtl.regs import registers
 from rtl.regs.counters import LEVEL_BITS
 

@@ -6,8 +6,8 @@ from amaranth.lib.wiring import In, Out
 
 from rtl.config import NpuConfig
 from rtl.layouts import StripeDone
-from rtl.npu.cna_types import WIDE_GROUP
-from rtl.npu.csc_task import SLOTS, TASK, at_most
+from rtl.npu.cna_types import WIDE_GROUP, at_most
+from rtl.npu.csc_task import SLOTS, TASK
 from rtl.regfile import config_signature
 
 _IDLE = 1
@@ -18,7 +18,8 @@ class Slot(data.Struct):
     """A slot of a stripe, one pixel under one kernel tap and channel group.
 
     `valid`: a pixel (empty slots are not); `inside`: its operands are in CBUF, at 4-byte word `word` of
-    `entry`; `pad`: they are pad values; neither: zeros.  `two`: channels from 32 on are at word `word2`
+    `entry`; `pad`: they are pad values; neither: zeros, inserted ones or in place of
+    entries that hold no features.  `two`: channels from 32 on are at word `word2`
     of `entry2` (depthwise of 16-bit types).  `swap`: the first slot of a tile; `first`: of the stripe's
     first tile; `live` channels count, of which the first `stored` are in CBUF; `ends`: the last slot of
     the stripe that `done` describes, also where it is empty.
@@ -152,7 +153,7 @@ class PixelWalk(wiring.Component):
         m.d.comb += placing.eq(issue & real & inside)
         with m.If(placing):
             pitch = Mux(task.argb, cfg.DMA_CON1.LINE_STRIDE, cfg.CBUF_CON1.DATA_ENTRIES)
-            m.d.comb += [line.eq(y * pitch), at_entry.eq(entry % self._config.cbuf_entries)]
+            m.d.comb += [line.eq(y * pitch), at_entry.eq(entry)]
         # The tile's first atom in its slab: tiles of one and two atoms share one.
         with m.If(~task.depthwise):
             with m.Switch(task.tile_atoms):
@@ -187,8 +188,8 @@ class PixelWalk(wiring.Component):
             entry2 = Signal(40, init=_IDLE)
             m.d.comb += [
                 entry2.eq(line + slab_start + size.DATAIN_WIDTH + within_slab),
-                self.issued.two.eq(live > WIDE_GROUP // 2),
-                self.issued.entry2.eq(entry2 % self._config.cbuf_entries),
+                self.issued.two.eq((live > WIDE_GROUP // 2) & (entry2 < task.feature_entries)),
+                self.issued.entry2.eq(entry2),
                 self.issued.word2.eq(Cat(Const(0, 2), shared)),
             ]
 
@@ -289,7 +290,7 @@ class PixelWalk(wiring.Component):
         issued = self.issued
         m.d.comb += [
             issued.valid.eq(issue & real),
-            issued.inside.eq(inside),
+            issued.inside.eq(inside & (entry < task.feature_entries)),
             issued.pad.eq(~within),
             issued.swap.eq(first_slot),
             issued.first.eq(first_tile),

@@ -1,11 +1,11 @@
 """What the sequence controller derives from the registers once a task (docs/hardware.md 2, 3)."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from rtl.config import NpuConfig
-from rtl.npu.cna_types import DEPTHWISE, WIDE_GROUP, TypeOf, is_argb
+from rtl.npu.cna_types import DEPTHWISE, WIDE_GROUP, TypeOf, feature_entries, is_argb
 from rtl.regfile import config_signature
 
 SLOTS = 16
@@ -41,15 +41,11 @@ TASK = wiring.Signature(
         "last_y": Out(14),  # last row and column of the input then
         "last_x": Out(14),
         "first_rows": Out(11),  # rows that must be in CBUF at the beginning
+        "feature_entries": Out(13),  # CBUF entries that can hold features
         "ring_first": Out(13),  # weight ring: first entry, entries
         "ring_entries": Out(13),
     }
 )
-
-
-def at_most(value: Value, limit: int | Value) -> Value:
-    """The smaller of both."""
-    return Mux(value > limit, limit, value)
 
 
 class TaskConstants(wiring.Component):
@@ -118,6 +114,7 @@ class TaskConstants(wiring.Component):
                         Mux(grains > size.DATAIN_HEIGHT, size.DATAIN_HEIGHT, grains),
                     )
                 ),
+                task.feature_entries.eq(feature_entries(cfg.CBUF_CON0, self._config)),
                 task.ring_first.eq((self._config.cbuf_banks - banks) * self._config.bank_entries),
                 task.ring_entries.eq(banks * self._config.bank_entries),
             ]

@@ -4,7 +4,8 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.npu.csc_task import TASK, at_most
+from rtl.npu.cna_types import at_most
+from rtl.npu.csc_task import TASK
 from rtl.regfile import config_signature
 
 BLOCK_ATOMS = 4

@@ -111,12 +111,14 @@ def twin(task: Task, cfg: NpuConfig) -> tuple[np.ndarray, np.ndarray, list[np.nd
                     entry, column = entry + x // 4, x % 4
                 else:
                     entry, column = entry + x // 2, 2 * (x % 2) + j
-                atom = (entry % cfg.cbuf_entries) * 4 + column
+                if entry >= (cfg.cbuf_banks - task.weight_bank) * cfg.bank_entries:
+                    continue  # it is not stored
+                atom = entry * 4 + column
                 addr = task.base + 16 * (c1 * surface + y * line + x)
                 image[16 * atom : 16 * atom + 16] = memory_bytes(addr % (1 << 32), 16)
                 written[atom] += 1
                 atoms.append(atom)
-        rows.append(np.array(atoms))
+        rows.append(np.array(atoms, int))
     return image, written, rows
 
 
@@ -212,7 +214,8 @@ def random_task(rng: random.Random) -> Task:
         if not task.height:
             return random_task(rng)
     if rng.random() < 0.1:
-        task.entries += SMALL.cbuf_entries * rng.randint(1, 3)  # addresses wrap at the CBUF size
+        task.entries += SMALL.cbuf_entries * rng.randint(1, 3)  # only one row is stored
+    task.weight_bank = rng.choice([1, 1, 1, 6, 10, 11, 12, 15])
     return task
 
 

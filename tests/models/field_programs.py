@@ -71,14 +71,17 @@ def run(  # type: ignore[no-untyped-def]
     tasks: int = 1,
     first: int | None = None,
     options: Iterable[str] | None = None,
+    strict: bool = True,
 ) -> None:
     """Run the program; afterwards only what the golden model wrote may differ from before.
+
+    Without `strict` the golden model goes on after a diagnostic.
 
     `words` may be a chain of `tasks` lists, of which the first has `first` words.
     """
     npu.memory.write(at, np.array(words, "<u8"))
     kick = Kick(at, amount_code(len(words) if first is None else first), tasks, interrupt_mask)
-    model = GoldenNpu(1, memory=copy_memory(npu.memory), options=options)
+    model = GoldenNpu(1, strict=strict, memory=copy_memory(npu.memory), options=options)
     assert run_kick(model, kick).done
     result = run_kick(npu, kick, max_cycles=3_000_000)
     assert result.done, result.state

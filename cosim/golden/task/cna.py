@@ -18,6 +18,7 @@ from cosim.golden.task.cna_banks import (
     ENTRY_BYTES,
     check_banks,
     check_weights,
+    feature_entries,
     slabs,
 )
 from cosim.golden.task.cna_check import SPREADS, check_cna, is_argb, is_depthwise
@@ -177,26 +178,35 @@ class Cbuf:
     def features(self, ctx: Context, cna: View, shape: ConvShape) -> NDArray:
         """Fetch the features unless DATA_REUSE is set and read them back.
 
+        What would lie in the weights' banks or behind them is not stored, and reads as zero (2.7).
+
         Returns
         -------
         Elements as `decode` has them, [rows, columns, shape.lanes]; lanes that are not live are 0.
         """
         fetch = not cna.get("CBUF_CON0", "DATA_REUSE")
+        room = feature_entries(cna)
         out_shape = (shape.height, shape.width, shape.lanes)
         if shape.argb:
             if fetch:
-                load_argb(ctx, cna, shape, self.bytes)
-            places = argb_places(cna, shape, self.bytes.size)
-            self._held["feature"] = places
-            elements = decode(shape.type, self.bytes[places])
+                load_argb(ctx, cna, shape, self.bytes[: room * ENTRY_BYTES])
+            places = argb_places(cna, shape)
+            stored = places < room * ENTRY_BYTES
+            self._held["feature"] = places[stored]
+            read = np.zeros(places.shape, np.uint8)
+            read[stored] = self.bytes[places[stored]]
+            elements = decode(shape.type, read)
         else:
             atoms = self._places(cna, shape)
+            stored = atoms < room * ENTRY_ATOMS
             if fetch:
-                self.atoms[atoms.ravel()] = ctx.read(
-                    "feature", "CNA", "FEATURE_DATA_ADDR", feature_addresses(ctx, cna, shape)
-                )
-            self._held["feature"] = atoms[..., None] * ATOM + np.arange(ATOM)
-            image = self.atoms[atoms].transpose(1, 2, 0, 3)  # from [surface, row, column, 16]
+                addresses = feature_addresses(ctx, cna, shape)
+                fetched = ctx.read("feature", "CNA", "FEATURE_DATA_ADDR", addresses)
+                self.atoms[atoms[stored]] = fetched[stored.ravel()]
+            self._held["feature"] = atoms[stored][:, None] * ATOM + np.arange(ATOM)
+            read = np.zeros((*atoms.shape, ATOM), np.uint8)
+            read[stored] = self.atoms[atoms[stored]]
+            image = read.transpose(1, 2, 0, 3)  # from [surface, row, column, 16]
             elements = decode(shape.type, image.reshape(shape.height, shape.width, -1))
         live = min(elements.shape[2], shape.channels)
         out = np.zeros(out_shape, elements.dtype)
@@ -205,7 +215,7 @@ class Cbuf:
 
     @staticmethod
     def _places(cna: View, shape: ConvShape) -> NDArray[np.int64]:
-        """Atom index in CBUF of every (surface, row, column) (docs/hardware.md 2.2)."""
+        """Atom from the first entry on of every (surface, row, column) (docs/hardware.md 2.2)."""
         full, rest = slabs(shape)
         pitch, width = cna.get("CBUF_CON1", "DATA_ENTRIES"), shape.width
         atom = np.arange(shape.surfaces, dtype=np.int64)[:, None, None]
@@ -219,7 +229,7 @@ class Cbuf:
             share = ENTRY_ATOMS // rest
             entry = np.where(tail, y * pitch + full * width + x // share, entry)
             column = np.where(tail, (x % share) * rest + column, column)
-        return (entry % (BANKS * BANK_ENTRIES)) * ENTRY_ATOMS + column
+        return entry * ENTRY_ATOMS + column
 
     def weights(self, ctx: Context, cna: View, shape: ConvShape) -> NDArray[np.uint8]:
         """Fetch the weights unless WEIGHT_REUSE is set and return the byte stream, uint8 [WEIGHT_BYTES]."""

@@ -29,8 +29,8 @@ def load_argb(ctx: Context, cna: View, shape: ConvShape, image: NDArray[np.uint8
     Parameters
     ----------
     image
-        all bytes of CBUF, written in place from byte 0 on, modulo its size; what a pixel does not use,
-        and the rest of the last atom, becomes zero.
+        the bytes of CBUF before the weights, written in place from byte 0 on; what a pixel does not use,
+        and the rest of the last atom, becomes zero.  Pixels behind its end are not stored (2.7).
     """
     pitch = cna.get("DMA_CON1", "LINE_STRIDE")
     total, size = shape.height * pitch, shape.type.bits // 8
@@ -40,17 +40,16 @@ def load_argb(ctx: Context, cna: View, shape: ConvShape, image: NDArray[np.uint8
     step = pixel_bytes(shape)
     stored = np.zeros((total, step), np.uint8)
     stored[:, : shape.argb * size] = pixels
-    flat = np.pad(stored.ravel(), (0, -total * step % ATOM))[-image.size :]
-    first = -(-total * step // ATOM) * ATOM - flat.size
-    image[(first + np.arange(flat.size)) % image.size] = flat
+    flat = np.pad(stored.ravel(), (0, -total * step % ATOM))[: image.size]
+    image[: flat.size] = flat
 
 
-def argb_places(cna: View, shape: ConvShape, size: int) -> NDArray[np.int64]:
-    """Byte in CBUF of every channel of every pixel, int64 [rows, columns, channels' bytes]."""
+def argb_places(cna: View, shape: ConvShape) -> NDArray[np.int64]:
+    """Byte from the first entry on of every channel of a pixel, int64 [rows, columns, channels' bytes]."""
     y = np.arange(shape.height, dtype=np.int64)[:, None, None]
     x = np.arange(shape.width, dtype=np.int64)[None, :, None]
     byte = np.arange(shape.argb * shape.type.bits // 8, dtype=np.int64)
-    return ((y * cna.get("DMA_CON1", "LINE_STRIDE") + x) * pixel_bytes(shape) + byte) % size
+    return (y * cna.get("DMA_CON1", "LINE_STRIDE") + x) * pixel_bytes(shape) + byte
 
 
 def convert_input(cna: View, shape: ConvShape, raw: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -29,6 +29,11 @@ def slabs(shape: ConvShape) -> tuple[int, int]:
     return (full + 1, 0) if rest == 3 else (full, rest)
 
 
+def feature_entries(cna: View) -> int:
+    """Entries that can hold features: those before the weights' banks (2.7)."""
+    return max(BANKS - cna.get("CBUF_CON0", "WEIGHT_BANK"), 0) * BANK_ENTRIES
+
+
 def check_banks(ctx: Context, cna: View, shape: ConvShape) -> None:
     """Diagnose the split of the banks, features that do not fit theirs, and the pitches of their memory."""
     names = ("DATA_BANK", "WEIGHT_BANK", "FC_DATA_BANK")
