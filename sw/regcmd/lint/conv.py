@@ -218,7 +218,7 @@ def _no_bank(check: Check) -> None:
     "cbuf.features",
     ERROR,
     "All feature rows of a task lie in its feature banks at once, DATA_ENTRIES apart.",
-    "docs/hardware.md 2.2 to 2.4, H 3.8",
+    "docs/hardware.md 2.2 to 2.4, 2.7, H 3.8",
     blocks=_CNA,
 )
 def _features(check: Check) -> None:
@@ -237,7 +237,7 @@ def _features(check: Check) -> None:
         check.say(message, "CNA", "CBUF_CON0", "DATA_BANK")
     free = (BANKS - weight) * BANK_ENTRIES
     if data + weight <= BANKS and conv.entries > free:
-        message = f"features to entry {conv.entries} overwrite the weights from entry {free} on"
+        message = f"features to entry {conv.entries} reach the weights' banks at entry {free} and are lost there"
         check.say(message, "CNA", "CBUF_CON0", "WEIGHT_BANK")
 
 
