@@ -19,19 +19,12 @@ def saturate(value: Ints, bits: int) -> Ints:
     return np.clip(value, -(1 << (bits - 1)), (1 << (bits - 1)) - 1)
 
 
-def shift_even(value: Ints, shift: int | Ints) -> Ints:
+def shift_even(value: Ints, shift: int) -> Ints:
     """`value / 2^shift` rounded half to even; |value| < 2^62, 0 <= shift <= 63."""
-    if isinstance(shift, int):
-        if shift == 0:
-            return value
-        # What is added carries into the result where the rest is above a half, or a half and the floor odd.
-        return (value + ((value >> shift) & 1) + ((1 << (shift - 1)) - 1)) >> shift
-    shift = np.asarray(shift, np.int64)
-    floor = value >> shift
-    rest = value - (floor << shift)
-    half = np.where(shift > 0, np.int64(1) << np.maximum(shift - 1, 0), 0)
-    up = (rest > half) | ((rest == half) & ((floor & 1) == 1))
-    return floor + (up & (shift > 0))
+    if shift == 0:
+        return value
+    # What is added carries into the result where the rest is above a half, or a half and the floor odd.
+    return (value + ((value >> shift) & 1) + ((1 << (shift - 1)) - 1)) >> shift
 
 
 def shift_up(value: Ints, shift: int) -> Ints:
