@@ -237,7 +237,7 @@ def _features(check: Check) -> None:
         check.say(message, "CNA", "CBUF_CON0", "DATA_BANK")
     free = (BANKS - weight) * BANK_ENTRIES
     if data + weight <= BANKS and conv.entries > free:
-        message = f"features to entry {conv.entries} reach the weights' banks at entry {free} and are lost there"
+        message = f"features to entry {conv.entries} reach the weights at entry {free} and are lost there"
         check.say(message, "CNA", "CBUF_CON0", "WEIGHT_BANK")
 
 
