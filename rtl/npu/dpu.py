@@ -9,7 +9,6 @@ from amaranth.lib.wiring import In, Out
 from rtl.activity import activity_layout, tell
 from rtl.config import NpuConfig
 from rtl.layouts import (
-    ACC_BITS,
     LANES,
     AccOctet,
     BsOctet,
@@ -22,7 +21,6 @@ from rtl.layouts import (
 )
 from rtl.npu.dpu_checks import Check, emit_checks
 from rtl.npu.dpu_diagnostics import dpu_checks, float_product_stuck, writer_stalls
-from rtl.npu.dpu_math import extend
 from rtl.npu.dpu_modes import by_surface, moves_atoms, surfaces_m1
 from rtl.npu.dpu_pipe import DpuPipe
 from rtl.npu.dpu_types import DEPTHWISE, Precision, group_octets, width_of
@@ -266,11 +264,14 @@ class Dpu(wiring.Component):
             tag.task_last.eq((here == last_octet) & last_pixel),
         ]
         with m.If(flying):
-            for lane in range(LANES):
-                element = self.main.payload.data[lane].as_signed()
-                m.d.comb += pipe.source.payload.main[lane].eq(extend(element, ACC_BITS))
+            m.d.comb += pipe.source.payload.main.eq(self.main.payload.data)
         with m.Else():
-            m.d.comb += pipe.source.payload.main.eq(self.acc.payload.acc)
+            for lane in range(LANES):
+                acc = self.acc.payload.acc[lane]
+                m.d.comb += [
+                    pipe.source.payload.main[lane].eq(acc[:32]),
+                    pipe.source.payload.high[lane].eq(acc[32:]),
+                ]
         with m.If(take):
             m.d.sync += octet.eq(octet + 1)
             # CORE sends every octet of a group, MRDMA only those with channels.

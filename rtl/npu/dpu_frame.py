@@ -50,9 +50,14 @@ class OctetTag(data.Struct):
 
 
 class PipeIn(data.Struct):
-    """Main data of eight channels of a pixel with their window sums, and how CPEND cuts them."""
+    """Main data of eight channels of a pixel with their window sums, and how CPEND cuts them.
 
-    main: data.ArrayLayout(ACC_BITS, LANES)
+    `main` are the low 32 bits, all there is of elements from memory and of floats; `high` those above them of
+    CORE's sums.
+    """
+
+    main: data.ArrayLayout(32, LANES)
+    high: data.ArrayLayout(ACC_BITS - 32, LANES)
     sum: data.ArrayLayout(32, LANES)
     clip: Clip
     tag: OctetTag

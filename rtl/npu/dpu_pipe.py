@@ -4,14 +4,13 @@ from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.layouts import ACC_BITS, LANES, BsOctet, ElementOctet
+from rtl.layouts import LANES, BsOctet, ElementOctet
 from rtl.npu.dpu_cvt import OutputConverter
 from rtl.npu.dpu_ew import EwOperand, EwStage
 from rtl.npu.dpu_float import FloatUnit
 from rtl.npu.dpu_frame import STAGES, AluAlgo, Frame, OctetTag, PipeIn, PipeOut
 from rtl.npu.dpu_lut import LutStage, LutUnit
-from rtl.npu.dpu_math import extend
-from rtl.npu.dpu_scale import Cut, bn_stages, bs_stages
+from rtl.npu.dpu_scale import CoreSums, bn_stages, bs_stages
 from rtl.npu.dpu_table import OperandTable
 from rtl.npu.dpu_types import Precision
 from rtl.regfile import LutPort, config_signature
@@ -111,17 +110,14 @@ class DpuPipe(wiring.Component):
             with frame.into(k + 1):
                 m.d.sync += tag[k + 1].eq(tag[k])
 
-        main, sums = frame.lanes("main", signed(ACC_BITS)), frame.lanes("sum", signed(32))
-        cut = Cut()
+        main = frame.lanes("main", signed(32))
+        core = CoreSums(frame)
         with frame.into(1):
             for lane in range(LANES):
-                with m.If(frame.floats):
-                    m.d.sync += main[lane].eq(extend(by_unit.data[lane].as_signed(), ACC_BITS))
-                with m.Else():
-                    m.d.sync += main[lane].eq(given.main[lane])
-                m.d.sync += sums[lane].eq(given.sum[lane])
-            m.d.sync += cut.load(given.clip)
-        bs = bs_stages(frame, main, sums, cut, bs_table)
+                m.d.sync += main[lane].eq(Mux(frame.floats, by_unit.data[lane], given.main[lane]))
+            with m.If(core.live):
+                m.d.sync += core.load(given)
+        bs = bs_stages(frame, main, core, bs_table)
         bn, entering = bn_stages(frame, bs.values, bn_table)
         lut = LutStage(frame, unit, bn.values, entering)
         operand = EwOperand(frame, self.ew, self.active)

@@ -19,26 +19,42 @@ class StageOut:
     wanted: Value
 
 
-class Cut:
-    """CLIP_TRUNCATE of the octet in stage 1: half a unit of the last place that stays, and what goes."""
+class CoreSums:
+    """What only sums of CORE have, of the octet in stage 1.
 
-    def __init__(self) -> None:
+    Members
+    -------
+    live : Value
+        held: main data are sums of CORE, integers.
+    high, sums : list of Signal
+        of each lane the bits above the low 32, and the window sum.
+    shift, half, dropped, to_even : Signal
+        CLIP_TRUNCATE: its shift, half a unit of the last place that stays, what goes, and how ties go.
+    """
+
+    def __init__(self, frame: Frame) -> None:
+        self.live = frame.flag(~frame.cfg.FEATURE_MODE_CFG.FLYING_MODE & ~frame.float_domain)
+        self.high = frame.lanes("high", signed(ACC_BITS - 32))
+        self.sums = frame.lanes("sum", signed(32))
         self.shift = Signal(5, name="cut_shift", reset_less=True)
         self.half = Signal(31, name="cut_half", reset_less=True)
         self.dropped = Signal(31, name="cut_dropped", reset_less=True)
         self.to_even = Signal(name="cut_to_even", reset_less=True)
 
-    def load(self, clip: Any) -> list[Any]:
-        """Statements that take a `Clip` over."""
+    def load(self, given: Any) -> list[Any]:
+        """Statements that take a `PipeIn` over."""
+        clip = given.clip
         unit = Value.cast(1) << clip.shift
         return [
+            *(self.high[lane].eq(given.high[lane]) for lane in range(LANES)),
+            *(self.sums[lane].eq(given.sum[lane]) for lane in range(LANES)),
             self.shift.eq(clip.shift),
             self.half.eq(unit >> 1),
             self.dropped.eq(unit - 1),
             self.to_even.eq(~clip.half_up),
         ]
 
-    def rounded(self, frame: Frame, value: Signal) -> Value:
+    def cut(self, frame: Frame, value: Signal) -> Value:
         """A sum shifted and rounded; the shift is not 0."""
         biased = frame.wire(value + self.half)
         tie = self.to_even & ((biased[: len(self.dropped)] & self.dropped) == 0)
@@ -78,9 +94,7 @@ class _Settings:
         return Mux(self.mul_src, table.operands.mul[lane].as_signed(), self._mul_reg)
 
 
-def bs_stages(
-    frame: Frame, main: list[Signal], sums: list[Signal], cut: Cut, table: OperandTable
-) -> StageOut:
+def bs_stages(frame: Frame, main: list[Signal], core: CoreSums, table: OperandTable) -> StageOut:
     """Stages 1 to 4: CPEND and the adder, the multiplier, shift with saturation and ReLU."""
     m, cfg, valid = frame.m, frame.cfg, frame.valid
     bs = _Settings(frame, "BS")
@@ -89,9 +103,8 @@ def bs_stages(
     cpend = frame.flag(live & ~flying)
     cpend_src = frame.flag(cfg.BS_OW_CFG.OW_SRC)
     wanted = frame.flag(live & cfg.BS_OW_CFG.OW_SRC)  # also flying, where nothing uses it (docs 4.3)
-    from_core = frame.flag(~flying & ~frame.float_domain)
     cuts = Signal()
-    m.d.comb += cuts.eq(valid[1] & from_core & (cut.shift != 0))
+    m.d.comb += cuts.eq(valid[1] & core.live & (core.shift != 0))
 
     total, factor = frame.lanes("bs_total", signed(33)), frame.lanes("bs_factor", signed(16))
     product, plain = frame.lanes("bs_product", signed(49)), frame.lanes("bs_plain", unsigned(1))
@@ -99,19 +112,23 @@ def bs_stages(
     for lane in range(LANES):
         window, sum_ = Signal(signed(ACC_BITS), init=IDLE), Signal(signed(33), init=IDLE)
         scale, short = Signal(signed(16), init=IDLE), Signal(signed(50), init=IDLE)
-        with m.If(valid[1]):
+        before = Signal(signed(32), init=IDLE)
+        with m.If(valid[1] & core.live):
             with m.If(cpend & cpend_src):
-                m.d.comb += window.eq(sums[lane] * table.operands.cpend[lane].as_signed())
+                m.d.comb += window.eq(core.sums[lane] * table.operands.cpend[lane].as_signed())
             with m.Elif(cpend):
-                m.d.comb += window.eq(sums[lane] * cfg.BS_OW_OP.OW_OP)
+                m.d.comb += window.eq(core.sums[lane] * cfg.BS_OW_OP.OW_OP)
             with m.Else():
                 m.d.comb += window.eq(0)
-            whole = frame.wire(main[lane] + window)
+            whole = frame.wire(Cat(main[lane], core.high[lane]).as_signed() + window)
             with m.If(cuts):
-                m.d.comb += short.eq(cut.rounded(frame, whole))
+                m.d.comb += short.eq(core.cut(frame, whole))
             with m.Else():
                 m.d.comb += short.eq(extend(whole, 50))
-            before = frame.wire(clamp(short, LOWEST, HIGHEST))
+            m.d.comb += before.eq(clamp(short, LOWEST, HIGHEST))
+        with m.Else():
+            m.d.comb += before.eq(main[lane])
+        with m.If(valid[1]):
             with m.If(bs.add):
                 operand = frame.wire(bs.addend(table, lane))
                 with m.If(bs.minus):

@@ -190,10 +190,10 @@ def _job(rng: random.Random, task: Task, pixels: int = 5) -> Job:
             live = rng.choice([8, 8, rng.randrange(9)])
             last = octet == octets - 1 and pixel == pixels - 1
             tag = {"octet": octet, "slot": pixel, "live": live, "group_last": last}
-            whole = [v % 2**48 for v in main]
+            low, high = [v % 2**32 for v in main], [v >> 32 & 0xFFFF for v in main]
             words = [[v % 2**32 for v in values] for values in (sums, second)]
             clip = {"shift": task.clip[0], "half_up": task.clip[1]}
-            source.append({"main": whole, "sum": words[0], "tag": tag, "clip": clip})
+            source.append({"main": low, "high": high, "sum": words[0], "tag": tag, "clip": clip})
             ew.append({"data": words[1]})
             values = [
                 element_value(f, a, s, 8 * octet + lane, data, e, task.tables, task.clip)
