@@ -40,6 +40,8 @@ def capture_command(
             json,
             {"schema_version": SCHEMA_VERSION, "exit_code": code, "jobs": writer.jobs, "files": writer.files},
         )
+    if writer.failures:
+        fail(f"capture: {'; '.join(writer.failures)}", BAD_INPUT)
     if not writer.files and not code:
         which = "no job" if job is None else f"{writer.jobs} jobs, none of them number {job}"
         fail(f"capture: the program started {which}", BAD_INPUT)
@@ -52,6 +54,7 @@ class _Writer:
     def __init__(self, output: Path, job: int | None) -> None:
         self.output, self.job = output, job
         self.files: list[dict[str, Any]] = []
+        self.failures: list[str] = []
         self.jobs = 0
 
     def __call__(self, captured: Captured) -> None:
@@ -59,12 +62,16 @@ class _Writer:
         if self.job is not None and captured.job != self.job:
             return
         path = self.output
-        if self.files:
+        if self.files or self.failures:
             name = f"{path.stem}-job{captured.job}"
             name += f"-core{captured.core}" if captured.core else ""
             name += f"-kick{captured.kick}" if captured.kick > 1 else ""
             path = path.with_name(name + (path.suffix or ".json"))
-        captured.save(path)
+        try:
+            captured.save(path)
+        except OSError as error:
+            self.failures.append(f"job {captured.job} could not be written to {path}: {error.strerror}")
+            return
         print(f"{captured.text()} -> {path}", flush=True)
         self.files.append(
             {

@@ -74,11 +74,14 @@ def import_capture(path: Path) -> tuple[Stream, Expected]:
 
 
 def save(stream: Stream, expected: Expected, path: Path) -> None:
-    """Write a stream file with what is expected of it."""
-    stream.save(path)
-    data = json.loads(path.read_text())
-    data["expected"] = expected.as_json()
-    path.write_text(json.dumps(data, indent=1) + "\n")
+    """Write a stream file with what is expected of it, as a whole.
+
+    Raises
+    ------
+    OSError
+        if it cannot be written; what stood at `path` before is still there then.
+    """
+    stream.save(path, expected=expected.as_json())
 
 
 def load_expected(path: Path) -> Expected | None:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cosim.crosscheck.kick import Kick
+from waves.whole_file import whole_file
 
 SCHEMA_VERSION = 1
 PAGE = 4096
@@ -56,8 +57,14 @@ class Stream:
         for region in self.regions:
             memory.write(region.address, region.data.tobytes())
 
-    def save(self, path: Path) -> None:
-        """Write the stream file."""
+    def save(self, path: Path, **more: Any) -> None:
+        """Write the stream file as a whole; `more` are further members, as the format has them.
+
+        Raises
+        ------
+        OSError
+            if it cannot be written; what stood at `path` before is still there then.
+        """
         data = {
             "schema_version": SCHEMA_VERSION,
             "core": self.core,
@@ -65,8 +72,8 @@ class Stream:
             "writes": [[f"0x{offset:04X}", f"0x{value:08X}"] for offset, value in self.writes],
             "regions": [region_json(region) for region in self.regions],
         }
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(data, indent=1) + "\n")
+        with whole_file(path) as part:
+            part.write_text(json.dumps(data | more, indent=1) + "\n")
 
     @classmethod
     def load(cls, path: Path) -> Stream:

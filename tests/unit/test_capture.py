@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes as ct
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cosim.cli.main import app
+from cosim.cli.regcmd_capture import _Writer
 from cosim.differences.streams import tasks_of, writes_of
 from cosim.golden.task import GoldenNpu
 from cosim.streams.capture import CaptureError, import_capture, load_expected, save
@@ -217,3 +220,39 @@ def test_overlap_and_damage(capture: Path, tmp_path: Path) -> None:
     assert code == 2 and "'expected' is damaged" in text
     assert invoke("regcmd", "import", bad, "-o", tmp_path / "o.json")[0] == 2
     assert not (tmp_path / "o.json").exists()
+
+
+def full_disk(self: Path, text: str, *_: Any, **__: Any) -> int:
+    """Instead of `Path.write_text`: half of the text, then no space."""
+    with self.open("w") as file:
+        file.write(text[: len(text) // 2])
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_full_disk_leaves_no_cut_stream(
+    capture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream, expected = import_capture(capture)
+    path = tmp_path / "stream.json"
+    save(stream, expected, path)
+    before = path.read_bytes()
+    monkeypatch.setattr(Path, "write_text", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        save(stream, expected, path)
+    with pytest.raises(OSError, match="No space left"):
+        stream.save(tmp_path / "other.json")
+    assert path.read_bytes() == before
+    assert sorted(item.name for item in tmp_path.glob("*.json*")) == ["capture.json", "stream.json"]
+
+
+def test_capture_names_the_job_that_could_not_be_written(tmp_path: Path) -> None:
+    class Job:
+        job, core, kick = 3, 0, 1
+
+        def save(self, path: Path) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    writer = _Writer(tmp_path / "out.json", None)
+    writer(Job())  # type: ignore[arg-type]
+    assert writer.jobs == 3 and not writer.files
+    assert writer.failures == [f"job 3 could not be written to {tmp_path}/out.json: No space left on device"]
