@@ -1,38 +1,37 @@
-"""What the way from a program to the device costs: a native program that loops over small jobs.
+"""Cost of the way from a program to the device: a native program that runs small jobs in a loop.
 
     python -m benchmarks.device [--engines NAME ...] [--jobs N] [--sides N ...] [--json FILE]
 
 The program (examples/device/rknpu_program.c) waits for every job before it submits the next.  A job is
-one 3x3 convolution of int8, 32 to 32 channels, on `side` x `side` pixels (0: 1x1 on 4 x 4).  Inside the
-simulator means inside the engine's calls: cycles and register accesses of the RTL, or the golden model.
+one 3x3 convolution of int8, 32 to 32 channels, on `side` x `side` pixels (0: 1x1 on 4 x 4).  Time inside the
+simulator is time inside the engine's calls: cycles and register accesses of the RTL, or the golden model.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-from cosim.devices import SimulatedMachine
-from cosim.devices.preload import c_compiler
-from cosim.devices.program import environment, private_server
-from cosim.engines.errors import BuildError
-from rtl.regs.cheader import header
+from benchmarks import JSON, write
+from rkcosim.devices import SimulatedMachine
+from rkcosim.devices.preload import c_compiler
+from rkcosim.devices.program import environment, private_server
+from rkcosim.engines.protocol import BuildError
+from rkcosim.measure.perf.measure import options
+from rkcosim.spec.regs.cheader import header
 
-SCHEMA_VERSION = 1
 TARGET = 0.20
-"""Share of the time that may pass outside the RTL simulation."""
+"""Largest share of the time that should pass outside of the RTL simulation."""
 
 SOURCE = Path(__file__).resolve().parents[1] / "examples" / "device" / "rknpu_program.c"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One run: `outside` is the share of `seconds` that was not spent in the engine."""
+    """One run; `outside` is the share of `seconds` that was not spent in the engine."""
 
     engine: str
     side: int
@@ -49,7 +48,9 @@ def build_program(folder: Path) -> Path:
     Raises
     ------
     BuildError
-        without a compiler; subprocess.CalledProcessError if it fails.
+        If there is no compiler.
+    subprocess.CalledProcessError
+        If the compiler fails.
     """
     (folder / "npu_registers.h").write_text(header())
     target = folder / "program"
@@ -58,7 +59,7 @@ def build_program(folder: Path) -> Path:
 
 
 def measure(engine: str | None, program: Path, jobs: int, side: int) -> Row:
-    """Run the loop once on a machine of its own."""
+    """Run the loop once on a new machine."""
     with SimulatedMachine(engine) as machine, private_server(machine) as server:
         env = environment(server.path)
         machine.start_clock()
@@ -72,22 +73,24 @@ def measure(engine: str | None, program: Path, jobs: int, side: int) -> Row:
     )
 
 
-def main() -> int:
-    """Measure, print, and say whether the default engine reaches the target."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--engines", nargs="+", default=["verilator", "golden"])
-    parser.add_argument("--jobs", type=int, default=200)
-    parser.add_argument("--sides", type=int, nargs="+", default=[0, 8, 16])
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
+def main(given: list[str] | None = None) -> int:
+    """Measure and print; return whether the default engine reaches the target."""
+    chosen = options(
+        __doc__,
+        given,
+        json=JSON,
+        engines={"nargs": "+", "default": ["verilator", "golden"]},
+        jobs={"type": int, "default": 200},
+        sides={"type": int, "nargs": "+", "default": [0, 8, 16]},
+    )
     rows: list[Row] = []
     print("engine      side  jobs  cycles/job  seconds  jobs/s  outside")
     try:
         with tempfile.TemporaryDirectory() as folder:
             program = build_program(Path(folder))
-            for engine in options.engines:
-                for side in options.sides:
-                    row = measure(engine, program, options.jobs, side)
+            for engine in chosen.engines:
+                for side in chosen.sides:
+                    row = measure(engine, program, chosen.jobs, side)
                     rows.append(row)
                     print(
                         f"{row.engine:10} {row.side:5} {row.jobs:5} {row.cycles_per_job:11.0f} "
@@ -97,10 +100,7 @@ def main() -> int:
     except (BuildError, ValueError) as error:
         print(f"benchmarks.device: {error}", file=sys.stderr)
         return 2
-    if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        data = {"schema_version": SCHEMA_VERSION, "target": TARGET, "rows": [asdict(row) for row in rows]}
-        options.json.write_text(json.dumps(data, indent=2) + "\n")
+    write(chosen.json, rows, target=TARGET)
     return 0
 
 

@@ -1,27 +1,3 @@
-"""Co-simulation of the RK3588 NPU.
+"""Engines, golden models, command line and tools; the rooms of this folder are those of `rkcosim`."""
 
-`open_engine` opens an engine, `run_model` runs a network on it, `Stream` is a register-command
-stream with its memory image; `with device():` gives this process the device nodes of a board.
-"""
-
-from __future__ import annotations
-
-from typing import Any
-
-__all__ = ["Stream", "device", "open_engine", "run_model"]
-
-_HOMES = {
-    "Stream": "cosim.streams.stream",
-    "device": "cosim.devices",
-    "open_engine": "cosim.engines.engine",
-    "run_model": "cosim.models.run",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used; the command line stays quick to start."""
-    if name in _HOMES:
-        from importlib import import_module
-
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'cosim' has no attribute {name!r}")
+raise ImportError(f"{__name__} is a folder of the checkout; its modules are imported as rkcosim.engines, ...")

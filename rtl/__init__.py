@@ -1,6 +1,6 @@
 """The RTL of the NPU."""
 
-import time
+from rkcosim.spec import IMPORTED_AT as IMPORTED_AT
 
-IMPORTED_AT = time.time()
-"""When this process began to import the RTL; files changed since are not what it runs."""
+if not __name__.startswith("rkcosim."):
+    raise ImportError(f"{__name__} is a folder of the checkout; its modules are imported as rkcosim.rtl")

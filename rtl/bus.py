@@ -1,15 +1,16 @@
-"""Buses of one core towards the outside, and the parts that keep them registered.
+"""Bus signatures of a core, and the components that register the buses.
 
-Every output of a part in this file that faces a top-level bus is a register, ready included
-(DESIGN 4), so that engines agree cycle for cycle and cores can be stepped apart.
+Every output of a component in this file that drives a top-level bus is a register, `ready` included
+. Engines therefore agree in every cycle, and cores can be stepped separately.
 """
 
-from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth import Cat, Const, Module, Signal
 from amaranth.hdl import ShapeLike, Value
-from amaranth.lib import enum, memory, stream, wiring
+from amaranth.lib import enum, stream, wiring
+from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
-from rtl.layouts import AXI_BITS, Diagnostic, DiagnosticPort
+from rkcosim.rtl.layouts import AXI_BITS, Diagnostic, DiagnosticPort, RegisterPort
 
 AXI_ADDRESS_BITS = 40
 READ_ID_BITS = 5
@@ -64,7 +65,7 @@ class AxiLite(wiring.Signature):
 
 
 class Axi4(wiring.Signature):
-    """AXI4 with 256-bit data, 40-bit addresses, 5-bit read and 4-bit write ids, from the master."""
+    """AXI4 with 256-bit data, 40-bit addresses, 5-bit read ids and 4-bit write ids, seen from the master."""
 
     def __init__(self) -> None:
         members: dict[str, wiring.Member] = {}
@@ -102,32 +103,34 @@ class Axi4(wiring.Signature):
         super().__init__(members)
 
 
-class RegisterBus(wiring.Signature):
-    """An access to one core's registers by full offset, seen from the initiator.
+def flat_members(prefix: str, signature: wiring.Signature) -> dict[str, wiring.Member]:
+    """Return the members of a bus as members of a component, with the names of the bus's standard."""
+    return {prefix + name: member for name, member in signature.members.items()}
 
-    The initiator holds `write` or `read` (never both) with `offset` and `wdata` until a cycle in
-    which `ready` is high; the access takes place in that cycle, and `rdata` and `error` are valid
-    in it.
+
+def connect_flat(m: Module, prefix: str, outside: wiring.Component, inside: wiring.PureInterface) -> None:
+    """Connect a component's `flat_members` to the bus of the submodule that implements them."""
+    for name, member in inside.signature.members.items():
+        outer, inner = getattr(outside, prefix + name), getattr(inside, name)
+        m.d.comb += inner.eq(outer) if member.flow == In else outer.eq(inner)
+
+
+class RegisterBus(wiring.Signature):
+    """Register access within one core by full offset, seen from the initiator.
+
+    The handshake is that of `RegisterPort`. `error` is valid together with `rdata`. `write` and `read` are
+    never high in the same cycle.
     """
 
     def __init__(self) -> None:
-        super().__init__(
-            {
-                "write": Out(1),
-                "read": Out(1),
-                "offset": Out(REGISTER_OFFSET_BITS),
-                "wdata": Out(32),
-                "ready": In(1),
-                "rdata": In(32),
-                "error": In(1),
-            }
-        )
+        block = dict(RegisterPort().members.items())
+        super().__init__(block | {"offset": Out(REGISTER_OFFSET_BITS), "error": In(1)})
 
 
 class SkidBuffer(wiring.Component):
-    """Two places of a stream, with every output (ready included) from a register.
+    """Two-entry stream buffer whose outputs, `ready` included, are all registers.
 
-    Sustains one transfer a cycle, with one cycle of delay.
+    It sustains one transfer per cycle and adds one cycle of latency.
 
     Parameters
     ----------
@@ -164,10 +167,10 @@ class SkidBuffer(wiring.Component):
 
 
 class DiagnosticMerge(wiring.Component):
-    """Join diagnostic ports into one, one event a cycle, lower inputs first.
+    """Merge diagnostic ports into one: one event per cycle, inputs with a lower index first.
 
-    Each input keeps `DEPTH` events until they have gone out, enough for blocks that check their
-    settings at the same time; an event that comes to an input that is full is lost.
+    Each input buffers up to `DEPTH` events, which is enough for blocks that check their settings at the
+    same time. An event that arrives at a full buffer is lost.
 
     Parameters
     ----------
@@ -178,6 +181,11 @@ class DiagnosticMerge(wiring.Component):
     -------
     i : In(DiagnosticPort()).array(count)
     o : Out(DiagnosticPort())
+
+    Raises
+    ------
+    ValueError
+        If `count` is less than 1.
     """
 
     DEPTH = 8
@@ -186,37 +194,29 @@ class DiagnosticMerge(wiring.Component):
         if count < 1:
             raise ValueError(f"count must be at least 1, not {count}")
         super().__init__({"i": In(DiagnosticPort()).array(count), "o": Out(DiagnosticPort())})
-        self._count = count
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         earlier: list[Value] = []
-        for n in range(self._count):
-            port = self.i[n]
-            kept = memory.Memory(shape=Diagnostic, depth=self.DEPTH, init=[])
-            m.submodules[f"kept_{n}"] = kept
-            write, read = kept.write_port(), kept.read_port(domain="comb")
-            first, count = Signal(range(self.DEPTH)), Signal(range(self.DEPTH + 1))
-            taken = (count != 0) & ~Cat(earlier).any()
-            put = port.valid & (count != self.DEPTH)
-            m.d.comb += read.addr.eq(first)
-            with m.If(put):
-                m.d.comb += [write.en.eq(1), write.addr.eq(first + count), write.data.eq(port.payload)]
-            with m.If(taken):
-                m.d.sync += first.eq(first + 1)
-                m.d.comb += [self.o.valid.eq(1), self.o.payload.eq(read.data)]
-            with m.If(put != taken):
-                m.d.sync += count.eq(Mux(put, count + 1, count - 1))
-            earlier.append(count != 0)
+        for n, port in enumerate(self.i):
+            m.submodules[f"kept_{n}"] = kept = SyncFIFO(width=Diagnostic.as_shape().size, depth=self.DEPTH)
+            m.d.comb += [
+                kept.w_en.eq(port.valid),
+                kept.w_data.eq(port.payload),
+                kept.r_en.eq(~Cat(earlier).any()),
+            ]
+            with m.If(kept.r_rdy & kept.r_en):
+                m.d.comb += [self.o.valid.eq(1), self.o.payload.eq(kept.r_data)]
+            earlier.append(kept.r_rdy)
         return m
 
 
 class AxiLiteSlave(wiring.Component):
     """AXI4-Lite slave that turns each transfer into one access of a register bus.
 
-    One access at a time; reads and writes that wait together take turns.  A write with any strobe
-    bit clear is not performed and answers SLVERR, since the registers take whole words only.  An
-    access that its block delays holds the bus, as silicon does.
+    It performs one access at a time; when a read and a write wait at the same time, they alternate. A
+    write with any strobe bit clear is not performed and is answered with SLVERR, because registers accept
+    whole words only. An access that its block delays occupies the bus meanwhile, as on silicon.
 
     Members
     -------
@@ -231,7 +231,7 @@ class AxiLiteSlave(wiring.Component):
         m = Module()
         axil, bus = self.axil, self.bus
 
-        # The three request channels each hold one transfer; their ready is "I hold none".
+        # Each of the three request channels holds one transfer; `ready` means that the channel is empty.
         aw_room, w_room, ar_room = Signal(), Signal(), Signal()
         aw_held, w_held, ar_held = Signal(), Signal(), Signal()
         waddr = Signal(REGISTER_OFFSET_BITS, reset_less=True)
@@ -257,7 +257,7 @@ class AxiLiteSlave(wiring.Component):
         with m.If(write_go):
             m.d.comb += bus.offset.eq(waddr)
 
-        # Whoever has started keeps the bus; a served read hands over to writes and vice versa.
+        # The operation that has started keeps the bus. After a read, writes go first, and vice versa.
         with m.If(write_go):
             m.d.sync += read_turn.eq(~whole | bus.ready)
         with m.Elif(read_go):
@@ -291,7 +291,7 @@ class AxiLiteSlave(wiring.Component):
                 w_room.eq(1),
                 axil.bvalid.eq(1),
                 axil.bresp.eq(
-                    Cat(Const(0, 1), ~whole | bus.error)  # SLVERR is 0b10
+                    Cat(Const(0, 1), ~whole | bus.error)  # SLVERR is 0b10.
                 ),
             ]
         with m.If(read_go & bus.ready):

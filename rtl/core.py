@@ -1,65 +1,77 @@
-"""One NPU core: every block of H1.1 joined, with registered AXI ports and an interrupt line."""
+"""One NPU core: all blocks of [HW 1.1] connected, with registered AXI ports and an interrupt line."""
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, ResetSignal, Signal, Value
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.bus import Axi4, AxiLite, AxiLiteSlave, DiagnosticMerge
-from rtl.clock_groups import CLOCK_GROUPS, awake
-from rtl.config import RK3588, NpuConfig
-from rtl.interrupt import EVENT_BITS, Event, InterruptUnit
-from rtl.layouts import ReadClient, WriteClient
-from rtl.npu.cna import Cna
-from rtl.npu.core_block import CoreBlock
-from rtl.npu.ddma import Ddma
-from rtl.npu.dpu import Dpu
-from rtl.npu.dpu_rdma import DpuRdma
-from rtl.npu.ppu import Ppu
-from rtl.npu.ppu_rdma import PpuRdma
-from rtl.npu.write_buffer import WriteBuffer
-from rtl.pc_dma import PcDma
-from rtl.regbus import OP_ENABLE_BITS, RegisterFabric, op_enable_fields
-from rtl.regfile import RegisterFile
-from rtl.regs.counters import IDLE, LEVEL_BITS, levels, state_blocks, states
-from rtl.regs.events import EVENTS
-from rtl.regs.options import OPTION_BITS
+from rkcosim.rtl.bus import (
+    Axi4,
+    AxiLite,
+    AxiLiteSlave,
+    DiagnosticMerge,
+    connect_flat,
+    flat_members,
+)
+from rkcosim.rtl.co_work import StepAnswer, StepReport
+from rkcosim.rtl.interrupt import EVENT_BITS, Event, InterruptUnit
+from rkcosim.rtl.layouts import ReadClient, WriteClient
+from rkcosim.rtl.npu.cna import Cna
+from rkcosim.rtl.npu.core_block import CoreBlock
+from rkcosim.rtl.npu.ddma import Ddma
+from rkcosim.rtl.npu.dpu import Dpu
+from rkcosim.rtl.npu.dpu_rdma import DpuRdma
+from rkcosim.rtl.npu.ppu import Ppu
+from rkcosim.rtl.npu.ppu_rdma import PpuRdma
+from rkcosim.rtl.npu.write_buffer import WriteBuffer
+from rkcosim.rtl.pc_dma import PcDma
+from rkcosim.rtl.regbus import OP_ENABLE_BITS, RegisterFabric, op_enable_fields
+from rkcosim.rtl.regfile import RegisterFile
+from rkcosim.spec.config import RK3588, NpuConfig
+from rkcosim.spec.regs.counters import IDLE, LEVEL_BITS, levels, state_blocks, states
+from rkcosim.spec.regs.events import EVENTS
+from rkcosim.spec.regs.options import OPTION_BITS
 
 GROUPED_BLOCKS = ("CNA", "CORE", "DPU", "DPU_RDMA", "PPU", "PPU_RDMA")
-"""Blocks with two register groups, started by the op-enable mask."""
+"""Blocks with two register groups, which the op-enable mask starts."""
 
 QUIET_CYCLES = 15
-"""Cycles without a sign of life after which a core reports idle."""
+"""Number of cycles without activity after which a core reports that it is idle."""
 
 
 class NpuCore(wiring.Component):
-    """A whole NPU core of the RK3588 (or a smaller geometry for tests).
+    """A complete NPU core of the RK3588 (or of a smaller geometry for tests). All outputs are registers.
+
+    Parameters
+    ----------
+    config
+        Geometry of the core.
+    relax_serialisation : bool
+        Whether chained tasks may overlap. False, as on silicon, by default.
+    external_cell : bool
+        Whether the array cell is an instance of `npu_array_cell`, which the engine provides.
 
     Members
     -------
-    s_axil_* : AXI4-Lite slave, 32-bit data, 16-bit addresses (offsets of H1.3).
+    s_axil_* : AXI4-Lite slave, 32-bit data, 16-bit addresses (offsets of [HW 1.3]).
     m_axi_* : AXI4 master, 256-bit data, 40-bit addresses, read ids 5 bits, write ids 4.
-    core_index : In(2)         : this core's number, compared with S_POINTER.CORE_INDEX.
-    options : In(8)            : readings of the hardware that differ from the default, one bit each
-        (rtl/regs/options.py); changes only while the core is reset or idle.
+    core_index : In(2)         : number of this core, which is compared with S_POINTER.CORE_INDEX.
+    options : In(8)            : non-default interpretations of the hardware, one bit each
+        (spec/regs/options.py). It may change only while the core is in reset or idle.
     irq : Out(1)               : interrupt line, level.
     diag_* : Out               : diagnostic events; `diag_block` is the register window, offset[15:12].
-    events : Out(16)           : pulses and levels, bits as in rtl/regs/events.py.
-    task_index : Out(12)       : task of the kick that the events belong to.
-    watch_* : Out              : register writes, as `rtl.layouts.RegisterWatch`, a cycle later.
-    counting : In(1)           : whether the next four follow what happens, a cycle later; else they stand.
-    activity : Out(48)         : what each block does, bits as `rtl.regs.counters.states`.
-    levels : Out(192)          : how full queues are, 16 bits each as `rtl.regs.counters.levels`.
-    macs, array_macs : Out(12) : multiply-accumulates of a slot, useful ones and those of the whole array.
-    idle : Out(1)              : nothing happens here until a bus access or a memory response comes.
-    busy_blocks : Out(7)       : enabled blocks, bits as the op-enable mask (H1.5).
-    awake : Out                : bit for each of `CLOCK_GROUPS`, low when nothing in it will change at
-        the next clock edge.
-
-    All outputs but `awake` come from registers.  Parameters: the geometry; whether chained tasks may overlap
-    (`relax_serialisation`, off as in silicon); whether the array cell is left to the engine as an
-    instance of `npu_array_cell` (`external_cell`).
+    events : Out(16)           : pulses and levels, bits as in spec/regs/events.py.
+    task_index : Out(12)       : index in the kick of the task that the events belong to.
+    step_report : Out(16), step_answer : In(18) : to and from the other cores (rtl/co_work.py). A core whose
+        answer stays 0 works alone.
+    watch_* : Out              : register writes, as `rkcosim.rtl.layouts.RegisterWatch`, one cycle later.
+    counting : In(1)           : while high, the next four are updated, one cycle late; else they are held.
+    activity : Out(48)         : state of each block, bits as `rkcosim.spec.regs.counters.states`.
+    levels : Out(192)          : fill levels of queues, 16 bits each as `rkcosim.spec.regs.counters.levels`.
+    macs, array_macs : Out(12) : multiply-accumulates of a slot: useful ones, and those of the whole array.
+    idle : Out(1)              : the core does nothing until the next bus access or memory response.
+    busy_blocks : Out(7)       : blocks that are enabled, bits as in the op-enable mask [HW 1.5].
     """
 
     def __init__(
@@ -68,12 +80,8 @@ class NpuCore(wiring.Component):
         self._config = config
         self._external_cell = external_cell
         self._relax = relax_serialisation
-        members: dict[str, wiring.Member] = {}
-        for name, member in AxiLite().flip().members.items():
-            members[f"s_axil_{name}"] = member
-        for name, member in Axi4().members.items():
-            members[f"m_axi_{name}"] = member
-        members |= {
+        buses = flat_members("s_axil_", AxiLite().flip()) | flat_members("m_axi_", Axi4())
+        members = {
             "core_index": In(2),
             "options": In(OPTION_BITS),
             "irq": Out(1),
@@ -83,6 +91,8 @@ class NpuCore(wiring.Component):
             "diag_register": Out(16),
             "diag_value": Out(32),
             "events": Out(16),
+            "step_report": Out(StepReport.as_shape().size),
+            "step_answer": In(StepAnswer.as_shape().size),
             "watch_valid": Out(1),
             "watch_fetched": Out(1),
             "watch_offset": Out(16),
@@ -97,24 +107,21 @@ class NpuCore(wiring.Component):
             "array_macs": Out(12),
             "idle": Out(1),
             "busy_blocks": Out(OP_ENABLE_BITS),
-            "awake": Out(len(CLOCK_GROUPS)),
         }
-        super().__init__(members)
+        super().__init__(buses | members)
 
     def elaborate(self, platform) -> Module:
         m = Module()
         config = self._config
 
-        # 1. Registers: host and command stream meet in the fabric.
+        # 1. Registers: the fabric carries the accesses of the host and of the command stream.
         m.submodules.axil = axil = AxiLiteSlave()
         m.submodules.fabric = fabric = RegisterFabric()
         m.submodules.pc = pc = PcDma(relax_serialisation=self._relax)
         m.submodules.interrupts = interrupts = InterruptUnit()
         wiring.connect(m, axil.bus, fabric.host)
         wiring.connect(m, pc.bus, fabric.fetch)
-        for name, member in AxiLite().members.items():
-            outside, inside = getattr(self, f"s_axil_{name}"), getattr(axil.axil, name)
-            m.d.comb += outside.eq(inside) if member.flow == In else inside.eq(outside)
+        connect_flat(m, "s_axil_", self, axil.axil)
 
         files: dict[str, RegisterFile] = {}
         masks = op_enable_fields()
@@ -135,9 +142,9 @@ class NpuCore(wiring.Component):
         # 2. The data path.
         m.submodules.cna = cna = Cna(config)
         m.submodules.core_block = core = CoreBlock(external_cell=self._external_cell)
-        m.submodules.dpu = dpu = Dpu(config)
-        m.submodules.dpu_rdma = dpu_rdma = DpuRdma(config)
-        m.submodules.ppu = ppu = Ppu(config)
+        m.submodules.dpu = dpu = Dpu()
+        m.submodules.dpu_rdma = dpu_rdma = DpuRdma()
+        m.submodules.ppu = ppu = Ppu()
         m.submodules.ppu_rdma = ppu_rdma = PpuRdma(config)
         blocks = {
             "CNA": cna,
@@ -150,19 +157,19 @@ class NpuCore(wiring.Component):
         for block, unit in blocks.items():
             wiring.connect(m, files[block].control, unit.control)
             wiring.connect(m, files[block].cfg, unit.cfg)
-        m.d.comb += [
-            core.cell.eq(cna.cell),
-            core.size.eq(cna.size),
-            cna.options.eq(self.options),
-            cna.bank_free.eq(core.bank_free),
-        ]
-        wiring.connect(m, cna.stripe, core.stripe)
+        m.d.comb += cna.options.eq(self.options)
+        wiring.connect(m, cna.core, core.feed)
         wiring.connect(m, core.acc, dpu.acc)
         m.d.comb += [dpu.core_octets.eq(core.octets), dpu.options.eq(self.options)]
         wiring.connect(m, files["DPU"].lut, dpu.lut)
-        for stream in ("bs", "bn", "main", "ew"):
-            wiring.connect(m, getattr(dpu_rdma, stream), getattr(dpu, stream))
-        m.d.comb += dpu.rdma_busy.eq(dpu_rdma.busy)  # the DPU also takes operands it does not need
+        for source, sink in (
+            (dpu_rdma.bs, dpu.bs),
+            (dpu_rdma.bn, dpu.bn),
+            (dpu_rdma.main, dpu.main),
+            (dpu_rdma.ew, dpu.ew),
+        ):
+            wiring.connect(m, source, sink)
+        m.d.comb += dpu.rdma_busy.eq(dpu_rdma.busy)  # The DPU also accepts operands that it does not need.
         comb_use = dpu_rdma.cfg.FEATURE_MODE_CFG.COMB_USE
         m.d.comb += [
             dpu.rdma_comb_use.eq(dpu_rdma.busy & comb_use[0]),
@@ -171,15 +178,15 @@ class NpuCore(wiring.Component):
         ]
         wiring.connect(m, ppu_rdma.atoms, ppu.atoms)
         wiring.connect(m, dpu.ppu, ppu.dpu)
-        # What feeds the PPU tells it the type and the size.
+        # The block that feeds the PPU provides the type and the size.
         wiring.connect(m, files["PPU_RDMA"].cfg, ppu.rdma_cfg)
         wiring.connect(m, files["DPU"].cfg, ppu.dpu_cfg)
         wiring.connect(m, files["PPU"].cfg, ppu_rdma.ppu_cfg)
 
         starting = Cat(file.starting for file in files.values()).any()
         m.d.comb += [file.show.eq(starting) for file in files.values()]
-        # DPU_RDMA serves a task of the DPU once: with both groups enabled ahead (slave mode) it would
-        # begin the next task's data while the DPU still waits for the end of this one's.
+        # DPU_RDMA reads once for each task of the DPU. If both groups were enabled in advance (slave mode),
+        # it could otherwise start reading for the next task before the DPU has finished this one.
         served = Signal()
         with m.If(~files["DPU"].running):
             m.d.sync += served.eq(0)
@@ -210,9 +217,7 @@ class NpuCore(wiring.Component):
             wiring.connect(m, buffer.port, ddma.writes[client])
         wiring.connect(m, fabric.ddma, ddma.port)
         wiring.connect(m, fabric.sdma, ddma.sdma_port)
-        for name, member in Axi4().members.items():
-            outside, inside = getattr(self, f"m_axi_{name}"), getattr(ddma.axi, name)
-            m.d.comb += inside.eq(outside) if member.flow == In else outside.eq(inside)
+        connect_flat(m, "m_axi_", self, ddma.axi)
 
         # 4. Task control and interrupts.
         wiring.connect(m, fabric.pc, pc.port)
@@ -222,6 +227,9 @@ class NpuCore(wiring.Component):
             pc.busy.eq(busy),
             pc.writes_pending.eq(ddma.writes_pending),
             interrupts.last_task.eq(pc.last_task),
+            pc.next_mode.eq(files["CNA"].next_mode),
+            pc.answer.eq(self.step_answer),
+            self.step_report.eq(pc.report),
         ]
         events = Signal(EVENT_BITS)
         for event, pulse, block in (
@@ -240,19 +248,19 @@ class NpuCore(wiring.Component):
             self.irq.eq(interrupts.irq),
         ]
 
-        # 5. What the outside may watch.
+        # 5. Signals for observers.
         final_diagnostic = self._diagnostics(m, fabric, pc, files, blocks, ddma)
         seen = {
             "task_start": pc.task_start,
             "task_done": pc.task_done,
-            "mac_slot": cna.slot_valid,
-            "mac_real": cna.slot_real,
-            "stall_feature": cna.stall_feature,
-            "stall_weight": cna.stall_weight,
-            "stall_acc": cna.stall_acc,
+            "mac_slot": cna.status.slot_valid,
+            "mac_real": cna.status.slot_real,
+            "stall_feature": cna.status.stall_feature,
+            "stall_weight": cna.status.stall_weight,
+            "stall_acc": cna.status.stall_acc,
             "dpu_octet": dpu.busy_octet,
             "ppu_atom": ppu.busy_atom,
-            "stripe": cna.stripe.valid & cna.stripe.ready,
+            "stripe": cna.core.stripe.valid & cna.core.stripe.ready,
             "stall_dpu": core.acc.valid & ~core.acc.ready,
             "stall_write": Cat(p.data.valid & ~p.data.ready for p in ddma.writes).any(),
             "stall_operand": dpu.lacks | ppu.lacks,
@@ -270,7 +278,7 @@ class NpuCore(wiring.Component):
             self.busy_blocks.eq(busy),
         ]
         self._counted(m, pc, blocks, buffers, ddma)
-        # Idle means quiet for a while, so that nothing on its way through a register is missed.
+        # The core reports idle only after some quiet cycles: a value may still be in a register.
         quiet = Signal(range(QUIET_CYCLES + 1), init=QUIET_CYCLES)
         stirs = Signal()
         m.d.comb += stirs.eq(
@@ -284,7 +292,6 @@ class NpuCore(wiring.Component):
             | self.s_axil_rvalid
             | final_diagnostic.valid
         )
-        self._clock_groups(m, axil, fabric, pc, files, blocks, ddma, final_diagnostic)
         with m.If(stirs):
             m.d.sync += [quiet.eq(QUIET_CYCLES), self.idle.eq(0)]
         with m.Elif(quiet != 0):
@@ -294,65 +301,24 @@ class NpuCore(wiring.Component):
         return m
 
     def _counted(self, m: Module, pc, blocks, buffers: dict[str, WriteBuffer], ddma) -> None:
-        """What the performance counters look at (rtl/counters.py); costs nothing while they do not."""
+        """Drive the inputs of the performance counters (rtl/counters.py); they are held unless `counting`."""
         cna, dpu_rdma, ppu_rdma = (blocks[name] for name in ("CNA", "DPU_RDMA", "PPU_RDMA"))
-        told = {name: block.activity for name, block in blocks.items() if name != "CNA"}
-        told |= {"PC": pc.activity, "CSC": cna.csc_activity, "DDMA": ddma.activity}
-        told |= {"CNA_FEATURE": cna.feature_activity, "CNA_WEIGHT": cna.weight_activity}
+        stated = {name: block.activity for name, block in blocks.items() if name != "CNA"}
+        stated |= {"PC": pc.activity, "CSC": cna.csc_activity, "DDMA": ddma.activity}
+        stated |= {"CNA_FEATURE": cna.feature_activity, "CNA_WEIGHT": cna.weight_activity}
         fill = {f"{client}_WRITE_BUFFER": buffer.beats for client, buffer in buffers.items()}
         for source in (cna, dpu_rdma, ppu_rdma, ddma):
             fill |= {name: source.levels[name] for name in source.levels.shape().members}
         with m.If(self.counting):
             m.d.sync += [
-                self.activity.eq(Cat(told[block.name] for block in state_blocks())),
+                self.activity.eq(Cat(stated[block.name] for block in state_blocks())),
                 self.levels.eq(Cat(fill[level.name] for level in levels())),
-                self.macs.eq(cna.macs),
-                self.array_macs.eq(cna.array_macs),
+                self.macs.eq(cna.status.macs),
+                self.array_macs.eq(cna.status.array_macs),
             ]
 
-    def _clock_groups(self, m: Module, axil, fabric, pc, files, blocks, ddma, diagnostics) -> None:
-        """Tell which groups may change at the next edge (rtl/clock_groups.py)."""
-        cna, core, dpu, dpu_rdma = (blocks[name] for name in ("CNA", "CORE", "DPU", "DPU_RDMA"))
-        reported = [source.diag.valid for source in (fabric, pc, ddma, *blocks.values(), *files.values())]
-        accesses = [axil.bus.write, axil.bus.read, self.s_axil_bvalid, self.s_axil_rvalid]
-        accesses += [self.s_axil_awvalid, self.s_axil_wvalid, self.s_axil_arvalid]
-        done = [block.control.done for block in blocks.values()]
-        done += [cna.done_feature, cna.done_weight, cna.done_csc, ddma.read_error, ddma.write_error]
-        causes = Cat(
-            ResetSignal(), pc.moves, *(file.moves for file in files.values()), *done, *accesses, *reported
-        )
-        told = self._merged
-        control = awake(m, "control", causes.any() | Cat(*told).any())
-
-        def runs(*names: str) -> Value:
-            return Cat(*(files[name].running for name in names)).any()
-
-        writes = Cat(
-            *(
-                valid
-                for port in (dpu.write, blocks["PPU"].write)
-                for valid in (port.req.valid, port.data.valid)
-            )
-        )
-        causes = {
-            "convolution": runs("CNA", "CORE"),
-            "release": cna.releases,
-            "drain": core.moves,
-            "fills": cna.feature_moves | cna.weight_moves,
-            "features": cna.feature_moves,
-            "weights": cna.weight_moves,
-            "dpu": dpu.moves,
-            "floats": dpu.float_task,
-            "dpu_writer": dpu.writer_moves,
-            "dpu_rdma": dpu_rdma.moves,
-            "ppu": runs("PPU", "PPU_RDMA") | dpu.ppu.valid,
-            "memory": ~ddma.idle | writes.any(),
-        }
-        groups = {"control": control} | {name: awake(m, name, control | causes[name]) for name in causes}
-        m.d.comb += self.awake.eq(Cat(groups[name] for name in CLOCK_GROUPS))
-
     def _diagnostics(self, m: Module, fabric, pc, files, blocks, ddma) -> wiring.PureInterface:
-        """Merge the blocks' diagnostics into one port, one event a cycle."""
+        """Merge the diagnostics of all blocks into one port, one event per cycle."""
         ports = {"FABRIC": [fabric.diag], "PC": [pc.diag]}
         for block in GROUPED_BLOCKS:
             ports[block] = [files[block].diag, blocks[block].diag]
@@ -367,7 +333,6 @@ class NpuCore(wiring.Component):
         m.submodules.diagnostics = final = DiagnosticMerge(len(merged))
         for n, source in enumerate(merged):
             wiring.connect(m, source, final.i[n])
-        self._merged = [source.valid for source in (*merged, final.o)]
         m.d.sync += [
             self.diag_valid.eq(final.o.valid),
             self.diag_code.eq(final.o.payload.code),

@@ -1,28 +1,30 @@
 """Performance counters of a core, in a window of the SoC outside every core's address map (docs/counters.md).
 
-Our own addition: silicon has nothing of the kind that is known.  What is counted is described in
-rtl/regs/counters.rdl; cosim/harness/counters.h counts the same in C++ for the engines.
+The counters are an addition of this project; silicon is not known to have any. spec/regs/counters.rdl
+describes what is counted. The engines never run this RTL: cosim/engines/harness/counters.h counts the same
+events in C++. Each block has a port `activity` with one bit for each of its states, and some blocks have a
+port `levels` with the fill levels of queues.
 """
 
 from __future__ import annotations
 
 from amaranth.hdl import Const, Module, Mux, Signal, Value
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.bus import AxiLite, AxiLiteSlave
-from rtl.config import AXI_BYTES
-from rtl.layouts import ReadClient, WriteClient
-from rtl.regfile import pack_fields, register_layout
-from rtl.regs import Register, counter_registers
-from rtl.regs.counters import LEVEL_BITS, WINDOW_BYTES, counts, levels, state_blocks, states
-from rtl.regs.events import EVENTS
+from rkcosim.rtl.bus import AxiLite, AxiLiteSlave
+from rkcosim.rtl.layouts import ReadClient, WriteClient
+from rkcosim.rtl.regfile import pack_fields, register_layout
+from rkcosim.spec.config import AXI_BYTES
+from rkcosim.spec.regs import Register, counter_registers
+from rkcosim.spec.regs.counters import LEVEL_BITS, WINDOW_BYTES, counts, levels, state_blocks, states
+from rkcosim.spec.regs.events import EVENTS
 
 COUNT_BITS = 48
-"""78 hours of 1 GHz."""
+"""Width of a counter: 2**48 cycles are 78 hours at 1 GHz."""
 
 PENDING_WRITES = 32
-"""Write bursts whose beats are still to come, more than a core lets wait (`rtl.npu.ddma`)."""
+"""Capacity in write bursts whose data is outstanding; a core has fewer (`rkcosim.rtl.npu.ddma`)."""
 
 WATCHED: dict[str, int] = {
     "activity": len(states()),
@@ -36,22 +38,52 @@ WATCHED: dict[str, int] = {
     "m_axi_awid": 4,
     "m_axi_wstrb": AXI_BYTES,
 }
-"""Pins of a core that its counters look at, with their widths."""
+"""Outputs of a core that its counters observe, with their widths in bits."""
+
+
+def activity_layout(block: str) -> data.StructLayout:
+    """Layout with one bit for each state of a block, named as in spec/regs/counters.rdl."""
+    return data.StructLayout({state.name: 1 for state in counter_registers()[block]})
+
+
+def levels_layout(*names: str) -> data.StructLayout:
+    """Layout of the named fill levels of spec/regs/counters.rdl."""
+    known = counter_registers()["LEVELS"]
+    return data.StructLayout({known[name].name: LEVEL_BITS for name in names})
+
+
+def tell(m: Module, activity: data.View, idle: Value, **causes: Value) -> None:
+    """Drive the state bits of a block: `IDLE` from `idle`, the others from `causes`.
+
+    If several causes hold, the counters count the first. No bit stands for "no cause": the tests check that
+    each cycle has exactly one state. Each cause should be an expression that nothing else uses, so that a
+    simulator evaluates it only while the counters are enabled.
+
+    Raises
+    ------
+    ValueError
+        If `causes` are not the states of the block in their order.
+    """
+    expected = [state for state in activity.shape().members if state != "IDLE"]
+    if list(causes) != expected:
+        raise ValueError(f"the states are {expected}, not {list(causes)}")
+    m.d.comb += activity.IDLE.eq(idle)
+    m.d.comb += [activity[state].eq(cause) for state, cause in causes.items()]
 
 
 class CoreCounters(wiring.Component):
     """The counters of one core.
 
+    All counts refer to cycles whose predecessor had `enable`, because the outputs of the core are registers.
+
     Members
     -------
-    activity, levels, macs, array_macs, events, m_axi_... : In : that core's pins (`WATCHED`).
-    enable : In(1)   : count; goes to the core as `counting`.
-    clear : In(1)    : pulse, all counts become 0.
-    latch : In(1)    : pulse, what is read stays as the counts are now.
+    activity, levels, macs, array_macs, events, m_axi_... : In : outputs of that core (`WATCHED`).
+    enable : In(1)   : count; connected to `counting` of the core.
+    clear : In(1)    : pulse, sets all counts to 0.
+    latch : In(1)    : pulse, copies the counts for reading.
     local : In(12)   : offset in the window.
-    rdata : Out(32)  : the word of a count there as it was latched, 0 where there is none.
-
-    All counts are of cycles whose predecessor had `enable`, since the core's outputs are registers.
+    rdata : Out(32)  : latched word of the count at `local`, 0 where there is no register.
     """
 
     def __init__(self) -> None:
@@ -69,7 +101,7 @@ class CoreCounters(wiring.Component):
             register.path: Signal(_bits(register), name=register.path.replace(".", "_"))
             for register in counts()
         }
-        """The counts as they stand, by path of their register."""
+        """The current counts by the path of their register."""
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -85,7 +117,7 @@ class CoreCounters(wiring.Component):
         add |= {"MACS.USEFUL": self.macs, "MACS.BUSY": self.array_macs}
         add |= {"MACS.SLOTS": event["mac_slot"], "MACS.PIXELS": event["mac_real"]}
 
-        # A task is at work from the cycle of its start up to the one before that of its end.
+        # A task is active from the cycle of its start to the cycle before its end.
         start, done = event["task_start"], event["task_done"]
         at_work, now_at_work = Signal(), Signal()
         took = Signal(COUNT_BITS)
@@ -114,7 +146,7 @@ class CoreCounters(wiring.Component):
         return m
 
     def _states(self) -> dict[str, Value]:
-        """Idle as each block says; of its other states the first that holds."""
+        """State bits by path: `IDLE` as the block reports it, otherwise only the first state that holds."""
         found: dict[str, Value] = {}
         bit = 0
         for block in state_blocks():
@@ -126,12 +158,12 @@ class CoreCounters(wiring.Component):
         return found
 
     def _traffic(self, m: Module) -> dict[str, Value]:
-        """What AXI adds to the counts in this cycle."""
+        """Increments of the AXI counts in this cycle."""
         passes = {
             channel: getattr(self, f"m_axi_{channel}valid") & getattr(self, f"m_axi_{channel}ready")
             for channel in ("ar", "r", "aw", "w")
         }
-        # Data say not whose they are: they follow their addresses in order.
+        # Write data carry no id: they follow the order of the addresses.
         ids, waiting = Signal(PENDING_WRITES), Signal(range(PENDING_WRITES + 1))
         ids_left, waiting_left = Signal.like(ids), Signal.like(waiting)
         leaves = passes["w"] & self.m_axi_wlast & (waiting != 0)
@@ -158,7 +190,7 @@ class CoreCounters(wiring.Component):
         return found | {"BYTES.READS": passes["ar"], "BYTES.WRITES": passes["aw"]}
 
     def _read(self, m: Module) -> None:
-        """What was latched, word by word."""
+        """Drive `rdata` from the latched counts."""
         kept = {path: Signal.like(count, name=f"{count.name}_kept") for path, count in self.counts.items()}
         with m.If(self.latch):
             m.d.sync += [kept[path].eq(count) for path, count in self.counts.items()]
@@ -170,14 +202,14 @@ class CoreCounters(wiring.Component):
 
 
 class CounterWindow(wiring.Component):
-    """The windows of all cores' counters behind one AXI4-Lite slave.
+    """The counter windows of all cores behind one AXI4-Lite slave.
+
+    A read outside the registers returns 0; a write there has no effect.
 
     Members
     -------
     axil : In(AxiLite())     : address 0x1000 times the core plus the register's offset.
-    core0, core1, ... : as the inputs of `CoreCounters`, and `counting` : Out(1) for each core.
-
-    A read outside the registers gives 0, a write there does nothing.
+    core0, core1, ... : inputs as those of `CoreCounters`, and `counting` : Out(1) for each core.
     """
 
     def __init__(self, cores: int) -> None:

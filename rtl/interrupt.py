@@ -1,17 +1,17 @@
-"""Events of one core and its interrupt line (HARDWARE 7, docs/hardware.md 7.4)."""
+"""Interrupt registers and interrupt line of one core [HW 10.2]."""
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.layouts import RegisterPort
-from rtl.regs import registers
+from rkcosim.rtl.layouts import RegisterPort
+from rkcosim.spec.regs import registers
 
 EVENT_BITS = 14
 
 
 class Event(enum.IntEnum):
-    """Bit of each event in the interrupt registers; the pairs are register groups 0 and 1."""
+    """Bit of each event in the interrupt registers. Events in pairs belong to register groups 0 and 1."""
 
     CNA_FEATURE = 0
     CNA_WEIGHT = 2
@@ -24,17 +24,18 @@ class Event(enum.IntEnum):
 
 
 class InterruptUnit(wiring.Component):
-    """Collect events; hold the line from an unmasked event of the last task until STATUS is 0.
+    """Collect events, and hold the line from an unmasked event of the last task until STATUS is 0.
 
-    Serves the INTERRUPT_* offsets of the PC window; others read 0 and ignore writes.  An event in
-    the cycle of its clear stays.  A mask opened after its event does not raise the line.
+    The unit serves the INTERRUPT_* offsets of the PC window; other offsets read 0 and ignore writes. An
+    event in the same cycle as its clear is kept. Unmasking an event that has already happened does not
+    raise the line.
 
     Members
     -------
     port : In(RegisterPort())   : always ready.
     events : In(14)             : pulses, bits as `Event`.
     last_task : In(1)           : events of this cycle may raise the line (last task, or no kick).
-    irq : Out(1)                : from a register, level.
+    irq : Out(1)                : level, from a register.
     """
 
     port: In(RegisterPort())
@@ -74,6 +75,6 @@ class InterruptUnit(wiring.Component):
         m.d.sync += raw.eq((raw & ~clear) | self.events)
         risen = Signal()
         m.d.comb += risen.eq(self.last_task & (self.events & mask).any())
-        # With the event still on its way into RAW, STATUS of this cycle does not count yet.
+        # An event in this cycle is not in RAW yet, so STATUS does not show it.
         m.d.sync += self.irq.eq(Mux(risen, 1, self.irq & status.any()))
         return m

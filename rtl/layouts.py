@@ -1,21 +1,27 @@
 """Payloads and port groups that cross a block border inside one NPU core.
 
-Directions are those of the side that *initiates* (the master of the port); the other side uses
-`In(...)` of the same signature.  Streams follow `amaranth.lib.stream`: payload holds while valid
-and not ready, and valid never waits for ready.
+Directions are those of the initiator (the master of the port); the other side uses `In(...)` of the
+same signature. Streams follow `amaranth.lib.stream`: the payload is stable while `valid` is high and
+`ready` is low, and `valid` never depends on `ready`.
 """
 
-# No postponed annotations here: Amaranth reads the fields of a Struct from them.
+# No postponed annotations here: Amaranth reads the fields of a Struct from the annotations.
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.spec.types import LANES as LANES
+
 AXI_BITS = 256
-LANES = 8
-"""Elements that the DPU takes a cycle (HARDWARE Q20)."""
+
+IDLE = 1
+"""Value of a conditionally driven wire while its condition does not hold.
+
+It is not 0, because Verilator turns `valid ? x : 0` into a mask and then evaluates `x` in every cycle.
+"""
 
 
 class ReadClient(enum.IntEnum):
-    """AXI read id of each reader of a core (5 bits; DESIGN 4)."""
+    """AXI read id of each read client of a core (5 bits)."""
 
     FEATURE = 0
     WEIGHT = 1
@@ -28,7 +34,7 @@ class ReadClient(enum.IntEnum):
 
 
 class WriteClient(enum.IntEnum):
-    """AXI write id of each writer of a core (4 bits)."""
+    """AXI write id of each write client of a core (4 bits)."""
 
     DPU = 0
     PPU = 1
@@ -37,9 +43,9 @@ class WriteClient(enum.IntEnum):
 class ReadRequest(data.Struct):
     """One burst of a read client: `beats_m1 + 1` beats of 32 bytes from `addr`.
 
-    `addr` is a byte address and a multiple of 32.  A client that wants data from an odd atom asks
-    for the aligned beat and drops the first half.  Splits at 4 KiB and TASK_DMA_BASE are added
-    behind this port, by the DMA.
+    `addr` is a byte address and a multiple of 32. A client that needs data from an odd atom requests the
+    aligned beat and drops the first half. The DMA behind this port splits requests at 4 KiB and adds
+    TASK_DMA_BASE.
     """
 
     addr: 32
@@ -47,21 +53,21 @@ class ReadRequest(data.Struct):
 
 
 class ReadBeat(data.Struct):
-    """One beat of read data; `last` closes the request (never a 4 KiB split of it)."""
+    """One beat of read data. `last` marks the end of the request, never the end of a part split at 4 KiB."""
 
     data: AXI_BITS
     last: 1
 
 
 class WriteRequest(data.Struct):
-    """One burst of a write client; as `ReadRequest`."""
+    """One burst of a write client; the members are those of `ReadRequest`."""
 
     addr: 32
     beats_m1: 4
 
 
 class WriteBeat(data.Struct):
-    """One beat of write data with a strobe bit per byte; `last` closes the request."""
+    """One beat of write data with a strobe bit per byte. `last` marks the end of the request."""
 
     data: AXI_BITS
     strb: AXI_BITS // 8
@@ -69,10 +75,10 @@ class WriteBeat(data.Struct):
 
 
 class ReadPort(wiring.Signature):
-    """A read client's port, seen from the client.
+    """Port of a read client, seen from the client.
 
-    The client reserves room before it asks: `rsp` has no ready and every beat is taken in the
-    cycle it comes.  Beats of one client arrive in the order of its requests.
+    The client reserves buffer space before it sends a request: `rsp` has no `ready`, so each beat has to be
+    accepted in the cycle in which it arrives. Beats of one client arrive in the order of its requests.
     """
 
     def __init__(self) -> None:
@@ -85,9 +91,9 @@ class ReadPort(wiring.Signature):
 
 
 class WritePort(wiring.Signature):
-    """A write client's port, seen from the client.
+    """Port of a write client, seen from the client.
 
-    `done` is a pulse for each request whose write response has arrived.
+    `done` pulses once for each request whose write response has arrived.
     """
 
     def __init__(self) -> None:
@@ -101,11 +107,11 @@ class WritePort(wiring.Signature):
 
 
 class RegisterPort(wiring.Signature):
-    """An access to one block's registers, seen from the initiator.
+    """Register access of one block, seen from the initiator.
 
-    The initiator holds `write` or `read` with `offset` (byte offset in the block's 4 KiB window)
-    and `wdata` until a cycle in which `ready` is high; the access takes place in that cycle and
-    `rdata` is valid in it.
+    The initiator holds `write` or `read` together with `offset` (byte offset in the block's 4 KiB window)
+    and `wdata` until a cycle in which `ready` is high. The access takes place in that cycle, and `rdata`
+    is valid in it.
     """
 
     def __init__(self) -> None:
@@ -122,10 +128,10 @@ class RegisterPort(wiring.Signature):
 
 
 class ControlPort(wiring.Signature):
-    """Start and end of a block's work, seen from its register file.
+    """Start and end of a block's task, seen from its register file.
 
-    `start` is a pulse; the block's configuration port is stable from the cycle of the pulse until
-    the block answers with a pulse on `done`.  `group` is the register group that runs.
+    `start` is a pulse. The configuration port of the block is stable from the cycle of the pulse until the
+    block answers with a pulse on `done`. `group` is the register group of the task.
     """
 
     def __init__(self) -> None:
@@ -133,7 +139,13 @@ class ControlPort(wiring.Signature):
 
 
 class RegisterWatch(data.Struct):
-    """A register write as it is done: `offset` in the core, `fetched` if the command stream does it."""
+    """A register write in the cycle in which it takes place.
+
+    Members
+    -------
+    offset : full offset in the core.
+    fetched : the command stream made the write.
+    """
 
     valid: 1
     fetched: 1
@@ -142,9 +154,12 @@ class RegisterWatch(data.Struct):
 
 
 class Diagnostic(data.Struct):
-    """One suspicious thing a block saw (DESIGN 4.1); invisible to the registers.
+    """One suspicious observation of a block; no register shows it.
 
-    `register` is the full offset inside the core; `code` is a `DiagnosticCode`.
+    Members
+    -------
+    code : a `DiagnosticCode`.
+    register : full offset inside the core.
     """
 
     code: 8
@@ -153,7 +168,7 @@ class Diagnostic(data.Struct):
 
 
 class DiagnosticCode(enum.IntEnum, shape=8):
-    """What a diagnostic says.  Texts for people live in `cosim.engines.diagnostics`."""
+    """Kinds of diagnostics. Their texts are in `rkcosim.engines.diagnostics`."""
 
     NONE = 0
     UNKNOWN_WRITE = 1
@@ -170,21 +185,26 @@ class DiagnosticCode(enum.IntEnum, shape=8):
     BAD_COMMAND = 12
     EMPTY_SIZE = 13
     REUSE_FOOTPRINT = 14
+    WEIGHT_CODE = 15
+    CORE_MISSING = 16
 
 
 class DiagnosticPort(wiring.Signature):
-    """A pulse with a `Diagnostic`, seen from the block that raises it."""
+    """A `Diagnostic` with a pulse `valid`, seen from the block that reports it."""
 
     def __init__(self) -> None:
         super().__init__({"valid": Out(1), "payload": Out(Diagnostic)})
 
 
 class CbufFill(data.Struct):
-    """Up to two atoms written into CBUF in one cycle.
+    """Up to two atoms that are written into CBUF in one cycle.
 
-    `entry` is the 64-byte entry of the first atom (0 = first entry of bank 0), `column` its
-    16-byte place in the entry.  With `two` set the second atom goes to `entry2`/`column2`, where
-    `entry2` is `entry` or `entry + 1` modulo the CBUF size (DESIGN 4.2).
+    Members
+    -------
+    data : both atoms, the first one in the low half.
+    entry, column : 64-byte entry of the first atom (0 = first entry of bank 0), and its 16-byte place in it.
+    two : there is a second atom.
+    entry2, column2 : place of the second atom; `entry2` is `entry` or `entry + 1` modulo the CBUF size.
     """
 
     data: 256
@@ -196,13 +216,17 @@ class CbufFill(data.Struct):
 
 
 class CellIn(data.Struct):
-    """What the sequence controller gives the array cell in one cycle (see `rtl/npu/array.py`).
+    """Operands and control that the sequence controller gives the array cell in one cycle (rtl/npu/array.py).
 
-    `precision` is the CNA's code (HARDWARE 3.1).  Weights: `w_valid` writes the 64 bytes `w_data` as
-    chunk `w_index` into the shadow tile, laid out with `16 << w_stride` bytes per kernel.  Features:
-    `f_valid` feeds one output pixel's operands, `f_swap` (with `f_valid`) makes the shadow tile active
-    for this pixel and those after it, `f_first` clears the accumulators of the slot before adding.
-    `f_slot` is the pixel's place in the stripe and `f_bank` the accumulator bank.
+    Members
+    -------
+    precision : code of the CNA [HW 3.1].
+    w_valid, w_index, w_data : write the 64 bytes `w_data` as chunk `w_index` into the shadow tile.
+    w_stride : each kernel takes `16 << w_stride` bytes of the shadow tile.
+    f_valid, f_data : feed the operands of one output pixel.
+    f_swap : with `f_valid`, make the shadow tile active for this and the following pixels.
+    f_first : clear the accumulators of the slot before the addition.
+    f_slot, f_bank : place of the pixel in the stripe, and accumulator bank.
     """
 
     precision: 3
@@ -220,11 +244,14 @@ class CellIn(data.Struct):
 
 
 class StripeDone(data.Struct):
-    """Sequence controller to CORE: a stripe's last operand has entered the cell.
+    """Sequence controller to CORE: the last operand of a stripe has entered the cell.
 
-    `bank` the accumulator bank, `pixels_m1` pixels of the stripe minus one, `kernels` the number of
-    real kernels (or depthwise channels) of the group, 1..64; lanes from there on read as zero.
-    `last` marks the last stripe of the task.
+    Members
+    -------
+    bank : accumulator bank.
+    pixels_m1 : number of pixels of the stripe minus one.
+    kernels : number of real kernels (or depthwise channels) of the group, 1..64; lanes above read as zero.
+    last : this is the last stripe of the task.
     """
 
     bank: 1
@@ -234,21 +261,87 @@ class StripeDone(data.Struct):
 
 
 class TaskSize(data.Struct):
-    """Sequence controller to CORE: what a task consists of; stands still while stripes are offered.
+    """Sequence controller to CORE: size of a task; constant while stripes are offered.
 
-    `groups` kernel groups (or depthwise channel groups), `stripes` of each.
+    Members
+    -------
+    groups : number of kernel groups (or depthwise channel groups).
+    stripes : number of stripes of each group.
     """
 
     groups: 11
     stripes: 18
 
 
+class CbufReads(wiring.Signature):
+    """Read ports of CBUF, seen from the sequence controller; data come one cycle after `en` and are held.
+
+    Members
+    -------
+    feature0, feature1 : (en, entry, data), one entry of 64 bytes each.
+    weights : (en, entry0, entry1, column, data), 64 bytes from the 16-byte place `column` of `entry0` on,
+        continued in `entry1`. One of the two entries is even, the other odd.
+    """
+
+    def __init__(self) -> None:
+        feature = {"en": Out(1), "entry": Out(13), "data": In(512)}
+        weight = {"en": Out(1), "entry0": Out(13), "entry1": Out(13), "column": Out(2), "data": In(512)}
+        super().__init__(
+            {
+                "feature0": Out(wiring.Signature(feature)),
+                "feature1": Out(wiring.Signature(feature)),
+                "weights": Out(wiring.Signature(weight)),
+            }
+        )
+
+
+class SlotStatus(wiring.Signature):
+    """Activity of the sequence controller in a cycle, for events and counters.
+
+    Members
+    -------
+    slot_valid : a slot is issued; empty slots of a partial stripe included.
+    slot_real : a pixel is issued.
+    stall_feature, stall_weight, stall_acc : no slot is issued because input rows, a weight tile or an
+        accumulator bank are missing; at most one of them is high.
+    macs, array_macs : multiply-accumulates of the slot: those of real pixels, channels and kernels (padded
+        taps included), and those of the whole array.
+    """
+
+    def __init__(self) -> None:
+        levels = ("slot_valid", "slot_real", "stall_feature", "stall_weight", "stall_acc")
+        super().__init__(dict.fromkeys(levels, Out(1)) | {"macs": Out(12), "array_macs": Out(12)})
+
+
+class CorePort(wiring.Signature):
+    """Port from the sequence controller to CORE, seen from the sequence controller.
+
+    Members
+    -------
+    cell : inputs of the array cell.
+    stripe : stripes whose accumulators are complete, in order.
+    size : size of the task, constant while stripes are offered.
+    bank_free : one level for each accumulator bank, high unless the bank is being drained: low from the cycle
+        after CORE has accepted a stripe of the bank until its last read has been issued.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "cell": Out(CellIn),
+                "stripe": Out(stream.Signature(StripeDone)),
+                "size": Out(TaskSize),
+                "bank_free": In(2),
+            }
+        )
+
+
 ACC_BITS = 48
-"""Bits of an accumulator."""
+"""Width of an accumulator in bits."""
 
 
 class Clip(data.Struct):
-    """How the DPU brings a sum to 32 bits: the shift, and whether ties go up instead of to even."""
+    """How the DPU reduces a sum to 32 bits: the shift, and whether ties are rounded up instead of to even."""
 
     shift: 5
     half_up: 1
@@ -257,10 +350,14 @@ class Clip(data.Struct):
 class AccOctet(data.Struct):
     """CORE to DPU: eight neighbouring channels of one output pixel.
 
-    `acc` the sums, or binary32 bits for float types (sign-extended); `sum` the window sum of the
-    inputs, zero without QD_EN and for floats (HARDWARE 5.2); `clip` the task's CLIP_TRUNCATE, zero for
-    floats.  Order: kernel group, stripe, pixel, octet; a group always has all its octets
-    (docs/hardware.md 3.8).
+    The order is kernel group, stripe, pixel, octet; a group always has all of its octets
+    [HW 6.3].
+
+    Members
+    -------
+    acc : the sums, or the bits of a binary32 for float types (sign-extended).
+    sum : window sums of the inputs, zero without QD_EN and for floats [HW 7.4].
+    clip : CLIP_TRUNCATE of the task, zero for floats.
     """
 
     acc: data.ArrayLayout(ACC_BITS, LANES)
@@ -269,7 +366,7 @@ class AccOctet(data.Struct):
 
 
 class BsOctet(data.Struct):
-    """BRDMA or NRDMA to DPU: operands of eight channels (HARDWARE 3.7); zero where not fetched."""
+    """BRDMA or NRDMA to DPU: operands of eight channels [HW 3.7]; zero where not fetched."""
 
     alu: data.ArrayLayout(32, LANES)
     cpend: data.ArrayLayout(16, LANES)
@@ -277,9 +374,9 @@ class BsOctet(data.Struct):
 
 
 class ElementOctet(data.Struct):
-    """MRDMA or ERDMA to DPU: eight elements in the order of AccOctet.
+    """MRDMA or ERDMA to DPU: eight elements in the order of `AccOctet`.
 
-    Integers are sign-extended to 32 bit, floats widened to binary32 (docs/hardware.md 5.2, 5.4).
+    Integers are sign-extended to 32 bits, floats widened to binary32 ([HW 8.2], [HW 8.4]).
     """
 
     data: data.ArrayLayout(32, LANES)
@@ -288,8 +385,8 @@ class ElementOctet(data.Struct):
 class PpuAtom(data.Struct):
     """DPU or PPU_RDMA to PPU: one 16-byte atom.
 
-    PPU_RDMA sends surface by surface, row by row.  The DPU sends its own order: channel group,
-    stripe of 16 pixels (row-major, running on across rows), surface of the group, pixel.
+    PPU_RDMA sends surface by surface, row by row. The DPU sends in its own order: channel group, stripe of
+    16 pixels (row-major; a stripe may continue in the next row), surface of the group, pixel.
     """
 
     data: 128

@@ -1,19 +1,19 @@
-"""Fetch of task lists over AXI and their cutting into register words (HARDWARE 1.4, 1.6)."""
+"""Fetch task lists over AXI and cut them into register words ([HW 1.4], [HW 1.6])."""
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
-from rtl.config import AXI_BYTES
-from rtl.layouts import AXI_BITS, ReadPort
+from rkcosim.rtl.layouts import AXI_BITS, ReadPort
+from rkcosim.spec.config import AXI_BYTES
 
 WORD_BITS = 64
 FETCH_BYTES = 16
-"""The PC counts in units of two words (HARDWARE 1.6)."""
+"""Bytes of one PC fetch unit: two words [HW 1.6]."""
 MAX_BURST = 16
 FIFO_BEATS = 64
-"""Room for 256 words ahead of the decoder, two of the longest lists programs use (assumed)."""
+"""Capacity of the FIFO in beats: 256 words, two of the longest lists that programs use (assumed)."""
 
 _FETCHES = data.StructLayout({"half": 1, "count_m1": 16})
 
@@ -21,18 +21,18 @@ _FETCHES = data.StructLayout({"half": 1, "count_m1": 16})
 class ListFetcher(wiring.Component):
     """Read lists of words ahead of their consumer, as far as the FIFO has room.
 
-    A list of `amount + 1` fetches of 16 bytes is read in bursts of at most 16 beats; its first half
-    beat is skipped when it starts on an odd multiple of 16.  Room is reserved before asking.
+    A list of `amount + 1` fetches of 16 bytes is read in bursts of at most 16 beats. If the list starts at
+    an odd multiple of 16, its first half beat is skipped. Space in the FIFO is reserved before each request.
 
     Members
     -------
-    start : In(1)                  : take `base` and `amount`; only while `ready`.
+    start : In(1)                  : start the list at `base`, `amount`; allowed only while `ready`.
     base : In(28)                  : address of the list in units of 16 bytes.
-    amount : In(16)                : fetches minus one.
+    amount : In(16)                : number of fetches minus one.
     ready : Out(1)                 : a list may be started.
-    fetching : Out(1)              : words of a list are still to come from memory.
+    fetching : Out(1)              : words of a list are still to be read from memory.
     read : Out(ReadPort())
-    words : Out(stream)            : `word` (64), `last` of its list (1).
+    words : Out(stream)            : `word` (64 bits), and `last` (1 bit) with the last word of a list.
     """
 
     start: In(1)
@@ -48,7 +48,7 @@ class ListFetcher(wiring.Component):
         m.submodules.beats = beats = SyncFIFOBuffered(width=AXI_BITS, depth=FIFO_BEATS)
         m.submodules.lists = lists = SyncFIFO(width=_FETCHES.size, depth=2)
 
-        # Asking.  `room` counts beats of the FIFO that nobody has asked for yet.
+        # Requests.  `room` counts beats of the FIFO that are not reserved yet.
         left = Signal(16)
         place = Signal(27)
         room = Signal(range(FIFO_BEATS + 1), init=FIFO_BEATS)
@@ -74,14 +74,14 @@ class ListFetcher(wiring.Component):
         with m.If(asked):
             m.d.sync += [left.eq(left - chunk), place.eq(place + chunk)]
         with m.If(self.start & self.ready):
-            # amount + 1 halves and a skipped one, rounded up to beats
+            # amount + 1 half beats and possibly a skipped one, rounded up to beats
             m.d.sync += [place.eq(self.base[1:]), left.eq((self.amount + self.base[0] + 2) >> 1)]
         m.d.sync += [
             room.eq(room - Mux(asked, chunk, 0) + popped),
             coming.eq(coming + Mux(asked, chunk, 0) - self.read.rsp.valid),
         ]
 
-        # Cutting.
+        # Cut beats into words.
         now = data.View(_FETCHES, lists.r_data)
         loaded = Signal()
         position = Signal(2)

@@ -1,28 +1,29 @@
-"""PC: fetch of task lists, decoding of register words, task chain (HARDWARE 1.4-1.9, 2.1).
+"""PC: fetches task lists, decodes register words, and runs the task chain ([HW 1], [HW 2.1], [HW 10.3]).
 
-Semantics: docs/hardware.md, section 7; DESIGN 4.1.
+Semantics: [HW 1].
 """
 
 from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.activity import activity_layout, tell
-from rtl.bus import DiagnosticMerge, RegisterBus
-from rtl.layouts import DiagnosticCode, DiagnosticPort, ReadPort, RegisterPort
-from rtl.list_fetch import ListFetcher
-from rtl.regbus import OP_ENABLE_BITS, op_enable_fields
-from rtl.regfile import pack_fields, register_layout, unpack_fields
-from rtl.regs import Register, registers
+from rkcosim.rtl.bus import DiagnosticMerge, RegisterBus
+from rkcosim.rtl.co_work import MODE_BITS, CoreSteps, StepAnswer, StepReport
+from rkcosim.rtl.counters import activity_layout, tell
+from rkcosim.rtl.layouts import DiagnosticCode, DiagnosticPort, ReadPort, RegisterPort
+from rkcosim.rtl.list_fetch import ListFetcher
+from rkcosim.rtl.regbus import OP_ENABLE_BITS, op_enable_fields
+from rkcosim.rtl.regfile import pack_fields, register_layout, unpack_fields
+from rkcosim.spec.regs import Register, registers
 
 SETTLE_CYCLES = 4
-"""Cycles after an op-enable before `busy` and the register pointers are looked at again."""
+"""Cycles after an op-enable until `busy` and the register pointers are evaluated again."""
 
 _R = registers()
 _PC = _R["PC"]
 _TARGETS = _R.word.fields["TARGET"].enum
 _PRESENT = 0x0001
-"""Bit of the target code that every real word sets and nothing decodes (HARDWARE 1.4)."""
+"""Bit of the target code that is set in every valid word and ignored by the decoder [HW 1.4]."""
 
 
 def _code(target: str) -> int:
@@ -30,17 +31,17 @@ def _code(target: str) -> int:
 
 
 class PcRegisters(wiring.Component):
-    """Registers of the PC window but for INTERRUPT_*, which are passed on.
+    """Registers of the PC window except INTERRUPT_*, which are passed on.
 
     Members
     -------
     port : In(RegisterPort())
-    interrupts : Out(RegisterPort())  : INTERRUPT_* accesses, for `InterruptUnit`.
+    interrupts : Out(RegisterPort())  : accesses of INTERRUPT_*, for `InterruptUnit`.
     link_base, link_amount : In(1)    : write BASE_ADDRESS / REGISTER_AMOUNTS from `link_value`.
     link_value : In(32)
     status : In(layout)               : fields of TASK_STATUS.
-    kick : Out(1)                     : pulse; OP_EN was written 1.
-    clear_count : Out(1)              : pulse; TASK_COUNT_CLEAR was written 1.
+    kick : Out(1)                     : pulse, OP_EN was written with 1.
+    clear_count : Out(1)              : pulse, TASK_COUNT_CLEAR was written with 1.
     slave_mode : Out(1)               : BASE_ADDRESS.PC_SEL.
     base : Out(28), amount : Out(16), tasks : Out(12), prefetch : Out(1), dma_base : Out(32)
     diag : Out(DiagnosticPort())      : UNKNOWN_WRITE, UNALIGNED_ADDRESS.
@@ -66,7 +67,7 @@ class PcRegisters(wiring.Component):
         m = Module()
         port, inner = self.port, self.interrupts
         stored: dict[str, data.View] = {}
-        # Plain storage; what starts, clears or reports something is handled apart.
+        # Plain storage; registers that start, clear or report something are handled separately.
         for name in ("BASE_ADDRESS", "REGISTER_AMOUNTS", "TASK_CON", "TASK_DMA_BASE_ADDR"):
             resets = {field.name: field.reset for field in _PC[name].fields.values()}
             stored[name] = Signal(register_layout(_PC[name]), name=name, init=resets)
@@ -135,24 +136,24 @@ class PcRegisters(wiring.Component):
 
 
 class PcDma(wiring.Component):
-    """Run a kick: fetch its task lists, write their words, start the blocks, follow the links.
+    """Run a kick: fetch its task lists, write their words to registers, start the blocks, follow the links.
 
-    An op-enable word waits until every block of the previous mask is idle and no write response is
-    missing.  With TASK_PP_EN the next list is read and written meanwhile.  A write that its block
-    refuses waits at the fabric without shutting out the host, and nothing a block needs in order
-    to finish passes through the fabric.
+    An op-enable word is held until every block of the previous mask is idle and no write response is
+    outstanding. With TASK_PP_EN, the next list is read and written in the meantime. A write that its block
+    delays waits at the fabric without blocking the host, and nothing that a block needs in order to finish
+    passes through the fabric.
 
-    Bad words are dropped with a BAD_COMMAND diagnostic that carries offset and value of the word:
-    more than one target bit, an unknown target bit, an offset outside the target's window, an
-    op-enable word with another offset or an empty mask (that one is still run).  So are an OP_EN
-    that cannot start a kick, a link in slave mode, a missing link (value: index of the task; the
-    kick ends after it) and a list without op-enable word (the kick never ends).
+    Invalid words are dropped with a BAD_COMMAND diagnostic that carries the offset and value of the word:
+    more than one target bit, an unknown target bit, an offset outside the target's window, an op-enable
+    word with another offset or an empty mask (this one is still executed). The same diagnostic reports an
+    OP_EN that cannot start a kick, a link in slave mode, a missing link (value: index of the task; the kick
+    ends after it) and a list without an op-enable word (the kick never ends).
 
     Parameters
     ----------
     relax_serialisation : bool
-        Hold an op-enable word only for the blocks it starts, and not for write responses.  A task
-        then counts as done when the next starts, and both pulses coincide.
+        Hold an op-enable word only for the blocks that it starts, and not for write responses.  A task
+        then counts as done when the next one starts, and both pulses coincide.
 
     Members
     -------
@@ -160,16 +161,18 @@ class PcDma(wiring.Component):
     interrupts : Out(RegisterPort())     : its INTERRUPT_* part, for `InterruptUnit`.
     bus : Out(RegisterBus())             : register writes, for the fabric.
     read : Out(ReadPort())
-    busy : In(7)                         : a block is enabled or at work; bits as the op-enable mask.
-    writes_pending : In(1)               : a write response is missing.
+    busy : In(7)                         : blocks that are enabled or active; bits as the op-enable mask.
+    writes_pending : In(1)               : a write response is outstanding.
     op_enable : Out(7)                   : pulses, from registers.
     dma_base : Out(32)                   : TASK_DMA_BASE_ADDR.
-    last_task : Out(1)                   : no kick, or its last task is the one at work.
-    running : Out(1)                     : a kick is under way.
+    last_task : Out(1)                   : no kick is running, or its last task is active.
+    running : Out(1)                     : a kick is running.
     task_start, task_done : Out(1)       : pulses.
-    task : Out(12)                       : index in the kick of the task last started.
-    moves : Out(1)                       : a register in here may change (rtl/clock_groups.py).
-    activity : Out(layout)               : what it does (rtl/regs/counters.rdl).
+    task : Out(12)                       : index in the kick of the task started last.
+    activity : Out(layout)               : state of the PC (spec/regs/counters.rdl).
+    next_mode : In(4)                    : NN_MODE of the convolution that the next op-enable word may start.
+    report : Out(StepReport)             : progress of the kick, for co-working cores (rtl/co_work.py).
+    answer : In(StepAnswer)              : progress of the other cores of the group.
     diag : Out(DiagnosticPort())
     """
 
@@ -186,8 +189,10 @@ class PcDma(wiring.Component):
     task_start: Out(1)
     task_done: Out(1)
     task: Out(12)
-    moves: Out(1)
     activity: Out(activity_layout("PC"))
+    next_mode: In(MODE_BITS)
+    report: Out(StepReport)
+    answer: In(StepAnswer)
     diag: Out(DiagnosticPort())
 
     def __init__(self, relax_serialisation: bool = False) -> None:
@@ -198,25 +203,27 @@ class PcDma(wiring.Component):
         m = Module()
         m.submodules.registers = regs = PcRegisters()
         m.submodules.fetcher = fetcher = ListFetcher()
-        m.submodules.diagnostics = diagnostics = DiagnosticMerge(3)
+        m.submodules.diagnostics = diagnostics = DiagnosticMerge(4)
+        m.submodules.steps = steps = CoreSteps()
         wiring.connect(m, wiring.flipped(self.port), regs.port)
         wiring.connect(m, wiring.flipped(self.interrupts), regs.interrupts)
         wiring.connect(m, wiring.flipped(self.read), fetcher.read)
         wiring.connect(m, wiring.flipped(self.diag), diagnostics.o)
         wiring.connect(m, regs.diag, diagnostics.i[0])
+        wiring.connect(m, steps.diag, diagnostics.i[3])
         kick_diag, word_diag = diagnostics.i[1], diagnostics.i[2]
 
-        # --- The kick as a whole.
+        # --- The kick.
         final = Signal(12)  # index of the last task
         prefetch = Signal()
         list_index = Signal(12)  # list that is being decoded
         fetch_index = Signal(12)  # list that was fetched last
-        started = Signal()  # the list has had its op-enable word
+        started = Signal()  # the op-enable word of the list has been executed
         base_seen, amount_seen = Signal(), Signal()
-        ahead = Signal()  # the next list's fetch has been started
+        ahead = Signal()  # the fetch of the next list has been started
         ended = Signal(12)  # TASK_STATUS.TASK_COUNTER
 
-        # --- The task at work.
+        # --- The active task.
         at_work = Signal()
         mask = Signal(OP_ENABLE_BITS)
         settle = Signal(range(SETTLE_CYCLES + 1), init=0)
@@ -232,12 +239,13 @@ class PcDma(wiring.Component):
         with m.If(task_ends):
             m.d.sync += [at_work.eq(0), ended.eq(ended + 1)]
 
-        # --- The word in hand.
+        # --- The current word.
         layout = register_layout(_R.word)
         word = Signal(layout, reset_less=True)
         word_last = Signal(reset_less=True)
         word_valid = Signal()
-        go, served = Signal(), Signal()
+        go = Signal()
+        served = Signal()
         is_enable = Signal()
         is_write = Signal()
         is_base, is_amount = Signal(), Signal()
@@ -250,8 +258,17 @@ class PcDma(wiring.Component):
             m.d.comb += may_enable.eq(~(self.busy & new_mask).any())
         else:
             m.d.comb += may_enable.eq(~at_work)
+        with m.If(is_enable & new_mask[op_enable_fields()["CNA"]]):
+            m.d.comb += steps.mode.eq(self.next_mode)
+        m.d.comb += [
+            steps.ready.eq(word_valid & settled & is_enable & ~at_work),
+            steps.starts.eq(served & is_enable),
+            steps.finishes.eq(task_ends),
+            steps.answer.eq(self.answer),
+            self.report.eq(steps.report),
+        ]
 
-        # LUT_ACCESS is not shadowed (DESIGN 4.1): such a write waits for an idle DPU.
+        # LUT_ACCESS has no register groups: such a write waits until the DPU is idle.
         is_lut = Signal()
         luts = [r.offset for r in _R["DPU"] if r.name.startswith("LUT_ACCESS")]
         with m.Switch(word.OFFSET):
@@ -268,7 +285,7 @@ class PcDma(wiring.Component):
                 & Mux(
                     is_write,
                     self.bus.write & self.bus.ready,
-                    ~is_enable | may_enable,
+                    ~is_enable | (may_enable & steps.may_go),
                 )
             ),
             regs.link_value.eq(word.VALUE),
@@ -315,7 +332,7 @@ class PcDma(wiring.Component):
                     with m.If(regs.slave_mode | (regs.tasks == 0)):
                         m.d.comb += kick_diag.valid.eq(1)
                     with m.Else():
-                        m.d.comb += fetcher.start.eq(1)
+                        m.d.comb += [fetcher.start.eq(1), steps.begins.eq(1)]
                         m.d.sync += [
                             final.eq(regs.tasks - 1),
                             prefetch.eq(regs.prefetch),
@@ -365,25 +382,17 @@ class PcDma(wiring.Component):
                     m.next = "LIST"
             with m.State("DRAIN"):
                 with m.If(~at_work):
+                    m.d.comb += steps.ends.eq(1)
                     m.next = "IDLE"
             with m.State("NEVER-ENDS"):
                 pass
         with m.If(regs.kick & ~fsm.ongoing("IDLE")):
             m.d.comb += kick_diag.valid.eq(1)
-        m.d.comb += self.moves.eq(
-            served
-            | task_ends
-            | regs.kick
-            | ~settled
-            | self.bus.write
-            | self.read.rsp.valid
-            | fetcher.fetching
-            | (fetcher.words.valid & fetcher.words.ready)
-            | (fsm.ongoing("NEXT") & ~at_work)
-        )
         with m.If(regs.clear_count):
             m.d.sync += ended.eq(0)
-        in_list, next_list, drain = (fsm.ongoing(state) for state in ("LIST", "NEXT", "DRAIN"))
+        in_list, drain = fsm.ongoing("LIST"), fsm.ongoing("DRAIN")
+        next_list = Signal()
+        m.d.comb += next_list.eq(fsm.ongoing("NEXT"))
         tell(
             m,
             self.activity,
@@ -397,7 +406,7 @@ class PcDma(wiring.Component):
             FETCH=in_list & ~word_valid,
         )
 
-        # --- Reports.
+        # --- Diagnostics.
         running = Signal()
         m.d.comb += [
             running.eq(~fsm.ongoing("IDLE")),
@@ -422,7 +431,7 @@ class PcDma(wiring.Component):
         is_amount: Signal,
         malformed: Signal,
     ) -> None:
-        """What the word in hand asks for; a word that is neither is a no-op (HARDWARE 1.4)."""
+        """Decode the current word; a word of none of these kinds is a no-op [HW 1.4]."""
         target = Signal(16)
         window = word.OFFSET[12:]
         m.d.comb += [target.eq(word.TARGET & ~_PRESENT), malformed.eq(0)]

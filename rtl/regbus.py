@@ -1,36 +1,36 @@
-"""The register fabric of one core: who may access registers, and which block an offset belongs to."""
+"""Register fabric of one core: arbitration between initiators, and address decoding to blocks."""
 
 from amaranth import Module, Signal
 from amaranth.hdl import Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.bus import RegisterBus
-from rtl.layouts import DiagnosticCode, DiagnosticPort, RegisterPort, RegisterWatch
-from rtl.regs import registers
+from rkcosim.rtl.bus import RegisterBus
+from rkcosim.rtl.layouts import DiagnosticCode, DiagnosticPort, RegisterPort, RegisterWatch
+from rkcosim.spec.regs import registers
 
 BLOCKS = ("PC", "CNA", "CORE", "DPU", "DPU_RDMA", "PPU", "PPU_RDMA", "DDMA", "SDMA")
-"""Blocks with a register port of their own; GLOBAL lives in the fabric itself."""
+"""Blocks with a register port; GLOBAL is implemented in the fabric."""
 
 OP_ENABLE_BITS = 7
-"""Bits of the op-enable mask (HARDWARE 1.5)."""
+"""Width of the op-enable mask [HW 1.5]."""
 
 HANGING_WINDOW = 0x2
-"""Window whose reads nothing decodes; silicon hangs, we answer an error (HARDWARE 1.2)."""
+"""Register window in which no read is decoded; silicon hangs, the model answers an error [HW 1.2]."""
 
 PATIENCE = 4
-"""Cycles for which a refused write keeps the way before the other initiator gets it."""
+"""Cycles for which a delayed write keeps the fabric before the other initiator is served."""
 
 _R = registers()
 
 
 def op_enable_fields() -> dict[str, int]:
-    """Block name -> bit of the op-enable mask, from the GLOBAL register's fields.
+    """Bit of the op-enable mask by block name, from the fields of the GLOBAL register.
 
     Returns
     -------
     dict[str, int]
-        CNA 0, CORE 2, DPU 3, DPU_RDMA 4, PPU 5, PPU_RDMA 6 (HARDWARE 1.5).
+        CNA 0, CORE 2, DPU 3, DPU_RDMA 4, PPU 5, PPU_RDMA 6 [HW 1.5].
     """
     fields = _R["GLOBAL"]["OPERATION_ENABLE"].fields
     found = {}
@@ -44,12 +44,12 @@ def op_enable_fields() -> dict[str, int]:
 class RegisterFabric(wiring.Component):
     """Carry register accesses of the host and of the PC's command stream to the blocks.
 
-    One access a cycle, the host's first.  A read keeps the way until it is served; a write that
-    its block refuses for some cycles gives way to the other initiator, so neither can keep the
-    other out.  A block's port may therefore see a refused access withdrawn.
+    The fabric performs one access per cycle, the host's first. A read keeps the fabric until it is served.
+    A write that its block delays gives way to the other initiator after some cycles, so that neither can
+    block the other. The port of a block may therefore see a delayed access withdrawn.
 
-    Windows without a block: writes are dropped (diagnostic UNKNOWN_WRITE), reads give 0, except
-    reads of 0x2000-0x2FFF, which give an error (diagnostic UNDECODED_ACCESS).
+    Windows without a block: writes are dropped (diagnostic UNKNOWN_WRITE), reads return 0, except
+    reads of 0x2000-0x2FFF, which return an error (diagnostic UNDECODED_ACCESS).
 
     Members
     -------
@@ -57,7 +57,7 @@ class RegisterFabric(wiring.Component):
     fetch : In(RegisterBus())     : words of the command stream.
     pc, cna, core, dpu, dpu_rdma, ppu, ppu_rdma, ddma, sdma : Out(RegisterPort())
     op_enable : Out(7)            : pulses of a write to GLOBAL.OPERATION_ENABLE.
-    watch : Out(RegisterWatch)    : the write that is done in this cycle, for whoever looks on.
+    watch : Out(RegisterWatch)    : the write that takes place in this cycle, for observers.
     diag : Out(DiagnosticPort())
     """
 
@@ -113,13 +113,15 @@ class RegisterFabric(wiring.Component):
         self._watch(m, write & ready, use_fetch, offset, wdata)
         refused = Signal(range(PATIENCE))
         m.d.sync += refused.eq(0)
-        with m.If((write | read) & ~ready):
+        taken = Signal()
+        m.d.comb += taken.eq(write | read)
+        with m.If(taken & ~ready):
             m.d.sync += fetch_turn.eq(use_fetch)
             with m.If(write):
                 m.d.sync += refused.eq(refused + 1)
                 with m.If(refused == PATIENCE - 1):
                     m.d.sync += [fetch_turn.eq(~use_fetch), refused.eq(0)]
-        with m.Elif(write | read):
+        with m.Elif(taken):
             m.d.sync += fetch_turn.eq(~use_fetch & fetch_wants)
 
         with m.Switch(offset[12:16]):
@@ -157,7 +159,7 @@ class RegisterFabric(wiring.Component):
         return m
 
     def _watch(self, m: Module, done: Value, fetched: Value, offset: Value, value: Value) -> None:
-        """Show a write in the cycle in which it is done."""
+        """Show a write in the cycle in which it takes place."""
         watch = self.watch
         with m.If(done):
             m.d.comb += [

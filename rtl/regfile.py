@@ -1,8 +1,8 @@
-"""Register files of the blocks: two groups of registers, pointers, start and end (H 1.7).
+"""Register files of the blocks: two groups of registers, pointers, start and end of a task [HW 1.7].
 
-Semantics: docs/hardware.md, section 7.  Both groups of a block lie in one memory that is read at as many
-places as there are registers: a compiled model then stores one word for a register write and does
-nothing else, where a flip-flop for each field costs time in every cycle.
+Semantics: [HW 1]. Both groups of a block are kept in one memory with one read port
+per register. A compiled model then stores one word for a register write and does nothing else, whereas
+a flip-flop for each field would cost time in every cycle.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory, WritePort
 from amaranth.lib.wiring import In, Out
 
-from rtl.layouts import ControlPort, DiagnosticCode, DiagnosticPort, RegisterPort
-from rtl.regs import Block, Field, Register, registers
+from rkcosim.rtl.layouts import ControlPort, DiagnosticCode, DiagnosticPort, RegisterPort
+from rkcosim.spec.regs import Block, Field, Register, registers
 
 GROUPS = 2
-"""Register groups of a block (H 1.7)."""
+"""Number of register groups of a block [HW 1.7]."""
 
 ROW_BITS = 7
 ROWS = 1 << ROW_BITS
-"""Words of a block's window that can hold registers of a group (offsets below 0x200)."""
+"""Words of a block's window that can hold registers with groups (offsets below 0x200)."""
 
 LUT_ENTRIES = 513
-"""Entries of each of the DPU's two tables (H 5.7)."""
+"""Entries of each of the two tables of the DPU [HW 7.9]."""
 
 
 class LutPort(wiring.Signature):
-    """An access to the DPU's tables through LUT_ACCESS, seen from its register file.
+    """Access to the tables of the DPU through LUT_ACCESS, seen from its register file.
 
     `write` and `read` are pulses for entry `entry` (0..512) of table `table` (0 LE, 1 LO); `answer` is the
-    entry read, in the cycle after `read`.  Writes come only while the DPU is idle.
+    value read, in the cycle after `read`. Writes occur only while the DPU is idle.
     """
 
     def __init__(self) -> None:
@@ -48,9 +48,9 @@ class LutPort(wiring.Signature):
 
 
 def register_layout(register: Register) -> data.StructLayout:
-    """Fields of a register from the lowest bit up, without the gaps between them.
+    """Layout of the fields of a register from the lowest bit up, without the gaps between them.
 
-    Fields that the description calls signed have a signed shape.
+    Fields that are signed in the register description have a signed shape.
     """
     return data.StructLayout(
         {
@@ -61,12 +61,12 @@ def register_layout(register: Register) -> data.StructLayout:
 
 
 def pack_fields(register: Register, word: Value) -> Value:
-    """The bits of `register_layout(register)` out of a 32-bit register word."""
+    """Return the bits of `register_layout(register)` from a 32-bit register word."""
     return Cat(*(word[field.lsb : field.msb + 1] for field in _ascending(register)))
 
 
 def unpack_fields(register: Register, packed: ValueLike) -> Value:
-    """The 32-bit register word out of a `register_layout(register)`; gaps read 0."""
+    """Return the 32-bit register word of a `register_layout(register)` value; gaps read 0."""
     packed = Value.cast(packed)
     parts: list[Value] = []
     at = position = 0
@@ -79,17 +79,17 @@ def unpack_fields(register: Register, packed: ValueLike) -> Value:
 
 
 def config_signature(block: str) -> wiring.Signature:
-    """Configuration of a block, seen from its register file.
+    """Configuration port of a block, seen from its register file.
 
-    One member per register that has two groups and can be written, named as the register, a struct
-    of its fields: a block with `cfg: In(config_signature("DPU"))` reads `self.cfg.BS_CFG.BS_BYPASS`.
+    It has one member for each writable register with two groups, named as the register: a struct of its
+    fields. A block with `cfg: In(config_signature("DPU"))` reads `self.cfg.BS_CFG.BS_BYPASS`.
 
     Raises
     ------
     KeyError
-        if there is no such block.
+        If there is no such block.
     ValueError
-        if the block has no register groups.
+        If the block has no register groups.
     """
     described = registers()[block]
     if not described.has_groups:
@@ -98,7 +98,7 @@ def config_signature(block: str) -> wiring.Signature:
 
 
 def shadowed_registers(block: Block) -> list[Register]:
-    """Registers of a block that have a copy in each group."""
+    """Registers of a block that exist once in each group."""
     return [r for r in block if r.shadowed and r.writable]
 
 
@@ -111,33 +111,37 @@ class RegisterFile(wiring.Component):
 
     Members
     -------
-    port
-        register accesses.  A write to a group that is still enabled waits (`ready` low), as does a
-        write that clears a pointer or turns ping-pong on or off, or one of LUT_ACCESS, until the block is
-        idle, and any write to a group in the `2 * ROWS` cycles after a reset in which the registers take
-        their reset values.
-    control
-        start, group and done of the block.  `start` comes two cycles after an op-enable at the earliest.
-    op_enable
-        pulse: enables the group under the pointer (op-enable word, GLOBAL register).
-    busy
-        high from the cycle after an op-enable until the block is done and nothing more is enabled, and
-        while the registers take their reset values.
-    cfg
-        the registers of the group that runs, stable from start until the next start; of a block that
-        is not at work the group in turn from the next `show` on.
-    starting, show
-        starting: the block's start is in the next cycle.  show: some block's is, which may look at the
-        settings of this one, too (in slave mode they may be started one after the other).
-    core
-        index of this core; CNA and CORE only run when S_POINTER.CORE_INDEX equals it or names every core.
-    lut
-        accesses to the tables; only of a block with LUT_ACCESS registers (docs 4.12).
-    running, hold
-        running: the block is at work.  hold: it does not start for now.
-    moves
-        a register in here may change without an access (rtl/clock_groups.py).
-    diag
+    port : In(RegisterPort())
+        Register accesses.  The following writes wait (`ready` low): a write to a group that is still enabled
+        waits for the end of its task; a write that clears a pointer or turns ping-pong on or off, and a write
+        of LUT_ACCESS, wait until the block is idle; any write to a group waits during the `2 * ROWS` cycles
+        after a reset in which the registers are set to their reset values.
+    control : Out(ControlPort())
+        Start, group and done of the block.  `start` comes two cycles after an op-enable at the earliest.
+    op_enable : In(1)
+        Pulse: enables the group under the pointer (op-enable word, GLOBAL register).
+    busy : Out(1)
+        High from the cycle after an op-enable until the block is done and no group is enabled, and while
+        the registers are set to their reset values.
+    cfg : Out(config_signature(block))
+        Registers of the active group, stable from start until the next start. While the block is idle, they
+        change to the group that is next to run with each `show`.
+    starting : Out(1)
+        The block starts in the next cycle.
+    show : In(1)
+        A block starts in the next cycle that may also read the settings of this block (in slave mode the
+        two may be started one after the other).
+    core : In(2)
+        Index of this core. CNA and CORE start only if S_POINTER.CORE_INDEX equals it or selects all cores.
+    lut : Out(LutPort())
+        Accesses to the tables; only in a block with LUT_ACCESS registers [HW 7.9].
+    running : Out(1)
+        The block is active.
+    hold : In(1)
+        The block must not start while this is high.
+    next_mode : Out(4)
+        NN_MODE of the register group that the pointer selects; CNA only.
+    diag : Out(DiagnosticPort())
         UNKNOWN_WRITE, WRONG_CORE, and RESERVED_MODE for table writes that are dropped.
     """
 
@@ -155,18 +159,20 @@ class RegisterFile(wiring.Component):
             "show": In(1),
             "running": Out(1),
             "hold": In(1),
-            "moves": Out(1),
             "diag": Out(DiagnosticPort()),
         }
         if self._has_lut:
             members["lut"] = Out(LutPort())
+        self._co_works = block == "CNA"
+        if self._co_works:
+            members["next_mode"] = Out(4)
         super().__init__(members)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         state = Signal(register_layout(self.block["S_POINTER"]), name="S_POINTER")
         enable = Signal(GROUPS)
-        running = Signal()
+        running = self.running
         m.d.sync += self.diag.valid.eq(0)
 
         init = [row.reset if row is not None else 0 for row in self._rows()] * GROUPS
@@ -182,13 +188,21 @@ class RegisterFile(wiring.Component):
         m.d.comb += self.port.ready.eq(accept | answered)
         if self._has_lut:
             self._lut(m, accept, begin, fetched)
-        # The group of the task that started last: a block may still look at its settings after done.
+        # Group of the task that started last: a block may still read its settings after done.
         shown = Signal()
         for register in shadowed_registers(self.block):
             port = groups.read_port(domain="comb")
             m.d.comb += [
                 port.addr.eq(Cat(Const(register.local // 4, ROW_BITS), shown)),
                 Value.cast(getattr(self.cfg, register.name)).eq(pack_fields(register, port.data)),
+            ]
+
+        if self._co_works:
+            register, port = self.block["CONV_CON2"], groups.read_port(domain="comb")
+            word = data.View(register_layout(register), pack_fields(register, port.data))
+            m.d.comb += [
+                port.addr.eq(Cat(Const(register.local // 4, ROW_BITS), state.POINTER)),
+                self.next_mode.eq(word.NN_MODE),
             ]
 
         with m.If(enable_here):
@@ -203,10 +217,8 @@ class RegisterFile(wiring.Component):
         m.d.comb += [
             pending.eq(~running & ~sweeping & enable.bit_select(state.EXECUTER, 1)),
             load.eq(pending & core_fits & ~self.hold),
-            self.running.eq(running),
             self.control.group.eq(state.EXECUTER),
             self.starting.eq(load),
-            self.moves.eq(sweeping | load | self.op_enable | self.diag.valid | (running & self.control.done)),
         ]
         m.d.sync += self.control.start.eq(load)
         with m.If(load | (self.show & ~running)):
@@ -226,7 +238,7 @@ class RegisterFile(wiring.Component):
         return (state.CORE_INDEX == self.core) | (state.CORE_INDEX == every)
 
     def _rows(self) -> list[Register | None]:
-        """The register with storage at each word of the block's window, up to `ROWS`."""
+        """Registers with storage by word of the block's window, up to `ROWS`; None where there is none."""
         rows: list[Register | None] = [None] * ROWS
         for register in self.block:
             fixed = register.name in ("S_STATUS", "S_POINTER", "OPERATION_ENABLE")
@@ -235,7 +247,7 @@ class RegisterFile(wiring.Component):
         return rows
 
     def _sweep(self, m: Module, port: WritePort) -> Signal:
-        """After a reset, write the reset values, as a memory has no reset; high while that goes on."""
+        """After a reset, write the reset values, because a memory has no reset; high during these writes."""
         was_reset = Signal(reset_less=True)
         sweeping = Signal(reset_less=True)
         row = Signal(ROW_BITS + 1, reset_less=True)
@@ -252,12 +264,12 @@ class RegisterFile(wiring.Component):
         return sweeping
 
     def _lut_access(self) -> Value:
-        """Whether the port addresses a LUT_ACCESS register."""
+        """Whether the current access of the port is to a LUT_ACCESS register."""
         names = [register for register in self.block if register.name.startswith("LUT_ACCESS")]
         return Cat(*(self.port.offset == register.local for register in names)).any() if names else Const(0)
 
     def _lut(self, m: Module, accept: Signal, begin: Signal, fetched: Signal) -> None:
-        """The LUT_ACCESS registers: one copy, an address that counts, and the tables behind them."""
+        """The LUT_ACCESS registers: a single copy, an address that increments, and the tables behind them."""
         port, lut, config = self.port, self.lut, self.block["LUT_ACCESS_CFG"]
         access = self.block["LUT_ACCESS_DATA"]
         layout = register_layout(config)
@@ -276,7 +288,7 @@ class RegisterFile(wiring.Component):
         ]
         with m.If(accept & here):
             m.d.comb += count.eq(writing)
-            # Lists that clear every register write 0 to both: nothing is meant by that.
+            # Lists that clear all registers write 0 to both registers; this is no access to a table.
             clearing = ~writing & (written.LUT_ACCESS_DATA == 0)
             with m.If(~(writing & inside) & ~clearing):
                 m.d.sync += self._diagnose(DiagnosticCode.RESERVED_MODE, access.local, port.wdata)
@@ -293,13 +305,13 @@ class RegisterFile(wiring.Component):
             m.d.sync += state.LUT_ADDR.eq(state.LUT_ADDR + 1)
 
     def _accept(self, m: Module, state: data.View, enable: Signal, sweeping: Signal) -> Signal:
-        """The strobe of a write that is taken in this cycle."""
+        """Strobe of a write that is accepted in this cycle."""
         port, pointer = self.port, self.block["S_POINTER"]
         written = data.View(register_layout(pointer), pack_fields(pointer, port.wdata))
         held = Signal()
         with m.If(port.offset == pointer.local):
-            # Otherwise the group that runs would change under the block, and executer and pointer would
-            # part at the end of a task that another task's list follows (docs 7.1, 7.5).
+            # Otherwise the active group would change while the block uses it, and executer and pointer would
+            # diverge at the end of a task that another task's list follows [HW 1.7].
             clears = written.EXECUTER_PP_CLEAR | written.POINTER_PP_CLEAR
             toggles = ("EXECUTER_PP_EN", "POINTER_PP_EN")
             changes = Cat(written[name] != state[name] for name in toggles).any()
@@ -365,7 +377,7 @@ class RegisterFile(wiring.Component):
     def _read(
         self, m: Module, groups: Memory, state: data.View, enable: Signal, running: Signal
     ) -> tuple[Signal, Signal, Signal]:
-        """Answer reads two cycles later, so that nothing is evaluated while there is none.
+        """Answer reads two cycles later, so that nothing is evaluated while no read is pending.
 
         Returns three strobes: a read begins, its word has been fetched, `rdata` is valid.
         """
@@ -408,7 +420,7 @@ class RegisterFile(wiring.Component):
         ]
 
     def _report_wrong_core(self, m: Module, stuck: Value, accept: Signal, state: data.View) -> None:
-        """One diagnostic for each task that waits for a core index it does not get."""
+        """Report a diagnostic once for each task that is stuck because of its core index."""
         reported = Signal()
         with m.If(~stuck):
             m.d.sync += reported.eq(0)

@@ -1,0 +1,3 @@
+"""Layouts, command streams, driver, runtime and compiler; the rooms of this folder are those of `rkcosim`."""
+
+raise ImportError(f"{__name__} is a folder of the checkout; its modules are imported as rkcosim.driver, ...")

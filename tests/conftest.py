@@ -1,10 +1,15 @@
-"""The order of the test files: those that build engines first, so that no build is waited for at the end."""
+"""The order of the test files: files that build engines come first, so that no build delays the end."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+
+os.environ.setdefault(
+    "RKCOSIM_AHEAD", "0"
+)  # each test builds what it needs; nothing is built in the background
 
 BUILDERS = (
     "test_core_engines",
@@ -15,9 +20,26 @@ BUILDERS = (
     "test_engines",
     "test_soc",
 )
-"""Files that build models of their own, the longest first; the default one is built by whoever is first."""
+"""Files that build separate models, longest first; the first test that needs the default model builds it."""
+
+SHARED = "RKCOSIM_SHARED"
+"""Variable with the folder of original models and plans, which are not part of the project."""
 
 FOLDERS = ("system", "cocotb", "block", "unit")
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of original models and plans; tests that take it are marked `shared`.
+
+    The test is skipped when `RKCOSIM_SHARED` is not set.
+    """
+    named = os.environ.get(SHARED)
+    if not named:
+        pytest.skip(f"set {SHARED} to the folder of the original models and plans")
+    folder = Path(named)
+    assert folder.is_dir(), f"{SHARED}: {folder} is no folder"
+    return folder
 
 
 def _rank(item: pytest.Item) -> tuple[int, int]:

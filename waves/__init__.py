@@ -1,11 +1,10 @@
-"""Waveforms and their tools.  The engines write the files (`Engine.trace`); this package reads them."""
+"""Waveforms and their tools. The engines write the files (`Engine.trace`); this package reads them."""
 
-from waves.backends import Signal
-from waves.bursts import Burst
-from waves.decode import DiagnosticSeen, Irq, MacActivity, RegisterWrite, Stall, WaveTask
-from waves.errors import WaveError
-from waves.reader import Wave
-from waves.reader import open_wave as open
+from rkcosim.waves.backends import Signal
+from rkcosim.waves.bursts import Burst
+from rkcosim.waves.decode import DiagnosticSeen, Irq, MacActivity, RegisterWrite, Stall, Wave, WaveTask
+from rkcosim.waves.decode import open_wave as open
+from rkcosim.waves.files import WaveError
 
 __all__ = [
     "Burst",
@@ -20,3 +19,6 @@ __all__ = [
     "WaveTask",
     "open",
 ]
+
+if not __name__.startswith("rkcosim."):
+    raise ImportError(f"{__name__} is a folder of the checkout; its modules are imported as rkcosim.waves")

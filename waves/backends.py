@@ -1,7 +1,7 @@
 """The two libraries that read waveforms, behind one small interface.
 
-pywellen reads VCD and FST, fast; vcdvcd is plain Python and reads VCD only.  Their interfaces are used here
-and nowhere else.
+pywellen reads VCD and FST and is fast; vcdvcd is pure Python and reads VCD only. Only this module uses their
+interfaces.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
-from waves.errors import WaveError
-from waves.files import FileFacts
+from rkcosim.waves.files import FileFacts, WaveError
 
 Value = int | float | str | None
-"""Value of a signal: a number, a text signal's text, None for bits that are not all known."""
+"""Value of a signal: a number, the text of a text signal, or None if some bits are unknown."""
 
 Changes = list[tuple[int, Value]]
-"""(time, value) in order; time in the file's units or in cycles."""
+"""Ordered pairs (time, value); time is in the file's units or in cycles."""
 
 LARGE = 1 << 20
-"""Bytes of a VCD file from which pywellen is preferred."""
+"""Size in bytes of a VCD file from which pywellen is preferred."""
 
 STREAMED = 128 << 20
-"""Bytes of a VCD file from which pywellen goes through it for every question and keeps nothing."""
+"""Size in bytes of a VCD file from which pywellen scans it for every query and keeps nothing in memory."""
 
 _NOT_BITS = ("real", "realtime", "string")
 
@@ -35,9 +35,13 @@ _RANGE = re.compile(r"\s*\[\d+:\d+\]$")
 
 @dataclass(frozen=True)
 class Signal:
-    """One name in a waveform: full `name` with dots, `width` in bits (0: a real number or a text).
+    """One name in a waveform.
 
-    `reference` is what the names of one and the same signal have in common.
+    Members
+    -------
+    name : full name with dots.
+    width : width in bits (0: a real number or a text).
+    reference : identifies the signal; equal for all names of the same signal.
     """
 
     name: str
@@ -46,7 +50,7 @@ class Signal:
 
     @property
     def scope(self) -> str:
-        """Name of the scope it stands in."""
+        """Name of the scope that contains it."""
         return self.name.rpartition(".")[0]
 
     @property
@@ -63,17 +67,13 @@ class Backend(Protocol):
     signals: list[Signal]
 
     def read(self, signals: Sequence[Signal]) -> dict[str, Changes]:
-        """Changes of some signals by reference, times in units of the file."""
+        """Return the changes of signals by reference, with times in units of the file."""
         ...
 
 
 def have_pywellen() -> bool:
-    """Whether pywellen can be imported."""
-    try:
-        import pywellen  # noqa: F401
-    except ImportError:
-        return False
-    return True
+    """Return whether pywellen is installed."""
+    return find_spec("pywellen") is not None
 
 
 def open_backend(file: Path, facts: FileFacts, name: str = "auto") -> Backend:
@@ -82,7 +82,7 @@ def open_backend(file: Path, facts: FileFacts, name: str = "auto") -> Backend:
     Raises
     ------
     WaveError
-        if the file needs pywellen and there is none, or the library cannot read it.
+        if the file needs pywellen and it is not installed, or the library cannot read the file.
     """
     small = facts.format == "vcd" and file.stat().st_size < LARGE
     if name == "auto":
@@ -99,7 +99,7 @@ def open_backend(file: Path, facts: FileFacts, name: str = "auto") -> Backend:
 
 
 class VcdVcdBackend:
-    """VCD through vcdvcd."""
+    """Reads VCD through vcdvcd."""
 
     name = "vcdvcd"
 
@@ -110,14 +110,16 @@ class VcdVcdBackend:
         if "timescale" not in header.timescale:
             raise WaveError(f"{file}: no time scale")
         self.unit = Fraction(header.timescale["timescale"])
-        self.signals = []
-        for name, ident in header.references_to_ids.items():
-            data = header.data[ident]
-            width = 0 if data.var_type in _NOT_BITS else int(data.size)
-            self.signals.append(Signal(_RANGE.sub("", name), width, ident))
         self._full = {ident: name for name, ident in header.references_to_ids.items()}
-        self._width = {signal.reference: signal.width for signal in self.signals}
-        self._texts = {i for i, data in header.data.items() if data.var_type == "string"}
+        self._width = {
+            ident: 0 if header.data[ident].var_type in _NOT_BITS else int(header.data[ident].size)
+            for ident in self._full
+        }
+        self._texts = {ident for ident in self._full if header.data[ident].var_type == "string"}
+        self.signals = [
+            Signal(_RANGE.sub("", name), self._width[ident], ident)
+            for name, ident in header.references_to_ids.items()
+        ]
 
     def read(self, signals: Sequence[Signal]) -> dict[str, Changes]:
         wanted = {signal.reference for signal in signals}
@@ -129,7 +131,7 @@ class VcdVcdBackend:
         return found
 
     def _read_texts(self, wanted: set[str]) -> dict[str, Changes]:
-        """Values of text variables (`sTEXT CODE`, an extension of GTKWave's), which vcdvcd skips."""
+        """Return values of text variables (`sTEXT CODE`, an extension by GTKWave), which vcdvcd skips."""
         found: dict[str, Changes] = {reference: [] for reference in wanted}
         if not wanted:
             return found
@@ -152,7 +154,7 @@ class VcdVcdBackend:
                 text = self._file.read_text()
                 return VCDVCD(vcd_string=text[: text.rindex("\n") + 1], **options)
             return VCDVCD(str(self._file), **options)
-        except Exception as error:  # whatever a parser without checks of its own stumbles over
+        except Exception as error:  # the parser does no checks, so it may raise anything
             what = f"{type(error).__name__}: {error}"
             raise WaveError(f"{self._file}: not a readable VCD file ({what})") from error
 
@@ -166,10 +168,9 @@ class VcdVcdBackend:
 
 
 class WellenBackend:
-    """VCD and FST through pywellen: a signal is read when it is asked for.
+    """Reads VCD and FST through pywellen: a signal is read when it is first requested.
 
-    A large VCD file is gone through once for every question, so that nothing but what was asked
-    for is ever in memory.
+    A large VCD file is scanned for every query, so that only the requested signals are in memory.
     """
 
     name = "pywellen"
@@ -198,19 +199,19 @@ class WellenBackend:
 
     def read(self, signals: Sequence[Signal]) -> dict[str, Changes]:
         wanted = {signal.reference: self._vars[signal.reference] for signal in signals}
-        if not self._streamed:
-            return {
-                r: [(when, self._value(value, r)) for when, value in var.signal] for r, var in wanted.items()
-            }
         found: dict[str, Changes] = {reference: [] for reference in wanted}
 
-        def take(when: int, ident: object, value: int | float | str) -> None:
-            reference = str(ident)
-            found[reference].append((when, self._value(value, reference)))
+        def take(when: int, reference: object, value: int | float | str) -> None:
+            found[str(reference)].append((when, self._value(value, str(reference))))
 
-        self._wave.stream_changes(take, list(wanted.values()))
+        if self._streamed:
+            self._wave.stream_changes(take, list(wanted.values()))
+        else:
+            for reference, var in wanted.items():
+                for when, value in var.signal:
+                    take(when, reference, value)
         return found
 
     def _value(self, value: int | float | str, reference: str) -> Value:
-        # pywellen gives bits that are not all 0 or 1 as a text.
+        # pywellen returns bits that are not all 0 or 1 as a text.
         return None if isinstance(value, str) and self._vars[reference].bitwidth else value

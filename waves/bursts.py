@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from waves.pins import BEAT_BYTES, client_name, pin_names
-
-if TYPE_CHECKING:
-    from waves.reader import Wave
+from rkcosim.waves.pins import BEAT_BYTES, client_name, pin_names
+from rkcosim.waves.reader import Reader
 
 _PINS = (
     *("arvalid", "arready", "arid", "araddr", "arlen"),
@@ -21,17 +17,22 @@ _PINS = (
 )
 
 BURST_PINS = tuple(f"m_axi_{pin}" for pin in _PINS)
-"""Pins of a core that `bursts` looks at."""
+"""Pins of a core that `bursts` reads."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Burst:
     """One AXI burst of a core.
 
-    `direction` is "read" or "write", `bytes` counts what its strobes let through; `start` is the cycle in
-    which the request is first up, `accepted` that in which it is taken, `first_data` that of the first
-    beat, `end` that of the last beat of a read or of a write's response (None where the waveform
-    does not show it); `error` says that a beat or the response was refused.
+    Members
+    -------
+    direction : "read" or "write".
+    bytes : number of bytes that the strobes enable.
+    start : cycle in which the request is first valid.
+    accepted : cycle in which it is accepted.
+    first_data : cycle of the first beat.
+    end : cycle of the last beat of a read, or of a write's response (None if the waveform does not show it).
+    error : True if a beat or the response reported an error.
     """
 
     core: int
@@ -42,26 +43,11 @@ class Burst:
     bytes: int
     start: int
     accepted: int
-    first_data: int | None
-    end: int | None
-    error: bool = False
-
-
-@dataclass
-class _Open:
-    """A burst under way."""
-
-    client: str
-    address: int
-    beats: int
-    start: int
-    accepted: int
-    bytes: int = 0
     first_data: int | None = None
     end: int | None = None
     error: bool = False
 
-    def data(self, cycle: int, count: int) -> None:
+    def _data(self, cycle: int, count: int) -> None:
         self.bytes += count
         if self.first_data is None:
             self.first_data = cycle
@@ -72,36 +58,32 @@ class _Core:
 
     def __init__(self, core: int) -> None:
         self.core = core
-        self.reads: list[_Open] = []
-        self.writes: list[_Open] = []
-        self._asked: dict[int, deque[_Open]] = defaultdict(deque)  # by read id
-        self._to_send: deque[_Open] = deque()  # write data come in the order of the addresses
-        self._to_answer: dict[int, deque[_Open]] = defaultdict(deque)  # by write id
-        self._since: dict[str, int | None] = {"ar": None, "aw": None}
+        self.found: list[Burst] = []
+        self._reads: dict[int, deque[Burst]] = defaultdict(deque)  # by read id
+        self._writes: deque[Burst] = deque()  # write data arrive in the order of the addresses
+        self._unanswered: dict[int, deque[Burst]] = defaultdict(deque)  # by write id
+        self._since: dict[str, int] = {}
 
     def stretch(self, begin: int, end: int, pins: dict[str, int]) -> None:
-        """Cycles in which no pin changes."""
+        """Process cycles in which no pin changes."""
         self._address("ar", begin, end, pins)
         self._address("aw", begin, end, pins)
         if pins["wvalid"] and pins["wready"]:
             for cycle in range(begin, end):
-                if self._to_send:
-                    burst = self._to_send[0]
-                    burst.data(cycle, pins["wstrb"].bit_count())
+                if self._writes:
+                    self._writes[0]._data(cycle, pins["wstrb"].bit_count())
                     if pins["wlast"]:
-                        self._to_send.popleft()
+                        self._writes.popleft()
         if pins["rvalid"] and pins["rready"]:
-            queue = self._asked[pins["rid"]]
+            queue = self._reads[pins["rid"]]
             for cycle in range(begin, end):
                 if queue:
-                    burst = queue[0]
-                    burst.data(cycle, BEAT_BYTES)
-                    burst.error |= bool(pins["rresp"])
+                    queue[0]._data(cycle, BEAT_BYTES)
+                    queue[0].error |= bool(pins["rresp"])
                     if pins["rlast"]:
-                        burst.end = cycle
-                        queue.popleft()
+                        queue.popleft().end = cycle
         if pins["bvalid"] and pins["bready"]:
-            queue = self._to_answer[pins["bid"]]
+            queue = self._unanswered[pins["bid"]]
             for cycle in range(begin, end):
                 if queue:
                     burst = queue.popleft()
@@ -109,60 +91,28 @@ class _Core:
 
     def _address(self, channel: str, begin: int, end: int, pins: dict[str, int]) -> None:
         if not pins[channel + "valid"]:
-            self._since[channel] = None
+            self._since.pop(channel, None)
             return
-        since = self._since[channel]
-        if since is None:
-            since = begin
+        since = self._since.setdefault(channel, begin)
         if not pins[channel + "ready"]:
-            self._since[channel] = since
             return
-        write = channel == "aw"
+        write, ident = channel == "aw", pins[channel + "id"]
+        direction, client = "write" if write else "read", client_name(ident, write=write)
         for cycle in range(begin, end):
-            ident = pins[channel + "id"]
-            burst = _Open(
-                client_name(ident, write=write),
-                pins[channel + "addr"],
-                pins[channel + "len"] + 1,
-                since,
-                cycle,
-            )
+            address, beats = pins[channel + "addr"], pins[channel + "len"] + 1
+            burst = Burst(self.core, direction, client, address, beats, 0, since, cycle)
             since = cycle + 1
+            self.found.append(burst)
             if write:
-                self.writes.append(burst)
-                self._to_send.append(burst)
-                self._to_answer[ident].append(burst)
-            else:
-                self.reads.append(burst)
-                self._asked[ident].append(burst)
-        self._since[channel] = None
+                self._writes.append(burst)
+            (self._unanswered if write else self._reads)[ident].append(burst)
+        del self._since[channel]
 
 
-def bursts(wave: Wave, cores: Iterable[int]) -> list[Burst]:
-    """AXI bursts, in order of their start; those asked for before the waveform begins are left out."""
-    found: list[Burst] = []
-    for number in cores:
-        core = _Core(number)
-        for begin, end, values in wave.steps(pin_names(wave, number, BURST_PINS)):
-            pins = {
-                pin: value if isinstance(value, int) else 0 for pin, value in zip(_PINS, values, strict=True)
-            }
-            core.stretch(begin, end, pins)
-        for direction, opened in (("read", core.reads), ("write", core.writes)):
-            found += [
-                Burst(
-                    number,
-                    direction,
-                    b.client,
-                    b.address,
-                    b.beats,
-                    b.bytes,
-                    b.start,
-                    b.accepted,
-                    b.first_data,
-                    b.end,
-                    b.error,
-                )
-                for b in opened
-            ]
-    return sorted(found, key=lambda burst: (burst.start, burst.core, burst.direction))
+def core_bursts(wave: Reader, number: int) -> list[Burst]:
+    """Return AXI bursts of a core in order of acceptance, without those from before the waveform."""
+    core = _Core(number)
+    for begin, end, values in wave.steps(pin_names(wave, number, BURST_PINS)):
+        numbers = (value if isinstance(value, int) else 0 for value in values)
+        core.stretch(begin, end, dict(zip(_PINS, numbers, strict=True)))
+    return core.found

@@ -1,49 +1,60 @@
-"""What the pins of a core in a waveform mean, as objects.
+"""A waveform of the NPU: tasks, register writes, bursts and other meanings of its pins, as objects.
 
-All cycles are the waveform's own.  A core's event pins, its watch port and its diagnostics come from
-registers: they show what happened in the cycle before.
+All cycles are the waveform's. A core's event pins, its watch port and its diagnostics come from registers:
+they show what happened in the cycle before.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from itertools import pairwise
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from rtl.regs import Register, registers
-from rtl.regs.events import EVENTS, STALLS
-from waves.pins import (
+from rkcosim.spec.regs import registers
+from rkcosim.spec.regs.events import EVENTS, STALLS
+from rkcosim.waves.backends import open_backend
+from rkcosim.waves.bursts import BURST_PINS, Burst, core_bursts
+from rkcosim.waves.files import WaveError, inspect
+from rkcosim.waves.pins import (
     diagnostic_name,
     event_place,
     event_stretches,
-    joined,
+    high_stretches,
     pin_names,
     spelled,
 )
+from rkcosim.waves.reader import Reader
+from rkcosim.waves.spec import When
 
-if TYPE_CHECKING:
-    from waves.reader import Wave
+CYCLE = Fraction(1, 10**9)
+"""Duration of a cycle in seconds in the waveforms of the engines: 1 GHz."""
 
 JOBS = "npu.jobs"
-"""Counter of the kicks of all cores, where the waveform has one."""
+"""Counter of the kicks of all cores, if the waveform has one."""
 
 DECODED_PINS = (
     *("irq", "task_index"),
     *("watch_valid", "watch_fetched", "watch_offset", "watch_value"),
     *("diag_valid", "diag_code", "diag_register", "diag_value"),
 )
-"""Pins of a core that this module looks at."""
+"""Pins of a core that this module reads, except those for bursts."""
 
 
 @dataclass(frozen=True)
 class WaveTask:
-    """One task of a core: `index` in its job, from cycle `start` to `end` (None: it did not end here).
+    """One task of a core.
 
-    `job` is the number of its kick, from 0, over all cores (from the first that the waveform shows, where it
-    holds no counters of the harness), `layer` the name of the layer that it belongs to, where known.
+    Members
+    -------
+    index : index in its job.
+    start, end : first cycle, and the cycle of its end (None: it does not end within the waveform).
+    job : number of its kick, counted from 0 over all cores (from the first one that the waveform shows, if it
+        contains no counters of the harness).
+    layer : name of the layer to which it belongs, if known.
     """
 
     core: int
@@ -63,8 +74,11 @@ class WaveTask:
 class RegisterWrite:
     """One write to a register, by the command stream (`fetched`) or by the host.
 
-    `block` and `register` are "" for an offset that no register has; `fields` maps names to values and
-    `text` is the same as people write it, codes by name.
+    Members
+    -------
+    block, register : names; "" for an offset without a register.
+    fields : field values by name.
+    text : the write in readable form, with codes by name.
     """
 
     cycle: int
@@ -83,8 +97,8 @@ class RegisterWrite:
 
     @property
     def text(self) -> str:
-        """The write in one line, fields that are 0 left out unless 0 has a name."""
-        known = _register(self.offset)
+        """The write in one line; fields that are 0 are left out unless 0 has a name."""
+        known = registers().at(self.offset)
         if known is None:
             return f"{self.path} = {self.value:#x}"
         parts = []
@@ -97,7 +111,10 @@ class RegisterWrite:
 
 @dataclass(frozen=True)
 class Stall:
-    """Something waited from cycle `start` to before `end`; `reason` is the event's name, `text` says it."""
+    """A block waited from cycle `start` until before `end`.
+
+    `reason` is the event's name, `text` explains it.
+    """
 
     core: int
     start: int
@@ -112,7 +129,7 @@ class Stall:
 
 @dataclass(frozen=True)
 class Irq:
-    """The interrupt line of a core was high from `start` to before `end` (None: to the end of the file)."""
+    """The interrupt line of a core was high from `start` until before `end` (None: to the file's end)."""
 
     core: int
     start: int
@@ -121,7 +138,7 @@ class Irq:
 
 @dataclass(frozen=True)
 class DiagnosticSeen:
-    """Something a core found fault with: name of the code, register (`BLOCK.REGISTER`) and its value."""
+    """A diagnostic of a core: name of the code, register (`BLOCK.REGISTER`) and its value."""
 
     cycle: int
     core: int
@@ -134,9 +151,12 @@ class DiagnosticSeen:
 class MacActivity:
     """Use of a core's MAC array.
 
-    `intervals` are stretches (first cycle, cycle after the last) in which it works without a pause;
-    `slots` counts the cycles in which it was given work, `real` those in which a pixel was no padding of
-    the loop nest; `windows` holds (first cycle, slots / cycles of the window) for each window.
+    Members
+    -------
+    intervals : stretches (first cycle, cycle after the last) in which it works without a pause.
+    slots : number of cycles in which it was given work.
+    real : number of cycles in which a pixel was not padding of the loop nest.
+    windows : (first cycle, slots / cycles of the window) for each window.
     """
 
     core: int
@@ -146,179 +166,257 @@ class MacActivity:
     windows: list[tuple[int, float]]
 
 
-def counters(wave: Wave, core: int) -> dict[str, str]:
-    """Counters that an engine traces beside a core: what they count to their full names."""
-    parts = ("job", "task", "tasks_started", "tasks_done")
-    names = {part: f"npu.core{core}.{part}" for part in parts}
-    return {part: name for part, name in names.items() if wave.has(name)}
+class Wave(Reader):
+    """A waveform of one or several cores, opened by `open_wave`."""
 
+    def load_pins(self) -> None:
+        """Read at once the pins that `tasks`, `register_writes`, `bursts` and the other methods use."""
+        names: list[str | None] = [JOBS] if self.has(JOBS) else []
+        for core in self.cores:
+            names += [spelled(self, core, pin) for pin in (*DECODED_PINS, *BURST_PINS)]
+            names += [place[0] for event in EVENTS if (place := event_place(self, core, event))]
+            names += [*self.counters(core).values(), f"npu.core{core}.layer_name"]
+        self.load(*dict.fromkeys(name for name in names if name and self.has(name)))
 
-def tasks(wave: Wave) -> list[WaveTask]:
-    """Tasks of all cores in order of their start."""
-    found: list[WaveTask] = []
-    for core in wave.cores:
-        known = counters(wave, core)
-        if event_place(wave, core, "task_start") is None and len(known) == 4:
-            starts = _steps_up(wave, known["tasks_started"])
-            ends = _steps_up(wave, known["tasks_done"])
-        else:
-            starts = [begin for begin, _ in event_stretches(wave, core, "task_start")]
-            ends = [begin for begin, _ in event_stretches(wave, core, "task_done")]
-        index_name = known["task"] if "task" in known else pin_names(wave, core, ("task_index",))[0]
-        kicks = _kicks(wave, core)
-        job, before = -1, None
-        opened: list[WaveTask] = []
-        for cycle, is_start in sorted([(c, True) for c in starts] + [(c, False) for c in ends]):
-            if not is_start:  # a task that overlaps the next one ends first
-                if opened:
-                    task = opened.pop(0)
-                    found.append(replace(task, end=cycle))
-                continue
-            index = _number(wave.value(index_name, cycle))
-            if before is None or index <= before:
-                job += 1
-            before = index
-            place = bisect_right(kicks, cycle, key=itemgetter(0))
-            number = kicks[place - 1][1] if place else job
-            opened.append(WaveTask(core, number, index, cycle, None, _layer(wave, core, cycle)))
-        found += opened
-    return sorted(found, key=lambda task: (task.start, task.core))
+    def counters(self, core: int) -> dict[str, str]:
+        """Return the full names of the counters that an engine traces for a core, by what they count."""
+        parts = ("job", "task", "tasks_started", "tasks_done")
+        names = {part: f"npu.core{core}.{part}" for part in parts}
+        return {part: name for part, name in names.items() if self.has(name)}
 
+    def tasks(self) -> list[WaveTask]:
+        """Return the tasks of all cores in the order of their start."""
+        found: list[WaveTask] = []
+        for core in self.cores:
+            known = self.counters(core)
+            if event_place(self, core, "task_start") is None and len(known) == 4:
+                starts = self._steps_up(known["tasks_started"])
+                ends = self._steps_up(known["tasks_done"])
+            else:
+                starts = [begin for begin, _ in event_stretches(self, core, "task_start")]
+                ends = [begin for begin, _ in event_stretches(self, core, "task_done")]
+            index_name = known["task"] if "task" in known else pin_names(self, core, ("task_index",))[0]
+            kicks = self._kicks(core)
+            job, before = -1, None
+            opened: list[WaveTask] = []
+            for cycle, is_start in sorted([(c, True) for c in starts] + [(c, False) for c in ends]):
+                if not is_start:  # if tasks overlap, the earlier one ends first
+                    if opened:
+                        found.append(replace(opened.pop(0), end=cycle))
+                    continue
+                index = _number(self.value(index_name, cycle))
+                if before is None or index <= before:
+                    job += 1
+                before = index
+                place = bisect_right(kicks, cycle, key=itemgetter(0))
+                number = kicks[place - 1][1] if place else job
+                opened.append(WaveTask(core, number, index, cycle, None, self._layer(core, cycle)))
+            found += opened
+        return sorted(found, key=lambda task: (task.start, task.core))
 
-def _layer(wave: Wave, core: int, cycle: int) -> str:
-    """Name of the layer at work, "" for none or an unknown one."""
-    name = f"npu.core{core}.layer_name"
-    value = wave.value(name, cycle) if wave.has(name) else None
-    return value if isinstance(value, str) and value != "-" else ""
+    def register_writes(self, core: int | None = None) -> list[RegisterWrite]:
+        """Return the register writes of one core or of all, in order."""
+        found: list[RegisterWrite] = []
+        for number in self._chosen(core):
+            for cycle, (fetched, offset, value) in self._marked(
+                number, "watch_valid", "watch_fetched", "watch_offset", "watch_value"
+            ):
+                known = registers().at(offset)
+                names = (known.block, known.name, known.decode(value)) if known else ()
+                found.append(RegisterWrite(cycle, number, offset, value, fetched == 1, *names))
+        return sorted(found, key=lambda write: (write.cycle, write.core))
 
+    def bursts(self, core: int | None = None) -> list[Burst]:
+        """Return the AXI bursts of one core or of all, in the order of their start.
 
-def _kicks(wave: Wave, core: int) -> list[tuple[int, int]]:
-    """(cycle, number) of each kick of a core, from the harness' counters or from the host's writes."""
-    own = counters(wave, core).get("job")
-    if own is not None and wave.has(JOBS):
-        ups = [cycle for (_, before), (cycle, now) in pairwise(wave.changes(own)) if before != now]
-        if _number(wave.value(own, wave.first)):
-            ups.insert(0, wave.first)
-        return [(cycle, _number(wave.value(JOBS, cycle)) - 1) for cycle in ups]
-    if any(spelled(wave, other, "watch_valid") is None for other in wave.cores):
-        return []
-    enable = registers()["PC"]["OPERATION_ENABLE"]
-    writes = [
-        write
-        for write in register_writes(wave, wave.cores)
-        if write.offset == enable.offset and not write.fetched and write.fields["OP_EN"]
-    ]
-    return [(write.cycle, number) for number, write in enumerate(writes) if write.core == core]
+        Bursts requested before the waveform begins are left out.
+        """
+        found = [burst for number in self._chosen(core) for burst in core_bursts(self, number)]
+        return sorted(found, key=lambda burst: (burst.start, burst.core, burst.direction))
 
+    def mac_activity(self, core: int | None = None, window: int = 1000) -> list[MacActivity]:
+        """Return the activity of each core's MAC array, with its use in windows of `window` cycles.
 
-def register_writes(wave: Wave, cores: Iterable[int]) -> list[RegisterWrite]:
-    """Register writes, in order."""
-    found: list[RegisterWrite] = []
-    for core in cores:
-        names = pin_names(wave, core, ("watch_valid", "watch_fetched", "watch_offset", "watch_value"))
-        for begin, end, (valid, fetched, offset, value) in wave.steps(names):
-            if valid == 1:
-                # The same write in two cycles running does not show as a change.
-                found += [
-                    _write(cycle, core, _number(offset), _number(value), fetched == 1)
-                    for cycle in range(begin, end)
-                ]
-    return sorted(found, key=lambda write: (write.cycle, write.core))
-
-
-def stalls(wave: Wave, cores: Iterable[int]) -> list[Stall]:
-    """Stretches in which something waited."""
-    found = [
-        Stall(core, begin, end, reason)
-        for core in cores
-        for reason in STALLS
-        for begin, end in event_stretches(wave, core, reason)
-    ]
-    return sorted(found, key=lambda stall: (stall.start, stall.core, EVENTS.index(stall.reason)))
-
-
-def irqs(wave: Wave, cores: Iterable[int]) -> list[Irq]:
-    """Stretches in which an interrupt line was high."""
-    found: list[Irq] = []
-    for core in cores:
-        if spelled(wave, core, "irq") is None and wave.has("npu.irq"):
-            high = [
-                (begin, end)
-                for begin, end, (lines,) in wave.steps(["npu.irq"])
-                if isinstance(lines, int) and lines >> core & 1
+        Raises
+        ------
+        ValueError
+            if `window` is not positive.
+        """
+        if window < 1:
+            raise ValueError(f"a window of {window} cycles; it must be at least 1")
+        found = []
+        edges = range(self.first, self.last + 1, window)
+        for number in self._chosen(core):
+            busy = event_stretches(self, number, "mac_slot")
+            real = event_stretches(self, number, "mac_real")
+            filled = [0] * len(edges)
+            for begin, end in busy:
+                for n in range((begin - self.first) // window, (end - 1 - self.first) // window + 1):
+                    filled[n] += min(end, edges[n] + window) - max(begin, edges[n])
+            windows = [
+                (low, count / (min(low + window, self.last + 1) - low))
+                for low, count in zip(edges, filled, strict=True)
             ]
-            stretches = list(joined(high))
-        else:
-            stretches = wave.when(pin_names(wave, core, ("irq",))[0], 1)
-        found += [Irq(core, begin, end if end <= wave.last else None) for begin, end in stretches]
-    return sorted(found, key=lambda irq: (irq.start, irq.core))
+            found.append(MacActivity(number, busy, _total(busy), _total(real), windows))
+        return found
+
+    def stalls(self, core: int | None = None) -> list[Stall]:
+        """Return the stretches in which a block waited, with the reason."""
+        found = [
+            Stall(number, begin, end, reason)
+            for number in self._chosen(core)
+            for reason in STALLS
+            for begin, end in event_stretches(self, number, reason)
+        ]
+        return sorted(found, key=lambda stall: (stall.start, stall.core, EVENTS.index(stall.reason)))
+
+    def irqs(self, core: int | None = None) -> list[Irq]:
+        """Return the stretches in which an interrupt line was high."""
+        found: list[Irq] = []
+        for number in self._chosen(core):
+            if spelled(self, number, "irq") is None and self.has("npu.irq"):
+                stretches = high_stretches(self, "npu.irq", number)
+            else:
+                stretches = self.when(pin_names(self, number, ("irq",))[0], 1)
+            found += [Irq(number, begin, end if end <= self.last else None) for begin, end in stretches]
+        return sorted(found, key=lambda irq: (irq.start, irq.core))
+
+    def diagnostics(self, core: int | None = None) -> list[DiagnosticSeen]:
+        """Return the diagnostics of the cores."""
+        found: list[DiagnosticSeen] = []
+        for number in self._chosen(core):
+            for cycle, (code, offset, value) in self._marked(
+                number, "diag_valid", "diag_code", "diag_register", "diag_value"
+            ):
+                known = registers().at(offset)
+                place = known.path if known else f"offset {offset:#06x}"
+                found.append(DiagnosticSeen(cycle, number, diagnostic_name(code), place, value))
+        return sorted(found, key=lambda seen: (seen.cycle, seen.core))
+
+    def _chosen(self, core: int | None) -> list[int]:
+        if core is not None and core not in self.cores:
+            there = ", ".join(map(str, self.cores)) or "none"
+            raise WaveError(f"{self.file}: no core {core} in this waveform (there are: {there})")
+        return self.cores if core is None else [core]
+
+    def _marked(self, core: int, valid: str, *pins: str) -> Iterator[tuple[int, list[int]]]:
+        """Yield each cycle in which a pin is high, with the values of other pins.
+
+        Equal values in two consecutive cycles are not a change in the waveform.
+        """
+        for begin, end, (high, *values) in self.steps(pin_names(self, core, (valid, *pins))):
+            if high == 1:
+                for cycle in range(begin, end):
+                    yield cycle, [_number(value) for value in values]
+
+    def _layer(self, core: int, cycle: int) -> str:
+        """Return the name of the layer that is running, "" for none or an unknown one."""
+        name = f"npu.core{core}.layer_name"
+        value = self.value(name, cycle) if self.has(name) else None
+        return value if isinstance(value, str) and value != "-" else ""
+
+    def _kicks(self, core: int) -> list[tuple[int, int]]:
+        """Return (cycle, number) of each kick of a core, from the harness's counters or the host's writes."""
+        own = self.counters(core).get("job")
+        if own is not None and self.has(JOBS):
+            ups = [cycle for (_, before), (cycle, now) in pairwise(self.changes(own)) if before != now]
+            if _number(self.value(own, self.first)):
+                ups.insert(0, self.first)
+            return [(cycle, _number(self.value(JOBS, cycle)) - 1) for cycle in ups]
+        if any(spelled(self, other, "watch_valid") is None for other in self.cores):
+            return []
+        enable = registers()["PC"]["OPERATION_ENABLE"].offset
+        writes = [w for w in self.register_writes() if w.offset == enable and not w.fetched]
+        kicks = enumerate(write for write in writes if write.fields["OP_EN"])
+        return [(write.cycle, number) for number, write in kicks if write.core == core]
+
+    def _steps_up(self, name: str) -> list[int]:
+        """Return the cycles in which a counter goes up; a non-zero initial value does not count."""
+        return [
+            cycle
+            for (_, before), (cycle, now) in pairwise(self.changes(name))
+            for _ in range(_number(now) - _number(before))
+        ]
 
 
-def diagnostics(wave: Wave, cores: Iterable[int]) -> list[DiagnosticSeen]:
-    """What the cores found fault with."""
-    found: list[DiagnosticSeen] = []
-    for core in cores:
-        names = pin_names(wave, core, ("diag_valid", "diag_code", "diag_register", "diag_value"))
-        for begin, end, (valid, code, offset, value) in wave.steps(names):
-            if valid == 1:
-                known = _register(_number(offset))
-                place = known.path if known else f"offset {_number(offset):#06x}"
-                found += [
-                    DiagnosticSeen(cycle, core, diagnostic_name(_number(code)), place, _number(value))
-                    for cycle in range(begin, end)
-                ]
-    return sorted(found, key=lambda seen: (seen.cycle, seen.core))
+def open_wave(
+    file: Path | str, *, reader: str = "auto", cycle: Fraction | float | None = None, partial: bool = False
+) -> Wave:
+    """Open a VCD or FST file.
 
+    Only names are read at first; a signal's changes are read when they are first requested.
 
-def mac_activity(wave: Wave, cores: Iterable[int], window: int) -> list[MacActivity]:
-    """Use of the MAC arrays.
+    Parameters
+    ----------
+    file : the waveform.
+    reader : "pywellen", "vcdvcd", or "auto": pywellen for FST and large files if it is installed.
+    cycle : seconds of a clock cycle; default 1e-9, as the engines write it.
+    partial : True to read a truncated VCD file as far as possible.
 
     Raises
     ------
-    ValueError
-        if `window` is not positive.
+    WaveError
+        if the file does not exist, is not a waveform, or is truncated.
     """
-    if window < 1:
-        raise ValueError(f"a window of {window} cycles; it must be at least 1")
-    found = []
-    for core in cores:
-        busy = event_stretches(wave, core, "mac_slot")
-        real = sum(end - begin for begin, end in event_stretches(wave, core, "mac_real"))
-        edges = range(wave.first, wave.last + 1, window)
-        filled = [0] * len(edges)
-        for begin, end in busy:
-            for n in range((begin - wave.first) // window, (end - 1 - wave.first) // window + 1):
-                low = wave.first + n * window
-                filled[n] += min(end, low + window) - max(begin, low)
-        windows = [
-            (low, count / (min(low + window, wave.last + 1) - low))
-            for low, count in zip(edges, filled, strict=True)
-        ]
-        slots = sum(end - begin for begin, end in busy)
-        found.append(MacActivity(core, busy, slots, real, windows))
-    return found
+    path = Path(file)
+    facts = inspect(path)
+    if facts.cut and not partial:
+        raise WaveError(f"{path}: cut off: {facts.cut} (partial=True reads what is there)")
+    backend = open_backend(path, facts, reader)
+    seconds = CYCLE if cycle is None else Fraction(cycle).limit_denominator(10**15)
+    units = seconds / backend.unit
+    if units < 1:
+        raise WaveError(f"{path}: a cycle of {float(seconds)} s is shorter than the file's unit of time")
+    return Wave(path, facts.format, backend, units, (facts.first, facts.end))
 
 
-def _steps_up(wave: Wave, name: str) -> list[int]:
-    """Cycles in which a counter goes up; one that is not 0 at first has not gone up there."""
-    return [
-        cycle
-        for (_, before), (cycle, now) in pairwise(wave.changes(name))
-        for _ in range(_number(now) - _number(before))
-    ]
+def cycle_of(wave: Wave, when: When, *, end: bool = False) -> int:
+    """Return the cycle of a moment of a run; with `end` the end of a task or layer instead of its start.
+
+    Raises
+    ------
+    WaveError
+        if the waveform does not show it.
+    """
+    if when.kind == "cycle":
+        return when.cycle
+    if when.kind in ("task", "layer"):
+        return _cycle_of_task(wave, when, end)
+    if when.kind == "write":
+        for write in wave.register_writes():
+            if write.offset == when.offset and write.value & when.mask == when.value & when.mask:
+                return write.cycle
+    elif when.kind == "error":
+        if seen := wave.diagnostics():
+            return seen[0].cycle
+    else:
+        raise WaveError(f"'{when.text}': a waveform does not show this moment; give a cycle, task or layer")
+    raise WaveError(f"{wave.file}: '{when.text}' does not happen in this waveform")
 
 
-def _write(cycle: int, core: int, offset: int, value: int, fetched: bool) -> RegisterWrite:
-    known = _register(offset)
-    if known is None:
-        return RegisterWrite(cycle, core, offset, value, fetched)
-    return RegisterWrite(cycle, core, offset, value, fetched, known.block, known.name, known.decode(value))
+def _cycle_of_task(wave: Wave, when: When, end: bool) -> int:
+    """Return the start of the first matching task; with `end`, its end or that of the layer's last task."""
+    tasks = wave.tasks()
+    if when.kind == "layer":
+        found = [task for task in tasks if task.layer == when.layer]
+        names = list(dict.fromkeys(task.layer for task in tasks if task.layer))
+    else:
+        found = [t for t in tasks if t.index == when.task and when.job in (None, t.job)][:1]
+        names = [f"{task.index}@{task.job}" for task in tasks]
+        names[8:] = ["..."] if len(names) > 8 else []
+    if not found:
+        there = ", ".join(names) or "none"
+        raise WaveError(f"{wave.file}: '{when.text}': no such {when.kind} (there are: {there})")
+    if not end:
+        return found[0].start
+    return max(wave.last if task.end is None else task.end for task in found)
 
 
-def _register(offset: int) -> Register | None:
-    return registers().at(offset)
+def _total(stretches: list[tuple[int, int]]) -> int:
+    """Return the total number of cycles of some stretches."""
+    return sum(end - begin for begin, end in stretches)
 
 
 def _number(value: object) -> int:
-    """An integer; 0 for what is unknown."""
+    """Return an integer; 0 for an unknown value."""
     return value if isinstance(value, int) else 0

@@ -1,24 +1,22 @@
-"""The event log: what a run did and when, as a table that a notebook can load.
+"""The event log: what happened in a run and when, as a table that a notebook can load.
 
-A row is one event.  `cycle` is the first cycle in which it was seen on the core's pins, `end` the cycle
-after its last (`cycle` + 1 for events without a length).  What the columns hold for each kind is in
-docs/events.md; `cosim.engines.events` makes the log of an engine.
+A row is one event. `cycle` is the first cycle in which it was seen on the core's pins, `end` the cycle after
+its last one (`cycle` + 1 for events without a duration). docs/events.md describes the columns for each kind;
+`rkcosim.engines.events` makes the log of an engine.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from waves.whole_file import whole_file
-
-if TYPE_CHECKING:
-    from waves.summary import Summary, TaskSpan
+from rkcosim.waves.whole_file import whole_file
 
 SCHEMA_VERSION = 1
 
@@ -36,20 +34,20 @@ KINDS = (
     "fault",
     "layer",
 )
-"""What an event may be; `busy` is a block between its start and its end (bit of the op-enable mask)."""
+"""Kinds of events; `busy` is a block between its start and its end (bit of the op-enable mask)."""
 
 NONE = -1
-"""Value of `task` or `job` where an event belongs to none."""
+"""Value of `task` or `job` for an event that belongs to none."""
 
 METADATA_KEY = b"rkcosim"
 """Key of the log's metadata (JSON) in the schema of the file."""
 
-MISSING = "pyarrow is not here: pip install 'rkcosim[waves]'"
-"""What is said where there is no pyarrow."""
+MISSING = "pyarrow is not installed: pip install 'rkcosim[waves]'"
+"""Message if pyarrow is not installed."""
 
 
 class EventsError(ValueError):
-    """An event log cannot be read, written or made; the text names the file and what is wrong."""
+    """An event log cannot be read, written or made; the message names the file and the problem."""
 
 
 class Event(NamedTuple):
@@ -58,18 +56,18 @@ class Event(NamedTuple):
     Members
     -------
     kind : one of `KINDS`.
-    cycle, end : first cycle, and the cycle after the last.
+    cycle, end : first cycle, and the cycle after the last one.
     core : 0..2.
     task : index in its job, -1 outside every task.
-    job : number of the kick, from 0, counted over all cores; -1 before the core's first.
+    job : number of the kick, counted from 0 over all cores; -1 before the core's first one.
     block : name of the block (TRM), or "".
     client : name of the AXI client, or "".
-    address : of a burst or a fault; of a register write or a diagnostic the register's offset.
-    value : what was written or found; beats of a burst; cycles in which a merged level was high.
-    bytes : that a burst carried.
+    address : address of a burst or a fault; for a register write or a diagnostic, the register's offset.
+    value : value written or found; beats of a burst; cycles in which a merged level was high.
+    bytes : bytes that a burst carried.
     direction : "read", "write" or "".
-    reason : text: name of a stall's counter, "host" or "fetched", a diagnostic in words, a layer's name.
-    latency : of a burst, cycles from the request to the first beat of data.
+    reason : text: name of a stall's counter, "host" or "fetched", the text of a diagnostic, a layer's name.
+    latency : for a burst, cycles from the request to the first beat of data.
     """
 
     kind: str
@@ -107,9 +105,9 @@ TEXTS = tuple(name for name in COLUMNS if name not in NUMBERS)
 
 
 class Text:
-    """A column of texts: `codes`, int32 of shape (n,), number `names`.
+    """A column of texts: `codes`, int32 of shape (n,), index `names`.
 
-    Equal texts have one code, so a log of a million events holds each name once.
+    Equal texts share a code, so a log of a million events stores each name once.
     """
 
     def __init__(self, codes: npt.ArrayLike, names: Iterable[str]) -> None:
@@ -118,7 +116,7 @@ class Text:
 
     @classmethod
     def of(cls, values: Iterable[str]) -> Text:
-        """A column of these texts, in order."""
+        """Make a column of these texts, in order."""
         known: dict[str, int] = {}
         codes = [known.setdefault(value, len(known)) for value in values]
         return cls(codes, known)
@@ -128,29 +126,103 @@ class Text:
         return np.array([*self.names, ""], object)[self.codes]
 
     def equals(self, value: str) -> npt.NDArray[np.bool_]:
-        """Where the column holds `value`."""
+        """Return where the column holds `value`."""
         if value not in self.names:
             return np.zeros(self.codes.size, bool)
         return self.codes == self.names.index(value)
 
     def take(self, rows: npt.NDArray[Any]) -> Text:
-        """The rows of an index or mask."""
+        """Return the rows of an index or mask."""
         return Text(self.codes[rows], self.names)
 
 
+@dataclass(frozen=True)
+class TaskSpan:
+    """One task from `start` to `end` (the cycle after its last one, as in `Engine.task_log`).
+
+    Members
+    -------
+    ended : False if it was still running when the log was taken.
+    layer : name of the layer, "" if the log does not contain it.
+    """
+
+    core: int
+    job: int
+    task: int
+    start: int
+    end: int
+    layer: str = ""
+    ended: bool = True
+
+    @property
+    def cycles(self) -> int:
+        """Cycles from start to end."""
+        return self.end - self.start
+
+
+@dataclass
+class Summary:
+    """Sums of one task or one layer; the cycles of a layer are the sum of its tasks'.
+
+    Members
+    -------
+    layer : its name, or "".
+    core, job, task : of a single task; None for a layer.
+    tasks : number of tasks.
+    cycles, mac_busy : cycles of the tasks, and cycles in which the array was working.
+    stripes : blocks of 16 pixels passed to CORE.
+    bytes_read, bytes_written : bytes by AXI client, of bursts that began within the tasks.
+    stalls : cycles by reason; reasons of different blocks may hold at the same time.
+    busy : cycles by block.
+    packets : octets of the DPU and atoms of the PPU, by block.
+    """
+
+    layer: str
+    core: int | None = None
+    job: int | None = None
+    task: int | None = None
+    tasks: int = 1
+    start: int = 0
+    end: int = 0
+    cycles: int = 0
+    mac_busy: int = 0
+    stripes: int = 0
+    bytes_read: dict[str, int] = field(default_factory=dict)
+    bytes_written: dict[str, int] = field(default_factory=dict)
+    stalls: dict[str, int] = field(default_factory=dict)
+    busy: dict[str, int] = field(default_factory=dict)
+    packets: dict[str, int] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return asdict(self)
+
+    def add(self, other: Summary) -> None:
+        """Add another task."""
+        self.tasks += other.tasks
+        self.start, self.end = min(self.start, other.start), max(self.end, other.end)
+        self.cycles += other.cycles
+        self.mac_busy += other.mac_busy
+        self.stripes += other.stripes
+        for name in ("bytes_read", "bytes_written", "stalls", "busy", "packets"):
+            mine = getattr(self, name)
+            for key, value in getattr(other, name).items():
+                mine[key] = mine.get(key, 0) + value
+
+
 class EventLog:
-    """Events in order of `cycle`, and what is known of the run.
+    """Events in order of `cycle`, with facts about the run.
 
     Parameters
     ----------
-    columns : for each of `COLUMNS` an array of shape (n,), of texts a `Text`; what is missing is filled
-        with the default of `Event`.
+    columns : for each of `COLUMNS` an array of shape (n,), or a `Text`; missing columns are filled with the
+        default of `Event`.
     meta : see `meta`.
 
     Members
     -------
-    meta : `schema_version`, `engine`, `cores`, `cycles`, `geometry`, `kinds`, `first`, `last`,
-        `dropped` (events by kind that found no room), `layers` and what else the maker knew.
+    meta : `schema_version`, `engine`, `cores`, `cycles`, `geometry`, `kinds`, `first`, `last`, `dropped` (by
+        kind, events that found no room), `layers` and further facts of the producer.
     """
 
     def __init__(self, columns: Mapping[str, Any], meta: Mapping[str, Any] | None = None) -> None:
@@ -163,13 +235,10 @@ class EventLog:
         self._texts: dict[str, Text] = {}
         defaults = Event._field_defaults
         for name, dtype in NUMBERS.items():
-            given = columns.get(name)
-            filled = np.full(size, defaults.get(name, 0), dtype) if given is None else given
+            filled = columns[name] if name in columns else np.full(size, defaults.get(name, 0), dtype)
             self._numbers[name] = np.asarray(filled, dtype)
         for name in TEXTS:
-            given = columns.get(name)
-            if given is None:
-                given = Text(np.zeros(size, np.int32), [""])
+            given = columns.get(name, Text(np.zeros(size, np.int32), [""]))
             self._texts[name] = given if isinstance(given, Text) else Text.of(given)
         lengths = {n: len(a) for n, a in self._numbers.items()}
         lengths |= {n: t.codes.size for n, t in self._texts.items()}
@@ -178,7 +247,7 @@ class EventLog:
 
     @classmethod
     def of(cls, events: Iterable[Event], meta: Mapping[str, Any] | None = None) -> EventLog:
-        """A log of single events, put in order."""
+        """Make a log of single events, which are sorted."""
         rows = list(events)
         columns = {name: [row[n] for row in rows] for n, name in enumerate(COLUMNS)}
         return cls(columns, meta).sorted()
@@ -187,7 +256,7 @@ class EventLog:
         return len(self._numbers["cycle"])
 
     def __getitem__(self, column: str) -> npt.NDArray[Any]:
-        """A column, shape (n,): numbers, or an object array of texts."""
+        """Return a column, shape (n,): numbers, or an object array of texts."""
         if column in self._numbers:
             return self._numbers[column]
         return self.text(column).values()
@@ -200,34 +269,34 @@ class EventLog:
         return f"<EventLog of {len(self)} events: {', '.join(f'{k} {n}' for k, n in self.count().items())}>"
 
     def text(self, column: str) -> Text:
-        """A column of texts in its compact form; raises EventsError for other names."""
+        """Return a column of texts in its compact form; raises EventsError for other names."""
         if column not in self._texts:
             raise EventsError(f"no column '{column}' in an event log; there are: {', '.join(COLUMNS)}")
         return self._texts[column]
 
     def count(self) -> dict[str, int]:
-        """Events by kind, kinds without any left out."""
+        """Return the number of events by kind, without kinds that do not occur."""
         text = self._texts["kind"]
         totals = np.bincount(text.codes, minlength=len(text.names))
         return {name: int(n) for name, n in zip(text.names, totals, strict=True) if n}
 
     def rows(self, index: npt.NDArray[Any]) -> EventLog:
-        """The events of an index or a mask."""
+        """Return the events of an index or a mask."""
         columns: dict[str, Any] = {name: array[index] for name, array in self._numbers.items()}
         columns |= {name: text.take(index) for name, text in self._texts.items()}
         return EventLog(columns, self.meta)
 
     def sorted(self) -> EventLog:
-        """The same events in order of `cycle`, equal ones as they stand."""
+        """Return the same events in order of `cycle`; the sort is stable."""
         cycle = self._numbers["cycle"]
         if len(cycle) < 2 or bool(np.all(cycle[:-1] <= cycle[1:])):
             return self
         return self.rows(np.argsort(cycle, kind="stable"))
 
     def where(self, **wanted: Any) -> EventLog:
-        """The events whose columns have these values, e.g. `where(kind="burst", core=0)`.
+        """Return the events whose columns have these values, e.g. `where(kind="burst", core=0)`.
 
-        A value may be a set or a list: any of them.
+        A set or a list selects any of its values.
         """
         mask = np.ones(len(self), bool)
         for column, value in wanted.items():
@@ -240,52 +309,88 @@ class EventLog:
         return self.rows(mask)
 
     def between(self, first: int, last: int) -> EventLog:
-        """The events that touch the cycles `first` to `last`, both included."""
+        """Return the events that overlap the cycles `first` to `last`, both included."""
         return self.rows((self._numbers["cycle"] <= last) & (self._numbers["end"] > first))
 
     @property
     def dropped(self) -> dict[str, int]:
-        """Events by kind that were not kept because there was no room."""
+        """Number of events by kind that were dropped for lack of room."""
         return dict(self.meta.get("dropped", {}))
 
     def joined(self, other: EventLog) -> EventLog:
-        """The events of both, in order, with this log's metadata."""
+        """Return the events of both logs, in order, with this log's metadata."""
         columns: dict[str, Any] = {
             name: np.concatenate([self._numbers[name], other._numbers[name]]) for name in NUMBERS
         }
         for name in TEXTS:
-            mine, theirs = self._texts[name], other._texts[name]
-            place = {text: code for code, text in reversed(list(enumerate(mine.names)))}
-            names = list(mine.names)
-            moved = np.zeros(max(len(theirs.names), 1), np.int32)
-            for code, text in enumerate(theirs.names):
-                if text not in place:
-                    place[text] = len(names)
-                    names.append(text)
-                moved[code] = place[text]
-            columns[name] = Text(np.concatenate([mine.codes, moved[theirs.codes]]), names)
+            texts = self._texts[name], other._texts[name]
+            place = {name: code for code, name in enumerate(dict.fromkeys(n for t in texts for n in t.names))}
+            codes = [np.array([place[n] for n in t.names] or [0], np.int32)[t.codes] for t in texts]
+            columns[name] = Text(np.concatenate(codes), place)
         return EventLog(columns, self.meta).sorted()
 
     def tasks(self) -> list[TaskSpan]:
-        """The tasks, in the order in which they began (`waves.summary.tasks`)."""
-        from waves import summary
-
-        return summary.tasks(self)
+        """Return the tasks in the order of their start, with the names of their layers."""
+        names: dict[tuple[int, int, int], str] = {}
+        for e in self.where(kind="layer"):  # its `value` is the number of its tasks from `task` on
+            names.update({(e.core, e.job, e.task + n): e.reason for n in range(max(e.value, 1))})
+        return [
+            TaskSpan(e.core, e.job, e.task, e.cycle, e.end, layer, e.reason != "running")
+            for e in self.where(kind="task")
+            for layer in [names.get((e.core, e.job, e.task), "")]
+        ]
 
     def summary(self) -> list[Summary]:
-        """One `waves.summary.Summary` a task: cycles, bytes, stalls."""
-        from waves import summary
+        """Return one `Summary` per task, in the order of their start: cycles, bytes, stalls.
 
-        return summary.summary(self)
+        The sums equal the engine's counters if nothing was dropped and the kinds were recorded.
+        """
+        spans = self.tasks()
+        result = [Summary(s.layer, s.core, s.job, s.task, 1, s.start, s.end, s.cycles) for s in spans]
+        if not spans:
+            return result
+        # For each event the index of its task in `spans`, -1 outside of tasks.
+        keys = _task_key([s.core for s in spans], [s.job for s in spans], [s.task for s in spans])
+        order = np.argsort(keys, kind="stable")
+        mine = _task_key(self["core"], self["job"], self["task"])
+        at = np.minimum(np.searchsorted(keys[order], mine), len(keys) - 1)
+        place = np.where(keys[order][at] == mine, order[at], NONE)
+        for attribute, kind, key, column, direction in (
+            ("mac_busy", "mac", "", "value", ""),
+            ("stripes", "stripe", "", "", ""),
+            ("bytes_read", "burst", "client", "bytes", "read"),
+            ("bytes_written", "burst", "client", "bytes", "write"),
+            ("stalls", "stall", "reason", "value", ""),
+            ("busy", "busy", "block", "value", ""),
+            ("packets", "packet", "block", "value", ""),
+        ):
+            mask = self.text("kind").equals(kind) & (place >= 0)
+            if direction:
+                mask &= self.text("direction").equals(direction)
+            names = self.text(key).names if key else [""]
+            codes = self.text(key).codes[mask] if key else 0
+            pairs, inverse = np.unique(place[mask] * len(names) + codes, return_inverse=True)
+            sums = np.zeros(len(pairs), np.int64)
+            np.add.at(sums, inverse, self[column][mask] if column else 1)
+            for pair, total in zip(pairs.tolist(), sums.tolist(), strict=True):
+                row, code = divmod(pair, len(names))
+                if key:
+                    getattr(result[row], attribute)[names[code]] = total
+                else:
+                    setattr(result[row], attribute, total)
+        return result
 
     def layers(self) -> list[Summary]:
-        """One `waves.summary.Summary` a layer."""
-        from waves import summary
-
-        return summary.layers(self)
+        """Return one `Summary` per layer, over all cores and jobs, in the order of their first tasks."""
+        found: dict[str, Summary] = {}
+        for one in self.summary():
+            if one.layer not in found:
+                found[one.layer] = Summary(one.layer, tasks=0, start=one.start, end=one.end)
+            found[one.layer].add(one)
+        return list(found.values())
 
     def to_arrow(self) -> Any:
-        """A `pyarrow.Table`; texts are dictionary columns, the metadata is in its schema."""
+        """Return a `pyarrow.Table`; texts are dictionary columns, the metadata is in its schema."""
         arrow = _pyarrow()
         arrays = []
         for name in COLUMNS:
@@ -300,12 +405,12 @@ class EventLog:
 
     @classmethod
     def from_arrow(cls, table: Any) -> EventLog:
-        """The log of a `pyarrow.Table` that `to_arrow` made.
+        """Return the log of a `pyarrow.Table` that `to_arrow` made.
 
         Raises
         ------
         EventsError
-            if it is no event log or one of another schema version.
+            if it is not an event log or has another schema version.
         """
         raw = (table.schema.metadata or {}).get(METADATA_KEY)
         if raw is None:
@@ -329,8 +434,53 @@ class EventLog:
         return cls(columns, meta)
 
     def to_pandas(self) -> Any:
-        """A pandas data frame (pandas must be there)."""
+        """Return a pandas data frame with one row per event.
+
+        Raises
+        ------
+        EventsError
+            without pandas or pyarrow; names the package to install.
+        """
+        try:
+            import pandas  # noqa: F401  # pyarrow imports it and raises another error if it is missing
+        except ImportError as error:
+            raise EventsError(
+                "a data frame needs pandas, which is not installed: pip install pandas"
+            ) from error
         return self.to_arrow().to_pandas()
+
+
+def _task_key(core: npt.ArrayLike, job: npt.ArrayLike, task: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    """Return one number per task; an index of a task has 12 bits, and -1 becomes 0."""
+    number = np.asarray(job, np.int64) * 4 + np.asarray(core, np.int64)
+    return number * 8192 + np.asarray(task, np.int64) + 1
+
+
+def spread(
+    starts: npt.ArrayLike, ends: npt.ArrayLike, amounts: npt.ArrayLike, edges: npt.NDArray[Any]
+) -> npt.NDArray[np.float64]:
+    """Distribute amounts evenly from `starts` to `ends` and sum them in the bins between `edges`.
+
+    Parameters
+    ----------
+    starts, ends, amounts : shape (n,), in cycles and any unit; an empty span counts as one cycle.
+    edges : ascending, shape (m + 1,).
+
+    Returns
+    -------
+    float64, shape (m,).
+    """
+    first = np.asarray(starts, float)
+    if first.size == 0:
+        return np.zeros(len(edges) - 1)
+    last = np.maximum(np.asarray(ends, float), first + 1)
+    rate = np.asarray(amounts, float) / (last - first)
+    times = np.concatenate([first, last])
+    order = np.argsort(times, kind="stable")
+    times = times[order]
+    slope = np.cumsum(np.concatenate([rate, -rate])[order])
+    passed = np.concatenate([[0.0], np.cumsum(slope[:-1] * np.diff(times))])
+    return np.diff(np.interp(edges, times, passed))
 
 
 def _pyarrow() -> Any:
@@ -342,20 +492,20 @@ def _pyarrow() -> Any:
 
 
 def check_kinds(kinds: Iterable[str]) -> None:
-    """Raise ValueError for a kind that there is none of."""
+    """Raise ValueError for an unknown kind."""
     for kind in kinds:
         if kind not in KINDS:
             raise ValueError(f"no events of kind '{kind}'; there are {', '.join(KINDS)}")
 
 
 def check_path(path: Path) -> None:
-    """Raise EventsError where `save` would."""
+    """Raise EventsError if `save` would."""
     _is_arrow(path)
     _pyarrow()
 
 
 def can_save() -> bool:
-    """Whether pyarrow is here, so that `save` and `load` work."""
+    """Return whether pyarrow is installed, which `save` and `load` need."""
     try:
         _pyarrow()
     except EventsError:
@@ -372,12 +522,12 @@ def _is_arrow(path: Path) -> bool:
 
 
 def save(log: EventLog, path: str | Path) -> None:
-    """Write a log: Parquet, or Arrow IPC for `.arrow`; a reader never sees half of it.
+    """Write a log atomically: Parquet, or Arrow IPC for `.arrow`.
 
     Raises
     ------
     EventsError
-        for another suffix, or where pyarrow is missing.
+        for another suffix, or if pyarrow is missing.
     """
     path = Path(path)
     arrow_file, table = _is_arrow(path), log.to_arrow()
@@ -398,8 +548,9 @@ def load(path: str | Path) -> EventLog:
     Raises
     ------
     EventsError
-        if it is no such file, or pyarrow is missing; names the file.
+        if it is not such a file, or pyarrow is missing; names the file.
     FileNotFoundError
+        if it does not exist.
     """
     path = Path(path)
     arrow_file = _is_arrow(path)

@@ -1,7 +1,7 @@
-"""What a waveform's file says of itself without being read: format, whole or cut off, first and last time.
+"""Facts about a waveform file from its ends: format, complete or truncated, first and last time.
 
-VCD is text (IEEE 1364, clause 18); FST is a row of blocks, each a type byte and a big-endian length of what
-follows (GTKWave's manual, appendix F, and fstapi.h): block 0 is the header with first and last time.
+VCD is text (IEEE 1364, clause 18). FST is a sequence of blocks, each with a type byte and a big-endian length
+of the rest (GTKWave's manual, appendix F, and fstapi.h); block 0 is the header with first and last time.
 """
 
 from __future__ import annotations
@@ -11,10 +11,8 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from waves.errors import WaveError
-
 WRITTEN_BY = "written by rkcosim waves"
-"""In the first line of viewers' files that are ours; a viewer that saves its own state leaves it out."""
+"""Text in the first line of generated viewers' files; a viewer that saves its state drops it."""
 
 _CHUNK = 1 << 20
 _TAIL = 1 << 16
@@ -25,12 +23,20 @@ _TIME = re.compile(rb"(?:^|\n)[ \t]*#(\d+)")
 _VCD_START = re.compile(rb"\s*\$(date|version|timescale|comment|scope|var|attrbegin|enddefinitions)\b")
 
 
+class WaveError(ValueError):
+    """A waveform cannot be read or lacks a signal; the message names the file and the remedy."""
+
+
 @dataclass(frozen=True)
 class FileFacts:
-    """Format ("vcd" or "fst"), times in the file's units, and why the file is not whole, if so.
+    """Facts about a waveform file.
 
-    `first` is the first time that it has, `end` the one with which it ends: what comes last there is
-    either changes (then `end` is the time after) or a time alone.
+    Members
+    -------
+    format : "vcd" or "fst".
+    first : first time in the file, in the file's units.
+    end : the time with which it ends: the last time without changes, or one after the last changes.
+    cut : why the file is incomplete, if it is.
     """
 
     format: str
@@ -40,7 +46,7 @@ class FileFacts:
 
 
 def ours(path: Path) -> Path:
-    """Where a viewer's file may be written: `path`, or beside it if somebody else's file is there."""
+    """Return where a viewer's file may be written: `path`, or a name next to it if a user's file is there."""
     try:
         with path.open() as stream:
             mine = WRITTEN_BY in stream.readline()
@@ -52,12 +58,12 @@ def ours(path: Path) -> Path:
 
 
 def inspect(file: Path) -> FileFacts:
-    """Look at a waveform's beginning and end.
+    """Inspect a waveform's beginning and end.
 
     Raises
     ------
     WaveError
-        if there is no such file, or it is no waveform, or it ends inside its header.
+        if the file does not exist, is not a waveform, or ends inside its header.
     """
     try:
         with file.open("rb") as stream:

@@ -1,39 +1,35 @@
-"""Files for GTKWave: a save file with groups, colours and marks, and translate filters for values as text.
+"""Files for GTKWave: a save file with groups, colours and markers, and translate filters for values.
 
 A translate filter is a file of lines `VALUE TEXT`; GTKWave compares VALUE with what it would show in the
-signal's base.  The save file is written by pyvcd (`vcd.gtkw`).
+signal's base. The save file is written by pyvcd (`vcd.gtkw`).
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from waves.errors import WaveError
-from waves.files import WRITTEN_BY, ours
-from waves.layout import COLOURS, Group, Mark, Row, layout, marks
-from waves.translate import Translation
-
-if TYPE_CHECKING:
-    from waves.reader import Wave
+from rkcosim.waves.decode import Wave
+from rkcosim.waves.files import WRITTEN_BY, WaveError, ours
+from rkcosim.waves.layout import COLOURS, Group, Mark, Row, layout, marks, opening
+from rkcosim.waves.translate import Translation, plain
+from rkcosim.waves.whole_file import make_folder, named
 
 MARKERS = "abcdefghijklmnopqrstuvwxyz"
 """Names of GTKWave's markers."""
 
 _WINDOW = (1500, 900)
-_FRAMES = 5.3  # of 200 pixels, fit the part of the window that shows waves; zoom is -log2 of a frame's time
+_FRAMES = 5.3  # frames of 200 pixels that fit the window's area of waves; zoom is -log2 of a frame's time
 
 
 def write_gtkwave(wave: Wave, save: Path | None = None) -> tuple[Path, list[Path]]:
-    """Write the save file and its filters; by default beside the waveform, never over a user's own.
+    """Write the save file and its filters, by default next to the waveform, never over a user's file.
 
     Returns
     -------
-    The save file, and the filters (in a folder beside it).
+    The save file, and the filters (in a folder next to it).
 
     Raises
     ------
@@ -48,25 +44,26 @@ def write_gtkwave(wave: Wave, save: Path | None = None) -> tuple[Path, list[Path
     save = save or ours(wave.file.with_suffix(".gtkw"))
     groups = layout(wave)
     folder = save.with_suffix(".filters").resolve()
-    filters = {(t.name, base): folder / f"{_plain(t.name)}.{base}.txt" for t, base in _used(groups)}
-    folder.mkdir(parents=True, exist_ok=True)
+    filters: dict[tuple[str, str], Path] = {}
+    make_folder(folder / "filter")
     for texts, base in _used(groups):
-        filters[texts.name, base].write_text(filter_text(texts, base))
-    with save.open("w") as stream:
+        path = filters[texts.name, base] = folder / f"{plain(texts.name)}.{base}.txt"
+        with named(path):
+            path.write_text(filter_text(texts, base))
+    with named(save), save.open("w") as stream:
         out = GTKWSave(stream)
         out.comment(WRITTEN_BY)
         out.dumpfile(str(wave.file))
         out.savefile(str(save))
         unit = _unit(wave.unit)
-        first, last = (int(wave.seconds(cycle) / unit) for cycle in (wave.first, wave.last + 1))
-        out.timestart(first)
+        first, last = opening(wave, groups)
+        start, end = (int(wave.seconds(cycle) / unit) for cycle in (first, last + 1))
+        out.timestart(start)
         out.size(*_WINDOW)
-        shown = chosen_marks(marks(wave))
-        places = {
-            letter: int(wave.seconds(mark.cycle) / unit) for letter, mark in zip(MARKERS, shown, strict=False)
-        }
-        out.zoom_markers(-math.log2(max(last - first, 1) / _FRAMES), -1, **places)  # type: ignore[arg-type]
-        for letter, mark in zip(MARKERS, shown, strict=False):
+        lettered = list(zip(MARKERS, chosen_marks(marks(wave)), strict=False))
+        places = {letter: int(wave.seconds(mark.cycle) / unit) for letter, mark in lettered}
+        out.zoom_markers(-math.log2(max(end - start, 1) / _FRAMES), -1, **places)  # type: ignore[arg-type]
+        for letter, mark in lettered:
             stream.write(f"[markername] {letter.upper()}{mark.name}\n")
         for scope in wave.scopes():
             out.treeopen(scope)
@@ -78,14 +75,14 @@ def write_gtkwave(wave: Wave, save: Path | None = None) -> tuple[Path, list[Path
 
 
 def filter_text(texts: Translation, base: str) -> str:
-    """A translate filter for values shown in a base ("hex", "dec" or "bin")."""
+    """Return a translate filter for values shown in a base ("hex", "dec" or "bin")."""
     from vcd.gtkw import make_translation_filter
 
     return make_translation_filter(list(texts.texts.items()), datafmt=base, size=texts.width) + "\n"
 
 
 def chosen_marks(found: Sequence[Mark]) -> list[Mark]:
-    """As many marks as there are markers: if there are more, all interrupts first, then the first tasks."""
+    """Return at most as many marks as there are markers: all interrupts first, then the first tasks."""
     if len(found) <= len(MARKERS):
         return list(found)
     kept = sorted(found, key=lambda mark: (mark.kind != "irq", mark.cycle))[: len(MARKERS)]
@@ -93,7 +90,7 @@ def chosen_marks(found: Sequence[Mark]) -> list[Mark]:
 
 
 def _unit(unit: Fraction) -> Fraction:
-    """Unit in which GTKWave counts: of a file in units of 100 ps it is 1 ps."""
+    """Return the unit in which GTKWave counts: for a file in units of 100 ps it is 1 ps."""
     power = Fraction(1)
     while power > unit:
         power /= 1000
@@ -119,7 +116,8 @@ def _row(out, row: Row, filters: dict[tuple[str, str], Path]) -> None:
     base = _base(row)
     out.trace(
         name,
-        alias=row.label.replace(".", " "),  # of dots it shows only what comes after the last
+        # of a name with dots, GTKWave shows only the part after the last one
+        alias=row.label.replace(".", " "),
         color=GTKWColor[COLOURS[row.kind]],
         datafmt=base,
         translate_filter_file=str(filters[row.texts.name, base]) if row.texts else None,
@@ -131,10 +129,6 @@ def _base(row: Row) -> str:
 
 
 def _used(groups: Sequence[Group]) -> list[tuple[Translation, str]]:
-    rows = [row for group in groups for row in group.rows() if row.texts is not None]
+    rows = [row for group in groups for row in group.rows()]
     found = {(row.texts.name, _base(row)): row.texts for row in rows if row.texts is not None}
     return [(texts, base) for (_, base), texts in found.items()]
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[^\w.]+", "_", name)

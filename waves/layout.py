@@ -1,6 +1,6 @@
-"""What a viewer shows of a waveform: groups of signals, texts of values, colours, marks in time.
+"""What a viewer shows of a waveform: groups of signals, texts for values, colours, marks in time.
 
-One description for GTKWave, Surfer and the SVG picture; it names only what the waveform holds.
+GTKWave, Surfer and the SVG picture share this description; it contains only signals of the waveform.
 """
 
 from __future__ import annotations
@@ -8,27 +8,26 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import Any
 
-from rtl.regs import Field, Register, registers
-from rtl.regs.events import EVENTS
-from waves import translate
-from waves.backends import Signal
-from waves.errors import WaveError
-from waves.pins import event_place, spelled
-from waves.translate import Translation
-
-if TYPE_CHECKING:
-    from waves.decode import Irq, WaveTask
-    from waves.reader import Wave
+from rkcosim.spec.regs import Field, Register, registers
+from rkcosim.spec.regs.events import EVENTS
+from rkcosim.waves import translate
+from rkcosim.waves.backends import Signal
+from rkcosim.waves.decode import Irq, Wave, WaveTask
+from rkcosim.waves.files import WaveError
+from rkcosim.waves.pins import event_place, spelled
+from rkcosim.waves.translate import Translation
 
 MOST_WORDS = 4096
-"""Different command words that get a text."""
+"""Maximum number of different command words that get a text."""
 
 BLOCKS = ("CNA", "CORE", "DPU", "DPU_RDMA", "PPU", "PPU_RDMA")
-"""Blocks with a register file, in the order of the data."""
+"""Blocks with a register file, in the order of the data flow."""
 
 COLOURS = {
     "task": "green",
@@ -47,7 +46,7 @@ _WRITES = (
     *("wvalid", "wready", "wlast", "bvalid", "bid", "bresp"),
 )
 _LITE = ("awvalid", "awaddr", "wdata", "arvalid", "araddr", "rdata")
-# Of a block, as engines name it and as the core's Verilog does.
+# Names of a block in an engine's waveform and in the core's Verilog.
 _CONTROL = ("control.start", "control.done", "control.group", "registers.running")
 _CONTROL_PORTS = ("control__start", "control__done", "control__group", "running")
 
@@ -56,7 +55,7 @@ _CONTROL_PORTS = ("control__start", "control__done", "control__group", "running"
 class Row:
     """One line of a viewer: a signal or one `bit` of it.
 
-    Values are shown by `texts`, or as `base`: "hex", "dec", "bin", or "text" where they are texts.
+    Values are shown as `texts`, or in `base`: "hex", "dec", "bin", or "text" for text values.
     """
 
     signal: Signal
@@ -68,11 +67,11 @@ class Row:
 
     @property
     def width(self) -> int:
-        """Bits that the line shows."""
+        """Width of the line's value in bits."""
         return 1 if self.bit is not None else self.signal.width
 
     def value(self, value: object) -> int | str | None:
-        """What the line shows of its signal's value."""
+        """Return what the line shows of its signal's value."""
         if isinstance(value, str) and self.base == "text":
             return value
         if not isinstance(value, int):
@@ -80,7 +79,7 @@ class Row:
         return value if self.bit is None else value >> self.bit & 1
 
     def text(self, value: int | str | None) -> str:
-        """A value as the line writes it."""
+        """Format a value as in the line."""
         if value is None:
             return "x"
         if isinstance(value, str):
@@ -92,14 +91,14 @@ class Row:
 
 @dataclass
 class Group:
-    """Rows and groups under one heading; a `closed` one is folded at first."""
+    """Rows and groups under one heading; a `closed` one is initially folded."""
 
     name: str
     items: list[Row | Group] = field(default_factory=list)
     closed: bool = False
 
     def rows(self) -> Iterator[Row]:
-        """All rows, those of groups inside included."""
+        """Yield all rows, including those of inner groups."""
         for item in self.items:
             if isinstance(item, Row):
                 yield item
@@ -109,15 +108,19 @@ class Group:
 
 @dataclass(frozen=True)
 class Mark:
-    """A moment worth a mark: `kind` is "task" or "irq"."""
+    """A moment to be marked: `kind` is "task" or "irq"."""
 
     cycle: int
     name: str
     kind: str
 
 
+_MOVING = ("busy", "events")
+"""Groups whose rows, like those outside of groups, show that a core is active."""
+
+
 def layout(wave: Wave) -> list[Group]:
-    """Groups for a viewer: counters, then of each core its pins and its blocks that were used."""
+    """Return groups for a viewer: counters, then for each core its pins and the blocks that were used."""
     groups: list[Group] = []
     written = _written(wave)
     for core in wave.cores:
@@ -132,7 +135,7 @@ def layout(wave: Wave) -> list[Group]:
 
 
 def _scopes(wave: Wave) -> list[Group]:
-    """Of a waveform without cores (one block in a testbench, say): what stands in the outermost scopes."""
+    """Return the outermost scopes of a waveform without cores (for example one block in a testbench)."""
     groups: list[Group] = []
     scopes = ["", *wave.scopes()]
     while scopes and not groups:
@@ -146,15 +149,15 @@ def _scopes(wave: Wave) -> list[Group]:
 
 
 def chosen(wave: Wave, patterns: Sequence[str]) -> list[Group]:
-    """Groups of the signals that fit some patterns, by scope; texts as in `layout`.
+    """Return groups of the signals that match patterns, by scope, with texts as in `layout`.
 
-    A pattern fits a whole name, or else what a core or the scope `npu` has of that name, or else the
-    end of any name.  Of several names of one signal the one that `layout` shows is taken.
+    A pattern matches a full name, or a name inside a core or the scope `npu`, or else the end of any name. Of
+    several names of one signal, the one in `layout` is used.
 
     Raises
     ------
     WaveError
-        if a pattern fits no signal.
+        if a pattern matches no signal.
     """
     known = {row.signal.reference: row for group in layout(wave) for row in group.rows() if row.bit is None}
     groups: dict[str, Group] = {}
@@ -182,7 +185,7 @@ def _fitting(wave: Wave, pattern: str) -> list[Signal]:
 
 
 def marks(wave: Wave, first: int | None = None, last: int | None = None) -> list[Mark]:
-    """Starts of tasks and rises of interrupt lines from one cycle to another, in order."""
+    """Return starts of tasks and rising interrupt lines from one cycle to another, in order."""
     tasks, irqs = tasks_and_irqs(wave)
     jobs, cores = len({task.job for task in tasks}) > 1, len({task.core for task in tasks}) > 1
     found = []
@@ -197,8 +200,41 @@ def marks(wave: Wave, first: int | None = None, last: int | None = None) -> list
     )
 
 
+QUIET_SHARE = 0.5
+"""Share of a waveform without activity from which a viewer does not initially show the whole waveform."""
+
+_MARGIN = 0.05
+"""Length of the quiet part that a viewer shows, relative to the active part."""
+
+
+def opening(wave: Wave, groups: Sequence[Group]) -> tuple[int, int]:
+    """Return the first and last cycle that a viewer of these groups (`layout`) initially shows.
+
+    This is the whole waveform, unless the cores are inactive in one stretch of more than `QUIET_SHARE` of it,
+    as in a job that hangs until its time-out. Then it is the side of the stretch with more activity.
+    """
+    names = {
+        row.signal.name
+        for group in groups
+        if wave.cores
+        for item in group.items
+        for row in ([item] if isinstance(item, Row) else item.rows() if item.name in _MOVING else ())
+    }
+    wave.load(*sorted(names))
+    moves = sorted({cycle for name in names for cycle, _ in wave.changes(name)})
+    inside = [cycle for cycle in moves if wave.first < cycle < wave.last]
+    edges = [wave.first, *inside, wave.last]
+    begin, end = max(pairwise(edges), key=lambda pair: pair[1] - pair[0])
+    if not inside or end - begin <= QUIET_SHARE * (wave.last - wave.first):
+        return wave.first, wave.last
+    before, after = bisect_right(moves, begin), len(moves) - bisect_left(moves, end)
+    if before >= after:
+        return wave.first, min(begin + max(int(_MARGIN * (begin - wave.first)), 20), wave.last)
+    return max(end - max(int(_MARGIN * (wave.last - end)), 20), wave.first), wave.last
+
+
 def tasks_and_irqs(wave: Wave) -> tuple[list[WaveTask], list[Irq]]:
-    """Both as far as the waveform holds them."""
+    """Return both, as far as the waveform contains them."""
     tasks: list[WaveTask] = []
     irqs: list[Irq] = []
     with contextlib.suppress(WaveError):
@@ -209,13 +245,13 @@ def tasks_and_irqs(wave: Wave) -> tuple[list[WaveTask], list[Irq]]:
 
 
 def translations(groups: Iterable[Group]) -> list[Translation]:
-    """Every table of texts that some groups use, once."""
+    """Return every translation that some groups use, once."""
     found = {row.texts.name: row.texts for group in groups for row in group.rows() if row.texts is not None}
     return list(found.values())
 
 
 def _control(wave: Wave, core: int) -> list[Row | Group]:
-    """What a core is doing."""
+    """Rows about the activity of a core."""
     items: list[Row | Group] = []
     items += _rows(wave, [("irq", spelled(wave, core, "irq"))], "irq")
     counted = [(part, f"npu.core{core}.{part}") for part in _COUNTERS]
@@ -230,11 +266,9 @@ def _control(wave: Wave, core: int) -> list[Row | Group]:
     writes = _pins(wave, core, ("watch_valid", "watch_fetched"), "write")
     writes += _pins(wave, core, ("watch_offset",), "write", texts=translate.of_offsets())
     writes += _pins(wave, core, ("watch_value",), "write")
+    whole = _rows(wave, [("busy", blocks)], "task", texts=translate.of_blocks())
     parts = [
-        (
-            "busy",
-            _rows(wave, [("busy", blocks)], "task", texts=translate.of_blocks()) or _rows(wave, busy, "task"),
-        ),
+        ("busy", whole or _rows(wave, busy, "task")),
         ("register writes", writes),
         ("command words", _words(wave, core)),
         ("events", _events(wave, core)),
@@ -243,7 +277,7 @@ def _control(wave: Wave, core: int) -> list[Row | Group]:
 
 
 def _buses(wave: Wave, core: int) -> list[Row | Group]:
-    """What goes in and out of a core."""
+    """Rows about the inputs and outputs of a core."""
     diagnostics = _pins(wave, core, ("diag_valid",), "irq")
     diagnostics += _pins(wave, core, ("diag_code",), "irq", texts=translate.of_diagnostics())
     diagnostics += _pins(wave, core, ("diag_register",), "irq", texts=translate.of_offsets())
@@ -258,21 +292,14 @@ def _buses(wave: Wave, core: int) -> list[Row | Group]:
 
 
 def _events(wave: Wave, core: int) -> list[Row]:
-    rows = []
-    for event in EVENTS:
-        place = event_place(wave, core, event)
-        if place is not None:
-            rows.append(Row(wave.find(place[0]), event, "task", "bin", bit=place[1]))
-    return rows
+    places = [(event, event_place(wave, core, event)) for event in EVENTS]
+    return [Row(wave.find(at[0]), event, "task", "bin", bit=at[1]) for event, at in places if at]
 
 
 def _words(wave: Wave, core: int) -> list[Row]:
-    """The word that the PC carries out, with the texts of all that come by."""
+    """Rows of the word that the PC executes, with the texts of all words that occur."""
     scope = wave.core_scopes[core]
-    for word, valid in (
-        ("PC.words.payload.word", "PC.words.valid"),
-        ("pc.word", "pc.word_valid"),
-    ):
+    for word, valid in (("PC.words.payload.word", "PC.words.valid"), ("pc.word", "pc.word_valid")):
         if wave.has(f"{scope}.{word}"):
             signal = wave.find(f"{scope}.{word}")
             values = {value for _, value in wave.changes(signal.name) if isinstance(value, int)}
@@ -292,7 +319,7 @@ def _axi(wave: Wave, core: int, pins: Sequence[str], *, write: bool) -> list[Row
 
 
 def _block(wave: Wave, core: int, block: str, written: set[str]) -> Group:
-    """Control of a block, and the fields of its registers that were written."""
+    """Group with the control of a block, and the fields of its registers that were written."""
     group = Group(block)
     if not written:
         return group
@@ -300,10 +327,8 @@ def _block(wave: Wave, core: int, block: str, written: set[str]) -> Group:
     inside = f"{scope}.{block.lower()}_registers"
     for name, port in zip(_CONTROL, _CONTROL_PORTS, strict=True):
         label = name.partition(".")[2]
-        rows = _rows(
-            wave, [(label, f"{scope}.{block}.{name}"), (label, f"{inside}.{port}")], "block", base="dec"
-        )
-        group.items += rows[:1]
+        names = [(label, f"{scope}.{block}.{name}"), (label, f"{inside}.{port}")]
+        group.items += _rows(wave, names, "block", base="dec")[:1]
     order = [(register.name, field) for register in registers()[block] for field in register.fields]
     rows_by_field: dict[tuple[str, str], Row] = {}
     for signal in wave.signals:
@@ -323,30 +348,22 @@ def _block(wave: Wave, core: int, block: str, written: set[str]) -> Group:
 
 
 def _written(wave: Wave) -> dict[tuple[int, str], set[str]]:
-    """Registers that were written, by core and block."""
+    """Return the registers that were written, by core and block."""
     found: dict[tuple[int, str], set[str]] = {}
     try:
         writes = wave.register_writes()
-    except WaveError:  # traced without that port: every register may have been
+    except WaveError:  # traced without that port: every register may have been written
         return {(core, block): set(registers()[block].registers) for core in wave.cores for block in BLOCKS}
     for write in writes:
-        if write.register and write.register != "S_POINTER":  # the driver sets those of all blocks
+        if write.register and write.register != "S_POINTER":  # the driver writes those of all blocks
             found.setdefault((write.core, write.block), set()).add(write.register)
     return found
 
 
-def _pins(
-    wave: Wave,
-    core: int,
-    pins: Iterable[str],
-    kind: str,
-    *,
-    base: str = "hex",
-    texts: Translation | None = None,
-) -> list[Row]:
-    """Rows of those pins of a core that there are."""
+def _pins(wave: Wave, core: int, pins: Iterable[str], kind: str, **shown: Any) -> list[Row]:
+    """Return rows of those pins of a core that exist."""
     names = [(re.sub(r"^(?:watch|diag|s_axil)_", "", pin), spelled(wave, core, pin)) for pin in pins]
-    return _rows(wave, names, kind, base=base, texts=texts)
+    return _rows(wave, names, kind, **shown)
 
 
 def _rows(
@@ -357,7 +374,7 @@ def _rows(
     base: str = "hex",
     texts: Translation | None = None,
 ) -> list[Row]:
-    """Rows of those signals that there are; labels and full names."""
+    """Return rows of those signals that exist, from labels and full names."""
     return [
         Row(wave.find(name), label, kind, base, texts)
         for label, name in names
@@ -366,7 +383,7 @@ def _rows(
 
 
 def _row(signal: Signal, label: str, kind: str) -> Row:
-    """A row of a signal that `layout` does not have: a register's field, or just bits."""
+    """Return a row of a signal outside of `layout`: a register's field, or plain bits."""
     known = translate.register_field(signal.name)
     if known is None:
         return Row(signal, label, kind)

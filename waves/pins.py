@@ -1,27 +1,21 @@
-"""Names of what the decoders look at, and what the bits and numbers on those pins mean.
+"""Names of the pins that the decoders use, and the meanings of their bits and numbers.
 
-The hardware's own tables of clients and diagnostics are in `rtl.layouts`, which imports Amaranth; reading a
-waveform must not need that, so they are repeated here and tests/unit/test_waves_decode.py holds them
-together.
+The hardware's own tables of clients and diagnostics are in `rkcosim.rtl.layouts`, which imports Amaranth.
+Reading a waveform must not need that, so they are repeated here, and tests/unit/test_waves_decode.py compares
+them.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
-
-from rtl.regs.events import EVENTS, PORT
-from waves.errors import WaveError
-
-if TYPE_CHECKING:
-    from waves.reader import Wave
+from rkcosim.spec.regs.events import EVENTS, PORT
+from rkcosim.waves.files import WaveError
+from rkcosim.waves.reader import Reader
 
 READ_CLIENTS = ("FEATURE", "WEIGHT", "MRDMA", "BRDMA", "NRDMA", "ERDMA", "PPU", "PC")
-"""By AXI read id (`rtl.layouts.ReadClient`)."""
+"""Clients by AXI read id (`rkcosim.rtl.layouts.ReadClient`)."""
 
 WRITE_CLIENTS = ("DPU", "PPU")
-"""By AXI write id (`rtl.layouts.WriteClient`)."""
+"""Clients by AXI write id (`rkcosim.rtl.layouts.WriteClient`)."""
 
 DIAGNOSTICS = (
     "NONE",
@@ -39,35 +33,26 @@ DIAGNOSTICS = (
     "BAD_COMMAND",
     "EMPTY_SIZE",
     "REUSE_FOOTPRINT",
+    "WEIGHT_CODE",
+    "CORE_MISSING",
 )
-"""By code (`rtl.layouts.DiagnosticCode`)."""
+"""Diagnostics by code (`rkcosim.rtl.layouts.DiagnosticCode`)."""
 
 BEAT_BYTES = 32
 """Bytes of a beat of the AXI data bus."""
 
 _GROUPS = {"m_axi": "axi", "s_axil": "axil", "diag": "diag", "watch": "watch"}
-"""Port prefix of `rtl.core.NpuCore` to the scope that holds these pins in an engine's waveform."""
+"""Scope of these pins in an engine's waveform, by port prefix of `rkcosim.rtl.core.NpuCore`."""
 
 _EVENT_NAMES = {event.name: event.counter for event in PORT if event.name != event.counter}
-"""Names of events in the engines' counters, where they differ."""
+"""Names of events in the engines' counters, if they differ."""
 
 
-def find_cores(wave: Wave) -> dict[int, str]:
-    """Cores of a waveform: number to scope.
+def spelled(wave: Reader, core: int, pin: str) -> str | None:
+    """Return the full name of a core's pin, given as the core's port (`m_axi_arvalid`).
 
-    They are called `core0` to `core2`; in a waveform of the core's Verilog the one scope with the port
-    `watch_valid` (the outermost) is core 0.
+    None if it is missing.
     """
-    tops = {scope: re.fullmatch(r"core(\d+)", scope) for scope in wave.scopes()}
-    found = {int(match[1]): scope for scope, match in tops.items() if match}
-    if found:
-        return found
-    ports = [signal.scope for signal in wave.signals if signal.leaf == "watch_valid"]
-    return {0: min(ports, key=lambda scope: scope.count("."))} if ports else {}
-
-
-def spelled(wave: Wave, core: int, pin: str) -> str | None:
-    """Full name of a core's pin, given as the core's port (`m_axi_arvalid`); None if it is not there."""
     scope = wave.core_scopes[core]
     prefix = next((group for group in _GROUPS if pin.startswith(group + "_")), None)
     names = [f"{scope}.{pin}"]
@@ -76,8 +61,8 @@ def spelled(wave: Wave, core: int, pin: str) -> str | None:
     return next((name for name in names if wave.has(name)), None)
 
 
-def pin_names(wave: Wave, core: int, pins: tuple[str, ...]) -> list[str]:
-    """Full names of a core's pins.
+def pin_names(wave: Reader, core: int, pins: tuple[str, ...]) -> list[str]:
+    """Return the full names of a core's pins.
 
     Raises
     ------
@@ -96,8 +81,8 @@ def pin_names(wave: Wave, core: int, pins: tuple[str, ...]) -> list[str]:
     return found
 
 
-def event_place(wave: Wave, core: int, event: str) -> tuple[str, int | None] | None:
-    """Signal of an event, and its bit there (None: a signal of its own); None if it is not there."""
+def event_place(wave: Reader, core: int, event: str) -> tuple[str, int | None] | None:
+    """Return the signal of an event and its bit there (None: a separate signal); None if it is missing."""
     scope = wave.core_scopes[core]
     for name in (event, _EVENT_NAMES.get(event, event)):
         if wave.has(f"{scope}.events.{name}"):
@@ -105,13 +90,13 @@ def event_place(wave: Wave, core: int, event: str) -> tuple[str, int | None] | N
     return (f"{scope}.events", EVENTS.index(event)) if wave.has(f"{scope}.events") else None
 
 
-def event_stretches(wave: Wave, core: int, event: str) -> list[tuple[int, int]]:
-    """Stretches (first cycle, cycle after the last) in which an event is high.
+def event_stretches(wave: Reader, core: int, event: str) -> list[tuple[int, int]]:
+    """Return the stretches (first cycle, cycle after the last) in which an event is high.
 
     Raises
     ------
     WaveError
-        if the waveform does not hold it.
+        if the waveform does not contain it.
     """
     place = event_place(wave, core, event)
     if place is None:
@@ -119,35 +104,26 @@ def event_stretches(wave: Wave, core: int, event: str) -> list[tuple[int, int]]:
             f"{wave.file}: the event {event} of core {core} is not in the waveform; trace with --scope tasks"
         )
     name, bit = place
-    return list(joined(wave.when(name, 1))) if bit is None else list(joined(_bit(wave, name, bit)))
+    return wave.when(name, 1) if bit is None else high_stretches(wave, name, bit)
 
 
-def _bit(wave: Wave, name: str, bit: int) -> Iterator[tuple[int, int]]:
+def high_stretches(wave: Reader, name: str, bit: int) -> list[tuple[int, int]]:
+    """Return the stretches (first cycle, cycle after the last) in which a bit of a signal is high."""
+    found: list[tuple[int, int]] = []
     for begin, end, (value,) in wave.steps([name]):
         if isinstance(value, int) and value >> bit & 1:
-            yield begin, end
-
-
-def joined(stretches: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Neighbours as one stretch."""
-    held: tuple[int, int] | None = None
-    for begin, end in stretches:
-        if held is not None and held[1] == begin:
-            held = held[0], end
-            continue
-        if held is not None:
-            yield held
-        held = begin, end
-    if held is not None:
-        yield held
+            if found and found[-1][1] == begin:
+                begin = found.pop()[0]
+            found.append((begin, end))
+    return found
 
 
 def client_name(ident: int, *, write: bool) -> str:
-    """Name of an AXI client, `id n` for one that is not known."""
+    """Return the name of an AXI client, `id n` for an unknown one."""
     names = WRITE_CLIENTS if write else READ_CLIENTS
     return names[ident] if ident < len(names) else f"id {ident}"
 
 
 def diagnostic_name(code: int) -> str:
-    """Name of a diagnostic code, `CODE_n` for one that is not known."""
+    """Return the name of a diagnostic code, `CODE_n` for an unknown one."""
     return DIAGNOSTICS[code] if code < len(DIAGNOSTICS) else f"CODE_{code}"

@@ -1,71 +1,38 @@
-"""Reading a waveform back: signals by name, values by cycle, and what they mean as objects."""
+"""Reading a waveform back: signals by name, and values by cycle."""
 
 from __future__ import annotations
 
+import difflib
+import fnmatch
 import heapq
 import math
+import re
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import cached_property
 from itertools import groupby, pairwise
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from rtl.regs.events import EVENTS
-from waves.backends import Backend, Changes, Signal, Value, open_backend
-from waves.errors import WaveError
-from waves.files import inspect
-from waves.lookup import Names
-from waves.pins import event_place, find_cores, spelled
+from rkcosim.waves.backends import Backend, Changes, Signal, Value
+from rkcosim.waves.files import WaveError
 
-if TYPE_CHECKING:
-    from waves.bursts import Burst
-    from waves.decode import DiagnosticSeen, Irq, MacActivity, RegisterWrite, Stall, WaveTask
-
-CYCLE = Fraction(1, 10**9)
-"""Seconds that a cycle takes in the waveforms of the engines: 1 GHz."""
+_SHOWN = 4  # maximum number of names in an error
 
 
-def open_wave(
-    file: Path | str, *, reader: str = "auto", cycle: Fraction | float | None = None, partial: bool = False
-) -> Wave:
-    """Open a VCD or FST file.
+class Reader:
+    """The signals of a waveform. A name may be given by its end ("core0.irq", "PPU.registers.OUT_W").
 
-    Nothing but names is read now; a signal's changes are read when they are first asked for.
+    Cycles count from 0 as in the file: cycle n is at n nanoseconds in the waveforms of the engines. A value
+    "in" a cycle is the one at its end; several changes within a cycle count once.
 
-    Parameters
-    ----------
-    file : the waveform.
-    reader : "pywellen", "vcdvcd", or "auto": pywellen for FST and large files where it is installed.
-    cycle : seconds of a clock cycle; default 1e-9, as the engines write it.
-    partial : read a VCD file that is cut off as far as it goes.
-
-    Raises
-    ------
-    WaveError
-        if there is no such file, it is no waveform, or it is cut off.
-    """
-    path = Path(file)
-    facts = inspect(path)
-    if facts.cut and not partial:
-        raise WaveError(f"{path}: cut off: {facts.cut} (partial=True reads what is there)")
-    backend = open_backend(path, facts, reader)
-    seconds = CYCLE if cycle is None else Fraction(cycle).limit_denominator(10**15)
-    units = seconds / backend.unit
-    if units < 1:
-        raise WaveError(f"{path}: a cycle of {float(seconds)} s is shorter than the file's unit of time")
-    return Wave(path, facts.format, backend, units, (facts.first, facts.end))
-
-
-class Wave:
-    """A waveform.  Names may be given by their end ("core0.irq", "PPU.registers.OUT_W").
-
-    Cycles count from 0 as in the file: cycle n is n nanoseconds in the waveforms of the engines.  A value
-    "in" a cycle is the one at its end; changes within a cycle count once.
-
-    `format` is "vcd" or "fst", `first` and `last` the first and last cycle that the file has.
+    Members
+    -------
+    format : "vcd" or "fst".
+    first, last : first and last cycle in the file.
+    signals : all names in the file's order.
     """
 
     def __init__(
@@ -73,9 +40,9 @@ class Wave:
     ) -> None:
         self.file = file
         self.format = format
+        self.signals: list[Signal] = list(backend.signals)
         self._backend = backend
         self._units = units
-        self._names = Names(str(file), backend.signals)
         self._read: dict[str, Changes] = {}
         self.first = self._cycle(times[0])
         self.last = max(self.first, math.ceil(times[1] / units) - 1)
@@ -87,97 +54,146 @@ class Wave:
 
     # Names.
 
-    @property
-    def signals(self) -> list[Signal]:
-        """All names, in the file's order."""
-        return self._names.signals
+    @cached_property
+    def _by_name(self) -> dict[str, Signal]:
+        return {signal.name: signal for signal in self.signals}
+
+    @cached_property
+    def _by_leaf(self) -> dict[str, list[Signal]]:
+        return _grouped(self.signals, "leaf")
+
+    @cached_property
+    def _by_scope(self) -> dict[str, list[Signal]]:
+        return _grouped(self.signals, "scope")
+
+    @cached_property
+    def _children(self) -> dict[str, list[str]]:
+        found: dict[str, dict[str, None]] = defaultdict(dict)
+        for scope in self._by_scope:
+            while scope:
+                parent = scope.rpartition(".")[0]
+                found[parent][scope] = None
+                scope = parent
+        return {parent: list(scopes) for parent, scopes in found.items()}
+
+    def has(self, name: str) -> bool:
+        """Return whether there is a signal with exactly this full name."""
+        return name in self._by_name
+
+    def __contains__(self, name: str) -> bool:
+        return bool(self._fitting(name))
+
+    def _fitting(self, name: str) -> list[Signal]:
+        """Return the signals that a name may mean: the one with exactly this name, or all that end in it."""
+        if name in self._by_name:
+            return [self._by_name[name]]
+        leaf = name.rpartition(".")[2]
+        return [signal for signal in self._by_leaf.get(leaf, []) if signal.name.endswith("." + name)]
 
     def find(self, name: str) -> Signal:
-        """The signal whose name is, or ends in, `name`.
+        """Return the signal whose name is, or ends in, `name`; several names of one signal count once.
 
         Raises
         ------
         WaveError
-            if none fits (the nearest names are in the text) or several do.
+            if no name matches (the message has the nearest names) or several do.
         """
-        return self._names.find(name)
+        found = self._fitting(name)
+        if len({signal.reference for signal in found}) == 1:
+            return found[0]
+        if found:
+            shown = ", ".join(signal.name for signal in found[:_SHOWN])
+            more = ", ..." if len(found) > _SHOWN else ""
+            raise WaveError(
+                f"{self.file}: {len(found)} signals are called '{name}', give more of the name: {shown}{more}"
+            )
+        near = self._near(name)
+        hint = f"; near: {', '.join(near)}" if near else ""
+        raise WaveError(f"{self.file}: no signal is called '{name}'{hint}")
 
-    def __contains__(self, name: str) -> bool:
-        return bool(self._names.fitting(name))
+    def _near(self, name: str) -> list[str]:
+        """Return names similar to one that does not exist."""
+        parts = name.count(".") + 1
+        ends: dict[str, str] = {}
+        for signal in self.signals:
+            ends.setdefault(".".join(signal.name.split(".")[-parts:]).lower(), signal.name)
+        leaves = {leaf.lower(): signals[0].name for leaf, signals in self._by_leaf.items()}
+        leaf = name.rpartition(".")[2]
+        found = [ends[word] for word in difflib.get_close_matches(name.lower(), ends, n=_SHOWN)]
+        found += [leaves[word] for word in difflib.get_close_matches(leaf.lower(), leaves, n=_SHOWN)]
+        return list(dict.fromkeys(found))[:_SHOWN]
 
     def glob(self, *patterns: str) -> list[Signal]:
-        """Signals whose name, or the end of it, fits a pattern (`*`, `?`, `[...]`), in the file's order."""
-        return self._names.glob(patterns)
+        """Return signals whose name or its end matches a pattern (`*`, `?`, `[...]`), in the file's order."""
+        chosen: set[str] = set()
+        for pattern in patterns:
+            chosen.update(
+                fnmatch.filter(self._by_name, pattern) or fnmatch.filter(self._by_name, "*." + pattern)
+            )
+        return [signal for signal in self.signals if signal.name in chosen]
 
     def scopes(self, parent: str = "") -> list[str]:
-        """Full names of the scopes right inside a scope; by default those at the top."""
-        return self._names.scopes(parent)
+        """Return the full names of the scopes directly inside a scope; by default the top scopes."""
+        return self._children.get(parent, [])
 
     def within(self, scope: str) -> list[Signal]:
-        """Signals right inside a scope."""
-        return self._names.within(scope)
-
-    def has(self, name: str) -> bool:
-        """Whether there is a signal of exactly this full name."""
-        return self._names.has(name)
+        """Return the signals directly inside a scope."""
+        return self._by_scope.get(scope, [])
 
     @cached_property
     def core_scopes(self) -> dict[int, str]:
-        """Number of each core in the waveform and the scope that it is."""
-        return find_cores(self)
+        """Return the number of each core in the waveform and its scope.
+
+        Cores are called `core0` to `core2`. In a waveform of the core's Verilog, the outermost scope with the
+        port `watch_valid` is core 0.
+        """
+        tops = {scope: re.fullmatch(r"core(\d+)", scope) for scope in self.scopes()}
+        found = {int(match[1]): scope for scope, match in tops.items() if match}
+        if found:
+            return found
+        ports = [signal.scope for signal in self.signals if signal.leaf == "watch_valid"]
+        return {0: min(ports, key=lambda scope: scope.count("."))} if ports else {}
 
     @property
     def cores(self) -> list[int]:
-        """Numbers of the cores that are in the waveform."""
+        """Numbers of the cores in the waveform."""
         return list(self.core_scopes)
 
     # Values.
 
     def load(self, *names: str) -> None:
-        """Read several signals in one go: of a large file that is much faster than one after the other."""
+        """Read several signals at once; for a large file this is much faster than one after the other."""
         self._load([self.find(name) for name in names])
 
-    def load_pins(self) -> None:
-        """Read in one go what `tasks`, `register_writes`, `bursts` and the others look at."""
-        from waves.bursts import BURST_PINS
-        from waves.decode import DECODED_PINS, JOBS, counters
-
-        names: list[str | None] = [JOBS] if self.has(JOBS) else []
-        for core in self.cores:
-            names += [spelled(self, core, pin) for pin in (*DECODED_PINS, *BURST_PINS)]
-            names += [place[0] for event in EVENTS if (place := event_place(self, core, event))]
-            names += [*counters(self, core).values(), f"npu.core{core}.layer_name"]
-        self.load(*dict.fromkeys(name for name in names if name and self.has(name)))
-
     def changes(self, name: str, first: int | None = None, last: int | None = None) -> Changes:
-        """(cycle, new value) in order, from cycle `first` to `last`, both included; None is unknown."""
+        """Return ordered (cycle, new value) from cycle `first` to `last`, both included; None is unknown."""
         pairs = self._changes(name)
         low = 0 if first is None else bisect_left(pairs, first, key=itemgetter(0))
         high = len(pairs) if last is None else bisect_right(pairs, last, key=itemgetter(0))
         return pairs[low:high]
 
     def value(self, name: str, cycle: int) -> Value:
-        """Value in a cycle; None before the first change and where a bit is unknown."""
+        """Return the value in a cycle; None before the first change and if a bit is unknown."""
         pairs = self._changes(name)
         place = bisect_right(pairs, cycle, key=itemgetter(0))
         return pairs[place - 1][1] if place else None
 
     def rises(self, name: str, first: int | None = None, last: int | None = None) -> list[int]:
-        """Cycles in which a one-bit signal goes from 0 to 1."""
+        """Return the cycles in which a one-bit signal goes from 0 to 1."""
         return self._edges(name, 0, 1, first, last)
 
     def falls(self, name: str, first: int | None = None, last: int | None = None) -> list[int]:
-        """Cycles in which a one-bit signal goes from 1 to 0."""
+        """Return the cycles in which a one-bit signal goes from 1 to 0."""
         return self._edges(name, 1, 0, first, last)
 
     def when(self, name: str, value: int) -> list[tuple[int, int]]:
-        """Stretches (first cycle, cycle after the last) in which a signal has a value."""
+        """Return the stretches (first cycle, cycle after the last) in which a signal has a value."""
         return [(begin, end) for begin, end, (now,) in self.steps([name]) if now == value]
 
     def steps(
         self, names: Sequence[str], first: int | None = None, last: int | None = None
     ) -> Iterator[tuple[int, int, tuple[Value, ...]]]:
-        """Stretches in which none of some signals changes: (first cycle, cycle after the last, values)."""
+        """Yield stretches without changes of the signals: (first cycle, cycle after the last, values)."""
         signals = [self.find(name) for name in names]
         self._load(signals)
         low = self.first if first is None else max(first, self.first)
@@ -196,68 +212,18 @@ class Wave:
         if begin <= high:
             yield begin, high + 1, tuple(now)
 
-    # What it means.
-
-    def tasks(self) -> list[WaveTask]:
-        """Tasks of all cores in order of their start."""
-        from waves.decode import tasks
-
-        return tasks(self)
-
-    def register_writes(self, core: int | None = None) -> list[RegisterWrite]:
-        """Register writes of one core or of all, in order."""
-        from waves.decode import register_writes
-
-        return register_writes(self, self._chosen(core))
-
-    def bursts(self, core: int | None = None) -> list[Burst]:
-        """AXI bursts of one core or of all, in order of their start."""
-        from waves.bursts import bursts
-
-        return bursts(self, self._chosen(core))
-
-    def mac_activity(self, core: int | None = None, window: int = 1000) -> list[MacActivity]:
-        """What the MAC array of each core did, with its use in windows of `window` cycles."""
-        from waves.decode import mac_activity
-
-        return mac_activity(self, self._chosen(core), window)
-
-    def stalls(self, core: int | None = None) -> list[Stall]:
-        """Stretches in which something waited, and for what."""
-        from waves.decode import stalls
-
-        return stalls(self, self._chosen(core))
-
-    def irqs(self, core: int | None = None) -> list[Irq]:
-        """Stretches in which an interrupt line was high."""
-        from waves.decode import irqs
-
-        return irqs(self, self._chosen(core))
-
-    def diagnostics(self, core: int | None = None) -> list[DiagnosticSeen]:
-        """What the cores found fault with."""
-        from waves.decode import diagnostics
-
-        return diagnostics(self, self._chosen(core))
-
     # Time.
 
     def seconds(self, cycle: int) -> Fraction:
-        """The time at which a cycle begins."""
+        """Return the time at which a cycle begins, in seconds."""
         return -(-cycle * self._units // 1) * self._backend.unit
 
     @property
     def unit(self) -> Fraction:
-        """Seconds of the file's unit of time."""
+        """The file's unit of time in seconds."""
         return self._backend.unit
 
-    # Inside.
-
-    def _chosen(self, core: int | None) -> list[int]:
-        if core is not None and core not in self.cores:
-            there = ", ".join(map(str, self.cores)) or "none"
-            raise WaveError(f"{self.file}: no core {core} in this waveform (there are: {there})")
-        return self.cores if core is None else [core]
+    # Internals.
 
     def _cycle(self, time: int) -> int:
         return int(time // self._units)
@@ -274,7 +240,7 @@ class Wave:
                 self._read[reference] = self._by_cycle(pairs)
 
     def _by_cycle(self, pairs: Changes) -> Changes:
-        """The same changes in cycles: the last of each cycle, and only where the value is another."""
+        """Return the same changes in cycles: the last one of each cycle, and only if the value differs."""
         out: Changes = []
         for time, value in pairs:
             cycle = self._cycle(time)
@@ -292,3 +258,10 @@ class Wave:
             and (first is None or cycle >= first)
             and (last is None or cycle <= last)
         ]
+
+
+def _grouped(signals: Iterable[Signal], by: str) -> dict[str, list[Signal]]:
+    found: dict[str, list[Signal]] = defaultdict(list)
+    for signal in signals:
+        found[getattr(signal, by)].append(signal)
+    return dict(found)

@@ -1,4 +1,4 @@
-"""What to trace: the file, the scopes, and when to begin and to end."""
+"""What to trace: the file, the scopes, the start and the end."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rtl.regs import registers
+from rkcosim.spec.regs import registers
 
 FORMATS = ("vcd", "fst")
 
 KINDS = ("cycle", "task", "layer", "write", "error", "mismatch")
 
 BEFORE = 2000
-"""Cycles kept from before an error or mismatch where nothing else is said."""
+"""Default number of cycles recorded before an error or mismatch."""
 
 AFTER = 200
-"""Cycles that a waveform goes on after an error or mismatch that started it."""
+"""Number of cycles that a waveform continues after an error or mismatch that started it."""
 
 TASKS = "tasks"
-"""Scope that is no part of the design: pins, interrupt, counters, and every register field."""
+"""Scope that is not part of the design: pins, interrupt, counters, and every register field."""
 
 
 class SpecError(ValueError):
-    """A trace cannot be made as asked for; the text names what is wrong."""
+    """A trace cannot be made as requested; the message names the problem."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class When:
     Members
     -------
     kind : one of `KINDS`.
-    text : as it was written.
-    cycle : of kind "cycle".
-    task, job : of kind "task": index in its job, and which kick (from 0, over all cores), None for
-        the first job that has such a task.  As a start it is the task's start, as an end its end.
-    layer : of kind "layer": the name; from the start of its first task to the end of its last.
-    offset, mask, value : of kind "write": register's offset in the core; a write counts if its word has
+    text : the text that was parsed.
+    cycle : for kind "cycle".
+    task, job : for kind "task": index in its job, and the number of the kick (from 0, over all cores), None
+        for the first job with such a task. As a start it means the task's start, as an end its end.
+    layer : for kind "layer": the name; from the start of its first task to the end of its last one.
+    offset, mask, value : for kind "write": the register's offset in the core; a write counts if its word has
         `value` in the bits of `mask` (0: any value).
     """
 
@@ -54,13 +54,15 @@ class When:
 
     @classmethod
     def parse(cls, text: str | int) -> When:
-        """Read a cycle number, `task:N`, `task:N@J`, `layer:NAME`, `write:BLOCK.REGISTER` with `=VALUE` or
+        """Parse a moment.
+
+        It is a cycle number, `task:N`, `task:N@J`, `layer:NAME`, `write:BLOCK.REGISTER` with `=VALUE` or
         `.FIELD=VALUE`, `error` or `mismatch`.
 
         Raises
         ------
         SpecError
-            says what is wrong with the text.
+            describes the error in the text.
         """
         text = str(text).strip()
         kind, colon, rest = text.partition(":")
@@ -82,7 +84,7 @@ class When:
         if kind == "write" and colon:
             return cls._write(text, rest)
         raise SpecError(
-            f"'{text}' is no moment of a run; it is a cycle, task:N, task:N@JOB, layer:NAME, "
+            f"'{text}' is not a moment of a run; use a cycle, task:N, task:N@JOB, layer:NAME, "
             "write:BLOCK.REGISTER, write:BLOCK.REGISTER=VALUE, write:BLOCK.REGISTER.FIELD=VALUE, error or "
             "mismatch"
         )
@@ -92,7 +94,7 @@ class When:
         place, equals, value = rest.partition("=")
         names = place.strip().split(".")
         if not 2 <= len(names) <= 3:
-            raise SpecError(f"'{text}': write:BLOCK.REGISTER, =VALUE or .FIELD=VALUE behind it")
+            raise SpecError(f"'{text}': write:BLOCK.REGISTER may be followed by =VALUE or .FIELD=VALUE")
         try:
             register = registers()[names[0]][names[1]]
             fields = register.fields
@@ -115,31 +117,30 @@ class When:
                 raise SpecError(f"'{text}': {error}") from error
             return cls("write", text, offset=register.offset, mask=chosen.mask, value=word)
         if isinstance(number, str) or not 0 <= number < 1 << 32:
-            raise SpecError(f"'{text}': '{value}' is no 32-bit number")
+            raise SpecError(f"'{text}': '{value}' is not a 32-bit number")
         return cls("write", text, offset=register.offset, mask=(1 << 32) - 1, value=number)
 
     @property
     def keeps_before(self) -> bool:
-        """Whether the cycles before it are what is wanted."""
+        """Whether the cycles before the moment are of interest."""
         return self.kind in ("error", "mismatch")
 
 
-_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 1 << 10, "MI": 1 << 20, "GI": 1 << 30}
 
 
 def parse_size(text: str) -> int:
-    """Bytes from a number with k, M, G, Ki, Mi or Gi behind it (and perhaps B).
+    """Parse a number of bytes, optionally with k, M, G, Ki, Mi or Gi after it (and B).
 
     Raises
     ------
     SpecError
+        if it is not a size.
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kKMG]i?)?B?", text.strip())
     if found is None:
-        raise SpecError(f"'{text}' is no size: a number of bytes, or with k, M or G, as 500M")
-    unit = (found[2] or "").replace("K", "k") if found[2] != "Ki" else "Ki"
-    unit = "Ki" if unit == "ki" else unit
-    size = int(float(found[1]) * _UNITS[unit])
+        raise SpecError(f"'{text}' is not a size: give a number of bytes, optionally with k, M or G, as 500M")
+    size = int(float(found[1]) * _UNITS[(found[2] or "").upper()])
     if size < 4096:
         raise SpecError(f"'{text}': a waveform needs at least 4096 bytes")
     return size
@@ -156,19 +157,19 @@ class TraceSpec:
     Parameters
     ----------
     path : the file.
-    format : "vcd" or "fst"; "": by the file's ending (.fst, else VCD).
-    scopes : globs of scopes or signals, "core0.CNA", "core?.DPU*", "*.registers", or the group "tasks";
-        none: everything.
+    format : "vcd" or "fst"; "": from the file's ending.
+    scopes : globs of scopes or signals, "core0.CNA", "core?.DPU*", "*.registers", or the group "tasks"; none:
+        everything.
     start : when to begin.
-    stop : when to end (a cycle is the first that is not traced); None: with the run, or `AFTER` cycles
-        after an error or mismatch that started it.
-    before : cycles kept from before the start; None: `BEFORE` for an error or mismatch, else 0.
-    limit : bytes after which the waveform ends (the run goes on); None: none.
+    stop : when to end (a cycle is the first one that is not traced); None: with the run, or `AFTER` cycles
+        after an error or mismatch that started the waveform.
+    before : number of cycles recorded before the start; None: `BEFORE` for an error or mismatch, else 0.
+    limit : size in bytes at which the waveform ends (the run continues); None: no limit.
 
     Raises
     ------
     SpecError
-        for values that do not fit together.
+        for values that exclude each other, or an unknown ending without `format`.
     """
 
     path: Path
@@ -183,7 +184,13 @@ class TraceSpec:
         object.__setattr__(self, "path", Path(self.path))
         object.__setattr__(self, "scopes", tuple(self.scopes))
         if not self.format:
-            object.__setattr__(self, "format", "fst" if self.path.suffix.lower() == ".fst" else "vcd")
+            ending = self.path.suffix.lower()
+            if ending.removeprefix(".") not in FORMATS:
+                raise SpecError(
+                    f"{self.path}: the ending '{ending}' is not that of a waveform; name the file .vcd or "
+                    ".fst, or give --format vcd or --format fst"
+                )
+            object.__setattr__(self, "format", ending.removeprefix("."))
         if self.format not in FORMATS:
             raise SpecError(f"the format of a waveform is {' or '.join(FORMATS)}, not '{self.format}'")
         if self.before is None:
@@ -193,8 +200,8 @@ class TraceSpec:
             raise SpecError(f"before: 0 to {1 << 24} cycles are kept, not {self.before}")
         if self.before and self.start.kind == "cycle":
             raise SpecError(
-                f"before: keep cycles before a task, layer, write, error or mismatch; from cycle "
-                f"{self.start.cycle} on say --from {max(self.start.cycle - self.before, 0)}"
+                "before: needs a start at a task, layer, write, error or mismatch; from cycle "
+                f"{self.start.cycle} on, give --from {max(self.start.cycle - self.before, 0)}"
             )
         if self.limit is not None and self.limit < 4096:
             raise SpecError(f"limit: a waveform needs at least 4096 bytes, not {self.limit}")
@@ -209,5 +216,5 @@ class TraceSpec:
 
     @classmethod
     def of(cls, trace: TraceSpec | str | Path) -> TraceSpec:
-        """A specification as it is, or that of a file: everything, all of the run."""
+        """Return a specification unchanged, or that of a file: everything, for the whole run."""
         return trace if isinstance(trace, TraceSpec) else cls(Path(trace))

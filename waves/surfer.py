@@ -1,49 +1,39 @@
 """Files for the Surfer viewer: a state (`.surf.ron`) and mapping translators (`.surfer/mappings/`).
 
 A mapping is a text file: `Name = ...`, `Bits = ...`, then lines `VALUE text` (Surfer's book, "Mapping
-Translators").  The state is what Surfer saves itself, in RON; fields as of versions 0.4 to 0.7, of which
-each leaves unread those it does not know.  Surfer finds variables again by path and name, so their ids
-in the state may be anything.
+Translators"). The state is in Surfer's RON format with the fields of versions 0.4 to 0.7; each version
+ignores unknown fields. Surfer finds variables again by path and name, so their ids in the state may have any
+value.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from waves.files import WRITTEN_BY, ours
-from waves.layout import COLOURS, Group, Mark, Row, layout, marks, translations
-from waves.translate import Translation
-
-if TYPE_CHECKING:
-    from waves.reader import Wave
+from rkcosim.waves.decode import Wave
+from rkcosim.waves.files import WRITTEN_BY, ours
+from rkcosim.waves.layout import COLOURS, Group, Mark, Row, layout, marks, opening, translations
+from rkcosim.waves.translate import Translation, plain
+from rkcosim.waves.whole_file import make_folder, named
 
 MOST_MARKS = 250
-"""Markers that a state holds: their numbers are bytes."""
+"""Maximum number of markers in a state: their numbers are bytes."""
 
-_COLOURS = {
-    "green": "Green",
-    "orange": "Orange",
-    "red": "Red",
-    "blue": "Blue",
-    "violet": "Violet",
-    "yellow": "Yellow",
-}
 _BASES = {"hex": "Hexadecimal", "dec": "Unsigned", "bin": "Binary", "text": "String"}
 _VIEW = (
-    "(curr_left: (0.0), curr_right: (1.0), target_left: (0.0), target_right: (1.0), "
-    "move_start_left: (0.0), move_start_right: (1.0), move_duration: None, move_strategy: Instant)"
+    "(curr_left: ({left}), curr_right: ({right}), target_left: ({left}), target_right: ({right}), "
+    "move_start_left: ({left}), move_start_right: ({right}), move_duration: None, move_strategy: Instant)"
 )
+"""The visible part, as fractions of the whole waveform."""
 
 
 def write_surfer(wave: Wave, state: Path | None = None) -> tuple[Path, list[Path]]:
-    """Write a state and its mappings; by default beside the waveform, never over a user's own.
+    """Write a state and its mappings, by default next to the waveform, never over a user's file.
 
-    Surfer reads mappings from `.surfer/mappings/` of the folder it is started in, which therefore must be
-    that of the state.
+    Surfer reads mappings from `.surfer/mappings/` of the folder in which it is started, which must therefore
+    be that of the state.
 
     Returns
     -------
@@ -52,29 +42,27 @@ def write_surfer(wave: Wave, state: Path | None = None) -> tuple[Path, list[Path
     state = state or ours(wave.file.with_suffix(".surf.ron"))
     groups = layout(wave)
     folder = state.resolve().parent / ".surfer" / "mappings"
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder / "mapping")
     written = []
     for texts in translations(groups):
         name = mapping_name(wave, texts)
         path = folder / f"{name}.txt"
-        path.write_text(mapping_text(texts, name))
+        with named(path):
+            path.write_text(mapping_text(texts, name))
         written.append(path)
-    state.write_text(state_text(wave, groups, marks(wave)[:MOST_MARKS]))
+    with named(state):
+        state.write_text(state_text(wave, groups, marks(wave)[:MOST_MARKS]))
     return state, sorted(written)
 
 
 def mapping_name(wave: Wave, texts: Translation) -> str:
-    """Name under which Surfer knows a table; that of the words is the waveform's own."""
-    name = re.sub(r"[^\w.]+", "_", texts.name)
-    return (
-        name
-        if not texts.name.startswith("command_word")
-        else name + "_" + re.sub(r"\W+", "_", wave.file.stem)
-    )
+    """Return the name under which Surfer knows a translation; that of the words depends on the waveform."""
+    own = "_" + re.sub(r"\W+", "_", wave.file.stem) if texts.name.startswith("command_word") else ""
+    return plain(texts.name) + own
 
 
 def mapping_text(texts: Translation, name: str) -> str:
-    """A mapping translator's file.  `#` begins a comment there and is left out of texts."""
+    """Return a mapping translator's file. `#` begins a comment there and is removed from texts."""
     digits = -(-texts.width // 4)
     lines = [f"Name = {name}", f"Bits = {texts.width}"]
     lines += [f"0x{value:0{digits}x} {text.replace('#', '')}" for value, text in sorted(texts.texts.items())]
@@ -82,8 +70,8 @@ def mapping_text(texts: Translation, name: str) -> str:
 
 
 def state_text(wave: Wave, groups: list[Group], found: list[Mark]) -> str:
-    """The state as RON."""
-    writer = _State(wave)
+    """Return the state as RON."""
+    writer = _State(wave, opening(wave, groups))
     for group in groups:
         writer.group(group, 0)
     for number, mark in enumerate(found):
@@ -94,8 +82,8 @@ def state_text(wave: Wave, groups: list[Group], found: list[Mark]) -> str:
 class _State:
     """Collects the items of a state."""
 
-    def __init__(self, wave: Wave) -> None:
-        self.wave = wave
+    def __init__(self, wave: Wave, shown: tuple[int, int]) -> None:
+        self.wave, self.shown = wave, shown
         self.tree: list[str] = []
         self.items: list[str] = []
         self.marks: list[str] = []
@@ -111,7 +99,8 @@ class _State:
                 self.group(item, level + 1)
             elif item.bit is None:
                 self._row(item, level + 1)
-            elif item.signal.name not in bits:  # Surfer has no rows for single bits: the whole, in binary
+            # Surfer has no rows for single bits, so the whole signal is shown in binary
+            elif item.signal.name not in bits:
                 bits.add(item.signal.name)
                 self._row(replace(item, label=item.signal.leaf, bit=None), level + 1)
 
@@ -125,14 +114,14 @@ class _State:
         self._item(
             f"Variable((variable_ref: (path: (strs: [{scopes}], id: Wellen((1))), name: {leaf}, "
             f"id: Wellen(({self._variables})), index: None), "
-            f"color: Some({_text(_COLOURS[COLOURS[row.kind]])}), background_color: None, "
+            f"color: Some({_text(COLOURS[row.kind].title())}), background_color: None, "
             f"display_name: {leaf}, display_name_type: Unique, manual_name: Some({_text(row.label)}), "
             f"format: Some({_text(form)}), field_formats: [], height_scaling_factor: None, analog: None))",
             level,
         )
 
     def mark(self, number: int, mark: Mark) -> None:
-        colour = _text(_COLOURS[COLOURS[mark.kind]])
+        colour = _text(COLOURS[mark.kind].title())
         self._item(
             f"Marker((color: Some({colour}), background_color: None, name: Some({_text(mark.name)}), "
             f"idx: {number}))",
@@ -151,7 +140,7 @@ class _State:
             f"items_tree: (items: [\n{_lines(self.tree)}    ])",
             f"displayed_items: {{\n{_lines(self.items)}    }}",
             f"display_item_ref_counter: {len(self.items)}",
-            f"viewports: [{_VIEW}]",
+            f"viewports: [{self._view()}]",
             "cursor: None",
             f"markers: {{{', '.join(self.marks)}}}",
             "annotation_groups: []",
@@ -166,6 +155,13 @@ class _State:
         ]
         rest = "".join(f"  {line},\n" for line in _REST)
         return f"// {WRITTEN_BY}\n(\n  waves: Some((\n{_lines(waves)}  )),\n{rest})\n"
+
+    def _view(self) -> str:
+        """Return the part of the waveform that is initially shown, as fractions of its duration."""
+        left, right = 0.0, 1.0
+        if self.shown != (self.wave.first, self.wave.last):
+            left, right = (cycle / (self.wave.last + 1) for cycle in self.shown)
+        return _VIEW.format(left=f"{left:.6f}", right=f"{right:.6f}")
 
     def _item(self, content: str, level: int, *, unfolded: bool = True) -> None:
         number = len(self.items) + 1
@@ -186,7 +182,7 @@ _REST = (
     "group_by_direction: false)",
     *("rename_target: None", "sidepanel_width: Some(250.0)", "ui_zoom_factor: None"),
 )
-"""The parts of a state that are not about a waveform, as Surfer starts with."""
+"""The parts of a state that do not depend on the waveform, as in Surfer's initial state."""
 
 
 def _lines(items: list[str]) -> str:
@@ -203,11 +199,9 @@ def _bool(value: bool) -> str:
 
 
 def _big(value: int) -> str:
-    """A large integer as Surfer keeps it: sign, and digits of 32 bits, the lowest first."""
-    return f"({1 if value else 0}, [{', '.join(str(digit) for digit in _digits(value))}])"
-
-
-def _digits(value: int) -> Iterator[int]:
+    """Return a large integer as Surfer stores it: sign, and digits of 32 bits, the lowest first."""
+    sign, digits = int(value > 0), []
     while value:
-        yield value & 0xFFFFFFFF
+        digits.append(value & 0xFFFFFFFF)
         value >>= 32
+    return f"({sign}, {digits})"

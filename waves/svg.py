@@ -1,38 +1,37 @@
 """A window of a waveform as an SVG picture: groups, values as text, marks at tasks and interrupts.
 
-The picture needs nothing from outside and follows the reader's choice of light or dark
+The picture needs no external resources and follows the reader's choice of light or dark
 (`prefers-color-scheme`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from html import escape
-from typing import TYPE_CHECKING
 
-from waves.errors import WaveError
-from waves.layout import Group, Mark, Row, chosen, layout, marks
+from markupsafe import Markup
 
-if TYPE_CHECKING:
-    from waves.reader import Wave
+from rkcosim.waves.decode import Wave
+from rkcosim.waves.drawing import clip, colours, el, line, number, rect, round_step, text, title, written_out
+from rkcosim.waves.files import WaveError
+from rkcosim.waves.layout import Group, Mark, Row, chosen, layout, marks
 
 _ROW, _HEADING, _AXIS, _MARKS = 24, 28, 26, 18  # heights of the parts of a picture
-_HIGH, _LOW = 4, 19  # a row's lines, from its top
-_SIZE, _CHAR = 11.5, 6.95  # of the fixed-width font: height, and width of a character
+_HIGH, _LOW = 4, 19  # upper and lower line of a row, from its top
+_SIZE, _CHAR = 11.5, 6.95  # the fixed-width font: height, and width of a character
 _PAD, _SLANT, _DENSE = 12, 3.0, 2.5
 _MOST_ROWS = 40
 _KINDS = ("task", "write", "irq", "axi", "block", "field")
 
-_STYLE = (
-    """
-svg { --paper: #ffffff; --ink: #1f2328; --faint: #656d76; --rule: #d8dee4; --band: #f6f8fa;
-  --task: #1a7f37; --write: #bc4c00; --irq: #cf222e; --axi: #0969da; --block: #8250df; --field: #7d5a00; }
-@media (prefers-color-scheme: dark) {
-  svg { --paper: #0d1117; --ink: #e6edf3; --faint: #8d96a0; --rule: #30363d; --band: #161b22;
-    --task: #3fb950; --write: #f0883e; --irq: #ff7b72; --axi: #58a6ff; --block: #bc8cff; --field: #d4a72c; }
-}
-"""
-    + "".join(f".{kind} {{ stroke: var(--{kind}); fill: var(--{kind}); }}\n" for kind in _KINDS)
+_LIGHT = colours(
+    "--paper: #ffffff; --ink: #1f2328; --faint: #656d76; --rule: #d8dee4; --band: #f6f8fa; --task: #1a7f37;"
+    "--write: #bc4c00; --irq: #cf222e; --axi: #0969da; --block: #8250df; --field: #7d5a00;"
+)
+_DARK = colours(
+    "--paper: #0d1117; --ink: #e6edf3; --faint: #8d96a0; --rule: #30363d; --band: #161b22; --task: #3fb950;"
+    "--write: #f0883e; --irq: #ff7b72; --axi: #58a6ff; --block: #bc8cff; --field: #d4a72c;"
+)
+_STYLE = written_out(
+    "".join(f".{kind} {{ stroke: var(--{kind}); fill: var(--{kind}); }}\n" for kind in _KINDS)
     + """text { font: 11.5px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace;
   stroke: none !important; }
 text:not([class]), .name, .head { fill: var(--ink); }
@@ -49,7 +48,9 @@ text:not([class]), .name, .head { fill: var(--ink); }
 .dense { fill-opacity: .45; stroke: none; }
 .up { fill-opacity: .14; stroke: none; }
 .unknown { stroke: var(--irq); fill: var(--irq); stroke-width: 1.2; fill-opacity: .15; }
-"""
+""",
+    _LIGHT,
+    _DARK,
 )
 
 
@@ -60,20 +61,21 @@ def draw(
     last: int | None = None,
     signals: Sequence[str] = (),
     width: int = 1200,
-    title: str = "",
+    name: str = "",
 ) -> str:
-    """Draw cycles `first` to `last` (both included; default: all there are).
+    """Draw cycles `first` to `last` (both included; default: all).
 
     Parameters
     ----------
-    signals : patterns of signals to show, in this order; none: an overview of what happens in the window.
-    width : of the picture, in pixels.
-    title : for readers who cannot see it; default: the file's name and the cycles.
+    signals : patterns of signals to show, in this order; none: an overview of the activity in the window.
+    width : width of the picture in pixels.
+    name : description for readers who cannot see it; default: the file's name and the cycles.
 
     Raises
     ------
     WaveError
-        if the window is empty or outside the waveform, the width too small, or a pattern fits nothing.
+        if the window is empty or outside of the waveform, the width is too small, or a pattern matches
+        nothing.
     """
     low = wave.first if first is None else first
     high = wave.last if last is None else last
@@ -85,12 +87,12 @@ def draw(
     groups = chosen(wave, signals) if signals else overview(wave, low, high)
     if not groups:
         raise WaveError(f"{wave.file}: nothing to draw; name signals (--signals)")
-    name = title or f"{wave.file.name}, cycles {low} to {high}"
-    return _Picture(wave, groups, marks(wave, low, high), low, high, width, name).text()
+    name = name or f"{wave.file.name}, cycles {low} to {high}"
+    return str(_Picture(wave, groups, marks(wave, low, high), low, high, width).drawn(name)) + "\n"
 
 
 def overview(wave: Wave, first: int, last: int) -> list[Group]:
-    """What changes in a window, without the register files and what a viewer folds."""
+    """Return what changes in a window, without the register files and without folded groups."""
     wanted = layout(wave)
     wave.load(*{row.signal.name for group in wanted for row in group.rows()})
     found: list[Group] = []
@@ -118,7 +120,7 @@ def overview(wave: Wave, first: int, last: int) -> list[Group]:
 
 
 def _runs(wave: Wave, row: Row, first: int, last: int) -> list[tuple[int, int, int | str | None]]:
-    """(first cycle, cycle after the last, value) of a row, neighbours with equal values joined."""
+    """Return (first cycle, cycle after the last, value) of a row; neighbours with equal values are joined."""
     found: list[tuple[int, int, int | str | None]] = []
     for begin, end, (value,) in wave.steps([row.signal.name], first, last):
         now = row.value(value)
@@ -128,177 +130,138 @@ def _runs(wave: Wave, row: Row, first: int, last: int) -> list[tuple[int, int, i
     return found
 
 
+Piece = tuple[float, float, int | str | None, bool]
+"""Left and right end, value, and whether it stands for many changes."""
+
+
 class _Picture:
     """Lays out and writes one picture."""
 
     def __init__(
-        self,
-        wave: Wave,
-        groups: list[Group],
-        found: list[Mark],
-        first: int,
-        last: int,
-        width: int,
-        title: str,
+        self, wave: Wave, groups: list[Group], found: list[Mark], first: int, last: int, width: int
     ) -> None:
         self.wave, self.groups, self.marks = wave, groups, found
-        self.first, self.last, self.width, self.title = first, last, width, title
+        self.first, self.last, self.width = first, last, width
         names = [row.label for group in groups for row in group.rows()]
         most = max(160.0, width * 0.35)
         self.left = min(most, max(len(name) for name in names) * _CHAR + 2 * _PAD)
         self.right = float(width - _PAD)
         if self.right - self.left < 100:
-            raise WaveError(f"a picture of {width} pixels has no room for waves; take at least 400")
+            raise WaveError(f"a picture of {width} pixels has no room for waves; use at least 400")
         self.scale = (self.right - self.left) / (last + 1 - first)
         self.top = _AXIS + (_MARKS if found else 0) + 4.0
 
     def x(self, cycle: float) -> float:
         return self.left + (cycle - self.first) * self.scale
 
-    def text(self) -> str:
-        body: list[str] = []
+    def drawn(self, name: str) -> Markup:
+        body: list[Markup] = []
         place = self.top
         for group in self.groups:
-            body.append(
-                f'<rect class="band" x="0" y="{place:g}" width="{self.width}" height="{_HEADING - 4}"/>'
-            )
-            body.append(f'<text class="head" x="{_PAD}" y="{place + 16:g}">{escape(group.name)}</text>')
+            body.append(rect(0, place, self.width, _HEADING - 4, class_="band"))
+            body.append(text(_PAD, place + 16, group.name, class_="head"))
             place += _HEADING
             for row in group.rows():
                 body += self._row(row, place)
                 place += _ROW
             place += 4
         height = place + 4
-        return "\n".join(
-            [
-                f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {height:g}" '
-                f'width="{self.width}" height="{height:g}" role="img">',
-                f"<title>{escape(self.title)}</title>",
-                f"<style>{_STYLE}</style>",
-                f'<rect class="paper" width="{self.width}" height="{height:g}"/>',
-                *self._axis(height),
-                *body,
-                *self._marks(height),
-                "</svg>\n",
-            ]
+        return el(
+            "svg",
+            title(name),
+            el("style", Markup(_STYLE)),
+            rect(0, 0, self.width, height, class_="paper"),
+            *self._axis(height),
+            *body,
+            *self._marks(height),
+            xmlns="http://www.w3.org/2000/svg",
+            viewBox=f"0 0 {self.width} {number(height)}",
+            width=self.width,
+            height=height,
+            role="img",
         )
 
-    def _axis(self, height: float) -> Iterator[str]:
+    def _axis(self, height: float) -> Iterator[Markup]:
         room = max(2, int((self.right - self.left) / 90))
-        step = _nice((self.last + 1 - self.first) / room)
-        y = self.top - 4
-        yield f'<text class="faint" x="{_PAD}" y="15">cycle</text>'
+        step = max(1, int(round_step((self.last + 1 - self.first) / room)))
+        yield text(_PAD, 15, "cycle", class_="faint")
         for cycle in range(-(-self.first // step) * step, self.last + 2, step):
             x = self.x(cycle)
-            yield f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="20" y2="{height - 4:g}"/>'
+            yield line(x, 20, x, height - 4, class_="grid")
             if self.left + 10 < x < self.right - 10:
-                yield f'<text class="tick" x="{x:.1f}" y="15">{cycle}</text>'
-        yield f'<line class="grid" x1="0" x2="{self.width}" y1="{y:g}" y2="{y:g}"/>'
+                yield text(x, 15, cycle, class_="tick")
+        yield line(0, self.top - 4, self.width, self.top - 4, class_="grid")
 
-    def _marks(self, height: float) -> Iterator[str]:
+    def _marks(self, height: float) -> Iterator[Markup]:
         free = self.left
         drawn: dict[str, float] = {}
         for mark in self.marks:
             x = self.x(mark.cycle)
             if x - drawn.get(mark.kind, -_DENSE) < _DENSE:
-                continue  # a crowd of them is one line
+                continue  # several marks at one place are one line
             drawn[mark.kind] = x
-            yield (
-                f'<line class="mark {mark.kind}" x1="{x:.1f}" x2="{x:.1f}" y1="{_AXIS}" y2="{height - 4:g}">'
-                f"<title>{escape(mark.name)}, cycle {mark.cycle}</title></line>"
-            )
+            said = title(f"{mark.name}, cycle {mark.cycle}")
+            yield line(x, _AXIS, x, height - 4, said, class_=f"mark {mark.kind}")
             long = len(mark.name) * _CHAR
             at = x + 4 if x + 4 + long <= self.right else x - 4 - long
-            if at >= free:  # names that would lie upon another are left to the line's title
-                yield f'<text class="{mark.kind}" x="{at:.1f}" y="{_AXIS + 11}">{escape(mark.name)}</text>'
+            if at >= free:  # a name that would overlap another one is only in the line's title
+                yield text(at, _AXIS + 11, mark.name, class_=mark.kind)
                 free = at + long + 6
 
-    def _row(self, row: Row, top: float) -> Iterator[str]:
+    def _row(self, row: Row, top: float) -> Iterator[Markup]:
         label = _fitted(row.label, self.left - _PAD)
-        title = f"<title>{escape(row.signal.name)}</title>"
-        yield f'<text class="name" x="{self.left - 8:.1f}" y="{top + 16:g}">{escape(label)}{title}</text>'
-        runs = _runs(self.wave, row, self.first, self.last)
-        pieces = self._dense(runs)
-        yield from (
-            self._wire(row, pieces, top)
-            if row.width == 1 and row.texts is None
-            else self._bus(row, pieces, top)
-        )
+        yield text(self.left - 8, top + 16, label, title(row.signal.name), class_="name")
+        pieces = self._dense(_runs(self.wave, row, self.first, self.last))
+        wire = row.width == 1 and row.texts is None
+        yield from (self._wire if wire else self._bus)(row, pieces, top + _HIGH, top + _LOW)
 
-    def _dense(
-        self, runs: list[tuple[int, int, int | str | None]]
-    ) -> list[tuple[float, float, int | str | None, bool]]:
-        """Runs as (x, x, value, dense): neighbours too narrow to tell apart become one dense piece."""
-        pieces: list[tuple[float, float, int | str | None, bool]] = []
+    def _dense(self, runs: list[tuple[int, int, int | str | None]]) -> list[Piece]:
+        """Convert runs to pieces: neighbours too narrow to be distinguished become one dense piece."""
+        pieces: list[Piece] = []
         for begin, end, value in runs:
             left, right = self.x(begin), self.x(end)
             narrow = right - left < _DENSE
             if narrow and pieces and pieces[-1][3]:
                 left = pieces.pop()[0]
             pieces.append((left, right, value, narrow))
-        # One narrow run by itself is no crowd: it is drawn as it is.
+        # A single narrow run is drawn unchanged.
         return [(a, b, v, n and b - a >= _DENSE) for a, b, v, n in pieces]
 
-    def _wire(
-        self, row: Row, pieces: list[tuple[float, float, int | str | None, bool]], top: float
-    ) -> Iterator[str]:
-        high, low = top + _HIGH, top + _LOW
-        path: list[str] = []
-        filled: list[str] = []
+    def _wire(self, row: Row, pieces: list[Piece], high: float, low: float) -> Iterator[Markup]:
+        data: list[str] = []
+        filled: list[Markup] = []
         for left, right, value, dense in pieces:
-            if dense:
-                yield _box("dense " + row.kind, left, right, high, low)
-                path.append(f"M{right:.1f} {low:g}")
-            elif value is None:
-                yield _box("unknown", left, right, high, low)
-                path.append(f"M{right:.1f} {low:g}")
-            else:
-                y = high if value else low
-                path.append(f"{'L' if path else 'M'}{left:.1f} {y:g}H{right:.1f}")
-                if value:
-                    filled.append(_box("up " + row.kind, left, right, high, low))
+            box = left, high, right - left, low - high
+            if dense or value is None:
+                yield rect(*box, class_=f"dense {row.kind}" if dense else "unknown")
+                data.append(f"M{number(right)} {low:g}")
+                continue
+            data.append(f"{'L' if data else 'M'}{number(left)} {high if value else low:g}H{number(right)}")
+            if value:
+                filled.append(rect(*box, class_=f"up {row.kind}"))
         yield from filled
-        yield f'<path class="wire {row.kind}" d="{"".join(path)}"/>'
+        yield el("path", class_=f"wire {row.kind}", d="".join(data))
 
-    def _bus(
-        self, row: Row, pieces: list[tuple[float, float, int | str | None, bool]], top: float
-    ) -> Iterator[str]:
-        high, low, middle = top + _HIGH, top + _LOW, top + (_HIGH + _LOW) / 2
+    def _bus(self, row: Row, pieces: list[Piece], high: float, low: float) -> Iterator[Markup]:
+        middle = (high + low) / 2
         for left, right, value, dense in pieces:
             if dense:
-                yield _box("dense " + row.kind, left, right, high, low)
+                yield rect(left, high, right - left, low - high, class_=f"dense {row.kind}")
                 continue
             slant = min(_SLANT, (right - left) / 2)
+            inner = left + slant, right - slant
+            corners = [(left, middle), (inner[0], high), (inner[1], high)]
+            corners += [(right, middle), (inner[1], low), (inner[0], low)]
+            words = row.text(value)
             kind = "unknown" if value is None else f"bus {row.kind}"
-            points = (
-                f"{left:.1f},{middle:g} {left + slant:.1f},{high:g} {right - slant:.1f},{high:g} "
-                f"{right:.1f},{middle:g} {right - slant:.1f},{low:g} {left + slant:.1f},{low:g}"
+            yield el(
+                "polygon", title(words), class_=kind, points=" ".join(f"{x:.1f},{y:g}" for x, y in corners)
             )
-            text = row.text(value)
-            yield f'<polygon class="{kind}" points="{points}"><title>{escape(text)}</title></polygon>'
-            shown = _fitted(text, right - left - 2 * _SLANT - 3)
-            if shown:
-                yield f'<text x="{left + _SLANT + 2.5:.1f}" y="{top + 15.5:g}">{escape(shown)}</text>'
+            if shown := _fitted(words, right - left - 2 * _SLANT - 3):
+                yield text(left + _SLANT + 2.5, high + 11.5, shown)
 
 
-def _box(kind: str, left: float, right: float, high: float, low: float) -> str:
-    size = f'width="{right - left:.1f}" height="{low - high:g}"'
-    return f'<rect class="{kind}" x="{left:.1f}" y="{high:g}" {size}/>'
-
-
-def _fitted(text: str, room: float) -> str:
-    """A text cut to a room of some pixels, "" if not even two characters fit."""
+def _fitted(words: str, room: float) -> str:
+    """Shorten a text to a width in pixels, "" if not even two characters fit."""
     count = int(room / _CHAR)
-    if len(text) <= count:
-        return text
-    return text[: count - 1] + "…" if count >= 3 else ""
-
-
-def _nice(step: float) -> int:
-    """The next of 1, 2, 5, 10, 20, ... from a number up."""
-    power = 1
-    while True:
-        for factor in (1, 2, 5):
-            if factor * power >= step:
-                return factor * power
-        power *= 10
+    return clip(words, count) if len(words) <= count or count >= 3 else ""

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rtl.regs import Field, Register, registers
-from sw.regcmd import decode_word, format_command
-from waves.pins import DIAGNOSTICS, READ_CLIENTS, WRITE_CLIENTS
+from rkcosim.regcmd import decode_word, format_command
+from rkcosim.spec.regs import Field, Register, registers
+from rkcosim.waves.pins import DIAGNOSTICS, READ_CLIENTS, WRITE_CLIENTS
 
 _FIELD = re.compile(
     r"(?:^|\.)(?:(?P<block>[A-Z][A-Z0-9_]*)\.registers|(?P<file>[a-z0-9_]+)_registers)"
@@ -18,18 +18,23 @@ _FIELD = re.compile(
 
 @dataclass(frozen=True)
 class Translation:
-    """Texts for values of a signal of `width` bits; `name` is unique and good as a file's name."""
+    """Texts for values of a signal of `width` bits; `name` is unique and valid as a file name."""
 
     name: str
     width: int
     texts: dict[int, str]
 
 
-def register_field(name: str) -> tuple[Register, Field] | None:
-    """Register and field that a signal of a block's register file is, or None.
+def plain(name: str) -> str:
+    """Convert a name to a part of a file name."""
+    return re.sub(r"[^\w.]+", "_", name)
 
-    Takes `core0.PPU.registers.REGISTER.FIELD`, of the core's Verilog `ppu_registers.cfg__REGISTER.FIELD`, and
-    both without the field for registers that have but one.
+
+def register_field(name: str) -> tuple[Register, Field] | None:
+    """Return register and field for a signal of a block's register file, or None.
+
+    Accepts `core0.PPU.registers.REGISTER.FIELD`, `ppu_registers.cfg__REGISTER.FIELD` of the core's Verilog,
+    and both without the field for registers with only one.
     """
     found = _FIELD.search(name)
     if found is None:
@@ -46,7 +51,7 @@ def register_field(name: str) -> tuple[Register, Field] | None:
 
 
 def of_field(register: Register, field: Field) -> Translation | None:
-    """Codes of a field by name, None where it has none."""
+    """Return the codes of a field by name, None if it has none."""
     if not field.enum:
         return None
     name = f"{register.block}.{register.name}.{field.name}"
@@ -55,30 +60,30 @@ def of_field(register: Register, field: Field) -> Translation | None:
 
 
 def of_offsets(width: int = 16) -> Translation:
-    """Register offsets inside a core as BLOCK.REGISTER."""
+    """Return register offsets inside a core as BLOCK.REGISTER."""
     texts = {register.offset: register.path for block in registers() for register in block}
     return Translation("register", width, texts)
 
 
 def of_words(values: Iterable[int], width: int = 64) -> Translation:
-    """Words of a command stream as the assembler writes them."""
+    """Return words of a command stream in the form of the assembler."""
     texts = {value: format_command(decode_word(value)) for value in values}
     return Translation("command_word", width, texts)
 
 
 def of_clients(*, write: bool, width: int) -> Translation:
-    """AXI ids as names of clients."""
+    """Return names of clients by AXI id."""
     names = WRITE_CLIENTS if write else READ_CLIENTS
     return Translation("write_client" if write else "read_client", width, dict(enumerate(names)))
 
 
 def of_diagnostics(width: int = 8) -> Translation:
-    """Codes of diagnostics."""
+    """Return names of diagnostics by code."""
     return Translation("diagnostic", width, dict(enumerate(DIAGNOSTICS)))
 
 
 def of_blocks(width: int = 7) -> Translation:
-    """Masks of blocks (bits of the op-enable word) as their names."""
+    """Return names of blocks for masks of blocks (bits of the op-enable word)."""
     fields = registers()["GLOBAL"]["OPERATION_ENABLE"].fields.values()
     parts = [
         (field, field.name.upper().removesuffix("_OP_EN")) for field in sorted(fields, key=lambda f: f.lsb)

@@ -1,61 +1,94 @@
-"""`rkcosim bench`: measure, print tables, write JSON and the page's sections."""
+"""`rkcosim bench`: measure the engines, print tables, write JSON and the page's sections."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cosim.cli.exits import MISMATCH, OK, write_json
+from rkcosim.cli import results
+from rkcosim.cli.app import Options, command, option
+from rkcosim.cli.exits import MISMATCH, OK
+from rkcosim.cli.options import Dram, Page
 
 if TYPE_CHECKING:
-    from cosim.engines.library import DramConfig
-
-TABLE_WIDTH = 104
+    from rkcosim.engines.library import DramConfig
 
 
-def bench_command(
-    engines: str,
-    workloads: str,
-    seconds: float,
-    layers: bool,
-    check: bool,
-    models: list[Path],
-    json: Path | None,
-    page: Path | None,
-    dram: DramConfig | None = None,
-) -> None:
-    """One of the three tables; exit 1 where a check found a difference.
+ENGINES = ("verilator", "verilator-exact", "plain", "cxxrtl", "cxxrtl-exact", "amaranth", "bound")
+WORKLOADS = ("busy", "dma", "idle", "network")
+"""Names for the help and for completion, copied because `rkcosim.measure.perf.bench` is slow to import."""
 
-    Raises
-    ------
-    ValueError
-        for names that do not exist, options that do not go together, or a page without the section.
+
+@dataclass(frozen=True, kw_only=True)
+class BenchOptions(Options):
+    """Options of `rkcosim bench`."""
+
+    engines: str = option(
+        f"Engines to measure, separated by commas: {', '.join(ENGINES)}; default: all but cxxrtl-exact, "
+        "which takes very long to build.",
+        metavar="NAMES",
+        words=ENGINES,
+        default="",
+    )
+    workloads: str = option(
+        f"Workloads to run, separated by commas: {', '.join(WORKLOADS)}; default: all.",
+        metavar="NAMES",
+        words=WORKLOADS,
+        default="",
+    )
+    seconds: float = option("Processor time for each engine and workload, in seconds.", low=0.01, default=3.0)
+    layers: bool = option(
+        "Instead of engines, measure the cycles of twelve layers and compare them with the vendor's formula.",
+        default=False,
+    )
+    check: bool = option("With --layers, compare every byte with the golden models.", default=False)
+    model: tuple[Path, ...] = option(
+        "Instead of engines, measure time and peak memory of a whole, checked model; repeatable.", default=()
+    )
+    dram: Dram = ()
+    page: Page = None
+
+
+@command(
+    "rkcosim bench --json bench.json",
+    "rkcosim bench --engines verilator,plain,bound --workloads busy,dma --seconds 5",
+    "rkcosim bench --layers --check --page docs/performance.md",
+    "rkcosim bench --model build/networks/resnet50_int8.onnx",
+)
+def bench_command(asked: BenchOptions) -> None:
+    """Measure how fast the engines simulate on this machine.
+
+    With --layers it measures single layers, with --model whole models. The exit code is 1 if a check found a
+    difference.
     """
-    if layers and models:
-        raise ValueError("--layers and --model are two commands: give one of them")
-    if (layers or models) and (engines or workloads):
-        raise ValueError("--engines and --workloads have no effect with --layers or --model")
-    if check and not layers:
-        raise ValueError("--check goes with --layers (a --model is always checked)")
-    if page is not None and dram is not None:
-        raise ValueError("--page is for the default memory's figures: leave out --dram, or --page")
-    from cosim.perf.page import check_section, write_section
+    from rkcosim.engines.settings import dram_of
 
-    section = "layers" if layers else "networks" if models else "bench"
-    if page is not None:
-        check_section(section, page)
-    if layers:
-        code, document, text = _layers(check)
-    elif models:
-        code, document, text = _models(models, dram)
+    if asked.dram and not asked.model:
+        raise ValueError("--dram needs --model: the other tables use the default memory timing")
+    if asked.layers and asked.model:
+        raise ValueError("--layers and --model exclude each other")
+    if (asked.layers or asked.model) and (asked.engines or asked.workloads):
+        raise ValueError("--engines and --workloads have no effect with --layers or --model")
+    if asked.check and not asked.layers:
+        raise ValueError("--check needs --layers (a --model is always checked)")
+    if asked.page is not None and asked.dram:
+        raise ValueError("--page takes figures of the default memory timing only: leave out --dram or --page")
+    from rkcosim.measure.perf.page import check_section, write_section
+
+    section = "layers" if asked.layers else "networks" if asked.model else "bench"
+    if asked.page is not None:
+        check_section(section, asked.page)
+    if asked.layers:
+        code, document, text = _layers(asked.check)
+    elif asked.model:
+        code, document, text = _models(list(asked.model), dram_of(asked.dram))
     else:
-        code, document, text = _engines(_names(engines), _names(workloads), seconds)
-    if json is not None:
-        write_json(json, document)
-    if page is not None:
-        write_section(section, text, page)
-        print(f"{page}: section {section}")
+        code, document, text = _engines(_names(asked.engines), _names(asked.workloads), asked.seconds)
+    asked.write(document)
+    if asked.page is not None:
+        write_section(section, text, asked.page)
+        print(f"{asked.page}: section {section} updated")
     raise SystemExit(code)
 
 
@@ -63,49 +96,27 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _console() -> Any:
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    console.width = max(console.width, TABLE_WIDTH)
-    return console
-
-
-def _table(title: str, heads: Sequence[str]) -> Any:
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", box=None)
-    for number, head in enumerate(heads):
-        table.add_column(head, justify="right" if number else "left")
-    return table
-
-
 def _engines(engines: list[str], workloads: list[str], seconds: float) -> tuple[int, dict[str, Any], str]:
-    from cosim.perf.bench.engines import DEFAULT_ENGINES
-    from cosim.perf.bench.jobs import JOBS
-    from cosim.perf.bench.rows import REFERENCES, machine_line
-    from cosim.perf.bench.run import run_bench
+    from rkcosim.measure.perf.bench.engines import DEFAULT_ENGINES
+    from rkcosim.measure.perf.bench.jobs import JOBS
+    from rkcosim.measure.perf.bench.rows import REFERENCES, machine_line
+    from rkcosim.measure.perf.bench.run import run_bench
 
     found = run_bench(engines or DEFAULT_ENGINES, workloads or list(JOBS), seconds=seconds)
-    heads = ("engine", "workload", "cycles", "", "cycles/s", "array busy", *(f"x {n}" for n in REFERENCES))
-    table = _table("Simulated cycles a second of processor time, one thread", heads)
+    heads = ("engine", "workload|", "cycles|,", "|", "cycles/s|,.0f", "array busy|.1%")
+    rows = []
     for row in found.rows:
-        table.add_row(
-            row.engine,
-            row.workload,
-            f"{row.cycles:,}",
-            "" if row.complete else "cut",
-            f"{row.cycles_per_second:,.0f}",
-            "" if row.mac_busy is None else f"{row.mac_busy:.1%}",
-            *(f"{row.ratios[name]:,.4g}" if name in row.ratios else "-" for name in REFERENCES),
-        )
-    console = _console()
-    console.print(table)
+        figures: list[object] = [row.cycles, "" if row.complete else "cut", row.cycles_per_second]
+        figures += ["" if row.mac_busy is None else row.mac_busy, *map(row.ratios.get, REFERENCES)]
+        rows.append([row.engine, row.workload, *figures])
+    title = "Simulated cycles per second of processor time, one thread"
+    console = results.console()
+    console.print(results.table(title, (*heads, *(f"x {name}|,.4g" for name in REFERENCES)), rows))
     for engine in found.engines:
         peak = f", peak memory {engine.peak_bytes / 2**20:,.0f} MiB" if engine.peak_bytes else ""
         console.print(f"{engine.name}: {engine.title} ({engine.flags}){peak}")
     for thread in found.threads:
-        rate = f"{thread.core_cycles_per_second:,.0f} core cycles/s by the clock, x {thread.speedup}"
+        rate = f"{thread.core_cycles_per_second:,.0f} core cycles/s of elapsed time, x {thread.speedup}"
         console.print(f"three busy cores, threads {thread.threads}: {rate}")
     for target in found.targets():
         met = "reached" if target["met"] else "MISSED"
@@ -115,27 +126,19 @@ def _engines(engines: list[str], workloads: list[str], seconds: float) -> tuple[
 
 
 def _layers(check: bool) -> tuple[int, dict[str, Any], str]:
-    from cosim.perf.bench import layers
+    from rkcosim.measure.perf.bench import layers
 
-    table = _table(
-        "Cycles of layers beside the formula", ("layer", "cycles", "npu", "ddr", "ratio", "busy", "")
-    )
-
+    heads = ("layer", "cycles|,", "npu|,", "ddr|,", "ratio|.3f", "busy|.1%", "|")
     rows = layers.measure_layers(check=check)
+    cells = []
     for row in rows:
-        found = row.measured
-        verdict = {None: "", True: "bytes equal", False: "BYTES DIFFER"}[found.match]
-        table.add_row(
-            found.name,
-            f"{found.cycles:,}",
-            f"{found.formula_npu:,}",
-            f"{found.formula_ddr:,}",
-            f"{found.ratio:.3f}",
-            f"{found.mac_busy:.1%}",
-            verdict if row.good or not verdict else f"{verdict}, target missed",
-        )
-    console = _console()
-    console.print(table)
+        one = row.measured
+        verdict = {None: "", True: "bytes equal", False: "BYTES DIFFER"}[one.match]
+        verdict += "" if row.good or not verdict else ", target missed"
+        formula = (one.formula_npu, one.formula_ddr, one.ratio)
+        cells.append((one.name, one.cycles, *formula, one.mac_busy, verdict))
+    console = results.console()
+    console.print(results.table("Cycles of layers and the vendor's formula", heads, cells))
     for row in rows:
         if row.why:
             console.print(f"{row.measured.name}: {row.why}")
@@ -144,14 +147,13 @@ def _layers(check: bool) -> tuple[int, dict[str, Any], str]:
 
 
 def _models(paths: list[Path], dram: DramConfig | None) -> tuple[int, dict[str, Any], str]:
-    from cosim.engines.settings import timing_line
-    from cosim.perf.bench import whole
+    from rkcosim.engines.settings import timing_line
+    from rkcosim.measure.perf.bench import whole
 
     runs = whole.run_models(paths, dram)
-    table = _table("Whole models on the default engine, checked, one core, processor time", whole.HEADS)
-    for run in runs:
-        table.add_row(*whole.cells(run))
-    _console().print(table)
+    title = "Whole models on the default engine, checked, one core, processor time"
+    heads = (whole.HEADS[0], *(f"{head}|" for head in whole.HEADS[1:]))
+    results.console().print(results.table(title, heads, map(whole.cells, runs)))
     if timing := timing_line(dram):
         print(timing)
     code = OK if all(run.match for run in runs) else MISMATCH

@@ -1,79 +1,174 @@
-"""`rkcosim compare`: every layer beside another runtime's."""
+"""`rkcosim compare`: compare every layer with another runtime."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, cast, get_args
+from dataclasses import dataclass
+from typing import Any, NoReturn, cast, get_args
 
-from cosim.cli.exits import BAD_INPUT, MISMATCH, OK, fail, reported, write_json
+from rkcosim.cli import results
+from rkcosim.cli.app import command, needs, option
+from rkcosim.cli.exits import MISMATCH, OK
+from rkcosim.cli.options import DramOptions, InputOptions, Share
 
-TABLE_WIDTH = 104
+SHOWN = 20
+"""Reasons of a difference that are printed."""
 
 
-def compare_command(
-    model: Path, reference: str | None, inputs: list[Path], limit: int | None, seed: int, json: Path | None
-) -> None:
-    """Compare, print, write JSON; exit 1 where a layer is past its bound or a class differs."""
-    if not model.is_file():
-        fail(f"{model}: no such file", BAD_INPUT)
-    with reported():
-        from rich.console import Console
+def _references() -> tuple[str, ...]:
+    from rkcosim.measure.models.references import ReferenceName
 
-        from cosim.cli.inputs import load_batch
-        from cosim.models.compare import compare
-        from cosim.models.references import ReferenceName, ReferenceProblem
-        from sw.compiler import compile_model
+    return get_args(ReferenceName)
 
-        if reference is not None and reference not in get_args(ReferenceName):
-            fail(f"--reference {reference}: use one of {', '.join(get_args(ReferenceName))}", BAD_INPUT)
-        batch = load_batch(inputs, compile_model(model.read_bytes()).inputs, limit).items if inputs else None
-        try:
-            found = compare(model, batch, reference=cast("ReferenceName | None", reference), seed=seed)
-        except ReferenceProblem as error:
-            fail(str(error), BAD_INPUT)
-        console = Console(highlight=False)
-        console.width = max(console.width, TABLE_WIDTH)
-        print_comparison(console, found)
-        if json:
-            write_json(json, found.as_json())
-            console.print(f"JSON: {json}")
-        raise SystemExit(OK if found.match else MISMATCH)
+
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions(InputOptions, DramOptions):
+    """Options of `rkcosim compare`."""
+
+    reference: str | None = option(
+        "Runtime to compare with, litert or onnxruntime; default: the one for the model's format.",
+        metavar="NAME",
+        words=_references,
+    )
+    plan: bool = option(
+        "Compare the plan of a .rknn file with our compiler's of the same network, node by node.",
+        default=False,
+    )
+    cores: Share = 1
+
+
+@command(
+    "rkcosim compare examples/digits/digits_int8.onnx --input examples/digits/held_back.npz --limit 5",
+    "rkcosim compare model.tflite --input cat.png --reference litert",
+    "rkcosim compare model.rknn --plan --cores 1",
+)
+def compare_command(asked: CompareOptions) -> None:
+    """Compare every layer with another runtime.
+
+    Each layer gets that runtime's inputs. The exit code is 1 if a layer exceeds its error bound or a class
+    differs.
+    """
+    with asked.reading():
+        _compare(asked)
+
+
+def _compare(asked: CompareOptions) -> NoReturn:
+    if asked.plan:
+        _plans(asked)
+    needs("--plan", engine=asked.engine, exact=asked.exact, dram=asked.dram, cores=asked.cores > 1)
+    from rkcosim.measure.models.compare import compare
+    from rkcosim.measure.models.references import ReferenceName
+
+    if asked.reference is not None and asked.reference not in _references():
+        raise ValueError(
+            f"--reference {asked.reference}: unknown runtime; use one of {', '.join(_references())}"
+        )
+    batch = asked.batch()
+    reference = cast("ReferenceName | None", asked.reference)
+    found = compare(asked.model, batch.items if batch else None, reference=reference, seed=asked.seed)
+    console = results.console()
+    print_comparison(console, found)
+    asked.write(found.as_json(), say=True)
+    raise SystemExit(OK if found.match else MISMATCH)
+
+
+def _plans(asked: CompareOptions) -> NoReturn:
+    """Print both plans of a file's network, and end."""
+    from rkcosim.measure.models.rknn_plans import compare_plans
+
+    if asked.input or asked.reference is not None:
+        raise ValueError("--plan compares plans on random inputs; leave out --input and --reference")
+    found = compare_plans(
+        asked.model,
+        engine=asked.engine,
+        exact=asked.exact,
+        cores=asked.cores,
+        seed=asked.seed,
+        dram=asked.memory,
+    )
+    print_plans(results.console(), found)
+    asked.write(found.as_json(), say=True)
+    raise SystemExit(OK)
+
+
+def print_plans(console: Any, found: Any) -> None:
+    """Print a table of nodes with the file's figures and ours, and their sums."""
+    from rkcosim.measure.models.rknn_plans import tiles_text
+
+    rows = []
+    for node in found.nodes:
+        cells: list[Any] = [results.shortened(node.name, console, 32), node.kind]
+        for share in (node.theirs, node.ours):
+            banks = "-" if share.banks is None else f"{share.banks[0]}/{share.banks[1]}"
+            kilobytes = (share.bytes_read + share.bytes_written) / 1024
+            cells += [share.tasks, tiles_text(share.tiles), banks, kilobytes, share.cycles]
+        rows.append(cells)
+    columns = ("tasks|", "rows x kernels", "banks", "KB|,.0f", "cycles|,")
+    heads = ["node", "type", *(f"{who} {column}" for who in ("file", "our") for column in columns)]
+    title = f"{found.model} on {found.cores} cores: the file's plan and our compiler's"
+    console.print(results.table(title, heads, rows))
+    theirs, ours = found.theirs, found.ours
+    if theirs is not None and ours is not None:
+        console.print(f"{theirs:,} cycles by the file's plan, {ours:,} by ours ({ours / theirs:.3f} times)")
+    shared = found.activations
+    console.print(f"activations: {shared[0]:,} bytes by the file's plan, {shared[1]:,} by ours")
 
 
 def print_comparison(console: Any, found: Any) -> None:
-    """Print a table of layers and the outputs."""
-    from rich.table import Table
+    """Print the table of layers and the outputs."""
+    if found.layers:
+        _print_layers(console, found)
+    for name in found.skipped:
+        why = "the reference does not keep its result, or quantises its inputs"
+        console.print(f"not compared: {name} ({why})")
+    for output in found.outputs:
+        tie = " (tied with others in the reference)" if output.tie else ""
+        if output.unit is not None:
+            apart = f"{output.differing} elements differ, by at most {output.worst:.3g} quantisation steps"
+        else:
+            bound = f" (bound {output.bound:.1%})" if output.bound is not None else ""
+            apart = f"floats differ by up to {output.worst:.3%} of the largest value{bound}"
+        largest = f"top-1 {output.top1}" if output.classes else f"largest element {output.top1}"
+        console.print(
+            f"inference {output.inference}, output {output.name}: {largest}, reference "
+            f"{output.reference_top1}{tie}; whole model, {apart}"
+        )
+    reasons = list(found.reasons())
+    for reason in reasons[:SHOWN]:
+        console.print(reason)
+    if len(reasons) > SHOWN:
+        console.print(f"{len(reasons) - SHOWN} more (--json has all)")
+    if not found.layers:
+        said = "every output is within its bound" if found.match else "AN OUTPUT EXCEEDS ITS BOUND"
+        if not found.match and all(output.within for output in found.outputs):
+            said = "A CLASS DIFFERS"
+        console.print(f"{found.model} compared with {found.reference}: {said}, {found.inferences} inferences")
+        return
+    total, differing = sum(r.elements for r in found.layers), sum(r.differing for r in found.layers)
+    wrong = [
+        *(["A LAYER EXCEEDS ITS BOUND"] if not all(layer.good for layer in found.layers) else []),
+        *(["AN OUTPUT EXCEEDS ITS BOUND"] if not all(output.within for output in found.outputs) else []),
+        *(["A CLASS DIFFERS"] if not all(output.same_class for output in found.outputs) else []),
+    ]
+    verdict = "every layer is within its bound"
+    if any(output.classes for output in found.outputs):
+        verdict += ", and the classes are the same"
+    verdict = ", ".join(wrong) or verdict
+    console.print(f"{differing:,} of {total:,} elements differ ({differing / total:.4%}); {verdict}")
 
+
+def _print_layers(console: Any, found: Any) -> None:
+    """Print the table of layers."""
     title = (
-        f"{found.model} beside {found.reference}: layers fed with its inputs, {found.inferences} inferences"
+        f"{found.model} compared with {found.reference}: each layer gets the reference's inputs, "
+        f"{found.inferences} inferences"
     )
-    table = Table(title=title, title_justify="left", box=None)
-    for heading in ("layer", "op", "elements", "differ", "share", "worst", "bound", "difference: elements"):
-        table.add_column(heading, justify="left" if heading in ("layer", "op") else "right")
+    heads = ("layer", "op", "elements|,", "differ|,", "share|.3%", "worst|", "bound|", "in")
+    rows = []
     for row in found.layers:
         shown = sorted(((k, v) for k, v in row.histogram.items() if k), key=lambda pair: abs(pair[0]))[:6]
-        table.add_row(
-            row.name[-40:],
-            row.op,
-            f"{row.elements:,}",
-            f"{row.differing:,}",
-            f"{row.differing / row.elements:.3%}",
-            f"{row.worst}" if row.good else f"{row.worst} !",
-            str(row.bound),
-            ", ".join(f"{k:+}: {v:,}" for k, v in sorted(shown)),
-        )
-    console.print(table)
-    for name in found.skipped:
-        console.print(f"not compared: {name} (the reference does not keep its result)")
-    for output in found.outputs:
-        tie = " (a tie there)" if output.tie else ""
-        console.print(
-            f"inference {output.inference}, output {output.name}: top-1 {output.top1}, reference "
-            f"{output.reference_top1}{tie}; run through, {output.differing} elements differ, "
-            f"by {output.worst:.3g} steps at most"
-        )
-    total, differing = sum(r.elements for r in found.layers), sum(r.differing for r in found.layers)
-    verdict = (
-        "every layer within its bound, the same classes" if found.match else "PAST A BOUND, or another class"
-    )
-    console.print(f"{differing:,} of {total:,} elements differ ({differing / total:.4%}); {verdict}")
+        histogram = ", ".join(f"{k:+}: {v:,}" for k, v in sorted(shown))
+        worst = f"{row.worst}" if row.good else f"{row.worst} !"
+        counts = (row.elements, row.differing, row.differing / row.elements)
+        figures = (*counts, worst, row.bound, row.unit, histogram)
+        rows.append((results.shortened(row.name, console, 40), row.op, *figures))
+    console.print(results.table(title, (*heads, "difference: elements|"), rows))

@@ -1,50 +1,74 @@
-"""`rkcosim compile`: the plan of a model, and its container."""
+"""`rkcosim compile`: compile a model, print its plan, write its container."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cosim import progress
-from cosim.cli.exits import BAD_INPUT, fail, reported, write_bytes, write_json
+from rkcosim.base import progress
+from rkcosim.cli.app import command, option
+from rkcosim.cli.options import IN_FP16, ModelOptions, Share
+from rkcosim.cli.results import write_bytes
 
-SCHEMA_VERSION = 1
+if TYPE_CHECKING:
+    from rkcosim.measure.models.hosted import HostWork
 
 
-def compile_command(
-    model: Path, output: Path | None, explain: bool, keep: bool, cores: int, json: Path | None
-) -> None:
-    """Compile, print the summary (and the plan), write the container."""
-    if not model.is_file():
-        fail(f"{model}: no such file", BAD_INPUT)
-    with reported():
-        from sw.compiler import compile_model
+@dataclass(frozen=True, kw_only=True)
+class CompileOptions(ModelOptions):
+    """Options of `rkcosim compile`."""
 
-        with progress.step(f"compiling {model.name}"):
-            compiled = compile_model(model.read_bytes(), reuse=not keep, cores=cores)
-        summary = summarise(compiled)
-        print_summary(model.name, summary)
-        if explain:
-            print(compiled.plan)
-        if output:
-            write_bytes(output, compiled.save())
-            print(f"container: {output}, {output.stat().st_size:,} bytes")
-        if json:
-            write_json(json, {"model": model.name, "schema_version": SCHEMA_VERSION, **summary})
-            print(f"JSON: {json}")
+    output: Path | None = option(
+        "Write the compiled model to this file; a name that ends with .rknn selects the vendor's container.",
+        "-o",
+        "--output",
+    )
+    explain: bool = option("Print tasks, tiles, CBUF banks and memory addresses.", default=False)
+    keep: bool = option("Do not let tensors share memory.", default=False)
+    cores: Share = 1
+
+
+@command(
+    "rkcosim compile examples/digits/digits_int8.onnx --explain",
+    "rkcosim compile model.tflite -o model.rkc --cores 3",
+    "rkcosim compile model.onnx -o model.rknn",
+)
+def compile_command(asked: CompileOptions) -> None:
+    """Compile a model: its tasks and its memory.
+
+    The compiled model runs without the original file.
+    """
+    from rkcosim.measure.models.hosted import host_work
+    from rkcosim.rknn_file.model import FileModel, open_file
+
+    with progress.step(f"compiling {asked.model.name}"), asked.reading():
+        compiled = open_file(asked.model, reuse=not asked.keep, cores=asked.cores)
+    summary = summarise(compiled)
+    print_summary(asked.model.name, summary, host_work(compiled))
+    if asked.explain:
+        print(compiled.plan)
+    if asked.output:
+        from rkcosim.rknn_file.writer import write_rknn
+
+        plan_of_ours = asked.output.suffix == ".rknn" and not isinstance(compiled, FileModel)
+        data = write_rknn(compiled) if plan_of_ours else compiled.save()
+        write_bytes(asked.output, data)
+        print(f"container: {asked.output}, {asked.output.stat().st_size:,} bytes")
+    asked.write({"model": asked.model.name, **summary}, say=True)
 
 
 def summarise(compiled: Any) -> dict[str, Any]:
-    """Figures of a compiled model."""
-    from sw.compiler.steps import HostStep
+    """Return the figures of a compiled model."""
+    from rkcosim.compiler.steps import HostStep
+    from rkcosim.measure.models.hosted import host_work
 
     plan = compiled.plan
     hosted = [step for step in plan.steps if isinstance(step, HostStep)]
-    every = sum(step.output.elements for step in plan.steps)
     return {
         "layers": len(plan.steps),
         "tasks": len(plan.tasks),
-        "jobs": sum(segment.host is None for segment in plan.segments()),
+        "jobs": plan.jobs,
         "cores": plan.cores,
         "weights_bytes": len(plan.weights),
         "regcmd_bytes": plan.regcmd_bytes(),
@@ -54,12 +78,13 @@ def summarise(compiled: Any) -> dict[str, Any]:
         "macs": sum(task.macs for task in plan.tasks),
         "formula_npu": sum(task.formula_npu for task in plan.tasks),
         "host_layers": [{"name": step.name, "op": step.kind} for step in hosted],
-        "host_share": sum(step.output.elements for step in hosted) / max(every, 1),
+        "floats_in_fp16": compiled.floats_in_fp16,
+        **host_work(compiled).as_json(),
     }
 
 
-def print_summary(name: str, summary: dict[str, Any]) -> None:
-    """A few lines for people."""
+def print_summary(name: str, summary: dict[str, Any], host: HostWork) -> None:
+    """Print the figures in a few lines."""
     print(
         f"{name}: {summary['layers']} layers, {summary['tasks']} tasks in {summary['jobs']} jobs on "
         f"{summary['cores']} cores, {summary['macs']:,} MACs, {summary['formula_npu']:,} cycles by formula"
@@ -67,9 +92,10 @@ def print_summary(name: str, summary: dict[str, Any]) -> None:
     shared, separate = summary["activation_bytes_shared"], summary["activation_bytes_separate"]
     print(
         f"memory: weights {summary['weights_bytes']:,}, commands {summary['regcmd_bytes']:,}, activations "
-        f"{summary['activation_bytes']:,} bytes (sharing {shared:,}, not sharing {separate:,}: "
+        f"{summary['activation_bytes']:,} bytes (if tensors share memory {shared:,}, if not {separate:,}: "
         f"{shared / max(separate, 1):.0%})"
     )
-    for item in summary["host_layers"]:
-        print(f"on the host: {item['op']} '{item['name']}'")
-    print(f"share of the host: {summary['host_share']:.2%} of all elements computed")
+    if summary["floats_in_fp16"]:
+        print(IN_FP16)
+    for line in host.lines():
+        print(line)

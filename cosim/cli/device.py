@@ -1,4 +1,4 @@
-"""`rkcosim device` and `rkcosim serve`: unmodified programs on the simulated device."""
+"""`rkcosim device` and `rkcosim serve`: run unmodified programs on the simulated device."""
 
 from __future__ import annotations
 
@@ -7,121 +7,217 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from cosim.cli.exits import BAD_INPUT, fail, reported, write_json
+from rkcosim.cli.app import command, option
+from rkcosim.cli.options import Cores, Program, RecordedOptions
 
 if TYPE_CHECKING:
-    from cosim.engines.library import DramConfig
-    from waves.spec import TraceSpec
+    from rkcosim.devices.simulated import SimulatedMachine
+    from rkcosim.driver.kernel.trouble import Kind
+    from rkcosim.waves.spec import TraceSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineOptions(RecordedOptions):
+    """Options of the simulated machine."""
+
+    drivers: str | None = option(
+        "Kernel drivers that provide device nodes; default: both.",
+        metavar="rknpu|rocket|both",
+        words="rkcosim.devices.simulated:DRIVERS",
+    )
+    rocket_interface: str | None = option(
+        "Version of the Rocket uapi that the driver implements (docs/kernel.md); default: 1.0.",
+        metavar="0.0|1.0|1.1|1.3|1.5",
+        words="rkcosim.driver.kernel.rocket_interface:INTERFACES",
+    )
+    log: str | None = option(
+        "Write the kernel's log (as dmesg prints it) to this file; - for standard error.", metavar="FILE"
+    )
+    verbose: bool = option("Also log every failing ioctl.", default=False)
+    report: bool = option("Print jobs, tasks, cycles and host time at the end.", default=False)
+
+    def machine(self, cores: int, log: TextIO | None, trace: TraceSpec | None) -> SimulatedMachine:
+        """Make the machine that the options describe.
+
+        Raises
+        ------
+        ValueError
+            for an unknown name, or options that exclude each other.
+        """
+        from rkcosim.devices.simulated import DRIVERS, SimulatedMachine
+        from rkcosim.driver.kernel.rocket_interface import DEFAULT
+
+        if self.drivers is not None and self.drivers not in DRIVERS:
+            raise ValueError(f"--drivers must be one of {', '.join(DRIVERS)}, not {self.drivers}")
+        chosen = self.drivers or "both"
+        if self.rocket_interface is not None and chosen == "rknpu":
+            raise ValueError("--rocket-interface needs the driver rocket, which --drivers rknpu excludes")
+        return SimulatedMachine(
+            self.engine,
+            cores=cores,
+            exact=self.exact,
+            dram=self.memory,
+            log=log,
+            verbose=self.verbose,
+            trace=trace,
+            drivers=DRIVERS[chosen],
+            rocket_interface=self.rocket_interface or DEFAULT,
+        )
+
+    def give_account(self, account: Any, **more: object) -> None:
+        """Print the account of what happened (--report) and write it to a file (--json)."""
+        if self.report:
+            print(account.text(), file=sys.stderr)
+        self.write(account.as_json() | more)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceOptions(MachineOptions):
+    """Options of `rkcosim device`."""
+
+    program: Program = ()
+    socket: Path | None = option(
+        "Use the server (rkcosim serve) that listens at this socket; default: a device of the program alone."
+    )
+    cores: int | None = option("Cores of the simulated NPU; default: 3.", low=1, high=3)
+
+    @property
+    def of_server(self) -> list[str]:
+        """Return the given options that only the server accepts."""
+        names = "engine cores exact log verbose trace report dram json".split()
+        given = {f"--{name}": getattr(self, name) for name in names}
+        given["--events or --timeline"] = self.events or self.timeline
+        given |= {"--drivers": self.drivers, "--rocket-interface": self.rocket_interface}
+        return [name for name, value in given.items() if value]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions(MachineOptions):
+    """Options of `rkcosim serve`."""
+
+    socket: Path | None = option("Unix socket to listen at; default: a path in the user's runtime folder.")
+    cores: Cores = 3
 
 
 @contextlib.contextmanager
 def _log_stream(log: str | None) -> Iterator[TextIO | None]:
-    """Where the kernel's log goes: nowhere, standard error ("-"), or a file."""
+    """Open the destination of the kernel's log: none, standard error ("-"), or a file."""
     if log is None:
         yield None
     elif log == "-":
         yield sys.stderr
     else:
-        Path(log).parent.mkdir(parents=True, exist_ok=True)
-        with open(log, "w") as stream:
+        from rkcosim.waves.whole_file import make_folder, named
+
+        make_folder(Path(log))
+        stream = open(log, "w")
+        try:
             yield stream
+        finally:
+            with named(log):
+                stream.close()
 
 
-def _give_account(account: Any, report: bool, json: Path | None, **more: object) -> None:
-    """Print what happened, and write it to a file, as far as either is wanted."""
-    if report:
-        print(account.text(), file=sys.stderr)
-    if json is not None:
-        write_json(json, account.as_json() | more)
+def _say_kind(kind: Kind) -> None:
+    """Report a kind of device error on standard error, if anyone still reads it."""
+    from rkcosim.devices.ending import say_now
+
+    say_now(f"rkcosim: the device found: {kind.text}\n")
 
 
-def device_command(
-    program: list[str],
-    socket: Path | None,
-    engine: str | None,
-    cores: int | None,
-    exact: bool,
-    log: str | None,
-    verbose: bool,
-    trace: TraceSpec | None,
-    report: bool,
-    json: Path | None,
-    dram: DramConfig | None = None,
-) -> None:
-    """Run a program and end with its exit code."""
-    with reported():
-        from cosim.devices import program as run
-        from cosim.devices.simulated import SimulatedMachine
-        from cosim.engines import event_files
+def _tell_trouble(machine: SimulatedMachine, *, again: bool = False) -> None:
+    """Report the device's errors on standard error, each kind once with its count.
 
-        if not program:
-            fail("device: name a program: rkcosim device -- PROGRAM ARGUMENTS...", BAD_INPUT)
-        if socket is not None:
-            own: dict[str, object] = {"--engine": engine, "--cores": cores, "--exact": exact or None}
-            own |= {"--log": log, "--verbose": verbose or None, "--trace": trace, "--report": report or None}
-            own |= {"--dram": dram, "--json": json, "--events or --timeline": event_files.asked() or None}
-            given = [name for name, value in own.items() if value is not None]
-            if given:
-                fail(f"device: {given[0]} belongs to the server (rkcosim serve), not to --socket", BAD_INPUT)
-            run.check_server(socket)
-            raise SystemExit(run.run_program(program, run.environment(socket)))
+    Parameters
+    ----------
+    again : True if each kind was reported when it was first seen; then only those that occurred more than
+        once are reported.
+    """
+    kinds = [kind for kind in machine.trouble() if kind.count > 1 or not again]
+    if kinds:
+        print("rkcosim: the device found:", file=sys.stderr)
+    for kind in kinds:
+        print("\n".join(f"  {line}" for line in str(kind).splitlines()), file=sys.stderr)
+    if kinds and machine.kernel.scheduler.trouble.full:
+        print("  (the engine's log of diagnostics is full: more may have occurred)", file=sys.stderr)
+
+
+@command(
+    "rkcosim device --engine golden --report -- python examples/device/program.py rknpu",
+    "rkcosim device --log - --trace build/program.fst -- ./program arguments",
+    "rkcosim device --socket /run/user/1000/rkcosim.sock -- ./program",
+    context={"allow_interspersed_args": False},
+    waits=True,
+)
+def device_command(asked: DeviceOptions) -> None:
+    """Run an unmodified program on the simulated NPU.
+
+    The program finds the NPU's device nodes. The exit code is the program's.
+    """
+    from rkcosim.cli.moments import Work, check_trace
+    from rkcosim.devices import program as run
+    from rkcosim.devices.ending import Ending
+
+    program = list(asked.program)
+    if not program:
+        raise ValueError("device: no program given: rkcosim device -- PROGRAM ARGUMENTS...")
+    cores = asked.cores or 3
+    with asked.recording() as trace, contextlib.ExitStack() as stack:
+        if asked.socket is not None:
+            if given := asked.of_server:
+                raise ValueError(
+                    f"device: {given[0]} is an option of the server (rkcosim serve) and has no effect with "
+                    "--socket"
+                )
+            run.check_server(asked.socket)
+            raise SystemExit(run.run_program(program, run.environment(asked.socket)))
+        check_trace(trace, Work(None, cores=cores))
         run.many_descriptors()
-        with (
-            _log_stream(log) as stream,
-            SimulatedMachine(
-                engine, cores=cores or 3, exact=exact, dram=dram, log=stream, verbose=verbose, trace=trace
-            ) as machine,
-        ):
-            with run.private_server(machine) as server:
-                env = run.environment(server.path)
-                machine.start_clock()
-                code = run.run_program(program, env)
-                account = machine.report()
-            _give_account(account, report, json, exit_code=code)
-        raise SystemExit(code)
+        machine = asked.machine(cores, stack.enter_context(_log_stream(asked.log)), trace)
+        ending = stack.enter_context(Ending(run.ENDING))  # active until the machine is closed
+        stack.enter_context(machine)
+        with run.private_server(machine, ending) as server:
+            env = run.environment(server.path)
+            machine.start_clock()
+            code = run.run_program(program, env, ending)
+            account = machine.report()
+            _tell_trouble(machine)
+        asked.give_account(account, exit_code=code)
+    raise SystemExit(code)
 
 
-def serve_command(
-    socket: Path | None,
-    engine: str | None,
-    cores: int,
-    exact: bool,
-    log: str | None,
-    verbose: bool,
-    trace: TraceSpec | None,
-    report: bool,
-    json: Path | None,
-    dram: DramConfig | None = None,
-) -> None:
-    """Serve until SIGINT or SIGTERM."""
-    with reported():
-        from cosim.devices.program import default_socket, environment, many_descriptors
-        from cosim.devices.simulated import SimulatedMachine
-        from sw.driver.server import Server, ServerError
+@command("rkcosim serve --engine golden --log -", "rkcosim serve --socket /tmp/npu.sock --report", waits=True)
+def serve_command(asked: ServeOptions) -> None:
+    """Serve one simulated NPU to several programs until stopped.
 
-        path = socket or default_socket()
+    The programs are started with `rkcosim device --socket`. SIGINT or SIGTERM stops the server.
+    """
+    from rkcosim.cli.moments import Work, check_trace
+    from rkcosim.devices.ending import Ending, say_now
+    from rkcosim.devices.program import default_socket, environment, many_descriptors
+    from rkcosim.driver.server import Server
+
+    with asked.recording() as trace, contextlib.ExitStack() as stack:
+        check_trace(trace, Work(None, cores=asked.cores))
+        path = asked.socket or default_socket()
         stop = threading.Event()
         many_descriptors()
-        try:
-            with (
-                _log_stream(log) as stream,
-                SimulatedMachine(
-                    engine, cores=cores, exact=exact, dram=dram, log=stream, verbose=verbose, trace=trace
-                ) as machine,
-            ):
-                environment(path)  # compiles the library now rather than at the first program
-                with Server(machine.kernel, path) as server:
-                    for number in (signal.SIGINT, signal.SIGTERM):
-                        signal.signal(number, lambda *_: stop.set())
-                    machine.start_clock()
-                    print(f"serving {machine.device.name} at {server.path}", flush=True)
-                    print(f"run programs with: rkcosim device --socket {server.path} -- PROGRAM", flush=True)
-                    while not stop.wait(1.0):
-                        pass
-                    account = machine.report()
-                _give_account(account, report, json)
-        except ServerError as error:
-            fail(str(error), BAD_INPUT)
+        machine = asked.machine(asked.cores, stack.enter_context(_log_stream(asked.log)), trace)
+        ending = stack.enter_context(Ending((signal.SIGINT, signal.SIGTERM), lambda _: stop.set()))
+        stack.enter_context(machine)
+        environment(path)  # compiles the library now instead of at the first program
+        with Server(machine.kernel, path) as server:
+            ending.at_last(server.remove)
+            server.on_trouble = lambda text: say_now(f"rkcosim: {text}\n")
+            machine.kernel.scheduler.trouble.on_new = None if asked.log == "-" else _say_kind
+            machine.start_clock()
+            print(f"serving {machine.device.name} at {server.path}", flush=True)
+            print(f"run programs with: rkcosim device --socket {server.path} -- PROGRAM", flush=True)
+            stop.wait()
+            account = machine.report()
+            _tell_trouble(machine, again=True)
+        asked.give_account(account)

@@ -1,4 +1,4 @@
-"""What this machine has of what the project needs, and how to get the rest."""
+"""`rkcosim doctor`: check this machine; `rkcosim explain`: explain log lines, codes and statuses."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
-from cosim.engines import cache, toolchain
-from cosim.engines.errors import BuildError
+from rkcosim.base import DEVICE_ERROR
+from rkcosim.cli.app import Options, argument, command
+from rkcosim.cli.exits import OK
 
 PYTHON_MIN = (3, 11)
 
@@ -27,20 +29,20 @@ EXTRAS = {
     "cocotb": (("cocotb", "cocotbext.axi", "cocotb_coverage"), "tests with cocotb"),
     "dev": (("pytest", "hypothesis", "ruff", "mypy"), "running the tests"),
 }
-"""Extra of the package to the modules it brings and what they are for."""
+"""The modules of each extra of the package, and their purpose."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at.
+    """The result of one check.
 
     Members
     -------
-    name : what it is.
-    ok : whether it is there and works.
+    name : what was checked.
+    ok : True if it is present and works.
     detail : what was found, in one line.
-    fix : what to do about it; empty when `ok`.
-    required : without it nothing can be simulated; otherwise something is slower or missing.
+    fix : how to fix it; empty if `ok`.
+    required : True if nothing can be simulated without it; otherwise something is slower or missing.
     """
 
     name: str
@@ -50,9 +52,25 @@ class Check:
     required: bool = True
 
 
+@command("rkcosim doctor", "rkcosim doctor --json - --quiet")
+def doctor_command(asked: Options) -> None:
+    """Say what is missing on this machine and how to get it.
+
+    The exit code is 3 if something is missing without which nothing can be simulated.
+    """
+    found = checks()
+    for check in found:
+        word = "ok" if check.ok else "MISSING" if check.required else "without"
+        print(f"{word:8}{check.name}: {check.detail}")
+        if not check.ok and check.fix:
+            print(f"        {check.fix}")
+    asked.write({"checks": [check.__dict__ for check in found]})
+    raise SystemExit(OK if all(check.ok for check in found if check.required) else DEVICE_ERROR)
+
+
 def checks() -> list[Check]:
-    """Look at everything; never raises and writes nothing that stays (the cache folder excepted)."""
-    steps: list[tuple[str, bool, Callable[[], Check]]] = [
+    """Run all checks; never raises, and leaves no files except the cache folder."""
+    steps: list[tuple[str, bool, Callable[[], tuple[bool | None, str, str]]]] = [
         ("Python", True, _python),
         ("C++ compiler", True, _compiler),
         ("Yosys", True, _yosys),
@@ -60,30 +78,37 @@ def checks() -> list[Check]:
         ("make", False, _make),
         ("cache folder", True, _cache),
         ("address space", True, _address_space),
+        *((f"extra {name}", False, partial(_extra, name)) for name in EXTRAS),
     ]
     found = []
     for name, required, step in steps:
         try:
-            found.append(step())
+            ok, detail, fix = step()
         except Exception as error:
-            text = str(error).partition("\n")[0]
-            found.append(Check(name, False, f"check failed: {text}", "see the message", required))
-    return found + [_extra(name) for name in EXTRAS]
+            ok, detail, fix = (
+                False,
+                f"check failed: {str(error).partition(chr(10))[0]}",
+                "see the error message",
+            )
+        needed = required and ok is not None  # None: missing, but not needed
+        found.append(Check(name, bool(ok), detail, "" if ok else fix, needed))
+    return found
 
 
-def _python() -> Check:
-    version = platform.python_version()
+def _python() -> tuple[bool, str, str]:
+    detail = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     wanted = ".".join(map(str, PYTHON_MIN))
-    detail = f"{version} on {platform.system()} {platform.machine()}"
-    ok = sys.version_info >= PYTHON_MIN
-    return Check("Python", ok, detail, "" if ok else f"install Python {wanted} or newer")
+    return sys.version_info >= PYTHON_MIN, detail, f"install Python {wanted} or newer"
 
 
-def _compiler() -> Check:
+def _compiler() -> tuple[bool, str, str]:
+    from rkcosim.engines import toolchain
+    from rkcosim.engines.protocol import BuildError
+
     try:
         tool = toolchain.compiler()
     except BuildError as error:
-        return Check("C++ compiler", False, str(error).partition(":")[0], toolchain.COMPILER_FIX)
+        return False, str(error).partition(":")[0], toolchain.COMPILER_FIX
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "a.cpp").write_text("#include <memory>\nint f() { return *std::make_unique<int>(3); }\n")
@@ -91,73 +116,71 @@ def _compiler() -> Check:
             tool.run(["-std=c++17", "-shared", "-fPIC", "a.cpp", "-o", "a.so"], folder)
         except BuildError as error:
             why = str(error).splitlines()[-1]
-            return Check("C++ compiler", False, f"{tool.version} cannot build: {why}", toolchain.COMPILER_FIX)
-    return Check("C++ compiler", True, tool.version)
+            return False, f"{tool.version} cannot build: {why}", toolchain.COMPILER_FIX
+    return True, tool.version, ""
 
 
-def _yosys() -> Check:
+def _yosys() -> tuple[bool, str, str]:
+    from rkcosim.engines import toolchain
+    from rkcosim.engines.protocol import BuildError
+
     try:
-        return Check("Yosys", True, toolchain.yosys().version)
+        return True, toolchain.yosys().version, ""
     except BuildError as error:
-        return Check("Yosys", False, str(error).partition(":")[0], toolchain.YOSYS_FIX)
+        return False, str(error).partition(":")[0], toolchain.YOSYS_FIX
 
 
-def _verilator() -> Check:
+def _verilator() -> tuple[bool, str, str]:
+    from rkcosim.engines import toolchain
+
     tool = toolchain.verilator()
     if tool is None:
-        detail = "not found: the slower engine cxxrtl is used"
-        return Check("Verilator", False, detail, toolchain.VERILATOR_FIX, required=False)
+        return False, "not found: the slower engine cxxrtl is used instead", toolchain.VERILATOR_FIX
     command, env = [*tool.command, "--version"], {**os.environ, **tool.env}
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
-    if done.returncode:
-        detail = (
-            f"{tool.version} does not start: {(done.stderr or done.stdout).strip().partition(chr(10))[0]}"
-        )
-        return Check("Verilator", False, detail, toolchain.VERILATOR_FIX, required=False)
-    return Check("Verilator", True, tool.version, required=False)
+    said = (done.stderr or done.stdout).strip().partition("\n")[0]
+    detail = f"{tool.version} does not start: {said}" if done.returncode else tool.version
+    return not done.returncode, detail, toolchain.VERILATOR_FIX
 
 
-def _make() -> Check:
+def _make() -> tuple[bool, str, str]:
     path = shutil.which("make")
-    if path is None:
-        fix = "install make (Debian, Ubuntu: apt install make), or call the commands of the Makefile"
-        return Check("make", False, "not found", fix, required=False)
-    return Check("make", True, path, required=False)
+    fix = "install make (Debian, Ubuntu: apt install make), or call the commands of the Makefile"
+    return path is not None, path or "not found", fix
 
 
-def _cache() -> Check:
+def _cache() -> tuple[bool | None, str, str]:
+    from rkcosim.engines import cache
+    from rkcosim.engines.protocol import BuildError
+
+    built = sum(len(list(folder.glob("*/model.so"))) for folder in cache.cache_folders())
     try:
         folder = cache.cache_folder()
     except BuildError as error:
-        return Check("cache folder", False, str(error).partition(":")[0], "name another one in RKCOSIM_CACHE")
+        detail = f"{str(error).partition(':')[0]}; {built} built models can be used"
+        return None if built else False, detail, "set RKCOSIM_CACHE to another folder"
     free = shutil.disk_usage(folder).free >> 20
-    built = len(list(folder.glob("*/model.so")))
     detail = f"{folder} ({built} built models, {free} MiB free)"
-    if free < 500:
-        return Check("cache folder", False, detail, "free some space or name another folder in RKCOSIM_CACHE")
-    return Check("cache folder", True, detail)
+    return free >= 500, detail, "free some space or set RKCOSIM_CACHE to another folder"
 
 
-def _address_space() -> Check:
-    from cosim.engines.errors import EngineError
-    from cosim.engines.memory import DeviceMemory
+def _address_space() -> tuple[bool, str, str]:
+    from rkcosim.engines.memory import DeviceMemory
+    from rkcosim.engines.protocol import EngineError
 
     try:
         DeviceMemory(lambda page, pages, mapped: None)
     except EngineError as error:
         fix = "raise the limit (ulimit -v unlimited; sysctl vm.overcommit_memory=0)"
-        return Check("address space", False, str(error).partition("(")[0].strip(), fix)
-    return Check("address space", True, "4 GiB can be reserved for device memory")
+        return False, str(error).partition("(")[0].strip(), fix
+    return True, "4 GiB can be reserved for device memory", ""
 
 
-def _extra(name: str) -> Check:
+def _extra(name: str) -> tuple[bool, str, str]:
     modules, purpose = EXTRAS[name]
     missing = [module for module in modules if not _importable(module)]
-    title = f"extra {name}"
-    if missing:
-        detail = f"{', '.join(missing)} missing (for {purpose})"
-        return Check(title, False, detail, f"pip install 'rkcosim[{name}]'", required=False)
-    return Check(title, True, f"{', '.join(modules)} (for {purpose})", required=False)
+    detail = f"{', '.join(missing)} missing" if missing else ", ".join(modules)
+    return not missing, f"{detail} (for {purpose})", f"pip install 'rkcosim[{name}]'"
 
 
 def _importable(module: str) -> bool:
@@ -165,3 +188,36 @@ def _importable(module: str) -> bool:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:
         return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainOptions(Options):
+    """Options of `rkcosim explain`."""
+
+    words: tuple[str, ...] = argument(
+        "Log line, code, status or register; default: lines of standard input.", default=()
+    )
+
+
+@command(
+    'rkcosim explain "failed to submit, int status: 0x100"',
+    "rkcosim explain 0x15",
+    "dmesg | rkcosim explain",
+    context={"ignore_unknown_options": True},
+    waits=True,
+)
+def explain_command(asked: ExplainOptions) -> None:
+    """Explain lines of a log, error codes and status values.
+
+    It knows the messages of the kernel driver and of the runtime.
+    """
+    from rkcosim.rknn_api.explain import explain
+
+    text = " ".join(asked.words) if asked.words not in ((), ("-",)) else sys.stdin.read()
+    found = explain(text)
+    if not found and len(asked.words) > 1:  # several values in one line
+        found = [item for word in asked.words for item in explain(word)]
+    asked.write({"explanations": [asdict(item) for item in found]})
+    if not found:
+        raise ValueError("no known message of the NPU's driver or runtime, code or status was found")
+    print("\n".join(map(str, found)))

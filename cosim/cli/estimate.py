@@ -1,126 +1,138 @@
-"""`rkcosim estimate`: times of a model's layers from the fitted model, what-ifs, and the roofline."""
+"""`rkcosim estimate`: a model's time per layer from the fitted model, what-if variants, the roofline."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cosim import progress
-from cosim.cli.exits import BAD_INPUT, fail, reported, write_json, write_text
+from rkcosim.base import progress
+from rkcosim.cli import results
+from rkcosim.cli.app import command, option
+from rkcosim.cli.options import ModelOptions, Page, Share
+from rkcosim.cli.results import write_text
 
 if TYPE_CHECKING:
-    from cosim.perf.estimator import Estimate
-    from cosim.perf.estimator.whatif import Variant
+    from rkcosim.measure.perf.estimator import Estimate
+    from rkcosim.measure.perf.estimator.whatif import Variant
 
-SCHEMA_VERSION = 1
-TABLE_WIDTH = 104
+LAYER = "name op target tasks cycles bound macs bytes_read bytes_written peak".split()
+"""Members of a layer's estimate that are copied into the JSON form."""
+
+MEMORY = ("peak_bytes_per_cycle", "core_bytes_per_cycle", "read_latency", "write_latency")
+"""Settings of the memory that are copied into the JSON form."""
+
 PAGE_SECTION = "estimator"
 
 
-def estimate_command(
-    model: Path,
-    clock: float,
-    cores: int,
-    ddr: str | None,
-    what_if: bool,
-    roofline: Path | None,
-    json: Path | None,
-    page: Path | None,
-) -> None:
-    """Estimate, print, and write what was asked for."""
-    if not model.is_file():
-        fail(f"{model}: no such file", BAD_INPUT)
-    with reported():
-        from cosim.perf.estimator import estimate_model
-        from cosim.perf.estimator.coefficients import said_error, stored_fit, warning
-        from cosim.perf.estimator.whatif import memory_at, parse_speed, variants
+@dataclass(frozen=True, kw_only=True)
+class EstimateOptions(ModelOptions):
+    """Options of `rkcosim estimate`."""
 
-        if page is not None:
-            from cosim.perf.page import read_section
+    clock: float = option(
+        "Clock of the NPU in MHz; the DRAM's clock does not change.", metavar="MHZ", default=1000.0
+    )
+    cores: Share = 1
+    ddr: str | None = option(
+        "DRAM speed for all cores: a transfer rate as 4224MT/s (the RK3588's LPDDR4X, 70 % of which is "
+        "achieved), or an achieved bandwidth as 23.65GB/s. The bandwidth of one core scales with it.",
+        metavar="SPEED",
+    )
+    what_if: bool = option(
+        "Also estimate other bandwidths, clocks, numbers of cores and CBUF splits.", default=False
+    )
+    roofline: Path | None = option("Draw the roofline with the layers to this SVG file.", writes=True)
+    page: Page = None
 
-            if page.exists():
-                read_section(PAGE_SECTION, page)
-        speed = parse_speed(ddr) if ddr else None
-        dram = memory_at(clock, speed)
-        data = model.read_bytes()
-        with progress.step(f"estimating {model.name}"):
-            found = estimate_model(data, dram=dram, cores=cores)
-        others: list[Variant] = []
-        if what_if:
-            with progress.step("other memory, clocks, cores and splits"):
-                others = list(variants(data, clock, speed, cores, found))
-        result = as_json(model.name, found, clock, others)
-        result["error"] = stored_fit().errors["held out"]
-        result["warning"] = warning()
-        print_estimate(result)
-        print(said_error())
-        if result["warning"]:
-            print(f"warning: {result['warning']}")
-        if roofline:
-            from cosim.report.rooffile import draw
 
-            subtitle = (
-                f"estimated, {result['milliseconds']:.3g} ms on {found.cores} "
-                f"core{'s' if found.cores > 1 else ''} at {clock:g} MHz"
-            )
-            write_text(roofline, draw(as_run(result), clock / 1000, subtitle))
-            print(f"roofline: {roofline}")
-        if json:
-            write_json(json, result)
-            print(f"JSON: {json}")
-        if page:
-            from cosim.perf.estimator.page import section
-            from cosim.perf.page import write_section
+@command(
+    "rkcosim estimate examples/digits/digits_int8.onnx",
+    "rkcosim estimate model.tflite --clock 600 --cores 3 --ddr 3200MT/s",
+    "rkcosim estimate model.onnx --what-if --roofline roofline.svg",
+)
+def estimate_command(asked: EstimateOptions) -> None:
+    """Estimate the time of each layer without simulating.
 
-            write_section(PAGE_SECTION, section(result), page)
-            print(f"page: {page}")
+    It takes about a second and prints the error of the estimate against the RTL.
+    """
+    from rkcosim.base.files import read_model
+    from rkcosim.compiler.model import naming_model
+    from rkcosim.measure.perf.boards.expected import published_line, time_line
+    from rkcosim.measure.perf.estimator import estimate_model
+    from rkcosim.measure.perf.estimator.coefficients import said_error, stored_fit, warning
+    from rkcosim.measure.perf.estimator.whatif import memory_at, parse_speed, variants
+    from rkcosim.measure.perf.page import check_section, write_section
+
+    if asked.page is not None:
+        check_section(PAGE_SECTION, asked.page)
+    speed = parse_speed(asked.ddr) if asked.ddr else None
+    dram = memory_at(asked.clock, speed)
+    data = read_model(asked.model)
+    with progress.step(f"estimating {asked.model.name}"), naming_model(asked.model), asked.reading():
+        found = estimate_model(data, dram=dram, cores=asked.cores)
+    others: list[Variant] = []
+    if asked.what_if:
+        with progress.step("what if: other memory, clocks, cores and splits"), asked.reading():
+            others = list(variants(data, asked.clock, speed, asked.cores, found))
+    result = as_json(asked.model.name, found, asked.clock, others)
+    result["error"] = stored_fit().errors["held out"]
+    result["warning"] = warning()
+    print_estimate(result)
+    print(time_line(found.cycles, len(found.jobs), asked.clock))
+    print(published_line())
+    print(said_error())
+    if result["warning"]:
+        print(f"warning: {result['warning']}")
+    if asked.roofline:
+        from rkcosim.measure.report.rooffile import draw
+
+        cores = results.counted(found.cores, "core")
+        subtitle = f"estimated, {result['milliseconds']:.3g} ms on {cores} at {asked.clock:g} MHz"
+        write_text(asked.roofline, draw(as_run(result), asked.clock / 1000, subtitle))
+        print(f"roofline: {asked.roofline}")
+    asked.write(result, say=True)
+    if asked.page:
+        from rkcosim.measure.perf.estimator.page import section
+
+        write_section(PAGE_SECTION, section(result), asked.page)
+        print(f"page: {asked.page}")
 
 
 def as_json(name: str, found: Estimate, clock: float, others: list[Variant]) -> dict[str, Any]:
-    """The result in plain values."""
+    """Return the result as plain values for JSON."""
+    from rkcosim.measure.perf.boards.expected import board_json
+
     total = sum(layer.cycles or 0 for layer in found.layers)
     layers = []
     for layer in found.layers:
-        members = {
-            "name": layer.name,
-            "op": layer.op,
-            "target": layer.target,
-            "tasks": layer.tasks,
-            "cycles": layer.cycles,
-            "milliseconds": None if layer.cycles is None else layer.cycles / clock / 1000,
-            "share": None if layer.cycles is None else round(layer.cycles / max(total, 1), 5),
-            "bound": layer.bound,
-            "macs": layer.macs,
-            "bytes_read": layer.bytes_read,
-            "bytes_written": layer.bytes_written,
-            "peak": layer.peak,
+        cycles = layer.cycles
+        times = {
+            "milliseconds": None if cycles is None else cycles / clock / 1000,
+            "share": None if cycles is None else round(cycles / max(total, 1), 5),
         }
-        layers.append(members)
+        layers.append({name: getattr(layer, name) for name in LAYER} | times)
     return {
         "model": name,
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": 1,
         "engine": "estimate",
         "clock_mhz": clock,
         "cores": found.cores,
-        "dram": {
-            "peak_bytes_per_cycle": found.dram.peak_bytes_per_cycle,
-            "gigabytes_per_second": found.dram.peak_bytes_per_cycle * clock / 1000,
-            "read_latency": found.dram.read_latency,
-            "write_latency": found.dram.write_latency,
-        },
+        "dram": {name: getattr(found.dram, name) for name in MEMORY}
+        | {"gigabytes_per_second": found.dram.bandwidth(found.cores) * clock / 1000},
         "cycles": found.cycles,
         "milliseconds": found.cycles / clock / 1000,
         "jobs": len(found.jobs),
         "macs": sum(layer.macs for layer in found.layers),
         "layers": layers,
         "host_layers": found.host,
+        "board": board_json(found.cycles, len(found.jobs), clock),
         "what_if": [variant.__dict__ for variant in others],
     }
 
 
 def as_run(result: dict[str, Any]) -> Any:
-    """What the report's charts draw."""
-    from cosim.report.data import from_json
+    """Return the data for the charts of the report."""
+    from rkcosim.measure.report.data import from_json
 
     run = from_json(result)
     for row in run.rows:
@@ -129,54 +141,30 @@ def as_run(result: dict[str, Any]) -> Any:
 
 
 def print_estimate(result: dict[str, Any]) -> None:
-    """Tables for people."""
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(highlight=False)
-    console.width = max(console.width, TABLE_WIDTH)
-    table = Table(title=f"{result['model']}: estimate of one inference", title_justify="left", box=None)
-    for heading in ("#", "layer", "op", "tasks", "cycles", "ms", "share", "bound by", "MACs", "KB"):
-        left = heading in ("layer", "op", "bound by")
-        table.add_column(heading, justify="left" if left else "right")
+    """Print the tables."""
+    console = results.console()
+    heads = ("#|", "layer", "op", "tasks|", "cycles|,", "ms|.4f", "share|.1%", "bound by", "MACs|,", "KB|.1f")
+    members = ("op", "tasks", "cycles", "milliseconds", "share", "bound", "macs")
+    rows = []
     for number, row in enumerate(result["layers"]):
-        if row["cycles"] is None:
-            continue
-        name = row["name"]
-        table.add_row(
-            str(number),
-            name if len(name) < 29 else f"…{name[-27:]}",
-            row["op"],
-            str(row["tasks"]),
-            f"{row['cycles']:,}",
-            f"{row['milliseconds']:.4f}",
-            f"{row['share']:.1%}",
-            row["bound"],
-            f"{row['macs']:,}",
-            f"{(row['bytes_read'] + row['bytes_written']) / 1024:.1f}",
-        )
-    console.print(table)
-    cores = f"{result['cores']} core{'s' if result['cores'] > 1 else ''}"
+        if row["cycles"] is not None:
+            kilobytes = (row["bytes_read"] + row["bytes_written"]) / 1024
+            name = results.shortened(row["name"], console)
+            rows.append((number, name, *(row[member] for member in members), kilobytes))
+    console.print(results.table(f"{result['model']}: estimate of one inference", heads, rows))
+    cores = results.counted(result["cores"], "core")
     console.print(
         f"{result['cycles']:,} cycles = {result['milliseconds']:.3f} ms on {cores} at "
         f"{result['clock_mhz']:g} MHz, DRAM {result['dram']['gigabytes_per_second']:.4g} GB/s, "
-        f"{result['jobs']} job{'s' if result['jobs'] != 1 else ''}"
+        f"{results.counted(result['jobs'], 'job')}"
     )
     if result["host_layers"]:
-        console.print(f"on the host, not counted: {', '.join(result['host_layers'])}")
+        console.print(f"computed on the host, not included:  {', '.join(result['host_layers'])}")
     if not result["what_if"]:
         return
-    table = Table(title="what if", title_justify="left", box=None)
-    for heading in ("", "", "cycles", "ms", "time", ""):
-        table.add_column(heading, justify="right" if heading else "left")
-    table.add_row("as above", "", f"{result['cycles']:,}", f"{result['milliseconds']:.3f}", "100.0%", "")
-    for row in result["what_if"]:
-        table.add_row(
-            row["group"],
-            row["name"],
-            f"{row['cycles']:,}",
-            f"{row['milliseconds']:.3f}",
-            f"{row['milliseconds'] / result['milliseconds']:.1%}",
-            row["note"],
-        )
-    console.print(table)
+    whole = result["milliseconds"]
+    others = (
+        (row["group"], row["name"], row["cycles"], (ms := row["milliseconds"]), ms / whole, row["note"])
+        for row in ({"group": "as above", "name": "", "note": "", **result}, *result["what_if"])
+    )
+    console.print(results.table("what if", ("", "", "cycles|,", "ms|.3f", "time|.1%", ""), others))

@@ -1,74 +1,136 @@
-"""Exit codes of `rkcosim`, how errors become one line, and where results go (DESIGN 11).
+"""Exit codes of `rkcosim`, and how errors become one line.
 
-0 match or ok, 1 mismatch or finding, 2 bad input, 3 error or time-out of the simulated device; 70 a fault
-of this program's own, 130 Ctrl-C, 141 the reader of the output went away.  With `RKCOSIM_DEBUG=1` every
-error shows its traceback.
+0: match or ok. 1: mismatch or finding. 2: bad input. 3: error or time-out of the simulated device. 70:
+internal error of this program. 130: Ctrl-C. 141: the reader of the output closed it. 143: SIGTERM. With
+`RKCOSIM_DEBUG=1` every error shows its traceback.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
+import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, is_dataclass
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import Any, NoReturn
+
+from rkcosim.base import BAD_INPUT, DEVICE_ERROR, progress
+from rkcosim.cli import results
+from rkcosim.cli.results import STDOUT
 
 OK = 0
 MISMATCH = 1
-BAD_INPUT = 2
-DEVICE_ERROR = 3
 INTERNAL = 70
 INTERRUPTED = 130
+TERMINATED = 143
 BROKEN_PIPE = 141
 
-STDOUT = Path("-")
-"""The `--json` that means standard output."""
 
-_KNOWN = (
-    ("cosim.models.run", "RunError", BAD_INPUT),
-    ("sw.driver.errors", "DriverError", DEVICE_ERROR),
-    ("cosim.engines.errors", "WaveformError", BAD_INPUT),
-    ("cosim.engines.errors", "SnapshotError", BAD_INPUT),
-    ("cosim.engines.errors", "EngineError", DEVICE_ERROR),
-    ("cosim.golden.task.errors", "GoldenError", DEVICE_ERROR),
-    ("cosim.cli.inputs", "InputError", BAD_INPUT),
-    ("cosim.models.references", "ReferenceProblem", BAD_INPUT),
-    ("sw.driver.server.server", "ServerError", BAD_INPUT),
-    ("cosim.shards.errors", "WorkersLost", DEVICE_ERROR),
-    ("cosim.shards.errors", "ClusterError", BAD_INPUT),
-    ("cosim.shards.errors", "ShardError", DEVICE_ERROR),
-)
-"""Module and name of what is raised on purpose, and its exit code; the code of a `cause` goes first.
+@dataclass
+class Asked:
+    """The files that a command is to write, and their state before it ran.
 
-Everything else on purpose is a ValueError or OSError: bad input."""
+    Parameters
+    ----------
+    command : the command's words, as "regcmd run".
+    files : path of each file; "-" is the JSON document on standard output.
+    json : the file that takes the JSON document.
+    """
 
-_result: TextIO | None = None
-"""Where JSON for standard output goes while everything else printed goes to the error stream."""
+    command: str
+    files: list[Path]
+    json: Path | None = None
+    told: bool = field(init=False, default=False)
+    """True once an error message has named the missing files."""
+    before: dict[Path, object] = field(init=False)
+    absent: list[Path] = field(init=False)
+    """Folders of the files that did not exist."""
+
+    def __post_init__(self) -> None:
+        self.absent = list(dict.fromkeys(path.parent for path in self.files if not path.parent.exists()))
+        # Devices and pipes do not show that they were written.
+        kept = [path for path in self.files if os.path.isfile(path) or not os.path.exists(path)]
+        self.before = {path: _stamp(path) for path in kept}
+
+    def missing(self) -> list[Path]:
+        """Return the files that have not been written since."""
+        return [path for path, stamp in self.before.items() if _stamp(path) in (None, stamp)]
+
+
+def _stamp(path: Path) -> object:
+    """Return a value that changes when a file is written; None if it does not exist."""
+    if path == STDOUT:
+        return results.printed
+    try:
+        info = path.stat()
+    except OSError:
+        return None
+    return info.st_ino, info.st_mtime_ns, info.st_size
+
+
+_asked: Asked | None = None
+"""The files that the running command is to write."""
+
+
+def _named(paths: list[Path]) -> str:
+    return ", ".join("the JSON document" if path == STDOUT else str(path) for path in paths)
 
 
 @contextmanager
-def mannered(quiet: bool = False, json: Path | None = None) -> Iterator[None]:
-    """Run a command: show what is under way, keep JSON apart, turn what is raised into exit codes."""
-    from cosim.cli.progress import shown
+def _accounted(asked: Asked) -> Iterator[None]:
+    """Check at a command's end that it wrote the requested files; otherwise make its exit code non-zero."""
+    global _asked
+    _asked = asked
+    code: object = 0
+    try:
+        try:
+            yield
+        except KeyboardInterrupt as error:
+            stopped(error)
+        except SystemExit as end:
+            if asked.told or not asked.missing():
+                raise
+            code = end.code
+        if lost := asked.missing():
+            fail(f"{_named(lost)}: not written", code if isinstance(code, int) and code else BAD_INPUT)
+    finally:
+        for folder in filter(Path.is_dir, asked.absent):
+            progress.say(f"made the folder {folder}")
+        _asked = None
+
+
+@contextmanager
+def mannered(quiet: bool, asked: Asked) -> Iterator[None]:
+    """Run a command: show progress, keep JSON separate, turn exceptions into exit codes.
+
+    If an error ends the command, the message names the files of `asked` that were not written. If the device
+    is at fault, the JSON document is written with the error in it.
+    """
+    from rkcosim.cli.progress import shown
+    from rkcosim.waves.whole_file import named
 
     try:
-        with _json_alone(json == STDOUT), shown(quiet), reported():
+        with results.json_alone(asked.json == STDOUT), shown(quiet), _accounted(asked), reported():
             yield
-        sys.stdout.flush()
-    except KeyboardInterrupt:
-        fail("interrupted", INTERRUPTED)
+            with named("standard output"):
+                sys.stdout.flush()
+    except KeyboardInterrupt as error:
+        stopped(error)
     except BrokenPipeError:
         leave_pipe()
     except SystemExit:
-        with contextlib.suppress(BrokenPipeError):
+        try:
             sys.stdout.flush()
-            raise
-        leave_pipe()
+        except BrokenPipeError:
+            leave_pipe()
+        except OSError:  # was reported already, or follows an error that was
+            _forget_output()
+        raise
 
 
 @contextmanager
@@ -77,154 +139,122 @@ def reported() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if os.environ.get("RKCOSIM_DEBUG") and not _typers(error):
+        if os.environ.get("RKCOSIM_DEBUG"):
             traceback.print_exc()
-        code = _code(error)
+        code = exit_code(error)
         if code is None:
             raise
         if code == INTERNAL:
-            fail(f"internal error: {_in_a_line(error)} ({_kept(error)})", code)
-        fail(_text(error), code)
+            line = " ".join(f"{type(error).__name__}: {error}".split())
+            text = f"internal error: {line} ({_kept(error)})"
+        elif isinstance(error, FileNotFoundError):
+            text = f"{error.filename}: no such file"
+        elif isinstance(error, OSError):  # an OSError of writing names the file
+            text = f"{error.filename or 'standard output'}: {error.strerror or error}"
+        else:
+            text = str(error)
+        fail(text, code, error_facts(error))
 
 
-def _typers(error: Exception) -> bool:
-    """Whether typer raised it to end or to complain about the command line."""
-    import typer
+def exit_code(error: Exception) -> int | None:
+    """Return the exit code of an error; None if it is handled elsewhere, `INTERNAL` for an unexpected one.
 
-    return isinstance(error, (typer.Exit, typer.Abort, typer.BadParameter))
-
-
-def _code(error: Exception) -> int | None:
-    """The exit code of an error; None where others deal with it."""
-    if isinstance(error, BrokenPipeError) or _typers(error):
+    Expected errors have an attribute `exit_code`, or are a ValueError or OSError (bad input). The exit code
+    of the attribute `cause` takes precedence.
+    """
+    if isinstance(error, BrokenPipeError):
         return None
-    for module, name, code in _KNOWN:
-        kind = getattr(sys.modules.get(module), name, None)  # not loaded: nobody can have raised it
-        if kind is not None and isinstance(error, kind):
-            cause = getattr(error, "cause", None)
-            return _code(cause) or code if isinstance(cause, Exception) else code
-    return BAD_INPUT if isinstance(error, (ValueError, OSError)) else INTERNAL
-
-
-def _text(error: Exception) -> str:
-    if isinstance(error, FileNotFoundError):
-        return f"{error.filename}: no such file"
-    if isinstance(error, OSError):
-        return f"{error.filename or 'file'}: {error.strerror or error}"
-    return str(error)
-
-
-def _in_a_line(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())
+    code: int | None = getattr(error, "exit_code", None)
+    if code is None:
+        return BAD_INPUT if isinstance(error, (ValueError, OSError)) else INTERNAL
+    cause = getattr(error, "cause", None)
+    return exit_code(cause) or code if isinstance(cause, Exception) else code
 
 
 def _kept(error: Exception) -> str:
-    """Write the traceback to a file and say where."""
+    """Write the traceback to a file and return where it is."""
     try:
         handle, name = tempfile.mkstemp(prefix="rkcosim-error-", suffix=".txt")
         with os.fdopen(handle, "w") as file:
             file.write(f"{' '.join(sys.argv)}\n\n")
             traceback.print_exception(error, file=file)
     except OSError:
-        return "set RKCOSIM_DEBUG=1 to see where"
+        return "set RKCOSIM_DEBUG=1 to see the traceback"
     return f"traceback in {name}, or set RKCOSIM_DEBUG=1; please report it"
 
 
-def fail(message: str, code: int) -> NoReturn:
-    """Say what went wrong and end with `code`."""
+def error_facts(error: BaseException) -> dict[str, Any]:
+    """Return the facts of an error for JSON: its `kind`, and the `cores` of a job that did not end."""
+    cause = getattr(error, "cause", None)
+    raised = cause if isinstance(cause, BaseException) else error
+    found = getattr(raised, "cores", [])
+    cores = [asdict(core) for core in found if is_dataclass(core) and not isinstance(core, type)]
+    return {"kind": type(raised).__name__} | ({"cores": cores} if cores else {})
+
+
+def fail(message: str, code: int, facts: Mapping[str, Any] | None = None) -> NoReturn:
+    """Print what went wrong and which files were therefore not written, and end with `code`.
+
+    If the device or this program is at fault, a JSON document that was requested and not written yet is
+    written with the error in it.
+
+    Parameters
+    ----------
+    facts : more members of that document's `error`.
+    """
+    lost = _not_written(message, code, facts or {})
+    if lost:
+        message += f"\nnot written: {lost}" if "\n" in message else f" (not written: {lost})"
     with contextlib.suppress(BrokenPipeError):
         print(f"rkcosim: {message}", file=sys.stderr)
     raise SystemExit(code)
 
 
+def _not_written(message: str, code: int, facts: Mapping[str, Any]) -> str:
+    """Write the JSON document of an error; return the names of the files that are still missing."""
+    if _asked is None or _asked.told:
+        return ""
+    _asked.told = True
+    missing = _asked.missing()
+    if code in (DEVICE_ERROR, INTERNAL) and _asked.json in missing:
+        error = {"text": message, "exit_code": code, **facts}
+        data = {"command": _asked.command, "verdict": {"match": None}, "error": error}
+        with contextlib.suppress(OSError):
+            results.write_json(_asked.json, data)
+            missing.remove(_asked.json)
+    if code == BAD_INPUT and len(missing) == len(_asked.before):
+        return ""  # bad input: nothing is written (docs/commandline.md)
+    return "" if all(str(path) in message for path in missing) else _named(missing)
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM ended the command; it leaves the same files as Ctrl-C."""
+
+
+def hear_sigterm() -> None:
+    """Let SIGTERM raise `Terminated`, unless the signal is handled elsewhere."""
+    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _terminate)
+
+
+def _terminate(*_: object) -> NoReturn:
+    raise Terminated
+
+
+def stopped(error: KeyboardInterrupt) -> NoReturn:
+    """End the command as after Ctrl-C or SIGTERM."""
+    if isinstance(error, Terminated):
+        fail("ended by SIGTERM", TERMINATED)
+    fail("interrupted", INTERRUPTED)
+
+
 def leave_pipe() -> NoReturn:
-    """Nobody reads any more: end without a word, and without one from the interpreter's last flush."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """The output was closed by its reader: end silently, and suppress the interpreter's last flush."""
+    _forget_output()
     raise SystemExit(BROKEN_PIPE)
 
 
-@contextmanager
-def _json_alone(wanted: bool) -> Iterator[None]:
-    """Send all that is printed, also by programs started here, to the error stream; JSON stays out."""
-    global _result
-    if not wanted:
-        yield
-        return
-    sys.stdout.flush()
-    kept, _result = sys.stdout, sys.stdout
-    own = _descriptor(kept)
-    saved = None
-    if own == 1:
-        saved = os.dup(1)
-        _result = open(saved, "w", closefd=True)
-        os.dup2(2, 1)
-    try:
-        with contextlib.redirect_stdout(sys.stderr):
-            yield
-    finally:
-        if saved is not None:
-            os.dup2(saved, 1)
-            with contextlib.suppress(BrokenPipeError):
-                _result.close()
-        _result = None
-
-
-def _descriptor(stream: TextIO) -> int | None:
-    try:
-        return stream.fileno()
-    except (OSError, ValueError):
-        return None
-
-
-def check_output(path: Path) -> None:
-    """See that a file can be written, before work is done whose result would be lost.
-
-    Raises
-    ------
-    ValueError
-        if not; the text says why.
-    """
-    if path.is_dir():
-        raise ValueError(f"{path}: is a folder, name a file in it")
-    folder = path.parent
-    while not folder.exists():
-        folder = folder.parent
-    if not folder.is_dir():
-        raise ValueError(f"{path}: {folder} is a file, not a folder")
-    if not os.access(path if path.exists() else folder, os.W_OK):
-        raise ValueError(f"{path}: cannot be written")
-
-
-def write_json(path: Path, data: dict[str, Any]) -> None:
-    """Write JSON so that a reader never sees half of it; to standard output for "-"."""
-    text = json.dumps(data, indent=2) + "\n"
-    if path == STDOUT:
-        print(text, end="", file=_result or sys.stdout, flush=True)
-        return
-    write_text(path, text)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file that is there as a whole or not at all, with its folder."""
-    write_bytes(path, text.encode())
-
-
-def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file that is there as a whole or not at all, with its folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.chmod(name, 0o666 & ~_umask())
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def _forget_output() -> None:
+    """Discard what remains for standard output."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

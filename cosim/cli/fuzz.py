@@ -1,54 +1,150 @@
-"""`rkcosim fuzz`: hostile programs against the kernel's model."""
+"""`rkcosim fuzz`: hostile programs for the kernel model, damaged files for the commands."""
 
 from __future__ import annotations
 
 import random
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from cosim import progress
-from cosim.cli.exits import MISMATCH, reported, write_json, write_text
+from rkcosim.base import progress
+from rkcosim.cli.app import command, option
+from rkcosim.cli.exits import MISMATCH, OK
+from rkcosim.cli.options import EngineOptions
+from rkcosim.cli.results import table, write_text
 
-SCHEMA_VERSION = 1
+
+@dataclass(frozen=True, kw_only=True)
+class FuzzOptions(EngineOptions):
+    """Options of `rkcosim fuzz`."""
+
+    inputs: int = option("Number of hostile inputs.", low=1, default=500)
+    files: bool = option(
+        "Test the commands' file readers with damaged files, instead of the kernel model with hostile calls.",
+        default=False,
+    )
+    protocol: bool = option(
+        "Test the server with hostile packets, instead of the kernel model with hostile calls.", default=False
+    )
+    sample: tuple[Path, ...] = option(
+        "With --files, damage copies of this valid file instead of the built-in ones; repeatable.", default=()
+    )
+    seed: int | None = option("Seed of the random inputs; default: a new one, which is printed.")
+    log: Path | None = option("Write the kernel's log to this file.", writes=True)
 
 
-def fuzz_command(
-    inputs: int, seed: int | None, engine: str | None, exact: bool, log: Path | None, json: Path | None
-) -> None:
-    """Run the fuzzer, print its account, and end with 1 if the kernel did not hold."""
-    with reported():
-        from cosim.devices.simulated import SimulatedMachine
-        from sw.driver.kernel.fuzz import fuzz
+@command(
+    "rkcosim fuzz --engine golden --inputs 20000 --seed 1",
+    "rkcosim fuzz --protocol --engine golden --inputs 20000",
+    "rkcosim fuzz --files --inputs 20000",
+    "rkcosim fuzz --files --sample model.tflite",
+)
+def fuzz_command(asked: FuzzOptions) -> None:
+    """Send hostile input to the kernel model or to commands.
 
-        if seed is None:
-            seed = random.SystemRandom().randrange(1 << 32)
-        print(f"seed {seed}")
-        with SimulatedMachine(engine, exact=exact) as machine:
-            with progress.step("hostile inputs", inputs, "inputs") as step:
+    Hostile ioctls and command lists go to the kernel model, hostile packets to its server, damaged files to
+    the commands' file readers. The exit code is 1 if one of them fails.
+    """
+    if asked.files and asked.protocol:
+        raise ValueError("--files and --protocol exclude each other")
+    if asked.sample and not asked.files:
+        raise ValueError("--sample needs --files")
+    _generators()
+    if asked.files:
+        _files(asked)
+    else:
+        _programs(asked)
 
-                def count(done: int) -> None:
-                    step.done = done
 
-                report = fuzz(machine.kernel, seed, inputs, progress=count)
-            if log is not None:
-                write_text(log, machine.kernel.log.text())
-        print(report)
-        if json is not None:
-            write_json(
-                json,
-                {
-                    "schema_version": SCHEMA_VERSION,
-                    "seed": seed,
-                    "inputs": inputs,
-                    "ioctls": report.ioctls,
-                    "past_first_check": report.share,
-                    "errors": dict(report.errors),
-                    "bystander_jobs": report.runs,
-                    "bystander_disturbed": report.disturbed,
-                    "internal_errors": report.internal,
-                    "leaks": report.leaks,
-                    "seconds": report.seconds,
-                    "good": report.good,
-                },
-            )
-        if not report.good:
-            raise SystemExit(MISMATCH)
+def _seed(asked: FuzzOptions) -> int:
+    """Return the seed and print it; a new one if none is given."""
+    seed = random.SystemRandom().randrange(1 << 32) if asked.seed is None else asked.seed
+    print(f"seed {seed}")
+    return seed
+
+
+def _generators() -> None:
+    """Make the package `tools`, which contains the generators of hostile inputs, importable.
+
+    Raises
+    ------
+    ValueError
+        outside of a checkout: the generators are not part of the wheel.
+    """
+    root = Path(__file__).resolve().parents[2]
+    if not (root / "tools" / "kernel_fuzz").is_dir():
+        raise ValueError("rkcosim fuzz needs a checkout of the project (its folder tools/), not the wheel")
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+
+
+@contextmanager
+def _counted(what: str, inputs: int) -> Iterator[Callable[[int], None]]:
+    """Show a step of `inputs` inputs; yields a function that takes the number done."""
+    with progress.step(what, inputs, "inputs") as step:
+
+        def count(done: int) -> None:
+            step.done = done
+
+        yield count
+
+
+def _programs(asked: FuzzOptions) -> None:
+    """Send hostile calls to the kernel model, or packets to its server, and print the result."""
+    from rkcosim.devices.program import private_server
+    from rkcosim.devices.simulated import SimulatedMachine
+    from tools.kernel_fuzz import fuzz
+    from tools.kernel_fuzz.packets import fuzz_protocol
+
+    seed = _seed(asked)
+    with SimulatedMachine(asked.engine, exact=asked.exact) as machine:
+        if asked.protocol:
+            with private_server(machine) as server, _counted("hostile packets", asked.inputs) as count:
+                report = fuzz_protocol(server, seed, asked.inputs, progress=count)
+        else:
+            with _counted("hostile inputs", asked.inputs) as count:
+                report = fuzz(machine.kernel, seed, asked.inputs, progress=count)
+        if asked.log is not None:
+            write_text(asked.log, machine.kernel.log.text())
+    print(report)
+    names = {"bystander_jobs": "runs", "bystander_disturbed": "disturbed", "canaries_changed": "trampled"}
+    names |= {"writes_beside": "beside", "late_answers": "late", "internal_errors": "internal"}
+    names |= {name: name for name in ("ioctls", "errors", "leaks", "seconds", "good")}
+    figures = {name: getattr(report, member) for name, member in names.items()}
+    asked.write({"seed": seed, "inputs": asked.inputs, "past_first_check": report.share, **figures})
+    raise SystemExit(OK if report.good else MISMATCH)
+
+
+def _files(asked: FuzzOptions) -> None:
+    """Give damaged files to the commands' file readers and print a table."""
+    from rich.console import Console
+
+    from tools.file_fuzz import fuzz_files
+
+    seed = _seed(asked)
+    with _counted("damaged files", asked.inputs) as count:
+        reports = fuzz_files(seed, asked.inputs, samples=asked.sample, progress=count)
+    heads = ("file", "inputs|,", "taken|,", "refused|,", "wrong|,", "slowest s|.2f")
+    rows = [
+        (name, found.inputs, found.taken, found.refused.total(), len(found.wrong), found.slowest)
+        for name, found in reports.items()
+    ]
+    Console(highlight=False).print(table(None, heads, rows, pad_edge=False))
+    for name, found in reports.items():
+        for text in found.wrong[:10]:
+            print(f"{name}: {text}")
+    good = not any(found.wrong for found in reports.values())
+    files = {
+        name: {
+            "inputs": found.inputs,
+            "taken": found.taken,
+            "refused": found.refused,
+            "wrong": found.wrong,
+            "slowest_seconds": round(found.slowest, 3),
+        }
+        for name, found in reports.items()
+    }
+    asked.write({"seed": seed, "inputs": asked.inputs, "files": files, "good": good})
+    raise SystemExit(OK if good else MISMATCH)

@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
+import io
+import lzma
+import struct
 import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from cosim.cli.pictures import PICTURES, PictureError, fit_picture, read_picture
+from rkcosim.base.files import MOST_BYTES, UNKNOWN, GivenFileError, identify, open_regular, read_given, said
+
+PICTURES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm")
+"""File endings of pictures, whose pixels become a model's input."""
+
+MAX_SIDE = 1 << 14
+"""Maximum number of rows and columns of a picture."""
 
 
-class InputError(Exception):
-    """An input file cannot be used; the text names the file and what is wrong."""
+class InputError(GivenFileError):
+    """An input file cannot be used; the message names the file and the problem."""
 
 
 @dataclass
 class Batch:
     """Inputs of several inferences.
 
-    `items` holds per inference one array per model input; `labels` their true classes if known.
+    Members
+    -------
+    items : one list per inference, with one array per model input.
+    labels : the true classes, or None if they are unknown.
     """
 
     items: list[list[npt.NDArray[np.float32]]]
@@ -34,13 +47,12 @@ def load_batch(files: list[Path], infos: Sequence[Any], limit: int | None) -> Ba
 
     Parameters
     ----------
-    files : one .npz with `images` (and optionally `labels`, and `scale` that turns the stored
-        numbers into real values) for a model of one input, or one .npy or picture per input, or
-        several pictures for a model of one input.  A picture's bytes are the input's codes, moved to
-        signed ones where the model has those, or 0 to 1 in a model of floats; an .npy of four
-        dimensions may have its channels last.
+    files : one .npz with `images` (and optionally `labels`, and `scale`, the factor from the stored numbers
+        to real values) for a model of one input; or one .npy or picture per input; or several pictures for a
+        model of one input. The bytes of a picture are the input's codes, shifted for a signed type, or scaled
+        to 0..1 for a floating-point model. An .npy of four dimensions may have its channels last.
     infos : the model's inputs (`TensorInfo`).
-    limit : inferences at most.
+    limit : maximum number of inferences.
 
     Raises
     ------
@@ -78,9 +90,12 @@ def _from_npz(path: Path, shapes: list[tuple[int, ...]], limit: int | None) -> B
         )
     images = _numeric(archive["images"], path)
     if "scale" in archive:
-        images = images * np.float32(archive["scale"])
+        scale = archive["scale"]
+        if np.size(scale) != 1 or np.asarray(scale).dtype.kind not in "iuf":
+            raise InputError(f"{path}: its 'scale' is not a single number")
+        images = images * np.float32(np.reshape(scale, ())[()])
     fitted = _fit(images, shapes[0], path)
-    labels = [int(v) for v in archive["labels"]] if "labels" in archive else None
+    labels = labels_of(archive.get("labels"), str(path))
     if labels is not None and len(labels) != len(fitted):
         raise InputError(f"{path}: {len(labels)} labels for {len(fitted)} images")
     count = min(len(fitted), limit or len(fitted))
@@ -89,25 +104,110 @@ def _from_npz(path: Path, shapes: list[tuple[int, ...]], limit: int | None) -> B
 
 def _picture(path: Path, info: Any) -> npt.NDArray[np.float32]:
     try:
-        pixels = fit_picture(read_picture(path.read_bytes()), tuple(info.shape))
+        pixels = fit_picture(read_given(path), tuple(info.shape))
+    except GivenFileError:
+        raise
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from error
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error}") from error
-    except PictureError as error:
-        raise InputError(f"{path}: {error}") from error
     if np.dtype(info.dtype).kind == "f":
         return (pixels / np.float32(255)).astype(np.float32)
     codes = pixels.astype(np.float32) - (128 if info.dtype == np.int8 else 0)
     return ((codes - info.zero_point) * np.float32(info.scale)).astype(np.float32)
 
 
+def fit_picture(data: bytes, shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
+    """Read a picture and bring it to a model's input shape (1, C, H, W), C 1 or 3.
+
+    If the size differs, each pixel is the rounded average of the pixels that it covers. Transparency is
+    dropped; a single channel is the luma of ITU-R BT.601.
+
+    Raises
+    ------
+    ValueError
+        for a file that is not a picture, is damaged or is too large, and for an input that is not a picture.
+    """
+    from PIL import Image
+
+    if len(shape) != 4 or shape[0] != 1 or shape[1] not in (1, 3):
+        raise ValueError(f"is a picture; the model's input {list(shape)} is not")
+    _, channels, height, width = shape
+    try:
+        with Image.open(io.BytesIO(data), formats=("BMP", "JPEG", "PNG", "PPM")) as picture:
+            if max(picture.size) > MAX_SIDE:
+                raise ValueError(
+                    f"is a picture of {picture.width} x {picture.height}; sides may have up to {MAX_SIDE}"
+                )
+            pixels = picture.convert("RGB" if channels == 3 else "L")
+    except (Image.DecompressionBombError, OSError, SyntaxError, ValueError, struct.error) as error:
+        if isinstance(error, Image.UnidentifiedImageError):
+            raise ValueError("is not a BMP, JPEG, PNG, PPM or PGM picture") from error
+        raise ValueError(f"is not a readable picture: {error}") from error
+    # In floating point, because Pillow rounds to bytes after each of the two directions.
+    planes = [plane.convert("F").resize((width, height), Image.Resampling.BOX) for plane in pixels.split()]
+    return np.rint(np.stack([np.asarray(plane) for plane in planes])).clip(0, 255).astype(np.uint8)[None]
+
+
 def _load(path: Path) -> Any:
     try:
-        loaded = np.load(path, allow_pickle=False)
-        return {name: loaded[name] for name in loaded.files} if path.suffix == ".npz" else loaded
-    except FileNotFoundError as error:
-        raise InputError(f"{path}: no such file") from error
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path}: not a readable .npy or .npz file: {error}") from error
+        with open_regular(path) as file:
+            if path.suffix == ".npz":
+                return load_archive(file, str(path))
+            return np.load(file, allow_pickle=False)
+    except FileNotFoundError:
+        raise
+    except InputError as error:
+        raise InputError(f"{error}{_but(path)}") from error
+    except GivenFileError:
+        raise
+    except _DAMAGED as error:
+        raise InputError(f"{path}: not a readable .npy or .npz file: {error}{_but(path)}") from error
+
+
+def _but(path: Path) -> str:
+    """Return the kind of an unreadable file, if it is a known kind other than an array."""
+    kind = identify(read_given(path))
+    arrays = kind in (UNKNOWN, "array (.npy)", "archive of arrays (.npz)")
+    return "" if arrays else f"; it is {said(path, kind)}"
+
+
+_DAMAGED: tuple[type[Exception], ...] = (
+    *(OSError, ValueError, EOFError, MemoryError, NotImplementedError, RuntimeError, SyntaxError),
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
+)
+"""Exceptions of numpy and zipfile for files that are damaged, encrypted, or not what they claim to be."""
+
+
+def load_archive(file: IO[bytes], where: str) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays of an .npz file by name; `where` names the file in messages.
+
+    Raises
+    ------
+    InputError
+        if it is not an .npz file, is damaged, or unpacks to more than `rkcosim.base.files.MOST_BYTES`.
+    """
+    try:
+        with zipfile.ZipFile(file) as archive:
+            size = sum(member.file_size for member in archive.infolist())
+        if size > MOST_BYTES:
+            raise InputError(f"{where}: its arrays unpack to {size:,} bytes, at most {MOST_BYTES:,} are read")
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as loaded:
+            return {name: loaded[name] for name in loaded.files}
+    except InputError:
+        raise
+    except _DAMAGED as error:
+        raise InputError(f"{where}: not a readable .npz file: {error}") from error
+
+
+def labels_of(labels: Any, where: str) -> list[int] | None:
+    """Return the classes as numbers, or None for None; raises InputError for an array without classes."""
+    if labels is None:
+        return None
+    if not isinstance(labels, np.ndarray) or labels.ndim != 1 or labels.dtype.kind not in "iub":
+        raise InputError(f"{where}: its 'labels' are not a list of whole numbers")
+    return [int(label) for label in labels]
 
 
 def _numeric(array: Any, path: Path) -> npt.NDArray[np.float32]:
@@ -117,7 +217,7 @@ def _numeric(array: Any, path: Path) -> npt.NDArray[np.float32]:
 
 
 def _fit(array: npt.NDArray[np.float32], shape: tuple[int, ...], path: Path) -> list[npt.NDArray[np.float32]]:
-    """Split into inferences: the model's own shape is one, a leading axis is many."""
+    """Split an array into inferences: one of the model's shape, or several along an axis in front."""
     if array.shape == shape:
         return [array]
     if len(shape) == 4:
@@ -128,5 +228,5 @@ def _fit(array: npt.NDArray[np.float32], shape: tuple[int, ...], path: Path) -> 
     if tuple(n for n in array.shape[1:] if n != 1) == bare:
         return [element.reshape(shape) for element in array]
     raise InputError(
-        f"{path}: has shape {list(array.shape)}, the model wants {list(shape)} (or many of them)"
+        f"{path}: has shape {list(array.shape)}, the model expects {list(shape)}, or several of them"
     )

@@ -1,272 +1,322 @@
-"""Options that several commands share, and the waveform they describe."""
+"""Options that several commands share, each defined once."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
-from cosim.cli import complete
-from cosim.cli.exits import reported
-from cosim.cli.signatures import with_options
+from rkcosim.cli.app import Options, Parameter, needs, option
 
 if TYPE_CHECKING:
-    from waves.spec import TraceSpec
+    from rkcosim.cli.inputs import Batch
+    from rkcosim.engines.library import DramConfig
+    from rkcosim.waves.spec import TraceSpec
 
-INPUT_HELP = ".npz with images (and labels), pictures (BMP, PPM), or one .npy per model input."
-EngineOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        autocompletion=complete.engines,
-        help="verilator, cxxrtl, amaranth or golden; default: the fastest there is.",
+ENGINES = {
+    "verilator": "compiled with Verilator, the fastest",
+    "cxxrtl": "compiled with Yosys only",
+    "amaranth": "Amaranth's simulator, slow",
+    "golden": "numpy model, counts no cycles",
+}
+"""Engines of `--engine`, each with a short description."""
+
+
+def _check_engine(name: str | None) -> None:
+    if name is not None and name not in ENGINES:
+        near = get_close_matches(name, ENGINES, n=1)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        raise ValueError(f"engine must be one of {', '.join(ENGINES)}, not '{name}'{hint}")
+
+
+def _dram() -> list[str]:
+    from rkcosim.engines.settings import dram_settings
+
+    return [f"{name}=" for name in dram_settings()]
+
+
+IN_FP16 = "the NPU computes the float32 operators of this model in fp16 (--float fp16, the default)"
+"""Line of a summary for a model of floats."""
+
+Model = Annotated[
+    Path,
+    Parameter(
+        argument=True,
+        help="ONNX model (int8 in QDQ form, or floats run as fp16), full-integer TFLite "
+        "model, .rknn file, or compiled model.",
     ),
 ]
-ExactOption = Annotated[bool, typer.Option("--exact", help="Simulate the array cell's RTL too (slower).")]
-JsonOption = Annotated[
-    Path | None,
-    typer.Option("--json", metavar="FILE", help="Also write the result as JSON; - for standard output."),
-]
-PageOption = Annotated[
-    Path | None,
-    typer.Option("--page", metavar="FILE", help="Also write the result into its section of this page."),
-]
-"""For commands that write a part of docs/performance.md (cosim/perf/page.py)."""
-ShareOption = Annotated[int, typer.Option(min=1, max=3, help="Cores that share large layers.")]
-DramOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--dram",
+Share = Annotated[int, Parameter("Cores among which large layers are divided.", low=1, high=3)]
+Cores = Annotated[int, Parameter("Cores of the simulated NPU.", low=1, high=3)]
+Csv = Annotated[Path | None, Parameter("Also write the table to this CSV file.", writes=True)]
+Html = Annotated[Path | None, Parameter("Also write a report of the run to this HTML file.", writes=True)]
+Dram = Annotated[
+    tuple[str, ...],
+    Parameter(
+        "Set a parameter of the memory's timing, as core_bytes_per_cycle=8; repeatable (docs/models.md).",
         metavar="NAME=VALUE",
-        autocompletion=complete.dram,
-        help="Setting of the memory's timing, as peak_bytes_per_cycle=11.75; repeatable (docs/models.md).",
+        words=_dram,
     ),
 ]
-"""For commands that tell cycles; `cosim.engines.settings.dram_of` reads it."""
-TraceOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write a waveform to this file (docs/waves.md).")
+DramLists = Annotated[
+    tuple[str, ...],
+    Parameter(
+        "Parameter of the memory's timing and the values to sweep, as read_latency=60,120; repeatable.",
+        metavar="NAME=LIST",
+        words=_dram,
+    ),
 ]
-FormatOption = Annotated[
+Page = Annotated[
+    Path | None,
+    Parameter("Update this command's section of a Markdown page (between its marker comments).", writes=True),
+]
+"""For commands that write a section of docs/performance.md (cosim/measure/perf/page.py)."""
+Scheduler = Annotated[
     str | None,
-    typer.Option(
+    Parameter(
+        "Dask scheduler whose workers simulate, as tcp://host:8786; default: processes on this machine.",
+        metavar="ADDRESS",
+    ),
+]
+Workers = Annotated[
+    int | None, Parameter("Number of processes on this machine; default: one per processor.", low=1)
+]
+MaxCycles = Annotated[int, Parameter("Maximum number of cycles to wait for the interrupt.", low=1)]
+Program = Annotated[tuple[str, ...], Parameter("Program and its arguments, after --.", argument=True)]
+
+
+def one_cluster(scheduler: str | None, workers: int | None) -> None:
+    """Raise ValueError if both an existing cluster and processes to be started are given."""
+    if scheduler is not None and workers is not None:
+        raise ValueError(
+            "--workers starts processes on this machine, --scheduler uses an existing cluster: give only one "
+            "of them"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions(Options):
+    """The engine that simulates, and the form of its array cell."""
+
+    engine: str | None = option(
+        f"Engine that simulates: {', '.join(ENGINES)}; default: the fastest that is available.",
+        metavar="NAME",
+        words=ENGINES,
+        check=_check_engine,
+    )
+    exact: bool = option(
+        "Simulate the array cell as RTL instead of its C++ equivalent (slower).", default=False
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DramOptions(EngineOptions):
+    """The engine and its memory, for commands that report cycles."""
+
+    dram: Dram = ()
+
+    @property
+    def memory(self) -> DramConfig | None:
+        """Return the memory's timing, None for the default; see `rkcosim.engines.settings.dram_of`."""
+        from rkcosim.engines.settings import dram_of
+
+        return dram_of(self.dram, self.engine)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions(Options):
+    """A model, and how its file is read."""
+
+    model: Model
+    float_: Literal["fp16", "host", "refuse"] = option(
+        "Operators on float32 tensors: in fp16 on the NPU (fp16), in float32 on the host (host), or not at "
+        "all (refuse).",
+        default="fp16",
+    )
+    signature: str | None = option(
+        "Signature of a TFLite file to run; default: the file's first subgraph.", metavar="NAME"
+    )
+    no_fallback: bool = option(
+        "Refuse a model with operators that the NPU cannot do; by default onnxruntime or LiteRT computes "
+        "them on the host.",
+        default=False,
+    )
+    shape: tuple[str, ...] = option(
+        "Shape of an input with open dimensions, as images=1,3,640,640; repeatable. Default: batches of 1 "
+        "and sizes that the model accepts.",
+        metavar="NAME=SIZES",
+        default=(),
+    )
+    outputs: str | None = option(
+        "Compute these values of the model instead of its outputs, separated by commas.", metavar="NAMES"
+    )
+    no_fold: bool = option("Do not fold the constants of an ONNX model.", default=False)
+
+    READING = ("float_", "signature", "no_fallback", "shape", "outputs", "no_fold")
+    """The options of this class that change how a file is read."""
+
+    def reading(self, values: Mapping[str, Any] | None = None) -> AbstractContextManager[Any]:
+        """Return a context in which model files are read with these options.
+
+        Parameters
+        ----------
+        values
+            Other values of the options in `READING`, for example those of a snapshot.
+        """
+        from rkcosim.compiler.options import using_options
+
+        given = values or {name: getattr(self, name) for name in self.READING}
+        return using_options(
+            floats=given["float_"],
+            signature=given["signature"],
+            fallback=not given["no_fallback"],
+            shapes=dict(_shape(text) for text in given["shape"]),
+            outputs=tuple(name.strip() for name in (given["outputs"] or "").split(",") if name.strip()),
+            fold=not given["no_fold"],
+        )
+
+
+def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """Return name and sizes of NAME=1,3,640,640; a name may contain an equals sign."""
+    name, _, sizes = text.rpartition("=")
+    numbers = [size.strip() for size in sizes.split(",")]
+    if not name or not all(size.isdecimal() and size.isascii() for size in numbers):
+        raise ValueError(f"--shape must be NAME=SIZES, as images=1,3,640,640, not '{text}'")
+    return name, tuple(int(size) for size in numbers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputOptions(ModelOptions):
+    """A model and its inputs."""
+
+    input: tuple[Path, ...] = option(
+        "Input file: an .npz with images (and labels), pictures, or one .npy per model input; repeatable.",
+        "-i",
+        "--input",
+        default=(),
+    )
+    limit: int | None = option("Maximum number of inferences; default: all inputs.", low=1)
+    seed: int = option("Seed of the random inputs that are used without --input.", default=0)
+
+    def batch(self) -> Batch | None:
+        """Return the given inputs, None for none; bad ones are reported before an engine is built.
+
+        Raises like `rkcosim.rknn_file.model.open_file` and `rkcosim.cli.inputs.load_batch`.
+        """
+        from rkcosim.cli.inputs import load_batch
+        from rkcosim.rknn_file.model import open_file
+
+        if not self.input:
+            return None
+        return load_batch(list(self.input), list(open_file(self.model).inputs), self.limit)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedOptions(DramOptions):
+    """What the engine records (a waveform, an event log, a timeline), and its threads."""
+
+    threads: int | None = option(
+        "Threads that simulate busy cores in parallel; default: whichever number is fastest. Results do not "
+        "depend on it.",
+        low=1,
+        high=3,
+    )
+    trace: Path | None = option("Write a waveform to this file (docs/waves.md).", writes=True)
+    trace_format: str | None = option(
+        "Format of the waveform, vcd or fst; default: from the file's ending.",
         "--format",
         metavar="NAME",
-        autocompletion=complete.formats,
-        help="Of the waveform: vcd or fst; default: by the file's ending.",
-    ),
-]
-ScopeOption = Annotated[
-    list[str] | None,
-    typer.Option(
+        words=("vcd", "fst"),
+    )
+    trace_scope: tuple[str, ...] = option(
+        "Record only these scopes of the waveform, as 'core0.CNA' or tasks; repeatable.",
         "--scope",
         metavar="GLOB",
-        help="Only these scopes of the waveform, as 'core0.CNA' or tasks; may be given several times.",
-    ),
-]
-FromOption = Annotated[
-    str | None,
-    typer.Option(
+        default=(),
+    )
+    trace_from: str | None = option(
+        "First cycle of the waveform: a cycle number, task:N, task:N@JOB, layer:NAME, "
+        "write:BLOCK.REGISTER[=VALUE], write:BLOCK.REGISTER.FIELD=VALUE, error or mismatch; default: the "
+        "start of the run.",
         "--from",
         metavar="WHEN",
-        help="Begin of the waveform: a cycle, task:N, task:N@JOB, layer:NAME, write:BLOCK.REGISTER[=VALUE], "
-        "write:BLOCK.REGISTER.FIELD=VALUE, error or mismatch.",
-    ),
-]
-ToOption = Annotated[
-    str | None, typer.Option("--to", metavar="WHEN", help="End of the waveform, in the same words.")
-]
-BeforeOption = Annotated[
-    int | None,
-    typer.Option(
-        "--before", metavar="CYCLES", help="Cycles to keep from before the begin (2000 for an error)."
-    ),
-]
-LimitOption = Annotated[
-    str | None,
-    typer.Option("--trace-limit", metavar="SIZE", help="End the waveform at this size, as 500M."),
-]
-EventsOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help="Write the event log to this file: .parquet or .arrow (docs/events.md)."
-    ),
-]
-TimelineOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write a timeline for ui.perfetto.dev to this file.")
-]
-EventKindsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--event-kinds",
+    )
+    trace_to: str | None = option(
+        "End of the waveform, in the same forms as --from (a cycle number is the first cycle that is not "
+        "recorded); default: the end of the run, or 200 cycles after an error or mismatch of --from.",
+        "--to",
+        metavar="WHEN",
+    )
+    trace_before: int | None = option(
+        "Number of cycles to record before --from; default: 2000 for an error or a mismatch, else 0.",
+        "--before",
+        metavar="CYCLES",
+    )
+    trace_limit: str | None = option(
+        "End the waveform when the file reaches this size, as 500M; default: no limit.",
+        "--trace-limit",
+        metavar="SIZE",
+    )
+    events: Path | None = option(
+        "Write the event log to this file: .parquet or .arrow (docs/events.md).", writes=True
+    )
+    timeline: Path | None = option("Write a timeline for ui.perfetto.dev to this file.", writes=True)
+    event_kinds: str | None = option(
+        "Record only these kinds of events, separated by commas: task, write, burst, stripe, mac, packet, "
+        "irq, stall, busy, diagnostic, fault, layer; default: all.",
         metavar="KINDS",
-        help="Record only these: task, write, burst, stripe, mac, packet, irq, stall, busy, diagnostic, "
-        "fault, layer; several with commas.",
-    ),
-]
-CoresOption = Annotated[int, typer.Option(min=1, max=3, help="Cores of the simulated NPU.")]
-ThreadsOption = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        max=3,
-        help="Threads for cores at work together; default: what is fastest. No result depends on it.",
-    ),
-]
-LogOption = Annotated[
-    str | None, typer.Option(metavar="FILE", help="The kernel's log (as dmesg) into a file, - for stderr.")
-]
-VerboseOption = Annotated[bool, typer.Option("--verbose", help="Every ioctl that fails into the log too.")]
-SaveOption = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Save a snapshot of the run to this file (docs/snapshots.md)."),
-]
-AtOption = Annotated[
-    str | None,
-    typer.Option(
-        "--at",
-        metavar="BORDER",
-        help="Where to save: task:N or task:N@JOB (before task N), layer:NAME (before it), job or job:N (its "
-        "end).",
-    ),
-]
-KeepGoingOption = Annotated[
-    bool, typer.Option("--keep-going", help="Go on after saving; else the run ends there.")
-]
-TraceableOption = Annotated[
-    bool, typer.Option("--traceable", help="Save so that what goes on can write waveforms (slower).")
-]
-ResumeOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Go on from this snapshot of the same run.")
-]
-ReportOption = Annotated[bool, typer.Option("--report", help="Jobs, tasks, cycles and host time at the end.")]
+    )
 
-
-def traced(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of a waveform in place of its parameter `trace` (TraceSpec | None)."""
-    options = {
-        "trace": TraceOption,
-        "trace_format": FormatOption,
-        "trace_scope": ScopeOption,
-        "trace_from": FromOption,
-        "trace_to": ToOption,
-        "trace_before": BeforeOption,
-        "trace_limit": LimitOption,
-    }
-
-    @functools.wraps(command)
-    def wrapper(**values: Any) -> None:
-        values["trace"] = trace_spec(*(values.pop(name) for name in options))
-        command(**values)
-
-    return with_options(wrapper, command, options, without="trace", in_place=True)
-
-
-def threaded(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command that opens one engine the option of threads."""
-
-    @functools.wraps(command)
-    def wrapper(threads: int | None = None, **values: Any) -> None:
-        from cosim.engines.threads import using_threads
-
-        with using_threads(threads):
-            command(**values)
-
-    return with_options(wrapper, command, {"threads": ThreadsOption})
-
-
-def saved(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of snapshots in place of its parameter `snapshot` (SnapshotOptions)."""
-    options = {
-        "save": SaveOption,
-        "at": AtOption,
-        "keep_going": KeepGoingOption,
-        "traceable": TraceableOption,
-        "resume": ResumeOption,
-    }
-
-    @functools.wraps(command)
-    def wrapper(**values: Any) -> None:
-        from cosim.cli.snapshots import SnapshotOptions
-
-        with reported():
-            values["snapshot"] = SnapshotOptions(**{name: values.pop(name) for name in options})
-        command(**values)
-
-    return with_options(wrapper, command, options, without="snapshot")
-
-
-def recorded(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command that opens one engine the options of event logs; below `traced`, whose window counts."""
-    options = {"events": EventsOption, "timeline": TimelineOption, "event_kinds": EventKindsOption}
-
-    @functools.wraps(command)
-    def wrapper(**values: Any) -> None:
-        given = [values.pop(name) for name in options]
-        with reported(), _event_files(values.get("engine"), values.get("trace"), *given):
-            command(**values)
-
-    return with_options(wrapper, command, options)
-
-
-def _event_files(
-    engine: str | None,
-    trace: TraceSpec | None,
-    log: Path | None,
-    timeline: Path | None,
-    kinds: str | None,
-) -> AbstractContextManager[None]:
-    """What an engine opened within the context records, from the options."""
-    if not (trace or log or timeline):
-        if kinds:
-            raise ValueError("--event-kinds needs --events FILE or --timeline FILE")
-        return nullcontext()
-    if engine == "golden":
-        if trace is None:
-            raise ValueError("the engine golden has no cycles, so it records no events")
-        return nullcontext()  # the command says the same of the waveform
-    from cosim.engines.event_files import EventFiles, beside, writing
-
-    files = []
-    if log or timeline:
-        chosen = tuple(kind.strip() for kind in kinds.split(",")) if kinds else None
-        files.append(EventFiles(log, timeline, chosen))
-    if trace is not None and log is None:
-        files += filter(None, [beside(trace)])
-    return writing(files)
-
-
-def trace_spec(
-    trace: Path | None,
-    form: str | None,
-    scopes: list[str] | None,
-    start: str | None,
-    stop: str | None,
-    before: int | None,
-    limit: str | None,
-) -> TraceSpec | None:
-    """What to trace, from the options above; ends the command with one line where they make no sense."""
-    given = {"--format": form, "--scope": scopes, "--from": start, "--to": stop, "--before": before}
-    given["--trace-limit"] = limit
-    with reported():
-        if trace is None:
-            wanting = [name for name, value in given.items() if value]
-            if wanting:
-                raise ValueError(f"{wanting[0]} needs --trace FILE")
+    def _trace_spec(self) -> TraceSpec | None:
+        if self.trace is None:
+            needs("--trace FILE", format=self.trace_format, scope=self.trace_scope, from_=self.trace_from)
+            needs("--trace FILE", to=self.trace_to, before=self.trace_before, trace_limit=self.trace_limit)
             return None
-        from waves.spec import TraceSpec, When, parse_size
+        from rkcosim.waves.spec import TraceSpec, When, parse_size
 
-        spec = TraceSpec(
-            trace,
-            form or "",
-            tuple(scopes or ()),
-            When.parse(start or 0),
-            When.parse(stop) if stop is not None else None,
-            before,
-            parse_size(limit) if limit is not None else None,
+        return TraceSpec(
+            self.trace,
+            self.trace_format or "",
+            self.trace_scope,
+            When.parse(self.trace_from or 0),
+            When.parse(self.trace_to) if self.trace_to is not None else None,
+            self.trace_before,
+            parse_size(self.trace_limit) if self.trace_limit is not None else None,
         )
-        trace.parent.mkdir(parents=True, exist_ok=True)
-        return spec
+
+    @contextmanager
+    def recording(self) -> Iterator[TraceSpec | None]:
+        """Give the engine that is opened within the block its threads, and record its events.
+
+        Yields
+        ------
+        The requested waveform, which the caller passes to the engine; None if there is none.
+
+        Raises
+        ------
+        ValueError
+            for options that exclude each other.
+        """
+        from rkcosim.engines.event_files import EventFiles, beside, writing
+        from rkcosim.engines.protocol import capabilities, require
+        from rkcosim.engines.settings import using_threads
+
+        trace, files = self._trace_spec(), []
+        if not (trace or self.events or self.timeline):
+            needs("--events FILE or --timeline FILE", event_kinds=self.event_kinds)
+        wanted = "--events" if self.events else "--timeline" if self.timeline else ""
+        if trace is None and wanted:  # with a waveform, the command reports this itself
+            require(self.engine, "has_events", wanted)
+        if self.engine is None or capabilities(self.engine).has_events:
+            if self.events or self.timeline:
+                kinds = [kind.strip() for kind in (self.event_kinds or "").split(",")]
+                files.append(
+                    EventFiles(self.events, self.timeline, tuple(kinds) if self.event_kinds else None)
+                )
+            if trace is not None and self.events is None and (log := beside(trace)) is not None:
+                files.append(log)
+        with writing(files), using_threads(self.threads):
+            yield trace

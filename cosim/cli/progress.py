@@ -1,4 +1,4 @@
-"""One live line on a terminal for work that takes over two seconds; plain lines or nothing elsewhere."""
+"""Progress display: a live line on a terminal, an occasional plain line in a pipe or a file."""
 
 from __future__ import annotations
 
@@ -6,203 +6,205 @@ import os
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from cosim import progress
-from cosim.progress import Step
+from rkcosim.base import progress
+from rkcosim.base.progress import Step
 
 AFTER = 2.0
 """Seconds before a line appears."""
 
+PLAIN_EVERY = 20.0
+"""Seconds between two plain lines, and before the first one."""
+
 LINGER = 0.4
-"""Seconds for which the line stays when nothing is under way, lest it flickers between two steps."""
+"""Seconds for which the line remains after the last step, so that it does not flicker between two steps."""
 
 REFRESH = 0.1
-"""Seconds between two looks at what is under way."""
+"""Seconds between two updates."""
 
 RATE_WINDOW = 3.0
-"""Seconds over which the rate is taken."""
+"""Seconds over which the rate is averaged."""
 
 BAR = 22
 """Columns of the bar."""
 
 LONG = 3600.0
-"""Seconds from which a bound on the time left says nothing."""
+"""Bounds on the time left are not shown from this number of seconds on."""
 
 WORDS = 24
-"""Columns that the words ahead of the bar have at least; where they would not, there is no bar."""
-
-
-def wanted(quiet: bool) -> bool:
-    """Whether a live line may be shown: on a terminal that understands it, unless told to be quiet."""
-    return not quiet and sys.stderr.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
+"""Minimum number of columns for the words before the bar; if they do not fit, there is no bar."""
 
 
 @contextmanager
 def shown(quiet: bool = False) -> Iterator[None]:
-    """Show what is under way within the `with` block, as far as the terminal and the user allow it."""
+    """Show progress within the `with` block, as far as the terminal and the user allow it."""
     if quiet:
         with progress.listen(Silent()):
             yield
-    elif wanted(quiet):
-        line = LiveLine()
-        try:
-            with progress.listen(line):
-                yield
-        finally:
-            line.close()
-    else:
-        yield
+        return
+    live = sys.stderr.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
+    watcher = LiveLine() if live else PlainLines()
+    try:
+        with progress.listen(watcher):
+            yield
+    finally:
+        watcher.close()
 
 
 class Silent:
-    """Shows nothing."""
+    """Shows no progress."""
 
     def say(self, text: str) -> None:
-        """Drop the line."""
+        """Ignore the line."""
 
     def tick(self, engine: Any) -> None:
-        """Do not look."""
+        """Do nothing."""
 
 
-class LiveLine:
-    """The line: a thread looks at the steps and draws; engines leave their figures in passing."""
+class PlainLines:
+    """Lines on standard error: messages of libraries, and occasionally the present steps.
 
-    def __init__(self) -> None:
-        self._live: Any = None
-        self._console: Any = None
-        self._ended = threading.Event()
-        self._engine: int | None = None
-        self._looked = 0.0
-        self._samples: deque[tuple[float, int]] = deque()
+    A thread reads the steps; engines store their figures when they tick.
+
+    Parameters
+    ----------
+    every : seconds between two lines about the steps.
+    pause : minimum number of seconds between two updates from an engine.
+    """
+
+    def __init__(self, every: float = PLAIN_EVERY, pause: float = 1.0) -> None:
+        self._every, self._pause, self._looked = every, pause, 0.0
+        self._cycle: int | None = None
         self._trace: int | None = None
+        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="progress", daemon=True)
         self._thread.start()
 
-    # What libraries report
-
     def say(self, text: str) -> None:
-        """Show a line in the live one, or above it where no step can take it."""
-        if progress.steps and not progress.steps[-1].background:
-            progress.steps[-1].detail = text
-        else:
-            print(f"rkcosim: {text}", file=sys.stderr, flush=True)
+        """Print the line."""
+        print(f"rkcosim: {text}", file=sys.stderr, flush=True)
 
     def tick(self, engine: Any) -> None:
-        """Note an engine's cycle and let the steps look at it, a few times a second."""
+        """Store an engine's figures and let the steps read it, at most once per `pause`."""
         now = time.monotonic()
-        if now - self._looked < REFRESH:
+        if now - self._looked < self._pause:
             return
-        self._looked = now
-        if self._engine != id(engine):
-            self._engine = id(engine)
-            self._samples.clear()
-        self._samples.append((now, engine.cycle))
-        while self._samples[0][0] < now - RATE_WINDOW:
-            self._samples.popleft()
-        written = getattr(engine, "trace_bytes", None)
-        self._trace = written() if written is not None else None
+        self._looked, self._cycle = now, engine.cycle
+        self._trace = engine.trace_bytes() if engine.can_trace else None
         for step in list(progress.steps):
             if step.follow is not None:
                 step.follow(engine)
 
     def close(self) -> None:
-        """Take the line away."""
+        """Stop showing progress."""
         self._ended.set()
         self._thread.join()
 
-    # The thread that draws
+    def _watch(self) -> None:
+        said = time.monotonic()
+        while not self._ended.wait(min(self._every / 10, 1.0)):
+            now = time.monotonic()
+            steps = [step for step in list(progress.steps) if not step.background]
+            if not steps:
+                said, self._cycle = now, None
+            elif now - max(said, steps[0].started) >= self._every:
+                said = now
+                words = looked_at(steps)
+                cycles = f", {self._cycle:,} cycles" if self._cycle is not None else ""
+                self.say(f"{words} ({clock(now - steps[0].started)}{cycles})")
+
+
+class LiveLine(PlainLines):
+    """One line of a terminal: the steps in words, a bar, and figures."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+        super().__init__(pause=REFRESH)
+
+    def say(self, text: str) -> None:
+        """Show a line within the live line, or above it if no step can show it."""
+        if progress.steps and not progress.steps[-1].background:
+            progress.steps[-1].detail = text
+        else:
+            super().say(text)
 
     def _watch(self) -> None:
         seen = 0.0
         try:
             while not self._ended.wait(REFRESH):
-                now = time.monotonic()
-                under_way = list(progress.steps)
-                if under_way:
+                now, steps = time.monotonic(), list(progress.steps)
+                if steps:
                     seen = now
-                if self._live is None:
-                    if under_way and now - under_way[0].started >= AFTER:
+                    if self._bar is None and now - steps[0].started >= AFTER:
                         self._begin()
-                elif not under_way and now - seen > LINGER:
+                elif now - seen > LINGER:
                     self._end()
-                if self._live is not None:
-                    for step in under_way:
-                        if step.poll is not None:
-                            step.poll()
-                    self._live.refresh()
+                if self._bar is not None and steps:
+                    self._draw([step for step in steps if not step.background] or steps, now)
         finally:
             self._end()
 
     def _begin(self) -> None:
         from rich.console import Console
-        from rich.live import Live
+        from rich.progress import BarColumn, Progress, TextColumn
+        from rich.table import Column
 
-        self._console = Console(file=sys.stderr, highlight=False)
-        self._live = Live(
-            get_renderable=self._line,
-            console=self._console,
+        self._bar = Progress(
+            TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)),
+            BarColumn(BAR),
+            TextColumn("{task.fields[figures]}", markup=False, table_column=Column(no_wrap=True)),
+            console=Console(file=sys.stderr, highlight=False),
             auto_refresh=False,
             transient=True,
-            # What is printed while the line is there goes above it; a pipe is left alone.
+            # Text printed while the line is shown appears above it; pipes are not affected.
             redirect_stdout=sys.stdout.isatty(),
-            redirect_stderr=True,
+            speed_estimate_period=RATE_WINDOW,
         )
-        self._live.start()
+        self._bar.add_task("", total=1.0, figures="")
+        self._bar.add_task("cycles", total=None, visible=False)  # measures the rate
+        self._bar.start()
 
     def _end(self) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
 
-    def _line(self) -> Any:
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table
-        from rich.text import Text
-
-        steps = list(progress.steps)
-        if not steps:
-            return Text("")
-        steps = [step for step in steps if not step.background] or steps
-        now = time.monotonic()
+    def _draw(self, steps: list[Step], now: float) -> None:
+        """Show the steps in words, a bar if the share is known and there is room, and the figures."""
+        words = looked_at(steps)
         main = next((step for step in steps if step.total), steps[0])
         limited = next((step for step in reversed(steps) if step.limit), None)
-        share = min(main.done / main.total, 1.0) if main.total else None
-        figures, used = self._figures(main, limited, share, now)
-        numbers, room = "  ".join(figures), self._console.width
-        table = Table.grid(padding=(0, 1))
-        table.add_column(no_wrap=True, overflow="ellipsis")
-        cells: list[Any] = [Text(" · ".join(describe(step) for step in steps))]
-        filled = share if share is not None else used
-        if filled is not None and room >= len(numbers) + BAR + WORDS:
-            table.add_column(width=BAR)
-            cells.append(ProgressBar(total=1.0, completed=min(filled, 1.0), width=BAR))
-        table.add_column(no_wrap=True, min_width=min(len(numbers), room - 1))
-        cells.append(Text(numbers))
-        table.add_row(*cells)
-        return table
+        figures, filled = self._figures(main, limited, now)
+        line, cycles = self._bar.task_ids
+        room = self._bar.console.width - 1 - len(figures)
+        bar = filled is not None and room >= BAR + WORDS
+        self._bar.columns[1].bar_width = BAR if bar else 0
+        room = max(room - (BAR + 2 if bar else 2), 1)
+        words = words if len(words) <= room else f"{words[: room - 1]}…"
+        self._bar.update(cycles, completed=self._cycle)
+        self._bar.update(line, description=words, completed=min(filled or 0.0, 1.0), figures=figures)
+        self._bar.refresh()
 
-    def _figures(
-        self, main: Step, limited: Step | None, share: float | None, now: float
-    ) -> tuple[list[str], float | None]:
-        """Share, cycles, rate, time left, size of the trace as far as known; part of the limit used."""
-        parts, used, left = [], None, None
+    def _figures(self, main: Step, limited: Step | None, now: float) -> tuple[str, float | None]:
+        """Return the known figures (share, cycles, rate, time left, size of trace), and the share done."""
+        parts, left = [], None
+        share = min(main.done / main.total, 1.0) if main.total else None
+        filled = share
         if share is not None:
             parts.append(f"{share:.0%}")
-        rate = self._rate()
-        if self._samples:
-            cycle = self._samples[-1][1]
+        if self._cycle is not None:
+            rate = self._bar.tasks[1].speed
             if limited is not None and limited.limit:
-                gone = cycle - limited.since
+                gone = self._cycle - limited.since
                 parts.append(f"{gone:,} of at most {limited.limit:,} cycles")
-                used = gone / limited.limit
+                filled = gone / limited.limit if share is None else share
                 most = (limited.limit - gone) / rate if rate else LONG
                 left = f"at most {clock(most)} left" if most < LONG else None
             else:
-                parts.append(f"{cycle:,} cycles")
+                parts.append(f"{self._cycle:,} cycles")
             if rate:
                 parts.append(f"{quantity(rate)}/s")
         passed = now - main.started
@@ -211,18 +213,19 @@ class LiveLine:
         parts.append(left or clock(passed))
         if self._trace is not None:
             parts.append(f"trace {quantity(self._trace)}B")
-        return parts, used
+        return "  ".join(parts), filled
 
-    def _rate(self) -> float | None:
-        """Cycles a second over the last seconds."""
-        if len(self._samples) < 2:
-            return None
-        (begun, first), (now, last) = self._samples[0], self._samples[-1]
-        return (last - first) / (now - begun) if now > begun and last > first else None
+
+def looked_at(steps: list[Step]) -> str:
+    """Return the steps in words, after updating each."""
+    for step in steps:
+        if step.poll is not None:
+            step.poll()
+    return " · ".join(describe(step) for step in steps)
 
 
 def describe(step: Step) -> str:
-    """A step in words: what, how much of it, and the detail."""
+    """Describe a step in words: what it does, how much of it is done, and the detail."""
     words = step.what
     if step.total and step.unit:
         words += f" {min(int(step.done), int(step.total)):,}/{step.total:,.0f} {step.unit}"
@@ -230,7 +233,7 @@ def describe(step: Step) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Seconds as 0:07, 12:34 or 3:07:00."""
+    """Format seconds as 0:07, 12:34 or 3:07:00."""
     whole = max(0, round(seconds))
     hours, rest = divmod(whole, 3600)
     minutes, left = divmod(rest, 60)
@@ -238,7 +241,7 @@ def clock(seconds: float) -> str:
 
 
 def quantity(value: float) -> str:
-    """A number with a prefix: 779 k, 1.2 M, 85."""
+    """Format a number with a unit prefix: 779 k, 1.2 M, 85."""
     for limit, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
         if value >= limit:
             scaled = value / limit
@@ -248,11 +251,11 @@ def quantity(value: float) -> str:
 
 @contextmanager
 def kick(what: str, tasks: int, device: Any, max_cycles: int) -> Iterator[None]:
-    """The step of a kick of `tasks` tasks on `device`, given up after `max_cycles`."""
-    golden = hasattr(device, "reports")
-    before = 0 if golden else len(device.task_log())
-    limit = None if golden else max_cycles
+    """Declare a kick of `tasks` tasks on `device` as a step; it is given up after `max_cycles`."""
+    timed = device.has_cycles
+    before = len(device.task_log())
     total = tasks if tasks > 1 else None
+    limit = max_cycles if timed else None
     with progress.step(what, total, "tasks", since=device.cycle, limit=limit) as step:
 
         def follow(engine: Any) -> None:
@@ -260,10 +263,10 @@ def kick(what: str, tasks: int, device: Any, max_cycles: int) -> Iterator[None]:
             step.done = min(ended, tasks)
 
         def poll() -> None:
-            step.done = min(sum(len(reports) for reports in device.reports), tasks)
+            step.done = min(len(device.task_log()), tasks)
 
-        if golden:
-            step.poll = poll
-        else:
+        if timed:
             step.follow = follow
+        else:
+            step.poll = poll
         yield

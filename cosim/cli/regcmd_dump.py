@@ -1,84 +1,138 @@
-"""`rkcosim regcmd dump`, `asm` and `lint`: command lists of any source as text, back, and checked."""
+"""`rkcosim regcmd dump`, `asm` and `lint`: command lists as text, back to words, and checked."""
 
 from __future__ import annotations
 
 import json as jsonlib
+import shutil
 import sys
 from collections.abc import Iterator
+from dataclasses import MISSING, dataclass
+from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from cosim.cli.exits import MISMATCH, OK, write_bytes, write_json, write_text
+from rkcosim.base.files import read_given, read_json
+from rkcosim.cli.app import Options, argument, command, option
+from rkcosim.cli.exits import MISMATCH, OK
+from rkcosim.cli.options import Share
+from rkcosim.cli.results import write_bytes, write_text
 
 if TYPE_CHECKING:
-    from cosim.streams.sources import Source
-    from cosim.streams.timing import Line, Times
-    from sw.regcmd.program import Program
+    from rkcosim.regcmd.program import Program
+    from rkcosim.verify.streams.sources import Source
+    from rkcosim.verify.streams.timing import Line, Times
 
-SCHEMA_VERSION = 1
 CYCLE_COLUMNS = 10
 
 
-def open_input(inputs: list[str], options: dict[str, Any]) -> Source:
-    """Open what a command was given; `options` as of `open_source`, `memory` as FILE@ADDRESS texts."""
-    from cosim.streams.sources import SourceError, open_source
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions(Options):
+    """Command lists, and their position in a binary file."""
+
+    inputs: tuple[str, ...] = argument(
+        "A stream file, a capture's manifest, a model (.onnx, .tflite, .rknn, compiled), a text file of "
+        "`dump`, a binary file of words or of a whole buffer, literal words, or - for standard input.",
+        metavar="INPUT...",
+        default=(),
+    )
+    address: str | None = option("Device address of a binary file's first byte.")
+    offset: int = option("Number of bytes to skip at the start of a binary file.", low=0, default=0)
+    count: int | None = option("Number of words to read from a binary file; default: all.", low=1)
+    records: bool = option("The file holds struct rknpu_task records.", default=False)
+    memory: tuple[str, ...] = option(
+        "File with the command lists that --records points to, and its device address.",
+        metavar="FILE@ADDRESS",
+        default=(),
+    )
+    cores: Share = 1
+
+
+def open_input(asked: SourceOptions) -> Source:
+    """Open the input of a command.
+
+    Raises
+    ------
+    SourceError
+        for options that cannot be parsed; see also `rkcosim.verify.streams.sources.open_source`.
+    """
+    from rkcosim.verify.streams.sources import SourceError, open_source
 
     pieces = []
-    for text in options.pop("memory", None) or []:
+    for text in asked.memory:
         name, at, place = text.rpartition("@")
         try:
-            pieces.append((int(place, 0), Path(name).read_bytes()))
+            start = int(place if at else "", 0)
         except ValueError:
-            at = ""
-        if not at:
-            raise SourceError(f"--memory {text}: give FILE@ADDRESS, as regcmd.bin@0xFFE00000")
-    address = options.pop("address", None)
-    place = None
-    if address is not None:
-        try:
-            place = int(address, 0)
-        except ValueError:
-            raise SourceError(f"--address {address}: no number") from None
-    return open_source(inputs, address=place, memory=pieces, **options)
+            raise SourceError(f"--memory {text}: give FILE@ADDRESS, as regcmd.bin@0xFFE00000") from None
+        pieces.append((start, read_given(Path(name))))
+    try:
+        address = None if asked.address is None else int(asked.address, 0)
+    except ValueError:
+        raise SourceError(f"--address {asked.address}: not a number") from None
+    return open_source(
+        list(asked.inputs),
+        address=address,
+        offset=asked.offset,
+        count=asked.count,
+        records=asked.records,
+        memory=pieces,
+        cores=asked.cores,
+    )
 
 
-def dump_command(
-    inputs: list[str],
-    output: Path | None,
-    json: Path | None,
-    against: str | None,
-    everything: bool,
-    with_memory: bool,
-    events: Path | None,
-    at: int | None,
-    job: int,
-    context: int,
-    **options: Any,
-) -> None:
-    """Print programs as text, beside others, or with the cycles of a run."""
-    source = open_input(inputs, options)
-    if against is not None:
-        _diff(source, against, everything, output, json, options)
-    if at is not None and events is None:
+@dataclass(frozen=True, kw_only=True)
+class DumpOptions(SourceOptions):
+    """Options of `rkcosim regcmd dump`."""
+
+    output: Path | None = option("Write the text to this file instead of standard output.", "-o", "--output")
+    diff: str | None = option("Print this second input next to the first one.", metavar="OTHER")
+    all_: bool = option("With --diff, also print equal lines.", default=False)
+    with_memory: bool = option(
+        "Also dump the memory image, so that `asm` can rebuild the whole stream.", default=False
+    )
+    events: Path | None = option(
+        "Event log or waveform of a run of this stream: print the cycle of each line."
+    )
+    at: int | None = option("With --events, print only the lines around this cycle.")
+    job: int = option("With --events, the number of the job within the run, from 0.", low=0, default=0)
+    context: int = option("With --at, the number of lines before and after.", low=0, default=3)
+
+
+@command(
+    "rkcosim regcmd dump task.bin",
+    "rkcosim regcmd dump stream.json --diff other.json",
+    "rkcosim regcmd dump model.tflite -o model.txt",
+    "rkcosim regcmd dump stream.json --events run.parquet --at 1200",
+    "rkcosim regcmd dump 0x020100000000100c",
+)
+def dump_command(asked: DumpOptions) -> None:
+    """Print command lists as text, field by field.
+
+    With --diff two inputs are printed side by side, with --events the cycles of a run.
+    """
+    source = open_input(asked)
+    if asked.diff is not None:
+        _diff(asked, source, asked.diff)
+    if asked.at is not None and asked.events is None:
         raise ValueError("--at needs --events FILE: an event log or a waveform of the run")
-    if with_memory and source.stream is None:
-        raise ValueError(f"{source.name}: only a stream or a capture has memory to show")
-    if events is not None:
-        lines, data = _timed(source, events, at, job, context)
+    if asked.with_memory and source.stream is None:
+        raise ValueError(f"{source.name}: only a stream or a capture contains memory")
+    if asked.events is not None:
+        lines, data = _timed(source, asked.events, asked.at, asked.job, asked.context)
     else:
-        lines, data = list(_listing(source, with_memory)), _as_json(source)
-    if json:
-        write_json(json, data)
-    show(lines, output)
+        lines, data = list(_listing(source, asked.with_memory)), _as_json(source)
+    asked.write(data)
+    show(lines, asked.output)
     raise SystemExit(OK)
 
 
 def _listing(source: Source, with_memory: bool) -> Iterator[str]:
-    from sw.regcmd.listing import Piece, program_lines, stream_lines
+    from rkcosim.regcmd.listing import Piece, program_lines, stream_lines
 
-    stream, places = source.stream, list[Piece]()
+    stream = source.stream
+    places = [Piece(name, address, bytes(size)) for name, address, size in source.places]
     if stream is not None:
-        settings = {"core": stream.core, **stream.kick.__dict__}
+        settings = {"core": stream.core, **stream.kick.settings}
         places = [Piece(r.name, r.address, r.data.tobytes()) for r in stream.regions]
         regions = places if with_memory else []
         expected = source.expected if with_memory else None
@@ -99,10 +153,9 @@ def _listing(source: Source, with_memory: bool) -> Iterator[str]:
 
 
 def _as_json(source: Source) -> dict[str, Any]:
-    from sw.regcmd.listing import program_json, words_json
+    from rkcosim.regcmd.listing import program_json, words_json
 
     data: dict[str, Any] = {
-        "schema_version": SCHEMA_VERSION,
         "source": source.name,
         "kind": source.kind,
         "programs": [program_json(program) for program in source.programs],
@@ -113,63 +166,73 @@ def _as_json(source: Source) -> dict[str, Any]:
     return data
 
 
+_COLOURS = (
+    (r"#.*$", "bright_black"),
+    (r"^\.[a-z]+", "magenta"),
+    (r"\b(?:RAW|NOP|CONFIG_END|OP_ENABLE)\b", "bold yellow"),
+    (r"\b[A-Z_]+(?=\.[A-Z])", "cyan"),
+    (r"(?<=\.)[A-Z][A-Z0-9_]+(?= )", "bold cyan"),
+    (r"(?<==)[A-Z][A-Z0-9_]*\b", "green"),
+    (r"(?<==)-?(?:0x[0-9A-Fa-f]+|[0-9]+)\b", "blue"),
+    (r"(?<= )[<>~|](?= )", "bold red"),
+    (r"^error:", "bold red"),
+    (r"^warning:", "yellow"),
+)
+"""Patterns of a listing and their styles on a terminal."""
+
+
 def show(lines: list[str], output: Path | None) -> None:
     """Write lines to a file, or print them, in colour on a terminal."""
     if output is not None:
         write_text(output, "".join(line + "\n" for line in lines))
     elif sys.stdout.isatty():
-        from cosim.cli.regcmd_colour import print_coloured
+        from rich.console import Console
+        from rich.text import Text
 
-        print_coloured(lines)
+        console = Console(highlight=False, soft_wrap=True)
+        for text in map(Text, lines):
+            for pattern, style in _COLOURS:
+                text.highlight_regex(pattern, style)
+            console.print(text)
     else:
         print("".join(line + "\n" for line in lines), end="")
 
 
-def _diff(
-    source: Source, against: str, everything: bool, output: Path | None, json: Path | None, options: dict
-) -> None:
-    """Print two inputs side by side and end with 0 (same words) or 1."""
-    from itertools import zip_longest
+def _diff(asked: DumpOptions, source: Source, against: str) -> NoReturn:
+    """Print two inputs side by side and end with 0 (same words) or 1 (different words)."""
+    from rkcosim.regcmd.diff import diff_lines, diff_programs
+    from rkcosim.regcmd.program import Program
+    from rkcosim.verify.streams.sources import open_source
 
-    from sw.regcmd.diff import diff_lines, diff_programs
-    from sw.regcmd.program import Program
-
-    other = open_input([against], {"cores": options.get("cores", 1)})
+    other = open_source([against], cores=asked.cores)
     lines, data, same = [], [], True
     several = max(len(source.programs), len(other.programs)) > 1
     for left, right in zip_longest(source.programs, other.programs):
         left, right = left or Program("nothing", []), right or Program("nothing", [])
         pairs = diff_programs(left, right)
         same &= all(pair.same and not any(word.moved for word in pair.words) for pair in pairs)
-        part = diff_lines(pairs, everything, _columns())
+        part = diff_lines(pairs, asked.all_, shutil.get_terminal_size((110, 24)).columns)
         lines += [f"# {left.name} | {right.name}", *part] if several and part else part
         data.append(
             {
                 "left": left.name,
                 "right": right.name,
-                "tasks": [pair.as_json(everything) for pair in pairs if everything or not pair.same],
+                "tasks": [pair.as_json(asked.all_) for pair in pairs if asked.all_ or not pair.same],
             }
         )
     if same and not lines:
         count = sum(len(program.tasks) for program in source.programs)
         lines = [f"same: {count} tasks, {len(source.words)} words"]
-    if json:
-        write_json(json, {"schema_version": SCHEMA_VERSION, "same": same, "programs": data})
-    show(lines, output)
+    asked.write({"same": same, "programs": data})
+    show(lines, asked.output)
     raise SystemExit(OK if same else MISMATCH)
-
-
-def _columns() -> int:
-    import shutil
-
-    return shutil.get_terminal_size((110, 24)).columns
 
 
 def _timed(
     source: Source, events: Path, at: int | None, job: int, context: int
 ) -> tuple[list[str], dict[str, Any]]:
-    """Lines with the cycle in which each word was written, and what happened between them."""
-    from cosim.streams.timing import Line, align, around, interleaved, read_times
+    """Return the lines with the cycle in which each word was written, and the events between them."""
+    from rkcosim.verify.streams.timing import Line, align, around, interleaved, read_times
 
     if len(source.programs) != 1:
         raise ValueError(f"{source.name} has {len(source.programs)} chains; --events belongs to one of them")
@@ -180,8 +243,8 @@ def _timed(
         {"task": line.task, "word": line.command.index, "cycle": line.cycle, "register": line.command.name}
         for line in lines
     ]
-    data: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "source": source.name, "lines": entries}
-    data["marks"] = [{"cycle": mark.cycle, "text": mark.text} for mark in times.marks]
+    marks = [{"cycle": mark.cycle, "text": mark.text} for mark in times.marks]
+    data: dict[str, Any] = {"source": source.name, "lines": entries, "marks": marks}
     text: list[str] = []
     if at is not None:
         place, near = around(lines, at, context)
@@ -196,7 +259,9 @@ def _timed(
         text += [_timed_line(line, ">" if n == place else " ") for n, line in enumerate(near)]
         return text, data
     last = -1
-    for item in interleaved(lines, _marks_of(times, lines)):
+    written = [line.cycle for line in lines if line.cycle is not None]
+    shown = [mark for mark in times.marks if not written or mark.cycle >= written[0]]
+    for item in interleaved(lines, shown):
         if isinstance(item, Line):
             if item.task != last:
                 text += _task_lines(program, item.task)
@@ -204,26 +269,15 @@ def _timed(
             text.append(_timed_line(item, " "))
         else:
             text.append(f"# ---- cycle {item.cycle}: {item.text}")
-    missing = sum(line.cycle is None and _logged(line) for line in lines)
-    if missing:
+    # The log does not contain link and amount words, because they do not leave the PC.
+    named = (line.command.register for line in lines if line.cycle is None)
+    if missing := sum(register is not None and register.block != "PC" for register in named):
         text.append(f"# {missing} register words of the listing are not in the log")
     return text, data
 
 
-def _logged(line: Line) -> bool:
-    """Whether a log has a word's write: the PC keeps links and amounts to itself."""
-    register = line.command.register
-    return register is not None and register.block != "PC"
-
-
-def _marks_of(times: Times, lines: list[Line]) -> list[Any]:
-    """Marks from the first line's cycle on."""
-    written = [line.cycle for line in lines if line.cycle is not None]
-    return [mark for mark in times.marks if not written or mark.cycle >= written[0]]
-
-
 def _task_lines(program: Program, index: int) -> list[str]:
-    from sw.regcmd.listing import task_heading
+    from rkcosim.regcmd.listing import task_heading
 
     task = program.tasks[index]
     place = [] if task.address is None else [f".task 0x{task.address:08X}"]
@@ -231,14 +285,14 @@ def _task_lines(program: Program, index: int) -> list[str]:
 
 
 def _timed_line(line: Line, mark: str) -> str:
-    from sw.regcmd import format_command
+    from rkcosim.regcmd import format_command
 
     cycle = "-" if line.cycle is None else str(line.cycle)
     return f"{mark}{cycle:>{CYCLE_COLUMNS}}  {format_command(line.command)}"
 
 
 def _running(times: Times, at: int) -> str:
-    """What runs in a cycle, in words."""
+    """Describe in words what runs in a cycle."""
     running: list[str] = []
     for mark in times.marks:
         if mark.cycle > at:
@@ -251,82 +305,105 @@ def _running(times: Times, at: int) -> str:
     return f"{', '.join(running)} running" if running else "no task running"
 
 
-def asm_command(file: Path, output: Path, into: Path | None, json: Path | None) -> None:
-    """Write words, or a stream, from text."""
-    from cosim.streams.sources import stream_of_listing
-    from sw.regcmd import words_to_bytes
-    from sw.regcmd.listing import parse_listing
+@dataclass(frozen=True, kw_only=True)
+class AsmOptions(Options):
+    """Options of `rkcosim regcmd asm`."""
+
+    file: Path = argument("Text file, as `dump` prints it.")
+    output: Path = option("Binary file or stream file (.json) to write.", "-o", "--output", default=MISSING)
+    into: Path | None = option("Replace the words in a copy of this stream file.", metavar="STREAM")
+
+
+@command(
+    "rkcosim regcmd asm task.txt -o task.bin",
+    "rkcosim regcmd asm edited.txt --into stream.json -o changed.json",
+)
+def asm_command(asked: AsmOptions) -> None:
+    """Convert the text form back into words or a stream."""
+    from rkcosim.regcmd import words_to_bytes
+    from rkcosim.regcmd.listing import parse_listing
+    from rkcosim.verify.streams.sources import stream_of_listing
 
     try:
-        text = file.read_text()
+        text = read_given(asked.file).decode()
     except UnicodeDecodeError as error:
-        raise ValueError(f"{file}: not a text file: {error}") from error
+        raise ValueError(f"{asked.file}: not a text file: {error}") from error
     listing = parse_listing(text)
     count = len(listing.words)
-    if into is not None or (output.suffix == ".json" and listing.settings is not None):
-        from cosim.streams.capture import save
-        from cosim.streams.stream import Stream
+    if asked.into is not None or (asked.output.suffix == ".json" and listing.settings is not None):
+        from rkcosim.verify.streams.capture import save
+        from rkcosim.verify.streams.stream import Stream
 
-        base = Stream.load(into) if into is not None else None
-        stream, expected = stream_of_listing(listing, file.name, base)
-        save(stream, expected, output)
-        kept = jsonlib.loads(into.read_text()).get("expected") if into is not None else None
-        data = jsonlib.loads(output.read_text())
+        base = Stream.load(asked.into) if asked.into is not None else None
+        stream, expected = stream_of_listing(listing, asked.file.name, base)
+        save(stream, expected, asked.output)
+        kept = read_json(asked.into, "a stream file").get("expected") if asked.into is not None else None
+        data = jsonlib.loads(asked.output.read_text())
         if kept is not None:
             data["expected"] = kept
         elif not (expected.outputs or expected.registers):
             data.pop("expected", None)
-        write_text(output, jsonlib.dumps(data, indent=1) + "\n")
-        print(f"{len(listing.tasks)} tasks, {count} words, {len(stream.regions)} regions -> {output}")
-    elif output.suffix == ".json":
-        raise ValueError(f"{file} has no .stream line; give --into STREAM to put its words into a stream")
+        write_text(asked.output, jsonlib.dumps(data, indent=1) + "\n")
+        print(f"{len(listing.tasks)} tasks, {count} words, {len(stream.regions)} regions -> {asked.output}")
+    elif asked.output.suffix == ".json":
+        raise ValueError(
+            f"{asked.file} has no .stream line; use --into STREAM to put its words into a stream"
+        )
     else:
-        write_bytes(output, words_to_bytes(listing.words))
-        print(f"{count} words -> {output}")
-    if json:
-        write_json(json, {"schema_version": SCHEMA_VERSION, "words": count, "output": str(output)})
+        write_bytes(asked.output, words_to_bytes(listing.words))
+        print(f"{count} words -> {asked.output}")
+    asked.write({"words": count, "output": str(asked.output)})
 
 
-def lint_command(
-    inputs: list[str], rules: list[str], notes: bool, explain: bool, json: Path | None, **options: Any
-) -> None:
-    """Check programs against the rules and end with 1 if any has an error."""
-    from sw.regcmd.lint import RULES, lint
+@dataclass(frozen=True, kw_only=True)
+class LintOptions(SourceOptions):
+    """Options of `rkcosim regcmd lint`."""
 
-    if explain:
-        for name in rules or RULES:
-            if name not in RULES:
-                raise ValueError(f"no such rule: {name}; there are {', '.join(RULES)}")
-            rule = RULES[name]
+    rule: tuple[str, ...] = option("Check only this rule; repeatable.", default=())
+    notes: bool = option("Also print notes.", default=False)
+    explain: bool = option("Print the rules with their reasons, and check nothing.", default=False)
+
+
+@command(
+    "rkcosim regcmd lint stream.json",
+    "rkcosim regcmd lint model.tflite --notes",
+    "rkcosim regcmd lint --explain --rule cbuf.features",
+)
+def lint_command(asked: LintOptions) -> None:
+    """Find what the hardware cannot do in command lists.
+
+    Each finding states its reason. The exit code is 1 if there are errors.
+    """
+    from rkcosim.regcmd.lint import RULES, lint
+
+    if asked.explain:
+        if unknown := [name for name in asked.rule if name not in RULES]:
+            raise ValueError(f"no such rule: {unknown[0]}; there are {', '.join(RULES)}")
+        chosen = [RULES[name] for name in asked.rule or RULES]
+        for rule in chosen:
             print(f"{rule.name} ({rule.severity}): {rule.why} {rule.source}.")
-        if json:
-            asked = [RULES[name] for name in rules or RULES]
-            said = [{"name": r.name, "severity": r.severity, "why": r.why, "source": r.source} for r in asked]
-            write_json(json, {"schema_version": SCHEMA_VERSION, "rules": said})
+        said = [{"name": r.name, "severity": r.severity, "why": r.why, "source": r.source} for r in chosen]
+        asked.write({"rules": said})
         raise SystemExit(OK)
-    source = open_input(inputs, options)
-    found = []
-    for program in source.programs:
-        found += [(program, finding) for finding in lint(program, rules or None)]
+    source = open_input(asked)
+    rules = list(asked.rule) or None
+    found = [(program, finding) for program in source.programs for finding in lint(program, rules)]
     counts = {
         severity: sum(f.severity == severity for _, f in found) for severity in ("error", "warning", "note")
     }
     several = len(source.programs) > 1
     for program, finding in found:
-        if finding.severity != "note" or notes:
+        if finding.severity != "note" or asked.notes:
             print((f"{program.name}: " if several else "") + str(finding))
     tasks = sum(len(program.tasks) for program in source.programs)
-    hidden = f" ({counts['note']} notes: --notes)" if counts["note"] and not notes else ""
+    hidden = f" ({counts['note']} notes: --notes)" if counts["note"] and not asked.notes else ""
     print(f"{tasks} tasks: {counts['error']} errors, {counts['warning']} warnings{hidden}")
-    if json:
-        write_json(
-            json,
-            {
-                "schema_version": SCHEMA_VERSION,
-                "source": source.name,
-                "tasks": tasks,
-                "counts": counts,
-                "findings": [{"program": p.name, **f.as_json(), "why": RULES[f.rule].why} for p, f in found],
-            },
-        )
+    asked.write(
+        {
+            "source": source.name,
+            "tasks": tasks,
+            "counts": counts,
+            "findings": [{"program": p.name, **f.as_json(), "why": RULES[f.rule].why} for p, f in found],
+        }
+    )
     raise SystemExit(MISMATCH if counts["error"] else OK)

@@ -1,161 +1,221 @@
-"""`rkcosim run`: a model on the simulated NPU, with a table per layer and a verdict."""
+"""`rkcosim run`: run a model on the simulated NPU; table per layer and verdict."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
-from cosim.cli.exits import BAD_INPUT, MISMATCH, OK, fail, reported, write_json
+from rkcosim.cli import results
+from rkcosim.cli.app import command, needs, option
+from rkcosim.cli.exits import MISMATCH, OK
+from rkcosim.cli.options import (
+    IN_FP16,
+    Csv,
+    Html,
+    InputOptions,
+    RecordedOptions,
+    Scheduler,
+    Share,
+    Workers,
+    one_cluster,
+)
+from rkcosim.cli.results import write_csv
+from rkcosim.cli.snapshots import SnapshotOptions
 
 if TYPE_CHECKING:
-    from cosim.cli.shards_app import Shards
-    from cosim.cli.snapshots import SnapshotOptions
-    from cosim.engines.library import DramConfig
-    from waves.spec import TraceSpec
+    from rkcosim.cli.snapshots import Run
+    from rkcosim.waves.spec import TraceSpec
 
-TABLE_WIDTH = 104
-"""Columns of the layer table; narrower terminals wrap its lines rather than lose text."""
+KEPT = (
+    "no tensors shared memory, because of --check; where tensors share memory (without --check) the cycles "
+    "differ a little"
+)
+"""Line of the summary for cycles that were measured with another memory layout than the default."""
 
-DEFAULTS = {"engine": None, "exact": False, "check": False, "seed": 0, "cores": 1, "dram": None}
-"""Options that decide what a run does, as they are where nothing is given."""
+SHOWN = 5
+"""Nodes without a judgement that are named one by one."""
 
 
-def run_command(
-    model: Path,
-    inputs: list[Path],
-    engine: str | None,
-    exact: bool,
-    check: bool,
-    json: Path | None,
-    limit: int | None,
-    seed: int,
-    trace: TraceSpec | None,
-    cores: int = 1,
-    csv: Path | None = None,
-    html: Path | None = None,
-    shards: Shards | None = None,
-    snapshot: SnapshotOptions | None = None,
-    dram: DramConfig | None = None,
-) -> None:
-    """Run, print, write JSON, and end with the exit code of DESIGN 11."""
-    if not model.is_file():
-        fail(f"{model}: no such file", BAD_INPUT)
-    with reported():
-        from rich.console import Console
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(InputOptions, RecordedOptions, SnapshotOptions):
+    """Options of `rkcosim run`."""
 
-        from cosim.cli.inputs import load_batch
-        from cosim.cli.report import keeping, write_page
-        from cosim.cli.snapshots import Run, SnapshotOptions
-        from cosim.models.run import run_model
+    check: bool = option("Compare every tensor bit for bit with both golden models.", default=False)
+    cores: Share = 1
+    jobs_by: Literal["auto", "chain", "node"] = option(
+        "Jobs of a .rknn file: one for each chain of linked tasks (chain), or one for each node (node); "
+        "auto is chain.",
+        default="auto",
+    )
+    csv: Csv = None
+    html: Html = None
+    shards: str | None = option(
+        "Divide an inference into N parts that are simulated in parallel and each checked; auto: choose N "
+        "from the number of workers and the cost of tasks.",
+        metavar="N|auto",
+    )
+    scheduler: Scheduler = None
+    workers: Workers = None
 
-        console = Console(highlight=False)
-        console.width = max(console.width, TABLE_WIDTH)
-        given: dict[str, Any] = {"engine": engine, "exact": exact, "check": check, "seed": seed}
-        given |= {"cores": cores, "dram": dram}
-        saving = Run(snapshot or SnapshotOptions(), "run", model, given, DEFAULTS, trace)
-        values = dict(saving.values)
-        batch = saving.batch(load_batch(inputs, _inputs(model), limit) if inputs else None)
-        labels = batch.labels if batch else None
-        count = len(batch.items) if batch else 1
+    def sharded(self, trace: TraceSpec | None) -> dict[str, Any] | None:
+        """Return the options of `rkcosim.measure.shards.run_sharded`; None without shards.
 
-        def each(number: int, outputs: list[Any], good: bool | None) -> None:
-            said = "" if good is None else ("  bit for bit" if good else "  MISMATCH")
-            guess = int(outputs[0].argmax())
-            truth = f"  truth {labels[number]}" if labels else ""
-            mark = " " if labels is None or labels[number] == guess else "*"
-            console.print(f"[{number + 1:3}/{count}] label {guess}{truth} {mark}{said}")
+        Raises
+        ------
+        ValueError
+            for options that exclude each other.
+        """
+        if self.shards is None:
+            needs("--shards N or --shards auto", scheduler=self.scheduler, workers=self.workers)
+            return None
+        one_cluster(self.scheduler, self.workers)
+        if self.shards != "auto" and not (self.shards.isdecimal() and int(self.shards)):
+            raise ValueError(f"--shards must be a positive number or auto, not '{self.shards}'")
+        several, leave = "--shards simulates in several engines in parallel, so it", "leave out --shards, or"
+        if trace is not None or self.events or self.timeline:
+            text = f"writes no waveform and no event log; {leave} --trace, --events and --timeline"
+            raise ValueError(f"{several} {text}")
+        if self.save or self.resume:
+            text = f"cannot save or resume a snapshot; {leave} --save and --resume"
+            raise ValueError(f"{several} {text}")
+        count = self.shards if self.shards == "auto" else int(self.shards)
+        return {"shards": count, "scheduler": self.scheduler, "workers": self.workers}
 
-        options: dict[str, Any] = {"check": values.pop("check"), "trace": trace}
-        run = run_model
-        if shards is not None:
-            from cosim.cli.shards import sharded
 
-            if saving:
-                raise ValueError(
-                    "--shards simulates in several engines at once, so it saves no snapshot and goes on from "
-                    "none; leave out --shards, or --save and --resume"
-                )
-            run, options = sharded(shards, trace)
-        with keeping(html if shards is None else None) as kept, saving.running(json):
-            result = run(
-                model,
-                batch.items if batch else None,
-                **values,
-                labels=labels,
-                reference=True,
-                each=each,
-                **options,
-            )
-        print_report(console, result)
-        if shards is not None:
-            from cosim.cli.shards import print_shards
+@command(
+    "rkcosim run examples/digits/digits_int8.onnx -i examples/digits/held_back.npz --limit 3 --check",
+    "rkcosim run model.tflite --input cat.png --cores 3 --html run.html",
+    "rkcosim run model.onnx --trace build/run.fst --from layer:conv3 --scope 'core0.CNA'",
+    "rkcosim run model.onnx --shards auto --scheduler tcp://farm:8786",
+    "rkcosim run model.onnx --engine golden --json - | jq .verdict",
+    "rkcosim run model.onnx --dram core_bytes_per_cycle=8 --dram read_latency=200",
+    "rkcosim run model.onnx --save build/conv3.snap --at layer:conv3",
+    "rkcosim run model.onnx --resume build/conv3.snap",
+)
+def run_command(asked: RunOptions) -> None:
+    """Run a model on the simulated NPU and report cycles per layer.
 
-            print_shards(console, result)
-        if csv:
-            write_csv(csv, result)
-            console.print(f"CSV: {csv}")
-        if json:
-            write_json(json, result.as_json())
-            console.print(f"JSON: {json}")
-        if html:
-            write_page(html, result.as_json(), kept.log)
-        saving.finish()
-        raise SystemExit(MISMATCH if result.verdict["match"] is False else OK)
+    The run uses rknn_api. With --check the exit code is 1 if a tensor differs from the golden models.
+    """
+    from rkcosim.cli.snapshots import Run
+
+    names = ("engine", "exact", "check", "seed", "cores", "dram", "jobs_by", *asked.READING)
+    with asked.recording() as trace:
+        asked.sharded(trace)  # options that exclude each other are reported before a snapshot is read
+        saving = Run(asked, "run", asked.model, names, trace)
+        with asked.reading(saving.values):
+            _run(asked, trace, saving)
+
+
+def _run(asked: RunOptions, trace: TraceSpec | None, saving: Run) -> None:
+    from rkcosim.base.files import read_model
+    from rkcosim.cli.report import keeping, write_page
+    from rkcosim.measure.models.run import run_model
+    from rkcosim.rknn_file import is_rknn
+    from rkcosim.rknn_file.model import jobs_by
+
+    console = results.console()
+    sharded = asked.sharded(trace)
+    values = {name: value for name, value in saving.values.items() if name not in asked.READING}
+    asked_jobs = values.pop("jobs_by")
+    how = None if asked_jobs == "auto" else asked_jobs
+    data = read_model(asked.model)  # reports the kind of a file that is not a model
+    if sharded is not None and is_rknn(data):
+        raise ValueError("--shards divides plans of this compiler only: run a .rknn file without it")
+    batch = saving.batch(asked.batch())
+    labels = batch.labels if batch else None
+    count = len(batch.items) if batch else 1
+    with jobs_by(how):
+        _check_names(asked, trace, values, count)
+
+    def each(number: int, outputs: list[Any], good: bool | None) -> None:
+        said = "" if good is None else ("  bit for bit" if good else "  MISMATCH")
+        guess = int(outputs[0].argmax())
+        truth = f"  truth {labels[number]}" if labels else ""
+        mark = " " if labels is None or labels[number] == guess else "*"
+        console.print(f"[{number + 1:3}/{count}] label {guess}{truth} {mark}{said}")
+
+    check, run = values.pop("check"), run_model
+    options = {"check": check, "trace": trace}
+    if sharded is not None:
+        from rkcosim.measure.shards import run_sharded
+
+        run, options = run_sharded, sharded
+    with keeping(asked.html if sharded is None else None) as kept, saving.running(), jobs_by(how):
+        result = run(
+            asked.model,
+            batch.items if batch else None,
+            **values,
+            labels=labels,
+            reference=True,
+            each=each,
+            **options,
+        )
+    print_report(console, result)
+    if sharded is not None:
+        print_shards(console, result)
+    if asked.csv:
+        write_csv(asked.csv, [row.flat() for row in result.layers])
+        console.print(f"CSV: {asked.csv}")
+    asked.write(result.as_json(), say=True)
+    if asked.html:
+        write_page(asked.html, result.as_json(), kept.log)
+    saving.finish()
+    raise SystemExit(MISMATCH if result.verdict["match"] is False else OK)
 
 
 def print_report(console: Any, result: Any) -> None:
     """Print the table of layers and the summary."""
-    from rich.table import Table
+    from rkcosim.engines.settings import timing_line
+    from rkcosim.measure.perf.boards.expected import published_line, time_line
 
-    from cosim.engines.settings import timing_line
-
-    table = Table(title=f"{result.model}: layers of one inference", title_justify="left", box=None)
-    for heading in (
-        "layer",
-        "op",
-        "on",
-        "tasks",
-        "cycles",
-        "formula",
-        "MACs",
-        "MAC use",
-        "array busy",
-        "KB",
-        "bound by",
-    ):
-        table.add_column(heading, justify="left" if heading in ("layer", "op", "on") else "right")
+    heads = ("layer", "op", "on", "tasks|", "cycles|,", "formula|,", "MACs|,")
+    shares = ("MAC use|.1%", "array busy|.1%", "KB|.1f", "bound by|")
+    rows = []
     for row in result.layers:
-        table.add_row(
-            row.name if len(row.name) < 29 else f"…{row.name[-27:]}",
-            row.op,
-            row.target,
-            str(row.tasks),
-            "-" if row.cycles is None else f"{row.cycles:,}",
-            f"{row.formula_cycles:,}",
-            f"{row.macs:,}",
-            "-" if row.utilisation is None else f"{row.utilisation:.1%}",
-            "-" if row.mac_busy is None else f"{row.mac_busy:.1%}",
-            f"{(row.bytes_read + row.bytes_written) / 1024:.1f}",
-            row.bound,
-        )
-    console.print(table)
+        figures = (row.tasks, row.cycles, row.formula_cycles, row.macs, row.utilisation, row.mac_busy)
+        kilobytes = (row.bytes_read + row.bytes_written) / 1024
+        name = results.shortened(row.name, console)
+        rows.append((name, row.op, row.target, *figures, kilobytes, row.bound))
+    console.print(results.table(f"{result.model}: layers of one inference", heads + shares, rows))
     for output in result.outputs:
         beside = f", {result.reference} {output['reference_top1']}" if "reference_top1" in output else ""
         console.print(f"output {output['name']} {output['shape']}, top-1 {output['top1']}{beside}")
-    per = result.cycles // result.inferences
-    console.print(
-        f"{result.inferences} inferences, {result.cycles:,} cycles ({per:,} each, {per / 1e6:.3f} ms "
-        f"at 1 GHz); {result.engine}, {result.cell} cell: {result.cycles_per_second:,.0f} cycles/s"
-    )
+    for output in result.outputs:
+        if "source_worst" in output:
+            apart = f"{output['source_worst']:.4g} {output['source_unit']}"
+            console.print(
+                f"output {output['name']} beside {result.reference} on the ONNX file: at most {apart} apart, "
+                f"mean {output['source_mean']:.4g}"
+            )
+    if result.measured:
+        per = result.cycles_each
+        console.print(
+            f"{result.inferences} inferences, {result.cycles:,} cycles ({per:,} each, {per / 1e6:.3f} ms "
+            f"at 1 GHz); {result.engine}, {result.cell} cell: {result.cycles_per_second:,.0f} cycles/s"
+        )
+    else:
+        console.print(f"{result.inferences} inferences, - cycles ({result.engine} does not count them)")
     if timing := timing_line(result.dram):
         console.print(timing)
+    if result.measured:
+        console.print(time_line(per, result.submits))
+        console.print(published_line())
+        if result.tensors_kept:
+            console.print(KEPT)
     if result.memory:
         memory = result.memory
         console.print(
             f"memory: weights {memory['weights']:,}, commands {memory['commands']:,}, activations "
-            f"{memory['activations']:,} bytes (sharing {memory['activations_shared']:,}, not sharing "
-            f"{memory['activations_separate']:,}); the host computed {result.host_share:.2%} of all elements"
+            f"{memory['activations']:,} bytes (if tensors share memory "
+            f"{memory['activations_shared']:,}, if not "
+            f"{memory['activations_separate']:,})"
         )
+    for line in result.host.lines():
+        console.print(line, markup=False, highlight=False)
+    if result.floats_in_fp16:
+        console.print(IN_FP16)
     if result.top1 is not None:
         beside = (
             f", {result.reference} {result.reference_top1:.1%}" if result.reference_top1 is not None else ""
@@ -169,7 +229,9 @@ def print_report(console: Any, result: Any) -> None:
         console.print("not checked (--check compares with the golden models)")
     elif match:
         gone = result.verdict.get("overwritten", 0)
-        what = f"every tensor but {gone} overwritten ones" if gone else "every tensor"
+        if "nodes" in result.verdict:
+            console.print(nodes_line(result.verdict))
+        what = f"every tensor except {gone} overwritten ones" if gone else "every tensor"
         console.print(f"MATCH: {' = '.join(result.verdict['levels'])}, {what}, bit for bit")
     else:
         console.print(
@@ -177,21 +239,48 @@ def print_report(console: Any, result: Any) -> None:
         )
 
 
-def write_csv(path: Path, result: Any) -> None:
-    """Write one line per layer, with what bounds it."""
-    import csv
+def nodes_line(verdict: Mapping[str, Any]) -> str:
+    """Return a line about the comparison of the nodes of a .rknn file with their mathematical values."""
+    missing = verdict["nodes_not_judged"]
+    text = (
+        f"{verdict['nodes_right']} of {verdict['nodes']} nodes within the bound of their mathematical value"
+    )
+    if verdict["cancelled_elements"]:
+        count = verdict["cancelled_elements"]
+        text += f" ({count:,} elements beyond 2 ulp where large terms cancel, within the rounding of sums)"
+    for item in missing[:SHOWN]:
+        text += f"\nnot compared: {item['node']}: {item['why']}"
+    return text + (f"\nnot compared: {len(missing) - SHOWN} more" if len(missing) > SHOWN else "")
 
-    from waves.whole_file import whole_file
 
-    with whole_file(path) as part, part.open("w", newline="") as file:
-        rows = [row.flat() for row in result.layers]
-        writer = csv.DictWriter(file, list(dict.fromkeys(name for row in rows for name in row)), restval=0)
-        writer.writeheader()
-        writer.writerows(rows)
+def print_shards(console: Any, result: Any) -> None:
+    """Print which worker simulated which tasks."""
+    rows = result.shards
+    if not rows:
+        return
+    count = len({row["worker"] for row in rows})
+    workers = "a worker" if count == 1 else f"{count} workers"
+    longest = max(rows, key=lambda row: row["seconds"])
+    extra = sum(row["simulated_cycles"] for row in rows) / max(sum(row["cycles"] for row in rows), 1) - 1
+    again = sum(row["retries"] for row in rows)
+    console.print(
+        f"{len(rows)} shard{'s' * (len(rows) > 1)} on {workers}, {extra:.1%} of the cycles simulated twice; "
+        f"longest: {longest['seconds']:.1f} s for tasks {longest['first_task']} to {longest['last_task']}"
+        + (f"; {again} repeated after a worker was lost" if again else "")
+    )
 
 
-def _inputs(model: Path) -> list[Any]:
-    """Inputs of a model, from the compiler, so that bad input is reported before any build."""
-    from sw.compiler import compile_model
+def _check_names(
+    asked: RunOptions, trace: TraceSpec | None, values: Mapping[str, Any], inferences: int
+) -> None:
+    """Check that the layers, tasks and scopes named for a waveform or a snapshot exist."""
+    from rkcosim.cli.moments import Work, check_layer, check_trace, work_of_model
 
-    return list(compile_model(model.read_bytes()).inputs)
+    kinds = {when.kind for when in (trace.start, trace.stop) if when} if trace else set()
+    at = asked.border
+    work = Work(None, cores=values["cores"])
+    if kinds & {"layer", "task"} or (at is not None and at.layer):
+        work = work_of_model(asked.model, values["cores"], values["check"], inferences)
+    check_trace(trace, work)
+    if at is not None and at.layer:
+        check_layer(at.text, at.layer, work)

@@ -1,99 +1,112 @@
-"""What `--save`, `--at`, `--keep-going`, `--traceable` and `--resume` do in the commands that have them."""
+"""The options `--save`, `--at`, `--keep-going`, `--traceable` and `--resume` of commands that have them."""
 
 from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cosim.cli.exits import BAD_INPUT, OK, fail, write_json
+from rkcosim.base import BAD_INPUT
+from rkcosim.cli.app import needs, option
+from rkcosim.cli.exits import OK, fail
+from rkcosim.cli.options import DramOptions
 
 if TYPE_CHECKING:
-    from cosim.cli.inputs import Batch
-    from cosim.engines.snapshots.file import SnapshotFile
-    from cosim.engines.snapshots.orders import SaveOrder
-    from waves.spec import TraceSpec
+    from rkcosim.cli.inputs import Batch
+    from rkcosim.engines.snapshots.file import SnapshotFile
+    from rkcosim.engines.snapshots.orders import Border, SaveOrder
+    from rkcosim.waves.spec import TraceSpec
 
 INPUTS = "inputs"
-"""Block of a snapshot with the inputs of a model's run, as .npz."""
+"""Block of a snapshot that holds the inputs of a model's run, as .npz."""
 
 
-@dataclass(frozen=True)
-class SnapshotOptions:
-    """The options as given.
+@dataclass(frozen=True, kw_only=True)
+class SnapshotOptions(DramOptions):
+    """Options of commands whose run can be saved.
 
     Raises
     ------
     ValueError
-        for options that do not fit together.
+        for options that exclude each other.
     """
 
-    save: Path | None = None
-    at: str | None = None
-    keep_going: bool = False
-    traceable: bool = False
-    resume: Path | None = None
+    save: Path | None = option("Save a snapshot of the run to this file (docs/snapshots.md).", writes=True)
+    at: str | None = option(
+        "With --save, when to save: task:N or task:N@JOB (before task N), layer:NAME (before the layer), "
+        "job or job:N (at the job's end).",
+        metavar="BORDER",
+    )
+    keep_going: bool = option("Continue after saving; otherwise the run ends there.", default=False)
+    traceable: bool = option("Save so that the resumed run can write waveforms (slower).", default=False)
+    resume: Path | None = option(
+        "Resume the run from this snapshot, which a run with the same options saved."
+    )
 
     def __post_init__(self) -> None:
         if self.save is None:
-            lone = {"--at": self.at, "--keep-going": self.keep_going, "--traceable": self.traceable}
-            for name, given in lone.items():
-                if given:
-                    raise ValueError(f"{name} needs --save FILE")
-        elif self.at is None:
+            needs("--save FILE", at=self.at, keep_going=self.keep_going, traceable=self.traceable)
+        elif self.border is None:  # the border is missing or cannot be parsed
             raise ValueError("--save needs --at task:N, layer:NAME or job")
-        else:
-            from cosim.engines.snapshots.orders import Border
-
-            Border.parse(self.at)
         if self.traceable and self.resume is not None:
-            raise ValueError("--traceable: what goes on from a snapshot can be traced if that one could")
+            raise ValueError(
+                "--traceable has no effect with --resume: a resumed run can be traced if the saved one could"
+            )
+
+    @property
+    def border(self) -> Border | None:
+        """Return where to save, or None if nothing is to be saved."""
+        from rkcosim.engines.snapshots.orders import Border
+
+        return None if self.at is None else Border.parse(self.at)
 
 
 @dataclass
 class Run:
-    """The run of a command that may be saved, or go on from a snapshot.
+    """The run of a command that may be saved, or resumed from a snapshot.
 
     Parameters
     ----------
-    options : as given.
+    options : the command's options.
     command : the command's words.
-    file : what it runs; the file's hash goes into the snapshot.
-    given : values of the options that decide what the run does, by name.
-    default : their values where nothing is given; a snapshot's take their place.
-    trace : the waveform that is wanted.
+    file : the model or stream that is run; its hash is stored in the snapshot.
+    names : the options that affect the result; for those not given, the snapshot's value is used.
+    trace : the requested waveform.
 
     Members
     -------
-    values : what counts: as `given`, or as the snapshot has it.
+    values : value of each of these options by name, as given or as in the snapshot; `dram` as a DramConfig.
 
     Raises
     ------
     ValueError
-        where the snapshot is of another run; says what differs.
+        if the snapshot is of another run; the message says what differs.
     """
 
     options: SnapshotOptions
     command: str
     file: Path
-    given: dict[str, Any]
-    default: Mapping[str, Any]
+    names: Sequence[str]
     trace: TraceSpec | None = None
     values: dict[str, Any] = field(init=False)
     snapshot: SnapshotFile | None = field(init=False, default=None)
+    _given: Batch | None = field(init=False, default=None)
+    _ordered: list[SaveOrder] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
-        self.values = dict(self.given)
+        given: dict[str, Any] = {name: getattr(self.options, name) for name in self.names}
+        self.values = given | {"dram": self.options.memory}
         if not self:
             return
         if self.options.resume is not None:
             self._read(self.options.resume)
-        if self.values.get("engine") == "golden":
-            raise ValueError("the engine golden has no cycles, so there is nothing to save")
+        from rkcosim.engines.protocol import require
+
+        require(self.values.get("engine"), "has_snapshots", "a snapshot")
         if self.trace is not None and self.trace.start.kind == "mismatch":
             raise ValueError("a waveform --from mismatch needs whole runs, without --save and --resume")
 
@@ -101,29 +114,40 @@ class Run:
         return self.options.save is not None or self.options.resume is not None
 
     def _read(self, path: Path) -> None:
-        from cosim.engines.library import DramConfig
-        from cosim.engines.settings import changed, words
-        from cosim.engines.snapshots.file import SnapshotFile
+        from rkcosim.engines.library import DramConfig
+        from rkcosim.engines.settings import changed, words
+        from rkcosim.engines.snapshots.contents import read_snapshot
 
-        self.snapshot = SnapshotFile.read(path)
+        default = {option.name: option.default for option in fields(self.options)} | {"dram": None}
+        self.snapshot = read_snapshot(path)
         facts = self.snapshot.header["run"]
         if facts.get("command") != self.command:
-            raise ValueError(
-                f"{path}: a snapshot of {facts.get('command') or 'a program'}, not of {self.command}"
-            )
+            found = facts.get("command") or "a program"
+            raise ValueError(f"{path}: a snapshot of {found}, not of {self.command}")
         if facts["sha256"] != _hash(self.file):
-            raise ValueError(
-                f"{path}: a snapshot of a run of {facts['file']} with other contents than {self.file} has now"
-            )
+            text = f"a snapshot of a run of {facts['file']} with other contents than {self.file} has now"
+            raise ValueError(f"{path}: {text}")
+        named = {name: default[name] for name in self.values if name not in ("engine", "dram")}
+        facts["options"] = {
+            name: tuple(value.splitlines())
+            if isinstance(named.get(name), tuple) and isinstance(value, str)
+            else value
+            for name, value in facts["options"].items()
+        }
+        if facts["options"].keys() != named.keys() or not all(
+            type(value) is type(named[name]) or (named[name] is None and isinstance(value, str))
+            for name, value in facts["options"].items()
+        ):
+            raise ValueError(f"{path}: damaged snapshot: its options are not those of {self.command}")
         header = self.snapshot.header
         memory = DramConfig(**header["dram"])
         saved = {**facts["options"], "engine": header["engine"], "dram": memory}
-        for name, value in self.given.items():
-            if value not in (self.default[name], saved[name]):
+        for name, value in self.values.items():
+            if value not in (default[name], saved[name]):
                 if name == "dram":
                     then, now = words(changed(memory)), words(changed(value))
                     raise ValueError(f"{path}: the run was saved with memory timing {then}, this is {now}")
-                option = name.replace("_", "-")
+                option = name.strip("_").replace("_", "-")
                 raise ValueError(f"{path}: the run was saved with --{option} {saved[name]}, not {value}")
         self.values = saved
         variant = header["variant"]
@@ -133,33 +157,31 @@ class Run:
             )
 
     def batch(self, given: Batch | None) -> Batch | None:
-        """The inputs to run on: those given, which are those of the snapshot.
+        """Return the inputs of the run: the given ones, which must be those of the snapshot.
 
         Raises
         ------
         ValueError
-            if they are not.
+            if they differ.
         """
         self._given = given
         if self.snapshot is None:
             return given
         block = self.snapshot.blocks.get(INPUTS)
-        kept = None if block is None else _from_block(block)
+        kept = None if block is None else _from_block(block, f"{self.options.resume}: block '{INPUTS}'")
         if given is not None and (kept is None or not _same(given, kept)):
             raise ValueError(f"{self.options.resume}: the run was saved with other inputs")
         self._given = kept
         return kept
 
-    _given: Batch | None = field(init=False, default=None)
-
     @contextmanager
-    def running(self, json: Path | None) -> Iterator[None]:
-        """Around the run; a run that ends with its snapshot ends the command."""
+    def running(self) -> Iterator[None]:
+        """Context of the run; if the run ends with its snapshot, the command ends."""
         if not self:
             yield
             return
-        from cosim.engines.snapshots.orders import SnapshotTaken
-        from cosim.engines.snapshots.plan import json_of, planned
+        from rkcosim.engines.snapshots.orders import SnapshotTaken
+        from rkcosim.engines.snapshots.plan import json_of, planned
 
         orders = self._orders()
         try:
@@ -167,8 +189,7 @@ class Run:
                 yield
         except SnapshotTaken as taken:
             print(self._said(taken.order))
-            if json:
-                write_json(json, {"schema_version": 1, "snapshot": json_of(taken.order)})
+            self.options.write({"snapshot": json_of(taken.order)})
             raise SystemExit(OK) from None
         finally:
             for order in orders:
@@ -176,28 +197,29 @@ class Run:
                     print(self._said(order))
 
     def finish(self) -> None:
-        """After everything was printed: end with an error if there was nothing to save."""
-        if self._ordered and any(order.taken is None for order in self._ordered):
+        """After all output: end with an error if the point to save at was never reached."""
+        if any(order.taken is None for order in self._ordered):
             fail(
-                f"the run never came to {self.options.at}, so {self.options.save} was not written", BAD_INPUT
+                f"the run never reached {self.options.at}, so {self.options.save} was not written", BAD_INPUT
             )
 
-    _ordered: list[SaveOrder] = field(init=False, default_factory=list)
-
     def _orders(self) -> list[SaveOrder]:
-        from cosim.engines.snapshots.orders import Border, SaveOrder
+        from rkcosim.engines.snapshots.orders import SaveOrder
 
-        if self.options.save is None:
+        border = self.options.border
+        if self.options.save is None or border is None:
             return []
         facts = {
             "command": self.command,
             "file": self.file.name,
             "sha256": _hash(self.file),
-            "options": {n: value for n, value in self.values.items() if n not in ("engine", "dram")},
+            "options": {
+                name: "\n".join(value) if isinstance(value, tuple) else value
+                for name, value in self.values.items()
+                if name not in ("engine", "dram")
+            },
         }
         blocks = {} if self._given is None else {INPUTS: _block(self._given)}
-        assert self.options.at is not None
-        border = Border.parse(self.options.at)
         self._ordered = [SaveOrder(self.options.save, border, not self.options.keep_going, facts, blocks)]
         return self._ordered
 
@@ -205,7 +227,7 @@ class Run:
         info = order.taken
         assert info is not None
         where = f"saved at {order.at.text}, cycle {info.cycle:,}: {order.path}, {info.size:,} bytes"
-        return f"{where} (go on: rkcosim {self.command} {self.file} --resume {order.path})"
+        return f"{where} (resume with: rkcosim {self.command} {self.file} --resume {order.path})"
 
 
 def _hash(file: Path) -> str:
@@ -223,26 +245,24 @@ def _block(batch: Batch) -> bytes:
     return stream.getvalue()
 
 
-def _from_block(block: bytes) -> Batch:
-    import numpy as np
+def _from_block(block: bytes, where: str) -> Batch:
+    from rkcosim.cli.inputs import Batch, InputError, labels_of, load_archive
 
-    from cosim.cli.inputs import Batch
-
-    with np.load(io.BytesIO(block), allow_pickle=False) as archive:
-        arrays = {name: archive[name] for name in archive.files}
-    labels = arrays.pop("labels", None)
-    items: dict[int, dict[int, Any]] = {}
-    for name, array in arrays.items():
-        number, _, place = name.partition(".")
-        items.setdefault(int(number), {})[int(place)] = array
-    ordered = [[item[k] for k in sorted(item)] for _, item in sorted(items.items())]
-    return Batch(ordered, None if labels is None else [int(v) for v in labels])
+    arrays = load_archive(io.BytesIO(block), where)
+    labels = labels_of(arrays.pop("labels", None), where)
+    width = sum(name.startswith("0.") for name in arrays)
+    count = len(arrays) // max(width, 1)
+    names = [[f"{n}.{k}" for k in range(width)] for n in range(count)]
+    if not count or {name for row in names for name in row} != set(arrays):
+        raise InputError(f"{where}: does not hold the inputs of a run")
+    if labels is not None and len(labels) != count:
+        raise InputError(f"{where}: {len(labels)} labels for {count} inputs")
+    return Batch([[arrays[name] for name in row] for row in names], labels)
 
 
 def _same(one: Batch, other: Batch) -> bool:
     import numpy as np
 
-    return len(one.items) == len(other.items) and all(
-        len(a) == len(b) and all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
-        for a, b in zip(one.items, other.items, strict=True)
-    )
+    mine, theirs = ([array for item in batch.items for array in item] for batch in (one, other))
+    alike = [len(item) for item in one.items] == [len(item) for item in other.items]
+    return alike and all(map(np.array_equal, mine, theirs))

@@ -1,34 +1,76 @@
-"""`rkcosim validate`: rows of boards run or estimated, tables, sections of the page."""
+"""`rkcosim validate`: run or estimate published measurements of boards; tables and sections of the page."""
 
 from __future__ import annotations
 
 import textwrap
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
-from cosim import progress
-from cosim.cli.exits import write_json
-from cosim.perf.boards import table as boards
-from cosim.perf.boards import text as validate_text
-from cosim.perf.boards.validate import SCHEMA_VERSION, Choice, Memory, Result, Setting, families, validate
-from cosim.perf.page import write_section
+from rkcosim.base import progress
+from rkcosim.cli.app import Options, command, option
+from rkcosim.cli.options import Page
 
-CONSTANTS_VERSION = 1
+if TYPE_CHECKING:
+    from rkcosim.measure.perf.boards import table as boards
+    from rkcosim.measure.perf.boards.validate import Result, Setting
 
 
-def validate_command(
-    chosen_families: list[str],
-    ids: list[str],
-    choice: Choice,
-    memory: Memory,
-    page: Path | None,
-    json: Path | None,
-) -> None:
-    """Run or estimate, print, write."""
-    chosen = _chosen(chosen_families, ids)
-    if page and len(chosen) < len(boards.rows()):
-        raise ValueError("--page needs all rows: leave --family and --rows out")
-    setting = Setting(choice, memory)
+@dataclass(frozen=True, kw_only=True)
+class ValidateOptions(Options):
+    """Options of `rkcosim validate`."""
+
+    family: tuple[Literal["dense", "depthwise", "first", "memory", "matmul", "models"], ...] = option(
+        "Select the rows of this family; repeatable.", default=()
+    )
+    rows: tuple[str, ...] = option(
+        "Select these rows (--list prints all); repeatable, or separated by commas.", metavar="ID", default=()
+    )
+    rtl: bool = option(
+        "Run every row on the RTL, regardless of the time it takes; default: estimate long rows.",
+        default=False,
+    )
+    estimate: bool = option("Estimate every row instead of running it.", default=False)
+    memory: Literal["fitted", "default"] = option(
+        "Memory timing: fitted to boards, or the default of `rkcosim run`.", default="fitted"
+    )
+    constants: bool = option("Print the timing constants and their sources, and run nothing.", default=False)
+    list_: bool = option("Print the published rows, and run nothing.", default=False)
+    page: Page = None
+
+
+@command(
+    "rkcosim validate --rows UNET-22,UNET-64x34",
+    "rkcosim validate --family memory --memory default",
+    "rkcosim validate --estimate --json -",
+)
+def validate_command(asked: ValidateOptions) -> None:
+    """Compare with published measurements of boards.
+
+    The published workloads are run on the RTL or estimated. The table has the measured and the simulated time
+    and the error.
+    """
+    if asked.rtl and asked.estimate:
+        raise ValueError("--rtl and --estimate exclude each other")
+    if asked.constants:
+        _constants(asked)
+    elif asked.list_:
+        _list(asked)
+    else:
+        _run(asked)
+
+
+def _run(asked: ValidateOptions) -> None:
+    """Run or estimate the rows, print and write the results."""
+    from rkcosim.measure.perf.boards import table as boards
+    from rkcosim.measure.perf.boards import text as validate_text
+    from rkcosim.measure.perf.boards.expected import write_errors
+    from rkcosim.measure.perf.boards.validate import Setting, families, validate
+    from rkcosim.measure.perf.page import write_section
+
+    chosen = _chosen(asked)
+    if asked.page and len(chosen) < len(boards.rows()):
+        raise ValueError("--page needs all rows: leave out --family and --rows")
+    setting = Setting("rtl" if asked.rtl else "estimate" if asked.estimate else "auto", asked.memory)
     print(validate_text.heading())
     with progress.step("rows of boards", len(chosen)) as step:
 
@@ -42,85 +84,76 @@ def validate_command(
     print("\n".join(validate_text.family_lines(found)))
     for line in validate_text.findings(results):
         print(textwrap.fill(line, 110, subsequent_indent="  "))
-    if page:
+    if asked.page:
         plain = families(validate(chosen, setting=Setting("estimate", "default")))
-        write_section("validate", validate_text.section(results, found, setting, plain), page)
-        write_section("errors", validate_text.errors_section(results), page)
-        print(f"page: {page}")
-    if json:
-        write_json(json, _document(results, found, setting))
+        write_section("validate", validate_text.section(results, found, setting, plain), asked.page)
+        write_section("errors", validate_text.errors_section(results), asked.page)
+        write_errors(results, found)
+        print(f"page: {asked.page}")
+    asked.write(_document(results, found, setting))
 
 
-def list_command(chosen_families: list[str], ids: list[str], json: Path | None) -> None:
-    """The published rows, and what counts."""
-    chosen = _chosen(chosen_families, ids)
+def _list(asked: ValidateOptions) -> None:
+    """Print the published rows, and whether each one counts in the error."""
+    from rkcosim.measure.perf.boards.validate import SCHEMA_VERSION
+
+    chosen = _chosen(asked)
     for row in chosen:
         counts = row.excluded or f"counts, {row.half}"
         print(f"{row.id:26} {row.family:10} {row.measured_us:10.1f} us  {counts:28} {row.source}")
-    if json:
-        write_json(json, {"schema_version": SCHEMA_VERSION, "rows": [_published(row) for row in chosen]})
+    names = ("measured_us", "excluded", "half")
+    published = [row.__dict__ | {name: getattr(row, name) for name in names} for row in chosen]
+    asked.write({"schema_version": SCHEMA_VERSION, "rows": published})
 
 
-def constants_command(page: Path | None, json: Path | None) -> None:
-    """The registry of timing constants."""
-    from cosim.perf.constants import registry as constants
-    from cosim.perf.constants import text as constants_text
+def _constants(asked: ValidateOptions) -> None:
+    """Print the table of timing constants."""
+    from rkcosim.measure.perf import constants
+    from rkcosim.measure.perf.page import write_section
 
-    print("\n".join(constants_text.lines()))
-    if page:
-        write_section("constants", constants_text.section(), page)
-        print(f"page: {page}")
-    if json:
-        entries = [entry.as_json() for entry in constants.CONSTANTS]
-        write_json(json, {"schema_version": CONSTANTS_VERSION, "constants": entries})
+    print("\n".join(constants.lines()))
+    if asked.page:
+        write_section("constants", constants.section(), asked.page)
+        print(f"page: {asked.page}")
+    entries = [entry.as_json() for entry in constants.CONSTANTS]
+    asked.write({"constants": entries})
 
 
-def _chosen(chosen_families: list[str], ids: list[str]) -> list[boards.Row]:
-    """Rows by family and id.
+def _chosen(asked: ValidateOptions) -> list[boards.Row]:
+    """Return the rows selected by family and id.
 
     Raises
     ------
     ValueError
         for an unknown id.
     """
+    from rkcosim.measure.perf.boards import table as boards
+
+    ids = {id.strip() for given in asked.rows for id in given.split(",") if id.strip()}
     every = boards.rows()
-    unknown = set(ids) - {row.id for row in every}
+    unknown = ids - {row.id for row in every}
     if unknown:
-        raise ValueError(f"no row {', '.join(sorted(unknown))} (rkcosim validate --list shows all)")
+        raise ValueError(f"no row {', '.join(sorted(unknown))} (rkcosim validate --list prints all)")
     return [
         row
         for row in every
-        if (not chosen_families or row.family in chosen_families) and (not ids or row.id in ids)
+        if (not asked.family or row.family in asked.family) and (not ids or row.id in ids)
     ]
 
 
-def _published(row: boards.Row) -> dict[str, Any]:
-    return {
-        **row.__dict__,
-        "measured_us": row.measured_us,
-        "excluded": row.excluded,
-        "half": row.half,
-    }
-
-
 def _document(results: list[Result], found: list[dict[str, Any]], setting: Setting) -> dict[str, Any]:
+    from rkcosim.measure.perf.boards import text as validate_text
+    from rkcosim.measure.perf.boards.left_out import LEFT_OUT
+    from rkcosim.measure.perf.boards.validate import SCHEMA_VERSION
+
+    row = results[0].row if results else None
+    speed = None if row is None else setting.dram(row).core_bytes_per_cycle * row.clock_mhz / 1000
     return {
         "schema_version": SCHEMA_VERSION,
         "memory": setting.memory,
-        "core_bytes_per_ns": setting.dram(results[0].row).peak_bytes_per_cycle
-        * results[0].row.clock_mhz
-        / 1000
-        if results
-        else None,
+        "core_bytes_per_ns": speed,
         "families": found,
         "rows": [result.as_json() for result in results],
         "violations": validate_text.violations(results),
-        "left_out": [entry.as_json() for entry in boards_left_out()],
+        "left_out": [entry.as_json() for entry in LEFT_OUT],
     }
-
-
-def boards_left_out() -> list[Any]:
-    """Published rows that are not in the table."""
-    from cosim.perf.boards.left_out import LEFT_OUT
-
-    return list(LEFT_OUT)

@@ -1,44 +1,67 @@
-"""`rkcosim verilog`: write designs as Verilog files."""
+"""`rkcosim verilog`: write the RTL as Verilog for other tools."""
 
 from __future__ import annotations
 
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 
-from cosim.cli.exits import write_json
+from rkcosim.base import progress
+from rkcosim.cli.app import Options, command, option
 
 
-def verilog_command(
-    folder: Path, keys: list[str], geometry: str, external_cell: bool, sources: bool, json: Path | None
-) -> None:
-    """Write the designs asked for and say what was written.
+@dataclass(frozen=True, kw_only=True)
+class VerilogOptions(Options):
+    """Options of `rkcosim verilog`."""
 
-    Raises
-    ------
-    ExportError
-        for an unknown design or geometry.
+    output: Path = option("Folder to write to.", "-o", "--output", metavar="DIR", default=MISSING)
+    block: tuple[str, ...] = option(
+        "What to write: core, soc, or a block as cna, cbuf, dpu_registers; repeatable; default: everything.",
+        metavar="NAME",
+        words="rkcosim.export.designs:EXPORTABLE",
+        default=(),
+    )
+    geometry: str = option(
+        "Geometry of the core: rk3588 or small.",
+        metavar="NAME",
+        words="rkcosim.export.designs:GEOMETRIES",
+        default="rk3588",
+    )
+    external_cell: bool = option(
+        "Leave out the array cell, which becomes an undefined module npu_array_cell.", default=False
+    )
+    src: bool = option("Add comments with the positions in the Amaranth source.", default=False)
+
+
+@command(
+    "rkcosim verilog -o build/verilog",
+    "rkcosim verilog -o build/verilog --block core --geometry small",
+    "rkcosim verilog -o build/verilog --block cbuf --block ddma",
+)
+def verilog_command(asked: VerilogOptions) -> None:
+    """Write the RTL as Verilog files.
+
+    Port tables, lint waivers, testbenches and FuseSoC files are written with them.
     """
-    from cosim import progress
-    from cosim.export.folder import Written, as_json, chosen, export_folder
+    from rkcosim.export.folder import Written, as_json, chosen, export_folder
 
-    items = chosen(keys)
+    items = chosen(list(asked.block))
     with progress.step("writing Verilog", total=len(items)) as step:
         step.detail = items[0].module
 
         def told(one: Written) -> None:
-            print(f"{folder / one.file}: {one.ports} ports, {one.bytes / 1e6:.2f} MB, {one.seconds} s")
+            print(f"{asked.output / one.file}: {one.ports} ports, {one.bytes / 1e6:.2f} MB, {one.seconds} s")
             step.advance()
             if step.done < len(items):
                 step.detail = items[int(step.done)].module
 
         written = export_folder(
-            folder,
-            keys,
-            geometry_name=geometry,
-            external_cell=external_cell,
-            sources=sources,
+            asked.output,
+            list(asked.block),
+            geometry_name=asked.geometry,
+            external_cell=asked.external_cell,
+            sources=asked.src,
             report=told,
         )
-    if external_cell:
-        print("npu_core and npu_core_block expect a module npu_array_cell (docs/verilog.md)")
-    if json is not None:
-        write_json(json, as_json(written, folder, geometry, external_cell))
+    if asked.external_cell:
+        print("npu_core and npu_core_block need a module npu_array_cell (docs/verilog.md)")
+    asked.write(as_json(written, asked.output, asked.geometry, asked.external_cell))

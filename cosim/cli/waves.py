@@ -1,4 +1,4 @@
-"""`rkcosim waves`: files for viewers beside a waveform, a viewer, or a picture."""
+"""`rkcosim waves`: viewers' files, a viewer, or a picture of a waveform; `rkcosim timeline`."""
 
 from __future__ import annotations
 
@@ -6,30 +6,75 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from cosim import progress
-from cosim.cli.exits import write_json, write_text
+from rkcosim.base import progress
+from rkcosim.cli.app import Options, argument, command, option
+from rkcosim.cli.results import check_output, counted, write_text
 
 if TYPE_CHECKING:
-    from waves import Wave
-    from waves.decode import DiagnosticSeen, Irq, WaveTask
+    from rkcosim.waves import Wave
+    from rkcosim.waves.decode import DiagnosticSeen, Irq, WaveTask
 
 VIEWERS = ("gtkwave", "surfer")
-"""In the order in which one is looked for."""
+"""Viewers, in the order of preference."""
 
 
-def waves_command(
-    file: Path, viewer: str | None, may_open: bool, without_svg: list[str], json: Path | None
-) -> None:
-    """Write viewers' files and open one."""
-    from waves.gtkwave import write_gtkwave
-    from waves.surfer import write_surfer
+@dataclass(frozen=True, kw_only=True)
+class WavesOptions(Options):
+    """Options of `rkcosim waves`."""
 
-    if without_svg:
-        raise ValueError(f"{without_svg[0]} is for pictures: give --svg FILE too")
-    wave = _open(file)
+    wave: Path = argument("Waveform (VCD or FST) that a run wrote with --trace.")
+    viewer: Literal["gtkwave", "surfer"] | None = option(
+        "Viewer to open, gtkwave or surfer; default: the first one that is installed."
+    )
+    open_: bool = option("Open a viewer, if standard output is a terminal.", "--open/--no-open", default=True)
+    svg: Path | None = option(
+        "Instead of opening a viewer, draw a window of the waveform to this SVG file.", writes=True
+    )
+    first: str | None = option(
+        "First cycle of the window: a cycle number, task:N, layer:NAME, write:..., or error.",
+        "--from",
+        metavar="WHEN",
+    )
+    last: str | None = option(
+        "Last cycle of the window, in the same forms (for task:N and layer:NAME, its end).",
+        "--to",
+        metavar="WHEN",
+    )
+    signals: tuple[str, ...] = option(
+        "Signals to draw, as a pattern for the end of their names; repeatable.", metavar="GLOB", default=()
+    )
+    width: int = option("Width of the picture in pixels.", low=400, high=20000, default=1200)
+
+
+@command(
+    "rkcosim waves build/pool.vcd",
+    "rkcosim waves build/pool.vcd --svg pool.svg --from task:0 --signals 'core0.watch_*'",
+    waits=True,
+)
+def waves_command(asked: WavesOptions) -> None:
+    """Open a waveform in a viewer, or draw it.
+
+    Files that prepare its display in GTKWave and Surfer are written next to it.
+    """
+    if asked.svg is not None:
+        _draw(asked, asked.svg)
+    else:
+        _view(asked)
+
+
+def _view(asked: WavesOptions) -> None:
+    """Write the viewers' files and open a viewer."""
+    from rkcosim.waves.gtkwave import write_gtkwave
+    from rkcosim.waves.surfer import write_surfer
+
+    given = {"--from": asked.first, "--to": asked.last, "--signals": asked.signals}
+    if lone := [name for name, value in given.items() if value]:
+        raise ValueError(f"{lone[0]} needs --svg FILE")
+    wave = _open(asked.wave)
     with progress.step("writing files for viewers"):
         save, filters = write_gtkwave(wave)
         state, mappings = write_surfer(wave)
@@ -37,51 +82,44 @@ def waves_command(
     print(f"GTKWave: {save} ({len(filters)} filters)")
     print(f"Surfer:  {state} ({len(mappings)} mappings)")
     opened = None
-    if may_open and sys.stdout.isatty():
-        opened = _viewer(wave, viewer, save, state)
-    elif viewer:
-        print(f"{viewer} is not opened: the output is no terminal")
+    if asked.open_ and sys.stdout.isatty():
+        opened = _viewer(wave, asked.viewer, save, state)
+    elif asked.viewer:
+        print(f"{asked.viewer} is not opened: standard output is not a terminal")
     if opened:
         print(f"opened {opened}")
-    if json:
-        files = [str(path) for path in (save, *filters, state, *mappings)]
-        write_json(json, _facts(wave) | {"files": files, "opened": opened})
+    files = [str(path) for path in (save, *filters, state, *mappings)]
+    asked.write(_facts(wave) | {"files": files, "opened": opened})
 
 
-def draw_command(
-    file: Path,
-    svg: Path,
-    first: str | None,
-    last: str | None,
-    signals: list[str],
-    width: int,
-    json: Path | None,
-) -> None:
+def _draw(asked: WavesOptions, svg: Path) -> None:
     """Draw a window of a waveform."""
-    from waves.moments import cycle_of
-    from waves.spec import When
-    from waves.svg import draw
+    from rkcosim.waves.decode import cycle_of
+    from rkcosim.waves.spec import When
+    from rkcosim.waves.svg import draw
 
-    wave = _open(file)
-    low = cycle_of(wave, When.parse(first)) if first is not None else None
-    high = cycle_of(wave, When.parse(last), end=True) if last is not None else None
+    wave = _open(asked.wave)
+    low = cycle_of(wave, When.parse(asked.first)) if asked.first is not None else None
+    high = cycle_of(wave, When.parse(asked.last), end=True) if asked.last is not None else None
     with progress.step("drawing"):
-        text = draw(wave, first=low, last=high, signals=signals, width=width)
+        text = draw(wave, first=low, last=high, signals=list(asked.signals), width=asked.width)
     write_text(svg, text)
     print(_summary(wave))
     print(f"picture: {svg}")
-    if json:
-        write_json(json, _facts(wave) | {"files": [str(svg)], "from": low, "to": high})
+    asked.write(_facts(wave) | {"files": [str(svg)], "from": low, "to": high})
 
 
 def _open(file: Path) -> Wave:
-    import waves
+    from rkcosim import waves
 
     try:
         wave = waves.open(file)
     except waves.WaveError:
         wave = waves.open(file, partial=True)
-        print(f"rkcosim: {file}: cut off at cycle {wave.last}; shown as far as it goes", file=sys.stderr)
+        print(
+            f"rkcosim: {file}: the file is cut off at cycle {wave.last}; only the part before is shown",
+            file=sys.stderr,
+        )
     with progress.step(f"reading {file.name}"):
         wave.load_pins()
     return wave
@@ -91,7 +129,7 @@ def _summary(wave: Wave) -> str:
     tasks, irqs, seen = _seen(wave)
     parts = [f"{wave.format.upper()}, cycles {wave.first} to {wave.last}"]
     for count, name in ((len(wave.cores), "core"), (len(tasks), "task"), (len(irqs), "interrupt")):
-        parts.append(f"{count} {name}{'' if count == 1 else 's'}")
+        parts.append(counted(count, name))
     if seen:
         first = seen[0]
         parts.append(f"first diagnostic {first.code} at {first.register}, cycle {first.cycle}")
@@ -99,9 +137,9 @@ def _summary(wave: Wave) -> str:
 
 
 def _seen(wave: Wave) -> tuple[list[WaveTask], list[Irq], list[DiagnosticSeen]]:
-    """Tasks, interrupts and diagnostics, as far as the waveform holds them."""
-    from waves import WaveError
-    from waves.layout import tasks_and_irqs
+    """Return tasks, interrupts and diagnostics, as far as the waveform holds them."""
+    from rkcosim.waves import WaveError
+    from rkcosim.waves.layout import tasks_and_irqs
 
     tasks, irqs = tasks_and_irqs(wave)
     try:
@@ -113,34 +151,29 @@ def _seen(wave: Wave) -> tuple[list[WaveTask], list[Irq], list[DiagnosticSeen]]:
 def _facts(wave: Wave) -> dict[str, Any]:
     tasks, irqs, seen = _seen(wave)
     return {
-        "schema_version": 1,
         "wave": str(wave.file),
         "format": wave.format,
         "first": wave.first,
         "last": wave.last,
         "cores": wave.cores,
-        "tasks": [
-            {"core": t.core, "job": t.job, "task": t.index, "start": t.start, "end": t.end, "layer": t.layer}
-            for t in tasks
-        ],
-        "irqs": [{"core": i.core, "start": i.start, "end": i.end} for i in irqs],
-        "diagnostics": [
-            {"core": d.core, "cycle": d.cycle, "code": d.code, "register": d.register, "value": d.value}
-            for d in seen
-        ],
+        "tasks": [{"task" if n == "index" else n: v for n, v in asdict(task).items()} for task in tasks],
+        "irqs": [asdict(irq) for irq in irqs],
+        "diagnostics": [asdict(one) for one in seen],
     }
 
 
 def _viewer(wave: Wave, wanted: str | None, save: Path, state: Path) -> str | None:
-    """Start a viewer and do not wait for it; None if there is none or no screen."""
+    """Start a viewer without waiting for it; return its name, None if there is no viewer or no display."""
     found = next((name for name in ((wanted,) if wanted else VIEWERS) if shutil.which(name)), None)
     if found is None:
         if wanted:
-            raise ValueError(f"{wanted} is not installed; the files are written, open them with a viewer")
+            raise ValueError(
+                f"{wanted} is not installed; the files are written and can be opened with another viewer"
+            )
         print(f"no viewer is installed ({' or '.join(VIEWERS)}); --svg FILE draws a picture")
         return None
     if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
-        print(f"no screen to open {found} on; --svg FILE draws a picture")
+        print(f"there is no display for {found}; --svg FILE draws a picture")
         return None
     command = {
         "gtkwave": ["gtkwave", str(save.resolve())],
@@ -148,11 +181,57 @@ def _viewer(wave: Wave, wanted: str | None, save: Path, state: Path) -> str | No
     }[found]
     process = subprocess.Popen(
         command,
-        cwd=state.resolve().parent,  # where Surfer looks for mappings
+        cwd=state.resolve().parent,  # the folder in which Surfer looks for mappings
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    process.returncode = 0  # it outlives this command: nobody waits for it
+    process.returncode = 0  # suppress a warning: the viewer outlives this command
     return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimelineOptions(Options):
+    """Options of `rkcosim timeline`."""
+
+    events: Path = argument("Event log (.parquet or .arrow) that a run wrote.")
+    output: Path | None = option(
+        "Timeline file to write; default: the log's name with .pftrace.", "-o", "--output"
+    )
+    first: int = option("First cycle to show.", "--from", low=0, metavar="CYCLE", default=0)
+    last: int | None = option("Last cycle to show.", "--to", low=0, metavar="CYCLE")
+    core: int | None = option("Show only this core; default: all.", low=0, high=2)
+
+
+@command(
+    "rkcosim timeline build/run.events.parquet -o build/run.pftrace",
+    "rkcosim timeline run.parquet -o window.pftrace --from 12000 --to 14000 --core 0",
+)
+def timeline_command(asked: TimelineOptions) -> None:
+    """Convert an event log into a timeline for ui.perfetto.dev.
+
+    It has tracks per core and block, slices per task, and counters. When https://ui.perfetto.dev opens the
+    file, the file stays on your machine.
+    """
+    from rkcosim.waves import events, timeline
+
+    output = asked.output or asked.events.with_suffix(".pftrace")
+    check_output(output)
+    if asked.last is not None and asked.last < asked.first:
+        raise ValueError(f"--to ({asked.last}) is before --from ({asked.first})")
+    timeline.check()
+    log = events.load(asked.events)
+    there = len(log)
+    if asked.first or asked.last is not None:
+        log = log.between(asked.first, (1 << 62) if asked.last is None else asked.last)
+    if asked.core is not None:
+        log = log.where(core=asked.core)
+    if there and not len(log):
+        raise ValueError(f"{asked.events}: none of its {there:,} events is in that window")
+    timeline.write_timeline(log, output)
+    print(f"{len(log):,} events -> {output} (open it at https://ui.perfetto.dev)")
+    if log.dropped:
+        print(f"the log is incomplete, its limit was reached; dropped events: {log.dropped}")
+    data = {"events": log.count(), "dropped": log.dropped, "output": str(output)}
+    asked.write(data)

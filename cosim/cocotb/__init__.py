@@ -1,6 +1,6 @@
 """cocotb testbenches for the NPU: agent, memory, monitors, scoreboard, coverage, runner (docs/cocotb.md).
 
-from cosim.cocotb import NpuAgent, simulate
+from rkcosim.cocotb import NpuAgent, simulate
 """
 
 from __future__ import annotations
@@ -8,33 +8,21 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-_PLACES = {
-    "simulate": "runner",
-    "missing": "runner",
-    "SimulationError": "runner",
-    "NpuAgent": "agent",
-    "InterruptTimeout": "values",
-    "DiagnosticFound": "values",
-    "RegisterValue": "values",
-    "words_stream": "values",
-    "DramSlave": "memory",
-    "AgentDevice": "device",
-    "Monitors": "monitors",
-    "CommandMonitor": "monitors",
-    "TaskMonitor": "monitors",
-    "StripeMonitor": "monitors",
-    "BurstMonitor": "monitors",
-    "PacketMonitor": "monitors",
-    "IrqMonitor": "monitors",
-    "DiagnosticMonitor": "monitors",
-    "BusyMonitor": "monitors",
-    "Event": "monitors",
-    "Scoreboard": "scoreboard",
-    "Mismatch": "scoreboard",
-    "Coverage": "coverage",
-    "random_streams": "stimulus",
+_MODULES = {
+    "agent": "NpuAgent AgentDevice",
+    "coverage": "Coverage",
+    "host": "BusError",
+    "memory": "DramSlave",
+    "monitors": "Monitors CommandMonitor TaskMonitor StripeMonitor BurstMonitor PacketMonitor IrqMonitor "
+    "DiagnosticMonitor BusyMonitor Event",
+    "runner": "simulate missing SimulationError",
+    "scoreboard": "Scoreboard Mismatch",
+    "stimulus": "random_streams",
+    "values": "InterruptTimeout DiagnosticFound RegisterValue words_stream",
 }
-"""Name -> module that has it; imported when first asked for, since cocotb may be missing."""
+"""Module -> its names offered here; imported on first use, since cocotb may be missing."""
+
+_PLACES = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 __all__ = sorted(_PLACES)
 
@@ -45,13 +33,7 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
     except ModuleNotFoundError as error:
-        if error.name and error.name.split(".")[0] in (
-            "cocotb",
-            "cocotbext",
-            "cocotb_tools",
-            "cocotb_coverage",
-        ):
-            raise ModuleNotFoundError(
-                f"{error.name} is not installed: pip install 'rkcosim[cocotb]'", name=error.name
-            ) from error
+        if (error.name or "").partition(".")[0] in ("cocotb", "cocotbext", "cocotb_tools", "cocotb_coverage"):
+            fix = f"{error.name} is not installed: pip install 'rkcosim[cocotb]'"
+            raise ModuleNotFoundError(fix, name=error.name) from error
         raise

@@ -1,19 +1,22 @@
-"""`NpuAgent`: everything around a core under test, bound in one line."""
+"""`NpuAgent`: the complete environment of a core under test, connected in one line; also a driver device."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
+from itertools import groupby, pairwise
 from typing import Any, TypeVar
 
 import cocotb
 import numpy as np
-from cocotb.task import bridge
-from cocotb.triggers import First, RisingEdge, Timer, ValueChange
+from cocotb.task import bridge, resume
+from cocotb.triggers import ClockCycles, First, RisingEdge, Timer
+from cocotbext.axi import AxiBus, AxiRam
 
-from cosim.cocotb.host import AxiHost, EngineHost, Host
-from cosim.cocotb.memory import DramSlave
-from cosim.cocotb.pins import Clocking, high, pulses
-from cosim.cocotb.values import (
+from rkcosim.cocotb.host import AxiHost, EngineHost
+from rkcosim.cocotb.memory import DramSlave
+from rkcosim.cocotb.pins import EVENT_BITS, Clocking, event_samples, high, pulses
+from rkcosim.cocotb.values import (
     DiagnosticFound,
     InterruptTimeout,
     Log,
@@ -21,30 +24,37 @@ from cosim.cocotb.values import (
     RunResult,
     TaskSpan,
     event_names,
-    find_register,
     words_stream,
 )
-from cosim.crosscheck.kick import kick_writes
-from cosim.engines import waits
-from cosim.engines.diagnostics import Diagnostic, make_diagnostic
-from cosim.engines.library import DramConfig
-from cosim.engines.memory import PAGE
-from cosim.engines.soc import EVENT_NAMES, RESET_CYCLES
-from cosim.streams.stream import Stream
-from rtl.regs import registers
-from rtl.regs.options import chosen_options, options_mask
-from sw.regcmd import blocks_of_mask
+from rkcosim.engines import waits
+from rkcosim.engines.diagnostics import (
+    DMA_ERRORS,
+    LAG,
+    Diagnostic,
+    Fault,
+    code_name,
+    make_diagnostic,
+    refused_at,
+    task_at,
+)
+from rkcosim.engines.library import DramConfig
+from rkcosim.engines.memory import PAGE
+from rkcosim.engines.system import RESET_CYCLES
+from rkcosim.regcmd import blocks_of_mask
+from rkcosim.spec.regs import Register, registers
+from rkcosim.spec.regs.options import chosen_options, options_mask
+from rkcosim.verify.crosscheck.kick import kick_writes
+from rkcosim.verify.streams.stream import Stream
 
 IRQ_CYCLES = 100_000
-"""Bound of a wait for the interrupt unless another one is given."""
+"""Default bound in cycles of a wait for the interrupt."""
 
 INPUTS = """rst s_axil_awvalid s_axil_awaddr s_axil_awprot s_axil_wvalid s_axil_wdata s_axil_wstrb
 s_axil_bready s_axil_arvalid s_axil_araddr s_axil_arprot s_axil_rready
-options m_axi_rid m_axi_rdata m_axi_rresp m_axi_rlast m_axi_bid m_axi_bresp"""
-"""What is 0 until somebody drives it: otherwise X on Icarus."""
+options step_answer m_axi_rid m_axi_rdata m_axi_rresp m_axi_rlast m_axi_bid m_axi_bresp"""
+"""Inputs that are 0 until they are driven; otherwise they would be X on Icarus."""
 
-HOSTS: dict[str, Any] = {"cocotbext": AxiHost, "engine": EngineHost}
-
+HOSTS = {"cocotbext": AxiHost, "engine": EngineHost}
 
 _Result = TypeVar("_Result")
 
@@ -54,29 +64,23 @@ class NpuAgent:
 
     Parameters
     ----------
-    dut
-        handle of a core (`rtl.core.NpuCore` in Verilog).
-    dram
-        timing of the memory; the engines' default if None.
-    host
-        "cocotbext" (cocotbext-axi's AXI-Lite master, as `agent.host.master`) or "engine" (every access
-        takes the cycles that it takes on the compiled engines, so whole runs agree cycle for cycle).
-    ram
-        None for the memory of `cosim.cocotb.memory`, or a number of bytes for cocotbext-axi's `AxiRam`
-        from address 0 on (as `agent.ram`; simpler, with other timing, and all of it is mapped).
-    core
-        number of the core.
-    period_ps
-        of the clock.
-    on_diagnostic
-        "stop" (`wait_irq` and `run_stream` raise `DiagnosticFound`) or "go on" (only `log` has them).
+    dut : handle of a core (`rkcosim.rtl.core.NpuCore` in Verilog).
+    dram : timing of the memory; the engines' default if None.
+    host : "cocotbext" (cocotbext-axi's AXI-Lite master, as `agent.host.master`) or "engine" (every access
+        takes the same cycles as on the compiled engines, so whole runs agree cycle for cycle).
+    ram : None for the memory of `rkcosim.cocotb.memory`, or a number of bytes for cocotbext-axi's `AxiRam`
+        from address 0 on (as `agent.ram`; simpler, with other timing, and completely mapped).
+    core : number of the core.
+    period_ps : period of the clock.
+    on_diagnostic : "stop" (`wait_irq` and `run_stream` raise `DiagnosticFound`) or "go on" (diagnostics are
+        only in `log`).
 
     Members
     -------
     memory : `map`, `read`, `write`, `view` of the device's memory.
     dram : the memory's AXI side: faults, bytes by client, open bursts.
     log : tasks and diagnostics so far.
-    options : readings of the hardware, from RKCOSIM_OPTIONS (rtl/regs/options.py).
+    options : interpretations of the hardware, from RKCOSIM_OPTIONS (spec/regs/options.py).
     on_reset : functions that are called at each reset.
     """
 
@@ -110,14 +114,12 @@ class NpuAgent:
         self.options = chosen_options()
         dut.options.value = options_mask(self.options)
         self.clocking = Clocking(dut.clk, period_ps)
-        self.host: Host = HOSTS[host](dut, self.clocking)
+        self.host: Any = HOSTS[host](dut, self.clocking)
         self.dram: DramSlave | None = None
         if ram is None:
             self.dram = DramSlave(dut, self.clocking, dram)
             self.memory: Any = self.dram.memory
         else:
-            from cocotbext.axi import AxiBus, AxiRam
-
             self.ram = AxiRam(AxiBus.from_prefix(dut, "m_axi"), dut.clk, dut.rst, size=ram)
             self.memory = _RamMemory(self.ram, ram)
         cocotb.start_soon(self._watch_events())
@@ -131,11 +133,11 @@ class NpuAgent:
         return self.clocking.cycle
 
     async def cycles(self, count: int) -> None:
-        """Let `count` cycles pass."""
-        await self.clocking.edges(count)
+        """Wait for `count` cycles."""
+        await ClockCycles(self.dut.clk, count)
 
     async def reset(self, cycles: int = RESET_CYCLES) -> None:
-        """Hold the core's reset; what is under way on its buses is dropped."""
+        """Hold the core's reset; open transfers on its buses are dropped."""
         await RisingEdge(self.dut.clk)
         self.dut.rst.value = 1
         if self.dram is not None:
@@ -143,7 +145,7 @@ class NpuAgent:
         for call in self.on_reset:
             call()
         await self.cycles(cycles)
-        self._reported = len(self.log.diagnostics)  # what was found before it is over
+        self._reported = len(self.log.diagnostics)  # earlier diagnostics do not count any more
         self.dut.rst.value = 0
         if self.dram is not None:
             self.dram.reset()
@@ -151,16 +153,16 @@ class NpuAgent:
     # Registers
 
     async def write(self, register: str | int, value: int | None = None, **fields: int | str) -> None:
-        """Write a register: by name or offset, a value or its fields (the others are 0).
+        """Write a register, given by name or offset: a value, or its fields (the others are 0).
 
         Raises
         ------
         KeyError, ValueError
             for a register, field or value that does not exist.
         BusError
-            when the core answers with an error.
+            if the core responds with an error.
         """
-        offset, item = find_register(register)
+        offset, item = _find(register)
         if (value is None) == (not fields):
             raise ValueError(f"write of {register}: give either a value or fields")
         if value is None:
@@ -172,29 +174,27 @@ class NpuAgent:
         await self.host.write(offset, value)
 
     async def read(self, register: str | int) -> RegisterValue:
-        """Read a register by name or offset; the fields are `value["FIELD"]`.  Raises as `write`."""
-        offset, _ = find_register(register)
+        """Read a register by name or offset; the fields are `value["FIELD"]`. Raises as `write`."""
+        offset, _ = _find(register)
         return RegisterValue(offset, await self.host.read(offset))
 
     # Streams
 
     def load(self, stream: Stream) -> None:
-        """Map and fill the memory of a stream (pages that are mapped already stay)."""
+        """Map and fill the memory of a stream (pages that are already mapped are kept)."""
         have = {n for at, size in self.memory.ranges.items() for n in range(at // PAGE, (at + size) // PAGE)}
         wanted: set[int] = set()
         for region in stream.regions:
             last = (region.address + max(region.data.size, 1) - 1) // PAGE
             wanted |= set(range(region.address // PAGE, last + 1))
-        runs: list[list[int]] = []
-        for page in sorted(wanted - have):
-            if runs and runs[-1][1] == page:
-                runs[-1][1] = page + 1
-            else:
-                runs.append([page, page + 1])
-        for first, end in runs:
-            self.memory.map(first * PAGE, (end - first) * PAGE)
-        for region in stream.regions:
-            _write_pages(self.memory, region.address, region.data.tobytes())
+        for _, run in groupby(enumerate(sorted(wanted - have)), lambda place: place[1] - place[0]):
+            pages = [page for _, page in run]
+            self.memory.map(pages[0] * PAGE, len(pages) * PAGE)
+        for region in stream.regions:  # page by page: they may lie in several mappings
+            address, data = region.address, region.data.tobytes()
+            cuts = [0, *range(-address % PAGE or PAGE, len(data), PAGE), len(data)]
+            for begin, end in pairwise(cuts):
+                self.memory.write(address + begin, data[begin:end])
 
     async def run_stream(
         self, stream: Stream | Iterable[int], bound_cycles: int = IRQ_CYCLES, *, load: bool = True
@@ -203,17 +203,15 @@ class NpuAgent:
 
         Parameters
         ----------
-        stream
-            a `cosim.streams.stream.Stream`, or words, which are placed at `COMMANDS`.
-        load
-            put the stream's regions into memory first.
+        stream : a `rkcosim.verify.streams.stream.Stream`, or words, which are placed at `COMMANDS`.
+        load : write the stream's regions to memory first.
 
         Raises
         ------
         InterruptTimeout
-            when it does not end within `bound_cycles`.
+            if it does not end within `bound_cycles`.
         DiagnosticFound
-            when the core found something suspicious (see `on_diagnostic`).
+            if the core raised a diagnostic (see `on_diagnostic`).
         """
         if not isinstance(stream, Stream):
             stream, load = words_stream(stream, self.core), True
@@ -252,12 +250,12 @@ class NpuAgent:
         Returns
         -------
         int
-            the cycle in which it is.
+            the first cycle in which it is high.
 
         Raises
         ------
         InterruptTimeout
-            after `bound_cycles`; says what was waited for, which blocks are at work and what they wait for.
+            after `bound_cycles`; names the event, the running blocks and what they wait for.
         DiagnosticFound
             with `on_diagnostic` "stop", as soon as the core raises one.
         """
@@ -270,10 +268,10 @@ class NpuAgent:
         return self.cycle
 
     async def poll_irq(self, bound_cycles: int) -> bool:
-        """Wait as `wait_irq` does, and say whether the line is high."""
+        """Wait like `wait_irq`, and return whether the line is high."""
         self._raise_diagnostics()
         if not high(self.dut.irq):
-            bound = Timer(self.clocking.time_ps(max(1, bound_cycles)), "ps")
+            bound = Timer(max(1, bound_cycles) * self.clocking.period_ps, "ps")
             suspicious = [RisingEdge(self.dut.diag_valid)] if self.on_diagnostic == "stop" else []
             fired = await First(RisingEdge(self.dut.irq), bound, *suspicious)
             if fired is bound:
@@ -285,50 +283,44 @@ class NpuAgent:
         return True
 
     async def software(self, function: Callable[[Any], _Result]) -> _Result:
-        """Run blocking code on this core: a function of a device as `sw.driver.Driver` takes it.
+        """Run blocking code on this core: a function of a device as `rkcosim.driver.Driver` takes it.
 
-        The rest of the simulation goes on meanwhile.  What the function raises is raised here.
+        The rest of the simulation continues meanwhile. Exceptions of the function are raised here.
         """
-        from cosim.cocotb.device import AgentDevice
-
         device = AgentDevice(self)
         return await bridge(lambda: function(device))()
 
     async def block_state(self) -> str:
-        """Lines that say which blocks are at work, what they wait for, and what was found suspicious."""
+        """Return lines about the running blocks, what they wait for, and the diagnostics."""
         busy = blocks_of_mask(int(self.dut.busy_blocks.value))
         lines = [f"busy_blocks: {', '.join(busy) or 'none'}"]
         at_work = set()
-        for block in registers().blocks.values():
-            if "S_STATUS" not in block:
-                continue
-            value = await self.read(f"{block.name}.S_STATUS")
-            shown = [
-                f"group {name[-1]} {block['S_STATUS'].fields[name].label(v) or v}"
-                for name, v in value.fields.items()
-                if v
-            ]
-            if shown:
-                at_work.add(block.name)
-                lines.append(f"{block.name}.S_STATUS: {', '.join(shown)}")
+        for block in registers():
+            if "S_STATUS" in block:
+                fields, value = block["S_STATUS"].fields, await self.read(f"{block.name}.S_STATUS")
+                groups = {name[-1]: fields[name].label(v) or v for name, v in value.fields.items() if v}
+                if groups:
+                    at_work.add(block.name)
+                    shown = ", ".join(f"group {number} {state}" for number, state in groups.items())
+                    lines.append(f"{block.name}.S_STATUS: {shown}")
         raw = await self.read("PC.INTERRUPT_RAW_STATUS")
         mask = await self.read("PC.INTERRUPT_MASK")
         lines.append(f"interrupt events: raised {event_names(raw)}, mask {event_names(mask)}")
         open_bursts = self.dram.open_bursts if self.dram is not None else {}
-        lines += [f"memory: {count} {what} under way" for what, count in open_bursts.items()]
-        events = int(self.dut.events.value)
-        stalls = [name for bit, name in enumerate(EVENT_NAMES) if events >> bit & 1]
+        lines += [f"memory: {count} open {what}" for what, count in open_bursts.items()]
+        events, idle = int(self.dut.events.value), high(self.dut.idle)
+        stalls = [name for name, bit in EVENT_BITS.items() if events & bit]
         now = f", now: {', '.join(stalls)}" if stalls else ""
-        lines.append(
-            f"task {int(self.dut.task_index.value)}, {'idle' if high(self.dut.idle) else 'not idle'}{now}"
-        )
+        lines.append(f"task {int(self.dut.task_index.value)}, {'idle' if idle else 'not idle'}{now}")
         reading = any("reads" in what for what in open_bursts)
-        lines += waits.explain(at_work, stalls, reading, high(self.dut.idle))
+        lines += waits.explain(at_work, stalls, reading, idle)
         lines += [f"diagnostic: {item}" for item in self.log.diagnostics[:3]]
-        faults = self.dram.faults if self.dram is not None else []
-        return "\n".join([*lines, *(f"fault: {item}" for item in faults[:3])])
+        return "\n".join([*lines, *(f"fault: {item}" for item in self._faults()[:3])])
 
-    # What is seen all the time
+    # Continuous observation
+
+    def _faults(self) -> list[Fault]:
+        return self.dram.faults if self.dram is not None else []
 
     def _raise_diagnostics(self) -> None:
         fresh = self.log.diagnostics[self._reported :]
@@ -337,50 +329,97 @@ class NpuAgent:
             raise DiagnosticFound(fresh)
 
     async def _watch_events(self) -> None:
-        start, done = (1 << EVENT_NAMES.index(name) for name in ("task_start", "task_done"))
         async for value in event_samples(self.dut):
-            if value & start:
-                task = int(self.dut.task_index.value)
-                self.log.tasks.append(TaskSpan(self.core, task, self.cycle))
-            if value & done and self.log.tasks:
-                last = self.log.tasks[-1]
-                self.log.tasks[-1] = TaskSpan(self.core, last.task, last.start, self.cycle)
+            tasks = self.log.tasks
+            if value & EVENT_BITS["task_done"] and tasks:  # the next one may start in the same cycle
+                tasks[-1] = replace(tasks[-1], end=self.cycle)
+            if value & EVENT_BITS["task_start"]:
+                tasks.append(TaskSpan(self.core, int(self.dut.task_index.value), self.cycle))
 
     async def _watch_diagnostics(self) -> None:
         async for _ in pulses(self.dut.diag_valid, self.dut.clk):
             self.log.diagnostics.append(self.diagnostic())
 
     def diagnostic(self) -> Diagnostic:
-        """What is on the diagnostic port in this cycle (meaningful while `diag_valid` is high)."""
+        """Return the diagnostic port in this cycle (valid while `diag_valid` is high)."""
         code, block, register, value = (
             int(getattr(self.dut, f"diag_{name}").value) for name in ("code", "block", "register", "value")
         )
-        faults = self.dram.faults if self.dram is not None else []
-        return make_diagnostic(self.cycle, self.core, code, block, register, value, self.log.tasks, faults)
+        now, core, write = self.cycle, self.core, DMA_ERRORS.get(code_name(code))
+        # The memory has one port, number 0, regardless of the core behind it.
+        address = None if write is None else refused_at(self._faults(), 0, value, write, now)
+        task = task_at(self.log.tasks, core, now - LAG)
+        return make_diagnostic(now, core, code, block, register, value, task, address)
 
 
-async def event_samples(dut: Any) -> Any:
-    """The value of the core's `events` at every rising edge at which it is not 0."""
-    change, edge = ValueChange(dut.events), RisingEdge(dut.clk)
-    while True:
-        await change
-        await edge
-        while value := int(dut.events.value):
-            yield value
-            await edge
+def _find(register: str | int) -> tuple[int, Register | None]:
+    """Return the offset of a register, and the register (None if there is none), by name or by offset."""
+    if isinstance(register, int):
+        return register, registers().at(register)
+    block, _, name = register.partition(".")
+    item = registers()[block].registers[name]
+    return item.offset, item
 
 
-def _write_pages(memory: Any, address: int, data: bytes) -> None:
-    """Write bytes across mappings."""
-    at = 0
-    while at < len(data):
-        size = min(PAGE - (address + at) % PAGE, len(data) - at)
-        memory.write(address + at, data[at : at + size])
-        at += size
+class AgentDevice:
+    """A core in a simulation as a device for driver, runtime and `rknn_api`.
+
+    It is `rkcosim.driver.device.Device` on an agent, only for functions that `NpuAgent.software` runs,
+    because it blocks the thread of cocotb's bridge in which they run.
+
+    Members
+    -------
+    cores : the number of the agent's core plus 1; accesses to other cores raise ValueError.
+    memory, cycle : the agent's.
+    """
+
+    name = "cocotb"
+
+    def __init__(self, agent: NpuAgent) -> None:
+        self._agent = agent
+        self.cores = agent.core + 1
+        self.memory: Any = agent.memory
+
+    @property
+    def cycle(self) -> int:
+        """Cycles since the agent was made."""
+        return self._agent.cycle
+
+    def read32(self, core: int, offset: int) -> int:
+        """Read a register; `BusError` on an error response."""
+        return resume(self._only(1 << core).host.read)(offset)
+
+    def write32(self, core: int, offset: int, value: int) -> None:
+        """Write a register; `BusError` on an error response."""
+        resume(self._only(1 << core).host.write)(offset, value)
+
+    def run_until_irq(self, core_mask: int, max_cycles: int) -> int:
+        """Run until the interrupt line is high; return 0 if `max_cycles` have passed without it.
+
+        Raises
+        ------
+        DiagnosticFound
+            with the agent's `on_diagnostic` "stop".
+        """
+        return 1 << self._agent.core if resume(self._only(core_mask).poll_irq)(max_cycles) else 0
+
+    def reset(self, core_mask: int) -> None:
+        """Reset the core."""
+        if core_mask >> self._agent.core & 1:
+            resume(self._agent.reset)()
+
+    def block_state(self, core: int) -> str:
+        """Return lines about the running blocks and what they wait for."""
+        return resume(self._only(1 << core).block_state)()
+
+    def _only(self, core_mask: int) -> NpuAgent:
+        if not core_mask >> self._agent.core & 1:
+            raise ValueError(f"core mask {core_mask:#x}: there is only core {self._agent.core}")
+        return self._agent
 
 
 class _RamMemory:
-    """cocotbext-axi's `AxiRam` as the other memory: mapped from 0 on, all of it."""
+    """cocotbext-axi's `AxiRam` with the interface of the other memory; completely mapped from 0 on."""
 
     def __init__(self, ram: Any, size: int) -> None:
         self._ram, self.ranges = ram, {0: size}

@@ -1,4 +1,4 @@
-"""Functional coverage of the tasks that a core ran, with cocotb-coverage.
+"""Functional coverage of the tasks that a core ran, in the database of cocotb-coverage.
 
 coverage = Coverage(npu)
 ...
@@ -7,19 +7,20 @@ coverage.save("coverage.xml")
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import cocotb
-from cocotb.triggers import RisingEdge
+from cocotb.triggers import ClockCycles
+from cocotb_coverage.coverage import CoverCross, CoverPoint, coverage_db, coverage_section
 
-from cosim.cocotb.agent import NpuAgent, event_samples
-from cosim.cocotb.monitors import CommandMonitor, Event
-from cosim.engines.soc import EVENT_NAMES
-from rtl.regs import registers
-from sw.regcmd import blocks_of_mask
+from rkcosim.cocotb.agent import NpuAgent
+from rkcosim.cocotb.monitors import CommandMonitor, Event
+from rkcosim.cocotb.pins import EVENT_BITS, event_samples
+from rkcosim.regcmd import blocks_of_mask
+from rkcosim.spec.regs import registers
 
 BLOCK_SETS = (
     "CNA+CORE+DPU",
@@ -34,36 +35,33 @@ BLOCK_SETS = (
 
 KERNELS = ("1x1", "1x3", "3x1", "2x2", "3x3", "5x5", "7x7", "other")
 STRIDES = ("1", "2", "3 and more", "differing")
+CROSSES = {
+    "conv": (("in_precision", "conv_mode"), ("in_precision", "kernel"), ("kernel", "stride")),
+    "dpu": (("in_precision", "out_precision"), ("bs", "bn", "ew")),
+    "ppu": (("proc_precision", "pooling_method"), ("kernel", "stride")),
+}
+"""Points that are crossed, by group."""
+
 _BUSY_AFTER = 2
 """Cycles from the start of a task on its event to all of its blocks on `busy_blocks`."""
-
-Point = tuple[str, Callable[["Task"], Any], tuple[Any, ...]]
-"""Name, what is sampled (None: nothing), bins."""
 
 
 @dataclass
 class Task:
-    """A task as it was started: its blocks, and the values of their registers.
+    """A task at its start: its blocks, and the values of their registers by path.
 
-    `changed` has the fields ("BLOCK.REGISTER.FIELD") that were written with something else than 0
-    since the task before.
+    `changed` contains the fields ("BLOCK.REGISTER.FIELD") that were written with a non-zero value since the
+    task before.
     """
 
     blocks: tuple[str, ...]
     values: dict[str, int] = field(default_factory=dict)
     changed: frozenset[str] = frozenset()
 
-    def get(self, block: str, register: str, name: str) -> int | None:
-        """A field's value, None where the block is not of the task."""
-        if block not in self.blocks:
-            return None
+    def fields(self, block: str, register: str) -> dict[str, int]:
+        """Return the values of a register's fields by name; those of its reset if nothing was written."""
         item = registers()[block][register]
-        return item.decode(self.values.get(item.path, item.reset))[name]
-
-    def label(self, block: str, register: str, name: str) -> str | None:
-        """The name of a field's value."""
-        value = self.get(block, register, name)
-        return None if value is None else registers()[block][register].fields[name].label(value)
+        return item.decode(self.values.get(item.path, item.reset))
 
 
 class Coverage:
@@ -71,13 +69,10 @@ class Coverage:
 
     Parameters
     ----------
-    agent
-        of the core.
-    name
-        first part of the names in the coverage database, which all coverages of a simulation with
-        that name share.
-    commands
-        a monitor that is there already.
+    agent : agent of the core.
+    name : first part of the names in cocotb-coverage's `coverage_db`, which all coverages of a simulation
+        with that name share.
+    commands : an existing monitor to use.
 
     Members
     -------
@@ -88,9 +83,8 @@ class Coverage:
         self.agent, self.name, self.tasks = agent, name, 0
         self._values: dict[str, int] = {}
         self._changed: set[str] = set()
-        self._sample = _sampler(name)
-        commands = commands or CommandMonitor(agent)
-        commands.subscribe(self._written)
+        self._count = coverage_section(*_items(name))(_counted)
+        (commands or CommandMonitor(agent)).subscribe(self._written)
         cocotb.start_soon(self._watch())
 
     def _written(self, event: Event) -> None:
@@ -100,50 +94,38 @@ class Coverage:
             self._changed.update(f"{register.path}.{name}" for name, value in event.fields.items() if value)
 
     async def _watch(self) -> None:
-        start = 1 << EVENT_NAMES.index("task_start")
-        async for value in event_samples(self.agent.dut):
-            if value & start:
+        dut = self.agent.dut
+        async for value in event_samples(dut):
+            if value & EVENT_BITS["task_start"]:
                 values, changed = dict(self._values), frozenset(self._changed)
                 self._changed.clear()
-                for _ in range(_BUSY_AFTER):
-                    await RisingEdge(self.agent.dut.clk)
-                blocks = blocks_of_mask(int(self.agent.dut.busy_blocks.value))
-                self.sample(Task(tuple(blocks), values, changed))
+                await ClockCycles(dut.clk, _BUSY_AFTER)
+                self.sample(Task(tuple(blocks_of_mask(int(dut.busy_blocks.value))), values, changed))
 
     def sample(self, task: Task) -> None:
         """Count one task."""
         self.tasks += 1
-        self._sample(task)
-
-    def items(self) -> dict[str, tuple[int, int]]:
-        """Covered bins and all bins of every point and cross, by name."""
-        from cocotb_coverage.coverage import coverage_db
-
-        mine = {name: item for name, item in coverage_db.items() if name.startswith(f"{self.name}.")}
-        return {name: (item.coverage, item.size) for name, item in mine.items() if hasattr(item, "_hits")}
-
-    def hits(self, item: str) -> dict[Any, int]:
-        """Hits by bin of one point or cross, by its name without the first part."""
-        from cocotb_coverage.coverage import coverage_db
-
-        return dict(coverage_db[f"{self.name}.{item}"].detailed_coverage)
+        self._count(task)
 
     def text(self) -> str:
-        """A line for each point and cross."""
-        lines = [f"{covered:5} of {size:5}  {name}" for name, (covered, size) in sorted(self.items().items())]
+        """Return a line for each point and cross."""
+        lines = [
+            f"{item.coverage:5} of {item.size:5}  {name}"
+            for name, item in sorted(coverage_db.items())
+            if name.startswith(f"{self.name}.") and isinstance(item, (CoverPoint, CoverCross))
+        ]
         return "\n".join([f"{self.tasks} tasks", *lines])
 
     def save(self, path: str | Path) -> Path:
-        """Write the coverage database as .xml or .yml (several are merged by cocotb_coverage's
-        `merge_coverage`).
+        """Write the coverage database as .xml or .yml.
+
+        Several files are merged by cocotb_coverage's `merge_coverage`.
 
         Raises
         ------
         ValueError
             for another suffix.
         """
-        from cocotb_coverage.coverage import coverage_db
-
         path = Path(path)
         if path.suffix not in (".xml", ".yml", ".yaml"):
             raise ValueError(f"coverage is written as .xml or .yml, not {path.suffix or path.name!r}")
@@ -153,125 +135,90 @@ class Coverage:
         return path
 
 
-def _labels(block: str, register: str, name: str) -> Point:
+def _counted(task: Task) -> None:
+    """Only sampled; does nothing."""
+
+
+_Point = tuple[str, str, str, Callable[[dict[str, int]], str | None], Sequence[str]]
+"""Name, block, register, function from field values to the bin, all bins."""
+
+
+def _label(block: str, register: str, name: str) -> _Point:
     item = registers()[block][register].fields[name]
-    bins = tuple(label for label in (item.enum or {}))
-    return name.lower(), lambda task: task.label(block, register, name), bins
+    return name.lower(), block, register, lambda fields: item.label(fields[name]), list(item.enum or {})
 
 
-def _bit(name: str, block: str, register: str, bypass: str) -> Point:
-    def on(task: Task) -> str | None:
-        value = task.get(block, register, bypass)
-        return None if value is None else ("off" if value else "on")
-
-    return name, on, ("on", "off")
+def _stage(name: str) -> _Point:
+    register, bypass = f"{name.upper()}_CFG", f"{name.upper()}_BYPASS"
+    return name, "DPU", register, lambda fields: "off" if fields[bypass] else "on", ("on", "off")
 
 
-def _kernel(block: str, register: str, rows: str, columns: str, plus: int) -> Point:
-    def size(task: Task) -> str | None:
-        height, width = task.get(block, register, rows), task.get(block, register, columns)
-        if height is None or width is None:
-            return None
-        text = f"{height + plus}x{width + plus}"
+def _kernel(block: str, register: str, rows: str, columns: str, plus: int = 0) -> _Point:
+    def size(fields: dict[str, int]) -> str:
+        text = f"{fields[rows] + plus}x{fields[columns] + plus}"
         return text if text in KERNELS else "other"
 
-    return "kernel", size, KERNELS
+    return "kernel", block, register, size, KERNELS
 
 
-def _stride(block: str, register: str, rows: str, columns: str, plus: int) -> Point:
-    def stride(task: Task) -> str | None:
-        down, across = task.get(block, register, rows), task.get(block, register, columns)
-        if down is None or across is None:
-            return None
-        if down != across:
+def _stride(block: str, register: str, rows: str, columns: str, plus: int = 0) -> _Point:
+    def step(fields: dict[str, int]) -> str:
+        if fields[rows] != fields[columns]:
             return "differing"
-        step = max(down + plus, 1)
-        return str(step) if step < 3 else "3 and more"
+        return STRIDES[min(max(fields[rows] + plus, 1), 3) - 1]
 
-    return "stride", stride, STRIDES
+    return "stride", block, register, step, STRIDES
 
 
-def _points() -> dict[str, list[Point]]:
-    conv = [
-        _labels("CNA", "CONV_CON1", "IN_PRECISION"),
-        _labels("CNA", "CONV_CON1", "CONV_MODE"),
-        _kernel("CNA", "WEIGHT_SIZE2", "WEIGHT_HEIGHT", "WEIGHT_WIDTH", 0),
-        _stride("CNA", "CONV_CON3", "CONV_Y_STRIDE", "CONV_X_STRIDE", 0),
+def _groups() -> dict[str, list[_Point]]:
+    return {
+        "conv": [
+            _label("CNA", "CONV_CON1", "IN_PRECISION"),
+            _label("CNA", "CONV_CON1", "CONV_MODE"),
+            _kernel("CNA", "WEIGHT_SIZE2", "WEIGHT_HEIGHT", "WEIGHT_WIDTH"),
+            _stride("CNA", "CONV_CON3", "CONV_Y_STRIDE", "CONV_X_STRIDE"),
+        ],
+        "dpu": [
+            _label("DPU", "DATA_FORMAT", "IN_PRECISION"),
+            _label("DPU", "DATA_FORMAT", "OUT_PRECISION"),
+            _label("DPU", "FEATURE_MODE_CFG", "FLYING_MODE"),
+            _label("DPU", "FEATURE_MODE_CFG", "OUTPUT_MODE"),
+            *map(_stage, ("bs", "bn", "ew")),
+        ],
+        "ppu": [
+            _label("PPU", "DATA_FORMAT", "PROC_PRECISION"),
+            _label("PPU", "OPERATION_MODE_CFG", "POOLING_METHOD"),
+            _kernel("PPU", "POOLING_KERNEL_CFG", "KERNEL_HEIGHT", "KERNEL_WIDTH", 1),
+            _stride("PPU", "POOLING_KERNEL_CFG", "KERNEL_STRIDE_HEIGHT", "KERNEL_STRIDE_WIDTH", 1),
+        ],
+    }
+
+
+def _items(name: str) -> list[Any]:
+    """Return all points and crosses; those of a name that are already in the database are reused."""
+
+    def point(group: str, of: _Point) -> CoverPoint:
+        one, block, register, text, bins = of
+
+        def chosen(task: Task) -> str | None:  # None is not a bin: the block does not take part in the task
+            return text(task.fields(block, register)) if block in task.blocks else None
+
+        return CoverPoint(f"{name}.{group}.{one}", xf=chosen, bins=list(bins))
+
+    items: list[Any] = [
+        CoverPoint(f"{name}.blocks", xf=lambda task: "+".join(task.blocks), bins=[*BLOCK_SETS])
     ]
-    dpu = [
-        _labels("DPU", "DATA_FORMAT", "IN_PRECISION"),
-        _labels("DPU", "DATA_FORMAT", "OUT_PRECISION"),
-        _labels("DPU", "FEATURE_MODE_CFG", "FLYING_MODE"),
-        _labels("DPU", "FEATURE_MODE_CFG", "OUTPUT_MODE"),
-        _bit("bs", "DPU", "BS_CFG", "BS_BYPASS"),
-        _bit("bn", "DPU", "BN_CFG", "BN_BYPASS"),
-        _bit("ew", "DPU", "EW_CFG", "EW_BYPASS"),
-    ]
-    ppu = [
-        _labels("PPU", "DATA_FORMAT", "PROC_PRECISION"),
-        _labels("PPU", "OPERATION_MODE_CFG", "POOLING_METHOD"),
-        _kernel("PPU", "POOLING_KERNEL_CFG", "KERNEL_HEIGHT", "KERNEL_WIDTH", 1),
-        _stride("PPU", "POOLING_KERNEL_CFG", "KERNEL_STRIDE_HEIGHT", "KERNEL_STRIDE_WIDTH", 1),
-    ]
-    return {"conv": conv, "dpu": dpu, "ppu": ppu}
-
-
-CROSSES = {
-    "conv": (("in_precision", "conv_mode"), ("in_precision", "kernel"), ("kernel", "stride")),
-    "dpu": (("in_precision", "out_precision"), ("bs", "bn", "ew")),
-    "ppu": (("proc_precision", "pooling_method"), ("kernel", "stride")),
-}
-"""Points that are crossed, by group."""
-
-
-def field_names() -> list[str]:
-    """Every field that a task can set, `BLOCK.REGISTER.FIELD`."""
-    return [
-        f"{register.path}.{name}"
-        for block in registers().blocks.values()
+    for group, points in _groups().items():
+        items += [point(group, of) for of in points]
+        for crossed in CROSSES[group]:  # a cross uses what its points have just counted
+            parts = [f"{name}.{group}.{one}" for one in crossed]
+            items.append(CoverCross(f"{name}.{group}.{'_x_'.join(crossed)}", items=parts))
+    settable = [
+        f"{register.path}.{field}"
+        for block in registers()
         for register in block
         if register.shadowed
-        for name in register.fields
+        for field in register.fields
     ]
-
-
-_SAMPLERS: dict[str, Callable[[Task], None]] = {}
-
-
-def _sampler(name: str) -> Callable[[Task], None]:
-    """The function that counts a task; made once, since the database is one for a simulation."""
-    if name in _SAMPLERS:
-        return _SAMPLERS[name]
-    from cocotb_coverage.coverage import CoverCross, CoverPoint
-
-    items: list[Any] = [CoverPoint(f"{name}.blocks", xf=_blocks, bins=list(BLOCK_SETS))]
-    for group, points in _points().items():
-        items += [CoverPoint(f"{name}.{group}.{p}", xf=xf, bins=list(bins)) for p, xf, bins in points]
-        for crossed in CROSSES[group]:
-            parts = [f"{name}.{group}.{point}" for point in crossed]
-            items.append(CoverCross(f"{name}.{group}.{'_x_'.join(crossed)}", items=parts))
-    items.append(
-        CoverPoint(
-            f"{name}.fields_set",
-            xf=lambda task: task.changed,
-            rel=lambda changed, one: one in changed,
-            bins=field_names(),
-            inj=False,
-        )
-    )
-    _SAMPLERS[name] = _decorated(items)
-    return _SAMPLERS[name]
-
-
-def _blocks(task: Task) -> str:
-    return "+".join(task.blocks)
-
-
-def _decorated(items: Iterable[Any]) -> Callable[[Task], None]:
-    def count(task: Task) -> None:
-        """Do nothing besides being sampled."""
-
-    sample: Callable[[Task], None] = count
-    for item in reversed(list(items)):  # a cross looks at what its points have just counted
-        sample = item(sample)
-    return sample
+    in_task = {"xf": lambda task: task.changed, "rel": lambda changed, one: one in changed, "inj": False}
+    return [*items, CoverPoint(f"{name}.fields_set", bins=settable, **in_task)]

@@ -1,40 +1,40 @@
-"""What a core does, seen on its pins: each monitor a coroutine with a list, a queue and callbacks.
+"""Monitors of a core's pins: each one is a coroutine with a list, a queue and callbacks.
 
-A monitor that has nothing to see costs nothing: it sleeps until its pin stirs.
+A monitor without activity costs nothing: it sleeps until its pin changes.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import cocotb
 from cocotb.queue import Queue
 from cocotb.triggers import RisingEdge, ValueChange
 
-from cosim.cocotb.agent import NpuAgent, event_samples
-from cosim.cocotb.pins import high, pulses
-from cosim.engines.diagnostics import client_name, register_name
-from cosim.engines.soc import EVENT_NAMES
-from rtl.regs import registers
-from sw.regcmd import blocks_of_mask
+from rkcosim.cocotb.agent import NpuAgent
+from rkcosim.cocotb.pins import EVENT_BITS, event_samples, high, pulses
+from rkcosim.engines.diagnostics import client_name, register_name
+from rkcosim.regcmd import blocks_of_mask
+from rkcosim.spec.regs import registers
+from rkcosim.waves.pins import BEAT_BYTES
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something seen; the fields are the columns of the engines' event log.
+    """An observed event; the fields are the columns of the engines' event log.
 
     Members
     -------
     kind : "write" (of a register), "burst", "stripe", "task", "irq", "diagnostic" or "busy".
-    cycle, end : first cycle, and the one after the last (`cycle` + 1 for instants).
-    task : index in the kick of the task at work.
-    block, client : name in the TRM, name of the AXI client; "" where there is none.
+    cycle, end : first cycle, and the cycle after the last one (`cycle` + 1 for instants).
+    task : index in the kick of the running task.
+    block, client : name in the TRM, name of the AXI client; "" if there is none.
     address, value, bytes : what is moved or written; `address` of a register is its offset.
     direction : "read", "write" or "".
-    reason : for people: the register's name, the events, the text of a diagnostic.
+    reason : text: the register's name, the events, the text of a diagnostic.
     fields : fields of a register that was written.
     data : bytes of a burst.
     """
@@ -60,14 +60,12 @@ class Monitor:
 
     Parameters
     ----------
-    agent
-        of the core to watch.
-    call
-        called with each event, from the simulation.
+    agent : agent of the core to watch.
+    call : called with each event, from the simulation.
 
     Members
     -------
-    events : all so far, in the order in which they ended.
+    events : all events so far, in the order of their ends.
     """
 
     def __init__(self, agent: NpuAgent, call: Callable[[Event], None] | None = None) -> None:
@@ -87,7 +85,7 @@ class Monitor:
         self._calls.append(call)
 
     async def next(self) -> Event:
-        """Wait for the next event that no earlier call of `next` has given."""
+        """Wait for the next event that no earlier call of `next` has returned."""
         if not self._queued:
             self._queued = True
             for event in self.events:
@@ -95,19 +93,24 @@ class Monitor:
         return await self._queue.get()
 
     def clear(self) -> None:
-        """Forget the events so far."""
+        """Discard the events so far."""
         self.events.clear()
 
     def _watchers(self) -> list[Any]:
         return [self._watch()]
 
     async def _watch(self) -> None:
-        """Look on for ever; each monitor has its own (those with several override `_watchers`)."""
+        """Observe without end.
+
+        Implemented by each monitor (those with several coroutines override `_watchers`).
+        """
         raise NotImplementedError
 
-    def _tell(self, kind: str, cycle: int, end: int | None = None, **rest: Any) -> None:
+    def _report(self, kind: str, cycle: int, end: int | None = None, **rest: Any) -> None:
         rest.setdefault("task", int(self.dut.task_index.value))
-        event = Event(kind, cycle, cycle + 1 if end is None else end, self.agent.core, **rest)
+        self._add(Event(kind, cycle, cycle + 1 if end is None else end, self.agent.core, **rest))
+
+    def _add(self, event: Event) -> None:
         self.events.append(event)
         if self._queued:
             self._queue.put_nowait(event)
@@ -118,8 +121,8 @@ class Monitor:
 class CommandMonitor(Monitor):
     """Register writes, by the host and by the command stream, decoded.
 
-    `cycle` is the one in which the register takes the value; `block`, `address` (offset), `value` and
-    `fields`; `reason` is "host" or "stream".
+    `cycle` is the one in which the register takes the value. Further fields: `block`, `address` (offset),
+    `value` and `fields`; `reason` is "host" or "stream".
     """
 
     async def _watch(self) -> None:
@@ -127,9 +130,9 @@ class CommandMonitor(Monitor):
         async for _ in pulses(dut.watch_valid, dut.clk):
             offset, value = int(dut.watch_offset.value), int(dut.watch_value.value)
             register = registers().at(offset)
-            self._tell(
+            self._report(
                 "write",
-                self.agent.cycle - 1,  # the watch port is a register behind
+                self.agent.cycle - 1,  # the watch port is one register later
                 block=register.block if register is not None else "",
                 address=offset,
                 value=value,
@@ -140,7 +143,7 @@ class CommandMonitor(Monitor):
             )
 
     def writes(self, register: str) -> list[Event]:
-        """The writes of one register, by name."""
+        """Return the writes of one register, by name."""
         return [event for event in self.events if register_name(event.address) == register]
 
 
@@ -148,35 +151,31 @@ class TaskMonitor(Monitor):
     """Tasks from start to end."""
 
     async def _watch(self) -> None:
-        start, done = (1 << EVENT_NAMES.index(name) for name in ("task_start", "task_done"))
         began: tuple[int, int] | None = None
         async for value in event_samples(self.dut):
-            if value & done and began is not None:
-                self._tell("task", began[0], self.agent.cycle, task=began[1])
+            if value & EVENT_BITS["task_done"] and began is not None:
+                self._report("task", began[0], self.agent.cycle, task=began[1])
                 began = None
-            if value & start:
+            if value & EVENT_BITS["task_start"]:
                 began = self.agent.cycle, int(self.dut.task_index.value)
 
 
 class StripeMonitor(Monitor):
-    """Stripes: CNA hands 16 finished output pixels (of one kernel group) to CORE."""
+    """Stripes: CNA passes 16 finished output pixels (of one kernel group) to CORE."""
 
     async def _watch(self) -> None:
-        stripe = 1 << EVENT_NAMES.index("stripes")
         async for value in event_samples(self.dut):
-            if value & stripe:
-                self._tell("stripe", self.agent.cycle, block="CNA")
+            if value & EVENT_BITS["stripes"]:
+                self._report("stripe", self.agent.cycle, block="CNA")
 
 
 class BurstMonitor(Monitor):
-    """Bursts on the AXI port; `cycle` of the request, `end` after the last beat (of a write: the response).
+    """Bursts on the AXI port; `cycle` of the request, `end` after the last beat (for a write: the response).
 
     Parameters
     ----------
-    direction
-        "read", "write" or "" for both.
-    clients
-        names of AXI clients (`rtl.layouts.ReadClient`, `WriteClient`); None: all.
+    direction : "read", "write" or "" for both.
+    clients : names of AXI clients (`rkcosim.rtl.layouts.ReadClient`, `WriteClient`); None: all.
     """
 
     def __init__(
@@ -190,101 +189,80 @@ class BurstMonitor(Monitor):
         if direction not in ("", "read", "write"):
             raise ValueError(f"direction must be 'read', 'write' or '', not {direction!r}")
         self.direction, self.clients = direction, clients
+        self._reads: dict[int, deque[Event]] = defaultdict(deque)
+        """Requested bursts by AXI id; the data of the first one are on the bus."""
+        self._asked: deque[tuple[int, Event]] = deque()
+        self._filled: deque[tuple[bytes, int]] = deque()
+        """Requests of writes with their ids, and the data and number of bytes of write bursts."""
+        self._writes: dict[int, deque[Event]] = defaultdict(deque)
+        """Writes without a response, by AXI id."""
         super().__init__(agent, call)
 
     def _watchers(self) -> list[Any]:
-        out: list[Any] = []
-        if self.direction != "write":
-            self._reads: dict[int, deque[tuple[int, int, int]]] = {}
-            self._data: dict[int, bytearray] = {}
-            out += [self._read_requests(), self._read_data()]
-        if self.direction != "read":
-            self._asked: deque[tuple[int, int, int, int]] = deque()
-            self._beats: deque[list[tuple[int, int]]] = deque([[]])
-            self._written: dict[int, deque[tuple[int, int, int, list[tuple[int, int]]]]] = {}
-            out += [self._write_requests(), self._write_data(), self._write_responses()]
-        return out
+        reads = [self._read_requests(), self._read_data()] if self.direction != "write" else []
+        if self.direction == "read":
+            return reads
+        return [*reads, self._write_requests(), self._write_data(), self._write_responses()]
 
-    def _wanted(self, client: str) -> bool:
-        return self.clients is None or client in self.clients
+    async def _beats(self, channel: str) -> AsyncIterator[Callable[[str], int]]:
+        """Yield, for every beat that a channel transfers, a function that returns its pins by name."""
+        dut = self.dut
+        ready = getattr(dut, f"m_axi_{channel}ready")
+        async for _ in pulses(getattr(dut, f"m_axi_{channel}valid"), dut.clk):
+            if high(ready):
+                yield lambda name: int(getattr(dut, f"m_axi_{channel}{name}").value)
+
+    def _request(self, pin: Callable[[str], int], direction: str) -> tuple[int, Event]:
+        """Return the id of a burst, and the burst without its data and its end."""
+        number, cycle, task = pin("id"), self.agent.cycle, int(self.dut.task_index.value)
+        client, address = client_name(number, write=direction == "write"), pin("addr")
+        burst = Event("burst", cycle, cycle, self.agent.core, task, "", client, address, direction=direction)
+        return number, burst
+
+    def _ended(self, burst: Event, **rest: Any) -> None:
+        if self.clients is None or burst.client in self.clients:
+            self._add(replace(burst, end=self.agent.cycle + 1, **rest))
 
     async def _read_requests(self) -> None:
-        dut = self.dut
-        async for _ in pulses(dut.m_axi_arvalid, dut.clk):
-            if high(dut.m_axi_arready):
-                asked = self.agent.cycle, int(dut.m_axi_araddr.value), int(dut.task_index.value)
-                self._reads.setdefault(int(dut.m_axi_arid.value), deque()).append(asked)
+        async for pin in self._beats("ar"):
+            number, burst = self._request(pin, "read")
+            self._reads[number].append(burst)
 
     async def _read_data(self) -> None:
-        dut = self.dut
-        async for _ in pulses(dut.m_axi_rvalid, dut.clk):
-            if not high(dut.m_axi_rready):
-                continue
-            number = int(dut.m_axi_rid.value)
-            beats = self._data.setdefault(number, bytearray())
-            beats += int(dut.m_axi_rdata.value).to_bytes(32, "little")
-            if not high(dut.m_axi_rlast) or not self._reads.get(number):
-                continue
-            began, address, task = self._reads[number].popleft()
-            data = self._data.pop(number)
-            client = client_name(number, write=False)
-            if self._wanted(client):
-                self._tell(
-                    "burst",
-                    began,
-                    self.agent.cycle + 1,
-                    task=task,
-                    client=client,
-                    address=address,
-                    bytes=len(data),
-                    direction="read",
-                    data=data,
-                )
+        async for pin in self._beats("r"):
+            bursts = self._reads[pin("id")]
+            if bursts:  # none: it was requested before this monitor existed
+                bursts[0].data.extend(pin("data").to_bytes(BEAT_BYTES, "little"))
+                if pin("last"):
+                    burst = bursts.popleft()
+                    self._ended(burst, bytes=len(burst.data))
 
     async def _write_requests(self) -> None:
-        dut = self.dut
-        async for _ in pulses(dut.m_axi_awvalid, dut.clk):
-            if high(dut.m_axi_awready):
-                number, address = int(dut.m_axi_awid.value), int(dut.m_axi_awaddr.value)
-                self._asked.append((self.agent.cycle, number, address, int(dut.task_index.value)))
-                self._pair()
+        async for pin in self._beats("aw"):
+            self._asked.append(self._request(pin, "write"))
+            self._pair()
 
     async def _write_data(self) -> None:
-        dut = self.dut
-        async for _ in pulses(dut.m_axi_wvalid, dut.clk):
-            if high(dut.m_axi_wready):
-                self._beats[-1].append((int(dut.m_axi_wdata.value), int(dut.m_axi_wstrb.value)))
-                if high(dut.m_axi_wlast):
-                    self._beats.append([])
-                    self._pair()
+        data, strobes = bytearray(), 0
+        async for pin in self._beats("w"):
+            data += pin("data").to_bytes(BEAT_BYTES, "little")
+            strobes += pin("strb").bit_count()
+            if pin("last"):
+                self._filled.append((bytes(data), strobes))
+                data, strobes = bytearray(), 0
+                self._pair()
 
     def _pair(self) -> None:
-        """Requests and their data come apart, in the same order."""
-        while self._asked and len(self._beats) > 1:
-            cycle, number, address, task = self._asked.popleft()
-            whole = cycle, address, task, self._beats.popleft()
-            self._written.setdefault(number, deque()).append(whole)
+        """Join requests and their data, which arrive separately in the same order."""
+        while self._asked and self._filled:
+            (number, burst), (data, strobes) = self._asked.popleft(), self._filled.popleft()
+            self._writes[number].append(replace(burst, data=bytearray(data), bytes=strobes))
 
     async def _write_responses(self) -> None:
-        dut = self.dut
-        async for _ in pulses(dut.m_axi_bvalid, dut.clk):
-            number = int(dut.m_axi_bid.value)
-            if not high(dut.m_axi_bready) or not self._written.get(number):
-                continue
-            began, address, task, beats = self._written[number].popleft()
-            client = client_name(number, write=True)
-            if self._wanted(client):
-                self._tell(
-                    "burst",
-                    began,
-                    self.agent.cycle + 1,
-                    task=task,
-                    client=client,
-                    address=address,
-                    bytes=sum(strb.bit_count() for _, strb in beats),
-                    direction="write",
-                    data=bytearray().join(data.to_bytes(32, "little") for data, _ in beats),
-                )
+        async for pin in self._beats("b"):
+            bursts = self._writes[pin("id")]
+            if bursts:
+                self._ended(bursts.popleft())
 
 
 class PacketMonitor(BurstMonitor):
@@ -295,7 +273,10 @@ class PacketMonitor(BurstMonitor):
 
 
 class IrqMonitor(Monitor):
-    """Times in which the interrupt line is high; `reason` names the blocks still at work at its rise."""
+    """Intervals in which the interrupt line is high.
+
+    `reason` names the blocks still running when it rises.
+    """
 
     async def _watch(self) -> None:
         pin, edge = self.dut.irq, RisingEdge(self.dut.clk)
@@ -309,28 +290,22 @@ class IrqMonitor(Monitor):
             while high(pin):
                 await ValueChange(pin)
                 await edge
-            self._tell("irq", began, self.agent.cycle, reason=", ".join(busy))
+            self._report("irq", began, self.agent.cycle, reason=", ".join(busy))
 
 
 class DiagnosticMonitor(Monitor):
-    """Diagnostics; `reason` is the sentence of `cosim.engines.diagnostics`."""
+    """Diagnostics; `reason` is the text of `rkcosim.engines.diagnostics`."""
 
     async def _watch(self) -> None:
         dut, agent = self.dut, self.agent
         async for _ in pulses(dut.diag_valid, dut.clk):
             found = agent.diagnostic()
-            self._tell(
-                "diagnostic",
-                agent.cycle,
-                block=found.block,
-                address=found.offset,
-                value=found.value,
-                reason=str(found),
-            )
+            place: dict[str, Any] = {"address": found.offset, "value": found.value}
+            self._report("diagnostic", agent.cycle, block=found.block, reason=str(found), **place)
 
 
 class BusyMonitor(Monitor):
-    """Intervals in which a block is at work (its bit in `busy_blocks`)."""
+    """Intervals in which a block is running (its bit in `busy_blocks`)."""
 
     async def _watch(self) -> None:
         pin, edge = self.dut.busy_blocks, RisingEdge(self.dut.clk)
@@ -340,13 +315,13 @@ class BusyMonitor(Monitor):
             await edge
             busy = blocks_of_mask(int(pin.value))
             for block in [name for name in since if name not in busy]:
-                self._tell("busy", since.pop(block), self.agent.cycle, block=block)
+                self._report("busy", since.pop(block), self.agent.cycle, block=block)
             for block in busy:
                 since.setdefault(block, self.agent.cycle)
 
 
 class Monitors:
-    """All monitors of a core at once.
+    """All monitors of a core.
 
     Members
     -------
@@ -365,7 +340,7 @@ class Monitors:
 
     @property
     def events(self) -> list[Event]:
-        """Everything seen, in order of cycles."""
+        """Return all events in the order of cycles."""
         return sorted(
             (event for monitor in vars(self).values() for event in monitor.events), key=lambda e: e.cycle
         )

@@ -1,4 +1,4 @@
-"""Clock, cycle numbers and pins, as the agent, the memory and the monitors share them."""
+"""Clock, cycle numbers and pins, shared by the agent, the memory and the monitors."""
 
 from __future__ import annotations
 
@@ -6,22 +6,25 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from cocotb.clock import Clock
-from cocotb.triggers import RisingEdge
+from cocotb.triggers import RisingEdge, ValueChange
 from cocotb.utils import get_sim_time
+
+from rkcosim.engines.records import EVENT_NAMES
+
+EVENT_BITS = {name: 1 << bit for bit, name in enumerate(EVENT_NAMES)}
+"""Bits of the core's port `events`, by name."""
 
 
 class Clocking:
     """The clock of a device under test and the number of the cycle.
 
-    Cycles count as the engines do: after the n-th rising edge the cycle is n.  A coroutine that wakes
-    at an edge still sees the cycle before it, as it sees the pins of that cycle.
+    Cycles count as in the engines: after the n-th rising edge the cycle is n. A coroutine that wakes at an
+    edge still sees the cycle before it, and the pins of that cycle.
 
     Parameters
     ----------
-    clk
-        handle of the clock pin; it is driven from now on.
-    period_ps
-        1000 for the NPU's 1 GHz; even.
+    clk : handle of the clock pin; it is driven from now on.
+    period_ps : 1000 for the NPU's 1 GHz; even.
     """
 
     def __init__(self, clk: Any, period_ps: int = 1000) -> None:
@@ -33,41 +36,19 @@ class Clocking:
 
     @property
     def cycle(self) -> int:
-        """Cycles that have ended."""
+        """Number of completed cycles."""
         passed = round(get_sim_time("ps")) - self._start
-        # Edges are in the middle of a period.  At the edge itself its cycle has not ended.
+        # Edges are in the middle of a period. At the edge itself its cycle has not ended.
         return max(0, (passed - self.period_ps // 2 + self.period_ps - 1) // self.period_ps)
-
-    def time_ps(self, cycles: int) -> int:
-        """Length of a number of cycles."""
-        return cycles * self.period_ps
-
-    async def edges(self, count: int) -> None:
-        """Wait for `count` rising edges."""
-        edge = RisingEdge(self.clk)
-        for _ in range(count):
-            await edge
-
-
-class Bundle:
-    """The pins of a device under test that begin with a prefix, as attributes without it."""
-
-    def __init__(self, dut: Any, prefix: str) -> None:
-        self._dut, self._prefix = dut, prefix
-
-    def __getattr__(self, name: str) -> Any:
-        pin = getattr(self._dut, self._prefix + name)
-        self.__dict__[name] = pin  # looked up once
-        return pin
 
 
 def high(pin: Any) -> bool:
-    """Whether a pin of one bit is 1 (X counts as 0)."""
+    """Return whether a pin of one bit is 1 (X counts as 0)."""
     return bool(pin.value == 1)
 
 
 async def pulses(pin: Any, clk: Any) -> AsyncIterator[None]:
-    """Once at every rising edge of `clk` at which `pin` is high; costs nothing while it is low."""
+    """Yield at every rising edge of `clk` at which `pin` is high; costs nothing while it is low."""
     rise, edge = RisingEdge(pin), RisingEdge(clk)
     while True:
         if not high(pin):
@@ -75,4 +56,15 @@ async def pulses(pin: Any, clk: Any) -> AsyncIterator[None]:
             await edge
         while high(pin):
             yield
+            await edge
+
+
+async def event_samples(dut: Any) -> AsyncIterator[int]:
+    """Yield the value of the core's port `events` at every rising edge at which it is not 0."""
+    change, edge = ValueChange(dut.events), RisingEdge(dut.clk)
+    while True:
+        await change
+        await edge
+        while value := int(dut.events.value):
+            yield value
             await edge

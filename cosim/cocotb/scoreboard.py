@@ -1,27 +1,27 @@
-"""Scoreboard: the same stream on the task-level golden model, and all memory compared."""
+"""Scoreboard: runs the same stream on the task-level golden model and compares all memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from cosim.cocotb.agent import IRQ_CYCLES, NpuAgent
-from cosim.cocotb.values import RunResult, words_stream
-from cosim.crosscheck.kick import run_kick
-from cosim.golden.task import GoldenError, GoldenNpu, Memory, TaskReport
-from cosim.streams.stream import Region, Stream
-from sw.driver.job import fold_interrupts
+from rkcosim.cocotb.agent import IRQ_CYCLES, NpuAgent
+from rkcosim.cocotb.stimulus import Drawn
+from rkcosim.cocotb.values import RunResult, words_stream
+from rkcosim.golden.task import GoldenError, GoldenNpu, TaskReport
+from rkcosim.regcmd.job import fold_interrupts
+from rkcosim.verify.crosscheck.compare import compare_images, copy_memory
+from rkcosim.verify.crosscheck.kick import run_kick
+from rkcosim.verify.streams.stream import Stream
 
 
 class Mismatch(AssertionError):
-    """Core and golden model differ; the text names region, task and address of the first difference."""
+    """Core and golden model differ; the message names region, task and address of the first difference."""
 
 
 @dataclass(frozen=True)
 class Checked:
-    """A stream that matched: what the core did, what the golden model did, bytes compared."""
+    """A stream that matched: results of the core and of the golden model, number of compared bytes."""
 
     run: RunResult
     reports: Sequence[TaskReport]
@@ -29,12 +29,11 @@ class Checked:
 
 
 class Scoreboard:
-    """Runs streams on a core and on the golden model, which lives through the same streams and resets.
+    """Runs streams on a core and on a golden model that processes the same streams and resets.
 
     Parameters
     ----------
-    agent
-        of the core; its memory is what the golden model starts from.
+    agent : agent of the core; the golden model starts with its memory.
 
     Members
     -------
@@ -47,10 +46,10 @@ class Scoreboard:
         self.golden = GoldenNpu(agent.core + 1, strict=False, options=agent.options)
         agent.on_reset.append(lambda: self.golden.reset(1 << agent.core))
 
-    async def run(self, stream: Stream | Iterable[int], bound_cycles: int = IRQ_CYCLES) -> Checked:
-        """Run a stream (or the words of one task) on both, and compare.
+    async def run(self, stream: Stream | Drawn | Iterable[int], bound_cycles: int = IRQ_CYCLES) -> Checked:
+        """Run a stream (one of `random_streams`, or the words of one task) on both, and compare.
 
-        Compared are all mapped bytes, the interrupt status and the diagnostics.
+        All mapped bytes, the interrupt status and the diagnostics are compared.
 
         Raises
         ------
@@ -59,15 +58,15 @@ class Scoreboard:
         InterruptTimeout, DiagnosticFound
             as `NpuAgent.run_stream`.
         GoldenError
-            when the golden model refuses the stream (not strict: only what it cannot run).
+            if the golden model refuses the stream (not strict: only what it cannot run).
         """
         agent = self.agent
+        if isinstance(stream, Drawn):
+            stream = stream.stream
         if not isinstance(stream, Stream):
             stream = words_stream(stream, agent.core)
         agent.load(stream)
-        golden, memory = self.golden, Memory()
-        for start, size in agent.memory.ranges.items():
-            memory.map(start, size)[:] = np.frombuffer(agent.memory.read(start, size), np.uint8)
+        golden, memory = self.golden, copy_memory(agent.memory)
         golden.memory = memory
         for device in golden.devices:
             device.memory = memory
@@ -84,7 +83,7 @@ class Scoreboard:
             )
         reports = golden.reports[agent.core][ran:]
         compared = self._memory(stream, golden, reports)
-        # Which of its two groups a block has used depends on all it did before.
+        # Which of its two groups a block has used depends on its whole history.
         if fold_interrupts(result.status) != fold_interrupts(twin.status):
             raise Mismatch(f"PC.INTERRUPT_STATUS is {result.status:#x}, golden {twin.status:#x}")
         mine = {(d.code, d.register) for d in agent.log.diagnostics[before:]}
@@ -96,39 +95,26 @@ class Scoreboard:
         return checked
 
     def _memory(self, stream: Stream, golden: GoldenNpu, reports: Sequence[TaskReport]) -> int:
-        total = 0
-        first: tuple[int, int, int] | None = None
-        differing = 0
-        for start, size in sorted(self.agent.memory.ranges.items()):
-            total += size
-            core = np.frombuffer(self.agent.memory.read(start, size), np.uint8)
-            wanted = golden.memory.view(start, size)
-            where = np.flatnonzero(core != wanted)
-            differing += where.size
-            if where.size and first is None:
-                at = int(where[0])
-                first = start + at, int(core[at]), int(wanted[at])
-        if first is None:
+        """Compare all mapped memory; return the number of bytes."""
+        ranges = self.agent.memory.ranges.items()
+        total = sum(size for _, size in ranges)
+        found = compare_images(self.agent.memory, golden.memory, ranges)
+        if found is None:
             return total
-        address, mine, theirs = first
-        names = [
-            f"region '{r.name}' + {address - r.address:#x}" for r in stream.regions if _inside(address, r)
+        at = found.address
+        places = [
+            f"region '{region.name}' + {at - region.address:#x}"
+            for region in stream.regions
+            if region.address <= at < region.address + region.data.size
         ]
-        place = names[0] if names else "outside the stream's regions"
         writers = [
-            f"task {report.index} ({move.client})"
+            f"written by task {report.index} ({move.client}) of the golden run"
             for report in reports
             for move in report.writes
-            if any(low <= address < low + size for low, size in move.ranges)
+            if any(low <= at < low + size for low, size in move.ranges)
         ]
-        wrote = (
-            f"written by {writers[-1]} of the golden run" if writers else "which the golden run leaves alone"
-        )
         raise Mismatch(
-            f"first difference at {address:#010x} ({place}), {wrote}: "
-            f"core {mine:#04x}, golden {theirs:#04x}; {differing} of {total} bytes differ"
+            f"first difference at {at:#010x} ({[*places, 'outside of the regions of the stream'][0]}), "
+            f"{['which the golden run does not write', *writers][-1]}: "
+            f"core {found.rtl:#04x}, golden {found.golden:#04x}; {found.count} of {total} bytes differ"
         )
-
-
-def _inside(address: int, region: Region) -> bool:
-    return region.address <= address < region.address + region.data.size

@@ -1,30 +1,33 @@
-"""Random streams from the conformance generator, no larger than the geometry under test takes."""
+"""Random streams from the conformance generator that fit the geometry under test."""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cosim.conformance.case import Case
-from cosim.conformance.choices import Refused
-from cosim.conformance.groups import GROUPS, draw_case
-from cosim.crosscheck.kick import run_kick
-from cosim.crosscheck.program import Task
-from cosim.golden.task import GoldenError, GoldenNpu
-from cosim.streams.stream import Stream
-from rtl.config import NpuConfig
+from rkcosim.export import designs
+from rkcosim.golden.task import GoldenError, GoldenNpu
+from rkcosim.spec.config import NpuConfig
+from rkcosim.verify.conformance.case import Case
+from rkcosim.verify.conformance.choices import Refused
+from rkcosim.verify.conformance.groups import GROUPS, draw_case
+from rkcosim.verify.crosscheck.kick import run_kick
+from rkcosim.verify.crosscheck.program import Task
+from rkcosim.verify.streams.stream import Stream
 
 TRIES = 500
-"""Draws in a row that may be too large before the group counts as having nothing that fits."""
+"""Number of consecutive draws that may be too large before a group counts as having none that fits."""
 
 MAX_CYCLES = 20_000
-"""Nominal cycles of the golden model that a drawn kick may take."""
+"""Maximum number of nominal golden-model cycles of a drawn kick."""
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A drawn stream: its group, its name (SEED/INDEX repeats it), what its tasks are."""
+    """A drawn stream: its group, its name (SEED/INDEX repeats it), a description of its tasks."""
 
     group: str
     name: str
@@ -40,59 +43,51 @@ def random_streams(
     geometry: str | NpuConfig | None = None,
     max_cycles: int = MAX_CYCLES,
 ) -> Iterator[Drawn]:
-    """Draw streams of one group of `rkcosim conformance`; the same numbers give the same streams.
+    """Draw streams of one group of `rkcosim conformance`; equal arguments give the same streams.
 
-    Only kicks that end, without diagnostics, faults or slave mode.
+    Only kicks that end are drawn, without diagnostics, faults or slave mode.
 
     Parameters
     ----------
-    group
-        a name in `cosim.conformance.groups.GROUPS`, as "pool int8", "conv fp16", "flying integers".
-    count
-        number of streams.
-    geometry
-        tasks whose data do not fit its CBUF whole are left out; None: the one that `simulate` runs, else
-        "rk3588".
-    max_cycles
-        leave out kicks above so many nominal cycles of the golden model.
+    group : a name in `rkcosim.verify.conformance.groups.GROUPS`, as "pool int8", "conv fp16", "flying
+        integers".
+    count : number of streams.
+    geometry : tasks whose data do not fit its CBUF completely are left out; None: the geometry that
+        `simulate` runs, else "rk3588".
+    max_cycles : leave out kicks with more nominal cycles of the golden model.
 
     Raises
     ------
     ValueError
-        for an unknown group, or one that has nothing that fits.
+        for an unknown group, or one without a stream that fits.
     """
-    from cosim.cocotb import sources
-
     if group not in GROUPS:
         raise ValueError(f"unknown group {group!r}; known: {', '.join(GROUPS)}")
-    config = sources.geometry(geometry or os.environ.get("RKCOSIM_GEOMETRY", "rk3588"))
-    index, given, since = 0, 0, 0
-    while given < count:
-        if since == TRIES:
+    config = geometry or os.environ.get("RKCOSIM_GEOMETRY", "rk3588")
+    if not isinstance(config, NpuConfig):
+        config = designs.geometry(config)
+    given = last = 0
+    for index in itertools.count():
+        if given == count:
+            return
+        if index - last == TRIES:
             raise ValueError(
                 f"{TRIES} draws of {group!r} in a row do not fit {config.name} in {max_cycles} cycles"
             )
-        since += 1
-        try:
+        with contextlib.suppress(Refused):
             case = draw_case(group, seed, index)
-        except Refused:
-            index += 1
-            continue
-        index += 1
-        if _plain(case) and fits(case.plan.tasks, config) and _nominal(case) <= max_cycles:
-            given, since = given + 1, 0
-            yield Drawn(group, f"{seed}/{index - 1}", case.stream(), case.text())
+            if _plain(case) and fits(case.plan.tasks, config) and _nominal(case) <= max_cycles:
+                given, last = given + 1, index + 1
+                yield Drawn(group, f"{seed}/{index}", case.stream(), case.text())
 
 
 def _plain(case: Case) -> bool:
-    plan = case.plan
-    return not (
-        plan.hang or plan.fault or plan.diagnostics or plan.reset or plan.slave or plan.loop or plan.probes
-    )
+    special = ("hang", "fault", "diagnostics", "reset", "slave", "loop", "probes")
+    return not any(getattr(case.plan, name) for name in special)
 
 
 def fits(tasks: list[Task], config: NpuConfig) -> bool:
-    """Whether features and weights of every convolution lie in the banks of a geometry, all at once."""
+    """Return whether features and weights of every convolution fit the banks of a geometry at once."""
     for task in tasks:
         if "CNA" not in task.blocks:
             continue
@@ -107,7 +102,7 @@ def fits(tasks: list[Task], config: NpuConfig) -> bool:
 
 
 def _nominal(case: Case) -> int:
-    """Nominal cycles of a case, more than any bound where the golden model refuses it."""
+    """Return the nominal cycles of a case, above any bound if the golden model refuses it."""
     golden = GoldenNpu(1, strict=False)
     for address, data in case.regions:
         golden.memory.map(address, data.size)[:] = data

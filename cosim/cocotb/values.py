@@ -1,26 +1,25 @@
-"""Values of registers, results of runs, streams of bare words; errors of the agent."""
+"""Values of registers, results of runs, streams of plain words; errors of the agent."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
-from cosim.crosscheck.kick import Kick
-from cosim.engines.diagnostics import Diagnostic, register_name
-from cosim.streams.stream import Region, Stream
-from rtl.regs import registers
-from sw.driver.job import interrupt_bits, interrupt_names
-from sw.regcmd import amount_code, blocks_of_mask, decode_word, words_to_bytes
+from rkcosim.driver.core_port import Kick
+from rkcosim.engines.diagnostics import Diagnostic, register_name
+from rkcosim.regcmd import amount_code, blocks_of_mask, decode_word, words_to_bytes
+from rkcosim.regcmd.job import interrupt_bits, interrupt_names
+from rkcosim.spec.regs import registers
+from rkcosim.verify.streams.stream import Region, Stream
 
 COMMANDS = 0x0F00_0000
-"""Where `run_stream` puts bare words."""
+"""Address at which `run_stream` places plain words."""
 
 
 class InterruptTimeout(AssertionError):
-    """No interrupt came within the bound; the text says what was waited for and what the blocks do."""
+    """No interrupt occurred within the bound; the message says what was expected and what the blocks do."""
 
 
 class DiagnosticFound(AssertionError):
@@ -32,8 +31,13 @@ class DiagnosticFound(AssertionError):
         super().__init__(f"{self.diagnostics[0]}{more}")
 
 
+def event_names(mask: int) -> str:
+    """Return the names of the interrupt events in a mask."""
+    return "|".join(interrupt_names(mask)) or "none"
+
+
 class RegisterValue(int):
-    """A register's value: an int that knows its fields.
+    """A register's value: an int with access to its fields.
 
     Members
     -------
@@ -63,7 +67,7 @@ class RegisterValue(int):
 
 @dataclass(frozen=True)
 class TaskSpan:
-    """A task that ran: its index in the kick, first cycle, and cycle of its end (None: still at work)."""
+    """A task that ran: its index in the kick, first cycle, and cycle of its end (None: still running)."""
 
     core: int
     task: int
@@ -94,7 +98,7 @@ class RunResult:
 
     @property
     def cycles(self) -> int:
-        """Cycles from the start to the interrupt, the register writes that start it included."""
+        """Cycles from the start to the interrupt, including the register writes that start it."""
         return self.irq - self.start
 
     @property
@@ -112,7 +116,7 @@ class Log:
 
 
 def words_stream(words: Iterable[int], core: int = 0, address: int = COMMANDS) -> Stream:
-    """A stream of one task from its words, ended by the last block that it starts.
+    """Make a stream of one task from its words; it ends with the last block that it starts.
 
     Raises
     ------
@@ -126,22 +130,3 @@ def words_stream(words: Iterable[int], core: int = 0, address: int = COMMANDS) -
     last = "PPU" if "PPU" in blocks_of_mask(masks[-1]) else "DPU"
     kick = Kick(address, amount_code(len(items)), 1, interrupt_bits(f"{last}_0", f"{last}_1"))
     return Stream(kick, [Region("words", address, np.frombuffer(words_to_bytes(items), np.uint8))], core)
-
-
-def find_register(register: str | int) -> tuple[int, Any]:
-    """(offset, register or None) of a name or an offset."""
-    if isinstance(register, int):
-        return register, registers().at(register)
-    block, _, name = register.partition(".")
-    blocks = registers().blocks
-    if block not in blocks:
-        raise KeyError(f"no block {block!r}; there are {', '.join(blocks)}")
-    if name not in blocks[block]:
-        known = ", ".join(r.name for r in blocks[block])
-        raise KeyError(f"{block} has no register {name!r}; it has {known}")
-    item = blocks[block][name]
-    return item.offset, item
-
-
-def event_names(mask: int) -> str:
-    return "|".join(interrupt_names(mask)) or "none"

@@ -1,6 +1,6 @@
-"""The simulated device for programs: in this process, or for others over a socket.
+"""The simulated device for programs: in this process, or for other processes over a socket.
 
-`with device(engine="golden"):` makes os.open, fcntl.ioctl, mmap.mmap and their kin reach a simulated
+`with device(engine="golden"):` makes os.open, fcntl.ioctl, mmap.mmap and related functions reach a simulated
 RK3588; `rkcosim device -- PROGRAM` and `rkcosim serve` do so for native programs.
 """
 
@@ -10,31 +10,32 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from cosim.devices.simulated import Report, SimulatedMachine
+from rkcosim.devices.simulated import Report, SimulatedMachine
 
 __all__ = ["Report", "SimulatedMachine", "device"]
 
 
 @contextmanager
 def device(engine: str | None = None, **options: Any) -> Iterator[SimulatedMachine]:
-    """Give this Python process the NPU's device nodes for the length of a `with` block.
+    """Give this Python process the NPU's device nodes within a `with` block.
 
     Parameters
     ----------
-    engine : "verilator", "cxxrtl", "amaranth", "golden" or None for the fastest RTL there is.
-    options : as `SimulatedMachine`: cores, exact, dram, drivers, log, verbose, trace, capture, progress.
+    engine : "verilator", "cxxrtl", "amaranth", "golden" or None for the fastest available RTL engine.
+    options : as for `SimulatedMachine`: cores, exact, dram, drivers, log, verbose, trace, capture, progress.
 
     Yields
     ------
-    The machine; `report()` is its account, `kernel.log` its log.
+    The machine; `report()` returns its account, `kernel.log` is its log.
 
     Raises
     ------
     RuntimeError
-        if this process has one already.
-    ValueError, cosim.engines.EngineError
+        if this process already has a device.
+    ValueError, rkcosim.engines.EngineError
+        see `SimulatedMachine`.
     """
-    from sw.driver.hooks import Hooks
+    from rkcosim.driver.hooks import Hooks
 
     with SimulatedMachine(engine, **options) as machine, Hooks(machine.kernel):
         machine.start_clock()

@@ -1,4 +1,4 @@
-"""The preload library, compiled on first use by the system's C compiler into the cache of the engines."""
+"""The preload library, compiled by the system's C compiler into the cache of the engines on first use."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import os
 import shlex
 import shutil
 import sys
-import tempfile
 from pathlib import Path
 
-from cosim.engines import cache, toolchain
-from cosim.engines.cache import Progress
-from cosim.engines.errors import BuildError
+from rkcosim.base import PACKAGE
+from rkcosim.engines import cache, toolchain
+from rkcosim.engines.cache import Progress
+from rkcosim.engines.protocol import BuildError
 
-SOURCES = Path(__file__).resolve().parents[2] / "sw" / "driver" / "native"
+SOURCES = PACKAGE / "driver" / "native"
 NAME = "npu_preload.so"
 
 COMPILER_FIX = (
-    "install a C compiler (Debian, Ubuntu: apt install gcc; Fedora: dnf install gcc; pip install ziglang) "
-    "or name one in the variable CC"
+    "install a C compiler (Debian, Ubuntu: apt install gcc; Fedora: dnf install gcc; pip install ziglang) or "
+    "set the variable CC to one"
 )
 
 CANDIDATES = ("cc", "gcc", "clang", "g++ -x c", "clang++ -x c", "zig cc")
@@ -29,12 +29,12 @@ SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined",
 
 
 def c_compiler() -> tuple[str, ...]:
-    """The command of the C compiler: the variable CC, or the first of `CANDIDATES` on the path.
+    """Return the command of the C compiler: the variable CC, or the first of `CANDIDATES` on the path.
 
     Raises
     ------
     BuildError
-        if there is none; the text says what to install.
+        if there is none; the message says what to install.
     """
     named = os.environ.get("CC")
     for candidate in [named] if named else CANDIDATES:
@@ -48,12 +48,12 @@ def c_compiler() -> tuple[str, ...]:
 
 
 def preload_library(*, sanitize: bool = False, progress: Progress = cache.say) -> Path:
-    """The library's path, compiled if the cache does not have it.
+    """Return the library's path; the library is compiled if it is not in the cache.
 
     Parameters
     ----------
     sanitize : with the address and undefined-behaviour sanitizers, for tests.
-    progress : called with one line for each thing that takes long.
+    progress : called with one line for each step that takes long.
 
     Raises
     ------
@@ -69,21 +69,18 @@ def preload_library(*, sanitize: bool = False, progress: Progress = cache.say) -
     digest = hashlib.sha256(repr((command, os.uname().machine)).encode())
     for file in [*sources, *sorted(SOURCES.glob("*.h"))]:
         digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
-    folder, key = cache.cache_folder(), f"preload-{digest.hexdigest()[:24]}"
-    with cache.locked(folder, key, progress):
-        found = cache.fetch(folder, key, NAME, progress)
-        if found is None:
-            with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as work:
-                built = Path(work) / NAME
-                libraries = ["-ldl", "-lpthread"]
-                arguments = [*command, "-o", str(built), *map(str, sources), *libraries]
-                toolchain.run(arguments, Path(work), "C compiler")
-                found = cache.store(folder, key, [built], {"what": "preload library"}) / NAME
-    return found
+    key = f"preload-{digest.hexdigest()[:24]}"
+    arguments = [*command, "-o", NAME, *map(str, sources), "-ldl", "-lpthread"]
+    return cache.built(
+        key, NAME, "preload library", lambda work: toolchain.run(arguments, work, "C compiler"), progress
+    )
 
 
 def sanitizer_runtime() -> str:
-    """What LD_PRELOAD must name before a library with sanitizers; empty if the compiler brings none."""
+    """Return what LD_PRELOAD must contain before a library with sanitizers.
+
+    Empty if the compiler has none.
+    """
     import subprocess
 
     asked = subprocess.run(

@@ -1,4 +1,4 @@
-"""Run a native program with the preload library, on a server of its own or on one that runs already."""
+"""Runs a native program with the preload library, on a private server or on a running one."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from cosim.devices.preload import preload_library, sanitizer_runtime
-from cosim.devices.simulated import SimulatedMachine
-from cosim.engines.cache import Progress, say
-from sw.driver.server import Server
+from rkcosim.devices.ending import Ending
+from rkcosim.devices.preload import preload_library, sanitizer_runtime
+from rkcosim.devices.simulated import SimulatedMachine
+from rkcosim.driver.server import Server
+from rkcosim.engines.cache import Progress, say
 
 SOCKET_VARIABLE = "RKCOSIM_SOCKET"
 
 NOT_FOUND, NOT_RUNNABLE = 127, 126
-"""Exit codes of a program that cannot be started, as shells have them."""
+"""Exit codes of a program that cannot be started, as in shells."""
 
 
 def environment(path: Path, *, sanitize: bool = False, progress: Progress = say) -> dict[str, str]:
-    """Variables with which a program finds the device of the server that listens at `path`.
+    """Return the variables by which a program finds the device of the server that listens at `path`.
 
     Raises
     ------
@@ -46,18 +47,18 @@ def environment(path: Path, *, sanitize: bool = False, progress: Progress = say)
 
 
 def default_socket() -> Path:
-    """Where a server listens if nobody says otherwise: in the user's runtime folder, else in /tmp."""
+    """Return the default socket of a server: in the user's runtime folder, else in /tmp."""
     folder = os.environ.get("XDG_RUNTIME_DIR")
     return Path(folder) / "rkcosim.sock" if folder else Path(f"/tmp/rkcosim-{os.getuid()}.sock")
 
 
 def check_server(path: Path) -> None:
-    """See that a server listens at `path`.
+    """Check that a server listens at `path`.
 
     Raises
     ------
     ValueError
-        if not; the text says why.
+        if none does; the message gives the reason.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
         try:
@@ -71,15 +72,20 @@ _limits = resource.getrlimit(resource.RLIMIT_NOFILE)
 
 
 def many_descriptors() -> None:
-    """Let this process have as many descriptors as it may: each buffer of a program takes one."""
+    """Raise this process's limit of descriptors to its maximum: each buffer of a program needs one."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (_limits[1], _limits[1]))
 
 
 @contextmanager
-def private_server(machine: SimulatedMachine) -> Iterator[Server]:
-    """A server in a folder that only this user can look into."""
+def private_server(machine: SimulatedMachine, ending: Ending | None = None) -> Iterator[Server]:
+    """A server in a folder that only this user can access.
+
+    It is also removed if `ending` runs out of time.
+    """
     with tempfile.TemporaryDirectory(prefix="rkcosim-") as folder:
         with Server(machine.kernel, Path(folder) / "device") as server:
+            if ending is not None:
+                ending.at_last(lambda: shutil.rmtree(folder, ignore_errors=True))
             yield server
 
 
@@ -89,7 +95,7 @@ _ELF_64, _PT_INTERP = 2, 3
 
 
 def why_not(program: str) -> str | None:
-    """Why the preload library cannot reach a program, or None if nothing is known against it."""
+    """Return why the preload library cannot reach a program, or None if no reason is known."""
     found = shutil.which(program)
     if found is None:
         return None
@@ -118,11 +124,23 @@ def why_not(program: str) -> str | None:
     return None
 
 
-def run_program(arguments: Sequence[str], env: dict[str, str]) -> int:
-    """Start a program, wait for it, and give its exit code (128 + n if signal n ended it).
+ENDING = (signal.SIGTERM, signal.SIGHUP)
+"""Signals that are passed on to a program and end the command."""
 
-    Signals that a terminal sends to both reach the program only; SIGTERM and SIGHUP are passed on.
+
+def run_program(arguments: Sequence[str], env: dict[str, str], ending: Ending | None = None) -> int:
+    """Start a program, wait for it, and return its exit code (128 + n if signal n ended it).
+
+    Signals that a terminal sends to both processes reach only the program. Those of `ENDING` are passed on,
+    and the program is killed if it does not end.
+
+    Parameters
+    ----------
+    ending : handles the signals if more than the program must end.
     """
+    if ending is None:
+        with Ending(ENDING, bounded=False) as own:
+            return run_program(arguments, env, own)
     reason = why_not(arguments[0])
     if reason is not None:
         print(f"rkcosim: {arguments[0]}: {reason}", file=sys.stderr)
@@ -140,8 +158,7 @@ def run_program(arguments: Sequence[str], env: dict[str, str]) -> int:
     kept = {}
     for number in (signal.SIGINT, signal.SIGQUIT):
         kept[number] = signal.signal(number, signal.SIG_IGN)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        kept[number] = signal.signal(number, lambda got, _: program.send_signal(got))
+    ending.program(program)
     try:
         code = program.wait()
     finally:

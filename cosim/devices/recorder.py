@@ -1,4 +1,4 @@
-"""Kicks of programs on the simulated device, recorded as streams that run again by themselves."""
+"""Kicks of programs on the simulated device, recorded as self-contained streams."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from cosim.crosscheck.kick import Kick
-from cosim.streams.capture import Expected, save
-from cosim.streams.programs import program_of_stream
-from cosim.streams.stream import Region, Stream
-from rtl.regs import registers
-from sw.regcmd.lint.rule import Check
-from sw.regcmd.lint.traffic import accesses
-from sw.regcmd.machine import BLOCKS, HOST, Machine, Origin, starts_of
-from sw.regcmd.program import Program
+from rkcosim.driver.core_port import Kick
+from rkcosim.regcmd.lint.rule import Check
+from rkcosim.regcmd.lint.traffic import accesses
+from rkcosim.regcmd.machine import BLOCKS, HOST, Machine, Origin, starts_of
+from rkcosim.regcmd.program import Program
+from rkcosim.spec.regs import registers
+from rkcosim.verify.streams.capture import Expected, save
+from rkcosim.verify.streams.programs import program_of_stream
+from rkcosim.verify.streams.stream import Region, Stream
 
 SPACE = 1 << 32
 _BEFORE = -2
-"""Origin of what earlier kicks left in the registers."""
+"""Origin of register contents that earlier kicks left."""
 
 
 @dataclass
@@ -31,12 +31,14 @@ class Captured:
 
     Members
     -------
-    stream : its words with memory as it was when it started, ready to run.
-    expected : what the run wrote (nothing, when it did not end).
-    job, kick, core : number of the job in order of their starts, of the kick in it (both from 1), its core.
+    stream : its words with the memory at its start, ready to run.
+    expected : what the run wrote (nothing, if it did not end).
+    job, kick, core : number of the job in the order of starts, number of the kick in it (both from 1), its
+        core.
     driver : "rknpu" or "rocket".
-    cycles : to its interrupt, None when it was given up.
-    state : what the core waited for then.
+    cycles : number of cycles to its interrupt, None if it was given up.
+    state : what the core was waiting for then.
+    measured : True if `cycles` are hardware cycles; those of the engine golden have no meaning.
     """
 
     stream: Stream
@@ -47,16 +49,17 @@ class Captured:
     driver: str = ""
     cycles: int | None = None
     state: str = ""
+    measured: bool = True
 
     def save(self, path: Path) -> None:
-        """Write the stream file, with what is expected."""
+        """Write the stream file, with the expected result."""
         save(self.stream, self.expected, path)
 
     def text(self) -> str:
-        """A line for people."""
+        """Describe the kick in one line."""
         size = sum(region.data.size for region in self.stream.regions)
         end = (
-            f"{self.cycles} cycles"
+            f"{self.cycles if self.measured else '-'} cycles"
             if self.cycles is not None
             else f"given up: {self.state or 'no interrupt'}"
         )
@@ -71,20 +74,18 @@ Sink = Callable[[Captured], None]
 
 
 class Recorder:
-    """A device that shows every kick to somebody; everything goes on to the device behind it.
+    """A device that reports every kick; everything is passed on to the device behind it.
 
     Parameters
     ----------
-    device
-        as of the driver's protocol.
-    sink
-        gets each kick when it has ended; called in the thread that runs the device.
+    device : a device of the driver's protocol.
+    sink : called with each kick when it has ended, in the thread that runs the device.
     """
 
     def __init__(self, device: Any, sink: Sink) -> None:
         self._device, self._sink = device, sink
         self.scheduler: Any = None
-        """The kernel's, to know jobs by their numbers; set once there is one."""
+        """The kernel, which gives the numbers of jobs; set after it is made."""
         cores = range(device.cores)
         self._pc: list[dict[int, int]] = [{} for _ in cores]
         self._others: list[list[tuple[int, int]]] = [[] for _ in cores]
@@ -98,7 +99,7 @@ class Recorder:
         return getattr(self._device, name)
 
     def write32(self, core: int, offset: int, value: int) -> None:
-        """As the device's."""
+        """See the device's method."""
         pc = registers()["PC"]
         register = registers().at(offset)
         if offset == pc["OPERATION_ENABLE"].offset:
@@ -111,14 +112,14 @@ class Recorder:
         self._device.write32(core, offset, value)
 
     def run_until_irq(self, core_mask: int, max_cycles: int) -> int:
-        """As the device's."""
+        """See the device's method."""
         raised: int = self._device.run_until_irq(core_mask, max_cycles)
         for core in [core for core in self._open if raised >> core & 1]:
             self._end(core, True)
         return raised
 
     def reset(self, core_mask: int) -> None:
-        """As the device's."""
+        """See the device's method."""
         for core in range(self._device.cores):
             if core_mask >> core & 1:
                 if core in self._open:
@@ -155,6 +156,7 @@ class Recorder:
         self._kicks[place] = self._kicks.get(place, 0) + 1
         driver = "" if job is None else type(job).__name__.removesuffix("Job").lower()
         captured = Captured(stream, job=number, kick=self._kicks[place], core=core, driver=driver)
+        captured.measured = self._device.has_cycles
         self._inherit(core, stream)
         self._open[core] = captured, self._device.cycle
 
@@ -168,17 +170,17 @@ class Recorder:
         self._sink(captured)
 
     def _inherit(self, core: int, stream: Stream) -> None:
-        """Put what earlier kicks left in the registers ahead of the kick's own writes, as far as it is used.
+        """Put register contents left by earlier kicks before the kick's own writes, as far as they are used.
 
-        The recorded kick starts in group 0 on a reset core; where the program was in group 1, the groups
-        are exchanged.
+        The recorded kick starts in group 0 on a reset core. If the program was in group 1, the groups are
+        exchanged.
         """
         machine = self._machines[core]
         turned = {name: state.pointer for name, state in machine.blocks.items()}
         before = copy.deepcopy(machine)
         for state in before.blocks.values():
             state.control_origin = state.control_origin and Origin(_BEFORE, -1)
-            for group in state.groups:
+            for group in state.held:
                 for name, (value, _) in list(group.items()):
                     group[name] = value, Origin(_BEFORE, -1)
         program = program_of_stream(stream)
@@ -202,7 +204,7 @@ class Recorder:
                 names = [name for at, name in values if at == group]
                 if names:
                     writes.append((pointer.offset, pointer.encode(POINTER=group)))
-                held = state.groups[group ^ turned[block]]
+                held = state.held[group ^ turned[block]]
                 writes += [(registers()[block][name].offset, held[name][0]) for name in sorted(names)]
             if values or (block, -1, "S_POINTER") in used:
                 fields = pointer.decode(state.control)
@@ -211,7 +213,7 @@ class Recorder:
         return writes
 
     def _uploads(self, core: int, program: Program) -> list[tuple[int, int]]:
-        """Entries of the tables that earlier kicks wrote, when this one looks something up."""
+        """Return entries of the tables that earlier kicks wrote, if this one uses a table."""
         kept = self._tables[core]
         writes: list[tuple[int, int]] = []
         dpu = registers()["DPU"]
@@ -245,7 +247,10 @@ class Recorder:
 
 
 def _used(machine: Machine, program: Program, core: int) -> Iterator[tuple[str, int, str]]:
-    """(block, group, register) of what a kick inherits from earlier ones, group -1 of what has none."""
+    """Yield (block, group, register) of what a kick inherits from earlier ones.
+
+    Group -1 for ungrouped registers.
+    """
     machine.arm(core)
     for index, task in enumerate(program.tasks):
         for start in machine.task(index, task):
@@ -259,14 +264,14 @@ def _used(machine: Machine, program: Program, core: int) -> Iterator[tuple[str, 
 
 
 def _snapshot(memory: Any) -> Iterator[Region]:
-    """All mapped memory, a copy."""
+    """Yield copies of all mapped memory."""
     for address, size in sorted(memory.ranges.items()):
         if address + size <= SPACE:
             yield Region(f"buffer 0x{address:X}", address, memory.view(address, size).copy())
 
 
 def _outputs(stream: Stream, memory: Any) -> Iterator[Region]:
-    """What the tasks of a kick wrote: named by task and block, with the bytes of now."""
+    """Yield what the tasks of a kick wrote: named by task and block, with the present bytes."""
     program = program_of_stream(stream)
     seen: set[tuple[int, int]] = set()
     for index, begun in starts_of(program):
@@ -279,13 +284,13 @@ def _outputs(stream: Stream, memory: Any) -> Iterator[Region]:
                     try:
                         data = np.array(memory.view(address, size))
                     except (ValueError, LookupError, RuntimeError):
-                        continue  # not mapped: the run has said so
+                        continue  # not mapped: the run has reported it
                     owner = "host" if index == HOST else f"task {index}"
                     yield Region(f"{owner} {access.block} {access.client}", address, data)
 
 
 def _joined(pieces: tuple[tuple[int, int], ...]) -> list[tuple[int, int]]:
-    """Pieces in order of their address, joined where they touch, without those that wrap."""
+    """Return pieces in the order of their address, joined if they touch, without those that wrap."""
     out: list[tuple[int, int]] = []
     for address, size in sorted((start % SPACE, size) for start, size in pieces):
         if address + size > SPACE:

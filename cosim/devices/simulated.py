@@ -1,40 +1,47 @@
-"""A simulated machine: an engine, the kernel's model on it, and an account of what they did."""
+"""A simulated machine: an engine, the kernel model on it, and an account of their work."""
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from cosim.engines.cache import Progress, say
-from cosim.engines.engine import ENGINES, open_engine
-from cosim.engines.library import DramConfig
-from cosim.engines.settings import Number, changed, timing_line
-from rtl.regs import registers
-from sw.driver.kernel import Kernel, Log
-from waves.spec import TraceSpec
+from rkcosim.driver.kernel import Kernel, KernelError, Log
+from rkcosim.driver.kernel.rocket_interface import DEFAULT
+from rkcosim.driver.kernel.trouble import Kind
+from rkcosim.engines.cache import Progress, say
+from rkcosim.engines.engine import open_named
+from rkcosim.engines.library import DramConfig
+from rkcosim.engines.protocol import capabilities
+from rkcosim.engines.settings import Number, changed, timing_line
+from rkcosim.spec.regs import registers
+from rkcosim.waves.spec import TraceSpec
 
 if TYPE_CHECKING:
-    from cosim.devices.recorder import Captured, Recorder
+    from rkcosim.devices.recorder import Captured, Recorder
 
-GOLDEN = "golden"
+DRIVERS = {"rknpu": ("rknpu",), "rocket": ("rocket",), "both": ("rknpu", "rocket")}
+"""Kernel drivers by the name used in options."""
 
 SCHEMA_VERSION = 1
-"""Of the JSON form of `Report`."""
+"""Version of the JSON form of `Report`."""
 
 
 @dataclass
 class Report:
-    """What programs had the device do.
+    """The work of the device for programs.
 
     Members
     -------
     engine : its name.
-    jobs, tasks : that were started; `cycles` that passed.
-    seconds : since the count began; `simulator_seconds` of them inside the engine.
-    dram_changed : settings of the memory's timing that are not the default, by name.
+    jobs, tasks : numbers of those that were started.
+    cycles : cycles that passed (without meaning for the engine golden, which has no time; null in the JSON).
+    seconds : elapsed time since the count began.
+    simulator_seconds : part of it inside the engine.
+    dram_changed : settings of the memory's timing that differ from the default, by name.
     """
 
     engine: str
@@ -51,22 +58,24 @@ class Report:
         return 1 - self.simulator_seconds / self.seconds if self.seconds else 0.0
 
     def as_json(self) -> dict[str, object]:
-        """Every member, ready for `json.dump`."""
-        return {"schema_version": SCHEMA_VERSION, **asdict(self), "outside": self.outside}
+        """Return every member, ready for `json.dump`."""
+        data: dict[str, object] = {"schema_version": SCHEMA_VERSION, **asdict(self), "outside": self.outside}
+        return data if capabilities(self.engine).has_cycles else {**data, "cycles": None}
 
     def text(self) -> str:
-        """Some lines for people."""
+        """Describe the report in a few lines."""
         timing = timing_line(self.dram_changed)
+        cycles = self.cycles if capabilities(self.engine).has_cycles else "-"
         rate = f", {self.jobs / self.seconds:.0f} jobs/s" if self.seconds and self.jobs else ""
         return (
-            f"{self.jobs} jobs, {self.tasks} tasks, {self.cycles} cycles on {self.engine}\n"
+            f"{self.jobs} jobs, {self.tasks} tasks, {cycles} cycles on {self.engine}\n"
             f"{self.seconds:.3f} s, {self.simulator_seconds:.3f} s of them in the simulator, "
             f"{self.outside:.1%} outside it{rate}" + (f"\n{timing}" if timing else "")
         )
 
 
 class Metered:
-    """A device that keeps account of the time inside it; everything else goes to the engine itself."""
+    """A device that measures the time inside it; everything else is passed on to the engine."""
 
     def __init__(self, engine: Any) -> None:
         self._engine = engine
@@ -75,66 +84,79 @@ class Metered:
         self._control = registers()["PC"]["TASK_CON"]
         self._enable = registers()["PC"]["OPERATION_ENABLE"].offset
         self._numbers = [0] * engine.cores
+        self.begun, self.first_cycle = time.perf_counter(), engine.cycle
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
-    def read32(self, core: int, offset: int) -> int:
-        """As the engine's."""
+    def start_clock(self) -> None:
+        """Count from now on."""
+        self.begun, self.first_cycle = time.perf_counter(), self._engine.cycle
+        self.seconds, self.tasks, self.kicks = 0.0, 0, 0
+
+    def _timed(self, call: Callable[..., Any], *args: int) -> Any:
         begun = time.perf_counter()
         try:
-            return self._engine.read32(core, offset)
+            return call(*args)
         finally:
             self.seconds += time.perf_counter() - begun
 
+    def read32(self, core: int, offset: int) -> int:
+        """See the engine's method."""
+        return self._timed(self._engine.read32, core, offset)
+
     def write32(self, core: int, offset: int, value: int) -> None:
-        """As the engine's."""
+        """See the engine's method."""
         if offset == self._control.offset:
             self._numbers[core] = self._control.decode(value)["TASK_NUMBER"]
         elif offset == self._enable and value & 1:
             self.kicks += 1
             self.tasks += self._numbers[core]
-        begun = time.perf_counter()
-        try:
-            self._engine.write32(core, offset, value)
-        finally:
-            self.seconds += time.perf_counter() - begun
+        self._timed(self._engine.write32, core, offset, value)
 
     def run_until_irq(self, core_mask: int, max_cycles: int) -> int:
-        """As the engine's."""
-        begun = time.perf_counter()
-        try:
-            return self._engine.run_until_irq(core_mask, max_cycles)
-        finally:
-            self.seconds += time.perf_counter() - begun
+        """See the engine's method."""
+        return self._timed(self._engine.run_until_irq, core_mask, max_cycles)
 
     def reset(self, core_mask: int) -> None:
-        """As the engine's."""
-        begun = time.perf_counter()
-        try:
-            self._engine.reset(core_mask)
-        finally:
-            self.seconds += time.perf_counter() - begun
+        """See the engine's method."""
+        self._timed(self._engine.reset, core_mask)
+
+
+def account_of(device: Metered) -> Report:
+    """What a device did since `Metered.start_clock`; each start of a core counts as a job."""
+    return Report(
+        device.name,
+        device.kicks,
+        device.tasks,
+        device.cycle - device.first_cycle,
+        time.perf_counter() - device.begun,
+        device.seconds,
+        changed(device.dram),
+    )
 
 
 class SimulatedMachine:
-    """An engine with the kernel's model.
+    """An engine with the kernel model.
 
     Parameters
     ----------
-    engine : "verilator", "cxxrtl", "amaranth", "golden" or None for the fastest RTL there is.
+    engine : "verilator", "cxxrtl", "amaranth", "golden" or None for the fastest available RTL engine.
     cores : 1..3.
-    exact : simulate the array cell's RTL too.
+    exact : simulate the array cell as RTL.
     dram : timing of the memory, None for the RK3588's.
-    drivers : which of "rknpu" and "rocket" have their nodes.
+    drivers : which of "rknpu" and "rocket" have device nodes.
+    rocket_interface : version of the Rocket uapi (`rkcosim.driver.kernel.rocket_interface.INTERFACES`).
     log : stream for the kernel's log, or None; `verbose` adds every failed ioctl to it.
     trace : waveform to write (a path: of everything), or None.
-    capture : called with every kick as it ends (`cosim.devices.recorder.Captured`), a stream to run again.
-    progress : called with one line for each thing that takes long.
+    capture : called with every kick when it ends (`rkcosim.devices.recorder.Captured`), as a stream that can
+        be run again.
+    progress : called with one line for each step that takes long.
 
     Raises
     ------
-    ValueError, cosim.engines.EngineError
+    ValueError, rkcosim.engines.EngineError
+        for invalid options, and if the engine cannot be opened.
     """
 
     def __init__(
@@ -144,37 +166,49 @@ class SimulatedMachine:
         cores: int = 3,
         exact: bool = False,
         dram: DramConfig | None = None,
-        drivers: Iterable[str] = ("rknpu", "rocket"),
+        drivers: Iterable[str] = DRIVERS["both"],
+        rocket_interface: str = DEFAULT,
         log: TextIO | None = None,
         verbose: bool = False,
         trace: TraceSpec | Path | None = None,
         capture: Callable[[Captured], None] | None = None,
         progress: Progress = say,
     ) -> None:
-        if engine is not None and engine not in (*ENGINES, GOLDEN):
-            raise ValueError(f"engine must be one of {', '.join((*ENGINES, GOLDEN))}, not {engine!r}")
-        self._engine = _open(engine, cores, exact, dram, trace, progress)
+        spec = None if trace is None else TraceSpec.of(trace)
+        if spec is not None:
+            spec.path.parent.mkdir(parents=True, exist_ok=True)
+        self._engine = open_named(
+            engine,
+            cores=cores,
+            exact=exact,
+            dram=dram,
+            on_diagnostic="go on",
+            trace=spec,
+            progress=progress,
+        )
         self.device = Metered(self._engine)
         recorder = None if capture is None else _recorder(self.device, capture)
         try:
             log_ = Log(log, "debug" if verbose else "info")
-            self.kernel = Kernel(recorder or self.device, drivers=drivers, log=log_)
+            self.kernel = Kernel(
+                recorder or self.device, drivers=drivers, log=log_, rocket_interface=rocket_interface
+            )
             if recorder is not None:
                 recorder.scheduler = self.kernel.scheduler
         except BaseException:
-            self._close_engine()
+            self._engine.close()
             raise
         self._begun, self._first_cycle = time.perf_counter(), self._engine.cycle
         self._first_job = 0
 
     def start_clock(self) -> None:
-        """Count from now on."""
+        """Begin to count."""
         self._begun, self._first_cycle = time.perf_counter(), self._engine.cycle
         self._first_job = self.kernel.scheduler.submitted
         self.device.seconds, self.device.tasks = 0.0, 0
 
     def report(self) -> Report:
-        """What has happened so far."""
+        """Return the account so far."""
         return Report(
             self._engine.name,
             self.kernel.scheduler.submitted - self._first_job,
@@ -182,18 +216,20 @@ class SimulatedMachine:
             self._engine.cycle - self._first_cycle,
             time.perf_counter() - self._begun,
             self.device.seconds,
-            changed(getattr(self._engine, "dram", None)),
+            changed(self._engine.dram),
         )
+
+    def trouble(self) -> list[Kind]:
+        """Return the device's errors so far: each kind of diagnostic and time-out once, with its count."""
+        trouble, scheduler = self.kernel.scheduler.trouble, self.kernel.scheduler
+        with contextlib.suppress(KernelError):  # it has stopped: its last state counts
+            scheduler.call(trouble.look)
+        return trouble.kinds()
 
     def close(self) -> None:
         """Stop kernel and engine."""
         self.kernel.close()
-        self._close_engine()
-
-    def _close_engine(self) -> None:
-        close = getattr(self._engine, "close", None)
-        if close is not None:
-            close()
+        self._engine.close()
 
     def __enter__(self) -> SimulatedMachine:
         return self
@@ -203,31 +239,6 @@ class SimulatedMachine:
 
 
 def _recorder(device: Metered, sink: Callable[[Captured], None]) -> Recorder:
-    from cosim.devices.recorder import Recorder
+    from rkcosim.devices.recorder import Recorder
 
     return Recorder(device, sink)
-
-
-def _open(
-    engine: str | None,
-    cores: int,
-    exact: bool,
-    dram: DramConfig | None,
-    trace: TraceSpec | Path | None,
-    progress: Progress,
-) -> Any:
-    if engine == GOLDEN:
-        from cosim.golden.task import GoldenNpu
-
-        if trace is not None:
-            raise ValueError("the engine golden has no cycles, so it writes no waveform")
-        return GoldenNpu(cores, strict=False)
-    traced = trace is not None and engine != "amaranth"
-    device = open_engine(
-        engine, exact=exact, cores=cores, dram=dram, on_diagnostic="go on", traced=traced, progress=progress
-    )
-    if trace is not None:
-        spec = TraceSpec.of(trace)
-        spec.path.parent.mkdir(parents=True, exist_ok=True)
-        device.trace(spec)
-    return device

@@ -1,24 +1,30 @@
-"""Engines: the same core compiled by Verilator or CXXRTL, or in Amaranth's simulator."""
+"""Engines: the same core compiled by Verilator or CXXRTL, or run in Amaranth's simulator."""
 
-from cosim.engines.engine import ENGINES, Engine, open_engine
-from cosim.engines.errors import (
+from rkcosim.engines.engine import open_engine, open_named
+from rkcosim.engines.library import DramConfig
+from rkcosim.engines.memory import DeviceMemory
+from rkcosim.engines.protocol import (
+    ENGINES,
     BuildError,
     BusError,
+    Capabilities,
     DiagnosticError,
+    Engine,
     EngineError,
     MemoryAccessError,
     SnapshotError,
+    capabilities,
 )
-from cosim.engines.library import DramConfig
-from cosim.engines.memory import DeviceMemory
-from cosim.engines.snapshots.plan import resuming, saving
-from cosim.engines.soc import EVENT_NAMES, CoreCounters, SocEngine, TaskRecord
+from rkcosim.engines.records import EVENT_NAMES, CoreCounters, TaskRecord
+from rkcosim.engines.snapshots.plan import resuming, saving
+from rkcosim.engines.soc import SocEngine
 
 __all__ = [
     "ENGINES",
     "EVENT_NAMES",
     "BuildError",
     "BusError",
+    "Capabilities",
     "CoreCounters",
     "DeviceMemory",
     "DiagnosticError",
@@ -29,7 +35,9 @@ __all__ = [
     "SnapshotError",
     "SocEngine",
     "TaskRecord",
+    "capabilities",
     "open_engine",
+    "open_named",
     "resuming",
     "saving",
 ]

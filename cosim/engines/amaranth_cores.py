@@ -1,4 +1,4 @@
-"""Cores in Amaranth's own simulator, one clock edge per call."""
+"""Cores in Amaranth's simulator, advanced by one clock edge per call."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import contextlib
 import ctypes as ct
 from typing import Any
 
-from cosim.engines import library as lib
-from cosim.engines.verilog import Design
+from rkcosim.engines import library as lib
+from rkcosim.engines.verilog import Design
 
 _PERIOD = 1e-9  # seconds
 
@@ -16,19 +16,21 @@ _BUSES = {"s": "s_axil", "m": "m_axi"}
 
 
 def _port(name: str) -> str:
-    """Port of the core for a member of `CoreIn` or `CoreOut`."""
+    """Return the port of the core for a member of `CoreIn` or `CoreOut`."""
     prefix, _, rest = name.partition("_")
     return f"{_BUSES[prefix]}_{rest}" if prefix in ("s", "m") else name
 
 
 _PORT_INPUTS = {name: _port(name) for name, *_ in lib.CoreIn._fields_ if name not in ("rst", "m_rdata")}
 _PORT_OUTPUTS = {
-    name: _port(name) for name, *_ in lib.CoreOut._fields_ if name not in ("pad", "pad2", "m_wdata", "levels")
+    name: _port(name)
+    for name, *_ in lib.CoreOut._fields_
+    if name not in ("pad", "pad2", "pad3", "m_wdata", "levels")
 }
 
 
 class _Core:
-    """One core; `edge()` takes the pins of a cycle and gives those of the next."""
+    """One core; `edge()` takes the pins of a cycle and returns those of the next one."""
 
     def __init__(self, design: Design, index: int, vcd: str | None) -> None:
         from amaranth.hdl import ClockDomain, Module
@@ -74,7 +76,7 @@ class _Core:
                 held = int(ctx.get(core.levels)).to_bytes(ct.sizeof(out.levels), "little")
                 ct.memmove(out.levels, held, len(held))
             self.edges += 1
-            # Away from the clock edge; the next pins are there when this wakes up.
+            # This waits at a time between clock edges; when it resumes, the next pins are set.
             await ctx.delay(_PERIOD / 4)
         self.left = True
 
@@ -95,7 +97,7 @@ class _Core:
 
 
 class AmaranthCores:
-    """The callback that steps cores in Amaranth's simulator, with their state."""
+    """The callback that steps cores in Amaranth's simulator, and the state of these cores."""
 
     def __init__(self, design: Design, cores: int) -> None:
         self._design, self._count = design, cores
@@ -110,12 +112,12 @@ class AmaranthCores:
         return f"{self._vcd}.core{index}"
 
     def trace(self, path: str) -> None:
-        """Start anew with a waveform (of core 0 in `path`, of others beside it)."""
+        """Restart with a waveform (core 0 in `path`, other cores in files next to it)."""
         self.close()
         self._vcd = path
 
     def _step(self, core: int, pins_in: Any, pins_out: Any) -> int:
-        # An exception cannot pass through the library: keep it for the engine to raise.
+        # An exception cannot pass through the library: it is kept for the engine to raise.
         try:
             if not self._cores:
                 self._cores = [_Core(self._design, n, self._name(n)) for n in range(self._count)]

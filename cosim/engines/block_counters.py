@@ -1,19 +1,20 @@
-"""The performance counters of the cores in an engine: switches, registers, and what they say by name.
+"""The performance counters of an engine's cores: switching, reading, and access by name.
 
-The hardware counts in rtl/counters.py, in a window of the SoC outside every core's address map; the engines,
-whose interconnect is C++, count in cosim/harness/counters.h, the same numbers after the same cycles.
+The hardware counts in rtl/counters.py, in a window of the SoC outside every core's address map. The engines,
+whose interconnect is C++, count in cosim/engines/harness/counters.h and get the same numbers after the same
+cycles.
 """
 
 from __future__ import annotations
 
 import ctypes as ct
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from rtl.regs import counter_registers
-from rtl.regs.counters import BASE_ADDRESS, BUSY, IDLE, WINDOW_BYTES, counts, state_blocks
+from rkcosim.engines.system import System
+from rkcosim.spec.regs import counter_registers
+from rkcosim.spec.regs.counters import BASE_ADDRESS, BUSY, IDLE, WINDOW_BYTES, counts, state_blocks
 
 CountsC = ct.c_uint64 * len(counts())
 """`BlockCounts` of counters.h: the counts in the order of their registers."""
@@ -21,16 +22,16 @@ CountsC = ct.c_uint64 * len(counts())
 
 @dataclass(frozen=True)
 class BlockCounters:
-    """What a core's counters hold; names as the registers of rtl/regs/counters.rdl, in lower case.
+    """The values of a core's counters, named as the registers of spec/regs/counters.rdl in lower case.
 
     Members
     -------
-    cycles : counted so far.
-    states : block to state to cycles: `idle`, `busy`, and what it waits for.  Those of a block add up to
-        `cycles`.
-    bytes : by client, and the numbers of bursts, `reads` and `writes`.
+    cycles : number of cycles counted so far.
+    states : by block and state, the number of cycles: `idle`, `busy`, and one state for each kind of wait.
+        Those of a block add up to `cycles`.
+    bytes : bytes by client, and the numbers of bursts, `reads` and `writes`.
     macs : `useful`, `busy`, `slots`, `pixels`.
-    levels : the most that each queue held.
+    levels : the highest level of each queue.
     tasks : `started`, `done`, `cycles`, `last_start`, `last_end`, `longest`.
     """
 
@@ -42,21 +43,21 @@ class BlockCounters:
     tasks: Mapping[str, int]
 
     def waits(self, block: str) -> int:
-        """Cycles in which a block waited for something."""
+        """Return the number of cycles in which a block waited."""
         return sum(n for state, n in self.states[block].items() if state.upper() not in (IDLE, BUSY))
 
     def unaccounted(self) -> dict[str, int]:
-        """Blocks whose states do not add up to the cycles, with what is missing (negative: too many)."""
+        """Return, for each block whose states do not add up to the cycles, the missing number of cycles."""
         missing = {block: self.cycles - sum(states.values()) for block, states in self.states.items()}
         return {block: cycles for block, cycles in missing.items() if cycles}
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain dicts, for JSON."""
+        """Return plain dicts, for JSON."""
         return asdict(self)
 
 
 class Registers(Protocol):
-    """Whoever reads and writes words of a window."""
+    """An object that reads and writes words of a window."""
 
     def read32(self, offset: int) -> int: ...
 
@@ -64,7 +65,7 @@ class Registers(Protocol):
 
 
 def named(values: Mapping[str, int]) -> BlockCounters:
-    """Counters from the values of their registers, by path."""
+    """Make the counters from the values of their registers by path."""
 
     def block(name: str) -> dict[str, int]:
         return {r.name.lower(): values[r.path] for r in counter_registers()[name] if r.path in values}
@@ -88,28 +89,28 @@ def read_counters(window: Registers) -> BlockCounters:
 
 
 class CounterWindow:
-    """The registers of one core's counters as a host reaches them.
+    """The registers of one core's counters as a host sees them.
 
-    An access takes no simulated time: the window has a bus of its own in the SoC.
+    An access takes no simulated time: the window has a separate bus in the SoC.
     """
 
-    def __init__(self, library: Callable[[], Any], handle: Callable[[], int], core: int) -> None:
-        self._library, self._handle, self._core = library, handle, core
+    def __init__(self, system: System, core: int) -> None:
+        self._system, self._core = system, system.core_number(core)
         self.address = BASE_ADDRESS + WINDOW_BYTES * core
-        """Where it lies in the SoC."""
+        """Address of the window in the SoC."""
 
     def read32(self, offset: int) -> int:
-        """A word of the window; 0 where there is no register.
+        """Read a word of the window; 0 at an offset without a register.
 
         Raises
         ------
         ValueError
-            for an offset that is not in the window, or no multiple of 4.
+            for an offset outside of the window, or not a multiple of 4.
         """
         self._check(offset)
         control = counter_registers()["CONTROL"]
         raw = CountsC()
-        enabled = self._library().rk_counts(self._handle(), self._core, 1, raw)
+        enabled = self._system.lib.rk_counts(self._system.opened(), self._core, 1, raw)
         if offset == control["IDENT"].offset:
             return control["IDENT"].reset
         if offset == control["SWITCH"].offset:
@@ -120,50 +121,27 @@ class CounterWindow:
         return 0
 
     def write32(self, offset: int, value: int) -> None:
-        """Write a word; only SWITCH takes it.  Raises as `read32`."""
+        """Write a word; only SWITCH can be written. Raises as `read32`."""
         self._check(offset)
         if not 0 <= value < 1 << 32:
             raise ValueError(f"write32: {value:#x} does not fit 32 bits")
         switch = counter_registers()["CONTROL"]["SWITCH"]
         if offset == switch.offset:
             said = switch.decode(value)
-            self._library().rk_count(self._handle(), self._core, said["ENABLE"], said["CLEAR"], said["LATCH"])
+            self._system.lib.rk_count(
+                self._system.opened(), self._core, said["ENABLE"], said["CLEAR"], said["LATCH"]
+            )
 
     def _check(self, offset: int) -> None:
         if not 0 <= offset < WINDOW_BYTES or offset % 4:
             raise ValueError(f"offset must be a multiple of 4 below {WINDOW_BYTES:#x}, not {offset:#x}")
 
 
-class CountingEngine(ABC):
-    """The counters' part of `cosim.engines.soc.SocEngine`."""
+def read_all(system: System, core: int) -> BlockCounters:
+    """Return the values of a core's performance counters.
 
-    cores: int
-    _lib: Any
-    _counting: bool = False
-
-    @abstractmethod
-    def _opened(self) -> int: ...
-    @abstractmethod
-    def _core(self, core: int) -> int: ...
-
-    def counter_window(self, core: int) -> CounterWindow:
-        """The registers of a core's performance counters (docs/counters.md)."""
-        return CounterWindow(lambda: self._lib, self._opened, self._core(core))
-
-    def count_blocks(self, on: bool = True) -> None:
-        """Switch the performance counters of all cores on, from 0, or off."""
-        self._counting = on
-        for core in range(self.cores):
-            self._lib.rk_count(self._opened(), core, int(on), int(on), 0)
-
-    def block_counters(self, core: int) -> BlockCounters:
-        """What a core's performance counters hold now.
-
-        Raises
-        ------
-        ValueError
-            for a core that is not there.
-        """
-        raw = CountsC()
-        self._lib.rk_counts(self._opened(), self._core(core), 0, raw)
-        return named({register.path: raw[place] for place, register in enumerate(counts())})
+    Raises ValueError for a core that does not exist.
+    """
+    raw = CountsC()
+    system.lib.rk_counts(system.opened(), system.core_number(core), 0, raw)
+    return named({register.path: raw[place] for place, register in enumerate(counts())})

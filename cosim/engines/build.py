@@ -1,7 +1,8 @@
-"""One shared library per (design, engine, cell, flags), built once and kept."""
+"""One shared library per (design, engine, cell, flags), built once and kept in the cache."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -9,33 +10,34 @@ import platform
 import shutil
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
-import cosim.harness
-from cosim import progress as under_way
-from cosim.engines import cache, clock_gates, plain_verilog, toolchain, verilog
-from cosim.engines.cache import Progress
-from cosim.engines.errors import BuildError
-from cosim.engines.traces import table as trace_table
+import rkcosim.engines.harness
+from rkcosim.base import progress as under_way
+from rkcosim.engines import cache, clock_gates, toolchain, verilog
+from rkcosim.engines.cache import Progress
+from rkcosim.engines.protocol import BuildError
+from rkcosim.engines.traces import table as trace_table
+from rkcosim.spec.config import RK3588
 
 LIBRARY = "model.so"
 
 
 @dataclass(frozen=True)
 class Variant:
-    """Which library of a design.
+    """Selects a library of a design.
 
     Members
     -------
-    engine : "verilator", "cxxrtl", "plain" (cosim.engines.plain_verilog), or "external" (DRAM and
-        interconnect only).
+    engine : "verilator", "cxxrtl", "plain" (the reference of `rkcosim bench`, see PLAIN_FLAGS), or "external"
+        (DRAM and interconnect only).
     cell : "cpp" for the array cell in C++, "rtl" for the cell as described in Amaranth.
-    traced : with the code that writes a waveform.
-    probed : with what a lockstep run watches inside the core (Verilator only).
-    watched : no clock is gated; a register that changes while its group is said to sleep is named on
-        the output (Verilator with the C++ cell only; cosim.engines.clock_gates).
+    traced : includes the code that writes a waveform.
+    probed : records the values that a lockstep run compares inside the core (Verilator only).
+    watched : no clock is gated; instead, a register that changes while its group is asleep is reported on the
+        output (Verilator with the C++ cell only; rkcosim.engines.clock_gates).
     """
 
     engine: str
@@ -55,8 +57,8 @@ class Variant:
 
 
 def harness_folder() -> Path:
-    """Folder of the C++ harness, installed beside its package."""
-    return Path(next(iter(cosim.harness.__path__)))
+    """Return the folder of the C++ harness, which is installed with its package."""
+    return Path(next(iter(rkcosim.engines.harness.__path__)))
 
 
 def _flags(optimise: str = "-O3", usual: bool = False) -> list[str]:
@@ -75,7 +77,7 @@ def _native_flag() -> str:
 
 
 def _cpu() -> str:
-    """What `-march=native` depends on."""
+    """Return what `-march=native` depends on."""
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
@@ -102,12 +104,13 @@ def _key(design_hash: str, variant: Variant) -> str:
         tool = toolchain.verilator()
         digest.update(tool.version.encode() if tool else b"")
         digest.update(" ".join([*_verilator_flags(variant), _VERILATOR_OPTIMISE]).encode())
-        digest.update(_APART.encode() if variant.cell == "rtl" else b"")
+        digest.update(_APART.encode())
         digest.update(trace_table.fingerprint() if variant.traced else b"")
     if variant.engine == "plain":
         tool = toolchain.verilator()
         digest.update(tool.version.encode() if tool else b"")
-        digest.update(plain_verilog.fingerprint())
+        digest.update(verilog.text_fingerprint())
+        digest.update(" ".join([*PLAIN_FLAGS, PLAIN_OPTIMISE, PLAIN_OPTIMISE_SLOW]).encode())
     paths = [path for path in sorted(harness_folder().glob("*")) if path.suffix in (".h", ".cpp", ".sv")]
     if variant.cell == "cpp":
         paths += _cell_files((".h", ".cpp", ".sv", ".v", ".il"))
@@ -117,7 +120,7 @@ def _key(design_hash: str, variant: Variant) -> str:
 
 
 def _state_key(design_hash: str, variant: Variant) -> str:
-    """Hash of what decides the form of a model's state, for snapshots: compiler and processor do not."""
+    """Hash of what determines the layout of a model's state, for snapshots (not compiler and processor)."""
     tool = toolchain.verilator()
     flags = _verilator_flags(variant) if variant.engine == "verilator" else []
     digest = hashlib.sha256(f"{design_hash} {verilog.SCRIPT_VERSION} {variant!r} {flags}".encode())
@@ -129,33 +132,36 @@ def _state_key(design_hash: str, variant: Variant) -> str:
 
 
 def state_of(library: Path) -> str:
-    """The hash that the builds have in common whose states fit each other."""
+    """Return the hash shared by builds whose states are compatible."""
     meta = json.loads((library.parent / "meta.json").read_text())
     return str(meta.get("state", ""))
 
 
-def _design_hash(design: verilog.Design, external_cell: bool, folder: Path) -> str:
-    """Hash of the RTLIL, without making it where this state of the sources was seen before."""
+def _design_hash(design: verilog.Design, external_cell: bool) -> str:
+    """Hash of the RTLIL; the RTLIL is not generated if this state of the sources is already known."""
     quick = design.fingerprint(external_cell)
-    stamp = folder / "stamps" / quick if quick else None
-    if stamp is not None:
-        try:
+    stamps = [folder / "stamps" / quick for folder in cache.cache_folders()] if quick else []
+    for stamp in stamps:
+        with contextlib.suppress(OSError, UnicodeDecodeError):
             known = stamp.read_text()
             if len(known) == 64:
                 return known
-        except OSError:
-            pass
     found = hashlib.sha256(design.rtlil(external_cell).encode()).hexdigest()
-    if stamp is not None:
-        stamp.parent.mkdir(exist_ok=True)
-        fresh = stamp.with_suffix(f".{os.getpid()}")
-        fresh.write_text(found)
-        fresh.replace(stamp)
+    for stamp in stamps[:1]:
+        with contextlib.suppress(OSError):  # a failure only costs time
+            stamp.parent.mkdir(parents=True, exist_ok=True)
+            fresh = stamp.with_suffix(f".{os.getpid()}")
+            fresh.write_text(found)
+            fresh.replace(stamp)
     return found
 
 
+built_here: list[Variant] = []
+"""Libraries of the RK3588's core that this process has built (`rkcosim.engines.ahead` builds others)."""
+
+
 def build(design: verilog.Design | None, variant: Variant, progress: Progress = cache.say) -> Path:
-    """The shared library of a design, from the cache or built now.
+    """Return the shared library of a design, from the cache or built now.
 
     Parameters
     ----------
@@ -165,30 +171,38 @@ def build(design: verilog.Design | None, variant: Variant, progress: Progress = 
     Raises
     ------
     BuildError
-        when a tool is missing or fails, or the cache cannot be written.
+        if a tool is missing or fails, or if the library is not in the cache and the cache cannot be written.
     """
     toolchain.compiler()
-    folder = cache.cache_folder()
     external = variant.cell == "cpp"
-    design_hash = _design_hash(design, external, folder) if design is not None else ""
+    design_hash = _design_hash(design, external) if design is not None else ""
     groups = design.clock_groups if design is not None else None
     key = _key(f"{design_hash} {groups}", variant)
-    found = cache.fetch(folder, key, LIBRARY, progress)
+    found = cache.find(key, LIBRARY, progress)
     if found is not None:
         return found
+    folder = cache.cache_folder()
     begin = time.monotonic()
-    with under_way.step("engine"), cache.locked(folder, key, progress):
+    with under_way.step("engine"), cache.locked(folder, key, progress) as tell:
         found = cache.fetch(folder, key, LIBRARY, progress)
         if found is not None:
             return found
         state = "" if design is None else _state_key(f"{design_hash} {groups}", variant)
-        built = _build_now(design, variant, folder, key, state, progress)
+        built = _build_now(design, variant, folder, key, state, progress, tell)
+        if design is not None and design.config == RK3588:
+            built_here.append(variant)
     progress(f"{variant} ready after {time.monotonic() - begin:.1f} s")
     return built
 
 
 def _build_now(
-    design: verilog.Design | None, variant: Variant, folder: Path, key: str, state: str, progress: Progress
+    design: verilog.Design | None,
+    variant: Variant,
+    folder: Path,
+    key: str,
+    state: str,
+    progress: Progress,
+    tell: Progress,
 ) -> Path:
     begin = time.monotonic()
     progress(f"building the {variant} (once; kept in {folder})")
@@ -207,7 +221,7 @@ def _build_now(
             sources = _plain_sources(design, work, progress)
         else:
             raise ValueError(f"engine must be verilator, cxxrtl, plain or external, not {variant.engine!r}")
-        library = _compile(sources, work, progress)
+        library = _compile(sources, work, progress, tell)
         seconds = round(time.monotonic() - begin, 1)
         entry = cache.store(
             folder, key, [library], {"variant": str(variant), "state": state, "seconds": seconds}
@@ -222,24 +236,27 @@ class _Source:
     path: Path
     flags: list[str]
     optimise: str = "-O3"
-    keep_as: Path | None = None  # an object that later builds may use again
-    usual: bool = False  # without -march=native and whatever else is added
+    keep_as: Path | None = None  # an object file that later builds may reuse
+    usual: bool = False  # default options, without -march=native and other additions
 
 
 _VERILATOR_OPTIMISE = "-O2"  # as fast as -O3, whose code is half as large again and takes longer to compile
 
 
-_APART = """`verilator_config
-no_inline -module "*float_kernel*"
-no_inline -module "*float_octet*"
+_APART_MODULES = ("float_kernel", "float_octet", "decompressor")
+"""Modules of which Verilator makes separate classes, with separate C++ files.
+
+These are the float parts of the RTL cell, and the decompressor, whose state would otherwise lie among the
+members that every cycle uses.
 """
-"""For Verilator: the float parts of the RTL cell stay classes of their own, with their own C++ files."""
+
+_APART = "\n".join(["`verilator_config", *(f'no_inline -module "*{name}*"' for name in _APART_MODULES), ""])
 
 
 def _optimise(generated: Path) -> str:
     if generated.stem.endswith("__Slow"):
-        return "-O0"  # what runs once per simulation is not worth the time
-    apart = "float_kernel" in generated.stem or "float_octet" in generated.stem
+        return "-O0"  # code that runs once per simulation is not worth the compile time
+    apart = any(name in generated.stem for name in _APART_MODULES)
     return "-O1" if apart else _VERILATOR_OPTIMISE
 
 
@@ -257,11 +274,11 @@ def _verilator_flags(variant: Variant) -> list[str]:
 
 
 def flags_in_words(variant: Variant) -> str:
-    """What decides about a library's speed, for reports: options of the generator, then the compiler's."""
+    """Describe the options of generator and compiler that determine a library's speed, for reports."""
     added = os.environ.get("RKCOSIM_CXXFLAGS", _native_flag())
     if variant.engine == "plain":
-        own = " ".join(plain_verilog.VERILATOR_FLAGS)
-        return f"verilator {own}; {plain_verilog.OPT_FAST}, what runs once {plain_verilog.OPT_SLOW}"
+        own = " ".join(PLAIN_FLAGS)
+        return f"verilator {own}; {PLAIN_OPTIMISE}, what runs once {PLAIN_OPTIMISE_SLOW}"
     if variant.engine == "cxxrtl":
         return f"write_cxxrtl {' '.join(verilog.CXXRTL_OPTIONS)}; {_CXXRTL_OPTIMISE} {added}"
     if variant.engine != "verilator":
@@ -270,12 +287,18 @@ def flags_in_words(variant: Variant) -> str:
     return f"verilator {own}; {_VERILATOR_OPTIMISE} {added}"
 
 
+def _verilator() -> tuple[toolchain.Tool, Path]:
+    """Return Verilator and the folder of its headers and sources."""
+    tool = toolchain.verilator()
+    if tool is None or tool.include is None:
+        raise BuildError(f"{toolchain.no_verilator()}; or use the engine cxxrtl")
+    return tool, tool.include
+
+
 def _verilator_sources(
     design: verilog.Design, variant: Variant, work: Path, folder: Path, progress: Progress
 ) -> list[_Source]:
-    tool = toolchain.verilator()
-    if tool is None or tool.include is None:
-        raise BuildError(f"no Verilator found: {toolchain.VERILATOR_FIX}; or use the engine cxxrtl")
+    tool, runtime = _verilator()
     begin = time.monotonic()
     rtlil = design.rtlil(variant.cell == "cpp")
     groups = design.clock_groups if variant.cell == "cpp" else None
@@ -288,20 +311,20 @@ def _verilator_sources(
         for path in _cell_files((".sv",)):
             shutil.copy(path, work)
             files.append(path.name)
-    else:
-        (work / "apart.vlt").write_text(_APART)
-        files.append("apart.vlt")
+    (work / "apart.vlt").write_text(_APART)
+    files.append("apart.vlt")
     gates = [f"-DRKCOSIM_GATES={len(groups)}"] if groups else []  # a macro of the Verilog and of the C++
     tool.run([*_verilator_flags(variant), *gates, "--Mdir", "obj", *files], work)
     if variant.traced:
-        trace_table.write_table(work / "obj")
+        trace_table.write_table(work / "obj", tool.version)
     generated = [p for p in sorted((work / "obj").glob("*.cpp")) if not p.name.startswith("Vcore__Trace")]
     size = sum(path.stat().st_size for path in generated) >> 10
     progress(f"Verilator took {time.monotonic() - begin:.1f} s ({len(generated)} files, {size} KiB)")
 
-    include = [f"-I{tool.include}", f"-I{tool.include / 'vltstd'}"]
+    include = [f"-I{runtime}", f"-I{runtime / 'vltstd'}"]
     defines = [
         "-DVL_TIME_CONTEXT",
+        "-DVL_USER_FATAL",  # cosim/engines/harness/verilator_snapshot.h
         f"-DVM_TRACE={int(variant.traced)}",
         f"-DVM_TRACE_VCD={int(variant.traced)}",
     ]
@@ -315,7 +338,7 @@ def _verilator_sources(
         if clock_gates.sets_triggers(work / "obj"):
             defines.append("-DRKCOSIM_DIRECT")
         else:
-            progress(f"{tool.version} writes triggers in a form not known here: clocks go through `eval`")
+            progress(f"{tool.version} writes triggers in an unknown form: clock edges use `eval`")
     defines += gates
     shared = [*include, *defines]
     model = [f"-I{work / 'obj'}", f"-I{harness_folder()}", f"-I{harness_folder() / 'cell'}", *shared]
@@ -326,31 +349,50 @@ def _verilator_sources(
         sources += [_Source(path, model) for path in boxes]
     names = ["verilated", "verilated_threads", "verilated_dpi", "verilated_save"]
     names += ["verilated_vcd_c"] if variant.traced else []
-    stem = hashlib.sha256(f"{tool.version} {toolchain.compiler().version} {_flags()} {_cpu()}".encode())
-    runtime = folder / f"runtime-{stem.hexdigest()[:16]}"
+    stem = hashlib.sha256(
+        f"{defines[:2]} {tool.version} {toolchain.compiler().version} {_flags()} {_cpu()}".encode()
+    )
+    objects = folder / f"runtime-{stem.hexdigest()[:16]}"
     for name in names:
-        kept = runtime / f"{name}{'-traced' if variant.traced else ''}.o"
-        sources.append(_Source(tool.include / f"{name}.cpp", shared, "-O2", kept))
+        kept = objects / f"{name}{'-traced' if variant.traced else ''}.o"
+        sources.append(_Source(runtime / f"{name}.cpp", shared, "-O2", kept))
     return sources
 
 
+PLAIN_TOP = "npu_core"
+PLAIN_FLAGS = ("--cc", "--top-module", PLAIN_TOP, "--prefix", "Vcore", "-Wno-fatal")
+"""Verilator's options for the engine "plain": only those that name the model.
+
+That engine is the core compiled without any tuning, a reference point for `rkcosim bench`. It has none of
+what makes the other engines fast: no clock gates, no registers before the inputs, no C++ cell, no options of
+Verilator, no `-march=native`. Harness and memory model are the same and are compiled as always.
+"""
+
+PLAIN_OPTIMISE, PLAIN_OPTIMISE_SLOW = "-Os", "-O0"
+"""Options of Verilator's makefile (verilated.mk; without any level, the default is -O0)."""
+
+
 def _plain_sources(design: verilog.Design, work: Path, progress: Progress) -> list[_Source]:
-    tool = toolchain.verilator()
-    if tool is None or tool.include is None:
-        raise BuildError(f"no Verilator found: {toolchain.VERILATOR_FIX}")
+    tool, runtime = _verilator()
     begin = time.monotonic()
-    generated = plain_verilog.generate(design, tool, work)
+    text = verilog.verilog_text(design.rtlil(False), PLAIN_TOP, branches=True)
+    (work / f"{PLAIN_TOP}.v").write_text(text)
+    tool.run([*PLAIN_FLAGS, "--Mdir", "obj", f"{PLAIN_TOP}.v"], work)
+    generated = sorted((work / "obj").glob("*.cpp"))
     progress(f"Verilog written and verilated after {time.monotonic() - begin:.1f} s ({len(generated)} files)")
-    shared = [f"-I{tool.include}", f"-I{tool.include / 'vltstd'}", "-DVL_TIME_CONTEXT", "-DVM_TRACE=0"]
+    shared = [f"-I{runtime}", f"-I{runtime / 'vltstd'}", "-DVL_TIME_CONTEXT", "-DVM_TRACE=0"]
     model = [f"-I{work / 'obj'}", f"-I{harness_folder()}", *shared]
-    sources = [_Source(one.path, model, one.optimise, usual=True) for one in generated]
+    sources = []
+    for path in generated:
+        level = PLAIN_OPTIMISE_SLOW if path.stem.endswith("__Slow") else PLAIN_OPTIMISE
+        sources.append(_Source(path, model, level, usual=True))
     for name in ("verilated", "verilated_threads"):
-        sources.append(_Source(tool.include / f"{name}.cpp", shared, plain_verilog.OPT_GLOBAL, usual=True))
+        sources.append(_Source(runtime / f"{name}.cpp", shared, PLAIN_OPTIMISE, usual=True))
     harness = [*model, '-DRKCOSIM_MODEL="verilator_model.h"', "-DRKCOSIM_PLAIN"]
     return [*sources, _Source(harness_folder() / "api.cpp", harness)]
 
 
-_CXXRTL_OPTIMISE = "-O1"  # higher ones take minutes over so much generated code
+_CXXRTL_OPTIMISE = "-O1"  # higher levels take minutes for this amount of generated code
 
 
 def _cxxrtl_sources(
@@ -374,7 +416,7 @@ def _cxxrtl_sources(
     return sources
 
 
-def _compile(sources: list[_Source], work: Path, progress: Progress) -> Path:
+def _compile(sources: list[_Source], work: Path, progress: Progress, tell: Progress) -> Path:
     tool = toolchain.compiler()
     begin = time.monotonic()
 
@@ -399,13 +441,17 @@ def _compile(sources: list[_Source], work: Path, progress: Progress) -> Path:
             fresh.replace(kept)
         return target
 
-    # The largest first, so that no long one is left for the end.
+    # The largest first, so that no long compilation remains at the end.
     order = sorted(sources, key=lambda s: (s.optimise == "-O0", -s.path.stat().st_size))
     count = os.cpu_count() or 1
     progress(f"compiling {len(order)} C++ files on {count} processors")
-    with ThreadPoolExecutor(count) as pool:
+    with ThreadPoolExecutor(count) as pool, under_way.step("compiling", len(order), "files") as step:
         jobs = [pool.submit(one, number, source) for number, source in enumerate(order)]
         try:
+            for job in as_completed(jobs):
+                job.result()
+                step.advance()
+                tell(f"compiling {step.done:.0f}/{len(order)} files")
             objects = [job.result() for job in jobs]
         except BaseException:
             pool.shutdown(cancel_futures=True)

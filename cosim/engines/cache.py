@@ -1,4 +1,4 @@
-"""The user's folder of built libraries: found, locked, checked."""
+"""The user's cache of built libraries: location, locks, checks."""
 
 from __future__ import annotations
 
@@ -12,104 +12,154 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
-from cosim import progress as under_way
-from cosim.engines.errors import BuildError
+from rkcosim.base import progress as under_way
+from rkcosim.engines.protocol import BuildError
 
 Progress = Callable[[str], None]
 
 KEEP_ENTRIES = 40
-"""Built models that stay; beyond that the ones longest out of use go."""
+"""Number of built models that are kept; beyond that, the least recently used ones are removed."""
 
 LEFTOVER_SECONDS = 6 * 3600
-"""Age from which the working folder of an interrupted build is removed."""
+"""Age in seconds from which the working folder of an interrupted build is removed."""
 
 LOCK_SECONDS = 1200
-"""How long one process waits for another one's build."""
+"""Seconds for which a process waits for another one's build."""
 
 
 def say(text: str) -> None:
-    """Default progress: a line on the error stream, or where the command line shows what is under way."""
+    """Default progress: a line on standard error, or in the progress display of the command line."""
     under_way.say(text)
 
 
+def cache_folders() -> list[Path]:
+    """Return the folders of built files: first the one that is written, then those that are only read.
+
+    They are those of `RKCOSIM_CACHE`, separated as in PATH, or else `rkcosim` in the user's cache folder.
+    None of them must exist.
+    """
+    named = [part for part in os.environ.get("RKCOSIM_CACHE", "").split(os.pathsep) if part]
+    if named:
+        return [Path(part).expanduser() for part in named]
+    base = os.environ.get("XDG_CACHE_HOME")
+    home = Path(base) if base else Path("~/.cache").expanduser()
+    return [home / "rkcosim"]
+
+
 def cache_folder() -> Path:
-    """The cache folder, made if needed: `RKCOSIM_CACHE`, else `rkcosim` in the user's cache folder.
+    """Return the folder that is written, the first of `cache_folders`; it is made if needed.
 
     Raises
     ------
     BuildError
-        if it cannot be made or written; the text names the folder and the variable.
+        if it cannot be made or written; the message names the folder and the variable.
     """
-    named = os.environ.get("RKCOSIM_CACHE")
-    if named:
-        folder = Path(named).expanduser()
-    else:
-        base = os.environ.get("XDG_CACHE_HOME")
-        home = Path(base) if base else Path("~/.cache").expanduser()
-        folder = home / "rkcosim"
+    folder = cache_folders()[0]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
         raise BuildError(
-            f"the cache folder {folder} cannot be written ({error.strerror or error}): "
-            "make it writable or name another folder in the variable RKCOSIM_CACHE"
+            f"the cache folder {folder} cannot be written ({error.strerror or error}): make it writable or "
+            "set the variable RKCOSIM_CACHE to another folder"
         ) from error
     return folder
 
 
 @contextlib.contextmanager
-def locked(folder: Path, key: str, progress: Progress) -> Iterator[None]:
-    """Hold the lock of `key`, so that two processes build once."""
+def locked(folder: Path, key: str, progress: Progress) -> Iterator[Progress]:
+    """Hold the lock of `key`, so that only one of several processes builds; raises BuildError.
+
+    Yields
+    ------
+    A function to be called with the state of the build, which is shown to those who wait for the lock.
+    """
     path = folder / f"{key}.lock"
-    with open(path, "w") as file:
-        deadline = time.monotonic() + LOCK_SECONDS
-        told = False
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise BuildError(f"another process has held {path} for {LOCK_SECONDS} s") from None
-                if not told:
-                    progress("another process is building the same model, waiting for it")
-                    told = True
-                time.sleep(0.2)
+    try:
+        opened = open(path, "a+")
+    except OSError as error:
+        raise BuildError(f"{path} cannot be written ({error.strerror or error})") from error
+    with opened as file:
+        if not _try_lock(file):
+            progress("another process is building the same model, waiting for it")
+            deadline = time.monotonic() + LOCK_SECONDS
+            with under_way.step("another process") as step:
+                while not _try_lock(file):
+                    if time.monotonic() > deadline:
+                        raise BuildError(f"another process has held {path} for {LOCK_SECONDS} s") from None
+                    file.seek(0)
+                    step.detail = file.read()
+                    time.sleep(0.2)
+
+        def tell(text: str) -> None:
+            file.seek(0)
+            file.truncate()
+            file.write(text)
+            file.flush()
+
+        tell("")
         try:
-            yield
+            yield tell
         finally:
             fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def _try_lock(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def fetch(folder: Path, key: str, name: str, progress: Progress) -> Path | None:
-    """The cached file `name` of `key`, or None if there is none or it is damaged (which is said)."""
+def find(key: str, name: str, progress: Progress) -> Path | None:
+    """Return the file `name` of `key` in the first of `cache_folders` that has it completely, or None.
+
+    No lock and no write access is needed, because entries are written atomically.
+    """
+    own, *others = cache_folders()
+    found = fetch(own, key, name, progress)
+    for folder in others:
+        found = found or fetch(folder, key, name, progress, own=False)
+    return found
+
+
+def fetch(folder: Path, key: str, name: str, progress: Progress, *, own: bool = True) -> Path | None:
+    """Return the cached file `name` of `key`, or None if there is none or it is damaged (which is reported).
+
+    Parameters
+    ----------
+    own : True if a damaged entry is removed; False for a folder that is only read.
+    """
     entry = folder / key
     target = entry / name
-    if not entry.exists():
+    if not os.path.exists(entry):  # unlike Path.exists, no error if the folder must not be searched
         return None
     try:
         meta = json.loads((entry / "meta.json").read_text())
         if meta["files"][name] == _digest(target):
             with contextlib.suppress(OSError):
-                os.utime(entry)  # in use: see _prune
+                os.utime(entry)  # marks the entry as used, see _prune
             return target
         reason = f"{name} has changed"
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = f"{type(error).__name__}: {error}"
-    progress(f"cache entry {entry} is damaged ({reason}), building it again")
-    shutil.rmtree(entry, ignore_errors=True)
+    what = "building it again" if own else "not using it"
+    progress(f"cache entry {entry} is damaged ({reason}), {what}")
+    if own:
+        shutil.rmtree(entry, ignore_errors=True)
     return None
 
 
 def store(folder: Path, key: str, files: list[Path], facts: dict[str, object]) -> Path:
-    """Put files into the cache under `key`, at once and whole; the folder they are in now."""
+    """Put files into the cache under `key` atomically; return the folder in which they are now."""
     entry = folder / key
     try:
         staged = Path(tempfile.mkdtemp(prefix=".new-", dir=folder))
@@ -120,13 +170,39 @@ def store(folder: Path, key: str, files: list[Path], facts: dict[str, object]) -
         shutil.rmtree(entry, ignore_errors=True)
         staged.rename(entry)
     except OSError as error:
-        raise BuildError(f"the cache folder {folder} cannot take a new entry: {error}") from error
+        raise BuildError(f"the cache folder {folder} cannot store a new entry: {error}") from error
     _prune(folder)
     return entry
 
 
+def built(key: str, name: str, what: str, build: Callable[[Path], object], progress: Progress) -> Path:
+    """Return the file `name` of `key`, from the cache or built now.
+
+    Parameters
+    ----------
+    what : description, for the facts of the entry.
+    build : writes the file into the folder that it is given.
+
+    Raises
+    ------
+    BuildError
+        if it cannot be built, or the cache cannot be written.
+    """
+    found = find(key, name, progress)
+    if found is not None:
+        return found
+    folder = cache_folder()
+    with locked(folder, key, progress):
+        found = fetch(folder, key, name, progress)
+        if found is None:
+            with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as work:
+                build(Path(work))
+                found = store(folder, key, [Path(work) / name], {"what": what}) / name
+    return found
+
+
 def _prune(folder: Path) -> None:
-    """Remove what interrupted builds left, and the models longest out of use."""
+    """Remove the remains of interrupted builds, and the least recently used models."""
     entries: list[tuple[float, Path]] = []
     for path in folder.iterdir():
         with contextlib.suppress(OSError):  # another process may be doing the same

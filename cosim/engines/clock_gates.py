@@ -1,31 +1,33 @@
-"""Clocks of their own for groups of blocks, in Verilog: an edge is left out where nothing would change.
+"""A clock per group of blocks, in Verilog: an edge is skipped if it would change nothing.
 
-`rtl.core.NpuCore` says ahead of each clock edge which groups need it (rtl/clock_groups.py).  Here the
-instances of each group get a bit of a new input `clk_gates` of the core in place of `clk`; the harness
-raises the bits of those groups that need the edge together with `clk`.
+`add_awake` adds an output `awake` to the core, which says before each clock edge which groups need the edge
+(rkcosim.engines.clock_groups). `gate_clocks` connects the instances of each group to their bit of a new input
+`clk_gates` instead of `clk`; the harness raises the bits of the groups that need the edge together with
+`clk`.
 
-`watch_clocks` is the check of that: all keep their clock, and a register that changes while its group is
-said to sleep is named on the output.
+`watch_clocks` checks the causes: all blocks keep their clock, and a register that changes while its group
+sleeps is reported on the output.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from cosim.engines.errors import BuildError
+from rkcosim.engines.clock_groups import CONTROL, ClockGroup
+from rkcosim.engines.protocol import BuildError
 
 CLOCKS = "clk_gates"
-"""Input of the core: a clock for each group, in their order."""
+"""Input of the core: one clock per group, in the order of the groups."""
 
-Groups = Mapping[str, Sequence[str]]
-"""Name of a group to the paths of its instances, below the top module."""
+Groups = Mapping[str, ClockGroup]
+"""The groups of a design by name."""
 
 
 class _Modules:
-    """Verilog cut into its modules."""
+    """A Verilog text, divided into its modules."""
 
     def __init__(self, text: str) -> None:
         self.parts = re.split(r"(?<=\nendmodule)\n", text)
@@ -36,10 +38,12 @@ class _Modules:
                 self._at[found[1]] = number
 
     def find(self, module: str, pattern: str) -> re.Match[str]:
-        """The first match of `pattern` in a module."""
+        """Return the first match of `pattern` in a module."""
         found = re.search(pattern, self.parts[self._at[module]])
         if found is None:
-            raise BuildError(f"the Verilog of module {module} has nothing like {pattern!r}: clocks not gated")
+            raise BuildError(
+                f"the Verilog of module {module} has no match of {pattern!r}: its clocks cannot be gated"
+            )
         return found
 
     def change(self, module: str, pattern: str, by: str) -> None:
@@ -48,12 +52,71 @@ class _Modules:
         part = self.parts[number]
         self.parts[number] = part[: found.start()] + found.expand(by) + part[found.end() :]
 
+    def add_ports(self, module: str, names: str, declaration: str) -> None:
+        """Add ports to a module, in front of the existing ones."""
+        header = r"(module (?:\\\S+|\w+) ?\()([^;]*;)\n"
+        self.change(module, header, rf"\1{names}, \2\n  {declaration}\n")
+
+    def reference(self, module: str, path: str) -> str:
+        """Return the hierarchical Verilog name, seen from `module`, of a signal named by its path."""
+        *above, last = path.split(".")
+        names = []
+        for instance in above:
+            found = self.find(module, _instance(instance))
+            module = found[2]
+            names.append(found[3])
+        # A port keeps its name; Amaranth numbers other signals whose name is already used.
+        part = self.parts[self._at[module]]
+        signals = set(re.findall(rf"\n  (?:input|output) (?:\[[^]]*\] )?({last});", part))
+        if not signals:
+            signals = set(re.findall(rf"\n  (?:wire|reg) (?:\[[^]]*\] )?(\\?{last}(?:\$\d+)? ?)[ ;=]", part))
+        if len(signals) != 1:
+            raise BuildError(
+                f"the Verilog of module {module} has {len(signals)} signals named {last}, not one"
+            )
+        names.append(signals.pop())
+        return ".".join(names)
+
     def text(self) -> str:
         return "\n".join(self.parts)
 
 
+_PATH = re.compile(r"[A-Za-z_][\w.]*")
+
+
+def add_awake(text: str, top: str, groups: Groups) -> str:
+    """Add the output `awake` to the top module: one bit per group, high if it needs the next clock edge.
+
+    The group `CONTROL` wakes all others but those that have `with_control` off.
+
+    Raises
+    ------
+    BuildError
+        if a cause names a signal that is not in the Verilog.
+    """
+    modules = _Modules(text)
+    lines = ["  // verilator tracing_off"]
+    for name, group in groups.items():
+        causes = [_PATH.sub(lambda path: modules.reference(top, path[0]), cause) for cause in group.causes]
+        if name != CONTROL and CONTROL in groups and group.with_control:
+            causes.insert(0, f"awake_{CONTROL}")
+        lines += [
+            f"  reg [{group.linger.bit_length() - 1}:0] left_{name} = {group.linger};",
+            f"  wire cause_{name} = {' | '.join(causes)};",
+            f"  wire awake_{name} = cause_{name} | (left_{name} != 0);",
+            "  always @(posedge clk)",
+            f"    if (rst | cause_{name}) left_{name} <= {group.linger};",
+            f"    else if (left_{name} != 0) left_{name} <= left_{name} - 1;",
+        ]
+    lines.append(f"  assign awake = {{{', '.join(f'awake_{name}' for name in reversed(list(groups)))}}};")
+    lines.append("  // verilator tracing_on")
+    modules.add_ports(top, "awake", f"output [{len(groups) - 1}:0] awake;")
+    modules.change(top, r"\nendmodule$", "\n".join(["", *lines, "endmodule"]).replace("\\", r"\\"))
+    return modules.text()
+
+
 def gate_clocks(text: str, top: str, groups: Groups) -> str:
-    """Give the instances of each group their bit of `clk_gates`.
+    """Connect the instances of each group to their bit of `clk_gates`.
 
     Raises
     ------
@@ -66,12 +129,11 @@ def gate_clocks(text: str, top: str, groups: Groups) -> str:
     def extend(module: str) -> None:
         if module not in extended:
             extended.add(module)
-            ports = rf"\1{CLOCKS}, \2\n  input [{len(groups) - 1}:0] {CLOCKS};\n"
-            modules.change(module, r"(module (?:\\\S+|\w+) ?\()([^;]*;)\n", ports)
+            modules.add_ports(module, CLOCKS, f"input [{len(groups) - 1}:0] {CLOCKS};")
 
     extend(top)
-    for bit, paths in enumerate(groups.values()):
-        for path in paths:
+    for bit, group in enumerate(groups.values()):
+        for path in group.blocks:
             parent = top
             *above, last = path.split(".")
             for name in above:
@@ -80,19 +142,19 @@ def gate_clocks(text: str, top: str, groups: Groups) -> str:
                     extend(child)
                     modules.change(parent, _instance(name), rf"\g<1>    .{CLOCKS}({CLOCKS}),\n")
                 parent = child
-            modules.change(parent, _instance(last) + r"([^;]*?    \.clk\()[^)]*\)", rf"\1\3{CLOCKS}[{bit}])")
+            modules.change(parent, _instance(last) + r"([^;]*?    \.clk\()[^)]*\)", rf"\1\4{CLOCKS}[{bit}])")
     return modules.text()
 
 
 def watch_clocks(text: str, top: str, groups: Groups) -> str:
-    """Let every register and memory of a group tell when it changes although the group need not be awake.
+    """Report every register and memory of a group that changes although the group is not awake.
 
-    The line is "asleep: ", the group, the cell; `awake` is found in `core_top`.
+    The line consists of "asleep: ", the group and the cell; `awake` (`add_awake`) is found in `core_top`.
     """
     parts = _Modules(text).parts
     names = list(groups)
     places = sorted(
-        ((path, group) for group, paths in groups.items() for path in paths), key=lambda p: -len(p[0])
+        ((path, name) for name, group in groups.items() for path in group.blocks), key=lambda p: -len(p[0])
     )
     for number, part in enumerate(parts):
         header = re.search(r"^module (\\\S+|\w+) ?\(", part, re.MULTILINE)
@@ -111,7 +173,7 @@ _ASSIGNED = re.compile(r"(^ +)((?:\\\S+ ?|\w+)(?:\[[^;]*?\])*) <= ([^;]*);", re.
 
 
 def _watched(block: re.Match[str], awake: str, group: str) -> str:
-    """A block of Yosys's Verilog with a copy of it that compares where the block assigns."""
+    """Return a block of Yosys's Verilog and a copy of it that compares where the block assigns."""
 
     def compare(assigned: re.Match[str]) -> str:
         indent, target, value = assigned.groups()
@@ -132,10 +194,10 @@ _TRIGGERS = (
 
 
 def sets_triggers(folder: Path) -> bool:
-    """Whether Verilator's output is of the form whose triggers the harness can set itself.
+    """Return whether the triggers in Verilator's output have the form that the harness can set.
 
-    That is (verilator_model.h) one word of triggers, one function that computes them, one that acts on
-    them, and nothing else that an edge or a pin makes it evaluate.
+    The form is (verilator_model.h): one word of triggers, one function that computes them, one that acts on
+    them, and no other code that an edge or a pin makes it evaluate.
     """
     texts = [path.read_text() for path in folder.glob(f"{_ROOT}*") if path.suffix in (".h", ".cpp")]
     return all(any(line in text for text in texts) for line in _TRIGGERS) and not any(
@@ -144,5 +206,8 @@ def sets_triggers(folder: Path) -> bool:
 
 
 def _instance(name: str) -> str:
-    """Pattern of an instance's first lines; Amaranth adds a number to a name that a signal has, too."""
-    return rf"(\n  (\\\S+|\w+) +\\?{re.escape(name)}(?:\$\d+)? +\(\n)"
+    """Return a pattern of an instance's first lines (1), with its module (2) and its Verilog name (3).
+
+    Amaranth also adds a number to a name that is used by a signal.
+    """
+    return rf"(\n  (\\\S+|\w+) +(\\?{re.escape(name)}(?:\$\d+)? ) *\(\n)"

@@ -1,30 +1,33 @@
-"""Diagnostics and faults of a run, in words."""
+"""Diagnostics and faults of a run as text."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Protocol
 
-from rtl.regs import registers
+from rkcosim.spec.regs import registers
 
 TEXTS = {
     "UNKNOWN_WRITE": "write to an offset without a register",
-    "BANK_SUM": "feature banks and weight banks add up to more than there are",
-    "FEATURE_FOOTPRINT": "the features need more than their banks",
-    "WEIGHT_FOOTPRINT": "a kernel group needs more than the weight banks",
+    "BANK_SUM": "feature banks and weight banks together exceed the number of banks",
+    "FEATURE_FOOTPRINT": "the features do not fit the feature banks",
+    "WEIGHT_FOOTPRINT": "a kernel group does not fit the weight banks",
     "RESERVED_MODE": "reserved or unsupported mode",
     "UNALIGNED_ADDRESS": "address is not aligned as required",
-    "SIZE_MISMATCH": "a size differs from what it must equal",
+    "SIZE_MISMATCH": "two sizes that must be equal differ",
     "WRONG_CORE": "the core number in S_POINTER is not this core's",
     "READ_ERROR": "a DMA read ended in an error",
     "WRITE_ERROR": "a DMA write ended in an error",
-    "UNDECODED_ACCESS": "access to an offset that nothing decodes",
+    "UNDECODED_ACCESS": "access to an offset that no block decodes",
     "BAD_COMMAND": "register command list is not well formed",
     "EMPTY_SIZE": "a size of zero",
-    "REUSE_FOOTPRINT": "data to be used again is not in the buffer",
+    "REUSE_FOOTPRINT": "data to be reused are not in the buffer",
+    "CORE_MISSING": "continued without a co-working core for which it had waited",
+    "WEIGHT_CODE": "compressed weights use an unknown code",
 }
-"""What each `rtl.layouts.DiagnosticCode` says to a person."""
+"""Text for each `rkcosim.rtl.layouts.DiagnosticCode`."""
 
 FAULT_TEXTS = (
     "read outside every mapped range",
@@ -33,12 +36,19 @@ FAULT_TEXTS = (
     "write error injected",
     "burst that AXI4 or this bus does not allow",
 )
-"""By `FaultKind` of cosim/harness/pins.h."""
+"""Text by `FaultKind` of cosim/engines/harness/pins.h."""
+
+WRITE_FAULTS = (1, 3)
+"""Fault kinds of writes."""
+
+DMA_ERRORS = {"READ_ERROR": False, "WRITE_ERROR": True}
+"""Codes whose value is the id of an AXI client, and True if the client writes."""
 
 
+@cache
 def code_name(code: int) -> str:
-    """Name of a diagnostic code, `CODE_n` for one that is not known."""
-    from rtl.layouts import DiagnosticCode  # imports Amaranth: only when something was said
+    """Return the name of a diagnostic code, `CODE_n` for an unknown one."""
+    from rkcosim.rtl.layouts import DiagnosticCode  # imports Amaranth, so only if there is a diagnostic
 
     try:
         return DiagnosticCode(code).name
@@ -46,9 +56,10 @@ def code_name(code: int) -> str:
         return f"CODE_{code}"
 
 
+@cache
 def client_name(client: int, *, write: bool) -> str:
-    """Name of the AXI client with an id."""
-    from rtl.layouts import ReadClient, WriteClient
+    """Return the name of the AXI client with an id."""
+    from rkcosim.rtl.layouts import ReadClient, WriteClient
 
     try:
         return (WriteClient if write else ReadClient)(client).name
@@ -56,27 +67,38 @@ def client_name(client: int, *, write: bool) -> str:
         return f"id {client}"
 
 
+@cache
 def register_name(offset: int) -> str:
-    """`BLOCK.REGISTER` of an offset inside a core, or the offset itself."""
+    """Return `BLOCK.REGISTER` of an offset inside a core, or the offset itself."""
     register = registers().at(offset)
     return register.path if register is not None else f"offset {offset:#06x}"
 
 
 LAG = 3
-"""Cycles from what a block sees to its diagnostic on the core's pins, at least."""
+"""Minimum number of cycles from what a block sees to its diagnostic on the core's pins."""
 
-_WORDS = {"BAD_COMMAND", "UNKNOWN_WRITE", "UNDECODED_ACCESS", "READ_ERROR", "WRITE_ERROR"}
-"""Codes whose value is not what the register holds."""
+_WORDS = {
+    *("BAD_COMMAND", "UNKNOWN_WRITE", "UNDECODED_ACCESS", "READ_ERROR", "WRITE_ERROR"),
+    *("WEIGHT_CODE", "CORE_MISSING"),
+}
+"""Codes whose value is not the contents of the register."""
 
 
 @dataclass(frozen=True)
 class Diagnostic:
-    """One suspicious thing a core saw.
+    """One irregularity reported by a core.
 
-    `cycle` when it was raised, `code` the name of a `DiagnosticCode`, `text` what it says, `block`
-    and `register` (`BLOCK.REGISTER`) where, `offset` of the register, `value` found there, `task` the
-    index in its kick of the task at work (None: none was).  Of a DMA error also `client` and `address`
-    (the first one refused of the burst).
+    Members
+    -------
+    cycle : when it was raised.
+    core : number of the core.
+    code : name of a `DiagnosticCode`.
+    text : explanation of the code.
+    block, register : where it was found; `register` is `BLOCK.REGISTER`.
+    offset : offset of the register.
+    value : value found there.
+    task : index in its kick of the task that was running, None without one.
+    client, address : of a DMA error: the AXI client, and the first refused address of the burst.
     """
 
     cycle: int
@@ -93,7 +115,10 @@ class Diagnostic:
 
     @property
     def fields(self) -> dict[str, int]:
-        """Fields of the register that are not 0, highest bit first; empty where `value` is something else."""
+        """Return the non-zero fields of the register, highest bit first.
+
+        Empty if `value` is not a register's.
+        """
         register = registers().at(self.offset)
         if register is None or self.code in _WORDS:
             return {}
@@ -104,6 +129,11 @@ class Diagnostic:
         text = self.text
         if self.client:
             text += f": {self.client}"
+        if self.code == "CORE_MISSING":
+            missing = " and ".join(str(n) for n in range(3) if self.value >> n & 1)
+            text += f": core {missing}, from co-working task {self.value >> 8} on"
+        if self.code == "WEIGHT_CODE":
+            text += f": byte {self.value >> 8} of its segment's header is {self.value & 255:#04x}"
         if self.address is not None:
             text += f" at {self.address:#x}"
         fields = "".join(f", {name} {value:#x}" for name, value in self.fields.items())
@@ -113,9 +143,15 @@ class Diagnostic:
 
 @dataclass(frozen=True)
 class Fault:
-    """One access that memory refused: `client` (name of the AXI client), `address`, `text`.
+    """One access that the memory refused.
 
-    `task` as of `Diagnostic`.
+    Members
+    -------
+    cycle, core : when, and by which core.
+    client : name of the AXI client.
+    address : the refused address.
+    text : the reason.
+    task : as in `Diagnostic`.
     """
 
     cycle: int
@@ -145,11 +181,28 @@ class TaskSpan(Protocol):
 
 
 def task_at(log: Sequence[TaskSpan], core: int, cycle: int) -> int | None:
-    """Index in its kick of the task that a core ran in a cycle; `log` in order of starts."""
+    """Return the index in its kick of the task that a core ran in a cycle; `log` is in order of starts."""
     for record in reversed(log):
         if record.core == core and record.start <= cycle:
             return record.task if record.end is None or cycle <= record.end else None
     return None
+
+
+def refused_at(faults: Sequence[Fault], core: int, client: int, write: bool, cycle: int) -> int | None:
+    """Return the last address refused to a client (an AXI id) of a core up to a cycle.
+
+    `faults` oldest first.
+    """
+    name = client_name(client, write=write)
+    for fault in reversed(faults):
+        if (fault.core, fault.client, fault.write) == (core, name, write) and fault.cycle <= cycle:
+            return fault.address
+    return None
+
+
+@cache
+def _block_names() -> dict[int, str]:
+    return {block.base >> 12: block.name for block in registers().blocks.values()}
 
 
 def make_diagnostic(
@@ -159,49 +212,30 @@ def make_diagnostic(
     block: int,
     offset: int,
     value: int,
-    log: Sequence[TaskSpan] = (),
-    faults: Sequence[Fault] = (),
+    task: int | None = None,
+    address: int | None = None,
 ) -> Diagnostic:
     """Decode one record of the harness.
 
     Parameters
     ----------
-    block
-        the high digit of the block's offsets.
-    log, faults
-        tasks of the cores and accesses that memory refused, oldest first.
+    block : the high digit of the block's offsets.
+    task : index in its kick of the task that ran `LAG` cycles earlier.
+    address : for a DMA error, the last address refused to its client (`value`).
     """
     name = code_name(code)
-    names = {b.base >> 12: b.name for b in registers().blocks.values()}
     text = TEXTS.get(name, "unknown diagnostic")
-    client, address = "", None
-    if name in ("READ_ERROR", "WRITE_ERROR"):
-        write = name == "WRITE_ERROR"
-        client = client_name(value, write=write)
-        mine = [
-            f for f in faults if (f.core, f.client, f.write) == (core, client, write) and f.cycle <= cycle
-        ]
-        address = mine[-1].address if mine else None
+    write = DMA_ERRORS.get(name)
+    client = "" if write is None else client_name(value, write=write)
+    where = _block_names().get(block, f"block {block}")
+    known = None if write is None else address
     return Diagnostic(
-        cycle,
-        core,
-        name,
-        text,
-        names.get(block, f"block {block}"),
-        register_name(offset),
-        offset,
-        value,
-        task_at(log, core, cycle - LAG),
-        client,
-        address,
+        cycle, core, name, text, where, register_name(offset), offset, value, task, client, known
     )
 
 
-def make_fault(
-    cycle: int, core: int, client: int, address: int, kind: int, log: Sequence[TaskSpan] = ()
-) -> Fault:
-    """Decode one record of the harness; `log` as of `make_diagnostic`."""
+def make_fault(cycle: int, core: int, client: int, address: int, kind: int, task: int | None = None) -> Fault:
+    """Decode one record of the harness; `task` as in `Fault`."""
     text = FAULT_TEXTS[kind] if kind < len(FAULT_TEXTS) else f"fault {kind}"
-    write = kind in (1, 3)
-    name = client_name(client, write=write)
-    return Fault(cycle, core, name, address, text, write, task_at(log, core, cycle))
+    write = kind in WRITE_FAULTS
+    return Fault(cycle, core, client_name(client, write=write), address, text, write, task)

@@ -1,75 +1,73 @@
-"""The engine protocol, and the function that opens an engine."""
+"""The functions that open an engine."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from cosim.engines import build, cache, event_files, toolchain, verilog
-from cosim.engines.build import Variant
-from cosim.engines.cache import Progress
-from cosim.engines.diagnostics import Diagnostic, Fault
-from cosim.engines.library import DramConfig
-from cosim.engines.memory import DeviceMemory
-from cosim.engines.snapshots import plan as snapshot_plan
-from cosim.engines.snapshots.file import SnapshotFile
-from cosim.engines.snapshots.orders import SnapshotInfo
-from cosim.engines.soc import CoreCounters, SocEngine, Source, TaskRecord
-from cosim.engines.traces.writing import TraceResult
-from waves.events import EventLog
-from waves.spec import TraceSpec
-
-ENGINES = ("verilator", "cxxrtl", "amaranth")
+from rkcosim.engines import build, cache, event_files, toolchain, verilog
+from rkcosim.engines.build import Variant
+from rkcosim.engines.cache import Progress
+from rkcosim.engines.library import DramConfig
+from rkcosim.engines.protocol import ENGINES, GOLDEN, require
+from rkcosim.engines.protocol import Engine as Engine  # re-exported next to the functions that open one
+from rkcosim.engines.snapshots import plan as snapshot_plan
+from rkcosim.engines.snapshots.contents import read_snapshot
+from rkcosim.engines.soc import SocEngine
+from rkcosim.engines.system import Source
+from rkcosim.waves.spec import TraceSpec
 
 
-class Engine(Protocol):
-    """A simulated device; the driver's device protocol is the first half.
+def open_named(
+    name: str | None,
+    *,
+    cores: int = 3,
+    exact: bool = False,
+    dram: DramConfig | None = None,
+    on_diagnostic: str = "stop",
+    trace: TraceSpec | None = None,
+    progress: Progress = cache.say,
+) -> Any:
+    """Open any engine, including the golden model: `SocEngine`, or `rkcosim.golden.task.GoldenNpu`.
 
-    Members
-    -------
-    name, cell : "verilator", "cxxrtl" or "amaranth"; "cpp" or "rtl".
-    cores : number of cores.
-    options : readings of the hardware that differ from the default (rtl/regs/options.py).
-    memory : device memory, shared by host and cores.
-    cycle : cycles since the engine was opened.
-    irq : interrupt lines, a bit for each core.
-    on_diagnostic : "stop" (raise `DiagnosticError`) or "go on" (only record).
+    Parameters
+    ----------
+    name : one of `ENGINES`, "golden", or None for the default of `open_engine`.
+    trace : a waveform to write from the start.
+    cores, exact, dram, on_diagnostic, progress : as for `open_engine`; the golden model has only one form.
+
+    Raises
+    ------
+    BuildError, WaveformError
+        as `open_engine` and `SocEngine.trace`.
+    ValueError
+        also for a memory timing or a waveform if the engine does not count cycles.
     """
+    if name == GOLDEN:
+        from rkcosim.golden.task import GoldenNpu
 
-    name: str
-    cell: str
-    cores: int
-    options: frozenset[str]
-    memory: DeviceMemory
-    on_diagnostic: str
-
-    @property
-    def cycle(self) -> int: ...
-    @property
-    def irq(self) -> int: ...
-    def read32(self, core: int, offset: int) -> int: ...
-    def write32(self, core: int, offset: int, value: int) -> None: ...
-    def run(self, cycles: int) -> None: ...
-    def run_until_irq(self, core_mask: int, max_cycles: int) -> int: ...
-    def reset(self, core_mask: int) -> None: ...
-    def block_state(self, core: int) -> str: ...
-    def counters(self, core: int) -> CoreCounters: ...
-    def task_log(self) -> list[TaskRecord]: ...
-    def diagnostics(self) -> list[Diagnostic]: ...
-    def faults(self) -> list[Fault]: ...
-    def record(
-        self, kinds: Iterable[str] | None = None, *, first: int = 0, last: int | None = None
-    ) -> None: ...
-    def events(self) -> EventLog: ...
-    def trace(self, what: TraceSpec | str | Path, start: int = 0, stop: int | None = None) -> None: ...
-    def trace_bytes(self) -> int | None: ...
-    def trace_result(self) -> TraceResult | None: ...
-    def save(self, path: str | Path) -> SnapshotInfo: ...
-    def restore(self, path: str | Path) -> None: ...
-    def annotate(self, core: int, layers: Sequence[tuple[int, int, str]]) -> None: ...
-    def mark_error(self) -> None: ...
-    def close(self) -> None: ...
+        if dram is not None:
+            require(name, "has_cycles", "a memory timing")
+        if trace is not None:
+            require(name, "can_trace", "a waveform")
+        return GoldenNpu(cores, strict=on_diagnostic == "stop")
+    engine = open_engine(
+        name,
+        exact=exact,
+        cores=cores,
+        dram=dram,
+        on_diagnostic=on_diagnostic,
+        traced=trace is not None,
+        progress=progress,
+    )
+    if trace is not None:
+        try:
+            engine.trace(trace)
+        except BaseException:
+            engine.close()
+            raise
+    return engine
 
 
 def open_engine(
@@ -89,42 +87,42 @@ def open_engine(
     options: Iterable[str] | None = None,
     progress: Progress = cache.say,
 ) -> SocEngine:
-    """Open an engine, building its model first if it is not in the cache.
+    """Open an engine; its model is built first if it is not in the cache.
 
     Parameters
     ----------
-    name : "verilator", "cxxrtl" or "amaranth"; None: Verilator, or CXXRTL where there is none.
-    exact : simulate the array cell's RTL instead of its C++ twin (same cycles, slower).
+    name : "verilator", "cxxrtl" or "amaranth"; None: Verilator, or CXXRTL if Verilator is not installed.
+    exact : simulate the array cell as RTL instead of its C++ equivalent (same cycles, slower).
     cores : number of cores, 1..3.
-    config : `rtl.config.NpuConfig`, default `RK3588`.
+    config : `rkcosim.spec.config.NpuConfig`, default `RK3588`.
     dram : memory timing, default `DramConfig()`.
     design : another core with the same ports: a component, or a function that makes one.
     on_diagnostic : "stop" or "go on".
-    traced : load the build that can write waveforms at once (see `SocEngine.trace`).
-    probed : record what a lockstep run watches (see `SocEngine.probes`); Verilator only.
-    watched : name registers that change while their clock is said not to matter, on the output
-        (see `Variant`); the default engine only.
-    threads : threads that simulate cores at work together, 1..3; None: one a processor, while that is
-        faster than one alone.  Cycles, bytes and logs do not depend on it.
-    snapshot : file of `SocEngine.save` to go on from; engine, cell, build, cores, options and memory timing
-        are then those of the file (docs/snapshots.md).
-    options : names of readings of the hardware (rtl/regs/options.py), for the RTL and for the golden models
-        that check it; None: those of the environment variable RKCOSIM_OPTIONS.
-    progress : called with one line for each thing that takes long.
+    traced : load the build that can write waveforms from the start (see `SocEngine.trace`).
+    probed : record the values that a lockstep run compares (see `SocEngine.probes`); Verilator only.
+    watched : report registers that change while their clock would be gated, on the output (see `Variant`);
+        the default engine only.
+    threads : threads that simulate busy cores in parallel, 1..3; None: one per processor, as long as that is
+        faster than one thread. Cycles, bytes and logs do not depend on it.
+    snapshot : file of `SocEngine.save` to resume; engine, cell, build, cores, options and memory timing are
+        then those of the file (docs/snapshots.md).
+    options : names of interpretations of the hardware (spec/regs/options.py), for the RTL and for the golden
+        models that check it; None: those of the environment variable RKCOSIM_OPTIONS.
+    progress : called with one line for each step that takes long.
 
     Raises
     ------
     SnapshotError
-        for a snapshot that cannot be used; says why.
+        for a snapshot that cannot be used; the message gives the reason.
     BuildError
-        when a tool is missing (the text names it) or fails, or the cache cannot be written.
+        if a tool is missing (the message names it) or fails, or the cache cannot be written.
     ValueError
-        for a name or number that is not among those above.
+        for a name or number other than those above.
     """
     plan, saved = snapshot_plan.take_plan(), None
     traced = traced or plan.traced
     if snapshot is not None:
-        saved = SnapshotFile.read(Path(snapshot))
+        saved = read_snapshot(Path(snapshot))
         name, cores, exact = saved.header["engine"], saved.header["cores"], saved.header["cell"] == "rtl"
         dram = DramConfig(**saved.header["dram"])
         options = saved.header.get("options", ())
@@ -134,20 +132,22 @@ def open_engine(
         name = "verilator"
         if toolchain.verilator() is None:
             progress(
-                f"no Verilator found, using the engine cxxrtl (for more speed: {toolchain.VERILATOR_FIX})"
+                "no Verilator was found, the slower engine cxxrtl is used (for more speed: "
+                f"{toolchain.VERILATOR_FIX})"
             )
             name = "cxxrtl"
     if name not in ENGINES:
-        raise ValueError(f"engine must be one of {', '.join(ENGINES)}, not {name!r}")
+        golden = " (open_named opens the golden model too)" if name == GOLDEN else ""
+        raise ValueError(f"engine must be one of {', '.join(ENGINES)}, not {name!r}{golden}")
     if on_diagnostic not in ("stop", "go on"):
         raise ValueError(f"on_diagnostic must be 'stop' or 'go on', not {on_diagnostic!r}")
-    if probed and name != "verilator":
-        raise ValueError(f"only the engine verilator can be probed, not {name}")
+    if probed:
+        require(name, "has_probes", "a lockstep run")
     if watched and (name != "verilator" or exact):
-        raise ValueError("only the engine verilator with the C++ cell can be watched")
+        raise ValueError("watched=True needs the engine verilator with the C++ cell")
     if design is None:
         if config is None:
-            from rtl.config import RK3588
+            from rkcosim.spec.config import RK3588
 
             config = RK3588
         design = verilog.npu_design(config)
@@ -171,7 +171,7 @@ def open_engine(
                 "build": build.state_of(library(traced)),
             }
 
-        source = Source(library, identity=identity)
+        source = Source(library, raw_names=name == "cxxrtl", identity=identity)
     engine = SocEngine(
         name,
         cell,
@@ -186,13 +186,13 @@ def open_engine(
     if saved is not None:
         engine.restore(saved)
     else:
-        plan.carry_out(engine)
+        plan.carry_out(engine.snapshots)
     engine.recording.into(event_files.take())
     return engine
 
 
 def _amaranth_source(design: verilog.Design, cores: int, progress: Progress) -> Source:
-    from cosim.engines.amaranth_cores import AmaranthCores  # imports Amaranth's simulator
+    from rkcosim.engines.amaranth_cores import AmaranthCores  # imports Amaranth's simulator
 
     running = AmaranthCores(design, cores)
     return Source(

@@ -1,4 +1,4 @@
-"""Files that the events of a run go to when its engine closes."""
+"""Files to which the events of a run are written when its engine closes."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cosim import progress
-from waves import events
-from waves.events import EventLog
+from rkcosim.base import progress
+from rkcosim.waves import events
+from rkcosim.waves.events import EventLog
 
 if TYPE_CHECKING:
-    from waves.spec import TraceSpec
+    from rkcosim.waves.spec import TraceSpec
 
 BESIDE = ".events.parquet"
-"""Ending of the event log that is written beside a waveform, in place of the waveform's own."""
+"""Ending of the event log that is written next to a waveform; replaces the waveform's ending."""
 
 
 FOREVER = (1 << 63) - 1
@@ -27,19 +27,19 @@ FOREVER = (1 << 63) - 1
 
 @dataclass(frozen=True)
 class EventFiles:
-    """What is recorded and where it goes.
+    """The events to record and the files to write.
 
     Members
     -------
-    events, timeline : event log (.parquet or .arrow) and Perfetto trace; None: not wanted.
-    kinds : of events, None for all.
-    first, last : first and last cycle, None: to the end.
-    window : cut at the end to the cycles of the engine's waveform, whose window only the run tells.
+    events, timeline : event log (.parquet or .arrow) and Perfetto trace; None: not written.
+    kinds : kinds of events, None for all.
+    first, last : first and last cycle; None for `last`: to the end.
+    window : True to cut the log at the end to the cycles of the engine's waveform, which are known only then.
 
     Raises
     ------
     EventsError
-        where a package is missing that the files need.
+        if a package is missing that the files need.
     ValueError
         for an unknown kind.
     """
@@ -56,12 +56,12 @@ class EventFiles:
         if self.events is not None:
             events.check_path(self.events)
         if self.timeline is not None:
-            from waves import timeline
+            from rkcosim.waves import timeline
 
             timeline.check()
 
     def write(self, recorded: EventLog) -> None:
-        """Write the files of what has been recorded, and say so."""
+        """Write the files of the recorded events, and report it."""
         log = recorded
         if self.kinds is not None:
             log = recorded.where(kind=set(self.kinds))
@@ -76,23 +76,23 @@ class EventFiles:
             events.save(log, self.events)
             progress.say(f"events: {len(log):,} in {self.events}")
         if self.timeline is not None:
-            from waves.timeline import write_timeline
+            from rkcosim.waves.timeline import write_timeline
 
             write_timeline(log, self.timeline)
             progress.say(f"timeline: {self.timeline} (open it at ui.perfetto.dev)")
         if log.dropped:
             lost = ", ".join(f"{kind} {count:,}" for kind, count in log.dropped.items())
             print(
-                f"rkcosim: the event log was full after {log.meta['limit']:,} events; left out: {lost} "
-                "(fewer kinds or a window of cycles leave room)",
+                f"rkcosim: the event log was full after {log.meta['limit']:,} events; dropped: {lost} "
+                "(record fewer kinds or a window of cycles)",
                 file=sys.stderr,
             )
 
 
 def beside(trace: TraceSpec) -> EventFiles | None:
-    """The event log of a waveform's window, None (and a line that says so) where pyarrow is missing."""
+    """Return the event log of a waveform's window; None (with a message) if pyarrow is missing."""
     if not events.can_save():
-        progress.say(f"no event log beside {trace.path}: {events.MISSING}")
+        progress.say(f"no event log is written next to {trace.path}: {events.MISSING}")
         return None
     path = trace.path.with_suffix(BESIDE)
     stop = trace.stop
@@ -116,12 +116,12 @@ def writing(files: Sequence[EventFiles]) -> Iterator[None]:
 
 
 def asked() -> bool:
-    """Whether an engine opened now would write files."""
+    """Return whether an engine opened now would write files."""
     return bool(_wanted.get())
 
 
 def take() -> list[EventFiles]:
-    """What the engine that is being opened shall write; nothing for those after it."""
+    """Return the files for the engine that is being opened; engines opened later get none."""
     files = _wanted.get()
     _wanted.set(None)
     return files or []

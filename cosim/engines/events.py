@@ -1,4 +1,4 @@
-"""The event log of an engine: what the harness recorded (cosim/harness/events.h), with names."""
+"""The event log of an engine: the records of the harness (cosim/engines/harness/events.h), with names."""
 
 from __future__ import annotations
 
@@ -6,31 +6,34 @@ import ctypes as ct
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from cosim.engines import diagnostics as words
-from cosim.engines import library as lib
-from cosim.engines.errors import EngineError
-from cosim.engines.event_files import FOREVER, EventFiles
-from cosim.engines.records import EVENT_NAMES
-from rtl.regs import registers
-from waves import events
-from waves.events import Event, EventLog, Text
-
-if TYPE_CHECKING:
-    from cosim.engines.soc import SocEngine
+from rkcosim.engines import diagnostics as words
+from rkcosim.engines import library as lib
+from rkcosim.engines.diagnostics import Diagnostic, Fault
+from rkcosim.engines.event_files import FOREVER, EventFiles
+from rkcosim.engines.protocol import EngineError
+from rkcosim.engines.records import EVENT_NAMES
+from rkcosim.engines.system import System
+from rkcosim.engines.traces.engine import EngineTrace
+from rkcosim.spec.regs import registers
+from rkcosim.waves import events
+from rkcosim.waves.events import Event, EventLog, Text
 
 RECORDED = ("write", "burst", "stripe", "mac", "packet", "irq", "stall", "busy")
-"""Kinds that cost time, by `RecordKind` of events.h; the others come from logs that are always kept."""
+"""Kinds whose recording costs time, by `RecordKind` of events.h.
+
+The others come from logs that are always kept.
+"""
 
 LIMIT = 4_000_000
-"""Records kept where nothing else is said: 192 MB."""
+"""Default number of records that are kept: 192 MB."""
 
 GAP = 8
-"""Cycles after which a level that returns counts as a new event."""
+"""Number of cycles after which a level that returns counts as a new event."""
 
 _RECORD = np.dtype(
     [
@@ -55,7 +58,7 @@ _BLOCK_OF_READER = {
     "PPU": "PPU_RDMA",
     "PC": "PC",
 }
-"""Block of an AXI client that reads."""
+"""Block of each reading AXI client."""
 
 _BLOCK_OF_EVENT = {
     "mac_slots": "CORE",
@@ -69,19 +72,20 @@ _BLOCK_OF_EVENT = {
     "only_dpu": "CORE",
     "only_acc": "CORE",
 }
-"""Block of a bit of the core's `events`; others are the PPU's where that is at work, else the DPU's."""
+"""Block of a bit of the core's `events`; other bits belong to the PPU if it is running, else to the DPU."""
 
 
 class Recording:
-    """The recording of one engine's events; `SocEngine.record` and `.events` lead here."""
+    """The recording of one engine's events, behind `SocEngine.record` and `.events`."""
 
-    def __init__(self, engine: SocEngine) -> None:
-        self.engine = engine
+    def __init__(self, engine: System, tracing: EngineTrace) -> None:
+        self.engine, self.tracing = engine, tracing
         self.asked: dict[str, Any] = {}
         self.kicks: list[tuple[int, int]] = []  # (cycle, core)
         self.announced: dict[int, Sequence[tuple[int, int, str]]] = {}  # by core
         self.layers: dict[int, Sequence[tuple[int, int, str]]] = {}  # by job
         self.files: list[EventFiles] = []
+        engine.reopened.append(self.arm)
 
     def start(
         self,
@@ -92,14 +96,14 @@ class Recording:
         limit: int = LIMIT,
         gap: int = GAP,
     ) -> None:
-        """Record events from now on; what was recorded before is forgotten.
+        """Record events from now on; earlier records are discarded.
 
         Parameters
         ----------
-        kinds : of `waves.events.KINDS`, None for all.  Those not in `RECORDED` cost no time.
+        kinds : kinds of `rkcosim.waves.events.KINDS`, None for all. Those not in `RECORDED` cost no time.
         first, last : first and last cycle of the window, None: to the end.
-        limit : events kept of the kinds of `RECORDED`; later ones are only counted.
-        gap : a level (array, packets, stalls) that was low for so many cycles at most goes on with the
+        limit : maximum number of events of the kinds in `RECORDED`; later ones are only counted.
+        gap : a level (array, packets, stalls) that was low for at most this number of cycles continues the
             same event.
 
         Raises
@@ -118,16 +122,16 @@ class Recording:
         self.arm()
 
     def arm(self) -> None:
-        """Tell the library what is recorded; also for a library that was opened after `start`."""
+        """Pass the settings to the library; also to a library that was loaded after `start`."""
         if not self.asked:
             return
         mask = sum(1 << bit for bit, kind in enumerate(RECORDED) if kind in self.asked["kinds"])
         last = FOREVER if self.asked["last"] is None else self.asked["last"]
         config = lib.RecordConfigC(mask, self.asked["gap"], self.asked["first"], last, self.asked["limit"])
-        self.engine._lib.rk_record(self.engine._opened(), ct.byref(config) if mask else None)
+        self.engine.lib.rk_record(self.engine.opened(), ct.byref(config) if mask else None)
 
     def log(self) -> EventLog:
-        """What has been recorded so far; what is under way ends with the present cycle.
+        """Return what has been recorded so far; open events end with the present cycle.
 
         Raises
         ------
@@ -139,7 +143,7 @@ class Recording:
             raise EngineError("no events are recorded: call record() before the run")
         raw, dropped = _fetch(engine)
         log = _decode(raw).joined(EventLog.of([*_logged(engine, self), *_layers(engine, self)]))
-        waveform = engine.trace_result()
+        waveform = self.tracing.result()
         log.meta = {
             "schema_version": events.SCHEMA_VERSION,
             "engine": engine.name,
@@ -177,22 +181,22 @@ class Recording:
         if offset == enable.offset and enable.fields["OP_EN"].get(value):
             self.layers[len(self.kicks)] = self.announced.pop(core, ())
             self.kicks.append((self.engine.cycle, core))
-            self.engine._lib.rk_kick(self.engine._opened(), core)
+            self.engine.lib.rk_kick(self.engine.opened(), core)
 
     def annotate(self, core: int, layers: Sequence[tuple[int, int, str]]) -> None:
-        """Layers of the core's next kick: (first task, number of tasks, name)."""
+        """Set the layers of the core's next kick: (first task, number of tasks, name)."""
         self.announced[core] = layers
 
     def job(self, core: int, cycle: int) -> int:
-        """Number of the core's latest kick in a cycle."""
+        """Return the number of the core's latest kick in a cycle."""
         mine = [(when, number) for number, (when, c) in enumerate(self.kicks) if c == core]
         place = bisect_right(mine, (cycle, len(self.kicks)))
         return mine[place - 1][1] if place else events.NONE
 
 
-def _fetch(engine: SocEngine) -> tuple[npt.NDArray[Any], dict[str, int]]:
-    """Records as they stand, and how many found no room."""
-    library, handle = engine._lib, engine._opened()
+def _fetch(engine: System) -> tuple[npt.NDArray[Any], dict[str, int]]:
+    """Return the records, and how many found no room."""
+    library, handle = engine.lib, engine.opened()
     lost = (ct.c_uint64 * len(RECORDED))()
     count = library.rk_settle(handle, lost)
     raw = np.empty(count, _RECORD)
@@ -201,12 +205,12 @@ def _fetch(engine: SocEngine) -> tuple[npt.NDArray[Any], dict[str, int]]:
 
 
 def _block_of(client: str, write: bool) -> str:
-    """Block that an AXI client belongs to: writers carry their block's name."""
+    """Return the block of an AXI client; writers have the name of their block."""
     return client if write else _BLOCK_OF_READER.get(client, "")
 
 
 class _Names:
-    """Codes for texts, handed out as they are met."""
+    """Assigns codes to texts in the order of their first use."""
 
     def __init__(self) -> None:
         self.known = {"": 0}
@@ -216,7 +220,7 @@ class _Names:
 
 
 def _decode(raw: npt.NDArray[Any]) -> EventLog:
-    """Columns of an event log from the harness's records."""
+    """Make the columns of an event log from the harness's records."""
     size = len(raw)
     blocks, clients, directions, reasons = _Names(), _Names(), _Names(), _Names()
     block, client, direction, reason = (np.zeros(size, np.int32) for _ in range(4))
@@ -287,8 +291,8 @@ def _decode(raw: npt.NDArray[Any]) -> EventLog:
     return log.sorted()
 
 
-def _logged(engine: SocEngine, recording: Recording) -> Iterator[Event]:
-    """Tasks, diagnostics and faults inside the window, from the logs that every engine keeps."""
+def _logged(engine: System, recording: Recording) -> Iterator[Event]:
+    """Yield tasks, diagnostics and faults inside the window, from the logs that every engine keeps."""
     first, last = recording.asked["first"], recording.asked["last"]
     kinds = recording.asked["kinds"]
     now = engine.cycle + 1
@@ -301,36 +305,33 @@ def _logged(engine: SocEngine, recording: Recording) -> Iterator[Event]:
         if first <= d.cycle < stop:
             yield Event(
                 "diagnostic",
-                d.cycle,
-                d.cycle + 1,
-                d.core,
-                events.NONE if d.task is None else d.task,
-                recording.job(d.core, d.cycle),
-                d.block,
-                d.client,
-                d.offset,
-                d.value,
+                **_where(recording, d),
+                block=d.block,
+                address=d.offset,
+                value=d.value,
                 reason=f"{d.code}: {d.text}",
             )
     for f in engine.faults() if "fault" in kinds else []:
         if first <= f.cycle < stop:
             yield Event(
                 "fault",
-                f.cycle,
-                f.cycle + 1,
-                f.core,
-                events.NONE if f.task is None else f.task,
-                recording.job(f.core, f.cycle),
-                _block_of(f.client, f.write),
-                f.client,
-                f.address,
+                **_where(recording, f),
+                block=_block_of(f.client, f.write),
+                address=f.address,
                 direction="write" if f.write else "read",
                 reason=f.text,
             )
 
 
-def _layers(engine: SocEngine, recording: Recording) -> Iterator[Event]:
-    """Layers whose names were given: one event for each job's part of a layer, over its tasks."""
+def _where(recording: Recording, found: Diagnostic | Fault) -> dict[str, Any]:
+    """Return what the events of diagnostics and of faults have in common."""
+    task = events.NONE if found.task is None else found.task
+    at = {"cycle": found.cycle, "end": found.cycle + 1, "core": found.core, "task": task}
+    return {**at, "job": recording.job(found.core, found.cycle), "client": found.client}
+
+
+def _layers(engine: System, recording: Recording) -> Iterator[Event]:
+    """Yield named layers: one event per job and layer, over the tasks of the layer in that job."""
     first, last = recording.asked["first"], recording.asked["last"]
     if "layer" not in recording.asked["kinds"]:
         return

@@ -1,17 +1,19 @@
-"""The C interface of a built library (cosim/harness/pins.h, dram.h, api.cpp) for ctypes."""
+"""The C interface of a built library (cosim/engines/harness/pins.h, dram.h, api.cpp) for ctypes."""
 
 from __future__ import annotations
 
 import ctypes as ct
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
-from cosim.engines.errors import BuildError, EngineError
-from rtl.regs.events import COUNTERS
+from rkcosim.engines.protocol import BuildError, EngineError
+from rkcosim.spec.regs.events import COUNTERS
 
 MAX_CORES = 3
 MAX_LOOKAHEAD = 32
-"""Longest window in which cores are simulated apart (port.h)."""
+"""Longest window in which cores are simulated independently (port.h)."""
 
 READ_IDS = 32
 WRITE_IDS = 16
@@ -30,28 +32,31 @@ _U8, _U16, _U32, _U64 = ct.c_uint8, ct.c_uint16, ct.c_uint32, ct.c_uint64
 
 @dataclass(frozen=True, kw_only=True)
 class DramConfig:
-    """Timing of DRAM and interconnect; cycles are NPU clocks (1 GHz, so bytes a cycle = GB/s).
+    """Timing of DRAM and interconnect; cycles are NPU clocks (1 GHz, so bytes per cycle = GB/s).
 
     Members
     -------
-    peak_bytes_per_cycle : of all cores and both directions (H8, H9.6: 70 % of 33.8 GB/s).
+    peak_bytes_per_cycle : of all cores and both directions ([HW 11], [HW 12.6]: 70 % of 33.8 GB/s).
     efficiency : factor on the peak; 1.0, as 23.65 is the vendor's figure after efficiency.
-    port_bytes_per_cycle : of one core in one direction (H8, inferred: 256-bit bus).
-    read_latency, write_latency : request to first beat, last beat to response (assumed).
-    jitter : added latency, drawn per request from 0..jitter by `seed`.
-    read_outstanding, write_outstanding : bursts under way of one core, 1..255 (H8, measured).
-    client_read_outstanding, client_write_outstanding : bursts under way of one AXI id (assumed: no
-        limit of its own).
+    core_bytes_per_cycle : of one core, both directions together (fitted to boards, on one core:
+        `tools.calibrate`).
+    port_bytes_per_cycle : of one core in one direction ([HW 11], inferred: 256-bit bus).
+    read_latency, write_latency : cycles from request to first beat, from last beat to response (assumed).
+    jitter : additional latency, drawn per request from 0..jitter by `seed`.
+    read_outstanding, write_outstanding : maximum of open bursts of one core, 1..255 ([HW 11], measured).
+    client_read_outstanding, client_write_outstanding : maximum number of open bursts of one AXI id (assumed:
+        no separate limit).
     fault_read, fault_write : the n-th burst (from 1, over all cores) ends in SLVERR; 0 for none.
 
     Raises
     ------
     ValueError
-        for a value out of range; names it.
+        for a value out of range; the message names it.
     """
 
     peak_bytes_per_cycle: float = 23.65
     efficiency: float = 1.0
+    core_bytes_per_cycle: float = 11.75
     port_bytes_per_cycle: float = 32.0
     read_latency: int = 120
     write_latency: int = 60
@@ -65,24 +70,46 @@ class DramConfig:
     fault_write: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("peak_bytes_per_cycle", "efficiency", "port_bytes_per_cycle"):
-            value = getattr(self, name)
-            if not 0 < value <= 4096:
-                raise ValueError(f"{name} must be above 0 and at most 4096, not {value}")
         for field in fields(self):
-            value = getattr(self, field.name)
-            if "outstanding" in field.name:
-                low, high = 1, 255
-            elif field.name in ("read_latency", "write_latency"):
-                low, high = 1, 1 << 20
-            elif field.name in ("seed", "fault_read", "fault_write"):
-                low, high = 0, (1 << 63) - 1
-            elif field.name == "jitter":
-                low, high = 0, 1 << 20
-            else:
+            name, value = field.name, getattr(self, field.name)
+            if isinstance(field.default, float):
+                if not 0 < value <= 4096:
+                    raise ValueError(f"{name} must be above 0 and at most 4096, not {value}")
                 continue
+            low = 1 if "outstanding" in name or "latency" in name else 0
+            most = {"seed": (1 << 63) - 1, "fault_read": (1 << 63) - 1, "fault_write": (1 << 63) - 1}
+            high = 255 if "outstanding" in name else most.get(name, 1 << 20)
             if not isinstance(value, int) or not low <= value <= high:
-                raise ValueError(f"{field.name} must be {low}..{high}, not {value!r}")
+                raise ValueError(f"{name} must be {low}..{high}, not {value!r}")
+
+    def bandwidth(self, cores: int = 1) -> float:
+        """Return the maximum number of bytes per cycle that `cores` cores move, both directions together."""
+        return min(self.peak_bytes_per_cycle * self.efficiency, cores * self.core_bytes_per_cycle)
+
+    def faster(self, times: float) -> DramConfig:
+        """Return the same memory with `times` the bandwidth, of all cores and of one core."""
+        return replace(
+            self,
+            peak_bytes_per_cycle=self.peak_bytes_per_cycle * times,
+            core_bytes_per_cycle=self.core_bytes_per_cycle * times,
+        )
+
+    @property
+    def unshared(self) -> DramConfig:
+        """Return the same memory as if one core could use its full bandwidth."""
+        return replace(self, core_bytes_per_cycle=self.peak_bytes_per_cycle)
+
+    def at_clock(self, gigahertz: float) -> DramConfig:
+        """Return this memory, given in cycles of a 1 GHz clock, in cycles of another clock of the NPU.
+
+        The DRAM keeps its clock, so its bandwidth and latencies are constant in time; the core's port runs
+        with the core.
+        """
+        return replace(
+            self.faster(1 / gigahertz),
+            read_latency=max(round(self.read_latency * gigahertz), 1),
+            write_latency=max(round(self.write_latency * gigahertz), 1),
+        )
 
     @property
     def lookahead(self) -> int:
@@ -99,6 +126,7 @@ class DramConfigC(ct.Structure):
     _fields_ = [
         ("peak_bytes_per_cycle", ct.c_double),
         ("efficiency", ct.c_double),
+        ("core_bytes_per_cycle", ct.c_double),
         ("port_bytes_per_cycle", ct.c_double),
         ("read_latency", _U32),
         ("write_latency", _U32),
@@ -115,7 +143,7 @@ class DramConfigC(ct.Structure):
 
     @classmethod
     def of(cls, config: DramConfig) -> DramConfigC:
-        """The C form of a configuration."""
+        """Return the C form of a configuration."""
         return cls(**{field.name: getattr(config, field.name) for field in fields(config)})
 
 
@@ -124,7 +152,10 @@ def _members(kind: type, names: str) -> list[tuple[str, type]]:
 
 
 class CoreIn(ct.Structure):
-    """Pins towards the core; fields as the ports, `s_` for `s_axil_` and `m_` for `m_axi_`."""
+    """Inputs of the core.
+
+    Members are named after the ports, with `s_` for `s_axil_` and `m_` for `m_axi_`.
+    """
 
     _fields_ = [
         *_members(_U8, "rst core_index s_awvalid s_wvalid s_wstrb s_bready s_arvalid s_rready"),
@@ -132,12 +163,13 @@ class CoreIn(ct.Structure):
         *_members(_U32, "s_wdata"),
         *_members(_U8, "m_arready m_awready m_wready m_rvalid m_rid m_rresp m_rlast"),
         *_members(_U8, "m_bvalid m_bid m_bresp counting options"),
+        ("step_answer", _U32),
         ("m_rdata", _U32 * 8),
     ]
 
 
 class CoreOut(ct.Structure):
-    """Pins of the core, as seen after the last clock edge."""
+    """Outputs of the core after the last clock edge."""
 
     _fields_ = [
         *_members(_U8, "s_awready s_wready s_bvalid s_bresp s_arready s_rvalid s_rresp"),
@@ -146,7 +178,7 @@ class CoreOut(ct.Structure):
         *_members(_U8, "irq idle diag_valid diag_code diag_block"),
         *_members(_U8, "watch_valid watch_fetched busy_blocks"),
         ("pad", _U8 * 3),
-        *_members(_U16, "diag_register events task_index watch_offset"),
+        *_members(_U16, "diag_register events task_index watch_offset step_report pad3"),
         *_members(_U32, "s_rdata diag_value m_wstrb watch_value"),
         *_members(_U64, "m_araddr m_awaddr"),
         ("m_wdata", _U32 * 8),
@@ -246,7 +278,7 @@ class TraceStatusC(ct.Structure):
 
 
 STEP = ct.CFUNCTYPE(ct.c_int, ct.c_int, ct.POINTER(CoreIn), ct.POINTER(CoreOut))
-"""A core simulated elsewhere: (core, pins in, pins out) -> 0, or 1 to stop."""
+"""Callback for a core that is simulated elsewhere: (core, pins in, pins out) -> 0, or 1 to stop."""
 
 _P, _I = ct.c_void_p, ct.c_int
 _PROTOTYPES: dict[str, tuple[type | None, list[type]]] = {
@@ -265,6 +297,7 @@ _PROTOTYPES: dict[str, tuple[type | None, list[type]]] = {
     "rk_options": (None, [_P, _U32]),
     "rk_threads": (None, [_P, _U32, _I]),
     "rk_window": (None, [_P, _U32]),
+    "rk_patience": (None, [_P, _U32, _U32]),
     "rk_lookahead": (_U32, [_P]),
     "rk_pins": (None, [_P, _I, ct.POINTER(CoreIn), ct.POINTER(CoreOut)]),
     "rk_counters": (None, [_P, _I, ct.POINTER(CountersC)]),
@@ -297,23 +330,29 @@ _PROTOTYPES: dict[str, tuple[type | None, list[type]]] = {
 }
 
 
+def load_functions(path: Path, prototypes: Mapping[str, tuple[Any, list[Any]]]) -> ct.CDLL:
+    """Load a built library and declare its functions, (result, arguments) by name; raises BuildError."""
+    try:
+        library = ct.CDLL(str(path))
+        for name, (result, arguments) in prototypes.items():
+            function = getattr(library, name)
+            function.restype, function.argtypes = result, arguments
+    except (OSError, AttributeError) as error:
+        raise BuildError(f"the built model {path} cannot be loaded: {error}") from error
+    return library
+
+
 def load(path: Path) -> ct.CDLL:
-    """Load a built library and declare its functions.
+    """Load an engine's built library and declare its functions.
 
     Raises
     ------
     BuildError
         if it does not load.
     EngineError
-        if it is of another version of this package.
+        if it belongs to another version of this package.
     """
-    try:
-        library = ct.CDLL(str(path))
-        for name, (result, arguments) in _PROTOTYPES.items():
-            function = getattr(library, name)
-            function.restype, function.argtypes = result, arguments
-    except (OSError, AttributeError) as error:
-        raise BuildError(f"the built model {path} does not load: {error}") from error
+    library = load_functions(path, _PROTOTYPES)
     shift = {CoreIn: 0, CoreOut: 8, CountersC: 16, TaskEventC: 32, DramConfigC: 48}
     expected = sum(ct.sizeof(struct) << bits for struct, bits in shift.items())
     if library.rk_abi() != expected:

@@ -1,4 +1,4 @@
-"""Device memory: 4 GiB of addresses that host and cores share, strict about what is mapped."""
+"""Device memory: a 4 GiB address space shared by host and cores, in which only mapped ranges may be used."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cosim.engines.errors import EngineError, MemoryAccessError
+from rkcosim.engines.protocol import EngineError, MemoryAccessError
 
 SPACE = 1 << 32
-"""Bytes of one IOVA space (H8: address registers carry 32 bits)."""
+"""Size of one IOVA space in bytes ([HW 11]: address registers carry 32 bits)."""
 
 PAGE = 4096
-"""Granule of a mapping, as in the IOMMU (H8)."""
+"""Granularity of a mapping in bytes, as in the IOMMU [HW 11]."""
 
 _NORESERVE = 0x4000 if sys.platform == "linux" else 0x40
 _FIXED = 0x10
@@ -25,7 +25,7 @@ _FAILED = ct.c_void_p(-1).value
 
 
 class DeviceMemory:
-    """Memory seen by cores and host as one array; only mapped ranges may be touched.
+    """Memory seen by cores and host as one array; only mapped ranges may be accessed.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class DeviceMemory:
     def __init__(self, on_change: Callable[[int, int, bool], None]) -> None:
         try:
             flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE
-            self._map = mmap.mmap(-1, SPACE, flags=flags)
+            self._map: mmap.mmap | None = mmap.mmap(-1, SPACE, flags=flags)
         except (OSError, ValueError) as error:
             raise EngineError(
                 f"cannot reserve 4 GiB of address space for the device's memory: {error} "
@@ -52,30 +52,45 @@ class DeviceMemory:
         self._shared: set[int] = set()
         self._on_change = on_change
 
+    def close(self) -> None:
+        """Release the address space; afterwards only `unmap` may be called.
+
+        Arrays returned by `view` stay valid with their contents. As long as one of them exists, the whole
+        reservation is kept. The memory must not be used in any other way.
+        """
+        self.array = np.zeros(0, np.uint8)
+        self._map = None
+
+    def _opened(self) -> mmap.mmap:
+        if self._map is None:
+            raise MemoryAccessError("the device's memory is released: its engine is closed")
+        return self._map
+
     @property
     def address(self) -> int:
-        """Where the array starts in this process."""
+        """Address of the array in this process."""
         return self.array.ctypes.data
 
     @property
     def ranges(self) -> dict[int, int]:
-        """Mapped ranges, first address to size in bytes (a multiple of 4 KiB)."""
+        """Mapped ranges, from first address to size in bytes (a multiple of 4 KiB)."""
         return dict(self._ranges)
 
     def map(self, iova: int, size: int, fd: int | None = None) -> None:
-        """Make `size` bytes (rounded up to pages) from `iova` present; they read as zero.
+        """Map `size` bytes (rounded up to pages) from `iova` on; they read as zero.
 
         Parameters
         ----------
-        fd
-            a file whose first `size` bytes appear there instead, shared with everybody who has it mapped;
-            it may be closed afterwards, but must not shrink.
+        fd : a file whose first `size` bytes are mapped instead, shared with all other mappings of the file.
+            It may be closed afterwards, but must not shrink.
 
         Raises
         ------
         MemoryAccessError
-            for an unaligned address, an empty or too long range, an overlap, or a file that cannot be mapped.
+            for an unaligned address, an empty or too long range, an overlap, a file that cannot be mapped, or
+            if the engine is closed.
         """
+        self._opened()
         if iova % PAGE or iova < 0:
             raise MemoryAccessError(f"map: address {iova:#x} is not a multiple of {PAGE:#x}")
         size = (size + PAGE - 1) // PAGE * PAGE
@@ -109,17 +124,19 @@ class DeviceMemory:
         if size is None:
             raise MemoryAccessError(f"unmap: no range starts at {iova:#x}")
         self._starts.remove(iova)
+        if self._map is None:
+            return
         self._on_change(iova // PAGE, size // PAGE, False)
         if iova in self._shared:
             self._shared.remove(iova)
             self._place(iova, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE, -1)
         elif hasattr(mmap, "MADV_DONTNEED") and sys.platform == "linux":
-            self._map.madvise(mmap.MADV_DONTNEED, iova, size)  # gives the pages back, and zeros them
+            self._map.madvise(mmap.MADV_DONTNEED, iova, size)  # releases the pages, which then read as zero
         else:
             self.array[iova : iova + size] = 0
 
     def _place(self, iova: int, size: int, flags: int, fd: int) -> None:
-        """Put other pages into a part of the array, by `mmap(2)` with MAP_FIXED."""
+        """Replace pages of a part of the array, by `mmap(2)` with MAP_FIXED."""
         call = ct.CDLL(None, use_errno=True).mmap
         call.argtypes = [ct.c_void_p, ct.c_size_t, ct.c_int, ct.c_int, ct.c_int, ct.c_long]
         call.restype = ct.c_void_p
@@ -128,13 +145,14 @@ class DeviceMemory:
             raise MemoryAccessError(f"map: {size:#x} bytes at {iova:#x}: {os.strerror(ct.get_errno())}")
 
     def view(self, iova: int, size: int) -> np.ndarray:
-        """The bytes themselves, uint8 of shape (size,), shared with the cores.
+        """Return the bytes themselves, uint8 of shape (size,), shared with the cores.
 
         Raises
         ------
         MemoryAccessError
-            if they are not all inside one mapped range.
+            if they are not all inside one mapped range, or the engine is closed.
         """
+        self._opened()
         at = bisect_right(self._starts, iova)
         if at and size >= 0 and iova + size <= self._starts[at - 1] + self._ranges[self._starts[at - 1]]:
             return self.array[iova : iova + size]
@@ -146,7 +164,7 @@ class DeviceMemory:
         )
 
     def read(self, iova: int, size: int) -> bytes:
-        """A copy of `size` bytes; raises as `view`."""
+        """Return a copy of `size` bytes; raises as `view`."""
         return self.view(iova, size).tobytes()
 
     def write(self, iova: int, data: bytes | bytearray | memoryview | np.ndarray) -> None:

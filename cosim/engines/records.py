@@ -1,4 +1,4 @@
-"""What an engine counts of its cores and their tasks, from the records of the harness."""
+"""Counters of an engine's cores and tasks, from the records of the harness."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from cosim.engines import diagnostics as words
-from cosim.engines import library as lib
-from rtl.regs.events import COUNTERS
+from rkcosim.engines import diagnostics as words
+from rkcosim.engines import library as lib
+from rkcosim.spec.regs.events import COUNTERS
 
 EVENT_NAMES = COUNTERS
-"""Names of the counts of a core's `events`, by bit: cycles in which each was high (rtl/regs/events.py)."""
+"""Names of the counts of a core's `events`, by bit: cycles in which each was high (spec/regs/events.py)."""
 
 
 @dataclass(frozen=True)
 class CoreCounters:
-    """What a core has done since the engine was opened.
+    """Activity of a core since the engine was opened.
 
-    `events` cycles by name (`EVENT_NAMES`), `bytes_read` and `bytes_written` by AXI client's name,
-    `read_requests` and `write_requests` in bursts, `evaluated` cycles that the host computed.
+    Members
+    -------
+    events : cycles by name (`EVENT_NAMES`).
+    bytes_read, bytes_written : bytes by name of the AXI client.
+    read_requests, write_requests : numbers of bursts.
+    evaluated : cycles that the host computed.
     """
 
     events: dict[str, int]
@@ -32,10 +36,13 @@ class CoreCounters:
 
 @dataclass(frozen=True)
 class TaskRecord:
-    """One task that a core ran, from the cycle `start` to `end` (None: not ended).
+    """One task that a core ran.
 
-    `counters` holds what happened in between (or since the start); `job` is the number of the kick, from
-    0, counted over all cores (-1: none, the host set the blocks up itself).
+    Members
+    -------
+    start, end : first cycle, and the cycle of its end (None: not ended).
+    counters : activity between `start` and `end` (or since `start`).
+    job : number of the kick, counted from 0 over all cores (-1: the host set the blocks up without a kick).
     """
 
     core: int
@@ -52,27 +59,27 @@ class TaskRecord:
 
 
 class TaskLog:
-    """Tasks of all cores, put together from the events that the library keeps.
+    """Tasks of all cores, assembled from the events that the library keeps.
 
     Members
     -------
-    events : events read so far.
+    events : number of events read so far.
     """
 
     def __init__(self) -> None:
         self.events = 0
         self._records: list[TaskRecord] = []
-        self._running: dict[int, tuple[int, lib.TaskEventC]] = {}  # by core, with the place in the records
+        self._running: dict[int, tuple[int, lib.TaskEventC]] = {}  # by core, with the position in the records
 
     def read(
         self, fresh: Iterable[lib.TaskEventC], counters: Callable[[int], lib.CountersC]
     ) -> list[TaskRecord]:
-        """All tasks in the order in which they began.
+        """Return all tasks in the order of their start.
 
         Parameters
         ----------
         fresh : the library's events from number `events` on.
-        counters : gives those of a core as they stand.
+        counters : returns the present counters of a core.
         """
         for event in fresh:
             self.events += 1
@@ -96,7 +103,7 @@ def _task(start: Any, end: int | None, now: Any) -> TaskRecord:
 def core_counters(
     now: Any, before: Any, read_requests: int = 0, write_requests: int = 0, evaluated: int = 0
 ) -> CoreCounters:
-    """Counters `now` less those `before` (None or the same object: zero)."""
+    """Return the counters `now` minus those of `before` (None or the same object: zero)."""
 
     def less(name: str, index: int) -> int:
         return getattr(now, name)[index] - (getattr(before, name)[index] if before is not None else 0)
@@ -114,3 +121,14 @@ def core_counters(
         write_requests,
         evaluated,
     )
+
+
+def open_bursts(counts: Iterable[int]) -> dict[str, int]:
+    """Return open bursts by name ("reads of FEATURE"), from their counts by id of reads, then of writes."""
+    found = {}
+    for number, count in enumerate(counts):
+        write = number >= lib.READ_IDS
+        if count:
+            client = words.client_name(number - lib.READ_IDS if write else number, write=write)
+            found[f"{'writes' if write else 'reads'} of {client}"] = count
+    return found

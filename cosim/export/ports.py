@@ -1,20 +1,24 @@
-"""Ports of a component as Verilog wants them: plain vectors with readable names."""
+"""Ports of a component in the form of Verilog: plain vectors with readable names."""
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from amaranth.hdl import Cat, Elaboratable, Module, Shape, Signal, Value
+from amaranth.hdl._ir import PortDirection
 from amaranth.lib import data, wiring
 
-from cosim.export.meanings import described_members, meaning, other_block
-from cosim.export.names import identifier
-from cosim.export.rtlil import ExportError
-from rtl.core import NpuCore
-from rtl.soc import NpuSoc
+from rkcosim.engines.plain_names import identifier
+from rkcosim.spec.regs import registers
+
+
+class ExportError(ValueError):
+    """A design cannot be exported, or a name is unknown."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +28,8 @@ class Port:
     Members
     -------
     name, direction ("input" or "output"), width : as in Verilog.
-    signed : its bits are a two's complement number (the Verilog says nothing of it).
-    path : where it is in the component's signature, with the fields of a struct behind it.
-    shape : type of the struct that it is a part of, by name, or "".
+    signed : True if its bits are a two's complement number (the Verilog does not say so).
+    path : position in the component's signature, followed by the fields of a struct.
     meaning : one line.
     """
 
@@ -39,38 +42,55 @@ class Port:
 
 
 _RENAMED = {"axi": "m_axi", "axil": "s_axil", "task": "task_index"}
-"""Members that are a bus, under the names that tools look for, or a keyword."""
+"""Members that are buses or whose name is a keyword, with the names that tools expect."""
 
 CLOCK = Port("clk", "input", 1, False, ("clk",), "clock; everything happens at its rising edge")
 RESET = Port("rst", "input", 1, False, ("rst",), "reset, synchronous, high for at least one cycle")
 
 
-def _leaves(value: Any, shape: Any) -> Iterator[tuple[tuple[str | int, ...], Value, bool]]:
-    """Parts of a value, those of structs and arrays one by one, lowest bits first."""
-    layout: Any = shape
-    if isinstance(shape, type) and issubclass(shape, data.Struct):
-        layout = data.Layout.cast(shape)
-    if isinstance(layout, data.StructLayout):
-        low = 0
-        for name, field in layout:
-            if field.offset != low:
-                raise ExportError(f"{layout!r} has gaps")
-            low += field.width
-            part = Value.cast(value)[field.offset : field.offset + field.width]
-            for path, leaf, signed in _leaves(part, field.shape):
-                yield (str(name), *path), leaf, signed
-    elif isinstance(layout, data.ArrayLayout):
-        width = Shape.cast(layout.elem_shape).width
-        for n in range(layout.length):
-            part = Value.cast(value)[n * width : (n + 1) * width]
-            for path, leaf, signed in _leaves(part, layout.elem_shape):
-                yield (n, *path), leaf, signed
-    else:
-        yield (), Value.cast(value), Shape.cast(shape).signed
+def _leaves(value: Value, shape: Any) -> Iterator[tuple[tuple[str | int, ...], Value, bool]]:
+    """Yield the parts of a value, those of structs and arrays one by one, lowest bits first."""
+    layout = data.Layout.cast(shape) if isinstance(shape, type) and issubclass(shape, data.Struct) else shape
+    if not isinstance(layout, data.StructLayout | data.ArrayLayout):
+        yield (), value, Shape.cast(shape).signed
+        return
+    for key, field in layout:
+        part = value[field.offset : field.offset + field.width]
+        for path, leaf, signed in _leaves(part, field.shape):
+            yield (key, *path), leaf, signed
+
+
+def other_block(member: str) -> str:
+    """Return the block whose registers a member such as `dpu_cfg` holds."""
+    name = member.removesuffix("_cfg").upper()
+    return "PPU_RDMA" if name == "RDMA" else name
+
+
+def meaning(path: Sequence[str | int], kind: type, block: str) -> str:
+    """Return a description of a port: from a register field, or from the docstring of the class.
+
+    Parameters
+    ----------
+    path : as `Port.path`.
+    kind : class of the component.
+    block : block whose registers `cfg` holds; other blocks are named by their member.
+    """
+    member, *rest = (str(part) for part in path)
+    if rest and (member == "cfg" or member.endswith("_cfg")):
+        register = registers()[block if member == "cfg" else other_block(member)][rest[0]]
+        described = register.fields[rest[1]].desc if len(rest) > 1 else register.desc
+        return re.sub(r"\s*\[[A-Z]\]", "", described).strip().split("\n")[0].rstrip(".")
+    known = rf"(?:{member}|{member.rpartition('_')[0]}_\*)"  # `diag_*` describes `diag_code`
+    entry = rf"^(?:[\w, ]*, )?{known}(?:, [\w, ]*)? : (?:[^:\n]*(?:: +|\n    ))?(.+)$"  # NAMES : TYPE : TEXT
+    found = re.search(entry, inspect.getdoc(kind) or "", re.MULTILINE)
+    return found[1].rstrip(" .;,").replace("`", "") if found else ""
 
 
 def port_name(path: Sequence[str | int], indices: Mapping[str, type[Enum]]) -> str:
-    """Name of a port: registers of the block itself as REGISTER_FIELD, those of others with its name."""
+    """Return the name of a port: REGISTER_FIELD for the block's registers.
+
+    Those of others begin with their block.
+    """
     parts = [str(part) for part in path]
     for n, part in enumerate(path[1:], 1):
         if isinstance(part, int) and path[n - 1] in indices:
@@ -85,24 +105,24 @@ def port_name(path: Sequence[str | int], indices: Mapping[str, type[Enum]]) -> s
 
 
 def taken(component: Any) -> Any:
-    """The component, which Amaranth shall not miss because it is elaborated here or stands for another."""
+    """Mark a component as used, since it is elaborated here or represents another one, and return it."""
     component._MustUse__used = True
     return component
 
 
 class Flattened(Elaboratable):
-    """A component behind ports that are plain vectors.
+    """A component with ports that are plain vectors.
 
     Parameters
     ----------
-    component : what is exported; its own module gets the ports, nothing is wrapped around it.
-    indices : for members that are arrays, the enum whose names stand for the numbers.
-    block : whose registers `cfg` has.
+    component : the exported component; its own module gets the ports, without a wrapper.
+    indices : for members that are arrays, the enum whose names replace the numbers.
+    block : block whose registers `cfg` holds.
 
     Members
     -------
     ports : list of Port, in the order of the signature, without `clk` and `rst`.
-    signals : their signals by name, and the direction as Amaranth wants it.
+    signals : their signals by name.
     """
 
     def __init__(
@@ -110,9 +130,6 @@ class Flattened(Elaboratable):
     ) -> None:
         self._component = taken(component)
         self._block = block
-        self._members = described_members(type(component))
-        if isinstance(component, NpuSoc):
-            self._members = described_members(NpuCore)
         self._joins: list[tuple[Value, list[Signal], bool]] = []
         self.ports: list[Port] = []
         self.signals: dict[str, Signal] = {}
@@ -137,11 +154,15 @@ class Flattened(Elaboratable):
             assert isinstance(signal, Signal)
             signals.append(signal)
             self.signals[name] = signal
-            self.ports.append(
-                Port(name, direction, len(leaf), signed, full, meaning(full, self._members, self._block))
-            )
+            said = meaning(full, type(self._component), self._block)
+            self.ports.append(Port(name, direction, len(leaf), signed, full, said))
         if not single and len(whole):
             self._joins.append((whole, signals, direction == "input"))
+
+    def directed(self) -> dict[str, tuple[Signal, PortDirection]]:
+        """Signals of the ports and their directions by name, in the form of Amaranth's back ends."""
+        ways = {"input": PortDirection.Input, "output": PortDirection.Output}
+        return {port.name: (self.signals[port.name], ways[port.direction]) for port in self.ports}
 
     def elaborate(self, platform: Any) -> Module:
         m = self._component.elaborate(platform)

@@ -1,4 +1,4 @@
-"""A small network, compiled, loaded and run by the real driver on a core in the simulator, with a waveform.
+"""A small network that the real driver loads and runs on a core in the simulator, with a waveform.
 
 pytest examples/cocotb/test_network.py
 gtkwave build/network.vcd
@@ -13,10 +13,10 @@ import cocotb
 import numpy as np
 import pytest
 
-from cosim.cocotb import Coverage, NpuAgent, TaskMonitor, missing, simulate
-from cosim.golden.task import GoldenNpu
-from sw.compiler import compile_model
-from sw.driver import Driver
+from rkcosim.cocotb import Coverage, NpuAgent, TaskMonitor, missing, simulate
+from rkcosim.compiler import LoadedModel, compile_model
+from rkcosim.driver import Driver
+from rkcosim.golden.task import GoldenNpu
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = ROOT / "examples/digits/digits_int8.onnx"
@@ -26,7 +26,7 @@ IMAGE = 3
 
 def classify(device, image):
     """Load and run the network on any device; returns the output and the number of tasks."""
-    with Driver(device) as driver, compile_model(MODEL.read_bytes()).load(driver) as model:
+    with Driver(device) as driver, LoadedModel(compile_model(MODEL.read_bytes()), driver) as model:
         model.set_input(0, image)
         report = model.run()
         return model.get_output(0), sum(layer.tasks for layer in report.layers)

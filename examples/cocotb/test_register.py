@@ -1,4 +1,4 @@
-"""One register: what it holds after reset, what it takes, and who answers where there is none.
+"""One register: its value after reset, the values it keeps, and the answer where there is no register.
 
 pytest examples/cocotb/test_register.py
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 import cocotb
 import pytest
 
-from cosim.cocotb import NpuAgent, missing, simulate
-from cosim.engines.errors import BusError
+from rkcosim.cocotb import NpuAgent, missing, simulate
+from rkcosim.engines.protocol import BusError
 
 
 @cocotb.test()
@@ -32,11 +32,11 @@ async def the_interrupt_mask_keeps_its_field(dut):
 
 @cocotb.test()
 async def a_hole_answers_with_an_error(dut):
-    npu = NpuAgent(dut, on_diagnostic="go on")  # it is a diagnostic, too
+    npu = NpuAgent(dut, on_diagnostic="go on")  # the access also raises a diagnostic
     await npu.reset()
     with pytest.raises(BusError, match="SLVERR"):
         await npu.read(0x2000)
-    await npu.cycles(10)  # diagnostics take a few cycles to the pins
+    await npu.cycles(10)  # diagnostics need a few cycles to reach the pins
     assert [found.code for found in npu.log.diagnostics] == ["UNDECODED_ACCESS"]
 
 

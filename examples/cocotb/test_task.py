@@ -1,4 +1,4 @@
-"""One task: a 2x2 max pool, its memory compared with the golden model, its work watched.
+"""One task: a 2x2 max pool; its memory is compared with the golden model, and its work is monitored.
 
 pytest examples/cocotb/test_task.py
 """
@@ -9,15 +9,23 @@ import cocotb
 import numpy as np
 import pytest
 
-from cosim.cocotb import BurstMonitor, CommandMonitor, NpuAgent, PacketMonitor, Scoreboard, missing, simulate
-from sw.regcmd import TaskBuilder
+from rkcosim.cocotb import (
+    BurstMonitor,
+    CommandMonitor,
+    NpuAgent,
+    PacketMonitor,
+    Scoreboard,
+    missing,
+    simulate,
+)
+from rkcosim.regcmd import TaskBuilder
 
 SOURCE, TARGET = 0x0010_0000, 0x0010_4000
 HEIGHT, WIDTH, ATOM = 12, 16, 16
 
 
 def pool() -> TaskBuilder:
-    """A max pool with stride 2 of an int8 cube [12, 16, 16], by the names of the registers."""
+    """A max pool with stride 2 of an int8 cube [12, 16, 16], set by the names of the registers."""
     task = TaskBuilder("pool").enable("PPU", "PPU_RDMA")
     for block in ("PPU", "PPU_RDMA"):
         task.set(block, "S_POINTER", POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1)
@@ -57,7 +65,7 @@ async def pools_like_the_golden_model(dut):
     checked = await Scoreboard(npu).run(pool().words())
     print(f"{checked.run.tasks[0].cycles} cycles, {checked.bytes} bytes equal, {checked.run.events}")
 
-    # The scoreboard has compared all memory already; numpy says the same.
+    # The scoreboard has compared all memory already; numpy gives the same result.
     pooled = cube.reshape(HEIGHT // 2, 2, WIDTH // 2, 2, ATOM).max((1, 3))
     assert npu.memory.read(TARGET, pooled.size) == pooled.tobytes()
 

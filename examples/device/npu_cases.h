@@ -1,4 +1,4 @@
-/* The jobs that the programs of both drivers run; each driver's program says how to run tasks. */
+/* The jobs that the programs of both drivers run; each driver's program implements the functions to run tasks. */
 #ifndef NPU_CASES_H
 #define NPU_CASES_H
 #include <inttypes.h>
@@ -10,24 +10,24 @@
 struct buffer {
     uint32_t handle;
     uint64_t object;
-    uint32_t address; /* the device's */
+    uint32_t address; /* in the device's address space */
     size_t size;
     uint8_t *bytes;
 };
 
 struct task {
-    uint32_t address; /* of its list */
+    uint32_t address; /* of its command list */
     int words;
     uint32_t blocks;
 };
 
-/* Filled in by a driver's program. */
+/* Implemented by each driver's program. */
 struct buffer new_buffer(size_t size);
 void free_buffer(struct buffer *buffer);
-/* Runs a chain of tasks on one core, or, with `cores` of 3, one task on each core.  0 or an error number. */
+/* Runs a chain of tasks on one core, or, if `cores` is 3, one task on each core.  Returns 0 or an error number. */
 int run_tasks(const struct task *tasks, int count, int cores, struct buffer *out);
 
-/* One convolution with random data: buffers, list, and the result of the plain loop. */
+/* One convolution with random data: buffers, command list, and the result of the plain loop. */
 struct work {
     struct conv shape;
     struct buffer data, list;
@@ -125,7 +125,7 @@ static int chain_case(void)
     struct work first, second;
     place_work(&first, &BIASED, 7);
     place_work(&second, &BIASED, 8);
-    /* The second task reads what the first has written; its own input goes unused. */
+    /* The second task reads the output of the first; its own input is unused. */
     write_list(&second, first.data.address + first.out, NULL);
     write_list(&first, first.data.address + first.in, &second);
     want_from(&first, (const int8_t *)(first.data.bytes + first.in));
@@ -159,7 +159,7 @@ static inline int cores_case(void)
     return error;
 }
 
-/* The same job again and again: SMALL, or a 3 x 3 convolution of `side` x `side` pixels. */
+/* Runs the same job repeatedly: SMALL, or a 3 x 3 convolution of `side` x `side` pixels. */
 static int loop_case(int count, int side)
 {
     struct conv shape = {side, side, 32, 32, 3, 9, 1};

@@ -1,17 +1,17 @@
 /* Command lists of small int8 convolutions, their layouts in memory, and plain loops to check them.
  *
- * Features lie as surfaces of 16 channels, [channels / 16][height][width][16]; weights of every 32
+ * Features are stored as surfaces of 16 channels, [channels / 16][height][width][16]; weights of every 32
  * kernels as [channels / 32][kernel height][kernel width][32 kernels][32 channels]. */
 #ifndef NPU_PROGRAM_H
 #define NPU_PROGRAM_H
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "npu_registers.h" /* made from the register description */
+#include "npu_registers.h" /* generated from the register description */
 
 enum { ATOM = 16, TAIL = 4 };
 
-/* Channels and kernels are multiples of 32; the kernel is `taps` x `taps`, padded so that sizes stay. */
+/* Channels and kernels are multiples of 32; the kernel is `taps` x `taps`, padded so that sizes do not change. */
 struct conv {
     int height, width, channels, kernels, taps, shift;
     int bias; /* whether a table of int32, one for each kernel, is added */
@@ -54,7 +54,7 @@ static inline int8_t narrow(int64_t value, int shift)
     return (int8_t)(result > 127 ? 127 : result < -128 ? -128 : result);
 }
 
-/* What the NPU shall compute. */
+/* The expected result. */
 static inline void conv_plain(const struct conv *c, const int8_t *in, const int8_t *weights,
                               const int32_t *bias, int8_t *out)
 {
@@ -114,7 +114,7 @@ static inline uint32_t dpu_done(void)
     return RK_PC_INTERRUPT_MASK__int_mask__DPU_0 | RK_PC_INTERRUPT_MASK__int_mask__DPU_1;
 }
 
-/* What a driver is told, or the previous task's tail: 16-byte fetches of a list of `words`, less one. */
+/* Amount for the driver or for the previous task's tail: 16-byte fetches of a list of `words`, minus one. */
 static inline uint32_t amount_code(int words)
 {
     return (uint32_t)(words + 1) / 2 - 1;
@@ -188,9 +188,9 @@ static inline void conv_result(struct list *list, const struct conv *c, uint32_t
     SET2(DPU_RDMA, FEATURE_MODE_CFG, BURST_LEN, 15, MRDMA_DISABLE, 1);
 }
 
-/* The whole list of a convolution at `place` (a multiple of 16): addresses are the device's; `next` and
- * `next_words` name the following task of a chain, 0 for none; `blocks` is what the last word starts.
- * Returns the number of words, TAIL included, always even. */
+/* Writes the whole list of a convolution to `place` (a multiple of 16).  Addresses are the device's; `next` and
+ * `next_words` are the following task of a chain, or 0; `blocks` are the blocks that the last word starts.
+ * Returns the number of words including TAIL, which is always even. */
 static inline int conv_list(uint64_t *place, const struct conv *c, uint32_t in, uint32_t weights,
                             uint32_t table, uint32_t out, uint32_t next, int next_words, uint32_t blocks)
 {
@@ -211,7 +211,7 @@ static inline int conv_list(uint64_t *place, const struct conv *c, uint32_t in, 
     return list->count;
 }
 
-/* A small generator, the same on every machine. */
+/* A small random number generator with the same results on every machine. */
 static inline void fill_random(void *place, int bytes, uint32_t seed)
 {
     uint8_t *to = place;

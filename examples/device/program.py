@@ -1,7 +1,7 @@
 """Small jobs through both kernel drivers in Python: os, fcntl, mmap, select and ctypes structures.
 
 `rkcosim device -- python examples/device/program.py rknpu` (or rocket) does the same as the C programs
-beside it; nothing in it knows of a simulation.
+in this folder; nothing in it is specific to the simulation.
 """
 
 import ctypes as ct
@@ -15,8 +15,8 @@ import time
 
 import numpy as np
 
-from sw.regcmd import TaskBuilder, build_task_list
-from sw.regcmd.tasks import TAIL_WORDS
+from rkcosim.regcmd import TaskBuilder, build_task_list
+from rkcosim.regcmd.tasks import TAIL_WORDS
 
 POINTER = {"POINTER_PP_MODE": 1, "EXECUTER_PP_EN": 1, "POINTER_PP_EN": 1}
 DPU_DONE, PPU_DONE = 0x300, 0xC00
@@ -74,7 +74,7 @@ ROCKET_PREP, GEM_CLOSE = _ioc(1, 0x42, PrepBo), _ioc(1, 0x09, GemClose)
 
 
 class Buffer:
-    """Device memory: `address` is the NPU's, `array` what this process sees of it."""
+    """Device memory: `address` is the NPU's address, `array` is this process's view."""
 
     def __init__(self, handle: int, obj: int, address: int, mapping: mmap.mmap) -> None:
         self.handle, self.object, self.address, self.map = handle, obj, address, mapping
@@ -104,7 +104,7 @@ class Rknpu:
     def submit(
         self, lists: list, out: Buffer, cores: int, timeout: int = 6000, flags: int = 0
     ) -> ct.Structure:
-        """One submit of placed lists; OSError as the driver answers."""
+        """Submit placed lists once; raises OSError with the driver's error."""
         records = [
             Task(
                 enable_mask=entry.mask,
@@ -144,7 +144,7 @@ class Rknpu:
             self.done = DPU_DONE
 
     def fence(self, lists: list, out: Buffer) -> None:
-        """A job that is waited for by polling."""
+        """Run a job and wait for its fence by polling."""
         fd = self.submit(lists, out, 1, flags=JOB_NONBLOCK | JOB_FENCE_OUT).fence_fd
         poll = select.poll()
         poll.register(fd, select.POLLIN)
@@ -156,11 +156,11 @@ class Rknpu:
 
 
 class Rocket:
-    """The mainline driver; one open file."""
+    """The mainline driver, with one open file."""
 
     def __init__(self) -> None:
         self.fd = _find("/dev/accel", "accel", b"rocket")
-        self.alloc(4096)  # takes address 0
+        self.alloc(4096)  # occupies address 0
 
     def alloc(self, size: int) -> Buffer:
         made = CreateBo(size=size)
@@ -206,7 +206,7 @@ def _find(folder: str, prefix: str, driver: bytes) -> int:
 
 
 class Convolution:
-    """An int8 convolution of [32, height, width] with 32 kernels, `taps` x `taps`, and perhaps a bias."""
+    """An int8 convolution of [32, height, width] with 32 kernels, `taps` x `taps`, and an optional bias."""
 
     def __init__(self, driver: Rknpu | Rocket, taps: int, bias: bool, seed: int) -> None:
         self.height, self.width, self.taps, self.shift = 6, 8, taps, 9
@@ -228,7 +228,7 @@ class Convolution:
         array[self.target : self.target + 32 * area] = 0x55
 
     def want(self) -> np.ndarray:
-        """The result by plain arithmetic: int8 [32, height, width]."""
+        """Return the result of plain arithmetic: int8 [32, height, width]."""
         pad = self.taps // 2
         wide = np.pad(self.x.astype(np.int64), ((0, 0), (pad, pad), (pad, pad)))
         total = np.zeros((32, self.height, self.width), np.int64)
@@ -241,7 +241,7 @@ class Convolution:
         return np.clip(np.rint(total / 2.0**self.shift), -128, 127).astype(np.int8)
 
     def got(self) -> np.ndarray:
-        """What the NPU has written, in the same form."""
+        """Return the result of the NPU in the same form."""
         area = self.height * self.width
         raw = self.buffer.array[self.target : self.target + 32 * area].view(np.int8)
         return raw.reshape(2, self.height, self.width, 16).transpose(0, 3, 1, 2).reshape(32, self.height, -1)
@@ -300,7 +300,7 @@ class Convolution:
         return t
 
     def place(self, *chain: "Convolution") -> list:
-        """Write the list of this task, and behind it those of a chain; where they are."""
+        """Write the list of this task, followed by those of a chain; return their entries."""
         placed = build_task_list([one.task() for one in (self, *chain)], self.buffer.address + self.list)
         self.buffer.map[self.list : self.list + len(placed.data)] = placed.data
         return placed.tasks
@@ -311,7 +311,7 @@ class Convolution:
 
 
 def run(kind: str) -> None:
-    """All cases on one driver; raises if one goes wrong."""
+    """Run all cases on one driver; raises if one fails."""
     driver = Rknpu() if kind == "rknpu" else Rocket()
     for name, taps, bias in (("product", 1, False), ("convolution with bias", 3, True)):
         one = Convolution(driver, taps, bias, seed=taps)

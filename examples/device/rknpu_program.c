@@ -24,7 +24,7 @@ static void must(int result, const char *what)
     }
 }
 
-/* The node whose driver calls itself rknpu. */
+/* Opens the node whose driver has the name rknpu. */
 static int open_device(void)
 {
     for (int number = 0; number < 8; number++) {
@@ -125,7 +125,7 @@ static int timeout_case(void)
     return error != ETIMEDOUT || one_case("after the timeout", &MATRIX, 6);
 }
 
-/* One job of very many tasks: the list links to itself.  Tells when it is about to start. */
+/* One job of very many tasks, whose list links to itself.  Prints a line when it is about to start. */
 static int long_case(int count)
 {
     struct work w;

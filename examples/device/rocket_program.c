@@ -11,7 +11,7 @@
 #include "npu_cases.h"
 #include "rocket_uapi.h"
 
-/* One file runs its jobs one after the other: three cores need three files. */
+/* The jobs of one file run one after the other, so three cores need three files. */
 static int devices[3] = {-1, -1, -1};
 static int current;
 static int64_t wait_seconds = 60;
@@ -109,8 +109,8 @@ static int three_files_case(void)
     return error;
 }
 
-/* A task that never ends by the events this driver waits for: the wait is over all the same, the output
- * is as it was. */
+/* A task that never raises the events for which this driver waits: the wait ends nevertheless, and the output
+ * is unchanged. */
 static int timeout_case(void)
 {
     struct work w = new_work(&SMALL, 5);
@@ -130,7 +130,7 @@ int main(int argc, char **argv)
     other_blocks = RK_GLOBAL_OPERATION_ENABLE__CNA_OP_EN(1) | RK_GLOBAL_OPERATION_ENABLE__CORE_OP_EN(1);
     for (current = 0; current < 3; current++) {
         devices[current] = open_device();
-        new_buffer(4096); /* takes address 0, which no task should use */
+        new_buffer(4096); /* occupies address 0, which no task should use */
     }
     current = 0;
     int result = argc < 2 ? usage(argv[0]) : 0;

@@ -3,8 +3,8 @@
     pip install -r requirements.txt
     python train.py
 
-Everything is seeded, but a different PyTorch may round differently: the checked-in files are those
-of the versions that `README.md` names.  Takes about two minutes on two CPU cores.
+All random numbers are seeded, but a different PyTorch may round differently; the checked-in files were made
+with the versions in `README.md`.  Takes about two minutes on two CPU cores.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from torch import nn
 HERE = Path(__file__).resolve().parent
 SEED = 588
 HELD_BACK = 360
-"""Images that training and calibration never see."""
+"""Number of images that are used neither for training nor for calibration."""
 
 
 def images() -> tuple[np.ndarray, np.ndarray]:
@@ -43,7 +43,7 @@ def split(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Block(nn.Module):
-    """A convolution with batch normalisation, and ReLU unless told otherwise."""
+    """A convolution with batch normalisation, and ReLU unless `relu` is false."""
 
     def __init__(self, cin: int, cout: int, kernel: int, stride: int = 1, *, dw=False, relu=True) -> None:
         super().__init__()

@@ -11,13 +11,13 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 from device import open_device
 
-import sw.rknn_api as rk
+import rkcosim.rknn_api as rk
 
 DIGITS = Path(__file__).parents[1] / "digits"
 
 
 def check(ret: int, call: str) -> None:
-    """Stop at the first error, as samples do."""
+    """Stop at the first error, like the samples."""
     if ret < 0:
         raise SystemExit(f"{call} fail! ret={ret}")
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-import sw.rknn_api as rk
+import rkcosim.rknn_api as rk
 
 
 def open_device(description: str | None) -> Any:
-    """Parse `--engine` and open that device for rknn_api; close it at the end."""
+    """Parse `--engine` and open that device for rknn_api; it is closed at exit."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--engine", help="golden, verilator, cxxrtl; default: the fastest RTL there is")
+    parser.add_argument("--engine", help="golden, verilator, cxxrtl; default: the fastest RTL engine")
     name = parser.parse_args().engine
     if name == "golden":
-        from cosim.golden.task import GoldenNpu
+        from rkcosim.golden.task import GoldenNpu
 
         device: Any = GoldenNpu(1)
         rk.use_device(device)
         return device
-    from cosim.engines.engine import open_engine
-    from cosim.perf.measure import meter
+    from rkcosim.engines.engine import open_engine
+    from rkcosim.measure.perf.measure import meter
 
     device = open_engine(name, cores=1)
     rk.use_device(device, meter=meter(device))

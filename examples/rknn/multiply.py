@@ -11,7 +11,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 from device import open_device
 
-import sw.rknn_api as rk
+import rkcosim.rknn_api as rk
 
 M, K, N = 4, 64, 32
 

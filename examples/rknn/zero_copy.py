@@ -11,13 +11,13 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 from device import open_device
 
-import sw.rknn_api as rk
+import rkcosim.rknn_api as rk
 
 DIGITS = Path(__file__).parents[1] / "digits"
 
 
 def main() -> None:
-    """Classify one digit from memory that the NPU reads itself."""
+    """Classify one digit from memory that the NPU reads directly."""
     device = open_device(__doc__)
     held = np.load(DIGITS / "held_back.npz")
     ctx = rk.rknn_context()

@@ -1,4 +1,4 @@
-"""Make `pool.json`: a 2x2 max pool of a 16x12x16 int8 cube as a stream that any engine runs.
+"""Make `pool.json`: a 2x2 max pool of a 16x12x16 int8 cube as a stream that any engine can run.
 
 python examples/streams/make_pool.py
 rkcosim regcmd run examples/streams/pool.json --check --trace build/pool.vcd
@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from cosim.crosscheck.kick import Kick
-from cosim.streams.stream import Region, Stream
-from sw.driver.job import interrupt_bits
-from sw.regcmd import TaskBuilder, amount_code, words_to_bytes
+from rkcosim.driver.core_port import Kick
+from rkcosim.regcmd import TaskBuilder, amount_code, words_to_bytes
+from rkcosim.regcmd.job import interrupt_bits
+from rkcosim.verify.streams.stream import Region, Stream
 
 COMMANDS, SOURCE, TARGET = 0x0010_0000, 0x0010_2000, 0x0010_4000
 HEIGHT, WIDTH, CHANNELS = 12, 16, 16
@@ -21,7 +21,7 @@ ATOM = 16
 
 
 def pool_words() -> list[int]:
-    """The task's register words, tail included (recipe of HARDWARE 14.5, vector V6)."""
+    """Return the task's register words, including its tail [HW 14.3.8]."""
     task = TaskBuilder()
     toggling = {"POINTER_PP_MODE": 1, "EXECUTER_PP_EN": 1, "POINTER_PP_EN": 1}
     for block in ("PPU", "PPU_RDMA"):
@@ -66,7 +66,7 @@ def pool_words() -> list[int]:
 
 
 def main() -> None:
-    """Write `pool.json` beside this file."""
+    """Write `pool.json` to the folder of this file."""
     words = pool_words()
     cube = np.random.default_rng(1).integers(-128, 128, HEIGHT * WIDTH * CHANNELS).astype(np.int8)
     stream = Stream(

@@ -1,10 +1,10 @@
-"""Make the streams of docs/stories: two networks as compiled, and three copies with one bug each.
+"""Make the streams of docs/stories: two compiled networks, and three copies with one bug each.
 
 python examples/streams/make_stories.py [FOLDER]
 
-`digits.json` is the network of examples/digits with an image of a 7; `first.json` a small network whose
+`digits.json` is the network of examples/digits with an image of a 7; `first.json` is a small network whose
 first layer needs two banks of CBUF for its picture.  The others differ from these by one field of one word;
-what came out before the bug stands in each as the result to expect.  Needs onnxruntime for `first.json`.
+each contains the correct output as the expected result.  Needs onnxruntime for `first.json`.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from pathlib import Path
 
 import numpy as np
 
-from cosim.crosscheck.kick import Kick, run_kick
-from cosim.golden.task import GoldenNpu
-from cosim.streams.capture import Expected, save
-from cosim.streams.programs import program_of_stream
-from cosim.streams.stream import Region, Stream
-from rtl.regs import registers
-from sw.compiler import compile_model
-from sw.driver import Driver
-from sw.regcmd import register_word
+from rkcosim.compiler import LoadedModel, compile_model
+from rkcosim.driver import Driver
+from rkcosim.driver.core_port import Kick
+from rkcosim.golden.task import GoldenNpu
+from rkcosim.regcmd import register_word
+from rkcosim.spec.regs import registers
+from rkcosim.verify.crosscheck.kick import run_kick
+from rkcosim.verify.streams.capture import Expected, save
+from rkcosim.verify.streams.programs import program_of_stream
+from rkcosim.verify.streams.stream import Region, Stream
 
 HERE = Path(__file__).resolve().parent
 EXAMPLES = HERE.parent
@@ -33,11 +34,11 @@ BUGS: dict[str, tuple[str, int, str, str, dict[str, int]]] = {
     "surface_stride": ("digits", 2, "DPU", "DST_SURF_STRIDE", {"DST_SURF_STRIDE": 240}),
     "no_interrupt": ("digits", 5, "DPU_RDMA", "ERDMA_CFG", {"ERDMA_DISABLE": 1}),
 }
-"""By file: the right stream, task, block and register, and what the bug makes of its fields."""
+"""File -> correct stream, task, block and register, and the wrong values of its fields."""
 
 
 def first() -> tuple[bytes, np.ndarray]:
-    """A network of three layers on a 48 x 48 picture: the model (int8, QDQ) and an input."""
+    """Return a network of three layers on a 48 x 48 picture: the model (int8, QDQ) and an input."""
     make = runpy.run_path(str(EXAMPLES / "networks" / "make.py"))
     network = make["Network"]("first", (1, 3, 48, 48), 7)
     output = network.classify(network.relu(network.conv("image", 3, 16, 3, 2)), 16, 10)
@@ -47,17 +48,17 @@ def first() -> tuple[bytes, np.ndarray]:
 
 
 def digits() -> tuple[bytes, np.ndarray]:
-    """The network of examples/digits and a held-back image, a 7."""
+    """Return the network of examples/digits and a held-back image, a 7."""
     archive = np.load(EXAMPLES / "digits" / "held_back.npz")
     image = archive["images"][1].astype(np.float32) * np.float32(archive["scale"])
     return (EXAMPLES / "digits" / "digits_int8.onnx").read_bytes(), image.reshape(1, 1, 16, 16)
 
 
 def stream_of(data: bytes, values: np.ndarray) -> tuple[Stream, Expected]:
-    """A network's job with all its memory, and the logits that the golden model computes."""
+    """Return a network's job with all its memory, and the logits that the golden model computes."""
     compiled = compile_model(data)
     with Driver(GoldenNpu(1)) as driver:
-        loaded = compiled.load(driver)
+        loaded = LoadedModel(compiled, driver)
         loaded.set_input(0, values)
         tasks = loaded.job().tasks
         begin, end = tasks[0], tasks[-1]
@@ -69,13 +70,13 @@ def stream_of(data: bytes, values: np.ndarray) -> tuple[Stream, Expected]:
     device = GoldenNpu(1)
     stream.load_into(device.memory)
     if not run_kick(device, stream.kick).done:
-        raise SystemExit("the right stream hangs")
+        raise SystemExit("the correct stream hangs")
     logits = device.memory.view(address, place.cube[0]).copy()
     return stream, Expected([Region("logits", address, logits)])
 
 
 def plant(stream: Stream, task: int, block: str, register: str, fields: dict[str, int]) -> Stream:
-    """The stream with other values in one register of one task."""
+    """Return the stream with other values in one register of one task."""
     described = registers()[block][register]
     listed = program_of_stream(stream).tasks[task]
     command = [command for command in listed.commands if command.register == described][-1]
@@ -89,7 +90,7 @@ def plant(stream: Stream, task: int, block: str, register: str, fields: dict[str
 
 
 def main() -> None:
-    """Write all streams into the folder named on the command line, or beside this file."""
+    """Write all streams into the folder named on the command line, or into the folder of this file."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE
     right = {"digits": stream_of(*digits()), "first": stream_of(*first())}
     for name, (stream, expected) in right.items():

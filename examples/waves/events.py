@@ -1,4 +1,4 @@
-"""Which layer stalls most, and on what: a model's event log, read as a notebook would.
+"""Analysis of a model's event log, as in a notebook: which layer stalls most, and for which reason.
 
     python examples/waves/events.py                     # runs the digits network first
     python examples/waves/events.py build/run.parquet   # any log of `rkcosim run --events`
@@ -9,27 +9,27 @@ The log is a plain table, so `pandas.read_parquet`, DuckDB or Polars open the sa
 import sys
 from pathlib import Path
 
-from cosim.engines.event_files import EventFiles, writing
-from cosim.models.run import run_model
-from waves import events
-from waves.events import EventLog
+from rkcosim.engines.event_files import EventFiles, writing
+from rkcosim.measure.models.run import run_model
+from rkcosim.waves import events
+from rkcosim.waves.events import EventLog
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = ROOT / "examples" / "digits" / "digits_int8.onnx"
 
 STALLS = ("stall_feature", "stall_weight", "only_acc", "only_dpu", "only_write")
-"""Reasons that exclude one another: in each of these cycles the array has nothing to do."""
+"""Reasons that exclude one another: in each of these cycles the array is idle."""
 
 
 def recorded(path: Path) -> EventLog:
-    """Run the digits network once and load what was recorded."""
+    """Run the digits network once and load its event log."""
     with writing([EventFiles(events=path)]):
         run_model(MODEL, check=False)
     return events.load(path)
 
 
 def main() -> None:
-    """Print a line a layer, then the burst that took longest."""
+    """Print one line per layer, then the longest burst."""
     if len(sys.argv) > 1:
         log = events.load(sys.argv[1])
     else:

@@ -1,8 +1,8 @@
-"""The array cell: weight tiles, multipliers, window sums and accumulators of one core (DESIGN 4.3).
+"""The array cell: weight tiles, multipliers, window sums and accumulators of one core.
 
-The cell is the one block that a compiled engine may replace by hand-written code, so its border is
+The cell is the only block that a compiled engine may replace by hand-written code. Its ports are therefore
 flat and its timing is fixed: every input is sampled at the clock edge, every output comes from a
-register.  `ArrayCell` is the RTL, `ArrayCellPorts` the same thing as a module `npu_array_cell` with
+register. `ArrayCell` is the RTL, `ArrayCellPorts` the same as a module `npu_array_cell` with
 plain ports; `ArrayCell(external=True)` is an instance of that module instead of the RTL.
 """
 
@@ -12,25 +12,30 @@ from amaranth.lib import data, enum, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from rtl.layouts import ACC_BITS, LANES, CellIn
-from rtl.npu.array_float import KERNELS as FLOAT_KERNELS
-from rtl.npu.array_float import WORDS, FloatKernel, FloatOctet, Operands
-from rtl.npu.array_integer import IDLE, PackedWeights, dot, element, extended, window_sum
-from rtl.npu.cna_types import FLOATS, Precision, one_of
+from rkcosim.rtl.layouts import ACC_BITS, IDLE, LANES, CellIn
+from rkcosim.rtl.npu.array_float import KERNELS as FLOAT_KERNELS
+from rkcosim.rtl.npu.array_float import FloatKernel, FloatOctet, OperandRegisters
+from rkcosim.rtl.npu.array_integer import PackedDot, dot, element, extended, window_sum
+from rkcosim.rtl.npu.cna_types import FLOATS, Precision, one_of
 
 CELL_MODULE = "npu_array_cell"
-"""Verilog name of the cell's module, RTL or compiled."""
+"""Verilog name of the module of the cell, RTL or compiled."""
 
 CELL_LATENCY = 4
-"""Cycles from `f_valid` to the first cycle in which that slot may be drained (`d_valid`); integers are there
-a cycle earlier."""
+"""Cycles from `f_valid` to the first cycle in which that slot may be drained (`d_valid`).
+
+Integer results are available one cycle earlier.
+"""
 
 DEPTHWISE_LANES = 64
-"""Channels of a depthwise group (HARDWARE 4.1), and kernels of an int4 group."""
+"""Channels of a depthwise group [HW 6.1], and kernels of an int4 group."""
 
 SUM_BITS = 32
 STRIPE_SLOTS = 16
 BANKS = 2
+PLACE_BITS = 5
+"""Bits of a slot number (low) together with a bank number."""
+
 CHUNKS = 16
 """Chunks of 64 bytes in a weight tile of 1 KiB."""
 
@@ -39,11 +44,12 @@ _CHUNK_WORDS = 16
 
 _TILE_WORDS = CHUNKS * _CHUNK_WORDS
 _OCTETS = DEPTHWISE_LANES // LANES
+_DIRECT_OCTETS = FLOAT_KERNELS // LANES
 _DRAIN = {"d_valid": 1, "d_bank": 1, "d_slot": 4, "d_octet": 3}
 
 
 class Path(enum.IntEnum, shape=3):
-    """What a pixel of an integer type does in the cell: type and mode; WIDE is depthwise."""
+    """Kind of operation for a pixel of an integer type, from type and mode; WIDE is depthwise."""
 
     INT8 = 0
     INT8_WIDE = 1
@@ -53,14 +59,13 @@ class Path(enum.IntEnum, shape=3):
 
 
 KERNELS = {Path.INT8: 32, Path.INT16: 16, Path.INT4: 64, Path.INT8_WIDE: 64, Path.INT16_WIDE: 64}
-"""Accumulators that a path writes."""
+"""Number of accumulators that a path writes."""
 
 
 class Tag(data.Struct):
-    """Where a pixel belongs, beside its numbers."""
+    """Place of a pixel: its slot (low) and bank, and whether it is the first one added there."""
 
-    slot: 4
-    bank: 1
+    place: PLACE_BITS
     first: 1
     path: Path
 
@@ -76,29 +81,30 @@ class ArrayCell(wiring.Component):
     | tf32 | 16 x 16 | 64 |
     | depthwise int8; int16, fp16, bf16 | 64 | 64; 128 |
 
+    Direct: `acc[k] += sum(f[c] * w[k][c])`, `sum += sum(f[c])`. Depthwise: `acc[c] += f[c] * w[c]`,
+    `sum[c] += f[c]`. Octets beyond the kernels of a type are not written. Reserved precisions count as int8,
+    depthwise int4 and tf32 as direct.
+
     Parameters
     ----------
-    external : instantiate the module `npu_array_cell` (see `ArrayCellPorts`) instead of the RTL.
+    external : bool
+        Instantiate the module `npu_array_cell` (see `ArrayCellPorts`) instead of the RTL.
 
     Members
     -------
     i : In(CellIn) : weights and features of this cycle.  Chunk `w_index` of the shadow tile is written at
-        the clock edge: rows of `16 << w_stride` bytes, each at its kernel's place and zeros behind it
-        (depthwise: 64 bytes in line).  With `f_swap` the tile that the shadow held before that edge becomes
-        active for this pixel and those after it.  A slot comes again after 16 cycles at the earliest.
-        `precision` and `depthwise` change only while nothing is under way (`CELL_LATENCY`); the next
-        pixel then has `f_swap`, for a tile written since, and the next one of each slot `f_first`.  So after
-        a reset.
+        the clock edge: rows of `16 << w_stride` bytes, each at the place of its kernel and followed by zeros
+        (depthwise: 64 consecutive bytes).  With `f_swap`, the tile that the shadow held before that edge
+        becomes active for this and the following pixels.  The same slot is used again after 16 cycles at the
+        earliest.  `precision` and `depthwise` change only while the pipeline is empty (`CELL_LATENCY`); then
+        the next pixel has `f_swap`, for a tile written after the change, and the next pixel of each slot
+        has `f_first`.  The same holds after a reset.
     d_valid, d_bank, d_slot, d_octet : In : read channels `8*d_octet..` of a slot; allowed from
         `CELL_LATENCY` cycles after the slot's last `f_valid`.
     o_acc : Out(ArrayLayout(signed(48), 8)) : accumulators, from the cycle after `d_valid` until the
-        cycle after the next one; of floats the bits of a binary32.
-    o_sum : Out(ArrayLayout(32, 8)) : window sums of the same lanes, in step with `o_acc`; direct
-        mode has one sum and gives it in all lanes, floats have none and give 0.
-
-    Direct: `acc[k] += sum(f[c] * w[k][c])`, `sum += sum(f[c])`.  Depthwise: `acc[c] += f[c] * w[c]`,
-    `sum[c] += f[c]`.  Octets beyond a type's kernels are not written.  Reserved precisions count as int8,
-    depthwise int4 and tf32 as direct.
+        cycle after the next `d_valid`; for floats the bits of a binary32.
+    o_sum : Out(ArrayLayout(32, 8)) : window sums of the same lanes and cycles as `o_acc`; direct
+        mode has one sum, which all lanes show; floats have no window sums and show 0.
     """
 
     i: In(CellIn)
@@ -118,7 +124,7 @@ class ArrayCell(wiring.Component):
         if self._external:
             m.submodules.cell = self._instance()
         else:
-            self._elaborate_rtl(m)
+            self._rtl(m)
         return m
 
     def _instance(self) -> Instance:
@@ -128,11 +134,11 @@ class ArrayCell(wiring.Component):
         ports |= {"o_o_acc": self.o_acc.as_value(), "o_o_sum": self.o_sum.as_value()}
         return Instance(CELL_MODULE, **ports)
 
-    def _elaborate_rtl(self, m: Module) -> None:
+    def _rtl(self, m: Module) -> None:
         i = self.i
         shadow = self._weights(m)
 
-        # A: latch the operands, and the tile they belong to.
+        # A: register the operands and select the tile that they belong to.
         path = Signal(Path)
         a_valid, a_tag = Signal(), Signal(Tag, reset_less=True)
         a_data = [Signal(32, name=f"a_data_{n}", reset_less=True) for n in range(DEPTHWISE_LANES // 2)]
@@ -141,21 +147,23 @@ class ArrayCell(wiring.Component):
         with m.If(i.f_valid):
             m.d.comb += path.eq(self._path())
             m.d.sync += [
-                a_tag.slot.eq(i.f_slot),
-                a_tag.bank.eq(i.f_bank),
+                a_tag.place.eq(Cat(i.f_slot, i.f_bank)),
                 a_tag.first.eq(i.f_first),
                 a_tag.path.eq(path),
             ]
             m.d.sync += [word.eq(i.f_data[32 * n : 32 * n + 32]) for n, word in enumerate(a_data)]
         active = [Signal(32, name=f"active_{n}", reset_less=True) for n in range(_TILE_WORDS)]
-        packed = PackedWeights()
+        m.submodules.packed = packed = PackedDot()
         take_tile = Signal()
-        m.d.comb += take_tile.eq(i.f_valid & i.f_swap)
-        with m.If(take_tile):
-            with m.If(i.precision == Precision.INT4):
-                packed.take(m, shadow)
-            with m.Else():
-                m.d.sync += [now.eq(then) for now, then in zip(active, shadow, strict=True)]
+        m.d.comb += [
+            take_tile.eq(i.f_valid & i.f_swap),
+            packed.take.eq(take_tile & (i.precision == Precision.INT4)),
+            packed.on.eq(a_valid & (a_tag.path == Path.INT4)),
+            *(to.eq(word) for to, word in zip(packed.shadow, shadow, strict=True)),
+            *(to.eq(word) for to, word in zip(packed.words, a_data, strict=False)),
+        ]
+        with m.If(take_tile & (i.precision != Precision.INT4)):
+            m.d.sync += [now.eq(then) for now, then in zip(active, shadow, strict=True)]
 
         # B: products and their sums.
         b_valid, b_tag = Signal(), Signal(Tag, reset_less=True)
@@ -192,59 +200,68 @@ class ArrayCell(wiring.Component):
                 with m.Case(Path.INT16_WIDE):
                     wide(16)
                 with m.Case(Path.INT4):
-                    direct(4, packed.dot(m, a_data))
+                    direct(4, list(packed.o))
 
         # C: accumulate.
-        rows = [_Row(m, octet) for octet in range(_OCTETS)]
-        for octet, row in enumerate(rows):
-            lanes = slice(LANES * octet, LANES * octet + LANES)
-            with m.If(a_valid & _uses(a_tag.path, octet)):
-                row.fetch(a_tag)
-            with m.If(b_valid & _uses(b_tag.path, octet)):
-                row.store(b_tag)
-                row.add(b_tag.first, b_acc[lanes])
-                with m.If(one_of(b_tag.path, Path.INT8_WIDE, Path.INT16_WIDE)):
-                    row.add_sums(b_tag.first, b_sum[lanes])
-                with m.Else():
-                    row.add_sum(b_tag.first, b_window)
-
-        floats = _Floats(m, i, i.f_valid & is_float, a_tag, a_data, active)
-        for octet, row in enumerate(rows):
-            floats.octet(m, octet, row)
-
+        m.submodules.floats = floats = FloatPath()
+        m.d.comb += [
+            floats.cell.eq(i),
+            floats.valid.eq(i.f_valid & is_float),
+            floats.tag.eq(a_tag),
+            *(to.eq(word) for to, word in zip(floats.features, a_data, strict=True)),
+            *(to.eq(word) for to, word in zip(floats.weights, active, strict=False)),
+        ]
         octet_out = Signal(3, reset_less=True)
         with m.If(self.d_valid):
             m.d.sync += octet_out.eq(self.d_octet)
-        for octet, row in enumerate(rows):
-            with m.If(self.d_valid & (self.d_octet == octet)):
-                row.drain(self.d_bank, self.d_slot)
-        with m.Switch(octet_out):
-            for octet, row in enumerate(rows):
-                with m.Case(octet):
-                    m.d.comb += [
-                        self.o_acc.as_value().eq(row.drained_acc()),
-                        self.o_sum.as_value().eq(row.drained_sum()),
-                    ]
+        each = Signal()
+        m.d.comb += each.eq(one_of(b_tag.path, Path.INT8_WIDE, Path.INT16_WIDE))
+        for octet in range(_OCTETS):
+            lanes = slice(LANES * octet, LANES * octet + LANES)
+            row = Accumulators(len(b_acc[LANES * octet]))
+            m.submodules[f"acc_{octet}"] = row
+            m.d.comb += [
+                row.add.eq(b_valid & _uses(b_tag.path, octet)),
+                row.place.eq(b_tag.place),
+                row.first.eq(b_tag.first),
+                row.each.eq(each),
+                row.window.eq(b_window),
+                *(to.eq(value) for to, value in zip(row.values, b_acc[lanes], strict=True)),
+                *(to.eq(value) for to, value in zip(row.sums, b_sum[lanes], strict=True)),
+                row.drain.eq(self.d_valid & (self.d_octet == octet)),
+                row.drain_place.eq(Cat(self.d_slot, self.d_bank)),
+                *(to.eq(old) for to, old in zip(floats.old[lanes], row.old, strict=True)),
+            ]
+            kind = 0 if octet < _DIRECT_OCTETS else 1
+            with m.If(floats.fetch[kind]):
+                m.d.comb += [row.fetch.eq(1), row.fetch_place.eq(floats.fetch_place)]
+            with m.Elif(a_valid & _uses(a_tag.path, octet)):
+                m.d.comb += [row.fetch.eq(1), row.fetch_place.eq(a_tag.place)]
+            with m.If(floats.put[kind]):
+                m.d.comb += [row.put.eq(1), row.place.eq(floats.put_place)]
+            m.d.comb += [to.eq(value) for to, value in zip(row.floats, floats.o[lanes], strict=True)]
+            with m.If(octet_out == octet):
+                m.d.comb += [self.o_acc.as_value().eq(row.o_acc), self.o_sum.as_value().eq(row.o_sum)]
 
     def _path(self) -> Value:
-        """The `Path` of this cycle's precision and mode."""
+        """The `Path` for this cycle's precision and mode."""
         precision, wide = self.i.precision, self.i.depthwise
         other = Mux(wide, Path.INT8_WIDE, Path.INT8)
         path = Mux(precision == Precision.INT16, Mux(wide, Path.INT16_WIDE, Path.INT16), other)
         return Mux(precision == Precision.INT4, Path.INT4, path)
 
     def _weights(self, m: Module) -> list[Signal]:
-        """The shadow tile as it is written, in words of four bytes, row by row.
+        """The shadow tile in words of four bytes, row by row.
 
-        Many narrow words: bytes cut out of wide ones cost the compiled engines much time.
+        It is many narrow words, because extracting bytes from wide words is slow in the compiled engine.
         """
         i = self.i
         shadow = [Signal(32, name=f"shadow_{n}", reset_less=True) for n in range(_TILE_WORDS)]
         words = [Signal(32, name=f"w_word_{n}") for n in range(_CHUNK_WORDS)]
-        # (A gate, not only a name: CXXRTL would cut the word out of all inputs again at each use.)
+        # (A gated wire, not only a name: CXXRTL would extract the word from all inputs again at each use.)
         m.d.comb += [word.eq(Mux(i.w_valid, i.w_data[32 * n :][:32], 0)) for n, word in enumerate(words)]
-        # Full rows go in as they come.  Rows of half or a quarter of the full length are spread over two
-        # or four chunks' places; `piece` rows are 16 bytes long or 32.
+        # Full rows are stored directly.  Rows of half or a quarter of the full length are spread over the
+        # places of two or four chunks; a `piece` of a row is 16 or 32 bytes long.
         int4, int8 = i.precision == Precision.INT4, self._is_int8()
         full, half, quarter, long = Signal(), Signal(), Signal(), Signal()
         with m.If(i.w_valid):
@@ -280,14 +297,38 @@ def _uses(path: Value, octet: int) -> Value:
     return one_of(path, *(p for p in Path if KERNELS[p] > LANES * octet))
 
 
-class _Floats:
-    """What pixels of floats do: stages A, B, C, and the accumulation a cycle after that of integers."""
+class FloatPath(wiring.Component):
+    """Float pixels: stages A, B, C, and the accumulation one cycle after that of integers.
 
-    def __init__(
-        self, m: Module, i: Value, valid: Value, tag: Value, features: list[Signal], active: list[Signal]
-    ) -> None:
-        """`valid`: a pixel enters; a cycle later its tag, features and weights are in the other arguments."""
-        self._features, self._active = features, active
+    Members
+    -------
+    cell : In(CellIn)       : as `ArrayCell.i`.
+    valid : In(1)           : a float pixel enters.
+    tag : In(Tag)           : its place, one cycle later.
+    features : In(32) x 32  : its operands, one cycle later.
+    weights : In(32) x 32   : the active depthwise weights, one cycle later.
+    fetch, put : Out(2)     : `old` is needed in the next cycle; `o` is valid.  Bit 0 is for the octets that
+        all float types use, bit 1 for those of depthwise types.
+    fetch_place, put_place : Out(5) : the accumulators to fetch and to write, as `Tag.place`.
+    old : In(32) x 64       : the previous accumulators.
+    o : Out(32) x 64        : the new accumulators.
+    """
+
+    cell: In(CellIn)
+    valid: In(1)
+    tag: In(Tag)
+    features: In(32).array(DEPTHWISE_LANES // 2)
+    weights: In(32).array(DEPTHWISE_LANES // 2)
+    fetch: Out(2)
+    put: Out(2)
+    fetch_place: Out(PLACE_BITS)
+    put_place: Out(PLACE_BITS)
+    old: In(32).array(DEPTHWISE_LANES)
+    o: Out(32).array(DEPTHWISE_LANES)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        i, valid = self.cell, self.valid
         a, b, c = (
             {name: Signal(name=f"{stage}_{name}") for name in ("float", "wide", "direct", "exact", "window")}
             for stage in "abc"
@@ -307,29 +348,40 @@ class _Floats:
         m.d.sync += [b[name].eq(a[name]) for name in a] + [c[name].eq(b[name]) for name in a]
         with m.If(valid):
             m.d.sync += precision.eq(i.precision)
-        self._a, self._b, self._c, self._precision = a, b, c, precision
-        b_tag, c_tag = (Signal(Tag, name=f"{stage}_float_tag", reset_less=True) for stage in "bc")
+        b_tag, c_tag = (Signal(Tag, name=f"{stage}_tag", reset_less=True) for stage in "bc")
         with m.If(a["float"]):
-            m.d.sync += b_tag.eq(tag)
+            m.d.sync += b_tag.eq(self.tag)
         with m.If(b["float"]):
             m.d.sync += c_tag.eq(b_tag)
-        self._b_tag, self._c_tag = b_tag, c_tag
+        m.d.comb += [
+            self.fetch.eq(Cat(b["float"], b["wide"])),
+            self.fetch_place.eq(b_tag.place),
+            self.put.eq(Cat(c["float"], c["wide"])),
+            self.put_place.eq(c_tag.place),
+        ]
 
-        operands = Operands("feature")
-        with m.If(a["direct"]):
-            operands.take(m, precision, features[:WORDS])
-        # Weights are taken apart as they come, a cycle later than the bytes.
-        chunk = Operands("float_chunk")
-        load = Signal()
-        index, stride = Signal(4, name="float_index"), Signal(2, name="float_stride")
-        loads = i.w_valid & one_of(i.precision, *FLOATS) & ~i.depthwise
+        # Weights are split into sign, exponent and mantissa as they arrive, a cycle later than the bytes.
+        m.submodules.operands = operands = OperandRegisters()
+        m.submodules.chunk = chunk = OperandRegisters()
+        load, loads = Signal(), Signal()
+        index, stride = Signal(4), Signal(2)
+        m.d.comb += [
+            operands.take.eq(a["direct"]),
+            operands.precision.eq(precision),
+            *(to.eq(word) for to, word in zip(operands.words, self.features, strict=False)),
+            loads.eq(i.w_valid & one_of(i.precision, *FLOATS) & ~i.depthwise),
+            chunk.take.eq(loads),
+            chunk.precision.eq(i.precision),
+            *(to.eq(i.w_data[32 * n :][:32]) for n, to in enumerate(chunk.words)),
+        ]
         m.d.sync += load.eq(loads)
         with m.If(loads):
-            chunk.take(m, i.precision, [i.w_data[32 * n : 32 * n + 32] for n in range(WORDS)])
             m.d.sync += [index.eq(i.w_index), stride.eq(i.w_stride)]
-        self._kernels = []
-        for k in range(FLOAT_KERNELS):
-            m.submodules[f"float_kernel_{k}"] = kernel = FloatKernel(k)
+        kernels = [FloatKernel(k) for k in range(FLOAT_KERNELS)]
+        for k, kernel in enumerate(kernels):
+            m.submodules[f"float_kernel_{k}"] = kernel
+            wiring.connect(m, chunk.o, kernel.weights)
+            wiring.connect(m, operands.o, kernel.features)
             m.d.comb += [
                 kernel.load.eq(load),
                 kernel.index.eq(index),
@@ -339,47 +391,83 @@ class _Floats:
                 kernel.window.eq(b["window"]),
                 kernel.tf32.eq(precision == Precision.TF32),
             ]
-            m.d.comb += [to.eq(x) for to, x in zip(kernel.weights, chunk.number, strict=True)]
-            m.d.comb += [getattr(kernel, f"weight_{flag}").eq(x) for flag, x in chunk.flags.items()]
-            m.d.comb += [to.eq(x) for to, x in zip(kernel.features, operands.number, strict=True)]
-            m.d.comb += [getattr(kernel, flag).eq(x) for flag, x in operands.flags.items()]
-            self._kernels.append(kernel)
-
-    def octet(self, m: Module, number: int, row: "_Row") -> None:
-        """Connect the accumulators of an octet."""
-        direct = number < FLOAT_KERNELS // LANES
-        octet = FloatOctet(direct=direct)
-        m.submodules[f"float_octet_{number}"] = octet
-        words = slice(LANES // 2 * number, LANES // 2 * (number + 1))
-        m.d.comb += [
-            octet.wide.eq(self._a["wide"]),
-            octet.bf16.eq(self._precision == Precision.BF16),
-            octet.move.eq(self._b["wide"]),
-            octet.add_products.eq(self._c["wide"]),
-            octet.first.eq(self._c_tag.first),
-        ]
-        m.d.comb += [to.eq(x) for to, x in zip(octet.features, self._features[words], strict=True)]
-        m.d.comb += [to.eq(x) for to, x in zip(octet.weights, self._active[words], strict=True)]
-        if direct:
-            kernels = self._kernels[LANES * number : LANES * (number + 1)]
-            m.d.comb += [to.eq(kernel.mantissa) for to, kernel in zip(octet.sums, kernels, strict=True)]
-            m.d.comb += [to.eq(kernel.marks) for to, kernel in zip(octet.marks, kernels, strict=True)]
-        stage = "float" if direct else "wide"
-        m.d.comb += octet.add.eq(self._c[stage])
-        with m.If(self._b[stage]):
-            row.fetch(self._b_tag)
-        m.d.comb += [to.eq(x) for to, x in zip(octet.old, row.low(), strict=True)]
-        with m.If(self._c[stage]):
-            row.store(self._c_tag)
-            row.put(list(octet.o))
+        for number in range(_OCTETS):
+            direct = number < _DIRECT_OCTETS
+            m.submodules[f"float_octet_{number}"] = octet = FloatOctet(direct=direct)
+            words = slice(LANES // 2 * number, LANES // 2 * (number + 1))
+            lanes = slice(LANES * number, LANES * (number + 1))
+            pairs = [
+                *zip(octet.features, self.features[words], strict=True),
+                *zip(octet.weights, self.weights[words], strict=True),
+                *zip(octet.old, self.old[lanes], strict=True),
+                *zip(self.o[lanes], octet.o, strict=True),
+            ]
+            if direct:
+                pairs += zip(octet.sums, (kernel.mantissa for kernel in kernels[lanes]), strict=True)
+                pairs += zip(octet.marks, (kernel.marks for kernel in kernels[lanes]), strict=True)
+            m.d.comb += [
+                octet.wide.eq(a["wide"]),
+                octet.bf16.eq(precision == Precision.BF16),
+                octet.move.eq(b["wide"]),
+                octet.add.eq(c["float" if direct else "wide"]),
+                octet.add_products.eq(c["wide"]),
+                octet.first.eq(c_tag.first),
+                *(to.eq(value) for to, value in pairs),
+            ]
+        return m
 
 
-class _Row:
-    """Accumulators and sums of eight lanes: one memory, a row of it is a slot of a bank."""
+class Accumulators(wiring.Component):
+    """Accumulators and window sums of eight lanes: a memory with a row for each slot of each bank.
 
-    def __init__(self, m: Module, octet: int) -> None:
-        self._m = m
-        # Words of 32 bits, again: `low` and `high` together are the 48 bits.
+    Parameters
+    ----------
+    bits : int
+        Width of `values`.
+
+    Members
+    -------
+    fetch, fetch_place : In(1), In(5) : read a row, to which the next cycle may add.
+    old : Out(32) x 8       : the lower 32 bits of the accumulators fetched last.
+    place : In(5)           : the row that `add` or `put` writes.
+    add : In(1)             : add `values` to the accumulators; add to each sum its element of `sums` if
+        `each` is set, otherwise `window`.
+    first : In(1)           : with `add`, use 0 instead of the fetched row.
+    each : In(1)
+    values : In(signed(bits)) x 8
+    sums : In(signed(16)) x 8
+    window : In(signed(21))
+    put : In(1)             : replace the accumulators by `floats` (binary32), which have no window sums.
+    floats : In(32) x 8
+    drain, drain_place : In(1), In(5) : read a row for the outputs.
+    o_acc, o_sum : Out(384), Out(256) : the row drained last, from the next cycle on.
+    """
+
+    def __init__(self, bits: int) -> None:
+        super().__init__(
+            {
+                "fetch": In(1),
+                "fetch_place": In(PLACE_BITS),
+                "old": Out(32).array(LANES),
+                "place": In(PLACE_BITS),
+                "add": In(1),
+                "first": In(1),
+                "each": In(1),
+                "values": In(signed(bits)).array(LANES),
+                "sums": In(signed(16)).array(LANES),
+                "window": In(signed(21)),
+                "put": In(1),
+                "floats": In(32).array(LANES),
+                "drain": In(1),
+                "drain_place": In(PLACE_BITS),
+                "o_acc": Out(ACC_BITS * LANES),
+                "o_sum": Out(SUM_BITS * LANES),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        # Words of 32 bits here as well: `low` and `high` together are the 48 bits.
         shape = data.StructLayout(
             {
                 "low": data.ArrayLayout(32, LANES),
@@ -387,72 +475,46 @@ class _Row:
                 "sum": data.ArrayLayout(SUM_BITS, LANES),
             }
         )
-        memory = Memory(shape=shape, depth=BANKS * STRIPE_SLOTS, init=[])
-        m.submodules[f"acc_{octet}"] = memory
-        self._read, self._drain, self._write = memory.read_port(), memory.read_port(), memory.write_port()
-        self._result = Signal(shape, name=f"row_{octet}", init={"low": [IDLE] * LANES})
-        m.d.comb += [self._read.en.eq(0), self._drain.en.eq(0), self._write.data.eq(self._result)]
-
-    def drain(self, bank: Value, slot: Value) -> None:
-        """Read a slot for the outputs: `drained_acc` and `drained_sum` in the next cycle."""
-        self._m.d.comb += [self._drain.en.eq(1), self._drain.addr.eq(Cat(slot, bank))]
-
-    def drained_acc(self) -> Value:
-        """The eight accumulators of the slot read last."""
-        row = self._drain.data
-        return Cat(*(Cat(row.low[lane], row.high[lane]) for lane in range(LANES)))
-
-    def drained_sum(self) -> Value:
-        """The eight sums of the slot read last."""
-        return Value.cast(self._drain.data.sum)
-
-    def fetch(self, tag: Value) -> None:
-        """Read the slot of `tag`; what is added in the next cycle adds to that."""
-        self._m.d.comb += [self._read.en.eq(1), self._read.addr.eq(Cat(tag.slot, tag.bank))]
-
-    def store(self, tag: Value) -> None:
-        """Write into the slot of `tag` what is added."""
-        self._m.d.comb += [self._write.en.eq(1), self._write.addr.eq(Cat(tag.slot, tag.bank))]
-
-    def add(self, first: Value, values: list[Signal]) -> None:
-        """Add a signed value to each accumulator."""
-        old = self._read.data
-        for lane, value in enumerate(values):
-            base = Mux(first, 0, Cat(old.low[lane], old.high[lane]))
-            total = (base + extended(value, ACC_BITS))[:ACC_BITS]
-            self._m.d.comb += Cat(self._result.low[lane], self._result.high[lane]).eq(total)
-
-    def low(self) -> list[Value]:
-        """The lower 32 bits of the accumulators in the slot fetched last."""
-        return list(self._read.data.low)
-
-    def put(self, values: list[Value]) -> None:
-        """Replace the accumulators by binary32; floats have no window sums."""
-        for lane, value in enumerate(values):
-            self._m.d.comb += [
-                self._result.low[lane].eq(value),
-                self._result.high[lane].eq(0),
-                self._result.sum[lane].eq(0),
-            ]
-
-    def add_sums(self, first: Value, values: list[Signal]) -> None:
-        """Add to each lane's sum its own value."""
-        for lane, value in enumerate(values):
-            base = Mux(first, 0, self._read.data.sum[lane])
-            self._m.d.comb += self._result.sum[lane].eq(base + extended(value, SUM_BITS))
-
-    def add_sum(self, first: Value, value: Signal) -> None:
-        """Add one value to the one sum that all lanes hold."""
+        m.submodules.rows = rows = Memory(shape=shape, depth=BANKS * STRIPE_SLOTS, init=[])
+        read, drain, write = rows.read_port(), rows.read_port(), rows.write_port()
+        old, result, shown = read.data, Signal(shape, init={"low": [IDLE] * LANES}), drain.data
         total = Signal(SUM_BITS, init=IDLE)
-        self._m.d.comb += total.eq(Mux(first, 0, self._read.data.sum[0]) + extended(value, SUM_BITS))
-        self._m.d.comb += [self._result.sum[lane].eq(total) for lane in range(LANES)]
+        m.d.comb += [
+            read.en.eq(self.fetch),
+            read.addr.eq(self.fetch_place),
+            drain.en.eq(self.drain),
+            drain.addr.eq(self.drain_place),
+            write.en.eq(self.add | self.put),
+            write.addr.eq(self.place),
+            write.data.eq(result),
+            self.o_acc.eq(Cat(Cat(shown.low[lane], shown.high[lane]) for lane in range(LANES))),
+            self.o_sum.eq(shown.sum),
+        ]
+        for lane in range(LANES):
+            place = Cat(result.low[lane], result.high[lane])
+            m.d.comb += self.old[lane].eq(old.low[lane])
+            with m.If(self.put):
+                m.d.comb += [place.eq(self.floats[lane]), result.sum[lane].eq(0)]
+            with m.If(self.add):
+                base = Mux(self.first, 0, Cat(old.low[lane], old.high[lane]))
+                m.d.comb += place.eq((base + extended(self.values[lane], ACC_BITS))[:ACC_BITS])
+                with m.If(self.each):
+                    base = Mux(self.first, 0, old.sum[lane])
+                    m.d.comb += result.sum[lane].eq(base + extended(self.sums[lane], SUM_BITS))
+                with m.Else():
+                    m.d.comb += result.sum[lane].eq(total)
+        with m.If(self.add & ~self.each):
+            m.d.comb += total.eq(Mux(self.first, 0, old.sum[0]) + extended(self.window, SUM_BITS))
+        return m
 
 
 class ArrayCellPorts(wiring.Component):
-    """`ArrayCell` behind plain ports: convert it with the name `npu_array_cell`.
+    """`ArrayCell` with plain ports, to be converted to Verilog with the name `npu_array_cell`.
 
-    Members: the fields of `CellIn` and the drain inputs by their names (In), `o_acc` (384 bits, lane 0
-    lowest) and `o_sum` (256 bits) (Out).
+    Members
+    -------
+    The fields of `CellIn` and the drain inputs by their names (In), `o_acc` (384 bits, lane 0 lowest) and
+    `o_sum` (256 bits) (Out).
     """
 
     def __init__(self) -> None:

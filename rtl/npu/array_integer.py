@@ -1,20 +1,23 @@
-"""Products and sums of the array cell for int4, int8 and int16 (docs/hardware.md 3.7)."""
+"""Products and sums of the array cell for int4, int8 and int16 [HW 6.2]."""
 
 from amaranth.hdl import Cat, Module, Signal, Value, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
 
-from rtl.npu.dpu_math import extend
-
-IDLE = 1
-"""What a wire without a value shows; not 0, see `rtl.npu.dpu_pipe.IDLE`."""
+from rkcosim.rtl.layouts import IDLE
+from rkcosim.rtl.npu.arith import extend
 
 CHANNELS = 32
-"""Channels of a direct group of every integer type."""
+"""Channels of a direct channel group for every integer type."""
+
+KERNELS = 64
+"""Kernels of a kernel group of int4."""
 
 PACKED = 4
 """int4 kernels whose weights share one multiplier."""
 
 _FIELD = 13
-"""Bits that keep packed sums apart: the sum of 32 products of two int4 values."""
+"""Distance in bits of packed sums: the width of the sum of 32 products of two int4 values."""
 
 
 def tree(terms: list[Value]) -> Value:
@@ -36,47 +39,54 @@ def dot(words: list[Signal], weights: list[Signal], kernel: int, bits: int) -> V
     return tree([element(words, c, bits) * element(weights, row + c, bits) for c in range(CHANNELS)])
 
 
-class PackedWeights:
-    """int4 weights of 64 kernels, four kernels to a number so that one product serves all four.
+class PackedDot(wiring.Component):
+    """Sums of int4 products for 64 kernels; four kernels share one multiplication.
 
-    Such a number is `w0 + (w1 << 13) + (w2 << 26) + (w3 << 39)`: the sum of its products with the
-    operands holds the four sums in the same places, each with what the one below it borrows.
+    The weights of four kernels are packed to `w0 + (w1 << 13) + (w2 << 26) + (w3 << 39)`. The sum of the
+    products of this number with the operands holds the four sums in the same places, each reduced by the
+    borrow of the one below it.
+
+    Members
+    -------
+    take : In(1)            : load the weights of the tile in `shadow`.
+    shadow : In(32) x 256
+    on : In(1)              : there are operands.
+    words : In(32) x 4      : 32 operands.
+    o : Out(signed(13)) x 64 : with `on`, a sum of products for each kernel.
     """
 
-    def __init__(self) -> None:
-        self._groups = [
-            [Signal(signed(3 * _FIELD + 5), name=f"packed_{n}_{c}", reset_less=True) for c in range(CHANNELS)]
-            for n in range(64 // PACKED)
-        ]
+    take: In(1)
+    shadow: In(32).array(KERNELS * CHANNELS * 4 // 32)
+    on: In(1)
+    words: In(32).array(CHANNELS * 4 // 32)
+    o: Out(signed(_FIELD)).array(KERNELS)
 
-    def take(self, m: Module, shadow: list[Signal]) -> None:
-        """Pack the tile in `shadow` at this clock edge, under the conditions around the call."""
-        for n, group in enumerate(self._groups):
-            for c, packed in enumerate(group):
-                nibbles = [element(shadow, CHANNELS * (PACKED * n + k) + c, 4) for k in range(PACKED)]
-                # From the top down, so that a lower negative value borrows from those above it.
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        operands = [Signal(signed(4), name=f"nibble_{c}", init=IDLE) for c in range(CHANNELS)]
+        with m.If(self.on):
+            m.d.comb += [operand.eq(element(self.words, c, 4)) for c, operand in enumerate(operands)]
+        for n in range(0, KERNELS, PACKED):
+            products = []
+            for c, operand in enumerate(operands):
+                packed = Signal(signed(3 * _FIELD + 5), name=f"packed_{n // PACKED}_{c}", reset_less=True)
+                nibbles = [element(self.shadow, CHANNELS * (n + k) + c, 4) for k in range(PACKED)]
+                # Start at the highest weight, so that a negative value borrows from those above it.
                 value = nibbles[-1]
                 for nibble in reversed(nibbles[:-1]):
                     value = Cat(nibble, nibble[-1].replicate(_FIELD - 4), value - nibble[-1]).as_signed()
-                m.d.sync += packed.eq(value)
-
-    def dot(self, m: Module, words: list[Signal]) -> list[Value]:
-        """64 sums of products with the 32 operands in `words`, 13 bits signed each."""
-        operands = []
-        for c in range(CHANNELS):
-            operand = Signal(signed(4), name=f"nibble_{c}", init=IDLE)
-            m.d.comb += operand.eq(element(words, c, 4))
-            operands.append(operand)
-        sums: list[Value] = []
-        for n, group in enumerate(self._groups):
-            rest = Signal(signed(3 * _FIELD + _FIELD), name=f"packed_sum_{n}", init=IDLE)
-            m.d.comb += rest.eq(tree([o * w for o, w in zip(operands, group, strict=True)]))
+                with m.If(self.take):
+                    m.d.sync += packed.eq(value)
+                products.append(operand * packed)
+            total = Signal(signed(3 * _FIELD + _FIELD), name=f"packed_sum_{n // PACKED}", init=IDLE)
+            with m.If(self.on):
+                m.d.comb += total.eq(tree(products))
             for k in range(PACKED):
-                own = rest[_FIELD * k : _FIELD * (k + 1)]
-                # A negative field below has borrowed one.
-                borrowed = rest[_FIELD * k - 1] if k else 0
-                sums.append((own + borrowed)[:_FIELD].as_signed())
-        return sums
+                own = total[_FIELD * k : _FIELD * (k + 1)]
+                # A negative field below has borrowed one from this field.
+                borrowed = total[_FIELD * k - 1] if k else 0
+                m.d.comb += self.o[n + k].eq((own + borrowed)[:_FIELD].as_signed())
+        return m
 
 
 def window_sum(words: list[Signal], bits: int) -> Value:

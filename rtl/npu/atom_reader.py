@@ -1,13 +1,12 @@
-"""Turns runs of consecutive atoms in memory into a stream of atoms, one a cycle."""
+"""Reads runs of consecutive atoms from memory as a stream of atoms, one per cycle."""
 
-# No postponed annotations here: Amaranth reads the fields of a Struct from them.
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
-from rtl.layouts import AXI_BITS, PpuAtom, ReadPort
-from rtl.regs.counters import LEVEL_BITS
+from rkcosim.rtl.layouts import AXI_BITS, PpuAtom, ReadPort
+from rkcosim.spec.regs.counters import LEVEL_BITS
 
 
 class ReadRun(data.Struct):
@@ -18,42 +17,45 @@ class ReadRun(data.Struct):
 
 
 class AtomReader(wiring.Component):
-    """Fetch runs in bursts of up to 16 beats and deliver their atoms in order, one a cycle.
+    """Fetch runs in bursts of up to 16 beats and deliver their atoms in order, one per cycle.
 
     Parameters
     ----------
-    fifo_beats
-        32-byte beats that may be under way or waiting; bounds what is asked for ahead.
+    fifo_beats : int
+        Number of 32-byte beats that may be requested or buffered; at least 32 (two bursts).
 
     Members
     -------
-    run : In(stream of ReadRun)   : a run is taken when all its bursts have been asked for.
+    run : In(stream of ReadRun)   : a run is accepted when all its bursts have been requested.
     atoms : Out(stream of PpuAtom): the atoms of the runs, in order.
     read : Out(ReadPort)          : towards the DMA.
-    idle : Out(1)                 : no run, no burst under way, no atom waiting.
-    beats : Out(16)               : beats under way or waiting.
+    idle : Out(1)                 : no run is open, no beat is requested and no atom is buffered.
+    beats : Out(16)               : number of beats that are requested or buffered.
+
+    Raises
+    ------
+    ValueError
+        If `fifo_beats` is less than 32.
     """
+
+    run: In(stream.Signature(ReadRun))
+    atoms: Out(stream.Signature(PpuAtom))
+    read: Out(ReadPort())
+    idle: Out(1)
+    beats: Out(LEVEL_BITS)
 
     def __init__(self, fifo_beats: int) -> None:
         if fifo_beats < 32:
             raise ValueError(f"fifo_beats must be at least 32 (two bursts), not {fifo_beats}")
         self._beats = fifo_beats
-        super().__init__(
-            {
-                "run": In(stream.Signature(ReadRun)),
-                "atoms": Out(stream.Signature(PpuAtom)),
-                "read": Out(ReadPort()),
-                "idle": Out(1),
-                "beats": Out(LEVEL_BITS),
-            }
-        )
+        super().__init__()
 
     def elaborate(self, platform) -> Module:
         m = Module()
         m.submodules.beats = beats = SyncFIFOBuffered(width=AXI_BITS, depth=self._beats)
         m.submodules.bursts = bursts = SyncFIFOBuffered(width=6, depth=max(4, self._beats // 4))
 
-        # 1. Ask: cut the run into bursts, as long as the beats have room.
+        # 1. Requests: cut the run into bursts while the buffer has room for their beats.
         busy = Signal()
         addr = Signal(32, reset_less=True)
         left = Signal(26, reset_less=True)
@@ -71,7 +73,7 @@ class AtomReader(wiring.Component):
         m.d.comb += [
             asking.eq(busy & (room >= 16) & bursts.w_rdy),
             self.read.req.valid.eq(asking),
-            self.read.req.payload.addr.eq(Cat(addr[:5] & 0, addr[5:])),
+            self.read.req.payload.addr.eq(Cat(Const(0, 5), addr[5:])),
             self.read.req.payload.beats_m1.eq(beats_of - 1),
         ]
         asked = Signal()
@@ -89,7 +91,7 @@ class AtomReader(wiring.Component):
             with m.If(left == count):
                 m.d.sync += busy.eq(0)
 
-        # 2. Keep the beats; 3. hand out their atoms, dropping the half beats at the borders.
+        # 2. Buffer the beats; 3. deliver their atoms, dropping the half beats at the borders.
         m.d.comb += [
             beats.w_data.eq(self.read.rsp.payload.data),
             beats.w_en.eq(self.read.rsp.valid),

@@ -1,20 +1,24 @@
-"""Turns runs of 16-byte atoms into AXI write bursts; shared by the DPU and the PPU."""
+"""Writes runs of 16-byte atoms as AXI bursts; shared by the DPU and the PPU."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.layouts import AXI_BITS, WritePort
+from rkcosim.rtl.layouts import AXI_BITS, WritePort
 
 ATOM_BITS = AXI_BITS // 2
 BURST_BEATS = 16
-"""Longest burst a `WriteRequest` can express."""
+"""Beats of the longest burst that a `WriteRequest` can express."""
 
 
 class AtomRun(data.Struct):
-    """`atoms` (1..32) consecutive atoms from byte address `addr`, a multiple of 16.
+    """Consecutive atoms in memory.
 
-    Bytes of each atom whose bit in `masked` is set stay as they are in memory; never all of them.
+    Members
+    -------
+    addr : byte address of the first one, a multiple of 16.
+    atoms : their number, 1..32.
+    masked : bytes of each atom that are not written; never all of them.
     """
 
     addr: 32
@@ -23,9 +27,9 @@ class AtomRun(data.Struct):
 
 
 class AtomPair(data.Struct):
-    """One or, with `two`, two consecutive atoms of a run; the first in the low half of `data`.
+    """One atom of a run, or two consecutive atoms if `two` is set; the first one in the low half of `data`.
 
-    A pair never reaches over the end of its run.
+    A pair never extends beyond the end of its run.
     """
 
     data: AXI_BITS
@@ -33,94 +37,80 @@ class AtomPair(data.Struct):
 
 
 class AtomWriter(wiring.Component):
-    """Packs runs of atoms into bursts of 32-byte beats with byte strobes.
+    """Pack runs of atoms into bursts of 32-byte beats with byte strobes.
 
-    Runs and atoms are independent streams: a run may be given before, with or after its first atoms
-    are offered.  A beat a cycle leaves as long as two atoms a cycle come; a run that starts in the
-    upper half of a beat costs one beat more, as on the bus.
+    Runs and atoms are independent streams: a run may arrive before, together with or after its first atoms.
+    One beat per cycle is written as long as two atoms per cycle arrive. A run that starts in the upper half
+    of a beat takes one beat more, as on the bus.
 
     Members
     -------
-    run : stream of AtomRun, in
-    atoms : stream of AtomPair, in
-        The atoms of the runs, in order; one or two a cycle, mixed as the sender likes.
-    write : WritePort, out
-        Requests and their beats, which may be offered before the request is taken.
-    idle : 1, out
-        No run is open, nothing is buffered and every write response has arrived.
-    moves : 1, out
-        A register in here may change without a new run (rtl/clock_groups.py).
+    run : destination of the next atoms.
+    atoms : the atoms of the runs, in order; one or two per cycle in any mixture.
+    write : requests and their beats, which may be offered before the request is accepted.
+    idle : no run is open, nothing is buffered and every write response has arrived.
     """
 
-    def __init__(self) -> None:
-        super().__init__(
-            {
-                "run": In(stream.Signature(AtomRun)),
-                "atoms": In(stream.Signature(AtomPair)),
-                "write": Out(WritePort()),
-                "idle": Out(1),
-                "moves": Out(1),
-            }
-        )
+    run: In(stream.Signature(AtomRun))
+    atoms: In(stream.Signature(AtomPair))
+    write: Out(WritePort())
+    idle: Out(1)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        self._requests(m)
-        self._beats(m)
+        opened, flush = Signal(), Signal()
+        asking, pending = self._requests(m, opened, flush)
+        out_valid = self._beats(m, opened, flush)
         working = Signal()
         m.d.comb += [
-            working.eq(self._open | self._flush | self._asking | self._out_valid),
-            self.idle.eq(~working & (self._pending == 0)),
-            self.moves.eq(working | self.write.done),
+            working.eq(opened | flush | asking | out_valid),
+            self.idle.eq(~working & (pending == 0)),
         ]
         return m
 
-    def _requests(self, m: Module) -> None:
-        """One request per run, two where it takes more than 16 beats."""
-        req = self.write.req
-        self._open = Signal()
-        self._flush = Signal()
-        self._asking = asking = Signal()
-        addr = Signal(27, reset_less=True)
-        beats = Signal(5, reset_less=True)
-        long = Signal()
+    def _requests(self, m: Module, opened: Signal, flush: Signal) -> tuple[Signal, Signal]:
+        """Send one request per run, or two if it takes more than 16 beats.
+
+        Returns whether a request is open, and the number of requests whose response is outstanding.
+        """
+        req, run = self.write.req, self.run
+        asking, long = Signal(), Signal()
+        addr, beats = Signal(27, reset_less=True), Signal(5, reset_less=True)
         m.d.comb += [
             long.eq(beats > BURST_BEATS),
             req.valid.eq(asking),
             req.payload.addr.eq(Cat(Const(0, 5), addr)),
             req.payload.beats_m1.eq(Mux(long, BURST_BEATS - 1, beats - 1)),
+            run.ready.eq(~opened & ~flush & (~asking | (req.ready & ~long))),
         ]
         with m.If(asking & req.ready):
-            m.d.sync += asking.eq(long)
-            m.d.sync += addr.eq(addr + BURST_BEATS)
-            m.d.sync += beats.eq(beats - BURST_BEATS)
-        m.d.comb += self.run.ready.eq(~self._open & ~self._flush & (~asking | (req.ready & ~long)))
-        with m.If(self.run.valid & self.run.ready):
-            m.d.sync += asking.eq(1)
-            m.d.sync += addr.eq(self.run.payload.addr[5:])
-            m.d.sync += beats.eq((self.run.payload.atoms + self.run.payload.addr[4] + 1) >> 1)
+            m.d.sync += [asking.eq(long), addr.eq(addr + BURST_BEATS), beats.eq(beats - BURST_BEATS)]
+        with m.If(run.valid & run.ready):
+            m.d.sync += [asking.eq(1), addr.eq(run.payload.addr[5:])]
+            m.d.sync += beats.eq((run.payload.atoms + run.payload.addr[4] + 1) >> 1)
 
-        # Requests accepted whose response is still to come; the DMA keeps them few.
-        self._pending = pending = Signal(10)
+        pending = Signal(10)  # the DMA keeps their number small
         asked = Signal()
         m.d.comb += asked.eq(req.valid & req.ready)
         with m.If(asked & ~self.write.done):
             m.d.sync += pending.eq(pending + 1)
         with m.Elif(~asked & self.write.done):
             m.d.sync += pending.eq(pending - 1)
+        return asking, pending
 
-    def _beats(self, m: Module) -> None:
-        """Align atoms to beats: `hold` is the lower half of a beat whose upper half is to come."""
-        out, atoms, opened = self.write.data, self.atoms, self._open
+    def _beats(self, m: Module, opened: Signal, flush: Signal) -> Signal:
+        """Align atoms to beats; returns whether a beat is offered.
+
+        `hold` is the lower half of a beat whose upper half has not arrived yet.
+        """
+        out, atoms, run = self.write.data, self.atoms, self.run
         left_r = Signal(6, reset_less=True)
         odd_r = Signal(reset_less=True)
         count_r = Signal(4, reset_less=True)
         held = Signal()
         hold = Signal(ATOM_BITS, reset_less=True)
-        self._out_valid = out_valid = Signal()
-        out_data = Signal(AXI_BITS, reset_less=True)
-        out_low = Signal(reset_less=True)
-        out_high = Signal(reset_less=True)
+        out_valid, out_data = Signal(), Signal(AXI_BITS, reset_less=True)
+        out_low, out_high = Signal(reset_less=True), Signal(reset_less=True)
         out_last = Signal(reset_less=True)
         written_r, out_written = Signal(16, reset_less=True), Signal(16, reset_less=True)
         m.d.comb += [
@@ -130,26 +120,23 @@ class AtomWriter(wiring.Component):
             out.payload.last.eq(out_last),
         ]
 
-        # A run is in use from the cycle in which it is taken.
-        left = Signal(6)
-        odd = Signal()
-        count = Signal(4)
-        written = Signal(16)
+        # A run is active from the cycle in which it is accepted.
+        left, odd, count, written = Signal(6), Signal(), Signal(4), Signal(16)
         given, start = Signal(), Signal()
         m.d.comb += [
-            start.eq(self.run.valid & self.run.ready),
+            start.eq(run.valid & run.ready),
             given.eq(opened | start),
-            left.eq(Mux(opened, left_r, self.run.payload.atoms)),
-            odd.eq(Mux(opened, odd_r, self.run.payload.addr[4])),
+            left.eq(Mux(opened, left_r, run.payload.atoms)),
+            odd.eq(Mux(opened, odd_r, run.payload.addr[4])),
             count.eq(Mux(opened, count_r, 0)),
-            written.eq(Mux(start, ~self.run.payload.masked, written_r)),
+            written.eq(Mux(start, ~run.payload.masked, written_r)),
         ]
         room, take, final, emit = Signal(), Signal(), Signal(), Signal()
         two = atoms.payload.two
         low, high = atoms.payload.data[:ATOM_BITS], atoms.payload.data[ATOM_BITS:]
         m.d.comb += [
             room.eq(~out_valid | out.ready),
-            atoms.ready.eq(given & room & ~self._flush),
+            atoms.ready.eq(given & room & ~flush),
             take.eq(atoms.valid & atoms.ready),
             final.eq(left == Mux(two, 2, 1)),
         ]
@@ -158,14 +145,14 @@ class AtomWriter(wiring.Component):
         with m.If(out.ready):
             m.d.sync += out_valid.eq(0)
         with m.If(take):
-            spill = Signal()  # two atoms of which the second opens a new beat
+            spill = Signal()  # two atoms, and the second one starts a new beat
             m.d.comb += spill.eq(odd & two)
             m.d.comb += emit.eq(odd | two | final)
             m.d.sync += [
                 left_r.eq(left - Mux(two, 2, 1)),
                 odd_r.eq(odd ^ ~two),
                 opened.eq(~final),
-                self._flush.eq(final & spill),
+                flush.eq(final & spill),
             ]
             with m.If(spill | ~odd):
                 m.d.sync += hold.eq(Mux(spill, high, low))
@@ -177,9 +164,10 @@ class AtomWriter(wiring.Component):
                     out_high.eq(odd | two),
                     out_last.eq((final & ~spill) | (count == BURST_BEATS - 1)),
                 ]
-        with m.Elif(self._flush & room):
+        with m.Elif(flush & room):
             m.d.comb += emit.eq(1)
             m.d.sync += [out_data.eq(hold), out_low.eq(1), out_high.eq(0), out_last.eq(1)]
-            m.d.sync += self._flush.eq(0)
+            m.d.sync += flush.eq(0)
         with m.If(emit):
             m.d.sync += [out_valid.eq(1), count_r.eq(count + 1), out_written.eq(written)]
+        return out_valid

@@ -1,25 +1,23 @@
-"""First-layer input: unpack interleaved pixels and convert them (H 3.3, H 3.4)."""
+"""First-layer input: unpacks interleaved pixels and converts them ([HW 3.3], [HW 4.3])."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.npu.cna_fetch import AtomBeat
-from rtl.npu.cna_types import TypeOf
-from rtl.regfile import config_signature
+from rkcosim.rtl.layouts import IDLE
+from rkcosim.rtl.npu.cna_fetch import AtomBeat
+from rkcosim.rtl.npu.cna_types import TypeOf
+from rkcosim.rtl.regfile import config_signature
 
 LANES = 8
-"""Elements of 8 bits that are converted in one cycle, or half as many of 16: two CBUF atoms of pixels."""
-
-_IDLE = 1
-"""What wires show while they are not needed; not 0, so that Verilator keeps the condition around them."""
+"""Elements of 8 bits that are converted per cycle (half as many of 16 bits): two CBUF atoms of pixels."""
 
 LONGEST_SHIFT = 40
-"""From here on every shift of a 34-bit value rounds to zero."""
+"""Shifts by this count or more round every 34-bit value to zero."""
 
 
 class PixelAtoms(data.Struct):
-    """Two atoms of pixels, of which the second counts when `two` is set; `pixels` are real."""
+    """Two atoms of pixels; the second one is valid if `two` is set. `pixels` is the number of real pixels."""
 
     data: 256
     two: 1
@@ -27,44 +25,40 @@ class PixelAtoms(data.Struct):
 
 
 class ArgbUnpack(wiring.Component):
-    """Turn a byte stream of C-channel pixels into CBUF atoms with 4, 8 or 16 elements' room a pixel.
+    """Convert a byte stream of C-channel pixels to CBUF atoms with room for 4, 8 or 16 elements per pixel.
 
-    A pixel takes the room of 4 elements (C = 1), 8 (C = 2) or 16 (C = 3, 4) of which the first C hold
-    the channels and the rest are zero.  Takes 8 bytes a cycle (6 for C = 3) and makes two atoms of them.
+    A pixel takes the room of 4 elements (C = 1), 8 (C = 2) or 16 (C = 3, 4). The first C of them hold
+    the channels and the others are zero. The unit accepts 8 bytes per cycle (6 for C = 3), which make two
+    atoms.
 
     Members
     -------
     cfg : In(config_signature("CNA"))
-    start : In(1)                   : pulse; `channels`, `wide` and `pixels` are read in this cycle.
+    start : In(1)                   : pulse; `channels`, `wide` and `pixels` are sampled in this cycle.
     channels : In(3)                : C, 1 to 4.
-    wide : In(1)                    : elements have 16 bits, not 8.
-    pixels : In(32)                 : pixels of the stream.
+    wide : In(1)                    : elements have 16 bits instead of 8.
+    pixels : In(32)                 : number of pixels of the stream.
     beat : In(stream of AtomBeat)   : the bytes, from the first byte of the first atom on.
     atoms : Out(stream of PixelAtoms)
     """
 
-    def __init__(self) -> None:
-        super().__init__(
-            {
-                "cfg": In(config_signature("CNA")),
-                "start": In(1),
-                "channels": In(3),
-                "wide": In(1),
-                "pixels": In(32),
-                "beat": In(stream.Signature(AtomBeat)),
-                "atoms": Out(stream.Signature(PixelAtoms)),
-            }
-        )
+    cfg: In(config_signature("CNA"))
+    start: In(1)
+    channels: In(3)
+    wide: In(1)
+    pixels: In(32)
+    beat: In(stream.Signature(AtomBeat))
+    atoms: Out(stream.Signature(PixelAtoms))
 
     def elaborate(self, platform) -> Module:
         m = Module()
         cfg = self.cfg
         channels, wide = Signal(3, reset_less=True), Signal(reset_less=True)
-        left = Signal(32)  # pixels that stage 1 has not seen yet
+        left = Signal(32)  # pixels that have not entered stage 1
         with m.If(self.start):
             m.d.sync += [channels.eq(self.channels), wide.eq(self.wide), left.eq(self.pixels)]
 
-        # 1. Words: 8 bytes of the beat at a time. `left == 0` drops what is left of the stream.
+        # 1. Words: 8 bytes of the beat at a time.  With `left == 0` the rest of the stream is dropped.
         place = Signal(2)
         at = Signal(2)
         word = Signal(64)
@@ -84,8 +78,9 @@ class ArgbUnpack(wiring.Component):
             m.d.comb += self.beat.ready.eq(word_end)
             m.d.sync += place.eq(Mux(word_end, 0, at + 1))
 
-        # 2. Lanes: eight bytes as they are, or two pixels of three bytes, four lanes each; one pixel of
-        # three 16-bit elements lies in the first three of four lanes by itself.
+        # 2. Lanes: eight consecutive bytes, or two pixels of three bytes in four lanes each; a single pixel
+        # of
+        # three 16-bit elements takes the first three of four lanes.
         carry = Signal(48, reset_less=True)
         carried = Signal(2)  # byte pairs
         six = Signal(48)
@@ -111,7 +106,7 @@ class ArgbUnpack(wiring.Component):
         m.d.comb += [
             group.eq(Mux(channels == 1, 8, Mux(channels == 2, 4, 2)) >> wide),
             now.eq(Mux(left < group, left, group)),
-            # The last pixel may lie whole in what is carried; there is no word behind it then.
+            # The last pixel may be complete in the carried bytes; then no word follows it.
             need_word.eq(~(three & ((carried == 3) | ((carried == 2) & (now == 1) & ~wide)))),
             moves.eq(step & (left != 0) & (self.beat.valid | ~need_word)),
             word_taken.eq(moves & need_word),
@@ -134,11 +129,11 @@ class ArgbUnpack(wiring.Component):
         with m.If(self.start):
             m.d.sync += carried.eq(0)
 
-        # 3. Multiply and add; 4. shift, round and saturate. A lane that is off keeps its byte.
+        # 3. Multiply and add; 4. shift, round and saturate.  A lane that is off passes its byte unchanged.
         sums_valid = Signal()
         sums_pixels = Signal(4, reset_less=True)
         sums_two = Signal(reset_less=True)
-        real_lanes = Signal(range(LANES + 1))  # the others hold what lies behind the stream
+        real_lanes = Signal(range(LANES + 1))  # the other lanes hold bytes beyond the end of the stream
         atoms = self.atoms
         m.d.comb += step.eq(~atoms.valid | atoms.ready)
         with m.Switch(channels):
@@ -155,10 +150,10 @@ class ArgbUnpack(wiring.Component):
                 m.d.sync += [sums_pixels.eq(lanes_pixels), sums_two.eq(lanes_two)]
         for lane in range(LANES):
             scale, offset, shift, half, on = self._lane_settings(m, lane)
-            x = Signal(signed(17), name=f"x_{lane}", init=_IDLE)
+            x = Signal(signed(17), name=f"x_{lane}", init=IDLE)
             total = Signal(signed(34), name=f"total_{lane}", reset_less=True)
             kept = Signal(16, name=f"kept_{lane}", reset_less=True)
-            result = Signal(16, name=f"result_{lane}", init=_IDLE)
+            result = Signal(16, name=f"result_{lane}", init=IDLE)
             sign = cfg.CVT_CON0.DATA_SIGN
             with m.If(step & lanes_valid):
                 byte = lanes[8 * lane :][:8]
@@ -178,7 +173,7 @@ class ArgbUnpack(wiring.Component):
                     m.d.comb += result.eq(0)
                 with m.Elif(on):
                     rounded = self._round(m, lane, total, shift, half)
-                    moved = Signal(signed(LONGEST_SHIFT + 3), name=f"moved_{lane}", init=_IDLE)
+                    moved = Signal(signed(LONGEST_SHIFT + 3), name=f"moved_{lane}", init=IDLE)
                     m.d.comb += moved.eq(rounded + Mux(cfg.CVT_CON0.CVT_TYPE, 0, offset))
                     m.d.comb += result.eq(self._saturate(moved, wide))
             out.append(result)
@@ -194,7 +189,7 @@ class ArgbUnpack(wiring.Component):
         return Mux(value > high, high, Mux(value < low, low, value[:16]))
 
     def _pack(self, m: Module, out: list[Signal], channels: Value, wide: Value) -> None:
-        """Elements to pixels: the first ones of a pixel's room are its channels, the others zero."""
+        """Drive the atoms: the first elements of a pixel's room are its channels, the others are zero."""
         place = self.atoms.payload.data
         for is_wide, bits in ((0, 8), (1, 16)):
             with m.If(wide == is_wide):
@@ -208,7 +203,7 @@ class ArgbUnpack(wiring.Component):
                             m.d.sync += place.eq(Cat(*parts))
 
     def _lane_settings(self, m: Module, lane: int) -> tuple[Value, Value, Value, Value, Value]:
-        """A lane's converter settings, registers set at the start: scale, offset, shift, half, on."""
+        """Converter settings of a lane, held from the start on: scale, offset, shift, half, on."""
         cfg = self.cfg
         scale = Signal(signed(16), name=f"scale_{lane}", reset_less=True)
         offset = Signal(signed(16), name=f"offset_{lane}", reset_less=True)
@@ -241,9 +236,9 @@ class ArgbUnpack(wiring.Component):
 
     def _round(self, m: Module, lane: int, total: Value, shift: Value, half: Value) -> Value:
         """`total / 2^shift`, rounded half up (ROUND_TYPE 1) or half to even."""
-        floor = Signal(signed(34), name=f"floor_{lane}", init=_IDLE)
-        bias = Signal(signed(LONGEST_SHIFT + 2), name=f"bias_{lane}", init=_IDLE)
-        rounded = Signal(signed(LONGEST_SHIFT + 2), name=f"rounded_{lane}", init=_IDLE)
+        floor = Signal(signed(34), name=f"floor_{lane}", init=IDLE)
+        bias = Signal(signed(LONGEST_SHIFT + 2), name=f"bias_{lane}", init=IDLE)
+        rounded = Signal(signed(LONGEST_SHIFT + 2), name=f"rounded_{lane}", init=IDLE)
         m.d.comb += [
             floor.eq(total >> shift),
             bias.eq(Mux(self.cfg.CVT_CON0.ROUND_TYPE | (shift == 0), half, half - ~floor[0])),

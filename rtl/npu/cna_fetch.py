@@ -1,31 +1,33 @@
-"""Burst reader of the two CNA loaders: runs of atoms in memory become a stream of beats."""
+"""Burst reader of the two CNA loaders: reads runs of atoms from memory as a stream of beats."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
-from rtl.activity import activity_layout
-from rtl.config import NpuConfig
-from rtl.layouts import AXI_BITS, CbufFill, DiagnosticPort, ReadPort
-from rtl.regfile import config_signature
-from rtl.regs.counters import LEVEL_BITS
+from rkcosim.rtl.counters import activity_layout
+from rkcosim.rtl.layouts import AXI_BITS, CbufFill, DiagnosticPort, ReadPort
+from rkcosim.rtl.regfile import config_signature
+from rkcosim.spec.config import NpuConfig
+from rkcosim.spec.regs.counters import LEVEL_BITS
 
 ATOM_ADDRESS_BITS = 28
-"""Addresses count atoms of 16 bytes and wrap at 4 GiB (DESIGN 4.1)."""
+"""Addresses count atoms of 16 bytes and wrap at 4 GiB."""
 
 BURST_ATOMS = 32
-"""Atoms of the longest burst; bursts also end at multiples of it, so none crosses 4 KiB."""
+"""Atoms of the longest burst. Bursts also end at multiples of it, so that none crosses 4 KiB."""
 
 
 def loader_members(name: str) -> dict[str, wiring.Member]:
-    """What both loaders show: `cfg` is stable from the pulse `start` to the pulse `done`; `beats` are those
-    of the reader, `activity` is for the counters (rtl/regs/counters.rdl)."""
+    """Members that both loaders have.
+
+    `cfg` is stable from the pulse `start` to the pulse `done`. `beats` is that of the reader, and `activity`
+    is for the counters (spec/regs/counters.rdl).
+    """
     return {
         "cfg": In(config_signature("CNA")),
         "start": In(1),
         "done": Out(1),
-        "busy": Out(1),
         "read": Out(ReadPort()),
         "fill": Out(stream.Signature(CbufFill)),
         "diag": Out(DiagnosticPort()),
@@ -42,7 +44,7 @@ class AtomRun(data.Struct):
 
 
 class AtomBeat(data.Struct):
-    """A 32-byte beat; `low` and `high` say which of its two atoms belong to the run."""
+    """A 32-byte beat; `low` and `high` tell which of its two atoms belong to the run."""
 
     data: AXI_BITS
     low: 1
@@ -52,41 +54,43 @@ class AtomBeat(data.Struct):
 class BurstReader(wiring.Component):
     """Fetch runs of atoms in long bursts and deliver their beats in order.
 
-    A run that continues where the one before it ends is joined to it, so that rows, surfaces and
-    whole matrices that lie together are fetched in full bursts.  Room for every beat is reserved
-    before it is asked for.
+    A run that continues where the previous one ends is joined to it, so that contiguous rows, surfaces and
+    whole matrices are fetched in full bursts. Buffer space for every beat is reserved before it is requested.
 
     Parameters
     ----------
-    cfg
-        geometry; `read_fifo_beats` bounds the beats under way, at least 32.
+    cfg : NpuConfig
+        Geometry; `read_fifo_beats` limits the beats that are requested or buffered, at least 32.
 
     Members
     -------
-    run : In(stream of AtomRun)   : offer runs without a gap to let them join.
+    run : In(stream of AtomRun)   : runs offered without a gap are joined.
     burst_m1 : In(4)              : longest burst in beats, minus one (DMA_CON0).
     read : Out(ReadPort)          : towards the DMA.
     beat : Out(stream of AtomBeat): at least one of `low` and `high` is set.
-    asked : Out(1)                : nothing to ask; what was asked for may be under way.
-    beats : Out(16)               : beats under way or waiting.
-    idle : Out(1)                 : nothing to ask, nothing under way, no beat waiting.
+    asked : Out(1)                : everything has been requested; beats may be outstanding.
+    beats : Out(16)               : number of beats that are requested or buffered.
+    idle : Out(1)                 : nothing to request, nothing outstanding, no beat buffered.
+
+    Raises
+    ------
+    ValueError
+        If `read_fifo_beats` is less than 32.
     """
+
+    run: In(stream.Signature(AtomRun))
+    burst_m1: In(4)
+    read: Out(ReadPort())
+    beat: Out(stream.Signature(AtomBeat))
+    asked: Out(1)
+    beats: Out(LEVEL_BITS)
+    idle: Out(1)
 
     def __init__(self, cfg: NpuConfig) -> None:
         if cfg.read_fifo_beats < 32:
             raise ValueError(f"read_fifo_beats must be at least 32 (two bursts), not {cfg.read_fifo_beats}")
         self._beats = cfg.read_fifo_beats
-        super().__init__(
-            {
-                "run": In(stream.Signature(AtomRun)),
-                "burst_m1": In(4),
-                "read": Out(ReadPort()),
-                "beat": Out(stream.Signature(AtomBeat)),
-                "asked": Out(1),
-                "beats": Out(LEVEL_BITS),
-                "idle": Out(1),
-            }
-        )
+        super().__init__()
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -97,7 +101,7 @@ class BurstReader(wiring.Component):
         addr = Signal(ATOM_ADDRESS_BITS, reset_less=True)
         left = Signal(ATOM_ADDRESS_BITS + 1)
         room = Signal(range(self._beats + 1), init=self._beats)
-        wanted = Signal(range(2 * 16 + 1))  # atoms of a burst at the length that software chose
+        wanted = Signal(range(2 * 16 + 1))  # atoms of a burst of the length that software has set
         to_border = Signal(range(BURST_ATOMS + 1))
         limit = Signal(range(BURST_ATOMS + 1))
         count = Signal(range(BURST_ATOMS + 1))
@@ -142,7 +146,7 @@ class BurstReader(wiring.Component):
             with m.Else():
                 m.d.sync += [addr.eq(run.addr), left.eq(run.atoms)]
 
-        # 2. Take beats; the first or last half of a burst may lie outside the run.
+        # 2. Receive beats; the first or last half of a burst may lie outside the run.
         odd_start, odd_end = borders.r_data[0], borders.r_data[1]
         first = Signal(init=1)
         response = self.read.rsp
@@ -158,7 +162,7 @@ class BurstReader(wiring.Component):
         with m.If(response.valid):
             m.d.sync += first.eq(response.payload.last)
 
-        # 3. Hand them on and give the room back.
+        # 3. Deliver beats and release their buffer space.
         taken = Signal()
         m.d.comb += [
             self.beat.valid.eq(beats.r_rdy),

@@ -1,20 +1,19 @@
-"""What the feature loader must know of a task, worked out of its registers once, and the checks on them."""
+"""Settings of the feature loader, derived from the registers once per task, and the checks on them."""
 
 from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.config import NpuConfig
-from rtl.layouts import DiagnosticCode
-from rtl.npu.cna_check import Check
-from rtl.npu.cna_fetch import ATOM_ADDRESS_BITS
-from rtl.npu.cna_types import DEPTHWISE, RESERVED, TypeOf, at_most, feature_entries, is_argb, one_of
-from rtl.regfile import config_signature
-from rtl.regs import registers
+from rkcosim.rtl.layouts import DiagnosticCode
+from rkcosim.rtl.npu.checks import Check
+from rkcosim.rtl.npu.cna_fetch import ATOM_ADDRESS_BITS
+from rkcosim.rtl.npu.cna_types import DEPTHWISE, RESERVED, TypeOf, at_most, feature_entries, is_argb, one_of
+from rkcosim.rtl.regfile import config_signature
+from rkcosim.spec.config import NpuConfig
 
 
 class Slab(enum.IntEnum, shape=2):
-    """How the atoms of a pixel lie in entries: a full slab, or a rest of one or two atoms."""
+    """How the atoms of a pixel lie in entries: a full slab, or a remainder of one or two atoms."""
 
     FULL = 0
     ONE = 1
@@ -22,57 +21,55 @@ class Slab(enum.IntEnum, shape=2):
 
 
 class FeatureSettings(wiring.Component):
-    """Settings of a task, four cycles after its start.
+    """Settings of a task, available four cycles after its start.
 
     Members
     -------
     cfg : In(config_signature("CNA"))
     start : In(1)          : pulse.
-    begin : Out(1)         : pulse, the settings are valid from this cycle on until the next start.
-    checkable : Out(1)     : pulse, `checks` may be walked through.
+    begin : Out(1)         : pulse, the settings are valid from this cycle until the next start.
+    checkable : Out(1)     : pulse, `checks` may be evaluated.
     busy : Out(1)          : from the cycle after `start` until after `checkable`.
     argb : Out(1)          : first-layer input; `channels` of a pixel, `wide` (16-bit elements), `pixels`
-        of the whole stream and `stream_atoms` to fetch hold for this mode.
+        of the whole stream and `stream_atoms` to fetch are valid in this mode.
     grouped : Out(1)       : rows are fetched in groups of four.
-    line_pitch, surface_pitch : Out(28) : atoms (docs/hardware.md 1.1, 1.2).
-    width, surfaces : Out(15) : pixels of a row and atoms of a pixel, in exchanged roles for a
-        row-major matrix (see FeatureLoader).
-    full : Out(13), rest : Out(Slab) : full slabs of a pixel and the form of what remains.
-    row_entries, slab_entries : Out(13) : entries from row to row and slab to slab, at most all of CBUF.
-    room : Out(13)         : entries that can hold features (docs/hardware.md 2.7).
+    line_pitch, surface_pitch : Out(28) : pitches in atoms ([HW 4.1.1], [HW 4.1.2]).
+    width, surfaces : Out(15) : pixels of a row and atoms of a pixel; exchanged for a row-major
+        matrix (see FeatureLoader).
+    full : Out(13), rest : Out(Slab) : number of full slabs of a pixel, and form of the remainder.
+    row_entries, slab_entries : Out(13) : entries from row to row and from slab to slab, at most all of CBUF.
+    room : Out(13)         : entries that can hold features [HW 4.10].
     nothing : Out(1)       : nothing is to be fetched.
-    row_used, footprint : Out : entries that one row, the whole cube really takes; for the checks.
+    row_used, footprint : Out : entries that one row and the whole cube occupy; for the checks.
     """
+
+    cfg: In(config_signature("CNA"))
+    start: In(1)
+    begin: Out(1)
+    checkable: Out(1)
+    busy: Out(1)
+    argb: Out(1)
+    channels: Out(3)
+    wide: Out(1)
+    pixels: Out(32)
+    stream_atoms: Out(ATOM_ADDRESS_BITS)
+    grouped: Out(1)
+    line_pitch: Out(ATOM_ADDRESS_BITS)
+    surface_pitch: Out(ATOM_ADDRESS_BITS)
+    width: Out(15)
+    surfaces: Out(15)
+    full: Out(13)
+    rest: Out(Slab)
+    row_entries: Out(13)
+    slab_entries: Out(13)
+    room: Out(13)
+    nothing: Out(1)
+    row_used: Out(26)
+    footprint: Out(40)
 
     def __init__(self, cfg: NpuConfig) -> None:
         self._cfg = cfg
-        super().__init__(
-            {
-                "cfg": In(config_signature("CNA")),
-                "start": In(1),
-                "begin": Out(1),
-                "checkable": Out(1),
-                "busy": Out(1),
-                "argb": Out(1),
-                "channels": Out(3),
-                "wide": Out(1),
-                "pixels": Out(32),
-                "stream_atoms": Out(ATOM_ADDRESS_BITS),
-                "grouped": Out(1),
-                "line_pitch": Out(ATOM_ADDRESS_BITS),
-                "surface_pitch": Out(ATOM_ADDRESS_BITS),
-                "width": Out(15),
-                "surfaces": Out(15),
-                "full": Out(13),
-                "rest": Out(Slab),
-                "row_entries": Out(13),
-                "slab_entries": Out(13),
-                "room": Out(13),
-                "nothing": Out(1),
-                "row_used": Out(26),
-                "footprint": Out(40),
-            }
-        )
+        super().__init__()
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -114,7 +111,7 @@ class FeatureSettings(wiring.Component):
                 with m.If(con1.GROUP_LINE_OFF & (surface_stride == 0)):
                     m.d.sync += self.surface_pitch.eq(width)
             with m.Case(2):
-                # A width of 1 whose surfaces lie together: surfaces take the part of pixels.
+                # Width 1 and contiguous surfaces: surfaces are treated as pixels.
                 swap = Signal()
                 m.d.comb += swap.eq(~self.argb & single_row & (self.width == 1) & (self.surface_pitch == 1))
                 m.d.sync += [step.eq(3), count.eq(Mux(swap, 1, self.surfaces))]
@@ -135,13 +132,13 @@ class FeatureSettings(wiring.Component):
                     self.rest.eq(Mux(rest == 3, 0, rest)),
                 ]
             with m.Case(4):
-                # The load begins.
+                # The load begins in this cycle.
                 per_atom = Mux(self.rest == Slab.ONE, (self.width + 3) >> 2, (self.width + 1) >> 1)
                 rest_used = Mux(self.rest == Slab.FULL, 0, per_atom)
                 m.d.comb += self.begin.eq(1)
                 m.d.sync += [step.eq(5), self.row_used.eq(self.full * self.width + rest_used)]
             with m.Case(5):
-                # What only the checks need.
+                # Values that only the checks need.
                 slot = Mux(self.channels == 1, 0, Mux(self.channels == 2, 1, 2)) + self.wide
                 m.d.sync += [
                     step.eq(6),
@@ -159,14 +156,13 @@ class FeatureSettings(wiring.Component):
         return m
 
     def checks(self, cfg) -> list[Check]:
-        """What is wrong with a task, from the configuration and from these settings."""
+        """Checks on a task, from the configuration and from these settings."""
         con1, banks, size = cfg.CONV_CON1, cfg.CBUF_CON0, cfg.DATA_SIZE0
         argb = self.argb
         code = Value.cast(con1.ARGB_IN)
         of = TypeOf(con1.IN_PRECISION)
         mode = Value.cast(con1.CONV_MODE)
         no_convert = ~argb | of.is_float
-        R = registers()["CNA"]
         bad_mode = (
             ((code != 0) & ~argb)
             | (argb & ~(con1.NONALIGN_DMA & con1.GROUP_LINE_OFF))
@@ -184,33 +180,33 @@ class FeatureSettings(wiring.Component):
         C = DiagnosticCode
         fetch = ~banks.DATA_REUSE
         return [
-            Check((size.DATAIN_WIDTH == 0) | (size.DATAIN_HEIGHT == 0), C.EMPTY_SIZE, R["DATA_SIZE0"]),
-            Check(cfg.DATA_SIZE1.DATAIN_CHANNEL == 0, C.EMPTY_SIZE, R["DATA_SIZE1"]),
-            Check(bad_mode, C.RESERVED_MODE, R["CONV_CON1"]),
+            Check("DATA_SIZE0", (size.DATAIN_WIDTH == 0) | (size.DATAIN_HEIGHT == 0), C.EMPTY_SIZE),
+            Check("DATA_SIZE1", cfg.DATA_SIZE1.DATAIN_CHANNEL == 0, C.EMPTY_SIZE),
+            Check("CONV_CON1", bad_mode),
             Check(
+                "CBUF_CON0",
                 banks.DATA_BANK + banks.WEIGHT_BANK + banks.FC_DATA_BANK > self._cfg.cbuf_banks,
                 C.BANK_SUM,
-                R["CBUF_CON0"],
             ),
-            Check(banks.FC_DATA_BANK != 0, C.RESERVED_MODE, R["CBUF_CON0"]),
-            Check(fetch & (self.footprint > available), C.FEATURE_FOOTPRINT, R["CBUF_CON0"]),
-            Check(fetch & ~argb & rows_meet, C.FEATURE_FOOTPRINT, R["CBUF_CON1"]),
+            Check("CBUF_CON0", banks.FC_DATA_BANK != 0),
+            Check("CBUF_CON0", fetch & (self.footprint > available), C.FEATURE_FOOTPRINT),
+            Check("CBUF_CON1", fetch & ~argb & rows_meet, C.FEATURE_FOOTPRINT),
             Check(
+                "FEATURE_DATA_ADDR",
                 fetch & (cfg.FEATURE_DATA_ADDR.FEATURE_BASE_ADDR[:4] != 0),
                 C.UNALIGNED_ADDRESS,
-                R["FEATURE_DATA_ADDR"],
             ),
-            Check(fetch & (uneven | narrow), C.SIZE_MISMATCH, R["DMA_CON1"]),
+            Check("DMA_CON1", fetch & (uneven | narrow), C.SIZE_MISMATCH),
             Check(
+                "FC_DATA_SIZE0",
                 (fetched.DMA_WIDTH != size.DATAIN_WIDTH) | (fetched.DMA_HEIGHT != size.DATAIN_HEIGHT),
                 C.SIZE_MISMATCH,
-                R["FC_DATA_SIZE0"],
             ),
             Check(
+                "FC_DATA_SIZE1",
                 cfg.FC_DATA_SIZE1.DMA_CHANNEL != cfg.DATA_SIZE1.DATAIN_CHANNEL,
                 C.SIZE_MISMATCH,
-                R["FC_DATA_SIZE1"],
             ),
-            Check(no_convert & ~cfg.CVT_CON0.CVT_BYPASS, C.RESERVED_MODE, R["CVT_CON0"]),
-            Check(cfg.FC_CON0.FC_SKIP_EN, C.RESERVED_MODE, R["FC_CON0"]),
+            Check("CVT_CON0", no_convert & ~cfg.CVT_CON0.CVT_BYPASS),
+            Check("FC_CON0", cfg.FC_CON0.FC_SKIP_EN),
         ]

@@ -1,28 +1,27 @@
-"""How the types that the CNA knows differ: sizes of atoms, groups and tiles (docs/hardware.md 0)."""
+"""Differences between the types of the CNA: sizes of atoms, groups and tiles [HW 3]."""
 
 from dataclasses import dataclass
 
 from amaranth.hdl import Cat, Mux, Value
 from amaranth.lib import enum
 
-from rtl.config import NpuConfig
+from rkcosim.spec import types
+from rkcosim.spec.config import NpuConfig
+from rkcosim.spec.types import DEPTHWISE as DEPTHWISE
 
-DEPTHWISE = 3
-"""CONV_MODE of a depthwise convolution; 0 is direct and the others are reserved (H 2.2)."""
-
-WIDE_GROUP = 64
-"""Channels of a depthwise group, every type (docs/hardware.md 3.1)."""
+WIDE_GROUP = types.DEPTHWISE_GROUP
+"""Channels of a depthwise group for every type [HW 5.2]."""
 
 
 class Precision(enum.IntEnum, shape=3):
-    """Codes of CNA and CORE (docs/hardware.md 0); 4 and 5 are reserved and count as int8."""
+    """Codes of CNA and CORE [HW 3]; 4 and 5 are reserved and count as int8."""
 
-    INT8 = 0
-    INT16 = 1
-    FP16 = 2
-    BF16 = 3
-    INT4 = 6
-    TF32 = 7
+    INT8 = types.INT8.code
+    INT16 = types.INT16.code
+    FP16 = types.FP16.code
+    BF16 = types.BF16.code
+    INT4 = types.INT4.code
+    TF32 = types.TF32.code
 
 
 RESERVED = (4, 5)
@@ -50,27 +49,27 @@ class TypeOf:
 
     @property
     def code(self) -> Value:
-        """The code, 0 for the reserved ones."""
+        """The code, with 0 for the reserved codes."""
         return Mux(one_of(self.field, *RESERVED), 0, Value.cast(self.field))
 
     @property
     def int4(self) -> Value:
-        """Whether it is int4."""
+        """Whether the type is int4."""
         return Value.cast(self.field) == Precision.INT4.value
 
     @property
     def tf32(self) -> Value:
-        """Whether it is tf32."""
+        """Whether the type is tf32."""
         return Value.cast(self.field) == Precision.TF32.value
 
     @property
     def half_word(self) -> Value:
-        """Whether it is one of the 16-bit types."""
+        """Whether the type has 16 bits."""
         return one_of(self.field, Precision.INT16, Precision.FP16, Precision.BF16)
 
     @property
     def is_float(self) -> Value:
-        """Whether it is a floating-point type."""
+        """Whether the type is a floating-point type."""
         return one_of(self.field, *FLOATS)
 
     def _choose(self, int4, int8, half_word, tf32) -> Value:
@@ -97,31 +96,31 @@ class TypeOf:
         return Mux(self.tf32, 16, 32)
 
     def atoms(self, channels: Value) -> Value:
-        """Atoms that hold so many channels."""
+        """Number of atoms that hold `channels` channels of a pixel."""
         return self._choose(*((channels + (1 << log2) - 1) >> log2 for log2 in (5, 4, 3, 2)))
 
     def kernel_groups(self, kernels: Value) -> Value:
-        """Groups of so many kernels."""
+        """Number of kernel groups for `kernels` kernels."""
         return self._choose(*((kernels + (1 << log2) - 1) >> log2 for log2 in (6, 5, 4, 4)))
 
     def channel_groups(self, channels: Value) -> Value:
-        """Groups of so many channels."""
+        """Number of channel groups for `channels` channels."""
         return Mux(self.tf32, (channels + 15) >> 4, (channels + 31) >> 5)
 
 
 def at_most(value: Value, limit: int | Value) -> Value:
-    """The smaller of both."""
+    """The smaller one of `value` and `limit`."""
     return Mux(value > limit, limit, value)
 
 
 def feature_entries(banks, config: NpuConfig) -> Value:
-    """Entries of CBUF that can hold features: those before the weights' banks (docs/hardware.md 2.7)."""
+    """Entries of CBUF that can hold features: those before the banks of weights [HW 4.10]."""
     all_banks = config.cbuf_banks
     before = (all_banks - banks.WEIGHT_BANK)[:4] * config.bank_entries
     return Mux(banks.WEIGHT_BANK < all_banks, before, 0)
 
 
 def is_argb(con1) -> Value:
-    """Whether CONV_CON1 asks for first-layer input, of a type that has it (docs/hardware.md 1.5)."""
+    """Whether CONV_CON1 selects first-layer input with a type that supports it [HW 4.2]."""
     of = TypeOf(con1.IN_PRECISION)
     return (Value.cast(con1.ARGB_IN)[2:] == 2) & ~of.int4 & ~of.tf32

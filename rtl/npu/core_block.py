@@ -1,104 +1,92 @@
-"""CORE: the array cell, and the drain of its accumulators towards the DPU (docs/hardware.md 3.7, 3.8)."""
+"""CORE: the array cell, and the drain of its accumulators to the DPU ([HW 6.2], [HW 6.3])."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.activity import activity_layout, tell
-from rtl.layouts import (
+from rkcosim.rtl.counters import activity_layout, tell
+from rkcosim.rtl.layouts import (
     ACC_BITS,
     LANES,
     AccOctet,
-    CellIn,
     Clip,
     ControlPort,
+    CorePort,
     DiagnosticCode,
     DiagnosticPort,
     StripeDone,
-    TaskSize,
 )
-from rtl.npu.array import ArrayCell
-from rtl.npu.array_integer import extended
-from rtl.npu.cna_check import Check, Checker
-from rtl.npu.cna_types import WIDE_GROUP, TypeOf
-from rtl.npu.core_groups import MissingGroups
-from rtl.regfile import config_signature
-from rtl.regs import registers
+from rkcosim.rtl.npu.array import ArrayCell
+from rkcosim.rtl.npu.array_integer import extended
+from rkcosim.rtl.npu.checks import SPACING, Check, add_checker
+from rkcosim.rtl.npu.cna_types import WIDE_GROUP, TypeOf
+from rkcosim.rtl.npu.core_groups import MissingGroups
+from rkcosim.rtl.regfile import config_signature
 
 _FLOAT_BITS = 32
 
 _RUN_BIT = 24
-"""Bit of MAC_GATING without which the array does not run (H 2.3)."""
+"""Bit of MAC_GATING without which the array does not operate [HW 2.3]."""
 
 _HALF_BITS = (11, 23)
-"""Bits of MAC_GATING that clock the even and the odd octets (H 2.3)."""
+"""Bits of MAC_GATING that enable the clocks of the even and the odd octets [HW 6.4]."""
 
 
 class CoreBlock(wiring.Component):
-    """Accumulate what the sequence controller issues and give it to the DPU, eight channels a cycle.
+    """Accumulate the issued products and send the results to the DPU, eight channels per cycle.
 
-    Groups that DATAOUT_CHANNEL asks for behind those of the sequence controller are given as zeros.
+    If DATAOUT_CHANNEL requires more groups than the sequence controller issues, they are sent as zeros.
 
     Parameters
     ----------
-    external_cell : the array cell is the module `npu_array_cell` (see `rtl/npu/array.py`), not RTL.
+    external_cell : bool
+        The array cell is the module `npu_array_cell` (see `rtl/npu/array.py`) instead of RTL.
 
     Members
     -------
     cfg : In(config_signature("CORE"))
-    control : In(ControlPort()) : start and end of a task; the end is the DPU taking the last octet of the
-        stripe marked `last`, or of the last group behind it.
-    cell : In(CellIn)           : goes to the array cell as it comes.
-    stripe : In(stream of StripeDone) : stripes to drain, in order; taken only while a task runs.
-    size : In(TaskSize)         : of the task whose stripes are offered.
-    bank_free : Out(2)          : level, bank b is not being drained; low from the cycle after a stripe of b
-        is taken until the last read of it has been issued.
-    acc : Out(stream of AccOctet) : pixel by pixel, all octets of the group of each.
-    octets : Out(4)             : level while a task runs, octets of a group: 8 for depthwise and int4, 4
+    control : In(ControlPort()) : start and end of a task; it ends when the DPU accepts the last octet of the
+        stripe marked `last`, or of the last group of zeros after it.
+    feed : In(CorePort())       : stripes are accepted only while a task runs.
+    acc : Out(stream of AccOctet) : for each pixel, all octets of the group.
+    octets : Out(4)             : octets of a group while a task runs: 8 for depthwise and int4, 4
         for int8, 2 for the other types.
-    activity : Out(layout)      : for the counters (rtl/regs/counters.rdl).
+    activity : Out(layout)      : for the counters (spec/regs/counters.rdl).
     diag : Out(DiagnosticPort())
-    moves : Out(1)              : a register here but not in the cell may change (rtl/clock_groups.py).
     """
+
+    cfg: In(config_signature("CORE"))
+    control: In(ControlPort())
+    feed: In(CorePort())
+    acc: Out(stream.Signature(AccOctet))
+    octets: Out(4)
+    activity: Out(activity_layout("CORE"))
+    diag: Out(DiagnosticPort())
 
     def __init__(self, *, external_cell: bool = False) -> None:
         self._external_cell = external_cell
-        super().__init__(
-            {
-                "cfg": In(config_signature("CORE")),
-                "control": In(ControlPort()),
-                "cell": In(CellIn),
-                "stripe": In(stream.Signature(StripeDone)),
-                "size": In(TaskSize),
-                "bank_free": Out(2),
-                "acc": Out(stream.Signature(AccOctet)),
-                "octets": Out(4),
-                "activity": Out(activity_layout("CORE")),
-                "diag": Out(DiagnosticPort()),
-                "moves": Out(1),
-            }
-        )
+        super().__init__()
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.array_cell = cell = ArrayCell(external=self._external_cell)
-        m.d.comb += cell.i.eq(self.cell)
+        m.d.comb += cell.i.eq(self.feed.cell)
 
         misc, clip = self.cfg.MISC_CFG, self.cfg.CLIP_TRUNCATE
         of = TypeOf(misc.PROC_PRECISION)
         gates = self.cfg.MAC_GATING.SLCG_OP_EN
         runs, even_on, odd_on = (gates[bit] for bit in (_RUN_BIT, *_HALF_BITS))
-        taken = self.stripe.valid & self.stripe.ready
-        first = Signal()  # no stripe of the task has been taken
+        taken = self.feed.stripe.valid & self.feed.stripe.ready
+        first = Signal()  # no stripe of the task has been accepted
         m.submodules.missing = missing = MissingGroups()
         check_busy = self._check(m, taken & first, runs, even_on & odd_on, missing.more)
         said = self.cfg.DATAOUT_SIZE_1.DATAOUT_CHANNEL + 1
-        wanted = Signal(13, reset_less=True)  # groups that DATAOUT_CHANNEL needs
+        wanted = Signal(13, reset_less=True)  # number of groups that DATAOUT_CHANNEL requires
 
         # 1. Constants of the task.
         running = Signal()
         stands = Signal()  # the array has no clock: the task never ends
-        off = Signal(2, reset_less=True)  # even, odd octets read 0
+        off = Signal(2, reset_less=True)  # even and odd octets that read 0
         is_float = Signal(reset_less=True)
         last_octet = Signal(3, reset_less=True)
         with_sums = Signal(reset_less=True)
@@ -120,12 +108,12 @@ class CoreBlock(wiring.Component):
                 m.d.sync += last_octet.eq(7)
         m.d.comb += [self.octets.eq(last_octet + 1), self.acc.payload.clip.eq(held)]
 
-        # 2. Reads: one octet a cycle while the one before has a place to go to.
+        # 2. Reads: one octet per cycle while the previous one can be moved on.
         draining = Signal()
         current = Signal(StripeDone, reset_less=True)
         pixel, octet = Signal(4, reset_less=True), Signal(3, reset_less=True)
         read, stripe_end = Signal(), Signal()
-        loaded = Signal()  # the cell shows an octet that the output register has not taken
+        loaded = Signal()  # the cell shows an octet that the output register has not loaded
         advance = Signal()
         m.d.comb += [
             advance.eq(~self.acc.valid | self.acc.ready),
@@ -135,17 +123,17 @@ class CoreBlock(wiring.Component):
             cell.d_bank.eq(current.bank),
             cell.d_slot.eq(pixel),
             cell.d_octet.eq(octet),
-            self.stripe.ready.eq(running & ~stands & (~draining | (stripe_end & ~missing.repeats))),
+            self.feed.stripe.ready.eq(running & ~stands & (~draining | (stripe_end & ~missing.repeats))),
             missing.wanted.eq(wanted),
-            missing.size.eq(self.size),
-            missing.stripe.eq(self.stripe.payload),
+            missing.size.eq(self.feed.size),
+            missing.stripe.eq(self.feed.stripe.payload),
             missing.taken.eq(taken),
             missing.first.eq(first),
             missing.last.eq(current.last),
             missing.ends.eq(stripe_end),
         ]
         busy = Signal(2)
-        m.d.comb += self.bank_free.eq(~busy)
+        m.d.comb += self.feed.bank_free.eq(~busy)
         with m.If(read):
             m.d.sync += octet.eq(octet + 1)
             with m.If(octet == last_octet):
@@ -156,14 +144,14 @@ class CoreBlock(wiring.Component):
         with m.If(taken):
             m.d.sync += [
                 draining.eq(1),
-                current.eq(self.stripe.payload),
+                current.eq(self.feed.stripe.payload),
                 pixel.eq(0),
                 octet.eq(0),
-                busy.bit_select(self.stripe.payload.bank, 1).eq(1),
+                busy.bit_select(self.feed.stripe.payload.bank, 1).eq(1),
                 first.eq(0),
             ]
 
-        # 3. What the cell shows: which of its lanes are real, and whether it is the very last octet.
+        # 3. Output of the cell: which lanes are real channels, and whether it is the last octet of the task.
         shown = Signal(data.StructLayout({"real": 4, "off": 1, "last": 1}), reset_less=True)
         beyond = Signal(signed(8))
         m.d.comb += beyond.eq(current.kernels - (octet << 3))
@@ -177,7 +165,7 @@ class CoreBlock(wiring.Component):
         with m.Elif(advance):
             m.d.sync += loaded.eq(0)
 
-        # 4. What goes to the DPU, which cuts and rounds it.
+        # 4. Output to the DPU, which reduces and rounds it.
         last = Signal()
         with m.If(advance):
             m.d.sync += self.acc.valid.eq(loaded)
@@ -197,10 +185,7 @@ class CoreBlock(wiring.Component):
         finished = Signal()
         with m.If(self.acc.valid & self.acc.ready & last):
             m.d.sync += [running.eq(0), finished.eq(1)]
-        m.d.comb += [
-            self.control.done.eq(finished & ~check_busy),
-            self.moves.eq(self.stripe.valid | draining | loaded | self.acc.valid | finished | check_busy),
-        ]
+        m.d.comb += self.control.done.eq(finished & ~check_busy)
         with m.If(self.control.done):
             m.d.sync += finished.eq(0)
         tell(
@@ -214,20 +199,18 @@ class CoreBlock(wiring.Component):
         return m
 
     def _check(self, m: Module, first_taken: Value, runs: Value, all_on: Value, more: Value) -> Value:
-        """Report what is wrong with the registers; returns whether that is still going on.
+        """Report wrong settings of the registers; returns whether this is not finished.
 
-        That is when the task's first stripe is taken, since CNA may start after CORE and only then the
-        cell's type and mode are the task's; or at the start, when no stripe will ever be taken.
+        The checks run when the first stripe of the task is accepted, because CNA may start after CORE and the
+        type and mode at the cell are valid only then; or at the start, if no stripe will ever be accepted.
         """
-        R, C = registers()["CORE"], DiagnosticCode
-        misc = self.cfg.MISC_CFG
-        other = (Value.cast(misc.PROC_PRECISION) != self.cell.precision) | (misc.DW_EN != self.cell.depthwise)
+        C = DiagnosticCode
+        misc, cell = self.cfg.MISC_CFG, self.feed.cell
+        other = (Value.cast(misc.PROC_PRECISION) != cell.precision) | (misc.DW_EN != cell.depthwise)
         checks = [
-            Check(~(runs & all_on), C.RESERVED_MODE, R["MAC_GATING"]),
-            Check(runs & other, C.RESERVED_MODE, R["MISC_CFG"]),
-            Check(runs & more, C.SIZE_MISMATCH, R["DATAOUT_SIZE_1"]),
+            Check("MAC_GATING", ~(runs & all_on)),
+            Check("MISC_CFG", runs & other),
+            Check("DATAOUT_SIZE_1", runs & more, C.SIZE_MISMATCH),
         ]
-        m.submodules.check = check = Checker(self.cfg, checks)
-        wiring.connect(m, check.diag, wiring.flipped(self.diag))
-        m.d.comb += check.start.eq((self.control.start & ~runs) | first_taken)
-        return check.busy
+        start = (self.control.start & ~runs) | first_taken
+        return add_checker(m, "CORE", self.cfg, start, self.diag, checks, spacing=SPACING).busy

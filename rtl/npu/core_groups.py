@@ -1,29 +1,27 @@
-"""Groups that CORE gives behind those of the sequence controller (docs/hardware.md 3.8)."""
+"""Groups of zeros that CORE appends to those of the sequence controller [HW 6.3]."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.layouts import StripeDone, TaskSize
-
-STRIPE = 16
-"""Pixels of a whole stripe."""
+from rkcosim.rtl.layouts import StripeDone, TaskSize
+from rkcosim.spec.types import STRIPE
 
 
 class MissingGroups(wiring.Component):
-    """Count the stripes of the groups that DATAOUT_CHANNEL asks for and that have no kernels.
+    """Count the stripes of the groups that DATAOUT_CHANNEL requires but that have no kernels.
 
     Members
     -------
-    wanted : In(13)     : groups of DATAOUT_CHANNEL.
-    size : In(TaskSize) : what the sequence controller gives; stands still while stripes are offered.
-    stripe : In(StripeDone), taken, first : In(1) : a stripe is taken, which is the task's first one.
-    last, ends : In(1)  : the current stripe was the sequence controller's last one, or comes behind it;
-        its last octet is being read.
-    more : Out(1)       : groups are missing, while the first stripe is taken.
-    repeats : Out(1)    : another stripe of zeros follows the current one.
+    wanted : In(13)     : number of groups according to DATAOUT_CHANNEL.
+    size : In(TaskSize) : size issued by the sequence controller; constant while stripes are offered.
+    stripe : In(StripeDone), taken, first : In(1) : a stripe is accepted; it is the first one of the task.
+    last, ends : In(1)  : the current stripe is the last one of the sequence controller or follows it; its
+        last octet is being read.
+    more : Out(1)       : groups are missing; valid while the first stripe is accepted.
+    repeats : Out(1)    : a stripe of zeros follows the current one.
     missing : Out(1)    : the current stripe is one of zeros.
-    pixels_m1 : Out(4)  : pixels of the following one minus one.
+    pixels_m1 : Out(4)  : number of pixels of the following stripe minus one.
     """
 
     wanted: In(13)
@@ -40,10 +38,10 @@ class MissingGroups(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        groups_left = Signal(13, reset_less=True)  # to come behind the current one
-        stripes_left = Signal(18, reset_less=True)  # of the current group behind the current stripe
-        stripes_m1 = Signal(18, reset_less=True)  # of every group minus one
-        tail = Signal(4, reset_less=True)  # pixels of a group's last stripe minus one
+        groups_left = Signal(13, reset_less=True)  # groups after the current one
+        stripes_left = Signal(18, reset_less=True)  # stripes of the current group after the current stripe
+        stripes_m1 = Signal(18, reset_less=True)  # stripes of each group minus one
+        tail = Signal(4, reset_less=True)  # pixels of the last stripe of a group minus one
         following = Signal(18)
         group_end = stripes_left == 0
         m.d.comb += [

@@ -1,28 +1,29 @@
-"""Pixel walk of the sequence controller: the slots of a convolution in order, and where their data are."""
+"""Pixel walk of the sequence controller: the slots of a convolution in order, with their places."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.config import NpuConfig
-from rtl.layouts import StripeDone
-from rtl.npu.cna_types import WIDE_GROUP, at_most
-from rtl.npu.csc_task import SLOTS, TASK
-from rtl.regfile import config_signature
-
-_IDLE = 1
-"""What wires show while they are not needed; not 0, so that Verilator keeps the condition around them."""
+from rkcosim.rtl.layouts import IDLE, SlotStatus, StripeDone
+from rkcosim.rtl.npu.cna_types import WIDE_GROUP, at_most
+from rkcosim.rtl.npu.csc_task import LINE_BITS, SLOTS, TASK
+from rkcosim.rtl.regfile import config_signature
 
 
 class Slot(data.Struct):
-    """A slot of a stripe, one pixel under one kernel tap and channel group.
+    """A slot of a stripe: one pixel at one kernel tap and channel group.
 
-    `valid`: a pixel (empty slots are not); `inside`: its operands are in CBUF, at 4-byte word `word` of
-    `entry`; `pad`: they are pad values; neither: zeros, inserted ones or in place of
-    entries that hold no features.  `two`: channels from 32 on are at word `word2`
-    of `entry2` (depthwise of 16-bit types).  `swap`: the first slot of a tile; `first`: of the stripe's
-    first tile; `live` channels count, of which the first `stored` are in CBUF; `ends`: the last slot of
-    the stripe that `done` describes, also where it is empty.
+    Members
+    -------
+    valid : the slot holds a pixel (empty slots do not).
+    inside, pad : the operands are in CBUF; they are pad values. If both are clear, they are zeros, either
+        inserted ones or in place of entries that hold no features.
+    entry, word : place of the operands in CBUF: the entry, and the 4-byte word in it.
+    two, entry2, word2 : channels from 32 on are at `word2` of `entry2` (depthwise 16-bit types).
+    swap, first : first slot of a tile; slot of the stripe's first tile.
+    bank, slot : accumulator bank, and number of the slot in the stripe.
+    live, stored : number of channels that are used; number of those that are in CBUF.
+    ends : last slot of the stripe that `done` describes, also if it is empty.
     """
 
     valid: 1
@@ -44,48 +45,35 @@ class Slot(data.Struct):
 
 
 class PixelWalk(wiring.Component):
-    """Issue the slots of all groups, stripes, channel groups and kernel taps, 16 a tile.
+    """Issue the slots of all groups, stripes, channel groups and kernel taps, 16 per tile.
 
     Members
     -------
     cfg : In(config_signature("CNA"))
     task : In(TASK)
     go : In(1)             : pulse, the task begins.
-    rows_ready : In(12)    : feature rows in CBUF.
-    tile_here : In(1)      : the next tile is in the shadow registers by the time a slot gets there.
-    bank_free : In(2)      : level, CORE does not drain accumulator bank b.
-    taken, taken_bank : In(1) : CORE takes a stripe of this bank in this cycle.
-    swap : Out(1)          : a slot is issued that takes the next tile over.
+    rows_ready : In(12)    : number of feature rows in CBUF.
+    tile_here : In(1)      : the next tile will be in the shadow registers when a slot issued now needs it.
+    bank_free : In(2)      : level, CORE is not draining accumulator bank b.
+    taken, taken_bank : In(1) : CORE accepts a stripe of this bank in this cycle.
+    swap : Out(1)          : a slot is issued that makes the next tile active.
     issued : Out(Slot)     : the slot issued in this cycle.
-    slot_valid, slot_real, stall_feature, stall_weight, stall_acc : Out(1) : see `SequenceController`.
+    status : Out(SlotStatus())
     running : Out(1)       : slots of the task are still to be issued.
-    macs, array_macs : Out(12) : see `SequenceController`.
     """
 
-    def __init__(self, config: NpuConfig) -> None:
-        self._config = config
-        super().__init__(
-            {
-                "cfg": In(config_signature("CNA")),
-                "task": In(TASK),
-                "go": In(1),
-                "rows_ready": In(12),
-                "tile_here": In(1),
-                "bank_free": In(2),
-                "taken": In(1),
-                "taken_bank": In(1),
-                "swap": Out(1),
-                "issued": Out(Slot),
-                "slot_valid": Out(1),
-                "slot_real": Out(1),
-                "stall_feature": Out(1),
-                "stall_weight": Out(1),
-                "stall_acc": Out(1),
-                "running": Out(1),
-                "macs": Out(12),
-                "array_macs": Out(12),
-            }
-        )
+    cfg: In(config_signature("CNA"))
+    task: In(TASK)
+    go: In(1)
+    rows_ready: In(12)
+    tile_here: In(1)
+    bank_free: In(2)
+    taken: In(1)
+    taken_bank: In(1)
+    swap: Out(1)
+    issued: Out(Slot)
+    status: Out(SlotStatus())
+    running: Out(1)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -93,11 +81,14 @@ class PixelWalk(wiring.Component):
         pad_top, pad_left = cfg.PAD_CON0.PAD_TOP, cfg.PAD_CON0.PAD_LEFT
         running, started = Signal(), Signal()
         slot, bank, bank_used = Signal(4), Signal(), Signal(2)
-        # Output pixel: column, and its row and column times the stride; and the same at slot 0.
+        # Output pixel: its column, and its row and column times the stride; `origin` is that of slot 0.
         at = {"column": 11, "row_in": 25, "column_in": 14}
         pixel = Signal(data.StructLayout(at), reset_less=True)
         origin = Signal(data.StructLayout(at), reset_less=True)
         following = Signal(data.StructLayout(at))
+        # Row pitch of CBUF times `row_in`, and times `row_offset`.
+        pixel_line, origin_line = Signal(LINE_BITS, reset_less=True), Signal(LINE_BITS, reset_less=True)
+        following_line, tap_line = Signal(LINE_BITS), Signal(LINE_BITS, reset_less=True)
         # Kernel tap, and its offset in the input.
         row, column = Signal(5, reset_less=True), Signal(5, reset_less=True)
         row_offset, column_offset = Signal(signed(12), reset_less=True), Signal(signed(12), reset_less=True)
@@ -106,9 +97,9 @@ class PixelWalk(wiring.Component):
         pixels_left = Signal(22, reset_less=True)
         kernels_left, channels_left = Signal(14, reset_less=True), Signal(16, reset_less=True)
 
-        # 1. May a slot be issued?
+        # 1. Whether a slot can be issued.
         first_slot, first_tile = Signal(), Signal()
-        # Place in the input with its inserted zeros, and row and column of the input below it.
+        # Place in the input with inserted zeros, and row and column of the stored input for it.
         wide_y, wide_x = Signal(signed(26)), Signal(signed(16))
         y, x = Signal(11), Signal(11)
         within, between, inside = Signal(), Signal(), Signal()
@@ -125,11 +116,11 @@ class PixelWalk(wiring.Component):
             bank_here.eq(~(first_slot & first_tile) | (self.bank_free & ~bank_used).bit_select(bank, 1)),
             issue.eq(running & rows_here & bank_here & (self.tile_here | ~first_slot)),
             self.swap.eq(issue & first_slot),
-            self.slot_valid.eq(issue),
-            self.slot_real.eq(issue & real),
-            self.stall_feature.eq(running & ~rows_here),
-            self.stall_weight.eq(running & rows_here & first_slot & ~self.tile_here),
-            self.stall_acc.eq(running & rows_here & (self.tile_here | ~first_slot) & ~bank_here),
+            self.status.slot_valid.eq(issue),
+            self.status.slot_real.eq(issue & real),
+            self.status.stall_feature.eq(running & ~rows_here),
+            self.status.stall_weight.eq(running & rows_here & first_slot & ~self.tile_here),
+            self.status.stall_acc.eq(running & rows_here & (self.tile_here | ~first_slot) & ~bank_here),
         ]
         with m.If(running & (self.rows_ready >= task.first_rows)):
             m.d.sync += started.eq(1)
@@ -146,15 +137,14 @@ class PixelWalk(wiring.Component):
         with m.Else():
             m.d.comb += [y.eq(wide_y), x.eq(wide_x)]
 
-        # 2. Where the operands are: entry and 4-byte word (docs/hardware.md 2.2, 2.3).
-        entry, line, at_entry = Signal(40, init=_IDLE), Signal(39, init=_IDLE), Signal(13, init=_IDLE)
+        # 2. Place of the operands: entry and 4-byte word ([HW 4.5], [HW 4.6]).
+        entry, line, at_entry = Signal(40, init=IDLE), Signal(39, init=IDLE), Signal(13, init=IDLE)
         word, column_atom = Signal(4), Signal(2)
         placing = Signal()
         m.d.comb += placing.eq(issue & real & inside)
         with m.If(placing):
-            pitch = Mux(task.argb, cfg.DMA_CON1.LINE_STRIDE, cfg.CBUF_CON1.DATA_ENTRIES)
-            m.d.comb += [line.eq(y * pitch), at_entry.eq(entry)]
-        # The tile's first atom in its slab: tiles of one and two atoms share one.
+            m.d.comb += [line.eq((pixel_line + tap_line)[:LINE_BITS] >> task.spread_y), at_entry.eq(entry)]
+        # First atom of the tile in its slab: tiles of one and two atoms share a slab.
         with m.If(~task.depthwise):
             with m.Switch(task.tile_atoms):
                 with m.Case(0):
@@ -162,7 +152,7 @@ class PixelWalk(wiring.Component):
                 with m.Case(1):
                     m.d.comb += column_atom.eq(channel_group << 1)
         with m.If(placing & task.argb):
-            place = Signal(40, init=_IDLE)
+            place = Signal(40, init=IDLE)
             m.d.comb += place.eq(line + x)
             with m.Switch(task.pixel_shift):
                 for shift in range(4):
@@ -175,7 +165,7 @@ class PixelWalk(wiring.Component):
                 word.eq(Cat(Const(0, 2), shared | column_atom)),
             ]
 
-        # 3. Live channels of the tile; in ARGB mode fewer of them come from CBUF.
+        # 3. Channels of the tile that are used; in ARGB mode fewer of them come from CBUF.
         live, stored = Signal(7), Signal(7)
         m.d.comb += live.eq(at_most(channels_left, Mux(task.depthwise, WIDE_GROUP, task.group_channels)))
         with m.If(task.argb):
@@ -185,7 +175,7 @@ class PixelWalk(wiring.Component):
             m.d.comb += stored.eq(live)
         with m.If(placing & task.two_blocks & ~task.argb):
             within_slab, shared = self._in_slab(slab + 1, x)
-            entry2 = Signal(40, init=_IDLE)
+            entry2 = Signal(40, init=IDLE)
             m.d.comb += [
                 entry2.eq(line + slab_start + size.DATAIN_WIDTH + within_slab),
                 self.issued.two.eq((live > WIDE_GROUP // 2) & (entry2 < task.feature_entries)),
@@ -201,12 +191,14 @@ class PixelWalk(wiring.Component):
             last_stripe.eq(pixels_left <= SLOTS),
             last_group.eq(group == task.groups - 1),
             following.eq(pixel),
+            following_line.eq(pixel_line),
         ]
         with m.If(pixel.column == cfg.DATA_SIZE2.DATAOUT_WIDTH - 1):
             m.d.comb += [
                 following.column.eq(0),
                 following.column_in.eq(0),
                 following.row_in.eq(pixel.row_in + task.stride_y),
+                following_line.eq(pixel_line + task.line_stride),
             ]
         with m.Else():
             m.d.comb += [
@@ -214,10 +206,11 @@ class PixelWalk(wiring.Component):
                 following.column_in.eq(pixel.column_in + task.stride_x),
             ]
         with m.If(issue):
-            m.d.sync += [slot.eq(slot + 1), pixel.eq(following)]
+            m.d.sync += [slot.eq(slot + 1), pixel.eq(following), pixel_line.eq(following_line)]
         with m.If(issue & (slot == SLOTS - 1)):
             m.d.sync += [
                 pixel.eq(origin),
+                pixel_line.eq(origin_line),
                 column.eq(column + 1),
                 column_offset.eq(column_offset + task.step_x),
             ]
@@ -227,11 +220,13 @@ class PixelWalk(wiring.Component):
                     column_offset.eq(-pad_left),
                     row.eq(row + 1),
                     row_offset.eq(row_offset + task.step_y),
+                    tap_line.eq(tap_line + task.line_step),
                 ]
             with m.If(last_tap):
                 m.d.sync += [
                     row.eq(0),
                     row_offset.eq(-pad_top),
+                    tap_line.eq(-task.line_pad),
                     channel_group.eq(channel_group + 1),
                     channels_left.eq(channels_left - task.group_channels),
                 ]
@@ -245,10 +240,11 @@ class PixelWalk(wiring.Component):
                     channel_group.eq(0),
                     origin.eq(following),
                     pixel.eq(following),
+                    Cat(origin_line, pixel_line).eq(following_line.replicate(2)),
                     pixels_left.eq(pixels_left - SLOTS),
                     bank.eq(~bank),
                 ]
-                # The same channels again, or the next 64 of a depthwise layer.
+                # The same channels again, or the next 64 in a depthwise layer.
                 with m.If(~task.depthwise):
                     m.d.sync += [
                         slab.eq(0),
@@ -269,7 +265,7 @@ class PixelWalk(wiring.Component):
                     ]
                 with m.If(last_stripe):
                     m.d.sync += [
-                        Cat(origin, pixel).eq(0),
+                        Cat(origin, pixel, origin_line, pixel_line).eq(0),
                         pixels_left.eq(cfg.DATA_SIZE3.DATAOUT_ATOMICS),
                         group.eq(group + 1),
                         kernels_left.eq(kernels_left - task.group_kernels),
@@ -279,8 +275,10 @@ class PixelWalk(wiring.Component):
             m.d.sync += [
                 running.eq(1),
                 started.eq(0),
+                Cat(origin_line, pixel_line).eq(0),
                 Cat(slot, bank, pixel, origin, row, column, channel_group, group, slab, slab_start).eq(0),
                 row_offset.eq(-pad_top),
+                tap_line.eq(-task.line_pad),
                 column_offset.eq(-pad_left),
                 pixels_left.eq(cfg.DATA_SIZE3.DATAOUT_ATOMICS),
                 kernels_left.eq(kernel.WEIGHT_KERNELS),
@@ -309,10 +307,10 @@ class PixelWalk(wiring.Component):
         kernels = at_most(kernels_left, task.group_kernels)
         m.d.comb += [
             self.running.eq(running),
-            self.macs.eq(Mux(issue & real, Mux(task.depthwise, stored, stored * kernels), 0)),
-            self.array_macs.eq(Mux(issue, task.group_kernels * task.group_channels, 0)),
+            self.status.macs.eq(Mux(issue & real, Mux(task.depthwise, stored, stored * kernels), 0)),
+            self.status.array_macs.eq(Mux(issue, task.group_kernels * task.group_channels, 0)),
         ]
-        # A bank is used from its first slot until CORE has taken its stripe.
+        # A bank is in use from its first slot until CORE has accepted its stripe.
         with m.If(self.taken):
             m.d.sync += bank_used.bit_select(self.taken_bank, 1).eq(0)
         with m.If(self.swap & first_tile):
@@ -320,7 +318,7 @@ class PixelWalk(wiring.Component):
         return m
 
     def _in_slab(self, slab: Value, x: Value) -> tuple[Value, Value]:
-        """Pixel `x` in a slab: the entry from the slab's first on, and the first atom in the entry."""
+        """Entry of pixel `x` relative to the first entry of the slab, and its first atom in that entry."""
         rest = slab == self.task.full_slabs
         one, two = rest & (self.task.rest_atoms == 1), rest & (self.task.rest_atoms == 2)
         entry = Mux(one, x >> 2, Mux(two, x >> 1, x))

@@ -1,34 +1,37 @@
-"""What the sequence controller derives from the registers once a task (docs/hardware.md 2, 3)."""
+"""Values that the sequence controller derives from the registers once per task ([HW 4], [HW 5], [HW 6])."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.config import NpuConfig
-from rtl.npu.cna_types import DEPTHWISE, WIDE_GROUP, TypeOf, feature_entries, is_argb
-from rtl.regfile import config_signature
+from rkcosim.rtl.npu.cna_types import DEPTHWISE, WIDE_GROUP, TypeOf, feature_entries, is_argb
+from rkcosim.rtl.regfile import config_signature
+from rkcosim.spec.config import NpuConfig
 
 SLOTS = 16
-"""Pixels of a stripe, and the cycles a tile takes at least (DESIGN 4.3)."""
+"""Pixels of a stripe, which is also the minimum number of cycles per tile."""
 
 DECONV_SHIFTS = {0: 0, 1: 1, 3: 2, 7: 3}
-"""log2 of the distance of input pixels in a transposed convolution by DECONV stride field (H 3.12)."""
+"""log2 of the distance of input pixels in a transposed convolution, by DECONV stride field [HW 5.6]."""
+
+LINE_BITS = 42
+"""Width of an address in CBUF: row of the input with its inserted zeros, times the row pitch."""
 
 TASK = wiring.Signature(
     {
-        "precision": Out(3),  # the CNA's code; the codes that mean nothing count as int8
+        "precision": Out(3),  # code of the CNA; reserved codes count as int8
         "depthwise": Out(1),
-        "two_blocks": Out(1),  # depthwise of 16-bit types: two slabs and two weight blocks a group
+        "two_blocks": Out(1),  # depthwise 16-bit types: a group has two slabs and two weight blocks
         "argb": Out(1),
         "pixel_shift": Out(2),  # ARGB mode: log2 of the 4-byte words of a pixel
         "image_channels": Out(3),  # ARGB mode: 1 to 4
         "element": Out(3),  # log2 of the bits of an element
-        "tile_atoms": Out(2),  # log2 of the atoms of a full tile's kernel, 0 to 2
+        "tile_atoms": Out(2),  # log2 of the atoms of a kernel in a full tile, 0 to 2
         "group_kernels": Out(7),  # 16, 32 or 64
         "group_channels": Out(6),  # channels of a channel group, 16 or 32
         "atoms": Out(15),  # atoms of an input pixel
-        "full_slabs": Out(13),  # CBUF entries that hold four of them; three count as four
-        "rest_atoms": Out(2),  # atoms of the slab that several pixels share; 0 and 3: there is none
+        "full_slabs": Out(13),  # CBUF entries that hold four of these atoms each; three atoms count as four
+        "rest_atoms": Out(2),  # atoms of the slab that several pixels share; 0 and 3: there is no such slab
         "channel_groups": Out(13),
         "groups": Out(11),
         "stripes": Out(18),
@@ -36,42 +39,43 @@ TASK = wiring.Signature(
         "stride_x": Out(3),
         "step_y": Out(6),  # input rows from one kernel row to the next
         "step_x": Out(6),
-        "spread_y": Out(2),  # log2 of the distance of input rows once zeros are inserted between them
+        "spread_y": Out(2),  # log2 of the distance of input rows after zeros have been inserted
         "spread_x": Out(2),
-        "last_y": Out(14),  # last row and column of the input then
+        "last_y": Out(14),  # last row and column of the input after the insertion
         "last_x": Out(14),
-        "first_rows": Out(11),  # rows that must be in CBUF at the beginning
+        "line_stride": Out(LINE_BITS),  # row pitch of CBUF times stride_y, step_y, padding on top
+        "line_step": Out(LINE_BITS),
+        "line_pad": Out(LINE_BITS),
+        "first_rows": Out(11),  # rows that must be in CBUF before the first slot is issued
         "feature_entries": Out(13),  # CBUF entries that can hold features
-        "ring_first": Out(13),  # weight ring: first entry, entries
+        "ring_first": Out(13),  # weight ring: first entry and number of entries
         "ring_entries": Out(13),
     }
 )
 
 
 class TaskConstants(wiring.Component):
-    """Registers that follow from the configuration.
+    """Registers that are derived from the configuration.
 
     Members
     -------
     cfg : In(config_signature("CNA"))
     start : In(1)    : pulse; `cfg` is stable from here on.
     first_stripe : In(1) : the option j8_start_with_first_rows.
-    go : Out(1)      : pulse three cycles later, `task` is there.  Does not come when there is nothing to
-        do: such a task never ends, and the diagnostics say why.
+    go : Out(1)      : pulse three cycles later, `task` is valid.  There is no pulse if there is nothing to
+        do: such a task never ends, and the diagnostics tell why.
     task : Out(TASK)
     """
 
+    cfg: In(config_signature("CNA"))
+    start: In(1)
+    first_stripe: In(1)
+    go: Out(1)
+    task: Out(TASK)
+
     def __init__(self, config: NpuConfig) -> None:
         self._config = config
-        super().__init__(
-            {
-                "cfg": In(config_signature("CNA")),
-                "start": In(1),
-                "first_stripe": In(1),
-                "go": Out(1),
-                "task": Out(TASK),
-            }
-        )
+        super().__init__()
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -87,7 +91,7 @@ class TaskConstants(wiring.Component):
 
         phase = Signal(3)
         m.d.sync += phase.eq(Cat(self.start, phase))
-        # 1. By type, and what does not depend on it.
+        # 1. Values that depend on the type, and values that do not depend on others.
         with m.If(phase[0]):
             m.d.sync += [
                 task.precision.eq(of.code),
@@ -126,14 +130,18 @@ class TaskConstants(wiring.Component):
                     for value, shift in DECONV_SHIFTS.items():
                         with m.If(field == value):
                             m.d.sync += spread.eq(shift)
-        # 2. What follows from that.
+        # 2. Values that depend on those of step 1.
         with m.If(phase[1]):
             atoms = task.atoms
+            pitch = Mux(task.argb, cfg.DMA_CON1.LINE_STRIDE, cfg.CBUF_CON1.DATA_ENTRIES)
             by_kernels = of.kernel_groups(kernel.WEIGHT_KERNELS)
             m.d.sync += [
                 task.full_slabs.eq((atoms + 1) >> 2),
-                task.rest_atoms.eq(atoms[:2]),  # three are a full slab: none is left to ask about
+                task.rest_atoms.eq(atoms[:2]),  # three atoms are a full slab, so no shared slab remains
                 task.groups.eq(Mux(wide, (channels + WIDE_GROUP - 1) // WIDE_GROUP, by_kernels)),
+                task.line_stride.eq(task.stride_y * pitch),
+                task.line_step.eq(task.step_y * pitch),
+                task.line_pad.eq(cfg.PAD_CON0.PAD_TOP * pitch),
                 task.last_y.eq((size.DATAIN_HEIGHT - 1)[:11] << task.spread_y),
                 task.last_x.eq((size.DATAIN_WIDTH - 1)[:11] << task.spread_x),
             ]

@@ -4,18 +4,22 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.npu.cna_types import at_most
-from rtl.npu.csc_task import TASK
-from rtl.regfile import config_signature
+from rkcosim.rtl.npu.cna_types import at_most
+from rkcosim.rtl.npu.csc_task import TASK
+from rkcosim.rtl.regfile import config_signature
 
 BLOCK_ATOMS = 4
-"""Atoms that a tap of a whole depthwise block takes (docs/hardware.md 3.3)."""
+"""Atoms of one tap of a whole depthwise block [HW 3.6]."""
 
 
 class Chunk(data.Struct):
-    """64 bytes of a tile, to be read from the ring at atom `place`, the next entry being that of `next`.
+    """64 bytes of a tile that are read from the ring.
 
-    `index` is the chunk's number in the tile, `stride` the kernels' distance as `CellIn.w_stride`.
+    Members
+    -------
+    place, next : atom in the ring at which they start; place after their entry.
+    index : number of the chunk in the tile.
+    stride : distance of kernels as `CellIn.w_stride`.
     """
 
     valid: 1
@@ -26,18 +30,18 @@ class Chunk(data.Struct):
 
 
 class Release(wiring.Component):
-    """How far the stream has been used, told one cycle later: by then the last chunk has been read.
+    """Release of the used part of the stream, one cycle late, after the last chunk has been read.
 
     Members
     -------
     start : In(1)      : pulse, nothing has been used.
-    moves : In(1)      : atoms up to `used` are not needed after this cycle.
+    advance : In(1)    : atoms up to `used` are not needed after this cycle.
     used : In(29)
-    released : Out(32) : bytes.
+    released : Out(32) : number of bytes that are released.
     """
 
     start: In(1)
-    moves: In(1)
+    advance: In(1)
     used: In(29)
     released: Out(32)
 
@@ -47,44 +51,37 @@ class Release(wiring.Component):
         m.d.sync += self.released.eq(Cat(Const(0, 4), used))
         with m.If(self.start):
             m.d.sync += [used.eq(0), self.released.eq(0)]
-        with m.If(self.moves):
+        with m.If(self.advance):
             m.d.sync += used.eq(self.used)
         return m
 
 
 class WeightWalk(wiring.Component):
-    """Issue the chunks of tile after tile, each tile once the one before has been swapped in.
+    """Issue the chunks of tile after tile, each tile after the previous one has been swapped in.
 
     Members
     -------
     cfg : In(config_signature("CNA"))
     task : In(TASK)
-    start, go : In(1)    : pulses, the task begins; its constants are there.
+    start, go : In(1)    : pulses: the task begins; its constants are valid.
     three_atoms : In(1)  : the option d1_three_atoms_int8.
     loaded : In(32)      : bytes of the weight stream that are in the ring.
     released : Out(32)   : bytes of it that will not be read again.
-    releases : Out(1)    : that will be more soon (rtl/clock_groups.py).
-    swap : In(1)         : in this cycle a slot is issued that takes the tile over.
-    tile_here : Out(1)   : all chunks of a tile have been issued that no slot has taken over yet.
+    swap : In(1)         : a slot is issued in this cycle that makes the tile active.
+    tile_here : Out(1)   : all chunks of a tile have been issued, and no slot has made it active yet.
     chunk : Out(Chunk)   : the chunk issued in this cycle.
     """
 
-    def __init__(self) -> None:
-        super().__init__(
-            {
-                "cfg": In(config_signature("CNA")),
-                "task": In(TASK),
-                "start": In(1),
-                "three_atoms": In(1),
-                "go": In(1),
-                "loaded": In(32),
-                "released": Out(32),
-                "releases": Out(1),
-                "swap": In(1),
-                "tile_here": Out(1),
-                "chunk": Out(Chunk),
-            }
-        )
+    cfg: In(config_signature("CNA"))
+    task: In(TASK)
+    start: In(1)
+    three_atoms: In(1)
+    go: In(1)
+    loaded: In(32)
+    released: Out(32)
+    swap: In(1)
+    tile_here: Out(1)
+    chunk: Out(Chunk)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -99,8 +96,8 @@ class WeightWalk(wiring.Component):
         tap, channel_group = Signal(10, reset_less=True), Signal(13, reset_less=True)
         stripe, group = Signal(18, reset_less=True), Signal(11, reset_less=True)
         kernels_left, atoms_left = Signal(14, reset_less=True), Signal(15, reset_less=True)
-        # Two blocks a tile: how far the second one lies behind the first.  That is a whole block at first,
-        # and less from tap to tap when the second block is no whole one.
+        # Two blocks per tile: distance of the second one from the first.  It starts as a whole block, and
+        # decreases from tap to tap if the second block is not a whole one.
         apart, whole_block = Signal(12, reset_less=True), Signal(12, reset_less=True)
 
         full = self.tile_here
@@ -108,11 +105,11 @@ class WeightWalk(wiring.Component):
         # 1. Sizes of the tile.
         tile_kernels, tile_atoms, row_log2 = Signal(7), Signal(7), Signal(2)
         both = Signal()
-        second_atoms = Signal(3)  # of the second block; of a first one that has a second there are four
+        second_atoms = Signal(3)  # of the second block; if there is one, the first block has four
         rest_log2 = Signal(2)
         m.d.comb += [
             tile_kernels.eq(at_most(kernels_left, task.group_kernels)),
-            # One, two or four atoms of each kernel (three count as four), but no more than the type's.
+            # One, two or four atoms of each kernel (three count as four), at most as many as the type has.
             rest_log2.eq(Mux(atoms_left > 2, 2, atoms_left > 1)),
             row_log2.eq(at_most(rest_log2, task.tile_atoms)),
             both.eq(task.two_blocks & (atoms_left > BLOCK_ATOMS)),
@@ -131,7 +128,7 @@ class WeightWalk(wiring.Component):
         def wrapped(position: Value) -> Value:
             return Mux(position >= ring, position - ring, position)
 
-        # 2. One chunk a cycle, once the whole tile is there and its registers are free.
+        # 2. One chunk per cycle, once the whole tile is loaded and its shadow registers are free.
         first, issue, last = Signal(), Signal(), Signal()
         chunk = self.chunk
         m.d.comb += [
@@ -156,12 +153,11 @@ class WeightWalk(wiring.Component):
         m.submodules.release = release = Release()
         m.d.comb += [
             release.start.eq(self.start),
-            release.moves.eq(self.releases),
             release.used.eq(after),
             self.released.eq(release.released),
         ]
 
-        # 3. Next tile: tap, channel group, stripe (which begins the group again), group.
+        # 3. Next tile: tap, channel group, stripe (which restarts the group), group.
         tile_place = wrapped(place + tile_atoms)
         group_end, group_end_place = Signal(29), Signal(16)
         last_group = group == task.groups - 1
@@ -173,7 +169,7 @@ class WeightWalk(wiring.Component):
             m.d.sync += [full.eq(1), place.eq(tile_place), begin.eq(after), tap.eq(tap + 1)]
             m.d.sync += apart.eq(apart - BLOCK_ATOMS + second_atoms)
             with m.If(stripe == task.stripes - 1):
-                m.d.comb += self.releases.eq(1)
+                m.d.comb += release.advance.eq(1)
             with m.If(tap == taps - 1):
                 m.d.sync += [tap.eq(0), channel_group.eq(channel_group + 1), apart.eq(whole_block)]
                 with m.If(~task.depthwise):

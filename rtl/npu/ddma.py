@@ -1,4 +1,4 @@
-"""DDMA: the clients of one core onto one AXI4 master (HARDWARE 2.8, 8; DESIGN 4)."""
+"""DDMA: connects the memory clients of one core to one AXI4 master ([HW 2.8], [HW 11])."""
 
 from collections.abc import Iterable
 
@@ -8,10 +8,9 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from rtl.activity import activity_layout, levels_layout, tell
-from rtl.bus import Axi4, Burst, DiagnosticMerge, SkidBuffer
-from rtl.config import AXI_BYTES, RK3588, NpuConfig
-from rtl.layouts import (
+from rkcosim.rtl.bus import Axi4, Burst, DiagnosticMerge, SkidBuffer
+from rkcosim.rtl.counters import activity_layout, levels_layout, tell
+from rkcosim.rtl.layouts import (
     AXI_BITS,
     DiagnosticCode,
     DiagnosticPort,
@@ -21,38 +20,39 @@ from rtl.layouts import (
     WriteClient,
     WritePort,
 )
-from rtl.npu.dma_registers import DmaRegisters
-from rtl.regs import registers
+from rkcosim.rtl.npu.dma_registers import DmaRegisters
+from rkcosim.spec.config import AXI_BYTES
+from rkcosim.spec.regs import registers
 
 BEAT_SHIFT = AXI_BYTES.bit_length() - 1
 PAGE_BEATS = 4096 // AXI_BYTES
-"""A burst never crosses a multiple of this many beats (HARDWARE 8)."""
+"""Beats of a 4 KiB page; a burst never crosses a page boundary [HW 11]."""
 MAX_OUTSTANDING = 256
-"""Room for the largest limit that CFG_OUTSTANDING can hold (255)."""
+"""Number of outstanding bursts that can be tracked; CFG_OUTSTANDING allows at most 255."""
 
 BURST = data.StructLayout({"id": 3, "addr": 32, "beats_m1": 4})
 W_BEAT = data.StructLayout({"data": AXI_BITS, "strb": AXI_BITS // 8, "last": 1})
 
 
 class BurstSplitter(wiring.Component):
-    """Choose a client in turn, add the base, and split at 4 KiB: one AXI burst a cycle.
+    """Select a client, add the base, and split at 4 KiB: one AXI burst per cycle.
 
     Parameters
     ----------
     ports : int
         Number of clients.
     unbased : int or None
-        The client whose addresses are taken as they are.
+        The client to whose addresses the base is not added.
 
     Members
     -------
     valid : In(ports), addr : In(32).array(ports), beats_m1 : In(4).array(ports)
     ready : Out(ports)
     base : In(32)
-    allow : In(1)                  : a burst may be handed out in this cycle.
-    o : Out(BURST)                 : with `more`: another burst of the same request follows.
+    allow : In(1)                  : a burst may be issued in this cycle.
+    o : Out(BURST)                 : the burst; with `more`, another burst of the same request follows.
     o_valid, more : Out(1)
-    pending : Out(1)               : a request waits or is only partly handed out.
+    pending : Out(1)               : a request waits or has only been issued in part.
     """
 
     def __init__(self, ports: int, unbased: int | None = None) -> None:
@@ -75,7 +75,7 @@ class BurstSplitter(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        # Stage 1: who.  The client after the last one served comes first.
+        # Stage 1: select a client.  The one after the client served last has the highest priority.
         last = Signal(range(self._ports))
         later = Signal(self._ports)
         chosen = Signal(range(self._ports))
@@ -85,7 +85,7 @@ class BurstSplitter(wiring.Component):
             for n in range(self._ports):
                 with m.Case(n):
                     m.d.comb += later.eq(self.valid & (-1 << (n + 1)))
-        for source in (self.valid, later):  # the second, when any, overrides the first
+        for source in (self.valid, later):  # the clients after the last one, if any, take precedence
             for n in reversed(range(self._ports)):
                 with m.If(source[n]):
                     m.d.comb += chosen.eq(n)
@@ -114,7 +114,7 @@ class BurstSplitter(wiring.Component):
                     burst.beats_m1.eq(beats_m1),
                 ]
 
-        # Stage 2: a request that crosses a page leaves as two bursts.
+        # Stage 2: a request that crosses a page boundary is issued as two bursts.
         in_page = burst.addr[BEAT_SHIFT:12]
         final_beat = Signal(range(PAGE_BEATS + 16))
         m.d.comb += [
@@ -134,13 +134,13 @@ class BurstSplitter(wiring.Component):
 
 
 class SplitTracker(wiring.Component):
-    """Remember, per client and in order, which bursts are not the last of their request.
+    """Remember, per client and in order, which bursts are not the last one of their request.
 
     Members
     -------
-    push, push_id, push_more : In   : a burst has been handed out.
-    pop, pop_id : In                : its response ends; at the latest as many bursts as pushed.
-    more : Out(1)                   : from the cycle after `pop` on: that burst had a successor.
+    push, push_id, push_more : In   : a burst has been issued.
+    pop, pop_id : In                : its response ends; there are never more pops than pushes.
+    more : Out(1)                   : from the cycle after `pop` on: another burst of the request follows.
     """
 
     def __init__(self, clients: int) -> None:
@@ -181,47 +181,42 @@ _ADDRESS_MEMBERS = ("valid", "ready", "id", "addr", "len", "size", "burst")
 
 
 class Ddma(wiring.Component):
-    """Carry the requests of eight readers and two writers over one AXI4 master.
+    """Connect eight readers and two writers to one AXI4 master.
 
-    Clients take turns; `dma_base` is added to every address but the PC's (modulo 2^32); requests
-    that cross 4 KiB become two bursts, yet `last` and `done` come once per request.  The bursts
-    under way are bounded by CFG_OUTSTANDING (a limit of 0 lets one through at a time).  Responses
-    with an error still reach the client.
+    Clients are served in turn. `dma_base` is added to every address but the PC's (modulo 2^32). Requests
+    that cross 4 KiB become two bursts, yet `last` and `done` come once per request. CFG_OUTSTANDING
+    limits the number of outstanding bursts (a limit of 0 allows one at a time). Responses
+    with an error are still passed to the client.
 
     Members
     -------
     reads : In(ReadPort()).array(8)      : indexed by ReadClient, which is also the AXI id.
     writes : In(WritePort()).array(2)    : indexed by WriteClient, which is also the AXI id.
     dma_base : In(32)                    : TASK_DMA_BASE; a multiple of 32.
-    axi : Out(Axi4())                    : all outputs from registers.
+    axi : Out(Axi4())                    : all outputs are registers.
     port : In(RegisterPort())            : registers of the DDMA window.
     sdma_port : In(RegisterPort())       : registers of the SDMA window, without effect.
     read_error : Out(1)                  : pulse, once per burst with an erroneous beat.
     write_error : Out(1)                 : pulse.
-    idle : Out(1)                        : nothing asked for and nothing under way.
-    writes_pending : Out(1)              : a write is asked for or its response has not come.
-    activity, levels : Out(layout)       : for the counters (rtl/regs/counters.rdl).
+    idle : Out(1)                        : no request and no outstanding burst.
+    writes_pending : Out(1)              : a write is requested or its response is outstanding.
+    activity, levels : Out(layout)       : for the counters (spec/regs/counters.rdl).
     diag : Out(DiagnosticPort())         : READ_ERROR, WRITE_ERROR (value: the AXI id), UNKNOWN_WRITE.
     """
 
-    def __init__(self, config: NpuConfig = RK3588) -> None:
-        super().__init__(
-            {
-                "reads": In(ReadPort()).array(len(ReadClient)),
-                "writes": In(WritePort()).array(len(WriteClient)),
-                "dma_base": In(32),
-                "axi": Out(Axi4()),
-                "port": In(RegisterPort()),
-                "sdma_port": In(RegisterPort()),
-                "read_error": Out(1),
-                "write_error": Out(1),
-                "idle": Out(1),
-                "writes_pending": Out(1),
-                "activity": Out(activity_layout("DDMA")),
-                "levels": Out(levels_layout("READ_BURSTS", "WRITE_BURSTS", "WRITE_QUEUE")),
-                "diag": Out(DiagnosticPort()),
-            }
-        )
+    reads: In(ReadPort()).array(len(ReadClient))
+    writes: In(WritePort()).array(len(WriteClient))
+    dma_base: In(32)
+    axi: Out(Axi4())
+    port: In(RegisterPort())
+    sdma_port: In(RegisterPort())
+    read_error: Out(1)
+    write_error: Out(1)
+    idle: Out(1)
+    writes_pending: Out(1)
+    activity: Out(activity_layout("DDMA"))
+    levels: Out(levels_layout("READ_BURSTS", "WRITE_BURSTS", "WRITE_QUEUE"))
+    diag: Out(DiagnosticPort())
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -278,9 +273,9 @@ class Ddma(wiring.Component):
         order: SplitTracker,
         room: Signal,
     ) -> Signal:
-        """Carry the clients' requests to address channel "ar" or "aw" while there is `room`.
+        """Issue the clients' requests on address channel "ar" or "aw" while there is `room`.
 
-        Returns the strobe of a burst that is handed out.
+        Returns the strobe of an issued burst.
         """
         axi = {name: getattr(self.axi, f"{channel}{name}") for name in _ADDRESS_MEMBERS}
         issue = Signal()
@@ -311,7 +306,7 @@ class Ddma(wiring.Component):
         return issue
 
     def _elaborate_reads(self, m: Module, regs: DmaRegisters) -> tuple[Signal, Signal]:
-        """Returns whether nothing is to do, and the bursts under way."""
+        """Connect the readers; returns whether nothing is to do, and the number of outstanding bursts."""
         axi = self.axi
         m.submodules.read_splitter = split = BurstSplitter(len(ReadClient), unbased=ReadClient.PC)
         m.submodules.ar = ar = SkidBuffer(BURST)
@@ -325,7 +320,7 @@ class Ddma(wiring.Component):
         ]
         m.d.sync += [under_way.eq(under_way + issue - finish), axi.rready.eq(1)]
 
-        # Responses: one register, then straight to the client; the split flag arrives beside it.
+        # Responses: one register, then directly to the client; the split flag arrives in the same cycle.
         client_id = axi.rid[:3]
         valid, last, error = Signal(), Signal(), Signal()
         rid = Signal(3, reset_less=True)
@@ -353,18 +348,18 @@ class Ddma(wiring.Component):
                         m.d.sync += bad[n].eq((bad[n] | error) & ~last)
         m.d.comb += regs.read_error_id.eq(rid)
 
-        idle = Signal()
+        idle = Signal(name="reads_idle")
         m.d.comb += idle.eq(~split.pending & (under_way == 0) & ~valid)
         return idle, under_way
 
     def _elaborate_writes(self, m: Module, regs: DmaRegisters) -> tuple[Signal, Signal]:
-        """As `_elaborate_reads`."""
+        """Connect the writers; returns the same as `_elaborate_reads`."""
         axi = self.axi
         m.submodules.write_splitter = split = BurstSplitter(len(WriteClient))
         m.submodules.aw = aw = SkidBuffer(BURST)
         m.submodules.w = w = SkidBuffer(W_BEAT)
         m.submodules.write_order = order = SplitTracker(len(WriteClient))
-        # Bursts whose data has not been sent yet, in the order of their addresses.
+        # Bursts whose data have not been sent yet, in the order of their addresses.
         todo_layout = data.StructLayout({"id": 1, "beats_m1": 4})
         m.submodules.todo = todo = SyncFIFOBuffered(width=todo_layout.size, depth=16)
         under_way = Signal(range(MAX_OUTSTANDING))
@@ -378,7 +373,7 @@ class Ddma(wiring.Component):
         ]
         m.d.sync += [under_way.eq(under_way + issue - finish), axi.bready.eq(1)]
 
-        # Data follows its address: a burst's first beat goes out once its AW has been taken.
+        # Data follow their address: the first beat of a burst is sent after its AW has been accepted.
         taken = Signal(range(32))
         sent, burst_end = Signal(), Signal()
         beat = Signal(4)
@@ -424,7 +419,7 @@ class Ddma(wiring.Component):
                         m.d.comb += client.done.eq(~order.more)
         m.d.comb += regs.write_error_id.eq(bid)
 
-        idle = Signal()
+        idle = Signal(name="writes_idle")
         m.d.comb += idle.eq(~split.pending & (under_way == 0) & ~valid)
         m.d.comb += self.levels.WRITE_QUEUE.eq(todo.level)
         return idle, under_way

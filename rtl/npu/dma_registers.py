@@ -1,19 +1,19 @@
-"""Registers of the AXI masters DDMA and SDMA (HARDWARE 2.8); not shadowed."""
+"""Registers of the AXI masters DDMA and SDMA [HW 2.8], which have no register groups."""
 
 from amaranth import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.layouts import DiagnosticCode, DiagnosticPort, RegisterPort
-from rtl.regfile import register_layout, unpack_fields
-from rtl.regs import registers
+from rkcosim.rtl.layouts import DiagnosticCode, DiagnosticPort, RegisterPort
+from rkcosim.rtl.regfile import register_layout, unpack_fields
+from rkcosim.spec.regs import registers
 
 
 class DmaRegisters(wiring.Component):
-    """Plain storage of the registers of DDMA or SDMA, with reset values as read on silicon.
+    """Storage of the registers of DDMA or SDMA, with reset values as read on silicon.
 
-    Only the outstanding limits have an effect.  Unknown offsets: writes are dropped with a
-    diagnostic, reads give 0.
+    Only the outstanding limits have an effect. Writes to unknown offsets are dropped with a
+    diagnostic; reads of them return 0.
 
     Parameters
     ----------
@@ -25,12 +25,17 @@ class DmaRegisters(wiring.Component):
     port : In(RegisterPort())
     read_limit : Out(8)           : CFG_OUTSTANDING.RD_OS_CNT.
     write_limit : Out(8)          : CFG_OUTSTANDING.WR_OS_CNT.
-    read_error : In(1)            : pulse; `read_error_id` becomes CFG_ID_ERROR.RD_RESP_ID.
+    read_error : In(1)            : pulse; `read_error_id` is stored in CFG_ID_ERROR.RD_RESP_ID.
     read_error_id : In(5)
-    write_error : In(1)           : pulse; `write_error_id` becomes CFG_ID_ERROR.WR_RESP_ID.
+    write_error : In(1)           : pulse; `write_error_id` is stored in CFG_ID_ERROR.WR_RESP_ID.
     write_error_id : In(4)
     idle : In(1)                  : CFG_STATUS.IDEL.
     diag : Out(DiagnosticPort())
+
+    Raises
+    ------
+    ValueError
+        If `block` is another name.
     """
 
     port: In(RegisterPort())

@@ -1,4 +1,4 @@
-"""DPU, the post-processing unit of a core: face of its pipe and writer (H 5, docs section 4)."""
+"""DPU, the post-processing unit of a core: connects its pipe and its writer [HW 7]."""
 
 from typing import Any
 
@@ -6,9 +6,8 @@ from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.activity import activity_layout, tell
-from rtl.config import NpuConfig
-from rtl.layouts import (
+from rkcosim.rtl.counters import activity_layout, tell
+from rkcosim.rtl.layouts import (
     LANES,
     AccOctet,
     BsOctet,
@@ -19,21 +18,21 @@ from rtl.layouts import (
     PpuAtom,
     WritePort,
 )
-from rtl.npu.dpu_checks import Check, emit_checks
-from rtl.npu.dpu_diagnostics import dpu_checks, float_product_stuck, writer_stalls
-from rtl.npu.dpu_modes import by_surface, moves_atoms, surfaces_m1
-from rtl.npu.dpu_pipe import DpuPipe
-from rtl.npu.dpu_types import DEPTHWISE, Precision, group_octets, width_of
-from rtl.npu.dpu_writer import StripeWriter
-from rtl.regfile import LutPort, config_signature
-from rtl.regs.options import OPTION_BITS
+from rkcosim.rtl.npu.arith import held
+from rkcosim.rtl.npu.checks import Check, add_checker
+from rkcosim.rtl.npu.dpu_diagnostics import dpu_checks, float_product_stuck, writer_stalls
+from rkcosim.rtl.npu.dpu_modes import PacketSizes, area_of, by_surface, moves_atoms, surfaces_m1
+from rkcosim.rtl.npu.dpu_pipe import DpuPipe
+from rkcosim.rtl.npu.dpu_types import DEPTHWISE, Precision, group_octets, width_of
+from rkcosim.rtl.npu.dpu_writer import StripeWriter
+from rkcosim.rtl.regfile import LutPort, config_signature
+from rkcosim.spec.regs.options import OPTION_BITS
 
 
 def moved_settings(m: Module, cfg: Any, moved: Value) -> Any:
-    """Settings in force: those of a task that only moves atoms become int16 in and out (docs 5.7)."""
-    signature = config_signature("DPU")
-    inner = signature.create()
-    m.d.comb += [getattr(inner, name).eq(getattr(cfg, name)) for name in signature.members]
+    """Effective settings: those of a task that only moves atoms become int16 in and out [HW 8.7]."""
+    inner = config_signature("DPU").create()
+    wiring.connect(m, wiring.flipped(cfg), wiring.flipped(inner))
     kind = width_of(cfg.DATA_FORMAT.OUT_PRECISION)
     channel, written = cfg.DATA_CUBE_CHANNEL.CHANNEL, cfg.WDMA_SIZE_0.CHANNEL_WDMA
     whole = (surfaces_m1(channel, kind) << 3) | 7
@@ -52,79 +51,53 @@ def moved_settings(m: Module, cfg: Any, moved: Value) -> Any:
 
 
 class Dpu(wiring.Component):
-    """Post-processes the results of CORE or the data of MRDMA and writes them to memory.
+    """Post-process the results of CORE or the data of MRDMA and write them to memory.
 
     Members
     -------
-    cfg : configuration registers, in
-    control : ControlPort, in
-    acc : stream of AccOctet, in
-        Main data from CORE (FLYING_MODE 0).
-    main : stream of ElementOctet, in
-        Main data from MRDMA (FLYING_MODE 1).
-    bs, bn : streams of BsOctet, in
-        Operands of BRDMA and NRDMA.
-    ew : stream of ElementOctet, in
-        Operands of ERDMA.
-    core_octets : 4, in
-        Octets of a channel group that CORE delivers; 0 while it does not run.
-    lut : LutPort, in
-        Access to the tables while the DPU is idle; reads at any time.
-    options : 8, in
-        Options of `rtl.regs.options`.
-    write : WritePort, out
-    ppu : stream of PpuAtom, out
-        The output, for OUTPUT_MODE bit 0.
-    diag : DiagnosticPort, out
-    rdma_busy : 1, in
-        DpuRdma.busy.  The task ends only when DPU_RDMA has: BS and BN data that it does not use are
-        dropped meanwhile, main and EW data that it does not use keep it from ending.
-    rdma_comb_use : 1, in
-        Bit 0 of DPU_RDMA's COMB_USE while that runs; COMB_USE of the DPU may repeat it.
-    rdma_copies : 4, in
-        Copies of a row that DPU_RDMA's unpooling is set to make; 0 without it.
-    by_surface : 1, out
-        DPU_RDMA is to deliver the data of its 16-bit types surface by surface (docs 4.11).
-    busy_octet : 1, out
-        An octet enters the pipe in this cycle.
-    lacks : 1, out
-        An octet, or the task, waits for data that DPU_RDMA reads.
-    activity : struct, out
-        What it does, for the counters (rtl/regs/counters.rdl).
-    moves, writer_moves, float_task : 1, out
-        A register of the DPU but for its writer, one of the writer, one of the float unit may change
-        (rtl/clock_groups.py).
+    cfg : registers of the block.
+    control : start and end of a task.
+    acc : main data from CORE (FLYING_MODE 0).
+    main : main data from MRDMA (FLYING_MODE 1).
+    bs, bn : operands of BRDMA and NRDMA.
+    ew : operands of ERDMA.
+    core_octets : octets of a channel group that CORE delivers; 0 while CORE is idle.
+    lut : access to the tables: writes while the DPU is idle; reads at any time.
+    options : bits of `rkcosim.spec.regs.options`.
+    write : port towards the DMA.
+    ppu : the output, for OUTPUT_MODE bit 0.
+    diag : reports on the settings.
+    rdma_busy : DpuRdma.busy.  The task ends only after that of DPU_RDMA: unused BS and BN data are
+        dropped, unused main and EW data keep both tasks from ending.
+    rdma_comb_use : bit 0 of DPU_RDMA's COMB_USE while DPU_RDMA runs; the DPU's COMB_USE may have the same
+        bit.
+    rdma_copies : copies of a row that DPU_RDMA's unpooling is configured to make; 0 without unpooling.
+    by_surface : DPU_RDMA is to deliver the data of its 16-bit types surface by surface [HW 7.12].
+    busy_octet : an octet enters the pipe in this cycle.
+    lacks : an octet, or the task, waits for data that DPU_RDMA reads.
+    activity : for the counters (spec/regs/counters.rdl).
     """
 
-    def __init__(self, cfg: NpuConfig) -> None:
-        self.geometry = cfg
-        super().__init__(
-            {
-                "cfg": In(config_signature("DPU")),
-                "control": In(ControlPort()),
-                "acc": In(stream.Signature(AccOctet)),
-                "main": In(stream.Signature(ElementOctet)),
-                "bs": In(stream.Signature(BsOctet)),
-                "bn": In(stream.Signature(BsOctet)),
-                "ew": In(stream.Signature(ElementOctet)),
-                "core_octets": In(4),
-                "lut": In(LutPort()),
-                "options": In(OPTION_BITS),
-                "write": Out(WritePort()),
-                "ppu": Out(stream.Signature(PpuAtom)),
-                "diag": Out(DiagnosticPort()),
-                "rdma_busy": In(1),
-                "rdma_comb_use": In(1),
-                "rdma_copies": In(4),
-                "by_surface": Out(1),
-                "busy_octet": Out(1),
-                "lacks": Out(1),
-                "activity": Out(activity_layout("DPU")),
-                "moves": Out(1),
-                "writer_moves": Out(1),
-                "float_task": Out(1),
-            }
-        )
+    cfg: In(config_signature("DPU"))
+    control: In(ControlPort())
+    acc: In(stream.Signature(AccOctet))
+    main: In(stream.Signature(ElementOctet))
+    bs: In(stream.Signature(BsOctet))
+    bn: In(stream.Signature(BsOctet))
+    ew: In(stream.Signature(ElementOctet))
+    core_octets: In(4)
+    lut: In(LutPort())
+    options: In(OPTION_BITS)
+    write: Out(WritePort())
+    ppu: Out(stream.Signature(PpuAtom))
+    diag: Out(DiagnosticPort())
+    rdma_busy: In(1)
+    rdma_comb_use: In(1)
+    rdma_copies: In(4)
+    by_surface: Out(1)
+    busy_octet: Out(1)
+    lacks: Out(1)
+    activity: Out(activity_layout("DPU"))
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -134,60 +107,48 @@ class Dpu(wiring.Component):
         cfg = moved_settings(m, self.cfg, (copies != 0) & moves_atoms(self.cfg))
         m.submodules.pipe = pipe = DpuPipe()
         m.submodules.writer = writer = StripeWriter()
-        start, octets = Signal(), Signal(4, reset_less=True)
-        flying = Signal(reset_less=True)
+        start = Signal()
         feeding, running, stuck, strange = Signal(), Signal(), Signal(reset_less=True), Signal()
-        wiring.connect(m, cfg, pipe.cfg)
-        wiring.connect(m, cfg, writer.cfg)
-        for name in ("bs", "bn", "ew", "lut"):
-            wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(pipe, name))
+        wiring.connect(m, cfg, pipe.cfg, writer.cfg)
+        for mine, given in ((self.bs, pipe.bs), (self.bn, pipe.bn), (self.ew, pipe.ew), (self.lut, pipe.lut)):
+            wiring.connect(m, wiring.flipped(mine), given)
         wiring.connect(m, pipe.result, writer.source)
         wiring.connect(m, writer.write, wiring.flipped(self.write))
         wiring.connect(m, writer.ppu, wiring.flipped(self.ppu))
 
-        # One cycle to derive the group size, on which the other settings rest.
+        # One cycle to derive the group size, which the other settings depend on.
         m.d.sync += start.eq(control.start)
-        with m.If(control.start):
-            m.d.sync += [
-                flying.eq(cfg.FEATURE_MODE_CFG.FLYING_MODE),
-                octets.eq(
-                    Mux(
-                        by_surface(cfg),
-                        1,
-                        group_octets(
-                            cfg.FEATURE_MODE_CFG.CONV_MODE == DEPTHWISE, cfg.DATA_FORMAT.IN_PRECISION
-                        ),
-                    )
-                ),
-            ]
+        flying = held(m, control.start, cfg.FEATURE_MODE_CFG.FLYING_MODE)
+        group = group_octets(cfg.FEATURE_MODE_CFG.CONV_MODE == DEPTHWISE, cfg.DATA_FORMAT.IN_PRECISION)
+        octets = held(m, control.start, Mux(by_surface(cfg), 1, group), 4)
+        area = held(m, control.start, area_of(cfg))
+        lines = (cfg.WDMA_SIZE_0.SIZE_C_WDMA + 1) * (cfg.WDMA_SIZE_1.HEIGHT_WDMA + 1)
+        packets = PacketSizes(cfg, area, held(m, control.start, lines, name="packet_lines"))
         with m.If(start):
-            stalls = writer_stalls(cfg, copies) | float_product_stuck(cfg)
+            stalls = writer_stalls(cfg, copies, packets) | float_product_stuck(cfg)
             m.d.sync += [running.eq(1), feeding.eq(1), stuck.eq(stalls)]
         m.d.comb += [
             pipe.start.eq(start),
             pipe.active.eq(running),
             pipe.options.eq(self.options),
             pipe.octets.eq(octets),
-            self.moves.eq(pipe.moves | self.acc.valid | self.main.valid | self.ew.valid),
-            self.writer_moves.eq(writer.moves),
-            self.float_task.eq(pipe.float_task),
             self.lacks.eq(pipe.lacks | (feeding & flying & ~self.main.valid)),
             writer.start.eq(start),
             writer.octets.eq(octets),
             writer.copies.eq(copies),
             self.by_surface.eq(by_surface(cfg)),
         ]
-        # CORE tells how it groups channels; data of another grouping are not looked at (docs 4.1).
+        # CORE reports how it groups channels; data with another grouping are not accepted [HW 7.2].
         m.d.comb += strange.eq(
             feeding & ~flying & self.acc.valid & (self.core_octets != 0) & (self.core_octets != octets)
         )
         with m.If(strange):
             m.d.sync += stuck.eq(1)
-        fed = self._feed(m, cfg, pipe, start, octets, flying, feeding & ~strange)
+        fed = self._feed(m, cfg, pipe, start, area, octets, flying, feeding & ~strange)
         with m.If(fed | strange):
             m.d.sync += feeding.eq(0)
 
-        # Data of MRDMA or ERDMA that nobody takes keeps DPU_RDMA, and so the task, from ending (H5.10).
+        # Unused data of MRDMA or ERDMA keep DPU_RDMA, and thereby the task, from ending [HW 8.6].
         m.d.comb += control.done.eq(running & ~feeding & writer.finished & ~stuck & ~self.rdma_busy)
         with m.If(control.done):
             m.d.sync += running.eq(0)
@@ -202,8 +163,9 @@ class Dpu(wiring.Component):
             END=running & ~feeding,
         )
         late = Check("DATA_FORMAT", strange, DiagnosticCode.SIZE_MISMATCH)
-        checks = dpu_checks(cfg, self.rdma_comb_use, copies)
-        emit_checks(m, "DPU", self.cfg, start, self.diag, checks, late)
+        checks = dpu_checks(cfg, self.rdma_comb_use, copies, packets)
+        checker = add_checker(m, "DPU", self.cfg, start, self.diag, checks, late=late)
+        m.d.comb += checker.late.eq(strange)
         return m
 
     def _feed(
@@ -212,30 +174,22 @@ class Dpu(wiring.Component):
         cfg: Any,
         pipe: DpuPipe,
         start: Signal,
+        area: Signal,
         octets: Signal,
         flying: Signal,
         feeding: Value,
     ) -> Signal:
-        """Tag the octets in their order: group, pixel, octet; drop those past the last channel.
+        """Tag the octets in their order: group, pixel, octet; drop those after the last channel.
 
-        Returns the strobe of the last one.
+        Returns the strobe of the last octet.
         """
-        pixels, pixels_left = Signal(26, reset_less=True), Signal(26, reset_less=True)
-        last_octet = Signal(10, reset_less=True)  # of the cube
-        limit = Signal(14, reset_less=True)  # real channels
+        pixels_left = Signal(26, reset_less=True)
         base, octet, slot = Signal(10), Signal(3), Signal(4)
         channel, original = cfg.DATA_CUBE_CHANNEL.CHANNEL, cfg.DATA_CUBE_CHANNEL.ORIG_CHANNEL
-        area = (cfg.DATA_CUBE_WIDTH.WIDTH + 1) * (cfg.DATA_CUBE_HEIGHT.HEIGHT + 1)
+        last_octet = held(m, start, channel >> 3, 10)  # octets of the cube
+        limit = held(m, start, Mux(original < channel, original, channel) + 1, 14)  # real channels
         with m.If(start):
-            m.d.sync += [
-                pixels.eq(area - 1),
-                pixels_left.eq(area - 1),
-                last_octet.eq(channel >> 3),
-                limit.eq(Mux(original < channel, original, channel) + 1),
-                base.eq(0),
-                octet.eq(0),
-                slot.eq(0),
-            ]
+            m.d.sync += [pixels_left.eq(area - 1), base.eq(0), octet.eq(0), slot.eq(0)]
 
         valid, keep, take, fed = Signal(), Signal(), Signal(), Signal()
         here, last_kept, last_sent, last_pixel = Signal(11), Signal(), Signal(), Signal()
@@ -278,7 +232,7 @@ class Dpu(wiring.Component):
             with m.If(last_sent | (flying & last_kept)):
                 m.d.sync += [octet.eq(0), slot.eq(slot + 1), pixels_left.eq(pixels_left - 1)]
                 with m.If(last_pixel):
-                    m.d.sync += [slot.eq(0), pixels_left.eq(pixels), base.eq(base + octets)]
+                    m.d.sync += [slot.eq(0), pixels_left.eq(area - 1), base.eq(base + octets)]
                     with m.If(base + octets > last_octet):
                         m.d.comb += fed.eq(1)
         return fed

@@ -1,19 +1,32 @@
-"""The output converter of the DPU's pipe: stages 9 and 10 (docs 4.8, 4.9)."""
+"""The output converter of the DPU's pipe: stages 9 and 10 ([HW 7.10], [HW 7.11.1])."""
 
-from amaranth.hdl import Cat, Const, Mux, Signal, Value, ValueLike, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, ValueLike, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
 
-from rtl.layouts import LANES
-from rtl.npu import float32
-from rtl.npu.dpu_frame import IDLE, Frame
-from rtl.npu.dpu_math import HIGHEST, LOWEST, clamp, odd_part, round_shift
-from rtl.npu.dpu_types import Precision, Width, is_float, width_of
+from rkcosim.rtl.layouts import IDLE, LANES
+from rkcosim.rtl.npu import float32
+from rkcosim.rtl.npu.arith import (
+    HIGHEST,
+    LOWEST,
+    clamp,
+    held,
+    held_flags,
+    held_shift,
+    odd_part,
+    round_shift,
+    wire,
+)
+from rkcosim.rtl.npu.dpu_frame import PipeFlow, copied, float_domain, into, lanes, lut_live
+from rkcosim.rtl.npu.dpu_types import Precision, Width, is_float, width_of
+from rkcosim.rtl.regfile import config_signature
 
 NAN_FP16 = 0x7C01
-"""The NaN of fp16 that OUT_CVT writes (docs 4.8)."""
+"""The NaN of fp16 that OUT_CVT writes [HW 7.10]."""
 
 
 def _limit(kind: Value, values: dict[int, int], default: ValueLike) -> Value:
-    """The value for an integer width, `default` for others."""
+    """The value for an integer width, or `default` for other types."""
     width, result = width_of(kind), Value.cast(default)
     for code, value in values.items():
         result = Mux(width == code, Const(value, signed(32)), result)
@@ -21,88 +34,119 @@ def _limit(kind: Value, values: dict[int, int], default: ValueLike) -> Value:
 
 
 def _less(value: Value, minus: Value, mantissa: int) -> Value:
-    """A float with `minus` taken off its exponent's field, which wraps; the mantissa's bits are given."""
+    """A float with `minus` subtracted from its exponent field, modulo its width; `mantissa` is its width."""
     field = value[mantissa:-1]
     return Cat(value[:mantissa], (field - minus)[: len(field)], value[-1])
 
 
-class OutputConverter:
-    """Scale; shift, offset and saturation; conversion to the output type and the padding channels.
+class OutputConverter(wiring.Component):
+    """Output converter: scale; shift, offset and saturation; conversion to the output type; padding channels.
 
-    `values` are the results, the element in the low bits; `late_offset` is the option that the offset has
-    no say in ties.
+    Members
+    -------
+    cfg : registers of the DPU.
+    flow : control signals of all stages.
+    main : values in stage 8, for each lane.
+    live : number of lanes of the octet in stage 9 that are real channels.
+    late_offset : option: the offset does not affect how ties are rounded.
+    value : results, for each lane; the element in the low bits.
     """
 
-    def __init__(self, frame: Frame, main: list[Signal], late_offset: Value) -> None:
-        m, cfg, valid = frame.m, frame.cfg, frame.valid
+    cfg: In(config_signature("DPU"))
+    flow: In(PipeFlow())
+    main: In(signed(32)).array(LANES)
+    live: In(4)
+    late_offset: In(1)
+    value: Out(32).array(LANES)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        cfg, flow, valid, start = self.cfg, self.flow, self.flow.valid, self.flow.start
         add_first = cfg.OUT_CVT_SHIFT.CVT_TYPE
         offset, scale = cfg.OUT_CVT_OFFSET.OUT_CVT_OFFSET, cfg.OUT_CVT_SCALE.OUT_CVT_SCALE
-        away = frame.flag(cfg.OUT_CVT_SHIFT.CVT_ROUND)
-        before = frame.setting("out_before", Mux(add_first, offset, 0), signed(32))
-        late_floats = frame.float_domain & ~frame.lut_live
-        after = frame.setting("out_after", Mux(add_first | late_floats, 0, offset), signed(32))
-        pend = frame.setting("out_pend", cfg.OFFSET_PEND.OFFSET_PEND, signed(32))
-        shift = frame.shift("out", Mux(late_floats, 0, cfg.OUT_CVT_SHIFT.OUT_CVT_SHIFT))
-        # The offset is there when a tie is looked at: to the even, or away from zero.
+        late_floats = float_domain(cfg) & ~lut_live(cfg)
+        before = held(m, start, Mux(add_first, offset, 0), signed(32))
+        after = held(m, start, Mux(add_first | late_floats, 0, offset), signed(32))
+        pend = held(m, start, cfg.OFFSET_PEND.OFFSET_PEND, signed(32))
+        shift = held_shift(m, start, "shift", Mux(late_floats, 0, cfg.OUT_CVT_SHIFT.OUT_CVT_SHIFT))
         shifts = ~late_floats & (cfg.OUT_CVT_SHIFT.OUT_CVT_SHIFT[:6] != 0)
-        some, odd = frame.flag(shifts), frame.flag(shifts & ~add_first & ~late_offset & offset[0])
-        late = frame.flag(late_offset)
-        kind = cfg.DATA_FORMAT.OUT_PRECISION  # floats are made from a 32-bit integer
+        kind = cfg.DATA_FORMAT.OUT_PRECISION  # floats are converted from a 32-bit integer
         to_float = is_float(kind)
         top = _limit(kind, {Width.BITS4: 7, Width.BITS8: 0x7F, Width.BITS16: 0x7FFF}, HIGHEST)
         bottom = _limit(kind, {Width.BITS4: -8, Width.BITS8: -0x80, Width.BITS16: -0x8000}, LOWEST)
-        high = frame.setting("out_high", Mux(to_float, HIGHEST, top), signed(32))
-        low = frame.setting("out_low", Mux(to_float, LOWEST, bottom), signed(32))
-        floats, wide = frame.late_floats, frame.flag(to_float)
-        make = frame.flag(to_float & ~late_floats)
-        half, brain = frame.flag(kind == Precision.FP16), frame.flag(kind == Precision.BF16)
-        minus = frame.setting("out_minus", Mux(frame.float_domain, cfg.OUT_CVT_SHIFT.MINUS_EXP, 0), 8)
+        high = held(m, start, Mux(to_float, HIGHEST, top), signed(32))
+        low = held(m, start, Mux(to_float, LOWEST, bottom), signed(32))
+        minus = held(m, start, Mux(float_domain(cfg), cfg.OUT_CVT_SHIFT.MINUS_EXP, 0), 8)
+        on = held_flags(
+            m,
+            start,
+            away=cfg.OUT_CVT_SHIFT.CVT_ROUND,
+            # By default, a tie is rounded (to even, or away from zero) with the offset included.
+            some=shifts,
+            odd=shifts & ~add_first & ~self.late_offset & offset[0],
+            late=self.late_offset,
+            wide=to_float,
+            make=to_float & ~late_floats,
+            half=kind == Precision.FP16,
+            brain=kind == Precision.BF16,
+        )
+        floats = flow.late_floats
 
-        scaled, self.values = frame.lanes("out_scaled", signed(49)), frame.lanes("out", signed(32))
-        to_number = frame.gate(valid[8], floats, ~wide)
-        makes = frame.gate(valid[9], make)
-        halves, brains = frame.gate(valid[9], half), frame.gate(valid[9], brain)
-        singles = frame.gate(valid[9], wide)
-        for lane in range(LANES):
+        products, values = lanes("scaled", signed(49)), lanes("held", 32)
+        m.d.comb += copied(self.value, values)
+        # One bit for all lanes that tells whether a float conversion is evaluated.
+        to_number, makes, halves, brains, singles = (
+            Signal(name=f"gate_{name}") for name in ("number", "make", "half", "brain", "single")
+        )
+        m.d.comb += [
+            to_number.eq(valid[8] & floats & ~on.wide),
+            makes.eq(valid[9] & on.make),
+            halves.eq(valid[9] & on.half),
+            brains.eq(valid[9] & on.brain),
+            singles.eq(valid[9] & on.wide),
+        ]
+        for lane, main in enumerate(self.main):
             multiplied = Signal(signed(49), init=IDLE)
             with m.If(to_number):
-                whole = float32.to_int32(m, float32.wire(m, main[lane].as_unsigned(), 32))
+                whole = float32.to_int32(m, wire(m, main.as_unsigned(), 32))
             with m.If(valid[8]):
                 with m.If(floats):
-                    m.d.comb += multiplied.eq(Mux(wide, main[lane], whole))
+                    m.d.comb += multiplied.eq(Mux(on.wide, main, whole))
                 with m.Else():
-                    m.d.comb += multiplied.eq((main[lane] + before) * scale)
-            with frame.into(9):
-                m.d.sync += scaled[lane].eq(multiplied)
+                    m.d.comb += multiplied.eq((main + before) * scale)
+            with into(m, flow, 9):
+                m.d.sync += products[lane].eq(multiplied)
 
-            number, final = Signal(signed(32), init=IDLE), Signal(signed(32), init=IDLE)
+            product = products[lane]
+            number, final = Signal(signed(32), init=IDLE), Signal(32, init=IDLE)
             ties_up = Signal(init=IDLE)
             with m.If(valid[9]):
-                with m.If(away):
-                    below = frame.wire((scaled[lane] >> shift.count)[:50].as_signed() + after)
-                    m.d.comb += ties_up.eq(some & ~Mux(late, scaled[lane][-1], below[-1]))
+                with m.If(on.away):
+                    below = wire(m, (product >> shift.count)[:50].as_signed() + after)
+                    m.d.comb += ties_up.eq(on.some & ~Mux(on.late, product[-1], below[-1]))
                 with m.Else():
-                    m.d.comb += ties_up.eq(odd_part(scaled[lane], shift) ^ odd)
-                rounded = frame.wire(round_shift(scaled[lane], shift, ties_up=ties_up)[:50].as_signed())
-                m.d.comb += number.eq(clamp(frame.wire(rounded + after), low, high))
+                    m.d.comb += ties_up.eq(odd_part(product, shift) ^ on.odd)
+                rounded = wire(m, round_shift(product, shift, ties_up=ties_up)[:50].as_signed())
+                m.d.comb += number.eq(clamp(wire(m, rounded + after), low, high))
             with m.If(makes):
                 made = float32.from_int32(m, number)
             with m.If(singles):
-                single = float32.wire(m, Mux(make, made, number.as_unsigned()), 32)
+                single = wire(m, Mux(on.make, made, number.as_unsigned()), 32)
             with m.If(halves):
                 as_half = float32.narrow_fp16(m, single, NAN_FP16)
             with m.If(brains):
                 as_brain = float32.narrow_bf16(m, single)
             with m.If(valid[9]):
-                with m.If(frame.tag[9].live <= lane):
+                with m.If(self.live <= lane):
                     m.d.comb += final.eq(pend)
-                with m.Elif(~wide):
+                with m.Elif(~on.wide):
                     m.d.comb += final.eq(number)
-                with m.Elif(half):
+                with m.Elif(on.half):
                     m.d.comb += final.eq(_less(as_half, minus, 10))
-                with m.Elif(brain):
+                with m.Elif(on.brain):
                     m.d.comb += final.eq(_less(as_brain, minus, 7))
                 with m.Else():
                     m.d.comb += final.eq(_less(single, minus, 23))
-            with frame.into(10):
-                m.d.sync += self.values[lane].eq(final)
+            with into(m, flow, 10):
+                m.d.sync += values[lane].eq(final)
+        return m

@@ -1,14 +1,14 @@
-"""Settings of the DPU that are told about; what they do instead is in docs section 4."""
+"""Settings of the DPU that cause diagnostics; [HW 7] tells what they do instead."""
 
 from typing import Any
 
 from amaranth.hdl import Const, Mux, Value
 
-from rtl.layouts import DiagnosticCode
-from rtl.npu.dpu_checks import Check
-from rtl.npu.dpu_frame import FLOAT_ONLY, AluAlgo
-from rtl.npu.dpu_lut import LARGEST_STEP
-from rtl.npu.dpu_modes import (
+from rkcosim.rtl.layouts import DiagnosticCode
+from rkcosim.rtl.npu.checks import Check
+from rkcosim.rtl.npu.dpu_frame import FLOAT_ONLY, AluAlgo
+from rkcosim.rtl.npu.dpu_lut import LARGEST_STEP
+from rkcosim.rtl.npu.dpu_modes import (
     PacketSizes,
     copies_wrong,
     group_open,
@@ -17,29 +17,29 @@ from rtl.npu.dpu_modes import (
     size_e_wrong,
     surfaces_m1,
 )
-from rtl.npu.dpu_types import DEPTHWISE, Precision, is_float, width_of
+from rkcosim.rtl.npu.dpu_types import DEPTHWISE, Precision, is_float, width_of
 
 WORDS = 3
-"""EDATA_SIZE of 32 bits."""
+"""Code of EDATA_SIZE for 32 bits."""
 
 HYBRID_MUX = 2
-"""The only LUT_LO_LE_MUX with an effect (docs 4.12)."""
+"""The only LUT_LO_LE_MUX with an effect [HW 7.9]."""
 
 
-def writer_stalls(cfg: Any, copies: Value) -> Value:
-    """Sizes with which the writer never ends (docs 4.10, 4.11, 5.7)."""
-    return size_e_wrong(cfg) | group_open(cfg) | copies_wrong(cfg, copies) | PacketSizes(cfg).hangs
+def writer_stalls(cfg: Any, copies: Value, packets: PacketSizes) -> Value:
+    """Sizes for which the writer never finishes ([HW 7.11], [HW 7.12], [HW 8.7])."""
+    return size_e_wrong(cfg) | group_open(cfg) | copies_wrong(cfg, copies) | packets.hangs
 
 
 def float_product_stuck(cfg: Any) -> Value:
-    """A product of fp16 whose operand goes through the converter (docs 4.7): the task hangs."""
+    """Whether an fp16 product has an operand that goes through the converter: the task hangs [HW 7.8]."""
     ew = cfg.EW_CFG
     product = ~ew.EW_BYPASS & ew.EW_LUT_BYPASS & ~ew.EW_OP_BYPASS & ew.EW_OP_TYPE & ew.EW_OP_SRC
     return product & ~ew.EW_OP_CVT_BYPASS & (cfg.DATA_FORMAT.PROC_PRECISION == Precision.FP16)
 
 
 def _unpredictable_sum(cfg: Any, op: Value, floats: Value) -> Value:
-    """Additions of which silicon gives unpredictable elements (docs 4.7)."""
+    """Additions for which silicon returns unpredictable elements [HW 7.8]."""
     ew, form = cfg.EW_CFG, cfg.DATA_FORMAT
     add = op & ew.EW_OP_SRC & ~ew.EW_OP_TYPE & (ew.EW_ALU_ALGO == AluAlgo.ADD)
     half = form.PROC_PRECISION == Precision.FP16
@@ -48,22 +48,24 @@ def _unpredictable_sum(cfg: Any, op: Value, floats: Value) -> Value:
     return add & Mux(floats, ew.EW_OP_CVT_BYPASS & half, words)
 
 
-def dpu_checks(cfg: Any, rdma_comb_use: Value, copies: Value) -> list[Check]:
-    """Everything that the settings alone tell.
+def dpu_checks(cfg: Any, rdma_comb_use: Value, copies: Value, sizes: PacketSizes) -> list[Check]:
+    """Checks that depend on the settings alone.
 
     Parameters
     ----------
     cfg
-        settings in force: of a task that moves atoms as `rtl.npu.dpu.moved_settings` makes them.
+        Effective settings: for a task that moves atoms those of `rkcosim.rtl.npu.dpu.moved_settings`.
     rdma_comb_use
-        what COMB_USE may repeat.
+        Bits of DPU_RDMA's COMB_USE that the DPU's COMB_USE may have as well.
     copies
-        of a row, that unpooling asks for.
+        Copies of a row that unpooling requires.
+    sizes
+        Sizes of a task that makes packets.
     """
     feature, form, cube = cfg.FEATURE_MODE_CFG, cfg.DATA_FORMAT, cfg.DATA_CUBE_CHANNEL
     ow, notch, size = cfg.BS_OW_CFG, cfg.DATA_CUBE_NOTCH_ADDR, DiagnosticCode.SIZE_MISMATCH
     turned, out = ow.TP_ORG_EN, form.OUT_PRECISION
-    packets, sizes = makes_packets(cfg), PacketSizes(cfg)
+    packets = makes_packets(cfg)
     unpooled = feature.FLYING_MODE & (copies != 0)
     other_domain = is_float(form.IN_PRECISION) != is_float(form.PROC_PRECISION)
     reserved = Const(0)
@@ -72,7 +74,7 @@ def dpu_checks(cfg: Any, rdma_comb_use: Value, copies: Value) -> list[Check]:
     e_differ = (ow.SIZE_E_0 != ow.SIZE_E_1) | (ow.SIZE_E_2 != ow.SIZE_E_1)
     written = width_of(out)
     return [
-        Check(  # first, while DPU_RDMA certainly still runs
+        Check(  # checked first, while DPU_RDMA certainly still runs
             "FEATURE_MODE_CFG",
             (feature.COMB_USE & ~rdma_comb_use)
             | (feature.TP_EN & ~(packets & ~turned))
@@ -120,7 +122,7 @@ def _odd_algo(stage: Any, name: str) -> Value:
 
 
 def _late_checks(cfg: Any) -> list[Check]:
-    """EW, LUT and OUT_CVT, in which a live LUT makes integers of floats."""
+    """Checks of EW, LUT and OUT_CVT, in which an active LUT converts floats to integers."""
     ew, lut, scale = cfg.EW_CFG, cfg.LUT_CFG, cfg.EW_CVT_SCALE_VALUE
     on = ~ew.EW_BYPASS
     live = on & ~ew.EW_LUT_BYPASS

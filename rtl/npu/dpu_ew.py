@@ -1,126 +1,179 @@
-"""The element-wise stage of the DPU's pipe: stages 7 and 8 and the fetch of their operand (docs 4.7)."""
+"""The element-wise stage of the DPU's pipe: stages 7 and 8 and the fetch of their operand [HW 7.8]."""
 
-from amaranth.hdl import Mux, Signal, signed, unsigned
+from amaranth.hdl import Module, Mux, Signal, signed, unsigned
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
 
-from rtl.layouts import LANES
-from rtl.npu.dpu_frame import IDLE, AluAlgo, Frame, Rectifier
-from rtl.npu.dpu_math import HIGHEST, LOWEST, clamp, extend, round_shift
+from rkcosim.rtl.layouts import IDLE, LANES, ElementOctet
+from rkcosim.rtl.npu.arith import (
+    HIGHEST,
+    LOWEST,
+    clamp,
+    extend,
+    held_flags,
+    held_shift,
+    round_shift,
+    wire,
+)
+from rkcosim.rtl.npu.dpu_frame import (
+    AluAlgo,
+    PipeFlow,
+    copied,
+    float_domain,
+    into,
+    lanes,
+    lut_live,
+    rectifier,
+    scaled,
+)
+from rkcosim.rtl.regfile import config_signature
 
 
-class EwOperand:
-    """Two stages of their own ahead of the EW stage: fetch and convert the second operand.
+class EwOperand(wiring.Component):
+    """Fetch and convert the second operand in two stages ahead of the EW stage.
 
-    `values` are the operands; `there` tells whether they are. `take` is high when an octet uses them.
+    Members
+    -------
+    cfg : registers of the DPU.
+    start : pulse, a task starts.
+    active : a task runs; `ew` is not read outside of a task.
+    ew : the elements, as ERDMA delivers them.
+    there : the operand is valid, or none is used.
+    take : an octet uses the operand.
+    value : the operand, for each lane.
     """
 
-    def __init__(self, frame: Frame, ew: object, active: Signal) -> None:
-        m, cfg = frame.m, frame.cfg
-        self.take = Signal()
+    cfg: In(config_signature("DPU"))
+    start: In(1)
+    active: In(1)
+    ew: In(stream.Signature(ElementOctet))
+    there: Out(1)
+    take: In(1)
+    value: Out(signed(32)).array(LANES)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        cfg, ew, start = self.cfg, self.ew, self.start
         uses = cfg.EW_CFG.EW_OP_SRC & ~cfg.EW_CFG.EW_OP_BYPASS & ~cfg.EW_CFG.EW_BYPASS
-        fetch = frame.flag(uses)
-        drop = frame.flag(~uses & cfg.FEATURE_MODE_CFG.FLYING_MODE)  # what is left over (docs 5.6)
-        floats = frame.float_domain & ~frame.lut_live
-        convert = frame.flag(~cfg.EW_CFG.EW_OP_CVT_BYPASS & ~floats)
-        add_first = frame.flag(cfg.EW_CFG.EW_CVT_TYPE)
-        away = frame.flag(cfg.EW_CFG.EW_CVT_ROUND)
+        on = held_flags(
+            m,
+            start,
+            fetch=uses,
+            drop=~uses & cfg.FEATURE_MODE_CFG.FLYING_MODE,  # drop the remaining elements [HW 8.6]
+            convert=~cfg.EW_CFG.EW_OP_CVT_BYPASS & ~(float_domain(cfg) & ~lut_live(cfg)),
+            add_first=cfg.EW_CFG.EW_CVT_TYPE,
+            away=cfg.EW_CFG.EW_CVT_ROUND,
+        )
         offset = cfg.EW_CVT_OFFSET_VALUE.EW_OP_CVT_OFFSET
         scale = cfg.EW_CVT_SCALE_VALUE.EW_OP_CVT_SCALE
-        shift = frame.shift("ew_cvt", cfg.EW_CVT_SCALE_VALUE.EW_OP_CVT_SHIFT)
+        shift = held_shift(m, start, "convert", cfg.EW_CVT_SCALE_VALUE.EW_OP_CVT_SHIFT)
         have1, have2, go1, go2 = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
             go2.eq(~have2 | self.take),
             go1.eq(~have1 | go2),
-            ew.ready.eq(active & (drop | (fetch & go1))),
+            ew.ready.eq(self.active & (on.drop | (on.fetch & go1))),
+            self.there.eq(have2 | ~on.fetch),
         ]
         with m.If(go1):
-            m.d.sync += have1.eq(ew.valid & fetch & active)
+            m.d.sync += have1.eq(ew.valid & on.fetch & self.active)
         with m.If(go2):
             m.d.sync += have2.eq(have1)
-        with m.If(frame.start):
+        with m.If(start):
             m.d.sync += [have1.eq(0), have2.eq(0)]
-        scaled = frame.lanes("ew_scaled", signed(49))
-        self.values = frame.lanes("ew_operand", signed(32))
+        products, values = lanes("scaled", signed(49)), lanes("operand", signed(32))
+        m.d.comb += copied(self.value, values)
         for lane in range(LANES):
             element = ew.payload.data[lane].as_signed()
             register = getattr(cfg, f"EW_OP_VALUE_{lane}")[f"EW_OPERAND_{lane}"]
             fetched = Signal(signed(49), init=IDLE)
             with m.If(ew.valid & ew.ready):
-                with m.If(~convert):
+                with m.If(~on.convert):
                     m.d.comb += fetched.eq(extend(element, 49))
-                with m.Elif(add_first):
+                with m.Elif(on.add_first):
                     m.d.comb += fetched.eq((element + offset) * scale)
                 with m.Else():
                     m.d.comb += fetched.eq(element * scale + offset)
-                m.d.sync += scaled[lane].eq(fetched)
+                m.d.sync += products[lane].eq(fetched)
             rounded = Signal(signed(64), init=IDLE)
             with m.If(have1):
-                with m.If(convert):
-                    m.d.comb += rounded.eq(round_shift(scaled[lane], shift, away))
+                with m.If(on.convert):
+                    m.d.comb += rounded.eq(round_shift(products[lane], shift, on.away))
                 with m.Else():
-                    m.d.comb += rounded.eq(extend(scaled[lane], 64))
-                limited = frame.wire(clamp(rounded, LOWEST, HIGHEST))
-            with m.If(frame.start & ~cfg.EW_CFG.EW_OP_SRC):
-                m.d.sync += self.values[lane].eq(register)
+                    m.d.comb += rounded.eq(extend(products[lane], 64))
+                limited = wire(m, clamp(rounded, LOWEST, HIGHEST))
+            with m.If(start & ~cfg.EW_CFG.EW_OP_SRC):
+                m.d.sync += values[lane].eq(register)
             with m.Elif(go2 & have1):
-                m.d.sync += self.values[lane].eq(limited)
-        self.there = have2 | ~fetch
+                m.d.sync += values[lane].eq(limited)
+        return m
 
 
-class EwStage:
-    """Stages 7 and 8: ALU or multiplier, then shift and ReLU, of integers.
+class EwStage(wiring.Component):
+    """Stages 7 and 8: ALU or multiplier, then shift and ReLU, for integers.
 
-    `values` are the results, `take` tells that an octet uses its operand, and `may_advance` whether the one
-    in stage 6 has what it needs.
+    Members
+    -------
+    cfg : registers of the DPU.
+    flow : control signals of all stages.
+    main : values in stage 6, for each lane.
+    operand : the second operand, for each lane.
+    there : the operand is valid, or none is used.
+    take : an octet uses the operand.
+    may_advance : the octet in stage 6 has all of its operands.
+    value : results in stage 8, for each lane.
     """
 
-    def __init__(self, frame: Frame, main: list[Signal], operand: EwOperand) -> None:
-        m, cfg, valid = frame.m, frame.cfg, frame.valid
-        self._frame = frame
-        on = ~cfg.EW_CFG.EW_BYPASS & ~(frame.float_domain & ~frame.lut_live)
-        op = on & ~cfg.EW_CFG.EW_OP_BYPASS
-        mul = frame.flag(op & cfg.EW_CFG.EW_OP_TYPE)
-        alu = frame.flag(op & ~cfg.EW_CFG.EW_OP_TYPE)
-        prelu = frame.flag(cfg.EW_CFG.EW_MUL_PRELU)
-        positive = frame.shift("ew_pos", cfg.EW_CVT_SCALE_VALUE.EW_TRUNCATE)
-        negative = frame.shift("ew_neg", cfg.DATA_FORMAT.EW_TRUNCATE_NEG)
-        rectifier = Rectifier(frame, "EW", on)
-        mine = ~frame.late_floats
-        self.take = mine & frame.advance & valid[6]
-        self.may_advance = ~(mine & valid[6]) | operand.there
+    cfg: In(config_signature("DPU"))
+    flow: In(PipeFlow())
+    main: In(signed(32)).array(LANES)
+    operand: In(signed(32)).array(LANES)
+    there: In(1)
+    take: Out(1)
+    may_advance: Out(1)
+    value: Out(signed(32)).array(LANES)
 
-        product, plain = frame.lanes("ew_product", signed(48)), frame.lanes("ew_plain", unsigned(1))
-        self.values = frame.lanes("ew_value", signed(32))
-        for lane in range(LANES):
-            v, e = main[lane], operand.values[lane]
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        cfg, flow, valid, ew = self.cfg, self.flow, self.flow.valid, self.cfg.EW_CFG
+        live = ~ew.EW_BYPASS & ~(float_domain(cfg) & ~lut_live(cfg))
+        op = live & ~ew.EW_OP_BYPASS
+        on = held_flags(m, flow.start, mul=op & ew.EW_OP_TYPE, alu=op & ~ew.EW_OP_TYPE, prelu=ew.EW_MUL_PRELU)
+        positive = held_shift(m, flow.start, "positive", cfg.EW_CVT_SCALE_VALUE.EW_TRUNCATE)
+        negative = held_shift(m, flow.start, "negative", cfg.DATA_FORMAT.EW_TRUNCATE_NEG)
+        low, high = rectifier(m, cfg, flow.start, "EW", live)
+        m.d.comb += [
+            self.take.eq(~flow.late_floats & flow.advance & valid[6]),
+            self.may_advance.eq(flow.late_floats | ~valid[6] | self.there),
+        ]
+        product, plain = lanes("product", signed(48)), lanes("plain", unsigned(1))
+        values = lanes("held", signed(32))
+        m.d.comb += copied(self.value, values)
+        for lane, (v, e) in enumerate(zip(self.main, self.operand, strict=True)):
             result, skip = Signal(signed(48), init=IDLE), Signal()
+            # The functions of two operands and of one; an unknown one leaves `v` unchanged.
+            functions = {
+                AluAlgo.MAX: Mux(v > e, v, e),
+                AluAlgo.MIN: Mux(v < e, v, e),
+                AluAlgo.ADD: v + e,
+                AluAlgo.MINUS: v - e,
+                AluAlgo.ABS: Mux(v[-1], (-v)[:32].as_signed(), v),
+                AluAlgo.NEG: (-v)[:32].as_signed(),
+            }
             with m.If(valid[6]):
-                m.d.comb += skip.eq(~mul | (prelu & ~v[-1]))
+                m.d.comb += skip.eq(~on.mul | (on.prelu & ~v[-1]))
                 with m.If(~skip):
                     m.d.comb += result.eq(v * e[:16].as_signed())
                 with m.Else():
                     m.d.comb += result.eq(extend(v, 48))
-                    with m.If(alu):
-                        self._alu(result, v, e)
-            with frame.into(7):
+                    with m.If(on.alu), m.Switch(ew.EW_ALU_ALGO):
+                        for algo, function in functions.items():
+                            with m.Case(algo):
+                                m.d.comb += result.eq(extend(function, 48))
+            with into(m, flow, 7):
                 m.d.sync += [product[lane].eq(result), plain[lane].eq(skip)]
             with m.If(valid[7]):
-                scaled = frame.scaled(product[lane], plain[lane], positive, negative)
-                limited = frame.wire(clamp(scaled, rectifier.low, rectifier.high))
-            with frame.into(8):
-                m.d.sync += self.values[lane].eq(limited)
-
-    def _alu(self, result: Signal, v: Signal, e: Signal) -> None:
-        """The two-operand and one-operand functions; an unknown one leaves `v`."""
-        m = self._frame.m
-        results = {
-            AluAlgo.MAX: Mux(v > e, v, e),
-            AluAlgo.MIN: Mux(v < e, v, e),
-            AluAlgo.ADD: v + e,
-            AluAlgo.MINUS: v - e,
-            AluAlgo.ABS: Mux(v[-1], (-v)[:32].as_signed(), v),
-            AluAlgo.NEG: (-v)[:32].as_signed(),
-        }
-        with m.Switch(self._frame.cfg.EW_CFG.EW_ALU_ALGO):
-            for algo, value in results.items():
-                with m.Case(algo):
-                    m.d.comb += result.eq(extend(value, 48))
+                shifted = scaled(m, product[lane], plain[lane], positive, negative)
+                limited = wire(m, clamp(shifted, low, high))
+            with into(m, flow, 8):
+                m.d.sync += values[lane].eq(limited)
+        return m

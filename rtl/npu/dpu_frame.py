@@ -1,24 +1,22 @@
-"""What the stages of the DPU's pipe share: payloads, and helpers that build registers between two stages."""
+"""Shared parts of the stages of the DPU's pipe: payloads, control signals, and helpers between stages."""
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Shape, Signal, Value, ValueLike, signed, unsigned
-from amaranth.lib import data, enum
+from amaranth.hdl import Module, Signal, Value, signed
+from amaranth.lib import data, enum, wiring
+from amaranth.lib.wiring import Out
 
-from rtl.layouts import ACC_BITS, LANES, Clip
-from rtl.npu.dpu_math import Shift, extend, rectifier_limits, round_shift, shift_of
-from rtl.npu.dpu_types import is_float
+from rkcosim.rtl.layouts import ACC_BITS, IDLE, LANES, Clip
+from rkcosim.rtl.npu.arith import Shift, extend, held, rectifier_limits, round_shift
+from rkcosim.rtl.npu.dpu_types import is_float
 
 STAGES = 10
 
-IDLE = 1
-"""What wires of a stage without an octet show.  Not 0: Verilator turns `valid ? x : 0` into a mask, which
-always evaluates `x`."""
-
 
 class AluAlgo(enum.IntEnum):
-    """BS_ALU_ALGO, BN_ALU_ALGO and EW_ALU_ALGO (H 5.3, 5.6); DIV, FLOOR and CEIL only of floats."""
+    """BS_ALU_ALGO, BN_ALU_ALGO and EW_ALU_ALGO ([HW 7.5], [HW 7.8]); DIV, FLOOR and CEIL only for floats."""
 
     MAX = 0
     MIN = 1
@@ -35,10 +33,15 @@ FLOAT_ONLY = (AluAlgo.DIV, AluAlgo.FLOOR, AluAlgo.CEIL)
 
 
 class OctetTag(data.Struct):
-    """Where an octet belongs: its place in group and stripe, and what ends with it.
+    """Place of an octet in its group and stripe, and whether it is the last one in them.
 
-    `octet` in the channel group, `slot` the pixel in the stripe, `live` the lanes (0..8) that are
-    real channels.
+    Members
+    -------
+    octet : number of the octet in the channel group.
+    slot : number of the pixel in the stripe.
+    live : number of lanes that are real channels, 0..8.
+    stripe_last, group_last, task_last : the last octet of the stripe; of the last stripe of its group; of the
+        task.
     """
 
     octet: 3
@@ -50,10 +53,15 @@ class OctetTag(data.Struct):
 
 
 class PipeIn(data.Struct):
-    """Main data of eight channels of a pixel with their window sums, and how CPEND cuts them.
+    """Main data of eight channels of a pixel with their window sums, and how CPEND reduces them.
 
-    `main` are the low 32 bits, all there is of elements from memory and of floats; `high` those above them of
-    CORE's sums.
+    Members
+    -------
+    main : the low 32 bits, which are all bits of elements from memory and of floats.
+    high : the higher bits of CORE's sums.
+    sum : window sums.
+    clip : shift and rounding.
+    tag : place of the octet.
     """
 
     main: data.ArrayLayout(32, LANES)
@@ -64,109 +72,81 @@ class PipeIn(data.Struct):
 
 
 class PipeOut(data.Struct):
-    """Eight converted elements, each in the low bits of its 32."""
+    """Eight converted elements, each in the low bits of 32."""
 
     data: data.ArrayLayout(32, LANES)
     tag: OctetTag
 
 
-class Frame:
-    """Stages that advance together, seen by the code that fills them.
+class PipeFlow(wiring.Signature):
+    """Control signals of all stages of the pipe, seen from the pipe.
 
-    `valid[k]` and `tag[k]` belong to the octet in stage k; stage 0 is the input.  What lies between two
-    stages hangs on the valid bit of the first, so that a simulator skips it.  A register's value is
-    32 bits: a signed integer, or binary32 bits in the float domain (docs 0.4), whose values pass: all they
-    need has been done ahead of stage 1 (`rtl.npu.dpu_float`).
+    All stages advance together. `valid[k]` belongs to the octet in stage k; stage 0 is the input. The logic
+    between two stages is gated by the valid bit of the first one, so that a simulator skips it. A register's
+    value is 32 bits: a signed integer, or binary32 bits in the float domain [HW 7.3]. Values of the float
+    domain pass these stages unchanged: `rkcosim.rtl.npu.dpu_float` has processed them ahead of stage 1.
 
     Members
     -------
-    float_domain, lut_live : Value
-        from the configuration, for the start of a task: PROC_PRECISION is a float, the LUT is in use.
-    floats, late_floats : Value
-        held: values are floats before the LUT's place, and after it.
+    start : pulse, a task starts: the settings are stored.
+    advance : every octet moves to the next stage.
+    valid : one bit for each stage: it holds an octet.
+    floats, late_floats : values are floats before the LUT, and after it; constant during a task.
     """
 
-    def __init__(self, m: Module, cfg: Any, start: Signal) -> None:
-        self.m, self.cfg, self.start = m, cfg, start
-        self.valid = [Signal(name=f"valid{k}") for k in range(STAGES + 1)]
-        self.tag = [Signal(OctetTag, name=f"tag{k}", reset_less=True) for k in range(STAGES + 1)]
-        self.advance = Signal()
-        self._flags = Signal(64, name="flags", reset_less=True)
-        self._flag_values: list[Value] = []
-        self.float_domain = is_float(cfg.DATA_FORMAT.PROC_PRECISION)
-        self.lut_live = ~cfg.EW_CFG.EW_BYPASS & ~cfg.EW_CFG.EW_LUT_BYPASS
-        self.floats = self.flag(self.float_domain)
-        self.late_floats = self.flag(self.float_domain & ~self.lut_live)
-
-    def finish(self) -> None:
-        """Connect what has been gathered; call it last."""
-        m = self.m
-        if len(self._flag_values) > len(self._flags):
-            raise ValueError(f"{len(self._flag_values)} flags, room for {len(self._flags)}")
-        with m.If(self.start):
-            m.d.sync += [self._flags[k].eq(value) for k, value in enumerate(self._flag_values)]
-
-    def into(self, stage: int) -> AbstractContextManager[None]:
-        """Condition under which the registers of `stage` load."""
-        return self.m.If(self.advance & self.valid[stage - 1])
-
-    def lanes(self, name: str, shape: Shape) -> list[Signal]:
-        """A register for each lane."""
-        return [Signal(shape, name=f"{name}_{lane}", reset_less=True) for lane in range(LANES)]
-
-    def flag(self, value: Value) -> Value:
-        """One bit that holds `value` from the start of the task on; all share a register."""
-        self._flag_values.append(value)
-        return self._flags[len(self._flag_values) - 1]
-
-    def setting(self, name: str, value: ValueLike, shape: Shape) -> Signal:
-        """A register that holds `value` from the start of the task on."""
-        held = Signal(shape, name=f"set_{name}", reset_less=True)
-        with self.m.If(self.start):
-            self.m.d.sync += held.eq(value)
-        return held
-
-    def shift(self, name: str, count: Value) -> Shift:
-        """A `Shift` held from the start of the task on."""
-        shift = shift_of(count)
-        return Shift(
-            self.setting(f"{name}_count", shift.count, unsigned(6)),
-            self.setting(f"{name}_below", shift.below, unsigned(62)),
-            self.setting(f"{name}_unit", shift.unit, unsigned(63)),
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "start": Out(1),
+                "advance": Out(1),
+                "valid": Out(1).array(STAGES + 1),
+                "floats": Out(1),
+                "late_floats": Out(1),
+            }
         )
 
-    def wire(self, value: Value) -> Signal:
-        """`value` as a signal that is driven under the conditions around this call."""
-        wire = Signal(value.shape(), init=IDLE)
-        self.m.d.comb += wire.eq(value)
-        return wire
 
-    def gate(self, *conditions: Value) -> Signal:
-        """One bit for all lanes that says whether a float conversion is to be evaluated (see float32)."""
-        gate = Signal(name="gate")
-        self.m.d.comb += gate.eq(Cat(conditions).all())
-        return gate
-
-    def scaled(self, product: Signal, plain: Value, positive: Shift, negative: Shift) -> Signal:
-        """The product shifted by its sign's count, unshifted where `plain`."""
-        m = self.m
-        result = Signal(signed(64), init=IDLE)
-        with m.If(plain):
-            m.d.comb += result.eq(extend(product, 64))
-        with m.Elif(product[-1]):
-            m.d.comb += result.eq(round_shift(product, negative))
-        with m.Else():
-            m.d.comb += result.eq(round_shift(product, positive))
-        return result
+def float_domain(cfg: Any) -> Value:
+    """Whether PROC_PRECISION is a float."""
+    return is_float(cfg.DATA_FORMAT.PROC_PRECISION)
 
 
-class Rectifier:
-    """Saturation, ReLU and ReLUX of a stage of integers, as held from the start of the task on (docs 4.4)."""
+def lut_live(cfg: Any) -> Value:
+    """Whether the look-up table is in use."""
+    return ~cfg.EW_CFG.EW_BYPASS & ~cfg.EW_CFG.EW_LUT_BYPASS
 
-    def __init__(self, frame: Frame, name: str, on: Value) -> None:
-        stage = getattr(frame.cfg, f"{name}_CFG")
-        limit = getattr(frame.cfg, f"{name}_RELUX_CMP_VALUE")[f"{name}_RELUX_CMP_DAT"]
-        relu, relux = on & ~stage[f"{name}_RELU_BYPASS"], on & stage[f"{name}_RELUX_EN"]
-        low, high = rectifier_limits(relu, relux, limit)
-        self.low = frame.setting(f"{name}_low", low, signed(32))
-        self.high = frame.setting(f"{name}_high", high, signed(32))
+
+def into(m: Module, flow: Any, stage: int) -> AbstractContextManager[None]:
+    """Condition under which the registers of `stage` load; `flow` is a `PipeFlow`."""
+    return m.If(flow.advance & flow.valid[stage - 1])
+
+
+def lanes(name: str, shape: Any) -> list[Signal]:
+    """One register for each lane."""
+    return [Signal(shape, name=f"{name}_{lane}", reset_less=True) for lane in range(LANES)]
+
+
+def copied(targets: Sequence[Value], sources: Sequence[Value]) -> list[Any]:
+    """Assignments of `sources` to `targets`, lane by lane."""
+    return [target.eq(source) for target, source in zip(targets, sources, strict=True)]
+
+
+def scaled(m: Module, product: Value, plain: Value, positive: Shift, negative: Shift) -> Signal:
+    """The product, shifted by the count for its sign or unshifted where `plain`; gated as `arith.wire`."""
+    result = Signal(signed(64), init=IDLE)
+    with m.If(plain):
+        m.d.comb += result.eq(extend(product, 64))
+    with m.Elif(product[-1]):
+        m.d.comb += result.eq(round_shift(product, negative))
+    with m.Else():
+        m.d.comb += result.eq(round_shift(product, positive))
+    return result
+
+
+def rectifier(m: Module, cfg: Any, start: Value, name: str, on: Value) -> tuple[Signal, Signal]:
+    """Limits for saturation, ReLU and ReLUX of an integer stage [HW 7.5], held from the start on."""
+    stage = getattr(cfg, f"{name}_CFG")
+    limit = getattr(cfg, f"{name}_RELUX_CMP_VALUE")[f"{name}_RELUX_CMP_DAT"]
+    relu, relux = on & ~stage[f"{name}_RELU_BYPASS"], on & stage[f"{name}_RELUX_EN"]
+    low, high = rectifier_limits(relu, relux, limit)
+    return held(m, start, low, signed(32), f"{name}_low"), held(m, start, high, signed(32), f"{name}_high")

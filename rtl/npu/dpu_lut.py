@@ -1,4 +1,4 @@
-"""The DPU's look-up table: two tables, the choice between them and interpolation (H 5.7, docs 4.12)."""
+"""The DPU's look-up table: two tables, the choice between them and interpolation [HW 7.9]."""
 
 from dataclasses import dataclass
 
@@ -7,70 +7,64 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from rtl.layouts import LANES
-from rtl.npu import float32
-from rtl.npu.dpu_frame import IDLE, Frame
-from rtl.npu.dpu_math import HIGHEST, LOWEST, clamp
-from rtl.regfile import LutPort, config_signature
+from rkcosim.rtl.layouts import IDLE, LANES
+from rkcosim.rtl.npu.arith import HIGHEST, LOWEST, clamp, held, wire
+from rkcosim.rtl.npu.dpu_frame import PipeFlow, copied, into, lanes, lut_live
+from rkcosim.rtl.npu.float32 import to_int32
+from rkcosim.rtl.regfile import LutPort, config_signature
 
 WIDTH = 2
-"""Elements looked up a cycle (H Q20, 5.12)."""
+"""Number of elements that are looked up per cycle ([HW 13.20], [HW 7.15])."""
 
 STEPS = LANES // WIDTH
 
 SEGMENTS = 512
 LARGEST_STEP = 22
-"""Largest INDEX_SELECT that counts."""
+"""Larger values of INDEX_SELECT count as this one."""
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Where an index lies in the range of one table."""
+    """Place of an index relative to the range of one table."""
 
     under: Signal
     over: Signal
     entry: Signal
-    """The table's entry to begin from, 10 bits."""
+    """First entry of the table to read, 10 bits."""
     distance: Signal
-    """What is beyond that entry: below the start, above the end, or in the segment; signed, 33 bits."""
+    """Distance of the index from the start (below it), from the end (above it) or from that entry.
+
+    It is signed and has 33 bits.
+    """
     shift: Signal
     slope: Signal
     """Scale of the extrapolation, signed, 16 bits."""
 
 
 class LutUnit(wiring.Component):
-    """Looks `WIDTH` elements up a cycle; the results come in the next.
+    """Look `WIDTH` elements up per cycle; the results are available in the next cycle.
 
     Members
     -------
-    cfg : configuration of the DPU
-    floats : 1, in
-        The elements are binary32, else signed integers.
-    go : 1, in
-        Look the elements up.
-    x : 32 bits an element, in
-    y : signed 32 bits an element, out
-        In the cycle after `go`.
-    lut : LutPort, in
-        Access to the tables.
+    cfg : registers of the DPU.
+    floats : the elements are binary32, otherwise signed integers.
+    go : look the elements up.
+    x : the elements.
+    y : their values, in the cycle after `go`.
+    lut : access to the tables.
     """
 
-    def __init__(self) -> None:
-        super().__init__(
-            {
-                "cfg": In(config_signature("DPU")),
-                "floats": In(1),
-                "go": In(1),
-                "x": In(32).array(WIDTH),
-                "y": Out(signed(32)).array(WIDTH),
-                "lut": In(LutPort()),
-            }
-        )
+    cfg: In(config_signature("DPU"))
+    floats: In(1)
+    go: In(1)
+    x: In(32).array(WIDTH)
+    y: Out(signed(32)).array(WIDTH)
+    lut: In(LutPort())
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         lut = self.lut
-        # One memory holds both tables: bit 10 of the address chooses.
+        # One memory holds both tables; bit 10 of the address selects the table.
         m.submodules.tables = tables = Memory(shape=16, depth=2048, init=[])
         write, read = tables.write_port(), tables.read_port()
         m.d.comb += [
@@ -93,19 +87,13 @@ class LutUnit(wiring.Component):
         first, last = begin[f"LUT_{name}_START"], end[f"LUT_{name}_END"]
         scale, shift = getattr(cfg, f"LUT_{name}_SLOPE_SCALE"), getattr(cfg, f"LUT_{name}_SLOPE_SHIFT")
         select = cfg.LUT_INFO[f"LUT_{name}_INDEX_SELECT"]
-
-        def wire(value: Value, shape: object) -> Signal:
-            result = Signal(shape, init=IDLE)
-            m.d.comb += result.eq(value)
-            return result
-
-        step = wire(Mux(select > LARGEST_STEP, LARGEST_STEP, select), 5)
-        under, beyond = wire(x < first, 1), wire(x > last, 1)
-        inside = wire(x - first, signed(33))
-        past = wire((inside.as_unsigned()[:32] >> step), 32)  # whole steps, where not under
+        step = wire(m, Mux(select > LARGEST_STEP, LARGEST_STEP, select), 5)
+        under, beyond = wire(m, x < first), wire(m, x > last)
+        inside = wire(m, x - first, signed(33))
+        past = wire(m, inside.as_unsigned()[:32] >> step, 32)  # number of whole steps, unless below the range
         rest = inside.as_unsigned()[:32] & ~((Const(0xFFFFFFFF, 32) << step)[:32])
-        far = wire((past > SEGMENTS) | ((past == SEGMENTS) & (rest != 0)), 1)
-        over = wire(~under & (beyond | far), 1)
+        far = wire(m, (past > SEGMENTS) | ((past == SEGMENTS) & (rest != 0)))
+        over = wire(m, ~under & (beyond | far))
         entry, distance, shown = Signal(10, init=IDLE), Signal(signed(33), init=IDLE), Signal(5, init=IDLE)
         slope = Signal(signed(16), init=IDLE)
         with m.If(under):
@@ -121,13 +109,11 @@ class LutUnit(wiring.Component):
     def _element(self, m: Module, tables: Memory, given: Value, y: Value, came: Signal) -> None:
         cfg = self.cfg.LUT_CFG
         lower, upper = tables.read_port(), tables.read_port()
-        hit, shift = Signal(reset_less=True), Signal(5, reset_less=True)
-        distance, slope = Signal(signed(33), reset_less=True), Signal(signed(16), reset_less=True)
         m.d.comb += [lower.en.eq(self.go), upper.en.eq(self.go)]
         with m.If(self.go):
             x, use_lo = Signal(signed(32), init=IDLE), Signal(init=IDLE)
             with m.If(self.floats):
-                m.d.comb += x.eq(float32.to_int32(m, given))
+                m.d.comb += x.eq(to_int32(m, given))
             with m.Else():
                 m.d.comb += x.eq(given)
             le, lo = self._place(m, "LE", x), self._place(m, "LO", x)
@@ -140,55 +126,77 @@ class LutUnit(wiring.Component):
                 m.d.comb += use_lo.eq(lo_hit)
             with m.Else():
                 m.d.comb += use_lo.eq(cfg.LUT_HYBRID_PRIORITY)
-            entry = float32.wire(m, Mux(use_lo, lo.entry, le.entry))
+            entry = wire(m, Mux(use_lo, lo.entry, le.entry))
             m.d.comb += [lower.addr.eq(Cat(entry, use_lo)), upper.addr.eq(Cat((entry + 1)[:10], use_lo))]
-            m.d.sync += [
-                hit.eq(Mux(use_lo, lo_hit, le_hit)),
-                shift.eq(Mux(use_lo, lo.shift, le.shift)),
-                distance.eq(Mux(use_lo, lo.distance, le.distance)),
-                slope.eq(Mux(use_lo, lo.slope, le.slope)),
-            ]
+        hit = held(m, self.go, Mux(use_lo, lo_hit, le_hit))
+        shift = held(m, self.go, Mux(use_lo, lo.shift, le.shift))
+        distance = held(m, self.go, Mux(use_lo, lo.distance, le.distance))
+        slope = held(m, self.go, Mux(use_lo, lo.slope, le.slope), signed(16))
         with m.If(came):
             base, next_ = lower.data.as_signed(), upper.data.as_signed()
-            factor = float32.wire(m, Mux(hit, next_ - base, slope))
-            product = float32.wire(m, distance * factor)
-            total = float32.wire(m, base + float32.wire(m, product >> shift))
+            factor = wire(m, Mux(hit, next_ - base, slope))
+            product = wire(m, distance * factor)
+            total = wire(m, base + wire(m, product >> shift))
             m.d.comb += y.eq(clamp(total, LOWEST, HIGHEST))
 
 
-class LutStage:
-    """Replaces the values of the octet in stage 6 by those of the tables, `WIDTH` a cycle.
+class LutStage(wiring.Component):
+    """Stage 6: passes values, or replaces them by those of the tables, `WIDTH` per cycle.
 
-    The first are looked up while the octet enters the stage (`entering`, what its registers are about to
-    hold).  `may_advance` tells whether all are done, or nothing to do.  The last results may be on their
-    way into the registers then: `values` are what to go on with.
+    The first elements are looked up while the octet enters the stage. The last results may not have reached
+    the registers when the octet advances; they are forwarded then.
+
+    Members
+    -------
+    cfg : registers of the DPU.
+    flow : control signals of all stages.
+    entering : values that the stage loads with the octet in stage 5, for each lane.
+    may_advance : all elements of the octet in stage 6 have been looked up, or there is nothing to do.
+    value : results, for each lane.
+    lut : access to the tables.
     """
 
-    def __init__(self, frame: Frame, unit: LutUnit, values: list[Signal], entering: list[Signal]) -> None:
-        m = frame.m
-        live = frame.flag(frame.lut_live)
-        # Elements that are replaced, or about to be, `WIDTH` of them a step.
+    cfg: In(config_signature("DPU"))
+    flow: In(PipeFlow())
+    entering: In(signed(32), init=IDLE).array(LANES)
+    may_advance: Out(1)
+    value: Out(signed(32)).array(LANES)
+    lut: In(LutPort())
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.unit = unit = LutUnit()
+        flow, values = self.flow, lanes("held", signed(32))
+        wiring.connect(m, wiring.flipped(self.cfg), unit.cfg)
+        wiring.connect(m, wiring.flipped(self.lut), unit.lut)
+        live = held(m, flow.start, lut_live(self.cfg))
+        # `step` counts groups of `WIDTH` elements that have been, or are being, looked up.
         step, came, coming = Signal(range(STEPS + 1)), Signal(range(STEPS)), Signal()
-        self.may_advance = ~live | ~frame.valid[6] | (step == STEPS)
-        ahead = live & frame.advance & frame.valid[5]
-        later = live & frame.valid[6] & (step != STEPS)
-        m.d.comb += [unit.floats.eq(frame.floats), unit.go.eq(ahead | later)]
+        ahead, later = live & flow.advance & flow.valid[5], live & flow.valid[6] & (step != STEPS)
+        m.d.comb += [
+            self.may_advance.eq(~live | ~flow.valid[6] | (step == STEPS)),
+            unit.floats.eq(flow.floats),
+            unit.go.eq(ahead | later),
+        ]
         m.d.sync += coming.eq(unit.go)
-        with m.If(later):  # an octet that advances has no step left
+        with into(m, flow, 6):
+            m.d.sync += copied(values, self.entering)
+        with m.If(later):  # this and an advance of the pipe exclude each other
             m.d.sync += [came.eq(step), step.eq(step + 1)]
             with m.Switch(step):
                 for place in range(1, STEPS):
                     with m.Case(place):
-                        m.d.comb += [unit.x[k].eq(values[WIDTH * place + k]) for k in range(WIDTH)]
+                        m.d.comb += copied(unit.x, values[WIDTH * place :][:WIDTH])
         with m.Elif(ahead):
             m.d.sync += [came.eq(0), step.eq(1)]
-            m.d.comb += [unit.x[k].eq(entering[k]) for k in range(WIDTH)]
-        with m.Elif(frame.start | frame.advance):
+            m.d.comb += copied(unit.x, self.entering[:WIDTH])
+        with m.Elif(flow.start | flow.advance):
             m.d.sync += step.eq(0)
-        with m.If(coming & ~frame.advance):
+        with m.If(coming & ~flow.advance):
             for lane, value in enumerate(values):
                 with m.If(came == lane // WIDTH):
                     m.d.sync += value.eq(unit.y[lane % WIDTH])
-        kept = len(values) - WIDTH
+        kept = LANES - WIDTH
         last = [Mux(coming, unit.y[k], value) for k, value in enumerate(values[kept:])]
-        self.values = [*values[:kept], *(frame.wire(value) for value in last)]
+        m.d.comb += copied(self.value, [*values[:kept], *last])
+        return m

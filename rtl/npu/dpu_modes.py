@@ -1,23 +1,21 @@
-"""What the settings of the DPU and of DPU_RDMA make the writer do (docs 4.10, 4.11, 5.7)."""
+"""Modes of the writer that follow from the settings of the DPU and of DPU_RDMA ([HW 7], [HW 8])."""
 
 from typing import Any
 
 from amaranth.hdl import Cat, Mux, Value
 
-from rtl.npu.dpu_types import DEPTHWISE, Precision, Width, is_float, width_of, written_surfaces
+from rkcosim.rtl.npu.dpu_types import DEPTHWISE, Precision, Width, is_float, width_of, written_surfaces
+from rkcosim.spec.types import PACKET, STRIPE
 
-PACKET_M1 = 7
-"""Atoms of a packet, minus one: what SIZE_E_1 says when packets are made."""
-
-STRIPE = 16
-"""Pixels that the writer takes together."""
+PACKET_M1 = PACKET - 1
+"""Atoms of a packet minus one: the required value of SIZE_E_1 when packets are made."""
 
 INT32_ATOMS = 4
-"""Atoms of int32 that 16 channels of a pixel take."""
+"""Atoms per pixel of 16 channels of int32."""
 
 
 def makes_packets(cfg: Any) -> Value:
-    """TP_EN or TP_ORG_EN has an effect (docs 4.11)."""
+    """Whether TP_EN or TP_ORG_EN has an effect [HW 7.12]."""
     feature, form, ew = cfg.FEATURE_MODE_CFG, cfg.DATA_FORMAT, cfg.EW_CFG
     flying = feature.FLYING_MODE
     asked = cfg.BS_OW_CFG.TP_ORG_EN | (feature.TP_EN & flying & cfg.WDMA_SIZE_0.TP_PRECISION)
@@ -28,12 +26,12 @@ def makes_packets(cfg: Any) -> Value:
 
 
 def by_surface(cfg: Any) -> Value:
-    """The data of a flying task come surface by surface, so that packets follow each other."""
+    """Whether the data of a flying task come surface by surface, as packets require it."""
     return makes_packets(cfg) & cfg.FEATURE_MODE_CFG.FLYING_MODE
 
 
 def moves_atoms(cfg: Any) -> Value:
-    """A task of DPU_RDMA's unpooling leaves its atoms as they are (docs 5.7)."""
+    """Whether a task with unpooling by DPU_RDMA leaves its atoms unchanged [HW 8.7]."""
     stages = cfg.BS_CFG.BS_BYPASS & cfg.BN_CFG.BN_BYPASS & cfg.EW_CFG.EW_BYPASS
     form = cfg.DATA_FORMAT
     narrow = width_of(form.OUT_PRECISION) != Width.BITS32
@@ -41,7 +39,7 @@ def moves_atoms(cfg: Any) -> Value:
 
 
 def unpooled_copies(rdma: Any) -> Value:
-    """Copies of a row that the settings of DPU_RDMA ask for; 0 without unpooling (docs 5.7)."""
+    """Number of copies of a row that the settings of DPU_RDMA require; 0 without unpooling [HW 8.7]."""
     source, pad, feature = rdma.SRC_DMA_CFG, rdma.PAD_CFG, rdma.FEATURE_MODE_CFG
     known = (
         source.UNPOOLING_EN
@@ -61,66 +59,77 @@ def unpooled_copies(rdma: Any) -> Value:
 
 
 def surfaces_m1(channel: Value, kind: Value) -> Value:
-    """Surfaces of `channel` + 1 channels whose elements are of a `Width`, minus one."""
+    """Number of surfaces, minus one, of `channel` + 1 channels whose elements have the `Width` `kind`."""
     narrow = Mux(kind == Width.BITS8, channel >> 4, channel >> 5)
     return Mux(kind == Width.BITS32, channel >> 2, Mux(kind == Width.BITS16, channel >> 3, narrow))
 
 
 def group_surfaces(cfg: Any) -> Value:
-    """Surfaces of a kernel group as they are written: Gw / C2' (docs 4.10)."""
+    """Number of written surfaces of a kernel group: Gw / C2' [HW 7.11]."""
     feature, form = cfg.FEATURE_MODE_CFG, cfg.DATA_FORMAT
     return written_surfaces(feature.CONV_MODE == DEPTHWISE, form.IN_PRECISION, form.OUT_PRECISION)
 
 
 def fixed_series(cfg: Any) -> Value:
-    """The writer does not look at SIZE_E: MC_SURF_OUT or more surfaces than it can name (docs 4.10)."""
+    """Whether the writer ignores SIZE_E: MC_SURF_OUT, or more surfaces than it can express [HW 7.11]."""
     unnamed = group_surfaces(cfg) > PACKET_M1 + 1
     bypassed = cfg.BS_OW_CFG.OD_BYPASS & ~cfg.FEATURE_MODE_CFG.FLYING_MODE
     return bypassed & (cfg.DATA_FORMAT.MC_SURF_OUT | unnamed)
 
 
 def _grouped(cfg: Any) -> Value:
-    """The writer waits for the surfaces that SIZE_E names, of each kernel group."""
+    """Whether the writer waits for as many surfaces of each kernel group as SIZE_E specifies."""
     feature = cfg.FEATURE_MODE_CFG
     return feature.OUTPUT_MODE[1] & ~feature.FLYING_MODE & ~makes_packets(cfg) & ~fixed_series(cfg)
 
 
 def size_e_wrong(cfg: Any) -> Value:
-    """SIZE_E_1 does not name the surfaces of a kernel group; the task hangs (docs 4.10)."""
+    """Whether SIZE_E_1 differs from the surfaces of a kernel group; the task hangs then [HW 7.11]."""
     return _grouped(cfg) & (cfg.BS_OW_CFG.SIZE_E_1 + 1 != group_surfaces(cfg))
 
 
 def group_open(cfg: Any) -> Value:
-    """The converter is live and the cube ends inside a kernel group; the task hangs (docs 4.10)."""
+    """Whether the converter is active and the cube ends inside a kernel group: the task hangs [HW 7.11]."""
     last = surfaces_m1(cfg.DATA_CUBE_CHANNEL.CHANNEL, width_of(cfg.DATA_FORMAT.OUT_PRECISION))
     missing = (last & (group_surfaces(cfg) - 1)) != group_surfaces(cfg) - 1
     return _grouped(cfg) & ~cfg.BS_OW_CFG.OD_BYPASS & ~size_e_wrong(cfg) & missing
 
 
 def copies_wrong(cfg: Any, copies: Value) -> Value:
-    """SIZE_E_1 does not name the copies of an unpooled row; the task hangs (docs 5.7)."""
+    """Whether SIZE_E_1 differs from the copies of an unpooled row; the task hangs then [HW 8.7]."""
     return cfg.FEATURE_MODE_CFG.FLYING_MODE & (copies != 0) & (cfg.BS_OW_CFG.SIZE_E_1 + 1 != copies)
 
 
+def area_of(cfg: Any) -> Value:
+    """Number of pixels of a surface."""
+    return (cfg.DATA_CUBE_WIDTH.WIDTH + 1) * (cfg.DATA_CUBE_HEIGHT.HEIGHT + 1)
+
+
 class PacketSizes:
-    """Whether the sizes of a task that makes packets fit (docs 4.11).
+    """Whether the sizes of a task that makes packets are consistent [HW 7.12].
+
+    Parameters
+    ----------
+    cfg
+        Settings of the DPU.
+    area, lines
+        (WIDTH + 1) * (HEIGHT + 1), and (SIZE_C_WDMA + 1) * (HEIGHT_WDMA + 1) of WDMA_SIZE. They are given,
+        because a cycle has time for only one further product.
 
     Members
     -------
     open_group : the cube ends inside a kernel group.
-    misaligned : a surface's atoms do not make whole blocks; nothing is written.
-    other, missing : the packets are not as many, are fewer than the sizes of WDMA name.
-    few : SIZE_E_1 names another number of atoms, in a task of at least one full stripe.
-    hangs : any of those that keep the task from ending.
+    misaligned : the atoms of a surface do not make whole blocks; nothing is written.
+    other, missing : the number of packets differs from the sizes of WDMA; it is smaller.
+    few : SIZE_E_1 specifies another number of atoms, in a task of at least one full stripe.
+    hangs : any of those conditions that keep the task from ending.
     """
 
-    def __init__(self, cfg: Any) -> None:
+    def __init__(self, cfg: Any, area: Value, lines: Value) -> None:
         flying = cfg.FEATURE_MODE_CFG.FLYING_MODE
         on = makes_packets(cfg)
-        area = (cfg.DATA_CUBE_WIDTH.WIDTH + 1) * (cfg.DATA_CUBE_HEIGHT.HEIGHT + 1)
         channel = cfg.DATA_CUBE_CHANNEL.CHANNEL
         last = Mux(flying, channel >> 3, channel >> 2)
-        lines = (cfg.WDMA_SIZE_0.SIZE_C_WDMA + 1) * (cfg.WDMA_SIZE_1.HEIGHT_WDMA + 1)
         told = Cat(0, 0, 0, lines * (cfg.WDMA_SIZE_1.WIDTH_WDMA + 1)).as_unsigned()
         atoms = area * (last + 1)
         bytes_ = cfg.BS_OW_CFG.TP_ORG_EN & ~cfg.WDMA_SIZE_0.TP_PRECISION

@@ -1,96 +1,100 @@
-"""The DPU's arithmetic: CPEND, BS, BN, EW with LUT and OUT_CVT, eight lanes a cycle (H 5, docs section 4)."""
+"""DPU arithmetic: CPEND, BS, BN, EW with LUT and OUT_CVT; eight lanes per cycle [HW 7]."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.layouts import LANES, BsOctet, ElementOctet
-from rtl.npu.dpu_cvt import OutputConverter
-from rtl.npu.dpu_ew import EwOperand, EwStage
-from rtl.npu.dpu_float import FloatUnit
-from rtl.npu.dpu_frame import STAGES, AluAlgo, Frame, OctetTag, PipeIn, PipeOut
-from rtl.npu.dpu_lut import LutStage, LutUnit
-from rtl.npu.dpu_scale import CoreSums, bn_stages, bs_stages
-from rtl.npu.dpu_table import OperandTable
-from rtl.npu.dpu_types import Precision
-from rtl.regfile import LutPort, config_signature
-from rtl.regs.options import OPTION_BITS, option_bit
-
-__all__ = ["STAGES", "AluAlgo", "DpuPipe", "OctetTag", "PipeIn", "PipeOut", "Precision"]
+from rkcosim.rtl.layouts import BsOctet, ElementOctet
+from rkcosim.rtl.npu.arith import held
+from rkcosim.rtl.npu.dpu_cvt import OutputConverter
+from rkcosim.rtl.npu.dpu_ew import EwOperand, EwStage
+from rkcosim.rtl.npu.dpu_float import FloatUnit
+from rkcosim.rtl.npu.dpu_frame import (
+    STAGES,
+    OctetTag,
+    PipeFlow,
+    PipeIn,
+    PipeOut,
+    copied,
+    float_domain,
+    into,
+    lut_live,
+)
+from rkcosim.rtl.npu.dpu_lut import LutStage
+from rkcosim.rtl.npu.dpu_scale import BnStages, BsStages
+from rkcosim.rtl.npu.dpu_table import OperandTable
+from rkcosim.rtl.regfile import LutPort, config_signature
+from rkcosim.spec.regs.options import OPTION_BITS, option_bit
 
 
 class DpuPipe(wiring.Component):
-    """Registered stages that advance together; a bubble stays a bubble.
+    """Registered stages that advance together; bubbles are not removed.
 
     Members
     -------
-    cfg : configuration of the DPU
-    start : 1, in
-        A task starts: settings are copied, operand tables are emptied.
-    active : 1, in
-        A task runs.
-    octets : 4, in
-        Octets of a full channel group.
-    source : stream of PipeIn, in
-    bs, bn : streams of BsOctet, in
-        Operands of BRDMA and NRDMA; dropped where the settings do not use them.
-    ew : stream of ElementOctet, in
-        Operands of ERDMA; left alone where the settings do not use them.
-    lut : LutPort, in
-        Access to the look-up tables while no task runs; reads at any time.
-    result : stream of PipeOut, out
-    lacks : 1, out
-        An octet waits for its BS, BN or EW operand.
-    options : 8, in
-        Options of `rtl.regs.options`.
-    moves, float_task : 1, out
-        There is an octet in the pipe; a task of the float domain runs (rtl/clock_groups.py).
+    cfg : registers of the DPU.
+    start : a task starts: the settings are stored, the operand tables are emptied.
+    active : a task runs.
+    octets : octets of a full channel group.
+    source : main data.
+    bs, bn : operands of BRDMA and NRDMA; dropped if the settings do not use them.
+    ew : operands of ERDMA; not read if the settings do not use them.
+    lut : access to the look-up tables: writes while no task runs; reads at any time.
+    result : converted elements.
+    lacks : an octet waits for its BS, BN or EW operand.
+    options : bits of `rkcosim.spec.regs.options`.
     """
 
-    def __init__(self) -> None:
-        super().__init__(
-            {
-                "cfg": In(config_signature("DPU")),
-                "start": In(1),
-                "active": In(1),
-                "octets": In(4),
-                "source": In(stream.Signature(PipeIn)),
-                "bs": In(stream.Signature(BsOctet)),
-                "bn": In(stream.Signature(BsOctet)),
-                "ew": In(stream.Signature(ElementOctet)),
-                "lut": In(LutPort()),
-                "result": Out(stream.Signature(PipeOut)),
-                "lacks": Out(1),
-                "options": In(OPTION_BITS),
-                "moves": Out(1),
-                "float_task": Out(1),
-            }
-        )
+    cfg: In(config_signature("DPU"))
+    start: In(1)
+    active: In(1)
+    octets: In(4)
+    source: In(stream.Signature(PipeIn))
+    bs: In(stream.Signature(BsOctet))
+    bn: In(stream.Signature(BsOctet))
+    ew: In(stream.Signature(ElementOctet))
+    lut: In(LutPort())
+    result: Out(stream.Signature(PipeOut))
+    lacks: Out(1)
+    options: In(OPTION_BITS)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        frame = Frame(m, self.cfg, self.start)
-        valid, tag, advance = frame.valid, frame.tag, frame.advance
         m.submodules.bs_table = bs_table = OperandTable()
         m.submodules.bn_table = bn_table = OperandTable()
-        m.submodules.lut = unit = LutUnit()
         m.submodules.floats = floats = FloatUnit()
-        wiring.connect(m, wiring.flipped(self.cfg), unit.cfg)
-        wiring.connect(m, wiring.flipped(self.cfg), floats.cfg)
-        wiring.connect(m, wiring.flipped(self.lut), unit.lut)
-        # Floats pass their unit, and then all stages but LUT and OUT_CVT leave them alone.
+        m.submodules.bs = bs = BsStages()
+        m.submodules.bn = bn = BnStages()
+        m.submodules.lut = lut = LutStage()
+        m.submodules.operand = operand = EwOperand()
+        m.submodules.ew = ew = EwStage()
+        m.submodules.output = output = OutputConverter()
+        flow = PipeFlow().create(path=("stages",))
+        wiring.connect(m, flow, *(stage.flow for stage in (bs, bn, lut, ew, output)))
+        settings = (stage.cfg for stage in (floats, bs, bn, lut, operand, ew, output))
+        wiring.connect(m, wiring.flipped(self.cfg), *settings)
+        wiring.connect(m, wiring.flipped(self.lut), lut.lut)
+        wiring.connect(m, wiring.flipped(self.ew), operand.ew)
+        tag = [Signal(OctetTag, name=f"tag{k}", reset_less=True) for k in range(STAGES + 1)]
+        valid, advance = flow.valid, flow.advance
+        in_floats = held(m, self.start, float_domain(self.cfg))
+        late_floats = held(m, self.start, float_domain(self.cfg) & ~lut_live(self.cfg))
+        # Floats pass their own unit; all stages except LUT and OUT_CVT then leave them unchanged.
         given, by_unit = self.source.payload, floats.result.payload
         m.d.comb += [
+            flow.start.eq(self.start),
+            flow.floats.eq(in_floats),
+            flow.late_floats.eq(late_floats),
             floats.start.eq(self.start),
-            floats.active.eq(self.active & frame.floats),
-            floats.source.valid.eq(self.source.valid & frame.floats),
+            floats.active.eq(self.active & in_floats),
+            floats.source.valid.eq(self.source.valid & in_floats),
             floats.source.payload.eq(given),
             floats.available.eq(bs_table.available & bn_table.available),
             floats.bs.eq(bs_table.operands),
             floats.bn.eq(bn_table.operands),
             floats.result.ready.eq(advance),
         ]
-        with m.If(frame.floats):
+        with m.If(in_floats):
             m.d.comb += [
                 self.source.ready.eq(floats.source.ready),
                 valid[0].eq(floats.result.valid),
@@ -102,66 +106,60 @@ class DpuPipe(wiring.Component):
                 valid[0].eq(self.source.valid & bs_table.available),
                 tag[0].eq(given.tag),
             ]
-        with m.If(self.result.ready):  # taken, even if the pipe waits for an operand
+        with m.If(self.result.ready):  # accepted, even if the pipe waits for an operand
             m.d.sync += valid[STAGES].eq(0)
         for k in range(STAGES):
             with m.If(advance):
                 m.d.sync += valid[k + 1].eq(valid[k])
-            with frame.into(k + 1):
+            with into(m, flow, k + 1):
                 m.d.sync += tag[k + 1].eq(tag[k])
 
-        main = frame.lanes("main", signed(32))
-        core = CoreSums(frame)
-        with frame.into(1):
-            for lane in range(LANES):
-                m.d.sync += main[lane].eq(Mux(frame.floats, by_unit.data[lane], given.main[lane]))
-            with m.If(core.live):
-                m.d.sync += core.load(given)
-        bs = bs_stages(frame, main, core, bs_table)
-        bn, entering = bn_stages(frame, bs.values, bn_table)
-        lut = LutStage(frame, unit, bn.values, entering)
-        operand = EwOperand(frame, self.ew, self.active)
-        ew = EwStage(frame, lut.values, operand)
-        late_offset = self.options[option_bit("q1_zero_point_after_rounding")]
-        output = OutputConverter(frame, ew.values, late_offset)
         m.d.comb += [
-            operand.take.eq(Mux(frame.late_floats, floats.ew_take, ew.take)),
+            bs.given.eq(given),
+            *copied(bs.floats, by_unit.data),
+            bs.operands.eq(bs_table.operands),
+            *copied(bn.main, bs.value),
+            bn.operands.eq(bn_table.operands),
+            *copied(lut.entering, bn.value),
+            operand.start.eq(self.start),
+            operand.active.eq(self.active),
+            operand.take.eq(Mux(late_floats, floats.ew_take, ew.take)),
+            *copied(ew.main, lut.value),
+            *copied(ew.operand, operand.value),
+            ew.there.eq(operand.there),
             floats.ew_there.eq(operand.there),
-            *(floats.ew[lane].eq(operand.values[lane]) for lane in range(LANES)),
+            *copied(floats.ew, operand.value),
+            *copied(output.main, ew.value),
+            output.live.eq(tag[9].live),
+            output.late_offset.eq(self.options[option_bit("q1_zero_point_after_rounding")]),
         ]
-        # A table's look-up takes place ahead of the stage after the one named.
+        # The look-up in a table happens one stage before the one that uses the values.
         for table, load, stage, wanted in (
-            (bs_table, self.bs, 0, Mux(frame.floats, floats.wants_bs, bs.wanted)),
-            (bn_table, self.bn, 3, Mux(frame.floats, floats.wants_bn, bn.wanted)),
+            (bs_table, self.bs, 0, Mux(in_floats, floats.wants_bs, bs.wanted)),
+            (bn_table, self.bn, 3, Mux(in_floats, floats.wants_bn, bn.wanted)),
         ):
             place = Signal(OctetTag, name=f"place{stage}")
             wiring.connect(m, wiring.flipped(load), table.load)
             m.d.comb += [
-                place.eq(Mux(frame.floats, given.tag, tag[stage])),
+                place.eq(Mux(in_floats, given.tag, tag[stage])),
                 table.active.eq(self.active),
                 table.octets.eq(self.octets),
                 table.clear.eq(self.start),
                 table.wanted.eq(wanted),
                 table.octet.eq(place.octet),
-                table.take.eq(Mux(frame.floats, floats.take, advance & valid[stage])),
+                table.take.eq(Mux(in_floats, floats.take, advance & valid[stage])),
                 table.release.eq(place.group_last),
             ]
-        frame.finish()
-        loads = [table.load.valid & table.load.ready for table in (bs_table, bn_table)]
-        m.d.comb += [
-            self.float_task.eq(floats.active),
-            self.moves.eq(Cat(*valid, floats.active, *loads).any()),
-        ]
-        # An octet that lacks its BN or EW operand, or whose look-up goes on, stops the pipe.
+        # The pipe stops while an octet waits for its BN or EW operand or for its LUT results.
         waits = Signal()
-        lacks_bn = valid[3] & ~bn_table.available & ~frame.floats
-        lacks_bs = self.source.valid & ~bs_table.available & ~frame.floats
+        lacks_bn = valid[3] & ~bn_table.available & ~in_floats
+        lacks_bs = self.source.valid & ~bs_table.available & ~in_floats
         m.d.comb += [
             self.lacks.eq(lacks_bs | lacks_bn | ~ew.may_advance | floats.lacks),
             waits.eq(lacks_bn | ~lut.may_advance | ~ew.may_advance),
             advance.eq((~valid[STAGES] | self.result.ready) & ~waits),
             self.result.valid.eq(valid[STAGES]),
             self.result.payload.tag.eq(tag[STAGES]),
-            self.result.payload.data.eq(Cat(*output.values)),
+            self.result.payload.data.eq(Cat(*output.value)),
         ]
         return m

@@ -1,71 +1,71 @@
-"""DPU_RDMA, the read side of the DPU: face of its four readers (H 5.10, docs section 5)."""
+"""DPU_RDMA, the read side of the DPU: connects its four readers [HW 8.6]."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.activity import activity_layout, levels_layout, tell
-from rtl.config import NpuConfig
-from rtl.layouts import LANES, BsOctet, ControlPort, DiagnosticCode, DiagnosticPort, ElementOctet, ReadPort
-from rtl.npu.dpu_checks import Check, emit_checks
-from rtl.npu.dpu_modes import unpooled_copies
-from rtl.npu.dpu_rdma_elements import Half, half_of
-from rtl.npu.dpu_rdma_operands import OperandReader
-from rtl.npu.dpu_rdma_stripes import StripeReader
-from rtl.npu.dpu_types import DEPTHWISE, Precision, Width, group_octets, is_float, width_of
-from rtl.regfile import config_signature
+from rkcosim.rtl.counters import activity_layout, levels_layout, tell
+from rkcosim.rtl.layouts import (
+    LANES,
+    BsOctet,
+    ControlPort,
+    DiagnosticCode,
+    DiagnosticPort,
+    ElementOctet,
+    ReadPort,
+)
+from rkcosim.rtl.npu.checks import Check, add_checker
+from rkcosim.rtl.npu.dpu_modes import surfaces_m1, unpooled_copies
+from rkcosim.rtl.npu.dpu_rdma_operands import OperandReader
+from rkcosim.rtl.npu.dpu_rdma_stripes import CubeShape, Half, StripeReader, half_of
+from rkcosim.rtl.npu.dpu_types import (
+    DEPTHWISE,
+    Precision,
+    Width,
+    atoms_of,
+    group_octets,
+    is_float,
+    width_of,
+)
+from rkcosim.rtl.regfile import config_signature
 
 RESIDUAL = 5
-"""COMB_USE with which MRDMA and ERDMA share the surfaces of the EW operand (docs 5.5)."""
+"""COMB_USE for which MRDMA and ERDMA each read a part of the surfaces of the EW operand [HW 8.5]."""
 
 
 class DpuRdma(wiring.Component):
-    """Reads main data, BS and BN operands and the EW operand for the DPU.
+    """Read main data, BS and BN operands and the EW operand for the DPU.
 
     Members
     -------
-    cfg : configuration registers, in
-    control : ControlPort, in
-        `done` comes when the DPU has taken everything that was read.
-    mrdma, brdma, nrdma, erdma : ReadPort, out
-    bs, bn : streams of BsOctet, out
-    main, ew : streams of ElementOctet, out
-    by_surface : 1, in
-        Main data of 16 and more bits go surface by surface (docs 4.11); looked at with the start.
-    copies : 4, out
-        Copies of a row that unpooling is set to make; 0 without it.
-    busy : 1, out
-        A task runs.
-    moves : 1, out
-        A register in here may change (rtl/clock_groups.py).
-    activity, levels : struct, out
-        For the counters (rtl/regs/counters.rdl).
-    diag : DiagnosticPort, out
+    cfg : registers of the block.
+    control : start and end of a task; `done` comes when the DPU has accepted everything that was read.
+    mrdma, brdma, nrdma, erdma : ports towards the DMA.
+    bs, bn : operands of BS and BN.
+    main, ew : main data and the EW operand.
+    by_surface : main data of 16 and more bits are sent surface by surface [HW 7.12]; sampled at the start.
+    copies : copies of a row that unpooling is configured to make; 0 without unpooling.
+    busy : a task runs.
+    activity, levels : for the counters (spec/regs/counters.rdl).
+    diag : reports on the settings.
     """
 
-    def __init__(self, cfg: NpuConfig) -> None:
-        self.geometry = cfg
-        super().__init__(
-            {
-                "cfg": In(config_signature("DPU_RDMA")),
-                "control": In(ControlPort()),
-                "mrdma": Out(ReadPort()),
-                "brdma": Out(ReadPort()),
-                "nrdma": Out(ReadPort()),
-                "erdma": Out(ReadPort()),
-                "bs": Out(stream.Signature(BsOctet)),
-                "bn": Out(stream.Signature(BsOctet)),
-                "main": Out(stream.Signature(ElementOctet)),
-                "ew": Out(stream.Signature(ElementOctet)),
-                "by_surface": In(1),
-                "copies": Out(4),
-                "busy": Out(1),
-                "moves": Out(1),
-                "activity": Out(activity_layout("DPU_RDMA")),
-                "levels": Out(levels_layout("MRDMA_STRIPES", "ERDMA_STRIPES", "BRDMA_BEATS")),
-                "diag": Out(DiagnosticPort()),
-            }
-        )
+    cfg: In(config_signature("DPU_RDMA"))
+    control: In(ControlPort())
+    mrdma: Out(ReadPort())
+    brdma: Out(ReadPort())
+    nrdma: Out(ReadPort())
+    erdma: Out(ReadPort())
+    bs: Out(stream.Signature(BsOctet))
+    bn: Out(stream.Signature(BsOctet))
+    main: Out(stream.Signature(ElementOctet))
+    ew: Out(stream.Signature(ElementOctet))
+    by_surface: In(1)
+    copies: Out(4)
+    busy: Out(1)
+    activity: Out(activity_layout("DPU_RDMA"))
+    levels: Out(levels_layout("MRDMA_STRIPES", "ERDMA_STRIPES", "BRDMA_BEATS"))
+    diag: Out(DiagnosticPort())
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -80,14 +80,14 @@ class DpuRdma(wiring.Component):
             wiring.connect(m, operands.octets, wiring.flipped(octets))
         self._elements(m, main, ew)
 
-        # The products of the sizes take the cycle between the start and that of the readers.
+        # The products of the sizes are computed in the cycle between the start and that of the readers.
         start, running = Signal(), Signal()
         m.d.sync += start.eq(self.control.start)
         with m.If(start):
             m.d.sync += running.eq(1)
         use_b = ~cfg.BRDMA_CFG.BRDMA_DISABLE & (cfg.BRDMA_CFG.BRDMA_DATA_USE[:3] != 0)
         use_n = ~cfg.NRDMA_CFG.NRDMA_DISABLE & (cfg.NRDMA_CFG.NRDMA_DATA_USE[:3] != 0)
-        # With a second operand, which is BRDMA's, it reads nothing (docs 5.3).
+        # With a second operand, which BRDMA reads, NRDMA reads nothing [HW 8.3].
         use_n = use_n & ~(cfg.NRDMA_CFG.NRDMA_DATA_USE[1] & ~is_float(feature.PROC_PRECISION))
         blocks = (cfg.DATA_CUBE_CHANNEL.CHANNEL >> 3) + 1
         m.d.comb += [
@@ -104,15 +104,11 @@ class DpuRdma(wiring.Component):
         ]
         m.d.comb += self.copies.eq(unpooled_copies(cfg))
         self._cubes(m, main, ew)
-        endless = Signal(reset_less=True)  # docs 5.5
+        endless = Signal(reset_less=True)  # [HW 8.5]
         with m.If(start):
             m.d.sync += endless.eq(feature.FLYING_MODE & feature.COMB_USE[0])
         m.d.comb += self.control.done.eq(running & ~endless & main.idle & ew.idle & bs.idle & bn.idle)
         m.d.comb += self.busy.eq(start | running)
-        moves = [start, ~main.idle, ~ew.idle]
-        for port, octets in ((self.brdma, self.bs), (self.nrdma, self.bn)):
-            moves += [port.req.valid & port.req.ready, port.rsp.valid, octets.valid & octets.ready]
-        m.d.comb += self.moves.eq(Cat(moves).any())
         with m.If(self.control.done):
             m.d.sync += running.eq(0)
         streams = (self.main, self.ew, self.bs, self.bn)
@@ -131,16 +127,16 @@ class DpuRdma(wiring.Component):
             self.levels.ERDMA_STRIPES.eq(ew.stripes),
             self.levels.BRDMA_BEATS.eq(bs.beats),
         ]
-        emit_checks(m, "DPU_RDMA", cfg, start, self.diag, self._checks())
+        add_checker(m, "DPU_RDMA", cfg, start, self.diag, self._checks())
         return m
 
     def _shared(self) -> Value:
-        """MRDMA and ERDMA deliver the EW operand together."""
+        """Whether MRDMA and ERDMA deliver the EW operand together."""
         feature = self.cfg.FEATURE_MODE_CFG
         return (feature.COMB_USE == RESIDUAL) & ~feature.FLYING_MODE
 
     def _elements(self, m: Module, main: StripeReader, ew: StripeReader) -> None:
-        """Join the readers to their streams; a shared operand's octets go in step."""
+        """Connect the readers to their streams; a shared operand takes octets of both in the same cycle."""
         shared = Signal(reset_less=True)
         both = Signal()
         with m.If(self.control.start):
@@ -168,27 +164,20 @@ class DpuRdma(wiring.Component):
     def _cubes(self, m: Module, main: StripeReader, ew: StripeReader) -> None:
         """Shapes of the two cubes, registered from the configuration."""
         cfg, feature = self.cfg, self.cfg.FEATURE_MODE_CFG
-        proc = feature.PROC_PRECISION
-        channel = cfg.DATA_CUBE_CHANNEL.CHANNEL
-        width, height, octets = Signal(14), Signal(14), Signal(4)
-        shared, per_channel = Signal(), Signal()
-        given = width_of(feature.IN_PRECISION)
-        wide = (given == Width.BITS16) | (given == Width.BITS32)
+        proc, given = feature.PROC_PRECISION, width_of(feature.IN_PRECISION)
+        channel, rows_m1 = cfg.DATA_CUBE_CHANNEL.CHANNEL, cfg.DATA_CUBE_HEIGHT.HEIGHT
+        start = self.control.start
+        width, height = cfg.DATA_CUBE_WIDTH.WIDTH + 1, rows_m1 + 1
+        octets, shared, per_channel = Signal(4), Signal(), Signal()
         m_kind, e_kind, m_half, e_half = Signal(Width), Signal(Width), Signal(2), Signal(2)
         m_line, e_line, e_surface = Signal(15), Signal(15), Signal(28)
-        times = Signal(4)  # of a column of the main data
-        alone = Signal()  # a surface of the main data at a time
-        rows_m1 = cfg.DATA_CUBE_HEIGHT.HEIGHT
-        with m.If(self.control.start):
+        with m.If(start):
             m.d.comb += [
-                width.eq(cfg.DATA_CUBE_WIDTH.WIDTH + 1),
-                height.eq(cfg.DATA_CUBE_HEIGHT.HEIGHT + 1),
                 octets.eq(group_octets(feature.CONV_MODE == DEPTHWISE, feature.IN_PRECISION)),
-                alone.eq(self.by_surface & wide),
-                times.eq(Mux(self.copies != 0, cfg.SRC_DMA_CFG.KERNEL_WIDTH + 1, 1)),
                 shared.eq(self._shared()),
                 per_channel.eq((cfg.ERDMA_CFG.ERDMA_DATA_MODE == 0) & ~shared),
-                # Sizes are coded from 4 bits up, one above Width, whose last code stands for 4 bits.
+                # Codes of sizes start with 4 bits and are one above those of Width, whose last code is 4
+                # bits.
                 e_kind.eq(cfg.ERDMA_CFG.ERDMA_DATA_SIZE - 1),
                 e_half.eq(Mux(is_float(proc), Mux(proc == Precision.BF16, Half.BF16, Half.FP16), 0)),
                 m_kind.eq(Mux(shared, e_kind, given)),
@@ -200,39 +189,45 @@ class DpuRdma(wiring.Component):
                     + Mux(per_channel, 0, cfg.EW_SURF_NOTCH.EW_SURF_NOTCH)
                 ),
             ]
-        for reader, kind, half, line, base, one in (
-            (main, m_kind, m_half, m_line, cfg.SRC_BASE_ADDR.SRC_BASE_ADDR, Const(0)),
-            (ew, e_kind, e_half, e_line, cfg.EW_BASE_ADDR.EW_BASE_ADDR, per_channel),
-        ):
-            shape = Signal.like(reader.cube, name="m_cube" if reader is main else "e_cube", reset_less=True)
-            m_surface = m_line * rows_m1 + width + cfg.SURF_NOTCH.SURF_NOTCH_ADDR
-            surface = m_surface if reader is main else e_surface
-            last = Mux(
-                kind == Width.BITS32,
-                channel >> 2,
-                Mux(kind == Width.BITS16, channel >> 3, Mux(kind == Width.BITS8, channel >> 4, channel >> 5)),
-            )
-            m.d.comb += reader.cube.eq(shape)
-            with m.If(self.control.start):
+        # Main data may be sent one surface at a time, and each column more than once.
+        alone = self.by_surface & ((given == Width.BITS16) | (given == Width.BITS32))
+        times_m1 = Mux(self.copies != 0, cfg.SRC_DMA_CFG.KERNEL_WIDTH, 0)
+        m_surface = m_line * rows_m1 + width + cfg.SURF_NOTCH.SURF_NOTCH_ADDR
+        m_cube, e_cube = Signal(CubeShape, reset_less=True), Signal(CubeShape, reset_less=True)
+        m.d.comb += [main.cube.eq(m_cube), ew.cube.eq(e_cube)]
+        with m.If(start):
+            m.d.sync += [
+                m_cube.base.eq(cfg.SRC_BASE_ADDR.SRC_BASE_ADDR[4:]),
+                m_cube.line_pitch.eq(m_line),
+                m_cube.surface_pitch.eq(m_surface),
+                m_cube.octets.eq(Mux(alone, 1, octets)),
+                m_cube.half.eq(m_half),
+                m_cube.per_channel.eq(0),
+                m_cube.times_m1.eq(times_m1),
+                e_cube.base.eq(cfg.EW_BASE_ADDR.EW_BASE_ADDR[4:]),
+                e_cube.line_pitch.eq(e_line),
+                e_cube.surface_pitch.eq(e_surface),
+                e_cube.octets.eq(octets),
+                e_cube.half.eq(e_half),
+                e_cube.per_channel.eq(per_channel),
+                e_cube.times_m1.eq(0),
+            ]
+            for cube, kind, eight in ((m_cube, m_kind, alone), (e_cube, e_kind, Const(0))):
+                thin = (kind == Width.BITS4) & ~octets[2:].any()
                 m.d.sync += [
-                    shape.base.eq(base[4:]),
-                    shape.line_pitch.eq(line),
-                    shape.surface_pitch.eq(surface),
-                    shape.width.eq(width),
-                    shape.pixels_m1.eq(width * height - 1),
-                    shape.octets.eq(Mux(alone, 1, octets) if reader is main else octets),
-                    shape.last_octet.eq(channel >> 3),
-                    shape.surfaces.eq(last + 1),
-                    shape.kind.eq(kind),
-                    shape.half.eq(half),
-                    shape.per_channel.eq(one),
-                    shape.shared.eq(shared),
-                    shape.parity.eq(reader is ew),
-                    shape.times_m1.eq(times - 1 if reader is main else 0),
+                    cube.width.eq(width),
+                    cube.pixels_m1.eq(width * height - 1),
+                    cube.last_octet.eq(channel >> 3),
+                    cube.surfaces.eq(surfaces_m1(channel, kind) + 1),
+                    cube.group.eq(atoms_of(Mux(eight, 1, octets), kind) | thin),
+                    cube.thin.eq(thin),
+                    cube.kind.eq(kind),
+                    cube.shared.eq(shared),
+                    cube.parity.eq(cube is e_cube),
                 ]
 
     def _checks(self) -> list[Check]:
-        """Settings to be told about; what they do instead is in docs section 5."""
+        """Checks of settings that cause diagnostics; [HW 8] tells what they do instead."""
         cfg, feature, source = self.cfg, self.cfg.FEATURE_MODE_CFG, self.cfg.SRC_DMA_CFG
         main_on = ~feature.MRDMA_DISABLE
         ew_on = ~cfg.ERDMA_CFG.ERDMA_DISABLE

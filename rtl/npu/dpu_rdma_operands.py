@@ -1,53 +1,42 @@
-"""BRDMA and NRDMA: sequential reader of per-channel operands (H 3.7, docs 5.3)."""
+"""BRDMA and NRDMA: sequential reader of per-channel operands ([HW 3.7], [HW 8.3])."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
-from rtl.layouts import AXI_BITS, BsOctet, ReadPort
-from rtl.regs.counters import LEVEL_BITS
+from rkcosim.rtl.layouts import AXI_BITS, BsOctet, ReadPort
+from rkcosim.spec.regs.counters import LEVEL_BITS
 
 FIFO_BEATS = 64
 BURST_BEATS = 16
 
 
 class OperandReader(wiring.Component):
-    """Reads `blocks` blocks of the chosen kinds and hands each over as one octet of operands.
+    """Read `blocks` blocks of the chosen kinds of operands and deliver each as one octet.
 
-    An atom is unpacked a cycle: an octet takes at most five cycles, once per eight channels.
+    One atom is unpacked per cycle: an octet takes at most five cycles for eight channels.
 
     Members
     -------
-    start : 1, in
-        Begin; the settings below are looked at in this cycle only.
-    base : 28, in
-        Address in atoms.
-    blocks : 11, in
-        Blocks of eight channels, at least one.
-    use : 3, in
-        Kinds that are in memory: bit 0 ALU, 1 CPEND, 2 MUL; at least one.
-    port : ReadPort, out
-    octets : stream of BsOctet, out
-    idle : 1, out
-        Everything has been taken.
-    beats : 16, out
-        Beats under way or waiting.
+    start : begin; `base`, `blocks` and `use` are sampled in this cycle only.
+    base : address in atoms.
+    blocks : number of blocks of eight channels, at least one.
+    use : kinds that are in memory: bit 0 ALU, 1 CPEND, 2 MUL; at least one.
+    port : requests and data.
+    octets : the operands, in the order of the channels.
+    idle : everything has been delivered.
+    beats : number of beats that are requested or buffered.
     """
 
-    def __init__(self) -> None:
-        super().__init__(
-            {
-                "start": In(1),
-                "base": In(28),
-                "blocks": In(11),
-                "use": In(3),
-                "port": Out(ReadPort()),
-                "octets": Out(stream.Signature(BsOctet)),
-                "idle": Out(1),
-                "beats": Out(LEVEL_BITS),
-            }
-        )
+    start: In(1)
+    base: In(28)
+    blocks: In(11)
+    use: In(3)
+    port: Out(ReadPort())
+    octets: Out(stream.Signature(BsOctet))
+    idle: Out(1)
+    beats: Out(LEVEL_BITS)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -77,7 +66,7 @@ class OperandReader(wiring.Component):
         with m.If(asked | pop):
             m.d.sync += room.eq(room - Mux(asked, burst, 0) + pop)
 
-        # Unpacking: `kind` is the next atom's place in the octet (two of ALU, CPEND, MUL).
+        # Unpacking: `kind` is the place of the next atom in the octet (two of ALU, CPEND, MUL).
         left = Signal(13)
         upper = Signal()
         kind, first, following = Signal(2), Signal(2), Signal(2)

@@ -1,197 +1,243 @@
-"""CPEND, BS and BN of integers: stages 1 to 6 of the DPU's pipe (docs 4.3 to 4.6)."""
+"""CPEND, BS and BN for integers: stages 1 to 6 of the DPU's pipe ([HW 7.4] to [HW 7.7])."""
 
 from dataclasses import dataclass
 from typing import Any
 
-from amaranth.hdl import Cat, Mux, Signal, Value, signed, unsigned
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed, unsigned
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
 
-from rtl.layouts import ACC_BITS, LANES
-from rtl.npu.dpu_frame import IDLE, AluAlgo, Frame, Rectifier
-from rtl.npu.dpu_math import HIGHEST, LOWEST, clamp, extend
-from rtl.npu.dpu_table import OperandTable
+from rkcosim.rtl.layouts import ACC_BITS, IDLE, LANES, BsOctet
+from rkcosim.rtl.npu.arith import HIGHEST, LOWEST, Shift, clamp, extend, held_flags, held_shift, wire
+from rkcosim.rtl.npu.dpu_frame import (
+    AluAlgo,
+    PipeFlow,
+    PipeIn,
+    copied,
+    float_domain,
+    into,
+    lanes,
+    rectifier,
+    scaled,
+)
+from rkcosim.rtl.regfile import config_signature
 
 
 @dataclass(frozen=True)
-class StageOut:
-    """A stage's results, a register for each lane, and whether it uses values of the read DMA."""
+class _Settings:
+    """The settings that BS and BN have in common, held from the start of the task on.
 
-    values: list[Signal]
+    `on` has one enable bit for each part; `addend` and `factor` are the operand registers, signed.
+    """
+
+    on: Any
     wanted: Value
+    addend: Value
+    factor: Value
+    positive: Shift
+    negative: Shift
+    low: Value
+    high: Value
+
+    def addend_of(self, operands: Any, lane: int) -> Value:
+        """The ALU operand, signed 32 bits; `operands` is a BsOctet."""
+        return Mux(self.on.alu_src, operands.alu[lane].as_signed(), self.addend)
+
+    def factor_of(self, operands: Any, lane: int) -> Value:
+        """The multiplier operand, signed 16 bits."""
+        return Mux(self.on.mul_src, operands.mul[lane].as_signed(), self.factor)
 
 
-class CoreSums:
-    """What only sums of CORE have, of the octet in stage 1.
+def _settings(m: Module, cfg: Any, start: Value, name: str) -> _Settings:
+    stage, multiplier = getattr(cfg, f"{name}_CFG"), getattr(cfg, f"{name}_MUL_CFG")
+    live = ~stage[f"{name}_BYPASS"] & ~float_domain(cfg)
+    algo = stage[f"{name}_ALU_ALGO"]
+    on = held_flags(
+        m,
+        start,
+        add=live & ~stage[f"{name}_ALU_BYPASS"] & ((algo == AluAlgo.ADD) | (algo == AluAlgo.MINUS)),
+        minus=algo == AluAlgo.MINUS,
+        alu_src=stage[f"{name}_ALU_SRC"],
+        mul=live & ~stage[f"{name}_MUL_BYPASS"],
+        prelu=stage[f"{name}_MUL_PRELU"],
+        mul_src=multiplier[f"{name}_MUL_SRC"],
+    )
+    return _Settings(
+        on,
+        (on.add & on.alu_src) | (on.mul & on.mul_src),
+        getattr(cfg, f"{name}_ALU_CFG")[f"{name}_ALU_OPERAND"],
+        multiplier[f"{name}_MUL_OPERAND"],
+        held_shift(m, start, "positive", multiplier[f"{name}_MUL_SHIFT_VALUE"]),
+        held_shift(m, start, "negative", cfg.DATA_FORMAT[f"{name}_MUL_SHIFT_VALUE_NEG"]),
+        *rectifier(m, cfg, start, name, live),
+    )
+
+
+class BsStages(wiring.Component):
+    """Stages 1 to 4: CPEND and the adder, the multiplier, shift with saturation and ReLU.
 
     Members
     -------
-    live : Value
-        held: main data are sums of CORE, integers.
-    high, sums : list of Signal
-        of each lane the bits above the low 32, and the window sum.
-    shift, half, dropped, to_even : Signal
-        CLIP_TRUNCATE: its shift, half a unit of the last place that stays, what goes, and how ties go.
+    cfg : registers of the DPU.
+    flow : control signals of all stages.
+    given : the octet ahead of stage 1, for integers.
+    floats : the same octet for floats, binary32.
+    operands : operands of the octet in stage 1.
+    wanted : values of BRDMA are used.
+    value : results in stage 4, for each lane.
     """
 
-    def __init__(self, frame: Frame) -> None:
-        self.live = frame.flag(~frame.cfg.FEATURE_MODE_CFG.FLYING_MODE & ~frame.float_domain)
-        self.high = frame.lanes("high", signed(ACC_BITS - 32))
-        self.sums = frame.lanes("sum", signed(32))
-        self.shift = Signal(5, name="cut_shift", reset_less=True)
-        self.half = Signal(31, name="cut_half", reset_less=True)
-        self.dropped = Signal(31, name="cut_dropped", reset_less=True)
-        self.to_even = Signal(name="cut_to_even", reset_less=True)
+    cfg: In(config_signature("DPU"))
+    flow: In(PipeFlow())
+    given: In(PipeIn)
+    floats: In(32).array(LANES)
+    operands: In(BsOctet)
+    wanted: Out(1)
+    value: Out(signed(32)).array(LANES)
 
-    def load(self, given: Any) -> list[Any]:
-        """Statements that take a `PipeIn` over."""
-        clip = given.clip
-        unit = Value.cast(1) << clip.shift
-        return [
-            *(self.high[lane].eq(given.high[lane]) for lane in range(LANES)),
-            *(self.sums[lane].eq(given.sum[lane]) for lane in range(LANES)),
-            self.shift.eq(clip.shift),
-            self.half.eq(unit >> 1),
-            self.dropped.eq(unit - 1),
-            self.to_even.eq(~clip.half_up),
-        ]
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        cfg, flow, valid, operands = self.cfg, self.flow, self.flow.valid, self.operands
+        bs = _settings(m, cfg, flow.start, "BS")
+        live = ~cfg.BS_OW_CFG.OD_BYPASS & ~float_domain(cfg)
+        sums = ~cfg.FEATURE_MODE_CFG.FLYING_MODE & ~float_domain(cfg)
+        core = held_flags(
+            m,
+            flow.start,
+            sums=sums,  # main data are sums of CORE
+            cpend=sums & ~cfg.BS_OW_CFG.OD_BYPASS,  # CPEND adds window sums to the main data
+            cpend_src=cfg.BS_OW_CFG.OW_SRC,
+            wanted=live & cfg.BS_OW_CFG.OW_SRC,  # also in flying mode, where nothing uses it [HW 7.4]
+        )
+        m.d.comb += self.wanted.eq(core.wanted | bs.wanted)
 
-    def cut(self, frame: Frame, value: Signal) -> Value:
-        """A sum shifted and rounded; the shift is not 0."""
-        biased = frame.wire(value + self.half)
-        tie = self.to_even & ((biased[: len(self.dropped)] & self.dropped) == 0)
-        shifted = biased >> self.shift
-        return Cat(shifted[0] & ~tie, shifted[1:]).as_signed()
+        # The octet in stage 1.  Sums of CORE also have bits above the low 32, window sums, and CLIP_TRUNCATE:
+        # its shift, half a unit of the last place that is kept, the mask of dropped bits, the rounding of
+        # ties.
+        main, high, sum_ = lanes("main", signed(32)), lanes("high", signed(ACC_BITS - 32)), lanes("sum", 32)
+        cut_shift, cut_half = Signal(5, reset_less=True), Signal(31, reset_less=True)
+        cut_dropped, cut_to_even = Signal(31, reset_less=True), Signal(reset_less=True)
+        clip = self.given.clip
+        with into(m, flow, 1):
+            for lane in range(LANES):
+                m.d.sync += main[lane].eq(Mux(flow.floats, self.floats[lane], self.given.main[lane]))
+            with m.If(core.sums):
+                unit = Value.cast(1) << clip.shift
+                m.d.sync += copied(high, self.given.high)
+                m.d.sync += [cut_shift.eq(clip.shift), cut_to_even.eq(~clip.half_up)]
+                m.d.sync += [cut_half.eq(unit >> 1), cut_dropped.eq(unit - 1)]
+            with m.If(core.cpend):
+                m.d.sync += copied(sum_, self.given.sum)
+        cuts = Signal()
+        m.d.comb += cuts.eq(valid[1] & core.sums & (cut_shift != 0))
 
-
-class _Settings:
-    """The settings that BS and BN have in common, held from the start of the task on."""
-
-    def __init__(self, frame: Frame, name: str) -> None:
-        cfg = frame.cfg
-        stage, multiplier = getattr(cfg, f"{name}_CFG"), getattr(cfg, f"{name}_MUL_CFG")
-        on = ~stage[f"{name}_BYPASS"] & ~frame.float_domain
-        algo = stage[f"{name}_ALU_ALGO"]
-        known = (algo == AluAlgo.ADD) | (algo == AluAlgo.MINUS)
-        self.add = frame.flag(on & ~stage[f"{name}_ALU_BYPASS"] & known)
-        self.minus = frame.flag(algo == AluAlgo.MINUS)
-        self.alu_src = frame.flag(stage[f"{name}_ALU_SRC"])
-        self.mul = frame.flag(on & ~stage[f"{name}_MUL_BYPASS"])
-        self.prelu = frame.flag(stage[f"{name}_MUL_PRELU"])
-        self.mul_src = frame.flag(multiplier[f"{name}_MUL_SRC"])
-        self._alu_reg = getattr(cfg, f"{name}_ALU_CFG")[f"{name}_ALU_OPERAND"]
-        self._mul_reg = multiplier[f"{name}_MUL_OPERAND"]
-        self.positive = frame.shift(f"{name}_pos", multiplier[f"{name}_MUL_SHIFT_VALUE"])
-        self.negative = frame.shift(f"{name}_neg", cfg.DATA_FORMAT[f"{name}_MUL_SHIFT_VALUE_NEG"])
-        self.rectifier = Rectifier(frame, name, on)
-        self.wanted = (self.add & self.alu_src) | (self.mul & self.mul_src)
-        """Values of the read DMA are used."""
-
-    def addend(self, table: OperandTable, lane: int) -> Value:
-        """The ALU's operand, signed 32 bits."""
-        return Mux(self.alu_src, table.operands.alu[lane].as_signed(), self._alu_reg)
-
-    def factor(self, table: OperandTable, lane: int) -> Value:
-        """The multiplier's operand, signed 16 bits."""
-        return Mux(self.mul_src, table.operands.mul[lane].as_signed(), self._mul_reg)
-
-
-def bs_stages(frame: Frame, main: list[Signal], core: CoreSums, table: OperandTable) -> StageOut:
-    """Stages 1 to 4: CPEND and the adder, the multiplier, shift with saturation and ReLU."""
-    m, cfg, valid = frame.m, frame.cfg, frame.valid
-    bs = _Settings(frame, "BS")
-    flying = cfg.FEATURE_MODE_CFG.FLYING_MODE
-    live = ~cfg.BS_OW_CFG.OD_BYPASS & ~frame.float_domain
-    cpend = frame.flag(live & ~flying)
-    cpend_src = frame.flag(cfg.BS_OW_CFG.OW_SRC)
-    wanted = frame.flag(live & cfg.BS_OW_CFG.OW_SRC)  # also flying, where nothing uses it (docs 4.3)
-    cuts = Signal()
-    m.d.comb += cuts.eq(valid[1] & core.live & (core.shift != 0))
-
-    total, factor = frame.lanes("bs_total", signed(33)), frame.lanes("bs_factor", signed(16))
-    product, plain = frame.lanes("bs_product", signed(49)), frame.lanes("bs_plain", unsigned(1))
-    value = frame.lanes("bs_value", signed(32))
-    for lane in range(LANES):
-        window, sum_ = Signal(signed(ACC_BITS), init=IDLE), Signal(signed(33), init=IDLE)
-        scale, short = Signal(signed(16), init=IDLE), Signal(signed(50), init=IDLE)
-        before = Signal(signed(32), init=IDLE)
-        with m.If(valid[1] & core.live):
-            with m.If(cpend & cpend_src):
-                m.d.comb += window.eq(core.sums[lane] * table.operands.cpend[lane].as_signed())
-            with m.Elif(cpend):
-                m.d.comb += window.eq(core.sums[lane] * cfg.BS_OW_OP.OW_OP)
-            with m.Else():
-                m.d.comb += window.eq(0)
-            whole = frame.wire(Cat(main[lane], core.high[lane]).as_signed() + window)
-            with m.If(cuts):
-                m.d.comb += short.eq(core.cut(frame, whole))
-            with m.Else():
-                m.d.comb += short.eq(extend(whole, 50))
-            m.d.comb += before.eq(clamp(short, LOWEST, HIGHEST))
-        with m.Else():
-            m.d.comb += before.eq(main[lane])
-        with m.If(valid[1]):
-            with m.If(bs.add):
-                operand = frame.wire(bs.addend(table, lane))
-                with m.If(bs.minus):
-                    m.d.comb += sum_.eq(before - operand)
+        total, factor = lanes("total", signed(33)), lanes("factor", signed(16))
+        product, plain = lanes("product", signed(49)), lanes("plain", unsigned(1))
+        value = lanes("held", signed(32))
+        m.d.comb += copied(self.value, value)
+        for lane in range(LANES):
+            window, added = Signal(signed(ACC_BITS), init=IDLE), Signal(signed(33), init=IDLE)
+            scale, short = Signal(signed(16), init=IDLE), Signal(signed(50), init=IDLE)
+            before = Signal(signed(32), init=IDLE)
+            with m.If(valid[1] & core.sums):
+                with m.If(core.cpend & core.cpend_src):
+                    m.d.comb += window.eq(sum_[lane].as_signed() * operands.cpend[lane].as_signed())
+                with m.Elif(core.cpend):
+                    m.d.comb += window.eq(sum_[lane].as_signed() * cfg.BS_OW_OP.OW_OP)
                 with m.Else():
-                    m.d.comb += sum_.eq(before + operand)
-            with m.Else():
-                m.d.comb += sum_.eq(extend(before, 33))
-            with m.If(bs.mul):
-                m.d.comb += scale.eq(bs.factor(table, lane))
-        with frame.into(2):
-            m.d.sync += [total[lane].eq(sum_), factor[lane].eq(scale)]
-
-        result, skip = Signal(signed(49), init=IDLE), Signal()
-        with m.If(valid[2]):
-            m.d.comb += skip.eq(~bs.mul | (bs.prelu & ~total[lane][-1]))
-            with m.If(skip):
-                m.d.comb += result.eq(extend(total[lane], 49))
-            with m.Else():
-                m.d.comb += result.eq(total[lane] * factor[lane])
-        with frame.into(3):
-            m.d.sync += [product[lane].eq(result), plain[lane].eq(skip)]
-
-        with m.If(valid[3]):
-            scaled = frame.scaled(product[lane], plain[lane], bs.positive, bs.negative)
-            limited = frame.wire(clamp(scaled, bs.rectifier.low, bs.rectifier.high))
-        with frame.into(4):
-            m.d.sync += value[lane].eq(limited)
-    return StageOut(value, wanted | bs.wanted)
-
-
-def bn_stages(frame: Frame, main: list[Signal], table: OperandTable) -> tuple[StageOut, list[Signal]]:
-    """Stages 5 and 6: multiply, then shift, add, ReLU; also what the registers load with the next octet."""
-    m, valid = frame.m, frame.valid
-    bn = _Settings(frame, "BN")
-    product, plain = frame.lanes("bn_product", signed(48)), frame.lanes("bn_plain", unsigned(1))
-    operand, value = frame.lanes("bn_operand", signed(33)), frame.lanes("bn_value", signed(32))
-    entering: list[Signal] = []
-    for lane in range(LANES):
-        result, skip = Signal(signed(48), init=IDLE), Signal()
-        addend = Signal(signed(33), init=IDLE)
-        with m.If(valid[4]):
-            m.d.comb += skip.eq(~bn.mul | (bn.prelu & ~main[lane][-1]))
-            with m.If(skip):
-                m.d.comb += result.eq(extend(main[lane], 48))
-            with m.Else():
-                factor = frame.wire(bn.factor(table, lane))
-                m.d.comb += result.eq(main[lane] * factor)
-            with m.If(bn.add):
-                term = frame.wire(bn.addend(table, lane))
-                with m.If(bn.minus):
-                    m.d.comb += addend.eq(-term)
+                    m.d.comb += window.eq(0)
+                whole = wire(m, Cat(main[lane], high[lane]).as_signed() + window)
+                with m.If(cuts):
+                    biased = wire(m, whole + cut_half)
+                    tie = cut_to_even & ((biased[:31] & cut_dropped) == 0)
+                    shifted = biased >> cut_shift
+                    m.d.comb += short.eq(Cat(shifted[0] & ~tie, shifted[1:]).as_signed())
                 with m.Else():
-                    m.d.comb += addend.eq(extend(term, 33))
+                    m.d.comb += short.eq(extend(whole, 50))
+                m.d.comb += before.eq(clamp(short, LOWEST, HIGHEST))
             with m.Else():
-                m.d.comb += addend.eq(0)
-        with frame.into(5):
-            m.d.sync += [product[lane].eq(result), plain[lane].eq(skip), operand[lane].eq(addend)]
-        with m.If(valid[5]):
-            scaled = frame.scaled(product[lane], plain[lane], bn.positive, bn.negative)
-            total = frame.wire(frame.wire(clamp(scaled, LOWEST, HIGHEST)) + operand[lane])
-            limited = frame.wire(clamp(total, bn.rectifier.low, bn.rectifier.high))
-        entering.append(limited)
-        with frame.into(6):
-            m.d.sync += value[lane].eq(limited)
-    return StageOut(value, bn.wanted), entering
+                m.d.comb += before.eq(main[lane])
+            with m.If(valid[1]):
+                with m.If(bs.on.add):
+                    operand = wire(m, bs.addend_of(operands, lane))
+                    with m.If(bs.on.minus):
+                        m.d.comb += added.eq(before - operand)
+                    with m.Else():
+                        m.d.comb += added.eq(before + operand)
+                with m.Else():
+                    m.d.comb += added.eq(extend(before, 33))
+                with m.If(bs.on.mul):
+                    m.d.comb += scale.eq(bs.factor_of(operands, lane))
+            with into(m, flow, 2):
+                m.d.sync += [total[lane].eq(added), factor[lane].eq(scale)]
+
+            result, skip = Signal(signed(49), init=IDLE), Signal()
+            with m.If(valid[2]):
+                m.d.comb += skip.eq(~bs.on.mul | (bs.on.prelu & ~total[lane][-1]))
+                with m.If(skip):
+                    m.d.comb += result.eq(extend(total[lane], 49))
+                with m.Else():
+                    m.d.comb += result.eq(total[lane] * factor[lane])
+            with into(m, flow, 3):
+                m.d.sync += [product[lane].eq(result), plain[lane].eq(skip)]
+
+            with m.If(valid[3]):
+                shifted = scaled(m, product[lane], plain[lane], bs.positive, bs.negative)
+                limited = wire(m, clamp(shifted, bs.low, bs.high))
+            with into(m, flow, 4):
+                m.d.sync += value[lane].eq(limited)
+        return m
+
+
+class BnStages(wiring.Component):
+    """Stages 5 and 6: multiply, then shift, add, ReLU.
+
+    Members
+    -------
+    cfg : registers of the DPU.
+    flow : control signals of all stages.
+    main : values in stage 4, for each lane.
+    operands : operands of the octet in stage 4.
+    wanted : values of NRDMA are used.
+    value : values that stage 6 loads with the octet in stage 5.
+    """
+
+    cfg: In(config_signature("DPU"))
+    flow: In(PipeFlow())
+    main: In(signed(32)).array(LANES)
+    operands: In(BsOctet)
+    wanted: Out(1)
+    value: Out(signed(32), init=IDLE).array(LANES)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        flow, valid = self.flow, self.flow.valid
+        bn = _settings(m, self.cfg, flow.start, "BN")
+        m.d.comb += self.wanted.eq(bn.wanted)
+        product, plain = lanes("product", signed(48)), lanes("plain", unsigned(1))
+        operand = lanes("operand", signed(33))
+        for lane, main in enumerate(self.main):
+            result, skip = Signal(signed(48), init=IDLE), Signal()
+            addend = Signal(signed(33), init=IDLE)
+            with m.If(valid[4]):
+                m.d.comb += skip.eq(~bn.on.mul | (bn.on.prelu & ~main[-1]))
+                with m.If(skip):
+                    m.d.comb += result.eq(extend(main, 48))
+                with m.Else():
+                    factor = wire(m, bn.factor_of(self.operands, lane))
+                    m.d.comb += result.eq(main * factor)
+                with m.If(bn.on.add):
+                    term = wire(m, bn.addend_of(self.operands, lane))
+                    with m.If(bn.on.minus):
+                        m.d.comb += addend.eq(-term)
+                    with m.Else():
+                        m.d.comb += addend.eq(extend(term, 33))
+                with m.Else():
+                    m.d.comb += addend.eq(0)
+            with into(m, flow, 5):
+                m.d.sync += [product[lane].eq(result), plain[lane].eq(skip), operand[lane].eq(addend)]
+            with m.If(valid[5]):
+                shifted = scaled(m, product[lane], plain[lane], bn.positive, bn.negative)
+                total = wire(m, wire(m, clamp(shifted, LOWEST, HIGHEST)) + operand[lane])
+                m.d.comb += self.value[lane].eq(clamp(total, bn.low, bn.high))
+        return m

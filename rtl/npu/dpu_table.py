@@ -1,57 +1,43 @@
-"""Operand table of a DPU stage: the values of a channel group, double-buffered (H 3.7, 5.3)."""
+"""Operand table of a DPU stage: the values of a channel group, double-buffered ([HW 3.7], [HW 7.5])."""
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from rtl.layouts import BsOctet
+from rkcosim.rtl.layouts import BsOctet
 
 GROUP_OCTETS = 8
-"""Octets of the largest channel group, 64 channels depthwise."""
+"""Octets of the largest channel group: 64 channels depthwise."""
 
 
 class OperandTable(wiring.Component):
-    """Holds the operands of this and the next channel group and looks one octet up a cycle.
+    """Hold the operands of the current and the next channel group; one octet is looked up per cycle.
 
     Members
     -------
-    clear : 1, in
-        Empties the table (start of a task).
-    active : 1, in
-        A task runs; nothing is taken from `load` outside of one.
-    wanted : 1, in
-        The stage uses operands; otherwise `load` is taken and dropped.
-    octets : 4, in
-        Octets of a full channel group: 1, 2, 4 or 8.
-    load : stream of BsOctet, in
-        The operands in the order of the channels.
-    octet : 3, in
-        Place in the group of the octet to look up.
-    available : 1, out
-        The operands of `octet` are there, or none are wanted.
-    take : 1, in
-        Look up; `operands` holds the result from the next cycle until the next `take`.
-    release : 1, in
-        With `take`: the last look-up of this group.
-    operands : BsOctet, out
+    clear : empties the table (start of a task).
+    active : a task runs; `load` is not read outside of a task.
+    wanted : the stage uses operands; otherwise `load` is read and dropped.
+    octets : octets of a full channel group: 1, 2, 4 or 8.
+    load : the operands in the order of the channels.
+    octet : number in the group of the octet to look up.
+    available : the operands of `octet` are in the table, or none are wanted.
+    take : look up; `operands` holds the result from the next cycle until the next `take`.
+    release : with `take`, this is the last look-up of the group.
+    operands : the result.
     """
 
-    def __init__(self) -> None:
-        super().__init__(
-            {
-                "clear": In(1),
-                "active": In(1),
-                "wanted": In(1),
-                "octets": In(4),
-                "load": In(stream.Signature(BsOctet)),
-                "octet": In(3),
-                "available": Out(1),
-                "take": In(1),
-                "release": In(1),
-                "operands": Out(BsOctet),
-            }
-        )
+    clear: In(1)
+    active: In(1)
+    wanted: In(1)
+    octets: In(4)
+    load: In(stream.Signature(BsOctet))
+    octet: In(3)
+    available: Out(1)
+    take: In(1)
+    release: In(1)
+    operands: Out(BsOctet)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

@@ -1,54 +1,39 @@
-"""Binary32 arithmetic as Amaranth expressions (docs 0.3): DPU, PPU and array build their float paths from it.
+"""Binary32 arithmetic as Amaranth expressions [HW 3.4], from which DPU, PPU and array build float paths.
 
-Every function takes the module and adds wires to it under the conditions around the call: called below
-`m.If(valid)`, nothing is evaluated while there is no value.  For Verilator that needs care, as it moves
-what it finds twice, and comparisons, out of the condition, where they cost time in every cycle:
+Every function takes the module and adds gated wires to it under the conditions around the call
+(`rkcosim.rtl.npu.arith.wire`): called inside `m.If(valid)`, nothing is evaluated while there is no value.
+docs/architecture.md describes the coding rules for this and the measured benefit.
 
-- The condition is one bit and does not lie below another; many wires are then skipped with one test.
-- What is used twice is a wire, of more than one bit, and not the mere copy or extension of a wire.
-- A wire used elsewhere is not compared with a constant; its bits are looked at.
-
-Values are 32 bits unsigned.  Rounding is to nearest, ties to even; subnormals are kept; an operation with
-a NaN operand or an invalid one gives `NAN`.  Nothing here is signed: generated Verilog spells a sign
-extension bit by bit, which simulators pay for.
+Values are 32 bits unsigned. Rounding is to nearest, ties to even; subnormals are kept; an operation with
+a NaN operand and an invalid operation return `NAN`.
 """
 
 from dataclasses import dataclass
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, unsigned
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
+
+from rkcosim.rtl.npu.arith import wire
 
 NAN, INFINITY = 0x7FC00000, 0x7F800000
 NAN_FP16, INFINITY_FP16 = 0x7E00, 0x7C00
 NAN_BF16 = 0x7FC0
 
-IDLE = 1
-"""What a wire without a value shows; not 0, see `rtl.npu.dpu_pipe.IDLE`."""
-
 OFFSET = 512
-"""Added to exponents that may be negative."""
+"""Bias that is added to exponents so that they are never negative."""
 
 DIVIDE_STEPS = 26
-"""Quotient bits: the leading one may be the second, 24 are kept, one rounds."""
-
-
-def wire(m: Module, value: Value, bits: int | None = None) -> Value:
-    """`value` as a signal driven under the conditions around the call, unsigned with `bits` bits."""
-    shape = unsigned(bits) if bits is not None else value.shape()
-    # A wire of one bit gets another: Verilator turns `valid ? x : 1` into a mask as well.
-    result = Signal(unsigned(2) if shape.width == 1 else shape, init=IDLE)
-    m.d.comb += result.eq(value)
-    return result[:1] if shape.width == 1 else result
+"""Number of quotient bits: the leading one may be the second bit, 24 are kept, one is for rounding."""
 
 
 def exponent_of(value: Value) -> Value:
-    """The biased exponent, but 1 for subnormals; 8 bits."""
+    """The biased exponent, with 1 for subnormals; 8 bits."""
     return value[23:31] | (value[23:31] == 0)
 
 
 def mantissa_of(value: Value) -> Value:
-    """24 bits with the hidden one."""
+    """The mantissa with the hidden bit; 24 bits."""
     return Cat(value[:23], value[23:31] != 0)
 
 
@@ -63,9 +48,9 @@ def is_zero(value: Value) -> Value:
 
 
 def normalised(m: Module, value: Value, bits: int) -> tuple[Value, Value]:
-    """`value` of `bits` bits (a power of two) shifted up until its top bit is set, and the count.
+    """`value` of `bits` bits (a power of two), shifted up until its top bit is set, and the shift count.
 
-    Zero stays zero; its count is `bits` - 1.
+    Zero is not changed; its count is `bits` - 1.
     """
     step, counts = bits // 2, []
     while step:
@@ -77,13 +62,13 @@ def normalised(m: Module, value: Value, bits: int) -> tuple[Value, Value]:
 
 
 def leading_zeros(value: Value, bits: int) -> Value:
-    """Number of zeros above the top one of `value`'s `bits` bits; zero counts as `bits` - 1."""
+    """Number of zeros above the highest set bit of the `bits` bits of `value`; for zero it is `bits` - 1."""
 
     def count(below: int, above: int) -> Value:
-        """Of the bits from `below` to before `above`, one of which is set or the last is bit 0."""
+        """The count for the bits below:above, if one of them is set or `below` is 0."""
         if above - below == 1:
             return Const(bits - above)
-        step = 8 if above - below > 8 else 1  # groups of eight, from the top
+        step = 8 if above - below > 8 else 1  # groups of eight bits, from the top
         middle = below + (above - below - 1) // step * step
         return Mux(value[middle:above].any(), count(middle, above), count(below, middle))
 
@@ -98,21 +83,21 @@ def rounded(
     Parameters
     ----------
     sign, zero_sign : Value
-        of the result; the latter if the mantissa is zero, None: no other.
+        Sign of the result, and its sign if the mantissa is zero; None: `sign` in both cases.
     exponent : Value
-        unsigned, 11 bits: biased exponent plus `OFFSET` if the top bit of the mantissa is set; at least 64.
+        Unsigned, 11 bits: biased exponent plus `OFFSET` if the top bit of the mantissa is set; at least 64.
     mantissa : Value
-        unsigned, 64 bits.  Its lowest bit may stand for anything below it.
+        Unsigned, 64 bits.  Its lowest bit may be a sticky bit for all lower bits.
     """
     count = wire(m, leading_zeros(mantissa, 64), 6)
     place = wire(m, exponent - count, 11)
     whole = wire(m, (mantissa << count)[:64], 64)
-    # A subnormal is shifted down; what is lost stays as the lowest bit.
+    # A subnormal is shifted down; the lost bits are kept in the lowest bit.
     down = wire(m, Mux(place > OFFSET, 0, Mux(place < OFFSET - 62, 63, OFFSET + 1 - place)), 6)
     cut = wire(m, whole >> down, 64)
     kept = wire(m, cut | ((cut << down)[:64] != whole), 64)
     up = kept[39] & (kept[:39].any() | kept[40])
-    # The hidden bit adds one to the exponent below it; a carry out of the fraction does the same.
+    # The hidden bit increments the exponent field below it, as does a carry out of the fraction.
     below = Mux(place > OFFSET, place - (OFFSET + 1), 0)[:8]
     magnitude = Mux(place > OFFSET + 254, INFINITY, Cat(Const(0, 23), below) + kept[40:] + up)
     if zero_sign is None:
@@ -122,7 +107,7 @@ def rounded(
 
 @dataclass(frozen=True)
 class Exact:
-    """A result before rounding, as `rounded` takes it, and what to give instead where `special` is set."""
+    """A result before rounding, as `rounded` takes it, and the value that replaces it if `special` is set."""
 
     sign: Value
     zero_sign: Value
@@ -132,7 +117,7 @@ class Exact:
     instead: Value
 
     def chosen(self, m: Module, other_one: Value, other: "Exact") -> "Exact":
-        """This one, or where `other_one` is set the other."""
+        """This result, or `other` where `other_one` is set."""
         marks = wire(
             m,
             Mux(
@@ -166,7 +151,7 @@ def exact_sum(m: Module, a: Value, b: Value) -> Exact:
     exponent = wire(m, exponent_of(large), 8)
     turn = wire(m, Mux(large[31] ^ small[31], (1 << 57) - 1, 0), 57)
     apart = wire(m, exponent - exponent_of(small), 8)
-    # 32 bits below the larger mantissa hold the smaller one exactly, or it only counts as "something".
+    # 32 bits below the larger mantissa hold the smaller one exactly, or it only sets the sticky bit.
     aligned = Mux(apart > 32, mantissa_of(small) != 0, Cat(Const(0, 32), mantissa_of(small)) >> apart[:6])
     total = (Cat(Const(0, 32), mantissa_of(large)) + (aligned[:56] ^ turn) + turn[0])[:57]
     total = wire(m, Cat(Const(0, 7), total), 64)
@@ -184,7 +169,7 @@ def exact_product(m: Module, a: Value, b: Value) -> Exact:
     """`a * b` before rounding."""
     a, b = wire(m, a, 32), wire(m, b, 32)
     product = wire(m, Cat(Const(0, 16), mantissa_of(a) * mantissa_of(b)), 64)
-    invalid = is_nan(a) | is_nan(b) | (is_zero(a) | is_zero(b))  # where something is infinite or no number
+    invalid = is_nan(a) | is_nan(b) | (is_zero(a) | is_zero(b))  # where an operand is infinite or NaN
     infinity = wire(m, Cat(Const(INFINITY, 31), a[31] ^ b[31]), 32)
     return Exact(
         infinity[31],
@@ -196,18 +181,8 @@ def exact_product(m: Module, a: Value, b: Value) -> Exact:
     )
 
 
-def add(m: Module, a: Value, b: Value) -> Value:
-    """`a + b`."""
-    return finish(m, exact_sum(m, a, b))
-
-
-def subtract(m: Module, a: Value, b: Value) -> Signal:
-    """`a - b`."""
-    return add(m, a, negate(b))
-
-
 def negate(value: Value) -> Value:
-    """`value` with its sign flipped, also of a NaN."""
+    """`value` with its sign inverted, also for a NaN."""
     return Cat(value[:31], ~value[31])
 
 
@@ -217,14 +192,9 @@ def multiply(m: Module, a: Value, b: Value) -> Value:
 
 
 def greater(a: Value, b: Value) -> Value:
-    """IEEE `a > b`: false with a NaN, zeros of both signs are equal; `a` and `b` are wires, best."""
+    """IEEE `a > b`: false for a NaN; zeros of both signs are equal. `a` and `b` should be wires."""
     larger = Mux(a[31], b[31] & (b[:31] > a[:31]), b[31] | (a[:31] > b[:31]))
     return larger & ~is_nan(a) & ~is_nan(b) & ~(is_zero(a) & is_zero(b))
-
-
-def relu(value: Value) -> Value:
-    """+0 for what has its sign bit set and is no NaN."""
-    return Mux(value[31] & ~is_nan(value), Const(0, 32), value)
 
 
 def from_int32(m: Module, value: Value) -> Value:
@@ -241,7 +211,7 @@ def from_int32(m: Module, value: Value) -> Value:
 def to_int32(m: Module, value: Value) -> Value:
     """`value` rounded and saturated to a signed 32-bit integer; a NaN gives 0."""
     biased = value[23:31]
-    # 32 bits of fraction; from 2^31 on the value saturates, below 2^-8 nothing is left of it.
+    # 32 bits of fraction; from 2^31 on the value saturates, below 2^-8 it becomes zero.
     fixed = wire(m, Cat(mantissa_of(value), Const(0, 39)) << (biased - 118).as_unsigned()[:6], 63)
     up = fixed[31] & (fixed[:31].any() | fixed[32])
     none = (value[23:31] < 118) | is_nan(value)
@@ -254,7 +224,7 @@ def widen_fp16(m: Module, value: Value) -> Value:
     """A 16-bit fp16 as binary32, exactly; a NaN keeps its fraction."""
     sign, biased, fraction = value[15], value[10:15], value[:10]
     count = wire(m, leading_zeros(fraction, 10), 4)
-    shifted = (fraction << count)[:9]  # the leading one falls off
+    shifted = (fraction << count)[:9]  # the leading one is dropped
     exponent = Mux(biased == 0x1F, 0xFF, biased + 112)[:8]
     small = Mux(fraction == 0, Const(0, 31), Cat(Const(0, 14), shifted, (112 - count)[:8]))
     return wire(m, Cat(Mux(biased == 0, small, Cat(Const(0, 13), fraction, exponent)), sign), 32)
@@ -289,7 +259,7 @@ def to_integral(m: Module, value: Value, up: Value) -> Value:
     """The largest whole binary32 not above `value`, or where `up` is set the smallest not below it."""
     biased = value[23:31]
     mask = wire(m, Const((1 << 23) - 1, 23) >> (biased - 127).as_unsigned()[:5], 23)
-    away = wire(m, Mux(value[31] ^ up, (1 << 31) - 1, 0), 31)  # from zero
+    away = wire(m, Mux(value[31] ^ up, (1 << 31) - 1, 0), 31)  # rounds away from zero
     step = Mux((value[:23] & mask & away[:23]) != 0, mask + 1, 0)
     whole = (Cat(value[:23] & ~mask, biased) + step)[:31]
     one = Mux((value[:31] & away) != 0, 0x3F800000, 0)
@@ -298,17 +268,14 @@ def to_integral(m: Module, value: Value, up: Value) -> Value:
 
 
 class Divider(wiring.Component):
-    """Divides `lanes` pairs of binary32 at a time, a quotient bit a cycle.
+    """Divide `lanes` pairs of binary32 at the same time, one quotient bit per cycle.
 
     Members
     -------
-    start : 1, in
-        Take the operands; a division under way is given up.
-    a, b : 32 bits a lane, in
-    done : 1, out
-        The results are there, until the next start; low before the first.
-    result : 32 bits a lane, out
-        `a / b`.
+    start : load the operands; a division in progress is aborted.
+    a, b : operands, for each lane.
+    done : the results are valid until the next start; low before the first.
+    result : `a / b`, for each lane.
     """
 
     def __init__(self, lanes: int) -> None:
@@ -346,7 +313,7 @@ class Divider(wiring.Component):
             a, b = wire(m, a, 32), wire(m, b, 32)
             x_count = wire(m, leading_zeros(mantissa_of(a), 24), 5)
             y_count = wire(m, leading_zeros(mantissa_of(b), 24), 5)
-            # A special dividend or divisor: NaN, infinite or zero.
+            # Special dividend or divisor: NaN, infinite or zero.
             either = is_nan(a) | is_nan(b)
             same = (is_zero(a) & is_zero(b)) | ((a[:31] == INFINITY) & (b[:31] == INFINITY))
             m.d.sync += [

@@ -1,13 +1,14 @@
-"""The PPU's last step: pad value, averages by reciprocals with the silicon's tie rule, bits of the type."""
+"""Last step of the PPU: pad value, averages by reciprocals with silicon's tie rule, type conversion."""
 
-# No postponed annotations here: Amaranth reads the fields of a Struct from them.
+# No postponed annotations here: Amaranth reads the fields of a Struct from the annotations.
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.npu import float32
-from rtl.npu.dpu_math import extend
-from rtl.npu.ppu_lanes import (
+from rkcosim.rtl.layouts import IDLE
+from rkcosim.rtl.npu import float32
+from rkcosim.rtl.npu.arith import extend, wire
+from rkcosim.rtl.npu.ppu_lanes import (
     FIXED_BITS,
     FLOAT_BITS,
     INDEX_AT,
@@ -20,62 +21,81 @@ from rtl.npu.ppu_lanes import (
 )
 
 STEP_BITS = 64
-"""Output bits a cycle: an atom takes two cycles."""
+"""Output bits per cycle: an atom takes two cycles."""
 PAD_BITS = 19
-"""Width of an integer pad value (H6.1)."""
+"""Width of an integer pad value [HW 9.2]."""
 SUM_BITS = 27
-"""Sum of 256 taps of `PAD_BITS`."""
+"""Width of the sum of 256 taps of `PAD_BITS`."""
 _EVERY = 8
 _HALF = 4
 STAGES = 3
 
 
 class Pooled(data.Struct):
-    """An output atom and the atom of its positions (which mean nothing without INDEX_EN)."""
+    """An output atom and the atom of its positions (which are undefined without INDEX_EN)."""
 
     data: 128
     index: 128
 
 
-class PpuFinish(wiring.Component):
-    """Turn windows into atoms (docs/hardware.md 6.2, 6.3, 6.5).
+class Constants(data.Struct):
+    """Constants of the last step, derived from a task's settings.
 
     Members
     -------
-    start : In(1)               : take over the settings below; static from then on.
-    kind : In(Lanes), flip : In(1), fp16 : In(1), indexed : In(1)
-    pad : In(19)                : pad value; its low 16 bits for fp16.
-    recip_width, recip_height : In(17), kernel_width, kernel_height : In(5)
-    i : In(stream of Partial)
-    o : Out(stream of Pooled)
+    factors : the reciprocals as binary32.
+    pad_key, pad_value : the pad value as an extremum, and for a tap in sums.
+    pad_flags : the pad value, as fp16, is NaN, +infinity, -infinity.
+    high : the greatest integer of the type.
+    taps : number of taps of a window.
+    exact : both kernel sizes are powers of two.
     """
 
-    def __init__(self) -> None:
-        super().__init__(
-            {
-                "start": In(1),
-                "kind": In(Lanes),
-                "flip": In(1),
-                "fp16": In(1),
-                "indexed": In(1),
-                "pad": In(PAD_BITS),
-                "recip_width": In(17),
-                "recip_height": In(17),
-                "kernel_width": In(5),
-                "kernel_height": In(5),
-                "i": In(stream.Signature(Partial)),
-                "o": Out(stream.Signature(Pooled)),
-            }
-        )
+    factors: data.ArrayLayout(32, 2)
+    pad_key: 16
+    high: signed(16)
+    pad_value: signed(41)
+    pad_flags: 3
+    taps: 9
+    exact: 1
+
+
+class PpuFinish(wiring.Component):
+    """Convert windows to atoms ([HW 9.2], [HW 9.3], [HW 9.5]).
+
+    Members
+    -------
+    start : load the settings below, which are constant from then on.
+    kind, flip, fp16, indexed : type and method, see `rkcosim.rtl.npu.ppu_lanes.PoolTask`.
+    pad : pad value; its low 16 bits for fp16.
+    recip_width, recip_height : reciprocals of the kernel's sizes.
+    kernel_width, kernel_height : the kernel's sizes.
+    i : windows.
+    o : output atoms.
+    """
+
+    start: In(1)
+    kind: In(Lanes)
+    flip: In(1)
+    fp16: In(1)
+    indexed: In(1)
+    pad: In(PAD_BITS)
+    recip_width: In(17)
+    recip_height: In(17)
+    kernel_width: In(5)
+    kernel_height: In(5)
+    i: In(stream.Signature(Partial))
+    o: Out(stream.Signature(Pooled))
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        self._settings(m)
+        constants = self._constants(m)
+        best = (self.kind == Lanes.BEST8) | (self.kind == Lanes.BEST16)
 
-        # 1. Hold a window, give away half of its lanes a cycle.
+        # 1. Hold a window and pass on half of its lanes per cycle.
         busy, step = Signal(), Signal()
-        self._held = held = Signal(Partial, reset_less=True)
-        self._pad_sum = pad_sum = Signal(signed(FIXED_BITS + 1), reset_less=True)
+        held = Signal(Partial, reset_less=True)
+        pad_sum = Signal(signed(FIXED_BITS + 1), reset_less=True)
         valid = [Signal(name=f"stage{n}") for n in range(STAGES)]
         full, go, feed, last = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
@@ -102,22 +122,23 @@ class PpuFinish(wiring.Component):
                 m.d.sync += [held.eq(self.i.payload), step.eq(0)]
                 with m.If(~self.i.payload.real):
                     m.d.sync += held.lanes.eq(0)
-                with m.If(self._sums):
-                    m.d.sync += pad_sum.eq(self._pad_value * self.i.payload.padded)
+                with m.If(~best):
+                    m.d.sync += pad_sum.eq(constants.pad_value * self.i.payload.padded)
         with m.If(go):
             m.d.sync += [valid[0].eq(feed), valid[1].eq(valid[0]), valid[2].eq(valid[1])]
 
-        # 2. Three stages; each kind has its own registers, and only those of the kind move.
+        # 2. Three stages; each kind has separate registers, and only those of the active kind change.
         out, index_out = Signal(STEP_BITS, reset_less=True), Signal(STEP_BITS, reset_less=True)
+        steps = [feed, *valid]
         with m.If(go):
-            with m.If(self._best):
-                self._extremum(m, feed, valid, out, index_out)
+            with m.If(best):
+                self._extremum(m, steps, held, constants, out, index_out)
             with m.Elif(self.kind == Lanes.SUM_FP16):
-                self._float_average(m, feed, valid, out)
+                self._float_average(m, steps, held, pad_sum, constants, out)
             with m.Else():
-                self._average(m, feed, valid, out)
+                self._average(m, steps, held, pad_sum, constants, out)
 
-        # 3. Collect the halves of an atom.
+        # 3. Combine the halves of an atom.
         place = Signal()
         part, part_index = Signal(STEP_BITS, reset_less=True), Signal(STEP_BITS, reset_less=True)
         atom = Signal(Pooled, reset_less=True)
@@ -134,54 +155,54 @@ class PpuFinish(wiring.Component):
                     ]
         return m
 
-    def _settings(self, m: Module) -> None:
-        """Facts of the task, derived once at its start."""
-        self._best, self._sums = Signal(), Signal()
-        self._pad_value = pad_value = Signal(signed(41), reset_less=True)  # of a tap in sums
-        self._pad_flags = Signal(3, reset_less=True)  # of it as an fp16: NaN, +infinity, -infinity
-        self._pad_key = Signal(16, reset_less=True)  # of it among extrema
-        self._taps = Signal(9, reset_less=True)
-        self._exact = Signal(reset_less=True)
-        self._factors = [Signal(32, name=f"factor{n}", reset_less=True) for n in range(2)]
-        self._high = Signal(signed(16), reset_less=True)
-        m.d.comb += [
-            self._best.eq((self.kind == Lanes.BEST8) | (self.kind == Lanes.BEST16)),
-            self._sums.eq(~self._best),
-        ]
+    def _constants(self, m: Module) -> data.View:
+        """The `Constants` of the task, held from its start on."""
+        constants = Signal(Constants, reset_less=True)
         pad = self.pad.as_signed()
         with m.If(self.start):
-            high = float32.wire(m, Mux((self.kind == Lanes.BEST8) | (self.kind == Lanes.SUM8), 127, 32767))
+            high = wire(m, Mux((self.kind == Lanes.BEST8) | (self.kind == Lanes.SUM8), 127, 32767))
             low = -1 - high.as_unsigned()
             near = Mux(pad > high, high, Mux(pad < low, low, pad))
             m.d.sync += [
-                self._taps.eq(self.kernel_width * self.kernel_height),
-                self._exact.eq(_power_of_two(self.kernel_width) & _power_of_two(self.kernel_height)),
-                self._high.eq(high),
-                self._pad_flags.eq(0),
-                pad_value.eq(pad),
-                self._pad_key.eq(near[:16] ^ self.flip.replicate(16)),
+                constants.taps.eq(self.kernel_width * self.kernel_height),
+                constants.exact.eq(_power_of_two(self.kernel_width) & _power_of_two(self.kernel_height)),
+                constants.high.eq(high),
+                constants.pad_flags.eq(0),
+                constants.pad_value.eq(pad),
+                constants.pad_key.eq(near[:16] ^ self.flip.replicate(16)),
             ]
             with m.If(self.fp16):
-                fixed = float32.wire(m, fixed_of_half(self.pad[:16]), FLOAT_BITS)
+                fixed = wire(m, fixed_of_half(self.pad[:16]), FLOAT_BITS)
                 m.d.sync += [
-                    pad_value.eq(fixed[:41].as_signed()),
-                    self._pad_flags.eq(fixed[FIXED_BITS:]),
-                    self._pad_key.eq(key_of_half(self.pad[:16], self.flip)),
+                    constants.pad_value.eq(fixed[:41].as_signed()),
+                    constants.pad_flags.eq(fixed[FIXED_BITS:]),
+                    constants.pad_key.eq(key_of_half(self.pad[:16], self.flip)),
                 ]
-                for factor, code in zip(self._factors, (self.recip_width, self.recip_height), strict=True):
+                for factor, code in zip(
+                    constants.factors, (self.recip_width, self.recip_height), strict=True
+                ):
                     m.d.sync += factor.eq(_widen_reciprocal(m, code))
+        return constants
 
-    def _extremum(self, m: Module, feed: Value, valid: list[Signal], out: Signal, index_out: Signal) -> None:
-        """The extremum of the real taps, the pad value for a window without any, and the positions."""
-        held, rest, index = self._held, [], []
+    def _extremum(
+        self,
+        m: Module,
+        steps: list[Signal],
+        held: data.View,
+        constants: data.View,
+        out: Signal,
+        index_out: Signal,
+    ) -> None:
+        """The extremum of the real taps, or the pad value for a window without any, and the positions."""
+        rest, index = [], []
         for n in range(STAGES - 1):
             rest.append(Signal(STEP_BITS, name=f"best{n}", reset_less=True))
             index.append(Signal(STEP_BITS, name=f"index{n}", reset_less=True))
-        with m.If(feed):
+        with m.If(steps[0]):
             for case, bits in ((Lanes.BEST8, 8), (Lanes.BEST16, 16)):
                 with m.If(self.kind == case):
                     count = STEP_BITS // bits
-                    pad = self._pad_key[:bits]
+                    pad = constants.pad_key[:bits]
                     real = held.lanes[: count * bits]
                     places = [
                         Cat(held.lanes[INDEX_AT:].word_select(lane, INDEX_BITS), Const(0, bits - INDEX_BITS))
@@ -190,11 +211,11 @@ class PpuFinish(wiring.Component):
                     m.d.sync += rest[0].eq(Mux(held.real, real, pad.replicate(count)))
                     with m.If(self.indexed):
                         m.d.sync += index[0].eq(Cat(*places))
-        with m.If(valid[0]):
+        with m.If(steps[1]):
             m.d.sync += rest[1].eq(rest[0])
             with m.If(self.indexed):
                 m.d.sync += index[1].eq(index[0])
-        with m.If(valid[1]):
+        with m.If(steps[2]):
             with m.If(self.fp16):
                 halves = [half_of_key(rest[1].word_select(lane, 16), self.flip) for lane in range(_HALF)]
                 m.d.sync += out.eq(Cat(*halves))
@@ -203,21 +224,29 @@ class PpuFinish(wiring.Component):
             with m.If(self.indexed):
                 m.d.sync += index_out.eq(index[1])
 
-    def _float_average(self, m: Module, feed: Value, valid: list[Signal], out: Signal) -> None:
+    def _float_average(
+        self,
+        m: Module,
+        steps: list[Signal],
+        held: data.View,
+        pad_sum: Signal,
+        constants: data.View,
+        out: Signal,
+    ) -> None:
         """Exact sum to binary32, times both reciprocals, to fp16."""
-        held, narrow = self._held, []
+        narrow = []
         for lane in range(_HALF):
             total0 = Signal(32, name=f"float0_{lane}", reset_less=True)
             total1 = Signal(32, name=f"float1_{lane}", reset_less=True)
-            with m.If(feed):
+            with m.If(steps[0]):
                 slot = held.lanes.word_select(lane, FLOAT_BITS)
-                flags = float32.wire(
-                    m, slot[FIXED_BITS:] | (self._pad_flags & (held.padded != 0).replicate(3)), 3
+                flags = wire(
+                    m, slot[FIXED_BITS:] | (constants.pad_flags & (held.padded != 0).replicate(3)), 3
                 )
-                total = float32.wire(m, (slot[:FIXED_BITS] + self._pad_sum.as_unsigned())[:FIXED_BITS])
+                total = wire(m, (slot[:FIXED_BITS] + pad_sum.as_unsigned())[:FIXED_BITS])
                 sign = total[-1]
-                magnitude = float32.wire(m, Mux(sign, -total, total)[:48], 48)
-                # The top bit of the mantissa stands for 2^47 units of 2^-24.
+                magnitude = wire(m, Mux(sign, -total, total)[:48], 48)
+                # The top bit of the mantissa has the weight 2^47 in units of 2^-24.
                 finite = float32.rounded(
                     m, sign, Const(float32.OFFSET + 127 + 23, 11), Cat(Const(0, 16), magnitude)
                 )
@@ -227,18 +256,26 @@ class PpuFinish(wiring.Component):
                     m.d.sync += total0.eq(Cat(Const(float32.INFINITY, 31), flags[2]))
                 with m.Else():
                     m.d.sync += total0.eq(finite)
-            with m.If(valid[0]):
-                m.d.sync += total1.eq(float32.multiply(m, total0, self._factors[0]))
-            with m.If(valid[1]):
-                narrow.append(float32.narrow_fp16(m, float32.multiply(m, total1, self._factors[1])))
-        with m.If(valid[1]):
+            with m.If(steps[1]):
+                m.d.sync += total1.eq(float32.multiply(m, total0, constants.factors[0]))
+            with m.If(steps[2]):
+                narrow.append(float32.narrow_fp16(m, float32.multiply(m, total1, constants.factors[1])))
+        with m.If(steps[2]):
             m.d.sync += out.eq(Cat(*narrow))
 
-    def _average(self, m: Module, feed: Value, valid: list[Signal], out: Signal) -> None:
+    def _average(
+        self,
+        m: Module,
+        steps: list[Signal],
+        held: data.View,
+        pad_sum: Signal,
+        constants: data.View,
+        out: Signal,
+    ) -> None:
         """Sum times both reciprocals, rounded with the tie rule, saturated."""
-        held, results = self._held, []
+        results = []
         wide = self.kind == Lanes.SUM16
-        taps = self._taps
+        taps = constants.taps
         for lane in range(_EVERY):
             # stage 0: magnitude times 1/width
             negative0 = Signal(name=f"negative0_{lane}", reset_less=True)
@@ -248,41 +285,37 @@ class PpuFinish(wiring.Component):
             negative1 = Signal(name=f"negative1_{lane}", reset_less=True)
             sum1 = Signal(SUM_BITS, name=f"sum1_{lane}", reset_less=True)
             part1 = Signal(61, name=f"part1_{lane}", reset_less=True)
-            with m.If(feed):
+            with m.If(steps[0]):
                 slot = extend(held.lanes.word_select(lane, 16).as_signed(), SUM_BITS)[:SUM_BITS]
                 if lane < _HALF:
                     slot = Mux(wide, held.lanes.word_select(lane, 32)[:SUM_BITS], slot)
-                value = float32.wire(m, (slot + self._pad_sum.as_unsigned())[:SUM_BITS])
-                magnitude = float32.wire(m, Mux(value[-1], -value, value)[:SUM_BITS])
+                value = wire(m, (slot + pad_sum.as_unsigned())[:SUM_BITS])
+                magnitude = wire(m, Mux(value[-1], -value, value)[:SUM_BITS])
                 m.d.sync += [
                     negative0.eq(value[-1]),
                     sum0.eq(magnitude),
                     part0.eq(magnitude * self.recip_width),
                 ]
-            with m.If(valid[0]):
+            with m.If(steps[1]):
                 m.d.sync += [
                     negative1.eq(negative0),
                     sum1.eq(sum0),
                     part1.eq(part0 * self.recip_height),
                 ]
-            with m.If(valid[1]):
-                # stage 2: round, look for a tie
-                nearest = float32.wire(m, (part1 + (1 << 31))[32:], 30)
-                below = float32.wire(m, nearest - 1, 30)
-                twice = float32.wire(m, sum1 << 1, SUM_BITS + 1)
-                tie_below = float32.wire(
-                    m, ~taps[0] & (nearest != 0) & (twice == ((below << 1) + 1) * taps), 1
-                )
+            with m.If(steps[2]):
+                # stage 2: round, detect a tie
+                nearest = wire(m, (part1 + (1 << 31))[32:], 30)
+                below = wire(m, nearest - 1, 30)
+                twice = wire(m, sum1 << 1, SUM_BITS + 1)
+                tie_below = wire(m, ~taps[0] & (nearest != 0) & (twice == ((below << 1) + 1) * taps), 1)
                 tie_here = ~taps[0] & (twice == ((nearest << 1) + 1) * taps)
-                lower = float32.wire(m, Mux(tie_below, below, nearest), 30)
-                chosen = float32.wire(
-                    m, Mux(tie_below | tie_here, lower + (self._exact & lower[0]), nearest), 30
-                )
-                high = self._high.as_unsigned()
-                limit = float32.wire(m, high + negative1, 17)
-                near = float32.wire(m, Mux(chosen > limit, limit, chosen), 17)
-                results.append(float32.wire(m, Mux(negative1, -near, near)[:16], 16))
-        with m.If(valid[1]):
+                lower = wire(m, Mux(tie_below, below, nearest), 30)
+                chosen = wire(m, Mux(tie_below | tie_here, lower + (constants.exact & lower[0]), nearest), 30)
+                high = constants.high.as_unsigned()
+                limit = wire(m, high + negative1, 17)
+                near = wire(m, Mux(chosen > limit, limit, chosen), 17)
+                results.append(wire(m, Mux(negative1, -near, near)[:16], 16))
+        with m.If(steps[2]):
             with m.If(wide):
                 m.d.sync += out.eq(Cat(*results[:_HALF]))
             with m.Else():
@@ -294,10 +327,10 @@ def _power_of_two(kernel: Value) -> Value:
 
 
 def _widen_reciprocal(m: Module, code: Value) -> Signal:
-    """Binary32 of a factor of fp16 averages: sign, 6 exponent bits with bias 31, 10 fraction bits."""
+    """Convert a factor of fp16 averages to binary32: sign, 6 exponent bits with bias 31, 10 fraction bits."""
     sign, biased, fraction = code[16], code[10:16], code[:10]
-    shifted, count = float32.normalised(m, float32.wire(m, Cat(Const(0, 6), fraction), 16), 16)
-    result = Signal(32, init=float32.IDLE)
+    shifted, count = float32.normalised(m, wire(m, Cat(Const(0, 6), fraction), 16), 16)
+    result = Signal(32, init=IDLE)
     with m.If(biased != 0):
         m.d.comb += result.eq(Cat(Const(0, 13), fraction, (biased + 96)[:8], sign))
     with m.Elif(fraction == 0):

@@ -1,31 +1,36 @@
-"""How the PPU keeps partial results of a window: formats of the lanes, and taking in one more tap.
+"""Partial results of a PPU window: formats of the lanes, and the addition of one more tap.
 
-Extrema are always maxima here: for minima every value is inverted bit by bit, which turns the order round
-(`flip`).  fp16 extrema are kept as signed 16-bit keys in the order of the numbers, see `key_of_half`.
-Padded taps only count; their value joins at the end (`rtl.npu.ppu_finish`).
+Extrema are always maxima here: for minima all bits of every value are inverted, which reverses the order
+(`flip`). fp16 extrema are kept as signed 16-bit keys in the order of the numbers, see `key_of_half`.
+Padded taps are only counted; their value is added at the end (`rkcosim.rtl.npu.ppu_finish`).
 """
 
-# No postponed annotations here: Amaranth reads the fields of a Struct from them.
+# No postponed annotations here: Amaranth reads the fields of a Struct from the annotations.
+from dataclasses import dataclass
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, enum
 
-from rtl.npu.dpu_math import extend
-from rtl.npu.float32 import wire
+from rkcosim.rtl.layouts import IDLE
+from rkcosim.rtl.npu.arith import extend, wire
 
 WORD_BITS = 416
-"""Lanes of an atom at their widest: 8 exact fp16 sums."""
+"""Width of the lanes of an atom in the widest format: 8 exact fp16 sums."""
 INDEX_AT = 128
-"""Extrema fill the bits below, their positions (6 bits a lane) those from here on."""
+"""First bit of the positions of extrema (6 bits per lane); the extrema are in the bits below."""
 INDEX_BITS = 6
 FIXED_BITS = 49
-"""Sum of 256 fp16 numbers in units of 2^-24, signed; above it: saw a NaN, +infinity, -infinity."""
+"""Width of the signed sum of 256 fp16 numbers in units of 2^-24.
+
+The three flags above the sum are set if a tap was a NaN, +infinity or -infinity.
+"""
 FLOAT_BITS = FIXED_BITS + 3
 NAN_KEY = 0x7FFF
-"""Above the key of every number, flipped or not."""
+"""A key greater than that of every number, inverted or not."""
 
 
 class Lanes(enum.IntEnum, shape=3):
-    """What the lanes of a partial result hold."""
+    """Contents of the lanes of a partial result."""
 
     BEST8 = 0  # 16 x 8 bits
     BEST16 = 1  # 8 x 16 bits
@@ -34,10 +39,27 @@ class Lanes(enum.IntEnum, shape=3):
     SUM_FP16 = 4  # 8 x FLOAT_BITS
 
 
-class Partial(data.Struct):
-    """A window, or a part of it: lanes, number of padded taps, whether there was a real one.
+class PoolTask(data.Struct):
+    """Type and method of a task.
 
-    Without a real tap the lanes mean nothing.
+    Members
+    -------
+    kind : contents of the lanes.
+    flip : minima are searched.
+    fp16 : elements are fp16.
+    indexed : positions of extrema are written as well.
+    """
+
+    kind: Lanes
+    flip: 1
+    fp16: 1
+    indexed: 1
+
+
+class Partial(data.Struct):
+    """A window or a part of it: lanes, number of padded taps, and whether there was a real tap.
+
+    Without a real tap the lanes are undefined.
     """
 
     lanes: WORD_BITS
@@ -45,20 +67,29 @@ class Partial(data.Struct):
     real: 1
 
 
+@dataclass(frozen=True)
+class Tap:
+    """The members of a `Partial` as expressions that are not in a register."""
+
+    lanes: Value
+    padded: Value
+    real: Value
+
+
 def key_of_half(half: Value, flip: Value) -> Value:
-    """16-bit key of an fp16: signed order is that of the numbers (-0 below +0), a NaN `NAN_KEY`."""
+    """16-bit key of an fp16 in the signed order of the numbers (-0 below +0); `NAN_KEY` for a NaN."""
     key = Cat(half[:15] ^ half[15].replicate(15), half[15]) ^ flip.replicate(16)
     return Mux(half[:15] > 0x7C00, Const(NAN_KEY, 16), key)
 
 
 def half_of_key(key: Value, flip: Value) -> Value:
-    """The fp16 of `key_of_half`; 0x7E00 for NaN."""
+    """The fp16 for a key of `key_of_half`; 0x7E00 for NaN."""
     plain = key ^ flip.replicate(16)
     return Mux(key == NAN_KEY, Const(0x7E00, 16), Cat(plain[:15] ^ plain[15].replicate(15), plain[15]))
 
 
 def fixed_of_half(half: Value) -> Value:
-    """A lane of `SUM_FP16` for one fp16."""
+    """A lane of `SUM_FP16` that holds one fp16."""
     sign, biased, fraction = half[15], half[10:15], half[:10]
     normal = biased != 0
     magnitude = (Cat(fraction, normal) << (biased - normal).as_unsigned()[:5])[:40]
@@ -69,15 +100,15 @@ def fixed_of_half(half: Value) -> Value:
     return Cat(Mux(special, Const(0, FIXED_BITS), fixed), flags)
 
 
-def tap_lanes(m: Module, kind: Value, flip: Value, fp16: Value, atom: Value, index: Value) -> Signal:
-    """The lanes of a single real tap.  Driven under the conditions around the call."""
-    result = Signal(WORD_BITS, init=1)
+def tap_lanes(m: Module, task: data.View, atom: Value, index: Value) -> Signal:
+    """The lanes for a single real tap of a `PoolTask`, gated by the conditions around the call."""
+    result, flip = Signal(WORD_BITS, init=IDLE), task.flip
     index = index.replicate(16)
-    with m.Switch(kind):
+    with m.Switch(task.kind):
         with m.Case(Lanes.BEST8):
             m.d.comb += result.eq(Cat(atom ^ flip.replicate(128), index))
         with m.Case(Lanes.BEST16):
-            with m.If(fp16):
+            with m.If(task.fp16):
                 keys = [key_of_half(atom.word_select(lane, 16), flip) for lane in range(8)]
                 m.d.comb += result.eq(Cat(*keys, index))
             with m.Else():
@@ -94,23 +125,20 @@ def tap_lanes(m: Module, kind: Value, flip: Value, fp16: Value, atom: Value, ind
     return result
 
 
-def joined_lanes(m: Module, kind: Value, indexed: Value, old: Value, new: Value) -> Signal:
-    """The lanes of two parts, `old` the earlier in row-major order.  Driven as `tap_lanes`."""
-    result = Signal(WORD_BITS, init=1)
-    with m.Switch(kind):
+def joined_lanes(m: Module, task: data.View, old: Value, new: Value) -> Signal:
+    """The lanes of two joined parts, `old` the earlier one in row-major order; gated as `tap_lanes`."""
+    result = Signal(WORD_BITS, init=IDLE)
+    with m.Switch(task.kind):
         for case, bits in ((Lanes.BEST8, 8), (Lanes.BEST16, 16)):
             with m.Case(case):
                 count = 128 // bits
                 pairs = [(old.word_select(i, bits), new.word_select(i, bits)) for i in range(count)]
-                with m.If(indexed):
+                with m.If(task.indexed):
                     better = wire(m, Cat(*(n.as_signed() > o.as_signed() for o, n in pairs)), count)
                     best = [Mux(better[i], n, o) for i, (o, n) in enumerate(pairs)]
+                    was, now = old[INDEX_AT:], new[INDEX_AT:]
                     places = [
-                        Mux(
-                            better[i],
-                            new[INDEX_AT:].word_select(i, INDEX_BITS),
-                            old[INDEX_AT:].word_select(i, INDEX_BITS),
-                        )
+                        Mux(better[i], now.word_select(i, INDEX_BITS), was.word_select(i, INDEX_BITS))
                         for i in range(count)
                     ]
                     m.d.comb += result.eq(Cat(*best, *places))
@@ -132,27 +160,18 @@ def joined_lanes(m: Module, kind: Value, indexed: Value, old: Value, new: Value)
     return result
 
 
-def join(
-    m: Module,
-    kind: Value,
-    indexed: Value,
-    first: Value,
-    old: data.View,
-    new_lanes: Value,
-    new_padded: Value,
-    new_real: Value,
-) -> data.View:
-    """`Partial` of an earlier part (none where `first`) and a new one.  Driven as `tap_lanes`."""
+def join(m: Module, task: data.View, first: Value, old: data.View, new: data.View | Tap) -> data.View:
+    """The `Partial` of an earlier part (ignored where `first`) and a new one; gated as `tap_lanes`."""
     result = Signal(Partial, init={"padded": 1})
     old_real = wire(m, ~first & old.real, 1)
     m.d.comb += [
-        result.padded.eq(Mux(first, 0, old.padded) + new_padded),
-        result.real.eq(old_real | new_real),
+        result.padded.eq(Mux(first, 0, old.padded) + new.padded),
+        result.real.eq(old_real | new.real),
     ]
-    with m.If(~new_real):
+    with m.If(~new.real):
         m.d.comb += result.lanes.eq(old.lanes)
     with m.Elif(~old_real):
-        m.d.comb += result.lanes.eq(new_lanes)
+        m.d.comb += result.lanes.eq(new.lanes)
     with m.Else():
-        m.d.comb += result.lanes.eq(joined_lanes(m, kind, indexed, old.lanes, new_lanes))
+        m.d.comb += result.lanes.eq(joined_lanes(m, task, old.lanes, new.lanes))
     return result

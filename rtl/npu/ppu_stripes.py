@@ -1,45 +1,38 @@
-"""Turns the DPU's order of atoms into the PPU's: pixel by pixel, all surfaces of a group (docs 6.7)."""
-
-from __future__ import annotations
+"""Converts the DPU's order of atoms to the PPU's: pixel by pixel, all surfaces of a group [HW 9.7]."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from rtl.layouts import PpuAtom
+from rkcosim.rtl.layouts import PpuAtom
 
 MAX_SURFACES = 8
-"""Surfaces of the widest group: 64 channels of 16 bits."""
+"""Number of surfaces of the widest group: 64 channels of 16 bits."""
 _STRIPE = 16
 
 
 class PpuStripes(wiring.Component):
-    """Holds two stripes of 16 pixels; one is filled surface by surface, the other handed out.
+    """Buffer of two stripes of 16 pixels: one is filled surface by surface, the other is sent.
 
     Members
     -------
-    start : In(1)       : take over the sizes; nothing is taken before.
-    pixels : In(26)     : of a surface.
-    surfaces : In(10)   : of the cube, at least 1.
-    group : In(4)       : surfaces of a full group, 1..8.
-    i : In(stream of PpuAtom)  : group, stripe (running on across rows), surface, pixel.
-    o : Out(stream of PpuAtom) : group, pixel, surface.
+    start : load the sizes; no atom is accepted before.
+    pixels : pixels of a surface.
+    surfaces : surfaces of the cube, at least 1.
+    group : surfaces of a full group, 1..8.
+    i : atoms by group, stripe (which may continue in the next row), surface, pixel.
+    o : atoms by group, pixel, surface.
     """
 
-    def __init__(self) -> None:
-        super().__init__(
-            {
-                "start": In(1),
-                "pixels": In(26),
-                "surfaces": In(10),
-                "group": In(4),
-                "i": In(stream.Signature(PpuAtom)),
-                "o": Out(stream.Signature(PpuAtom)),
-            }
-        )
+    start: In(1)
+    pixels: In(26)
+    surfaces: In(10)
+    group: In(4)
+    i: In(stream.Signature(PpuAtom))
+    o: Out(stream.Signature(PpuAtom))
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.memory = memory = Memory(shape=128, depth=2 * MAX_SURFACES * _STRIPE, init=[])
         write, read = memory.write_port(), memory.read_port(domain="comb")
@@ -88,7 +81,7 @@ class PpuStripes(wiring.Component):
                     with m.If(surfaces_left == here_m1 + 1):
                         m.d.sync += filling.eq(0)
 
-        # 2. Hand out.
+        # 2. Send.
         out_bank = Signal()
         out_surface, out_pixel = Signal(3), Signal(4)
         now = Mux(out_bank, shape[1], shape[0])

@@ -1,62 +1,55 @@
-"""The PPU's write side: output rows, and the positions beside them, as runs of atoms (docs 6.4, 6.5)."""
+"""Write side of the PPU: output rows, and the positions of extrema, as runs of atoms ([HW 9.4], [HW 9.5])."""
 
-from __future__ import annotations
-
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
-from rtl.layouts import WritePort
-from rtl.npu.atom_writer import AtomWriter
-from rtl.npu.ppu_finish import Pooled
-from rtl.regfile import config_signature
+from rkcosim.rtl.layouts import WritePort
+from rkcosim.rtl.npu.atom_writer import AtomWriter
+from rkcosim.rtl.npu.ppu_finish import Pooled
+from rkcosim.rtl.regfile import config_signature
 
 PIECE = 32
 """Atoms of the longest run."""
 
 
 class PpuWriter(wiring.Component):
-    """Write pooled atoms that come group by group: row, column, surface of the group.
+    """Write pooled atoms that arrive group by group: row, column, surface of the group.
 
     A group of one surface is written in runs along its rows (through the whole surface without a
-    notch), a wider one atom by atom.
+    notch), a wider group atom by atom.
 
     Members
     -------
-    cfg : In(config_signature("PPU"))
-    start : In(1)       : take over the settings.
-    surfaces : In(10)   : of the cube.
-    group : In(4)       : surfaces of a full group, 1..8.
-    indexed : In(1)     : also write the positions; static.
-    i : In(stream of Pooled)
-    write : Out(WritePort)
-    running : Out(1)    : from start until the last write response.
+    cfg : registers of the PPU.
+    start : load the settings.
+    surfaces : surfaces of the cube.
+    group : surfaces of a full group, 1..8.
+    indexed : also write the positions; constant during a task.
+    i : pooled atoms.
+    write : port towards the DMA.
+    running : from start until the last write response.
     """
 
-    def __init__(self) -> None:
-        super().__init__(
-            {
-                "cfg": In(config_signature("PPU")),
-                "start": In(1),
-                "surfaces": In(10),
-                "group": In(4),
-                "indexed": In(1),
-                "i": In(stream.Signature(Pooled)),
-                "write": Out(WritePort()),
-                "running": Out(1),
-            }
-        )
+    cfg: In(config_signature("PPU"))
+    start: In(1)
+    surfaces: In(10)
+    group: In(4)
+    indexed: In(1)
+    i: In(stream.Signature(Pooled))
+    write: Out(WritePort())
+    running: Out(1)
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.writer = writer = AtomWriter()
         wiring.connect(m, writer.write, wiring.flipped(self.write))
-        # Each queue holds a piece while the other one's is written.
+        # Each queue holds a piece while that of the other queue is written.
         m.submodules.values = values = SyncFIFOBuffered(width=128, depth=2 * PIECE)
         m.submodules.places = places = SyncFIFOBuffered(width=128, depth=2 * PIECE)
-        phase = Signal()  # the run is one of positions
-        serves_places = Signal()  # so are the atoms that the writer takes now
+        phase = Signal()  # the run consists of positions
+        serves_places = Signal()  # the atoms that the writer accepts now are positions
         left_in_run = Signal(6)
         offered = Signal()
         m.d.comb += [
@@ -99,17 +92,14 @@ class PpuWriter(wiring.Component):
         surfaces = Signal(10, reset_less=True)
         here = Signal(4, reset_less=True)  # surfaces of this group
         surface = Signal(4, reset_less=True)
-        addr = Signal(32, reset_less=True)
-        column_addr = Signal(32, reset_less=True)
-        line_addr = Signal(32, reset_less=True)
-        group_addr = Signal(32, reset_less=True)
-        piece = Signal(6)
-        stride = Signal(32)
-        index_add = Cat(addr[:4] & 0, cfg.DATA_FORMAT.INDEX_ADD)
+        addr, column_addr = Signal(32, reset_less=True), Signal(32, reset_less=True)
+        line_addr, group_addr = Signal(32, reset_less=True), Signal(32, reset_less=True)
+        piece, stride = Signal(6), Signal(32)
+        index_add = Cat(Const(0, 4), cfg.DATA_FORMAT.INDEX_ADD)
         m.d.comb += [
             out_width.eq(cfg.DATA_CUBE_OUT_WIDTH.DATA_CUBE_OUT_WIDTH + 1),
             out_height.eq(cfg.DATA_CUBE_OUT_HEIGHT.DATA_CUBE_OUT_HEIGHT + 1),
-            stride.eq(Cat(addr[:4] & 0, cfg.DST_SURF_STRIDE.DST_SURF_STRIDE)),
+            stride.eq(Cat(Const(0, 4), cfg.DST_SURF_STRIDE.DST_SURF_STRIDE)),
             piece.eq(Mux(here != 1, 1, Mux(left < PIECE, left, PIECE))),
             writer.run.payload.addr.eq(Mux(phase, addr + index_add, addr)),
             writer.run.payload.atoms.eq(piece),
@@ -127,7 +117,7 @@ class PpuWriter(wiring.Component):
         with m.FSM(name="runs"):
             with m.State("IDLE"):
                 with m.If(self.start):
-                    base = Cat(line_addr[:4] & 0, cfg.DST_BASE_ADDR.DST_BASE_ADDR)
+                    base = Cat(Const(0, 4), cfg.DST_BASE_ADDR.DST_BASE_ADDR)
                     first = Mux(notch == 0, out_width * out_height, out_width)
                     m.d.sync += [
                         self.running.eq(1),
@@ -140,7 +130,7 @@ class PpuWriter(wiring.Component):
                     ]
                     m.next = "RUN"
             with m.State("RUN"):
-                m.d.comb += writer.run.valid.eq(1)  # taken once all atoms of the one before are
+                m.d.comb += writer.run.valid.eq(1)  # accepted once all atoms of the previous run are
                 with m.If(writer.run.valid & writer.run.ready):
                     with m.If(self.indexed):
                         m.d.sync += phase.eq(~phase)

@@ -1,30 +1,28 @@
-"""Holds a writer's bursts back until all their beats are there."""
+"""Holds a writer's bursts back until all of their beats are available."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
-from rtl.layouts import WriteBeat, WritePort
-from rtl.npu.atom_writer import BURST_BEATS
-from rtl.regs.counters import LEVEL_BITS
+from rkcosim.rtl.layouts import WriteBeat, WritePort
+from rkcosim.rtl.npu.atom_writer import BURST_BEATS
+from rkcosim.spec.regs.counters import LEVEL_BITS
 
 
 class WriteBuffer(wiring.Component):
-    """A writer's port on its way to the DMA: straight through, or burst by burst.
+    """Port of a writer on its way to the DMA: passed through directly, or held back burst by burst.
 
-    The bursts of both writers share one stream of beats, in the order of their requests.  Where one
-    writer's data come through the other (the DPU writes to memory and feeds the PPU), a request whose
-    beats are still to come would wait for ever; with `whole` it leaves when its last beat is here.
+    The bursts of both writers share one stream of beats, in the order of their requests. If one
+    writer's data depend on the other writer (the DPU writes to memory and feeds the PPU), a request whose
+    beats are not complete could wait forever; with `whole`, a request leaves only when its last beat is here.
 
     Members
     -------
-    client : In(WritePort()), from the writer.
-    port : Out(WritePort()), to the DMA.
-    whole : 1, in
-        Level; taken over while nothing is under way.
-    beats : 16, out
-        Beats that wait in here.
+    client : port of the writer.
+    port : port of the DMA.
+    whole : hold bursts back; changes take effect while nothing is buffered or outstanding.
+    beats : number of beats in the buffer.
     """
 
     client: In(WritePort())
@@ -41,7 +39,7 @@ class WriteBuffer(wiring.Component):
         asked = port.req.valid & port.req.ready
         left = port.data.valid & port.data.ready & port.data.payload.last
 
-        # Bursts asked for whose last beat has not left, and bursts in the buffer not asked for yet.
+        # Requested bursts whose last beat has not left, and buffered bursts that are not requested yet.
         owed = Signal(6)
         with m.If(asked & ~left):
             m.d.sync += owed.eq(owed + 1)

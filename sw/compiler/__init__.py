@@ -1,11 +1,11 @@
-"""Compiler: quantised network -> plan of tasks -> register commands -> results."""
+"""Compiler: a quantised network becomes a plan of tasks, register commands, and results."""
 
 from __future__ import annotations
 
-from sw.compiler.graph import ModelError
-from sw.compiler.layer import compile_conv_layer
-from sw.compiler.model import CompiledModel, TensorInfo, compile_model, keeping_tensors, using_cores
-from sw.compiler.runtime import LayerReport, LoadedModel, RunReport
+from rkcosim.compiler.graph import ModelError
+from rkcosim.compiler.layer import compile_conv_layer
+from rkcosim.compiler.model import CompiledModel, TensorInfo, compile_model, keeping_tensors, using_cores
+from rkcosim.compiler.runtime import LayerReport, LoadedModel, RunReport
 
 __all__ = [
     "CompiledModel",

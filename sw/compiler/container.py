@@ -1,8 +1,8 @@
 """Compiled models as files (docs/container.md).
 
-A container is a header, a JSON text, the bytes of arrays, and a SHA-256 of all before it.  The JSON
-holds the compiled model's records by class name with their fields; nothing in it is executed, and
-only the classes named here are made.
+A container consists of a header, a JSON text, the bytes of the arrays, and a SHA-256 of everything before it.
+The JSON holds the compiled model's records, each with its class name and fields; nothing in it is executed,
+and only the classes listed in this file are instantiated.
 """
 
 from __future__ import annotations
@@ -12,84 +12,73 @@ import hashlib
 import json
 import math
 import struct
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from sw.compiler import graph, steps, tiling
-from sw.compiler.graph import ModelError
-from sw.compiler.model import CompiledModel
-from sw.compiler.plan import Plan
-from sw.compiler.programs import dpu
-from sw.compiler.programs import task as programs_task
+from rkcosim.compiler import graph, steps, tiling
+from rkcosim.compiler.graph import ModelError
+from rkcosim.compiler.plan import Plan
+from rkcosim.compiler.programs import dpu, task
 
 MAGIC = b"RKCOSIM\0"
-VERSION = 3
+VERSION = 4
 _HEADER = struct.Struct("<8sIIQ")
-"""Magic, version, zero, bytes of JSON."""
+"""Magic, version, zero, size of the JSON text in bytes."""
 _DIGEST = 32
 
-_CLASSES: dict[str, type[Any]] = {
-    kind.__name__: kind
-    for kind in (
-        graph.Tensor,
-        graph.Clamp,
-        graph.Window,
-        graph.GraphInput,
-        graph.GraphOutput,
-        graph.HostOp,
-        steps.ConvStep,
-        steps.Addend,
-        steps.Activation,
-        steps.Slopes,
-        steps.BinaryStep,
-        steps.RescaleStep,
-        steps.SlopeStep,
-        steps.LookupStep,
-        steps.CopyStep,
-        steps.HostStep,
-        steps.PoolStep,
-        steps.Converter,
-        programs_task.Ref,
-        programs_task.Setting,
-        programs_task.Settings,
-        programs_task.Task,
-        dpu.Place,
-        tiling.Tile,
-    )
+_NAMES: dict[ModuleType, str] = {
+    graph: "Tensor Clamp Window GraphInput GraphOutput HostOp HostOperator Port Program State",
+    steps: "ConvStep Addend Activation Slopes BinaryStep RescaleStep SlopeStep LookupStep CopyStep "
+    "FloatStage FloatStep TableStep RepeatStep HostStep CallStep PoolStep Converter",
+    task: "Ref Setting Settings Task",
+    dpu: "Place",
+    tiling: "Tile",
 }
-_DTYPES = ("int8", "uint8", "int16", "int32", "int64", "float16", "float32", "float64", "bool")
-_GRAPH_FIELDS = ("name", "tensors", "host_ops", "inputs", "outputs", "aliases", "constants", "origin")
+_CLASSES: dict[str, type[Any]] = {n: getattr(module, n) for module in _NAMES for n in _NAMES[module].split()}
+_DTYPES = tuple("int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 float32 float64 bool".split())
+_GRAPH_FIELDS = (
+    "name",
+    "tensors",
+    "host_ops",
+    "inputs",
+    "outputs",
+    "aliases",
+    "constants",
+    "origin",
+    "states",
+)
 _PLAN_FIELDS = tuple(
     field.name for field in dataclasses.fields(Plan) if field.name not in ("graph", "weights")
 )
 
 
 def is_container(data: bytes) -> bool:
-    """Whether bytes begin as a container does."""
+    """Whether `data` begins with the magic of a container."""
     return data[: len(MAGIC)] == MAGIC
 
 
-def save_model(model: CompiledModel) -> bytes:
-    """The bytes of a compiled model's container."""
+def save_plan(plan: Plan) -> bytes:
+    """Return the bytes of a compiled model's container."""
     blob = bytearray()
     fields = {
-        "graph": {name: _encode(getattr(model.graph, name), blob) for name in _GRAPH_FIELDS},
-        "plan": {name: _encode(getattr(model.plan, name), blob) for name in _PLAN_FIELDS},
-        "weights": _encode(np.frombuffer(bytes(model.plan.weights), np.uint8), blob),
+        "graph": {name: _encode(getattr(plan.graph, name), blob) for name in _GRAPH_FIELDS},
+        "plan": {name: _encode(getattr(plan, name), blob) for name in _PLAN_FIELDS},
+        "weights": _encode(np.frombuffer(bytes(plan.weights), np.uint8), blob),
     }
     text = json.dumps(fields, separators=(",", ":"), allow_nan=False).encode()
     data = _HEADER.pack(MAGIC, VERSION, 0, len(text)) + text + bytes(blob)
     return data + hashlib.sha256(data).digest()
 
 
-def load_container(data: bytes) -> CompiledModel:
-    """Make the compiled model of a container again.
+def load_plan(data: bytes) -> Plan:
+    """Read the plan of a compiled model, with its graph.
 
     Raises
     ------
     ModelError
-        for a damaged or foreign file or one of another version, saying which.
+        If the file is damaged, is not a container or has another version; the message says which.
     """
     if len(data) < _HEADER.size + _DIGEST or not is_container(data):
         raise ModelError(f"not a compiled model, or cut short ({len(data)} bytes)")
@@ -106,21 +95,22 @@ def load_container(data: bytes) -> CompiledModel:
         return _make(json.loads(text), blob)
     except ModelError:
         raise
-    except Exception as error:  # a text of the right checksum can still say anything
+    except Exception as error:  # a valid checksum does not make the content valid
         raise ModelError(f"damaged compiled model: {type(error).__name__}: {error}") from error
 
 
-def _make(fields: dict[str, Any], blob: bytes) -> CompiledModel:
+def _make(fields: dict[str, Any], blob: bytes) -> Plan:
     made = {name: _decode(fields["graph"][name], blob) for name in _GRAPH_FIELDS}
     network = graph.Graph(**made)
     parts = {name: _decode(fields["plan"][name], blob) for name in _PLAN_FIELDS}
     plan = Plan(network, weights=bytearray(_decode(fields["weights"], blob).tobytes()), **parts)
     _check(plan)
-    return CompiledModel(network, plan=plan)
+    return plan
 
 
 def _check(plan: Plan) -> None:
-    """Refuse plans that would reach past their own memory."""
+    """Refuse a plan that accesses memory outside of its own regions, or uses names that nothing has."""
+    _check_names(plan.graph)
     sizes = {"weights": len(plan.weights), "activations": plan.activation_bytes}
     for name, place in plan.places.items():
         if name not in plan.graph.tensors:
@@ -128,18 +118,59 @@ def _check(plan: Plan) -> None:
         start = place.ref.offset
         if not 0 <= start <= start + place.size <= sizes[place.ref.region]:
             raise ModelError(f"damaged compiled model: tensor '{name}' lies past its memory")
-    for task in plan.tasks:
-        if not 0 <= task.layer < len(plan.steps):
-            raise ModelError(f"damaged compiled model: a task of layer {task.layer}")
+    for item in plan.tasks:
+        if not 0 <= item.layer < len(plan.steps):
+            raise ModelError(f"damaged compiled model: a task of layer {item.layer}")
     for step in plan.steps:
-        for tensor in (*step.inputs, step.output):
-            if tensor.name not in plan.graph.tensors or plan.graph.root(tensor.name) not in plan.places:
+        for tensor in (*step.inputs, *step.outputs):
+            known = plan.graph.tensors.get(tensor.name)
+            if known is None or known.host != tensor.host or _placeless(plan, tensor):
                 raise ModelError(f"damaged compiled model: '{step.name}' uses an unknown tensor")
     plan.builders(dict.fromkeys(("regcmd", "weights", "activations"), 0))
 
 
+def _check_names(network: graph.Graph) -> None:
+    """Refuse inputs, outputs, aliases, states and operations of the host that use unknown names or shapes."""
+    tensors = network.tensors
+    for name, other in network.aliases.items():
+        steps = 0
+        while other in network.aliases and steps <= len(network.aliases):
+            other, steps = network.aliases[other], steps + 1
+        if name not in tensors or other not in tensors or other in network.aliases:
+            raise ModelError(f"damaged compiled model: '{name}' is an alias of an unknown tensor")
+    values = set(tensors)
+    for op in network.host_ops:
+        if op.input not in values:
+            raise ModelError(f"damaged compiled model: '{op.name}' reads an unknown value '{op.input}'")
+        values.add(op.output)
+    for item in (*network.inputs, *network.outputs):
+        name = item.tensor if isinstance(item, graph.GraphInput) else item.value
+        host = isinstance(item, graph.GraphOutput) and item.real
+        if name not in (values if host else tensors):
+            raise ModelError(f"damaged compiled model: '{item.name}' is an unknown tensor '{name}'")
+        if not host and not tensors[name].open and math.prod(item.shape) != tensors[name].elements:
+            raise ModelError(f"damaged compiled model: '{item.name}' has another shape than its tensor")
+    for state in network.states:
+        if state.tensor not in tensors or state.following not in tensors:
+            raise ModelError(f"damaged compiled model: '{state.tensor}' is a state of an unknown tensor")
+
+
+def _placeless(plan: Plan, tensor: graph.Tensor) -> bool:
+    """Whether a tensor that the NPU reads or writes has no place, or one of the host an impossible size."""
+    if not tensor.host:
+        return plan.graph.root(tensor.name) not in plan.places
+    root = plan.graph.tensors[plan.graph.root(tensor.name)]
+    coding = tensor.scale, tensor.zero_point, tensor.open
+    return (
+        tensor.host not in _DTYPES
+        or not root.host
+        or tensor.elements * tensor.itemsize != root.elements * root.itemsize
+        or tensor != graph.host_tensor(tensor.name, tensor.shape, tensor.host, *coding)
+    )
+
+
 def _encode(value: Any, blob: bytearray) -> Any:
-    """JSON for a value; arrays go to the blob."""
+    """Return a value as JSON; arrays are appended to the blob."""
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, bool | int | str):

@@ -1,26 +1,26 @@
 """Functions that the host computes on quantised tensors between two jobs.
 
-Cubes are int8 (C, H, W).  Where input and output differ in scale, numbers are converted by
-`sat8(rint((q - zero) * scale / output scale) + output zero)` in float64.
+Cubes are int8 (C, H, W), or float16 for tensors of a model in fp16.  If the scales of input and output
+differ, numbers are converted by `sat8(rint((q - zero) * scale / output scale) + output zero)` in float64.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from sw.compiler.graph import ModelError, Tensor, Window
-from sw.compiler.shapes import from_cube, to_cube
-from sw.compiler.steps import HostStep
+from rkcosim.compiler.graph import ModelError, Tensor, Window, from_cube, to_cube
+from rkcosim.compiler.steps import HostStep
 
 Cube = npt.NDArray[Any]
 
 
 def requantise(values: npt.NDArray[Any], x: Tensor, y: Tensor) -> Cube:
-    """Codes of `x` (or numbers in its steps, zero point still in) as codes of `y`."""
+    """Convert codes of `x` (or values in units of its scale, including its zero point) to codes of `y`."""
     if x.real and y.real:
         return values.astype(np.float16)
     if x.same_values(y) and values.dtype == np.int8:
@@ -57,13 +57,13 @@ def _pad(step: HostStep, cubes: Sequence[Cube]) -> Cube:
 
 
 def _pick(step: HostStep, cubes: Sequence[Cube]) -> Cube:
-    """Chosen rows and columns, in any order and number."""
+    """Select rows and columns, in any order and number."""
     codes = requantise(cubes[0], step.inputs[0], step.output)
     return codes[:, list(step.attributes["rows"])][:, :, list(step.attributes["columns"])]
 
 
 def _insert(step: HostStep, cubes: Sequence[Cube]) -> Cube:
-    """Real zeros between the pixels."""
+    """Insert real zeros between the pixels."""
     fy, fx = step.attributes["factors"]
     result = np.full(step.output.cube, step.output.zero_point, dtype=step.output.dtype)
     result[:, ::fy, ::fx] = requantise(cubes[0], step.inputs[0], step.output)
@@ -71,7 +71,7 @@ def _insert(step: HostStep, cubes: Sequence[Cube]) -> Cube:
 
 
 def _windows(cube: npt.NDArray[Any], window: Window, size: tuple[int, int], fill: float) -> npt.NDArray[Any]:
-    """All windows, (C, OH, OW, kh, kw)."""
+    """Return all windows as an array (C, OH, OW, kh, kw)."""
     kind = np.float64 if cube.dtype == np.float16 else np.int64
     top, left, *_ = window.pads
     height = (size[0] - 1) * window.strides[0] + window.kernel[0]
@@ -92,7 +92,7 @@ def _max_pool(step: HostStep, cubes: Sequence[Cube]) -> Cube:
 
 
 def _average_pool(step: HostStep, cubes: Sequence[Cube]) -> Cube:
-    """Average of the real taps, halves away from zero where no scale changes."""
+    """Average over the taps that are not padding; halves round away from zero if the scale is unchanged."""
     window, size = step.attributes["window"], step.output.cube[1:]
     total = _windows(cubes[0], window, size, 0).sum(axis=(3, 4))
     count = _windows(np.ones((1, *cubes[0].shape[1:])), window, size, 0).sum(axis=(3, 4))
@@ -104,7 +104,7 @@ def _average_pool(step: HostStep, cubes: Sequence[Cube]) -> Cube:
 
 
 def _rearrange(step: HostStep, cubes: Sequence[Cube]) -> Cube:
-    """Transpose, reshape, transpose again, in the shapes of the model."""
+    """Transpose, reshape and transpose again, in the shapes of the model."""
     codes = from_cube(requantise(cubes[0], step.inputs[0], step.output), step.inputs[0])
     before, after = step.attributes.get("before"), step.attributes.get("after")
     codes = codes if before is None else codes.transpose(before)
@@ -127,9 +127,9 @@ def _softmax(step: HostStep, cubes: Sequence[Cube]) -> Cube:
 
 
 def _function(step: HostStep, cubes: Sequence[Cube]) -> Cube:
-    """A function of one number, on fp16."""
+    """Apply a function of one number to fp16."""
     name, slope, offset = (step.attributes.get(key) for key in ("function", "alpha", "beta"))
-    if isinstance(slope, tuple):  # a number a channel
+    if isinstance(slope, tuple):  # one number per channel
         slope = np.array(slope).reshape(-1, 1, 1)
     with np.errstate(over="ignore", invalid="ignore"):
         result = REAL_FUNCTIONS[str(name)](cubes[0].astype(np.float64), slope, offset)
@@ -140,6 +140,25 @@ def _sigmoid(x: Any) -> Any:
     return 1.0 / (1.0 + np.exp(-np.clip(x, -700.0, 700.0)))
 
 
+def _softplus(x: Any) -> Any:
+    return np.maximum(x, 0.0) + np.log1p(np.exp(-np.abs(x)))
+
+
+def _erf(x: Any) -> Any:
+    return np.vectorize(math.erf, otypes=[np.float64])(x)
+
+
+def gauss(x: Any, approximate: bool = False) -> Any:
+    """Gelu(x) / x: the normal distribution function, or its approximation with tanh."""
+    if approximate:
+        return 0.5 * (1.0 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return 0.5 * (1.0 + _erf(np.asarray(x) / math.sqrt(2)))
+
+
+def _elu(x: Any, alpha: Any) -> Any:
+    return np.where(x < 0, alpha * np.expm1(np.minimum(x, 0.0)), x)
+
+
 REAL_FUNCTIONS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "Sigmoid": lambda x, a, b: _sigmoid(x),
     "Tanh": lambda x, a, b: np.tanh(x),
@@ -147,8 +166,35 @@ REAL_FUNCTIONS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "HardSwish": lambda x, a, b: x * np.clip(x / 6 + 0.5, 0.0, 1.0),
     "LeakyRelu": lambda x, a, b: np.where(x < 0, x * a, x),
     "Clip": lambda x, a, b: np.clip(x, a, b),
+    "Silu": lambda x, a, b: x * _sigmoid(x),
+    "Swish": lambda x, a, b: x * _sigmoid(a * x),
+    "Gelu": lambda x, a, b: x * gauss(x, bool(a)),
+    "Mish": lambda x, a, b: x * np.tanh(_softplus(x)),
+    "Erf": lambda x, a, b: _erf(x),
+    "Softplus": lambda x, a, b: _softplus(x),
+    "Softsign": lambda x, a, b: x / (1.0 + np.abs(x)),
+    "Elu": lambda x, a, b: _elu(x, a),
+    "Selu": lambda x, a, b: b * _elu(x, a),
+    "Celu": lambda x, a, b: np.maximum(x, 0.0) + np.minimum(0.0, a * np.expm1(np.minimum(x, 0.0) / a)),
+    "ThresholdedRelu": lambda x, a, b: np.where(x > a, x, 0.0),
+    "Abs": lambda x, a, b: np.abs(x),
+    "Neg": lambda x, a, b: -x,
+    "Floor": lambda x, a, b: np.floor(x),
+    "Ceil": lambda x, a, b: np.ceil(x),
+    "Exp": lambda x, a, b: np.exp(x),
+    "Reciprocal": lambda x, a, b: 1.0 / x,
 }
-"""Functions of fp16 tensors by name, on float64, with two parameters."""
+"""Functions of one real number by name; arguments are x (float64), alpha and beta."""
+
+PARAMETERS: dict[str, tuple[tuple[str, float], tuple[str, float]]] = {
+    "HardSigmoid": (("alpha", 0.2), ("beta", 0.5)),
+    "Swish": (("alpha", 1.0), ("beta", 0.0)),
+    "Elu": (("alpha", 1.0), ("beta", 0.0)),
+    "Celu": (("alpha", 1.0), ("beta", 0.0)),
+    "Selu": (("alpha", 1.67326319217681884765625), ("gamma", 1.05070102214813232421875)),
+    "ThresholdedRelu": (("alpha", 1.0), ("beta", 0.0)),
+}
+"""Names and default values of the attributes that are alpha and beta."""
 
 FUNCTIONS: dict[str, Callable[[HostStep, Sequence[Cube]], Cube]] = {
     "Concat": _concat,
@@ -164,28 +210,43 @@ FUNCTIONS: dict[str, Callable[[HostStep, Sequence[Cube]], Cube]] = {
 }
 
 
+REASONS = {
+    "Concat": "channels do not begin at an atom",
+    "Slice": "channels do not begin at an atom, or elements are left out",
+    "Pad": "the NPU pads only rows and columns of bytes with zeros",
+    "Pick": "the NPU repeats pixels of bytes 2, 4 or 8 times",
+    "Insert": "the NPU inserts 1, 3 or 7 zeros between pixels",
+    "MaxPool": "the window exceeds the limits of the PPU",
+    "AveragePool": "the window exceeds the limits of the PPU, or padding does not count",
+    "Rearrange": "elements change their order in memory",
+    "Softmax": "the NPU has no Softmax",
+    "Function": "the table of the NPU gives only integers",
+}
+"""Why the NPU does not compute a function of `FUNCTIONS`."""
+
+
 def compute(step: HostStep, cubes: Sequence[Cube]) -> Cube:
     """Compute one host step.
 
     Parameters
     ----------
     step
-        the step; `function` is a key of `FUNCTIONS`.
+        The step; `function` is a key of `FUNCTIONS`.
     cubes
-        int8 cubes of its inputs.
+        Cubes of its inputs, int8 or float16.
 
     Returns
     -------
-    int8 cube of its output.
+    The cube of its output.
 
     Raises
     ------
     ModelError
-        for an unknown function or a result that is not of the output's cube.
+        If the function is unknown or the result has not the shape of the output's cube.
     """
     if step.function not in FUNCTIONS:
         raise ModelError(f"{step.kind} '{step.name}': the host has no function '{step.function}'")
     result = FUNCTIONS[step.function](step, cubes)
     if result.shape != step.output.cube:
-        raise ModelError(f"{step.kind} '{step.name}': gives {result.shape}, not {step.output.cube}")
+        raise ModelError(f"{step.kind} '{step.name}': the result is {result.shape}, not {step.output.cube}")
     return result

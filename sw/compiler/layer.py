@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from sw.compiler.graph import Clamp, Conv, Graph, GraphInput, GraphOutput, Tensor, Window
-from sw.compiler.model import CompiledModel
+from rkcosim.compiler.graph import Clamp, Conv, Graph, GraphInput, GraphOutput, Tensor, Window
+from rkcosim.compiler.model import CompiledModel
 
 
 def compile_conv_layer(
@@ -27,29 +27,29 @@ def compile_conv_layer(
     """Compile one int8 convolution with random weights, bias and channel scales.
 
     The output scale is chosen so that outputs spread over the int8 range.  An input of up to four
-    channels uses packed pixels, as the first layer of a network does.
+    channels is stored as packed pixels, as in the first layer of a network.
 
     Parameters
     ----------
     channels, kernels
-        input and output channels; equal when `depthwise`.
+        Input and output channels; equal if `depthwise`.
     height, width
-        input size.
+        Input size.
     kernel, stride, pad, dilation
-        the window; `pad` on all sides.
+        The window; `pad` applies to all sides.
     relu
-        fuse a ReLU.
+        Fuse a ReLU.
     clamp
-        fuse other limits, in units of the output's step from real zero.
+        Fuse other limits, in output steps relative to real zero.
     zero_points
-        of input and output.
+        Zero points of input and output.
     seed
-        of the random numbers.
+        Seed of the random numbers.
 
     Raises
     ------
     ModelError
-        if the layer cannot be done.
+        If neither the NPU nor the host can do the layer.
     """
     rng = np.random.default_rng(seed)
     size = kernel if isinstance(kernel, tuple) else (kernel, kernel)
@@ -70,20 +70,8 @@ def compile_conv_layer(
     limits = Clamp(low=0.0) if relu else Clamp()
     if clamp is not None:
         limits = Clamp(clamp.low * y_scale, clamp.high * y_scale)
-    graph.ops.append(
-        Conv(
-            "conv",
-            ("x",),
-            "y",
-            weights,
-            scales,
-            0,
-            bias,
-            window,
-            channels if depthwise else 1,
-            clamp=limits,
-        )
-    )
+    groups = channels if depthwise else 1
+    graph.ops.append(Conv("conv", ("x",), "y", weights, scales, 0, bias, window, groups, clamp=limits))
     graph.inputs.append(GraphInput("x", "x", (1, channels, height, width)))
     graph.outputs.append(GraphOutput("y", (1, kernels, *out), "y", False))
     return CompiledModel(graph)

@@ -1,4 +1,4 @@
-"""Where activations lie: tensors that are never needed at the same time share memory."""
+"""Addresses of activations: tensors that are never needed at the same time share memory."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Block:
-    """One tensor's need of memory.
+    """The memory that one tensor needs.
 
-    `size` bytes are written in the steps up to `written` (whole kernel groups, beyond the tensor's own
+    `size` bytes are written in the steps up to `written` (whole kernel groups, more than the tensor's
     channels); only the first `kept` bytes are needed until step `last`.
     """
 
@@ -22,7 +22,7 @@ class Block:
     last: int
 
     def parts(self, offset: int) -> list[tuple[int, int, int, int]]:
-        """(start, end, first step, last step) of what is taken when the block lies at `offset`."""
+        """Return (start, end, first step, last step) of the memory in use if the block is at `offset`."""
         both = [
             (offset, offset + self.kept, self.first, self.last),
             (offset + self.kept, offset + self.size, self.first, self.written),
@@ -31,22 +31,22 @@ class Block:
 
 
 def assign(blocks: Sequence[Block], align: int, share: bool = True) -> tuple[dict[str, int], int]:
-    """Give every block an offset.
+    """Assign an offset to every block.
 
-    Large blocks are placed first, each at the lowest offset where nothing is in its way at any step.
+    Large blocks are placed first, each at the lowest offset that is free during all of its steps.
 
     Parameters
     ----------
     blocks
-        all tensors.
+        All tensors.
     align
-        multiple that offsets and the size of the whole are rounded up to.
+        Offsets and the total size are rounded up to a multiple of this.
     share
-        let blocks share memory; else one lies behind the other in the given order.
+        Whether blocks may share memory; otherwise they follow one another in the given order.
 
     Returns
     -------
-    offsets by name, and the bytes of the whole.
+    Offsets by name, and the total size in bytes.
     """
     offsets: dict[str, int] = {}
     if not share:
@@ -66,7 +66,7 @@ def assign(blocks: Sequence[Block], align: int, share: bool = True) -> tuple[dic
 
 
 def _in_the_way(parts: list[tuple[int, int, int, int]], taken: list[tuple[int, int, int, int]]) -> int | None:
-    """A lower bound of the next offset worth trying, or None where all parts are free."""
+    """Return a lower bound of the next offset to try, or None if all parts are free."""
     start = parts[0][0] if parts else 0
     for low, high, first, last in parts:
         for a, b, begin, end in taken:

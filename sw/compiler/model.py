@@ -1,4 +1,4 @@
-"""A compiled network: what it computes, and the plan that the NPU runs."""
+"""A compiled network: the graph it computes, and the plan that the NPU runs."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from sw.compiler import host
-from sw.compiler.graph import Graph, GraphOutput, ModelError, Tensor
-from sw.compiler.plan import Plan, make_plan
-from sw.compiler.shapes import from_cube, to_cube
-from sw.compiler.steps import Step
-
-if TYPE_CHECKING:
-    from sw.compiler.runtime import LoadedModel, Meter, NpuDriver
+from rkcosim.base.files import read_model
+from rkcosim.compiler import container, host
+from rkcosim.compiler.graph import Graph, GraphOutput, ModelError, Tensor, from_cube, to_cube
+from rkcosim.compiler.options import load_options
+from rkcosim.compiler.plan import Plan, make_plan, refusals, rounded_in_vain
+from rkcosim.compiler.steps import Step
+from rkcosim.compiler.tiling import holding
 
 Codes = npt.NDArray[Any]
 
@@ -27,8 +27,9 @@ Codes = npt.NDArray[Any]
 class TensorInfo:
     """An input or output of a model.
 
-    `dtype` is int8 or uint8 with scale and zero point in that type's own domain, or float32 (scale 1,
-    zero point 0) for what the host computes, or float16 in a model of floats.  `shape` is the model's.
+    `dtype` is int8 or uint8, with scale and zero point for codes of that type; float16 in a model of floats;
+    or the model's type of a value that only the host keeps (with scale 1 and zero point 0 if it has none).
+    `shape` is the model's.
     """
 
     name: str
@@ -39,11 +40,13 @@ class TensorInfo:
 
     @property
     def quantised(self) -> bool:
-        """Whether values are codes that stand for `(code - zero_point) * scale`."""
-        return self.dtype.kind in "iu"
+        """Whether values are codes that represent `(code - zero_point) * scale`."""
+        return self.dtype in (np.int8, np.uint8) or (self.scale, self.zero_point) != (1.0, 0)
 
 
 def _info(name: str, shape: tuple[int, ...], tensor: Tensor) -> TensorInfo:
+    if tensor.host:
+        return TensorInfo(name, shape, tensor.dtype, tensor.scale, tensor.zero_point)
     if tensor.real:
         return TensorInfo(name, shape, np.dtype(np.float16), 1.0, 0)
     shift, dtype = (128, np.uint8) if tensor.unsigned else (0, np.int8)
@@ -56,12 +59,12 @@ class CompiledModel:
     Attributes
     ----------
     graph, plan
-        the network and how it is run.
+        The network and its plan.
     inputs, outputs
         `TensorInfo` of each, in the model's order.
 
-    With `reuse` tensors share memory; then only inputs and outputs are there after a run.  A `plan`
-    made before is taken as it is.
+    With `reuse` tensors share memory; only inputs and outputs are then available after a run.  A `plan`
+    that was made earlier is used unchanged.
     """
 
     def __init__(
@@ -82,8 +85,13 @@ class CompiledModel:
             return TensorInfo(item.name, item.shape, np.dtype(np.float32), 1.0, 0)
         return _info(item.name, item.shape, self.graph.tensors[item.value])
 
+    @property
+    def floats_in_fp16(self) -> bool:
+        """Whether the NPU computes float32 operators of the model's file in fp16."""
+        return any(tensor.real for tensor in self.graph.tensors.values())
+
     def graph_nodes(self) -> list[Step]:
-        """Every operation with the exact integers it uses, in order (`sw.compiler.steps`)."""
+        """Return every step with its exact integers, in order (`rkcosim.compiler.steps`)."""
         return list(self.plan.steps)
 
     def encode_input(self, index: int, values: npt.ArrayLike) -> npt.NDArray[np.int8]:
@@ -92,29 +100,31 @@ class CompiledModel:
         Parameters
         ----------
         index
-            number of the input.
+            Number of the input.
         values
-            an array of the input's shape: its own 8-bit type is taken as codes, floating point is
-            quantised.
+            An array of the input's shape.  Its type may be the input's 8-bit type (codes) or floating
+            point (quantised here).
 
         Returns
         -------
-        int8 array of the tensor's cube (C, H, W).
+        The tensor's cube (C, H, W): int8, or float16 in a model of floats.
 
         Raises
         ------
         ModelError
-            for a wrong index, shape or type, naming the input.
+            If index, shape or type are wrong; the message names the input.
         """
         if not 0 <= index < len(self.inputs):
             raise ModelError(f"input {index}: the model has {len(self.inputs)}")
         info, tensor = self.inputs[index], self.graph.tensors[self.graph.inputs[index].tensor]
         array = np.asarray(values)
         if array.shape != info.shape:
-            raise ModelError(f"input '{info.name}': shape {array.shape} given, {info.shape} wanted")
+            raise ModelError(f"input '{info.name}' has shape {array.shape}, but the model needs {info.shape}")
+        if tensor.host and not info.quantised:
+            return self._host_input(info, array).reshape(tensor.shape)
         if tensor.real:
             if array.dtype.kind not in "fiu":
-                raise ModelError(f"input '{info.name}': {array.dtype} given, numbers wanted")
+                raise ModelError(f"input '{info.name}' has type {array.dtype}, but the model needs numbers")
             with np.errstate(over="ignore"):
                 return to_cube(array.astype(np.float16).reshape(tensor.shape), tensor)
         if np.issubdtype(array.dtype, np.floating):
@@ -124,9 +134,20 @@ class CompiledModel:
         elif array.dtype == info.dtype:
             codes = array
         else:
-            raise ModelError(f"input '{info.name}': {array.dtype} given, float or {info.dtype} wanted")
-        signed = (codes.astype(np.int16) - (128 if tensor.unsigned else 0)).astype(np.int8)
+            raise ModelError(
+                f"input '{info.name}' has type {array.dtype}, but the model needs floats or {info.dtype}"
+            )
+        signed = (codes ^ np.uint8(0x80)).view(np.int8) if tensor.unsigned else codes  # - 128
         return to_cube(signed.reshape(tensor.shape), tensor)
+
+    def _host_input(self, info: TensorInfo, array: Codes) -> Codes:
+        """Convert an input that only the host reads to its type, if no number changes in kind."""
+        kinds = {"b": "b", "i": "biu", "u": "biu", "f": "biuf"}.get(info.dtype.kind, info.dtype.kind)
+        whole = array.dtype.kind == "f" and kinds != "biuf" and np.array_equal(array, np.rint(array))
+        if array.dtype.kind not in kinds and not whole:
+            raise ModelError(f"input '{info.name}' has type {array.dtype}, but the model needs {info.dtype}")
+        with np.errstate(over="ignore"):
+            return np.asarray(array.astype(info.dtype), order="C")
 
     def decode_output(
         self, index: int, codes: Callable[[str], npt.NDArray[np.int8]], raw: bool = False
@@ -136,121 +157,146 @@ class CompiledModel:
         Parameters
         ----------
         index
-            number of the output.
+            Number of the output.
         codes
-            gives the int8 cube of a tensor by name.
+            Function that returns the cube of a tensor by name.
         raw
-            give codes instead of real numbers where the output is quantised.
+            Return codes instead of real numbers if the output is quantised.
 
         Returns
         -------
-        float32 array of the output's shape, or codes of its type.
+        Array of the output's shape: float32, or codes in the output's type.
 
         Raises
         ------
         ModelError
-            for a wrong index.
+            If the index is wrong.
         """
         if not 0 <= index < len(self.outputs):
             raise ModelError(f"output {index}: the model has {len(self.outputs)}")
-        item, info = self.graph.outputs[index], self.outputs[index]
-        if not item.real:
-            tensor = self.graph.tensors[item.value]
-            if tensor.real:
-                halves = from_cube(codes(item.value), tensor).reshape(item.shape)
-                return halves if raw else halves.astype(np.float32)
-            values = _model_codes(codes(item.value), tensor).reshape(item.shape)
-            return values if raw else host.dequantize(values, info.scale, info.zero_point)
-        return self._host_value(item.value, codes).reshape(item.shape)
+        item = self.graph.outputs[index]
+        if item.real:
+            return self._host_value(item.value, codes).reshape(item.shape)
+        values = self._tensor_value(item.value, codes, raw)
+        return values if self.graph.tensors[item.value].open else values.reshape(item.shape)
 
-    def _host_value(self, name: str, codes: Callable[[str], npt.NDArray[np.int8]]) -> Codes:
-        """Value of a tensor (as real numbers) or of a host operation, computed on demand."""
+    def _tensor_value(self, name: str, codes: Callable[[str], Codes], raw: bool = False) -> Codes:
+        """Numbers of a tensor in the model's shape; with `raw`, codes in the model's type, or float16."""
+        tensor = self.graph.tensors[name]
+        values, zero = from_cube(codes(name), tensor), tensor.zero_point
+        if tensor.host and (tensor.scale, zero) == (1.0, 0):
+            return values
+        if tensor.unsigned:
+            values, zero = values.view(np.uint8) ^ np.uint8(0x80), zero + 128  # + 128
+        if raw:
+            return values
+        return values.astype(np.float32) if tensor.real else host.dequantize(values, tensor.scale, zero)
+
+    def _host_value(self, name: str, codes: Callable[[str], Codes]) -> Codes:
+        """Return a tensor (as real numbers) or the result of a host operation, computed on demand."""
         for op in self.graph.host_ops:
             if op.output == name:
                 return host.evaluate(op, self._host_value(op.input, codes))
-        tensor = self.graph.tensors[name]
-        if tensor.real:
-            return from_cube(codes(name), tensor).astype(np.float32)
-        values = _model_codes(codes(name), tensor).reshape(tensor.shape)
-        return host.dequantize(values, tensor.scale, tensor.zero_point + (128 if tensor.unsigned else 0))
+        return self._tensor_value(name, codes)
+
+    def replanned(self, cores: int) -> CompiledModel:
+        """The same network planned for another number of cores; raises ModelError as `make_plan`."""
+        return CompiledModel(self.graph, reuse=self.plan.reuse, cores=cores)
 
     def save(self) -> bytes:
-        """The bytes of the model's container, which `compile_model` takes."""
-        from sw.compiler.container import save_model
-
-        return save_model(self)
-
-    def load(self, driver: NpuDriver, core: int = 0, meter: Meter | None = None) -> LoadedModel:
-        """Allocate buffers on a device and write weights and commands into them.
-
-        `core` is the core to run on, `meter` as in `sw.compiler.runtime.LoadedModel`.
-
-        Raises
-        ------
-        DriverError
-            when memory runs out.
-        """
-        from sw.compiler.runtime import LoadedModel
-
-        return LoadedModel(self, driver, core, meter)
-
-
-def _model_codes(cube: npt.NDArray[np.int8], tensor: Tensor) -> Codes:
-    """Codes in the model's type and shape."""
-    codes = from_cube(cube, tensor)
-    return (codes.astype(np.int16) + 128).astype(np.uint8) if tensor.unsigned else codes
+        """Return the bytes of the model's container, which `compile_model` accepts."""
+        return container.save_plan(self.plan)
 
 
 _KEEP: ContextVar[bool] = ContextVar("keep", default=False)
 _CORES: ContextVar[int] = ContextVar("cores", default=1)
 
 
+def asked_for() -> tuple[bool, int]:
+    """Whether tensors are to keep their memory, and the cores, as `keeping_tensors` and `using_cores` say."""
+    return _KEEP.get(), _CORES.get()
+
+
 @contextmanager
 def keeping_tensors(keep: bool = True) -> Iterator[None]:
-    """Let models compiled inside keep all tensors in memory of their own, for who wants to see them."""
-    token = _KEEP.set(keep)
-    try:
+    """Let every tensor of models compiled inside keep its memory until the end of a run, for inspection."""
+    with holding(_KEEP, keep):
         yield
-    finally:
-        _KEEP.reset(token)
 
 
 @contextmanager
 def using_cores(cores: int) -> Iterator[None]:
-    """Let models compiled inside run on so many cores."""
-    token = _CORES.set(cores)
-    try:
+    """Compile models inside for this number of cores."""
+    with holding(_CORES, cores):
         yield
-    finally:
-        _CORES.reset(token)
 
 
 def compile_model(
     data: bytes, reuse: bool | None = None, cores: int | None = None, fuse: bool = True
 ) -> CompiledModel:
-    """Compile an ONNX or TFLite model, or take a compiled one from its container, told apart by content.
+    """Compile an ONNX or TFLite model, or load a compiled one from its container.
+
+    The content decides which of the three formats it is.
 
     Parameters
     ----------
     data
-        the bytes of the file.
+        The bytes of the file.
     reuse
-        let tensors share memory; by default they do, except inside `keeping_tensors`.  A container
-        is as it was compiled.
+        Whether tensors share memory; by default they do, except inside `keeping_tensors`.  A container
+        keeps the choice made when it was compiled.
     cores
-        1 to 3; by default 1, or what `using_cores` says.
+        Number of cores, 1 to 3; by default 1, or the number given to `using_cores`.
     fuse
-        let a convolution's task do the addition behind it.
+        Whether operations are merged into the convolution before them.
 
     Raises
     ------
     ModelError
-        for a model that cannot be read or run; the message names node and tensor.
+        If the model cannot be read or run; the message names node and tensor.
     """
-    from sw.compiler.container import is_container, load_container
-    from sw.loaders import load_model
+    if container.is_container(data):
+        plan = container.load_plan(data)
+        return CompiledModel(plan.graph, plan=plan)
+    from rkcosim.compiler.loaders import open_source  # the package onnx takes long to import
 
-    if is_container(data):
-        return load_container(data)
     shared = not _KEEP.get() if reuse is None else reuse
-    return CompiledModel(load_model(data), reuse=shared, cores=cores or _CORES.get(), fuse=fuse)
+    source, refused = open_source(data), dict[str, str]()
+    fallback = load_options().fallback
+    while True:
+        try:
+            model = CompiledModel(source(refused), reuse=shared, cores=cores or _CORES.get(), fuse=fuse)
+            model.plan.builders(dict.fromkeys(("regcmd", "weights", "activations"), 0))
+        except ModelError:
+            more = refusals(source(refused)) if fallback else {}
+            if not more.keys() - refused.keys():
+                raise
+        else:
+            more = rounded_in_vain(model.plan) if fallback else {}
+            if not more.keys() - refused.keys():
+                return model
+        refused |= more
+
+
+@contextmanager
+def naming_model(path: Path) -> Iterator[None]:
+    """Context manager that adds the file's name to each ModelError raised inside."""
+    try:
+        yield
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from error
+
+
+def compile_file(path: Path, **options: Any) -> CompiledModel:
+    """Compile a model's file; `options` are those of `compile_model`.
+
+    Raises
+    ------
+    ModelError
+        If the model cannot be read or run; the message names file, node and tensor.
+    WrongKindError, GivenFileError, OSError
+        If the file is not a model or cannot be read; see `rkcosim.base.files.read_model`.
+    """
+    data = read_model(path)
+    with naming_model(path):
+        return compile_model(data, **options)

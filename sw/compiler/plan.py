@@ -1,68 +1,80 @@
-"""From steps to a plan: memory, tiles and tasks of a whole network as one job."""
+"""From steps to a plan: memory, tiles and tasks of a whole network as one or several jobs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from sw.compiler.fusion.adds import fuse_adds
-from sw.compiler.fusion.byte_functions import fold_byte_functions
-from sw.compiler.fusion.lookups import fuse_lookups
-from sw.compiler.fusion.pads import fold_pads
-from sw.compiler.fusion.slopes import fuse_slopes
-from sw.compiler.graph import Graph, ModelError, Tensor
-from sw.compiler.lower import lower
-from sw.compiler.memory import Block, assign
-from sw.compiler.programs.convolution import CONV_BLOCKS, ConvOperands, convolution, written_group
-from sw.compiler.programs.dpu import Place
-from sw.compiler.programs.elementwise import FLYING_BLOCKS, copy, flying
-from sw.compiler.programs.operands import (
+from rkcosim.compiler.affine import fold_affines
+from rkcosim.compiler.byte_functions import fold_byte_functions
+from rkcosim.compiler.fusion import fold_pads, fuse_operations
+from rkcosim.compiler.graph import Graph, GraphInput, HostCall, ModelError, Tensor
+from rkcosim.compiler.host_steps import REASONS
+from rkcosim.compiler.lower import lower
+from rkcosim.compiler.memory import Block, assign
+from rkcosim.compiler.programs.convolution import (
+    CONV_BLOCKS,
+    ConvOperands,
+    convolution,
+    tile_shape,
+    written_group,
+)
+from rkcosim.compiler.programs.dpu import Place
+from rkcosim.compiler.programs.elementwise import FLYING_BLOCKS, FlyingStep, copy, flying, repeat
+from rkcosim.compiler.programs.operands import (
     SLOPE_BYTES,
     bias_table,
+    channel_words,
     packed_weights,
-    slope_table,
     table_entry,
 )
-from sw.compiler.programs.pooling import POOL_BLOCKS, pool
-from sw.compiler.programs.task import Ref, Task
-from sw.compiler.steps import (
-    BinaryStep,
+from rkcosim.compiler.programs.pooling import POOL_BLOCKS, pool
+from rkcosim.compiler.programs.stages import channel_operands, stages, table
+from rkcosim.compiler.programs.task import Ref, Task
+from rkcosim.compiler.requant import SINGLE_ERROR
+from rkcosim.compiler.steps import (
+    CallStep,
     ConvStep,
     CopyStep,
+    FloatStep,
     HostStep,
-    LookupStep,
     PoolStep,
-    RescaleStep,
+    RepeatStep,
     SlopeStep,
     Step,
+    TableStep,
 )
-from sw.compiler.tiling import STRIPE, ConvShape, Tile, plan_tiles
-from sw.layouts import (
+from rkcosim.compiler.tiling import MAX_SIZE, STRIPE, ConvShape, Tile, plan_tiles
+from rkcosim.regcmd import RegcmdError, TaskBuilder, TaskEntry, TaskList, build_task_list, task_list_bytes
+from rkcosim.regcmd.job import Task as JobTask
+from rkcosim.spec.layouts import (
     ATOM_BYTES,
     argb_pitch,
     pack_feature,
     surfaces,
 )
-from sw.regcmd import RegcmdError, TaskBuilder, TaskEntry, TaskList, build_task_list, task_list_bytes
+
+log = logging.getLogger("rkcosim.compiler")
 
 ALIGN = 64
-"""Alignment of everything placed in a region, in bytes."""
+"""Alignment of everything that is placed in a region, in bytes."""
 
 MAX_BYTES = 2**32 - 2**28
-"""Bytes of weights and activations that can have addresses, with room for commands."""
+"""Largest size of weights and activations together: the address space less room for commands."""
 
 MAX_TASKS = 4095
-"""Tasks of one job (HARDWARE 2.1, TASK_NUMBER)."""
+"""Largest number of tasks of one job ([HW 2.1], TASK_NUMBER)."""
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A job of `count` tasks from `first` on, or the step that the host does.
+    """A job of `count` tasks from `first` on, or a step that the host computes (`host` is its index).
 
-    `parts` are (first, count) of each core, counted in the segment.
+    `parts` has (first, count) for each core, relative to the segment.
     """
 
     host: int | None
@@ -73,10 +85,10 @@ class Segment:
 
 @dataclass
 class Plan:
-    """Everything needed to run a network, but for the addresses of its three regions.
+    """Everything needed to run a network, except the addresses of its three regions.
 
-    `places` maps root tensors to memory; `weights` is the image of the weights region;
-    `activation_bytes` the size of the activations region; `tiles` the tiles of each convolution.
+    `places` maps root tensors to memory; `weights` is the content of the weights region;
+    `activation_bytes` is the size of the activations region; `tiles` has the tiles of each convolution.
     """
 
     graph: Graph
@@ -88,21 +100,21 @@ class Plan:
     activation_bytes: int = 0
     shared_bytes: int = 0
     separate_bytes: int = 0
-    """What the activations take (or would take) with shared memory, and without."""
+    """Sizes of the activations with shared memory and without; only one of the two layouts is used."""
     reuse: bool = False
     cores: int = 1
     lost: set[str] = field(default_factory=set)
-    """Root tensors whose memory another one has taken by the end of a run."""
+    """Root tensors whose memory another tensor has overwritten by the end of a run."""
     notes: list[str] = field(default_factory=list)
-    """Why operations that could have shared a task do not."""
+    """Reasons why operations were not merged into one task, and warnings of inexact channels."""
 
     def builders(self, bases: Mapping[str, int]) -> list[TaskBuilder]:
-        """The tasks as unlinked command lists for regions that start at `bases`.
+        """Return the tasks as unlinked command lists for regions that start at `bases`.
 
         Raises
         ------
         ModelError
-            for a layer past a field of a register, naming layer and field.
+            If a value of a layer does not fit a register field; the message names layer and field.
         """
         result = []
         for task in self.tasks:
@@ -117,7 +129,7 @@ class Plan:
         return result
 
     def segments(self) -> list[Segment]:
-        """Jobs and what the host does between them, in order."""
+        """Return the jobs and the host's steps between them, in order."""
         result: list[Segment] = []
         at = 0
         for index, step in enumerate(self.steps):
@@ -125,7 +137,7 @@ class Plan:
             count, last = len(cores), result[-1] if result else None
             if isinstance(step, HostStep):
                 result.append(Segment(index, 0, 0))
-            elif any(cores):  # cores wait for each other between layers, so this one is a job
+            elif any(cores):  # cores synchronise between layers, so this layer is a separate job
                 parts = tuple((cores.index(c), cores.count(c)) for c in range(max(cores) + 1))
                 result.append(Segment(None, at, count, parts))
             elif last is not None and last.host is None and len(last.parts) == 1:
@@ -136,13 +148,18 @@ class Plan:
             at += count
         return result
 
+    @property
+    def jobs(self) -> int:
+        """Number of jobs of one inference, that is, segments that do not run on the host."""
+        return sum(segment.host is None for segment in self.segments())
+
     def regcmd_bytes(self) -> int:
-        """Size of the command region."""
+        """Size of the command region in bytes."""
         builders = self.builders(dict.fromkeys(("regcmd", "weights", "activations"), 0))
         return task_list_bytes(builders) if builders else ALIGN
 
     def task_list(self, bases: Mapping[str, int]) -> TaskList:
-        """All tasks from `bases["regcmd"]` on, those of one segment linked to a chain."""
+        """Return all tasks from `bases["regcmd"]` on; those of one segment are linked to a chain."""
         builders = self.builders(bases)
         address, data = bases["regcmd"], b""
         entries: list[TaskEntry] = []
@@ -155,8 +172,12 @@ class Plan:
                 entries += chain.tasks
         return TaskList(address, data, entries)
 
+    def job_tasks(self, entries: Sequence[TaskEntry]) -> list[JobTask]:
+        """The driver's records of all tasks, in their order, for the lists that `task_list` has placed."""
+        return [JobTask.of_entry(entry, t.layer) for entry, t in zip(entries, self.tasks, strict=True)]
+
     def place(self, tensor: str) -> Place:
-        """Memory of a tensor, aliases followed, with the tensor's own rows and columns."""
+        """Memory of a tensor or of the tensor it is an alias of, with the tensor's own rows and columns."""
         place = self.places[self.graph.root(tensor)]
         cube = self.graph.tensors[tensor].cube
         return place if cube == place.cube else replace(place, cube=cube)
@@ -182,6 +203,7 @@ class Plan:
             for tile in self.tiles.get(index, []):
                 lines.append(
                     f"        rows {tile.first_row}+{tile.rows} (in {tile.in_first}+{tile.in_rows}), "
+                    f"{f'columns {tile.first_column}+{tile.columns}, ' if tile.columns else ''}"
                     f"kernels {tile.first_kernel}+{tile.kernels}, banks {tile.data_banks}/"
                     f"{tile.weight_banks}{', weights reused' if tile.weight_reuse else ''}"
                     f"{f', core {tile.core}' if self.cores > 1 else ''}"
@@ -200,7 +222,7 @@ class Plan:
 
 
 def _overwritten(blocks: list[Block], offsets: dict[str, int]) -> set[str]:
-    """Blocks of which some kept byte is written by a later one."""
+    """Return the blocks of which a later block overwrites some byte that should be kept."""
     lost = set()
     for block in blocks:
         start = offsets[block.name]
@@ -218,30 +240,31 @@ def make_plan(graph: Graph, reuse: bool = False, cores: int = 1, fuse: bool = Tr
     Parameters
     ----------
     graph
-        the network.
+        The network.
     reuse
-        let tensors share memory that are not needed at the same time.
+        Whether tensors that are not needed at the same time share memory.
     cores
-        1 to 3: share convolutions out among so many cores where that is worth it.
+        Number of cores, 1 to 3, among which convolutions are divided if that saves time.
     fuse
-        let a convolution's task do the addition, function or slope behind it, and make one table of
-        functions of one tensor (`sw.compiler.fusion`).
+        Whether a convolution's task also does the addition, function or slope after it, and functions of
+        one tensor become one table (`rkcosim.compiler.fusion`).
 
     Raises
     ------
     ModelError
-        for a layer that cannot be done, or too many tasks.
+        If a layer is not supported, or there are too many tasks or bytes.
     """
     if cores not in (1, 2, 3):
-        raise ModelError(f"model '{graph.name}': {cores} cores, there are 1 to 3")
+        raise ModelError(f"model '{graph.name}': {cores} cores were requested; there are 1 to 3")
     fold_pads(graph)
     notes = []
     if fuse:
+        fold_affines(graph)
         fold_byte_functions(graph)
-        notes = fuse_adds(graph) + fuse_lookups(graph) + fuse_slopes(graph)
+        notes = fuse_operations(graph)
     planner = _Planner(graph, reuse, cores)
     plan = planner.run()
-    plan.notes = notes
+    plan.notes = notes + [note for step in plan.steps for note in _inexact_channels(step)]
     if plan.activation_bytes + len(plan.weights) > MAX_BYTES:
         total = plan.activation_bytes + len(plan.weights)
         raise ModelError(f"model '{graph.name}' needs {total} bytes; the NPU's addresses have 32 bits")
@@ -250,12 +273,64 @@ def make_plan(graph: Graph, reuse: bool = False, cores: int = 1, fuse: bool = Tr
     return plan
 
 
+def _inexact_channels(step: Step) -> list[str]:
+    """Warn of channels whose results are changed by the rounding of their multipliers; return the text."""
+    if not isinstance(step, ConvStep) or step.errors is None or float(step.errors.max()) <= SINGLE_ERROR:
+        return []
+    wrong = np.flatnonzero(step.errors > SINGLE_ERROR)
+    worst = int(step.errors.argmax())
+    note = (
+        f"{step.kind} '{step.name}': the multipliers of {wrong.size} channels are too small to be exact; "
+        f"channel {worst} (multiplier {int(step.multipliers[worst])}) can be wrong by "
+        f"{float(step.errors[worst]):.1f} steps"
+    )
+    log.warning(note)
+    return [note]
+
+
+def refusals(graph: Graph) -> dict[str, str]:
+    """Plan each operation of a graph by itself.
+
+    Returns
+    -------
+    The file's nodes that cannot be planned, with the reasons.
+    """
+    inputs = {graph.root(item.tensor) for item in graph.inputs}
+    found: dict[str, str] = {}
+    for op in graph.ops:
+        if isinstance(op, HostCall):
+            continue
+        part = Graph(graph.name, ops=[op])
+        part.tensors = {name: graph.tensors[name] for name in (*op.inputs, op.output)}
+        part.constants = {n: graph.constants[n] for n in op.inputs if n in graph.constants}
+        part.inputs = [GraphInput(n, n, graph.tensors[n].shape) for n in op.inputs if graph.root(n) in inputs]
+        try:
+            make_plan(part, fuse=False).builders(dict.fromkeys(("regcmd", "weights", "activations"), 0))
+        except ModelError as error:
+            found[graph.makers.get(op.output, op.name)] = str(error)
+            found.setdefault(op.name, str(error))
+    return found
+
+
+def rounded_in_vain(plan: Plan) -> dict[str, str]:
+    """Return the host's steps on fp16 tensors of a plan without any task, by node, with the reasons."""
+    graph, steps = plan.graph, [s for s in plan.steps if isinstance(s, HostStep) and s.output.real]
+    if plan.tasks:
+        return {}
+    return {
+        graph.makers.get(step.output.name, step.name): REASONS.get(step.function, "the host computes it")
+        for step in steps
+        if not isinstance(step, CallStep)
+    }
+
+
 class _Planner:
     def __init__(self, graph: Graph, reuse: bool, cores: int) -> None:
         self.graph = graph
         self.plan = Plan(graph, lower(graph), reuse=reuse, cores=cores)
         self.inputs = {graph.root(item.tensor) for item in graph.inputs}
         self.shapes: dict[int, ConvShape] = {}
+        self.known: dict[bytes, Ref] = {}
 
     def run(self) -> Plan:
         self._tile()
@@ -268,18 +343,16 @@ class _Planner:
         return self.plan
 
     def _as_pixels(self, name: str) -> bool:
-        """Whether a tensor is stored as packed pixels: an input of 1..4 channels for convolutions only."""
+        """Whether a tensor is stored as packed pixels: an input of 1..4 channels only for convolutions."""
         users = [s for s in self.plan.steps if any(self.graph.root(t.name) == name for t in s.inputs)]
         cube = self.graph.tensors[name].cube
-        output = any(self.graph.root(o.value) == name for o in self.graph.outputs if not o.real)
-        source = {self.graph.root(o.input) for o in self.graph.host_ops if o.input in self.graph.tensors}
         return (
             name in self.inputs
             and not self.graph.tensors[name].real
             and cube[0] <= 4
             and cube[1] * cube[2] > 1
-            and not output
-            and name not in source
+            and cube[2] <= MAX_SIZE
+            and name not in self.graph.ends()
             and all(
                 isinstance(s, ConvStep)
                 and not s.depthwise
@@ -294,28 +367,21 @@ class _Planner:
         for index, step in enumerate(self.plan.steps):
             if not isinstance(step, ConvStep):
                 continue
-            channels, height, width = step.inputs[0].cube
-            kernels, out_height, out_width = step.output.cube
-            pixels = self._as_pixels(self.graph.root(step.inputs[0].name))
-            shape = ConvShape(
-                channels,
-                height,
-                width,
-                kernels,
-                out_height,
-                out_width,
-                step.window,
-                step.depthwise,
-                channels if pixels else 0,
-                argb_pitch(width) if pixels else 0,
-                step.insert[0],
-                step.output.itemsize,
-            )
+            x = step.inputs[0]
+            what = f"{step.kind} '{step.name}'"
+            shape = self._shape(step, self._as_pixels(self.graph.root(x.name)))
             self.shapes[index] = shape
-            self.plan.tiles[index] = plan_tiles(shape, f"{step.kind} '{step.name}'", self.plan.cores)
+            self.plan.tiles[index] = plan_tiles(shape, what, self.plan.cores)
+
+    def _shape(self, step: ConvStep, pixels: bool) -> ConvShape:
+        x, y = step.inputs[0], step.output
+        argb = (x.cube[0], argb_pitch(x.cube[2])) if pixels else (0, 0)
+        return ConvShape(
+            *x.cube, *y.cube, step.window, step.depthwise, *argb, step.insert[0], y.itemsize, step.insert[1]
+        )
 
     def _surfaces_written(self, index: int, step: Step) -> int:
-        """Surfaces that a step writes, whole kernel groups included."""
+        """Surfaces that a step writes, including those of incomplete kernel groups."""
         if not isinstance(step, ConvStep):
             return surfaces(step.output.cube[0], step.output.itemsize)
         group = written_group(step.depthwise, step.output.itemsize)
@@ -326,7 +392,7 @@ class _Planner:
         )
 
     def _surfaces_added(self, tensor: Tensor) -> list[int]:
-        """Surfaces of a tensor that convolutions add: they read whole kernel groups as well."""
+        """Surfaces of a tensor that convolutions read as addend; they read whole kernel groups as well."""
         result = [0]
         for index, step in enumerate(self.plan.steps):
             if not isinstance(step, ConvStep) or step.addend is None:
@@ -340,7 +406,7 @@ class _Planner:
     def _place(self) -> None:
         blocks = []
         for name, tensor in self.graph.tensors.items():
-            if name in self.graph.aliases:
+            if name in self.graph.aliases or tensor.host:
                 continue
             if name in self.graph.constants:
                 count = max(surfaces(tensor.cube[0], tensor.itemsize), *self._surfaces_added(tensor))
@@ -359,7 +425,7 @@ class _Planner:
             self.plan.lost = _overwritten(blocks, offsets)
 
     def _form(self, tensor: Tensor) -> Place:
-        """How a tensor is stored; its address comes later."""
+        """Return how a tensor is stored; its address is assigned later."""
         ref = Ref("activations", 0)
         if self._as_pixels(tensor.name):
             channels, _, width = tensor.cube
@@ -373,13 +439,11 @@ class _Planner:
         return Place(ref, tensor.cube, count, itemsize=tensor.itemsize)
 
     def _block(self, name: str, place: Place) -> Block:
-        """When a tensor is needed: model inputs and outputs always, as programs may look at them."""
+        """Return when a tensor is needed; inputs and outputs always, because programs may read them."""
         steps = self.plan.steps
-        writes = [i for i, step in enumerate(steps) if self.graph.root(step.output.name) == name]
+        writes = [i for i, s in enumerate(steps) if any(self.graph.root(t.name) == name for t in s.outputs)]
         reads = [i for i, s in enumerate(steps) if any(self.graph.root(t.name) == name for t in s.inputs)]
-        ends = {self.graph.root(o.value) for o in self.graph.outputs if not o.real}
-        ends |= {self.graph.root(o.input) for o in self.graph.host_ops if o.input in self.graph.tensors}
-        last = len(steps) if name in ends or not writes else max([*reads, *writes])
+        last = len(steps) if name in self.graph.ends() or not writes else max([*reads, *writes])
         kept = (
             place.size if place.argb else surfaces(place.cube[0], place.itemsize) * place.surface * ATOM_BYTES
         )
@@ -388,8 +452,13 @@ class _Planner:
         return Block(name, place.size, kept, min(writes), max(writes), last)
 
     def _weights(self, data: npt.NDArray[np.uint8]) -> Ref:
+        content = data.tobytes()
+        if content in self.known:  # the samples of a batch share their weights
+            return self.known[content]
         ref = Ref("weights", len(self.plan.weights))
-        self.plan.weights += data.tobytes().ljust(_aligned(data.size), b"\0")
+        self.plan.weights += content.ljust(_aligned(data.size), b"\0")
+        if self.graph.samples > 1:
+            self.known[content] = ref
         return ref
 
     def _conv(self, index: int, step: ConvStep) -> None:
@@ -397,9 +466,12 @@ class _Planner:
         x, y = self.plan.place(step.inputs[0].name), self.plan.place(step.output.name)
         table = self._weights(bias_table(step))
         correction = slopes = None
+        words = step.seconds
         if step.slopes is not None and step.slopes.values.size > 1:
-            whole = 64 * -(-(shape.kernels + 64) // 64)  # whole groups behind the last tile's first kernel
-            slopes = self._weights(slope_table(step.slopes, whole))
+            words = step.slopes.words
+        if words is not None:
+            whole = 64 * -(-(shape.kernels + 64) // 64)  # whole groups after the last tile's first kernel
+            slopes = self._weights(channel_words(words, whole))
         if step.correction is not None:
             whole = 64 if step.depthwise else 32
             count = 4 * self._surfaces_written(index, step) + whole // 4
@@ -414,6 +486,7 @@ class _Planner:
             operands = ConvOperands(weights, size, table + tile.first_kernel * entry)
             if correction is not None:
                 atom = (tile.first_kernel // 4 * shape.out_height + tile.first_row) * shape.out_width
+                atom += tile.first_column
                 operands = replace(operands, correction=correction + atom * 16)
             if slopes is not None:
                 operands = replace(operands, slopes=slopes + tile.first_kernel * SLOPE_BYTES)
@@ -423,7 +496,8 @@ class _Planner:
             group = 64 if step.depthwise else 32 // shape.itemsize
             whole = written_group(step.depthwise, shape.itemsize)
             written = -(-tile.kernels // whole) * whole
-            pixels = tile.rows * shape.out_width
+            part = tile_shape(shape, tile)
+            pixels = tile.rows * part.out_width
             added = written * (1 if step.added_per_channel else pixels) if step.addend else 0
             task = Task(
                 index,
@@ -431,7 +505,7 @@ class _Planner:
                 CONV_BLOCKS,
                 settings,
                 macs=pixels * tile.kernels * shape.taps * (1 if step.depthwise else shape.channels),
-                reads=tile.in_rows * shape.row_bytes
+                reads=tile.in_rows * part.row_bytes
                 + (0 if tile.weight_reuse else size)
                 + written * (entry + (SLOPE_BYTES if slopes is not None else 0))
                 + added,
@@ -451,11 +525,20 @@ class _Planner:
         elif isinstance(step, CopyStep):
             settings, blocks = copy(step, places[0], y), FLYING_BLOCKS
             reads = writes = surfaces(step.size[0], y.itemsize) * step.size[1] * step.size[2] * 16
+        elif isinstance(step, FloatStep):
+            operands = None
+            if step.second.varies("add") or step.second.varies("mul"):
+                operands = self._weights(channel_operands(step.second, y.cube[0]))
+            settings, blocks = stages(step, places, y, operands), FLYING_BLOCKS
+        elif isinstance(step, TableStep):
+            settings, blocks = table(step, places[0], y), FLYING_BLOCKS
+        elif isinstance(step, RepeatStep):
+            settings, blocks = repeat(step, places[0], y), FLYING_BLOCKS
         else:
-            assert isinstance(step, BinaryStep | RescaleStep | SlopeStep | LookupStep)
+            assert isinstance(step, FlyingStep)
             slopes = None
             if isinstance(step, SlopeStep) and step.slopes.values.size > 1:
-                slopes = self._weights(slope_table(step.slopes, step.slopes.values.size))
+                slopes = self._weights(channel_words(step.slopes.words, step.slopes.values.size))
             settings, blocks = flying(step, places, y, slopes), FLYING_BLOCKS
         self.plan.tasks.append(Task(index, "", blocks, settings, reads=reads, writes=writes))
 

@@ -1,40 +1,42 @@
-"""Running a compiled network on a device: buffers, one job, reports."""
+"""Execution of a compiled network on a device: buffers, jobs, reports."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from sw.compiler.graph import ModelError
-from sw.compiler.host_steps import compute
-from sw.compiler.model import CompiledModel
-from sw.compiler.plan import ALIGN
-from sw.compiler.steps import HostStep, Step
-from sw.driver.job import Job, JobResult, Task
-from sw.layouts import pack_argb, pack_feature, unpack_argb, unpack_feature
+from rkcosim.compiler.graph import HostOperator, ModelError
+from rkcosim.compiler.host_calls import call, following_states, initial_states
+from rkcosim.compiler.host_steps import REASONS, compute
+from rkcosim.compiler.model import CompiledModel
+from rkcosim.compiler.plan import ALIGN, Segment
+from rkcosim.compiler.steps import CallStep, HostStep, Step
+from rkcosim.regcmd.job import Job, JobResult
 
 
 class NpuBuffer(Protocol):
-    """Memory that the device sees at `iova` (`sw.driver.Buffer`)."""
+    """Memory that the device sees at `iova` (`rkcosim.driver.Buffer`)."""
 
     iova: int
 
     def view(self, offset: int = 0, size: int | None = None) -> npt.NDArray[np.uint8]:
-        """The bytes themselves, writable."""
+        """Return the bytes themselves, writable."""
         ...
 
     def free(self) -> None:
-        """Give the memory back."""
+        """Release the memory."""
         ...
 
 
 class NpuDriver(Protocol):
-    """What the runtime needs of a driver (`sw.driver.Driver`)."""
+    """The functions of a driver that the runtime needs (`rkcosim.driver.Driver`)."""
 
     def alloc(self, size: int, name: str) -> NpuBuffer:
         """Allocate zeroed memory."""
@@ -47,11 +49,11 @@ class NpuDriver(Protocol):
 
 @dataclass(frozen=True)
 class TaskMeasure:
-    """What a device measured of one task: cycles, DRAM bytes, cycles with the MAC array busy.
+    """Measurements of one task by the device: cycles, DRAM bytes, cycles with the MAC array busy.
 
-    `events` are its counters in cycles by name, `read_by` and `written_by` bytes by AXI client (command
-    words among them, which `bytes_read` leaves out), `start` the cycle of its start since the device was
-    opened and `core` where it ran; devices that know less leave them out.
+    `events` has the device's counters in cycles by name, `read_by` and `written_by` have bytes by AXI client
+    (including command words, which `bytes_read` excludes), `start` is the task's first cycle since the device
+    was opened and `core` its core.  Devices that do not measure these leave them at their defaults.
     """
 
     cycles: int
@@ -66,16 +68,16 @@ class TaskMeasure:
 
 
 Meter = Callable[[], Sequence[TaskMeasure]]
-"""Gives the measures of all tasks since the device was opened, oldest first."""
+"""Returns the measurements of all tasks since the device was opened, oldest first."""
 
 
 @dataclass(frozen=True)
 class LayerReport:
     """One layer of a run.
 
-    `cycles` (from the start of its first task to the end of its last) and `mac_busy` are None where
-    the device does not measure single tasks; bytes are measured or else planned, commands left out
-    in the plan; `formula_npu` is HARDWARE 9.6.
+    `cycles` (from the start of its first task to the end of its last) and `mac_busy` are None if the
+    device does not measure single tasks.  Bytes are measured, or else planned; the plan excludes commands.
+    `formula_npu` is [HW 12.6].
     """
 
     name: str
@@ -91,25 +93,56 @@ class LayerReport:
     output_shape: tuple[int, ...]
     mac_busy: int | None = None
     host_seconds: float = 0.0
-    """Time that the host took for it, in the simulation's own process."""
+    """Seconds that the host needed to compute the layer, in the simulation's process."""
     itemsize: int = 1
-    """Bytes of an output element: 1 int8, 2 fp16 (half the MACs a cycle)."""
+    """Bytes of an output element: 1 for int8, 2 for fp16 (which has half the MACs per cycle)."""
     measures: tuple[TaskMeasure, ...] = ()
-    """What the device measured of each of its tasks, if it did."""
+    """Measurements of each of its tasks, if the device made any."""
     step: int | None = None
-    """Index of the compiled step; None for what the host computes behind the network."""
+    """Index of the compiled step; None for an operation that the host computes after the network."""
+    hosted: tuple[HostOperator, ...] = ()
+    """The operators of the model file that the host computes in this layer, with the reasons."""
+
+    @property
+    def elements(self) -> int:
+        """Elements of the layer's results."""
+        return sum(item.elements for item in self.hosted) or math.prod(self.output_shape)
 
 
 @dataclass(frozen=True)
 class RunReport:
-    """One run of a network: cycles of its job, and its layers."""
+    """One run of a network: cycles of its jobs, and its layers."""
 
     cycles: int
     layers: list[LayerReport]
 
 
+def _by_task(segment: Segment, measures: Sequence[TaskMeasure]) -> dict[int, TaskMeasure]:
+    """Measures of a job by the task's index in the plan; none where some are missing.
+
+    Each core ends its tasks in their order; measures of several cores come mixed.
+    """
+    if len(measures) != segment.count:
+        return {}
+    if len(segment.parts) == 1:
+        return {segment.first + n: measure for n, measure in enumerate(measures)}
+    found: dict[int, TaskMeasure] = {}
+    for core, (first, count) in enumerate(segment.parts):
+        own = [measure for measure in measures if measure.core == core]
+        if len(own) != count:
+            return {}
+        found |= {segment.first + first + n: measure for n, measure in enumerate(own)}
+    return found
+
+
+def _longest(measures: Sequence[TaskMeasure]) -> int:
+    """Cycles of the core that took longest."""
+    cores = {measure.core for measure in measures}
+    return max((sum(m.cycles for m in measures if m.core == core) for core in cores), default=0)
+
+
 class _Part:
-    """The end of a buffer, from an offset on; whoever owns the buffer frees it."""
+    """The part of a buffer from an offset on; the owner of the buffer frees it."""
 
     def __init__(self, buffer: NpuBuffer, offset: int) -> None:
         self.iova = buffer.iova + offset
@@ -124,7 +157,7 @@ class _Part:
 
 
 class _Counted:
-    """A buffer that several loaded models use; the last one frees it."""
+    """A buffer that several loaded models use; it is freed when the last one releases it."""
 
     def __init__(self, buffer: NpuBuffer) -> None:
         self.buffer = buffer
@@ -142,22 +175,24 @@ class LoadedModel:
     Parameters
     ----------
     model
-        the compiled network.
+        The compiled network.
     driver
-        of the device; `core` is the core that runs the job.
+        The driver of the device.
+    core
+        The core that runs the job.
     meter
-        measures of single tasks, for the reports; may be set later.
+        Measurements of single tasks, for the reports; may be set later.
     share
-        a loaded model with the same weights: its copy of them is used and lives as long as both.
+        A loaded model with the same weights; its copy is used and stays allocated as long as either lives.
     outside
-        regions that are not allocated here but given by `use_region` before the first run.
+        Regions that are not allocated here; `use_region` must provide them before the first run.
 
     Raises
     ------
     DriverError
-        when memory runs out.
+        If memory runs out.
     ModelError
-        when `share` holds other weights.
+        If `share` has other weights.
     """
 
     def __init__(
@@ -180,6 +215,10 @@ class LoadedModel:
         self._outer: set[str] = set()
         self._missing = set(outside)
         self.buffers: dict[str, NpuBuffer] = {}
+        self._hosted: dict[str, npt.NDArray[Any]] = {}
+        self._started = False
+        self.states: dict[str, npt.NDArray[Any]] = {}
+        """Values of the states at the start of the last run, as they are kept, by the name of the tensor."""
         sizes = {
             "weights": max(len(plan.weights), 64),
             "activations": max(plan.activation_bytes, 64),
@@ -208,14 +247,14 @@ class LoadedModel:
         self.close()
 
     def use_region(self, region: str, buffer: NpuBuffer, offset: int = 0) -> None:
-        """Keep "weights" or "activations" in memory of the caller's, which it also frees.
+        """Use the caller's memory for "weights" or "activations"; the caller also frees it.
 
-        Weights are written there now; contents of the activations are not taken along.
+        Weights are written there immediately; the contents of the activations are not copied.
 
         Raises
         ------
         ModelError
-            if the place is not a multiple of 64 bytes.
+            If the address is not a multiple of 64 bytes.
         """
         if (buffer.iova + offset) % ALIGN:
             raise ModelError(f"memory for the {region} must start at a multiple of {ALIGN} bytes")
@@ -260,40 +299,40 @@ class LoadedModel:
         Raises
         ------
         ModelError
-            for a wrong index, shape or type (`CompiledModel.encode_input`).
+            If index, shape or type are wrong (`CompiledModel.encode_input`).
         """
         cube = self.model.encode_input(index, values)
         name = self.model.graph.inputs[index].tensor
         self.put(name, cube)
 
     def job(self, max_cycles: int | None = None) -> Job:
-        """The whole network as one job; `max_cycles` bounds it (None: as the driver does).
+        """Return the whole network as one job, limited to `max_cycles` (None: the driver's limit).
 
         Raises
         ------
         ModelError
-            if a region of `outside` was not given.
+            If a region of `outside` was not provided.
         """
         if self._missing:
             raise ModelError(f"no memory was given for the {' and the '.join(sorted(self._missing))}")
-        layers = [task.layer for task in self.model.plan.tasks]
-        tasks = [Task.of_entry(entry, layer) for entry, layer in zip(self.tasks.tasks, layers, strict=True)]
+        tasks = self.model.plan.job_tasks(self.tasks.tasks)
         names = {number: step.name for number, step in enumerate(self.model.plan.steps)}
         return Job(tasks, core_mask=1 << self.core, max_cycles=max_cycles, layers=names)
 
     def run(self, max_cycles: int | None = None) -> RunReport:
-        """Run the whole network: one job, or several with the host's steps between them.
+        """Run the whole network: one job, or several jobs with the host's steps between them.
 
         Raises
         ------
         DriverError
-            for a timeout or an error of the device.
+            If the device times out or reports an error.
         """
-        before = len(self.meter()) if self.meter else 0
         job = self.job(max_cycles)
+        self._start_states()
         cycles = 0
         seconds: dict[int, float] = {}
         together: dict[int, int] = {}
+        measures: dict[int, TaskMeasure] = {}
         for segment in self.model.plan.segments():
             if segment.host is None:
                 tasks = job.tasks[segment.first : segment.first + segment.count]
@@ -301,79 +340,144 @@ class LoadedModel:
                 if len(segment.parts) > 1:  # cores 0, 1 (and 2) together
                     ranges = dict(enumerate(segment.parts))
                     part = replace(part, core_mask=(1 << len(ranges)) - 1, ranges=ranges)
+                before = len(self.meter()) if self.meter else 0
                 result = self.driver.submit(part)
                 cycles += result.cycles
-                if len(segment.parts) > 1:
-                    together[self.model.plan.tasks[segment.first].layer] = result.cycles
+                if self.meter:
+                    measures |= _by_task(segment, self.meter()[before:])
+                layers = {task.op_idx for task in tasks}
+                if len(segment.parts) > 1 and len(layers) == 1:
+                    together[layers.pop()] = result.cycles
             else:
                 started = time.perf_counter()
                 self._host(self.model.plan.steps[segment.host])
                 seconds[segment.host] = time.perf_counter() - started
-        measures = list(self.meter()[before:]) if self.meter else []
+        self._end_states()
+        return self.report(cycles, measures, seconds, together)
+
+    def report(
+        self,
+        cycles: int,
+        measures: Mapping[int, TaskMeasure],
+        seconds: Mapping[int, float] = MappingProxyType({}),
+        together: Mapping[int, int] = MappingProxyType({}),
+    ) -> RunReport:
+        """Return the report of a run.
+
+        Parameters
+        ----------
+        cycles
+            Cycles of all jobs.
+        measures
+            Measure of each task by its number; ignored unless there is one for every task.
+        seconds
+            Seconds that the host needed, by step.
+        together
+            Cycles of layers whose tasks ran on several cores at once, by step.
+        """
         if len(measures) != len(self.tasks.tasks):
-            measures = []
+            measures = {}
         return RunReport(cycles, self._layers(measures, seconds, together))
 
+    def _start_states(self) -> None:
+        """Remember the states' values; before the first run these are the initial ones."""
+        graph = self.model.graph
+        for name, value in ({} if self._started else initial_states(graph)).items():
+            self.put(name, value)
+        self._started = True
+        self.states = {state.tensor: self.tensor(state.tensor).copy() for state in graph.states}
+
+    def _end_states(self) -> None:
+        """Give the states the values of the next inference."""
+        for name, value in following_states(self.model.graph, self.tensor).items():
+            self.put(name, value)
+
     def _host(self, step: Step) -> None:
-        """Compute a step of the host's and put its result where the NPU's steps look for it."""
+        """Compute a host step and write its results to the places where later steps read them."""
         assert isinstance(step, HostStep)
-        self.put(step.output.name, compute(step, [self.tensor(x.name) for x in step.inputs]))
+        arrays = [self.tensor(x.name) for x in step.inputs]
+        results = call(step, arrays) if isinstance(step, CallStep) else [compute(step, arrays)]
+        for tensor, result in zip(step.outputs, results, strict=True):
+            self.put(tensor.name, result)
 
     def put(self, name: str, cube: npt.NDArray[Any]) -> None:
-        """Write the cube (C, H, W) of a tensor, int8 or float16, to device memory."""
-        place = self.model.plan.place(name)
-        if place.argb:
-            pixels = (cube.astype(np.int16) + 128).astype(np.uint8) if place.unsigned_pixels else cube
-            data = pack_argb(pixels)
-        else:
-            data = pack_feature(cube, surface_count=place.surface_count)
+        """Write the cube (C, H, W) of a tensor to device memory, or the array of a tensor of the host."""
+        tensor = self.model.graph.tensors[name]
+        if tensor.open:
+            self._hosted[name] = np.array(cube, tensor.dtype)
+            return
+        if tensor.host:
+            self._host_array(name).reshape(-1)[:] = cube.reshape(-1)
+            return
+        data = self.model.plan.place(name).pack(cube)
         self.memory(name)[: data.size] = data
 
     def get_output(self, index: int, raw: bool = False) -> npt.NDArray[Any]:
-        """Read an output; host operations behind the NPU are computed here.
+        """Read an output; host operations after the NPU's part are computed here.
 
         Parameters
         ----------
         index
-            number of the output.
+            Number of the output.
         raw
-            give codes instead of float32 where the output is quantised.
+            Return codes instead of float32 if the output is quantised.
+
+        Returns
+        -------
+        An array of its own: a later run or `close` does not change it.
 
         Raises
         ------
         ModelError
-            for a wrong index.
+            If the index is wrong.
         """
-        return self.model.decode_output(index, self.tensor, raw)
+        result = self.model.decode_output(index, self.tensor, raw)
+        ours = [*(buffer.view() for buffer in self.buffers.values()), *self._hosted.values()]
+        if any(np.may_share_memory(result, memory) for memory in ours):
+            return result.copy()
+        return result
 
     def memory(self, tensor: str) -> npt.NDArray[np.uint8]:
-        """Device memory of a tensor."""
+        """Return the bytes of a tensor in device memory, or of the array of a tensor of the host."""
+        if self.model.graph.tensors[tensor].host:
+            return self._host_array(tensor).reshape(-1).view(np.uint8)
         place = self.model.plan.place(tensor)
         start = place.ref.offset
         return self.buffers[place.ref.region].view(start, place.size)
 
     def tensor(self, name: str) -> npt.NDArray[Any]:
-        """The int8 or float16 cube (C, H, W) of a tensor as it stands in device memory."""
-        place = self.model.plan.place(name)
-        if place.argb:
-            dtype = np.uint8 if place.unsigned_pixels else np.int8
-            pixels = unpack_argb(self.memory(name), place.cube, dtype)
-            shift = 128 if place.unsigned_pixels else 0
-            return (pixels.astype(np.int16) - shift).astype(np.int8)
-        kind = self.model.graph.tensors[name].dtype
-        return unpack_feature(self.memory(name), place.cube, kind).astype(kind)
+        """Return the int8 or float16 cube (C, H, W) of a tensor, read from device memory.
+
+        For a tensor that only the host keeps the result is an array of its shape and type.
+        """
+        tensor = self.model.graph.tensors[name]
+        if tensor.host:
+            array = self._host_array(name)
+            return array if tensor.open else array.view(tensor.dtype).reshape(tensor.shape)
+        return self.model.plan.place(name).unpack(self.memory(name), self.model.graph.tensors[name].dtype)
+
+    def _host_array(self, name: str) -> npt.NDArray[Any]:
+        """Return the array of a tensor that only the host keeps; zeros before it is written."""
+        tensor = self.model.graph.tensors[self.model.graph.root(name)]
+        if tensor.name not in self._hosted:
+            self._hosted[tensor.name] = np.zeros(tensor.shape, tensor.dtype)
+        return self._hosted[tensor.name]
 
     def close(self) -> None:
-        """Give the buffers back; may be called again."""
+        """Release the buffers; may be called again."""
         if not self._closed:
             self._closed = True
             for region in list(self.buffers):
                 self._give_back(region)
 
     def _layers(
-        self, measures: list[TaskMeasure], seconds: dict[int, float], together: dict[int, int]
+        self, measures: Mapping[int, TaskMeasure], seconds: Mapping[int, float], together: Mapping[int, int]
     ) -> list[LayerReport]:
-        """Reports; `together` are the cycles of layers whose tasks ran on several cores at once."""
+        """Make the reports.
+
+        `measures` has the measures of each task; `together` has the cycles of layers whose tasks ran on
+        several cores at once. A layer that was a part of such a job takes as long as its slowest core.
+        """
         reports = []
         for index, step in enumerate(self.model.plan.steps):
             numbers = [n for n, task in enumerate(self.model.plan.tasks) if task.layer == index]
@@ -386,24 +490,39 @@ class LoadedModel:
                     step.kind,
                     "host" if isinstance(step, HostStep) else "npu",
                     len(tasks),
-                    together.get(index, sum(m.cycles for m in seen))
-                    if seen and not isinstance(step, HostStep)
-                    else None,
+                    together.get(index, _longest(seen)) if seen and not isinstance(step, HostStep) else None,
                     sum(task.macs for task in tasks),
                     sum(m.bytes_read for m in seen) if seen else sum(task.reads for task in tasks),
                     sum(m.bytes_written for m in seen) if seen else sum(task.writes for task in tasks),
                     sum(task.formula_npu for task in tasks),
-                    step.inputs[0].shape,
+                    step.inputs[0].shape if step.inputs else (),
                     step.output.shape,
                     sum(busy) if busy else None,
                     seconds.get(index, 0.0),
                     step.output.itemsize,
                     tuple(seen),
                     index,
+                    hosted_operators(step),
                 )
             )
         for op in self.model.graph.host_ops:
             if op.kind == "Softmax":
                 shape = cast(tuple[int, ...], op.attributes["shape"])
-                reports.append(LayerReport(op.name, op.kind, "host", 0, None, 0, 0, 0, 0, shape, shape))
+                said = (HostOperator(op.name, op.kind, AFTER, math.prod(shape)),)
+                report = LayerReport(op.name, op.kind, "host", 0, None, 0, 0, 0, 0, shape, shape, hosted=said)
+                reports.append(report)
         return reports
+
+
+AFTER = "it follows the last operation of the NPU"
+"""Why the host computes an operation after the network."""
+
+
+def hosted_operators(step: Step) -> tuple[HostOperator, ...]:
+    """Return the operators of the model file that a step computes on the host; none for steps of the NPU."""
+    if isinstance(step, CallStep):
+        return step.program.operators
+    if isinstance(step, HostStep):
+        reason = REASONS.get(step.function, "the NPU has no such operation")
+        return (HostOperator(step.name, step.kind, reason, step.output.elements),)
+    return ()

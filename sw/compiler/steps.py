@@ -1,4 +1,4 @@
-"""What a layer computes as exact integers, one class per way of computing it (see `sw.compiler.lower`)."""
+"""The exact arithmetic of layers, one class for each kind of step (`rkcosim.compiler.lower`)."""
 
 from __future__ import annotations
 
@@ -8,22 +8,27 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from sw.compiler.graph import BinaryMethod, Tensor, Window
+from rkcosim.compiler.graph import Program, Tensor, Window
 
 Limits = tuple[int, int | None] | None
-"""Clamp of v: (low, high or open), or none."""
+"""Clamp of v: (low, high), with high None if there is no upper limit; None for no clamp."""
 
 Cube = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
 class Step:
-    """What all steps have; `inputs` and `output` are the tensors whose bytes are read and written."""
+    """Base of all steps; `inputs` and `output` are the tensors whose bytes are read and written."""
 
     name: str
     kind: str
     inputs: tuple[Tensor, ...]
     output: Tensor
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """All tensors that are written: `output`, and for a `CallStep` those after it."""
+        return (self.output,)
 
 
 @dataclass(frozen=True)
@@ -39,8 +44,8 @@ class Converter:
 class Addend:
     """A tensor added to a convolution's v: `inputs[1]`, without its zero point, times `scale`.
 
-    v is a code of `between`, what the convolution alone would have made, without its zero point; it
-    ends at `own_limits` and is multiplied by `own_scale`.
+    v is a code of `between`, the output that the convolution has without the addition, less its zero point;
+    it is clamped to `own_limits` and multiplied by `own_scale`.
     """
 
     between: Tensor
@@ -51,10 +56,10 @@ class Addend:
 
 @dataclass(frozen=True)
 class Activation:
-    """A table that a convolution's v goes through: y = table[v - limits[0]], int8.
+    """A table applied to a convolution's v: y = table[v - limits[0]], int8.
 
-    v is a code of `between`, what the convolution alone would have made, without its zero point; it
-    ends at `limits`, and the table has an entry for each code from the first to the last.
+    v is a code of `between`, the output that the convolution has without the table, less its zero point;
+    it is clamped to `limits`, and the table has one entry for each code between them.
     """
 
     between: Tensor
@@ -64,10 +69,10 @@ class Activation:
 
 @dataclass(frozen=True)
 class Slopes:
-    """Factors of negative numbers, one or one a channel: int64 / 2^shift, or float16 for floats.
+    """Factors of negative numbers, one or one per channel: int64 / 2^shift, or float16 for floats.
 
-    Behind a convolution of bytes v is a code of `between`, what that alone would have made, without its
-    zero point, times `own_scale`.
+    After a convolution of bytes v is a code of `between`, the output that the convolution has without the
+    slopes, less its zero point, times `own_scale`.
     """
 
     values: npt.NDArray[np.int64] | npt.NDArray[np.float16]
@@ -77,38 +82,42 @@ class Slopes:
 
     @property
     def words(self) -> npt.NDArray[np.int64]:
-        """The operands of BN as signed 16 bits: integers, or the patterns of fp16 numbers."""
+        """Operands of BN as signed 16-bit numbers: integers, or the bit patterns of fp16 numbers."""
         values = self.values
         return (values.view(np.int16) if values.dtype == np.float16 else values).astype(np.int64)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ConvStep(Step):
     """A direct (weights (OC, IC, kh, kw)) or depthwise (weights (C, 1, kh, kw)) convolution."""
 
     weights: npt.NDArray[np.int8]
-    weight_zero: int
+    weight_zero: int = 0
     bias: npt.NDArray[np.int64]
     multipliers: npt.NDArray[np.int64]
     window: Window
     depthwise: bool
-    limits: Limits
-    converter: Converter
-    x_zero: int
+    limits: Limits = None
+    converter: Converter = Converter(1, 0, 0)
+    x_zero: int = 0
     insert: tuple[int, int] = (1, 1)
     correction: npt.NDArray[np.int32] | None = None
-    """int32 (OC, OH, OW), added to v; None for none."""
+    """int32 (OC, OH, OW), added to v; None if nothing is added."""
 
     shift: int = 14
     """Right shift of the product with a channel's multiplier."""
+    seconds: npt.NDArray[np.int64] | None = None
+    """Second multiplier of each channel, with a right shift of 14; not together with addend or slopes."""
+    errors: npt.NDArray[np.float64] | None = None
+    """Estimated error of each channel, in steps of the output, that the rounded multipliers cause."""
     addend: Addend | None = None
     activation: Activation | None = None
     slopes: Slopes | None = None
-    """Of negative v; without limits, correction, addend and activation."""
+    """Slopes of negative v; not together with limits, correction, addend or activation."""
 
     @property
     def alone(self) -> ConvStep:
-        """The convolution of one with an addition, a table or (of bytes) slopes, giving `between`."""
+        """The convolution without its addition, table or (for bytes) slopes, with the output `between`."""
         if self.addend is not None:
             between, limits = self.addend.between, self.addend.own_limits
         elif self.activation is not None:
@@ -133,7 +142,7 @@ class ConvStep(Step):
 
     @property
     def added_per_channel(self) -> bool:
-        """Whether the addend is one value a channel."""
+        """Whether the addend has one value per channel."""
         return self.addend is not None and self.inputs[1].cube != self.output.cube
 
     @property
@@ -143,24 +152,28 @@ class ConvStep(Step):
         return int(self.weights.size) * height * width
 
 
+StepMethod = Literal["add", "sub", "mul", "max", "min"]
+"""Operations of a `BinaryStep`; of bytes a difference adds with a negative scale."""
+
+
 @dataclass(frozen=True)
 class BinaryStep(Step):
-    """Two tensors element by element; the second may be a constant, or one value a channel."""
+    """An element-wise step on two tensors; the second may be a constant, or have one value per channel."""
 
-    method: BinaryMethod
+    method: StepMethod
     scales: tuple[int, int]
     limits: Limits
     converter: Converter
 
     @property
     def per_channel(self) -> bool:
-        """Whether the second operand is one value a channel."""
+        """Whether the second operand has one value per channel."""
         return self.inputs[1].cube != self.inputs[0].cube
 
 
 @dataclass(frozen=True)
 class RescaleStep(Step):
-    """The input in the output's quantisation."""
+    """Converts the input to the output's quantisation."""
 
     scale: int
     limits: Limits
@@ -169,7 +182,7 @@ class RescaleStep(Step):
 
 @dataclass(frozen=True)
 class SlopeStep(Step):
-    """v = x * scale with negative numbers times slopes."""
+    """v = x * scale, with negative numbers multiplied by slopes."""
 
     slopes: Slopes
     scale: int
@@ -178,14 +191,14 @@ class SlopeStep(Step):
 
 @dataclass(frozen=True)
 class LookupStep(Step):
-    """A function of one byte; `table` int8 (256,) by x + 128."""
+    """A function of one byte; `table` is int8 (256,), indexed by x + 128."""
 
     table: npt.NDArray[np.int8]
 
 
 @dataclass(frozen=True)
 class CopyStep(Step):
-    """`size` elements from `source` in x, rescaled, to `target` in y, all (C, H, W)."""
+    """Copies `size` elements from `source` in x, rescaled, to `target` in y; all three are (C, H, W)."""
 
     source: Cube
     target: Cube
@@ -194,17 +207,107 @@ class CopyStep(Step):
     converter: Converter
 
 
+FloatMethod = Literal["", "add", "sub", "mul", "div", "max", "min", "abs", "neg", "floor", "ceil"]
+
+
+@dataclass(frozen=True, eq=False)
+class FloatStage:
+    """A stage of the DPU on binary32 numbers; each operation is rounded, None means no operation.
+
+    `add` is float32 and `mul` float16, (1,) or one number per channel.  Then with `relu` negative numbers
+    become 0, and numbers above `high` become `high`.
+    """
+
+    add: npt.NDArray[np.float32] | None = None
+    mul: npt.NDArray[np.float16] | None = None
+    relu: bool = False
+    high: float | None = None
+
+    def varies(self, name: str) -> bool:
+        """Whether `add` or `mul` has one number per channel."""
+        values = getattr(self, name)
+        return values is not None and values.size > 1
+
+    @property
+    def empty(self) -> bool:
+        """Whether the stage does nothing."""
+        return self.add is None and self.mul is None and not self.relu and self.high is None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FloatStep(Step):
+    """Element-wise operations on fp16 in one task.
+
+    `first` adds and then multiplies, `second` multiplies and then adds.  `method` combines the result with
+    `operand` or, if that is None, with the second input (or with nothing: abs, neg, floor, ceil); `last` only
+    limits.
+    """
+
+    first: FloatStage = FloatStage()
+    second: FloatStage = FloatStage()
+    method: FloatMethod = ""
+    operand: float | None = None
+    last: FloatStage = FloatStage()
+
+    @property
+    def per_channel(self) -> bool:
+        """Whether the second input has one value per channel."""
+        return len(self.inputs) > 1 and self.inputs[1].cube != self.inputs[0].cube
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableStep(Step):
+    """A function of an fp16 number from two tables of int16 entries, with linear interpolation.
+
+    The index is i = rne(x * scale).  Entry n of `low` belongs to i = (n - N) * 2^select with N the number of
+    its last entry, entry n of `high` to i = n * 2^select.  The value y is interpolated and rounded down;
+    outside the tables it is the first or last entry.  The result is y, or with `fraction`
+    (y + 1) / 2^fraction, where 2^-fraction becomes 0.
+    """
+
+    scale: float
+    low: npt.NDArray[np.int16]
+    high: npt.NDArray[np.int16]
+    select: int
+    fraction: int
+
+
+@dataclass(frozen=True)
+class RepeatStep(Step):
+    """Writes every pixel `factors` times (rows, columns); the bytes do not change."""
+
+    factors: tuple[int, int]
+
+
 @dataclass(frozen=True)
 class HostStep(Step):
-    """A function that the host computes from whole tensors."""
+    """A function that the host computes on whole tensors."""
 
     function: str
     attributes: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, kw_only=True)
+class CallStep(HostStep):
+    """A part of the model that another runtime computes on the host (`rkcosim.compiler.host_runtimes`).
+
+    `inputs` and `outputs` correspond to the program's `takes` and `gives`.  There may be no input.
+    """
+
+    function: str = "Call"
+    program: Program
+    more: tuple[Tensor, ...] = ()
+    """The outputs after the first."""
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """All outputs of the program."""
+        return (self.output, *self.more)
+
+
 @dataclass(frozen=True)
 class PoolStep(Step):
-    """Pooling on the PPU; `pad_value` is the byte that stands for padding."""
+    """Pooling on the PPU; `pad_value` is the byte used for padding."""
 
     method: Literal["max", "average"]
     window: Window

@@ -1,7 +1,8 @@
-"""How a convolution is cut into tasks that fit CBUF (HARDWARE 3.8, docs/hardware.md 2).
+"""How a convolution is divided into tasks that fit CBUF [HW 4.4].
 
-Tiles are ranges of kernels (outer) and of output rows (inner).  Among all splits of the twelve banks
-the one with the least DRAM traffic is taken; fewer tasks break a tie.
+Tiles are ranges of kernels (outer) and of output rows (inner).  Among all divisions of the twelve banks
+the one with the least DRAM traffic is used; ties are broken by fewer tasks.  Only if a layer does not fit in
+this way it is first divided into ranges of channels (depthwise) and of output columns.
 """
 
 from __future__ import annotations
@@ -10,36 +11,42 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
-from sw.compiler.graph import ModelError, Window
-from sw.compiler.npu_limits import CONV_DILATION, CONV_KERNEL, CONV_PAD, CONV_STRIDE
-from sw.layouts import depthwise_bytes, padded_channels
+from rkcosim.compiler.graph import ModelError, Window
+from rkcosim.spec.config import ENTRY_BYTES
+from rkcosim.spec.layouts import depthwise_bytes, padded_channels
+from rkcosim.spec.types import BANK_BYTES, BANK_ENTRIES, BANKS, STRIPE
 
-BANKS = 12
-BANK_BYTES = 32 * 1024
-ENTRY_BYTES = 64
-BANK_ENTRIES = BANK_BYTES // ENTRY_BYTES
-STRIPE = 16
-"""Output pixels computed with one set of weights (HARDWARE Q21)."""
+T = TypeVar("T")
+
 SLAB_LIMIT = 2048
-"""(slabs - 1) * width must stay below: the slab base has 11 bits (HARDWARE 3.8)."""
+"""(slabs - 1) * width must be below this: the slab base has 11 bits [HW 4.5.4]."""
 MAX_SIZE = 2047
-"""Largest width and height of one task (HARDWARE 3.11)."""
+"""Largest width and height of one task [HW 5.4]."""
 MAX_ENTRIES = 2**15 - 1
 DDR_BYTES = 23
-"""Bytes that DRAM moves a cycle, all cores together (HARDWARE 9.6)."""
+"""Bytes that DRAM moves per cycle for all cores together [HW 12.6]."""
 JOB_CYCLES = 1500
-"""Cycles that a layer must win to be worth a job on several cores (our estimate)."""
+"""Cycles that a layer must save to justify a job on several cores (our estimate)."""
 TASK_BYTES = 32768
-"""What a task is worth in DRAM bytes when splits are compared (about 1000 cycles)."""
+"""Cost of a task in DRAM bytes when divisions are compared (about 1000 cycles)."""
+MAX_COLUMN_PARTS = 128
+"""Largest number of ranges of output columns."""
+CONV_KERNEL = 31
+"""Largest kernel side of a convolution (WEIGHT_WIDTH has five bits)."""
+CONV_STRIDE = 7
+CONV_DILATION = 32
+CONV_PAD = 15
+"""Largest padding above and on the left that a convolution supports [HW 5.4]."""
 
 
 @dataclass(frozen=True)
 class ConvShape:
-    """What tiling needs to know of a convolution (int8).
+    """The dimensions of a convolution that tiling needs.
 
-    `argb` counts the interleaved channels of a first layer, 0 for NC1HWC2; `pitch` is its row pitch
-    in pixels.  `channels` are real ones; `stored_channels` whole atoms.
+    `argb` is the number of interleaved channels of a first layer, 0 for NC1HWC2; `pitch` is its row pitch
+    in pixels.  `channels` are real channels; `stored_channels` are rounded up to whole atoms.
     """
 
     channels: int
@@ -53,35 +60,37 @@ class ConvShape:
     argb: int = 0
     pitch: int = 0
     insert: int = 1
-    """Distance of the input's rows in a transposed convolution."""
+    """Distance of the input's rows in a transposed convolution; 1 otherwise."""
     itemsize: int = 1
-    """Bytes of an element: int8 or fp16."""
+    """Bytes of an element: 1 for int8, 2 for fp16."""
+    insert_columns: int = 1
+    """Distance of the input's columns in a transposed convolution; 1 otherwise."""
 
     @property
     def stored_channels(self) -> int:
-        """Input channels in whole atoms."""
+        """Input channels, rounded up to whole atoms."""
         return self.atoms * (16 // self.itemsize)
 
     @property
     def atoms(self) -> int:
-        """Atoms of a pixel."""
+        """Atoms per pixel."""
         return -(-self.channels * self.itemsize // 16)
 
     @property
     def taps(self) -> int:
-        """Kernel elements."""
+        """Number of kernel elements."""
         return self.window.kernel[0] * self.window.kernel[1]
 
     @property
     def pixel_cycles(self) -> int:
-        """Cycles of a pixel and kernel group: tiles of the array, or elements drained (HARDWARE 9.6)."""
+        """Cycles per pixel and kernel group: tiles of the array, or elements drained [HW 12.6]."""
         if self.depthwise:
             return self.taps
         return max(self.taps * -(-self.channels // 32), 4 // self.itemsize)
 
     @property
     def row_entries(self) -> int:
-        """CBUF entries of one row: slabs of four atoms, three atoms stored as four."""
+        """CBUF entries of one row: slabs of four atoms; three atoms are stored as four."""
         if self.argb:
             return -(-self.pitch * argb_pixel_bytes(self.argb) // ENTRY_BYTES)
         full, rest = divmod(self.atoms, 4)
@@ -95,7 +104,7 @@ class ConvShape:
         return self.pitch * self.argb if self.argb else self.width * self.atoms * 16
 
     def weight_bytes(self, kernels: int) -> int:
-        """Bytes of the weights of `kernels` kernels (channels, when depthwise)."""
+        """Bytes of the weights of `kernels` kernels (channels if depthwise)."""
         if self.depthwise:
             return depthwise_bytes((kernels, *self.window.kernel), self.itemsize)
         if self.itemsize > 1:
@@ -103,28 +112,44 @@ class ConvShape:
         return (kernels + kernels % 2) * self.stored_channels * self.taps
 
     def rows_in(self, first: int, rows: int) -> tuple[int, int, int]:
-        """First input row, number of input rows and padding above of `rows` output rows from `first`."""
-        stride, pad = self.window.strides[0], self.window.pads[0]
-        reach = (self.window.kernel[0] - 1) * self.window.dilations[0] + 1
-        top = first * stride - pad
-        bottom = (first + rows - 1) * stride - pad + reach
-        if self.insert > 1:  # rows between the real ones need nothing
-            start = min(max(top, 0) // self.insert, self.height - 1)
-            end = max(min((bottom - 1) // self.insert + 1, self.height), start + 1)
-            return start, end - start, start * self.insert - top
-        start = min(max(top, 0), self.height - 1)
-        end = max(min(bottom, self.height), start + 1)
-        return start, end - start, start - top
+        """First input row, number of input rows and padding above for `rows` output rows from `first` on."""
+        return self._inputs(0, first, rows, self.height, self.insert)
+
+    def columns_in(self, first: int, columns: int) -> tuple[int, int, int]:
+        """First input column, number of input columns and padding on the left, as `rows_in`."""
+        return self._inputs(1, first, columns, self.width, self.insert_columns)
+
+    def _inputs(self, axis: int, first: int, count: int, size: int, insert: int) -> tuple[int, int, int]:
+        stride, pad = self.window.strides[axis], self.window.pads[axis]
+        reach = (self.window.kernel[axis] - 1) * self.window.dilations[axis] + 1
+        low = first * stride - pad
+        high = (first + count - 1) * stride - pad + reach
+        # Inserted rows or columns of zeros need no input.
+        start = min(max(low, 0) // insert, size - 1)
+        end = max(min((high - 1) // insert + 1, size), start + 1)
+        return start, end - start, start * insert - low
+
+    def part(self, columns: tuple[int, int], kernels: tuple[int, int]) -> ConvShape:
+        """Return the convolution of a range (first, count) of columns and, if depthwise, of channels."""
+        if columns == (0, self.out_width) and kernels == (0, self.kernels):
+            return self
+        _, width, left = self.columns_in(*columns)
+        top, _, bottom, right = self.window.pads
+        window = replace(self.window, pads=(top, left, bottom, right))
+        channels = kernels[1] if self.depthwise else self.channels
+        return replace(
+            self, channels=channels, width=width, kernels=kernels[1], out_width=columns[1], window=window
+        )
 
 
 def argb_pixel_bytes(channels: int) -> int:
-    """CBUF bytes of a first-layer int8 pixel: classes of 1, 2 and 4 channels (docs/hardware.md 2.3)."""
+    """CBUF bytes of a first-layer int8 pixel: classes of 1, 2 and 4 channels [HW 4.6]."""
     return 4 * (1, 2, 4, 4)[channels - 1]
 
 
 @dataclass(frozen=True)
 class Tile:
-    """One task: output rows and kernels, the input rows they need, and its CBUF split."""
+    """One task: output rows and kernels, the input rows they need, and its division of CBUF."""
 
     first_row: int
     rows: int
@@ -137,6 +162,9 @@ class Tile:
     weight_banks: int
     weight_reuse: bool
     core: int = 0
+    first_column: int = 0
+    columns: int = 0
+    """Number of output columns; 0 for all."""
 
 
 @dataclass(frozen=True)
@@ -153,36 +181,90 @@ _WEIGHT_BANKS: ContextVar[int | None] = ContextVar("weight_banks", default=None)
 
 
 @contextmanager
-def fixed_weight_banks(banks: int) -> Iterator[None]:
-    """Give weights so many banks, 1 to 11, and features the rest, in convolutions planned inside that fit."""
-    if not 1 <= banks < BANKS:
-        raise ValueError(f"weights take 1 to {BANKS - 1} banks, not {banks}")
-    token = _WEIGHT_BANKS.set(banks)
+def holding(variable: ContextVar[T], value: T) -> Iterator[None]:
+    """Context manager that sets a context variable."""
+    token = variable.set(value)
     try:
         yield
     finally:
-        _WEIGHT_BANKS.reset(token)
+        variable.reset(token)
+
+
+@contextmanager
+def fixed_weight_banks(banks: int) -> Iterator[None]:
+    """Give `banks` banks (1 to 11) to weights and the rest to features in convolutions planned inside.
+
+    A convolution that does not fit with this division uses the best one.
+    """
+    if not 1 <= banks < BANKS:
+        raise ValueError(f"weights take 1 to {BANKS - 1} banks, not {banks}")
+    with holding(_WEIGHT_BANKS, banks):
+        yield
 
 
 def plan_tiles(shape: ConvShape, what: str, cores: int = 1) -> list[Tile]:
     """Cut a convolution into tiles.
 
-    With several cores rows or kernels are shared out where that is worth a job of its own; the tiles
-    of a core follow each other.
+    With several cores, rows or kernels are divided among them if that saves more time than a separate job
+    costs; the tiles of a core follow each other.
 
     Raises
     ------
     ModelError
-        if no split fits; `what` names the layer.
+        If no division fits; `what` names the layer.
     """
-    _check_limits(shape, what)
+    _check_window(shape, what)
+    problem = _problem(shape, what)
+    if problem is None:
+        return _whole_tiles(shape, cores)
+    for columns, kernels in _divisions(shape):
+        parts = [shape.part(some, others) for some in columns for others in kernels]
+        if any(_problem(part, what) for part in parts):
+            continue
+        tiles: list[Tile] = []
+        for some in columns:
+            for others in kernels:
+                part = shape.part(some, others)
+                best = _best(part, part.out_height, part.kernels)
+                assert best is not None
+                for tile in _tiles(part, best):
+                    kernel, width = tile.first_kernel + others[0], some[1] if len(columns) > 1 else 0
+                    tiles.append(replace(tile, first_kernel=kernel, first_column=some[0], columns=width))
+        return tiles
+    raise ModelError(problem)
+
+
+def _divisions(shape: ConvShape) -> Iterator[tuple[list[tuple[int, int]], list[tuple[int, int]]]]:
+    """Divisions into ranges (first, count) of output columns and of kernels; few ranges first."""
+    kernel_sizes = [shape.kernels]
+    if shape.depthwise:
+        groups = -(-shape.kernels // _group(shape))
+        kernel_sizes += sorted({_group(shape) * -(-groups // n) for n in range(2, groups + 1)}, reverse=True)
+    kernel_sizes = [size for n, size in enumerate(kernel_sizes) if n == 0 or size < shape.kernels]
+    column_sizes = [shape.out_width]
+    if not shape.argb:
+        step = shape.insert_columns
+        steps = -(-shape.out_width // step)
+        sizes = {-(-steps // n) * step for n in range(2, min(steps, MAX_COLUMN_PARTS) + 1)}
+        column_sizes += sorted((n for n in sizes if n < shape.out_width), reverse=True)
+    pairs = [(columns, kernels) for columns in column_sizes for kernels in kernel_sizes]
+    pairs.sort(key=lambda pair: -(-shape.out_width // pair[0]) * -(-shape.kernels // pair[1]))
+    for columns, kernels in pairs:
+        # The window of each range but the first begins at a real column.
+        first = shape.window.pads[1] % shape.insert_columns if columns < shape.out_width else 0
+        starts = sorted({0, *range(first, shape.out_width, columns)})
+        ends = [*starts[1:], shape.out_width]
+        yield (
+            [(a, b - a) for a, b in zip(starts, ends, strict=True)],
+            [(k, min(kernels, shape.kernels - k)) for k in range(0, shape.kernels, kernels)],
+        )
+
+
+def _whole_tiles(shape: ConvShape, cores: int) -> list[Tile]:
+    """Return the tiles of a convolution that needs no division by columns, for one or several cores."""
     group = _group(shape)
     best = _best(shape, shape.out_height, shape.kernels)
-    if best is None:
-        raise ModelError(
-            f"{what}: {shape.window.kernel} window of rows of {shape.row_entries} CBUF entries and "
-            f"kernel groups of {shape.weight_bytes(min(group, shape.kernels))} bytes do not fit CBUF"
-        )
+    assert best is not None
     tiles = _tiles(shape, best)
     for row_parts, kernel_parts in ((cores, 1), (1, cores)) if cores > 1 else ():
         rows = -(-shape.out_height // row_parts)
@@ -203,14 +285,14 @@ def _group(shape: ConvShape) -> int:
 
 
 def _best(shape: ConvShape, rows: int, kernels: int) -> _Choice | None:
-    """The cheapest tiling with at most so many output rows and kernels a tile."""
+    """Return the cheapest tiling with at most `rows` output rows and `kernels` kernels per tile."""
     fixed = _WEIGHT_BANKS.get()
     found = _cheapest(shape, rows, kernels, range(fixed, fixed + 1)) if fixed else None
     return found or _cheapest(shape, rows, kernels, range(1, BANKS))
 
 
 def _cheapest(shape: ConvShape, rows: int, kernels: int, splits: range) -> _Choice | None:
-    """The cheapest one with one of these numbers of banks of weights."""
+    """Return the cheapest tiling with one of these numbers of banks for weights."""
     group = _group(shape)
     best: _Choice | None = None
     for count in _kernel_tiles(shape, group):
@@ -224,7 +306,7 @@ def _cheapest(shape: ConvShape, rows: int, kernels: int, splits: range) -> _Choi
 
 
 def _share(tiles: list[Tile], cores: int) -> list[Tile]:
-    """Give every core a part of the rows, or of the kernels where rows are not cut."""
+    """Give every core a part of the rows, or of the kernels if there are too few ranges of rows."""
     by_rows = len({tile.first_row for tile in tiles}) >= cores
     keys = sorted({tile.first_row if by_rows else tile.first_kernel for tile in tiles})
     core_of = {key: index * cores // len(keys) for index, key in enumerate(keys)}
@@ -238,7 +320,7 @@ def _share(tiles: list[Tile], cores: int) -> list[Tile]:
 
 
 def _longest(shape: ConvShape, tiles: list[Tile]) -> int:
-    """Cycles that the busiest core needs at least: the array's, or those of its share of DRAM."""
+    """Lower bound of the cycles of the busiest core: those of the array, or of its share of DRAM."""
     array: dict[int, int] = {}
     moved: dict[int, int] = {}
     group = _group(shape)
@@ -254,24 +336,39 @@ def _longest(shape: ConvShape, tiles: list[Tile]) -> int:
     return max(max(array[c], moved[c] * cores // DDR_BYTES) for c in array)
 
 
-def _check_limits(shape: ConvShape, what: str) -> None:
-    if max(shape.width, shape.out_width) > MAX_SIZE:
-        raise ModelError(f"{what}: width {shape.width} is past the limit of {MAX_SIZE}")
+def _check_window(shape: ConvShape, what: str) -> None:
+    """Refuse windows that no division makes smaller."""
     window, most = shape.window, (CONV_KERNEL, CONV_STRIDE, CONV_DILATION)
     if any(
         max(has) > m for has, m in zip((window.kernel, window.strides, window.dilations), most, strict=True)
     ):
         raise ModelError(
-            f"{what}: kernel up to {most[0]}, stride up to {most[1]}, dilation up to {most[2]}; not {window}"
+            f"{what}: {window} is not supported; the limits are kernel {most[0]}, stride {most[1]}, "
+            f"dilation {most[2]}"
         )
     if max(window.pads[:2]) > CONV_PAD:
-        raise ModelError(f"{what}: padding {window.pads} is past the limit of {CONV_PAD}")
+        raise ModelError(f"{what}: padding {window.pads} is above the limit of {CONV_PAD}")
+
+
+def _problem(shape: ConvShape, what: str) -> str | None:
+    """Return the reason why tiles of rows and kernels cannot compute a convolution, or None."""
+    if max(shape.width, shape.out_width) > MAX_SIZE:
+        return f"{what}: width {shape.width} is above the limit of {MAX_SIZE}"
     if not shape.argb and (-(-shape.atoms // 4) - 1) * shape.width >= SLAB_LIMIT:
-        raise ModelError(f"{what}: {shape.channels} channels of rows {shape.width} wide exceed CBUF's slabs")
+        return f"{what}: {shape.channels} channels in rows of {shape.width} exceed CBUF's slabs"
+    rows = shape.rows_in(shape.out_height // 2, 1)[1]
+    fits = shape.argb or rows * shape.row_entries <= (BANKS - 1) * BANK_ENTRIES
+    if not fits or _best(shape, shape.out_height, shape.kernels) is None:
+        least = shape.weight_bytes(min(_group(shape), shape.kernels))
+        return (
+            f"{what}: a {shape.window.kernel} window over rows of {shape.row_entries} CBUF entries and "
+            f"kernel groups of {least} bytes do not fit CBUF"
+        )
+    return None
 
 
 def _kernel_tiles(shape: ConvShape, group: int) -> list[int]:
-    """Kernel counts of a tile worth trying, largest first."""
+    """Numbers of kernels per tile to try, largest first."""
     if shape.depthwise:
         return [shape.kernels]
     counts = {shape.kernels, min(16, shape.kernels)}
@@ -281,7 +378,7 @@ def _kernel_tiles(shape: ConvShape, group: int) -> list[int]:
 
 
 def _try(shape: ConvShape, kernels: int, weight_banks: int, group: int, most: int) -> _Choice | None:
-    """The tiling with this many kernels a tile and this split of the banks, or None."""
+    """Return the tiling with `kernels` kernels per tile and this division of the banks, or None."""
     capacity = (BANKS - weight_banks) * BANK_ENTRIES
     max_rows = min(capacity // shape.row_entries if shape.row_entries else MAX_SIZE, MAX_SIZE)
     if shape.argb:
@@ -294,7 +391,10 @@ def _try(shape: ConvShape, kernels: int, weight_banks: int, group: int, most: in
     resident = whole <= space
     stripes = max(-(-count * shape.out_width // STRIPE) for _, count in rows)
     if not resident and stripes > 1 and shape.weight_bytes(group) > space:
-        return None
+        # The weights of a tile of one stripe pass through CBUF.
+        rows = _row_tiles(shape, max_rows, min(most, STRIPE // shape.out_width))
+        if rows is None:
+            return None
     tiles = -(-shape.kernels // kernels)
     features = sum(shape.rows_in(first, count)[1] for first, count in rows) * shape.row_bytes
     weights = shape.weight_bytes(shape.kernels) * (1 if resident else len(rows))
@@ -304,7 +404,9 @@ def _try(shape: ConvShape, kernels: int, weight_banks: int, group: int, most: in
 
 
 def _row_tiles(shape: ConvShape, max_rows: int, most: int) -> list[tuple[int, int]] | None:
-    """(first, count) ranges of output rows, evenly sized: at most `max_rows` rows read, `most` made."""
+    """(first, count) ranges of output rows of even size: at most `max_rows` rows read, `most` written."""
+    if most < 1:
+        return None
     whole = shape.out_height <= min(MAX_SIZE, most)
     if whole and shape.rows_in(0, shape.out_height)[1] <= max_rows:
         return [(0, shape.out_height)]
@@ -323,7 +425,7 @@ def _row_tiles(shape: ConvShape, max_rows: int, most: int) -> list[tuple[int, in
 
 
 def _aligned_row_tiles(shape: ConvShape, max_rows: int, most: int) -> list[tuple[int, int]] | None:
-    """Row ranges of a transposed convolution: each but the first begins its window at a real row."""
+    """Row ranges of a transposed convolution; the window of each but the first begins at a real row."""
     first = shape.window.pads[0] % shape.insert
     for size in range(-(-shape.out_height // shape.insert) * shape.insert, 0, -shape.insert):
         starts = sorted({0, *range(first, shape.out_height, size)})

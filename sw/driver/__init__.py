@@ -1,14 +1,12 @@
-"""Driver of the device: buffers, jobs on up to three cores, interrupts, time-out, reset (H 1.9, 1.10)."""
+"""Driver of the device: buffers, jobs on up to three cores, interrupts, time-outs, resets [HW 10]."""
 
-from sw.driver.buffers import Buffer, BufferSpace
-from sw.driver.device import Device, Memory
-from sw.driver.driver import Driver
-from sw.driver.errors import CoreReport, DriverDmaError, DriverError, DriverTimeout
-from sw.driver.job import CoreRun, Job, JobResult, Task, completion_mask, fold_interrupts, interrupt_bits
+from rkcosim.driver.check import CoreReport, DriverDmaError, DriverError, DriverTimeout
+from rkcosim.driver.device import Device, Memory
+from rkcosim.driver.driver import Buffer, Driver
+from rkcosim.regcmd.job import CoreRun, Job, JobResult, Task, completion_mask, fold_interrupts, interrupt_bits
 
 __all__ = [
     "Buffer",
-    "BufferSpace",
     "CoreReport",
     "CoreRun",
     "Device",
@@ -24,3 +22,6 @@ __all__ = [
     "fold_interrupts",
     "interrupt_bits",
 ]
+
+if not __name__.startswith("rkcosim."):
+    raise ImportError(f"{__name__} is a folder of the checkout; its modules are imported as rkcosim.driver")

@@ -1,31 +1,103 @@
-"""Checks of a job before the first register is written."""
+"""Checks of a job before the first register is written, and the driver's exceptions."""
 
 from __future__ import annotations
 
-from rtl.regs import registers
-from sw.driver.buffers import BufferSpace
-from sw.driver.errors import DriverError
-from sw.driver.job import Job, Task, fold_interrupts, interrupt_names, kicks, known_blocks
-from sw.regcmd import disassemble, words_from_bytes
-from sw.regcmd.tasks import FETCH_BYTES
-from sw.regcmd.word import WORD_BYTES
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rkcosim.base import DEVICE_ERROR
+from rkcosim.driver.device import Device
+from rkcosim.regcmd import disassemble, words_from_bytes
+from rkcosim.regcmd.job import Job, Task, kicks, record_problem
+from rkcosim.regcmd.tasks import FETCH_BYTES
+from rkcosim.regcmd.word import WORD_BYTES
+from rkcosim.spec.regs import registers
+
+
+class DriverError(Exception):
+    """A request was rejected or failed; the message has the request and the reason."""
+
+    exit_code = DEVICE_ERROR
+
+
+@dataclass(frozen=True)
+class CoreReport:
+    """State of one core when a job was given up.
+
+    Members
+    -------
+    task : index of the unfinished task in the job's task list.
+    registers : registers of the PC, by name.
+    blocks : S_STATUS of each block, as text.
+    waits : the device's description of what the core waits for.
+    """
+
+    core: int
+    task: int
+    task_name: str
+    registers: Mapping[str, int]
+    blocks: Mapping[str, str]
+    waits: str
+
+    def __str__(self) -> str:
+        registers = ", ".join(f"{name} 0x{value:X}" for name, value in self.registers.items())
+        blocks = ", ".join(f"{name} {state}" for name, state in self.blocks.items())
+        waits = self.waits.replace("\n", "\n  ")
+        return (
+            f"core {self.core}: task {self.task} ({self.task_name}) did not end\n"
+            f"  registers: {registers}\n"
+            f"  S_STATUS: {blocks}\n"
+            f"  {waits}"
+        )
+
+
+class DriverTimeout(DriverError):
+    """A job did not end within its cycle limit; the cores that it ran on have been reset.
+
+    Parameters
+    ----------
+    cycles
+        The limit.
+    cores
+        One report for each core that had not finished.
+    """
+
+    def __init__(self, cycles: int, cores: list[CoreReport]) -> None:
+        self.cycles = cycles
+        self.cores = cores
+        super().__init__(f"no completion interrupt within {cycles} cycles\n" + "\n".join(map(str, cores)))
+
+
+class DriverDmaError(DriverError):
+    """A job ended, but one of its DMA accesses returned an error response: its results may be wrong."""
+
+
+class Allocated(Protocol):
+    """Interface of a buffer for the checks (`rkcosim.driver.Buffer`)."""
+
+    name: str
+    iova: int
+    size: int
+    mapped_size: int
+
 
 CORE_MASKS = (1, 2, 4, 3, 7)
-"""Masks that the vendor driver starts (H 1.9); 5 and 6 never run there."""
+"""Core masks that the vendor driver starts [HW 10.3]; it never runs jobs with 5 and 6."""
 
 
-def check_job(job: Job, cores: int, buffers: BufferSpace) -> None:
-    """Refuse a job that cannot run.
+def check_job(job: Job, device: Device, buffers: Sequence[Allocated]) -> None:
+    """Reject a job that cannot run.
 
     Raises
     ------
     DriverError
-        naming core, task and what is wrong.
+        If the job is wrong; the message has the core, the task and the problem.
     """
     if job.core_mask not in CORE_MASKS:
         raise DriverError(f"core mask 0x{job.core_mask:X}: must be one of {', '.join(map(hex, CORE_MASKS))}")
-    if job.core_mask >> cores:
-        raise DriverError(f"core mask 0x{job.core_mask:X}: the device has {cores} cores")
+    if job.core_mask >> device.cores:
+        raise DriverError(f"core mask 0x{job.core_mask:X}: the device has {device.cores} cores")
     if not job.tasks:
         raise DriverError("the job has no tasks")
     base = registers()["PC"]["TASK_DMA_BASE_ADDR"]
@@ -41,7 +113,7 @@ def check_job(job: Job, cores: int, buffers: BufferSpace) -> None:
         first, number = job.range_of(core)
         if number <= 0 or first < 0 or first + number > len(job.tasks):
             raise DriverError(
-                f"core {core}: task range {first}..{first + number} does not lie in the job's "
+                f"core {core}: task range {first}..{first + number} is not within the job's "
                 f"{len(job.tasks)} tasks"
             )
         used.update(range(first, first + number))
@@ -50,12 +122,11 @@ def check_job(job: Job, cores: int, buffers: BufferSpace) -> None:
     for core in job.cores:
         for first, number in kicks(*job.range_of(core)):
             for index in range(first, first + number - 1):
-                _check_link(index, job.tasks[index], job.tasks[index + 1], buffers)
+                _check_link(index, job.tasks[index], job.tasks[index + 1], device)
 
 
-def _check_task(index: int, task: Task, buffers: BufferSpace) -> None:
+def _check_task(index: int, task: Task, buffers: Sequence[Allocated]) -> None:
     where = f"task {index} ({task.name or 'unnamed'})"
-    events = registers()["PC"]["INTERRUPT_MASK"].fields["int_mask"]
     if task.regcfg_amount < 0:
         raise DriverError(f"{where}: regcfg_amount {task.regcfg_amount} is negative")
     if task.regcmd_addr % FETCH_BYTES:
@@ -63,28 +134,21 @@ def _check_task(index: int, task: Task, buffers: BufferSpace) -> None:
             f"{where}: regcmd address 0x{task.regcmd_addr:X} is not a multiple of {FETCH_BYTES}"
         )
     size = (task.amount + 1) * FETCH_BYTES
-    if buffers.find(task.regcmd_addr, size) is None:
+    start, end = task.regcmd_addr, task.regcmd_addr + size
+    if not any(b.iova <= start and end <= b.iova + b.mapped_size for b in buffers):
+        listed = ", ".join(f"{b.name} 0x{b.iova:X}..0x{b.iova + b.size:X}" for b in buffers)
         raise DriverError(
             f"{where}: its {size} bytes of commands at 0x{task.regcmd_addr:X} are not inside one buffer "
-            f"(buffers: {buffers.describe()})"
+            f"(buffers: {listed or 'none'})"
         )
-    for name, mask in (("int_mask", task.int_mask), ("int_clear", task.int_clear)):
-        if mask >> events.width or mask < 0:
-            raise DriverError(f"{where}: {name} 0x{mask:X} has bits outside the {events.width} events")
-    if not task.int_mask or fold_interrupts(task.int_mask) != task.int_mask:
-        names = ", ".join(interrupt_names(task.int_mask)) or "nothing"
-        raise DriverError(
-            f"{where}: int_mask 0x{task.int_mask:X} ({names}) must be whole pairs of events, "
-            "or its end is never recognised"
-        )
-    if not task.enable_mask or task.enable_mask & ~known_blocks():
-        raise DriverError(f"{where}: enable_mask 0x{task.enable_mask:X} names no block or an unknown one")
+    if problem := record_problem(task):
+        raise DriverError(f"{where}: {problem}")
 
 
-def _check_link(index: int, task: Task, following: Task, buffers: BufferSpace) -> None:
-    """The tail of a task must name the next one of its kick: the PC follows the list, not the records."""
+def _check_link(index: int, task: Task, following: Task, device: Device) -> None:
+    """Check that a task's tail links to the next task: the PC follows the links, not the records."""
     address = task.regcmd_addr + task.regcfg_amount * WORD_BYTES
-    link, amount = disassemble(words_from_bytes(buffers.memory.read(address, 2 * WORD_BYTES)))
+    link, amount = disassemble(words_from_bytes(device.memory.read(address, 2 * WORD_BYTES)))
     where = f"task {index} ({task.name or 'unnamed'})"
     pc = registers()["PC"]
     if link.register is not pc["BASE_ADDRESS"] or amount.register is not pc["REGISTER_AMOUNTS"]:

@@ -1,4 +1,4 @@
-"""What the driver needs of a device; engines of `cosim` and tests implement it."""
+"""Interface of a device for the driver; engines of `cosim` and tests implement it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 
 
 class Memory(Protocol):
-    """Memory that host and cores share, addressed by IOVA; only mapped ranges may be touched."""
+    """Memory that host and cores share, addressed by IOVA; only mapped ranges may be accessed."""
 
     def map(self, iova: int, size: int) -> object:
-        """Make `size` bytes from `iova` (both multiples of 4 KiB) present and zero."""
+        """Map `size` zero bytes at `iova` (both multiples of 4 KiB)."""
         ...
 
     def unmap(self, iova: int) -> None:
@@ -19,7 +19,7 @@ class Memory(Protocol):
         ...
 
     def read(self, iova: int, n: int, /) -> bytes:
-        """A copy of `n` bytes."""
+        """Return a copy of `n` bytes."""
         ...
 
     def write(self, iova: int, data: bytes) -> None:
@@ -27,20 +27,20 @@ class Memory(Protocol):
         ...
 
     def view(self, iova: int, n: int, /) -> np.ndarray:
-        """The bytes themselves: uint8 of shape (n,), writable and shared."""
+        """Return the bytes in place: uint8 of shape (n,), writable and shared."""
         ...
 
 
 class SharedMemory(Memory, Protocol):
-    """Memory that can show the pages of a file; the kernel model needs it (`sw.driver.kernel`)."""
+    """Memory that can map the pages of a file; the kernel model needs it (`rkcosim.driver.kernel`)."""
 
     def map(self, iova: int, size: int, fd: int | None = None) -> object:
-        """Make `size` bytes present at `iova`: zero, or those of the file `fd`, shared."""
+        """Map `size` bytes at `iova`: zero bytes, or those of the file `fd`, shared."""
         ...
 
 
 class Device(Protocol):
-    """One NPU: up to three cores with a register window and an interrupt line each."""
+    """One NPU: up to three cores, each with a register window and an interrupt line."""
 
     @property
     def cores(self) -> int:
@@ -54,7 +54,7 @@ class Device(Protocol):
 
     @property
     def memory(self) -> Memory:
-        """The IOVA space of the open device."""
+        """The IOVA space of the device."""
         ...
 
     def read32(self, core: int, offset: int) -> int:
@@ -66,13 +66,13 @@ class Device(Protocol):
         ...
 
     def run_until_irq(self, core_mask: int, max_cycles: int) -> int:
-        """Run until a line of `core_mask` is up; the mask of those that are, 0 at the bound."""
+        """Run until a line of `core_mask` is high; returns the mask of high lines, 0 at the limit."""
         ...
 
     def reset(self, core_mask: int) -> None:
-        """Assert and release the resets of the cores in `core_mask`; memory keeps its contents."""
+        """Assert and release the resets of the cores in `core_mask`; the memory keeps its contents."""
         ...
 
     def block_state(self, core: int) -> str:
-        """What each block of a core waits for, for messages."""
+        """What each block of a core waits for, as text for messages."""
         ...

@@ -1,8 +1,8 @@
-"""The simulated device inside a Python process: os, fcntl, mmap and open as a program of the board uses them.
+"""The simulated device inside a Python process: replaces functions of os, fcntl, mmap and open.
 
-A device's descriptor is a real one (see `sw.driver.server.descriptors`), so that `os.dup`, `select.poll`
-and everything else that only looks at descriptors works by itself; what goes past Python, such as
-`ctypes` calls of the C library, does not reach the device: run such a program by `rkcosim device`.
+A device's descriptor is a real one (see `rkcosim.driver.server.descriptors`), so that `os.dup`, `select.poll`
+and everything else that only uses descriptors works without hooks. Calls that bypass Python, such as
+`ctypes` calls of the C library, do not reach the device: run such a program with `rkcosim device`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from errno import EEXIST, ENOTDIR
 from pathlib import Path
 from typing import Any
 
-from sw.driver.kernel import Credentials, Kernel, KernelError
-from sw.driver.server.calls import Machine, TextFile
-from sw.driver.server.tree import Place, as_node
-from sw.driver.user import OwnMemory
+from rkcosim.driver.kernel import Credentials, Kernel, KernelError, TextFile
+from rkcosim.driver.server.calls import Machine
+from rkcosim.driver.server.tree import Place, as_node
+from rkcosim.driver.user import OwnMemory
 
 IOCTL_BYTES = 1024
-"""What Python's ioctl copies of a buffer that is not changed in place."""
+"""Size of the copy that Python's ioctl makes of a buffer that is not changed in place."""
 
 _active: Hooks | None = None
 
@@ -47,33 +47,16 @@ class _Entry:
     def __repr__(self) -> str:
         return f"<DirEntry {self.name!r}>"
 
-    def inode(self) -> int:
-        """Inode number."""
-        return self._entry.inode()
-
-    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether it is a folder."""
-        return self._entry.is_dir(follow_symlinks=follow_symlinks)
-
-    def is_file(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether it is an ordinary file."""
-        return self._entry.is_file(follow_symlinks=follow_symlinks)
-
-    def is_symlink(self) -> bool:
-        """Whether it is a link."""
-        return self._entry.is_symlink()
-
-    def is_junction(self) -> bool:
-        """Never."""
-        return False
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._entry, name)
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
-        """What `os.stat` says of it."""
+        """Status as from `os.stat`."""
         return self._hooks.stat(self.path, follow_symlinks=follow_symlinks)
 
 
 class _Entries:
-    """What `os.scandir` gives for a simulated folder."""
+    """Result of `os.scandir` for a simulated folder."""
 
     def __init__(self, entries: list[_Entry]) -> None:
         self._rest = iter(entries)
@@ -91,19 +74,19 @@ class _Entries:
         self.close()
 
     def close(self) -> None:
-        """Forget the rest."""
+        """Discard the remaining entries."""
         self._rest = iter(())
 
 
 class Hooks:
-    """While it is entered, Python's file functions reach a simulated kernel.
+    """Context manager in which Python's file functions reach a simulated kernel.
 
-    Modules that have taken a function over (`from fcntl import ioctl`) get the hooked one too, except
+    Modules that have imported a function (`from fcntl import ioctl`) get the hooked function as well, except
     those of the standard library and of this project.
 
     Parameters
     ----------
-    kernel : see `sw.driver.kernel.Kernel`; the caller closes it afterwards.
+    kernel : see `rkcosim.driver.kernel.Kernel`; the caller closes it afterwards.
     """
 
     def __init__(self, kernel: Kernel) -> None:
@@ -111,7 +94,7 @@ class Hooks:
         self._inside = threading.local()
         self._undo: list[tuple[Any, str, Any]] = []
         self.mapped = self._guarded(lambda *_: None, self._mapped)
-        """(descriptor for the caller to close, offset) to map instead of one of the machine, or None."""
+        """(descriptor for the caller to close, offset) to map for the machine's descriptors, or None."""
 
     def __enter__(self) -> Hooks:
         global _active
@@ -142,7 +125,7 @@ class Hooks:
         self.tree.close()
         self._folder.cleanup()
 
-    # Putting the functions in place
+    # Installation of the hooks
 
     def _patch(self) -> None:
         places: list[tuple[Any, str, Callable[..., Any]]] = [
@@ -167,7 +150,7 @@ class Hooks:
         for module in list(sys.modules.values()):
             name = getattr(module, "__name__", "")
             top = name.partition(".")[0]
-            if (top in sys.stdlib_module_names and top != "__main__") or top in ("sw", "cosim"):
+            if (top in sys.stdlib_module_names and top != "__main__") or top == "rkcosim":
                 continue
             for key, value in list(getattr(module, "__dict__", {}).items()):
                 if id(value) in replaced:
@@ -178,7 +161,7 @@ class Hooks:
         setattr(owner, name, value)
 
     def _guarded(self, original: Any, hook: Callable[..., Any]) -> Any:
-        """The hook, or the original where the hooks themselves call it."""
+        """The hook, or the original function where the hooks call it."""
 
         @functools.wraps(original)
         def call(*args: Any, **named: Any) -> Any:
@@ -195,7 +178,7 @@ class Hooks:
         return call
 
     def _place(self, path: Any, follow: bool = True, dir_fd: int | None = None) -> Place | None:
-        """Where a path leads, None outside the simulated machine."""
+        """Destination of a path; None outside of the simulated machine."""
         if dir_fd is not None or isinstance(path, int):
             return None
         try:
@@ -250,7 +233,7 @@ class Hooks:
         return place.stat(follow=follow_symlinks)
 
     def stat(self, path: str, *, follow_symlinks: bool = True) -> os.stat_result:
-        """What a program's `os.stat` gives."""
+        """Result of a program's `os.stat`."""
         return os.stat(path, follow_symlinks=follow_symlinks)
 
     def _lstat(self, path: Any, *, dir_fd: int | None = None) -> os.stat_result:
@@ -319,7 +302,7 @@ class Hooks:
         change = mutate_flag and not given.readonly
         if len(given) > IOCTL_BYTES and not change:
             raise ValueError("ioctl string arg too long")
-        # As Python does, the kernel gets a copy with room behind it.
+        # As in Python, the kernel gets a copy with additional room.
         room = (ct.c_char * max(len(given), IOCTL_BYTES))()
         ct.memmove(room, given.tobytes(), len(given))
         result = self.machine.ioctl(obj, request, ct.addressof(room), self._user, self._user)
@@ -333,12 +316,12 @@ class Hooks:
         return None if obj is None else self.machine.map(obj, offset, length, prot, flags)
 
     def really_close(self, fd: int) -> None:
-        """Close a descriptor of our own."""
+        """Close a descriptor of the hooks."""
         self._real["close"](fd)
 
 
 def _mapping(hooks: Hooks, real: type[mmap.mmap]) -> type[mmap.mmap]:
-    """A class of mappings that shares the device's memory where the descriptor is a device's."""
+    """A class of mappings that share the device's memory if the descriptor belongs to a device."""
 
     class Kind(type):
         def __instancecheck__(cls, obj: object) -> bool:

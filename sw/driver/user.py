@@ -1,4 +1,4 @@
-"""Memory and descriptors of this very process, as the kernel's model sees a caller's."""
+"""Memory and descriptors of this process, in the form that the kernel's model uses for a caller."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import os
 from errno import EBADF, EFAULT, EMFILE, ENOMEM
 from typing import Any
 
-from sw.driver.kernel import KernelError
-from sw.driver.server.calls import Machine
+from rkcosim.driver.kernel import KernelError
+from rkcosim.driver.server.calls import Machine
 
 MOST_BYTES = 64 << 20
-"""Largest piece of memory that one access may have."""
+"""Maximum size of the memory of one access."""
 
 
 class _IoVec(ct.Structure):
@@ -29,25 +29,25 @@ for _name in ("process_vm_readv", "process_vm_writev"):
 
 
 class OwnMemory:
-    """The memory of this process: a bad address is EFAULT, not the end of the process.
+    """Memory of this process; a bad address raises EFAULT instead of crashing the process.
 
     Parameters
     ----------
-    machine : for descriptors that calls make.
+    machine : receives descriptors that calls create.
     """
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
 
     def read(self, address: int, size: int) -> bytes:
-        """Bytes at an address; KernelError(EFAULT)."""
+        """Return bytes at an address, or raise KernelError(EFAULT)."""
         _check(address, size)
         data = ct.create_string_buffer(size)
         self._move(_libc.process_vm_readv, data, address, size)
         return data.raw
 
     def write(self, address: int, data: bytes) -> None:
-        """Change bytes at an address; KernelError(EFAULT)."""
+        """Change bytes at an address, or raise KernelError(EFAULT)."""
         _check(address, len(data))
         self._move(
             _libc.process_vm_writev, (ct.c_char * len(data)).from_buffer_copy(data), address, len(data)
@@ -64,7 +64,7 @@ class OwnMemory:
             raise KernelError(EFAULT, f"{size} bytes at 0x{address:X}: {reason}")
 
     def install(self, obj: Any, cloexec: bool) -> int:
-        """A new descriptor; KernelError(EMFILE)."""
+        """Install a new descriptor, or raise KernelError(EMFILE)."""
         try:
             fd = self._machine.install(obj)
         except OSError as error:
@@ -73,7 +73,7 @@ class OwnMemory:
         return fd
 
     def lookup(self, fd: int) -> Any:
-        """The object behind a descriptor, None if it is none of the machine's; KernelError(EBADF)."""
+        """The object of a descriptor; None if it does not belong to the machine; KernelError(EBADF)."""
         try:
             os.fstat(fd)
         except (OSError, OverflowError):
@@ -83,6 +83,6 @@ class OwnMemory:
 
 def _check(address: int, size: int) -> None:
     if size < 0 or not 0 <= address <= (1 << 64) - size:
-        raise KernelError(EFAULT, f"0x{address:X} is no address")
+        raise KernelError(EFAULT, f"0x{address:X} is not an address")
     if size > MOST_BYTES:
         raise KernelError(ENOMEM, f"{size} bytes at once")

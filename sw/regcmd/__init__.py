@@ -1,18 +1,17 @@
-"""Register-command streams: words, text and task lists (H 1.4 to 1.6)."""
+"""Register-command streams: words, text and task lists ([HW 1.4] to [HW 1.6])."""
 
-from sw.regcmd.disassembler import Command, assemble, decode_word, disassemble, format_command, to_text
-from sw.regcmd.program import ListedTask, Program, program_of_chain, program_of_words
-from sw.regcmd.tasks import (
+from rkcosim.regcmd.disassembler import Command, decode_word, disassemble, format_command
+from rkcosim.regcmd.program import ListedTask, Program, program_of_chain, program_of_words
+from rkcosim.regcmd.tasks import (
     TaskBuilder,
     TaskEntry,
     TaskList,
     amount_code,
     build_task_list,
     task_list_bytes,
-    walk_tasks,
     words_of_amount,
 )
-from sw.regcmd.word import (
+from rkcosim.regcmd.word import (
     RegcmdError,
     blocks_of_mask,
     op_enable_mask,
@@ -34,7 +33,6 @@ __all__ = [
     "TaskEntry",
     "TaskList",
     "amount_code",
-    "assemble",
     "blocks_of_mask",
     "build_task_list",
     "decode_word",
@@ -48,9 +46,7 @@ __all__ = [
     "register_word",
     "target_code",
     "task_list_bytes",
-    "to_text",
     "unpack_word",
-    "walk_tasks",
     "words_from_bytes",
     "words_of_amount",
     "words_to_bytes",

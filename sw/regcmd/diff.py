@@ -1,4 +1,4 @@
-"""Two register programs side by side: by task, register and field, whatever the order of the words."""
+"""Comparison of two register programs by task, register and field, independent of the order of words."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import Any
 
-from rtl.regs import Register, registers
-from sw.regcmd.disassembler import Command, format_command
-from sw.regcmd.program import ListedTask, Program
+from rkcosim.regcmd.disassembler import Command, format_command
+from rkcosim.regcmd.program import ListedTask, Program
+from rkcosim.spec.regs import Register, registers
 
 Key = tuple[str, int]
-"""What a word is: register or kind, and how often it came before in its task."""
+"""Identity of a word: its register or kind, and how often it occurred before in its task."""
 
 
 @dataclass(frozen=True)
 class WordPair:
-    """A word of one task beside the same register's in the other.
+    """A word of one task and the word for the same register in the other task.
 
     Members
     -------
-    state : "same", "changed", "moved" (the same at another place), "left" or "right" (only there).
-    left, right : the words, None where there is none.
-    fields : name -> (left, right) of those that differ.
-    moved : its place among the others differs (also of changed ones).
+    state : "same", "changed", "moved" (equal, at another place), "left" or "right" (only on that side).
+    left, right : the words; None where there is none.
+    fields : name -> (left, right) of the fields that differ.
+    moved : the order of the word relative to the others differs (also for changed words).
     """
 
     state: str
@@ -41,7 +41,7 @@ class WordPair:
         return command.name
 
     def as_json(self) -> dict[str, Any]:
-        """Data for JSON."""
+        """The pair as data for JSON."""
         return {
             "state": self.state,
             "moved": self.moved,
@@ -58,7 +58,7 @@ def _word_json(command: Command | None) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class TaskPair:
-    """A task beside the one that it matches; an index is None where the other side has no such task."""
+    """A task and the task that it matches; an index is None if the other side has no such task."""
 
     left: int | None
     right: int | None
@@ -66,14 +66,14 @@ class TaskPair:
 
     @property
     def same(self) -> bool:
-        """Whether both have the same words (at whatever places)."""
+        """Whether both tasks have the same words, possibly in another order."""
         return all(pair.state in ("same", "moved") for pair in self.words) and None not in (
             self.left,
             self.right,
         )
 
     def as_json(self, everything: bool = False) -> dict[str, Any]:
-        """Data for JSON: the words that differ, or all."""
+        """The pair as data for JSON, with the words that differ or all words."""
         words = [pair.as_json() for pair in self.words if everything or pair.state != "same" or pair.moved]
         return {"left": self.left, "right": self.right, "words": words}
 
@@ -81,8 +81,8 @@ class TaskPair:
 def diff_programs(left: Program, right: Program) -> list[TaskPair]:
     """Match the tasks of two programs and the words in them.
 
-    Tasks match by number when there are as many on both sides, else by what they write: one that was put
-    in or left out does not spoil those behind it.
+    Tasks match by number if both sides have equally many, otherwise by the registers that they write, so that
+    an inserted or deleted task does not affect those after it.
     """
     return [
         TaskPair(
@@ -111,7 +111,7 @@ def _match(left: list[ListedTask], right: list[ListedTask]) -> list[tuple[int | 
 
 
 def _shape(task: ListedTask) -> int:
-    """What a task is, addresses left out."""
+    """Hash of a task's words without addresses."""
     return hash(
         tuple(
             command.word
@@ -138,7 +138,7 @@ def _keys(commands: list[Command]) -> list[Key]:
 
 
 def diff_tasks(left: ListedTask | None, right: ListedTask | None) -> list[WordPair]:
-    """The words of two tasks, in the left one's order with the right one's own between them."""
+    """Pairs of the words of two tasks in the order of the left task; words of the right task are inserted."""
     if left is not None and right is not None and left.words == right.words:
         pairs_ = zip(left.commands, right.commands, strict=True)
         return [WordPair("same", mine, other) for mine, other in pairs_]
@@ -178,7 +178,7 @@ def _pair(left: Command, right: Command, moved: bool) -> WordPair:
 
 
 def field_text(register: Register | None, name: str, value: int) -> str:
-    """A field's value as text: its code's name where it has one."""
+    """A field's value as text: the name of its code if it has one."""
     if register is None or name not in register.fields:
         return str(value)
     item = register.fields[name]
@@ -189,7 +189,7 @@ def field_text(register: Register | None, name: str, value: int) -> str:
 
 
 def diff_lines(pairs: list[TaskPair], everything: bool = False, width: int = 100) -> list[str]:
-    """A side-by-side text: left column, what is between, right column."""
+    """Lines of a side-by-side text: left column, mark, right column."""
     half = max(24, (width - 5) // 2)
     lines: list[str] = []
     for pair in pairs:

@@ -1,6 +1,6 @@
-"""Register-command words as commands and as text, and text back to the same words.
+"""Conversion of register-command words to commands and to text, and of text to the same words.
 
-Text form, one word a line, `#` starts a comment::
+Text form, one word per line, `#` starts a comment::
 
     CNA.CONV_CON1 CONV_MODE=DIRECT IN_PRECISION=INT8
     OP_ENABLE CNA CORE DPU
@@ -8,7 +8,7 @@ Text form, one word a line, `#` starts a comment::
     NOP
     RAW 0x0123456789abcdef
 
-Fields that are not given are 0; `RESERVED=` carries the bits that belong to no field.
+Omitted fields are 0; `RESERVED=` has the bits that belong to no field.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from rtl.regs import Field, Register, registers
-from sw.regcmd.word import (
+from rkcosim.regcmd.word import (
     RegcmdError,
     blocks_of_mask,
     op_enable_mask,
@@ -27,18 +26,24 @@ from sw.regcmd.word import (
     target_code,
     unpack_word,
 )
+from rkcosim.spec.regs import Field, Register, registers
 
 RESERVED = "RESERVED"
-"""Name under which text carries bits outside all fields."""
+"""Name of the bits outside all fields in text."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """One word, decoded.
+    """A decoded word.
 
-    `block` and `register` are None where the word writes no known register of its target's block;
-    `kind` is "register", "op_enable", "config_end", "nop" or "unknown".  `canonical` says that the
-    text form without RAW gives the same word.
+    Members
+    -------
+    index, word : position in the list, and the 64 bits.
+    kind : "register", "op_enable", "config_end", "nop" or "unknown".
+    target, value, offset : parts of the word.
+    block, register : None if the word writes no known register of its target's block.
+    fields : values of the register's fields.
+    canonical : the text form without RAW gives the same word.
     """
 
     index: int
@@ -54,7 +59,7 @@ class Command:
 
     @property
     def name(self) -> str:
-        """`BLOCK.REGISTER`, or what the word is."""
+        """`BLOCK.REGISTER`, or the kind of the word."""
         return self.register.path if self.register else self.kind.upper()
 
     @property
@@ -64,7 +69,7 @@ class Command:
 
 
 def decode_word(word: int, index: int = 0) -> Command:
-    """Decode one 64-bit word; never fails, unknown words have kind "unknown"."""
+    """Decode one 64-bit word. It never fails; unknown words have the kind "unknown"."""
     target, value, offset = unpack_word(word)
     regs = registers()
     if target == target_code("NOP"):
@@ -78,7 +83,7 @@ def decode_word(word: int, index: int = 0) -> Command:
         return Command(
             index, word, "op_enable", target, value, offset, fields=mask.decode(value), canonical=canonical
         )
-    # Bit 48 is set in every real word and ignored by the decoder (H 1.4).
+    # Bit 48 is set in every valid word and ignored by the decoder [HW 1.4].
     marker = target_code("PC") & target_code("CNA")
     block = regs.block_of_target(target | marker)
     register = regs.at(offset)
@@ -112,7 +117,7 @@ def _field_text(item: Field, value: int) -> str:
 
 
 def format_command(command: Command) -> str:
-    """One line of text for a command; assembling it gives the same word."""
+    """One line of text for a command; assembling the line gives the same word."""
     if not command.canonical:
         known = command.name if command.register else f"{command.kind} target 0x{command.target:04X}"
         return (
@@ -132,45 +137,19 @@ def format_command(command: Command) -> str:
     return " ".join(parts)
 
 
-def to_text(words: Iterable[int]) -> str:
-    """Text of a command list, one line per word."""
-    return "".join(format_command(command) + "\n" for command in disassemble(words))
-
-
-def assemble(text: str) -> list[int]:
-    """Words of a text.
-
-    Raises
-    ------
-    RegcmdError
-        with line number, word index and register for whatever cannot be read.
-    """
-    words: list[int] = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        tokens = line.split("#", 1)[0].split()
-        if not tokens:
-            continue
-        try:
-            words.append(assemble_line(tokens))
-        except (ValueError, KeyError) as error:
-            reason = error.args[0] if error.args else error
-            raise RegcmdError(f"line {number}, word {len(words)} ({tokens[0]}): {reason}") from error
-    return words
-
-
 def assemble_line(tokens: Sequence[str]) -> int:
-    """The word of one line, split at its blanks.
+    """Return the word of one line, which is split at blanks.
 
     Raises
     ------
     ValueError, KeyError
-        for whatever cannot be read.
+        If the line cannot be read.
     """
     head, arguments = tokens[0], tokens[1:]
     if head == "RAW":
         word = _number("RAW", " ".join(arguments))
         if not 0 <= word < 1 << registers().word.width:
-            raise RegcmdError(f"{word:#x} is no 64-bit word")
+            raise RegcmdError(f"{word:#x} is not a 64-bit word")
         return word
     if head == "OP_ENABLE":
         blocks = [argument for argument in arguments if "=" not in argument]
@@ -181,7 +160,7 @@ def assemble_line(tokens: Sequence[str]) -> int:
         return op_enable_word(mask)
     if head in ("NOP", "CONFIG_END"):
         if arguments:
-            raise RegcmdError(f"takes no fields, got {' '.join(arguments)}")
+            raise RegcmdError(f"accepts no fields, got {' '.join(arguments)}")
         return pack_word(target_code(head), 0, 0)
     block, _, name = head.partition(".")
     if not name:
@@ -201,7 +180,7 @@ def _pair(argument: str) -> tuple[str, str]:
 
 
 def _reserved(pairs: dict[str, str], used: int) -> int:
-    """Take RESERVED= out of `pairs` and return its bits."""
+    """Remove RESERVED= from `pairs` and return its bits."""
     bits = _number(RESERVED, pairs.pop(RESERVED, "0"))
     if not 0 <= bits < 1 << registers().word.fields["VALUE"].width or bits & used:
         raise RegcmdError(f"{RESERVED}={bits:#x} does not lie outside the fields")
@@ -212,7 +191,7 @@ def _number(name: str, text: str) -> int:
     try:
         return int(text, 0)
     except ValueError:
-        raise RegcmdError(f"{name}: {text!r} is no number") from None
+        raise RegcmdError(f"{name}: {text!r} is not a number") from None
 
 
 def _value(register: Register, name: str, text: str) -> int | str:

@@ -1,6 +1,6 @@
 """Listings: register programs, and whole streams with their memory, as text and back.
 
-Beside the words (`sw.regcmd.disassembler`) a listing has directives, one a line::
+In addition to words (`rkcosim.regcmd.disassembler`) a listing has directives, one per line::
 
     .stream core=0 base=0x00100000 amount=55 tasks=2 interrupt_mask=0x300 dma_base=0x0 pp_en=1 slave=0
     .write 0x1004 0x0000000E
@@ -11,8 +11,8 @@ Beside the words (`sw.regcmd.disassembler`) a listing has directives, one a line
     .data ...
     .register PC.TASK_STATUS 0x00000002
 
-`.task` places the words that follow it; `.data` lines hold zlib-compressed bytes in base64 for the
-`.region` or `.output` ahead of them.  Words win over the bytes of a region in the same place.
+`.task` sets the address of the words that follow it; `.data` lines hold zlib-compressed bytes in base64 for
+the preceding `.region` or `.output`.  Words replace the bytes of a region at the same address.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from rtl.regs import registers
-from sw.regcmd.disassembler import Command, assemble_line, disassemble, format_command
-from sw.regcmd.machine import is_start
-from sw.regcmd.program import ListedTask, Program
-from sw.regcmd.word import RegcmdError, blocks_of_mask
+from rkcosim.regcmd.disassembler import Command, assemble_line, disassemble, format_command
+from rkcosim.regcmd.machine import is_start
+from rkcosim.regcmd.program import ListedTask, Program
+from rkcosim.regcmd.word import RegcmdError, blocks_of_mask
+from rkcosim.spec.regs import registers
 
 DATA_COLUMNS = 100
 MAX_BYTES = 1 << 30
 
 Annotate = Callable[[int, Command], str]
-"""(number of the task, word) -> text to put ahead of its line."""
+"""(number of the task, word) -> text that is printed before its line."""
 
 
 @dataclass
@@ -48,15 +48,15 @@ class Piece:
 
 @dataclass
 class Listing:
-    """What a text says.
+    """Contents of a listing.
 
     Members
     -------
-    tasks : words with their address, None where no `.task` line gives one.
-    settings : of the `.stream` line, None without one.
-    writes : by the host, (offset, value).
-    regions, outputs : memory ahead of the run, and what is expected after it.
-    registers : values expected after the run, by path.
+    tasks : words with their address; None if no `.task` line gives one.
+    settings : values of the `.stream` line; None without one.
+    writes : writes of the host, (offset, value).
+    regions, outputs : memory before the run, and expected memory after it.
+    registers : expected values after the run, by path.
     """
 
     tasks: list[ListedTask] = field(default_factory=list)
@@ -81,7 +81,7 @@ def blocks_text(task: ListedTask) -> str:
 
 
 def task_heading(index: int, task: ListedTask) -> str:
-    """A comment that says what a task is."""
+    """A comment that describes a task."""
     title = f" ({task.title})" if task.title else ""
     amount = "" if task.amount is None else f", amount {task.amount}"
     return f"# task {index}{title}: {len(task.words)} words{amount}, {blocks_text(task)}"
@@ -95,10 +95,10 @@ def program_lines(
     Parameters
     ----------
     annotate
-        what to put ahead of each line.
+        Returns the text to print before each line.
     places
-        pieces of memory (their bytes do not count beyond their number): addresses that lie in one get a
-        comment that says so.
+        Pieces of memory (only the number of their bytes is used): addresses that lie in a piece get a
+        comment with its name.
     """
     known = sorted((piece.address, len(piece.data), piece.name) for piece in places)
     for index, task in enumerate(program.tasks):
@@ -115,7 +115,7 @@ def program_lines(
 
 
 def _place_comment(command: Command, known: list[tuple[int, int, str]], base: int) -> str:
-    """Where an address register points to, "" for other words."""
+    """Comment with the target of an address register; "" for other words."""
     register = command.register
     if register is None or not register.name.endswith(("_ADDR", "_ADDR0")) or register.block == "PC":
         return ""
@@ -137,7 +137,7 @@ def stream_lines(
     outputs: Iterable[Piece] = (),
     values: dict[str, int] | None = None,
 ) -> Iterator[str]:
-    """Lines of everything in a stream but its words."""
+    """Lines of everything in a stream except its words."""
     yield ".stream " + " ".join(f"{name}={_plain(name, value)}" for name, value in settings.items())
     for offset, value in writes:
         register = registers().at(offset)
@@ -157,7 +157,7 @@ def _plain(name: str, value: int) -> str:
 
 
 def _quoted(name: str) -> str:
-    """A name on a line of its own: JSON without what starts a comment."""
+    """A name in quotes: JSON, with characters that start a comment escaped."""
     return json.dumps(name).replace("#", r"\u0023")
 
 
@@ -167,7 +167,7 @@ def parse_listing(text: str) -> Listing:
     Raises
     ------
     RegcmdError
-        with the line number for whatever cannot be read.
+        If the text cannot be read; the message has the line number.
     """
     reader = _Reader()
     word = 0
@@ -194,7 +194,7 @@ def parse_listing(text: str) -> Listing:
 
 
 class _Reader:
-    """Collects the lines of a listing."""
+    """Collect the lines of a listing."""
 
     def __init__(self) -> None:
         self.listing = Listing()
@@ -209,7 +209,7 @@ class _Reader:
 
     def data(self, text: str) -> None:
         if self.piece is None:
-            raise RegcmdError(".data belongs to a .region or .output ahead of it")
+            raise RegcmdError(".data must follow a .region or .output")
         self.text.append(text)
 
     def directive(self, line: str) -> None:
@@ -240,7 +240,7 @@ class _Reader:
         unpack = zlib.decompressobj()
         data = unpack.decompress(base64.b64decode("".join(self.text), validate=True), size + 1)
         if len(data) != size or not unpack.eof:
-            raise RegcmdError(f"the data of '{name}' are not the {size} bytes that its line says")
+            raise RegcmdError(f"the data of '{name}' are not the {size} bytes that its line specifies")
         where.append(Piece(name, address, data))
         self.piece, self.text = None, []
 
@@ -250,7 +250,7 @@ class _Reader:
 
     def _stream(self, *pairs: str) -> None:
         if self.listing.settings is not None:
-            raise RegcmdError(".stream comes twice")
+            raise RegcmdError(".stream occurs twice")
         settings = {}
         for pair in pairs:
             key, equals, value = pair.partition("=")
@@ -286,17 +286,17 @@ _DIRECTIVES = {
     "output": (3, 3),
     "register": (2, 2),
 }
-"""Least and most values of each directive."""
+"""Minimum and maximum number of values of each directive."""
 
 _NAMED = (".region", ".output")
-"""Those whose last value is a name, which may hold blanks."""
+"""Directives whose last value is a name, which may contain blanks."""
 
 
 def _number(text: str) -> int:
     try:
         value = int(text, 0)
     except ValueError:
-        raise RegcmdError(f"{text!r} is no number") from None
+        raise RegcmdError(f"{text!r} is not a number") from None
     if value < 0:
         raise RegcmdError(f"{text} is negative")
     return value

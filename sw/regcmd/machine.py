@@ -1,6 +1,6 @@
-"""Where register words land: two groups a block, pointers and executers, without running anything.
+"""Destination of register words: two groups per block, pointers and executers; nothing is executed.
 
-docs/hardware.md 7.1 to 7.3 and 7.5.  Every value remembers the word that wrote it.
+[HW 1.7], [HW 1.6].  For every value the word that wrote it is kept.
 """
 
 from __future__ import annotations
@@ -8,56 +8,40 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from rtl.regs import Register, registers
-from sw.regcmd.disassembler import Command
-from sw.regcmd.program import ListedTask, Program
-from sw.regcmd.word import blocks_of_mask
+from rkcosim.golden.task import registers as golden
+from rkcosim.golden.task.registers import SHADOWED_BLOCKS, BlockState
+from rkcosim.regcmd.disassembler import Command
+from rkcosim.regcmd.program import ListedTask, Program
+from rkcosim.regcmd.word import blocks_of_mask
+from rkcosim.spec.regs import Register, registers
 
-BLOCKS = ("CNA", "CORE", "DPU", "DPU_RDMA", "PPU", "PPU_RDMA")
+BLOCKS = SHADOWED_BLOCKS
 HOST = -1
-"""Task number of what the host wrote."""
+"""Task number for writes of the host."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """The word that wrote a register: number of the task (`HOST`: the host's) and of the word in it."""
+    """The word that wrote a register: number of the task (`HOST` for the host) and of the word in it."""
 
     task: int
     word: int
 
 
-class View:
-    """A block's registers in one start: values by name, and where they come from."""
+class View(golden.View):
+    """Registers of a block in one start: values by name, and the words that wrote them."""
 
     def __init__(self, block: str, held: dict[str, tuple[int, Origin]], group: int) -> None:
-        self.block, self.group = block, group
-        self._held = held
-        self._block = registers()[block]
-        self._fields: dict[str, dict[str, int]] = {}
-
-    def raw(self, register: str) -> int:
-        """The whole register."""
-        return self._held[register][0] if register in self._held else self._block[register].reset
-
-    def __call__(self, register: str, name: str | None = None) -> int:
-        """A field (by default the one named as its register), unsigned."""
-        fields = self._fields.get(register)
-        if fields is None:
-            fields = self._fields[register] = self._block[register].decode(self.raw(register))
-        width = self._block[register].fields[name or register].width
-        return fields[name or register] % (1 << width)
-
-    def signed(self, register: str, name: str | None = None) -> int:
-        """A field as a two's complement number."""
-        value, width = self(register, name), self._block[register].fields[name or register].width
-        return value - (1 << width) if value >> (width - 1) else value
+        known = registers()[block]
+        super().__init__(block, {known[name].offset: value for name, (value, _) in held.items()})
+        self.group, self._held = group, held
 
     def written(self, register: str) -> bool:
-        """Whether anything was written to it, in this task or before."""
+        """Whether the register has been written, in this task or before."""
         return register in self._held
 
     def origin(self, register: str) -> Origin | None:
-        """The word that wrote it last, None: it holds its reset value."""
+        """The word that wrote the register last; None if it has its reset value."""
         return self._held[register][1] if register in self._held else None
 
     def items(self) -> Iterator[tuple[str, int, Origin]]:
@@ -67,49 +51,33 @@ class View:
 
 
 @dataclass
-class _Block:
-    """Both groups of a block and its pointers."""
+class _Block(BlockState):
+    """Both groups of a block and its pointers, with the words that wrote them."""
 
-    name: str
-    groups: list[dict[str, tuple[int, Origin]]] = field(default_factory=lambda: [{}, {}])
-    pointer: int = 0
-    executer: int = 0
-    control: int = 0
+    held: list[dict[str, tuple[int, Origin]]] = field(default_factory=lambda: [{}, {}])
+    """Register to value and origin, by group."""
     control_origin: Origin | None = None
 
-    def flag(self, name: str) -> int:
-        return registers()[self.name]["S_POINTER"].decode(self.control)[name]
-
-    def point(self, value: int, origin: Origin) -> None:
-        self.control, self.control_origin = value, origin
-        if self.flag("EXECUTER_PP_CLEAR"):
-            self.executer = 0
-        if self.flag("POINTER_PP_CLEAR"):
-            self.pointer = 0
-        elif not self.flag("POINTER_PP_EN"):
-            self.pointer = self.flag("POINTER")
-
-    def start(self) -> tuple[int, int]:
-        """Op-enable and run to the end: (group that was enabled, group that was in turn)."""
+    def run(self) -> tuple[int, int]:
+        """Op-enable and run to the end: (group that was enabled, group that ran)."""
         enabled, turn = self.pointer, self.executer
-        if self.flag("POINTER_PP_EN"):
-            self.pointer = 1 - enabled if self.flag("POINTER_PP_MODE") else 1 - turn
-        if self.flag("EXECUTER_PP_EN") and enabled == turn:
-            self.executer = 1 - turn
+        self.enable()
+        if enabled == turn:
+            self.finish()
         return enabled, turn
 
 
 @dataclass
 class Start:
-    """One op-enable word and what is in force when its blocks start.
+    """One op-enable word and the registers in effect when its blocks start.
 
     Members
     -------
     task : number of its task.
-    word : of the op-enable word in the task; -1 in slave mode.
-    blocks : that it starts.
-    views : registers of each block, of the group in turn.
-    enabled : block -> (group that the word enabled, group in turn).
+    word : number of the op-enable word in the task; -1 in slave mode.
+    blocks : blocks that it starts.
+    views : registers of each block, from the group that runs.
+    enabled : block -> (group that the word enabled, group that runs).
     controls : block -> (last value of S_POINTER, its origin).
     """
 
@@ -121,7 +89,7 @@ class Start:
     controls: dict[str, tuple[int, Origin | None]]
 
     def view(self, block: str) -> View | None:
-        """Registers of a block that starts, else None."""
+        """Registers of a block; None if it does not start."""
         return self.views[block] if block in self.blocks else None
 
 
@@ -132,11 +100,11 @@ class Machine:
         self.blocks = {name: _Block(name) for name in BLOCKS}
 
     def arm(self, core: int) -> None:
-        """What the host writes to CNA and CORE before each kick (H 1.9)."""
+        """Perform the host's writes to CNA and CORE before each kick [HW 10.3]."""
         for name in ("CNA", "CORE"):
             register = registers()[name]["S_POINTER"]
             toggles = {"POINTER_PP_MODE": 1, "EXECUTER_PP_EN": 1, "POINTER_PP_EN": 1}
-            self.blocks[name].point(register.encode(CORE_INDEX=core, **toggles), Origin(HOST, -1))
+            self.write(register, register.encode(CORE_INDEX=core, **toggles), Origin(HOST, -1))
 
     def write(self, register: Register, value: int, origin: Origin) -> None:
         """Write one register."""
@@ -144,23 +112,24 @@ class Machine:
         if block is None:
             return
         if register.name == "S_POINTER":
-            block.point(value, origin)
+            block.write_pointer(value)
+            block.control_origin = origin
         elif register.shadowed:
-            block.groups[block.pointer][register.name] = (value, origin)
+            block.held[block.pointer][register.name] = (value, origin)
 
     def start(self, blocks: tuple[str, ...], task: int, word: int) -> Start:
-        """Op-enable blocks, which then run to their end."""
+        """Op-enable blocks and run them to their end."""
         views, enabled, controls = {}, {}, {}
         for name in blocks:
             state = self.blocks[name]
             controls[name] = state.control, state.control_origin
-            enabled[name] = state.start()
+            enabled[name] = state.run()
             turn = enabled[name][1]
-            views[name] = View(name, dict(state.groups[turn]), turn)
+            views[name] = View(name, dict(state.held[turn]), turn)
         return Start(task, word, blocks, views, enabled, controls)
 
     def task(self, index: int, task: ListedTask) -> list[Start]:
-        """Write a task's words; what it starts, usually once."""
+        """Write the words of a task; returns its starts, usually one."""
         starts = []
         for command in task.commands:
             if command.kind == "register" and command.register is not None:
@@ -170,7 +139,7 @@ class Machine:
         return starts
 
     def host(self, writes: list[tuple[int, int]]) -> list[Start]:
-        """Writes by the host, which may start blocks one by one or together (slave mode)."""
+        """Perform writes of the host, which may start blocks separately or together (slave mode)."""
         regs = registers()
         starts: list[Start] = []
         waiting: list[str] = []
@@ -181,7 +150,7 @@ class Machine:
             if register.path == "GLOBAL.OPERATION_ENABLE":
                 starts.append(self.start(tuple(blocks_of_mask(value)), HOST, number))
                 continue
-            if register.block in waiting:  # more work for a block that was started: the next task
+            if register.block in waiting:  # a block that was already started gets a second task
                 starts.append(self.start(tuple(waiting), HOST, number))
                 waiting = []
             if register.name == "OPERATION_ENABLE" and register.block in self.blocks:
@@ -194,12 +163,12 @@ class Machine:
 
 
 def is_start(command: Command) -> bool:
-    """Whether a word is an op-enable word that the PC takes (docs/hardware.md 7.6)."""
+    """Whether a word is an op-enable word that the PC executes [HW 1.4]."""
     return command.kind == "op_enable" and command.offset == registers()["PC"]["OPERATION_ENABLE"].offset
 
 
 def starts_of(program: Program) -> Iterator[tuple[int, list[Start]]]:
-    """(number of the task, what it starts) of a program on a core that was just reset."""
+    """(number of the task, its starts) for each task of a program, on a core after a reset."""
     machine = Machine()
     machine.arm(program.core or 0)
     begun = machine.host(program.writes)

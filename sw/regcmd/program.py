@@ -1,4 +1,4 @@
-"""A register program: the tasks of one kick with what the host writes to start it, from any source."""
+"""A register program from any source: the tasks of one kick, and the host's writes that start it."""
 
 from __future__ import annotations
 
@@ -6,29 +6,33 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from rtl.regs import registers
-from sw.regcmd.disassembler import Command, disassemble
-from sw.regcmd.tasks import FETCH_BYTES, words_of_amount
-from sw.regcmd.word import WORD_BYTES, RegcmdError, words_from_bytes
+from rkcosim.regcmd.disassembler import Command, disassemble
+from rkcosim.regcmd.tasks import FETCH_BYTES, words_of_amount
+from rkcosim.regcmd.word import WORD_BYTES, RegcmdError, words_from_bytes
+from rkcosim.spec.regs import registers
 
 Fetch = Callable[[int, int], Sequence[int]]
-"""(byte address, number of words) -> words; RegcmdError where nothing is."""
+"""(byte address, number of words) -> words; raises RegcmdError where there is no memory."""
+
+
+NO_ENABLE = "no op-enable word"
+"""Reason for the end of a chain at a task that starts nothing."""
 
 
 @dataclass(frozen=True)
 class ListedTask:
-    """One task's words.
+    """The words of one task.
 
     Parameters
     ----------
     words
-        as the PC fetches them, tail included.
+        Words as the PC fetches them, including the tail.
     address
-        of the first word, None where it is not known.
+        Address of the first word; None if unknown.
     amount
-        amount code it is fetched with, None where nothing says so.
+        Amount code with which the task is fetched; None if unknown.
     title
-        what it is, for people: layer and part.
+        Description for users: layer and part.
     """
 
     words: tuple[int, ...]
@@ -38,7 +42,7 @@ class ListedTask:
 
     @cached_property
     def commands(self) -> list[Command]:
-        """Its words, decoded."""
+        """The decoded words."""
         return disassemble(self.words)
 
 
@@ -49,23 +53,23 @@ class Program:
     Parameters
     ----------
     name
-        for people.
+        Name for users.
     tasks
-        as far as the chain could be followed.
+        Tasks as far as the chain could be followed.
     number
-        TASK_NUMBER; None: nothing starts it, its tasks are just listed.
+        TASK_NUMBER; None: nothing starts the tasks, they are only listed.
     mask
-        interrupt mask, None: unknown.
+        Interrupt mask; None: unknown.
     dma_base, core, slave, writes
-        what the host writes: TASK_DMA_BASE, index of the core, slave mode, (offset, value) before the start.
+        Writes of the host: TASK_DMA_BASE, index of the core, slave mode, (offset, value) before the start.
     ranges
-        (first address, bytes) of all memory, None: unknown.
+        (first address, bytes) of all memory; None: unknown.
     stopped
-        why the chain could not be followed further, "" when it could.
+        Why the chain could not be followed further; "" if it could.
     chained
-        whether each task was found by the link of the one before.
+        Whether each task was found through the link of the previous one.
     following
-        words behind the last task that runs, where its link leads to another one.
+        Words after the last task that runs, if its link leads to another task.
     """
 
     name: str
@@ -83,7 +87,7 @@ class Program:
 
 
 def program_of_words(words: Iterable[int], name: str = "words", address: int | None = None) -> Program:
-    """The tasks of a list of words, cut behind each op-enable word and what fills its fetch."""
+    """The tasks of a list of words, split after each op-enable word and the padding of its fetch."""
     items = list(words)
     tasks: list[ListedTask] = []
     start = 0
@@ -105,9 +109,9 @@ def program_of_words(words: Iterable[int], name: str = "words", address: int | N
 def program_of_chain(
     name: str, fetch: Fetch, base: int, amount: int, number: int, **settings: object
 ) -> Program:
-    """Follow a chain as the PC does, as far as it goes; `settings` are members of `Program`.
+    """Follow a chain as the PC does, as far as possible; `settings` are members of `Program`.
 
-    A damaged chain is no error here: `stopped` says what is wrong with it.
+    A damaged chain is not an error: `stopped` tells what is wrong with it.
     """
     program = Program(name, [], number, chained=True, **settings)  # type: ignore[arg-type]
     address, code = base, amount
@@ -121,7 +125,7 @@ def program_of_chain(
         program.tasks.append(task)
         linked, code_after = link_of(task)
         if not any(command.kind == "op_enable" for command in task.commands):
-            program.stopped = "no op-enable word"
+            program.stopped = NO_ENABLE
             return program
         if linked is None:
             if index + 1 < number:
@@ -138,7 +142,7 @@ def program_of_chain(
 
 
 def link_of(task: ListedTask) -> tuple[int | None, int | None]:
-    """Address and amount code that a task's tail names; None where it has no such word."""
+    """Address and amount code in a task's tail; None where there is no such word."""
     pc = registers()["PC"]
     address = amount = None
     for command in task.commands:
@@ -159,6 +163,6 @@ def fetch_from(parts: Iterable[tuple[int, bytes]]) -> Fetch:
             start = address - first
             if 0 <= start and start + size <= len(data):
                 return words_from_bytes(bytes(data[start : start + size]))
-        raise RegcmdError(f"{count} command words at 0x{address:X} are not in the memory at hand")
+        raise RegcmdError(f"{count} command words at 0x{address:X} are not in the given memory")
 
     return fetch

@@ -1,26 +1,33 @@
-"""Command lists in a piece of memory: where they start and end, how they are linked, where it lay."""
+"""Search for command lists in a memory image: their starts, ends and links, and the image's address."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
 
-from rtl.regs import registers
-from sw.regcmd.disassembler import decode_word
-from sw.regcmd.machine import is_start
-from sw.regcmd.program import ListedTask, Program, fetch_from, link_of, program_of_chain, program_of_words
-from sw.regcmd.tasks import FETCH_BYTES
-from sw.regcmd.word import FETCH_WORDS, WORD_BYTES, words_from_bytes
+from rkcosim.regcmd.disassembler import decode_word
+from rkcosim.regcmd.machine import is_start
+from rkcosim.regcmd.program import (
+    ListedTask,
+    Program,
+    fetch_from,
+    link_of,
+    program_of_chain,
+    program_of_words,
+)
+from rkcosim.regcmd.tasks import FETCH_BYTES
+from rkcosim.regcmd.word import FETCH_WORDS, WORD_BYTES, words_from_bytes
+from rkcosim.spec.regs import registers
 
 LEAST_WRITES = 2
-"""Register writes ahead of an op-enable word without which it counts as chance."""
+"""Minimum number of register writes before an op-enable word that is not considered accidental."""
 
 
 MOSTLY = 0.9
-"""Share of commands among the words of a file of nothing else; the rest may be invalid on purpose."""
+"""Minimum share of commands in a file of command words; the others may be invalid on purpose."""
 
 SHORT = 4096
-"""Words of a file that is shown as it is, if only zeros fill it up or nothing in it is a list."""
+"""Maximum words of a file that is listed unchanged, if it is padded with zeros or contains no list."""
 
 
 @dataclass(frozen=True)
@@ -32,15 +39,15 @@ class Found:
 
     @property
     def link(self) -> int | None:
-        """Address of the next list, as its tail says."""
+        """Address of the next list according to its tail."""
         return link_of(ListedTask(self.words))[0]
 
 
 def find_lists(words: list[int]) -> list[Found]:
     """Lists in words of memory, each up to its op-enable word.
 
-    A list is a run of canonical words that ends with an op-enable word of known blocks; bytes that are
-    no commands end a run, and so does an op-enable word.
+    A list is a sequence of canonical words that ends with an op-enable word of known blocks; words that are
+    no commands end a sequence, as does an op-enable word.
     """
     blocks = registers()["GLOBAL"]["OPERATION_ENABLE"]
     found: list[Found] = []
@@ -65,9 +72,9 @@ def find_lists(words: list[int]) -> list[Found]:
 
 
 def is_listing(words: list[int], found: list[Found]) -> bool:
-    """Whether words are a file of commands rather than a buffer in which some lie.
+    """Whether words are a file of commands rather than a buffer that contains some.
 
-    Nearly everything must be commands, or nothing at all look like a list in what is short.
+    Almost all words must be commands; a short file without any list counts as well.
     """
     real = [word for word in words if word]
     if not found:
@@ -80,7 +87,7 @@ def _share(words: list[int]) -> float:
 
 
 def address_of(found: list[Found]) -> int | None:
-    """Address of the memory's first word, from the links between lists: the one that fits most of them."""
+    """Address of the first word in memory, from the links between lists: the one that fits most links."""
     votes: Counter[int] = Counter()
     for item in found:
         link = item.link
@@ -97,19 +104,19 @@ def address_of(found: list[Found]) -> int | None:
 
 
 def programs_of_buffer(data: bytes, name: str = "buffer", address: int | None = None) -> list[Program]:
-    """The chains in a piece of memory.
+    """The chains in a memory image.
 
     Parameters
     ----------
     data
-        bytes, from a multiple of 8 on; a rest of less than a word is left out.
+        Bytes, aligned to 8; a rest of less than a word is ignored.
     address
-        of its first byte, None: worked out from the links, where there are some.
+        Address of the first byte; None: derived from the links, if there are any.
 
     Raises
     ------
     RegcmdError
-        never for what the bytes are; a buffer without lists gives no program.
+        Never because of the contents; a buffer without lists gives no program.
     """
     words = words_from_bytes(data[: len(data) // WORD_BYTES * WORD_BYTES])
     found = find_lists(words)

@@ -1,30 +1,30 @@
-"""Register-command words: 64 bits of target, value and offset (H 1.4)."""
+"""Register-command words: 64 bits of target, value and offset [HW 1.4]."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
 
-from rtl.regs import Register, registers
+from rkcosim.spec.regs import Register, registers
 
 WORD_BYTES = 8
 """Bytes of one word, little endian in memory."""
 
 FETCH_WORDS = 2
-"""Words of one 16-byte fetch of the PC (H 1.6)."""
+"""Words of one 16-byte fetch of the PC [HW 1.6]."""
 
 
 class RegcmdError(ValueError):
-    """A command stream or its text is wrong; the message says where."""
+    """A command stream or its text is wrong; the message has the place."""
 
 
 def pack_word(target: int, value: int, offset: int) -> int:
-    """Build a word from its three parts.
+    """Build a word from target, value and offset.
 
     Raises
     ------
     ValueError
-        if a part does not fit its bits.
+        If a part does not fit its bits.
     """
     return registers().word.encode(TARGET=target, VALUE=value, OFFSET=offset)
 
@@ -36,12 +36,12 @@ def unpack_word(word: int) -> tuple[int, int, int]:
 
 
 def register_word(register: Register, value: int) -> int:
-    """The word that writes `value` (32 bit) to a register.
+    """Return the word that writes `value` (32 bits) to a register.
 
     Raises
     ------
     RegcmdError
-        if no word target reaches the register's block.
+        If no word target reaches the register's block.
     """
     target = registers()[register.block].target
     if not target:
@@ -56,17 +56,17 @@ def target_code(name: str) -> int:
 
 
 def op_enable_word(mask: int) -> int:
-    """The word that starts the blocks of `mask`, as encoded by `op_enable_mask` (H 1.5)."""
+    """Return the word that starts the blocks of `mask`, as encoded by `op_enable_mask` [HW 1.5]."""
     return pack_word(target_code("OP_ENABLE"), mask, registers()["PC"]["OPERATION_ENABLE"].offset)
 
 
 def op_enable_mask(blocks: Iterable[str]) -> int:
-    """Block mask of an op-enable word from block names (H 1.5).
+    """Block mask of an op-enable word from block names [HW 1.5].
 
     Raises
     ------
     ValueError
-        for a name that is not one of the startable blocks.
+        For a name that is not one of the blocks that can be started.
     """
     return registers()["GLOBAL"]["OPERATION_ENABLE"].encode(**{f"{block}_OP_EN": 1 for block in blocks})
 
@@ -89,10 +89,10 @@ def words_from_bytes(data: bytes) -> list[int]:
     Raises
     ------
     RegcmdError
-        if the length is not a multiple of 8 bytes.
+        If the length is not a multiple of 8 bytes.
     """
     if len(data) % WORD_BYTES:
         raise RegcmdError(
-            f"a command list is made of {WORD_BYTES}-byte words; {len(data)} bytes end inside one"
+            f"a command list consists of {WORD_BYTES}-byte words; {len(data)} bytes end inside a word"
         )
     return list(struct.unpack(f"<{len(data) // WORD_BYTES}Q", data))

@@ -1,8 +1,8 @@
 """Contexts: rknn_init, rknn_dup_context, rknn_destroy.
 
-All functions take ctypes objects where C takes pointers (the object, `byref` of it, a pointer or an
-address) and return the header's codes.  What a code cannot say goes to the log `rkcosim.rknn_api` and
-to `last_error`.
+All functions accept ctypes objects where C takes pointers (the object, `byref` of it, a pointer or an
+address) and return the header's codes. Details of an error are written to the log `rkcosim.rknn_api` and
+returned by `last_error`.
 """
 
 from __future__ import annotations
@@ -14,56 +14,60 @@ from typing import Any
 
 import numpy as np
 
-from sw.driver import DriverError
-from sw.rknn_api import types as t
-from sw.rknn_api.custom_graph import TailModel, split
-from sw.rknn_api.dynamic import variants
-from sw.rknn_api.loading import connect, place
-from sw.rknn_api.log import log
-from sw.rknn_api.memory import forget_all_of
-from sw.rknn_api.state import Context, Refusal, api, context_of, handle_value, is_address, runtime, target_of
-
-VENDOR_MAGICS = (b"RKNN", b"CYPTRKNN")
-"""How files of the vendor's compiler begin."""
+from rkcosim.driver import DriverError
+from rkcosim.rknn_api import types as t
+from rkcosim.rknn_api.batch import BatchModel, single
+from rkcosim.rknn_api.custom_graph import TailModel, split, tail_of_file
+from rkcosim.rknn_api.dynamic import variants
+from rkcosim.rknn_api.loading import connect, place
+from rkcosim.rknn_api.memory import forget_all_of
+from rkcosim.rknn_api.state import (
+    Context,
+    Refusal,
+    api,
+    context_of,
+    handle_value,
+    is_address,
+    log,
+    runtime,
+    target_of,
+)
 
 ALL_FLAGS = 0x1FFFF
-"""Every RKNN_FLAG_* of the header."""
+"""All RKNN_FLAG_* of the header."""
 
 
-@api()
+@api
 def rknn_init(context: Any, model: Any, size: int, flag: int = 0, extend: Any = None) -> int:
     """Load a model.
 
     Parameters
     ----------
     context
-        `rknn_context` that takes the handle.
+        `rknn_context` that receives the handle.
     model
-        a path (`size` 0), or bytes, or the address of `size` bytes.
+        A path (`size` 0), or bytes, or the address of `size` bytes.
     size
-        bytes of the model, 0 for a path.
+        Bytes of the model, 0 for a path.
     flag
         RKNN_FLAG_*.
     extend
-        `rknn_init_extend`; `real_model_offset` and `real_model_size` choose a part of a file or
+        `rknn_init_extend`; `real_model_offset` and `real_model_size` select a part of a file or
         buffer, `ctx` is the context whose weights RKNN_FLAG_SHARE_WEIGHT_MEM uses.
     """
     handle = target_of(context, t.rknn_context)
     if handle is None or size < 0:
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, "rknn_init: context must be a rknn_context")
+        raise Refusal.invalid("context must be a rknn_context")
     handle.value = 0
     if flag & ~ALL_FLAGS:
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"rknn_init: unknown flags 0x{flag & ~ALL_FLAGS:X}")
+        raise Refusal.invalid(f"unknown flags 0x{flag & ~ALL_FLAGS:X}")
     if runtime.driver is None:
-        raise Refusal(t.RKNN_ERR_DEVICE_UNAVAILABLE, "rknn_init: no device: call use_device first")
+        raise Refusal(t.RKNN_ERR_DEVICE_UNAVAILABLE, "no device: call use_device first")
     more = target_of(extend, t.rknn_init_extend)
-    try:
+    with Refusal.instead_of(t.RKNN_ERR_FAIL, OSError, text="cannot read the model: "):
         data = _model_bytes(model, size, more)
-    except OSError as error:
-        raise Refusal(t.RKNN_ERR_FAIL, f"rknn_init: cannot read the model: {error}", error) from error
     if data is None:
-        message = "rknn_init: model must be a path, or bytes with their size"
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, message)
+        raise Refusal.invalid("model must be a path, or bytes with their size")
     state = _compile(data, flag)
     if not flag & t.RKNN_FLAG_COLLECT_MODEL_INFO_ONLY:
         state.loaded = _load(state, more)
@@ -79,28 +83,32 @@ def _open(state: Context, handle: Any) -> None:
 
 
 def _compile(data: bytes, flag: int) -> Context:
-    """A context with the model, or the models of all its shapes."""
-    import sw.compiler
+    """Create a context with the model, or with the models of all its shapes."""
+    import rkcosim.compiler
+    from rkcosim.rknn_file import is_rknn
+    from rkcosim.rknn_file.model import FileModel, open_model
 
-    if data.startswith(VENDOR_MAGICS):
-        raise Refusal(
-            t.RKNN_ERR_MODEL_INVALID,
-            "rknn_init: this is a .rknn file of the vendor's compiler; its format is not public. "
-            "Give the ONNX model it was made from (quantised, QDQ form)",
-        )
     try:
-        several = variants(data, sw.compiler.compile_model)
+        if is_rknn(data):
+            model = open_model(data)
+            custom = tail_of_file(model) if isinstance(model, FileModel) else None
+            return Context(model if custom is None else TailModel(model, *custom), None, flag)
+        several = variants(data, rkcosim.compiler.compile_model)
         if several is not None:
             if flag & t.RKNN_FLAG_SHARE_WEIGHT_MEM:
-                raise ValueError("RKNN_FLAG_SHARE_WEIGHT_MEM does not go with a model of several shapes")
+                raise ValueError("RKNN_FLAG_SHARE_WEIGHT_MEM does not support a model of several shapes")
             return Context(several.models[several.largest], None, flag, variants=several)
+        batched = single(data)
+        if batched is not None:
+            one = rkcosim.compiler.compile_model(batched[0])
+            return Context(BatchModel(one, batched[1]), None, flag)
         parts = split(data)
         if parts is None:
-            return Context(sw.compiler.compile_model(data), None, flag)
+            return Context(rkcosim.compiler.compile_model(data), None, flag)
         head, tail, outputs = parts
-        return Context(TailModel(sw.compiler.compile_model(head), tail, outputs), None, flag)
+        return Context(TailModel(rkcosim.compiler.compile_model(head), tail, outputs), None, flag)
     except ValueError as error:
-        raise Refusal(t.RKNN_ERR_MODEL_INVALID, f"rknn_init: invalid model: {error}", error) from error
+        raise Refusal(t.RKNN_ERR_MODEL_INVALID, f"invalid model: {error}", error) from error
 
 
 def _load(state: Context, more: t.rknn_init_extend | None) -> Any:
@@ -108,8 +116,9 @@ def _load(state: Context, more: t.rknn_init_extend | None) -> Any:
     if state.flag & t.RKNN_FLAG_SHARE_WEIGHT_MEM:
         full = runtime.contexts.get(int(more.ctx)) if more is not None else None
         if not isinstance(full, Context) or full.loaded is None:
-            message = "rknn_init: RKNN_FLAG_SHARE_WEIGHT_MEM needs extend.ctx, the context of the full model"
-            raise Refusal(t.RKNN_ERR_PARAM_INVALID, message)
+            raise Refusal.invalid(
+                "RKNN_FLAG_SHARE_WEIGHT_MEM needs extend.ctx, the context of the full model"
+            )
         share = full.loaded
     outside = []
     if state.flag & t.RKNN_FLAG_MEM_ALLOC_OUTSIDE:
@@ -118,41 +127,36 @@ def _load(state: Context, more: t.rknn_init_extend | None) -> Any:
         outside = ["activations"]
     try:
         loaded = place(state.model, share, outside)
-    except ValueError as error:  # ModelError: other weights than those to share
-        raise Refusal(t.RKNN_ERR_MODEL_INVALID, f"rknn_init: {error}", error) from error
+    except ValueError as error:  # ModelError: the weights differ from those to share
+        raise Refusal(t.RKNN_ERR_MODEL_INVALID, f"{error}", error) from error
     except DriverError as error:
-        message = f"rknn_init: cannot load the model: {error}"
-        raise Refusal(t.RKNN_ERR_MALLOC_FAIL, message, error) from error
+        raise Refusal(t.RKNN_ERR_MALLOC_FAIL, f"cannot load the model: {error}", error) from error
     if runtime.meter is not None:
         loaded.meter = runtime.meter
     return loaded
 
 
-@api()
+@api
 def rknn_dup_context(context_in: Any, context_out: Any) -> int:
-    """Open a context more on the same model and the same copy of its weights.
+    """Open another context on the same model and the same copy of its weights.
 
-    It has tensors, settings and frames of its own, and is destroyed on its own.
+    It has separate tensors, settings and frames, and is destroyed separately.
     """
-    function = "rknn_dup_context"
-    source = context_of(context_in, function)
+    source = context_of(context_in)
     handle = target_of(context_out, t.rknn_context)
     if handle is None:
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"{function}: context_out must be a rknn_context")
+        raise Refusal.invalid("context_out must be a rknn_context")
     handle.value = 0
     state = Context(source.model, None, source.flag, core_mask=source.core_mask)
     if source.loaded is not None:
         if source.variants is not None:
-            message = f"{function}: not possible with a model of several shapes"
-            raise Refusal(t.RKNN_ERR_FAIL, message)
+            raise Refusal(t.RKNN_ERR_FAIL, "not possible with a model of several shapes")
         if "weights" not in source.loaded.buffers:
-            raise Refusal(t.RKNN_ERR_FAIL, f"{function}: the context has no weights yet")
+            raise Refusal(t.RKNN_ERR_FAIL, "the context has no weights yet")
         source.finish()
         outside = ["activations"] if _internal_outside(source.flag) else []
-        try:
+        with Refusal.instead_of(t.RKNN_ERR_MALLOC_FAIL, DriverError):
             state.loaded = place(source.model, source.loaded, outside)
-        except DriverError as error:
-            raise Refusal(t.RKNN_ERR_MALLOC_FAIL, f"{function}: {error}", error) from error
         state.loaded.meter = source.loaded.meter
     _open(state, handle)
     return t.RKNN_SUCC
@@ -162,10 +166,10 @@ def _internal_outside(flag: int) -> bool:
     return bool(flag & (t.RKNN_FLAG_MEM_ALLOC_OUTSIDE | t.RKNN_FLAG_INTERNAL_ALLOC_OUTSIDE))
 
 
-@api()
+@api
 def rknn_destroy(context: Any) -> int:
-    """Free a context and everything it gave out."""
-    state = context_of(context, "rknn_destroy")
+    """Free a context and everything that was allocated through it."""
+    state = context_of(context)
     if state.frame is not None and state.frame.thread is not None and state.frame.thread.is_alive():
         log.warning("rknn_destroy: a frame is still running, waiting for its end")
     runtime.contexts.pop(handle_value(context), None)
@@ -179,7 +183,7 @@ def rknn_destroy(context: Any) -> int:
 
 
 def _model_bytes(model: Any, size: int, extend: t.rknn_init_extend | None) -> bytes | None:
-    """The model's bytes, or None if the arguments make no sense; OSError if a file cannot be read."""
+    """The bytes of the model, None for invalid arguments; raises OSError if a file cannot be read."""
     if isinstance(model, (ct.c_char_p, ct.c_void_p)):
         model = model.value
     if isinstance(model, int) and not is_address(model):

@@ -1,7 +1,7 @@
-"""Between the buffers of a program and the arrays of a compiled model.
+"""Conversion between the buffers of a program and the arrays of a compiled model.
 
-A compiled model's arrays have the model's own shape; four dimensions are N, C, H, W there.  Programs
-see four-dimensional inputs as NHWC and outputs as NCHW, as the vendor's library shows them.
+The arrays of a compiled model have the model's shape; four dimensions are N, C, H, W.  Programs
+see four-dimensional inputs as NHWC and outputs as NCHW, as in the vendor's library.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sw.rknn_api.types import (
+from rkcosim.compiler.host import quantize
+from rkcosim.rknn_api.types import (
     RKNN_MAX_DIMS,
     RKNN_MAX_NAME_LEN,
     rknn_tensor_attr,
@@ -24,7 +25,13 @@ from sw.rknn_api.types import (
 Array = npt.NDArray[Any]
 
 ATOM_CHANNELS = 16
-"""Channels of an int8 atom: the last dimension of NC1HWC2 (H 3.1)."""
+"""Channels of an int8 atom: the last dimension of NC1HWC2 [HW 3.1]."""
+
+TENSOR_TYPES = {
+    name: rknn_tensor_type[f"RKNN_TENSOR_{name.upper()}"]
+    for name in "float32 float16 int8 uint8 int16 uint16 int32 uint32 int64 bool".split()
+}
+"""The header's codes of element types, by their numpy names."""
 
 INPUT_DTYPES: dict[int, Any] = {
     rknn_tensor_type.RKNN_TENSOR_FLOAT32: np.float32,
@@ -33,11 +40,11 @@ INPUT_DTYPES: dict[int, Any] = {
     rknn_tensor_type.RKNN_TENSOR_UINT8: np.uint8,
     rknn_tensor_type.RKNN_TENSOR_INT16: np.int16,
 }
-"""Types that `rknn_inputs_set` takes."""
+"""Types that `rknn_inputs_set` accepts for every input; see `input_dtypes`."""
 
 
 class ConversionError(ValueError):
-    """A buffer that cannot be turned into the model's input; the message says why."""
+    """A buffer cannot be converted to the model's input; the message has the reason."""
 
 
 def tensor_type(dtype: npt.DTypeLike) -> rknn_tensor_type:
@@ -46,29 +53,31 @@ def tensor_type(dtype: npt.DTypeLike) -> rknn_tensor_type:
     Raises
     ------
     KeyError
-        for a type that has none here.
+        For a type without a code.
     """
-    return {
-        np.dtype(np.int16): rknn_tensor_type.RKNN_TENSOR_INT16,
-        np.dtype(np.int32): rknn_tensor_type.RKNN_TENSOR_INT32,
-        np.dtype(np.float32): rknn_tensor_type.RKNN_TENSOR_FLOAT32,
-        np.dtype(np.float16): rknn_tensor_type.RKNN_TENSOR_FLOAT16,
-        np.dtype(np.int8): rknn_tensor_type.RKNN_TENSOR_INT8,
-        np.dtype(np.uint8): rknn_tensor_type.RKNN_TENSOR_UINT8,
-    }[np.dtype(dtype)]
+    return TENSOR_TYPES[np.dtype(dtype).name]
 
 
 def quantisation(dtype: npt.DTypeLike) -> int:
-    """Kind of quantisation of an element type: the vendor's library calls float16 affine too (scale 1)."""
-    if np.dtype(dtype) == np.float32:
+    """Kind of quantisation of an element type; float16 is affine (scale 1), as in the vendor's library.
+
+    Types that only the host computes with have none.
+    """
+    if np.dtype(dtype).name in ("float32", "float64", "int32", "uint32", "int64", "bool"):
         return int(rknn_tensor_qnt_type.RKNN_TENSOR_QNT_NONE)
     return int(rknn_tensor_qnt_type.RKNN_TENSOR_QNT_AFFINE_ASYMMETRIC)
 
 
-def fill_attr(attr: rknn_tensor_attr, info: Any, *, is_input: bool, pitch: int = 0, stored: int = 0) -> None:
-    """Fill everything but `index` from a `TensorInfo`.
+def input_dtypes(info: Any) -> dict[int, Any]:
+    """Types that a program may give for an input: those of all inputs, and its own (int64, bool, ...)."""
+    return {**INPUT_DTYPES, int(tensor_type(info.dtype)): info.dtype}
 
-    `pitch` is the row pitch of packed pixels (0: dense rows), `stored` the bytes that the NPU touches.
+
+def fill_attr(attr: rknn_tensor_attr, info: Any, *, is_input: bool, pitch: int = 0, stored: int = 0) -> None:
+    """Fill all members except `index` from a `TensorInfo`.
+
+    `pitch` is the row pitch of packed pixels (0: dense rows), `stored` the number of bytes that the NPU
+    accesses.
     """
     shape = tuple(int(n) for n in info.shape)
     fmt = rknn_tensor_format.RKNN_TENSOR_UNDEFINED
@@ -79,44 +88,56 @@ def fill_attr(attr: rknn_tensor_attr, info: Any, *, is_input: bool, pitch: int =
         w_stride = pitch or shape[2]
     elif len(shape) == 4:
         fmt = rknn_tensor_format.RKNN_TENSOR_NCHW
-    dtype = np.dtype(info.dtype)
-    elements = int(np.prod(shape, dtype=np.int64))
-    attr.n_dims = len(shape)
-    attr.dims[:] = [*shape, *[0] * (RKNN_MAX_DIMS - len(shape))]
-    attr.name = info.name.encode()[: RKNN_MAX_NAME_LEN - 1]
-    attr.n_elems = elements
-    attr.size = elements * dtype.itemsize
+    fill(attr, info.name, shape, fmt, np.dtype(info.dtype), info.scale, info.zero_point)
+    attr.n_elems = math.prod(shape)
+    attr.size = attr.n_elems * np.dtype(info.dtype).itemsize
     attr.size_with_stride = max(stored, attr.size)
+    attr.w_stride = w_stride
+
+
+def fill(
+    attr: rknn_tensor_attr,
+    name: str,
+    dims: tuple[int, ...],
+    fmt: int,
+    dtype: np.dtype[Any],
+    scale: float,
+    zero_point: int,
+) -> None:
+    """Fill the members that all kinds of attributes have: all except `index`, sizes and strides."""
+    attr.n_dims = len(dims)
+    attr.dims[:] = [*dims, *[0] * (RKNN_MAX_DIMS - len(dims))]
+    attr.name = name.encode()[: RKNN_MAX_NAME_LEN - 1]
     attr.fmt = fmt
     attr.type = tensor_type(dtype)
     attr.qnt_type = quantisation(dtype)
     attr.fl = 0
-    attr.zp = int(info.zero_point)
-    attr.scale = float(info.scale)
-    attr.w_stride = w_stride
+    attr.zp = int(zero_point)
+    attr.scale = float(scale)
     attr.pass_through = 0
     attr.h_stride = 0
 
 
 def input_bytes(info: Any, kind: int, pass_through: bool, native: Any = None) -> int:
-    """Bytes that a buffer of type `kind` must hold for an input; `native` is its layout on the device.
+    """Number of bytes of a buffer of type `kind` for an input; `native` is its layout on the device.
 
     Raises
     ------
     ConversionError
-        for a type that inputs cannot have.
+        For a type that inputs cannot have.
     """
-    if kind not in INPUT_DTYPES:
+    dtypes = input_dtypes(info)
+    if kind not in dtypes:
         raise ConversionError(f"input '{info.name}': type {kind} is not supported")
     elements = math.prod(info.shape)
     if pass_through and native is not None:
         elements = native.bytes // native.dtype.itemsize
-    return int(elements) * np.dtype(INPUT_DTYPES[kind]).itemsize
+    return int(elements) * np.dtype(dtypes[kind]).itemsize
 
 
 def input_array(
     info: Any,
-    data: bytes,
+    data: Any,
     kind: int,
     fmt: int,
     *,
@@ -124,50 +145,41 @@ def input_array(
     pitch: int = 0,
     blocks: tuple[int, int] | None = None,
 ) -> Array:
-    """The model's codes (or reals, for a model that is not quantised) out of a program's buffer.
+    """The model's codes (or real values, for a model that is not quantised) from a program's buffer.
 
     Parameters
     ----------
     info
         `TensorInfo` of the input.
     data
-        at least as many bytes as the tensor takes in this form.
+        At least as many bytes as the tensor takes in this form; the result shares none of them.
     kind, fmt
-        type and order of the buffer.
+        Type and order of the buffer.
     codes
-        numbers of the model's own type are codes; without it numbers are real values, whatever their
-        type, and are quantised.
+        Whether numbers of the model's element type are codes; otherwise numbers are real values, whatever
+        their type, and are quantised.
     pitch
-        pixels from row to row of NHWC (0: dense).
+        Pixels from row to row of NHWC (0: dense).
     blocks
-        C1 and C2 of NC1HWC2, which is refused without them.
+        C1 and C2 of NC1HWC2, which is rejected without them.
 
     Raises
     ------
     ConversionError
-        for an order that does not fit the tensor, a type that is none of a model's, or numbers not
+        For an order that does not fit the tensor, a type that no model has, or numbers that are not
         finite.
     """
-    dtype = np.dtype(INPUT_DTYPES[kind])
+    dtype = np.dtype(input_dtypes(info)[kind])
     values = _in_model_order(info, np.frombuffer(data, dtype), fmt, pitch, blocks)
-    if np.dtype(info.dtype).kind not in "iu" or (codes and dtype == np.dtype(info.dtype)):
+    same = dtype == np.dtype(info.dtype) and (codes or not info.quantised)
+    if np.dtype(info.dtype).kind not in "iu" or same:
         return values.astype(info.dtype)
-    reals = values.astype(np.float32)
-    if not np.isfinite(reals).all():
+    if not info.quantised:
+        return np.rint(values).astype(info.dtype)
+    reals = values.astype(np.float32, copy=False)
+    if dtype.kind == "f" and not np.isfinite(reals).all():
         raise ConversionError(f"input '{info.name}': values are not all finite")
-    return quantise(reals, info.scale, info.zero_point, np.dtype(info.dtype))
-
-
-def quantise(values: Array, scale: float, zero_point: int, dtype: np.dtype[Any]) -> Array:
-    """Codes of real numbers: `saturate(round_half_even(x / scale) + zero_point)` in single precision."""
-    limits = np.iinfo(dtype)
-    steps = np.rint(values.astype(np.float32) / np.float32(scale)) + np.float32(zero_point)
-    return np.clip(steps, limits.min, limits.max).astype(dtype)
-
-
-def dequantise(codes: Array, scale: float, zero_point: int) -> npt.NDArray[np.float32]:
-    """Real numbers of codes: `(q - zero_point) * scale` in single precision."""
-    return (codes.astype(np.int32) - zero_point).astype(np.float32) * np.float32(scale)
+    return quantize(reals, info.scale, info.zero_point, info.dtype)
 
 
 def _in_model_order(info: Any, values: Array, fmt: int, pitch: int, blocks: tuple[int, int] | None) -> Array:
@@ -183,7 +195,7 @@ def _in_model_order(info: Any, values: Array, fmt: int, pitch: int, blocks: tupl
     if fmt in (formats.RKNN_TENSOR_NHWC, formats.RKNN_TENSOR_UNDEFINED):
         line = max(pitch, w)
         rows = values[: n * h * line * c].reshape(n, h, line, c)[:, :, :w]
-        return np.ascontiguousarray(rows.transpose(0, 3, 1, 2))
+        return rows.transpose(0, 3, 1, 2)  # pixels stay together in memory, as packed pixels want them
     if fmt == formats.RKNN_TENSOR_NC1HWC2 and blocks:
         count, step = blocks
         atoms = values[: n * count * h * w * step].reshape(n, count, h, w, step)
@@ -192,12 +204,12 @@ def _in_model_order(info: Any, values: Array, fmt: int, pitch: int, blocks: tupl
 
 
 def output_bytes(info: Any, values: Array, fmt: int, blocks: tuple[int, int] | None = None) -> bytes:
-    """An output array (the model's shape) in another order; `blocks` is C1 and C2 of NC1HWC2.
+    """An output array (in the model's shape) in another order; `blocks` is C1 and C2 of NC1HWC2.
 
     Raises
     ------
     ConversionError
-        for an order that does not fit the tensor.
+        For an order that does not fit the tensor.
     """
     formats = rknn_tensor_format
     if fmt in (formats.RKNN_TENSOR_NCHW, formats.RKNN_TENSOR_UNDEFINED) or values.ndim != 4:

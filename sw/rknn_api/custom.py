@@ -1,7 +1,7 @@
 """Custom operators on the host: rknn_register_custom_ops and rknn_custom_op_get_op_attr.
 
-The operator structs hold C function pointers; functions of Python become ones by
-`rknn_custom_op_callback` and `rknn_custom_op_destroy`.
+The operator structs hold C function pointers; `rknn_custom_op_callback` and `rknn_custom_op_destroy`
+convert Python functions to them.
 """
 
 from __future__ import annotations
@@ -11,26 +11,12 @@ import itertools
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from sw.rknn_api import custom_types as cu
-from sw.rknn_api import types as t
-from sw.rknn_api.custom_graph import TailLoaded, TailNode
-from sw.rknn_api.log import log
-from sw.rknn_api.state import Context, Refusal, api, array_of, loaded_context, target_of
-
-Array = npt.NDArray[Any]
-
-TENSOR_TYPES = {
-    "float32": t.RKNN_TENSOR_FLOAT32,
-    "float16": t.RKNN_TENSOR_FLOAT16,
-    "int8": t.RKNN_TENSOR_INT8,
-    "uint8": t.RKNN_TENSOR_UINT8,
-    "int16": t.RKNN_TENSOR_INT16,
-    "int32": t.RKNN_TENSOR_INT32,
-    "int64": t.RKNN_TENSOR_INT64,
-    "bool": t.RKNN_TENSOR_BOOL,
-}
+from rkcosim.rknn_api import custom_types as cu
+from rkcosim.rknn_api import types as t
+from rkcosim.rknn_api.convert import TENSOR_TYPES, Array
+from rkcosim.rknn_api.custom_graph import TailLoaded, TailNode
+from rkcosim.rknn_api.state import Context, Refusal, Verbatim, api, array_of, loaded_context, log, target_of
 
 _numbers = itertools.count(1)
 _instances: dict[int, Instance] = {}
@@ -51,7 +37,7 @@ class Instance:
         _instances[self.number] = self
 
     def call(self, name: str, inputs: list[Array], outputs: list[Array]) -> int:
-        """Call init, prepare or compute; 0 for one that is not there."""
+        """Call init, prepare or compute; returns 0 for a missing function."""
         function = getattr(self.op, name)
         if not function:
             return 0
@@ -59,7 +45,7 @@ class Instance:
         return int(function(ct.byref(self.context), given, len(inputs), taken, len(outputs)))
 
     def destroy(self) -> None:
-        """Let the program free what it holds."""
+        """Let the program free the data of the node."""
         _instances.pop(self.number, None)
         if self.op.destroy:
             code = self.op.destroy(ct.byref(self.context))
@@ -68,7 +54,7 @@ class Instance:
 
 
 def _tensors(names: list[str], arrays: list[Array]) -> Any:
-    """Structs of C for some arrays; they share the arrays' memory."""
+    """C structs for arrays; they share the arrays' memory."""
     items = (cu.rknn_custom_op_tensor * max(len(arrays), 1))()
     for index, (name, array) in enumerate(zip([n for n in names if n], arrays, strict=True)):
         attr, mem = items[index].attr, items[index].mem
@@ -88,27 +74,26 @@ def _tensors(names: list[str], arrays: list[Array]) -> Any:
     return items
 
 
-@api()
+@api
 def rknn_register_custom_ops(ctx: Any, op: Any, custom_op_num: int) -> int:
-    """Give the functions of operator types of the model; after `rknn_init`, once for each type.
+    """Register the functions of operator types of the model; after `rknn_init`, once for each type.
 
     `init` is called here for every node of the type, `prepare` and `compute` at every run, `destroy`
     at `rknn_destroy`.
     """
-    function = "rknn_register_custom_ops"
-    state = loaded_context(ctx, function)
+    state = loaded_context(ctx)
     ops = array_of(op, cu.rknn_custom_op, custom_op_num) if custom_op_num > 0 else None
     if ops is None:
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"{function}: {custom_op_num} operators given")
+        raise Refusal.invalid(f"{custom_op_num} operators given")
     for item in ops:
-        _check(state, item, function)
+        _check(state, item)
     for item in ops:
         kept = cu.rknn_custom_op.from_buffer_copy(item)
-        _register(state, kept, function, keep=item)
+        _register(state, kept, keep=item)
     return t.RKNN_SUCC
 
 
-def _check(state: Context, op: cu.rknn_custom_op, function: str) -> None:
+def _check(state: Context, op: cu.rknn_custom_op) -> None:
     name = op.op_type.decode(errors="replace")
     problem = None
     if op.target != cu.RKNN_TARGET_TYPE_CPU:
@@ -122,7 +107,7 @@ def _check(state: Context, op: cu.rknn_custom_op, function: str) -> None:
     elif any(instance.node.op_type == name for instance in state.custom.values()):
         problem = "registered already"
     if problem:
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"{function}: op_type '{name}': {problem}")
+        raise Refusal.invalid(f"op_type '{name}': {problem}")
 
 
 def _nodes(state: Context, op_type: str) -> list[TailNode]:
@@ -131,24 +116,25 @@ def _nodes(state: Context, op_type: str) -> list[TailNode]:
     return [node for node in nodes if node.op_type == op_type]
 
 
-def _register(state: Context, op: cu.rknn_custom_op, function: str, keep: Any) -> None:
+def _register(state: Context, op: cu.rknn_custom_op, keep: Any) -> None:
     for node in _nodes(state, op.op_type.decode(errors="replace")):
         instance = Instance(node, op)
-        instance.attributes["keep"] = keep  # the callbacks' Python objects hang on the program's struct
+        instance.attributes["keep"] = keep  # keeps the callbacks' Python objects alive
         outputs = [np.zeros(s, d) for s, d in zip(node.shapes, node.dtypes, strict=True)]
         code = instance.call("init", _placeholders(state, node), outputs)
         if code == cu.RKNN_WARNING_SKIP_CUSTOM_OP_COMPUTE:
             instance.destroy()
-            message = f"{function}: '{node.name}' asks for the library's own function, there is none"
-            raise Refusal(t.RKNN_ERR_FAIL, message)
+            raise Refusal(
+                t.RKNN_ERR_FAIL, f"'{node.name}' requires a function of the library, which does not exist"
+            )
         if code:
             instance.destroy()
-            raise Refusal(t.RKNN_ERR_FAIL, f"{function}: init of '{node.name}' returned {code}")
+            raise Refusal(t.RKNN_ERR_FAIL, f"init of '{node.name}' returned {code}")
         state.custom[node.name] = instance
 
 
 def _placeholders(state: Context, node: TailNode) -> list[Array]:
-    """Zeros in the shapes of a node's inputs, as far as they are known before a run."""
+    """Zeros in the shapes of a node's inputs, as far as these are known before a run."""
     whole = state.loaded.whole
     shapes = {
         name: (shape, dtype)
@@ -176,36 +162,36 @@ def compute(state: Context, node: TailNode, inputs: list[Array], outputs: list[A
     Raises
     ------
     Refusal
-        RKNN_ERR_FAIL when no operator was registered or a callback fails.
+        RKNN_ERR_FAIL if no operator was registered or a callback fails.
     """
     instance = state.custom.get(node.name)
     if instance is None:
-        message = f"custom op '{node.name}': no operator of type '{node.op_type}' is registered"
-        raise Refusal(t.RKNN_ERR_FAIL, message)
+        raise Verbatim(
+            t.RKNN_ERR_FAIL, f"custom op '{node.name}': no operator of type '{node.op_type}' is registered"
+        )
     for name in ("prepare", "compute"):
         code = instance.call(name, inputs, outputs)
         if code:
-            raise Refusal(t.RKNN_ERR_FAIL, f"custom op '{node.name}': {name} returned {code}")
+            raise Verbatim(t.RKNN_ERR_FAIL, f"custom op '{node.name}': {name} returned {code}")
 
 
-@api(lambda: None)
+@api
 def rknn_custom_op_get_op_attr(op_ctx: Any, attr_name: Any, op_attr: Any) -> None:
-    """Fill `op_attr` with an attribute of the node, inside a callback; `n_elems` 0 when there is none.
+    """Fill `op_attr` with an attribute of the node, inside a callback; `n_elems` is 0 if there is none.
 
-    Integers are INT64, numbers FLOAT32, strings UINT8 with double quotes around them; "name" is the
-    node's name.
+    Integers are INT64, numbers FLOAT32, strings UINT8 in double quotes; "name" is the name of the node.
     """
     target = target_of(op_attr, cu.rknn_custom_op_attr)
     context = target_of(op_ctx, cu.rknn_custom_op_context)
     if target is None:
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, "rknn_custom_op_get_op_attr: op_attr must not be null")
+        raise Refusal.invalid("op_attr must not be null")
     name = attr_name.value if isinstance(attr_name, ct.c_char_p) else attr_name
     name = name.decode(errors="replace") if isinstance(name, bytes) else str(name)
     target.name = name.encode()[: t.RKNN_MAX_NAME_LEN - 1]
     target.n_elems, target.data = 0, None
     instance = _instances.get(context.internal_ctx) if context is not None else None
     if instance is None:
-        raise Refusal(t.RKNN_ERR_CTX_INVALID, "rknn_custom_op_get_op_attr: invalid context")
+        raise Refusal(t.RKNN_ERR_CTX_INVALID, "invalid context")
     array = _attribute(instance.node, name)
     if array is None:
         return

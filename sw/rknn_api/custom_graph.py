@@ -1,32 +1,39 @@
-"""Models with custom operators: the part behind the first of them is cut off and computed on the host.
+"""Models with custom operators: the part from the first of them on is cut off and computed on the host.
 
-A custom operator is a node of another domain than ONNX's own.  What feeds the cut becomes an output
-of the model that the compiler gets; the nodes behind it run in order after each job, custom ones by
-the program's functions and others by ONNX's reference evaluator.
+A custom operator is a node of a domain that neither ONNX nor onnxruntime has.  The values that feed the
+cut-off part become outputs of the model that the compiler gets; the nodes of the part run in order after each
+job, custom ones with the program's functions and others with ONNX's reference evaluator.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from sw.compiler import ModelError, RunReport, TensorInfo
+from rkcosim.compiler import ModelError, RunReport, TensorInfo
+from rkcosim.compiler.tiling import holding
+
+if TYPE_CHECKING:
+    from rkcosim.rknn_file.model import FileModel
 
 Array = npt.NDArray[Any]
 Compute = Callable[["TailNode", list[Array], list[Array]], None]
 """Computes a custom node: fills the output arrays from the input arrays."""
 
-OWN_DOMAINS = ("", "ai.onnx")
+OWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
+"""Domains of ONNX and onnxruntime; operators of all others, except functions of the model, are custom."""
 
 
 @dataclass
 class TailNode:
-    """A node behind the cut; `shapes` and `dtypes` of its outputs are known for custom ones."""
+    """A node after the cut; `shapes` and `dtypes` of its outputs are known for custom nodes."""
 
     name: str
     op_type: str
@@ -41,7 +48,7 @@ class TailNode:
 
 @dataclass
 class Tail:
-    """Everything behind the cut: nodes in order, constants, and the values that feed it."""
+    """The part after the cut: nodes in order, constants, and the values that feed it."""
 
     nodes: list[TailNode]
     constants: dict[str, Array]
@@ -53,7 +60,7 @@ class Tail:
         return [node for node in self.nodes if node.custom]
 
     def run(self, values: dict[str, Array], compute: Compute) -> dict[str, Array]:
-        """Every value behind the cut, from those that feed it."""
+        """All values after the cut, computed from those that feed it."""
         known = {**self.constants, **values}
         for node in self.nodes:
             inputs = [known[name] for name in node.inputs if name]
@@ -68,17 +75,17 @@ class Tail:
 
 
 def split(data: bytes) -> tuple[bytes, Tail, list[TensorInfo]] | None:
-    """Cut a model in front of its first custom operators.
+    """Cut a model before its first custom operators.
 
     Returns
     -------
-    (model for the compiler, what is cut off, the outputs of the whole model), or None for a model
-    without custom operators or one that is no ONNX model (the compiler then says what is wrong).
+    (model for the compiler, the part that is cut off, outputs of the whole model), or None for a model
+    without custom operators and for data that are not an ONNX model (the compiler then reports the error).
 
     Raises
     ------
     ModelError
-        for a custom operator whose output has no known shape, naming it.
+        For a custom operator whose output has no known shape; the message names it.
     """
     if not data or data[:1] not in (b"\x08", b"\x0a", b"\x12", b"\x3a", b"\x42"):
         return None
@@ -87,16 +94,17 @@ def split(data: bytes) -> tuple[bytes, Tail, list[TensorInfo]] | None:
 
     try:
         proto = onnx.load_model_from_string(data)
-    except Exception:  # the compiler's loader gives the message
+    except Exception:  # the compiler's loader reports the error
         return None
     graph = proto.graph
-    custom = [node for node in graph.node if node.domain not in OWN_DOMAINS]
+    domains = {*OWN_DOMAINS, *(function.domain for function in proto.functions)}
+    custom = [node for node in graph.node if node.domain not in domains]
     if not custom:
         return None
     behind: set[str] = set()
     nodes = []
     for node in graph.node:
-        if node.domain not in OWN_DOMAINS or behind.intersection(node.input):
+        if node.domain not in domains or behind.intersection(node.input):
             behind.update(node.output)
             nodes.append(node)
     constants = {item.name: numpy_helper.to_array(item) for item in graph.initializer}
@@ -125,7 +133,7 @@ def split(data: bytes) -> tuple[bytes, Tail, list[TensorInfo]] | None:
     del head.graph.output[:]
     for name in names:
         unknown = onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ())
-        head.graph.output.append(known.get(name) or unknown)  # loaders do not rely on the shape
+        head.graph.output.append(known.get(name) or unknown)  # loaders do not need the shape
     del head.graph.value_info[:]
     used = {name for node in head.graph.node for name in node.input}
     kept_constants = [item for item in graph.initializer if item.name in used]
@@ -137,8 +145,61 @@ def split(data: bytes) -> tuple[bytes, Tail, list[TensorInfo]] | None:
     return head.SerializeToString(), tail, outputs
 
 
+_LEFT_OUT: ContextVar[bool] = ContextVar("custom operators of files are left out", default=False)
+
+
+def leaving_out_custom() -> AbstractContextManager[None]:
+    """Load `.rknn` files without their custom operators in this context; their inputs are outputs then."""
+    return holding(_LEFT_OUT, True)
+
+
+def tail_of_file(model: FileModel) -> tuple[Tail, list[TensorInfo]] | None:
+    """Return the custom operators of a `.rknn` file and the outputs of the whole model; None without them.
+
+    Their tensors are float32 for the program, or int64, as in other models with custom operators; the
+    attributes of an operator are not known.
+    """
+    plan, file = model.file_plan, model.file
+    if not plan.custom or _LEFT_OUT.get():
+        return None
+    tensors = file.tensors
+    behind = {n for node in plan.custom for n in node.outputs}
+    names = {n: plan.names[n] for node in plan.custom for n in node.inputs if n in plan.names}
+    for n in sorted(behind):
+        taken = {*names.values(), *plan.names.values()}
+        names[n] = tensors[n].name if tensors[n].name not in ("", *taken) else f"{tensors[n].name} #{n}"
+    constants: dict[str, Array] = {}
+    nodes = []
+    for node in plan.custom:
+        for n in node.inputs:
+            if n not in names:
+                names[n] = f"constant {n}"
+                kind = tensors[n].dtype
+                assert kind is not None
+                data = tensors[n].data[: tensors[n].elements * kind.itemsize]
+                if len(data) < tensors[n].elements * kind.itemsize:
+                    raise ModelError(f"{node.type} '{node.name}': constant '{tensors[n].name}' is too short")
+                constants[names[n]] = np.frombuffer(data, kind).reshape(tensors[n].shape)
+        made = TailNode(node.name, node.type, True, [names[n] for n in node.inputs], [], {})
+        for n in node.outputs:
+            made.outputs.append(names[n])
+            made.shapes.append(tensors[n].shape)
+            made.dtypes.append(np.dtype(np.int64 if tensors[n].dtype == np.int64 else np.float32))
+        nodes.append(made)
+    kinds = {name: kind for node in nodes for name, kind in zip(node.outputs, node.dtypes, strict=True)}
+    outputs = []
+    for n in file.outputs:
+        known = n in behind
+        name = names[n] if known else tensors[n].name
+        outputs.append(
+            TensorInfo(name, tensors[n].shape, kinds[name] if known else np.dtype(np.float32), 1.0, 0)
+        )
+    feeds = [names[n] for node in plan.custom for n in node.inputs if n in plan.names and n not in behind]
+    return Tail(nodes, constants, list(dict.fromkeys(feeds))), outputs
+
+
 def _fold_constants(graph: Any, nodes: list[Any], constants: dict[str, Array]) -> None:
-    """Constants of the tail that DequantizeLinear makes out of initializers, as quantisers leave them."""
+    """Constants of the part that DequantizeLinear computes from initializers, as quantisers write them."""
     from onnx.reference import ReferenceEvaluator
 
     wanted = {name for node in nodes for name in node.input}
@@ -161,7 +222,7 @@ def _shape_of(name: str, known: dict[str, Any], what: str) -> tuple[tuple[int, .
     dims = [dim.dim_value for dim in info.type.tensor_type.shape.dim] if info is not None else []
     if info is None or not dims or min(dims) <= 0 or math.prod(dims) >= 1 << 31:
         raise ModelError(
-            f"{what}: the model does not tell the shape of '{name}', which a custom operator needs"
+            f"{what}: the model does not specify the shape of '{name}', which a custom operator needs"
         )
     return tuple(dims), np.dtype(helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type))
 
@@ -186,14 +247,14 @@ def _tail_node(node: Any, known: dict[str, Any], proto: Any) -> TailNode:
             one = onnx.helper.make_graph([node], "node", inputs, outputs)
             opsets = [item for item in proto.opset_import if item.domain in OWN_DOMAINS]
             made.evaluator = ReferenceEvaluator(onnx.helper.make_model(one, opset_imports=opsets))
-        except Exception as error:  # whatever the evaluator does not know
-            raise ModelError(f"{node.op_type} '{label}' behind a custom operator: {error}") from error
+        except Exception as error:  # any exception of the evaluator
+            raise ModelError(f"{node.op_type} '{label}' after a custom operator: {error}") from error
     return made
 
 
 @dataclass(frozen=True)
 class _Item:
-    """Output of a graph: `real` ones are computed on the host."""
+    """An output of a graph; `real` outputs are computed on the host."""
 
     value: str
     real: bool
@@ -211,7 +272,7 @@ class _Graph:
 
 
 class TailModel:
-    """A compiled model with a tail; it looks like `CompiledModel` to the rest of this package."""
+    """A compiled model with a part for the host; the interface is that of `CompiledModel`."""
 
     def __init__(self, head: Any, tail: Tail, outputs: list[TensorInfo]) -> None:
         self.head = head
@@ -231,16 +292,16 @@ class TailModel:
         self.behind = behind
 
     def feed(self, loaded: Any) -> dict[str, Array]:
-        """Values in front of the cut after a run."""
+        """Values before the cut after a run."""
         return {name: loaded.get_output(self._numbers[name]) for name in self.tail.feeds}
 
     def head_output(self, name: str) -> int:
-        """Number that an output of the head has there."""
+        """Index of an output of the model before the cut."""
         return self._numbers[name]
 
 
 class TailLoaded:
-    """A loaded model with a tail; it looks like `LoadedModel` to the rest of this package."""
+    """A loaded model with a part for the host; the interface is that of `LoadedModel`."""
 
     def __init__(self, model: TailModel, loaded: Any) -> None:
         self.whole = model
@@ -249,7 +310,7 @@ class TailLoaded:
         self.values: dict[str, Array] = {}
 
     def run(self, max_cycles: int | None = None) -> RunReport:
-        """Run the job, then the tail."""
+        """Run the job, then the part on the host."""
         report: RunReport = self.inner.run(max_cycles)
         assert self.compute is not None
         self.values = self.whole.tail.run(self.whole.feed(self.inner), self.compute)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import ctypes as ct
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
-from sw.rknn_api.types import RKNN_MAX_NAME_LEN, rknn_tensor_attr, rknn_tensor_mem
+from rkcosim.driver.kernel.structs import c_fields
+from rkcosim.rknn_api.types import RKNN_MAX_NAME_LEN, global_names, rknn_tensor_attr, rknn_tensor_mem
 
 RKNN_CUSTOM_OP_MAX_STR_LEN = 64
 RKNN_CUSTOM_OP_MAX_VALUE_LEN = 32
 RKNN_WARNING_SKIP_CUSTOM_OP_COMPUTE = -14
 
 rknn_custom_op_interal_context = ct.c_uint64
-"""Spelt as in the header."""
+"""Spelled as in the header."""
 
 
 class rknn_target_type(IntEnum):
-    """Where a custom operator runs."""
+    """Processor that runs a custom operator."""
 
     RKNN_TARGET_TYPE_CPU = 1
     RKNN_TARGET_TYPE_GPU = 2
@@ -26,15 +28,11 @@ class rknn_target_type(IntEnum):
 class rknn_gpu_op_context(ct.Structure):
     """OpenCL handles of an operator on the GPU; always null here."""
 
-    _fields_ = [
-        ("cl_context", ct.c_void_p),
-        ("cl_command_queue", ct.c_void_p),
-        ("cl_kernel", ct.c_void_p),
-    ]
+    _fields_ = c_fields("pointer cl_context, cl_command_queue, cl_kernel")
 
 
 class rknn_custom_op_context(ct.Structure):
-    """What every callback gets first; `priv_data` is the program's."""
+    """First argument of every callback; `priv_data` belongs to the program."""
 
     _fields_ = [
         ("target", ct.c_int),
@@ -51,14 +49,9 @@ class rknn_custom_op_tensor(ct.Structure):
 
 
 class rknn_custom_op_attr(ct.Structure):
-    """An attribute of the operator's node; `data` holds `n_elems` elements of `dtype`."""
+    """An attribute of the operator's node; `data` has `n_elems` elements of `dtype`."""
 
-    _fields_ = [
-        ("name", ct.c_char * RKNN_MAX_NAME_LEN),
-        ("dtype", ct.c_int),
-        ("n_elems", ct.c_uint32),
-        ("data", ct.c_void_p),
-    ]
+    _fields_ = c_fields(f"char name[{RKNN_MAX_NAME_LEN}]; int dtype; u32 n_elems; pointer data")
 
 
 rknn_custom_op_callback = ct.CFUNCTYPE(
@@ -96,14 +89,8 @@ class rknn_custom_op(ct.Structure):
 
 get_custom_op_func = ct.CFUNCTYPE(ct.POINTER(rknn_custom_op))
 
-# In C the members of an enumeration are global names.
-RKNN_TARGET_TYPE_CPU = rknn_target_type.RKNN_TARGET_TYPE_CPU
-RKNN_TARGET_TYPE_GPU = rknn_target_type.RKNN_TARGET_TYPE_GPU
-RKNN_TARGET_TYPE_MAX = rknn_target_type.RKNN_TARGET_TYPE_MAX
+__all__ = global_names(globals())
 
-__all__ = [
-    name
-    for name in dir()
-    if name.startswith(("RKNN_", "rknn_", "get_"))
-    and name not in ("RKNN_MAX_NAME_LEN", "rknn_tensor_attr", "rknn_tensor_mem")
-]
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> int: ...

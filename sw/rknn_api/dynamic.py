@@ -1,9 +1,9 @@
-"""Models of several shapes: an ONNX model whose metadata lists them.
+"""Models of several shapes: an ONNX model whose metadata lists the shapes.
 
-The metadata entry `dynamic_input` holds the shapes as the vendor's converter takes them: a JSON list
-of sets, each with one shape for every input of the model, as in
-`[[[1, 3, 64, 64]], [[1, 3, 96, 96]]]`.  Each set is compiled on its own; the largest one stands for
-the model until `rknn_set_input_shapes` chooses.
+The metadata entry `dynamic_input` has the shapes in the form of the vendor's converter: a JSON list
+of sets, each with one shape for every input of the model, for example
+`[[[1, 3, 64, 64]], [[1, 3, 96, 96]]]`.  Each set is compiled separately; the largest one represents
+the model until `rknn_set_input_shapes` selects another one.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from sw.compiler import ModelError
-from sw.rknn_api import types as t
+from rkcosim.compiler import ModelError
+from rkcosim.rknn_api import types as t
 
 KEY = "dynamic_input"
 Shape = tuple[int, ...]
@@ -23,7 +23,7 @@ Shape = tuple[int, ...]
 
 @dataclass
 class Variants:
-    """The shapes of a model: `sets` of one shape an input, with a compiled model for each."""
+    """The shapes of a model: `sets` of one shape per input, with a compiled model for each set."""
 
     sets: list[tuple[Shape, ...]]
     models: list[Any]
@@ -56,7 +56,7 @@ class Variants:
 
 
 def shown(shape: Shape) -> Shape:
-    """A shape as programs see it: four dimensions are N, H, W, C."""
+    """A shape in the form for programs: four dimensions are N, H, W, C."""
     return (shape[0], shape[2], shape[3], shape[1]) if len(shape) == 4 else shape
 
 
@@ -66,7 +66,7 @@ def variants(data: bytes, compile_one: Callable[[bytes], Any]) -> Variants | Non
     Raises
     ------
     ModelError
-        for a list that makes no sense, or a shape that cannot be compiled, naming it.
+        For an invalid list, or a shape that cannot be compiled; the message names it.
     """
     if KEY.encode() not in data:
         return None
@@ -74,7 +74,7 @@ def variants(data: bytes, compile_one: Callable[[bytes], Any]) -> Variants | Non
 
     try:
         proto = onnx.load_model_from_string(data)
-    except Exception:  # the compiler's loader gives the message
+    except Exception:  # the compiler's loader reports the error
         return None
     text = next((item.value for item in proto.metadata_props if item.key == KEY), None)
     if text is None:

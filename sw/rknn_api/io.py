@@ -1,4 +1,4 @@
-"""Inputs and outputs: rknn_inputs_set, rknn_outputs_get and _release, rknn_set_io_mem and its kin."""
+"""Inputs and outputs: rknn_inputs_set, rknn_outputs_get and _release, rknn_set_io_mem and others."""
 
 from __future__ import annotations
 
@@ -6,43 +6,52 @@ import ctypes as ct
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from sw.compiler import ModelError
-from sw.rknn_api import types as t
-from sw.rknn_api.convert import (
-    INPUT_DTYPES,
+from rkcosim.compiler import ModelError
+from rkcosim.rknn_api import types as t
+from rkcosim.rknn_api.convert import (
     ConversionError,
     input_array,
     input_bytes,
+    input_dtypes,
     output_bytes,
     tensor_type,
 )
-from sw.rknn_api.log import log
-from sw.rknn_api.memory import memory_of
-from sw.rknn_api.native import Native, native_input, native_output
-from sw.rknn_api.state import Binding, Context, Refusal, api, array_of, loaded_context, runtime, target_of
+from rkcosim.rknn_api.memory import memory_of
+from rkcosim.rknn_api.native import Native, native_input, native_output
+from rkcosim.rknn_api.state import (
+    Binding,
+    Context,
+    Refusal,
+    Verbatim,
+    api,
+    array_of,
+    loaded_context,
+    log,
+    runtime,
+    target_of,
+)
 
 OUTPUT_DTYPES: dict[int, Any] = {
     t.RKNN_TENSOR_FLOAT32: np.float32,
     t.RKNN_TENSOR_FLOAT16: np.float16,
 }
-"""Types that an output may be asked for besides its own."""
+"""Types in which an output may be requested, in addition to its element type."""
 
 
-@api()
+@api
 def rknn_inputs_set(context: Any, n_inputs: int, inputs: Any) -> int:
     """Convert inputs and write them to device memory.
 
-    Without `pass_through` a buffer's numbers are real values, whatever their type; they are quantised
+    Without `pass_through` the numbers of a buffer are real values, whatever their type; they are quantised
     with the model's scale and zero point.  With it the buffer is the native input, byte for byte.
     """
-    function = "rknn_inputs_set"
-    state = loaded_context(context, function)
+    state = loaded_context(context)
     count = len(state.model.inputs)
     items = array_of(inputs, t.rknn_input, n_inputs) if 0 < n_inputs <= count else None
     if items is None:
-        message = f"{function}: {n_inputs} inputs given, the model has {count}"
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, message)
+        raise Refusal.invalid(f"{n_inputs} inputs given, the model has {count}")
     state.finish()
     for item in items:
         _set_input(state, item)
@@ -52,60 +61,56 @@ def rknn_inputs_set(context: Any, n_inputs: int, inputs: Any) -> int:
 def _set_input(state: Context, item: t.rknn_input) -> None:
     infos = state.model.inputs
     if item.index >= len(infos):
-        message = f"rknn_inputs_set: index {item.index}, but the model has {len(infos)} inputs"
-        raise Refusal(t.RKNN_ERR_INPUT_INVALID, message)
+        raise Refusal(t.RKNN_ERR_INPUT_INVALID, f"index {item.index}, but the model has {len(infos)} inputs")
     info, index = infos[item.index], int(item.index)
     if not item.buf:
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"input '{info.name}': buf is null")
+        raise Verbatim.invalid(f"input '{info.name}': buf is null")
     native = native_input(state.model, index) if item.pass_through else None
-    try:
+    with Verbatim.instead_of(t.RKNN_ERR_INPUT_INVALID, ConversionError, ModelError):
         needed = input_bytes(info, item.type, bool(item.pass_through), native)
         if item.size < needed:
             message = f"param input size({item.size}) < model input size({needed})"
-            raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"input '{info.name}': {message}")
-        data = ct.string_at(item.buf, needed)
+            raise Verbatim.invalid(f"input '{info.name}': {message}")
+        data: npt.NDArray[Any] = np.frombuffer(
+            memoryview((ct.c_uint8 * needed).from_address(item.buf)), np.uint8
+        )
         if native is not None:
-            if np.dtype(INPUT_DTYPES[item.type]) != native.dtype:
-                raise ConversionError(f"input '{info.name}': pass_through wants {native.dtype}")
-            state.loaded.memory(native.tensor)[: native.bytes] = np.frombuffer(data, np.uint8)
+            if np.dtype(input_dtypes(info)[item.type]) != native.dtype:
+                raise ConversionError(f"input '{info.name}': pass_through requires {native.dtype}")
+            state.loaded.memory(native.tensor)[: native.bytes] = data
         else:
             state.loaded.set_input(index, input_array(info, data, item.type, item.fmt))
-    except (ConversionError, ModelError) as error:
-        raise Refusal(t.RKNN_ERR_INPUT_INVALID, str(error), error) from error
     tensor = native_input(state.model, index).tensor
     state.held[index] = state.loaded.memory(tensor).copy()
     state.io.pop((True, index), None)
     state.inputs_set.add(index)
 
 
-@api()
+@api
 def rknn_outputs_get(context: Any, n_outputs: int, outputs: Any, extend: Any = None) -> int:
-    """Fetch results: float32 with `want_float`, else in the type OUTPUT_ATTR tells; 4-D is NCHW.
+    """Fetch results: float32 with `want_float`, otherwise in the type of OUTPUT_ATTR; 4-D is NCHW.
 
-    Waits for the frame under way; with RKNN_FLAG_ASYNC_MASK the previous frame's results are given
-    without waiting, where there is one.  Without `is_prealloc` the library allocates;
-    `rknn_outputs_release` gives that memory back.
+    The call waits for the running frame. With RKNN_FLAG_ASYNC_MASK the results of the previous frame, if any,
+    are returned without waiting.  Without `is_prealloc` the library allocates memory, which
+    `rknn_outputs_release` frees.
     """
-    function = "rknn_outputs_get"
-    state = loaded_context(context, function)
+    state = loaded_context(context)
     count = len(state.model.outputs)
     items = array_of(outputs, t.rknn_output, n_outputs) if 0 < n_outputs <= count else None
     if items is None:
-        message = f"{function}: {n_outputs} outputs asked, the model has {count}"
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, message)
+        raise Refusal.invalid(f"{n_outputs} outputs requested, the model has {count}")
     previous = state.previous
     frame_id = previous[0] if previous else 0
     if previous is None:
         frame = state.finish()
         if frame is None:
-            raise Refusal(t.RKNN_ERR_FAIL, f"{function}: before the first rknn_run")
+            raise Refusal(t.RKNN_ERR_FAIL, "before the first rknn_run")
         if frame.failure is not None:
-            raise Refusal(frame.failure.code, str(frame.failure), frame.failure.cause)
+            raise Verbatim(frame.failure.code, str(frame.failure), frame.failure.cause)
         frame_id = frame.number
     for item in items:
         if item.index >= count:
-            message = f"{function}: index {item.index}, but the model has {count} outputs"
-            raise Refusal(t.RKNN_ERR_OUTPUT_INVALID, message)
+            raise Refusal(t.RKNN_ERR_OUTPUT_INVALID, f"index {item.index}, but the model has {count} outputs")
     for item in items:
         codes = previous[1][item.index] if previous else None
         _get_output(state, item, codes)
@@ -124,8 +129,10 @@ def _get_output(state: Context, item: t.rknn_output, kept: Any) -> None:
     values = values.astype(np.float32 if item.want_float else info.dtype, copy=False)
     if item.is_prealloc:
         if not item.buf or item.size < values.nbytes:
-            message = f"output '{info.name}': buf of {item.size} bytes, {values.nbytes} needed"
-            raise Refusal(t.RKNN_ERR_OUTPUT_INVALID, message)
+            raise Verbatim(
+                t.RKNN_ERR_OUTPUT_INVALID,
+                f"output '{info.name}': buf of {item.size} bytes, {values.nbytes} needed",
+            )
         ct.memmove(item.buf, values.ctypes.data, values.nbytes)
         return
     memory = ct.create_string_buffer(values.tobytes(), max(values.nbytes, 1))
@@ -135,7 +142,7 @@ def _get_output(state: Context, item: t.rknn_output, kept: Any) -> None:
 
 
 def keep_outputs(state: Context) -> list[Any]:
-    """Results of the last frame, (real numbers, codes) of each output, before the next one starts."""
+    """Results of the last frame, (real numbers, codes) for each output, before the next frame starts."""
     count = len(state.model.outputs)
     return [
         (
@@ -146,14 +153,13 @@ def keep_outputs(state: Context) -> list[Any]:
     ]
 
 
-@api()
+@api
 def rknn_outputs_release(context: Any, n_ouputs: int, outputs: Any) -> int:
     """Free the memory that `rknn_outputs_get` allocated."""
-    function = "rknn_outputs_release"
-    state = loaded_context(context, function)
+    state = loaded_context(context)
     items = array_of(outputs, t.rknn_output, n_ouputs) if n_ouputs >= 0 else None
     if items is None:
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"{function}: no outputs given")
+        raise Refusal.invalid("no outputs given")
     for item in items:
         if not item.is_prealloc and item.buf and state.buffers.pop(item.buf, None) is not None:
             item.buf = None
@@ -161,21 +167,20 @@ def rknn_outputs_release(context: Any, n_ouputs: int, outputs: Any) -> int:
     return t.RKNN_SUCC
 
 
-@api()
+@api
 def rknn_set_io_mem(ctx: Any, mem: Any, attr: Any) -> int:
-    """Let an input be read from, or an output written to, memory of `rknn_create_mem` at every run.
+    """Read an input from, or write an output to, memory of `rknn_create_mem` at every run.
 
-    `attr` is that of a query, which says whether it is an input or an output (by its name), perhaps
-    with another `type` or `fmt`: then the library converts.  An input of the model's own type holds
-    codes; of another type, real numbers.
+    `attr` is the result of a query; its name tells whether it is an input or an output. Its `type` or `fmt`
+    may have been changed: then the library converts.  An input of the model's element type holds
+    codes; an input of another type, real numbers.
     """
-    function = "rknn_set_io_mem"
-    state = loaded_context(ctx, function)
-    memory = memory_of(mem, function)
+    state = loaded_context(ctx)
+    memory = memory_of(mem)
     given = target_of(attr, t.rknn_tensor_attr)
     if given is None:
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"{function}: attr must point to a rknn_tensor_attr")
-    is_input, index = _which(state, given, function)
+        raise Refusal.invalid("attr must point to a rknn_tensor_attr")
+    is_input, index = _which(state, given)
     kept = t.rknn_tensor_attr.from_buffer_copy(given)
     info = (state.model.inputs if is_input else state.model.outputs)[index]
     native = (native_input if is_input else native_output)(state.model, index)
@@ -183,11 +188,11 @@ def rknn_set_io_mem(ctx: Any, mem: Any, attr: Any) -> int:
         needed = _needed(info, native, kept, is_input)
     except ConversionError as error:
         code = t.RKNN_ERR_INPUT_INVALID if is_input else t.RKNN_ERR_OUTPUT_INVALID
-        raise Refusal(code, f"{function}: {error}", error) from error
+        raise Refusal(code, f"{error}", error) from error
     what = "input" if is_input else "output"
     if memory.size < needed:
         message = f"{what} memory size({memory.size}) < model {what} size({needed})"
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"{what} '{info.name}': {message}")
+        raise Verbatim.invalid(f"{what} '{info.name}': {message}")
     if not is_input and memory.size < native.bytes and _is_native(native, kept):
         log.warning("output '%s': memory is below size_with_stride, converted on the CPU", info.name)
     state.finish()
@@ -197,13 +202,13 @@ def rknn_set_io_mem(ctx: Any, mem: Any, attr: Any) -> int:
     return t.RKNN_SUCC
 
 
-def _which(state: Context, attr: t.rknn_tensor_attr, function: str) -> tuple[bool, int]:
+def _which(state: Context, attr: t.rknn_tensor_attr) -> tuple[bool, int]:
     for is_input, infos in ((True, state.model.inputs), (False, state.model.outputs)):
         for index, info in enumerate(infos):
             if info.name.encode()[: t.RKNN_MAX_NAME_LEN - 1] == attr.name and index == attr.index:
                 return is_input, index
     name = attr.name.decode(errors="replace")
-    raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"{function}: no input or output {attr.index} named '{name}'")
+    raise Refusal.invalid(f"no input or output {attr.index} named '{name}'")
 
 
 def _is_native(native: Native, attr: t.rknn_tensor_attr) -> bool:
@@ -221,8 +226,8 @@ def _pitch(info: Any, native: Native) -> int:
 
 
 def _needed(info: Any, native: Native, attr: t.rknn_tensor_attr, is_input: bool) -> int:
-    """Bytes that the memory of a binding must have."""
-    dtypes = INPUT_DTYPES if is_input else {**OUTPUT_DTYPES, int(tensor_type(info.dtype)): info.dtype}
+    """Number of bytes that the memory of a binding must have."""
+    dtypes = input_dtypes(info) if is_input else {**OUTPUT_DTYPES, int(tensor_type(info.dtype)): info.dtype}
     if attr.type == tensor_type(native.dtype):
         size = native.dtype.itemsize
     elif attr.type in dtypes:
@@ -247,17 +252,17 @@ def _needed(info: Any, native: Native, attr: t.rknn_tensor_attr, is_input: bool)
 
 
 def _shifted(info: Any, native: Native, kind: int) -> bool:
-    """Whether numbers are the signed bytes that the device keeps of a model of unsigned ones."""
+    """Whether the numbers are signed bytes, which the device uses for a model of unsigned ones."""
     return native.dtype != np.dtype(info.dtype) and kind == tensor_type(native.dtype)
 
 
 def take_inputs(state: Context) -> None:
-    """Before a run: move what the program wrote into bound memory to where the model reads it.
+    """Before a run: copy data from bound memory to the place where the model reads them.
 
     Raises
     ------
     Refusal
-        for numbers that cannot be converted.
+        For numbers that cannot be converted.
     """
     for index, data in state.held.items():
         if (True, index) not in state.io:
@@ -273,7 +278,7 @@ def take_inputs(state: Context) -> None:
             count = min(native.bytes, raw.size)
             state.loaded.memory(native.tensor)[:count] = raw[:count]
             continue
-        try:
+        with Verbatim.instead_of(t.RKNN_ERR_INPUT_INVALID, ConversionError, ModelError):
             pitch = _pitch(info, native)
             if _shifted(info, native, kind):
                 raw, kind = raw ^ 0x80, int(t.RKNN_TENSOR_UINT8)
@@ -284,12 +289,10 @@ def take_inputs(state: Context) -> None:
                     info, raw.tobytes(), kind, attr.fmt, codes=codes, pitch=pitch, blocks=_blocks(native)
                 ),
             )
-        except (ConversionError, ModelError) as error:
-            raise Refusal(t.RKNN_ERR_INPUT_INVALID, str(error), error) from error
 
 
 def give_outputs(state: Context) -> None:
-    """After a run: bring results to bound memory."""
+    """After a run: copy results to bound memory."""
     for (is_input, index), binding in state.io.items():
         if is_input:
             continue
@@ -310,30 +313,26 @@ def give_outputs(state: Context) -> None:
         binding.memory.from_device()
 
 
-def _set_region(ctx: Any, mem: Any, function: str, region: str) -> int:
-    state = loaded_context(ctx, function)
-    memory = memory_of(mem, function)
+def _set_region(ctx: Any, mem: Any, region: str) -> int:
+    state = loaded_context(ctx)
+    memory = memory_of(mem)
     plan = state.model.plan
     needed = max(len(plan.weights) if region == "weights" else plan.activation_bytes, 1)
     if memory.size < needed:
-        message = f"{function}: memory size({memory.size}) < model {region} size({needed})"
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, message)
+        raise Refusal.invalid(f"memory size({memory.size}) < model {region} size({needed})")
     state.finish()
-    try:
-        with runtime.lock:
-            state.loaded.use_region(region, memory)
-    except ModelError as error:
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"{function}: {error}", error) from error
+    with Refusal.instead_of(t.RKNN_ERR_PARAM_INVALID, ModelError), runtime.lock:
+        state.loaded.use_region(region, memory)
     return t.RKNN_SUCC
 
 
-@api()
+@api
 def rknn_set_weight_mem(ctx: Any, mem: Any) -> int:
-    """Keep the weights in memory of the program's, which takes `total_weight_size` bytes."""
-    return _set_region(ctx, mem, "rknn_set_weight_mem", "weights")
+    """Keep the weights in memory of the program, which needs `total_weight_size` bytes."""
+    return _set_region(ctx, mem, "weights")
 
 
-@api()
+@api
 def rknn_set_internal_mem(ctx: Any, mem: Any) -> int:
-    """Keep the tensors in memory of the program's, which takes `total_internal_size` bytes."""
-    return _set_region(ctx, mem, "rknn_set_internal_mem", "activations")
+    """Keep the tensors in memory of the program, which needs `total_internal_size` bytes."""
+    return _set_region(ctx, mem, "activations")

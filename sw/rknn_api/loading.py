@@ -5,20 +5,21 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from sw.compiler import CompiledModel, LoadedModel
-from sw.driver import DriverError
-from sw.rknn_api import types as t
-from sw.rknn_api.custom import compute
-from sw.rknn_api.custom_graph import TailLoaded, TailModel
-from sw.rknn_api.log import log
-from sw.rknn_api.state import Context, Refusal, runtime
+from rkcosim.compiler import CompiledModel, LoadedModel, ModelError
+from rkcosim.driver import DriverError
+from rkcosim.rknn_api import types as t
+from rkcosim.rknn_api.batch import BatchLoaded, BatchModel
+from rkcosim.rknn_api.custom import compute
+from rkcosim.rknn_api.custom_graph import TailLoaded, TailModel
+from rkcosim.rknn_api.native import native_input, native_output
+from rkcosim.rknn_api.state import Context, Refusal, log, runtime
 
 OWN_MEMORY = t.RKNN_FLAG_MEM_ALLOC_OUTSIDE | t.RKNN_FLAG_INTERNAL_ALLOC_OUTSIDE | t.RKNN_FLAG_SHARE_WEIGHT_MEM
-"""Flags of contexts whose memory was measured for one plan."""
+"""Flags of contexts whose memory was measured for a single plan."""
 
 
 def place(model: Any, share: Any = None, outside: list[str] | None = None) -> Any:
-    """Put a model on the device in use; `share` and `outside` as in `LoadedModel`.
+    """Load a model on the current device; `share` and `outside` as in `LoadedModel`.
 
     Raises
     ------
@@ -28,27 +29,35 @@ def place(model: Any, share: Any = None, outside: list[str] | None = None) -> An
         if isinstance(model, TailModel):
             inner = share.inner if share is not None else None
             return TailLoaded(model, place(model.head, inner, outside))
-        if share is None and not outside:
-            return model.load(runtime.driver)
         assert runtime.driver is not None
+        if isinstance(model, BatchModel):
+            first = place(model.one, share.first if share is not None else None, outside)
+            count = range(len(model.inputs)), range(len(model.outputs))
+            natives = [native_input(model.one, n) for n in count[0]]
+            natives += [native_output(model.one, n) for n in count[1]]
+            sizes = {native.tensor: native.bytes for native in natives if native.tensor is not None}
+            copy = None if outside else functools.partial(place, model.one)
+            return BatchLoaded(model, first, copy, runtime.driver.device.cores, sizes)
         return LoadedModel(model, runtime.driver, share=share, outside=outside or ())
 
 
 def connect(state: Context) -> None:
-    """Let a model's custom operators be those of its context."""
+    """Use the custom operators of the context for its model."""
     if isinstance(state.loaded, TailLoaded):
         state.loaded.compute = functools.partial(compute, state)
 
 
 def plan_for(state: Context, cores: int) -> None:
-    """Plan and load a context's model again for so many cores, if it is not planned so.
+    """Plan and load a context's model again for `cores` cores, unless it is already planned so.
 
     Raises
     ------
     Refusal
-        RKNN_ERR_MALLOC_FAIL when memory runs out; the context is then as it was.
+        RKNN_ERR_MALLOC_FAIL if memory runs out; the context is unchanged then.
     """
     model = state.model
+    if isinstance(model, BatchModel):  # its samples are spread, not its layers
+        return
     head = model.head if isinstance(model, TailModel) else model
     if getattr(head.plan, "cores", 1) == cores:
         return
@@ -58,15 +67,14 @@ def plan_for(state: Context, cores: int) -> None:
         or not isinstance(head, CompiledModel)
         or state.custom
     ):
-        log.warning("rknn_set_core_mask: this context's model stays on one core")
+        log.warning("rknn_set_core_mask: the model of this context always runs on one core")
         return
-    planned: Any = CompiledModel(head.graph, reuse=head.plan.reuse, cores=cores)
+    with Refusal.instead_of(t.RKNN_ERR_MODEL_INVALID, ModelError):
+        planned: Any = head.replanned(cores)
     if isinstance(model, TailModel):
         planned = TailModel(planned, model.tail, model.outputs)
-    try:
+    with Refusal.instead_of(t.RKNN_ERR_MALLOC_FAIL, DriverError):
         loaded = place(planned)
-    except DriverError as error:
-        raise Refusal(t.RKNN_ERR_MALLOC_FAIL, f"rknn_set_core_mask: {error}", error) from error
     loaded.meter = state.loaded.meter
     with runtime.lock:
         state.loaded.close()
@@ -75,23 +83,21 @@ def plan_for(state: Context, cores: int) -> None:
 
 
 def choose_shape(state: Context, number: int) -> None:
-    """Let a context of several shapes use one of them; each is loaded when it is first chosen.
+    """Select one of the shapes of a context; each shape is loaded when it is first selected.
 
     Raises
     ------
     Refusal
-        RKNN_ERR_MALLOC_FAIL when memory runs out; RKNN_ERR_FAIL where the program gave memory.
+        RKNN_ERR_MALLOC_FAIL if memory runs out; RKNN_ERR_FAIL if the program provided memory.
     """
     if state.flag & OWN_MEMORY:
-        raise Refusal(t.RKNN_ERR_FAIL, "rknn_set_input_shapes: not possible with memory of the program's")
+        raise Refusal(t.RKNN_ERR_FAIL, "not possible with memory of the program")
     state.finish()
     several = state.variants
     several.loaded.setdefault(several.models.index(state.model), state.loaded)
     if number not in several.loaded:
-        try:
+        with Refusal.instead_of(t.RKNN_ERR_MALLOC_FAIL, DriverError):
             several.loaded[number] = place(several.models[number])
-        except DriverError as error:
-            raise Refusal(t.RKNN_ERR_MALLOC_FAIL, f"rknn_set_input_shapes: {error}", error) from error
         several.loaded[number].meter = state.loaded.meter
     if several.chosen != number:
         state.inputs_set.clear()

@@ -1,7 +1,7 @@
-"""The matrix product interface of rknn_matmul_api.h, run as register tasks (`sw.compiler.matmul`).
+"""The matrix product interface of rknn_matmul_api.h, run as register tasks (`rkcosim.compiler.matmul`).
 
-A and C are read and written where the program put them, in either layout.  B is put into the native
-layout at `rknn_matmul_set_io_mem`, unless the program brings it so.
+A and C are read and written where the program put them, in either layout.  B is converted to the native
+layout by `rknn_matmul_set_io_mem`, unless the program provides it in this layout.
 """
 
 from __future__ import annotations
@@ -12,72 +12,69 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sw.compiler.matmul import Matmul, MatmulError, Requant, unpack_b
-from sw.driver import DriverError, Job, Task
-from sw.regcmd import build_task_list, task_list_bytes
-from sw.rknn_api import matmul_types as mt
-from sw.rknn_api import types as t
-from sw.rknn_api.log import log
-from sw.rknn_api.matmul_quant import Quant, requant_of
-from sw.rknn_api.matmul_state import (
+from rkcosim.compiler.matmul import Matmul, MatmulError, Requant, unpack_b
+from rkcosim.driver import DriverError, Job, Task
+from rkcosim.regcmd import build_task_list, task_list_bytes
+from rkcosim.rknn_api import matmul_types as mt
+from rkcosim.rknn_api import types as t
+from rkcosim.rknn_api.matmul_state import (
     QUANTISED,
     TYPES,
     MatmulContext,
+    Quant,
     native_b,
     product_context,
     read_b,
+    requant_of,
 )
-from sw.rknn_api.memory import Memory, forget_all_of, memory_of
-from sw.rknn_api.run import CORES, check_core_mask
-from sw.rknn_api.state import Refusal, api, array_of, is_address, runtime, target_of
+from rkcosim.rknn_api.memory import Memory, address_of, forget_all_of, memory_of
+from rkcosim.rknn_api.run import CORES, check_core_mask
+from rkcosim.rknn_api.state import Refusal, Verbatim, api, array_of, log, runtime, target_of
+
+PER_LAYER = (mt.RKNN_QUANT_TYPE_PER_LAYER_SYM, mt.RKNN_QUANT_TYPE_PER_LAYER_ASYM)
+PER_CHANNEL = (mt.RKNN_QUANT_TYPE_PER_CHANNEL_SYM, mt.RKNN_QUANT_TYPE_PER_CHANNEL_ASYM)
 
 
-@api()
+@api
 def rknn_matmul_create(ctx: Any, info: Any, io_attr: Any) -> int:
-    """Make a product of one shape and fill the attributes of its matrices."""
-    function = "rknn_matmul_create"
+    """Create a product of one shape and fill the attributes of its matrices."""
     given = target_of(info, mt.rknn_matmul_info)
     if given is None:
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"{function}: info must point to a rknn_matmul_info")
-    return _create(function, ctx, given, [(given.M, given.K, given.N)], [io_attr])
+        raise Refusal.invalid("info must point to a rknn_matmul_info")
+    return _create(ctx, given, [(given.M, given.K, given.N)], [io_attr])
 
 
-@api()
+@api
 def rknn_matmul_create_dynamic_shape(
     ctx: Any, info: Any, shape_num: int, dynamic_shapes: Any, io_attrs: Any
 ) -> int:
-    """Make a product of several shapes (M, K and N of `info` have no effect); the first is in use."""
-    function = "rknn_matmul_create_dynamic_shape"
+    """Create a product of several shapes (M, K and N of `info` have no effect); the first one is selected."""
     given = target_of(info, mt.rknn_matmul_info)
     shapes = array_of(dynamic_shapes, mt.rknn_matmul_shape, shape_num) if shape_num > 0 else None
     attrs = array_of(io_attrs, mt.rknn_matmul_io_attr, shape_num) if shape_num > 0 else None
     if given is None or shapes is None or attrs is None:
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"{function}: info, shapes and attributes are needed")
-    return _create(function, ctx, given, [(s.M, s.K, s.N) for s in shapes], attrs)
+        raise Refusal.invalid("info, shapes and attributes are needed")
+    return _create(ctx, given, [(s.M, s.K, s.N) for s in shapes], attrs)
 
 
 rknn_matmul_create_dyn_shape = rknn_matmul_create_dynamic_shape
-"""Name of versions 2.0 and 2.1."""
+"""Name in versions 2.0 and 2.1."""
 
 
-def _create(
-    function: str, ctx: Any, info: mt.rknn_matmul_info, shapes: list[tuple[int, int, int]], attrs: list[Any]
-) -> int:
+def _create(ctx: Any, info: mt.rknn_matmul_info, shapes: list[tuple[int, int, int]], attrs: list[Any]) -> int:
     handle = target_of(ctx, mt.rknn_matmul_ctx)
     targets = [target_of(attr, mt.rknn_matmul_io_attr) for attr in attrs]
     if handle is None or None in targets:
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"{function}: ctx and io_attr must not be null")
+        raise Refusal.invalid("ctx and io_attr must not be null")
     handle.value = 0
     if runtime.driver is None:
-        raise Refusal(t.RKNN_ERR_DEVICE_UNAVAILABLE, f"{function}: no device: call use_device first")
-    _check(function, info)
+        raise Refusal(t.RKNN_ERR_DEVICE_UNAVAILABLE, "no device: call use_device first")
+    _check(info)
     kept = mt.rknn_matmul_info.from_buffer_copy(info)
     state = MatmulContext(kept, TYPES[info.type][0], shapes, shapes[0])
-    try:
+    with Refusal.instead_of(t.RKNN_ERR_PARAM_INVALID, MatmulError):
         for shape in shapes:
             state.product_of(shape)
-    except MatmulError as error:
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"{function}: {error}", error) from error
     for target, shape in zip(targets, shapes, strict=True):
         _describe(state, shape, target)
     state.handle = next(runtime.handles)
@@ -86,26 +83,22 @@ def _create(
     return t.RKNN_SUCC
 
 
-def _check(function: str, info: mt.rknn_matmul_info) -> None:
+def _check(info: mt.rknn_matmul_info) -> None:
     if info.type not in TYPES:
         known = ", ".join(mt.get_matmul_type_string(kind) for kind in TYPES)
-        message = f"type {mt.get_matmul_type_string(info.type)} ({info.type}) is not supported: {known}"
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"{function}: {message}")
+        raise Refusal.invalid(
+            f"type {mt.get_matmul_type_string(info.type)} ({info.type}) is not supported: {known}"
+        )
     layouts = list(mt.rknn_matmul_layout)
     if info.B_layout not in layouts or info.AC_layout not in layouts[:2]:
-        message = f"B_layout {info.B_layout} or AC_layout {info.AC_layout} is not supported"
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"{function}: {message}")
-    channels = (mt.RKNN_QUANT_TYPE_PER_CHANNEL_SYM, mt.RKNN_QUANT_TYPE_PER_CHANNEL_ASYM)
-    layers = (mt.RKNN_QUANT_TYPE_PER_LAYER_SYM, mt.RKNN_QUANT_TYPE_PER_LAYER_ASYM)
-    if info.B_quant_type not in layers and not (info.B_quant_type in channels and info.type in QUANTISED):
-        message = (
-            f"B_quant_type {info.B_quant_type} is not supported: per layer, and per channel with "
-            + ", ".join(mt.get_matmul_type_string(kind) for kind in QUANTISED)
-        )
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"{function}: {message}")
-    if info.AC_quant_type not in layers:
-        message = f"AC_quant_type {info.AC_quant_type} is not supported: per layer only"
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"{function}: {message}")
+        raise Refusal.invalid(f"B_layout {info.B_layout} or AC_layout {info.AC_layout} is not supported")
+    per_channel = info.B_quant_type in PER_CHANNEL and info.type in QUANTISED
+    if info.B_quant_type not in PER_LAYER and not per_channel:
+        known = ", ".join(mt.get_matmul_type_string(kind) for kind in QUANTISED)
+        what = f"B_quant_type {info.B_quant_type} is not supported"
+        raise Refusal.invalid(f"{what}: per layer, and per channel with {known}")
+    if info.AC_quant_type not in PER_LAYER:
+        raise Refusal.invalid(f"AC_quant_type {info.AC_quant_type} is not supported: per layer only")
 
 
 def _describe(state: MatmulContext, shape: tuple[int, int, int], io: mt.rknn_matmul_io_attr) -> None:
@@ -133,22 +126,16 @@ def _describe(state: MatmulContext, shape: tuple[int, int, int], io: mt.rknn_mat
         attr.type = int(type_)
 
 
-@api()
+@api
 def rknn_matmul_set_io_mem(ctx: Any, mem: Any, attr: Any) -> int:
-    """Choose the memory of the matrix that `attr` names; B is taken over at this call."""
-    function = "rknn_matmul_set_io_mem"
-    state = product_context(ctx, function)
-    memory = memory_of(mem, function)
+    """Set the memory of the matrix that `attr` names; B is read by this call."""
+    state = product_context(ctx)
+    memory = memory_of(mem)
     given = target_of(attr, mt.rknn_matmul_tensor_attr)
-    name = given.name.decode(errors="replace") if given is not None else ""
-    if name not in ("A", "B", "C"):
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"{function}: attr must be that of A, B or C, not '{name}'")
-    needed = _size(state, name)
-    if memory.size < needed:
-        message = f"{function}: memory size({memory.size}) < matrix {name} size({needed})"
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, message)
+    name = _matrix(given, "attr must be that")
+    _check_size(state, name, memory)
     if memory.iova % 16:
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"{function}: matrix {name} must start at a multiple of 16")
+        raise Refusal.invalid(f"matrix {name} must start at a multiple of 16")
     state.memories[name] = memory
     if name == "B":
         memory.to_device()
@@ -156,13 +143,23 @@ def rknn_matmul_set_io_mem(ctx: Any, mem: Any, attr: Any) -> int:
     return t.RKNN_SUCC
 
 
-def _size(state: MatmulContext, name: str) -> int:
+def _matrix(given: Any, wanted: str) -> str:
+    """The matrix that a struct names."""
+    name = given.name.decode(errors="replace") if given is not None else ""
+    if name not in ("A", "B", "C"):
+        raise Refusal.invalid(f"{wanted} of A, B or C, not '{name}'")
+    return name
+
+
+def _check_size(state: MatmulContext, name: str, memory: Memory) -> None:
     product = state.product()
-    return {"A": product.a_bytes, "B": product.b_bytes, "C": product.c_bytes}[name]
+    needed = {"A": product.a_bytes, "B": product.b_bytes, "C": product.c_bytes}[name]
+    if memory.size < needed:
+        raise Refusal.invalid(f"memory size({memory.size}) < matrix {name} size({needed})")
 
 
 def _buffer(state: MatmulContext, name: str, size: int) -> Any:
-    """A buffer of the library's own of at least `size` bytes.
+    """A buffer of the library with at least `size` bytes.
 
     Raises
     ------
@@ -173,13 +170,10 @@ def _buffer(state: MatmulContext, name: str, size: int) -> Any:
     if old is not None and old.size >= size:
         return old
     assert runtime.driver is not None
-    try:
-        with runtime.lock:
-            buffer = runtime.driver.alloc(max(size, 64), f"matmul {name}")
-            if old is not None:
-                old.free()
-    except DriverError as error:
-        raise Refusal(t.RKNN_ERR_MALLOC_FAIL, f"rknn_matmul: {error}", error) from error
+    with Verbatim.instead_of(t.RKNN_ERR_MALLOC_FAIL, DriverError, text="rknn_matmul: "), runtime.lock:
+        buffer = runtime.driver.alloc(max(size, 64), f"matmul {name}")
+        if old is not None:
+            old.free()
     state.scratch[name] = buffer
     return buffer
 
@@ -195,7 +189,7 @@ def _take_b(state: MatmulContext, memory: Memory) -> None:
 
 
 def _pack_b(state: MatmulContext, product: Matmul) -> None:
-    """Put B into the library's own buffer as the product's tasks read it."""
+    """Write B into the library's buffer in the layout that the product's tasks read."""
     assert state.b_matrix is not None
     state.b = _buffer(state, "B", product.b_bytes)
     packed = product.pack_b(state.b_matrix)
@@ -203,82 +197,70 @@ def _pack_b(state: MatmulContext, product: Matmul) -> None:
     state.b_parts = product.parts
 
 
-@api()
+@api
 def rknn_matmul_set_core_mask(context: Any, core_mask: int) -> int:
-    """Choose the core; masks of several are refused and leave the automatic choice."""
-    function = "rknn_matmul_set_core_mask"
-    state = product_context(context, function)
-    check_core_mask(int(core_mask), function)
+    """Select the core; masks with several cores are rejected and keep the automatic selection."""
+    state = product_context(context)
+    check_core_mask(int(core_mask))
     if len(CORES.get(int(core_mask), ())) > 1 or core_mask == t.RKNN_NPU_CORE_ALL:
         state.core = 0
-        message = f"Not support core mask: {core_mask}, fallback to single core auto mode"
-        raise Refusal(t.RKNN_ERR_FAIL, message)
+        raise Verbatim(
+            t.RKNN_ERR_FAIL, f"Not support core mask: {core_mask}, fallback to single core auto mode"
+        )
     state.core = CORES.get(int(core_mask), (0,))[0]
     return t.RKNN_SUCC
 
 
-@api()
+@api
 def rknn_matmul_set_quant_params(context: Any, params: Any) -> int:
     """Set scales and zero points of the matrix that `params` names."""
-    function = "rknn_matmul_set_quant_params"
-    state = product_context(context, function)
+    state = product_context(context)
     given = target_of(params, mt.rknn_quant_params)
-    name = given.name.decode(errors="replace") if given is not None else ""
-    if name not in ("A", "B", "C"):
-        message = f"{function}: params must be those of A, B or C, not '{name}'"
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, message)
+    name = _matrix(given, "params must be those")
     if state.info.type not in QUANTISED:
-        message = f"{function}: type {mt.get_matmul_type_string(state.info.type)} takes no parameters"
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, message)
+        raise Refusal.invalid(f"type {mt.get_matmul_type_string(state.info.type)} takes no parameters")
     kinds = state.info.B_quant_type if name == "B" else state.info.AC_quant_type
-    per_channel = kinds in (mt.RKNN_QUANT_TYPE_PER_CHANNEL_SYM, mt.RKNN_QUANT_TYPE_PER_CHANNEL_ASYM)
     symmetric = kinds in (mt.RKNN_QUANT_TYPE_PER_LAYER_SYM, mt.RKNN_QUANT_TYPE_PER_CHANNEL_SYM)
-    length = state.shape[2] if per_channel else 1
+    length = state.shape[2] if kinds in PER_CHANNEL else 1
     if given.scale_len != length or not given.scale:
-        message = f"{function}: {given.scale_len} scales of {name} given, {length} needed"
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, message)
+        raise Refusal.invalid(f"{given.scale_len} scales of {name} given, {length} needed")
     zeros = np.zeros(length, np.int64)
     if given.zp and given.zp_len and not symmetric:
         if given.zp_len != length:
-            message = f"{function}: {given.zp_len} zero points of {name} given, {length} needed"
-            raise Refusal(t.RKNN_ERR_PARAM_INVALID, message)
+            raise Refusal.invalid(f"{given.zp_len} zero points of {name} given, {length} needed")
         zeros = np.array([given.zp[n] for n in range(length)], np.int64)
     elif given.zp and any(given.zp[n] for n in range(max(given.zp_len, 0))):
-        log.warning("%s: %s is symmetric, its zero points are ignored", function, name)
+        log.warning("rknn_matmul_set_quant_params: %s is symmetric, its zero points are ignored", name)
     scales = np.array([given.scale[n] for n in range(length)], np.float64)
     if not (np.isfinite(scales).all() and (scales > 0).all()):
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"{function}: scales of {name} must be positive")
+        raise Refusal.invalid(f"scales of {name} must be positive")
     state.quant[name] = Quant(scales, zeros)
     return t.RKNN_SUCC
 
 
-@api()
+@api
 def rknn_matmul_get_quant_params(ctx: Any, params: Any, scale: Any) -> int:
-    """One scale for B in place of those of its columns: C's scale is this times A's."""
-    function = "rknn_matmul_get_quant_params"
-    state = product_context(ctx, function)
+    """Replace the scales of B's columns by one scale: the scale of C is this scale times that of A."""
+    state = product_context(ctx)
     target = target_of(scale, ct.c_float)
     quant = state.quant.get("B")
-    per_channel = (mt.RKNN_QUANT_TYPE_PER_CHANNEL_SYM, mt.RKNN_QUANT_TYPE_PER_CHANNEL_ASYM)
     if target is None:
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"{function}: scale must not be null")
-    if state.info.type != mt.RKNN_INT8_MM_INT8_TO_INT32 or state.info.B_quant_type not in per_channel:
-        message = f"{function}: only for RKNN_INT8_MM_INT8_TO_INT32 with B per channel"
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, message)
+        raise Refusal.invalid("scale must not be null")
+    if state.info.type != mt.RKNN_INT8_MM_INT8_TO_INT32 or state.info.B_quant_type not in PER_CHANNEL:
+        raise Refusal.invalid("only for RKNN_INT8_MM_INT8_TO_INT32 with B per channel")
     target.value = float(quant.scales.max()) if quant is not None else 1.0
     return t.RKNN_SUCC
 
 
-@api()
+@api
 def rknn_matmul_set_dynamic_shape(ctx: Any, shape: Any) -> int:
-    """Choose one of the shapes given at creation; memory must be set again afterwards."""
-    function = "rknn_matmul_set_dynamic_shape"
-    state = product_context(ctx, function)
+    """Select one of the shapes given at creation; memory must be set again afterwards."""
+    state = product_context(ctx)
     given = target_of(shape, mt.rknn_matmul_shape)
     wanted = (given.M, given.K, given.N) if given is not None else None
     if wanted not in state.shapes:
         listed = ", ".join(str(list(s)) for s in state.shapes)
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"{function}: {wanted} is none of {listed}")
+        raise Refusal.invalid(f"{wanted} is none of {listed}")
     if wanted[1:] != state.shape[1:]:
         state.memories.pop("B", None)
         state.b = None
@@ -287,30 +269,25 @@ def rknn_matmul_set_dynamic_shape(ctx: Any, shape: Any) -> int:
     return t.RKNN_SUCC
 
 
-@api()
+@api
 def rknn_matmul_run(ctx: Any) -> int:
     """Multiply, and wait for the end."""
-    function = "rknn_matmul_run"
-    state = product_context(ctx, function)
+    state = product_context(ctx)
     missing = [name for name in ("A", "B", "C") if name not in state.memories]
     if missing:
-        message = f"{function}: no memory is set for {', '.join(missing)}"
-        raise Refusal(t.RKNN_ERR_FAIL, message)
+        raise Refusal(t.RKNN_ERR_FAIL, f"no memory is set for {', '.join(missing)}")
     for name, memory in state.memories.items():
-        if memory.size < _size(state, name):
-            message = f"{function}: memory size({memory.size}) < matrix {name} size({_size(state, name)})"
-            raise Refusal(t.RKNN_ERR_PARAM_INVALID, message)
+        _check_size(state, name, memory)
         if memory.struct.priv_data not in runtime.memories:
-            raise Refusal(t.RKNN_ERR_FAIL, f"{function}: the memory of {name} was destroyed")
+            raise Refusal(t.RKNN_ERR_FAIL, f"the memory of {name} was destroyed")
     assert runtime.driver is not None
     requant, factor = _requant(state)
     with runtime.lock:
         state.memories["A"].to_device()
         job = _job(state, requant)
-        try:
+        # devices raise exceptions of various classes
+        with Verbatim.instead_of(t.RKNN_ERR_FAIL, Exception, text="failed to submit!, "):
             result = runtime.driver.submit(job)
-        except Exception as error:  # a device reports trouble with its own classes
-            raise Refusal(t.RKNN_ERR_FAIL, f"failed to submit!, {error}", error) from error
         state.cycles = result.cycles
         if factor is not None:
             _scale(state, factor)
@@ -319,7 +296,7 @@ def rknn_matmul_run(ctx: Any) -> int:
 
 
 def _requant(state: MatmulContext) -> tuple[Requant | None, npt.NDArray[np.float64] | None]:
-    """Integers for the DPU, and what the host multiplies a float32 result by."""
+    """Integers for the DPU, and the factors by which the host multiplies a float32 result."""
     if not state.quant:
         return None, None
     _, k, n = state.shape
@@ -332,7 +309,7 @@ def _requant(state: MatmulContext) -> tuple[Requant | None, npt.NDArray[np.float
     try:
         return requant_of(state.kind, n, state.quant, matrix)
     except ValueError as error:
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"rknn_matmul_run: {error}", error) from error
+        raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"{error}", error) from error
 
 
 def _job(state: MatmulContext, requant: Requant | None) -> Job:
@@ -355,7 +332,7 @@ def _job(state: MatmulContext, requant: Requant | None) -> Job:
 
 
 def _scale(state: MatmulContext, factor: npt.NDArray[np.float64]) -> None:
-    """Multiply the float32 result by the real scales, one a column."""
+    """Multiply the float32 result by the real scales, one per column."""
     m, _, n = state.shape
     result = state.memories["C"].view(0, m * n * 4).view(np.float32)
     wide = factor.astype(np.float32)
@@ -366,10 +343,10 @@ def _scale(state: MatmulContext, factor: npt.NDArray[np.float64]) -> None:
         result.reshape(m, n)[:] *= wide
 
 
-@api()
+@api
 def rknn_matmul_destroy(ctx: Any) -> int:
-    """Free a product and everything it gave out."""
-    state = product_context(ctx, "rknn_matmul_destroy")
+    """Free a product and everything that was allocated through it."""
+    state = product_context(ctx)
     runtime.contexts.pop(state.handle, None)
     with runtime.lock:
         forget_all_of(state.handle)
@@ -377,30 +354,20 @@ def rknn_matmul_destroy(ctx: Any) -> int:
     return t.RKNN_SUCC
 
 
-@api()
+@api
 def rknn_B_normal_layout_to_native_layout(B_input: Any, B_output: Any, K: int, N: int, info: Any) -> int:
-    """Bring B (K x N, or N x K with TP_NORM in `info`) into the native layout, segments included."""
-    function = "rknn_B_normal_layout_to_native_layout"
+    """Convert B (K x N, or N x K with TP_NORM in `info`) to the native layout, including segments."""
     given = target_of(info, mt.rknn_matmul_info)
-    source, target = _pointer(B_input), _pointer(B_output)
+    source, target = address_of(B_input), address_of(B_output)
     if given is None or not source or not target or K <= 0 or N <= 0:
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"{function}: two buffers, K, N and info are needed")
-    _check(function, given)
+        raise Refusal.invalid("two buffers, K, N and info are needed")
+    _check(given)
     kind = TYPES[given.type][0]
     if K % 32 or N % kind.group:
-        message = f"{function}: K must be a multiple of 32, N of {kind.group}; not {K} and {N}"
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, message)
+        raise Refusal.invalid(f"K must be a multiple of 32, N of {kind.group}; not {K} and {N}")
     raw = np.frombuffer(ct.string_at(source, K * N * kind.bits // 8), np.uint8)
     transposed = given.B_layout == mt.RKNN_MM_LAYOUT_TP_NORM
     layout = mt.RKNN_MM_LAYOUT_TP_NORM if transposed else mt.RKNN_MM_LAYOUT_NORM
     packed = native_b(read_b(raw, K, N, kind, layout), kind)
     ct.memmove(target, packed.ctypes.data, packed.size)
     return t.RKNN_SUCC
-
-
-def _pointer(buffer: Any) -> int:
-    if buffer is None or isinstance(buffer, int):
-        return buffer if is_address(buffer) else 0
-    if isinstance(buffer, np.ndarray):
-        return int(buffer.ctypes.data)
-    return ct.cast(buffer, ct.c_void_p).value or 0

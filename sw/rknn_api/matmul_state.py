@@ -1,39 +1,36 @@
-"""What a matrix product of rknn_matmul_api.h is made of: types, layouts, its context."""
+"""State of a matrix product of rknn_matmul_api.h: types, layouts, quantisation, its context."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from sw.compiler.matmul import KINDS, Matmul, MatmulKind, pack_b, unpack_b, unpack_elements
-from sw.rknn_api import matmul_types as mt
-from sw.rknn_api import types as t
-from sw.rknn_api.matmul_quant import Quant
-from sw.rknn_api.memory import Memory
-from sw.rknn_api.state import Refusal, handle_value, runtime
+from rkcosim.compiler.matmul import KINDS, Matmul, MatmulKind, Requant, pack_b, unpack_b, unpack_elements
+from rkcosim.compiler.requant import BS_SHIFT, channel_multipliers, output_scale
+from rkcosim.rknn_api import matmul_types as mt
+from rkcosim.rknn_api import types as t
+from rkcosim.rknn_api.memory import Memory
+from rkcosim.rknn_api.state import Refusal, handle_value, runtime
+
+
+def _product(kind: mt.rknn_matmul_type) -> tuple[str, int, int]:
+    """Name of a product in `KINDS`, and the header's types of A and C, from the name of its type."""
+    a, b, c = re.split("_MM_|_TO_", kind.name.removeprefix("RKNN_"))
+    tensors = t.rknn_tensor_type
+    operand, result = tensors[f"RKNN_TENSOR_{a}"], tensors[f"RKNN_TENSOR_{c}"]
+    return f"{a} x {b} -> {c}".lower(), int(operand), int(result)
+
 
 TYPES: dict[int, tuple[MatmulKind, int, int]] = {
-    mt.RKNN_FLOAT16_MM_FLOAT16_TO_FLOAT32: (
-        KINDS["float16 x float16 -> float32"],
-        t.RKNN_TENSOR_FLOAT16,
-        t.RKNN_TENSOR_FLOAT32,
-    ),
-    mt.RKNN_INT8_MM_INT8_TO_INT32: (KINDS["int8 x int8 -> int32"], t.RKNN_TENSOR_INT8, t.RKNN_TENSOR_INT32),
-    mt.RKNN_INT8_MM_INT8_TO_INT8: (KINDS["int8 x int8 -> int8"], t.RKNN_TENSOR_INT8, t.RKNN_TENSOR_INT8),
-    mt.RKNN_FLOAT16_MM_FLOAT16_TO_FLOAT16: (
-        KINDS["float16 x float16 -> float16"],
-        t.RKNN_TENSOR_FLOAT16,
-        t.RKNN_TENSOR_FLOAT16,
-    ),
-    mt.RKNN_INT8_MM_INT8_TO_FLOAT32: (
-        KINDS["int8 x int8 -> float32"],
-        t.RKNN_TENSOR_INT8,
-        t.RKNN_TENSOR_FLOAT32,
-    ),
-    mt.RKNN_INT4_MM_INT4_TO_INT16: (KINDS["int4 x int4 -> int16"], t.RKNN_TENSOR_INT4, t.RKNN_TENSOR_INT16),
+    int(kind): (KINDS[name], a, c)
+    for kind in mt.rknn_matmul_type
+    for name, a, c in [_product(kind)]
+    if name in KINDS
 }
 """Products of the RK3588 with the header's types of A (and B) and C (vendor guide, table 3-13)."""
 
@@ -42,17 +39,75 @@ QUANTISED = (
     mt.RKNN_INT8_MM_INT8_TO_INT8,
     mt.RKNN_INT8_MM_INT8_TO_FLOAT32,
 )
-"""Products that take quantisation parameters."""
+"""Products that accept quantisation parameters."""
 
 SEGMENT = 8192
-"""A native B with more rows is made of blocks of so many, one after the other (vendor guide 3.5.4)."""
+"""A native B with more rows consists of consecutive blocks of this many rows (vendor guide 3.5.4)."""
 
 Bytes = npt.NDArray[np.uint8]
 
 
+@dataclass(frozen=True)
+class Quant:
+    """Scales and zero points of a matrix: one each, or one per column (B)."""
+
+    scales: npt.NDArray[np.float64]
+    zeros: npt.NDArray[np.int64]
+
+
+_PLAIN = Quant(np.ones(1), np.zeros(1, np.int64))
+
+
+def requant_of(
+    kind: MatmulKind, n: int, quant: Mapping[str, Quant], matrix: Callable[[], npt.NDArray[Any]]
+) -> tuple[Requant | None, npt.NDArray[np.float64] | None]:
+    """Processing of the sums by the DPU, and the factor of each column that is left to the host.
+
+    int8: `C = sum (a - za)(b - zb) * sa * sb / sc + zc`, rounded twice (docs/rknn_api.md).  int32: the
+    sum; with B per channel, converted to the largest scale of its columns.  float32: the sum, times
+    `sa * sb` on the host.
+
+    Parameters
+    ----------
+    kind, n
+        The product and its number of columns.
+    quant
+        Parameters of "A", "B" and "C"; missing ones count as scale 1, zero point 0.
+    matrix
+        Returns B (K x N); called if A has a zero point.
+
+    Returns
+    -------
+    (integers or None, factors or None): None if nothing is to be done.
+
+    Raises
+    ------
+    ValueError
+        For a factor or bias that does not fit the DPU.
+    """
+    a, b, c = (quant.get(name, _PLAIN) for name in "ABC")
+    zeros = np.broadcast_to(b.zeros, (n,)).astype(np.int64)
+    scales = np.broadcast_to(b.scales, (n,)).astype(np.float64)
+    bias = np.zeros(n, np.int64)
+    if a.zeros[0]:
+        numbers = matrix().astype(np.int64)
+        bias = -a.zeros[0] * (numbers.sum(axis=0) - numbers.shape[0] * zeros)
+    uneven = b.scales.size > 1
+    multipliers = channel_multipliers(scales) if uneven else np.full(n, 1 << BS_SHIFT, np.int64)
+    shifted = bool(a.zeros[0]) or bool(zeros.any())
+    if kind.out == 0:
+        scale, shift = output_scale(float(a.scales[0] * scales.max() / c.scales[0]), "C")
+        return Requant(bias, zeros, multipliers, scale, shift, int(c.zeros[0])), None
+    if kind.out == 4:
+        return (Requant(bias, zeros, multipliers) if uneven or shifted else None), None
+    factor = a.scales[0] * scales
+    plain = np.full(n, 1 << BS_SHIFT, np.int64)
+    return (Requant(bias, zeros, plain) if shifted else None), (None if (factor == 1).all() else factor)
+
+
 @dataclass
 class MatmulContext:
-    """What a `rknn_matmul_ctx` stands for."""
+    """State behind a `rknn_matmul_ctx`."""
 
     info: mt.rknn_matmul_info
     kind: MatmulKind
@@ -62,9 +117,9 @@ class MatmulContext:
     core: int = 0
     memories: dict[str, Memory] = field(default_factory=dict)
     b: Any = None
-    """Buffer of the library's own copy of B, when the program's cannot be used as it is."""
+    """Buffer with the library's copy of B, if that of the program cannot be used directly."""
     b_matrix: npt.NDArray[Any] | None = None
-    """B's numbers at the last set, for the sums that zero points need and for other parts of K."""
+    """Numbers of B when it was last set, for the sums that zero points need and for other parts of K."""
     b_parts: list[tuple[int, int]] = field(default_factory=list)
     """Parts of K for which `b` is packed."""
     quant: dict[str, Quant] = field(default_factory=dict)
@@ -84,10 +139,10 @@ class MatmulContext:
         return bool(self.info.AC_layout == mt.RKNN_MM_LAYOUT_NATIVE)
 
     def finish(self) -> None:
-        """Nothing runs between calls."""
+        """Do nothing: no frame runs between calls."""
 
     def product(self) -> Matmul:
-        """The product of the shape in use."""
+        """The product of the current shape."""
         return self.product_of(self.shape)
 
     def product_of(self, shape: tuple[int, int, int]) -> Matmul:
@@ -96,7 +151,7 @@ class MatmulContext:
         Raises
         ------
         MatmulError
-            where there is none.
+            If there is none.
         """
         m, k, n = shape
         whole = self._in_place(k) or bool(self.quant)
@@ -104,7 +159,7 @@ class MatmulContext:
 
     @property
     def b_in_place(self) -> bool:
-        """Whether B is read where the program keeps it."""
+        """Whether B is read from the program's memory."""
         return self._in_place(self.shape[1])
 
     def _in_place(self, k: int) -> bool:
@@ -117,22 +172,22 @@ class MatmulContext:
         self.scratch.clear()
 
 
-def product_context(ctx: Any, function: str) -> MatmulContext:
+def product_context(ctx: Any) -> MatmulContext:
     """The open context of a product.
 
     Raises
     ------
     Refusal
-        with RKNN_ERR_CTX_INVALID.
+        RKNN_ERR_CTX_INVALID.
     """
     state = runtime.contexts.get(handle_value(ctx))
     if not isinstance(state, MatmulContext):
-        raise Refusal(t.RKNN_ERR_CTX_INVALID, f"{function}: invalid context")
+        raise Refusal(t.RKNN_ERR_CTX_INVALID, "invalid context")
     return state
 
 
 def read_b(raw: Bytes, k: int, n: int, kind: MatmulKind, layout: int) -> npt.NDArray[Any]:
-    """B (K x N) out of any layout."""
+    """B (K x N) from any layout."""
     if layout == mt.RKNN_MM_LAYOUT_NATIVE:
         parts = []
         for first in range(0, k, SEGMENT):
@@ -146,6 +201,6 @@ def read_b(raw: Bytes, k: int, n: int, kind: MatmulKind, layout: int) -> npt.NDA
 
 
 def native_b(matrix: npt.NDArray[Any], kind: MatmulKind) -> Bytes:
-    """B (K x N) in the native layout, a block for each segment of K."""
+    """B (K x N) in the native layout, one block for each segment of K."""
     parts = [pack_b(matrix[first : first + SEGMENT], kind) for first in range(0, matrix.shape[0], SEGMENT)]
     return np.concatenate(parts)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes as ct
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
-from sw.rknn_api.types import RKNN_MAX_DIMS, RKNN_MAX_NAME_LEN, rknn_context
+from rkcosim.driver.kernel.structs import c_fields
+from rkcosim.rknn_api.types import RKNN_MAX_DIMS, RKNN_MAX_NAME_LEN, global_names, rknn_context
 
 rknn_matmul_ctx = rknn_context
 
@@ -29,7 +31,7 @@ class rknn_matmul_type(IntEnum):
 
 
 class rknn_matmul_quant_type(IntEnum):
-    """How the numbers of a matrix are quantised."""
+    """Quantisation of a matrix."""
 
     RKNN_QUANT_TYPE_PER_LAYER_SYM = 0
     RKNN_QUANT_TYPE_PER_LAYER_ASYM = 1
@@ -40,7 +42,7 @@ class rknn_matmul_quant_type(IntEnum):
 
 
 class rknn_matmul_layout(IntEnum):
-    """Order of a matrix in memory; `TP_NORM` is for B alone (N x K)."""
+    """Order of a matrix in memory; `TP_NORM` is only for B (N x K)."""
 
     RKNN_MM_LAYOUT_NORM = 0
     RKNN_MM_LAYOUT_NATIVE = 1
@@ -48,33 +50,18 @@ class rknn_matmul_layout(IntEnum):
 
 
 class rknn_matmul_info(ct.Structure):
-    """What `rknn_matmul_create` is asked for: C (M x N) = A (M x K) * B (K x N)."""
+    """Argument of `rknn_matmul_create`: C (M x N) = A (M x K) * B (K x N)."""
 
-    _fields_ = [
-        ("M", ct.c_int32),
-        ("K", ct.c_int32),
-        ("N", ct.c_int32),
-        ("type", ct.c_int),
-        ("B_layout", ct.c_int16),
-        ("B_quant_type", ct.c_int16),
-        ("AC_layout", ct.c_int16),
-        ("AC_quant_type", ct.c_int16),
-        ("iommu_domain_id", ct.c_int32),
-        ("group_size", ct.c_int16),
-        ("reserved", ct.c_int8 * 34),
-    ]
+    _fields_ = c_fields(
+        "s32 M, K, N; int type; s16 B_layout, B_quant_type, AC_layout, AC_quant_type; "
+        "s32 iommu_domain_id; s16 group_size; s8 reserved[34]"
+    )
 
 
 class rknn_matmul_tensor_attr(ct.Structure):
     """Shape, size in bytes and type of one matrix."""
 
-    _fields_ = [
-        ("name", ct.c_char * RKNN_MAX_NAME_LEN),
-        ("n_dims", ct.c_uint32),
-        ("dims", ct.c_uint32 * RKNN_MAX_DIMS),
-        ("size", ct.c_uint32),
-        ("type", ct.c_int),
-    ]
+    _fields_ = c_fields(f"char name[{RKNN_MAX_NAME_LEN}]; u32 n_dims, dims[{RKNN_MAX_DIMS}], size; int type")
 
 
 class rknn_matmul_io_attr(ct.Structure):
@@ -88,7 +75,7 @@ class rknn_matmul_io_attr(ct.Structure):
 
 
 class rknn_quant_params(ct.Structure):
-    """Scales and zero points of one matrix, chosen by name."""
+    """Scales and zero points of one matrix, which is selected by name."""
 
     _fields_ = [
         ("name", ct.c_char * RKNN_MAX_NAME_LEN),
@@ -102,44 +89,19 @@ class rknn_quant_params(ct.Structure):
 class rknn_matmul_shape(ct.Structure):
     """One shape of a dynamic product."""
 
-    _fields_ = [("M", ct.c_int32), ("K", ct.c_int32), ("N", ct.c_int32)]
+    _fields_ = c_fields("s32 M, K, N")
 
 
 def get_matmul_type_string(kind: int) -> str:
-    """Name of a type of product, as the header's inline function gives it."""
+    """Name of a type of product, as returned by the header's inline function."""
     try:
         return rknn_matmul_type(kind).name
     except ValueError:
         return "UNKNOW"
 
 
-# In C the members of an enumeration are global names.
-RKNN_FLOAT16_MM_FLOAT16_TO_FLOAT32 = rknn_matmul_type.RKNN_FLOAT16_MM_FLOAT16_TO_FLOAT32
-RKNN_INT8_MM_INT8_TO_INT32 = rknn_matmul_type.RKNN_INT8_MM_INT8_TO_INT32
-RKNN_INT8_MM_INT8_TO_INT8 = rknn_matmul_type.RKNN_INT8_MM_INT8_TO_INT8
-RKNN_FLOAT16_MM_FLOAT16_TO_FLOAT16 = rknn_matmul_type.RKNN_FLOAT16_MM_FLOAT16_TO_FLOAT16
-RKNN_FLOAT16_MM_INT8_TO_FLOAT32 = rknn_matmul_type.RKNN_FLOAT16_MM_INT8_TO_FLOAT32
-RKNN_FLOAT16_MM_INT8_TO_FLOAT16 = rknn_matmul_type.RKNN_FLOAT16_MM_INT8_TO_FLOAT16
-RKNN_FLOAT16_MM_INT4_TO_FLOAT32 = rknn_matmul_type.RKNN_FLOAT16_MM_INT4_TO_FLOAT32
-RKNN_FLOAT16_MM_INT4_TO_FLOAT16 = rknn_matmul_type.RKNN_FLOAT16_MM_INT4_TO_FLOAT16
-RKNN_INT8_MM_INT8_TO_FLOAT32 = rknn_matmul_type.RKNN_INT8_MM_INT8_TO_FLOAT32
-RKNN_INT4_MM_INT4_TO_INT16 = rknn_matmul_type.RKNN_INT4_MM_INT4_TO_INT16
-RKNN_INT8_MM_INT4_TO_INT32 = rknn_matmul_type.RKNN_INT8_MM_INT4_TO_INT32
-RKNN_FLOAT16_MM_INT4_TO_BFLOAT16 = rknn_matmul_type.RKNN_FLOAT16_MM_INT4_TO_BFLOAT16
-RKNN_INT8_MM_INT4_TO_FLOAT16 = rknn_matmul_type.RKNN_INT8_MM_INT4_TO_FLOAT16
-RKNN_QUANT_TYPE_PER_LAYER_SYM = rknn_matmul_quant_type.RKNN_QUANT_TYPE_PER_LAYER_SYM
-RKNN_QUANT_TYPE_PER_LAYER_ASYM = rknn_matmul_quant_type.RKNN_QUANT_TYPE_PER_LAYER_ASYM
-RKNN_QUANT_TYPE_PER_CHANNEL_SYM = rknn_matmul_quant_type.RKNN_QUANT_TYPE_PER_CHANNEL_SYM
-RKNN_QUANT_TYPE_PER_CHANNEL_ASYM = rknn_matmul_quant_type.RKNN_QUANT_TYPE_PER_CHANNEL_ASYM
-RKNN_QUANT_TYPE_PER_GROUP_SYM = rknn_matmul_quant_type.RKNN_QUANT_TYPE_PER_GROUP_SYM
-RKNN_QUANT_TYPE_PER_GROUP_ASYM = rknn_matmul_quant_type.RKNN_QUANT_TYPE_PER_GROUP_ASYM
-RKNN_MM_LAYOUT_NORM = rknn_matmul_layout.RKNN_MM_LAYOUT_NORM
-RKNN_MM_LAYOUT_NATIVE = rknn_matmul_layout.RKNN_MM_LAYOUT_NATIVE
-RKNN_MM_LAYOUT_TP_NORM = rknn_matmul_layout.RKNN_MM_LAYOUT_TP_NORM
+__all__ = global_names(globals())
 
-__all__ = [
-    name
-    for name in dir()
-    if name.startswith(("RKNN_", "rknn_", "get_"))
-    and name not in ("RKNN_MAX_DIMS", "RKNN_MAX_NAME_LEN", "rknn_context")
-]
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> int: ...

@@ -1,12 +1,13 @@
-"""Memory of the zero-copy calls: rknn_create_mem and its kin, rknn_destroy_mem, rknn_mem_sync.
+"""Memory of the zero-copy calls: rknn_create_mem and related functions, rknn_destroy_mem, rknn_mem_sync.
 
-Memory that the library allocates is device memory, seen by program and NPU alike.  Memory that the
-program brings (a file descriptor or an address) gets a shadow on the device: the two are copied at
+Memory that the library allocates is device memory, which program and NPU share.  For memory that the
+program provides (a file descriptor or an address) there is a copy on the device: the two are synchronised by
 `rknn_mem_sync` and at every run, as caches would be cleaned on a board.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes as ct
 import itertools
 import mmap
@@ -17,22 +18,29 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sw.driver import DriverError
-from sw.rknn_api import types as t
-from sw.rknn_api.log import log
-from sw.rknn_api.state import Refusal, api, handle_value, is_address, runtime, target_of
+from rkcosim.driver import DriverError
+from rkcosim.rknn_api import types as t
+from rkcosim.rknn_api.state import Refusal, api, handle_value, is_address, log, runtime, target_of
 
 MAX_BYTES = 1 << 32
-"""The device's address space."""
+"""Size of the device's address space."""
 
 
 @dataclass
 class _Allocation:
-    """Device memory that several memories may name."""
+    """Device memory that several `Memory` objects may use."""
 
     buffer: Any
     fd: int
     users: int = 1
+
+    def is_behind(self, fd: int) -> bool:
+        """Whether a descriptor stands for this memory: the one that was given out, or a copy of it."""
+        if fd < 0 or self.fd < 0 or self.buffer.fd is None:
+            return fd >= 0 and fd == self.fd
+        with contextlib.suppress(OSError):
+            return os.path.sameopenfile(fd, self.fd)
+        return False
 
     def release(self) -> None:
         self.users -= 1
@@ -45,7 +53,7 @@ class _Allocation:
 
 @dataclass
 class Memory:
-    """What a `rknn_tensor_mem` stands for: `size` bytes of device memory from `offset` on."""
+    """Memory behind a `rknn_tensor_mem`: `size` bytes of device memory from `offset` on."""
 
     struct: t.rknn_tensor_mem
     context: int
@@ -53,7 +61,7 @@ class Memory:
     offset: int
     size: int
     host: npt.NDArray[np.uint8] | None = None
-    """The program's own bytes, when it brought them."""
+    """Bytes of the program, if it provided the memory."""
     mapping: Any = None
     pins: list[Any] = field(default_factory=list)
 
@@ -69,50 +77,42 @@ class Memory:
         return data
 
     def free(self) -> None:
-        """Do nothing: models that were given this memory do not own it."""
+        """Do nothing: models that use this memory do not own it."""
 
     def to_device(self) -> None:
-        """Copy the program's bytes to the device, where the two are apart."""
+        """Copy the program's bytes to the device, if they are separate."""
         if self.host is not None:
             self.view()[:] = self.host
 
     def from_device(self) -> None:
-        """Copy the device's bytes to the program, where the two are apart."""
+        """Copy the device's bytes to the program, if they are separate."""
         if self.host is not None:
             self.host[:] = self.view()
 
     def release(self) -> None:
-        """Forget the memory."""
+        """Release the memory."""
         self.host = None
         self.allocation.release()
         self.mapping = None
 
 
 _numbers = itertools.count(1)
-_Pointer = ct.POINTER(t.rknn_tensor_mem)
 
 
-def _null() -> Any:
-    return _Pointer()
-
-
-def _owner(ctx: Any, function: str, needed: bool = True) -> int:
+def _owner(ctx: Any, needed: bool = True) -> int:
     handle = handle_value(ctx)
     if handle in runtime.contexts or (handle == 0 and not needed):
         return handle
-    raise Refusal(t.RKNN_ERR_CTX_INVALID, f"{function}: invalid context")
+    raise Refusal(t.RKNN_ERR_CTX_INVALID, "invalid context")
 
 
-def _allocate(function: str, size: int) -> _Allocation:
+def _allocate(size: int) -> _Allocation:
     if runtime.driver is None:
-        raise Refusal(t.RKNN_ERR_DEVICE_UNAVAILABLE, f"{function}: no device")
+        raise Refusal(t.RKNN_ERR_DEVICE_UNAVAILABLE, "no device")
     if not 0 < size < MAX_BYTES:
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"{function}: {size} bytes cannot be allocated")
-    try:
-        with runtime.lock:
-            buffer = runtime.driver.alloc(size, "rknn_create_mem")
-    except DriverError as error:
-        raise Refusal(t.RKNN_ERR_MALLOC_FAIL, f"{function}: {error}", error) from error
+        raise Refusal.invalid(f"{size} bytes cannot be allocated")
+    with Refusal.instead_of(t.RKNN_ERR_MALLOC_FAIL, DriverError), runtime.lock:
+        buffer = runtime.driver.alloc(size, "rknn_create_mem")
     return _Allocation(buffer, -1)
 
 
@@ -134,20 +134,24 @@ def _give_out(
 
 
 def _with_fd(allocation: _Allocation) -> _Allocation:
-    """Give device memory a descriptor: a number to pass to `rknn_create_mem_from_fd`, not to map."""
-    allocation.fd = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    """Give device memory a descriptor for `rknn_create_mem_from_fd`.
+
+    It can be mapped where the memory of the driver is shared; otherwise it is only a number.
+    """
+    pages = allocation.buffer.fd
+    allocation.fd = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC) if pages is None else os.dup(pages)
     return allocation
 
 
-@api(_null)
+@api
 def rknn_create_mem(ctx: Any, size: int) -> Any:
-    """Allocate device memory; a pointer to its `rknn_tensor_mem`, null on failure."""
-    owner = _owner(ctx, "rknn_create_mem")
-    allocation = _with_fd(_allocate("rknn_create_mem", size))
+    """Allocate device memory; returns a pointer to its `rknn_tensor_mem`, null on failure."""
+    owner = _owner(ctx)
+    allocation = _with_fd(_allocate(size))
     return _give_out(owner, allocation, 0, size, t.RKNN_TENSOR_MEMORY_FLAGS_ALLOC_INSIDE)
 
 
-@api(_null)
+@api
 def rknn_create_mem2(ctx: Any, size: int, alloc_flags: int) -> Any:
     """As `rknn_create_mem`; the flags of caches and SRAM have no effect.
 
@@ -156,41 +160,36 @@ def rknn_create_mem2(ctx: Any, size: int, alloc_flags: int) -> Any:
     known = t.RKNN_FLAG_MEMORY_CACHEABLE | t.RKNN_FLAG_MEMORY_NON_CACHEABLE
     known |= t.RKNN_FLAG_MEMORY_TRY_ALLOC_SRAM | t.RKNN_MEM_FLAG_ALLOC_NO_CONTEXT
     if alloc_flags & ~known:
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"rknn_create_mem2: unknown flags 0x{alloc_flags:X}")
+        raise Refusal.invalid(f"unknown flags 0x{alloc_flags:X}")
     free = bool(alloc_flags & t.RKNN_MEM_FLAG_ALLOC_NO_CONTEXT)
-    owner = _owner(ctx, "rknn_create_mem2", needed=not free)
-    allocation = _with_fd(_allocate("rknn_create_mem2", size))
+    owner = _owner(ctx, needed=not free)
+    allocation = _with_fd(_allocate(size))
     return _give_out(0 if free else owner, allocation, 0, size, t.RKNN_TENSOR_MEMORY_FLAGS_ALLOC_INSIDE)
 
 
-@api(_null)
+@api
 def rknn_create_mem_from_fd(ctx: Any, fd: int, virt_addr: Any, size: int, offset: int) -> Any:
-    """Use memory behind a descriptor: of `rknn_create_mem`, or anything that can be mapped.
+    """Use memory behind a descriptor: one of `rknn_create_mem`, or any that can be mapped.
 
-    `virt_addr` is where the program has mapped its start (null: the library maps it).
+    `virt_addr` is the address at which the program has mapped its start (null: the library maps it).
     """
-    function = "rknn_create_mem_from_fd"
-    owner = _owner(ctx, function)
+    owner = _owner(ctx)
     flags = t.RKNN_TENSOR_MEMORY_FLAGS_FROM_FD
     if offset < 0 or not 0 < size < MAX_BYTES:
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"{function}: {size} bytes from {offset} make no sense")
+        raise Refusal.invalid(f"{size} bytes from {offset} are not a valid range")
     for memory in list(runtime.memories.values()):
-        if fd >= 0 and memory.allocation.fd == fd:
-            return _alias(function, owner, memory, offset, size, flags)
-    try:
+        if memory.allocation.is_behind(fd):
+            return _alias(owner, memory, offset, size, flags)
+    with Refusal.instead_of(
+        t.RKNN_ERR_MALLOC_FAIL, OSError, ValueError, text=f"failed to convert fd({fd}) to handle: "
+    ):
         length = os.fstat(fd).st_size
         if length < offset + size:
-            raise Refusal(
-                t.RKNN_ERR_PARAM_INVALID,
-                f"{function}: fd {fd} has {length} bytes, not {size} from {offset}",
-            )
+            raise Refusal.invalid(f"fd {fd} has {length} bytes, not {size} from {offset}")
         mapping = mmap.mmap(fd, offset + size)
-    except (OSError, ValueError) as error:
-        message = f"{function}: failed to convert fd({fd}) to handle: {error}"
-        raise Refusal(t.RKNN_ERR_MALLOC_FAIL, message, error) from error
     host = np.frombuffer(mapping, np.uint8)[offset : offset + size]
-    start = _address(virt_addr)
-    allocation = _allocate(function, size)
+    start = address_of(virt_addr)
+    allocation = _allocate(size)
     pointer = _give_out(
         owner, allocation, 0, size, flags, host, start + offset if start else host.ctypes.data
     )
@@ -201,41 +200,37 @@ def rknn_create_mem_from_fd(ctx: Any, fd: int, virt_addr: Any, size: int, offset
     return pointer
 
 
-@api(_null)
+@api
 def rknn_create_mem_from_phys(ctx: Any, phys_addr: int, virt_addr: Any, size: int) -> Any:
-    """Use memory at a device address, or (unknown address) the program's bytes at `virt_addr`."""
-    function = "rknn_create_mem_from_phys"
-    owner = _owner(ctx, function)
+    """Use memory at a device address, or (for an unknown address) the program's bytes at `virt_addr`."""
+    owner = _owner(ctx)
     flags = t.RKNN_TENSOR_MEMORY_FLAGS_FROM_PHYS
     if not 0 < size < MAX_BYTES:
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"{function}: {size} bytes make no sense")
+        raise Refusal.invalid(f"{size} bytes are not a valid size")
     for memory in list(runtime.memories.values()):
         if memory.iova <= phys_addr and phys_addr + size <= memory.iova + memory.size:
-            return _alias(function, owner, memory, memory.offset + phys_addr - memory.iova, size, flags)
-    start = _address(virt_addr)
+            return _alias(owner, memory, memory.offset + phys_addr - memory.iova, size, flags)
+    start = address_of(virt_addr)
     if not start:
-        raise Refusal(
-            t.RKNN_ERR_PARAM_INVALID,
-            f"{function}: 0x{phys_addr:X} is no memory of the device, and there is no virt_addr",
-        )
+        raise Refusal.invalid(f"0x{phys_addr:X} is not memory of the device, and virt_addr is null")
     host = np.ctypeslib.as_array((ct.c_uint8 * size).from_address(start))
-    pointer = _give_out(owner, _allocate(function, size), 0, size, flags, host, start)
+    pointer = _give_out(owner, _allocate(size), 0, size, flags, host, start)
     memory_of(pointer).to_device()
     return pointer
 
 
-@api(_null)
+@api
 def rknn_create_mem_from_mb_blk(ctx: Any, mb_blk: Any, offset: int) -> Any:
-    """Not supported on any platform of the vendor's, nor here: always null."""
-    _owner(ctx, "rknn_create_mem_from_mb_blk")
-    raise Refusal(t.RKNN_ERR_FAIL, "rknn_create_mem_from_mb_blk: not supported on this platform")
+    """Not supported on any platform of the vendor and not here: always returns null."""
+    _owner(ctx)
+    raise Refusal(t.RKNN_ERR_FAIL, "not supported on this platform")
 
 
-@api()
+@api
 def rknn_destroy_mem(ctx: Any, mem: Any) -> int:
-    """Free memory of the create functions; never the program's own bytes."""
-    _owner(ctx, "rknn_destroy_mem", needed=False)
-    memory = memory_of(mem, "rknn_destroy_mem")
+    """Free memory of the create functions, but not the program's bytes."""
+    _owner(ctx, needed=False)
+    memory = memory_of(mem)
     for state in list(runtime.contexts.values()):
         state.finish()
         for place, binding in list(state.io.items()):
@@ -246,13 +241,13 @@ def rknn_destroy_mem(ctx: Any, mem: Any) -> int:
     return t.RKNN_SUCC
 
 
-@api()
+@api
 def rknn_mem_sync(context: Any, mem: Any, mode: int) -> int:
-    """Make the two sides of memory agree; the context may be null."""
-    _owner(context, "rknn_mem_sync", needed=False)
-    memory = memory_of(mem, "rknn_mem_sync")
+    """Synchronise device and program memory; the context may be null."""
+    _owner(context, needed=False)
+    memory = memory_of(mem)
     if mode not in list(t.rknn_mem_sync_mode):
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"rknn_mem_sync: mode {mode} is unknown")
+        raise Refusal.invalid(f"mode {mode} is unknown")
     if mode & t.RKNN_MEMORY_SYNC_TO_DEVICE:
         memory.to_device()
     if mode == t.RKNN_MEMORY_SYNC_FROM_DEVICE:
@@ -260,18 +255,18 @@ def rknn_mem_sync(context: Any, mem: Any, mode: int) -> int:
     return t.RKNN_SUCC
 
 
-def memory_of(mem: Any, function: str = "rknn") -> Memory:
-    """What a `rknn_tensor_mem` (or a copy of one) stands for.
+def memory_of(mem: Any) -> Memory:
+    """Memory behind a `rknn_tensor_mem` (or a copy of one).
 
     Raises
     ------
     Refusal
-        RKNN_ERR_PARAM_INVALID for one that no create function made, or that was destroyed.
+        RKNN_ERR_PARAM_INVALID if it was not made by a create function, or was destroyed.
     """
     struct = target_of(mem, t.rknn_tensor_mem)
     memory = runtime.memories.get(struct.priv_data or 0) if struct is not None else None
     if memory is None:
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"{function}: mem is not memory of a rknn_create_mem call")
+        raise Refusal.invalid("mem is not memory of a rknn_create_mem call")
     return memory
 
 
@@ -282,30 +277,28 @@ def forget(memory: Memory) -> None:
 
 
 def forget_all_of(handle: int) -> None:
-    """Free what a context still holds."""
+    """Free the memory that a context still holds."""
     for memory in [m for m in runtime.memories.values() if m.context == handle]:
         log.warning("memory of %d bytes was not destroyed before its context", memory.size)
         forget(memory)
 
 
 def allocated_bytes(handle: int) -> int:
-    """Device memory of a context's create calls."""
+    """Device memory allocated by a context's create calls."""
     seen = {id(m.allocation): m.allocation for m in runtime.memories.values() if m.context == handle}
     return sum(int(allocation.buffer.size) for allocation in seen.values())
 
 
-def _alias(function: str, owner: int, memory: Memory, offset: int, size: int, flags: int) -> Any:
+def _alias(owner: int, memory: Memory, offset: int, size: int, flags: int) -> Any:
     allocation = memory.allocation
     if offset + size > allocation.buffer.size:
-        raise Refusal(
-            t.RKNN_ERR_PARAM_INVALID,
-            f"{function}: the memory has {allocation.buffer.size} bytes, not {size} from {offset}",
-        )
+        raise Refusal.invalid(f"the memory has {allocation.buffer.size} bytes, not {size} from {offset}")
     allocation.users += 1
     return _give_out(owner, allocation, offset, size, flags)
 
 
-def _address(pointer: Any) -> int:
+def address_of(pointer: Any) -> int:
+    """The address in an argument of type `void *`: a number, a pointer or an array; 0 for null."""
     if pointer is None or isinstance(pointer, int):
         return pointer if is_address(pointer) else 0
     if isinstance(pointer, ct.c_void_p):

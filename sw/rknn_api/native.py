@@ -1,18 +1,18 @@
-"""What lies in device memory behind an input or output: the native attributes (vendor guide 5.2).
+"""Contents of device memory for inputs and outputs: the native attributes (vendor guide 5.2).
 
-This is the one place that knows how a compiled model keeps its tensors.
+Only this module depends on the form in which a compiled model stores its tensors.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from sw.rknn_api import types as t
-from sw.rknn_api.convert import ATOM_CHANNELS, quantisation, tensor_type
+from rkcosim.rknn_api import types as t
+from rkcosim.rknn_api.convert import ATOM_CHANNELS, fill
 
 NHWC, NCHW = t.RKNN_TENSOR_NHWC, t.RKNN_TENSOR_NCHW
 BLOCKED, FLAT = t.RKNN_TENSOR_NC1HWC2, t.RKNN_TENSOR_UNDEFINED
@@ -22,8 +22,12 @@ BLOCKED, FLAT = t.RKNN_TENSOR_NC1HWC2, t.RKNN_TENSOR_UNDEFINED
 class Native:
     """Layout of a tensor in device memory.
 
-    `tensor` is its name in the compiled model, None for numbers that the host computes; `dims` are in
-    the order of `fmt`; `size` counts padded channels, `bytes` also padded rows.
+    Members
+    -------
+    tensor : its name in the compiled model; None for numbers that the host computes.
+    dims : dimensions in the order of `fmt`.
+    size : bytes, including padded channels.
+    bytes : bytes, including padded channels and rows.
     """
 
     tensor: str | None
@@ -38,18 +42,22 @@ class Native:
 
     @property
     def size(self) -> int:
-        """Bytes of the elements."""
+        """Size of the elements in bytes."""
         return self.elements * self.dtype.itemsize
 
 
 def native_input(model: Any, index: int) -> Native:
     """Layout of an input."""
+    if (batch := getattr(model, "batch", 1)) > 1:
+        return _wide(native_input(model.one, index), batch)
     graph = model.graph
     return _of_tensor(model, graph.inputs[index].tensor, model.inputs[index])
 
 
 def native_output(model: Any, index: int) -> Native:
-    """Layout of an output; what the host computes is a dense array."""
+    """Layout of an output; outputs that the host computes are dense arrays."""
+    if (batch := getattr(model, "batch", 1)) > 1:
+        return _wide(native_output(model.one, index), batch)
     item, info = model.graph.outputs[index], model.outputs[index]
     if item.real:
         shape = tuple(int(n) for n in info.shape)
@@ -60,7 +68,19 @@ def native_output(model: Any, index: int) -> Native:
     return _of_tensor(model, item.value, info)
 
 
+def _wide(one: Native, batch: int) -> Native:
+    """The layout of a batch: one sample after the other."""
+    dims = (batch, *one.dims[1:])
+    return replace(one, dims=dims, elements=one.elements * batch, bytes=one.bytes * batch)
+
+
 def _of_tensor(model: Any, name: str, info: Any) -> Native:
+    tensor = model.graph.tensors.get(name)
+    if getattr(tensor, "host", ""):  # a dense array that only the host keeps
+        shape, dtype, count = tensor.shape, tensor.dtype, tensor.elements
+        fmt = NCHW if len(shape) == 4 else FLAT
+        size = count * dtype.itemsize
+        return Native(name, fmt, shape, dtype, info.scale, info.zero_point, count, size, 0)
     place = model.plan.place(name)
     channels, height, width = (int(n) for n in place.cube)
     dtype, zero_point = np.dtype(info.dtype), int(info.zero_point)
@@ -71,19 +91,14 @@ def _of_tensor(model: Any, name: str, info: Any) -> Native:
             dtype, zero_point = np.dtype(np.int8), zero_point - 128
         elements = math.prod(pixels)
         stride = int(place.pitch)
-        return Native(
-            name,
-            NHWC,
-            pixels,
-            dtype,
-            info.scale,
-            zero_point,
-            elements,
-            height * stride * channels * dtype.itemsize,
-            stride,
-        )
-    if dtype == np.uint8:  # outside packed pixels the NPU knows signed bytes only
+        size = height * stride * channels * dtype.itemsize
+        return Native(name, NHWC, pixels, dtype, info.scale, zero_point, elements, size, stride)
+    if dtype == np.uint8:  # except for packed pixels, the NPU only supports signed bytes
         dtype, zero_point = np.dtype(np.int8), zero_point - 128
+    if place.plain:
+        elements = math.prod(shape)
+        fmt = NCHW if len(shape) == 4 else FLAT
+        return Native(name, fmt, shape, dtype, info.scale, zero_point, elements, elements * dtype.itemsize, 0)
     step = ATOM_CHANNELS // dtype.itemsize
     blocks = max(int(place.surface_count), -(-channels // step))
     stored = blocks * step * height * width
@@ -91,13 +106,13 @@ def _of_tensor(model: Any, name: str, info: Any) -> Native:
         elements = math.prod(shape)
         return Native(name, FLAT, shape, dtype, info.scale, zero_point, elements, stored * dtype.itemsize, 0)
     dims = (1, blocks, height, width, step)
-    size = stored * dtype.itemsize
+    size = max(stored * dtype.itemsize, int(place.size))
     return Native(name, BLOCKED, dims, dtype, info.scale, zero_point, stored, size, 0)
 
 
 def fill_native(attr: t.rknn_tensor_attr, info: Any, native: Native) -> None:
-    """Fill everything but `index` with the native attributes."""
-    _fill(attr, info, native.dims, native.fmt, native)
+    """Fill all members except `index` with the native attributes."""
+    fill(attr, info.name, native.dims, native.fmt, native.dtype, native.scale, native.zero_point)
     attr.n_elems = native.elements
     attr.size = native.size
     attr.size_with_stride = native.bytes
@@ -105,27 +120,13 @@ def fill_native(attr: t.rknn_tensor_attr, info: Any, native: Native) -> None:
 
 
 def fill_native_nhwc(attr: t.rknn_tensor_attr, info: Any, native: Native) -> None:
-    """Fill everything but `index` with the NHWC view of a native tensor."""
+    """Fill all members except `index` with the NHWC view of a native tensor."""
     shape = tuple(int(n) for n in info.shape)
     if len(shape) != 4 or native.fmt == NHWC:
         fill_native(attr, info, native)
         return
     n, c, h, w = shape
-    _fill(attr, info, (n, h, w, c), NHWC, native)
+    fill(attr, info.name, (n, h, w, c), NHWC, native.dtype, native.scale, native.zero_point)
     attr.n_elems = n * c * h * w
     attr.size = attr.size_with_stride = attr.n_elems * native.dtype.itemsize
     attr.w_stride = w
-
-
-def _fill(attr: t.rknn_tensor_attr, info: Any, dims: tuple[int, ...], fmt: int, native: Native) -> None:
-    attr.n_dims = len(dims)
-    attr.dims[:] = [*dims, *[0] * (t.RKNN_MAX_DIMS - len(dims))]
-    attr.name = info.name.encode()[: t.RKNN_MAX_NAME_LEN - 1]
-    attr.fmt = fmt
-    attr.type = tensor_type(native.dtype)
-    attr.qnt_type = quantisation(native.dtype)
-    attr.fl = 0
-    attr.zp = native.zero_point
-    attr.scale = float(native.scale)
-    attr.pass_through = 0
-    attr.h_stride = 0

@@ -1,20 +1,20 @@
 """Performance of the last run as text, in the form of the vendor's table (vendor guide 8.2).
 
-Cycles are those that the device measured; where it measures none (the golden model) the larger of
-the two formula figures stands in their place.
+The cycles are measured by the device. If it measures none (the golden model), the larger one of
+the two formula figures is used instead.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from sw.rknn_api.state import CLOCK_MHZ, Context
+from rkcosim.rknn_api.state import CLOCK_MHZ, Context
 
 DDR_BYTES_PER_CYCLE = 23.65
-"""Vendor's figure of the DRAM bandwidth at the nominal clock (H 9.6)."""
+"""The vendor's figure of the DRAM bandwidth at the nominal clock [HW 12.6]."""
 
 MACS_PER_CYCLE = 1024
-"""int8 multiply-accumulates of a core (H 4.1)."""
+"""int8 multiply-accumulates of a core per cycle [HW 6.1]."""
 
 COLUMNS = (
     ("ID", 0),
@@ -39,12 +39,14 @@ RANKING = (
     ("TotalTime(us)", 72),
     ("TimeRatio(%)", 87),
 )
+UNTIMED = "-"
+"""Replaces times and cycles that the device does not measure (the golden engine)."""
 WIDTH = 240
 MAX_SHAPES = 38
 
 
 def detail_text(state: Context) -> str:
-    """The text of RKNN_QUERY_PERF_DETAIL for the last run; empty before it."""
+    """Text of RKNN_QUERY_PERF_DETAIL for the last run; empty before it."""
     if state.report is None:
         return ""
     rows = _rows(state)
@@ -52,11 +54,12 @@ def detail_text(state: Context) -> str:
     lines = [rule, "Network Layer Information Table".center(WIDTH).rstrip(), rule]
     lines += [_line(COLUMNS, [name for name, _ in COLUMNS]), rule]
     lines += [_line(COLUMNS, row["cells"]) for row in rows]
+    timed = all(layer.cycles is not None for layer in state.report.layers if layer.target == "npu")
     total = sum(row["us"] for row in rows)
     moved = sum(row["kb"] for row in rows)
     lines += [
         rule,
-        f"Total Operator Elapsed Per Frame Time(us): {total}",
+        f"Total Operator Elapsed Per Frame Time(us): {total if timed else UNTIMED}",
         f"Total Memory Read/Write Per Frame Size(KB): {moved:.2f}",
         rule,
         rule,
@@ -64,7 +67,7 @@ def detail_text(state: Context) -> str:
         rule,
         _line(RANKING, [name for name, _ in RANKING]),
         rule,
-        *_ranking(rows, total),
+        *_ranking(rows, total, timed),
         rule,
     ]
     return "\n".join(lines) + "\n"
@@ -98,9 +101,11 @@ def _rows(state: Context) -> list[dict[str, Any]]:
             usage = 100 * layer.macs / (cycles * rate) if cycles else 0.0
             parts = shares.get(layer.name, [1.0, 0.0, 0.0])
             row["cells"][6:11] = [
-                f"{ddr}/{layer.formula_npu}/{cycles}",
-                str(row["us"]),
-                "/".join(f"{usage * part:.2f}" for part in parts) if layer.macs else "\\",
+                f"{ddr}/{layer.formula_npu}/{UNTIMED if layer.cycles is None else cycles}",
+                UNTIMED if layer.cycles is None else str(row["us"]),
+                "/".join(f"{usage * part:.2f}" for part in parts)
+                if layer.macs and layer.cycles is not None
+                else "\\",
                 "/".join(f"{100 * part:.1f}%" for part in parts),
                 f"{row['kb']:.2f}",
             ]
@@ -139,7 +144,7 @@ def _shapes(*shapes: tuple[int, ...]) -> str:
 
 
 def _shares(state: Context) -> dict[str, list[float]]:
-    """By layer, the share of each core in its work."""
+    """By layer, the share of each core in the work."""
     plan = getattr(state.model, "plan", None)
     found: dict[str, list[float]] = {}
     for task in getattr(plan, "tasks", []):
@@ -150,7 +155,7 @@ def _shares(state: Context) -> dict[str, list[float]]:
 
 
 def _line(columns: tuple[tuple[str, int], ...], cells: list[str]) -> str:
-    """Cells at their offsets, or behind the one before with a space where that is too long."""
+    """Cells at their column offsets, or after the previous cell and a space if that is too long."""
     text = ""
     for (_, start), cell in zip(columns, cells, strict=True):
         text = text.ljust(start) if len(text) < start or not text else text + " "
@@ -158,8 +163,8 @@ def _line(columns: tuple[tuple[str, int], ...], cells: list[str]) -> str:
     return text
 
 
-def _ranking(rows: list[dict[str, Any]], total: int) -> list[str]:
-    """Times by operator type, longest first, and their sum."""
+def _ranking(rows: list[dict[str, Any]], total: int, timed: bool) -> list[str]:
+    """Times by operator type, longest first, and their sum; without times if none were measured."""
     groups: dict[str, dict[str, int]] = {}
     for row in rows:
         group = groups.setdefault(row["op"], {"calls": 0, "CPU": 0, "NPU": 0})
@@ -169,10 +174,12 @@ def _ranking(rows: list[dict[str, Any]], total: int) -> list[str]:
     for name, group in sorted(groups.items(), key=lambda item: -(item[1]["CPU"] + item[1]["NPU"])):
         time = group["CPU"] + group["NPU"]
         share = f"{100 * time / total:.2f}%" if total else "0.00%"
-        cells = [name, str(group["calls"]), str(group["CPU"]), "0", str(group["NPU"]), str(time), share]
+        times = [str(group["CPU"]), "0", str(group["NPU"]), str(time), share]
+        cells = [name, str(group["calls"]), *(times if timed else [UNTIMED] * len(times))]
         lines.append(_line(RANKING, cells))
     cpu = sum(group["CPU"] for group in groups.values())
     npu = sum(group["NPU"] for group in groups.values())
     lines.append("-" * WIDTH)
-    lines.append(_line(RANKING[:1] + RANKING[2:6], ["Total", str(cpu), "0", str(npu), str(cpu + npu)]))
+    sums = [str(cpu), "0", str(npu), str(cpu + npu)]
+    lines.append(_line(RANKING[:1] + RANKING[2:6], ["Total", *(sums if timed else [UNTIMED] * len(sums))]))
     return lines

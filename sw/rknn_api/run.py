@@ -1,7 +1,7 @@
 """Running: rknn_run, rknn_wait, cores, and shapes.
 
-A frame that does not block runs in a thread of its own; the device serves one frame at a time.  Time
-is that of the device: `timeout_ms` counts its cycles at the nominal clock, whatever the host takes.
+A non-blocking frame runs in a separate thread; the device serves one frame at a time.  Times
+are those of the device: `timeout_ms` counts its cycles at the nominal clock, independent of the host's speed.
 """
 
 from __future__ import annotations
@@ -12,50 +12,53 @@ import select
 import threading
 from typing import Any
 
-from sw.driver import DriverTimeout
-from sw.rknn_api import types as t
-from sw.rknn_api.dynamic import shown
-from sw.rknn_api.io import give_outputs, keep_outputs, take_inputs
-from sw.rknn_api.loading import choose_shape, plan_for
-from sw.rknn_api.log import detail, log
-from sw.rknn_api.perf import detail_text
-from sw.rknn_api.state import (
+from rkcosim.driver import DriverTimeout
+from rkcosim.rknn_api import types as t
+from rkcosim.rknn_api.batch import BatchLoaded
+from rkcosim.rknn_api.dynamic import shown
+from rkcosim.rknn_api.io import give_outputs, keep_outputs, take_inputs
+from rkcosim.rknn_api.loading import choose_shape, plan_for
+from rkcosim.rknn_api.perf import detail_text
+from rkcosim.rknn_api.state import (
     CYCLES_PER_MS,
     Context,
     Frame,
     Refusal,
+    Verbatim,
     api,
     array_of,
+    detail,
     loaded_context,
+    log,
     runtime,
     target_of,
 )
 
 CORES = {1: (0,), 2: (1,), 4: (2,), 3: (0, 1), 7: (0, 1, 2)}
-"""Core masks that name cores."""
+"""Core masks that select particular cores."""
 
 FENCE_SECONDS = 10.0
-"""Host time that an input fence may take to be signalled."""
+"""Host time within which an input fence must be signalled."""
 
 
-@api()
+@api
 def rknn_run(context: Any, extend: Any = None) -> int:
     """Run the model once.
 
-    `extend.non_block` (or RKNN_FLAG_ASYNC_MASK, or RKNN_FLAG_FENCE_OUT_OUTSIDE) returns at once;
-    `timeout_ms` above 0 bounds the run in the device's time; `frame_id` is given back; `fence_fd`
-    is waited for with RKNN_FLAG_FENCE_IN_OUTSIDE and given back with RKNN_FLAG_FENCE_OUT_OUTSIDE.
+    With `extend.non_block` (or RKNN_FLAG_ASYNC_MASK, or RKNN_FLAG_FENCE_OUT_OUTSIDE) the call returns
+    immediately; `timeout_ms` above 0 limits the run in device time; `frame_id` is returned; the call waits
+    for `fence_fd` with RKNN_FLAG_FENCE_IN_OUTSIDE and returns a fence in it with RKNN_FLAG_FENCE_OUT_OUTSIDE.
     """
-    function = "rknn_run"
-    state = loaded_context(context, function)
+    state = loaded_context(context)
     more = target_of(extend, t.rknn_run_extend)
     missing = [info.name for n, info in enumerate(state.model.inputs) if n not in state.inputs_set]
     if missing:
-        raise Refusal(t.RKNN_ERR_INPUT_INVALID, f"{function}: inputs not set: {', '.join(missing)}")
+        raise Refusal(t.RKNN_ERR_INPUT_INVALID, f"inputs not set: {', '.join(missing)}")
     timeout_ms = max(int(more.timeout_ms), 0) if more is not None else 0
     fence_in = _input_fence(state, more)
     background = bool(state.flag & (t.RKNN_FLAG_ASYNC_MASK | t.RKNN_FLAG_FENCE_OUT_OUTSIDE))
     background |= more is not None and more.non_block != 0
+    background &= not state.foreground
     before = state.finish()
     if state.flag & t.RKNN_FLAG_ASYNC_MASK and before is not None and before.failure is None:
         state.previous = before.number, keep_outputs(state)
@@ -67,7 +70,7 @@ def rknn_run(context: Any, extend: Any = None) -> int:
         fence, signal = os.pipe()
         if more is None:
             os.close(fence)
-            log.warning("%s: RKNN_FLAG_FENCE_OUT_OUTSIDE, but no extend takes the fence", function)
+            log.warning("rknn_run: RKNN_FLAG_FENCE_OUT_OUTSIDE, but no extend takes the fence")
         else:
             more.fence_fd = fence
     if more is not None:
@@ -89,14 +92,13 @@ def _input_fence(state: Context, more: Any) -> int:
         return -1
     fence = int(more.fence_fd) if more is not None else -1
     try:
-        return os.dup(fence)  # the program may close its own as soon as the call returns
+        return os.dup(fence)  # the program may close its descriptor as soon as the call returns
     except OSError as error:
-        message = f"rknn_run: fence fd = {fence} is invalid"
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, message, error) from error
+        raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"fence fd = {fence} is invalid", error) from error
 
 
 def _work(state: Context, frame: Frame, bound: int | None, fence_in: int, signal: int) -> None:
-    """The frame itself; never raises."""
+    """Execute the frame; never raises."""
     try:
         if fence_in >= 0:
             _await_fence(fence_in)
@@ -112,9 +114,9 @@ def _work(state: Context, frame: Frame, bound: int | None, fence_in: int, signal
         frame.failure = refusal
     except DriverTimeout as error:
         code = t.RKNN_ERR_FAIL if bound is None else t.RKNN_ERR_TIMEOUT
-        frame.failure = Refusal(code, f"failed to submit!, {error}", error)
-    except Exception as error:  # a device reports trouble with its own classes; see last_error
-        frame.failure = Refusal(t.RKNN_ERR_FAIL, f"failed to submit!, {error}", error)
+        frame.failure = Verbatim(code, f"failed to submit!, {error}", error)
+    except Exception as error:  # devices raise exceptions of various classes; see last_error
+        frame.failure = Verbatim(t.RKNN_ERR_FAIL, f"failed to submit!, {error}", error)
     finally:
         if signal >= 0:
             with contextlib.suppress(OSError):  # the program may have closed its end
@@ -127,50 +129,49 @@ def _await_fence(fence: int) -> None:
         poller = select.poll()
         poller.register(fence, select.POLLIN)
         if not poller.poll(FENCE_SECONDS * 1000):
-            raise Refusal(t.RKNN_ERR_TIMEOUT, f"rknn_run: the input fence came not in {FENCE_SECONDS:g} s")
+            text = f"rknn_run: the input fence was not signalled within {FENCE_SECONDS:g} s"
+            raise Verbatim(t.RKNN_ERR_TIMEOUT, text)
     finally:
         os.close(fence)
 
 
-@api()
+@api
 def rknn_wait(context: Any, extend: Any = None) -> int:
     """Wait for the last frame.
 
-    `extend.timeout_ms` above 0 lets at most so much of the device's time pass, counted from the
-    frame's start or the last timed wait; `extend.frame_id` (0: the last) may name an older frame,
+    `extend.timeout_ms` above 0 limits the wait in device time, counted from the
+    frame's start or the last timed wait; `extend.frame_id` (0: the last frame) may name an older frame,
     which has ended.
     """
-    function = "rknn_wait"
-    state = loaded_context(context, function)
+    state = loaded_context(context)
     more = target_of(extend, t.rknn_run_extend)
     frame = state.frame
     if frame is None:
-        raise Refusal(t.RKNN_ERR_FAIL, f"{function}: before the first rknn_run")
+        raise Refusal(t.RKNN_ERR_FAIL, "before the first rknn_run")
     wanted = int(more.frame_id) if more is not None and more.frame_id else frame.number
     if wanted > frame.number:
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"{function}: there is no frame {wanted} yet")
+        raise Refusal.invalid(f"there is no frame {wanted} yet")
     if wanted < frame.number:
         return t.RKNN_SUCC
     state.finish()
     if more is not None and more.timeout_ms > 0 and frame.report is not None:
         frame.waited += more.timeout_ms * CYCLES_PER_MS
         if frame.waited < frame.report.cycles:
-            message = f"{function}: frame {frame.number} takes longer than {more.timeout_ms} ms"
-            raise Refusal(t.RKNN_ERR_TIMEOUT, message)
+            raise Refusal(t.RKNN_ERR_TIMEOUT, f"frame {frame.number} takes longer than {more.timeout_ms} ms")
     if frame.failure is not None:
-        raise Refusal(frame.failure.code, str(frame.failure), frame.failure.cause)
+        raise Verbatim(frame.failure.code, str(frame.failure), frame.failure.cause)
     if more is not None:
         more.frame_id = frame.number
     return t.RKNN_SUCC
 
 
 def device_cores() -> int:
-    """Cores of the device in use."""
+    """Number of cores of the current device."""
     return int(runtime.driver.device.cores) if runtime.driver is not None else 0
 
 
-def check_core_mask(mask: int, function: str) -> None:
-    """Refuse masks that the vendor's library refuses, and cores that the device has not.
+def check_core_mask(mask: int) -> None:
+    """Reject masks that the vendor's library rejects, and cores that the device does not have.
 
     Raises
     ------
@@ -178,64 +179,66 @@ def check_core_mask(mask: int, function: str) -> None:
     """
     known = (t.RKNN_NPU_CORE_AUTO, t.RKNN_NPU_CORE_ALL, *CORES)
     if mask not in known:
-        message = f"{function}: the core mode {mask} is not supported currently"
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, message)
+        raise Refusal.invalid(f"the core mode {mask} is not supported currently")
     if mask in CORES and max(CORES[mask]) >= device_cores():
-        message = f"{function}: core mask {mask}, but the device has {device_cores()} cores"
-        raise Refusal(t.RKNN_ERR_TARGET_PLATFORM_UNMATCH, message)
+        raise Refusal(
+            t.RKNN_ERR_TARGET_PLATFORM_UNMATCH, f"core mask {mask}, but the device has {device_cores()} cores"
+        )
 
 
 def core_of(state: Context) -> int:
-    """The core of a context's layers that run on one: the lowest of its mask."""
+    """The core for a context's layers that run on one core: the lowest of its mask."""
     return CORES.get(state.core_mask, (0,))[0]
 
 
-@api()
+@api
 def rknn_set_core_mask(context: Any, core_mask: int) -> int:
-    """Choose the cores of the following runs.
+    """Select the cores of the following runs.
 
-    With a mask of several cores the model is planned anew so that its large layers are shared among
-    them; the others run on core 0.  Where the program gave memory of its own, core 0 runs all.
+    With a mask of several cores the model is planned again so that its large layers are shared among
+    them; the others run on core 0.  If the program provided memory, core 0 runs all layers.
     """
-    state = loaded_context(context, "rknn_set_core_mask")
-    check_core_mask(int(core_mask), "rknn_set_core_mask")
+    state = loaded_context(context)
+    check_core_mask(int(core_mask))
     state.finish()
     wanted = len(CORES.get(int(core_mask), (0,)))
     if core_mask == t.RKNN_NPU_CORE_ALL:
         wanted = device_cores()
     plan_for(state, wanted)
     state.core_mask = int(core_mask)
+    if isinstance(state.loaded, BatchLoaded):
+        state.loaded.pinned = core_mask != t.RKNN_NPU_CORE_AUTO and wanted == 1
     return t.RKNN_SUCC
 
 
-@api()
+@api
 def rknn_set_batch_core_num(context: Any, core_num: int) -> int:
-    """Cores for the parts of a batch, 1 to 3; without effect, as models here have a batch of one."""
-    state = loaded_context(context, "rknn_set_batch_core_num")
+    """Limit the cores that take samples of a batch at a time; no effect on a model with a batch of one."""
+    state = loaded_context(context)
     if not 1 <= core_num <= max(device_cores(), 1):
-        message = f"rknn_set_batch_core_num: {core_num} cores, the device has {device_cores()}"
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, message)
+        raise Refusal.invalid(f"{core_num} cores, the device has {device_cores()}")
     state.batch_cores = int(core_num)
+    if isinstance(state.loaded, BatchLoaded):
+        state.finish()
+        state.loaded.limit = int(core_num)
     return t.RKNN_SUCC
 
 
-@api()
+@api
 def rknn_set_input_shapes(ctx: Any, n_inputs: int, attr: Any) -> int:
-    """Choose the shapes of all inputs; inputs and io memory must be set again afterwards.
+    """Select the shapes of all inputs; inputs and io memory must be set again afterwards.
 
-    A model of one shape takes only that one.
+    A model with one shape accepts only that shape.
     """
-    function = "rknn_set_input_shapes"
-    state = loaded_context(ctx, function)
+    state = loaded_context(ctx)
     infos = state.model.inputs
     items = array_of(attr, t.rknn_tensor_attr, n_inputs) if n_inputs == len(infos) else None
     if items is None:
-        message = f"{function}: {n_inputs} inputs given, the model has {len(infos)}; all are needed"
-        raise Refusal(t.RKNN_ERR_PARAM_INVALID, message)
+        raise Refusal.invalid(f"{n_inputs} inputs given, the model has {len(infos)}; all are needed")
     given: dict[int, tuple[int, ...]] = {}
     for item in items:
         if item.index >= len(infos) or item.n_dims > t.RKNN_MAX_DIMS or item.index in given:
-            raise Refusal(t.RKNN_ERR_PARAM_INVALID, f"{function}: index {item.index}, {item.n_dims} dims")
+            raise Refusal.invalid(f"index {item.index}, {item.n_dims} dims")
         dims = tuple(item.dims[: item.n_dims])
         if len(dims) == 4 and item.fmt == t.RKNN_TENSOR_NCHW:
             dims = shown(dims)
@@ -245,18 +248,15 @@ def rknn_set_input_shapes(ctx: Any, n_inputs: int, attr: Any) -> int:
     supported = [tuple(shown(tuple(int(n) for n in shape)) for shape in shapes) for shapes in sets]
     if wanted not in supported:
         listed = "; ".join(", ".join(str(list(shape)) for shape in shapes) for shapes in supported)
-        message = (
-            f"{function}: {', '.join(str(list(s)) for s in wanted)} is not supported; supported: {listed}"
-        )
+        message = f"{', '.join(str(list(s)) for s in wanted)} is not supported; supported: {listed}"
         raise Refusal(t.RKNN_ERR_FAIL, message)
     if state.variants is not None:
         choose_shape(state, supported.index(wanted))
     return t.RKNN_SUCC
 
 
-@api()
+@api
 def rknn_set_input_shape(ctx: Any, attr: Any) -> int:
-    """Deprecated, and does not work in the vendor's library since 1.5.0: always fails."""
-    loaded_context(ctx, "rknn_set_input_shape")
-    message = "rknn_set_input_shape: deprecated, use rknn_set_input_shapes"
-    raise Refusal(t.RKNN_ERR_FAIL, message)
+    """Deprecated; it has not worked in the vendor's library since 1.5.0: always fails."""
+    loaded_context(ctx)
+    raise Refusal(t.RKNN_ERR_FAIL, "deprecated, use rknn_set_input_shapes")

@@ -5,7 +5,7 @@
         for layer in model.layers():
             print(layer.name, layer.cycles)
 
-Arrays have the model's own shapes (four dimensions: N, C, H, W) and real values.
+Arrays have the model's shapes (four dimensions: N, C, H, W) and real values.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-import sw.rknn_api as rk
-from sw.driver import Device, Driver
-from sw.rknn_api import custom_types as cu
-from sw.rknn_api import matmul_types as mt
-from sw.rknn_api import state
-from sw.rknn_api import types as t
-from sw.rknn_api.custom import TENSOR_TYPES, Array
-from sw.rknn_api.matmul_state import TYPES as PRODUCTS
+import rkcosim.rknn_api as rk
+from rkcosim.driver import Device, Driver
+from rkcosim.rknn_api import custom_types as cu
+from rkcosim.rknn_api import matmul_types as mt
+from rkcosim.rknn_api import state
+from rkcosim.rknn_api import types as t
+from rkcosim.rknn_api.convert import TENSOR_TYPES, Array
+from rkcosim.rknn_api.matmul_state import TYPES as PRODUCTS
 
 ERRORS = {getattr(t, name): name for name in t.__all__ if name.startswith("RKNN_ERR_") or name == "RKNN_SUCC"}
 DTYPES = {int(code): np.dtype(name) for name, code in TENSOR_TYPES.items()}
 
 CustomFunction = Callable[..., Any]
-"""Takes the inputs of a custom operator as arrays, and its attributes by name; returns its output(s)."""
+"""Function of a custom operator's inputs (arrays) and attributes (by name); returns its output(s)."""
 
 
 class RknnError(Exception):
@@ -42,14 +42,13 @@ class RknnError(Exception):
     Parameters
     ----------
     call, code
-        function and error code of the C interface.
+        Function and error code of the C interface.
     reason
-        what the library knows about it.
+        Description of the error by the library.
     """
 
     def __init__(self, call: str, code: int, reason: BaseException | str | None) -> None:
-        self.call = call
-        self.code = code
+        self.call, self.code, self.reason = call, code, reason
         super().__init__(f"{call}: {ERRORS.get(code, code)}: {reason or 'no reason is known'}")
 
 
@@ -65,24 +64,24 @@ class TensorDescription:
 
 
 def use(device: Device | Driver | None, meter: Any = None) -> None:
-    """Choose the device of the following models; None: no device."""
+    """Set the device of the following models; None: no device."""
     rk.use_device(device, meter, quiet=True)
 
 
 class Frame:
-    """A run in the background; `result` waits for it."""
+    """A run in the background; `result` waits for its end."""
 
     def __init__(self, model: Model, number: int) -> None:
         self.model = model
         self.number = number
 
     def result(self, timeout_ms: int = 0) -> list[Array]:
-        """Wait (0: without limit, else milliseconds of the device's time) and fetch the outputs.
+        """Wait (0: without limit, otherwise milliseconds of device time) and fetch the outputs.
 
         Raises
         ------
         RknnError
-            when the run failed or takes longer; also when another frame was started meanwhile.
+            If the run failed or takes longer; also if another frame was started meanwhile.
         """
         last = self.model._state.frame
         if last is None or last.number != self.number:
@@ -98,9 +97,9 @@ class Model:
     Parameters
     ----------
     model
-        path or bytes.
+        Path or bytes.
     device
-        a device to use for all models from now on; None: the one in use.
+        Device for all models from now on; None: the current one.
     flag
         RKNN_FLAG_*.
     core_mask
@@ -109,6 +108,7 @@ class Model:
     Raises
     ------
     RknnError
+        If the model cannot be loaded.
     """
 
     def __init__(
@@ -126,14 +126,12 @@ class Model:
         self._kept: list[Any] = []
         if _copy_of is not None:
             code = rk.rknn_dup_context(ct.byref(_copy_of.context), ct.byref(self.context))
-            self._check_open("rknn_dup_context", code)
+            self._call("rknn_dup_context", code)
         else:
             data = model if isinstance(model, bytes) else os.fspath(model)
             size = len(model) if isinstance(model, bytes) else 0
-            code = rk.rknn_init(
-                ct.byref(self.context), data, size, flag | t.RKNN_FLAG_COLLECT_PERF_MASK, None
-            )
-            self._check_open("rknn_init", code)
+            flags = flag | t.RKNN_FLAG_COLLECT_PERF_MASK
+            self._call("rknn_init", rk.rknn_init(ct.byref(self.context), data, size, flags, None))
         try:
             counts = t.rknn_input_output_num()
             self._query(t.RKNN_QUERY_IN_OUT_NUM, counts)
@@ -151,14 +149,18 @@ class Model:
         Raises
         ------
         RknnError
-            naming what is wrong.
+            If an input is wrong or the run fails; the message has the reason.
         """
         self.inputs_set(*arrays, **named)
-        extend = t.rknn_run_extend(timeout_ms=timeout_ms)
-        self._call("rknn_run", rk.rknn_run(self.context, ct.byref(extend)))
+        self.execute(timeout_ms)
         return self.outputs_get()
 
     __call__ = run
+
+    def execute(self, timeout_ms: int = 0) -> None:
+        """Run once on the inputs that were set, and keep the outputs on the device; raises RknnError."""
+        extend = t.rknn_run_extend(timeout_ms=timeout_ms)
+        self._call("rknn_run", rk.rknn_run(self.context, ct.byref(extend)))
 
     def start(self, *arrays: npt.ArrayLike, timeout_ms: int = 0, **named: npt.ArrayLike) -> Frame:
         """Run once in the background.
@@ -166,6 +168,7 @@ class Model:
         Raises
         ------
         RknnError
+            If an input is wrong or the run cannot be started.
         """
         self.inputs_set(*arrays, **named)
         extend = t.rknn_run_extend(timeout_ms=timeout_ms, non_block=1)
@@ -178,6 +181,7 @@ class Model:
         Raises
         ------
         RknnError
+            If an input is wrong.
         """
         given: dict[int, Array] = dict(enumerate(np.asarray(array) for array in arrays))
         places = {info.name: n for n, info in enumerate(self.inputs)}
@@ -192,13 +196,21 @@ class Model:
                 wanted = self.inputs[index].shape if index < len(self.inputs) else "no such input"
                 reason = f"input {index} has shape {array.shape}: {wanted}"
                 raise RknnError("rknn_inputs_set", t.RKNN_ERR_INPUT_INVALID, reason)
-            kept.append(np.ascontiguousarray(array, np.float32))
+            shape = self.inputs[index].shape
+            last = tuple(shape[axis] for axis in (0, 2, 3, 1)) if len(shape) == 4 else shape
+            if array.shape == last != shape:
+                reason = f"input {index} has the channels last, {array.shape}; the model's shape is {shape}"
+                raise RknnError("rknn_inputs_set", t.RKNN_ERR_INPUT_INVALID, reason)
+            dtype = self.inputs[index].dtype
+            if array.dtype.kind not in "iub" or dtype.name not in ("int32", "int64", "bool"):
+                dtype = np.dtype(np.float32)  # which does not hold every number of the other types
+            kept.append(np.ascontiguousarray(array, dtype))
             items.append(
                 t.rknn_input(
                     index=index,
                     buf=kept[-1].ctypes.data,
                     size=kept[-1].nbytes,
-                    type=int(t.RKNN_TENSOR_FLOAT32),
+                    type=int(TENSOR_TYPES[dtype.name]),
                     fmt=int(t.RKNN_TENSOR_NCHW),
                 )
             )
@@ -210,6 +222,7 @@ class Model:
         Raises
         ------
         RknnError
+            If there was no run or it failed.
         """
         arrays = [np.zeros(info.shape, np.float32) for info in self.outputs]
         items = [
@@ -220,13 +233,13 @@ class Model:
         return arrays
 
     def layers(self) -> Iterator[Any]:
-        """`LayerReport` of each layer of the last run; nothing before it."""
+        """`LayerReport` of each layer of the last run; empty before it."""
         report = rk.run_report(self.context)
         yield from report.layers if report is not None else ()
 
     @property
     def microseconds(self) -> int:
-        """Duration of the last run in the device's time."""
+        """Duration of the last run in device time."""
         info = t.rknn_perf_run()
         self._query(t.RKNN_QUERY_PERF_RUN, info)
         return int(info.run_duration)
@@ -240,13 +253,13 @@ class Model:
 
     @property
     def memory(self) -> t.rknn_mem_size:
-        """Bytes of weights, tensors and all together."""
+        """Bytes of weights, of tensors and in total."""
         info = t.rknn_mem_size()
         self._query(t.RKNN_QUERY_MEM_SIZE, info)
         return info
 
     def cores(self, mask: int) -> None:
-        """Choose the cores of the following runs."""
+        """Select the cores of the following runs."""
         self._call("rknn_set_core_mask", rk.rknn_set_core_mask(self.context, mask))
 
     def copy(self) -> Model:
@@ -254,13 +267,14 @@ class Model:
         return Model(b"", _copy_of=self)
 
     def register(self, op_type: str, function: CustomFunction) -> None:
-        """Compute a custom operator of the model with a function of Python.
+        """Compute a custom operator of the model with a Python function.
 
-        `function(*inputs, **attributes)` gets arrays and returns an array, or a sequence of them.
+        `function(*inputs, **attributes)` receives arrays and returns an array, or a sequence of them.
 
         Raises
         ------
         RknnError
+            If the model has no such operator.
         """
         nodes = {node.name: node for node in self._custom_nodes()}
 
@@ -299,13 +313,8 @@ class Model:
         tail = getattr(self._state.model, "tail", None)
         return tail.custom_nodes if tail is not None else []
 
-    def _check_open(self, call: str, code: int) -> None:
-        if code != t.RKNN_SUCC:
-            raise RknnError(call, code, rk.last_error())
-
     def _call(self, call: str, code: int) -> None:
-        if code != t.RKNN_SUCC:
-            raise RknnError(call, code, rk.last_error(self.context) or rk.last_error())
+        _check(call, code, self.context)
 
     def _query(self, command: int, info: Any) -> None:
         self._call("rknn_query", rk.rknn_query(self.context, command, ct.byref(info), ct.sizeof(info)))
@@ -319,6 +328,12 @@ class Model:
         return TensorDescription(attr.name.decode(), shape, DTYPES[attr.type], attr.scale, attr.zp)
 
 
+def _check(call: str, code: int, context: Any = 0) -> None:
+    """Raise RknnError unless a call succeeded, with the last error of its context, or of any call."""
+    if code != t.RKNN_SUCC:
+        raise RknnError(call, code, rk.last_error(context) or rk.last_error())
+
+
 def matmul(
     a: Array,
     b: Array,
@@ -327,24 +342,25 @@ def matmul(
     core_mask: int = 0,
     scales: Mapping[str, float | Sequence[float]] | None = None,
 ) -> Array:
-    """One matrix product on the device in use.
+    """Compute one matrix product on the current device.
 
     Parameters
     ----------
     a, b
-        (M, K) and (K, N): int8 (also for int4) or float16, as `kind` says.
+        Arrays of shape (M, K) and (K, N): int8 (also for int4) or float16, according to `kind`.
     kind
         RKNN_INT8_MM_INT8_TO_INT32 and the like.
     core_mask
         RKNN_NPU_CORE_*.
     scales
-        of "A", "B" (one, or one a column) and "C".
+        Scales of "A", "B" (one, or one per column) and "C".
 
     Raises
     ------
     RknnError
+        If an argument is wrong or the product fails.
     """
-    from sw.compiler.matmul import pack_elements
+    from rkcosim.compiler.matmul import pack_elements
 
     columns = np.size((scales or {}).get("B", 1.0)) > 1
     info = mt.rknn_matmul_info(
@@ -352,20 +368,16 @@ def matmul(
     )
     ctx, io = mt.rknn_matmul_ctx(), mt.rknn_matmul_io_attr()
 
-    def call(name: str, code: int) -> None:
-        if code != t.RKNN_SUCC:
-            raise RknnError(name, code, rk.last_error())
-
     memory: dict[str, Any] = {}
-    call("rknn_matmul_create", rk.rknn_matmul_create(ct.byref(ctx), ct.byref(info), ct.byref(io)))
+    _check("rknn_matmul_create", rk.rknn_matmul_create(ct.byref(ctx), ct.byref(info), ct.byref(io)))
     try:
         if core_mask:
-            call("rknn_matmul_set_core_mask", rk.rknn_matmul_set_core_mask(ctx, core_mask))
+            _check("rknn_matmul_set_core_mask", rk.rknn_matmul_set_core_mask(ctx, core_mask))
         for name, values in (scales or {}).items():
             array = np.asarray(values, np.float32).reshape(-1)
             params = mt.rknn_quant_params(name=name.encode(), scale_len=array.size)
             params.scale = array.ctypes.data_as(ct.POINTER(ct.c_float))
-            call("rknn_matmul_set_quant_params", rk.rknn_matmul_set_quant_params(ctx, ct.byref(params)))
+            _check("rknn_matmul_set_quant_params", rk.rknn_matmul_set_quant_params(ctx, ct.byref(params)))
         matrices: tuple[tuple[str, Array | None], ...] = (("A", a), ("B", b), ("C", None))
         for name, matrix in matrices:
             attr = getattr(io, name)
@@ -375,8 +387,8 @@ def matmul(
             if matrix is not None:
                 data = pack_elements(matrix, PRODUCTS[kind][0].bits)
                 ct.memmove(memory[name].contents.virt_addr, data.ctypes.data, attr.size)
-            call("rknn_matmul_set_io_mem", rk.rknn_matmul_set_io_mem(ctx, memory[name], ct.byref(attr)))
-        call("rknn_matmul_run", rk.rknn_matmul_run(ctx))
+            _check("rknn_matmul_set_io_mem", rk.rknn_matmul_set_io_mem(ctx, memory[name], ct.byref(attr)))
+        _check("rknn_matmul_run", rk.rknn_matmul_run(ctx))
         raw = ct.string_at(memory["C"].contents.virt_addr, io.C.size)
         return np.frombuffer(raw, DTYPES[io.C.type]).reshape(a.shape[0], b.shape[1])
     finally:
@@ -393,7 +405,7 @@ def _array(tensor: cu.rknn_custom_op_tensor) -> Array:
 
 
 def _guarded(function: Callable[..., int]) -> Callable[..., int]:
-    """Turn an exception of a callback into a code: ctypes would only print it."""
+    """Convert an exception of a callback to an error code: ctypes would only print it."""
 
     def call(*args: Any) -> int:
         try:

@@ -1,52 +1,86 @@
-"""Open contexts, the device they run on, and how C-like arguments are taken apart."""
+"""Open contexts, the device that they run on, and access to C-like arguments."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes as ct
 import functools
 import itertools
+import logging
+import os
+import sys
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, Self, TypeGuard, TypeVar
 
-from sw.driver import Device, Driver
-from sw.rknn_api import log as logs
-from sw.rknn_api import types as t
-from sw.rknn_api.log import log
+from rkcosim.driver import Device, Driver
+from rkcosim.rknn_api import types as t
+from rkcosim.rknn_api.signatures import SIGNATURES
+
+# Messages go to the logger `rkcosim.rknn_api`. Its handler prints `E RKNN: [12:34:56.789] text` to
+# stderr according to the environment variable RKNN_LOG_LEVEL: 0 errors, 1 also warnings, 2 also information,
+# 3 and more also debug lines. If the variable is not set, only errors are printed.
+
+log = logging.getLogger("rkcosim.rknn_api")
+
+LETTERS = {logging.ERROR: "E", logging.WARNING: "W", logging.INFO: "I", logging.DEBUG: "D"}
+LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG)
 
 CLOCK_MHZ = 1000
-"""Nominal clock: turns cycles into microseconds (H 9.1)."""
+"""Nominal clock, which converts cycles to microseconds [HW 12.1]."""
 
 FIRST_ADDRESS = 1 << 12
 END_ADDRESS = 1 << 48
-"""Addresses outside these are null pointers in disguise."""
+"""Larger addresses are treated as null pointers."""
 
 MAX_ITEMS = 1 << 16
-"""More structs than that are no array."""
+"""Larger numbers of structs are not accepted as an array."""
 
 CYCLES_PER_MS = CLOCK_MHZ * 1000
 
 
 class Refusal(Exception):
-    """Ends a call with a code of the header; the text goes to the log and to `last_error`."""
+    """Ends a call with a code of the header; the text goes to the log and to `last_error`.
+
+    `api` puts the name of the called function before the text.
+    """
 
     def __init__(self, code: int, message: str, cause: BaseException | None = None) -> None:
         self.code = code
         self.cause = cause
         super().__init__(message)
 
+    @classmethod
+    def invalid(cls, message: str) -> Self:
+        """Create a refusal with RKNN_ERR_PARAM_INVALID."""
+        return cls(t.RKNN_ERR_PARAM_INVALID, message)
+
+    @classmethod
+    @contextlib.contextmanager
+    def instead_of(cls, code: int, *errors: type[Exception], text: str = "") -> Iterator[None]:
+        """Convert these exceptions of a `with` block to refusals; `text` precedes their message."""
+        try:
+            yield
+        except errors as error:
+            raise cls(code, f"{text}{error}", error) from error
+
+
+class Verbatim(Refusal):
+    """A refusal whose text is not changed: a text of the vendor, or of a frame that ran before the call."""
+
 
 @dataclass
 class Frame:
-    """One run of a context: its number, the thread it runs in, and how it ended."""
+    """One run of a context: its number, its thread, and its result."""
 
     number: int
     thread: threading.Thread | None = None
     report: Any = None
     failure: Refusal | None = None
     waited: int = 0
-    """Cycles that timed waits have let pass."""
+    """Cycles that have passed in timed waits."""
 
     def join(self) -> None:
         """Wait for the end (a run is bounded by the driver)."""
@@ -56,7 +90,7 @@ class Frame:
 
 @dataclass
 class Binding:
-    """Memory that `rknn_set_io_mem` gave to an input or output, and how it is read or written."""
+    """Memory that `rknn_set_io_mem` has set for an input or output, and how it is read or written."""
 
     memory: Any
     attr: t.rknn_tensor_attr
@@ -64,7 +98,7 @@ class Binding:
 
 @dataclass
 class Context:
-    """What the `rknn_context` of a model stands for."""
+    """State behind the `rknn_context` of a model."""
 
     model: Any
     loaded: Any
@@ -76,25 +110,27 @@ class Context:
     frame_id: int = 0
     inputs_set: set[int] = field(default_factory=set)
     held: dict[int, Any] = field(default_factory=dict)
-    """Native bytes of inputs that were set: a run may use their memory for something else."""
+    """Native bytes of inputs that were set, because a run may use their memory for other data."""
     io: dict[tuple[bool, int], Binding] = field(default_factory=dict)
-    """By (is input, index)."""
+    """Bindings by (is input, index)."""
     frame: Frame | None = None
-    """The last frame that was started."""
+    """The frame that was started last."""
     previous: tuple[int, list[Any]] | None = None
-    """Frame number and outputs (codes) that RKNN_FLAG_ASYNC_MASK gives out."""
+    """Frame number and outputs (codes) that are returned with RKNN_FLAG_ASYNC_MASK."""
     report: Any = None
     buffers: dict[int, Any] = field(default_factory=dict)
     """Memory given to the program by `rknn_outputs_get`, by address."""
     perf_text: Any = None
     variants: Any = None
-    """`Variants` of a model of several shapes, else None."""
+    """`Variants` of a model of several shapes, otherwise None."""
     custom: dict[str, Any] = field(default_factory=dict)
     """Registered custom operators by type."""
+    foreground: bool = False
+    """Whether frames run within `rknn_run`, since functions of the program's can be called only there."""
     error: BaseException | None = None
 
     def finish(self) -> Frame | None:
-        """Wait for the frame under way, if there is one, and return it."""
+        """Wait for the running frame, if there is one, and return it."""
         if self.frame is not None:
             self.frame.join()
         return self.frame
@@ -111,7 +147,7 @@ class Context:
 
 
 class Runtime:
-    """The process's device, contexts and memory."""
+    """Device, contexts and memory of the process."""
 
     def __init__(self) -> None:
         self.driver: Driver | None = None
@@ -119,9 +155,11 @@ class Runtime:
         self.contexts: dict[int, Any] = {}
         """Contexts of models and of matrix products, by handle."""
         self.memories: dict[int, Any] = {}
-        """Memory given out by the create functions, by the number in its `priv_data`."""
+        """Memory of the create functions, by the number in its `priv_data`."""
         self.handles = itertools.count(1)
         self.error: BaseException | None = None
+        self.quiet = False
+        """Print nothing unless RKNN_LOG_LEVEL is set: for callers that report errors on their own."""
         self.lock = threading.RLock()
         """Held while the device runs or its memory map changes."""
 
@@ -129,29 +167,68 @@ class Runtime:
 runtime = Runtime()
 
 
+def threshold() -> int:
+    """The `logging` level from which on lines are printed."""
+    if runtime.quiet and "RKNN_LOG_LEVEL" not in os.environ:
+        return logging.CRITICAL
+    return LEVELS[min(max(detail(), 0), len(LEVELS) - 1)]
+
+
+def detail() -> int:
+    """RKNN_LOG_LEVEL (0 if unset or not a number): from 4 on a table of layers is printed after each run."""
+    try:
+        return int(os.environ.get("RKNN_LOG_LEVEL", "0"))
+    except ValueError:
+        return 0
+
+
+class _Vendor(logging.Handler):
+    """Print messages in the vendor's form to the current stderr."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno < threshold():
+            return
+        now = time.strftime("%H:%M:%S", time.localtime(record.created))
+        letter = LETTERS.get(record.levelno, "E")
+        for line in record.getMessage().splitlines():
+            print(f"{letter} RKNN: [{now}.{int(record.msecs):03}] {line}", file=sys.stderr)
+
+
+def _encodable(record: logging.LogRecord) -> bool:
+    """Write bytes that are not UTF-8 (of a path) as escapes, so that every handler can encode them."""
+    record.msg = record.getMessage().encode(errors="backslashreplace").decode()
+    record.args = None
+    return True
+
+
+log.addFilter(_encodable)
+log.addHandler(_Vendor())
+log.setLevel(logging.DEBUG)
+
+
 def use_device(device: Device | Driver | None, meter: Any = None, quiet: bool = False) -> None:
-    """Choose the device that `rknn_init` loads models on; not part of the C interface.
+    """Set the device on which `rknn_init` loads models; not part of the C interface.
 
     Parameters
     ----------
     device
-        a device (a driver is opened on it), a driver, or None: no device.
+        A device (a driver is opened on it), a driver, or None: no device.
     meter
-        measures of single tasks for reports, see `sw.compiler.runtime`.
+        Measurements of single tasks for reports, see `rkcosim.compiler.runtime`.
     quiet
-        print no messages unless RKNN_LOG_LEVEL is set; `last_error` has them.
+        Print no messages unless RKNN_LOG_LEVEL is set; `last_error` has them.
 
     Raises
     ------
     RuntimeError
-        while contexts are open on another device.
+        If contexts are open on another device.
     """
     if runtime.contexts:
         raise RuntimeError(f"{len(runtime.contexts)} contexts are still open on the device in use")
     for memory in runtime.memories.values():
         memory.release()
     runtime.memories.clear()
-    logs.quiet = quiet
+    runtime.quiet = quiet
     runtime.driver = device if isinstance(device, Driver) or device is None else Driver(device)
     runtime.meter = meter
 
@@ -159,36 +236,33 @@ def use_device(device: Device | Driver | None, meter: Any = None, quiet: bool = 
 Result = TypeVar("Result")
 
 
-def api(failure: Callable[[], Any] | None = None) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
-    """Make a function of the C interface: whatever goes wrong inside becomes its failure value.
+def api(function: Callable[..., Result]) -> Callable[..., Result]:
+    """Decorator for a function of the C interface: every exception is converted to its failure value.
 
-    Parameters
-    ----------
-    failure
-        gives the value of a function that returns no code (a null pointer).
+    The failure value is an error code, a null pointer or nothing, as the function's signature says
+    (`rkcosim.rknn_api.signatures.SIGNATURES`).
     """
+    name = function.__name__
+    signature = SIGNATURES[name]
 
-    def wrap(function: Callable[..., Result]) -> Callable[..., Result]:
-        name = function.__name__
+    @functools.wraps(function)
+    def call(*args: Any, **more: Any) -> Any:
+        try:
+            return function(*args, **more)
+        except Refusal as refusal:
+            if not isinstance(refusal, Verbatim):
+                refusal.args = (f"{name}: {refusal}",)
+            code = refusal.code
+            error: BaseException = refusal.cause or refusal
+            log.error("%s", refusal)
+        except Exception as unforeseen:  # a program in C cannot catch what Python raises
+            code, error = t.RKNN_ERR_FAIL, unforeseen
+            log.error("%s: %s: %s", name, type(unforeseen).__name__, unforeseen)
+            log.debug("%s: where", name, exc_info=unforeseen)
+        _remember(name, args, error)
+        return signature.failure(code)
 
-        @functools.wraps(function)
-        def call(*args: Any, **more: Any) -> Any:
-            try:
-                return function(*args, **more)
-            except Refusal as refusal:
-                code = refusal.code
-                error: BaseException = refusal.cause or refusal
-                log.error("%s", refusal)
-            except Exception as unforeseen:  # a program in C cannot catch what Python raises
-                code, error = t.RKNN_ERR_FAIL, unforeseen
-                log.error("%s: %s: %s", name, type(unforeseen).__name__, unforeseen)
-                log.debug("%s: where", name, exc_info=unforeseen)
-            _remember(name, args, error)
-            return failure() if failure else code
-
-        return call
-
-    return wrap
+    return call
 
 
 def _remember(name: str, args: Sequence[Any], error: BaseException) -> None:
@@ -198,21 +272,21 @@ def _remember(name: str, args: Sequence[Any], error: BaseException) -> None:
         state.error = error
 
 
-def context_of(handle: Any, function: str = "rknn") -> Context:
+def context_of(handle: Any) -> Context:
     """The open context of a model.
 
     Raises
     ------
     Refusal
-        with RKNN_ERR_CTX_INVALID.
+        RKNN_ERR_CTX_INVALID.
     """
     state = runtime.contexts.get(handle_value(handle))
     if not isinstance(state, Context):
-        raise Refusal(t.RKNN_ERR_CTX_INVALID, f"{function}: invalid context")
+        raise Refusal(t.RKNN_ERR_CTX_INVALID, "invalid context")
     return state
 
 
-def loaded_context(handle: Any, function: str) -> Context:
+def loaded_context(handle: Any) -> Context:
     """As `context_of`, for a context that can run.
 
     Raises
@@ -220,14 +294,14 @@ def loaded_context(handle: Any, function: str) -> Context:
     Refusal
         RKNN_ERR_FAIL for a context with RKNN_FLAG_COLLECT_MODEL_INFO_ONLY.
     """
-    state = context_of(handle, function)
+    state = context_of(handle)
     if state.loaded is None:
-        raise Refusal(t.RKNN_ERR_FAIL, f"{function}: the context was made to collect information only")
+        raise Refusal(t.RKNN_ERR_FAIL, "the context was made to collect information only")
     return state
 
 
 def handle_value(handle: Any) -> int:
-    """Number of a handle (an int, a `rknn_context` or a pointer to one), 0 if it is none."""
+    """Number of a handle (an int, a `rknn_context` or a pointer to one); 0 for other objects."""
     if isinstance(handle, int):
         return handle
     target = getattr(handle, "_obj", handle)
@@ -238,9 +312,9 @@ def handle_value(handle: Any) -> int:
 
 
 def target_of(pointer: Any, kind: type[Any]) -> Any:
-    """The C object that an argument points to: the object itself, `byref`, a pointer or an address.
+    """The C object that an argument refers to: the object itself, `byref`, a pointer or an address.
 
-    Returns None for a null pointer or something else.
+    Returns None for a null pointer and for other objects.
     """
     pointer = getattr(pointer, "_obj", pointer)
     if isinstance(pointer, kind):
@@ -260,7 +334,7 @@ def is_address(value: Any) -> TypeGuard[int]:
 
 
 def array_of(pointer: Any, kind: type[Any], count: int) -> list[Any] | None:
-    """`count` C objects: of a sequence, an array, a pointer to the first, or its address; None if not."""
+    """`count` C objects from a sequence, an array, a pointer to the first, or its address; None otherwise."""
     pointer = getattr(pointer, "_obj", pointer)
     if isinstance(pointer, (list, tuple)) or (isinstance(pointer, ct.Array) and pointer._type_ is kind):
         items = list(pointer[:count])
@@ -277,7 +351,7 @@ def array_of(pointer: Any, kind: type[Any], count: int) -> list[Any] | None:
 
 
 def last_error(context: Any = None) -> BaseException | None:
-    """What made the last call on a context fail, or the last call at all; not part of the C interface."""
+    """The error of the last call on a context, or of the last call; not part of the C interface."""
     if context is None:
         return runtime.error
     state = runtime.contexts.get(handle_value(context))

@@ -6,7 +6,10 @@ The last member of most enumerations (`..._MAX`, `..._UNDEFINED`) only marks its
 from __future__ import annotations
 
 import ctypes as ct
-from enum import IntEnum
+from enum import EnumType, IntEnum
+from typing import TYPE_CHECKING, Any
+
+from rkcosim.driver.kernel.structs import c_fields
 
 RKNN_MAX_DIMS = 16
 RKNN_MAX_NUM_CHANNEL = 15
@@ -48,13 +51,13 @@ RKNN_FLAG_DISABLE_FLUSH_OUTPUT_MEM_CACHE = 0x00008000
 RKNN_FLAG_MODEL_BUFFER_ZERO_COPY = 0x00010000
 
 RKNN_MEM_FLAG_ALLOC_NO_CONTEXT = 0x00020000
-"""For `rknn_create_mem2` alone."""
+"""Only for `rknn_create_mem2`."""
 
 rknn_context = ct.c_uint64
 
 
 class rknn_query_cmd(IntEnum):
-    """What `rknn_query` is asked for."""
+    """Commands of `rknn_query`."""
 
     RKNN_QUERY_IN_OUT_NUM = 0
     RKNN_QUERY_INPUT_ATTR = 1
@@ -130,7 +133,7 @@ class rknn_core_mask(IntEnum):
 
 
 class rknn_tensor_mem_flags(IntEnum):
-    """Where the memory of a `rknn_tensor_mem` comes from."""
+    """Origin of the memory of a `rknn_tensor_mem`."""
 
     RKNN_TENSOR_MEMORY_FLAGS_ALLOC_INSIDE = 1
     RKNN_TENSOR_MEMORY_FLAGS_FROM_FD = 2
@@ -139,7 +142,7 @@ class rknn_tensor_mem_flags(IntEnum):
 
 
 class rknn_mem_alloc_flags(IntEnum):
-    """How `rknn_create_mem2` allocates; bits."""
+    """Options of `rknn_create_mem2`; bits."""
 
     RKNN_FLAG_MEMORY_FLAGS_DEFAULT = 0
     RKNN_FLAG_MEMORY_CACHEABLE = 1
@@ -158,30 +161,17 @@ class rknn_mem_sync_mode(IntEnum):
 class rknn_input_output_num(ct.Structure):
     """Number of inputs and outputs."""
 
-    _fields_ = [("n_input", ct.c_uint32), ("n_output", ct.c_uint32)]
+    _fields_ = c_fields("u32 n_input, n_output")
 
 
 class rknn_tensor_attr(ct.Structure):
     """Shape, type and quantisation of a tensor."""
 
-    _fields_ = [
-        ("index", ct.c_uint32),
-        ("n_dims", ct.c_uint32),
-        ("dims", ct.c_uint32 * RKNN_MAX_DIMS),
-        ("name", ct.c_char * RKNN_MAX_NAME_LEN),
-        ("n_elems", ct.c_uint32),
-        ("size", ct.c_uint32),
-        ("fmt", ct.c_int),
-        ("type", ct.c_int),
-        ("qnt_type", ct.c_int),
-        ("fl", ct.c_int8),
-        ("zp", ct.c_int32),
-        ("scale", ct.c_float),
-        ("w_stride", ct.c_uint32),
-        ("size_with_stride", ct.c_uint32),
-        ("pass_through", ct.c_uint8),
-        ("h_stride", ct.c_uint32),
-    ]
+    _fields_ = c_fields(
+        f"u32 index, n_dims, dims[{RKNN_MAX_DIMS}]; char name[{RKNN_MAX_NAME_LEN}]; "
+        "u32 n_elems, size; int fmt, type, qnt_type; s8 fl; s32 zp; float scale; "
+        "u32 w_stride, size_with_stride; u8 pass_through; u32 h_stride"
+    )
 
 
 class rknn_input_range(ct.Structure):
@@ -198,113 +188,81 @@ class rknn_input_range(ct.Structure):
 
 
 class rknn_perf_detail(ct.Structure):
-    """Text of a run's layers; the library owns it."""
+    """Text about the layers of a run; the library owns it."""
 
-    _fields_ = [("perf_data", ct.c_char_p), ("data_len", ct.c_uint64)]
+    _fields_ = c_fields("string perf_data; u64 data_len")
 
 
 class rknn_perf_run(ct.Structure):
     """Duration of the last run in microseconds."""
 
-    _fields_ = [("run_duration", ct.c_int64)]
+    _fields_ = c_fields("s64 run_duration")
 
 
 class rknn_sdk_version(ct.Structure):
     """Versions of library and driver."""
 
-    _fields_ = [("api_version", ct.c_char * 256), ("drv_version", ct.c_char * 256)]
+    _fields_ = c_fields("char api_version[256], drv_version[256]")
 
 
 class rknn_mem_size(ct.Structure):
     """Memory of a context in bytes."""
 
-    _fields_ = [
-        ("total_weight_size", ct.c_uint32),
-        ("total_internal_size", ct.c_uint32),
-        ("total_dma_allocated_size", ct.c_uint64),
-        ("total_sram_size", ct.c_uint32),
-        ("free_sram_size", ct.c_uint32),
-        ("reserved", ct.c_uint32 * 10),
-    ]
+    _fields_ = c_fields(
+        "u32 total_weight_size, total_internal_size; u64 total_dma_allocated_size; "
+        "u32 total_sram_size, free_sram_size, reserved[10]"
+    )
 
 
 class rknn_custom_string(ct.Structure):
     """Text stored in a model by its author."""
 
-    _fields_ = [("string", ct.c_char * 1024)]
+    _fields_ = c_fields("char string[1024]")
 
 
 class rknn_tensor_mem(ct.Structure):
     """A piece of device memory."""
 
-    _fields_ = [
-        ("virt_addr", ct.c_void_p),
-        ("phys_addr", ct.c_uint64),
-        ("fd", ct.c_int32),
-        ("offset", ct.c_int32),
-        ("size", ct.c_uint32),
-        ("flags", ct.c_uint32),
-        ("priv_data", ct.c_void_p),
-    ]
+    _fields_ = c_fields(
+        "pointer virt_addr; u64 phys_addr; s32 fd, offset; u32 size, flags; pointer priv_data"
+    )
 
 
 class rknn_input(ct.Structure):
-    """One input handed to `rknn_inputs_set`."""
+    """One input for `rknn_inputs_set`."""
 
-    _fields_ = [
-        ("index", ct.c_uint32),
-        ("buf", ct.c_void_p),
-        ("size", ct.c_uint32),
-        ("pass_through", ct.c_uint8),
-        ("type", ct.c_int),
-        ("fmt", ct.c_int),
-    ]
+    _fields_ = c_fields("u32 index; pointer buf; u32 size; u8 pass_through; int type, fmt")
 
 
 class rknn_output(ct.Structure):
-    """One output asked of `rknn_outputs_get`."""
+    """One output requested from `rknn_outputs_get`."""
 
-    _fields_ = [
-        ("want_float", ct.c_uint8),
-        ("is_prealloc", ct.c_uint8),
-        ("index", ct.c_uint32),
-        ("buf", ct.c_void_p),
-        ("size", ct.c_uint32),
-    ]
+    _fields_ = c_fields("u8 want_float, is_prealloc; u32 index; pointer buf; u32 size")
 
 
 class rknn_init_extend(ct.Structure):
-    """More about the model of `rknn_init`."""
+    """Further arguments of `rknn_init`."""
 
-    _fields_ = [
-        ("ctx", rknn_context),
-        ("real_model_offset", ct.c_int32),
-        ("real_model_size", ct.c_uint32),
-        ("model_buffer_fd", ct.c_int32),
-        ("model_buffer_flags", ct.c_uint32),
-        ("reserved", ct.c_uint8 * 112),
-    ]
+    _fields_ = c_fields(
+        "u64 ctx; s32 real_model_offset; u32 real_model_size; s32 model_buffer_fd; "
+        "u32 model_buffer_flags; u8 reserved[112]"
+    )
 
 
 class rknn_run_extend(ct.Structure):
-    """More about a run."""
+    """Further arguments of a run."""
 
-    _fields_ = [
-        ("frame_id", ct.c_uint64),
-        ("non_block", ct.c_int32),
-        ("timeout_ms", ct.c_int32),
-        ("fence_fd", ct.c_int32),
-    ]
+    _fields_ = c_fields("u64 frame_id; s32 non_block, timeout_ms, fence_fd")
 
 
 class rknn_output_extend(ct.Structure):
-    """More about fetched outputs."""
+    """Further arguments of fetching outputs."""
 
-    _fields_ = [("frame_id", ct.c_uint64)]
+    _fields_ = c_fields("u64 frame_id")
 
 
 def get_type_string(kind: int) -> str:
-    """Short name of an element type, as the header's inline function gives it."""
+    """Short name of an element type, as returned by the header's inline function."""
     names = "FP32 FP16 INT8 UINT8 INT16 UINT16 INT32 UINT32 INT64 BOOL INT4 BF16".split()
     return names[kind] if 0 <= kind < len(names) else "UNKNOW"
 
@@ -321,68 +279,21 @@ def get_format_string(fmt: int) -> str:
     return names[fmt] if 0 <= fmt < len(names) else "UNKNOW"
 
 
-# In C the members of an enumeration are global names.
-RKNN_QUERY_IN_OUT_NUM = rknn_query_cmd.RKNN_QUERY_IN_OUT_NUM
-RKNN_QUERY_INPUT_ATTR = rknn_query_cmd.RKNN_QUERY_INPUT_ATTR
-RKNN_QUERY_OUTPUT_ATTR = rknn_query_cmd.RKNN_QUERY_OUTPUT_ATTR
-RKNN_QUERY_PERF_DETAIL = rknn_query_cmd.RKNN_QUERY_PERF_DETAIL
-RKNN_QUERY_PERF_RUN = rknn_query_cmd.RKNN_QUERY_PERF_RUN
-RKNN_QUERY_SDK_VERSION = rknn_query_cmd.RKNN_QUERY_SDK_VERSION
-RKNN_QUERY_MEM_SIZE = rknn_query_cmd.RKNN_QUERY_MEM_SIZE
-RKNN_QUERY_CUSTOM_STRING = rknn_query_cmd.RKNN_QUERY_CUSTOM_STRING
-RKNN_QUERY_NATIVE_INPUT_ATTR = rknn_query_cmd.RKNN_QUERY_NATIVE_INPUT_ATTR
-RKNN_QUERY_NATIVE_NC1HWC2_INPUT_ATTR = rknn_query_cmd.RKNN_QUERY_NATIVE_NC1HWC2_INPUT_ATTR
-RKNN_QUERY_NATIVE_OUTPUT_ATTR = rknn_query_cmd.RKNN_QUERY_NATIVE_OUTPUT_ATTR
-RKNN_QUERY_NATIVE_NC1HWC2_OUTPUT_ATTR = rknn_query_cmd.RKNN_QUERY_NATIVE_NC1HWC2_OUTPUT_ATTR
-RKNN_QUERY_NATIVE_NHWC_INPUT_ATTR = rknn_query_cmd.RKNN_QUERY_NATIVE_NHWC_INPUT_ATTR
-RKNN_QUERY_NATIVE_NHWC_OUTPUT_ATTR = rknn_query_cmd.RKNN_QUERY_NATIVE_NHWC_OUTPUT_ATTR
-RKNN_QUERY_DEVICE_MEM_INFO = rknn_query_cmd.RKNN_QUERY_DEVICE_MEM_INFO
-RKNN_QUERY_INPUT_DYNAMIC_RANGE = rknn_query_cmd.RKNN_QUERY_INPUT_DYNAMIC_RANGE
-RKNN_QUERY_CURRENT_INPUT_ATTR = rknn_query_cmd.RKNN_QUERY_CURRENT_INPUT_ATTR
-RKNN_QUERY_CURRENT_OUTPUT_ATTR = rknn_query_cmd.RKNN_QUERY_CURRENT_OUTPUT_ATTR
-RKNN_QUERY_CURRENT_NATIVE_INPUT_ATTR = rknn_query_cmd.RKNN_QUERY_CURRENT_NATIVE_INPUT_ATTR
-RKNN_QUERY_CURRENT_NATIVE_OUTPUT_ATTR = rknn_query_cmd.RKNN_QUERY_CURRENT_NATIVE_OUTPUT_ATTR
-RKNN_QUERY_CMD_MAX = rknn_query_cmd.RKNN_QUERY_CMD_MAX
-RKNN_TENSOR_FLOAT32 = rknn_tensor_type.RKNN_TENSOR_FLOAT32
-RKNN_TENSOR_FLOAT16 = rknn_tensor_type.RKNN_TENSOR_FLOAT16
-RKNN_TENSOR_INT8 = rknn_tensor_type.RKNN_TENSOR_INT8
-RKNN_TENSOR_UINT8 = rknn_tensor_type.RKNN_TENSOR_UINT8
-RKNN_TENSOR_INT16 = rknn_tensor_type.RKNN_TENSOR_INT16
-RKNN_TENSOR_UINT16 = rknn_tensor_type.RKNN_TENSOR_UINT16
-RKNN_TENSOR_INT32 = rknn_tensor_type.RKNN_TENSOR_INT32
-RKNN_TENSOR_UINT32 = rknn_tensor_type.RKNN_TENSOR_UINT32
-RKNN_TENSOR_INT64 = rknn_tensor_type.RKNN_TENSOR_INT64
-RKNN_TENSOR_BOOL = rknn_tensor_type.RKNN_TENSOR_BOOL
-RKNN_TENSOR_INT4 = rknn_tensor_type.RKNN_TENSOR_INT4
-RKNN_TENSOR_BFLOAT16 = rknn_tensor_type.RKNN_TENSOR_BFLOAT16
-RKNN_TENSOR_TYPE_MAX = rknn_tensor_type.RKNN_TENSOR_TYPE_MAX
-RKNN_TENSOR_QNT_NONE = rknn_tensor_qnt_type.RKNN_TENSOR_QNT_NONE
-RKNN_TENSOR_QNT_DFP = rknn_tensor_qnt_type.RKNN_TENSOR_QNT_DFP
-RKNN_TENSOR_QNT_AFFINE_ASYMMETRIC = rknn_tensor_qnt_type.RKNN_TENSOR_QNT_AFFINE_ASYMMETRIC
-RKNN_TENSOR_QNT_MAX = rknn_tensor_qnt_type.RKNN_TENSOR_QNT_MAX
-RKNN_TENSOR_NCHW = rknn_tensor_format.RKNN_TENSOR_NCHW
-RKNN_TENSOR_NHWC = rknn_tensor_format.RKNN_TENSOR_NHWC
-RKNN_TENSOR_NC1HWC2 = rknn_tensor_format.RKNN_TENSOR_NC1HWC2
-RKNN_TENSOR_UNDEFINED = rknn_tensor_format.RKNN_TENSOR_UNDEFINED
-RKNN_TENSOR_FORMAT_MAX = rknn_tensor_format.RKNN_TENSOR_FORMAT_MAX
-RKNN_NPU_CORE_AUTO = rknn_core_mask.RKNN_NPU_CORE_AUTO
-RKNN_NPU_CORE_0 = rknn_core_mask.RKNN_NPU_CORE_0
-RKNN_NPU_CORE_1 = rknn_core_mask.RKNN_NPU_CORE_1
-RKNN_NPU_CORE_2 = rknn_core_mask.RKNN_NPU_CORE_2
-RKNN_NPU_CORE_0_1 = rknn_core_mask.RKNN_NPU_CORE_0_1
-RKNN_NPU_CORE_0_1_2 = rknn_core_mask.RKNN_NPU_CORE_0_1_2
-RKNN_NPU_CORE_ALL = rknn_core_mask.RKNN_NPU_CORE_ALL
-RKNN_NPU_CORE_UNDEFINED = rknn_core_mask.RKNN_NPU_CORE_UNDEFINED
-RKNN_TENSOR_MEMORY_FLAGS_ALLOC_INSIDE = rknn_tensor_mem_flags.RKNN_TENSOR_MEMORY_FLAGS_ALLOC_INSIDE
-RKNN_TENSOR_MEMORY_FLAGS_FROM_FD = rknn_tensor_mem_flags.RKNN_TENSOR_MEMORY_FLAGS_FROM_FD
-RKNN_TENSOR_MEMORY_FLAGS_FROM_PHYS = rknn_tensor_mem_flags.RKNN_TENSOR_MEMORY_FLAGS_FROM_PHYS
-RKNN_TENSOR_MEMORY_FLAGS_UNKNOWN = rknn_tensor_mem_flags.RKNN_TENSOR_MEMORY_FLAGS_UNKNOWN
-RKNN_FLAG_MEMORY_FLAGS_DEFAULT = rknn_mem_alloc_flags.RKNN_FLAG_MEMORY_FLAGS_DEFAULT
-RKNN_FLAG_MEMORY_CACHEABLE = rknn_mem_alloc_flags.RKNN_FLAG_MEMORY_CACHEABLE
-RKNN_FLAG_MEMORY_NON_CACHEABLE = rknn_mem_alloc_flags.RKNN_FLAG_MEMORY_NON_CACHEABLE
-RKNN_FLAG_MEMORY_TRY_ALLOC_SRAM = rknn_mem_alloc_flags.RKNN_FLAG_MEMORY_TRY_ALLOC_SRAM
-RKNN_MEMORY_SYNC_TO_DEVICE = rknn_mem_sync_mode.RKNN_MEMORY_SYNC_TO_DEVICE
-RKNN_MEMORY_SYNC_FROM_DEVICE = rknn_mem_sync_mode.RKNN_MEMORY_SYNC_FROM_DEVICE
-RKNN_MEMORY_SYNC_BIDIRECTIONAL = rknn_mem_sync_mode.RKNN_MEMORY_SYNC_BIDIRECTIONAL
+def global_names(module: dict[str, Any]) -> list[str]:
+    """Make the members of a header's enumerations global names, as in C, and return the header's names.
 
-__all__ = [name for name in dir() if name.startswith(("RKNN_", "rknn_", "get_"))]
+    Parameters
+    ----------
+    module
+        `globals()` of the module with the enumerations.
+    """
+    for enumeration in [kind for kind in module.values() if isinstance(kind, EnumType)]:
+        module.update(enumeration.__members__)
+    return [name for name in module if name.startswith(("RKNN_", "rknn_", "get_"))]
+
+
+__all__ = global_names(globals())
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> int: ...

@@ -114,8 +114,8 @@ struct Count {
     uint64_t drained = 0, nonzero = 0;
 };
 
-// Phases of one type and mode each, in which all inputs do what the cell allows: a new mode when nothing is
-// under way, then a tile, `f_swap`, and `f_first` for each slot; a slot again after 16 cycles.
+// Phases of one type and mode each, in which all inputs do what the cell allows: a new mode when nothing
+// is in progress, then a tile, `f_swap`, and `f_first` for each slot; a slot again after 16 cycles.
 void random_run(uint32_t seed, uint64_t cycles, const std::vector<int> &precisions) {
     constexpr int kLatency = 4, kAgain = 16;
     std::mt19937 rng(seed);
@@ -133,7 +133,7 @@ void random_run(uint32_t seed, uint64_t cycles, const std::vector<int> &precisio
         const int busy = rng() % 3 ? 90 : 15, length = 40 + rng() % 400;
         bool fresh[32] = {}, swapped = false;  // slots with contents, a tile taken over
         const auto apply = [&](int w_valid, int w_index, int w_stride, int f_valid, int swap, int first, int row) {
-            // A tile that a reset falls into is written anew; here none is.
+            // A reset during a tile needs the tile again; this program does not repeat tiles.
             const int rst = !w_valid && swapped && chance(1) && chance(50);
             const int d_valid = chance(busy / 2), d_row = chance(30) ? row : static_cast<int>(rng() % 32);
             const int octets = depthwise || precision == kInt4 ? 8 : precision == kInt8 ? 4 : 2;
@@ -167,7 +167,7 @@ void random_run(uint32_t seed, uint64_t cycles, const std::vector<int> &precisio
                 ++saves;
             }
             tick();
-            if (rst) {  // what was under way is lost
+            if (rst) {  // data in progress are lost
                 swapped = false;
                 for (bool &f : fresh) f = false;
             }

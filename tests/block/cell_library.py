@@ -1,4 +1,4 @@
-"""The C++ array cell in Python: cosim/harness/cell behind the functions of cell_shared.cpp."""
+"""The C++ array cell in Python: cosim/engines/harness/cell through the functions of cell_shared.cpp."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from tests.models.array_model import CellInputs
 
 ROOT = Path(__file__).resolve().parents[2]
-CELL = ROOT / "cosim" / "harness" / "cell"
+CELL = ROOT / "cosim" / "engines" / "harness" / "cell"
 
 _SCALARS = (
     *("precision", "depthwise", "w_valid", "w_index", "w_stride"),
@@ -36,11 +36,11 @@ def build(folder: Path, *flags: str) -> ctypes.CDLL:
 
 
 class CppCell:
-    """One cell of a library that `build` made.
+    """A cell of a library that `build` made.
 
     Attributes
     ----------
-    o_acc, o_sum : 8 values each, what the outputs show after the last `step`.
+    o_acc, o_sum : 8 values each, the outputs after the last `step`.
     """
 
     def __init__(self, library: ctypes.CDLL) -> None:

@@ -19,7 +19,7 @@ void cell_step(npu::Cell *cell, const uint8_t *scalars, const uint8_t *weights, 
 }
 
 // `count` tiles of 1 KiB, each with one pixel of 128 bytes, given to the cell as the sequence controller
-// would: tile n is added to what is in a slot, the first one starts it. 64 accumulators and sums come back
+// would: tile n is added to the contents of a slot, the first one starts it. Returns 64 accumulators and sums
 // for each tile.
 void cell_tiles(npu::Cell *cell, int precision, int depthwise, int count, const uint8_t *weights,
                 const uint8_t *features, const uint8_t *first, int64_t *acc, uint32_t *sum) {

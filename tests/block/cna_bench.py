@@ -1,4 +1,4 @@
-"""What the CNA load tests share: a memory behind a read port, a CBUF image, configuration words."""
+"""Common parts of the CNA load tests: a memory at a read port, a CBUF image, and configuration words."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections import deque
 
 import numpy as np
 
-from rtl.config import ENTRY_BYTES, NpuConfig
+from rkcosim.spec.config import ENTRY_BYTES, NpuConfig
 
 _TABLE = np.random.default_rng(11).integers(0, 256, 1 << 16, dtype=np.uint8)
 
 
 def memory_bytes(addr: np.ndarray | int, count: int | None = None) -> np.ndarray:
-    """Bytes of an imaginary 4 GiB memory: at each address given, or `count` from one address on."""
+    """Return bytes of an imaginary 4 GiB memory: at each given address, or `count` bytes from one address."""
     where = np.asarray(addr, dtype=np.uint64)
     if count is not None:
         where = where + np.arange(count, dtype=np.uint64)
@@ -22,16 +22,22 @@ def memory_bytes(addr: np.ndarray | int, count: int | None = None) -> np.ndarray
 
 
 def configure(ctx, cfg, values: dict[str, dict[str, int]]) -> None:
-    """Set the whole configuration port; registers and fields not named are 0."""
+    """Set the whole configuration port; registers and fields that are not given are 0."""
     for name in cfg.signature.members:
         ctx.set(getattr(cfg, name), values.get(name, {}))
 
 
 class Memory:
-    """The far side of a `ReadPort`, one call a cycle, with random waits and checks of the protocol."""
+    """The memory of a `ReadPort`, called once per cycle, with random waits and protocol checks.
 
-    def __init__(self, rng: random.Random, latency: tuple[int, int] = (3, 3), stall: float = 0.0) -> None:
+    `read(address, count)` gives the bytes, those of `memory_bytes` by default.
+    """
+
+    def __init__(
+        self, rng: random.Random, latency: tuple[int, int] = (3, 3), stall: float = 0.0, read=memory_bytes
+    ) -> None:
         self.rng = rng
+        self.read = read
         self.latency = latency
         self.stall = stall
         self.cycle = 0
@@ -46,11 +52,11 @@ class Memory:
         ctx.set(port.rsp.valid, send)
         if send:
             _, addr, last = self.waiting.popleft()
-            data = int.from_bytes(memory_bytes(addr, 32).tobytes(), "little")
+            data = int.from_bytes(self.read(addr, 32).tobytes(), "little")
             ctx.set(port.rsp.payload, {"data": data, "last": last})
 
     def see(self, valid: int, ready: int, payload) -> None:
-        """Take what was on the request stream at the end of the cycle."""
+        """Sample the request stream at the end of the cycle."""
         asked = (payload.addr, payload.beats_m1) if valid else None
         if self.held is not None:
             assert asked == self.held, f"request {self.held} changed to {asked} before it was taken"
@@ -65,7 +71,7 @@ class Memory:
 
 
 class Image:
-    """The bytes of CBUF as a loader's fills leave them."""
+    """The bytes of CBUF after a loader's fills."""
 
     def __init__(self, cfg: NpuConfig) -> None:
         self.entries = cfg.cbuf_entries
@@ -75,7 +81,7 @@ class Image:
         self.atoms = 0
 
     def see(self, valid: int, ready: int, payload) -> None:
-        """Take what was on the fill stream at the end of the cycle."""
+        """Sample the fill stream at the end of the cycle."""
         fill = None
         if valid:
             fill = (

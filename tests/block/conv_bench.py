@@ -1,7 +1,7 @@
 """Random convolutions as registers, CBUF contents, weight stream and expected accumulators.
 
-Everything is written element by element from docs/hardware.md, sections 0, 2 and 3.  What the sequence
-controller does is to move bits, so elements of every type count as signed integers of its width here.
+Everything is computed element by element from [HW 3], [HW 4], [HW 5], [HW 6].  The sequence
+controller only moves bits, so elements of every type are treated as signed integers of their width here.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from functools import cached_property
 
 import numpy as np
 
-from rtl.config import NpuConfig
+from rkcosim.spec.config import NpuConfig
 
 SLOTS = 16
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A row of the table of types: bits of an element, channels of an atom, of a channel group, kernels of
-    a kernel group, atoms of a full tile's kernel."""
+    """A row of the table of types: bits per element, channels per atom and per channel group, kernels per
+    kernel group, atoms per kernel of a full tile.
+    """
 
     bits: int
     atom: int
@@ -41,11 +42,11 @@ KINDS = {
     3: Kind(16, 8, 32, 16, 4),
     7: Kind(32, 4, 16, 16, 4),
 }
-"""By precision code of CNA and CORE."""
+"""Kinds by precision code of CNA and CORE."""
 
 
 def pack(values: np.ndarray, bits: int) -> bytes:
-    """Signed elements as bytes in memory order; two elements of 4 bits a byte, the even one low."""
+    """Return signed elements as bytes in memory order; 4-bit elements are two per byte, the even one low."""
     flat = np.asarray(values, np.int64).reshape(-1)
     if bits == 4:
         nibbles = (flat & 15).astype(np.uint8)
@@ -54,7 +55,7 @@ def pack(values: np.ndarray, bits: int) -> bytes:
 
 
 def unpack(raw: bytes, bits: int) -> np.ndarray:
-    """Bytes as signed elements, int64."""
+    """Return bytes as signed elements, int64."""
     if bits == 4:
         bytes_ = np.frombuffer(raw, np.uint8).astype(np.int64)
         return (np.stack([bytes_ & 15, bytes_ >> 4], axis=1).reshape(-1) ^ 8) - 8
@@ -118,7 +119,7 @@ class Conv:
             self.w = self.draw(rng, (self.kernels, self.kind.atom * atoms, self.kh, self.kw))
 
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-        """Random elements of the type."""
+        """Return random elements of the type."""
         half = 1 << (self.kind.bits - 1)
         return rng.integers(-half, half, shape, np.int64)
 
@@ -130,7 +131,7 @@ class Conv:
 
     @property
     def tall(self) -> int:
-        """Rows of the input with the zeros that a transposed convolution inserts."""
+        """Rows of the input including the zeros that a transposed convolution inserts."""
         return (self.height - 1) * max(1, self.spread_y) + 1
 
     @property
@@ -177,7 +178,7 @@ class Conv:
         """CBUF bytes of a pixel in ARGB mode."""
         return 4 * self.kind.bits // 8 * {1: 1, 2: 2, 3: 4, 4: 4}[self.argb]
 
-    # ------------------------------------------------------------------ what the hardware gets
+    # ------------------------------------------------------------------ inputs of the hardware
 
     def registers(self) -> dict[str, dict[str, int]]:
         """CNA registers by name."""
@@ -260,7 +261,7 @@ class Conv:
         """Weights in memory order."""
         return self._stream
 
-    # ------------------------------------------------------------------ what must come out
+    # ------------------------------------------------------------------ expected outputs
 
     def pads(self) -> np.ndarray:
         """The pad value of each stored lane."""
@@ -277,7 +278,7 @@ class Conv:
         return pad
 
     def operand(self, p: int, r: int, c: int) -> np.ndarray:
-        """The channels that output pixel `p` meets under tap (r, c)."""
+        """Return the channels that output pixel `p` uses for tap (r, c)."""
         oy, ox = divmod(p, self.out_w)
         y = oy * self.stride_y + r * self.dil_y - self.pad_top
         x = ox * self.stride_x + c * self.dil_x - self.pad_left

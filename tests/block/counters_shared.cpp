@@ -1,4 +1,4 @@
-// cosim/harness/counters.h behind C functions, for tests/block/test_counters.py.
+// C functions around cosim/engines/harness/counters.h, for tests/block/test_counters.py.
 #include "counters.h"
 
 extern "C" {

@@ -1,4 +1,4 @@
-"""The far sides of a SequenceController: CBUF with its loaders, and a cell with its drain."""
+"""Partners of a SequenceController: CBUF with its loaders, and a cell with its drain."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import random
 
 import numpy as np
 
-from rtl.config import SMALL, NpuConfig
+from rkcosim.spec.config import SMALL, NpuConfig
 from tests.block.cna_bench import configure
 from tests.block.conv_bench import KINDS, Conv, unpack
 
 IDLE = {"f_valid": 0, "w_valid": 0, "precision": 0}
-"""A cycle without anything for the cell."""
+"""A cycle without work for the cell."""
 
 LIMIT = 30000
 """Cycles after which a task counts as hung."""
 
 
 class FakeCbuf:
-    """CBUF that fills at random while the controller reads; what has not come yet reads as rubbish."""
+    """CBUF that is filled at random while the controller reads; entries not filled yet read as random."""
 
     def __init__(self, conv: Conv, rng: random.Random, config: NpuConfig, *, slow: float = 0.0) -> None:
         self.conv, self.rng, self.slow = conv, rng, slow
@@ -28,11 +28,11 @@ class FakeCbuf:
         self.ring_bytes = conv.weight_banks * config.bank_entries * 64
         self.rows = 0
         self.loaded = 0
-        self.shown = [bytes(64), bytes(64)]  # what the two feature ports hold
-        self._reads = None
+        self.shown = [bytes(64), bytes(64)]  # contents of the two feature ports
+        self._weights = None
 
     def fill(self, released: int) -> None:
-        """What the loaders do in one cycle, never overtaking `released` by more than the ring."""
+        """Do the loaders' work of one cycle, never exceeding `released` by more than the ring."""
         while self.rows < self.conv.height and self.rng.random() >= self.slow:
             self.conv.store_row(self.entries, self.rows)
             self.rows += 1
@@ -45,27 +45,28 @@ class FakeCbuf:
                 self.loaded += 16
 
     def read(self, ctx, dut) -> None:
-        """Look at the read ports of this cycle."""
-        self._reads = [None, None]
-        for n, (enable, entry) in enumerate(((dut.f_en0, dut.f_entry0), (dut.f_en1, dut.f_entry1))):
-            if ctx.get(enable):
-                self.shown[n] = self.entries[ctx.get(entry)].tobytes()
-        self._reads[0] = b"".join(self.shown)
-        if ctx.get(dut.w_en):
-            first, second, column = ctx.get(dut.w_entry0), ctx.get(dut.w_entry1), ctx.get(dut.w_column)
+        """Sample the read ports in this cycle."""
+        self._weights = None
+        features, weights = (dut.reads.feature0, dut.reads.feature1), dut.reads.weights
+        for n, port in enumerate(features):
+            if ctx.get(port.en):
+                self.shown[n] = self.entries[ctx.get(port.entry)].tobytes()
+        if ctx.get(weights.en):
+            first, second, column = (ctx.get(v) for v in (weights.entry0, weights.entry1, weights.column))
             assert first % 2 != second % 2
             both = self.entries[first].tobytes() + self.entries[second].tobytes()
-            self._reads[1] = both[16 * column : 16 * column + 64]
+            self._weights = both[16 * column : 16 * column + 64]
 
     def answer(self, ctx, dut) -> None:
-        """Show what was read a cycle ago."""
-        for bytes_, port in zip(self._reads, (dut.f_data, dut.w_data), strict=True):
-            if bytes_ is not None:
-                ctx.set(port, int.from_bytes(bytes_, "little"))
+        """Drive the data that were read in the previous cycle."""
+        for shown, port in zip(self.shown, (dut.reads.feature0, dut.reads.feature1), strict=True):
+            ctx.set(port.data, int.from_bytes(shown, "little"))
+        if self._weights is not None:
+            ctx.set(dut.reads.weights.data, int.from_bytes(self._weights, "little"))
 
 
 class BitCell:
-    """An array cell for which elements of every type are signed integers of its width.
+    """An array cell that treats elements of every type as signed integers of their width.
 
     Attributes
     ----------
@@ -118,7 +119,7 @@ class BitCell:
 
 
 class FakeCore:
-    """CORE and cell: takes stripes with random delay, compares them, frees their banks later."""
+    """CORE and cell: accepts stripes with random delay, compares them, and frees their banks later."""
 
     def __init__(self, conv: Conv, rng: random.Random, *, drain: tuple[int, int] = (1, 1)) -> None:
         self.rng, self.drain = rng, drain
@@ -140,7 +141,7 @@ class FakeCore:
         return sum((not self.busy[b]) << b for b in range(2))
 
     def step(self, i) -> None:
-        """A clock edge with this `CellIn`, after `take`."""
+        """Do a clock edge with this `CellIn`, after `take`."""
         self.now += 1
         if i["f_valid"] or i["w_valid"]:
             assert (i["precision"], i["depthwise"]) == (self.conv.precision, self.conv.depthwise)
@@ -184,14 +185,14 @@ async def run_task(ctx, dut, conv: Conv, rng: random.Random, *, slow=0.0, drain=
     ctx.set(dut.start, 1)
     done = False
     for cycle in range(LIMIT):
-        ctx.set(dut.bank_free, core.bank_free())
-        ctx.set(dut.stripe.ready, core.accept())
+        ctx.set(dut.core.bank_free, core.bank_free())
+        ctx.set(dut.core.stripe.ready, core.accept())
         if cycle:
             assert ctx.get(dut.released) <= cbuf.loaded
             cbuf.fill(ctx.get(dut.released))
             ctx.set(dut.rows_ready, cbuf.rows)
             ctx.set(dut.loaded, cbuf.loaded)
-        now = {name: ctx.get(getattr(dut, name)) for name in levels}
+        now = {name: ctx.get(getattr(dut.status, name)) for name in levels}
         assert now["stall_feature"] + now["stall_weight"] + now["stall_acc"] + now["slot_valid"] <= 1
         for name in levels:
             seen[name] += now[name]
@@ -201,9 +202,9 @@ async def run_task(ctx, dut, conv: Conv, rng: random.Random, *, slow=0.0, drain=
         if ctx.get(dut.diag.valid):
             payload = ctx.get(dut.diag.payload)
             seen["diagnostics"].append((payload["code"], payload["register"], payload["value"]))
-        if ctx.get(dut.stripe.valid) and ctx.get(dut.stripe.ready):
-            core.take(ctx.get(dut.stripe.payload))
-        cell = ctx.get(dut.cell)
+        if ctx.get(dut.core.stripe.valid) and ctx.get(dut.core.stripe.ready):
+            core.take(ctx.get(dut.core.stripe.payload))
+        cell = ctx.get(dut.core.cell)
         if cell["f_valid"] or cell["w_valid"]:
             core.step(cell)
         else:

@@ -19,7 +19,7 @@ class Bench:
     ----------
     dut : Elaboratable
     seed : int
-        of every random choice; printed, so that a failing run can be repeated.
+        seed of all random choices; it is printed, so that a failing run can be repeated.
     stall : float
         probability that a source or sink pauses in a cycle.
     """
@@ -34,7 +34,7 @@ class Bench:
         self.add(self._count())
 
     def add(self, run: Run) -> None:
-        """Let a testbench run beside the main one."""
+        """Add a testbench that runs in parallel to the main one."""
         self._background.append(run)
 
     def _count(self) -> Callable[[Any], Any]:
@@ -46,11 +46,11 @@ class Bench:
         return run
 
     def flows(self) -> bool:
-        """Whether a partner moves in this cycle."""
+        """Whether a partner transfers in this cycle."""
         return self.stall == 0 or self.random.random() >= self.stall
 
     def source(self, port: Any, items: Iterable[Any], after: Any = None) -> None:
-        """Feed `items` (payload values) into the stream `port`, once the signal `after` is high."""
+        """Feed `items` (payload values) into the stream `port`, when the signal `after` is high."""
 
         async def run(ctx: Any) -> None:
             while after is not None and not ctx.get(after):
@@ -95,7 +95,7 @@ class Bench:
         return model
 
     def read_memory(self, port: Any, memory: bytearray, latency: tuple[int, int] = (3, 60)) -> ReadModel:
-        """Serve a ReadPort from `memory`, in order; the latency of each request is drawn anew."""
+        """Serve a ReadPort from `memory`, in order, with a random latency for each request."""
         model = ReadModel(self, memory, latency)
         self.sink(port.req, model.request)
 
@@ -126,7 +126,7 @@ class Bench:
 
 
 class WriteModel:
-    """Memory side of a WritePort: checks the protocol, applies strobes, times the responses."""
+    """Memory side of a WritePort: checks the protocol, applies strobes, delays the responses."""
 
     def __init__(self, bench: Bench, memory: bytearray, latency: tuple[int, int]) -> None:
         self.bench, self.memory, self.latency = bench, memory, latency

@@ -38,7 +38,7 @@ HALF_SPECIALS = (0, 0x8000, 1, 0x03FF, 0x0400, 0x3C00, 0xBC00, 0x7BFF, 0x7C00, 0
 class Task:
     """One task of both blocks.
 
-    `acc` gives the accumulators and window sums of a task that is not flying, `clip` CORE's setting,
+    `acc` has the accumulators and window sums of a task that is not flying, `clip` CORE's setting,
     `tables` the LUT.
     """
 
@@ -51,20 +51,20 @@ class Task:
 
 
 class Layout:
-    """Hands out memory regions with guard zones between them."""
+    """Allocates memory regions with guard zones between them."""
 
     def __init__(self) -> None:
         self.end = GUARD
 
     def place(self, size: int, align: int = 16) -> int:
-        """Byte address of a new region."""
+        """Return the byte address of a new region."""
         at = -(-self.end // align) * align
         self.end = at + size + GUARD
         return at
 
 
 def operand(rng: random.Random, bits: int) -> int:
-    """A signed value of at most `bits` bits: small, anywhere or at a limit."""
+    """Return a signed value of at most `bits` bits: small, arbitrary or at a limit."""
     top = (1 << (bits - 1)) - 1
     kind = rng.randrange(4)
     if kind == 0:
@@ -76,7 +76,7 @@ def operand(rng: random.Random, bits: int) -> int:
 
 
 def float_word(rng: random.Random) -> int:
-    """Bits of a binary32: near one, a special value, or of any magnitude."""
+    """Return the bits of a binary32: near one, a special value, or of any magnitude."""
     kind = rng.randrange(8)
     if kind == 0:
         return rng.choice(FLOAT_SPECIALS)
@@ -88,14 +88,14 @@ def float_word(rng: random.Random) -> int:
 
 
 def half_word(rng: random.Random) -> int:
-    """Bits of an fp16."""
+    """Return the bits of an fp16."""
     if rng.random() < 0.15:
         return rng.choice(HALF_SPECIALS)
     return half_bits(word_of(rng.gauss(0, 2)))
 
 
 def signed_field(bits: int, width: int) -> int:
-    """Bits as the signed value of a field of `width` bits."""
+    """Return bits as the signed value of a field of `width` bits."""
     return bits - (1 << width) if bits >> width - 1 else bits
 
 
@@ -120,7 +120,7 @@ def _floats(rng: random.Random, registers: Registers) -> None:
 
 
 def _lut(rng: random.Random, floats: bool) -> tuple[Registers, Tables]:
-    """Settings and contents of the LUT; `floats` keeps the indices small, as widened values are."""
+    """Draw LUT settings and contents; `floats` keeps the indices small, like those of widened values."""
     steps = [rng.choice([0, 1, 5, 9, rng.randint(0, 22)]) for _ in range(2)]
     if floats:
         steps = [min(step, 3) for step in steps]
@@ -152,7 +152,7 @@ def _lut(rng: random.Random, floats: bool) -> tuple[Registers, Tables]:
 
 
 def _stage(rng: random.Random, name: str, table: int) -> Registers:
-    """BS or BN settings; `table` is what the operand reader fetches (0 nothing)."""
+    """Draw BS or BN settings; `table` selects what the operand reader fetches (0 nothing)."""
     cfg = {
         f"{name}_BYPASS": rng.random() < 0.15,
         f"{name}_ALU_BYPASS": rng.random() < 0.3,
@@ -217,7 +217,7 @@ def random_task(
     main_type: int | None = None,
     lut: bool | None = None,
 ) -> Task:
-    """A task of a small cube; `cube` is (channels, height, width)."""
+    """Draw a task of a small cube; `cube` is (channels, height, width)."""
     layout = Layout()
     flying = rng.random() < 0.5 if flying is None else flying
     depthwise = rng.random() < 0.3
@@ -379,12 +379,12 @@ def random_task(
 
 
 def random_clip(rng: random.Random) -> Clip:
-    """CLIP_TRUNCATE and ROUND_TYPE."""
+    """Draw CLIP_TRUNCATE and ROUND_TYPE."""
     return rng.choice([0, 0, 1, 2, 9, 31]), rng.randrange(2)
 
 
 def _converter(dpu: Registers, floats: bool) -> None:
-    """Bypass EW's converter, or do not, where something else is told about or hangs (4.7)."""
+    """Set the bypass of EW's converter as required; other settings raise a diagnostic or hang (4.7)."""
     ew, form = dpu["EW_CFG"], dpu["DATA_FORMAT"]
     adds = not ew["EW_OP_TYPE"] and ew["EW_ALU_ALGO"] == 2
     if floats and form["PROC_PRECISION"] == FP16 and (adds or ew["EW_OP_TYPE"]):
@@ -394,5 +394,5 @@ def _converter(dpu: Registers, floats: bool) -> None:
 
 
 def fill_memory(task: Task, seed: int) -> bytearray:
-    """Random bytes everywhere; operand tables thus hold any value."""
+    """Write random bytes everywhere, so that operand tables have arbitrary values."""
     return bytearray(random.Random(f"{seed} memory").randbytes(task.size))

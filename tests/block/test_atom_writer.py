@@ -1,4 +1,4 @@
-"""AtomWriter against a memory image: every start half, length and mix of one and two atoms a cycle."""
+"""AtomWriter against a memory image: both start halves, all lengths, one and two atoms per cycle."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from rtl.npu.atom_writer import AtomWriter
+from rkcosim.rtl.npu.atom_writer import AtomWriter
 from tests.block.dpu_bench import Bench
 from tests.simulation import shared
 
@@ -16,7 +16,7 @@ LIMIT = 20000
 def _run(
     seed: int, runs: list[tuple[int, int]], pairs: float, stall: float, masked: bool = False
 ) -> tuple[int, Bench]:
-    """Write `runs` of (atom address, atoms); `pairs` the share of two-atom transfers, `masked` some bytes."""
+    """Write `runs` of (atom address, atoms); `pairs`: share of two-atom transfers, `masked` omits bytes."""
     rng = random.Random(seed)
     size = 16 * 1024
     expected = bytearray(rng.randbytes(size))
@@ -74,7 +74,7 @@ def test_random_runs(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_masked_bytes(seed: int) -> None:
-    """Runs that leave bytes of their atoms alone, mixed with whole ones."""
+    """Runs that do not write some bytes of their atoms, mixed with complete ones."""
     rng = random.Random(seed)
     runs = [(33 * k + rng.randint(0, 1), rng.choice([1, 1, 2, 3, 16, 32])) for k in range(30)]
     _run(seed, runs, pairs=[0.0, 0.6, 1.0][seed], stall=[0.0, 0.3, 0.5][seed], masked=True)
@@ -92,7 +92,7 @@ def test_every_length_at_both_halves() -> None:
 
 
 def test_rate_of_aligned_runs() -> None:
-    """16-atom runs in pairs leave at a beat a cycle, single atoms at one a cycle."""
+    """16-atom runs in pairs are written at one beat per cycle, single atoms at one atom per cycle."""
     cycles, _ = _run(1, [(16 * i, 16) for i in range(30)], pairs=1.0, stall=0.0)
     assert cycles <= 240 + 12
     cycles, _ = _run(1, [(8 * i + 1, 1) for i in range(60)], pairs=1.0, stall=0.0)

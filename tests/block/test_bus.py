@@ -9,10 +9,10 @@ from amaranth import Module
 from amaranth.lib import wiring
 from amaranth.sim import Simulator
 
-from rtl.bus import AxiLiteSlave, DiagnosticMerge, Response, SkidBuffer
-from rtl.layouts import DiagnosticCode
-from rtl.regbus import BLOCKS, RegisterFabric, op_enable_fields
-from rtl.regs import registers
+from rkcosim.rtl.bus import AxiLiteSlave, DiagnosticMerge, Response, SkidBuffer
+from rkcosim.rtl.layouts import DiagnosticCode
+from rkcosim.rtl.regbus import BLOCKS, RegisterFabric, op_enable_fields
+from rkcosim.spec.regs import registers
 from tests.models.axi_model import axil_read, axil_write
 from tests.streams import put
 
@@ -113,7 +113,7 @@ def test_diagnostic_merge_loses_nothing_of_two_inputs_that_tell_at_the_same_time
 
 
 def register_model(port, rng, store, log, error=None):
-    """A block behind a RegisterPort or RegisterBus that is ready at random times."""
+    """A block with a RegisterPort or RegisterBus that is ready at random times."""
 
     async def serve(ctx):
         ready = 0
@@ -184,7 +184,7 @@ def test_axi_lite_reads_and_writes_that_wait_together_take_turns():
 
 
 class Wired(wiring.Component):
-    """The fabric behind the AXI4-Lite slave."""
+    """The fabric with the AXI4-Lite slave."""
 
     def __init__(self):
         super().__init__({})

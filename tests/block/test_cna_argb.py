@@ -1,4 +1,4 @@
-"""ARGB mode of the feature loader against a twin with the exact converter of docs/hardware.md 1.6."""
+"""ARGB mode of the feature loader against a model with the exact converter of [HW 4.3]."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from rtl.layouts import DiagnosticCode
-from rtl.regs import registers
+from rkcosim.rtl.layouts import DiagnosticCode
+from rkcosim.spec.regs import registers
 from tests.block.cna_bench import memory_bytes
 from tests.block.test_cna_feature import Task, run_loader
 
 ROOM = {1: 4, 2: 8, 3: 16, 4: 16}
-"""Elements that a pixel has room for in CBUF, by its channels (docs/hardware.md 2.3)."""
+"""Elements per pixel in CBUF, by the number of channels [HW 4.6]."""
 
 FLOATS = (2, 3)
 
@@ -24,12 +24,12 @@ def element_bytes(task: Task) -> int:
 
 
 def slot(task: Task) -> int:
-    """CBUF bytes of a pixel."""
+    """CBUF bytes per pixel."""
     return ROOM[task.argb] * element_bytes(task)
 
 
 def converted(raw: int, channel: int, cvt: dict, bits: int) -> int:
-    """The bits that CBUF holds for an input element of a channel."""
+    """Return the bits in CBUF for an input element of a channel."""
     con0 = cvt["CVT_CON0"]
     if con0.get("CVT_BYPASS") or not cvt.get("CVT_CON5", {}).get("PER_CHANNEL_CVT_EN", 0) >> channel & 1:
         return raw
@@ -45,7 +45,7 @@ def converted(raw: int, channel: int, cvt: dict, bits: int) -> int:
 
 
 def twin(task: Task) -> np.ndarray:
-    """The bytes of all slots, row by row; unused bytes zero."""
+    """Return the bytes of all slots, row by row; unused bytes are zero."""
     channels, pitch = task.argb, task.line_stride
     size = element_bytes(task)
     kind = np.dtype(f"<u{size}")
@@ -129,7 +129,7 @@ def run_against_twin(jobs, rng, **options):
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
 @pytest.mark.parametrize("wide", [0, 1])
 def test_random_images(channels, wide):
-    """Any size, converter and type; floats are not converted."""
+    """Random sizes, converters and types; floats are not converted."""
     rng = random.Random(channels)
     print("seed", channels)
     jobs = [image_task(rng, channels, wide and rng.choice((1, 1, 2, 3))) for _ in range(12)]
@@ -139,7 +139,7 @@ def test_random_images(channels, wide):
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
 @pytest.mark.parametrize("precision", [0, 1])
 def test_streams_of_every_length(channels, precision):
-    """The last pixels may already be there when the stream has no further word."""
+    """The last pixels may be available when the stream has no further word."""
     rng = random.Random(30 + channels)
     jobs = []
     for height in range(1, 34 if precision == 0 else 18):
@@ -153,7 +153,7 @@ def test_streams_of_every_length(channels, precision):
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
 @pytest.mark.parametrize("precision", [0, 2])
 def test_two_atoms_a_cycle(channels, precision):
-    """Two CBUF atoms a cycle: 8, 4, 2 and 2 pixels, or half of that."""
+    """Two CBUF atoms per cycle: 8, 4, 2 and 2 pixels, or half of these."""
     task = image_task(random.Random(9), channels, precision)
     task.width = task.line_stride = 64
     task.height = 24000 // slot(task) // 64
@@ -163,7 +163,7 @@ def test_two_atoms_a_cycle(channels, precision):
 
 
 def test_cubes_and_images_in_turn():
-    """A loader goes from one mode to the other without a trace of the first."""
+    """A loader changes from one mode to the other without any influence of the first."""
     rng = random.Random(20)
     image = image_task(rng, 3)
     cube = Task(width=3, height=5, channels=48, line_stride=12, surf_stride=3, entries=3)

@@ -1,4 +1,4 @@
-"""Feature loader against a numpy twin that places every atom from the rules of docs/hardware.md."""
+"""Feature loader against a numpy model that places every atom by the rules of docs/reference."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from rtl.config import RK3588, SMALL, NpuConfig
-from rtl.layouts import DiagnosticCode
-from rtl.npu.cna_feature import FeatureLoader
-from rtl.regs import registers
+from rkcosim.rtl.layouts import DiagnosticCode
+from rkcosim.rtl.npu.cna_feature import FeatureLoader
+from rkcosim.spec.config import RK3588, SMALL, NpuConfig
+from rkcosim.spec.regs import registers
 from tests.block.cna_bench import Image, Memory, configure, memory_bytes
 from tests.simulation import shared, simulation
 
 ATOM_CHANNELS = {0: 16, 1: 8, 2: 8, 3: 8, 4: 16, 5: 16, 6: 32, 7: 4}
-"""Channels of an atom by precision code; the reserved codes count as int8 (docs/hardware.md 0)."""
+"""Channels per atom by precision code; the reserved codes count as int8 [HW 3]."""
 
 TYPES = (0, 0, 1, 2, 3, 6, 7)
 
 
 @dataclass
 class Task:
-    """Register values of a feature load, as far as the loader reads them."""
+    """Register values of a feature load, as far as the loader uses them."""
 
     width: int = 4
     height: int = 4
@@ -73,12 +73,12 @@ class Task:
 
     @property
     def surfaces(self) -> int:
-        """Atoms of a pixel."""
+        """Atoms per pixel."""
         return -(-self.channels // ATOM_CHANNELS[self.precision])
 
     @property
     def row_used(self) -> int:
-        """Entries that a row really uses."""
+        """Entries that a row uses."""
         full, rest = divmod(self.surfaces, 4)
         if rest == 3:
             full, rest = full + 1, 0
@@ -86,7 +86,7 @@ class Task:
 
 
 def twin(task: Task, cfg: NpuConfig) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
-    """Expected CBUF bytes, which atoms are written, and the atoms of each row."""
+    """Return expected CBUF bytes, the atoms that are written, and the atoms of each row."""
     if task.group_line_off:
         line = task.line_stride
         surface = task.line_stride + task.surf_stride if task.surf_stride else task.width
@@ -156,9 +156,9 @@ def run_loader(jobs: list[Task], check, rng: random.Random, *, latency=(3, 3), s
                     dut.diag.payload,
                 )
                 *_, valid, fill, now_ready, asking, done, d_valid, d_payload = sample
-                assert asked is None or not asking, "the level comes once"
+                assert asked is None or not asking, "the level is raised once"
                 if not asking and asked is None:
-                    asked = len(memory.requests) + sample[2]  # the last one may be on its way
+                    asked = len(memory.requests) + sample[2]  # the last one may still be in progress
                 if now_ready != rows:
                     assert now_ready > rows
                     check(number, image, now_ready)
@@ -220,7 +220,7 @@ def random_task(rng: random.Random) -> Task:
 
 
 def run_against_twin(jobs, rng, **options):
-    """Every row that counts as ready must be right, and in the end nothing else may be written."""
+    """Every row that counts as ready must be correct, and at the end nothing else may have been written."""
     expected = [twin(task, SMALL) for task in jobs]
 
     def check(number, image, rows_ready):
@@ -257,12 +257,12 @@ NAMED = [
 
 
 def test_named_cubes():
-    """Maps of 1x1 and 3x3 with negative SURF_STRIDE, both matrix forms, H = 1 (H 3.5)."""
+    """Maps of 1x1 and 3x3 with negative SURF_STRIDE, both matrix forms, H = 1 [HW 4.1]."""
     run_against_twin(NAMED, random.Random(1), latency=(5, 25), stall=0.1)
 
 
 def test_two_atoms_a_cycle():
-    """Even widths and row-major matrices run at 32 bytes a cycle, merged rows in whole bursts."""
+    """Even widths and row-major matrices are loaded at 32 bytes per cycle, merged rows in whole bursts."""
     for task, atoms in (
         (Task(width=16, height=8, channels=64, line_stride=64, surf_stride=64, entries=16), 512),
         (Task(width=1, height=8, channels=1024, line_stride=64, group_line_off=1, entries=16), 512),
@@ -276,14 +276,14 @@ def test_two_atoms_a_cycle():
 
 
 def test_odd_width_rate():
-    """Rows of 7 pixels cost one cycle more than half their atoms for every two rows."""
+    """Rows of 7 pixels need one cycle more than half their atoms for every two rows."""
     task = Task(width=7, height=8, channels=64, line_stride=28, surf_stride=28, entries=7)
     ((*_, cycles),) = run_against_twin([task], random.Random(2))
     assert cycles <= 8 * 7 * 4 * 8 // 14 + 30
 
 
 def test_sizes_at_their_limit():
-    """The most atoms a pixel can have, and the deepest row-major matrix."""
+    """The largest number of atoms per pixel, and the deepest row-major matrix."""
     for channels, precision in ((65535, 7), (65535, 0)):
         atom = ATOM_CHANNELS[precision]
         task = Task(width=1, height=1, channels=channels, precision=precision, group_line_off=1)
@@ -296,7 +296,7 @@ def test_sizes_at_their_limit():
 
 
 def test_type_is_named_but_not_known():
-    """The reserved codes are reported and load as int8 does."""
+    """The reserved codes are reported and load like int8."""
     task = Task(width=3, height=3, channels=40, precision=5, line_stride=12, surf_stride=-3, entries=3)
     ((*_, diagnostics, _),) = run_against_twin([task], random.Random(3))
     assert [code for code, *_ in diagnostics] == [DiagnosticCode.RESERVED_MODE]
@@ -360,11 +360,11 @@ def test_diagnostics(register, changes, code):
 
 @pytest.mark.parametrize("channels", [64, 48, 32, 16, 80, 96, 112])
 def test_footprint_is_exact(channels):
-    """The last row counts with what it uses: full slabs, rests, and three of four atoms as a slab."""
+    """The last row counts with the entries it uses: full slabs, rests, and three atoms as a slab."""
     for width in (9, 8):
         task = Task(width=width, channels=channels, line_stride=4 * width, surf_stride=0)
         task.entries = task.row_used
-        task.height = -(-SMALL.bank_entries // task.row_used) + 1  # the first height that is too much
+        task.height = -(-SMALL.bank_entries // task.row_used) + 1  # the first height that is too large
         task.data_bank, task.weight_bank = 1, 1
         above = (task.height - 1) * task.entries + task.row_used > SMALL.bank_entries
         while above:

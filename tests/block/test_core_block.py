@@ -1,4 +1,4 @@
-"""CORE: drain order, rounding and saturation; and with the sequence controller, whole convolutions."""
+"""CORE: drain order, rounding and saturation; with the sequence controller, whole convolutions."""
 
 import os
 import random
@@ -11,25 +11,25 @@ from amaranth.lib.memory import Memory, MemoryData
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 
-import rtl.npu.core_block as core_block
-from rtl.config import SMALL
-from rtl.layouts import ACC_BITS, AccOctet, ControlPort, DiagnosticCode
-from rtl.npu.array import CELL_LATENCY, ArrayCell
-from rtl.npu.core_block import CoreBlock
-from rtl.npu.csc import SequenceController
-from rtl.regfile import config_signature
-from rtl.regs import registers
+import rkcosim.rtl.npu.core_block as core_block
+from rkcosim.rtl.layouts import ACC_BITS, AccOctet, ControlPort, DiagnosticCode
+from rkcosim.rtl.npu.array import CELL_LATENCY, ArrayCell
+from rkcosim.rtl.npu.core_block import CoreBlock
+from rkcosim.rtl.npu.csc import SequenceController
+from rkcosim.rtl.regfile import config_signature
+from rkcosim.spec.config import SMALL
+from rkcosim.spec.regs import registers
 from tests.block.cna_bench import configure
 from tests.block.conv_bench import Conv, random_conv
 from tests.block.csc_bench import FakeCbuf
 
 _HIGHEST = (1 << (ACC_BITS - 1)) - 1
 OCTETS = {0: 4, 1: 2, 2: 2, 3: 2, 4: 4, 5: 4, 6: 8, 7: 2}
-"""Octets of a group by CORE's PROC_PRECISION (docs/hardware.md 3.8)."""
+"""Octets per group by CORE's PROC_PRECISION [HW 6.3]."""
 
 FLOATS = (2, 3, 7)
 GATING = 0x07800800
-"""Reset value of MAC_GATING (H 2.3)."""
+"""Reset value of MAC_GATING [HW 2.3]."""
 
 SEED = int(os.environ.get("TEST_SEED", random.SystemRandom().getrandbits(32)))
 
@@ -54,7 +54,7 @@ def read_octet(ctx, payload) -> tuple[list[int], list[int]]:
 
 
 class FakeCell(ArrayCell):
-    """A cell whose accumulators are a table: row = octet, bank, slot."""
+    """A cell whose accumulators are a table with rows of (octet, bank, slot)."""
 
     rows: list[tuple[list[int], list[int]]] = []
 
@@ -76,7 +76,7 @@ class FakeCell(ArrayCell):
 
 
 def random_acc(rng: random.Random) -> int:
-    """Values at the edges of 32 bits and of the accumulator and at ties, and others."""
+    """Draw values at the limits of 32 bits and of the accumulator, at ties, and others."""
     pick = rng.random()
     if pick < 0.3:
         return rng.choice((1 << 31, -(1 << 31), _HIGHEST, ~_HIGHEST)) + rng.choice((-1, 0, 0, 0))
@@ -100,7 +100,7 @@ def fake_cell(monkeypatch):
 
 
 def expected_octets(rows, values, stripes) -> list[tuple[list[int], list[int]]]:
-    """What CORE gives the DPU (docs/hardware.md 3.8)."""
+    """Return the octets that CORE passes to the DPU [HW 6.3]."""
     misc = values["MISC_CFG"]
     gates = values["MAC_GATING"]["SLCG_OP_EN"]
     is_float = misc["PROC_PRECISION"] in FLOATS
@@ -122,9 +122,9 @@ def expected_octets(rows, values, stripes) -> list[tuple[list[int], list[int]]]:
 
 
 def drain_tasks(rows, tasks, *, stall: float):
-    """Run tasks (registers, stripes) on CORE; check every octet, the banks and the end; cycles of each.
+    """Run tasks (registers, stripes) on CORE; check octets, banks and the end; return cycles of each task.
 
-    The stripes are one kernel group, or several of as many stripes each (a third member says how many).
+    The stripes are one kernel group, or several of equal size (a third member is their number).
     """
     rng = random.Random(SEED)
     dut = CoreBlock()
@@ -152,17 +152,17 @@ def drain_tasks(rows, tasks, *, stall: float):
             while not done and cycle < 4000:
                 cycle += 1
                 offered = bool(queue) and (stall == 0 or rng.random() >= stall)
-                if offered or not ctx.get(dut.stripe.valid):
-                    ctx.set(dut.stripe.valid, offered)
+                if offered or not ctx.get(dut.feed.stripe.valid):
+                    ctx.set(dut.feed.stripe.valid, offered)
                 if queue:
-                    ctx.set(dut.stripe.payload, queue[0])
+                    ctx.set(dut.feed.stripe.payload, queue[0])
                 ctx.set(dut.acc.ready, rng.random() >= stall)
-                ctx.set(dut.cell.precision, values["MISC_CFG"]["PROC_PRECISION"])
-                ctx.set(dut.cell.depthwise, values["MISC_CFG"]["DW_EN"])
-                ctx.set(dut.size, size)
+                ctx.set(dut.feed.cell.precision, values["MISC_CFG"]["PROC_PRECISION"])
+                ctx.set(dut.feed.cell.depthwise, values["MISC_CFG"]["DW_EN"])
+                ctx.set(dut.feed.size, size)
                 clean = values["MAC_GATING"]["SLCG_OP_EN"] == GATING and wanted <= groups
                 assert not ctx.get(dut.diag.valid) or not clean
-                taken = ctx.get(dut.stripe.valid) and ctx.get(dut.stripe.ready)
+                taken = ctx.get(dut.feed.stripe.valid) and ctx.get(dut.feed.stripe.ready)
                 out = ctx.get(dut.acc.valid) and ctx.get(dut.acc.ready)
                 if out:
                     got.append(read_octet(ctx, dut.acc.payload))
@@ -172,10 +172,10 @@ def drain_tasks(rows, tasks, *, stall: float):
                 await ctx.tick()
                 if taken:
                     bank = queue.pop(0)["bank"]
-                    assert not ctx.get(dut.bank_free) >> bank & 1, "a bank under drain must not be free"
-                    ctx.set(dut.stripe.valid, 0)
+                    assert not ctx.get(dut.feed.bank_free) >> bank & 1, "a bank under drain must not be free"
+                    ctx.set(dut.feed.stripe.valid, 0)
             assert done and got == want
-            assert ctx.get(dut.bank_free) == 3
+            assert ctx.get(dut.feed.bank_free) == 3
             cycles.append(cycle)
 
     simulate(dut, bench)
@@ -226,7 +226,7 @@ def test_drain(fake_cell, stall):
 
 @pytest.mark.parametrize("stall", [0.0, 0.4])
 def test_missing_groups(fake_cell, stall):
-    """Groups of DATAOUT_CHANNEL behind those with kernels are zeros, of as many pixels (3.8).
+    """Groups of DATAOUT_CHANNEL after those with kernels are zeros, with the same number of pixels (3.8).
 
     On boards WEIGHT_KERNELS 6 and 16 with DATAOUT_CHANNEL 31 complete with fp16 (allbilly/rk3588 40fae7b,
     examples/kernel_6_18/conv_new.py and examples/conv_tiles.py).
@@ -256,15 +256,15 @@ def test_missing_groups(fake_cell, stall):
 
 @pytest.mark.parametrize(("channels", "expected"), [(17, ["SIZE_MISMATCH"]), (16, [])])
 def test_missing_groups_are_told(fake_cell, channels, expected):
-    """SIZE_MISMATCH at DATAOUT_SIZE_1, once."""
+    """SIZE_MISMATCH is reported for DATAOUT_SIZE_1, once."""
     dut = CoreBlock()
     seen = []
 
     async def bench(ctx):
         configure(ctx, dut.cfg, core_values(precision=2, channels=channels))
-        ctx.set(dut.cell.precision, 2)
-        ctx.set(dut.size, {"groups": 1, "stripes": 1})
-        ctx.set(dut.stripe.payload, {"bank": 0, "pixels_m1": 2, "kernels": 6, "last": 1})
+        ctx.set(dut.feed.cell.precision, 2)
+        ctx.set(dut.feed.size, {"groups": 1, "stripes": 1})
+        ctx.set(dut.feed.stripe.payload, {"bank": 0, "pixels_m1": 2, "kernels": 6, "last": 1})
         ctx.set(dut.acc.ready, 1)
         ctx.set(dut.control.start, 1)
         for cycle in range(60):
@@ -273,14 +273,14 @@ def test_missing_groups_are_told(fake_cell, channels, expected):
                 seen.append((DiagnosticCode(payload["code"]).name, payload["register"], payload["value"]))
             await ctx.tick()
             ctx.set(dut.control.start, 0)
-            ctx.set(dut.stripe.valid, cycle == 0)
+            ctx.set(dut.feed.stripe.valid, cycle == 0)
 
     simulate(dut, bench)
     assert seen == [(name, registers()["CORE"]["DATAOUT_SIZE_1"].offset, channels - 1) for name in expected]
 
 
 def test_drain_rate(fake_cell):
-    """One octet a cycle, also from stripe to stripe."""
+    """One octet per cycle, also between stripes."""
     full = {"pixels_m1": 15, "kernels": 32}
     stripes = [{"bank": n % 2, "last": n == 3} | full for n in range(4)]
     (cycles,) = drain_tasks(fake_cell, [(core_values(), stripes)], stall=0.0)
@@ -301,7 +301,7 @@ def test_drain_rate(fake_cell):
     ],
 )
 def test_diagnostics(fake_cell, core, cell, depthwise, gates, register):
-    """Another type or mode than the cell's, and gated halves; a gated array never takes a stripe."""
+    """A type or mode that differs from the cell's, and gated halves; a gated array never accepts a stripe."""
     dut = CoreBlock()
     values = core_values(precision=core, gates=gates, depthwise=depthwise)
     seen, taken = [], 0
@@ -314,12 +314,12 @@ def test_diagnostics(fake_cell, core, cell, depthwise, gates, register):
             if ctx.get(dut.diag.valid):
                 payload = ctx.get(dut.diag.payload)
                 seen.append((payload["code"], payload["register"], payload["value"]))
-            taken += ctx.get(dut.stripe.valid) & ctx.get(dut.stripe.ready)
+            taken += ctx.get(dut.feed.stripe.valid) & ctx.get(dut.feed.stripe.ready)
             await ctx.tick()
             ctx.set(dut.control.start, 0)
-            ctx.set(dut.cell.precision, cell)
-            ctx.set(dut.size, {"groups": 1, "stripes": 1})
-            ctx.set(dut.stripe.valid, not taken)
+            ctx.set(dut.feed.cell.precision, cell)
+            ctx.set(dut.feed.size, {"groups": 1, "stripes": 1})
+            ctx.set(dut.feed.stripe.valid, not taken)
             ctx.set(dut.acc.ready, 1)
 
     simulate(dut, bench)
@@ -335,7 +335,7 @@ def test_diagnostics(fake_cell, core, cell, depthwise, gates, register):
 
 
 class Pair(wiring.Component):
-    """Sequence controller and CORE with everything else as ports; CBUF's ports are those of `csc`."""
+    """Sequence controller and CORE, with everything else as ports; CBUF's ports are those of `csc`."""
 
     cna: In(config_signature("CNA"))
     core: In(config_signature("CORE"))
@@ -353,19 +353,14 @@ class Pair(wiring.Component):
         wiring.connect(m, wiring.flipped(self.cna), csc.cfg)
         wiring.connect(m, wiring.flipped(self.core), core.cfg)
         wiring.connect(m, wiring.flipped(self.control), core.control)
-        wiring.connect(m, csc.stripe, core.stripe)
-        m.d.comb += core.size.eq(csc.size)
+        wiring.connect(m, csc.core, core.feed)
         wiring.connect(m, core.acc, wiring.flipped(self.acc))
-        m.d.comb += [
-            core.cell.eq(csc.cell),
-            csc.bank_free.eq(core.bank_free),
-            csc.start.eq(self.control.start),
-        ]
+        m.d.comb += csc.start.eq(self.control.start)
         return m
 
 
 async def run_pair(ctx, dut, conv: Conv, rng: random.Random, *, slow: float, stall: float, check=True):
-    """Run a task and, unless the cell is not a real one, compare what CORE gives the DPU."""
+    """Run a task and, if the cell is a real one, compare the octets that CORE passes to the DPU."""
     acc, total, real = conv.expected()
     shift, half_up, sums = rng.choice((0, 0, 3, 9)), rng.randrange(2), rng.randrange(2)
     octets = 8 if conv.depthwise else OCTETS[conv.precision]
@@ -410,7 +405,7 @@ async def run_pair(ctx, dut, conv: Conv, rng: random.Random, *, slow: float, sta
 
 
 def test_convolutions():
-    """Random tasks with stalls at every border, against plain loops over the definition."""
+    """Random tasks with stalls at every port, against plain loops over the definition."""
     print(f"seed {SEED}")
     rng = random.Random(SEED)
     dut = Pair()
@@ -428,9 +423,9 @@ def test_convolutions():
     ("precision", "channels", "late"), [(0, 128, True), (0, 160, False), (2, 96, False), (6, 288, False)]
 )
 def test_back_to_back(fake_cell, precision, channels, late):
-    """The drain hides behind the array from five tiles a group on (int8), three (16 bits), nine (int4).
+    """The array hides the drain from five tiles per group on (int8), three (16 bits), nine (int4).
 
-    With one tile less both take the same time, and a bank comes back by the way through the cell too late.
+    With one tile less both take the same time, and a bank is returned too late because of the cell's latency.
     """
     kernels = {0: 32, 2: 16, 6: 64}[precision]
     conv = Conv(height=10, width=8, channels=channels, kernels=kernels, precision=precision, weight_banks=5)
@@ -441,7 +436,7 @@ def test_back_to_back(fake_cell, precision, channels, late):
     async def watch(ctx):
         while True:
             await ctx.tick()
-            slots.append(ctx.get(dut.csc.slot_valid))
+            slots.append(ctx.get(dut.csc.status.slot_valid))
 
     async def bench(ctx):
         await run_pair(ctx, dut, conv, random.Random(2), slow=0.0, stall=0.0, check=False)

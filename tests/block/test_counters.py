@@ -1,4 +1,4 @@
-"""The performance counters: the RTL against the engines' C++, cycle for cycle, and the window."""
+"""The performance counters: the RTL against the engines' C++ in every cycle, and the register window."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from amaranth.sim import Simulator
 
-from cosim.engines import library as lib
-from cosim.engines.block_counters import CountsC
-from rtl.counters import WATCHED, CoreCounters, CounterWindow
-from rtl.layouts import ReadClient, WriteClient
-from rtl.regs import counter_registers
-from rtl.regs.counters import (
+from rkcosim.engines import library as lib
+from rkcosim.engines.block_counters import CountsC
+from rkcosim.rtl.counters import WATCHED, CoreCounters, CounterWindow
+from rkcosim.rtl.layouts import ReadClient, WriteClient
+from rkcosim.spec.regs import counter_registers
+from rkcosim.spec.regs.counters import (
     BUSY,
     IDLE,
     LEVEL_BITS,
@@ -31,7 +31,7 @@ from tests.models.axi_model import axil_read, axil_write
 
 SEED = int(os.environ.get("TEST_SEED", random.SystemRandom().getrandbits(32)))
 ROOT = Path(__file__).resolve().parents[2]
-HARNESS = ROOT / "cosim" / "harness"
+HARNESS = ROOT / "cosim" / "engines" / "harness"
 CONTROL = counter_registers()["CONTROL"]
 
 
@@ -61,7 +61,7 @@ class Twin:
         self._library.counters_delete(self._counters)
 
     def set(self, pins: dict[str, int]) -> None:
-        """The pins of a cycle, by the core's port."""
+        """Set the pins of a cycle through the core's port."""
         for port, value in pins.items():
             if port == "levels":
                 for place in range(lib.LEVELS):
@@ -91,7 +91,7 @@ class Twin:
 
 
 def drawn(rng: random.Random) -> dict[str, int]:
-    """Pins of one cycle; busy phases of the bus are long, so that queues fill."""
+    """Draw the pins of one cycle; busy phases of the bus are long, so that queues fill."""
     pins = {name: rng.getrandbits(width) for name, width in WATCHED.items()}
     pins["activity"] &= rng.getrandbits(48)
     pins["macs"] = rng.randrange(2049)
@@ -105,7 +105,7 @@ def drawn(rng: random.Random) -> dict[str, int]:
 
 
 def test_the_harness_counts_what_the_rtl_counts(library: ct.CDLL):
-    """The same random pins for both, with the switch thrown, counts cleared and latched on the way."""
+    """The same random pins for both, while the switch is changed and counts are cleared and latched."""
     print(f"TEST_SEED={SEED}")
     rng = random.Random(SEED)
     dut, twin = CoreCounters(), Twin(library)
@@ -123,7 +123,7 @@ def test_the_harness_counts_what_the_rtl_counts(library: ct.CDLL):
             ctx.set(dut.enable, enable)
             ctx.set(dut.clear, clear)
             ctx.set(dut.latch, latch)
-            if latch:  # what is kept are the counts before this cycle's
+            if latch:  # keeps the counts without those of this cycle
                 twin.latch()
             await ctx.tick()
             twin.set(pins)
@@ -153,7 +153,7 @@ def test_the_harness_counts_what_the_rtl_counts(library: ct.CDLL):
 
 
 def test_standing_still_counts_as_so_many_cycles(library: ct.CDLL):
-    """What the engines add for a core that they do not compute is what cycle after cycle would have given."""
+    """The engines' shortcut for cores that they do not evaluate gives the same counts as single cycles."""
     rng = random.Random(SEED)
     for counting, before in ((1, 1), (1, 0), (0, 1), (0, 0)):
         slow, quick = Twin(library), Twin(library)
@@ -195,7 +195,7 @@ def test_layout_of_the_counts_is_that_of_the_harness(library: ct.CDLL):
 
 
 def test_window_of_three_cores():
-    """IDENT, the switches, latching, and what is not there, over AXI4-Lite."""
+    """IDENT, the switches, latching, and offsets without a register, over AXI4-Lite."""
     dut = CounterWindow(3)
     switch, cycles = CONTROL["SWITCH"], CONTROL["CYCLES"]
     idle = sum(1 << bit for bit, state in enumerate(states()) if state.name == IDLE)
@@ -216,12 +216,12 @@ def test_window_of_three_cores():
         assert await read(ctx, base + cycles.offset) == 0, "nothing was latched"
         await axil_write(ctx, dut.axil, base + switch.offset, switch.encode(ENABLE=1, LATCH=1))
         first = await read(ctx, base + cycles.offset)
-        assert first and first == await read(ctx, base + cycles.offset), "latched counts stand"
+        assert first and first == await read(ctx, base + cycles.offset), "latched counts do not change"
         for block in state_blocks():
             held = {s.name: await read(ctx, base + s.offset) for s in block}
             assert held == {s.name: first if s.name == IDLE else 0 for s in block}
         await axil_write(ctx, dut.axil, base + switch.offset, switch.encode(ENABLE=1, CLEAR=1))
-        assert await read(ctx, base + cycles.offset) == first, "clearing leaves what was latched"
+        assert await read(ctx, base + cycles.offset) == first, "clearing keeps latched counts"
         await axil_write(ctx, dut.axil, base + switch.offset, switch.encode(LATCH=1))
         assert 0 < await read(ctx, base + cycles.offset) < first
         assert not ctx.get(dut.core1.counting)

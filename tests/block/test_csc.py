@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from rtl.config import RK3588, SMALL
-from rtl.layouts import DiagnosticCode
-from rtl.npu.csc import SequenceController
-from rtl.regs import registers
+from rkcosim.rtl.layouts import DiagnosticCode
+from rkcosim.rtl.npu.csc import SequenceController
+from rkcosim.spec.config import RK3588, SMALL
+from rkcosim.spec.regs import registers
 from tests.block.conv_bench import Conv, random_conv
 from tests.block.csc_bench import run_task
 from tests.simulation import shared, simulation
@@ -19,7 +19,7 @@ SEED = int(os.environ.get("TEST_SEED", random.SystemRandom().getrandbits(32)))
 
 
 def run(tasks, rng=None, *, config=SMALL, **how):
-    """Run tasks one after the other on one controller; returns what was seen of each."""
+    """Run tasks one after the other on one controller; return the observations of each."""
     rng = rng or random.Random(1)
     dut = shared(SequenceController, config)
     results = []
@@ -133,7 +133,7 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_case(name):
-    """Directed shapes, nothing waits: right operands, and no cycle without a slot after the first."""
+    """Directed shapes without waits: correct operands, and no cycle without a slot after the first."""
     conv = CASES[name]
     (seen,) = run([conv])
     assert seen["done"] and not seen["diagnostics"]
@@ -177,7 +177,7 @@ def test_random_of_a_type(precision):
 
 
 def test_ring_of_blocks():
-    """Depthwise of 16-bit types with one stripe: the first half's blocks make room as they are read."""
+    """Depthwise of 16-bit types with one stripe: blocks of the first half are released as they are read."""
     shape = {"precision": 1, "height": 4, "width": 4, "depthwise": True, "kh": 5, "kw": 5, "pad_top": 2}
     conv = Conv(channels=160, pad_left=2, weight_banks=1, **shape)
     ring = conv.weight_banks * SMALL.bank_entries * 64
@@ -187,7 +187,7 @@ def test_ring_of_blocks():
 
 
 def test_ring_of_several_groups():
-    """More weights than the ring holds: a group loads while the one before is in use."""
+    """More weights than the ring holds: a group is loaded while the previous one is in use."""
     conv = Conv(height=3, width=3, channels=70, kernels=128, kh=3, kw=1, pad_top=1, weight_banks=6)
     ring = conv.weight_banks * SMALL.bank_entries * 64
     assert len(conv.weight_stream()) > 2 * ring > 2 * conv.group_bytes() > ring
@@ -196,7 +196,7 @@ def test_ring_of_several_groups():
 
 
 def test_group_larger_than_its_banks(monkeypatch):
-    """One stripe: the ring is used up as it is read. Two stripes: the task hangs (docs/hardware.md 2.4)."""
+    """One stripe: the ring is released as it is read. Two stripes: the task hangs [HW 4.8]."""
     shape = {"height": 2, "channels": 64, "kernels": 32, "kh": 2, "kw": 2, "weight_banks": 3}
     one, two = Conv(width=8, **shape), Conv(width=18, **shape)
     assert one.stripes == 1 and two.stripes == 2
@@ -234,7 +234,7 @@ RESERVED = DiagnosticCode.RESERVED_MODE
     ],
 )
 def test_diagnostics(monkeypatch, register, fields, code, ends):
-    """What silicon would not take: one report with the register's value; without work no end."""
+    """Settings that silicon would not accept: one report with the register's value; without work no end."""
     conv = Conv(height=2, width=2, channels=16, kernels=2)
     values = conv.registers()
     values[register] = values[register] | fields

@@ -1,4 +1,4 @@
-"""DDMA against a strict AXI memory: order, splits, limits, rates, errors."""
+"""DDMA against a strict AXI memory: order, division of bursts, limits, rates, errors."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import random
 import pytest
 from amaranth.sim import Simulator
 
-from rtl.layouts import DiagnosticCode, ReadClient, WriteClient
-from rtl.npu.ddma import Ddma
-from rtl.regs import registers
+from rkcosim.rtl.layouts import DiagnosticCode, ReadClient, WriteClient
+from rkcosim.rtl.npu.ddma import Ddma
+from rkcosim.spec.regs import registers
 from tests.models.axi_model import BEAT, AxiMemory
 
 SIZE = 64 * 1024
@@ -25,7 +25,7 @@ async def cycles(ctx, count):
 
 
 def late(bench):
-    """The same bench, three cycles later: after `setup` has done its work."""
+    """The same bench, three cycles later, when `setup` has finished."""
 
     async def wait(ctx):
         await cycles(ctx, 3)
@@ -35,7 +35,7 @@ def late(bench):
 
 
 def reader(port, jobs, got, rng=None):
-    """Testbenches that ask for `jobs` [(addr, beats)] and collect [bytes, ...] in `got`."""
+    """Testbenches that request `jobs` [(addr, beats)] and collect [bytes, ...] in `got`."""
 
     async def ask(ctx):
         for addr, beats in jobs:
@@ -221,7 +221,7 @@ def test_addresses_wrap_at_32_bits_and_the_pc_has_no_base():
 
 
 def test_sustained_rates():
-    """One read beat, one write beat a cycle; one address a cycle for bursts of one beat."""
+    """One read beat and one write beat per cycle; one address per cycle for bursts of one beat."""
     dut = Ddma()
     memory = AxiMemory(dut.axi, image(3), latency=40)
     got, done = [], [0]
@@ -325,7 +325,7 @@ def test_errors_are_reported_once_a_burst_and_data_still_arrives():
 
 @pytest.mark.parametrize("code", [2, 3], ids=["SLVERR", "DECERR"])
 def test_every_client_gets_its_errors_told_with_its_id(code):
-    """Each master alone: pulse, CFG_ID_ERROR, diagnostic, and the transfer ends all the same."""
+    """Each master alone: pulse, CFG_ID_ERROR, diagnostic, and the transfer still ends."""
     field = registers()["DDMA"]["CFG_ID_ERROR"]
     for client in (*ReadClient, *WriteClient):
         write = isinstance(client, WriteClient)

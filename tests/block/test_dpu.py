@@ -1,4 +1,4 @@
-"""Dpu alone and with DpuRdma: random tasks against tests/models/dpu_model.py, whole image compared."""
+"""Dpu alone and with DpuRdma: random tasks against tests/models/dpu_model.py; the whole image is compared."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from amaranth.hdl import Module, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.config import RK3588
-from rtl.layouts import ControlPort, DiagnosticCode, DiagnosticPort, ReadPort, WritePort
-from rtl.npu.dpu import Dpu
-from rtl.npu.dpu_rdma import DpuRdma
-from rtl.regfile import LutPort, config_signature, pack_fields
-from rtl.regs import registers
+from rkcosim.rtl.layouts import ControlPort, DiagnosticCode, DiagnosticPort, ReadPort, WritePort
+from rkcosim.rtl.npu.dpu import Dpu
+from rkcosim.rtl.npu.dpu_rdma import DpuRdma
+from rkcosim.rtl.regfile import LutPort, config_signature, pack_fields
+from rkcosim.spec.regs import registers
 from tests.block.dpu_bench import Bench
 from tests.block.dpu_tasks import Task, fill_memory, random_task
 from tests.models.dpu_model import (
@@ -37,10 +36,10 @@ READERS = ("mrdma", "brdma", "nrdma", "erdma")
 
 
 class Pair(wiring.Component):
-    """DPU and DPU_RDMA joined as in the core."""
+    """DPU and DPU_RDMA connected as in the core."""
 
     def __init__(self) -> None:
-        self.dpu, self.rdma = Dpu(RK3588), DpuRdma(RK3588)
+        self.dpu, self.rdma = Dpu(), DpuRdma()
         super().__init__(
             {
                 "cfg": In(config_signature("DPU")),
@@ -76,7 +75,7 @@ class Pair(wiring.Component):
 
 
 def configure(ctx: Any, port: Any, block: str, fields: Registers) -> None:
-    """Set a configuration port as the register file would."""
+    """Set a configuration port like the register file."""
     table = registers()[block]
     for name in port.signature.members:
         register = table[name]
@@ -85,7 +84,7 @@ def configure(ctx: Any, port: Any, block: str, fields: Registers) -> None:
 
 
 async def load_tables(ctx: Any, lut: Any, tables: Tables) -> None:
-    """Write both tables as the register file does."""
+    """Write both tables like the register file."""
     for table, entries in enumerate(tables):
         for entry, value in enumerate(entries):
             ctx.set(lut.write, 1)
@@ -97,7 +96,7 @@ async def load_tables(ctx: Any, lut: Any, tables: Tables) -> None:
 
 
 def acc_octets(task: Task) -> list[dict[str, Any]]:
-    """What CORE sends: every octet of every group, also past the last channel."""
+    """Return what CORE sends: every octet of every group, including those past the last channel."""
     dpu = task.dpu
     width, height = dpu["DATA_CUBE_WIDTH"]["WIDTH"] + 1, dpu["DATA_CUBE_HEIGHT"]["HEIGHT"] + 1
     channels = dpu["DATA_CUBE_CHANNEL"]["CHANNEL"] + 1
@@ -181,7 +180,7 @@ def run_tasks(tasks: list[Task], seed: int, stall: float, latency: tuple[int, in
 
 @pytest.mark.parametrize("seed", range(7))
 def test_random_tasks(seed: int) -> None:
-    """Two tasks in a row, so that nothing of the first may stay behind."""
+    """Two tasks in sequence, so that state left by the first one would be found."""
     rng = random.Random(seed)
     run_tasks([random_task(rng), random_task(rng)], seed, stall=rng.choice([0.0, 0.1, 0.4]))
 
@@ -239,7 +238,7 @@ def simple_task(
 
 
 def test_flying_add() -> None:
-    """The requantised int8 add of two cubes, and its rate: an octet a cycle when memory keeps up."""
+    """The requantised int8 addition of two cubes, and its rate: one octet per cycle with fast memory."""
     task = simple_task(
         64,
         7,
@@ -287,7 +286,7 @@ def test_flying_add() -> None:
 
 
 def test_octet_a_cycle_to_int32() -> None:
-    """CORE to int32 as a row-major matrix, 32 bytes a cycle."""
+    """CORE to int32 as a row-major matrix, 32 bytes per cycle."""
     height, width = 48, 1
     place: Registers = {
         "DST_SURF_STRIDE": {"DST_SURF_STRIDE": 1},
@@ -303,7 +302,7 @@ def test_octet_a_cycle_to_int32() -> None:
 
 
 def test_bs_operands_overlap_groups() -> None:
-    """Operands of the next channel group load while one is in use: no gap between groups."""
+    """Operands of the next channel group are loaded while one is in use, without a gap between groups."""
     task = simple_task(128, 4, 8, flying=False)
     task.dpu["BS_CFG"] = {"BS_ALU_ALGO": 2, "BS_ALU_SRC": 1, "BS_MUL_BYPASS": 0, "BS_RELU_BYPASS": 1}
     task.dpu["BS_MUL_CFG"] = {"BS_MUL_SRC": 1, "BS_MUL_SHIFT_VALUE": 14}
@@ -315,8 +314,8 @@ def test_bs_operands_overlap_groups() -> None:
 def _control(
     tasks: list[Task], cycles: int, core_octets: tuple[int, ...] = ()
 ) -> list[tuple[list[tuple[int, int, int]], bool]]:
-    """Of each task on the DPU alone: its diagnostics, and whether it got done within `cycles`."""
-    dpu = shared(Dpu, RK3588)
+    """Run tasks on the DPU alone; return the diagnostics of each, and whether it ended within `cycles`."""
+    dpu = shared(Dpu)
     bench = Bench(dpu, 0, 0.0)
     bench.write_memory(dpu.write, fill_memory(tasks[0], 0))
     bench.source(dpu.acc, [octet for task in tasks for octet in acc_octets(task)])
@@ -397,7 +396,7 @@ WRONG = [
 
 
 def _wrong_task(*changes: Registers) -> Task:
-    """Three pixels of 20 channels with every stage off, and the settings that are to be told."""
+    """Three pixels of 20 channels with every stage off, and the settings that must be reported."""
     task = simple_task(20, 1, 3, flying=False)
     task.dpu["BS_CFG"].update(BS_ALU_BYPASS=0, BS_ALU_SRC=0, BS_MUL_BYPASS=1)
     task.dpu["BN_CFG"].update(BN_MUL_BYPASS=1)
@@ -412,7 +411,7 @@ def _wrong_task(*changes: Registers) -> Task:
 
 
 def test_diagnostics() -> None:
-    """Every suspicious setting is told once, with its register, and ends or hangs as documented."""
+    """Every suspicious setting is reported once, with its register, and ends or hangs as documented."""
     tasks = [_wrong_task(base) for base in CORRECT]
     expected = [([], True)] * len(CORRECT)
     for base, register, fields, code, ends in WRONG:
@@ -426,7 +425,7 @@ def test_diagnostics() -> None:
 
 
 def test_group_of_core() -> None:
-    """int8 comes in groups of four octets; a CORE with another grouping is told and hangs the task."""
+    """int8 comes in groups of four octets; a CORE with another grouping is reported and hangs the task."""
     task = simple_task(20, 1, 3, flying=False)
     place = registers()["DPU"]["DATA_FORMAT"]
     told = (int(MISMATCH), place.offset, place.encode(**task.dpu["DATA_FORMAT"]))
@@ -434,7 +433,7 @@ def test_group_of_core() -> None:
 
 
 def test_hangs() -> None:
-    """A wrong SIZE_E_1 is told; a BS that waits for BRDMA, which does not run, writes nothing."""
+    """A wrong SIZE_E_1 is reported; a BS that waits for BRDMA, which does not run, writes nothing."""
     wrong = _wrong_task({"BS_OW_CFG": {"SIZE_E_0": 3, "SIZE_E_1": 3, "SIZE_E_2": 3}})
     place = registers()["DPU"]["BS_OW_CFG"]
     told = (int(MISMATCH), place.offset, place.encode(**wrong.dpu["BS_OW_CFG"]))

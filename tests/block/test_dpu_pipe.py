@@ -1,4 +1,4 @@
-"""The DPU's arithmetic: shift, rounding and saturation at the corners, and the pipe with random settings."""
+"""The DPU's arithmetic: shift, rounding and saturation at the limits; the pipeline with random settings."""
 
 import random
 from collections import deque
@@ -11,8 +11,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 
-from rtl.npu.dpu_math import clamp, rectifier_limits, round_shift, shift_of
-from rtl.npu.dpu_pipe import DpuPipe
+from rkcosim.rtl.npu.arith import clamp, rectifier_limits, round_shift, shift_of
+from rkcosim.rtl.npu.dpu_pipe import DpuPipe
 from tests.block.dpu_bench import Bench
 from tests.block.dpu_tasks import INTEGERS, Task, float_word, half_word, operand, random_task
 from tests.block.test_dpu import configure, load_tables
@@ -93,7 +93,7 @@ def test_rounding_at_every_shift() -> None:
 
 
 def test_rounding_rules_of_the_model() -> None:
-    """The reference itself, by hand: 2.5, 3.5 and their negatives, one above and below."""
+    """The reference itself with known values: 2.5, 3.5 and their negatives, one above and below."""
     assert [shift_round(v, 1) for v in (5, 7, -5, -7)] == [2, 4, -2, -4]
     assert [shift_round(v, 1, True) for v in (5, 7, -5, -7)] == [3, 4, -3, -4]
     assert [shift_round(v, 2) for v in (9, 10, 11, -9, -10, -11)] == [2, 2, 3, -2, -2, -3]
@@ -135,7 +135,7 @@ def test_rectify() -> None:
 
 
 def _operands(rng: random.Random, use: int, floats: bool) -> tuple[Operands, list[dict[str, list[int]]]]:
-    """Operands of one group of 64 channels, 0 where `use` lacks their kind, and their octets."""
+    """Draw operands of one group of 64 channels, 0 if `use` lacks their kind, and their octets."""
     kinds: dict[str, dict[int, int]] = {}
     for bit, (name, bits) in enumerate((("alu", 32), ("cpend", 16), ("mul", 16))):
         values = [0] * 64
@@ -159,7 +159,7 @@ def _operands(rng: random.Random, use: int, floats: bool) -> tuple[Operands, lis
 
 @dataclass
 class Job:
-    """A task of one channel group with what goes into the pipe and what has to come out."""
+    """A task of one channel group with the inputs of the pipeline and the expected outputs."""
 
     task: Task
     octets: int
@@ -169,7 +169,7 @@ class Job:
 
 
 def _job(rng: random.Random, task: Task, pixels: int = 5) -> Job:
-    """Random octets of one group, and what the model makes of them."""
+    """Draw random octets of one group, and compute the model's result."""
     f = Fields(task.dpu)
     kind = f("DATA_FORMAT", "IN_PRECISION")
     floats = kind in FLOATS
@@ -207,7 +207,7 @@ def _job(rng: random.Random, task: Task, pixels: int = 5) -> Job:
 
 
 def _feed(bench: Bench, port: Any, queue: deque[Any]) -> None:
-    """Offer the head of `queue` until it is taken; a task's end empties the queue."""
+    """Offer the head of `queue` until it is accepted; a task's end empties the queue."""
 
     async def run(ctx: Any) -> None:
         shown = None
@@ -228,7 +228,7 @@ def _feed(bench: Bench, port: Any, queue: deque[Any]) -> None:
 
 
 def _run_pipe(seed: int, jobs: list[Job], stalls: tuple[float, ...]) -> list[int]:
-    """Run the jobs one after the other, each against the model; cycles of each."""
+    """Run the jobs one after the other, each against the model; return the cycles of each."""
     dut = shared(DpuPipe)
     bench = Bench(dut, seed)
     got: list[list[int]] = []
@@ -291,7 +291,7 @@ def test_random_integers() -> None:
 
 
 def test_random_floats() -> None:
-    """The same in binary32, with subnormals, infinities and NaNs."""
+    """The same in binary32, including subnormals, infinities and NaNs."""
     rng = random.Random(2000)
     _run_pipe(2, [_job(rng, _task(rng, FLOATS, lut=False)) for _ in range(16)], STALLS)
 
@@ -314,7 +314,7 @@ def test_every_float_operation() -> None:
 
 
 def test_random_tables() -> None:
-    """The LUT ahead of the EW operation, in both domains."""
+    """The LUT before the EW operation, in both domains."""
     rng = random.Random(3000)
     jobs = []
     for index in range(8):
@@ -328,7 +328,7 @@ def test_random_tables() -> None:
 
 
 def test_rates() -> None:
-    """An octet a cycle, one in four cycles with the LUT."""
+    """One octet per cycle; with the LUT one in four cycles."""
     rng = random.Random(4000)
     for lut, cycles_per_octet in ((False, 1), (True, 4)):
         task = random_task(rng, flying=False, cube=(32, 1, 1), main_type=0, lut=lut)

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from rtl.config import RK3588
-from rtl.layouts import DiagnosticCode
-from rtl.npu.dpu_rdma import DpuRdma
-from rtl.regs import registers
+from rkcosim.rtl.layouts import DiagnosticCode
+from rkcosim.rtl.npu.dpu_rdma import DpuRdma
+from rkcosim.spec.regs import registers
 from tests.block.dpu_bench import Bench
 from tests.block.dpu_tasks import Task, fill_memory, random_task
 from tests.block.test_dpu import READERS, configure
@@ -24,7 +23,7 @@ LIMIT = 30_000
 
 
 def _expected(task: Task, memory: bytes) -> dict[str, list[list[int]]]:
-    """Octets of each stream in the order of the DPU; lanes past the last channel are None."""
+    """Return the octets of each stream in the order of the DPU; lanes past the last channel are None."""
     f, data = Fields(task.rdma), run_rdma(task.rdma, memory)
     width, height = f("DATA_CUBE_WIDTH", "WIDTH") + 1, f("DATA_CUBE_HEIGHT", "HEIGHT") + 1
     channels = f("DATA_CUBE_CHANNEL", "CHANNEL") + 1
@@ -53,7 +52,7 @@ def _signed(values: Any, bits: int) -> list[int]:
 
 def _run(task: Task, seed: int, stall: float, latency: tuple[int, int]) -> Bench:
     memory = fill_memory(task, seed)
-    dut = shared(DpuRdma, RK3588)
+    dut = shared(DpuRdma)
     bench = Bench(dut, seed, stall)
     for name in READERS:
         bench.read_memory(getattr(dut, name), memory, latency)
@@ -112,7 +111,7 @@ def test_nothing_to_read_is_done_at_once() -> None:
 
 
 def test_octet_a_cycle_at_dram_latency() -> None:
-    """Main data and EW operand together keep an octet a cycle with 150 cycles of latency."""
+    """Main data and EW operand together reach one octet per cycle with 150 cycles of latency."""
     task = random_task(random.Random(2), flying=True, cube=(64, 7, 7))
     for block in (task.dpu, task.rdma):
         block["FEATURE_MODE_CFG"]["CONV_MODE"] = 0
@@ -143,7 +142,7 @@ def test_diagnostics(register: str, field: str, value: int, code: DiagnosticCode
     task.rdma["BRDMA_CFG"] = {"BRDMA_DATA_USE": 7}
     task.rdma["ERDMA_CFG"]["ERDMA_DISABLE"] = 0
     task.rdma[register][field] = value
-    dut = shared(DpuRdma, RK3588)
+    dut = shared(DpuRdma)
     bench = Bench(dut, 3, 0.0)
     complaints: list[tuple[int, int, int]] = []
     bench.collect(dut.diag, complaints)

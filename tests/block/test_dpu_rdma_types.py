@@ -1,4 +1,4 @@
-"""DpuRdma over element types, notches and shared operands: docs sections 5.1 to 5.5 element by element."""
+"""DpuRdma with all element types, notches and shared operands ([HW 8.1] to [HW 8.5]), element by element."""
 
 import random
 import struct
@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from rtl.config import RK3588
-from rtl.layouts import DiagnosticCode
-from rtl.npu.dpu_rdma import DpuRdma
-from rtl.regs import registers
+from rkcosim.rtl.layouts import DiagnosticCode
+from rkcosim.rtl.npu.dpu_rdma import DpuRdma
+from rkcosim.spec.regs import registers
 from tests.block.dpu_bench import Bench
 from tests.block.test_dpu import configure
 from tests.simulation import shared
@@ -23,14 +22,14 @@ Element = Callable[[int, int, int], int]
 
 
 def widened(bits: int, raw: int) -> int:
-    """fp16 bits as binary32 bits; a NaN by its bits."""
+    """Return fp16 bits as binary32 bits; a NaN keeps its bits."""
     if raw & 0x7C00 == 0x7C00:
         return (raw & 0x8000) << 16 | 0x7F800000 | (raw & 0x3FF) << 13
     return int.from_bytes(struct.pack("<f", struct.unpack("<e", raw.to_bytes(2, "little"))[0]), "little")
 
 
 def element_at(memory: bytes, atom: int, lane: int, bits: int, floating: int | None) -> int:
-    """Element `lane` of the atom at byte address `atom` as the 32 bits that go to the DPU."""
+    """Return element `lane` of the atom at byte address `atom` as the 32 bits that go to the DPU."""
     word = int.from_bytes(memory[atom : atom + 16], "little")
     raw = word >> lane * bits & (1 << bits) - 1
     if bits == 16 and floating == FP16:
@@ -41,7 +40,7 @@ def element_at(memory: bytes, atom: int, lane: int, bits: int, floating: int | N
 
 
 def group_of(conv_mode: int, precision: int) -> int:
-    """Channels of a group (4.1, 5.1)."""
+    """Channels per group (4.1, 5.1)."""
     if conv_mode == 3:
         return 64
     return {INT4: 64, INT8: 32}.get(precision, 16)
@@ -50,7 +49,7 @@ def group_of(conv_mode: int, precision: int) -> int:
 def expected(
     cfg: Settings, memory: bytes, atoms: set[int] | None = None
 ) -> dict[str, list[list[int | None]]]:
-    """The octets of `main` and `ew`, lanes past the last channel None; `atoms` takes the addresses read."""
+    """The octets of `main` and `ew`, lanes past the last channel None; `atoms` receives the addresses."""
     touched: set[int] = set() if atoms is None else atoms
     mode, erdma = cfg["FEATURE_MODE_CFG"], cfg["ERDMA_CFG"]
     width, height = cfg["DATA_CUBE_WIDTH"]["WIDTH"] + 1, cfg["DATA_CUBE_HEIGHT"]["HEIGHT"] + 1
@@ -109,7 +108,7 @@ def expected(
 
 
 def random_settings(rng: random.Random, **mode: int) -> tuple[Settings, int]:
-    """Settings of MRDMA and ERDMA and the bytes of memory they need; `mode` fixes FEATURE_MODE_CFG fields."""
+    """Draw settings of MRDMA and ERDMA and the memory they need; `mode` fixes FEATURE_MODE_CFG fields."""
     channels = rng.choice([rng.randint(1, 40), rng.randint(1, 200), 8 * rng.randint(1, 20)])
     height, width = rng.randint(1, 5), rng.choice([1, rng.randint(1, 9), rng.randint(10, 20)])
     while channels * height * width > 3000:
@@ -155,7 +154,7 @@ def run(jobs: list[tuple[Settings, int]], seed: int, stall: float) -> None:
         memory[place : place + 2] = random.Random(place).choice(
             [b"\x00\x7c", b"\x01\xfc", b"\x01\x00", b"\xff\x83", b"\x80\x7f", b"\x00\x80"]
         )
-    dut = shared(DpuRdma, RK3588)
+    dut = shared(DpuRdma)
     bench = Bench(dut, seed, stall)
     reads = {name: bench.read_memory(getattr(dut, name), memory, (1, 80)) for name in ("mrdma", "erdma")}
     got: dict[str, list[list[int]]] = {"main": [], "ew": []}
@@ -200,7 +199,7 @@ def run(jobs: list[tuple[Settings, int]], seed: int, stall: float) -> None:
 @pytest.mark.parametrize("kind", range(7))
 @pytest.mark.parametrize("seed", range(2))
 def test_main_types(kind: int, seed: int) -> None:
-    """MRDMA of every type, with ERDMA of any size beside it."""
+    """MRDMA of every type, together with ERDMA of any size."""
     rng = random.Random(100 * kind + seed)
     jobs = [random_settings(rng, IN_PRECISION=kind) for _ in range(2)]
     run(jobs, seed, rng.choice([0.0, 0.3, 0.5]))
@@ -238,12 +237,12 @@ def test_shared_operand(size: int, seed: int) -> None:
 
 @pytest.mark.parametrize("off", ["MRDMA", "ERDMA"])
 def test_shared_operand_needs_both_readers(off: str) -> None:
-    """With one of the two readers off nothing is delivered and the task does not end."""
+    """If one of the two readers is off, nothing is delivered and the task does not end."""
     cfg, size = random_settings(
         random.Random(4), COMB_USE=5, FLYING_MODE=0, MRDMA_DISABLE=int(off == "MRDMA")
     )
     cfg["ERDMA_CFG"] = {"ERDMA_DISABLE": int(off == "ERDMA"), "ERDMA_DATA_SIZE": 2, "ERDMA_DATA_MODE": 1}
-    dut = shared(DpuRdma, RK3588)
+    dut = shared(DpuRdma)
     bench = Bench(dut, 4, 0.0)
     for name in ("mrdma", "erdma"):
         bench.read_memory(getattr(dut, name), bytearray(size), (1, 5))
@@ -299,11 +298,11 @@ MODES: list[tuple[str, Settings]] = [
 
 
 ENDLESS = 2000
-"""Cycles after which a task that never ends has given everything."""
+"""Cycles after which a task that never ends has delivered everything."""
 
 
 def test_reserved_modes() -> None:
-    """Each setting that is not modelled is told once, with its register; the task goes on as documented."""
+    """Each setting that is not modelled is reported once, with its register; the task ends as documented."""
     cases = []
     for register, changes in MODES:
         rng = random.Random(5)
@@ -313,7 +312,7 @@ def test_reserved_modes() -> None:
             cfg[name] = {**cfg.get(name, {}), **fields}
         cases.append((register, cfg))
     memory = bytearray(random.Random(5).randbytes(1 << 16))
-    dut = shared(DpuRdma, RK3588)
+    dut = shared(DpuRdma)
     bench = Bench(dut, 5, 0.0)
     for name in ("mrdma", "brdma", "nrdma", "erdma"):
         bench.read_memory(getattr(dut, name), memory, (1, 5))
@@ -335,7 +334,7 @@ def test_reserved_modes() -> None:
             await ctx.tick()
             ctx.set(dut.control.start, 0)
             mode = cfg.get("FEATURE_MODE_CFG", {})
-            endless = mode.get("FLYING_MODE", 0) and mode.get("COMB_USE", 0) & 1  # docs 5.5
+            endless = mode.get("FLYING_MODE", 0) and mode.get("COMB_USE", 0) & 1  # [HW 8.5]
             for _ in range(ENDLESS if endless else LIMIT):
                 _, _, done = await ctx.tick().sample(dut.control.done)
                 if done:

@@ -1,4 +1,4 @@
-"""StripeWriter alone: output types, surface order, packets, copies, the PPU's stream (docs 4.9-4.11, 5.7)."""
+"""StripeWriter alone: output types, surface order, packets, copies, the PPU's stream ([HW 7], [HW 8])."""
 
 import random
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rtl.npu.dpu_writer import StripeWriter
+from rkcosim.rtl.npu.dpu_writer import StripeWriter
 from tests.block.dpu_bench import Bench
 from tests.block.test_dpu import configure
 from tests.models.packets_model import packets
@@ -20,7 +20,7 @@ Settings = dict[str, dict[str, int]]
 
 
 class Job:
-    """One task: settings, elements, and what they make of memory and of the PPU's stream."""
+    """One task: settings, elements, and the expected memory and PPU stream."""
 
     copies = 0
 
@@ -42,11 +42,11 @@ class Job:
         self.values = [[rng.getrandbits(32) for _ in range(self.pixels)] for _ in range(self.channels)]
 
     def element(self, c: int, pixel: int) -> int:
-        """The 32 bits that the pipe gives."""
+        """Return the 32 bits that the pipeline outputs."""
         return self.values[c][pixel] if c < self.channels else self.pend % 2**32
 
     def octets(self) -> Iterator[dict[str, Any]]:
-        """What the pipe sends, in the order of the DPU."""
+        """Return the pipeline's output in the order of the DPU."""
         for first in range(0, self.channels, self.group):
             end = min(first + self.group, self.channels)
             for pixel in range(self.pixels):
@@ -66,7 +66,7 @@ class Job:
                     }
 
     def atom(self, surface: int, pixel: int) -> bytes:
-        """A surface's atom of a pixel."""
+        """Return a surface's atom of a pixel."""
         per_atom, word = 128 // self.bits, 0
         for lane in range(per_atom):
             value = self.element(surface * per_atom + lane, pixel)
@@ -75,24 +75,24 @@ class Job:
 
     @property
     def surfaces(self) -> int:
-        """Of the whole cube."""
+        """Return the surfaces of the whole cube."""
         return -(-self.channels * self.bits // 128)
 
     @property
     def want(self) -> int:
-        """Surfaces of a kernel group."""
+        """Return the expected surfaces of a kernel group."""
         half = self.depthwise and BITS[self.cfg["DATA_FORMAT"]["IN_PRECISION"]] == 16
         return max(1, (32 if half else self.group) * self.bits // 128)
 
     @property
     def series(self) -> int:
-        """Z of 4.10."""
+        """Return Z of 4.10."""
         if not self.cfg["FEATURE_MODE_CFG"]["FLYING_MODE"] and self.want > 8:
             return self.want
         return self.cfg["BS_OW_CFG"]["SIZE_E_1"] + 1
 
     def write(self, memory: bytearray) -> None:
-        """The task's effect on memory."""
+        """Apply the task's effect to memory."""
         if not self.cfg["FEATURE_MODE_CFG"]["OUTPUT_MODE"] & 2:
             return
         base = 16 * self.cfg["DST_BASE_ADDR"]["DST_BASE_ADDR"]
@@ -123,7 +123,7 @@ class Job:
                 memory[at : at + 16] = self.atom(number // copies, pixel)
 
     def ppu(self) -> Iterator[int]:
-        """Atoms for the PPU: group, stripe, surface of the group, pixel."""
+        """Return the atoms for the PPU by group, stripe, surface of the group, pixel."""
         if not self.cfg["FEATURE_MODE_CFG"]["OUTPUT_MODE"] & 1 or self.packed:
             return
         per_group = self.group * self.bits // 128
@@ -135,7 +135,7 @@ class Job:
 
 
 def random_job(rng: random.Random, **changes: dict[str, int]) -> Job:
-    """A small task; `changes` sets fields of registers."""
+    """Draw a small task; `changes` sets fields of registers."""
     channels = rng.choice([rng.randint(1, 40), rng.randint(1, 150), 8 * rng.randint(1, 16)])
     height, width = rng.randint(1, 5), rng.choice([1, rng.randint(1, 9), rng.randint(10, 20)])
     while channels * height * width > 1200:
@@ -177,7 +177,7 @@ def random_job(rng: random.Random, **changes: dict[str, int]) -> Job:
 
 
 def run(jobs: list[Job], seed: int, stall: float) -> list[int]:
-    """Run `jobs` one after the other on one instance; returns the cycles of each."""
+    """Run `jobs` one after the other on one instance; return the cycles of each."""
     memory = bytearray(random.Random(seed).randbytes(1 << 18))
     wanted = bytearray(memory)
     dut = shared(StripeWriter)
@@ -230,7 +230,7 @@ def run(jobs: list[Job], seed: int, stall: float) -> list[int]:
 
 @pytest.mark.parametrize("kind", range(8))
 def test_output_types(kind: int) -> None:
-    """Every output type out of every group size, direct, flying and depthwise."""
+    """Every output type for every group size: direct, flying and depthwise."""
     rng = random.Random(kind)
     jobs = []
     for source, conv_mode in ((INT8, 0), (INT4, 0), (FP16, 0), (FP16, 3), (INT8, 3)):
@@ -246,7 +246,7 @@ def test_output_types(kind: int) -> None:
 
 @pytest.mark.parametrize("channels", [(1, 15, 16, 17), (31, 32, 33), (48, 49, 80)])
 def test_int4_surfaces_of_two_groups(channels: tuple[int, ...]) -> None:
-    """int4 out of groups of 16 channels: halves of atoms, and what is left of the last one."""
+    """int4 from groups of 16 channels: halves of atoms, and the remainder of the last one."""
     rng = random.Random(channels[0])
     jobs = []
     for count in channels:
@@ -267,7 +267,7 @@ KEPT, WIDE, NARROW = range(3)
 
 
 def packet_job(rng: random.Random, form: int, flying: bool, joined: bool) -> Job:
-    """A task of packets as they are, of 16-bit elements or of bytes, in a drawn number of lines."""
+    """Draw a task with plain packets, of 16-bit elements or of bytes, with a random number of lines."""
     block = 16 if form == NARROW else 8
     pixels = block * rng.randint(1, 5) // (1 if flying else 4)
     channels = rng.randint(1, 30) if flying else rng.choice([16, 32, 48])
@@ -312,7 +312,7 @@ def test_packets(form: int, flying: bool) -> None:
 
 @pytest.mark.parametrize("copies", [1, 2, 8])
 def test_copies(copies: int) -> None:
-    """Each surface of an unpooled task is written SIZE_E + 1 times."""
+    """Each surface of an unpooling task is written SIZE_E + 1 times."""
     rng, jobs = random.Random(copies), []
     for _ in range(3):
         job = random_job(
@@ -330,7 +330,7 @@ def test_copies(copies: int) -> None:
 @pytest.mark.parametrize("mode", [1, 3])
 @pytest.mark.parametrize("kind", [INT8, INT16, FP16])
 def test_ppu(mode: int, kind: int) -> None:
-    """The PPU gets every atom in its order, with and without memory beside it."""
+    """The PPU receives every atom in its order, with and without a write to memory."""
     rng = random.Random(10 * kind + mode)
     jobs = [
         random_job(
@@ -344,7 +344,7 @@ def test_ppu(mode: int, kind: int) -> None:
 
 
 def test_ppu_beside_a_row_major_matrix() -> None:
-    """Surfaces side by side in memory do not change the PPU's order."""
+    """A row-major matrix in memory does not change the PPU's order."""
     job = random_job(
         random.Random(9),
         DATA_FORMAT={"IN_PRECISION": INT8, "OUT_PRECISION": INT16},
@@ -360,7 +360,7 @@ def test_ppu_beside_a_row_major_matrix() -> None:
 
 
 def test_output_modes_in_a_row() -> None:
-    """Memory, PPU, both, none and packets follow each other without a trace of the one before."""
+    """Memory, PPU, both, none and packets follow each other without any influence of the previous mode."""
     rng = random.Random(77)
     jobs = []
     for mode, turned in ((2, 0), (1, 0), (0, 0), (3, 0), (3, 1), (1, 1), (0, 1), (2, 0)):
@@ -384,7 +384,7 @@ def test_output_modes_in_a_row() -> None:
     ("kind", "source", "mode"), [(INT8, INT8, 2), (INT32, INT8, 2), (INT4, INT4, 2), (FP16, FP16, 3)]
 )
 def test_rate(kind: int, source: int, mode: int) -> None:
-    """An octet a cycle into runs of 16 pixels."""
+    """One octet per cycle, written in runs of 16 pixels."""
     job = random_job(
         random.Random(1),
         DATA_FORMAT={"IN_PRECISION": source, "OUT_PRECISION": kind},

@@ -1,4 +1,4 @@
-"""The memory model by itself: a scripted AXI master in Python against the C++ of cosim/harness."""
+"""The memory model alone: a scripted AXI master in Python against the C++ of cosim/engines/harness."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from cosim.engines import DramConfig, MemoryAccessError
-from cosim.engines import library as lib
-from cosim.engines.build import Variant, build
-from cosim.engines.soc import SocEngine, Source
+from rkcosim.engines import DramConfig, MemoryAccessError
+from rkcosim.engines import library as lib
+from rkcosim.engines.build import Variant, build
+from rkcosim.engines.dram import Dram
+from rkcosim.engines.soc import SocEngine
+from rkcosim.engines.system import Source
 
 BASE = 0x4000_0000
-FAST = DramConfig(peak_bytes_per_cycle=1024, port_bytes_per_cycle=1024)
+FAST = DramConfig(peak_bytes_per_cycle=1024, port_bytes_per_cycle=1024).unshared
 
 
 @dataclass
@@ -35,7 +37,7 @@ class Write:
 
 @dataclass
 class Master:
-    """One core's pins; asks as fast as it is let, takes everything that comes."""
+    """One core's pins; it requests as fast as possible and accepts all data."""
 
     reads: deque = field(default_factory=deque)
     writes: deque = field(default_factory=deque)
@@ -59,7 +61,7 @@ class Master:
                 self.beats.append((item.data[32 * n : 32 * n + 32], strobes[n], n == count - 1))
 
     def step(self, i, o):
-        """The clock edge that ends `cycle`: take what the pins say, then show the next."""
+        """Do the clock edge that ends `cycle`: sample the pins, then drive the next values."""
         if i.m_rvalid:
             self.got.append((self.cycle, i.m_rid, i.m_rresp, bool(i.m_rlast), bytes(i.m_rdata)))
         if i.m_bvalid:
@@ -152,7 +154,7 @@ def test_write_lands_with_strobes_and_answers(data_first):
 
 @pytest.mark.parametrize("peak", [7.5, 23.65, 32.0])
 def test_peak_bandwidth_of_reads(peak):
-    bench = Bench(dram=DramConfig(peak_bytes_per_cycle=peak))
+    bench = Bench(dram=DramConfig(peak_bytes_per_cycle=peak).unshared)
     m = bench.masters[0]
     m.queue(*(Read(BASE + 512 * n, 16, n % 3) for n in range(200)))
     bench.run(200 * 512 // 7 + 1000)
@@ -162,7 +164,7 @@ def test_peak_bandwidth_of_reads(peak):
 
 
 def test_port_limit_holds_for_each_core_and_direction():
-    dram = DramConfig(peak_bytes_per_cycle=1000, port_bytes_per_cycle=8)
+    dram = DramConfig(peak_bytes_per_cycle=1000, port_bytes_per_cycle=8).unshared
     bench = Bench(cores=2, dram=dram)
     for m in bench.masters:
         m.queue(*(Read(BASE + 512 * n) for n in range(40)))
@@ -175,17 +177,42 @@ def test_port_limit_holds_for_each_core_and_direction():
         assert len(m.accepted) == 640 and 629 * 32 / span == pytest.approx(8, rel=0.02)
 
 
-def test_cores_and_directions_share_fairly():
-    bench = Bench(cores=3, dram=DramConfig(peak_bytes_per_cycle=24))
+def _shares(bench: Bench) -> list[int]:
+    """The beats of each core's reads, then of its writes, in 1,000 cycles in which all have requests."""
     for m in bench.masters:
         m.queue(*(Read(BASE + 512 * n) for n in range(100)))
         m.queue(*(Write(BASE + 0x80000 + 512 * n, bytes(512)) for n in range(100)))
     bench.run(1500)
     early = [len([g for g in m.got if 500 <= g[0] < 1500]) for m in bench.masters]
     written = [len([c for c in m.accepted if 500 <= c < 1500]) for m in bench.masters]
-    shares = early + written
+    return early + written
+
+
+def test_cores_and_directions_share_fairly():
+    shares = _shares(Bench(cores=3, dram=DramConfig(peak_bytes_per_cycle=24)))
     assert sum(shares) * 32 / 1000 == pytest.approx(24, rel=0.03)
     assert max(shares) <= 1.15 * min(shares) + 2, shares
+
+
+@pytest.mark.parametrize("cores, peak, wanted", [(1, 24, 6), (2, 24, 12), (3, 24, 18), (3, 15, 15)])
+def test_one_core_moves_what_one_core_can_in_both_directions_together(cores, peak, wanted):
+    dram = DramConfig(peak_bytes_per_cycle=peak, core_bytes_per_cycle=6)
+    shares = _shares(Bench(cores=cores, dram=dram))
+    assert sum(shares) * 32 / 1000 == pytest.approx(wanted, rel=0.03)
+    for core in range(cores):
+        assert shares[core] + shares[cores + core] == pytest.approx(sum(shares) / cores, rel=0.1)
+
+
+def test_the_limit_of_one_core_is_a_peak_of_its_own():
+    """For a single core it makes no difference which of the two limits applies."""
+    benches = [
+        Bench(dram=DramConfig(peak_bytes_per_cycle=peak, core_bytes_per_cycle=core, jitter=20))
+        for peak, core in ((6.5, 99.0), (99.0, 6.5))
+    ]
+    for bench in benches:
+        _shares(bench)
+    first, second = (bench.masters[0] for bench in benches)
+    assert first.got == second.got and first.accepted == second.accepted
 
 
 def test_ids_take_turns_and_each_stays_in_order():
@@ -304,3 +331,33 @@ def test_host_access_is_strict():
 def test_bad_parameters_are_named(values):
     with pytest.raises(ValueError, match=next(iter(values))):
         DramConfig(**values)
+
+
+@pytest.mark.parametrize("dram", [DramConfig(), DramConfig(read_latency=2, write_latency=3), FAST])
+def test_the_memory_by_itself_is_that_of_the_engines(dram):
+    """For the same bursts at the same pins every beat and response comes after the same cycles."""
+    items = [Read(BASE + 512 * n, 16, n % 5) for n in range(20)]
+    items += [Write(BASE + 0x8000 + 256 * n, pattern(256, n).tobytes(), n % 3) for n in range(20)]
+    items += [Read(BASE - 512, 4, 7)]
+    bench, alone, master = Bench(dram=dram), Dram(dram), Master()
+    bench.masters[0].queue(*items)
+    master.queue(*items)
+    alone.memory.map(BASE, 1 << 20)
+    bench.engine.memory.write(BASE, pattern(1 << 15))
+    alone.memory.write(BASE, pattern(1 << 15))
+    bench.run(3000)
+    for now in range(3000):
+        seen, out, wakes = lib.CoreIn.from_buffer_copy(alone.pins_in[0]), alone.pins_out[0], alone.wakes(0)
+        if out.m_arvalid or out.m_awvalid or out.m_wvalid or (wakes is not None and wakes <= now):
+            alone.edge(now)
+        master.step(seen, alone.pins_out[0])
+    other = bench.masters[0]
+    zero, begin = master.asked[0][0], other.asked[0][0]
+    for mine, theirs in ((master.got, other.got), (master.responses, other.responses)):
+        assert mine
+        assert [(c - zero, *rest) for c, *rest in mine] == [(c - begin, *rest) for c, *rest in theirs]
+    assert alone.counters(0).bytes_read == bench.engine.counters(0).bytes_read
+    assert [f.address for f in alone.faults()] == [f.address for f in bench.engine.faults()] == [BASE - 512]
+    assert alone.wakes(0) is None and not alone.open_bursts(0)
+    assert (alone.memory.view(BASE, 1 << 16) == bench.engine.memory.view(BASE, 1 << 16)).all()
+    alone.close()

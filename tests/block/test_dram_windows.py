@@ -1,4 +1,4 @@
-"""Ports and memory controller: whoever is simulated how far ahead, the same happens in the same cycles."""
+"""Ports and memory controller: however far ahead each is simulated, everything happens in the same cycles."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from cosim.engines.build import harness_folder
-from cosim.engines.library import DramConfig, DramConfigC
+from rkcosim.engines.build import harness_folder
+from rkcosim.engines.library import DramConfig, DramConfigC
 
 SEED = int(os.environ.get("RKCOSIM_SEED") or secrets.randbits(16))
 
@@ -25,12 +25,14 @@ CONFIGS = {
     ),
     "short latencies": DramConfig(read_latency=9, write_latency=5, peak_bytes_per_cycle=40),
     "long latencies": DramConfig(read_latency=700, write_latency=300),
-    "no limit": DramConfig(peak_bytes_per_cycle=1024, port_bytes_per_cycle=1024),
+    "no limit": DramConfig(peak_bytes_per_cycle=1024, port_bytes_per_cycle=1024).unshared,
+    "whole": DramConfig().unshared,
+    "one core": DramConfig(core_bytes_per_cycle=9.3, jitter=20, seed=SEED),
 }
 
 
 class Result(ct.Structure):
-    """As in dram_windows.cpp."""
+    """The result, as in dram_windows.cpp."""
 
     _fields_ = [
         ("cores", ct.c_uint64 * 3),
@@ -39,7 +41,7 @@ class Result(ct.Structure):
     ]
 
     def seen(self) -> tuple[object, ...]:
-        """Everything, to compare."""
+        """Return everything that is compared."""
         return tuple(self.cores), self.memory, self.faults, self.counters, self.fault_count, self.wrong
 
 

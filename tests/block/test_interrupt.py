@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from amaranth.sim import Simulator
 
-from rtl.interrupt import Event, InterruptUnit
-from rtl.regs import registers
+from rkcosim.rtl.interrupt import Event, InterruptUnit
+from rkcosim.spec.regs import registers
 
 PC = registers()["PC"]
 ALL = PC["INTERRUPT_MASK"].reset

@@ -8,8 +8,8 @@ import pytest
 from amaranth.lib.wiring import Out
 from amaranth.sim import Simulator
 
-from rtl.layouts import ReadClient
-from rtl.regs import registers
+from rkcosim.rtl.layouts import ReadClient
+from rkcosim.spec.regs import registers
 from tests.models.pc_bench import Bench, amount, body, chain, decoded, task, word
 
 R = registers()
@@ -78,12 +78,12 @@ def test_chain_of_tasks_with_a_dangling_link(prefetch, seed):
     if prefetch == 0:
         for n in range(5):
             first = next(w for w in seen.writes if w[0] > seen.enables[n][0])
-            assert first[0] > seen.dones[n][0], "TASK_PP_EN = 0 wrote ahead"
+            assert first[0] > seen.dones[n][0], "registers were written early with TASK_PP_EN = 0"
     assert len(seen.irq) == 1 and seen.irq[0] > seen.enables[-1][0], "one interrupt, of the last task"
 
 
 def test_delta_tasks_land_in_the_other_group_and_inherit():
-    """A task that writes little keeps what its group held two tasks before (H 1.6)."""
+    """A task that writes few registers keeps the values that its group had two tasks before [HW 1.6]."""
     register = R["CNA"]["CONV_CON1"].offset
     bodies = [([word("CNA", register, n)] if n < 3 else [], 0x01) for n in range(5)]
     places = [0x1000 + 0x100 * n for n in range(5)]
@@ -194,7 +194,7 @@ def test_a_list_longer_than_the_fifo(seed):
 
 
 def test_outputs_of_the_core_do_not_follow_inputs_within_a_cycle():
-    """DESIGN 4: every top-level signal comes from a register, ready included."""
+    """Every top-level output comes from a register, including ready."""
     words = task(body(random.Random(2), 40), CONV)
     bench = Bench({0x1000: words})
     interfaces = (bench.dut.ddma.axi, bench.dut.slave.axil)

@@ -1,9 +1,9 @@
-"""PC: bad lists, kicks that cannot start, a core that is not meant."""
+"""PC: malformed lists, kicks that cannot start, cores that are not addressed."""
 
 from __future__ import annotations
 
-from rtl.layouts import DiagnosticCode
-from rtl.regs import registers
+from rkcosim.rtl.layouts import DiagnosticCode
+from rkcosim.spec.regs import registers
 from tests.models.pc_bench import Bench, task, word, write_word
 
 R = registers()

@@ -1,10 +1,10 @@
-"""PC: words that wait for a block, with fake blocks and with the register files of CNA and CORE."""
+"""PC: words that wait for a block, with model blocks and with the register files of CNA and CORE."""
 
 from __future__ import annotations
 
 import pytest
 
-from rtl.regs import registers
+from rkcosim.spec.regs import registers
 from tests.models.pc_bench import ALL_EVENTS, Bench, chain, word, write_word
 
 R = registers()
@@ -12,7 +12,7 @@ CONV = 0x1D
 
 
 def test_a_waiting_write_lets_the_host_through_and_ends_with_the_block():
-    """Pointer ping-pong off: the second task's words meet a group that is still enabled."""
+    """Pointer ping-pong off: the second task's words target a group that is still enabled."""
     places = [0x1000, 0x2000]
     lists = chain(
         [([write_word("CNA.CONV_CON1", 1)], 0x01), ([write_word("CNA.CONV_CON1", 2)], 0x01)], places

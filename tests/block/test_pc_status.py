@@ -1,11 +1,11 @@
-"""PC: its registers, what TASK_STATUS says, slave mode."""
+"""PC: its registers, the contents of TASK_STATUS, slave mode."""
 
 from __future__ import annotations
 
 import pytest
 
-from rtl.layouts import DiagnosticCode
-from rtl.regs import registers
+from rkcosim.rtl.layouts import DiagnosticCode
+from rkcosim.spec.regs import registers
 from tests.models.pc_bench import Bench, amount, chain, task
 
 R = registers()
@@ -13,7 +13,7 @@ CONV, POOL = 0x1D, 0x60
 
 
 def test_the_counter_runs_on_until_it_is_cleared():
-    """TASK_COUNT_CLEAR clears; without it the counter goes on over kicks."""
+    """TASK_COUNT_CLEAR clears; without it the counter continues over kicks."""
     places = [0x1000, 0x2000]
     lists = chain([([], CONV), ([], POOL)], places)
     bench = Bench(dict(zip(places, lists, strict=True)))
@@ -39,7 +39,7 @@ def test_the_counter_runs_on_until_it_is_cleared():
 
 @pytest.mark.parametrize("prefetch", [0, 1])
 def test_status_tells_the_first_and_the_last_task_apart(prefetch):
-    """Bits 12..15: first or last task operating or being fetched (H Q12)."""
+    """Bits 12..15: first or last task operating or being fetched [HW 13.12]."""
     places = [0x1000, 0x2000, 0x3000]
     lists = chain([([], CONV)] * 3, places)
     bench = Bench(dict(zip(places, lists, strict=True)), latency=200)

@@ -1,4 +1,4 @@
-"""PPU with PPU_RDMA, or with a stand-in for the DPU: random pools of every type against the naive twin."""
+"""PPU with PPU_RDMA, or with a model of the DPU: random pools of every type against the naive model."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.config import SMALL
-from rtl.layouts import ControlPort, DiagnosticCode, DiagnosticPort, PpuAtom, ReadPort, WritePort
-from rtl.npu.ppu import ROW_CAPACITY, Ppu
-from rtl.npu.ppu_rdma import PpuRdma
-from rtl.regfile import config_signature
-from rtl.regs import registers
+from rkcosim.rtl.layouts import ControlPort, DiagnosticCode, DiagnosticPort, PpuAtom, ReadPort, WritePort
+from rkcosim.rtl.npu.ppu import ROW_CAPACITY, Ppu
+from rkcosim.rtl.npu.ppu_rdma import PpuRdma
+from rkcosim.rtl.regfile import config_signature
+from rkcosim.spec.config import SMALL
+from rkcosim.spec.regs import registers
 from tests.block.dpu_bench import Bench
 from tests.models.ppu_model import AVERAGE, FP16, INT8, INT16, MAX, MIN, Pool
 from tests.simulation import shared
 
 GUARD = 0xA5
 SOURCE, TARGET = 0x1010, 0x8010
+MEMORY = 1 << 19  # the largest draw: two tensors of 16 surfaces of 25 x 28 atoms
 RESERVED, SIZE, FOOTPRINT = (
     DiagnosticCode.RESERVED_MODE,
     DiagnosticCode.SIZE_MISMATCH,
@@ -51,7 +52,7 @@ class Pair(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        m.submodules.ppu = ppu = Ppu(SMALL)
+        m.submodules.ppu = ppu = Ppu()
         m.submodules.rdma = rdma = PpuRdma(SMALL)
         wiring.connect(m, rdma.atoms, ppu.atoms)
         for outer, inner in (
@@ -74,7 +75,7 @@ class Pair(wiring.Component):
 
 @dataclass(frozen=True)
 class Task:
-    """A pool of a cube of `size` rows and columns; `group` surfaces side by side, 0 without the DPU."""
+    """A pool of a cube of `size` rows and columns; `group` surfaces per group, 0 without the DPU."""
 
     pool: Pool
     size: tuple[int, int]
@@ -176,7 +177,7 @@ def _dpu_order(task: Task, cube: np.ndarray) -> list[bytes]:
 
 
 def _settings(task: Task) -> dict:
-    """Registers of the three blocks, by name of the configuration's member."""
+    """Registers of the three blocks, by the name of the configuration's member."""
     pool, (height, width) = task.pool, task.size
     line = width + task.line_gap
     settings = {
@@ -249,8 +250,8 @@ def _apply(ctx, dut: Pair, settings: dict) -> None:
 
 
 def _memory(task: Task, cube: np.ndarray) -> tuple[bytearray, bytearray]:
-    """Memory before the task, and as it must be after."""
-    memory = bytearray([GUARD]) * 65536
+    """Return the memory before the task, and the expected memory after it."""
+    memory = bytearray([GUARD]) * MEMORY
     (height, width), pool = task.size, task.pool
     line = width + task.line_gap
     for s in range(task.surfaces):
@@ -266,6 +267,7 @@ def _memory(task: Task, cube: np.ndarray) -> tuple[bytearray, bytearray]:
             for y, x in np.ndindex(pool.out):
                 at = TARGET + offset + 16 * (s * _out_surface(task) + y * (pool.out[1] + task.notch) + x)
                 expected[at : at + 16] = _atom(task, tensor, s, y, x)
+    assert len(expected) == len(memory) == MEMORY, f"the task does not fit into the memory: {task}"
     return memory, expected
 
 
@@ -278,7 +280,7 @@ def _run(
     """
     dut = shared(Pair)
     bench = Bench(dut, rng.randrange(1 << 32), stall)
-    memory = bytearray(65536)
+    memory = bytearray(MEMORY)
     writes = bench.write_memory(dut.write, memory)
     bench.read_memory(dut.read, memory)
     told: dict[str, list] = {"PPU": [], "PPU_RDMA": []}
@@ -356,7 +358,7 @@ PLAIN = Task(Pool(INT8, MAX, (2, 2), (2, 2), (0, 0), (2, 2), 0), (4, 4), 32)
 
 
 def test_two_by_two_streams_at_one_atom_a_cycle():
-    """A 2x2 stride 2 pool takes about one cycle an input atom once it runs, whatever the type."""
+    """A 2x2 stride 2 pool takes about one cycle per input atom in steady state, for all types."""
     for kind, method in ((INT8, MAX), (FP16, AVERAGE)):
         pool = Pool(kind, method, (2, 2), (2, 2), (0, 0), (4, 16), 0, (0x7800, 0x7800))
         task = Task(pool, (8, 32), 8)

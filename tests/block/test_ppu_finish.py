@@ -1,4 +1,4 @@
-"""The PPU's last step against the naive twin: averages with their ties, fp16 averages, extrema with pads."""
+"""The PPU's last step against the naive model: averages with ties, fp16 averages, extrema with padding."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import random
 import pytest
 from amaranth.sim import Simulator
 
-from rtl.npu.ppu_finish import PpuFinish
-from rtl.npu.ppu_lanes import FIXED_BITS, FLOAT_BITS, Lanes
+from rkcosim.rtl.npu.ppu_finish import PpuFinish
+from rkcosim.rtl.npu.ppu_lanes import FIXED_BITS, FLOAT_BITS, Lanes
 from tests.models.ppu_model import average, float_average, half_value
 from tests.streams import get, put
 
@@ -20,7 +20,7 @@ def _pack(values: list[int], bits: int) -> int:
 
 
 class _Bench:
-    """One simulation for all runs: to build it takes longer than any of them."""
+    """One simulation for all runs, because building it takes longer than any of them."""
 
     def __init__(self) -> None:
         self.dut = PpuFinish()
@@ -31,7 +31,7 @@ class _Bench:
         self.used = False
 
     def run(self, settings: dict, rows: list[dict], rng: random.Random) -> list[dict]:
-        """Feed `rows` (Partial) and return what comes out, as dicts of Pooled."""
+        """Feed `rows` (Partial) and return the outputs, as dicts of Pooled."""
         if self.used:
             self.sim.reset()
         self.used = True

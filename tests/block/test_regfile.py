@@ -1,4 +1,4 @@
-"""Register file against a naive twin, under random accesses, op-enables and task lengths."""
+"""Register file against a naive model, with random accesses, op-enables and task lengths."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from amaranth import ClockDomain, Module, Signal, Value
 from amaranth.hdl import Elaboratable
 from amaranth.sim import Simulator
 
-from rtl.layouts import DiagnosticCode
-from rtl.regfile import RegisterFile, config_signature, register_layout, shadowed_registers
-from rtl.regs import registers
+from rkcosim.rtl.layouts import DiagnosticCode
+from rkcosim.rtl.regfile import RegisterFile, config_signature, register_layout, shadowed_registers
+from rkcosim.spec.regs import registers
 
 BLOCKS = ("CNA", "CORE", "DPU", "DPU_RDMA", "PPU", "PPU_RDMA")
 
 
 class Twin:
-    """What docs/hardware.md section 7 says, one access at a time."""
+    """[HW 1], one access at a time."""
 
     def __init__(self, block: str, core: int) -> None:
         self.block = registers()[block]
@@ -49,7 +49,7 @@ class Twin:
         return registers().at(self.block.base + local)
 
     def write(self, local: int, value: int) -> bool:
-        """Returns whether the offset is unknown, or the write of a table entry is refused."""
+        """Return whether the offset is unknown, or the write of a table entry is refused."""
         reg = self.register(local)
         if reg is None:
             return True
@@ -131,7 +131,7 @@ def simulate(dut: Elaboratable, *benches) -> None:
 
 
 async def write(ctx, dut, local: int, value: int, bound: int = 8) -> bool:
-    """Hold a write for up to `bound` cycles; whether it was taken."""
+    """Hold a write for up to `bound` cycles; return whether it was accepted."""
     ctx.set(dut.port.offset, local)
     ctx.set(dut.port.wdata, value & 0xFFFFFFFF)
     ctx.set(dut.port.write, 1)
@@ -159,7 +159,7 @@ async def read(ctx, dut, local: int) -> int:
 
 
 async def start_of(ctx, dut, bound: int = 8) -> int | None:
-    """Wait for the start of a task; its group, or None."""
+    """Wait for the start of a task; return its group, or None."""
     for _ in range(bound):
         if ctx.get(dut.control.start):
             return ctx.get(dut.control.group)
@@ -180,7 +180,7 @@ async def pulse_enable(ctx, dut) -> None:
 
 
 def serve_tables(dut):
-    """The memory behind the `lut` port, as a testbench."""
+    """The memory of the `lut` port, as a testbench."""
     tables: dict[tuple[int, int], int] = {}
     lut = dut.lut
     sampled = (lut.write, lut.read, lut.table, lut.entry, lut.data)
@@ -224,7 +224,7 @@ def test_random_against_twin(block: str) -> None:
                 starts.append(group)
 
     async def settle(ctx) -> None:
-        """Let a start happen and compare the configuration with the twin's running group."""
+        """Let a start happen and compare the configuration with the model's running group."""
         await ctx.tick().repeat(4)
         expected = [twin.executer] if twin.can_start() else []
         twin.running |= bool(expected)
@@ -340,7 +340,7 @@ def test_ping_pong_chain_keeps_groups_apart() -> None:
 
 @pytest.mark.parametrize("value", [0x3E, 0x30])
 def test_clearing_pointers_in_every_task_runs_every_task(value: int) -> None:
-    """Pooling tasks write 0x3E or 0x30 each time (H 1.7): the next one waits until the block is idle."""
+    """Pooling tasks write 0x3E or 0x30 each time [HW 1.7]: the next task waits until the block is idle."""
     dut = RegisterFile("PPU_RDMA")
     width = dut.block["CUBE_IN_WIDTH"]
 
@@ -401,7 +401,7 @@ def test_delta_task_inherits_from_two_tasks_before() -> None:
 
 
 def test_a_list_that_turns_ping_pong_on_waits_for_the_task_before_it() -> None:
-    """Lists of the vendor write 0x30 and the next one 0x0E (docs/hardware.md 7.5)."""
+    """Lists of the vendor write 0x30 and the next one 0x0E [HW 1.7]."""
     dut = RegisterFile("DPU")
 
     async def bench(ctx) -> None:
@@ -410,7 +410,7 @@ def test_a_list_that_turns_ping_pong_on_waits_for_the_task_before_it() -> None:
         await write(ctx, dut, width, 5)
         await pulse_enable(ctx, dut)
         assert await start_of(ctx, dut) == 0
-        assert not await write(ctx, dut, pointer, 0x0E), "executer and pointer would part"
+        assert not await write(ctx, dut, pointer, 0x0E), "executer and pointer would differ"
         assert await write(ctx, dut, pointer, 0x00), "nothing changes"
         await finish(ctx, dut)
         assert await write(ctx, dut, pointer, 0x0E)
@@ -469,7 +469,7 @@ def test_wrong_core_never_starts_and_says_so_once(block: str) -> None:
 
 
 def test_reset_brings_the_reset_values_back() -> None:
-    """Also when a pointer is written while the registers are being reset."""
+    """This includes a pointer write while the registers are being reset."""
     m = Module()
     m.domains.sync = domain = ClockDomain("sync")
     m.submodules.dut = dut = RegisterFile("CORE")

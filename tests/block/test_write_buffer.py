@@ -1,4 +1,4 @@
-"""The write buffer: straight through, or whole bursts only."""
+"""The write buffer: direct, or only complete bursts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 import pytest
 from amaranth.sim import Simulator
 
-from rtl.npu.write_buffer import WriteBuffer
+from rkcosim.rtl.npu.write_buffer import WriteBuffer
 
 SEED = 7
 
@@ -65,4 +65,4 @@ def test_bursts_pass_unchanged_and_whole_ones_only_when_complete(whole: int) -> 
     simulator.run()
     assert asked == bursts, f"seed {SEED}"
     assert beats == [(100 * n + b, int(b == c - 1)) for n, (_, c) in enumerate(bursts) for b in range(c)]
-    assert (early[0] == 0) == bool(whole), "whole bursts have all their beats when they are asked for"
+    assert (early[0] == 0) == bool(whole), "whole bursts have all their beats when they are requested"

@@ -1,4 +1,4 @@
-"""Cycles of tasks, compared with what the compiled engine said; `test_cycles.py` runs it."""
+"""Cycles of tasks, compared with those of the compiled engine; run by `test_cycles.py`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 
 import cocotb
 
-from cosim.cocotb import NpuAgent
-from cosim.engines.library import DramConfig
+from rkcosim.cocotb import NpuAgent
+from rkcosim.engines.library import DramConfig
 from tests.models.small_streams import memory_hash, streams
 
 EXPECTED = json.loads(os.environ.get("RKCOSIM_EXPECTED", "[]"))
@@ -17,7 +17,7 @@ EXPECTED = json.loads(os.environ.get("RKCOSIM_EXPECTED", "[]"))
 @cocotb.test()
 @cocotb.parametrize(number=range(len(EXPECTED)))
 async def whole_runs_agree(dut, number):
-    """With the engine's host every cycle of a run is the engine's, whatever the timing of memory."""
+    """With the engine's host every cycle of a run equals the engine's, for any timing of memory."""
     case = EXPECTED[number]
     npu = NpuAgent(dut, host="engine", dram=DramConfig(**case["dram"]))
     await npu.reset()
@@ -36,7 +36,7 @@ async def whole_runs_agree(dut, number):
 
 @cocotb.test()
 async def tasks_agree_behind_another_host(dut):
-    """cocotbext-axi's master takes other cycles for an access; a task takes the same from start to end."""
+    """cocotbext-axi's master needs other cycles for an access; a task takes the same from start to end."""
     npu = NpuAgent(dut)
     await npu.reset()
     for name, wanted in EXPECTED[0]["runs"].items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import cocotb
 
-from cosim.cocotb import NpuAgent
+from rkcosim.cocotb import NpuAgent
 
 
 @cocotb.test()

@@ -9,8 +9,9 @@ from xml.etree import ElementTree
 import cocotb
 import numpy as np
 import pytest
+from cocotb_coverage.coverage import coverage_db
 
-from cosim.cocotb import (
+from rkcosim.cocotb import (
     Coverage,
     DiagnosticFound,
     InterruptTimeout,
@@ -21,10 +22,10 @@ from cosim.cocotb import (
     random_streams,
     words_stream,
 )
-from cosim.crosscheck.kick import run_kick
-from cosim.engines.errors import BusError
-from rtl.regs import registers
-from sw.regcmd import op_enable_mask, op_enable_word, words_from_bytes, words_to_bytes
+from rkcosim.engines.protocol import BusError
+from rkcosim.regcmd import op_enable_mask, op_enable_word, words_from_bytes, words_to_bytes
+from rkcosim.spec.regs import registers
+from rkcosim.verify.crosscheck.kick import run_kick
 from tests.models.small_streams import OTHER, SOURCE, TARGET, stream_of, streams
 from tests.models.small_tasks import add_task, conv_task, pool_task
 
@@ -41,7 +42,7 @@ async def registers_by_name(dut):
     mask = await npu.read("PC.INTERRUPT_MASK")
     assert mask["int_mask"] == mask == 0x300
     assert await npu.read(PC["VERSION"].offset) == version
-    for wrong, text in ((("PC.NOPE", 0), "no register"), (("NOPE.VERSION", 0), "no block")):
+    for wrong, text in ((("PC.NOPE", 0), "PC has no 'NOPE'"), (("NOPE.VERSION", 0), "no 'NOPE'; it has PC")):
         with pytest.raises(KeyError, match=text):
             await npu.write(*wrong)
     with pytest.raises(ValueError, match="either a value or fields"):
@@ -119,7 +120,7 @@ async def a_diagnostic_stops_the_wait(dut):
     await npu.reset()
     task = conv_task(SOURCE, OTHER, TARGET, 4, 5)
     task.set("CNA", "CBUF_CON0", DATA_BANK=12, WEIGHT_BANK=1)
-    with pytest.raises(DiagnosticFound, match=r"CBUF_CON0.*more than there are") as found:
+    with pytest.raises(DiagnosticFound, match=r"CBUF_CON0.*exceed the number of banks") as found:
         await npu.run_stream(stream_of(task))
     assert found.value.diagnostics[0].code == "BANK_SUM"
 
@@ -169,10 +170,10 @@ async def random_tasks_with_coverage(dut):
             checked = await board.run(drawn.stream)
             tasks += len(checked.reports)
     assert coverage.tasks == tasks == 8
-    items = coverage.items()
-    assert coverage.hits("blocks")["PPU+PPU_RDMA"] == 2
-    assert items["npu.conv.conv_mode"] == (2, 2)
-    assert items["npu.fields_set"][0] > 50
+    assert coverage_db["npu.blocks"].detailed_coverage["PPU+PPU_RDMA"] == 2
+    assert (coverage_db["npu.conv.conv_mode"].coverage, coverage_db["npu.conv.conv_mode"].size) == (2, 2)
+    assert coverage_db["npu.fields_set"].coverage > 50
+    assert "    2 of     2  npu.conv.conv_mode" in coverage.text().splitlines()
     for name in ("coverage.xml", "coverage.yml"):
         path = coverage.save(name)
         assert path.stat().st_size > 1000

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import cocotb
 
-from cosim.cocotb import Monitors, NpuAgent
+from rkcosim.cocotb import Monitors, NpuAgent
 from tests.models.small_streams import streams
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from cosim import open_engine
-from cosim.cocotb import missing, simulate
-from cosim.engines.errors import BuildError
-from cosim.engines.library import DramConfig
-from rtl.config import RK3588, SMALL
+from rkcosim import open_engine
+from rkcosim.cocotb import missing, simulate
+from rkcosim.engines.library import DramConfig
+from rkcosim.engines.protocol import BuildError
+from rkcosim.spec.config import RK3588, SMALL
 from tests.models.small_streams import counted_run, memory_hash, streams
 
 BENCH = Path(__file__).with_name("bench_cycles.py")
@@ -28,11 +28,11 @@ SLOW_MEMORY = {
     "client_write_outstanding": 1,
     "seed": 7,
 }
-"""Every limit of the memory is met, and latencies are drawn."""
+"""Every limit of the memory is reached, and latencies are random."""
 
 
 def expected(config: Any, drams: list[dict[str, Any]], names: list[str]) -> str:
-    """What the engine does, for `bench_cycles.py`."""
+    """Return the engine's results for `bench_cycles.py`."""
     cases = []
     for dram in drams:
         try:
@@ -58,7 +58,7 @@ def expected(config: Any, drams: list[dict[str, Any]], names: list[str]) -> str:
 
 
 def need(simulator: str) -> None:
-    """Skip where a simulator is missing."""
+    """Skip if a simulator is missing."""
     reason = missing(simulator)
     if reason is not None:
         pytest.skip(reason)
@@ -71,7 +71,7 @@ def test_verilator_at_full_geometry(tmp_path):
 
 
 def test_icarus_at_small_geometry(tmp_path):
-    """These tasks leave CBUF alone, so the engine's default geometry has the same cycles."""
+    """These tasks do not use CBUF, so the engine's default geometry has the same cycles."""
     need("icarus")
     env = {"RKCOSIM_EXPECTED": expected(RK3588, [{}], ["pool", "add"])}
     simulate(BENCH, simulator="icarus", geometry="small", cell="none", env=env, folder=tmp_path)

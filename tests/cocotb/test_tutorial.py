@@ -1,4 +1,4 @@
-"""The tutorial of docs/cocotb.md, step by step: its test fails as it says, its fix mends it."""
+"""The tutorial of docs/cocotb.md, step by step: its test fails as described, and its fix repairs it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-import waves
-from cosim.cocotb import missing
+from rkcosim import waves
+from rkcosim.cocotb import missing
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "cocotb.md"
 
 
 def run_pytest(folder: Path) -> str:
-    """Output of pytest on the file of the tutorial."""
+    """Return the output of pytest for the file of the tutorial."""
     command = [
         sys.executable,
         "-m",

@@ -1,1 +1,1 @@
-"""Naive twins of the blocks: obvious rather than fast, written from docs/hardware.md."""
+"""Naive models of the blocks: simple rather than fast, written from docs/reference."""

@@ -1,4 +1,4 @@
-"""Naive twin of the array cell: the same inputs cycle by cycle, plain numpy and Python numbers inside."""
+"""Naive model of the array cell: the same inputs in every cycle, with plain numpy and Python numbers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from tests.models import tile_model
 
 ACC_BITS = 48
 LATENCY = 4
-"""Cycles until a pixel is in its accumulator, counted as in `rtl.npu.array.CELL_LATENCY`; the integer
-types are a cycle faster."""
+"""Cycles until a pixel is in its accumulator, counted as in `rkcosim.rtl.npu.array.CELL_LATENCY`; the integer
+types are one cycle faster.
+"""
 
 INT8, INT16, FP16, BF16, INT4, TF32 = 0, 1, 2, 3, 6, 7
-"""Codes of the types (docs/hardware.md 0)."""
+"""Codes of the types [HW 3]."""
 
 FLOATS = {FP16: tile_model.FP16, BF16: tile_model.BF16, TF32: tile_model.TF32}
 KERNELS = {INT4: 64, INT8: 32, INT16: 16, FP16: 16, BF16: 16, TF32: 16}
@@ -24,7 +25,7 @@ ROW_BYTES = {INT4: 16, INT8: 32, INT16: 64, FP16: 64, BF16: 64, TF32: 64}
 
 @dataclass(kw_only=True)
 class CellInputs:
-    """What the cell sees in one cycle; `w_data` has 64 bytes, `f_data` 128, both int8 arrays."""
+    """Inputs of the cell in one cycle; `w_data` has 64 bytes, `f_data` 128, both int8 arrays."""
 
     precision: int = 0
     depthwise: int = 0
@@ -45,7 +46,7 @@ class CellInputs:
 
 
 def elements(raw: np.ndarray, precision: int) -> np.ndarray:
-    """Bytes as the elements of a type: int64 numbers, of floats their bits."""
+    """Return bytes as the elements of a type: int64 numbers, or for floats their bits."""
     raw = np.ascontiguousarray(raw).view(np.uint8)
     if precision == INT4:
         nibbles = np.stack([raw & 15, raw >> 4], axis=-1).reshape(*raw.shape[:-1], -1).astype(np.int64)
@@ -55,13 +56,13 @@ def elements(raw: np.ndarray, precision: int) -> np.ndarray:
 
 
 def wrapped(value: np.ndarray) -> np.ndarray:
-    """int64 values wrapped to `ACC_BITS` bits."""
+    """Wrap int64 values to `ACC_BITS` bits."""
     return ((value & ((1 << ACC_BITS) - 1)) ^ (1 << (ACC_BITS - 1))) - (1 << (ACC_BITS - 1))
 
 
 @dataclass
 class _Pixel:
-    """A pixel under way: what is added to `acc` and `sum` of a slot (`sum` is None for floats)."""
+    """A pixel in the pipeline: values to be added to `acc` and `sum` of a slot (`sum` is None for floats)."""
 
     first: int
     slot: tuple[int, int]
@@ -74,9 +75,9 @@ class ArrayModel:
 
     Attributes
     ----------
-    acc : int64 array of shape (2 banks, 16 slots, 64 lanes), wrapped to 48 bits; of floats the bits.
+    acc : int64 array of shape (2 banks, 16 slots, 64 lanes), wrapped to 48 bits; for floats their bits.
     sum : int64 array of the same shape, modulo 2**32.
-    o_acc, o_sum : 8 values each, what the outputs show after the last `step`.
+    o_acc, o_sum : 8 values each, the outputs after the last `step`.
     """
 
     def __init__(self) -> None:
@@ -89,7 +90,7 @@ class ArrayModel:
         self._under_way: deque[_Pixel | None] = deque([None] * (LATENCY - 1))
 
     def reset(self) -> None:
-        """A clock edge with the reset active comes on top of `step`: pixels under way are dropped."""
+        """Do a clock edge with the reset active, after `step`: pixels in the pipeline are dropped."""
         self._under_way = deque([None] * (LATENCY - 1))
 
     def step(self, i: CellInputs) -> None:

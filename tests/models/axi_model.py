@@ -12,23 +12,23 @@ BEAT = 32
 
 @dataclass
 class AxiMemory:
-    """Serves an `Axi4` interface from `data`, in per-id order, ids interleaved at random.
+    """Serves an `Axi4` interface from `data`, in per-id order, with ids interleaved at random.
 
     Parameters
     ----------
     axi
         The master's interface (`component.axi`).
     data
-        Memory from address 0 up.
+        Memory from address 0 on.
     rng
         Source of stalls; None for a memory that never stalls and answers in order.
     latency
-        Cycles from an address to its first data or response at the earliest.
+        Smallest number of cycles from an address to its first data or response.
     bad
-        Address range whose beats and bursts answer with the error `bad_code` (2 SLVERR, 3 DECERR).
+        Address range whose beats and bursts give the error `bad_code` (2 SLVERR, 3 DECERR).
 
-    The lists `reads` and `writes` hold (id, address, beats) of every burst; `cycles_*` the cycle of
-    every handshake; `peak_*` the most bursts under way.
+    The lists `reads` and `writes` have (id, address, beats) of every burst; `cycles_*` the cycle of
+    every handshake; `peak_*` the largest number of outstanding bursts.
     """
 
     axi: Any
@@ -45,7 +45,7 @@ class AxiMemory:
     peak_reads: int = 0
     peak_writes: int = 0
     aw_chance: float = 0.7
-    """How often a write address is taken, with `rng`."""
+    """Probability that a write address is accepted, with `rng`."""
 
     def _maybe(self, chance: float = 0.7) -> bool:
         return self.rng is None or self.rng.random() < chance
@@ -143,7 +143,7 @@ class AxiMemory:
 
 
 async def axil_write(ctx, axil, address, value, rng=None, strobe=0xF):
-    """One AXI-Lite write; address and data are offered at random times; returns the response."""
+    """Do one AXI-Lite write; address and data are offered at random times; return the response."""
     pending = {"aw", "w"}
     waits = {c: rng.randrange(4) if rng else 0 for c in ("aw", "w", "b")}
     ctx.set(axil.awaddr, address)
@@ -166,7 +166,7 @@ async def axil_write(ctx, axil, address, value, rng=None, strobe=0xF):
 
 
 async def axil_read(ctx, axil, address, rng=None):
-    """One AXI-Lite read; returns (data, response)."""
+    """Do one AXI-Lite read; return (data, response)."""
     for _ in range(rng.randrange(4) if rng else 0):
         await ctx.tick()
     ctx.set(axil.araddr, address)

@@ -1,4 +1,4 @@
-"""Convolutions that ran on a board: the table, their operands, the reference, and our own run of them."""
+"""Convolutions that ran on a board: the table, their operands, the reference, and our own run."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from sw.compiler import CompiledModel
-from sw.compiler.graph import Conv, Graph, GraphInput, GraphOutput, Tensor, Window
-from sw.compiler.runtime import NpuDriver
+from rkcosim.compiler import CompiledModel, LoadedModel
+from rkcosim.compiler.graph import Conv, Graph, GraphInput, GraphOutput, Tensor, Window
+from rkcosim.compiler.runtime import NpuDriver
 
 TABLE = Path(__file__).with_name("board_convolutions.csv")
 
 SEED = 42
-"""Of the board's operands: an even distribution over [-2, 2), first the input, then the weights."""
+"""The board's operands: uniformly distributed in [-2, 2), first the input, then the weights."""
 
 TOLERANCE = 1.01e-4
-"""The log has four decimals, and the reference is a binary32 sum whose order is numpy's choice."""
+"""Tolerance: the log has four decimals, and the order of the reference's sum is numpy's choice."""
 
 
 @dataclass(frozen=True)
 class BoardConvolution:
-    """A row of the table: a convolution in fp16 with stride 1 and no padding."""
+    """A row of the table: a convolution in fp16 with stride 1 and without padding."""
 
     batch: int
     channels: int
@@ -56,7 +56,7 @@ class BoardConvolution:
         return self.height - self.kernel_height + 1, self.width - self.kernel_width + 1
 
     def operands(self) -> tuple[npt.NDArray[np.float16], npt.NDArray[np.float16]]:
-        """Input (batch, channels, height, width) and weights (kernels, channels of a group, kernel)."""
+        """Return input (batch, channels, height, width) and weights (kernels, channels per group, kernel)."""
         draw = np.random.RandomState(SEED)
         depth = self.channels // self.groups
         x = draw.uniform(-2, 2, (self.batch, self.channels, self.height, self.width))
@@ -66,7 +66,7 @@ class BoardConvolution:
     def reference(
         self, x: npt.NDArray[np.float16], weights: npt.NDArray[np.float16]
     ) -> npt.NDArray[np.float32]:
-        """Binary32: one tap after the other is added, each the sum over the channels of its group."""
+        """The binary32 result: taps are added in order, each as the sum over the channels of its group."""
         rows, columns = self.output
         depth, count = self.channels // self.groups, self.kernels // self.groups
         result = np.zeros((self.batch, self.kernels, rows, columns), np.float32)
@@ -80,7 +80,7 @@ class BoardConvolution:
         return result
 
     def compiled(self, weights: npt.NDArray[np.float16]) -> CompiledModel:
-        """One picture of the batch as a network of one layer."""
+        """Return one picture of the batch as a network of one layer."""
         graph = Graph(str(self))
         shapes = {"x": (self.channels, self.height, self.width), "y": (self.kernels, *self.output)}
         for name, cube in shapes.items():
@@ -95,11 +95,11 @@ class BoardConvolution:
         return CompiledModel(graph)
 
     def run(self, driver: Callable[[], NpuDriver]) -> float:
-        """Run the batch by our own plan, a picture on each `driver()`; the largest difference."""
+        """Run the batch with our plan, one picture on each `driver()`; return the largest difference."""
         x, weights = self.operands()
         model, got = self.compiled(weights), []
         for picture in x:
-            with model.load(driver()) as loaded:
+            with LoadedModel(model, driver()) as loaded:
                 loaded.set_input(0, picture[None])
                 loaded.run()
                 got.append(loaded.get_output(0, raw=True)[0])
@@ -107,13 +107,13 @@ class BoardConvolution:
         return float(np.abs(np.stack(got).astype(np.float32) - self.reference(x, weights)).max())
 
     def check(self, driver: Callable[[], NpuDriver]) -> None:
-        """Fail unless the largest difference is the board's."""
+        """Fail unless the largest difference equals the board's."""
         mine = self.run(driver)
         assert abs(mine - self.max_diff) < TOLERANCE, f"{self}: {mine:.6f}, on the board {self.max_diff:.4f}"
 
 
 def board_convolutions() -> list[BoardConvolution]:
-    """All rows, in the table's order."""
+    """Return all rows, in the table's order."""
     with TABLE.open(newline="") as file:
         rows = csv.DictReader(line for line in file if not line.startswith("#"))
         return [

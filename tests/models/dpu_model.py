@@ -1,8 +1,8 @@
-"""DPU (DPU_RDMA: rdma_model) in Python integers, element by element, from docs/hardware.md sections 0, 4, 5.
+"""DPU (DPU_RDMA: rdma_model) in Python integers, element by element, from [HW 3], [HW 7], [HW 8].
 
-Slow and plain on purpose: nothing here is shared with the RTL or the golden model.  A task is two
-dictionaries of registers, `{"BS_CFG": {"BS_BYPASS": 1}}`; a field that is not there is 0.  The value of
-an element between two stages is an unsigned word of 32 bits: an integer's or a binary32's.
+It is slow and simple on purpose: nothing is shared with the RTL or the golden model.  A task is two
+dictionaries of registers, `{"BS_CFG": {"BS_BYPASS": 1}}`; absent fields are 0.  The value of
+an element between two stages is an unsigned word of 32 bits, an integer's or a binary32's.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ NO_CLIP: Clip = (0, 0)
 
 
 def clipped(value: int, shift: int, half_up: int) -> int:
-    """A sum shifted and rounded (3.8)."""
+    """Return a sum shifted and rounded (3.8)."""
     return (value + (1 << shift >> 1)) >> shift if half_up else shift_round(value, shift)
 
 
@@ -94,7 +94,7 @@ def is_float_domain(f: Fields) -> bool:
 
 
 def lut_live(f: Fields) -> bool:
-    """Whether the LUT takes part."""
+    """Whether the LUT is active."""
     return not f("EW_CFG", "EW_BYPASS") and not f("EW_CFG", "EW_LUT_BYPASS")
 
 
@@ -108,7 +108,7 @@ def element_value(
     tables: Tables = NO_TABLES,
     clip: Clip = NO_CLIP,
 ) -> int:
-    """One element through CPEND, BS, BN, EW and OUT_CVT (4.3 to 4.8).
+    """Return one element after CPEND, BS, BN, EW and OUT_CVT (4.3 to 4.8).
 
     `acc` is a signed sum, or as `e` a word, `window` a signed sum, `clip` CORE's setting; returns the bits
     of the output type, or of the 32-bit integer for the transposed writer.
@@ -162,7 +162,7 @@ def element_value(
 
 
 def _integer_output(f: Fields, v: int) -> int:
-    """OUT_CVT of an integer."""
+    """Return OUT_CVT of an integer."""
     scale, offset = f("OUT_CVT_SCALE", "OUT_CVT_SCALE"), f("OUT_CVT_OFFSET", "OUT_CVT_OFFSET")
     shift = f("OUT_CVT_SHIFT", "OUT_CVT_SHIFT") % 64
     away = bool(f("OUT_CVT_SHIFT", "CVT_ROUND"))
@@ -177,7 +177,7 @@ def _integer_output(f: Fields, v: int) -> int:
 
 
 def _narrowed(f: Fields, word: int, kind: int) -> int:
-    """A float as it is written, MINUS_EXP taken off the field of its exponent (4.8)."""
+    """Return a float in the output format, with MINUS_EXP subtracted from its exponent field (4.8)."""
     if kind == FP16:
         word, mantissa, top = 0x7C01 if is_nan(word) else half_bits(word), 10, 1 << 15
     elif kind == BF16:
@@ -190,7 +190,7 @@ def _narrowed(f: Fields, word: int, kind: int) -> int:
 
 
 def _float_value(f: Fields, v: int, c: int, data: RdmaData, e: int, tables: Tables) -> int:
-    """`element_value` of the float domain."""
+    """Return `element_value` in the float domain."""
     bs, bn = data.bs or Operands(), data.bn or Operands()
 
     def alu(stage: str, operands: Operands, v: int) -> int:
@@ -311,7 +311,7 @@ def output_element(
     place: tuple[int, int, int],
     clip: Clip = NO_CLIP,
 ) -> int:
-    """What is written for (channel, y, x); the padding value for channels past the original ones."""
+    """Return the value written for (channel, y, x); the padding value for channels past the original ones."""
     c, y, x = place
     if c > min(f("DATA_CUBE_CHANNEL", "CHANNEL"), f("DATA_CUBE_CHANNEL", "ORIG_CHANNEL")):
         return f("OFFSET_PEND", "OFFSET_PEND") % WORD
@@ -336,9 +336,9 @@ def run_dpu(
     Parameters
     ----------
     registers : Registers
-        of the DPU.
+        Registers of the DPU.
     memory : bytearray
-        changed in place; everything is read from it before (`data`), as the block overlaps nothing.
+        Changed in place; all data are read before (`data`), because the block overlaps nothing.
     data : RdmaData
     acc : callable
         (channel, y, x) to (accumulator, window sum), unless the task is flying.
@@ -350,7 +350,7 @@ def run_dpu(
     Returns
     -------
     list of int
-        The atoms that go to the PPU (OUTPUT_MODE bit 0), in their order.
+        The atoms that go to the PPU (OUTPUT_MODE bit 0), in order.
     """
     f = Fields(registers)
     width, height = f("DATA_CUBE_WIDTH", "WIDTH") + 1, f("DATA_CUBE_HEIGHT", "HEIGHT") + 1

@@ -1,11 +1,11 @@
-"""Sums of products as docs/hardware.md 3.7 words them, with Python's integers and fractions."""
+"""Sums of products as defined in [HW 6.2], with Python's integers and fractions."""
 
 from __future__ import annotations
 
 import math
 from fractions import Fraction
 
-from cosim.golden.task.conv_types import BF16, FP16, TF32, ConvType
+from rkcosim.spec.types import BF16, FP16, TF32, ElementType
 
 
 def round_to_binary32(value: Fraction) -> float:
@@ -21,8 +21,8 @@ def round_to_binary32(value: Fraction) -> float:
     return sign * (math.inf if rounded >= Fraction(2) ** 128 else float(rounded))
 
 
-def number(kind: ConvType, bits: int) -> Fraction | float:
-    """Value of an element's own bits (tf32: 19), infinities and NaNs as float."""
+def number(kind: ElementType, bits: int) -> Fraction | float:
+    """Value of an element's bits (tf32: 19), infinities and NaNs as float."""
     width, fraction_bits = {FP16.code: (5, 10), BF16.code: (8, 7), TF32.code: (8, 10)}[kind.code]
     sign = -1 if bits >> (width + fraction_bits) & 1 else 1
     exponent, fraction = bits >> fraction_bits & ((1 << width) - 1), bits & ((1 << fraction_bits) - 1)
@@ -34,7 +34,7 @@ def number(kind: ConvType, bits: int) -> Fraction | float:
 
 
 def special_sum(x: list, w: list) -> float | None:
-    """Result that infinities and NaNs decide, or None."""
+    """Return the result that infinities and NaNs determine, or None."""
     found = set()
     for a, b in zip(x, w, strict=True):
         if isinstance(a, float) or isinstance(b, float):
@@ -51,8 +51,8 @@ def exact_sum(x: list, w: list) -> float:
     return round_to_binary32(sum((a * b for a, b in zip(x, w, strict=True)), Fraction(0)))
 
 
-def window_rule(kind: ConvType, x: list[int], w: list[int]) -> float:
-    """The alignment window; elements by their own bits, no infinities and NaNs."""
+def window_rule(kind: ElementType, x: list[int], w: list[int]) -> float:
+    """Return the sum by the rule of the alignment window; elements as bits, without infinities and NaNs."""
     mantissa = 8 if kind is BF16 else 11
 
     def parts(bits: int) -> tuple[int, int, int]:
@@ -80,8 +80,8 @@ def window_rule(kind: ConvType, x: list[int], w: list[int]) -> float:
     return round_to_binary32(value * Fraction(2) ** (top - 35))
 
 
-def tile_sum(kind: ConvType, x: list[int], w: list[int]) -> float:
-    """Sum of the products of one tile and pixel, elements by their own bits."""
+def tile_sum(kind: ElementType, x: list[int], w: list[int]) -> float:
+    """Return the sum of the products of one tile and pixel, elements as bits."""
     xs, ws = [number(kind, b) for b in x], [number(kind, b) for b in w]
     want = special_sum(xs, ws)
     if want is not None:

@@ -1,4 +1,4 @@
-"""A kernel without a device, to test the ways in: its ioctls touch memory and descriptors as told."""
+"""A kernel without a device, to test access methods: its ioctls access memory as instructed."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import os
 import struct
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from errno import EINTR, EINVAL, ENOTTY
 from types import SimpleNamespace
 from typing import Any
 
-from sw.driver.kernel.errors import KernelError
-from sw.driver.kernel.fences import install
-from sw.driver.kernel.log import Log
+from rkcosim.driver.kernel.fences import install
+from rkcosim.driver.kernel.interface import KernelError
+from rkcosim.driver.kernel.log import Log
+from rkcosim.driver.kernel.sysfs import TextFile
 
 ECHO, NEST, EXPORT, FENCE, SIGNAL, WAIT, IDENTIFY = range(7)
-"""Commands: number of the ioctl."""
+"""Commands, by the number of the ioctl."""
 
 
 @dataclass(frozen=True)
@@ -27,23 +28,21 @@ class FakeNode:
     mode: int = 0o666
 
 
-@dataclass
-class FakeText:
-    content: str = "hello\n"
-    writable: bool = True
-    written: list[bytes] = field(default_factory=list)
+class FakeText(TextFile):
+    """A text file of the kernel that stores the written text."""
 
-    def read(self) -> bytes:
-        return self.content.encode()
+    def __init__(self, content: str = "hello\n", writable: bool = True) -> None:
+        super().__init__(content, self._keep if writable else None)
+        self.written: list[bytes] = []
 
-    def write(self, data: bytes) -> None:
-        if data == b"bad\n":
+    def _keep(self, text: str) -> None:
+        if text == "bad\n":
             raise KernelError(EINVAL)
-        self.written.append(data)
+        self.written.append(text.encode("latin-1"))
 
 
 class FakeBuffer:
-    """Something to map."""
+    """An object that can be mapped."""
 
     def __init__(self, size: int) -> None:
         self.fd = os.memfd_create("fake")
@@ -61,7 +60,7 @@ class FakeBuffer:
 
 
 class FakeFence(FakeBuffer):
-    """Something to poll."""
+    """An object that can be polled."""
 
     def __init__(self) -> None:
         self.fd, self.end = os.pipe()

@@ -1,4 +1,4 @@
-"""Command lists as real programs write them, word by word, and their check against the golden model."""
+"""Command lists in the form of real programs, word by word, and their check with the golden model."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from cosim.crosscheck import Kick, compare_images, copy_memory, run_kick
-from cosim.golden.task import GoldenNpu
-from rtl.regs import registers
-from sw.regcmd import amount_code, pack_word, register_word
+from rkcosim.driver.core_port import Kick
+from rkcosim.golden.task import GoldenNpu
+from rkcosim.regcmd import amount_code, pack_word, register_word
+from rkcosim.spec.regs import registers
+from rkcosim.verify.crosscheck.compare import compare_images, copy_memory
+from rkcosim.verify.crosscheck.kick import run_kick
 
 BASE, SIZE = 0x0020_0000, 0x40_0000
 """The one mapped range of `vector_device`."""
@@ -18,11 +20,11 @@ COMMANDS = BASE + 0x3F_0000
 
 
 def vector_device(kind: str, cores: int = 1, options: Iterable[str] | None = None):  # type: ignore[no-untyped-def]
-    """A device ("golden" or "rtl") whose memory is one mapped range of random bytes."""
+    """Return a device ("golden" or "rtl") whose memory is one mapped range of random bytes."""
     if kind == "golden":
         device = GoldenNpu(cores, options=options)
     else:
-        from cosim.engines import open_engine
+        from rkcosim.engines import open_engine
 
         device = open_engine(cores=cores, options=options)
     device.memory.map(BASE, SIZE)
@@ -31,7 +33,7 @@ def vector_device(kind: str, cores: int = 1, options: Iterable[str] | None = Non
 
 
 class Program:
-    """Words of one task by block, register and whole value or fields."""
+    """Words of one task by block, register, and whole value or fields."""
 
     def __init__(self) -> None:
         self.words: list[int] = []
@@ -50,7 +52,7 @@ class Program:
             self.add(block, name, 0)
 
     def finish(self, mask: int, pad_to: int = 0, link: tuple[int, int] | None = None) -> list[int]:
-        """Append filler and the four words of the tail (H1.6); `link` = next address and its words."""
+        """Append filler and the four words of the tail [HW 1.6]; `link` is the next address and its words."""
         while (len(self.words) + 4) % 2 or len(self.words) + 4 < pad_to:
             self.words.append(0)
         pc = registers()["PC"]
@@ -73,9 +75,9 @@ def run(  # type: ignore[no-untyped-def]
     options: Iterable[str] | None = None,
     strict: bool = True,
 ) -> None:
-    """Run the program; afterwards only what the golden model wrote may differ from before.
+    """Run the program; afterwards only the golden model's writes may differ from before.
 
-    Without `strict` the golden model goes on after a diagnostic.
+    Without `strict` the golden model continues after a diagnostic.
 
     `words` may be a chain of `tasks` lists, of which the first has `first` words.
     """
@@ -90,7 +92,7 @@ def run(  # type: ignore[no-untyped-def]
 
 
 def conv_common(p: Program) -> None:
-    """Registers that every captured convolution writes alike (H14.1)."""
+    """Return the registers that all captured convolutions write identically [HW 14.4]."""
     p.add("DPU", "S_POINTER", POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1)
     p.add("DPU_RDMA", "S_POINTER", POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1)
     assert p.value["DPU.S_POINTER"] == 0x0E
@@ -114,7 +116,7 @@ def conv_common(p: Program) -> None:
 
 
 def float_common(p: Program) -> None:
-    """What fp16 convolutions of the vendor write alike: mask 0x0D, everything bypassed, fp16 out."""
+    """Return the common writes of the vendor's fp16 convolutions: mask 0x0D, all bypassed, fp16 out."""
     p.add("DPU", "S_POINTER", POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1)
     p.zero("CNA", "DCOMP_CTRL", "DCOMP_REGNUM", *(f"DCOMP_AMOUNT{i}" for i in range(16)))
     for i in range(4):

@@ -1,4 +1,4 @@
-"""Binary32 for the block tests' models: numpy's arithmetic on bit patterns, with the one NaN (docs 0.3)."""
+"""Binary32 for the block tests' models: numpy's arithmetic on bit patterns, with a single NaN [HW 3.4]."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ NAN = 0x7FC00000
 
 
 def value_of(word: int) -> np.float32:
-    """The number of a pattern."""
+    """Return the number of a pattern."""
     return np.uint32(word).view(np.float32)
 
 
 def word_of(value: np.float32 | float) -> int:
-    """The pattern of a number, rounded to binary32."""
+    """Return the pattern of a number, rounded to binary32."""
     with np.errstate(all="ignore"):
         value = np.float32(value)
     return NAN if np.isnan(value) else int(value.view(np.uint32))
@@ -32,7 +32,7 @@ def is_greater(a: int, b: int) -> bool:
 
 
 def float_op(op: str, a: int, b: int) -> int:
-    """One rounded operation: + - * / floor ceil."""
+    """Do one rounded operation: + - * / floor ceil."""
     x, y = value_of(a), value_of(b)
     with np.errstate(all="ignore"):
         match op:
@@ -52,12 +52,12 @@ def float_op(op: str, a: int, b: int) -> int:
 
 
 def float_rounded(number: int) -> int:
-    """An integer as binary32."""
+    """Return an integer as binary32."""
     return word_of(np.float32(np.int64(number)))
 
 
 def to_int(word: int) -> int:
-    """Rounded half to even, saturated to 32 bits, NaN gives 0."""
+    """Round half to even, saturate to 32 bits; NaN gives 0."""
     value = float(value_of(word))
     if math.isnan(value):
         return 0
@@ -67,25 +67,25 @@ def to_int(word: int) -> int:
 
 
 def float_of_half(half: int) -> int:
-    """An fp16 widened; a NaN by its bits."""
+    """Widen an fp16; a NaN keeps its bits."""
     if half & 0x7FFF > 0x7C00:
         return (half >> 15) << 31 | 0x7F800000 | (half & 0x3FF) << 13
     return int(np.uint16(half).view(np.float16).astype(np.float32).view(np.uint32))
 
 
 def float_of_bf16(half: int) -> int:
-    """A bf16 widened."""
+    """Widen a bf16."""
     return half << 16
 
 
 def half_bits(word: int) -> int:
-    """Narrowed to fp16."""
+    """Narrow to fp16."""
     with np.errstate(all="ignore"):
         return 0x7E00 if is_nan(word) else int(value_of(word).astype(np.float16).view(np.uint16))
 
 
 def bf16_bits(word: int) -> int:
-    """Narrowed to bf16."""
+    """Narrow to bf16."""
     if is_nan(word):
         return 0x7FC0
     high, rest = divmod(word, 1 << 16)

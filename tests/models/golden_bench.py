@@ -6,17 +6,17 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cosim.golden.task import GoldenDevice, Memory
-from rtl.regs import registers
-from sw.regcmd import op_enable_mask, op_enable_word, register_word
+from rkcosim.golden.task import GoldenDevice, Memory
+from rkcosim.regcmd import op_enable_mask, op_enable_word, register_word
+from rkcosim.spec.regs import registers
 
 MAIN, ELEMENT, BS, BN, OUT = 0x10000, 0x20000, 0x30000, 0x38000, 0x40000
 BITS = {0: 8, 1: 16, 2: 16, 3: 16, 4: 32, 5: 32, 6: 4}
-"""Bits of an element by DPU code."""
+"""Bits per element by DPU code."""
 
 
 def device(strict: bool = True) -> GoldenDevice:
-    """A device with memory at all the places above."""
+    """Return a device with memory at all the addresses above."""
     memory = Memory()
     for base, size in ((MAIN, 0x10000), (ELEMENT, 0x10000), (BS, 0x8000), (BN, 0x8000), (OUT, 0x20000)):
         memory.map(base, size)
@@ -24,14 +24,14 @@ def device(strict: bool = True) -> GoldenDevice:
 
 
 class Program:
-    """Registers of one task by name; what is not set holds its reset value."""
+    """Registers of one task by name; registers that are not set have their reset value."""
 
     def __init__(self, *blocks: str) -> None:
         self.blocks = blocks
         self.fields: dict[tuple[str, str], dict[str, int]] = {}
 
     def set(self, block: str, register: str, *value: int, **fields: int) -> None:
-        """Set fields; a bare value sets the field named as its register."""
+        """Set fields; a bare value sets the field with the register's name."""
         if value:
             fields = {register: value[0]}
         known = registers()[block][register].fields
@@ -39,7 +39,7 @@ class Program:
         store.update({name: v % (1 << known[name].width) for name, v in fields.items()})
 
     def get(self, block: str, register: str, field: str) -> int:
-        """Value of a field as set, 0 by default."""
+        """Return the value of a field, 0 if it was not set."""
         return self.fields.get((block, register), {}).get(field, 0)
 
     def words(self) -> list[int]:
@@ -77,7 +77,7 @@ def put(
     line: int,
     surface: int,
 ) -> None:
-    """Store a cube, `value(c, y, x)` giving patterns."""
+    """Store a cube; `value(c, y, x)` returns patterns."""
     for c in range(shape[0]):
         for y in range(shape[1]):
             for x in range(shape[2]):
@@ -89,7 +89,7 @@ def put(
 
 
 def get(dev: GoldenDevice, base: int, bits: int, c: int, y: int, x: int, line: int, surface: int) -> int:
-    """Pattern of one element of a cube."""
+    """Return the pattern of one element of a cube."""
     byte, bit = place(bits, c, y, x, line, surface)
     return load(dev, base + byte, bits) >> bit & ((1 << bits) - 1)
 
@@ -97,7 +97,7 @@ def get(dev: GoldenDevice, base: int, bits: int, c: int, y: int, x: int, line: i
 def flying(
     shape: tuple[int, int, int], kind: int, out: int, *, process: int | None = None, element: bool = False
 ) -> Program:
-    """A task that moves a tight cube from MAIN to OUT, with all stages bypassed."""
+    """Return a task that moves a tight cube from MAIN to OUT, with all stages bypassed."""
     channels, height, width = shape
     program = Program("DPU", "DPU_RDMA")
     cube(program, shape, kind, out, process=process, flying=True)
@@ -127,7 +127,7 @@ def cube(
     flying: bool = False,
     depthwise: bool = False,
 ) -> None:
-    """DPU registers of a tight cube at OUT, with all stages bypassed."""
+    """Set the DPU registers of a tight cube at OUT, with all stages bypassed."""
     channels, height, width = shape
     mode = {"OUTPUT_MODE": 2, "FLYING_MODE": int(flying), "CONV_MODE": 3 * depthwise}
     program.set("DPU", "FEATURE_MODE_CFG", **mode)
@@ -163,11 +163,11 @@ SPECIAL = (
     *(1, 0x80000001, 0x007FFFFF, 0x00800000, 0x7F7FFFFF, 0xFF7FFFFF),
     *(0x3F000000, 0x3F800000, 0xBFC00000, 0x40200000, 0x4B000001, 0x4F000000, 0xCF000000, 0x477FF000),
 )
-"""Binary32 patterns at the borders: zeros, infinities, NaN, subnormals, halves, limits of integers."""
+"""Binary32 patterns at limits: zeros, infinities, NaN, subnormals, halves, limits of integers."""
 
 
 def pattern(rng: np.random.Generator, kind: int) -> int:
-    """A random element of a DPU code, as bits; floats are often of a friendly size, or special."""
+    """Draw an element of a DPU code, as bits; floats often have a moderate size, or are special."""
     bits = BITS[kind]
     if kind not in (2, 3, 5):
         small = rng.random() < 0.3

@@ -1,4 +1,4 @@
-"""Convolutions for the golden device, and what CORE must deliver, element by element in plain Python."""
+"""Convolutions for the golden device, and CORE's expected output, element by element in plain Python."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from cosim.golden.task import GoldenDevice
-from cosim.golden.task.conv_types import BF16, INT8, TF32, ConvType
+from rkcosim.golden.task import GoldenDevice
+from rkcosim.spec.types import BF16, INT8, TF32, ElementType
 from tests.models.exact_sums import tile_sum
 from tests.models.golden_bench import ELEMENT as WEIGHTS
 from tests.models.golden_bench import MAIN, Program, cube, device, put
@@ -18,7 +18,7 @@ Pair = tuple[int, int]
 
 
 def out_size(size: Pair, kernel: Pair, *, spread: Pair = (1, 1), more: Pair = (0, 0)) -> Pair:
-    """Output size of a stride-1 convolution with so many rows and columns of padding altogether."""
+    """Output size of a stride-1 convolution with `padding` rows and columns of padding in total."""
     real = [(size[i] - 1) * spread[i] + 1 + more[i] - kernel[i] + 1 for i in (0, 1)]
     return real[0], real[1]
 
@@ -27,7 +27,7 @@ def out_size(size: Pair, kernel: Pair, *, spread: Pair = (1, 1), more: Pair = (0
 class Case:
     """One convolution; sizes as (rows, columns)."""
 
-    kind: ConvType
+    kind: ElementType
     channels: int
     kernels: int
     size: Pair
@@ -57,17 +57,17 @@ class Case:
 
     @property
     def group(self) -> int:
-        """Output channels of a group."""
+        """Output channels per group."""
         return 64 if self.depthwise else self.kind.kernels
 
     @property
     def atoms(self) -> int:
-        """Atoms of a pixel."""
+        """Atoms per pixel."""
         return -(-self.channels // self.kind.per_atom)
 
     @property
     def tiles(self) -> list[int]:
-        """Weights of a kernel in each channel group, as memory has them."""
+        """Weights of a kernel in each channel group, in memory order."""
         left, full, out = self.atoms, self.kind.tile_atoms, []
         while left > 0:
             atoms = min(left, full)
@@ -82,12 +82,12 @@ class Case:
 
     @property
     def stored(self) -> int:
-        """Channels that depthwise weights have in memory: whole atoms, four for three."""
+        """Channels of depthwise weights in memory: whole atoms, with three atoms stored as four."""
         return (self.atoms + (self.atoms % 4 == 3)) * self.kind.per_atom
 
 
 def draw_bits(rng: np.random.Generator, case: Case) -> int:
-    """One element as bits; floats of like size, now and then special."""
+    """Draw one element as bits; floats have similar sizes and are sometimes special."""
     kind = case.kind
     if not kind.is_float:
         return int(rng.integers(1 << kind.bits))
@@ -146,10 +146,10 @@ class Layer:
         put(dev, base, bits, (len(self.x), rows, columns), lambda c, y, x: self.x[c][y][x], columns, surface)
         dev.memory.write(WEIGHTS, pack(self.stream(), bits))
 
-    # -- what CORE delivers -------------------------------------------------------------------------
+    # -- output of CORE -----------------------------------------------------------------------------
 
     def place(self, oy: int, ox: int, kr: int, kc: int) -> str | Pair:
-        """Input pixel of a tap: its place, "pad" or "zero"."""
+        """Return the input pixel of a tap: its position, "pad" or "zero"."""
         case = self.case
         spread = case.spread or (1, 1)
         at = []
@@ -162,7 +162,7 @@ class Layer:
         return at[0] // spread[0], at[1] // spread[1]
 
     def operand(self, c: int, place: str | Pair) -> int:
-        """Element of a lane as bits."""
+        """Return the element of a lane as bits."""
         case = self.case
         if c >= case.channels or place == "zero":
             return 0
@@ -172,7 +172,7 @@ class Layer:
         return self.x[c][place[0]][place[1]]
 
     def expect(self) -> tuple[list[list[int]], list[list[int]]]:
-        """Every output pixel's accumulators as 48 and window sums as 32 bits, [pixel][output channel]."""
+        """Return accumulators (48 bits) and window sums (32 bits) of all outputs, [pixel][output channel]."""
         case = self.case
         accs, sums = [], []
         for pixel in range(case.out[0] * case.out[1]):
@@ -231,7 +231,7 @@ def clip(value: int, setting: Pair) -> int:
 
 
 def pack(elements: list[int], bits: int) -> bytes:
-    """Elements as bytes, low nibble first, filled up to whole atoms."""
+    """Return elements as bytes, low nibble first, padded to whole atoms."""
     if bits == 4:
         elements = [a | b << 4 for a, b in zip(elements[::2], elements[1::2], strict=True)]
     raw = b"".join(e.to_bytes(max(1, bits // 8), "little") for e in elements)
@@ -239,7 +239,7 @@ def pack(elements: list[int], bits: int) -> bytes:
 
 
 def program(case: Case) -> Program:
-    """The task: features at MAIN, weights at ELEMENT, the DPU passes 32 bits on."""
+    """Return the task: features at MAIN, weights at ELEMENT; the DPU passes 32 bits through."""
     p = Program("CNA", "CORE", "DPU")
     kind, code = case.kind, case.kind.code
     rows, columns = case.size
@@ -288,25 +288,25 @@ def program(case: Case) -> Program:
 
 
 class Recorder:
-    """An observer that keeps all it sees."""
+    """An observer that stores everything."""
 
     def __init__(self) -> None:
         self.octets: list[tuple[list[int], list[int]]] = []
         self.images: dict[str, dict[int, bytes]] = {}
 
     def cbuf(self, task: int, kind: str, numbers: np.ndarray, entries: np.ndarray, held: np.ndarray) -> None:
-        """Keep entries by number."""
+        """Store entries by number."""
         assert entries.shape == held.shape == (numbers.size, 64) and entries.dtype == np.uint8
         assert held.any(axis=1).all()
         self.images[kind] = {int(n): e.tobytes() for n, e in zip(numbers, entries, strict=True)}
 
     def core(self, task: int, octet: int, acc: np.ndarray, sum: np.ndarray) -> None:
-        """Keep octets in order."""
+        """Store octets in order."""
         assert octet == len(self.octets)
         self.octets.append((acc.tolist(), sum.tolist()))
 
     def lanes(self, pixels: int, groups: int, octets: int) -> tuple[list[list[int]], list[list[int]]]:
-        """Octets put together again: [pixel][lane] of accumulators and of sums."""
+        """Return the octets combined: [pixel][lane] of accumulators and of sums."""
         assert len(self.octets) == pixels * groups * octets
         accs: list[list[int]] = [[] for _ in range(pixels)]
         sums: list[list[int]] = [[] for _ in range(pixels)]
@@ -318,13 +318,13 @@ class Recorder:
 
 
 def with_fields(case: Case, block: str, register: str, **values: int) -> Case:
-    """A case with some more fields set."""
+    """Return a case with additional fields set."""
     merged = {**case.fields.get((block, register), {}), **values}
     return replace(case, fields={**case.fields, (block, register): merged})
 
 
 def run(case: Case, layer: Layer, *, strict: bool = True) -> tuple[Recorder, list]:
-    """Run a case; what was seen, and (code, register) of the findings."""
+    """Run a case; return the observations, and (code, register) of the findings."""
     dev = device(strict)
     dev.observer = recorder = Recorder()
     layer.store(dev)
@@ -333,7 +333,7 @@ def run(case: Case, layer: Layer, *, strict: bool = True) -> tuple[Recorder, lis
 
 
 def check(case: Case, seed: int = 0) -> Recorder:
-    """Compare every lane that CORE delivers."""
+    """Compare every lane that CORE outputs."""
     layer = Layer(case, np.random.default_rng(seed))
     recorder, _ = run(case, layer)
     pixels, groups = case.out[0] * case.out[1], -(-case.outputs // case.group)
@@ -347,8 +347,8 @@ def check(case: Case, seed: int = 0) -> Recorder:
     return recorder
 
 
-def of(kind: ConvType, **more: Any) -> Case:
-    """A small 3x2 convolution with strides, pads and partial groups."""
+def of(kind: ElementType, **more: Any) -> Case:
+    """Return a small 3x2 convolution with strides, pads and partial groups."""
     base: dict[str, Any] = {
         "channels": kind.channels + kind.per_atom + 1,
         "kernels": kind.kernels + 3,

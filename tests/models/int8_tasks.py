@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from cosim.crosscheck.program import Task, link
-from cosim.golden.task import GoldenDevice, Memory
+from rkcosim.golden.task import GoldenDevice, Memory
+from rkcosim.verify.crosscheck.program import Task, link
 
 ATOM = 16
 FEATURES, WEIGHTS, OUT, OPERANDS, COMMANDS = 0x10000, 0x20000, 0x30000, 0x40000, 0x50000
@@ -24,7 +24,7 @@ def half_even(value: int, shift: int) -> int:
 
 
 def device() -> GoldenDevice:
-    """A device with memory at the places above."""
+    """Return a device with memory at the addresses above."""
     memory = Memory()
     for base in (FEATURES, WEIGHTS, OUT, OPERANDS, COMMANDS):
         memory.map(base, 0x8000)
@@ -92,7 +92,7 @@ def conv_task(
 
 
 def dpu_cube(task: Task, cube: tuple[int, int, int], precision: int, *, flying: int = 0) -> None:
-    """DPU registers that pass data through to OUT."""
+    """Set DPU registers that pass data through to OUT."""
     channels, height, width = cube
     task.set("DPU", "FEATURE_MODE_CFG", OUTPUT_MODE=2, FLYING_MODE=flying, BURST_LEN=15)
     task.set("DPU", "DATA_FORMAT", OUT_PRECISION=precision)
@@ -151,7 +151,7 @@ def reference(x, w, kernel, out, pad, pad_value):  # type: ignore[no-untyped-def
 
 
 def weight_stream(w: list, channels: int, kernel: tuple[int, int]) -> bytes:
-    """Direct weights in memory order by loops (H3.6)."""
+    """Direct weights in memory order by loops [HW 3.6]."""
     padded = -(-channels // 16) * 16
     out = bytearray()
     for g in range(0, len(w), 32):

@@ -1,4 +1,4 @@
-"""Jobs of drawn and small tasks for the driver, and what the golden model makes of them."""
+"""Jobs of drawn and small tasks for the driver, and the golden model's results."""
 
 from __future__ import annotations
 
@@ -7,25 +7,27 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from cosim.conformance.arena import BASE, COMMAND_BYTES, COMMAND_OFFSET
-from cosim.conformance.case import Case
-from cosim.conformance.groups import draw_case
-from cosim.crosscheck.check import copy_memory, job_kicks, use_memory
-from cosim.crosscheck.kick import run_kick
-from cosim.engines import BuildError, DramConfig, SocEngine, open_engine
-from cosim.golden.task import GoldenNpu, Memory
-from sw.driver import Buffer, Driver, Job, Task
-from sw.driver.buffers import PAGE_BYTES, BufferSpace
-from sw.regcmd import TaskBuilder, build_task_list, decode_word, task_list_bytes
-from sw.regcmd.tasks import TAIL_WORDS
+from rkcosim.driver import Buffer, Driver, Job, Task
+from rkcosim.driver.core_port import Kick
+from rkcosim.driver.kernel.memory import PAGE
+from rkcosim.engines import BuildError, DramConfig, SocEngine, open_engine
+from rkcosim.golden.task import GoldenNpu, Memory
+from rkcosim.regcmd import TaskBuilder, build_task_list, decode_word, task_list_bytes
+from rkcosim.regcmd.job import kicks
+from rkcosim.regcmd.tasks import TAIL_WORDS
+from rkcosim.verify.conformance.arena import BASE, COMMAND_BYTES, COMMAND_OFFSET
+from rkcosim.verify.conformance.case import Case
+from rkcosim.verify.conformance.groups import draw_case
+from rkcosim.verify.crosscheck.compare import copy_memory
+from rkcosim.verify.crosscheck.kick import run_kick
 
-AREA_BYTES = COMMAND_OFFSET + COMMAND_BYTES + PAGE_BYTES
+AREA_BYTES = COMMAND_OFFSET + COMMAND_BYTES + PAGE
 """Memory of a case: data, guard page, command lists, guard page."""
 
 
 def engine_or_skip(cores: int = 3, on_diagnostic: str = "stop", dram: DramConfig | None = None) -> SocEngine:
-    """The default engine; the test is skipped where it cannot be built."""
-    from cosim.engines import toolchain
+    """Return the default engine; the test is skipped if it cannot be built."""
+    from rkcosim.engines import toolchain
 
     try:
         toolchain.compiler()
@@ -36,13 +38,13 @@ def engine_or_skip(cores: int = 3, on_diagnostic: str = "stop", dram: DramConfig
 
 
 def draw_at(group: str, seed: int, index: int = 0, area: int = 0) -> Case:
-    """A case of a conformance group for the driver, without TASK_DMA_BASE, in one of several areas."""
+    """Draw a case of a conformance group for the driver, without TASK_DMA_BASE, in one of several areas."""
     base = BASE + area * AREA_BYTES
     return draw_case(group, seed, index, {"kick.based": 0}, base=base)
 
 
 def memory_of(case: Case) -> Memory:
-    """A golden memory that holds a case."""
+    """Return a golden memory that contains a case."""
     memory = Memory()
     for address, data in case.regions:
         memory.map(address, data.size)[:] = data
@@ -50,9 +52,8 @@ def memory_of(case: Case) -> Memory:
 
 
 def driver_for(engine: SocEngine, cases: Sequence[Case]) -> Driver:
-    """A driver whose first buffers are the memory of some cases, given in address order."""
-    driver = Driver(engine)
-    driver.buffers = BufferSpace(engine.memory, first=cases[0].arena.base - PAGE_BYTES)
+    """Return a driver whose first buffers are the memory of some cases, in address order."""
+    driver = Driver(engine, first=cases[0].arena.base - PAGE)
     for number, case in enumerate(cases):
         for address, data in case.regions:
             buffer = driver.alloc(
@@ -64,7 +65,7 @@ def driver_for(engine: SocEngine, cases: Sequence[Case]) -> Driver:
 
 
 def records_of(case: Case) -> list[Task]:
-    """The driver's records of a case's command lists."""
+    """Return the driver's records of a case's command lists."""
     out = []
     mask = case.chain.interrupt_mask
     for (address, words), task in zip(case.chain.lists, case.plan.tasks, strict=True):
@@ -83,25 +84,29 @@ def records_of_builders(driver: Driver, tasks: Sequence[TaskBuilder]) -> list[Ta
 
 
 def filled(driver: Driver, size: int, name: str, seed: int = 0) -> Buffer:
-    """A buffer with random bytes."""
+    """Return a buffer with random bytes."""
     buffer = driver.alloc(size, name)
     buffer.write(np.random.default_rng(seed).integers(0, 256, size, np.uint8))
     return buffer
 
 
 def golden_image(engine: SocEngine, job: Job, golden: GoldenNpu | None = None) -> Memory:
-    """Memory as the golden model leaves it when it runs a job from the engine's present memory."""
+    """Return the memory after the golden model has run a job from the engine's present memory."""
     golden = golden or GoldenNpu(engine.cores)
-    use_memory(golden, copy_memory(engine.memory))
+    golden.memory = copy_memory(engine.memory)
+    for device in golden.devices:
+        device.memory = golden.memory
     for core in job.cores:
-        for kick in job_kicks(job, core):
-            result = run_kick(golden, kick, core)
+        for first, number in kicks(*job.range_of(core)):
+            start, mask = job.tasks[first], job.tasks[first + number - 1].int_mask
+            settings = job.task_base_addr, int(job.pingpong)
+            result = run_kick(golden, Kick(start.regcmd_addr, start.amount, number, mask, *settings), core)
             assert result.done, result.state
     return golden.memory
 
 
 def first_difference(engine: SocEngine, golden: Memory) -> str | None:
-    """Where engine and golden memory differ first, or None; everything that is mapped counts."""
+    """Return where engine and golden memory differ first, or None; all mapped memory is compared."""
     for address, size in engine.memory.ranges.items():
         left, right = engine.memory.view(address, size), golden.view(address, size)
         where = np.flatnonzero(left != right)

@@ -11,23 +11,23 @@ from errno import EBADF, EFAULT
 
 import numpy as np
 
-from cosim.golden.task import GoldenNpu
-from sw.driver.job import completion_mask
-from sw.driver.kernel import Credentials, File, Kernel, KernelError, KernelFile
-from sw.driver.kernel import structs as s
-from sw.regcmd import TaskBuilder, build_task_list
-from sw.regcmd.tasks import TAIL_WORDS
+from rkcosim.driver.kernel import Credentials, File, Kernel, KernelError, KernelFile
+from rkcosim.driver.kernel import structs as s
+from rkcosim.golden.task import GoldenNpu
+from rkcosim.regcmd import TaskBuilder, build_task_list
+from rkcosim.regcmd.job import completion_mask
+from rkcosim.regcmd.tasks import TAIL_WORDS
 from tests.models.small_tasks import add_task
 
 CARD, RENDER, ACCEL = "/dev/dri/card1", "/dev/dri/renderD129", "/dev/accel/accel0"
 LOW, HIGH = 0x1_0000, 0x9_0000
 HEIGHT, WIDTH = 4, 4
 CUBE = HEIGHT * WIDTH * 32
-"""Bytes of an `add` task's int8 cubes."""
+"""Size in bytes of the int8 cubes of an `add` task."""
 
 
 class ProcessMemory:
-    """Addresses LOW .. HIGH of a program."""
+    """The addresses LOW .. HIGH of a program."""
 
     def __init__(self) -> None:
         self.data = bytearray(HIGH - LOW)
@@ -47,7 +47,7 @@ class ProcessMemory:
 
 
 class Descriptors:
-    """A program's table; 0 to 2 are files of no interest."""
+    """A program's table; 0 to 2 are irrelevant files."""
 
     def __init__(self, room: int = 1000) -> None:
         self.table: dict[int, KernelFile | None] = {0: None, 1: None, 2: None}
@@ -72,7 +72,7 @@ class Descriptors:
 
 
 class SlowNpu(GoldenNpu):
-    """The golden device with interrupts that come late: cores in `held` raise theirs when released."""
+    """The golden device with delayed interrupts: cores in `held` raise theirs when released."""
 
     def __init__(self) -> None:
         super().__init__(strict=False)
@@ -95,7 +95,7 @@ class SlowNpu(GoldenNpu):
 
 
 def until(done: Callable[[], object], seconds: float = 10) -> None:
-    """Wait until something comes true."""
+    """Wait until a condition becomes true."""
     end = time.monotonic() + seconds
     while not done():
         assert time.monotonic() < end, "waited too long"
@@ -104,7 +104,7 @@ def until(done: Callable[[], object], seconds: float = 10) -> None:
 
 @dataclass
 class Buffer:
-    """A buffer of a program: what its creation returned, and its bytes (uint8, shared)."""
+    """A buffer of a program: the result of its creation, and its bytes (uint8, shared)."""
 
     handle: int
     size: int
@@ -121,7 +121,7 @@ class Program:
         self.file: File = kernel.open(path, 2, Credentials(pid, uid, uid))
 
     def ioctl(self, request: int, struct: s.Struct, at: int = LOW) -> s.Struct:
-        """Carry out an ioctl; the structure as the program finds it afterwards, also in `last`."""
+        """Do an ioctl; return the structure as the program sees it afterwards, also in `last`."""
         size = s.ioc_size(request)
         self.memory.write(at, bytes(struct)[:size].ljust(size, b"\0"))
         try:
@@ -131,7 +131,7 @@ class Program:
         return self.last
 
     def fails(self, request: int, struct: s.Struct, at: int = LOW) -> int:
-        """The errno of an ioctl, 0 if it did not fail."""
+        """Return the errno of an ioctl, 0 if it did not fail."""
         try:
             self.ioctl(request, struct, at)
         except KernelError as error:
@@ -139,18 +139,18 @@ class Program:
         return 0
 
     def map(self, offset: int, size: int) -> np.ndarray:
-        """The bytes of a buffer by its mmap offset."""
+        """Return the bytes of a buffer by its mmap offset."""
         fd, start = self.file.mmap(offset, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED)
         return np.frombuffer(mmap.mmap(fd, size, offset=start), np.uint8)
 
     def create(self, size: int, flags: int = 0x403, domain: int = 0) -> Buffer:
-        """A vendor's buffer, mapped."""
+        """Create a vendor's buffer, mapped."""
         made = self.ioctl(s.RKNPU_MEM_CREATE, s.MemCreate(flags=flags, size=size, iommu_domain_id=domain))
         place = self.ioctl(s.RKNPU_MEM_MAP, s.MemMap(handle=made.handle))
         return Buffer(made.handle, size, made.dma_addr, made.obj_addr, self.map(place.offset, size))
 
     def create_bo(self, size: int) -> Buffer:
-        """A rocket's buffer, mapped."""
+        """Create a rocket buffer, mapped."""
         made = self.ioctl(s.ROCKET_CREATE_BO, s.CreateBo(size=size))
         return Buffer(made.handle, size, made.dma_address, 0, self.map(made.offset, size))
 
@@ -169,7 +169,7 @@ class Sum:
 
     @property
     def right_result(self) -> bool:
-        """Whether the output holds what it should."""
+        """Whether the output is correct."""
         return bool((self.out.bytes[: self.expected.size] == self.expected).all())
 
 
@@ -183,9 +183,9 @@ def sums(
     linked: bool = True,
     bypass: int | None = 1,
 ) -> Sum:
-    """Tasks that add two int8 cubes [4, 4, 32], each task into an output of its own.
+    """Return tasks that add two int8 cubes [4, 4, 32], each with a separate output.
 
-    `bypass` as `add_task` takes it.
+    `bypass` is that of `add_task`.
     """
 
     def new(size: int, flags: int = 0x403) -> Buffer:
@@ -221,7 +221,7 @@ def sums(
 
 
 def records(entries: Sequence) -> bytes:
-    """Records of a vendor's task buffer for placed tasks."""
+    """Return records of a vendor's task buffer for placed tasks."""
     parts = []
     for entry in entries:
         mask = completion_mask(entry.mask)
@@ -238,7 +238,7 @@ def records(entries: Sequence) -> bytes:
 
 
 def submit_of(work: Sum, **more) -> s.RknpuSubmit:
-    """A blocking one-core submit of a chain, changed by keywords (`ranges`: the subcore_task entries)."""
+    """Return a blocking one-core submit of a chain; keywords set members (`ranges`: subcore_task entries)."""
     number = len(work.entries)
     ranges = more.pop("ranges", [(0, number)] * 3)
     fields = {"flags": 5, "timeout": 6000, "task_number": number, "core_mask": 1, "fence_fd": -1} | more
@@ -249,7 +249,7 @@ def submit_of(work: Sum, **more) -> s.RknpuSubmit:
 
 
 def rocket_submit(program: Program, jobs: Sequence[tuple[Sequence, Sequence[int], Sequence[int]]]) -> int:
-    """Submit jobs of (placed tasks, in handles, out handles); the errno."""
+    """Submit jobs of (placed tasks, in handles, out handles); return the errno."""
     place = LOW + 0x1000
 
     def put(data: bytes) -> int:
@@ -280,5 +280,5 @@ def rocket_submit(program: Program, jobs: Sequence[tuple[Sequence, Sequence[int]
 
 
 def hanging_task() -> TaskBuilder:
-    """A DPU that waits for a convolution which never comes."""
+    """Return a DPU task that waits for a convolution that never starts."""
     return TaskBuilder("hang").set("DPU", "S_POINTER", POINTER_PP_EN=1).enable("DPU")

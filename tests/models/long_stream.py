@@ -7,14 +7,14 @@ from random import Random
 
 import numpy as np
 
-from cosim.conformance.arena import BASE
-from cosim.conformance.groups import draw_case
-from cosim.crosscheck.kick import Kick
-from cosim.crosscheck.program import link
-from cosim.streams.programs import program_of_stream
-from cosim.streams.stream import PAGE, Region, Stream
-from sw.regcmd import register_word, words_to_bytes
-from sw.regcmd.disassembler import Command
+from rkcosim.driver.core_port import Kick
+from rkcosim.regcmd import register_word, words_to_bytes
+from rkcosim.regcmd.disassembler import Command
+from rkcosim.verify.conformance.arena import BASE
+from rkcosim.verify.conformance.groups import draw_case
+from rkcosim.verify.crosscheck.program import link
+from rkcosim.verify.streams.programs import program_of_stream
+from rkcosim.verify.streams.stream import PAGE, Region, Stream
 
 GROUPS = (
     "conv int8",
@@ -32,7 +32,7 @@ COMMANDS = 0x8000_0000
 
 
 def long_stream(seed: int, tasks: int = 100) -> Stream:
-    """A chain of `tasks` drawn tasks, each with memory of its own."""
+    """Return a chain of `tasks` drawn tasks, each with separate memory."""
     drawn, regions, base, index = [], [], BASE, 0
     while len(drawn) < tasks:
         case = draw_case(GROUPS[index % len(GROUPS)], seed, index, base=base)
@@ -73,7 +73,7 @@ class Plant:
 
 
 def plant(stream: Stream, rng: Random, fields: frozenset[str] | None = None) -> tuple[Stream, Plant]:
-    """A copy of a stream with one field of one task changed, one of `fields` (paths) if given."""
+    """Return a copy of a stream with one field of one task changed, one of `fields` (paths) if given."""
     tasks = program_of_stream(stream).tasks
     while True:
         index = rng.randrange(len(tasks))

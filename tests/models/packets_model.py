@@ -1,4 +1,4 @@
-"""Scalar model of the DPU's packets, byte by byte (docs/hardware.md 4.11)."""
+"""Scalar model of the DPU's packets, byte by byte [HW 7.12]."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ ATOM, PACKET = 16, 8
 
 
 def stream(atoms: list[list[bytes]], flying: bool) -> list[bytes]:
-    """Atoms [surface][pixel] in the order of packets: along surfaces, or pixel by pixel of 4 surfaces."""
+    """Return atoms [surface][pixel] in packet order: along surfaces, or pixel by pixel of 4 surfaces."""
     if flying:
         return [atom for surface in atoms for atom in surface]
     groups = range(0, len(atoms), 4)
@@ -16,7 +16,7 @@ def stream(atoms: list[list[bytes]], flying: bool) -> list[bytes]:
 
 
 def transposed(block: list[bytes], size: int) -> list[bytes]:
-    """Elements of `size` bytes of a square block of atoms, rows and columns exchanged."""
+    """Return elements of `size` bytes of a square block of atoms, with rows and columns exchanged."""
     return [b"".join(atom[size * e : size * (e + 1)] for atom in block) for e in range(ATOM // size)]
 
 
@@ -28,9 +28,9 @@ def packets(
     sizes: tuple[int, int],
     pitches: tuple[int, int, int],
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield (place in atoms, atom): element `size` 0 for no transposition.
+    """Yield (position in atoms, atom); element `size` is 0 for no transposition.
 
-    `sizes` are height and width of the WDMA, `pitches` of surfaces, lines and the atoms of a packet.
+    `sizes` are height and width of the WDMA, `pitches` those of surfaces, lines and the atoms of a packet.
     """
     row = stream(atoms, flying)
     if size:

@@ -1,4 +1,4 @@
-"""The control side of a core around fake blocks: PC, fabric, interrupts, DDMA, AXI-Lite slave."""
+"""The control part of a core with model blocks: PC, fabric, interrupts, DDMA, AXI-Lite slave."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from amaranth import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.bus import AxiLiteSlave
-from rtl.interrupt import Event, InterruptUnit
-from rtl.layouts import DiagnosticCode, DiagnosticPort, ReadClient, RegisterPort
-from rtl.npu.ddma import Ddma
-from rtl.pc_dma import PcDma
-from rtl.regbus import RegisterFabric, op_enable_fields
-from rtl.regfile import RegisterFile
-from rtl.regs import registers
+from rkcosim.rtl.bus import AxiLiteSlave
+from rkcosim.rtl.interrupt import Event, InterruptUnit
+from rkcosim.rtl.layouts import DiagnosticCode, DiagnosticPort, ReadClient, RegisterPort
+from rkcosim.rtl.npu.ddma import Ddma
+from rkcosim.rtl.pc_dma import PcDma
+from rkcosim.rtl.regbus import RegisterFabric, op_enable_fields
+from rkcosim.rtl.regfile import RegisterFile
+from rkcosim.spec.regs import registers
 from tests.models.axi_model import AxiMemory, axil_read, axil_write
 from tests.simulation import shared, simulation
 
@@ -29,9 +29,9 @@ ALL_EVENTS = PC["INTERRUPT_MASK"].reset
 
 
 class FakeBlock(wiring.Component):
-    """Two groups' enables and pointers, and `length` cycles of work; storage is kept by the bench.
+    """Two groups' enables and pointers, and `length` cycles of work; the bench has the storage.
 
-    Offset 0 reads 0xB10C; with `toggle` low the pointer stays, as without POINTER_PP_EN.
+    Offset 0 reads 0xB10C; with `toggle` low the pointer does not change, as without POINTER_PP_EN.
     """
 
     def __init__(self):
@@ -78,7 +78,7 @@ class FakeBlock(wiring.Component):
 
 
 class RealBlock(wiring.Component):
-    """The block's own register file with `length` cycles of work behind it; members as `FakeBlock`."""
+    """The block's register file, followed by `length` cycles of work; members as in `FakeBlock`."""
 
     def __init__(self, name: str):
         super().__init__(
@@ -121,7 +121,7 @@ class RealBlock(wiring.Component):
 
 
 class ControlSide(wiring.Component):
-    """All of the above, wired as a core wires it; blocks in `real` have their own register file."""
+    """All of the above, connected as in a core; blocks in `real` have their register file."""
 
     def __init__(self, relax: bool = False, real: tuple[str, ...] = ()):
         super().__init__({"more_writes": In(1)})
@@ -165,7 +165,7 @@ class ControlSide(wiring.Component):
 
 
 def word(target: str, offset: int = 0, value: int = 0) -> int:
-    """A register word; `target` as in the word description ("CNA", "OP_ENABLE", ...)."""
+    """Return a register word; `target` as in the word description ("CNA", "OP_ENABLE", ...)."""
     return R.word.encode(TARGET=target, OFFSET=offset, VALUE=value)
 
 
@@ -181,7 +181,7 @@ def amount(words: list[int]) -> int:
 
 
 def task(body: list[int], mask: int | None, link: tuple[int, int] | None = (0, 0)) -> list[int]:
-    """A list: body, link (address, amount) or two zero words, marker, op-enable."""
+    """Return a list: body, link (address, amount) or two zero words, marker, op-enable."""
     tail = (
         [0, 0]
         if link is None
@@ -197,7 +197,7 @@ def task(body: list[int], mask: int | None, link: tuple[int, int] | None = (0, 0
 
 
 def chain(bodies: list[tuple[list[int], int]], places: list[int], dangling: bool = True) -> list[list[int]]:
-    """Lists of a chain at `places`; the last one's link dangles or is missing."""
+    """Return the lists of a chain at `places`; the last one's link points nowhere or is missing."""
     lists: list[list[int]] = []
     for n, (body, mask) in reversed(list(enumerate(bodies))):
         if n + 1 < len(bodies):
@@ -210,7 +210,7 @@ def chain(bodies: list[tuple[list[int], int]], places: list[int], dangling: bool
 
 @dataclass
 class Seen:
-    """What happened, with the cycle of each."""
+    """Observations with the cycle of each."""
 
     writes: list = field(default_factory=list)  # (cycle, block, group, offset, value)
     enables: list = field(default_factory=list)  # (cycle, mask)
@@ -228,9 +228,9 @@ class Bench:
     Parameters
     ----------
     lists
-        address -> words, put into memory.
+        address -> words, written to memory.
     seed
-        random stalls of the memory; None for none.
+        seed of the memory's random stalls; None for none.
     """
 
     def __init__(
@@ -267,7 +267,7 @@ class Bench:
         return PC["TASK_STATUS"].decode(await self.read(ctx, "PC.TASK_STATUS"))
 
     async def kick(self, ctx, address: int, words: list[int], tasks: int, prefetch: int = 1, mask=ALL_EVENTS):
-        """The commit sequence of HARDWARE 1.9."""
+        """Do the commit sequence of [HW 10.3]."""
         await self.write(ctx, "PC.BASE_ADDRESS", address)
         await self.write(ctx, "PC.REGISTER_AMOUNTS", amount(words))
         await self.write(ctx, "PC.INTERRUPT_MASK", mask)
@@ -287,7 +287,7 @@ class Bench:
         pytest.fail(f"{limit} cycles have passed")
 
     async def ended(self, ctx, limit: int = 5000) -> None:
-        """Until the kick is over."""
+        """Wait until the kick has ended."""
         await self.until(ctx, lambda: not ctx.get(self.dut.pc.running), limit)
         await ctx.tick().repeat(3)
 
@@ -343,7 +343,7 @@ class Bench:
 
 
 def body(rng: random.Random, count: int, blocks=("CNA", "CORE", "DPU", "PPU")) -> list[int]:
-    """Random register writes, none of which stops or starts anything."""
+    """Return random register writes, none of which stops or starts anything."""
     words = []
     while len(words) < count:
         register = rng.choice([r for r in R[rng.choice(blocks)] if r.shadowed and r.local > 8])
@@ -353,7 +353,7 @@ def body(rng: random.Random, count: int, blocks=("CNA", "CORE", "DPU", "PPU")) -
 
 
 def decoded(words: list[int]) -> list[tuple[str, int, int]]:
-    """(block, offset, value) of the register writes of a list, without the tail."""
+    """Return (block, offset, value) of the register writes of a list, without the tail."""
     out = []
     for value in words:
         fields = R.word.decode(value)

@@ -1,4 +1,4 @@
-"""Naive twin of the PPU: pooling of one cube, written from docs/hardware.md section 6."""
+"""Naive model of the PPU: pooling of one cube, written from [HW 9]."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def average(total: int, kw: int, kh: int, recip_width: int, recip_height: int) -
 
 
 def half_value(half: int) -> Fraction | str:
-    """Value of fp16 bits; "nan", "inf" or "-inf" for what is no number."""
+    """Return the value of fp16 bits; "nan", "inf" or "-inf" if it is not a number."""
     sign, biased, fraction = half >> 15, half >> 10 & 0x1F, half & 0x3FF
     if biased == 31:
         return "nan" if fraction else ("-inf" if sign else "inf")
@@ -38,7 +38,7 @@ def half_value(half: int) -> Fraction | str:
 
 
 def rounded(value: Fraction, digits: int, least: int, top: int) -> Fraction | str:
-    """`value` rounded half to even to `digits` bits or a multiple of 2^least; infinite from 2^top on."""
+    """Return `value` rounded half to even to `digits` bits or a multiple of 2^least; infinite at 2^top."""
     size = abs(value)
     if size == 0:
         return Fraction(0)
@@ -54,7 +54,7 @@ def rounded(value: Fraction, digits: int, least: int, top: int) -> Fraction | st
 
 
 def reciprocal_value(code: int) -> Fraction:
-    """Value of a factor of fp16 averages: sign, 6 exponent bits with bias 31, 10 fraction bits."""
+    """Return the value of a factor of fp16 averages: sign, 6 exponent bits with bias 31, 10 fraction bits."""
     biased, fraction = code >> 10 & 0x3F, code & 0x3FF
     size = (
         Fraction(fraction, 1 << 40)
@@ -65,7 +65,7 @@ def reciprocal_value(code: int) -> Fraction:
 
 
 def float_average(halves: list[int], recip_width: int, recip_height: int) -> int:
-    """Average of fp16 bits as fp16 bits."""
+    """Return the average of fp16 bits as fp16 bits."""
     values = [half_value(half) for half in halves]
     kinds = {v for v in values if isinstance(v, str)}
     negative = False
@@ -101,7 +101,7 @@ def float_average(halves: list[int], recip_width: int, recip_height: int) -> int
 
 
 def half_rank(half: int) -> int:
-    """Place of a number's fp16 bits in their order."""
+    """Return the position of a number's fp16 bits in numeric order."""
     return -(half & 0x7FFF) - 1 if half >> 15 else half
 
 
@@ -119,7 +119,7 @@ class Pool:
     recip: tuple[int, int] = field(default=(0, 0))
 
     def run(self, cube: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Pool int64 [H, W, C] (fp16 as bits) into values (fp16 as bits) and positions, int64 [OH, OW, C]."""
+        """Pool int64 [H, W, C]; return values and positions, int64 [OH, OW, C]; fp16 as bits."""
         shape = (*self.out, cube.shape[2])
         result, index = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         for place in np.ndindex(shape):

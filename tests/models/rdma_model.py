@@ -1,4 +1,4 @@
-"""DPU_RDMA in Python integers, from docs/hardware.md sections 0, 4.1, 5 (see dpu_model)."""
+"""DPU_RDMA in Python integers, from [HW 3], [HW 7.2], 5 (see dpu_model)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def saturate(value: int, bits: int = 32) -> int:
 
 
 def signed(value: int, bits: int = 32) -> int:
-    """The low `bits` bits of `value` as a two's complement number."""
+    """Return the low `bits` bits of `value` as a two's complement number."""
     return (value + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
 
 
@@ -39,7 +39,7 @@ def shift_round(value: int, shift: int, away: bool = False) -> int:
 
 @dataclass
 class Fields:
-    """Reads fields of a task, 0 where unset."""
+    """Reader of the fields of a task; unset fields are 0."""
 
     registers: Registers
 
@@ -49,7 +49,7 @@ class Fields:
 
 @dataclass
 class Operands:
-    """BRDMA or NRDMA values by channel; 0 for the kinds not fetched."""
+    """BRDMA or NRDMA values by channel; kinds that are not fetched are 0."""
 
     alu: dict[int, int] = field(default_factory=dict)
     cpend: dict[int, int] = field(default_factory=dict)
@@ -57,14 +57,14 @@ class Operands:
 
 
 def group_channels(conv_mode: int, precision: int) -> int:
-    """Channels of a group as the octets come (4.1, 5.1)."""
+    """Channels of a group in the order in which the octets are sent (4.1, 5.1)."""
     if conv_mode == 3 or precision == INT4:
         return 64
     return 32 if precision == INT8 else 16
 
 
 def written_surfaces(conv_mode: int, precision: int, out: int) -> int:
-    """Surfaces of a group as they are written (4.10)."""
+    """Surfaces of a group in the order in which they are written (4.10)."""
     channels = group_channels(conv_mode, precision)
     if conv_mode == 3 and BITS[precision] == 16:
         channels = 32
@@ -72,7 +72,7 @@ def written_surfaces(conv_mode: int, precision: int, out: int) -> int:
 
 
 def get_element(memory: bytes, at: int, bits: int) -> int:
-    """The unsigned element of `bits` bits at bit address `at`."""
+    """Return the unsigned element of `bits` bits at bit address `at`."""
     first, last = at // 8, (at + bits - 1) // 8
     return int.from_bytes(memory[first : last + 1], "little") >> at % 8 & ((1 << bits) - 1)
 
@@ -88,7 +88,7 @@ def put_element(memory: bytearray, at: int, bits: int, value: int) -> None:
 
 
 def read_operands(memory: bytes, base: int, use: int, channels: int) -> Operands:
-    """Operand tables of 5.3."""
+    """Return the operand tables of 5.3."""
     result, at = Operands(), base
     for block in range(-(-channels // 8)):
         for bit, size, into in ((0, 4, result.alu), (1, 2, result.cpend), (2, 2, result.mul)):
@@ -100,7 +100,7 @@ def read_operands(memory: bytes, base: int, use: int, channels: int) -> Operands
 
 
 def element_word(raw: int, kind: int) -> int:
-    """An element of memory as the word between the stages: sign-extended or widened."""
+    """Return an element of memory as the word between the stages: sign-extended or widened."""
     if kind == FP16:
         return float_of_half(raw)
     if kind == BF16:
@@ -117,7 +117,7 @@ def read_cube(
     surface: int,
     per_channel: bool,
 ) -> Callable[[int, int, int], int]:
-    """Element reader (channel, y, x) of a cube whose pitches are in atoms (5.2, 5.4)."""
+    """Return a reader of elements (channel, y, x) of a cube whose pitches are in atoms (5.2, 5.4)."""
 
     def element(c: int, y: int, x: int) -> int:
         if c >= shape[0]:
@@ -132,7 +132,7 @@ def read_cube(
 
 @dataclass
 class RdmaData:
-    """What the four readers of DPU_RDMA deliver, as words; None for a reader that is off."""
+    """The data that the four readers of DPU_RDMA send, as words; None for a reader that is off."""
 
     main: Callable[[int, int, int], int] | None = None
     ew: Callable[[int, int, int], int] | None = None
@@ -141,14 +141,14 @@ class RdmaData:
 
 
 def operand_kind(size: int, proc: int) -> int:
-    """Type of ERDMA's elements by ERDMA_DATA_SIZE and PROC_PRECISION (5.4)."""
+    """Return the type of ERDMA's elements by ERDMA_DATA_SIZE and PROC_PRECISION (5.4)."""
     if proc in FLOATS and size >= 2:
         return FP32 if size == 3 else BF16 if proc == BF16 else FP16
     return {0: INT4, 1: INT8, 2: INT16, 3: INT32}[size]
 
 
 def run_rdma(registers: Registers, memory: bytes) -> RdmaData:
-    """The data of one DPU_RDMA task."""
+    """Return the data of one DPU_RDMA task."""
     f, result = Fields(registers), RdmaData()
     width, height = f("DATA_CUBE_WIDTH", "WIDTH") + 1, f("DATA_CUBE_HEIGHT", "HEIGHT") + 1
     channels = f("DATA_CUBE_CHANNEL", "CHANNEL") + 1

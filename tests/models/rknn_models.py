@@ -1,4 +1,4 @@
-"""Small quantised networks (ONNX, QDQ form) made by hand, and helpers around the calls of rknn_api."""
+"""Small hand-written quantised networks (ONNX, QDQ form), and helpers for the calls of rknn_api."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-import sw.rknn_api as rk
+import rkcosim.rknn_api as rk
 
 CUSTOM_DOMAIN = "test.custom"
 
 
 class Qdq:
-    """A graph under construction; methods return value names."""
+    """A graph under construction; its methods return value names."""
 
     def __init__(self, dtype: type = np.int8) -> None:
         self.dtype = dtype
@@ -36,7 +36,7 @@ class Qdq:
         return name
 
     def coded(self, x: str, scale: float, zero: int) -> str:
-        """QuantizeLinear and DequantizeLinear."""
+        """Add QuantizeLinear and DequantizeLinear."""
         s, z = self.constant(scale), self.constant(zero, self.dtype)
         return self.node("DequantizeLinear", self.node("QuantizeLinear", x, s, z), s, z)
 
@@ -70,7 +70,7 @@ class Qdq:
 def image_model(
     channels: int = 3, kernels: int = 20, size: tuple[int, int] = (6, 10), dtype: type = np.int8
 ) -> bytes:
-    """One convolution 1x1 with an image input "x" and an output "y"."""
+    """Return a model with one 1x1 convolution, an image input "x" and an output "y"."""
     net = Qdq(dtype)
     zero = 128 if dtype is np.uint8 else -3
     x = net.input("x", (1, channels, *size), zero=zero)
@@ -80,7 +80,7 @@ def image_model(
 
 
 def float_model(channels: int = 3, kernels: int = 20, size: tuple[int, int] = (6, 10)) -> bytes:
-    """The same as a network of floats, which runs as fp16."""
+    """Return the same network with float values, which runs as fp16."""
     rng = np.random.default_rng(5)
     weights = rng.integers(-9, 10, (kernels, channels, 1, 1)).astype(np.float32) / 4
     graph = helper.make_graph(
@@ -96,7 +96,7 @@ def float_model(channels: int = 3, kernels: int = 20, size: tuple[int, int] = (6
 
 
 def open_model(model: bytes, flag: int = 0, extend: Any = None) -> rk.rknn_context:
-    """`rknn_init` that must succeed."""
+    """Open a model with `rknn_init`, which must succeed."""
     context = rk.rknn_context()
     code = rk.rknn_init(ct.byref(context), model, len(model), flag, extend)
     assert code == rk.RKNN_SUCC, rk.last_error()
@@ -104,7 +104,7 @@ def open_model(model: bytes, flag: int = 0, extend: Any = None) -> rk.rknn_conte
 
 
 def query_attr(context: Any, command: int, index: int = 0) -> rk.rknn_tensor_attr:
-    """A query of attributes that must succeed."""
+    """Return the attributes from a query, which must succeed."""
     attr = rk.rknn_tensor_attr(index=index)
     code = rk.rknn_query(context, command, ct.byref(attr), ct.sizeof(attr))
     assert code == rk.RKNN_SUCC, rk.last_error(context)
@@ -112,7 +112,7 @@ def query_attr(context: Any, command: int, index: int = 0) -> rk.rknn_tensor_att
 
 
 def set_float(context: Any, *arrays: np.ndarray, fmt: int = rk.RKNN_TENSOR_NCHW) -> None:
-    """Set all inputs from real numbers in the model's own shape."""
+    """Set all inputs from real numbers in the shape that the model has."""
     inputs = (rk.rknn_input * len(arrays))()
     kept = [np.ascontiguousarray(array, np.float32) for array in arrays]
     for index, array in enumerate(kept):
@@ -123,7 +123,7 @@ def set_float(context: Any, *arrays: np.ndarray, fmt: int = rk.RKNN_TENSOR_NCHW)
 
 
 def get_float(context: Any, index: int = 0, extend: Any = None) -> np.ndarray:
-    """An output as real numbers in its own shape."""
+    """Return an output as real numbers in the shape that the model has."""
     attr = query_attr(context, rk.RKNN_QUERY_OUTPUT_ATTR, index)
     outputs = (rk.rknn_output * 1)(rk.rknn_output(want_float=1, index=index))
     assert rk.rknn_outputs_get(context, 1, outputs, extend) == rk.RKNN_SUCC, rk.last_error(context)
@@ -133,13 +133,13 @@ def get_float(context: Any, index: int = 0, extend: Any = None) -> np.ndarray:
 
 
 def run_float(context: Any, *arrays: np.ndarray) -> np.ndarray:
-    """inputs_set, run, outputs_get of output 0."""
+    """Call inputs_set, run and outputs_get; return output 0."""
     set_float(context, *arrays)
     assert rk.rknn_run(context, None) == rk.RKNN_SUCC, rk.last_error(context)
     return get_float(context)
 
 
 def bytes_of(mem: Any) -> np.ndarray:
-    """The bytes at `virt_addr`, writable."""
+    """Return the bytes at `virt_addr`, writable."""
     struct = mem.contents
     return np.ctypeslib.as_array((ct.c_uint8 * struct.size).from_address(struct.virt_addr))

@@ -1,4 +1,4 @@
-"""A reader of RON (Rusty Object Notation), as far as Surfer's state files use it."""
+"""A reader of RON (Rusty Object Notation), limited to what Surfer's state files use."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _TOKEN = re.compile(
 
 
 class Named(dict[str, Any]):
-    """A struct: its fields by name."""
+    """A struct: fields by name."""
 
 
 class Tuple(list[Any]):
-    """A tuple, or a variant's contents; `name` of the variant, "" of a tuple."""
+    """A tuple, or the contents of a variant; `name` is the name of the variant, "" for a tuple."""
 
     def __init__(self, name: str, items: list[Any]) -> None:
         super().__init__(items)
@@ -28,7 +28,7 @@ def loads(text: str) -> Any:
     Raises
     ------
     ValueError
-        with the place of what is not RON.
+        If the text is not RON; the message has the position.
     """
     reader = _Reader(text)
     value = reader.value()
@@ -67,7 +67,7 @@ class _Reader:
             raise self._wrong(self._text[self._place :].strip()[:20])
 
     def _body(self, name: str) -> Any:
-        """What follows "(": fields by name, or items."""
+        """Read the text after "(": fields by name, or items."""
         here = self._place
         kind, _ = self._take()
         if kind == "name" and self._peek() == ":":

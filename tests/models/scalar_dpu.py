@@ -1,4 +1,4 @@
-"""The DPU, one element at a time in plain Python, from docs/hardware.md section 4."""
+"""The DPU, one element at a time in plain Python, from [HW 7]."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from fractions import Fraction
 from tests.models import scalar_floats as sf
 
 Field = Callable[[str, str], int]
-"""Unsigned field of a DPU register by register and field name."""
+"""Return an unsigned field of a DPU register by register and field name."""
 
 FLOATS = (2, 3, 5)
 
 
 def signed(value: int, bits: int) -> int:
-    """Low bits as a two's complement number."""
+    """Return the low bits as a two's complement number."""
     value &= (1 << bits) - 1
     return value - (value >> (bits - 1) << bits)
 
 
 def sat(value: int, bits: int) -> int:
-    """Clamp to a signed range."""
+    """Return the value clamped to a signed range."""
     return max(-(1 << (bits - 1)), min((1 << (bits - 1)) - 1, value))
 
 
 def rne(value: int, shift: int) -> int:
-    """`value / 2^shift` half to even."""
+    """Return `value / 2^shift`, half to even."""
     return round(Fraction(value, 1 << shift))
 
 
 def away(value: int, shift: int) -> int:
-    """`value / 2^shift` half away from zero."""
+    """Return `value / 2^shift`, half away from zero."""
     whole = int(Fraction(abs(value), 1 << shift) + Fraction(1, 2))
     return whole if value >= 0 else -whole
 
 
 @dataclass
 class Operands:
-    """Everything an element meets besides the registers; 32- and 16-bit patterns."""
+    """All inputs of an element other than the registers: 32- and 16-bit patterns."""
 
     window: int = 0
     bs_alu: int = 0
@@ -50,7 +50,7 @@ class Operands:
 
 
 class ScalarDpu:
-    """Registers and tables of a task; `element` is one element's way through all stages."""
+    """Registers and tables of a task; `element` computes all stages for one element."""
 
     def __init__(self, field: Field, tables: list[list[int]], live_cpend: bool = False) -> None:
         self.f, self.tables, self.live_cpend = field, tables, live_cpend
@@ -58,7 +58,7 @@ class ScalarDpu:
         self.lut = not field("EW_CFG", "EW_BYPASS") and not field("EW_CFG", "EW_LUT_BYPASS")
 
     def element(self, main: int, channel: int, op: Operands) -> int:
-        """Output bits, in the width of OUT_PRECISION, of one 32-bit pattern."""
+        """Return the output bits, in the width of OUT_PRECISION, of one 32-bit pattern."""
         value = main if self.float else signed(main, 32)
         if self.live_cpend and not self.float:
             source = op.cpend if self.f("BS_OW_CFG", "OW_SRC") else self.f("BS_OW_OP", "OW_OP")

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 @dataclass(frozen=True)
 class Format:
-    """A binary format of IEEE 754's kind."""
+    """A binary floating-point format like those of IEEE 754."""
 
     exponent: int
     fraction: int
@@ -35,7 +35,7 @@ class Format:
         return self.magnitude(bits) == self.infinity
 
     def number(self, bits: int) -> Fraction:
-        """Value of finite bits."""
+        """Return the value of finite bits."""
         e, f = divmod(self.magnitude(bits), 1 << self.fraction)
         value = Fraction(f if e == 0 else f + (1 << self.fraction)) * Fraction(2) ** (
             max(e, 1) - self.bias - self.fraction
@@ -46,7 +46,7 @@ class Format:
         return sign << (self.exponent + self.fraction) | magnitude
 
     def round(self, value: Fraction, sign: int | None = None) -> int:
-        """Bits of a value, rounded half to even; `sign` is that of a zero."""
+        """Return the bits of a value, rounded half to even; `sign` is the sign of a zero result."""
         if value == 0:
             return self.signed(sign or 0, 0)
         sign, value = int(value < 0), abs(value)
@@ -67,7 +67,7 @@ F32, F16, BF16 = Format(8, 23, 0x7FC00000), Format(5, 10, 0x7E00), Format(8, 7, 
 
 
 def widen(fmt: Format, bits: int) -> int:
-    """Exact binary32 of a narrower format; a NaN keeps its bits."""
+    """Return the exact binary32 of a narrower format; a NaN keeps its bits."""
     if fmt.is_nan(bits) or fmt.is_infinite(bits):
         rest = (fmt.magnitude(bits) - fmt.infinity) << (F32.fraction - fmt.fraction)
         return F32.signed(fmt.sign(bits), F32.infinity + rest)
@@ -75,7 +75,7 @@ def widen(fmt: Format, bits: int) -> int:
 
 
 def narrow(fmt: Format, bits: int) -> int:
-    """Binary32 rounded to a narrower format."""
+    """Return a binary32 rounded to a narrower format."""
     if F32.is_nan(bits):
         return fmt.nan
     if F32.is_infinite(bits):
@@ -89,7 +89,7 @@ def negate(bits: int) -> int:
 
 
 def add(a: int, b: int) -> int:
-    """Binary32 sum."""
+    """Return the binary32 sum."""
     if F32.is_nan(a) or F32.is_nan(b):
         return F32.nan
     if F32.is_infinite(a) or F32.is_infinite(b):
@@ -101,7 +101,7 @@ def add(a: int, b: int) -> int:
 
 
 def multiply(a: int, b: int) -> int:
-    """Binary32 product."""
+    """Return the binary32 product."""
     if F32.is_nan(a) or F32.is_nan(b):
         return F32.nan
     sign = F32.sign(a) ^ F32.sign(b)
@@ -111,7 +111,7 @@ def multiply(a: int, b: int) -> int:
 
 
 def divide(a: int, b: int) -> int:
-    """Binary32 quotient."""
+    """Return the binary32 quotient."""
     if F32.is_nan(a) or F32.is_nan(b):
         return F32.nan
     sign = F32.sign(a) ^ F32.sign(b)
@@ -125,7 +125,7 @@ def divide(a: int, b: int) -> int:
 
 
 def greater(a: int, b: int) -> bool:
-    """IEEE comparison."""
+    """Return the IEEE comparison `a > b`."""
     if F32.is_nan(a) or F32.is_nan(b):
         return False
 
@@ -138,7 +138,7 @@ def greater(a: int, b: int) -> bool:
 
 
 def whole(bits: int, up: bool) -> int:
-    """Floor or ceiling; a zero keeps the value's sign."""
+    """Return floor or ceiling; a zero keeps the sign of the value."""
     if F32.is_nan(bits):
         return F32.nan
     if F32.is_infinite(bits):
@@ -148,7 +148,7 @@ def whole(bits: int, up: bool) -> int:
 
 
 def to_integer(bits: int, width: int) -> int:
-    """Rounded half to even, saturated; NaN is 0."""
+    """Return the value rounded half to even and saturated; NaN gives 0."""
     limit = 1 << (width - 1)
     if F32.is_nan(bits):
         return 0

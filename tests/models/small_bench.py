@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from cosim.engines import DramConfig, SocEngine
-from sw.driver import Driver, Job
-from sw.regcmd import TaskBuilder
+from rkcosim.driver import Driver, Job
+from rkcosim.engines import DramConfig, SocEngine
+from rkcosim.regcmd import TaskBuilder
 from tests.models.jobs import (
     engine_or_skip,
     filled,
@@ -47,11 +47,11 @@ class Bench:
         return Job(records_of_builders(self.driver, tasks), core_mask=1 << core, max_cycles=max_cycles)
 
     def submit(self, *tasks: TaskBuilder, core: int = 0, max_cycles: int | None = None) -> int:
-        """Cycles of a job that ends well."""
+        """Return the cycles of a job that must succeed."""
         return self.driver.submit(self.job(*tasks, core=core, max_cycles=max_cycles)).cycles
 
     def works(self, core: int = 0) -> None:
-        """A good chain of tasks runs on the core and gives what the golden model gives."""
+        """Run a correct chain of tasks on the core; its result equals the golden model's."""
         self.target.view()[:] = 0
         job = self.job(self.conv(), self.add(), core=core)
         expected = golden_image(self.engine, job)
@@ -65,6 +65,6 @@ class Bench:
 
 @contextmanager
 def bench(on_diagnostic: str, cores: int = 1, dram: DramConfig | None = None) -> Iterator[Bench]:
-    """A fresh engine; `on_diagnostic` as `open_engine`."""
+    """Open a new engine; `on_diagnostic` as for `open_engine`."""
     with engine_or_skip(cores=cores, on_diagnostic=on_diagnostic, dram=dram) as engine:
         yield Bench(engine)

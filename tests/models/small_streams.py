@@ -1,4 +1,4 @@
-"""Small tasks with their memory, as streams: what every engine and simulator is compared on."""
+"""Small tasks with their memory as streams, used to compare all engines and simulators."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from cosim.crosscheck.kick import Kick, start
-from cosim.streams.stream import Region, Stream
-from rtl.regs import registers
-from sw.driver.job import interrupt_bits
-from sw.regcmd import TaskBuilder, words_to_bytes
+from rkcosim.driver.core_port import Kick
+from rkcosim.regcmd import TaskBuilder, words_to_bytes
+from rkcosim.regcmd.job import interrupt_bits
+from rkcosim.spec.regs import registers
+from rkcosim.verify.crosscheck.kick import start
+from rkcosim.verify.streams.stream import Region, Stream
 from tests.models.small_tasks import add_task, conv_task, pool_task
 
 BASE = 0x0020_0000
@@ -19,7 +20,7 @@ COMMANDS, SOURCE, OTHER, TARGET = BASE, BASE + 0x1000, BASE + 0x2000, BASE + 0x3
 
 
 def stream_of(task: TaskBuilder, seed: int = 0) -> Stream:
-    """A task at `COMMANDS` with random bytes in the three pages behind it."""
+    """Return a task at `COMMANDS` with random bytes in the three pages after it."""
     memory = np.random.default_rng(seed).integers(0, 256, 0x3000, np.uint8)
     blocks = task.blocks
     last = "PPU" if "PPU" in blocks else "DPU"
@@ -38,7 +39,7 @@ def streams() -> dict[str, Stream]:
 
 
 def counted_run(device: Any, stream: Stream) -> dict[str, Any]:
-    """Run a stream on an engine as `NpuAgent.run_stream` does: cycles of start, interrupt and task."""
+    """Run a stream on an engine like `NpuAgent.run_stream`; return cycles of start, interrupt and task."""
     pc = registers()["PC"]
     if stream.regions[0].address not in device.memory.ranges:
         stream.load_into(device.memory)

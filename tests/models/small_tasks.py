@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sw.regcmd import TaskBuilder
+from rkcosim.regcmd import TaskBuilder
 
 ATOM = 16
 POINTER = {"POINTER_PP_MODE": 1, "EXECUTER_PP_EN": 1, "POINTER_PP_EN": 1}
@@ -40,7 +40,7 @@ def pool_task(source: int, target: int, height: int, width: int, name: str = "po
 def _destination(
     task: TaskBuilder, target: int, height: int, width: int, channels: int, bypass: int | None = 1
 ) -> None:
-    """Write the cube of DPU output: int8, surfaces behind one another."""
+    """Write the registers of the DPU's output cube: int8, surfaces one after the other."""
     area = height * width
     task.set("DPU", "DATA_FORMAT")
     task.set("DPU", "DST_BASE_ADDR", DST_BASE_ADDR=target // ATOM)
@@ -107,9 +107,9 @@ def add_task(
     use_right: bool = True,
     bypass: int | None = 1,
 ) -> TaskBuilder:
-    """Saturating sum of two int8 cubes [height, width, 32]; without `use_right` a copy of the left one.
+    """Return a saturating sum of two int8 cubes [height, width, 32]; without `use_right`, the left cube.
 
-    `bypass` is of BS and BN; None: neither is written.
+    `bypass` is that of BS and BN; None: neither is written.
     """
     area = height * width
     task = TaskBuilder(name).enable("DPU", "DPU_RDMA")

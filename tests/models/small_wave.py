@@ -1,14 +1,14 @@
-"""Small waveforms by hand, named as the engines name theirs."""
+"""Small waveforms made by hand, with the engines' signal names."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rtl.regs.events import PORT
+from rkcosim.spec.regs.events import PORT
 
 UNITS = 10
-"""Units of 100 ps in a cycle."""
+"""Units of 100 ps per cycle."""
 
 PINS = {
     **dict.fromkeys(["irq", "watch.valid", "watch.fetched", "diag.valid"], 1),
@@ -38,10 +38,10 @@ def write_vcd(
 
     Parameters
     ----------
-    signals : full name (scopes with dots) to width (0: text) and values by cycle; 0 before the first one.
+    signals : full name (scopes with dots) -> width (0: text) and values by cycle; 0 before the first one.
         None is unknown.
     end : the cycle after the last.
-    aliases : further names of signals.
+    aliases : additional names of signals.
     """
     lines = ["$timescale 100ps $end"]
     tree: dict = {}
@@ -83,11 +83,11 @@ def write_vcd(
 def core_signals(
     core: int, values: Mapping[str, Mapping[int, Value]], events: Mapping[str, Pulses] | None = None
 ) -> dict[str, tuple[int, dict[int, Value]]]:
-    """All pins of a core.
+    """Return all pins of a core.
 
     Parameters
     ----------
-    values : of pins by cycle; a pin that is not named stays 0.
+    values : values of pins by cycle; other pins stay 0.
     events : cycles in which each event is high.
     """
     unknown = set(values) - set(PINS) | set(events or ()) - set(EVENTS)
@@ -99,7 +99,7 @@ def core_signals(
 
 
 def pulses(cycles: Pulses) -> dict[int, Value]:
-    """A one-bit signal that is high in some cycles."""
+    """Return a one-bit signal that is high in some cycles."""
     high = set(cycles)
     found: dict[int, Value] = {}
     for cycle in sorted(high | {c + 1 for c in high}):

@@ -9,7 +9,10 @@ import flatbuffers
 import numpy as np
 import tflite
 
-TYPES = {"int8": 9, "uint8": 3, "int32": 2, "float32": 0}
+TYPES = {
+    **{"int8": 9, "uint8": 3, "int32": 2, "float32": 0, "float16": 1, "int4": 17, "int64": 4, "int16": 7},
+    **{"bool": 6, "resource": 13},
+}
 OPTIONS = {
     "CONV_2D": "Conv2DOptions",
     "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions",
@@ -24,6 +27,8 @@ OPTIONS = {
     "MINIMUM": "MaximumMinimumOptions",
     "SOFTMAX": "SoftmaxOptions",
     "MEAN": "ReducerOptions",
+    "SUM": "ReducerOptions",
+    "REDUCE_MAX": "ReducerOptions",
     "CONCATENATION": "ConcatenationOptions",
     "LEAKY_RELU": "LeakyReluOptions",
     "RESIZE_NEAREST_NEIGHBOR": "ResizeNearestNeighborOptions",
@@ -35,6 +40,17 @@ OPTIONS = {
     "SLICE": "SliceOptions",
     "HARD_SWISH": "HardSwishOptions",
     "QUANTIZE": "QuantizeOptions",
+    "RESIZE_BILINEAR": "ResizeBilinearOptions",
+    "ARG_MAX": "ArgMaxOptions",
+    "DEPTH_TO_SPACE": "DepthToSpaceOptions",
+    "CAST": "CastOptions",
+    "SHAPE": "ShapeOptions",
+    "PACK": "PackOptions",
+    "GATHER": "GatherOptions",
+    "VAR_HANDLE": "VarHandleOptions",
+    "CALL_ONCE": "CallOnceOptions",
+    "IF": "IfOptions",
+    "WHILE": "WhileOptions",
 }
 
 
@@ -49,6 +65,10 @@ class Item:
     zero: Any = None
     axis: int = 0
     data: np.ndarray | None = None
+    sparse: bool = False
+    """Whether the file has only the elements that are not zero, as a list for each position before."""
+    signature: tuple[int, ...] | None = None
+    """Shape with -1 for open dimensions."""
 
 
 @dataclass
@@ -57,18 +77,29 @@ class Tf:
 
     seed: int = 0
     dtype: str = "int8"
+    form: str = ""
+    """Form of the weights: float16, int8 (dynamic range) or sparse for floats, int4 for int8, or plain."""
     items: list[Item] = field(default_factory=list)
     nodes: list[tuple[str, list[int], list[int], dict[str, Any]]] = field(default_factory=list)
     inputs: list[int] = field(default_factory=list)
     outputs: list[int] = field(default_factory=list)
+    others: list[Tf] = field(default_factory=list)
+    """Further subgraphs."""
+    signatures: dict[str, int] = field(default_factory=dict)
+    """Subgraphs of signatures by name."""
 
     def __post_init__(self) -> None:
         self.rng = np.random.default_rng(self.seed)
 
+    @property
+    def real(self) -> bool:
+        """Whether activations are floats."""
+        return self.dtype.startswith("float")
+
     def tensor(self, shape: tuple[int, ...], scale: Any = 0.05, zero: Any = None, **more: Any) -> int:
         """Add a tensor; the zero point is -3 or 125 unless given."""
         if zero is None:
-            zero = -3 if self.dtype == "int8" else 125
+            zero = {"int8": -3, "uint8": 125}.get(self.dtype, 0)
         dtype = more.pop("dtype", self.dtype)
         name = more.pop("name", f"t{len(self.items)}")
         self.items.append(Item(name, tuple(shape), dtype, scale, zero, **more))
@@ -88,24 +119,64 @@ class Tf:
     def constant(self, shape: tuple[int, ...], scale: float = 0.05, zero: int | None = None) -> int:
         """Add random bytes."""
         number = self.tensor(shape, scale, zero)
+        if self.real:
+            self.items[number].data = self.rng.normal(size=shape).astype(self.dtype)
+            return number
         low, high = (-128, 128) if self.dtype == "int8" else (0, 256)
         self.items[number].data = self.rng.integers(low, high, shape).astype(self.dtype)
         return number
 
     def weights(self, shape: tuple[int, ...], axis: int, per_channel: bool = True) -> tuple[int, Any]:
         """Add random weights; return number and scales.  Unsigned ones have one scale."""
+        if self.real:
+            return self._real_weights(shape, axis), 1.0
         if self.dtype == "uint8":
             number = self.tensor(shape, 0.01, 131)
             self.items[number].data = self.rng.integers(0, 256, shape).astype(np.uint8)
             return number, 0.01
         scale = self.rng.uniform(0.002, 0.012, shape[axis]).astype(np.float32) if per_channel else 0.01
         zero = np.zeros(np.size(scale), int) if per_channel else 0
+        if self.form == "int4":
+            number = self.tensor(shape, scale * np.float32(16), zero, axis=axis, dtype="int4")
+            self.items[number].data = self.rng.integers(-7, 8, shape).astype(np.int8)
+            return number, scale * np.float32(16)
         number = self.tensor(shape, scale, zero, axis=axis)
         self.items[number].data = self.rng.integers(-127, 128, shape).astype(np.int8)
         return number, scale
 
+    def _real_weights(self, shape: tuple[int, ...], axis: int) -> int:
+        """Add float weights in the form that `form` names."""
+        values = (self.rng.normal(size=shape) * 0.2).astype(np.float32)
+        if self.form == "int8":
+            scale = (np.abs(values).max(axis=tuple(n for n in range(len(shape)) if n != axis)) / 127).astype(
+                np.float32
+            )
+            number = self.tensor(shape, scale, np.zeros(scale.size, int), axis=axis, dtype="int8")
+            spread = scale.reshape([-1 if n == axis else 1 for n in range(len(shape))])
+            self.items[number].data = np.rint(values / spread).astype(np.int8)
+            return number
+        if not self.form:
+            number = self.tensor(shape)
+            self.items[number].data = values
+            return number
+        number = self.tensor(shape, dtype="float16")
+        self.items[number].data = values.astype(np.float16)
+        if self.form == "sparse":
+            self.items[number].data *= self.rng.random(shape) < 0.3
+            self.items[number].sparse = True
+            dense = self.tensor(shape, dtype="float16")
+            self.nodes.append(("DENSIFY", [number], [dense], {}))
+            number = dense
+        result = self.tensor(shape)
+        self.nodes.append(("DEQUANTIZE", [number], [result], {}))
+        return result
+
     def bias(self, count: int, scale: Any) -> int:
         """Add a bias of `count` numbers."""
+        if self.real:
+            number = self.tensor((count,))
+            self.items[number].data = self.rng.normal(size=count).astype(np.float32)
+            return number
         data = self.rng.integers(-3000, 3000, count).astype(np.int32)
         return self.tensor((count,), scale, np.zeros(np.size(scale), int), dtype="int32", data=data)
 
@@ -118,32 +189,32 @@ class Tf:
     def conv(self, x: int, count: int, kernel: Any = 3, stride: int = 1, **more: Any) -> int:
         """CONV_2D with random weights."""
         kh, kw = kernel if isinstance(kernel, tuple) else (kernel, kernel)
-        _, height, width, channels = self.items[x].shape
+        batch, height, width, channels = self.items[x].shape
         groups = more.pop("groups", 1)
         w, scale = self.weights((count, kh, kw, channels // groups), 0)
         b = self.bias(count, np.asarray(scale) * self.items[x].scale)
         size = self._size(height, width, kh, kw, stride, more)
         more.setdefault("scale", 0.03 * np.sqrt(kh * kw * channels / groups))
-        return self.add("CONV_2D", [x, w, b], (1, *size, count), StrideH=stride, StrideW=stride, **more)
+        return self.add("CONV_2D", [x, w, b], (batch, *size, count), StrideH=stride, StrideW=stride, **more)
 
     def depthwise(self, x: int, kernel: int = 3, stride: int = 1, multiplier: int = 1, **more: Any) -> int:
         """DEPTHWISE_CONV_2D with random weights."""
-        _, height, width, channels = self.items[x].shape
+        batch, height, width, channels = self.items[x].shape
         w, scale = self.weights((1, kernel, kernel, channels * multiplier), 3)
         b = self.bias(channels * multiplier, np.asarray(scale) * self.items[x].scale)
         size = self._size(height, width, kernel, kernel, stride, more)
         more.setdefault("scale", 0.03 * kernel)
-        shape = (1, *size, channels * multiplier)
+        shape = (batch, *size, channels * multiplier)
         more["DepthMultiplier"] = multiplier
         return self.add("DEPTHWISE_CONV_2D", [x, w, b], shape, StrideH=stride, StrideW=stride, **more)
 
     def transpose_conv(self, x: int, count: int, kernel: int, stride: int, same: bool, **more: Any) -> int:
         """TRANSPOSE_CONV with random weights."""
-        _, height, width, channels = self.items[x].shape
+        batch, height, width, channels = self.items[x].shape
         w, scale = self.weights((count, kernel, kernel, channels), 0)
         b = self.bias(count, np.asarray(scale) * self.items[x].scale)
         size = [n * stride if same else (n - 1) * stride + kernel for n in (height, width)]
-        shape = (1, *size, count)
+        shape = (batch, *size, count)
         more.setdefault("scale", 0.03 * kernel * np.sqrt(channels))
         return self.add(
             "TRANSPOSE_CONV",
@@ -175,20 +246,37 @@ class Tf:
         return (height - (kh - 1) * dy - 1) // stride + 1, (width - (kw - 1) * dx - 1) // stride + 1
 
     def bytes(self, *outputs: int) -> bytes:
-        """The file, with these outputs."""
+        """Return the file with these outputs."""
         b = flatbuffers.Builder(1 << 16)
         self.outputs = list(outputs)
+        graphs = [self, *self.others]
+        codes = sorted({node[0] for graph in graphs for node in graph.nodes})
         buffers = [self._buffer(b, None)]
+        subgraphs = [graph._subgraph(b, buffers, codes) for graph in graphs]
+        code_offsets = [self._code(b, code) for code in codes]
+        signatures = self._offsets(b, [self._signature(b, *item) for item in self.signatures.items()])
+        subgraph_vector = self._offsets(b, subgraphs)
+        all_codes, all_buffers = self._offsets(b, code_offsets), self._offsets(b, buffers)
+        tflite.ModelStart(b)
+        tflite.ModelAddVersion(b, 3)
+        tflite.ModelAddOperatorCodes(b, all_codes)
+        tflite.ModelAddSubgraphs(b, subgraph_vector)
+        tflite.ModelAddBuffers(b, all_buffers)
+        if self.signatures:
+            tflite.ModelAddSignatureDefs(b, signatures)
+        b.Finish(tflite.ModelEnd(b), b"TFL3")
+        return bytes(b.Output())
+
+    def _subgraph(self, b: Any, buffers: list[int], codes: list[str]) -> int:
+        """Add the tables of this subgraph; constants are appended to `buffers`."""
         tensors = []
         for item in self.items:
             number = 0
             if item.data is not None:
                 number = len(buffers)
-                buffers.append(self._buffer(b, item.data))
+                buffers.append(self._buffer(b, _stored(item)))
             tensors.append(self._tensor(b, item, number))
-        codes = sorted({node[0] for node in self.nodes})
         operators = [self._operator(b, node, codes) for node in self.nodes]
-        code_offsets = [self._code(b, code) for code in codes]
         name = b.CreateString("small")
         vectors = [self._offsets(b, tensors), self._ints(b, self.inputs), self._ints(b, self.outputs)]
         vectors.append(self._offsets(b, operators))
@@ -198,15 +286,15 @@ class Tf:
         tflite.SubGraphAddOutputs(b, vectors[2])
         tflite.SubGraphAddOperators(b, vectors[3])
         tflite.SubGraphAddName(b, name)
-        graph = self._offsets(b, [tflite.SubGraphEnd(b)])
-        all_codes, all_buffers = self._offsets(b, code_offsets), self._offsets(b, buffers)
-        tflite.ModelStart(b)
-        tflite.ModelAddVersion(b, 3)
-        tflite.ModelAddOperatorCodes(b, all_codes)
-        tflite.ModelAddSubgraphs(b, graph)
-        tflite.ModelAddBuffers(b, all_buffers)
-        b.Finish(tflite.ModelEnd(b), b"TFL3")
-        return bytes(b.Output())
+        return tflite.SubGraphEnd(b)
+
+    @staticmethod
+    def _signature(b: Any, name: str, subgraph: int) -> int:
+        text = b.CreateString(name)
+        tflite.SignatureDefStart(b)
+        tflite.SignatureDefAddSignatureKey(b, text)
+        tflite.SignatureDefAddSubgraphIndex(b, subgraph)
+        return tflite.SignatureDefEnd(b)
 
     @staticmethod
     def _offsets(b: Any, offsets: list[int]) -> int:
@@ -229,8 +317,11 @@ class Tf:
 
     @staticmethod
     def _code(b: Any, name: str) -> int:
-        number = getattr(tflite.BuiltinOperator, name)
+        number = getattr(tflite.BuiltinOperator, name.split()[0])
+        custom = b.CreateString(name.removeprefix("CUSTOM ")) if name.startswith("CUSTOM ") else None
         tflite.OperatorCodeStart(b)
+        if custom is not None:
+            tflite.OperatorCodeAddCustomCode(b, custom)
         tflite.OperatorCodeAddDeprecatedBuiltinCode(b, min(number, 127))
         tflite.OperatorCodeAddBuiltinCode(b, number)
         tflite.OperatorCodeAddVersion(b, 1)
@@ -239,7 +330,7 @@ class Tf:
     def _tensor(self, b: Any, item: Item, buffer: int) -> int:
         name, shape = b.CreateString(item.name), self._ints(b, list(item.shape))
         quantisation = None
-        if item.scale is not None:
+        if item.scale is not None and not item.dtype.startswith("float"):
             scale = b.CreateNumpyVector(np.atleast_1d(np.asarray(item.scale, np.float32)))
             zero = b.CreateNumpyVector(np.atleast_1d(np.asarray(item.zero, np.int64)))
             tflite.QuantizationParametersStart(b)
@@ -247,7 +338,13 @@ class Tf:
             tflite.QuantizationParametersAddZeroPoint(b, zero)
             tflite.QuantizationParametersAddQuantizedDimension(b, item.axis)
             quantisation = tflite.QuantizationParametersEnd(b)
+        sparsity = _sparsity(b, item) if item.sparse else None
+        opened = None if item.signature is None else self._ints(b, list(item.signature))
         tflite.TensorStart(b)
+        if sparsity is not None:
+            tflite.TensorAddSparsity(b, sparsity)
+        if opened is not None:
+            tflite.TensorAddShapeSignature(b, opened)
         tflite.TensorAddShape(b, shape)
         tflite.TensorAddType(b, TYPES[item.dtype])
         tflite.TensorAddBuffer(b, buffer)
@@ -260,10 +357,13 @@ class Tf:
         self, b: Any, node: tuple[str, list[int], list[int], dict[str, Any]], codes: list[str]
     ) -> int:
         op, inputs, outputs, options = node
+        custom = options.get("custom") if op.startswith("CUSTOM ") else None
+        given = None if custom is None else b.CreateNumpyVector(np.frombuffer(custom, np.uint8))
         ends = self._ints(b, inputs), self._ints(b, outputs)
         table = None
         if op in OPTIONS:
             kind = OPTIONS[op]
+            options = {k: b.CreateString(v) if isinstance(v, str) else v for k, v in options.items()}
             getattr(tflite, f"{kind}Start")(b)
             for name, value in options.items():
                 getattr(tflite, f"{kind}Add{name}")(b, value)
@@ -272,7 +372,57 @@ class Tf:
         tflite.OperatorAddOpcodeIndex(b, codes.index(op))
         tflite.OperatorAddInputs(b, ends[0])
         tflite.OperatorAddOutputs(b, ends[1])
+        if given is not None:
+            tflite.OperatorAddCustomOptions(b, given)
         if table is not None:
             tflite.OperatorAddBuiltinOptionsType(b, getattr(tflite.BuiltinOptions, OPTIONS[op]))
             tflite.OperatorAddBuiltinOptions(b, table)
         return tflite.OperatorEnd(b)
+
+
+def _stored(item: Item) -> np.ndarray:
+    """Values as the file has them: two int4 to a byte, or only those that are not zero."""
+    assert item.data is not None
+    if item.dtype == "int4":
+        codes = item.data.reshape(-1).astype(np.uint8) & 15
+        codes = np.append(codes, np.zeros(codes.size % 2, np.uint8))
+        return codes[::2] | codes[1::2] << 4
+    if item.sparse:
+        return item.data[item.data != 0]
+    return item.data
+
+
+def _sparsity(b: Any, item: Item) -> int:
+    """A tree whose last level is compressed; the levels before it are dense."""
+    assert item.data is not None
+    rows = item.data.reshape(-1, item.shape[-1])
+    segments = np.cumsum([0, *(np.count_nonzero(row) for row in rows)]).astype(np.int32)
+    indices = np.concatenate([np.flatnonzero(row) for row in rows]).astype(np.uint16)
+    levels = []
+    for size in item.shape[:-1]:
+        tflite.DimensionMetadataStart(b)
+        tflite.DimensionMetadataAddFormat(b, 0)
+        tflite.DimensionMetadataAddDenseSize(b, size)
+        levels.append(tflite.DimensionMetadataEnd(b))
+    vectors = []
+    for kind, values in (("Int32Vector", segments), ("Uint16Vector", indices)):
+        offset = b.CreateNumpyVector(values)
+        getattr(tflite, f"{kind}Start")(b)
+        getattr(tflite, f"{kind}AddValues")(b, offset)
+        vectors.append(getattr(tflite, f"{kind}End")(b))
+    tflite.DimensionMetadataStart(b)
+    tflite.DimensionMetadataAddFormat(b, 1)
+    tflite.DimensionMetadataAddArraySegmentsType(b, 1)
+    tflite.DimensionMetadataAddArraySegments(b, vectors[0])
+    tflite.DimensionMetadataAddArrayIndicesType(b, 2)
+    tflite.DimensionMetadataAddArrayIndices(b, vectors[1])
+    levels.append(tflite.DimensionMetadataEnd(b))
+    order = b.CreateNumpyVector(np.arange(len(item.shape), dtype=np.int32))
+    b.StartVector(4, len(levels), 4)
+    for level in reversed(levels):
+        b.PrependUOffsetTRelative(level)
+    metadata = b.EndVector()
+    tflite.SparsityParametersStart(b)
+    tflite.SparsityParametersAddTraversalOrder(b, order)
+    tflite.SparsityParametersAddDimMetadata(b, metadata)
+    return tflite.SparsityParametersEnd(b)

@@ -1,4 +1,4 @@
-"""Tile sums of the floating-point types in exact rational numbers (docs/hardware.md 0.3, 3.7)."""
+"""Tile sums of the floating-point types in exact rational numbers ([HW 3.4], [HW 6.2])."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BINARY32 = Format(8, 23)
 
 @dataclass(frozen=True)
 class Number:
-    """An operand: `(-1)^sign * mantissa * 2^place`, or one of the others."""
+    """An operand: `(-1)^sign * mantissa * 2^place`, or a special value."""
 
     sign: int
     mantissa: int
@@ -43,7 +43,7 @@ class Number:
 
 
 def decode(kind: Format, bits: int) -> Number:
-    """The number that the bits of a format stand for."""
+    """Return the number that the bits of a format represent."""
     bits >>= kind.ignored
     fraction = bits & ((1 << kind.fraction) - 1)
     biased = bits >> kind.fraction & ((1 << kind.exponent) - 1)
@@ -60,7 +60,7 @@ def decode(kind: Format, bits: int) -> Number:
 
 
 def binary32(value: Fraction, negative_zero: bool = False) -> int:
-    """Bits of the binary32 nearest to a rational number, ties to even."""
+    """Return the bits of the binary32 nearest to a rational number, ties to even."""
     sign = SIGN if value < 0 or (value == 0 and negative_zero) else 0
     magnitude = abs(value)
     if magnitude == 0:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cosim.devices.preload import c_compiler
-from cosim.engines import BuildError
-from rtl.regs.cheader import header
+from rkcosim.devices.preload import c_compiler
+from rkcosim.engines import BuildError
+from rkcosim.spec.regs.cheader import header
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "device"
 FOLDERS = (Path(__file__).parent, EXAMPLES)
@@ -27,7 +27,7 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 
 @functools.cache
 def compiled(name: str, *extra: str) -> Path:
-    """The program `name`.c as an executable; the test is skipped where there is no C compiler."""
+    """Return the program `name`.c as an executable; the test is skipped if there is no C compiler."""
     try:
         compiler = c_compiler()
     except BuildError as error:

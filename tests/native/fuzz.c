@@ -226,7 +226,7 @@ static void one_map(void)
         return;
     maps[at].place = place;
     maps[at].size = size;
-    /* What was mapped is memory: all of it, up to a page. */
+    /* Mapped addresses are memory: use all of them, up to a page. */
     for (size_t n = 0; n < size && n < 65536; n += 8)
         *(uint64_t *)(maps[at].place + n) = below(2) ? number() : 0;
 }

@@ -1,6 +1,6 @@
 /* Everything a native program may do with the device's names and descriptors, each with a check.
  *
- * Runs on tests/models/fake_kernel.py, whose ioctls touch memory and descriptors as they are told. */
+ * Runs on tests/models/fake_kernel.py, whose ioctls use memory and descriptors as the caller requests. */
 #include <assert.h>
 #include <dirent.h>
 #include <errno.h>
@@ -281,7 +281,7 @@ int main(int argc, char **argv)
     fences(fd);
     processes(fd);
     for (int n = 3; n < 1024; n++)
-        close(n); /* as daemons do: also what is ours */
+        close(n); /* as daemons do: also descriptors of the library */
     fd = open(CARD, O_RDWR);
     assert(fd == 3 && is_alive(fd));
     puts("all well");

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cosim.crosscheck.model_check import GoldenDriver, ModelChecker
-from sw.compiler import CompiledModel
+from rkcosim.compiler import CompiledModel, LoadedModel
+from rkcosim.verify.crosscheck.model_check import GoldenDriver, ModelChecker
 
 
 def checked_run(model: CompiledModel, values: Sequence[np.ndarray]) -> np.ndarray:
-    """Run on codes or numbers, one array an input; the first output as it lies in memory."""
-    with model.load(GoldenDriver()) as loaded:
+    """Run on codes or numbers, one array per input; return the first output in its memory layout."""
+    with LoadedModel(model, GoldenDriver()) as loaded:
         for index, item in enumerate(values):
             loaded.set_input(index, item)
         loaded.run()

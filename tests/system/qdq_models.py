@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 
 @dataclass
 class Net:
-    """A float network under construction; methods add a node and give its output's name."""
+    """A float network under construction; methods add a node and return its output's name."""
 
     shape: tuple[int, ...]
     seed: int = 0
@@ -121,7 +121,7 @@ def quantise(
 
 
 def reference(data: bytes, x: np.ndarray) -> np.ndarray:
-    """onnxruntime's result with graph optimisation off: float arithmetic between Q and DQ nodes."""
+    """Return onnxruntime's result with graph optimisation off: float arithmetic between Q and DQ nodes."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()
@@ -134,7 +134,7 @@ Build = Callable[[Net], str]
 
 
 def make(shape: tuple[int, ...], build: Build, seed: int = 0, **options: bool) -> tuple[bytes, np.ndarray]:
-    """Build and quantise a network; returns the model and an input for it."""
+    """Build and quantise a network; return the model and an input for it."""
     net = Net(shape, seed)
     model = net.model(build(net))
     data = [net.rng.normal(size=shape).astype(np.float32) for _ in range(3)]

@@ -10,7 +10,7 @@ FUSED = (0, 0, 1, 3)
 
 
 class Draw:
-    """One random network; `bytes` gives the file.  With `residual` mostly additions behind convolutions."""
+    """A random network; `bytes` returns the file.  With `residual` mostly additions after convolutions."""
 
     def __init__(self, seed: int, residual: bool = False) -> None:
         self.residual = residual
@@ -41,7 +41,7 @@ class Draw:
         return {"scale": self.t.items[x].scale, "zero": self.t.items[x].zero}
 
     def grow(self) -> None:
-        """Add one node behind a random map."""
+        """Add one node after a random map."""
         x = int(self.rng.choice(self.maps[-3:]))
         kinds = [self.conv, self.conv, self.depthwise, self.binary, self.pool, self.unary, self.move, self.up]
         if self.residual:
@@ -84,7 +84,7 @@ class Draw:
         return self.t.add(op, [x, other], shape, **self.coding(), **more)
 
     def shortcut(self, x: int) -> int:
-        """A convolution of x, and an addition to it: of x, of another convolution, of a constant."""
+        """Add a convolution of x, and an addition: of x, of another convolution, or of a constant."""
         _, h, w, c = self.shape(x)
         kernel, fused = self.pick(1, min(3, h, w)), int(self.rng.choice(FUSED))
         kind = self.pick(0, 3)
@@ -155,6 +155,6 @@ class Draw:
         return self.t.add("RESIZE_NEAREST_NEIGHBOR", [x, self.t.ints(shape[1:3])], shape, **self.same(x))
 
     def bytes(self) -> bytes:
-        """The file: every map that nothing reads is an output."""
+        """Return the file: every map that no node reads is an output."""
         read = {n for _, inputs, _, _ in self.t.nodes for n in inputs}
         return self.t.bytes(*[m for m in self.maps[1:] if m not in read])

@@ -1,4 +1,4 @@
-"""`rkcosim bench` for real: rows, equal cycles, parts that add up.  No time is asserted."""
+"""`rkcosim bench` as a real run: rows, equal cycles, parts that add up.  No time is checked."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
-from cosim.cli.main import app
-from cosim.engines import open_engine
-from cosim.engines.soc import SocEngine
-from cosim.perf.bench.engines import open_plain
-from cosim.perf.bench.jobs import JOBS, NETWORK
-from cosim.perf.bench.layers import measure_layers
-from cosim.perf.bench.run import measure_job
-from cosim.perf.gate import read_baseline
+from rkcosim.cli.main import app
+from rkcosim.engines import open_engine
+from rkcosim.engines.soc import SocEngine
+from rkcosim.measure.perf.bench.engines import open_plain
+from rkcosim.measure.perf.bench.jobs import JOBS, NETWORK
+from rkcosim.measure.perf.bench.layers import measure_layers
+from rkcosim.measure.perf.bench.run import measure_job
+from rkcosim.measure.perf.gate import read_baseline
+from rkcosim.measure.perf.workloads import MEMORY
 from tests.system import toy_core as toy
 from tests.system.toy_core import SOURCE, TARGET
 
@@ -43,7 +44,7 @@ def test_the_default_engine(tmp_path: Path):
     assert data["engines"][0]["peak_bytes"] > 10 << 20
 
 
-@pytest.mark.skipif(not NETWORK.exists(), reason="no example network beside the package")
+@pytest.mark.skipif(not NETWORK.exists(), reason="no example network next to the package")
 def test_the_network_is_run_whole():
     row = measure_job("verilator", "network", 1.0)
     assert row.complete and row.cycles == read_baseline()["digits"]["cycles"]
@@ -59,9 +60,9 @@ def test_layers_add_up():
 
 
 def test_plain_verilog_is_the_same_design():
-    """The exported Verilog, its pins driven without registers in between: the same cycles and bytes."""
+    """The exported Verilog, with its pins driven without registers in between: the same cycles and bytes."""
     found = []
-    for make in (partial(open_engine, "verilator", cores=1, design=toy.ToyCore), open_plain_toy):
+    for make in (partial(open_engine, "verilator", cores=1, design=toy.ToyCore, dram=MEMORY), open_plain_toy):
         with make() as engine:
             for base in (SOURCE, TARGET):
                 engine.memory.map(base, 0x1000)
@@ -81,7 +82,7 @@ def open_plain_toy() -> SocEngine:
 @pytest.mark.heavy
 @pytest.mark.parametrize("engine", ["plain", "cxxrtl", "verilator-exact"])
 def test_engines_take_the_same_cycles(engine: str):
-    """Builds every engine of the bench, plain Verilog among them, which takes minutes."""
+    """Builds every engine of the bench including plain Verilog, which takes minutes."""
     for job in ("network", "dma"):
         row, default = measure_job(engine, job, 60.0), measure_job("verilator", job, 60.0)
         assert row.complete and row.cycles == default.cycles, job

@@ -1,4 +1,4 @@
-"""Convolutions by our own plans: the largest difference from the reference is the one measured on a board."""
+"""Convolutions with our own plans: the largest difference from the reference equals the board's."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from cosim.crosscheck.model_check import GoldenDriver
-from cosim.engines.engine import Engine, open_engine
-from sw.driver import Driver
+from rkcosim.driver import Driver
+from rkcosim.engines.engine import Engine, open_engine
+from rkcosim.verify.crosscheck.model_check import GoldenDriver
 from tests.models.board_convolutions import BoardConvolution, board_convolutions
 
 ALL = board_convolutions()
@@ -26,7 +26,7 @@ def engine() -> Iterator[Engine]:
 
 
 def test_table_is_whole() -> None:
-    """217 shapes were listed, 190 of them different."""
+    """217 shapes are listed, 190 of them different."""
     assert len(ALL) == len(set(ALL)) == 190
     assert sum(shape.listed for shape in ALL) == 217
 

@@ -1,4 +1,4 @@
-"""`rkcosim` as a user types it: results, exit codes, and one clear message for bad input."""
+"""`rkcosim` as a user runs it: results, exit codes, and one clear message for bad input."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from click.testing import CliRunner
 from onnx import TensorProto, helper
-from typer.testing import CliRunner
 
-import waves
-from cosim.cli.main import app
-from cosim.conformance.groups import draw_case
-from cosim.crosscheck.kick import Kick
-from cosim.streams.stream import Stream
-from rtl.regs import registers
-from sw.regcmd import decode_word, register_word
+from rkcosim import waves
+from rkcosim.cli.main import app
+from rkcosim.cli.run import KEPT
+from rkcosim.driver.core_port import Kick
+from rkcosim.regcmd import decode_word, register_word
+from rkcosim.spec.regs import registers
+from rkcosim.verify.conformance.groups import draw_case
+from rkcosim.verify.streams.stream import Stream
 
 ROOT = Path(__file__).resolve().parents[2]
 DIGITS = ROOT / "examples" / "digits"
@@ -30,7 +31,7 @@ needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ 
 
 
 def rkcosim(*arguments: object) -> tuple[int, str]:
-    """Exit code and everything printed."""
+    """Return exit code and all printed text."""
     result = CliRunner().invoke(app, [str(a) for a in arguments])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -38,12 +39,12 @@ def rkcosim(*arguments: object) -> tuple[int, str]:
 
 
 def drawn_stream(seed: int = 3, group: str = "pool int8") -> Stream:
-    """A drawn task as a stream with its memory image."""
+    """Return a drawn task as a stream with its memory image."""
     return draw_case(group, seed, 0).stream()
 
 
 def patch(stream: Stream, block: str, register: str, **fields: int) -> int:
-    """Change fields of every write of a register in the stream's lists; how many were found."""
+    """Change fields of every write of a register in the stream's lists; return how many were found."""
     described = registers()[block][register]
     found = 0
     lists = stream.regions[-1].data.view("<u8")
@@ -64,14 +65,18 @@ def test_digits_match_on_the_default_engine(tmp_path: Path):
     out = tmp_path / "run.json"
     code, text = rkcosim("run", MODEL, "--input", IMAGES, "--limit", 2, "--check", "--json", out)
     assert code == 0, text
-    assert "MATCH" in text
+    assert "MATCH" in text and "published boards took" in text
     data = json.loads(out.read_text())
-    assert data["verdict"]["match"] is True
+    assert data["verdict"]["match"] is True and data["board"]
     assert data["images"] == 2 and data["geometry"] == "rk3588" and data["cycles"] > 0
     assert {"name", "op", "tasks", "cycles", "macs", "utilisation", "formula_cycles"} <= set(
         data["layers"][0]
     )
     assert data["outputs"][0]["top1"] == data["predictions"][-1]
+    assert data["tensors_kept"] is True and KEPT in " ".join(text.split())
+    code, text = rkcosim("run", MODEL, "--input", IMAGES, "--limit", 1, "--json", out)
+    assert code == 0 and KEPT not in " ".join(text.split())
+    assert json.loads(out.read_text())["tensors_kept"] is False
 
 
 def test_random_input_on_the_golden_engine():
@@ -155,7 +160,7 @@ def test_unsupported_operators_are_all_named(tmp_path: Path):
     model.graph.output.append(helper.make_tensor_value_info("cosine", TensorProto.FLOAT, [1, 10]))
     file = tmp_path / "odd.onnx"
     onnx.save(model, file)
-    code, text = rkcosim("run", file, "--engine", "golden")
+    code, text = rkcosim("run", file, "--engine", "golden", "--no-fallback")
     assert code == 2, text
     assert "the_sine" in text and "the_cosine" in text and "Sin" in text
 
@@ -199,7 +204,7 @@ def test_bad_text_names_the_line(tmp_path: Path):
     assert not (tmp_path / "o.bin").exists()
 
 
-# Bad streams: exit code 3, and the message says what is wrong and where.
+# Bad streams: exit code 3, and the message has the error and its place.
 
 
 @needs_compiler

@@ -1,4 +1,4 @@
-"""`rkcosim counters`: a model's run with the hardware's performance counters on."""
+"""`rkcosim counters`: a model's run with performance counters."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
-from cosim.cli.main import app
-from cosim.perf.counted import count_model
-from cosim.perf.page import read_section
-from rtl.regs.counters import state_blocks
+from rkcosim.cli.main import app
+from rkcosim.measure.perf.counted import count_model
+from rkcosim.measure.perf.page import read_section
+from rkcosim.spec.regs.counters import state_blocks
 from tests.models.jobs import engine_or_skip
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,12 +20,12 @@ DIGITS = ROOT / "examples" / "digits" / "digits_int8.onnx"
 
 @pytest.fixture(autouse=True)
 def built() -> None:
-    """Skip, with the reason, where no engine can be built."""
+    """Skip, with the reason, if no engine can be built."""
     engine_or_skip(cores=1).close()
 
 
 def test_tables_json_and_page(tmp_path: Path):
-    """Two inferences on two cores: every block's states add up, and the network's MACs are those done."""
+    """Two inferences on two cores: every block's states add up, and the counted MACs are the network's."""
     out, page = tmp_path / "out.json", tmp_path / "page.md"
     data = ROOT / "examples" / "digits" / "held_back.npz"
     options = ["-i", str(data), "--limit", "2", "--cores", "2", "--json", str(out), "--page", str(page)]
@@ -47,9 +47,9 @@ def test_tables_json_and_page(tmp_path: Path):
 
 
 def test_golden_has_none(tmp_path: Path):
-    with pytest.raises(ValueError, match="golden has no cycles"):
+    with pytest.raises(ValueError, match="golden has no performance counters"):
         count_model(DIGITS, engine="golden")
     result = CliRunner().invoke(app, ["counters", str(DIGITS), "--engine", "golden"])
-    assert result.exit_code == 2 and "golden has no cycles" in result.stderr
+    assert result.exit_code == 2 and "golden has no performance counters" in result.stderr
     missing = CliRunner().invoke(app, ["counters", str(tmp_path / "none.onnx")])
     assert missing.exit_code == 2 and "no such file" in missing.stderr

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
-from cosim.cli.main import app
-from waves import events
-from waves.events import EventLog
+from rkcosim.cli.main import app
+from rkcosim.waves import events
+from rkcosim.waves.events import EventLog
 
 pytest.importorskip("pyarrow")
 messages = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
@@ -24,7 +24,7 @@ PROGRAM = ROOT / "examples/device/program.py"
 
 
 def rkcosim(*arguments: object) -> tuple[int, str]:
-    """Exit code and everything printed."""
+    """Return exit code and all printed text."""
     result = CliRunner().invoke(app, [str(a) for a in arguments])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -39,7 +39,7 @@ def packets(path: Path) -> int:
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> tuple[EventLog, dict, Path]:
-    """Log, report and folder of two inferences."""
+    """Return log, report and folder of two inferences."""
     folder = tmp_path_factory.mktemp("digits")
     code, said = rkcosim(
         *("run", DIGITS, "--input", DIGITS.parent / "held_back.npz", "--limit", 2),
@@ -93,7 +93,7 @@ def test_beside_a_waveform(tmp_path: Path):
 
 
 def test_beside_a_waveform_that_begins_by_itself(tmp_path: Path):
-    """The log is cut to the cycles that the waveform has."""
+    """The log is reduced to the cycles of the waveform."""
     code, said = rkcosim(
         *("run", DIGITS, "--trace", tmp_path / "run.vcd", "--scope", "tasks"),
         *("--from", "layer:pool", "--to", "layer:pool"),
@@ -111,7 +111,7 @@ def test_beside_a_waveform_that_begins_by_itself(tmp_path: Path):
 def test_beside_a_waveform_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     code, said = rkcosim("regcmd", "run", POOL, "--trace", tmp_path / "pool.vcd")
-    assert code == 0 and "no event log beside" in said and "pip install 'rkcosim[waves]'" in said
+    assert code == 0 and "no event log is written next to" in said and "pip install 'rkcosim[waves]'" in said
     assert not list(tmp_path.glob("*.parquet"))
     code, said = rkcosim("regcmd", "run", POOL, "--events", tmp_path / "log.parquet")
     assert code == 2 and "pip install 'rkcosim[waves]'" in said
@@ -126,7 +126,7 @@ def test_a_run_that_fails_keeps_its_events(tmp_path: Path):
 
 def test_a_full_log_is_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(
-        "cosim.engines.events.Recording.start.__kwdefaults__",
+        "rkcosim.engines.events.Recording.start.__kwdefaults__",
         {
             "first": 0,
             "last": None,
@@ -135,7 +135,7 @@ def test_a_full_log_is_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         },
     )
     code, said = rkcosim("regcmd", "run", POOL, "--events", tmp_path / "log.parquet")
-    assert code == 0 and "the event log was full after 10 events; left out: write" in said
+    assert code == 0 and "the event log was full after 10 events; dropped: write" in said
     assert sum(events.load(tmp_path / "log.parquet").dropped.values()) > 10
 
 
@@ -154,12 +154,15 @@ def test_timeline_of_a_log(digits: tuple[EventLog, dict, Path], tmp_path: Path):
     ("words", "message"),
     [
         (["regcmd", "run", POOL, "--events", "log.txt"], "an event log is a .parquet or an .arrow file"),
-        (["regcmd", "run", POOL, "--engine", "golden", "--events", "l.arrow"], "no cycles"),
+        (
+            ["regcmd", "run", POOL, "--engine", "golden", "--events", "l.arrow"],
+            "records no events; --events needs",
+        ),
         (["regcmd", "run", POOL, "--events", "l.arrow", "--event-kinds", "tasks"], "no events of kind"),
         (["regcmd", "run", POOL, "--event-kinds", "task"], "needs --events FILE or --timeline FILE"),
         (["timeline", "none.parquet"], "none.parquet: no such file"),
         (["timeline", POOL], "an event log is a .parquet or an .arrow file"),
-        (["device", "--socket", "s.sock", "--events", "l.arrow", "--", "true"], "belongs to the server"),
+        (["device", "--socket", "s.sock", "--events", "l.arrow", "--", "true"], "is an option of the server"),
     ],
 )
 def test_bad_input(words: list[object], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

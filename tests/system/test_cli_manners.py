@@ -1,7 +1,7 @@
-"""Terminal manners of every command: help with examples, JSON, exit codes, one line per error.
+"""Conventions of every command: help with examples, JSON, exit codes, one line per error.
 
-The tests walk over the application, so a new command is covered when it lands; where one fails, its
-message says what the command lacks.
+The tests iterate over all commands, so a new command is tested automatically; if a test fails, its
+message names what the command lacks.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
-import typer
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
-from cosim.cli import complete, exits
-from cosim.cli.main import app
-from cosim.conformance.groups import GROUPS
-from cosim.streams.stream import Stream
+from rkcosim import engines
+from rkcosim.cli import exits
+from rkcosim.cli.main import app
+from rkcosim.cli.options import ENGINES
+from rkcosim.spec.regs.options import VARIABLE
+from rkcosim.verify.streams.stream import Stream
 
 ROOT = Path(__file__).resolve().parents[2]
 POOL = ROOT / "examples" / "streams" / "pool.json"
@@ -36,15 +38,16 @@ needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ 
 
 
 def _commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    for name, command in group.commands.items():
-        if hasattr(command, "commands"):
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
             yield from _commands(command, (*path, name))
         else:
             yield (*path, name), command
 
 
-TREE = typer.main.get_command(app)
-COMMANDS = dict(_commands(TREE))
+COMMANDS = dict(_commands(app))
 
 
 def of_commands(paths: Iterable[tuple[str, ...]]) -> pytest.MarkDecorator:
@@ -56,7 +59,7 @@ every_command = of_commands(COMMANDS)
 
 
 def rkcosim(*arguments: object, given: str | None = None) -> tuple[int, str, str]:
-    """Exit code, what was printed, and the error stream."""
+    """Return exit code, printed text, and the error stream."""
     result = CliRunner().invoke(app, [str(a) for a in arguments], input=given)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -64,13 +67,13 @@ def rkcosim(*arguments: object, given: str | None = None) -> tuple[int, str, str
 
 
 def shell(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    """The command as a process of its own."""
-    start = [sys.executable, "-m", "cosim.cli.main", *map(str, arguments)]
+    """Run the command as a separate process."""
+    start = [sys.executable, "-m", "rkcosim.cli.main", *map(str, arguments)]
     return subprocess.run(start, cwd=ROOT, capture_output=True, text=True, timeout=120, **options)
 
 
 def one_line(code: int, errors: str, wanted: int = 2) -> None:
-    """An error is one line that begins with the program's name."""
+    """Check that an error is one line that begins with the program's name."""
     assert code == wanted, errors
     assert "Traceback" not in errors
     lines = [line for line in errors.splitlines() if line.strip()]
@@ -78,7 +81,7 @@ def one_line(code: int, errors: str, wanted: int = 2) -> None:
 
 
 def examples_of(command: Any) -> list[str]:
-    """Commands in the epilog, one a line."""
+    """Return the commands in the epilog, one per line."""
     lines = [line.strip() for line in (command.epilog or "").splitlines()]
     return [line for line in lines if "rkcosim " in line]
 
@@ -92,7 +95,7 @@ def test_help_has_examples_and_words_for_everything(path: tuple[str, ...]):
     assert command.help, f"{' '.join(path)}: give the function a docstring, the help text"
     found = examples_of(command)
     assert found and "Examples:" in command.epilog, (
-        f"{' '.join(path)}: give it epilog=examples('rkcosim {' '.join(path)} ...') of cosim.cli.app"
+        f"{' '.join(path)}: give its decorator the example 'rkcosim {' '.join(path)} ...'"
     )
     for parameter in command.params:
         assert getattr(parameter, "help", None), f"{' '.join(path)}: {parameter.name} has no help text"
@@ -104,7 +107,7 @@ def test_help_has_examples_and_words_for_everything(path: tuple[str, ...]):
 
 @every_command
 def test_examples_parse(path: tuple[str, ...]):
-    """The options in the examples exist and take such values."""
+    """The options in the examples exist and accept such values."""
     for example in examples_of(COMMANDS[path]):
         (part,) = [part.strip() for part in example.split("|") if part.strip().startswith("rkcosim ")]
         words = shlex.split(part)[1:]
@@ -120,15 +123,16 @@ SLOW = {
     ("serve",),
     ("sweep",),
     ("device",),
+    ("rknn", "run"),
     ("compare",),
     ("verilog",),
     ("regcmd", "capture"),
 }
-"""Commands whose examples take long, wait for ever, or need more than this package."""
+"""Commands whose examples take long, do not end, or need more than this package."""
 
 
 def _files_are_there(path: tuple[str, ...], words: list[str]) -> bool:
-    """Whether every file that an example reads comes with the project."""
+    """Whether every file that an example reads is part of the project."""
     context = COMMANDS[path].make_context(" ".join(path), words[len(path) :])
     given = {p.name: context.params[p.name] for p in COMMANDS[path].params}
     context.close()
@@ -140,7 +144,7 @@ def _files_are_there(path: tuple[str, ...], words: list[str]) -> bool:
 
 
 def _runnable(path: tuple[str, ...]) -> list[tuple[str, list[str]]]:
-    """Examples of a command whose files come with the project, and their words."""
+    """Return the examples of a command whose files are part of the project, and their words."""
     found = []
     for example in examples_of(COMMANDS[path]):
         (part,) = [part.strip() for part in example.split("|") if part.strip().startswith("rkcosim ")]
@@ -153,7 +157,7 @@ def _runnable(path: tuple[str, ...]) -> list[tuple[str, list[str]]]:
 @needs_compiler
 @of_commands(path for path in COMMANDS if path not in SLOW and _runnable(path))
 def test_examples_run(path: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Examples whose files come with the project do what they say."""
+    """Examples whose files are part of the project do what they say."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
     for example, words in _runnable(path):
@@ -164,14 +168,14 @@ def test_examples_run(path: tuple[str, ...], tmp_path: Path, monkeypatch: pytest
 def test_the_program_itself():
     code, text, _ = rkcosim("--help")
     assert code == 0 and "--install-completion" in text and "--show-completion" in text
-    for name in TREE.commands:
+    for name in app.modules:
         assert f"  {name} " in text
 
 
 def test_start_is_quick():
-    """Nothing heavy is imported for help and completion."""
+    """Help and completion import no large packages."""
     heavy = "numpy amaranth onnx onnxruntime rich.table pyarrow perfetto cocotb jinja2".split()
-    show = f"import sys, cosim.cli.main; print([name for name in {heavy!r} if name in sys.modules])"
+    show = f"import sys, rkcosim.cli.main; print([name for name in {heavy!r} if name in sys.modules])"
     result = subprocess.run(
         [sys.executable, "-c", show], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
     )
@@ -184,8 +188,8 @@ def test_start_is_quick():
 @every_command
 def test_every_command_has_quiet_and_json(path: tuple[str, ...]):
     options = {word for parameter in COMMANDS[path].params for word in parameter.opts}
-    assert "--quiet" in options, f"{' '.join(path)}: make its group a cosim.cli.app.App"
-    assert "--json" in options, f"{' '.join(path)}: give it json: JsonOption = None (cosim.cli.options)"
+    assert "--quiet" in options, f"{' '.join(path)}: its options lack the base rkcosim.cli.app.Options"
+    assert "--json" in options, f"{' '.join(path)}: its options lack the base rkcosim.cli.app.Options"
 
 
 JSON_RUNS: dict[str, list[object]] = {
@@ -212,10 +216,25 @@ def test_json_alone_on_standard_output(name: str):
 
 
 def test_json_alone_beside_a_program():
-    """What a program prints under `rkcosim device --json -` goes to the error stream."""
+    """With `rkcosim device --json -` the program's output goes to the error stream."""
     result = shell("device", "--engine", "golden", "--json", "-", "--", "echo", "hello")
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["exit_code"] == 0 and "hello" in result.stderr
+
+
+@every_command
+def test_files_to_write_are_told_from_files_to_read(path: tuple[str, ...]):
+    """The files that a successful command must write (`writes` of its options) are those in its help."""
+    command = COMMANDS[path]
+    for parameter in command.params:
+        if (
+            parameter.param_type_name == "option"
+            and parameter.metavar == "FILE"
+            and parameter.name != "output"
+        ):
+            writes = re.search(r"(?i)\b(write|save|draw|update)\b", parameter.help or "")
+            stream = parameter.name == "log" and path != ("fuzz",)  # may be the error stream
+            assert stream or (parameter.name in command.written) == bool(writes), parameter.help
 
 
 # Exit codes.
@@ -245,7 +264,7 @@ def test_internal_errors_are_kept(monkeypatch: pytest.MonkeyPatch):
     def broken(_: object) -> None:
         raise KeyError("lost")
 
-    monkeypatch.setattr("cosim.cli.doctor_command.doctor_command", broken)
+    monkeypatch.setattr(COMMANDS["doctor",], "function", broken)
     code, _, errors = rkcosim("doctor")
     one_line(code, errors, exits.INTERNAL)
     (name,) = re.findall(r"traceback in (\S+),", errors)
@@ -262,19 +281,28 @@ def test_ctrl_c(monkeypatch: pytest.MonkeyPatch):
     def interrupted(_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("cosim.cli.doctor_command.doctor_command", interrupted)
+    monkeypatch.setattr(COMMANDS["doctor",], "function", interrupted)
     code, _, errors = rkcosim("doctor")
     one_line(code, errors, exits.INTERRUPTED)
 
 
 def _heard() -> None:
-    """Whoever started the tests in the background may have had the signal ignored."""
+    """Restore the signal: the parent process may have ignored it if the tests run in the background."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @needs_compiler
 def test_ctrl_c_during_a_run_leaves_no_half_files(tmp_path: Path):
-    start = [sys.executable, "-m", "cosim.cli.main", "conformance", "--tasks", "5000", "--only", "pool int8"]
+    start = [
+        sys.executable,
+        "-m",
+        "rkcosim.cli.main",
+        "conformance",
+        "--tasks",
+        "5000",
+        "--only",
+        "pool int8",
+    ]
     start += ["--json", str(tmp_path / "out.json"), "--failures", str(tmp_path / "failures")]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     run = subprocess.Popen(start, cwd=ROOT, text=True, preexec_fn=_heard, **pipes)
@@ -290,7 +318,7 @@ def test_nobody_reads(words: list[str]):
     reader, writer = os.pipe()
     os.close(reader)
     try:
-        start = [sys.executable, "-m", "cosim.cli.main", *words]
+        start = [sys.executable, "-m", "rkcosim.cli.main", *words]
         result = subprocess.run(
             start, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60, check=False
         )
@@ -316,14 +344,14 @@ def test_unknown_option(path: tuple[str, ...]):
         (["regcmd", "dmup"], "did you mean dump"),
         (["run", "--limt", "3", "x"], "--limit"),
         (["run"], "missing argument"),
-        (["run", "x", "--limit", "0"], "greater than"),
+        (["run", "x", "--limit", "0"], "x>=1"),
         (["conformance", "--only", "nothing like it"], "no group"),
         (["conformance", "--case", "1", "--engine", "golden"], "--only"),
         (["serve", "--cores", "9"], "--cores"),
         (["compare", DIGITS, "--reference", "tf"], "litert"),
         (["run", DIGITS, "--json", "/"], "folder"),
         (["run", DIGITS, "--json", f"{POOL}/x.json"], "is a file"),
-        (["device", "--engine", "golden"], "name a program"),
+        (["device", "--engine", "golden"], "no program given"),
         (["device", "--socket", "/nowhere/at.all", "--", "true"], "rkcosim serve"),
         (["run", DIGITS, "--engine", "abacus"], "abacus"),
         (["run", DIGITS, "--engine", "golden", "--trace", "x.vcd"], "waveform"),
@@ -351,13 +379,13 @@ BAD_FILES = {
 def _takes_files(path: tuple[str, ...]) -> bool:
     """Whether arguments are files, not words or a program."""
     arguments = [p for p in COMMANDS[path].params if p.param_type_name == "argument"]
-    return bool(arguments) and path[-1] not in ("explain", "device", "capture")
+    return bool(arguments) and path[-1] not in ("explain", "device", "capture") and path != ("rknn", "run")
 
 
 @of_commands(path for path in COMMANDS if _takes_files(path))
 @pytest.mark.parametrize("kind", BAD_FILES)
 def test_bad_files(path: tuple[str, ...], kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Each command with an argument that is a file, given one that it cannot use."""
+    """Each command with a file argument, called with a file that it cannot use."""
     arguments = [p for p in COMMANDS[path].params if p.param_type_name == "argument"]
     monkeypatch.chdir(tmp_path)
     file = Path("given.json" if "JSON" in kind else "given.bin")
@@ -373,13 +401,13 @@ def test_bad_files(path: tuple[str, ...], kind: str, tmp_path: Path, monkeypatch
     code, _, errors = rkcosim(*words)
     if code == 0 and data is not None:  # some commands rightly read words from any bytes
         assert path in (("regcmd", "dump"), ("regcmd", "asm")), (
-            f"{' '.join(path)} took a file of {kind} without a word"
+            f"{' '.join(path)} took a file of {kind} without a message"
         )
         return
     if path == ("regcmd", "lint") and code == exits.MISMATCH:
         return  # findings
     one_line(code, errors)
-    assert {p.name for p in tmp_path.iterdir()} <= {file.name}, "something half-written stays"
+    assert {p.name for p in tmp_path.iterdir()} <= {file.name}, "an incomplete file remains"
 
 
 # Completion.
@@ -388,9 +416,10 @@ def test_bad_files(path: tuple[str, ...], kind: str, tmp_path: Path, monkeypatch
 @pytest.mark.parametrize("kind", ["bash", "zsh", "fish"])
 def test_completion(kind: str):
     words = "rkcosim conformance --only conv"
-    env = os.environ | {"_RKCOSIM_COMPLETE": f"complete_{kind}", "_TYPER_COMPLETE_ARGS": words}
-    env |= {"COMP_WORDS": words, "COMP_CWORD": "3", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
-    start = "import sys; sys.argv = ['rkcosim']; from cosim.cli.main import main; main()"
+    env = os.environ | {"_RKCOSIM_COMPLETE": f"{kind}_complete", "COMP_WORDS": words, "COMP_CWORD": "3"}
+    if kind == "fish":
+        env["COMP_CWORD"] = "conv"
+    start = "import sys; sys.argv = ['rkcosim']; from rkcosim.cli.main import main; main()"
     result = subprocess.run(
         [sys.executable, "-c", start],
         cwd=ROOT,
@@ -403,9 +432,110 @@ def test_completion(kind: str):
     assert "conv int8" in result.stdout.replace("\\", ""), result.stderr
 
 
-def test_words_to_complete_are_those_that_there_are():
-    from cosim.cli.complete import formats, groups, references
+def words_of(path: tuple[str, ...], option: str, begun: str) -> list[str]:
+    """Return the words that the shell completes after an option."""
+    (parameter,) = [p for p in COMMANDS[path].params if option in p.opts]
+    return [item.value for item in parameter.shell_complete(click.Context(COMMANDS[path]), begun)]
 
-    assert complete.group_names() == list(GROUPS), "bring cosim.cli.complete.GROUPS up to date"
-    assert groups("pool i") == ["pool int8", "pool int16", "pool index"]
-    assert references("l") == ["litert"] and formats("") == ["vcd", "fst"]
+
+@pytest.mark.parametrize(
+    ("path", "option", "begun", "wanted"),
+    [
+        ("conformance", "--only", "pool i", ["pool int8", "pool int16", "pool index"]),
+        ("compare", "--reference", "l", ["litert"]),
+        ("run", "--format", "", ["vcd", "fst"]),
+        ("run", "--engine", "", ["verilator", "cxxrtl", "amaranth", "golden"]),
+        ("run", "--dram", "read_", ["read_latency=", "read_outstanding="]),
+        ("sweep", "--dram", "read_", ["read_latency=", "read_outstanding="]),
+        ("serve", "--drivers", "r", ["rknpu", "rocket"]),
+        ("serve", "--rocket-interface", "1.", ["1.0", "1.1", "1.3", "1.5"]),
+        ("verilog", "--block", "dpu_r", ["dpu_rdma", "dpu_registers", "dpu_rdma_registers"]),
+        ("verilog", "--geometry", "", ["rk3588", "small"]),
+        ("bench", "--engines", "b", ["bound"]),
+        ("bench", "--workloads", "", ["busy", "dma", "idle", "network"]),
+        ("waves", "--viewer", "g", ["gtkwave"]),
+        ("regcmd run", "--on-diagnostic", "g", ["go on"]),
+    ],
+)
+def test_words_after_an_option(path: str, option: str, begun: str, wanted: list[str]):
+    assert words_of(tuple(path.split()), option, begun) == wanted
+
+
+def test_engines_are_those_that_there_are():
+    assert list(ENGINES) == [*engines.ENGINES, "golden"]
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash on this machine")
+def test_bash_inserts_names_with_blanks(tmp_path: Path):
+    """The installed script, run by bash: a blank in a name is escaped."""
+    program = tmp_path / "rkcosim"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m rkcosim "$@"\n')
+    program.chmod(0o755)
+    script = f"""
+        eval "$(_RKCOSIM_COMPLETE=bash_source {program})"
+        COMP_WORDS=(rkcosim conformance --only conv) COMP_CWORD=3
+        _rkcosim_completion {program}
+        printf '%s\\n' "${{COMPREPLY[@]}}"
+    """
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "conv\\ int8" in done.stdout.splitlines(), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("shell_name", "file"),
+    [
+        ("bash", ".bash_completions/rkcosim.sh"),
+        ("zsh", ".zfunc/_rkcosim"),
+        ("fish", ".config/fish/completions/rkcosim.fish"),
+    ],
+)
+def test_completion_is_installed_once(
+    shell_name: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("shellingham.detect_shell", lambda: (shell_name, f"/bin/{shell_name}"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".bashrc").write_text("alias ll=ls\n")
+    for _ in range(2):
+        code, text, errors = rkcosim("--install-completion")
+        assert code == 0 and file in text, errors
+    assert "_RKCOSIM_COMPLETE" in (tmp_path / file).read_text()
+    settings = (tmp_path / ".bashrc").read_text()
+    assert settings.startswith("alias ll=ls\n")
+    assert settings.count("rkcosim.sh") == (shell_name == "bash")
+    code, text, _ = rkcosim("--show-completion")
+    assert code == 0 and text.strip() == (tmp_path / file).read_text().strip()
+
+
+def test_no_summary_is_cut():
+    """A terminal of 80 columns shows the complete first sentence of every help text."""
+    for words in ([], ["regcmd"]):
+        result = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "80"})
+        listed = result.output.partition("Commands:\n")[2].splitlines()
+        assert listed and all(line.endswith(".") and not line.endswith("..") for line in listed), listed
+        assert max(map(len, result.output.splitlines())) <= 80
+
+
+@every_command
+def test_help_shows_no_python_types(path: tuple[str, ...]):
+    _, text, _ = rkcosim(*path, "--help")
+    assert not re.search(r"<\w|\bINTEGER\b|\bFLOAT\b|RANGE|\bPATH\b", text.partition("Examples:")[0])
+
+
+def test_options_of_the_hardware_end_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    code, out, _ = rkcosim(
+        "--option",
+        "q1_zero_point_after_rounding",
+        "run",
+        DIGITS,
+        "--engine",
+        "golden",
+        "--input",
+        ROOT / "examples/digits/held_back.npz",
+        "--limit",
+        1,
+    )
+    assert code == 0 and out
+    assert VARIABLE not in os.environ

@@ -8,17 +8,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 pytest.importorskip("tflite", reason="needs the extra tflite")
 
-from cosim.cli.main import app
+from rkcosim.cli.main import app
+from rkcosim.measure.perf import layer_models
 from tests.models.tflite_models import Tf
 
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """A small classifier of RGB pictures."""
+    """Return a small classifier of RGB pictures."""
     t = Tf()
     x = t.input((1, 12, 14, 3), scale=1 / 64, zero=-128)
     y = t.depthwise(t.conv(x, 16, 3, 2), 3)
@@ -82,7 +83,7 @@ def test_cores(model: Path) -> None:
 
 
 def test_cores_of_a_compiled_model(tmp_path: Path) -> None:
-    """A model compiled for two cores gets a device of two."""
+    """A model compiled for two cores is run on a device with two cores."""
     t = Tf()
     t.input((1, 40, 40, 64))
     source, compiled = tmp_path / "wide.tflite", tmp_path / "wide.rkc"
@@ -122,3 +123,18 @@ def test_bad_input_leaves_nothing_behind(model: Path, tmp_path: Path) -> None:
     picture.write_bytes(b"BM nothing")
     code, _ = invoke("run", model, "--input", picture, "--engine", "golden")
     assert code == 2
+
+
+def test_floats_are_named_or_refused(tmp_path: Path) -> None:
+    """float32 operators run in fp16, which the summary says; `--float refuse` refuses them."""
+    path = tmp_path / "floats.onnx"
+    path.write_bytes(layer_models.conv(8, 16, (6, 6), int8=False))
+    summary = tmp_path / "summary.json"
+    code, text = invoke("compile", path, "--json", summary)
+    assert code == 0 and "float32 operators of this model in fp16" in text
+    assert json.loads(summary.read_text())["floats_in_fp16"] is True
+    code, text = invoke("run", path, "--engine", "golden", "--float", "refuse")
+    assert code == 2 and "--float refuse forbids" in text
+    code, text = invoke("run", path, "--engine", "golden", "--check", "--json", summary)
+    assert code == 0 and "float32 operators of this model in fp16" in text
+    assert json.loads(summary.read_text())["floats_in_fp16"] is True

@@ -1,13 +1,13 @@
-"""Layers shared among cores: the same bytes, on the golden engine."""
+"""Layers divided among cores: the same bytes, on the golden engine."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from cosim.crosscheck.model_check import GoldenDriver, ModelChecker
-from sw.compiler import CompiledModel, ModelError, compile_conv_layer
-from sw.compiler.tiling import ConvShape, plan_tiles
+from rkcosim.compiler import CompiledModel, LoadedModel, ModelError, compile_conv_layer
+from rkcosim.compiler.tiling import ConvShape, plan_tiles
+from rkcosim.verify.crosscheck.model_check import GoldenDriver, ModelChecker
 from tests.system.test_compiler_golden import TILED
 
 CASES = {
@@ -27,7 +27,7 @@ def test_same_bytes(name: str, cores: int) -> None:
     x = np.random.default_rng(3).integers(-128, 128, model.inputs[0].shape).astype(np.int8)
     results = []
     for compiled in (single, model):
-        loaded = compiled.load(GoldenDriver())
+        loaded = LoadedModel(compiled, GoldenDriver())
         loaded.set_input(0, x)
         loaded.run()
         results.append(loaded.get_output(0))
@@ -44,7 +44,7 @@ def test_same_bytes(name: str, cores: int) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_parts_are_even(name: str) -> None:
-    """Each core's tiles follow each other, reuse only weights of their own, and cover every output once."""
+    """Each core's tiles follow each other, reuse only the core's own weights, and cover every output once."""
     graph = compile_conv_layer(**CASES[name]).graph
     op = graph.ops[0]
     x, y = graph.tensors["x"], graph.tensors["y"]
@@ -65,3 +65,17 @@ def test_parts_are_even(name: str) -> None:
 def test_number_of_cores() -> None:
     with pytest.raises(ModelError, match="4 cores"):
         CompiledModel(compile_conv_layer(16, 16, 4, 4).graph, cores=4)
+
+
+def test_an_output_is_kept_when_the_device_memory_changes() -> None:
+    """A raw output of one pixel is contiguous in device memory; it must still not be a view of it."""
+    model = compile_conv_layer(channels=32, kernels=32, height=1, width=1, kernel=1, relu=False, seed=3)
+    x = np.random.default_rng(5).integers(-128, 128, model.inputs[0].shape).astype(np.int8)
+    with LoadedModel(model, GoldenDriver()) as loaded:
+        loaded.set_input(0, x)
+        loaded.run()
+        got = loaded.get_output(0, raw=True)
+        kept = got.copy()
+        loaded.memory(model.graph.outputs[0].value)[:] ^= 0x55
+        assert np.array_equal(got, kept)
+        assert not np.array_equal(loaded.get_output(0, raw=True), kept)

@@ -9,12 +9,12 @@ pytest.importorskip("onnxruntime", reason="needs the extra onnx")
 
 import onnxruntime
 
-from sw.compiler import compile_model
+from rkcosim.compiler import compile_model
 from tests.system.qdq_models import Net
 from tests.system.test_compiler_golden import SHAPES, run
 
 FLOAT_TOLERANCE = 3e-3
-"""Largest error of fp16 results beside binary32, relative to the largest result."""
+"""Largest error of fp16 results compared with binary32, relative to the largest result."""
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -35,16 +35,18 @@ TILED_FLOAT = {
     "rows": (128, 48, 48, 5, 3, 1),
     "deep": (960, 9, 12, 17, 3, 1),
     "depthwise": (96, 60, 60, 96, 3, 96),
+    "depthwise channels": (512, 6, 160, 512, 5, 512),
+    "columns": (20, 3, 2100, 9, 3, 1),
     "uneven": (21, 20, 20, 37, 3, 1),
 }
 
 
 @pytest.mark.parametrize("name", TILED_FLOAT)
 def test_tiled_floats(name: str) -> None:
-    """Layers of halves past CBUF (as numbers of both signs), and channel counts off the atoms."""
+    """fp16 layers larger than CBUF (values of both signs), and channel counts not divisible by an atom."""
     cin, height, width, cout, kernel, groups = TILED_FLOAT[name]
     net = Net((1, cin, height, width), 3)
-    y = net.conv("x", cin, cout, kernel, groups=groups, pads=[1] * 4)
+    y = net.conv("x", cin, cout, kernel, groups=groups, pads=[kernel // 2] * 4)
     data = net.model(net.add("Relu", y)).SerializeToString()
     model = compile_model(data, reuse=False)
     assert (len(model.plan.tiles[0]) > 1) == (name != "uneven")

@@ -9,17 +9,17 @@ import pytest
 
 pytest.importorskip("onnxruntime", reason="needs the extra onnx")
 
-from cosim.crosscheck.model_check import ModelChecker
-from cosim.engines.engine import Engine, open_engine
-from cosim.perf.measure import meter
-from sw.compiler import CompiledModel, compile_conv_layer, compile_model
-from sw.compiler.steps import HostStep
-from sw.driver import Driver
+from rkcosim.compiler import CompiledModel, LoadedModel, compile_conv_layer, compile_model
+from rkcosim.compiler.steps import HostStep
+from rkcosim.driver import Driver
+from rkcosim.engines.engine import Engine, open_engine
+from rkcosim.measure.perf.measure import meter
+from rkcosim.verify.crosscheck.model_check import ModelChecker
 from tests.system.qdq_models import Net, make
-from tests.system.test_compiler_golden import SHAPES, TILED
+from tests.system.test_compiler_golden import DIVIDED, SHAPES, TILED
 
 MAX_CYCLES = 2_000_000
-QUICK_TILED = ("one stripe", "stride above kernel", "depthwise rows", "rows of pixels")
+QUICK_TILED = ("one stripe", "stride above kernel", "depthwise rows", "rows of pixels", "depthwise columns")
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +31,8 @@ def engine() -> Iterator[Engine]:
 
 
 def check(engine: Engine, model: CompiledModel, x: np.ndarray) -> None:
-    """Run once; assert tensors, padding and the per-layer report."""
-    with model.load(Driver(engine, MAX_CYCLES), meter=meter(engine)) as loaded:
+    """Run once; check tensors, padding and the per-layer report."""
+    with LoadedModel(model, Driver(engine, MAX_CYCLES), meter=meter(engine)) as loaded:
         loaded.set_input(0, x)
         report = loaded.run()
         checker = ModelChecker(loaded, engine.name)
@@ -66,10 +66,13 @@ def test_float_network(engine: Engine, name: str) -> None:
     check(engine, compile_model(data, reuse=False), x)
 
 
+LARGE = {**TILED, **DIVIDED}
+
+
 @pytest.mark.parametrize(
-    "name", [n if n in QUICK_TILED else pytest.param(n, marks=pytest.mark.heavy) for n in TILED]
+    "name", [n if n in QUICK_TILED else pytest.param(n, marks=pytest.mark.heavy) for n in LARGE]
 )
 def test_tiled(engine: Engine, name: str) -> None:
-    model = compile_conv_layer(**TILED[name][0], relu=True, seed=7)
+    model = compile_conv_layer(**LARGE[name][0], relu=True, seed=7)
     x = np.random.default_rng(3).integers(-128, 128, model.inputs[0].shape).astype(np.int8)
     check(engine, model, x)

@@ -1,4 +1,4 @@
-"""Conformance on the RTL: a few cases of every group with a fresh seed; many under the `heavy` marker."""
+"""Conformance on the RTL: a few cases of every group with a new seed; many with the `heavy` marker."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from cosim.conformance.campaign import Campaign, GroupResult
-from cosim.conformance.groups import GROUPS
-from cosim.conformance.runner import Runner
-from cosim.engines import open_engine
+from rkcosim.engines import open_engine
+from rkcosim.verify.conformance.campaign import Campaign, GroupResult
+from rkcosim.verify.conformance.groups import GROUPS
+from rkcosim.verify.conformance.runner import Runner
 
 SEED = int(os.environ.get("RKCOSIM_SEED") or secrets.randbits(32))
-"""A fresh one in every run, printed with each failure; set RKCOSIM_SEED to repeat one."""
+"""A new seed in every run, printed with each failure; set RKCOSIM_SEED to repeat one."""
 
 FEW = 6
 """Tasks of each group in an ordinary run."""
@@ -25,7 +25,7 @@ EXACT = [
     *(f"conv {name}" for name in ("int4", "int8", "int16", "fp16", "bf16", "tf32")),
     *(f"depthwise {name}" for name in ("int8", "int16", "fp16", "bf16")),
 ]
-"""Groups that run on the array cell's RTL as well."""
+"""Groups that also run on the array cell's RTL."""
 
 FEW_EXACT = 2
 
@@ -47,7 +47,7 @@ def exact_runner() -> Iterator[Runner]:
 
 
 def check(runner: Runner, group: str, tasks: int, folder: Path) -> GroupResult:
-    """Run a group; failures are shrunk and left as streams that `rkcosim regcmd run` replays."""
+    """Run a group; failures are shrunk and saved as streams that `rkcosim regcmd run` can run."""
     runner.reset()
     result = Campaign(runner, SEED, folder=folder, failures_shown=1).group(group, tasks)
     assert not result.mismatches, f"seed {SEED}\n" + "\n".join(f.text for f in result.failures)

@@ -1,16 +1,16 @@
-"""How tasks are started, chained, counted and told about, on the compiled core."""
+"""Start, chaining, counting and reports of tasks, on the compiled core."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from cosim.engines import BusError
-from rtl.regs import registers
-from sw.driver import Job, Task, interrupt_bits
-from sw.driver.commit import arm_kick, start_kick
-from sw.regcmd import TaskBuilder, blocks_of_mask, decode_word, words_to_bytes
-from sw.regcmd.tasks import TAIL_WORDS
+from rkcosim.driver import Job, Task, interrupt_bits
+from rkcosim.driver.core_port import Kick, arm_kick, start_kick
+from rkcosim.engines import BusError
+from rkcosim.regcmd import TaskBuilder, blocks_of_mask, decode_word, words_to_bytes
+from rkcosim.regcmd.tasks import TAIL_WORDS
+from rkcosim.spec.regs import registers
 from tests.models.jobs import first_difference, golden_image, records_of_builders
 from tests.models.small_bench import BOUND, HEIGHT, NOWHERE, WIDTH, Bench, bench
 from tests.models.small_tasks import conv_task, pool_task
@@ -27,17 +27,8 @@ def events(*names: str, group: int) -> int:
 
 def commit(b: Bench, task: Task, number: int, *, pp_en: int = 1, mask: int = ALL) -> None:
     """Start a kick of `number` tasks from `task` on, without the driver's checks."""
-    arm_kick(
-        lambda *args: b.driver.write(0, *args),
-        0,
-        base=task.regcmd_addr,
-        amount=task.amount,
-        tasks=number,
-        mask=mask,
-        clear=ALL,
-        dma_base=0,
-        pp_en=pp_en,
-    )
+    kick = Kick(task.regcmd_addr, task.amount, number, mask, pp_en=pp_en, clear=ALL)
+    arm_kick(lambda *args: b.driver.write(0, *args), 0, kick)
     start_kick(lambda *args: b.driver.write(0, *args))
 
 
@@ -54,7 +45,7 @@ def clear(b: Bench, mask: int = ALL) -> None:
 
 
 def run_by_registers(b: Bench, task: TaskBuilder, through_global: bool) -> None:
-    """Slave mode: the host writes every register and starts the blocks itself."""
+    """Slave mode: the host writes every register and starts the blocks."""
     b.driver.write(0, "PC", "BASE_ADDRESS", PC["BASE_ADDRESS"].encode(PC_SEL="SLAVE_MODE"))
     for number, word in enumerate(task.words()[:-TAIL_WORDS]):
         command = decode_word(word, number)
@@ -79,7 +70,7 @@ def test_slave_mode_gives_the_bytes_of_a_chain(through_global: bool):
                 b.driver.write(0, block, "S_POINTER", pointer)
             run_by_registers(b, task, through_global)
             assert b.engine.run_until_irq(1, BOUND) == 1
-            b.engine.run(2000)  # the line waits for nothing but the block of the event
+            b.engine.run(2000)  # the line depends only on the block of the event
             assert raw(b) & interrupt_bits(f"{event}_0", f"{event}_1")
             assert first_difference(b.engine, expected) is None, task.name
             clear(b)
@@ -105,7 +96,7 @@ def test_every_event_comes_in_the_pair_of_its_group():
         lost = b.conv().set("CNA", "FEATURE_DATA_ADDR", FEATURE_BASE_ADDR=NOWHERE)
         lost.set("DPU", "DST_BASE_ADDR", DST_BASE_ADDR=NOWHERE // 16)
         commit(b, b.job(lost).tasks[0], 1, mask=interrupt_bits("DMA_READ_ERROR", "DMA_WRITE_ERROR"))
-        assert b.engine.run_until_irq(1, BOUND) == 1, "an error is an event as any other"
+        assert b.engine.run_until_irq(1, BOUND) == 1, "an error is an event like any other"
         b.engine.run(20_000)
         assert raw(b) == events(*CONV_EVENTS, group=1) | interrupt_bits("DMA_READ_ERROR", "DMA_WRITE_ERROR")
         # The line is a level: partly cleared it stays.
@@ -134,7 +125,7 @@ def test_the_line_belongs_to_the_last_task():
 
 
 def _gap(b: Bench, prefetch: bool) -> int:
-    """Cycles from the end of the first of two small chained tasks to the start of the second."""
+    """Return the cycles from the end of the first of two small chained tasks to the start of the second."""
     job = b.job(b.pool("first"), b.pool("second"))
     b.driver.submit(Job(job.tasks, pingpong=prefetch))
     first, second = b.engine.task_log()[-2:]
@@ -151,13 +142,13 @@ def test_prefetch_shortens_the_gap_between_two_tasks():
 
 
 def _delta(target: int, number: int) -> TaskBuilder:
-    """A task that changes nothing but the destination."""
+    """Return a task that changes only the destination."""
     task = TaskBuilder(f"task {number}").enable("PPU", "PPU_RDMA")
     return task.set("PPU", "DST_BASE_ADDR", DST_BASE_ADDR=target // 16)
 
 
 def test_a_kick_of_4095_tasks():
-    """Delta tasks in both groups; the last one's link dangles."""
+    """Delta tasks in both groups; the last one's link points nowhere."""
     number = PC["TASK_CON"].fields["TASK_NUMBER"].width
     count = (1 << number) - 1
     assert count == 4095

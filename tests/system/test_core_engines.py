@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosim.engines import DramConfig, open_engine
-from sw.compiler import compile_conv_layer
-from sw.driver import Driver
+from rkcosim.compiler import LoadedModel, compile_conv_layer
+from rkcosim.driver import Driver
+from rkcosim.engines import DramConfig, open_engine
 
 TINY = dict(channels=16, kernels=16, height=3, width=3, kernel=3, pad=1)
 LAYERS: dict[str, dict[str, Any]] = {
@@ -22,10 +22,10 @@ JITTER = DramConfig(jitter=60, seed=3, peak_bytes_per_cycle=12)
 
 
 def story(name: str, exact: bool, layer: str, dram: DramConfig | None = None) -> dict[str, Any]:
-    """Run one layer on one core; everything that can be seen of it."""
+    """Run one layer on one core; return everything that can be observed."""
     model = compile_conv_layer(**LAYERS[layer])
     with open_engine(name, exact=exact, cores=1, dram=dram) as engine:
-        loaded = model.load(Driver(engine, 1_000_000))
+        loaded = LoadedModel(model, Driver(engine, 1_000_000))
         shape = model.inputs[0].shape
         loaded.set_input(0, np.random.default_rng(9).integers(-128, 128, shape).astype(np.int8))
         loaded.run()

@@ -1,4 +1,4 @@
-"""Three cores at once, the same task on each of them, and cores that are not meant."""
+"""Three cores at once with the same task on each, and accesses to cores that are not selected."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from cosim.engines import DramConfig
-from rtl.regs import registers
-from sw.driver import Driver, DriverError, DriverTimeout, Job, interrupt_bits
+from rkcosim.driver import Driver, DriverError, DriverTimeout, Job, interrupt_bits
+from rkcosim.engines import DramConfig
+from rkcosim.spec.regs import registers
 from tests.models.jobs import (
     draw_at,
     driver_for,
@@ -36,7 +36,7 @@ def engine() -> Iterator:
 
 
 def overlap(engine) -> int:
-    """Cycles in which all three cores had a task running."""
+    """Return the cycles in which all three cores had a running task."""
     spans = []
     for core in range(3):
         records = [r for r in engine.task_log() if r.core == core]
@@ -50,7 +50,7 @@ def test_three_cores_at_once_match_the_golden_model(seed):
     print(f"seed {seed}")  # RKCOSIM_SEED repeats a fresh one
     groups = ["row tiles", "data reuse", "weight reuse"] if seed % 2 else ["chains"] * 3
     cases = [draw_at(group, seed, index=core, area=core) for core, group in enumerate(groups)]
-    # Little bandwidth and jitter, so that the cores are in each other's way.
+    # Little bandwidth and jitter, so that the cores compete for memory.
     dram = DramConfig(peak_bytes_per_cycle=12, jitter=40, seed=seed & 0xFFFF)
     with engine_or_skip(dram=dram) as engine:
         driver = driver_for(engine, cases)
@@ -74,13 +74,13 @@ def test_three_cores_at_once_match_the_golden_model(seed):
 
 def test_a_task_gives_the_same_bytes_and_cycles_on_every_core():
     case = draw_at("row tiles", 11)
-    # With bandwidth to spare: whose turn it is in the memory depends on what ran before.
+    # With more bandwidth than needed: the memory's turn depends on earlier runs.
     with engine_or_skip(dram=DramConfig(peak_bytes_per_cycle=256)) as engine:
         driver = driver_for(engine, [case])
         records = records_of(case)
         expected = golden_image(engine, Job(records, max_cycles=MAX_CYCLES))
         images, cycles = [], []
-        engine.run(1000)  # away from the reset, behind which the first access takes longer
+        engine.run(1000)  # away from the reset, after which the first access takes longer
         for core in range(3):
             for address, data in case.regions:
                 engine.memory.write(address, data)
@@ -94,7 +94,7 @@ def test_a_task_gives_the_same_bytes_and_cycles_on_every_core():
 
 
 def split_job(driver: Driver) -> tuple[Job, list[np.ndarray], np.ndarray]:
-    """A convolution of 24 rows on three cores, 8 rows each, then an add and a pool on core 0."""
+    """A convolution of 24 rows on three cores, 8 rows each, then an addition and a pool on core 0."""
     rows, width = 24, 10
     source, weights = filled(driver, rows * width * 32, "features", 1), filled(driver, 1024, "weights", 2)
     target = driver.alloc(3 * 8 * width * 32, "output")
@@ -127,7 +127,7 @@ def test_job_over_three_cores(engine):
         assert [result.cores[core].tasks for core in range(3)] == [3, 1, 1]
         assert result.cores[0].int_status & interrupt_bits("PPU_0", "PPU_1")
         assert result.cores[1].int_status & interrupt_bits("DPU_0", "DPU_1")
-        # And by arithmetic of its own: parts [3, kernel, row, column], two surfaces of 16 channels.
+        # And by numpy: parts [3, kernel, row, column], two surfaces of 16 channels.
         rounded = np.clip(np.round(convolved / 512), -128, 127).astype(np.int8)
         surfaces = rounded.reshape(3, 2, 16, 8, 10).transpose(0, 1, 3, 4, 2)
         assert np.array_equal(target.view(np.int8), surfaces.ravel())

@@ -1,4 +1,4 @@
-"""The performance counters on the RTL: they add up, and say what a trace, the event log and the tasks say."""
+"""The performance counters on the RTL: they add up, and agree with trace, event log and task log."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-import waves
-from cosim.engines import BuildError, DramConfig, SocEngine, open_engine, toolchain
-from cosim.engines.block_counters import BlockCounters, read_counters
-from rtl.regs import counter_registers
-from rtl.regs.counters import BASE_ADDRESS, LEVEL_BITS, WINDOW_BYTES, levels, state_blocks
-from sw.compiler import compile_conv_layer, using_cores
-from sw.driver import Driver, Job
+from rkcosim import waves
+from rkcosim.compiler import LoadedModel, compile_conv_layer, using_cores
+from rkcosim.driver import Driver, Job
+from rkcosim.engines import BuildError, DramConfig, SocEngine, open_engine, toolchain
+from rkcosim.engines.block_counters import BlockCounters, read_counters
+from rkcosim.spec.regs import counter_registers
+from rkcosim.spec.regs.counters import BASE_ADDRESS, LEVEL_BITS, WINDOW_BYTES, levels, state_blocks
+from rkcosim.waves.spec import TraceSpec
 from tests.models.jobs import engine_or_skip, filled, records_of_builders
 from tests.models.small_bench import Bench
 from tests.models.small_tasks import add_task, pool_task
-from waves.spec import TraceSpec
 
 LAYERS: dict[str, dict[str, Any]] = {
     "direct": dict(channels=48, kernels=40, height=7, width=9, kernel=3, pad=1, stride=2),
@@ -43,14 +43,14 @@ CLIENTS = ("FEATURE", "WEIGHT", "MRDMA", "BRDMA", "NRDMA", "ERDMA", "PPU", "PC")
 
 def run_layer(engine: SocEngine, layer: str) -> None:
     model = compile_conv_layer(**LAYERS[layer])
-    with model.load(Driver(engine, 4_000_000)) as loaded:
+    with LoadedModel(model, Driver(engine, 4_000_000)) as loaded:
         shape = model.inputs[0].shape
         loaded.set_input(0, np.random.default_rng(9).integers(-128, 128, shape).astype(np.int8))
         loaded.run()
 
 
 def check(engine: SocEngine, core: int = 0) -> BlockCounters:
-    """The states add up; everything that the engine counts by other means is the same."""
+    """Check that the states add up, and that the engine's other counters are equal."""
     found = engine.block_counters(core)
     assert found.cycles > 0
     assert found.unaccounted() == {}, found.unaccounted()
@@ -77,7 +77,7 @@ def check(engine: SocEngine, core: int = 0) -> BlockCounters:
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_convolutions(layer: str):
-    """MACs are those of the layer, and no block is left out, on slow memory, too."""
+    """MACs are those of the layer, and all blocks are included, also with slow memory."""
     for dram in (None, SLOW):
         with engine_or_skip(cores=1, dram=dram) as engine:
             engine.count_blocks()
@@ -93,7 +93,7 @@ def test_convolutions(layer: str):
 
 
 def long_tasks(driver: Driver, height: int, width: int) -> dict[str, Any]:
-    """An addition and a pooling that move much memory."""
+    """An addition and a pooling that move much data."""
     size = height * width * 16
     left, right, target = (filled(driver, 2 * size, name, n) for n, name in enumerate(("a", "b", "c")))
     return {
@@ -113,11 +113,11 @@ def test_tasks_without_the_array(kind: str):
     assert found.macs["useful"] == found.macs["slots"] == 0
     assert found.states["CSC"]["idle"] == found.cycles
     reader, worker, wait = ("DPU_RDMA", "DPU", "operand") if kind == "add" else ("PPU_RDMA", "PPU", "input")
-    # Memory is slow, so everybody waits for memory most of the time.
+    # Memory is slow, so every block waits for memory most of the time.
     assert found.states[reader]["memory"] > found.states[reader]["busy"]
     assert found.states[worker][wait] > found.states[worker]["busy"] > 0
     assert other.counters.events["stall_operand"] > other.cycles // 3
-    # The event's level is the state's, but for cycles in which an octet passes all the same.
+    # The level of the event is that of the state, except in cycles in which an octet passes.
     assert abs(other.counters.events["stall_operand"] - found.states[worker][wait]) < 20
 
 
@@ -135,11 +135,11 @@ def test_three_cores():
 
 
 def test_counting_changes_nothing_and_sleep_counts():
-    """The same cycles with and without counters, and the same counts whether cores may sleep or not."""
+    """Counters do not change the cycles, and the counts do not depend on whether idle cores are skipped."""
     seen = []
     for counts, may_sleep in ((True, True), (True, False), (False, True)):
         with engine_or_skip(cores=2) as engine:
-            engine._lib.rk_may_sleep(engine._opened(), int(may_sleep))
+            engine.lib.rk_may_sleep(engine.opened(), int(may_sleep))
             b = Bench(engine)
             if counts:
                 engine.count_blocks()
@@ -154,7 +154,7 @@ def test_counting_changes_nothing_and_sleep_counts():
 
 
 def test_a_core_that_hangs_and_one_that_is_reset():
-    """Waiting without end counts as waiting; the counts go on through a reset of the core."""
+    """Endless waiting is counted; a reset of the core does not reset the counts."""
     with engine_or_skip(cores=1, on_diagnostic="go on") as engine:
         b = Bench(engine)
         engine.count_blocks()
@@ -171,7 +171,7 @@ def test_a_core_that_hangs_and_one_that_is_reset():
 
 
 def test_switched_on_amid_a_task():
-    """What is under way then is counted to its client, and the states add up from there."""
+    """Transactions already in progress are counted for their client, and the states add up from then on."""
     with engine_or_skip(cores=1, dram=SLOW) as engine:
         driver = Driver(engine, max_cycles=1_000_000)
         tasks = long_tasks(driver, 16, 16)
@@ -239,7 +239,7 @@ def test_the_event_log_says_the_same():
 
 
 class Column:
-    """Values of a waveform's signal, one a cycle."""
+    """Values of a waveform's signal, one per cycle."""
 
     def __init__(self, wave: waves.Wave, name: str) -> None:
         self.values: list[int] = []
@@ -255,7 +255,7 @@ class Column:
 
 
 def traced_run(path: Path, kind: str) -> tuple[BlockCounters, waves.Wave]:
-    """A run with everything traced and counted from the first cycle on."""
+    """A run with all signals traced and all counters on from the first cycle."""
     with traced_or_skip() as engine:
         engine.trace(TraceSpec(path))
         engine.count_blocks()
@@ -284,7 +284,7 @@ def traced_or_skip() -> SocEngine:
 def test_a_full_trace_says_the_same(tmp_path: Path, kind: str):
     found, wave = traced_run(tmp_path / "w.vcd", kind)
 
-    # 1. What the core says of itself, bit by bit.
+    # 1. The states that the core reports, bit by bit.
     length = len(Column(wave, "core0.activity").values)
     counting = np.arange(length) >= length - found.cycles  # from the second cycle after the switch on
     activity, held = Column(wave, "core0.activity"), Column(wave, "core0.levels")
@@ -294,7 +294,7 @@ def test_a_full_trace_says_the_same(tmp_path: Path, kind: str):
         for place, state in enumerate(block):
             says = activity.field(bit + place).astype(bool)
             first = says & ~taken
-            taken |= says if place else False  # idle stands apart
+            taken |= says if place else False  # idle is excluded
             cycles = np.count_nonzero(first & counting)
             assert cycles == found.states[block.name][state.name.lower()], state.path
         bit += len(block.registers)
@@ -330,7 +330,7 @@ def test_a_full_trace_says_the_same(tmp_path: Path, kind: str):
     assert np.count_nonzero(passes["ar"]) == found.bytes["reads"]
     assert np.count_nonzero(passes["aw"]) == found.bytes["writes"]
 
-    # 3. States that the pins tell, too; what the core says comes a cycle later.
+    # 3. States that also follow from the pins; the core reports them one cycle later.
     before = np.append(counting[1:], False)
     moves = np.any(list(passes.values()), axis=0)
     refused = {c: (pins[f"{c}valid"].astype(bool)) & ~passes[c] for c in ("ar", "aw", "w")}

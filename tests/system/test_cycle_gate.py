@@ -1,4 +1,4 @@
-"""Cycles of fixed layers and networks are those of the checked-in baseline, to the cycle."""
+"""Fixed layers and networks take exactly the cycles of the checked-in baseline."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from cosim.engines.engine import open_engine
-from cosim.perf import gate
-from cosim.perf.workloads import LAYERS
+from rkcosim.engines.engine import open_engine
+from rkcosim.measure.perf import gate
+from rkcosim.measure.perf.workloads import LAYERS, MEMORY
 
 
 def test_nothing_changed() -> None:
     found = gate.differences(gate.read_baseline(), gate.measure())
-    assert not found, f"{gate.report(found)}\nif this is meant: python -m cosim.perf.gate --update"
+    assert not found, (
+        f"{gate.report(found)}\nif this is intended: python -m rkcosim.measure.perf.gate --update"
+    )
 
 
 def test_a_change_in_either_direction_is_named() -> None:
@@ -36,7 +38,7 @@ def test_a_baseline_of_another_version_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.heavy
 def test_the_layers_are_right_and_keep_to_their_bounds() -> None:
-    with open_engine(cores=1) as engine:
+    with open_engine(cores=1, dram=MEMORY) as engine:
         for layer in LAYERS.values():
             found = layer.measure(engine, check=True)
             assert found.match, layer.name

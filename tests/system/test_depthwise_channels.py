@@ -1,4 +1,4 @@
-"""Depthwise layers whose last block of weights is not whole, with the vendor's WEIGHT_BYTES, on the RTL."""
+"""Depthwise layers whose last block of weights is incomplete, with the vendor's WEIGHT_BYTES, on the RTL."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from cosim.engines import open_engine
-from sw.layouts import pack_feature, pack_weights_depthwise
+from rkcosim.engines import open_engine
+from rkcosim.spec.layouts import pack_feature, pack_weights_depthwise
 from tests.models.field_programs import BASE, Program, run, vector_device
 
 MAIN, WEIGHTS, OUT = BASE, BASE + 0x8_0000, BASE + 0x10_0000
 SIDE, TAPS = 5, 9
 OUT_SIDE = SIDE - 2
 
-# WEIGHT_BYTES of 3 x 3 layers (docs/hardware.md 3.3): boydjohnson/iree-rocket 2362a1f,
+# WEIGHT_BYTES of 3 x 3 layers [HW 3.6]: boydjohnson/iree-rocket 2362a1f,
 # iree-rocket-hal/src/rocket/conv.rs; allbilly/rk3588 40fae7b, examples/conv_legacy.py (3 channels);
 # Nyan-SouthKorea/insightface-orangepi-rknn 7f7ea52, det_500m_fp16.rknn (16, 40 and 152 channels).
 # 24 and 56 channels of fp16 follow from these.
@@ -23,7 +23,7 @@ HALF = [(3, 0x90), (16, 288), (24, 576), (32, 576), (40, 720), (56, 1152), (152,
 BYTES = [(16, 0x90), (48, 576), (64, 576), (96, 864)]
 CASES = [(np.float16, *case) for case in HALF] + [(np.int8, *case) for case in BYTES]
 THREE_ATOMS = 432
-"""WEIGHT_BYTES of 48 channels of int8 by Mesa's formula, kh * kw * align16(C)."""
+"""WEIGHT_BYTES of 48 int8 channels by Mesa's formula, kh * kw * align16(C)."""
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def npu() -> Iterator[object]:
 
 
 def depthwise(kind: type, channels: int, weight_bytes: int) -> Program:
-    """A 3 x 3 layer without padding, its result in the type of its input."""
+    """Return a 3 x 3 layer without padding; the result has the type of the input."""
     half = kind is np.float16
     code, per_atom, group = (2, 8, 32) if half else (0, 16, 64)
     atoms = -(-channels // per_atom)
@@ -86,7 +86,7 @@ def depthwise(kind: type, channels: int, weight_bytes: int) -> Program:
 
 
 def data(kind: type, channels: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Input [C, H, W], weights [C, 3, 3] and output [C, OH, OW], all exact in the type."""
+    """Return input [C, H, W], weights [C, 3, 3] and output [C, OH, OW], all exact in the type."""
     rng = np.random.default_rng(channels)
     x = rng.integers(-3, 4, (channels, SIDE, SIDE))
     w = rng.integers(-4, 5, (channels, 3, 3))
@@ -96,7 +96,7 @@ def data(kind: type, channels: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def output(device: object, kind: type, channels: int) -> np.ndarray:
-    """[C, OH, OW] out of memory."""
+    """Return the output [C, OH, OW] from memory."""
     per_atom = 16 // np.dtype(kind).itemsize
     surfaces = -(-channels // per_atom)
     raw = bytes(device.memory.read(OUT, 16 * surfaces * OUT_SIDE * OUT_SIDE))  # type: ignore[attr-defined]
@@ -130,7 +130,7 @@ def test_three_atoms_of_int8_stay_three_with_the_option(monkeypatch) -> None:
 
 
 def test_the_start_need_not_wait_for_grains() -> None:
-    """With the option j8_start_with_first_rows the same bytes come sooner."""
+    """With the option j8_start_with_first_rows the same bytes are written earlier."""
     x, w, want = data(np.int8, 96)
     cycles = []
     for options in ([], ["j8_start_with_first_rows"]):

@@ -1,9 +1,12 @@
-"""The ways in by themselves, on a kernel without a device: names, descriptors, memory, processes."""
+"""Each interface alone, on a kernel without a device: names, descriptors, memory, processes."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import random
+import resource
 import signal
 import socket
 import struct
@@ -15,11 +18,12 @@ from typing import Any
 
 import pytest
 
-from cosim.devices.preload import preload_library
-from cosim.devices.program import environment
-from cosim.engines import BuildError
-from sw.driver.server import Server, ServerError
-from sw.driver.server.protocol import CHUNK, VERSION, Channel, Op
+from rkcosim.devices.preload import preload_library
+from rkcosim.devices.program import environment
+from rkcosim.driver.kernel.memory import RESERVED
+from rkcosim.driver.server import Server, ServerError
+from rkcosim.driver.server.protocol import CHUNK, VERSION, Channel, Op
+from rkcosim.engines import BuildError
 from tests.models.fake_kernel import ECHO, NEST, SIGNAL, WAIT, FakeKernel
 from tests.native.build import compiled
 
@@ -37,7 +41,7 @@ def server(kernel: FakeKernel, tmp_path: Path) -> Iterator[Server]:
 
 @pytest.fixture(scope="module", params=["plain", "fortified"])
 def probe(request: pytest.FixtureRequest) -> Path:
-    """The program, also built as distributions build theirs."""
+    """The C program `probe`, also built with the options of Linux distributions."""
     return compiled("probe", *(("-O2", "-D_FORTIFY_SOURCE=2") if request.param == "fortified" else ()))
 
 
@@ -69,7 +73,7 @@ def test_native_program_does_everything_a_program_may(kernel: FakeKernel, server
     )
     assert done.returncode == 0 and done.stdout == "all well\n", done.stderr
     assert kernel.text.written == [b"12\n", b"34\n"]
-    assert until(lambda: not len(server.machine.descriptors)), "the program left descriptors behind"
+    assert until(lambda: not len(server.machine.descriptors)), "the program did not close descriptors"
     assert kernel.open_files == 0 and kernel.buffer.references == 1
     assert until(lambda: not server.clients)
 
@@ -164,6 +168,40 @@ def test_path_that_cannot_be_used_is_named(what: str, tmp_path: Path):
         assert path.read_text() == "precious"
 
 
+def test_server_without_descriptors_serves_again_when_there_are_some(kernel: FakeKernel, server: Server):
+    """Regression: the thread that accepts connections ended with the first EMFILE."""
+    told: list[str] = []
+    server.on_trouble = told.append
+    good = connect(server)
+    assert until(lambda: bool(server.clients))
+    probe = os.dup(0)
+    os.close(probe)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (probe + RESERVED + 20, limits[1]))
+    taken: list[Any] = []
+    try:
+        for hungry, most in ((lambda: connect(server), 50), (lambda: os.dup(0), 200)):
+            with contextlib.suppress(OSError):
+                while len(taken) < most:
+                    taken.append(hungry())
+            time.sleep(0.3)
+            assert len(told) == 1 and "no new program is served for now: Too many open files" in told[0]
+        os.close(taken.pop())  # leaves one descriptor for the answer
+        good.send(Op.OPEN, (os.O_RDWR,), b"/dev/dri/card1")
+        answer = good.receive()
+        assert answer is not None and answer.a[0] == -errno.ENFILE
+    finally:
+        for one in taken:
+            os.close(one) if isinstance(one, int) else one.socket.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    later = connect(server)
+    for channel in (good, later):
+        channel.send(Op.OPEN, (os.O_RDWR,), b"/dev/dri/card1")
+        answer = channel.receive()
+        assert answer is not None and answer.a[0] == 0
+        channel.socket.close()
+
+
 def test_socket_and_files_are_the_users_own(server: Server):
     assert os.stat(server.path).st_mode & 0o777 == 0o600
     assert os.stat(f"{server.path}.d").st_mode & 0o777 == 0o700
@@ -231,6 +269,7 @@ def test_random_packets_end_at_most_their_own_connection(kernel: FakeKernel, ser
     opened = good.socket.recvmsg(4096, 64)
     fd = struct.unpack("<i", opened[1][0][2])[0]
     inode = os.fstat(fd).st_ino
+    own = struct.pack("<i", fd)
     for _ in range(60):
         bad = connect(server)
         bad.socket.settimeout(0.05)
@@ -245,12 +284,14 @@ def test_random_packets_end_at_most_their_own_connection(kernel: FakeKernel, ser
                 op = rng.choice((*Op, rng.getrandbits(32)))
                 packet = struct.pack("<II5q", op, size, *numbers) + data
             try:
-                bad.socket.send(packet if rng.random() < 0.95 else packet[: rng.randrange(1, 48)])
+                packet = packet if rng.random() < 0.95 else packet[: rng.randrange(1, 48)]
+                rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, own * rng.choice((1, 1, 2, 9)))]
+                bad.socket.sendmsg([packet], rights if rng.random() < 0.7 else [])
                 bad.socket.recv(65536)
             except OSError:
                 pass
         bad.socket.close()
-        good.send(Op.IOCTL, (inode, ioctl_number(ECHO, 4), 4096), b"\0\1\2\3")
+        good.send(Op.IOCTL, (0, ioctl_number(ECHO, 4), 4096), b"\0\1\2\3", fd)
         answer = good.receive()
         assert answer is not None and answer.op == Op.DONE, f"seed {seed}"
         assert answer.data == b"\xff\xfe\xfd\xfc", f"seed {seed}"

@@ -1,4 +1,4 @@
-"""Hostile programs through the preload library with sanitizers: the server goes on as if nothing were."""
+"""The server survives hostile programs through the preload library (with sanitizers) and hostile packets."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ import time
 
 import pytest
 
-from cosim.devices import SimulatedMachine
-from cosim.devices.program import environment, private_server
-from cosim.engines import BuildError
+from rkcosim.devices import SimulatedMachine
+from rkcosim.devices.program import environment, private_server
+from rkcosim.driver.server import Server
+from rkcosim.driver.server.calls import Machine
+from rkcosim.engines import BuildError
 from tests.native.build import compiled
+from tools.kernel_fuzz import packets
+from tools.kernel_fuzz.packets import fuzz_protocol
 
 CALLS = int(os.environ.get("RKCOSIM_FUZZ", "1500"))
 SANITIZERS = (
@@ -61,3 +65,40 @@ def test_hostile_program_harms_nobody():
         while len(server.machine.descriptors) and time.monotonic() < end:
             time.sleep(0.01)
         assert not len(server.machine.descriptors), f"seed {seed}: descriptors are left behind"
+
+
+def test_hostile_packets_harm_nobody():
+    seed = int(os.environ.get("RKCOSIM_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
+    print(f"RKCOSIM_SEED={seed}")
+    with SimulatedMachine("golden") as machine, private_server(machine) as server:
+        report = fuzz_protocol(server, seed, CALLS)
+        print(report)
+        assert report.good, f"{report}\n{machine.kernel.log.text()[-2000:]}"
+        assert report.errors["ok"] > CALLS // 20 and report.errors["broken off"], report
+        assert len(report.errors) > 5 and report.runs == CALLS // 50
+        good = subprocess.run(
+            [compiled("rknpu_program"), "matmul"], env=environment(server.path), timeout=60, check=False
+        )
+        assert good.returncode == 0, "the server can still be used"
+
+
+def test_a_server_that_does_not_answer_is_noticed(monkeypatch: pytest.MonkeyPatch):
+    """A check of the fuzzer."""
+    monkeypatch.setattr(packets, "BOUND", 0.1)
+    monkeypatch.setattr(Machine, "open", lambda *_: time.sleep(0.5))
+    with SimulatedMachine("golden") as machine, private_server(machine) as server:
+        report = fuzz_protocol(server, 1, 12)
+    assert report.late and not report.good
+
+
+def test_errors_of_the_server_are_noticed(monkeypatch: pytest.MonkeyPatch):
+    """A check of the fuzzer, with an exception that no call should raise."""
+
+    def fail(*_: object) -> None:
+        raise KeyError("x")
+
+    monkeypatch.setattr(Machine, "open", fail)
+    with SimulatedMachine("golden") as machine, private_server(machine) as server:
+        assert isinstance(server, Server)
+        report = fuzz_protocol(server, 1, 40)
+    assert report.internal and not report.good

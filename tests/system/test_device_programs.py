@@ -1,4 +1,4 @@
-"""Programs for the board, unmodified, on the simulated device: C and Python, both kernel drivers."""
+"""Unmodified programs for the board on the simulated device: C and Python, both kernel drivers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from cosim.devices import SimulatedMachine, device
-from cosim.devices.program import environment, private_server, why_not
-from cosim.engines import BuildError, toolchain
-from sw.driver.server import Server
+from rkcosim.devices import SimulatedMachine, device
+from rkcosim.devices.program import environment, private_server, why_not
+from rkcosim.driver.server import Server
+from rkcosim.engines import BuildError, toolchain
 from tests.native.build import EXAMPLES, compiled
 
 DRIVERS = ("rknpu", "rocket")
@@ -60,7 +60,7 @@ def run(server: Server, *arguments: object) -> str:
 
 
 def cli(*arguments: object, code: int = 0, seconds: float = 240) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "cosim.cli.main", *map(str, arguments)]
+    command = [sys.executable, "-m", "rkcosim.cli.main", *map(str, arguments)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=seconds, check=False)
     assert done.returncode == code, done.stdout + done.stderr
     return done
@@ -116,7 +116,9 @@ def test_killed_program_does_not_harm_the_other(server: Server, machine: Simulat
     assert killed.returncode == -9 and scheduler.busy, "the job was over before the program was killed"
     for driver in DRIVERS:
         assert run(server, compiled(f"{driver}_program"), "matmul") == "matmul: 2048 bytes right\n"
-    assert until(lambda: not rknpu.files and not len(server.machine.descriptors)), "something is left behind"
+    assert until(lambda: not rknpu.files and not len(server.machine.descriptors)), (
+        "files or descriptors remain"
+    )
 
 
 def test_device_command_gives_the_programs_exit_code_and_a_report(tmp_path: Path):
@@ -152,17 +154,47 @@ def test_program_that_cannot_be_reached_is_told_why(tmp_path: Path):
 def test_device_command_names_what_is_wrong(tmp_path: Path):
     missing = cli("device", "--engine", "golden", "--", tmp_path / "nothing", code=127)
     assert f"{tmp_path}/nothing: no such program" in missing.stderr
-    assert "name a program" in cli("device", code=2).stderr
+    assert "no program given" in cli("device", code=2).stderr
     nobody = cli("device", "--socket", tmp_path / "none", "--", "true", code=2)
     assert f"no server at {tmp_path}/none" in nobody.stderr
     mixed = cli("device", "--socket", tmp_path / "none", "--engine", "golden", "--", "true", code=2)
-    assert "--engine belongs to the server" in mixed.stderr
+    assert "--engine is an option of the server" in mixed.stderr
     assert "engine must be one of" in cli("device", "--engine", "none", "--", "true", code=2).stderr
+
+
+def test_device_command_has_the_drivers_that_are_asked_for(tmp_path: Path):
+    def listed(*options: str) -> list[str]:
+        what = "ls -d /dev/dri/card* /dev/accel/accel* 2>/dev/null; true"
+        return cli("device", "--engine", "golden", *options, "--", "sh", "-c", what).stdout.split()
+
+    card, accel = "/dev/dri/card1", "/dev/accel/accel0"
+    assert sorted(listed()) == sorted(listed("--drivers", "both")) == [accel, card]
+    assert listed("--drivers", "rknpu") == [card] and listed("--drivers", "rocket") == [accel]
+    script = tmp_path / "version.py"
+    script.write_text(
+        "import fcntl, runpy, sys\n"
+        f"made = runpy.run_path({str(EXAMPLES / 'program.py')!r})\n"
+        "told = made['Version']()\n"
+        "fcntl.ioctl(made['Rocket']().fd, made['VERSION'], told)\n"
+        "print(told.major, told.minor)\n"
+    )
+    for name in (None, "1.0", "1.1", "1.3", "1.5"):
+        options = [] if name is None else ["--rocket-interface", name]
+        program = ["env", f"PYTHONPATH={ROOT}", sys.executable, script]
+        done = cli("device", "--engine", "golden", "--drivers", "rocket", *options, "--", *program)
+        assert done.stdout.split() == (name or "1.0").split(".")
+    for options, text in (
+        (["--drivers", "both,rknpu"], "--drivers must be one of rknpu, rocket, both"),
+        (["--rocket-interface", "2.0"], "the Rocket interface must be one of"),
+        (["--drivers", "rknpu", "--rocket-interface", "1.1"], "which --drivers rknpu excludes"),
+        (["--socket", str(tmp_path / "none"), "--drivers", "rknpu"], "--drivers is an option of the server"),
+    ):
+        assert text in cli("device", *options, "--", "true", code=2).stderr
 
 
 def test_serve_command_serves_several_programs(tmp_path: Path):
     path = tmp_path / "device"
-    command = [sys.executable, "-m", "cosim.cli.main", "serve", "--engine", "golden", "--report"]
+    command = [sys.executable, "-m", "rkcosim.cli.main", "serve", "--engine", "golden", "--report"]
     with subprocess.Popen(
         [*command, "--socket", str(path)],
         cwd=ROOT,

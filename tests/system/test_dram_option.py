@@ -1,4 +1,4 @@
-"""`--dram` of the commands that tell cycles: slower memory, the same bytes; with snapshots and waveforms."""
+"""`--dram` of commands that report cycles: slower memory gives the same bytes; snapshots, waveforms."""
 
 from __future__ import annotations
 
@@ -8,22 +8,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 if shutil.which("g++") is None:
     pytest.skip("no C++ compiler on this machine", allow_module_level=True)
 
-from cosim.cli.main import app
-from cosim.engines.library import DramConfig
-from cosim.models.run import run_model
+from rkcosim.cli.main import app
+from rkcosim.engines.library import DramConfig
+from rkcosim.measure.models.run import run_model
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DIGITS = EXAMPLES / "digits" / "digits_int8.onnx"
 STREAM = EXAMPLES / "streams" / "pool.json"
 
-HALF = ("--dram", "peak_bytes_per_cycle=11.825")
-CHANGED = {"peak_bytes_per_cycle": 11.825}
-SAID = "memory timing: peak_bytes_per_cycle=11.825 (default 23.65)"
+HALF = ("--dram", "peak_bytes_per_cycle=11.825", "--dram", "core_bytes_per_cycle=5.875")
+CHANGED = {"peak_bytes_per_cycle": 11.825, "core_bytes_per_cycle": 5.875}
+SAID = (
+    "memory timing: peak_bytes_per_cycle=11.825 (default 23.65), core_bytes_per_cycle=5.875 (default 11.75)"
+)
+TEXT = "peak_bytes_per_cycle=11.825, core_bytes_per_cycle=5.875"
 
 
 def rkcosim(*words: object) -> tuple[int, str, str]:
@@ -34,7 +37,7 @@ def rkcosim(*words: object) -> tuple[int, str, str]:
 
 
 def ran(tmp_path: Path, *words: object, code: int = 0) -> tuple[dict[str, Any], str]:
-    """The JSON of a command and what it printed."""
+    """Return the JSON of a command and its output."""
     out = tmp_path / "out.json"
     got, text, errors = rkcosim(*words, "--json", out)
     assert got == code, errors
@@ -56,12 +59,14 @@ def test_half_the_bandwidth(tmp_path: Path, cores: int):
     assert bytes_of(half) == bytes_of(full) and half["outputs"] == full["outputs"]
     for slow, fast in zip(half["layers"], full["layers"], strict=True):
         assert slow["formula_npu"] == fast["formula_npu"]
-        assert slow["formula_ddr"] >= 1.5 * fast["formula_ddr"], "the bound is that of the memory it ran with"
+        assert slow["formula_ddr"] >= 1.5 * fast["formula_ddr"], (
+            "the bound is that of the memory that was used"
+        )
     assert half["cycles"] == run_model(DIGITS, dram=DramConfig(**CHANGED), cores=cores, check=True).cycles
 
 
 def test_snapshots(tmp_path: Path):
-    """The memory is part of the snapshot: it goes on with it, and with no other one."""
+    """The memory setting is part of the snapshot; a run with another setting cannot continue from it."""
     whole, _ = ran(tmp_path, "run", DIGITS, *HALF)
     snap = tmp_path / "s.snap"
     ran(tmp_path, "run", DIGITS, *HALF, "--save", snap, "--at", "task:2")
@@ -75,10 +80,10 @@ def test_snapshots(tmp_path: Path):
     ):
         code, _, errors = rkcosim("run", DIGITS, "--resume", snap, "--dram", other)
         assert code == 2
-        assert f"saved with memory timing peak_bytes_per_cycle=11.825, this is {said}\n" in errors
+        assert f"saved with memory timing {TEXT}, this is {said}\n" in errors
     ran(tmp_path, "run", DIGITS, "--save", snap, "--at", "task:2")
     code, _, errors = rkcosim("run", DIGITS, "--resume", snap, *HALF)
-    assert code == 2 and "saved with memory timing default, this is peak_bytes_per_cycle=11.825" in errors
+    assert code == 2 and f"saved with memory timing default, this is {TEXT}" in errors
 
 
 def test_streams(tmp_path: Path):
@@ -120,15 +125,15 @@ def test_a_refused_burst(tmp_path: Path):
     ("words", "said"),
     [
         (("run", DIGITS, "--dram", "speed=1"), "--dram: no setting 'speed', there are peak_bytes_per_cycle"),
-        (("run", DIGITS, "--dram", "jitter=x"), "--dram: jitter: 'x' is no whole number"),
+        (("run", DIGITS, "--dram", "jitter=x"), "--dram: jitter: 'x' is not a whole number"),
         (("run", DIGITS, "--dram", "jitter=1,2"), "--dram: 2 values of jitter"),
-        (("run", DIGITS, *HALF, "--engine", "golden"), "--dram: the engine golden has no cycles"),
+        (("run", DIGITS, *HALF, "--engine", "golden"), "the engine golden counts no cycles; --dram needs"),
         (("run", DIGITS, "--shards", "2", "--dram", "fault_read=1"), "fault_read and fault_write count the"),
         (("regcmd", "run", STREAM, "--dram", "efficiency=2,3"), "--dram: 2 values of efficiency"),
-        (("counters", DIGITS, *HALF, "--page", "page.md"), "leave out --dram, or --page"),
-        (("bench", *HALF), "--dram goes with --model"),
-        (("bench", "--model", DIGITS, *HALF, "--page", "page.md"), "leave out --dram, or --page"),
-        (("device", *HALF, "--socket", "no.sock", "--", "true"), "--dram belongs to the server"),
+        (("counters", DIGITS, *HALF, "--page", "page.md"), "leave out --dram or --page"),
+        (("bench", *HALF), "--dram needs --model"),
+        (("bench", "--model", DIGITS, *HALF, "--page", "page.md"), "leave out --dram or --page"),
+        (("device", *HALF, "--socket", "no.sock", "--", "true"), "--dram is an option of the server"),
         (("serve", "--dram", "efficiency=-1"), "--dram: efficiency must be above 0"),
         (("regcmd", "capture", "--dram", "a=1", "--", "true"), "--dram: no setting 'a'"),
     ],

@@ -1,7 +1,11 @@
-"""Engines: same design, same stimulus, same cycles, memory and logs everywhere; and their edges."""
+"""All engines give the same cycles, memory and logs for the same design and stimulus; edge cases."""
 
 from __future__ import annotations
 
+import builtins
+import errno
+import gc
+import io
 import os
 import subprocess
 import sys
@@ -12,7 +16,7 @@ import numpy as np
 import pytest
 from vcdvcd import VCDVCD
 
-from cosim.engines import (
+from rkcosim.engines import (
     BuildError,
     BusError,
     DiagnosticError,
@@ -20,15 +24,16 @@ from cosim.engines import (
     open_engine,
     toolchain,
 )
-from cosim.engines import cache as cache_module
+from rkcosim.engines import cache as cache_module
 from tests.system import toy_core as toy
 from tests.system.toy_core import CROWDED, TARGET, open_toy, start
+from tests.unit.test_shared_memory import address_space
 
 ENGINES = ["verilator", "cxxrtl", "amaranth"]
 
 
 def story(name, *, cores=3, sleep=True):
-    """Cores started apart, with idle time, a reset and a fault in between; everything that is seen."""
+    """Start cores at different times, with idle time, a reset and a fault; return everything visible."""
     with open_toy(name, cores=cores, dram=CROWDED, on_diagnostic="go on") as engine:
         engine.may_sleep(sleep)
         seen = []
@@ -131,7 +136,7 @@ def test_diagnostics_stop_or_go_on():
             engine.write32(0, 0xE100, 0x55)
             engine.run(20)
         assert caught.value.diagnostics[0].value == 0x55
-        engine.run(10)  # told once
+        engine.run(10)  # reported once
         engine.on_diagnostic = "go on"
         engine.write32(0, 0xE104, 1)
         engine.run(10)
@@ -193,6 +198,28 @@ def test_unknown_names():
         open_toy("verilator", cores=4)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc/self/status")
+def test_close_frees_the_address_space_at_once():
+    open_toy("amaranth").close()
+    gc.collect()
+    gc.disable()
+    try:
+        before, kept = address_space(), []
+        for number in range(12):
+            with open_toy("amaranth") as engine:
+                engine.memory.map(0x1000, 0x1000)
+                engine.memory.write(0x1000, bytes([number]))
+                engine.run(3)
+                if number < 2:
+                    kept.append(engine.memory.view(0x1000, 1))
+            assert address_space() < before + (len(kept) << 32) + (1 << 30)
+        assert [int(view[0]) for view in kept] == [0, 1], "memory returned before stays valid"
+        kept.clear()
+        assert address_space() < before + (1 << 30)
+    finally:
+        gc.enable()
+
+
 @pytest.fixture
 def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("RKCOSIM_CACHE", str(tmp_path / "cache"))
@@ -252,6 +279,65 @@ def test_two_builders_build_once(own_cache):
     assert len(results) == 2 and len(ready) == 1, results
 
 
+def forbid_writing(monkeypatch, folder):
+    """Make writes in the folder fail, as in a folder of another user."""
+    real_open, real_mkstemp = builtins.open, os.open
+    writes = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+
+    def inside(path):
+        return isinstance(path, str | os.PathLike) and Path(path).is_relative_to(folder)
+
+    def opened(path, mode="r", *args, **more):
+        if inside(path) and set(mode) & set("wax+"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real_open(path, mode, *args, **more)
+
+    def low(path, flags, *args, **more):
+        if inside(path) and flags & writes:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real_mkstemp(path, flags, *args, **more)
+
+    def refused(path, *args, **more):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(builtins, "open", opened)
+    monkeypatch.setattr(io, "open", opened)
+    monkeypatch.setattr(os, "open", low)
+    for name in ("mkdir", "utime", "rename", "replace", "unlink", "rmdir"):
+        real = getattr(os, name)
+        monkeypatch.setattr(
+            os, name, lambda path, *a, real=real, **k: (refused if inside(path) else real)(path, *a, **k)
+        )
+
+
+def test_a_complete_cache_need_not_be_writable(own_cache, monkeypatch):
+    assert any("ready after" in line for line in collect())
+    before = sorted(own_cache.rglob("*"))
+    with monkeypatch.context() as patch:
+        forbid_writing(patch, own_cache)
+        assert collect() == []
+        with pytest.raises(BuildError, match=f"{own_cache} cannot be written .Permission denied"):
+            cache_module.cache_folder()
+    assert sorted(own_cache.rglob("*")) == before
+
+
+def test_further_folders_are_only_read(own_cache, tmp_path, monkeypatch):
+    assert any("ready after" in line for line in collect())
+    first = tmp_path / "first"
+    monkeypatch.setenv("RKCOSIM_CACHE", os.pathsep.join([str(first), "", "/nowhere", str(own_cache)]))
+    assert cache_module.cache_folders() == [first, Path("/nowhere"), own_cache]
+    assert collect() == [] and not first.exists()
+    (library,) = own_cache.glob("external-*/model.so")
+    part = library.read_bytes()[:1000]
+    library.unlink()
+    library.write_bytes(part)
+    lines = collect()
+    assert "damaged" in lines[0] and "not using it" in lines[0]
+    assert any("ready after" in line for line in lines) and library.read_bytes() == part
+    assert len(list(first.glob("external-*/model.so"))) == 1
+    assert collect() == []
+
+
 def test_unwritable_cache_is_named(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("RKCOSIM_CACHE", str(tmp_path / "file" / "cache"))
@@ -261,7 +347,7 @@ def test_unwritable_cache_is_named(tmp_path, monkeypatch):
 
 def test_missing_compiler_says_what_to_install(own_cache, tmp_path):
     script = (
-        "from tests.system import toy_core; from cosim.engines import open_engine;"
+        "from tests.system import toy_core; from rkcosim.engines import open_engine;"
         "open_engine('cxxrtl', design=toy_core.ToyCore)"
     )
     env = {**os.environ, "PATH": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[2])}
@@ -278,11 +364,11 @@ def test_without_verilator_the_engine_is_cxxrtl(monkeypatch):
     lines = []
     with open_engine(cores=1, design=toy.ToyCore, progress=lines.append) as engine:
         assert engine.name == "cxxrtl"
-    assert "no Verilator found" in lines[0]
+    assert "no Verilator was found" in lines[0]
 
 
 def test_generated_verilog_has_no_line_per_memory_row(tmp_path):
-    from cosim.engines import verilog
+    from rkcosim.engines import verilog
 
     text = verilog.write_verilog(verilog.as_design(toy.ToyCore).rtlil(False), tmp_path).read_text()
     assert "initial" not in "".join(line for line in text.splitlines() if "buffer[" in line)

@@ -1,23 +1,30 @@
-"""Programs with a mistake in them, through the driver: what is said, what hangs, and what comes after."""
+"""Programs with an error, run through the driver: messages, hangs, and the state afterwards."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from cosim.engines import EVENT_NAMES, DiagnosticError, DramConfig, SocEngine
-from cosim.engines.build import harness_folder
-from cosim.engines.waits import explain
-from cosim.golden.task import GoldenNpu
-from rtl.regs import registers
-from rtl.regs.events import EVENTS
-from sw.driver import DriverDmaError, DriverError, DriverTimeout, Job, Task
-from sw.regcmd import TaskBuilder, pack_word, words_to_bytes
+from rkcosim.cli.main import app
+from rkcosim.driver import DriverDmaError, DriverError, DriverTimeout, Job, Task
+from rkcosim.driver.core_port import CorePort, Kick
+from rkcosim.engines import EVENT_NAMES, DiagnosticError, DramConfig, SocEngine
+from rkcosim.engines.build import harness_folder
+from rkcosim.engines.waits import explain, masked
+from rkcosim.golden.task import GoldenNpu
+from rkcosim.regcmd import TaskBuilder, pack_word, words_to_bytes
+from rkcosim.spec.regs import registers
+from rkcosim.spec.regs.events import EVENTS
+from rkcosim.verify.streams.stream import Stream
 from tests.models.jobs import first_difference, golden_image, records_of_builders
 from tests.models.small_bench import BOUND, HEIGHT, NOWHERE, WIDTH, Bench, bench
 
 R = registers()
+POOL = Path(__file__).resolve().parents[2] / "examples" / "streams" / "pool.json"
 
 
 def stops(tasks, code: str, register: str, value: int | None = None) -> None:
@@ -40,7 +47,7 @@ def stops(tasks, code: str, register: str, value: int | None = None) -> None:
 
 
 def early_end(b: Bench) -> Job:
-    """A list whose op-enable word is missing."""
+    """Return a list without its op-enable word."""
     words = b.pool().words()
     commands = b.driver.alloc(8 * len(words), "short list")
     commands.write(words_to_bytes([*words[:-1], 0]))
@@ -67,7 +74,7 @@ def test_list_that_ends_early():
 
 
 def with_readers(b: Bench, name: str, of: TaskBuilder) -> TaskBuilder:
-    """A convolution with the DPU_RDMA of another task."""
+    """Return a convolution with the DPU_RDMA of another task."""
     task = b.conv(name).enable("CNA", "CORE", "DPU", "DPU_RDMA")
     for word in of.words()[:-4]:
         if word and word >> 48 | 1 == R["DPU_RDMA"].target:
@@ -76,23 +83,23 @@ def with_readers(b: Bench, name: str, of: TaskBuilder) -> TaskBuilder:
 
 
 def flying_rdma(b: Bench) -> TaskBuilder:
-    """A convolution with MRDMA on, whose data nobody takes (H5.10)."""
+    """Return a convolution with MRDMA on; no block takes its data [HW 8.6]."""
     return with_readers(b, "plain conv", b.add(use_right=False))
 
 
 def unused_erdma(b: Bench) -> TaskBuilder:
-    """A convolution with ERDMA on although EW is bypassed (H5.10); flying, the data would be dropped."""
+    """Return a convolution with ERDMA on but EW bypassed [HW 8.6]; flying, the data would be dropped."""
     task = with_readers(b, "bypassed", b.add())
     return task.set("DPU_RDMA", "FEATURE_MODE_CFG", BURST_LEN=15, MRDMA_DISABLE=1)
 
 
 def hang(b: Bench) -> list[TaskBuilder]:
-    """Two tasks of which the first never ends."""
+    """Return two tasks; the first never ends."""
     return [unused_erdma(b), b.pool("never")]
 
 
 def standing_mrdma(b: Bench) -> TaskBuilder:
-    """The same without FLYING_MODE: MRDMA runs unless it is disabled."""
+    """Return the same program without FLYING_MODE: MRDMA runs unless it is disabled."""
     return flying_rdma(b).set("DPU_RDMA", "FEATURE_MODE_CFG", BURST_LEN=15)
 
 
@@ -151,13 +158,13 @@ def test_a_long_timeout_costs_nothing():
 
 
 def wrong_pointer(b: Bench) -> list[TaskBuilder]:
-    """CNA runs, CORE waits for the index of another core."""
+    """Return a program in which CNA runs and CORE waits for the index of another core."""
     flags = {"POINTER_PP_MODE": 1, "EXECUTER_PP_EN": 1, "POINTER_PP_EN": 1}
     return [b.conv("no core").set("CORE", "S_POINTER", CORE_INDEX=1, **flags)]
 
 
 def settle(engine: SocEngine) -> None:
-    """Keep all cores awake while their registers take their reset values."""
+    """Keep all cores awake until their registers have their reset values."""
     for core in range(engine.cores):
         for _ in range(100):
             engine.read32(core, R["PC"]["VERSION"].offset)
@@ -177,7 +184,7 @@ def test_sleeping_after_a_reset_changes_nothing():
 
 @pytest.mark.parametrize("make", [wrong_pointer, hang])
 def test_the_jump_changes_nothing(make):
-    """A hanging core that is not evaluated counts its stalls, and goes on, as one that is."""
+    """A hanging core that is not evaluated counts its stalls and continues like one that is evaluated."""
 
     def story(sleep: bool) -> list:
         with bench("go on", cores=2) as b:
@@ -205,7 +212,7 @@ def test_a_hanging_core_does_not_stop_another():
         with pytest.raises(DriverTimeout):
             b.submit(*hang(b), core=1, max_cycles=100_000)
         kick = b.job(*hang(b), core=1)
-        b.driver._commit(kick, 1, kick.tasks[0], kick.tasks[1], 2)
+        CorePort(b.engine, 1).start(Kick.of(*kick.tasks, 2, kick.task_base_addr, kick.pingpong))
         b.engine.run(200_000)
         before = b.engine.counters(1).evaluated
         b.works(0)
@@ -248,15 +255,34 @@ def test_what_waits_for_what(busy, events, expected):
     assert explain(busy.split(), events, True, False) == []
 
 
+def test_an_event_that_the_mask_keeps_back_is_named():
+    names = R["PC"]["INTERRUPT_RAW_STATUS"].fields["int_raw_st"].enum
+    (line,) = masked(names["PPU_0"], names["DPU_0"] | names["DPU_1"])
+    assert "(DPU_0, DPU_1) masks all" in line and "occurred: PPU_0 (raw" in line
+    assert masked(0, 0x300) == [] and masked(names["DPU_0"], names["DPU_0"]) == []
+
+
+@pytest.mark.parametrize("engine", ["golden", None])
+def test_a_masked_interrupt_is_named_in_the_text_of_the_time_out(engine: str | None, tmp_path: Path):
+    stream = Stream.load(POOL)
+    kick = replace(stream.kick, interrupt_mask=0x300)
+    Stream(kick, stream.regions, stream.core, stream.writes).save(tmp_path / "s.json")
+    words = ["regcmd", "run", str(tmp_path / "s.json"), "--max-cycles", "5000"]
+    said = CliRunner().invoke(app, [*words, "--engine", engine] if engine else words)
+    assert said.exit_code == 3, said.output
+    assert "PC.INTERRUPT_MASK 0x300" in said.output and "occurred: " in said.output
+    assert "PPU_0" in said.output.partition("occurred: ")[2]
+
+
 def test_only_stall_events_may_stay_high():
-    """The harness takes these bits for signs of waiting (pins.h)."""
+    """The harness interprets these bits as waiting (pins.h)."""
     stalls = [n for n, name in enumerate(EVENTS) if name.startswith("stall")]
     assert stalls == [n for n, name in enumerate(EVENT_NAMES) if name.startswith("stall")]
     said = re.search(r"WAIT_EVENTS = (0x\w+);", (harness_folder() / "pins.h").read_text())
     assert said is not None and int(said[1], 16) == sum(1 << n for n in stalls)
 
 
-# 2. Diagnostics: stop, or go on as silicon does
+# 2. Diagnostics: stop, or continue as silicon does
 
 
 def bank_sum(b: Bench) -> TaskBuilder:
@@ -328,7 +354,7 @@ def test_unknown_register_is_ignored():
 
 
 def with_operands(b: Bench, reader: str) -> TaskBuilder:
-    """A convolution beside which BRDMA or NRDMA reads operands that the DPU drops."""
+    """Return a convolution for which BRDMA or NRDMA reads operands that the DPU drops."""
     task = b.conv().enable("CNA", "CORE", "DPU", "DPU_RDMA")
     task.set("DPU_RDMA", "S_POINTER", POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1)
     task.set("DPU_RDMA", "DATA_CUBE_WIDTH", WIDTH=WIDTH - 1)
@@ -377,7 +403,7 @@ def test_address_outside_every_buffer(what, client, write):
         with pytest.raises(DriverDmaError) as caught:
             b.submit(b.pool("good"), outside(b, what), b.pool("after"), core=1)
         text = str(caught.value)
-        assert "core 1" in text and event in text and "suspect" in text
+        assert "core 1" in text and event in text and "may be wrong" in text
         ids = R["DDMA"]["CFG_ID_ERROR"].decode(b.driver.read(1, "DDMA", "CFG_ID_ERROR"))
         assert ids["WR_RESP_ID" if write else "RD_RESP_ID"] == number(client, write), (ids, text)
         assert f"{client} at {NOWHERE:#x}: " in text
@@ -399,14 +425,14 @@ def test_address_outside_every_buffer(what, client, write):
 
 
 def number(client: str, write: bool) -> int:
-    from rtl.layouts import ReadClient, WriteClient
+    from rkcosim.rtl.layouts import ReadClient, WriteClient
 
     return (WriteClient if write else ReadClient)[client].value
 
 
 @pytest.mark.parametrize("write", [False, True], ids=["read", "write"])
 def test_an_error_response_of_mapped_memory(write):
-    """SLVERR: the task goes on with what came, and everything says so."""
+    """After SLVERR the task continues with the data received, and all reports contain the error."""
     event, code = ("DMA_WRITE_ERROR", "WRITE_ERROR") if write else ("DMA_READ_ERROR", "READ_ERROR")
     dram = DramConfig(fault_write=2) if write else DramConfig(fault_read=4)
     with bench("go on", dram=dram) as b:
@@ -422,13 +448,13 @@ def test_a_list_that_cannot_be_read_hangs_and_says_so():
     with bench("go on") as b:
         good = b.job(b.pool()).tasks[0]
         lost = Task(NOWHERE, good.regcfg_amount, good.int_mask, good.int_clear, good.enable_mask, name="lost")
-        b.driver._commit(Job([lost]), 0, lost, lost, 1)
+        CorePort(b.engine, 0).start(Kick.of(lost, lost, 1, 0, True))
         assert b.engine.run_until_irq(1, 20_000) == 0, "the event is masked"
         raw = b.driver.read(0, "PC", "INTERRUPT_RAW_STATUS")
         assert raw & R["PC"]["INTERRUPT_MASK"].fields["int_mask"].enum["DMA_READ_ERROR"]
         ids = R["DDMA"]["CFG_ID_ERROR"].decode(b.driver.read(0, "DDMA", "CFG_ID_ERROR"))
         assert ids["RD_RESP_ID"] == number("PC", False)
-        assert b.codes() == ["READ_ERROR", "BAD_COMMAND"], "no op-enable word came"
+        assert b.codes() == ["READ_ERROR", "BAD_COMMAND"], "no op-enable word was fetched"
         assert b.engine.diagnostics()[0].client == "PC"
         b.driver.soft_reset(1)
         b.works()
@@ -451,7 +477,7 @@ def live_converter(b: Bench) -> TaskBuilder:
 
 
 def starved_pool(b: Bench) -> TaskBuilder:
-    """The PPU waits for a DPU that is not at work."""
+    """Return a task in which the PPU waits for a DPU that does not run."""
     return b.pool().set("PPU", "OPERATION_MODE_CFG", POOLING_METHOD=1)
 
 

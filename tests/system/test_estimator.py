@@ -1,4 +1,4 @@
-"""The estimator against the RTL as it is: cycles of the data set are the present ones, estimates near."""
+"""The estimator against the present RTL: the cycles in the data set are current, and estimates are close."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from cosim.engines.library import DramConfig
-from cosim.models.run import run_model
-from cosim.perf.estimator import estimate_model
-from cosim.perf.estimator.coefficients import COMMAND, stored, warning
-from cosim.perf.estimator.collect import differences, measured, sample
-from cosim.perf.estimator.data import read_data
-from cosim.perf.estimator.fit import points, settings_of
+from rkcosim.measure.models.run import run_model
+from rkcosim.measure.perf.estimator import estimate_model
+from rkcosim.measure.perf.estimator.coefficients import COMMAND, stored, warning
+from tools.estimator.collect import differences, measured, sample
+from tools.estimator.data import read_data
+from tools.estimator.fit import points
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits_int8.onnx"
 
@@ -21,10 +20,10 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ comp
 
 
 def test_held_out_layers_on_the_present_rtl():
-    """Their cycles are the stored ones to the cycle, and their estimates within 5 %."""
-    jobs = [job for found in measured(sample(5)) for job in found]
-    assert differences(read_data(), jobs) == [], f"the data set is of another RTL: run {COMMAND}"
-    settings = {name: DramConfig(**values) for name, values in settings_of().items()}
+    """The cycles of the layers equal the stored ones, and their estimates are within 5 %."""
+    jobs = list(measured(sample(5)))
+    stored_jobs, settings = read_data()
+    assert differences(stored_jobs, jobs) == [], f"the data set was made with another RTL: run {COMMAND}"
     for point in points(jobs, settings, dict(stored())):
         assert abs(point.error) < 0.05, point
 

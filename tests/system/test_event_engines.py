@@ -1,4 +1,4 @@
-"""Events of the small core: the same in every engine, in windows, asleep or not, with bursts out of step."""
+"""Events of the small core are the same in every engine, in windows, with sleeping cores, with any bursts."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from cosim.engines import SocEngine
+from rkcosim.engines import SocEngine
+from rkcosim.waves.events import EventLog
 from tests.system import toy_core as toy
 from tests.system.toy_core import CROWDED, open_toy, start
-from waves.events import EventLog
 
 JITTER = replace(CROWDED, client_read_outstanding=2)
 
@@ -21,7 +21,7 @@ def opened(name: str = "verilator", cores: int = 3, **options: Any) -> SocEngine
 
 
 def copy(engine: SocEngine, cores: int = 3) -> None:
-    """Cores that begin apart, and time without work in between."""
+    """Start cores at different times, with idle time between them."""
     for core in range(cores):
         start(engine, core, 5 + core, 16 - core)
         engine.run(37)
@@ -101,7 +101,7 @@ def test_sleep_changes_nothing():
 
 
 def test_every_window_keeps_bursts_apart():
-    """Whatever was under way when the window opens, its beats are not those of a burst in it."""
+    """Beats of bursts that began before the window are not counted for bursts in it."""
     with opened(cores=1) as engine:
         engine.record()
         copy(engine, 1)
@@ -150,7 +150,7 @@ def test_resets_and_refused_accesses():
         assert [e.address for e in log.where(kind="fault")] == [0x7000_0000, 0x7000_0200]
         said = list(log.where(kind="diagnostic"))
         assert [(e.address, e.value) for e in said] == [(0xE100, 77)]
-        # Registers of the real core are named; what nothing decodes is not.
+        # Registers of the real core have names; undecoded offsets have none.
         assert said[0].reason.startswith("UNKNOWN_WRITE")
     assert logs[0] == logs[1]
 

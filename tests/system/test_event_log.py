@@ -1,4 +1,4 @@
-"""The event log of real runs: its sums are the counters, its order is that of the hardware."""
+"""The event log of real runs: its sums equal the counters, its order is that of the hardware."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosim.crosscheck.kick import run_kick
-from cosim.engines import DramConfig, open_engine
-from cosim.engines.errors import EngineError
-from cosim.streams.stream import Stream
-from rtl.regs import registers
-from rtl.regs.events import REASONS
-from sw.compiler import compile_conv_layer
-from sw.driver import Driver
-from waves.events import KINDS, Event, EventLog
+from rkcosim.compiler import LoadedModel, compile_conv_layer
+from rkcosim.driver import Driver
+from rkcosim.engines import DramConfig, open_engine
+from rkcosim.engines.protocol import EngineError
+from rkcosim.spec.regs import registers
+from rkcosim.spec.regs.events import REASONS
+from rkcosim.verify.crosscheck.kick import run_kick
+from rkcosim.verify.streams.stream import Stream
+from rkcosim.waves.events import KINDS, Event, EventLog
 
 ROOT = Path(__file__).resolve().parents[2]
 POOL = ROOT / "examples/streams/pool.json"
@@ -32,7 +32,7 @@ EXCLUSIVE = {"stall_feature", "stall_weight", *(reason.name for reason in REASON
 
 def run_layer(engine: Any, layer: str, max_cycles: int = 1_000_000) -> None:
     model = compile_conv_layer(**LAYERS[layer])
-    with model.load(Driver(engine, max_cycles)) as loaded:
+    with LoadedModel(model, Driver(engine, max_cycles)) as loaded:
         shape = model.inputs[0].shape
         loaded.set_input(0, np.random.default_rng(9).integers(-128, 128, shape).astype(np.int8))
         loaded.run()
@@ -52,7 +52,7 @@ def sums(log: EventLog, column: str, by: str, **wanted: Any) -> dict[str, int]:
 
 
 def check_against_counters(engine: Any, log: EventLog, core: int = 0) -> None:
-    """Every sum of the log is the engine's own counter."""
+    """Check that every sum of the log equals the engine's counter."""
     counters = engine.counters(core)
     assert log.dropped == {}
     mine = log.where(core=core)
@@ -85,9 +85,9 @@ def check_against_counters(engine: Any, log: EventLog, core: int = 0) -> None:
 
 
 def check_order(log: EventLog, writer_ends: bool = True) -> None:
-    """What must come before what, in every run that ended well.
+    """Check the order of events in every run that ended without error.
 
-    `writer_ends`: the interrupt is that of the block that writes, not (also) one before it.
+    `writer_ends`: the interrupt comes from the block that writes, and from no earlier block.
     """
     assert set(log.where(kind="burst")["reason"]) <= {""}
     assert bool(np.all(log["end"] > log["cycle"])) and list(log["cycle"]) == sorted(log["cycle"])
@@ -156,8 +156,8 @@ GROUPS = (
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_drawn_tasks(group: str):
-    """Sums and order of random tasks of many kinds."""
-    from cosim.conformance.groups import draw_case
+    """Sums and order hold for random tasks of many kinds."""
+    from rkcosim.verify.conformance.groups import draw_case
 
     for seed in (11, 12):
         stream = draw_case(group, seed, 0).stream()
@@ -187,8 +187,8 @@ def test_writes_are_those_of_host_and_stream():
     assert [(e.job, e.task, e.value, e.block) for e in kicks] == [(0, -1, 1, "PC")]
     assert all(e.job == -1 for e in host if e.cycle < kicks[0].cycle)
     assert host[-1].address == clear.offset and host[-1].value == clear.mask
-    # The words of the list, as they lie in memory.
-    from sw.regcmd import disassemble, words_from_bytes
+    # The words of the list, as in memory.
+    from rkcosim.regcmd import disassemble, words_from_bytes
 
     region = next(r for r in stream.regions if r.address <= stream.kick.base < r.address + r.data.size)
     words = words_from_bytes(region.data[stream.kick.base - region.address :].tobytes())
@@ -224,7 +224,7 @@ def test_a_window_holds_what_begins_in_it():
         for kind in ("write", "stripe", "burst", "irq"):
             wanted = [e for e in whole.where(kind=kind) if first <= e.cycle <= last]
             found = list(part.where(kind=kind))
-            # What is under way when the window closes ends there.
+            # Activity in progress at the end of the window ends there.
             cut = [
                 e._replace(end=min(e.end, last + 1), reason="open" if e.end > last + 1 else e.reason)
                 if kind == "burst"
@@ -248,7 +248,7 @@ def test_a_window_holds_what_begins_in_it():
 
 
 def test_windows_add_up():
-    """Cycles of levels in two windows that touch are those of one over both."""
+    """The cycles of levels in two adjacent windows add up to those of one window over both."""
 
     def busy(**window: int) -> int:
         with open_engine(cores=1) as engine:
@@ -297,7 +297,7 @@ def test_a_full_log_says_what_it_lost():
 
 
 def test_events_under_way():
-    """A log taken in the middle ends there, and taking it changes nothing."""
+    """A log taken during a run ends at that cycle; taking it changes nothing."""
     model = compile_conv_layer(**LAYERS["direct"])
     taken: list[EventLog] = []
 
@@ -320,7 +320,7 @@ def test_events_under_way():
     for watch in (False, True):
         with open_engine(cores=1) as engine:
             engine.record()
-            loaded = model.load(Driver(Watched(engine) if watch else engine, 1_000_000))
+            loaded = LoadedModel(model, Driver(Watched(engine) if watch else engine, 1_000_000))
             loaded.set_input(0, np.zeros(model.inputs[0].shape, np.int8))
             loaded.run()
             check_against_counters(engine, engine.events())
@@ -336,7 +336,7 @@ def test_events_under_way():
 
 
 def test_diagnostics_and_faults_are_events():
-    from sw.driver.errors import DriverError
+    from rkcosim.driver import DriverError
 
     with open_engine(cores=1, on_diagnostic="go on", dram=DramConfig(fault_read=9)) as engine:
         engine.record()
@@ -381,13 +381,13 @@ def test_a_reset_ends_bursts():
 
 
 def test_three_cores_have_their_own_events():
-    from sw.compiler import using_cores
+    from rkcosim.compiler import using_cores
 
     with using_cores(3):
         model = compile_conv_layer(**LAYERS["tiled"])
     with open_engine(cores=3) as engine:
         engine.record()
-        loaded = model.load(Driver(engine, 1_000_000))
+        loaded = LoadedModel(model, Driver(engine, 1_000_000))
         loaded.set_input(0, np.zeros(model.inputs[0].shape, np.int8))
         loaded.run()
         log = engine.events()

@@ -1,8 +1,9 @@
-"""The example networks: whole on the golden engine, beside onnxruntime, and one as fp16."""
+"""The example networks: complete on the golden engine, compared with onnxruntime, and one as fp16."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
 from pathlib import Path
 from types import ModuleType
 
@@ -12,9 +13,12 @@ import pytest
 pytest.importorskip("onnxruntime", reason="needs the extra onnx")
 
 import onnxruntime
+from click.testing import CliRunner
 
-from cosim.models.compare import compare
-from cosim.models.run import run_model
+from rkcosim.cli.main import app
+from rkcosim.compiler import CompiledModel
+from rkcosim.measure.models.compare import FLOAT_BOUND, _output, compare
+from rkcosim.measure.models.run import run_model
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "networks" / "make.py"
 
@@ -30,7 +34,7 @@ def script() -> ModuleType:
 
 @pytest.mark.parametrize("name", ["residual", "separable", "upscaling"])
 def test_int8(script: ModuleType, name: str, tmp_path: Path) -> None:
-    """Bit for bit on both golden levels; layers fed with onnxruntime's tensors differ by one step."""
+    """Both golden levels are equal bit for bit; layers fed with onnxruntime's tensors differ by one step."""
     _, data, image = script.make(name)
     path = tmp_path / "model.onnx"
     path.write_bytes(data)
@@ -43,7 +47,7 @@ def test_int8(script: ModuleType, name: str, tmp_path: Path) -> None:
     assert any(layer.op == "Conv+Add" for layer in found.layers) == (name == "residual")
     assert any(layer.op == "Conv+Silu" for layer in found.layers) == (name == "upscaling")
     for layer in found.layers:
-        # A step of the convolution's own may be several of what is made of it in the same task.
+        # One step in the convolution's result may be several steps after the addition or function.
         most = {"Conv+Add": 3, "Conv+Silu": layer.bound}.get(layer.op, 1)
         assert layer.worst <= most <= 6, f"{layer.op} '{layer.name}': {layer.histogram}"
         assert layer.differing <= 0.02 * layer.elements + 2, f"{layer.op} '{layer.name}': {layer.histogram}"
@@ -73,7 +77,7 @@ def test_float(script: ModuleType, tmp_path: Path) -> None:
     ],
 )
 def test_published_shapes(script: ModuleType, name: str, macs: float) -> None:
-    """Multiply-accumulates as published (HARDWARE 9.6, 9.7; half of the FLOPs that ultralytics tells)."""
+    """Multiply-accumulates as published ([HW 12]; half of the FLOPs that ultralytics reports)."""
     network, output = script.PUBLISHED[name]()
     graph = network.model(output).graph
     shapes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in graph.value_info}
@@ -85,3 +89,45 @@ def test_published_shapes(script: ModuleType, name: str, macs: float) -> None:
             each = int(np.prod(sizes[node.input[1]][1:]))
             total += each * int(np.prod(shapes[node.output[0]]))
     assert total == pytest.approx(macs, rel=2e-3)
+
+
+def test_floats_beside_onnxruntime(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The outputs of a float network are compared, with a bound; outputs that exceed it do not match."""
+    data, _, image = script.make("residual")
+    path, out = tmp_path / "residual_float.onnx", tmp_path / "found.json"
+    path.write_bytes(data)
+    found = compare(path, [[image], [2 * image]])
+    assert not found.layers and found.match and len(found.outputs) == 2
+    assert all(0 < output.worst < FLOAT_BOUND and output.same for output in found.outputs)
+
+    def wrong(self: CompiledModel, *given: object) -> np.ndarray:
+        return decode(self, *given) * np.float32(1.01)
+
+    said = CliRunner().invoke(app, ["compare", str(path), "--json", str(out)])
+    assert said.exit_code == 0 and "within its bound" in said.output
+    verdict = json.loads(out.read_text())
+    assert verdict["match"] is True and verdict["outputs"][0]["bound"] == FLOAT_BOUND
+    decode = CompiledModel.decode_output
+    monkeypatch.setattr(CompiledModel, "decode_output", wrong)
+    said = CliRunner().invoke(app, ["compare", str(path), "--json", str(out)])
+    assert said.exit_code == 1 and "EXCEEDS ITS BOUND" in said.output
+    assert json.loads(out.read_text())["outputs"][0]["same"] is False
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "same", "worst"),
+    [
+        ([1.0, 2.0, np.nan], [1.0, 2.0, np.nan], True, 0.0),
+        ([np.inf, 2.0], [np.inf, 2.0], True, 0.0),
+        ([np.inf, 2.0], [100000.0, 2.0], False, np.inf),
+        ([1.0, 2.0, np.nan], [1.0, 2.0, 1.5], False, np.inf),
+        ([0.0, 0.0], [0.0, 0.0], True, 0.0),
+        ([1.001, 1.0], [1.0, 1.001], True, 0.001 / 1.001),
+        ([1.0, 0.9], [1.0, 1.1], False, 0.2 / 1.1),
+    ],
+)
+def test_float_outputs(ours: list[float], theirs: list[float], same: bool, worst: float) -> None:
+    found = _output(0, "y", np.array(ours), np.array(theirs), None)
+    assert found.same is same and found.worst == pytest.approx(worst)

@@ -1,4 +1,4 @@
-"""Features that reach the banks of the weights: what lies before them is right (docs/hardware.md 2.7)."""
+"""Features that reach the weight banks: results before that point are right [HW 4.10]."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from cosim.engines import open_engine
-from sw.layouts import pack_feature, pack_weights
+from rkcosim.engines import open_engine
+from rkcosim.spec.layouts import pack_feature, pack_weights
 from tests.models.field_programs import BASE, SIZE, Program, run
 
 MAIN, WEIGHTS, OUT = BASE, BASE + 0x8_0000, BASE + 0x10_0000
 KERNELS = 32
-# Of 7 rows of 988 entries 5 lie before the weights, as in a public program (docs/hardware.md, source
+# Of 7 rows of 988 entries 5 lie before the weights, as in a public program (docs/reference, source
 # allbilly-overflow): channels, rows, columns, kernel, DATA_ENTRIES, WEIGHT_BANK and rows that are right.
 CASES = [
     (416, 7, 76, 1, 988, 1, 5),
@@ -32,7 +32,7 @@ def npu() -> Iterator[object]:
 
 
 def layer(channels: int, rows: int, columns: int, side: int, pitch: int, weight_bank: int) -> Program:
-    """A convolution in fp16 without padding."""
+    """Return an fp16 convolution without padding."""
     out_rows, out_columns = rows - side + 1, columns - side + 1
     pixels, size = out_rows * out_columns, KERNELS * side * side * channels * 2
     p = Program()
@@ -79,7 +79,7 @@ def layer(channels: int, rows: int, columns: int, side: int, pitch: int, weight_
 
 
 def store(device: object, channels: int, rows: int, columns: int, side: int) -> np.ndarray:
-    """Write random operands that are exact in fp16; returns the output [K, OH, OW]."""
+    """Write random operands that are exact in fp16; return the output [K, OH, OW]."""
     rng = np.random.default_rng(channels + rows)
     x = rng.integers(-2, 3, (channels, rows, columns))
     w = rng.integers(-2, 3, (KERNELS, channels, side, side))
@@ -92,7 +92,7 @@ def store(device: object, channels: int, rows: int, columns: int, side: int) -> 
 
 
 def output(device: object, shape: tuple[int, ...]) -> np.ndarray:
-    """[K, OH, OW] out of memory."""
+    """Return the output [K, OH, OW] from memory."""
     count = int(np.prod(shape))
     cube = np.frombuffer(bytes(device.memory.read(OUT, 2 * count)), np.float16)  # type: ignore[attr-defined]
     return cube.reshape(-1, *shape[1:], 8).transpose(0, 3, 1, 2).reshape(shape)

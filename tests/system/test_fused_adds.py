@@ -1,4 +1,4 @@
-"""Additions in a convolution's task: tiles, kinds of operands, what stays apart, exactness."""
+"""Additions in a convolution's task: tiles, kinds of operands, cases that are not fused, exactness."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosim.crosscheck.model_check import GoldenDriver
-from sw.compiler import CompiledModel
-from sw.compiler.graph import (
+from rkcosim.compiler import CompiledModel, LoadedModel
+from rkcosim.compiler.graph import (
     Binary,
     Clamp,
     Conv,
@@ -21,7 +20,8 @@ from sw.compiler.graph import (
     Tensor,
     Window,
 )
-from sw.compiler.steps import BinaryStep, ConvStep
+from rkcosim.compiler.steps import BinaryStep, ConvStep
+from rkcosim.verify.crosscheck.model_check import GoldenDriver
 from tests.system.golden_runs import checked_run
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -67,7 +67,7 @@ def residual(
     scales: tuple[float, float, float] = (0.02, 0.03, 0.025),
     seed: int = 1,
 ) -> Graph:
-    """y = conv(x) + b, with b a model input, a constant, x or another convolution of x."""
+    """Return y = conv(x) + b, with b a model input, a constant, x or another convolution of x."""
     rng = np.random.default_rng(seed)
     graph = Graph("residual")
 
@@ -110,7 +110,7 @@ def residual(
 
 
 def run(model: CompiledModel, seed: int = 5) -> np.ndarray:
-    """Run on random codes, checked at both levels; the output's codes."""
+    """Run on random codes, checked at both levels; return the output's codes."""
     rng = np.random.default_rng(seed)
     values = [rng.integers(-128, 128, info.shape).astype(info.dtype) for info in model.inputs]
     return checked_run(model, values)
@@ -119,7 +119,7 @@ def run(model: CompiledModel, seed: int = 5) -> np.ndarray:
 @pytest.mark.parametrize("reuse", [False, True])
 @pytest.mark.parametrize("name", KINDS)
 def test_kinds(name: str, reuse: bool) -> None:
-    """Fused, both golden models alike; beside two tasks a convolution's step apart at most, and seldom."""
+    """Both golden models agree; results differ from two tasks rarely, and by one convolution step at most."""
     model = CompiledModel(residual(**KINDS[name]), reuse=reuse)
     step = model.plan.steps[-1]
     assert isinstance(step, ConvStep) and step.addend is not None and not model.plan.notes
@@ -152,7 +152,7 @@ def _even(value: Fraction) -> int:
 
 
 def test_arithmetic() -> None:
-    """One pixel of each kernel in exact fractions, from the rules of `sw.compiler.lower` alone."""
+    """One pixel of each kernel in exact fractions, only from the rules of `rkcosim.compiler.lower`."""
     model = CompiledModel(residual(behind=Clamp(low=0.0), between=Clamp(-0.4, 0.9), size=(1, 1), kernel=1))
     (step,) = model.plan.steps
     assert isinstance(step, ConvStep) and step.addend is not None and step.limits == (0, None)
@@ -172,7 +172,7 @@ def test_arithmetic() -> None:
 
 
 def test_saturates() -> None:
-    """The convolution ends where its own bytes would have, before the addition."""
+    """The convolution saturates at the limits of its own bytes, before the addition."""
     models = []
     for fuse in (True, False):
         graph = residual()
@@ -180,7 +180,7 @@ def test_saturates() -> None:
         models.append(CompiledModel(graph, fuse=fuse))
     fused, apart = run(models[0]).astype(int), run(models[1]).astype(int)
     assert len(models[0].plan.steps) == 1
-    with models[1].load(GoldenDriver()) as loaded:
+    with LoadedModel(models[1], GoldenDriver()) as loaded:
         for index, info in enumerate(models[1].inputs):
             codes = np.random.default_rng(index).integers(-128, 128, info.shape)
             loaded.set_input(index, codes.astype(info.dtype))
@@ -192,7 +192,7 @@ def test_saturates() -> None:
 
 @pytest.mark.parametrize("why", ["reads", "output", "cube", "clamp", "transposed", "factor"])
 def test_apart(why: str) -> None:
-    """What one task cannot do stays two, and the plan says why."""
+    """Operations that one task cannot do stay two tasks, and the plan has the reason."""
     graph, text = residual(), ""
     first, add = graph.ops
     assert isinstance(first, Conv)
@@ -215,7 +215,7 @@ def test_apart(why: str) -> None:
         text = "the shapes differ"
     elif why == "clamp":
         graph.ops[1] = replace(add, clamp=Clamp(-0.5, 0.5))
-        text = "EW clamps at 0 only"
+        text = "EW can clamp only at 0"
     elif why == "transposed":
         window = Window((3, 3), pads=(2, 2, 2, 2))
         cube = (24, 9, 13)
@@ -227,9 +227,9 @@ def test_apart(why: str) -> None:
         text = "transposed"
     else:
         graph.ops[0] = replace(first, weight_scales=first.weight_scales * 1e-13)
-        text = "beyond the channel multipliers"
+        text = "outside the range of the channel multipliers"
     if why == "factor":
-        from sw.compiler.fusion.adds import fuse_adds
+        from rkcosim.compiler.fusion import fuse_adds
 
         assert text in fuse_adds(graph)[0]
         return
@@ -240,8 +240,8 @@ def test_apart(why: str) -> None:
 
 
 def test_container() -> None:
-    """A fused plan comes back from its container."""
-    from sw.compiler import compile_model
+    """A fused plan is the same after reading its container."""
+    from rkcosim.compiler import compile_model
 
     model = CompiledModel(residual(behind=Clamp(low=0.0)))
     again = compile_model(model.save())
@@ -250,7 +250,7 @@ def test_container() -> None:
 
 
 def test_placed_behind_both() -> None:
-    """Of two convolutions the later one adds, at the addition's place, and the other stays in memory."""
+    """The later of two convolutions does the addition; the result of the other stays in memory."""
     model = CompiledModel(residual(other="conv"), reuse=True)
     assert [step.kind for step in model.plan.steps] == ["Conv", "Conv+Add"]
     assert model.plan.steps[0].name == "conv" and "b" not in model.plan.places

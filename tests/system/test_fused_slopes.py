@@ -1,4 +1,4 @@
-"""LeakyRelu and PRelu: in a convolution's task, and on floats a task of their own."""
+"""LeakyRelu and PRelu: in a convolution's task, and a separate task for floats."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosim.crosscheck.model_check import ModelChecker
-from cosim.engines.engine import open_engine
-from sw.compiler import CompiledModel
-from sw.compiler.container import load_container, save_model
-from sw.compiler.graph import Clamp, Conv, Graph, GraphInput, GraphOutput, Slope, Tensor, Window
-from sw.compiler.steps import ConvStep, HostStep, SlopeStep
-from sw.driver import Driver
+from rkcosim.compiler import CompiledModel, LoadedModel, compile_model
+from rkcosim.compiler.graph import Clamp, Conv, Graph, GraphInput, GraphOutput, Slope, Tensor, Window
+from rkcosim.compiler.steps import ConvStep, HostStep, SlopeStep
+from rkcosim.driver import Driver
+from rkcosim.engines.engine import open_engine
+from rkcosim.verify.crosscheck.model_check import ModelChecker
 from tests.system.golden_runs import checked_run
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -44,7 +43,7 @@ def network(
     after: tuple[float, int] = (0.0157, -103),
     real: bool = False,
 ) -> Graph:
-    """y = slope(conv(x)) of bytes or of fp16; `after` is scale and zero point of y, a's are 0.03 and 7."""
+    """Return y = slope(conv(x)) of bytes or fp16; `after`: scale and zero point of y; 0.03 and 7 for a."""
     rng = np.random.default_rng(1)
     graph = Graph("leaky")
     depth = 1 if depthwise else channels
@@ -84,7 +83,7 @@ def run(model: CompiledModel) -> np.ndarray:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_in_the_convolutions_task(name: str) -> None:
-    """The bytes of two tasks, but where the multipliers of 15 bits make another code of the convolution."""
+    """The bytes of two tasks, except where the 15-bit multipliers give another code of the convolution."""
     model = CompiledModel(network(**KINDS[name]))
     (step,) = model.plan.steps
     assert isinstance(step, ConvStep) and step.slopes is not None and not model.plan.notes
@@ -101,7 +100,7 @@ def test_in_the_convolutions_task(name: str) -> None:
 
 @pytest.mark.parametrize("name", FLOATS)
 def test_of_floats(name: str) -> None:
-    """One task does what two do: the slope multiplies what is not rounded to fp16 yet."""
+    """One task gives the result of two: the slope multiplies values that are not yet rounded to fp16."""
     spec = {key: value for key, value in FLOATS[name].items() if key != "after"}
     model, apart = (
         CompiledModel(network(real=True, **spec)),
@@ -123,7 +122,7 @@ def test_on_the_rtl(name: str, real: bool) -> None:
     given = values(model)
     engine = open_engine(cores=1)
     try:
-        with model.load(Driver(engine)) as loaded:
+        with LoadedModel(model, Driver(engine)) as loaded:
             loaded.set_input(0, given)
             loaded.run()
             verdict = ModelChecker(loaded).check([given])
@@ -135,15 +134,15 @@ def test_on_the_rtl(name: str, real: bool) -> None:
 @pytest.mark.parametrize(
     ("change", "note"),
     [
-        ({"after": (0.09, 7)}, "ends where the output does not"),
-        ({"after": (0.03, 7)}, "ends where the output does not"),
-        ({"slopes": -0.5, "after": (0.03, 7)}, "ends where the output does not"),
+        ({"after": (0.09, 7)}, "range exceeds"),
+        ({"after": (0.03, 7)}, "range exceeds"),
+        ({"slopes": -0.5, "after": (0.03, 7)}, "range exceeds"),
         ({"slopes": "many"}, "one slope for all channels"),
     ],
     ids=["above", "below", "turned", "channels"],
 )
 def test_apart(change: dict[str, Any], note: str) -> None:
-    """Where codes of the convolution would cut something off that the output holds, both tasks stay."""
+    """Where the codes of the convolution would clip values that the output has, both tasks stay."""
     model = CompiledModel(network(**change))
     assert [step.kind for step in model.plan.steps] == [
         "Conv",
@@ -162,7 +161,7 @@ def test_a_relu_behind_a_slope_of_floats() -> None:
 
 
 def test_container() -> None:
-    """Slopes survive the compiled model's file."""
+    """The container of a compiled model keeps slopes."""
     for real in (False, True):
         model = CompiledModel(network(real=real))
-        assert np.array_equal(run(model), run(load_container(save_model(model))))
+        assert np.array_equal(run(model), run(compile_model(model.save())))

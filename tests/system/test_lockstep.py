@@ -1,4 +1,4 @@
-"""Lockstep: equal runs go through, and a wrong byte is found where it enters the core."""
+"""Lockstep: equal runs pass, and a wrong byte is found in the block where it enters the core."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from cosim.crosscheck.check import copy_memory
-from cosim.crosscheck.kick import Kick
-from cosim.crosscheck.lockstep import lockstep
-from cosim.engines import BuildError, SocEngine, open_engine, toolchain
-from sw.regcmd import build_task_list
+from rkcosim.driver.core_port import Kick
+from rkcosim.engines import BuildError, SocEngine, open_engine, toolchain
+from rkcosim.regcmd import build_task_list
+from rkcosim.verify.crosscheck.compare import copy_memory
+from rkcosim.verify.crosscheck.lockstep import lockstep
 from tests.models.small_tasks import add_task, conv_task
 
 BASE = 0x0010_0000
@@ -70,11 +70,11 @@ def test_a_wrong_byte_is_found_where_it_enters(engine: SocEngine, address: int, 
 
 
 def test_a_wrong_sum_is_found_in_core(engine: SocEngine) -> None:
-    """The golden model is given another stride, which CBUF does not see."""
+    """The golden model gets another stride, which CBUF does not see."""
     kick = prepared(engine)
     memory = copy_memory(engine.memory)
     words = memory.view(COMMANDS, 8 * 60).view("<u8")
-    from rtl.regs import registers
+    from rkcosim.spec.regs import registers
 
     strides = registers()["CNA"]["CONV_CON3"]
     at = next(n for n, word in enumerate(words.tolist()) if word & 0xFFFF == strides.offset)

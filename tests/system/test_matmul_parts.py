@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-import sw.rknn_api as rk
-from cosim.engines.engine import open_engine
-from cosim.golden.task import GoldenNpu
-from sw.rknn_api.session import matmul
+import rkcosim.rknn_api as rk
+from rkcosim.engines.engine import open_engine
+from rkcosim.golden.task import GoldenNpu
+from rkcosim.rknn_api.session import matmul
 
 RNG = np.random.default_rng(17)
 

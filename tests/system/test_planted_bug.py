@@ -1,4 +1,4 @@
-"""A single wrong field in a chain of 100 tasks is found by `regcmd lint`, or by `diff` beside a good copy."""
+"""One wrong field in a chain of 100 tasks is found by `regcmd lint`, or by `diff` with a good copy."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from random import Random
 
 import pytest
 
-from cosim.crosscheck.kick import run_kick
-from cosim.differences.streams import first_byte
-from cosim.golden.task import GoldenNpu
-from cosim.streams.capture import Expected, save
-from cosim.streams.programs import program_of_stream
-from cosim.streams.stream import Region, Stream
-from sw.regcmd.diff import diff_programs
-from sw.regcmd.lint import Finding, lint
-from sw.regcmd.program import Program
+from rkcosim.golden.task import GoldenNpu
+from rkcosim.regcmd.diff import diff_programs
+from rkcosim.regcmd.lint import Finding, lint
+from rkcosim.regcmd.program import Program
+from rkcosim.verify.crosscheck.kick import run_kick
+from rkcosim.verify.differences.streams import first_byte
+from rkcosim.verify.streams.capture import Expected, save
+from rkcosim.verify.streams.programs import program_of_stream
+from rkcosim.verify.streams.stream import Region, Stream
 from tests.models.long_stream import Plant, long_stream, plant
 from tests.system.test_cli import rkcosim
 
@@ -55,7 +55,7 @@ STRUCTURE = frozenset(
     }.items()
     for field in fields
 )
-"""Fields that say what is moved where: those that people get wrong."""
+"""Fields that say which data are moved and to which address; programmers often get these wrong."""
 
 
 @pytest.fixture(scope="module")
@@ -70,19 +70,19 @@ def _new(program: Program, known: Known) -> list[Finding]:
 
 @pytest.fixture(scope="module")
 def known(good: Stream) -> Known:
-    """What the rules say of the good stream; none of it an error."""
+    """Return the findings for the good stream; none is an error."""
     found = lint(program_of_stream(good))
     assert not [str(f) for f in found if f.severity == "error"]
     return {(f.task, f.rule, f.path) for f in found}
 
 
 def _names(finding: Finding, what: Plant) -> bool:
-    """Whether a finding names the register, as the wrong one or as the other side of a contradiction."""
+    """True if a finding names the register, as the wrong one or as the other side of a contradiction."""
     return any(path.startswith(what.command.name) for path in (finding.path, *finding.also))
 
 
 def _diff_names(good: Stream, bad: Program, what: Plant) -> bool:
-    """Whether the side-by-side diff shows this field and nothing else."""
+    """True if the side-by-side diff shows this field and no other."""
     pairs = diff_programs(program_of_stream(good), bad)
     words = [(p.left, w) for p in pairs for w in p.words if w.state != "same"]
     (task, word), *more = words
@@ -149,7 +149,7 @@ def test_without_a_good_copy_the_expected_outputs_name_the_task(good: Stream):
 
 
 def test_three_commands(good: Stream, tmp_path: Path):
-    """What a user types: lint, diff beside the good stream, the lines side by side."""
+    """The user's commands: lint, diff with the good stream, and the lines side by side."""
     bad, what = plant(good, Random(42), STRUCTURE)
     ours, theirs = tmp_path / "bad.json", tmp_path / "good.json"
     save(bad, Expected(), ours)

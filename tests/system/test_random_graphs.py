@@ -1,4 +1,4 @@
-"""Random networks: task golden = graph golden, and (long sweep) the RTL as well."""
+"""Random networks: task level equals graph level of the golden model, and (long sweep) the RTL as well."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import pytest
 
 pytest.importorskip("tflite", reason="needs the extra tflite")
 
-from cosim.crosscheck.model_check import GoldenDriver, ModelChecker
-from cosim.engines.engine import open_engine
-from cosim.models.compare import random_values
-from sw.compiler import CompiledModel, compile_model
-from sw.compiler.steps import ConvStep
-from sw.driver import Driver
+from rkcosim.compiler import CompiledModel, LoadedModel, compile_model
+from rkcosim.compiler.steps import ConvStep
+from rkcosim.driver import Driver
+from rkcosim.engines.engine import open_engine
+from rkcosim.measure.models.compare import random_values
+from rkcosim.verify.crosscheck.model_check import GoldenDriver, ModelChecker
 from tests.system.random_graphs import Draw
 
 QUICK, ALL, RESIDUAL = 60, 220, 60
@@ -27,7 +27,7 @@ def network(
 
 
 def check(model: CompiledModel, driver: object, values: list[np.ndarray], seed: int) -> None:
-    with model.load(driver) as loaded:  # type: ignore[arg-type]
+    with LoadedModel(model, driver) as loaded:  # type: ignore[arg-type]
         for index, item in enumerate(values):
             loaded.set_input(index, item)
         loaded.run()
@@ -51,7 +51,7 @@ def test_residual_golden(seed: int) -> None:
 
 
 def test_residual_kinds() -> None:
-    """The draw meets every kind of fused addition, and ones that stay apart."""
+    """The random networks contain every kind of fused addition, and additions that stay separate."""
     seen = set()
     for seed in range(RESIDUAL):
         plan = network(seed, residual=True)[0].plan

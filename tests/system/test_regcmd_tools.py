@@ -9,17 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import cosim
-from cosim.crosscheck.kick import run_kick
-from cosim.devices.recorder import Captured, Recorder
-from cosim.golden.task import GoldenNpu
-from cosim.streams.capture import Expected, save
-from cosim.streams.programs import program_of_stream
-from cosim.streams.stream import Region, Stream
-from rtl.regs import registers
-from sw.driver.core_port import CorePort, Kick
-from sw.regcmd import register_word, words_to_bytes
-from sw.regcmd.lint import lint
+from rkcosim import device
+from rkcosim.devices.recorder import Captured, Recorder
+from rkcosim.driver.core_port import CorePort, Kick
+from rkcosim.golden.task import GoldenNpu
+from rkcosim.regcmd import register_word, words_to_bytes
+from rkcosim.regcmd.lint import lint
+from rkcosim.spec.regs import registers
+from rkcosim.verify.crosscheck.kick import run_kick
+from rkcosim.verify.streams.capture import Expected, save
+from rkcosim.verify.streams.programs import program_of_stream
+from rkcosim.verify.streams.stream import Region, Stream
 from tests.models.long_stream import long_stream
 from tests.system.test_cli import ROOT, rkcosim
 
@@ -29,7 +29,7 @@ PROGRAM = ROOT / "examples" / "device" / "program.py"
 
 @pytest.fixture(scope="module")
 def stream(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four drawn tasks with what they must give."""
+    """Return four random tasks with their expected results."""
     path = tmp_path_factory.mktemp("streams") / "four.json"
     drawn = long_stream(3, 4)
     golden = GoldenNpu(1)
@@ -44,7 +44,7 @@ def stream(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def changed(stream: Path, register: str, field: str, value: int, output: Path) -> Path:
-    """A copy with a field of the last task that has it changed, made as a user would: dump, edit, asm."""
+    """A copy with one changed field in the last task that has it, made with dump, edit and asm."""
     text = output.with_suffix(".txt")
     assert rkcosim("regcmd", "dump", stream, "-o", text)[0] == 0
     lines = text.read_text().splitlines()
@@ -104,9 +104,9 @@ def test_bad_input_is_one_line(stream: Path, tmp_path: Path):
         (("regcmd", "lint", POOL, "--rule", "nonsense"), "no such rule"),
         (("regcmd", "dump", POOL, "--at", "3"), "--at needs --events"),
         (("regcmd", "dump", POOL, "--events", POOL), "neither an event log nor a waveform"),
-        (("diff", POOL, ROOT / "README.md"), "neither"),
+        (("diff", POOL, ROOT / "README.md"), "is a text file, not a stream file"),
         (("diff", POOL, POOL, "--against", POOL), "once"),
-        (("regcmd", "capture", "-o", tmp_path / "x.json"), "name a program"),
+        (("regcmd", "capture", "-o", tmp_path / "x.json"), "no program given"),
     ):
         code, text = rkcosim(*arguments)
         assert code == 2 and says in text and len(text.strip().splitlines()) == 1, text
@@ -114,11 +114,11 @@ def test_bad_input_is_one_line(stream: Path, tmp_path: Path):
 
 @pytest.mark.parametrize("driver", ("rknpu", "rocket"))
 def test_what_a_program_does_runs_again(driver: str, tmp_path: Path):
-    """In process: every kick of the example program gives the same bytes when its stream is run."""
+    """In process: the captured stream of every kick of the example program gives the same bytes."""
     import runpy
 
     found: list[Captured] = []
-    with cosim.device(engine="golden", capture=found.append):
+    with device(engine="golden", capture=found.append):
         runpy.run_path(str(PROGRAM))["run"](driver)
     ended = [item for item in found if item.cycles is not None]
     assert len(ended) >= 5 and {item.driver for item in found} == {driver}
@@ -136,7 +136,7 @@ def test_what_a_program_does_runs_again(driver: str, tmp_path: Path):
 
 
 def test_registers_of_earlier_kicks_go_with_a_stream():
-    """The third kick has a tail and nothing else: its registers are those that the first left."""
+    """The third kick has only a tail: its registers are those that the first one left."""
     stream, found = long_stream(5, 2), []
     golden = GoldenNpu(1)
     recorder = Recorder(golden, found.append)
@@ -147,7 +147,7 @@ def test_registers_of_earlier_kicks_go_with_a_stream():
     golden.memory.write(alone, words_to_bytes(first.words[-2:]))
     port = CorePort(recorder, 0)
     for base, amount in ((first.address, first.amount), (first.address, first.amount), (alone, 0)):
-        port.start(Kick(base, amount, 1, 0xF00, 0x1FFFF))
+        port.start(Kick(base, amount, 1, 0xF00, clear=0x1FFFF))
         assert recorder.run_until_irq(1, 10**6)
         port.acknowledge()
     assert not found[1].stream.writes and found[2].stream.writes

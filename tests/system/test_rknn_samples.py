@@ -1,4 +1,4 @@
-"""Programs in the manner of the vendor's samples, on the digits network: golden device, and once the RTL."""
+"""Programs like the vendor's samples, on the digits network: golden device, and once the RTL."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 
 pytest.importorskip("onnx", reason="needs the extra onnx")
 
-import sw.rknn_api as rk
-from cosim.golden.task import GoldenNpu
+import rkcosim.rknn_api as rk
+from rkcosim.golden.task import GoldenNpu
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "examples" / "digits"
@@ -26,7 +26,7 @@ HELD = np.load(DIGITS / "held_back.npz")
 def device() -> Iterator[None]:
     rk.use_device(GoldenNpu(3))
     yield
-    from sw.rknn_api.state import runtime
+    from rkcosim.rknn_api.state import runtime
 
     for handle in list(runtime.contexts):
         rk.rknn_destroy(handle)
@@ -34,7 +34,7 @@ def device() -> Iterator[None]:
 
 
 def picture(number: int) -> np.ndarray:
-    """Real values (1, 16, 16, 1), as a camera's NHWC picture."""
+    """Return real values (1, 16, 16, 1), like an NHWC picture from a camera."""
     return (HELD["images"][number] * HELD["scale"]).astype(np.float32).reshape(1, 16, 16, 1)
 
 
@@ -156,9 +156,9 @@ def test_examples_run(name: str, capsys: pytest.CaptureFixture[str], monkeypatch
 
 def test_on_the_rtl() -> None:
     """The default engine: the classification, cycles of its layers, and a product of each type."""
-    from cosim.engines.engine import open_engine
-    from cosim.perf.measure import meter
-    from sw.rknn_api.session import Model, matmul
+    from rkcosim.engines.engine import open_engine
+    from rkcosim.measure.perf.measure import meter
+    from rkcosim.rknn_api.session import Model, matmul
 
     rk.use_device(None)
     engine = open_engine(cores=1)

@@ -1,4 +1,4 @@
-"""Shards and sweeps on clusters of processes: the same bytes and cycles, lost workers, planted bytes."""
+"""Shards and sweeps on clusters of processes: the same bytes and cycles, lost workers, wrong bytes."""
 
 from __future__ import annotations
 
@@ -18,35 +18,34 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 pytest.importorskip("distributed", reason="needs the extra shards")
 pytest.importorskip("onnxruntime", reason="needs the extra onnx")
 if shutil.which("g++") is None:
     pytest.skip("no C++ compiler on this machine", allow_module_level=True)
 
-from cosim.cli.main import app
-from cosim.engines.library import MAX_LOOKAHEAD, DramConfig
-from cosim.models.run import ModelRun, run_model
-from cosim.shards import open_cluster, run_sharded
-from cosim.shards import session as sessions
-from cosim.shards.cluster import Cluster
-from cosim.shards.errors import ClusterError
-from cosim.shards.images import PAGE, Image
-from cosim.shards.run import Counted, Order, Outcome, Piece, Told, _Runner, run_shard
-from sw.driver import Driver
-from sw.driver.job import Job, JobResult
+from rkcosim.cli.main import app
+from rkcosim.driver import Driver
+from rkcosim.engines.library import MAX_LOOKAHEAD, DramConfig
+from rkcosim.measure.models.run import ModelRun, run_model
+from rkcosim.measure.shards import open_cluster, run_sharded
+from rkcosim.measure.shards import session as sessions
+from rkcosim.measure.shards.cluster import Cluster, ClusterError
+from rkcosim.measure.shards.images import PAGE, Image
+from rkcosim.measure.shards.run import Counted, Order, Outcome, Piece, Told, _Runner, run_shard
+from rkcosim.regcmd.job import Job, JobResult
 from tests.system.qdq_models import Net, make
 
 SECONDS = 60
-"""Bound of every wait for another process."""
+"""Limit of every wait for another process."""
 
 TIMES = {"host_seconds", "simulated_seconds", "cycles_per_second", "shards"}
-"""What differs between a sequential run and one in shards."""
+"""Differences between a sequential run and one in shards."""
 
 
 def chain(net: Net) -> str:
-    """Convolutions one after the other: a job of one chain, with weights that tasks leave for the next."""
+    """Convolutions in one chain: a job whose tasks leave weights for the next task."""
     x = net.add("Relu", net.conv("x", 3, 32, 3, strides=[2, 2], pads=[1] * 4))
     for _ in range(2):
         x = net.add("Relu", net.conv(x, 32, 32, 3, groups=32, pads=[1] * 4))
@@ -55,7 +54,7 @@ def chain(net: Net) -> str:
 
 
 def hosted(net: Net) -> str:
-    """A step of the host's (Softmax) between jobs, one of them large enough for two cores."""
+    """A step on the host (Softmax) between jobs; one job is large enough for two cores."""
     x = net.add("Relu", net.conv("x", 3, 32, 3, pads=[1] * 4))
     x = net.conv(x, 32, 32, 3, pads=[1] * 4)
     x = net.add("Softmax", x, axis=1)
@@ -71,7 +70,7 @@ def _model(folder: Path, name: str, build: Any, size: int) -> tuple[Path, np.nda
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """The default: processes of this machine."""
+    """The default cluster: processes of this machine."""
     with open_cluster(workers=2) as opened:
         yield opened
 
@@ -87,7 +86,7 @@ def sequential(model: tuple[Path, np.ndarray]) -> ModelRun:
 
 
 def same(ours: ModelRun, theirs: ModelRun) -> None:
-    """Everything that a run tells: bytes, cycles of every task, counters, verdict."""
+    """Check that all results of a run are the same: bytes, cycles of every task, counters, verdict."""
     assert ours.cycles == theirs.cycles
     a, b = ours.as_json(), theirs.as_json()
     assert a.keys() == b.keys()
@@ -110,7 +109,7 @@ def rkcosim(*words: object) -> tuple[int, str, str]:
 def test_same_as_sequential(
     cluster: Cluster, model: tuple[Path, np.ndarray], sequential: ModelRun, shards: int
 ):
-    """In bytes and in every cycle, not only within 0.5 %; 100: every task by itself."""
+    """All bytes and cycles are equal, not only within 0.5 %; with 100 shards each task is a shard."""
     path, image = model
     run = run_sharded(path, [[image], [image / 2]], shards=shards, cluster=cluster)
     same(run, sequential)
@@ -134,7 +133,7 @@ def test_same_as_sequential(
     ],
 )
 def test_other_memories(cluster: Cluster, model: tuple[Path, np.ndarray], dram: DramConfig, shards: int):
-    """Slower, and so fast that a task ends sooner than the default memory would let it."""
+    """Slower memory, and memory so fast that a task ends earlier than with the default memory."""
     path, image = model
     wanted = run_model(path, [[image]], check=True, dram=dram)
     run = run_sharded(path, [[image]], shards=shards, cluster=cluster, dram=dram)
@@ -176,7 +175,7 @@ def in_phase(order: Order, base: Image, starts: list[int], told: Told) -> Outcom
 def test_several_cores_differ_by_the_phase_alone(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shards: int
 ):
-    """What a shard cannot know, the cycle in which its jobs start, is all that it does not restore."""
+    """A shard does not know the cycle in which its jobs start; it restores everything else."""
     path, image = _model(tmp_path, "hosted", hosted, 48)
     starts: list[int] = []
     submit, send = Driver.submit, cluster.send
@@ -197,12 +196,12 @@ def test_several_cores_differ_by_the_phase_alone(
 
 
 def dies_once(order: Order, base: Image, marker: str, told: Told) -> Outcome:
-    """A shard whose first worker is killed under it."""
+    """A shard whose first worker is killed while it runs."""
 
     def killing(said: str, done: int) -> None:
         if "shard 1 " in order.name and not Path(marker).exists():
             Path(marker).touch()
-            time.sleep(0.5)  # until it is known that it has begun
+            time.sleep(0.5)  # until its start is reported
             os.kill(os.getpid(), signal.SIGKILL)
         told(said, done)
 
@@ -233,7 +232,7 @@ def test_a_lost_worker(
 
 
 def test_a_planted_byte(cluster: Cluster, model: tuple[Path, np.ndarray], monkeypatch: pytest.MonkeyPatch):
-    """The image that one shard is compared with is wrong in one byte: that shard fails, no other."""
+    """One byte of the image that a shard is compared with is wrong: this shard fails and no other."""
     path, image = model
     planted: dict[str, int] = {}
     send = sessions.ShardSession._send
@@ -261,10 +260,10 @@ def test_a_planted_byte(cluster: Cluster, model: tuple[Path, np.ndarray], monkey
 
 @pytest.fixture
 def own_cluster(tmp_path: Path) -> Iterator[str]:
-    """A cluster that a user has started with Dask's commands, in a folder of its own."""
+    """A cluster that was started with Dask's commands, in a separate folder."""
     dask = Path(sys.executable).with_name("dask")
     if not dask.exists():
-        pytest.skip("no command dask beside this Python")
+        pytest.skip("no command dask next to this Python")
     file = tmp_path / "scheduler.json"
     commands = [
         ["scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", file],
@@ -329,11 +328,11 @@ def test_a_users_cluster(
 
 def test_another_version(cluster: Cluster, monkeypatch: pytest.MonkeyPatch):
     address = cluster.client.scheduler.address
-    monkeypatch.setattr("cosim.shards.cluster.version", lambda: "9.9 (sources 00)")
+    monkeypatch.setattr("rkcosim.measure.shards.cluster.version", lambda: "9.9 (sources 00)")
     with pytest.raises(ClusterError, match=r"worker tcp\S+ has rkcosim .*sources.*, this is 9\.9 "):
         with open_cluster(address):
             pass
-    monkeypatch.setattr("cosim.shards.cluster.QUERY", "__import__('no_such_package')")
+    monkeypatch.setattr("rkcosim.measure.shards.cluster.QUERY", "__import__('no_such_package')")
     with pytest.raises(ClusterError, match=r"worker tcp\S+ cannot use rkcosim: No module named"):
         with open_cluster(address):
             pass
@@ -388,7 +387,7 @@ def test_sweep_of_splits_and_bad_points(cluster: Cluster, tmp_path: Path):
             ["--shards", "2", "--workers", "2", "--scheduler", "tcp://127.0.0.1:1"],
             "--workers starts processes",
         ),
-        (["--shards", "2", "--engine", "golden"], "the engine golden has no cycles"),
+        (["--shards", "2", "--engine", "golden"], "the engine golden counts no cycles"),
         (["--shards", "2", "--trace", "a.vcd"], "it writes no waveform and no event log"),
         (["--shards", "2", "--events", "a.parquet"], "it writes no waveform and no event log"),
     ],
@@ -414,7 +413,7 @@ def test_bad_options_of_run(
         (["--dram", "jitter=1", "--dram", "jitter=2"], "given twice"),
         (["--geometry", "cbuf_banks=8"], "no setting 'cbuf_banks', there are read_fifo_beats"),
         (["--weight-banks", "12"], "weights take 1 to 11 banks"),
-        (["--engine", "golden"], "the engine golden has none"),
+        (["--engine", "golden"], "the engine golden counts no cycles"),
     ],
 )
 def test_bad_options_of_sweep(model: tuple[Path, np.ndarray], options: list[str], said: str):
@@ -423,7 +422,7 @@ def test_bad_options_of_sweep(model: tuple[Path, np.ndarray], options: list[str]
 
 
 def test_nobody_answers(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("cosim.shards.cluster.ANSWER_SECONDS", 1)
+    monkeypatch.setattr("rkcosim.measure.shards.cluster.ANSWER_SECONDS", 1)
     for address in ("tcp://127.0.0.1:9", "nonsense://x"):
         with pytest.raises(ClusterError, match=f"no Dask scheduler answers at {address}"):
             with open_cluster(address):

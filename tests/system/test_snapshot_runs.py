@@ -1,7 +1,8 @@
-"""Snapshots: a run saved at a border between tasks goes on in another process as if it had never stopped."""
+"""Snapshots: a run saved between two tasks continues in another process as if it had not been interrupted."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import random
@@ -15,14 +16,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
-from cosim.cli.main import app
-from cosim.engines import SocEngine
-from cosim.engines.errors import SnapshotError
-from cosim.engines.snapshots.orders import Border, SaveOrder, SnapshotTaken
-from cosim.engines.snapshots.plan import planned
-from cosim.models.run import run_model
+from rkcosim.cli.main import app
+from rkcosim.engines import SocEngine
+from rkcosim.engines.protocol import SnapshotError
+from rkcosim.engines.snapshots.file import SnapshotFile
+from rkcosim.engines.snapshots.orders import Border, SaveOrder, SnapshotTaken
+from rkcosim.engines.snapshots.plan import planned
+from rkcosim.measure.models.run import run_model
 from tests.models.jobs import engine_or_skip
 
 ROOT = Path(__file__).parents[2]
@@ -35,8 +37,8 @@ TASKS = 10
 SEED = int(os.environ.get("RKCOSIM_SEED") or secrets.randbits(24))
 
 
-def everything(result: Any, engine: SocEngine) -> dict[str, Any]:
-    """What a run of a model gave, but for the host's times."""
+def everything(result: Any) -> dict[str, Any]:
+    """All results of a run of a model except the host's times."""
     data = result.as_json()
     for name in ("host_seconds", "simulated_seconds", "cycles_per_second", "resumed_at"):
         del data[name]
@@ -45,14 +47,14 @@ def everything(result: Any, engine: SocEngine) -> dict[str, Any]:
 
 
 def run_digits(cores: int, **plan: Any) -> tuple[dict[str, Any], Any]:
-    """Two checked inferences, and the engine's logs as they were at the end."""
+    """Two checked inferences, and the engine's logs at the end."""
     with np.load(INPUTS) as file:
         images = file["images"][:2].astype(np.float32)
     logs: dict[str, Any] = {}
     with planned(**plan) as found:
 
         def each(number: int, outputs: Any, good: bool | None) -> None:
-            engine = found.engine
+            engine = found.snapshots and found.snapshots.engine
             assert isinstance(engine, SocEngine)
             logs["tasks"] = [asdict(record) for record in engine.task_log()]
             logs["counters"] = [asdict(engine.counters(core)) for core in range(cores)]
@@ -61,7 +63,7 @@ def run_digits(cores: int, **plan: Any) -> tuple[dict[str, Any], Any]:
         result = run_model(
             DIGITS, [[image[None, None]] for image in images], check=True, cores=cores, each=each
         )
-    return json.loads(json.dumps({**everything(result, found.engine), "logs": logs})), found
+    return json.loads(json.dumps({**everything(result), "logs": logs})), found
 
 
 RESUME = """
@@ -70,13 +72,13 @@ from pathlib import Path
 from tests.system.test_snapshot_runs import run_digits
 for path in sys.argv[2:]:
     data, plan = run_digits(int(sys.argv[1]), resume=Path(path))
-    print(json.dumps([plan.engine.resumed_at, data]))
+    print(json.dumps([plan.snapshots.engine.resumed_at, data]))
 """
 
 
 @pytest.fixture(scope="module", params=[1, 3], ids=["one core", "three cores"])
 def saved_run(request: Any, tmp_path_factory: Any) -> Iterator[tuple[int, dict[str, Any], list[SaveOrder]]]:
-    """A run that was never stopped, and snapshots of the same run at every border of its second inference."""
+    """An uninterrupted run, and snapshots of the same run at every task boundary of its second inference."""
     cores = request.param
     engine_or_skip(1).close()
     folder = tmp_path_factory.mktemp("snapshots")
@@ -86,7 +88,7 @@ def saved_run(request: Any, tmp_path_factory: Any) -> Iterator[tuple[int, dict[s
     borders += [f"job:{jobs[0]}", "layer:pw1", "layer:stem"]
     orders = [SaveOrder(folder / f"{n}.snap", Border.parse(at), stop=False) for n, at in enumerate(borders)]
     again, _ = run_digits(cores, saves=orders)
-    assert again == whole, "saving changes something"
+    assert again == whole, "saving changes the run"
     yield cores, whole, orders
 
 
@@ -98,7 +100,7 @@ def test_every_border_was_saved(saved_run: Any) -> None:
     if cores == 1:
         assert len(taken) == len(orders)
         cycles = {order.taken.cycle for order in taken if order.at.text.startswith("task:")}
-        assert ends <= cycles | {max(ends)}, "each end of a task is a border"
+        assert ends <= cycles | {max(ends)}, "each end of a task is a boundary"
     assert len(taken) >= TASKS // 2
     assert not list(orders[0].path.parent.glob("*.part"))
 
@@ -109,7 +111,7 @@ def cores_jobs(whole: dict[str, Any]) -> int:
 
 
 def test_resumed_in_another_process(saved_run: Any) -> None:
-    """Cycles, bytes, task log, counters, layers and verdict are those of the run that was never stopped."""
+    """Cycles, bytes, task log, counters, layers and verdict are those of the uninterrupted run."""
     cores, whole, orders = saved_run
     taken = [order for order in orders if order.taken is not None]
     chosen = [taken[0], *random.Random(SEED).sample(taken[1:-2], 2), *taken[-2:]]
@@ -135,7 +137,7 @@ def test_saved_again_after_going_on(saved_run: Any, tmp_path: Path) -> None:
 
 
 def test_another_program_is_noticed(saved_run: Any) -> None:
-    """Other inputs, cores or registers: the run does not go on, and says what differs."""
+    """With other inputs, cores or registers the run does not continue, and reports the difference."""
     cores, _, orders = saved_run
     path = next(order for order in orders if order.taken is not None).path
     image = np.zeros((1, 1, 16, 16), np.float32)
@@ -150,7 +152,7 @@ def test_another_program_is_noticed(saved_run: Any) -> None:
     with pytest.raises(SnapshotError, match=r"access 0 is a read \(core 0"), planned(resume=path):
         with engine_or_skip(cores) as engine:
             engine.read32(0, 0)
-    with pytest.raises(SnapshotError, match="the run has ended before cycle"), planned(resume=path):
+    with pytest.raises(SnapshotError, match="the run ended before cycle"), planned(resume=path):
         engine_or_skip(cores).close()
 
 
@@ -194,12 +196,15 @@ def test_run_and_resume(tmp_path: Path) -> None:
         ([DIGITS, "--resume", INPUTS], "not a snapshot"),
         ([DIGITS, "--save", tmp_path / "x.snap"], "--save needs --at"),
         ([DIGITS, "--at", "job"], "--at needs --save"),
-        ([DIGITS, "--save", tmp_path / "x.snap", "--at", "noon"], "no border between tasks"),
+        ([DIGITS, "--save", tmp_path / "x.snap", "--at", "noon"], "not a border between tasks"),
         (
             [DIGITS, "--save", tmp_path / "x.snap", "--at", "layer:nothing"],
-            "the run never came to layer:nothing",
+            "no layer has this name",
         ),
-        ([DIGITS, "--save", tmp_path / "x.snap", "--at", "job", "--engine", "golden"], "nothing to save"),
+        (
+            [DIGITS, "--save", tmp_path / "x.snap", "--at", "job", "--engine", "golden"],
+            "snapshot needs one of: verilator",
+        ),
     ):
         errors = rkcosim("run", *wrong, code=2)
         assert hint in errors and len(errors.strip().splitlines()) == 1, errors
@@ -217,9 +222,49 @@ def test_regcmd_run_and_resume(tmp_path: Path) -> None:
 
 
 def test_the_end_of_a_job_of_one_task(tmp_path: Path) -> None:
-    """The interrupt is up some cycles before the end of its task is seen."""
+    """The interrupt is set some cycles before the end of its task is detected."""
     engine_or_skip(1).close()
     place, stream = tmp_path / "s.snap", STREAM.with_name("pool.json")
     whole = rkcosim("regcmd", "run", stream, "--check")
     assert rkcosim("regcmd", "run", stream, "--check", "--save", place, "--at", "job").startswith("saved at")
     assert rkcosim("regcmd", "run", stream, "--resume", place) == whole
+
+
+def test_snapshots_with_right_checksums_and_wrong_contents(tmp_path: Path) -> None:
+    """Each ends with exit code 2 and one line that names the file."""
+    engine_or_skip(1).close()
+    place, bad = tmp_path / "s.snap", tmp_path / "bad.snap"
+    rkcosim("run", DIGITS, "-i", INPUTS, "--limit", 1, "--save", place, "--at", "job")
+    sound = SnapshotFile.read(place)
+
+    def npz(**arrays: Any) -> bytes:
+        stream = io.BytesIO()
+        np.savez(stream, **arrays)
+        return stream.getvalue()
+
+    image = np.zeros((1, 1, 16, 16), np.float32)
+    changes: dict[str, Any] = {
+        "no options": ("run", {**sound.header["run"], "options": {}}),
+        "options": (
+            "run",
+            {**sound.header["run"], "options": {**sound.header["run"]["options"], "seed": "x"}},
+        ),
+        "engine": ("engine", "icarus"),
+        "cores": ("cores", 1 << 40),
+        "memory timing": ("dram", {**sound.header["dram"], "read_latency": "fast"}),
+        "inputs": ("inputs", b"PK"),
+        "inputs of a shape": ("inputs", npz(**{"0.0": image[:, :, :3]})),
+        "inputs of texts": ("inputs", npz(**{"0.0": np.array(["x"])})),
+        "names of inputs": ("inputs", npz(**{"0.0": image, "x.y": image})),
+        "labels": ("inputs", npz(**{"0.0": image, "labels": np.zeros(3, np.int64)})),
+        "other inputs": ("inputs", npz(**{"0.0": image})),
+        "host": ("host", sound.blocks["host"].replace(b'["w"', b'["r"')),
+        "values": ("host", sound.blocks["host"].replace(b'"begin":', b'"begin":1')),
+        "state": ("state", sound.blocks["state"][:-8]),
+    }
+    for name, (part, value) in changes.items():
+        header, blocks = dict(sound.header), dict(sound.blocks)
+        (blocks if part in blocks else header)[part] = value
+        SnapshotFile(header, blocks).write(bad)
+        errors = rkcosim("run", DIGITS, "--resume", bad, code=2)
+        assert len(errors.strip().splitlines()) == 1 and "internal" not in errors, (name, errors)

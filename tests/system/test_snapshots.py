@@ -1,4 +1,4 @@
-"""Snapshots of engines: one that is restored goes on like the one that was saved; files that are refused."""
+"""Snapshots of engines: a restored engine continues like the saved one; files that are refused."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import os
 import random
 import secrets
 import struct
+import subprocess
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,18 +19,18 @@ from typing import Any
 
 import pytest
 
-from cosim import open_engine
-from cosim.crosscheck.kick import start
-from cosim.engines import DramConfig, SocEngine, library, resuming, saving
-from cosim.engines.errors import SnapshotError, WaveformError
-from cosim.engines.snapshots.file import MAGIC, VERSION, SnapshotFile
-from cosim.engines.snapshots.orders import Border, SaveOrder, SnapshotTaken
-from cosim.engines.snapshots.plan import planned
-from cosim.streams.stream import Stream
-from rtl.regs import registers
-from sw.driver import Job
+from rkcosim import open_engine
+from rkcosim.driver import Job
+from rkcosim.engines import DramConfig, SocEngine, library, resuming, saving
+from rkcosim.engines.protocol import SnapshotError, WaveformError
+from rkcosim.engines.snapshots.file import MAGIC, VERSION, SnapshotFile
+from rkcosim.engines.snapshots.orders import Border, SaveOrder, SnapshotTaken
+from rkcosim.engines.snapshots.plan import planned
+from rkcosim.spec.regs import registers
+from rkcosim.verify.crosscheck.kick import start
+from rkcosim.verify.streams.stream import Stream
+from rkcosim.waves.spec import TraceSpec
 from tests.models.jobs import draw_at, driver_for, engine_or_skip, records_of
-from waves.spec import TraceSpec
 
 ROOT = Path(__file__).parents[2]
 STREAM = ROOT / "examples/streams/digits.json"
@@ -40,13 +42,13 @@ PC = registers()["PC"]
 
 
 def state_of(engine: SocEngine) -> dict[str, Any]:
-    """All that a host can see of an engine: cycle, pins, logs, counters, memory."""
+    """Everything that a host can see of an engine: cycle, pins, logs, counters, memory."""
     pins = []
     for core in range(engine.cores):
         ends = library.CoreIn(), library.CoreOut()
-        engine._lib.rk_pins(engine._opened(), core, ct.byref(ends[0]), ct.byref(ends[1]))
+        engine.lib.rk_pins(engine.opened(), core, ct.byref(ends[0]), ct.byref(ends[1]))
         bursts = (ct.c_uint32 * (library.READ_IDS + library.WRITE_IDS))()
-        engine._lib.rk_open_bursts(engine._opened(), core, bursts)
+        engine.lib.rk_open_bursts(engine.opened(), core, bursts)
         pins.append([*map(bytes, ends), list(bursts)])
     memory = [
         (iova, zlib.crc32(engine.memory.read(iova, size))) for iova, size in engine.memory.ranges.items()
@@ -82,7 +84,7 @@ def running_stream(cores: int = 1, dram: DramConfig | None = None) -> SocEngine:
 
 @pytest.mark.parametrize("cores", [1, 3])
 def test_original_and_restored_go_on_alike(cores: int, tmp_path: Path) -> None:
-    """Random register traffic and waits, compared after each of them; saved in the middle of tasks too."""
+    """Random register accesses and waits, compared after each of them; also saved during tasks."""
     print(f"RKCOSIM_SEED={SEED}")
     rng = random.Random(SEED)
     dram = DramConfig(jitter=50, seed=SEED & 0xFFFF, peak_bytes_per_cycle=rng.choice([6, 12, 23.65]))
@@ -152,7 +154,7 @@ def test_cycle_by_cycle(tmp_path: Path) -> None:
 
 
 def test_a_job_of_the_driver(tmp_path: Path) -> None:
-    """Three cores with jobs of their own under jitter, saved in the middle of all; threads do not matter."""
+    """Three cores with separate jobs and jitter, saved during all of them; threads do not matter."""
     engine_or_skip().close()
     cases = [draw_at("chains", 5, index=core, area=core) for core in range(3)]
     dram = DramConfig(peak_bytes_per_cycle=12, jitter=40, seed=3)
@@ -220,7 +222,7 @@ def test_a_waveform_and_events_from_where_it_goes_on(tmp_path: Path) -> None:
     with engine_or_skip(1) as plain:
         with pytest.raises(SnapshotError, match="traced, this is the verilator model"):
             plain.restore(tmp_path / "s.snap")
-    with engine_or_skip(1) as plain:  # the library is loaded again while there is an order
+    with engine_or_skip(1) as plain:  # a pending order loads the library again
         plain.remember_host()
         order = plain.save_at(tmp_path / "late.snap", "task:1")
         plain.trace(TraceSpec(tmp_path / "part.vcd", scopes=("core0.PC",)))
@@ -236,7 +238,7 @@ def test_a_waveform_and_events_from_where_it_goes_on(tmp_path: Path) -> None:
 
 
 def changes_after(text: str, cycle: int) -> list[str]:
-    """Lines of a waveform's changes from a cycle on, those of a cycle in order."""
+    """Lines of a waveform's changes from a cycle on; lines of the same cycle are sorted."""
     chunks = [chunk.splitlines() for chunk in text.split("\n#")[1:]]
     return [line for chunk in chunks if int(chunk[0]) >= cycle for line in [chunk[0], *sorted(chunk[1:])]]
 
@@ -256,7 +258,7 @@ def file(tmp_path_factory: Any) -> Path:
 def changed_header(
     path: Path, to: Path, change: Callable[[dict[str, Any]], None], version: int = VERSION
 ) -> Path:
-    """A snapshot whose header says something else, with the right checksum."""
+    """Return a snapshot with a changed header and the right checksum."""
     data = path.read_bytes()
     head = struct.Struct("<8sIII")
     _, _, length, _ = head.unpack(data[: head.size])
@@ -276,7 +278,7 @@ def refused(path: Path, match: str) -> Iterator[None]:
             engine.restore(path)
         assert "\n" not in str(caught.value)
         yield
-        assert state_of(engine) == before, "a refused snapshot leaves the engine alone"
+        assert state_of(engine) == before, "a refused snapshot does not change the engine"
 
 
 @pytest.mark.parametrize(
@@ -291,7 +293,11 @@ def refused(path: Path, match: str) -> Iterator[None]:
     ],
 )
 def test_of_another_engine(name: str, value: Any, match: str, file: Path, tmp_path: Path) -> None:
-    other = changed_header(file, tmp_path / "other.snap", lambda header: header.update({name: value}))
+    def change(header: dict[str, Any]) -> None:
+        header[name] = value
+        header["host"]["reset_at"] = [0] * header["cores"]  # has one for each core
+
+    other = changed_header(file, tmp_path / "other.snap", change)
     with refused(other, match):
         pass
 
@@ -331,22 +337,85 @@ def test_damage_is_found_wherever_it_is(file: Path, tmp_path: Path) -> None:
     SnapshotFile.read(hurt)
 
 
+def place_of_model(state: bytes) -> int:
+    """Return where the model of a one-core engine begins: its bytes and those of the cell end the state."""
+
+    def length(at: int) -> int:
+        return int.from_bytes(state[at : at + 8], "little")
+
+    for at in range(len(state) - 16):
+        cell = at + 8 + length(at)
+        if at + 1000 < cell < len(state) - 8 and cell + 8 + length(cell) == len(state):
+            return at + 8
+    raise AssertionError("no model in the state")
+
+
+def model_mutants(state: bytes) -> Iterator[tuple[str, bytes]]:
+    """Return states that no engine wrote."""
+    head = place_of_model(state)
+    # after its first byte comes the number by which Verilator tells models apart
+    yield "another model's", state[: head + 1] + bytes([state[head + 1] ^ 1]) + state[head + 2 :]
+    yield "cut", state[: len(state) // 2]
+    yield "longer", state + bytes(8)
+    yield "nothing", b""
+    rng = random.Random(SEED)
+    for n in range(20):  # all data of the harness outside of the model, and the first members of the model
+        copy = bytearray(state)
+        at = rng.randrange(head + 200)
+        copy[at : at + 16] = rng.randbytes(16)
+        yield f"random {n}", bytes(copy)
+
+
+def test_states_with_right_checksums(file: Path, tmp_path: Path) -> None:
+    """Runs in a separate process: no state may end it; states with another structure are refused"""
+    print(f"RKCOSIM_SEED={SEED}")
+    sound = SnapshotFile.read(file)
+    paths = {}
+    for name, state in model_mutants(sound.blocks["state"]):
+        paths[name] = tmp_path / f"{name}.snap"
+        SnapshotFile(sound.header, {**sound.blocks, "state": state}).write(paths[name])
+    script = """
+import sys
+from rkcosim import open_engine
+from rkcosim.engines.protocol import SnapshotError
+for path in sys.argv[1:]:
+    try:
+        open_engine(snapshot=path).close()
+        print("restored", flush=True)
+    except SnapshotError as error:
+        print(error, flush=True)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, *map(str, paths.values())],
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=600,
+        check=True,
+        cwd=ROOT,
+    )
+    said = dict(zip(paths, done.stdout.splitlines(), strict=True))
+    for name, path in paths.items():
+        if not name.startswith("random"):
+            assert said[name] == f"{path}: the state does not fit this engine"
+        assert said[name] in ("restored", f"{path}: the state does not fit this engine")
+
+
 def test_what_cannot_be_saved(tmp_path: Path) -> None:
-    from cosim.engines.build import Variant, build
-    from cosim.engines.soc import Source
+    from rkcosim.engines.build import Variant, build
+    from rkcosim.engines.system import Source
 
     shared = build(None, Variant("external"))
     step = library.STEP(lambda core, pins_in, pins_out: 0)
     with SocEngine("amaranth", "rtl", Source(lambda traced: shared, step), cores=1) as engine:
         for attempt in (engine.save, lambda path: engine.save_at(path, "job"), engine.restore):
-            with pytest.raises(SnapshotError, match="amaranth cannot be saved; the engine verilator can"):
+            with pytest.raises(SnapshotError, match="amaranth cannot be saved; a snapshot needs one of"):
                 attempt(tmp_path / "s.snap")
     with engine_or_skip(1) as engine:
         with pytest.raises(SnapshotError, match="cannot be written"):
             engine.save("/proc/nothing/s.snap")
-        with pytest.raises(ValueError, match="no border between tasks"):
+        with pytest.raises(ValueError, match="not a border between tasks"):
             engine.save_at(tmp_path / "s.snap", "task:x")
         engine.run(1)
-        with pytest.raises(SnapshotError, match="from its first access on"):
+        with pytest.raises(SnapshotError, match="from the first one on"):
             engine.remember_host()
     assert not list(tmp_path.iterdir())

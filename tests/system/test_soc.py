@@ -14,13 +14,13 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 from amaranth.sim import Simulator
 
-import rtl.soc
-from rtl.bus import AxiLite
-from rtl.config import SMALL, NpuConfig
-from rtl.core import NpuCore
-from rtl.regs import counter_registers
-from rtl.regs.counters import WINDOW_BYTES
-from rtl.soc import COUNTER_PORTS, COUNTER_PREFIX, INDEX_PORT, NpuSoc, core_prefix
+import rkcosim.rtl.soc
+from rkcosim.rtl.bus import AxiLite
+from rkcosim.rtl.core import NpuCore
+from rkcosim.rtl.soc import COUNTER_PREFIX, INDEX_PORT, INNER_PORTS, NpuSoc, core_prefix
+from rkcosim.spec.config import SMALL, NpuConfig
+from rkcosim.spec.regs import counter_registers
+from rkcosim.spec.regs.counters import WINDOW_BYTES
 from tests.models.axi_model import axil_write
 
 WORD = 1 << 64
@@ -28,11 +28,11 @@ MULTIPLIER = 0x9E3779B97F4A7C15
 
 
 Members = dict[str, Any]
-"""Port -> member of the signature."""
+"""Map from port to the member of the signature."""
 
 
 def members_of(make: Callable[[NpuConfig], Any]) -> Members:
-    """Ports of a component that is made, but neither simulated nor converted, which would take long."""
+    """Ports of a component that is made, but neither simulated nor converted, because that takes long."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnusedElaboratable)
         members = dict(make(SMALL).signature.members.items())
@@ -41,7 +41,7 @@ def members_of(make: Callable[[NpuConfig], Any]) -> Members:
 
 
 def directions(members: Members) -> dict[str, tuple[bool, int]]:
-    """Port -> (is an input, width)."""
+    """Map from port to (is an input, width)."""
     return {n: (m.flow == In, Shape.cast(m.shape).width) for n, m in members.items()}
 
 
@@ -52,7 +52,7 @@ def ports() -> Members:
 
 def test_ports_are_those_of_three_cores(ports: Members) -> None:
     lone, soc = directions(ports), directions(members_of(NpuSoc))
-    for inner in (INDEX_PORT, *COUNTER_PORTS):
+    for inner in INNER_PORTS:
         lone.pop(inner)
     assert len(lone) > 50
     window = directions(dict(AxiLite().flip().members.items()))
@@ -62,7 +62,7 @@ def test_ports_are_those_of_three_cores(ports: Members) -> None:
 
 
 class Counters:
-    """The window's port of a SoC, with the names of AXI4-Lite."""
+    """The counter window's port of a SoC, with the names of AXI4-Lite."""
 
     def __init__(self, soc: NpuSoc) -> None:
         self._soc = soc
@@ -72,7 +72,7 @@ class Counters:
 
 
 class StandIn(wiring.Component):
-    """A core's ports around one register that every input changes and every output shows its own way."""
+    """A core's ports around one register that every input changes and every output shows differently."""
 
     def __init__(self, ports: Members) -> None:
         super().__init__(ports)
@@ -88,7 +88,7 @@ class StandIn(wiring.Component):
         return m
 
     def following(self, state: Any, values: dict[str, Any]) -> Any:
-        """The register behind a clock edge; of Amaranth values or of integers."""
+        """The next value of the register at a clock edge; from Amaranth values or integers."""
         total = (state + 1) * MULTIPLIER
         for place, (name, (is_input, _)) in enumerate(self.table.items()):
             if is_input:
@@ -96,18 +96,19 @@ class StandIn(wiring.Component):
         return total % WORD if isinstance(total, int) else total[:64]
 
     def shown(self, state: Any) -> dict[str, Any]:
-        """The outputs, uncut."""
+        """The outputs, not truncated."""
         outputs = [name for name, (is_input, _) in self.table.items() if not is_input]
         return {name: (state >> place % 53) ^ (place * 0x1357) for place, name in enumerate(outputs)}
 
 
 def test_every_core_is_on_its_own(ports: Members, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Random values on every input: each core's outputs follow from its own inputs and its number; core 1
-    counts."""
-    monkeypatch.setattr(rtl.soc, "NpuCore", lambda *arguments, **options: StandIn(ports))
+    """Random values on every input: each core's outputs follow from its inputs and its number; core 1
+    counts.
+    """
+    monkeypatch.setattr(rkcosim.rtl.soc, "NpuCore", lambda *arguments, **options: StandIn(ports))
     soc = NpuSoc(SMALL)
     twin = soc._cores[0]
-    inner = (INDEX_PORT, *COUNTER_PORTS)
+    inner = INNER_PORTS
     inputs = {n: width for n, (is_input, width) in twin.table.items() if is_input and n not in inner}
     outputs = {n: width for n, (is_input, width) in twin.table.items() if not is_input and n not in inner}
     seed = random.randrange(1 << 32)
@@ -125,7 +126,12 @@ def test_every_core_is_on_its_own(ports: Members, monkeypatch: pytest.MonkeyPatc
                 values = {name: rng.getrandbits(width) for name, width in inputs.items()}
                 for name, value in values.items():
                     ctx.set(getattr(soc, core_prefix(k) + name), value)
-                states[k] = twin.following(states[k], values | {INDEX_PORT: k, "counting": k == 1})
+                inside = {
+                    INDEX_PORT: k,
+                    "counting": k == 1,
+                    "step_answer": ctx.get(soc._cores[k].step_answer),
+                }
+                states[k] = twin.following(states[k], values | inside)
             await ctx.tick()
             for k, state in enumerate(states):
                 for name, value in twin.shown(state).items():

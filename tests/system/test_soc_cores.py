@@ -1,4 +1,4 @@
-"""Three cores as one design run cycle for cycle as three cores of their own (Amaranth's simulator)."""
+"""Three cores as one design run cycle for cycle like three separate cores (Amaranth's simulator)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from amaranth.hdl import Cat, Signal
 from amaranth.lib.wiring import In
 from amaranth.sim import Simulator
 
-from rtl.config import SMALL
-from rtl.core import NpuCore
-from rtl.layouts import DiagnosticCode
-from rtl.regs import counter_registers, registers
-from rtl.regs.counters import WINDOW_BYTES
-from rtl.soc import COUNTER_PORTS, COUNTER_PREFIX, INDEX_PORT, NpuSoc, core_prefix
-from sw.regcmd import words_to_bytes
+from rkcosim.regcmd import words_to_bytes
+from rkcosim.rtl.core import NpuCore
+from rkcosim.rtl.layouts import DiagnosticCode
+from rkcosim.rtl.soc import COUNTER_PREFIX, INNER_PORTS, NpuSoc, core_prefix
+from rkcosim.spec.config import SMALL
+from rkcosim.spec.regs import counter_registers, registers
+from rkcosim.spec.regs.counters import WINDOW_BYTES
 from tests.models.axi_model import AxiMemory, axil_read, axil_write
 from tests.models.small_tasks import pool_task
 
@@ -39,7 +39,7 @@ class Bus:
 
 
 def directions(component: Any) -> dict[str, tuple[bool, int]]:
-    """Port -> (is an input, width)."""
+    """Map from port to (is an input, width)."""
     members = component.signature.members.items()
     return {name: (member.flow == In, len(getattr(component, name))) for name, member in members}
 
@@ -77,7 +77,7 @@ class LoneCore:
     def __init__(self) -> None:
         self.core = core = NpuCore(SMALL)
         ports = directions(core)
-        names = [name for name in ports if name not in (INDEX_PORT, *COUNTER_PORTS)]
+        names = [name for name in ports if name not in INNER_PORTS]
         self.inputs = [name for name in names if ports[name][0]]
         self.outputs = [name for name in names if not ports[name][0]]
         self.log: list[tuple[int, int]] = []

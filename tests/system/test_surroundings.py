@@ -1,4 +1,4 @@
-"""What surrounds a kick changes no result: a reset just before it, slow and restless memory."""
+"""The surroundings of a kick do not change its result: a reset just before it, slow and irregular memory."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import secrets
 
 import pytest
 
-from cosim.conformance.groups import GROUPS, draw_case
-from cosim.conformance.runner import Runner
-from cosim.engines import DramConfig, open_engine
+from rkcosim.engines import DramConfig, open_engine
+from rkcosim.verify.conformance.groups import GROUPS, draw_case
+from rkcosim.verify.conformance.runner import Runner
 
 SEED = int(os.environ.get("RKCOSIM_SEED") or secrets.randbits(24))
-"""A fresh one in every run, printed with each failure; set RKCOSIM_SEED to repeat one."""
+"""A new seed in every run, printed with each failure; set RKCOSIM_SEED to repeat a run."""
 
 SLOW = DramConfig(
     jitter=80, seed=SEED & 0xFFFF, peak_bytes_per_cycle=6.0, read_latency=150, read_outstanding=3
 )
 LONG = {"field limits", "large maps", "streamed weights", "registers"}
-"""Groups that take long; `registers` makes all that follow slow, with one read at a time."""
+"""Groups that take long; `registers` makes the following groups slow, with one read at a time."""
 
 
 @pytest.mark.parametrize(

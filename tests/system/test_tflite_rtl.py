@@ -10,11 +10,11 @@ import pytest
 pytest.importorskip("tflite", reason="needs the extra tflite")
 pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
 
-from cosim.crosscheck.model_check import ModelChecker
-from cosim.engines.engine import Engine, open_engine
-from cosim.models.compare import random_values
-from sw.compiler import compile_model
-from sw.driver import Driver
+from rkcosim.compiler import LoadedModel, compile_model
+from rkcosim.driver import Driver
+from rkcosim.engines.engine import Engine, open_engine
+from rkcosim.measure.models.compare import random_values
+from rkcosim.verify.crosscheck.model_check import ModelChecker
 from tests.models.tflite_models import Tf
 from tests.system.test_tflite_ops import CASES
 
@@ -36,7 +36,7 @@ def test_operator(engine: Engine, name: str) -> None:
     t.input(shape)
     model = compile_model(t.bytes(build(t)), reuse=False)
     values: list[np.ndarray] = list(random_values(model, 5))
-    with model.load(Driver(engine, MAX_CYCLES)) as loaded:
+    with LoadedModel(model, Driver(engine, MAX_CYCLES)) as loaded:
         loaded.set_input(0, values[0])
         loaded.run()
         checker = ModelChecker(loaded, engine.name)

@@ -1,4 +1,4 @@
-"""Cores in windows and threads: whatever simulates them, cycles, bytes and logs are the same."""
+"""Cores in windows and threads: cycles, bytes and logs do not depend on how cores are simulated."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosim import progress
-from cosim.engines import BuildError, DiagnosticError, DramConfig, open_engine
-from cosim.engines.threads import thread_count, using_threads
+from rkcosim.base import progress
+from rkcosim.engines import BuildError, DiagnosticError, DramConfig, open_engine
+from rkcosim.engines.settings import thread_count, using_threads
 from tests.system import toy_core as toy
 from tests.system.toy_core import CROWDED, SOURCE, TARGET, open_toy, start
 
 DIAGNOSTIC = 0xE100
-"""A register that no block has."""
+"""Offset that belongs to no block."""
 
 WAYS = [
     {"threads": 1},
@@ -54,7 +54,7 @@ def opened(
 
 
 def wait(engine, mask):
-    """(cycle, lines) whenever more lines are high, until all of the mask are."""
+    """Run until all lines of the mask are high; return (cycle, lines) for every additional line."""
     seen = []
     while mask:
         high = engine.run_until_irq(mask, 20_000)
@@ -77,7 +77,7 @@ def facts(engine):
 
 
 def story(engine):
-    """Three cores at work together and apart, a reset amid it, refused accesses, diagnostics."""
+    """Three cores active together and alone, a reset during it, refused accesses, diagnostics."""
     seen: list[Any] = []
     for core in range(3):
         start(engine, core, 20 - 5 * core, 16 - core)
@@ -252,8 +252,8 @@ def test_the_number_is_checked_and_handed_down():
 
 
 def test_a_layer_that_three_cores_share():
-    from cosim.perf.workloads import LAYERS
-    from sw.compiler import using_cores
+    from rkcosim.compiler import using_cores
+    from rkcosim.measure.perf.workloads import LAYERS
 
     found = []
     for threads in (1, 2, 3):

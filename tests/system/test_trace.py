@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-import waves
-from cosim.crosscheck.kick import run_kick
-from cosim.crosscheck.mismatch import run_watched, trace_mismatch, wants_mismatch
-from cosim.engines import BuildError, DramConfig, EngineError, open_engine, toolchain
-from cosim.engines.traces.writing import fst_functions
-from cosim.streams.stream import Stream
-from rtl.regs import registers
+from rkcosim import waves
+from rkcosim.engines import BuildError, DramConfig, EngineError, open_engine, open_named, toolchain
+from rkcosim.engines.traces.writing import fst_functions
+from rkcosim.spec.regs import registers
+from rkcosim.verify.crosscheck.compare import trace_mismatch, wants_mismatch
+from rkcosim.verify.crosscheck.kick import run_kick
+from rkcosim.verify.streams.stream import Stream
+from rkcosim.waves.spec import AFTER, SpecError, TraceSpec, When
 from tests.system import toy_core as toy
-from waves.spec import AFTER, SpecError, TraceSpec, When
 
 ROOT = Path(__file__).resolve().parents[2]
 STREAM = Stream.load(ROOT / "examples" / "streams" / "pool.json")
@@ -32,7 +35,7 @@ def needs_compiler() -> None:
 
 
 def run(spec: TraceSpec | None, *, dram: DramConfig | None = None, layers=(), cores: int = 1):
-    """Run the example stream; the number of cycles, the task log, and what became of the waveform."""
+    """Run the example stream; return the number of cycles, the task log, and the result of the waveform."""
     needs_compiler()
     engine = open_engine(
         cores=cores, dram=dram, on_diagnostic="go on", traced=True, progress=lambda text: None
@@ -63,7 +66,7 @@ def task() -> tuple[int, int]:
 
 
 def same_values(part: waves.Wave, whole: waves.Wave, names: list[str]) -> None:
-    """Every value of a part of a run is that of the whole run's waveform."""
+    """Check that every value of a part of a run is that of the whole run's waveform."""
     assert names
     part.load(*names)
     whole.load(*names)
@@ -226,7 +229,7 @@ def test_a_hang_is_an_error(tmp_path: Path):
         result = run_kick(engine, STREAM.kick, STREAM.core, 400, STREAM.writes)  # too few cycles
         assert not result.done
     part = waves.open(path)
-    assert part.rises("core0.events.task_start"), "the cycles before are there"
+    assert part.rises("core0.events.task_start"), "the cycles before the error are in the file"
 
 
 def test_scopes_hold_what_they_say(tmp_path: Path):
@@ -306,30 +309,28 @@ def test_what_cannot_be_written(tmp_path: Path):
     assert not list(tmp_path.iterdir())
 
 
-def test_the_write_of_a_wrong_byte(tmp_path: Path):
+def test_the_write_of_a_wrong_byte(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     needs_compiler()
     output = next(region for region in STREAM.regions if "out" in region.name)
     trace = TraceSpec(tmp_path / "w.vcd", scopes=("core0.axi",), start=When.parse("mismatch"), before=30)
 
-    def rerun(spec: TraceSpec | None, address: int | None) -> list[int]:
-        with open_engine(cores=1, traced=spec is not None, progress=lambda text: None) as engine:
-
-            def kick() -> None:
-                STREAM.load_into(engine.memory)
-                run_kick(engine, STREAM.kick, STREAM.core, 20_000, STREAM.writes)
-
-            return run_watched(engine, spec, address, kick)
+    @contextmanager
+    def repeat(spec: TraceSpec | None) -> Iterator[tuple[Any, Callable[[], object]]]:
+        with closing(open_named(None, cores=1, trace=spec, progress=lambda text: None)) as engine:
+            STREAM.load_into(engine.memory)
+            yield engine, lambda: run_kick(engine, STREAM.kick, STREAM.core, 20_000, STREAM.writes)
 
     address = output.address + 5
-    cycle, said = trace_mismatch(trace, address, rerun)
-    assert cycle is not None and f"{cycle:,}" in said
+    cycle = trace_mismatch(trace, {"address": address}, repeat)["cycle"]
+    assert cycle is not None and f"{cycle:,}" in capsys.readouterr().err
     wave = waves.open(trace.path)
     assert wave.first == cycle - 30
     assert wave.value("core0.axi.wvalid", cycle) == wave.value("core0.axi.wready", cycle) == 1
     strobes = wave.value("core0.axi.wstrb", cycle)
     assert isinstance(strobes, int) and strobes >> address % 32 & 1
-    cycle, said = trace_mismatch(trace, 0x7000_0000, rerun)
-    assert cycle is None and "nothing wrote" in said
+    assert trace_mismatch(trace, {"address": 0x7000_0000}, repeat) == {"cycle": None}
+    assert "nothing wrote" in capsys.readouterr().err
+    assert trace_mismatch(trace, {}, repeat) == {} and "nothing differs" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["verilator", "cxxrtl"])

@@ -1,4 +1,4 @@
-"""Published measurements beside the RTL: the table, the rule that picks rows, bounds, and rows that run."""
+"""Published measurements compared with the RTL: the table, the row selection, bounds, and measured rows."""
 
 from __future__ import annotations
 
@@ -8,22 +8,25 @@ import statistics
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
-from cosim.cli.main import app
-from cosim.perf.boards import calibrate, known_errors
-from cosim.perf.boards import runs as board_runs
-from cosim.perf.boards import text as validate_text
-from cosim.perf.boards.calibrate import Candidate
-from cosim.perf.boards.table import FAMILIES, Row, rows
-from cosim.perf.boards.validate import DRIVER_US, Result, Setting, families, measure, validate
-from cosim.perf.page import SECTIONS, markers, read_section
+from rkcosim.cli.main import app
+from rkcosim.measure.perf.boards import known_errors
+from rkcosim.measure.perf.boards import runs as board_runs
+from rkcosim.measure.perf.boards import text as validate_text
+from rkcosim.measure.perf.boards.expected import SUBMIT_US
+from rkcosim.measure.perf.boards.table import FAMILIES, Row, rows
+from rkcosim.measure.perf.boards.validate import Result, Setting, families, measure, validate
+from rkcosim.measure.perf.page import SECTIONS, markers, read_section
+from tools import calibrate
+from tools.calibrate import Candidate
+from tools.provenance import TABLE_SOURCES
 
 BY_ID = {row.id: row for row in rows()}
-HARDWARE = Path(__file__).parents[3] / "shared" / "HARDWARE.md"
+MEASUREMENTS = Path(__file__).parents[2] / "docs" / "reference" / "12-measurements.md"
 
 QUICK = ("UNET-64x34", "UNET-22", "CHAN-102", "CHAN-88", "MM-64x256x256", "YV10-119", "YV10-121", "CHAN-42")
-"""Rows of a few hundred thousand cycles, of four families."""
+"""Rows of a few hundred thousand cycles, from four families."""
 
 
 def test_every_row_is_whole() -> None:
@@ -48,7 +51,7 @@ def test_the_rule(name: str, why: str) -> None:
 
 
 def test_the_halves_stay_as_they_were() -> None:
-    """Chosen by a hash of the row's id, before anything was fitted; only the last was added since."""
+    """The halves were chosen by a hash of the row's id before the fit; only the last row was added later."""
     counted = [row for row in rows() if not row.excluded]
     assert {row.id for row in counted if row.half == "fitted"} == {
         "CHAN-9",
@@ -62,21 +65,20 @@ def test_the_halves_stay_as_they_were() -> None:
     assert len(counted) == 16
 
 
-@pytest.mark.skipif(not HARDWARE.is_file(), reason="the hardware reference is not beside the repository")
 def test_bounds_are_the_published_columns() -> None:
     """NPU cycles exactly, DRAM cycles within rounding and the bytes of biases."""
-    text = HARDWARE.read_text().split("Selected rows")[1].split("Reading:")[0]
+    text = MEASUREMENTS.read_text("utf-8").split("Selected rows")[1].split(TABLE_SOURCES)[0]
     lines = [line for line in text.splitlines() if line.startswith("| ")]
     compared = 0
     for row in rows():
-        if row.section != "9.6" or row.family == "models":
+        if row.section != "12.6" or row.family == "models":
             continue
         line = next(line for line in lines if row.quote in line)
         cells = [cell.strip().replace(" ", "") for cell in line.strip("|").split("|")]
         npu, ddr = int(cells[2]), int(cells[3])
         try:
-            bounds = board_runs.work(row).bounds()
-        except Exception as error:  # what cannot be built is a matter of another test
+            bounds = board_runs.work(row).bounds
+        except Exception as error:  # another test checks that every row can be built
             assert "CBUF" in str(error), row.id
             continue
         assert bounds.npu == npu, row.id
@@ -88,7 +90,7 @@ def test_bounds_are_the_published_columns() -> None:
 
 
 def test_quick_rows_lie_between_formula_and_board() -> None:
-    """(a) at least the formula's cycles, (b) at most the time measured."""
+    """(a) at least the formula's cycles, (b) at most the measured time."""
     for result in validate([BY_ID[name] for name in QUICK], setting=Setting("rtl")):
         assert result.how == "RTL" and result.why == "", result
         assert result.above_formula and result.below_board, result
@@ -98,7 +100,7 @@ def test_quick_rows_lie_between_formula_and_board() -> None:
 
 
 def test_memory_of_a_slower_clock() -> None:
-    """DRAM keeps its time: at 200 MHz a core gets five times the bytes a cycle, so it waits less."""
+    """DRAM has its own clock: at 200 MHz a core gets five times the bytes per cycle, so it waits less."""
     row = BY_ID["MM-64x256x256"]
     slow = Row(**{**row.__dict__, "clock_mhz": 200.0})
     fast, slower = measure(row, Setting("rtl")), measure(slow, Setting("rtl"))
@@ -122,7 +124,7 @@ def test_every_row_lies_between_formula_and_board_or_is_explained() -> None:
 
 
 def _result(name: str, factor: float) -> Result:
-    """A row with `factor` of its time measured."""
+    """A row with `factor` of its measured time."""
     row = BY_ID[name]
     cycles = round(row.measured_us * row.clock_mhz * factor)
     ran = board_runs.Ran(cycles, 1, 2, {"busy": cycles, "dpu": 0})
@@ -146,9 +148,9 @@ def test_families_count_held_back_rows_only() -> None:
 
 def test_models_hold_the_drivers_time() -> None:
     result = _result("ResNet50", 0.5)
-    assert result.driver_us == 2 * DRIVER_US
+    assert result.driver_us == 2 * SUBMIT_US
     assert result.error is not None and result.error_without_driver == pytest.approx(-0.5)
-    assert result.error == pytest.approx(-0.5 + 2 * DRIVER_US / 9080)
+    assert result.error == pytest.approx(-0.5 + 2 * SUBMIT_US / 9080)
     assert _result("UNET-9", 0.5).driver_us == 0
 
 
@@ -164,7 +166,7 @@ def test_what_breaks_a_bound_is_named_with_its_reason() -> None:
 
 
 def test_every_row_has_a_reason() -> None:
-    """Whatever its error turns out to be, the page says why, as far as it is known."""
+    """For every row, whatever its error is, the page states the reason as far as it is known."""
     for row in rows():
         assert known_errors.reason(row) != "not known", row.id
 
@@ -229,7 +231,7 @@ def test_command_refuses(arguments: tuple[str, ...], named: str) -> None:
 
 
 def test_page(tmp_path: Path) -> None:
-    """Both sections of a page, from the results of every row (faked ones)."""
+    """Both sections of a page, from (invented) results of every row."""
     results = [_result(row.id, 0.9) for row in rows()]
     text = validate_text.section(results, families(results), Setting(), families(results))
     for row in rows():

@@ -1,4 +1,4 @@
-"""Vectors from the field (H13, recipes of H14) as complete programs: listed fields exact, results bit-exact.
+"""Vectors from the field [HW 14] as complete programs: listed fields exact, results bit-exact.
 
 Every program runs on the golden model and on the RTL; both are compared with numbers computed here.
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from sw.regcmd import amount_code
+from rkcosim.regcmd import amount_code
 from tests.models.field_programs import BASE, Program, conv_common, run, vector_device
 
 FEATURES, WEIGHTS, OUT, OPERANDS = (BASE + 0x100 + 0x8000 * i for i in range(4))
@@ -25,7 +25,7 @@ def npu(request: pytest.FixtureRequest) -> Iterator:
 
 
 def v1_program() -> Program:
-    """H14.2, all written registers."""
+    """[HW 14.5], all written registers."""
     p = Program()
     conv_common(p)
     p.add("CNA", "CBUF_CON0", WEIGHT_BANK=11, DATA_BANK=1)
@@ -159,7 +159,7 @@ def v5_program(pixels: int) -> Program:
 
 
 def v5_operands(b: int) -> np.ndarray:
-    """Four blocks of A (8 x int32), B, C (8 x int16 each); unused channels zero (H3.7)."""
+    """Four blocks of A (8 x int32), B, C (8 x int16 each); unused channels zero [HW 3.7]."""
     table = np.zeros((4, 64), np.uint8)
     table[0, 32:36] = np.array([b, b], "<i2").view(np.uint8)
     table[0, 48:52] = np.array([16384, 16384], "<i2").view(np.uint8)
@@ -248,7 +248,7 @@ def test_v6_average_pool(npu) -> None:  # type: ignore[no-untyped-def]
     run(npu, words, 0xC00, at=BASE + 0x30000)
     got = np.frombuffer(npu.memory.read(POOL_OUT, 32 * 24 * 16), np.int8).reshape(24, 32, 16)
     total = x.astype(np.int64).reshape(24, 2, 32, 2, 16).sum(axis=(1, 3))
-    # H6.1: half away from zero, except that 2x2 windows with a remainder of a half go to the even quotient.
+    # [HW 9.3]: half away from zero, except that 2x2 windows with a remainder of 1/2 go to the even quotient.
     want = np.array(
         [
             round(t / 4) if t % 4 == 2 else int(abs(t) / 4 + 0.5) * (1 if t >= 0 else -1)

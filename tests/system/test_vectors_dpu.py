@@ -1,7 +1,7 @@
-"""Numbers that boards gave for the DPU: tables of activations, CLIP_TRUNCATE, additions after a reset.
+"""Numbers measured on boards for the DPU: activation tables, CLIP_TRUNCATE, additions after a reset.
 
-Programs restate what the published ones write; each number's source is in docs/hardware.md, section
-Sources.  The golden model and the RTL run all of them, and `run` compares what they write byte for byte.
+The programs write the same values as the published ones; each number's source is in docs/reference,
+section Sources.  The golden model and the RTL run all of them, and `run` compares their bytes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sw.layouts import pack_feature, pack_weights
+from rkcosim.spec.layouts import pack_feature, pack_weights
 from tests.models.field_programs import BASE, Program, run, vector_device
 
 MAIN, ELEMENT, WEIGHTS, OUT = BASE, BASE + 0x4_0000, BASE + 0x8_0000, BASE + 0xC_0000
@@ -41,14 +41,14 @@ def whole_range(function: Callable[[Floats], Floats], low: float, high: float) -
 
 
 def two_halves(function: Callable[[Floats], Floats], scale: float) -> list[np.ndarray]:
-    """Negative inputs in LE, others in LO, 32 indices from entry to entry."""
+    """Negative inputs in LE, others in LO, 32 indices per entry."""
     x = np.arange(-512, 513) * 32 / scale
     entries = np.clip(np.rint(function(x) * 32768), 0, 32767)
     return [entries[:513], entries[512:]]
 
 
 def activation(npu, x: Half, tables: list[np.ndarray], how: dict[str, float]) -> Floats:
-    """Run x through tables; `how` has the index's `scale` and `bias`, the output's `offset` and `minus`."""
+    """Run x through tables; `how` has `scale` and `bias` of the index, `offset` and `minus` of the output."""
     width = -(-x.size // 8)
     data = np.zeros(8 * width, np.float16)
     data[: x.size] = x
@@ -80,12 +80,12 @@ def activation(npu, x: Half, tables: list[np.ndarray], how: dict[str, float]) ->
 
 
 def halves(npu, count: int) -> Half:
-    """What is at OUT, as fp16."""
+    """Return the contents of OUT as fp16."""
     return np.frombuffer(bytes(npu.memory.read(OUT, 2 * count)), np.float16)
 
 
 def flying_cube(p: Program, width: int, pitches: tuple[int, int]) -> None:
-    """Eight channels of fp16 in a row; what every published element-wise program writes about it."""
+    """Eight channels of fp16 in a row; the registers that every published element-wise program writes."""
     last, surface = pitches
     p.add("DPU", "FEATURE_MODE_CFG", FLYING)
     p.add("DPU", "DATA_FORMAT", HALF_TYPES)
@@ -112,7 +112,7 @@ def straddling(
     lowest: float,
     power: int,
 ) -> Floats:
-    """An activation by one table over -edge .. edge, results from `lowest` up in a span of 2^power."""
+    """An activation by one table over -edge .. edge, results from `lowest` in a span of 2^power."""
     span = 2.0**power
     tables = whole_range(lambda v: (function(v) - lowest) / span, -edge, edge)
     scale = 16384 / (2 * edge)
@@ -132,7 +132,7 @@ AROUND_ZERO = np.linspace(-0.02, 0.02, 4001).astype(np.float16)
 
 
 def test_elu_reads_64_where_the_sum_with_the_offset_is_zero(npu) -> None:
-    """97 of 4001 elements on a board; 2^(17 - MINUS_EXP) at MINUS_EXP 11."""
+    """Like 97 of 4001 elements on a board; 2^(17 - MINUS_EXP) at MINUS_EXP 11."""
     x = AROUND_ZERO.astype(np.float64)
     got = straddling(npu, elu, AROUND_ZERO, 8.0, -1.0, 4)
     wrong = np.abs(got - elu(x)) > 0.02
@@ -140,7 +140,7 @@ def test_elu_reads_64_where_the_sum_with_the_offset_is_zero(npu) -> None:
 
 
 def test_elu_away_from_zero(npu) -> None:
-    """Largest relative error 0.37 % on a board."""
+    """The largest relative error is 0.37 %, as on a board."""
     x = np.linspace(-6, 6, 2048).astype(np.float16)
     x = x[np.abs(x) > 8 / 1024]
     want = elu(x.astype(np.float64))
@@ -149,13 +149,13 @@ def test_elu_away_from_zero(npu) -> None:
 
 
 def test_absolute_value_is_a_unit_too_low_between_entries(npu) -> None:
-    """0.0009766 on a board: the interpolation rounds down; to the nearest it would be 0.00195."""
+    """0.0009766, as on a board: the interpolation rounds down; rounded to nearest it would be 0.00195."""
     got = straddling(npu, np.abs, AROUND_ZERO, 16.0, 0.0, 5)
     assert np.abs(got - np.abs(AROUND_ZERO.astype(np.float64))).max() == pytest.approx(0.0009766, abs=1e-6)
 
 
 def test_mish_by_its_gate(npu) -> None:
-    """8.09e-6 on a board; the product with the gate is the program's own."""
+    """8.09e-6, as on a board; the program computes the product with the gate."""
     x = AROUND_ZERO.astype(np.float64)
     tables = two_halves(lambda v: np.tanh(softplus(v)), 2596.0)
     how = {"scale": 2596.0, "offset": 1, "minus": 15, "slope": 23107, "slope_shift": 22}
@@ -165,7 +165,7 @@ def test_mish_by_its_gate(npu) -> None:
 
 
 def test_leaky_scan_has_one_spike(npu) -> None:
-    """16385 inputs over -16 .. 16: 128 at zero, and nothing else is wrong."""
+    """16385 inputs over -16 .. 16: 128 at zero, and no other result is wrong."""
     x = np.linspace(-16, 16, 16385).astype(np.float16)
     tables = two_halves(lambda v: (np.where(v >= 0, v, 0.1 * v) + 1.6) / 32, 1024.0)
     how = {"scale": 1024.0, "offset": -1.6 * 1024, "minus": 10}
@@ -182,7 +182,7 @@ EW = {"add": 0x108202C0, "sub": 0x108402C0, "max": 0x108002C0, "min": 0x108102C0
 
 
 def element_program(word: int, width: int, element: bool = True) -> Program:
-    """As published: neither BS_CFG nor BN_CFG, nor operands of theirs, is written."""
+    """As published: writes neither BS_CFG nor BN_CFG nor their operands."""
     p = Program()
     for block in ("DPU", "DPU_RDMA"):
         p.add(block, "S_POINTER", 0x0E)
@@ -196,7 +196,7 @@ def element_program(word: int, width: int, element: bool = True) -> Program:
 
 
 def operands(npu) -> tuple[Half, Half, int]:
-    """Put all pairs of special values where the program reads them."""
+    """Put all pairs of special values at the addresses that the program reads."""
     a, b = (np.array(side, np.float16) for side in zip(*product(SPECIAL, SPECIAL), strict=True))
     npu.memory.write(MAIN, a.view(np.uint8))
     npu.memory.write(ELEMENT, b.view(np.uint8))
@@ -215,7 +215,7 @@ def test_element_wise_after_a_reset(npu, name: str) -> None:
 
 
 def test_additions_of_zeros_and_of_small_numbers(npu) -> None:
-    """3 + 5 of the least number is 8 of it."""
+    """3 + 5 times the smallest number is 8 times the smallest number."""
     npu.memory.write(MAIN, np.full(8, 3, np.uint16).view(np.uint8))
     npu.memory.write(ELEMENT, np.full(8, 5, np.uint16).view(np.uint8))
     run(npu, element_program(EW["add"], 1).finish(0x18), 0x300)
@@ -224,7 +224,7 @@ def test_additions_of_zeros_and_of_small_numbers(npu) -> None:
 
 @pytest.mark.parametrize("off", [0x1, 0x2])
 def test_an_operand_that_nothing_takes_is_dropped(npu, off: int) -> None:
-    """EW_OP_SRC 1 beside EW_BYPASS or EW_OP_BYPASS, with ERDMA on: 8 of 8 ended on a board."""
+    """EW_OP_SRC 1 with EW_BYPASS or EW_OP_BYPASS, and ERDMA on: 8 of 8 tasks ended on a board."""
     a, _, width = operands(npu)
     run(npu, element_program(EW["add"] | off, width).finish(0x18), 0x300)
     assert np.array_equal(halves(npu, a.size), a)
@@ -234,7 +234,7 @@ def test_an_operand_that_nothing_takes_is_dropped(npu, off: int) -> None:
 
 
 def truncated_program(truncate: int, factor: tuple[int, int], correction: int, zero: int) -> Program:
-    """A pointwise int8 convolution of 32 channels, 4 x 4, as these drivers write one."""
+    """A pointwise int8 convolution of 32 channels, 4 x 4, as these drivers write it."""
     p = Program()
     for block in ("CNA", "CORE", "DPU"):
         p.add(block, "S_POINTER", 0x0E)
@@ -281,13 +281,13 @@ def truncated_program(truncate: int, factor: tuple[int, int], correction: int, z
 
 
 def half_even(values: np.ndarray, shift: int) -> np.ndarray:
-    """values / 2^shift to the nearest, ties to the even one."""
+    """values / 2^shift to nearest, ties to even."""
     return np.rint(values / 2.0**shift).astype(np.int64)
 
 
 @pytest.mark.parametrize("truncate", [0, 1])
 def test_truncated_sums_hold_their_correction(npu, truncate: int) -> None:
-    """OW_OP 0x18 beside CLIP_TRUNCATE 1: the sum and its correction are rounded together, once."""
+    """OW_OP 0x18 with CLIP_TRUNCATE 1: the sum and its correction are rounded together, once."""
     rng = np.random.default_rng(41)
     x = rng.integers(-128, 128, (32, 4, 4)).astype(np.int8)
     w = rng.integers(-9, 10, (32, 32, 1, 1)).astype(np.int8)
@@ -307,7 +307,7 @@ def test_truncated_sums_hold_their_correction(npu, truncate: int) -> None:
 
 @pytest.mark.parametrize(("zero", "want"), [(0, 128), (-1, 126), (-2, 126), (-3, 124)])
 def test_the_zero_point_enters_before_the_rounding(npu, zero: int, want: int) -> None:
-    """127.5 - 1 is 126 on RV1103: the even one of 126 and 127."""
+    """127.5 - 1 gives 126 on RV1103: the even neighbour."""
     npu.memory.write(MAIN, np.full(512, 3, np.uint8))
     w = np.zeros((32, 32, 1, 1), np.int8)
     w[:, 0] = 85  # 3 x 85 = 255
@@ -317,7 +317,7 @@ def test_the_zero_point_enters_before_the_rounding(npu, zero: int, want: int) ->
 
 
 def test_the_zero_point_after_the_rounding_as_an_option() -> None:
-    """127.5 is 128 first, then 127 with a zero point of -1."""
+    """127.5 is rounded to 128 first, then a zero point of -1 gives 127."""
     option = "q1_zero_point_after_rounding"
     for kind in ("golden", "rtl"):
         device = vector_device(kind, options=[option])

@@ -1,4 +1,4 @@
-"""Vectors from the field in fp16, and the LUT's (H13 V2, V3, V3b, V3c, V4, V9): fields exact, bytes exact.
+"""Vectors from the field in fp16, and the LUT's [HW 14.3]: fields exact, bytes exact.
 
 Every program runs on the golden model and on the RTL; both are compared with numbers computed here.
 fp16 operands are small multiples of a power of two, so that sums are exact in any order.
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sw.layouts import (
+from rkcosim.spec.layouts import (
     argb_pitch,
     pack_argb,
     pack_feature,
@@ -35,12 +35,12 @@ def npu(request: pytest.FixtureRequest) -> Iterator:
 
 
 def small(rng: np.random.Generator, shape: tuple[int, ...], step: float) -> Half:
-    """fp16 multiples of `step` up to 16 steps."""
+    """Return fp16 multiples of `step`, up to 16 steps."""
     return (rng.integers(-16, 17, shape) * step).astype(np.float16)
 
 
 def written(npu, shape: tuple[int, int, int]) -> Half:  # type: ignore[no-untyped-def]
-    """The fp16 cube at OUT."""
+    """Return the fp16 cube at OUT."""
     channels, height, width = shape
     data = npu.memory.read(OUT, -(-channels // 8) * height * width * 16)
     return unpack_feature(np.frombuffer(data, np.uint8), shape, np.float16)
@@ -69,7 +69,7 @@ def output_cube(p: Program, out: int, shape: tuple[int, int, int], surface: int,
 
 
 def stem_tile(rows: int, first_row: int, out_rows: int, first_out: int, *, reuse: bool) -> Program:
-    """V2, V3: a tile of the fp16 stem 224 x 224 x 3 -> 32, 3 x 3 (rows may be fewer than the vendor's 50)."""
+    """V2, V3: a tile of the fp16 stem 224 x 224 x 3 -> 32, 3 x 3 (the vendor's has 50 rows)."""
     p = Program()
     float_common(p)
     pitch = argb_pitch(224, 2)
@@ -121,7 +121,7 @@ def test_v2_listed_fields() -> None:
 
 
 def test_v2_v3_stem_tiles(npu) -> None:  # type: ignore[no-untyped-def]
-    """A tile and a second one with WEIGHT_REUSE, in one chain, of a lower image than the vendor's."""
+    """A tile and a second one with WEIGHT_REUSE in one chain; the image has fewer rows than the vendor's."""
     rng = np.random.default_rng(41)
     x, w = small(rng, (3, 17, 224), 1 / 8), small(rng, (32, 3, 3, 3), 1 / 4)
     npu.memory.write(FEATURES, pack_argb(x))
@@ -144,7 +144,7 @@ def test_v2_v3_stem_tiles(npu) -> None:  # type: ignore[no-untyped-def]
 
 
 def depthwise_task(channels: int, size: int, first: int, banks: tuple[int, int], total: int) -> Program:
-    """V3b, V3c: fp16 depthwise 3 x 3, channels `first`.. of a square map of `total` channels."""
+    """V3b, V3c: fp16 depthwise 3 x 3, channels from `first` on, in a square map of `total` channels."""
     p = Program()
     float_common(p)
     out = size - 2
@@ -195,7 +195,7 @@ def test_v3b_depthwise(npu) -> None:  # type: ignore[no-untyped-def]
 
 
 def test_v3c_delta_tasks(npu) -> None:  # type: ignore[no-untyped-def]
-    """Four tasks of 32 channels: two full lists, then two of which each sets only what its group lacks."""
+    """Four tasks of 32 channels: two full lists, then two that set only the values their groups lack."""
     size, out = 16, 14
     rng = np.random.default_rng(43)
     x, w = small(rng, (128, size, size), 1 / 8), small(rng, (128, 3, 3), 1 / 4)
@@ -275,9 +275,10 @@ def test_v4_listed_fields() -> None:
 @pytest.mark.parametrize("plan", ["one core", "kernels on two", "rows on three"])
 @pytest.mark.parametrize("kind", ["golden", "rtl"])
 def test_v4_plans_give_the_same_bytes(kind: str, plan: str) -> None:
-    """Each part of a plan on a core of its own; the multi-core code changes nothing."""
-    from cosim.crosscheck import Kick, run_kick
-    from sw.regcmd import amount_code
+    """Each part of a plan on a separate core; the multi-core code changes nothing."""
+    from rkcosim.driver.core_port import Kick
+    from rkcosim.regcmd import amount_code
+    from rkcosim.verify.crosscheck.kick import run_kick
 
     rng = np.random.default_rng(44)
     x, w = small(rng, (16, 80, 80), 1 / 8), small(rng, (128, 16, 3, 3), 1 / 4)
@@ -303,7 +304,7 @@ def test_v4_plans_give_the_same_bytes(kind: str, plan: str) -> None:
 
 
 def sigmoid_program(width: int) -> Program:
-    """V9: fp16 sigmoid by LUT, DPU and DPU_RDMA alone, tables uploaded in the same list."""
+    """V9: fp16 sigmoid by LUT, DPU and DPU_RDMA only, tables uploaded in the same list."""
     p = Program()
     float_common(p)
     x = np.arange(513)
@@ -345,7 +346,7 @@ def sigmoid_program(width: int) -> Program:
 
 def registers_fields(register: str) -> dict[str, str]:
     """Field names of a slope register by OFLOW and UFLOW."""
-    from rtl.regs import registers
+    from rkcosim.spec.regs import registers
 
     names = registers()["DPU"][register].fields
     return {key: next(name for name in names if key in name) for key in ("OFLOW", "UFLOW")}
@@ -358,6 +359,6 @@ def test_v9_sigmoid(npu) -> None:  # type: ignore[no-untyped-def]
     run(npu, sigmoid_program(width).finish(0x18), 0x300)
     got = written(npu, (8, 1, width))
     want = 1 / (1 + np.exp(-x.astype(np.float64)))
-    # 513 points of 15 bits and an offset of one unit; fp16 near 1 steps by 2^-11 (H5.7: 6e-5 in fp32).
+    # 513 points of 15 bits and an offset of one unit; fp16 near 1 steps by 2^-11 ([HW 7.9]: 6e-5 in fp32).
     assert np.abs(got.astype(np.float64) - want).max() < 2**-12 + 2**-13
     assert np.array_equal(got.ravel(), np.sort(got.ravel()))

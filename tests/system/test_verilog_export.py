@@ -1,4 +1,4 @@
-"""Exported Verilog in the hands of tools: it means what the source means, and nobody complains of it."""
+"""Exported Verilog in other tools: it has the meaning of its source, and no tool reports a problem."""
 
 from __future__ import annotations
 
@@ -11,14 +11,11 @@ from pathlib import Path
 
 import pytest
 from amaranth.back import rtlil
-from amaranth.hdl._ir import PortDirection
 
-from cosim.export import export_verilog
-from cosim.export.designs import EXPORTABLE
-from cosim.export.export import ports_of
-from cosim.export.folder import WAIVERS, export_folder
-from cosim.export.ports import Flattened
-from rtl.config import RK3588, SMALL, NpuConfig
+from rkcosim.export import export_verilog
+from rkcosim.export.designs import EXPORTABLE
+from rkcosim.export.folder import WAIVERS, export_folder
+from rkcosim.spec.config import RK3588, SMALL, NpuConfig
 from tests import verilog_tools
 from tests.verilog_tools import icarus, lint, needs_icarus, twin_bench, yosys
 
@@ -26,14 +23,14 @@ ROOT = Path(__file__).parents[2]
 QUICK = tuple(
     key for key, item in EXPORTABLE.items() if key not in ("core", "soc", "array_cell", "core_block")
 )
-"""Designs that are written in seconds; the others have the array cell in them."""
+"""Designs that are written in seconds; the others contain the array cell."""
 
 TWINS = ("axil_slave", "cbuf", "csc", "ddma", "dpu_rdma", "interrupt", "pc", "ppu_rdma", "cna_registers")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """Everything but the array cell, in the small geometry."""
+    """All parts except the array cell, in the small geometry."""
     folder = tmp_path_factory.mktemp("verilog")
     export_folder(folder, QUICK, geometry_name="small")
     return folder
@@ -48,12 +45,10 @@ def whole(tmp_path_factory) -> Path:
 
 
 def _by_yosys(key: str, folder: Path, config: NpuConfig = SMALL) -> None:
-    """Write `folder/gold.v`, the same design through Yosys's own Verilog under the name `gold`."""
+    """Write `folder/gold.v`: the same design after Yosys, named `gold`."""
     item = EXPORTABLE[key]
-    flat = Flattened(item.make(config, False), item.indices, item.block)
-    ways = {"input": PortDirection.Input, "output": PortDirection.Output}
-    ports = {port.name: (flat.signals[port.name], ways[port.direction]) for port in flat.ports}
-    text = rtlil.convert(flat, name="gold", ports=ports, emit_src=False)
+    flat = item.flattened(config, False)
+    text = rtlil.convert(flat, name="gold", ports=flat.directed(), emit_src=False)
     # Read ports start at 0 in Amaranth; the RTLIL leaves that open for other tools.
     text = re.sub(r"(INIT_VALUE \d+')(x+)", lambda found: found[1] + "0" * len(found[2]), text)
     (folder / "gold.il").write_text(text)
@@ -66,13 +61,13 @@ def _compare_twins(key: str, folder: Path, file: Path, cycles: int) -> None:
     seed = random.randrange(1 << 31)
     print(f"seed {seed}")
     _by_yosys(key, folder)
-    bench = twin_bench("gold", EXPORTABLE[key].module, ports_of(EXPORTABLE[key], SMALL), cycles, seed)
+    bench = twin_bench("gold", EXPORTABLE[key].module, EXPORTABLE[key].ports(SMALL), cycles, seed)
     (folder / "twins.v").write_text(bench)
     assert "compared, 0 errors" in icarus_of_both(folder, file), "see above"
 
 
 def icarus_of_both(folder: Path, file: Path) -> str:
-    """Run the twins, without the warnings that Yosys's Verilog would draw."""
+    """Run the twins, without the warnings that Yosys's Verilog would cause."""
     command = ["iverilog", "-g2012", "-o", "twins.vvp", "twins.v", "gold.v", str(file)]
     subprocess.run(command, cwd=folder, check=True)
     done = subprocess.run(["vvp", "-n", "twins.vvp"], cwd=folder, capture_output=True, text=True, check=True)
@@ -96,7 +91,7 @@ def test_same_outputs_as_through_yosys_of_all(key, tmp_path):
 
 
 def test_a_changed_operator_is_noticed(folder, tmp_path):
-    """The comparison itself: a planted error must show."""
+    """A check of the comparison: an inserted error must be detected."""
     if not verilog_tools.ICARUS:
         pytest.skip("Icarus Verilog (iverilog, vvp) is not installed")
     text = (folder / "npu_cbuf.v").read_text()
@@ -104,9 +99,7 @@ def test_a_changed_operator_is_noticed(folder, tmp_path):
     assert broken != text
     (tmp_path / "npu_cbuf.v").write_text(broken)
     _by_yosys("cbuf", tmp_path)
-    (tmp_path / "twins.v").write_text(
-        twin_bench("gold", "npu_cbuf", ports_of(EXPORTABLE["cbuf"], SMALL), 400, 1)
-    )
+    (tmp_path / "twins.v").write_text(twin_bench("gold", "npu_cbuf", EXPORTABLE["cbuf"].ports(SMALL), 400, 1))
     assert re.search("compared, [1-9]", icarus_of_both(tmp_path, tmp_path / "npu_cbuf.v"))
 
 
@@ -120,7 +113,7 @@ def test_lint_finds_something_without_the_waivers(folder):
     assert "DECLFILENAME" in lint(folder, "npu_cna", ["npu_cna.v"])
     text = (folder / WAIVERS).read_text()
     waived = re.findall(r"^lint_off .*$", text, re.M)
-    assert len(waived) == 1, "few waivers, each with its reason in the line before"
+    assert len(waived) == 7, "each with its reason in the line before"
     for line in waived:
         assert text.split(line)[0].rstrip().rsplit("\n", 1)[-1].startswith("// ")
 
@@ -140,9 +133,9 @@ def test_lint_of_everything_at_full_geometry_is_clean(tmp_path):
 
 
 def test_cell_in_cpp_fits_the_core_without(tmp_path):
-    """The RTL cell and the C++ cell are both modules for the hole that --external-cell leaves."""
+    """The RTL cell and the C++ cell are both modules for the instance that --external-cell leaves open."""
     export_folder(tmp_path, ["core_block"], geometry_name="small", external_cell=True)
-    cell = ROOT / "cosim" / "harness" / "cell" / "npu_array_cell_cpp.sv"
+    cell = ROOT / "cosim" / "engines" / "harness" / "cell" / "npu_array_cell_cpp.sv"
     found = lint(tmp_path, "npu_core_block", [WAIVERS, "npu_core_block.v", str(cell)])
     assert not [line for line in found.splitlines() if line.startswith("%") and "npu_core_block" in line], (
         found
@@ -183,7 +176,6 @@ def test_registers_answer(name, whole):
 @needs_icarus
 def test_a_bench_can_fail(folder, tmp_path):
     text = (folder / "npu_interrupt.v").read_text()
-    (tmp_path / "npu_interrupt.v").write_text(re.sub(r"\n +irq = 1'b0;|irq <= 1'b0;", "", text))
     shutil.copy(folder / "tb_npu_interrupt.v", tmp_path)
     (tmp_path / "npu_interrupt.v").write_text(
         text.replace("assign port_ready = ", "assign port_ready = 1'bx & ")
@@ -228,9 +220,11 @@ class TestFusesoc:
         broken = tmp_path / "broken"
         shutil.copytree(folder, broken)
         text = (broken / "npu_ppu.v").read_text()
-        (broken / "npu_ppu.v").write_text(text.replace("endmodule", "  wire [3:0] idle_one;\nendmodule", 1))
+        (broken / "npu_ppu.v").write_text(
+            text.replace("endmodule", "  wire [3:0] open_one;\n  wire two = ^open_one;\nendmodule", 1)
+        )
         done = fusesoc(broken, "run", "--target", "lint", "rkcosim:npu:npu_ppu")
-        assert done.returncode != 0, "an unused wire passed the lint"
+        assert done.returncode != 0, "a wire without a driver passed the lint"
 
     @needs_icarus
     def test_simulation_with_icarus(self, fusesoc, folder):
@@ -244,5 +238,5 @@ def test_both_geometries_differ_only_inside(tmp_path):
         export_verilog("cbuf", tmp_path / config.name, config=config)
     small, full = ((tmp_path / name / "npu_cbuf.v").read_text() for name in ("small", "rk3588"))
     assert small != full
-    heads = [text[text.index("module npu_cbuf (") : text.index(");")] for text in (small, full)]
+    heads = [text[text.index("module npu_cbuf(") : text.index(");")] for text in (small, full)]
     assert heads[0] == heads[1]

@@ -1,4 +1,4 @@
-"""Waveforms of real runs read back: what they show is what the engine counted."""
+"""Waveforms of real runs, read back: their values agree with the engine's counts."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-import waves
-from cosim.conformance.groups import draw_case
-from cosim.crosscheck.kick import run_kick
-from cosim.engines.engine import open_engine
-from cosim.engines.soc import CoreCounters, TaskRecord
-from cosim.streams.stream import Stream
-from sw.regcmd import decode_word, words_from_bytes
-from waves import Wave
-from waves.backends import have_pywellen
-from waves.events import Event
-from waves.layout import layout
+from rkcosim import waves
+from rkcosim.engines.engine import open_engine
+from rkcosim.engines.records import CoreCounters, TaskRecord
+from rkcosim.regcmd import decode_word, words_from_bytes
+from rkcosim.verify.conformance.groups import draw_case
+from rkcosim.verify.crosscheck.kick import run_kick
+from rkcosim.verify.streams.stream import Stream
+from rkcosim.waves import Wave
+from rkcosim.waves.backends import have_pywellen
+from rkcosim.waves.events import Event
+from rkcosim.waves.layout import layout
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -40,7 +40,7 @@ class Run:
 
 
 def traced(stream: Stream, file: Path) -> Run:
-    """Run a stream on core 0 with all of its waveform."""
+    """Run a stream on core 0 and trace all signals."""
     with closing(open_engine("verilator", cores=1, traced=True)) as engine:
         engine.trace(file)
         engine.record(["write", "burst", "irq", "task"])
@@ -76,7 +76,7 @@ def check_tasks_and_bytes(run: Run) -> None:
 
 
 def check_event_log(run: Run) -> None:
-    """The log that the engine writes and what the waveform shows are the same, cycle by cycle."""
+    """The engine's log equals the events decoded from the waveform, cycle by cycle."""
     wave = run.wave
     of = {kind: [e for e in run.events if e.kind == kind] for kind in ("write", "burst", "irq", "task")}
     assert [(e.cycle, e.address, e.value) for e in of["write"]] == [

@@ -1,7 +1,7 @@
-"""A small core with the ports of `rtl.core.NpuCore`: a register bus, a copy engine, an interrupt.
+"""A small core with the ports of `rkcosim.rtl.core.NpuCore`: a register bus, a copy engine, an interrupt.
 
-It serves the tests of engines and memory where the real core would only cost build time.  `open_toy`
-opens an engine of such cores, `start` lets one copy.
+Tests of engines and memory use it because the real core takes long to build.  `open_toy` opens an engine
+of such cores, `start` starts a copy on one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 
-from cosim.engines import DramConfig, SocEngine, open_engine
+from rkcosim.engines import DramConfig, SocEngine, open_engine
 
 SRC, DST, BURSTS, GO, STATUS, BEATS, SUM, SLOW = range(0xE000, 0xE020, 4)
 """Registers: addresses, bursts, start, state (1 busy, 2 error; a write clears irq), beats of a
@@ -22,14 +22,14 @@ burst minus one, sum of all bytes read, an address whose accesses end in SLVERR.
 SLOTS = 4
 
 SOURCE, TARGET = 0x10_0000, 0x20_0000
-"""Where `open_toy` maps memory; what is at the source is random."""
+"""Where `open_toy` maps memory; the source has random contents."""
 
 CROWDED = DramConfig(jitter=70, seed=11, peak_bytes_per_cycle=20)
-"""Memory that keeps cores waiting, each time for another while."""
+"""Memory that delays cores, each time differently."""
 
 
 def open_toy(name: str = "verilator", **options: Any) -> SocEngine:
-    """Open an engine of small cores; `options` as of `open_engine`."""
+    """Open an engine of small cores; `options` as in `open_engine`."""
     engine = open_engine(name, design=ToyCore, progress=lambda text: None, **options)
     engine.memory.map(SOURCE, 0x10000)
     engine.memory.map(TARGET, 0x10000)
@@ -40,7 +40,7 @@ def open_toy(name: str = "verilator", **options: Any) -> SocEngine:
 def start(
     engine: SocEngine, core: int, bursts: int, beats: int = 16, source: int = SOURCE, target: int = TARGET
 ) -> None:
-    """Let a core copy so many bursts of so many beats; each core has a part of the target."""
+    """Let a core copy `bursts` bursts of `beats` beats; each core has a part of the target."""
     for register, value in (
         (SRC, source),
         (DST, target + 0x4000 * core),
@@ -52,7 +52,7 @@ def start(
 
 
 def ports() -> dict[str, wiring.Member]:
-    """Ports of a core (clock and reset excepted)."""
+    """Ports of a core (except clock and reset)."""
     table = {
         "core_index": In(2),
         "options": In(8),
@@ -60,6 +60,8 @@ def ports() -> dict[str, wiring.Member]:
         "idle": Out(1),
         "events": Out(16),
         "task_index": Out(12),
+        "step_report": Out(16),
+        "step_answer": In(18),
         "watch_valid": Out(1),
         "watch_fetched": Out(1),
         "watch_offset": Out(16),
@@ -95,7 +97,7 @@ def ports() -> dict[str, wiring.Member]:
 
 
 class ToyCore(wiring.Component):
-    """Copies bursts from SRC to DST, up to four reads under way, each with its own id."""
+    """Copies bursts from SRC to DST, with up to four outstanding reads, each with another id."""
 
     def __init__(self) -> None:
         super().__init__(ports())
@@ -273,7 +275,7 @@ class ToyCore(wiring.Component):
 
 
 class CountingCell(wiring.Component):
-    """Sums signed products, to see wide arithmetic in every engine."""
+    """Sums signed products, to check wide arithmetic in every engine."""
 
     i: In(16)
     o: Out(signed(40))

@@ -1,4 +1,4 @@
-"""Rows of `rkcosim bench` from timings that are made up (cosim/perf/bench)."""
+"""Rows of `rkcosim bench` from invented timings (cosim/measure/perf/bench)."""
 
 from __future__ import annotations
 
@@ -7,28 +7,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
-from cosim.cli import bench_app
-from cosim.cli.main import app
-from cosim.perf.bench import DEFAULT_ENGINES, ENGINES, JOBS, run
-from cosim.perf.bench.engines import BOUND
-from cosim.perf.bench.jobs import EnoughError, Pass, Timed
-from cosim.perf.bench.layers import LayerRow, document, markdown
-from cosim.perf.bench.rows import Bench, Row, bound_row, facts_of, row_of, with_ratios
-from cosim.perf.bench.threads import ThreadRow
-from cosim.perf.bench.whole import WholeRun
-from cosim.perf.bench.whole import document as whole_document
-from cosim.perf.bench.whole import markdown as whole_markdown
-from cosim.perf.page import read_section
-from cosim.perf.spent import NAMES, PARTS
-from cosim.perf.workloads import Measured
+from rkcosim.cli import bench
+from rkcosim.cli.main import app
+from rkcosim.measure.perf.bench import DEFAULT_ENGINES, ENGINES, JOBS, run
+from rkcosim.measure.perf.bench.engines import BOUND
+from rkcosim.measure.perf.bench.jobs import EnoughError, Pass, ThreadRow, Timed
+from rkcosim.measure.perf.bench.layers import LayerRow, document, markdown
+from rkcosim.measure.perf.bench.rows import Bench, Row, bound_row, facts_of, row_of, with_ratios
+from rkcosim.measure.perf.bench.whole import WholeRun
+from rkcosim.measure.perf.bench.whole import document as whole_document
+from rkcosim.measure.perf.bench.whole import markdown as whole_markdown
+from rkcosim.measure.perf.page import read_section
+from rkcosim.measure.perf.spent import NAMES, PARTS
+from rkcosim.measure.perf.workloads import Measured
 
 MACHINE: dict[str, str | int] = {"cpu": "A", "processors": 2, "system": "Linux x86_64", "compiler": "g++ 12"}
 
 
 def rows() -> list[Row]:
-    """Two engines and both references at plain rates."""
+    """Two engines and both references with constant rates."""
     found = [
         row_of("verilator", "busy", [Pass(1000, 0.5, 990), Pass(1000, 0.25, 990)]),
         row_of("verilator", "idle", [Pass(1000, 0.1)], jump=1e12),
@@ -49,13 +48,13 @@ def test_a_row_is_the_best_pass():
 def test_ratios_are_to_the_same_workload():
     by = {(row.engine, row.workload): row.ratios for row in rows()}
     assert by["verilator", "busy"] == {"plain": 4.0, "bound": 0.001, "amaranth": 400.0}
-    assert by["verilator", "idle"] == {}, "nothing else idled"
+    assert by["verilator", "idle"] == {}, "no other engine has idle rows"
     assert "plain" not in by["plain", "busy"]
     assert by["bound", "busy"]["plain"] == 4000.0
 
 
 def test_passes_must_agree():
-    with pytest.raises(RuntimeError, match=r"plain, dma: passes of \[10, 11\] cycles"):
+    with pytest.raises(RuntimeError, match=r"plain, dma: passes have different cycles: \[10, 11\]"):
         row_of("plain", "dma", [Pass(10, 1.0), Pass(11, 1.0)])
     with pytest.raises(RuntimeError, match="nothing was timed"):
         row_of("plain", "dma", [Pass(0, 0.0)])
@@ -81,7 +80,7 @@ def test_json_and_page():
 
 
 class FakeEngine:
-    """An engine that takes what it is told for its cycles and interrupts after some of them."""
+    """An engine with given cycles that interrupts after some of them."""
 
     name = "fake"
 
@@ -125,10 +124,10 @@ def test_what_never_begins():
         Timed(FakeEngine(400), 1, lambda e: False).run_until_irq(1, 10_000)
 
 
-def test_the_declaration_knows_all_names():
-    assert set(bench_app.ENGINES) == {*ENGINES, BOUND}
-    assert set(bench_app.WORKLOADS) == set(JOBS)
-    assert set(DEFAULT_ENGINES) <= set(bench_app.ENGINES)
+def test_the_command_knows_all_names():
+    assert set(bench.ENGINES) == {*ENGINES, BOUND}
+    assert set(bench.WORKLOADS) == set(JOBS)
+    assert set(DEFAULT_ENGINES) <= set(bench.ENGINES)
 
 
 # The command, with everything that takes long replaced.
@@ -166,19 +165,19 @@ def test_command(quick: None, tmp_path: Path):
     assert all(row["cycles_per_second"] == 50 for row in rows[:4])
     assert "| cycles a second | busy | network |" in read_section("bench", page)
     assert json.loads(out.read_text())["threads"][1]["speedup"] == 2.0
-    assert "1,500 core cycles a second by the clock in one thread, times 2.00 in 2" in page.read_text()
+    assert "1,500 core cycles a second of wall-clock time in one thread, times 2.00 in 2" in page.read_text()
     assert "x plain" in result.output and "MISSED" in result.output
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--engines", "verilator,fast"), "no engine is named 'fast'; there are verilator, verilator-exact"),
-        (("--engines", "plain,plain"), "the same engine was named twice"),
-        (("--workloads", "busy,quiet"), "no workload is named 'quiet'"),
-        (("--layers", "--model", "a.onnx"), "--layers and --model are two commands"),
+        (("--engines", "verilator,fast"), "there is no engine 'fast'; there are verilator, verilator-exact"),
+        (("--engines", "plain,plain"), "the same engine was given twice"),
+        (("--workloads", "busy,quiet"), "there is no workload 'quiet'"),
+        (("--layers", "--model", "a.onnx"), "--layers and --model exclude each other"),
         (("--layers", "--engines", "plain"), "--engines and --workloads have no effect"),
-        (("--check",), "--check goes with --layers"),
+        (("--check",), "--check needs --layers"),
         (("--model", "not there.onnx"), "not there.onnx: no such file"),
     ],
 )
@@ -191,7 +190,7 @@ def test_a_page_without_the_section(quick: None, tmp_path: Path):
     page = tmp_path / "page.md"
     page.write_text("# Nothing\n")
     result = CliRunner().invoke(app, ["bench", "--page", str(page)])
-    assert result.exit_code == 2 and "lacks the section 'bench'" in result.stderr
+    assert result.exit_code == 2 and "has no section 'bench'" in result.stderr
 
 
 # Layers.

@@ -1,28 +1,30 @@
-"""Captures of boards: import into a stream, run, and the first difference by name."""
+"""Captures from boards: import into a stream, run, and the first difference by name."""
 
 from __future__ import annotations
 
+import base64
 import ctypes as ct
 import errno
 import json
 import os
+import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
-from cosim.cli.main import app
-from cosim.cli.regcmd_capture import _Writer
-from cosim.differences.streams import tasks_of, writes_of
-from cosim.golden.task import GoldenNpu
-from cosim.streams.capture import CaptureError, import_capture, load_expected, save
-from cosim.streams.stream import Stream
-from rtl.regs import registers
-from sw.compiler import compile_model
-from sw.driver import Driver
-from sw.driver.kernel.structs import RknpuTask
+from rkcosim.cli.main import app
+from rkcosim.cli.regcmd_capture import _Writer
+from rkcosim.compiler import LoadedModel, compile_model
+from rkcosim.driver import Driver
+from rkcosim.driver.kernel.structs import RknpuTask
+from rkcosim.golden.task import GoldenNpu
+from rkcosim.spec.regs import registers
+from rkcosim.verify.differences.streams import walked, writes_of
+from rkcosim.verify.streams.capture import CaptureError, import_capture, load_expected, save
+from rkcosim.verify.streams.stream import Stream, StreamError
 from tests.models.rknn_models import Qdq
 
 runner = CliRunner()
@@ -37,9 +39,9 @@ def two_layers() -> bytes:
 
 @pytest.fixture
 def capture(tmp_path: Path) -> Path:
-    """Files as a board's user would have them: the golden device plays the board."""
+    """Files like those of a board's user: the golden device replaces the board."""
     model = compile_model(two_layers())
-    with model.load(Driver(GoldenNpu(1))) as loaded:
+    with LoadedModel(model, Driver(GoldenNpu(1))) as loaded:
         x = np.random.default_rng(1).normal(size=(1, 20, 6, 10)).astype(np.float32) * 20
         loaded.set_input(0, x)
         memory = []
@@ -79,7 +81,7 @@ def capture(tmp_path: Path) -> Path:
 
 
 def change(path: Path, **members: Any) -> Path:
-    """A manifest with other members beside the first."""
+    """A manifest with other members in addition to the first."""
     data = json.loads(path.read_text()) | members
     other = path.with_name("changed.json")
     other.write_text(json.dumps(data))
@@ -104,7 +106,7 @@ def test_import_run_and_match(capture: Path, tmp_path: Path) -> None:
     assert code == 0 and "2 tasks" in text and "2 outputs" in text
     code, text = invoke("regcmd", "run", stream, "--engine", "golden", "--check")
     assert code == 0 and "2 tasks" in text
-    assert invoke("diff", stream, "--engine", "golden")[0] == 0, "a stream file knows what to expect"
+    assert invoke("diff", stream, "--engine", "golden")[0] == 0, "a stream file contains the expected result"
     result = tmp_path / "r.json"
     code, text = invoke("diff", stream, "--against", capture, "--engine", "golden", "--json", result)
     assert code == 0 and text.startswith("match: commands, y, ")
@@ -131,7 +133,7 @@ def test_the_first_differing_register_is_named(capture: Path, tmp_path: Path) ->
     stream, expected = import_capture(capture)
     ours = tmp_path / "ours.json"
     save(stream, expected, ours)
-    words = tasks_of(stream)
+    words = walked(stream)[0]
     register = registers()["DPU"]["OUT_CVT_SHIFT"]
     position = next(n for n, word in enumerate(words[1]) if word & 0xFFFF == register.offset)
     regcmd = next(region for region in stream.regions if region.name == "regcmd")
@@ -202,6 +204,121 @@ def test_bad_manifests(capture: Path, name: str) -> None:
         import_capture(change(capture, **members))
 
 
+def hostile_files(folder: Path) -> dict[str, tuple[str, str]]:
+    """Names in a manifest that must not be read, each with its message."""
+    outside = folder.parent / f"{folder.name}-outside"
+    outside.mkdir()
+    (outside / "secret.bin").write_bytes(bytes(64))
+    (folder / "link.bin").symlink_to(outside / "secret.bin")
+    (folder / "inner").symlink_to(outside)
+    (folder / "loop").symlink_to(folder / "loop")
+    (folder / "zero").symlink_to("/dev/zero")
+    os.mkfifo(folder / "fifo")
+    with (folder / "sparse.bin").open("wb") as file:
+        file.truncate(1 << 40)
+    outer = "lies outside the manifest's folder"
+    return {
+        "absolute": ("/etc/hostname", outer),
+        "absolute inside": (str(folder / "regcmd.bin"), outer),
+        "parent": (f"../{outside.name}/secret.bin", outer),
+        "parents": ("../" * 30 + "etc/hostname", outer),
+        "link": ("link.bin", outer),
+        "folder link": ("inner/secret.bin", outer),
+        "loop": ("loop", "symbolic links"),
+        "device link": ("zero", outer),
+        "device": ("/dev/zero", outer),
+        "fifo": ("fifo", "is a FIFO, not a regular file"),
+        "folder": (".", "is a folder, not a regular file"),
+        "sparse": ("sparse.bin", "1,099,511,627,776 bytes are too many"),
+        "nul": ("a\0b", "not a file name"),
+        "surrogate": ("\ud800", "not a file name"),
+        "long": ("x" * 5000, "File name too long"),
+    }
+
+
+@pytest.mark.parametrize("member", ["tasks", "memory", "outputs"])
+def test_hostile_file_names(capture: Path, member: str) -> None:
+    for name, (file, message) in hostile_files(capture.parent).items():
+        if name == "link":
+            assert (capture.parent / "link.bin").read_bytes() == bytes(64)
+        entry: Any = {"file": file}
+        if member != "tasks":
+            entry = [{"file": file, "address": "0x70000000"}]
+        manifest = change(capture, **{member: entry})
+        code, text = invoke("regcmd", "import", manifest, "-o", capture.parent / "out.json")
+        assert code == 2 and message in text and f"{member}" in text, (name, text)
+        assert not (capture.parent / "out.json").exists()
+
+
+def test_links_within_the_folder_are_followed(capture: Path) -> None:
+    folder = capture.parent
+    (folder / "deeper").mkdir()
+    (folder / "deeper" / "again.bin").symlink_to(folder / "regcmd.bin")
+    memory = json.loads(capture.read_text())["memory"]
+    for item in memory:
+        if item["name"] == "regcmd":
+            item["file"] = "deeper/../deeper/again.bin"
+    assert import_capture(change(capture, memory=memory))[0].kick == import_capture(capture)[0].kick
+
+
+def test_a_part_of_a_huge_file_is_read_alone(capture: Path) -> None:
+    with (capture.parent / "sparse.bin").open("wb") as file:
+        file.seek((1 << 32) - 8192)
+        file.write(b"abcd")
+        file.truncate(1 << 40)
+    part = {"file": "sparse.bin", "offset": (1 << 32) - 8192, "size": 8, "address": "0x70000000"}
+    memory = json.loads(capture.read_text())["memory"]
+    stream, _ = import_capture(change(capture, memory=[*memory, part]))
+    assert stream.regions[-1].data.tobytes() == b"abcd\0\0\0\0"
+
+
+def test_sizes_are_bounded_together(capture: Path) -> None:
+    half = [{"address": n << 29, "size": 1 << 29} for n in range(3)]
+    code, text = invoke("regcmd", "import", change(capture, memory=half), "-o", capture.parent / "out.json")
+    assert code == 2 and "memory[2]: 536,870,912 bytes are too many" in text
+    bomb = {"tasks": {"address": 0, "amount": 4, "count": (1 << 32) - 1}}
+    with pytest.raises(CaptureError, match=r"tasks\.count must be 1 to 4095, not 4294967295"):
+        import_capture(change(capture, **bomb))
+
+
+@pytest.mark.parametrize("command", [("regcmd", "import"), ("regcmd", "dump"), ("regcmd", "run"), ("diff",)])
+def test_devices_and_fifos_are_not_waited_for(tmp_path: Path, command: tuple[str, ...]) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    output = ("-o", tmp_path / "out.json") if command[-1] == "import" else ()
+    for path, found in (("/dev/zero", "a device"), (tmp_path / "fifo", "a FIFO"), (tmp_path, "a folder")):
+        code, text = invoke(*command, path, *output)
+        assert code == 2 and f"{path}: is {found}, not a regular file" in text.replace("\n", " ")
+
+
+def test_hostile_json(capture: Path, tmp_path: Path) -> None:
+    deep, long = tmp_path / "deep.json", tmp_path / "long.json"
+    deep.write_text("[" * 100_000)
+    long.write_text('{"core": ' + "1" * 10_000 + "}")
+    with (tmp_path / "large.json").open("wb") as file:
+        file.truncate(1 << 40)
+    for name, message in (("deep", "too deeply"), ("long", "digits"), ("large", "is too large")):
+        for command in (("regcmd", "import"), ("regcmd", "run")):
+            output = ("-o", tmp_path / "out.json") if command[-1] == "import" else ()
+            code, text = invoke(*command, tmp_path / f"{name}.json", *output)
+            assert code == 2 and message in text.replace("\n", " "), text
+
+
+def test_streams_that_unpack_to_too_much(capture: Path, tmp_path: Path) -> None:
+    stream, expected = import_capture(capture)
+    save(stream, expected, tmp_path / "s.json")
+    data = json.loads((tmp_path / "s.json").read_text())
+    packed = base64.b64encode(zlib.compress(bytes(1 << 20))).decode()
+    for size, message in ((1 << 31, "bytes; one more has"), (1 << 29, "are not the 536870912")):
+        changed = data | {"regions": [{"name": "a", "address": "0", "zlib": packed, "size": str(size)}]}
+        (tmp_path / "bomb.json").write_text(json.dumps(changed))
+        with pytest.raises(StreamError, match=message):
+            Stream.load(tmp_path / "bomb.json")
+    changed = data | {"kick": data["kick"] | {"tasks": 1 << 40}}
+    (tmp_path / "bomb.json").write_text(json.dumps(changed))
+    with pytest.raises(StreamError, match=r"kick\.tasks must be at most 4095"):
+        Stream.load(tmp_path / "bomb.json")
+
+
 def test_overlap_and_damage(capture: Path, tmp_path: Path) -> None:
     memory = json.loads(capture.read_text())["memory"]
     with pytest.raises(CaptureError, match="overlap"):
@@ -223,7 +340,7 @@ def test_overlap_and_damage(capture: Path, tmp_path: Path) -> None:
 
 
 def full_disk(self: Path, text: str, *_: Any, **__: Any) -> int:
-    """Instead of `Path.write_text`: half of the text, then no space."""
+    """Replacement for `Path.write_text`: writes half of the text, then there is no space left."""
     with self.open("w") as file:
         file.write(text[: len(text) // 2])
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

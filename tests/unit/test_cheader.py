@@ -1,4 +1,4 @@
-"""The C header says of every register and field what the register description says."""
+"""The C header agrees with the register description for every register and field."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from cosim.devices.preload import c_compiler
-from cosim.engines import BuildError
-from rtl.regs import registers
-from rtl.regs.cheader import header, main
-from sw.regcmd import pack_word
+from rkcosim.devices.preload import c_compiler
+from rkcosim.engines import BuildError
+from rkcosim.regcmd import pack_word
+from rkcosim.spec.regs import registers
+from rkcosim.spec.regs.cheader import header, main
 
 
 def test_every_macro_agrees_with_the_description(tmp_path: Path):

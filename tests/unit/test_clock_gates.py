@@ -1,11 +1,12 @@
-"""Clocks of their own for groups of blocks, in the text of the Verilog."""
+"""One clock per group of blocks, in the text of the Verilog."""
 
 from pathlib import Path
 
 import pytest
 
-from cosim.engines.clock_gates import gate_clocks, sets_triggers, watch_clocks
-from cosim.engines.errors import BuildError
+from rkcosim.engines.clock_gates import add_awake, gate_clocks, sets_triggers, watch_clocks
+from rkcosim.engines.clock_groups import ClockGroup
+from rkcosim.engines.protocol import BuildError
 
 VERILOG = """/* top */
 module top(clk, rst, y);
@@ -36,8 +37,12 @@ endmodule
 """
 
 
+def groups(**blocks: str) -> dict[str, ClockGroup]:
+    return {name: ClockGroup((path,), ("y",)) for name, path in blocks.items()}
+
+
 def test_instances_get_the_clock_of_their_group():
-    text = gate_clocks(VERILOG, "top", {"first": ("a",), "inner": ("a.c",), "second": ("b",)})
+    text = gate_clocks(VERILOG, "top", groups(first="a", inner="a.c", second="b"))
     top, a, c, b = text.split("endmodule\n")[:4]
     assert "module top(clk_gates, clk, rst, y);\n  input [2:0] clk_gates;\n" in top
     assert "a (\n    .clk_gates(clk_gates),\n    .clk(clk_gates[0])," in top
@@ -48,8 +53,39 @@ def test_instances_get_the_clock_of_their_group():
 
 
 def test_a_group_without_its_instance_is_an_error():
-    with pytest.raises(BuildError, match=r"module top has nothing like .*missing"):
-        gate_clocks(VERILOG, "top", {"first": ("missing",)})
+    with pytest.raises(BuildError, match=r"module top has no match of .*missing"):
+        gate_clocks(VERILOG, "top", groups(first="missing"))
+
+
+AWAKE = """module top(clk, rst, y);
+  input clk;
+  wire y;
+  \\top.b$7  \\b$7  (
+    .clk(clk)
+  );
+endmodule
+module \\top.b$7 (x, clk);
+  input clk;
+  wire busy;
+  reg [3:0] \\x$2 ;
+endmodule
+"""
+
+
+def test_awake_is_made_of_signals_found_by_their_paths():
+    known = {"control": ClockGroup((), ("y",), linger=63), "b": ClockGroup(("b",), ("(y & ~b.busy)", "b.x"))}
+    top = add_awake(AWAKE, "top", known).split("endmodule\n")[0]
+    assert "module top(awake, clk, rst, y);\n  output [1:0] awake;\n" in top
+    assert "reg [5:0] left_control = 63;\n  wire cause_control = y;\n" in top
+    assert "wire cause_b = awake_control | (y & ~\\b$7 .busy) | \\b$7 .\\x$2 ;\n" in top
+    assert "wire awake_b = cause_b | (left_b != 0);\n" in top
+    assert "assign awake = {awake_b, awake_control};\n" in top
+
+
+def test_a_cause_without_its_signal_is_an_error():
+    known = {"b": ClockGroup((), ("b.gone",))}
+    with pytest.raises(BuildError, match=r"module .*b\$7 has 0 signals named gone"):
+        add_awake(AWAKE, "top", known)
 
 
 def test_a_watched_register_compares_what_it_would_take():
@@ -64,7 +100,7 @@ module \\top.a$3 (clk);
   end
 endmodule
 """
-    watched = watch_clocks(text, "top", {"other": ("b",), "mine": ("a",)})
+    watched = watch_clocks(text, "top", groups(other="b", mine="a"))
     compare = 'if (!top_top.top.awake[1] && {} !== ({})) $display("asleep: mine %m {}");'
     assert compare.format("\\q$1 ", "_01_", "q$1") in watched
     assert compare.format("rows[at][7:0]", "data[7:0]", "rows[at][7:0]") in watched

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosim.crosscheck.model_check import GoldenDriver, ModelChecker
-from sw.compiler import CompiledModel, ModelError, compile_model, keeping_tensors
-from sw.compiler.container import MAGIC, load_container
-from sw.compiler.memory import Block, assign
+from rkcosim.compiler import CompiledModel, LoadedModel, ModelError, compile_model, keeping_tensors
+from rkcosim.compiler.container import MAGIC, load_plan
+from rkcosim.compiler.memory import Block, assign
+from rkcosim.verify.crosscheck.model_check import GoldenDriver, ModelChecker
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits_int8.onnx"
 BASES = {"regcmd": 0x0100_0000, "weights": 0x0200_0000, "activations": 0x0300_0000}
@@ -35,7 +35,7 @@ def needs(draw: st.DrawFn) -> list[Block]:
 @settings(max_examples=150, deadline=None)
 @given(needs())
 def test_blocks_never_meet(blocks: list[Block]) -> None:
-    """Replayed byte by byte: what is needed is never taken by another block."""
+    """Replays the assignment byte by byte: no block overlaps a block that is still needed."""
     offsets, size = assign(blocks, 16)
     plain = assign(blocks, 16, share=False)[1]
     assert size <= plain and all(offset % 16 == 0 for offset in offsets.values())
@@ -50,7 +50,7 @@ def test_blocks_never_meet(blocks: list[Block]) -> None:
 
 
 def run(model: CompiledModel, x: np.ndarray, times: int = 1) -> list[np.ndarray]:
-    loaded = model.load(GoldenDriver())
+    loaded = LoadedModel(model, GoldenDriver())
     loaded.set_input(0, x)
     results = []
     for _ in range(times):
@@ -64,7 +64,7 @@ def run(model: CompiledModel, x: np.ndarray, times: int = 1) -> list[np.ndarray]
 
 
 def test_sharing_gives_the_same_bytes() -> None:
-    """Also in the second run without a new input: inputs keep their memory."""
+    """Also in later runs without a new input, because inputs keep their memory."""
     data = DIGITS.read_bytes()
     x = np.random.default_rng(1).uniform(0, 1, (1, 1, 16, 16)).astype(np.float32)
     apart = compile_model(data, reuse=False)
@@ -91,7 +91,7 @@ def test_container_gives_the_same_bytes() -> None:
 
 
 def signed(body: bytes) -> bytes:
-    """A container with a checksum that fits."""
+    """A container with a correct checksum."""
     return body + hashlib.sha256(body).digest()
 
 
@@ -107,11 +107,11 @@ def test_damaged_containers() -> None:
     }
     for words, changed in bad.items():
         with pytest.raises(ModelError, match=words):
-            load_container(changed)
+            load_plan(changed)
 
 
 def test_damaged_bytes_with_a_checksum_that_fits() -> None:
-    """Whatever the text says: a clear error, or a model that stays within its memory."""
+    """Any text gives a clear error, or a model that stays within its memory."""
     body = bytearray(compile_model(DIGITS.read_bytes()).save()[:-32])
     length = struct.unpack_from("<Q", body, 16)[0]
     rng = np.random.default_rng(588)
@@ -121,7 +121,7 @@ def test_damaged_bytes_with_a_checksum_that_fits() -> None:
         for _ in range(2):
             changed[24 + rng.integers(length)] = rng.choice(list(b'0123456789"{}[],:-ae'))
         try:
-            load_container(signed(bytes(changed)))
+            load_plan(signed(bytes(changed)))
         except ModelError as error:
             refused += 1
             assert "damaged" in str(error) or "'" in str(error)

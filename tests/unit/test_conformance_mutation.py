@@ -1,4 +1,4 @@
-"""Mutation check: operators, what is left alone, trying of golden mutants, RTL sites, the page."""
+"""Mutation check: operators, excluded code, golden mutants, RTL sites, the page."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cosim.conformance import mutation_golden, mutation_rtl, mutation_rules
-from cosim.conformance.groups import GROUPS
-from cosim.conformance.mutate import Mutant, guarded, mutants, sites, target
-from cosim.conformance.mutation import Record, main
-from cosim.conformance.mutation_corpus import Entry, entries, ordered, rounds
-from cosim.conformance.mutation_verdict import Verdict, counted, good, markdown
+from rkcosim.verify.conformance.groups import GROUPS
+from tools.mutation import golden as mutation_golden
+from tools.mutation import rtl as mutation_rtl
+from tools.mutation import rules as mutation_rules
+from tools.mutation.__main__ import Record, main
+from tools.mutation.corpus import Entry, entries, ordered, rounds
+from tools.mutation.operators import Mutant, guarded, mutants, sites, target
+from tools.mutation.verdict import Verdict, counted, good, markdown
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -45,7 +47,7 @@ def test_operators_of_every_kind_and_nothing_in_texts_and_checks() -> None:
 
 
 def test_what_is_left_alone_exists() -> None:
-    """A rule for something that has another name now would leave nothing alone."""
+    """A rule for a name that has changed would exclude nothing."""
     for path in (*mutation_rules.FILES, *mutation_rules.FUNCTIONS, *mutation_rules.NAMES):
         assert (ROOT / path).is_file(), path
     for path, functions in mutation_rules.FUNCTIONS.items():
@@ -129,9 +131,21 @@ def test_golden_mutants_are_found_and_the_unchanged_model_is_not(corpus: list[En
     assert counted(verdicts, "golden") == (1, 2, 1) and not good(verdicts)
 
 
+def test_findings_that_only_lint_prints_are_compared(corpus: list[Entry]) -> None:
+    """A warning without a diagnostic of the hardware changes no byte and no register."""
+    path = "cosim/golden/task/rules_conv.py"
+    source = (ROOT / path).read_text()
+    wrong = source.replace("size >= needed + ATOM", "size >= needed - ATOM")
+    assert wrong != source
+    tried = iter([Mutant(path, 1, "operator", "needed + ATOM", "needed - ATOM", wrong)])
+    same = mutation_golden.unchanged(ROOT)
+    (verdict,) = mutation_golden.check(tried, same, 1, corpus, [1], 1, lambda verdict: None)
+    assert verdict.result == "found", verdict
+
+
 def test_a_corpus_that_does_not_repeat_is_told(corpus: list[Entry]) -> None:
     false = [Entry(e.group, e.seed, e.index, e.attempt, "another digest", e.calls) for e in corpus]
-    with pytest.raises(RuntimeError, match="do not repeat"):
+    with pytest.raises(RuntimeError, match="do not reproduce"):
         mutation_golden.check(
             iter(()), mutation_golden.unchanged(ROOT), 1, false, [1], 1, lambda verdict: None
         )

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from cosim.engines.block_counters import named
-from rtl.regs import counter_registers, registers
-from rtl.regs.counters import BASE_ADDRESS, WINDOW_BYTES, counts, state_blocks, states
-from rtl.regs.docs import COUNTERS_BEGIN, COUNTERS_END, counters_markdown, main
-from rtl.regs.events import COUNTERS, EVENTS, PORT, REASONS, STALLS
+from rkcosim.engines.block_counters import named
+from rkcosim.spec.regs import counter_registers, registers
+from rkcosim.spec.regs.counters import BASE_ADDRESS, WINDOW_BYTES, counts, state_blocks, states
+from rkcosim.spec.regs.docs import COUNTERS_BEGIN, COUNTERS_END, counters_markdown, main
+from rkcosim.spec.regs.events import COUNTERS, EVENTS, PORT, REASONS, STALLS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "counters.md"
 
 
 def test_window_is_beside_the_cores_and_not_in_them():
-    """H1.2: three windows of 64 KiB from 0xFDAB0000 on."""
+    """[HW 1.2]: three windows of 64 KiB from 0xFDAB0000 on."""
     assert BASE_ADDRESS >= 0xFDAB0000 + 3 * 0x10000
     assert not [block for block in registers() if "CYCLES" in block]
 
@@ -35,7 +35,7 @@ def test_no_two_registers_meet():
 def test_page_has_the_table_of_the_description():
     text = PAGE.read_text()
     assert text.split(COUNTERS_BEGIN)[1].split(COUNTERS_END)[0].strip() == counters_markdown(), (
-        "python -m rtl.regs.docs --counters docs/counters.md"
+        "python -m rkcosim.spec.regs.docs --counters docs/counters.md"
     )
 
 
@@ -43,7 +43,7 @@ def test_page_without_markers_is_refused(tmp_path: Path, capsys: pytest.CaptureF
     page = tmp_path / "page.md"
     page.write_text("nothing\n")
     assert main(["--counters", str(page)]) == 2
-    assert "lacks the lines" in capsys.readouterr().err and page.read_text() == "nothing\n"
+    assert "does not have the lines" in capsys.readouterr().err and page.read_text() == "nothing\n"
 
 
 def test_counters_by_name():

@@ -1,4 +1,4 @@
-"""The simulated device inside a Python process: which functions reach it, and which are left alone."""
+"""The simulated device in a Python process: which functions it intercepts and which it does not."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from sw.driver.hooks import Hooks
-from sw.driver.server import Descriptors
+from rkcosim.driver.hooks import Hooks
+from rkcosim.driver.server import Descriptors
 from tests.models.fake_kernel import ECHO, EXPORT, FENCE, NEST, SIGNAL, FakeKernel
 
 CARD = "/dev/dri/card1"
@@ -59,7 +59,7 @@ def test_names_of_the_machine(kernel: FakeKernel, tmp_path: Path):
     assert Path("/sys/kernel/debug/rknpu/version").read_text() == "fake\n"
     with pytest.raises(FileNotFoundError):
         os.open("/dev/dri/card0", os.O_RDWR)
-    # The rest of the world is as it was.
+    # All other functions are unchanged.
     (tmp_path / "file").write_text("text")
     assert os.listdir(tmp_path) == ["file"] and (tmp_path / "file").read_text() == "text"
     assert os.path.exists("/dev/null") and os.path.exists("/proc/self/status")

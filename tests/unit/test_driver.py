@@ -8,10 +8,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from rtl.regs import registers
-from sw.driver import Driver, DriverDmaError, DriverError, DriverTimeout, Job, Task, fold_interrupts
-from sw.driver import job as job_module
-from sw.regcmd import TaskBuilder, build_task_list
+from rkcosim.driver import Driver, DriverDmaError, DriverError, DriverTimeout, Job, Task, fold_interrupts
+from rkcosim.regcmd import TaskBuilder, build_task_list
+from rkcosim.regcmd import job as job_module
+from rkcosim.spec.regs import registers
 from tests.fake_device import FakeDevice
 
 
@@ -27,7 +27,7 @@ def driver(device: FakeDevice):
 
 
 def make_tasks(driver: Driver, number: int, blocks: tuple[str, ...] = ("CNA", "CORE", "DPU")) -> list[Task]:
-    """A chain of `number` small tasks in a buffer of its own."""
+    """A chain of `number` small tasks in a separate buffer."""
     builders = []
     for index in range(number):
         builder = TaskBuilder(f"layer{index}")
@@ -69,7 +69,7 @@ def test_buffers_are_apart_shared_and_given_back(driver: Driver, device: FakeDev
 
 @pytest.mark.parametrize("core", [0, 1, 2])
 def test_commit_sequence_is_the_vendors(driver: Driver, device: FakeDevice, core: int) -> None:
-    """H 1.9, register by register and value by value, for one task of a pool."""
+    """[HW 10.3], register by register and value by value, for one pooling task."""
     (task,) = make_tasks(driver, 1, ("PPU", "PPU_RDMA"))
     driver.submit(Job([task], core_mask=1 << core))
     assert device.writes == [

@@ -1,4 +1,4 @@
-"""The estimator: sizes of tasks, turns at DRAM, the fit's file, what-ifs and the roofline."""
+"""The estimator: sizes of tasks, sharing of DRAM, the file of the fit, what-ifs and the roofline."""
 
 from __future__ import annotations
 
@@ -12,20 +12,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosim.engines.library import DramConfig
-from cosim.perf.estimator import coefficients, data, estimate_model, estimate_shape, fit
-from cosim.perf.estimator.estimate import gap_before
-from cosim.perf.estimator.features import CONV, FLYING, POOL, TaskShape, task_shape
-from cosim.perf.estimator.layers import SETTINGS, drawn, held_out
-from cosim.perf.estimator.memory import Memory, way_to_dram
-from cosim.perf.estimator.model import shared_times
-from cosim.perf.estimator.pooling import steps_of_rows
-from cosim.perf.estimator.tasks import planned_tasks, product_tasks
-from cosim.perf.estimator.turns import FEATURES, WEIGHTS, Flow, Reads, Step, spans
-from cosim.perf.estimator.whatif import SpeedError, memory_at, parse_speed, variants
-from sw.compiler import ModelError, compile_conv_layer, compile_model
-from sw.compiler.matmul import KINDS, Matmul
-from sw.compiler.tiling import fixed_weight_banks
+from rkcosim.compiler import ModelError, compile_conv_layer, compile_model
+from rkcosim.compiler.matmul import KINDS, Matmul
+from rkcosim.compiler.tiling import fixed_weight_banks
+from rkcosim.engines.library import DramConfig
+from rkcosim.measure.perf.estimator import coefficients, estimate_model
+from rkcosim.measure.perf.estimator.estimate import Time, gap_before, shared_times, task_time
+from rkcosim.measure.perf.estimator.features import CONV, FLYING, POOL, TaskShape, task_shape
+from rkcosim.measure.perf.estimator.flows import steps_of_rows
+from rkcosim.measure.perf.estimator.tasks import planned_tasks, product_tasks
+from rkcosim.measure.perf.estimator.turns import (
+    FEATURES,
+    WEIGHTS,
+    Flow,
+    Memory,
+    Reads,
+    Step,
+    spans,
+    way_to_dram,
+)
+from rkcosim.measure.perf.estimator.whatif import SpeedError, memory_at, parse_speed, variants
+from tools.estimator import data, fit
+from tools.estimator.layers import SETTINGS, drawn, held_out
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits_int8.onnx"
 CONSTANTS = coefficients.stored()
@@ -72,7 +80,7 @@ def test_sizes_of_a_convolution(shapes: dict[str, TaskShape]):
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_bytes_are_those_of_the_plan(name: str):
-    """What the estimator reads off the registers is what the compiler says it moves (beats included)."""
+    """The bytes that the estimator reads from the registers equal the compiler's (whole beats included)."""
     plan = compile_conv_layer(**LAYERS[name]).plan
     for task, planned in zip(plan.tasks, planned_tasks(plan), strict=True):
         reads, writes = planned.shape.moved()
@@ -95,14 +103,19 @@ def test_a_matrix_product_is_a_convolution():
     assert estimate_model(Matmul(KINDS["int8 x int8 -> int32"], 64, 128, 64)).layers[0].macs == 64 * 128 * 64
 
 
+def estimate_shape(shape: TaskShape, dram: DramConfig | None = None) -> Time:
+    """Estimate a task that does not share the memory."""
+    return task_time(shape, Memory.of(dram or DramConfig()), CONSTANTS)
+
+
 # Turns at DRAM.
 
-BUS = Memory.of(DramConfig(peak_bytes_per_cycle=16.0))
-"""A beat takes two cycles."""
+BUS = Memory.of(DramConfig(peak_bytes_per_cycle=16.0).unshared)
+"""Memory in which a beat takes two cycles."""
 
 
 def _reader(beats: float, writes: float = 0.0, at: float = 100.0, burst: float = 16.0) -> Flow:
-    """A task that reads, works a cycle and writes."""
+    """A task that reads, computes for a cycle and writes."""
     step = Step([(FEATURES, beats)], 1.0, 1.0, writes, max(writes / 16, 1.0))
     return Flow(0.0, (Reads(beats, at, burst),), [step], 0.0, 0.0, 50.0)
 
@@ -114,7 +127,7 @@ def test_who_reads_alone_has_all_of_the_memory():
 
 
 def test_cores_and_directions_have_equal_shares():
-    """Two cores read at half the pace until the one with less is through."""
+    """Two cores read at half the rate until the one with less data has finished."""
     (one,), (other,) = spans([[_reader(64)], [_reader(32)]], BUS, CONSTANTS)
     assert other.cycles == pytest.approx(100 + 32 * 4 + 52)
     assert one.cycles == pytest.approx(100 + 32 * 4 + 32 * 2 + 52)
@@ -126,9 +139,25 @@ def test_cores_and_directions_have_equal_shares():
     assert one.cycles == pytest.approx(32 * 6 + 52, abs=8)
 
 
+def test_one_core_moves_what_one_core_can():
+    """Both directions share the limit of a core; the rest of the bandwidth is available to other cores."""
+    bus = Memory.of(DramConfig(peak_bytes_per_cycle=16.0, core_bytes_per_cycle=8.0))
+    ((alone,),) = spans([[_reader(64)]], bus, CONSTANTS)
+    assert alone.cycles == pytest.approx(100 + 64 * 4 + 52)
+    for (span,) in spans([[_reader(64)]] * 2, bus, CONSTANTS):
+        assert span.cycles == pytest.approx(alone.cycles)
+    for (span,) in spans([[_reader(64)]] * 3, bus, CONSTANTS):
+        assert span.cycles == pytest.approx(100 + 64 * 6 + 52)
+    early = Step([(FEATURES, 0.0)], 0.0, 0.0, 320.0, 20.0)
+    reader = _reader(64)
+    both = replace(reader, steps=[early, *reader.steps], reads=(Reads(64.0),))
+    ((busy,),) = spans([[both]], bus, CONSTANTS)
+    assert busy.waits["features"] == pytest.approx(64 * 8, abs=40)
+
+
 @pytest.mark.parametrize("little", [False, True])
 def test_readers_of_a_core_take_turns_burst_by_burst(little: bool):
-    """Bursts of four beats between bursts of sixteen: a fifth of the beats."""
+    """Bursts of four beats between bursts of sixteen get a fifth of the beats."""
     step = Step([(FEATURES, 32.0)], 1.0, 1.0, 0.0, 1.0)
     flow = Flow(0.0, (Reads(32.0, 0.0, 4.0), Reads(1024.0)), [step], 0.0, 0.0, 0.0, little=little)
     ((span,),) = spans([[flow]], BUS, CONSTANTS)
@@ -139,7 +168,7 @@ def test_readers_of_a_core_take_turns_burst_by_burst(little: bool):
 
 
 def test_writes_wait_in_the_port_and_bursts_for_their_answers():
-    """A port takes in what DRAM writes later; short bursts wait for answers."""
+    """A port accepts data that DRAM writes later; short bursts wait for responses."""
     steps = [Step([(FEATURES, 1.0)], 1.0, 1.0, 16.0, 1.0) for _ in range(8)]
     flow = Flow(0.0, (Reads(1.0),), steps, 0.0, 0.0, 0.0)
     ((long,),) = spans([[flow]], BUS, CONSTANTS)
@@ -151,7 +180,7 @@ def test_writes_wait_in_the_port_and_bursts_for_their_answers():
 
 def test_a_flow_that_waits_for_nothing_is_told():
     flow = replace(_reader(64), reads=(Reads(32.0),))
-    with pytest.raises(RuntimeError, match="nobody asks for"):
+    with pytest.raises(RuntimeError, match="no client requests"):
         spans([[flow]], BUS, CONSTANTS)
 
 
@@ -169,7 +198,7 @@ def test_no_faster_than_array_and_memory(shapes: dict[str, TaskShape]):
         cycles = estimate_shape(shape).cycles
         array = 16 * shape.stripes * shape.groups * shape.tiles if shape.kind == CONV else 0
         assert cycles > array, name
-        assert cycles > sum(shape.moved()) / dram.peak_bytes_per_cycle, name
+        assert cycles > sum(shape.moved()) / dram.bandwidth(), name
 
 
 @pytest.mark.parametrize(
@@ -177,7 +206,7 @@ def test_no_faster_than_array_and_memory(shapes: dict[str, TaskShape]):
     [((16, 16), 2, 2, 290), ((16, 17), 2, 2, 290), ((16, 32), 3, 1, 1712), ((20, 20), 5, 2, 1113)],
 )
 def test_rows_of_a_pooling(size: tuple[int, int], kernel: int, stride: int, cycles: int):
-    """A surface of the PPU's; the cycles are those of the RTL."""
+    """A surface of the PPU; the cycles are those of the RTL."""
     height, width = size
     pad = kernel // 2 if kernel > 2 else 0
     out = [(of + 2 * pad - kernel) // stride + 1 for of in size]
@@ -207,9 +236,8 @@ def test_more_memory_never_takes_longer(shapes: dict[str, TaskShape], given: st.
         peak_bytes_per_cycle=given.draw(st.floats(2, 60)),
         read_latency=given.draw(st.integers(20, 400)),
         write_latency=given.draw(st.integers(20, 400)),
-    )
-    times = given.draw(st.floats(1, 4))
-    fast = replace(slow, peak_bytes_per_cycle=slow.peak_bytes_per_cycle * times)
+    ).unshared
+    fast = slow.faster(given.draw(st.floats(1, 4)))
     near = replace(slow, read_latency=max(slow.read_latency // 2, 1))
     taken = estimate_shape(shape, slow).cycles
     # Turns are whole bursts: a depthwise layer of 662 cycles with few weights takes 1.5 cycles longer at
@@ -231,7 +259,7 @@ def test_more_bytes_never_take_less_time(shapes: dict[str, TaskShape], member: s
 
 def test_cores_share_the_memory(shapes: dict[str, TaskShape]):
     shape = shapes["dot"]
-    memory = Memory.of(DramConfig())
+    memory = Memory.of(DramConfig().unshared)
     ((alone,),) = shared_times([[shape]], memory, CONSTANTS)
     together = shared_times([[shape]] * 3, memory, CONSTANTS)
     assert alone.bound == "weights"
@@ -284,17 +312,17 @@ def test_stored_errors_reach_the_target():
 
 
 def test_stored_fit_belongs_to_the_data_and_this_code():
-    found, known = coefficients.stored_fit(), {n: DramConfig(**v) for n, v in data.settings_of().items()}
+    found, (jobs, known) = coefficients.stored_fit(), data.read_data()
     assert known == SETTINGS
-    every = fit.points(data.read_data(), known, dict(found.coefficients))
+    every = fit.points(jobs, known, dict(found.coefficients))
     held = fit.summary(point for point in every if held_out(point.name))
     assert held == found.errors["held out"], f"run {coefficients.COMMAND}"
     assert statistics.median(abs(point.error) for point in every) < 0.01
 
 
 def test_held_out_layers_are_not_fitted():
-    jobs = data.read_data()[:24]
-    known = {name: DramConfig(**values) for name, values in data.settings_of().items()}
+    jobs, known = data.read_data()
+    jobs = jobs[:24]
     other = [
         replace(
             job,
@@ -313,10 +341,10 @@ def test_held_out_layers_are_not_fitted():
 
 
 def test_data_file(tmp_path: Path):
-    jobs = data.read_data()[:3]
+    jobs = data.read_data()[0][:3]
     file = tmp_path / "data.json.gz"
-    data.write_data(jobs, data.as_settings(SETTINGS), file)
-    assert data.read_data(file) == jobs
+    data.write_data(jobs, SETTINGS, file)
+    assert data.read_data(file) == (jobs, SETTINGS)
     file.write_bytes(b"nothing")
     with pytest.raises(ValueError, match=r"data\.json\.gz"):
         data.read_data(file)
@@ -336,7 +364,7 @@ def test_fit_file(tmp_path: Path):
     with pytest.raises(ValueError, match="no pipe"):
         coefficients.read_fit(file)
     file.write_text("{")
-    with pytest.raises(ValueError, match=r"fit\.json: no JSON"):
+    with pytest.raises(ValueError, match=r"fit\.json is not JSON"):
         coefficients.read_fit(file)
 
 
@@ -408,9 +436,9 @@ def test_a_given_split_of_the_banks():
 
 
 def test_roofline_file():
-    from cosim.cli.estimate import as_json, as_run
-    from cosim.report.data import ReportError
-    from cosim.report.rooffile import draw
+    from rkcosim.cli.estimate import as_json, as_run
+    from rkcosim.measure.report.data import ReportError
+    from rkcosim.measure.report.rooffile import draw
 
     found = estimate_model(DIGITS)
     result = as_json("digits <1>", found, 600, [])

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from waves import events
-from waves.events import Event, EventLog, EventsError
+from rkcosim.waves import events
+from rkcosim.waves.events import Event, EventLog, EventsError
 
 
 def example() -> EventLog:
@@ -138,12 +138,12 @@ def test_without_pyarrow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
 
 
 def test_records_of_the_harness_are_those_that_python_reads():
-    """Bits of `events` and the layout of a record: written in C++ and again in Python."""
+    """Bits of `events` and the layout of a record: defined in C++ and again in Python."""
     import re
 
-    from cosim.engines import events as recorded
-    from cosim.engines.build import harness_folder
-    from rtl.regs.events import COUNTERS
+    from rkcosim.engines import events as recorded
+    from rkcosim.engines.build import harness_folder
+    from rkcosim.spec.regs.events import COUNTERS
 
     text = (harness_folder() / "events.h").read_text()
     bits = re.findall(r"^\s+EV_(\w+),", text, re.M)

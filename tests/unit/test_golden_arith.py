@@ -8,18 +8,18 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from cosim.golden.task.arith import shift_away, shift_by_sign, shift_even, shift_up
-from cosim.golden.task.conv_types import BF16, FP16, INT4, TF32, ConvType, decode
-from cosim.golden.task.core import signed_words
-from cosim.golden.task.core_float import Operands, tile_sums
+from rkcosim.golden.task.arith import decode, shift_away, shift_by_sign, shift_even, shift_up
+from rkcosim.golden.task.core import signed_words
+from rkcosim.golden.task.core_float import Operands, tile_sums
+from rkcosim.spec.types import BF16, FP16, INT4, TF32, ElementType
 from tests.models.exact_sums import exact_sum, number, round_to_binary32, special_sum, window_rule
 
 GROUPS = 2400
-"""Product sums drawn for each type and style."""
+"""Random product sums for each type and style."""
 
 
-def draw(rng: np.random.Generator, kind: ConvType, style: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Elements by their own bits, int64."""
+def draw(rng: np.random.Generator, kind: ElementType, style: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Random elements of all bit patterns, int64."""
     width, fraction = (5, 10) if kind is FP16 else (8, kind.mantissa - 1)
     top = (1 << width) - 1
     bits = rng.integers(0, 1 << (1 + width + fraction), shape)
@@ -43,7 +43,7 @@ def draw(rng: np.random.Generator, kind: ConvType, style: str, shape: tuple[int,
     return bits
 
 
-def widen(kind: ConvType, bits: np.ndarray) -> Operands:
+def widen(kind: ElementType, bits: np.ndarray) -> Operands:
     if kind is TF32:
         noise = np.arange(bits.size).reshape(bits.shape) * 977 % 8192  # the low bits do not count
         raw = (bits << 13 | noise).astype("<u4").view(np.uint8)
@@ -55,7 +55,7 @@ def widen(kind: ConvType, bits: np.ndarray) -> Operands:
 STYLES = ("any", "near", "cancel", "tiny", "sparse", "large", "special")
 
 
-def sums_of(kind: ConvType, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+def sums_of(kind: ElementType, x: np.ndarray, w: np.ndarray) -> np.ndarray:
     """Tile sums of rows x [tiles, pixels, lanes] and w [tiles, kernels, lanes]."""
     weights = widen(kind, w)
     turned = Operands(weights.bits.swapaxes(1, 2), weights.value.swapaxes(1, 2), weights.finite)
@@ -64,7 +64,7 @@ def sums_of(kind: ConvType, x: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("kind", [FP16, BF16, TF32], ids=lambda kind: kind.name)
-def test_tile_sums_follow_the_rule(kind: ConvType, style: str) -> None:
+def test_tile_sums_follow_the_rule(kind: ElementType, style: str) -> None:
     seed = int(np.random.SeedSequence().entropy) % (1 << 32)
     print(f"seed {seed}")
     rng = np.random.default_rng(seed)
@@ -104,7 +104,7 @@ def test_tile_sums_follow_the_rule(kind: ConvType, style: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [BF16, TF32], ids=lambda kind: kind.name)
-def test_window_drops_what_lies_far_below(kind: ConvType) -> None:
+def test_window_drops_what_lies_far_below(kind: ElementType) -> None:
     one = 127 << (kind.mantissa - 1)
     small = 127 - 60 << (kind.mantissa - 1)
     x = np.zeros((1, 1, kind.channels), np.int64)

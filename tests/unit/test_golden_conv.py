@@ -7,8 +7,8 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
-from cosim.golden.task import GoldenHang
-from cosim.golden.task.conv_types import BF16, FP16, INT4, INT8, INT16, TF32, ConvType
+from rkcosim.golden.task import GoldenHang
+from rkcosim.spec.types import BF16, FP16, INT4, INT8, INT16, TF32, ElementType
 from tests.models.golden_bench import OUT, device, get
 from tests.models.golden_conv import (
     Case,
@@ -28,19 +28,19 @@ TYPES = (INT4, INT8, INT16, FP16, BF16, TF32)
 
 
 @pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.name)
-def test_direct(kind: ConvType) -> None:
+def test_direct(kind: ElementType) -> None:
     check(of(kind))
 
 
 @pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.name)
 @pytest.mark.parametrize("atoms", [1, 2, 3, 4, 5, 6, 7])
-def test_every_number_of_atoms(kind: ConvType, atoms: int) -> None:
+def test_every_number_of_atoms(kind: ElementType, atoms: int) -> None:
     channels = kind.per_atom * atoms - (atoms % 2)
     check(of(kind, channels=channels, kernels=2, size=(2, 5), kernel=(1, 2), out=(2, 4), pad=(0, 0)), atoms)
 
 
 @pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.name)
-def test_strides_dilation_and_pitches(kind: ConvType) -> None:
+def test_strides_dilation_and_pitches(kind: ElementType) -> None:
     case = of(kind, size=(7, 6), kernel=(2, 3), stride=(2, 1), dilation=(3, 2), out=(3, 5), kernels=3)
     check(case)
     check(with_surface(case, 50, True))
@@ -53,7 +53,7 @@ def with_surface(case: Case, surface: int, off: bool) -> Case:
 
 @pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.name)
 @pytest.mark.parametrize("spread", [(2, 1), (4, 2), (1, 8)])
-def test_transposed_convolution(kind: ConvType, spread: tuple[int, int]) -> None:
+def test_transposed_convolution(kind: ElementType, spread: tuple[int, int]) -> None:
     size, kernel = (3, 2), (3, 3)
     out = out_size(size, kernel, spread=spread, more=(3, 3))
     check(of(kind, channels=5, kernels=3, size=size, kernel=kernel, out=out, spread=spread, pad=(1, 2)))
@@ -61,7 +61,7 @@ def test_transposed_convolution(kind: ConvType, spread: tuple[int, int]) -> None
 
 @pytest.mark.parametrize("kind", [INT8, INT16, FP16, BF16], ids=lambda kind: kind.name)
 @pytest.mark.parametrize("channels", [3, 16, 24, 33, 48, 64, 100, 152])
-def test_depthwise(kind: ConvType, channels: int) -> None:
+def test_depthwise(kind: ElementType, channels: int) -> None:
     case = of(kind, channels=channels, kernels=1, depthwise=True, kernel=(2, 3), out=(3, 3))
     check(case, channels)
     if kind.is_float:
@@ -69,7 +69,7 @@ def test_depthwise(kind: ConvType, channels: int) -> None:
 
 
 @pytest.mark.parametrize("kind", [FP16, BF16, TF32], ids=lambda kind: kind.name)
-def test_infinities_and_nans(kind: ConvType) -> None:
+def test_infinities_and_nans(kind: ElementType) -> None:
     recorder = check(of(kind, special=0.002, kernels=20, channels=kind.channels + 3))
     seen = {value for acc, _ in recorder.octets for value in acc}
     assert 0x7FC00000 in seen and len(seen) > 50
@@ -142,7 +142,7 @@ def test_accumulator_keeps_48_bits() -> None:
     [(FP16, 6, 32), (FP16, 16, 32), (FP16, 17, 80), (INT8, 6, 33), (INT4, 64, 129), (INT16, 20, 16)],
     ids=str,
 )
-def test_groups_without_kernels_are_zeros(kind: ConvType, kernels: int, channels: int) -> None:
+def test_groups_without_kernels_are_zeros(kind: ElementType, kernels: int, channels: int) -> None:
     """CORE counts groups by its own channels (3.8).
 
     On boards WEIGHT_KERNELS 6 and 16 with DATAOUT_CHANNEL 31 complete with fp16 (allbilly/rk3588 40fae7b,
@@ -167,9 +167,10 @@ def test_groups_without_kernels_are_zeros(kind: ConvType, kernels: int, channels
 
 @pytest.mark.parametrize(("code", "size_e", "written"), [(5, 3, True), (7, 0, False), (7, 3, False)])
 def test_a_result_of_no_type_is_not_written(code: int, size_e: int, written: bool) -> None:
-    """A tf32 product with code 7 in the DPU, too, leaves its output untouched (gregordinary/rocket-userspace
-    e067786, src/npu_regcmd.c, gen_matmul_tf32); with code 5 there it is right.  With the SIZE_E of that
-    program, 3, it also hangs here, which the program's test could not have seen."""
+    """A tf32 product with code 7 also in the DPU leaves its output untouched (gregordinary/rocket-userspace
+    e067786, src/npu_regcmd.c, gen_matmul_tf32); with code 5 there the result is right.  With that program's
+    SIZE_E, 3, it also hangs here; the test of that program could not detect this.
+    """
     case = of(TF32, kernels=16, channels=16)
     types = dict.fromkeys(("IN_PRECISION", "PROC_PRECISION", "OUT_PRECISION"), code)
     case = with_fields(case, "DPU", "DATA_FORMAT", **types)

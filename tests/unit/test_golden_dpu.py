@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cosim.golden.task import dpu_float as fp
+from rkcosim.golden.task import dpu_float as fp
 from tests.models import scalar_floats as sf
 from tests.models.golden_bench import (
     BITS,
@@ -54,7 +54,7 @@ def test_narrowing_and_widening_match_fractions() -> None:
     values = np.concatenate(
         (
             some_floats(3000, 3),
-            # Halfway between neighbours of fp16, a little off, and about its limits.
+            # Halfway between neighbours of fp16, slightly off, and near its limits.
             (np.arange(0x38FFF000, 0x39003000, 0x800)).astype(np.uint32),
             (np.arange(0x477FE000, 0x47800800, 0x800)).astype(np.uint32),
             (np.arange(0x33000000 - 4, 0x33000000 + 5)).astype(np.uint32),
@@ -72,7 +72,7 @@ def test_narrowing_and_widening_match_fractions() -> None:
 
 
 class Draw:
-    """A random flying task with its memory, and what the scalar model needs to know of it."""
+    """A random flying task with its memory and the inputs of the scalar model."""
 
     def __init__(self, seed: int) -> None:
         self.rng = rng = np.random.default_rng(seed)
@@ -144,7 +144,7 @@ class Draw:
         p.set("DPU", "EW_CFG", EW_RELU_BYPASS=self.chance(0.6), EW_RELUX_EN=self.chance(0.3))
         p.set("DPU", "EW_CFG", EW_OP_CVT_BYPASS=self.chance(0.4), EW_CVT_TYPE=self.chance(0.5))
         p.set("DPU", "EW_CFG", EW_CVT_ROUND=self.chance(0.5), EW_EQUAL_EN=self.chance(0.5))
-        if not integer and self.process == 2 and self.element:  # anything else is told about or hangs (4.7)
+        if not integer and self.process == 2 and self.element:  # anything else is reported or hangs (4.7)
             if p.get("DPU", "EW_CFG", "EW_OP_TYPE") or p.get("DPU", "EW_CFG", "EW_ALU_ALGO") == 2:
                 p.set("DPU", "EW_CFG", EW_OP_CVT_BYPASS=p.get("DPU", "EW_CFG", "EW_OP_TYPE"))
         p.set("DPU", "EW_RELUX_CMP_VALUE", EW_RELUX_CMP_DAT=pattern(rng, 4 if integer else 5))
@@ -231,7 +231,7 @@ class Draw:
         put(self.dev, ELEMENT, self.element_bits, shape, self.operand, line, stride + tail)
 
     def expected(self, c: int, y: int, x: int) -> int:
-        """Output pattern by the scalar model."""
+        """Return the output pattern by the scalar model."""
         bits = BITS[self.out]
         if c >= self.original:
             return signed(self.program.get("DPU", "OFFSET_PEND", "OFFSET_PEND"), 16) % (1 << bits)

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from cosim.golden.task import GoldenHang
-from cosim.golden.task.context import Context, TaskReport
-from cosim.golden.task.core import Clip
-from cosim.golden.task.dpu import Dpu
-from cosim.golden.task.rdma import RdmaData, StageOperands
-from cosim.golden.task.registers import View
-from rtl.regs import registers
+from rkcosim.golden.task import GoldenHang
+from rkcosim.golden.task.context import Context, TaskReport
+from rkcosim.golden.task.core import Clip
+from rkcosim.golden.task.dpu import Dpu
+from rkcosim.golden.task.rdma import RdmaData, StageOperands
+from rkcosim.golden.task.registers import View
+from rkcosim.spec.regs import registers
 from tests.models.golden_bench import (
     BITS,
     ELEMENT,
@@ -37,7 +37,7 @@ R = registers()
 
 
 class FromCore:
-    """A DPU pass whose main data are given as CORE would deliver them."""
+    """A DPU pass whose main data are given as CORE would send them."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ def test_cpend_and_window_sums_do_nothing_to_floats() -> None:
     ],
 )
 def test_surfaces_of_a_group(kind: int, out: int, depthwise: bool, surfaces: int) -> None:
-    """Every channel lands where section 4.10 says, for a bypassed and for a live converter."""
+    """Every channel has the place of section 4.10, with a bypassed and with an active converter."""
     pixels = 3
     per = 128 // BITS[out]
     for live in (False, True):
@@ -178,7 +178,7 @@ def test_a_group_that_differs_from_cores_hangs() -> None:
 
 
 def test_rows_of_a_matrix_are_contiguous() -> None:
-    """H5.8: surface stride 1, the notch and SURFACE_ADD write [pixel][channel]."""
+    """[HW 7.11]: surface stride 1, the notch and SURFACE_ADD write [pixel][channel]."""
     dev, program = device(), flying((24, 1, 5), 4, 4)
     rng = np.random.default_rng(7)
     data = rng.integers(-(2**31), 2**31, (5, 24))
@@ -201,7 +201,7 @@ def test_rows_of_a_matrix_are_contiguous() -> None:
 
 @pytest.mark.parametrize(("size", "channels"), [(0, 70), (1, 40), (1, 9), (2, 20), (3, 9)])
 def test_residual_operand_comes_from_both_readers(size: int, channels: int) -> None:
-    """COMB_USE 5: even surfaces by MRDMA, odd ones by ERDMA (docs/hardware.md 5.5)."""
+    """COMB_USE 5: even surfaces by MRDMA, odd ones by ERDMA [HW 8.5]."""
     height, width, bits = 2, 3, 4 << size
     per = 128 // bits
     rng = np.random.default_rng(10)
@@ -247,15 +247,15 @@ def put_one(dev, base: int, bits: int, values: dict, line: int) -> None:
 
 
 def fetched(dev, program: Program) -> RdmaData:
-    """What DPU_RDMA fetches for a program."""
-    from cosim.golden.task.rdma import fetch
+    """Return the data that DPU_RDMA fetches for a program."""
+    from rkcosim.golden.task.rdma import fetch
 
     values = {R[b][r].offset: R[b][r].encode(**f) for (b, r), f in program.fields.items() if b == "DPU_RDMA"}
     return fetch(Context(dev.memory, 0, TaskReport(0), dev.findings, dev.strict), View("DPU_RDMA", values))
 
 
 def test_elements_follow_the_order_of_the_readers_group() -> None:
-    """DPU and DPU_RDMA that disagree about the group see the same octets in another order (5.1)."""
+    """If DPU and DPU_RDMA have different group settings, the order of the octets differs too (5.1)."""
     shape = (32, 1, 2)
     dev, p = device(), flying(shape, 4, 4, process=4)
     put(dev, MAIN, 32, shape, lambda c, y, x: 100 * x + c, 2, 2)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cosim.golden.task import GoldenError, GoldenHang, GoldenNpu
-from rtl.regs import registers
+from rkcosim.golden.task import GoldenError, GoldenHang, GoldenNpu
+from rkcosim.spec.regs import registers
 from tests.models.golden_bench import ELEMENT, MAIN, OUT, device, flying, pattern, put
 
 R = registers()
@@ -88,7 +88,7 @@ DPU_SETTINGS = [
 
 @pytest.mark.parametrize(("register", "fields"), DPU_SETTINGS)
 def test_settings_without_effect_are_told(register: str, fields: dict) -> None:
-    """The result stays that of the task without them, and only one diagnostic comes."""
+    """The result is that of the task without these settings, with exactly one diagnostic."""
     (name, value), images = next(iter(fields.items())), []
     for change in (False, True):
         dev, p = device(strict=False), flying((8, 1, 2), 2, 2)
@@ -173,7 +173,7 @@ def test_element_wise_settings_of_floats_are_told(fields: dict, text: str) -> No
     ],
 )
 def test_packets_of_other_types_are_not_made(fields: tuple, told: str) -> None:
-    """Only int16 from memory, or from CORE as int32, is known to be written as packets (4.11)."""
+    """Only int16, from memory or from CORE as int32, is known to be written as packets (4.11)."""
     images = []
     for change in (False, True):
         dev, p = device(strict=False), flying((36, 1, 8), 0, 4)
@@ -212,7 +212,7 @@ def test_status_names_the_executer_and_a_waiting_group() -> None:
 
 
 def test_a_task_that_hangs_tells_everything_once() -> None:
-    """Diagnostics come at the start of the blocks, before what keeps the task from ending."""
+    """Diagnostics are raised at the start of the blocks, before the reason of the hang."""
     dev, p = device(strict=False), flying((8, 1, 1), 2, 1)
     p.set("DPU", "OUT_CVT_OFFSET", 3)
     p.set("DPU", "EW_CFG", EW_BYPASS=0, EW_OP_SRC=1, EW_ALU_ALGO=12)

@@ -1,4 +1,4 @@
-"""The golden DPU against the plain model that the RTL's DPU is tested with, on the RTL's random tasks."""
+"""The golden DPU against the plain model of the RTL's DPU tests, on the random tasks of the RTL."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from cosim.golden.task import Memory
-from cosim.golden.task.context import Context, Finding, TaskReport
-from cosim.golden.task.core import Clip
-from cosim.golden.task.dpu import Dpu
-from cosim.golden.task.dpu_lut import LutTables
-from cosim.golden.task.rdma import check_rdma, fetch
-from cosim.golden.task.registers import View
-from rtl.regs import registers
+from rkcosim.golden.task import Memory
+from rkcosim.golden.task.context import Context, Finding, TaskReport
+from rkcosim.golden.task.core import Clip
+from rkcosim.golden.task.dpu import Dpu
+from rkcosim.golden.task.dpu_lut import LutTables
+from rkcosim.golden.task.rdma import fetch
+from rkcosim.golden.task.registers import View
+from rkcosim.spec.regs import registers
 from tests.block.dpu_tasks import Task, fill_memory, random_task
 from tests.models.dpu_model import (
     run_dpu,
@@ -37,7 +37,7 @@ def view(block: str, fields: dict[str, dict[str, int]]) -> View:
 
 
 def run_golden(task: Task, image: bytearray) -> tuple[bytes, list[tuple[str, str]]]:
-    """Memory after the task, and what was told."""
+    """Return the memory after the task, and its diagnostics."""
     memory, told = Memory(), list[Finding]()
     memory.map(0, -(-len(image) // 16) * 16)
     memory.write(0, bytes(image))
@@ -45,8 +45,7 @@ def run_golden(task: Task, image: bytearray) -> tuple[bytes, list[tuple[str, str
     ctx = Context(memory, 0, TaskReport(0), told, False)
     tables = LutTables(lambda *_: None)
     tables.entries[:] = task.tables
-    block = Dpu(ctx, dpu, tables)
-    check_rdma(ctx, rdma)
+    block = Dpu(ctx, dpu, tables, rdma)
     conv = None
     if not block.flying:
         groups = -(-block.channels // block.group)

@@ -1,4 +1,4 @@
-"""Short cuts of the golden models beside the plain way, at the borders where they are still exact."""
+"""Fast paths of the golden models compared with the plain computation, at their limits of exactness."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from cosim.golden import graph as g
-from cosim.golden.graph import floats
-from cosim.golden.task.arith import shift_even
-from cosim.golden.task.errors import MemoryFault
-from cosim.golden.task.memory import ATOM, Memory, atom_ranges
+from rkcosim.golden import graph as g
+from rkcosim.golden.graph import floats
+from rkcosim.golden.task.arith import shift_even
+from rkcosim.golden.task.errors import MemoryFault
+from rkcosim.golden.task.memory import Memory, atom_ranges
+from rkcosim.spec.types import ATOM
 
-integers = importlib.import_module("cosim.golden.graph.run")  # the package has a function of that name
+integers = importlib.import_module("rkcosim.golden.graph.run")  # the package has a function of that name
 
 EDGES = [0, 1, 2, 3, 5, 2**24 - 1, 2**24, 2**31 - 1, 2**31, 2**47, 2**53 + 1, 2**61, 2**62 - 1]
 
@@ -49,7 +50,7 @@ def test_the_float_of_a_sum():
 @pytest.mark.parametrize("channels", [1023, 1024, 1025])
 @pytest.mark.parametrize("fill", [-128, 127, None])
 def test_sums_of_int8_at_the_border_of_float32(channels: int, fill: int | None):
-    """1024 products of -128 by -128 are 2^24: the last whole number up to which float32 has them all."""
+    """1024 products of -128 by -128 are 2^24, the limit up to which float32 has every whole number."""
     rng = np.random.default_rng(channels)
     x = np.full((channels, 1, 3), fill or 0, np.int8)
     weights = np.full((3, channels, 1, 1), fill or 0, np.int8)
@@ -114,7 +115,7 @@ def test_tile_sums_of_halves(kinds: tuple[str, str], lanes: int):
             (Fraction(float(a)) * Fraction(float(b)) for a, b in zip(w[k], x[:, pixel], strict=True)),
             Fraction(),
         )
-        down = np.float32(float(total))  # close by; the nearest of three neighbours is it
+        down = np.float32(float(total))  # the result is this value or one of its neighbours
         near = [np.nextafter(down, np.float32(s), dtype=np.float32) for s in (-np.inf, np.inf)]
         best = min(abs(Fraction(float(n)) - total) for n in (down, *near))
         assert abs(Fraction(float(fast[k, pixel])) - total) == best
@@ -135,7 +136,10 @@ def test_atoms_of_several_ranges():
         assert memory.gather(addresses)[:, 0].tolist() == first
         memory.scatter(addresses, memory.gather(addresses))
     assert low.tolist() == list(range(64)) and high.tolist() == list(range(64, 128))
-    for wrong in ([0x1000, 0x1080], [0xFF0, 0x1000], [0x1078]):
+    for unaligned in ([0x1078], [0x103F, 0x1048]):  # the low four bits are not looked at
+        first = [int(a) // 16 * 16 - 0x1000 for a in unaligned]
+        assert memory.gather(np.array(unaligned))[:, 0].tolist() == first
+    for wrong in ([0x1000, 0x1080], [0xFF0, 0x1000], [0x1088]):
         with pytest.raises(MemoryFault):
             memory.gather(np.array(wrong))
     memory.unmap(0x1000)

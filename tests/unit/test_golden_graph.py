@@ -7,19 +7,19 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from cosim.conformance.arena import BASE, Arena
-from cosim.conformance.choices import Chooser, Refused
-from cosim.conformance.conv import Conv
-from cosim.conformance.dpu import Dpu
-from cosim.conformance.draw_conv import ConvWish, draw_conv
-from cosim.conformance.draw_dpu import DpuWish
-from cosim.conformance.draws import Draw
-from cosim.conformance.types import INT8, INT16, INT32
-from cosim.crosscheck.program import link
-from cosim.golden import graph as g
-from cosim.golden.graph.run import divide
-from cosim.golden.task import GoldenDevice
-from cosim.golden.task.arith import signed
+from rkcosim.golden import graph as g
+from rkcosim.golden.graph.run import divide
+from rkcosim.golden.task import GoldenDevice
+from rkcosim.golden.task.arith import signed
+from rkcosim.spec.types import INT8, INT16, INT32
+from rkcosim.verify.conformance.arena import BASE, Arena
+from rkcosim.verify.conformance.choices import Chooser, Refused
+from rkcosim.verify.conformance.conv import Conv
+from rkcosim.verify.conformance.dpu import Dpu
+from rkcosim.verify.conformance.draw_conv import ConvWish, draw_conv
+from rkcosim.verify.conformance.draw_dpu import DpuWish
+from rkcosim.verify.conformance.draws import Draw
+from rkcosim.verify.crosscheck.program import link
 
 
 def sat(value: int, bits: int = 8) -> int:
@@ -182,13 +182,13 @@ def test_shapes_that_do_not_fit_are_named() -> None:
 
 
 PLAIN = {"bn.on": 0, "bs.prelu": 0, "out.add_first": 0, "conv.round": 0}
-"""Choices that keep a draw to what a graph node can say: CPEND, BS, OUT_CVT."""
+"""Choices that limit a draw to what a graph node can express: CPEND, BS, OUT_CVT."""
 
 
 def node_of(conv: Conv, dpu: Dpu, memory: np.ndarray) -> g.QConv | g.QDepthwise:
     """The graph node of a drawn layer; `memory` is the arena's image."""
     field = {"BS_BYPASS": 0}
-    for values in dpu.fields.values():
+    for values in dpu.preset.fields.values():
         field.update(values)
     lanes = dpu.channels
     tables = {"alu": np.zeros(lanes, int), "cpend": np.zeros(lanes, int), "mul": np.zeros(lanes, int)}
@@ -235,7 +235,7 @@ def node_of(conv: Conv, dpu: Dpu, memory: np.ndarray) -> g.QConv | g.QDepthwise:
 
 
 def weights_of(conv: Conv, lanes: int, memory: np.ndarray) -> np.ndarray:
-    """Read the drawn weights back by loops; kernels that do not exist are zero."""
+    """Read the random weights with loops; kernels that do not exist are zero."""
     at = conv.weights - BASE
     kh, kw = conv.kernel
     if conv.depthwise:
@@ -263,7 +263,7 @@ def weights_of(conv: Conv, lanes: int, memory: np.ndarray) -> np.ndarray:
 
 
 def features_of(conv: Conv, lanes: int, memory: np.ndarray) -> np.ndarray:
-    """Read the drawn features: int8 [channels, rows, columns] (NC1HWC2)."""
+    """Read the random features: int8 [channels, rows, columns] (NC1HWC2)."""
     out = np.zeros((lanes, conv.height, conv.width), np.int8)
     for c in range(min(lanes, conv.channels)):
         for y in range(conv.height):
@@ -273,7 +273,7 @@ def features_of(conv: Conv, lanes: int, memory: np.ndarray) -> np.ndarray:
 
 
 def output_of(device: GoldenDevice, dpu: Dpu) -> np.ndarray:
-    """Read the task's output, real channels only."""
+    """Read the output of the task, real channels only."""
     per = dpu.out.per_atom
     kind = {8: np.int8, 16: "<i2", 32: "<i4"}[dpu.out.bits]
     out = np.zeros((dpu.orig, dpu.height, dpu.width), np.int64)

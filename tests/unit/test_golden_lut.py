@@ -1,13 +1,13 @@
-"""Tables of the golden DPU: access registers, persistence, a real program's sigmoid (H5.7)."""
+"""Tables of the golden DPU: access registers, persistence, the sigmoid of a real program [HW 7.9]."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from cosim.golden.task import GoldenError, GoldenHang, GoldenNpu
-from rtl.regs import registers
-from sw.regcmd import register_word
+from rkcosim.golden.task import GoldenError, GoldenHang, GoldenNpu
+from rkcosim.regcmd import register_word
+from rkcosim.spec.regs import registers
 from tests.models.golden_bench import MAIN, OUT, device, flying, get, pattern, put
 
 R = registers()
@@ -60,7 +60,7 @@ def test_address_counts_and_bad_accesses_are_told() -> None:
 
 
 def test_a_sigmoid_as_real_programs_write_it() -> None:
-    """H5.7 and V9: index scale 2596, tables of Q0.15, result times 2^-15."""
+    """[HW 7.9], [HW 14.3.10]: index scale 2596, tables of Q0.15, result times 2^-15."""
     shape = (8, 1, 25)
     dev, p = device(), flying(shape, 2, 2)
     x = np.linspace(-8, 8, 200).astype(np.float16)
@@ -124,7 +124,7 @@ def test_steps_above_22_count_as_22() -> None:
 @pytest.mark.parametrize("x", [-1, 0, 511, 512, 513, 600, 601, 700])
 @pytest.mark.parametrize("hybrid", [0, 1])
 def test_borders_of_a_hit_decide_the_choice(x: int, hybrid: int) -> None:
-    """LE ends by its 512 steps, LO by LO_END; where exactly one hits it is taken whatever the priority."""
+    """LE ends after 512 steps, LO at LO_END; if exactly one hits, it is used regardless of priority."""
     dev, p = device(), flying((4, 1, 1), 4, 4)
     dev.lut.entries[0], dev.lut.entries[1] = 1000 + np.arange(513), 5000 + np.arange(513)
     p.set("DPU", "EW_CFG", EW_BYPASS=0, EW_LUT_BYPASS=0, EW_OP_BYPASS=1, EW_RELU_BYPASS=1)

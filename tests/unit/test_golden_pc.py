@@ -1,12 +1,12 @@
-"""PC of the golden device: malformed lists, ends of kicks, what raises the line (docs/hardware.md 7)."""
+"""PC of the golden device: malformed lists, ends of kicks, interrupt causes [HW 1]."""
 
 from __future__ import annotations
 
 import pytest
 
-from cosim.golden.task import GoldenError, GoldenHang, GoldenNpu
-from rtl.regs import registers
-from sw.regcmd import op_enable_word, pack_word, register_word
+from rkcosim.golden.task import GoldenError, GoldenHang, GoldenNpu
+from rkcosim.regcmd import op_enable_word, pack_word, register_word
+from rkcosim.spec.regs import registers
 from tests.models.golden_bench import MAIN, OUT, Program, flying
 
 R = registers()
@@ -37,7 +37,7 @@ class Kick:
         self.lists = [flying((16, 1, 1), 0, 0).words(), second.words()]
 
     def start(self, number: int = 1, link: bool = True) -> int:
-        """Store the lists, start `number` tasks, return the lines."""
+        """Store the lists, start `number` tasks, return the interrupt lines."""
         npu, pc = self.npu, R["PC"]
         if number > 1 and link:
             self.lists[0][:0] = link_words(LISTS + 0x2000, len(self.lists[1]))
@@ -52,11 +52,11 @@ class Kick:
         return npu.irq
 
     def told(self) -> list[tuple[str, str, str, int]]:
-        """Findings so far."""
+        """Return the findings so far."""
         return [(f.code, f.block, f.register, f.value) for f in self.npu.diagnostics()]
 
     def ran(self) -> tuple[bool, bool]:
-        """Which of the two tasks wrote."""
+        """Return which of the two tasks wrote."""
         want = bytes(range(16))
         return self.npu.memory.read(OUT, 16) == want, self.npu.memory.read(OTHER, 16) == want
 
@@ -107,12 +107,12 @@ def test_a_ppu_that_nobody_feeds_says_what_it_waits_for(flying: int, text: str) 
     task.set("PPU", "OPERATION_MODE_CFG", FLYING_MODE=flying)
     start_blocks(npu, task)
     assert npu.block_state(0) == text
-    if flying == 0:  # a reader of its own does not help
+    if flying == 0:  # a running PPU_RDMA does not help
         npu.write32(0, R["PPU_RDMA"]["OPERATION_ENABLE"].offset, 1)
-        assert npu.block_state(0).startswith(f"{text}; PPU_RDMA: its atoms are not taken")
+        assert npu.block_state(0).startswith(f"{text}; PPU_RDMA: its atoms are not accepted")
         npu.write32(0, R["DPU"]["FEATURE_MODE_CFG"].offset, 0)
         npu.write32(0, R["DPU"]["OPERATION_ENABLE"].offset, 1)
-        assert "PPU: waits for atoms of the DPU, which feeds it none" in npu.block_state(0)
+        assert "PPU: waits for atoms of the DPU, which sends none" in npu.block_state(0)
         assert "DPU: waits for CNA and CORE, not at work" in npu.block_state(0)
 
 

@@ -1,4 +1,4 @@
-"""PPU of the golden model against plain Python, one window at a time (docs/hardware.md section 6)."""
+"""PPU of the golden model against plain Python, one window at a time [HW 9]."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from cosim.golden.task import GoldenDevice, GoldenError, GoldenHang
-from cosim.golden.task.ppu import reciprocal
+from rkcosim.golden.task import GoldenDevice, GoldenError, GoldenHang
+from rkcosim.golden.task.ppu import reciprocal
 from tests.models import scalar_floats as sf
 from tests.models.golden_bench import MAIN, OUT, Program, device, flying, get, pattern, put
 from tests.models.scalar_dpu import sat, signed
@@ -82,7 +82,7 @@ class Pool:
         return out
 
     def expected(self, data: np.ndarray, c: int, oy: int, ox: int) -> tuple[int, int]:
-        """Pattern of one output and its position."""
+        """Return the pattern of one output and its position."""
         taps = self.taps(oy, ox)
         real = [(int(data[c, at[0], at[1]]), at) for at in taps if at is not None]
         pads = taps.count(None)
@@ -91,7 +91,7 @@ class Pool:
         return self.extreme(real)
 
     def order(self, pattern: int) -> Fraction | None:
-        """Place among the numbers; None for a NaN."""
+        """Return the position in numeric order; None for a NaN."""
         if self.kind != 2:
             return Fraction(signed(pattern, self.bits))
         if sf.F16.is_nan(pattern):
@@ -202,7 +202,7 @@ def test_random_pooling_matches_loops(seed: int) -> None:
 @pytest.mark.parametrize("kernel", [(2, 2), (4, 4), (1, 2), (2, 3), (3, 6), (5, 2), (8, 8), (16, 16), (3, 3)])
 @pytest.mark.parametrize("kind", [0, 1])
 def test_ties_of_integer_averages(kernel: tuple[int, int], kind: int) -> None:
-    """Every sum next to a half, of both signs, by the text and by the rule in words of H6.1."""
+    """Every sum next to a half, of both signs, by the formula and by the rule in words of [HW 9.3]."""
     size, count = kernel[0] * kernel[1], 64
     data = np.zeros((count, *kernel), np.int64)
     sums = []
@@ -256,7 +256,7 @@ def test_special_values_of_fp16() -> None:
 
 
 def test_padding_never_wins_a_maximum() -> None:
-    """Vendor lists of int8 maxima leave the pad value 0 (docs/hardware.md 6.2)."""
+    """Vendor lists of int8 maxima have pad value 0 [HW 9.2]."""
     data = np.array([[[-128, -7], [-90, -20]]]) % 256
     pool = Pool(0, (1, 2, 2), (3, 3), 1, pad=(1, 1), value=0)
     dev = pool.run(data)
@@ -286,7 +286,7 @@ def test_positions_count_input_rows_and_columns_modulo_eight() -> None:
 
 @pytest.mark.parametrize(("kind", "both"), [(0, True), (0, False), (1, True), (2, False)])
 def test_pooling_on_the_fly(kind: int, both: bool) -> None:
-    """The DPU's result, written and pooled in one task."""
+    """The DPU's result is written and pooled in one task."""
     rng = np.random.default_rng(kind)
     shape, kernel = (21, 5, 6), (3, 2)
     data = draw(rng, kind, shape)
@@ -318,7 +318,7 @@ def test_pooling_on_the_fly(kind: int, both: bool) -> None:
 
 
 def joint(**changes: int) -> Program:
-    """A small task of both blocks with fields of the PPU changed."""
+    """Return a small task of both blocks with changed fields of the PPU."""
     task, pool = flying((16, 2, 2), 0, 0), Pool(0, (16, 2, 2), (1, 1), 1)
     task.blocks = ("DPU", "DPU_RDMA", "PPU")
     task.set("DPU", "FEATURE_MODE_CFG", OUTPUT_MODE=1)
@@ -344,7 +344,7 @@ def test_a_pool_of_another_size_than_the_dpus_hangs() -> None:
             joint(**changes).run(device())
     wide = joint()
     wide.set("PPU", "DATA_FORMAT", PROC_PRECISION=1)
-    with pytest.raises(GoldenHang, match=r"PPU.DATA_CUBE_IN_WIDTH .*8 bits an element"):
+    with pytest.raises(GoldenHang, match=r"PPU.DATA_CUBE_IN_WIDTH .*8 bits per element"):
         wide.run(device())
 
 
@@ -352,9 +352,9 @@ def test_who_does_not_take_part_hangs() -> None:
     alone = joint()
     alone.blocks = ("DPU", "DPU_RDMA")
     alone.fields = {key: fields for key, fields in alone.fields.items() if key[0] != "PPU"}
-    with pytest.raises(GoldenHang, match=r"DPU.FEATURE_MODE_CFG.OUTPUT_MODE .*PPU does not take"):
+    with pytest.raises(GoldenHang, match=r"DPU.FEATURE_MODE_CFG.OUTPUT_MODE .*PPU does not accept"):
         alone.run(device())
-    with pytest.raises(GoldenHang, match="PPU does not take"):
+    with pytest.raises(GoldenHang, match="PPU does not accept"):
         joint(FLYING_MODE=1).run(device())
     reader = joint()
     reader.blocks = (*reader.blocks, "PPU_RDMA")

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from cosim.golden.task.arith import signed
+from rkcosim.golden.task.arith import signed
 from tests.models.int8_tasks import (
     FEATURES,
     OPERANDS,
@@ -114,7 +114,7 @@ def test_padding_channels_take_offset_pend() -> None:
 
 
 def average_by_rule(total: int, kernel: tuple[int, int]) -> int:
-    """H6.1: half away from zero, but an even window's exact half goes towards zero (see the text)."""
+    """[HW 9.3]: half away from zero, but an even window's exact half goes towards zero (see the text)."""
     size = kernel[0] * kernel[1]
     exact = Fraction(abs(total), size)
     if size % 2 == 0 and exact.denominator == 2:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cosim.crosscheck.kick import Kick, start
-from cosim.crosscheck.program import Task, link
-from cosim.golden.task import GoldenError, GoldenHang, GoldenNpu, Memory
-from rtl.regs import registers
+from rkcosim.driver.core_port import Kick
+from rkcosim.golden.task import GoldenError, GoldenHang, GoldenNpu, Memory
+from rkcosim.spec.regs import registers
+from rkcosim.verify.crosscheck.kick import start
+from rkcosim.verify.crosscheck.program import Task, link
 from tests.models.int8_tasks import (
     COMMANDS,
     FEATURES,
@@ -91,7 +92,7 @@ def test_list_without_op_enable_hangs() -> None:
 
 @pytest.mark.parametrize("left_over", ["MRDMA", "ERDMA", "SIZE_E"])
 def test_blocks_that_end_before_the_dpu_hangs_are_idle(left_over: str) -> None:
-    """The DPU takes all of CORE's results and never ends: CNA and CORE have, with their events."""
+    """The DPU waits for all of CORE's results and never ends; CNA and CORE have ended, with their events."""
     dev, task, _ = loaded()
     npu = GoldenNpu(1, strict=False, memory=dev.memory)
     task.blocks = (*task.blocks, "DPU_RDMA")
@@ -123,17 +124,17 @@ def change(task: Task, block: str, register: str, **values: int) -> Task:
     ("where", "error", "text"),
     [
         (("CNA", "CBUF_CON0", {"DATA_BANK": 5}), GoldenError, "CNA.CBUF_CON0.DATA_BANK = 0x5: .*BANK_SUM"),
-        (("CNA", "CBUF_CON1", {"DATA_ENTRIES": 1000}), GoldenError, "do not fit 4 banks"),
-        (("CNA", "WEIGHT_SIZE0", {"WEIGHT_BYTES": 32}), GoldenHang, "the kernels take 64 bytes"),
+        (("CNA", "CBUF_CON1", {"DATA_ENTRIES": 1000}), GoldenError, "4 banks have 2048 .*FEATURE_FOOTPRINT"),
+        (("CNA", "WEIGHT_SIZE0", {"WEIGHT_BYTES": 32}), GoldenHang, "the loops read 64 bytes"),
         (("CNA", "CONV_CON1", {"CONV_MODE": 1}), GoldenError, "RESERVED_MODE"),
         (("CNA", "CONV_CON1", {"IN_PRECISION": 2}), GoldenError, "CONV_CON1.PROC_PRECISION = 0x0"),
         (("DPU", "DATA_CUBE_WIDTH", {"WIDTH": 2}), GoldenError, "SIZE_MISMATCH"),
         (
             ("DPU", "BS_OW_CFG", {"OD_BYPASS": 0, "SIZE_E_0": 1, "SIZE_E_1": 1, "SIZE_E_2": 1}),
             GoldenHang,
-            r"SIZE_E_1 \+ 1 must be 8",
+            r"a group has 8 surfaces of this type, but SIZE_E_1 \+ 1 is 2",
         ),
-        (("DPU", "FEATURE_MODE_CFG", {"OUTPUT_MODE": 3}), GoldenHang, "the PPU does not take"),
+        (("DPU", "FEATURE_MODE_CFG", {"OUTPUT_MODE": 3}), GoldenHang, "the PPU does not accept"),
         (
             ("DPU", "BS_CFG", {"BS_BYPASS": 0, "BS_ALU_SRC": 1, "BS_ALU_ALGO": 2}),
             GoldenHang,
@@ -142,7 +143,7 @@ def change(task: Task, block: str, register: str, **values: int) -> Task:
         (("DPU", "EW_CFG", {"EW_BYPASS": 0, "EW_OP_SRC": 1}), GoldenHang, "waits for ERDMA"),
         (("DPU", "EW_CFG", {"EW_BYPASS": 0, "EW_LUT_BYPASS": 0}), GoldenError, "LUT_LO_LE_MUX"),
         (("CNA", "DATA_SIZE0", {"DATAIN_HEIGHT": 0}), GoldenError, "EMPTY_SIZE"),
-        (("CNA", "CONV_CON3", {"CONV_X_STRIDE": 0}), GoldenError, "stride 0 counts as 1"),
+        (("CNA", "CONV_CON3", {"CONV_X_STRIDE": 0}), GoldenError, "a stride of 0 counts as 1"),
     ],
 )
 def test_bad_registers_are_named(where: tuple, error: type, text: str) -> None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cosim.golden.task import GoldenHang
+from rkcosim.golden.task import GoldenHang
 from tests.models.golden_bench import BITS, MAIN, OUT, Program, device, flying
 from tests.models.packets_model import packets
 from tests.unit.test_golden_dpu_modes import FromCore
 
 FILL = 0xAA
-"""What memory holds where nothing is written."""
+"""Contents of memory where nothing is written."""
 
 
 def core_task(shape: tuple[int, int, int], kind: int, out: int, **fields: int) -> tuple[np.ndarray, str]:
-    """Run a DPU pass over CORE's data: which bytes of OUT are written, and why it hangs."""
+    """Run a DPU pass over CORE's data; return which bytes of OUT are written, and why it hangs."""
     bench = FromCore(shape, kind, out, depthwise=bool(fields.pop("depthwise", 0)))
     p, area = bench.program, shape[1] * shape[2]
     if "size_e" in fields:
@@ -40,7 +40,8 @@ def core_task(shape: tuple[int, int, int], kind: int, out: int, **fields: int) -
 @pytest.mark.parametrize(("size_e", "columns"), [(1, 16), (3, 32), (7, 64)])
 def test_size_e_sweep_of_int4_products(size_e: int, columns: int) -> None:
     """int4 to int16, M = 4, N = 64, the converter bypassed: columns that a board writes
-    (gregordinary/rockchip-npu-notes 224b139, encodings/size-e-quirk.md)."""
+    (gregordinary/rockchip-npu-notes 224b139, encodings/size-e-quirk.md).
+    """
     written, hang = core_task((64, 4, 1), 6, 1, size_e=size_e)
     surfaces = written.reshape(-1, 4, 16)
     assert surfaces[: columns // 8].all() and not surfaces[columns // 8 :].any()
@@ -75,8 +76,9 @@ def test_wrong_size_e_writes_a_part_and_hangs(
     [(16, 0, 0), (48, 0, 32), (64, 0, 64), (80, 1, 64), (96, 1, 64), (144, 1, 128), (128, 1, 128)],
 )
 def test_int8_output_needs_whole_groups(channels: int, depthwise: int, whole: int) -> None:
-    """The group that is not whole stays unwritten and the task hangs (gregordinary/rockchip-npu-notes
-    224b139, encodings/out-cvt-converter.md and depthwise-conv.md)."""
+    """The incomplete group stays unwritten and the task hangs (gregordinary/rockchip-npu-notes
+    224b139, encodings/out-cvt-converter.md and depthwise-conv.md).
+    """
     written, hang = core_task((channels, 3, 7), 0, 0, OD_BYPASS=0, depthwise=depthwise)
     assert written.sum() == whole * 21 and written[: whole * 21].all()
     assert bool(hang) == (whole != channels)
@@ -168,8 +170,9 @@ def test_packets_of_data_from_memory(
 @pytest.mark.parametrize("size", [1, 2])
 @pytest.mark.parametrize("rows", [4, 12, 32])
 def test_packets_of_a_product(rows: int, size: int) -> None:
-    """int16 matrices, N = 32; with 16-bit elements the order that a board writes
-    (gregordinary/rockchip-npu-notes 3e891b0, encodings/output-transpose-int16.md)."""
+    """int16 matrices, N = 32; with 16-bit elements the order is that of a board
+    (gregordinary/rockchip-npu-notes 3e891b0, encodings/output-transpose-int16.md).
+    """
     bench = FromCore((32, rows, 1), 1, 4)
     packet_task(bench.program, size, (1, rows, 1), (8 * rows, 1, rows))
     bench.dev.memory.write(OUT, bytes([FILL]) * 128 * rows)
@@ -248,7 +251,7 @@ def test_more_packets_than_the_sizes_name_go_on_by_surf_add() -> None:
 
 
 def unpooled(shape: tuple[int, int, int], times: tuple[int, int], out: int, process: int) -> Program:
-    """Nearest resize of whole atoms, as vendor lists ask for it; surfaces lie apart by their size."""
+    """Nearest resize of whole atoms, as in vendor lists; the surface pitch is the surface size."""
     surfaces, height, width = shape
     p = flying((8 * surfaces, height, width), 1, out, process=process)
     kernel = {"KERNEL_HEIGHT": times[0] - 1, "KERNEL_WIDTH": times[1] - 1}

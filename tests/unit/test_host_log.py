@@ -1,30 +1,38 @@
-"""The log of what a host asks of an engine, told again in other portions; borders and files of snapshots."""
+"""The log of host requests to an engine, replayed in other portions; limits and files of snapshots."""
 
 from __future__ import annotations
 
 import copy
 import ctypes as ct
+import json
+import os
+import struct
+import tracemalloc
 import zlib
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosim.engines import library as lib
-from cosim.engines.errors import SnapshotError
-from cosim.engines.memory import PAGE, DeviceMemory
-from cosim.engines.snapshots.file import SnapshotFile
-from cosim.engines.snapshots.host_log import HostLog
-from cosim.engines.snapshots.orders import Border
+from rkcosim.engines import library as lib
+from rkcosim.engines.library import DramConfig
+from rkcosim.engines.memory import PAGE, DeviceMemory
+from rkcosim.engines.protocol import SnapshotError
+from rkcosim.engines.snapshots.contents import read_snapshot
+from rkcosim.engines.snapshots.file import MAGIC, VERSION, SnapshotFile
+from rkcosim.engines.snapshots.host_log import HostLog
+from rkcosim.engines.snapshots.orders import Border
 
 BASE = 0x10_0000
 PAGES = 8
 
 
 class FakeLibrary:
-    """Answers as a library might: each cycle changes a number, some raise an interrupt or write memory."""
+    """Answers like a library: each cycle changes a number, some raise an interrupt or write memory."""
 
     def __init__(self, memory: DeviceMemory) -> None:
         self.memory = memory
@@ -87,14 +95,14 @@ class FakeLibrary:
 
 
 class Host:
-    """A program: it does what it is told, and notes all that it sees.  Runs come in portions of `chunk`."""
+    """A program that executes given steps and records all results.  Runs are in portions of `chunk`."""
 
     def __init__(self, library: Any, memory: DeviceMemory, chunk: int) -> None:
         self.library, self.memory, self.chunk = library, memory, chunk
         self.seen: list[Any] = []
 
     def do(self, what: tuple[str, int], stop_at: int | None = None) -> bool:
-        """One step of the program; False if its run came to cycle `stop_at` before it was over."""
+        """Execute one step of the program; False if its run reached cycle `stop_at` before its end."""
         kind, number = what
         if kind == "write":
             self.seen.append(self.library.rk_write(1, 0, 4 * (number % 3), number, 9))
@@ -153,7 +161,7 @@ STEPS = st.tuples(
 @settings(max_examples=60, deadline=None)
 @given(st.lists(STEPS, min_size=1, max_size=25), st.integers(16, 700), st.integers(1, 60), st.integers(1, 60))
 def test_told_again_in_other_portions(program: list[Any], stop_at: int, chunk: int, other: int) -> None:
-    """Saved in a run or after an access, told again with runs in other portions: all the same."""
+    """Saved in a run or after an access and replayed with runs in other portions: equal results."""
     memory = fresh()
     host = Host(FakeLibrary(memory), memory, 1 << 20)
     for step in program:
@@ -214,7 +222,7 @@ def test_something_else_is_noticed() -> None:
             host.do(step)
         with pytest.raises(SnapshotError, match=text):
             host.do(wrong[-1])
-    with pytest.raises(SnapshotError, match="saved without what its program did"):
+    with pytest.raises(SnapshotError, match="saved without the log of its program"):
         log.load({}, lambda: None)
 
 
@@ -237,7 +245,7 @@ def test_borders(text: str, border: tuple[Any, ...]) -> None:
     "text", ["", "3", "task", "task:", "task:-1", "task:1@", "layer:", "jobs", "job:x", "end"]
 )
 def test_no_borders(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is no border between tasks; it is task:N"):
+    with pytest.raises(ValueError, match=r"is not a border between tasks; use task:N"):
         Border.parse(text)
 
 
@@ -258,3 +266,148 @@ def test_files(tmp_path_factory: Any, blocks: dict[str, bytes], data: Any) -> No
     with pytest.raises(SnapshotError, match=r"s\.snap: "):
         SnapshotFile.read(path)
     assert not list(path.parent.glob("*.part"))
+
+
+# Snapshots whose checksums are right and whose contents are not.
+
+
+def sound() -> SnapshotFile:
+    """A snapshot as an engine with a host log would write it."""
+    memory = DeviceMemory(lambda *_: None)
+    memory.map(BASE, PAGES * PAGE)
+    library = FakeLibrary(memory)
+    log = HostLog(library, memory)  # type: ignore[arg-type]
+    log.attach(1)
+    log.rk_write(1, 0, 8, 1, 100)
+    log.run_begins()
+    log.rk_run(1, 400, 1, 0)
+    log.run_over()
+    counters = lib.CountersC()
+    log.rk_counters(1, 0, ct.byref(counters))
+    header: dict[str, Any] = {
+        **{"engine": "verilator", "cell": "cpp", "cores": 2, "variant": "v", "geometry": "g", "build": "b"},
+        **{"dram": asdict(DramConfig()), "options": [], "cycle": 400, "tasks": {"0": 1}},
+        "ranges": [[BASE, PAGES * PAGE]],
+        "host": {
+            **{"reset_at": [16, 16], "reported": 0, "kicks": [[20, 0]], "counting": False},
+            **{"announced": {"1": [[0, 1, "next"]]}, "layers": {"0": [[0, 1, "first"]]}},
+        },
+        "run": {"command": "run", "file": "m", "sha256": "0", "options": {"exact": False, "seed": 3}},
+    }
+    blocks = {"state": bytes(100), "pages": np.array([BASE // PAGE], np.uint32).tobytes()}
+    return SnapshotFile(header, {**blocks, "memory": bytes([1]) * PAGE, **log.dump()})
+
+
+def leaves(value: Any) -> list[tuple[Any, Any]]:
+    """(container, key) of every item in a tree of JSON."""
+    keys = list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    return [place for key in keys for place in [(value, key), *leaves(value[key])]]
+
+
+JUNK: list[Any] = [None, -1, 1 << 70, 1.5, True, "x", "\ud800", [], {}, [[]], float("nan")]
+
+
+def test_a_sound_snapshot_is_read(tmp_path: Path) -> None:
+    file = sound()
+    file.write(tmp_path / "s.snap")
+    assert read_snapshot(tmp_path / "s.snap").blocks == file.blocks
+
+
+@pytest.mark.parametrize("part", ["header", "host"])
+def test_junk_anywhere_is_a_snapshot_error(part: str, tmp_path: Path) -> None:
+    original, path, refused = sound(), tmp_path / "s.snap", 0
+    tree = original.header if part == "header" else json.loads(original.blocks["host"])
+    count = len(leaves(tree))
+    assert count > 25
+    for n in range(count):
+        for junk in JUNK:
+            changed = copy.deepcopy(tree)
+            container, key = leaves(changed)[n]
+            same = type(container[key]) is type(junk)
+            container[key] = junk
+            header = changed if part == "header" else original.header
+            blocks = dict(original.blocks)
+            if part == "host":
+                blocks["host"] = json.dumps(changed).encode()
+            SnapshotFile(header, blocks).write(path)
+            try:
+                read_snapshot(path)
+            except SnapshotError as error:
+                refused += 1
+                assert str(error).startswith(f"{path}: damaged snapshot: ") and "\n" not in str(error)
+                assert len(str(error)) < 300 + len(str(path))
+            else:
+                free = key in ("tasks", "0") or container in (changed.get("tasks"), changed.get("run"))
+                assert same or free or junk is True or key in ("options", "seed", "exact"), (key, junk)
+    assert refused > 5 * count
+
+
+@pytest.mark.parametrize(
+    ("name", "block", "said"),
+    [
+        ("memory", bytes(PAGE + 1), "block 'memory' has 4,097 bytes for 4,096"),
+        ("memory", b"", "block 'memory' has 0 bytes"),
+        ("pages", b"abc", "block 'pages' has 3 bytes"),
+        ("pages", bytes(4), "not mapped, or not in order"),
+        ("host", b"{", "block 'host' is not JSON"),
+        ("host", b"[" * 100_000, "block 'host' is not JSON"),
+        ("host_pages", b"12", "block 'host_pages' has 2 bytes"),
+        ("state", None, "no block 'state'"),
+    ],
+)
+def test_blocks_that_do_not_fit(name: str, block: bytes | None, said: str, tmp_path: Path) -> None:
+    file = sound()
+    file.blocks.pop(name)
+    if block is not None:
+        file.blocks[name] = block
+    file.write(tmp_path / "s.snap")
+    with pytest.raises(SnapshotError, match=said):
+        read_snapshot(tmp_path / "s.snap")
+
+
+def test_nothing_is_unpacked_beyond_its_bound(tmp_path: Path) -> None:
+    """Zeros that compress a thousandfold: unpacking is refused, or stays within the size in the table."""
+    path = tmp_path / "bomb.snap"
+    packed = zlib.compress(bytes(64 << 20), 9)
+
+    def write(size: int, length: int = len(packed), header: Any = None) -> None:
+        entry = {"name": "state", "size": size, "bytes": length, "crc": zlib.crc32(packed)}
+        text = json.dumps({**sound().header, "blocks": [entry]} if header is None else header).encode()
+        head = struct.pack("<8sIII", MAGIC, VERSION, len(text), zlib.crc32(text))
+        path.write_bytes(head + text + packed)
+
+    for size, said in (
+        (10 << 30, "unpack to 10,737,418,240 bytes, at most"),
+        (1000, "block 'state' has a wrong length"),
+        (-1, "not a table of blocks"),
+    ):
+        write(size)
+        tracemalloc.start()
+        with pytest.raises(SnapshotError, match=said):
+            SnapshotFile.read(path)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 4 << 20
+    for header in ([], {}, {"blocks": 5}, {"blocks": [5]}, {"blocks": [{"name": "a"}]}):
+        write(1000, header=header)
+        with pytest.raises(SnapshotError, match="damaged snapshot"):
+            SnapshotFile.read(path)
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(SnapshotError, match="is a FIFO, not a regular file"):
+        SnapshotFile.read(tmp_path / "fifo")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "00", "zz" * ct.sizeof(lib.CountersC), " " * 2 * ct.sizeof(lib.CountersC)]
+)
+def test_answers_of_another_length(text: str) -> None:
+    file = sound()
+    data = json.loads(file.blocks["host"])
+    assert len(data["answers"]) == 1
+    begin = data["begin"]
+    data["answers"] = {f"rk_counters {begin} 0": [[0, text]]}
+    memory = DeviceMemory(lambda *_: None)
+    log = HostLog(FakeLibrary(memory), memory)  # type: ignore[arg-type]
+    log.load({**file.blocks, "host": json.dumps(data).encode()}, lambda: None)
+    with pytest.raises(SnapshotError, match="its answer to 'rk_counters"):
+        log.rk_counters(1, 0, ct.byref(lib.CountersC()))

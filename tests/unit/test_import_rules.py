@@ -1,51 +1,166 @@
-"""Who may import whom (docs/architecture.md): the layers stay apart."""
+"""Rules for imports (docs/architecture.md): rooms have one order, and no two modules import each other."""
 
 from __future__ import annotations
 
 import ast
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tools.structure import ORDER, graph, imported, modules
+
 ROOT = Path(__file__).resolve().parents[2]
 
-RULES = [
-    ("rtl", ("sw", "cosim", "waves", "tests", "benchmarks")),
-    ("rtl/regs", ("amaranth", "sw", "cosim", "waves")),
-    ("sw/driver", ("cosim", "sw.compiler", "sw.loaders", "amaranth")),
-    ("sw/layouts", ("cosim", "rtl.npu", "amaranth")),
-    ("sw/compiler", ("cosim", "amaranth")),
-    ("sw/loaders", ("cosim", "amaranth")),
-    ("sw/rknn_api", ("cosim", "amaranth")),
-    ("cosim/golden", ("sw", "amaranth", "cosim.engines")),
-    ("cosim/engines", ("sw",)),
-    ("waves", ("cosim", "amaranth", "rtl.core", "rtl.layouts", "rtl.npu", "rtl.bus", "rtl.config")),
-]
+NEVER = {
+    "spec": ("amaranth",),
+    "driver": ("amaranth", "rkcosim.engines", "rkcosim.golden", "rkcosim.waves", "rkcosim.compiler"),
+    "compiler": ("amaranth", "rkcosim.engines", "rkcosim.golden", "rkcosim.waves"),
+    "rknn_file": ("amaranth", "rkcosim.engines", "rkcosim.waves"),
+    "rknn_api": ("amaranth", "rkcosim.engines", "rkcosim.golden", "rkcosim.waves"),
+    "golden": ("amaranth", "rkcosim.engines", "rkcosim.regcmd", "rkcosim.driver", "rkcosim.spec.layouts"),
+    "engines": ("rkcosim.regcmd", "rkcosim.spec.layouts"),
+    "waves": ("amaranth", "rkcosim.rtl.core", "rkcosim.rtl.layouts", "rkcosim.rtl.npu", "rkcosim.rtl.bus"),
+}
+"""Imports that the order would allow but that a room must not have."""
 
 
-def imported_modules(path: Path) -> set[str]:
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(), str(path))):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
-    return names
+def reached(start: str) -> set[str]:
+    """Modules that a module imports, directly or indirectly."""
+    found: set[str] = set()
+    left = [start]
+    while left:
+        fresh = set(graph()[left.pop()]) - found
+        found |= fresh
+        left += fresh
+    return found
 
 
-@pytest.mark.parametrize(("folder", "forbidden"), RULES, ids=[rule[0] for rule in RULES])
-def test_layer_keeps_its_place(folder: str, forbidden: tuple[str, ...]):
-    files = list((ROOT / folder).rglob("*.py"))
-    assert files, f"{folder} holds no Python file: the rule checks nothing"
+def room(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def test_rooms_import_only_rooms_above():
+    place = {name: number for number, names in enumerate(ORDER) for name in names}
+    missing = {room(module) for module in modules()} - {*place, ""}
+    assert not missing, f"rooms without a place in ORDER: {missing}"
+    wrong = [
+        f"{module} -> {other}"
+        for module, others in graph().items()
+        for other in others
+        if module and place[room(other)] > place[room(module)]
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize(("name", "forbidden"), NEVER.items(), ids=NEVER)
+def test_rooms_never_import(name: str, forbidden: tuple[str, ...]):
+    files = [path for module, path in modules().items() if f"{module}.".startswith(f"{name}.")]
+    assert files, f"{name} has no Python file: the rule checks nothing"
     for path in files:
-        for name in imported_modules(path):
-            for banned in forbidden:
-                assert name != banned and not name.startswith(banned + "."), (
-                    f"{path.relative_to(ROOT)} imports {name}; {folder} must not use {banned}"
-                )
+        for one in imported(path):
+            wrong = [banned for banned in forbidden if f"{one}.".startswith(f"{banned}.")]
+            assert not wrong, f"{path.relative_to(ROOT)} imports {one}"
+
+
+def test_no_two_modules_need_each_other():
+    needs = {module: reached(module) for module in modules()}
+    cycles = {
+        frozenset(other for other in found if module in needs[other])
+        for module, found in needs.items()
+        if module in found
+    }
+    assert not [sorted(cycle) for cycle in cycles]
+
+
+ENGINE_NAMES = {"verilator", "cxxrtl", "amaranth", "golden"}
+ENGINE_MEMBERS = set(
+    "annotate block_counters block_state cell complaints counters devices diagnostics dram events faults "
+    "has_cycles irq record reports resumed_at task_log trace trace_bytes".split()
+)
+KNOWN_QUESTIONS = {("driver/driver.py", "annotate"), ("driver/kernel/trouble.py", "complaints")}
+KNOWN_QUESTIONS |= {("driver/kernel/trouble.py", "faults")}
+"""Members of a device that the driver asks for by name; the list must not grow."""
+
+
+def test_engines_are_asked_what_they_can_do_and_not_who_they_are():
+    """No comparison with an engine's name outside of the engines, and no hasattr instead of a capability."""
+    wrong = []
+    for module, path in modules().items():
+        if room(module) in ("engines", "cocotb"):  # simulators of testbenches have the same names
+            continue
+        where = path.relative_to(ROOT / "rkcosim")
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Compare):
+                texts = {part.value for part in ast.walk(node) if isinstance(part, ast.Constant)}
+                wrong += [f"{where}:{node.lineno}"] if texts & ENGINE_NAMES else []
+            elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("hasattr", "getattr"):
+                asked = getattr(node.args[1], "value", None)
+                if asked in ENGINE_MEMBERS and (str(where), asked) not in KNOWN_QUESTIONS:
+                    wrong.append(f"{where}:{node.lineno}")
+    assert not wrong
 
 
 def test_every_folder_of_tests_is_a_package():
-    """So that two files may have the same name, and all modules have one name however pytest is started."""
+    """So that two files may have the same name, and module names do not depend on how pytest is started."""
     folders = {path.parent for path in (ROOT / "tests").rglob("*.py")}
     assert not [str(f.relative_to(ROOT)) for f in folders if not (f / "__init__.py").is_file()]
+
+
+@pytest.mark.parametrize(
+    "name", ["spec", "rtl", "rtl.npu", "sw", "sw.rknn_api", "sw.driver", "cosim", "waves"]
+)
+def test_folders_of_the_checkout_are_no_packages(name: str):
+    """There is one import package; a folder imported under its plain name reports its package name."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"import {name}"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert re.search(
+        r"ImportError: \w+(\.\w+)* is a folder of the checkout; .* imported as rkcosim\.", done.stderr
+    )
+
+
+def test_every_room_is_in_the_package():
+    """`rkcosim` has a link for each folder and module of the checkout's folders, and no other."""
+    links = {
+        path.name: path.readlink().as_posix() for path in (ROOT / "rkcosim").iterdir() if path.is_symlink()
+    }
+    places = [path for folder in ("sw", "cosim") for path in (ROOT / folder).iterdir()]
+    places += [ROOT / folder for folder in ("spec", "rtl", "waves", "docs", "examples")]
+    wanted = {p.name: f"../{p.relative_to(ROOT).as_posix()}" for p in places if not p.name.startswith("__")}
+    assert links == wanted
+    assert {path.name for path in (ROOT / "rkcosim").glob("*.py") if not path.is_symlink()} == {
+        "__init__.py",
+        "__main__.py",
+    }
+
+
+OUTSIDE = re.compile(
+    r"parents\[[3-9]\]|\b(?:ROOT|REPOSITORY|PACKAGE)\.parent\b|\.\./shared\b|/work/|/home/\w"
+)
+"""Paths that lead out of the repository."""
+
+
+def outside(text: str) -> list[str]:
+    return OUTSIDE.findall(text)
+
+
+def test_no_path_leads_out_of_the_repository():
+    """Files that tests and code take are in the repository; originals come by RKCOSIM_SHARED alone."""
+    found = []
+    for folder in ("spec", "rtl", "sw", "cosim", "waves", "tools", "tests", "examples", "benchmarks", ".ci"):
+        for path in (ROOT / folder).rglob("*"):
+            known = path.suffix in (".py", ".cpp", ".h", ".c", ".sh", ".toml") or path.name in (
+                "Makefile",
+                "run",
+            )
+            if known and path.is_file() and path != Path(__file__).resolve():
+                found += [f"{path.relative_to(ROOT)}: {name}" for name in outside(path.read_text("utf-8"))]
+    assert not found
+    for path in ("Makefile", "pyproject.toml"):
+        assert not outside((ROOT / path).read_text("utf-8"))
+    for text in ("Path(__file__).parents[3]", 'ROOT.parent / "shared"', "../shared/models", "/work/models"):
+        assert outside(text)

@@ -1,4 +1,4 @@
-"""Hostile programs against the kernel model, a few hundred inputs; the seed is fresh and printed."""
+"""Hostile programs against the kernel model, a few hundred inputs; each run prints its new seed."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ import threading
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
-from cosim.cli.main import app
-from cosim.golden.task import GoldenNpu
-from sw.driver.kernel import Credentials, Kernel, KernelError
-from sw.driver.kernel.fuzz import fuzz
-from sw.driver.kernel.fuzz_programs import Bystander, Client
-from sw.driver.kernel.machine import ACCEL, CARD, RENDER
-from sw.driver.kernel.mutations import Mutator
+from rkcosim.cli.main import app
+from rkcosim.driver.kernel import Credentials, Kernel, KernelError
+from rkcosim.driver.kernel import structs as s
+from rkcosim.driver.kernel.machine import ACCEL, CARD, RENDER
+from rkcosim.golden.task import GoldenNpu
+from tools.kernel_fuzz import fuzz
+from tools.kernel_fuzz.mutations import Mutator
+from tools.kernel_fuzz.programs import FIRST_DATA, START, Bystander, Canaries, Client
 
 
 @pytest.mark.parametrize("drivers", [("rknpu", "rocket"), ("rknpu",), ("rocket",)])
@@ -31,11 +32,11 @@ def test_hostile_programs(drivers: tuple[str, ...]) -> None:
         assert report.share > 0.4, report
         assert len(report.errors) > 3 and report.errors["ok"] > 100, report
         again = fuzz(kernel, seed, 50)
-        assert again.good, "the kernel can be used on"
+        assert again.good, "the kernel can still be used"
 
 
 def test_the_bystander_notices_trouble() -> None:
-    """The check of the fuzzer itself: a kernel that fails every job is not called good."""
+    """A check of the fuzzer: a kernel that fails every job is not reported as good."""
 
     class Broken(GoldenNpu):
         def run_until_irq(self, core_mask: int, max_cycles: int) -> int:
@@ -47,8 +48,50 @@ def test_the_bystander_notices_trouble() -> None:
     assert report.disturbed and not report.good
 
 
+def test_canaries_notice_what_changes() -> None:
+    with Kernel(GoldenNpu(strict=False)) as kernel:
+        bystander = Bystander(kernel)
+        canaries = Canaries(bystander)
+        assert bystander.run(random.Random(1))
+        canaries.look()
+        assert canaries.changed == 0
+        bystander.client.poke(canaries._made[5], 4095, b"x")
+        canaries.look()
+        assert canaries.changed == 1
+        canaries.look()
+        assert canaries.changed == 1, "they are restored"
+
+
+def test_a_mapping_that_outlives_its_domain_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check of the fuzzer: hostile jobs that write with the bystander's mappings are detected."""
+    from rkcosim.driver.kernel import memory
+
+    use = memory.Mmu.use
+
+    def use_the_first(mmu: memory.Mmu, domain: memory.Domain) -> None:
+        if getattr(mmu, "stuck", None) is None:
+            mmu.stuck = domain  # type: ignore[attr-defined]
+        use(mmu, mmu.stuck)  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(memory.Mmu, "use", use_the_first)
+    with Kernel(GoldenNpu(strict=False), drivers=("rknpu",)) as kernel:
+        report = fuzz(kernel, 1, 1000)
+    assert not report.good and (report.trampled or report.disturbed), report
+
+
+def test_writes_beside_a_structure_are_noticed() -> None:
+    client = Client("", 1, None)  # type: ignore[arg-type]  # whose memory alone is looked at
+    request, given = s.RKNPU_ACTION, bytes(s.Action(1, 2))
+    for address, wrong in ((START, 0), (START + 4, 0), (START + 8, 1), (START - 4, 1)):
+        client.arena.told[:] = [(address, 4)]
+        assert Mutator._beside(client, request, START, given) == wrong, hex(address)
+    client.arena.told[:] = [(FIRST_DATA, 9)]
+    version = bytes(s.Version(name_len=9, name=FIRST_DATA))
+    assert Mutator._beside(client, s.DRM_VERSION, START, version) == 0
+
+
 def test_hostile_programs_at_once() -> None:
-    """Several of them in threads of their own; an honest program among them gets every result right."""
+    """Several hostile programs in threads; an honest program among them gets every result right."""
     seed = random.SystemRandom().randrange(1 << 32)
     with Kernel(GoldenNpu(strict=False)) as kernel:
         bystander, failures = Bystander(kernel), []
@@ -59,7 +102,7 @@ def test_hostile_programs_at_once() -> None:
                 Client(path, who.pid, kernel.open(path, os.O_RDWR, who)) for path in (CARD, RENDER, ACCEL)
             ]
             mutator = Mutator(kernel, clients, random.Random(seed + number))
-            mutator.texts = []  # the reset file is root's and meant to hit everybody
+            mutator.texts = []  # the reset file belongs to root and is meant to affect every client
             for _ in range(150):
                 try:
                     mutator.one()

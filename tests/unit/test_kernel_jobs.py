@@ -10,18 +10,21 @@ from errno import EINTR, EINVAL, EIO, ETIMEDOUT
 
 import pytest
 
-from cosim.golden.task import GoldenNpu
-from sw.driver.job import MAX_TASKS_PER_KICK
-from sw.driver.kernel import Kernel, KernelError
-from sw.driver.kernel import structs as s
-from sw.regcmd import build_task_list
+from rkcosim.driver.kernel import Kernel, KernelError
+from rkcosim.driver.kernel import structs as s
+from rkcosim.golden.task import GoldenNpu
+from rkcosim.regcmd import build_task_list
+from rkcosim.regcmd.job import MAX_TASKS_PER_KICK
 from tests.models.kernel_client import (
+    ACCEL,
+    CARD,
     RENDER,
     Program,
     SlowNpu,
     Sum,
     hanging_task,
     records,
+    rocket_submit,
     submit_of,
     sums,
     until,
@@ -59,7 +62,7 @@ def texts(kernel: Kernel) -> list[str]:
 
 
 def background(program: Program, args: s.RknpuSubmit) -> tuple[threading.Thread, list[int]]:
-    """A submit in a thread; its errno is appended to the list."""
+    """Submit in a thread; the errno is appended to the list."""
     result: list[int] = []
     thread = threading.Thread(target=lambda: result.append(program.fails(s.RKNPU_SUBMIT, args)), daemon=True)
     thread.start()
@@ -67,7 +70,7 @@ def background(program: Program, args: s.RknpuSubmit) -> tuple[threading.Thread,
 
 
 def test_stages_that_a_client_left_on_are_off_for_the_next(program: Program, kernel: Kernel) -> None:
-    """Programs for boards leave BS_CFG and BN_CFG as a reset core has them (docs/hardware.md 4.4)."""
+    """Programs for boards leave BS_CFG and BN_CFG as a reset core has them [HW 7.5]."""
     for number, bypass in enumerate((None, 0, None)):
         client = program if not number else Program(kernel, pid=100 + number)
         work = sums(client, bypass=bypass)
@@ -104,7 +107,7 @@ def test_zero_timeout_and_a_mask_that_never_matches(program: Program, kernel: Ke
     assert program.fails(s.RKNPU_SUBMIT, submit_of(work, timeout=0)) == ETIMEDOUT
     work.tasks.bytes.view("<u4")[3] = 0x100
     assert program.fails(s.RKNPU_SUBMIT, submit_of(work, timeout=50)) == ETIMEDOUT
-    # the line may rise with the right bit, but the pair is never equal
+    # the line may rise with the right bit, but the status never equals both bits
     work.tasks.bytes.view("<u4")[3] = 0x100300
     assert program.fails(s.RKNPU_SUBMIT, submit_of(work, timeout=50)) == ETIMEDOUT
     assert any("invalid irq status" in line for line in texts(kernel))
@@ -168,7 +171,7 @@ def test_multi_core_jobs_start_when_they_head_all_queues(
 
 @pytest.mark.parametrize(("reset_all", "pid"), [(True, 2), (False, 100)])
 def test_a_reset_wakes_other_waiters(device: SlowNpu, reset_all: bool, pid: int) -> None:
-    """Those of all processes, or of the same one."""
+    """Waiters of all processes, or of the same one."""
     with Kernel(device, reset_all=reset_all) as kernel:
         program, other = Program(kernel), Program(kernel, RENDER, pid=pid)
         work, bad = sums(other), hang(program)
@@ -259,7 +262,9 @@ def test_non_blocking_submit_drops_what_is_late(device: SlowNpu, reset_all: bool
         until(lambda: device.kicks)
         thread, result = background(other, submit_of(sums(other), timeout=60_000))
         until(lambda: other.file.jobs)
-        assert program.fails(s.RKNPU_SUBMIT, submit_of(queued, flags=7, core_mask=0)) == 0, "looks at no core"
+        assert program.fails(s.RKNPU_SUBMIT, submit_of(queued, flags=7, core_mask=0)) == 0, (
+            "does not check any core"
+        )
         start = kernel.scheduler.time
         until(lambda: kernel.scheduler.time > start + 1_000_000)  # 1 ms is later than "300", in microseconds
         if not reset_all:
@@ -296,7 +301,7 @@ def test_a_killed_process_leaves_nothing(kernel: Kernel, device: SlowNpu) -> Non
     for blocked, errors in (running, waiting):
         blocked.join(5)
         assert errors == [EINTR]
-    assert victim.file in kernel.rknpu.files, "its job is on the hardware still"
+    assert victim.file in kernel.rknpu.files, "its job is still on the hardware"
     device.held = 0
     thread.join(10)
     assert result == [0] and good.right_result
@@ -349,7 +354,7 @@ def test_more_tasks_than_one_kick_takes(
     program: Program, monkeypatch: pytest.MonkeyPatch, device: SlowNpu
 ) -> None:
     assert MAX_TASKS_PER_KICK == 4095
-    monkeypatch.setattr("sw.driver.job.MAX_TASKS_PER_KICK", 2)
+    monkeypatch.setattr("rkcosim.regcmd.job.MAX_TASKS_PER_KICK", 2)
     work = sums(program, 5)
     done = program.ioctl(s.RKNPU_SUBMIT, submit_of(work))
     assert work.right_result and done.task_counter == 5
@@ -407,7 +412,7 @@ def test_ended_jobs_leave_no_timers(program: Program, kernel: Kernel) -> None:
 
 
 class DeadNpu(GoldenNpu):
-    """A device whose clock stands still and that raises at every turn."""
+    """A device that raises an error in every run once `dead` is set."""
 
     dead = False
 
@@ -424,10 +429,49 @@ def test_a_dead_device_ends_the_jobs() -> None:
         work = hang(program)
         device.dead = True
         assert program.fails(s.RKNPU_SUBMIT, submit_of(work)) == EIO
-        assert any("does not go on" in line for line in texts(kernel))
+        assert any("makes no progress" in line for line in texts(kernel))
         device.dead = False
         good = sums(program)
         assert program.fails(s.RKNPU_SUBMIT, submit_of(good)) == 0 and good.right_result
+
+
+@pytest.mark.parametrize("path", [CARD, ACCEL])
+def test_other_clients_go_on_while_a_time_out_is_explained(path: str) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Thorough(GoldenNpu):
+        def block_state(self, core: int) -> str:
+            begun.set()
+            assert go_on.wait(20)
+            return "it waits for a convolution\nthat never comes"
+
+    with Kernel(Thorough(strict=False)) as kernel:
+        program, other = Program(kernel, path), Program(kernel, pid=7)
+        if path == CARD:
+            work = hang(program)
+            thread, codes = background(program, submit_of(work, timeout=1))
+        else:
+            work = sums(program, rocket=True)
+            placed = build_task_list([hanging_task()], work.commands.iova)
+            work.commands.bytes[: len(placed.data)] = memoryview(placed.data)
+            assert not rocket_submit(program, [(placed.tasks, [work.left.handle], [work.out.handle])])
+        assert begun.wait(20)
+        late = threading.Timer(5, go_on.set)  # without this a kernel that holds its lock would hang the test
+        late.start()
+        other.create(4096)
+        went_on = not go_on.is_set()
+        late.cancel()
+        go_on.set()
+        assert went_on, "another client had to wait"
+        if path == CARD:
+            thread.join(20)
+            assert codes == [ETIMEDOUT]
+        else:
+            until(lambda: not kernel.scheduler.busy)
+        (kind,) = kernel.scheduler.trouble.kinds()
+        assert kind.count == 1 and "never comes" in kind.text
+        good = sums(other)
+        assert other.fails(s.RKNPU_SUBMIT, submit_of(good)) == 0 and good.right_result
 
 
 def test_a_mistake_in_the_scheduler_ends_the_jobs(

@@ -11,9 +11,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from cosim.golden.task import GoldenNpu
-from sw.driver.kernel import Kernel, KernelError
-from sw.driver.kernel import structs as s
+from rkcosim.driver.kernel import Kernel, KernelError
+from rkcosim.driver.kernel import structs as s
+from rkcosim.golden.task import GoldenNpu
 from tests.models.kernel_client import HIGH, LOW, RENDER, Program, submit_of, sums
 
 
@@ -163,7 +163,7 @@ def test_destroy_and_lifetimes(program: Program) -> None:
     assert (third.handle, third.iova) == (first.handle, first.iova), "lowest handle, same place"
     assert program.fails(s.DRM_GEM_CLOSE, s.GemClose(handle=second.handle)) == 0
     assert program.fails(s.DRM_GEM_CLOSE, s.GemClose(handle=second.handle)) == EINVAL
-    # a mapping that the way in reports keeps the address
+    # a mapping that the caller reports keeps the address
     offset = program.ioctl(s.RKNPU_MEM_MAP, s.MemMap(handle=third.handle)).offset
     program.file.mmap(offset, 4096, 3, mmap.MAP_SHARED, hold=True)
     program.ioctl(s.RKNPU_MEM_DESTROY, s.MemDestroy(handle=third.handle))

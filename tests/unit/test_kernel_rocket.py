@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from errno import EBUSY, EFAULT, EINTR, EINVAL, ENOENT, ENOSPC, ENOSYS, ETIMEDOUT
+from errno import E2BIG, EBUSY, EFAULT, EINTR, EINVAL, ENOENT, ENOSPC, ENOSYS, ETIMEDOUT
 
 import numpy as np
 import pytest
 
-from cosim.golden.task import GoldenNpu
-from sw.driver.kernel import Credentials, Kernel, KernelError
-from sw.driver.kernel import structs as s
-from sw.regcmd import build_task_list
+from rkcosim.driver.kernel import Credentials, Kernel, KernelError
+from rkcosim.driver.kernel import structs as s
+from rkcosim.golden.task import GoldenNpu
+from rkcosim.regcmd import build_task_list
 from tests.models.kernel_client import (
     ACCEL,
     HIGH,
@@ -53,9 +53,16 @@ def job(work: Sum) -> tuple:
     return work.entries, [work.left.handle, work.right.handle], [work.out.handle]
 
 
+@pytest.fixture
+def mainline(device: SlowNpu):
+    """The driver as in Linux."""
+    with Kernel(device, rocket_interface="0.0") as opened:
+        yield opened
+
+
 def test_identity(program: Program) -> None:
     told = program.ioctl(s.DRM_VERSION, s.Version(name_len=9, name=LOW + 256, date_len=9, date=LOW + 300))
-    assert (told.version_major, told.version_minor, told.version_patchlevel) == (0, 0, 0)
+    assert (told.version_major, told.version_minor, told.version_patchlevel) == (1, 0, 0)
     assert program.memory.read(LOW + 256, 7) == b"rocket\0" and program.memory.read(LOW + 300, 2) == b"0\0"
     assert (told.name_len, told.date_len, told.desc_len) == (6, 1, 10)
     for number in (4, 5, 0x3F):
@@ -88,7 +95,7 @@ def test_jobs_run_task_by_task(program: Program, device: SlowNpu) -> None:
 
 
 def test_stages_that_a_client_left_on_are_off_for_the_next(kernel: Kernel, program: Program) -> None:
-    """Programs for boards leave BS_CFG and BN_CFG as a reset core has them (docs/hardware.md 4.4)."""
+    """Programs for boards leave BS_CFG and BN_CFG as a reset core has them [HW 7.5]."""
     alone = sums(program, rocket=True, bypass=None)
     assert rocket_submit(program, [job(alone)]) == 0
     assert prep(program, alone.out.handle) == 0 and alone.right_result
@@ -118,7 +125,8 @@ def test_bad_arguments(program: Program) -> None:
         assert program.fails(request, struct) == errno, (request, errno)
 
 
-def test_refused_jobs_are_silent_and_later_ones_run(program: Program, kernel: Kernel) -> None:
+def test_refused_jobs_are_silent_and_later_ones_run(mainline: Kernel) -> None:
+    program, kernel = Program(mainline, ACCEL), mainline
     work = sums(program, rocket=True)
     entries, reads, writes = job(work)
     empty = ([], reads, writes)
@@ -135,7 +143,8 @@ def test_refused_jobs_are_silent_and_later_ones_run(program: Program, kernel: Ke
     ]
 
 
-def test_strides_wider_than_the_structures(program: Program) -> None:
+def test_strides_wider_than_the_structures(mainline: Kernel) -> None:
+    program = Program(mainline, ACCEL)
     work = sums(program, 2, rocket=True, linked=False)
     tasks = b"".join(bytes(s.RocketTask(e.address, e.n_words)) + b"more" * 2 for e in work.entries)
     program.memory.write(LOW + 0x1000, tasks)
@@ -145,6 +154,108 @@ def test_strides_wider_than_the_structures(program: Program) -> None:
     assert program.fails(s.ROCKET_SUBMIT, args) == 0
     until(lambda: not program.file.jobs)
     assert work.right_result
+
+
+def test_what_the_driver_does_not_know_is_refused(program: Program) -> None:
+    """From interface 1.0 on: E2BIG for unknown members that are set, and errors of jobs are returned."""
+    work = sums(program, 2, rocket=True, linked=False)
+
+    def submit(tasks: bytes, jobs: bytes, **more: int) -> int:
+        program.memory.write(LOW + 0x1000, tasks)
+        one = s.RocketJob(tasks=LOW + 0x1000, task_count=2, task_struct_size=16, **more)
+        program.memory.write(LOW + 0x2000, bytes(one) + jobs)
+        args = s.RocketSubmit(jobs=LOW + 0x2000, job_count=1, job_struct_size=64)
+        errno = program.fails(s.ROCKET_SUBMIT, args)
+        until(lambda: not program.file.jobs)
+        return errno
+
+    plain = b"".join(bytes(s.RocketTask(e.address, e.n_words)) + bytes(8) for e in work.entries)
+    assert submit(plain, bytes(24)) == 0 and work.right_result
+    assert submit(plain, bytes(23) + b"\1") == E2BIG
+    assert submit(plain[:-1] + b"\1", bytes(24)) == E2BIG
+    program.memory.write(LOW + 0x3000, (99).to_bytes(4, "little"))
+    assert submit(plain, bytes(24), in_bo_handles=LOW + 0x3000, in_bo_handle_count=1) == ENOENT
+
+
+FLAGS = {"1.0": 0, "1.1": 1, "1.3": 7, "1.5": 7}
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_flags_of_a_job(name: str, device: SlowNpu) -> None:
+    with Kernel(device, rocket_interface=name) as kernel:
+        program = Program(kernel, ACCEL)
+        told = program.ioctl(s.DRM_VERSION, s.Version())
+        assert f"{told.version_major}.{told.version_minor}" == name
+
+        def submit(work: Sum, flags: int, reserved: int = 0) -> int:
+            work.out.bytes[:] = 0
+            tasks = b"".join(bytes(s.RocketTask(e.address, e.n_words)) for e in work.entries)
+            program.memory.write(LOW + 0x1000, tasks)
+            one = s.RocketJob(tasks=LOW + 0x1000, task_count=len(work.entries), task_struct_size=8)
+            program.memory.write(LOW + 0x2000, bytes(one) + bytes(s.RocketJobFlags(flags, reserved)))
+            args = s.RocketSubmit(jobs=LOW + 0x2000, job_count=1, job_struct_size=48)
+            errno = program.fails(s.ROCKET_SUBMIT, args)
+            until(lambda: not program.file.jobs)
+            return errno
+
+        apart, chain = sums(program, 3, rocket=True, linked=False), sums(program, 3, rocket=True)
+        assert submit(apart, 0) == 0 and apart.right_result and device.kicks == [0] * 3
+        for bit in range(32):
+            if not FLAGS[name] >> bit & 1:
+                assert submit(apart, 1 << bit) == (EINVAL if FLAGS[name] else E2BIG), bit
+        if not FLAGS[name]:
+            return
+        assert submit(apart, 0, reserved=1) == EINVAL
+        device.kicks.clear()
+        assert submit(chain, 1) == 0 and chain.right_result and device.kicks == [0], "not one kick"
+        if name == "1.1":
+            return
+        assert submit(chain, 3) == 0 and chain.right_result
+        until(lambda: not kernel.scheduler.busy)
+        assert not kernel.scheduler.trouble.kinds()
+        submit(chain, 4)  # no PPU at work: the job ends with its time-out
+        assert any("NPU job timed out" in line.text for line in kernel.log)
+
+
+RANGES = {
+    "whole": ([], 0),
+    "one": ([(0, 64)], 0),
+    "to the end": ([(8192 - 64, 64)], 0),
+    "side by side": ([(0, 64), (64, 64)], 0),
+    "as many as there may be": ([(n, 1) for n in range(1024)], 0),
+    "one more": ([(n, 1) for n in range(1025)], EINVAL),
+    "empty": ([(0, 0)], EINVAL),
+    "past the end": ([(8192 - 32, 64)], EINVAL),
+    "sum beyond 64 bits": ([(4096, 2**64 - 1024)], EINVAL),
+    "downwards": ([(4096, 64), (0, 64)], EINVAL),
+    "overlapping": ([(0, 128), (64, 64)], EINVAL),
+}
+
+
+@pytest.mark.parametrize("case", RANGES)
+def test_ranges_of_a_buffer(case: str, device: SlowNpu) -> None:
+    ranges, errno = RANGES[case]
+    with Kernel(device, rocket_interface="1.5") as kernel, Kernel(SlowNpu(), rocket_interface="1.3") as older:
+        for opened, wanted in ((kernel, errno), (older, EINVAL)):
+            program = Program(opened, ACCEL)
+            buffer = program.create_bo(8192)
+            program.memory.write(LOW + 0x1000, b"".join(bytes(s.BoRange(*one)) for one in ranges))
+            for request, kind in (
+                (s.ROCKET_PREP_BO_RANGES, s.PrepBoRanges),
+                (s.ROCKET_FINI_BO_RANGES, s.FiniBoRanges),
+            ):
+                asked = {"handle": buffer.handle, "range_count": len(ranges), "ranges": LOW + 0x1000}
+                assert program.fails(request, kind(**asked)) == wanted
+                if opened is kernel and not errno:
+                    assert program.fails(request, kind(**asked | {"handle": 99})) == ENOENT
+                    assert program.fails(request, kind(**asked, reserved=1)) == EINVAL
+                    if ranges:
+                        assert program.fails(request, kind(**asked | {"ranges": HIGH})) == EFAULT
+
+
+def test_an_interface_that_there_is_not() -> None:
+    with pytest.raises(ValueError, match=r"one of 0\.0, 1\.0, 1\.1, 1\.3, 1\.5, not 2\.0"):
+        Kernel(SlowNpu(), rocket_interface="2.0")
 
 
 def test_out_buffers_order_jobs_and_make_prep_wait(kernel: Kernel, program: Program, device: SlowNpu) -> None:
@@ -232,7 +343,7 @@ def test_both_drivers_share_the_cores(kernel: Kernel, program: Program) -> None:
         assert vendor.fails(s.RKNPU_SUBMIT, submit_of(works[1])) == 0
     assert prep(program, works[0].out.handle) == 0
     assert all(work.right_result for work in works)
-    # the vendor's driver takes a rocket's buffer in, the other way is refused
+    # the vendor's driver imports a buffer of rocket, the other direction is refused
     vendor.fds = program.fds
     fd = program.ioctl(s.DRM_PRIME_HANDLE_TO_FD, s.PrimeHandle(handle=works[0].out.handle)).fd
     handle = vendor.ioctl(s.DRM_PRIME_FD_TO_HANDLE, s.PrimeHandle(fd=fd)).handle

@@ -1,4 +1,4 @@
-"""Sizes, offsets and numbers of the kernel interfaces, against the public headers' facts."""
+"""Sizes, offsets and numbers of the kernel interfaces, against the values in the public headers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ctypes as ct
 
 import pytest
 
-from sw.driver.kernel import structs as s
+from rkcosim.driver.kernel import structs as s
 
 LAYOUTS = {
     "Action": (8, "flags@0:4 value@4:4"),
@@ -33,6 +33,10 @@ LAYOUTS = {
     "CreateBo": (24, "size@0:4 handle@4:4 dma_address@8:8 offset@16:8"),
     "PrepBo": (16, "handle@0:4 reserved@4:4 timeout_ns@8:8"),
     "FiniBo": (8, "handle@0:4 reserved@4:4"),
+    "BoRange": (16, "offset@0:8 size@8:8"),
+    "PrepBoRanges": (32, "handle@0:4 range_count@4:4 ranges@8:8 timeout_ns@16:8 reserved@24:8"),
+    "FiniBoRanges": (24, "handle@0:4 range_count@4:4 ranges@8:8 reserved@16:8"),
+    "RocketJobFlags": (8, "flags@0:4 reserved@4:4"),
     "RocketTask": (8, "regcmd@0:4 regcmd_count@4:4"),
     "RocketJob": (
         40,

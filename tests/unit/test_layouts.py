@@ -1,4 +1,4 @@
-"""Layouts: inverses hold for any size, and single elements lie where HARDWARE 3.2-3.7 puts them."""
+"""Layouts: inverses hold for any size, and single elements are at the places of [HW 3.2] to [HW 3.7]."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sw import layouts
+from rkcosim.spec import layouts
 
 SETTINGS = settings(max_examples=40, deadline=None)
 seeds = st.integers(0, 2**32 - 1)
@@ -107,7 +107,7 @@ def test_depthwise_bytes_of_real_lists(channels: int, itemsize: int, size: int) 
 
 @pytest.mark.parametrize(("channels", "last"), [(3, 16), (16, 16), (32, 32), (40, 64), (56, 64), (80, 16)])
 def test_depthwise_places(channels: int, last: int) -> None:
-    """Whole blocks of 64 channels, then one of as many atoms as are left, three of them as four."""
+    """Whole blocks of 64 channels, then one of as many atoms as remain, except that three count as four."""
     weights = random(2, (channels, 2, 3))
     memory = layouts.pack_weights_depthwise(weights, fill=77).view(np.int8)
     first = channels // 64 * 64 * 6
@@ -118,7 +118,7 @@ def test_depthwise_places(channels: int, last: int) -> None:
 
 
 def test_wide_weight_places() -> None:
-    """Blocks of 16 kernels x 32 channels x 2 bytes; 17 to 24 channels take four atoms (HARDWARE 3.6)."""
+    """Blocks of 16 kernels x 32 channels x 2 bytes; 17 to 24 channels take four atoms [HW 3.6]."""
     weights = random(1, (20, 56, 2, 1), np.int16)
     memory = layouts.pack_weights(weights).view(np.int16)
     assert memory.size == 20 * 64 * 2
@@ -128,7 +128,7 @@ def test_wide_weight_places() -> None:
 
 
 def test_weight_places() -> None:
-    """Blocks of 1024 bytes per (group, channel group, tap); half groups where channels run out."""
+    """Blocks of 1024 bytes per (group, channel group, tap); half groups for the last channels."""
     weights = random(1, (48, 48, 3, 2))
     memory = layouts.pack_weights(weights).view(np.int8)
     assert memory[((0 * 3 + 2) * 2 + 1) * 1024 + 7 * 32 + 5] == weights[7, 5, 2, 1]
@@ -139,7 +139,7 @@ def test_weight_places() -> None:
 
 
 def test_captured_two_kernels() -> None:
-    """A captured kernel of two channels takes 16 bytes (HARDWARE V5)."""
+    """A captured kernel of two channels takes 16 bytes [HW 14.3.7]."""
     weights = np.array([[-127, 127], [127, -127]], dtype=np.int8).reshape(2, 2, 1, 1)
     memory = layouts.pack_weights(weights).view(np.int8)
     assert memory.tolist() == [-127, 127] + [0] * 14 + [127, -127] + [0] * 14

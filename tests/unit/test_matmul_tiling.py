@@ -1,4 +1,4 @@
-"""How matrix products are cut: every product of a row, a column and a k once, in tasks that fit CBUF."""
+"""Tiling of matrix products: every product of a row, a column and a k once, in tasks that fit CBUF."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sw.compiler.matmul import KINDS, SUM_BYTES, Matmul, MatmulError, MatmulKind, MatmulTile
-from sw.compiler.tiling import BANK_BYTES, BANKS, ENTRY_BYTES, STRIPE
-from sw.regcmd import TaskBuilder
-from sw.regcmd.disassembler import disassemble
+from rkcosim.compiler.matmul import KINDS, SUM_BYTES, Matmul, MatmulError, MatmulKind, MatmulTile
+from rkcosim.compiler.tiling import BANK_BYTES, BANKS, ENTRY_BYTES, STRIPE
+from rkcosim.regcmd import TaskBuilder
+from rkcosim.regcmd.disassembler import disassemble
 
 FLOAT = KINDS["float16 x float16 -> float32"]
 
 
 @st.composite
 def products(draw: st.DrawFn) -> Matmul:
-    """Products of any type and layout, up to a few hundred thousand elements a matrix."""
+    """Products of any type and layout, up to a few hundred thousand elements per matrix."""
     kind = draw(st.sampled_from(list(KINDS.values())))
     return Matmul(
         kind,
@@ -73,7 +73,7 @@ def test_tiles_cover_the_product_and_fit(p: Matmul) -> None:
 @settings(max_examples=60, deadline=None)
 @given(products())
 def test_sums_are_read_where_they_were_written(p: Matmul) -> None:
-    """Sums of different tiles never touch, each lies within its room, and a part reads those before it."""
+    """Sums of different tiles never overlap, each is within its space, a part reads the sums before it."""
     sums, places = 1 << 30, {}
     for tile, builder in zip(p.tiles, p.builders(1 << 20, 1 << 24, 1 << 28, sums=sums), strict=True):
         values = values_of(builder)
@@ -90,7 +90,7 @@ def test_sums_are_read_where_they_were_written(p: Matmul) -> None:
 
 @pytest.mark.parametrize(("m", "k", "n"), [(512, 3840, 4096), (1024, 3840, 4096), (512, 2048, 2048)])
 def test_long_rows_are_cut_into_parts_of_k(m: int, k: int, n: int) -> None:
-    """Published products (H 9.3): neither matrix is read again for every few rows or columns of the other."""
+    """Published products [HW 12.3]: no matrix is read again for every few rows or columns of the other."""
 
     def moved(p: Matmul) -> int:
         read = sum(tile.depth * (tile.rows + tile.columns * (not tile.reuse)) * 2 for tile in p.tiles)

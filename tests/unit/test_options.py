@@ -1,10 +1,10 @@
-"""Options: names, bits, and where they are taken from."""
+"""Options: names, bits, and the source of their values."""
 
 import pytest
 
-from cosim.golden.task import GoldenNpu
-from rtl.regs import options
-from rtl.regs.options import OPTION_BITS, Option, chosen_options, option_bit, options_mask
+from rkcosim.golden.task import GoldenNpu
+from rkcosim.spec.regs import options
+from rkcosim.spec.regs.options import OPTION_BITS, Option, chosen_options, option_bit, options_mask
 
 FIRST, SECOND = (Option(name, "0.0", "one", "other") for name in ("t1_first", "t2_second"))
 
@@ -17,7 +17,7 @@ def two(monkeypatch):
 def test_all_options_have_a_bit_of_their_own_and_a_rule():
     assert len({option.name for option in options.OPTIONS}) == len(options.OPTIONS) <= OPTION_BITS
     for option in options.OPTIONS:
-        assert option.rule.count(".") == 1 and option.default != option.otherwise
+        assert option.rule.count(".") == 2 and option.default != option.otherwise
 
 
 def test_names_become_bits(two):

@@ -1,4 +1,4 @@
-"""Sections of docs/performance.md (cosim/perf/page.py)."""
+"""Sections of docs/performance.md (cosim/measure/perf/page.py)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cosim.perf.page import (
+from rkcosim.measure.perf.page import (
     PAGE,
     SECTIONS,
     PageError,
@@ -52,7 +52,7 @@ def test_new_page(tmp_path: Path):
     check_section("layers", page)
     check_section("bench", tmp_path / "not there")
     for function in (lambda: write_section("bench", "rows", page), lambda: check_section("bench", page)):
-        with pytest.raises(PageError, match=r"lacks the section 'bench'.*<!-- bench: begin -->"):
+        with pytest.raises(PageError, match=r"has no section 'bench'.*<!-- bench: begin -->"):
             function()
 
 
@@ -71,9 +71,9 @@ BENCH, LAYERS = markers("bench"), markers("layers")
     [
         ([BENCH[0]], "line 1: section 'bench' has no end"),
         ([BENCH[1]], "line 1: <!-- bench: end --> has no begin"),
-        ([*BENCH, *BENCH], "line 3: <!-- bench: begin --> is there a second time"),
-        ([BENCH[0], LAYERS[0], LAYERS[1], BENCH[1]], "line 2: .*stands inside the section 'bench'"),
-        ([*LAYERS, *BENCH], "line 3: <!-- bench: begin --> must stand before the section 'layers'"),
+        ([*BENCH, *BENCH], "line 3: <!-- bench: begin --> appears a second time"),
+        ([BENCH[0], LAYERS[0], LAYERS[1], BENCH[1]], "line 2: .*is inside the section 'bench'"),
+        ([*LAYERS, *BENCH], "line 3: <!-- bench: begin --> must come before the section 'layers'"),
         ([BENCH[0], LAYERS[1], BENCH[1]], "line 2: <!-- layers: end --> has no begin"),
     ],
 )
@@ -86,7 +86,7 @@ def test_broken_markers(tmp_path: Path, lines: list[str], said: str):
 
 
 def test_no_marker_inside_a_section(page: Path):
-    with pytest.raises(PageError, match="has a marker in it"):
+    with pytest.raises(PageError, match="contains a marker"):
         write_section("bench", f"text\n{markers('counters')[1]}\n", page)
 
 

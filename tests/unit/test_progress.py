@@ -1,4 +1,4 @@
-"""What is under way: steps, the live line on a terminal, and silence elsewhere."""
+"""Progress: steps, the live line on a terminal, and no output elsewhere."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from cosim import progress
-from cosim.cli.progress import clock, describe, quantity
-from cosim.models.progress import Inferences
+from rkcosim.base import progress
+from rkcosim.cli.progress import clock, describe, quantity
+from rkcosim.measure.models.progress import Inferences
 
 ROOT = Path(__file__).resolve().parents[2]
 
 WORK = """
 import sys, time
-from cosim import progress
-from cosim.cli import progress as shown
+from rkcosim.base import progress
+from rkcosim.cli import progress as shown
 shown.AFTER = 0.3
-engine = type("Engine", (), dict(trace_bytes=lambda self: 12345))()
+engine = type("Engine", (), dict(trace_bytes=lambda self: 12345, can_trace=True))()
 with shown.shown(quiet={quiet}):
     progress.say("before")
     with progress.step("counting", 10, "things") as step:
@@ -41,7 +41,7 @@ with shown.shown(quiet={quiet}):
 def on_terminal(
     env: dict[str, str] | None = None, quiet: bool = False, stdout_too: bool = False
 ) -> tuple[str, str]:
-    """What came out of the pipe and what a terminal of 120 columns got."""
+    """Return the output to the pipe and to a terminal of 120 columns."""
     master, slave = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-c", WORK.format(quiet=quiet)],
@@ -168,7 +168,10 @@ def test_words():
 
 
 class Engine:
-    """An engine of which only the log and the cycle matter."""
+    """An engine that has only a log and a cycle."""
+
+    dram = None
+    has_cycles = True
 
     def __init__(self) -> None:
         self.cycle = 0
@@ -226,3 +229,29 @@ def test_inferences_of_a_model_without_a_plan():
         assert step.follow is not None
         step.follow(engine)
         assert step.done == 0
+
+
+PLAIN = """
+import sys, time
+from rkcosim.base import progress
+from rkcosim.cli import progress as shown
+lines = shown.PlainLines(every=0.3)
+with progress.listen(lines), progress.step("compiling", 100, "files") as step:
+    engine = type("Engine", (), dict(cycle=4321, can_trace=False))()
+    step.done = 12
+    progress.tick(engine)
+    time.sleep(0.5)
+    step.done = 60
+    time.sleep(0.4)
+time.sleep(0.5)
+lines.close()
+"""
+
+
+def test_a_pipe_hears_now_and_then_what_is_under_way():
+    done = subprocess.run([sys.executable, "-c", PLAIN], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and not done.stdout
+    lines = done.stderr.splitlines()
+    assert lines and all(line.startswith("rkcosim: compiling ") for line in lines)
+    assert "12/100 files" in lines[0] and "4,321 cycles" in lines[0] and "60/100 files" in lines[-1]
+    assert len(lines) <= 4  # and nothing once the step is over

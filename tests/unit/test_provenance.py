@@ -1,4 +1,4 @@
-"""docs/hardware.md says of every rule where it comes from, and docs/provenance.md is what follows from it."""
+"""docs/reference says of every rule where it comes from, and docs/provenance.md is what follows from it."""
 
 from __future__ import annotations
 
@@ -6,76 +6,108 @@ from pathlib import Path
 
 import pytest
 
-from cosim.provenance import faults, main, markdown, read
-from rtl.regs.options import OPTIONS, Option
+from rkcosim.spec.regs.options import OPTIONS, Option
+from tools.provenance import Page, faults, main, markdown, read
 
 ROOT = Path(__file__).resolve().parents[2]
-RULES = ROOT / "docs" / "hardware.md"
+RULES = ROOT / "docs" / "reference"
 
-PAGE = """# Rules
+FIRST = """# 1. First part
 
-A preface needs no marks.
+An introduction needs no marks.
 
-## 1. First part
+## 1.1 A section
+
+A paragraph. [derived: list-b]
+
 | a table | of numbers |
 | --- | --- |
 
+Sources of the table: [board: run-a].
+
+> A note needs no marks.
+
 1. One thing. [board: run-a] Another, [derived: run-a, list-b] [assumed: guess] a third. [family: list-b]
    Its second line. [board: run-a].
-- A bullet. [derived: list-b]
+
+## 1.2 Another section
+
+Text. [derived: list-b]
+"""
+LAST = """# 2. Sources
 
 ## Sources
+
+Their keys.
+
 | KEY | repository | commit | file | what it shows |
 | --- | --- | --- | --- | --- |
 | run-a | owner/name | 0123456789 | notes.md | a run |
 | list-b | owner/name | 0123456789 | list.txt | a list |
 
 ## Experiments
+
 | KEY | experiment on a board that would settle it | what each outcome means |
 | --- | --- | --- |
 | guess | try it | yes or no |
 """
 
 
+def write(folder: Path, old: str = "", new: str = "") -> Path:
+    """A reference of two chapters in a folder, with a text replaced."""
+    assert not old or old in FIRST + LAST
+    folder.mkdir(exist_ok=True)
+    for name, text in (("01-first.md", FIRST), ("02-sources.md", LAST), ("README.md", "# No chapter")):
+        (folder / name).write_text(text.replace(old, new) if old else text)
+    return folder
+
+
+def page_of(folder: Path, old: str = "", new: str = "") -> Page:
+    return read(write(folder, old, new))
+
+
 def test_every_rule_is_marked() -> None:
-    page = read(RULES.read_text())
-    assert len(page.rules) > 70
+    page = read(RULES)
+    assert len(page.rules) > 400 and len({rule.chapter for rule in page.rules}) == 14
     assert not faults(page, OPTIONS)
 
 
 def test_page_is_up_to_date() -> None:
-    wanted = markdown(read(RULES.read_text()), OPTIONS)
+    wanted = markdown(read(RULES), OPTIONS)
     assert (ROOT / "docs" / "provenance.md").read_text() == wanted, (
-        "run python -m cosim.provenance docs/provenance.md"
+        "run python -m tools.provenance docs/provenance.md"
     )
 
 
-def test_rules_are_cut_at_their_marks() -> None:
-    page = read(PAGE)
+def test_rules_are_cut_at_their_marks(tmp_path: Path) -> None:
+    page = page_of(tmp_path)
     assert not faults(page)
-    assert [rule.name for rule in page.rules] == ["1.1", "First part, item 1"]
-    claims = page.rules[0].claims
+    assert [rule.name for rule in page.rules] == ["1.1", "1.1.1", "1.2"]
+    assert page.places == {"1", "1.1", "1.1.1", "1.2", "2"}
+    assert [claim.text for claim in page.rules[0].claims] == ["A paragraph.", "Sources of the table:"]
+    claims = page.rules[1].claims
     assert [claim.text for claim in claims] == ["One thing.", "Another,", "a third.", "Its second line."]
     assert [mark.kind for mark in claims[1].marks] == ["derived", "assumed"]
     assert claims[1].marks[0].keys == ("run-a", "list-b")
     text = markdown(page)
-    assert "| 1. First part | 2 | 2 | 1 | 2 | 1 |" in text
-    assert "- 1.1: Another,\n" in text
-    assert "1 of 2 rules hold no assumption" in text
+    assert "| 1. First part | 3 | 3 | 1 | 3 | 1 |" in text
+    assert "- 1.1.1: Another,\n" in text
+    assert "2 of 3 rules hold no assumption" in text
 
 
 @pytest.mark.parametrize(
     ("old", "new", "fault"),
     [
-        ("second line. [board: run-a].", "second line.", "1.1: no mark closes: Its second line."),
-        ("[family: list-b]", "[family: list-b] And more", "1.1: no mark closes: And more"),
-        ("- A bullet. [derived: list-b]", "- A bullet.", "First part, item 1: no mark closes: A bullet."),
+        ("second line. [board: run-a].", "second line.", "1.1.1: no mark closes: Its second line."),
+        ("[family: list-b]", "[family: list-b] And more", "1.1.1: no mark closes: And more"),
+        ("A paragraph. [derived: list-b]", "A paragraph.", "1.1: no mark closes: A paragraph."),
+        ("> A note", "A note", "1.1: no mark closes: A note needs no marks."),
         ("[family: list-b]", "[Family: list-b]", "[Family: list-b] is not a mark"),
         ("[assumed: guess]", "[assumed: a guess]", "[assumed: a guess] is not a mark"),
-        ("1. One thing. [", "1. [", "1.1: run-a closes no text"),
-        ("[family: list-b]", "[family: run-c]", "1.1: run-c is not in Sources"),
-        ("[family: list-b]", "[family: guess]", "1.1: guess is not in Sources"),
-        ("[assumed: guess]", "[assumed: run-a]", "1.1: run-a is not in Experiments"),
+        ("1. One thing. [", "1. [", "1.1.1: run-a closes no text"),
+        ("[family: list-b]", "[family: run-c]", "1.1.1: run-c is not in Sources"),
+        ("[family: list-b]", "[family: guess]", "1.1.1: guess is not in Sources"),
+        ("[assumed: guess]", "[assumed: run-a]", "1.1.1: run-a is not in Experiments"),
         ("[assumed: guess]", "", "Experiments: no rule names guess"),
         ("| guess | try it |", "| guess | |", "Experiments: guess lacks the experiment"),
         ("| list-b | owner/name |", "| list-b | name |", "Sources: list-b lacks repository"),
@@ -84,30 +116,36 @@ def test_rules_are_cut_at_their_marks() -> None:
         ("| a run |", "| |", "Sources: run-a lacks what it shows"),
         ("| a run |", "|", "Sources: 'run-a' has 4 columns, not 5"),
         ("| list-b | owner", "| run-a | owner", "Sources: run-a is there twice"),
-        ("- A bullet.", "A bullet.", "First part: text that belongs to no item"),
+        ("Sources of the table: [board: run-a].", "", "1.1: a table without a paragraph"),
+        ("## 1.2 Another", "## 1.1 Another", "1.1 is there twice"),
+        ("## 1.2 Another", "## 2.2 Another", "'2.2 Another section' has no number of this chapter"),
+        ("## 1.2 Another", "## Another", "'Another section' has no number of this chapter"),
+        ("# 1. First part", "First part", "01-first.md: the first line is no heading"),
     ],
 )
-def test_fault_is_found(old: str, new: str, fault: str) -> None:
-    assert old in PAGE
-    found = faults(read(PAGE.replace(old, new)))
+def test_fault_is_found(tmp_path: Path, old: str, new: str, fault: str) -> None:
+    found = faults(page_of(tmp_path, old, new))
     assert any(fault in sentence for sentence in found), found
 
 
+def test_empty_folder_is_a_fault(tmp_path: Path) -> None:
+    assert faults(read(tmp_path)) == [f"{tmp_path}: there is no chapter"]
+
+
 def test_page_with_faults_is_not_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rules, target = tmp_path / "hardware.md", tmp_path / "provenance.md"
-    rules.write_text(PAGE.replace("[board: run-a].", ""))
-    assert main(str(target), str(rules), ()) == 1
+    rules, target = tmp_path / "reference", tmp_path / "provenance.md"
+    write(rules, "second line. [board: run-a].", "second line.")
+    assert main(str(target), rules, ()) == 1
     assert "no mark closes" in capsys.readouterr().err
     assert not target.exists()
-    rules.write_text(PAGE)
-    assert main(str(target), str(rules), ()) == 0
-    assert target.read_text() == markdown(read(PAGE))
+    assert main(str(target), write(rules), ()) == 0
+    assert target.read_text() == markdown(read(rules))
 
 
-def test_options_and_rules_name_each_other() -> None:
-    page = read(PAGE.replace("A bullet.", "A bullet, with the option `t1_other` not."))
-    option = Option("t1_other", "First part, item 1", "one", "two")
+def test_options_and_rules_name_each_other(tmp_path: Path) -> None:
+    page = page_of(tmp_path, "Its second line.", "With the option `t1_other` not.")
+    option = Option("t1_other", "1.1.1", "one", "two")
     assert not faults(page, [option])
-    assert faults(page) == ["First part, item 1: there is no option t1_other of this rule"]
-    assert faults(read(PAGE), [option]) == ["First part, item 1: does not name the option t1_other"]
-    assert "| `t1_other` | First part, item 1 | one | two |" in markdown(page, [option])
+    assert faults(page) == ["1.1.1: there is no option t1_other of this rule"]
+    assert faults(page_of(tmp_path), [option]) == ["1.1.1: does not name the option t1_other"]
+    assert "| `t1_other` | 1.1.1 | one | two |" in markdown(page, [option])

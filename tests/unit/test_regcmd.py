@@ -1,4 +1,4 @@
-"""Register-command words, text and task lists; the vendor's words of H 13 decode to the listed fields."""
+"""Register-command words, text and task lists; the vendor's words of [HW 14.3] decode as listed."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rtl.regs import registers
-from sw.regcmd import (
+from rkcosim.regcmd import (
     RegcmdError,
     TaskBuilder,
     amount_code,
-    assemble,
     build_task_list,
     disassemble,
+    format_command,
     op_enable_mask,
     op_enable_word,
     pack_word,
+    program_of_chain,
     register_word,
     task_list_bytes,
-    to_text,
     unpack_word,
-    walk_tasks,
     words_from_bytes,
     words_to_bytes,
 )
+from rkcosim.regcmd.listing import parse_listing
+from rkcosim.spec.regs import registers
 
 WORD = st.integers(0, 2**64 - 1)
 REGISTERS = [register for block in registers() if block.target for register in block]
@@ -36,6 +36,14 @@ near_real = st.builds(
     st.integers(0, 2**32 - 1),
     st.one_of(st.sampled_from([register.offset for register in REGISTERS] + [0, 8]), st.integers(0, 0xFFFF)),
 )
+
+
+def assemble(text: str) -> list[int]:
+    return parse_listing(text).words
+
+
+def to_text(words: list[int]) -> str:
+    return "".join(f"{format_command(command)}\n" for command in disassemble(words))
 
 
 @given(st.lists(st.one_of(WORD, near_real), max_size=20))
@@ -62,7 +70,7 @@ def test_words_have_the_documented_bits(target: int, value: int, offset: int) ->
 
 
 def test_words_of_the_reference() -> None:
-    """Examples written out in H 1.4 to 1.6."""
+    """Examples given in [HW 1.4] to [HW 1.6]."""
     assert op_enable_word(0x7F & ~2) == 0x0081_0000_007D_0008
     assert op_enable_mask(["CNA", "CORE", "DPU"]) == 0x0D
     assert op_enable_mask(["CNA", "CORE", "DPU", "DPU_RDMA"]) == 0x1D
@@ -75,7 +83,7 @@ def test_words_of_the_reference() -> None:
 
 
 def test_amount_codes_of_captures() -> None:
-    """regcfg_amount counts without the tail: 108 -> 55, 104 -> 53, 26 -> 14 (H 1.6)."""
+    """regcfg_amount counts without the tail: 108 -> 55, 104 -> 53, 26 -> 14 [HW 1.6]."""
     pairs = [(108, 55), (104, 53), (26, 14), (13, 8), (12, 7), (17, 10)]
     assert [amount_code(amount + 4) for amount, _ in pairs] == [code for _, code in pairs]
 
@@ -88,7 +96,7 @@ def command(target: int, offset: int, value: int):
 
 
 def fields(target: int, offset: int, value: int, **expected: int) -> None:
-    """The word must decode to `expected`, all other fields and reserved bits zero."""
+    """Check that the word decodes to `expected`, with all other fields and reserved bits zero."""
     decoded = command(target, offset, value)
     assert {name: v for name, v in decoded.fields.items() if v} == {n: v for n, v in expected.items() if v}
     assert not decoded.reserved
@@ -138,7 +146,7 @@ def test_vector_v2_first_layer_tile() -> None:
 
 
 def test_vector_v3_weight_reuse() -> None:
-    """Later tiles keep everything and set WEIGHT_REUSE."""
+    """Later tiles keep all settings and set WEIGHT_REUSE."""
     fields(CNA, 0x1040, 0x20B1, WEIGHT_REUSE=1, WEIGHT_BANK=11, DATA_BANK=1)
 
 
@@ -219,12 +227,14 @@ def test_chain_is_walked_as_built(lengths: list[int], align: int) -> None:
         start = address - built.address
         return words_from_bytes(built.data[start : start + 8 * count])
 
-    walked = walk_tasks(fetch, built.address, built.tasks[0].amount, len(tasks))
-    assert [address for address, _ in walked] == [entry.address for entry in built.tasks]
-    for (_, words), task in zip(walked, tasks, strict=True):
-        assert words == task.words()
-        assert len(words) % 2 == 0 and words[-1] == op_enable_word(0x60)
-    assert walk_tasks(fetch, built.address, built.tasks[0].amount, len(tasks) + 3) == walked
+    walked = program_of_chain("chain", fetch, built.address, built.tasks[0].amount, len(tasks))
+    assert not walked.stopped
+    assert [item.address for item in walked.tasks] == [entry.address for entry in built.tasks]
+    for item, task in zip(walked.tasks, tasks, strict=True):
+        assert list(item.words) == task.words()
+        assert len(item.words) % 2 == 0 and item.words[-1] == op_enable_word(0x60)
+    further = program_of_chain("chain", fetch, built.address, built.tasks[0].amount, len(tasks) + 3)
+    assert further.tasks == walked.tasks and further.stopped == "no link"
 
 
 def test_tail_of_a_single_task() -> None:
@@ -237,7 +247,7 @@ def test_tail_of_a_single_task() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("CNA.CONV_CON1 CONV_MODE=9x", r"line 1, word 0 \(CNA.CONV_CON1\).*CONV_MODE.*no number"),
+        ("CNA.CONV_CON1 CONV_MODE=9x", r"line 1, word 0 \(CNA.CONV_CON1\).*CONV_MODE.*not a number"),
         ("NOP\nCNA.CONV_CON9", r"line 2, word 1 \(CNA.CONV_CON9\).*no 'CONV_CON9'"),
         ("XYZ.A B=1", r"no 'XYZ'"),
         ("CNA.CONV_CON1 CONV_MODE=16", r"CNA.CONV_CON1.CONV_MODE: 16 is outside 0..15"),
@@ -247,9 +257,9 @@ def test_tail_of_a_single_task() -> None:
         ("CNA.CONV_CON1 RESERVED=0x1", r"does not lie outside"),
         ("SDMA.CFG_STATUS IDEL=1", r"no register word reaches"),
         ("OP_ENABLE WHAT", r"WHAT_OP_EN: no such field"),
-        ("RAW 0x1ffffffffffffffff", r"no 64-bit word"),
+        ("RAW 0x1ffffffffffffffff", r"not a 64-bit word"),
         ("JUMP", r"expected BLOCK.REGISTER"),
-        ("NOP X=1", r"takes no fields"),
+        ("NOP X=1", r"accepts no fields"),
     ],
 )
 def test_bad_text_names_line_word_and_register(text: str, message: str) -> None:
@@ -272,7 +282,7 @@ def test_builder_errors_name_task_word_and_register() -> None:
         build_task_list([], 0)
     with pytest.raises(RegcmdError, match="multiples of 16"):
         build_task_list([small_task("a")], 0x1004)
-    with pytest.raises(RegcmdError, match="no op-enable word"):
-        walk_tasks(lambda address, count: [0] * count, 0, 3, 1)
-    with pytest.raises(RegcmdError, match="end inside one"):
+    empty = program_of_chain("empty", lambda address, count: [0] * count, 0, 3, 1)
+    assert "no op-enable word" in empty.stopped
+    with pytest.raises(RegcmdError, match="end inside a word"):
         words_from_bytes(b"1234567")

@@ -1,4 +1,4 @@
-"""Rules of `regcmd lint`: silent on legal tasks, right on faulty ones, each able to speak."""
+"""Rules of `regcmd lint`: no findings for legal tasks, right ones for faulty tasks; every rule can fire."""
 
 from __future__ import annotations
 
@@ -9,24 +9,31 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosim.conformance.groups import GROUPS, draw_case
-from cosim.crosscheck.kick import run_kick
-from cosim.golden.task import GoldenNpu
-from cosim.golden.task.errors import GoldenError
-from cosim.streams.programs import program_of_stream, programs_of_model
-from rtl.regs import registers
-from sw.regcmd import TaskBuilder, build_task_list, op_enable_word, pack_word, register_word, words_from_bytes
-from sw.regcmd.lint import RULES, SEVERITIES, Finding, lint
-from sw.regcmd.lint.docs import page
-from sw.regcmd.program import ListedTask, Program, fetch_from, program_of_chain, program_of_words
+from rkcosim.golden.task import GoldenNpu
+from rkcosim.golden.task.errors import GoldenError
+from rkcosim.regcmd import (
+    TaskBuilder,
+    build_task_list,
+    op_enable_word,
+    pack_word,
+    register_word,
+    words_from_bytes,
+)
+from rkcosim.regcmd.lint import RULES, SEVERITIES, Finding, lint
+from rkcosim.regcmd.lint.docs import page
+from rkcosim.regcmd.program import ListedTask, Program, fetch_from, program_of_chain, program_of_words
+from rkcosim.spec.regs import registers
+from rkcosim.verify.conformance.groups import GROUPS, draw_case
+from rkcosim.verify.crosscheck.kick import run_kick
+from rkcosim.verify.streams.programs import program_of_stream, programs_of_model
 from tests.models.long_stream import long_stream
 
 ROOT = Path(__file__).parents[2]
 FAULTY = (
     *("reserved fields", "contradictory sizes", "reserved codes", "contradictions", "hangs", "waits"),
-    *("writer waits", "unmapped addresses", "malformed lists"),
+    *("writer waits", "unmapped addresses", "malformed lists", "unknown compression"),
 )
-LEGAL = [name for name in GROUPS if name not in (*FAULTY, "registers", "field limits")]
+LEGAL = [name for name in GROUPS if name not in (*FAULTY, "registers", "field limits", "unknown headers")]
 BASE = 0x10_0000
 
 
@@ -80,8 +87,8 @@ def test_what_the_golden_model_reports_is_named(group: str) -> None:
 
 
 def test_compiled_models_and_the_example_have_nothing() -> None:
-    from cosim.streams.stream import Stream
-    from sw.compiler import compile_model
+    from rkcosim.compiler import compile_model
+    from rkcosim.verify.streams.stream import Stream
 
     model = ROOT / "examples" / "digits" / "digits_int8.onnx"
     for program in programs_of_model(compile_model(model.read_bytes(), reuse=True), "digits"):
@@ -91,15 +98,23 @@ def test_compiled_models_and_the_example_have_nothing() -> None:
 
 
 def test_the_vendors_plans_have_nothing() -> None:
-    folder = ROOT.parent / "shared" / "vendor_plans"
-    if not folder.is_dir():
-        pytest.skip("the vendor compiler's plans are not here (../shared/vendor_plans)")
-    from cosim.conformance.plan_tables import read_plans
-    from cosim.conformance.plans import PlanJob
-    from cosim.streams.programs import program_of_records
-    from sw.driver import Driver
+    check_plans(ROOT / "tests" / "models" / "vendor_plans", 5)
 
-    for plan in read_plans(folder)[::40]:
+
+@pytest.mark.shared
+def test_all_of_the_vendors_plans_have_nothing(shared: Path) -> None:
+    check_plans(shared / "vendor_plans", 40)
+
+
+def check_plans(folder: Path, step: int) -> None:
+    """Lint finds nothing in every `step`-th plan of a folder."""
+    from rkcosim.driver import Driver
+    from rkcosim.verify.conformance.plan_tables import read_plans
+    from rkcosim.verify.conformance.plans import PlanJob
+
+    plans = read_plans(folder)[::step]
+    assert len(plans) >= 12
+    for plan in plans:
         device = GoldenNpu(3)
         case = PlanJob(plan, Driver(device), 1)
         parts = [
@@ -109,8 +124,11 @@ def test_the_vendors_plans_have_nothing() -> None:
         for core in case.job.cores:
             first, count = case.job.range_of(core)
             records = case.job.tasks[first : first + count]
-            program = program_of_records(plan.name, records, fetch_from(parts), core=core, ranges=ranges)
-            # The DPU's part of these programs is ours: its cube may end inside a kernel group.
+            first, mask = records[0], records[-1].int_mask
+            start = first.regcmd_addr, first.amount, len(records)
+            settings = {"mask": mask, "core": core, "ranges": ranges}
+            program = program_of_chain(plan.name, fetch_from(parts), *start, **settings)
+            # The DPU's part of these programs was added here: its cube may end inside a kernel group.
             found = [f for f in lint(program) if f.rule != "dpu.whole-groups"]
             assert [str(f) for f in found] == []
         case.close()
@@ -197,7 +215,7 @@ def test_chains() -> None:
     pc = registers()["PC"]["BASE_ADDRESS"]
     at = next(n for n, w in enumerate(words) if w == register_word(pc, placed.tasks[1].address))
     words[at] = register_word(pc, BASE)
-    from sw.regcmd import words_to_bytes
+    from rkcosim.regcmd import words_to_bytes
 
     loop = program_of_chain("loop", fetch_from([(BASE, words_to_bytes(words))]), BASE, _pool().amount, 9)
     assert _found(loop, "chain.loop")[0].value == BASE
@@ -228,7 +246,7 @@ def test_blocks_that_are_set_up_in_vain() -> None:
 
 
 def _element(*changes: tuple[str, str, dict[str, int]]) -> Program:
-    """A flying sum of fp16 with an operand of ERDMA, and what is changed of it."""
+    """A flying sum of fp16 with an operand of ERDMA, and the given changes."""
     task = TaskBuilder("element").enable("DPU", "DPU_RDMA")
     values: dict[tuple[str, str], dict[str, int]] = {}
     ew = {"EW_OP_SRC": 1, "EW_ALU_ALGO": 2, "EW_LUT_BYPASS": 1, "EW_RELU_BYPASS": 1}
@@ -370,4 +388,6 @@ def test_the_table_of_rules() -> None:
     for rule in RULES.values():
         assert rule.severity in SEVERITIES and rule.why.endswith(".") and rule.source
         assert rule.whole or set(rule.blocks) <= {block.name for block in regs}
-    assert (ROOT / "docs" / "lint.md").read_text() == page(), "run python -m sw.regcmd.lint.docs docs/lint.md"
+    assert (ROOT / "docs" / "lint.md").read_text() == page(), (
+        "run python -m rkcosim.regcmd.lint.docs docs/lint.md"
+    )

@@ -1,4 +1,4 @@
-"""Listings and buffers: text and back, lists found in memory, programs side by side."""
+"""Listings and buffers: text in both directions, lists found in memory, programs side by side."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rtl.regs import registers
-from sw.regcmd import RegcmdError, assemble, pack_word, register_word, words_from_bytes, words_to_bytes
-from sw.regcmd.diff import diff_lines, diff_programs, diff_tasks
-from sw.regcmd.listing import Piece, parse_listing, program_lines, stream_lines
-from sw.regcmd.program import ListedTask, Program, program_of_words
-from sw.regcmd.scan import address_of, find_lists, programs_of_buffer
+from rkcosim.regcmd import RegcmdError, pack_word, register_word, words_from_bytes, words_to_bytes
+from rkcosim.regcmd.diff import diff_lines, diff_programs, diff_tasks
+from rkcosim.regcmd.listing import Piece, parse_listing, program_lines, stream_lines
+from rkcosim.regcmd.program import ListedTask, Program, program_of_words
+from rkcosim.regcmd.scan import address_of, find_lists, programs_of_buffer
+from rkcosim.spec.regs import registers
 from tests.models.long_stream import long_stream
 
 WORD = st.integers(0, 2**64 - 1)
@@ -85,10 +85,10 @@ def test_every_stream_is_its_text(kick, writes, pieces) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (".task nonsense", "line 1, 'nonsense' is no number"),
+        (".task nonsense", "line 1, 'nonsense' is not a number"),
         ("NOP\n.what 1", r"line 2, no directive \.what"),
         ('.region 0x0 4 "a"\n.data eJw=', "line 2"),
-        (".data eJw=", "line 1, .data belongs to"),
+        (".data eJw=", "line 1, .data must follow"),
         ('.region 0x0 99999999999 "a"', "too many"),
         ("NOP\nCNA.NOTHING A=1", r"line 2, word 1 \(CNA.NOTHING\)"),
         (".stream core", "expected NAME=VALUE"),
@@ -173,4 +173,4 @@ def test_other_words_are_compared_too() -> None:
     left, right = ListedTask((1 << 63, 0)), ListedTask((1 << 63 | 1 << 16, 0))
     (word, _) = diff_tasks(left, right)
     assert word.state == "changed" and not word.fields
-    assert assemble("NOP") == [0]
+    assert parse_listing("NOP").words == [0]

@@ -10,16 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cosim.cli.diff import kind_of
-from cosim.differences.logs import first_event, first_layer
-from cosim.differences.waves import first_signal
-from cosim.streams.sources import SourceError, open_source, stream_of_listing
-from cosim.streams.stream import Region, Stream
-from cosim.streams.timing import TimingError, align, around, interleaved, read_times
-from rtl.regs import registers
-from sw.driver.kernel.structs import RknpuTask
-from sw.regcmd import words_to_bytes
-from sw.regcmd.listing import parse_listing, program_lines
+from rkcosim.cli.diff import kind_of
+from rkcosim.driver.kernel.structs import RknpuTask
+from rkcosim.regcmd import words_to_bytes
+from rkcosim.regcmd.listing import parse_listing, program_lines
+from rkcosim.spec.regs import registers
+from rkcosim.verify.differences.logs import first_event, first_layer
+from rkcosim.verify.differences.waves import first_signal
+from rkcosim.verify.streams.sources import SourceError, open_source, stream_of_listing
+from rkcosim.verify.streams.stream import Region, Stream
+from rkcosim.verify.streams.timing import TimingError, align, around, interleaved, read_times
 from tests.models.long_stream import long_stream
 
 ROOT = Path(__file__).parents[2]
@@ -50,11 +50,11 @@ def test_words_on_the_command_line_and_from_standard_input(monkeypatch: pytest.M
     assert source.words == [0x020100000000100C, 0x0081000000010008]
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"0x020100000000100c\n0\n")))
     assert open_source(["-"]).words == [0x020100000000100C, 0]
-    with pytest.raises(SourceError, match="'nonsense' is no 64-bit word"):
+    with pytest.raises(SourceError, match="'nonsense' is not a 64-bit word"):
         open_source(["0x1", "nonsense"])
     with pytest.raises(FileNotFoundError):
         open_source(["nonsense"])
-    with pytest.raises(SourceError, match="name a file"):
+    with pytest.raises(SourceError, match="give a file"):
         open_source([])
 
 
@@ -100,7 +100,7 @@ def test_the_drivers_records(stream: Stream, tmp_path: Path) -> None:
     full = open_source([str(tmp_path / "tasks.bin")], records=True, memory=memory)
     assert [t.words for t in full.programs[0].tasks] == [t.words for t in tasks]
     (tmp_path / "cut.bin").write_bytes(records[: sizeof(RknpuTask) + 1])
-    with pytest.raises(SourceError, match="no whole number of task records"):
+    with pytest.raises(SourceError, match="not a whole number of task records"):
         open_source([str(tmp_path / "cut.bin")], records=True)
 
 
@@ -134,9 +134,9 @@ def test_words_go_back_into_a_stream(stream: Stream, tmp_path: Path) -> None:
 
 
 def _log(path: Path, stream: Stream, folder: Path, late: int = 0, value: int | None = None) -> Path:
-    """An event log as an engine would write it of the first two tasks."""
+    """The event log that an engine would write for the first two tasks."""
     pytest.importorskip("pyarrow")
-    from waves.events import Event, EventLog, save
+    from rkcosim.waves.events import Event, EventLog, save
 
     events, cycle = [], 100
     events.append(Event("write", 50, 51, address=registers()["PC"]["TASK_CON"].offset, reason="host"))
@@ -173,7 +173,7 @@ def test_lines_have_their_cycles_and_cycles_their_lines(stream: Stream, tmp_path
     times.writes = [w for w in times.writes if w.value == -1]
     with pytest.raises(TimingError, match="none of the words"):
         align(other, times)
-    with pytest.raises(TimingError, match="1 jobs, none of number 3"):
+    with pytest.raises(TimingError, match="1 jobs, none of them has the number 3"):
         align(other, times, 3)
     with pytest.raises(TimingError, match="neither an event log nor a waveform"):
         read_times(POOL)
@@ -238,7 +238,7 @@ def test_reports(tmp_path: Path) -> None:
 def test_kinds(tmp_path: Path) -> None:
     assert kind_of(POOL) == "stream"
     (tmp_path / "x.json").write_text("{}")
-    with pytest.raises(ValueError, match="neither a stream file"):
+    with pytest.raises(ValueError, match="is a JSON file of another kind, not a stream file"):
         kind_of(tmp_path / "x.json")
     (tmp_path / "x.vcd").write_text("")
     assert kind_of(tmp_path / "x.vcd") == "waveform"

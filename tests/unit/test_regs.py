@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtl.regs import docs, registers, table
+from rkcosim.spec.regs import docs, registers, table
 
 ALL = [register for block in registers() for register in block]
 ROOT = Path(__file__).parents[2]
@@ -68,7 +68,7 @@ def test_places_of_the_reference(block, register, offset, field, msb, lsb) -> No
 @pytest.mark.parametrize(
     ("block", "register", "value", "expected"),
     [
-        # Whole words that the reference decodes (H 2.4 to 2.6, 14.4).
+        # Whole words that the reference decodes ([HW 2.4] to [HW 2.6], [HW 14.7]).
         (
             "DPU",
             "BS_CFG",
@@ -160,7 +160,7 @@ def test_errors_name_what_is_wrong() -> None:
 
 
 def loaded(cache: Path) -> str:
-    script = "from rtl.regs import registers\nimport sys\n"
+    script = "from rkcosim.spec.regs import registers\nimport sys\n"
     script += "print(hex(registers()['CNA']['CONV_CON1'].offset), "
     script += "'systemrdl' in sys.modules, 'amaranth' in sys.modules)"
     env = {**os.environ, "XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(ROOT)}

@@ -1,4 +1,4 @@
-"""Colours of the HTML report: told apart by everyone, the same in both ways to the dark scheme."""
+"""Colours of the HTML report: distinguishable with any colour vision; both ways to dark mode are equal."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import re
 import numpy as np
 import pytest
 
-from cosim.report import bars
-from cosim.report.page import content
+from rkcosim.measure.report import bars
+from rkcosim.measure.report.page import content
 
 SIGHT = {
     "all colours": np.eye(3),
@@ -16,7 +16,7 @@ SIGHT = {
     "protanopia": [[0.1523, 1.0526, -0.2049], [0.1145, 0.7863, 0.0992], [-0.0039, -0.0481, 1.0520]],
     "tritanopia": [[1.2555, -0.0767, -0.1788], [-0.0784, 0.9308, 0.1476], [0.0047, 0.6914, 0.3039]],
 }
-"""What is left of linear RGB (Machado, Oliveira, Fernandes 2009, severity 1)."""
+"""Linear RGB as seen with a colour deficiency (Machado, Oliveira, Fernandes 2009, severity 1)."""
 
 
 def lab(rgb: np.ndarray) -> np.ndarray:

@@ -11,9 +11,9 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-import sw.compiler
-import sw.rknn_api as rk
-from sw.driver import DriverError, DriverTimeout
+import rkcosim.compiler
+import rkcosim.rknn_api as rk
+from rkcosim.driver import DriverError, DriverTimeout
 from tests.fake_device import FakeDevice
 
 
@@ -25,10 +25,14 @@ class Info:
     scale: float
     zero_point: int
 
+    @property
+    def quantised(self) -> bool:
+        return self.dtype is not np.float32
+
 
 PLACES = {
     "image": SimpleNamespace(cube=(3, 4, 5), argb=3, pitch=16, unsigned_pixels=False),
-    "vector": SimpleNamespace(cube=(6, 1, 1), argb=0, surface_count=1),
+    "vector": SimpleNamespace(cube=(6, 1, 1), argb=0, surface_count=1, plain=False, size=16),
 }
 
 
@@ -40,7 +44,7 @@ class Report:
 
 @dataclass
 class FakeLoaded:
-    """Gives back its first input, reordered, as first output; a real constant as second."""
+    """Returns its first input, reordered, as first output; a real constant as second."""
 
     model: FakeModel
     inputs: dict[int, np.ndarray] = field(default_factory=dict)
@@ -84,18 +88,21 @@ class FakeModel:
     ]
 
     graph = SimpleNamespace(
+        tensors={},
         inputs=[SimpleNamespace(tensor="image"), SimpleNamespace(tensor="vector")],
         outputs=[SimpleNamespace(value="image", real=False), SimpleNamespace(value="real", real=True)],
     )
     plan = SimpleNamespace(place=lambda name: PLACES[name])
 
-    def load(self, driver) -> FakeLoaded:
-        return FakeLoaded(self)
-
 
 @pytest.fixture(autouse=True)
 def device(monkeypatch):
     seen: list[bytes] = []
+
+    def load(model: FakeModel, driver, **options) -> FakeLoaded:
+        return FakeLoaded(model)
+
+    monkeypatch.setattr("rkcosim.rknn_api.loading.LoadedModel", load)
 
     def compile_model(data: bytes) -> FakeModel:
         seen.append(data)
@@ -103,10 +110,10 @@ def device(monkeypatch):
             raise ValueError("node 'conv': nonsense")
         return FakeModel(data)
 
-    monkeypatch.setattr(sw.compiler, "compile_model", compile_model)
+    monkeypatch.setattr(rkcosim.compiler, "compile_model", compile_model)
     rk.use_device(FakeDevice())
     yield seen
-    from sw.rknn_api.state import runtime
+    from rkcosim.rknn_api.state import runtime
 
     runtime.contexts.clear()
     rk.use_device(None)
@@ -166,7 +173,7 @@ def test_init_by_bytes_path_address_and_part_of_a_file(device, tmp_path) -> None
 def test_init_failures(tmp_path, caplog) -> None:
     handle = rk.rknn_context()
     assert rk.rknn_init(handle, b"RKNN\0\0\0\0rest", 12) == rk.RKNN_ERR_MODEL_INVALID
-    assert "vendor's compiler" in caplog.text and "ONNX" in caplog.text
+    assert "damaged .rknn file: 12 bytes are less than its header" in caplog.text
     assert rk.rknn_init(handle, b"bad model", 9) == rk.RKNN_ERR_MODEL_INVALID
     assert "node 'conv': nonsense" in caplog.text and "nonsense" in str(rk.last_error())
     assert rk.rknn_init(handle, str(tmp_path / "none.onnx"), 0) == rk.RKNN_ERR_FAIL
@@ -179,10 +186,10 @@ def test_init_failures(tmp_path, caplog) -> None:
 
 
 def test_out_of_memory_is_malloc_fail(monkeypatch) -> None:
-    def load(self, driver):
+    def load(model, driver, **options):
         raise DriverError("no room")
 
-    monkeypatch.setattr(FakeModel, "load", load)
+    monkeypatch.setattr("rkcosim.rknn_api.loading.LoadedModel", load)
     assert rk.rknn_init(rk.rknn_context(), b"model", 5) == rk.RKNN_ERR_MALLOC_FAIL
 
 
@@ -230,7 +237,7 @@ def test_queries(context, caplog) -> None:
 
 
 def codes_of(context, item: rk.rknn_input) -> np.ndarray:
-    """Codes that an input becomes."""
+    """Return the codes of an input."""
     assert rk.rknn_inputs_set(context, 1, [item]) == rk.RKNN_SUCC, rk.last_error(context)
     return rk.loaded_model(context).inputs[item.index]
 

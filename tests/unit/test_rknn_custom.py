@@ -1,4 +1,4 @@
-"""rknn_api: custom operators as callbacks of the program, behind the NPU's part of a network."""
+"""rknn_api: custom operators as callbacks of the program, after the NPU's part of a network."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-import sw.rknn_api as rk
-from cosim.golden.task import GoldenNpu
+import rkcosim.rknn_api as rk
+from rkcosim.golden.task import GoldenNpu
 from tests.models.rknn_models import (
     CUSTOM_DOMAIN,
     Qdq,
@@ -30,7 +30,7 @@ SHAPE = (1, 3, 4, 5)
 def device() -> Iterator[None]:
     rk.use_device(GoldenNpu(1))
     yield
-    from sw.rknn_api.state import runtime
+    from rkcosim.rknn_api.state import runtime
 
     for handle in list(runtime.contexts):
         rk.rknn_destroy(handle)
@@ -67,7 +67,7 @@ def scaled_net(tail: bool = False, shaped: bool = True) -> bytes:
 
 
 def array(tensor: rk.rknn_custom_op_tensor) -> np.ndarray:
-    """A tensor's numbers, shared with the library."""
+    """A tensor's numbers, in memory shared with the library."""
     shape = tuple(tensor.attr.dims[: tensor.attr.n_dims])
     start = tensor.mem.virt_addr + tensor.mem.offset
     flat = (ct.c_float * tensor.attr.n_elems).from_address(start)
@@ -193,7 +193,7 @@ def test_what_goes_wrong(caplog) -> None:
     model = scaled_net(shaped=False)
     code = rk.rknn_init(rk.rknn_context(), model, len(model))
     assert code == rk.RKNN_ERR_MODEL_INVALID
-    assert "does not tell the shape of" in caplog.text and "Twist 'twist" in caplog.text
+    assert "does not specify the shape of" in caplog.text and "Twist 'twist" in caplog.text
 
 
 def test_copies_of_a_context_register_for_themselves() -> None:

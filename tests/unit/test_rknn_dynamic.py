@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 import pytest
 
-import sw.rknn_api as rk
-from cosim.golden.task import GoldenNpu
+import rkcosim.rknn_api as rk
+from rkcosim.golden.task import GoldenNpu
 from tests.models.rknn_models import get_float, image_model, open_model, query_attr, run_float, set_float
 
 RNG = np.random.default_rng(12)
@@ -22,7 +22,7 @@ SIZES = ((4, 6), (12, 10), (8, 8))
 def device() -> Iterator[None]:
     rk.use_device(GoldenNpu(1))
     yield
-    from sw.rknn_api.state import runtime
+    from rkcosim.rknn_api.state import runtime
 
     for handle in list(runtime.contexts):
         rk.rknn_destroy(handle)
@@ -66,7 +66,7 @@ def test_shapes_are_listed_and_chosen() -> None:
         assert list(query_attr(context, rk.RKNN_QUERY_CURRENT_OUTPUT_ATTR).dims[:4]) == [1, 20, *size_]
         native = query_attr(context, rk.RKNN_QUERY_CURRENT_NATIVE_OUTPUT_ATTR)
         assert list(native.dims[:5]) == [1, 2, *size_, 16]
-        assert rk.rknn_run(context) == rk.RKNN_ERR_INPUT_INVALID, "inputs are set anew"
+        assert rk.rknn_run(context) == rk.RKNN_ERR_INPUT_INVALID, "inputs must be set again"
         x = (RNG.integers(-100, 100, (1, 3, *size_)) / 2).astype(np.float32)
         set_float(context, x)
         assert rk.rknn_run(context) == rk.RKNN_SUCC

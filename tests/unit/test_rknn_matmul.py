@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-import sw.rknn_api as rk
-from cosim.golden.task import GoldenNpu
-from sw.compiler.matmul import KINDS, Matmul, pack_elements
-from sw.rknn_api.state import runtime
+import rkcosim.rknn_api as rk
+from rkcosim.compiler.matmul import KINDS, Matmul, pack_elements
+from rkcosim.golden.task import GoldenNpu
+from rkcosim.rknn_api.state import runtime
 from tests.models.rknn_models import bytes_of
 
 RNG = np.random.default_rng(11)
@@ -224,7 +224,7 @@ IN_PARTS = {
 @pytest.mark.parametrize("b_layout", list(rk.rknn_matmul_layout), ids=lambda layout: layout.name)
 @pytest.mark.parametrize("ac_layout", [0, 1], ids=["AC norm", "AC native"])
 def test_k_in_parts(kind: int, b_layout: int, ac_layout: int) -> None:
-    """Sums of parts of K come back by ERDMA, in both layouts of C; a native B stays where it is, whole."""
+    """Sums of parts of K are read back by ERDMA, in both layouts of C; a native B is not copied."""
     m, k, n = IN_PARTS[kind]
     p = Product(m, k, n, kind, B_layout=int(b_layout), AC_layout=ac_layout)
     _, _, step, group, _ = TYPES[kind]
@@ -239,7 +239,7 @@ def test_k_in_parts(kind: int, b_layout: int, ac_layout: int) -> None:
 
 
 def test_another_m_with_the_same_b() -> None:
-    """B is set once; the shape with more rows has K in other parts."""
+    """B is set once; the shape with more rows divides K differently."""
     kind, k, n = rk.RKNN_FLOAT16_MM_FLOAT16_TO_FLOAT32, 4096, 48
     shapes = (rk.rknn_matmul_shape * 2)(rk.rknn_matmul_shape(8, k, n), rk.rknn_matmul_shape(70, k, n))
     ios = (rk.rknn_matmul_io_attr * 2)()
@@ -267,7 +267,7 @@ def test_another_m_with_the_same_b() -> None:
 
 
 def test_quantisation_needs_whole_sums() -> None:
-    """Parameters that come after B: it is packed anew, in one part."""
+    """The quantisation parameters are set after B: B is packed again, in one part."""
     m, k, n = 70, 8192, 64
     p = Product(m, k, n, rk.RKNN_INT8_MM_INT8_TO_FLOAT32)
     a, b = numbers(p.kind, m, k), numbers(p.kind, k, n)

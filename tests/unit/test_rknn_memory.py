@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-import sw.rknn_api as rk
-from cosim.golden.task import GoldenNpu
+import rkcosim.rknn_api as rk
+from rkcosim.golden.task import GoldenNpu
 from tests.models.rknn_models import (
     bytes_of,
     float_model,
@@ -30,7 +30,7 @@ def device() -> Iterator[GoldenNpu]:
     npu = GoldenNpu(3)
     rk.use_device(npu)
     yield npu
-    from sw.rknn_api.state import runtime
+    from rkcosim.rknn_api.state import runtime
 
     for handle in list(runtime.contexts):
         (rk.rknn_matmul_destroy if not hasattr(runtime.contexts[handle], "model") else rk.rknn_destroy)(
@@ -208,7 +208,7 @@ def test_the_programs_own_memory_is_copied_at_sync() -> None:
     context = open_model(image_model())
     own = np.arange(256, dtype=np.uint8)
     memory = rk.rknn_create_mem_from_phys(context, 0, own.ctypes.data, 256)
-    from sw.rknn_api.memory import memory_of
+    from rkcosim.rknn_api.memory import memory_of
 
     shadow = memory_of(memory)
     assert shadow.view().tobytes() == own.tobytes() and memory.contents.virt_addr == own.ctypes.data
@@ -271,7 +271,7 @@ def test_memory_counts_and_is_freed_with_its_context(device: GoldenNpu) -> None:
     free = rk.rknn_create_mem2(None, 100, rk.RKNN_MEM_FLAG_ALLOC_NO_CONTEXT)
     assert free and not rk.rknn_create_mem2(None, 100, 0) and not rk.rknn_create_mem2(context, 100, 8)
     assert rk.rknn_destroy(context) == rk.RKNN_SUCC
-    from sw.rknn_api.state import runtime
+    from rkcosim.rknn_api.state import runtime
 
     assert len(runtime.memories) == 1
     assert rk.rknn_destroy_mem(None, free) == rk.RKNN_SUCC

@@ -1,4 +1,4 @@
-"""rknn_api: whatever a program passes, a function returns a code (or null), never an exception."""
+"""rknn_api: for any arguments a function returns a code (or null), never an exception."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-import sw.rknn_api as rk
-from cosim.golden.task import GoldenNpu
+import rkcosim.rknn_api as rk
+from rkcosim.golden.task import GoldenNpu
 from tests.models.rknn_models import image_model, open_model
 from tests.unit.test_rknn_types import FUNCTIONS
 
@@ -61,7 +61,7 @@ CODES = set(range(-14, 1))
 def device() -> Iterator[None]:
     rk.use_device(GoldenNpu(1), quiet=True)
     yield
-    from sw.rknn_api.state import runtime
+    from rkcosim.rknn_api.state import runtime
 
     for handle, state in list(runtime.contexts.items()):
         (rk.rknn_destroy if hasattr(state, "model") else rk.rknn_matmul_destroy)(handle)
@@ -69,7 +69,7 @@ def device() -> Iterator[None]:
 
 
 def junk() -> list[object]:
-    """Things that are no addresses, so that even C would survive them."""
+    """Invalid addresses that would also be safe in C."""
     structs = [getattr(rk, n) for n in rk.__all__ if isinstance(getattr(rk, n), type)]
     made = [kind() for kind in structs if issubclass(kind, ct.Structure)]
     nulls = [None, ct.c_void_p(), ct.POINTER(rk.rknn_tensor_attr)(), 0]

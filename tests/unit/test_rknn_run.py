@@ -11,17 +11,17 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-import sw.rknn_api as rk
-from cosim.golden.task import GoldenNpu
-from sw.compiler.runtime import TaskMeasure
-from sw.driver import DriverTimeout
+import rkcosim.rknn_api as rk
+from rkcosim.compiler.runtime import TaskMeasure
+from rkcosim.driver import DriverTimeout
+from rkcosim.golden.task import GoldenNpu
 from tests.models.rknn_models import get_float, image_model, open_model, query_attr, run_float, set_float
 
 RNG = np.random.default_rng(8)
 
 
 class Gate:
-    """A golden device whose kicks wait until the test lets them go."""
+    """A golden device whose kicks wait until the test releases them."""
 
     def __init__(self) -> None:
         self.npu = GoldenNpu(3)
@@ -42,7 +42,7 @@ def device() -> Iterator[Gate]:
     rk.use_device(gate)
     yield gate
     gate.open.set()
-    from sw.rknn_api.state import runtime
+    from rkcosim.rknn_api.state import runtime
 
     for handle in list(runtime.contexts):
         rk.rknn_destroy(handle)
@@ -72,7 +72,7 @@ def test_a_run_that_does_not_block(device: Gate) -> None:
     more = rk.rknn_output_extend()
     assert np.array_equal(get_float(context, extend=ct.byref(more)), want) and more.frame_id == 1
     assert rk.rknn_run(context, ct.byref(extend)) == rk.RKNN_SUCC and extend.frame_id == 2
-    assert np.array_equal(get_float(context), want), "outputs_get waits by itself"
+    assert np.array_equal(get_float(context), want), "outputs_get waits for the frame"
     assert rk.rknn_wait(context, rk.rknn_run_extend(frame_id=1)) == rk.RKNN_SUCC
     assert rk.rknn_wait(context, rk.rknn_run_extend(frame_id=3)) == rk.RKNN_ERR_PARAM_INVALID
     assert rk.rknn_wait(open_model(image_model()), None) == rk.RKNN_ERR_FAIL
@@ -83,7 +83,7 @@ def test_inputs_set_once_serve_many_runs() -> None:
     want = run_float(context, x)
     loaded = rk.loaded_model(context)
     for _ in range(2):
-        loaded.memory(loaded.model.graph.inputs[0].tensor)[:] = 0x55  # as buffers that are used again
+        loaded.memory(loaded.model.graph.inputs[0].tensor)[:] = 0x55  # like buffers that are used again
         assert rk.rknn_run(context, None) == rk.RKNN_SUCC
         assert np.array_equal(get_float(context), want)
 
@@ -168,7 +168,7 @@ def test_copies_of_a_context_share_weights_and_nothing_else() -> None:
     assert rk.rknn_run(copy) == rk.rknn_run(context) == rk.RKNN_SUCC
     assert np.array_equal(get_float(context), expected(x)) and np.array_equal(get_float(copy), expected(y))
     assert rk.rknn_destroy(context) == rk.RKNN_SUCC
-    assert np.array_equal(run_float(copy, x), expected(x)), "the weights live on"
+    assert np.array_equal(run_float(copy, x), expected(x)), "the weights are still valid"
     assert rk.rknn_destroy(copy) == rk.RKNN_SUCC
     assert rk.rknn_dup_context(ct.byref(context), ct.byref(copy)) == rk.RKNN_ERR_CTX_INVALID
     assert rk.rknn_dup_context(ct.byref(open_model(image_model())), None) == rk.RKNN_ERR_PARAM_INVALID
@@ -265,6 +265,18 @@ def detail(context: rk.rknn_context) -> str:
     assert rk.rknn_query(context, rk.RKNN_QUERY_PERF_DETAIL, ct.byref(info), ct.sizeof(info)) == rk.RKNN_SUCC
     text = ct.string_at(info.perf_data, info.data_len) if info.perf_data else b""
     return text.decode()
+
+
+def test_performance_table_of_a_device_that_measures_nothing() -> None:
+    context = open_model(image_model(), rk.RKNN_FLAG_COLLECT_PERF_MASK)
+    run_float(context, image())
+    lines = detail(context).splitlines()
+    (conv,) = [line for line in lines if line[5:9] == "Conv" and line[24:28] == "INT8"]
+    npu = sum(task.formula_npu for task in rk.compiled_model(context).plan.tasks)
+    assert conv[104:129].split()[0].endswith(f"/{npu}/-") and conv[129:163].split() == ["-", "\\"]
+    assert "Total Operator Elapsed Per Frame Time(us): -" in lines
+    assert [line.split() for line in lines if line.startswith("Conv ")] == [["Conv", "1", *"-----"]]
+    assert lines[-2].split() == ["Total", "-", "-", "-", "-"]
 
 
 def test_performance_table_has_the_vendors_form() -> None:

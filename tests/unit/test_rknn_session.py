@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-import sw.rknn_api as rk
-from cosim.golden.task import GoldenNpu
-from sw.rknn_api.session import Model, RknnError, matmul, use
+import rkcosim.rknn_api as rk
+from rkcosim.golden.task import GoldenNpu
+from rkcosim.rknn_api.session import Model, RknnError, matmul, use
 from tests.models.rknn_models import image_model
 from tests.unit.test_rknn_custom import scaled_net
 
@@ -57,6 +57,10 @@ def test_errors_are_exceptions(capsys) -> None:
         for wrong in (np.zeros((1, 3, 6, 9)), np.zeros(3)):
             with pytest.raises(RknnError, match=r"input 0 has shape .*: \(1, 3, 6, 10\)"):
                 model.run(wrong)
+        with pytest.raises(
+            RknnError, match=r"channels last, \(1, 6, 10, 3\); the model's shape is \(1, 3, 6"
+        ):
+            model.run(np.zeros((1, 6, 10, 3)))
         with pytest.raises(RknnError, match="no input 'y'"):
             model.run(y=np.zeros((1, 3, 6, 10)))
         with pytest.raises(RknnError, match="no such input"):
@@ -67,7 +71,7 @@ def test_errors_are_exceptions(capsys) -> None:
             model.cores(rk.RKNN_NPU_CORE_2)
         with pytest.raises(RknnError, match="before the first rknn_run"):
             model.outputs_get()
-    assert capsys.readouterr().err == "", "who gets exceptions needs no log"
+    assert capsys.readouterr().err == "", "with exceptions there is no log"
 
 
 def test_custom_operators_are_functions() -> None:

@@ -1,4 +1,4 @@
-"""rknn_api: sizes, offsets and values of the three C headers, written down here from their reference."""
+"""rknn_api: sizes, offsets and values of the three C headers, written here from their reference."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import IntEnum
 
 import pytest
 
-import sw.rknn_api as rk
+import rkcosim.rknn_api as rk
 
 U = 4
 LAYOUTS: dict[str, tuple[int, dict[str, tuple[int, int]]]] = {

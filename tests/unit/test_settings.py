@@ -1,4 +1,4 @@
-"""Settings of the memory's timing as commands take them: what is read, what is refused, what is said."""
+"""Memory timing settings of commands: accepted values, refused values, messages."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ from dataclasses import asdict
 
 import pytest
 
-from cosim.cli import complete
-from cosim.engines.library import DramConfig
-from cosim.engines.settings import axes, changed, dram_of, dram_settings, timing_line, words
+from rkcosim.engines.library import DramConfig
+from rkcosim.engines.settings import axes, changed, dram_of, dram_settings, timing_line, words
 
 
 def test_one_value_of_each():
     assert dram_of(None) is None and dram_of([]) is None and dram_of([], "golden") is None
     memory = dram_of(["peak_bytes_per_cycle=11.75", "read_latency=200"])
     assert memory == DramConfig(peak_bytes_per_cycle=11.75, read_latency=200)
-    assert dram_of(["efficiency=1"]) == DramConfig(), "a default that is given is still given"
+    assert dram_of(["efficiency=1"]) == DramConfig(), "a setting equal to the default is accepted"
 
 
 @pytest.mark.parametrize(
@@ -26,25 +25,24 @@ def test_one_value_of_each():
         ([""], None, "no setting ''"),
         (["read_latency"], None, "--dram: 'read_latency' gives read_latency no values"),
         (["read_latency="], None, "gives read_latency no values"),
-        (["read_latency=1.5"], None, "--dram: read_latency: '1.5' is no whole number"),
-        (["efficiency=fast"], None, "--dram: efficiency: 'fast' is no number"),
+        (["read_latency=1.5"], None, "--dram: read_latency: '1.5' is not a whole number"),
+        (["efficiency=fast"], None, "--dram: efficiency: 'fast' is not a number"),
         (["efficiency=nan"], None, "--dram: efficiency must be above 0"),
         (["peak_bytes_per_cycle=0"], None, "--dram: peak_bytes_per_cycle must be above 0 .* not 0.0"),
         (["read_latency=0"], None, "--dram: read_latency must be 1.."),
         (["read_outstanding=256"], "cxxrtl", "--dram: read_outstanding must be 1..255, not 256"),
         (["jitter=1", "jitter=2"], None, "--dram: a setting is given twice"),
         (["read_latency=60,120"], None, "--dram: 2 values of read_latency; rkcosim sweep runs"),
-        (["read_latency=60"], "golden", "--dram: the engine golden has no cycles"),
+        (
+            ["read_latency=60"],
+            "golden",
+            "golden counts no cycles; --dram needs one of: verilator, cxxrtl, amaranth",
+        ),
     ],
 )
 def test_refused(texts: list[str], engine: str | None, said: str):
     with pytest.raises(ValueError, match=said):
         dram_of(texts, engine)
-
-
-def test_names_for_the_shell():
-    assert list(complete.DRAM) == list(dram_settings())
-    assert complete.dram("read_") == ["read_latency=", "read_outstanding="]
 
 
 def test_lists_for_a_sweep():
@@ -63,5 +61,5 @@ def test_what_is_said_of_it():
     assert words(changed(memory)) == "peak_bytes_per_cycle=11.75, read_latency=200"
     for default in (None, {}, DramConfig(), asdict(DramConfig())):
         assert changed(default) == {} and timing_line(default) == "" and words(changed(default)) == "default"
-    # Reports of other versions may lack settings, or have some that there are no more.
+    # Reports of other versions may lack settings, or have settings that no longer exist.
     assert changed({"read_latency": 60, "gone": 1}) == {"read_latency": 60}

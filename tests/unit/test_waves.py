@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import waves
-from waves import Wave, WaveError
-from waves.backends import have_pywellen
+from rkcosim import waves
+from rkcosim.waves import Wave, WaveError
+from rkcosim.waves.backends import have_pywellen
 
 VCD = """$timescale 100ps $end
 $scope module core0 $end
@@ -87,7 +87,7 @@ def test_values_and_edges_by_cycle(wave: Wave):
         *(None, None, 5, 5, 6, 6),
         *(None, None),
     ]
-    # What comes and goes within a cycle is not there.
+    # Changes that are undone within the same cycle are left out.
     assert wave.changes("inner.valid") == [(0, 0)]
     assert (
         wave.value("other.wide", 11) == 5 and wave.value("load", 4) is None and wave.value("load", 5) == 1.5
@@ -161,7 +161,7 @@ def test_another_clock(file: Path):
 @needs_pywellen
 def test_a_large_file_is_gone_through_for_every_question(file: Path, monkeypatch: pytest.MonkeyPatch):
     kept = waves.open(file, reader="pywellen")
-    monkeypatch.setattr("waves.backends.STREAMED", 0)
+    monkeypatch.setattr("rkcosim.waves.backends.STREAMED", 0)
     streamed = waves.open(file, reader="pywellen")
     for signal in kept.signals:
         assert streamed.changes(signal.name) == kept.changes(signal.name)

@@ -1,4 +1,4 @@
-"""What the pins in a waveform mean: tasks, register writes, bursts, MAC activity, stalls, interrupts."""
+"""Decoding of a waveform's pins: tasks, register writes, bursts, MAC activity, stalls, interrupts."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-import waves
-from rtl.regs import registers
+from rkcosim import waves
+from rkcosim.spec.regs import registers
+from rkcosim.waves import WaveError, pins
+from rkcosim.waves.decode import cycle_of
+from rkcosim.waves.spec import When
 from tests.models.small_wave import core_signals, pulses, write_vcd
-from waves import WaveError, pins
-from waves.moments import cycle_of
-from waves.spec import When
 
 
 def test_tables_are_those_of_the_hardware():
-    from rtl.layouts import DiagnosticCode, ReadClient, WriteClient
+    from rkcosim.rtl.layouts import DiagnosticCode, ReadClient, WriteClient
 
     assert [client.name for client in ReadClient] == list(pins.READ_CLIENTS)
     assert [client.name for client in WriteClient] == list(pins.WRITE_CLIENTS)
@@ -85,7 +85,7 @@ def test_register_writes_of_host_and_stream(tmp_path: Path):
     assert cycle_of(wave, When.parse("write:CNA.CONV_CON1.CONV_MODE=1")) == 3
     with pytest.raises(WaveError, match="does not happen in this waveform"):
         cycle_of(wave, When.parse("write:CNA.CONV_CON2"))
-    with pytest.raises(WaveError, match="a waveform does not tell"):
+    with pytest.raises(WaveError, match="a waveform does not show this moment"):
         cycle_of(wave, When.parse("mismatch"))
 
 
@@ -111,7 +111,7 @@ def test_jobs_are_numbered_over_all_cores(tmp_path: Path):
         signals |= core_signals(core, values | {"watch.valid": pulses(kicks)}, events)
     wave = waves.open(write_vcd(tmp_path / "writes.vcd", signals, 40))
     assert [(t.core, t.job, t.start) for t in wave.tasks()] == [(0, 0, 5), (1, 1, 13), (0, 2, 23)]
-    # The harness has counted on from before the waveform.
+    # The harness began to count before the waveform.
     signals |= {
         "npu.jobs": (32, {0: 7, 2: 8, 10: 9, 20: 10}),
         "npu.core0.job": (32, {0: 4, 2: 5, 20: 6}),
@@ -125,7 +125,7 @@ def test_bursts_of_several_clients(tmp_path: Path):
     signals = core_signals(
         0,
         {
-            # FEATURE asks in cycle 2 and is taken in 4; WEIGHT follows in the next cycle.
+            # FEATURE requests in cycle 2 and is accepted in 4; WEIGHT follows in the next cycle.
             "axi.arvalid": {2: 1, 6: 0},
             "axi.arready": {4: 1},
             "axi.arid": {2: 0, 5: 1},
@@ -200,7 +200,7 @@ def test_diagnostics(tmp_path: Path):
 
 
 def test_ports_of_the_verilog_core(tmp_path: Path):
-    """A waveform of a testbench: the core somewhere below, its ports by their own names."""
+    """A testbench's waveform: the core is somewhere below the top and has the port names of the Verilog."""
     signals = {
         "bench.dut.watch_valid": (1, pulses([2])),
         "bench.dut.watch_fetched": (1, {}),

@@ -13,20 +13,20 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
-import waves
-from cosim.cli.main import app
-from rtl.regs import registers
-from sw.regcmd import decode_word, format_command, op_enable_word, register_word
+from rkcosim import waves
+from rkcosim.cli.main import app
+from rkcosim.regcmd import decode_word, format_command, op_enable_word, register_word
+from rkcosim.spec.regs import registers
+from rkcosim.waves import Wave, WaveError, pins
+from rkcosim.waves.gtkwave import MARKERS, chosen_marks, write_gtkwave
+from rkcosim.waves.layout import Mark, chosen, layout, marks, opening
+from rkcosim.waves.surfer import write_surfer
+from rkcosim.waves.svg import draw
+from rkcosim.waves.translate import register_field
 from tests.models import ron
 from tests.models.small_wave import core_signals, pulses, write_vcd
-from waves import Wave, WaveError, pins
-from waves.gtkwave import MARKERS, chosen_marks, write_gtkwave
-from waves.layout import Mark, chosen, layout, marks
-from waves.surfer import write_surfer
-from waves.svg import draw
-from waves.translate import register_field
 
 CONV_MODE = registers()["CNA"]["CONV_CON1"]
 WORDS = [register_word(CONV_MODE, CONV_MODE.encode(CONV_MODE=3)), op_enable_word(5)]
@@ -102,7 +102,7 @@ def test_signals_that_are_fields(name: str, path: str | None):
 
 
 def read_save(path: Path) -> tuple[dict[str, list[str]], list[tuple[str, str, str, str]]]:
-    """Settings of a GTKWave save file, and its traces as (groups, name, alias, filter)."""
+    """Return the settings of a GTKWave save file, and its traces as (groups, name, alias, filter)."""
     settings: dict[str, list[str]] = {}
     traces, groups = [], []
     flags, chosen = 0, ""
@@ -155,6 +155,39 @@ def test_save_file_and_filters(wave: Wave):
     assert clients == {f"{n:02x}": name for n, name in enumerate(pins.READ_CLIENTS)}
     words = dict(line.split(" ", 1) for line in Path(by_alias["word"][2]).read_text().splitlines())
     assert words[f"{WORDS[1]:016x}"] == "OP_ENABLE CNA CORE"
+
+
+@pytest.mark.parametrize(
+    ("busy", "cycles", "shown"),
+    [
+        ([10, 28, 60, 95], 100, (0, 100)),  # no long pause
+        ([10, 28, 30, 33], 1000, (0, 54)),  # a hang: the activity before it
+        ([10, 28, 30, 33, 990], 1000, (0, 54)),  # the host looks at the core when its time is over
+        ([900, 920, 930, 990], 1000, (880, 1000)),  # a long wait before anything begins
+        ([], 1000, (0, 1000)),
+    ],
+)
+def test_viewers_open_where_something_happens(
+    tmp_path: Path, busy: list[int], cycles: int, shown: tuple[int, int]
+):
+    signals = core_signals(0, {}, {"mac_slots": busy})
+    wave = waves.open(write_vcd(tmp_path / "hang.vcd", signals, cycles))
+    last = wave.last
+    assert opening(wave, layout(wave)) == (shown[0], min(shown[1], last))
+    save, _ = write_gtkwave(wave)
+    settings, _ = read_save(save)
+    assert settings["timestart"] == [str(1000 * shown[0])]
+    span = 5.3 * 2 ** -float(settings["zoom"][0])
+    assert span == pytest.approx(1000 * (min(shown[1], last) + 1 - shown[0]), rel=0.01)
+    state, _ = write_surfer(wave)
+    left, right = (
+        float(re.search(rf"curr_{side}: \(([0-9.]+)\)", state.read_text())[1]) for side in ("left", "right")
+    )
+    if shown == (0, cycles):
+        assert (left, right) == (0, 1)
+    else:
+        assert left == pytest.approx(shown[0] / (last + 1), abs=1e-5)
+        assert right == pytest.approx(min(shown[1], last) / (last + 1), abs=1e-5)
 
 
 def test_more_marks_than_markers():
@@ -237,7 +270,7 @@ def test_picture(wave: Wave):
 
 
 def test_pins_come_before_what_is_inside(tmp_path: Path):
-    """Of two names the picture takes the pin, of two signals the one right below the core."""
+    """Of two names the picture uses the pin; of two signals it uses the one directly below the core."""
     signals = core_signals(0, {"axi.arid": {5: 1}, "watch.offset": {5: CONV_MODE.offset}})
     signals["core0.FABRIC.watch.offset"] = (16, {4: 1})
     aliases = {"core0.DDMA.axi.arid": "core0.axi.arid"}
@@ -285,7 +318,7 @@ def test_pictures_that_cannot_be(wave: Wave):
 
 
 def rkcosim(*arguments: object) -> tuple[int, str]:
-    """Exit code and everything printed."""
+    """Return the exit code and the output."""
     result = CliRunner().invoke(app, [str(a) for a in arguments])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -311,7 +344,7 @@ def test_files_of_the_user_stay(wave: Wave, tmp_path: Path):
     save, state = write_gtkwave(wave)[0], write_surfer(wave)[0]
     assert (save.name, state.name) == ("rkcosim.small.gtkw", "rkcosim.small.surf.ron")
     assert all(path.read_text() == "[*] my own\n" for path in mine.values())
-    # What is ours is written again.
+    # A file that rkcosim wrote is written again.
     assert write_gtkwave(wave, mine["small.gtkw"])[0] == mine["small.gtkw"]
     assert write_gtkwave(wave)[0] == mine["small.gtkw"] and read_save(mine["small.gtkw"])[1]
 
@@ -321,7 +354,7 @@ def test_files_of_the_user_stay(wave: Wave, tmp_path: Path):
 def test_command_opens_a_viewer(
     wave: Wave, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, viewer: str
 ):
-    from cosim.cli.waves import waves_command
+    from rkcosim.cli.waves import WavesOptions, waves_command
 
     program, said = tmp_path / "bin" / viewer, tmp_path / "said.txt"
     program.parent.mkdir()
@@ -330,7 +363,7 @@ def test_command_opens_a_viewer(
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
     monkeypatch.setenv("DISPLAY", ":0")
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    waves_command(wave.file, viewer, True, [], None)
+    waves_command.function(WavesOptions(wave=wave.file, viewer=viewer))
     assert f"opened {viewer}" in capsys.readouterr().out
     for _ in range(100):
         if said.is_file():
@@ -342,7 +375,7 @@ def test_command_opens_a_viewer(
     assert [str(tmp_path / name) for name in files] == [w for w in words[1:] if not w.startswith("--")]
     with pytest.raises(ValueError, match="is not installed"):
         monkeypatch.setenv("PATH", str(tmp_path))
-        waves_command(wave.file, viewer, True, [], None)
+        waves_command.function(WavesOptions(wave=wave.file, viewer=viewer))
 
 
 def test_command_draws(wave: Wave, tmp_path: Path):
@@ -356,9 +389,9 @@ def test_command_draws(wave: Wave, tmp_path: Path):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--signals", "irq"], "--signals is for pictures"),
+        (["--signals", "irq"], "--signals needs --svg FILE"),
         (["--svg", "p.svg", "--from", "task:7"], "no such task"),
-        (["--svg", "p.svg", "--from", "often"], "no moment of a run"),
+        (["--svg", "p.svg", "--from", "often"], "not a moment of a run"),
     ],
 )
 def test_command_says_what_is_wrong(wave: Wave, arguments: list[str], says: str):
@@ -393,7 +426,7 @@ exit
     not (shutil.which("gtkwave") and shutil.which("Xvfb")), reason="no GTKWave with Xvfb on this machine"
 )
 def test_gtkwave_shows_them(wave: Wave, tmp_path: Path):
-    """The real program loads the save file: values as text, groups and markers are there."""
+    """The real program loads the save file: values are shown as text, groups and markers exist."""
     save, _ = write_gtkwave(wave)
     answers, script = tmp_path / "answers.txt", tmp_path / "ask.tcl"
     script.write_text(QUESTIONS.format(out=answers))

@@ -1,1 +1,1 @@
-"""Engines saved at a border between tasks, and gone on with in another process (docs/snapshots.md)."""
+"""Saving engines at a border between tasks, and resuming them in another process (docs/snapshots.md)."""

@@ -1,8 +1,9 @@
-"""What a host program asked of an engine and was answered, to tell it the same again in another process.
+"""Log of a host program's accesses to an engine and of the answers, for replay in another process.
 
-A host program (driver, runtime, checks) is deterministic: given the same answers it asks the same questions.
-So a run is resumed by running its program from the start, with the answers of the log until the log ends,
-and on the restored engine from there.  The log stands between an engine and the functions of its library.
+A host program (driver, runtime, checks) is deterministic: with the same answers it makes the same accesses. A
+run is therefore resumed by running its program from the start, with the answers of the log until the log
+ends, and with the restored engine afterwards. The log stands between an engine and the functions of its
+library.
 """
 
 from __future__ import annotations
@@ -10,18 +11,19 @@ from __future__ import annotations
 import ctypes as ct
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from cosim.engines import library as lib
-from cosim.engines.errors import SnapshotError
-from cosim.engines.memory import PAGE, SPACE, DeviceMemory
+from rkcosim.engines import library as lib
+from rkcosim.engines.memory import PAGE, SPACE, DeviceMemory
+from rkcosim.engines.protocol import SnapshotError
 
 Pages = npt.NDArray[np.uint32]
 
-_WORDS = SPACE // PAGE // 64  # of a bitmap of pages
+_WORDS = SPACE // PAGE // 64  # words of a bitmap of pages
 
 _WORD = {"w": "a write", "r": "a read", "x": "a run", "z": "a reset"}
 
@@ -31,7 +33,7 @@ def _rows(memory: DeviceMemory, pages: Pages) -> npt.NDArray[np.uint8]:
 
 
 class HostLog:
-    """A library's functions: every access of the host and its answer is kept, or answered from what was kept.
+    """The functions of a library, which log every access of the host and its answer, or replay the answers.
 
     Parameters
     ----------
@@ -43,20 +45,20 @@ class HostLog:
     entries : accesses that took cycles, oldest first: kind "w" [core, offset, value, result], "r" [core,
         offset, value, result], "x" [mask, first cycle, result], "z" [mask, cycles]; all end with the cycle
         and the interrupt lines after it.
-    replaying : whether answers come from the log.
+    replaying : True while answers come from the log.
     """
 
     def __init__(self, library: ct.CDLL, memory: DeviceMemory) -> None:
         self._library, self._memory = library, memory
         self._handle = self._begin = 0
         self.entries: list[list[Any]] = []
-        self._pages: list[Pages] = []  # written by the cores during each entry
+        self._pages: list[Pages] = []  # pages written by the cores during each entry
         self._contents: list[npt.NDArray[np.uint8]] = []
-        self._answers: dict[str, list[Any]] = {}  # of what is asked for without taking cycles, in order
-        self._told_of: dict[str, int] = {}  # how many of them the host was told again
-        self._running = False  # the last entry is a run that may go on
-        self._waits = False  # the host waits for a run: whoever asks now only looks on
-        self._place: int | None = None  # next entry to tell again
+        self._answers: dict[str, list[Any]] = {}  # answers to queries that take no cycles, in order
+        self._told_of: dict[str, int] = {}  # number of answers that were replayed
+        self._running = False  # the last entry is a run that may continue
+        self._waits = False  # the host waits for a run; other accesses are queries only
+        self._place: int | None = None  # next entry to replay
         self._end: Callable[[], None] = lambda: None
         self._now = self._irq = self._seen = 0
         self._words = np.zeros(_WORDS, np.uint64)
@@ -68,7 +70,7 @@ class HostLog:
 
     @property
     def replaying(self) -> bool:
-        """Whether the host is told what the log says."""
+        """Whether answers come from the log."""
         return self._place is not None
 
     def attach(self, handle: int) -> None:
@@ -78,10 +80,10 @@ class HostLog:
         self._library.rk_note_pages(handle, 1)
         self._take_pages()
 
-    # Into a file and out of it
+    # To a file and from a file
 
     def dump(self) -> dict[str, bytes]:
-        """The log as blocks of a snapshot; a run that has begun is its last entry."""
+        """Return the log as blocks of a snapshot; a run that has begun is its last entry."""
         if self._running:
             self._note_pages()
         data = {
@@ -98,7 +100,7 @@ class HostLog:
         }
 
     def load(self, blocks: dict[str, bytes], end: Callable[[], None]) -> None:
-        """Tell the host what this log says; `end` is called when all is told, before the engine goes on.
+        """Replay this log to the host; `end` is called after the last entry, before the engine continues.
 
         Raises
         ------
@@ -107,7 +109,8 @@ class HostLog:
         """
         if "host" not in blocks:
             raise SnapshotError(
-                "the snapshot was saved without what its program did before: use open_engine(snapshot=...)"
+                "the snapshot was saved without the log of its program, so the program cannot be resumed: "
+                "use open_engine(snapshot=...)"
             )
         data = json.loads(blocks["host"])
         self.entries = data["entries"]
@@ -123,7 +126,7 @@ class HostLog:
         if not self.entries:
             self._go_on()
 
-    # What takes cycles
+    # Accesses that take cycles
 
     def rk_write(self, handle: int, core: int, offset: int, value: int, bound: int) -> int:
         entry = self._told("w", core, offset, value)
@@ -164,7 +167,7 @@ class HostLog:
                 if result == lib.RUN_DIAGNOSTIC:
                     self.rk_take_diagnostics(handle)
                 return int(result)
-            self._tell(entry)  # and on from there
+            self._tell(entry)  # and continues from there
         if not self._running:
             begun = self._library.rk_cycle(handle)
             self.entries.append(["x", mask, begun, lib.RUN_BOUND, begun, 0])
@@ -175,12 +178,12 @@ class HostLog:
         return int(result)
 
     def run_begins(self) -> None:
-        """The host waits for a run from now on."""
+        """The host begins to wait for a run."""
         self._close_run()
         self._waits = True
 
     def run_over(self) -> None:
-        """The host is told that its run has ended; another one begins an entry of its own."""
+        """Close the entry of the host's run; the next run begins a new entry."""
         self._waits = False
         self._close_run()
 
@@ -190,7 +193,7 @@ class HostLog:
             self._contents.append(_rows(self._memory, self._pages[-1]))
             self._running = False
 
-    # What takes none
+    # Queries that take no cycles
 
     def rk_cycle(self, handle: int) -> int:
         return int(self._library.rk_cycle(handle)) if self._place is None else self._now
@@ -198,48 +201,26 @@ class HostLog:
     def rk_irq(self, handle: int) -> int:
         return int(self._library.rk_irq(handle)) if self._place is None else self._irq
 
-    def rk_counters(self, handle: int, core: int, to: Any) -> None:
-        self._answer("rk_counters", (handle, core), to)
-
-    def rk_pins(self, handle: int, core: int, pins_in: Any, pins_out: Any) -> None:
-        self._answer("rk_pins", (handle, core), pins_in, pins_out)
-
-    def rk_open_bursts(self, handle: int, core: int, to: Any) -> None:
-        self._answer("rk_open_bursts", (handle, core), to)
-
-    def rk_counts(self, handle: int, core: int, kept: int, to: Any) -> int:
-        return self._answer("rk_counts", (handle, core, kept), to)
-
-    def rk_tasks(self, handle: int, first: int, to: Any, room: int) -> int:
-        return self._so_far("rk_tasks", handle, first, to, room)
-
-    def rk_diagnostics(self, handle: int, first: int, to: Any, room: int) -> int:
-        return self._so_far("rk_diagnostics", handle, first, to, room)
-
-    def rk_probes(self, handle: int, first: int, to: Any, room: int) -> int:
-        return self._so_far("rk_probes", handle, first, to, room)
-
-    def rk_faults(self, handle: int, first: int, to: Any, room: int) -> int:
-        return self._so_far("rk_faults", handle, first, to, room, 1)
-
-    def rk_memory_writes(self, handle: int, first: int, to: Any, room: int) -> int:
-        return self._so_far("rk_memory_writes", handle, first, to, room, 1)
-
     def rk_take_diagnostics(self, handle: int) -> int:
         if self._place is None:
             return int(self._library.rk_take_diagnostics(handle))
         room = 1 << 16
         buffer = (lib.DiagnosticEventC * room)()
-        before, self._seen = self._seen, self.rk_diagnostics(handle, 0, buffer, room)
+        before, self._seen = self._seen, self._so_far("rk_diagnostics", handle, 0, buffer, room)
         return self._seen - before
 
     def __getattr__(self, name: str) -> Any:
+        if name in _ASKED:
+            count = _ASKED[name]
+            return lambda *given: self._answer(name, given[:count], *given[count:])
+        if name in _LATE:
+            return partial(self._so_far, name, late=_LATE[name])
         found = getattr(self._library, name)
         if name not in _TOLD_THE_ENGINE:
             return found
         return lambda *arguments: found(*arguments) if self._place is None else None
 
-    # Inside
+    # Internals
 
     def _keep(self, entry: list[Any]) -> None:
         self._close_run()
@@ -262,7 +243,7 @@ class HostLog:
         self._pages[-1] = np.union1d(self._pages[-1], self._take_pages())
 
     def _answer(self, function: str, what: tuple[int, ...], *to: Any) -> int:
-        """Ask the library, or give the answer that it gave in this cycle."""
+        """Ask the library, or replay the answer that it gave in this cycle."""
         objects = [getattr(item, "_obj", item) for item in to]
         key = " ".join(map(str, (function, self.rk_cycle(what[0]), *what[1:])))
         if self._place is None:
@@ -275,14 +256,23 @@ class HostLog:
             return 0
         number = self._told_of.get(key, 0)
         result, *texts = known[min(number, len(known) - 1)]
-        for item, text in zip(objects, texts, strict=True):
-            ct.memmove(ct.addressof(item), bytes.fromhex(text), ct.sizeof(item))
+        try:
+            answers = [bytes.fromhex(text) for text in texts]
+        except ValueError:
+            raise SnapshotError(f"damaged snapshot: its answer to '{key}' is not a number") from None
+        if [len(answer) for answer in answers] != [ct.sizeof(item) for item in objects]:
+            raise SnapshotError(f"damaged snapshot: its answer to '{key}' has a wrong length")
+        for item, answer in zip(objects, answers, strict=True):
+            ct.memmove(ct.addressof(item), answer, ct.sizeof(item))
         if not self._waits:
             self._told_of[key] = number + 1
         return int(result)
 
     def _so_far(self, function: str, handle: int, first: int, to: Any, room: int, late: int = 0) -> int:
-        """Items of one of the library's logs up to the present cycle; `late`: cycles until one is seen."""
+        """Return items of one of the library's logs up to the present cycle.
+
+        `late`: cycles until an item is visible.
+        """
         count = int(getattr(self._library, function)(handle, first, to, room))
         if self._place is not None:
             while count and getattr(to[count - 1], "cycle", to[count - 1]) + late > self._now:
@@ -290,7 +280,7 @@ class HostLog:
         return count
 
     def _told(self, kind: str, *what: int) -> list[Any] | None:
-        """The entry that answers this access, None where the engine has to."""
+        """Return the entry that answers this access, None if the engine must answer."""
         if self._place is None:
             return None
         entry = self._expect(kind, *what)
@@ -306,12 +296,12 @@ class HostLog:
 
     def _differs(self, now: str, then: str) -> SnapshotError:
         return SnapshotError(
-            "the program does something else than the one whose run was saved: "
-            f"access {self._place} is {now}, it was {then}"
+            f"the program differs from the one whose run was saved: access {self._place} is {now}, it was "
+            f"{then}"
         )
 
     def _tell(self, entry: list[Any]) -> None:
-        """Let the host see what came of an entry."""
+        """Apply the effects of an entry to what the host sees."""
         assert self._place is not None
         if len(self._pages[self._place]):
             self._memory.array.reshape(-1, PAGE)[self._pages[self._place]] = self._contents[self._place]
@@ -327,8 +317,17 @@ class HostLog:
         self._end()
 
 
+_ASKED = {"rk_counters": 2, "rk_pins": 2, "rk_open_bursts": 2, "rk_counts": 3}
+"""Queries that take no cycles, with the number of arguments that identify one.
+
+The other arguments take the answer.
+"""
+
+_LATE = {"rk_tasks": 0, "rk_diagnostics": 0, "rk_probes": 0, "rk_faults": 1, "rk_memory_writes": 1}
+"""The library's logs, with the number of cycles until an entry is visible."""
+
 _TOLD_THE_ENGINE = ("rk_kick", "rk_announce", "rk_map", "rk_watch_memory", "rk_error", "rk_count")
-"""What the restored engine knows already."""
+"""Functions whose effect the restored state already contains."""
 
 
 def _words(kind: str, what: Any) -> str:

@@ -11,14 +11,14 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Border:
-    """A border between tasks, where a run is saved.
+    """A border between tasks at which a run is saved.
 
     Members
     -------
-    text : as it was written.
-    job : number of the kick, from 0 over all cores; None: the first that has such a border.
-    tasks : tasks of the job that have ended; None: all of them, and the interrupt line is up.
-    layer : name of the layer whose first task is next, in place of `tasks`.
+    text : the text that was parsed.
+    job : number of the kick, counted from 0 over all cores; None: the first one with such a border.
+    tasks : number of tasks of the job that have ended; None: all of them, and the interrupt line is high.
+    layer : name of the layer whose first task is next; used instead of `tasks`.
     """
 
     text: str
@@ -28,13 +28,15 @@ class Border:
 
     @classmethod
     def parse(cls, text: str) -> Border:
-        """Read `task:N` or `task:N@JOB` (before task N, so after N tasks), `layer:NAME` (before it), `job` or
-        `job:N` (its end).
+        """Parse a border.
+
+        It is `task:N` or `task:N@JOB` (before task N, so after N tasks), `layer:NAME` (before the layer),
+        `job` or `job:N` (its end).
 
         Raises
         ------
         ValueError
-            says what is possible.
+            lists the possible forms.
         """
         text = text.strip()
         if found := re.fullmatch(r"task:(\d+)(?:@(\d+))?", text):
@@ -44,23 +46,23 @@ class Border:
         if found := re.fullmatch(r"job(?::(\d+))?", text):
             return cls(text, None if found[1] is None else int(found[1]))
         raise ValueError(
-            f"'{text}' is no border between tasks; it is task:N or task:N@JOB (before task N of a job), "
+            f"'{text}' is not a border between tasks; use task:N or task:N@JOB (before task N of a job), "
             "layer:NAME (before it), job or job:N (its end)"
         )
 
 
 @dataclass
 class SaveOrder:
-    """A snapshot to come.
+    """An order to save a snapshot.
 
     Members
     -------
     path : the file.
-    at : where.
-    stop : whether the run ends there, with `SnapshotTaken`.
-    facts : goes into the header under "run".
-    blocks : goes into the file under these names.
-    taken : what became of it.
+    at : the border.
+    stop : True if the run ends there, with `SnapshotTaken`.
+    facts : stored in the header under "run".
+    blocks : stored in the file under these names.
+    taken : the saved snapshot, None before.
     """
 
     path: Path
@@ -73,7 +75,7 @@ class SaveOrder:
 
 @dataclass(frozen=True)
 class SnapshotInfo:
-    """What was saved: the file, its bytes, the engine's cycle, and the seconds that it took."""
+    """A saved snapshot: the file, its bytes, the engine's cycle, and the seconds that saving took."""
 
     path: Path
     size: int
@@ -82,9 +84,9 @@ class SnapshotInfo:
 
 
 class SnapshotTaken(BaseException):
-    """A run has ended because its snapshot was taken and no more was wanted.
+    """A run has ended because its snapshot was taken and nothing else was requested.
 
-    As KeyboardInterrupt no `Exception`, so that nobody on the way takes it for a fault of the device.
+    Like KeyboardInterrupt it is not an `Exception`, so that no handler takes it for an error of the device.
     """
 
     def __init__(self, order: SaveOrder) -> None:

@@ -1,4 +1,4 @@
-"""What the next engine that is opened has to do with snapshots: go on from one, save some."""
+"""Snapshots for the next engine that is opened: one to resume, some to save."""
 
 from __future__ import annotations
 
@@ -9,55 +9,56 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cosim.engines.errors import SnapshotError
-from cosim.engines.snapshots.file import SnapshotFile
-from cosim.engines.snapshots.orders import Border, SaveOrder, SnapshotTaken
-from cosim.engines.snapshots.state import SnapshotEngine
+from rkcosim.engines.protocol import SnapshotError
+from rkcosim.engines.snapshots.contents import read_snapshot
+from rkcosim.engines.snapshots.file import SnapshotFile
+from rkcosim.engines.snapshots.orders import Border, SaveOrder, SnapshotTaken
+from rkcosim.engines.snapshots.state import Snapshots
 
 
 @dataclass
 class SnapshotPlan:
-    """What the next engine that is opened shall do: go on from a snapshot, save some.
+    """The snapshots of the next engine that is opened: one to resume, some to save.
 
     Members
     -------
-    resume : the snapshot to go on from, or None.
+    resume : the snapshot to resume, or None.
     saves : orders for new ones.
-    traced : whether it has to be the build that can write waveforms.
-    engine : the engine, once it is open.
+    traced : True if the build that can write waveforms must be used.
+    snapshots : the snapshots of the engine (`Snapshots.engine`), once it is open.
     """
 
     resume: SnapshotFile | None = None
     saves: list[SaveOrder] = field(default_factory=list)
     traced: bool = False
-    engine: SnapshotEngine | None = None
+    snapshots: Snapshots | None = None
 
-    def carry_out(self, engine: SnapshotEngine) -> None:
+    def carry_out(self, snapshots: Snapshots) -> None:
         """Set up an engine that was just opened."""
-        self.engine = engine
+        self.snapshots = snapshots
         if not (self.resume or self.saves):
             return
-        engine._savable()
-        engine.remember_host(for_orders=True)
+        snapshots.savable()
+        snapshots.remember_host(for_orders=True)
         for order in self.saves:
-            engine.order(order)
+            snapshots.order(order)
         if self.resume is not None:
-            engine.restore(self.resume, replay=True)
+            snapshots.restore(self.resume, replay=True)
 
     def finish(self) -> None:
-        """See that the run came to where it was to go on from.
+        """Check that the run reached the point at which it was to be resumed.
 
         Raises
         ------
         SnapshotError
-            if it has ended before.
+            if it ended before.
         """
-        log = self.engine._log if self.engine is not None else None
-        behind = self.engine is None or (log is not None and log.replaying)
+        log = self.snapshots.log if self.snapshots is not None else None
+        behind = self.snapshots is None or (log is not None and log.replaying)
         if self.resume is not None and behind:
             raise SnapshotError(
-                f"{self.resume.path}: the run has ended before cycle {self.resume.header['cycle']:,}, from "
-                "which it was to go on"
+                f"{self.resume.path}: the run ended before cycle {self.resume.header['cycle']:,}, at which "
+                "it was to be resumed"
             )
 
 
@@ -71,30 +72,30 @@ def planned(
     saves: list[SaveOrder] | None = None,
     traced: bool = False,
 ) -> Iterator[SnapshotPlan]:
-    """The first engine that is opened within the `with` block goes on from `resume` and saves `saves`.
+    """The first engine that is opened within the `with` block resumes `resume` and carries out `saves`.
 
-    The program in the block is the same as that of the run that was saved: it runs from its start, and is
-    told what happened until it comes to where the snapshot was taken.
+    The program in the block must be that of the saved run: it runs from its start, and its accesses are
+    answered from the log until it reaches the point at which the snapshot was taken.
 
     Parameters
     ----------
-    traced : load the build that can write waveforms, so that a run that goes on from `saves` can.
+    traced : load the build that can write waveforms, so that runs resumed from `saves` can write them.
 
     Raises
     ------
     SnapshotError
-        for a file that cannot be used, or a program that is another one.
+        for a file that cannot be used, or if the program differs.
     """
     file = resume
     if file is not None and not isinstance(file, SnapshotFile):
-        file = SnapshotFile.read(Path(file))
+        file = read_snapshot(Path(file))
     traced = traced or (file is not None and "traced" in file.header["variant"])
     plan = SnapshotPlan(file, list(saves or []), traced)
     token = _plan.set(plan)
     try:
         try:
             yield plan
-        except SystemExit:  # the command's own end
+        except SystemExit:  # the regular end of the command
             plan.finish()
             raise
         plan.finish()
@@ -106,17 +107,17 @@ def planned(
 def saving(
     path: str | Path, at: str | Border, *, stop: bool = False, traced: bool = False
 ) -> Iterator[SaveOrder]:
-    """The first engine that is opened within the `with` block is saved when its run comes to a border.
+    """The first engine that is opened within the `with` block is saved when its run reaches a border.
 
     Parameters
     ----------
     at : see `Border.parse`.
-    stop : the block ends there.
+    stop : True if the block ends there.
     traced : see `planned`.
 
-    Returns
-    -------
-    The order; its `taken` says whether it has happened.
+    Yields
+    ------
+    The order; its `taken` is set when the snapshot was saved.
     """
     order = SaveOrder(Path(path), at if isinstance(at, Border) else Border.parse(at), stop)
     try:
@@ -128,19 +129,19 @@ def saving(
 
 
 def resuming(path: str | Path) -> AbstractContextManager[SnapshotPlan]:
-    """The first engine that is opened within the `with` block goes on from a snapshot; see `planned`."""
+    """The first engine that is opened within the `with` block resumes a snapshot; see `planned`."""
     return planned(resume=path)
 
 
 def take_plan() -> SnapshotPlan:
-    """What the engine that is being opened shall do; nothing for those after it."""
+    """Return the plan for the engine that is being opened; engines opened later get none."""
     plan = _plan.get()
     _plan.set(None)
     return plan if plan is not None else SnapshotPlan()
 
 
 def json_of(order: SaveOrder) -> dict[str, Any]:
-    """A snapshot that was taken, as `rkcosim run --json` has it."""
+    """Return the JSON form of a saved snapshot, as in `rkcosim run --json`."""
     assert order.taken is not None
     info = order.taken
     return {"path": str(order.path), "at": order.at.text, "cycle": info.cycle, "bytes": info.size}

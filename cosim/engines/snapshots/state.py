@@ -1,10 +1,9 @@
-"""Engines that can be saved at a border between tasks, and go on in another process (docs/snapshots.md)."""
+"""Saving of engines at a border between tasks, and resuming in another process (docs/snapshots.md)."""
 
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -12,97 +11,70 @@ from typing import Any
 
 import numpy as np
 
-from cosim.engines import library as lib
-from cosim.engines.errors import SnapshotError
-from cosim.engines.library import DramConfig
-from cosim.engines.memory import PAGE, DeviceMemory
-from cosim.engines.records import TaskLog
-from cosim.engines.snapshots.file import SnapshotFile
-from cosim.engines.snapshots.host_log import HostLog
-from cosim.engines.snapshots.orders import Border, SaveOrder, SnapshotInfo, SnapshotTaken
+from rkcosim.engines import library as lib
+from rkcosim.engines.events import Recording
+from rkcosim.engines.memory import PAGE, DeviceMemory
+from rkcosim.engines.protocol import SnapshotError, require
+from rkcosim.engines.records import TaskLog
+from rkcosim.engines.snapshots.contents import read_snapshot
+from rkcosim.engines.snapshots.file import SnapshotFile
+from rkcosim.engines.snapshots.host_log import HostLog
+from rkcosim.engines.snapshots.orders import Border, SaveOrder, SnapshotInfo, SnapshotTaken
+from rkcosim.engines.system import System
+from rkcosim.engines.traces.engine import EngineTrace
 
 
-class SnapshotEngine(ABC):
-    """What an engine has for snapshots: a base of `SocEngine`, whose members it uses."""
+class Snapshots:
+    """The snapshots of one engine.
 
-    name: str
-    cell: str
-    cores: int
-    dram: DramConfig
-    options: frozenset[str]
-    memory: DeviceMemory
-    recording: Any
-    tracing: Any
-    _lib: Any
-    _handle: int | None
-    _traced: bool
-    _touched: bool
-    _reported: int
-    _counting: bool
-    _reset_at: list[int]
-    _tasks: TaskLog
+    Parameters
+    ----------
+    engine : the system whose state is saved.
+    recording, tracing : its other parts, whose jobs and layers are saved too.
+    """
 
-    _log: HostLog | None = None
-    _log_for_orders: bool = False
-    _resumed: int = 0
-
-    def _prepare_snapshots(self, identity: Callable[[], Mapping[str, Any]]) -> None:
-        """`identity` says of which build the state is; called when somebody wants to know."""
-        self._identify = identity
+    def __init__(self, engine: System, recording: Recording, tracing: EngineTrace) -> None:
+        self.engine, self._recording, self._tracing = engine, recording, tracing
+        self.log: HostLog | None = None
+        """Log of the host's accesses and the answers, None if it is not kept."""
+        self._log_for_orders = False
         self._orders: list[SaveOrder] = []
-        self._ended: dict[int, int] = {}  # tasks that have ended, by job
-
-    @abstractmethod
-    def _opened(self) -> int: ...
-
-    @abstractmethod
-    def _open(self, traced: bool) -> None: ...
-
-    @abstractmethod
-    def _close_handle(self) -> None: ...
-
-    @property
-    @abstractmethod
-    def cycle(self) -> int: ...
-
-    @property
-    def resumed_at(self) -> int:
-        """Cycle of the snapshot that this engine went on from, 0 for none."""
-        return self._resumed
+        self._ended: dict[int, int] = {}  # number of tasks that have ended, by job
+        engine.reopened.append(self._go_on_logging)
 
     def remember_host(self, *, for_orders: bool = False) -> None:
-        """Keep what the host asks and is answered from now on, so that snapshots can resume its program too.
+        """Log the host's accesses and the answers from now on, so that its program can be resumed too.
 
         Parameters
         ----------
-        for_orders : only until the orders that there are have been carried out: it takes memory.
+        for_orders : True to stop when the present orders have been carried out, because the log takes memory.
 
         Raises
         ------
         SnapshotError
             after the first access.
         """
-        if self._touched:
-            raise SnapshotError("what the host does must be remembered from its first access on")
-        if self._log is None:
-            self._log = HostLog(self._lib, self.memory)
-            self._log.attach(self._opened())
-            self._lib = self._log
+        if self.engine.touched:
+            raise SnapshotError("the host's accesses must be logged from the first one on")
+        if self.log is None:
+            self.log = HostLog(self.engine.lib, self.engine.memory)
+            self.log.attach(self.engine.opened())
+            self.engine.lib = self.log
         self._log_for_orders = for_orders
 
     def _go_on_logging(self) -> None:
-        """The library was loaded again, before the first access."""
-        if self._log is not None:
-            self._log = None
+        """Attach the log after the library was loaded again, before the first access."""
+        if self.log is not None:
+            self.log = None
             self.remember_host(for_orders=self._log_for_orders)
         self._look_out()
 
     def _forget_host(self) -> None:
-        """Nobody will save what the host does."""
-        if self._log is not None and self._log_for_orders and not self._orders:
-            self._lib = self._log.library
-            self._lib.rk_note_pages(self._opened(), 0)
-            self._log = None
+        """Stop the log, because nobody will save it."""
+        if self.log is not None and self._log_for_orders and not self._orders:
+            self.engine.lib = self.log.library
+            self.engine.lib.rk_note_pages(self.engine.opened(), 0)
+            self.log = None
 
     def save(
         self,
@@ -111,11 +83,11 @@ class SnapshotEngine(ABC):
         facts: Mapping[str, Any] | None = None,
         blocks: Mapping[str, bytes] | None = None,
     ) -> SnapshotInfo:
-        """Save everything that the engine is: cores, memory, logs, cycle; it goes on as if nothing had been.
+        """Save the whole state of the engine (cores, memory, logs, cycle); the engine continues unchanged.
 
         Parameters
         ----------
-        facts, blocks : more for the file: JSON values under "run" of its header, bytes by name.
+        facts, blocks : further contents of the file: JSON values under "run" of its header, bytes by name.
 
         Raises
         ------
@@ -123,26 +95,28 @@ class SnapshotEngine(ABC):
             for an engine that cannot be saved, or a file that cannot be written.
         """
         begun = time.perf_counter()
-        self._savable()
-        if self._log is not None and self._log.replaying:
-            raise SnapshotError("the run has not come to where it goes on, so it cannot be saved")
-        size = self._lib.rk_save(self._opened())
+        self.savable()
+        if self.log is not None and self.log.replaying:
+            raise SnapshotError("the run is still being replayed up to its snapshot, so it cannot be saved")
+        size = self.engine.lib.rk_save(self.engine.opened())
         if not size:
-            raise SnapshotError(f"the {self._identify()['variant']} cannot be saved")
+            raise SnapshotError(
+                f"the {self.engine.source.identity(self.engine.traced)['variant']} cannot be saved"
+            )
         state = np.empty(size, np.uint8)
-        self._lib.rk_saved(state.ctypes.data)
-        ranges = sorted(self.memory.ranges.items())
-        pages = _used_pages(self.memory, ranges)
+        self.engine.lib.rk_saved(state.ctypes.data)
+        ranges = sorted(self.engine.memory.ranges.items())
+        pages = _used_pages(self.engine.memory, ranges)
         contents = {
             "state": state.tobytes(),
             "pages": pages.tobytes(),
-            "memory": self.memory.array.reshape(-1, PAGE)[pages].tobytes(),
+            "memory": self.engine.memory.array.reshape(-1, PAGE)[pages].tobytes(),
         }
-        if self._log is not None:
-            contents |= self._log.dump()
+        if self.log is not None:
+            contents |= self.log.dump()
         header = {
             **self._identity_now(),
-            "cycle": self.cycle,
+            "cycle": self.engine.cycle,
             "tasks": self._ended_now(),
             "ranges": ranges,
             "host": self._host_state(),
@@ -150,65 +124,65 @@ class SnapshotEngine(ABC):
         }
         file = SnapshotFile(header, {**contents, **(blocks or {})})
         size = file.write(Path(path))
-        return SnapshotInfo(Path(path), size, self.cycle, time.perf_counter() - begun)
+        return SnapshotInfo(Path(path), size, self.engine.cycle, time.perf_counter() - begun)
 
     def restore(self, path: str | Path | SnapshotFile, *, replay: bool = False) -> None:
-        """Become what the snapshot's engine was.
+        """Restore the state of the snapshot's engine.
 
         Parameters
         ----------
-        replay : False: memory and all are as they were at once, and the host does what it likes.  True: the
-            host's program runs from its start and is told what it was told before, until it comes to the
-            cycle of the snapshot.
+        replay : False: the state is restored at once, and the host may do anything afterwards. True: the
+            host's program runs from its start and gets the logged answers until it reaches the cycle of the
+            snapshot.
 
         Raises
         ------
         SnapshotError
-            for a file that is none, is damaged, or is of another engine; says what differs.
+            if it is not a snapshot, is damaged, or belongs to another engine; the message says what differs.
         """
-        self._savable()
-        file = path if isinstance(path, SnapshotFile) else SnapshotFile.read(Path(path))
+        self.savable()
+        file = path if isinstance(path, SnapshotFile) else read_snapshot(Path(path))
         self._fits(file)
-        if self.tracing.result() is not None:
+        if self._tracing.result() is not None:
             raise SnapshotError("restore() must come before trace()")
-        if replay and self._log is None:
+        if replay and self.log is None:
             self.remember_host()
-        for iova in self.memory.ranges:
-            self.memory.unmap(iova)
-        self._close_handle()
-        log, self._log = self._log, None
-        self._open(self._traced)
+        for iova in self.engine.memory.ranges:
+            self.engine.memory.unmap(iova)
+        self.engine.unload()
+        log, self.log = self.log, None
+        self.engine.load(self.engine.traced)
         self._restore_state(file)
-        self._resumed = int(file.header["cycle"])
-        self._touched = True
-        self._tasks = TaskLog()
+        self.engine.resumed_at = int(file.header["cycle"])
+        self.engine.touched = True
+        self.engine.tasks = TaskLog()
         self._ended = {}
-        self.recording.arm()
+        self._recording.arm()
         if replay:
             assert log is not None
-            self._log = self._lib = log
-            log.attach(self._opened())
+            self.log = self.engine.lib = log
+            log.attach(self.engine.opened())
             log.load(file.blocks, lambda: self._same_memory(file))
         else:
             self._restore_host(file)
 
     def _restore_state(self, file: SnapshotFile) -> None:
         state = np.frombuffer(file.blocks["state"], np.uint8)
-        if self._lib.rk_restore(self._opened(), state.ctypes.data, state.size):
+        if self.engine.lib.rk_restore(self.engine.opened(), state.ctypes.data, state.size):
             raise SnapshotError(f"{file.path}: the state does not fit this engine")
 
     # Orders
 
     def save_at(self, path: str | Path, at: str | Border, *, stop: bool = False) -> SaveOrder:
-        """Save when a run comes to a border between tasks (see `Border.parse`).
+        """Save when a run reaches a border between tasks (see `Border.parse`).
 
         Parameters
         ----------
-        stop : end the run there with `SnapshotTaken`, else it goes on.
+        stop : True to end the run there with `SnapshotTaken`; otherwise it continues.
 
         Returns
         -------
-        The order; its `taken` says whether it has happened.
+        The order; its `taken` is set when the snapshot was saved.
 
         Raises
         ------
@@ -220,52 +194,52 @@ class SnapshotEngine(ABC):
         return order
 
     def order(self, order: SaveOrder) -> None:
-        """Take an order; see `save_at`."""
-        self._savable()
+        """Accept an order; see `save_at`."""
+        self.savable()
         self._orders.append(order)
         self._look_out()
 
     def _look_out(self) -> None:
         if self._orders:
             self._ended = {}
-            if self._log is None or not self._log.replaying:
+            if self.log is None or not self.log.replaying:
                 self._ended = self._ended_now()
-            self._lib.rk_stop_at_tasks(self._opened(), 1)
+            self.engine.lib.rk_stop_at_tasks(self.engine.opened(), 1)
 
     @contextmanager
-    def _one_run(self) -> Iterator[None]:
-        """Around what the host takes for one run."""
-        self._at_border(False)
-        if self._log is not None:
-            self._log.run_begins()
+    def one_run(self) -> Iterator[None]:
+        """Context of what the host considers one run."""
+        self.at_border(False)
+        if self.log is not None:
+            self.log.run_begins()
         try:
             yield
         finally:
-            if self._log is not None:
-                self._log.run_over()
-        self._at_border(True)
+            if self.log is not None:
+                self.log.run_over()
+        self.at_border(True)
 
-    def _at_border(self, over: bool = False) -> None:
-        """Carry out the orders whose border was passed since the last time; `over`: the host's run ends."""
-        if not self._orders or (self._log is not None and self._log.replaying):
+    def at_border(self, over: bool = False) -> None:
+        """Carry out the orders whose border was passed since the last call; `over`: the host's run ends."""
+        if not self._orders or (self.log is not None and self.log.replaying):
             return
         before, self._ended = self._ended, self._ended_now()
         for order in list(self._orders):
             if self._passed(order.at, before, over):
                 self._orders.remove(order)
                 if not self._orders:
-                    self._lib.rk_stop_at_tasks(self._opened(), 0)
+                    self.engine.lib.rk_stop_at_tasks(self.engine.opened(), 0)
                 order.taken = self.save(order.path, facts=order.facts, blocks=order.blocks)
                 if order.stop:
                     raise SnapshotTaken(order)
                 self._forget_host()
 
     def _ended_now(self) -> dict[int, int]:
-        """Tasks that have ended, by job; every job that was kicked has an entry."""
-        ended = dict.fromkeys(range(len(self.recording.kicks)), 0)
+        """Return the number of ended tasks by job; every job that was kicked has an entry."""
+        ended = dict.fromkeys(range(len(self._recording.kicks)), 0)
         room = 256
         buffer, first = (lib.TaskEventC * room)(), 0
-        while count := self._lib.rk_tasks(self._opened(), first, buffer, room):
+        while count := self.engine.lib.rk_tasks(self.engine.opened(), first, buffer, room):
             for event in buffer[:count]:
                 if event.kind and event.job in ended:
                     ended[event.job] += 1
@@ -276,38 +250,37 @@ class SnapshotEngine(ABC):
         for job, ended in self._ended.items():
             if at.job is not None and job != at.job:
                 continue
-            _, core = self.recording.kicks[job]
-            latest = all(other <= job for other, (_, c) in enumerate(self.recording.kicks) if c == core)
+            _, core = self._recording.kicks[job]
+            latest = all(other <= job for other, (_, c) in enumerate(self._recording.kicks) if c == core)
             if not at.layer and at.tasks is None:
-                up = self._lib.rk_irq(self._opened()) >> core & 1
-                if over and latest and up:  # the end of a job's only task has not been seen yet
+                up = self.engine.lib.rk_irq(self.engine.opened()) >> core & 1
+                if over and latest and up:  # the end of a job's only task is not visible yet
                     return True
                 continue
             wanted = [at.tasks]
             if at.layer:
-                wanted = [first for first, _, name in self.recording.layers.get(job, ()) if name == at.layer]
+                wanted = [first for first, _, name in self._recording.layers.get(job, ()) if name == at.layer]
             if any(n is not None and before.get(job, -1) < n <= ended for n in wanted):
                 return True
         return False
 
-    # What must be the same
+    # Conditions for resuming
 
-    def _savable(self) -> None:
-        if self.name != "verilator":
-            raise SnapshotError(f"the engine {self.name} cannot be saved; the engine verilator can")
+    def savable(self) -> None:
+        require(self.engine.name, "has_snapshots", "a snapshot", SnapshotError)
 
     def _identity_now(self) -> dict[str, Any]:
         return {
-            "engine": self.name,
-            "cell": self.cell,
-            "cores": self.cores,
-            **self._identify(),
-            "dram": asdict(self.dram),
-            "options": sorted(self.options),
+            "engine": self.engine.name,
+            "cell": self.engine.cell,
+            "cores": self.engine.cores,
+            **self.engine.source.identity(self.engine.traced),
+            "dram": asdict(self.engine.dram),
+            "options": sorted(self.engine.options),
         }
 
     def _fits(self, file: SnapshotFile) -> None:
-        """See that a snapshot is of this engine; raises SnapshotError with what differs first."""
+        """Check that a snapshot belongs to this engine; raises SnapshotError with the first difference."""
         mine, header = self._identity_now(), file.header
         words = {
             "engine": "the engine {0}",
@@ -317,7 +290,7 @@ class SnapshotEngine(ABC):
             "geometry": "the geometry {0}",
             "options": "the options {0}",
         }
-        header = {"options": [], **header}  # files of earlier versions have none
+        header = {"options": [], **header}  # files of earlier versions have no options
         for name, text in words.items():
             if header.get(name) != mine[name]:
                 then, now = text.format(header.get(name)), text.format(mine[name])
@@ -334,28 +307,28 @@ class SnapshotEngine(ABC):
                 f"{mine['build']}): design, harness or Verilator have changed since"
             )
 
-    # What the host knows
+    # State of the host
 
     def _host_state(self) -> dict[str, Any]:
-        recording = self.recording
+        recording = self._recording
         return {
-            "reset_at": self._reset_at,
-            "reported": self._reported,
+            "reset_at": self.engine.reset_at,
+            "reported": self.engine.reported,
             "kicks": recording.kicks,
             "announced": {str(core): layers for core, layers in recording.announced.items()},
             "layers": {str(job): layers for job, layers in recording.layers.items()},
-            "counting": self._counting,
+            "counting": self.engine.counting,
         }
 
     def _restore_host(self, file: SnapshotFile) -> None:
-        """Memory, and what the engine's Python side knew."""
+        """Restore the memory and the state of the engine's Python part."""
         for iova, size in file.header["ranges"]:
-            self.memory.map(iova, size)
+            self.engine.memory.map(iova, size)
         pages, rows = _image(file)
-        self.memory.array.reshape(-1, PAGE)[pages] = rows
-        host, recording = file.header["host"], self.recording
-        self._reset_at, self._reported = list(host["reset_at"]), host["reported"]
-        self._counting = host["counting"]
+        self.engine.memory.array.reshape(-1, PAGE)[pages] = rows
+        host, recording = file.header["host"], self._recording
+        self.engine.reset_at, self.engine.reported = list(host["reset_at"]), host["reported"]
+        self.engine.counting = host["counting"]
         recording.kicks = [(cycle, core) for cycle, core in host["kicks"]]
         for name in ("announced", "layers"):
             found = {int(n): [tuple(layer) for layer in layers] for n, layers in host[name].items()}
@@ -363,15 +336,15 @@ class SnapshotEngine(ABC):
         self._look_out()
 
     def _same_memory(self, file: SnapshotFile) -> None:
-        """The host has come to the snapshot's cycle: see that its memory is as it was."""
+        """Check that the host's memory at the snapshot's cycle is the same as in the saved run."""
         ranges = [(iova, size) for iova, size in file.header["ranges"]]
-        if sorted(self.memory.ranges.items()) != ranges:
+        if sorted(self.engine.memory.ranges.items()) != ranges:
             raise SnapshotError(
                 f"{file.path}: the program has mapped other memory than the one whose run was saved"
             )
         pages, rows = _image(file)
-        now = _used_pages(self.memory, ranges)
-        all_rows = self.memory.array.reshape(-1, PAGE)
+        now = _used_pages(self.engine.memory, ranges)
+        all_rows = self.engine.memory.array.reshape(-1, PAGE)
         wrong = [*np.setxor1d(now, pages)[:1], *pages[(all_rows[pages] != rows).any(axis=1)][:1]]
         if wrong:
             raise SnapshotError(
@@ -383,7 +356,7 @@ class SnapshotEngine(ABC):
 
 
 def _used_pages(memory: DeviceMemory, ranges: list[tuple[int, int]]) -> np.ndarray:
-    """Mapped pages that hold anything but zeros: uint32 of shape (n,), in order."""
+    """Return the mapped pages that do not contain only zeros: uint32 of shape (n,), in order."""
     rows = memory.array.reshape(-1, PAGE).view(np.uint64)
     found = [np.zeros(0, np.uint32)]
     for iova, size in ranges:
@@ -394,6 +367,6 @@ def _used_pages(memory: DeviceMemory, ranges: list[tuple[int, int]]) -> np.ndarr
 
 
 def _image(file: SnapshotFile) -> tuple[np.ndarray, np.ndarray]:
-    """Page numbers, and their bytes of shape (n, 4096)."""
+    """Return page numbers, and their bytes of shape (n, 4096)."""
     pages = np.frombuffer(file.blocks["pages"], np.uint32)
     return pages, np.frombuffer(file.blocks["memory"], np.uint8).reshape(-1, PAGE)

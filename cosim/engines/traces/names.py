@@ -1,8 +1,8 @@
-"""Where a signal of the compiled core stands in a waveform: blocks under their names of the TRM.
+"""Names of the core's signals in a waveform: blocks have the names of the TRM.
 
-Amaranth and Yosys name by module and submodule (`core.cna_registers.cfg__CONV_CON1.CONV_MODE`), with
-numbers behind what exists twice and with helpers of their own.  A waveform shows blocks and registers
-(`CNA.registers.CONV_CON1.CONV_MODE`), each value once in each scope, and nothing with a `$`.
+Amaranth and Yosys name signals by module and submodule (`core.cna_registers.cfg__CONV_CON1.CONV_MODE`), with
+numbers after duplicates and with additional helper signals. A waveform shows blocks and registers
+(`CNA.registers.CONV_CON1.CONV_MODE`), each value once per scope, and no names with a `$`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from rtl.regs import registers
+from rkcosim.spec.regs import registers
 
 SCOPES = {
     "axil": "AXIL",
@@ -37,7 +37,17 @@ SCOPES = {
     "ppu_registers": "PPU.registers",
     "ppu_rdma_registers": "PPU_RDMA.registers",
 }
-"""Module of `rtl.core.NpuCore` (path of submodules) to scope; others stay below their parents."""
+"""Scope of each module of `rkcosim.rtl.core.NpuCore` (path of submodules).
+
+Others stay below their parents.
+"""
+
+OTHER_SCOPES = (
+    "diagnostics",
+    *(f"diagnostics_{name}" for name in ("fabric", "pc", "ddma")),
+    *(f"diagnostics_{block.name.lower()}" for block in registers() if block.has_groups),
+)
+"""Modules of `rkcosim.rtl.core.NpuCore` whose scopes keep the module's name."""
 
 REGISTER_SIGNALS = {
     "PC.registers.kick": "PC.registers.OPERATION_ENABLE.OP_EN",
@@ -51,10 +61,10 @@ REGISTER_SIGNALS = {
         if block.has_groups
     },
 }
-"""Signals that are a register's field under another name."""
+"""Signals that repeat a register field under another name."""
 
 OP_ENABLE = "FABRIC.op_enable"
-"""The blocks that an op-enable word starts, as GLOBAL.OPERATION_ENABLE has them."""
+"""The blocks that an op-enable word starts, as in GLOBAL.OPERATION_ENABLE."""
 
 
 @dataclass(frozen=True)
@@ -69,28 +79,28 @@ class Declaration:
 _HELPER = re.compile(
     r"^\$|^_\d+_$|^_trigger_|^port\$\d+\$|^(?:result|wire)(?:\$\d+)?$|^(?:port|read|write)__(?:addr|data|en)\$\d+"
 )
-"""Of Yosys, of Amaranth's anonymous signals, of memory ports, and of the float functions."""
+"""Names made by Yosys, of Amaranth's anonymous signals, of memory ports, and of the float functions."""
 
 _PIN = re.compile(
     r"(?:[sm]_axil?|diag|watch)_|"
-    r"(?:counting|core_index|options|irq|idle|events|task_index|busy_blocks|awake)$"
+    r"(?:counting|core_index|options|irq|idle|events|task_index|busy_blocks|awake|step_report|step_answer)$"
 )
-"""Of the core itself: shown from outside, the same for every engine (cosim/engines/traces/writing.py)."""
+"""Ports of the core itself, which every engine shows in the same way (cosim/engines/traces/writing.py)."""
 
 _CONFIG = re.compile(r"(?:^|_)cfg__")
 
 
 def is_helper(name: str) -> bool:
-    """Whether a signal's own name (without scope) is one that no waveform shows."""
+    """Return whether a signal's own name (without scope) is hidden from waveforms."""
     return _HELPER.match(name) is not None
 
 
 def placed(declarations: Iterable[Declaration]) -> list[Declaration]:
-    """The declarations that a waveform shows, under their names there (below the core's scope).
+    """Return the declarations that a waveform shows, with their names there (below the core's scope).
 
     Parameters
     ----------
-    declarations : of one core; modules before slashes, the core itself left out, then the name, as
+    declarations : those of one core: modules before slashes, without the core itself, then the name, as
         "cna/csc/stripe__payload.kernels".
     """
     modules: list[tuple[str, str, Declaration]] = []
@@ -113,7 +123,7 @@ def placed(declarations: Iterable[Declaration]) -> list[Declaration]:
         if "$" in name and item.code in clean:
             continue
         if not module and item.code in inner:
-            continue  # a connection between blocks: shown by those
+            continue  # a connection between blocks, which both blocks show
         path = _path(module, name)
         found.setdefault(path, Declaration(path, item.code, item.bits))
     parents = {path[:place] for path in found for place in _dots(path)}
@@ -125,7 +135,7 @@ def _dots(path: str) -> Sequence[int]:
 
 
 def _split(path: str) -> tuple[str, str]:
-    """Module path and signal name."""
+    """Return module path and signal name."""
     module, _, name = path.rpartition("/")
     return module.replace("/", "."), name
 

@@ -1,9 +1,9 @@
-"""From Verilator's tracing code to a table of signals in groups that are sampled one by one.
+"""From Verilator's tracing code to a table of signals in groups that are sampled separately.
 
-Verilator's own code compares every signal of the design, wanted or not.  Its declarations and its
-comparisons are read here (only the expressions matter), helpers are left out (`trace_names`), and C++ is
-written in which the signals that share their scopes and their cause of change form a function of their
-own; the harness (trace.h) calls those that hold something wanted and may have changed.
+Verilator's tracing code compares every signal of the design, wanted or not. This module reads its
+declarations and comparisons (only the expressions matter), drops helper signals (`trace_names`), and writes
+C++ in which the signals with the same scopes and the same cause of change share a function. The harness
+(trace.h) calls the functions that contain wanted signals and may have changed.
 """
 
 from __future__ import annotations
@@ -14,11 +14,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cosim.engines.errors import BuildError
-from cosim.engines.traces import names as trace_names
-from cosim.engines.traces.names import Declaration, placed
+from rkcosim.engines import toolchain
+from rkcosim.engines.protocol import BuildError
+from rkcosim.engines.traces import names as trace_names
+from rkcosim.engines.traces.names import Declaration, placed
 
-_FUNCTION = re.compile(r"^(?:VL_ATTR_COLD )?(?:static )?void (Vcore\w*)\((.*)\) \{$")
+_FUNCTION = re.compile(
+    r"^(?:VL_ATTR_COLD )?(?:static )?void (Vcore\w*)\([^\n]*\) \{\n(.*?)^\}$", re.MULTILINE | re.DOTALL
+)
+_COMMENT = re.compile(r"^ *//.*\n", re.MULTILINE)
+_END = re.compile(r"(?<=[;{}])\n")
 _DECLARED = re.compile(r"VL_TRACE_DECL_(BIT|BUS|QUAD|WIDE)\(tracep,c\+(\d+),0,\"([^\"]*)\",-1,(.*)\);")
 _RANGE = re.compile(r"(\d+),(\d+)$")
 _ARRAY = re.compile(
@@ -42,7 +47,7 @@ _FILE_SIGNALS = 1500
 
 @dataclass
 class Signal:
-    """One traced value: `kind` as in the names of Verilator's calls, what gives it, and its causes."""
+    """One traced value: `kind` as in the names of Verilator's calls, its expression, and its causes."""
 
     code: int
     bits: int
@@ -50,184 +55,155 @@ class Signal:
     expression: str
     before: list[str] = field(default_factory=list)
     activity: int | None = None
-    """Bits of Verilator's activity flags of which one is set when it may have changed; None: always."""
+    """Bits of Verilator's activity flags, one of which is set if the value may have changed; None: always."""
 
 
-def _unknown(what: str) -> BuildError:
-    return BuildError(
-        f"Verilator's tracing code has a form that is not known here ({what}); "
-        "known is that of Verilator 5.048: trace with that one or with --engine cxxrtl"
-    )
+class _UnknownForm(BuildError):
+    """A statement of Verilator's tracing code that this module does not understand."""
 
 
-def _functions(text: str) -> Iterator[tuple[str, str, list[str]]]:
-    """Each function with its parameters and the lines of its body."""
-    lines = iter(text.splitlines())
-    for line in lines:
-        found = _FUNCTION.match(line)
-        if not found:
-            continue
-        body: list[str] = []
-        for inner in lines:
-            if inner == "}":
-                break
-            body.append(inner)
-        yield found[1], found[2], body
+def _functions(text: str) -> dict[str, list[str]]:
+    """Return the statements of each function by name.
+
+    A line that opens or closes a block is a statement too.
+    """
+    found = {}
+    for name, body in _FUNCTION.findall(text):
+        statements = [statement.strip() for statement in _END.split(_COMMENT.sub("", body))]
+        if statements.pop():
+            raise _UnknownForm(f"the end of {name}")
+        found[name] = statements
+    return found
 
 
-def _statements(body: list[str]) -> Iterator[str]:
-    """Statements, and lines that open or close a block, each as one text."""
-    pending = ""
-    for line in body:
-        if not pending and line.lstrip().startswith("//"):
-            continue
-        pending = f"{pending}\n{line}" if pending else line.strip()
-        bare = pending.rstrip()
-        if bare.endswith((";", "{")) or bare.strip() == "}":
-            yield bare.strip()
-            pending = ""
-    if pending:
-        raise _unknown(pending[:80])
-
-
-def read_declarations(functions: dict[str, tuple[str, list[str]]]) -> list[Declaration]:
-    """Every name of the core's values; modules before slashes."""
-    found: list[Declaration] = []
-    scopes: list[str] = []
-
-    def array(name: str, base: int, function: str) -> None:
-        for line in functions[function][1]:
-            inner = _CALL.search(line)
-            if inner:
-                array(name, base, inner[1])
-                continue
-            element = _ARRAY.search(line)
-            if element:
-                first, step = int(element[1]), int(element[2])
-                high = int(element[4]) if element[4] else 0
-                sizes = [int(n) for n in re.findall(r"i < (\d+)", "\n".join(functions[function][1]))]
-                order = element[3]
-                if len(sizes) != 1:
-                    raise _unknown(line.strip())
-                for i in range(sizes[0]):
-                    index = i if order == "i" else _index(order, i)
-                    found.append(Declaration(f"{name}[{index}]", base + first + i * step, high + 1))
-            elif "VL_TRACE_DECL" in line:
-                raise _unknown(line.strip())
-
-    def walk(function: str) -> None:
-        for line in functions[function][1]:
-            if "VL_TRACE_PUSH_PREFIX" in line:
-                scopes.append(line.split('"')[1] if '"' in line else "?")
-            elif "VL_TRACE_POP_PREFIX" in line:
-                scopes.pop()
-            elif "VL_TRACE_DECL" in line:
-                match = _DECLARED.search(line)
-                if match is None:
-                    raise _unknown(line.strip())
-                ends = _RANGE.search(match[4])
-                bits = int(ends[1]) - int(ends[2]) + 1 if ends else 1
-                found.append(Declaration("/".join([*scopes, match[3]]), int(match[2]), bits))
-            else:
-                call = _CALL.search(line)
-                if call is None:
-                    continue
-                if "dtype" in call[1]:
-                    parts = re.search(r', "([^"]*)", 0, c\+(\d+)', call[2])
-                    if parts is None:
-                        raise _unknown(line.strip())
-                    array("/".join([*scopes, parts[1]]), int(parts[2]), call[1])
-                else:
-                    walk(call[1])
-
+def read_declarations(functions: dict[str, list[str]]) -> list[Declaration]:
+    """Return every name of the core's values; modules before slashes."""
     top = "Vcore___024root__trace_init_top"
     if top not in functions:
-        raise _unknown("no trace_init_top")
-    walk(top)
+        raise _UnknownForm("no trace_init_top")
     prefix = "core_top/core/"
     return [
-        Declaration(d.path.removeprefix(prefix), d.code, d.bits) for d in found if d.path.startswith(prefix)
+        Declaration(found.path.removeprefix(prefix), found.code, found.bits)
+        for found in _declared(functions, top, [])
+        if found.path.startswith(prefix)
     ]
+
+
+def _declared(functions: dict[str, list[str]], function: str, scopes: list[str]) -> Iterator[Declaration]:
+    """Yield what a function declares within `scopes`, which it may change for the functions that follow."""
+    for statement in functions[function]:
+        if "VL_TRACE_PUSH_PREFIX" in statement:
+            scopes.append(statement.split('"')[1] if '"' in statement else "?")
+        elif "VL_TRACE_POP_PREFIX" in statement:
+            scopes.pop()
+        elif match := _DECLARED.search(statement):
+            ends = _RANGE.search(match[4])
+            bits = int(ends[1]) - int(ends[2]) + 1 if ends else 1
+            yield Declaration("/".join([*scopes, match[3]]), int(match[2]), bits)
+        elif "VL_TRACE_DECL" in statement:
+            raise _UnknownForm(statement)
+        elif call := _CALL.search(statement):
+            if "dtype" not in call[1]:
+                yield from _declared(functions, call[1], scopes)
+            elif parts := re.search(r', "([^"]*)", 0, c\+(\d+)', call[2]):
+                yield from _elements(functions, call[1], "/".join([*scopes, parts[1]]), int(parts[2]))
+            else:
+                raise _UnknownForm(statement)
+
+
+def _elements(functions: dict[str, list[str]], function: str, name: str, base: int) -> Iterator[Declaration]:
+    """Yield the elements of an array that a function declares."""
+    statements = functions[function]
+    sizes = re.findall(r"i < (\d+)", "\n".join(statements))
+    for statement in statements:
+        if inner := _CALL.search(statement):
+            yield from _elements(functions, inner[1], name, base)
+        elif (element := _ARRAY.search(statement)) and len(sizes) == 1:
+            first, step, high = int(element[1]), int(element[2]), int(element[4] or 0)
+            for i in range(int(sizes[0])):
+                index = i if element[3] == "i" else _index(element[3], i)
+                yield Declaration(f"{name}[{index}]", base + first + i * step, high + 1)
+        elif "VL_TRACE_DECL" in statement:
+            raise _UnknownForm(statement)
 
 
 def _index(order: str, i: int) -> int:
     found = re.fullmatch(r"\((\d+) - i\)", order)
     if found is None:
-        raise _unknown(order)
+        raise _UnknownForm(order)
     return int(found[1]) - i
 
 
-def read_signals(functions: dict[str, tuple[str, list[str]]]) -> dict[int, Signal]:
-    """What gives the value of each code."""
+def read_signals(functions: dict[str, list[str]]) -> dict[int, Signal]:
+    """Return the signal of each code."""
     signals: dict[int, Signal] = {}
-    for name, (_, body) in functions.items():
+    for name in functions:
         constant = "__trace_const_" in name
         if not name.startswith("Vcore___024root__"):
-            continue  # of a module that stays a class of its own (float kernels): not traced
+            continue  # of a module that remains a separate class (float kernels): not traced
         if ("__trace_chg_" in name and "dtype" not in name) or constant:
-            _read_changes(body, functions, signals, constant)
+            for signal in _changes(name, functions, 0 if constant else None):
+                signals[signal.code] = signal
     return signals
 
 
-def _read_changes(
-    body: list[str], functions: dict[str, tuple[str, list[str]]], signals: dict[int, Signal], constant: bool
-) -> None:
-    activity: int | None = 0 if constant else None
+def _changes(function: str, functions: dict[str, list[str]], activity: int | None) -> Iterator[Signal]:
+    """Yield the values that a function compares; `activity` is that of its first statements."""
     temporaries: dict[str, list[str]] = {}
     inside = False
     start = 0
 
-    def add(code: int, kind: str, expression: str, bits: int) -> None:
-        signal = Signal(code, bits, kind, expression, activity=activity)
-        for name in dict.fromkeys(_TEMPORARY.findall(expression)):
-            signal.before += temporaries.get(name, [])
-        signals[code] = signal
+    def signal(statement: str, base: int, variable: str = "") -> Signal:
+        match = _CHANGE.match(statement)
+        if match is None:
+            raise _UnknownForm(statement[:120])
+        expression = match[3].replace("__VdtypeVar", variable)
+        before = [line for name in _temporaries(expression) for line in temporaries.get(name, [])]
+        return Signal(base + int(match[2]), int(match[4] or 1), match[1], expression, before, activity)
 
-    for statement in _statements(body):
-        base = _BASE.search(statement)
-        if base:
+    for statement in functions[function]:
+        if base := _BASE.search(statement):
             start = int(base[1] or 0)
         elif statement.startswith("if (VL_UNLIKELY("):
             flags = [int(n) for n in _ACTIVITY.findall(statement)]
             if "__Vm_activity" in statement and not flags:
                 continue
             if not flags or inside:
-                raise _unknown(statement[:80])
+                raise _UnknownForm(statement[:80])
             activity = sum(1 << n for n in flags) if max(flags) < 63 else None
             inside = True
         elif statement == "}":
             activity, inside = None, False
         elif "bufp->chg" in statement or "bufp->full" in statement:
-            match = _CHANGE.match(statement)
-            if match is None:
-                raise _unknown(statement[:120])
-            bits = int(match[4]) if match[4] else 1
-            add(start + int(match[2]), match[1], match[3], bits)
+            yield signal(statement, start)
         elif "_dtype____" in statement:
             several = _CHANGES.match(statement)
             if several is None:
-                raise _unknown(statement[:120])
-            for line in _statements(functions[several[1]][1]):
-                match = _CHANGE.match(line)
-                if match:
-                    text = match[3].replace("__VdtypeVar", several[3])
-                    add(int(several[2]) + int(match[2]), match[1], text, int(match[4]) if match[4] else 1)
+                raise _UnknownForm(statement[:120])
+            for line in functions[several[1]]:
+                if "bufp->chg" in line or "bufp->full" in line:
+                    yield signal(line, int(several[2]), several[3])
         elif statement.startswith("VlWide<"):
-            name = statement.rstrip(";").split()[-1]
-            temporaries[name] = [statement]
+            temporaries[statement.rstrip(";").split()[-1]] = [statement]
         else:
-            name = next(iter(_TEMPORARY.findall(statement.partition("=")[0])), "")
+            name = next(iter(_temporaries(statement.partition("=")[0])), "")
             if name in temporaries:
                 _assign(name, statement, temporaries)
 
 
+def _temporaries(text: str) -> list[str]:
+    """Return the names of temporary variables in a text, each once."""
+    return list(dict.fromkeys(_TEMPORARY.findall(text)))
+
+
 def _assign(name: str, statement: str, temporaries: dict[str, list[str]]) -> None:
-    used = [n for n in _TEMPORARY.findall(statement) if n != name and n in temporaries]
-    for other in dict.fromkeys(used):
-        for line in temporaries[other]:
-            if line not in temporaries[name]:
-                temporaries[name].insert(0 if line.startswith("VlWide") else len(temporaries[name]), line)
-    temporaries[name].append(statement)
+    """Add a statement that assigns to a temporary variable, after those that it needs."""
+    known = temporaries[name]
+    for other in _temporaries(statement):
+        for line in temporaries.get(other, []) if other != name else []:
+            if line not in known:
+                known.insert(0 if line.startswith("VlWide") else len(known), line)
+    known.append(statement)
 
 
 def _words(signal: Signal) -> int:
@@ -246,7 +222,7 @@ def _put(number: int, word: int, signal: Signal) -> str:
 
 
 def _scope_of(path: str) -> str:
-    """What groups are cut by: two levels of scope, so that a block's registers stand apart."""
+    """Return the key of a group: two levels of scope, so that the registers of a block are separate."""
     return ".".join(path.split(".")[:-1][:2])
 
 
@@ -256,7 +232,7 @@ _HEADER = """#include "Vcore__Syms.h"
 """
 
 _STUBS = """
-// Verilator's own way to a waveform, which nothing takes.
+// Stubs of Verilator's tracing interface, which is not used.
 class VerilatedVcd;
 void Vcore___024root__trace_decl_types(VerilatedVcd*) {}
 void Vcore___024root__trace_init_top(Vcore___024root*, VerilatedVcd*) {}
@@ -265,27 +241,43 @@ void Vcore___024root__trace_register(Vcore___024root*, VerilatedVcd*) {}
 
 
 def fingerprint() -> bytes:
-    """What the table depends on besides the core: how it is written and which names it holds."""
+    """Return what the table depends on besides the core: this code and the names it keeps."""
     return Path(__file__).read_bytes() + Path(trace_names.__file__).read_bytes()
 
 
-def write_table(generated: Path) -> list[Path]:
-    """Write the table beside Verilator's files; the files to compile instead of its tracing code.
+def write_table(generated: Path, version: str) -> list[Path]:
+    """Write the table to the folder of Verilator's files.
+
+    Return the files to compile instead of its tracing code.
+
+    Parameters
+    ----------
+    generated : folder of Verilator's output.
+    version : the Verilator that wrote it, for the error.
 
     Raises
     ------
     BuildError
-        where Verilator's code has another form than the known ones.
+        if Verilator's code has another form than that of the supported version.
     """
-    functions: dict[str, tuple[str, list[str]]] = {}
+    try:
+        return _write_table(generated)
+    except _UnknownForm as error:
+        raise BuildError(
+            f"waveforms are read from the tracing code of Verilator {toolchain.VERILATOR}; {version} writes "
+            f"another one ({error}): {toolchain.VERILATOR_FIX}, or trace with --engine cxxrtl"
+        ) from error
+
+
+def _write_table(generated: Path) -> list[Path]:
+    functions: dict[str, list[str]] = {}
     for path in sorted(generated.glob("Vcore__Trace*.cpp")):
-        for name, parameters, body in _functions(path.read_text()):
-            functions[name] = (parameters, body)
+        functions |= _functions(path.read_text())
     declarations, signals = read_declarations(functions), read_signals(functions)
     shown = placed(declarations)
     missing = [item.path for item in shown if item.code not in signals]
     if missing or not shown:
-        raise _unknown(f"no value of {', '.join(missing[:3]) or 'anything'}")
+        raise _UnknownForm(f"no value of {', '.join(missing[:3]) or 'anything'}")
 
     scopes: dict[int, set[str]] = defaultdict(set)
     for item in shown:

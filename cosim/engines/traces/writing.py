@@ -1,4 +1,4 @@
-"""From a `TraceSpec` to the declarations and the order that the harness takes (cosim/harness/trace.h)."""
+"""From a `TraceSpec` to the declarations and order that cosim/engines/harness/trace.h takes."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import ctypes as ct
 import importlib.util
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from cosim.engines import library as lib
-from cosim.engines.errors import WaveformError
-from cosim.engines.traces.names import OP_ENABLE, Declaration, placed
-from rtl.regs import registers
-from waves.spec import AFTER, TASKS, SpecError, TraceSpec, When
+from rkcosim.engines import library as lib
+from rkcosim.engines.protocol import WaveformError
+from rkcosim.engines.traces.names import OP_ENABLE, OTHER_SCOPES, SCOPES, Declaration, placed
+from rkcosim.spec.regs import registers
+from rkcosim.waves.spec import AFTER, TASKS, SpecError, TraceSpec, When
 
 RING_BYTES = 256 << 20
-"""Memory for the cycles before the start."""
+"""Memory for the cycles before the start, in bytes."""
 
 CLOCK = "npu.clk"
 
@@ -27,12 +28,13 @@ _BITS = {
     **dict.fromkeys(["m_rid", "m_arid"], 5),
     **dict.fromkeys(["options", "m_arlen", "m_awlen", "diag_code"], 8),
     "task_index": 12,
-    **dict.fromkeys(["s_awaddr", "s_araddr", "diag_register", "watch_offset"], 16),
+    **dict.fromkeys(["s_awaddr", "s_araddr", "diag_register", "watch_offset", "step_report"], 16),
+    "step_answer": 18,
     **dict.fromkeys(["s_wdata", "s_rdata", "diag_value", "m_wstrb", "watch_value"], 32),
     **dict.fromkeys(["m_araddr", "m_awaddr"], 40),
     **dict.fromkeys(["m_rdata", "m_wdata"], 256),
 }
-"""Width of each pin of more than one bit."""
+"""Width of each pin with more than one bit."""
 
 _SCOPES = {"s": "axil", "m": "axi", "diag": "diag", "watch": "watch"}
 _GROUPED_PINS = ("events", "busy_blocks")
@@ -40,7 +42,7 @@ _GROUPED_PINS = ("events", "busy_blocks")
 
 @dataclass(frozen=True)
 class Variable:
-    """One line of a waveform: `path`, and `source` as trace.h reads it."""
+    """One line of a waveform: `path`, and `source` as trace.h parses it."""
 
     path: str
     source: str
@@ -48,15 +50,15 @@ class Variable:
 
 @dataclass(frozen=True)
 class TraceResult:
-    """What became of a waveform.
+    """State of a waveform.
 
     Members
     -------
-    path : the file, which is there if `cycles` is not None.
+    path : the file, which exists if `cycles` is not None.
     bytes : its size so far.
-    cycles : first and last cycle in it, or None while it has not begun.
-    writing : more is to come.
-    text : all of this in one line for people.
+    cycles : first and last cycle in it, or None before it has begun.
+    writing : True while more will be written.
+    text : all of this in one line.
     """
 
     path: Path
@@ -69,7 +71,7 @@ class TraceResult:
 def _pins(core: int) -> Iterator[Variable]:
     for letter, struct in (("i", lib.CoreIn), ("o", lib.CoreOut)):
         for name, *_ in struct._fields_:
-            if name == "pad" or name in _GROUPED_PINS:
+            if name in ("pad", "pad3") or name in _GROUPED_PINS:
                 continue
             prefix, _, rest = name.partition("_")
             path = f"{_SCOPES[prefix]}.{rest}" if prefix in _SCOPES and rest else name
@@ -78,26 +80,26 @@ def _pins(core: int) -> Iterator[Variable]:
 
 
 def _pin_bits(core: int, name: str, scope: str, bits: dict[str, int]) -> Iterator[Variable]:
-    """Single bits of an output of the core."""
+    """Yield single bits of an output of the core."""
     offset = getattr(lib.CoreOut, name).offset
     for bit_name, bit in bits.items():
         yield Variable(f"core{core}.{scope}.{bit_name}", f"o {core} {offset} {bit} 1")
 
 
 def op_enable_bits() -> dict[str, int]:
-    """Block to its bit in the op-enable mask, and in `busy_blocks`."""
+    """Return the bit of each block in the op-enable mask, and in `busy_blocks`."""
     fields = registers()["GLOBAL"]["OPERATION_ENABLE"].fields
     return {name.removesuffix("_OP_EN"): field.lsb for name, field in fields.items()}
 
 
 def variables(declarations: Iterable[Declaration], cores: int, events: Iterable[str]) -> list[Variable]:
-    """Everything that can be traced.
+    """Return everything that can be traced.
 
     Parameters
     ----------
-    declarations : signals of the model below the core's scope, their code the model's number of them.
-    cores : how many there are.
-    events : names of the bits of the core's `events`, from bit 0 up.
+    declarations : signals of the model below the core's scope; their code is the model's number.
+    cores : number of cores.
+    events : names of the bits of the core's `events`, from bit 0 on.
     """
     signals = list(declarations)
     enable = next((item.code for item in signals if item.path == OP_ENABLE), None)
@@ -134,7 +136,7 @@ def variables(declarations: Iterable[Declaration], cores: int, events: Iterable[
 
 
 def _other_registers(core: int, named: set[str], enable: int | None) -> Iterator[Variable]:
-    """Register fields that no signal of the core holds: pulses, constants, and what is only written."""
+    """Yield register fields that no signal of the core holds: pulses, constants, and write-only fields."""
     for block in registers():
         for register in block:
             for field in register.fields.values():
@@ -151,13 +153,13 @@ def _other_registers(core: int, named: set[str], enable: int | None) -> Iterator
 
 
 def _order(path: str) -> list[tuple[int, str]]:
-    """Signals of a scope before the scopes in it."""
+    """Sort key: signals of a scope before the scopes in it."""
     *scopes, name = path.split(".")
     return [*((1, scope) for scope in scopes), (0, name)]
 
 
 def in_tasks_scope(path: str) -> bool:
-    """Whether the scope `tasks` holds a variable: counters, pins but the buses', and register fields."""
+    """Return whether the scope `tasks` contains a variable: counters, pins without buses, register fields."""
     scope, _, rest = path.partition(".")
     if scope == "npu":
         return path != CLOCK
@@ -173,12 +175,12 @@ def _is_field(block: str, register: str, field: str) -> bool:
 
 
 def chosen(everything: list[Variable], scopes: Iterable[str]) -> list[Variable]:
-    """The variables that some globs select, and always the counters of the harness.
+    """Return the variables selected by globs, and always the counters of the harness.
 
     Raises
     ------
     SpecError
-        for a glob that selects nothing; says which scopes there are.
+        for a glob that selects nothing; lists the scopes.
     """
     globs = list(scopes)
     if not globs:
@@ -200,8 +202,58 @@ def chosen(everything: list[Variable], scopes: Iterable[str]) -> list[Variable]:
     return [v for v in everything if v.path in found or (v.path.startswith("npu.") and v.path != CLOCK)]
 
 
+def check_scopes(globs: Iterable[str], cores: int) -> None:
+    """Check that globs begin with an existing core and block, as far as that is known without a build.
+
+    `chosen` checks globs with wildcards and single signals of a core.
+
+    Parameters
+    ----------
+    cores : number of cores.
+
+    Raises
+    ------
+    SpecError
+        names the glob and similar names.
+    """
+    tops = [TASKS, "npu", *(f"core{number}" for number in range(cores))]
+    blocks = sorted({scope.split(".")[0] for scope in SCOPES.values()} | set(registers().blocks))
+    buses = sorted({path.split(".")[1] for path in _pin_scopes()})
+    for glob in globs:
+        parts = glob.split(".")
+        plain = [not set(part) & set("*?[") for part in parts]
+        if plain[0] and parts[0] not in tops:
+            raise _no_scope(glob, parts[0], tops)
+        if len(parts) == 1 or parts[0] == "npu" or not (plain[0] and plain[1]):
+            continue
+        block, known = parts[1], [*blocks, *buses]
+        if block not in known and (len(parts) > 2 or block.isupper()) and block not in OTHER_SCOPES:
+            full = [f"{parts[0]}.{name}" for name in known]
+            raise _no_scope(glob, f"{parts[0]}.{block}", full)
+        if len(parts) > 3 and parts[2] == "registers" and plain[3] and block in registers().blocks:
+            names = [register.name for register in registers()[block]]
+            if parts[3].isupper() and parts[3] not in names:
+                raise _no_scope(glob, parts[3], names)
+
+
+def _pin_scopes() -> Iterator[str]:
+    """Yield the paths of a core's pins that have separate scopes."""
+    pins = [
+        *_pins(0),
+        *_pin_bits(0, "events", "events", {"": 0}),
+        *_pin_bits(0, "busy_blocks", "busy", {"": 0}),
+    ]
+    return (pin.path for pin in pins if pin.path.count(".") > 1)
+
+
+def _no_scope(glob: str, word: str, known: list[str]) -> SpecError:
+    found = get_close_matches(word, known, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(found)}?" if found else f"there are {', '.join(known)}"
+    return SpecError(f"no scope and no signal is called '{glob}'; {hint}")
+
+
 def parse_names(text: str, raw: bool) -> list[Declaration]:
-    """Declarations from the library's lines of path, number and bits; `raw`: not yet placed."""
+    """Return the declarations from the library's lines of path, number and bits; `raw`: not yet placed."""
     found = []
     for line in text.splitlines():
         path, number, bits = line.rsplit(" ", 2)
@@ -210,7 +262,7 @@ def parse_names(text: str, raw: bool) -> list[Declaration]:
 
 
 def moment(when: When | None, layer_number: int = 0) -> lib.MomentC:
-    """The C form of a moment; None: never."""
+    """Return the C form of a moment; None: never."""
     if when is None:
         return lib.MomentC(kind=lib.AT_NEVER)
     kinds = {
@@ -238,7 +290,7 @@ def moment(when: When | None, layer_number: int = 0) -> lib.MomentC:
 
 
 def order(spec: TraceSpec, start: lib.MomentC, stop: lib.MomentC) -> lib.TraceOrderC:
-    """The C form of what a specification says about time and size."""
+    """Return the C form of the times and sizes in a specification."""
     return lib.TraceOrderC(
         start=start, stop=stop, before=spec.before, after=AFTER, limit=spec.limit or 0, ring_bytes=RING_BYTES
     )
@@ -252,12 +304,12 @@ _fst_library: ct.CDLL | None = None
 
 
 def fst_functions() -> ct.Array[ct.c_void_p]:
-    """Addresses of the functions that write FST files, in the order of `FstFunctions` (trace_sink.h).
+    """Return the functions that write FST files, in the order of `FstFunctions` (trace_sink.h).
 
     Raises
     ------
     WaveformError
-        without the library of pylibfst; names the way to it and the other format.
+        without the library of pylibfst; the message says how to install it and names the other format.
     """
     global _fst_library
     found = importlib.util.find_spec("_libfstapi")
@@ -269,13 +321,14 @@ def fst_functions() -> ct.Array[ct.c_void_p]:
         functions = [getattr(_fst_library, f"fstWriter{name}") for name in _FST]
     except (OSError, AttributeError) as error:
         raise WaveformError(
-            f"no writer of FST files here ({error}): pip install pylibfst, or write VCD (--format vcd)"
+            f"no writer of FST files is installed ({error}): pip install pylibfst, or write VCD (--format "
+            "vcd)"
         ) from error
     return (ct.c_void_p * len(functions))(*(ct.cast(f, ct.c_void_p).value for f in functions))
 
 
 def result(spec: TraceSpec, status: lib.TraceStatusC, layers: Iterable[str]) -> TraceResult:
-    """What a status says."""
+    """Return the result for a status."""
     name, state = spec.path, status.state
     began = state == lib.TRACE_WRITES or status.bytes > 0
     cycles = (status.first, status.last) if began else None
@@ -287,11 +340,11 @@ def result(spec: TraceSpec, status: lib.TraceStatusC, layers: Iterable[str]) -> 
     elif state == lib.TRACE_FULL:
         text = f"waveform {name}: {size}; ended at its limit of {spec.limit:,} bytes"
         if status.first == status.last:
-            text += " (the names of its signals fill it: use --scope)"
+            text += " (it is filled by the names of its signals: use --scope)"
     else:
         text = f"waveform {name}: {size}"
     if status.shortened:
-        text += f"; not all {spec.before:,} cycles from before fitted into memory"
+        text += f"; memory did not hold all {spec.before:,} cycles before the start"
     return TraceResult(name, status.bytes, cycles, state == lib.TRACE_WRITES, text)
 
 

@@ -1,6 +1,6 @@
-"""Graph-level golden model: a network as integer arithmetic, without registers or layouts (DESIGN 6)."""
+"""Graph-level golden model: a network as integer arithmetic, without registers or layouts."""
 
-from cosim.golden.graph.floats import (
+from rkcosim.golden.graph.floats import (
     FAverage,
     FBinary,
     FClamp,
@@ -10,8 +10,11 @@ from cosim.golden.graph.floats import (
     FHost,
     FPool,
     FSlope,
+    FStage,
+    FStages,
+    FTable,
 )
-from cosim.golden.graph.ops import (
+from rkcosim.golden.graph.ops import (
     Clamp,
     HostGather,
     HostPool,
@@ -31,7 +34,7 @@ from cosim.golden.graph.ops import (
     Reshape,
     Stage,
 )
-from cosim.golden.graph.run import evaluate, run
+from rkcosim.golden.graph.run import evaluate, run
 
 __all__ = [
     "Clamp",
@@ -44,6 +47,9 @@ __all__ = [
     "FHost",
     "FPool",
     "FSlope",
+    "FStage",
+    "FStages",
+    "FTable",
     "HostGather",
     "HostPool",
     "HostSoftmax",

@@ -1,8 +1,8 @@
-"""fp16 networks at graph level: binary32 arithmetic in the order that docs/hardware.md gives.
+"""fp16 networks at graph level: binary32 arithmetic in the order that docs/reference specifies.
 
-Tensors are float16 [C, H, W].  Sums of the products of one tile (32 channels of one kernel element)
-are exact and rounded once to binary32, then added to the accumulator in binary32, channel groups
-outermost, then kernel rows, then columns.
+Tensors are float16 [C, H, W].  The sum of the products of one tile (32 channels of one kernel element)
+is exact and rounded once to binary32, then added to the accumulator in binary32. The order of the
+tiles is channel group (outermost), kernel row, kernel column.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CHANNEL_GROUP = 32
 
 @dataclass(frozen=True, kw_only=True)
 class FClamp:
-    """ReLU (negative numbers become +0) and a largest value, both on binary32."""
+    """ReLU (negative numbers become +0) and an upper limit, both on binary32."""
 
     relu: bool = False
     high: float | None = None
@@ -31,9 +31,14 @@ class FClamp:
 class FConv:
     """Convolution of fp16 x [C, H, W] to y [K, OH, OW].
 
-    `weights` fp16 [K, C, kh, kw], or [C, 1, kh, kw] when `depthwise`; outside the image x is 0.
-    ``v = tile sums added up in order; y = fp16(clamp(v + bias))``, bias binary32 [K]; with `slopes` (one,
-    or one a kernel) numbers with a sign are multiplied before the clamp.
+    ``v = sum of tile sums in order; y = fp16(clamp(v + bias))``; outside the image x is 0.
+
+    Members
+    -------
+    weights : fp16 [K, C, kh, kw], or [C, 1, kh, kw] when `depthwise`.
+    bias : binary32 [K].
+    slopes : one value, or one per kernel: numbers whose sign bit is set are multiplied by it before the
+        clamp.
     """
 
     x: str
@@ -52,7 +57,7 @@ class FConv:
 
 @dataclass(frozen=True, kw_only=True)
 class FSlope:
-    """``y = fp16(x * slope)`` where x has a sign, x elsewhere; `slopes` one, or one a channel."""
+    """``y = fp16(x * slope)`` where x has its sign bit set, otherwise x; one slope, or one per channel."""
 
     x: str
     y: str
@@ -61,7 +66,7 @@ class FSlope:
 
 @dataclass(frozen=True, kw_only=True)
 class FBinary:
-    """``y = fp16(clamp(a op b))`` in binary32; b may be one value a channel."""
+    """``y = fp16(clamp(a op b))`` in binary32; b may have one value per channel."""
 
     a: str
     b: str
@@ -81,7 +86,7 @@ class FClampNode:
 
 @dataclass(frozen=True, kw_only=True)
 class FCopy:
-    """`size` elements of x from `source` on, to y (of `shape`, 0 before) from `target` on."""
+    """Copy `size` elements of x from `source` on to y (of `shape`, initially 0) from `target` on."""
 
     x: str
     y: str
@@ -93,10 +98,10 @@ class FCopy:
 
 @dataclass(frozen=True, kw_only=True)
 class FPool:
-    """Maximum of the taps inside, or the average with padding counted as 0.
+    """Maximum of the taps inside the image, or the average, for which padding counts as 0.
 
-    Average: the exact sum rounded to binary32, times 1/kw, times 1/kh (11 significant bits each),
-    each product rounded, then to fp16.
+    Average: the exact sum is rounded to binary32, multiplied by 1/kw, then by 1/kh (11 significant bits
+    each); each product is rounded; the result is converted to fp16.
     """
 
     x: str
@@ -110,20 +115,20 @@ class FPool:
 
 @dataclass(frozen=True, kw_only=True)
 class FHost:
-    """A function of one number (float64, then fp16), or softmax along an axis of the cube."""
+    """A function of one number (computed in float64, then fp16), or softmax along an axis of the cube."""
 
     x: str
     y: str
     function: str
     alpha: float | tuple[float, ...] = 0.0
-    """One number, or one per channel."""
+    """One number for all channels, or one per channel."""
     beta: float = 0.0
     axis: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class FAverage:
-    """Average of the taps inside the image, in float64, then fp16 (on the host)."""
+    """Average of the taps inside the image, computed in float64 on the host, then fp16."""
 
     x: str
     y: str
@@ -133,7 +138,55 @@ class FAverage:
     pad: Pair = (0, 0)
 
 
-FloatNode = FAverage | FConv | FBinary | FClampNode | FCopy | FPool | FHost | FSlope
+@dataclass(frozen=True, kw_only=True)
+class FStage:
+    """Operations on binary32 numbers, each rounded; `add` and `mul` are None or have 1 or C numbers.
+
+    ReLU and the upper limit come last.
+    """
+
+    add: Single | None = None
+    mul: Half | None = None
+    relu: bool = False
+    high: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FStages:
+    """``v = (x + add) * mul`` (`first`), ``v * mul + add`` (`second`), ``v op operand``, limits of `last`.
+
+    The operand is the number `operand`, the tensor `b` (one value per element or per channel), or nothing.
+    """
+
+    x: str
+    y: str
+    b: str | None = None
+    first: FStage = FStage()
+    second: FStage = FStage()
+    method: str = ""
+    operand: float | None = None
+    last: FStage = FStage()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FTable:
+    """Two tables with interpolation [HW 7.9]; the index is ``i = rne(x * scale)`` in binary32.
+
+    The entries of `low` belong to ``i = -(N << select) .. 0``, those of `high` to ``0 .. N << select``, in
+    steps of 2^select.  The result is the value, or with `fraction` fp16(value + 1) with an exponent field
+    that is smaller by `fraction`.
+    """
+
+    x: str
+    y: str
+    scale: float
+    low: NDArray[np.int16]
+    high: NDArray[np.int16]
+    select: int
+    fraction: int
+
+
+FloatNode = FStages | FTable | FAverage | FConv | FBinary | FClampNode | FCopy | FPool | FHost | FSlope
 
 
 def clamp32(value: Single, clamp: FClamp) -> Single:
@@ -146,7 +199,7 @@ def clamp32(value: Single, clamp: FClamp) -> Single:
 
 
 def steep(value: Single, slopes: Half) -> Single:
-    """Multiply numbers that have a sign, in binary32."""
+    """Multiply numbers whose sign bit is set, in binary32."""
     factors = slopes.astype(np.float32).reshape(-1, 1, 1)
     with np.errstate(over="ignore", invalid="ignore"):
         return np.where(np.signbit(value), value * factors, value)
@@ -161,8 +214,8 @@ def to_half(value: Single) -> Half:
 def exact_sum(products: NDArray[np.float64], axis: int) -> Single:
     """The exact sum of float64 numbers along an axis, rounded once to binary32.
 
-    Two-sums keep what rounding loses; the last bit of the float64 sum is made odd where something
-    was lost, so that rounding it again to 24 bits cannot go wrong.
+    Two-sums keep the rounding errors. If bits were lost, the last bit of the float64 sum is made odd, so that
+    the second rounding, to 24 bits, gives the correctly rounded result.
     """
     parts = np.moveaxis(products, axis, 0)
     total = np.zeros(parts.shape[1:], np.float64)
@@ -176,7 +229,7 @@ def exact_sum(products: NDArray[np.float64], axis: int) -> Single:
     rest = (total - whole) + lost
     bits = whole.view(np.int64)
     even = (bits & 1) == 0
-    # Towards zero where the rest points there, then odd: rounding to odd.
+    # Truncate towards zero if the error points there, then set the last bit: rounding to odd.
     toward = (rest != 0) & ((rest < 0) != (whole < 0))
     bits = np.where(toward, bits - 1, bits)
     even = (bits & 1) == 0
@@ -186,22 +239,28 @@ def exact_sum(products: NDArray[np.float64], axis: int) -> Single:
 
 
 BLOCK = 1 << 21
-"""Taps that `conv` lays out at a time."""
+"""Number of taps that `conv` processes at a time."""
 
 _SPLIT = 16.0
-"""Halves are cut into multiples of 1/16 below 2^16 and the rest, at most 1/32, multiples of 2^-24."""
+"""Unit for splitting fp16 numbers.
+
+Each is split into a multiple of 1/16 below 2^16, and a rest of at most 1/32 that is a multiple of 2^-24.
+"""
 
 
 def tile_sums(x: NDArray[np.float64], weights: NDArray[np.float64]) -> Single:
     """Exact sums over at most 32 products each, rounded once to binary32.
 
-    Both parts of an operand (see `_SPLIT`) are integers of 20 bits in their own unit, so the matrix
-    products of parts are sums of at most 2^45 units, which float64 has exactly, in any order; `exact_sum`
-    joins the four of them.
+    Both parts of an operand (see `_SPLIT`) are integers of 20 bits in their units. The matrix
+    products of parts are therefore sums of at most 2^45 units, which float64 represents exactly in any order;
+    `exact_sum` adds the four of them.
 
     Parameters
     ----------
-    x : finite halves [32 or fewer, pixels]; weights : finite halves [K, as many].
+    x
+        Finite fp16 values as float64, [32 or fewer, pixels].
+    weights
+        Finite fp16 values as float64, [K, as many as x has rows].
     """
     parts = []
     xs, ws = (_parts(values) for values in (x, weights))
@@ -222,7 +281,7 @@ def _parts(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np
 
 
 def tile_sums_plainly(x: NDArray[np.float64], weights: NDArray[np.float64]) -> Single:
-    """As `tile_sums`, product by product; also of infinities and NaNs."""
+    """As `tile_sums`, product by product; also for infinities and NaNs."""
     return np.stack([exact_sum(x * kernel[:, None], 0) for kernel in weights])
 
 
@@ -279,7 +338,7 @@ def _depthwise(taps: NDArray[np.float64], weights: NDArray[np.float64]) -> Singl
 
 
 def _direct(taps: NDArray[np.float64], weights: NDArray[np.float64], finite: bool) -> Single:
-    """Accumulators [K, H, W] from windows [C, H, W, kh, kw]: tile sums added up in order."""
+    """Accumulators [K, H, W] from windows [C, H, W, kh, kw]: tile sums are added in order."""
     size = taps.shape[1:3]
     sums = tile_sums if finite else tile_sums_plainly
     acc = np.zeros((len(weights), size[0] * size[1]), np.float32)
@@ -311,7 +370,7 @@ def pool(x: Half, node: FPool) -> Half:
     if node.method == "max":
         outside = np.where(good, taps, np.float16(-np.inf))
         best = outside.max(axis=(3, 4))
-        # +0 is above -0.
+        # +0 is greater than -0.
         zero = ((outside == 0) & ~np.signbit(outside)).any(axis=(3, 4))
         return np.where((best == 0) & zero, np.float16(0), best)
     total = np.where(good, taps, np.float16(0)).astype(np.float64).sum(axis=(3, 4)).astype(np.float32)
@@ -321,9 +380,63 @@ def pool(x: Half, node: FPool) -> Half:
 
 
 def _eleven_bits(value: float) -> float:
-    """A number rounded to 11 significant bits, ties to even."""
+    """Round a number to 11 significant bits, ties to even."""
     mantissa, exponent = np.frexp(value)
     return float(np.ldexp(np.rint(mantissa * 2048) / 2048, exponent))
+
+
+def _scaled(value: Single, stage: FStage, first: bool) -> Single:
+    def channels(numbers: NDArray[Any]) -> Single:
+        return numbers.astype(np.float32).reshape(-1, 1, 1)
+
+    if first and stage.add is not None:
+        value = value + channels(stage.add)
+    if stage.mul is not None:
+        value = value * channels(stage.mul)
+    if not first and stage.add is not None:
+        value = value + channels(stage.add)
+    return clamp32(value, FClamp(relu=stage.relu, high=stage.high))
+
+
+def stages(x: Half, b: Half | None, node: FStages) -> Half:
+    """Evaluate an `FStages`."""
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        value = _scaled(x.astype(np.float32), node.first, True)
+        value = _scaled(value, node.second, False)
+        other = np.float32(0 if node.operand is None else node.operand) if b is None else b.astype(np.float32)
+        value = {
+            "": lambda: value,
+            "add": lambda: value + other,
+            "sub": lambda: value - other,
+            "mul": lambda: value * other,
+            "div": lambda: value / other,
+            "max": lambda: np.where(value > other, value, other),
+            "min": lambda: np.where(value < other, value, other),
+            "abs": lambda: np.abs(value),
+            "neg": lambda: -value,
+            "floor": lambda: np.floor(value),
+            "ceil": lambda: np.ceil(value),
+        }[node.method]()
+    return to_half(_scaled(value, node.last, False))
+
+
+def table(x: Half, node: FTable) -> Half:
+    """Evaluate an `FTable`."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled = np.nan_to_num(np.rint(x.astype(np.float32) * np.float32(node.scale)), nan=0.0)
+    count = len(node.low) - 1
+    index = np.clip(scaled.astype(np.float64), -(2.0**31), 2.0**31 - 1).astype(np.int64)
+    index = np.clip(index, -(count << node.select), count << node.select)
+    entries = np.concatenate([node.low[:-1], node.high]).astype(np.int64)
+    place = index + (count << node.select)
+    at, rest = place >> node.select, place & ((1 << node.select) - 1)
+    first, second = entries[at], entries[np.minimum(at + 1, 2 * count)]
+    value = first + ((second - first) * rest >> node.select)
+    if not node.fraction:
+        return value.astype(np.float16)
+    bits = (value + 1).astype(np.float16).view(np.uint16)
+    exponent = ((bits >> 10 & 31) - node.fraction) & 31
+    return ((bits & 0x83FF) | exponent << 10).astype(np.uint16).view(np.float16)
 
 
 def host(x: Half, node: FHost) -> Half:
@@ -369,6 +482,10 @@ def evaluate_float(node: FloatNode, tensors: Any) -> Half:
             there = tuple(slice(b, b + n) for b, n in zip(node.target, node.size, strict=True))
             y[there] = tensors[node.x][part]
             return y
+        case FStages():
+            return stages(tensors[node.x], tensors[node.b] if node.b else None, node)
+        case FTable():
+            return table(tensors[node.x], node)
         case FPool():
             return pool(tensors[node.x], node)
         case FHost():

@@ -1,10 +1,10 @@
-"""Operations of the graph-level golden model: integer arithmetic on tensors, nothing else.
+"""Operations of the graph-level golden model: integer arithmetic on tensors.
 
-A tensor is an int8, int16 or int32 array [channels, rows, columns] with a name.  Nodes carry every
-number that the arithmetic needs as explicit integers; they know neither registers nor layouts nor
-tiles.  Rounding is to the nearest, ties to even, unless a node says otherwise (HARDWARE 12).
+A tensor is an int8, int16 or int32 array [channels, rows, columns] with a name.  Nodes have every
+number that the arithmetic needs as an explicit integer; they are independent of registers, layouts and
+tiles.  Rounding is to nearest, ties to even, unless a node specifies another rule [HW 14.1].
 
-Notation: `R(p, s)` is p / 2^s rounded, `sat(v, bits)` clamps to a signed range.
+Notation: `R(p, s)` is p / 2^s rounded, `sat(v, bits)` saturates to a signed range.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cosim.golden.graph.floats import FloatNode
+from rkcosim.golden.graph.floats import FloatNode
 
 Pair = tuple[int, int]
 """(rows, columns)."""
@@ -25,8 +25,7 @@ Pair = tuple[int, int]
 class Output:
     """Last step of most nodes: from a 32-bit value v to the output tensor.
 
-    ``y = sat(R(v * scale + offset * 2^shift, shift), bits)``: of two neighbours equally near, y is the
-    even one.
+    ``y = sat(R(v * scale + offset * 2^shift, shift), bits)``: a tie is rounded to the even y.
     """
 
     scale: int = 1
@@ -35,12 +34,12 @@ class Output:
     """Output zero point."""
     bits: Literal[8, 16, 32] = 8
     half_away: bool = False
-    """Ties away from zero instead of to even."""
+    """Round ties away from zero instead of to even."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Clamp:
-    """Limits on the 32-bit value v before `Output`; None leaves a side open.  ReLU is low = 0."""
+    """Limits of the 32-bit value v before `Output`; None means no limit.  ReLU is low = 0."""
 
     low: int | None = None
     high: int | None = None
@@ -48,10 +47,12 @@ class Clamp:
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """Per-channel add and multiply: ``v = sat(R((a + add) * mul, shift), 32)``, then the clamp.
+    """Per-channel addition and multiplication: ``v = sat(R((a + add) * mul, shift), 32)``, then the clamp.
 
-    `add` and `mul` are one integer or one per channel; with `mul` None ``v = sat(a + add, 32)``.
-    `shift_negative` replaces `shift` where the product is negative.
+    Members
+    -------
+    add, mul : one integer or one per channel; if `mul` is None, ``v = sat(a + add, 32)``.
+    shift_negative : replaces `shift` where the product is negative.
     """
 
     add: ArrayLike = 0
@@ -63,7 +64,7 @@ class Stage:
 
 @dataclass(frozen=True, kw_only=True)
 class Operand:
-    """Conversion of a tensor that is combined with another: ``sat(R((x + offset) * scale, shift), 32)``."""
+    """Conversion of a tensor before it is combined: ``sat(R((x + offset) * scale, shift), 32)``."""
 
     offset: int = 0
     scale: int = 1
@@ -73,37 +74,39 @@ class Operand:
 
 @dataclass(frozen=True, kw_only=True)
 class _Windowed:
-    """What direct and depthwise convolutions share."""
+    """Parameters that direct and depthwise convolutions have in common."""
 
     x: str
     y: str
     weights: NDArray[np.int8]
     size: Pair
-    """Output (OH, OW)."""
+    """Size of the output (OH, OW)."""
     stride: Pair = (1, 1)
     dilation: Pair = (1, 1)
     pad: Pair = (0, 0)
     """(top, left)."""
     pad_value: int = 0
     window_mul: ArrayLike = 0
-    """One integer or one per kernel: minus the weight zero point."""
+    """One integer or one per kernel: the negated weight zero point."""
     truncate: int = 0
     stage: Stage = field(default_factory=Stage)
+    second: Stage | None = None
+    """A second stage on the first one's result."""
     output: Output = field(default_factory=Output)
     insert: Pair = (1, 1)
-    """Distance of the input's pixels in the image that the window sees; 0 lies between them."""
+    """Distance of the input's pixels in the image that the window covers; the pixels between them are 0."""
     correction: NDArray[np.int32] | None = None
     """[K, OH, OW], added (saturating) between `stage` and `output`."""
     b: str | None = None
-    """A tensor of y's shape (or one value a channel), added (saturating) behind the correction."""
+    """A tensor of y's shape (or one value per channel) that is added (saturating) after the correction."""
     b_operand: Operand = field(default_factory=Operand)
     scale: int = 1
-    """What the stage's result is multiplied by (saturating) before b is added or slopes are applied."""
+    """Factor of the stage's result (saturating), applied before b is added or slopes are applied."""
     slopes: ArrayLike | None = None
     """One integer or one per kernel: negative v become ``sat(R(v * slope, slope_shift), 32)``."""
     slope_shift: int = 0
     clamp: Clamp = field(default_factory=Clamp)
-    """After correction and addition."""
+    """Clamp after correction and addition."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +115,7 @@ class QConv(_Windowed):
 
     For every output pixel and kernel k, over the window (outside the image x is `pad_value`):
     ``s = sum x`` (all channels), ``a = sat(R(sum x * w + s * window_mul[k], truncate), 32)``, then
-    `stage`, then `output`.  Top-left element of the window of output (oy, ox) is input
+    `stage`, then `output`.  The top left element of the window of output (oy, ox) is input
     (oy * stride - pad); right and bottom padding follow from `size`.
     """
 
@@ -121,7 +124,7 @@ class QConv(_Windowed):
 class QDepthwise(_Windowed):
     """Depthwise convolution: int8 x [C, H, W] -> y [C, OH, OW], weights [C, kh, kw].
 
-    As `QConv`, each channel on its own; `s` is the sum over the channel's own window.
+    As `QConv`, but separately for each channel; `s` is the sum over the window of the channel.
     """
 
 
@@ -132,7 +135,7 @@ class QGemm:
     x: str
     y: str
     weights: NDArray[np.int8]
-    """[N, elements of x], columns in the order of x's elements."""
+    """[N, elements of x]; columns are in the order of x's elements."""
     window_mul: ArrayLike = 0
     truncate: int = 0
     stage: Stage = field(default_factory=Stage)
@@ -141,9 +144,9 @@ class QGemm:
 
 @dataclass(frozen=True, kw_only=True)
 class QAdd:
-    """Two tensors element by element: ``v = sat(a' op b', 32)``, the clamp, `output`.
+    """Element-wise combination of two tensors: ``v = sat(a' op b', 32)``, the clamp, `output`.
 
-    b may have one row and column: then it is one value a channel.
+    b may have one row and one column: then it has one value per channel.
     """
 
     a: str
@@ -158,7 +161,7 @@ class QAdd:
 
 @dataclass(frozen=True, kw_only=True)
 class QScale:
-    """Element-wise requantisation of one tensor: `stage` on a = x, then `output` (Relu, Clip, Rescale)."""
+    """Element-wise requantisation of a tensor: `stage` on a = x, then `output` (Relu, Clip, Rescale)."""
 
     x: str
     y: str
@@ -170,11 +173,11 @@ class QScale:
 class QPool:
     """Pooling: int8 x [C, H, W] -> y [C, OH, OW].
 
-    Maximum and minimum run over the real elements of the window, and `pad_value` once if the window
-    reaches outside.  The average counts outside elements as `pad_value`:
-    ``m = floor(|sum| * reciprocal_h * reciprocal_w / 2^32 + 1/2)``, with the tie rule of HARDWARE 6.1
-    (a window of an even number of elements whose exact average is j + 1/2 gives j; the even one of
-    j, j + 1 when both sides of the window are powers of two), sign restored, saturated to int8.
+    Maximum and minimum include the real elements of the window, and `pad_value` once if the window
+    extends outside.  The average counts outside elements as `pad_value`:
+    ``m = floor(|sum| * reciprocal_h * reciprocal_w / 2^32 + 1/2)``, with the tie rule of [HW 9.3]
+    (a window with an even number of elements whose exact average is j + 1/2 gives j, or the even one of
+    j, j + 1 if both sides of the window are powers of two), with the sign restored, saturated to int8.
     `reciprocal` is round(65536 / k) per axis (rows, columns); by default it is derived from `kernel`.
     """
 
@@ -192,7 +195,7 @@ class QPool:
 
 @dataclass(frozen=True, kw_only=True)
 class Reshape:
-    """The elements of x in order under another shape."""
+    """The elements of x in the same order with another shape."""
 
     x: str
     y: str
@@ -224,9 +227,9 @@ class QLookup:
 
 @dataclass(frozen=True, kw_only=True)
 class QCopy:
-    """`size` elements of x from `source` on go, each through `stage` and `output`, to y from `target` on.
+    """Copy `size` elements of x from `source` on, through `stage` and `output`, to y from `target` on.
 
-    y has `shape`; what no copy has written yet is 0.
+    y has `shape`; elements that no copy has written yet are 0.
     """
 
     x: str
@@ -241,7 +244,7 @@ class QCopy:
 
 @dataclass(frozen=True, kw_only=True)
 class HostSoftmax:
-    """Softmax on the host: ``q = (x - zero_point) * scale``, then exp / sum over `axis`, float32.
+    """Softmax on the host: ``q = (x - zero_point) * scale``, then exp / sum over `axis`, in float32.
 
     With `bits` the result is quantised: ``round(result / output_scale) + output_zero_point``.
     """
@@ -257,9 +260,9 @@ class HostSoftmax:
 
 @dataclass(frozen=True, kw_only=True)
 class HostGather:
-    """y's elements are those of the inputs (all of them in a row) at `index`; -1 gives `fill`.
+    """Elements of the concatenated inputs at `index`; -1 gives `fill`.
 
-    Each input first goes from its (scale, zero point) in `codings` to that of y, by rounded float64.
+    Each input is first converted from its (scale, zero point) in `codings` to that of y, by rounding float64.
     """
 
     xs: tuple[str, ...]
@@ -272,7 +275,7 @@ class HostGather:
 
 @dataclass(frozen=True, kw_only=True)
 class HostPool:
-    """Maximum, or average of the taps inside the image alone (halves away from zero), to y's coding."""
+    """Maximum, or average of the taps inside the image (halves away from zero), in the coding of y."""
 
     x: str
     y: str

@@ -1,4 +1,4 @@
-"""Evaluation of graph-level nodes in plain numpy (see `cosim.golden.graph.ops` for what each computes)."""
+"""Evaluation of graph-level nodes in plain numpy (see `rkcosim.golden.graph.ops` for their definitions)."""
 
 from __future__ import annotations
 
@@ -7,35 +7,40 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cosim.golden.graph import ops
-from cosim.golden.graph.floats import evaluate_float
-from rtl.regs.options import chosen_options
+from rkcosim.golden.graph import ops
+from rkcosim.golden.graph.floats import evaluate_float
+from rkcosim.spec.regs.options import chosen_options
 
 Ints = NDArray[np.int64]
 _TYPES = {8: np.int8, 16: np.int16, 32: np.int32}
 
 
 def divide(value: Ints, shift: int, half_away: bool = False) -> Ints:
-    """`value / 2^shift` to the nearest integer; ties to even, or away from zero.
+    """`value / 2^shift` rounded to the nearest integer, ties to even or away from zero.
 
     Parameters
     ----------
     value
         int64, magnitude below 2^62.
     shift
-        0..61 (every product of the data path is below 2^61, so larger shifts give 0 as 61 does).
+        0..61 (every product of the data path is below 2^61, so that larger shifts give 0 as 61 does).
+
+    Raises
+    ------
+    ValueError
+        If `shift` is negative.
     """
     if shift < 0:
         raise ValueError(f"shift {shift} is negative")
     value = np.asarray(value, np.int64)
     if shift == 0:
         return value
-    if shift > 62:  # |value| < 2^62 is less than half a step
+    if shift > 62:  # |value| < 2^62 is less than half a unit of the result
         return np.zeros_like(value)
     magnitude = np.abs(value)
     quotient = magnitude >> shift
     rest = magnitude - (quotient << shift)
-    # A tie goes up where the quotient is odd, or always.
+    # A tie is rounded up if the quotient is odd, or always (`half_away`).
     half = (1 << (shift - 1)) - (1 if half_away else quotient & 1)
     quotient += rest > half
     return np.where(value < 0, -quotient, quotient)
@@ -47,7 +52,7 @@ def limit(value: Ints, bits: int) -> Ints:
 
 
 def _channels(values: ArrayLike) -> Ints:
-    """One integer, or one per channel, shaped to combine with [C, H, W]."""
+    """One integer, or one per channel, in a shape that broadcasts with [C, H, W]."""
     array = np.asarray(values, np.int64)
     return array.reshape(-1, 1, 1) if array.ndim else array
 
@@ -75,7 +80,7 @@ def _output(value: Ints, output: ops.Output) -> NDArray:
     product, shift = value * output.scale, min(output.shift, 62)  # products are far below 2^61
     whole = product >> shift
     total = whole + output.offset
-    if shift:  # the offset is there when a tie is looked at, but for an option
+    if shift:  # ties are rounded with the offset included, unless the option is set
         rest, half = product - (whole << shift), 1 << (shift - 1)
         seen = whole if "q1_zero_point_after_rounding" in chosen_options() else total
         tie_up = seen >= 0 if output.half_away else seen & 1 == 1
@@ -86,7 +91,7 @@ def _output(value: Ints, output: ops.Output) -> NDArray:
 def _windows(
     x: NDArray, kernel: ops.Pair, size: ops.Pair, stride: ops.Pair, dilation: ops.Pair, pad: ops.Pair
 ):
-    """Windows [C, OH, OW, kh, kw] of x and the mask [OH, OW, kh, kw] of taps inside the image."""
+    """Windows [C, OH, OW, kh, kw] of x, and the mask [OH, OW, kh, kw] of taps inside the image."""
     rows = np.arange(size[0])[:, None] * stride[0] + np.arange(kernel[0])[None, :] * dilation[0] - pad[0]
     columns = np.arange(size[1])[:, None] * stride[1] + np.arange(kernel[1])[None, :] * dilation[1] - pad[1]
     good_rows, good_columns = (rows >= 0) & (rows < x.shape[1]), (columns >= 0) & (columns < x.shape[2])
@@ -101,6 +106,8 @@ def _finish(
     acc = limit(divide(acc + total * _channels(node.window_mul), node.truncate), 32)
     value = _stage(acc, node.stage)
     if not isinstance(node, ops.QGemm):
+        if node.second is not None:
+            value = _stage(value, node.second)
         if node.slopes is not None:
             value = _steep(limit(value * node.scale, 32), node.slopes, node.slope_shift)
         if node.correction is not None:
@@ -114,7 +121,7 @@ def _finish(
 
 
 def _spread(x: NDArray, node: ops.QConv | ops.QDepthwise) -> NDArray:
-    """The image with zeros inserted."""
+    """The image with zeros inserted between its pixels."""
     if node.insert == (1, 1):
         return x
     (fy, fx), (channels, height, width) = node.insert, x.shape
@@ -129,7 +136,7 @@ def conv(x: NDArray[np.int8], node: ops.QConv, b: NDArray | None = None) -> NDAr
     Raises
     ------
     ValueError
-        when the channel counts of x and of the weights differ, or the shapes of b and the result.
+        If the channel counts of x and of the weights differ, or the shapes of b and the result.
     """
     _, channels, kh, kw = node.weights.shape
     if channels != x.shape[0]:
@@ -152,14 +159,14 @@ def conv(x: NDArray[np.int8], node: ops.QConv, b: NDArray | None = None) -> NDAr
 
 
 BLOCK = 1 << 22
-"""Taps that `conv` lays out at a time: 4 M of them, at most 32 MiB."""
+"""Number of taps that `conv` processes at a time: 4 M taps are at most 32 MiB."""
 
 
 def _exact_type(products: int) -> type[np.float32] | type[np.float64]:
-    """A float that holds every partial sum of some products of int8 exactly, and multiplies matrices fast.
+    """Float type that represents every partial sum of `products` products of int8 exactly.
 
-    A product is at most 2^14, so 1024 of them stay within the 2^24 of float32, and 2^39 within float64's
-    2^53, more than any memory holds.
+    Matrix products of floats are fast. A product is at most 2^14, so that 1024 of them stay within the 2^24
+    of float32, and 2^39 within the 2^53 of float64, more than any memory holds.
     """
     return np.float32 if products * 2**14 <= 2**24 else np.float64
 
@@ -231,12 +238,12 @@ def slope(x: NDArray, node: ops.QSlope) -> NDArray:
 
 
 def _steep(value: Ints, slopes: ArrayLike, shift: int) -> Ints:
-    """Negative numbers times slopes."""
+    """Multiply negative numbers by slopes."""
     return np.where(value < 0, limit(divide(value * _channels(slopes), shift), 32), value)
 
 
 def copy(x: NDArray, y: NDArray, node: ops.QCopy) -> NDArray:
-    """Evaluate a `QCopy` on what y holds so far; returns a new array."""
+    """Evaluate a `QCopy` on the current contents of y; returns a new array."""
     result = y.copy()
     part = x[tuple(slice(b, b + n) for b, n in zip(node.source, node.size, strict=True))]
     there = tuple(slice(b, b + n) for b, n in zip(node.target, node.size, strict=True))
@@ -290,9 +297,9 @@ def evaluate(node: ops.Node, tensors: Mapping[str, NDArray]) -> NDArray:
     Raises
     ------
     KeyError
-        when an input tensor is missing.
+        If an input tensor is missing.
     ValueError
-        when shapes do not fit.
+        If shapes do not match.
     """
     match node:
         case ops.QConv():

@@ -1,10 +1,10 @@
-"""Task-level golden model: a numpy interpreter of register commands (DESIGN 6)."""
+"""Task-level golden model: a numpy interpreter of register commands."""
 
-from cosim.golden.task.context import Finding, TaskReport, Traffic
-from cosim.golden.task.device import GoldenDevice
-from cosim.golden.task.errors import GoldenError, GoldenHang, MemoryFault
-from cosim.golden.task.memory import Memory
-from cosim.golden.task.npu import GoldenNpu
+from rkcosim.golden.task.context import Finding, TaskReport, Traffic
+from rkcosim.golden.task.device import GoldenDevice
+from rkcosim.golden.task.errors import GoldenError, GoldenHang, MemoryFault
+from rkcosim.golden.task.memory import Memory
+from rkcosim.golden.task.npu import GoldenNpu
 
 __all__ = [
     "Finding",

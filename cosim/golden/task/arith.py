@@ -1,11 +1,19 @@
-"""Integer arithmetic of the data path on int64 arrays: shifts that round, saturation (H5.3, H5.4, H12)."""
+"""Integer arithmetic of the data path on int64 arrays, and conversion of bytes to elements.
+
+Rounding shifts and saturation follow [HW 7.5], [HW 7.10], [HW 14.1], elements [HW 3].
+"""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rkcosim.golden.task.dpu_float import widen16, widen_bf16
+from rkcosim.spec.types import FP16, INT4, INT8, INT16, TF32, ElementType
+
 Ints = NDArray[np.int64]
+TF32_MASK = np.uint32(0xFFFFE000)
+"""Mask of the 19 bits of a word that tf32 uses."""
 
 
 def signed(value: int, width: int) -> int:
@@ -23,7 +31,7 @@ def shift_even(value: Ints, shift: int) -> Ints:
     """`value / 2^shift` rounded half to even; |value| < 2^62, 0 <= shift <= 63."""
     if shift == 0:
         return value
-    # What is added carries into the result where the rest is above a half, or a half and the floor odd.
+    # The addend carries into the result if the rest is above one half, or is one half and the floor is odd.
     return (value + ((value >> shift) & 1) + ((1 << (shift - 1)) - 1)) >> shift
 
 
@@ -38,7 +46,7 @@ def shift_away(value: Ints, shift: int) -> Ints:
 
 
 def shift_to_offset(value: Ints, shift: int, offset: int, *, away: bool) -> Ints:
-    """`value / 2^shift + offset`, of which ties are rounded to even, or away from zero.
+    """`value / 2^shift + offset`; ties are rounded so that the result is even, or away from zero.
 
     |value| < 2^48, 0 <= shift <= 63.
     """
@@ -52,7 +60,33 @@ def shift_to_offset(value: Ints, shift: int, offset: int, *, away: bool) -> Ints
 
 
 def shift_by_sign(value: Ints, shift: int, shift_negative: int) -> Ints:
-    """Half to even by `shift` where value >= 0, by `shift_negative` elsewhere (H5.3)."""
+    """Rounded half to even with `shift` where value >= 0, with `shift_negative` elsewhere [HW 7.5]."""
     if shift == shift_negative:
         return shift_even(value, shift)
     return np.where(value >= 0, shift_even(value, shift), shift_even(value, shift_negative))
+
+
+def decode(kind: ElementType, raw: NDArray[np.uint8]) -> NDArray:
+    """Convert bytes to elements.
+
+    Parameters
+    ----------
+    raw
+        uint8 [..., n], with n a multiple of the element's bytes.
+
+    Returns
+    -------
+    [..., n * 8 / bits]: int8 or int16 for integers, binary32 bits in uint32 for floats.
+    """
+    raw = np.ascontiguousarray(raw)
+    if kind is INT4:
+        nibbles = np.stack((raw & 15, raw >> 4), axis=-1).reshape(*raw.shape[:-1], -1)
+        return ((nibbles ^ 8).astype(np.int8) - 8).astype(np.int8)
+    if kind is INT8:
+        return raw.view(np.int8)
+    if kind is INT16:
+        return raw.view("<i2")
+    if kind is TF32:
+        return raw.view("<u4") & TF32_MASK
+    half = raw.view("<u2")
+    return widen16(half) if kind is FP16 else widen_bf16(half)

@@ -1,147 +1,25 @@
 """CNA of the task-level golden model: feature and weight fetch through a byte image of CBUF.
 
-Everything here follows docs/hardware.md sections 1 and 2.
+The model follows [HW 4] to [HW 6].
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
-from cosim.golden.task.cna_argb import argb_places, load_argb
-from cosim.golden.task.cna_banks import (
-    BANK_ENTRIES,
-    BANKS,
-    ENTRY_ATOMS,
-    ENTRY_BYTES,
-    check_banks,
-    check_weights,
-    feature_entries,
-    slabs,
-)
-from cosim.golden.task.cna_check import SPREADS, check_cna, is_argb, is_depthwise
-from cosim.golden.task.cna_weights import DEPTHWISE_GROUP, group_bytes
-from cosim.golden.task.context import Context
-from cosim.golden.task.conv_types import INT8, ConvType, decode, type_of
-from cosim.golden.task.memory import ATOM
-from cosim.golden.task.registers import View
+from rkcosim.golden.task.arith import decode, saturate, shift_even, shift_up, signed
+from rkcosim.golden.task.context import Context
+from rkcosim.golden.task.packed_weights import fetch_packed, is_packed
+from rkcosim.golden.task.registers import View
+from rkcosim.golden.task.shapes import ConvShape
+from rkcosim.spec.config import ENTRY_BYTES
+from rkcosim.spec.types import ATOM, BANK_ENTRIES, BANKS, DEPTHWISE_GROUP, ENTRY_ATOMS
 
 
-@dataclass(frozen=True)
-class ConvShape:
-    """Sizes of a convolution task, decoded from the registers of CNA (and of CORE: `octets`)."""
-
-    type: ConvType
-    """What CNA and the array take the elements for."""
-    depthwise: bool
-    argb: int
-    """Channels per pixel in ARGB mode, 0 otherwise."""
-    height: int
-    width: int
-    channels: int
-    """DATAIN_CHANNEL: the live lanes."""
-    kernels: int
-    kernel_height: int
-    kernel_width: int
-    out_width: int
-    pixels: int
-    stride: tuple[int, int]
-    dilation: tuple[int, int]
-    spread: tuple[int, int]
-    """Distance of input rows and columns with zeros inserted between them; 1 without DECONV."""
-    pad_top: int
-    pad_left: int
-    octets: int
-    """Octets that CORE delivers of a group: 8 times this is the group size towards the DPU."""
-    is_float: bool
-    """Whether CORE delivers binary32 bits."""
-    out_channels: int
-    """Channels by CORE's own count."""
-    three_atoms: bool = False
-    """Whether three atoms of the last depthwise block of int8 are stored as three (an option, 3.3)."""
-
-    @property
-    def taps(self) -> int:
-        """Kernel rows times columns."""
-        return self.kernel_height * self.kernel_width
-
-    @property
-    def groups(self) -> int:
-        """Kernel groups, or channel groups of 64 in depthwise mode."""
-        if self.depthwise:
-            return -(-self.channels // DEPTHWISE_GROUP)
-        return -(-self.kernels // self.type.kernels)
-
-    @property
-    def delivered_groups(self) -> int:
-        """Groups that CORE delivers: those with kernels, and behind them those that its own count adds."""
-        return max(self.groups, -(-self.out_channels // (8 * self.octets)))
-
-    @property
-    def group_lanes(self) -> int:
-        """Output lanes of a group in the array."""
-        return DEPTHWISE_GROUP if self.depthwise else self.type.kernels
-
-    @property
-    def surfaces(self) -> int:
-        """Atoms of a pixel."""
-        return -(-self.channels // self.type.per_atom)
-
-    @property
-    def lanes(self) -> int:
-        """Input lanes: channels rounded up to whole channel groups."""
-        group = DEPTHWISE_GROUP if self.depthwise else self.type.channels
-        return -(-self.channels // group) * group
-
-
-def conv_shape(ctx: Context, cna: View, octets: int, is_float: bool, out_channels: int) -> ConvShape:
-    """Decode and check the CNA registers of a task.
-
-    Parameters
-    ----------
-    octets, is_float, out_channels
-        what CORE makes of them.
-
-    Raises
-    ------
-    GoldenHang
-        for sizes with which the task never ends.
-    """
-    stops = check_cna(ctx, cna)
-    kind = type_of(cna.get("CONV_CON1", "IN_PRECISION"))
-    con3 = "CONV_CON3"
-    deconv = cna.get("CONV_CON1", "DECONV")
-    axes = ("Y", "X")
-    spread = [SPREADS.get(cna.get(con3, f"DECONV_{a}_STRIDE"), 1) if deconv else 1 for a in axes]
-    shape = ConvShape(
-        type=kind,
-        depthwise=is_depthwise(cna),
-        argb=cna.get("CONV_CON1", "ARGB_IN") - 7 if is_argb(cna) else 0,
-        height=cna.get("DATA_SIZE0", "DATAIN_HEIGHT"),
-        width=cna.get("DATA_SIZE0", "DATAIN_WIDTH"),
-        channels=cna.get("DATA_SIZE1", "DATAIN_CHANNEL"),
-        kernels=cna.get("WEIGHT_SIZE2", "WEIGHT_KERNELS"),
-        kernel_height=cna.get("WEIGHT_SIZE2", "WEIGHT_HEIGHT"),
-        kernel_width=cna.get("WEIGHT_SIZE2", "WEIGHT_WIDTH"),
-        out_width=cna.get("DATA_SIZE2", "DATAOUT_WIDTH"),
-        pixels=cna.get("DATA_SIZE3", "DATAOUT_ATOMICS"),
-        stride=(cna.get(con3, "CONV_Y_STRIDE") or 1, cna.get(con3, "CONV_X_STRIDE") or 1),
-        dilation=(cna.get(con3, "ATROUS_Y_DILATION") + 1, cna.get(con3, "ATROUS_X_DILATION") + 1),
-        spread=(spread[0], spread[1]),
-        pad_top=cna.get("PAD_CON0", "PAD_TOP"),
-        pad_left=cna.get("PAD_CON0", "PAD_LEFT"),
-        octets=octets,
-        is_float=is_float,
-        out_channels=out_channels,
-        three_atoms=kind is INT8 and "d1_three_atoms_int8" in ctx.options,
-    )
-    check_banks(ctx, cna, shape)
-    stops += check_weights(ctx, cna, shape)
-    if stops:
-        raise stops[0]
-    return shape
+def feature_entries(cna: View) -> int:
+    """Entries that can hold features: those before the banks of the weights (2.7)."""
+    return max(BANKS - cna("CBUF_CON0", "WEIGHT_BANK"), 0) * BANK_ENTRIES
 
 
 class Cbuf:
@@ -162,11 +40,11 @@ class Cbuf:
         return self.atoms.reshape(-1, ENTRY_BYTES)
 
     def occupied(self, kind: str) -> tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.bool_]]:
-        """What the "feature"s or "weight"s of the last task occupy.
+        """Entries that the features or weights of the last task occupy; `kind` is "feature" or "weight".
 
         Returns
         -------
-        Entry numbers int64 [n], ascending, a copy of the entries uint8 [n, 64], and which of their
+        Entry numbers int64 [n], ascending; a copy of the entries, uint8 [n, 64]; and which of their
         bytes belong to an operand, bool [n, 64].
         """
         flat = np.zeros(self.bytes.size, bool)
@@ -176,15 +54,15 @@ class Cbuf:
         return numbers, self.entries[numbers], held[numbers]
 
     def features(self, ctx: Context, cna: View, shape: ConvShape) -> NDArray:
-        """Fetch the features unless DATA_REUSE is set and read them back.
+        """Fetch the features unless DATA_REUSE is set, and read them back from CBUF.
 
-        What would lie in the weights' banks or behind them is not stored, and reads as zero (2.7).
+        Data that would lie in or behind the banks of the weights are not stored, and read as zero (2.7).
 
         Returns
         -------
-        Elements as `decode` has them, [rows, columns, shape.lanes]; lanes that are not live are 0.
+        Elements as returned by `decode`, [rows, columns, shape.lanes]; unused lanes are 0.
         """
-        fetch = not cna.get("CBUF_CON0", "DATA_REUSE")
+        fetch = not cna("CBUF_CON0", "DATA_REUSE")
         room = feature_entries(cna)
         out_shape = (shape.height, shape.width, shape.lanes)
         if shape.argb:
@@ -215,15 +93,15 @@ class Cbuf:
 
     @staticmethod
     def _places(cna: View, shape: ConvShape) -> NDArray[np.int64]:
-        """Atom from the first entry on of every (surface, row, column) (docs/hardware.md 2.2)."""
-        full, rest = slabs(shape)
-        pitch, width = cna.get("CBUF_CON1", "DATA_ENTRIES"), shape.width
+        """Atom, relative to the first entry, of every (surface, row, column) [HW 4.5]."""
+        full, rest = shape.slabs
+        pitch, width = cna("CBUF_CON1", "DATA_ENTRIES"), shape.width
         atom = np.arange(shape.surfaces, dtype=np.int64)[:, None, None]
         y = np.arange(shape.height, dtype=np.int64)[None, :, None]
         x = np.arange(width, dtype=np.int64)[None, None, :]
         slab, column = atom // ENTRY_ATOMS, atom % ENTRY_ATOMS
         entry = y * pitch + slab * width + x
-        column = column + 0 * entry
+        column = np.broadcast_to(column, entry.shape)
         if rest:
             tail = np.broadcast_to(slab == full, entry.shape)
             share = ENTRY_ATOMS // rest
@@ -232,34 +110,122 @@ class Cbuf:
         return entry * ENTRY_ATOMS + column
 
     def weights(self, ctx: Context, cna: View, shape: ConvShape) -> NDArray[np.uint8]:
-        """Fetch the weights unless WEIGHT_REUSE is set and return the byte stream, uint8 [WEIGHT_BYTES]."""
-        banks = cna.get("CBUF_CON0", "WEIGHT_BANK")
+        """Fetch the weights unless WEIGHT_REUSE is set, and return the byte stream, uint8 [WEIGHT_BYTES]."""
+        banks = cna("CBUF_CON0", "WEIGHT_BANK")
         ring = banks * BANK_ENTRIES * ENTRY_BYTES
         start = (BANKS - banks) * BANK_ENTRIES * ENTRY_BYTES
-        size = cna.get("WEIGHT_SIZE0", "WEIGHT_BYTES")
+        size = cna("WEIGHT_SIZE0", "WEIGHT_BYTES")
         size = -(-size // ATOM) * ATOM
         image = self.bytes
         held = (start + np.arange(ring)) % image.size
         self._held["weight"] = held[:size]
-        if cna.get("CBUF_CON0", "WEIGHT_REUSE"):
-            size = min(size, sum(group_bytes(shape)))  # the rest is never read, and may be 4 GiB
+        if cna("CBUF_CON0", "WEIGHT_REUSE"):
+            size = min(size, sum(shape.group_bytes))  # the rest, which may be up to 4 GiB, is never read
             return image[held[np.arange(size) % ring]]
-        stream = ctx.read_run("weight", "CNA", "DCOMP_ADDR0", ctx.address(cna, "DCOMP_ADDR0"), size)
+        if is_packed(cna):
+            stream = fetch_packed(ctx, cna, size)
+        else:
+            stream = ctx.read_run("weight", "CNA", "DCOMP_ADDR0", ctx.place(cna, "DCOMP_ADDR0"), size)
         tail = np.arange(max(0, size - ring), size)
         image[held[tail % ring]] = stream[tail]
         return stream
 
 
 def feature_addresses(ctx: Context, cna: View, shape: ConvShape) -> NDArray[np.int64]:
-    """Byte address of every feature atom, int64 [surface, row, column] (docs/hardware.md 1.1-1.3)."""
-    stride, jump = cna.get("DMA_CON1", "LINE_STRIDE"), cna.signed("DMA_CON2", "SURF_STRIDE")
-    surface = stride + jump
-    line = stride
-    if not cna.get("CONV_CON1", "GROUP_LINE_OFF"):
-        line = stride // 4
-    elif jump == 0:
-        surface = shape.width
+    """Byte address of every feature atom, int64 [surface, row, column] ([HW 4.1.1] to [HW 4.1.3])."""
+    line, surface = shape.pitches
     c1 = np.arange(shape.surfaces, dtype=np.int64)[:, None, None]
     y = np.arange(shape.height, dtype=np.int64)[None, :, None]
     x = np.arange(shape.width, dtype=np.int64)[None, None, :]
     return ctx.place(cna, "FEATURE_DATA_ADDR") + ATOM * (c1 * surface + y * line + x)
+
+
+# -- first-layer input ----------------------------------------------------------------------------
+
+
+def load_argb(ctx: Context, cna: View, shape: ConvShape, image: NDArray[np.uint8]) -> None:
+    """Fetch, convert and store the pixels.
+
+    Parameters
+    ----------
+    image
+        Bytes of CBUF before the weights, written in place from byte 0 on. Unused bytes of a pixel and the
+        rest of the last atom become zero.  Pixels beyond the end of `image` are not stored (2.7).
+    """
+    pitch = cna("DMA_CON1", "LINE_STRIDE")
+    total, size = shape.height * pitch, shape.type.bits // 8
+    base = ctx.place(cna, "FEATURE_DATA_ADDR")
+    raw = ctx.read_run("feature", "CNA", "FEATURE_DATA_ADDR", base, total * shape.argb * size)
+    pixels = convert_input(cna, shape, raw.reshape(total, -1))
+    step = shape.pixel_bytes
+    stored = np.zeros((total, step), np.uint8)
+    stored[:, : shape.argb * size] = pixels
+    flat = np.pad(stored.ravel(), (0, -total * step % ATOM))[: image.size]
+    image[: flat.size] = flat
+
+
+def argb_places(cna: View, shape: ConvShape) -> NDArray[np.int64]:
+    """Byte from the first entry on of every channel of a pixel, int64 [rows, columns, channels' bytes]."""
+    y = np.arange(shape.height, dtype=np.int64)[:, None, None]
+    x = np.arange(shape.width, dtype=np.int64)[None, :, None]
+    byte = np.arange(shape.argb * shape.type.bits // 8, dtype=np.int64)
+    return (y * cna("DMA_CON1", "LINE_STRIDE") + x) * shape.pixel_bytes + byte
+
+
+def convert_input(cna: View, shape: ConvShape, raw: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Input converter: bytes of pixels, uint8 [pixels, C * e], to the same form [HW 4.3]."""
+    if cna("CVT_CON0", "CVT_BYPASS") or shape.type.is_float:
+        return raw
+    bits = shape.type.bits
+    elements = decode(shape.type, raw).astype(np.int64)
+    for channel in range(shape.argb):
+        if not cna("CVT_CON5", "PER_CHANNEL_CVT_EN") >> channel & 1:
+            continue
+        x = elements[:, channel]
+        if not cna("CVT_CON0", "DATA_SIGN"):
+            x = x % (1 << bits)
+        scale = signed(cna(f"CVT_CON{channel + 1}", f"CVT_SCALE{channel}"), 16)
+        offset = signed(cna(f"CVT_CON{channel + 1}", f"CVT_OFFSET{channel}"), 16)
+        shift = cna("CVT_CON0", f"CVT_TRUNCATE_{channel}")
+        add_first = cna("CVT_CON0", "CVT_TYPE")
+        t = (x + offset) * scale if add_first else x * scale
+        t = shift_up(t, shift) if cna("CVT_CON0", "ROUND_TYPE") else shift_even(t, shift)
+        elements[:, channel] = saturate(t if add_first else t + offset, bits)
+    return elements.astype(f"<i{bits // 8}").view(np.uint8).reshape(raw.shape)
+
+
+# -- weights --------------------------------------------------------------------------------------
+
+
+def unpack_weights(stream: NDArray[np.uint8], shape: ConvShape) -> NDArray:
+    """Convert a weight stream from the order of tiles.
+
+    Parameters
+    ----------
+    stream
+        uint8, at least the bytes of all groups.
+
+    Returns
+    -------
+    Elements as returned by `decode`. Direct convolution: [channel groups, taps, lanes of a channel group,
+    kernels], with 0 in lanes above the atoms of a tile. Depthwise: [taps, groups * 64], with 0 in channels
+    above the last block.
+    """
+    elements = decode(shape.type, stream[: sum(shape.group_bytes)])
+    if shape.depthwise:
+        counts = np.array(shape.block_atoms) * shape.type.per_atom
+        parts = np.split(elements, np.cumsum(counts * shape.taps)[:-1])
+        tiles = np.concatenate([part.reshape(shape.taps, -1) for part in parts], axis=1)
+        return np.pad(tiles, ((0, 0), (0, shape.groups * DEPTHWISE_GROUP - tiles.shape[1])))
+    lanes, most = shape.type.channels, shape.type.kernels
+    atoms = shape.tile_atoms
+    out = np.zeros((len(atoms), shape.taps, lanes, shape.kernels), elements.dtype)
+    at = 0
+    for k in range(0, shape.kernels, most):
+        n = min(most, shape.kernels - k)
+        for group, count in enumerate(atoms):
+            m = count * shape.type.per_atom
+            tile = elements[at : at + n * m * shape.taps].reshape(shape.taps, n, m)
+            out[group, :, :m, k : k + n] = tile.transpose(0, 2, 1)
+            at += tile.size
+    return out

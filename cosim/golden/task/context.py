@@ -1,4 +1,4 @@
-"""What one task sees while it runs: memory with its traffic log, base address, diagnostics."""
+"""Environment of one task: memory with its traffic log, base address, diagnostics."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from cosim.golden.task.errors import GoldenError, MemoryFault
-from cosim.golden.task.memory import ATOM, Bytes, Memory, atom_ranges
-from cosim.golden.task.registers import View
+from rkcosim.golden.task.errors import GoldenError, GoldenHang, MemoryFault
+from rkcosim.golden.task.memory import Bytes, Memory, atom_ranges
+from rkcosim.golden.task.registers import View
+from rkcosim.spec.types import ATOM
 
 
 @dataclass(frozen=True)
@@ -19,12 +20,12 @@ class Traffic:
     client: str
     ranges: tuple[tuple[int, int], ...]
     bytes: int
-    """Bytes moved, counting an address as often as it was accessed."""
+    """Number of bytes moved; an address counts as often as it was accessed."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A diagnostic of a task, as the RTL's diagnostic port carries it."""
+    """A diagnostic of a task, with the contents of the RTL's diagnostic port."""
 
     task: int
     code: str
@@ -33,17 +34,26 @@ class Finding:
     value: int
     message: str
 
+    def __str__(self) -> str:
+        where = self.register if self.register.startswith(self.block) else f"{self.block}.{self.register}"
+        return f"task {self.task}: {where}: {self.message} ({self.code}, {self.value:#x})"
+
+
+def label_of(register: str, name: str | None) -> str:
+    """Name of a field in messages: `REGISTER.FIELD`, or `REGISTER` if both have the same name."""
+    return register if name in (None, "", register) else f"{register}.{name}"
+
 
 @dataclass
 class TaskReport:
-    """What a task did: registers in force, traffic and useful work."""
+    """Activity of a task: its registers, traffic and useful work."""
 
     index: int
     kind: str = ""
     mask: int = 0
     groups: dict[str, int] = field(default_factory=dict)
     registers: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Block -> register name -> value, everything written to the group in force."""
+    """Block -> register name -> value, for everything that was written to the active group."""
     reads: list[Traffic] = field(default_factory=list)
     writes: list[Traffic] = field(default_factory=list)
     macs: int = 0
@@ -68,13 +78,13 @@ class Context:
     memory
         DRAM.
     base
-        TASK_DMA_BASE, added to every address of a DMA but not to command fetches.
+        TASK_DMA_BASE, which is added to every address of a DMA but not to command fetches.
     report
-        filled in while the task runs.
+        Filled in while the task runs.
     findings
-        diagnostics are appended here; with `strict` the first one raises.
+        Diagnostics are appended here; with `strict` the first one is raised.
     options
-        readings of the hardware that differ from the default (rtl/regs/options.py).
+        Non-default interpretations of the hardware (spec/regs/options.py).
     """
 
     def __init__(
@@ -104,27 +114,27 @@ class Context:
         )
 
     def require(self, ok: bool, code: str, view: View, register: str, name: str | None, message: str) -> None:
-        """Diagnose a field of a `View` unless `ok`."""
+        """Report a diagnostic for a field of a `View` unless `ok`."""
         if not ok:
-            label = register if name in (None, register) else f"{register}.{name}"
-            self.diagnose(code, view.block, label, view.get(register, name), message)
+            self.diagnose(code, view.block, label_of(register, name), view(register, name), message)
 
-    def check_address(self, view: View, register: str) -> None:
-        """Diagnose a base address that is no multiple of 16 bytes."""
-        value = view.bits(register)
-        if value % ATOM:
-            self.diagnose(
-                "UNALIGNED_ADDRESS", view.block, register, value, f"address is no multiple of {ATOM} bytes"
-            )
+    def stop(self, code: str, view: View, register: str, name: str | None, message: str) -> GoldenHang:
+        """Record a diagnostic of a field and build the error of a task that never ends because of it."""
+        hang = self.hang(view, register, name, message, code)
+        self.findings.append(
+            Finding(self.report.index, code, view.block, hang.register, view(register, name), message)
+        )
+        return hang
+
+    def hang(self, view: View, register: str, name: str | None, message: str, code: str = "") -> GoldenHang:
+        """Build the error of a task that never ends because of a field."""
+        label, value = label_of(register, name), view(register, name)
+        index = self.report.index
+        return GoldenHang(message, task=index, block=view.block, register=label, value=value, code=code)
 
     def place(self, view: View, register: str) -> int:
         """Return a block's base address plus TASK_DMA_BASE, modulo 2^32."""
         return (view.bits(register) + self.base) % (1 << 32)
-
-    def address(self, view: View, register: str) -> int:
-        """Return what `place` does, checked by `check_address`."""
-        self.check_address(view, register)
-        return self.place(view, register)
 
     def read(self, client: str, block: str, register: str, addresses: NDArray[np.int64]) -> Bytes:
         """Read atoms: int64 [n] addresses -> uint8 [n, 16]."""
@@ -137,7 +147,7 @@ class Context:
         return atoms
 
     def read_run(self, client: str, block: str, register: str, start: int, size: int) -> Bytes:
-        """Read consecutive bytes (the atoms they touch): uint8 [size]."""
+        """Read consecutive bytes: uint8 [size]. The traffic is that of the atoms that contain them."""
         atoms = -(-size // ATOM)
         data = self.read(client, block, register, start + ATOM * np.arange(atoms, dtype=np.int64))
         return data.ravel()[:size]
@@ -157,27 +167,3 @@ class Context:
                 "two outputs are written to the same address", block, register, int(addresses[0])
             )
         self.report.writes.append(Traffic(client, tuple(ranges), addresses.size * ATOM))
-
-    def write_elements(
-        self, client: str, block: str, register: str, addresses: NDArray[np.int64], elements: Bytes
-    ) -> None:
-        """Write elements smaller than an atom: int64 [n] multiples of their size, uint8 [n, size].
-
-        The traffic counts every atom once; of two elements at one address the later one stays.
-        """
-        addresses = addresses.ravel() % (1 << 32)
-        atoms, which = np.unique(addresses // ATOM * ATOM, return_inverse=True)
-        try:
-            data = self.memory.gather(atoms)
-            offset = addresses % ATOM
-            for byte in range(elements.shape[1]):
-                data[which, offset + byte] = elements[:, byte]
-            self.memory.scatter(atoms, data)
-        except MemoryFault as fault:
-            message = f"{client} write of an element at {fault.address:#010x} is outside every mapped range"
-            raise self.error(message, block, register, fault.address, "WRITE_ERROR") from None
-        if self.strict and np.unique(addresses).size != addresses.size:
-            raise self.error(
-                "two outputs are written to the same address", block, register, int(addresses[0])
-            )
-        self.report.writes.append(Traffic(client, tuple(atom_ranges(atoms)), atoms.size * ATOM))

@@ -1,46 +1,45 @@
-"""CORE of the task-level golden model: convolution, window sums, drain (docs/hardware.md section 3)."""
+"""CORE of the task-level golden model: convolution, window sums, drain ([HW 5], [HW 6])."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cosim.golden.task.cna import Cbuf, ConvShape, conv_shape
-from cosim.golden.task.cna_check import DEPTHWISE, stop
-from cosim.golden.task.cna_weights import unpack_weights
-from cosim.golden.task.context import Context
-from cosim.golden.task.conv_types import INT8, ConvType, decode, type_of
-from cosim.golden.task.core_float import Operands, tile_sums
-from cosim.golden.task.dpu_float import from_floats
-from cosim.golden.task.errors import GoldenHang
-from cosim.golden.task.registers import View
+from rkcosim.golden.task.arith import decode
+from rkcosim.golden.task.cna import Cbuf, unpack_weights
+from rkcosim.golden.task.context import Context
+from rkcosim.golden.task.core_float import Operands, tile_sums
+from rkcosim.golden.task.dpu_float import from_floats
+from rkcosim.golden.task.registers import View
+from rkcosim.golden.task.rules import Diagnosis
+from rkcosim.golden.task.rules_conv import HALF_BITS
+from rkcosim.golden.task.shapes import ConvShape
+from rkcosim.spec.types import INT8, ElementType, conv_type
 
 Ints = NDArray[np.int64]
 ACC_BITS = 48
-_RUN_BIT = 24
-"""Bit of MAC_GATING without which the array does not run (docs/hardware.md 3.8)."""
-_HALF_BITS = (11, 23)
-"""Bits of MAC_GATING that clock the even and the odd octets."""
 _BLOCK = 1 << 16
-"""Sums (pixels times kernels) and operands worked on at a time, so that they stay in the caches."""
+"""Number of sums (pixels times kernels) and of operands that are processed at a time, to fit the caches."""
 
 
 class Clip(NamedTuple):
-    """CLIP_TRUNCATE and ROUND_TYPE, which the DPU applies; zero for floats (docs/hardware.md 3.8, 4.3)."""
+    """CLIP_TRUNCATE and ROUND_TYPE, which the DPU applies; zero for floats ([HW 6.3], [HW 7.4])."""
 
     shift: int = 0
     half_up: bool = False
 
 
 class ConvResult(NamedTuple):
-    """What CORE gives the DPU.
+    """Results that CORE delivers to the DPU.
 
-    `acc` and `sum` are int64 [pixels, shape.groups * 8 * shape.octets]; the groups of
-    `shape.delivered_groups` behind them are zeros.  Integers: `acc` signed sums of 48 bits.  Floats
-    (shape.is_float): `acc` binary32 bits as signed 32 bits.  `sum` the window sums as signed 32 bits, 0
-    for floats and without QD_EN.
+    Members
+    -------
+    acc : int64 [pixels, shape.groups * 8 * shape.octets]; signed sums of 48 bits, or for floats
+        (shape.is_float) binary32 bits as signed 32 bits. The groups of `shape.delivered_groups` above these
+        are zeros and not included.
+    sum : of the same shape, window sums as signed 32 bits; 0 for floats and without QD_EN.
     """
 
     shape: ConvShape
@@ -49,9 +48,9 @@ class ConvResult(NamedTuple):
     clip: Clip
 
     def delivered(self) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
-        """Both as [octets of the task, 8] in the order of delivery: group, stripe, pixel, octet.
+        """`acc` and `sum` as [octets of the task, 8] in the order of delivery: group, stripe, pixel, octet.
 
-        A group's pixels go through its stripes in order, so that stripes need no thought.
+        The pixels of a group are in the order of its stripes, so that stripes need no special treatment.
         """
         out = []
         missing = self.shape.delivered_groups - self.shape.groups
@@ -70,18 +69,15 @@ def convolve(ctx: Context, cna: View, core: View, cbuf: Cbuf) -> ConvResult:
     Raises
     ------
     GoldenHang
-        for sizes and settings with which the task never ends.
+        For sizes and settings for which the task never ends.
     """
-    drained = type_of(core.get("MISC_CFG", "PROC_PRECISION"))
-    wide = bool(core.get("MISC_CFG", "DW_EN"))
-    out_channels = core.get("DATAOUT_SIZE_1", "DATAOUT_CHANNEL") + 1
-    try:
-        shape = conv_shape(ctx, cna, 8 if wide else drained.octets, drained.is_float, out_channels)
-    except GoldenHang:
-        if not ctx.strict:  # CORE tells what it has to say all the same
-            _check_core(ctx, cna, core)
-        raise
-    on = _check_core(ctx, cna, core)
+    check = Diagnosis(ctx, {"CNA": cna, "CORE": core})
+    check.ask("CNA")
+    check.ask("CORE")
+    for hang in check.stops.values():
+        raise hang
+    drained = conv_type(core("MISC_CFG", "PROC_PRECISION"))
+    shape = ConvShape(cna, core, ctx.options)
     message = f"the kernels are {shape.groups} groups of {shape.delivered_groups}: the others deliver 0"
     same = shape.groups == shape.delivered_groups
     ctx.require(same, "SIZE_MISMATCH", core, "DATAOUT_SIZE_1", "DATAOUT_CHANNEL", message)
@@ -95,47 +91,29 @@ def convolve(ctx: Context, cna: View, core: View, cbuf: Cbuf) -> ConvResult:
         total = np.zeros((shape.pixels, 1), np.int64)
     else:
         acc, total = (_depthwise if shape.depthwise else _direct)(pixels, kernels, places, shape)
-    if drained.is_float or not core.get("MISC_CFG", "QD_EN"):
+    if drained.is_float or not core("MISC_CFG", "QD_EN"):
         total = np.zeros_like(total)
     channels = shape.argb or shape.channels
     ctx.report.macs += shape.pixels * shape.taps * channels * (1 if shape.depthwise else shape.kernels)
     out = _in_groups(_drain(acc, drained), shape)
     sums = _in_groups(signed_words(np.broadcast_to(total, acc.shape)), shape, real_only=shape.depthwise)
-    for half in (0, 1):
-        if not on[half]:
+    for half, bit in enumerate(HALF_BITS):
+        if not core("MAC_GATING", "SLCG_OP_EN") >> bit & 1:
             out[:, :, half::2] = 0
             sums[:, :, half::2] = 0
     clip = Clip()
     if not drained.is_float:
         cut = "CLIP_TRUNCATE"
-        clip = Clip(core.get(cut, cut), bool(core.get(cut, "ROUND_TYPE")))
+        clip = Clip(core(cut, cut), bool(core(cut, "ROUND_TYPE")))
     return ConvResult(shape, out.reshape(shape.pixels, -1), sums.reshape(shape.pixels, -1), clip)
-
-
-def _check_core(ctx: Context, cna: View, core: View) -> tuple[bool, bool]:
-    """Check the registers of CORE; return whether even and odd octets are clocked."""
-    gates = core.get("MAC_GATING", "SLCG_OP_EN")
-    on = [bool(gates >> bit & 1) for bit in _HALF_BITS]
-    stopped: GoldenHang | None = None
-    if not gates >> _RUN_BIT & 1:
-        stopped = stop(ctx, core, "RESERVED_MODE", "MAC_GATING", "SLCG_OP_EN", "the array is not clocked")
-    else:
-        ctx.require(all(on), "RESERVED_MODE", core, "MAC_GATING", "SLCG_OP_EN", "half of the octets read 0")
-    same = type_of(cna.get("CONV_CON1", "IN_PRECISION")).code == core.get("MISC_CFG", "PROC_PRECISION")
-    ctx.require(same, "RESERVED_MODE", core, "MISC_CFG", "PROC_PRECISION", "not the type of CNA")
-    agree = bool(core.get("MISC_CFG", "DW_EN")) == (cna.get("CONV_CON1", "CONV_MODE") == DEPTHWISE)
-    ctx.require(agree, "RESERVED_MODE", core, "MISC_CFG", "DW_EN", "CORE and CNA disagree about depthwise")
-    if stopped:
-        raise stopped
-    return on[0], on[1]
 
 
 # -- operands -------------------------------------------------------------------------------------
 
 
 def pad_values(cna: View, shape: ConvShape) -> NDArray:
-    """Pad value of every lane as `decode` has elements, [lanes]; lanes that are not live 0 (3.5, 3.6)."""
-    word = cna.get("PAD_CON1", "PAD_VALUE")
+    """Pad value of every lane in the format of `decode`, [lanes]; unused lanes are 0 (3.5, 3.6)."""
+    word = cna("PAD_CON1", "PAD_VALUE")
     raw = np.array([word], "<u4").view(np.uint8)
     elements = decode(shape.type, raw)
     values = np.full(shape.lanes, elements[0])
@@ -147,16 +125,16 @@ def pad_values(cna: View, shape: ConvShape) -> NDArray:
 
 
 def _with_pads(image: NDArray, pad: NDArray) -> NDArray:
-    """Line up all input pixels, then the pad pixel, then a zero: [rows * columns + 2, lanes]."""
+    """All input pixels in one axis, followed by the pad pixel and a zero: [rows * columns + 2, lanes]."""
     flat = image.reshape(-1, image.shape[2])
     return np.concatenate((flat, pad[None], np.zeros_like(pad)[None]))
 
 
 def tap_places(shape: ConvShape) -> NDArray[np.intp]:
-    """Operand of every tap of every output pixel: row of `_with_pads`, [taps, pixels] (3.4)."""
+    """Operand of every tap of every output pixel: index into `_with_pads`, [taps, pixels] (3.4)."""
     pixel = np.arange(shape.pixels)
-    size, pads = (shape.height, shape.width), (shape.pad_top, shape.pad_left)
-    kernel = (shape.kernel_height, shape.kernel_width)
+    size, pads = (shape.height, shape.width), shape.pads
+    kernel = shape.kernel
     inside, between, index = [], [], []
     for axis, out in enumerate(divmod(pixel, shape.out_width)):
         tap = np.arange(kernel[axis])[:, None] * shape.dilation[axis]
@@ -176,10 +154,10 @@ def tap_places(shape: ConvShape) -> NDArray[np.intp]:
 
 
 def _direct(pixels: NDArray, kernels: NDArray, places: NDArray, shape: ConvShape) -> tuple[Ints, Ints]:
-    """Exact sums through matrix products of floats, which are fast.
+    """Exact sums as matrix products of floats, which are fast.
 
-    A sum over all channels of one tap has at most 65536 products: of int16 below 2^46, which float64
-    holds; of int4 and, up to 1024 lanes, int8 it stays below 2^24, which float32 holds.
+    A sum over all channels of one tap has at most 65536 products. For int16 it is below 2^46, which float64
+    represents; for int4 and, up to 1024 lanes, int8 it is below 2^24, which float32 represents.
     """
     taps, lanes, count = shape.taps, pixels.shape[1], kernels.shape[3]
     narrow = lanes << 2 * (shape.type.bits - 1) <= 1 << 24
@@ -233,7 +211,7 @@ def _float_direct(pixels: NDArray, kernels: NDArray, places: NDArray, shape: Con
 def _float_depthwise(
     pixels: NDArray, kernels: NDArray, places: NDArray, shape: ConvShape
 ) -> NDArray[np.uint32]:
-    """One product a tile, rounded to binary32 (of fp16 and bf16 it has at most 22 bits), added in order."""
+    """One product per tile, rounded to binary32 (fp16 and bf16: it has at most 22 bits), added in order."""
     operands = np.ascontiguousarray(pixels[:, : shape.channels]).view(np.float32)
     weights = np.ascontiguousarray(kernels[:, : shape.channels]).view(np.float32)
     acc = np.zeros((shape.pixels, shape.channels), np.float32)
@@ -247,20 +225,20 @@ def _float_depthwise(
 
 
 def signed_words(value: Ints, bits: int = 32) -> Ints:
-    """Wrap to signed integers of some bits."""
+    """Wrap to signed integers of `bits` bits."""
     half = 1 << (bits - 1)
     return ((value + half) & ((1 << bits) - 1)) - half
 
 
-def _drain(acc: NDArray, drained: ConvType) -> Ints:
-    """Sums as the type of CORE delivers them (3.8)."""
+def _drain(acc: NDArray, drained: ElementType) -> Ints:
+    """Sums in the type that CORE delivers (3.8)."""
     return signed_words(acc.astype(np.int64), 32 if drained.is_float else ACC_BITS)
 
 
 def _in_groups(values: NDArray, shape: ConvShape, real_only: bool = True) -> NDArray:
-    """Arrange lanes as they are delivered: [pixels, real lanes] -> [pixels, groups, octets, 8].
+    """Arrange lanes in the form of delivery: [pixels, real lanes] -> [pixels, groups, octets, 8].
 
-    Lanes past the real ones read 0, or like their neighbour unless `real_only` (the one window sum).
+    Lanes above the real ones are 0, or copies of their neighbour unless `real_only` (the single window sum).
     """
     lanes, size = shape.group_lanes, shape.octets * 8
     missing = ((0, 0), (0, shape.groups * lanes - values.shape[1]))
@@ -268,3 +246,50 @@ def _in_groups(values: NDArray, shape: ConvShape, real_only: bool = True) -> NDA
     out = out.reshape(shape.pixels, shape.groups, lanes)
     out = np.pad(out, ((0, 0), (0, 0), (0, size)))[:, :, :size].copy()
     return out.reshape(shape.pixels, shape.groups, shape.octets, 8)
+
+
+# -- lockstep runs --------------------------------------------------------------------------------
+
+
+class Observer(Protocol):
+    """Receives internal data of every completed convolution task, in the order of the tasks.
+
+    For each task: first `cbuf` for the features, then `cbuf` for the weights, then `core` for each octet in
+    the order of delivery: group, stripe, pixel, octet.
+    """
+
+    def cbuf(
+        self,
+        task: int,
+        kind: str,
+        numbers: NDArray[np.int64],
+        entries: NDArray[np.uint8],
+        held: NDArray[np.bool_],
+    ) -> None:
+        """Receive the contents of CBUF that belong to operands, after all operands have been fetched.
+
+        Parameters
+        ----------
+        task
+            Number of the task in its kick.
+        kind
+            "feature" or "weight"; if the weights are larger than their banks, the last ones in the ring.
+        numbers
+            Entries (64 bytes each) that hold a byte of them, int64 [n], ascending.
+        entries
+            Contents of the entries, uint8 [n, 64]; bytes that belong to no operand may hold data of earlier
+            tasks.
+        held
+            Which bytes belong to an operand, bool [n, 64].
+        """
+
+    def core(self, task: int, octet: int, acc: NDArray[np.uint64], sum: NDArray[np.uint32]) -> None:
+        """Receive an octet: its number in the task, `acc` as 48 bits and `sum` as 32 bits, [8] each."""
+
+
+def observe(observer: Observer, task: int, cbuf: Cbuf, result: ConvResult) -> None:
+    """Pass the data of one convolution task to an observer."""
+    for kind in ("feature", "weight"):
+        observer.cbuf(task, kind, *cbuf.occupied(kind))
+    for number, (acc, total) in enumerate(zip(*result.delivered(), strict=True)):
+        observer.core(task, number, acc, total)

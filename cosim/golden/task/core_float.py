@@ -1,6 +1,6 @@
-"""Tile sums of floating-point convolutions, bit for bit (docs/hardware.md 3.7).
+"""Tile sums of floating-point convolutions, bit for bit [HW 6.2].
 
-A tile sum takes the products of one pixel and one kernel in one channel group and tap.  All functions
+A tile sum is the sum of the products of one pixel and one kernel in one channel group and tap.  All functions
 work on a stack of tiles: features [tiles, pixels, lanes], weights [tiles, lanes, kernels], sums binary32
 [tiles, pixels, kernels].
 """
@@ -13,50 +13,53 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cosim.golden.task.conv_types import FP16, ConvType
+from rkcosim.spec.types import FP16, ElementType
 
 Reals = NDArray[np.float64]
 Singles = NDArray[np.float32]
 Bits = NDArray[np.uint32]
 
 _HALF_UNIT = 24
-"""A finite fp16 is a multiple of 2^-24 below 2^16, so 40 bits and a sign in that unit."""
+"""log2 of the inverse of the unit of fp16.
+
+A finite fp16 is a multiple of 2^-24 below 2^16: 40 bits and a sign in this unit.
+"""
 
 _PART = 20
-"""Bits of the lower part that it is split into."""
+"""Width of the lower part when a number is split into two parts."""
 
 _INFINITE = 0x7F800000
 _WINDOW = 34
 _BIAS = 127
 _PAIRS = 1 << 14
-"""Pairs of pixel and kernel that the window rule takes at a time, for the caches' sake."""
+"""Number of pairs of pixel and kernel that the window rule processes at a time, to fit the caches."""
 
 
 @dataclass(frozen=True)
 class Operands:
-    """Features or weights in the forms that tile sums need; all arrays have the shape of the bits."""
+    """Features or weights in the forms that tile sums need; all arrays have the same shape."""
 
     bits: Bits
     value: Reals
     """The number, 0 for infinities and NaNs."""
     finite: bool
-    """Whether there are no infinities and NaNs at all."""
+    """Whether there are no infinities and no NaNs."""
 
     @classmethod
     def of(cls, bits: Bits) -> Operands:
-        """Make them from binary32 bits."""
+        """Build the forms from binary32 bits."""
         magnitude = bits & np.uint32(0x7FFFFFFF)
         finite = magnitude < _INFINITE
         value = np.where(finite, bits, 0).view(np.float32).astype(np.float64)
         return cls(bits, value, bool(finite.all()))
 
     def __getitem__(self, place: Any) -> Operands:
-        """Index all arrays alike."""
+        """Index all arrays with the same place."""
         return Operands(self.bits[place], self.value[place], self.finite)
 
 
-def tile_sums(kind: ConvType, features: Operands, weights: Operands) -> Singles:
-    """Sum of the products of every tile by the rule of its type."""
+def tile_sums(kind: ElementType, features: Operands, weights: Operands) -> Singles:
+    """Sum of the products of every tile by the rule for its type."""
     if kind is FP16:
         sums = _half_sums(features.value, weights.value)
     else:
@@ -70,16 +73,16 @@ def _half_sums(x: Reals, w: Reals) -> Singles:
     """fp16: exact sum of the products, rounded once.
 
     In units of 2^-24 operands are integers of 40 bits, x = xh * 2^20 + xl with |xh| <= 2^20 and
-    |xl| <= 2^19, w alike.  With at most 32 lanes the sums of xh*wh (32 * 2^40), of xh*wl + xl*wh
-    (64 * 2^39) and of xl*wl (32 * 2^38) are integers of at most 2^45, so float64 has them exactly,
-    in any order.  Carries from the lower sums make them `top * 2^40 + low`, 0 <= low < 2^40 and
-    |top| < 2^46, units of 2^-48.  If |top| < 2^22 that is an int64 as it is.  Otherwise 16 bits below
-    `top` and one that tells of any others below them (2^62 at most) round to binary32 like the whole,
-    for they hold more than 24 + 2 leading bits.  All results are normal numbers or 0.
+    |xl| <= 2^19; w is split in the same way.  With at most 32 lanes the sums of xh*wh (32 * 2^40), of
+    xh*wl + xl*wh (64 * 2^39) and of xl*wl (32 * 2^38) are integers of at most 2^45, which float64 represents
+    exactly in any order.  With the carries from the lower sums they are `top * 2^40 + low`, 0 <= low < 2^40
+    and |top| < 2^46, in units of 2^-48.  If |top| < 2^22, this fits an int64.  Otherwise `top`, the 16 bits
+    below it and one sticky bit for the others (2^62 at most) round to binary32 like the whole sum,
+    because they have more than 24 + 2 leading bits.  All results are normal numbers or 0.
     """
     unit = 2.0**_HALF_UNIT
     x, w = x * unit, w * unit
-    direct = _width(x) + _width(w) + 5 <= 53  # float64 has every sum of 32 products as it is
+    direct = _width(x) + _width(w) + 5 <= 53  # float64 represents every sum of 32 products exactly
     if direct:
         return np.matmul(x, w).astype(np.float32) * np.float32(2.0 ** (-2 * _HALF_UNIT))
     split = 2.0**_PART
@@ -100,13 +103,13 @@ def _half_sums(x: Reals, w: Reals) -> Singles:
 
 
 def _width(value: Reals) -> int:
-    """Bits from the lowest to the highest one that any of some integers below 2^53 uses."""
+    """Number of bits from the lowest to the highest bit that is set in any of some integers below 2^53."""
     used = int(np.bitwise_or.reduce(np.abs(value).astype(np.int64), axis=None))
     return used.bit_length() - ((used & -used).bit_length() - 1) if used else 0
 
 
-def _fields(kind: ConvType, bits: Bits) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Signed integer m and exponent q of `m * 2^q`; of infinities and NaNs, which others decide, anything."""
+def _fields(kind: ElementType, bits: Bits) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Signed integer m and exponent q of `m * 2^q`; arbitrary for infinities and NaNs (`_with_specials`)."""
     wide = bits.astype(np.int64)
     biased = wide >> 23 & 0xFF
     fraction = (wide & 0x7FFFFF) >> (24 - kind.mantissa)
@@ -115,7 +118,7 @@ def _fields(kind: ConvType, bits: Bits) -> tuple[NDArray[np.int64], NDArray[np.i
 
 
 def _span(bits: Bits, axis: int) -> NDArray[np.int64]:
-    """Largest minus smallest exponent of the finite numbers other than 0 along an axis, at least 0."""
+    """Largest minus smallest exponent of the finite non-zero numbers along an axis, at least 0."""
     magnitude = bits & np.uint32(0x7FFFFFFF)
     used = (magnitude > 0) & (magnitude < _INFINITE)
     biased = np.maximum(magnitude >> 23, 1).astype(np.int64)
@@ -124,16 +127,16 @@ def _span(bits: Bits, axis: int) -> NDArray[np.int64]:
     return np.maximum(top - bottom, 0)
 
 
-def _window_sums(kind: ConvType, features: Operands, weights: Operands) -> Singles:
+def _window_sums(kind: ElementType, features: Operands, weights: Operands) -> Singles:
     """bf16 and tf32: the sum in an alignment window.
 
-    Products differ by at most the spans of both operands in their exponents.  Up to 34 the window loses
-    nothing (`m << 34` is shifted right by no more than 34), so that the rule says: the exact sum, rounded
-    once.  float64 has that sum exactly, in any order, while 2 * mantissa + 5 + span <= 53 bits hold it.
+    The exponents of the products differ by at most the sum of the spans of both operands.  Up to 34 the
+    window loses nothing (`m << 34` is shifted right by at most 34), so that the result is the exact sum
+    rounded once.  float64 represents that sum exactly in any order if 2 * mantissa + 5 + span <= 53.
     """
     with np.errstate(over="ignore", under="ignore"):
         sums = np.matmul(features.value, weights.value).astype(np.float32)
-    limit = 53 - 5 - 2 * kind.mantissa  # 32 or 26, below 34
+    limit = 53 - 5 - 2 * kind.mantissa  # 32 or 26, less than 34
     span = _span(features.bits, -1)[:, :, None] + _span(weights.bits, -2)[:, None, :]
     where = np.nonzero(span > limit)
     if where[0].size:
@@ -151,12 +154,12 @@ def window_sum(m: NDArray[np.int64], q: NDArray[np.int64]) -> Singles:
     used = m != 0
     top = np.where(used, q, -(1 << 20)).max(axis=-1)
     size = np.abs(m) << _WINDOW
-    gone = np.clip(top[:, None] - q, 0, 63)  # of products that are 0 anything
+    gone = np.clip(top[:, None] - q, 0, 63)  # arbitrary for products that are 0
     kept = size >> gone
     sticky = ((kept << gone) != size).any(axis=-1)
     total = 2 * (np.sign(m) * kept).sum(axis=-1) | sticky
-    # 62 bits become 50 with a last one that tells of those below, which rounds to binary32 alike; large
-    # sums have more than 24 + 2 leading bits left.  float64 has them and their scaling exactly.
+    # 62 bits are reduced to 50 with a sticky bit for those below, which rounds to binary32 in the same way;
+    # large sums keep more than 24 + 2 leading bits.  float64 represents them and their scaling exactly.
     large = np.abs(total) >= 1 << 50
     near = (total >> 12) | ((total & 4095) != 0)
     value = np.where(large, near, total).astype(np.float64)
@@ -166,9 +169,9 @@ def window_sum(m: NDArray[np.int64], q: NDArray[np.int64]) -> Singles:
 
 
 def _with_specials(sums: Singles, x: Bits, w: Bits) -> Singles:
-    """Put in the sums that infinities and NaNs decide.
+    """Insert the sums that infinities and NaNs determine.
 
-    Which products are infinite or NaN is counted by products of 0 and 1: at most 4 * 32 of them, so
+    Infinite and NaN products are counted by products of 0 and 1: at most 4 * 32 of them, so that
     binary32 counts exactly.
     """
 
@@ -180,7 +183,7 @@ def _with_specials(sums: Singles, x: Bits, w: Bits) -> Singles:
             "zero": magnitude == 0,
             "any": np.ones_like(negative),
             "infinite": infinite,
-            "plus": ~negative,  # with a zero or a NaN the product is invalid anyway
+            "plus": ~negative,  # with a zero or a NaN the product is invalid in any case
             "minus": negative,
             "up": infinite & ~negative,
             "down": infinite & negative,

@@ -1,36 +1,38 @@
-"""Functional model of one NPU core: registers and memory in, memory out, no notion of cycles.
+"""Functional model of one NPU core: registers and memory, without any notion of cycles.
 
-The PC, its pointers and the order of blocks follow docs/hardware.md section 7.
+The PC, its pointers and the order of blocks follow [HW 1].
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from cosim.golden.task.cna import Cbuf
-from cosim.golden.task.context import Context, Finding, TaskReport
-from cosim.golden.task.core import convolve
-from cosim.golden.task.dpu import Dpu, feeds_ppu
-from cosim.golden.task.dpu_lut import LutTables
-from cosim.golden.task.errors import GoldenError, GoldenHang, MemoryFault
-from cosim.golden.task.memory import Memory
-from cosim.golden.task.observer import Observer, observe
-from cosim.golden.task.ppu import check_ppu, from_dpu, pool
-from cosim.golden.task.rdma import RdmaData, check_rdma, fetch, unpooling
-from cosim.golden.task.registers import SHADOWED_BLOCKS, RegisterSpace, View
-from rtl.regs import registers
-from rtl.regs.options import chosen_options
+from rkcosim.golden.task.cna import Cbuf
+from rkcosim.golden.task.co_work import Steps, group_size
+from rkcosim.golden.task.context import Context, Finding, TaskReport
+from rkcosim.golden.task.core import Observer, convolve, observe
+from rkcosim.golden.task.dpu import Dpu
+from rkcosim.golden.task.dpu_lut import LutTables
+from rkcosim.golden.task.errors import GoldenError, GoldenHang, MemoryFault
+from rkcosim.golden.task.memory import Memory
+from rkcosim.golden.task.ppu import from_dpu, pool
+from rkcosim.golden.task.rdma import RdmaData, fetch
+from rkcosim.golden.task.registers import SHADOWED_BLOCKS, RegisterSpace, View
+from rkcosim.golden.task.rules import Diagnosis
+from rkcosim.golden.task.shapes import DpuCube, RdmaCube
+from rkcosim.spec.regs import registers
+from rkcosim.spec.regs.options import chosen_options
 
 FETCH_BYTES = 16
-"""Bytes of one command fetch, two words (H1.6)."""
+"""Bytes of one command fetch, two words [HW 1.6]."""
 
 DMA_BASE_BYTES = 32
-"""What TASK_DMA_BASE is a multiple of (docs/hardware.md 7.7)."""
+"""TASK_DMA_BASE must be a multiple of this number of bytes [HW 1.10.1]."""
 
 EVENT_BITS = {"CNA": (0, 2, 4), "CORE": (6,), "DPU": (8,), "PPU": (10,)}
-"""First interrupt bit (group 0) of each event of a block (H7); CNA: feature, weight, CSC."""
+"""First interrupt bit (group 0) of each event of a block [HW 10]; CNA: feature, weight, CSC."""
 
 _OP_ENABLE, _END, _TARGET_MASK = 0x0080, 0x0040, 0xFFFE
 
@@ -41,16 +43,16 @@ class GoldenDevice:
     Parameters
     ----------
     memory
-        shared DRAM; a new, empty one by default.
+        Shared DRAM; None: a new, empty one.
     core_index
-        index that CNA and CORE expect in S_POINTER.
+        Index that CNA and CORE expect in S_POINTER.
     strict
-        raise GoldenError on anything the hardware raises a diagnostic for; otherwise go on as the
+        Raise GoldenError for everything for which the hardware raises a diagnostic. Otherwise continue as the
         hardware does and collect `findings`.
     observer
-        is shown CBUF and CORE's octets of every convolution that ends (see `Observer`).
+        Called after each convolution with the contents of CBUF and the octets of CORE (see `Observer`).
     options
-        names of readings of the hardware (rtl/regs/options.py); None: those of the environment.
+        Names of interpretations of the hardware (spec/regs/options.py); None: those of the environment.
     """
 
     def __init__(
@@ -71,7 +73,7 @@ class GoldenDevice:
         self.reset()
 
     def reset(self) -> None:
-        """Return to the state after a hardware reset; memory and the tables of the LUT stay."""
+        """Return to the state after a hardware reset; memory and the tables of the LUT are kept."""
         self.lut.reset()
         self.space = RegisterSpace(self._diagnose, self.lut)
         self.cbuf = Cbuf()
@@ -82,44 +84,47 @@ class GoldenDevice:
         """Interrupt events, RAW_STATUS."""
         self.tasks_done = 0
         self.last_task = 0
-        """Index of the last task of the kick, whose events alone may raise the line."""
+        """Index of the last task of the kick; only its events may raise the interrupt line."""
         self.stuck = False
-        """Whether the PC is in a kick that never ends."""
+        """Whether the PC runs a kick that never ends."""
+        self.steps = Steps()
+        """Progress of the kick, for the cores that co-work with this one."""
         self.unfinished: GoldenHang | None = None
-        """Why the DPU never ends, although the blocks that it works with have."""
+        """Why the DPU never ends, although the blocks that it works with have ended."""
         self._task = 0
         self._link = False
         self._told: dict[str, list[Finding]] = {}
-        """What a set of blocks that waits has told so far, by its first block."""
+        """Findings of a set of blocks that has not started, by its first block."""
         self._held: dict[str, GoldenHang] = {}
-        """Why it waits."""
+        """Why the set has not started, by its first block."""
 
     # -- programs -------------------------------------------------------------------------------
 
     def run_task(self, words: Iterable[int], dma_base: int = 0) -> TaskReport | None:
-        """Run one list of 64-bit command words given directly.
+        """Run one list of 64-bit command words.
 
         Parameters
         ----------
         words
-            the task's words; an op-enable word in it runs the blocks it names.
+            Words of the task; an op-enable word runs the blocks of its mask.
         dma_base
             TASK_DMA_BASE, a multiple of 32.
 
         Returns
         -------
-        The report of the last blocks that ran; None when the list enables none.
+        The report of the last blocks that ran; None if the list enables none.
 
         Raises
         ------
         GoldenError
-            for what the hardware reports, GoldenHang for what it would never finish.
+            For everything that the hardware reports; GoldenHang for a task that would never end.
         """
         if not self.space.blocks["CNA"].control:
             self._host_pointers()
         self.space.write(self._map["PC"]["TASK_DMA_BASE_ADDR"].offset, dma_base)
         self.reports, self._task = [], 0
-        self._run_words([int(w) for w in words])
+        for _ in self._run_words([int(w) for w in words]):
+            pass
         return self.reports[-1] if self.reports else None
 
     def run_kick(
@@ -131,18 +136,18 @@ class GoldenDevice:
         dma_base: int = 0,
         pp_en: int = 1,
     ) -> list[TaskReport]:
-        """Run a chain of tasks from memory, as the driver starts it (H1.9).
+        """Run a chain of tasks from memory, as the driver starts it [HW 10.3].
 
         Parameters
         ----------
         base_addr
-            address of the first task's words, a multiple of 16.
+            Address of the first task's words, a multiple of 16.
         amount_code
-            16-byte fetches of the first task minus one.
+            Number of 16-byte fetches of the first task, minus one.
         task_number
-            tasks of this kick, 1..4095.
+            Number of tasks of this kick, 1..4095.
         core_index
-            index the host writes into S_POINTER; that of the device by default.
+            Index that the host writes into S_POINTER; None: that of the device.
         dma_base
             TASK_DMA_BASE.
         pp_en
@@ -165,24 +170,40 @@ class GoldenDevice:
         return self.kick()
 
     def kick(self) -> list[TaskReport]:
-        """Run the chain that the PC registers describe (errors as `run_task`)."""
-        self.reports = []
-        self._task = 0
+        """Run the chain that the PC registers describe without other cores (errors as `run_task`)."""
+        for _ in self.begin_kick():
+            pass
+        return self.reports
+
+    def begin_kick(self) -> Iterator[None]:
+        """Run the chain that the PC registers describe, with interruptions for co-working cores.
+
+        The iterator yields where a task must not start before the other cores of its group have reached
+        `steps`; it is resumed when they have. Errors as `run_task`.
+        """
         number = self._map["PC"]["TASK_CON"].decode(self.space.value("PC", "TASK_CON"))["TASK_NUMBER"]
         slave = self._map["PC"]["BASE_ADDRESS"].decode(self.space.value("PC", "BASE_ADDRESS"))["PC_SEL"]
-        if self.stuck or slave or not number:
-            why = "a kick runs" if self.stuck else "slave mode" if slave else "TASK_NUMBER is 0"
-            self._diagnose("BAD_COMMAND", "PC", "OPERATION_ENABLE", 1, f"no kick starts: {why}")
-            return self.reports
+        running = self.stuck or self.steps.runs
+        if not running:
+            self.reports = []
+        if running or slave or not number:
+            why = "a kick is running" if running else "slave mode" if slave else "TASK_NUMBER is 0"
+            self._diagnose("BAD_COMMAND", "PC", "OPERATION_ENABLE", 1, f"the kick does not start: {why}")
+            return
+        self.reports, self._task = [], 0
         self.last_task = number - 1
+        self.steps.begin()
         try:
-            self._run_chain(number)
+            yield from self._run_chain(number)
         except GoldenHang:
             self.stuck = True
             raise
-        return self.reports
+        except GoldenError:
+            self.steps.end()
+            raise
+        self.steps.end()
 
-    def _run_chain(self, number: int) -> None:
+    def _run_chain(self, number: int) -> Iterator[None]:
         pc = self._map["PC"]
         for self._task in range(number):
             self._link = False
@@ -199,10 +220,10 @@ class GoldenDevice:
                     value=base,
                     code="READ_ERROR",
                 ) from None
-            self._run_words(np.frombuffer(data, "<u8").tolist())
+            yield from self._run_words(np.frombuffer(data, "<u8").tolist())
             self.tasks_done += 1
             if not self._link and self._task < self.last_task:
-                self._diagnose("BAD_COMMAND", "PC", "BASE_ADDRESS", self._task, "no link, but tasks are left")
+                self._diagnose("BAD_COMMAND", "PC", "BASE_ADDRESS", self._task, "no link, but tasks remain")
                 break
 
     def _host_pointers(self, core_index: int | None = None) -> None:
@@ -212,8 +233,8 @@ class GoldenDevice:
             flags = {"POINTER_PP_MODE": 1, "EXECUTER_PP_EN": 1, "POINTER_PP_EN": 1}
             self.space.write(r.offset, r.encode(CORE_INDEX=index, **flags))
 
-    def _run_words(self, words: list[int]) -> None:
-        """Carry out one task's words in order (H1.4, docs/hardware.md 7.3)."""
+    def _run_words(self, words: list[int]) -> Iterator[None]:
+        """Execute the words of one task in order ([HW 1.4], [HW 1.6]); yields like `begin_kick`."""
         started = False
         for word in words:
             fields = self._map.word.decode(word)
@@ -231,16 +252,28 @@ class GoldenDevice:
                     self.space.write(offset, value)
             elif offset == self._map["PC"]["OPERATION_ENABLE"].offset:
                 started = True
+                size = self._co_works(value)
+                if self.steps.reach(size):
+                    yield
+                self.steps.start(size)
                 self.enable(value)
                 self._finish_all()
+                self.steps.finish(size)
         if not started:
             message = "the word list has no op-enable word"
             code, register_name = "BAD_COMMAND", "OPERATION_ENABLE"
             self.findings.append(Finding(self._task, code, "PC", register_name, self._task, message))
             raise GoldenHang(message, task=self._task, block="PC", code=code)
 
+    def _co_works(self, mask: int) -> int:
+        """Return the size of the group that computes the convolution of an op-enable mask; 0: one core."""
+        if not self._map["GLOBAL"]["OPERATION_ENABLE"].decode(mask)["CNA_OP_EN"]:
+            return 0
+        state = self.space.blocks["CNA"]
+        return group_size(View("CNA", state.groups[state.pointer]))
+
     def _problem(self, target: int, offset: int, value: int) -> str:
-        """Say what is wrong with a word, if something is (docs/hardware.md 7.6)."""
+        """Return what is wrong with a word, or "" [HW 1.4]."""
         pc = self._map["PC"]
         if target == _OP_ENABLE:
             if offset != pc["OPERATION_ENABLE"].offset:
@@ -257,12 +290,12 @@ class GoldenDevice:
     # -- blocks ---------------------------------------------------------------------------------
 
     def enable(self, mask: int) -> None:
-        """Op-enable the blocks of a mask (H1.5) and run what can run."""
+        """Op-enable the blocks of a mask [HW 1.5] and run those that can start."""
         fields = self._map["GLOBAL"]["OPERATION_ENABLE"].decode(mask)
         self.enable_blocks([name for name in SHADOWED_BLOCKS if fields[f"{name}_OP_EN"]])
 
     def enable_blocks(self, names: Iterable[str]) -> None:
-        """Op-enable blocks by name and run what can run."""
+        """Op-enable blocks by name and run those that can start."""
         names = list(names)
         for name in names:
             state = self.space.blocks[name]
@@ -280,7 +313,7 @@ class GoldenDevice:
         Raises
         ------
         GoldenHang
-            naming the block that waits and what for.
+            If a block waits; the message names the block and the reason.
         """
         while self._step(final=True):
             pass
@@ -300,7 +333,7 @@ class GoldenDevice:
                 )
             if not state.ready():
                 raise GoldenHang(
-                    f"group {1 - state.executer} is enabled but group {state.executer} is in turn",
+                    f"group {1 - state.executer} is enabled, but group {state.executer} runs next",
                     task=self._task,
                     block=name,
                     register="S_POINTER",
@@ -309,20 +342,20 @@ class GoldenDevice:
             raise GoldenHang(self._wait(name), task=self._task, block=name)
 
     def waits(self) -> list[str]:
-        """Say of every enabled block what it waits for."""
+        """For each enabled block, return what it waits for."""
         enabled = [name for name, state in self.space.blocks.items() if any(state.enabled)]
         return [f"{name}: {self._wait(name)}" for name in enabled]
 
     def _wait(self, name: str) -> str:
-        """Say what an enabled block waits for."""
+        """Return what an enabled block waits for."""
         if name in self._held:
             return str(self._held[name])
         if not self.core_fits(name):
             return f"core {self.core_index} waits for its own index"
         if not self.space.blocks[name].ready():
-            return "the other group is in turn"
+            return "the other group runs next"
         views = {block: self.space.blocks[block].view() for block in ("DPU", "PPU")}
-        flying = views["DPU"].get("FEATURE_MODE_CFG", "FLYING_MODE")
+        flying = views["DPU"]("FEATURE_MODE_CFG", "FLYING_MODE")
         fed = from_dpu(views["PPU"])
         partners = {
             "CNA": ("CORE", "DPU"),
@@ -336,13 +369,13 @@ class GoldenDevice:
         if gone:
             return f"waits for {' and '.join(gone)}, not at work"
         if name == "PPU" and fed:
-            return "waits for atoms of the DPU, which feeds it none (OUTPUT_MODE)"
+            return "waits for atoms of the DPU, which sends none (OUTPUT_MODE)"
         if name == "PPU_RDMA" and fed:
-            return "its atoms are not taken, the PPU waits for those of the DPU (FLYING_MODE 0)"
+            return "its atoms are not accepted: the PPU waits for those of the DPU (FLYING_MODE 0)"
         return "waits for a block that it works with"
 
     def core_fits(self, name: str) -> bool:
-        """Tell whether a block's S_POINTER names this core; only CNA and CORE look (docs/hardware.md 7.2)."""
+        """Whether a block's S_POINTER selects this core; only CNA and CORE check [HW 1.7]."""
         if name not in ("CNA", "CORE"):
             return True
         index = self.space.blocks[name].core_index()
@@ -353,15 +386,15 @@ class GoldenDevice:
         return self.core_fits(name) and self.space.blocks[name].ready()
 
     def _step(self, final: bool) -> bool:
-        """Run one set of blocks that is complete; tell whether one was.
+        """Run one set of blocks that is complete, and return whether there was one.
 
-        Without `final` a set that would hang stays pending: the host may still enable what it misses.
+        Without `final`, a set that would hang remains pending: the host may still enable the missing block.
         """
         for choose in (self._dpu_blocks, self._ppu_blocks):
             names = choose(final)
             if not names:
                 continue
-            told = self._told.pop(names[0], [])  # by an earlier attempt
+            told = self._told.pop(names[0], [])  # from an earlier attempt
             self._held.pop(names[0], None)
             self.findings[:] = [f for f in self.findings if not any(f is old for old in told)]
             mark = len(self.findings)
@@ -375,36 +408,36 @@ class GoldenDevice:
         return False
 
     def _dpu_blocks(self, final: bool) -> list[str]:
-        """Blocks of the DPU's task in turn, empty unless all are there."""
+        """Blocks of the DPU's next task; empty unless all of them are ready."""
         if not self._ready("DPU") or self.unfinished is not None:
             return []
         dpu = self.space.blocks["DPU"].view()
-        names = ["DPU"] if dpu.get("FEATURE_MODE_CFG", "FLYING_MODE") else ["DPU", "CNA", "CORE"]
+        names = ["DPU"] if dpu("FEATURE_MODE_CFG", "FLYING_MODE") else ["DPU", "CNA", "CORE"]
         if not all(self._ready(name) for name in names):
             return []
         if self._ready("DPU_RDMA"):
             names.append("DPU_RDMA")
-        if not feeds_ppu(dpu, self._copies()):
+        if not DpuCube(dpu, self._copies()).feeds_ppu:
             return names
         if self._ready("PPU") and from_dpu(self.space.blocks["PPU"].view()):
             return [*names, "PPU"]
         if final:
             raise GoldenHang(
-                "the PPU does not take what it is fed",
+                "the PPU does not accept the DPU's data",
                 task=self._task,
                 block="DPU",
                 register="FEATURE_MODE_CFG.OUTPUT_MODE",
-                value=dpu.get("FEATURE_MODE_CFG", "OUTPUT_MODE"),
+                value=dpu("FEATURE_MODE_CFG", "OUTPUT_MODE"),
             )
         return []
 
     def _copies(self) -> int:
-        """Copies of a row that DPU_RDMA's settings ask for; 0 without unpooling (docs/hardware.md 5.7)."""
-        kernel = unpooling(self.space.blocks["DPU_RDMA"].view())
+        """Copies of a row that DPU_RDMA's settings require; 0 without unpooling [HW 8.7]."""
+        kernel = RdmaCube(self.space.blocks["DPU_RDMA"].view()).unpooled
         return 0 if kernel is None else kernel[0]
 
     def _ppu_blocks(self, final: bool) -> list[str]:
-        """Blocks of a pooling task that reads from memory, empty unless all are there."""
+        """Blocks of a pooling task that reads from memory; empty unless all of them are ready."""
         names = ["PPU", "PPU_RDMA"]
         complete = all(self._ready(name) for name in names)
         return names if complete and not from_dpu(self.space.blocks["PPU"].view()) else []
@@ -412,14 +445,13 @@ class GoldenDevice:
     def _run(self, names: list[str]) -> None:
         kind = "pool" if "DPU" not in names else "conv" if "CORE" in names else "elementwise"
         report, ctx, views = self._begin(names, kind)
-        # Every block tells about its settings when it starts, whatever keeps the task from ending.
+        # Every block reports diagnostics of its settings when it starts, even if the task never ends.
         rdma, ppu = views.get("DPU_RDMA"), views.get("PPU")
-        comb_use = 0 if rdma is None else rdma.get("FEATURE_MODE_CFG", "COMB_USE")
-        dpu = Dpu(ctx, views["DPU"], self.lut, comb_use, self._copies()) if "DPU" in names else None
-        if rdma is not None:
-            check_rdma(ctx, rdma)
-        if ppu is not None:
-            check_ppu(ctx, ppu, views.get("PPU_RDMA"), None if dpu is None else dpu.flying)
+        dpu = Dpu(ctx, views["DPU"], self.lut, rdma, self._copies()) if "DPU" in names else None
+        check = Diagnosis(ctx, views)
+        for block in ("PPU", "PPU_RDMA"):
+            if block in names:
+                check.ask(block)
         conv, feed = None, None
         if "CORE" in names:
             conv = convolve(ctx, views["CNA"], views["CORE"], self.cbuf)

@@ -1,6 +1,6 @@
 """DPU of the task-level golden model: the stages of a task in their order.
 
-Everything here follows docs/hardware.md section 4.
+The model follows [HW 7].
 """
 
 from __future__ import annotations
@@ -10,75 +10,49 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cosim.golden.task import dpu_float as fp
-from cosim.golden.task.arith import saturate, shift_even, shift_to_offset, shift_up
-from cosim.golden.task.context import Context
-from cosim.golden.task.core import ConvResult
-from cosim.golden.task.dpu_check import STAGE_ALGORITHMS, check_dpu, hang, stop
-from cosim.golden.task.dpu_lut import LutTables, look_up
-from cosim.golden.task.dpu_packets import STRIPE, check_packets, packet_mode, write_packets
-from cosim.golden.task.dpu_stages import Domain, Floats, Integers, Values, shift_round, sign_extend
-from cosim.golden.task.dpu_writer import SurfacePlan, pack, write_surfaces
-from cosim.golden.task.errors import GoldenHang
-from cosim.golden.task.memory import ATOM, Bytes
-from cosim.golden.task.rdma import (
-    DEPTHWISE,
-    ELEMENT_BITS,
-    FLOAT_CODES,
-    RdmaData,
-    StageOperands,
-    group_channels,
-)
-from cosim.golden.task.registers import View
+from rkcosim.golden.task import dpu_float as fp
+from rkcosim.golden.task.arith import saturate, shift_even, shift_to_offset, shift_up
+from rkcosim.golden.task.context import Context
+from rkcosim.golden.task.core import ConvResult
+from rkcosim.golden.task.dpu_lut import LutTables, look_up
+from rkcosim.golden.task.dpu_stages import Domain, Floats, Integers, Values, shift_round, sign_extend
+from rkcosim.golden.task.dpu_writer import SurfacePlan, pack, write_packets, write_surfaces
+from rkcosim.golden.task.errors import GoldenHang
+from rkcosim.golden.task.memory import Bytes
+from rkcosim.golden.task.rdma import RdmaData, StageOperands
+from rkcosim.golden.task.registers import View
+from rkcosim.golden.task.rules import Diagnosis
+from rkcosim.golden.task.rules_dpu import STAGE_ALGORITHMS
+from rkcosim.golden.task.shapes import DpuCube, ceil
+from rkcosim.spec.types import ATOM, BF16, ELEMENT_BITS, FLOAT_CODES, FP16, INT16, LANES, STRIPE
 
 Ints = NDArray[np.int64]
-_INT16, _FP16, _BF16 = 1, 2, 3
-_SIXTEEN_BITS = (1, 2, 3)
-"""DPU codes of the 16-bit types."""
-LANES = 8
-"""Channels that come together."""
-SURFACES_NAMED = 8
-"""The most surfaces of a kernel group that SIZE_E can name."""
 
 
 @dataclass(frozen=True)
 class PpuFeed:
-    """What the DPU hands to the PPU."""
+    """Data that the DPU passes to the PPU."""
 
     atoms: Bytes
     """uint8 [surfaces, rows, columns, 16]."""
     bits: int
-    """Of an element."""
+    """Bits of an element."""
     group_surfaces: int
-    """Surfaces of a channel group, which come together."""
-
-
-def feeds_ppu(dpu: View, copies: int) -> bool:
-    """Tell whether a task's result goes to the PPU (docs/hardware.md 4.10, 4.11, 5.7)."""
-    mode = "FEATURE_MODE_CFG"
-    unpooled = bool(copies) and bool(dpu.get(mode, "FLYING_MODE"))
-    return bool(dpu.get(mode, "OUTPUT_MODE") & 1) and not unpooled and packet_mode(dpu) is None
-
-
-def _moves(dpu: View) -> bool:
-    """Tell whether a task that is unpooled leaves its atoms as they are (docs/hardware.md 5.7)."""
-    stages = all(dpu.get(f"{name}_CFG", f"{name}_BYPASS") for name in ("BS", "BN", "EW"))
-    narrow = ELEMENT_BITS.get(dpu.get("DATA_FORMAT", "OUT_PRECISION"), 8) < 32
-    return stages and dpu.get("DATA_FORMAT", "IN_PRECISION") == _INT16 and narrow
+    """Number of surfaces of a channel group, which are passed together."""
 
 
 def _as_moved(dpu: View) -> View:
-    """The settings of a task that moves atoms: int16 in and out, a neutral converter."""
-    out = ELEMENT_BITS.get(dpu.get("DATA_FORMAT", "OUT_PRECISION"), 8)
+    """Effective settings of a task that moves atoms: int16 in and out, a neutral converter."""
+    out = ELEMENT_BITS.get(dpu("DATA_FORMAT", "OUT_PRECISION"), 8)
 
     def channels(register: str, name: str) -> int:
-        return 8 * -(-(dpu.get(register, name) + 1) * out // (8 * ATOM)) - 1
+        return 8 * -(-(dpu(register, name) + 1) * out // (8 * ATOM)) - 1
 
     channel = channels("DATA_CUBE_CHANNEL", "CHANNEL")
     return dpu.changed(
         {
-            ("DATA_FORMAT", "OUT_PRECISION"): _INT16,
-            ("DATA_FORMAT", "PROC_PRECISION"): _INT16,
+            ("DATA_FORMAT", "OUT_PRECISION"): INT16.dpu_code,
+            ("DATA_FORMAT", "PROC_PRECISION"): INT16.dpu_code,
             ("DATA_CUBE_CHANNEL", "CHANNEL"): channel,
             ("DATA_CUBE_CHANNEL", "ORIG_CHANNEL"): channel,
             ("WDMA_SIZE_0", "CHANNEL_WDMA"): channels("WDMA_SIZE_0", "CHANNEL_WDMA"),
@@ -90,80 +64,74 @@ def _as_moved(dpu: View) -> View:
 
 
 class Dpu:
-    """One task's pass through the DPU.
+    """Processing of one task.
 
-    Making one raises the diagnostics of its settings, `run` does its work.
+    The constructor raises the diagnostics of the settings, `run` processes the data.
 
     Parameters
     ----------
     ctx
-        memory and diagnostics of the task.
+        Memory and diagnostics of the task.
     dpu
-        registers in force.
+        Registers of the DPU for the task.
     tables
-        of the LUT.
-    comb_use
-        COMB_USE of DPU_RDMA in this task.
+        Tables of the LUT.
+    rdma
+        Registers of DPU_RDMA; None if it does not take part.
     copies
-        copies of a row that DPU_RDMA's unpooling makes; 0 without it.
+        Copies of a row that DPU_RDMA's unpooling makes; 0 without unpooling.
     """
 
     def __init__(
-        self, ctx: Context, dpu: View, tables: LutTables, comb_use: int = 0, copies: int = 0
+        self, ctx: Context, dpu: View, tables: LutTables, rdma: View | None = None, copies: int = 0
     ) -> None:
-        self.flying = bool(dpu.get("FEATURE_MODE_CFG", "FLYING_MODE"))
-        self.copies = copies if self.flying else 0
-        unknown = bool(self.copies) and not _moves(dpu)
-        if self.copies and not unknown:
+        cube = DpuCube(dpu, copies)
+        if cube.moves:
             dpu = _as_moved(dpu)
-        self.ctx, self.dpu, self.tables = ctx, dpu, tables
+            cube = DpuCube(dpu, copies)
+        self.ctx, self.dpu, self.cube, self.tables = ctx, dpu, cube, tables
         self.offered = RdmaData()
-        self.width = dpu.get("DATA_CUBE_WIDTH", "WIDTH") + 1
-        self.height = dpu.get("DATA_CUBE_HEIGHT", "HEIGHT") + 1
-        self.channels = dpu.get("DATA_CUBE_CHANNEL", "CHANNEL") + 1
-        self.group = group_channels(dpu, "FEATURE_MODE_CFG", "DATA_FORMAT")
-        self.out = dpu.get("DATA_FORMAT", "OUT_PRECISION")
-        self.bits = ELEMENT_BITS.get(self.out, 8)
-        self.packets = packet_mode(dpu)
-        self.serial = self.packets is not None and self.packets.flying
-        if self.serial:  # data come surface by surface
-            self.group = LANES
-        on = not dpu.get("EW_CFG", "EW_BYPASS")
-        self.lut = on and not dpu.get("EW_CFG", "EW_LUT_BYPASS")
-        self.operation = on and not dpu.get("EW_CFG", "EW_OP_BYPASS")
-        self.domain: Domain = Integers()
-        self.float_domain = dpu.get("DATA_FORMAT", "PROC_PRECISION") in FLOAT_CODES
-        if self.float_domain:
-            self.domain = Floats()
-
-        check_dpu(ctx, dpu, comb_use, self.packets is not None)
-        mode = "FEATURE_MODE_CFG"
-        ctx.require(not unknown, "RESERVED_MODE", dpu, mode, "FLYING_MODE", "unpooling only moves atoms")
-        ok = not self.copies or not dpu.get(mode, "OUTPUT_MODE") & 1
-        ctx.require(ok, "RESERVED_MODE", dpu, mode, "OUTPUT_MODE", "the PPU gets no unpooled data")
-        self._misplaced = self._check_writer()
-        self.unfinished: GoldenHang | None = self._misplaced or self._check_product()
-        """Why the DPU never ends, although it takes all that it is given."""
+        self.flying, self.copies, self.lut, self.operation = (
+            cube.flying,
+            cube.copies,
+            cube.lut,
+            cube.operation,
+        )
+        self.width, self.height, self.channels = cube.width, cube.height, cube.channels
+        self.out, self.bits = dpu("DATA_FORMAT", "OUT_PRECISION"), cube.bits
+        self.serial = cube.packets and cube.flying
+        """Whether the data arrive surface by surface."""
+        self.group = LANES if self.serial else cube.group
+        self.float_domain = cube.floats
+        self.domain: Domain = Floats() if cube.floats else Integers()
+        views = {"DPU": dpu} if rdma is None else {"DPU": dpu, "DPU_RDMA": rdma}
+        check = Diagnosis(ctx, views, patient=True)
+        check.dpu = cube
+        for block in views:
+            check.ask(block)
+        self._misplaced = any(name != "dpu.half-product" for name in check.stops)
+        self.unfinished: GoldenHang | None = next(iter(check.stops.values()), None)
+        """Why the DPU never ends, although it accepts all data that it receives."""
 
     def run(self, offered: RdmaData, conv: ConvResult | None = None) -> PpuFeed | None:
-        """Run the task and return what the PPU gets.
+        """Run the task and return the data for the PPU.
 
         Parameters
         ----------
         offered
-            what DPU_RDMA fetched, with every client None when it does not take part.
+            Data that DPU_RDMA fetched; every client is None if it does not take part.
         conv
-            what CORE delivers, None when it does not take part.
+            Data that CORE delivers; None if it does not take part.
 
         Returns
         -------
-        The PPU's data, if it is fed.  A DPU that takes everything and still never ends says why in
-        `unfinished`.
+        The data for the PPU, or None.  If the DPU accepts everything and still never ends, `unfinished` has
+        the reason.
 
         Raises
         ------
         GoldenHang
-            when a stream that the DPU waits for never comes.
+            If data that the DPU waits for never come.
         """
         wrong = self._check_group(conv)
         if wrong:
@@ -179,87 +147,41 @@ class Dpu:
 
     # -- sizes and streams ----------------------------------------------------------------------
 
-    def _surfaces(self) -> int:
-        """Surfaces that a group writes (docs/hardware.md 4.10)."""
-        group = self.group
-        deep = self.dpu.get("FEATURE_MODE_CFG", "CONV_MODE") == DEPTHWISE
-        if deep and self.dpu.get("DATA_FORMAT", "IN_PRECISION") in _SIXTEEN_BITS:
-            group = 32
-        return max(1, group * self.bits // (8 * ATOM))
-
     def _in_atoms(self, channels: int) -> int:
-        return -(-channels * self.bits // (8 * ATOM))
-
-    @property
-    def _fixed(self) -> bool:
-        """Whether the writer does not look at SIZE_E (docs/hardware.md 4.10)."""
-        unnamed = self._surfaces() > SURFACES_NAMED
-        return bool(
-            self.dpu.get("BS_OW_CFG", "OD_BYPASS") and (self.dpu.get("DATA_FORMAT", "MC_SURF_OUT") or unnamed)
-        )
-
-    def _check_writer(self) -> GoldenHang | None:
-        """Tell about sizes with which the writer never ends (docs/hardware.md 4.10, 4.11, 5.7)."""
-        ctx, dpu, surfaces = self.ctx, self.dpu, self._in_atoms(self.channels)
-        if self.packets is not None:
-            return check_packets(ctx, dpu, self.packets, surfaces, self.width * self.height)
-        said = dpu.get("BS_OW_CFG", "SIZE_E_1") + 1
-        if self.copies and said != self.copies:
-            message = f"SIZE_E_1 + 1 must be {self.copies}, the copies of a row"
-            return stop(ctx, dpu, message, "BS_OW_CFG", "SIZE_E_1")
-        if self.flying or self._fixed or not dpu.get("FEATURE_MODE_CFG", "OUTPUT_MODE") & 2:
-            return None
-        want = self._surfaces()
-        if said != want:
-            message = f"SIZE_E_1 + 1 must be {want}, the surfaces of a kernel group"
-            return stop(ctx, dpu, message, "BS_OW_CFG", "SIZE_E_1")
-        if surfaces % want and not dpu.get("BS_OW_CFG", "OD_BYPASS"):
-            message = f"{surfaces} surfaces are no whole kernel groups of {want}"
-            return stop(ctx, dpu, message, "DATA_CUBE_CHANNEL", "CHANNEL")
-        return None
+        return ceil(channels * self.bits, 8 * ATOM)
 
     def _plan(self) -> SurfacePlan:
-        """What is written as surfaces, also by a task that never ends."""
-        dpu, want = self.dpu, self._surfaces()
+        """Atoms that are written as surfaces, also by a task that never ends."""
+        dpu, want = self.dpu, self.cube.group_surfaces
         surfaces, pixels = self._in_atoms(self.channels), self.width * self.height
-        written = min(surfaces, self._in_atoms(dpu.get("WDMA_SIZE_0", "CHANNEL_WDMA") + 1))
-        said = dpu.get("BS_OW_CFG", "SIZE_E_1") + 1
+        written = min(surfaces, self._in_atoms(dpu("WDMA_SIZE_0", "CHANNEL_WDMA") + 1))
+        said = dpu("BS_OW_CFG", "SIZE_E_1") + 1
         if self.flying:
             return SurfacePlan(said, written, pixels, self.copies or 1)
-        if self._fixed:
+        if self.cube.fixed:
             return SurfacePlan(want, written, pixels)
         if said == want:
-            whole = surfaces if dpu.get("BS_OW_CFG", "OD_BYPASS") else surfaces // want * want
+            whole = surfaces if dpu("BS_OW_CFG", "OD_BYPASS") else surfaces // want * want
             return SurfacePlan(want, min(written, whole), pixels)
-        first = 1 if said > want and dpu.get("BS_OW_CFG", "OD_BYPASS") else STRIPE
-        complete = self.group * self.bits >= 8 * ATOM  # an atom, with a group's channels
+        first = 1 if said > want and dpu("BS_OW_CFG", "OD_BYPASS") else STRIPE
+        complete = self.group * self.bits >= 8 * ATOM  # a group's channels fill at least one atom
         return SurfacePlan(said, min(said, want, written) if complete else 0, min(first, pixels))
 
-    def _check_product(self) -> GoldenHang | None:
-        """Tell about a product of fp16 whose operand goes through the converter (4.7)."""
-        dpu, cfg = self.dpu, "EW_CFG"
-        half = dpu.get("DATA_FORMAT", "PROC_PRECISION") == _FP16 and not self.lut
-        product = self.operation and dpu.get(cfg, "EW_OP_TYPE") and dpu.get(cfg, "EW_OP_SRC")
-        if not (half and product) or dpu.get(cfg, "EW_OP_CVT_BYPASS"):
-            return None
-        message = "a product of fp16 needs the operand converter bypassed"
-        return stop(self.ctx, dpu, message, cfg, "EW_OP_CVT_BYPASS", "RESERVED_MODE")
-
     def _check_group(self, conv: ConvResult | None) -> GoldenHang | None:
-        """Tell about a group of CORE that is not the DPU's, which shows whatever else is wrong (4.1)."""
+        """Report CORE and DPU having different groups; this is reported in addition to other errors (4.1)."""
         if conv is None or self.flying:
             return None
         theirs = conv.acc.shape[1] // conv.shape.groups
         if theirs == self.group:
             return None
-        message = f"CORE delivers groups of {theirs} channels, the DPU wants {self.group}"
-        return stop(self.ctx, self.dpu, message, "DATA_FORMAT", "IN_PRECISION")
+        message = f"CORE delivers groups of {theirs} channels, the DPU expects {self.group}"
+        return self.ctx.stop("SIZE_MISMATCH", self.dpu, "DATA_FORMAT", "IN_PRECISION", message)
 
     def _hang(self, message: str, register: str, name: str | None = None) -> GoldenHang:
-        return hang(self.ctx, self.dpu, message, register, name)
+        return self.ctx.hang(self.dpu, register, name, message)
 
     def _check_streams(self) -> None:
-        """Make sure that DPU_RDMA offers what the DPU takes; what it does not take is left over (5.6)."""
+        """Make sure that DPU_RDMA offers the data that the DPU needs; data not needed are left over (5.6)."""
         offered = self.offered
         clients = {"MRDMA": offered.main, "BRDMA": offered.bs, "NRDMA": offered.bn, "ERDMA": offered.ew}
         if any(data is not None for data in clients.values()):
@@ -271,23 +193,23 @@ class Dpu:
             raise self._hang(message, "EW_CFG", "EW_OP_SRC")
         left = None
         if not self.flying and offered.main is not None:
-            left = self._hang("MRDMA offers data that nobody takes", "FEATURE_MODE_CFG", "FLYING_MODE")
-        needs = self.operation and bool(self.dpu.get("EW_CFG", "EW_OP_SRC"))
+            left = self._hang("MRDMA offers data that nothing uses", "FEATURE_MODE_CFG", "FLYING_MODE")
+        needs = self.operation and bool(self.dpu("EW_CFG", "EW_OP_SRC"))
         if needs and offered.ew is None:
             raise self._hang("waits for ERDMA, which is off", "EW_CFG", "EW_OP_SRC")
         if not needs and offered.ew is not None and not self.flying:
-            left = left or self._hang("ERDMA offers data that nobody takes", "EW_CFG", "EW_OP_SRC")
+            left = left or self._hang("ERDMA offers data that nothing uses", "EW_CFG", "EW_OP_SRC")
         self.unfinished = self.unfinished or left or offered.endless
         if self.flying and offered.main is None:
             raise self._hang("waits for MRDMA, which is off", "FEATURE_MODE_CFG", "FLYING_MODE")
 
     def _same_atoms(self, offered: RdmaData) -> bool:
-        """Tell whether an unpooled cube that is moved has the DPU's size, its channels counted in atoms."""
+        """Whether an unpooled, moved cube has the DPU's size, with its channels counted in atoms."""
         size = (offered.width, offered.height, -(-offered.channels // 8))
         return bool(self.copies) and size == (self.width, self.height, -(-self.channels // 8))
 
     def _in_order(self, data: Ints) -> Ints:
-        """Elements of MRDMA or ERDMA where they arrive, should the two blocks disagree about the group."""
+        """Elements of MRDMA or ERDMA in their order of arrival, should the groups of the blocks differ."""
         wide = self.offered.bits >= 16
         group = LANES if self.serial and wide else self.offered.group
         if group == self.group:
@@ -308,10 +230,10 @@ class Dpu:
         """Main data after CPEND, [pixels, channels] of the domain's dtype."""
         self._check_streams()
         if self.flying:
-            assert self.offered.main is not None  # `_check_streams` has made sure
+            assert self.offered.main is not None  # checked by `_check_streams`
             cfg = "BS_OW_CFG"
-            if not (self.float_domain or self.dpu.get(cfg, "OD_BYPASS")) and self.dpu.get(cfg, "OW_SRC"):
-                self._operands("BS", cfg, "OW_SRC")  # waited for, not used (4.3)
+            if not (self.float_domain or self.dpu(cfg, "OD_BYPASS")) and self.dpu(cfg, "OW_SRC"):
+                self._operands("BS", cfg, "OW_SRC")  # the DPU waits for them, but does not use them (4.3)
             return self.domain.enter(self._in_order(self.offered.main[:, : self.channels]))
         if conv is None:
             raise self._hang("waits for CORE, which is not enabled", "FEATURE_MODE_CFG", "FLYING_MODE")
@@ -321,7 +243,7 @@ class Dpu:
             raise self._hang(f"CORE delivers {shape.pixels} pixels of {pixels}", "DATA_CUBE_WIDTH", "WIDTH")
         groups = -(-self.channels // self.group)
         if shape.delivered_groups != groups:
-            message = f"CORE delivers {shape.delivered_groups} groups, the DPU wants {groups}"
+            message = f"CORE delivers {shape.delivered_groups} groups, the DPU expects {groups}"
             raise self._hang(message, "DATA_CUBE_CHANNEL", "CHANNEL")
         missing = ((0, 0), (0, max(0, self.channels - conv.acc.shape[1])))
         acc = np.pad(conv.acc[:, : self.channels], missing)
@@ -333,17 +255,17 @@ class Dpu:
         return self.domain.enter(saturate(short, 32))
 
     def _correction(self, total: Ints) -> Ints | int:
-        """What CPEND adds to the sums."""
-        if self.dpu.get("BS_OW_CFG", "OD_BYPASS"):
+        """Term that CPEND adds to the sums."""
+        if self.dpu("BS_OW_CFG", "OD_BYPASS"):
             return 0
-        if self.dpu.get("BS_OW_CFG", "OW_SRC"):
+        if self.dpu("BS_OW_CFG", "OW_SRC"):
             return total * self._operands("BS", "BS_OW_CFG", "OW_SRC").cpend
         return total * self.dpu.signed("BS_OW_OP", "OW_OP")
 
     # -- BS and BN ------------------------------------------------------------------------------
 
     def _operands(self, stage: str, register: str, name: str) -> StageOperands:
-        """Operands of BRDMA or NRDMA."""
+        """Operands from BRDMA or NRDMA."""
         data = self.offered.bs if stage == "BS" else self.offered.bn
         if data is None:
             client = "BRDMA" if stage == "BS" else "NRDMA"
@@ -352,55 +274,55 @@ class Dpu:
 
     def _alu(self, stage: str, value: Values) -> Values:
         dpu, cfg = self.dpu, f"{stage}_CFG"
-        if dpu.get(cfg, f"{stage}_ALU_BYPASS"):
+        if dpu(cfg, f"{stage}_ALU_BYPASS"):
             return value
-        if dpu.get(cfg, f"{stage}_ALU_SRC"):
+        if dpu(cfg, f"{stage}_ALU_SRC"):
             operand: Ints | int = self._operands(stage, cfg, f"{stage}_ALU_SRC").alu
         else:
             operand = dpu.signed(f"{stage}_ALU_CFG", f"{stage}_ALU_OPERAND")
-        algorithm = dpu.get(cfg, f"{stage}_ALU_ALGO")
+        algorithm = dpu(cfg, f"{stage}_ALU_ALGO")
         return (
             self.domain.add(value, operand, minus=algorithm == 4) if algorithm in STAGE_ALGORITHMS else value
         )
 
     def _mul(self, stage: str, value: Values) -> Values:
-        """Multiply, shift and saturate; with PRELU only negatives."""
+        """Multiply, shift and saturate; with PRELU only negative values."""
         dpu, register = self.dpu, f"{stage}_MUL_CFG"
-        if dpu.get(register, f"{stage}_MUL_SRC"):
+        if dpu(register, f"{stage}_MUL_SRC"):
             operand: Ints | int = self._operands(stage, register, f"{stage}_MUL_SRC").mul
         else:
             operand = dpu.signed(register, f"{stage}_MUL_OPERAND")
         return self.domain.multiply(
             value,
             operand,
-            dpu.get(register, f"{stage}_MUL_SHIFT_VALUE"),
-            dpu.get("DATA_FORMAT", f"{stage}_MUL_SHIFT_VALUE_NEG"),
-            prelu=bool(dpu.get(f"{stage}_CFG", f"{stage}_MUL_PRELU")),
+            dpu(register, f"{stage}_MUL_SHIFT_VALUE"),
+            dpu("DATA_FORMAT", f"{stage}_MUL_SHIFT_VALUE_NEG"),
+            prelu=bool(dpu(f"{stage}_CFG", f"{stage}_MUL_PRELU")),
         )
 
     def _relu(self, stage: str, value: Values, domain: Domain) -> Values:
-        """ReLU unless bypassed, ReLUX when enabled; each on its own."""
+        """ReLU unless bypassed, ReLUX if enabled; both are independent."""
         dpu, cfg = self.dpu, f"{stage}_CFG"
-        if not dpu.get(cfg, f"{stage}_RELU_BYPASS"):
+        if not dpu(cfg, f"{stage}_RELU_BYPASS"):
             value = domain.relu(value)
-        if dpu.get(cfg, f"{stage}_RELUX_EN"):
-            value = domain.clamp(value, dpu.get(f"{stage}_RELUX_CMP_VALUE", f"{stage}_RELUX_CMP_DAT"))
+        if dpu(cfg, f"{stage}_RELUX_EN"):
+            value = domain.clamp(value, dpu(f"{stage}_RELUX_CMP_VALUE", f"{stage}_RELUX_CMP_DAT"))
         return value
 
     def _bs(self, value: Values) -> Values:
         dpu = self.dpu
-        if dpu.get("BS_CFG", "BS_BYPASS"):
+        if dpu("BS_CFG", "BS_BYPASS"):
             return self.domain.settle(value)
         value = self._alu("BS", value)
-        multiplied = not dpu.get("BS_CFG", "BS_MUL_BYPASS")
+        multiplied = not dpu("BS_CFG", "BS_MUL_BYPASS")
         value = self._mul("BS", value) if multiplied else self.domain.settle(value)
         return self._relu("BS", value, self.domain)
 
     def _stage_bn(self, value: Values) -> Values:
         dpu = self.dpu
-        if dpu.get("BN_CFG", "BN_BYPASS"):
+        if dpu("BN_CFG", "BN_BYPASS"):
             return value
-        if not dpu.get("BN_CFG", "BN_MUL_BYPASS"):
+        if not dpu("BN_CFG", "BN_MUL_BYPASS"):
             value = self._mul("BN", value)
         return self._relu("BN", self.domain.settle(self._alu("BN", value)), self.domain)
 
@@ -408,7 +330,7 @@ class Dpu:
 
     def _element_wise(self, value: Values) -> Values:
         dpu = self.dpu
-        if dpu.get("EW_CFG", "EW_BYPASS"):
+        if dpu("EW_CFG", "EW_BYPASS"):
             return value
         domain = self.domain
         if self.lut:
@@ -420,52 +342,52 @@ class Dpu:
 
     def _operation(self, value: Values, domain: Domain) -> Values:
         dpu = self.dpu
-        register = not dpu.get("EW_CFG", "EW_OP_SRC")
+        register = not dpu("EW_CFG", "EW_OP_SRC")
         operand = self._register_operand() if register else self._memory_operand(domain)
-        if dpu.get("EW_CFG", "EW_OP_TYPE"):
+        if dpu("EW_CFG", "EW_OP_TYPE"):
             return domain.element_multiply(
                 value,
                 operand,
-                dpu.get("EW_CVT_SCALE_VALUE", "EW_TRUNCATE") % 64,
-                dpu.get("DATA_FORMAT", "EW_TRUNCATE_NEG") % 64,
-                prelu=bool(dpu.get("EW_CFG", "EW_MUL_PRELU")),
+                dpu("EW_CVT_SCALE_VALUE", "EW_TRUNCATE") % 64,
+                dpu("DATA_FORMAT", "EW_TRUNCATE_NEG") % 64,
+                prelu=bool(dpu("EW_CFG", "EW_MUL_PRELU")),
                 register=register,
             )
-        out = domain.element_alu(dpu.get("EW_CFG", "EW_ALU_ALGO"), value, operand)
+        out = domain.element_alu(dpu("EW_CFG", "EW_ALU_ALGO"), value, operand)
         return value if out is None else out
 
     def _register_operand(self) -> Ints:
-        """EW_OP_VALUE of every channel's lane, int64 [1, channels]."""
+        """EW_OP_VALUE of the lane of every channel, int64 [1, channels]."""
         lanes = [self.dpu.signed(f"EW_OP_VALUE_{lane}", f"EW_OPERAND_{lane}") for lane in range(8)]
         return np.asarray(lanes, np.int64)[np.arange(self.channels) % 8][None, :]
 
     def _memory_operand(self, domain: Domain) -> Ints:
-        """ERDMA's elements through the operand converter, int64 [pixels, channels]."""
+        """Elements of ERDMA after the operand converter, int64 [pixels, channels]."""
         dpu = self.dpu
-        assert self.offered.ew is not None  # `_check_streams` has made sure
+        assert self.offered.ew is not None  # checked by `_check_streams`
         operand = self._in_order(self.offered.ew)
-        if dpu.get("EW_CFG", "EW_OP_CVT_BYPASS") or isinstance(domain, Floats):
+        if dpu("EW_CFG", "EW_OP_CVT_BYPASS") or isinstance(domain, Floats):
             return operand
         scale = dpu.signed("EW_CVT_SCALE_VALUE", "EW_OP_CVT_SCALE")
         offset = dpu.signed("EW_CVT_OFFSET_VALUE", "EW_OP_CVT_OFFSET")
-        shift = dpu.get("EW_CVT_SCALE_VALUE", "EW_OP_CVT_SHIFT")
-        add_first = dpu.get("EW_CFG", "EW_CVT_TYPE")
+        shift = dpu("EW_CVT_SCALE_VALUE", "EW_OP_CVT_SHIFT")
+        add_first = dpu("EW_CFG", "EW_CVT_TYPE")
         t = (operand + offset) * scale if add_first else operand * scale + offset
-        return saturate(shift_round(t, shift, away=bool(dpu.get("EW_CFG", "EW_CVT_ROUND"))), 32)
+        return saturate(shift_round(t, shift, away=bool(dpu("EW_CFG", "EW_CVT_ROUND"))), 32)
 
     # -- output ---------------------------------------------------------------------------------
 
     def _out_cvt(self, value: Values) -> Ints:
-        """Output converter: int64 [pixels, channels], of which the low bits of the output type count."""
+        """Output converter: int64 [pixels, channels]; the low bits of the output type are used."""
         out, bits = self.out, self.bits
         if self.float_domain and not self.lut:
             return self._narrowed(value, out) if out in FLOAT_CODES else fp.to_integers(value, bits)
         dpu = self.dpu
         scale = dpu.signed("OUT_CVT_SCALE", "OUT_CVT_SCALE")
         offset = dpu.signed("OUT_CVT_OFFSET", "OUT_CVT_OFFSET")
-        shift = dpu.get("OUT_CVT_SHIFT", "OUT_CVT_SHIFT") % 64
-        away = bool(dpu.get("OUT_CVT_SHIFT", "CVT_ROUND"))
-        if dpu.get("OUT_CVT_SHIFT", "CVT_TYPE"):
+        shift = dpu("OUT_CVT_SHIFT", "OUT_CVT_SHIFT") % 64
+        away = bool(dpu("OUT_CVT_SHIFT", "CVT_ROUND"))
+        if dpu("OUT_CVT_SHIFT", "CVT_TYPE"):
             q = shift_round((value + offset) * scale, shift, away=away)
         else:
             late = "q1_zero_point_after_rounding" in self.ctx.options
@@ -479,25 +401,25 @@ class Dpu:
         return self._narrowed(fp.from_integers(saturate(q, 32)), out)
 
     def _narrowed(self, bits: fp.Bits, out: int) -> Ints:
-        """Elements of a float type, MINUS_EXP taken off their exponents."""
-        minus = self.dpu.get("OUT_CVT_SHIFT", "MINUS_EXP") if self.float_domain else 0
-        if out == _FP16:
+        """Elements of a float type, with MINUS_EXP subtracted from their exponents."""
+        minus = self.dpu("OUT_CVT_SHIFT", "MINUS_EXP") if self.float_domain else 0
+        if out == FP16.dpu_code:
             half = np.where(fp.is_nan(bits), fp.NAN16_OUT, fp.narrow16(bits))
             return fp.less_exponent(half, minus, 5, 10)
-        if out == _BF16:
+        if out == BF16.dpu_code:
             return fp.less_exponent(fp.narrow_bf16(bits), minus, 8, 7)
         return fp.less_exponent(bits.astype(np.int64), minus, 8, 23)
 
     def _write(self, elements: Ints) -> PpuFeed | None:
-        """Write to memory and hand over to the PPU, as OUTPUT_MODE says."""
+        """Write to memory and pass on to the PPU, according to OUTPUT_MODE."""
         dpu = self.dpu
         atoms = pack(dpu, elements, self.bits)
-        if dpu.get("FEATURE_MODE_CFG", "OUTPUT_MODE") & 2:
-            if self.packets is not None:
-                write_packets(self.ctx, dpu, self.packets, atoms)
-            elif self.out in ELEMENT_BITS:  # a result of no type is not written
+        if dpu("FEATURE_MODE_CFG", "OUTPUT_MODE") & 2:
+            if self.cube.packets:
+                write_packets(self.ctx, self.cube, atoms)
+            elif self.out in ELEMENT_BITS:  # a result with the reserved type code is not written
                 write_surfaces(self.ctx, dpu, atoms, self.width, self._plan())
-        if not feeds_ppu(dpu, self.copies):
+        if not self.cube.feeds_ppu:
             return None
         cube = atoms.reshape(atoms.shape[0], self.height, self.width, ATOM)
         return PpuFeed(cube, self.bits, max(1, self.group * self.bits // (8 * ATOM)))

@@ -1,6 +1,6 @@
-"""Binary32 arithmetic of DPU and PPU on arrays of bits (docs/hardware.md 0.3, 0.5, 0.6).
+"""Binary32 arithmetic of DPU and PPU on arrays of bits ([HW 3.4], [HW 3.5.1], [HW 3.5.2]).
 
-Values are uint32 arrays of bits, so that what is only moved keeps the bits of its NaN.
+Values are uint32 arrays of bits, so that a NaN that is only moved keeps its bits.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ def floats(bits: Bits) -> NDArray[np.float32]:
 
 
 def is_nan(bits: Bits) -> NDArray[np.bool_]:
-    """Tell which values are no numbers."""
+    """Which values are NaN."""
     return (bits & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000)
 
 
 def is_negative(bits: Bits) -> NDArray[np.bool_]:
-    """Tell which values have their sign bit set."""
+    """Which values have their sign bit set."""
     return bits >= SIGN
 
 
 def from_floats(value: NDArray[np.float32]) -> Bits:
-    """Bits of results, every NaN the one NaN."""
+    """Bits of results; every NaN becomes the one NaN of the hardware."""
     bits = np.ascontiguousarray(value, np.float32).view(np.uint32)
     return np.where(np.isnan(value), np.uint32(NAN32), bits)
 
@@ -109,14 +109,14 @@ def from_integers(value: Ints) -> Bits:
 
 
 def less_exponent(value: Ints, amount: int, exponent: int, mantissa: int) -> Ints:
-    """Take an amount off the exponent field, modulo its size; sign and mantissa stay (4.8).
+    """Subtract `amount` from the exponent field, modulo its size; sign and mantissa are kept (4.8).
 
     Parameters
     ----------
     value
-        bits of floats.
+        Bits of floats.
     exponent, mantissa
-        bits of the two fields.
+        Widths of the two fields.
     """
     field = ((1 << exponent) - 1) << mantissa
     return (value & ~field) | ((value - (amount << mantissa)) & field)

@@ -1,18 +1,18 @@
-"""Arithmetic of the DPU's stages in its two domains (docs/hardware.md 4.2 to 4.8).
+"""Arithmetic of the DPU's stages in its two domains ([HW 7.3.3] to [HW 7.10]).
 
-`Integers` works on signed values, int64; `Floats` on binary32 bits, uint32.  Operands come to both as
-int64, as DPU_RDMA or a register gives them.
+`Integers` works on signed values, int64; `Floats` on binary32 bits, uint32.  Both receive operands as
+int64, as DPU_RDMA or a register provides them.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cosim.golden.task import dpu_float as fp
-from cosim.golden.task.arith import saturate, shift_away, shift_by_sign, shift_even
+from rkcosim.golden.task import dpu_float as fp
+from rkcosim.golden.task.arith import saturate, shift_away, shift_by_sign, shift_even
 
 Ints = NDArray[np.int64]
 Values = NDArray[Any]
@@ -30,77 +30,38 @@ def shift_round(value: Ints, shift: int, *, away: bool) -> Ints:
     return shift_away(value, shift) if away else shift_even(value, shift)
 
 
-class Domain(Protocol):
-    """Operations of one domain; `Values` are of the domain's dtype."""
-
-    def enter(self, raw: Ints) -> Values:
-        """Take elements of 32 bits, int64, into the domain."""
-
-    def add(self, value: Values, operand: Ints | int, *, minus: bool) -> Values:
-        """ALU of BS and BN, before saturation."""
-
-    def multiply(
-        self, value: Values, factor: Ints | int, shift: int, shift_negative: int, *, prelu: bool
-    ) -> Values:
-        """Multiply by 16-bit operands, shift and saturate; with `prelu` only negatives."""
-
-    def settle(self, value: Values) -> Values:
-        """Saturate to 32 bits."""
-
-    def relu(self, value: Values) -> Values:
-        """Replace negatives by zero."""
-
-    def clamp(self, value: Values, limit: int) -> Values:
-        """Replace what is above a limit, given as its 32 bits."""
-
-    def element_alu(self, algorithm: int, value: Values, operand: Ints) -> Values | None:
-        """ALU of EW, None when the domain has no such algorithm."""
-
-    def element_multiply(
-        self,
-        value: Values,
-        operand: Ints,
-        shift: int,
-        shift_negative: int,
-        *,
-        prelu: bool,
-        register: bool,
-    ) -> Values:
-        """Multiplier of EW; `register` tells an operand of EW_OP_VALUE from one of ERDMA."""
-
-
 class Integers:
-    """Signed 32-bit values with wide intermediates."""
+    """Signed 32-bit values with wider intermediate results."""
 
     def enter(self, raw: Ints) -> Ints:
-        """As `Domain`."""
+        """Convert elements of 32 bits, int64, to the domain."""
         return raw
 
     def add(self, value: Ints, operand: Ints | int, *, minus: bool) -> Ints:
-        """As `Domain`; kept wide."""
+        """ALU of BS and BN, before saturation; the result is not limited to 32 bits."""
         return value - operand if minus else value + operand
 
     def multiply(
         self, value: Ints, factor: Ints | int, shift: int, shift_negative: int, *, prelu: bool
     ) -> Ints:
-        """As `Domain`."""
+        """Multiply by 16-bit operands, shift and saturate; with `prelu` only negative values."""
         out = saturate(shift_by_sign(value * factor, shift, shift_negative), 32)
         return np.where(value >= 0, saturate(value, 32), out) if prelu else out
 
     def settle(self, value: Ints) -> Ints:
-        """As `Domain`."""
+        """Saturate to 32 bits."""
         return saturate(value, 32)
 
     def relu(self, value: Ints) -> Ints:
-        """As `Domain`."""
+        """Replace negative values by zero."""
         return np.maximum(value, 0)
 
     def clamp(self, value: Ints, limit: int) -> Ints:
-        """As `Domain`."""
+        """Replace values above a limit, which is given as its 32 bits."""
         return np.minimum(value, sign_extend(limit, 32))
 
     def element_alu(self, algorithm: int, value: Ints, operand: Ints) -> Ints | None:
-        """As `Domain`."""
+        """ALU of EW; None if the domain has no such algorithm."""
         if algorithm == 0:
             return np.maximum(value, operand)
         if algorithm == 1:
@@ -125,42 +86,45 @@ class Integers:
         prelu: bool,
         register: bool,
     ) -> Ints:
-        """As `Domain`: the low 16 bits of either operand, signed."""
+        """Multiplier of EW: the low 16 bits of both operands, signed.
+
+        `register`: the operand is EW_OP_VALUE; otherwise it comes from ERDMA.
+        """
         return self.multiply(value, sign_extend(operand, 16), shift, shift_negative, prelu=prelu)
 
 
 class Floats:
-    """Binary32 values; every operation rounds."""
+    """Binary32 values; every operation rounds its result."""
 
     def enter(self, raw: Ints) -> fp.Bits:
-        """As `Domain`."""
+        """As `Integers`."""
         return fp.bits32(raw)
 
     def add(self, value: fp.Bits, operand: Ints | int, *, minus: bool) -> fp.Bits:
-        """As `Domain`: the operand's 32 bits are binary32."""
+        """As `Integers`: the operand's 32 bits are binary32."""
         return fp.operate(np.subtract if minus else np.add, value, fp.bits32(operand))
 
     def multiply(
         self, value: fp.Bits, factor: Ints | int, shift: int, shift_negative: int, *, prelu: bool
     ) -> fp.Bits:
-        """As `Domain`: the factor is fp16; the shifts have no part."""
+        """As `Integers`: the factor is fp16; the shifts are not used."""
         return self._product(value, fp.widen16(factor), prelu)
 
     def settle(self, value: fp.Bits) -> fp.Bits:
-        """As `Domain`: nothing to do."""
+        """As `Integers`: nothing to do."""
         return value
 
     def relu(self, value: fp.Bits) -> fp.Bits:
-        """As `Domain`: a NaN passes, -0 becomes +0."""
+        """As `Integers`: a NaN passes, -0 becomes +0."""
         return np.where(fp.is_negative(value) & ~fp.is_nan(value), np.uint32(0), value)
 
     def clamp(self, value: fp.Bits, limit: int) -> fp.Bits:
-        """As `Domain`: a NaN passes."""
+        """As `Integers`: a NaN passes."""
         bits = fp.bits32(limit)
         return np.where(fp.greater(value, bits), bits, value)
 
     def element_alu(self, algorithm: int, value: fp.Bits, operand: Ints) -> fp.Bits | None:
-        """As `Domain`."""
+        """As `Integers`."""
         if algorithm == 5:
             return value & ~fp.SIGN
         if algorithm == 6:
@@ -184,10 +148,14 @@ class Floats:
         prelu: bool,
         register: bool,
     ) -> fp.Bits:
-        """As `Domain`: fp16 from a register, binary32 from ERDMA."""
+        """As `Integers`: fp16 from a register, binary32 from ERDMA."""
         return self._product(value, fp.widen16(operand) if register else fp.bits32(operand), prelu)
 
     @staticmethod
     def _product(value: fp.Bits, factor: fp.Bits, prelu: bool) -> fp.Bits:
         out = fp.operate(np.multiply, value, factor)
         return np.where(fp.is_negative(value), out, value) if prelu else out
+
+
+Domain = Integers | Floats
+"""Domain of a DPU task; `Values` have its dtype."""

@@ -1,4 +1,4 @@
-"""Writer of the DPU: packing and places of surfaces (docs/hardware.md 4.9, 4.10)."""
+"""Writer of the DPU: packing, addresses of surfaces, packets ([HW 7.11.1] to [HW 7.12])."""
 
 from __future__ import annotations
 
@@ -7,22 +7,26 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cosim.golden.task.arith import signed
-from cosim.golden.task.context import Context
-from cosim.golden.task.memory import ATOM, Bytes
-from cosim.golden.task.registers import View
+from rkcosim.golden.task.arith import signed
+from rkcosim.golden.task.context import Context
+from rkcosim.golden.task.memory import Bytes
+from rkcosim.golden.task.registers import View
+from rkcosim.golden.task.shapes import DpuCube
+from rkcosim.spec.types import ATOM, PACKET
 
 Ints = NDArray[np.int64]
+_INT32_ATOMS = 4
+"""Atoms per pixel of 16 channels of int32."""
 _UNSIGNED = {8: np.uint8, 16: np.uint16, 32: np.uint32}
 
 
 def pack(dpu: View, elements: Ints, bits: int) -> Bytes:
-    """Pack elements into atoms; channels past ORIG_CHANNEL and those that fill the last atom are OFFSET_PEND.
+    """Pack elements into atoms; channels above ORIG_CHANNEL and the rest of the last atom are OFFSET_PEND.
 
     Parameters
     ----------
     elements
-        int64 [pixels, channels], of which the low `bits` bits count.
+        int64 [pixels, channels], of which the low `bits` bits are used.
 
     Returns
     -------
@@ -31,8 +35,8 @@ def pack(dpu: View, elements: Ints, bits: int) -> Bytes:
     pixels, channels = elements.shape
     per_atom = ATOM * 8 // bits
     surfaces = -(-channels // per_atom)
-    lanes = np.full((pixels, surfaces * per_atom), signed(dpu.get("OFFSET_PEND", "OFFSET_PEND"), 16))
-    real = min(channels, dpu.get("DATA_CUBE_CHANNEL", "ORIG_CHANNEL") + 1)
+    lanes = np.full((pixels, surfaces * per_atom), signed(dpu("OFFSET_PEND", "OFFSET_PEND"), 16))
+    real = min(channels, dpu("DATA_CUBE_CHANNEL", "ORIG_CHANNEL") + 1)
     lanes[:, :real] = elements[:, :real]
     if bits == 4:
         raw = ((lanes[:, ::2] & 0xF) | (lanes[:, 1::2] & 0xF) << 4).astype(np.uint8)
@@ -43,27 +47,51 @@ def pack(dpu: View, elements: Ints, bits: int) -> Bytes:
 
 @dataclass(frozen=True)
 class SurfacePlan:
-    """Which of the cube's atoms go to memory as surfaces, and how the surfaces follow each other."""
+    """Atoms of the cube that are written as surfaces, and the distances of the surfaces."""
 
     series: int
-    """Surfaces at DST_SURF_STRIDE, after which SURF_ADD leads on (docs: Z)."""
+    """Number of surfaces at distance DST_SURF_STRIDE, after which SURF_ADD is added (docs: Z)."""
     surfaces: int
-    """Surfaces of the cube that are written."""
+    """Number of surfaces of the cube that are written."""
     pixels: int
-    """Pixels of each that are written."""
+    """Number of pixels of each surface that are written."""
     copies: int = 1
     """How often each surface is written."""
 
 
 def write_surfaces(ctx: Context, dpu: View, atoms: Bytes, width: int, plan: SurfacePlan) -> None:
-    """Write uint8 [surfaces, pixels, 16] as surfaces; `width` pixels are a line."""
+    """Write uint8 [surfaces, pixels, 16] as surfaces with lines of `width` pixels."""
     atoms = np.repeat(atoms[: plan.surfaces, : plan.pixels], plan.copies, axis=0)
     surface = np.arange(atoms.shape[0], dtype=np.int64)
-    jump = (surface // plan.series) * dpu.get("SURFACE_ADD", "SURF_ADD")
-    jump = jump + (surface % plan.series) * dpu.get("DST_SURF_STRIDE")
-    line = width + dpu.get("DATA_CUBE_NOTCH_ADDR", "NOTCH_ADDR_0")
+    jump = (surface // plan.series) * dpu("SURFACE_ADD", "SURF_ADD")
+    jump = jump + (surface % plan.series) * dpu("DST_SURF_STRIDE")
+    line = width + dpu("DATA_CUBE_NOTCH_ADDR", "NOTCH_ADDR_0")
     pixel = np.arange(atoms.shape[1], dtype=np.int64)[None, :]
-    address = ctx.address(dpu, "DST_BASE_ADDR")
+    address = ctx.place(dpu, "DST_BASE_ADDR")
     if atoms.size:
         places = address + ATOM * (jump[:, None] + pixel // width * line + pixel % width)
         ctx.write("dpu", "DPU", "DST_BASE_ADDR", places, atoms.reshape(-1, ATOM))
+
+
+def write_packets(ctx: Context, cube: DpuCube, atoms: Bytes) -> None:
+    """Write uint8 [surfaces, pixels, 16] as packets of eight atoms [HW 7.12]."""
+    dpu, (surfaces, pixels, _) = cube.view, atoms.shape
+    if cube.packet_run % cube.packet_block or (not cube.flying and surfaces % _INT32_ATOMS):
+        return
+    if not cube.flying:
+        grouped = atoms.reshape(surfaces // _INT32_ATOMS, _INT32_ATOMS, pixels, ATOM)
+        atoms = grouped.transpose(0, 2, 1, 3)
+    stream = np.ascontiguousarray(atoms.reshape(-1, ATOM))
+    if dpu("BS_OW_CFG", "TP_ORG_EN"):
+        size = cube.packet_block
+        blocks = stream.reshape(-1, size, size, ATOM // size)
+        stream = np.ascontiguousarray(blocks.transpose(0, 2, 1, 3))
+    packets = stream.reshape(-1, PACKET, ATOM)[:, : dpu("BS_OW_CFG", "SIZE_E_1") + 1]
+    k = np.arange(packets.shape[0], dtype=np.int64)
+    width, height = dpu("WDMA_SIZE_1", "WIDTH_WDMA") + 1, dpu("WDMA_SIZE_1", "HEIGHT_WDMA") + 1
+    line = width + dpu("DATA_CUBE_NOTCH_ADDR", "NOTCH_ADDR_0")
+    first = k // (width * height) * dpu("SURFACE_ADD", "SURF_ADD")
+    first = first + k // width % height * line + k % width
+    e = np.arange(packets.shape[1], dtype=np.int64) * dpu("DST_SURF_STRIDE")
+    places = ctx.place(dpu, "DST_BASE_ADDR") + ATOM * (first[:, None] + e[None, :])
+    ctx.write("dpu", "DPU", "DST_BASE_ADDR", places, packets.reshape(-1, ATOM))

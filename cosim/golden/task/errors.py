@@ -1,6 +1,8 @@
-"""What the task-level golden model says when a program is wrong or would never end."""
+"""Errors of the task-level golden model: a wrong program, or one that would never end."""
 
 from __future__ import annotations
+
+from rkcosim.base import DEVICE_ERROR
 
 
 class GoldenError(Exception):
@@ -9,16 +11,18 @@ class GoldenError(Exception):
     Parameters
     ----------
     message
-        what is wrong, in words.
+        What is wrong, in words.
     task
-        number of the task in its kick, from 0; None outside a task.
+        Number of the task in its kick, from 0; None outside of a task.
     block, register
-        names in the register description; empty when no single register is to blame.
+        Names in the register description; empty if no single register is the cause.
     value
-        the value that is wrong.
+        The wrong value.
     code
-        name of the diagnostic code the RTL raises for it.
+        Name of the diagnostic code that the RTL reports for it.
     """
+
+    exit_code = DEVICE_ERROR
 
     def __init__(
         self,
@@ -49,7 +53,7 @@ class MemoryFault(Exception):
     Parameters
     ----------
     address, size
-        first byte and number of bytes of the access.
+        First byte and number of bytes of the access.
     """
 
     def __init__(self, address: int, size: int, what: str) -> None:

@@ -1,4 +1,4 @@
-"""Sparse memory of the task-level golden model: mapped ranges of bytes, strict about addresses."""
+"""Sparse memory of the task-level golden model: mapped ranges of bytes with strict address checks."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import mmap
 import numpy as np
 from numpy.typing import NDArray
 
-from cosim.golden.task.errors import MemoryFault
+from rkcosim.golden.task.errors import MemoryFault
+from rkcosim.spec.types import ATOM
 
-ATOM = 16
 Bytes = NDArray[np.uint8]
 
 
 class Memory:
-    """Byte-addressed DRAM made of mapped ranges; everything between them faults.
+    """Byte-addressed DRAM that consists of mapped ranges; every access between them faults.
 
     `map`, `read`, `write` and `view` are the protocol that engines share; the other methods serve
-    the golden model, which moves 16-byte atoms by the thousand.
+    the golden model, which moves thousands of 16-byte atoms at a time.
     """
 
     def __init__(self) -> None:
@@ -31,15 +31,15 @@ class Memory:
         Parameters
         ----------
         fd
-            a file whose first `size` bytes are used instead, shared with everybody who has it mapped;
-            it may be closed afterwards, but must not shrink.
+            A file whose first `size` bytes are used instead, shared with all other processes that map it.
+            The descriptor may be closed afterwards, but the file must not shrink.
 
         Raises
         ------
         ValueError
-            for an empty range, one past 40 bits, one not on a 16-byte border, or an overlap.
+            For an empty range, one that exceeds 40 bits, one that is not aligned to 16 bytes, or an overlap.
         OSError
-            for a file that cannot be mapped.
+            For a file that cannot be mapped.
         """
         if size <= 0 or base < 0 or base + size > 1 << 40:
             raise ValueError(f"cannot map {size} bytes at {base:#x}")
@@ -56,12 +56,12 @@ class Memory:
         return data
 
     def unmap(self, base: int) -> None:
-        """Forget the range that starts at `base`.
+        """Remove the range that starts at `base`.
 
         Raises
         ------
         KeyError
-            when no range starts there.
+            If no range starts there.
         """
         if base not in self._bases:
             raise KeyError(f"no mapped range starts at {base:#x}")
@@ -90,7 +90,7 @@ class Memory:
         Raises
         ------
         MemoryFault
-            when a byte is unmapped or the range crosses from one mapping into another.
+            If a byte is not mapped or the range extends over several mappings.
         """
         at = bisect.bisect_right(self._bases, address) - 1
         if at < 0 or address + size > self._bases[at] + self._data[at].size:
@@ -115,7 +115,7 @@ class Memory:
         Raises
         ------
         MemoryFault
-            naming the first address that is not mapped.
+            If an address is not mapped; the error has the first such address.
         """
         out = np.empty((addresses.size, ATOM), np.uint8)
         for at, select, places in self._split(addresses, "read"):
@@ -128,11 +128,15 @@ class Memory:
             self._data[at].reshape(-1, ATOM)[places] = atoms[select]
 
     def _split(self, addresses: NDArray[np.int64], what: str):
-        """Ranges that atoms lie in: (number, which of the atoms, their places in the range)."""
+        """Group atoms by mapped range: (number of the range, mask of the atoms, their places in the range).
+
+        The low four bits of an address are ignored.
+        """
+        addresses = addresses & ~np.int64(ATOM - 1)
         if addresses.size:
             low, high = int(addresses.min()), int(addresses.max())
             at = bisect.bisect_right(self._bases, low) - 1
-            if at >= 0 and high + ATOM <= self._bases[at] + self._data[at].size:  # all in one, as a rule
+            if at >= 0 and high + ATOM <= self._bases[at] + self._data[at].size:  # usually all
                 yield at, slice(None), (addresses - self._bases[at]) // ATOM
                 return
         bases = np.asarray(self._bases, np.int64)
@@ -154,7 +158,7 @@ def atom_ranges(addresses: NDArray[np.int64]) -> list[tuple[int, int]]:
     if not addresses.size:
         return []
     steps = np.diff(addresses)
-    unique = addresses if (steps > 0).all() else np.unique(addresses)  # mostly they are in order as they are
+    unique = addresses if (steps > 0).all() else np.unique(addresses)  # they are usually sorted already
     cuts = np.flatnonzero(np.diff(unique) != ATOM)
     starts = np.concatenate(([0], cuts + 1))
     ends = np.concatenate((cuts, [unique.size - 1]))

@@ -1,6 +1,6 @@
 """DPU_RDMA of the task-level golden model: main data, stage operands and element-wise operand.
 
-Everything here follows docs/hardware.md section 5.  All elements leave it as 32 bits, signed in int64:
+The model follows [HW 8].  All output elements have 32 bits, signed in int64:
 sign-extended integers, or the bits of binary32.
 """
 
@@ -11,43 +11,21 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cosim.golden.task import dpu_float as fp
-from cosim.golden.task.context import Context
-from cosim.golden.task.errors import GoldenHang
-from cosim.golden.task.memory import ATOM, Bytes
-from cosim.golden.task.registers import View
+from rkcosim.golden.task import dpu_float as fp
+from rkcosim.golden.task.context import Context
+from rkcosim.golden.task.errors import GoldenHang
+from rkcosim.golden.task.memory import Bytes
+from rkcosim.golden.task.registers import View
+from rkcosim.golden.task.shapes import RdmaCube
+from rkcosim.spec.types import ATOM, BF16, ELEMENT_BITS, ERDMA_BITS, FLOAT_CODES, FP16
 
 Ints = NDArray[np.int64]
-DEPTHWISE = 3
-FLOAT_CODES = (2, 3, 5)
-"""DPU codes of the float types (docs/hardware.md 0.4)."""
-ELEMENT_BITS = {0: 8, 1: 16, 2: 16, 3: 16, 4: 32, 5: 32, 6: 4}
-"""Bits of an element by DPU code."""
-_INT16, _FP16, _BF16, _FP32 = 1, 2, 3, 5
-_ERDMA_BITS = (4, 8, 16, 32)
 _TYPES = {8: np.int8, 16: np.int16, 32: np.int32}
-_UNPOOLING = (
-    "UNPOOLING_EN",
-    "POOLING_METHOD",
-    "KERNEL_STRIDE_HEIGHT",
-    "KERNEL_STRIDE_WIDTH",
-    "KERNEL_HEIGHT",
-    "KERNEL_WIDTH",
-)
-RESIDUAL = 5
-"""COMB_USE that splits the element-wise operand between both readers."""
-
-
-def group_channels(view: View, register: str, precision_register: str) -> int:
-    """Channels of a group as DPU and DPU_RDMA see it (docs/hardware.md 4.1, 5.1)."""
-    if view.get(register, "CONV_MODE") == DEPTHWISE:
-        return 64
-    return {6: 64, 0: 32}.get(view.get(precision_register, "IN_PRECISION"), 16)
 
 
 @dataclass(frozen=True)
 class StageOperands:
-    """Per-channel operands of BS or BN, int64 [channels] each; zero where not fetched."""
+    """Per-channel operands of BS or BN, int64 [channels] each; zero where they are not fetched."""
 
     alu: Ints
     cpend: Ints
@@ -56,13 +34,13 @@ class StageOperands:
 
 @dataclass(frozen=True)
 class RdmaData:
-    """What DPU_RDMA offers the DPU in one task; None where a client is off."""
+    """Data that DPU_RDMA offers to the DPU in one task; None for a client that is off."""
 
     width: int = 0
     height: int = 0
     channels: int = 0
     group: int = 0
-    """Channels of a group, which sets the order of main and ew."""
+    """Number of channels of a group, which determines the order of main and ew."""
     bits: int = 0
     """Bits of a main element."""
     main: Ints | None = None
@@ -71,12 +49,10 @@ class RdmaData:
     bn: StageOperands | None = None
     ew: Ints | None = None
     """int64 [pixels, channels]."""
-    copies: int = 0
-    """Copies of each row that unpooling makes of the main data; 0 without it."""
     residual_missing: str = ""
-    """The reader that the shared operand (COMB_USE 5) waits for in vain."""
+    """The reader, needed for the shared operand (COMB_USE 5), that is off; "" if none."""
     endless: GoldenHang | None = None
-    """Why DPU_RDMA never ends, although it gives everything."""
+    """Why DPU_RDMA never ends, although it delivers everything."""
 
 
 @dataclass(frozen=True)
@@ -89,11 +65,11 @@ class _Cube:
         return -(-self.channels * bits // (8 * ATOM))
 
     def surface(self, line: int, notch: int) -> int:
-        """Surface pitch in atoms: the notch counts from the end of the last line (docs/hardware.md 5.2)."""
+        """Surface pitch in atoms: the notch starts at the end of the last line [HW 8.2]."""
         return (self.height - 1) * line + self.width + notch
 
     def elements(self, atoms: Bytes, bits: int) -> Ints:
-        """Raw atoms [surface, pixel or 1, 16] to sign-extended elements, int64 [pixels, channels]."""
+        """Convert raw atoms [surface, pixel or 1, 16] to sign-extended elements, int64 [pixels, channels]."""
         surfaces = atoms.shape[0]
         if bits == 4:
             nibbles = np.stack((atoms & 0xF, atoms >> 4), axis=-1).astype(np.int64)
@@ -105,138 +81,40 @@ class _Cube:
 
 
 def fetch(ctx: Context, rdma: View) -> RdmaData:
-    """Run all clients of DPU_RDMA that the registers turn on."""
-    mode = "FEATURE_MODE_CFG"
-    cube = _Cube(
-        rdma.get("DATA_CUBE_WIDTH", "WIDTH") + 1,
-        rdma.get("DATA_CUBE_HEIGHT", "HEIGHT") + 1,
-        rdma.get("DATA_CUBE_CHANNEL", "CHANNEL") + 1,
-    )
-    main_on, ew_on = not rdma.get(mode, "MRDMA_DISABLE"), not rdma.get("ERDMA_CFG", "ERDMA_DISABLE")
+    """Run all clients of DPU_RDMA that the registers enable."""
+    sizes = RdmaCube(rdma)
+    cube = _Cube(sizes.width, sizes.height, sizes.channels)
     main = ew = None
     missing = ""
-    if _shared(rdma):
-        if main_on and ew_on:
+    if sizes.shared:
+        if sizes.main and sizes.element:
             ew = _residual(ctx, rdma, cube)
-        elif main_on or ew_on:
-            missing = "ERDMA" if main_on else "MRDMA"
+        elif sizes.main or sizes.element:
+            missing = "ERDMA" if sizes.main else "MRDMA"
     else:
-        if main_on:  # unpooling moves whole atoms
+        if sizes.main:  # unpooling moves whole atoms
             whole = _Cube(cube.width, cube.height, -(-cube.channels // 8) * 8)
-            main = _main(ctx, rdma, cube if unpooling(rdma) is None else whole)
-        if ew_on:
+            main = _main(ctx, rdma, cube if sizes.unpooled is None else whole)
+        if sizes.element:
             ew = _element(ctx, rdma, cube)
     bs = _stage(ctx, rdma, "BRDMA", "BS_BASE_ADDR", cube.channels)
     bn = _stage(ctx, rdma, "NRDMA", "BN_BASE_ADDR", cube.channels)
-    group = group_channels(rdma, mode, mode)
-    endless = _endless(ctx, rdma)
-    width, copies = cube.width, 0
-    kernel = unpooling(rdma)
-    if kernel is not None and main is not None:
-        copies, times = kernel
+    width = cube.width
+    if sizes.unpooled is not None and main is not None:
+        _, times = sizes.unpooled
         width *= times
         main = np.repeat(main, times, axis=0)
-    bits = ELEMENT_BITS.get(rdma.get(mode, "IN_PRECISION"), 8)
-    return RdmaData(
-        width, cube.height, cube.channels, group, bits, main, bs, bn, ew, copies, missing, endless
-    )
-
-
-def unpooling(rdma: View) -> tuple[int, int] | None:
-    """Return how often unpooling repeats rows and columns; None without it (docs/hardware.md 5.7)."""
-    mode, source, pad = "FEATURE_MODE_CFG", "SRC_DMA_CFG", "PAD_CFG"
-    height, width = rdma.get(source, "KERNEL_HEIGHT"), rdma.get(source, "KERNEL_WIDTH")
-    strides = rdma.get(source, "KERNEL_STRIDE_HEIGHT"), rdma.get(source, "KERNEL_STRIDE_WIDTH")
-    known = (
-        rdma.get(source, "UNPOOLING_EN")
-        and not rdma.get(source, "POOLING_METHOD")
-        and strides == (height, width)
-        and not any(rdma.get(pad, name) for name in ("PAD_VALUE", "PAD_TOP", "PAD_LEFT"))
-        and rdma.get(mode, "FLYING_MODE")
-        and not rdma.get(mode, "MRDMA_DISABLE")
-        and rdma.get("ERDMA_CFG", "ERDMA_DISABLE")
-        and rdma.get(mode, "CONV_MODE") != DEPTHWISE
-        and rdma.get(mode, "IN_PRECISION") == _INT16
-    )
-    return (height + 1, width + 1) if known else None
+    endless, size = _endless(ctx, rdma), (width, cube.height, cube.channels)
+    return RdmaData(*size, sizes.group, sizes.main_bits, main, bs, bn, ew, missing, endless)
 
 
 def _endless(ctx: Context, rdma: View) -> GoldenHang | None:
-    """Settings with which DPU_RDMA gives everything and never ends (docs/hardware.md 5.5)."""
+    """Settings for which DPU_RDMA delivers everything and never ends [HW 8.5]."""
     mode, name = "FEATURE_MODE_CFG", "COMB_USE"
-    value = rdma.get(mode, name)
-    if not rdma.get(mode, "FLYING_MODE") or not value & 1:
+    value = rdma(mode, name)
+    if not rdma(mode, "FLYING_MODE") or not value & 1:
         return None
-    message, task = "flying with bit 0 of COMB_USE never ends", ctx.report.index
-    return GoldenHang(message, task=task, block=rdma.block, register=f"{mode}.{name}", value=value)
-
-
-def check_rdma(ctx: Context, rdma: View) -> None:
-    """Diagnose everything that is known before the first datum."""
-    mode = "FEATURE_MODE_CFG"
-    comb = rdma.get(mode, "COMB_USE")
-    ok = comb == 0 or _shared(rdma)
-    ctx.require(ok, "RESERVED_MODE", rdma, mode, "COMB_USE", "counts as 0")
-    ctx.require(
-        rdma.get(mode, "CONV_MODE") in (0, DEPTHWISE),
-        "RESERVED_MODE",
-        rdma,
-        mode,
-        "CONV_MODE",
-        "counts as direct",
-    )
-    for name in ("IN_PRECISION", "PROC_PRECISION"):
-        ok = rdma.get(mode, name) in ELEMENT_BITS
-        ctx.require(ok, "RESERVED_MODE", rdma, mode, name, "no such type, counts as int8")
-    for register, names in (
-        ("ERDMA_CFG", ("ERDMA_SURF_MODE", "ERDMA_NONALIGN")),
-        ("SRC_DMA_CFG", _UNPOOLING if unpooling(rdma) is None else ()),
-        ("PAD_CFG", ("PAD_VALUE", "PAD_TOP", "PAD_LEFT")),
-    ):
-        for name in names:
-            ok = rdma.get(register, name) == 0
-            ctx.require(ok, "RESERVED_MODE", rdma, register, name, "mode is not supported")
-
-    _check_main(ctx, rdma)
-    _check_stages(ctx, rdma)
-    _check_element(ctx, rdma)
-
-
-def _check_main(ctx: Context, rdma: View) -> None:
-    mode = "FEATURE_MODE_CFG"
-    if not rdma.get(mode, "MRDMA_DISABLE"):
-        half = rdma.get(mode, "IN_PRECISION") in (_FP16, _BF16)
-        ok = not half or not rdma.get(mode, "FLYING_MODE") or bool(rdma.get(mode, "MRDMA_FP16TOFP32_EN"))
-        ctx.require(ok, "RESERVED_MODE", rdma, mode, "MRDMA_FP16TOFP32_EN", "widened all the same")
-        ctx.check_address(rdma, "SRC_BASE_ADDR")
-
-
-def _check_stages(ctx: Context, rdma: View) -> None:
-    for client, base, known in (("BRDMA", "BS_BASE_ADDR", 0b111), ("NRDMA", "BN_BASE_ADDR", 0b101)):
-        register, name = f"{client}_CFG", f"{client}_DATA_USE"
-        use = rdma.get(register, name)
-        if use and not rdma.get(register, f"{client}_DISABLE"):
-            ctx.require(use & ~known == 0, "RESERVED_MODE", rdma, register, name, "operand without a meaning")
-            ctx.check_address(rdma, base)
-
-
-def _check_element(ctx: Context, rdma: View) -> None:
-    register = "ERDMA_CFG"
-    if rdma.get(register, "ERDMA_DISABLE"):
-        return
-    mode = rdma.get(register, "ERDMA_DATA_MODE")
-    ok = mode == 1 or (mode == 0 and not _shared(rdma))
-    ctx.require(ok, "RESERVED_MODE", rdma, register, "ERDMA_DATA_MODE", "treated as per pixel")
-    bits = _ERDMA_BITS[rdma.get(register, "ERDMA_DATA_SIZE")]
-    ok = bits >= 16 or rdma.get("FEATURE_MODE_CFG", "PROC_PRECISION") not in FLOAT_CODES
-    ctx.require(ok, "RESERVED_MODE", rdma, register, "ERDMA_DATA_SIZE", "no float of this size")
-    ctx.check_address(rdma, "EW_BASE_ADDR")
-
-
-def _shared(rdma: View) -> bool:
-    """Tell whether MRDMA and ERDMA together deliver the element-wise operand (docs/hardware.md 5.5)."""
-    mode = "FEATURE_MODE_CFG"
-    return rdma.get(mode, "COMB_USE") == RESIDUAL and not rdma.get(mode, "FLYING_MODE")
+    return ctx.hang(rdma, mode, name, "flying with bit 0 of COMB_USE never ends")
 
 
 def _read_cube(
@@ -246,7 +124,7 @@ def _read_cube(
     shape: tuple[int, int, int],
     pitch: tuple[int, int],
 ) -> Bytes:
-    """Read a cube: `shape` surfaces, rows, columns; `pitch` surface, line in atoms.
+    """Read a cube; `shape` is (surfaces, rows, columns), `pitch` (surface, line) in atoms.
 
     Returns
     -------
@@ -260,32 +138,32 @@ def _read_cube(
 
 
 def _widened(elements: Ints, code: int) -> Ints:
-    """Elements of a DPU code as 32 bits: the 16-bit floats become binary32."""
-    if code == _FP16:
+    """Elements of a DPU code as 32 bits: 16-bit floats are converted to binary32."""
+    if code == FP16.dpu_code:
         return fp.widen16(elements).view(np.int32).astype(np.int64)
-    return fp.widen_bf16(elements).view(np.int32).astype(np.int64) if code == _BF16 else elements
+    return fp.widen_bf16(elements).view(np.int32).astype(np.int64) if code == BF16.dpu_code else elements
 
 
 def _main(ctx: Context, rdma: View, cube: _Cube) -> Ints:
-    """MRDMA (docs/hardware.md 5.2)."""
-    code = rdma.get("FEATURE_MODE_CFG", "IN_PRECISION")
+    """MRDMA [HW 8.2]."""
+    code = rdma("FEATURE_MODE_CFG", "IN_PRECISION")
     bits = ELEMENT_BITS.get(code, 8)
-    line = cube.width + rdma.get("SRC_DMA_CFG", "LINE_NOTCH_ADDR")
-    surface = cube.surface(line, rdma.get("SURF_NOTCH", "SURF_NOTCH_ADDR"))
+    line = cube.width + rdma("SRC_DMA_CFG", "LINE_NOTCH_ADDR")
+    surface = cube.surface(line, rdma("SURF_NOTCH", "SURF_NOTCH_ADDR"))
     shape = (cube.surfaces(bits), cube.height, cube.width)
     atoms = _read_cube(ctx, "mrdma", (rdma, "SRC_BASE_ADDR"), shape, (surface, line))
     return _widened(cube.elements(atoms, bits), code)
 
 
 def _stage(ctx: Context, rdma: View, client: str, base: str, channels: int) -> StageOperands | None:
-    """BRDMA or NRDMA: blocks of eight channels (docs/hardware.md 5.3)."""
+    """BRDMA or NRDMA: blocks of eight channels [HW 8.3]."""
     register = f"{client}_CFG"
-    use = rdma.get(register, f"{client}_DATA_USE")
-    if rdma.get(register, f"{client}_DISABLE") or use & 0b111 == 0:
+    use = rdma(register, f"{client}_DATA_USE")
+    if rdma(register, f"{client}_DISABLE") or use & 0b111 == 0:
         return None
-    floats = rdma.get("FEATURE_MODE_CFG", "PROC_PRECISION") in FLOAT_CODES
+    floats = rdma("FEATURE_MODE_CFG", "PROC_PRECISION") in FLOAT_CODES
     if client == "NRDMA" and use & 0b010 and not floats:
-        return None  # reads nothing, and the stage waits for ever
+        return None  # it reads nothing, and the stage waits forever
     parts = [(0, np.int32), (1, np.int16), (2, np.int16)]
     block = sum(8 * np.dtype(kind).itemsize for bit, kind in parts if use >> bit & 1)
     blocks = -(-channels // 8)
@@ -304,29 +182,29 @@ def _stage(ctx: Context, rdma: View, client: str, base: str, channels: int) -> S
 
 
 def _element_type(rdma: View) -> tuple[int, int]:
-    """Bits of an element of the operand and the DPU code that says how it is widened."""
-    bits = _ERDMA_BITS[rdma.get("ERDMA_CFG", "ERDMA_DATA_SIZE")]
-    precision = rdma.get("FEATURE_MODE_CFG", "PROC_PRECISION")
+    """Bits of an element of the operand, and the DPU code that determines how it is extended."""
+    bits = ERDMA_BITS[rdma("ERDMA_CFG", "ERDMA_DATA_SIZE")]
+    precision = rdma("FEATURE_MODE_CFG", "PROC_PRECISION")
     if precision not in FLOAT_CODES or bits != 16:
         return bits, 0
-    return bits, _BF16 if precision == _BF16 else _FP16
+    return bits, BF16.dpu_code if precision == BF16.dpu_code else FP16.dpu_code
 
 
 def _element(ctx: Context, rdma: View, cube: _Cube) -> Ints:
-    """ERDMA: one element per pixel and channel, or per channel (docs/hardware.md 5.4)."""
+    """ERDMA: one element per pixel and channel, or per channel [HW 8.4]."""
     bits, code = _element_type(rdma)
-    surfaces, stride = cube.surfaces(bits), rdma.get("EW_SURF_STRIDE")
-    if rdma.get("ERDMA_CFG", "ERDMA_DATA_MODE") == 0:
+    surfaces, stride = cube.surfaces(bits), rdma("EW_SURF_STRIDE")
+    if rdma("ERDMA_CFG", "ERDMA_DATA_MODE") == 0:
         shape, pitch = (surfaces, 1, 1), (stride, stride)  # of one line
     else:
-        line = cube.width + rdma.get("DATA_CUBE_HEIGHT", "EW_LINE_NOTCH_ADDR")
-        shape, pitch = (surfaces, cube.height, cube.width), (stride + rdma.get("EW_SURF_NOTCH"), line)
+        line = cube.width + rdma("DATA_CUBE_HEIGHT", "EW_LINE_NOTCH_ADDR")
+        shape, pitch = (surfaces, cube.height, cube.width), (stride + rdma("EW_SURF_NOTCH"), line)
     atoms = _read_cube(ctx, "erdma", (rdma, "EW_BASE_ADDR"), shape, pitch)
     return _widened(cube.elements(atoms, bits), code)
 
 
 def _residual(ctx: Context, rdma: View, cube: _Cube) -> Ints:
-    """Element-wise operand of both readers, surface by surface in turn (docs/hardware.md 5.5)."""
+    """Element-wise operand whose surfaces both readers deliver alternately [HW 8.5]."""
     bits, code = _element_type(rdma)
     surfaces = cube.surfaces(bits)
     atoms = np.zeros((surfaces, cube.width * cube.height, ATOM), np.uint8)
@@ -342,8 +220,8 @@ def _residual(ctx: Context, rdma: View, cube: _Cube) -> Ints:
     ):
         count = len(range(first, surfaces, 2))
         if count:
-            line = cube.width + rdma.get(*notch)
-            surface = cube.surface(line, rdma.get(*end))
+            line = cube.width + rdma(*notch)
+            surface = cube.surface(line, rdma(*end))
             shape = (count, cube.height, cube.width)
             atoms[first::2] = _read_cube(ctx, client, (rdma, base), shape, (surface, line))
     return _widened(cube.elements(atoms, bits), code)

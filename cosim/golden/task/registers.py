@@ -1,4 +1,4 @@
-"""Register groups and pointers of every block, and named access to the group in force (H1.7)."""
+"""Register groups and pointers of every block, and named access to the active group [HW 1.7]."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from cosim.golden.task.arith import signed
-from cosim.golden.task.errors import GoldenError
-from rtl.regs import Register, registers
+from rkcosim.golden.task.arith import signed
+from rkcosim.golden.task.errors import GoldenError
+from rkcosim.spec.regs import Field, Register, registers
 
 UNDECODED = range(0x2000, 0x3000)
-"""Offsets whose reads end in an error response (docs/hardware.md 7.8)."""
+"""Offsets whose reads return an error response [HW 1.3.1]."""
 
 SHADOWED_BLOCKS = ("CNA", "CORE", "DPU", "DPU_RDMA", "PPU", "PPU_RDMA")
 
@@ -22,9 +22,9 @@ class View:
     Parameters
     ----------
     block
-        name in the register description, e.g. ``"CNA"``.
+        Name in the register description, e.g. ``"CNA"``.
     values
-        offset in the core -> 32-bit value; registers not in it hold their reset value.
+        Offset in the core -> 32-bit value; missing registers have their reset value.
     """
 
     def __init__(self, block: str, values: dict[int, int]) -> None:
@@ -39,11 +39,11 @@ class View:
         return self.values.get(r.offset, r.reset)
 
     def bits(self, register: str) -> int:
-        """Return a whole register, but only the bits that belong to a field."""
+        """Return a whole register with only the bits that belong to a field."""
         return self.raw(register) & self._registers[register].mask
 
-    def get(self, register: str, name: str | None = None) -> int:
-        """Return a field (by default the one named as its register), unsigned."""
+    def __call__(self, register: str, name: str | None = None) -> int:
+        """Return a field (by default the one with the name of its register), unsigned."""
         fields = self._decoded.get(register)
         if fields is None:
             fields = self._registers[register].decode(self.raw(register))
@@ -53,10 +53,14 @@ class View:
 
     def signed(self, register: str, name: str | None = None) -> int:
         """Return a field as a two's complement number of its width."""
-        return signed(self.get(register, name), self._registers[register].fields[name or register].width)
+        return signed(self(register, name), self._registers[register].fields[name or register].width)
+
+    def fields(self, register: str) -> Mapping[str, Field]:
+        """Return the fields of a register by name."""
+        return self._registers[register].fields
 
     def changed(self, fields: Mapping[tuple[str, str], int]) -> View:
-        """Return a view in which (register, field) has another value."""
+        """Return a view with other values of some (register, field)s."""
         values = dict(self.values)
         for (name, field_name), value in fields.items():
             r = self._registers[name]
@@ -72,7 +76,7 @@ class View:
 
 @dataclass
 class BlockState:
-    """The two register groups of one block with their pointers (docs/hardware.md 7.1, 7.2)."""
+    """The two register groups of one block with their pointers [HW 1.7]."""
 
     name: str
     groups: tuple[dict[int, int], dict[int, int]] = field(default_factory=lambda: ({}, {}))
@@ -86,7 +90,7 @@ class BlockState:
         return int(registers()[self.name]["S_POINTER"].decode(self.control)[name])
 
     def write_pointer(self, value: int) -> None:
-        """Write S_POINTER: clear bits act at once, POINTER is ignored under POINTER_PP_EN."""
+        """Write S_POINTER: clear bits act immediately; POINTER is ignored while POINTER_PP_EN is set."""
         self.control = value
         if self._flag("EXECUTER_PP_CLEAR"):
             self.executer = 0
@@ -96,7 +100,7 @@ class BlockState:
             self.pointer = self._flag("POINTER")
 
     def read_pointer(self) -> int:
-        """Read S_POINTER: the written controls with the current pointers."""
+        """Read S_POINTER: the written control bits with the current pointers."""
         r = registers()[self.name]["S_POINTER"]
         fields = r.decode(self.control)
         fields.update(POINTER=self.pointer, EXECUTER=self.executer)
@@ -104,26 +108,26 @@ class BlockState:
         return r.encode(**fields)
 
     def core_index(self) -> int:
-        """Core index carried in bits [29:28] of S_POINTER (CNA and CORE)."""
+        """Core index in bits [29:28] of S_POINTER (CNA and CORE)."""
         return self._flag("CORE_INDEX")
 
     def enable(self) -> None:
-        """Op-enable: the written group becomes pending and the pointer moves on."""
+        """Op-enable: the written group becomes pending and the pointer advances."""
         self.enabled[self.pointer] = True
         if self._flag("POINTER_PP_EN"):
             self.pointer = 1 - self.pointer if self._flag("POINTER_PP_MODE") else 1 - self.executer
 
     def ready(self) -> bool:
-        """Tell whether the group in turn is enabled."""
+        """Whether the group that runs next is enabled."""
         return self.enabled[self.executer]
 
     def status(self, fits: bool) -> dict[str, int]:
-        """Return the fields of S_STATUS (H1.8).
+        """Return the fields of S_STATUS [HW 1.8].
 
         Parameters
         ----------
         fits
-            whether the block may start: CNA and CORE idle for ever under another core's index.
+            Whether the block may start: CNA and CORE stay idle while the core index is another one.
         """
         operating = fits and self.ready()
         waiting = self.enabled[1 - self.executer]
@@ -133,7 +137,7 @@ class BlockState:
         return states
 
     def finish(self) -> int:
-        """End of the block's work: return the group that ran and turn to the next."""
+        """End of the block's task: return the group that ran and select the next one."""
         group = self.executer
         self.enabled[group] = False
         if self._flag("EXECUTER_PP_EN"):
@@ -141,32 +145,32 @@ class BlockState:
         return group
 
     def view(self) -> View:
-        """Return the register group in force."""
+        """Return the active register group."""
         return View(self.name, self.groups[self.executer])
 
 
 class AccessWindow(Protocol):
-    """Registers with a memory behind them."""
+    """Registers that access a memory."""
 
     def holds(self, offset: int) -> bool:
-        """Tell whether an offset in the core is one of them."""
+        """Whether an offset in the core is one of these registers."""
 
     def write(self, offset: int, value: int) -> None:
-        """Write one of them."""
+        """Write one of the registers."""
 
     def read(self, offset: int) -> int:
-        """Read one of them."""
+        """Read one of the registers."""
 
 
 class RegisterSpace:
-    """All registers of one core by offset, with the routing of shadowed writes.
+    """All registers of one core by offset; writes to registers with groups go to the group under the pointer.
 
     Parameters
     ----------
     diagnose
-        called as `diagnose(code, block, register, value, message)` for suspicious accesses.
+        Called as `diagnose(code, block, register, value, message)` for suspicious accesses.
     tables
-        the access registers of the LUT.
+        The access registers of the LUT.
     """
 
     def __init__(self, diagnose: Callable[[str, str, str, int, str], None], tables: AccessWindow) -> None:
@@ -180,15 +184,15 @@ class RegisterSpace:
         return self._map.at(offset)
 
     def value(self, block: str, register: str) -> int:
-        """Return an unshadowed register."""
+        """Return a register without groups."""
         r = self._map[block][register]
         return self.plain.get(r.offset, r.reset)
 
     def write(self, offset: int, value: int) -> None:
-        """Write one register; a shadowed one goes to the block's group under the pointer."""
+        """Write one register; for a register with groups, that of the group under the pointer."""
         r = self.find(offset)
         if r is None:
-            self._diagnose("UNKNOWN_WRITE", "", f"{offset:#06x}", value, "write to no known register")
+            self._diagnose("UNKNOWN_WRITE", "", f"{offset:#06x}", value, "write to an unknown register")
             return
         state = self.blocks.get(r.block)
         if self._tables.holds(offset):
@@ -208,12 +212,12 @@ class RegisterSpace:
             self.plain[offset] = value
 
     def read(self, offset: int) -> int:
-        """Read one register; a shadowed one from the group under the pointer, unknown ones 0.
+        """Read one register (with groups: that of the group under the pointer); unknown ones are 0.
 
         Raises
         ------
         GoldenError
-            in the window that nothing decodes.
+            In the window in which no address is decoded.
         """
         r = self.find(offset)
         if r is None:

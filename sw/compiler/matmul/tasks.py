@@ -1,33 +1,33 @@
-"""Register values of a task of a matrix product.
+"""Register values of the tasks of a matrix product.
 
 A product is a 1x1 convolution over M pixels: a row of A is a pixel, a column of B a kernel.  A is read
-and C written either row by row (GROUP_LINE_OFF with a surface pitch of one pixel, docs/hardware.md
-1.2; on the way out a line notch) or surface by surface, the native layout [K/C2, M, C2]; B is the
-packed weights of H 3.6, which is the native layout [N/G, K/32, G, 32].
+and C is written in one of two layouts: row by row (GROUP_LINE_OFF with a surface pitch of one pixel,
+[HW 4.1.2]; the output uses a notch), or in the native layout [K/C2, M, C2], surface by surface.
+B has the packed weights of [HW 3.6], which is the native layout [N/G, K/32, G, 32].
 
-Where K is computed in parts, all parts but the last write sums in int32 or binary32, each tile of C
-surface by surface in a place of its own, and all but the first have ERDMA bring them and EW add them
-(docs/hardware.md 5.4).
+If K is divided into parts, all parts but the last write sums in int32 or binary32, surface by surface, to
+separate memory for each tile of C.  All parts but the first read these sums with ERDMA and add them in EW
+[HW 8.4].
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from rtl.regs import registers
-from sw.compiler.matmul.shape import ATOM_BITS, ProductShape
-from sw.compiler.matmul.tiling import SUM_BYTES, MatmulTile
-from sw.compiler.requant import BS_SHIFT
-from sw.compiler.tiling import ENTRY_BYTES, STRIPE
-from sw.layouts import ATOM_BYTES, pack_bs_table
-from sw.regcmd import TaskBuilder
+from rkcosim.compiler.matmul.shape import ATOM_BITS, ProductShape, pack_b
+from rkcosim.compiler.matmul.tiling import SUM_BYTES, MatmulTile, plan_tiles
+from rkcosim.compiler.programs.dpu import BURST_16
+from rkcosim.compiler.programs.operands import TABLE_BYTES
+from rkcosim.compiler.requant import BS_SHIFT
+from rkcosim.compiler.tiling import ENTRY_BYTES, STRIPE
+from rkcosim.regcmd import TaskBuilder
+from rkcosim.spec.layouts import ATOM_BYTES, pack_bs_table
+from rkcosim.spec.regs import registers
 
-BURST_16 = 15
-TABLE_BYTES = 8
-"""Bytes of the operand table a column."""
 STORAGE_32 = 3
 """Element size code of 32 bits (EDATA_SIZE, ERDMA_DATA_SIZE)."""
 
@@ -36,7 +36,7 @@ _SKIPPED = ("LUT_ACCESS", "CLK_GATE", "MAC_GATING", "S_POINTER")
 
 @dataclass(frozen=True)
 class Places:
-    """Byte addresses of the matrices, of the operand table and of the sums of parts of K."""
+    """Byte addresses of the matrices, of the operand table and of the sums of the parts of K."""
 
     a: int
     b: int
@@ -45,16 +45,16 @@ class Places:
     sums: int
 
     def sums_of(self, p: ProductShape, t: MatmulTile) -> int:
-        """Where the sums of a tile begin; those of a column range follow one another by rows."""
+        """Byte address of the sums of a tile; the tiles of a column range follow one another by rows."""
         return self.sums + SUM_BYTES * (t.column * p.m + t.row * t.columns)
 
 
 @dataclass(frozen=True)
 class Requant:
-    """What is done with the sums of int8 products, in integers.
+    """Integer arithmetic applied to the sums of int8 products.
 
-    `q = sat(rne(rne((sum + bias - zero * S) * multiplier, 14) * scale, shift) + offset)` with S the
-    sum of the row of A; `bias`, `zeros`, `multipliers` have one element a column.
+    `q = sat(rne(rne((sum + bias - zero * S) * multiplier, 14) * scale, shift) + offset)`, where S is the
+    sum of the row of A; `bias`, `zeros` and `multipliers` have one element per column.
     """
 
     bias: npt.NDArray[np.int64]
@@ -65,18 +65,18 @@ class Requant:
     offset: int = 0
 
     def table(self) -> npt.NDArray[np.uint8]:
-        """The operand table that BRDMA reads.
+        """Return the operand table that BRDMA reads.
 
         Raises
         ------
         ValueError
-            for a bias beyond 32 bits.
+            If a bias does not fit 32 bits.
         """
         return pack_bs_table(self.bias, -self.zeros, self.multipliers)
 
 
 class _Program:
-    """Field values of the registers of some blocks; all registers are written, unset fields as 0."""
+    """Field values of the registers of some blocks; all registers are written, unset fields with 0."""
 
     def __init__(self, blocks: tuple[str, ...]) -> None:
         self.blocks = blocks
@@ -94,7 +94,7 @@ class _Program:
     def builder(self, name: str) -> TaskBuilder:
         builder = TaskBuilder(name)
         for block in self.blocks:
-            if block not in ("CNA", "CORE"):  # pointers of those belong to the host (H 1.7)
+            if block not in ("CNA", "CORE"):  # the host owns the pointers of these [HW 1.7]
                 builder.set(block, "S_POINTER", POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1)
             for register in registers()[block]:
                 if not register.shadowed or register.name.startswith(_SKIPPED):
@@ -107,8 +107,8 @@ class _Program:
         return builder.enable(*self.blocks)
 
 
-def task(p: ProductShape, t: MatmulTile, places: Places, requant: Requant | None) -> TaskBuilder:
-    """The task of a tile; `requant` is for whole K only."""
+def _task(p: ProductShape, t: MatmulTile, places: Places, requant: Requant | None) -> TaskBuilder:
+    """Return the task of a tile; `requant` needs the whole K in one tile."""
     blocks = ("CNA", "CORE", "DPU") + (("DPU_RDMA",) if requant or t.adds else ())
     program = _Program(blocks)
     _cna(program, p, t, places)
@@ -123,9 +123,7 @@ def task(p: ProductShape, t: MatmulTile, places: Places, requant: Requant | None
 
 
 def _cna(program: _Program, p: ProductShape, t: MatmulTile, places: Places) -> None:
-    def cna(register: str, **values: int) -> None:
-        program.set("CNA", register, **values)
-
+    cna = partial(program.set, "CNA")
     column = t.depth * p.kind.bits // 8
     cna("CONV_CON1", IN_PRECISION=p.kind.code, PROC_PRECISION=p.kind.code, GROUP_LINE_OFF=1)
     cna("CONV_CON2", FEATURE_GRAINS=min(STRIPE, t.rows))
@@ -151,16 +149,14 @@ def _cna(program: _Program, p: ProductShape, t: MatmulTile, places: Places) -> N
         start = places.a + (first * p.m + t.row) * ATOM_BYTES
     else:
         cna("DMA_CON1", LINE_STRIDE=p.row_atoms)
-        cna("DMA_CON2", SURF_STRIDE=0)  # the surface pitch is then the width, one atom
+        cna("DMA_CON2", SURF_STRIDE=0)  # the surface pitch is then the width, which is one atom
         start = places.a + (t.row * p.row_atoms + first) * ATOM_BYTES
     program.address("CNA", "FEATURE_DATA_ADDR", start)
     program.address("CNA", "DCOMP_ADDR0", places.b + t.first * p.n * p.kind.bits // 8 + t.column * column)
 
 
 def _dpu(program: _Program, p: ProductShape, t: MatmulTile, places: Places, requant: Requant | None) -> None:
-    def dpu(register: str, **values: int) -> None:
-        program.set("DPU", register, **values)
-
+    dpu = partial(program.set, "DPU")
     kind = p.kind if t.last else p.kind.sums
     assert kind is not None
     surfaces = kind.group // kind.c_step
@@ -212,7 +208,7 @@ def _dpu(program: _Program, p: ProductShape, t: MatmulTile, places: Places, requ
             EW_ALU_ALGO=2,
             EW_OP_SRC=1,
             EW_RELU_BYPASS=1,
-            EW_OP_CVT_BYPASS=int(not kind.is_float),  # sums of fp16 go wrong with 1 (4.7)
+            EW_OP_CVT_BYPASS=int(not kind.is_float),  # sums of fp16 would be wrong with 1 (4.7)
             EW_LUT_BYPASS=1,
         )
     else:
@@ -228,9 +224,7 @@ def _dpu(program: _Program, p: ProductShape, t: MatmulTile, places: Places, requ
 
 
 def _rdma(program: _Program, p: ProductShape, t: MatmulTile, places: Places, requant: Requant | None) -> None:
-    def rdma(register: str, **values: int) -> None:
-        program.set("DPU_RDMA", register, **values)
-
+    rdma = partial(program.set, "DPU_RDMA")
     rdma("DATA_CUBE_HEIGHT", HEIGHT=t.rows - 1)
     rdma("DATA_CUBE_CHANNEL", CHANNEL=t.columns - 1)
     if requant:
@@ -250,3 +244,45 @@ def _rdma(program: _Program, p: ProductShape, t: MatmulTile, places: Places, req
         PROC_PRECISION=p.kind.code,
     )
     rdma("WEIGHT", E_WEIGHT=1, N_WEIGHT=1, B_WEIGHT=1, M_WEIGHT=1)
+
+
+@dataclass(frozen=True)
+class Matmul(ProductShape):
+    """A product of fixed shape and layouts; `builders` returns its tasks for given addresses.
+
+    Raises
+    ------
+    MatmulError
+        If a size is not a positive multiple of what the type needs, or does not fit CBUF.
+    """
+
+    tiles: tuple[MatmulTile, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "tiles", plan_tiles(self))
+
+    @property
+    def parts(self) -> list[tuple[int, int]]:
+        """First element and number of elements of each part of K, in the order of B's blocks."""
+        return sorted({(tile.first, tile.depth) for tile in self.tiles})
+
+    @property
+    def sums_bytes(self) -> int:
+        """Bytes of memory for the sums of the parts of K, in addition to the matrices; 0 if K is whole."""
+        return self.m * self.n * SUM_BYTES if len(self.parts) > 1 else 0
+
+    def pack_b(self, matrix: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
+        """Convert B (K x N; int4 as int8 numbers) to what the tasks read: a native block per part of K."""
+        blocks = [pack_b(matrix[first : first + depth], self.kind) for first, depth in self.parts]
+        return np.concatenate(blocks)
+
+    def builders(
+        self, a: int, b: int, c: int, requant: Requant | None = None, table: int = 0, sums: int = 0
+    ) -> list[TaskBuilder]:
+        """Return the unlinked tasks for matrices at these byte addresses (multiples of 16).
+
+        `table` is the address of `requant.table()`, `sums` the address of `sums_bytes` free bytes.
+        """
+        places = Places(a, b, c, table, sums)
+        return [_task(self, tile, places, requant) for tile in self.tiles]

@@ -1,9 +1,9 @@
-"""How a matrix product is cut into tasks: rows of A, columns of B, parts of K.
+"""How a matrix product is divided into tasks: rows of A, columns of B, parts of K.
 
-A task needs its rows of A in CBUF at once, so long rows make for few of them, and B is read again for
-every range of rows.  Where K may be computed in parts, a part has shorter rows and therefore more of
-them; what it costs is that the sums of the parts before are written and read back by ERDMA.  Chained
-tasks see what earlier ones have written (HARDWARE 1.6).
+A task needs its rows of A in CBUF at the same time, so fewer rows fit if they are long, and B is read again
+for every range of rows.  If K may be divided, the rows of a part are shorter and more of them fit; in return
+the sums of the earlier parts are written and read back by ERDMA.  Chained tasks see the data that earlier
+tasks have written [HW 1.6].
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from sw.compiler.matmul.shape import CHANNEL_STEP, MatmulError, ProductShape
-from sw.compiler.tiling import BANK_BYTES, BANKS, ENTRY_BYTES, MAX_SIZE, STRIPE
+from rkcosim.compiler.matmul.shape import CHANNEL_STEP, MatmulError, ProductShape
+from rkcosim.compiler.tiling import BANK_BYTES, BANKS, ENTRY_BYTES, MAX_SIZE, STRIPE
 
 MAX_KERNELS = 8192
 """Channels of one task: the DPU's field has 13 bits."""
 MAX_NOTCH = 8191
 MAX_PARTS = 16
-"""Parts of K that are tried at most."""
+"""Largest number of parts of K that is tried."""
 CORE_BYTES = 12
-"""Bytes that one core moves a cycle (fitted to boards: docs/performance.md, 11.75 a nanosecond)."""
+"""Bytes that one core moves per cycle (fitted to boards: docs/performance.md, 11.75 per nanosecond)."""
 TASK_CYCLES = 1000
-"""What a task costs besides its work (our estimate)."""
+"""Cycles of a task in addition to its work (our estimate)."""
 SUM_BYTES = 4
 """Bytes of the sum of a part: int32 or binary32."""
 
 
 @dataclass(frozen=True)
 class MatmulTile:
-    """One task: rows of A, columns of B, a range of K and the split of CBUF.
+    """One task: rows of A, columns of B, a range of K and the division of CBUF.
 
     Members
     -------
     first, depth : the range of K.
-    adds : whether the sums of the parts of K before this one are added.
-    last : whether this is the last part of K: it writes C, the others their sums.
-    reuse : whether the weights of the task before are used again.
+    adds : whether the sums of the earlier parts of K are added.
+    last : whether this is the last part of K; it writes C, the other parts write sums.
+    reuse : whether the weights of the previous task are used again.
     """
 
     row: int
@@ -55,7 +55,7 @@ class MatmulTile:
 
 @dataclass(frozen=True)
 class _Cut:
-    """A way to cut a product: sizes of a tile, banks of data, whether the weights of a tile stay."""
+    """A way to divide a product: tile sizes, banks for data, whether a tile's weights stay in CBUF."""
 
     depth: int
     rows: int
@@ -66,12 +66,12 @@ class _Cut:
 
 @lru_cache(maxsize=256)
 def plan_tiles(shape: ProductShape) -> tuple[MatmulTile, ...]:
-    """The tasks of the cut that is the fastest; fewer bytes, then fewer tasks break a tie.
+    """Return the tasks of the fastest division; ties are broken by fewer bytes, then by fewer tasks.
 
     Raises
     ------
     MatmulError
-        if a row of A does not fit CBUF.
+        If a row of A does not fit CBUF.
     """
     cuts = list(_cuts(shape))
     if not cuts:
@@ -80,7 +80,7 @@ def plan_tiles(shape: ProductShape) -> tuple[MatmulTile, ...]:
 
 
 def parts_of_k(shape: ProductShape, depth: int) -> list[tuple[int, int]]:
-    """First element and number of elements of the parts of K."""
+    """First element and number of elements of each part of K."""
     return [(first, min(depth, shape.k - first)) for first in range(0, shape.k, depth)]
 
 
@@ -95,9 +95,9 @@ def _cuts(shape: ProductShape) -> Iterator[_Cut]:
                 shape.m, MAX_SIZE, data_banks * BANK_BYTES // ENTRY_BYTES // _row_entries(shape, depth)
             )
             if group_bytes > ring:
-                rows = min(rows, STRIPE)  # a group larger than its banks is streamed, with one stripe only
+                rows = min(rows, STRIPE)  # a group larger than its banks is streamed, only with one stripe
             if not shape.c_native and shape.line_atoms - 1 > MAX_NOTCH:
-                rows = min(rows, 1)  # a pitch of C beyond its field
+                rows = min(rows, 1)  # the pitch of C does not fit its field
             resident = ring // group_bytes * shape.kind.group
             most = min(shape.n, MAX_KERNELS)
             for count in {rows, rows // STRIPE * STRIPE} - {0}:
@@ -106,16 +106,16 @@ def _cuts(shape: ProductShape) -> Iterator[_Cut]:
 
 
 def _row_entries(shape: ProductShape, depth: int) -> int:
-    """CBUF entries of a row of A: a slab of four atoms each (docs/hardware.md 2.2)."""
+    """CBUF entries of a row of A: a slab of four atoms each [HW 4.5]."""
     return -(-depth * shape.kind.bits // 8 // ENTRY_BYTES)
 
 
 def _cost(shape: ProductShape, cut: _Cut) -> tuple[float, int, int]:
-    """Cycles, bytes moved and tasks of a cut.
+    """Return cycles, bytes moved and number of tasks of a division.
 
-    The array waits for a task's rows of A, and for weights as far as their ring cannot take them in
-    while it works on the group before: there is room for what the ring holds beyond a group, and for as
-    much as the last stripe is through with.  Weights, sums and results share the way to DRAM.
+    The array waits for a task's rows of A.  It also waits for the weights that do not fit their ring while
+    it works on the previous group: the ring has free space beyond one group, and the last stripe frees
+    space as it proceeds.  Weights, sums and results share the bandwidth to DRAM.
     """
     groups = shape.n // shape.kind.group
     row_tiles, column_tiles = -(-shape.m // cut.rows), -(-shape.n // cut.columns)
@@ -137,7 +137,7 @@ def _cost(shape: ProductShape, cut: _Cut) -> tuple[float, int, int]:
 
 
 def _group_cycles(shape: ProductShape, cut: _Cut, stripes: int, depth: int) -> float:
-    """Cycles of a kernel group of a task: of the array or the writer, and of weights that come too late."""
+    """Cycles of a kernel group of a task: those of the array or the writer, plus the wait for weights."""
     kind = shape.kind
     stripe = STRIPE * max(depth // CHANNEL_STEP, kind.group // kind.c_step)
     if cut.resident or not stripes:
@@ -149,7 +149,7 @@ def _group_cycles(shape: ProductShape, cut: _Cut, stripes: int, depth: int) -> f
 
 
 def _tiles(shape: ProductShape, cut: _Cut) -> Iterator[MatmulTile]:
-    """Parts of K outermost: the tasks that write sums and those that read them lie far apart."""
+    """Yield the tiles with the parts of K outermost, so that writers and readers of sums are far apart."""
     for first, depth in parts_of_k(shape, cut.depth):
         for column in range(0, shape.n, cut.columns):
             for row in range(0, shape.m, cut.rows):

@@ -1,1 +1,1 @@
-"""Full register programs of the layers, shaped like those of the vendor and Mesa (HARDWARE 14)."""
+"""Complete register programs of the layers, in the form that the vendor and Mesa use [HW 14]."""

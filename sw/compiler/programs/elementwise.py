@@ -1,40 +1,47 @@
-"""Register programs of layers on DPU and DPU_RDMA alone (HARDWARE 14.4)."""
+"""Register programs of layers that use only DPU and DPU_RDMA [HW 14.7]."""
 
 from __future__ import annotations
 
-from sw.compiler.programs.dpu import (
+from dataclasses import replace
+
+from rkcosim.compiler.programs.dpu import (
     Ew,
     Operand,
     Place,
+    Table,
     dpu_cube,
     dpu_rest,
     pointers,
     prelu_of,
     rdma_registers,
 )
-from sw.compiler.programs.floats import float_flying
-from sw.compiler.programs.lut import Table
-from sw.compiler.programs.task import Ref, Settings, Value
-from sw.compiler.steps import (
+from rkcosim.compiler.programs.floats import float_flying
+from rkcosim.compiler.programs.task import Ref, Settings, Value
+from rkcosim.compiler.steps import (
     BinaryStep,
     Converter,
     CopyStep,
     Limits,
     LookupStep,
+    RepeatStep,
     RescaleStep,
     SlopeStep,
 )
-from sw.layouts import ATOM_BYTES
+from rkcosim.spec.layouts import ATOM_BYTES
 
 FLYING_BLOCKS = ("DPU", "DPU_RDMA")
+INT16 = 1
+"""Precision code of int16 in the formats of DPU and DPU_RDMA."""
+UNITS_PER_ATOM = 8
+"""Elements of 16 bits in an atom."""
 
 FlyingStep = BinaryStep | RescaleStep | SlopeStep | LookupStep
 ALGORITHMS = {"max": 0, "min": 1, "add": 2, "sub": 2, "mul": 0}
-"""EW_ALU_ALGO; a difference adds the operand times a negative scale, a product is EW_OP_TYPE 1."""
+"""EW_ALU_ALGO; a difference adds the operand with a negative scale, a product uses EW_OP_TYPE 1."""
 
 
 def flying(step: FlyingStep, places: tuple[Place, ...], y: Place, operand: Ref | None = None) -> Settings:
-    """Program of an element-wise layer; `operand` is the table of slopes of a PRelu."""
+    """Return the program of an element-wise layer; `operand` is the table of slopes of a PRelu."""
     settings = Settings()
     pointers(settings, FLYING_BLOCKS)
     rows, channels = y.cube[1], y.aligned_channels
@@ -63,18 +70,7 @@ def flying(step: FlyingStep, places: tuple[Place, ...], y: Place, operand: Ref |
         second = Operand(places[1].ref, places[1].surface, per_channel=step.per_channel)
     else:
         scale, limits, converter = step.scale, step.limits, step.converter
-    dpu_cube(
-        settings,
-        conv_mode=0,
-        flying=True,
-        shift_negative=0,
-        destination=y.ref,
-        y=y,
-        rows=rows,
-        channels=channels,
-        real=channels,
-        bn_shift_negative=prelu.shift if prelu else 0,
-    )
+    dpu_cube(settings, y, rows, channels, y.ref, bn_shift_negative=prelu.shift if prelu else 0)
     _input_stage(settings, offset, scale)
     dpu_rest(settings, y, rows, channels, limits, converter, 2, ew, prelu, table)
     rdma_registers(settings, y, rows, channels, source=places[0].ref, operand=second, slopes=operand)
@@ -84,24 +80,13 @@ def flying(step: FlyingStep, places: tuple[Place, ...], y: Place, operand: Ref |
 
 
 def copy(step: CopyStep, x: Place, y: Place) -> Settings:
-    """Program that moves a part of a tensor, rescaled: rows and columns anywhere, channels at atoms."""
+    """Return the program that copies a part of a tensor, rescaled; channels must begin at atoms."""
     settings = Settings()
     pointers(settings, FLYING_BLOCKS)
     count, rows, width = step.size
     channels = -(-count // y.c2) * y.c2
     notch = y.cube[2] - width
-    dpu_cube(
-        settings,
-        conv_mode=0,
-        flying=True,
-        shift_negative=0,
-        destination=_at(y, step.target),
-        y=y,
-        rows=rows,
-        channels=channels,
-        real=channels,
-        notch=notch,
-    )
+    dpu_cube(settings, y, rows, channels, _at(y, step.target), notch=notch)
     _input_stage(settings, -step.inputs[0].zero_point, step.scale)
     dpu_rest(settings, y, rows, channels, None, step.converter, 2, notch=notch)
     rdma_registers(
@@ -116,13 +101,52 @@ def copy(step: CopyStep, x: Place, y: Place) -> Settings:
     return float_flying(settings) if y.itemsize > 1 else settings
 
 
+def repeat(step: RepeatStep, x: Place, y: Place) -> Settings:
+    """Return the program of a nearest resize: unpooling of whole atoms [HW 8.7].
+
+    Each line of the output is written as a surface; the lines between are skipped as a notch.
+    """
+    settings = Settings()
+    pointers(settings, FLYING_BLOCKS)
+    rows, columns = step.factors
+    height = x.cube[1]
+    halves = -(-x.cube[0] // x.c2) * UNITS_PER_ATOM
+    line = y.cube[2]
+    lines = replace(y, cube=(y.cube[0], height, line))
+    dpu_cube(settings, lines, height, halves, y.ref)
+    settings.change("DPU", "DATA_FORMAT", OUT_PRECISION=INT16, IN_PRECISION=INT16, PROC_PRECISION=INT16)
+    settings.change("DPU", "DST_SURF_STRIDE", DST_SURF_STRIDE=line)
+    notch = (rows - 1) * line
+    settings.change("DPU", "DATA_CUBE_NOTCH_ADDR", NOTCH_ADDR_1=notch, NOTCH_ADDR_0=notch)
+    settings.set("DPU", "BS_CFG", BS_RELU_BYPASS=1, BS_MUL_BYPASS=1, BS_ALU_BYPASS=1, BS_BYPASS=1)
+    settings.set("DPU", "BS_ALU_CFG")
+    settings.set("DPU", "BS_MUL_CFG")
+    settings.set("DPU", "BS_RELUX_CMP_VALUE")
+    size = rows - 1
+    settings.set("DPU", "BS_OW_CFG", SIZE_E_2=size, SIZE_E_1=size, SIZE_E_0=size, OD_BYPASS=1)
+    dpu_rest(settings, lines, height, halves, None, Converter(1, 0, 0), 1)
+    settings.change("DPU", "SURFACE_ADD", SURF_ADD=y.surface)
+    rdma_registers(settings, x, height, halves, source=x.ref)
+    settings.change("DPU_RDMA", "FEATURE_MODE_CFG", IN_PRECISION=INT16, PROC_PRECISION=INT16)
+    settings.change(
+        "DPU_RDMA",
+        "SRC_DMA_CFG",
+        UNPOOLING_EN=1,
+        KERNEL_HEIGHT=rows - 1,
+        KERNEL_WIDTH=columns - 1,
+        KERNEL_STRIDE_HEIGHT=rows - 1,
+        KERNEL_STRIDE_WIDTH=columns - 1,
+    )
+    return settings
+
+
 def _at(place: Place, begin: tuple[int, int, int]) -> Ref:
     atom = (begin[0] // place.c2 * place.cube[1] + begin[1]) * place.cube[2] + begin[2]
     return place.ref + atom * ATOM_BYTES
 
 
 def _input_stage(settings: Settings, offset: int, scale: int) -> None:
-    """BS takes the zero point off and multiplies by `scale`."""
+    """Let BS subtract the zero point and multiply by `scale`."""
     settings.set("DPU", "BS_CFG", BS_ALU_ALGO=2, BS_RELU_BYPASS=1)
     settings.set("DPU", "BS_ALU_CFG", BS_ALU_OPERAND=offset)
     settings.set("DPU", "BS_MUL_CFG", BS_MUL_OPERAND=scale)

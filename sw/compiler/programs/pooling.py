@@ -1,24 +1,26 @@
-"""Register programs of pooling layers (HARDWARE 6, 14.5)."""
+"""Register programs of pooling layers ([HW 9], [HW 14.3.8])."""
 
 from __future__ import annotations
 
-from sw.compiler.programs.dpu import Place, pointers
-from sw.compiler.programs.floats import float_pool
-from sw.compiler.programs.task import Settings, Value
-from sw.compiler.steps import PoolStep
+from functools import partial
+
+import numpy as np
+
+from rkcosim.compiler.programs.dpu import Place, pointers
+from rkcosim.compiler.programs.floats import FP16, STORAGE_16
+from rkcosim.compiler.programs.task import Settings
+from rkcosim.compiler.steps import PoolStep
 
 POOL_BLOCKS = ("PPU", "PPU_RDMA")
 
 
 def pool(step: PoolStep, x: Place, y: Place) -> Settings:
-    """Program of a pooling layer on PPU and PPU_RDMA (HARDWARE 6, 14.5)."""
+    """Return the program of a pooling layer on PPU and PPU_RDMA ([HW 9], [HW 14.3.8])."""
     settings = Settings()
     pointers(settings, POOL_BLOCKS)
     channels = x.aligned_channels
 
-    def ppu(register: str, **fields: Value) -> None:
-        settings.set("PPU", register, **fields)
-
+    ppu = partial(settings.set, "PPU")
     kernel, strides, pads = step.window.kernel, step.window.strides, step.window.pads
     ppu("DATA_CUBE_IN_WIDTH", DATA_CUBE_IN_WIDTH=x.cube[2] - 1)
     ppu("DATA_CUBE_IN_HEIGHT", DATA_CUBE_IN_HEIGHT=x.cube[1] - 1)
@@ -38,16 +40,14 @@ def pool(step: PoolStep, x: Place, y: Place) -> Settings:
     ppu("RECIP_KERNEL_WIDTH", RECIP_KERNEL_WIDTH=round(65536 / kernel[1]) if average else 0)
     ppu("RECIP_KERNEL_HEIGHT", RECIP_KERNEL_HEIGHT=round(65536 / kernel[0]) if average else 0)
     ppu("POOLING_PADDING_CFG", PAD_BOTTOM=pads[2], PAD_RIGHT=pads[3], PAD_TOP=pads[0], PAD_LEFT=pads[1])
-    ppu("PADDING_VALUE_1_CFG", PAD_VALUE_0=step.pad_value % 2**19)  # 19 bits for int8 (HARDWARE 6.1)
+    ppu("PADDING_VALUE_1_CFG", PAD_VALUE_0=step.pad_value % 2**19)  # 19 bits for int8 [HW 9.2]
     ppu("PADDING_VALUE_2_CFG")
     ppu("DST_BASE_ADDR", DST_BASE_ADDR=y.ref)
     ppu("DST_SURF_STRIDE", DST_SURF_STRIDE=y.surface)
     ppu("DATA_FORMAT", INDEX_ADD=y.surface)
     ppu("MISC_CTRL", BURST_LEN=3)
 
-    def rdma(register: str, **fields: Value) -> None:
-        settings.set("PPU_RDMA", register, **fields)
-
+    rdma = partial(settings.set, "PPU_RDMA")
     rdma("CUBE_IN_WIDTH", CUBE_IN_WIDTH=x.cube[2] - 1)
     rdma("CUBE_IN_HEIGHT", CUBE_IN_HEIGHT=x.cube[1] - 1)
     rdma("CUBE_IN_CHANNEL", CUBE_IN_CHANNEL=channels - 1)
@@ -55,4 +55,21 @@ def pool(step: PoolStep, x: Place, y: Place) -> Settings:
     rdma("SRC_LINE_STRIDE", SRC_LINE_STRIDE=x.cube[2])
     rdma("SRC_SURF_STRIDE", SRC_SURF_STRIDE=x.surface)
     rdma("DATA_FORMAT", IN_PRECISION=1)
-    return float_pool(settings, kernel, average) if y.itemsize > 1 else settings
+    return _float_pool(settings, kernel, average) if y.itemsize > 1 else settings
+
+
+def _float_pool(settings: Settings, kernel: tuple[int, int], average: bool) -> Settings:
+    """Change a pooling program to fp16: reciprocals as floats, -infinity as padding of a maximum."""
+    settings.change("PPU", "DATA_FORMAT", PROC_PRECISION=FP16)
+    settings.change("PPU_RDMA", "DATA_FORMAT", IN_PRECISION=STORAGE_16)
+    if average:
+        settings.change("PPU", "RECIP_KERNEL_WIDTH", RECIP_KERNEL_WIDTH=_reciprocal_bits(kernel[1]))
+        settings.change("PPU", "RECIP_KERNEL_HEIGHT", RECIP_KERNEL_HEIGHT=_reciprocal_bits(kernel[0]))
+    pad = 0 if average else 0xFC00
+    settings.change("PPU", "PADDING_VALUE_1_CFG", PAD_VALUE_0=pad)
+    return settings
+
+
+def _reciprocal_bits(size: int) -> int:
+    """1 / size as the PPU's 17-bit float: exponent bias 31, 10 fraction bits [HW 9.3]."""
+    return int(np.float16(65536 / size).view(np.uint16)) if size > 1 else 0x7C00

@@ -1,8 +1,8 @@
 """Register programs before their addresses are known: settings, references, tasks.
 
-A task is a list of settings in the order of real programs (HARDWARE 14.1) and a block mask.  An
-address field may hold a `Ref`, a place in one of the plan's memory regions; `encode_task` puts the
-regions' base addresses in and makes command words with `sw.regcmd.TaskBuilder`.
+A task is a list of settings in the order of real programs [HW 14.4] and a list of blocks.  An
+address field may hold a `Ref`, an offset in one of the plan's memory regions.  `Setting.word_value` adds the
+region's base address, and `Plan.builders` makes command words with `rkcosim.regcmd.TaskBuilder`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rtl.regs import registers
-from sw.layouts import ATOM_BYTES
+from rkcosim.spec.layouts import ATOM_BYTES
+from rkcosim.spec.regs import registers
 
 Region = Literal["regcmd", "weights", "activations"]
 REGIONS: tuple[Region, ...] = ("regcmd", "weights", "activations")
@@ -20,7 +20,7 @@ REGIONS: tuple[Region, ...] = ("regcmd", "weights", "activations")
 
 @dataclass(frozen=True)
 class Ref:
-    """Byte offset in a region; `+ n` moves it."""
+    """Byte offset in a region; `+ n` returns one that is n bytes further."""
 
     region: Region
     offset: int
@@ -29,7 +29,7 @@ class Ref:
         return Ref(self.region, self.offset + more)
 
     def address(self, bases: Mapping[str, int]) -> int:
-        """Byte address when the regions start at `bases`."""
+        """Return the byte address if the regions start at `bases`."""
         return bases[self.region] + self.offset
 
 
@@ -38,26 +38,26 @@ Value = int | str | Ref
 
 @dataclass(frozen=True)
 class Setting:
-    """One register write: field names to values; fields that are left out are 0."""
+    """One register write: field names and values; absent fields are 0."""
 
     block: str
     register: str
     fields: Mapping[str, Value]
 
     def word_value(self, bases: Mapping[str, int]) -> int:
-        """The 32-bit register value.
+        """Return the 32-bit register value.
 
         Raises
         ------
         ValueError
-            for a value that does not fit its field, naming block, register and field.
+            If a value does not fit its field; the message names block, register and field.
         """
         register = registers()[self.block][self.register]
         values: dict[str, int | str] = {}
         for name, value in self.fields.items():
             if isinstance(value, Ref):
                 address = value.address(bases)
-                # Address fields that start at bit 4 count atoms (HARDWARE 1.12).
+                # Address fields that start at bit 4 count atoms [HW 1.10].
                 values[name] = address // ATOM_BYTES if register.fields[name].lsb else address
             elif isinstance(value, int) and value < 0:
                 values[name] = _wrapped(value, register.fields[name].width, f"{register.path}.{name}")
@@ -67,7 +67,7 @@ class Setting:
 
 
 def _wrapped(value: int, width: int, what: str) -> int:
-    """A negative number as the two's complement of a field."""
+    """Return a negative number as the two's complement of a field."""
     if value < -(2 ** (width - 1)):
         raise ValueError(f"{what}: {value} does not fit {width} bits")
     return value % 2**width
@@ -75,24 +75,24 @@ def _wrapped(value: int, width: int, what: str) -> int:
 
 @dataclass
 class Settings:
-    """An ordered list of settings with a short way to add one."""
+    """An ordered list of settings with a short way to append one."""
 
     items: list[Setting] = field(default_factory=list)
 
     def set(self, block: str, register: str, **fields: Value) -> None:
-        """Append a write of `register`; a register whose only field has its name may pass `value`."""
+        """Append a write of `register`; `value` sets the only field of a register."""
         if "value" in fields:
             only = next(iter(registers()[block][register].fields))
             fields = {only: fields["value"]}
         self.items.append(Setting(block, register, fields))
 
     def last(self, block: str, register: str) -> Mapping[str, Value]:
-        """Fields of the last write of `register`.
+        """Return the fields of the last write of `register`.
 
         Raises
         ------
         KeyError
-            if it is not written.
+            If it is not written.
         """
         for item in reversed(self.items):
             if (item.block, item.register) == (block, register):
@@ -111,11 +111,12 @@ class Settings:
 
 @dataclass(frozen=True)
 class Task:
-    """One pass of the blocks in `blocks`.
+    """One task of the blocks in `blocks`.
 
-    `layer` is the index of the step it belongs to, `note` says which part of it.  `macs` counts real
-    multiply-accumulates, `reads` and `writes` bytes in DRAM (commands left out), `formula_npu` the
-    vendor's cycle formula (HARDWARE 9.6).  `core` counts the cores that share the layer.
+    `layer` is the index of the step it belongs to, `note` says which part of it.  `macs` counts
+    multiply-accumulates with real operands, `reads` and `writes` bytes in DRAM (without commands),
+    `formula_npu` is the vendor's cycle formula [HW 12.6].  `core` is the core among those that share
+    the layer.
     """
 
     layer: int
@@ -129,5 +130,5 @@ class Task:
     core: int = 0
 
     def values(self, bases: Mapping[str, int]) -> list[tuple[str, str, int]]:
-        """(block, register, value) of every write, in order."""
+        """Return (block, register, value) of every write, in order."""
         return [(s.block, s.register, s.word_value(bases)) for s in self.settings]

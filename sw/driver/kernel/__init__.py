@@ -1,15 +1,14 @@
-"""The kernel's side of the NPU as a model: device nodes, ioctls, buffers and jobs of `rknpu` and `rocket`.
+"""Model of the NPU's kernel drivers: device nodes, ioctls, buffers and jobs of `rknpu` and `rocket`.
 
-`Kernel(device)` is the simulated machine; `docs/kernel.md` says what it models.
+`Kernel(device)` is the simulated machine; `docs/kernel.md` describes what it models.
 """
 
-from sw.driver.kernel.errors import KernelError
-from sw.driver.kernel.fences import DmaBuf, Fence, SyncFile
-from sw.driver.kernel.files import File
-from sw.driver.kernel.interface import Credentials, FdTable, KernelFile, UserMemory
-from sw.driver.kernel.log import Line, Log
-from sw.driver.kernel.machine import Kernel, Node
-from sw.driver.kernel.sysfs import TextFile
+from rkcosim.driver.kernel.fences import DmaBuf, Fence, SyncFile
+from rkcosim.driver.kernel.files import File
+from rkcosim.driver.kernel.interface import Credentials, FdTable, KernelError, KernelFile, UserMemory
+from rkcosim.driver.kernel.log import Line, Log
+from rkcosim.driver.kernel.machine import Kernel, Node
+from rkcosim.driver.kernel.sysfs import TextFile
 
 __all__ = [
     "Credentials",

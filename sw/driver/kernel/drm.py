@@ -1,16 +1,16 @@
-"""The ioctls that the DRM core gives every driver: version, handles, names, PRIME, dumb buffers."""
+"""Ioctls that the DRM core provides for every driver: version, handles, names, PRIME, dumb buffers."""
 
 from __future__ import annotations
 
 from errno import EBADF, EINVAL, ENOENT, ENOSYS, EOPNOTSUPP
 
-from sw.driver.kernel import structs as s
-from sw.driver.kernel.errors import KernelError
-from sw.driver.kernel.fences import DmaBuf, install
-from sw.driver.kernel.files import Call, Command, DrmDevice, File
-from sw.driver.kernel.log import Log
-from sw.driver.kernel.memory import GemObject, round_up
-from sw.driver.kernel.scheduler import Scheduler
+from rkcosim.driver.kernel import structs as s
+from rkcosim.driver.kernel.fences import DmaBuf, install
+from rkcosim.driver.kernel.files import Call, Command, DrmDevice, File
+from rkcosim.driver.kernel.interface import KernelError
+from rkcosim.driver.kernel.log import Log
+from rkcosim.driver.kernel.memory import GemObject, round_up
+from rkcosim.driver.kernel.scheduler import Scheduler
 
 O_CLOEXEC, O_RDWR = 0x80000, 0x2
 PRIME_BOTH_WAYS = 3
@@ -43,18 +43,18 @@ class GenericDrm(DrmDevice):
             0xB4: Command("DESTROY_DUMB", s.DestroyDumb, both, self._destroy_dumb, render=False),
         }
 
-    # What drivers do differently
+    # Methods that drivers override
 
     def create_dumb(self, size: int) -> GemObject:
-        """A buffer for CREATE_DUMB."""
+        """Create a buffer for CREATE_DUMB."""
         raise NotImplementedError
 
     def adopt(self, other: DmaBuf) -> GemObject:
-        """A buffer of this driver on the pages of another driver's; drivers without it refuse."""
+        """Import the pages of another driver's buffer; drivers without support reject it."""
         raise KernelError(EINVAL, "this driver imports no foreign dma-buf")
 
     def mmap_offset(self, item: GemObject) -> int:
-        """The fake offset, refused for imported pages."""
+        """The fake mmap offset; rejected for imported pages."""
         if item.imported:
             raise KernelError(EINVAL, "an imported buffer cannot be mapped here")
         return self.offset_of(item)
@@ -64,7 +64,7 @@ class GenericDrm(DrmDevice):
             raise KernelError(ENOSYS, f"{self.name} has no dumb buffers")
 
     def find(self, file: File, handle: int, errno: int = ENOENT) -> GemObject:
-        """The buffer of a handle; with the lock held."""
+        """The buffer of a handle; call with the lock held."""
         item = file.handles.get(handle)
         if item is None:
             raise KernelError(errno, f"no handle {handle}")
@@ -83,7 +83,7 @@ class GenericDrm(DrmDevice):
         return 0
 
     def _unique(self, file: File, args: s.Unique, call: Call) -> int:
-        args.unique_len = 0  # only set by a master's SET_VERSION
+        args.unique_len = 0  # only set by a master with SET_VERSION
         return 0
 
     def _get_magic(self, file: File, args: s.Auth, call: Call) -> int:
@@ -137,7 +137,7 @@ class GenericDrm(DrmDevice):
             s.CAP_SYNCOBJ_TIMELINE: 0,
         }
         if args.capability not in values:
-            raise KernelError(EOPNOTSUPP, f"capability {args.capability:#x} is one of displays")
+            raise KernelError(EOPNOTSUPP, f"capability {args.capability:#x} belongs to displays")
         call.passed = True
         args.value = values[args.capability]
         return 0
@@ -149,7 +149,7 @@ class GenericDrm(DrmDevice):
         with self.lock:
             item = self.find(file, args.handle)
             buffer = self.exported.setdefault(id(item), DmaBuf(item, self, self.lock))
-            item.hold()  # until the descriptor holds it: another thread may close the handle meanwhile
+            item.hold()  # held until the descriptor holds it, because another thread may close the handle
         try:
             args.fd = install(call.fds, buffer, bool(args.flags & O_CLOEXEC))
         finally:
@@ -160,7 +160,7 @@ class GenericDrm(DrmDevice):
     def _import(self, file: File, args: s.PrimeHandle, call: Call) -> int:
         buffer = call.fds.lookup(args.fd)
         if not isinstance(buffer, DmaBuf):
-            raise KernelError(EINVAL, f"descriptor {args.fd} is no dma-buf")
+            raise KernelError(EINVAL, f"descriptor {args.fd} is not a dma-buf")
         call.passed = True
         with self.lock:
             if not buffer.item.alive:
@@ -174,7 +174,7 @@ class GenericDrm(DrmDevice):
         return 0
 
     def _adopted(self, file: File, buffer: DmaBuf) -> GemObject:
-        """The import of a foreign buffer, the same one again if this file has it."""
+        """The import of a foreign buffer; the existing one if this file has already imported it."""
         for item in file.handles.items():
             if item.imported and item.backing is buffer.item.backing:
                 return item

@@ -1,4 +1,4 @@
-"""Fences of jobs, and the descriptors programs get: sync files and dma-bufs."""
+"""Fences of jobs, and the descriptors that programs receive: sync files and dma-bufs."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from collections.abc import Callable, Sequence
 from ctypes import sizeof
 from errno import EBADF, EINVAL, ENOTTY
 
-from sw.driver.kernel import structs as s
-from sw.driver.kernel.errors import KernelError
-from sw.driver.kernel.interface import FdTable, KernelFile, UserMemory
-from sw.driver.kernel.memory import GemObject
+from rkcosim.driver.kernel import structs as s
+from rkcosim.driver.kernel.interface import FdTable, KernelError, KernelFile, UserMemory
+from rkcosim.driver.kernel.memory import GemObject
 
 
 class Fence:
-    """Signals once, when its job has ended: `error` is 0 or an errno, `time` in ns of device time.
+    """A fence that signals once, when its job has ended: `error` is 0 or an errno, `time` in ns.
 
-    `queued` says that a job is going to signal it.
+    `queued` is set if a job is going to signal it.
     """
 
     def __init__(self, name: str) -> None:
@@ -28,7 +27,7 @@ class Fence:
         self._then: list[Callable[[], None]] = []
 
     def signal(self, time: int, error: int = 0) -> None:
-        """The job has ended; a second call does nothing."""
+        """Signal the end of the job; a second call does nothing."""
         if not self.signalled:
             self.signalled, self.error, self.time = True, error, time
             for call in self._then:
@@ -36,7 +35,7 @@ class Fence:
             self._then.clear()
 
     def then(self, call: Callable[[], None]) -> None:
-        """Call back at the signal, or now if it has come."""
+        """Call `call` at the signal, or now if the fence has signalled."""
         if self.signalled:
             call()
         else:
@@ -44,16 +43,16 @@ class Fence:
 
 
 class SyncFile(KernelFile):
-    """A descriptor that becomes readable when all its fences have signalled, and stays so.
+    """A descriptor that becomes and stays readable when all of its fences have signalled.
 
     Parameters
     ----------
     fences
-        what it waits for.
+        Fences that it waits for.
     name
-        as SYNC_IOC_FILE_INFO shows it.
+        Name in SYNC_IOC_FILE_INFO.
     lock
-        the kernel's.
+        Lock of the kernel.
     """
 
     def __init__(self, fences: Sequence[Fence], name: str, lock: threading.RLock) -> None:
@@ -68,7 +67,7 @@ class SyncFile(KernelFile):
             os.eventfd_write(self._fd, 1)
 
     def fileno(self) -> int:
-        """An eventfd that nobody reads: `poll` on it says whether the fences have signalled."""
+        """An eventfd that is never read: `poll` on it tells whether the fences have signalled."""
         return self._fd
 
     def poll(self) -> bool:
@@ -76,12 +75,12 @@ class SyncFile(KernelFile):
         return all(fence.signalled for fence in self.fences)
 
     def hold(self) -> None:
-        """One descriptor more."""
+        """Add a reference of a descriptor."""
         with self._lock:
             self._users += 1
 
     def close(self) -> None:
-        """One descriptor less; the last one frees it."""
+        """Drop a reference of a descriptor; the last one frees it."""
         with self._lock:
             self._users -= 1
             if self._users <= 0 and self._fd >= 0:
@@ -94,7 +93,7 @@ class SyncFile(KernelFile):
         Raises
         ------
         KernelError
-            ENOTTY for others; EFAULT, EINVAL, ENOENT as the kernel.
+            ENOTTY for other requests; EFAULT, EINVAL, ENOENT as the kernel.
         """
         if request == s.SYNC_MERGE:
             return self._merge(argument, user, fds)
@@ -108,7 +107,7 @@ class SyncFile(KernelFile):
             raise KernelError(EINVAL, "sync merge: flags and pad must be 0")
         other = fds.lookup(data.fd2)
         if not isinstance(other, SyncFile):
-            raise KernelError(EBADF, f"sync merge: {data.fd2} is no sync file")
+            raise KernelError(EBADF, f"sync merge: {data.fd2} is not a sync file")
         merged = SyncFile([*self.fences, *other.fences], data.name.decode(errors="replace"), self._lock)
         data.fence = install(fds, merged, cloexec=True)
         user.write(argument, bytes(data))
@@ -142,37 +141,37 @@ def _fence_info(fence: Fence) -> s.Struct:
 
 
 class DmaBuf(KernelFile):
-    """A buffer as a descriptor: map its memfd, pass it on, import it again."""
+    """A buffer as a descriptor, which can be mapped, passed on and imported again."""
 
     def __init__(self, item: GemObject, driver: object, lock: threading.RLock) -> None:
         self.item, self.driver, self._lock = item, driver, lock
 
     @property
     def size(self) -> int:
-        """Bytes, as fstat and lseek(SEEK_END) report them."""
+        """Size in bytes, as fstat and lseek(SEEK_END) report it."""
         return self.item.size
 
     def fileno(self) -> int:
         """The memfd with the buffer's pages."""
-        return self.item.backing.fd
+        return self.item.backing.file
 
     def hold(self) -> None:
-        """One descriptor more."""
+        """Add a reference of a descriptor."""
         with self._lock:
             self.item.hold()
 
     def close(self) -> None:
-        """One descriptor less."""
+        """Drop a reference of a descriptor."""
         with self._lock:
             self.item.drop()
 
     def ioctl(self, request: int, argument: int, user: UserMemory, fds: FdTable) -> int:
-        """DMA_BUF_IOCTL_SYNC, which has nothing to do but to check its flags.
+        """DMA_BUF_IOCTL_SYNC, which only checks its flags.
 
         Raises
         ------
         KernelError
-            ENOTTY for others, EINVAL for unknown flags, EFAULT.
+            ENOTTY for other requests, EINVAL for unknown flags, EFAULT.
         """
         if request != s.DMA_BUF_SYNC:
             raise KernelError(ENOTTY, f"dma-buf: no ioctl {request:#x}")
@@ -183,7 +182,7 @@ class DmaBuf(KernelFile):
 
 
 def install(fds: FdTable, obj: KernelFile, cloexec: bool) -> int:
-    """A new descriptor of the program, which holds the object."""
+    """Install a new descriptor in the program, which holds a reference to the object."""
     obj.hold()
     try:
         return fds.install(obj, cloexec)

@@ -5,32 +5,41 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from errno import EACCES, EBADF, EBUSY, EFAULT, EINTR, EINVAL, EIO, ENOMEM
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sw.driver.kernel import structs as s
-from sw.driver.kernel.errors import KernelError
-from sw.driver.kernel.interface import Credentials, FdTable, UserMemory
-from sw.driver.kernel.memory import OFFSET_END, OFFSET_FIRST, GemObject, HandleTable, RangeSpace, round_up
-
-if TYPE_CHECKING:
-    from sw.driver.kernel.fences import DmaBuf
-    from sw.driver.kernel.jobs import Job
-    from sw.driver.kernel.log import Log
-    from sw.driver.kernel.scheduler import Scheduler
+from rkcosim.driver.kernel import structs as s
+from rkcosim.driver.kernel.fences import DmaBuf
+from rkcosim.driver.kernel.interface import CallerError, Credentials, FdTable, KernelError, UserMemory
+from rkcosim.driver.kernel.log import Log
+from rkcosim.driver.kernel.memory import (
+    OFFSET_END,
+    OFFSET_FIRST,
+    GemObject,
+    HandleTable,
+    RangeSpace,
+    round_up,
+)
+from rkcosim.driver.kernel.scheduler import Client, Job, Scheduler
 
 MAX_HANDLES = 4096
-"""Buffers of one open file: each is a descriptor of the server, which others need too."""
+"""Maximum number of buffers of one open file: each is a descriptor of the server, which all clients share."""
 
 MAX_JOBS = 4096
-"""Jobs of one open file that have not ended."""
+"""Maximum number of unfinished jobs of one open file."""
 
 MAP_SHARED = 1
 
 
 @dataclass
 class Call:
-    """One ioctl under way: `size` is the structure's size as the number has it; `passed` is set by handlers
-    when the first check of the arguments is behind them."""
+    """One ioctl in progress.
+
+    Members
+    -------
+    user, fds : memory and descriptors of the program.
+    size : size of the structure in the ioctl number.
+    passed : set by handlers when the first check of the arguments has succeeded.
+    """
 
     user: UserMemory
     fds: FdTable
@@ -47,11 +56,11 @@ class Command:
 
     Members
     -------
-    name : for the log.
-    struct, direction : of the kernel's own number.
-    handler : does it; called without the lock.
+    name : name in the log.
+    struct, direction : structure and direction in the kernel's ioctl number.
+    handler : function that executes it; called without the lock.
     render : allowed on render nodes.
-    auth : only for authenticated clients (and render nodes, if allowed there at all).
+    auth : only for authenticated clients (and for render nodes, if allowed there).
     master : only for the DRM master.
     """
 
@@ -65,12 +74,12 @@ class Command:
 
 
 class DrmDevice:
-    """What the open files of one driver share.
+    """State that the open files of one driver share.
 
     Members
     -------
-    name, date, description, version : as VERSION tells them.
-    commands : by number.
+    name, date, description, version : values returned by VERSION.
+    commands : commands by number.
     offsets : fake mmap offsets.
     names : buffers by their global (flink) name.
     """
@@ -89,13 +98,13 @@ class DrmDevice:
         self.magics = 0
 
     def opened(self, file: File) -> None:
-        """A file has been opened."""
+        """Called after a file has been opened."""
 
     def closed(self, file: File) -> None:
-        """A file has gone, with all its handles."""
+        """Called after a file and all of its handles have been closed."""
 
     def released(self, item: GemObject) -> None:
-        """A buffer is about to go."""
+        """Called before a buffer is destroyed."""
         if item.offset is not None:
             self.offsets.give(item.offset)
             del self.by_offset[item.offset]
@@ -104,7 +113,7 @@ class DrmDevice:
         self.exported.pop(id(item), None)
 
     def offset_of(self, item: GemObject) -> int:
-        """The fake offset of a buffer, made when first asked for."""
+        """The fake mmap offset of a buffer, which is assigned at the first request."""
         if item.offset is None:
             item.offset = self.offsets.take(item.size)
             if item.offset is None:
@@ -113,35 +122,33 @@ class DrmDevice:
         return item.offset
 
 
-class File:
-    """An open device node; `ioctl`, `mmap`, `interrupt` and `close` may be called by any thread."""
+class File(Client):
+    """An open device node; any thread may call `ioctl`, `mmap`, `interrupt` and `close`."""
 
     def __init__(self, device: DrmDevice, node: str, path: str, credentials: Credentials) -> None:
-        self.device, self.node, self.path, self.credentials = device, node, path, credentials
+        self.device, self.node, self.path = device, node, path
+        super().__init__(credentials)
         self.handles = HandleTable()
-        self.jobs: set[Job] = set()
-        self.interrupts = 0
-        self.closed = False
         self.gone = False
         self.magic = self.nice = 0
         self.master: bool = node == "card" and not any(other.master for other in device.files)
         self.authenticated = self.master or credentials.uid == 0
         self.last_passed = False
-        """Whether the last ioctl got past its first check (for statistics)."""
+        """Whether the last ioctl passed its first check (for statistics)."""
         self.data: Any = None
-        """What the driver keeps for the file."""
+        """Data that the driver keeps for the file."""
         device.files.append(self)
         device.opened(self)
 
     def ioctl(self, request: int, argument: int, user: UserMemory, fds: FdTable) -> int:
-        """Carry out an ioctl.
+        """Execute an ioctl.
 
         Parameters
         ----------
         request, argument
-            as the program gave them.
+            As given by the program.
         user, fds
-            memory and descriptors of the program.
+            Memory and descriptors of the program.
 
         Returns
         -------
@@ -150,7 +157,7 @@ class File:
         Raises
         ------
         KernelError
-            with the errno; structures have been copied back all the same, as the DRM core does.
+            With the errno; structures have nevertheless been copied back, as the DRM core does.
         """
         call = Call(user, fds, s.ioc_size(request))
         name = f"ioctl {request & 0xFFFFFFFF:#x}"
@@ -163,13 +170,15 @@ class File:
             name = command.name
             return self._dispatch(command, request, argument, call)
         except KernelError as error:
-            # polling and interruptions are everyday events, anything else is worth a line
+            # polling and interruptions are frequent; every other error is logged
             level = "debug" if error.code in (EBUSY, EINTR) else "info"
             self.device.log.add(
                 level, f"{self.device.name}: {name} of process {self.credentials.pid}: -{error}"
             )
             raise
-        except Exception as error:  # a mistake of this model must not stop the server
+        except CallerError:
+            raise
+        except Exception as error:  # an error in this model must not stop the server
             self.device.log.err(f"rkcosim: internal error in {name}: {type(error).__name__}: {error}")
             raise KernelError(EIO, "internal error") from error
         finally:
@@ -205,24 +214,24 @@ class File:
             raise KernelError(EACCES, "not the DRM master")
 
     def mmap(self, offset: int, length: int, prot: int, flags: int, *, hold: bool = False) -> tuple[int, int]:
-        """What a program's mmap of this file is to map instead.
+        """The file and offset that a program's mmap of this file maps instead.
 
         Parameters
         ----------
         offset, length, prot, flags
-            as the program gave them.
+            As given by the program.
         hold
-            keep the buffer until `munmap(offset)`; for ways in that see the unmapping.
+            Keep the buffer until `munmap(offset)`; for callers that observe the unmapping.
 
         Returns
         -------
-        A memfd of the kernel and the offset in it, to be mapped shared by the program.
+        A memfd of the kernel and the offset in it, which the program maps shared.
 
         Raises
         ------
         KernelError
-            EINVAL for an offset that no buffer starts at, a length past its end or a private mapping;
-            EACCES for a buffer that this file has no handle of.
+            EINVAL for an offset at which no buffer starts, a length beyond its end or a private mapping;
+            EACCES for a buffer for which this file has no handle.
         """
         with self.device.lock:
             if self.closed:
@@ -236,10 +245,10 @@ class File:
                 raise KernelError(EINVAL, "only shared mappings")
             if hold:
                 item.hold()
-            return item.backing.fd, 0
+            return item.backing.file, 0
 
     def munmap(self, offset: int) -> None:
-        """A mapping that was made with `hold` is gone."""
+        """A mapping that was made with `hold` has been removed."""
         with self.device.lock:
             self._at_offset(offset).drop()
 
@@ -250,13 +259,13 @@ class File:
         return item
 
     def interrupt(self) -> None:
-        """A signal came: whoever waits interruptibly for this file gets EINTR."""
+        """A signal arrived: all interruptible waits for this file end with EINTR."""
         with self.device.scheduler.changed:
             self.interrupts += 1
             self.device.scheduler.changed.notify_all()
 
     def close(self) -> None:
-        """The last descriptor is gone: waiters leave, queued jobs are dropped; what runs ends first."""
+        """The last descriptor is closed: waits end, queued jobs are dropped, running jobs end first."""
         scheduler = self.device.scheduler
         with scheduler.changed:
             if self.closed:
@@ -269,8 +278,8 @@ class File:
             scheduler.changed.notify_all()
 
     def job_ended(self, job: Job) -> None:
-        """One of its jobs has ended."""
-        self.jobs.discard(job)
+        """One of the jobs of the file has ended."""
+        super().job_ended(job)
         if self.closed:
             self._release()
 
@@ -283,12 +292,12 @@ class File:
         self.device.closed(self)
 
     def new_handle(self, item: GemObject) -> int:
-        """A handle for a buffer.
+        """Create a handle for a buffer.
 
         Raises
         ------
         KernelError
-            ENOMEM if the file has too many; EBADF if it has been closed meanwhile.
+            ENOMEM if the file has too many handles; EBADF if it has been closed meanwhile.
         """
         if self.closed:
             raise KernelError(EBADF, "the file is closed")

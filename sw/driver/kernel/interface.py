@@ -1,18 +1,52 @@
-"""What a way in (socket server, hooks of a Python process) and the kernel ask of each other."""
+"""Errors and protocols that the kernel and its entries (socket server, hooks of a Python process) share."""
 
 from __future__ import annotations
 
+import errno as codes
+import os
 from dataclasses import dataclass
 from typing import Protocol
 
-from sw.driver.kernel.errors import KernelError
 
-__all__ = ["Credentials", "FdTable", "KernelError", "KernelFile", "UserMemory"]
+class CallerError(Exception):
+    """The program did not answer a question during a call: it has ended or violates the protocol.
+
+    The call ends without a result, and the entry that communicates with the program handles the error.
+    """
+
+
+class KernelError(OSError):
+    """A call ends with an errno.
+
+    Parameters
+    ----------
+    errno
+        The (positive) number, `errno.EINVAL` and so on.
+    why
+        The reason as text, for the driver's log; programs only see the number.
+    """
+
+    def __init__(self, errno: int, why: str = "") -> None:
+        super().__init__(errno, os.strerror(errno))
+        self.why = why
+
+    @property
+    def code(self) -> int:
+        """The errno, never None."""
+        return self.errno if self.errno is not None else codes.EIO
+
+    @property
+    def name(self) -> str:
+        """`EINVAL` and so on."""
+        return codes.errorcode.get(self.code, str(self.code))
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.why}" if self.why else self.name
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """Who calls: process, user and group."""
+    """Caller of a function: process, user and group."""
 
     pid: int
     uid: int = 0
@@ -20,10 +54,10 @@ class Credentials:
 
 
 class UserMemory(Protocol):
-    """The memory of the calling process; never called with the kernel's lock held."""
+    """Memory of the calling process; never accessed with the kernel's lock held."""
 
     def read(self, address: int, size: int) -> bytes:
-        """Exactly `size` bytes, or KernelError(EFAULT)."""
+        """Return exactly `size` bytes, or raise KernelError(EFAULT)."""
         ...
 
     def write(self, address: int, data: bytes) -> None:
@@ -32,34 +66,34 @@ class UserMemory(Protocol):
 
 
 class KernelFile:
-    """An object behind a file descriptor of a program.
+    """An object that a file descriptor of a program refers to.
 
-    `install` of the program's table takes a reference for the descriptor that it makes; the way in calls
-    `close` once when the last duplicate of that descriptor is gone.
+    `install` of the program's table takes a reference for the descriptor that it makes; the entry calls
+    `close` once when the last duplicate of that descriptor has been closed.
     """
 
     def fileno(self) -> int:
-        """The descriptor on the kernel's side: a memfd (mapped and fstat-ed), or one that polls."""
+        """The descriptor in the kernel's process: a memfd (mapped and fstat-ed), or one that is polled."""
         raise NotImplementedError
 
     def ioctl(self, request: int, argument: int, user: UserMemory, fds: FdTable) -> int:
-        """0, or KernelError."""
+        """Return 0, or raise KernelError."""
         raise NotImplementedError
 
     def hold(self) -> None:
-        """One descriptor more."""
+        """Add a reference of a descriptor."""
 
     def close(self) -> None:
-        """One descriptor less."""
+        """Drop a reference of a descriptor."""
 
 
 class FdTable(Protocol):
-    """The descriptors of the calling process; never called with the kernel's lock held."""
+    """Descriptors of the calling process; never accessed with the kernel's lock held."""
 
     def install(self, obj: KernelFile, cloexec: bool) -> int:
-        """A new descriptor of the program for `obj`; KernelError(EMFILE) if there is none."""
+        """Install a new descriptor of the program for `obj`; KernelError(EMFILE) if there is no free one."""
         ...
 
     def lookup(self, fd: int) -> KernelFile | None:
-        """What is behind a descriptor; None if it is nothing of ours; KernelError(EBADF)."""
+        """Object of a descriptor; None if it does not belong to the kernel; KernelError(EBADF)."""
         ...

@@ -6,10 +6,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partialmethod
 from typing import TextIO
 
 LEVELS = ("err", "warn", "info", "debug")
-"""Most to least important."""
+"""Levels from the most to the least important."""
 
 
 @dataclass(frozen=True)
@@ -25,16 +26,21 @@ class Line:
 
 
 class Log:
-    """Lines as `dmesg` has them; the oldest ones go when `keep` is reached.
+    """Lines as shown by `dmesg`; at most `keep` lines are kept, the oldest are dropped.
 
     Parameters
     ----------
     stream
-        every line up to `level` is written here at once; None: nowhere.
+        Every line up to `level` is written here immediately; None: nowhere.
     level
-        the least important level that goes to `stream`.
+        The least important level that is written to `stream`.
     keep
-        lines kept for iteration.
+        Number of lines that are kept for iteration.
+
+    Raises
+    ------
+    ValueError
+        If `level` is not one of `LEVELS`.
     """
 
     def __init__(self, stream: TextIO | None = None, level: str = "info", keep: int = 10_000) -> None:
@@ -42,12 +48,12 @@ class Log:
             raise ValueError(f"level must be one of {', '.join(LEVELS)}, not {level!r}")
         self.stream, self.level = stream, level
         self.clock: Callable[[], float] = lambda: 0.0
-        """Seconds of device time."""
+        """Returns seconds of device time."""
         self._lines: deque[Line] = deque(maxlen=keep)
         self._lock = threading.Lock()
 
     def add(self, level: str, text: str) -> None:
-        """Append a text; each of its lines becomes one of the log's."""
+        """Append a text; each of its lines becomes one line of the log."""
         with self._lock:
             for part in text.splitlines() or [""]:
                 line = Line(level, self.clock(), part)
@@ -58,26 +64,14 @@ class Log:
                     except (OSError, ValueError):
                         self.stream = None  # a closed pipe must not stop the kernel
 
-    def err(self, text: str) -> None:
-        """Append a line of level `err`."""
-        self.add("err", text)
-
-    def warn(self, text: str) -> None:
-        """Append a line of level `warn`."""
-        self.add("warn", text)
-
-    def info(self, text: str) -> None:
-        """Append a line of level `info`."""
-        self.add("info", text)
-
-    def debug(self, text: str) -> None:
-        """Append a line of level `debug`."""
-        self.add("debug", text)
+    err, warn = partialmethod(add, "err"), partialmethod(add, "warn")
+    info, debug = partialmethod(add, "info"), partialmethod(add, "debug")
+    """Append a text with this level."""
 
     def __iter__(self) -> Iterator[Line]:
         with self._lock:
             return iter(list(self._lines))
 
     def text(self) -> str:
-        """All lines that are kept, as `dmesg` prints them."""
+        """All lines that are kept, in the format of `dmesg`."""
         return "".join(f"{line}\n" for line in self)

@@ -6,17 +6,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from errno import EINVAL, ENXIO
 
-from sw.driver.device import Device
-from sw.driver.kernel import sysfs
-from sw.driver.kernel.clock import Clock
-from sw.driver.kernel.errors import KernelError
-from sw.driver.kernel.files import DrmDevice, File
-from sw.driver.kernel.interface import Credentials
-from sw.driver.kernel.log import Log
-from sw.driver.kernel.memory import PAGE, Ram
-from sw.driver.kernel.rknpu import Rknpu
-from sw.driver.kernel.rocket import Rocket
-from sw.driver.kernel.scheduler import Scheduler
+from rkcosim.driver.device import Device
+from rkcosim.driver.kernel import sysfs
+from rkcosim.driver.kernel.clock import Clock
+from rkcosim.driver.kernel.files import DrmDevice, File
+from rkcosim.driver.kernel.interface import Credentials, KernelError
+from rkcosim.driver.kernel.log import Log
+from rkcosim.driver.kernel.memory import PAGE, Ram
+from rkcosim.driver.kernel.rknpu import Rknpu
+from rkcosim.driver.kernel.rocket import Rocket
+from rkcosim.driver.kernel.rocket_interface import DEFAULT, interface
+from rkcosim.driver.kernel.scheduler import Scheduler
 
 DRM_MAJOR, ACCEL_MAJOR = 226, 261
 CARD, RENDER, ACCEL = "/dev/dri/card1", "/dev/dri/renderD129", "/dev/accel/accel0"
@@ -26,7 +26,7 @@ RAM_BYTES = 8 << 30
 
 @dataclass(frozen=True)
 class Node:
-    """A character device of the machine: permissions as `stat` shows them."""
+    """A character device of the machine, with the permissions that `stat` shows."""
 
     path: str
     major: int
@@ -35,31 +35,38 @@ class Node:
 
 
 class Kernel:
-    """One RK3588 with its NPU drivers; every method may be called by any thread.
+    """One RK3588 with its NPU drivers; any thread may call every method.
 
     Parameters
     ----------
     device
-        an engine or the golden model.  From now on it belongs to the kernel, which runs it in a thread of its
-        own; its memory must be able to map files (`sw.driver.device.SharedMemory`).
+        An engine or the golden model.  From now on it belongs to the kernel, which runs it in a separate
+        thread; its memory must be able to map files (`rkcosim.driver.device.SharedMemory`).
     drivers
-        which of "rknpu" and "rocket" have their nodes.
+        Which of "rknpu" and "rocket" have device nodes.
     log
-        the kernel's log; a new one by default.
+        Log of the kernel; None: a new one.
     clock_hz
-        the NPU's clock: what a second of device time means.
+        Clock frequency of the NPU, which defines a second of device time.
     guard_pages
-        unmapped pages next to each buffer (0 gives the addresses of a real board).
+        Number of unmapped pages next to each buffer (0 gives the addresses of a real board).
     sram
-        bytes of on-chip memory of the vendor's driver.
+        Bytes of on-chip memory of the vendor's driver.
     ram
-        bytes that all buffers together may take.
+        Maximum bytes of all buffers together.
     reset_all
-        whether a soft reset of the vendor's driver fails the jobs of all processes, as on the board, or only
-        those of the process whose job caused it or that asked for it.
+        Whether a soft reset of the vendor's driver fails the jobs of all processes, as on the board, or only
+        those of the process whose job caused it or that requested it.
     isolate
-        reset a core when its next job is another client's, as if the power had been off in between; otherwise
-        registers and group pointers stay as the last client left them, as on a board within its `delayms`.
+        Reset a core when its next job belongs to another client, as if the power had been off in between.
+        Otherwise registers and group pointers keep their values, as on a board within its `delayms`.
+    rocket_interface
+        Version of the Rocket uapi: a name of `rkcosim.driver.kernel.rocket_interface.INTERFACES`.
+
+    Raises
+    ------
+    ValueError
+        For drivers or an interface that do not exist.
     """
 
     def __init__(
@@ -74,10 +81,12 @@ class Kernel:
         ram: int = RAM_BYTES,
         reset_all: bool = False,
         isolate: bool = True,
+        rocket_interface: str = DEFAULT,
     ) -> None:
         drivers = tuple(drivers)
         if not drivers or not set(drivers) <= {"rknpu", "rocket"}:
             raise ValueError(f"drivers must be of rknpu and rocket, not {', '.join(drivers) or 'none'}")
+        told = interface(rocket_interface)
         self.log = Log() if log is None else log
         self.scheduler = Scheduler(device, Clock(clock_hz), self.log, isolate=isolate)
         self.log.clock = lambda: self.scheduler.time / 1e9
@@ -91,9 +100,10 @@ class Kernel:
             self._add(Node(RENDER, DRM_MAJOR, 129), "render", self.rknpu)
             self.log.info("[drm] Initialized rknpu 0.9.8 20240828 for fdab0000.npu on minor 1")
         if "rocket" in drivers:
-            self.rocket = Rocket(self.scheduler, self.log, memory, guard=guard)
+            self.rocket = Rocket(self.scheduler, self.log, memory, guard=guard, interface=told)
             self._add(Node(ACCEL, ACCEL_MAJOR, 0), "accel", self.rocket)
-            self.log.info("[drm] Initialized rocket 0.0.0 for rknn on minor 0")
+            version = ".".join(map(str, told.version))
+            self.log.info(f"[drm] Initialized rocket {version} for rknn on minor 0")
 
     def _add(self, node: Node, kind: str, device: DrmDevice) -> None:
         self._nodes[node.path] = node, kind, device
@@ -105,7 +115,7 @@ class Kernel:
         self.close()
 
     def close(self) -> None:
-        """Close every file and stop the device's thread; the device itself stays open."""
+        """Close every file and stop the device's thread; the device itself remains open."""
         for _, _, device in self._nodes.values():
             for file in list(device.files):
                 file.close()
@@ -116,7 +126,7 @@ class Kernel:
         return [node for node, _, _ in self._nodes.values()]
 
     def files(self) -> dict[str, sysfs.TextFile]:
-        """Every other file of the machine that programs look at, by absolute path."""
+        """Every other file of the machine that programs read, by absolute path."""
         files = sysfs.board_files()
         if self.rknpu is not None:
             files |= sysfs.rknpu_files(self.rknpu)
@@ -149,12 +159,12 @@ class Kernel:
         Raises
         ------
         KernelError
-            ENXIO for a path that is no node of this machine, EINVAL for flags that make no sense.
+            ENXIO for a path that is no node of this machine, EINVAL for invalid flags.
         """
         if path not in self._nodes:
-            raise KernelError(ENXIO, f"{path} is no device of this machine")
+            raise KernelError(ENXIO, f"{path} is not a device of this machine")
         if flags & O_DIRECTORY:
-            raise KernelError(EINVAL, f"{path} is no directory")
+            raise KernelError(EINVAL, f"{path} is not a directory")
         _, kind, device = self._nodes[path]
         with device.lock:
             return File(device, kind, path, credentials)

@@ -1,36 +1,25 @@
-"""The vendor's driver `rknpu` 0.9.8: device, actions and buffers (jobs: `rknpu_jobs`)."""
+"""Ioctls of the vendor's driver `rknpu` 0.9.8, except SUBMIT (`rknpu_jobs`)."""
 
 from __future__ import annotations
 
-from errno import EINVAL, ENOMEM, ENOSPC
+from errno import EINVAL
 
-from rtl.regs import registers
-from sw.driver.kernel import structs as s
-from sw.driver.kernel.drm import GenericDrm
-from sw.driver.kernel.errors import KernelError
-from sw.driver.kernel.fences import DmaBuf
-from sw.driver.kernel.files import Call, Command, File
-from sw.driver.kernel.log import Log
-from sw.driver.kernel.memory import PAGE, Backing, Domain, GemObject, Ram, RangeSpace, round_up
-from sw.driver.kernel.rknpu_jobs import RknpuJob
-from sw.driver.kernel.rknpu_submit import submit
-from sw.driver.kernel.scheduler import Scheduler
+from rkcosim.driver.kernel import structs as s
+from rkcosim.driver.kernel.fences import DmaBuf
+from rkcosim.driver.kernel.files import Call, Command, File
+from rkcosim.driver.kernel.interface import KernelError
+from rkcosim.driver.kernel.log import Log
+from rkcosim.driver.kernel.memory import PAGE, GemObject, Ram, RangeSpace, round_up
+from rkcosim.driver.kernel.rknpu_jobs import IOVA_HIGH, IOVA_LOW, RknpuCore, submit
+from rkcosim.driver.kernel.scheduler import Scheduler
+from rkcosim.spec.regs import registers
 
 DOMAINS = 16
-IOVA_LOW, IOVA_HIGH = 0x1000, 0xFFFA_8000
-"""The kernel has the top 88 pages for itself on the board that was captured."""
-
-OBJECT_FIRST, OBJECT_STEP = 0xFFFF_FF81_0000_0000, 0x400
-"""Kernel addresses of buffers."""
-
 DOMAIN_WAIT = 6_000_000_000
-"""Nanoseconds that a domain switch waits for the jobs of another domain."""
+"""Nanoseconds for which a domain switch waits for the jobs of another domain."""
 
 HW_VERSION = registers()["PC"]["VERSION"].reset + (registers()["PC"]["VERSION_NUM"].reset & 0xFFFF)
-"""What both drivers compute from a core's registers and log."""
-
-RESET_PAUSE = 100_000_000
-RESET_LINES = 6
+"""Hardware version that both drivers compute from a core's registers and log."""
 
 ACTIONS = (
     "GET_HW_VERSION GET_DRV_VERSION GET_FREQ SET_FREQ GET_VOLT SET_VOLT ACT_RESET "
@@ -39,26 +28,26 @@ ACTIONS = (
     "GET_IOMMU_EN SET_PROC_NICE POWER_ON POWER_OFF GET_TOTAL_SRAM_SIZE GET_FREE_SRAM_SIZE "
     "GET_IOMMU_DOMAIN_ID SET_IOMMU_DOMAIN_ID"
 ).split()
-"""Names of the action codes, from 0."""
+"""Names of the action codes, from 0 on."""
 
 
-class Rknpu(GenericDrm):
-    """The driver's state.
+class Rknpu(RknpuCore):
+    """The driver with its ioctls.
 
     Parameters
     ----------
     scheduler, log, ram
-        the machine's.
+        Those of the machine.
     sram
-        bytes of on-chip memory given to the NPU; 0 as on boards whose device tree gives it none.
+        Bytes of on-chip memory for the NPU; 0 as on boards whose device tree assigns none.
     guard
-        bytes kept unmapped below each buffer.
+        Bytes kept unmapped below each buffer.
     reset_all
-        a soft reset stops the jobs of all processes, as the hardware's does; otherwise only those of the
+        A soft reset stops the jobs of all processes, as on the hardware; otherwise only those of the
         process that caused it.
     """
 
-    name, date, description, version = "rknpu", "20240828", "RKNPU driver", (0, 9, 8)
+    date, description, version = "20240828", "RKNPU driver", (0, 9, 8)
     dumb_buffers = True
 
     def __init__(
@@ -71,19 +60,11 @@ class Rknpu(GenericDrm):
         guard: int = PAGE,
         reset_all: bool = False,
     ) -> None:
-        super().__init__(scheduler, log)
-        self.ram, self.sram, self.sram_free, self.reset_all = ram, sram, sram, reset_all
-        self.domains = [
-            Domain(f"rknpu {number}", RangeSpace(IOVA_LOW, IOVA_HIGH, top_down=True, guard=guard))
-            for number in range(DOMAINS)
-        ]
-        self.domain = 0
-        self.objects: dict[int, GemObject] = {}
-        self.bypass_reset = False
-        self.resetting = False
+        spaces = (RangeSpace(IOVA_LOW, IOVA_HIGH, top_down=True, guard=guard) for _ in range(DOMAINS))
+        super().__init__(scheduler, log, ram, spaces, reset_all=reset_all)
+        self.sram = self.sram_free = sram
         self.delay_ms = 3000
         self.powered = True
-        self._next_address = OBJECT_FIRST
         both = s.IOC_READ | s.IOC_WRITE
         self.commands |= {
             0x40: Command("ACTION", s.Action, both, self._action),
@@ -94,82 +75,15 @@ class Rknpu(GenericDrm):
             0x45: Command("MEM_SYNC", s.MemSync, both, self._mem_sync),
         }
 
-    def say(self, text: str, level: str = "err") -> None:
-        """A line of the driver in the kernel's log."""
-        self.log.add(level, f"RKNPU: {text}")
-
     # Buffers
-
-    def create(self, size: int, flags: int, domain: int, sram: int = 0) -> GemObject:
-        """A new buffer without references.
-
-        Raises
-        ------
-        KernelError
-            EINVAL for an empty one, ENOMEM if memory or addresses are used up.
-        """
-        if not size:
-            raise KernelError(EINVAL, "a buffer of 0 bytes")
-        if size > IOVA_HIGH:
-            raise KernelError(ENOMEM, f"a buffer of {size} bytes")
-        return self._place(Backing(self.ram, round_up(size), "rknpu"), flags, domain, sram)
-
-    def _place(
-        self, backing: Backing, flags: int, domain: int, sram: int = 0, imported: bool = False
-    ) -> GemObject:
-        align = PAGE if flags & s.MEM_LIMIT_IOVA_ALIGNMENT else 1 << (backing.size - 1).bit_length()
-        try:
-            iova = self.domains[domain].map(backing, max(PAGE, align))
-        except KernelError as error:
-            backing.drop()
-            raise KernelError(ENOMEM if error.code == ENOSPC else error.code, error.why) from None
-        self._next_address += OBJECT_STEP
-        item = GemObject(
-            backing,
-            self.domains[domain],
-            iova,
-            flags=flags,
-            address=self._next_address,
-            sram_size=sram,
-            imported=imported,
-            on_release=self.released,
-        )
-        self.sram_free -= sram
-        self.objects[item.address] = item
-        return item
-
-    def released(self, item: GemObject) -> None:
-        """A buffer is about to go."""
-        super().released(item)
-        self.sram_free += item.sram_size
-        del self.objects[item.address]
 
     def create_dumb(self, size: int) -> GemObject:
         """A page-list, write-combined buffer of domain 0."""
         return self.create(size, s.MEM_NON_CONTIGUOUS | s.MEM_WRITE_COMBINE, 0)
 
     def adopt(self, other: DmaBuf) -> GemObject:
-        """Another driver's pages, mapped in the current domain."""
+        """Pages of another driver, mapped in the current domain."""
         return self._place(other.item.backing.hold(), s.MEM_NON_CONTIGUOUS, self.domain, imported=True)
-
-    def object_at(self, file: File, address: int) -> GemObject:
-        """The buffer with a kernel address, which programs pass as `obj_addr`.
-
-        The real driver follows the address blindly; here it must be that of a buffer which the process has a
-        handle of.
-
-        Raises
-        ------
-        KernelError
-            EINVAL.
-        """
-        item = self.objects.get(address)
-        pid = file.credentials.pid
-        mine = [other for other in self.files if other is file or other.credentials.pid == pid]
-        if item is None or not any(other.handles.of(item) for other in mine):
-            self.say(f"invalid obj_addr: {address:#x}")
-            raise KernelError(EINVAL, f"obj_addr {address:#x} is no buffer of this process")
-        return item
 
     # Domains
 
@@ -179,7 +93,7 @@ class Rknpu(GenericDrm):
         Raises
         ------
         KernelError
-            EINVAL if there is no such domain, or jobs of another one run for 6 s of device time.
+            EINVAL if there is no such domain, or if jobs of another one run for 6 s of device time.
         """
         if not 0 <= domain < DOMAINS:
             self.say(f"invalid iommu domain id: {domain}")
@@ -196,58 +110,6 @@ class Rknpu(GenericDrm):
                 self.say(f"failed to switch iommu domain from {self.domain} to {domain}, jobs are running")
                 raise KernelError(EINVAL, f"IOMMU domain {self.domain} is busy")
             self.set_domain(domain)
-
-    def set_domain(self, domain: int) -> None:
-        """A domain becomes current; with the lock held."""
-        if domain != self.domain:
-            self.say(f"switch iommu domain from {self.domain} to {domain}", "info")
-            self.domain = domain
-
-    def running(self) -> list[RknpuJob]:
-        """Jobs on the hardware."""
-        jobs = {id(job): job for job in self.scheduler.busy.values() if isinstance(job, RknpuJob)}
-        return list(jobs.values())
-
-    # Reset
-
-    def soft_reset(self, cause: RknpuJob | None = None, pid: int | None = None) -> None:
-        """Reset the cores and fail the jobs on them; in the device's thread, with the lock held.
-
-        Parameters
-        ----------
-        cause, pid
-            the job or the process that it is for: without `reset_all` other processes are not hit.
-        """
-        if self.bypass_reset or self.resetting:
-            return
-        self.resetting = True
-        scheduler = self.scheduler
-        self.say(f"soft reset, num: {RESET_LINES}", "info")
-        cores = 0
-        for core in range(scheduler.device.cores):
-            job = scheduler.busy.get(core)
-            if job is None or job is cause:
-                cores |= 1 << core
-            elif isinstance(job, RknpuJob) and self._hit(job, cause, pid):
-                cores |= 1 << core
-        scheduler.guard(lambda: scheduler.device.reset(cores), None)
-        for job in scheduler.all_jobs():
-            if not isinstance(job, RknpuJob) or job is cause or not self._hit(job, cause, pid):
-                continue
-            if job.state == "running" or job.blocking:
-                self.say(f"job abort, flags: {0:#x}, ret: {-EINVAL}, elapsed time: {job.elapsed_us()}us")
-                scheduler.end(job, EINVAL)
-        if not scheduler.busy:  # the pause of the reset; jobs of others would run through it
-            pause = scheduler.clock.cycles(RESET_PAUSE)
-            scheduler.guard(lambda: scheduler.device.run_until_irq(0, pause), 0)
-            scheduler.stamp()
-        self.resetting = False
-
-    def _hit(self, job: RknpuJob, cause: RknpuJob | None, pid: int | None) -> bool:
-        """Whether a soft reset stops a job."""
-        if self.reset_all or (cause is None and pid is None):
-            return True
-        return job.file.credentials.pid == (pid if cause is None else cause.file.credentials.pid)
 
     # Handlers
 
@@ -303,7 +165,7 @@ class Rknpu(GenericDrm):
         return 0
 
     def _sram_for(self, args: s.MemCreate) -> int:
-        """Bytes of SRAM that a new buffer gets."""
+        """Bytes of SRAM for a new buffer."""
         if not args.flags & s.MEM_TRY_ALLOC_SRAM:
             return 0
         wanted = min(args.sram_size or args.size, args.size)

@@ -1,4 +1,4 @@
-"""Queues of jobs, timers, and the one thread at a time that runs the device."""
+"""Jobs, their queues, timers, and the thread that runs the device."""
 
 from __future__ import annotations
 
@@ -7,62 +7,163 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from errno import EINTR, EIO
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
-from sw.driver.core_port import CorePort
-from sw.driver.device import SharedMemory
-from sw.driver.kernel.clock import Clock, Load
-from sw.driver.kernel.errors import KernelError
-from sw.driver.kernel.jobs import Job, Timer
-from sw.driver.kernel.log import Log
-from sw.driver.kernel.memory import Mmu
-
-if TYPE_CHECKING:
-    from sw.driver.device import Device
-    from sw.driver.kernel.files import File
+from rkcosim.driver.core_port import CorePort
+from rkcosim.driver.device import Device, SharedMemory
+from rkcosim.driver.kernel.clock import Clock, Load
+from rkcosim.driver.kernel.fences import Fence
+from rkcosim.driver.kernel.interface import Credentials, KernelError
+from rkcosim.driver.kernel.log import Log
+from rkcosim.driver.kernel.memory import Domain, GemObject, Mmu
+from rkcosim.driver.kernel.trouble import Trouble
 
 T = TypeVar("T")
+AnyJob = TypeVar("AnyJob", bound="Job")
 
 CHUNK_FIRST, CHUNK_LAST = 1 << 11, 1 << 32
-"""Cycles between two looks at the queues: the first try, and the most."""
+"""Initial and maximum number of cycles between two checks of the queues."""
 
 CHUNK_SECONDS = 0.002
-"""Host time that such a stretch should take."""
+"""Host time in seconds that the device should run between two checks."""
 
 TIMERS = 64
-"""Timers to keep before the cancelled ones are thrown out."""
+"""Number of timers that are kept before cancelled ones are removed."""
 
 FAILURES = 16
-"""Device errors in a row without progress after which jobs end with EIO."""
+"""Number of consecutive device errors without progress after which jobs end with EIO."""
+
+
+class Client:
+    """Data of the scheduler about an open file.
+
+    Members
+    -------
+    credentials : those of the process that opened it.
+    jobs : jobs that have not ended.
+    interrupts : number of signals; a wait that began before the last one ends with EINTR.
+    closed : whether the last descriptor has been closed.
+    """
+
+    def __init__(self, credentials: Credentials) -> None:
+        self.credentials = credentials
+        self.jobs: set[Job] = set()
+        self.interrupts = 0
+        self.closed = False
+
+    def job_ended(self, job: Job) -> None:
+        """One of its jobs has ended; called with the lock held."""
+        self.jobs.discard(job)
+
+
+class Timer:
+    """Call a function in the device's thread, with the lock held, when a cycle is reached.
+
+    Parameters
+    ----------
+    deadline
+        The cycle.
+    call
+        The function.
+    idle
+        Returns whether the timer is not needed any more although `cancel` has not been called yet; time must
+        not jump to its deadline then.
+    """
+
+    def __init__(self, deadline: int, call: Callable[[], None], idle: Callable[[], bool]) -> None:
+        self.deadline, self.call, self._idle, self._cancelled = deadline, call, idle, False
+
+    def cancel(self) -> None:
+        """Cancel the timer."""
+        self._cancelled = True
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the timer has been cancelled."""
+        return self._cancelled or self._idle()
+
+
+class Job:
+    """Work for one or more cores.
+
+    Only the device's thread changes a running job; a queued one may be dropped by any thread that holds the
+    lock.
+
+    Members
+    -------
+    cores : numbers, lowest first; may be selected as late as in `ready`.
+    state : "queued", "running" or "ended".
+    error : errno of its end, 0 for success.
+    queues : keys of the queues that contain it.
+    waiting : cores that have not finished.
+    queued_at, started_at, ended_at : cycles, -1 before.
+    fence : signals at the end.
+    holds : buffers that it keeps alive.
+    """
+
+    def __init__(self, file: Client, cores: list[int], domain: Domain, fence: Fence) -> None:
+        self.file, self.cores, self.domain, self.fence = file, cores, domain, fence
+        self.state = "queued"
+        self.error = 0
+        self.number = 0
+        self.queues: list[Hashable] = list(cores)
+        self.waiting: set[int] = set()
+        self.queued_at = self.started_at = self.ended_at = -1
+        self.holds: list[GemObject] = []
+        self.timers: list[Timer] = []
+
+    def ready(self) -> bool:
+        """Whether it can start as soon as its cores are idle; called when it is first in its queues."""
+        return True
+
+    def prepare(self) -> None:
+        """Called once before the start, with the lock held."""
+
+    def begin(self, port: CorePort) -> None:
+        """Start the job on a core; called without the lock."""
+
+    def interrupt(self, port: CorePort) -> bool:
+        """Handle a core's interrupt; returns whether the core has finished.  Called without the lock."""
+        raise NotImplementedError
+
+    def ended(self) -> None:
+        """Called once after the end, with the lock held."""
 
 
 class Scheduler:
-    """Starts jobs on idle cores, oldest first, and runs the device while there is work.
+    """Start jobs on idle cores, oldest first, and run the device while there is work.
 
-    All cores work in one IOMMU domain at a time: a job of another one waits until all cores are idle, and
-    younger jobs wait behind it.  Time goes on only while a job runs or a timer is set; with no job at work
+    All cores work in one IOMMU domain at a time: a job of another domain waits until all cores are idle, and
+    younger jobs wait behind it.  Time advances only while a job runs or a timer is set; without a running job
     it jumps to the next timer.
 
-    One thread at a time runs the device ("the device's thread"): one of the scheduler's own, or, to spare
-    the change of threads, that of a program which waits for its job (`take_over`).
+    One thread at a time runs the device ("the device's thread"): the thread of the scheduler, or, to avoid
+    a change of threads, that of a program which waits for its job (`run`).
 
     Parameters
     ----------
     device
-        engine or golden model; from now on nobody else may use it.
+        Engine or golden model; from now on only the scheduler may use it.
     clock
-        its clock.
+        Its clock.
     log
-        the kernel's log.
+        Log of the kernel.
     isolate
-        reset a core when another client uses it next.
+        Reset a core before another client uses it.
+    synchronous
+        The scheduler has no thread: a thread that waits for a job runs the device and receives the exceptions
+        of the device, which do not end the job; problems found by the device are not collected (`Trouble`).
     """
 
-    def __init__(self, device: Device, clock: Clock, log: Log, *, isolate: bool = True) -> None:
+    def __init__(
+        self, device: Device, clock: Clock, log: Log, *, isolate: bool = True, synchronous: bool = False
+    ) -> None:
         self.device, self.clock, self.log, self.isolate = device, clock, log, isolate
+        self.synchronous = synchronous
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
         self.mmu = Mmu(cast(SharedMemory, device.memory))
@@ -70,24 +171,25 @@ class Scheduler:
         self.load = Load(device.cores)
         self.cycle = device.cycle
         self.busy: dict[int, Job] = {}
-        self._users: dict[int, File] = {}
+        self._users: dict[int, Client] = {}
         self.queues: dict[Hashable, deque[Job]] = {}
         self._timers: list[tuple[int, int, Timer]] = []
         self._timers_room = TIMERS
         self._calls: deque[Callable[[], None]] = deque()
         self._numbers = 0
         self.submitted = 0
-        self.faults_told = 0
+        self.trouble = Trouble(None if synchronous else device, log, self.guard)
         self._failures = 0
-        self._chunk = CHUNK_FIRST
+        self._chunk = CHUNK_LAST if synchronous else CHUNK_FIRST
         self._stop = False
         self._idle, self._dozing = True, False
         self._work = threading.Condition(self.lock)
         self._runner: threading.Thread | None = None
         self._thread = threading.Thread(target=self._run, name="rkcosim-kernel", daemon=True)
-        self._thread.start()
+        if not synchronous:
+            self._thread.start()
 
-    # For the threads of clients
+    # Called by the threads of clients
 
     @property
     def time(self) -> int:
@@ -105,7 +207,7 @@ class Scheduler:
         self.wake()
 
     def wake(self) -> None:
-        """There is something to do or to look at; with the lock held."""
+        """Wake the device's thread, because there may be work; with the lock held."""
         self._idle = False
         if self._runner is None:
             self._work.notify()
@@ -115,20 +217,21 @@ class Scheduler:
     def timer(
         self, nanoseconds: int, call: Callable[[], None], idle: Callable[[], bool] = lambda: False
     ) -> Timer:
-        """Call back after some device time; with the lock held.  For `idle` see `Timer`."""
+        """Call a function after some device time; with the lock held.  For `idle` see `Timer`."""
         timer = Timer(self.cycle + self.clock.cycles(max(0, nanoseconds)), call, idle)
         self._numbers += 1
         heapq.heappush(self._timers, (timer.deadline, self._numbers, timer))
-        if len(self._timers) > self._timers_room:  # those of ended jobs would pile up until their deadlines
+        if len(self._timers) > self._timers_room:  # timers of ended jobs accumulate
             self._timers = [item for item in self._timers if not item[2].cancelled]
             heapq.heapify(self._timers)
             self._timers_room = 2 * len(self._timers) + TIMERS
         self.wake()
         return timer
 
-    def wait(self, file: File, done: Callable[[], bool], *, interruptible: bool = True) -> None:
-        """Sleep until `done()`, which is called with the lock held; a thread that has taken over runs the
-        device meanwhile, and must not hold the lock more than once.
+    def wait(self, file: Client, done: Callable[[], bool], *, interruptible: bool = True) -> None:
+        """Sleep until `done()`, which is called with the lock held.
+
+        A thread that has taken over runs the device meanwhile, and must not hold the lock more than once.
 
         Raises
         ------
@@ -140,6 +243,8 @@ class Scheduler:
             while not done():
                 if file.closed or (interruptible and file.interrupts != seen):
                     raise KernelError(EINTR, "interrupted")
+                if self.synchronous:
+                    self._take_over()  # the thread that ran the device may have ended
                 if self._runner is threading.current_thread() and not self._idle and not self._stop:
                     self._one_turn()
                 else:
@@ -148,26 +253,42 @@ class Scheduler:
                     self.changed.wait()
                     self._dozing &= not runs
 
-    def take_over(self) -> bool:
-        """Let this thread run the device while it waits, if none does; with the lock held.
+    def run(self, file: Client, queue: Callable[[], AnyJob]) -> AnyJob:
+        """Submit a job with `queue`, called with the lock held, wait for its end and return it.
 
-        The main thread does not: a Ctrl-C would end it in the middle.  `hand_over` must follow.
+        The calling thread runs the device meanwhile, if no other thread does.
+        """
+        try:
+            with self.lock:
+                self._take_over()
+                job = queue()
+            self.wait(file, lambda: job.state == "ended", interruptible=False)
+            return job
+        finally:
+            with self.lock:
+                self._hand_over()
+
+    def _take_over(self) -> None:
+        """Let this thread run the device while it waits, if no thread does; with the lock held.
+
+        The main thread does so in synchronous mode only, because a Ctrl-C could stop it at any point.
         """
         thread = threading.current_thread()
-        if self._runner is not None or self._stop or thread is threading.main_thread():
-            return False
-        self._runner = thread
-        return True
+        if self._runner is None and not self._stop:
+            if self.synchronous or thread is not threading.main_thread():
+                self._runner = thread
 
-    def hand_over(self) -> None:
-        """This thread runs the device no more; with the lock held."""
+    def _hand_over(self) -> None:
+        """Stop running the device in this thread, if it did; with the lock held."""
+        if self._runner is not threading.current_thread():
+            return
         self._runner = None
         if self._calls or self.busy or self.queues or self._next() is not None or self._stop:
             self.wake()
         self.changed.notify_all()
 
-    def wait_for(self, file: File, done: Callable[[], bool], nanoseconds: int) -> bool:
-        """As `wait`, for at most some device time; whether it came true."""
+    def wait_for(self, file: Client, done: Callable[[], bool], nanoseconds: int) -> bool:
+        """As `wait`, for at most some device time; returns whether `done()` became true."""
         with self.changed:
             if done():
                 return True
@@ -185,9 +306,13 @@ class Scheduler:
             return done()
 
     def call(self, work: Callable[[], T]) -> T:
-        """Let the device's thread call `work` with the lock held, between two steps; its result or error."""
+        """Let the device's thread call `work` with the lock held, between two steps; returns its result."""
         if threading.current_thread() is self._runner:
             return work()
+        if self.synchronous:
+            with self.changed:
+                self.changed.wait_for(lambda: self._runner is None)
+                return work()
         result: list[Any] = []
         failure: list[BaseException] = []
 
@@ -210,17 +335,18 @@ class Scheduler:
         return result[0]
 
     def close(self) -> None:
-        """Stop; jobs at work are abandoned."""
+        """Stop; running jobs are abandoned."""
         with self.changed:
             self._stop = True
             self.changed.notify_all()
             self._work.notify()
             while self._runner not in (None, self._thread):
                 self.changed.wait()
-        self._thread.join()
+        if not self.synchronous:
+            self._thread.join()
 
     def outstanding(self, key: Hashable) -> list[Job]:
-        """Jobs in a queue, those that run included."""
+        """Jobs in a queue, including those that run."""
         return list(self.queues.get(key, ()))
 
     def all_jobs(self) -> list[Job]:
@@ -230,7 +356,7 @@ class Scheduler:
         return [jobs[number] for number in sorted(jobs)]
 
     def end(self, job: Job, error: int = 0) -> None:
-        """A job is over, well or not; with the lock held, of a running one in the device's thread."""
+        """End a job, successfully or not; with the lock held, for a running one in the device's thread."""
         if job.state == "ended":
             return
         for core in list(job.waiting):
@@ -248,18 +374,35 @@ class Scheduler:
         self.changed.notify_all()
 
     def guard(self, work: Callable[[], T], fallback: T) -> T:
-        """Call the device; what it raises goes to the log, as nothing a job does may stop the kernel."""
+        """Call the device and log its exceptions, because no job may stop the kernel.
+
+        In synchronous mode the caller receives them.
+        """
+        if self.synchronous:
+            return work()
         try:
             return work()
-        except Exception as error:  # diagnostics of any engine, and whatever hostile registers provoke
+        except Exception as error:  # diagnostics of any engine, and the effects of arbitrary register values
             self._failures += 1
             self.log.warn(f"rkcosim: {type(error).__name__}: {error}"[:2000])
             return fallback
 
     # The device's thread
 
+    @contextmanager
+    def unlocked(self) -> Iterator[None]:
+        """Release the lock for other threads; in the device's thread, which holds it once.
+
+        Afterwards jobs may have been added or removed; running jobs continue to run.
+        """
+        self.lock.release()
+        try:
+            yield
+        finally:
+            self.lock.acquire()
+
     def _leave(self, job: Job, core: int) -> None:
-        """A core is done with a job."""
+        """A core has finished a job."""
         job.waiting.discard(core)
         if self.busy.get(core) is job:
             del self.busy[core]
@@ -276,10 +419,10 @@ class Scheduler:
             del self.queues[key]
 
     def _pick(self) -> list[tuple[Job, int]]:
-        """Take the jobs that can start now: (job, core) in the order to start them."""
+        """Remove the jobs that can start now from their queues: (job, core) in the order of their start."""
         begun: list[tuple[Job, int]] = []
         while not self._take(begun):
-            pass  # a job ended instead of starting, so others may head the queues now
+            pass  # a job ended instead of starting, so that other jobs may be first in the queues now
         self.guard(self.mmu.refresh, None)
         return begun
 
@@ -334,7 +477,9 @@ class Scheduler:
         self.lock.release()
         try:
             self._turn()
-        except Exception as error:  # a mistake of this model: whoever waits must be told
+        except Exception as error:  # an error in this model: waiting threads must be notified
+            if self.synchronous:
+                raise
             with self.changed:
                 self.log.err(f"rkcosim: internal error: {type(error).__name__}: {error}")
                 self.log.debug(traceback.format_exc())
@@ -343,7 +488,7 @@ class Scheduler:
             self.lock.acquire()
 
     def _turn(self) -> None:
-        """Start what can start, and let the device run for a while."""
+        """Start the jobs that can start, and let the device run for a while."""
         with self.changed:
             while self._calls:
                 self._calls.popleft()()
@@ -355,8 +500,8 @@ class Scheduler:
                 self._idle = not self._calls
                 return
             before = self.cycle
-        if begun:
-            self._chunk = CHUNK_FIRST  # it may have grown while a hanging core let time jump
+        if begun and not self.synchronous:
+            self._chunk = CHUNK_FIRST  # it may have grown while time jumped for a core that hangs
         for job, core in begun:
             if core in job.waiting:
                 self.guard(partial(self._begin, job, core), None)
@@ -366,10 +511,10 @@ class Scheduler:
             limit = self._next()
             lines = sum(1 << core for core in self.busy)
         budget = max(0, limit - self.cycle) if limit is not None else self._chunk
-        self._step(lines, min(budget, self._chunk) if lines else budget)
+        self._step(lines, min(budget, self._chunk))  # close to the timer, because sleeping blocks are skipped
 
     def _abandon(self) -> None:
-        """Give up what runs and what is timed; with the lock held."""
+        """Abandon running jobs and timers; with the lock held."""
         for job in set(self.busy.values()):
             self.end(job, EIO)
         self.guard(lambda: self.device.reset((1 << len(self.ports)) - 1), None)
@@ -379,22 +524,22 @@ class Scheduler:
                 timer.call()
 
     def _begin(self, job: Job, core: int) -> None:
-        """Start a job on a core, which is reset first if it holds the registers of another client."""
+        """Start a job on a core, which is reset first if it has the registers of another client."""
         if self.isolate and self._users.get(core, job.file) is not job.file:
             self.device.reset(1 << core)
         self._users[core] = job.file
         job.begin(self.ports[core])
 
     def stamp(self) -> None:
-        """Look at the device's clock, after it has moved; in the device's thread, with the lock held."""
+        """Read the device's clock after the device has run; in the device's thread, with the lock held."""
         self.cycle = self.guard(lambda: self.device.cycle, self.cycle)
 
     def _step(self, lines: int, budget: int) -> None:
-        """Let the device run and answer its interrupts."""
+        """Run the device and handle its interrupts."""
         start, begin = time.monotonic(), self.cycle
         raised = self.guard(lambda: self.device.run_until_irq(lines, budget), 0)
         spent = time.monotonic() - start
-        if not raised and budget >= self._chunk:
+        if not raised and budget >= self._chunk and not self.synchronous:
             factor = 2 if spent < CHUNK_SECONDS else 0.5 if spent > 4 * CHUNK_SECONDS else 1
             self._chunk = min(CHUNK_LAST, max(CHUNK_FIRST, int(self._chunk * factor)))
         finished: list[tuple[Job, int]] = []
@@ -408,11 +553,14 @@ class Scheduler:
                 self._leave(job, core)
                 if not job.waiting:
                     self.end(job, job.error)
-            self._fire(self.cycle)
+            # Without other threads a device only returns without an interrupt at the end of its budget,
+            # so the time is over even if its clock shows less.
+            over = begin + budget if self.synchronous and not raised else 0
+            self._fire(max(self.cycle, over))
             if self.cycle > begin:
                 self._failures = 0
             elif self._failures >= FAILURES:
-                self.log.err("rkcosim: the device does not go on, its jobs are given up")
+                self.log.err("rkcosim: the device makes no progress, its jobs are given up")
                 self._failures = 0
                 self._abandon()
             self.changed.notify_all()

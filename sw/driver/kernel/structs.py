@@ -1,7 +1,7 @@
 """Structures and numbers of both kernel interfaces and of the DRM core, as 64-bit programs see them.
 
 The layouts are those of the public headers (`rknpu_ioctl.h` 0.9.8, `rocket_accel.h`, `drm.h`,
-`dma-buf.h`, `sync_file.h`); the tests hold every size and offset against the table of facts.
+`dma-buf.h`, `sync_file.h`); the tests compare every size and offset with the table of facts.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import ctypes as ct
 from typing import TYPE_CHECKING, Any, Self
 
 IOC_WRITE, IOC_READ = 1, 2
-"""Direction bits of an ioctl number: the program writes to the kernel, reads from it."""
+"""Direction bits of an ioctl number: the program passes data to the kernel, receives data from it."""
 
 DRM_TYPE, DRIVER_BASE, DRIVER_END = 0x64, 0x40, 0xA0
-"""The letter 'd', and the numbers of a driver's own commands within DRM's."""
+"""The letter 'd', and the numbers of a driver's commands within those of DRM."""
 
 
 def ioc(direction: int, kind: int, number: int, size: int) -> int:
-    """An ioctl number as `_IOC` makes it."""
+    """Build an ioctl number as `_IOC` does."""
     return direction << 30 | size << 16 | kind << 8 | number
 
 
@@ -27,7 +27,7 @@ def ioc_direction(request: int) -> int:
 
 
 def ioc_size(request: int) -> int:
-    """Bytes of the structure."""
+    """Size of the structure in bytes."""
     return request >> 16 & 0x3FFF
 
 
@@ -36,12 +36,32 @@ def ioc_number(request: int) -> int:
     return request & 0xFF
 
 
+C_TYPES: dict[str, Any] = {
+    **{f"u{bits}": getattr(ct, f"c_uint{bits}") for bits in (8, 16, 32, 64)},
+    **{f"s{bits}": getattr(ct, f"c_int{bits}") for bits in (8, 16, 32, 64)},
+    **{"int": ct.c_int, "float": ct.c_float, "char": ct.c_char},
+    **{"pointer": ct.c_void_p, "string": ct.c_char_p},
+}
+"""Types of members in `c_fields`: those of the kernel's headers, and `void *` and `char *`."""
+
+
+def c_fields(text: str) -> list[tuple[str, Any]]:
+    """The `_fields_` of a structure from its members in C syntax: `u32 flags, size; char name[32]`."""
+    fields: list[tuple[str, Any]] = []
+    for declaration in text.split(";"):
+        kind, _, names = declaration.strip().partition(" ")
+        for member in names.split(","):
+            name, _, length = member.strip().rstrip("]").partition("[")
+            fields.append((name, C_TYPES[kind] * int(length) if length else C_TYPES[kind]))
+    return fields
+
+
 class Struct(ct.LittleEndianStructure):
-    """A structure of the interface; `of` fills one from bytes, missing ones being zero."""
+    """A structure of the interface; `of` fills one from bytes, with zeros for missing bytes."""
 
     @classmethod
     def of(cls, data: bytes) -> Self:
-        """The structure that `data` begins with."""
+        """The structure at the beginning of `data`."""
         return cls.from_buffer_copy(data[: ct.sizeof(cls)].ljust(ct.sizeof(cls), b"\0"))
 
     if TYPE_CHECKING:
@@ -49,90 +69,66 @@ class Struct(ct.LittleEndianStructure):
         def __getattr__(self, name: str) -> Any: ...
 
 
-_u32, _s32, _u64, _s64 = ct.c_uint32, ct.c_int32, ct.c_uint64, ct.c_int64
-
 # rknpu
 
 
 class Action(Struct):
-    """Get or set one thing."""
+    """Get or set one value."""
 
-    _fields_ = [("flags", _u32), ("value", _u32)]
+    _fields_ = c_fields("u32 flags, value")
 
 
 class MemCreate(Struct):
     """48 bytes since 0.9.6; 40 and 32 before."""
 
-    _fields_ = [
-        ("handle", _u32),
-        ("flags", _u32),
-        ("size", _u64),
-        ("obj_addr", _u64),
-        ("dma_addr", _u64),
-        ("sram_size", _u64),
-        ("iommu_domain_id", _s32),
-        ("core_mask", _u32),
-    ]
+    _fields_ = c_fields(
+        "u32 handle, flags; u64 size, obj_addr, dma_addr, sram_size; s32 iommu_domain_id; u32 core_mask"
+    )
 
 
 class MemMap(Struct):
-    """Asks for the mmap offset."""
+    """Request the mmap offset."""
 
-    _fields_ = [("handle", _u32), ("reserved", _u32), ("offset", _u64)]
+    _fields_ = c_fields("u32 handle, reserved; u64 offset")
 
 
 class MemDestroy(Struct):
-    """Gives up a handle."""
+    """Close a handle."""
 
-    _fields_ = [("handle", _u32), ("reserved", _u32), ("obj_addr", _u64)]
+    _fields_ = c_fields("u32 handle, reserved; u64 obj_addr")
 
 
 class MemSync(Struct):
     """Cache maintenance."""
 
-    _fields_ = [("flags", _u32), ("reserved", _u32), ("obj_addr", _u64), ("offset", _u64), ("size", _u64)]
+    _fields_ = c_fields("u32 flags, reserved; u64 obj_addr, offset, size")
 
 
 class RknpuTask(Struct):
-    """A record of the task buffer."""
+    """Record of the task buffer."""
 
     _pack_ = 1
-    _fields_ = [
-        ("flags", _u32),
-        ("op_idx", _u32),
-        ("enable_mask", _u32),
-        ("int_mask", _u32),
-        ("int_clear", _u32),
-        ("int_status", _u32),
-        ("regcfg_amount", _u32),
-        ("regcfg_offset", _u32),
-        ("regcmd_addr", _u64),
-    ]
+    _fields_ = c_fields(
+        "u32 flags, op_idx, enable_mask, int_mask, int_clear, int_status, regcfg_amount, regcfg_offset; "
+        "u64 regcmd_addr"
+    )
 
 
 class SubcoreTask(Struct):
     """The tasks of one core."""
 
-    _fields_ = [("task_start", _u32), ("task_number", _u32)]
+    _fields_ = c_fields("u32 task_start, task_number")
 
 
 class RknpuSubmit(Struct):
     """A job."""
 
     _fields_ = [
-        ("flags", _u32),
-        ("timeout", _u32),
-        ("task_start", _u32),
-        ("task_number", _u32),
-        ("task_counter", _u32),
-        ("priority", _s32),
-        ("task_obj_addr", _u64),
-        ("iommu_domain_id", _u32),
-        ("reserved", _u32),
-        ("task_base_addr", _u64),
-        ("hw_elapse_time", _s64),
-        ("core_mask", _u32),
-        ("fence_fd", _s32),
+        *c_fields(
+            "u32 flags, timeout, task_start, task_number, task_counter; s32 priority; u64 task_obj_addr"
+        ),
+        *c_fields("u32 iommu_domain_id, reserved; u64 task_base_addr; s64 hw_elapse_time; u32 core_mask"),
+        ("fence_fd", ct.c_int32),
         ("subcore_task", SubcoreTask * 5),
     ]
 
@@ -147,133 +143,136 @@ JOB_PC, JOB_NONBLOCK, JOB_PINGPONG, JOB_FENCE_IN, JOB_FENCE_OUT = 0x1, 0x2, 0x4,
 class CreateBo(Struct):
     """A buffer."""
 
-    _fields_ = [("size", _u32), ("handle", _u32), ("dma_address", _u64), ("offset", _u64)]
+    _fields_ = c_fields("u32 size, handle; u64 dma_address, offset")
 
 
 class PrepBo(Struct):
-    """Waits for a buffer."""
+    """Wait for a buffer."""
 
-    _fields_ = [("handle", _u32), ("reserved", _u32), ("timeout_ns", _s64)]
+    _fields_ = c_fields("u32 handle, reserved; s64 timeout_ns")
 
 
 class FiniBo(Struct):
-    """Ends the CPU's use of a buffer."""
+    """End the CPU's use of a buffer."""
 
-    _fields_ = [("handle", _u32), ("reserved", _u32)]
+    _fields_ = c_fields("u32 handle, reserved")
+
+
+class BoRange(Struct):
+    """Range of bytes of a buffer."""
+
+    _fields_ = c_fields("u64 offset, size")
+
+
+class PrepBoRanges(Struct):
+    """As `PrepBo`, for ranges of bytes (interface 1.5)."""
+
+    _fields_ = c_fields("u32 handle, range_count; u64 ranges; s64 timeout_ns; u64 reserved")
+
+
+class FiniBoRanges(Struct):
+    """As `FiniBo`, for ranges of bytes (interface 1.5)."""
+
+    _fields_ = c_fields("u32 handle, range_count; u64 ranges, reserved")
 
 
 class RocketTask(Struct):
     """One command list."""
 
-    _fields_ = [("regcmd", _u32), ("regcmd_count", _u32)]
+    _fields_ = c_fields("u32 regcmd, regcmd_count")
 
 
 class RocketJob(Struct):
     """Tasks with their buffers."""
 
-    _fields_ = [
-        ("tasks", _u64),
-        ("in_bo_handles", _u64),
-        ("out_bo_handles", _u64),
-        ("task_count", _u32),
-        ("task_struct_size", _u32),
-        ("in_bo_handle_count", _u32),
-        ("out_bo_handle_count", _u32),
-    ]
+    _fields_ = c_fields(
+        "u64 tasks, in_bo_handles, out_bo_handles; "
+        "u32 task_count, task_struct_size, in_bo_handle_count, out_bo_handle_count"
+    )
+
+
+class RocketJobFlags(Struct):
+    """Members after a `RocketJob` (interface 1.1)."""
+
+    _fields_ = c_fields("u32 flags, reserved")
 
 
 class RocketSubmit(Struct):
     """Several jobs."""
 
-    _fields_ = [("jobs", _u64), ("job_count", _u32), ("job_struct_size", _u32), ("reserved", _u64)]
+    _fields_ = c_fields("u64 jobs; u32 job_count, job_struct_size; u64 reserved")
 
 
 # DRM core
 
 
 class Version(Struct):
-    """Who the driver is."""
+    """Name and version of the driver."""
 
-    _fields_ = [
-        ("version_major", _s32),
-        ("version_minor", _s32),
-        ("version_patchlevel", _s32),
-        ("pad", _s32),
-        ("name_len", _u64),
-        ("name", _u64),
-        ("date_len", _u64),
-        ("date", _u64),
-        ("desc_len", _u64),
-        ("desc", _u64),
-    ]
+    _fields_ = c_fields(
+        "s32 version_major, version_minor, version_patchlevel, pad; "
+        "u64 name_len, name, date_len, date, desc_len, desc"
+    )
 
 
 class Unique(Struct):
     """The bus id."""
 
-    _fields_ = [("unique_len", _u64), ("unique", _u64)]
+    _fields_ = c_fields("u64 unique_len, unique")
 
 
 class Auth(Struct):
     """A magic."""
 
-    _fields_ = [("magic", _u32)]
+    _fields_ = c_fields("u32 magic")
 
 
 class GemClose(Struct):
-    """Gives up a handle."""
+    """Close a handle."""
 
-    _fields_ = [("handle", _u32), ("pad", _u32)]
+    _fields_ = c_fields("u32 handle, pad")
 
 
 class GemFlink(Struct):
-    """Makes a global name."""
+    """Create a global name."""
 
-    _fields_ = [("handle", _u32), ("name", _u32)]
+    _fields_ = c_fields("u32 handle, name")
 
 
 class GemOpen(Struct):
-    """Opens a global name."""
+    """Open a buffer by its global name."""
 
-    _fields_ = [("name", _u32), ("handle", _u32), ("size", _u64)]
+    _fields_ = c_fields("u32 name, handle; u64 size")
 
 
 class GetCap(Struct):
     """A capability."""
 
-    _fields_ = [("capability", _u64), ("value", _u64)]
+    _fields_ = c_fields("u64 capability, value")
 
 
 class PrimeHandle(Struct):
-    """Handle to descriptor and back."""
+    """Conversion of a handle to a descriptor and back."""
 
-    _fields_ = [("handle", _u32), ("flags", _u32), ("fd", _s32)]
+    _fields_ = c_fields("u32 handle, flags; s32 fd")
 
 
 class CreateDumb(Struct):
-    """A buffer by width and height."""
+    """Create a buffer by width and height."""
 
-    _fields_ = [
-        ("height", _u32),
-        ("width", _u32),
-        ("bpp", _u32),
-        ("flags", _u32),
-        ("handle", _u32),
-        ("pitch", _u32),
-        ("size", _u64),
-    ]
+    _fields_ = c_fields("u32 height, width, bpp, flags, handle, pitch; u64 size")
 
 
 class MapDumb(Struct):
-    """Asks for the mmap offset."""
+    """Request the mmap offset."""
 
-    _fields_ = [("handle", _u32), ("pad", _u32), ("offset", _u64)]
+    _fields_ = c_fields("u32 handle, pad; u64 offset")
 
 
 class DestroyDumb(Struct):
-    """Gives up a handle."""
+    """Close a handle."""
 
-    _fields_ = [("handle", _u32)]
+    _fields_ = c_fields("u32 handle")
 
 
 CAP_PRIME, CAP_TIMESTAMP_MONOTONIC, CAP_SYNCOBJ, CAP_SYNCOBJ_TIMELINE = 0x5, 0x6, 0x13, 0x14
@@ -284,38 +283,25 @@ CAP_PRIME, CAP_TIMESTAMP_MONOTONIC, CAP_SYNCOBJ, CAP_SYNCOBJ_TIMELINE = 0x5, 0x6
 class DmaBufSync(Struct):
     """Begin or end of CPU access."""
 
-    _fields_ = [("flags", _u64)]
+    _fields_ = c_fields("u64 flags")
 
 
 class SyncMerge(Struct):
-    """Two sync files in one."""
+    """Merge two sync files."""
 
-    _fields_ = [("name", ct.c_char * 32), ("fd2", _s32), ("fence", _s32), ("flags", _u32), ("pad", _u32)]
+    _fields_ = c_fields("char name[32]; s32 fd2, fence; u32 flags, pad")
 
 
 class SyncFileInfo(Struct):
     """State of a sync file."""
 
-    _fields_ = [
-        ("name", ct.c_char * 32),
-        ("status", _s32),
-        ("flags", _u32),
-        ("num_fences", _u32),
-        ("pad", _u32),
-        ("sync_fence_info", _u64),
-    ]
+    _fields_ = c_fields("char name[32]; s32 status; u32 flags, num_fences, pad; u64 sync_fence_info")
 
 
 class SyncFenceInfo(Struct):
-    """State of one fence of it."""
+    """State of one fence of a sync file."""
 
-    _fields_ = [
-        ("obj_name", ct.c_char * 32),
-        ("driver_name", ct.c_char * 32),
-        ("status", _s32),
-        ("flags", _u32),
-        ("timestamp_ns", _u64),
-    ]
+    _fields_ = c_fields("char obj_name[32], driver_name[32]; s32 status; u32 flags; u64 timestamp_ns")
 
 
 def _drm(number: int, direction: int, struct: type[Struct]) -> int:
@@ -337,6 +323,8 @@ ROCKET_CREATE_BO = _drm(0x40, _BOTH, CreateBo)
 ROCKET_SUBMIT = _drm(0x41, IOC_WRITE, RocketSubmit)
 ROCKET_PREP_BO = _drm(0x42, IOC_WRITE, PrepBo)
 ROCKET_FINI_BO = _drm(0x43, IOC_WRITE, FiniBo)
+ROCKET_PREP_BO_RANGES = _drm(0x44, IOC_WRITE, PrepBoRanges)
+ROCKET_FINI_BO_RANGES = _drm(0x45, IOC_WRITE, FiniBoRanges)
 
 DRM_VERSION = _drm(0x00, _BOTH, Version)
 DRM_GET_UNIQUE = _drm(0x01, _BOTH, Unique)

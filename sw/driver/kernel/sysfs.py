@@ -1,4 +1,4 @@
-"""The text files that programs read: debugfs, proc, devfreq, runtime PM, device tree."""
+"""Text files that programs read: debugfs, proc, devfreq, runtime PM, device tree."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable
 from errno import EACCES, EFAULT, EINVAL
 from typing import TYPE_CHECKING
 
-from sw.driver.kernel.clock import STEPS_HZ
-from sw.driver.kernel.errors import KernelError
+from rkcosim.driver.kernel.clock import STEPS_HZ
+from rkcosim.driver.kernel.interface import KernelError
 
 if TYPE_CHECKING:
-    from sw.driver.kernel.rknpu import Rknpu
+    from rkcosim.driver.kernel.rknpu import Rknpu
 
 PLATFORM = "fdab0000.npu"
 DEVFREQ = f"/sys/class/devfreq/{PLATFORM}"
@@ -24,9 +24,9 @@ class TextFile:
     Parameters
     ----------
     text
-        its contents, or a function that gives them.
+        Its contents, or a function that returns them.
     store
-        takes what is written; None: read-only.
+        Function that receives written text; None: read-only.
     """
 
     def __init__(self, text: str | Callable[[], str], store: Callable[[str], None] | None = None) -> None:
@@ -38,11 +38,11 @@ class TextFile:
         return self._store is not None
 
     def read(self) -> bytes:
-        """The whole text now."""
+        """The current text."""
         return (self._text if isinstance(self._text, str) else self._text()).encode()
 
     def write(self, data: bytes) -> int:
-        """Write once; bytes taken.
+        """Write once; returns the number of bytes accepted.
 
         Raises
         ------
@@ -54,9 +54,12 @@ class TextFile:
         self._store(data.decode("latin-1"))
         return len(data)
 
+    def close(self) -> None:
+        """A program's descriptor has been closed; there is nothing to do."""
+
 
 def _word(text: str, room: int) -> str:
-    """What a driver's write handler with a buffer of `room` bytes sees."""
+    """The text that a driver's write handler with a buffer of `room` bytes sees."""
     if not text or len(text) > room - 1:
         raise KernelError(EINVAL, f"{len(text)} bytes written, 1..{room - 1} expected")
     return text.split("\n")[0].strip()
@@ -67,7 +70,7 @@ def _number(text: str, room: int) -> int:
     try:
         value = int(word, 0)
     except ValueError:
-        raise KernelError(EFAULT, f"{word!r} is no number") from None
+        raise KernelError(EFAULT, f"{word!r} is not a number") from None
     if not 0 <= value < 1 << 64:
         raise KernelError(EFAULT, f"{word!r} is out of range")
     return value
@@ -159,7 +162,7 @@ def rknpu_files(driver: Rknpu) -> dict[str, TextFile]:
 
 
 def board_files() -> dict[str, TextFile]:
-    """What says which board this is."""
+    """Files that identify the board."""
     return {
         "/proc/device-tree/compatible": TextFile("rkcosim,rk3588-simulated\0rockchip,rk3588\0"),
         "/proc/device-tree/model": TextFile("Simulated RK3588\0"),
@@ -181,7 +184,7 @@ def node_files(minors: dict[str, tuple[int, int]], parents: dict[str, str]) -> d
 
 
 def node_links(minors: dict[str, tuple[int, int]], drivers: dict[str, str]) -> dict[str, str]:
-    """Symbolic links: path -> target; `drivers`: node -> platform driver's folder."""
+    """Symbolic links: path -> target; `drivers`: node -> folder of the platform driver."""
     links = {}
     for name, (major, minor) in minors.items():
         kind, _, short = name.rpartition("/")

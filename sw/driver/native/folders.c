@@ -26,7 +26,7 @@ EXPORT DIR *opendir(const char *path)
     }
 }
 
-/* A node's stand-in is a FIFO: say that it is a device. */
+/* The placeholder of a node is a FIFO: report it as a device. */
 static unsigned char type_of(DIR *folder, const char *name, unsigned char type)
 {
     struct stat status;
@@ -54,7 +54,7 @@ EXPORT struct dirent64 *readdir64(DIR *folder)
     return entry;
 }
 
-/* The path that the C library's own walks (scandir) are given instead; NULL with errno. */
+/* The path that is passed to the C library's functions that list folders (scandir); NULL with errno. */
 static const char *walked(const char *path, struct npu_place *place)
 {
     switch (npu_find(AT_FDCWD, path, 1, place)) {
@@ -86,7 +86,7 @@ EXPORT int scandir64(const char *restrict path, struct dirent64 ***restrict list
     return path ? REAL(scandir64)(path, list, chosen, compare) : -1;
 }
 
-/* glob reads folders by functions that one may give it: ours. */
+/* glob reads folders with functions that the caller may provide: those of this library. */
 static DIR *glob_open(const char *path)
 {
     return opendir(*path ? path : ".");

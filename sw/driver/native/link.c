@@ -45,7 +45,7 @@ static void drop(struct link *link)
         link->next->previous = link->previous;
     pthread_mutex_unlock(&links_lock);
     struct stat now;
-    /* The program may have closed the descriptor and got its number for something else. */
+    /* The program may have closed the descriptor, and its number may belong to another file now. */
     if (link->fd >= 0 && !syscall(SYS_fstat, link->fd, &now) && now.st_ino == link->ino)
         syscall(SYS_close, link->fd);
     munmap(link, sizeof(*link));
@@ -67,7 +67,7 @@ static void after_fork(void)
     pthread_mutex_unlock(&links_lock);
 }
 
-/* The child must not keep its parent's connections open: the server watches them for its end. */
+/* The child must not keep its parent's connections open: by their end the server notices the parent's end. */
 static void after_fork_in_child(void)
 {
     for (struct link *link = links; link; link = link->next) {
@@ -107,10 +107,24 @@ const char *npu_root(void)
     return root_path;
 }
 
-static int send_packet(int fd, struct npu_message *head, const void *payload)
+/* `passed`: a descriptor that is part of the message, or -1. */
+static int send_packet(int fd, struct npu_message *head, const void *payload, int passed)
 {
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } control = {.bytes = {0}};
     struct iovec parts[2] = {{head, sizeof(*head)}, {(void *)payload, head->size}};
     struct msghdr packet = {.msg_iov = parts, .msg_iovlen = head->size ? 2 : 1};
+    if (passed >= 0) {
+        packet.msg_control = &control;
+        packet.msg_controllen = sizeof(control);
+        struct cmsghdr *rights = CMSG_FIRSTHDR(&packet);
+        rights->cmsg_level = SOL_SOCKET;
+        rights->cmsg_type = SCM_RIGHTS;
+        rights->cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(rights), &passed, sizeof(int));
+    }
     for (;;) {
         if (syscall(SYS_sendmsg, fd, &packet, MSG_NOSIGNAL) >= 0)
             return 0;
@@ -119,7 +133,7 @@ static int send_packet(int fd, struct npu_message *head, const void *payload)
     }
 }
 
-/* A packet and the descriptor that came with it (or -1).  Result: bytes of payload, or an error. */
+/* Receives a packet and its descriptor (or -1).  Result: bytes of payload, or an error. */
 static int receive_packet(struct link *link, struct npu_message *head, int *fd)
 {
     union {
@@ -145,7 +159,7 @@ static int receive_packet(struct link *link, struct npu_message *head, int *fd)
     return (int)head->size;
 }
 
-/* High numbers, so that the program's own descriptors get the numbers they have without us. */
+/* High numbers, so that the program's descriptors have the same numbers as without this library. */
 static int move_up(int fd)
 {
     static const int places[] = {900, 200, 60};
@@ -183,7 +197,7 @@ static int link_up(struct link *link)
     link->ino = status.st_ino;
     link->pid = getpid();
     struct npu_message hello = {.op = NPU_HELLO, .a = {NPU_VERSION, (int64_t)status.st_ino}};
-    return send_packet(fd, &hello, NULL);
+    return send_packet(fd, &hello, NULL, -1);
 }
 
 static struct link *new_link(int *error)
@@ -212,7 +226,7 @@ static struct link *take(int *error)
 {
     struct link *link = own;
     if (link && link->pid != getpid()) {
-        own = link = NULL; /* a child that was made without fork() */
+        own = link = NULL; /* a child that was created without fork() */
     }
     if (link && !link->busy) {
         struct stat now;
@@ -224,7 +238,7 @@ static struct link *take(int *error)
         drop(link);
         link = NULL;
     }
-    /* Busy: a signal handler came while this thread is inside a call. */
+    /* Busy: a signal handler runs while this thread is inside a call. */
     int temporary = link != NULL;
     link = new_link(error);
     if (!link)
@@ -246,7 +260,7 @@ static void give_back(struct link *link)
         link->busy = 0;
 }
 
-/* Copies to an address that a program has given and that may be anything.  0 or -EFAULT. */
+/* Copies to an address from the program, which may be invalid.  0 or -EFAULT. */
 static int store(int64_t address, const void *data, size_t size)
 {
     struct iovec from = {(void *)data, size}, to = {(void *)(uintptr_t)address, size};
@@ -284,18 +298,19 @@ int npu_mark(int fd, struct stat *status)
     return mark >= NPU_MARK_NODE && mark <= NPU_MARK_TEXT ? (int)mark : 0;
 }
 
-/* Answers one question of the server.  0 or an error of the connection. */
+/* Answers one question from the server.  Returns 0 or an error of the connection. */
 static int answer(struct link *link, const struct npu_message *asked, int fd)
 {
     struct npu_message head = {.op = NPU_ANSWER};
     struct stat status;
+    int passed = -1;
     switch (asked->op) {
     case NPU_READ: {
         int64_t size = asked->a[1];
         if (size < 0 || size > NPU_CHUNK)
             return -ENODEV;
         head.size = (uint32_t)size;
-        int sent = send_packet(link->fd, &head, (const void *)(uintptr_t)asked->a[0]);
+        int sent = send_packet(link->fd, &head, (const void *)(uintptr_t)asked->a[0], -1);
         if (sent != -EFAULT)
             return sent;
         head.size = 0;
@@ -314,22 +329,26 @@ static int answer(struct link *link, const struct npu_message *asked, int fd)
         if (syscall(SYS_fcntl, (int)asked->a[0], F_GETFD, 0) < 0)
             head.a[0] = -EBADF;
         else if (npu_mark((int)asked->a[0], &status))
-            head.a[0] = (int64_t)status.st_ino;
+            passed = (int)asked->a[0];
         break;
     default:
         return -ENODEV;
     }
-    return send_packet(link->fd, &head, NULL);
+    int sent = send_packet(link->fd, &head, NULL, passed);
+    if (sent != -EBADF || passed < 0)
+        return sent;
+    head.a[0] = -EBADF; /* another thread has closed it meanwhile */
+    return send_packet(link->fd, &head, NULL, -1);
 }
 
-/* A signal came while the thread waits: says so beside its connection, on which it goes on waiting. */
+/* A signal arrived while the thread waits: reports it on another connection; the thread continues to wait. */
 static void interrupt(const struct link *link)
 {
     int error;
     struct npu_message stop = {.op = NPU_INTERRUPT, .a = {(int64_t)link->ino}};
     struct link *beside = new_link(&error);
     if (beside) {
-        send_packet(beside->fd, &stop, NULL);
+        send_packet(beside->fd, &stop, NULL, -1);
         drop(beside);
     }
 }
@@ -360,15 +379,20 @@ static int serve(struct link *link, struct npu_reply *reply)
     }
 }
 
-int npu_call(struct npu_message *request, const void *payload, struct npu_reply *reply)
+int npu_call(struct npu_message *request, const void *payload, int fd, struct npu_reply *reply)
 {
     int saved = errno, error = 0;
     struct link *link = take(&error);
     if (link) {
-        error = send_packet(link->fd, request, payload);
+        error = send_packet(link->fd, request, payload, fd);
         if (error == -EFAULT) {
-            request->size = 0; /* the server will ask for it, and get the same error */
-            error = send_packet(link->fd, request, NULL);
+            request->size = 0; /* the server will request it, and get the same error */
+            error = send_packet(link->fd, request, NULL, fd);
+        }
+        if (error == -EBADF && fd >= 0 && syscall(SYS_fcntl, fd, F_GETFD, 0) < 0) {
+            give_back(link); /* another thread has closed it meanwhile */
+            errno = saved;
+            return -EBADF;
         }
         if (!error)
             error = serve(link, reply);

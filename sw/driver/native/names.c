@@ -1,4 +1,4 @@
-/* Calls that look at paths: stat and its kin, access, links. */
+/* Calls with paths: stat and related functions, access, links. */
 #include "npu_preload.h"
 
 #include <errno.h>
@@ -28,15 +28,15 @@ static void as_node(struct stat *status, int number)
     status->st_size = 0;
 }
 
-/* What fstat says of a marked descriptor, from what it says of the pipe. */
-static void as_marked(struct stat *status, int mark)
+/* Status of a marked descriptor, from the status of the pipe. */
+static void as_marked(int fd, struct stat *status, int mark)
 {
     struct stat file;
     int number = mark - NPU_MARK_NODE;
     if (mark == NPU_MARK_DMABUF) {
-        struct npu_message message = {.op = NPU_SIZE, .a = {(int64_t)status->st_ino}};
+        struct npu_message message = {.op = NPU_SIZE};
         struct npu_reply reply;
-        status->st_size = npu_call(&message, NULL, &reply) || reply.result < 0 ? 0 : reply.result;
+        status->st_size = npu_call(&message, NULL, fd, &reply) || reply.result < 0 ? 0 : reply.result;
         status->st_mode = 0600;
     } else if (mark == NPU_MARK_SYNC) {
         status->st_mode = 0600;
@@ -60,7 +60,7 @@ static int status_of_fd(int fd, struct stat *out)
     struct stat status;
     int mark = npu_mark(fd, &status);
     if (mark)
-        as_marked(out, mark);
+        as_marked(fd, out, mark);
     else if ((number = npu_node_of(out)) >= 0)
         as_node(out, number); /* opened with O_PATH */
     errno = saved;
@@ -127,7 +127,7 @@ EXPORT int fstatat64(int folder, const char *path, struct stat64 *out, int flags
     return status_at(folder, path, (struct stat *)out, flags);
 }
 
-/* The names that programs built against a C library before 2.33 call; declared nowhere any more. */
+/* Names used by programs built with a C library before 2.33; headers do not declare them any more. */
 int __xstat(int version, const char *path, struct stat *out);
 int __xstat64(int version, const char *path, struct stat *out);
 int __lxstat(int version, const char *path, struct stat *out);
@@ -218,7 +218,7 @@ EXPORT int statx(int folder, const char *path, int flags, unsigned mask, struct 
     return result;
 }
 
-/* 1 if the path is simulated; then `result` is what access says. */
+/* 1 if the path is simulated; then `result` is the result of access. */
 static int access_simulated(int folder, const char *path, int wanted, int flags, int *result)
 {
     struct npu_place place;
@@ -264,7 +264,7 @@ EXPORT int faccessat(int folder, const char *path, int wanted, int flags)
                                                                   : REAL(faccessat)(folder, path, wanted, flags);
 }
 
-/* The name behind /proc/self/fd/N for one of our descriptors, as the kernel would give it; NULL if none. */
+/* Target of /proc/self/fd/N for a descriptor of the device, as in the kernel; NULL for other descriptors. */
 static const char *name_behind(const char *path)
 {
     static const char *const places[] = {"/proc/self/fd/", "/dev/fd/", NULL};
@@ -344,7 +344,7 @@ EXPORT char *canonicalize_file_name(const char *path)
     return realpath(path, NULL);
 }
 
-/* What programs built with _FORTIFY_SOURCE call; declared nowhere else. */
+/* Names used by programs built with _FORTIFY_SOURCE; not declared elsewhere. */
 ssize_t __readlink_chk(const char *path, char *out, size_t size, size_t room);
 ssize_t __readlinkat_chk(int folder, const char *path, char *out, size_t size, size_t room);
 char *__realpath_chk(const char *path, char *out, size_t room);
@@ -370,7 +370,7 @@ EXPORT char *__realpath_chk(const char *path, char *out, size_t room)
     return realpath(path, out);
 }
 
-/* `ls -l` asks for these; a device node has none. */
+/* `ls -l` reads these attributes; a device node has none. */
 EXPORT ssize_t getxattr(const char *path, const char *name, void *value, size_t size)
 {
     struct npu_place place;

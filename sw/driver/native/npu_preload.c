@@ -1,7 +1,7 @@
-/* The calls of a program that can reach the simulated device: opening, ioctl, mmap and their like.
+/* Calls of a program that can reach the simulated device: open, ioctl, mmap and similar functions.
  *
  * A device's descriptor is a real one (npu_preload.h), so close, dup, fork, exec, poll, select and
- * epoll need nothing from us. */
+ * epoll work without this library. */
 #include "npu_preload.h"
 
 #include <dlfcn.h>
@@ -41,7 +41,7 @@ static long long finish(long long result)
 
 /* ---- opening ---------------------------------------------------------------------------------- */
 
-static atomic_int texts_open; /* texts opened for writing: write() need not look before there is one */
+static atomic_int texts_open; /* texts opened for writing: write() checks nothing while there is none */
 
 static int open_at_server(const struct npu_place *place, int flags)
 {
@@ -52,7 +52,7 @@ static int open_at_server(const struct npu_place *place, int flags)
     if (place->kind == NPU_NODE) {
         snprintf(path, sizeof(path), "%s", npu_node(place->node)->path);
     } else {
-        /* The file may have been reached through a link: the server knows it by one name. */
+        /* The file may have been opened through a link: the server has a single name for it. */
         int fd = (int)syscall(SYS_openat, AT_FDCWD, place->real, O_PATH | O_CLOEXEC, 0);
         char name[40], full[NPU_PATH];
         snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
@@ -66,7 +66,7 @@ static int open_at_server(const struct npu_place *place, int flags)
         }
     }
     request.size = (uint32_t)strlen(path);
-    int error = npu_call(&request, path, &reply);
+    int error = npu_call(&request, path, -1, &reply);
     if (error || reply.result < 0)
         return error ? error : (int)reply.result;
     if (reply.fd < 0)
@@ -78,7 +78,7 @@ static int open_at_server(const struct npu_place *place, int flags)
     return reply.fd;
 }
 
-/* Opens a path of the simulated machine; -1 with errno, or -2 if it is none. */
+/* Opens a path of the simulated machine; -1 with errno, or -2 for other paths. */
 static int open_simulated(int folder, const char *path, int flags)
 {
     struct npu_place place;
@@ -148,7 +148,7 @@ EXPORT int openat64(int folder, const char *path, int flags, ...)
     return fd != -2 ? fd : REAL(openat64)(folder, path, flags, mode);
 }
 
-/* What programs built with _FORTIFY_SOURCE call. */
+/* Names used by programs built with _FORTIFY_SOURCE. */
 EXPORT int __open_2(const char *path, int flags)
 {
     return open(path, flags);
@@ -179,7 +179,7 @@ EXPORT int creat64(const char *path, mode_t mode)
     return open64(path, O_WRONLY | O_CREAT | O_TRUNC, mode);
 }
 
-/* fopen of a simulated file; 0 if it is none. */
+/* fopen of a simulated file; 0 for other files. */
 static int fopen_simulated(const char *path, const char *mode, FILE **file)
 {
     struct npu_place place;
@@ -208,9 +208,9 @@ EXPORT FILE *fopen64(const char *path, const char *mode)
     return fopen_simulated(path, mode, &file) ? file : REAL(fopen64)(path, mode);
 }
 
-/* ---- what is done with a descriptor ------------------------------------------------------------- */
+/* ---- calls with a descriptor -------------------------------------------------------------------- */
 
-/* Requests that the kernel handles above any driver, and those of terminals: not for us. */
+/* Requests that the kernel handles before any driver, and those of terminals: not sent to the server. */
 static int is_ours(unsigned long request)
 {
     unsigned type = (unsigned)(request >> 8) & 0xff;
@@ -228,12 +228,12 @@ EXPORT int ioctl(int fd, unsigned long request, ...)
     if (!npu_active() || !is_ours(request) || !npu_mark(fd, &status))
         return (int)syscall(SYS_ioctl, fd, request, argument);
     struct npu_message message = {.op = NPU_IOCTL,
-                                  .a = {(int64_t)status.st_ino, (int64_t)request, (int64_t)(uintptr_t)argument}};
+                                  .a = {0, (int64_t)request, (int64_t)(uintptr_t)argument}};
     struct npu_reply reply;
-    /* What goes in travels with the request: most calls then need no question. */
+    /* Input data are sent with the request, so that most calls need no question from the server. */
     if (request >> 30 & 1)
         message.size = (uint32_t)(request >> 16) & 0x3fff;
-    int error = npu_call(&message, argument, &reply);
+    int error = npu_call(&message, argument, fd, &reply);
     return (int)finish(error ? error : reply.result);
 }
 
@@ -243,9 +243,9 @@ static void *map(void *address, size_t length, int protection, int flags, int fd
     if ((flags & MAP_ANONYMOUS) || fd < 0 || !npu_active() || !npu_mark(fd, &status))
         return (void *)syscall(SYS_mmap, address, length, (long)protection, (long)flags, (long)fd, offset);
     struct npu_message message = {.op = NPU_MMAP,
-                                  .a = {(int64_t)status.st_ino, offset, (int64_t)length, protection, flags}};
+                                  .a = {0, offset, (int64_t)length, protection, flags}};
     struct npu_reply reply;
-    int error = npu_call(&message, NULL, &reply);
+    int error = npu_call(&message, NULL, fd, &reply);
     if (error || reply.result < 0) {
         finish(error ? error : reply.result);
         return MAP_FAILED;
@@ -272,15 +272,15 @@ EXPORT void *mmap64(void *address, size_t length, int protection, int flags, int
     return map(address, length, protection, flags, fd, offset);
 }
 
-static int64_t size_at_server(const struct stat *status)
+static int64_t size_at_server(int fd)
 {
-    struct npu_message message = {.op = NPU_SIZE, .a = {(int64_t)status->st_ino}};
+    struct npu_message message = {.op = NPU_SIZE};
     struct npu_reply reply;
-    int error = npu_call(&message, NULL, &reply);
+    int error = npu_call(&message, NULL, fd, &reply);
     return error ? error : reply.result;
 }
 
-/* A buffer's size is asked for by seeking to its end. */
+/* Programs query the size of a buffer by seeking to its end. */
 EXPORT off_t lseek(int fd, off_t offset, int whence)
 {
     off_t result = syscall(SYS_lseek, fd, offset, whence);
@@ -289,7 +289,7 @@ EXPORT off_t lseek(int fd, off_t offset, int whence)
         return result;
     int mark = npu_mark(fd, &status);
     if (mark == NPU_MARK_DMABUF && offset == 0 && (whence == SEEK_END || whence == SEEK_SET))
-        return finish(whence == SEEK_SET ? 0 : size_at_server(&status));
+        return finish(whence == SEEK_SET ? 0 : size_at_server(fd));
     if (mark == NPU_MARK_DMABUF)
         return finish(-EINVAL);
     if (mark >= NPU_MARK_NODE && mark < NPU_MARK_NODE + NPU_NODES)
@@ -307,10 +307,10 @@ EXPORT ssize_t write(int fd, const void *data, size_t size)
 {
     struct stat status;
     if (atomic_load_explicit(&texts_open, memory_order_relaxed) && npu_mark(fd, &status) == NPU_MARK_TEXT) {
-        struct npu_message message = {.op = NPU_TEXT, .a = {(int64_t)status.st_ino}};
+        struct npu_message message = {.op = NPU_TEXT};
         struct npu_reply reply;
         message.size = size < NPU_CHUNK ? (uint32_t)size : NPU_CHUNK;
-        int error = npu_call(&message, data, &reply);
+        int error = npu_call(&message, data, fd, &reply);
         return (ssize_t)finish(error ? error : reply.result);
     }
     return REAL(write)(fd, data, size);

@@ -10,10 +10,10 @@
 #include <sys/types.h>
 
 /* One message is one packet: this header and up to NPU_CHUNK bytes.  sw/driver/server/protocol.py has
- * the same layout and says what each message carries. */
-#define NPU_VERSION 1
+ * the same layout and describes the contents of each message. */
+#define NPU_VERSION 2
 #define NPU_CHUNK 32768
-/* Simulated paths are short; longer ones are none, so that threads with small stacks can open files. */
+/* Longer paths are never simulated, so that threads with small stacks can open files. */
 #define NPU_PATH 512
 
 enum npu_op {
@@ -40,7 +40,7 @@ struct npu_message {
 
 _Static_assert(sizeof(struct npu_message) == 48, "the header of a message has 48 bytes");
 
-/* What the server's end of a call gives back. */
+/* Result of a call from the server. */
 struct npu_reply {
     int64_t result;
     int64_t extra;
@@ -49,7 +49,7 @@ struct npu_reply {
 
 /* A descriptor of the device is the read end of a pipe of which the server holds the other end: it can
  * be duplicated, inherited, passed on and polled, and the server sees when the last copy is closed.
- * Its F_GETSIG number says what it is. */
+ * Its F_GETSIG number is the kind of the object. */
 enum npu_mark {
     NPU_MARK_NODE = 40, /* up to NPU_MARK_NODE + NPU_NODES - 1: number of the node */
     NPU_MARK_DMABUF = 60,
@@ -70,10 +70,11 @@ void *npu_real(const char *name, void **kept);
 /* link.c */
 int npu_active(void); /* whether the environment names a server */
 const char *npu_root(void); /* folder that holds the simulated files, without a slash at its end */
-/* Sends a request and serves the server's questions until it is done.  Result: 0, or a negative error
- * number if there is no server any more. */
-int npu_call(struct npu_message *request, const void *payload, struct npu_reply *reply);
-/* The mark of a descriptor, 0 for any other one; `status` is filled with what fstat says. */
+/* Sends a request together with the descriptor that it refers to (-1: none), which proves that the program may
+ * use it, and answers the server's questions until the call is done.  Result: 0, or a negative error number if
+ * the server has gone. */
+int npu_call(struct npu_message *request, const void *payload, int fd, struct npu_reply *reply);
+/* The mark of a descriptor, 0 for other descriptors; `status` receives the result of fstat. */
 int npu_mark(int fd, struct stat *status);
 
 /* paths.c */
@@ -88,9 +89,9 @@ struct npu_place {
     int node;
     struct stat status;
     char path[NPU_PATH]; /* absolute, as the program sees it */
-    char real[NPU_PATH]; /* where the simulated files have it */
+    char real[NPU_PATH]; /* its path in the tree of simulated files */
 };
-/* Where a path leads; `follow` says whether a link at its end is followed. */
+/* Destination of a path; `follow`: whether a link at its end is followed. */
 enum npu_kind npu_find(int folder, const char *path, int follow, struct npu_place *place);
 const struct npu_node *npu_node(int number);
 int npu_node_of(const struct stat *status); /* number of a simulated node's file, or -1 */

@@ -19,7 +19,7 @@ static int node_count;
 static dev_t root_device;
 static struct folder {
     char path[160];
-    int hidden; /* nothing of the real machine shows through */
+    int hidden; /* entries of the real machine are not visible */
 } folders[FOLDERS];
 static int folder_count;
 static pthread_once_t loaded = PTHREAD_ONCE_INIT;
@@ -118,7 +118,7 @@ static int tidy(const char *base, const char *path, char out[NPU_PATH])
     return 0;
 }
 
-/* The folder that a relative path starts from, as the program sees it; 0 or -1. */
+/* The folder at which a relative path starts, as the program sees it; 0 or -1. */
 static int base_of(int folder, char out[NPU_PATH])
 {
     long length;
@@ -148,7 +148,7 @@ static enum npu_kind kind_of(struct npu_place *place)
         for (int n = 0; n < folder_count; n++)
             if (!strcmp(place->path, folders[n].path))
                 return NPU_FOLDER;
-        /* A folder that only leads to simulated files: the real one has more, if there is one. */
+        /* A folder that only contains a path to simulated files: a real folder, if any, has further entries. */
         return status_of(place->path, 1, &real) ? NPU_FOLDER : NPU_OUTSIDE;
     }
     place->node = npu_node_of(&place->status);

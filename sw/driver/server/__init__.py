@@ -1,7 +1,7 @@
-"""The simulated kernel behind a Unix socket: programs of other processes reach it by the preload library."""
+"""The simulated kernel behind a Unix socket, for programs of other processes (with the preload library)."""
 
-from sw.driver.server.descriptors import Descriptors
-from sw.driver.server.server import Server, ServerError
-from sw.driver.server.tree import Tree
+from rkcosim.driver.server.descriptors import Descriptors
+from rkcosim.driver.server.server import Server, ServerError
+from rkcosim.driver.server.tree import Tree
 
 __all__ = ["Descriptors", "Server", "ServerError", "Tree"]

@@ -1,4 +1,4 @@
-"""What a program's calls do, whichever way they come: in process or over the socket."""
+"""Implementation of a program's calls, for both entries: in process and over the socket."""
 
 from __future__ import annotations
 
@@ -8,26 +8,11 @@ from errno import EACCES, EBADF, EINVAL, ENFILE, ENODEV, ENOTTY
 from pathlib import Path
 from typing import Any
 
-from sw.driver.kernel import Kernel, KernelError
-from sw.driver.server.descriptors import NODES, Descriptors, Mark
-from sw.driver.server.tree import Tree
+from rkcosim.driver.kernel import Kernel, KernelError, TextFile
+from rkcosim.driver.server.descriptors import NODES, Descriptors, Mark
+from rkcosim.driver.server.tree import Tree
 
 _ACCESS = os.O_RDONLY | os.O_WRONLY | os.O_RDWR
-
-
-class TextFile:
-    """A text of the simulated kernel that a program has opened for writing."""
-
-    def __init__(self, text: Any) -> None:
-        self._text = text
-
-    def write(self, data: bytes) -> int:
-        """Bytes taken; KernelError as the kernel's file gives it."""
-        self._text.write(data)
-        return len(data)
-
-    def close(self) -> None:
-        """Nothing is left behind."""
 
 
 class Machine:
@@ -35,7 +20,7 @@ class Machine:
 
     Parameters
     ----------
-    kernel : see `sw.driver.kernel.Kernel`.
+    kernel : see `rkcosim.driver.kernel.Kernel`.
     """
 
     def __init__(self, kernel: Kernel) -> None:
@@ -44,14 +29,15 @@ class Machine:
         self.nodes = list(kernel.nodes())
         if len(self.nodes) > NODES:
             raise ValueError(f"{len(self.nodes)} device nodes are more than {NODES}")
-        self.texts: dict[str, Any] = dict(kernel.files())
+        self.texts: dict[str, TextFile] = dict(kernel.files())
 
     def open(self, path: str, flags: int, who: Any) -> int:
-        """A descriptor, close-on-exec, for the caller to hand over.
+        """Return a descriptor, close-on-exec, which the caller passes on.
 
         Raises
         ------
         KernelError
+            If the path is not one of the simulated machine or cannot be opened.
         """
         for number, node in enumerate(self.nodes):
             if node.path == path:
@@ -68,12 +54,12 @@ class Machine:
             raise KernelError(ENODEV, f"{path} is not of the simulated machine")
         return self._open_text(text, flags & _ACCESS)
 
-    def _open_text(self, text: Any, access: int) -> int:
+    def _open_text(self, text: TextFile, access: int) -> int:
         content = text.read() if access != os.O_WRONLY else b""
         if access != os.O_RDONLY:
             if not text.writable:
                 raise KernelError(EACCES)
-            return self.descriptors.make_text(TextFile(text), content)
+            return self.descriptors.make_text(text, content)
         fd = os.memfd_create("npu text", os.MFD_CLOEXEC)
         try:
             os.write(fd, content)
@@ -82,15 +68,15 @@ class Machine:
             os.close(fd)
 
     def ioctl(self, obj: Any, request: int, argument: int, user: Any, fds: Any) -> int:
-        """The value of an ioctl; KernelError."""
+        """Return the result of an ioctl, or raise KernelError."""
         if obj is None or isinstance(obj, TextFile):
             raise KernelError(ENOTTY)
         return obj.ioctl(request, argument, user, fds) or 0
 
     def map(self, obj: Any, offset: int, length: int, protection: int, flags: int) -> tuple[int, int]:
-        """(memory descriptor for the caller to close, offset in it) to make a mapping of; KernelError."""
+        """Return (memory descriptor for the caller to close, offset in it) to map, or raise KernelError."""
         if hasattr(obj, "mmap"):
-            with self.kernel.scheduler.lock:  # nobody frees the buffer meanwhile
+            with self.kernel.scheduler.lock:  # the buffer is kept meanwhile
                 fd, place = obj.mmap(offset, length, protection, flags)
                 return os.dup(fd), place
         if obj is None or isinstance(obj, TextFile) or is_sync(obj):
@@ -101,19 +87,19 @@ class Machine:
         return os.dup(obj.fileno()), offset
 
     def size(self, obj: Any) -> int:
-        """Bytes of a buffer's descriptor; KernelError."""
+        """Return the size in bytes of a buffer's descriptor, or raise KernelError."""
         if obj is None or isinstance(obj, TextFile) or hasattr(obj, "mmap") or is_sync(obj):
             raise KernelError(EINVAL)
         return os.fstat(obj.fileno()).st_size
 
     def write(self, obj: Any, data: bytes) -> int:
-        """Bytes of a text taken; KernelError."""
+        """Write to a text file; returns the number of bytes accepted, or raises KernelError."""
         if not isinstance(obj, TextFile):
             raise KernelError(EBADF)
         return obj.write(data)
 
     def install(self, obj: Any) -> int:
-        """A descriptor, close-on-exec, for an object that the kernel makes during a call.
+        """Return a descriptor, close-on-exec, for an object that the kernel creates during a call.
 
         The caller of the kernel's table holds the object for it.
         """
@@ -122,12 +108,12 @@ class Machine:
         return self.descriptors.make(obj, Mark.SYNC if sync else Mark.DMABUF, watched=watched)
 
     def tree(self, root: Path) -> Tree:
-        """The machine's files below a new folder; OSError if that cannot be made."""
+        """Create the machine's files below a new folder; raises OSError if that fails."""
         texts = {path: (0o644 if text.writable else 0o444, text.read()) for path, text in self.texts.items()}
         return Tree(root, self.nodes, dict(self.kernel.links()), texts)
 
     def close(self) -> None:
-        """Close everything that programs have open."""
+        """Close everything that programs have opened."""
         self.descriptors.close()
 
 

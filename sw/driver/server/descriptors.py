@@ -1,14 +1,15 @@
-"""Descriptors that stand for objects of the simulated kernel, in any process.
+"""Descriptors that represent objects of the simulated kernel, in any process.
 
-A program's descriptor is the read end of a pipe of which this side holds the other end.  It can be
-duplicated, inherited and passed on like any descriptor, it can be polled, and this side sees when its
-last copy is closed; the pipe's inode number says which object it stands for.  Its F_GETSIG number, which
-all copies share and which nothing else uses, says what kind it is.
+A program's descriptor is the read end of a pipe whose other end this process holds.  It can be
+duplicated, inherited, passed on and polled like any descriptor, and this process notices when its
+last copy is closed. The inode of the pipe identifies the object.  Its F_GETSIG number, which all
+copies share and which nothing else uses, is the kind of the object.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import select
@@ -20,11 +21,13 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-_F_SETSIG, _F_GETSIG = 10, 11  # Linux; not in Python's fcntl before 3.12
+from rkcosim.driver.kernel.memory import leaves_room
+
+_F_SETSIG, _F_GETSIG = 10, 11  # Linux constant; not in Python's fcntl before 3.12
 
 
 class Mark(IntEnum):
-    """Kinds of descriptors; a node's mark is NODE and its number."""
+    """Kinds of descriptors; the mark of a node is NODE plus its number."""
 
     NODE = 40
     DMABUF = 60
@@ -33,28 +36,29 @@ class Mark(IntEnum):
 
 
 NODES = 16
-"""Most device nodes; the preload library has the same number."""
+"""Maximum number of device nodes; the preload library has the same constant."""
 
 
 @dataclass
 class _Entry:
     obj: Any
-    inode: int
+    inode: tuple[int, int]
+    """Device and inode number, because different file systems may have the same inode number."""
     near: int
-    """This side's end."""
+    """End of the pipe in this process."""
     watched: int = -1
-    """A descriptor that becomes readable when the program's shall be."""
+    """A descriptor that is readable when the program's descriptor is to be readable."""
 
 
 class Descriptors:
-    """All descriptors that programs hold, by inode number.
+    """All descriptors that programs hold, by device and inode number.
 
-    An object's `close()` is called once when the last copy of its descriptor is gone; an object that
-    is handed out several times has several descriptors.
+    `close()` of an object is called once when the last copy of its descriptor has been closed; an object that
+    is passed on several times has several descriptors.
     """
 
     def __init__(self) -> None:
-        self._entries: dict[int, _Entry] = {}
+        self._entries: dict[tuple[int, int], _Entry] = {}
         self._by_near: dict[int, _Entry] = {}
         self._by_watched: dict[int, list[_Entry]] = {}
         self._lock = threading.RLock()
@@ -71,22 +75,24 @@ class Descriptors:
             return len(self._entries)
 
     def make(self, obj: Any, mark: int, *, watched: int = -1, nonblock: bool = False) -> int:
-        """A new descriptor for the program, close-on-exec; the caller hands it over.
+        """Create a new descriptor for the program, close-on-exec, which the caller passes on.
 
         Parameters
         ----------
-        obj : what it stands for.
+        obj : object that it represents.
         mark : its kind.
-        watched : a descriptor of this process that becomes readable when the new one shall be.
-        nonblock : whether reading it waits.
+        watched : a descriptor of this process that is readable when the new one is to be readable.
+        nonblock : whether reading returns immediately.
         """
         flags = os.O_CLOEXEC | (os.O_NONBLOCK if nonblock else 0)
         far, near = os.pipe2(flags)
+        _check_room(far, near)
         return self._add(obj, mark, far, near, watched)
 
     def make_text(self, obj: Any, content: bytes) -> int:
-        """A descriptor that reads `content` and gives what is written to it to `obj.write(bytes)`."""
+        """Create a descriptor that reads `content`; data written to it go to `obj.write(bytes)`."""
         far, near = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        _check_room(far, near)
         near.setblocking(False)
         with contextlib.suppress(OSError):
             near.send(content)
@@ -95,11 +101,11 @@ class Descriptors:
 
     def _add(self, obj: Any, mark: int, far: int, near: int, watched: int) -> int:
         fcntl.fcntl(far, _F_SETSIG, mark)
-        inode = os.fstat(far).st_ino
+        inode = _identity(far)
         with self._lock:
             entry = _Entry(obj, inode, near, watched)
             self._entries[inode] = self._by_near[near] = entry
-            # A pipe says POLLERR when nobody can read it any more, a socket POLLHUP.
+            # A pipe without readers reports POLLERR, a socket POLLHUP.
             self._poll.register(near, select.EPOLLIN if mark == Mark.TEXT else 0)
             if watched >= 0:
                 waiting = self._by_watched.setdefault(watched, [])
@@ -108,26 +114,22 @@ class Descriptors:
                 waiting.append(entry)
         return far
 
-    def find(self, inode: int) -> Any:
-        """The object of an inode number, None if it is none of ours."""
-        with self._lock:
-            entry = self._entries.get(inode)
-            return entry.obj if entry else None
-
     def find_fd(self, fd: int) -> Any:
-        """The object of a descriptor of this process, None if it is none of ours."""
+        """The object of a descriptor of this process; None for other descriptors."""
         try:
             status = os.fstat(fd)
         except (OSError, ValueError):
             return None
-        return (
-            self.find(status.st_ino) if stat.S_IFMT(status.st_mode) in (stat.S_IFIFO, stat.S_IFSOCK) else None
-        )
+        if stat.S_IFMT(status.st_mode) not in (stat.S_IFIFO, stat.S_IFSOCK):
+            return None
+        with self._lock:
+            entry = self._entries.get((status.st_dev, status.st_ino))
+            return entry.obj if entry else None
 
     def reap(self) -> None:
-        """Close the objects whose last descriptor is gone, and pass on what became readable.
+        """Close the objects whose last descriptor has been closed, and propagate readability.
 
-        When it returns that is done, whichever thread did it.
+        This is complete when the method returns, even if another thread did the work.
         """
         with self._reaping:
             _close_all(self._collect())
@@ -156,7 +158,7 @@ class Descriptors:
         return gone
 
     def _take_text(self, entry: _Entry) -> bool:
-        """Writes that did not come as calls; False at the end."""
+        """Process writes that did not arrive as calls; False at the end."""
         try:
             data = os.read(entry.near, 4096)
         except BlockingIOError:
@@ -181,15 +183,15 @@ class Descriptors:
         return entry.obj
 
     def discard(self, fd: int) -> None:
-        """Take back a descriptor that no program got; its object is not closed."""
-        inode = os.fstat(fd).st_ino
+        """Discard a descriptor that no program received; its object is not closed."""
+        inode = _identity(fd)
         with self._lock:
             if inode in self._entries:
                 self._forget(self._entries[inode])
         os.close(fd)
 
     def _watch(self) -> None:
-        """Sees to it that `reap` happens when no program calls."""
+        """Start a thread that calls `reap` while no program calls."""
         wait = select.poll()
         wait.register(self._poll.fileno(), select.POLLIN)
         while not self._closed:
@@ -210,6 +212,20 @@ class Descriptors:
         self._poll.close()
         os.close(self._wake)
         os.close(self._waker)
+
+
+def _identity(fd: int) -> tuple[int, int]:
+    status = os.fstat(fd)
+    return status.st_dev, status.st_ino
+
+
+def _check_room(*ends: Any) -> None:
+    """Close the ends of a pair and raise OSError if they leave this process too few descriptors."""
+    numbers = [end if isinstance(end, int) else end.fileno() for end in ends]
+    if not all(leaves_room(number) for number in numbers):
+        for end in ends:
+            os.close(end) if isinstance(end, int) else end.close()
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
 def _close_all(objects: Iterable[Any]) -> None:

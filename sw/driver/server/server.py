@@ -3,49 +3,60 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import select
 import socket
 import struct
 import threading
 import time
-from errno import EBADF, EFAULT, EIO, EMFILE, ENOMEM
+from collections.abc import Callable
+from errno import EBADF, EFAULT, EIO, EMFILE, ENFILE, ENOMEM
 from pathlib import Path
 from typing import Any
 
-from sw.driver.kernel import Credentials, Kernel, KernelError
-from sw.driver.server.calls import Machine
-from sw.driver.server.protocol import CHUNK, VERSION, Channel, Message, Op, ProtocolError
+from rkcosim.base import BAD_INPUT
+from rkcosim.driver.kernel import Credentials, Kernel, KernelError
+from rkcosim.driver.kernel.interface import CallerError
+from rkcosim.driver.kernel.memory import leaves_room
+from rkcosim.driver.server.calls import Machine
+from rkcosim.driver.server.protocol import CHUNK, VERSION, Channel, Message, Op, ProtocolError
 
 MOST_BYTES = 64 << 20
-"""Largest piece of a program's memory that one question may ask for."""
+"""Maximum size of a piece of a program's memory that one question requests."""
 
 INTERRUPTS, INTERRUPT_SECONDS = 5, 0.01
-"""How often a call is told of a signal, and the time between."""
+"""How often a call is notified of a signal, and the seconds between notifications."""
 
-_PATH_BYTES = 107  # of a Unix socket's address
+ACCEPT_PAUSE = 0.05
+"""Seconds until the next attempt if the server cannot accept a connection."""
+
+_PATH_BYTES = 107  # of the address of a Unix socket
 _REQUEST, _ADDRESS = (1 << 32) - 1, (1 << 64) - 1
 
 
 class ServerError(Exception):
-    """The server cannot start; the text names the path and what is wrong."""
+    """The server cannot start; the text has the path and the problem."""
+
+    exit_code = BAD_INPUT
 
 
-class Gone(Exception):
-    """The program at the other end has ended or broken off."""
+class Gone(CallerError):
+    """The program at the other end has ended or closed the connection."""
 
 
 class Server:
-    """Listens on a socket and serves each connection in a thread of its own.
+    """Listen on a socket and serve each connection in a separate thread.
 
     Parameters
     ----------
-    kernel : see `sw.driver.kernel.Kernel`; the caller closes it after the server.
-    path : of the socket; the simulated machine's files lie in `path` + ".d".
+    kernel : see `rkcosim.driver.kernel.Kernel`; the caller closes it after the server.
+    path : path of the socket; the files of the simulated machine are in `path` + ".d".
 
     Raises
     ------
     ServerError
-        if the path is in use, too long or cannot be made.
+        If the path is in use, too long or cannot be created.
     """
 
     def __init__(self, kernel: Kernel, path: Path) -> None:
@@ -55,6 +66,9 @@ class Server:
         self._lock = threading.Lock()
         self._connections: set[_Connection] = set()
         self._closed = False
+        self._told: set[str] = set()
+        self.on_trouble: Callable[[str], None] = lambda text: None
+        """Called with a line when programs cannot be served properly; each line once."""
         self._socket = _listen(self.path)
         try:
             self._inode = os.stat(self.path).st_ino
@@ -68,16 +82,28 @@ class Server:
 
     @property
     def clients(self) -> set[int]:
-        """Processes that are connected, by their ids."""
+        """Ids of the connected processes."""
         with self._lock:
             return {connection.who.pid for connection in self._connections}
 
     def _accept(self) -> None:
+        knocks = select.poll()
+        knocks.register(self._socket, select.POLLIN)
         while True:
             try:
+                knocks.poll()
+                if self._closed:
+                    return
+                if not self._has_room():
+                    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
                 sock, _ = self._socket.accept()
-            except OSError:
-                return
+            except OSError as error:  # an error of the server: continue to serve other programs later
+                if self._closed:
+                    return
+                self._tell(f"no new program is served for now: {error.strerror or error}")
+                time.sleep(ACCEPT_PAUSE)
+                continue
+            self._told.clear()
             pid, uid, gid = struct.unpack(
                 "3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
             )
@@ -90,22 +116,40 @@ class Server:
                 if self._closed:
                     sock.close()
                     return
+                try:
+                    connection.thread.start()  # before `close`, which joins the thread, can see it
+                except RuntimeError as error:  # no more threads are available
+                    self._tell(f"process {pid} is not served: {error}")
+                    sock.close()
+                    continue
                 self._connections.add(connection)
-                connection.thread.start()  # before `close` can see it, which joins it
+
+    def _has_room(self) -> bool:
+        """Whether there are enough descriptors for another connection."""
+        fd = os.dup(self._socket.fileno())
+        os.close(fd)
+        return leaves_room(fd)
+
+    def _tell(self, text: str) -> None:
+        """Report a problem once, until a program has been served again."""
+        if text not in self._told:
+            self._told.add(text)
+            self.machine.kernel.log.err(f"server: {text}")
+            self.on_trouble(f"server: {text}")
 
     def _ended(self, connection: _Connection) -> None:
         with self._lock:
             self._connections.discard(connection)
 
     def interrupt(self, pid: int, number: int) -> None:
-        """End the call early that a connection of a process is in."""
+        """Interrupt the current call of a process's connection."""
         with self._lock:
             found = [one for one in self._connections if one.who.pid == pid and one.number == number]
         for connection in found:
             connection.interrupt()
 
     def close(self) -> None:
-        """Break off all connections, close what programs have open, remove socket and files."""
+        """Close all connections and everything that programs have opened, remove socket and files."""
         with self._lock:
             if self._closed:
                 return
@@ -116,10 +160,14 @@ class Server:
         self._socket.close()
         for connection in connections:
             connection.break_off()
-        self.machine.close()  # ends the calls under way
+        self.machine.close()  # ends the calls in progress
         for connection in connections:
             connection.thread.join()
         self._thread.join()
+        self.remove()
+
+    def remove(self) -> None:
+        """Remove socket and files, as `close` does at the end."""
         self.tree.close()
         with contextlib.suppress(OSError):
             if os.stat(self.path).st_ino == self._inode:
@@ -147,7 +195,7 @@ def _listen(path: Path) -> socket.socket:
             finally:
                 probe.close()
         elif path.exists():
-            raise ServerError(f"{path}: exists and is no socket")
+            raise ServerError(f"{path}: exists and is not a socket")
         mask = os.umask(0o177)
         try:
             sock.bind(str(path))
@@ -172,18 +220,18 @@ def _remove_leftover(path: Path) -> None:
 
 
 class _Connection:
-    """One thread of a program: its calls, one after the other."""
+    """Connection of one thread of a program: its calls, one after the other."""
 
     def __init__(self, server: Server, channel: Channel, who: Credentials) -> None:
         self.server, self.machine, self.channel, self.who = server, server.machine, channel, who
         self.thread = threading.Thread(target=self._serve, name=f"npu client {who.pid}", daemon=True)
         self.number = 0
-        """What the program calls this connection."""
+        """Number by which the program identifies this connection."""
         self._calls = 0
         self._at_work: Any = None
 
     def break_off(self) -> None:
-        """Make the program see that nobody is there."""
+        """Close the connection, which the program notices."""
         with contextlib.suppress(OSError):
             self.channel.socket.shutdown(socket.SHUT_RDWR)
 
@@ -195,12 +243,16 @@ class _Connection:
             if hello.op != Op.HELLO or hello.a[0] != VERSION:
                 raise ProtocolError(f"speaks version {hello.a[0]}, not {VERSION}")
             self.number = hello.a[1]
+            hello.close()
             while (message := self.channel.receive()) is not None:
-                self.machine.descriptors.reap()
-                if message.op == Op.INTERRUPT:
-                    self.server.interrupt(self.who.pid, message.a[0])
-                else:
-                    self._call(message)
+                try:
+                    self.machine.descriptors.reap()
+                    if message.op == Op.INTERRUPT:
+                        self.server.interrupt(self.who.pid, message.a[0])
+                    else:
+                        self._call(message)
+                finally:
+                    message.close()
         except (Gone, OSError):
             pass
         except ProtocolError as error:
@@ -210,7 +262,7 @@ class _Connection:
             self.server._ended(self)
 
     def _call(self, message: Message) -> None:
-        """Do what a request asks and say what came of it."""
+        """Execute a request and send the result."""
         user = _User(self, message)
         try:
             handler = _HANDLERS.get(message.op)
@@ -221,7 +273,7 @@ class _Connection:
             result, extra, fd = -error.code, 0, None
         except (Gone, ProtocolError):
             raise
-        except Exception as error:  # one program's call must not end the others' server
+        except Exception as error:  # a call of one program must not end the server
             self.machine.kernel.log.err(f"server: {type(error).__name__}: {error}")
             result, extra, fd = -EIO, 0, None
         try:
@@ -255,13 +307,17 @@ class _Connection:
         return self.machine.write(self._object(message), message.data), 0, None
 
     def _object(self, message: Message) -> Any:
-        obj = self.machine.descriptors.find(message.a[0])
+        """The object of the descriptor in a request, which is closed."""
+        if message.short:
+            raise KernelError(ENFILE, "the server has no descriptors left")
+        obj = self.machine.descriptors.find_fd(message.fd)
+        message.close()  # immediately: the server must notice when the program's last copy is closed
         if obj is None:
-            raise KernelError(EBADF, "a descriptor of another server")
+            raise KernelError(EBADF, "no descriptor of this server")
         return obj
 
     def ask(self, op: Op, a: tuple[int, ...], data: bytes = b"", fd: int | None = None) -> Message:
-        """Ask the program something during a call."""
+        """Send the program a question during a call and return the answer."""
         try:
             self.channel.send(op, a, data, fd)
             answer = self.channel.receive()
@@ -269,14 +325,17 @@ class _Connection:
             raise Gone from error
         if answer is None:
             raise Gone
+        if op != Op.LOOKUP:
+            answer.close()
         if answer.op != Op.ANSWER:
+            answer.close()
             raise ProtocolError(f"message {answer.op} where an answer was expected")
         return answer
 
     def interrupt(self) -> None:
-        """A signal came in the program's thread; called by another connection's thread.
+        """A signal arrived in the program's thread; called by the thread of another connection.
 
-        The call may not be waiting yet, so it is told more than once.
+        The call may not be waiting yet, so it is notified more than once.
         """
         call = self._calls
         for _ in range(INTERRUPTS):
@@ -298,10 +357,10 @@ _HANDLERS: dict[int, Any] = {
 
 
 class _User:
-    """Memory and descriptors of the calling process, during one call.
+    """Memory and descriptors of the calling process during one call.
 
-    The bytes that an ioctl's number says go in have come with the request; what is written there goes
-    back with the result.
+    The input bytes of an ioctl, as given by its number, have arrived with the request; bytes written there
+    are returned with the result.
     """
 
     def __init__(self, connection: _Connection, message: Message) -> None:
@@ -317,7 +376,7 @@ class _User:
         return address < self._start + len(self._data) and self._start < address + size
 
     def read(self, address: int, size: int) -> bytes:
-        """Bytes of the program's memory; KernelError(EFAULT)."""
+        """Return bytes of the program's memory, or raise KernelError(EFAULT)."""
         if size > 0 and self._inside(address, size):
             at = address - self._start
             return bytes(self._data[at : at + size])
@@ -334,7 +393,7 @@ class _User:
         return b"".join(parts)
 
     def write(self, address: int, data: bytes) -> None:
-        """Change the program's memory; KernelError(EFAULT)."""
+        """Change the program's memory, or raise KernelError(EFAULT)."""
         if data and self._inside(address, len(data)):
             at = address - self._start
             self._data[at : at + len(data)] = data
@@ -354,7 +413,7 @@ class _User:
 
     def _check(self, address: int, size: int) -> None:
         if size < 0 or address < 0 or address + size > 1 << 64:
-            raise KernelError(EFAULT, f"0x{address:X} is no address")
+            raise KernelError(EFAULT, f"0x{address:X} is not an address")
         if size > MOST_BYTES:
             raise KernelError(ENOMEM, f"{size} bytes of a program's memory at once")
 
@@ -364,11 +423,11 @@ class _User:
             self._store(self._start, self._data)
 
     def pending(self) -> tuple[int, bytes]:
-        """What goes back with the result: address and bytes."""
+        """Data that are returned with the result: address and bytes."""
         return (_signed(self._start), bytes(self._data)) if self._dirty else (0, b"")
 
     def install(self, obj: Any, cloexec: bool) -> int:
-        """A new descriptor in the program; KernelError(EMFILE)."""
+        """Install a new descriptor in the program, or raise KernelError(EMFILE)."""
         machine = self._connection.machine
         fd = machine.install(obj)
         try:
@@ -382,13 +441,18 @@ class _User:
         return number
 
     def lookup(self, fd: int) -> Any:
-        """The object behind a descriptor, None if it is none of ours; KernelError(EBADF)."""
-        inode = self._connection.ask(Op.LOOKUP, (fd,)).a[0]
-        if inode < 0:
-            raise KernelError(EBADF)
-        return self._connection.machine.descriptors.find(inode) if inode else None
+        """The object of a descriptor; None for other descriptors; KernelError(EBADF)."""
+        answer = self._connection.ask(Op.LOOKUP, (fd,))
+        try:
+            if answer.a[0] < 0:
+                raise KernelError(EBADF)
+            if answer.short:
+                raise KernelError(ENFILE, "the server has no descriptors left")
+            return self._connection.machine.descriptors.find_fd(answer.fd)
+        finally:
+            answer.close()
 
 
 def _signed(value: int) -> int:
-    """A 64-bit number as the message carries it."""
+    """A 64-bit number in the form used in messages."""
     return value - (1 << 64) if value >= 1 << 63 else value

@@ -1,7 +1,7 @@
-"""The simulated machine's files as a tree of ordinary ones, for whatever looks at names.
+"""The files of the simulated machine as a tree of ordinary files, for calls that use names.
 
-Device nodes are FIFOs that nobody opens (an ordinary user can make those); a text's file holds what the
-text was when the tree was made, its mode and its name are what counts.
+Device nodes are FIFOs that are never opened (an unprivileged user can create them). The file of a text holds
+the text at the time when the tree was created; only its mode and its name are used.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 HIDDEN = ("/dev/dri", "/dev/accel")
-"""Folders of which the real machine's entries do not show."""
+"""Folders whose real entries are hidden."""
 
 PLACES = ("/dev", "/sys", "/proc")
-"""Where simulated files may lie."""
+"""Folders that may contain simulated files."""
 
 
 class Node(Protocol):
@@ -37,13 +37,13 @@ class Node(Protocol):
 
 @dataclass(frozen=True)
 class Place:
-    """Where a path of the simulated machine leads.
+    """Destination of a path of the simulated machine.
 
     Members
     -------
-    path : the name without links.
-    real : the file in the tree.
-    node : the device node, or None.
+    path : name without links.
+    real : file in the tree.
+    node : device node, or None.
     """
 
     path: str
@@ -51,12 +51,12 @@ class Place:
     node: Any = None
 
     def stat(self, *, follow: bool = True) -> os.stat_result:
-        """What `os.stat` says of it."""
+        """Status as from `os.stat`."""
         return as_node(os.stat(self.real, follow_symlinks=follow), self.node)
 
 
 def as_node(status: os.stat_result, node: Any) -> os.stat_result:
-    """Turn what is known of a stand-in into what a device node has."""
+    """Convert the status of a placeholder file to that of a device node."""
     if node is None or stat.S_ISLNK(status.st_mode):
         return status
     values = [status[n] for n in range(len(status))]
@@ -75,11 +75,11 @@ _IN_SEQUENCE = (
 
 
 class Tree:
-    """Makes the files below a folder and finds paths in it.
+    """Create the files below a folder, and find paths in it.
 
     Parameters
     ----------
-    root : a folder of its own; made here, removed by `close`.
+    root : folder that is created here and removed by `close`.
     nodes : device nodes.
     links : symbolic links, path to target.
     texts : path to (permission bits, content).
@@ -87,7 +87,7 @@ class Tree:
     Raises
     ------
     OSError
-        if the folder cannot be made.
+        If the folder cannot be created.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Tree:
             file = self._make(path, folders)
             if target.startswith("/"):
                 (self.root / target[1:]).mkdir(parents=True, exist_ok=True)
-                # An absolute link would lead out of the tree.
+                # An absolute link would point outside of the tree.
                 target = os.path.relpath(target, os.path.dirname(path))
             file.symlink_to(target)
         lines += [f"d {folder}" for folder in sorted(folders - {"/dev"})]
@@ -136,12 +136,12 @@ class Tree:
         return file
 
     def find(self, path: str, *, follow: bool = True) -> Place | None:
-        """Where an absolute or relative path leads; None if it is outside the simulated machine.
+        """Destination of an absolute or relative path; None if it is outside of the simulated machine.
 
         Raises
         ------
         FileNotFoundError
-            below a folder that hides the real one's entries.
+            For a path below a folder whose real entries are hidden.
         """
         name = os.path.normpath(os.path.join(os.getcwd(), path)) if not path.startswith("/") else path
         name = os.path.normpath(name)

@@ -1,54 +1,53 @@
-"""What the hardware would choke on in a register program: rules with their reasons, and what they find.
+"""Check of register programs against the rules of the hardware.
 
-`lint(program)` asks every rule of `RULES`.  Rules are functions of the other modules here, entered by
-`@rule` with a name, a severity, the reason and where it is written down.
+`lint(program)` evaluates every rule of `RULES`.  Rules are functions of the other modules here, added by
+`@rule` with a name, a severity, and the source of the fact; the docstring is the reason.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sw.regcmd.lint import (  # noqa: F401  (they fill the table)
+from rkcosim.golden.task.rules import ERROR, NOTE, SEVERITIES, WARNING, Rule
+from rkcosim.regcmd.lint import (  # noqa: F401  (they fill the table)
     blocks,
     conv,
     dpu,
     flow,
     memory,
     ppu,
-    rdma,
     words,
-    writer,
 )
-from sw.regcmd.lint.rule import ERROR, NOTE, RULES, SEVERITIES, WARNING, Check, Finding, Rule
-from sw.regcmd.lint.traffic import Access, accesses
-from sw.regcmd.machine import Start, starts_of
-from sw.regcmd.program import Program
+from rkcosim.regcmd.lint.rule import RULES, Check, Finding
+from rkcosim.regcmd.lint.traffic import Access, accesses
+from rkcosim.regcmd.machine import Start, starts_of
+from rkcosim.regcmd.program import Program
 
 __all__ = ["ERROR", "NOTE", "RULES", "SEVERITIES", "WARNING", "Finding", "Rule", "Start", "lint"]
 
 _LOOPS = 2
-"""Rounds of a chain that returns to its own tasks which are looked at: one for each register group."""
+"""Number of passes through a chain that returns to its own tasks: one for each register group."""
 
 
 def lint(program: Program, only: Iterable[str] | None = None) -> list[Finding]:
-    """Ask every rule about a program.
+    """Evaluate every rule on a program.
 
     Parameters
     ----------
     program
-        the tasks of a kick; what the host writes is known to the rules as far as it is given.
+        The tasks of a kick; the rules use the host's writes as far as they are known.
     only
-        names of the rules to ask, all by default.
+        Names of the rules to evaluate; None: all.
 
     Returns
     -------
-    Findings by task and word, errors first at each place.  The same finding of a task that runs again
-    comes once.
+    Findings by task and word, at each place errors first.  If a task runs again, the same finding is
+    reported once.
 
     Raises
     ------
     ValueError
-        for an unknown name in `only`.
+        For an unknown name in `only`.
     """
     chosen = list(RULES) if only is None else list(only)
     unknown = [name for name in chosen if name not in RULES]
@@ -57,7 +56,7 @@ def lint(program: Program, only: Iterable[str] | None = None) -> list[Finding]:
     rules = [RULES[name] for name in chosen]
     findings: list[Finding] = []
     starts: list[Start] = []
-    shared = _Ranges()
+    kept: dict[str, object] = {}
     traffic: list[tuple[Start, list[Access]]] = []
     rounds: dict[int, int] = {}
     looped = False
@@ -67,15 +66,15 @@ def lint(program: Program, only: Iterable[str] | None = None) -> list[Finding]:
             looped |= rounds[address] > _LOOPS
         for start in begun:
             if not looped:
-                check = Check(program, start, starts, findings, None, dict(shared.kept))
+                check = Check(program, start, starts, findings, dict(kept))
                 for item in rules:
                     if not item.whole and any(block in start.blocks for block in item.blocks):
                         check.rule = item
                         item.check(check)
                 traffic.append((start, accesses(check)))
-                shared.keep(check)
+                kept |= {name: value for name, value in check.cache.items() if name == "ranges"}
             starts.append(start)
-    whole = Check(program, None, starts, findings, None, {"starts": starts, "traffic": traffic})
+    whole = Check(program, None, starts, findings, {"starts": starts, "traffic": traffic})
     for item in rules:
         if item.whole:
             whole.rule = item
@@ -85,14 +84,3 @@ def lint(program: Program, only: Iterable[str] | None = None) -> list[Finding]:
     return sorted(
         unique, key=lambda f: (f.task, rank[f.severity], -1 if f.word is None else f.word, f.rule, f.path)
     )
-
-
-class _Ranges:
-    """What is worked out once for a whole program."""
-
-    def __init__(self) -> None:
-        self.kept: dict[str, object] = {}
-
-    def keep(self, check: Check) -> None:
-        if "ranges" in check.cache:
-            self.kept["ranges"] = check.cache["ranges"]

@@ -1,11 +1,11 @@
-"""Rules about what starts together, register groups and the interrupt."""
+"""Rules about blocks that start together, register groups and the interrupt."""
 
 from __future__ import annotations
 
-from rtl.regs import registers
-from sw.regcmd.lint.rule import ERROR, WARNING, Check, rule
-from sw.regcmd.lint.shapes import conv_of, dpu_of, pool_of, rdma_of
-from sw.regcmd.machine import BLOCKS, HOST
+from rkcosim.golden.task.rules import ERROR, WARNING
+from rkcosim.regcmd.lint.rule import Check, rule
+from rkcosim.regcmd.machine import BLOCKS, HOST
+from rkcosim.spec.regs import registers
 
 _NEEDED: dict[str, tuple[str, ...]] = {
     "CNA": (
@@ -31,20 +31,14 @@ _NEEDED: dict[str, tuple[str, ...]] = {
         *("SRC_SURF_STRIDE", "DATA_FORMAT"),
     ),
 }
-"""Registers without which a task of the block makes no sense; all real programs write them."""
+"""Registers that a task of the block must set; all real programs write them."""
 
 
-@rule(
-    "group.never-set",
-    ERROR,
-    "A register that neither this task nor an earlier one of its group wrote holds what was left "
-    "there: nothing is inherited from a reset core.",
-    "H 1.6, H 1.7, docs/hardware.md 7.1",
-    blocks=BLOCKS,
-)
+@rule("group.never-set", ERROR, "[HW 1.6], [HW 1.7]", blocks=BLOCKS)
 def _never_set(check: Check) -> None:
-    start = check.start
-    assert start is not None
+    """A register that neither this task nor an earlier one of its group has written keeps its old value;
+    the value after a reset must not be relied on."""
+    start = check.here
     for block in start.blocks:
         view = start.views[block]
         for name in (*_NEEDED[block], *_also(check, block)):
@@ -54,9 +48,9 @@ def _never_set(check: Check) -> None:
 
 
 def _also(check: Check, block: str) -> list[str]:
-    """Registers that this start's modes need."""
+    """Registers that the modes of this start require."""
     names: list[str] = []
-    conv, dpu, rdma, pool = conv_of(check), dpu_of(check), rdma_of(check), pool_of(check)
+    conv, dpu, rdma, pool = check.conv, check.dpu, check.rdma, check.pool
     if block == "CNA" and conv is not None:
         con0 = conv.view
         if not con0("CBUF_CON0", "DATA_REUSE"):
@@ -76,17 +70,11 @@ def _also(check: Check, block: str) -> list[str]:
     return names
 
 
-@rule(
-    "group.other",
-    ERROR,
-    "The op-enable goes to the group under the pointer, the block starts the one in turn; if they "
-    "differ it waits for ever.",
-    "H 1.7, docs/hardware.md 7.1, 7.2",
-    blocks=BLOCKS,
-)
+@rule("group.other", ERROR, "[HW 1.7]", blocks=BLOCKS)
 def _other_group(check: Check) -> None:
-    start = check.start
-    assert start is not None
+    """The op-enable enables the group under the pointer, but the block starts the group under the
+    executer; if they differ, it waits forever."""
+    start = check.here
     for block in start.blocks:
         enabled, turn = start.enabled[block]
         if enabled == turn:
@@ -95,20 +83,15 @@ def _other_group(check: Check) -> None:
         pointer = registers()[block]["S_POINTER"].decode(value)
         names = ("POINTER_PP_EN", "POINTER_PP_MODE", "EXECUTER_PP_EN")
         modes = ", ".join(f"{name} {pointer[name]}" for name in names)
-        message = f"group {enabled} of {block} is enabled, group {turn} is in turn ({modes})"
+        message = f"group {enabled} of {block} is enabled, but group {turn} runs next ({modes})"
         wrong = "" if all(pointer[n] for n in names) else next(n for n in names if not pointer[n])
         word = start.word if origin is None or origin.task != start.task else origin.word
         check.say(message, block, "S_POINTER", wrong, word=word, value=value)
 
 
-@rule(
-    "group.core",
-    ERROR,
-    "CNA and CORE start only for the core whose index their S_POINTER carries.",
-    "docs/hardware.md 7.2, H 1.7",
-    blocks=("CNA", "CORE"),
-)
+@rule("group.core", ERROR, "[HW 1.7]", blocks=("CNA", "CORE"))
 def _core(check: Check) -> None:
+    """CNA and CORE start only on the core whose index is in their S_POINTER."""
     start, wanted = check.start, check.program.core
     assert start is not None
     for block in ("CNA", "CORE") if wanted is not None else ():
@@ -117,30 +100,24 @@ def _core(check: Check) -> None:
             pointer = registers()[block]["S_POINTER"]
             index = pointer.decode(value)["CORE_INDEX"]
             if index != wanted and pointer.fields["CORE_INDEX"].label(index) != "EVERY":
-                message = f"names core {index}, the kick runs on core {wanted}"
+                message = f"selects core {index}, but the kick runs on core {wanted}"
                 task = start.task if origin is None else origin.task
                 word = None if origin is None or origin.word < 0 else origin.word
                 check.say(message, block, "S_POINTER", "CORE_INDEX", task=task, word=word, value=index)
 
 
-@rule(
-    "group.toggle",
-    WARNING,
-    "In a chain pointer and executer of a block must toggle together, else a later task meets the "
-    "wrong group.",
-    "H 1.7, docs/hardware.md 7.1",
-    blocks=BLOCKS,
-)
+@rule("group.toggle", WARNING, "[HW 1.7]", blocks=BLOCKS)
 def _toggle(check: Check) -> None:
-    start = check.start
-    assert start is not None
+    """In a chain, pointer and executer of a block must toggle together, otherwise a later task uses the
+    wrong group."""
+    start = check.here
     if check.program.slave or start.task == HOST:
         return
     for block in start.blocks:
         value, origin = start.controls[block]
         pointer = registers()[block]["S_POINTER"].decode(value)
         if origin is None:
-            message = "never written: the block stays in group 0, and no task is set up while one runs"
+            message = "never written: the block only uses group 0, no task can be set up while one runs"
             check.say(message, block, "S_POINTER", word=start.word, value=0)
         elif origin.task == start.task and pointer["POINTER_PP_EN"] != pointer["EXECUTER_PP_EN"]:
             name = "EXECUTER_PP_EN" if pointer["POINTER_PP_EN"] else "POINTER_PP_EN"
@@ -154,21 +131,15 @@ def _toggle(check: Check) -> None:
             )
 
 
-@rule(
-    "start.partners",
-    ERROR,
-    "A block waits for ever for the ones that it works with when the op-enable mask leaves them out.",
-    "H 1.5, docs/hardware.md 3, 4.14, 5.6, 6.7",
-    blocks=BLOCKS,
-)
+@rule("start.partners", ERROR, "[HW 1.5], [HW 5], [HW 6], [HW 7.14], [HW 8.6], [HW 9.7]", blocks=BLOCKS)
 def _partners(check: Check) -> None:
-    start = check.start
-    assert start is not None
+    """A block waits forever if the op-enable mask does not include the blocks that it works with."""
+    start = check.here
     if check.program.slave:
         return
     on = set(start.blocks)
-    dpu, pool = dpu_of(check), pool_of(check)
-    missing: list[tuple[str, str, str, str]] = []  # waits, for, register, field
+    dpu, pool = check.dpu, check.pool
+    missing: list[tuple[str, str, str, str]] = []  # block, block that it waits for, register, field
     if "CNA" in on and "CORE" not in on:
         missing.append(("CNA", "CORE", "", ""))
     if "CORE" in on and "CNA" not in on:
@@ -197,48 +168,36 @@ def _partners(check: Check) -> None:
             check.say(message, block, word=start.word)
 
 
-@rule(
-    "start.unused",
-    ERROR,
-    "What a started block delivers must be taken: two sources for one block leave one of them "
-    "waiting for ever.",
-    "docs/hardware.md 4.14, 5.6, 6.7",
-    blocks=("DPU", "PPU"),
-)
+@rule("start.unused", ERROR, "[HW 7.14], [HW 8.6], [HW 9.7]", blocks=("DPU", "PPU"))
 def _unused(check: Check) -> None:
-    start = check.start
-    assert start is not None
+    """The output of a started block must be used: if a block has two sources, one of them waits forever."""
+    start = check.here
     if check.program.slave:
         return
-    dpu, pool = dpu_of(check), pool_of(check)
+    dpu, pool = check.dpu, check.pool
     if dpu is not None and dpu.flying and "CORE" in start.blocks:
-        message = "the DPU takes its data from memory, nobody takes CORE's"
+        message = "the DPU reads its data from memory, so that nothing reads those of CORE"
         check.say(message, "DPU", "FEATURE_MODE_CFG", "FLYING_MODE")
     if pool is None:
         return
     fed = dpu is not None and dpu.feeds_ppu
     if pool.fed and dpu is not None and not dpu.feeds_ppu:
         check.say(
-            "the PPU waits for the DPU, which feeds it nothing", "DPU", "FEATURE_MODE_CFG", "OUTPUT_MODE"
+            "the PPU waits for the DPU, which sends it nothing", "DPU", "FEATURE_MODE_CFG", "OUTPUT_MODE"
         )
     if fed and not pool.fed:
-        message = "the DPU feeds the PPU, which reads from memory"
+        message = "the DPU sends data to the PPU, which reads from memory"
         check.say(message, "PPU", "OPERATION_MODE_CFG", "FLYING_MODE")
     if pool.fed and "PPU_RDMA" in start.blocks:
-        message = "the PPU takes the DPU's data, nobody takes PPU_RDMA's"
+        message = "the PPU reads the DPU's data, so that nothing reads those of PPU_RDMA"
         check.say(message, "PPU", "OPERATION_MODE_CFG", "FLYING_MODE")
 
 
-@rule(
-    "start.not-started",
-    WARNING,
-    "Registers of a block are written that the op-enable word does not start.",
-    "H 1.5",
-    whole=True,
-)
+@rule("start.not-started", WARNING, "[HW 1.5]", whole=True)
 def _not_started(check: Check) -> None:
-    from sw.regcmd.machine import is_start
-    from sw.regcmd.word import blocks_of_mask
+    """Registers are written of a block that the op-enable word does not start."""
+    from rkcosim.regcmd.machine import is_start
+    from rkcosim.regcmd.word import blocks_of_mask
 
     for index, task in enumerate(check.program.tasks):
         started: set[str] = set()
@@ -256,14 +215,10 @@ def _not_started(check: Check) -> None:
                 check.say(message, register.block, register.name, task=index, word=command.index)
 
 
-@rule(
-    "irq.never",
-    ERROR,
-    "The line only rises for an unmasked event of the last task, in the register group that ran.",
-    "docs/hardware.md 7.4, H 7",
-    whole=True,
-)
+@rule("irq.never", ERROR, "[HW 10.2]", whole=True)
 def _interrupt(check: Check) -> None:
+    """The interrupt line only rises for an unmasked event of the last task, in the register group that
+    ran."""
     program = check.program
     starts = check.cache.get("starts", [])
     if program.mask is None or not starts or program.stopped:
@@ -286,7 +241,7 @@ def _interrupt(check: Check) -> None:
         ran = ", ".join(possible) or "nothing"
         other = any(program.mask & (bits >> 1 | bits << 1) for bits in possible.values())
         more = ", in the other register group" if other else ""
-        message = f"the last task runs {ran}: none of its events is unmasked{more}"
+        message = f"the last task runs {ran}: none of the unmasked events belongs to them{more}"
         check.say(message, *place, task=HOST, value=program.mask)
         return
     end = "PPU" if "PPU" in possible else "DPU" if "DPU" in possible else ""
@@ -296,14 +251,9 @@ def _interrupt(check: Check) -> None:
         check.say(message, *place, task=HOST, value=program.mask, severity=WARNING)
 
 
-@rule(
-    "kick.base",
-    ERROR,
-    "TASK_DMA_BASE is a multiple of 32; its low bits are dropped.",
-    "docs/hardware.md 7.7",
-    whole=True,
-)
+@rule("kick.base", ERROR, "[HW 1.10.1]", whole=True)
 def _base(check: Check) -> None:
+    """TASK_DMA_BASE must be a multiple of 32; its low bits are dropped."""
     base = check.program.dma_base
     if base % 32:
         place = ("PC", "TASK_DMA_BASE_ADDR", "DMA_BASE_ADDR")

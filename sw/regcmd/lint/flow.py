@@ -1,17 +1,18 @@
-"""Rules about what flows from task to task through memory: who wrote what is read, and who destroys it."""
+"""Rules about data that tasks pass on through memory: who writes what is read, and who overwrites it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from sw.regcmd.lint.rule import WARNING, Check, rule
-from sw.regcmd.lint.shapes import ATOM
-from sw.regcmd.lint.traffic import SPACE, Access
-from sw.regcmd.machine import Start
+from rkcosim.golden.task.rules import WARNING
+from rkcosim.regcmd.lint.rule import Check, rule
+from rkcosim.regcmd.lint.traffic import SPACE, Access
+from rkcosim.regcmd.machine import Start
+from rkcosim.spec.types import ATOM
 
 PAGE_ATOMS = 256
 MOST = 1 << 26
-"""Bytes beyond which an access is left out: it is nonsense that other rules name."""
+"""Size in bytes above which an access is ignored, because other rules report it."""
 
 
 class Atoms:
@@ -35,7 +36,7 @@ class Atoms:
 
 
 def _bits(access: Access) -> Iterator[tuple[int, int]]:
-    """(page, bits) of everything that an access touches."""
+    """(page, bits) of all atoms that an access touches."""
     for start, size in access.pieces:
         first, end = start % SPACE // ATOM, -(-(start % SPACE + size) // ATOM)
         while first < end:
@@ -60,22 +61,17 @@ def _by_start(check: Check) -> Iterable[tuple[Start, list[Access]]]:
 
 
 def _say(check: Check, start: Start, access: Access, message: str, pitch: bool) -> None:
-    """Report at the base address, or at the pitch."""
+    """Report a finding at the base address, or at the pitch."""
     check.start = start
     register, name = access.stride if pitch and len(access.pieces) > 1 else (access.register, access.field)
     check.say(message, access.block, register, name)
     check.start = None
 
 
-@rule(
-    "memory.half-written",
-    WARNING,
-    "Of a tensor that earlier tasks computed every atom is written before it is read; a hole means that "
-    "address, pitch or size of writer and reader differ.",
-    "H 3.5, H 5.8",
-    whole=True,
-)
+@rule("memory.half-written", WARNING, "[HW 4.1], [HW 7.11]", whole=True)
 def _half_written(check: Check) -> None:
+    """Every atom of a tensor that earlier tasks computed should be written before it is read; a gap shows
+    that address, pitch or size of writer and reader differ."""
     written = Atoms()
     for start, items in _by_start(check):
         for access in items:
@@ -101,14 +97,9 @@ def _half_written(check: Check) -> None:
                     written.add(page, bits)
 
 
-@rule(
-    "memory.overwritten",
-    WARNING,
-    "Results that no task has read are overwritten by a later one: two outputs share memory.",
-    "H 5.8",
-    whole=True,
-)
+@rule("memory.overwritten", WARNING, "[HW 7.11]", whole=True)
 def _overwritten(check: Check) -> None:
+    """A task overwrites results that no task has read: two outputs share memory."""
     unread = Atoms()
     past: list[tuple[Start, Access]] = []
     for start, items in _by_start(check):
@@ -139,14 +130,14 @@ def _check_write(
     if found is None or found[1].pieces == access.pieces or not _untouched(unread, found[1]):
         return
     message = (
-        f"{access.client}: overwrites {lost} atoms from 0x{first:X} on; of that output of task "
-        f"{found[0].task} nobody has read anything"
+        f"{access.client}: overwrites {lost} atoms from 0x{first:X} on; no task has read that output of "
+        f"task {found[0].task}"
     )
     _say(check, start, access, message, first != access.pieces[0][0] % SPACE)
 
 
 def _untouched(unread: Atoms, access: Access) -> bool:
-    """Whether nothing of an output has been read: surfaces that only pad channels never are."""
+    """Whether nothing of an output has been read, as is normal for surfaces with only padding channels."""
     return all(unread.common(page, bits) == bits for page, bits in _bits(access))
 
 

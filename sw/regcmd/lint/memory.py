@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from sw.regcmd.lint.rule import ERROR, WARNING, Check, rule
-from sw.regcmd.lint.traffic import SPACE, Access, accesses
-from sw.regcmd.machine import BLOCKS
-from sw.regcmd.word import WORD_BYTES
+from rkcosim.golden.task.rules import ERROR, WARNING
+from rkcosim.regcmd.lint.rule import Check, rule
+from rkcosim.regcmd.lint.traffic import SPACE, Access, accesses
+from rkcosim.regcmd.machine import BLOCKS
+from rkcosim.regcmd.word import WORD_BYTES
 
 PAGE = 4096
 
 
-@rule(
-    "memory.unmapped",
-    ERROR,
-    "An access outside all mapped memory ends in a DMA error, and the task with it.",
-    "docs/hardware.md 7.4, H 8",
-    blocks=BLOCKS,
-)
+@rule("memory.unmapped", ERROR, "[HW 10.2], [HW 11]", blocks=BLOCKS)
 def _unmapped(check: Check) -> None:
+    """An access outside of all mapped memory causes a DMA error, and the task never ends."""
     ranges = check.program.ranges
     if ranges is None:
         return
@@ -35,7 +31,7 @@ def _unmapped(check: Check) -> None:
             what = "writes" if access.write else "reads"
             message = f"{access.client}: {what} {size} bytes at 0x{address:X}, which is not mapped"
             place = (access.register, access.field)
-            if number:  # its start is mapped: a pitch or a size leads out
+            if number:  # the first piece is mapped: a pitch or a size is wrong
                 message += f" (piece {number} of {len(access.pieces)}; the first is)"
                 place = access.stride
             check.say(message, access.block, *place)
@@ -43,7 +39,7 @@ def _unmapped(check: Check) -> None:
 
 
 def _pages(ranges: list[tuple[int, int]]) -> tuple[list[int], list[int]]:
-    """First addresses and ends of runs of whole mapped pages."""
+    """First addresses and ends of consecutive whole mapped pages."""
     firsts: list[int] = []
     ends: list[int] = []
     for start, size in sorted(ranges):
@@ -56,31 +52,19 @@ def _pages(ranges: list[tuple[int, int]]) -> tuple[list[int], list[int]]:
     return firsts, ends
 
 
-@rule(
-    "memory.wrap",
-    WARNING,
-    "Addresses count modulo 2^32: a cube that runs over the end goes on at 0.",
-    "docs/hardware.md 1.3",
-    blocks=BLOCKS,
-)
+@rule("memory.wrap", WARNING, "[HW 4.1.3]", blocks=BLOCKS)
 def _wrap(check: Check) -> None:
+    """Addresses count modulo 2^32: a cube that crosses the end continues at 0."""
     for access in accesses(check):
         first, last = access.span
         if first // SPACE != (last - 1) // SPACE:
-            message = f"{access.client}: from 0x{first % SPACE:X} over the end of the address space"
+            message = f"{access.client}: from 0x{first % SPACE:X} beyond the end of the address space"
             check.say(message, access.block, *access.stride)
 
 
-@rule(
-    "memory.commands",
-    ERROR,
-    "A task that writes over command lists destroys tasks that are still to run.",
-    "H 1.6",
-    blocks=("DPU", "PPU"),
-)
+@rule("memory.commands", ERROR, "[HW 1.6]", blocks=("DPU", "PPU"))
 def _commands(check: Check) -> None:
-    start = check.start
-    assert start is not None
+    """A task that overwrites command lists destroys tasks that are still to run."""
     lists = [
         (task.address, task.address + len(task.words) * WORD_BYTES, number)
         for number, task in enumerate(check.program.tasks)
@@ -94,20 +78,15 @@ def _commands(check: Check) -> None:
         for first, end, number in lists:
             hit = any(at % SPACE < end and first < at % SPACE + size for at, size in access.pieces)
             if hit:
-                message = f"{access.client}: writes over the commands of task {number} at 0x{first:X}"
+                message = f"{access.client}: overwrites the commands of task {number} at 0x{first:X}"
                 check.say(message, access.block, access.register, access.field)
                 break
 
 
-@rule(
-    "memory.own-input",
-    WARNING,
-    "A task that writes where it reads may read its own results, depending on timing; only elements "
-    "in place are safe.",
-    "docs/hardware.md 4.10, 5.2",
-    blocks=("DPU", "PPU"),
-)
+@rule("memory.own-input", WARNING, "[HW 7.11], [HW 8.2]", blocks=("DPU", "PPU"))
 def _own_input(check: Check) -> None:
+    """A task that writes where it reads may read its own results, depending on timing; only element-wise
+    operations in place are safe."""
     items = accesses(check)
     for written in (item for item in items if item.write):
         for read in (item for item in items if not item.write):
@@ -118,7 +97,7 @@ def _own_input(check: Check) -> None:
 
 
 def _in_place(written: Access, read: Access) -> bool:
-    """Whether each element is read before it is written: same places, the DPU's own readers."""
+    """Whether each element is read before it is written: same addresses, and the DPU's readers."""
     return read.block == "DPU_RDMA" and written.pieces == read.pieces
 
 

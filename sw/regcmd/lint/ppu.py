@@ -1,32 +1,21 @@
-"""Rules about the PPU and PPU_RDMA (docs/hardware.md 6)."""
+"""Rules about the PPU and PPU_RDMA beyond those of the golden model [HW 9]."""
 
 from __future__ import annotations
 
-from sw.regcmd.lint.rule import ERROR, NOTE, WARNING, Check, rule
-from sw.regcmd.lint.shapes import ATOM, POOL_BITS, Pool, ceil, collision, dpu_of, pool_of
+from rkcosim.golden.task.rules import ERROR, NOTE, WARNING, present
+from rkcosim.golden.task.shapes import ceil
+from rkcosim.regcmd.lint.rule import Check, rule
+from rkcosim.regcmd.lint.traffic import collision
+from rkcosim.spec.types import OPEN_RESULTS
 
 _PPU = ("PPU",)
-_PAIRS = ((0, 1), (1, 2), (2, 2))
-ROW_CAPACITY = 2048
 
 
-def _pool(check: Check) -> Pool:
-    pool = pool_of(check)
-    assert pool is not None
-    return pool
-
-
-@rule(
-    "pool.cube",
-    ERROR,
-    "The PPU waits for the cube that its registers name; PPU_RDMA, or the DPU, must deliver that one.",
-    "docs/hardware.md 6.6, 6.7",
-    blocks=_PPU,
-)
+@rule("pool.cube", ERROR, "[HW 9.6], [HW 9.7]", blocks=_PPU)
 def _cube(check: Check) -> None:
-    pool, start = _pool(check), check.start
-    assert start is not None
-    rdma, dpu = start.view("PPU_RDMA"), dpu_of(check)
+    """The PPU waits for the cube that its registers specify; PPU_RDMA, or the DPU, must deliver that cube."""
+    pool, start = present(check.pool), check.here
+    rdma, dpu = start.view("PPU_RDMA"), check.dpu
     per = 128 // pool.bits
     if not pool.fed and rdma is not None:
         sizes = {axis: rdma(f"CUBE_IN_{axis}") + 1 for axis in ("WIDTH", "HEIGHT", "CHANNEL")}
@@ -35,7 +24,7 @@ def _cube(check: Check) -> None:
         sizes = {"WIDTH": dpu.width, "HEIGHT": dpu.height, "CHANNEL": dpu.channels}
         who, block, prefix = "the DPU delivers", "PPU", "DATA_CUBE_IN_"
         if dpu.bits != pool.bits:
-            message = f"the DPU delivers {dpu.bits} bits an element, the PPU takes {pool.bits}"
+            message = f"the DPU delivers {dpu.bits} bits per element, the PPU expects {pool.bits}"
             check.say(message, "PPU", "DATA_FORMAT", "PROC_PRECISION")
     else:
         return
@@ -44,89 +33,27 @@ def _cube(check: Check) -> None:
         if ceil(sizes[axis], step) != ceil(mine, step):
             name = f"{prefix}{axis}"
             twin = f"PPU.DATA_CUBE_IN_{axis}" if block == "PPU_RDMA" else f"DPU.DATA_CUBE_{axis}.{axis}"
-            message = f"{who} {axis.lower()} {sizes[axis]}, the PPU wants {mine}"
+            message = f"{who} {axis.lower()} {sizes[axis]}, the PPU expects {mine}"
             check.say(message, block, name, name, also=(twin,))
 
 
-@rule(
-    "pool.type",
-    ERROR,
-    "The PPU knows int8, int16 and fp16, read by PPU_RDMA as 8 or 16 bits, and three methods.",
-    "docs/hardware.md 6.1, 6.5",
-    blocks=_PPU,
-)
-def _type(check: Check) -> None:
-    pool, start = _pool(check), check.start
-    assert start is not None
-    ppu, rdma, mode = pool.view, start.view("PPU_RDMA"), "OPERATION_MODE_CFG"
-    if pool.type not in POOL_BITS:
-        check.say("no such type, counts as int8", "PPU", "DATA_FORMAT", "PROC_PRECISION")
-    elif rdma is not None and not pool.fed and (pool.type, rdma("DATA_FORMAT", "IN_PRECISION")) not in _PAIRS:
-        message = f"the PPU's type has {pool.bits} bits; counts as int8"
-        check.say(message, "PPU_RDMA", "DATA_FORMAT", "IN_PRECISION")
-    if ppu(mode, "POOLING_METHOD") == 3:
-        check.say("no such method, counts as min", "PPU", mode, "POOLING_METHOD")
-    if pool.indexed and ppu(mode, "POOLING_METHOD") == 0:
-        check.say("an average has no position", "PPU", mode, "INDEX_EN")
-    dpu = dpu_of(check)
-    if pool.fed and dpu is not None and ppu("DATA_FORMAT", "DPU_FLYIN") != int(dpu.flying):
-        message = f"the DPU's FLYING_MODE is {int(dpu.flying)}"
-        check.say(message, "PPU", "DATA_FORMAT", "DPU_FLYIN", severity=WARNING)
-
-
-@rule(
-    "pool.reserved",
-    WARNING,
-    "Non-aligned output and surface series have no known behaviour, real programs leave them 0.",
-    "docs/hardware.md 6.6",
-    blocks=_PPU,
-)
-def _reserved(check: Check) -> None:
-    for name in ("NONALIGN", "SURF_LEN", "MC_SURF_OUT"):
-        if _pool(check).view("MISC_CTRL", name):
-            check.say("mode without a known behaviour", "PPU", "MISC_CTRL", name)
-
-
-@rule(
-    "pool.channels",
-    WARNING,
-    "A pool has as many channels behind it as ahead of it.",
-    "docs/hardware.md 6.1",
-    blocks=_PPU,
-)
-def _channels(check: Check) -> None:
-    ppu = _pool(check).view
-    if ppu("DATA_CUBE_OUT_CHANNEL") != ppu("DATA_CUBE_IN_CHANNEL"):
-        check.say(f"the input's is {ppu('DATA_CUBE_IN_CHANNEL')}", "PPU", "DATA_CUBE_OUT_CHANNEL")
-
-
-@rule(
-    "pool.rows",
-    ERROR,
-    "The PPU holds 2048 results of open rows: kernel rows times output columns (times surfaces when "
-    "the DPU feeds it).",
-    "docs/hardware.md 6.9, H 6.2",
-    blocks=_PPU,
-)
+@rule("pool.rows", ERROR, "[HW 9.9]", blocks=_PPU)
 def _rows(check: Check) -> None:
-    pool, dpu = _pool(check), dpu_of(check)
+    """The PPU holds 2048 results of open rows: kernel rows times output columns (times surfaces if the DPU
+    feeds it)."""
+    pool, dpu = present(check.pool), check.dpu
     open_surfaces = 1
     if pool.fed and dpu is not None:
         open_surfaces = min(pool.surfaces, dpu.group_surfaces)
     held = pool.kernel[0] * pool.out_width * open_surfaces
-    if held > ROW_CAPACITY:
+    if held > OPEN_RESULTS:
         check.say(f"{held} results of open rows", "PPU", "DATA_CUBE_OUT_WIDTH")
 
 
-@rule(
-    "pool.output",
-    WARNING,
-    "Windows that lie in the padding altogether: input, kernel, stride and output do not belong together.",
-    "docs/hardware.md 6.1, H 6.1",
-    blocks=_PPU,
-)
+@rule("pool.output", WARNING, "[HW 9.1], [HW 9.3]", blocks=_PPU)
 def _output(check: Check) -> None:
-    pool = _pool(check)
+    """Windows that lie completely in the padding show that input, kernel, stride and output do not match."""
+    pool = present(check.pool)
     for axis, name, size, count in (
         (0, "DATA_CUBE_OUT_HEIGHT", pool.height, pool.out_height),
         (1, "DATA_CUBE_OUT_WIDTH", pool.width, pool.out_width),
@@ -140,15 +67,10 @@ def _output(check: Check) -> None:
             check.say(message, "PPU", "POOLING_PADDING_CFG", pad)
 
 
-@rule(
-    "pool.reciprocal",
-    NOTE,
-    "An average multiplies by round(65536 / size) of each axis, or by a 1-6-10 float for fp16.",
-    "docs/hardware.md 6.3, H 6.1",
-    blocks=_PPU,
-)
+@rule("pool.reciprocal", NOTE, "[HW 9.3]", blocks=_PPU)
 def _reciprocal(check: Check) -> None:
-    pool = _pool(check)
+    """An average is multiplied by round(65536 / size) for each axis, or by a 1-6-10 float for fp16."""
+    pool = present(check.pool)
     if pool.view("OPERATION_MODE_CFG", "POOLING_METHOD") or pool.type == 2:
         return
     for axis, name in ((1, "RECIP_KERNEL_WIDTH"), (0, "RECIP_KERNEL_HEIGHT")):
@@ -157,15 +79,10 @@ def _reciprocal(check: Check) -> None:
             check.say(f"{want} for a window of {pool.kernel[axis]}", "PPU", name)
 
 
-@rule(
-    "pool.surfaces",
-    ERROR,
-    "Output surfaces must be apart by their size at least.",
-    "docs/hardware.md 6.4",
-    blocks=_PPU,
-)
+@rule("pool.surfaces", ERROR, "[HW 9.4]", blocks=_PPU)
 def _surfaces(check: Check) -> None:
-    pool = _pool(check)
+    """The distance of output surfaces must be at least their size."""
+    pool = present(check.pool)
     line = pool.out_width + pool.view("OPERATION_MODE_CFG", "NOTCH_ADDR")
     length = (pool.out_height - 1) * line + pool.out_width
     stride = pool.view.signed("DST_SURF_STRIDE")
@@ -173,39 +90,17 @@ def _surfaces(check: Check) -> None:
         check.say(f"surfaces of {length} atoms are {stride} apart", "PPU", "DST_SURF_STRIDE")
 
 
-@rule(
-    "pool.pitch",
-    WARNING,
-    "Input lines and surfaces that are closer than they are long share data.",
-    "docs/hardware.md 6.6",
-    blocks=("PPU_RDMA",),
-)
+@rule("pool.pitch", WARNING, "[HW 9.6]", blocks=("PPU_RDMA",))
 def _pitch(check: Check) -> None:
-    start = check.start
-    assert start is not None
+    """Input lines or surfaces whose distance is less than their length overlap."""
+    start = check.here
     rdma = start.view("PPU_RDMA")
     assert rdma is not None
     width, height = rdma("CUBE_IN_WIDTH") + 1, rdma("CUBE_IN_HEIGHT") + 1
     line, surface = rdma.signed("SRC_LINE_STRIDE"), rdma.signed("SRC_SURF_STRIDE")
     if height > 1 and line < width:
         check.say(f"lines of {width} atoms", "PPU_RDMA", "SRC_LINE_STRIDE", "SRC_LINE_STRIDE")
-    pool = pool_of(check)
+    pool = check.pool
     length = (height - 1) * line + width
     if pool is not None and pool.surfaces > 1 and surface < length and not width <= surface <= line:
         check.say(f"surfaces of {length} atoms", "PPU_RDMA", "SRC_SURF_STRIDE", "SRC_SURF_STRIDE")
-
-
-@rule(
-    "pool.address",
-    ERROR,
-    "What PPU_RDMA reads starts at a multiple of 16; the low bits are dropped.",
-    "docs/hardware.md 6.6, H 1.12",
-    blocks=("PPU_RDMA",),
-)
-def _address(check: Check) -> None:
-    start = check.start
-    assert start is not None
-    rdma = start.view("PPU_RDMA")
-    pool = pool_of(check)
-    if rdma is not None and not (pool is not None and pool.fed) and rdma("SRC_BASE_ADDR") % ATOM:
-        check.say("not a multiple of 16", "PPU_RDMA", "SRC_BASE_ADDR", "SRC_BASE_ADDR")

@@ -1,35 +1,31 @@
-"""Rules, what they say, and the table of all of them."""
+"""Rules of the lint, their findings, and the table of all rules."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
-from rtl.regs import registers
-from sw.regcmd.machine import HOST, Origin, Start
-from sw.regcmd.program import Program
-
-Severity = Literal["error", "warning", "note"]
-ERROR: Severity = "error"
-WARNING: Severity = "warning"
-NOTE: Severity = "note"
-SEVERITIES: tuple[Severity, ...] = (ERROR, WARNING, NOTE)
+from rkcosim.golden.task import rules, rules_conv, rules_dpu  # noqa: F401  (they fill the table)
+from rkcosim.golden.task.rules import Rule, Severity, present
+from rkcosim.regcmd.machine import HOST, Origin, Start
+from rkcosim.regcmd.program import Program
+from rkcosim.spec.regs.options import chosen_options
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that a rule found.
+    """One finding of a rule.
 
     Members
     -------
-    rule, severity : which one, and how bad it is.
-    task : number of the task; -1: what the host writes.
-    word : number of the word in `task` that is to blame, None where no single one is.
-    set_in : task whose word that is: an earlier one where a register was inherited.
-    block, register, field, value : what is wrong, "" and None where no register is.
-    message : with the numbers of this case.
+    rule, severity : name of the rule, and severity of the finding.
+    task : number of the task; -1 for writes of the host.
+    word : number of the wrong word in `task`; None if there is no single one.
+    set_in : task that the word belongs to: an earlier one if the register was inherited.
+    block, register, field, value : what is wrong; "" and None if it is not a register.
+    message : text with the numbers of this case.
     also : paths of the other sides of a contradiction, one of which may be the wrong one.
+    code : name of the diagnostic that the hardware raises; "" if it raises none.
     """
 
     rule: str
@@ -43,6 +39,7 @@ class Finding:
     value: int | None
     message: str
     also: tuple[str, ...] = ()
+    code: str = ""
 
     @property
     def path(self) -> str:
@@ -68,18 +65,42 @@ def _number(value: int) -> str:
     return str(value) if -10 < value < 1024 else f"0x{value:X}"
 
 
-@dataclass
-class Check:
-    """What a rule sees: the program, one start in it (None for rules of the whole), a place for findings."""
+class Check(rules.Check):
+    """Input of a rule about a program, one start or the whole, and collection of findings.
 
-    program: Program
-    start: Start | None
-    before: list[Start] = field(default_factory=list)
-    """Starts ahead of this one, in order."""
-    findings: list[Finding] = field(default_factory=list)
-    rule: Rule | None = None
-    cache: dict[str, Any] = field(default_factory=dict)
-    """Shapes worked out once for all rules of a start."""
+    Parameters
+    ----------
+    program
+        The tasks of a kick.
+    start
+        The start to examine; None for rules about the whole program.
+    before
+        Starts before this one, in order.
+    findings
+        List that receives the findings.
+    cache
+        Results that several rules use.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        start: Start | None,
+        before: list[Start] | None = None,
+        findings: list[Finding] | None = None,
+        cache: dict[str, Any] | None = None,
+    ) -> None:
+        blocks = () if start is None else start.blocks
+        super().__init__({name: start.views[name] for name in blocks} if start else {}, chosen_options())
+        self.program, self.start, self.before = program, start, before or []
+        self.findings = [] if findings is None else findings
+        self.cache = {} if cache is None else cache
+        self.rule: Rule[Any] | None = None
+
+    @property
+    def here(self) -> Start:
+        """The start that a rule about single starts examines."""
+        return present(self.start)
 
     def say(
         self,
@@ -88,79 +109,34 @@ class Check:
         register: str = "",
         name: str = "",
         *,
+        code: str = "",
+        ends: bool = True,
+        at: tuple[str, str, str] | None = None,
         severity: Severity | None = None,
+        also: tuple[str, ...] = (),
         task: int | None = None,
         word: int | None = None,
         value: int | None = None,
-        also: tuple[str, ...] = (),
     ) -> None:
-        """Report something; value and word follow from the register in force unless given."""
-        assert self.rule is not None
-        origin: Origin | None = None
+        """Report a finding; value and word are those of the current register unless given."""
+        asked, origin = present(self.rule), None
         number = task if task is not None else self.start.task if self.start is not None else 0
         if register and word is None and self.start is not None and block in self.start.views:
             view = self.start.views[block]
             origin = view.origin(register)
             if value is None:
-                fields = registers()[block][register].fields
-                name = name or (register if register in fields else "")
+                name = name or (register if register in view.fields(register) else "")
                 value = view(register, name) if name else view.raw(register)
         if word is not None:
             origin = Origin(number, word)
+        by, task_of = (None, None) if origin is None else (origin.word, origin.task)
+        place = (block, register, name)
+        worst = severity or asked.severity
         self.findings.append(
-            Finding(
-                self.rule.name,
-                severity or self.rule.severity,
-                number,
-                None if origin is None else origin.word,
-                None if origin is None else origin.task,
-                block,
-                register,
-                name,
-                value,
-                message,
-                also,
-            )
+            Finding(asked.name, worst, number, by, task_of, *place, value, message, also, code)
         )
 
 
-@dataclass(frozen=True)
-class Rule:
-    """One rule.
-
-    Members
-    -------
-    name : "place.what".
-    severity : of its findings, unless they say otherwise: error (hangs, faults, is dropped or computes
-        something else), warning (suspicious, or defined here only), note (repeats something wrongly that
-        has no effect).
-    why : the reason, a sentence.
-    source : section of docs/hardware.md, or of the hardware reference ("H").
-    whole : looks at the whole program once instead of at each start.
-    blocks : of which one must start for the rule to be asked.
-    """
-
-    name: str
-    severity: Severity
-    why: str
-    source: str
-    check: Callable[[Check], None]
-    whole: bool = False
-    blocks: tuple[str, ...] = ()
-
-
-RULES: dict[str, Rule] = {}
-
-
-def rule(
-    name: str, severity: Severity, why: str, source: str, *, blocks: tuple[str, ...] = (), whole: bool = False
-) -> Callable[[Callable[[Check], None]], Callable[[Check], None]]:
-    """Enter a function into the table of rules."""
-
-    def enter(check: Callable[[Check], None]) -> Callable[[Check], None]:
-        if name in RULES:
-            raise ValueError(f"two rules are called {name}")
-        RULES[name] = Rule(name, severity, why, source, check, whole, blocks)
-        return check
-
-    return enter
+RULES: rules.RuleTable[Any] = rules.RuleTable(rules.RULES)
+"""All rules by name: those of the golden model, and those of the modules in this folder."""
+rule = RULES.rule

@@ -1,39 +1,30 @@
-"""Memory that the clients of a start touch, as their registers say (docs/hardware.md 1 to 6)."""
+"""Memory that the clients of a start access according to their registers ([HW 4] to [HW 9])."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rtl.regs import registers
-from sw.regcmd.lint.rule import Check
-from sw.regcmd.lint.shapes import (
-    ATOM,
-    PACKET,
-    Conv,
-    DpuCube,
-    Pool,
-    RdmaCube,
-    ceil,
-    conv_of,
-    dpu_of,
-    pool_of,
-    rdma_of,
-)
-from sw.regcmd.machine import View
+from rkcosim.golden.task.packed_weights import is_packed, segments
+from rkcosim.golden.task.registers import View
+from rkcosim.golden.task.shapes import ConvShape, DpuCube, PoolShape, RdmaCube, ceil
+from rkcosim.regcmd.lint.rule import Check
+from rkcosim.spec.regs import registers
+from rkcosim.spec.types import ATOM, PACKET
+from rkcosim.spec.weight_code import MOST_UNITS
 
 SPACE = 1 << 32
 PIECES = 4096
-"""Rows of one access that are listed one by one; longer ones are taken surface by surface."""
+"""Maximum number of rows of one access that are listed separately; larger ones are listed by surface."""
 
 
 @dataclass(frozen=True)
 class Access:
-    """What one client reads or writes: (first byte, bytes) of each piece, before they wrap at 2^32.
+    """Memory that one client reads or writes: (first byte, bytes) of each piece, before wrapping at 2^32.
 
     Members
     -------
-    stride : name of the register to blame when a piece but the first is wrong.
+    stride : name of the register that is wrong if any piece but the first is wrong.
     """
 
     client: str
@@ -51,7 +42,7 @@ class Access:
 
 
 def _cube(start: int, surfaces: list[int], line: int, rows: int, columns: int) -> tuple[tuple[int, int], ...]:
-    """Pieces of a cube: surfaces at these atoms, lines `line` atoms apart, rows joined where they touch."""
+    """Pieces of a cube: surfaces at the given atoms, lines `line` atoms apart; adjacent rows are joined."""
     if line == columns or rows == 1:
         length = ATOM * ((rows - 1) * line + columns)
         return tuple((start + ATOM * surface, length) for surface in surfaces)
@@ -75,7 +66,7 @@ def accesses(check: Check) -> list[Access]:
 
 def _accesses(check: Check) -> Iterator[Access]:
     base = check.program.dma_base & ~31
-    conv, dpu, rdma, pool = conv_of(check), dpu_of(check), rdma_of(check), pool_of(check)
+    conv, dpu, rdma, pool = check.conv, check.dpu, check.rdma, check.pool
     if conv is not None and conv.width and conv.height:
         yield from _convolution(conv, base)
     if dpu is not None and dpu.output & 2:
@@ -83,8 +74,7 @@ def _accesses(check: Check) -> Iterator[Access]:
     if rdma is not None:
         yield from _readers(rdma, base)
     if pool is not None:
-        assert check.start is not None
-        yield from _pool(pool, check.start.view("PPU_RDMA"), base)
+        yield from _pool(pool, check.view("PPU_RDMA"), base)
 
 
 def _place(view: View, register: str, name: str, base: int) -> int:
@@ -95,7 +85,7 @@ def _mask(block: str, register: str, name: str) -> int:
     return registers()[block][register].fields[name].mask & ~(ATOM - 1)
 
 
-def _convolution(conv: Conv, base: int) -> Iterator[Access]:
+def _convolution(conv: ConvShape, base: int) -> Iterator[Access]:
     cna = conv.view
     if not cna("CBUF_CON0", "DATA_REUSE"):
         start = _place(cna, "FEATURE_DATA_ADDR", "FEATURE_BASE_ADDR", base)
@@ -114,8 +104,11 @@ def _convolution(conv: Conv, base: int) -> Iterator[Access]:
     if not cna("CBUF_CON0", "WEIGHT_REUSE") and size:
         start = _place(cna, "DCOMP_ADDR0", "DECOMPRESS_ADDR0", base)
         stride = ("WEIGHT_SIZE0", "WEIGHT_BYTES")
-        run = ((start, ceil(size, ATOM) * ATOM),)
-        yield Access("weights", "CNA", "DCOMP_ADDR0", "DECOMPRESS_ADDR0", stride, False, run)
+        runs: tuple[tuple[int, int], ...] = ((start, ceil(size, ATOM) * ATOM),)
+        if is_packed(cna):
+            stride = ("DCOMP_AMOUNT0", "DCOMP_AMOUNT0")
+            runs = tuple(run for run in segments(cna, start) if run[1] <= MOST_UNITS * ATOM)
+        yield Access("weights", "CNA", "DCOMP_ADDR0", "DECOMPRESS_ADDR0", stride, False, runs)
 
 
 def _writer(dpu: DpuCube, base: int) -> Access:
@@ -129,7 +122,7 @@ def _writer(dpu: DpuCube, base: int) -> Access:
 
 
 def _packets(dpu: DpuCube, start: int) -> Iterator[tuple[int, int]]:
-    """Pieces that packets take: their atoms lie in planes, in lines as long as WDMA's width says."""
+    """Pieces that packets occupy: their atoms lie in planes, in lines of WDMA's width."""
     view = dpu.view
     count = dpu.surfaces * dpu.pixels // PACKET
     width, height = view("WDMA_SIZE_1", "WIDTH_WDMA") + 1, view("WDMA_SIZE_1", "HEIGHT_WDMA") + 1
@@ -186,7 +179,7 @@ def _readers(rdma: RdmaCube, base: int) -> Iterator[Access]:
             yield Access(f"{client} operands", "DPU_RDMA", register, register, by, False, run)
 
 
-def _pool(pool: Pool, rdma: View | None, base: int) -> Iterator[Access]:
+def _pool(pool: PoolShape, rdma: View | None, base: int) -> Iterator[Access]:
     ppu = pool.view
     start = _place(ppu, "DST_BASE_ADDR", "DST_BASE_ADDR", base)
     line = pool.out_width + ppu("OPERATION_MODE_CFG", "NOTCH_ADDR")
@@ -205,3 +198,16 @@ def _pool(pool: Pool, rdma: View | None, base: int) -> Iterator[Access]:
         read = _cube(start, places, rdma.signed("SRC_LINE_STRIDE"), height, width)
         by = ("SRC_SURF_STRIDE", "SRC_SURF_STRIDE")
         yield Access("input", "PPU_RDMA", "SRC_BASE_ADDR", "SRC_BASE_ADDR", by, False, read)
+
+
+def collision(places: list[int], line: int, rows: int, columns: int) -> tuple[int, int] | None:
+    """The first pair of surfaces at different addresses that share an atom, or None."""
+    for second in range(1, len(places)):
+        for first in range(max(0, second - 64), second):
+            apart = abs(places[second] - places[first])
+            if apart >= (rows - 1) * line + columns:
+                continue
+            near = round(apart / line)
+            if any(0 <= k < rows and abs(apart - k * line) < columns for k in (near - 1, near, near + 1)):
+                return first, second
+    return None

@@ -1,20 +1,20 @@
-"""Rules about single words and about the chain that they form."""
+"""Rules about single words and about the chain that the tasks form."""
 
 from __future__ import annotations
 
-from rtl.regs import registers
-from sw.regcmd.disassembler import Command
-from sw.regcmd.lint.rule import ERROR, NOTE, WARNING, Check, rule
-from sw.regcmd.machine import HOST, is_start
-from sw.regcmd.program import ListedTask, link_of
-from sw.regcmd.tasks import FETCH_BYTES, words_of_amount
-from sw.regcmd.word import FETCH_WORDS, target_code
-
-LUT_ENTRIES = 513
+from rkcosim.golden.task.rules import ERROR, NOTE, WARNING
+from rkcosim.regcmd.disassembler import Command
+from rkcosim.regcmd.lint.rule import Check, rule
+from rkcosim.regcmd.machine import HOST, is_start
+from rkcosim.regcmd.program import ListedTask, link_of
+from rkcosim.regcmd.tasks import FETCH_BYTES, words_of_amount
+from rkcosim.regcmd.word import FETCH_WORDS, target_code
+from rkcosim.spec.regs import registers
+from rkcosim.spec.types import LUT_ENTRIES
 
 
 def _each(check: Check) -> list[tuple[int, Command]]:
-    """Every word of the program with the number of its task, decoded once."""
+    """Every word of the program with the number of its task; words are decoded once."""
     if "commands" not in check.cache:
         tasks = check.cache.setdefault("tasks", list(enumerate(check.program.tasks)))
         check.cache["commands"] = [(index, c) for index, task in tasks for c in task.commands]
@@ -22,32 +22,23 @@ def _each(check: Check) -> list[tuple[int, Command]]:
     return found
 
 
-@rule(
-    "word.target",
-    ERROR,
-    "A word whose target names no block, or several, is dropped: its register keeps the old value.",
-    "docs/hardware.md 7.6, H 1.4",
-    whole=True,
-)
+@rule("word.target", ERROR, "[HW 1.4]", whole=True)
 def _target(check: Check) -> None:
+    """A word whose target is no block, or several blocks, is dropped: its register keeps the old value."""
     for index, command in _each(check):
         if command.kind == "unknown" and command.block is None:
             register = registers().at(command.offset)
             block, name = (register.block, register.name) if register else ("", "")
             message = (
-                f"no such target 0x{command.target:04X}, the write of offset 0x{command.offset:04X} is lost"
+                f"unknown target 0x{command.target:04X}: the write to offset 0x{command.offset:04X} is lost"
             )
             check.say(message, block, name, task=index, word=command.index, value=command.value)
 
 
-@rule(
-    "word.offset",
-    ERROR,
-    "Nothing is at the offset, or it lies outside the window of the word's target: the write is lost.",
-    "docs/hardware.md 7.6, 7.8",
-    whole=True,
-)
+@rule("word.offset", ERROR, "[HW 1.4], [HW 1.3.1]", whole=True)
 def _offset(check: Check) -> None:
+    """There is no register at the offset, or it lies outside the window of the word's target: the write is
+    lost."""
     for index, command in _each(check):
         if command.kind != "unknown" or command.block is None:
             continue
@@ -56,18 +47,14 @@ def _offset(check: Check) -> None:
             message = f"no register at offset 0x{command.offset:04X} of {command.block}"
             check.say(message, command.block, task=index, word=command.index, value=command.value)
         else:
-            message = f"the target is {command.block}, the offset that of {register.path}"
+            message = f"the target is {command.block}, but the offset is that of {register.path}"
             check.say(message, register.block, register.name, task=index, word=command.index)
 
 
-@rule(
-    "word.reserved-bits",
-    WARNING,
-    "Bits that belong to no field are dropped; a value that was cut or shifted wrongly ends up there.",
-    "H 2",
-    whole=True,
-)
+@rule("word.reserved-bits", WARNING, "[HW 2]", whole=True)
 def _reserved(check: Check) -> None:
+    """Bits that belong to no field are dropped; values that were truncated or shifted wrongly show up
+    there."""
     for index, command in _each(check):
         pointer = command.register is not None and command.register.path == "PC.BASE_ADDRESS"
         if command.register is not None and command.reserved and not pointer:
@@ -78,14 +65,9 @@ def _reserved(check: Check) -> None:
             )
 
 
-@rule(
-    "word.read-only",
-    WARNING,
-    "The field cannot be written: hardware sets it.",
-    "H 1.7, H 1.8",
-    whole=True,
-)
+@rule("word.read-only", WARNING, "[HW 1.7], [HW 1.8]", whole=True)
 def _read_only(check: Check) -> None:
+    """The field cannot be written, because the hardware sets it."""
     for index, command in _each(check):
         if command.register is None:
             continue
@@ -97,32 +79,22 @@ def _read_only(check: Check) -> None:
                 check.say("cannot be written", *place, task=index, word=command.index, value=value)
 
 
-@rule(
-    "word.undefined",
-    WARNING,
-    "The word's target is known, but its other bits are not those of any real program's word.",
-    "H 1.4",
-    whole=True,
-)
+@rule("word.undefined", WARNING, "[HW 1.4]", whole=True)
 def _undefined(check: Check) -> None:
+    """The word's target is known, but its other bits differ from those in all real programs."""
     for index, command in _each(check):
         if command.kind in ("nop", "config_end") and not command.canonical:
             message = f"a {command.kind} word with target 0x{command.target:04X}, value 0x{command.value:X}"
             check.say(message, task=index, word=command.index, value=command.value)
         elif command.kind == "register" and not command.canonical:
-            message = f"the target 0x{command.target:04X} lacks the bit that every real word has"
+            message = f"the target 0x{command.target:04X} lacks the bit that is set in every valid word"
             assert command.register is not None
             check.say(message, command.register.block, command.register.name, task=index, word=command.index)
 
 
-@rule(
-    "word.op-enable",
-    ERROR,
-    "An op-enable word names no block, unknown blocks, or another offset: what it should start never starts.",
-    "docs/hardware.md 7.3, 7.6",
-    whole=True,
-)
+@rule("word.op-enable", ERROR, "[HW 1.6], [HW 1.4]", whole=True)
 def _op_enable(check: Check) -> None:
+    """An op-enable word with no block, unknown blocks, or another offset does not start what it should."""
     blocks = registers()["GLOBAL"]["OPERATION_ENABLE"]
     for index, command in _each(check):
         if command.kind != "op_enable":
@@ -137,14 +109,10 @@ def _op_enable(check: Check) -> None:
             check.say(message, task=index, word=command.index, value=command.value, severity=WARNING)
 
 
-@rule(
-    "word.pc",
-    WARNING,
-    "A command list only needs the PC's link and amount; other writes disturb the kick that runs it.",
-    "docs/hardware.md 7.3, H 1.6",
-    whole=True,
-)
+@rule("word.pc", WARNING, "[HW 1.6]", whole=True)
 def _pc(check: Check) -> None:
+    """A command list only needs the PC's link and amount; other writes disturb the kick that runs the
+    list."""
     for index, command in _each(check):
         register = command.register
         if register is not None and register.block == "PC":
@@ -159,20 +127,15 @@ def _pc(check: Check) -> None:
                 )
 
 
-@rule(
-    "word.late",
-    WARNING,
-    "A word behind the op-enable is written too, into the registers of the task after.",
-    "docs/hardware.md 7.3, H 1.6",
-    whole=True,
-)
+@rule("word.late", WARNING, "[HW 1.6]", whole=True)
 def _late(check: Check) -> None:
+    """A word after the op-enable is written as well, into the registers of the next task."""
     for index, task in enumerate(check.program.tasks):
         started = False
         for command in task.commands:
             if started and command.kind in ("register", "unknown") and not _is_tail(command):
                 block, name = (command.block or "", command.register.name if command.register else "")
-                message = "behind the op-enable word: the task is fetched with too great an amount"
+                message = "after the op-enable word: the amount of the task is too large"
                 check.say(message, block, name, task=index, word=command.index, value=command.value)
                 break
             started |= is_start(command)
@@ -186,7 +149,7 @@ def _is_tail(command: Command) -> bool:
 
 
 def _blame_amount(check: Check, index: int) -> tuple[int, int | None]:
-    """(task, word) that gave task `index` its amount; the task itself for the first one."""
+    """(task, word) that set the amount of task `index`; the task itself for the first one."""
     register = registers()["PC"]["REGISTER_AMOUNTS"]
     for before in range(index - 1, -1, -1):
         for command in reversed(check.program.tasks[before].commands):
@@ -195,14 +158,9 @@ def _blame_amount(check: Check, index: int) -> tuple[int, int | None]:
     return index, None
 
 
-@rule(
-    "chain.op-enable",
-    ERROR,
-    "A list without an op-enable word starts nothing, and the kick never ends.",
-    "docs/hardware.md 7.3",
-    whole=True,
-)
+@rule("chain.op-enable", ERROR, "[HW 1.6]", whole=True)
 def _starts(check: Check) -> None:
+    """A list without an op-enable word starts nothing, and the kick never ends."""
     for index, task in enumerate(check.program.tasks):
         if any(is_start(command) for command in task.commands):
             continue
@@ -217,15 +175,10 @@ def _starts(check: Check) -> None:
             check.say(message, task=index)
 
 
-@rule(
-    "chain.link",
-    ERROR,
-    "The PC ends after a task without a link, and no interrupt comes, since the last task is told by "
-    "its count.",
-    "docs/hardware.md 7.3, 7.6",
-    whole=True,
-)
+@rule("chain.link", ERROR, "[HW 1.6], [HW 1.4]", whole=True)
 def _links(check: Check) -> None:
+    """The PC stops after a task without a link, and no interrupt comes, because the last task is
+    identified by its number."""
     program = check.program
     pc = registers()["PC"]["BASE_ADDRESS"]
     for index, command in _each(check):
@@ -245,19 +198,14 @@ def _links(check: Check) -> None:
         check.say(message, "PC", "BASE_ADDRESS", task=last, word=_tail_word(program.tasks[last]))
     elif program.stopped and program.stopped != "no op-enable word":
         address, _ = link_of(program.tasks[last])
-        message = f"the next task is not there: {program.stopped}"
+        message = f"the next task cannot be read: {program.stopped}"
         word = _word_of(program.tasks[last], "BASE_ADDRESS")
         check.say(message, "PC", "BASE_ADDRESS", task=last, word=word, value=address)
 
 
-@rule(
-    "chain.first",
-    ERROR,
-    "The kick itself must name a list and a number of tasks: 1 to 4095, at a multiple of 16.",
-    "H 1.9, docs/hardware.md 7.6",
-    whole=True,
-)
+@rule("chain.first", ERROR, "[HW 10.3], [HW 1.4]", whole=True)
 def _first(check: Check) -> None:
+    """The kick must name a list at a multiple of 16 and a number of tasks from 1 to 4095."""
     program = check.program
     if program.slave or program.number is None:
         return
@@ -274,14 +222,9 @@ def _first(check: Check) -> None:
         )
 
 
-@rule(
-    "chain.number",
-    WARNING,
-    "TASK_NUMBER ends the kick although the last task links to another one: tasks are left out.",
-    "docs/hardware.md 7.3",
-    whole=True,
-)
+@rule("chain.number", WARNING, "[HW 1.6]", whole=True)
 def _number(check: Check) -> None:
+    """TASK_NUMBER ends the kick although the last task links to another one: tasks are not run."""
     program = check.program
     if program.following is None or any(task.address == program.following for task in program.tasks):
         return
@@ -289,14 +232,9 @@ def _number(check: Check) -> None:
     check.say(message, "PC", "TASK_CON", "TASK_NUMBER", task=HOST, value=program.number)
 
 
-@rule(
-    "chain.loop",
-    WARNING,
-    "A chain that returns to a task of its own only ends by TASK_NUMBER.",
-    "docs/hardware.md 7.3, H 1.6",
-    whole=True,
-)
+@rule("chain.loop", WARNING, "[HW 1.6]", whole=True)
 def _loop(check: Check) -> None:
+    """A chain that returns to one of its tasks only ends because of TASK_NUMBER."""
     seen: dict[int, int] = {}
     for index, task in enumerate(check.program.tasks if check.program.chained else []):
         if task.address is None:
@@ -309,15 +247,10 @@ def _loop(check: Check) -> None:
         seen[task.address] = index
 
 
-@rule(
-    "chain.amount",
-    WARNING,
-    "A task is fetched two words at a time up to its op-enable word; more fetches cost time or write what "
-    "follows.",
-    "H 1.6",
-    whole=True,
-)
+@rule("chain.amount", WARNING, "[HW 1.6]", whole=True)
 def _amount(check: Check) -> None:
+    """A task is fetched two words at a time up to its op-enable word; additional fetches cost time, or
+    execute the words that follow."""
     for index, task in enumerate(check.program.tasks):
         ends = [command.index for command in task.commands if is_start(command)]
         if task.amount is None or not ends:
@@ -325,7 +258,7 @@ def _amount(check: Check) -> None:
         spare = words_of_amount(task.amount) - (ends[-1] + 1)
         if spare >= FETCH_WORDS:
             blamed, word = _blame_amount(check, index)
-            message = f"{spare} words more than task {index} has are fetched"
+            message = f"{spare} more words are fetched than task {index} has"
             place = ("PC", "REGISTER_AMOUNTS", "PC_DATA_AMOUNT")
             if index == 0:
                 check.say(message, *place, task=HOST, value=task.amount)
@@ -333,21 +266,16 @@ def _amount(check: Check) -> None:
                 check.say(message, *place, task=blamed, word=word, value=task.amount)
 
 
-@rule(
-    "chain.tail",
-    NOTE,
-    "Real programs end each list with link, amount, the end of configuration and the op-enable word.",
-    "H 1.6",
-    whole=True,
-)
+@rule("chain.tail", NOTE, "[HW 1.6]", whole=True)
 def _tail(check: Check) -> None:
+    """Real programs end each list with link, amount, end of configuration and op-enable word."""
     for index, task in enumerate(check.program.tasks):
         commands = task.commands
         ends = [command.index for command in commands if is_start(command)]
         if not ends:
             continue
         if ends[-1] < 1 or commands[ends[-1] - 1].target != target_code("CONFIG_END"):
-            check.say("no end of configuration ahead of the op-enable word", task=index, word=ends[-1])
+            check.say("no end of configuration before the op-enable word", task=index, word=ends[-1])
         if len(ends) > 1:
             check.say(f"{len(ends)} op-enable words in one task", task=index, word=ends[0])
 
@@ -355,28 +283,19 @@ def _tail(check: Check) -> None:
 # -- tables and the host ---------------------------------------------------------------------------
 
 
-@rule(
-    "host.offset",
-    WARNING,
-    "The host writes an offset at which there is no register: the write is lost.",
-    "docs/hardware.md 7.8",
-    whole=True,
-)
+@rule("host.offset", WARNING, "[HW 1.3.1]", whole=True)
 def _host(check: Check) -> None:
+    """The host writes to an offset without a register: the write is lost."""
     for number, (offset, value) in enumerate(check.program.writes):
         if registers().at(offset) is None:
             message = f"no register at offset 0x{offset:04X}"
             check.say(message, task=HOST, word=number, value=value)
 
 
-@rule(
-    "lut.access",
-    ERROR,
-    "A table has 513 entries, written in the direction that LUT_ACCESS_CFG names; other writes are dropped.",
-    "docs/hardware.md 4.12",
-    whole=True,
-)
+@rule("lut.access", ERROR, "[HW 7.9]", whole=True)
 def _tables(check: Check) -> None:
+    """A table has 513 entries, written in the direction that LUT_ACCESS_CFG selects; other writes are
+    dropped."""
     dpu = registers()["DPU"]
     access, data = dpu["LUT_ACCESS_CFG"], dpu["LUT_ACCESS_DATA"]
     writes = [(HOST, n, offset, value) for n, (offset, value) in enumerate(check.program.writes)]
@@ -390,7 +309,7 @@ def _tables(check: Check) -> None:
         elif offset == data.offset:
             problem = "LUT_ACCESS_TYPE is read" if not writing and data.decode(value)[data.name] else ""
             if writing and place >= LUT_ENTRIES:
-                problem = f"entry {place} is past the table"
+                problem = f"entry {place} is beyond the end of the table"
             place = (place + writing) % (1 << access.fields["LUT_ADDR"].width)
             if problem and (task, problem[:5]) not in told:
                 told.add((task, problem[:5]))
@@ -406,6 +325,6 @@ def _word_of(task: ListedTask, register: str) -> int | None:
 
 
 def _tail_word(task: ListedTask) -> int | None:
-    """The place where a link would stand: three words ahead of the op-enable."""
+    """The place of a link: three words before the op-enable."""
     ends = [command.index for command in task.commands if is_start(command)]
     return max(0, ends[-1] - 3) if ends else None

@@ -1,0 +1,185 @@
+"""`rkcosim regcmd run`: run a stream on the RTL or the golden model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rkcosim.base import DEVICE_ERROR
+from rkcosim.cli.app import argument, command, option
+from rkcosim.cli.exits import MISMATCH, OK, error_facts, fail
+from rkcosim.cli.options import Html, MaxCycles, RecordedOptions
+from rkcosim.cli.progress import kick
+from rkcosim.cli.snapshots import SnapshotOptions
+
+if TYPE_CHECKING:
+    from rkcosim.verify.crosscheck.kick import KickResult
+    from rkcosim.verify.streams.stream import Stream
+    from rkcosim.waves.spec import TraceSpec
+
+SAVED = ("engine", "exact", "check", "on_diagnostic", "dram")
+"""Options that affect the result of a run and are stored in a snapshot."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegcmdRunOptions(RecordedOptions, SnapshotOptions):
+    """Options of `rkcosim regcmd run`."""
+
+    file: Path = argument("Stream file: command lists with their memory image (JSON).")
+    check: bool = option("Compare all memory with the golden model after the run.", default=False)
+    on_diagnostic: str = option(
+        "What to do at a diagnostic of the device: 'stop', or 'go on' as silicon does.",
+        metavar="MODE",
+        words=("stop", "go on"),
+        default="stop",
+    )
+    max_cycles: MaxCycles = 10_000_000
+    html: Html = None
+
+
+@command(
+    "rkcosim regcmd run examples/streams/pool.json --check",
+    "rkcosim regcmd run examples/streams/pool.json --trace build/pool.vcd --scope core0.PPU",
+    "rkcosim regcmd run stream.json --max-cycles 200000 --trace build/end.fst --from error",
+    "rkcosim regcmd run stream.json --save build/task3.snap --at task:3",
+)
+def run_command(asked: RegcmdRunOptions) -> None:
+    """Run a stream with its memory image.
+
+    It runs on the RTL or on the golden model. With --check the exit code is 1 if memory differs.
+    """
+    with asked.recording() as trace:
+        _run(asked, trace)
+
+
+def _run(asked: RegcmdRunOptions, trace: TraceSpec | None) -> None:
+    from rkcosim.cli.moments import Work, check_layer, check_trace
+    from rkcosim.cli.report import keeping, write_page
+    from rkcosim.cli.snapshots import Run
+    from rkcosim.engines.engine import open_named
+    from rkcosim.engines.settings import changed, timing_line
+    from rkcosim.verify.crosscheck.compare import trace_mismatch, wants_mismatch
+    from rkcosim.verify.streams.stream import Stream
+
+    stream = Stream.load(asked.file)
+    run = Run(asked, "regcmd run", asked.file, SAVED, trace)
+    engine, exact, check, on_diagnostic, dram = (run.values[name] for name in SAVED)
+    kicks = None if stream.kick.slave else [stream.kick.tasks]
+    work = Work(None, kicks=kicks, cores=stream.core + 1)
+    check_trace(trace, work)
+    if (at := asked.border) is not None and at.layer:
+        check_layer(at.text, at.layer, work)
+    later = wants_mismatch(trace, check)
+    opened = partial(
+        open_named, engine, cores=stream.core + 1, exact=exact, dram=dram, on_diagnostic=on_diagnostic
+    )
+
+    @contextmanager
+    def repeat(spec: TraceSpec | None) -> Iterator[tuple[Any, Callable[[], object]]]:
+        with closing(opened(trace=spec)) as again:
+            stream.load_into(again.memory)
+            yield again, partial(run_stream, stream, again, asked.max_cycles)
+
+    with keeping(asked.html), run.running(), closing(opened(trace=None if later else trace)) as device:
+        stream.load_into(device.memory)
+        with kick("stream", stream.kick.tasks, device, asked.max_cycles):
+            result, stopped = run_stream(stream, device, asked.max_cycles)
+        said = [str(item) for item in device.diagnostics()] if device.has_cycles else []
+        for line in said:
+            print(f"diagnostic: {line}")
+        data: dict[str, Any] = {
+            "stream": asked.file.name,
+            "engine": device.name,
+            "tasks": stream.kick.tasks,
+            "cycles": result.cycles if device.has_cycles else None,
+            "dram_changed": changed(dram),
+            "status": f"0x{result.status:05X}",
+            "done": result.done,
+            "state": result.state,
+            "diagnostics": said,
+            "verdict": {"match": None},
+        }
+        if result.done:
+            took = result.cycles if device.has_cycles else "-"
+            print(f"{stream.kick.tasks} tasks, {took} cycles, status 0x{result.status:05X}")
+            if timing := timing_line(dram):
+                print(timing)
+            if check:
+                data["verdict"] = _check(stream, device)
+                if trace and later:
+                    data["verdict"] |= trace_mismatch(trace, data["verdict"], repeat)
+        else:
+            data["error"] = run_error(stopped, result, asked.max_cycles)
+        if asked.json or asked.html:
+            from rkcosim.measure.models.rows import stream_rows
+
+            data |= stream_rows(device, stream)
+        asked.write(data)
+        if asked.html:
+            write_page(asked.html, data, device.events() if device.has_events else None)
+    # At this point the engine has written its waveform and event log.
+    if stopped is not None:
+        raise stopped
+    if not result.done:
+        fail(f"{data['error']['text']}:\n{result.state}", DEVICE_ERROR)
+    run.finish()
+    raise SystemExit(MISMATCH if data["verdict"]["match"] is False else OK)
+
+
+def run_stream(stream: Stream, device: Any, max_cycles: int) -> tuple[KickResult, Exception | None]:
+    """Run a stream's kick on `device`; return the result, and the exception that stopped it, if any.
+
+    After an error of the device, the result has the cycles, the status and the state at that moment.
+    """
+    from rkcosim.engines.protocol import EngineError
+    from rkcosim.golden.task import GoldenError
+    from rkcosim.spec.regs import registers
+    from rkcosim.verify.crosscheck.kick import KickResult, run_kick
+
+    begun = device.cycle
+    try:
+        return run_kick(device, stream.kick, stream.core, max_cycles, stream.writes), None
+    except (EngineError, GoldenError) as error:
+        cycles, status, state = device.cycle - begun, 0, ""
+        with suppress(EngineError, GoldenError):  # an engine that failed completely gives no state
+            status = device.read32(stream.core, registers()["PC"]["INTERRUPT_STATUS"].offset)
+            state = device.block_state(stream.core)
+        return KickResult(False, cycles, status, state), error
+
+
+def run_error(stopped: Exception | None, result: KickResult, max_cycles: int) -> dict[str, Any]:
+    """Return the member `error` of the JSON document for a run that did not end."""
+    if stopped is None:
+        text = f"no interrupt within {max_cycles} cycles"
+        return {"text": text, "exit_code": DEVICE_ERROR, "kind": "TimeOut"}
+    return {"text": str(stopped), "exit_code": DEVICE_ERROR, **error_facts(stopped)}
+
+
+def _check(stream: Any, device: Any) -> dict[str, Any]:
+    """Run the stream on the golden model too and compare all memory."""
+    from rkcosim.golden.task import GoldenNpu
+    from rkcosim.verify.crosscheck.compare import compare_images
+    from rkcosim.verify.crosscheck.kick import run_kick
+
+    golden = GoldenNpu(stream.core + 1)
+    stream.load_into(golden.memory)
+    if not run_kick(golden, stream.kick, stream.core, writes=stream.writes).done:
+        print("MISMATCH: the golden model hangs, the engine does not")
+        return {"match": False, "first_difference": "the golden model hangs"}
+    total = 0
+    for region in stream.regions:
+        total += region.data.size
+        first = compare_images(device.memory, golden.memory, [(region.address, region.data.size)])
+        if first is not None:
+            where = (
+                f"region '{region.name}': {first.count} bytes differ, first at "
+                f"0x{first.address:08X}: {device.name} {first.rtl}, golden {first.golden}"
+            )
+            print(f"MISMATCH: {where}")
+            return {"match": False, "first_difference": where, "address": first.address}
+    print(f"match: {device.name} = task golden in all {total} bytes of {len(stream.regions)} regions")
+    return {"match": True}

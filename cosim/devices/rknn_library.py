@@ -1,0 +1,161 @@
+"""Build of `librknnrt.so` on first use, and layout of the folder in which programs find it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from rkcosim.base import PACKAGE, version
+from rkcosim.devices.preload import SANITIZERS, c_compiler
+from rkcosim.engines import cache, toolchain
+from rkcosim.engines.cache import Progress
+from rkcosim.rknn_api import declarations
+
+SOURCES = PACKAGE / "rknn_api" / "native"
+LITE = PACKAGE / "rknn_api" / "lite"
+NAME = "librknnrt.so"
+OLD_NAMES = ("librknn_api.so",)
+"""Names of the library that older programs use."""
+
+FLAGS = ("-shared", "-fPIC", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-fvisibility=hidden")
+LINKED = ("-lpthread", f"-Wl,-soname,{NAME}", "-Wl,-z,nodelete")
+"""Options of the linker. The library is never unloaded, because ending threads call it."""
+
+SOCKET_VARIABLE = "RKCOSIM_RKNN_SOCKET"
+
+AUDIT = "rk_audit.c"
+AUDIT_NAME = "rknn_audit.so"
+AUDIT_VARIABLE = "RKCOSIM_RKNN_LIBRARY"
+"""Source, file name and environment variable of the library for LD_AUDIT, a part of no other library."""
+
+
+def generated() -> dict[str, str]:
+    """Return the text of the generated C files by name."""
+    return {
+        declarations.HEADER: declarations.header(),
+        "rk_table.h": declarations.table_header(),
+        "rk_library.c": declarations.library(),
+    }
+
+
+def compile_library(folder: Path, command: Sequence[str]) -> None:
+    """Generate and compile the library in a folder.
+
+    Parameters
+    ----------
+    folder : folder for the generated files and `librknnrt.so`.
+    command : command of the C compiler, with flags.
+
+    Raises
+    ------
+    BuildError
+        if the compiler fails.
+    """
+    for name, text in generated().items():
+        (folder / name).write_text(text)
+    sources = ["rk_library.c", *(str(file) for file in sorted(SOURCES.glob("*.c")) if file.name != AUDIT)]
+    arguments = [*command, "-I.", f"-I{SOURCES}", "-o", NAME, *sources, *LINKED]
+    toolchain.run(arguments, folder, "C compiler")
+
+
+def rknn_library(*, sanitize: bool = False, progress: Progress = cache.say) -> Path:
+    """Return the path of the library; compile it if it is not in the cache.
+
+    Parameters
+    ----------
+    sanitize : use the address and undefined-behaviour sanitizers, for tests.
+    progress : called with a line of text before each step that takes long.
+
+    Raises
+    ------
+    BuildError
+        if there is no compiler, it fails, or the cache cannot be written.
+    """
+    command = [*c_compiler(), *FLAGS, *(SANITIZERS if sanitize else ())]
+    digest = hashlib.sha256(repr((command, LINKED, os.uname().machine)).encode())
+    for name, text in generated().items():
+        digest.update(f"{name}\0{text}\0".encode())
+    for file in sorted(SOURCES.iterdir()):
+        digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+    key = f"rknnrt-{digest.hexdigest()[:24]}"
+    return cache.built(key, NAME, "librknnrt.so", lambda work: compile_library(work, command), progress)
+
+
+def audit_library(*, progress: Progress = cache.say) -> Path:
+    """Return the path of the library for LD_AUDIT; for parameters and errors see `rknn_library`.
+
+    It redirects requests for `librknnrt.so` with a path, for example /usr/lib/librknnrt.so.
+    """
+    command = [*c_compiler(), *FLAGS]
+    source = (SOURCES / AUDIT).read_bytes()
+    digest = hashlib.sha256(repr((command, os.uname().machine)).encode() + source)
+
+    def work(folder: Path) -> None:
+        toolchain.run([*command, "-o", AUDIT_NAME, str(SOURCES / AUDIT)], folder, "C compiler")
+
+    return cache.built(f"rknnaudit-{digest.hexdigest()[:24]}", AUDIT_NAME, AUDIT_NAME, work, progress)
+
+
+def lay_out(folder: Path, library: Path, *, copy: bool = False) -> None:
+    """Create a folder in which programs find the library, with the subfolders `lib`, `include` and `python`.
+
+    Parameters
+    ----------
+    folder : path of the folder; created if it does not exist.
+    library : path of the library, from `rknn_library`.
+    copy : copy the library instead of linking to it, and add a file for pkg-config.
+
+    Raises
+    ------
+    OSError
+        if a file cannot be written.
+    """
+    for name in ("lib", "include", "python/rknnlite"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    target = folder / "lib" / NAME
+    target.unlink(missing_ok=True)
+    if copy:
+        shutil.copyfile(library, target)
+        target.chmod(0o755)
+        (folder / "lib" / "pkgconfig").mkdir(exist_ok=True)
+        (folder / "lib" / "pkgconfig" / "rknnrt.pc").write_text(_package(folder))
+    else:
+        target.symlink_to(library)
+    for name in OLD_NAMES:
+        (folder / "lib" / name).unlink(missing_ok=True)
+        (folder / "lib" / name).symlink_to(NAME)
+    (folder / "include" / declarations.HEADER).write_text(declarations.header())
+    package = folder / "python" / "rknnlite"
+    (package / "__init__.py").write_text(
+        '"""Look-alike of RKNN-Toolkit Lite2 on librknnrt.so of rkcosim."""\n'
+    )
+    shutil.copyfile(LITE / "api.py", package / "api.py")
+    (package / "declarations.json").write_text(declarations.as_json())
+
+
+def _package(folder: Path) -> str:
+    return (
+        f"prefix={folder.absolute()}\n"
+        "Name: rknnrt\n"
+        "Description: librknnrt.so on the simulated NPU; programs start with `rkcosim rknn -- PROGRAM`\n"
+        f"Version: {version().split()[0]}\n"
+        "Cflags: -I${prefix}/include\n"
+        "Libs: -L${prefix}/lib -lrknnrt\n"
+    )
+
+
+def environment(folder: Path, socket: Path, audit: Path | None = None) -> dict[str, str]:
+    """Return the environment in which a program finds the library in a folder and the server at a socket.
+
+    With `audit`, the result of `audit_library`, requests for the library with a path are redirected to it.
+    """
+    before = {name: os.environ.get(name, "") for name in ("LD_LIBRARY_PATH", "PYTHONPATH")}
+    places = {"LD_LIBRARY_PATH": folder / "lib", "PYTHONPATH": folder / "python"}
+    joined = {name: os.pathsep.join(filter(None, (str(places[name]), before[name]))) for name in places}
+    if audit is not None:
+        joined["LD_AUDIT"] = os.pathsep.join(filter(None, (str(audit), os.environ.get("LD_AUDIT", ""))))
+        joined[AUDIT_VARIABLE] = str(folder.absolute() / "lib" / NAME)
+    return {**os.environ, **joined, SOCKET_VARIABLE: str(socket.absolute())}

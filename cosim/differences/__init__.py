@@ -1,1 +1,0 @@
-"""Two runs of the same work: what differs first."""

@@ -1,0 +1,471 @@
+"""Comparison with another runtime layer by layer; each layer gets the reference's inputs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from rkcosim.base import progress
+from rkcosim.base.files import read_model
+from rkcosim.compiler import CompiledModel
+from rkcosim.compiler.graph import GraphOutput
+from rkcosim.compiler.host_calls import call, following_states, initial_states
+from rkcosim.compiler.model import naming_model
+from rkcosim.compiler.steps import (
+    BinaryStep,
+    CallStep,
+    ConvStep,
+    HostStep,
+    LookupStep,
+    PoolStep,
+    RescaleStep,
+    SlopeStep,
+    Step,
+)
+from rkcosim.golden.graph import run
+from rkcosim.measure.models import float_units
+from rkcosim.measure.models.references import (
+    ReferenceName,
+    ReferenceProblem,
+    default_reference,
+    open_reference,
+)
+from rkcosim.rknn_file.model import open_model
+from rkcosim.verify.crosscheck.graph_nodes import graph_nodes
+from rkcosim.verify.crosscheck.model_check import graph_tensors
+
+SCHEMA_VERSION = 1
+
+BOUNDS = {
+    "convolution": 1,
+    "pooling": 1,
+    "element-wise": 1,
+    "table": 1,
+    "movement": 1,
+    "softmax": 1,
+}
+"""Largest accepted difference of a layer of each class, in steps (LSB) of the output.
+
+A convolution with an addition has a larger bound (`bound_of`): one step of its convolution
+may be several steps of the sum.
+"""
+
+FLOAT_BOUND = 3e-3
+"""Largest accepted difference of an output of a network of floats from the reference's
+binary32, relative to the reference's largest value, if the reference keeps no inner tensors of floats."""
+
+ROUNDED_BOUND = 3e-2
+"""The same for a reference that quantises the inputs of layers to 8 bits (LiteRT, dynamic-range weights)."""
+
+FAR = 10**6
+"""Difference that is counted for an element that is infinite or not a number on one side only."""
+
+
+@dataclass
+class LayerDifference:
+    """One layer; `histogram` counts elements by our code minus the reference's code.
+
+    A layer of floats has the difference in units of `rkcosim.measure.models.float_units`, rounded.
+    """
+
+    name: str
+    op: str
+    kind: str
+    elements: int
+    differing: int = 0
+    worst: int = 0
+    bound: int = 1
+    histogram: dict[int, int] = field(default_factory=dict)
+    unit: Literal["step", "fp16"] = "step"
+    """Steps of the output, or places of fp16 of the largest partial sum."""
+
+    @property
+    def good(self) -> bool:
+        """Whether no element differs by more than the bound."""
+        return self.worst <= self.bound
+
+    def add(self, ours: npt.NDArray[np.int8], theirs: npt.NDArray[np.int8]) -> None:
+        """Add the elements of one inference."""
+        self._count(ours.astype(np.int64).reshape(-1) - theirs.astype(np.int64).reshape(-1))
+
+    def add_floats(
+        self, ours: npt.NDArray[Any], theirs: npt.NDArray[Any], unit: npt.NDArray[np.float64]
+    ) -> None:
+        """Add the elements of one inference of floats, in units of `unit`."""
+        a, b = ours.astype(np.float64), theirs.astype(np.float64)
+        with np.errstate(invalid="ignore", over="ignore"):
+            apart = (a - b) / unit
+        apart[(a == b) | (np.isnan(a) & np.isnan(b))] = 0.0
+        apart = np.nan_to_num(apart, nan=FAR, posinf=FAR, neginf=-FAR).clip(-FAR, FAR)
+        self._count((np.sign(apart) * np.ceil(np.abs(apart) - 0.5)).astype(np.int64).reshape(-1))
+        self.worst = max(self.worst, int(np.ceil(np.abs(apart).max(initial=0.0) - 1e-9)))
+
+    def _count(self, steps: npt.NDArray[np.int64]) -> None:
+        counts = Counter(steps.tolist())
+        for step, count in counts.items():
+            self.histogram[step] = self.histogram.get(step, 0) + count
+        self.differing += int(np.count_nonzero(steps))
+        self.worst = max(self.worst, int(np.abs(steps).max()))
+
+
+@dataclass
+class OutputDifference:
+    """One model output of one inference, computed from the model's inputs."""
+
+    inference: int
+    name: str
+    top1: int
+    reference_top1: int
+    tie: bool
+    """Whether the largest elements differ, but both have the same value in the reference (or are within the
+    bound)."""
+    worst: float
+    """Largest difference in steps of the output; for floats relative to the reference's largest value."""
+    differing: int
+    """Number of elements that differ; for floats, of those that differ by more than the bound."""
+    bound: float | None = None
+    """Limit of `worst`; None for a network whose layers have bounds instead."""
+    unit: float | None = None
+    """A step of the output; None for floats."""
+    classes: bool = True
+    """Whether the elements are scores of classes, so that the largest one counts: results of a Softmax."""
+
+    @property
+    def within(self) -> bool:
+        """Whether no element differs by more than the bound."""
+        return self.bound is None or self.worst <= self.bound
+
+    @property
+    def same_class(self) -> bool:
+        """Whether the class is the same (ties allowed), or the elements are no scores of classes."""
+        return not self.classes or self.top1 == self.reference_top1 or self.tie
+
+    @property
+    def same(self) -> bool:
+        """Whether the class is the same and no element differs by more than the bound."""
+        return self.within and self.same_class
+
+
+@dataclass
+class Comparison:
+    """Result of `compare`."""
+
+    model: str
+    reference: str
+    inferences: int
+    layers: list[LayerDifference]
+    """Empty for a network of floats whose reference keeps only the outputs."""
+    outputs: list[OutputDifference]
+    skipped: list[str]
+    """Layers whose result the reference does not provide, or computes from quantised inputs."""
+
+    @property
+    def match(self) -> bool:
+        """Whether every layer is within its bound and every class is the same."""
+        return all(layer.good for layer in self.layers) and all(o.same for o in self.outputs)
+
+    def reasons(self) -> Iterator[str]:
+        """Yield a sentence for each bound that is exceeded and each class that differs."""
+        for layer in self.layers:
+            if not layer.good:
+                what = "steps" if layer.unit == "step" else "places of fp16"
+                yield f"layer '{layer.name}' differs by {layer.worst} {what}, its bound is {layer.bound}"
+        for item in self.outputs:
+            where = f"output '{item.name}' of inference {item.inference}"
+            if not item.within:
+                yield f"{where} differs by {item.worst:.3%} of the largest, more than {item.bound:.1%}"
+            if not item.same_class:
+                yield f"the class of {where} is {item.top1}, that of the reference {item.reference_top1}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything in a form for `json.dump`."""
+        data = asdict(self)
+        data["schema_version"] = SCHEMA_VERSION
+        data["match"] = self.match
+        for item, layer in zip(data["layers"], self.layers, strict=True):
+            item["histogram"] = {str(k): v for k, v in sorted(layer.histogram.items())}
+            item["within_bound"] = layer.good
+        for item, output in zip(data["outputs"], self.outputs, strict=True):
+            item["same"] = output.same
+            if not np.isfinite(output.worst):
+                item["worst"] = None  # JSON has no infinity
+        return data
+
+
+def compare(
+    path: Path,
+    batch: Sequence[Sequence[npt.NDArray[Any]]] | None = None,
+    *,
+    reference: ReferenceName | None = None,
+    seed: int = 0,
+) -> Comparison:
+    """Compare a model's arithmetic with that of a reference runtime.
+
+    The layers run on the graph-level golden model; `rkcosim run --check` shows that it equals the RTL bit for
+    bit.  Layers of floats are compared in units of `rkcosim.measure.models.float_units`, if the reference
+    keeps their tensors; if not, only the outputs are compared.
+
+    Parameters
+    ----------
+    path
+        The model.
+    batch
+        For each inference one real-valued array per input; None: one inference on random codes.
+    reference
+        The runtime; None: the one of the model's format.
+    seed
+        Seed of the random codes.
+
+    Raises
+    ------
+    ModelError
+        If the model cannot be read or compiled.
+    ReferenceProblem
+        If the reference is not installed, fails, or keeps no tensor that can be compared.
+    """
+    data = read_model(path)
+    with naming_model(path):
+        model = open_model(data)
+    other = open_reference(reference or default_reference(data), path, model)
+    items = batch if batch is not None else [random_values(model, seed)]
+    layers: dict[str, LayerDifference] = {}
+    outputs: list[OutputDifference] = []
+    skipped: list[str] = []
+    states = initial_states(model.graph)
+    floats = not other.keeps_floats and any(tensor.real for tensor in model.graph.tensors.values())
+    classes = [scores_classes(model, item) for item in model.graph.outputs]
+    total, unit = len(items) * (1 if floats else len(model.graph_nodes())), "outputs" if floats else "layers"
+    with progress.step("comparing", total, unit) as shown:
+        for number, values in enumerate(items):
+            shown.detail = f"inference {number + 1} on {other.name}"
+            try:
+                theirs = other.run(values)
+            except ReferenceProblem as error:
+                raise ReferenceProblem(f"{path}: {error}") from error
+            if not floats:
+                _layers(model, other, layers, skipped, shown)
+            cubes = [model.encode_input(index, value) for index, value in enumerate(values)]
+            shown.detail = "the whole model"
+            values_of = _reader(model, graph_tensors(model, cubes, states))
+            states = following_states(model.graph, values_of)
+            for index, info in enumerate(model.outputs):
+                ours = model.decode_output(index, values_of)
+                scale = info.scale if info.quantised else None
+                found = _output(number, info.name, ours, theirs[index], scale)
+                bound = found.bound
+                if layers:
+                    bound = None
+                elif bound is not None and other.rounded:
+                    bound = ROUNDED_BOUND
+                outputs.append(replace(found, bound=bound, classes=classes[index]))
+            if floats:
+                shown.advance()
+    if not layers and all(info.quantised for info in model.outputs):
+        raise ReferenceProblem(
+            f"{path}: {other.name} keeps no quantised tensor that could be compared; `rkcosim run` shows the "
+            "classes of both"
+        )
+    return Comparison(path.name, other.name, len(items), list(layers.values()), outputs, skipped)
+
+
+def random_values(model: CompiledModel, seed: int) -> list[npt.NDArray[np.float32]]:
+    """Draw real values whose codes are uniformly random."""
+    rng = np.random.default_rng(seed)
+    drawn = []
+    for info in model.inputs:
+        if not info.quantised:
+            drawn.append(rng.normal(size=info.shape).astype(np.float32))
+            continue
+        low, high = (0, 256) if info.dtype == np.uint8 else (-128, 128)
+        codes = rng.integers(low, high, info.shape)
+        drawn.append(((codes - info.zero_point) * info.scale).astype(np.float32))
+    return drawn
+
+
+def _reader(
+    model: CompiledModel, tensors: dict[str, npt.NDArray[np.int8]]
+) -> Callable[[str], npt.NDArray[np.int8]]:
+    def read(name: str) -> npt.NDArray[np.int8]:
+        return tensors[model.graph.root(name)].reshape(model.graph.tensors[name].kept_shape)
+
+    return read
+
+
+def _layers(
+    model: CompiledModel,
+    other: Any,
+    layers: dict[str, LayerDifference],
+    skipped: list[str],
+    shown: progress.Step,
+) -> None:
+    """Run each step on the reference's inputs and compare with the reference's output."""
+    graph = model.graph
+    steps = model.graph_nodes()
+    last = {step.output.name: index for index, step in enumerate(steps)}
+    # Tensors between two of our passes are not part of the model file.
+    wanted = {op.output for op in graph.ops if not graph.origin or op.output in graph.origin}
+    names: dict[str, list[str]] = {}
+    for alias in graph.aliases:
+        names.setdefault(graph.root(alias), []).append(alias)
+    own: dict[str, npt.NDArray[Any]] = dict(graph.constants)
+    inexact: dict[str, npt.NDArray[np.float64]] = {}  # units of floats that the reference does not have
+    for index, step in enumerate(steps):
+        shown.detail = step.name
+        shown.advance()
+        tensors: dict[str, npt.NDArray[Any]] = {}
+        coarse: dict[str, npt.NDArray[np.float64]] = {}
+        for tensor in step.inputs:
+            cube = other.cube(tensor)
+            if cube is None:
+                if (unit := inexact.get(graph.root(tensor.name))) is not None:
+                    coarse[tensor.name] = unit
+                cube = _known(model, other, own, graph.root(tensor.name), names)
+            tensors[tensor.name] = cube.reshape(tensor.kept_shape)
+        if isinstance(step, CallStep):  # the reference itself computes it
+            results = call(step, [tensors[tensor.name] for tensor in step.inputs])
+            own |= {tensor.name: result for tensor, result in zip(step.outputs, results, strict=True)}
+            continue
+        if step.output.name in own:
+            tensors[step.output.name] = own[step.output.name]
+        for tensor in step.inputs:
+            if tensor.real:
+                with np.errstate(over="ignore"):
+                    tensors[tensor.name] = tensors[tensor.name].astype(np.float16)
+        result = run(graph_nodes(step), tensors)[step.output.name]
+        own[step.output.name] = result
+        if last[step.output.name] != index:
+            continue
+        want = other.cube(step.output)
+        for alias in names.get(step.output.name, []):
+            want = other.cube(graph.tensors[alias]) if want is None else want
+        if want is None or step.output.name in other.rounded:
+            if step.output.name in wanted and step.name not in skipped:
+                skipped.append(step.name)
+            if step.output.real:
+                inexact[step.output.name] = float_units.units(step, tensors, result, coarse)
+            continue
+        alone = step.alone if isinstance(step, ConvStep) else step
+        between = None if alone is step else other.cube(alone.output)
+        if between is not None:
+            inner = run(graph_nodes(alone), tensors)[alone.output.name]
+            _count(layers, alone, inner, between, tensors, coarse)
+        _count(layers, step, result, want, tensors, coarse)
+
+
+def _count(
+    layers: dict[str, LayerDifference],
+    step: Step,
+    ours: npt.NDArray[Any],
+    theirs: npt.NDArray[Any],
+    tensors: Mapping[str, npt.NDArray[Any]],
+    coarse: Mapping[str, npt.NDArray[np.float64]],
+) -> None:
+    real = step.output.real
+    bound = float_units.BOUND if real else bound_of(step)
+    new = LayerDifference(step.name, step.kind, _kind(step), 0, bound=bound, unit="fp16" if real else "step")
+    row = layers.setdefault(step.output.name, new)
+    row.elements += theirs.size
+    theirs = theirs.reshape(ours.shape)
+    if real:
+        row.add_floats(ours, theirs, float_units.units(step, tensors, ours, coarse))
+    else:
+        row.add(ours, theirs)
+
+
+def scores_classes(model: CompiledModel, item: GraphOutput) -> bool:
+    """Whether an output is the result of a Softmax, perhaps requantised."""
+    if item.real:
+        makers = {op.output: op for op in model.graph.host_ops}
+        name, kinds = item.value, set[str]()
+        while name in makers:
+            kinds.add(makers[name].kind)
+            name = makers[name].input
+        return "Softmax" in kinds
+    made = {model.graph.root(tensor.name): step for step in model.plan.steps for tensor in step.outputs}
+    step = made.get(model.graph.root(item.value))
+    while isinstance(step, RescaleStep | HostStep) and "softmax" not in step.kind.lower():
+        before = made.get(model.graph.root(step.inputs[0].name)) if step.inputs else None
+        if step.kind not in LIGHT or before is None:
+            break
+        step = before
+    if isinstance(step, CallStep):
+        return any("softmax" in operator.kind.lower() for operator in step.program.operators[-2:])
+    return step is not None and "softmax" in step.kind.lower()
+
+
+LIGHT = ("Rescale", "Rearrange")
+"""Kinds of steps that keep the order of scores."""
+
+
+def _known(
+    model: CompiledModel,
+    other: Any,
+    own: dict[str, npt.NDArray[np.int8]],
+    root: str,
+    names: dict[str, list[str]],
+) -> npt.NDArray[np.int8]:
+    """Return a tensor that the reference does not have under the tensor's own name."""
+    for name in (root, *names.get(root, [])):
+        cube = other.cube(model.graph.tensors[name])
+        if cube is not None:
+            return cube
+    return own[root]
+
+
+def bound_of(step: Step) -> int:
+    """Return the accepted difference of a layer, in steps of the output."""
+    if isinstance(step, ConvStep) and step.addend is not None:
+        # The convolution may differ by one step; this is the number of steps of the sum, rounded.
+        return 1 + step.addend.own_scale * step.converter.scale // 2**step.converter.shift
+    if isinstance(step, ConvStep) and step.slopes is not None:
+        steepest = max(2**step.slopes.shift, int(np.abs(step.slopes.words).max())) * step.slopes.own_scale
+        return 1 + steepest * step.converter.scale // 2 ** (step.converter.shift + step.slopes.shift)
+    if isinstance(step, ConvStep) and step.activation is not None:
+        # The table's index may differ by one code, and the function itself by one step.
+        table = step.activation.table.astype(int)
+        return 1 + int(np.abs(np.diff(table)).max(initial=0))
+    return BOUNDS[_kind(step)]
+
+
+def _kind(step: Step) -> str:
+    if step.kind == "Softmax":
+        return "softmax"
+    if isinstance(step, PoolStep) or "Pool" in step.kind:
+        return "pooling"
+    if isinstance(step, ConvStep) and step.addend is None and step.activation is None and step.slopes is None:
+        return "convolution"
+    if isinstance(step, LookupStep):
+        return "table"
+    return "element-wise" if isinstance(step, ConvStep | BinaryStep | RescaleStep | SlopeStep) else "movement"
+
+
+def _output(
+    number: int, name: str, ours: npt.NDArray[Any], theirs: npt.NDArray[Any], scale: float | None
+) -> OutputDifference:
+    """Compare an output in steps of its `scale`; floats relative to the reference's largest value."""
+    a, b = ours.reshape(-1).astype(np.float64), theirs.reshape(-1).astype(np.float64)
+    finite = np.abs(b[np.isfinite(b)])
+    unit = scale if scale is not None else float(finite.max(initial=0.0)) or 1.0
+    with np.errstate(invalid="ignore"):
+        parts = np.abs(a - b) / unit
+    parts[(a == b) | (np.isnan(a) & np.isnan(b))] = 0.0
+    parts[np.isnan(parts)] = np.inf
+    first, second = int(a.argmax()), int(b.argmax())
+    apart = 0.0 if scale is not None else 2 * FLOAT_BOUND * unit
+    return OutputDifference(
+        number,
+        name,
+        first,
+        second,
+        tie=first != second and bool(b[second] - b[first] <= apart),
+        worst=float(parts.max()),
+        differing=int((parts > (0.5 if scale is not None else FLOAT_BOUND)).sum()),
+        bound=None if scale is not None else FLOAT_BOUND,
+        unit=scale,
+    )

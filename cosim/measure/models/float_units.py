@@ -1,0 +1,110 @@
+"""Units in which layers of floats are compared: places of fp16 of the largest partial sum of each element.
+
+The NPU rounds inputs and weights to fp16, sums in binary32 and rounds the result to fp16.  A sum whose terms
+cancel therefore has an error in the order of the last place of its largest partial sum, not of its result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rkcosim.compiler.steps import BinaryStep, ConvStep, PoolStep, Step, TableStep
+from rkcosim.golden.graph import run
+from rkcosim.verify.crosscheck.graph_nodes import graph_nodes
+
+Array = npt.NDArray[Any]
+
+BOUND = 4
+"""Largest accepted difference of an element of a layer, in these units."""
+
+SMALLEST = 2.0**-14
+"""Smallest normal number of fp16; smaller ones have the same last place."""
+LARGEST = 65504.0
+"""Largest number of fp16."""
+
+
+def last_place(values: Array) -> npt.NDArray[np.float64]:
+    """Return the distance of neighbouring fp16 numbers at each value; that at the largest one beyond it."""
+    sizes = np.clip(np.abs(np.asarray(values, np.float64)), SMALLEST, LARGEST)
+    return 2.0 ** (np.floor(np.log2(sizes)) - 10)
+
+
+def units(
+    step: Step,
+    tensors: Mapping[str, Array],
+    result: Array,
+    inexact: Mapping[str, npt.NDArray[np.float64]] = MappingProxyType({}),
+) -> npt.NDArray[np.float64]:
+    """Return the unit of each element of a layer's result.
+
+    Parameters
+    ----------
+    step
+        A step whose output is fp16.
+    tensors
+        Its inputs, cubes (C, H, W) of float16.
+    result
+        Its output for these inputs.
+    inexact
+        Units of those inputs that are results of earlier steps instead of the reference's tensors.
+
+    Returns
+    -------
+    An array of the output's cube: the last place of the largest partial sum of convolutions, sums and
+    averages; a step of the entries of a table; for other functions the last place of the result, or the
+    difference that the last place of the input makes, if that is larger.  It is not smaller than the
+    difference that the units of inexact inputs make.
+    """
+    made = _own_units(step, tensors, result)
+    for sign in (1, -1) if inexact else ():
+        moved = dict(tensors)
+        for name, unit in inexact.items():
+            with np.errstate(over="ignore"):
+                moved[name] = (tensors[name] + sign * unit.reshape(tensors[name].shape)).astype(np.float16)
+        made = np.maximum(made, _change(step, moved, result))
+    return made
+
+
+def _own_units(step: Step, tensors: Mapping[str, Array], result: Array) -> npt.NDArray[np.float64]:
+    sizes = {name: np.abs(values) for name, values in tensors.items()}
+    if isinstance(step, ConvStep):
+        plain = replace(step, weights=np.abs(step.weights), bias=np.abs(step.bias), limits=None, slopes=None)
+        largest = _finite(run(graph_nodes(plain), sizes)[step.output.name])
+    elif isinstance(step, BinaryStep):
+        a, b = (sizes[tensor.name].astype(np.float64) for tensor in step.inputs)
+        largest = np.broadcast_to(a * b if step.method == "mul" else a + b, result.shape)
+    elif isinstance(step, PoolStep) or "Pool" in step.kind:
+        largest = _finite(run(graph_nodes(step), sizes)[step.output.name])
+    elif isinstance(step, TableStep):
+        entry = 2.0**-step.fraction  # interpolation and rounding of the entries
+        return np.maximum(np.maximum(last_place(result), entry), _sensitivity(step, tensors, result))
+    else:
+        return np.maximum(last_place(result), _sensitivity(step, tensors, result))
+    return last_place(np.maximum(largest, np.abs(_finite(result))))
+
+
+def _finite(values: Array) -> npt.NDArray[np.float64]:
+    return np.nan_to_num(values.astype(np.float64), nan=LARGEST, posinf=LARGEST, neginf=-LARGEST)
+
+
+def _change(step: Step, tensors: Mapping[str, Array], result: Array) -> npt.NDArray[np.float64]:
+    """Return how much a result differs from that of other inputs."""
+    return np.abs(_finite(run(graph_nodes(step), tensors)[step.output.name]) - _finite(result))
+
+
+def _sensitivity(step: Step, tensors: Mapping[str, Array], result: Array) -> npt.NDArray[np.float64]:
+    """Return how much the result changes if every input becomes the next larger or smaller fp16 number."""
+    changes = np.zeros(result.shape)
+    for end in (np.inf, -np.inf):
+        moved = {
+            name: np.nextafter(values, np.float16(end)) if values.dtype == np.float16 else values
+            for name, values in tensors.items()
+        }
+        changes = np.maximum(changes, _change(step, moved, result))
+    return changes

@@ -1,0 +1,72 @@
+"""What the host computes of a model: the operators, why the NPU does not, and their share of the work."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rkcosim.compiler.graph import HostOperator
+from rkcosim.compiler.runtime import AFTER, hosted_operators
+from rkcosim.compiler.steps import HostStep
+
+SHOWN = 12
+"""Kinds of operators that are printed; the JSON has all."""
+
+
+@dataclass(frozen=True)
+class HostWork:
+    """The host's part of a model.
+
+    Members
+    -------
+    operators
+        The operators of the model file, in order.
+    element_share, mac_share
+        Its share of all elements of results, and of all multiply-accumulates; 0 if there are none.
+    """
+
+    operators: list[HostOperator]
+    element_share: float
+    mac_share: float
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the members `host_operators`, `host_share` and `host_mac_share` of a JSON document."""
+        return {
+            "host_operators": [asdict(item) for item in self.operators],
+            "host_share": self.element_share,
+            "host_mac_share": self.mac_share,
+        }
+
+    def lines(self) -> Iterator[str]:
+        """Yield the shares, and a line for each kind of operator and reason."""
+        if not self.operators:
+            return
+        yield (
+            f"on the host: {len(self.operators)} operators with {self.element_share:.2%} of all elements and "
+            f"{self.mac_share:.2%} of all MACs"
+        )
+        groups: dict[tuple[str, str], list[HostOperator]] = {}
+        for item in self.operators:
+            groups.setdefault((item.kind, item.reason), []).append(item)
+        for (kind, reason), items in list(groups.items())[:SHOWN]:
+            count = f"{len(items)} times " if len(items) > 1 else ""
+            yield f"  {kind} {count}('{items[0].name}'): {reason}"
+        if len(groups) > SHOWN:
+            yield f"  {len(groups) - SHOWN} more kinds (--json has all)"
+
+
+def host_work(model: Any) -> HostWork:
+    """Return the host's part of a compiled model."""
+    steps, graph = model.plan.steps, model.graph
+    operators = [item for step in steps for item in hosted_operators(step)]
+    for op in graph.host_ops:
+        if op.kind == "Softmax":
+            elements = math.prod(op.attributes.get("shape") or ())
+            operators.append(HostOperator(op.name, op.kind, AFTER, elements))
+    elements = sum(item.elements for item in operators)
+    others = sum(step.output.elements for step in steps if not isinstance(step, HostStep))
+    macs = sum(item.macs for item in operators)
+    every = macs + sum(task.macs for task in model.plan.tasks)
+    return HostWork(operators, elements / max(elements + others, 1), macs / max(every, 1))

@@ -1,0 +1,149 @@
+"""Checked runs of all `.rknn` files of a folder: right nodes by type, cycles."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from errno import ENOENT
+from pathlib import Path
+from typing import Any
+
+from rkcosim.base.files import read_model
+from rkcosim.compiler.model import naming_model
+from rkcosim.driver import DriverError
+from rkcosim.engines.library import DramConfig
+from rkcosim.measure.models.run import RunError, Session, random_inputs
+from rkcosim.rknn_file import RknnFileError, is_rknn, read_rknn
+from rkcosim.rknn_file.model import JobsBy, jobs_by
+
+
+@dataclass
+class FolderRow:
+    """One run of one file.
+
+    Members
+    -------
+    file : name of the file.
+    cores : number of cores; 0 if the file was refused.
+    jobs : "chain" or "node", the kind of its jobs.
+    cycles, submits : cycles (None if not measured) and jobs of one inference.
+    equal : whether every byte of every tensor equals the task-level golden model's.
+    nodes : (number of right nodes, number of nodes) by the node's type.
+    not_judged : nodes whose mathematical value is not computed, with the reason.
+    cancelled : number of fp16 elements beyond 2 units in the last place, but within the rounding of sums.
+    worst : largest distance from a mathematical value, in units of its bound.
+    problem : reason for which the file or run was refused or failed; "" without one.
+    seconds : duration of the run on this machine.
+    """
+
+    file: str
+    cores: int = 0
+    jobs: str = ""
+    cycles: int | None = None
+    submits: int = 0
+    equal: bool | None = None
+    nodes: dict[str, tuple[int, int]] = field(default_factory=dict)
+    not_judged: list[dict[str, str]] = field(default_factory=list)
+    cancelled: int = 0
+    worst: float = 0.0
+    problem: str = ""
+    seconds: float = 0.0
+
+    @property
+    def right(self) -> tuple[int, int]:
+        """Number of right nodes and number of all nodes."""
+        return sum(n for n, _ in self.nodes.values()), sum(n for _, n in self.nodes.values())
+
+    @property
+    def good(self) -> bool:
+        """Whether every byte is equal and every node whose value is computed is within its bound."""
+        right, every = self.right
+        return not self.problem and self.equal is True and right + len(self.not_judged) == every
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all members and `good`."""
+        return {**self.__dict__, "good": self.good}
+
+
+def files_of(folder: Path) -> list[Path]:
+    """Return the `.rknn` files below a folder, sorted; for a file, the file alone.
+
+    Raises
+    ------
+    FileNotFoundError
+        if the path does not exist.
+    """
+    if not folder.exists():
+        raise FileNotFoundError(ENOENT, os.strerror(ENOENT), str(folder))
+    return sorted(folder.rglob("*.rknn")) if folder.is_dir() else [folder]
+
+
+def run_folder(
+    files: Sequence[Path],
+    *,
+    engine: str | None = None,
+    exact: bool = False,
+    cores: Sequence[int] = (1, 2, 3),
+    jobs: Sequence[JobsBy] = ("node", "chain"),
+    seed: int = 0,
+    dram: DramConfig | None = None,
+) -> Iterator[FolderRow]:
+    """Run each file on random inputs with each of its plans for the given numbers of cores.
+
+    Parameters
+    ----------
+    files
+        Paths of `.rknn` files.
+    engine, exact, dram
+        See `rkcosim.measure.models.run.Session`.
+    cores
+        Numbers of cores.
+    jobs
+        Kinds of jobs: "node" for one job per node, "chain" for one job per linked chain.
+    seed
+        Seed of the inputs.
+
+    Returns
+    -------
+    An iterator over the results; a file that cannot be read gives one with its `problem`.
+    """
+    for path in files:
+        try:
+            data = read_model(path)
+            if not is_rknn(data):
+                raise RknnFileError(f"{path}: not a .rknn file")
+            with naming_model(path):
+                plans = read_rknn(data).plans
+        except (ValueError, OSError) as error:
+            yield FolderRow(path.name, problem=str(error))
+            continue
+        for count in (n for n in cores if n in plans):
+            for how in jobs:
+                options = {"engine": engine, "exact": exact, "dram": dram}
+                yield _run(path, count, how, seed, options)
+
+
+def _run(path: Path, cores: int, how: JobsBy, seed: int, options: dict[str, Any]) -> FolderRow:
+    row = FolderRow(path.name, cores, how)
+    begun = time.perf_counter()
+    try:
+        with jobs_by(how), Session(path, check=True, cores=cores, **options) as session:
+            values = random_inputs(session, seed)
+            session.infer(values)
+            verdict = session.checker.check(list(values))
+            row.equal = session.checker.check_memory() is None
+            row.nodes = session.checker.summary()
+            row.worst = max((node.worst for node in session.checker.nodes), default=0.0)
+            said = session.checker.levels()
+            row.not_judged, row.cancelled = said["nodes_not_judged"], said["cancelled_elements"]
+            assert session.model is not None
+            row.cycles = session.report.cycles if session.device.has_cycles else None
+            row.submits = session.checker.loaded.model.plan.jobs
+            if verdict.first is not None and row.good:
+                row.problem = str(verdict.first)
+    except (RunError, DriverError, ValueError) as error:
+        row.problem = str(error).split("\n")[0]
+    row.seconds = round(time.perf_counter() - begun, 1)
+    return row

@@ -1,0 +1,552 @@
+"""Run a network through `rknn_api` on a simulated device, with checks and a report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rkcosim import rknn_api as api
+from rkcosim.base import BAD_INPUT, progress
+from rkcosim.compiler import keeping_tensors, using_cores
+from rkcosim.driver import DriverError
+from rkcosim.engines.engine import open_named
+from rkcosim.engines.library import DramConfig
+from rkcosim.engines.protocol import capabilities
+from rkcosim.engines.settings import changed
+from rkcosim.measure.models.hosted import HostWork, host_work
+from rkcosim.measure.models.progress import Inferences
+from rkcosim.measure.models.rows import LayerRow, buffers, layer_row, task_rows
+from rkcosim.measure.perf.boards.expected import board_json
+from rkcosim.measure.perf.measure import meter
+from rkcosim.rknn_api.custom_graph import leaving_out_custom
+from rkcosim.rknn_api.session import Model, RknnError
+from rkcosim.spec.config import RK3588
+from rkcosim.verify.crosscheck.compare import trace_mismatch, wants_mismatch
+from rkcosim.waves.spec import TraceSpec
+
+SCHEMA_VERSION = 1
+"""Version of the JSON form of `ModelRun`."""
+
+Progress = Callable[[str], None]
+
+
+class RunError(Exception):
+    """A call of `rknn_api` failed.
+
+    Parameters
+    ----------
+    error : the call, its error code, and the library's reason if known.
+    path : the file that it is about, if any.
+    """
+
+    exit_code = BAD_INPUT
+
+    def __init__(self, error: RknnError, path: Path | None = None) -> None:
+        self.code, self.cause = error.code, error.reason
+        text = str(error.reason) if error.reason else f"{error.call} returned {error.code}"
+        super().__init__(text if path is None else f"{path}: {text}")
+
+
+@contextmanager
+def _calls(path: Path | None = None) -> Iterator[None]:
+    """Context manager that raises RunError for failing calls of `rknn_api`."""
+    try:
+        yield
+    except RknnError as error:
+        raise RunError(error, path) from error
+
+
+@dataclass
+class ModelRun:
+    """Result of a run; `as_json` has the fields of `rkcosim run --json`.
+
+    The engine golden has no time: its `cycles`, `inference_cycles` and `cycles_per_second` count register
+    accesses.  `measured` is then false, and the JSON has null in their place.
+    """
+
+    model: str
+    engine: str
+    cell: str
+    geometry: str
+    cores: int
+    inferences: int
+    cycles: int
+    verdict: dict[str, Any]
+    outputs: list[dict[str, Any]]
+    layers: list[LayerRow]
+    host_seconds: float
+    simulated_seconds: float
+    memory: dict[str, int] = field(default_factory=dict)
+    """Bytes of weights, commands and activations; of the latter also with and without shared memory."""
+    host: HostWork = field(default_factory=lambda: HostWork([], 0.0, 0.0))
+    """What the host computed; the JSON has its members."""
+    floats_in_fp16: bool = False
+    """Whether the NPU computed float32 operators in fp16 (`rkcosim.compiler.options`)."""
+    inference_cycles: list[int] = field(default_factory=list)
+    """Cycles of each inference; `layers`, `tasks` and `buffers` are of the first."""
+    tasks: list[dict[str, Any]] = field(default_factory=list)
+    """`rkcosim.measure.models.rows.task_rows`."""
+    buffers: list[dict[str, Any]] = field(default_factory=list)
+    """`rkcosim.measure.models.rows.buffers`."""
+    submits: int = 0
+    """Jobs of one inference; host steps and layers shared by several cores divide it into jobs."""
+    dram: dict[str, Any] = field(default_factory=dict)
+    """Timing of the memory (`rkcosim.engines.DramConfig`); the JSON lists changed settings separately."""
+    shards: list[dict[str, Any]] = field(default_factory=list)
+    """Parts in which the inferences were simulated, if there were any (`rkcosim.measure.shards`)."""
+    peak: int = RK3588.macs_int8
+    """Largest number of int8 MACs per cycle of one core's array."""
+    top1: float | None = None
+    reference: str | None = None
+    reference_top1: float | None = None
+    reference_agrees: int | None = None
+    tensors_kept: bool = False
+    """Whether no tensors shared memory, as in a run with checks; sharing changes addresses and therefore,
+    slightly, the cycles of the transfers."""
+    resumed_at: int = 0
+    """Cycle of the engine at which the run was resumed from a snapshot; 0 if it was not."""
+    predictions: list[int] = field(default_factory=list)
+    results: list[list[npt.NDArray[np.float32]]] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything except the raw results, in a form for `json.dump`."""
+        data = {k: v for k, v in self.__dict__.items() if k not in ("results", "layers", "host")}
+        data |= self.host.as_json()
+        data["schema_version"] = SCHEMA_VERSION
+        data["dram_changed"] = changed(self.dram)
+        data["images"] = self.inferences
+        data["layers"] = [row.as_json() for row in self.layers]
+        data["cycles_per_second"] = round(self.cycles_per_second)
+        data["board"] = board_json(self.cycles_each, self.submits) if self.measured else None
+        if not self.measured:
+            data |= {"cycles": None, "cycles_per_second": None}
+            data["inference_cycles"] = [None] * len(self.inference_cycles)
+        return data
+
+    @property
+    def cycles_each(self) -> int:
+        """Mean number of cycles per inference."""
+        return self.cycles // max(self.inferences, 1)
+
+    @property
+    def measured(self) -> bool:
+        """Whether cycles are those of the hardware."""
+        return capabilities(self.engine).has_cycles
+
+    @property
+    def cycles_per_second(self) -> float:
+        """Cycles simulated in this process (without those before a snapshot), per second."""
+        return max(self.cycles - self.resumed_at, 0) / max(self.simulated_seconds, 1e-9)
+
+
+class Session:
+    """A model on a device, run one inference at a time through the calls of the C interface.
+
+    Parameters
+    ----------
+    model : path of the model file.
+    engine : "verilator", "cxxrtl", "amaranth", "golden", or None for the fastest available.
+    exact : simulate the array cell's RTL instead of its C++ model.
+    check : compare every tensor of every inference with both golden models.
+    trace : a waveform to write, or None.
+    cores : number of cores that share the model's large layers.
+    dram : timing of the memory; None for the RK3588's.
+
+    Raises
+    ------
+    RunError, EngineError
+    """
+
+    def __init__(
+        self,
+        model: str | Path,
+        *,
+        engine: str | None = None,
+        exact: bool = False,
+        check: bool = False,
+        trace: TraceSpec | None = None,
+        cores: int = 1,
+        dram: DramConfig | None = None,
+    ) -> None:
+        self.path = Path(model)
+        self.cores = max(cores, cores_of(self.path))
+        self.dram = dram
+        self.device: Any = None
+        self.model: Model | None = None
+        self.run_seconds = 0.0
+        self.checker: Any = None
+        try:
+            self._connect(engine, exact, trace)
+            with progress.step("compiling the model"), keeping_tensors(check), using_cores(cores):
+                with _calls(self.path), leaving_out_custom():
+                    self.model = Model(self.path)
+            self.context, self.inputs, self.outputs = (
+                self.model.context,
+                self.model.inputs,
+                self.model.outputs,
+            )
+            if check:
+                self.checker = self._checker()
+        except BaseException:
+            self.close()
+            raise
+
+    def _connect(self, engine: str | None, exact: bool, trace: TraceSpec | None) -> None:
+        """Open the device and make the library use it."""
+        self.device = open_named(engine, exact=exact, cores=self.cores, dram=self.dram, trace=trace)
+        measures = meter(self.device) if self.device.has_cycles else None
+        api.use_device(self.device, meter=measures, quiet=True)
+
+    def _checker(self) -> Any:
+        """Return the object that compares the device's tensors with the golden models'."""
+        from rkcosim.rknn_file.model import FileModel
+        from rkcosim.verify.crosscheck.file_check import FileChecker
+        from rkcosim.verify.crosscheck.model_check import ModelChecker
+
+        loaded = api.loaded_model(self.context)
+        checker = FileChecker if isinstance(loaded.model, FileModel) else ModelChecker
+        return checker(loaded, device=self.device.name)
+
+    def expect(self, batch: Sequence[Sequence[npt.NDArray[Any]]]) -> None:
+        """Announce the inferences that will be requested, in this order; this class ignores it."""
+
+    def shards(self) -> list[dict[str, Any]]:
+        """Parts in which the inferences were simulated; this class has none."""
+        return []
+
+    def infer(self, values: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[np.float32]]:
+        """Run one inference.
+
+        Parameters
+        ----------
+        values : float32 arrays of real values in the model's shapes.
+
+        Returns
+        -------
+        float32 arrays in the model's shapes.
+        """
+        assert self.model is not None
+        with _calls():
+            self.model.inputs_set(*values)
+            started = time.perf_counter()
+            self.model.execute()
+            self.run_seconds += time.perf_counter() - started
+            return self.model.outputs_get()
+
+    @property
+    def report(self) -> Any:
+        """`RunReport` of the last inference."""
+        return api.run_report(self.context)
+
+    def close(self) -> None:
+        """Free context and device."""
+        if self.checker is not None:
+            self.checker.close()
+        if self.model is not None:
+            self.model.close()
+        api.use_device(None)
+        if self.device is not None:
+            self.device.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def cores_of(path: Path) -> int:
+    """Number of cores that a compiled model was compiled for; 1 for any other file."""
+    from rkcosim.compiler.container import MAGIC, load_plan
+    from rkcosim.rknn_file import is_rknn, read_rknn
+
+    with path.open("rb") as file:
+        begin = file.read(len(MAGIC))
+    if is_rknn(begin):
+        return min(read_rknn(path.read_bytes()).plans, default=1)
+    return load_plan(path.read_bytes()).cores if begin == MAGIC else 1
+
+
+def run_of_frame(name: str, device: Any, model: Any, loaded: Any, report: Any) -> ModelRun:
+    """One frame of a model that a program ran, as a run that was not checked.
+
+    Parameters
+    ----------
+    name : of the model.
+    device : the engine.
+    model, loaded, report : the compiled model, the one on the device, and the frame's `RunReport`.
+    """
+    outputs: list[dict[str, Any]] = []
+    with suppress(DriverError):  # the program may have freed memory that it gave to the model
+        for number, info in enumerate(model.outputs):
+            values = np.asarray(loaded.get_output(number))
+            outputs.append({"name": info.name, "shape": list(values.shape), "top1": int(values.argmax())})
+    return ModelRun(
+        model=name,
+        engine=device.name,
+        cell=device.cell,
+        geometry=RK3588.name,
+        cores=getattr(model.plan, "cores", 1),
+        memory=_memory(model),
+        tensors_kept=not getattr(model.plan, "reuse", True),
+        host=_host(model),
+        inferences=1,
+        cycles=report.cycles,
+        verdict={"match": None},
+        outputs=outputs,
+        layers=[layer_row(layer, device.dram) for layer in report.layers],
+        inference_cycles=[report.cycles],
+        tasks=task_rows(report.layers),
+        buffers=buffers(loaded),
+        submits=model.plan.jobs,
+        dram=asdict(device.dram or DramConfig()),
+        host_seconds=0.0,
+        simulated_seconds=0.0,
+    )
+
+
+def run_model(
+    model: str | Path,
+    batch: Sequence[Sequence[npt.NDArray[Any]]] | None = None,
+    *,
+    engine: str | None = None,
+    exact: bool = False,
+    check: bool = True,
+    labels: Sequence[int] | None = None,
+    reference: bool = False,
+    seed: int = 0,
+    trace: TraceSpec | None = None,
+    cores: int = 1,
+    dram: DramConfig | None = None,
+    each: Callable[[int, list[npt.NDArray[np.float32]], bool | None], None] | None = None,
+    session_of: Callable[..., Session] = Session,
+) -> ModelRun:
+    """Run a model on each element of `batch` and collect the report.
+
+    Parameters
+    ----------
+    model : path of the model.
+    batch : for each inference one real-valued array per input; None: one inference on random values.
+    engine, exact, check, trace, cores, dram : see `Session`.
+    labels : true class of each inference, for the accuracy.
+    reference : whether to run the runtime of the model's format too, if it is installed.
+    seed : seed of the random inputs.
+    each : called after each inference with its number, outputs and verdict (None if unchecked).
+    session_of : function that makes the session from the options above; by default `Session`.
+
+    Raises
+    ------
+    RunError, EngineError, ValueError
+    """
+    begun = time.perf_counter()
+    later = wants_mismatch(trace, check)
+
+    def open_session(spec: TraceSpec | None) -> Session:
+        options = {"engine": engine, "exact": exact, "check": check, "cores": cores, "dram": dram}
+        return session_of(model, trace=spec, **options)
+
+    with open_session(None if later else trace) as session:
+        if batch is None:
+            batch = [random_inputs(session, seed)]
+        _check_batch(session, batch)
+        session.expect(batch)
+        results, cycles, first_report = [], [], None
+        verdict: dict[str, Any] = {"match": None}
+        plan = getattr(api.compiled_model(session.context), "plan", None)
+        shown = Inferences(plan, session.device, len(batch), session.checker is not None)
+        for number, values in enumerate(batch):
+            with shown.running(number):
+                results.append(session.infer(values))
+            report = session.report
+            cycles.append(report.cycles)
+            first_report = first_report or report
+            good = None
+            if session.checker is not None:
+                with shown.checking():
+                    found = session.checker.check(list(values))
+                    address = session.checker.check_memory()
+                good = found.match and address is None
+                if not good and verdict["match"] is not False:
+                    where = str(found.first) if found.first else f"padding at 0x{address:08X}"
+                    wrong = found.first.address if found.first else address
+                    verdict = {"match": False, "inference": number, "first_difference": where}
+                    verdict["address"] = wrong
+                elif verdict["match"] is None:
+                    verdict = {
+                        "match": True,
+                        **session.checker.levels(),
+                        "overwritten": _overwritten(session),
+                    }
+            if each:
+                each(number, results[-1], good)
+        assert first_report is not None
+        compiled = api.compiled_model(session.context)
+        outputs = []
+        for number, info in enumerate(session.outputs):
+            last = results[-1][number]
+            shape = [int(n) for n in last.shape]
+            outputs.append({"name": info.name, "shape": shape, "top1": int(last.argmax())})
+        run = ModelRun(
+            model=session.path.name,
+            engine=session.device.name,
+            cell=session.device.cell,
+            geometry=RK3588.name,
+            cores=session.cores,
+            memory=_memory(compiled),
+            tensors_kept=not getattr(getattr(compiled, "plan", None), "reuse", True),
+            host=_host(compiled),
+            floats_in_fp16=getattr(compiled, "floats_in_fp16", False),
+            inferences=len(results),
+            cycles=sum(cycles),
+            verdict=verdict,
+            outputs=outputs,
+            layers=[layer_row(layer, dram) for layer in first_report.layers],
+            inference_cycles=cycles,
+            tasks=task_rows(first_report.layers),
+            buffers=buffers(api.loaded_model(session.context)),
+            resumed_at=session.device.resumed_at,
+            submits=compiled.plan.jobs,
+            dram=asdict(session.device.dram or DramConfig()),
+            host_seconds=0.0,
+            simulated_seconds=session.run_seconds,
+            results=results,
+            predictions=[int(result[0].argmax()) for result in results],
+            shards=session.shards(),
+        )
+    if trace is not None and later:
+        wrong_up_to = batch[: run.verdict.get("inference", 0) + 1]
+
+        @contextmanager
+        def repeat(spec: TraceSpec | None) -> Iterator[tuple[Any, Callable[[], object]]]:
+            with open_session(spec) as again:
+                yield again.device, lambda: [again.infer(values) for values in wrong_up_to]
+
+        run.verdict |= trace_mismatch(trace, run.verdict, repeat)
+    if labels is not None:
+        run.top1 = float(np.mean(np.array(run.predictions) == np.array(labels)))
+    if reference:
+        with progress.step("running the same inferences on the reference runtime"):
+            _add_reference(run, Path(model), compiled, batch, labels)
+    run.host_seconds = round(time.perf_counter() - begun, 3)
+    run.simulated_seconds = round(run.simulated_seconds, 3)
+    return run
+
+
+def random_inputs(session: Session, seed: int) -> list[npt.NDArray[np.float32]]:
+    """Draw real values that cover the range of each input's codes; normal values for a model of floats."""
+    rng = np.random.default_rng(seed)
+    drawn = []
+    for info in session.inputs:
+        if info.dtype.kind == "f":
+            drawn.append(rng.normal(size=info.shape).astype(np.float32))
+            continue
+        if info.dtype not in (np.int8, np.uint8) and (info.scale, info.zero_point) == (1.0, 0):
+            drawn.append(rng.integers(0, 2, info.shape).astype(np.float32))  # indices, lengths, switches
+            continue
+        low, high = (-128, 127) if info.dtype == np.int8 else (0, 255)
+        codes = rng.integers(low, high + 1, info.shape)
+        drawn.append(((codes - info.zero_point) * info.scale).astype(np.float32))
+    return drawn
+
+
+def _check_batch(session: Session, batch: Sequence[Sequence[npt.NDArray[Any]]]) -> None:
+    if not batch:
+        raise ValueError("no input was given")
+    for values in batch:
+        if len(values) != len(session.inputs):
+            names = ", ".join(info.name for info in session.inputs)
+            raise ValueError(f"{len(values)} inputs given, but the model has {len(session.inputs)}: {names}")
+        for info, value in zip(session.inputs, values, strict=True):
+            if tuple(value.shape) != info.shape:
+                raise ValueError(
+                    f"input '{info.name}' must have shape {list(info.shape)}, not {list(value.shape)}"
+                )
+
+
+def _overwritten(session: Session) -> int:
+    """Number of tensors that could not be compared because later ones overwrote them (compiled models)."""
+    plan = getattr(api.compiled_model(session.context), "plan", None)
+    return len(plan.lost) if plan is not None else 0
+
+
+def _memory(compiled: Any) -> dict[str, int]:
+    plan = getattr(compiled, "plan", None)
+    if plan is None:
+        return {}
+    return {
+        "weights": len(plan.weights),
+        "commands": plan.regcmd_bytes(),
+        "activations": plan.activation_bytes,
+        "activations_shared": plan.shared_bytes,
+        "activations_separate": plan.separate_bytes,
+    }
+
+
+def _host(compiled: Any) -> HostWork:
+    return host_work(compiled) if hasattr(compiled, "plan") else HostWork([], 0.0, 0.0)
+
+
+def _stand_beside(run: ModelRun, compiled: Any, results: Sequence[npt.NDArray[Any]], number: int) -> None:
+    """Say how far outputs of a `.rknn` file are from those of the ONNX file beside it.
+
+    Distances are in steps of a quantised output, else parts of the largest value there.
+    """
+    for output, info, ours, other in zip(
+        run.outputs, compiled.outputs, run.results[number], results, strict=True
+    ):
+        if ours.size != other.size:
+            continue
+        theirs = other.reshape(ours.shape).astype(np.float64)
+        unit = info.scale if info.quantised else max(float(np.abs(theirs).max()), 1e-30)
+        if info.quantised:
+            low, high = np.iinfo(info.dtype).min, np.iinfo(info.dtype).max
+            theirs = np.clip(theirs, (low - info.zero_point) * unit, (high - info.zero_point) * unit)
+        apart = np.abs(ours.astype(np.float64) - theirs) / unit
+        output["source_unit"] = "steps" if info.quantised else "of the largest value"
+        output["source_worst"] = max(float(apart.max()), output.get("source_worst", 0.0))
+        output["source_mean"] = max(float(apart.mean()), output.get("source_mean", 0.0))
+
+
+def _add_reference(
+    run: ModelRun,
+    model: Path,
+    compiled: Any,
+    batch: Sequence[Sequence[npt.NDArray[Any]]],
+    labels: Sequence[int] | None,
+) -> None:
+    """Set the fields of the comparison with the format's runtime; do nothing if it is not installed."""
+    from rkcosim.measure.models.references import (
+        ReferenceProblem,
+        default_reference,
+        open_reference,
+        source_beside,
+    )
+
+    source = source_beside(model)
+    try:
+        reference = open_reference(default_reference(source.read_bytes()), source, compiled)
+    except ReferenceProblem:
+        return
+    theirs = []
+    try:
+        for values in batch:
+            results = reference.run([np.asarray(v, np.float32) for v in values])
+            theirs.append(int(results[0].argmax()))
+            if source != model:
+                _stand_beside(run, compiled, results, len(theirs) - 1)
+    except ReferenceProblem as error:
+        progress.say(f"{model}: not compared: {error}")
+        return
+    for output, last in zip(run.outputs, results, strict=True):
+        output["reference_top1"] = int(last.argmax())
+    run.reference = reference.name
+    run.reference_agrees = int(np.sum(np.array(theirs) == np.array(run.predictions)))
+    if labels is not None:
+        run.reference_top1 = float(np.mean(np.array(theirs) == np.array(labels)))

@@ -1,0 +1,1 @@
+"""Comparison of published measurements of boards with the RTL (`rkcosim validate`)."""

@@ -1,0 +1,129 @@
+"""The time that a board needs in addition to the NPU's, and the errors against published boards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from rkcosim.measure.perf.page import read_stored, write_stored
+
+FILE = Path(__file__).with_name("errors.json")
+SCHEMA_VERSION = 1
+COMMAND = "rkcosim validate --page docs/performance.md"
+
+SUBMIT_US = 22.5
+"""Microseconds that the vendor's driver adds to each submit of a model: submit 2.5, interrupt handler 2,
+threaded part 18 ([HW 12.5], "vendor driver path", ftrace).  A time for each layer was also tried and
+rejected: fitted to the one network of the fitted half, it makes the others worse (docs/performance.md)."""
+
+
+@dataclass(frozen=True)
+class NetworkError:
+    """A whole network that was measured on a board.
+
+    Members
+    -------
+    name : name of the row of `rkcosim validate`.
+    error : (ours - board) / board.
+    fitted : whether the row was used to fit the memory's bandwidth.
+    """
+
+    name: str
+    error: float
+    fitted: bool
+
+    @property
+    def longer(self) -> float:
+        """By how much the board took longer, relative to our time."""
+        return 1 / (1 + self.error) - 1
+
+
+@dataclass(frozen=True)
+class BoardErrors:
+    """Errors of our times against those of published boards.
+
+    Members
+    -------
+    networks : whole networks.
+    families : family of single layers or products -> median of the absolute error, over the rows that count
+        and were held back from the fit; families without such rows are missing.
+    """
+
+    networks: list[NetworkError] = field(default_factory=list)
+    families: dict[str, float] = field(default_factory=dict)
+
+
+@cache
+def board_errors() -> BoardErrors:
+    """Return the checked-in errors.
+
+    Raises
+    ------
+    ValueError
+        If the file is damaged or has another version.
+    """
+    data = read_stored(FILE, SCHEMA_VERSION, f"write it again: {COMMAND}")
+    return BoardErrors([NetworkError(**row) for row in data["networks"]], dict(data["families"]))
+
+
+def write_errors(results: Iterable[Any], families: Iterable[dict[str, Any]], path: Path = FILE) -> None:
+    """Store the errors that `rkcosim validate` found over all rows."""
+    networks = [
+        NetworkError(result.row.id, round(result.error, 4), result.row.half == "fitted")
+        for result in results
+        if result.row.family == "models" and result.error is not None
+    ]
+    medians = {
+        entry["family"]: entry["median_error"]
+        for entry in families
+        if entry["family"] != "models" and entry["median_error"] is not None
+    }
+    members = {"networks": [asdict(network) for network in networks], "families": medians}
+    write_stored(path, SCHEMA_VERSION, members)
+
+
+def board_milliseconds(cycles: int, submits: int, clock_mhz: float = 1000.0) -> float:
+    """Return milliseconds of one inference: the NPU's cycles, and the driver's time for each submit."""
+    return (cycles / clock_mhz + SUBMIT_US * submits) / 1000
+
+
+def board_json(cycles: int, submits: int, clock_mhz: float = 1000.0) -> dict[str, Any]:
+    """Return the member `board` in the JSON of commands that report the time of a model."""
+    return {
+        "milliseconds": round(board_milliseconds(cycles, submits, clock_mhz), 6),
+        "submits": submits,
+        "submit_us": SUBMIT_US,
+        **asdict(board_errors()),
+    }
+
+
+def time_line(cycles: int, submits: int, clock_mhz: float = 1000.0) -> str:
+    """Return a line with the time of one inference, including the driver's."""
+    milliseconds = board_milliseconds(cycles, submits, clock_mhz)
+    return f"time with a driver: {milliseconds:.3f} ms, of which {submits_text(submits)}"
+
+
+def submits_text(submits: int) -> str:
+    """Return the driver's time in words, for example "22.5 us for each of 3 submits"."""
+    return f"{SUBMIT_US:g} us for " + ("one submit" if submits == 1 else f"each of {submits} submits")
+
+
+def published_line() -> str:
+    """Return a line about how much published boards differ from such figures."""
+    families = ", ".join(f"{name} {error:.1%}" for name, error in board_errors().families.items())
+    return (
+        f"published boards took {published_networks()} than such figures; median error of single layers: "
+        f"{families} (rkcosim validate)"
+    )
+
+
+def published_networks() -> str:
+    """Return how much longer boards took for whole networks, for example "12% longer (MobileNetV2), ..."."""
+    return ", ".join(
+        f"{abs(network.longer):.0%} {'longer' if network.longer >= 0 else 'less'} ({network.name}"
+        f"{', part of the fit' if network.fitted else ''})"
+        for network in sorted(board_errors().networks, key=lambda network: network.longer)
+    )

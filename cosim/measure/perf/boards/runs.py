@@ -1,0 +1,238 @@
+"""A published row as work for an engine: it is built, compared with the formula, run and estimated."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rkcosim.compiler import CompiledModel, ModelError, compile_model
+from rkcosim.compiler.matmul import CHANNEL_STEP, KINDS, SUM_BYTES, Matmul
+from rkcosim.compiler.steps import HostStep
+from rkcosim.engines.engine import Engine
+from rkcosim.engines.library import DramConfig
+from rkcosim.measure.perf import formula, layer_models
+from rkcosim.measure.perf.boards.networks import network_file
+from rkcosim.measure.perf.boards.table import Row
+from rkcosim.measure.perf.estimator import estimate_model
+from rkcosim.measure.perf.page import read_stored
+from rkcosim.measure.perf.spent import add, spent
+from rkcosim.measure.perf.workloads import run_work
+
+BITS = {"int4": 4, "int8": 8, "fp16": 16}
+PRECISION = {"int4": 6, "int8": 0, "fp16": 2}
+"""Type to CNA's code (`rkcosim.measure.perf.formula.GROUPS`)."""
+
+PRODUCTS = {
+    "fp16": "float16 x float16 -> float32",
+    "int8": "int8 x int8 -> int32",
+    "int4": "int4 x int4 -> int16",
+}
+"""Type of a published product -> kind that is run (the rows do not give the output's type)."""
+
+NETWORKS = {"MobileNetV1": "mobilenet_v1", "MobileNetV2": "mobilenet_v2", "ResNet50": "resnet50"}
+"""Row -> network of `examples/networks/make.py`."""
+
+PATIENCE = 12
+"""A job counts as hung after this many times its formula plus a million cycles."""
+
+
+CALIBRATION = Path(__file__).with_name("calibrated.json")
+"""The result that `tools.calibrate` fitted to boards, with ids and errors of the rows used for the fit."""
+
+CALIBRATION_VERSION = 1
+
+REFERENCE_MHZ = 1000.0
+"""NPU clock at which one byte per cycle is one GB/s; `DramConfig` is given for this clock."""
+
+
+def fitted_bandwidth() -> float:
+    """Return the largest transfer rate of one core in bytes per nanosecond, both directions together.
+
+    Raises
+    ------
+    ValueError
+        If the file is damaged or has another version.
+    """
+    return float(read_stored(CALIBRATION, CALIBRATION_VERSION)["core_bytes_per_ns"])
+
+
+def board_memory(clock_mhz: float = REFERENCE_MHZ, core_bytes_per_ns: float | None = None) -> DramConfig:
+    """Return the timing of a board's memory for one core at an NPU clock.
+
+    Parameters
+    ----------
+    clock_mhz : clock of the NPU.
+    core_bytes_per_ns : limit of one core's bandwidth; None: only the peak of all cores limits it.
+    """
+    default = DramConfig().unshared
+    if core_bytes_per_ns is not None:
+        default = replace(default, core_bytes_per_cycle=min(default.peak_bytes_per_cycle, core_bytes_per_ns))
+    return default.at_clock(clock_mhz / REFERENCE_MHZ)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The vendor's formula [HW 12.6]: cycles of the array, of DRAM, and of the whole row (`cycles`)."""
+
+    npu: int
+    ddr: int
+    cycles: int
+
+
+@dataclass(frozen=True)
+class Ran:
+    """Cycles of a row and their parts (`rkcosim.measure.perf.spent.PARTS`; empty for estimates)."""
+
+    cycles: int
+    tasks: int
+    submits: int
+    spent: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Work:
+    """One row as a compiled model or a product.
+
+    Members
+    -------
+    bounds : the vendor's formula, with each tensor moved once at the vendor's bandwidth.
+    traffic : bytes that the plan moves, relative to the size of the tensors.
+    parts : number of times it is run for the row.
+    submits : number of jobs of one run.
+    note : how our run deviates from the published one.
+    """
+
+    row: Row
+    what: CompiledModel | Matmul
+    bounds: Bounds
+    traffic: float
+    parts: int = 1
+    submits: int = 1
+    note: str = ""
+
+    def run(self, engine: Engine) -> Ran:
+        """Run it on random data on a new engine of one core; work of the host takes no cycles."""
+        limit = PATIENCE * self.bounds.cycles + 1_000_000
+        found = run_work(engine, self.row.id, self.what, max_cycles=limit)
+        records = engine.task_log()
+        went = add(*(spent(record.counters.events, record.cycles or 0) for record in records))
+        went["between"] = found.cycles - sum(went.values())
+        return self._whole(found.cycles, len(records), went)
+
+    def estimate(self, dram: DramConfig) -> Ran:
+        """Estimate it with the estimator that is fitted to the RTL, without simulation."""
+        found = estimate_model(self.what, dram=dram)
+        return self._whole(found.cycles, len(found.tasks), {})
+
+    def _whole(self, cycles: int, tasks: int, went: dict[str, int]) -> Ran:
+        times = self.parts
+        counts = {part: times * count for part, count in went.items()}
+        return Ran(times * cycles, times * tasks, self.submits, counts)
+
+
+def work(row: Row) -> Work:
+    """Build the work of a row.
+
+    Raises
+    ------
+    ModelError, MatmulError, NetworkError
+        If it cannot be built; the message gives the reason.
+    """
+    if row.operation == "matmul":
+        return _product(row)
+    return _network(row) if row.operation == "model" else _single(row)
+
+
+def _bounds(row: Row, npu: int, moved: tuple[int, int]) -> Bounds:
+    ddr = formula.ddr(*moved, board_memory(row.clock_mhz))
+    return Bounds(npu, ddr, max(npu, ddr))
+
+
+def _single(row: Row) -> Work:
+    """Build a single layer, compiled from a model of it; its bounds follow from the row's sizes."""
+    parts, note = 1, ""
+    try:
+        model = compile_model(_layer(row, row.input[0]))
+    except ModelError:
+        # Depthwise channels are independent: a layer too wide for CBUF is run as layers of one group each.
+        channels = formula.DEPTHWISE_GROUP
+        if row.family != "depthwise" or row.input[0] <= channels:
+            raise
+        model = compile_model(_layer(row, channels))
+        parts = -(-row.input[0] // channels)
+        note = f"run {parts} times with {channels} of its channels"
+    if any(isinstance(step, HostStep) for step in model.plan.steps):
+        raise ModelError(f"{row.id}: a part of it runs on the host")
+    npu, read = 0, (2 if row.operation == "add" else 1) * math.prod(row.input)
+    if row.operation == "conv":
+        depthwise = row.family == "depthwise"
+        taps, pixels, kernels = row.kernel**2, row.output[1] * row.output[2], row.output[0]
+        npu = formula.conv_npu(pixels, kernels, row.input[0], taps, depthwise, PRECISION[row.type])
+        read += taps * kernels * (1 if depthwise else row.input[0])
+    size = BITS[row.type] // 8
+    moved = read * size, math.prod(row.output) * size
+    traffic = parts * sum(task.reads + task.writes for task in model.plan.tasks) / sum(moved)
+    return Work(row, model, _bounds(row, npu, moved), traffic, parts, note=note)
+
+
+def _product(row: Row) -> Work:
+    """Build a matrix product; sizes that the hardware does not support are rounded up."""
+    (m, k), (_, n) = row.input, row.output
+    kind = KINDS[PRODUCTS[row.type]]
+    even = -(-k // CHANNEL_STEP) * CHANNEL_STEP, -(-n // kind.group) * kind.group
+    note = f"K x N rounded up to {even[0]} x {even[1]}" if even != (k, n) else ""
+    p = Matmul(kind, m, *even)
+    moved = 0.0
+    for tile in p.tiles:
+        weights = 0 if tile.reuse else tile.columns * tile.depth
+        moved += (tile.rows * tile.depth + weights) * p.kind.bits / 8
+        results = tile.rows * tile.columns
+        moved += results * (p.kind.out_bits // 8 if tile.last else SUM_BYTES)
+        moved += results * SUM_BYTES * tile.adds
+    npu = formula.conv_npu(p.m, p.n, p.k, 1, False, p.kind.code)
+    once = p.a_bytes + p.b_bytes, p.c_bytes
+    return Work(row, p, _bounds(row, npu, once), moved / sum(once), note=note)
+
+
+def _network(row: Row) -> Work:
+    """Build a whole network of published shapes with random weights.
+
+    Its bounds are sums over the layers (for `cycles`, of the larger bound of each), as in [HW 12.6].  The
+    sizes of the tensors between the layers follow from the plan, so its traffic is 1.
+    """
+    model = compile_model(network_file(NETWORKS[row.id]).read_bytes())
+    layers: dict[int, tuple[int, int, int]] = {}
+    for task in model.plan.tasks:
+        npu, read, written = layers.get(task.layer, (0, 0, 0))
+        layers[task.layer] = npu + task.formula_npu, read + task.reads, written + task.writes
+    found = [(npu, formula.ddr(read, written, board_memory())) for npu, read, written in layers.values()]
+    bounds = Bounds(sum(npu for npu, _ in found), sum(ddr for _, ddr in found), sum(map(max, found)))
+    return Work(row, model, bounds, 1.0, submits=model.plan.jobs)
+
+
+def _layer(row: Row, channels: int) -> bytes:
+    int8 = row.type == "int8"
+    _, height, width = row.input
+    if row.operation == "conv":
+        depthwise = row.family == "depthwise"
+        return layer_models.conv(
+            channels,
+            channels if depthwise else row.output[0],
+            (height, width),
+            int8=int8,
+            kernel=row.kernel,
+            stride=row.stride,
+            pad=row.pad,
+            depthwise=depthwise,
+            activation=row.activation,
+        )
+    if row.operation == "add":
+        return layer_models.add(row.input, int8=int8)
+    if row.operation == "concat":
+        return layer_models.concat(row.input, 3, int8=int8)
+    if row.operation == "maxpool":
+        return layer_models.max_pool(row.input, row.kernel, row.stride, row.pad, int8=int8)
+    if row.operation == "resize":
+        return layer_models.resize(row.input, row.kernel, int8=int8)
+    raise ValueError(f"{row.id}: there is no operation {row.operation}")

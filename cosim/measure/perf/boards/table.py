@@ -1,0 +1,108 @@
+"""Published measurements of real boards ([HW 12.3], [HW 12.4], [HW 12.6]), and the rule which of them count.
+
+`boards.csv` has the rows as published.  The rule that selects the rows for the error figures, and their
+division into halves, were fixed before anything was fitted to them, and must not be changed.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+TABLE = Path(__file__).with_name("boards.csv")
+
+Family = Literal["dense", "depthwise", "first", "memory", "matmul", "models"]
+FAMILIES: tuple[Family, ...] = get_args(Family)
+
+LEAST_US = 1000.0
+"""In shorter rows the 30-100 us that per-layer profiling adds are too large a part [HW 12.6]."""
+
+LUT_ACTIVATIONS = ("swish",)
+"""Activations that the DPU computes with its LUT; their rate on boards is not settled [HW 7.15]."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One published measurement.
+
+    Members
+    -------
+    id : stable name of the row.
+    section : number of the section in docs/reference.
+    family : kind of work.
+    operation : conv, add, concat, maxpool, resize, matmul or model.
+    input, output : sizes C x H x W; for a product those of A (M x K) and B (K x N).
+    kernel, stride, pad : the window; `kernel` is the factor of a resize.
+    type : int4, int8 or fp16.
+    activation : none, clip, leaky or swish.
+    cores, clock_mhz, clock_stated : as published; `clock_stated` is false for an inferred clock.
+    low_us, high_us : measured range in microseconds.
+    source : key of [HW 15]; quote : text of the row there.
+    """
+
+    id: str
+    section: str
+    family: Family
+    operation: str
+    input: tuple[int, ...]
+    output: tuple[int, ...]
+    kernel: int
+    stride: int
+    pad: int
+    type: str
+    activation: str
+    cores: int
+    clock_mhz: float
+    clock_stated: bool
+    low_us: float
+    high_us: float
+    source: str
+    quote: str
+
+    @property
+    def measured_us(self) -> float:
+        """Middle of the range."""
+        return (self.low_us + self.high_us) / 2
+
+    @property
+    def excluded(self) -> str:
+        """Reason why the row does not count for the error figures; empty if it does."""
+        if self.measured_us < LEAST_US:
+            return f"measured under {LEAST_US / 1000:.0f} ms"
+        if self.activation in LUT_ACTIVATIONS:
+            return "activation from the LUT"
+        return "" if self.clock_stated else "clock not stated"
+
+    @property
+    def half(self) -> Literal["fitted", "held back"]:
+        """The half of the rows: constants may be fitted to one, the error is given for the other."""
+        odd = hashlib.sha256(self.id.encode()).digest()[0] & 1
+        return "held back" if odd else "fitted"
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split("x")))
+
+
+_TYPES: dict[str, Callable[[str], Any]] = {
+    **dict.fromkeys(("input", "output"), _sizes),
+    **dict.fromkeys(("kernel", "pad"), lambda text: int(text or 0)),
+    "stride": lambda text: int(text or 1),
+    "cores": int,
+    "clock_stated": "yes".__eq__,
+    **dict.fromkeys(("clock_mhz", "measured_us_low", "measured_us_high"), float),
+}
+"""Conversion of columns that are not texts."""
+
+
+def rows() -> list[Row]:
+    """Return all rows of the table, in its order; its columns are the members of `Row`."""
+    with TABLE.open(newline="") as file:
+        return [
+            Row(*(_TYPES.get(column, str)(text) for column, text in entry.items()))
+            for entry in csv.DictReader(file)
+        ]

@@ -1,0 +1,264 @@
+"""Estimates of tasks, jobs, layers and models without simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rkcosim.compiler import CompiledModel
+from rkcosim.compiler.matmul import Matmul
+from rkcosim.compiler.plan import Plan
+from rkcosim.compiler.steps import HostStep
+from rkcosim.engines.library import DramConfig
+from rkcosim.measure.perf.estimator.coefficients import stored
+from rkcosim.measure.perf.estimator.features import BEAT, POOL, TaskShape
+from rkcosim.measure.perf.estimator.flows import NO_LISTS, Lists, flow
+from rkcosim.measure.perf.estimator.tasks import jobs_of
+from rkcosim.measure.perf.estimator.turns import Coefficients, Memory, Span, spans
+from rkcosim.rknn_file.model import open_model
+
+WORD_BYTES = 8
+
+
+@dataclass
+class Time:
+    """Cycles of a task, and what the array waited for in most of them."""
+
+    cycles: float
+    bound: str
+
+
+@dataclass(frozen=True)
+class TaskEstimate:
+    """One task: its index in the plan's list, its layer, its time, and the cycles before it (`gap`)."""
+
+    index: int
+    layer: int
+    name: str
+    core: int
+    cycles: int
+    gap: int
+    bound: str
+    shape: TaskShape
+
+
+@dataclass(frozen=True)
+class LayerEstimate:
+    """One layer, as in `rkcosim.compiler.LayerReport`; `cycles` is None for a layer of the host."""
+
+    index: int
+    name: str
+    op: str
+    target: str
+    tasks: int
+    cycles: int | None
+    bound: str
+    macs: int
+    bytes_read: int
+    bytes_written: int
+    peak: int = 0
+    """Largest number of MACs per cycle of the array for its type and kind."""
+
+
+@dataclass
+class Estimate:
+    """Cycles of a model; `cycles` are those of all jobs, from the host's start to the interrupt.
+
+    Attributes
+    ----------
+    tasks, layers, jobs
+        In the order of the plan; `jobs` are cycles.
+    host
+        Names of the layers that the host computes; their time is not included.
+    """
+
+    cycles: int
+    tasks: list[TaskEstimate]
+    layers: list[LayerEstimate]
+    jobs: list[int] = field(default_factory=list)
+    dram: DramConfig = field(default_factory=DramConfig)
+    cores: int = 1
+
+    @property
+    def host(self) -> list[str]:
+        """Names of the layers that the host computes."""
+        return [layer.name for layer in self.layers if layer.target == "host"]
+
+
+# Tasks and jobs.
+
+
+def task_time(shape: TaskShape, memory: Memory, c: Coefficients, lists: Lists = NO_LISTS) -> Time:
+    """Estimate the cycles from a task's start to its end, including the command lists fetched meanwhile.
+
+    No other core uses the memory.
+    """
+    return _time(shape, spans([[flow(shape, memory, c, lists)]], memory, c)[0][0])
+
+
+def shared_times(parts: Sequence[Sequence[TaskShape]], memory: Memory, c: Coefficients) -> list[list[Time]]:
+    """Estimate the tasks of cores that start one after the other and share DRAM."""
+    if len(parts) == 1:
+        of = zip(parts[0], lists_of(parts[0]), strict=True)
+        return [[task_time(shape, memory, c, lists) for shape, lists in of]]
+    flows = [
+        [
+            flow(shape, memory, c, lists, c["gap"] + shape.lut_words if number else core * c["kick_next"])
+            for number, (shape, lists) in enumerate(zip(part, lists_of(part), strict=True))
+        ]
+        for core, part in enumerate(parts)
+    ]
+    return [
+        [_time(shape, span) for shape, span in zip(part, found, strict=True)]
+        for part, found in zip(parts, spans(flows, memory, c), strict=True)
+    ]
+
+
+def _time(shape: TaskShape, span: Span) -> Time:
+    """Return the time of a task with its bound, the largest part of its cycles."""
+    waits = dict(span.waits)
+    waits["start and end"] = waits.get("start and end", 0.0) + max(span.cycles - sum(waits.values()), 0.0)
+    if shape.kind == POOL and "array" in waits:
+        waits["pooling"] = waits.pop("array")
+    return Time(span.cycles, max(waits, key=lambda name: waits[name]))
+
+
+def lists_of(shapes: Sequence[TaskShape]) -> list[Lists]:
+    """Return the lists that are fetched during each of consecutive tasks.
+
+    The registers of a task are written while the previous task runs, which frees space for the next list;
+    during the first task this happens twice.
+    """
+    beats = [shape.words * WORD_BYTES / BEAT for shape in shapes]
+    return [
+        Lists(beats[1] if number == 0 and len(beats) > 1 else 0.0, sum(beats[number + 2 : number + 3]))
+        for number in range(len(beats))
+    ]
+
+
+def gap_before(
+    shape: TaskShape, before: float | None, dram: DramConfig, c: Coefficients, core: int = 0
+) -> float:
+    """Return the cycles before a task's start, from the end of the previous task or from the kick.
+
+    `before` is the number of cycles of the previous task, or None.  The next command list is fetched while a
+    task runs; register writes after an access to the DPU's tables wait for an idle DPU.  The host starts
+    the cores of a job one after the other.
+    """
+    fetch = c["kick"] + dram.read_latency + shape.words
+    if before is None:
+        return fetch + core * c["kick_next"]
+    gap = shape.lut_words + c["lut_gap"] if shape.lut_words else c["gap"]
+    return max(gap, fetch - before)
+
+
+def job_times(
+    parts: Sequence[Sequence[TaskShape]], dram: DramConfig, c: Coefficients
+) -> tuple[float, list[list[tuple[float, Time]]]]:
+    """Cycles of a job whose parts run in parallel, and (gap before it, time) of each part's tasks."""
+    longest, found = 0.0, []
+    for core, (part, times) in enumerate(zip(parts, shared_times(parts, Memory.of(dram), c), strict=True)):
+        before = [None, *(time.cycles for time in times)]
+        gaps = [gap_before(shape, before[n], dram, c, core) for n, shape in enumerate(part)]
+        found.append(list(zip(gaps, times, strict=True)))
+        longest = max(longest, sum(gap + time.cycles for gap, time in found[-1]))
+    return longest, found
+
+
+# Models.
+
+Estimated = bytes | Path | CompiledModel | Plan | Matmul
+
+
+def estimate_model(
+    model: Estimated,
+    *,
+    dram: DramConfig | None = None,
+    cores: int = 1,
+    coefficients: Coefficients | None = None,
+) -> Estimate:
+    """Estimate a model file, a compiled model, its plan, or a matrix product.
+
+    Parameters
+    ----------
+    model
+        Bytes or path of a file that `rkcosim.rknn_file.model.open_model` reads, or an object made from it.
+    dram
+        Memory timing in cycles of the NPU; default: that of the engine.
+    cores
+        Number of cores among which layers are divided, if `model` is not compiled yet.
+    coefficients
+        Default: the stored ones.
+
+    Raises
+    ------
+    ModelError
+        If the compiler refuses the model.
+    ValueError
+        If it has a task of a kind that cannot be estimated.
+    """
+    dram, c = dram or DramConfig(), coefficients or stored()
+    if isinstance(model, Path):
+        model = model.read_bytes()
+    if isinstance(model, bytes):
+        model = open_model(model, cores=cores)
+    work = model.plan if isinstance(model, CompiledModel) else model
+    tasks: list[TaskEstimate] = []
+    jobs: list[int] = []
+    together: dict[int, int] = {}  # layer that cores share -> cycles
+    for first, parts in jobs_of(work):
+        cycles, times = job_times([[task.shape for task in part] for part in parts], dram, c)
+        jobs.append(round(cycles))
+        shared = {task.layer for part in parts for task in part}
+        if len(parts) > 1 and len(shared) == 1:
+            together[shared.pop()] = jobs[-1]
+        elif len(parts) > 1:  # a chain of several layers: each as long as the core that takes longest
+            for number in shared:
+                taken_by = [
+                    sum(t.cycles for task, (_, t) in zip(part, of, strict=True) if task.layer == number)
+                    for part, of in zip(parts, times, strict=True)
+                ]
+                together[number] = round(max(taken_by))
+        index = first
+        for core, (part, of) in enumerate(zip(parts, times, strict=True)):
+            for task, (gap, time) in zip(part, of, strict=True):
+                taken = round(time.cycles), round(gap), time.bound
+                tasks.append(TaskEstimate(index, task.layer, task.name, core, *taken, task.shape))
+                index += 1
+    tasks.sort(key=lambda task: task.index)
+    if isinstance(work, Matmul):
+        cycles = sum(task.cycles + task.gap for task in tasks) - tasks[0].gap
+        layer = _layer(0, work.kind.name, "MatMul", tasks, cycles, work.m * work.k * work.n)
+        return Estimate(jobs[0], tasks, [layer], jobs, dram, 1)
+    layers = []
+    for number, step in enumerate(work.steps):
+        of_layer = [task for task in tasks if task.layer == number]
+        cycles = together.get(number, sum(task.cycles for task in of_layer))
+        macs = sum(work.tasks[task.index].macs for task in of_layer)
+        host = isinstance(step, HostStep)
+        layers.append(_layer(number, step.name, step.kind, of_layer, None if host else cycles, macs))
+    layers += [
+        _layer(-1, op.name, op.kind, [], None, 0) for op in work.graph.host_ops if op.kind == "Softmax"
+    ]
+    return Estimate(sum(jobs), tasks, layers, jobs, dram, work.cores)
+
+
+def _layer(
+    index: int, name: str, op: str, tasks: Sequence[TaskEstimate], cycles: int | None, macs: int
+) -> LayerEstimate:
+    """Return a layer with these tasks; without `cycles` it is a layer of the host."""
+    moved = [task.shape.moved() for task in tasks]
+    return LayerEstimate(
+        index,
+        name,
+        op,
+        "host" if cycles is None else "npu",
+        len(tasks),
+        cycles,
+        max(tasks, key=lambda task: task.cycles).bound if tasks else "",
+        macs,
+        sum(read for read, _ in moved),
+        sum(written for _, written in moved),
+        max((task.shape.peak_macs for task in tasks), default=0),
+    )

@@ -1,0 +1,511 @@
+"""Simulation of cores that share one DRAM: their reads, work and writes, stripe by stripe.
+
+Between two events (a stripe's input has arrived, the array or the DPU has finished one, a write is done) all
+rates are constant.  The pending reads and the pending writes of each core get equal shares of DRAM's
+beats; the read clients of a core are served round-robin, burst by burst (cosim/engines/harness/dram.h).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from rkcosim.engines.library import DramConfig
+from rkcosim.measure.perf.estimator.features import BEAT
+
+Coefficients = Mapping[str, float]
+"""Fitted delays in cycles, by name."""
+
+NONE = 1e-9
+"""Tolerance: beats or cycles below this count as zero."""
+
+STILL = 1000
+"""Livelock guard: an error after this many events at one cycle."""
+
+REGISTER_CYCLES = 130
+"""Cycles in which the registers of a task are written, one per cycle, before the next list is requested."""
+
+FEATURES, WEIGHTS, TABLES, OPERANDS, LISTS = range(5)
+"""Read clients of a core in round-robin order."""
+WAITS = ("features", "weights", "operands", "operands", "start and end")
+
+Wishes = Sequence[tuple[int, float]]
+"""(read client, beats): number of beats of a task that must have been read, or may be requested."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """DRAM and the cores' ports, in cycles of the NPU.
+
+    Members
+    -------
+    beat : cycles per beat at the peak rate, which the cores share.
+    core : smallest number of cycles per beat of one core, both directions together.
+    port : smallest number of cycles per beat of one direction of one core.
+    read, write : latencies.
+    outstanding : largest number of write bursts in flight.
+    way : cycles from a core's port to DRAM; part of both latencies (cosim/engines/harness/port.h).
+    """
+
+    beat: float
+    core: float
+    port: float
+    read: int
+    write: int
+    outstanding: int
+    way: int
+
+    @classmethod
+    def of(cls, dram: DramConfig) -> Memory:
+        """Return the memory of a configuration."""
+        peak = dram.peak_bytes_per_cycle * dram.efficiency
+        return cls(
+            BEAT / peak,
+            BEAT / dram.core_bytes_per_cycle,
+            max(BEAT / dram.port_bytes_per_cycle, 1.0),
+            dram.read_latency,
+            dram.write_latency,
+            min(dram.write_outstanding, dram.client_write_outstanding),
+            way_to_dram(min(dram.read_latency, dram.write_latency)),
+        )
+
+    @property
+    def alone(self) -> float:
+        """Cycles per beat of a core if no other core uses DRAM."""
+        return max(self.beat, self.core, self.port)
+
+    @property
+    def queue(self) -> int:
+        """Largest number of write beats between a core and DRAM (`depth` in cosim/engines/harness/dram.h)."""
+        return self.way + 2
+
+
+def way_to_dram(latency: int) -> int:
+    """Return the largest power of two below a latency, at most 32 (`lookahead_of` in harness/port.h)."""
+    way = 32
+    while way >= latency:
+        way //= 2
+    return way
+
+
+@dataclass(frozen=True)
+class Reads:
+    """The reads of one client for a task.
+
+    Members
+    -------
+    allow : beats that it requests at first.
+    at : cycles from the task's start until the first of them arrives.
+    burst : beats per burst.
+    pace : largest number of beats per cycle.
+    head : beats of the first burst; 0: as the others.
+    tail, tail_burst : number of the last beats, and beats per burst among them.
+    window : largest number of beats in flight, 0 for no limit; once these have been read, it is the largest
+        number of beats per latency.
+    """
+
+    allow: float = 0.0
+    at: float = 0.0
+    burst: float = 16.0
+    pace: float = 1.0
+    head: float = 0.0
+    tail: float = 0.0
+    tail_burst: float = 16.0
+    window: float = 0.0
+
+    def pace_at(self, read: float, latency: float) -> float:
+        """Return the largest number of beats per cycle after `read` beats."""
+        return min(self.pace, self.window / latency) if 0 < self.window <= read + NONE else self.pace
+
+    def burst_at(self, read: float) -> float:
+        """Return the beats of the burst that begins after `read` beats."""
+        if self.head and read < NONE:
+            return self.head
+        return self.tail_burst if self.tail and self.allow - read <= self.tail + NONE else self.burst
+
+
+@dataclass(frozen=True)
+class Step:
+    """A stripe of a task on the array, or a part of a stripe.
+
+    Members
+    -------
+    needs : (client, beats) that must have been read before it begins.
+    allows : (client, beats) that may be requested once it has begun.
+    work : cycles of the array.
+    first, last : whether it begins or ends a stripe.
+    land : cycles from the arrival of the last beat that it needs to its beginning.
+    placed : cycles from the task's start until its input is in CBUF, without any wait.
+    drain : cycles of the DPU after the last part.
+    drain_needs, drain_allows : `needs` and `allows` of the DPU.
+    writes, bursts : beats and bursts written after that.
+    """
+
+    needs: Wishes
+    work: float
+    drain: float
+    writes: float
+    bursts: float
+    allows: Wishes = ()
+    first: bool = True
+    last: bool = True
+    land: float = 0.0
+    placed: float = 0.0
+    drain_needs: Wishes = ()
+    drain_allows: Wishes = ()
+
+
+@dataclass(frozen=True)
+class Flow:
+    """The accesses and the work of a task.
+
+    Members
+    -------
+    gap : cycles before its start, from the end of the previous task or the job's first cycle.
+    reads : one entry per read client.
+    steps : stripes of the task, or parts of them.
+    drain, pipe : cycles from the array to the DPU, and from there to the bus.
+    behind : cycles from the response of its last write to its end.
+    give_way : number of unread beats of features at which the weights after the first group are requested.
+    weights : beats of weights that are requested then.
+    little : the task reads so few beats that the order in which clients are served changes its duration.
+    lists : beats of commands that are fetched `REGISTER_CYCLES` after the start.
+    """
+
+    gap: float
+    reads: Sequence[Reads]
+    steps: Sequence[Step]
+    drain: float
+    pipe: float
+    behind: float
+    give_way: float = 0.0
+    weights: float = 0.0
+    little: bool = False
+    lists: float = 0.0
+
+
+@dataclass(frozen=True)
+class Span:
+    """Cycles of a task, and the number of them in which the array worked or waited, by reason."""
+
+    cycles: float
+    waits: dict[str, float]
+
+
+class _Core:
+    """State of a core.  Times of the DPU count from the cycle in which a stripe leaves its pipeline."""
+
+    def __init__(self, flows: Sequence[Flow], bus: Memory, c: Coefficients) -> None:
+        self.flows, self.bus = flows, bus
+        self.ask, self.turn = c["write_ask"], c["write_turn"]
+        self.spans: list[Span] = []
+        self.under_way: deque[list[float]] = deque()  # unwritten beats of a stripe, beats per burst
+        self.done = False
+        self._next(0.0)
+
+    def _next(self, now: float) -> None:
+        if len(self.spans) == len(self.flows):
+            self.done = True
+            return
+        flow = self.flow = self.flows[len(self.spans)]
+        self.begin = now + flow.gap
+        self.working, self.at = True, self.begin  # whether the array works, and until when
+        self.step = -1  # index of the array's step; -1 before the first one
+        self.ending = self.waited = False
+        self.read = [0.0] * len(flow.reads)
+        self.allowed = [0.0] * len(flow.reads)
+        # Requested but not arriving yet: (first cycle, client, up to which beat).
+        self.grants = [(self.begin + reads.at, who, reads.allow) for who, reads in enumerate(flow.reads)]
+        if flow.lists:
+            early = flow.reads[LISTS].allow
+            later = self.begin + REGISTER_CYCLES + self.bus.read * (1 + bool(early))
+            self.grants.append((later, LISTS, early + flow.lists))
+        heapq.heapify(self.grants)
+        self.gives_way = flow.weights > 0
+        self.serving, self.burst_left = LISTS, 0.0
+        self.stripe = -1
+        self.drained: list[float] = []
+        self.sent: list[float] = []  # earliest cycles at which the bus has accepted each stripe
+        self.room = float(self.bus.queue)
+        self.waiting: deque[tuple[float, Step]] = deque()  # steps for the DPU, with their first cycle
+        self.draining: Step | None = None
+        self.drain_at = 0.0
+        self.waits: dict[str, float] = {}
+
+    def _ask(self, now: float, wishes: Wishes) -> None:
+        for who, beats in wishes:
+            if beats > self.allowed[who] + NONE:
+                heapq.heappush(self.grants, (now + self.bus.read, who, beats))
+
+    def _missing(self, needs: Wishes) -> int | None:
+        """Return the first client that has not read enough, or None."""
+        return next((who for who, beats in needs if self.read[who] + NONE < beats), None)
+
+    def _array_needs(self) -> Wishes:
+        """Return the beats that the array waits for, if it is idle."""
+        idle = not self.working and 0 <= self.step < len(self.flow.steps)
+        return self.flow.steps[self.step].needs if idle else ()
+
+    def _dpu_needs(self) -> Wishes:
+        """Return the beats that the DPU waits for, if it is idle."""
+        return self.waiting[0][1].drain_needs if self.waiting and not self.draining else ()
+
+    def move(self, now: float) -> bool:
+        """Do everything that is possible at this cycle; return whether there was anything."""
+        if self.done:
+            return False
+        moved = False
+        while self.grants and self.grants[0][0] <= now + NONE:
+            _, who, beats = heapq.heappop(self.grants)
+            self.allowed[who] = max(self.allowed[who], beats)
+            moved = True
+        if self.gives_way and self.allowed[FEATURES] >= self.flow.reads[FEATURES].allow:
+            if self.allowed[FEATURES] - self.read[FEATURES] <= self.flow.give_way + NONE:
+                self.gives_way = False
+                self.allowed[WEIGHTS] = max(self.allowed[WEIGHTS], self.flow.weights)
+                moved = True
+        return self._dpu(now) | self._array(self.flow, now) | moved
+
+    def _array(self, flow: Flow, now: float) -> bool:
+        if self.working:
+            if self.at > now + NONE:
+                return False
+            self.working = False
+            if self.step < 0:
+                self.step = 0
+            elif self.ending:
+                self.spans.append(Span(now - self.begin, self.waits))
+                self._next(now)
+            else:
+                step = flow.steps[self.step]
+                if step.last:
+                    self.waiting.append((now + flow.drain + flow.pipe, step))
+                self.step += 1
+            return True
+        if self.step == len(flow.steps):
+            if self.waiting or self.draining or self.under_way:
+                return False
+            # The way to DRAM is part of a write's latency, even if the write had to wait there.
+            written = max(self.sent[-1], now - self.bus.way) if self.sent else now
+            self.working, self.ending, self.at = True, True, written + flow.behind
+            return True
+        step = flow.steps[self.step]
+        if self._missing(step.needs) is not None:
+            self.waited = True
+            return False
+        begin = max(now + step.land * self.waited, self.begin + step.placed)
+        if step.first:
+            stripe = self.stripe + 1
+            if stripe > 1:
+                if len(self.drained) < stripe - 1:
+                    return False
+                begin = max(begin, self.drained[stripe - 2])
+            self.stripe = stripe
+        self._ask(now, step.allows)
+        self.working, self.at, self.waited = True, begin + step.work, False
+        return True
+
+    def _dpu(self, now: float) -> bool:
+        if self.draining:
+            if self.drain_at > now + NONE:
+                return False
+            if self.draining.writes:
+                self._write(now, self.draining)
+            self.draining = None
+            return True
+        if not self.waiting or self._held() > 1 or (len(self.sent) > 1 and self.sent[-2] > now + NONE):
+            return False
+        ready, step = self.waiting[0]
+        if ready > now + NONE or self._missing(step.drain_needs) is not None:
+            return False
+        self.waiting.popleft()
+        self.draining, self.drain_at = step, now + step.drain
+        self.drained.append(self.drain_at - self.flow.pipe)
+        self._ask(now + step.drain, step.drain_allows)
+        return True
+
+    def _write(self, now: float, step: Step) -> None:
+        """Pass a stripe to the bus, which accepts it at the full rate of DRAM."""
+        burst = step.writes / step.bursts
+        before = self.sent[-1] if self.sent else 0.0
+        self.sent.append(max(now, before) + step.bursts * self._burst_cycles(burst))
+        self.under_way.append([step.writes, burst])
+
+    def _burst_cycles(self, burst: float) -> float:
+        """Cycles of a burst on the bus: a request follows the last beat of the burst before it."""
+        return max(burst * self.bus.port + self.ask, burst * self.bus.alone)
+
+    def _held(self) -> int:
+        """Stripes that occupy a buffer of the writer because the bus has no room for them."""
+        return sum(total > self.room + NONE for total in self._to_write())
+
+    def _to_write(self) -> Iterator[float]:
+        """Unwritten beats up to the end of each stripe that is being written."""
+        return accumulate(left for left, _ in self.under_way)
+
+    # Pace.
+
+    def wishes(self) -> tuple[list[int], float, float]:
+        """Return the clients that read, and the largest numbers of beats read and written per cycle."""
+        if self.done:
+            return [], 0.0, 0.0
+        who = [n for n, most in enumerate(self.allowed) if most - self.read[n] > NONE]
+        most = 1 / self.bus.port
+        reads = min(most, sum(self._pace(n) for n in who))
+        return who, reads, self.write_pace(most) if self.under_way else 0.0
+
+    def paces(self, who: Sequence[int], rate: float) -> list[tuple[int, float]]:
+        """Return the beats per cycle of each client that reads, in proportion to its burst length."""
+        if len(who) == 1 and not self.flow.little:
+            return [(who[0], min(rate, self._pace(who[0])))]
+        lengths = {n: self.flow.reads[n].burst_at(self.read[n]) for n in who}
+        if self.flow.little:
+            turn = self._turn(who, lengths)
+            return [(turn, min(rate, self._pace(turn)))]
+        found = []
+        left, bursts = rate, sum(lengths.values())
+        for n in sorted(who, key=self._pace):
+            own = min(left * lengths[n] / bursts, self._pace(n))
+            left, bursts = left - own, bursts - lengths[n]
+            found.append((n, own))
+        return found
+
+    def _pace(self, who: int) -> float:
+        return self.flow.reads[who].pace_at(self.read[who], self.bus.read)
+
+    def _turn(self, who: Sequence[int], lengths: dict[int, float]) -> int:
+        """Return the client whose burst is read now."""
+        if self.burst_left <= NONE or self.serving not in who:
+            self.serving = min(who, key=lambda n: (n <= self.serving, n))
+            self.burst_left = lengths[self.serving]
+        return self.serving
+
+    def write_pace(self, rate: float) -> float:
+        """Return the beats per cycle of the writer, whose bursts in flight are limited."""
+        bus, burst = self.bus, self.under_way[0][1]
+        answered = (bus.write + self.turn + burst * bus.port) / bus.outstanding
+        return min(rate, burst / max(self._burst_cycles(burst), answered))
+
+    def until(self, now: float, paces: Wishes, write: float) -> float:
+        """Return the cycles until the next event."""
+        soon = []
+        if self.working:
+            soon.append(self.at - now)
+        if self.grants:
+            soon.append(self.grants[0][0] - now)
+        if self.draining:
+            soon.append(self.drain_at - now)
+        elif self.waiting:
+            if self.waiting[0][0] > now + NONE:
+                soon.append(self.waiting[0][0] - now)
+            if len(self.sent) > 1 and self.sent[-2] > now + NONE:
+                soon.append(self.sent[-2] - now)
+        if self.under_way:
+            self.room = max(self.bus.queue - self.bus.way * write, 0.0)
+            full = self.room + NONE
+            soon += [(total - self.room) / write for total in self._to_write() if total > full]
+            soon.append(self.under_way[0][0] / write)
+        if paces:
+            needs = [*self._array_needs(), *self._dpu_needs()]
+            for who, pace in paces:
+                read, reads = self.read[who], self.flow.reads[who]
+                left = [self.allowed[who] - read]
+                left += [beats - read for reader, beats in needs if reader == who and beats > read + NONE]
+                if reads.tail:
+                    left.append(reads.allow - read - reads.tail)
+                if reads.window > read + NONE:
+                    left.append(reads.window - read)
+                if self.flow.little:
+                    left.append(self.burst_left)
+                if who == FEATURES and self.gives_way:
+                    left.append(self.allowed[who] - read - self.flow.give_way)
+                # A used-up limit does not count; the first entry is the number of beats that are requested.
+                soon.append(min([left[0], *(beats for beats in left if beats > NONE)]) / pace)
+        return min(soon) if soon else -1.0
+
+    def go(self, cycles: float, paces: Wishes, write: float) -> None:
+        """Advance the time by `cycles`."""
+        if self.step >= 0 and not self.ending:
+            why = "array" if self.working else self._why()
+            self.waits[why] = self.waits.get(why, 0.0) + cycles
+        for who, pace in paces:
+            self.read[who] = min(self.read[who] + cycles * pace, self.allowed[who])
+            self.burst_left -= cycles * pace
+        if self.under_way:
+            self.under_way[0][0] -= cycles * write
+            if self.under_way[0][0] <= NONE:
+                self.under_way.popleft()
+
+    def _why(self) -> str:
+        """Return the reason why the array waits."""
+        for needs in (self._array_needs(), self._dpu_needs()):
+            missing = self._missing(needs)
+            if missing is not None:
+                return WAITS[missing]
+        return "memory" if self.under_way and not self.draining else "output"
+
+
+def _shares(wishes: Sequence[Sequence[float]], bus: Memory) -> dict[tuple[int, int], float]:
+    """Return the beats per cycle of each (core, direction) with pending accesses.
+
+    All share DRAM's beats equally, and both directions of a core share the core's rate; a share that one
+    cannot use is given to the others.
+    """
+    left, of_core = 1 / bus.beat, [1 / bus.core] * len(wishes)
+    ways = [sum(1 for most in both if most) for both in wishes]
+    wanted = sorted(
+        (min(most, 1 / bus.core / ways[number]), most, number, way)
+        for number, both in enumerate(wishes)
+        for way, most in enumerate(both)
+        if most
+    )
+    rates: dict[tuple[int, int], float] = {}
+    for place, (_, most, number, way) in enumerate(wanted):
+        rate = min(most, left / (len(wanted) - place), of_core[number] / ways[number])
+        rates[number, way] = rate
+        left -= rate
+        of_core[number] -= rate
+        ways[number] -= 1
+    return rates
+
+
+def spans(parts: Sequence[Sequence[Flow]], bus: Memory, c: Coefficients) -> list[list[Span]]:
+    """Simulate all cores; return each task of each core.
+
+    Raises
+    ------
+    RuntimeError
+        If a flow waits for beats that it never requests, or the time does not advance.
+    """
+    cores = [_Core(flows, bus, c) for flows in parts]
+    now = 0.0
+    still = 0
+    while True:
+        for core in cores:
+            while core.move(now):
+                pass
+        wishes = [core.wishes() for core in cores]
+        rates = _shares([both for _, *both in wishes], bus)
+        moves = []
+        by = -1.0
+        for number, (core, (who, _, _)) in enumerate(zip(cores, wishes, strict=True)):
+            if core.done:
+                continue
+            paces = core.paces(who, rates[number, 0]) if who else []
+            write = core.write_pace(rates[number, 1]) if core.under_way else 0.0
+            soon = core.until(now, paces, write)
+            by = soon if by < 0 else min(by, soon) if soon >= 0 else by
+            moves.append((core, paces, write))
+        if not moves:
+            return [core.spans for core in cores]
+        if by < 0:
+            raise RuntimeError("a core waits for beats that no client requests")
+        still = 0 if by > NONE else still + 1
+        if still > STILL:
+            raise RuntimeError(f"{still} events at cycle {now:g}: the time does not advance")
+        now += by
+        for core, paces, write in moves:
+            core.go(by, paces, write)

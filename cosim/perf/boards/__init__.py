@@ -1,1 +1,0 @@
-"""Published measurements of boards beside the RTL (`rkcosim validate`)."""

@@ -1,1 +1,0 @@
-"""Every constant of the timing: where it stands, its source, its effect on the totals."""

@@ -1,1 +1,0 @@
-"""Register-command streams as files: what they hold, where they come from, when their words were written."""

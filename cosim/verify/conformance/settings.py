@@ -1,0 +1,301 @@
+"""Contradictory or reserved settings whose result is nevertheless defined."""
+
+from __future__ import annotations
+
+from rkcosim.spec.types import BF16, CONV_TYPES, ELEMENT_BITS, FP16, FP32, INT4, INT8, INT16, INT32
+from rkcosim.verify.conformance.case import Plan
+from rkcosim.verify.conformance.choices import Refused
+from rkcosim.verify.conformance.dpu import in_floats, size_e
+from rkcosim.verify.conformance.draw_conv import ConvWish
+from rkcosim.verify.conformance.draw_dpu import DpuWish
+from rkcosim.verify.conformance.draw_writer import settings_packets, settings_unpooling
+from rkcosim.verify.conformance.draws import COMMON, PLAIN, Draw, Kinds, conv_of, fly
+
+SETTINGS = Kinds(diagnostics=True)
+SETTINGS.draws(settings_packets)
+SETTINGS.draws(settings_unpooling)
+
+
+@SETTINGS.add(conv_of(COMMON, PLAIN, argb=True, budget=400))
+def _argb_bits(d: Draw, plan: Plan) -> None:
+    plan.task.set("CNA", **{d.ch.pick("settings.argb", ("NONALIGN_DMA", "GROUP_LINE_OFF")): 0})
+
+
+@SETTINGS.add()
+def _line_stride(d: Draw, plan: Plan) -> None:
+    """A pitch that is not a multiple of four lines: the quotient is floored (1.1)."""
+    task = plan.task
+    if task.get("CNA", "GROUP_LINE_OFF"):
+        raise Refused("the pitch is in atoms")
+    rest = d.ch.integer("settings.rest", 1, 3)
+    task.set("CNA", LINE_STRIDE=task.get("CNA", "LINE_STRIDE") + rest)
+    task.set("CNA", SURF_STRIDE=task.get("CNA", "SURF_STRIDE") - rest)
+
+
+@SETTINGS.draws
+def _few_banks(d: Draw) -> Plan:
+    """Features in more banks than configured; nothing else uses them (2.4)."""
+    wish = ConvWish(d.any_type(), wide=True, budget=10000)
+    if d.ch.chance("settings.argb", 0.4):
+        wish = ConvWish(d.any_type(COMMON), argb=True, budget=5000)
+    plan = d.conv(wish, PLAIN)
+    most = plan.task.get("CNA", "DATA_BANK") - 1
+    if most < 1:
+        raise Refused("one bank")
+    nearly = d.ch.chance("settings.nearly", 0.6)
+    plan.task.set("CNA", DATA_BANK=most if nearly else d.ch.integer("settings.banks", 0, most))
+    return plan
+
+
+@SETTINGS.draws
+def _past_banks(d: Draw) -> Plan:
+    """Features that continue into the weights' banks and beyond: these are not stored (2.7)."""
+    wish = ConvWish(d.any_type(), budget=2000)
+    if d.ch.chance("settings.depthwise", 0.4):
+        wish = ConvWish(d.any_type((INT8, INT16, FP16, BF16)), depthwise=True, budget=2000)
+    if d.ch.chance("settings.argb", 0.2):
+        wish = ConvWish(d.any_type(COMMON), argb=True, budget=5000)
+    plan = d.conv(wish, PLAIN)
+    task = plan.task
+    least, rows = task.get("CNA", "WEIGHT_BANK"), task.get("CNA", "DATAIN_HEIGHT")
+    weights = 11 if d.ch.chance("settings.most", 0.7) else d.ch.integer("settings.weights", least, 11)
+    task.set("CNA", WEIGHT_BANK=weights, DATA_BANK=12 - weights)
+    if wish.argb:
+        if weights == least:
+            raise Refused("as many banks as before")
+        return plan
+    if rows < 2:
+        raise Refused("one row")
+    border, used = 512 * (12 - weights), task.get("CNA", "DATA_ENTRIES")
+    far = d.ch.chance("settings.far", 0.2)
+    most = (1 << 15) - 1 if far else 2 * max(-(-border // (rows - 1)), used)
+    across = [  # pitches with which a row crosses the border
+        (border - entry) // row
+        for row in range(1, rows)
+        for entry in range(min(used, 64))
+        if (border - entry) % row == 0 and used <= (border - entry) // row < 1 << 15
+    ]
+    if across and d.ch.chance("settings.across", 0.5):
+        task.set("CNA", DATA_ENTRIES=d.ch.pick("settings.border", across))
+    else:
+        task.set("CNA", DATA_ENTRIES=d.ch.integer("settings.pitch", used, most))
+    return plan
+
+
+@SETTINGS.add(conv_of(dpu=PLAIN, budget=800))
+def _exact_fit(d: Draw, plan: Plan) -> None:
+    """Row pitches such that the features end with a bank, or one entry after it (2.4)."""
+    names = ("DATAIN_HEIGHT", "DATA_ENTRIES", "WEIGHT_BANK")
+    rows, used, weights = (plan.task.get("CNA", name) for name in names)
+    fits = []
+    for more in (0, 1):  # the next entry must not belong to the weights
+        for count in range(1, 13 - weights - more):
+            apart, rest = divmod(512 * count + more - used, max(1, rows - 1))
+            if rows > 1 and not rest and used <= apart < 1 << 15:
+                fits.append((more, count, apart))
+    if not fits:
+        raise Refused("the rows do not fill the banks")
+    # One entry too many is what the diagnostic is about; it is rarely possible.
+    _, count, apart = d.ch.pick("settings.fit", [fit for fit in fits if fit[0]] or fits)
+    plan.task.set("CNA", DATA_ENTRIES=apart, DATA_BANK=count)
+
+
+@SETTINGS.add()
+def _bank_sum(d: Draw, plan: Plan) -> None:
+    """More banks than exist: this is only reported, since the features fit anyway (2.4)."""
+    least = 13 - plan.task.get("CNA", "WEIGHT_BANK")
+    plan.task.set("CNA", DATA_BANK=d.ch.integer("settings.banks", least, 15))
+
+
+@SETTINGS.add()
+def _weight_bytes(d: Draw, plan: Plan) -> None:
+    """Less than the loops read, but as much as is fetched, since that is rounded up (2.5)."""
+    less = d.ch.integer("settings.less", 1, 15)
+    plan.task.set("CNA", WEIGHT_BYTES=plan.task.get("CNA", "WEIGHT_BYTES") - less)
+
+
+@SETTINGS.add(fly((INT8, INT16, FP16, FP32)))
+def _types(d: Draw, plan: Plan) -> None:
+    """Undefined type codes of the DPU, or codes of the other domain (0.4)."""
+    task, kind = plan.task, d.ch.integer("settings.types", 0, 4)
+    if kind >= 2 and (task.get("DPU", "CHANNEL") + 1) % 8:
+        raise Refused("groups that differ, with lanes without a channel in them")
+    block, name, code = (
+        ("DPU", "OUT_PRECISION", 7),
+        ("DPU_RDMA", "PROC_PRECISION", 7),
+        ("DPU", "IN_PRECISION", 1 if in_floats(task) else 2),
+        ("DPU", "IN_PRECISION", 7),
+        ("DPU_RDMA", "IN_PRECISION", 7),
+    )[kind]
+    task.set(block, **{name: code})
+    if kind in (0, 3, 4):  # nothing may depend on the size of what is read or written
+        task.address("DPU", "DST_BASE_ADDR", d.arena.alloc(1 << 17, "output"))
+        task.address("DPU_RDMA", "SRC_BASE_ADDR", d.arena.alloc(1 << 17, "input"))
+
+
+@SETTINGS.draws
+def _two_groups(d: Draw) -> Plan:
+    """DPU and DPU_RDMA disagree about the channels of a group (5.1)."""
+    kind = d.any_type((INT8, INT16, INT32))
+    plan = d.flying(kind, DpuWish(element=d.ch.pick("settings.ew", ("none", "memory"))))
+    if (plan.task.get("DPU", "CHANNEL") + 1) % 8:
+        raise Refused("lanes without a channel, of no known content, would take the places of others")
+    others = tuple({0, 1, 6} - {plan.task.get("DPU", "IN_PRECISION")})
+    plan.task.set("DPU", IN_PRECISION=d.ch.pick("settings.group", others))
+    return plan
+
+
+# Elements of 4 and 8 bits in the float domain (5.4).
+SETTINGS.sets(
+    "float_elements",
+    fly((FP16, BF16), "memory"),
+    "DPU_RDMA",
+    ERDMA_DATA_SIZE=lambda ch: ch.integer("settings.bits", 0, 1),
+)
+
+
+@SETTINGS.add(fly(COMMON))
+def _modes(d: Draw, plan: Plan) -> None:
+    """Modes of convolution that are undefined for DPU and DPU_RDMA (5.1)."""
+    block = d.ch.pick("settings.block", ("DPU", "DPU_RDMA"))
+    plan.task.set(block, CONV_MODE=d.ch.integer("settings.mode", 1, 2))
+
+
+@SETTINGS.add()
+def _nowhere(d: Draw, plan: Plan) -> None:
+    """Nothing leaves the DPU, which then ignores the surfaces of a group (4.10)."""
+    plan.task.set("DPU", OUTPUT_MODE=0)
+    if d.ch.chance("settings.size_e", 0.5):
+        plan.task.set("DPU", **size_e(d.ch.integer("settings.size_e.value", 0, 7)))
+
+
+@SETTINGS.add(fly((FP16, BF16)))
+def _float_shift(d: Draw, plan: Plan) -> None:
+    """A shift of OUT_CVT on floats, which has no effect.
+
+    0 in its low six bits is the value without shift (4.9).
+    """
+    shift = 64 * d.ch.integer("settings.shift", 1, 63) + d.ch.pick("settings.shift.low", (0, 0, 0, 1, 63))
+    plan.task.set("DPU", OUT_CVT_SHIFT=shift)
+
+
+@SETTINGS.draws
+def _fed(d: Draw) -> Plan:
+    kind = d.any_type(COMMON)
+    plan = d.flying(kind, DpuWish(out=(kind,), to_ppu=True, element="none"))
+    plan.task.set("PPU", DPU_FLYIN=1 - plan.task.get("PPU", "DPU_FLYIN"))
+    return plan
+
+
+@SETTINGS.add()
+def _combined_alone(d: Draw, plan: Plan) -> None:
+    """COMB_USE of the DPU, which repeats nothing if DPU_RDMA does not run (4.13)."""
+    if "DPU_RDMA" in plan.task.blocks:
+        raise Refused("DPU_RDMA runs")
+    plan.task.set("DPU", COMB_USE=1)
+
+
+SETTINGS.sets("index", lambda d: d.pool(d.any_type(COMMON)), "PPU", POOLING_METHOD=0, INDEX_EN=1)
+
+
+def _gates(d: Draw, plan: Plan) -> None:
+    """Octets that are not clocked, of any type (3.8)."""
+    gates = d.ch.pick("settings.gates", (1 << 11, 1 << 23))
+    plan.task.set("CORE", SLCG_OP_EN=((1 << 27) - 1) & ~gates)
+    plan.reset = True
+
+
+SETTINGS.add(conv_of(CONV_TYPES, PLAIN, budget=800), "gates_and_type")(_gates)
+SETTINGS.add(conv_of(COMMON, PLAIN, depthwise=True, budget=800), "depthwise_gates")(_gates)
+
+
+@SETTINGS.draws
+def _missing_groups(d: Draw) -> Plan:
+    """CORE counts more groups than there are kernels for, and the DPU uses them (3.8)."""
+    depthwise = d.ch.chance("settings.depthwise", 0.3)
+    kind = d.any_type(COMMON if depthwise else CONV_TYPES)
+    return d.conv(ConvWish(kind, depthwise=depthwise, missing_groups=True, budget=800))
+
+
+@SETTINGS.add(conv_of((INT8, INT4, FP16), PLAIN, budget=400))
+def _unaligned_conv(d: Draw, plan: Plan) -> None:
+    """Addresses whose lower bits are dropped (the bus has atoms)."""
+    plan.task.addresses["CNA", "FEATURE_DATA_ADDR"] += d.ch.pick("settings.low", (1, 8, 15))
+
+
+@SETTINGS.add(fly((INT8, INT16, INT32), "register"))
+def _extremes(d: Draw, plan: Plan) -> None:
+    """Sums at the ends of 32 bits that PReLU passes, then operations at these ends (4.4, 4.7)."""
+    ch, task = d.ch, plan.task
+    task.set("DPU", BS_BYPASS=0, BS_ALU_BYPASS=0, BS_ALU_ALGO=ch.pick("settings.algorithm", (2, 4)))
+    task.set("DPU", BS_ALU_SRC=0, BS_ALU_OPERAND=ch.pick("settings.end", (1 << 31, (1 << 31) - 1)))
+    task.set("DPU", BS_MUL_BYPASS=ch.integer("settings.no_factor", 0, 1), BS_MUL_PRELU=1, BS_MUL_SRC=0)
+    task.set("DPU", BS_MUL_SHIFT_VALUE=ch.integer("settings.shift", 0, 15), BS_RELU_BYPASS=1, BS_RELUX_EN=0)
+    task.set("DPU", BN_BYPASS=1, EW_OP_TYPE=0, EW_ALU_ALGO=ch.pick("settings.operation", (5, 6, 5, 6, 2, 4)))
+
+
+@SETTINGS.add(fly((INT8, INT16), "lut"))
+def _steps(d: Draw, plan: Plan) -> None:
+    """The first step between entries that is too large for a table (4.12)."""
+    plan.task.set("DPU", **{f"LUT_{d.ch.pick('settings.table', ('LE', 'LO'))}_INDEX_SELECT": 23})
+
+
+@SETTINGS.add(fly((INT8, INT16), "lut"))
+def _slopes(d: Draw, plan: Plan) -> None:
+    """Nearly all data lie outside of short tables, and half of the products with slopes tie (4.12)."""
+    ch, task = d.ch, plan.task
+    for table in ("LE", "LO"):
+        start = ch.integer(f"settings.{table}_start", -40, 40)
+        end = start + ch.integer(f"settings.{table}_more", 0, 3)
+        task.set("DPU", **{f"LUT_{table}_START": start, f"LUT_{table}_END": end})
+        for kind in ("OFLOW", "UFLOW"):
+            scale = 2 * ch.integer(f"settings.{table}_{kind}", -50, 50) + 1
+            task.set("DPU", f"LUT_{table}_SLOPE_SCALE", **{f"{kind}_SCALE": scale})
+            task.set("DPU", f"LUT_{table}_SLOPE_SHIFT", **{f"{kind}_SHIFT": 1})
+
+
+@SETTINGS.add(fly(COMMON, "memory"))
+def _left_element(d: Draw, plan: Plan) -> None:
+    """Data of ERDMA that no operation of a flying task uses: they are dropped (4.7)."""
+    off = d.ch.pick("settings.off", ("EW_BYPASS", "EW_OP_BYPASS"))
+    plan.task.set("DPU", **{off: 1, "EW_OP_SRC": d.ch.integer("settings.source", 0, 1)})
+
+
+@SETTINGS.draws
+def _unpredictable(d: Draw) -> Plan:
+    """Sums whose operand does not take the path that silicon needs (4.7)."""
+    kind = d.any_type((FP16, INT8, INT16))
+    plan = d.flying(kind, DpuWish(element="memory"))
+    plan.task.set("DPU", EW_OP_TYPE=0, EW_ALU_ALGO=2, EW_MUL_PRELU=0, EW_OP_CVT_BYPASS=int(kind is FP16))
+    if kind is not FP16:
+        plan.task.set("DPU", EDATA_SIZE=3)
+    return plan
+
+
+@SETTINGS.add()
+def _cut(d: Draw, plan: Plan) -> None:
+    """CLIP_TRUNCATE on ties, on sums that exceed 32 bits, and on the correction (4.2, 3.9)."""
+    ch, task = d.ch, plan.task
+    if in_floats(task):
+        raise Refused("floats")
+    bits = ELEMENT_BITS.get(task.get("DPU", "OUT_PRECISION"), 8)
+    if -(-(task.get("DPU", "CHANNEL") + 1) * bits // 128) % (task.get("DPU", "SIZE_E_1") + 1):
+        raise Refused("a kernel group that is not whole hangs with a live converter (4.10)")
+    shift = ch.pick("settings.cut", (1, 1, 2, 3, 31))
+    task.set("CORE", CLIP_TRUNCATE=shift, ROUND_TYPE=ch.integer("settings.up", 0, 1))
+    task.set("DPU", OD_BYPASS=0, OW_SRC=0, OW_OP=ch.corner("settings.correction", 0, 65535))
+
+
+@SETTINGS.draws
+def _ties(d: Draw) -> Plan:
+    """Products by powers of two that lie exactly between two results, with shifts up to 32 (4.3, 4.8)."""
+    ch = d.ch
+    plan = d.flying(d.any_type((INT8, INT16)), PLAIN)
+    first = ch.pick("settings.first", (14, 14, ch.integer("settings.first_bits", 0, 14)))
+    second = ch.pick("settings.second", (14, 14, ch.integer("settings.second_bits", 0, 14)))
+    shift = first + second + ch.integer("settings.rest", 1, 4)
+    plan.task.set("DPU", BS_BYPASS=0, BS_ALU_BYPASS=1, BS_MUL_BYPASS=0, BS_MUL_SRC=0, BS_MUL_PRELU=0)
+    plan.task.set("DPU", BS_RELU_BYPASS=1, BS_RELUX_EN=0, BS_MUL_OPERAND=1 << first, BS_MUL_SHIFT_VALUE=0)
+    plan.task.set("DPU", BS_MUL_SHIFT_VALUE_NEG=0, OUT_CVT_SCALE=1 << second, OUT_CVT_SHIFT=shift)
+    plan.task.set("DPU", CVT_ROUND=ch.integer("settings.away", 0, 1), CVT_TYPE=0)
+    return plan

@@ -1,0 +1,1 @@
+"""Comparison of the RTL with the golden models."""

@@ -1,0 +1,136 @@
+"""Checks of a `.rknn` file's run: bytes against the task-level model, nodes against their exact values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rkcosim.compiler import LoadedModel
+from rkcosim.compiler.host_steps import compute
+from rkcosim.compiler.steps import HostStep, Step
+from rkcosim.rknn_file.model import FileModel
+from rkcosim.verify.crosscheck.file_meaning import NotJudged, judge
+from rkcosim.verify.crosscheck.model_check import Difference, ModelChecker, SecondLevel, first_difference
+
+MEANING = "the node's meaning"
+"""Name of the mathematical value in messages."""
+
+
+@dataclass
+class NodeJudgement:
+    """Result of the comparison of a node's output with its mathematical value.
+
+    Members
+    -------
+    step : index of the step.
+    name, kind : name and type of the node.
+    right : whether all elements are within their bounds; None if the node was not compared.
+    reason : reason for which it was not compared.
+    wrong, elements : number of elements outside of their bounds, and of all elements.
+    worst : largest distance in units of the bound.
+    cancelled : see `rkcosim.verify.crosscheck.file_meaning.Judgement`.
+    """
+
+    step: int
+    name: str
+    kind: str
+    right: bool | None = None
+    reason: str = ""
+    wrong: int = 0
+    elements: int = 0
+    worst: float = 0.0
+    cancelled: int = 0
+
+
+class FileChecker(ModelChecker):
+    """Check the runs of a loaded `.rknn` file; for the parameters see `ModelChecker`.
+
+    Members
+    -------
+    nodes : judgements of the last check, in the order of the steps.
+    """
+
+    def __init__(self, loaded: LoadedModel, device: str = "RTL") -> None:
+        super().__init__(loaded, device)
+        self.nodes: list[NodeJudgement] = []
+
+    def _second_level(self, inputs: list[npt.ArrayLike]) -> SecondLevel:
+        """Return the function that compares a step's output with its value for the device's inputs."""
+        model = self.loaded.model
+        assert isinstance(model, FileModel)
+        self.nodes = []
+
+        def compare(index: int, ours: tuple[str, npt.NDArray[Any]]) -> Difference | None:
+            step = model.plan.steps[index]
+            cubes = [self.loaded.tensor(tensor.name) for tensor in step.inputs]
+            lost = [t.name for t in step.inputs if model.graph.root(t.name) in model.plan.lost]
+            if isinstance(step, HostStep) and not lost:
+                return first_difference(
+                    self.loaded, step, ours, ("the host's function", compute(step, cubes))
+                )
+            return self._judged(model, index, step, cubes, lost, ours)
+
+        return compare
+
+    def summary(self) -> dict[str, tuple[int, int]]:
+        """Return (number of right nodes, number of nodes) of the last check by the node's type."""
+        found: dict[str, tuple[int, int]] = {}
+        for row in self.nodes:
+            right, every = found.get(row.kind, (0, 0))
+            found[row.kind] = right + (row.right is True), every + 1
+        return found
+
+    def _judged(
+        self,
+        model: FileModel,
+        index: int,
+        step: Step,
+        cubes: list[npt.NDArray[Any]],
+        lost: list[str],
+        ours: tuple[str, npt.NDArray[Any]],
+    ) -> Difference | None:
+        row = NodeJudgement(index, step.name, step.kind)
+        self.nodes.append(row)
+        try:
+            if lost:
+                raise NotJudged(f"'{lost[0]}' was overwritten")
+            found = judge(model.file_plan, index, cubes, ours[1])
+        except NotJudged as error:
+            row.reason = str(error)
+            return None
+        apart = np.abs(ours[1].astype(np.float64) - found.meaning.values) / found.meaning.bound
+        row.right, row.wrong, row.elements = found.right, int(found.wrong.sum()), found.wrong.size
+        row.worst = float(np.nanmax(np.where(np.isfinite(apart), apart, 0.0), initial=0.0))
+        row.cancelled = found.cancelled
+        if found.right:
+            return None
+        channel, line, column = (int(n) for n in np.argwhere(found.wrong)[0])
+        at = channel, line, column
+        place = model.plan.place(step.output.name)
+        address = place.ref.address(self.loaded.bases) + place.offset_of(*at)
+        expected = float(found.meaning.values[at])
+        return Difference(
+            step.name,
+            step.output.name,
+            at,
+            address,
+            ours[0],
+            ours[1][at].item(),
+            MEANING,
+            expected,
+            row.wrong,
+        )
+
+    def levels(self) -> dict[str, Any]:
+        """Return the members of a verdict without differences: levels and numbers of compared nodes."""
+        missing = [{"node": row.name, "why": row.reason} for row in self.nodes if row.right is None]
+        return {
+            "levels": [self.device, "task golden"],
+            "nodes": len(self.nodes),
+            "nodes_right": sum(row.right is True for row in self.nodes),
+            "nodes_not_judged": missing,
+            "cancelled_elements": sum(row.cancelled for row in self.nodes),
+        }

@@ -1,0 +1,639 @@
+"""Mathematical values of the nodes of a `.rknn` file, and the error that their arithmetic may have.
+
+The values are computed without intermediate rounding: convolutions are sums in binary64, factors are those of
+the file's operand blocks and converters, and functions are evaluated directly. The remaining difference has a
+bound per node: one step of an int8 output, two units in the last place of an fp16 output, and for a function
+that is computed by a table the largest distance of the table from the function.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rkcosim.compiler.graph import Tensor, from_cube, to_cube
+from rkcosim.compiler.programs.task import Ref, Task
+from rkcosim.compiler.steps import HostStep
+from rkcosim.rknn_file.constants import FileStep, group_of, weights, weights_of
+from rkcosim.rknn_file.host import permutation
+from rkcosim.rknn_file.plan import FilePlan
+from rkcosim.rknn_file.tasks import field_of, values_of
+from rkcosim.spec.layouts import unpack_feature
+
+Real = npt.NDArray[np.float64]
+Cube = npt.NDArray[Any]
+
+STEPS_INT8 = 1.0
+"""Allowed distance of an int8 output from its mathematical value, in steps."""
+
+ULPS_FP16 = 2.0
+"""Allowed distance of an fp16 output from its mathematical value, in units in the last place."""
+
+FUNCTIONS: dict[str, Callable[[Real], Real]] = {
+    "Sigmoid": lambda x: 1.0 / (1.0 + np.exp(-np.clip(x, -700.0, 700.0))),
+    "Tanh": np.tanh,
+}
+"""Functions by name; the type of a node that computes one ends with its name."""
+
+
+class NotJudged(Exception):
+    """Raised for a node whose mathematical value is not computed; the message gives the reason."""
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """Mathematical values of a node's output and the allowed distances from them, float64 (C, H, W)."""
+
+    values: Real
+    bound: Real
+
+
+def ulp16(values: Real) -> Real:
+    """Return the unit in the last place of fp16 at each value, at least 2^-24."""
+    with np.errstate(divide="ignore"):
+        exponent = np.floor(np.log2(np.maximum(np.abs(values), 2.0**-14)))
+    return np.exp2(np.minimum(exponent, 15.0) - 10)
+
+
+def meaning(plan: FilePlan, index: int, cubes: Sequence[Cube]) -> Meaning:
+    """Compute the mathematical value of a step for given inputs.
+
+    Parameters
+    ----------
+    plan
+        Plan of the file.
+    index
+        Index of the step.
+    cubes
+        Its inputs, int8 or float16 (C, H, W) each.
+
+    Raises
+    ------
+    NotJudged
+        if the step's value is not computed here.
+    """
+    step = plan.steps[index]
+    if isinstance(step, HostStep):
+        raise NotJudged("the host computes it")
+    assert isinstance(step, FileStep)
+    found = _Node(plan, index, step, cubes).meaning()
+    values, extra = found
+    if step.output.real:
+        return Meaning(values, ULPS_FP16 * ulp16(values) + extra)
+    bound = np.maximum(STEPS_INT8, extra + 1e-6)
+    return Meaning(np.clip(values, -128, 127), np.broadcast_to(bound, values.shape))
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Comparison of a node's output with its mathematical value.
+
+    Members
+    -------
+    meaning : the expected values.
+    wrong : bool (C, H, W); elements outside of their bounds.
+    cancelled : number of elements that are more than two units in the last place away, but within the error
+        of the binary32 roundings of the array's partial sums, which is large where terms cancel.
+    """
+
+    meaning: Meaning
+    wrong: npt.NDArray[np.bool_]
+    cancelled: int = 0
+
+    @property
+    def right(self) -> bool:
+        """Whether every element is within its bound."""
+        return not self.wrong.any()
+
+
+def judge(plan: FilePlan, index: int, cubes: Sequence[Cube], actual: Cube) -> Judgement:
+    """Compare a step's output `actual` with its value; for the other parameters and errors see `meaning`."""
+    found = meaning(plan, index, cubes)
+    wrong = beyond(actual, found)
+    if not wrong.any() or actual.dtype != np.float16:
+        return Judgement(found, wrong)
+    step = plan.steps[index]
+    assert isinstance(step, FileStep)
+    slack = _Node(plan, index, step, cubes).cancellation()
+    still = wrong & beyond(actual, Meaning(found.values, found.bound + slack))
+    return Judgement(found, still, int(wrong.sum() - still.sum()))
+
+
+def beyond(actual: Cube, judged: Meaning) -> npt.NDArray[np.bool_]:
+    """Return which elements of an output are outside of their bounds, bool (C, H, W)."""
+    got = actual.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        wrong = ~(np.abs(got - judged.values) <= judged.bound)
+    if actual.dtype == np.float16:  # infinity is right where the value is out of range
+        wrong &= ~(np.isinf(got) & (np.sign(got) == np.sign(judged.values)) & (np.abs(judged.values) > 65487))
+    return wrong
+
+
+class _Node:
+    """Evaluation of one step from the registers of its main task and its operands."""
+
+    def __init__(self, plan: FilePlan, index: int, step: FileStep, cubes: Sequence[Cube]) -> None:
+        self.plan, self.step, self.cubes = plan, step, cubes
+        self.file, self.node = plan.file, plan.file.nodes[step.nodes[-1]]
+        self.tasks = [task for task in plan.tasks if task.layer == index]
+        self.main = self._main()
+        self.registers = values_of(self.main.settings)
+        self.real = step.output.real
+        self.absolute = False
+        self.error: Any = 0.0
+        """Largest accumulated error of integer rounding, in units of the value; (C, 1, 1) or a scalar."""
+
+    def _main(self) -> Task:
+        """Return the first task that writes to the output, not one that only loads a table or ends a part."""
+        place = self.plan.places[self.step.output.name]
+        for task in self.tasks:
+            ref = self._ref(task, "PPU" if "PPU" in task.blocks else "DPU", "DST_BASE_ADDR")
+            if ref is not None and ref.region == place.ref.region:
+                if place.ref.offset <= ref.offset < place.ref.offset + place.size:
+                    return task
+        raise NotJudged("no task writes its output directly")
+
+    @staticmethod
+    def _ref(task: Task, block: str, register: str) -> Ref | None:
+        found = None
+        for setting in task.settings:
+            if (setting.block, setting.register) == (block, register):
+                found = next((v for v in setting.fields.values() if isinstance(v, Ref)), None)
+        return found
+
+    def _lowest(self, block: str, register: str) -> Ref:
+        """Return the start of an operand of the whole node: the lowest address in the tasks' registers."""
+        refs = [ref for task in self.tasks if (ref := self._ref(task, block, register))]
+        refs = [ref for ref in refs if ref.region == "weights"]
+        if not refs:
+            raise NotJudged(f"{block}.{register} names no constant")
+        return min(refs, key=lambda ref: ref.offset)
+
+    def get(self, block: str, register: str, name: str | None = None) -> int:
+        """Return a register field of the main task."""
+        return field_of(self.registers, block, register, name or register)
+
+    def signed(self, block: str, register: str, name: str | None = None, bits: int = 32) -> int:
+        """Return a register field as a signed number of `bits` bits."""
+        value = self.get(block, register, name) & (1 << bits) - 1
+        return value - (1 << bits) if value >> (bits - 1) else value
+
+    def meaning(self) -> tuple[Real, Any]:
+        """Return the output's values and the largest error of roundings or of a table."""
+        found = self._values()
+        return found if isinstance(found, tuple) else (found, 0.0 if self.real else self.error)
+
+    def _values(self) -> Real | tuple[Real, Any]:
+        if self.node.type == "Concat" and self.node.attributes.get("axis"):
+            return self._concatenated()
+        if self.node.type in ("Transpose", "Reshape", "Resize") and not self.file.ours:
+            return to_cube(self._moved(), self.step.output).astype(np.float64)
+        if "PPU" in self.main.blocks and "DPU" not in self.main.blocks:
+            return self._pool()
+        if "PPU" in self.main.blocks:
+            raise NotJudged("its convolution is followed by a pooling in the same task")
+        if len(self.step.nodes) > 1:
+            raise NotJudged("a node without tasks precedes it")
+        if "CNA" in self.main.blocks:
+            return self._dpu(self._convolution())
+        if self.get("DPU", "FEATURE_MODE_CFG", "TP_EN"):
+            raise NotJudged("its tasks move packets")
+        if len(self.tasks) > 1 or self.cubes[0].shape != self.step.output.cube:
+            raise NotJudged(f"{len(self.tasks)} element-wise tasks from {self.cubes[0].shape}")
+        return self._dpu(self.cubes[0].astype(np.float64))
+
+    # nodes that only move elements
+
+    def _moved(self) -> Cube:
+        """Return the elements in the output's shape."""
+        array = from_cube(self.cubes[0], self.step.inputs[0])
+        for number in self.step.nodes:
+            node = self.file.nodes[number]
+            shape = self.file.tensors[node.outputs[0]].shape
+            if node.type == "Transpose":
+                array = array.transpose(permutation(node, self._as_tensor(array)))
+            elif node.type == "Reshape":
+                array = array.reshape(shape)
+            elif node.type == "Resize":
+                array = self._resized(array, shape)
+            else:
+                raise NotJudged(f"{node.type} without tasks")
+        if array.shape != self.step.output.shape:
+            raise NotJudged(f"its output has the shape {array.shape}, in the file {self.step.output.shape}")
+        return array
+
+    def _as_tensor(self, array: Cube) -> Tensor:
+        return Tensor("", array.shape, 1.0, 0, (1, 1, 1))
+
+    def _concatenated(self) -> Real:
+        """Return the concatenation of the inputs, converted to the output's quantisation."""
+        y, axis = self.step.output, int(self.node.attributes["axis"]) - 1
+        parts = [
+            (cube.astype(np.float64) - x.zero_point) * (x.scale / y.scale) + y.zero_point
+            for cube, x in zip(self.cubes, self.step.inputs, strict=True)
+        ]
+        try:
+            whole = np.concatenate(parts, axis=axis)
+        except ValueError as error:
+            raise NotJudged(str(error)) from error
+        if whole.shape != y.cube:
+            raise NotJudged(f"its inputs together have the shape {whole.shape}, its output {y.cube}")
+        return whole
+
+    @staticmethod
+    def _resized(array: Cube, shape: tuple[int, ...]) -> Cube:
+        if len(shape) != 4 or shape[2] % array.shape[2] or shape[3] % array.shape[3]:
+            raise NotJudged(f"a resize from {array.shape} to {shape}")
+        return array.repeat(shape[2] // array.shape[2], 2).repeat(shape[3] // array.shape[3], 3)
+
+    # windows
+
+    def _window(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """Return kernel, strides, pads (top, left, bottom, right) and dilations."""
+        given = self.node.attributes
+
+        def pair(name: str, default: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple(given.get(name) or default)
+
+        kernel = pair("kernel_shape", ())
+        if len(kernel) != 2:
+            raise NotJudged("it has no kernel of two dimensions")
+        found = kernel, pair("strides", (1, 1)), pair("pads", (0,) * 4), pair("dilations", (1, 1))
+        if [len(part) for part in found] != [2, 2, 4, 2] or min(found[1] + found[3] + kernel) < 1:
+            raise NotJudged(f"its window is {found}")
+        return found
+
+    def _taps(self, cube: Real, fill: float) -> tuple[Real, tuple[int, int]]:
+        """Return the padded input, and the rows and columns of the output."""
+        kernel, strides, pads, dilations = self._window()
+        _, rows, columns = self.step.output.cube
+        reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+        height = max((rows - 1) * strides[0] + reach[0], pads[0] + cube.shape[1])
+        width = max((columns - 1) * strides[1] + reach[1], pads[1] + cube.shape[2])
+        if height > 1 << 14 or width > 1 << 14:
+            raise NotJudged(f"its window needs {height} x {width} elements")
+        padded = np.full((cube.shape[0], height, width), fill)
+        padded[:, pads[0] : pads[0] + cube.shape[1], pads[1] : pads[1] + cube.shape[2]] = cube
+        return padded, (rows, columns)
+
+    def _slice(self, padded: Real, y: int, x: int, size: tuple[int, int]) -> Real:
+        _, strides, _, dilations = self._window()
+        top, left = y * dilations[0], x * dilations[1]
+        rows = slice(top, top + (size[0] - 1) * strides[0] + 1, strides[0])
+        return padded[:, rows, left : left + (size[1] - 1) * strides[1] + 1 : strides[1]]
+
+    def _pool(self) -> Real:
+        kernel = self._window()[0]
+        method = self.get("PPU", "OPERATION_MODE_CFG", "POOLING_METHOD")
+        if method not in (0, 1):
+            raise NotJudged(f"pooling method {method}")
+        padded, size = self._taps(self.cubes[0].astype(np.float64), -np.inf if method else 0.0)
+        taps = [self._slice(padded, y, x, size) for y in range(kernel[0]) for x in range(kernel[1])]
+        if method:
+            return np.maximum.reduce(taps)
+        pads = self._window()[2]
+        if any(pads) and self.node.attributes.get("count_include_pad") == 0 and not self.file.ours:
+            raise NotJudged("it is an average without the padding")
+        return np.add.reduce(taps) / len(taps)
+
+    # convolutions
+
+    def _pad_value(self) -> float:
+        if self.real:
+            return float(np.uint16(self.get("CNA", "PAD_CON1", "PAD_VALUE") & 0xFFFF).view(np.float16))
+        return float(self.signed("CNA", "PAD_CON1", "PAD_VALUE", 8))
+
+    def _convolution(self) -> Real:
+        """Return the sums of the array with the part of CPEND, float64 (kernels, rows, columns)."""
+        tensors = weights_of(self.file, self.step)
+        if not tensors:
+            raise NotJudged("it has no weights")
+        if not self.get("CNA", "CVT_CON0", "CVT_BYPASS") and not self.step.inputs[0].unsigned:
+            raise NotJudged("its input converter is enabled")
+        w = np.concatenate([weights(tensor, group_of(self.file, self.step)) for tensor in tensors])
+        depthwise = self.get("CNA", "CONV_CON1", "CONV_MODE") == 3
+        x, w = self.cubes[0].astype(np.float64), w.astype(np.float64)
+        w = np.abs(w) if self.absolute else w
+        if self.get("CNA", "CONV_CON1", "DECONV"):
+            x = self._spread(x)
+        if w.shape[1] not in (1, x.shape[0]) or w.shape[0] != self.step.output.cube[0]:
+            raise NotJudged(
+                f"weights {w.shape} do not match input {x.shape} and output {self.step.output.cube}"
+            )
+        padded, size = self._taps(x, self._pad_value())
+        total = np.zeros((w.shape[0], *size))
+        window = np.zeros((x.shape[0] if depthwise else 1, *size))
+        for y in range(w.shape[2]):
+            for z in range(w.shape[3]):
+                part = self._slice(padded, y, z, size)
+                if depthwise:
+                    total += w[:, 0, y, z][:, None, None] * part
+                    window += part
+                else:
+                    total += np.tensordot(w[:, :, y, z], part, axes=(1, 0))
+                    window += part.sum(0, keepdims=True)
+        if self.real or self.get("DPU", "BS_OW_CFG", "OD_BYPASS"):
+            return total if self.real else total / 2.0 ** self.get("CORE", "CLIP_TRUNCATE")
+        if self.get("DPU", "BS_OW_CFG", "OW_SRC"):
+            zero = self._channels("BS", "cpend")
+        else:
+            zero = np.full((1, 1, 1), float(self.signed("DPU", "BS_OW_OP", "OW_OP", 16)))
+        return (total + window * zero) / 2.0 ** self.get("CORE", "CLIP_TRUNCATE")
+
+    def cancellation(self) -> Any:
+        """Return the largest error of rounding partial sums to binary32, once for each weight tile.
+
+        Each rounding error is at most half a unit in the last place of a partial sum, which is not larger
+        than the sum of all absolute terms.
+        """
+        if "CNA" not in self.main.blocks:
+            return 0.0
+        tensors = weights_of(self.file, self.step)
+        channels = 1 if self.get("CNA", "CONV_CON1", "CONV_MODE") == 3 else self.cubes[0].shape[0]
+        tiles = -(-channels // 32) * math.prod(tensors[0].shape[2:])
+        self.cubes = [np.abs(cube) for cube in self.cubes]
+        self.absolute = True
+        return tiles * 2.0**-24 * self._convolution()
+
+    def _spread(self, x: Real) -> Real:
+        """Insert the zeros between the pixels of a transposed convolution."""
+        steps = [self.get("CNA", "CONV_CON3", f"DECONV_{axis}_STRIDE") + 1 for axis in "YX"]
+        wide = np.zeros((x.shape[0], (x.shape[1] - 1) * steps[0] + 1, (x.shape[2] - 1) * steps[1] + 1))
+        wide[:, :: steps[0], :: steps[1]] = x
+        return wide
+
+    # the output stages
+
+    def _channels(self, stage: str, part: str) -> Real:
+        """Return one part of a stage's operand block, float64 (channels, 1, 1)."""
+        client = "BRDMA" if stage == "BS" else "NRDMA"
+        use = self.get("DPU_RDMA", f"{client}_CFG", f"{client}_DATA_USE")
+        kinds = {"alu": np.dtype("<f4" if self.real else "<i4"), "cpend": np.dtype("<i2")}
+        kinds["mul"] = np.dtype("<f2" if self.real else "<i2")
+        fields = [name for bit, name in enumerate(kinds) if use >> bit & 1]
+        if part not in fields or self.get("DPU_RDMA", f"{client}_CFG", f"{client}_DISABLE"):
+            raise NotJudged(f"{stage} needs '{part}' operands, which its operand block does not have")
+        block = np.dtype([(name, kinds[name], (8,)) for name in fields])
+        count = self.step.output.cube[0]
+        start = self._lowest("DPU_RDMA", f"{stage}_BASE_ADDR").offset
+        size = -(-count // 8) * block.itemsize
+        data = bytes(self.plan.weights[start : start + size])
+        if len(data) < size:
+            raise NotJudged(f"its operand block has {len(data)} bytes of {size}")
+        return np.frombuffer(data, block)[part].reshape(-1)[:count].astype(np.float64)[:, None, None]
+
+    def _rounded(self, factor: Any, shift: float) -> None:
+        """Update the error for a product with a factor and the rounding of its shift."""
+        self.error = self.error * np.abs(factor) / 2.0**shift + (0.5 if shift else 0.0)
+
+    def _dpu(self, v: Real) -> Real | tuple[Real, Any]:
+        for stage in ("BS", "BN"):
+            if not self.get("DPU", f"{stage}_CFG", f"{stage}_BYPASS"):
+                v = self._stage(stage, v)
+        if self.get("DPU", "EW_CFG", "EW_BYPASS"):
+            return self._converted(v)
+        if not self.get("DPU", "EW_CFG", "EW_LUT_BYPASS"):
+            return self._function(v)
+        if not self.get("DPU", "EW_CFG", "EW_OP_BYPASS"):
+            v = self._operation(v)
+        return self._converted(self._limits("EW", v))
+
+    def _stage(self, stage: str, v: Real) -> Real:
+        """Apply ALU, multiplier and limits of a stage: BS adds first, BN multiplies first."""
+        cfg = f"{stage}_CFG"
+        order = ["alu", "mul"] if stage == "BS" else ["mul", "alu"]
+        for part in order:
+            if self.get("DPU", cfg, f"{stage}_{part.upper()}_BYPASS"):
+                continue
+            v = self._added(stage, v) if part == "alu" else self._multiplied(stage, v)
+        return self._limits(stage, v)
+
+    def _added(self, stage: str, v: Real) -> Real:
+        if self.get("DPU", f"{stage}_CFG", f"{stage}_ALU_SRC"):
+            operand: Any = self._channels(stage, "alu")
+        else:
+            operand = self._number(self.get("DPU", f"{stage}_ALU_CFG", f"{stage}_ALU_OPERAND"))
+        algorithm = self.get("DPU", f"{stage}_CFG", f"{stage}_ALU_ALGO")
+        if algorithm not in (2, 4):
+            raise NotJudged(f"{stage} uses algorithm {algorithm}")
+        return v - operand if algorithm == 4 else v + operand
+
+    def _multiplied(self, stage: str, v: Real) -> Real:
+        register = f"{stage}_MUL_CFG"
+        if self.get("DPU", register, f"{stage}_MUL_SRC"):
+            factor: Any = self._channels(stage, "mul")
+        elif self.real:
+            bits = np.uint16(self.get("DPU", register, f"{stage}_MUL_OPERAND") & 0xFFFF)
+            factor = float(bits.view(np.float16))
+        else:
+            factor = self.signed("DPU", register, f"{stage}_MUL_OPERAND", 16)
+        product = v * factor
+        if not self.real:
+            down = self.get("DPU", register, f"{stage}_MUL_SHIFT_VALUE")
+            negative = self.get("DPU", "DATA_FORMAT", f"{stage}_MUL_SHIFT_VALUE_NEG")
+            before = self.error
+            self._rounded(factor, min(down, negative))
+            if self.get("DPU", f"{stage}_CFG", f"{stage}_MUL_PRELU"):
+                self.error = np.maximum(self.error, before)
+            product = np.where(product < 0, product / 2.0**negative, product / 2.0**down)
+        if self.get("DPU", f"{stage}_CFG", f"{stage}_MUL_PRELU"):
+            return np.where(v >= 0, v, product)
+        return product
+
+    def _limits(self, stage: str, v: Real) -> Real:
+        cfg = f"{stage}_CFG"
+        if not self.get("DPU", cfg, f"{stage}_RELU_BYPASS"):
+            v = np.maximum(v, 0.0)
+        if self.get("DPU", cfg, f"{stage}_RELUX_EN"):
+            limit = self.get("DPU", f"{stage}_RELUX_CMP_VALUE", f"{stage}_RELUX_CMP_DAT")
+            v = np.minimum(v, self._number(limit))
+        return v
+
+    def _number(self, bits: int) -> float:
+        """Return the value of a 32-bit operand: binary32 for fp16 layers, else signed."""
+        bits &= 0xFFFF_FFFF
+        if self.real:
+            return float(np.uint32(bits).view(np.float32))
+        return float(bits - (1 << 32) if bits >> 31 else bits)
+
+    def _operand(self) -> Real:
+        """Return the second operand of EW after its converter."""
+        refs = [ref for task in self.tasks if (ref := self._ref(task, "DPU_RDMA", "EW_BASE_ADDR"))]
+        inner = self.get("DPU", "EW_CFG", "EW_OP_SRC")
+        if not inner:
+            lanes = [self.signed("DPU", f"EW_OP_VALUE_{n}", f"EW_OPERAND_{n}") for n in range(8)]
+            raise NotJudged(f"EW takes operands from registers ({lanes[0]}, ...)")
+        found = None
+        for tensor, cube in zip(self.step.inputs, self.cubes, strict=True):
+            place = self.plan.place(tensor.name)
+            if any(
+                ref.region == place.ref.region and 0 <= ref.offset - place.ref.offset < place.size
+                for ref in refs
+            ):
+                found = cube.astype(np.float64)
+        if found is None:
+            found = self._constant_operand(refs)
+        if self.real or self.get("DPU", "EW_CFG", "EW_OP_CVT_BYPASS"):
+            return found
+        if self.get("DPU", "EW_CVT_SCALE_VALUE", "EW_OP_CVT_SHIFT"):
+            self.error = self.error + 0.5
+        scale = self.signed("DPU", "EW_CVT_SCALE_VALUE", "EW_OP_CVT_SCALE", 16)
+        offset = self.signed("DPU", "EW_CVT_OFFSET_VALUE", "EW_OP_CVT_OFFSET")
+        shift = 2.0 ** self.get("DPU", "EW_CVT_SCALE_VALUE", "EW_OP_CVT_SHIFT")
+        if self.get("DPU", "EW_CFG", "EW_CVT_TYPE"):
+            return (found + offset) * scale / shift
+        return (found * scale + offset) / shift
+
+    def _constant_operand(self, refs: Sequence[Ref]) -> Real:
+        """Return the second operand of EW if it is a constant of the output's type."""
+        start = min((ref.offset for ref in refs if ref.region == "weights"), default=-1)
+        size = self.get("DPU", "EW_CFG", "EDATA_SIZE")
+        if start < 0 or size != (2 if self.real else 1):
+            raise NotJudged("the operand of EW is a constant of another type")
+        per_channel = self.get("DPU_RDMA", "ERDMA_CFG", "ERDMA_DATA_MODE") == 0
+        channels, height, width = self.step.output.cube
+        cube = (channels, 1, 1) if per_channel else (channels, height, width)
+        data = np.frombuffer(bytes(self.plan.weights[start:]), np.uint8)
+        try:
+            return unpack_feature(data, cube, self.step.output.dtype).astype(np.float64)
+        except ValueError as error:
+            raise NotJudged(str(error)) from error
+
+    def _operation(self, v: Real) -> Real:
+        operand = self._operand()
+        if self.get("DPU", "EW_CFG", "EW_OP_TYPE"):
+            product = v * operand
+            if not self.real:
+                down = self.get("DPU", "EW_CVT_SCALE_VALUE", "EW_TRUNCATE") % 64
+                negative = self.get("DPU", "DATA_FORMAT", "EW_TRUNCATE_NEG") % 64
+                self._rounded(128.0, min(down, negative))
+                product = np.where(product < 0, product / 2.0**negative, product / 2.0**down)
+            return np.where(v >= 0, v, product) if self.get("DPU", "EW_CFG", "EW_MUL_PRELU") else product
+        algorithm = self.get("DPU", "EW_CFG", "EW_ALU_ALGO")
+        done = {0: np.maximum, 1: np.minimum, 2: np.add, 4: np.subtract}
+        if algorithm not in done:
+            raise NotJudged(f"EW uses algorithm {algorithm}")
+        return done[algorithm](v, operand)
+
+    def _converted(self, v: Real) -> Real:
+        if self.real:
+            return v
+        shift = self.get("DPU", "OUT_CVT_SHIFT", "OUT_CVT_SHIFT") % 64
+        self._rounded(self.signed("DPU", "OUT_CVT_SCALE", "OUT_CVT_SCALE", 16), shift)
+        return self._out(v)
+
+    def _out(self, v: Real) -> Real:
+        scale = self.signed("DPU", "OUT_CVT_SCALE", "OUT_CVT_SCALE", 16)
+        offset = self.signed("DPU", "OUT_CVT_OFFSET", "OUT_CVT_OFFSET")
+        shift = 2.0 ** (self.get("DPU", "OUT_CVT_SHIFT", "OUT_CVT_SHIFT") % 64)
+        if self.get("DPU", "OUT_CVT_SHIFT", "CVT_TYPE"):
+            y = (v + offset) * scale / shift
+        else:
+            y = v * scale / shift + offset
+        return y / 2.0 ** self.get("DPU", "OUT_CVT_SHIFT", "MINUS_EXP") if self.real else y
+
+    # tables
+
+    def _function(self, v: Real) -> tuple[Real, Any]:
+        """Return the values of a function that the node computes by a table; `v` is the real index."""
+        table = _Table(self)
+        name = next((n for n in FUNCTIONS if self.node.type.endswith(n)), None)
+        if name is None or self.file.ours:
+            low, high = table.around(v, self.error)
+            a, b = self._out(low), self._out(high)
+            return (a + b) / 2, np.abs(a - b) / 2 + (0.0 if self.real else 0.5)
+        units, error = table.fit(FUNCTIONS[name])
+        values = self._out(FUNCTIONS[name](v / units) * table.full)
+        step = abs(self._out(np.array([1.0]))[0] - self._out(np.array([0.0]))[0])
+        offset = abs(float(self._out(np.array([0.0]))[0])) if self.real else 0.0
+        if self.real:  # the offset only serves for rounding
+            values = values - self._out(np.array([0.0]))[0]
+        return values, error * step + offset + (0.0 if self.real else 0.5)
+
+
+class _Table:
+    """The table that a node loads: values by index, with linear interpolation between the entries."""
+
+    def __init__(self, node: _Node) -> None:
+        self.full = 32768.0
+        entries = {"LE": np.zeros(513), "LO": np.zeros(513)}
+        loaded: set[str] = set()
+        kind, at = "LE", 0
+        for task in node.tasks:
+            for setting in task.settings:
+                if (setting.block, setting.register) == ("DPU", "LUT_ACCESS_CFG"):
+                    kind = "LO" if setting.fields["LUT_TABLE_ID"] else "LE"
+                    at = int(str(setting.fields["LUT_ADDR"]))
+                    writing = bool(setting.fields["LUT_ACCESS_TYPE"])
+                elif (setting.block, setting.register) == ("DPU", "LUT_ACCESS_DATA") and writing and at < 513:
+                    value = int(str(setting.fields["LUT_ACCESS_DATA"])) & 0xFFFF
+                    entries[kind][at] = value - 65536 if value >> 15 else value
+                    loaded.add(kind)
+                    at += 1
+        if not loaded:
+            raise NotJudged("none of its tasks loads its table")
+        parts = []
+        for name in ("LE", "LO"):
+            if name in loaded:
+                start = node.signed("DPU", f"LUT_{name}_START", f"LUT_{name}_START")
+                step = 1 << min(node.get("DPU", "LUT_INFO", f"LUT_{name}_INDEX_SELECT"), 22)
+                end = node.signed("DPU", f"LUT_{name}_END", f"LUT_{name}_END")
+                count = min(513, max(1, (end - start) // step + 1))
+                parts.append((start + step * np.arange(count), entries[name][:count]))
+        self.places = np.concatenate([places for places, _ in parts])
+        self.entries = np.concatenate([values for _, values in parts])
+        order = np.argsort(self.places, kind="stable")
+        self.places, self.entries = self.places[order], self.entries[order]
+
+    def at(self, index: Real) -> Real:
+        """Return the values at real indices; beyond the ends the first and last value hold."""
+        return np.interp(index, self.places, self.entries)
+
+    def around(self, index: Real, error: Any) -> tuple[Real, Real]:
+        """Return the lowest and highest value at whole indices within `error` of `index`."""
+        reach = np.maximum(error, 0.0)
+        sides = [self.at(np.rint(index + part * reach)) for part in (-1.0, -0.5, 0.0, 0.5, 1.0)]
+        return np.minimum.reduce(sides), np.maximum.reduce(sides)
+
+    def fit(self, function: Callable[[Real], Real]) -> tuple[float, float]:
+        """Fit the scale of the table's indices to a function.
+
+        Returns
+        -------
+        The number of indices per 1.0 of the function's argument, and the largest distance of table and
+        function in units of the table: over all indices and half an index to either side, with the unit that
+        the interpolation truncates.
+
+        Raises
+        ------
+        NotJudged
+            if the table does not match the function at any scale.
+        """
+        inner = np.abs(self.entries) < 0.9 * self.full
+        inner &= (self.places != 0) & (np.abs(self.entries - function(np.zeros(1)) * self.full) > 2000)
+        if not inner.any():
+            raise NotJudged("its table is no table of the function")
+        grid = np.geomspace(16.0, 65536.0, 4001)
+        sample = np.flatnonzero(inner)[:: max(1, int(inner.sum()) // 64)]
+
+        def apart(units: float) -> float:
+            wanted = function(self.places[sample] / units) * self.full
+            return float(np.abs(wanted - self.entries[sample]).max())
+
+        best = float(min(grid, key=apart))
+        for width in (3e-3, 1e-4, 4e-6):
+            best = float(min(best * (1 + np.linspace(-width, width, 81)), key=apart))
+        units = float(np.rint(best)) if apart(float(np.rint(best))) <= apart(best) + 0.5 else best
+        if apart(units) > 4:
+            raise NotJudged("its table is no table of the function")
+        index = np.arange(self.places.min() - 64, self.places.max() + 65).astype(np.float64)
+        truth = [function((index + half) / units) * self.full for half in (-0.5, 0.0, 0.5)]
+        values = self.at(index)
+        tails = [function(np.array([-1e6, 1e6])) * self.full - values[[0, -1]]]
+        error = max(float(np.abs(values - one).max()) for one in [*truth])
+        return units, max(error, float(np.abs(tails[0]).max())) + 1.0

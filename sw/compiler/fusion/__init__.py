@@ -1,1 +1,0 @@
-"""Operations that become part of others before layers become steps."""

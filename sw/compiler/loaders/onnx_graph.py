@@ -1,0 +1,779 @@
+"""ONNX models to a `Graph`, in QDQ form as onnxruntime's static quantiser writes it, or in floating point.
+
+The nodes are visited once in order.  Every value name is mapped to an object of one of the small classes of
+`rkcosim.compiler.loaders.onnx_node`.  An operation on dequantised tensors is *pending* until a QuantizeLinear
+gives the scale and zero point of its result; a Relu or Clip in between is merged into it.  In a model in
+floating point a pending operation is finished when its result is used.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from rkcosim.compiler import graph as g
+from rkcosim.compiler.graph import MAX_ELEMENTS, Clamp, Graph, HostOp, ModelError, Tensor
+from rkcosim.compiler.loaders.onnx_file import OWN_DOMAINS, read_onnx, reads
+from rkcosim.compiler.loaders.onnx_node import (
+    Broken,
+    Host,
+    Hosted,
+    Input,
+    OnnxNode,
+    Quantised,
+    Real,
+    Value,
+    node_label,
+    reshaped_cube,
+)
+from rkcosim.compiler.loaders.onnx_parts import (
+    OnnxPart,
+    ProgramBuilder,
+    ValueType,
+    ValueTypes,
+    describe,
+    type_name,
+)
+from rkcosim.compiler.loaders.operators import OPERATORS, Array, Constant, Cube, Pending, Shape, natural_cube
+from rkcosim.compiler.options import LoadOptions, load_options
+from rkcosim.compiler.partition import join_parts
+
+PASS_THROUGH = {"Flatten", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Dropout"}
+CLAMPS = {"Relu", "Clip"}
+CODINGS = {"QuantizeLinear", "DequantizeLinear"}
+SUPPORTED = {"Softmax", *PASS_THROUGH, *CLAMPS, *OPERATORS} - {"FullyConnected"}
+MOVES = {*PASS_THROUGH, "Transpose", "Concat", "Split", "Slice", "Pad", "Softmax"}
+"""Operators without arithmetic (or with none on the NPU), which the host does if their inputs are there."""
+PRODUCTS = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
+SMALL = 4096
+"""Elements up to which an operator without products stays on the host if its inputs are there: a job of its
+own would cost more than it saves, and sums of the host may exceed the range of fp16."""
+FLOATS = ("float32", "float16")
+
+
+class OnnxSource:
+    """An ONNX file that is read once and made into a graph as often as needed.
+
+    Parameters
+    ----------
+    data
+        The bytes of the file.
+    options
+        How it is read; None for those of `using_options`.
+
+    Raises
+    ------
+    ModelError
+        If the file is damaged, or an option names what the model does not have.
+    """
+
+    def __init__(self, data: bytes, options: LoadOptions | None = None) -> None:
+        self._options = options or load_options()
+        self._proto = read_onnx(data, self._options, say=True)
+        self._types = ValueTypes(self._proto)
+
+    def graph(self, refused: Mapping[str, str] = MappingProxyType({})) -> Graph:
+        """Return a new graph.
+
+        Parameters
+        ----------
+        refused
+            Nodes that the NPU cannot compute, with the reasons; the host computes them.
+
+        Raises
+        ------
+        ModelError
+            If neither NPU nor host can compute a node, or, without fallback, if the NPU cannot; the message
+            names all such nodes.
+        """
+        quantised = any(node.op_type in CODINGS for node in self._proto.graph.node)
+        kind = Loader if quantised else FloatLoader
+        hosted, inputs = dict(refused), set[str]()
+        while True:
+            loader = kind(self._proto, self._types, self._options, hosted, inputs)
+            graph = loader.run()
+            new = {name: why for name, why in loader.forced.items() if name not in hosted}
+            if not new and loader.host_inputs <= inputs:
+                join_parts(graph, ProgramBuilder(self._proto))
+                return graph
+            hosted |= new
+            inputs |= loader.host_inputs
+
+
+def load_onnx(data: bytes) -> Graph:
+    """Read an ONNX model in QDQ form, or entirely in floating point (it is then computed in fp16).
+
+    Operators that the NPU cannot compute become parts for the host, unless `LoadOptions.fallback` is off.
+
+    Parameters
+    ----------
+    data
+        The bytes of the file.
+
+    Raises
+    ------
+    ModelError
+        If the file is damaged, operators are supported by neither NPU nor host (the message names all of
+        them), or shapes or types are wrong.
+    """
+    return OnnxSource(data).graph()
+
+
+class Loader:
+    """State while the nodes are visited; `values` maps a value name to its object.
+
+    Members
+    -------
+    forced
+        Nodes that the host has to compute, with the reasons, found during the visit; the graph is useless
+        then and is made again.
+    host_inputs
+        Inputs of the model that the host has to keep, found in the same way.
+    """
+
+    supported = SUPPORTED | CODINGS
+    floats = False
+
+    def __init__(
+        self,
+        proto: onnx.ModelProto,
+        types: ValueTypes,
+        options: LoadOptions,
+        hosted: Mapping[str, str],
+        inputs: Collection[str],
+    ) -> None:
+        self.proto = onnx.GraphProto()
+        self.proto.CopyFrom(proto.graph)
+        self.graph = Graph(proto.graph.name or "model")
+        self.values: dict[str, Value] = {}
+        self.forced: dict[str, str] = {}
+        self.host_inputs: set[str] = set()
+        self._types, self._options, self._hosted, self._inputs = types, options, hosted, inputs
+        self._nodes = {name: node for node in proto.graph.node for name in node.output if name}
+        self._copies: dict[str, Real] = {}
+        self._bad: list[str] = []
+        for tensor in self.proto.initializer:
+            try:
+                self.values[tensor.name] = Constant(numpy_helper.to_array(tensor))
+            except Exception as error:  # onnx raises ValueError, TypeError and others for bad raw data
+                raise ModelError(f"damaged ONNX model: initializer '{tensor.name}': {error}") from error
+
+    def run(self) -> Graph:
+        """Visit all nodes and return the graph."""
+        unknown = [node_label(node) for node in self.proto.node if not self._knows(node)]
+        if unknown and not self._options.fallback:
+            raise ModelError(f"unsupported operators: {', '.join(unknown)}")
+        for info in self.proto.input:
+            self.values[info.name] = self._input(info)
+        for node in self.proto.node:
+            self._visit(node)
+        if self._bad:
+            raise ModelError("; ".join(self._bad))
+        for info in self.proto.output:
+            self._output(info)
+        self._complete_inputs()
+        self._drop_unused()
+        if not self.graph.ops and not self._options.fallback:
+            raise ModelError(f"model '{self.graph.name}' has no operation for the NPU")
+        if self._options.fallback and all(isinstance(op, g.HostPart | g.OnHost) for op in self.graph.ops):
+            parts = [op for op in self.graph.ops if isinstance(op, g.HostPart)]
+            reasons = {op.name: op.operator.reason for op in parts if op.operator.reason}
+            for node in self.proto.node:  # without rounding to the NPU's types
+                self.forced[node.name] = reasons.get(node.name, "the NPU has nothing else to compute")
+            self.host_inputs |= {info.name for info in self.proto.input}
+        return self.graph
+
+    def _knows(self, node: onnx.NodeProto) -> bool:
+        return node.op_type in self.supported and node.domain in OWN_DOMAINS
+
+    def _visit(self, node: onnx.NodeProto) -> None:
+        """Make operations of a node for the NPU, or else a part for the host."""
+        if any(isinstance(self.values.get(name), Broken) for name in node.input):
+            self.values |= {name: Broken() for name in node.output}
+            return
+        reason = self._hosted.get(node.name, "")
+        if not reason and not self._knows(node):
+            reason = "the NPU has no such operator"
+        if not reason and self._only_hosted(node) and self._stays(node):
+            reason = "its input is on the host"
+        if not reason:
+            graph = self.graph
+            kept = dict(self.values), list(graph.ops), dict(graph.tensors), dict(graph.aliases)
+            kept_more = dict(graph.constants), list(graph.inputs), list(graph.host_ops), dict(self._copies)
+            try:
+                made = self._node(node)
+                if any(node.output[len(made) :]):
+                    raise ModelError(
+                        f"{node_label(node)}: output '{node.output[len(made)]}' is not supported"
+                    )
+                self.values.update(zip(node.output, made, strict=False))
+                for op in graph.ops[len(kept[1]) :]:
+                    graph.makers.setdefault(op.output, node.name)
+                return
+            except ModelError as error:
+                reason = str(error)
+                self.values, graph.ops, graph.tensors, graph.aliases = kept
+                graph.constants, graph.inputs, graph.host_ops, self._copies = kept_more
+        if self._options.fallback:
+            self._host_node(node, reason)
+        else:
+            named = reason if f"'{node.name}'" in reason else f"{node_label(node)}: {reason}"
+            self._bad.append(named)
+            self.values |= {name: Broken() for name in node.output}
+
+    def _only_hosted(self, node: onnx.NodeProto) -> bool:
+        values = [self.values.get(name) for name in node.input if name]
+        moved = [value for value in values if not isinstance(value, Constant)]
+        return bool(moved) and all(isinstance(value, Hosted) for value in moved)
+
+    def _stays(self, node: onnx.NodeProto) -> bool:
+        """Whether a node whose inputs are on the host is computed there, though the NPU could do it."""
+        if node.op_type in MOVES:
+            return True
+        known = [self._types.of(name) for name in node.output if name]
+        shapes = [None if item is None else item.shape for item in known]
+        small = all(shape is not None and math.prod(shape) <= SMALL for shape in shapes)
+        return self.floats and small and node.op_type not in PRODUCTS
+
+    def _host_node(self, node: onnx.NodeProto, reason: str) -> None:
+        """Add a part for the host; values that it reads get a tensor of their name."""
+        constants: dict[str, Array] = {}
+        types: dict[str, ValueType] = {}
+        for name in reads(node):
+            value = self.values.get(name)
+            if value is None:
+                raise ModelError(f"{node_label(node)}: input '{name}' is not known at this point")
+            if isinstance(value, Constant):
+                constants[name] = self._plain(name, value)
+            else:
+                types[name] = self._on_host(name, value)
+        inputs = tuple(types)
+        outputs = [name for name in node.output if name]
+        for name in outputs:
+            types[name] = self._hosted_value(name)
+        part = OnnxPart(node, constants, types)
+        said = describe(node, reason, self._types)
+        self.graph.ops.append(
+            g.HostPart(node.name, inputs, outputs[0], part, "onnxruntime", said, tuple(outputs[1:]))
+        )
+
+    def _plain(self, name: str, value: Constant) -> Array:
+        """Return a constant as the model has it at this place: real numbers after a DequantizeLinear."""
+        if value.scale is None:
+            return value.array
+        known = self._types.of(name)
+        return value.real().astype(known.dtype if known else np.float32)
+
+    def _hosted_value(self, name: str) -> ValueType:
+        """Register a value that the host computes and return its type."""
+        known = self._types.of(name) or ValueType(None, "float32")
+        if known.shape is not None:
+            self.graph.tensors[name] = g.host_tensor(name, known.shape, known.dtype, open=not known.fixed)
+        self.values[name] = Hosted(name, known.shape if known.fixed else None, known.dtype)
+        return replace(known, shape=known.shape if known.fixed else None)
+
+    def _on_host(self, name: str, value: Value) -> ValueType:
+        """Make a value available to the host under its name and return its type there."""
+        if isinstance(value, Pending) and self.floats:
+            value = self.values[name] = self._finish(name, value)
+        if isinstance(value, Hosted):
+            return ValueType(value.shape, value.dtype)
+        if isinstance(value, Quantised):
+            tensor = self.graph.tensors[value.tensor]
+            return ValueType(tensor.shape, "uint8" if tensor.unsigned else "int8")
+        if isinstance(value, Real):
+            tensor = replace(self.graph.tensors[value.tensor], name=name, shape=value.shape, cube=value.cube)
+            if name != value.tensor:
+                self.graph.tensors[name] = tensor
+                self.graph.aliases[name] = value.tensor
+            known = self._types.of(name)
+            dtype = known.dtype if known and known.dtype in FLOATS else "float32"
+            return ValueType(value.shape, dtype)
+        if isinstance(value, Input) and value.name == name:
+            self.host_inputs.add(name)
+            return ValueType(value.shape, value.dtype)
+        if name in self._nodes:
+            why = "its result is not quantised" if isinstance(value, Pending) else "the host uses its result"
+            self.forced[self._nodes[name].name] = why
+        return self._hosted_value(name)  # this graph is made again
+
+    def _to_npu(self, source: Hosted, tensor: Tensor, node: onnx.NodeProto | None = None) -> None:
+        """Copy a value of the host to a tensor of the NPU; `node` is a QuantizeLinear on the way."""
+        types = {name: ValueType(source.shape, source.dtype) for name in (source.name, tensor.name)}
+        constants: dict[str, Array] = {}
+        if node is not None:
+            types[tensor.name] = ValueType(source.shape, "uint8" if tensor.unsigned else "int8")
+            values = {name: self.values[name] for name in node.input[1:] if name}
+            constants = {n: self._plain(n, v) for n, v in values.items() if isinstance(v, Constant)}
+        said = g.HostOperator(tensor.name, "", "")
+        part = OnnxPart(node, constants, types)
+        op = g.HostPart(tensor.name, (source.name,), tensor.name, part, "onnxruntime", said)
+        self.graph.ops.append(op)
+
+    def _take(self, source: Input, tensor: Tensor) -> None:
+        """Use an input of the model as a tensor; the host copies an input that becomes several tensors."""
+        first = next((item for item in self.graph.inputs if item.name == source.name), None)
+        if first is None:
+            self.graph.inputs.append(g.GraphInput(source.name, tensor.name, source.given))
+            return
+        before = self.graph.tensors[first.tensor]
+        if replace(before, name=tensor.name) == tensor:
+            self.graph.aliases[tensor.name] = before.name
+        elif self._options.fallback:
+            self.host_inputs.add(source.name)
+        else:
+            raise ModelError(f"input '{source.name}' is used in two shapes or quantisations")
+
+    def _complete_inputs(self) -> None:
+        """Bring the inputs into the model's order; those that nothing reads stay on the host."""
+        known = {item.name: item for item in self.graph.inputs}
+        self.graph.inputs = []
+        for info in self.proto.input:
+            if info.name not in known:
+                value = self.values[info.name]
+                if isinstance(value, Input):
+                    self._keep_input(value)
+            self.graph.inputs += [known[info.name]] if info.name in known else []
+
+    def _keep_input(self, value: Input) -> None:
+        """Add an input that only the host keeps."""
+        self.graph.tensors[value.name] = g.host_tensor(value.name, value.given, value.dtype)
+        self.graph.inputs.append(g.GraphInput(value.name, value.name, value.given))
+
+    def _input(self, info: onnx.ValueInfoProto) -> Input | Hosted:
+        kind = info.type.tensor_type
+        dtype = type_name(kind.elem_type) if info.type.HasField("tensor_type") else None
+        if dtype is None:
+            name = info.type.WhichOneof("value")
+            if name == "tensor_type":
+                name = onnx.TensorProto.DataType.Name(kind.elem_type)
+            raise ModelError(f"input '{info.name}' is {name}; only tensors of numbers are supported")
+        shape = tuple(dim.dim_value for dim in kind.shape.dim)
+        if math.prod(shape) > MAX_ELEMENTS:
+            raise ModelError(f"input '{info.name}': shape {shape} is too large")
+        still_open = not kind.HasField("shape") or any(not d.HasField("dim_value") for d in kind.shape.dim)
+        if still_open or min(shape, default=0) < 0:
+            raise ModelError(
+                f"input '{info.name}' has no fixed shape ({shape}, 0 for an open dimension): use --shape"
+            )
+        value = Input(info.name, shape, dtype, shape)
+        if info.name not in self._inputs:
+            return value
+        self._keep_input(value)
+        return Hosted(info.name, shape, dtype)
+
+    def _get(self, node: onnx.NodeProto, index: int) -> Value:
+        name = node.input[index] if index < len(node.input) else ""
+        if name not in self.values:
+            raise ModelError(f"{node_label(node)}: input {index} ('{name}') is not known at this point")
+        return self.values[name]
+
+    def _array(self, node: onnx.NodeProto, index: int) -> Array | None:
+        if index >= len(node.input) or not node.input[index]:
+            return None
+        value = self._get(node, index)
+        if not isinstance(value, Constant):
+            raise ModelError(f"{node_label(node)}: '{node.input[index]}' must be a constant")
+        return value.real()
+
+    def _node(self, node: onnx.NodeProto) -> list[Value]:
+        attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+        kind = node.op_type
+        if kind == "QuantizeLinear":
+            return [self._quantize(node)]
+        if kind == "DequantizeLinear":
+            return [self._dequantize(node, attributes)]
+        if kind == "Softmax":
+            return [self._softmax(node, attributes)]
+        if kind in CLAMPS:
+            return [self._clamp(node, attributes)]
+        if kind in PASS_THROUGH:
+            return [self._reshape(node, attributes)]
+        values = [self._get(node, i) if name else None for i, name in enumerate(node.input)]
+        for name, value in zip(node.input, values, strict=True):
+            if value is not None and not isinstance(value, Real | Constant):
+                raise ModelError(
+                    f"{node_label(node)}: input '{name}' is not quantised (no DequantizeLinear before it)"
+                )
+        made = OPERATORS[kind](OnnxNode(node, values, self.graph, self.floats))
+        results = made if isinstance(made, list) else [made]
+        return [item if isinstance(item, Pending) else _real(item) for item in results]
+
+    def _scale(self, node: onnx.NodeProto) -> tuple[Array, Array]:
+        scale = self._array(node, 1)
+        assert scale is not None
+        zero = self._array(node, 2)
+        if zero is None:
+            zero = np.zeros(scale.shape, dtype=np.uint8)
+        if scale.ndim > 1 or not np.all(np.isfinite(scale)) or not np.all(scale > 0):
+            raise ModelError(
+                f"{node_label(node)}: scale '{node.input[1]}' must be positive, one or per channel"
+            )
+        return scale.astype(np.float64), zero
+
+    def _coding(self, node: onnx.NodeProto) -> tuple[float, int, bool]:
+        """Scale, zero point in the signed domain, and whether the model's bytes are unsigned."""
+        scale, zero = self._scale(node)
+        if scale.size != 1:
+            raise ModelError(f"{node_label(node)}: activation '{node.input[0]}' has a scale per channel")
+        if zero.dtype not in (np.int8, np.uint8):
+            raise ModelError(f"{node_label(node)}: activation '{node.input[0]}' is {zero.dtype}, not 8 bit")
+        unsigned = zero.dtype == np.uint8
+        return float(scale.reshape(-1)[0]), int(zero.reshape(-1)[0]) - (128 if unsigned else 0), unsigned
+
+    def _tensor(self, name: str, shape: Shape, cube: Cube, node: onnx.NodeProto | None = None) -> Tensor:
+        """Add a tensor to the graph, quantised as `node` says, or of fp16 numbers."""
+        scale, zero, unsigned = self._coding(node) if node else (1.0, 0, False)
+        tensor = Tensor(name, shape, scale, zero, cube, unsigned, real=self.floats)
+        self.graph.tensors[name] = tensor
+        return tensor
+
+    def _host(
+        self, node: onnx.NodeProto, kind: Any, source: str, shape: Shape, attributes: dict[str, object]
+    ) -> Host:
+        """Append a host operation that runs after the NPU's part."""
+        name = node.name if kind == "Reshape" else node.name or node.output[0]
+        self.graph.host_ops.append(HostOp(name, kind, source, node.output[0], attributes))
+        return Host(node.output[0], shape)
+
+    def _quantize(self, node: onnx.NodeProto) -> Value:
+        source, label, output = self._get(node, 0), node_label(node), node.output[0]
+        if isinstance(source, Constant):
+            scale, zero = self._scale(node)
+            info = np.iinfo(zero.dtype)
+            codes = np.rint(source.real() / scale) + zero
+            return Constant(np.clip(codes, info.min, info.max).astype(zero.dtype))
+        if isinstance(source, Host):
+            softmax = self._softmax_of(source.name)
+            if softmax and not self._ends(output):
+                tensor = self._tensor(output, source.shape, natural_cube(source.shape, label), node)
+                self._soften(softmax, tensor)
+                return Quantised(output)
+            step, zero_point, unsigned = self._coding(node)
+            zero_point += 128 if unsigned else 0
+            coding: dict[str, object] = {"scale": step, "zero_point": zero_point, "unsigned": unsigned}
+            return self._host(node, "Quantize", source.name, source.shape, coding)
+        if isinstance(source, Hosted):
+            if source.shape is None or source.dtype not in FLOATS:
+                raise ModelError(f"{label}: '{source.name}' is {source.dtype} on the host")
+            tensor = self._tensor(output, source.shape, natural_cube(source.shape, label), node)
+            self._to_npu(source, tensor, node)
+            return Quantised(output)
+        if isinstance(source, Input):
+            if source.dtype != "float32":
+                raise ModelError(f"{label}: input '{source.name}' is {source.dtype}, not float32")
+            cube = natural_cube(source.shape, f"input '{source.name}'")
+            self._take(source, self._tensor(output, source.shape, cube, node))
+        elif isinstance(source, Real):
+            before = self.graph.tensors[source.tensor]
+            tensor = self._tensor(output, source.shape, source.cube, node)
+            if tensor.same_values(before):
+                self.graph.aliases[output] = before.name
+            else:
+                self.graph.ops.append(g.Rescale(node.name or output, (before.name,), output))
+        elif isinstance(source, Pending):
+            self.graph.ops.append(source.finish(self._tensor(output, source.shape, source.cube, node)))
+        else:
+            raise ModelError(f"{label}: '{node.input[0]}' is quantised already")
+        return Quantised(output)
+
+    def _ends(self, value: str) -> bool:
+        """Whether only host operations follow a value."""
+        users = [node for node in self.proto.node if value in node.input]
+        light = {"DequantizeLinear", *PASS_THROUGH}
+        return all(n.op_type in light and all(self._ends(name) for name in n.output) for n in users)
+
+    def _softmax_of(self, value: str) -> HostOp | None:
+        """Return the Softmax of a quantised tensor that computes a host value, or None."""
+        for op in self.graph.host_ops:
+            if op.output == value and op.kind == "Softmax" and op.input in self.graph.tensors:
+                return op
+        return None
+
+    def _soften(self, op: HostOp, output: Tensor) -> None:
+        """Turn a Softmax after the NPU's part into one between two jobs, because NPU operations follow."""
+        tensor, shape = self.graph.tensors[op.input], op.attributes["shape"]
+        assert isinstance(shape, tuple)
+        name = tensor.name
+        if shape != tensor.shape:
+            name = f"{tensor.name}@{op.name}"
+            self.graph.tensors[name] = replace(tensor, name=name, shape=shape)
+            self.graph.aliases[name] = tensor.name
+        attributes = {"axis": op.attributes["axis"]}
+        self.graph.ops.append(
+            g.OnHost(op.name, (name,), output.name, function="Softmax", attributes=attributes)
+        )
+
+    def _drop_unused(self) -> None:
+        """Remove host operations whose results no output needs."""
+        needed = {item.value for item in self.graph.outputs if item.real}
+        for op in reversed(self.graph.host_ops):
+            if op.output in needed:
+                needed.add(op.input)
+        self.graph.host_ops = [op for op in self.graph.host_ops if op.output in needed]
+
+    def _dequantize(self, node: onnx.NodeProto, attributes: dict[str, Any]) -> Value:
+        source, label = self._get(node, 0), node_label(node)
+        if isinstance(source, Constant):
+            return Constant(source.array, *self._scale(node), int(attributes.get("axis", 1)))
+        if not isinstance(source, Host | Hosted | Input | Quantised):
+            raise ModelError(f"{label}: '{node.input[0]}' is not quantised")
+        scale, zero, unsigned = self._coding(node)
+        if isinstance(source, Hosted):
+            if source.shape is None or source.dtype != ("uint8" if unsigned else "int8"):
+                raise ModelError(f"{label}: '{source.name}' is {source.dtype} on the host")
+            name = f"{node.output[0]}@npu"
+            tensor = self._tensor(name, source.shape, natural_cube(source.shape, label), node)
+            self._to_npu(source, tensor)
+            return _real(tensor)
+        if isinstance(source, Host):
+            coding: dict[str, object] = {"scale": scale, "zero_point": zero + (128 if unsigned else 0)}
+            return self._host(node, "Dequantize", source.name, source.shape, coding)
+        if isinstance(source, Input):
+            if source.dtype != ("uint8" if unsigned else "int8"):
+                raise ModelError(f"{label}: input '{source.name}' is {source.dtype}")
+            cube = natural_cube(source.shape, f"input '{source.name}'")
+            name = source.name if source.name not in self.graph.tensors else f"{node.output[0]}@input"
+            tensor = self._tensor(name, source.shape, cube, node)
+            self._take(source, tensor)
+            return _real(tensor)
+        tensor = self.graph.tensors[source.tensor]
+        if (scale, zero) != (tensor.scale, tensor.zero_point):
+            raise ModelError(f"{label}: scale or zero point differ from those of '{tensor.name}'")
+        return _real(tensor)
+
+    def _clamp(self, node: onnx.NodeProto, attributes: dict[str, Any]) -> Value:
+        low, high = (0.0, np.inf) if node.op_type == "Relu" else (-np.inf, np.inf)
+        if node.op_type == "Clip":
+            bounds = [self._array(node, 1), self._array(node, 2)]
+            low = float(bounds[0].item()) if bounds[0] is not None else float(attributes.get("min", low))
+            high = float(bounds[1].item()) if bounds[1] is not None else float(attributes.get("max", high))
+            if low > high:
+                raise ModelError(f"{node_label(node)}: min {low} is above max {high}")
+        source, clamp = self._get(node, 0), Clamp(low, high)
+        if isinstance(source, Pending):
+            if not source.clampable:
+                raise ModelError(f"{node_label(node)}: '{node.input[0]}' must be quantised first")
+            return replace(source, clamp=source.clamp.then(clamp))
+        if isinstance(source, Real):
+            op = g.Rescale(node.name or node.output[0], (source.tensor,), "", node.op_type)
+            return Pending(op, source.shape, source.cube, clamp)
+        raise ModelError(f"{node_label(node)}: input '{node.input[0]}' is not quantised")
+
+    def _reshape(self, node: onnx.NodeProto, attributes: dict[str, Any]) -> Value:
+        source, label = self._get(node, 0), node_label(node)
+        if isinstance(source, Constant):
+            raise ModelError(f"{label}: reshaped constants are not supported")
+        if not isinstance(source, Real | Pending | Host | Input):
+            raise ModelError(f"{label}: input '{node.input[0]}' is not quantised")
+        shape = self._new_shape(node, attributes, source.shape)
+        if isinstance(source, Input):
+            return replace(source, shape=shape)
+        if isinstance(source, Host):
+            return self._host(node, "Reshape", source.name, shape, {"shape": shape})
+        cube = reshaped_cube(source.cube, source.shape, shape)
+        if cube is not None:
+            return replace(source, shape=shape, cube=cube)
+        if isinstance(source, Pending):
+            raise ModelError(f"{label}: '{node.input[0]}' must be quantised first")
+        mover = OnnxNode(node, [source], self.graph)  # the bytes get another order in memory
+        return _real(mover.on_host("Rearrange", mover.view(), mover.made(0, shape), shape=shape))
+
+    def _new_shape(self, node: onnx.NodeProto, attributes: dict[str, Any], shape: Shape) -> Shape:
+        if node.op_type in ("Identity", "Dropout"):
+            return shape
+        flat = np.empty(shape, dtype=np.bool_)
+        if node.op_type == "Flatten":
+            axis = int(attributes.get("axis", 1))
+            axis += flat.ndim if axis < 0 else 0
+            return (int(np.prod(shape[:axis])), int(np.prod(shape[axis:])))
+        given = self._array(node, 1)
+        axes = [int(a) for a in (given.reshape(-1) if given is not None else attributes.get("axes", []))]
+        try:
+            if node.op_type == "Reshape":
+                return flat.reshape([shape[i] if n == 0 else n for i, n in enumerate(axes)]).shape
+            if node.op_type == "Squeeze":
+                return np.squeeze(flat, tuple(axes) if axes else None).shape
+            return np.expand_dims(flat, tuple(axes)).shape
+        except (ValueError, IndexError) as error:
+            raise ModelError(f"{node_label(node)}: {shape} does not fit: {error}") from error
+
+    def _softmax(self, node: onnx.NodeProto, attributes: dict[str, Any]) -> Value:
+        source = self._get(node, 0)
+        if not isinstance(source, Real | Host):
+            raise ModelError(f"{node_label(node)}: input '{node.input[0]}' is not quantised")
+        name, axis = source.name if isinstance(source, Host) else source.tensor, attributes.get("axis", -1)
+        return self._host(node, "Softmax", name, source.shape, {"axis": int(axis), "shape": source.shape})
+
+    def _output(self, info: onnx.ValueInfoProto) -> None:
+        value = self.values.get(info.name)
+        if isinstance(value, Real | Quantised):
+            tensor = self.graph.tensors[value.tensor]
+            shape = value.shape if isinstance(value, Real) else tensor.shape
+            self.graph.outputs.append(g.GraphOutput(info.name, shape, tensor.name, False))
+        elif isinstance(value, Host):
+            self.graph.outputs.append(g.GraphOutput(info.name, value.shape, value.name, True))
+        elif value is None:
+            raise ModelError(f"output '{info.name}' is not computed by any node")
+        elif not self._options.fallback:
+            raise ModelError(f"output '{info.name}' is not quantised (no QuantizeLinear after its operation)")
+        else:
+            if isinstance(value, Constant):
+                array = self._plain(info.name, value)
+                node = onnx.helper.make_node("Identity", [info.name], [f"{info.name}@output"], info.name)
+                self.graph.tensors[node.output[0]] = g.host_tensor(node.output[0], array.shape, array.dtype)
+                kind = ValueType(array.shape, array.dtype.name)
+                part = OnnxPart(node, {info.name: array}, {node.output[0]: kind})
+                said = g.HostOperator(info.name, "Constant", "it is an output", array.size)
+                op = g.HostPart(info.name, (), node.output[0], part, "onnxruntime", said)
+                self.graph.ops.append(op)
+                value = Hosted(node.output[0], array.shape, array.dtype.name)
+            elif not isinstance(value, Hosted):
+                self._on_host(info.name, value)
+                return
+            if value.shape is None and value.name not in self.graph.tensors:
+                self.graph.tensors[value.name] = g.host_tensor(value.name, (0,), value.dtype, open=True)
+            shape = self.graph.tensors[value.name].shape
+            self.graph.outputs.append(g.GraphOutput(info.name, shape, value.name, False))
+
+    def _finish(self, name: str, value: Pending) -> Real:
+        raise NotImplementedError  # only models in floating point have operations to finish
+
+
+def _real(tensor: Tensor) -> Real:
+    return Real(tensor.name, tensor.shape, tensor.cube)
+
+
+class FloatLoader(Loader):
+    """`Loader` without quantisation: a pending operation is finished when its result is used."""
+
+    supported = SUPPORTED
+    floats = True
+
+    def run(self) -> Graph:
+        """Visit all nodes and return the graph."""
+        self._options.check_floats("this model is not quantised")
+        if self._options.floats == "fp16":
+            self._fold_normalisation()
+        return super().run()
+
+    def _visit(self, node: onnx.NodeProto) -> None:
+        if self._options.floats == "fp16" or node.name in self._hosted:
+            super()._visit(node)
+        elif self._options.fallback:
+            self._host_node(node, "it is in floating point")
+        else:
+            self._bad.append(
+                f"{node_label(node)}: it is in floating point, which the NPU computes in fp16 only"
+            )
+            self.values |= {name: Broken() for name in node.output}
+
+    def _get(self, node: onnx.NodeProto, index: int) -> Value:
+        value = super()._get(node, index)
+        name = node.input[index]
+        if isinstance(value, Hosted):
+            value = self._real_of(name, value)
+        if isinstance(value, Input):  # as an fp16 tensor
+            if value.dtype not in FLOATS:
+                raise ModelError(f"input '{value.name}' is {value.dtype}; a model of floats takes float32")
+            cube = natural_cube(value.shape, f"input '{value.name}'")
+            known = value.name if value.name not in self.graph.tensors else f"{name}@input"
+            tensor = self._tensor(known, value.shape, cube)
+            self._take(value, tensor)
+            value = self.values[name] = _real(tensor)
+        if isinstance(value, Pending) and not (node.op_type in CLAMPS and value.clampable):
+            value = self.values[name] = self._finish(name, value)
+        if isinstance(value, Host) and node.op_type not in ("Softmax", "Reshape", "Flatten", "Identity"):
+            softmax = self._softmax_of(value.name)
+            if softmax is None:
+                raise ModelError(f"'{name}' is computed by the host after the NPU; nothing can follow it")
+            tensor = self._tensor(name, value.shape, natural_cube(value.shape, f"'{name}'"))
+            self._soften(softmax, tensor)
+            value = self.values[name] = _real(tensor)
+        return value
+
+    def _real_of(self, name: str, value: Hosted) -> Real:
+        """Return the fp16 tensor of a value of the host."""
+        if name not in self._copies:
+            if value.shape is None or value.dtype not in FLOATS:
+                raise ModelError(f"'{name}' is {value.dtype} on the host")
+            tensor = self._tensor(f"{name}@npu", value.shape, natural_cube(value.shape, f"'{name}'"))
+            self._to_npu(value, tensor)
+            self._copies[name] = _real(tensor)
+        return self._copies[name]
+
+    def _finish(self, name: str, value: Pending) -> Real:
+        tensor = self._tensor(name, value.shape, value.cube)
+        self.graph.ops.append(value.finish(tensor))
+        return _real(tensor)
+
+    def _output(self, info: onnx.ValueInfoProto) -> None:
+        value = self.values.get(info.name)
+        if isinstance(value, Pending):
+            self.values[info.name] = self._finish(info.name, value)
+        super()._output(info)
+
+    def _fold_normalisation(self) -> None:
+        """Fold each BatchNormalization that follows a Conv into the Conv's weights and bias."""
+        nodes = list(self.proto.node)
+        makers = {name: node for node in nodes for name in node.output}
+        for node in nodes:
+            if node.op_type != "BatchNormalization":
+                continue
+            conv = makers.get(node.input[0])
+            users = [n for n in nodes if node.input[0] in n.input]
+            known = all(isinstance(self.values.get(name), Constant) for name in node.input[1:5])
+            ends = {item.name for item in self.proto.output}
+            apart = conv is None or conv.op_type != "Conv" or len(users) > 1 or node.input[0] in ends
+            if node.name in self._hosted or not known or len([n for n in node.output if n]) > 1:
+                continue
+            if apart or conv is None or conv.name in self._hosted or not self._constant_weights(conv):
+                self._scaled(node)
+                continue
+            gamma, beta, mean, variance = (self._parameter(node, index) for index in range(1, 5))
+            epsilon = next((a.f for a in node.attribute if a.name == "epsilon"), 1e-5)
+            factor = gamma / np.sqrt(variance + epsilon)
+            weights = self._parameter(conv, 1)
+            bias = self._parameter(conv, 2) if len(conv.input) > 2 else np.zeros_like(mean)
+            if weights.ndim < 2 or weights.shape[0] != factor.size:
+                raise ModelError(f"{node_label(node)}: {factor.size} channels behind {weights.shape}")
+            names = [f"{conv.output[0]}@weights", f"{conv.output[0]}@bias"]
+            spread = factor.reshape(-1, *[1] * (weights.ndim - 1))
+            self.values[names[0]] = Constant((weights * spread).astype(np.float32))
+            self.values[names[1]] = Constant(((bias - mean) * factor + beta).astype(np.float32))
+            del conv.input[1:]
+            conv.input.extend(names)
+            conv.output[0] = node.output[0]
+            self.proto.node.remove(node)
+
+    def _constant_weights(self, conv: onnx.NodeProto) -> bool:
+        return all(isinstance(self.values.get(name), Constant) for name in conv.input[1:] if name)
+
+    def _scaled(self, node: onnx.NodeProto) -> None:
+        """Write a BatchNormalization of a map as a depthwise convolution of one tap, in its place."""
+        known = self._types.of(node.input[0])
+        if known is None or known.shape is None or len(known.shape) != 4:
+            return
+        gamma, beta, mean, variance = (self._parameter(node, index) for index in range(1, 5))
+        epsilon = next((a.f for a in node.attribute if a.name == "epsilon"), 1e-5)
+        factor = gamma / np.sqrt(variance + epsilon)
+        names = [f"{node.output[0]}@weights", f"{node.output[0]}@bias"]
+        self.values[names[0]] = Constant(factor.reshape(-1, 1, 1, 1).astype(np.float32))
+        self.values[names[1]] = Constant((beta - mean * factor).astype(np.float32))
+        made = onnx.helper.make_node(
+            "Conv", [node.input[0], *names], [node.output[0]], node.name, group=factor.size
+        )
+        node.CopyFrom(made)
+
+    def _parameter(self, node: onnx.NodeProto, index: int) -> Array:
+        value = self.values.get(node.input[index]) if index < len(node.input) else None
+        if not isinstance(value, Constant) or value.array.dtype.kind != "f":
+            raise ModelError(f"{node_label(node)}: input {index} must be a constant of floats")
+        return value.array.astype(np.float64)

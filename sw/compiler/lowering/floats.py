@@ -1,0 +1,236 @@
+"""Lowering of operations on fp16 numbers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rkcosim.compiler import graph as g
+from rkcosim.compiler.graph import Clamp, ModelError, Op, Tensor, Window
+from rkcosim.compiler.lowering.common import (
+    INSERTS,
+    Array,
+    ppu_does,
+    reaches_outside,
+    staged_blocks,
+)
+from rkcosim.compiler.lowering.curves import CURVES, GATES, TABLE_FRACTION, Curve, curve_table, float_stage
+from rkcosim.compiler.lowering.moves import Moves
+from rkcosim.compiler.programs.floats import single_bits
+from rkcosim.compiler.steps import (
+    BinaryStep,
+    Converter,
+    ConvStep,
+    FloatStage,
+    FloatStep,
+    Limits,
+    PoolStep,
+    Slopes,
+    Step,
+    TableStep,
+)
+
+
+class Floats(Moves):
+    """Lowering for fp16: float16 weights, float32 biases, limits as binary32 patterns, no converter."""
+
+    atom_channels = 8
+    unit = 1
+
+    def steps(self) -> list[Step]:
+        clamp = self.op.clamp
+        if clamp == Clamp() or (clamp.low == 0.0 and clamp.high > 0.0):
+            return super().steps()
+        last = FloatStage(high=clamp.high if math.isfinite(clamp.high) else None)
+        fields: dict[str, Any] = {"last": last}
+        if math.isfinite(clamp.low):
+            fields |= {"method": "max", "operand": clamp.low}
+        if isinstance(self.op, g.Rescale):
+            return self.step(FloatStep, **fields)
+        between = replace(self.output, name=f"{self.output.name}.unclamped")
+        first = self.also(replace(self.op, clamp=Clamp()), self.inputs, between)
+        return [*first, *self.step(FloatStep, inputs=(between,), **fields)]
+
+    def affine(self) -> list[Step]:
+        """Multiply and add in BN; a gate is limited in BS, scaled in BN and multiplied by x in EW."""
+        op, limits = self.op, self._last()
+        if not op.gated:
+            second = float_stage(op.scale, op.shift, limits)
+            return self.step(FloatStep, second=second)
+        if op.scale.size == 1 and float(op.scale[0]) == 1.0:
+            first = float_stage(np.ones(1), op.shift, limits)
+            second = float_stage(np.array([op.gain]), np.zeros(1))
+        else:
+            first, second = FloatStage(), float_stage(op.scale, op.shift, limits)
+            if op.gain != 1.0:
+                raise ModelError(f"{self.what}: a gate with two factors")
+        return self.step(FloatStep, inputs=(self.x, self.x), first=first, second=second, method="mul")
+
+    def _last(self) -> FloatStage:
+        """Return the operation's clamp at 0 and above as limits of a stage."""
+        high = self.op.clamp.high
+        return FloatStage(relu=self.clamped, high=high if math.isfinite(high) else None)
+
+    def real_function(self) -> list[Step]:
+        """Lower a function of one number: stages of the DPU, or tables with interpolation."""
+        op, name = self.op, self.op.function
+        if self.clamped:
+            return self.clamp_apart("unclamped")
+        ends = (op.name, op.inputs, op.output)
+        if name == "HardSigmoid":
+            clamp = Clamp(0.0, 1.0)
+            return self._as(g.Affine(*ends, np.array([op.alpha]), np.array([op.beta]), clamp=clamp))
+        if name == "HardSwish":
+            clamp, one = Clamp(0.0, 6.0), np.ones(1)
+            return self._as(g.Affine(*ends, one, 3 * one, gated=True, gain=1 / 6, clamp=clamp))
+        if name in ("Abs", "Neg", "Floor", "Ceil"):
+            return self.step(FloatStep, method=name.lower())
+        if name == "Reciprocal":
+            first, second = FloatStage(relu=True, high=0.0), FloatStage(add=np.ones(1, np.float32))
+            return self.step(FloatStep, inputs=(self.x, self.x), first=first, second=second, method="div")
+        if name == "Swish" and op.alpha <= 0:
+            raise ModelError(f"{self.what}: the factor {op.alpha} is not positive")
+        if name in GATES:
+            between = replace(self.output, name=f"{self.output.name}.gate")
+            gate = self._table(GATES[name](op.alpha), False, between)
+            inputs = (self.x, between)
+            return [*gate, *self.step(FloatStep, inputs=inputs, method="mul")]
+        if name in CURVES:
+            return self._table(*CURVES[name], self.output)
+        raise ModelError(f"{self.what}: the NPU has no form for it in fp16")
+
+    def _as(self, op: Op) -> list[Step]:
+        steps = self.also(op, self.inputs, self.output)
+        return [replace(step, kind=self.op.kind) for step in steps]
+
+    def _table(self, curve: Curve, signed: bool, output: Tensor) -> list[Step]:
+        """Return a table of a function; one of both signs is scaled in a second task.
+
+        The exponent of its result cannot be reduced as it is written, because that changes a zero.
+        """
+        table = curve_table(curve, signed)
+        fields = {"scale": table.scale, "low": table.low, "high": table.high, "select": table.select}
+        if not signed:
+            return self.step(TableStep, output=output, fraction=TABLE_FRACTION, **fields)
+        whole = replace(output, name=f"{output.name}.whole")
+        steps = self.step(TableStep, output=whole, fraction=0, **fields)
+        unit = FloatStage(mul=np.array([2.0**-TABLE_FRACTION], np.float16))
+        return [*steps, *self.step(FloatStep, inputs=(whole,), output=output, second=unit)]
+
+    def converter(self, unit: float) -> Converter:
+        return Converter(1, 0, 0)
+
+    def limits(self, unit: float = 1.0) -> Limits:
+        if not self.clamped:
+            return None
+        return 0, None if math.isinf(self.op.clamp.high) else single_bits(self.op.clamp.high)
+
+    def conv(self) -> list[Step]:
+        if inserted := self.inserted_by_host():
+            return inserted
+        return self._conv(self.op)
+
+    def _conv(self, conv: g.Conv, **fields: Any) -> list[Step]:
+        weights = self._halves(conv.npu_weights, "weight")
+        window = conv.window.used(self.output)
+        return self._sums(weights, conv.bias, window, conv.depthwise, insert=conv.insert, **fields)
+
+    def _sums(
+        self, weights: Array, bias: npt.ArrayLike, window: Window, depthwise: bool, **fields: Any
+    ) -> list[Step]:
+        return self.step(
+            ConvStep,
+            weights=weights,
+            bias=np.asarray(bias, np.float32),
+            multipliers=np.zeros(len(weights), dtype=np.int64),
+            window=window,
+            depthwise=depthwise,
+            limits=self.limits(),
+            **fields,
+        )
+
+    def conv_slope(self) -> list[Step]:
+        """Multiply negative sums in BN; they are not rounded to fp16 before."""
+        insert = self.op.conv.insert
+        if insert[0] not in INSERTS or insert[1] not in INSERTS:
+            raise ModelError("the host inserts pixels first")
+        return self._conv(self.op.conv, slopes=self.slopes())
+
+    def binary(self) -> list[Step]:
+        a, b = self.inputs
+        if b.cube != a.cube and b.cube != (a.cube[0], 1, 1):
+            raise ModelError(f"{self.what}: operands {a.shape} and {b.shape} cannot be combined")
+        if self.op.method in ("div", "rsub"):
+            turned = self.op.method == "rsub"
+            second = FloatStage(mul=np.array([-1.0], np.float16)) if turned else FloatStage()
+            method = "add" if turned else "div"
+            return self.step(FloatStep, second=second, method=method, last=self._last())
+        converter = self.converter(1.0)
+        return self.step(
+            BinaryStep, method=self.op.method, scales=(1, 1), limits=self.limits(), converter=converter
+        )
+
+    def pool(self) -> list[Step]:
+        op, x, window = self.op, self.x, self.op.window
+        if self.clamped:
+            return self.clamp_apart("pooled")
+        outside = reaches_outside(window, x, self.output)
+        if op.method == "average" and outside and not op.count_pad:
+            return self.host("AveragePool", window=window)
+        if ppu_does(op, self.output):
+            return self.step(PoolStep, method=op.method, window=window, pad_value=0)
+        if op.method == "max":
+            return self.host("MaxPool", window=window)
+        if self.past_convolution():
+            if op.count_pad and outside:
+                raise ModelError(f"{self.what}: window {window.kernel} over padding is too large for floats")
+            found = staged_blocks(window.kernel) if op.whole else None
+            return self.host("AveragePool", window=window) if found is None else self._staged(*found[:2])
+        channels, taps = x.cube[0], window.kernel[0] * window.kernel[1]
+        weights = np.full((channels, 1, *window.kernel), 1 / taps, dtype=np.float16)
+        return self._sums(weights, np.zeros(channels), window.used(self.output), True)
+
+    def select(
+        self,
+        weights: Array,
+        window: Window,
+        *,
+        depthwise: bool = False,
+        insert: tuple[int, int] = (1, 1),
+        value: float | None = None,
+        norm: int = 1,
+        **ends: Any,
+    ) -> list[Step]:
+        halves = self._halves(weights / norm, "weight")
+        return self._sums(halves, np.zeros(len(halves)), window, depthwise, insert=insert, **ends)
+
+    def _staged(self, block: tuple[int, int], counts: tuple[int, int]) -> list[Step]:
+        """Lower a global average as sums of blocks over a power of two, and a weighted sum of these."""
+        op, x, size = self.op, self.x, self.op.window.kernel
+        taps = 2 ** math.ceil(math.log2(block[0] * block[1]))
+        cube = (x.cube[0], *counts)
+        between = replace(x, name=f"{op.output}.blocks", shape=(1, *cube), cube=cube, channels_last=False)
+        pads = (0, 0, counts[0] * block[0] - size[0], counts[1] * block[1] - size[1])
+        result: list[Step] = []
+        for source, y, window, weight in (
+            (x, between, Window(block, block, pads), 1 / taps),
+            (between, self.output, Window(counts), taps / (size[0] * size[1])),
+        ):
+            weights = np.full((cube[0], 1, *window.kernel), weight, dtype=np.float16)
+            ends = {"inputs": (source,), "output": y}
+            result += self._sums(weights, np.zeros(cube[0]), window, True, **ends)
+        return result
+
+    def slopes(self) -> Slopes:
+        return Slopes(self._halves(self.op.slopes, "slope"), 0)
+
+    def _halves(self, values: Array, what: str) -> npt.NDArray[np.float16]:
+        with np.errstate(over="ignore"):
+            halves = values.astype(np.float16)
+        if not np.isfinite(halves).all():
+            raise ModelError(f"{self.what}: a {what} is outside the range of fp16")
+        return halves

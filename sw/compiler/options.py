@@ -1,0 +1,86 @@
+"""How model files are read: options of all loaders, set for everything that is compiled inside a block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from rkcosim.compiler.graph import ModelError
+from rkcosim.compiler.tiling import holding
+
+Floats = Literal["fp16", "host", "refuse"]
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """How model files are read.
+
+    Members
+    -------
+    fallback
+        Whether the host computes operators that the NPU cannot do, in the runtime of the file's format; if
+        not, a model with such operators is refused.
+    floats
+        Where operators in floating point run: "fp16" for the NPU, in fp16; "host" for the runtime, in the
+        model's type; or "refuse" to refuse the model.  The NPU has no float32 arithmetic: in fp16 inputs,
+        weights and the result of each layer are rounded.
+    shapes
+        Shapes of inputs by name, for inputs with open dimensions.
+    outputs
+        Names of the values to compute instead of the model's outputs; empty for the model's.
+    fold
+        Whether constants are folded before operators are matched (ONNX).
+    signature
+        Signature of a TFLite file whose subgraph is read; None for the file's first subgraph.
+    """
+
+    fallback: bool = True
+    floats: Floats = "fp16"
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    outputs: tuple[str, ...] = ()
+    fold: bool = True
+    signature: str | None = None
+
+    def check_floats(self, what: str) -> None:
+        """Check that operators in floating point are allowed.
+
+        Parameters
+        ----------
+        what
+            The model or its operators, for the message.
+
+        Raises
+        ------
+        ModelError
+            If they are not.
+        """
+        if self.floats == "refuse":
+            raise ModelError(
+                f"{what}: the NPU would compute float32 in fp16, which --float refuse forbids; --float host "
+                "computes it on the host"
+            )
+
+
+_OPTIONS: ContextVar[LoadOptions | None] = ContextVar("options", default=None)
+
+
+def load_options() -> LoadOptions:
+    """Return the options of the innermost `using_options`, or the defaults."""
+    return _OPTIONS.get() or LoadOptions()
+
+
+@contextmanager
+def using_options(**changes: Any) -> Iterator[LoadOptions]:
+    """Read models inside with changed options.
+
+    Parameters
+    ----------
+    changes
+        Members of `LoadOptions`; the others keep their values.
+    """
+    options = replace(load_options(), **changes)
+    with holding(_OPTIONS, options):
+        yield options

@@ -1,0 +1,180 @@
+"""Reader of graphs of container version 2 (toolkits 1.x), which are converted to the form of version 6.
+
+Each task has a separate tensor with its command list, without targets, tail and link: records of {u16 zero,
+u16 register, u32 value}. The reader adds the missing parts, places the lists one after another and links the
+tasks of each core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rkcosim.regcmd.job import completion_mask
+from rkcosim.regcmd.tasks import TASK_ALIGN, TaskBuilder, build_task_list
+from rkcosim.regcmd.word import WORD_BYTES, blocks_of_mask
+from rkcosim.rknn_file import schema
+from rkcosim.rknn_file.container import (
+    MOST_TASKS,
+    PARTS,
+    FileTensor,
+    Relocation,
+    RknnFile,
+    TaskRecord,
+    check_graph,
+    read_node,
+    weight_buffer_bytes,
+)
+from rkcosim.rknn_file.schema import GraphSlot, Kind, NodeSlot, Root, TaskSlotV2
+from rkcosim.rknn_file.tables import RknnFileError, Table
+from rkcosim.rknn_file.version6 import find_links
+from rkcosim.spec.regs import registers
+
+NOTE = "version 2: targets, tails, links, core indices and interrupt masks of the lists are completed here"
+
+_WORD = np.dtype([("zero", "<u2"), ("register", "<u2"), ("value", "<u4")])
+_RELOCATION = np.dtype([("register", "<u4"), ("tensor", "<u4"), ("offset", "<u8"), ("other", "<u8")])
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A task in the form of version 2; `column` is that of `FileNode.tasks`, `part` the index of the core."""
+
+    node: int
+    part: int
+    column: int
+    list: int
+    enable_mask: int
+    relocations: tuple[tuple[int, Relocation], ...]
+    """Offset of each relocated register, and its relocation."""
+
+
+def read_graph(root: Table, graph: Table, tensors: list[FileTensor], size: int) -> RknnFile:
+    """Read the graph of a version 2 file.
+
+    Raises
+    ------
+    RknnFileError
+        if the graph or one of its command lists is damaged.
+    """
+    nodes, tasks = [], list[_Task]()
+    for number, table in enumerate(graph.tables(GraphSlot.NODES, "node")):
+        node = read_node(table, number, len(tensors))
+        own = [
+            _task(part, number, tensors) for part in table.tables(NodeSlot.TASKS_V2, f"{table.where}, task")
+        ]
+        if own and not node.on_npu:
+            raise table.error(f"'{node.name}' has tasks although the NPU does not run it")
+        tasks += own
+        nodes.append(replace(node, tasks=tuple(sum(t.column == c for t in own) for c in range(6))))
+    if len(tasks) > MOST_TASKS or not tasks:
+        raise graph.error(f"{len(tasks)} tasks")
+    ends = [tensor.offset + tensor.size for tensor in tensors if tensor.activation]
+    internal_bytes = max(ends, default=0)
+    inputs, outputs = check_graph(root, graph, tensors, nodes, internal_bytes)
+    words, records, relocations, plans = _lists(tasks, tensors)
+    return RknnFile(
+        int(schema.Version.TOOLKIT_1),
+        root.text(Root.COMPILER),
+        root.text(Root.FRAMEWORK),
+        False,
+        tensors,
+        nodes,
+        inputs,
+        outputs,
+        words,
+        relocations,
+        find_links(words, records),
+        records,
+        plans,
+        weight_buffer_bytes(tensors),
+        internal_bytes,
+        size,
+        [NOTE],
+    )
+
+
+def _task(table: Table, node: int, tensors: Sequence[FileTensor]) -> _Task:
+    number = table.number(TaskSlotV2.LIST)
+    if number >= len(tensors) or tensors[number].kind != Kind.LIST:
+        raise table.error(f"its command list is tensor {number}, which is not a command list")
+    cores, part = table.number(TaskSlotV2.CORES), table.number(TaskSlotV2.PART)
+    if not 1 <= cores <= len(PARTS) or part >= cores:
+        raise table.error(f"part {part} of a plan for {cores} cores")
+    found = []
+    for item in table.array(TaskSlotV2.RELOCATIONS, _RELOCATION):
+        tensor, offset = int(item["tensor"]), int(item["offset"])
+        if tensor >= len(tensors):
+            raise table.error(f"a relocation to tensor {tensor} of {len(tensors)}")
+        room = max(tensors[tensor].size, len(tensors[tensor].data), schema.WEIGHT_ALIGN)
+        if offset >= room:
+            raise table.error(f"a relocation to byte {offset} of the {room} of '{tensors[tensor].name}'")
+        found.append((int(item["register"]), Relocation(tensor, offset)))
+    column = PARTS[cores - 1][part]
+    return _Task(node, part, column, number, table.number(TaskSlotV2.ENABLE), tuple(found))
+
+
+def _lists(
+    tasks: Sequence[_Task], tensors: Sequence[FileTensor]
+) -> tuple[np.ndarray, list[TaskRecord], dict[int, Relocation], dict[int, list[list[int]]]]:
+    """Return commands, records, relocations and plans of the completed lists."""
+    data, records = b"", list[TaskRecord]()
+    relocations: dict[int, Relocation] = {}
+    plans: dict[int, list[list[int]]] = {}
+    for number, columns in enumerate(PARTS):
+        parts = [[task for task in tasks if task.column == column] for column in columns]
+        if not parts[0]:
+            continue
+        plan = plans.setdefault(number + 1, [])
+        for part in parts:
+            builders, places = [], []
+            for task in part:
+                builder, changed = _completed(task, tensors)
+                builders.append(builder)
+                places.append(changed)
+            plan.append(list(range(len(records), len(records) + len(part))))
+            if not part:
+                continue
+            chain = build_task_list(builders, len(data))
+            for task, entry, changed in zip(part, chain.tasks, places, strict=True):
+                first = entry.address // WORD_BYTES
+                mask = completion_mask(task.enable_mask)
+                record = TaskRecord(task.node, task.enable_mask, mask, mask, first, entry.n_words - 4)
+                records.append(record)
+                relocations |= {first + word: what for word, what in changed.items()}
+            data += chain.data
+            data += b"\0" * (-len(data) % TASK_ALIGN)
+    return np.frombuffer(data, "<u8").astype(np.uint64), records, relocations, plans
+
+
+def _completed(task: _Task, tensors: Sequence[FileTensor]) -> tuple[TaskBuilder, dict[int, Relocation]]:
+    """Return a list with its targets, and the relocations by index of the word."""
+    tensor = tensors[task.list]
+    where = f"the list of a task of node {task.node}"
+    if len(tensor.data) % _WORD.itemsize:
+        raise RknnFileError(f"damaged .rknn file: {where} has {len(tensor.data)} bytes")
+    builder = TaskBuilder(where)
+    changed: dict[int, Relocation] = {}
+    wanted = dict(task.relocations)
+    for index, item in enumerate(np.frombuffer(tensor.data, _WORD)):
+        offset, value = int(item["register"]), int(item["value"])
+        register = registers().at(offset)
+        if register is None:
+            raise RknnFileError(f"damaged .rknn file: {where}: there is no register at 0x{offset:04X}")
+        if register.name == "S_POINTER" and "CORE_INDEX" in register.fields:
+            value = register.update(value, CORE_INDEX=task.part)
+        try:
+            builder.set_word(register.block, register.name, value)
+        except ValueError as error:
+            raise RknnFileError(f"damaged .rknn file: {where}: {error}") from error
+        if offset in wanted:
+            changed[index] = wanted[offset]
+    if missing := set(wanted) - {int(v) for v in np.frombuffer(tensor.data, _WORD)["register"]}:
+        names = ", ".join(f"0x{offset:04X}" for offset in sorted(missing))
+        raise RknnFileError(f"damaged .rknn file: {where} does not write the relocated registers {names}")
+    try:
+        return builder.enable(*blocks_of_mask(task.enable_mask)), changed
+    except ValueError as error:
+        raise RknnFileError(f"damaged .rknn file: {where}: {error}") from error

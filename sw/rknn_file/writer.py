@@ -1,0 +1,583 @@
+"""Writer of compiled models as `.rknn` files of container version 6, with `rkcosim` as their compiler.
+
+The file contains what a reader needs: tensors, nodes, command words with their relocations, and task records.
+Two conventions differ from the vendor's files: the surfaces of activations are not padded, and the
+computation of a host node is described as JSON in a constant that the node reads.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import flatbuffers
+import numpy as np
+
+from rkcosim.base import version
+from rkcosim.compiler.model import CompiledModel
+from rkcosim.compiler.programs.dpu import Place
+from rkcosim.compiler.programs.task import Ref
+from rkcosim.compiler.steps import CallStep, ConvStep, CopyStep, HostStep, PoolStep, Step
+from rkcosim.regcmd.job import completion_mask
+from rkcosim.regcmd.tasks import TAIL_WORDS
+from rkcosim.regcmd.word import WORD_BYTES
+from rkcosim.rknn_file import schema
+from rkcosim.rknn_file.container import PARTS
+from rkcosim.rknn_file.host import FUNCTION, HOST_OP
+from rkcosim.rknn_file.schema import (
+    GraphSlot,
+    Kind,
+    Layout,
+    NodeSlot,
+    RelocationSlot,
+    Root,
+    Sizes,
+    TensorSlot,
+)
+from rkcosim.rknn_file.tables import RknnFileError
+
+_CODES = {np.dtype(kind): code for code, kind in schema.DTYPES.items()}
+_ZERO_BASES = {"regcmd": 0, "weights": 0, "activations": 0}
+
+
+@dataclass
+class _Tensor:
+    """A tensor to write; for the members see `container.FileTensor`."""
+
+    name: str
+    kind: int
+    layout: int = Layout.PLAIN
+    dtype: int = schema.RAW
+    native: tuple[int, ...] = ()
+    shape: tuple[int, ...] = ()
+    scale: float | None = None
+    zero_point: int = 0
+    size: int = 0
+    offset: int = 0
+    data: bytes = b""
+
+
+@dataclass
+class _Node:
+    type: str
+    name: str
+    inputs: list[int]
+    outputs: list[int]
+    code: int = 0
+    on_npu: bool = False
+    attributes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    tasks: list[int] = field(default_factory=lambda: [0] * 6)
+
+
+def write_rknn(model: CompiledModel) -> bytes:
+    """Return the bytes of a `.rknn` file with a model's plan.
+
+    Raises
+    ------
+    RknnFileError
+        if the container cannot express a part of the model; the message names it.
+    """
+    return _Writer(model).run()
+
+
+class _Writer:
+    def __init__(self, model: CompiledModel) -> None:
+        self.model, self.plan, self.graph = model, model.plan, model.plan.graph
+        self.tensors = [_Tensor("", Kind.NONE)]
+        self.nodes: list[_Node] = []
+        self.roots: dict[str, int] = {}
+        """Index in the file of each root tensor of the graph, by name."""
+        self.views: dict[tuple[str, tuple[int, ...]], int] = {}
+        self.constants: list[tuple[int, int]] = []
+        """(first byte in the weights region, index) of each constant, by its first byte."""
+        self.relocations: dict[int, list[tuple[int, int, int, int]]] = {}
+
+    def run(self) -> bytes:
+        if not self.plan.tasks:
+            raise RknnFileError("no layer runs on the NPU, so there are no command lists to write")
+        for step in self.plan.steps:
+            if isinstance(step, CallStep):
+                raise RknnFileError(
+                    f"{step.kind} '{step.name}' runs on the host in {step.program.runtime}, which a .rknn "
+                    "file cannot contain: write the compiled model to a file with another ending"
+                )
+        self._activations()
+        self._constants()
+        inputs = [self.roots[self.graph.root(item.tensor)] for item in self.graph.inputs]
+        for item, index in zip(self.graph.inputs, inputs, strict=True):
+            self.nodes.append(_Node("InputOperator", f"InputOperator:{item.name}", [], [index]))
+        numbers = [self._node(index, step) for index, step in enumerate(self.plan.steps)]
+        outputs = [self._output(item) for item in self.graph.outputs]
+        for result, index in zip(self.graph.outputs, outputs, strict=True):
+            self.nodes.append(_Node("OutputOperator", f"OutputOperator:{result.name}", [index], []))
+        commands, records = self._tasks(numbers)
+        self.tensors.append(_Tensor("regcmd", Kind.REGCMD, data=commands))
+        self.tensors.append(_Tensor("task", Kind.TASKS, data=records))
+        return _Buffer(self, inputs, outputs).file()
+
+    # tensors
+
+    def _activations(self) -> None:
+        given = {self.graph.root(item.tensor): item.shape for item in self.graph.inputs}
+        taken = {
+            self.graph.root(item.value): item.shape
+            for item in self.graph.outputs
+            if not item.real and self.graph.root(item.value) not in given
+        }
+        for name, place in self.plan.places.items():
+            if place.ref.region != "activations":
+                continue
+            kind = Kind.INPUT if name in given else Kind.OUTPUT if name in taken else Kind.INTERNAL
+            shape = given.get(name) or taken.get(name) or (1, *place.cube)
+            self.roots[name] = len(self.tensors)
+            self.tensors.append(self._activation(name, place, kind, tuple(int(n) for n in shape)))
+
+    def _activation(self, name: str, place: Place, kind: Kind, shape: tuple[int, ...]) -> _Tensor:
+        tensor = self.graph.tensors[name]
+        if tensor.channels_last and len(shape) != 4:
+            raise RknnFileError(
+                f"tensor '{name}' is flattened with its channels last, which the file cannot express"
+            )
+        _, height, width = place.cube
+        if place.argb:
+            native = (1, 1, height, place.pitch, place.argb)
+        else:
+            native = (1, place.surface_count, height, width, place.c2)
+        unsigned = bool(place.argb and place.unsigned_pixels)
+        dtype = np.dtype(np.uint8) if unsigned else tensor.dtype
+        zero = tensor.zero_point + (128 if unsigned else 0)
+        return _Tensor(
+            name,
+            kind,
+            Layout.NATIVE,
+            _CODES[dtype],
+            native,
+            shape,
+            tensor.scale,
+            zero,
+            place.size,
+            place.ref.offset,
+        )
+
+    def _constants(self) -> None:
+        """Divide the weights region into constants at each address that a command uses."""
+        starts: dict[int, _Tensor] = {}
+        kernels: dict[int, tuple[int, ...]] = {}
+        for name, place in self.plan.places.items():
+            if place.ref.region == "weights":
+                made = self._activation(name, place, Kind.CONSTANT, (1, *place.cube))
+                starts[place.ref.offset] = made
+        for index, step in enumerate(self.plan.steps):
+            for number, task in enumerate(t for t in self.plan.tasks if t.layer == index):
+                for setting in task.settings:
+                    for value in setting.fields.values():
+                        if not isinstance(value, Ref) or value.region != "weights":
+                            continue
+                        if (setting.block, setting.register) == ("CNA", "DCOMP_ADDR0"):
+                            tile = self.plan.tiles[index][number]
+                            kernels.setdefault(value.offset, (index, tile.kernels))
+                            starts.setdefault(value.offset, self._weights(step, tile.kernels, number))
+        tables = self._tables(set(starts))
+        starts |= {offset: _Tensor(name, Kind.CONSTANT) for offset, name in tables.items()}
+        marks = sorted({0, *starts}) if self.plan.weights else []
+        for start, end in zip(marks, [*marks[1:], len(self.plan.weights)], strict=False):
+            tensor = starts.get(start, _Tensor(f"constant {start}", Kind.CONSTANT))
+            tensor.data = bytes(self.plan.weights[start:end])
+            tensor.size, tensor.offset = end - start, 0
+            self.constants.append((start, len(self.tensors)))
+            self.tensors.append(tensor)
+
+    def _weights(self, step: Step, kernels: int, number: int) -> _Tensor:
+        assert isinstance(step, ConvStep)
+        shape = (1, kernels) if step.depthwise else (kernels, step.weights.shape[1])
+        code = _CODES[np.dtype(np.float16 if step.output.real else np.int8)]
+        dims = (*shape, *step.weights.shape[2:])
+        return _Tensor(f"{step.name}.weight.{number}", Kind.CONSTANT, Layout.WEIGHTS, code, dims, dims)
+
+    def _tables(self, known: set[int]) -> dict[int, str]:
+        """Return first byte and name of each table of operands: the lowest address in a layer's register."""
+        found: dict[tuple[int, str, str], int] = {}
+        for task in self.plan.tasks:
+            for setting in task.settings:
+                for value in setting.fields.values():
+                    if isinstance(value, Ref) and value.region == "weights" and value.offset not in known:
+                        key = (task.layer, setting.block, setting.register)
+                        found[key] = min(value.offset, found.get(key, value.offset))
+        return {
+            offset: f"{self.plan.steps[layer].name}.{register.lower()}"
+            for (layer, _, register), offset in found.items()
+        }
+
+    # nodes
+
+    def _view(self, name: str) -> int:
+        """Return the index of the tensor that a step reads: the root, or a view of it with another shape."""
+        root, cube = self.graph.root(name), self.graph.tensors[name].cube
+        place = self.plan.places[root]
+        if place.ref.region == "weights":
+            return dict(self.constants)[place.ref.offset]
+        index = self.roots[root]
+        if cube == place.cube:
+            return index
+        if (root, cube) not in self.views:
+            seen = self.graph.tensors[name]
+            source = self.tensors[index]
+            native = (1, place.surface_count, *cube[1:], place.c2)
+            self.views[root, cube] = len(self.tensors)
+            view = _Tensor(
+                f"{name} view",
+                Kind.INTERNAL,
+                Layout.NATIVE,
+                source.dtype,
+                native,
+                (1, *cube),
+                seen.scale,
+                seen.zero_point,
+                source.size,
+                source.offset,
+            )
+            self.tensors.append(view)
+            self.nodes.append(
+                _Node("Reshape", f"{name} view", [index], [self.views[root, cube]], on_npu=True)
+            )
+        return self.views[root, cube]
+
+    def _operands(self, layer: int) -> list[int]:
+        """Return the constants that a step's tasks read, in the order of the weights region."""
+        found = set()
+        for task in self.plan.tasks:
+            for setting in task.settings if task.layer == layer else ():
+                for value in setting.fields.values():
+                    if isinstance(value, Ref) and value.region == "weights":
+                        found.add(max(pair for pair in self.constants if pair[0] <= value.offset))
+        return [index for _, index in sorted(found)]
+
+    def _node(self, number: int, step: Step) -> int:
+        """Add the node of a step and return its index."""
+        inputs = [self._view(tensor.name) for tensor in step.inputs]
+        inputs += [index for index in self._operands(number) if index not in inputs]
+        outputs = [self.roots[self.graph.root(step.output.name)]]
+        last = self.nodes[-1]
+        if last.outputs == outputs and isinstance(step, CopyStep) and last.on_npu:  # same tensor
+            last.inputs += [index for index in inputs if index not in last.inputs]
+            self._part(last, step)
+            return len(self.nodes) - 1
+        if any(node.outputs == outputs for node in self.nodes):
+            raise RknnFileError(f"{step.kind} '{step.name}' writes a tensor that another step has written")
+        node = _Node(step.kind, step.name, inputs, outputs, on_npu=not isinstance(step, HostStep))
+        if isinstance(step, HostStep):
+            said = {"function": step.function, "attributes": _plain(step.attributes, step.name)}
+            inputs.append(self._text(f"{step.name}{FUNCTION}", said))
+        elif isinstance(step, ConvStep):
+            window, node.code = step.window, schema.CODES["Conv"]
+            groups = step.weights.shape[0] if step.depthwise else 1
+            node.attributes = {
+                "dilations": window.dilations,
+                "group": (groups,),
+                "kernel_shape": window.kernel,
+                "pads": window.pads,
+                "strides": window.strides,
+            }
+        elif isinstance(step, PoolStep):
+            node.code = schema.CODES["MaxPool" if step.method == "max" else "AveragePool"]
+            window = step.window
+            node.attributes = {
+                "kernel_shape": window.kernel,
+                "pads": window.pads,
+                "strides": window.strides,
+            }
+        self.nodes.append(node)
+        return len(self.nodes) - 1
+
+    def _part(self, node: _Node, step: CopyStep) -> None:
+        """Turn a node of several copies into a concatenation along the axis on which this part is offset."""
+        axes = [axis for axis in range(3) if step.target[axis]]
+        if len(axes) == 1 and step.size == step.inputs[0].cube:
+            node.type, node.code = "Concat", schema.CODES["Concat"]
+            node.attributes = {"axis": (axes[0] + 1,)}
+
+    def _text(self, name: str, said: Mapping[str, Any]) -> int:
+        """Add a constant of the host that holds JSON, and return its index."""
+        data = json.dumps(said, separators=(",", ":"), allow_nan=False).encode()
+        self.tensors.append(_Tensor(name, Kind.HOST_CONSTANT, data=data, size=len(data)))
+        return len(self.tensors) - 1
+
+    def _output(self, item: Any) -> int:
+        """Return the index of an output's tensor; add nodes for host operations after the network."""
+        if not item.real:
+            return self.roots[self.graph.root(item.value)]
+        return self._host_value(item.value, tuple(int(n) for n in item.shape))
+
+    def _host_value(self, name: str, shape: tuple[int, ...]) -> int:
+        """Return the index of the tensor of a value that the host computes."""
+        op = next((op for op in self.graph.host_ops if op.output == name), None)
+        if op is None:
+            return self._view(name)
+        source = self._host_value(op.input, shape)
+        said = {HOST_OP: op.kind, "attributes": _plain(op.attributes, op.name), "output": op.output}
+        text = self._text(f"{op.name}{FUNCTION}", said)
+        kind = np.dtype(np.float32)
+        index = len(self.tensors)
+        size = int(np.prod(shape)) * kind.itemsize
+        self.tensors.append(
+            _Tensor(name, Kind.OUTPUT, Layout.PLAIN, _CODES[kind], shape, shape, None, 0, size, self._end())
+        )
+        self.nodes.append(_Node(op.kind, op.name, [source, text], [index]))
+        return index
+
+    def _end(self) -> int:
+        """Return the first byte of the internal buffer after all activations."""
+        ends = [t.offset + t.size for t in self.tensors if t.kind in (Kind.INPUT, Kind.OUTPUT, Kind.INTERNAL)]
+        return -(-max(ends, default=0) // schema.WEIGHT_ALIGN) * schema.WEIGHT_ALIGN
+
+    @property
+    def internal_bytes(self) -> int:
+        """Size of the internal buffer in bytes."""
+        return max(self._end(), self.plan.activation_bytes)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Size of all constants in bytes, each rounded up to 64 bytes."""
+        kept = (t for t in self.tensors if t.kind in (Kind.CONSTANT, Kind.HOST_CONSTANT))
+        return sum(-(-t.size // schema.WEIGHT_ALIGN) * schema.WEIGHT_ALIGN for t in kept)
+
+    # commands
+
+    def _tasks(self, numbers: Sequence[int]) -> tuple[bytes, bytes]:
+        """Return command words and task records."""
+        plan = self.plan
+        listed = plan.task_list(_ZERO_BASES)
+        words = bytearray(listed.data)
+        columns = PARTS[plan.cores - 1]
+        records: list[bytes] = []
+        for core, column in enumerate(columns):
+            for task, entry in zip(plan.tasks, listed.tasks, strict=True):
+                if task.core != core:
+                    continue
+                node = numbers[task.layer]
+                self.nodes[node].tasks[column] += 1
+                mask = completion_mask(entry.mask)
+                amount = entry.n_words - TAIL_WORDS
+                records.append(
+                    schema.RECORD.pack(0, node, entry.mask, mask, 0x1FFFF, 0, amount, 0, entry.address)
+                )
+                for number, setting in enumerate(task.settings):
+                    if any(isinstance(value, Ref) for value in setting.fields.values()):
+                        place = entry.address + number * WORD_BYTES
+                        self._relocate(words, place, setting, plan.steps[task.layer], (plan.cores, core))
+        return bytes(words), b"".join(records)
+
+    def _relocate(
+        self, words: bytearray, place: int, setting: Any, step: Step, part: tuple[int, int]
+    ) -> None:
+        """Replace the address in a word by the offset within its tensor, and add the relocation."""
+        ref = next(v for v in setting.fields.values() if isinstance(v, Ref))
+        tensor, start = self._owner(ref, step)
+        offset = ref.offset - start
+        bases = {**_ZERO_BASES, ref.region: -start}
+        value = setting.word_value(bases)
+        word = int.from_bytes(words[place : place + WORD_BYTES], "little")
+        low = 16
+        word = word & ~(0xFFFF_FFFF << low) | value << low
+        words[place : place + WORD_BYTES] = word.to_bytes(WORD_BYTES, "little")
+        self.relocations.setdefault(tensor, []).append((offset, place // WORD_BYTES, *part))
+
+    def _owner(self, ref: Ref, step: Step) -> tuple[int, int]:
+        """Return the tensor that contains a reference, and the tensor's first byte in its region."""
+        if ref.region == "weights":
+            start, index = max(pair for pair in self.constants if pair[0] <= ref.offset)
+            return index, start
+        for tensor in (step.output, *step.inputs):
+            root = self.graph.root(tensor.name)
+            place = self.plan.places[root]
+            first = place.ref.offset
+            if place.ref.region == "activations" and first <= ref.offset < first + place.size:
+                return self.roots[root], first
+        raise RknnFileError(f"{step.kind} '{step.name}' uses memory outside of its own tensors ({ref})")
+
+
+def _plain(attributes: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Convert attributes to JSON types; windows become objects of their members."""
+    found: dict[str, Any] = {}
+    for key, value in attributes.items():
+        if hasattr(value, "kernel"):
+            members = ("kernel", "strides", "pads", "dilations")
+            found[key] = {"window": {m: list(getattr(value, m)) for m in members}}
+        elif isinstance(value, tuple | list):
+            found[key] = [v.item() if isinstance(v, np.generic) else v for v in value]
+        elif isinstance(value, np.generic):
+            found[key] = value.item()
+        elif value is None or isinstance(value, bool | int | float | str):
+            found[key] = value
+        else:
+            raise RknnFileError(f"'{name}': attribute '{key}' ({type(value).__name__}) cannot be written")
+    return found
+
+
+class _Buffer:
+    """Serialisation of the tensors, nodes and commands of a `_Writer`."""
+
+    def __init__(self, writer: _Writer, inputs: list[int], outputs: list[int]) -> None:
+        self.writer, self.inputs, self.outputs = writer, inputs, outputs
+        self.builder = flatbuffers.Builder(1 << 16)
+        self.sections: list[bytes] = [b""]
+
+    def file(self) -> bytes:
+        """Return header, flatbuffer and trailing JSON."""
+        self.builder.Finish(self._root(), file_identifier=schema.IDENTIFIER)
+        data = bytes(self.builder.Output())
+        text = json.dumps(self._trailer(), separators=(",", ":")).encode()
+        header = schema.HEADER.pack(schema.MAGIC, schema.Version.TOOLKIT_2, len(data))
+        return header.ljust(schema.FLATBUFFER_AT, b"\0") + data + len(text).to_bytes(8, "little") + text
+
+    def _trailer(self) -> dict[str, Any]:
+        tensors = [self.writer.tensors[n] for n in (*self.inputs, *self.outputs)]
+        listed = [{"tensor_id": n, "url": t.name, "size": list(t.shape)} for n, t in enumerate(tensors)]
+        return {
+            "norm_tensor": listed,
+            "input_num": len(self.inputs),
+            "output_num": len(self.outputs),
+            "target_platform": [schema.TARGET],
+            "version": f"{schema.OURS} {version()}",
+        }
+
+    def _text(self, text: str) -> int:
+        return int(self.builder.CreateString(text))
+
+    def _numbers(self, values: Sequence[float], kind: Any = np.int32) -> int:
+        return int(self.builder.CreateNumpyVector(np.array(values, kind)))
+
+    def _pairs(self, values: Sequence[tuple[int, int]]) -> int:
+        """Write a vector of structures of two 32-bit numbers."""
+        self.builder.StartVector(8, len(values), 4)
+        for first, second in reversed(values):
+            self.builder.PrependUint32(second)
+            self.builder.PrependUint32(first)
+        return int(self.builder.EndVector())
+
+    def _tables(self, offsets: Sequence[int]) -> int:
+        self.builder.StartVector(4, len(offsets), 4)
+        for offset in reversed(offsets):
+            self.builder.PrependUOffsetTRelative(offset)
+        return int(self.builder.EndVector())
+
+    def _table(
+        self,
+        offsets: Mapping[int, int],
+        bytes_: Mapping[int, int] | None = None,
+        words: Mapping[int, int] | None = None,
+        longs: Mapping[int, int] | None = None,
+    ) -> int:
+        """Write a table with slots for offsets, and for numbers of 1, 4 and 8 bytes."""
+        slots = [*offsets, *(bytes_ or {}), *(words or {}), *(longs or {})]
+        builder = self.builder
+        builder.StartObject(max(slots, default=-1) + 1)
+        for slot, value in (longs or {}).items():
+            builder.PrependUint64Slot(slot, value, 0)
+        for slot, value in (words or {}).items():
+            builder.PrependUint32Slot(slot, value, 0)
+        for slot, value in offsets.items():
+            builder.PrependUOffsetTRelativeSlot(slot, value, 0)
+        for slot, value in (bytes_ or {}).items():
+            builder.PrependUint8Slot(slot, value, 0)
+        return int(builder.EndObject())
+
+    def _tensor(self, tensor: _Tensor) -> int:
+        section = 0
+        if tensor.data:
+            section = len(self.sections)
+            self.sections.append(tensor.data)
+        offsets: dict[int, int] = {
+            TensorSlot.NATIVE: self._numbers(tensor.native),
+            TensorSlot.SHAPE: self._numbers(tensor.shape),
+            TensorSlot.NAME: self._text(tensor.name),
+        }
+        if tensor.scale is not None:
+            offsets[TensorSlot.SCALE] = self._numbers([tensor.scale], np.float32)
+            offsets[TensorSlot.ZERO_POINT] = self._numbers([tensor.zero_point])
+        return self._table(
+            offsets,
+            {
+                TensorSlot.DTYPE: tensor.dtype,
+                TensorSlot.LAYOUT: int(tensor.layout),
+                TensorSlot.KIND: int(tensor.kind),
+            },
+            {TensorSlot.BYTES: tensor.size, TensorSlot.OFFSET: tensor.offset, TensorSlot.SECTION: section},
+        )
+
+    def _node(self, node: _Node) -> int:
+        offsets: dict[int, int] = {
+            NodeSlot.TYPE: self._text(node.type),
+            NodeSlot.NAME: self._text(node.name),
+            NodeSlot.INPUTS: self._numbers(node.inputs),
+            NodeSlot.OUTPUTS: self._numbers(node.outputs),
+            NodeSlot.TASKS: self._numbers(node.tasks),
+            NodeSlot.TABLE_TASKS: self._numbers([0] * 6),
+        }
+        if node.attributes:
+            offsets[NodeSlot.ATTRIBUTES] = self._attributes(node)
+        numbers: dict[int, int] = {
+            NodeSlot.CODE: node.code,
+            NodeSlot.TARGET: schema.ON_NPU if node.on_npu else 0,
+        }
+        return self._table(offsets, numbers)
+
+    def _attributes(self, node: _Node) -> int:
+        names = schema.ATTRIBUTES[node.code]
+        vectors, numbers = dict[int, int](), dict[int, int]()
+        for name, value in node.attributes.items():
+            if name in schema.NUMBERS:
+                numbers[names.index(name)] = value[0]
+            else:
+                vectors[names.index(name)] = self._numbers(value)
+        return self._table(vectors, words=numbers)
+
+    def _relocation(self, tensor: int, found: list[tuple[int, int, int, int]]) -> int:
+        name = self.writer.tensors[tensor].name
+        words = self._pairs([item[:2] for item in found])
+        parts = self._pairs([item[2:] for item in found])
+        offsets: dict[int, int] = {
+            RelocationSlot.TENSOR: self._text(name),
+            RelocationSlot.WORDS: words,
+            RelocationSlot.PARTS: parts,
+        }
+        return self._table(offsets)
+
+    def _graph(self) -> int:
+        writer = self.writer
+        offsets: dict[int, int] = {
+            GraphSlot.TENSORS: self._tables([self._tensor(tensor) for tensor in writer.tensors]),
+            GraphSlot.NODES: self._tables([self._node(node) for node in writer.nodes]),
+            GraphSlot.INPUTS: self._numbers(self.inputs),
+            GraphSlot.OUTPUTS: self._numbers(self.outputs),
+            GraphSlot.RELOCATIONS: self._tables(
+                [self._relocation(tensor, found) for tensor, found in writer.relocations.items()]
+            ),
+            GraphSlot.PLANS: self._numbers([0] * 5),
+        }
+        return self._table(offsets)
+
+    def _root(self) -> int:
+        graphs = self._tables([self._graph()])
+        sections = [
+            self._table({0: int(self.builder.CreateByteVector(data))} if data else {})
+            for data in self.sections
+        ]
+        sizes = self._table(
+            {}, longs={Sizes.WEIGHTS: self.writer.weight_bytes, Sizes.INTERNAL: self.writer.internal_bytes}
+        )
+        offsets: dict[int, int] = {
+            Root.GENERATOR: self._text(schema.OURS),
+            Root.GRAPHS: graphs,
+            Root.COMPILER: self._text(f"{schema.OURS} {version()}"),
+            Root.TARGET: self._text(schema.TARGET),
+            Root.FRAMEWORK: self._text("rkcosim plan"),
+            Root.SHAPES: self._text("static_shape"),
+            Root.SIZES: sizes,
+            Root.SECTIONS: self._tables(sections),
+        }
+        total = sum(len(data) for data in self.sections)
+        numbers: dict[int, int] = {Root.VERSION: int(schema.Version.TOOLKIT_2)}
+        return self._table(offsets, words=numbers, longs={Root.TOTAL: total})

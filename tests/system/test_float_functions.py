@@ -1,0 +1,134 @@
+"""Functions, constant factors and limits of fp16 tensors on the NPU, against numpy in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx", reason="needs the extra onnx")
+
+import onnxruntime
+
+from rkcosim.compiler import CompiledModel, LoadedModel, compile_model
+from rkcosim.compiler.steps import CallStep, FloatStep, HostStep
+from rkcosim.driver import Driver
+from rkcosim.engines.engine import open_engine
+from rkcosim.verify.crosscheck.model_check import ModelChecker
+from tests.system.golden_runs import checked_run
+from tests.system.qdq_models import Net
+
+SHAPE = (1, 13, 6, 9)
+Build = Callable[[Net], str]
+
+
+def constant(net: Net, op: str, values: object, first: bool = False) -> str:
+    """One node with a constant operand."""
+    name = net.constant(np.array(values))
+    return net.add(op, *((name, "x") if first else ("x", name)))
+
+
+def clip(net: Net, low: float | None, high: float | None, x: str = "x") -> str:
+    ends = [net.constant(np.array(v)) if v is not None else "" for v in (low, high)]
+    return net.add("Clip", x, *ends)
+
+
+def written_swish(net: Net) -> str:
+    """HardSwish as x * clip(x + 3, 0, 6) / 6."""
+    gate = clip(net, 0.0, 6.0, constant(net, "Add", 3.0))
+    return net.add("Div", net.add("Mul", "x", gate), net.constant(np.array(6.0)))
+
+
+def chain(net: Net) -> str:
+    """Factors and sums behind each other, per channel and common."""
+    y = constant(net, "Mul", net.rng.normal(size=(13, 1, 1)))
+    y = net.add("Add", y, net.constant(np.array(0.25)))
+    return net.add("Relu", net.add("Sub", y, net.constant(net.rng.normal(size=(1, 13, 1, 1)))))
+
+
+def folded(net: Net) -> str:
+    """A convolution between constant factors and sums."""
+    y = net.add("Add", constant(net, "Mul", 1.5), net.constant(np.array(0.5)))
+    y = net.conv(y, 13, 20, 1)
+    y = net.add("Mul", y, net.constant(net.rng.uniform(0.5, 2, (20, 1, 1))))
+    return net.add("Relu", net.add("Add", y, net.constant(net.rng.normal(size=(20, 1, 1)))))
+
+
+CASES: dict[str, tuple[Build, float, int]] = {
+    "sigmoid": (lambda n: n.add("Sigmoid", "x"), 6e-4, 1),
+    "tanh": (lambda n: n.add("Tanh", "x"), 6e-4, 2),
+    "erf": (lambda n: n.add("Erf", "x"), 6e-4, 2),
+    "hard sigmoid": (lambda n: n.add("HardSigmoid", "x", alpha=1 / 6), 8e-4, 1),
+    "hard swish": (lambda n: n.add("HardSwish", "x"), 1e-2, 1),
+    "gelu": (lambda n: n.add("Gelu", "x"), 1e-2, 2),
+    "gelu tanh": (lambda n: n.add("Gelu", "x", approximate="tanh"), 1e-2, 2),
+    "mish": (lambda n: n.add("Mish", "x"), 1e-2, 2),
+    "silu": (lambda n: n.add("Mul", "x", n.add("Sigmoid", "x")), 1e-2, 2),
+    "abs": (lambda n: n.add("Abs", "x"), 0, 1),
+    "neg": (lambda n: n.add("Neg", "x"), 0, 1),
+    "floor": (lambda n: n.add("Floor", "x"), 0, 1),
+    "ceil": (lambda n: n.add("Ceil", "x"), 0, 1),
+    "reciprocal": (lambda n: n.add("Reciprocal", "x"), 1e-3, 1),
+    "div": (lambda n: n.add("Div", "x", n.add("Add", n.add("Abs", "x"), n.constant(np.ones(1)))), 1e-3, 3),
+    "clip": (lambda n: clip(n, -0.75, 1.5), 1e-3, 1),
+    "clip above": (lambda n: clip(n, None, -0.3), 1e-3, 1),
+    "clip below": (lambda n: clip(n, 0.7, None), 1e-3, 1),
+    "mul": (lambda n: constant(n, "Mul", 0.3), 5e-3, 1),
+    "mul channels": (lambda n: constant(n, "Mul", n.rng.normal(size=(13, 1, 1))), 1e-2, 1),
+    "add": (lambda n: constant(n, "Add", -2.5), 5e-3, 1),
+    "sub from": (lambda n: constant(n, "Sub", 1.5, first=True), 5e-3, 1),
+    "div constant": (lambda n: constant(n, "Div", 6.0), 5e-3, 1),
+    "written hard swish": (written_swish, 1e-2, 1),
+    "chain": (chain, 2e-2, 1),
+    "folded into a convolution": (folded, 2e-2, 1),
+}
+
+
+def made(name: str) -> tuple[CompiledModel, np.ndarray, np.ndarray]:
+    """Model, input, and onnxruntime's result."""
+    net = Net(SHAPE, len(name))
+    data = net.model(CASES[name][0](net), opset=22).SerializeToString()
+    x = (net.rng.normal(size=SHAPE) * 4).astype(np.float16).astype(np.float32)
+    x[0, 0, 0] = [0.0, -0.0, 20.0, -20.0, 1e-4, -1e-4, 300.0, -300.0, 6.5]
+    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    return compile_model(data), x, session.run(None, {"x": x})[0]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_golden(name: str) -> None:
+    """On the NPU, in as few tasks as possible, and near the reference."""
+    model, x, want = made(name)
+    _, error, count = CASES[name]
+    assert not [step for step in model.plan.steps if isinstance(step, HostStep | CallStep)]
+    assert len(model.plan.steps) == count, [step.kind for step in model.plan.steps]
+    got = checked_run(model, [x]).astype(np.float64).reshape(want.shape)
+    real = want.astype(np.float16).astype(np.float64)
+    finite = np.isfinite(real)
+    assert (got[~finite] == real[~finite]).all()
+    got, real = got[finite], real[finite]
+    apart = np.abs(got - real) / np.maximum(1.0, np.abs(real) * 0.05)
+    assert apart.max() <= error, f"{apart.max()}"
+
+
+def test_one_task_of_hard_swish() -> None:
+    """The written-out HardSwish and the operator are the same step."""
+    steps = [made(name)[0].plan.steps[0] for name in ("hard swish", "written hard swish")]
+    assert all(isinstance(step, FloatStep) and step.method == "mul" for step in steps)
+
+
+@pytest.mark.heavy
+def test_rtl() -> None:
+    """All cases on the RTL."""
+    engine = open_engine(cores=1)
+    for name in CASES:
+        model, x, _ = made(name)
+        with LoadedModel(model, Driver(engine, 3_000_000)) as loaded:
+            loaded.set_input(0, x)
+            loaded.run()
+            checker = ModelChecker(loaded)
+            verdict = checker.check([x])
+            assert verdict.match, f"{name}: {verdict.first}"
+            assert checker.check_memory() is None, name
+            checker.close()
+    engine.close()

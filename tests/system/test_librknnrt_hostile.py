@@ -1,0 +1,177 @@
+"""The server behind `librknnrt.so`: packets that no library sends end their connection and nothing else."""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import random
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import rkcosim.rknn_api as rk
+from rkcosim.driver import Driver
+from rkcosim.golden.task import GoldenNpu
+from rkcosim.rknn_api.declarations import digest
+from rkcosim.rknn_api.server import RknnServer
+from rkcosim.rknn_api.server.protocol import Channel, Gone, Op
+from rkcosim.rknn_api.signatures import SIGNATURES
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits_int8.onnx"
+NUMBERS = {name: number for number, name in enumerate(SIGNATURES)}
+SIZE = 1 << 16
+
+
+class Client:
+    """A program's thread that sends what it likes.
+
+    Members
+    -------
+    session, thread : its connections.
+    pages : the arena.
+    """
+
+    def __init__(self, path: Path, sealed: bool = True) -> None:
+        self.session = self._connect(path)
+        self.session.send(Op.SESSION, (digest(),))
+        number = self.session.receive().a[0]
+        self.thread = self._connect(path)
+        fd = os.memfd_create("arena", os.MFD_ALLOW_SEALING)
+        os.ftruncate(fd, SIZE)
+        if sealed:
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+        self.pages = mmap.mmap(fd, SIZE)
+        self.thread.send(Op.THREAD, (number,), fd=fd)
+        os.close(fd)
+
+    @staticmethod
+    def _connect(path: Path) -> Channel:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        sock.settimeout(20)
+        sock.connect(str(path))
+        return Channel(sock)
+
+    def call(self, name: str, *a: int, used: int = 64) -> int:
+        """Result of a call; Gone where the server ended the connection."""
+        self.thread.send(Op.CALL, a, NUMBERS[name], used)
+        answer = self.thread.receive()
+        answer.close()
+        assert answer.op == Op.DONE
+        return answer.a[0]
+
+    def close(self) -> None:
+        """Close both connections."""
+        self.thread.socket.close()
+        self.session.socket.close()
+        self.pages.close()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RknnServer]:
+    driver = Driver(GoldenNpu(1), shared=True)
+    rk.use_device(driver)
+    with RknnServer(tmp_path / "socket") as made:
+        yield made
+    rk.use_device(None)
+    assert not driver.buffers
+
+
+def opened(client: Client) -> int:
+    """A context on the digits network."""
+    data = DIGITS.read_bytes()
+    client.pages[4096 : 4096 + len(data)] = data
+    assert client.call("rknn_init", 64, 4096, len(data), 0, 0, used=4096 + len(data)) == 0
+    return struct.unpack_from("<Q", client.pages, 64)[0]
+
+
+def test_offsets_outside_of_the_arena_end_the_connection(server: RknnServer):
+    good = Client(server.path)
+    context = opened(good)
+    for a in (
+        (context, 1, SIZE, 376),
+        (context, 1, SIZE - 100, 376),
+        (context, 1, -5, 376),
+        (context, 1, 1 << 62, 376),
+    ):
+        bad = Client(server.path)
+        with pytest.raises(Gone):
+            bad.call("rknn_query", *a)
+        bad.close()
+    assert good.call("rknn_query", context, 0, 128, 8) == 0
+    assert struct.unpack_from("<II", good.pages, 128) == (1, 1)
+    struct.pack_into(
+        "<I4xQIB3xii", good.pages, 256, 0, SIZE - 8, 1 << 20, 0, 0, 1
+    )  # a buffer that leaves the arena
+    with pytest.raises(Gone):
+        good.call("rknn_inputs_set", context, 1, 256)
+    good.close()
+
+
+def test_arenas_that_may_shrink_and_other_versions_are_refused(server: RknnServer):
+    weak = Client(server.path, sealed=False)
+    with pytest.raises(Gone):
+        weak.call("rknn_destroy", 1)
+    weak.close()
+    old = Client._connect(server.path)
+    old.send(Op.SESSION, (digest() ^ 1,))
+    with pytest.raises(Gone):
+        old.receive()
+    stranger = Client._connect(server.path)
+    stranger.send(Op.THREAD, (12345,))
+    with pytest.raises(Gone):
+        stranger.receive()
+    old.socket.close()
+    stranger.socket.close()
+
+
+def test_a_path_that_is_not_text_is_printed_with_escapes(
+    server: RknnServer, caplog: pytest.LogCaptureFixture
+):
+    client = Client(server.path)
+    client.pages[4096:4104] = b"a\xfc\xff.x\0\0\0"
+    assert client.call("rknn_init", 64, 4096, 0, 0, 0, used=8192) == rk.types.RKNN_ERR_FAIL
+    assert "cannot read 'a\\udcfc\\udcff.x'" in caplog.text
+    caplog.text.encode()
+    client.close()
+
+
+def test_random_calls_leave_the_server_alive(server: RknnServer):
+    rng = random.Random(7)
+    for _ in range(150):
+        client = Client(server.path)
+        client.pages[:SIZE] = rng.randbytes(SIZE) if rng.random() < 0.5 else bytes(SIZE)
+        try:
+            for _ in range(8):
+                name = rng.choice(list(NUMBERS))
+                a = [
+                    rng.choice((0, 1, 2, 64, 512, 4096, SIZE - 1, rng.getrandbits(62), -1)) for _ in range(6)
+                ]
+                if name.startswith("rknn_create_mem"):
+                    a[5] = 64
+                client.call(name, *a, used=rng.choice((64, 4096, SIZE)))
+        except Gone:
+            pass
+        client.close()
+    good = Client(server.path)
+    context = opened(good)
+    assert good.call("rknn_destroy", context) == 0
+    good.close()
+
+
+def test_packets_of_other_sizes_end_the_connection(server: RknnServer):
+    for data in (b"", b"x", bytes(63), bytes(65), bytes(4096)):
+        channel = Client._connect(server.path)
+        channel.socket.send(data)
+        if data:
+            with pytest.raises(Gone):
+                channel.receive()
+        channel.socket.close()
+    good = Client(server.path)
+    good.thread.send(Op.CALL, (), 10_000)
+    with pytest.raises(Gone):
+        good.thread.receive()
+    good.close()

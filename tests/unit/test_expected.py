@@ -1,0 +1,111 @@
+"""The additional time of a driver, and what commands print about published boards."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from rkcosim.cli.main import app
+from rkcosim.engines.library import DramConfig
+from rkcosim.measure.perf.boards import expected
+from rkcosim.measure.perf.boards.expected import (
+    SUBMIT_US,
+    board_errors,
+    board_json,
+    board_milliseconds,
+    published_line,
+    time_line,
+    write_errors,
+)
+from rkcosim.measure.perf.boards.table import FAMILIES, rows
+from rkcosim.measure.perf.page import read_section
+
+ROOT = Path(__file__).parents[2]
+DIGITS = ROOT / "examples" / "digits" / "digits_int8.onnx"
+
+
+def test_each_submit_costs_the_drivers_time() -> None:
+    assert board_milliseconds(1_000_000, 0) == 1
+    assert board_milliseconds(1_000_000, 2) == pytest.approx(1 + 2 * SUBMIT_US / 1000)
+    assert board_milliseconds(600_000, 1, 600) == pytest.approx(1 + SUBMIT_US / 1000)
+    assert time_line(1_000_000, 1) == "time with a driver: 1.022 ms, of which 22.5 us for one submit"
+    assert time_line(1_000_000, 3).endswith("1.067 ms, of which 22.5 us for each of 3 submits")
+
+
+def test_the_stored_errors_are_those_of_the_page() -> None:
+    """`rkcosim validate --page` writes both."""
+    page = read_section("validate", ROOT / "docs" / "performance.md")
+    errors = board_errors()
+    known = {row.id: row for row in rows()}
+    assert [network.name for network in errors.networks] == [
+        row.id for row in rows() if row.family == "models"
+    ]
+    for network in errors.networks:
+        assert network.fitted == (known[network.name].half == "fitted")
+        lines = re.findall(rf"^\| {network.name} \|.*$", page, re.MULTILINE)
+        assert f"| {network.error:+.1%} |" in lines[0]
+    for family, median in errors.families.items():
+        assert family in FAMILIES
+        (line,) = re.findall(rf"^\| {family} \|.*$", page, re.MULTILINE)
+        assert f"| {median:.1%} |" in line
+
+
+def test_what_is_said_follows_the_stored_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = expected.BoardErrors(
+        [expected.NetworkError("Slow", -0.5, False), expected.NetworkError("Fast", 0.25, True)],
+        {"dense": 0.03},
+    )
+    monkeypatch.setattr(expected, "board_errors", lambda: found)
+    assert published_line() == (
+        "published boards took 20% less (Fast, part of the fit), 100% longer (Slow) than such figures; "
+        "median error of single layers: dense 3.0% (rkcosim validate)"
+    )
+    assert board_json(1000, 1)["networks"][0] == {"name": "Slow", "error": -0.5, "fitted": False}
+
+
+def test_errors_are_stored_and_read(tmp_path: Path) -> None:
+    class Row:
+        id, family, half = "A", "models", "fitted"
+
+    class Result:
+        row, error = Row(), -0.12345
+
+    path = tmp_path / "errors.json"
+    medians = [
+        {"family": "models", "median_error": 0.2},
+        {"family": "dense", "median_error": 0.1},
+        {"family": "first", "median_error": None},
+    ]
+    write_errors([Result()], medians, path)
+    assert json.loads(path.read_text()) == {
+        "schema_version": expected.SCHEMA_VERSION,
+        "networks": [{"name": "A", "error": -0.1235, "fitted": True}],
+        "families": {"dense": 0.1},
+    }
+
+
+def test_estimates_say_it(tmp_path: Path) -> None:
+    out = tmp_path / "e.json"
+    result = CliRunner().invoke(app, ["estimate", str(DIGITS), "--json", str(out)])
+    assert result.exit_code == 0, result.output
+    data = json.loads(out.read_text())
+    assert data["board"] == board_json(data["cycles"], data["jobs"])
+    assert data["dram"]["gigabytes_per_second"] == DramConfig().core_bytes_per_cycle
+    assert time_line(data["cycles"], data["jobs"]) in result.output and published_line() in result.output
+
+
+def test_what_several_cores_move() -> None:
+    dram = DramConfig()
+    assert dram.bandwidth() == 11.75 and dram.bandwidth(2) == 23.5 and dram.bandwidth(3) == 23.65
+    assert dram.unshared.bandwidth() == 23.65
+    half = dram.faster(0.5)
+    assert (half.peak_bytes_per_cycle, half.core_bytes_per_cycle) == (11.825, 5.875)
+    slow = dram.at_clock(0.6)
+    assert slow.core_bytes_per_cycle == pytest.approx(11.75 / 0.6)
+    assert (slow.read_latency, slow.write_latency, slow.port_bytes_per_cycle) == (72, 36, 32.0)
+    with pytest.raises(ValueError, match="core_bytes_per_cycle must be above 0"):
+        DramConfig(core_bytes_per_cycle=0)

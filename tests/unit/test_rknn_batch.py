@@ -1,0 +1,165 @@
+"""rknn_api: models of batches give each sample what it gets alone, on one core or several."""
+
+from __future__ import annotations
+
+import ctypes as ct
+from collections.abc import Iterator
+
+import numpy as np
+import onnx
+import pytest
+from onnxruntime import InferenceSession
+
+import rkcosim.rknn_api as rk
+from rkcosim.golden.task import GoldenNpu
+from rkcosim.rknn_api.session import Model
+from rkcosim.rknn_api.state import runtime
+from tests.models.rknn_models import Qdq
+from tests.models.tflite_models import Tf
+
+RNG = np.random.default_rng(11)
+
+
+class Counting(GoldenNpu):
+    """A device that notes which cores were started."""
+
+    started: list[int]
+
+    def write32(self, core: int, offset: int, value: int) -> None:
+        if offset == 8 and value & 1:
+            self.started.append(core)
+        super().write32(core, offset, value)
+
+
+@pytest.fixture(autouse=True)
+def device() -> Iterator[Counting]:
+    npu = Counting(3)
+    npu.started = []
+    rk.use_device(npu)
+    yield npu
+    for handle in list(runtime.contexts):
+        rk.rknn_destroy(handle)
+    rk.use_device(None)
+
+
+def network(batch: int) -> bytes:
+    """A convolution, and a flat output with a Reshape to (batch, ...)."""
+    net = Qdq()
+    x = net.input("x", (batch, 3, 6, 8))
+    y = net.conv(x, 3, 16)
+    net.output(y, "y", (batch, 16, 6, 8))
+    return net.bytes()
+
+
+def with_batch(data: bytes, batch: int) -> bytes:
+    model = onnx.load_model_from_string(data)
+    for info in (*model.graph.input, *model.graph.output):
+        info.type.tensor_type.shape.dim[0].dim_value = batch
+    del model.graph.value_info[:]
+    return model.SerializeToString()
+
+
+@pytest.mark.parametrize(("batch", "cores"), [(2, 0), (3, 2), (5, 0), (4, 1)])
+def test_samples_are_those_of_the_single_model(batch: int, cores: int, device: Counting):
+    one = network(1)
+    images = RNG.random((batch, 3, 6, 8)).astype(np.float32)
+    with Model(one) as model:
+        wanted = np.concatenate([model.run(image[None])[0] for image in images])
+    with Model(with_batch(one, batch)) as model:
+        assert model.inputs[0].shape == (batch, 3, 6, 8) and model.outputs[0].shape[0] == batch
+        if cores:
+            assert rk.rknn_set_batch_core_num(model.context, cores) == rk.RKNN_SUCC
+        device.started.clear()
+        np.testing.assert_array_equal(model.run(images)[0], wanted)
+        assert set(device.started) == set(range(min(batch, cores or 3)))
+        np.testing.assert_array_equal(model.run(images[::-1])[0], wanted[::-1])
+        model.cores(int(rk.RKNN_NPU_CORE_1))
+        device.started.clear()
+        np.testing.assert_array_equal(model.run(images)[0], wanted)
+        assert set(device.started) == {1}
+        copy = model.copy()
+        np.testing.assert_array_equal(copy.run(images)[0], wanted)
+        copy.close()
+
+
+def test_sizes_and_native_memory_are_of_the_whole_batch():
+    one = network(1)
+    images = RNG.random((2, 3, 6, 8)).astype(np.float32)
+    with Model(one) as single, Model(with_batch(one, 2)) as model:
+        wanted = np.concatenate([single.run(image[None])[0] for image in images])
+        for command in (rk.RKNN_QUERY_INPUT_ATTR, rk.RKNN_QUERY_NATIVE_OUTPUT_ATTR):
+            small, large = rk.rknn_tensor_attr(), rk.rknn_tensor_attr()
+            for context, attr in ((single.context, small), (model.context, large)):
+                assert rk.rknn_query(context, command, attr, ct.sizeof(attr)) == rk.RKNN_SUCC
+            assert (large.size, large.n_elems) == (2 * small.size, 2 * small.n_elems)
+            assert large.size_with_stride == 2 * small.size_with_stride
+            assert list(large.dims[:4]) == [2, *small.dims[1:4]]
+        attr = rk.rknn_tensor_attr(index=0)
+        rk.rknn_query(model.context, rk.RKNN_QUERY_OUTPUT_ATTR, attr, ct.sizeof(attr))
+        attr.type, attr.size = int(rk.RKNN_TENSOR_FLOAT32), attr.n_elems * 4
+        memory = rk.rknn_create_mem(model.context, attr.size)
+        assert rk.rknn_set_io_mem(model.context, memory, attr) == rk.RKNN_SUCC
+        model.inputs_set(images)
+        model.execute()
+        got = np.frombuffer(ct.string_at(memory.contents.virt_addr, attr.size), np.float32)
+        np.testing.assert_array_equal(got, wanted.reshape(-1))
+
+
+def test_inputs_with_different_batches_run_on_the_host():
+    net = Qdq()
+    a, b = net.input("a", (2, 3, 4, 4)), net.input("b", (3, 3, 4, 4))
+    net.output(net.conv(a, 3, 8), "y", (2, 8, 4, 4))
+    net.output(net.conv(b, 3, 8), "z", (3, 8, 4, 4))
+    data = net.bytes()
+    arrays = [RNG.normal(size=(batch, 3, 4, 4)).astype(np.float32) for batch in (2, 3)]
+    wanted = InferenceSession(data, providers=["CPUExecutionProvider"]).run(
+        None, {"a": arrays[0], "b": arrays[1]}
+    )
+    with Model(data) as model:
+        for ours, theirs in zip(model.run(*arrays), wanted, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+def tflite_network(batch: int, dtype: str = "int8") -> bytes:
+    """Convolution, slice of columns, transposed convolution, average, dense layer; all for a batch."""
+    t = Tf(seed=7, dtype=dtype)
+    x = t.conv(t.input((1, 8, 12, 3)), 16)
+    same = {"scale": t.items[x].scale, "zero": t.items[x].zero}
+    cut = t.add("SLICE", [x, t.ints([0, 0, 2, 0]), t.ints([1, 8, 8, 16])], (1, 8, 8, 16), **same)
+    up = t.transpose_conv(cut, 8, 3, 2, True)
+    _, height, width, channels = t.items[up].shape
+    item = t.items[up]
+    window = {"FilterHeight": height, "FilterWidth": width, "StrideH": height, "StrideW": width}
+    shape = (1, 1, 1, channels)
+    mean = t.add("AVERAGE_POOL_2D", [up], shape, Padding=1, scale=item.scale, zero=item.zero, **window)
+    last = t.dense(mean, 10)
+    sizes = {t.nodes[n][1][place] for n, place in ((1, 2), (2, 0))}
+    for number, item in enumerate(t.items):
+        if item.data is None:
+            item.shape = (batch, *item.shape[1:])
+        elif number in sizes:
+            item.data = np.array([batch, *item.data[1:]], np.int32)
+    return t.bytes(up, last)
+
+
+@pytest.mark.parametrize(("batch", "dtype"), [(2, "int8"), (5, "int8"), (3, "uint8")])
+def test_tflite_samples_are_those_of_the_single_model(batch: int, dtype: str, device: Counting):
+    images = RNG.random((batch, 3, 8, 12)).astype(np.float32)
+    with Model(tflite_network(1, dtype)) as model:
+        alone = [model.run(image[None]) for image in images]
+    with Model(tflite_network(batch, dtype)) as model:
+        assert model.inputs[0].shape == (batch, 3, 8, 12)
+        assert [info.shape[0] for info in model.outputs] == [batch, batch]
+        device.started.clear()
+        together = model.run(images)
+        assert len(set(device.started)) == min(batch, 3) or model._state.model.plan.jobs > 1
+    for number, values in enumerate(together):
+        np.testing.assert_array_equal(values, np.concatenate([outputs[number] for outputs in alone]))
+    assert all(len(np.unique(values)) > 3 for values in together)
+
+
+def test_rows_of_a_tflite_matrix_are_no_batch():
+    t = Tf(seed=2)
+    data = t.bytes(t.dense(t.input((4, 32)), 16))
+    with Model(data) as model:
+        assert model.inputs[0].shape == (4, 32) and not hasattr(model._state.model, "batch")

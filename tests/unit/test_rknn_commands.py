@@ -1,0 +1,103 @@
+"""Commands on `.rknn` files, on the golden model: info, compile, run, compare --plan, rknn test."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from rkcosim.cli.main import app
+from rkcosim.compiler import compile_model
+from rkcosim.measure.perf import layer_models
+from rkcosim.rknn_file.model import open_file
+from rkcosim.rknn_file.network import network_of
+from rkcosim.rknn_file.writer import write_rknn
+
+ROOT = Path(__file__).parents[2]
+DIGITS = ROOT / "examples" / "digits" / "digits_int8.onnx"
+INPUTS = ROOT / "examples" / "digits" / "held_back.npz"
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("rknn") / "digits.rknn"
+    called("compile", DIGITS, "-o", path)
+    return path
+
+
+def called(*words: object, code: int = 0) -> str:
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def test_info(digits: Path, tmp_path: Path):
+    said = tmp_path / "info.json"
+    text = called("rknn", "info", digits, "--json", said)
+    assert "by rkcosim" in text and "tasks: 1 core 10" in text and "CNA." not in text
+    data = json.loads(said.read_text())
+    assert data["ours"] and data["plans"] == {"1": [10]} and len(data["nodes"]) == 15
+    assert "CNA.FEATURE_DATA_ADDR" in called("rknn", "info", digits, "--words")
+    refused = called("rknn", "info", DIGITS, code=2)
+    assert "is an ONNX model" in refused and "not a .rknn file" in refused
+
+
+def test_run_with_checks(digits: Path, tmp_path: Path):
+    said = tmp_path / "run.json"
+    words = ("run", digits, "-i", INPUTS, "--limit", 2, "--engine", "golden", "--check", "--json", said)
+    text = called(*words)
+    assert "10 of 10 nodes within the bound" in text and "MATCH: golden = task golden" in text
+    verdict = json.loads(said.read_text())["verdict"]
+    assert verdict["match"] and (verdict["nodes_right"], verdict["nodes_not_judged"]) == (10, [])
+    assert "label 0  truth 0" in text and "label 7  truth 7" in text
+    assert "run a .rknn file without it" in called("run", digits, "--shards", 2, code=2)
+
+
+def test_jobs_by_nodes(digits: Path, tmp_path: Path):
+    said = tmp_path / "run.json"
+    for how, jobs in (("auto", 1), ("chain", 1), ("node", 10)):
+        called("run", digits, "--engine", "golden", "--jobs-by", how, "--json", said)
+        assert json.loads(said.read_text())["submits"] == jobs
+
+
+def test_a_folder(digits: Path, tmp_path: Path):
+    said, table = tmp_path / "rows.json", tmp_path / "rows.csv"
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "digits.rknn").write_bytes(digits.read_bytes())
+    (tmp_path / "files" / "cut.rknn").write_bytes(digits.read_bytes()[:999])
+    words = ("rknn", "test", tmp_path / "files", "--engine", "golden", "--json", said, "--csv", table)
+    text = called(*words, code=2)
+    assert "cut.rknn: damaged .rknn file" in text.replace(f"{tmp_path / 'files'}/", "") and "10/10" in text
+    rows = json.loads(said.read_text())["rows"]
+    assert [(row["file"], row["jobs"], row["good"]) for row in rows] == [
+        ("cut.rknn", "", False),
+        ("digits.rknn", "node", True),
+        ("digits.rknn", "chain", True),
+    ]
+    assert table.read_text().count("\n") == 4
+    (tmp_path / "none").mkdir()
+    assert "no .rknn file in" in called("rknn", "test", tmp_path / "none", code=2)
+
+
+def test_both_plans(digits: Path, tmp_path: Path):
+    said = tmp_path / "plans.json"
+    called("compare", digits, "--plan", "--engine", "golden", "--json", said)
+    nodes = json.loads(said.read_text())["nodes"]
+    assert len(nodes) == 10
+    for node in nodes:
+        for name in ("tasks", "tiles", "banks"):
+            assert node["theirs"][name] == node["ours"][name], node
+    assert "not a .rknn file, which --plan compares" in called("compare", DIGITS, "--plan", code=2)
+    assert "--cores needs --plan" in called("compare", DIGITS, "--cores", 3, code=2)
+
+
+@pytest.mark.parametrize("int8", [True, False], ids=["int8", "fp16"])
+def test_the_network_of_a_file_is_the_one_it_was_made_from(int8: bool, tmp_path: Path):
+    model = layer_models.conv(24, 40, (9, 11), int8=int8, kernel=3, stride=2, pad=1)
+    path = tmp_path / "conv.rknn"
+    path.write_bytes(write_rknn(compile_model(model, reuse=True)))
+    (conv,) = network_of(open_file(path).plan).ops
+    (first,) = compile_model(model).plan.steps
+    assert (conv.weights == first.weights).all() and conv.window == first.window

@@ -1,0 +1,322 @@
+"""`.rknn` files that our writer makes: what they say, that they run as planned, what is refused."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rkcosim.base import BAD_INPUT
+from rkcosim.cli.exits import exit_code
+from rkcosim.compiler import CompiledModel, LoadedModel, compile_model
+from rkcosim.measure.perf import layer_models
+from rkcosim.regcmd import disassemble, words_to_bytes
+from rkcosim.rknn_file import RknnFileError, is_rknn, read_rknn, schema
+from rkcosim.rknn_file.compressed import decompress
+from rkcosim.rknn_file.info import info_json, info_lines
+from rkcosim.rknn_file.model import FileModel, jobs_by, open_model
+from rkcosim.rknn_file.schema import Kind
+from rkcosim.rknn_file.tables import root_table
+from rkcosim.rknn_file.writer import write_rknn
+from rkcosim.verify.crosscheck.file_check import FileChecker
+from rkcosim.verify.crosscheck.file_meaning import NotJudged, judge
+from rkcosim.verify.crosscheck.model_check import GoldenDriver
+from rkcosim.verify.streams.sources import open_source
+from tests.models.rknn_files import as_version_2
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits_int8.onnx"
+
+
+@pytest.fixture(scope="module")
+def digits() -> CompiledModel:
+    return compile_model(DIGITS.read_bytes(), reuse=True)
+
+
+@pytest.fixture(scope="module")
+def data(digits: CompiledModel) -> bytes:
+    return write_rknn(digits)
+
+
+def as_file(data: bytes, **options) -> FileModel:
+    model = open_model(data, **options)
+    assert isinstance(model, FileModel)
+    return model
+
+
+def outputs(model: CompiledModel, seed: int = 0) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    with LoadedModel(model, GoldenDriver()) as loaded:
+        for index, info in enumerate(model.inputs):
+            loaded.set_input(index, rng.normal(size=info.shape).astype(np.float32))
+        loaded.run()
+        return [loaded.get_output(index) for index in range(len(model.outputs))]
+
+
+def test_a_written_file_says_what_the_plan_is(digits: CompiledModel, data: bytes):
+    file = read_rknn(data)
+    assert is_rknn(data) and file.ours and file.version == schema.Version.TOOLKIT_2
+    names = [node.name for node in file.nodes if node.on_npu]
+    assert names == [step.name for step in digits.plan.steps]
+    assert file.plans == {1: [list(range(len(digits.plan.tasks)))]}
+    refs = [
+        s
+        for task in digits.plan.tasks
+        for s in task.settings
+        if any("Ref" in repr(v) for v in s.fields.values())
+    ]
+    assert len(file.relocations) == len(refs) > 30
+    conv = next(node for node in file.nodes if node.name == "dw1")
+    assert conv.attributes["kernel_shape"] == (3, 3) and conv.attributes["group"] == 16
+    for tensor in file.tensors:
+        if tensor.activation and tensor.kind != Kind.OUTPUT:
+            place = digits.plan.places[tensor.name]
+            assert (tensor.offset, tensor.size) == (place.ref.offset, place.size)
+
+
+def test_a_written_file_runs_like_the_plan(digits: CompiledModel, data: bytes):
+    ours, theirs = outputs(digits), outputs(as_file(data))
+    assert all(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
+    bases = {"regcmd": 1 << 20, "weights": 1 << 24, "activations": 1 << 25}
+    words = as_file(data).plan.task_list(bases)
+    assert words == digits.plan.task_list(bases)
+
+
+@pytest.mark.parametrize("how", ["chain", "node"])
+def test_jobs_are_chains_or_nodes(data: bytes, how):
+    with jobs_by(how):
+        model = as_file(data)
+    jobs = [segment for segment in model.plan.segments() if segment.host is None]
+    assert len(jobs) == (1 if how == "chain" else len(model.plan.steps))
+    assert sum(job.count for job in jobs) == len(model.plan.tasks)
+
+
+LAYERS = {
+    "conv": layer_models.conv(24, 40, (9, 11), int8=True, kernel=3, pad=1),
+    "strides": layer_models.conv(3, 16, (20, 20), int8=True, kernel=3, stride=2, pad=1),
+    "depthwise": layer_models.conv(40, 40, (9, 9), int8=True, kernel=3, pad=1, depthwise=True),
+    "half": layer_models.conv(24, 40, (9, 11), int8=False, kernel=3, pad=1),
+    "half depthwise": layer_models.conv(40, 40, (9, 9), int8=False, kernel=3, pad=1, depthwise=True),
+    "add": layer_models.add((16, 12, 12), int8=True),
+    "add of halves": layer_models.add((16, 12, 12), int8=False),
+    "pool": layer_models.max_pool((16, 12, 12), 3, 2, 1, int8=True),
+    "pool of halves": layer_models.max_pool((16, 12, 12), 3, 2, 1, int8=False),
+    "concat": layer_models.concat((16, 8, 8), 2, int8=False),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_every_node_is_what_it_means(name: str):
+    model = as_file(write_rknn(compile_model(LAYERS[name], reuse=True)), reuse=False)
+    rng = np.random.default_rng(3)
+    values = [rng.normal(size=info.shape).astype(np.float32) for info in model.inputs]
+    with LoadedModel(model, GoldenDriver()) as loaded:
+        for index, array in enumerate(values):
+            loaded.set_input(index, array)
+        loaded.run()
+        checker = FileChecker(loaded, "first")
+        assert checker.check(list(values)).match and checker.check_memory() is None
+        assert checker.nodes and all(row.right for row in checker.nodes)
+        checker.close()
+        for index, step in enumerate(model.plan.steps):
+            cubes, found = [loaded.tensor(t.name) for t in step.inputs], loaded.tensor(step.output.name)
+            worse = found.copy()
+            worse[-1, -1, -1] = worse[-1, -1, -1] - 3 if found.dtype == np.int8 else worse[-1, -1, -1] + 1
+            judged = judge(model.file_plan, index, cubes, worse)
+            assert not judged.right and judged.wrong.sum() == 1 and judged.wrong[-1, -1, -1]
+
+
+def test_a_check_names_the_node_that_is_wrong(data: bytes):
+    model = as_file(data, reuse=False)
+    values = [np.zeros(info.shape, np.float32) for info in model.inputs]
+    with LoadedModel(model, GoldenDriver()) as loaded:
+        loaded.set_input(0, values[0])
+        loaded.run()
+        checker = FileChecker(loaded, "device")
+        name = model.plan.steps[3].output.name
+        loaded.memory(name)[5] ^= 0x40
+        verdict = checker.check(list(values))
+        assert verdict.first is not None and verdict.first.tensor == name
+        assert verdict.first.coordinate == (5, 0, 0)
+        assert [row.right for row in checker.nodes][3] is False
+        checker.close()
+
+
+def test_plans_for_several_cores():
+    wide = layer_models.conv(64, 96, (40, 40), int8=True, kernel=3, pad=1)
+    compiled = compile_model(wide, reuse=True, cores=3)
+    data = write_rknn(compiled)
+    file = read_rknn(data)
+    assert list(file.plans) == [3] and all(file.plans[3])
+    model = as_file(data, cores=3)
+    assert [len(s.parts) for s in model.plan.segments()] == [3]
+    assert all(np.array_equal(a, b) for a, b in zip(outputs(compiled), outputs(model), strict=True))
+    with pytest.raises(RknnFileError, match="without a plan for 2 cores; it has plans for 3"):
+        open_model(data, cores=2)
+
+
+def test_what_the_command_shows(data: bytes, tmp_path: Path):
+    file = read_rknn(data)
+    lines = list(info_lines(file, words=True))
+    assert any("dw1" in line and "1x16x16x16 int8" in line for line in lines)
+    assert any(
+        "CNA.FEATURE_DATA_ADDR" in line and "image_QuantizeLinear_Output + 0" in line for line in lines
+    )
+    said = json.loads(json.dumps(info_json(file)))
+    assert said["plans"] == {"1": [10]} and len(said["addresses"]) == len(file.relocations)
+    assert {"register": "CNA.DCOMP_ADDR0", "name": "stem.weight.0"}.items() <= said["addresses"][1].items()
+    path = tmp_path / "digits.rknn"
+    path.write_bytes(data)
+    source = open_source([str(path)])
+    assert [task.title for task in source.programs[0].tasks][:2] == ["stem", "dw1"]
+    assert any("pool_QuantizeLinear_Output" in name for name, _, _ in source.places)
+
+
+REFUSED = {
+    "encrypted": (lambda data: schema.ENCRYPTED + data[8:], "encrypted"),
+    "version": (lambda data: data[:8] + bytes([5]) + data[9:], "container version 5; versions 2 and 6"),
+    "header": (lambda data: data[:40], "less than its header"),
+    "end": (lambda data: data[: len(data) // 2], "a flatbuffer of"),
+    "identifier": (lambda data: data.replace(b"RKNN", b"XKNN").replace(b"XKNN", b"RKNN", 1), "identifier"),
+    "target": (lambda data: data.replace(b"rk3588", b"rk3576"), "target platform 'rk3576'"),
+    "another file": (lambda data: b"ONNX" + data[4:], "not a .rknn file"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_by_name(data: bytes, name: str):
+    change, text = REFUSED[name]
+    with pytest.raises(RknnFileError, match=text) as caught:
+        read_rknn(change(data))
+    assert exit_code(caught.value) == BAD_INPUT
+
+
+def test_damage_is_refused_or_harmless(data: bytes):
+    rng = random.Random(5)
+    refused = 0
+    for _ in range(300):
+        changed = bytearray(data)
+        for _ in range(rng.randrange(1, 6)):
+            changed[rng.randrange(len(data))] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+        try:
+            open_model(bytes(changed))
+        except ValueError:
+            refused += 1
+    assert refused > 30
+    for size in range(0, len(data), 997):
+        with pytest.raises(RknnFileError):
+            read_rknn(data[:size])
+
+
+def test_tables_that_repeat_are_refused():
+    """A vector of offsets that all lead to one table with a long vector: quadratic without a bound."""
+    import flatbuffers
+
+    builder = flatbuffers.Builder(0)
+    long = builder.CreateByteVector(bytes(20_000))
+    builder.StartObject(1)
+    builder.PrependUOffsetTRelativeSlot(0, long, 0)
+    table = builder.EndObject()
+    builder.StartVector(4, 5_000, 4)
+    for _ in range(5_000):
+        builder.PrependUOffsetTRelative(table)
+    tables = builder.EndVector()
+    builder.StartObject(1)
+    builder.PrependUOffsetTRelativeSlot(0, tables, 0)
+    builder.Finish(builder.EndObject(), file_identifier=b"RKNN")
+    root = root_table(bytes(builder.Output()), "root")
+    with pytest.raises(RknnFileError, match="overlap or repeat"):
+        [item.bytes(0) for item in root.tables(0, "item")]
+
+
+def test_a_node_that_nobody_computes_is_named(data: bytes):
+    file = read_rknn(data)
+    nodes = [replace(n, on_npu=False, type="Gru") if n.name == "head" else n for n in file.nodes]
+    with pytest.raises(RknnFileError, match=r"Gru 'head' runs on the host"):
+        FileModel(replace(file, nodes=nodes, ours=False), data)
+
+
+def test_an_unknown_activation_is_not_judged(data: bytes):
+    model = as_file(data, reuse=False)
+    plan = model.file_plan
+    plan.tasks[0] = replace(plan.tasks[0], settings=type(plan.tasks[0].settings)([]))
+    with pytest.raises(NotJudged):
+        judge(plan, 0, [np.zeros((1, 16, 16), np.int8)], np.zeros((16, 16, 16), np.int8))
+
+
+@pytest.mark.parametrize("compress", [False, True], ids=["plain", "compressed"])
+def test_version_2_runs_like_version_6(compress: bool):
+    """Lists without targets and tails are completed; compressed weights are decoded by the hardware."""
+    compiled = compile_model(layer_models.conv(16, 8, (8, 12), int8=True, kernel=3, pad=1), reuse=True)
+    data = write_rknn(compiled)
+    older = as_version_2(data, compress=compress)
+    file = read_rknn(older)
+    assert file.version == schema.Version.TOOLKIT_1 and not file.ours and file.notes
+    assert any(tensor.segments for tensor in file.tensors) == compress
+    model = as_file(older, reuse=False)
+    assert all(np.array_equal(a, b) for a, b in zip(outputs(model), outputs(compiled), strict=True))
+    values = [np.random.default_rng(0).normal(size=info.shape).astype(np.float32) for info in model.inputs]
+    with LoadedModel(model, GoldenDriver()) as loaded:
+        loaded.set_input(0, values[0])
+        loaded.run()
+        checker = FileChecker(loaded, "first")
+        assert checker.check(list(values)).match and [row.right for row in checker.nodes] == [True]
+        checker.close()
+
+
+def test_weights_that_nobody_can_decode_name_the_header_byte():
+    compiled = compile_model(layer_models.conv(16, 8, (8, 12), int8=True, kernel=3, pad=1), reuse=True)
+    model = as_file(as_version_2(write_rknn(compiled), compress=True))
+    (tensor,) = (tensor for tensor in model.file.tensors if tensor.segments)
+    assert decompress(tensor).shape == (8, 16, 3, 3)
+    for byte, value in ((0, 0x01), (3, 1)):
+        data, header = tensor.segments[5]
+        changed = data[:byte] + bytes([value]) + data[byte + 1 :]
+        segments = (*tensor.segments[:5], (changed, header), *tensor.segments[6:])
+        with pytest.raises(RknnFileError, match=f"segment 5: header byte {byte} is 0x0{value}"):
+            decompress(replace(tensor, segments=segments))
+    cut = replace(tensor, segments=((tensor.segments[0][0][:20], 16), *tensor.segments[1:]))
+    with pytest.raises(RknnFileError, match="segment 0: ends after"):
+        decompress(cut)
+
+
+# -- lists that the hardware refuses -----------------------------------------------------------------
+
+
+def changed(data: bytes, node: str, register: str, change: Callable[[int], int]) -> bytes:
+    """A file with one word of a node's first list changed: a register's first write, or the op-enable."""
+    file = read_rknn(data)
+    index = next(n.index for n in file.nodes if n.name == node)
+    record = next(r for r in file.records if r.node == index)
+    words = [int(word) for word in file.words_of(record)]
+    command = next(c for c in disassemble(words) if register in (c.kind, c.register and c.register.path))
+    place = data.index(words_to_bytes(words)) + command.index * 8
+    word = int.from_bytes(data[place : place + 8], "little")
+    return data[:place] + change(word).to_bytes(8, "little") + data[place + 8 :]
+
+
+@pytest.mark.parametrize(
+    "register, change, said",
+    [
+        ("DPU.BN_CFG", lambda word: word & ~(0xFFFFFFFF << 16), "BN_ALU_ALGO = 0x0"),
+        ("CNA.CONV_CON1", lambda word: word ^ 1 << 50, "unknown target 0x0205"),
+        ("CNA.CONV_CON1", lambda word: word ^ 0x5000, "the target is CNA"),
+        ("DPU.WDMA_SIZE_0", lambda word: word ^ 0x10 << 16, "DPU"),
+        ("op_enable", lambda word: word & ~(0x18 << 16), "[start.partners]"),
+    ],
+)
+def test_lists_that_the_hardware_refuses_are_bad_input(data: bytes, register: str, change, said: str):
+    with pytest.raises(RknnFileError, match=r"DepthwiseConv 'dw1', task 1 of the file") as caught:
+        open_model(changed(data, "dw1", register, change))
+    assert exit_code(caught.value) == BAD_INPUT and said in str(caught.value)
+
+
+@pytest.mark.parametrize("old, new", [(b'"zero_point"', b'"zero_poinz"'), (b'"axis":1', b'"axis":7')])
+def test_host_nodes_with_wrong_attributes_are_refused(data: bytes, old: bytes, new: bytes):
+    assert old in data
+    with pytest.raises(RknnFileError, match=r"damaged \.rknn file"):
+        open_model(data.replace(old, new))

@@ -1,0 +1,285 @@
+"""Parts of the documentation site that are not pages of docs/: `make docs` (mkdocs.yml names this file).
+
+MkDocs calls the functions `on_...`.  They add the pages that the code or files outside of docs/ give (every
+command's help, every register, CONTRIBUTING.md, CHANGELOG.md, THIRD_PARTY.md) and make links that leave docs/
+work on the site.  `Docstrings` lets mkdocstrings read the docstrings of this project.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from griffe import Extension
+else:
+    try:
+        from griffe import Extension
+    except ModuleNotFoundError:  # comes with the extra docs; tests of the pages do not need it
+        Extension = object
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+
+ROOT_PAGES = {
+    "contributing.md": "CONTRIBUTING.md",
+    "changelog.md": "CHANGELOG.md",
+    "third_party.md": "THIRD_PARTY.md",
+}
+"""Pages of the site that are files of the repository's root."""
+
+HARDWARE = "Hardware reference"
+"""Navigation entry that gets every page of docs/reference/."""
+
+WIDTH = 82
+"""Columns of the help texts."""
+
+FENCED = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"(^```.*?^```$|`+[^`\n]+`+)", re.MULTILINE | re.DOTALL)
+"""Fenced blocks, and with them code within a line, which stay as they are."""
+
+LINK = re.compile(r"(\[[^\]\[]*\])\(([^)\s#]+)(#[^)\s]*)?\)")
+"""Text, target and anchor of a link to a file."""
+
+BRACKETS = re.compile(r"(?<![\\!])\[([^\]\[\n]*)\](?!\()")
+"""Brackets that are no link, such as `[board: notes-core]` or `[HW 3.6]`."""
+
+RULE = re.compile(r"-{3,}")
+"""The line below the name of a docstring's section."""
+
+ITEM = re.compile(r"(\*{0,2}\w+(?:, \*{0,2}\w+)*) +: +(.+)")
+"""Names and what follows behind the colon in a section of Parameters or Members."""
+
+TYPE = re.compile(r"None|bool|bytes|dict|float|int|list|optional|or|str|tuple|(?:\w+\.)*[A-Z]\w*")
+"""A word of a type, such as `int`, `None` or `np.NDArray`."""
+
+HEADING = re.compile(r"^#+ ((?:\d+(?:\.\d+)*|Q\d+)\b.*)$", re.MULTILINE)
+"""A heading that begins with the number of its section."""
+
+
+class Docstrings(Extension):  # type: ignore[misc,unused-ignore]
+    """Read docstrings in the form that CONTRIBUTING.md describes: sections named Members, and citations."""
+
+    def on_object(self, *, obj: Any, **_: Any) -> None:
+        """Change the docstring of an object before it is parsed."""
+        if obj.docstring is not None:
+            obj.docstring.value = docstring(obj.docstring.value)
+
+
+def is_type(text: str) -> bool:
+    """Whether a line of a docstring is a type rather than a description."""
+    return all(TYPE.fullmatch(word) for word in re.split(r"[\[\](),| ]+", text.strip()) if word)
+
+
+def docstring(text: str) -> str:
+    """A docstring as griffe's parser of numpy's form takes it.
+
+    Parameters
+    ----------
+    text : the docstring without its indentation.
+
+    Returns
+    -------
+    The text with `Members` as `Attributes`, with descriptions below the names that they follow behind a
+    colon (the parser would take them for types), and with the brackets of citations escaped: two of them in
+    a row would be a link.
+    """
+    lines, section, item = [], "", Item([], [])
+    given = text.splitlines()
+    for line, below in zip(given, [*given[1:], ""], strict=True):
+        if line and not line.startswith(" "):
+            lines += item.lines()
+            item = Item([], [])
+        if line and RULE.fullmatch(below):
+            section = line
+            lines.append({"Members": "Attributes"}.get(line, line))
+        elif RULE.fullmatch(line):
+            lines.append("----------")
+            if section in ("Returns", "Yields") and not is_type(below):
+                lines.append(":")  # no name; the type is that of the signature
+                section = "prose"
+        elif section == "prose":
+            lines.append(f"    {line}".rstrip())
+        elif section in ("Parameters", "Members", "Attributes") and (names := ITEM.fullmatch(line)):
+            if is_type(names[2]) and below.startswith(" "):
+                item = Item([f"{name} : {names[2]}" for name in names[1].split(", ")], [])
+            else:
+                item = Item(names[1].split(", "), [f"    {names[2]}"])
+        elif item.names:
+            item.text.append(line)
+        else:
+            lines.append(line)
+    lines += item.lines()
+    return re.sub(r"(?<!\\)\[(HW [^\]\n]*)\]", r"\\[\1\\]", "\n".join(lines))
+
+
+@dataclass
+class Item:
+    """Names that share a description; the parser would give all of them the first one's type."""
+
+    names: list[str]
+    text: list[str]
+
+    def lines(self) -> list[str]:
+        """Lines with the description below each of the names."""
+        return [line for name in self.names for line in (name, *self.text)]
+
+
+def outside(code: re.Pattern[str], text: str, change: Callable[[str], str]) -> str:
+    """The text with everything changed that is not code (`FENCED` or `CODE`)."""
+    return "".join(part if index % 2 else change(part) for index, part in enumerate(code.split(text)))
+
+
+def sections(folder: Path) -> dict[str, tuple[Path, str]]:
+    """Page and heading of every numbered section below a folder, by its number ("3.6", "[HW 13.12]")."""
+    found: dict[str, tuple[Path, str]] = {}
+    for page in sorted(folder.rglob("*.md")):
+        for heading in HEADING.findall(page.read_text()):
+            found.setdefault(heading.split()[0].rstrip(".:"), (page, heading))
+    return found
+
+
+def cited(text: str, page: Path, places: dict[str, tuple[Path, str]]) -> str:
+    """Escape brackets that are no link; the sections of `[HW 3.6]` become links where they are known.
+
+    Parameters
+    ----------
+    page : file of the text, below docs/.
+    places : what `sections` returns.
+    """
+    from markdown.extensions.toc import slugify
+
+    def section(match: re.Match[str]) -> str:
+        number = match[0]
+        while number not in places and "." in number:
+            number = number.rpartition(".")[0]  # 4.1.2 is rule 2 of section 4.1
+        if number not in places:
+            return match[0]
+        target, heading = places[number]
+        return f"[{match[0]}]({os.path.relpath(target, page.parent)}#{slugify(heading, '-')})"
+
+    def bracket(match: re.Match[str]) -> str:
+        inside = match[1]
+        if inside.startswith("HW "):
+            inside = "HW " + re.sub(r"\b(?:Q\d+|\d+(?:\.\d+)*)\b", section, inside[3:])
+        return rf"\[{inside}\]"
+
+    return BRACKETS.sub(bracket, text)
+
+
+def relinked(text: str, source: Path, page: Path) -> str:
+    """Make a text's links to files of the repository links of the site.
+
+    Parameters
+    ----------
+    text : Markdown.
+    source : the file that the text is of; its links are relative to its folder.
+    page : where the text stands on the site, as a path below docs/.
+
+    Returns
+    -------
+    The text; a link to a file that has no page becomes its path as code.
+    """
+    shown = {ROOT / file: DOCS / name for name, file in ROOT_PAGES.items()} | {
+        ROOT / "README.md": DOCS / "index.md"
+    }
+
+    def link(match: re.Match[str]) -> str:
+        words, target, anchor = match[1], match[2], match[3] or ""
+        if "://" in target or target.startswith("mailto:"):
+            return match[0]
+        file = Path(os.path.normpath(source.parent / target))
+        to = shown.get(file, file)
+        if DOCS in to.parents:
+            return f"{words}({os.path.relpath(to, page.parent)}{anchor})"
+        return f"`{os.path.relpath(file, ROOT)}`" if file.exists() else match[0]
+
+    return LINK.sub(link, text)
+
+
+def commands() -> str:
+    """The page of all commands: the help of each, as `--help` prints it."""
+    from rkcosim.cli.main import app
+
+    lines = [
+        "# Commands",
+        "",
+        "Every command with its options, as `rkcosim COMMAND --help` prints them. What holds for all of them",
+        "(exit codes, JSON, environment variables) is on the page [Command line](commandline.md).",
+    ]
+    settings: dict[str, Any] = {**app.context_settings, "terminal_width": WIDTH}
+    for context in walk(click.Context(app, info_name="rkcosim", **settings)):
+        text = context.get_help()
+        lines += ["", f"## {context.command_path}", "", "```text", text.rstrip(), "```"]
+    return "\n".join(lines) + "\n"
+
+
+def walk(context: click.Context) -> Iterator[click.Context]:
+    """The context of a command and of all those below it."""
+    yield context
+    if isinstance(context.command, click.Group):
+        for name in context.command.list_commands(context):
+            below = context.command.get_command(context, name)
+            if below is not None and not below.hidden:
+                settings = {"terminal_width": WIDTH, **below.context_settings}
+                yield from walk(click.Context(below, info_name=name, parent=context, **settings))
+
+
+def root_page(name: str) -> str:
+    """Text of a page of `ROOT_PAGES`."""
+    file = ROOT / ROOT_PAGES[name]
+    return outside(FENCED, file.read_text(), lambda text: relinked(text, file, DOCS / name))
+
+
+def registers() -> str:
+    """The page of all registers (`make registers`)."""
+    from rkcosim.spec.regs.docs import markdown
+
+    return markdown()
+
+
+def reference(folder: Path) -> list[str]:
+    """Pages of docs/reference/ in the order in which its index links them, as paths below docs/."""
+    index = folder / "index.md"
+    if not index.exists():
+        return []
+    linked = [match[2] for match in LINK.finditer(index.read_text()) if match[2].endswith(".md")]
+    pages = [page.relative_to(folder).as_posix() for page in sorted(folder.rglob("*.md"))]
+    order = ["index.md", *(page for page in linked if page in pages), *pages]
+    return [f"{folder.name}/{page}" for page in dict.fromkeys(order)]
+
+
+def on_config(config: Any) -> Any:
+    """Add the pages of docs/reference/ to the navigation."""
+    for entry in config["nav"]:
+        if HARDWARE in entry:
+            there = entry[HARDWARE]
+            entry[HARDWARE] = reference(DOCS / "reference") + there
+    return config
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages that are not files of docs/."""
+    from mkdocs.structure.files import File
+
+    texts = {name: root_page(name) for name in ROOT_PAGES}
+    for name, text in {**texts, "commands.md": commands(), "registers.md": registers()}.items():
+        files.append(File.generated(config, name, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Make links that leave docs/ work, and citations readable."""
+    place = DOCS / page.file.src_uri
+    if page.file.src_uri.startswith("api/"):
+        return markdown  # mkdocstrings' own directives
+    if page.file.generated_by is None:
+        markdown = outside(FENCED, markdown, lambda text: relinked(text, place, place))
+    places = sections(DOCS / "reference")
+    return outside(CODE, markdown, lambda text: cited(text, place, places))
