@@ -143,13 +143,13 @@ def _check_names(network: graph.Graph) -> None:
         if op.input not in values:
             raise ModelError(f"damaged compiled model: '{op.name}' reads an unknown value '{op.input}'")
         values.add(op.output)
-    for item in (*network.inputs, *network.outputs):
-        name = item.tensor if isinstance(item, graph.GraphInput) else item.value
-        host = isinstance(item, graph.GraphOutput) and item.real
+    inputs = [(item.name, item.tensor, item.shape, False) for item in network.inputs]
+    outputs = [(item.name, item.value, item.shape, item.real) for item in network.outputs]
+    for item, name, shape, host in inputs + outputs:
         if name not in (values if host else tensors):
-            raise ModelError(f"damaged compiled model: '{item.name}' is an unknown tensor '{name}'")
-        if not host and not tensors[name].open and math.prod(item.shape) != tensors[name].elements:
-            raise ModelError(f"damaged compiled model: '{item.name}' has another shape than its tensor")
+            raise ModelError(f"damaged compiled model: '{item}' is an unknown tensor '{name}'")
+        if not host and not tensors[name].open and math.prod(shape) != tensors[name].elements:
+            raise ModelError(f"damaged compiled model: '{item}' has another shape than its tensor")
     for state in network.states:
         if state.tensor not in tensors or state.following not in tensors:
             raise ModelError(f"damaged compiled model: '{state.tensor}' is a state of an unknown tensor")
