@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-os.environ.setdefault(
-    "RKCOSIM_AHEAD", "0"
-)  # each test builds what it needs; nothing is built in the background
+os.environ.setdefault("RKCOSIM_AHEAD", "0")  # each test builds what it needs, nothing in the background
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # tests import onnxruntime themselves, too
 
 BUILDERS = (
     "test_core_engines",

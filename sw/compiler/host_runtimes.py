@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
@@ -60,11 +61,15 @@ class HostRuntime(Protocol):
 def import_onnxruntime() -> Any:
     """Return the module onnxruntime, which then writes no records of events to a file in the user's cache.
 
+    The environment variable must be set before the import: `disable_telemetry_events` alone still lets version
+    1.32 open that file when a model is refused.
+
     Raises
     ------
     ImportError
         If it is not installed.
     """
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime
 
     onnxruntime.disable_telemetry_events()

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 from rkcosim.base import PACKAGE, progress
+from rkcosim.compiler.host_runtimes import import_onnxruntime
 from rkcosim.engines.cache import cache_folder, cache_folders
 
 SCRIPT = PACKAGE / "examples" / "networks" / "make.py"
@@ -59,6 +60,7 @@ def _script() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
+        import_onnxruntime()
         import onnxruntime.quantization  # noqa: F401  # the script imports it later
     except ImportError as error:
         raise NetworkError(f"making networks needs the extra onnx ({error})") from error
