@@ -61,8 +61,8 @@ class HostRuntime(Protocol):
 def import_onnxruntime() -> Any:
     """Return the module onnxruntime, which then writes no records of events to a file in the user's cache.
 
-    The environment variable must be set before the import: with `disable_telemetry_events` alone, version 1.32
-    opens that file when a model is refused.
+    The environment variable must be set before the import.  With `disable_telemetry_events` alone, version
+    1.32 opens that file when a model is refused.
 
     Raises
     ------
