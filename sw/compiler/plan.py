@@ -14,7 +14,7 @@ from rkcosim.compiler.byte_functions import fold_byte_functions
 from rkcosim.compiler.fusion import fold_pads, fuse_operations
 from rkcosim.compiler.graph import Graph, GraphInput, HostCall, ModelError, Tensor
 from rkcosim.compiler.host_steps import REASONS
-from rkcosim.compiler.lower import lower
+from rkcosim.compiler.lowering.lower import lower
 from rkcosim.compiler.memory import Block, assign
 from rkcosim.compiler.programs.convolution import (
     CONV_BLOCKS,

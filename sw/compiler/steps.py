@@ -1,4 +1,4 @@
-"""The exact arithmetic of layers, one class for each kind of step (`rkcosim.compiler.lower`)."""
+"""The exact arithmetic of layers, one class for each kind of step (`rkcosim.compiler.lowering.lower`)."""
 
 from __future__ import annotations
 
