@@ -120,7 +120,7 @@ def _uniform(graph: Graph, op: Op) -> dict[str, Codes]:
 
 
 def _apply(step: Step, codes: list[Codes]) -> Codes | None:
-    """Return the output's codes with the arithmetic of `rkcosim.compiler.lowering.lower`; None for other steps."""
+    """Return the output's codes with the arithmetic of `rkcosim.compiler.lowering`; None for other steps."""
     x = codes[0] - step.inputs[0].zero_point
     match step:
         case LookupStep():

@@ -47,7 +47,7 @@ def fold_pads(graph: Graph) -> None:
 def fuse_operations(graph: Graph) -> list[str]:
     """Merge additions, tables and slopes into the convolution before them, so that one task does both.
 
-    An operation is merged only if nothing else reads the convolution's result.  `rkcosim.compiler.lowering.lower`
+    An operation is merged only if nothing else reads the convolution's result.  `rkcosim.compiler.lowering`
     describes the arithmetic.
 
     Returns
