@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.compiler.graph import Tensor, Window
+from rkcosim.compiler.graph import Tensor, Window, in_rows
 from rkcosim.compiler.requant import SECOND_SHIFT
 from rkcosim.compiler.steps import (
     AtomsStep,
@@ -321,6 +321,8 @@ def _softmax_axis(step: HostStep) -> int:
     """Return the axis of the cube for a softmax's axis in the unflattened shape of its tensor."""
     x = step.inputs[0]
     axis = step.attributes["axis"] % len(x.shape) - len(x.shape)
+    if in_rows(x.shape, x.cube):
+        return 0  # the last axis
     if len(x.shape) == 4:
         return axis + 3
     return 0 if axis == -1 else 1
@@ -331,7 +333,7 @@ def _element(tensor: Tensor, coordinates: tuple[Index, ...]) -> Index:
     _, height, width = tensor.cube
     flat = np.ravel_multi_index(coordinates, tensor.shape)
     matrix = len(tensor.shape) in (2, 3) and tensor.shape[-1] == tensor.cube[0] and height > 1
-    if not (matrix or tensor.channels_last):
+    if not (matrix or tensor.channels_last or in_rows(tensor.shape, tensor.cube)):
         return flat
     channel, pixel = flat % tensor.cube[0], flat // tensor.cube[0]
     return channel * height * width + pixel
