@@ -732,7 +732,7 @@ class FloatLoader(Loader):
         builder = ProductBuilder(self.graph, node_label(node), node.name or node.output[0], node.output[0])
         views = []
         for index, name in enumerate(node.input):
-            source = self._source(node, index)
+            source = self._matrices(name) or self._source(node, index)
             if isinstance(source, Real):
                 tensor = self.graph.tensors[source.tensor]
                 view = view_of(replace(tensor, shape=source.shape, cube=source.cube))
@@ -754,6 +754,22 @@ class FloatLoader(Loader):
         if view.tensor == node.output[0] and tuple(range(len(view.axes))) == view.axes:
             return _real(self.graph.tensors[view.tensor])
         return view
+
+    def _matrices(self, name: str) -> Real | None:
+        """Return matrices of the host or of an input as rows of a tensor; None for a single one."""
+        value = self.values.get(name)
+        if not isinstance(value, Hosted | Input) or value.shape is None or value.dtype not in FLOATS:
+            return None
+        if len(value.shape) < 3 or math.prod(value.shape[:-2]) == 1:
+            return None
+        made = f"{name}@rows"
+        if made not in self.graph.tensors:
+            tensor = self._tensor(made, value.shape, rows_cube(value.shape))
+            if isinstance(value, Input):
+                self.host_inputs.add(value.name)  # this graph is made again
+            else:
+                self._to_npu(value, tensor)
+        return _real(self.graph.tensors[made])
 
     def _scaled_view(self, node: onnx.NodeProto) -> Value | None:
         """Return a view times a number, as a view of the product; None for other operands."""
