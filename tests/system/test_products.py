@@ -112,6 +112,15 @@ def test_vision_block() -> None:
     assert np.abs(got - want).max() < FLOAT_TOLERANCE * np.abs(want).max()
 
 
+def test_compiled_file() -> None:
+    """A compiled model file keeps the products."""
+    data, x, _ = picture_block()
+    model = compile_model(data, reuse=False)
+    loaded = compile_model(model.save())
+    assert products(loaded) == 2
+    assert np.array_equal(run(loaded, x)[0], run(model, x)[0])
+
+
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Engine]:
     """The default engine, built on first use."""
