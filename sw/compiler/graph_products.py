@@ -88,9 +88,13 @@ class KernelTiles(Op):
 
 @dataclass(frozen=True)
 class Product(Op):
-    """Product of each head's rows of the first tensor with its weights, the result of `KernelTiles`."""
+    """Product of each head's rows of the first tensor with its weights, the result of `KernelTiles`.
+
+    All sums are multiplied by `scale`, an fp16 number.
+    """
 
     factors: Factors
+    scale: float = 1.0
 
     @property
     def kind(self) -> str:

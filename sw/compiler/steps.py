@@ -310,9 +310,13 @@ class TilesStep(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class ProductStep(Step):
-    """Each head's rows of x times its weights: fp32 sums of tiles of 32 products [HW 6.2], to fp16."""
+    """Each head's rows of x times its weights: fp32 sums of tiles of 32 products [HW 6.2], to fp16.
+
+    With `scale` other than 1 the sums are multiplied by it, in binary32.
+    """
 
     factors: Factors
+    scale: float = 1.0
 
     @property
     def surfaces_read(self) -> int:

@@ -61,6 +61,7 @@ def test_attention(name: str) -> None:
     data = net.model(block.add(net, "x")).SerializeToString()
     model = compile_model(data, reuse=False)
     assert hosted(model) == ["Softmax"] and products(model) == 2
+    assert "Affine" not in [step.kind for step in model.plan.steps]  # the scale is in the task before it
     x = net.rng.normal(size=net.shape).astype(np.float32)
     got, _ = run(model, x)
     want = reference(data, {"x": x})

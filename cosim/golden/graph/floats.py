@@ -190,13 +190,14 @@ class FTable:
 class FProduct:
     """Products of matrices, one for each head: ``y[m, n] = fp16(sum of tile sums of a[m, k] * b[k, n])``.
 
-    Each of the members is an array of positions in the C, H, W order of a tensor.
+    The indices are arrays of positions in the C, H, W order of a tensor.
 
     Members
     -------
     a_index : [heads, M, K] in `a`.
     b_index : [heads, K, N] in `b`.
     y_index : [heads, M, N] in y, which has `shape`.
+    scale : fp16 number by which the binary32 sums are multiplied.
     """
 
     a: str
@@ -206,6 +207,7 @@ class FProduct:
     b_index: NDArray[np.int64]
     y_index: NDArray[np.int64]
     shape: tuple[int, int, int]
+    scale: float = 1.0
 
 
 FloatNode = (
@@ -384,7 +386,7 @@ def product(a: Half, b: Half, node: FProduct) -> Half:
         for first, second, target in heads:
             taps = left[first].T[:, :, None, None, None]  # [K, M, 1, 1, 1]: windows of one tap
             weights = right[second].T[:, :, None, None]
-            acc = _direct(taps, weights, finite)
+            acc = _direct(taps, weights, finite) * np.float32(np.float16(node.scale))
             y.reshape(-1)[target] = to_half(acc)[:, :, 0].T
     return y
 

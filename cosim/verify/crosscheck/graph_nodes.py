@@ -240,7 +240,7 @@ def float_node(step: Step) -> Node:
         case ProductStep():
             a, b, target = product_indices(step)
             names = {"a": x.name, "b": step.inputs[1].name, "y": y.name}
-            return FProduct(**names, a_index=a, b_index=b, y_index=target, shape=y.cube)
+            return FProduct(**names, a_index=a, b_index=b, y_index=target, shape=y.cube, scale=step.scale)
         case FloatStep():
             return FStages(
                 **_ends(step),

@@ -71,7 +71,8 @@ class Floats(Moves):
         return {**super().movements(), **own}
 
     def _of_product(self, kind: type[Step]) -> list[Step]:
-        return self.step(kind, factors=self.op.factors)
+        more = {"scale": self.op.scale} if kind is ProductStep else {}
+        return self.step(kind, factors=self.op.factors, **more)
 
     def affine(self) -> list[Step]:
         """Multiply and add in BN; a gate is limited in BS, scaled in BN and multiplied by x in EW."""

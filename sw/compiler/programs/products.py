@@ -11,6 +11,7 @@ from rkcosim.compiler.graph import ModelError, Window
 from rkcosim.compiler.programs.convolution import ConvOperands, convolution
 from rkcosim.compiler.programs.dpu import Place, dpu_cube, dpu_rest, pointers, rdma_registers
 from rkcosim.compiler.programs.elementwise import FLYING_BLOCKS, INT16, UNITS_PER_ATOM
+from rkcosim.compiler.programs.stages import half_bits
 from rkcosim.compiler.programs.task import Ref, Settings
 from rkcosim.compiler.steps import AtomsStep, Converter, ConvStep, ProductStep, TilesStep
 from rkcosim.compiler.tiling import ConvShape, Tile, plan_tiles
@@ -199,6 +200,9 @@ def product(
             settings = convolution(conv, shape, read, x, out, operands)
             real = min(tile.kernels, factors.columns - tile.first_kernel)
             settings.change("DPU", "DATA_CUBE_CHANNEL", ORIG_CHANNEL=real - 1)
+            if step.scale != 1.0:
+                settings.change("DPU", "BN_CFG", BN_BYPASS=0, BN_MUL_BYPASS=0)
+                settings.change("DPU", "BN_MUL_CFG", BN_MUL_OPERAND=half_bits(step.scale))
             yield settings, tile
 
 
