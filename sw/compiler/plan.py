@@ -463,9 +463,10 @@ class _Planner:
         writes = [i for i, s in enumerate(steps) if any(self.graph.root(t.name) == name for t in s.outputs)]
         reads = [i for i, s in enumerate(steps) if any(self.graph.root(t.name) == name for t in s.inputs)]
         last = len(steps) if name in self.graph.ends() or not writes else max([*reads, *writes])
-        kept = (
-            place.size if place.argb else surfaces(place.cube[0], place.itemsize) * place.surface * ATOM_BYTES
-        )
+        factor = any(isinstance(steps[i], AtomsStep | ProductStep) for i in reads)  # zeros behind count, too
+        kept = surfaces(place.cube[0], place.itemsize) * place.surface * ATOM_BYTES
+        if place.argb or factor:
+            kept = place.size
         if not writes:
             return Block(name, place.size, kept, 0, len(steps), last)
         return Block(name, place.size, kept, min(writes), max(writes), last)

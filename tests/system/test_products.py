@@ -15,7 +15,7 @@ import onnxruntime
 
 from rkcosim.compiler import CompiledModel, LoadedModel, compile_model
 from rkcosim.compiler.loaders.views import View, settled_cube
-from rkcosim.compiler.steps import HostStep, ProductStep
+from rkcosim.compiler.steps import AtomsStep, HostStep, ProductStep
 from rkcosim.driver import Driver
 from rkcosim.engines.engine import Engine, open_engine
 from rkcosim.verify.crosscheck.model_check import GoldenDriver, ModelChecker
@@ -81,9 +81,9 @@ def test_heads_within_weight_tiles() -> None:
     assert np.abs(got - want).max() < FLOAT_TOLERANCE * np.abs(want).max()
 
 
-def test_memory_is_shared() -> None:
+@pytest.mark.parametrize("block", [BLOCKS["many rows"], BLOCKS["one head"], Attention(33, 48, 2)])
+def test_memory_is_shared(block: Attention) -> None:
     """Tensors that share memory, which is full of NaN before, give the same numbers."""
-    block = BLOCKS["many rows"]
     net = Net((1, block.tokens, block.width), 5)
     data = net.model(block.add(net, "x")).SerializeToString()
     x = net.rng.normal(size=net.shape).astype(np.float32)
@@ -94,6 +94,28 @@ def test_memory_is_shared() -> None:
         loaded.set_input(0, x)
         loaded.run()
         assert np.array_equal(loaded.get_output(0), apart)
+
+
+def test_zeros_behind_factors_are_kept() -> None:
+    """With shared memory nothing overwrites a factor or the zeros behind it before the product reads it."""
+    block = Attention(33, 48, 2)
+    net = Net((1, block.tokens, block.width), 5)
+    plan = compile_model(net.model(block.add(net, "x")).SerializeToString(), reuse=True).plan
+    checked = 0
+    for index, step in enumerate(plan.steps):
+        if not isinstance(step, ProductStep | AtomsStep):
+            continue
+        root = plan.graph.root(step.inputs[0].name)
+        place = plan.places[root]
+        written = [i for i, s in enumerate(plan.steps[:index]) if plan.graph.root(s.output.name) == root]
+        for other in plan.steps[max(written, default=0) + 1 : index]:
+            target = plan.places.get(plan.graph.root(other.output.name))
+            assert target is not None
+            first, last = target.ref.offset, target.ref.offset + target.size
+            apart = last <= place.ref.offset or place.ref.offset + place.size <= first
+            assert apart, (step.name, other.name)
+            checked += 1
+    assert checked
 
 
 def picture_block() -> tuple[bytes, np.ndarray, Net]:

@@ -840,7 +840,7 @@ class FloatLoader(Loader):
         view = value if isinstance(value, View) else None
         if isinstance(value, Real) and g.in_rows(value.shape, value.cube):
             view = view_of(replace(self.graph.tensors[value.tensor], shape=value.shape, cube=value.cube))
-        if view is not None and len(view.shape) <= 4:
+        if view is not None and len(view.shape) <= 4 and (len(view.shape) < 3 or view.shape[0] == 1):
             made = settled(self.graph, view, f"{info.name}@settled", f"output '{info.name}'")
             self.values[info.name] = _real(made)
         super()._output(info)
