@@ -69,9 +69,20 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Node:
-    """An operator of the runtime: `op` is empty if it is not known; inputs are -1 if they are absent."""
+    """An operator of the runtime.
+
+    Members
+    -------
+    number : in the runtime's list.
+    kind : name of the operator.
+    op : the same, if its parameters are known; else empty.
+    version : of the operator.
+    inputs, outputs : numbers of tensors; -1 for an absent input.
+    parameters : the members of its C structure that are read.
+    """
 
     number: int
+    kind: str
     op: str
     version: int
     inputs: tuple[int, ...]
@@ -90,7 +101,7 @@ class RuntimeGraph:
         """Return the name of a node (that of its first output) and its operator."""
         node = self.nodes[number]
         name = self.tensors[node.outputs[0]].name if node.outputs else f"node {number}"
-        return name, node.op or "unknown operator"
+        return name, node.kind
 
     def is_usable(self, number: int) -> bool:
         """Whether a file can have the node."""
@@ -103,15 +114,14 @@ class RuntimeGraph:
 
 @functools.cache
 def operators() -> dict[int, str]:
-    """Return the operators that are known, by their code."""
-    names = vars(schema().BuiltinOperator)
-    return {names[name]: name for name in TABLE}
+    """Return the names of all operators by their code."""
+    return {code: name for name, code in vars(schema().BuiltinOperator).items() if isinstance(code, int)}
 
 
 def greeting(milliseconds: int) -> bytes:
     """Return what the delegate must know: the limit of a call, and the sizes of parameters by operator."""
     known = operators()
-    sizes = [TABLE[known[n]].size if n in known else UNKNOWN for n in range(OPERATORS)]
+    sizes = [TABLE[known[n]].size if known.get(n) in TABLE else UNKNOWN for n in range(OPERATORS)]
     return struct.pack(f"<Q{OPERATORS}I", milliseconds, *sizes)
 
 
@@ -130,13 +140,14 @@ def read_graph(reader: Reader) -> RuntimeGraph:
         number, code, version, usable = (reader.number() for _ in range(4))
         inputs, outputs = reader.ints(), reader.ints()
         parameters, custom = reader.bytes(), reader.text()
-        op = known.get(code, "") if usable else ""
+        kind = custom or known.get(code, f"operator {code}")
+        op = kind if usable and kind in TABLE and not custom else ""
         for n in (*inputs, *outputs):
             if not -1 <= n < len(tensors):
                 raise ProtocolError(f"node {number} names tensor {n}")
         if min(outputs, default=0) < 0 or (op and len(parameters) != TABLE[op].size):
-            raise ProtocolError(f"node {number} ({op or custom or code}) is damaged")
-        nodes[number] = Node(number, op, version, inputs, outputs, parameters)
+            raise ProtocolError(f"node {number} ({kind}) is damaged")
+        nodes[number] = Node(number, kind, op, version, inputs, outputs, parameters)
     return RuntimeGraph(tensors, nodes)
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from rkcosim.compiler import CompiledModel, ModelError
 from rkcosim.compiler.runtime import hosted_operators
 from rkcosim.compiler.steps import CallStep
-from rkcosim.plugins.litert_graph import RuntimeGraph, Tensor, constant_nodes, part_file
+from rkcosim.plugins.litert_graph import RESHAPES, RuntimeGraph, Tensor, constant_nodes, part_file
 from rkcosim.plugins.machine import Left, Machine, RunningModel
 from rkcosim.plugins.protocol import ALIGN, ProtocolError
 
@@ -90,11 +90,18 @@ class Part:
         return Leave(nodes)
 
     def _hosted(self, graph: RuntimeGraph, nodes: Sequence[int]) -> dict[int, str]:
-        """Return the nodes that the compiler leaves to LiteRT, with the reasons."""
-        known = {graph.label(number)[0]: number for number in nodes}
+        """Return the nodes that the compiler leaves to LiteRT, with the reasons.
+
+        Operators that divide a batch into samples, and join them, are not nodes of the graph: they remain in
+        the part, and LiteRT computes them in this process.
+        """
+        known = {}
+        for number in nodes:
+            name, kind = graph.label(number)
+            known[name, "RESHAPE" if kind in RESHAPES else kind] = number
         calls = [step for step in self._model.plan.steps if isinstance(step, CallStep)]
         found = [item for step in calls for item in hosted_operators(step)]
-        return {known[item.name]: item.reason for item in found if item.name in known}
+        return {known[i.name, i.kind]: i.reason for i in found if (i.name, i.kind) in known}
 
     @property
     def model(self) -> CompiledModel:
