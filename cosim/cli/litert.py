@@ -24,7 +24,7 @@ class DelegateOptions(Options):
     """Options of `rkcosim delegate`."""
 
 
-@command("rkcosim delegate", "python script.py --delegate $(rkcosim delegate)")
+@command("rkcosim delegate")
 def delegate_command(asked: DelegateOptions) -> None:
     """Print the path of the external delegate for LiteRT.
 
