@@ -59,6 +59,20 @@ def test_a_channel_refuses_messages_without_memory():
         assert channel.receive() is None
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("engine", "gold", "the option engine is one of verilator"),
+        ("cores", "9", "a number from 1 to 3, not '9'"),
+        ("check", "maybe", "1 or 0, not 'maybe'"),
+        ("timeout", "-1", "the option timeout"),
+    ],
+)
+def test_wrong_values(name: str, value: str, text: str):
+    with pytest.raises(ValueError, match=text):
+        read_settings({name: value})
+
+
 def test_settings():
     assert read_settings({}).cores == 1 and read_settings({"check": "yes", "timeout": "5"}).timeout == 5
     for name in NAMES:
