@@ -1,8 +1,8 @@
 """Parameters of LiteRT's operators: C structures of the runtime, and the options of the file format.
 
 The runtime keeps the options of each operator as a C structure.  Names, types and order of the members are
-facts of `tflite/core/c/builtin_op_data.h` (google-ai-edge/LiteRT, v2.0; unchanged in order since TensorFlow
-Lite 2.5).  Members that were appended later are not read: older runtimes do not have them.
+facts of `tensorflow/lite/core/c/builtin_op_data.h` (tensorflow/tensorflow, commit 0affd841), where new
+members are only appended.  Of the appended ones only those are read that the compiler needs.
 """
 
 from __future__ import annotations
