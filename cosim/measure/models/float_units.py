@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.compiler.steps import BinaryStep, ConvStep, PoolStep, Step, TableStep
+from rkcosim.compiler.steps import BinaryStep, ConvStep, PoolStep, ProductStep, Step, TableStep
 from rkcosim.golden.graph import run
 from rkcosim.verify.crosscheck.graph_nodes import graph_nodes
 
@@ -79,7 +79,7 @@ def _own_units(step: Step, tensors: Mapping[str, Array], result: Array) -> npt.N
     elif isinstance(step, BinaryStep):
         a, b = (sizes[tensor.name].astype(np.float64) for tensor in step.inputs)
         largest = np.broadcast_to(a * b if step.method == "mul" else a + b, result.shape)
-    elif isinstance(step, PoolStep) or "Pool" in step.kind:
+    elif isinstance(step, PoolStep | ProductStep) or "Pool" in step.kind:
         largest = _finite(run(graph_nodes(step), sizes)[step.output.name])
     elif isinstance(step, TableStep):
         entry = 2.0**-step.fraction  # interpolation and rounding of the entries
