@@ -30,7 +30,7 @@ from rkcosim.measure.perf.estimator.estimate import estimate_model
 MAKE = runpy.run_path(str(Path(__file__).parents[1] / "examples" / "networks" / "make.py"))
 NAMES = (
     *MAKE["NETWORKS"],
-    *("mobilenet_v1", "mobilenet_v2", "resnet50", "yolov5n", "yolov8n"),
+    *("mobilenet_v1", "mobilenet_v2", "resnet50", "yolov5s_relu", "yolov5n", "yolov8n"),
 )
 
 
