@@ -39,7 +39,7 @@ class DataOptions(LoadingOptions):
     data: Path | None = option(
         "Samples: a folder of pictures or .npy files, an .npz with an array for each input (or images), or "
         "a .txt list with the files of one sample on each line.",
-        metavar="PATH",
+        metavar="SAMPLES",
     )
     limit: int | None = option("Maximum number of samples; default: all.", low=1)
     mean: str | None = option(
