@@ -15,7 +15,9 @@ from rkcosim.cli.app import COMPLETE, Group
 from rkcosim.cli.exits import fail, hear_sigterm
 
 COMMANDS = {
-    **{name: name for name in ("run", "compare", "compile", "device")},
+    **{name: name for name in ("run", "compare", "compile")},
+    **dict.fromkeys(("quantize", "accuracy"), "quantize"),
+    "device": "device",
     "serve": "device",
     **{"regcmd": "", "rknn": ""},
     **{"litert": "litert", "delegate": "litert"},

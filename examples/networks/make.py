@@ -2,6 +2,7 @@
 
     python examples/networks/make.py build/networks                          # three small ones
     python examples/networks/make.py build/networks mobilenet_v1 resnet50    # published layer shapes
+    python examples/networks/make.py build/networks residual --floats        # the float models as well
 
 Weights and calibration data are random with a fixed seed: the networks show operators and sizes, they
 classify nothing.  Needs the packages onnx and onnxruntime.
@@ -348,6 +349,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("folder", nargs="?", type=Path, default=Path("build/networks"), help="where to")
     parser.add_argument("names", nargs="*", help=f"networks: {known}; default: the small ones")
+    parser.add_argument("--floats", action="store_true", help="also write every network as floats")
     given = parser.parse_args()
     folder, names = given.folder, given.names or list(NETWORKS)
     unknown = set(names) - set(NETWORKS | PUBLISHED)
@@ -358,7 +360,7 @@ def main() -> None:
         floats, codes, image = make(name)
         (folder / f"{name}_int8.onnx").write_bytes(codes)
         np.save(folder / f"{name}_input.npy", image)
-        if name == "residual":
+        if name == "residual" or given.floats:
             (folder / f"{name}_float.onnx").write_bytes(floats)
     print(f"written: {', '.join(sorted(path.name for path in folder.iterdir()))}")
 

@@ -278,6 +278,18 @@ def make_plan(graph: Graph, reuse: bool = False, cores: int = 1, fuse: bool = Tr
     return plan
 
 
+def replan(plan: Plan, cores: int) -> Plan:
+    """Plan the steps of a plan for another number of cores; for errors see `make_plan`.
+
+    The plan of a compiled model has steps, but its graph has no operations.
+    """
+    if cores not in (1, 2, 3):
+        raise ModelError(f"model '{plan.graph.name}': {cores} cores were requested; there are 1 to 3")
+    made = _Planner(plan.graph, plan.reuse, cores, plan.steps).run()
+    made.notes = list(plan.notes)
+    return made
+
+
 def _inexact_channels(step: Step) -> list[str]:
     """Warn of channels whose results are changed by the rounding of their multipliers; return the text."""
     if not isinstance(step, ConvStep) or step.errors is None or float(step.errors.max()) <= SINGLE_ERROR:
@@ -330,9 +342,9 @@ def rounded_in_vain(plan: Plan) -> dict[str, str]:
 
 
 class _Planner:
-    def __init__(self, graph: Graph, reuse: bool, cores: int) -> None:
+    def __init__(self, graph: Graph, reuse: bool, cores: int, steps: Sequence[Step] = ()) -> None:
         self.graph = graph
-        self.plan = Plan(graph, lower(graph), reuse=reuse, cores=cores)
+        self.plan = Plan(graph, list(steps) or lower(graph), reuse=reuse, cores=cores)
         self.inputs = {graph.root(item.tensor) for item in graph.inputs}
         self.shapes: dict[int, ConvShape] = {}
         self.known: dict[bytes, Ref] = {}
