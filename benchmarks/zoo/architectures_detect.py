@@ -14,7 +14,9 @@ def ssd_mobilenet_v1() -> Made:
     n = Network("ssd_mobilenet_v1", (1, 3, 300, 300), 21)
     x, maps = n.clip(n.conv("image", 3, 32, 3, 2)), []
     shapes = [(32, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1), (256, 512, 2)]
-    for number, (cin, cout, stride) in enumerate([*shapes, *[(512, 512, 1)] * 5, (512, 1024, 2), (1024, 1024, 1)]):
+    for number, (cin, cout, stride) in enumerate(
+        [*shapes, *[(512, 512, 1)] * 5, (512, 1024, 2), (1024, 1024, 1)]
+    ):
         x = n.clip(n.conv(x, cin, cin, 3, stride, groups=cin))
         x = n.clip(n.conv(x, cin, cout, 1))
         if number in (10, 12):
@@ -92,7 +94,7 @@ class Yolo11(Yolo):
         return self.conv(self.join(y, self.conv(x, width, half, 1)), width, width, 1)
 
     def c3k2(self, x: str, cin: int, cout: int, deep: bool, part: int = 2) -> str:
-        """The stage of yolo11 with `cout // part` inner channels; the first convolution's halves are apart."""
+        """The stage with `cout // part` inner channels; the halves of the first convolution are apart."""
         inner = cout // part
         parts = [self.conv(x, cin, inner, 1), self.conv(x, cin, inner, 1)]
         for _ in range(self.repeats(2)):
@@ -149,4 +151,6 @@ def yolo11n() -> Made:
     p4 = net.c3k2(net.join(net.conv(p3, c256, c256, 3, 2), mid), c256 + c512, c512, False)
     p5 = net.c3k2(net.join(net.conv(p4, c512, c512, 3, 2), low), c512 + c1024, c1024, True)
     box, classes = max(16, c256 // 4, 64), max(c256, 80)
-    return net.n, [end for x, c in ((p3, c256), (p4, c512), (p5, c1024)) for end in net.head(x, c, box, classes)]
+    return net.n, [
+        end for x, c in ((p3, c256), (p4, c512), (p5, c1024)) for end in net.head(x, c, box, classes)
+    ]
