@@ -1,6 +1,6 @@
 """Published times of boards for networks of the zoo, with the source of each.
 
-`source` is a key of the table of sources in the hardware reference ([HW 15]).  Times of networks that
+`source` has keys of the table of sources in the hardware reference ([HW 15]).  Times of networks that
 `rkcosim validate` uses come from its table; the others are listed here, as published.
 """
 
@@ -24,7 +24,7 @@ class BoardTime:
     -------
     low, high : milliseconds, the same for a single figure.
     quote : figure as published.
-    source : key of the source.
+    source : keys of the sources, separated by blanks.
     note : in what the measured network differs from ours; empty if in nothing that is known.
     """
 
@@ -43,7 +43,7 @@ def _rate(frames: float, note: str = "") -> BoardTime:
 def _of_table(name: str, note: str = "") -> BoardTime:
     """Return a row of `rkcosim validate`."""
     row = next(row for row in rows() if row.id == name)
-    return BoardTime(row.low_us / 1000, row.high_us / 1000, row.quote, row.source.split()[0], note)
+    return BoardTime(row.low_us / 1000, row.high_us / 1000, row.quote, row.source, note)
 
 
 BOARDS: dict[str, BoardTime] = {

@@ -16,8 +16,8 @@ from rkcosim.waves.whole_file import whole_file
 PAGE = PACKAGE / "docs" / "zoo.md"
 
 HEADS = (
-    *("network", "weights", "type", "MACs", "on the NPU: MACs", "elements", "verdict", "agreement"),
-    *("cycles", "ms", "host s", "board ms"),
+    *("network", "weights", "type", "MACs", "on the NPU: MACs", "elements", "verdict", "layers that differ"),
+    *("output", "cycles", "ms", "host s", "board ms"),
 )
 
 BEGIN = Path(__file__).with_name("introduction.md")
@@ -67,7 +67,7 @@ def _cells(entry: Entry, found: Measured) -> list[str]:
         _share(found.mac_share) if found.macs or found.mac_share < 1 else "-",
         _share(found.element_share),
         "match" if found.match else "**MISMATCH**",
-        _agreement(found.agreement),
+        *_agreement(found.agreement),
         f"{found.cycles:,}",
         f"{found.milliseconds:.3f}" if found.milliseconds < 10 else f"{found.milliseconds:.1f}",
         f"{found.host_seconds:.1f}",
@@ -81,24 +81,31 @@ def _share(share: float) -> str:
     return f"{'99.99' if text == '100.00' and share < 1 else text.rstrip('0').rstrip('.')} %"
 
 
-def _agreement(found: Agreement | None) -> str:
+def _agreement(found: Agreement | None) -> tuple[str, str]:
+    """Return the cells about the layers and about the outputs of the whole model."""
     if found is None:
-        return "no reference"
-    if found.elements:
-        text = f"{found.differing / found.elements:.3%} of elements differ"
-        text += (
-            "" if found.same_classes is None else ", same class" if found.same_classes else ", other class"
-        )
-    elif found.worst is None:
-        text = "not finite"
+        return "no reference", ""
+    layers = f"{found.differing / found.elements:.2%}" if found.elements else "outputs only"
+    if found.worst is None:
+        output = "not finite"
+    elif found.unit == "relative":
+        output = f"{found.worst:.2%}"
     else:
-        text = f"{found.worst:.3%}" if found.unit == "relative" else f"{found.worst:.3g} steps"
-    return text if found.within else f"{text}; **beyond the bound**"
+        word = " step" if found.worst == 1 else " steps"
+        output = f"{found.worst:.3g}{word if found.unit == 'steps' else ''}"
+    if found.same_classes is not None:
+        output += ", same class" if found.same_classes else ", other class"
+    return layers, output if found.within else f"{output}; **beyond the bound**"
 
 
 def _range(board: BoardTime) -> str:
     low, high = f"{board.low:.3g}", f"{board.high:.3g}"
     return low if low == high else f"{low} to {high}"
+
+
+def _source(board: BoardTime) -> str:
+    """Return the places of the figures: repository, commit and file."""
+    return "; ".join(sources()[key] for key in board.source.split())
 
 
 def _failed(there: list[tuple[Entry, Measured]]) -> list[str]:
@@ -144,7 +151,7 @@ def _boards(there: list[tuple[Entry, Measured]]) -> list[str]:
                 board.quote,
                 share,
                 board.note,
-                sources()[board.source],
+                _source(board),
             )
             rows.append(cells)
     text = (
