@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from benchmarks.zoo.networks import Entry
 from benchmarks.zoo.record import Agreement, Measured
@@ -47,7 +48,7 @@ class Job:
     name: str
     path: Path
     shapes: dict[str, tuple[int, ...]]
-    values: dict[str, float]
+    values: dict[str, float | tuple[int, int]]
     outputs: tuple[str, ...] = ()
     engine: str | None = None
 
@@ -68,11 +69,7 @@ def measure(job: Job) -> Measured:
     """
     with using_options(shapes=job.shapes, outputs=job.outputs):
         model = open_model(job.path.read_bytes())
-        infos = model.inputs
-        reals = random_reals(infos, SEED)
-        for number, info in enumerate(infos):
-            if info.name in job.values:
-                reals[number] = np.full(info.shape, job.values[info.name], np.float32)
+        reals = inputs_of(job, model.inputs)
         begun = _processor_seconds()
         found = run_model(job.path, [reals], engine=job.engine, check=True)
         seconds = _processor_seconds() - begun
@@ -82,6 +79,19 @@ def measure(job: Job) -> Measured:
             compared = None
     measured = of_run(job, found, model)
     return replace(measured, host_seconds=round(seconds, 1), agreement=compared)
+
+
+def inputs_of(job: Job, infos: Sequence[Any]) -> list[npt.NDArray[np.float32]]:
+    """Return an array for each input: random values, or what the entry says about the input."""
+    rng, reals = np.random.default_rng(SEED), random_reals(infos, SEED)
+    for number, info in enumerate(infos):
+        value = job.values.get(info.name)
+        if isinstance(value, tuple):
+            low, high = value
+            reals[number] = rng.integers(low, high + 1, info.shape).astype(np.float32)
+        elif value is not None:
+            reals[number] = np.full(info.shape, value, np.float32)
+    return reals
 
 
 def of_run(job: Job, found: ModelRun, model: Any) -> Measured:

@@ -22,7 +22,7 @@ class Entry:
     task : what people use it for.
     source : where its file comes from.
     shapes : shapes of inputs with open dimensions.
-    values : inputs that are not random, each with its value.
+    values : inputs with a fixed value, or with random integers from a smallest to a largest one.
     remark : what a reader must know about the figures.
     outputs : values to compute instead of the model's outputs; empty for the model's.
     """
@@ -32,7 +32,7 @@ class Entry:
     task: str
     source: Source
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    values: Mapping[str, float] = field(default_factory=dict)
+    values: Mapping[str, float | tuple[int, int]] = field(default_factory=dict)
     remark: str = ""
     outputs: tuple[str, ...] = ()
 
@@ -191,6 +191,9 @@ ENTRIES = (
         "Magika file types",
         TEXT,
         Packaged("magika", "1.0.3", "magika/models/standard_v3_3/model.onnx"),
+        {"bytes": (1, 2048)},
+        {"bytes": (0, 255)},
+        "the input is random bytes",
     ),
     Entry(
         "ppocr_v4_rec",

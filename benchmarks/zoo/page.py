@@ -125,9 +125,9 @@ def _differences(there: list[tuple[Entry, Measured]]) -> list[str]:
         if found.agreement is not None:
             rows += [(f"`{entry.name}`", _one_line(reason)) for reason in found.agreement.reasons]
     text = (
-        "Where a bound is exceeded, these are the first reasons that `rkcosim compare` gives. The inputs are "
-        "random: networks with trained weights were not made for them, so differences between fp16 and "
-        "binary32 may be larger than on real data, and random weights make classes that are nearly tied."
+        "The first reasons that `rkcosim compare` gives. Where no layer is named, every layer that was "
+        "compared is within its bound, and the differences of single layers add up. The inputs are random, "
+        "which trained networks were not made for; differences on real data are not measured here."
     )
     shown = [text, "", *table(("network", "reason"), rows)] if rows else ["None."]
     return ["", "## Beyond the bound", "", *shown]

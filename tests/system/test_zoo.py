@@ -20,12 +20,13 @@ from benchmarks.zoo import architectures_attention as attention
 from benchmarks.zoo import architectures_classify as classify
 from benchmarks.zoo import architectures_detect as detect
 from benchmarks.zoo.boards import BOARDS, sources
-from benchmarks.zoo.measure import Job, apart, measure
+from benchmarks.zoo.measure import Job, apart, inputs_of, measure
 from benchmarks.zoo.networks import BY_NAME, ENTRIES, Entry
 from benchmarks.zoo.page import PAGE, page
 from benchmarks.zoo.record import RECORD, Measured, RecordError, read_record, write_record
 from benchmarks.zoo.sources import VARIABLE, Made, Packaged, SourceError, Stored, digest_of, folders_of
 from rkcosim.compiler import compile_model
+from rkcosim.compiler.model import TensorInfo
 from rkcosim.compiler.steps import HostStep
 from rkcosim.examples.networks.make import Network
 from rkcosim.measure.models.compare import compare
@@ -175,6 +176,15 @@ def test_failed_and_changed_networks_are_measured_again(tmp_path: Path) -> None:
     assert zoo.wanted(replace(found, failed="no"), job, again=False)
     (tmp_path / "model").write_bytes(b"other")
     assert zoo.wanted(found, job, again=False)
+
+
+def test_inputs_that_an_entry_describes() -> None:
+    infos = [
+        TensorInfo(name, (1, 500), np.dtype(kind), 1.0, 0)
+        for name, kind in (("a", "int64"), ("b", "int32"), ("c", "float16"))
+    ]
+    a, b, c = inputs_of(Job("x", Path("x"), {}, {"a": 16000, "b": (3, 9)}), infos)
+    assert (a == 16000).all() and set(b.reshape(-1)) == set(range(3, 10)) and abs(c.std() - 1) < 0.2
 
 
 def _sleeps(job: Job) -> Measured:
