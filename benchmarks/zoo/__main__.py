@@ -42,7 +42,6 @@ def parser() -> argparse.ArgumentParser:
         help=f"folder with installed packages or checkouts; repeatable, also in the variable {VARIABLE}",
     )
     made.add_argument("--again", action="store_true", help="also measure networks that the record has")
-    made.add_argument("--engine", metavar="NAME", help="engine that simulates; default: the fastest")
     made.add_argument("--record", type=Path, default=RECORD, help="record of measured networks")
     made.add_argument("--page", type=Path, default=PAGE, help="page that is written; default: docs/zoo.md")
     made.add_argument(
@@ -80,7 +79,7 @@ def run(entries: Sequence[Entry], given: argparse.Namespace, folders: Sequence[P
     for number, entry in enumerate(entries, 1):
         head = f"[{number:2}/{len(entries)}] {entry.name:26}"
         try:
-            job = job_of(entry, folders, given.engine)
+            job = job_of(entry, folders)
         except (SourceError, NetworkError) as error:
             print(f"{head} left out: {error}", flush=True)
             wrong += 1

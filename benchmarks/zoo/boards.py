@@ -49,7 +49,7 @@ def _of_table(name: str, note: str = "") -> BoardTime:
 BOARDS: dict[str, BoardTime] = {
     "mobilenet_v1": _of_table("MobileNetV1"),
     "mobilenet_v2": _of_table("MobileNetV2"),
-    "coral_mobilenet_v2": _of_table("MobileNetV2", "other weights, 1 000 classes"),
+    "coral_mobilenet_v2": _of_table("MobileNetV2", "other weights"),
     "resnet50": _of_table("ResNet50", "version 2 of the network"),
     "yolov5n": _rate(82.5),
     "yolov5s": _rate(48.4),
@@ -57,10 +57,10 @@ BOARDS: dict[str, BoardTime] = {
     "yolov8n": _rate(73.5),
     "yolov8s": _rate(38.0),
     "yolo11n": _rate(60.0),
-    "retinaface_mobile320": _rate(227.2, "as exported by its authors"),
-    "deeplab_v3_mobilenet_v2": _rate(34.0, "DeepLab v3+ with a decoder"),
+    "retinaface_mobile320": _rate(227.2, "the vendor's own file"),
+    "deeplab_v3_mobilenet_v2": _rate(34.0, "DeepLab v3+"),
     "ppocr_v4_det_480": _rate(50.7, "in int8, ours in fp16"),
-    "ppocr_v4_rec": _rate(73.9, "other weights"),
+    "ppocr_v4_rec": _rate(73.9, "the vendor's own file"),
     "ssd_mobilenet_v1": BoardTime(
         19.8, 22.9, "22.9 / 19.8 ms", "widgetii-report", "mainline driver and Mesa"
     ),

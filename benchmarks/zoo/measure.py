@@ -1,4 +1,4 @@
-"""One network measured: a checked run on an engine, and the comparison with the reference runtime."""
+"""One network measured: a checked run on the default engine, and a comparison with the reference."""
 
 from __future__ import annotations
 
@@ -42,7 +42,6 @@ class Job:
     name : of the entry.
     path : its model file.
     shapes, values, outputs : see `Entry`.
-    engine : name of an engine; None for the default.
     """
 
     name: str
@@ -50,13 +49,12 @@ class Job:
     shapes: dict[str, tuple[int, ...]]
     values: dict[str, float | tuple[int, int]]
     outputs: tuple[str, ...] = ()
-    engine: str | None = None
 
 
-def job_of(entry: Entry, folders: Sequence[Path], engine: str | None = None) -> Job:
+def job_of(entry: Entry, folders: Sequence[Path]) -> Job:
     """Return the job of an entry, whose file is made if necessary; raises SourceError."""
     path, shapes = entry.source.path(folders), dict(entry.shapes)
-    return Job(entry.name, path, shapes, dict(entry.values), entry.outputs, engine)
+    return Job(entry.name, path, shapes, dict(entry.values), entry.outputs)
 
 
 def measure(job: Job) -> Measured:
@@ -71,7 +69,7 @@ def measure(job: Job) -> Measured:
         model = open_model(job.path.read_bytes())
         reals = inputs_of(job, model.inputs)
         begun = _processor_seconds()
-        found = run_model(job.path, [reals], engine=job.engine, check=True)
+        found = run_model(job.path, [reals], check=True)
         seconds = _processor_seconds() - begun
         try:
             compared = agreement_of(compare(job.path, [reals]))
@@ -111,7 +109,7 @@ def of_run(job: Job, found: ModelRun, model: Any) -> Measured:
         macs=round(sum(row.macs for row in npu) / 1e6, 3),
         mac_share=round(1 - found.host.mac_share, 6),
         element_share=round(1 - found.host.element_share, 6),
-        cycles=found.cycles_each if found.measured else 0,
+        cycles=found.cycles_each,
         submits=found.submits,
         milliseconds=round(board_milliseconds(found.cycles_each, found.submits), 4)
         if found.measured

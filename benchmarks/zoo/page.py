@@ -144,7 +144,7 @@ def _boards(there: list[tuple[Entry, Measured]]) -> list[str]:
         board = BOARDS.get(entry.name)
         if board is not None and not found.failed:
             ratio = found.milliseconds / ((board.low + board.high) / 2)
-            share = f"{ratio:.2f}" if found.milliseconds else ""
+            share = f"{ratio:.2f}"
             cells = (
                 f"`{entry.name}`",
                 _range(board),
