@@ -18,6 +18,7 @@ COMMANDS = {
     **{name: name for name in ("run", "compare", "compile", "device")},
     "serve": "device",
     **{"regcmd": "", "rknn": ""},
+    **{"litert": "litert", "delegate": "litert"},
     **{"diff": "diff", "waves": "waves", "timeline": "waves"},
     **{name: name for name in ("report", "sweep", "conformance", "fuzz", "verilog", "bench")},
     "explain": "doctor",

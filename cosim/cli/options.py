@@ -38,9 +38,6 @@ def _dram() -> list[str]:
     return [f"{name}=" for name in dram_settings()]
 
 
-IN_FP16 = "the NPU computes the float32 operators of this model in fp16 (--float fp16, the default)"
-"""Line of a summary for a model of floats."""
-
 Model = Annotated[
     Path,
     Parameter(
