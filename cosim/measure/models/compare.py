@@ -30,6 +30,7 @@ from rkcosim.compiler.steps import (
 )
 from rkcosim.golden.graph import run
 from rkcosim.measure.models import float_units
+from rkcosim.measure.models.draw import random_reals
 from rkcosim.measure.models.references import (
     ReferenceName,
     ReferenceProblem,
@@ -250,7 +251,7 @@ def compare(
                 raise ReferenceProblem(f"{path}: {error}") from error
             if not floats:
                 _layers(model, other, layers, skipped, shown)
-            cubes = [model.encode_input(index, value) for index, value in enumerate(values)]
+            cubes = [model.encode_input(index, value) for index, value in enumerate(_typed(model, values))]
             shown.detail = "the whole model"
             values_of = _reader(model, graph_tensors(model, cubes, states))
             states = following_states(model.graph, values_of)
@@ -275,17 +276,16 @@ def compare(
 
 
 def random_values(model: CompiledModel, seed: int) -> list[npt.NDArray[np.float32]]:
-    """Draw real values whose codes are uniformly random."""
-    rng = np.random.default_rng(seed)
-    drawn = []
-    for info in model.inputs:
-        if not info.quantised:
-            drawn.append(rng.normal(size=info.shape).astype(np.float32))
-            continue
-        low, high = (0, 256) if info.dtype == np.uint8 else (-128, 128)
-        codes = rng.integers(low, high, info.shape)
-        drawn.append(((codes - info.zero_point) * info.scale).astype(np.float32))
-    return drawn
+    """Draw random inputs of a model (`rkcosim.measure.models.draw.random_reals`)."""
+    return random_reals(model.inputs, seed)
+
+
+def _typed(model: CompiledModel, values: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+    """Return inputs as `CompiledModel.encode_input` takes them: real values, or integers in their type."""
+    return [
+        value if info.quantised or info.dtype.kind == "f" else np.asarray(value).astype(info.dtype)
+        for info, value in zip(model.inputs, values, strict=True)
+    ]
 
 
 def _reader(

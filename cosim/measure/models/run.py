@@ -20,6 +20,7 @@ from rkcosim.engines.engine import open_named
 from rkcosim.engines.library import DramConfig
 from rkcosim.engines.protocol import capabilities
 from rkcosim.engines.settings import changed
+from rkcosim.measure.models.draw import random_reals
 from rkcosim.measure.models.hosted import HostWork, host_work
 from rkcosim.measure.models.progress import Inferences
 from rkcosim.measure.models.rows import LayerRow, buffers, layer_row, task_rows
@@ -440,20 +441,8 @@ def run_model(
 
 
 def random_inputs(session: Session, seed: int) -> list[npt.NDArray[np.float32]]:
-    """Draw real values that cover the range of each input's codes; normal values for a model of floats."""
-    rng = np.random.default_rng(seed)
-    drawn = []
-    for info in session.inputs:
-        if info.dtype.kind == "f":
-            drawn.append(rng.normal(size=info.shape).astype(np.float32))
-            continue
-        if info.dtype not in (np.int8, np.uint8) and (info.scale, info.zero_point) == (1.0, 0):
-            drawn.append(rng.integers(0, 2, info.shape).astype(np.float32))  # indices, lengths, switches
-            continue
-        low, high = (-128, 127) if info.dtype == np.int8 else (0, 255)
-        codes = rng.integers(low, high + 1, info.shape)
-        drawn.append(((codes - info.zero_point) * info.scale).astype(np.float32))
-    return drawn
+    """Draw random inputs of a session's model (`rkcosim.measure.models.draw.random_reals`)."""
+    return random_reals(session.inputs, seed)
 
 
 def _check_batch(session: Session, batch: Sequence[Sequence[npt.NDArray[Any]]]) -> None:
