@@ -1,0 +1,579 @@
+/* Execution provider of onnxruntime: nodes that the NPU can do run in the simulator's process.
+ *
+ * The provider sends the graph (ort_graph.c) to the process, which divides it into parts and compiles them.
+ * Nodes that the compiler leaves to the host remain with onnxruntime. */
+#include "ort_graph.h"
+#include "rk_worker.h"
+#include "rk_writer.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+#define NAME "RkCosim"
+#define PREFIX "ep.rkcosim." /* of the provider's options among the session's settings */
+#define TEXT_ROOM (RK_TEXT + 64)
+#define RANK 16
+
+enum { VENDOR = 0x1d87, DEVICE = 0x3588 }; /* Rockchip's number in lists of PCI vendors; the chip */
+
+struct factory {
+    struct ort_factory shown; /* first member: onnxruntime uses its address */
+    const struct ort_api *api;
+    const struct ort_provider_api *provider;
+    struct ort_hardware *hardware;
+};
+
+struct ep {
+    struct ort_ep shown;
+    const struct ort_api *api;
+    const struct ort_provider_api *provider;
+    struct rk_worker *worker;
+    uint64_t graph;
+};
+
+struct kernel {
+    struct ort_kernel shown;
+    const struct ort_api *api;
+    struct rk_worker *worker;
+    pthread_mutex_t lock;
+    uint64_t part;
+    size_t inputs, outputs;
+    /* the last shapes of the inputs, and what the process answered about them */
+    uint8_t *shapes;
+    uint64_t shapes_size, number, room;
+    int64_t *results; /* rank and sizes of each output */
+};
+
+static struct ort_status *failure(const struct ort_api *api, int code, const char *error)
+{
+    char text[RK_TEXT + 16];
+    snprintf(text, sizeof(text), "rkcosim: %s", error);
+    return api->create_status(code, text);
+}
+
+static void simple_call(struct rk_worker *worker, enum rk_call call, uint64_t number)
+{
+    char error[RK_TEXT];
+    struct rk_message message;
+    if (rk_worker_begin(worker, 0))
+        rk_worker_call(worker, call, number, 0, &message, error);
+    rk_worker_end(worker);
+}
+
+/* -- inference ------------------------------------------------------------------------------------ */
+
+/* Write the shapes of all inputs; return their number of bytes in `o`. */
+static struct ort_status *put_shapes(const struct kernel *k, struct ort_context *c, struct out *o)
+{
+    struct ort_status *status = NULL;
+    for (size_t n = 0; !status && n < k->inputs; n++) {
+        const struct ort_value *value = NULL;
+        struct ort_shape *shape = NULL;
+        int64_t sizes[RANK];
+        size_t rank = 0;
+        status = k->api->input(c, n, &value);
+        if (!status && value)
+            status = k->api->shape_of_value(value, &shape);
+        if (!status && shape)
+            status = k->api->rank(shape, &rank);
+        if (!status && rank > RANK)
+            status = failure(k->api, ORT_FAIL, "a tensor has more than 16 axes");
+        if (!status && shape)
+            status = k->api->dimensions(shape, sizes, rank);
+        if (shape)
+            k->api->release_shape(shape);
+        if (!status)
+            put_bytes(o, sizes, rank * sizeof(*sizes));
+    }
+    return status;
+}
+
+static int read_shapes(struct kernel *k, const uint8_t *answer, uint64_t used, char *error)
+{
+    uint64_t at = 1, count = used / sizeof(int64_t);
+    int64_t *numbers = malloc(used + 1);
+    if (!numbers) {
+        snprintf(error, RK_TEXT, "out of memory");
+        return RK_FAILED;
+    }
+    memcpy(numbers, answer, used);
+    for (size_t n = 0; n < k->outputs && at < count; n++)
+        at += numbers[at] >= 0 && numbers[at] <= RANK ? (uint64_t)numbers[at] + 1 : count;
+    if (!count || at != count) {
+        free(numbers);
+        snprintf(error, RK_TEXT, "the simulator's answer has the wrong size");
+        return RK_FAILED;
+    }
+    k->room = (uint64_t)numbers[0];
+    memmove(numbers, numbers + 1, (count - 1) * sizeof(*numbers));
+    free(k->results);
+    k->results = numbers;
+    return RK_OK;
+}
+
+/* Let the process compile the part for the inputs' shapes, if they are other ones than before. */
+static struct ort_status *fit(struct kernel *k, struct ort_context *c)
+{
+    struct out count = {NULL, 0};
+    struct rk_message message;
+    char error[RK_TEXT] = "out of memory";
+    struct ort_status *status = put_shapes(k, c, &count);
+    if (status)
+        return status;
+    uint8_t *shapes = malloc(count.used + 1);
+    struct out o = {shapes, 0};
+    if (!shapes)
+        return failure(k->api, ORT_FAIL, error);
+    status = put_shapes(k, c, &o);
+    if (status || (k->shapes && o.used == k->shapes_size && !memcmp(shapes, k->shapes, o.used))) {
+        free(shapes);
+        return status;
+    }
+    free(k->shapes);
+    k->shapes = NULL;
+    uint8_t *memory = rk_worker_begin(k->worker, o.used + TEXT_ROOM * (k->outputs + 1));
+    int result = RK_FAILED;
+    if (memory) {
+        memcpy(memory, shapes, o.used);
+        result = rk_worker_call(k->worker, RK_SHAPE, k->part, o.used, &message, error);
+        if (result == RK_OK)
+            result = read_shapes(k, memory, message.used, error);
+    }
+    rk_worker_end(k->worker);
+    if (result != RK_OK) {
+        free(shapes);
+        return failure(k->api, ORT_FAIL, error);
+    }
+    k->number = message.number;
+    k->shapes = shapes;
+    k->shapes_size = o.used;
+    return NULL;
+}
+
+static struct ort_status *put_inputs(const struct kernel *k, struct ort_context *c, uint8_t *memory, uint64_t *at)
+{
+    struct ort_status *status = NULL;
+    for (size_t n = 0; !status && n < k->inputs; n++) {
+        const struct ort_value *value = NULL;
+        void *data = NULL;
+        size_t size = 0;
+        status = k->api->input(c, n, &value);
+        if (!status && value)
+            status = k->api->tensor_bytes(value, &size);
+        if (!status && size)
+            status = k->api->tensor_data((struct ort_value *)value, &data);
+        if (!status && *at + size > k->room)
+            status = failure(k->api, ORT_FAIL, "an input has another type than the graph says");
+        if (!status && data)
+            memcpy(memory + *at, data, size);
+        *at += RK_ALIGN(size);
+    }
+    return status;
+}
+
+static struct ort_status *get_outputs(const struct kernel *k, struct ort_context *c, const uint8_t *memory,
+                                      uint64_t at)
+{
+    struct ort_status *status = NULL;
+    const int64_t *shape = k->results;
+    for (size_t n = 0; !status && n < k->outputs; n++) {
+        struct ort_value *value = NULL;
+        void *data = NULL;
+        size_t size = 0;
+        status = k->api->output(c, n, shape + 1, (size_t)shape[0], &value);
+        if (!status && value)
+            status = k->api->tensor_bytes(value, &size);
+        if (!status && size)
+            status = k->api->tensor_data(value, &data);
+        if (!status && at + size > k->room)
+            status = failure(k->api, ORT_FAIL, "an output has another type than the graph says");
+        if (!status && data)
+            memcpy(data, memory + at, size);
+        at += RK_ALIGN(size);
+        shape += shape[0] + 1;
+    }
+    return status;
+}
+
+static struct ort_status *run(struct kernel *k, struct ort_context *c)
+{
+    uint64_t at = 0;
+    struct rk_message message;
+    char error[RK_TEXT] = "there is no shared memory for the tensors";
+    struct ort_status *status = NULL;
+    uint8_t *memory = rk_worker_begin(k->worker, k->room + TEXT_ROOM);
+    if (!memory)
+        status = failure(k->api, ORT_FAIL, error);
+    else
+        status = put_inputs(k, c, memory, &at);
+    if (!status && rk_worker_call(k->worker, RK_RUN, k->number, k->room, &message, error) != RK_OK)
+        status = failure(k->api, ORT_FAIL, error);
+    if (!status)
+        status = get_outputs(k, c, memory, at);
+    rk_worker_end(k->worker);
+    return status;
+}
+
+static struct ort_status *kernel_compute(struct ort_kernel *shown, void *state, struct ort_context *c)
+{
+    struct kernel *k = (struct kernel *)shown;
+    size_t inputs = 0, outputs = 0;
+    (void)state;
+    struct ort_status *status = k->api->count_inputs(c, &inputs);
+    if (!status)
+        status = k->api->count_outputs(c, &outputs);
+    if (!status && (inputs != k->inputs || outputs != k->outputs))
+        status = failure(k->api, ORT_FAIL, "onnxruntime gives another number of tensors than it announced");
+    if (status)
+        return status;
+    pthread_mutex_lock(&k->lock);
+    status = fit(k, c);
+    if (!status)
+        status = run(k, c);
+    pthread_mutex_unlock(&k->lock);
+    return status;
+}
+
+static struct ort_status *kernel_state(struct ort_kernel *shown, void *context, void **state)
+{
+    (void)context;
+    *state = shown;
+    return NULL;
+}
+
+static void kernel_release_state(struct ort_kernel *shown, void *state)
+{
+    (void)shown;
+    (void)state;
+}
+
+/* -- a session's provider ------------------------------------------------------------------------- */
+
+static const char *ep_name(const struct ort_ep *shown)
+{
+    (void)shown;
+    return NAME;
+}
+
+/* Offer the groups of nodes that the process names: `groups` has a number for each node, or -1. */
+static struct ort_status *offer(const struct ep *e, const struct ort_graph *graph, struct ort_support *support,
+                                const int32_t *groups, size_t count)
+{
+    const struct ort_node **nodes = calloc(count + 1, sizeof(*nodes));
+    const struct ort_node **group = calloc(count + 1, sizeof(*group));
+    struct ort_fusion fusion = {.version = ORT_CALLBACKS, .drop_constants = true};
+    struct ort_status *status =
+        nodes && group ? e->api->nodes(graph, nodes, count) : failure(e->api, ORT_FAIL, "out of memory");
+    int32_t most = -1;
+    for (size_t n = 0; n < count; n++)
+        most = groups[n] > most ? groups[n] : most;
+    for (int32_t number = 0; !status && number <= most; number++) {
+        size_t used = 0;
+        for (size_t n = 0; n < count; n++)
+            if (groups[n] == number)
+                group[used++] = nodes[n];
+        if (used)
+            status = e->provider->fuse(support, group, used, &fusion);
+    }
+    free(nodes);
+    free(group);
+    return status;
+}
+
+static struct ort_status *ep_capability(struct ort_ep *shown, const struct ort_graph *graph,
+                                        struct ort_support *support)
+{
+    struct ep *e = (struct ep *)shown;
+    const struct ort_node *parent = NULL;
+    struct out count = {NULL, 0};
+    struct rk_message message;
+    char error[RK_TEXT] = "there is no shared memory for the graph";
+    size_t nodes = 0;
+    int32_t *groups = NULL;
+    struct ort_status *status = e->api->parent(graph, &parent);
+    if (status || parent) /* the body of an If or a Loop */
+        return status;
+    status = e->api->count_nodes(graph, &nodes);
+    if (!status)
+        status = ort_put_graph(e->api, graph, &count);
+    if (status || !nodes)
+        return status;
+    struct out o = {rk_worker_begin(e->worker, count.used + nodes * sizeof(*groups) + TEXT_ROOM), 0};
+    int result = RK_FAILED;
+    if (o.at) {
+        status = ort_put_graph(e->api, graph, &o);
+        if (!status && o.used == count.used)
+            result = rk_worker_call(e->worker, RK_GRAPH, 0, o.used, &message, error);
+        else
+            snprintf(error, RK_TEXT, "the graph changed while it was read");
+        groups = calloc(nodes, sizeof(*groups));
+        if (result == RK_OK && groups && message.used == nodes * sizeof(*groups)) {
+            memcpy(groups, o.at, nodes * sizeof(*groups));
+            e->graph = message.number;
+        } else if (result == RK_OK) {
+            snprintf(error, RK_TEXT, "the simulator's answer has the wrong size");
+            result = RK_FAILED;
+        }
+    }
+    rk_worker_end(e->worker);
+    if (!status)
+        status = result == RK_OK ? offer(e, graph, support, groups, nodes) : failure(e->api, ORT_FAIL, error);
+    free(groups);
+    return status;
+}
+
+static struct ort_status *start_part(struct ep *e, const struct ort_graph *graph, const struct ort_node *node,
+                                     struct kernel *k)
+{
+    struct out count = {NULL, 0};
+    struct rk_message message;
+    char error[RK_TEXT] = "there is no shared memory for a part of the graph";
+    struct ort_status *status = ort_put_part(e->api, graph, node, &count);
+    if (status)
+        return status;
+    struct out o = {rk_worker_begin(e->worker, count.used + TEXT_ROOM), 0};
+    int result = RK_FAILED;
+    if (o.at) {
+        status = ort_put_part(e->api, graph, node, &o);
+        if (!status)
+            result = rk_worker_call(e->worker, RK_COMPILE, e->graph, o.used, &message, error);
+        if (result == RK_OK)
+            k->part = message.number;
+    }
+    rk_worker_end(e->worker);
+    if (!status && result != RK_OK)
+        status = failure(e->api, ORT_FAIL, error);
+    if (!status)
+        status = e->api->count_node_inputs(node, &k->inputs);
+    if (!status)
+        status = e->api->count_node_outputs(node, &k->outputs);
+    return status;
+}
+
+static void kernel_free(struct kernel *k)
+{
+    if (k->part)
+        simple_call(k->worker, RK_RELEASE, k->part);
+    rk_worker_drop(k->worker);
+    pthread_mutex_destroy(&k->lock);
+    free(k->shapes);
+    free(k->results);
+    free(k);
+}
+
+static void ep_release_kernels(struct ort_ep *shown, struct ort_kernel **kernels, size_t count)
+{
+    (void)shown;
+    for (size_t n = 0; n < count; n++)
+        if (kernels[n])
+            kernel_free((struct kernel *)kernels[n]);
+}
+
+static struct ort_status *ep_compile(struct ort_ep *shown, const struct ort_graph **graphs,
+                                     const struct ort_node **nodes, size_t count, struct ort_kernel **kernels,
+                                     struct ort_node **contexts)
+{
+    struct ep *e = (struct ep *)shown;
+    struct ort_status *status = NULL;
+    (void)contexts;
+    for (size_t n = 0; !status && n < count; n++) {
+        struct kernel *k = calloc(1, sizeof(*k));
+        if (!k) {
+            status = failure(e->api, ORT_FAIL, "out of memory");
+            break;
+        }
+        k->shown = (struct ort_kernel){ORT_CALLBACKS, kernel_state, kernel_compute, kernel_release_state};
+        k->api = e->api;
+        k->worker = e->worker;
+        rk_worker_keep(k->worker);
+        pthread_mutex_init(&k->lock, NULL);
+        kernels[n] = &k->shown;
+        status = start_part(e, graphs[n], nodes[n], k);
+    }
+    for (size_t n = 0; status && n < count; n++) {
+        if (kernels[n])
+            kernel_free((struct kernel *)kernels[n]);
+        kernels[n] = NULL;
+    }
+    simple_call(e->worker, RK_FORGET, e->graph);
+    return status;
+}
+
+/* -- the factory ---------------------------------------------------------------------------------- */
+
+static const char *factory_name(const struct ort_factory *shown)
+{
+    (void)shown;
+    return NAME;
+}
+
+static const char *factory_vendor(const struct ort_factory *shown)
+{
+    (void)shown;
+    return "rkcosim";
+}
+
+static uint32_t factory_vendor_id(const struct ort_factory *shown)
+{
+    (void)shown;
+    return VENDOR;
+}
+
+static const char *factory_release_text(const struct ort_factory *shown)
+{
+    (void)shown;
+    return RK_VERSION;
+}
+
+static struct ort_status *factory_devices(struct ort_factory *shown, const struct ort_hardware *const *found,
+                                          size_t count, struct ort_device **devices, size_t most, size_t *made)
+{
+    struct factory *f = (struct factory *)shown;
+    struct ort_status *status = NULL;
+    (void)found;
+    (void)count;
+    *made = 0;
+    if (!most)
+        return NULL;
+    if (!f->hardware)
+        status = f->provider->create_hardware(ORT_NPU, VENDOR, DEVICE, "Rockchip", NULL, &f->hardware);
+    if (!status)
+        status = f->provider->create_device(shown, f->hardware, NULL, NULL, &devices[0]);
+    *made = !status;
+    return status;
+}
+
+/* Start the process with the provider's options, which are among the session's settings. */
+static struct rk_worker *start_worker(const struct ort_api *api, const struct ort_pairs *pairs, uint64_t *limit,
+                                      char *error)
+{
+    const char *const *keys = NULL, *const *values = NULL;
+    size_t count = 0, used = 0;
+    struct rk_worker *worker = NULL;
+    api->pairs(pairs, &keys, &values, &count);
+    const char **strings = calloc(2 * count + 1, sizeof(*strings));
+    if (strings) {
+        for (size_t n = 0; n < count; n++)
+            if (!strncmp(keys[n], PREFIX, strlen(PREFIX))) {
+                strings[used++] = keys[n] + strlen(PREFIX);
+                strings[used++] = values[n];
+            }
+        worker = rk_worker_start(RK_ONNXRUNTIME, strings, used, limit, sizeof(*limit), error);
+    }
+    free(strings);
+    return worker;
+}
+
+static struct ort_status *factory_create(struct ort_factory *shown, const struct ort_hardware *const *hardware,
+                                         const struct ort_pairs *const *metadata, size_t count,
+                                         const struct ort_options *options, const struct ort_logger *logger,
+                                         struct ort_ep **made)
+{
+    struct factory *f = (struct factory *)shown;
+    struct ort_pairs *pairs = NULL;
+    char error[RK_TEXT] = "out of memory";
+    uint64_t limit = 0;
+    (void)hardware;
+    (void)metadata;
+    (void)count;
+    (void)logger;
+    *made = NULL;
+    struct ort_status *status = f->api->settings(options, &pairs);
+    if (status)
+        return status;
+    struct ep *e = calloc(1, sizeof(*e));
+    if (e)
+        e->worker = start_worker(f->api, pairs, &limit, error);
+    f->api->release_pairs(pairs);
+    if (!e || !e->worker) {
+        free(e);
+        return failure(f->api, ORT_INVALID_ARGUMENT, error);
+    }
+    rk_worker_limit(e->worker, limit);
+    e->api = f->api;
+    e->provider = f->provider;
+    e->shown = (struct ort_ep){.version = ORT_CALLBACKS,
+                               .name = ep_name,
+                               .capability = ep_capability,
+                               .compile = ep_compile,
+                               .release_kernels = ep_release_kernels};
+    *made = &e->shown;
+    return NULL;
+}
+
+/* The process writes its results now. */
+static void factory_release(struct ort_factory *shown, struct ort_ep *ep)
+{
+    struct ep *e = (struct ep *)ep;
+    (void)shown;
+    if (!e)
+        return;
+    rk_worker_close(e->worker);
+    rk_worker_drop(e->worker);
+    free(e);
+}
+
+static struct ort_status *factory_data_transfer(struct ort_factory *shown, void **made)
+{
+    (void)shown;
+    *made = NULL; /* tensors are in the processor's memory */
+    return NULL;
+}
+
+static bool factory_has_streams(const struct ort_factory *shown)
+{
+    (void)shown;
+    return false;
+}
+
+EXPORT struct ort_status *CreateEpFactories(const char *registered, const struct ort_base *base,
+                                            const struct ort_logger *logger, struct ort_factory **factories,
+                                            size_t most, size_t *count)
+{
+    (void)registered;
+    (void)logger;
+    *count = 0;
+    const struct ort_api *first = base->api(1);
+    const char *version = base->version();
+    const struct ort_api *api = version && !strncmp(version, "1.", 2) ? base->api(ORT_VERSION) : NULL;
+    if (!first) /* without any table there is no way to make a status; no factory is an error of the runtime */
+        return NULL;
+    if (!api) {
+        char text[RK_TEXT];
+        snprintf(text, sizeof(text),
+                 "onnxruntime %s does not have version %d of the C interface, which this provider needs "
+                 "(onnxruntime 1.%d or newer, below 2)",
+                 version ? version : "(unknown)", ORT_VERSION, ORT_VERSION);
+        return failure(first, ORT_FAIL, text);
+    }
+    struct factory *f = most ? calloc(1, sizeof(*f)) : NULL;
+    if (!f)
+        return failure(api, ORT_FAIL, "there is no room for the provider");
+    f->api = api;
+    f->provider = api->provider_api();
+    f->shown = (struct ort_factory){.version = ORT_CALLBACKS,
+                                    .name = factory_name,
+                                    .vendor = factory_vendor,
+                                    .devices = factory_devices,
+                                    .create = factory_create,
+                                    .release = factory_release,
+                                    .vendor_id = factory_vendor_id,
+                                    .release_text = factory_release_text,
+                                    .data_transfer = factory_data_transfer,
+                                    .has_streams = factory_has_streams};
+    factories[0] = &f->shown;
+    *count = 1;
+    return NULL;
+}
+
+EXPORT struct ort_status *ReleaseEpFactory(struct ort_factory *shown)
+{
+    struct factory *f = (struct factory *)shown;
+    if (f && f->hardware)
+        f->provider->release_hardware(f->hardware);
+    free(f);
+    return NULL;
+}
