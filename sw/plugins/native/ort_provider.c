@@ -30,8 +30,10 @@ struct ep {
     struct ort_ep shown;
     const struct ort_api *api;
     const struct ort_provider_api *provider;
-    struct rk_worker *worker;
+    struct rk_worker *worker; /* NULL: it could not be started */
     uint64_t graph;
+    int code; /* of `error`, which is empty if the provider works */
+    char error[RK_TEXT];
 };
 
 struct kernel {
@@ -283,23 +285,17 @@ static struct ort_status *offer(const struct ep *e, const struct ort_graph *grap
     return status;
 }
 
-static struct ort_status *ep_capability(struct ort_ep *shown, const struct ort_graph *graph,
-                                        struct ort_support *support)
+/* Ask the process for the parts of a graph, and offer them.  The runtime's own errors become a status, those
+ * of the process `e->error`. */
+static struct ort_status *ask(struct ep *e, const struct ort_graph *graph, struct ort_support *support,
+                              size_t nodes)
 {
-    struct ep *e = (struct ep *)shown;
-    const struct ort_node *parent = NULL;
     struct out count = {NULL, 0};
     struct rk_message message;
     char error[RK_TEXT] = "there is no shared memory for the graph";
-    size_t nodes = 0;
     int32_t *groups = NULL;
-    struct ort_status *status = e->api->parent(graph, &parent);
-    if (status || parent) /* the body of an If or a Loop */
-        return status;
-    status = e->api->count_nodes(graph, &nodes);
-    if (!status)
-        status = ort_put_graph(e->api, graph, &count);
-    if (status || !nodes)
+    struct ort_status *status = ort_put_graph(e->api, graph, &count);
+    if (status)
         return status;
     struct out o = {rk_worker_begin(e->worker, count.used + nodes * sizeof(*groups) + TEXT_ROOM), 0};
     int result = RK_FAILED;
@@ -319,8 +315,43 @@ static struct ort_status *ep_capability(struct ort_ep *shown, const struct ort_g
         }
     }
     rk_worker_end(e->worker);
-    if (!status)
-        status = result == RK_OK ? offer(e, graph, support, groups, nodes) : failure(e->api, ORT_FAIL, error);
+    if (!status && result == RK_OK)
+        status = offer(e, graph, support, groups, nodes);
+    else if (!status)
+        memcpy(e->error, error, sizeof(error));
+    free(groups);
+    return status;
+}
+
+/* The runtime only logs an error of this call, and its Python interface replaces a provider that cannot be
+ * created by the processor's.  So that a script gets the error, a provider that failed takes one node, and its
+ * compilation is the error. */
+static struct ort_status *ep_capability(struct ort_ep *shown, const struct ort_graph *graph,
+                                        struct ort_support *support)
+{
+    struct ep *e = (struct ep *)shown;
+    const struct ort_node *parent = NULL;
+    size_t nodes = 0;
+    struct ort_status *status = e->api->parent(graph, &parent);
+    if (status || parent) /* the body of an If or a Loop */
+        return status;
+    status = e->api->count_nodes(graph, &nodes);
+    if (status || !nodes)
+        return status;
+    if (!*e->error)
+        status = ask(e, graph, support, nodes);
+    if (status) {
+        snprintf(e->error, RK_TEXT, "onnxruntime does not give its graph: %s", e->api->status_text(status));
+        e->api->release_status(status);
+    }
+    if (!*e->error)
+        return NULL;
+    int32_t *groups = malloc(nodes * sizeof(*groups));
+    if (!groups)
+        return failure(e->api, ORT_FAIL, "out of memory");
+    for (size_t n = 0; n < nodes; n++)
+        groups[n] = n ? -1 : 0;
+    status = offer(e, graph, support, groups, nodes);
     free(groups);
     return status;
 }
@@ -377,8 +408,9 @@ static struct ort_status *ep_compile(struct ort_ep *shown, const struct ort_grap
                                      struct ort_node **contexts)
 {
     struct ep *e = (struct ep *)shown;
-    struct ort_status *status = NULL;
+    struct ort_status *status = *e->error ? failure(e->api, e->code, e->error) : NULL;
     (void)contexts;
+    memset(kernels, 0, count * sizeof(*kernels));
     for (size_t n = 0; !status && n < count; n++) {
         struct kernel *k = calloc(1, sizeof(*k));
         if (!k) {
@@ -398,7 +430,8 @@ static struct ort_status *ep_compile(struct ort_ep *shown, const struct ort_grap
             kernel_free((struct kernel *)kernels[n]);
         kernels[n] = NULL;
     }
-    simple_call(e->worker, RK_FORGET, e->graph);
+    if (e->worker && !*e->error)
+        simple_call(e->worker, RK_FORGET, e->graph);
     return status;
 }
 
@@ -485,14 +518,17 @@ static struct ort_status *factory_create(struct ort_factory *shown, const struct
     if (status)
         return status;
     struct ep *e = calloc(1, sizeof(*e));
-    if (e)
+    if (e) {
         e->worker = start_worker(f->api, pairs, &limit, error);
-    f->api->release_pairs(pairs);
-    if (!e || !e->worker) {
-        free(e);
-        return failure(f->api, ORT_INVALID_ARGUMENT, error);
+        e->code = e->worker ? ORT_FAIL : ORT_INVALID_ARGUMENT;
+        if (e->worker)
+            rk_worker_limit(e->worker, limit);
+        else
+            memcpy(e->error, error, sizeof(error));
     }
-    rk_worker_limit(e->worker, limit);
+    f->api->release_pairs(pairs);
+    if (!e)
+        return failure(f->api, ORT_FAIL, error);
     e->api = f->api;
     e->provider = f->provider;
     e->shown = (struct ort_ep){.version = ORT_CALLBACKS,
@@ -509,10 +545,10 @@ static void factory_release(struct ort_factory *shown, struct ort_ep *ep)
 {
     struct ep *e = (struct ep *)ep;
     (void)shown;
-    if (!e)
-        return;
-    rk_worker_close(e->worker);
-    rk_worker_drop(e->worker);
+    if (e && e->worker) {
+        rk_worker_close(e->worker);
+        rk_worker_drop(e->worker);
+    }
     free(e);
 }
 
