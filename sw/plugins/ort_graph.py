@@ -15,7 +15,7 @@ from onnx import AttributeProto, TensorProto, helper
 
 from rkcosim.plugins.protocol import ProtocolError, Reader
 
-TYPES = {
+TYPES: dict[int, str] = {
     TensorProto.FLOAT: "float32",
     TensorProto.UINT8: "uint8",
     TensorProto.INT8: "int8",
@@ -131,7 +131,9 @@ def read_graph(reader: Reader) -> RuntimeGraph:
             variable.add(name)
     used: set[str] = set()
     nodes = [_node(reader, constants, used) for _ in range(reader.count())]
-    return RuntimeGraph(path, ir_version, opsets, constants, nodes, tuple(v.name for v in read_values(reader)))
+    return RuntimeGraph(
+        path, ir_version, opsets, constants, nodes, tuple(v.name for v in read_values(reader))
+    )
 
 
 def read_values(reader: Reader) -> list[ValueInfo]:

@@ -200,7 +200,7 @@ def _as_type(values: Array, value: ValueInfo) -> Array:
 
 
 def divide(machine: Machine, graph: RuntimeGraph) -> list[tuple[list[int], Part]]:
-    """Divide a graph into compiled parts; nodes that remain with the runtime are recorded in `machine.left`."""
+    """Divide a graph into compiled parts; `machine.left` gets the nodes that remain with the runtime."""
     division = Division(graph)
     usable = {n for n, node in enumerate(graph.nodes) if not node.problem}
     reasons = {n: node.problem for n, node in enumerate(graph.nodes) if node.problem}
