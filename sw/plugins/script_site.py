@@ -2,8 +2,8 @@
 
 Every interpreter of LiteRT gets the delegate, every session of onnxruntime the provider.  The command copies
 this file as `sitecustomize.py` into a folder at the start of PYTHONPATH, so Python imports it before the
-script.  It runs in the script's Python, which may be another one than that of rkcosim, and imports the standard
-library only.
+script.  It runs in the script's Python, which may be another one than that of rkcosim, and imports the
+standard library only.
 """
 
 from __future__ import annotations
