@@ -88,11 +88,24 @@ def _with_provider(module: ModuleType) -> None:
         with lock:
             if PROVIDER not in module.C.get_available_providers():
                 module.C.register_execution_provider_library(PROVIDER, settings["library"])
+        if PROVIDER not in module.C.get_available_providers():
+            version = sys.modules["onnxruntime"].__version__
+            raise RuntimeError(
+                f"rkcosim: onnxruntime {version} does not take plug-ins in the list of providers"
+            )
         names = list(bound.arguments.get("providers") or ["CPUExecutionProvider"])
         options = bound.arguments.pop("provider_options", None)
         others = list(zip(names, options, strict=True)) if options else names
-        bound.arguments["providers"] = [(PROVIDER, _options(settings)), *others]
-        made(*bound.args, **bound.kwargs)
+        ours = _options(settings)
+        bound.arguments["providers"] = [(PROVIDER, ours), *others]
+        used = False
+        try:
+            made(*bound.args, **bound.kwargs)
+            used = PROVIDER in bound.args[0].get_providers()
+        finally:
+            result = Path(ours["json"])
+            if not used and not result.exists():  # the provider was not even started
+                result.write_text(json.dumps({"models": [], "left": []}))
 
     module.InferenceSession.__init__ = initialise
 
