@@ -64,6 +64,8 @@ def test_float(script: ModuleType, tmp_path: Path) -> None:
     want = session.run(None, {"image": image})[0]
     assert np.abs(result.results[0][0] - want).max() < 2e-3
     assert result.outputs[0]["top1"] == result.outputs[0]["reference_top1"]
+    assert result.outputs[0]["reference_unit"] == "of the largest value"
+    assert 0 < result.outputs[0]["reference_worst"] <= FLOAT_BOUND
 
 
 @pytest.mark.parametrize(

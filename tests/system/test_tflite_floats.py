@@ -17,9 +17,9 @@ from rkcosim.measure.models.compare import (
     ROUNDED_BOUND,
     LayerDifference,
     compare,
-    random_values,
 )
 from rkcosim.measure.models.float_units import BOUND, last_place
+from rkcosim.measure.models.outputs import class_outputs, random_values
 from tests.models.tflite_models import Tf
 from tests.system.test_tflite_ops import CASES, IMAGE, run
 
@@ -41,7 +41,7 @@ def test_operator_in_fp16(name: str, tmp_path: Path) -> None:
     file.write_bytes(t.bytes(build(t)))
     model = compile_model(file.read_bytes(), reuse=False)
     assert any(isinstance(step, CallStep) for step in model.plan.steps) == (name in ON_HOST)
-    values = random_values(model, 5)
+    values = random_values(model.inputs, 5)
     run(model, values)
     found = compare(file, [values])
     (output,) = found.outputs
@@ -67,7 +67,7 @@ def test_weights(form: str, tmp_path: Path) -> None:
     file.write_bytes(t.bytes(network(t)))
     model = compile_model(file.read_bytes(), reuse=False)
     assert not any(isinstance(step, CallStep) for step in model.plan.steps)
-    values = random_values(model, 1)
+    values = random_values(model.inputs, 1)
     run(model, values)
     found = compare(file, [values])
     (output,) = found.outputs
@@ -86,8 +86,8 @@ def test_packed_weights(tmp_path: Path) -> None:
     file.write_bytes(t.bytes(y))
     model = compile_model(file.read_bytes(), reuse=False)
     assert not any(isinstance(step, CallStep) for step in model.plan.steps)
-    run(model, random_values(model, 2))
-    found = compare(file, [random_values(model, 2)])
+    run(model, random_values(model.inputs, 2))
+    found = compare(file, [random_values(model.inputs, 2)])
     assert found.match and len(found.layers) == 3
     assert len(np.unique(model.plan.steps[0].weights)) <= 15  # type: ignore[attr-defined]
 
@@ -117,6 +117,27 @@ def test_regression_has_no_class(tmp_path: Path) -> None:
     assert found.match
     found.layers[0].worst = BOUND + 1
     assert not found.match and "its bound is 4" in next(iter(found.reasons()))
+    assert f"of tensor '{found.layers[0].tensor}' is " in next(iter(found.reasons()))
+
+
+def test_labels_make_classes(tmp_path: Path) -> None:
+    """With labels, the first output counts as scores if it has one number for each class."""
+    t = Tf(dtype="float32")
+    file = tmp_path / "model.tflite"
+    file.write_bytes(t.bytes(t.dense(t.input((1, 16)), 6)))
+    found = compare(file, labelled=True)
+    assert found.match and found.outputs[0].classes
+    found.outputs[0].top1 += 1
+    assert not found.match and "the class of output" in next(iter(found.reasons()))
+
+
+def test_softmax_of_a_map_has_no_class(tmp_path: Path) -> None:
+    """A Softmax of each pixel gives no class of the whole picture."""
+    t = Tf(dtype="float32")
+    file = tmp_path / "model.tflite"
+    x = t.conv(t.input(IMAGE), 6, 3, 2)
+    file.write_bytes(t.bytes(t.add("SOFTMAX", [x], t.items[x].shape, Beta=1.0)))
+    assert class_outputs(compile_model(file.read_bytes()), labelled=True) == [False]
 
 
 def test_reference_that_quantises(tmp_path: Path) -> None:
