@@ -233,13 +233,17 @@ class OnnxRuntime:
             results = self._session.run([*self._outputs, *self._extra], feed)
         except Exception as error:  # see above: no public base class
             raise ReferenceProblem(f"onnxruntime fails on the model: {error}") from error
-        self._tensors = dict(zip([*self._outputs, *self._extra], results, strict=True))
+        self._tensors = feed | dict(zip([*self._outputs, *self._extra], results, strict=True))
         return [np.asarray(r) for r in results[: len(self._outputs)]]
 
     def cube(self, tensor: Tensor) -> Cube | None:
         """Codes of a tensor; see `Reference`."""
         codes = self._tensors.get(tensor.name)
-        if codes is None or codes.dtype not in (np.int8, np.uint8) or codes.size != tensor.elements:
+        if codes is None or codes.size != tensor.elements:
+            return None
+        if tensor.host:
+            return codes.reshape(tensor.shape)
+        if codes.dtype not in (np.int8, np.uint8):
             return None
         return to_cube(_signed(codes).reshape(tensor.shape), tensor)
 
