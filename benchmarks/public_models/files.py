@@ -21,12 +21,16 @@ class Public:
         Path within the repository or package.
     invalid
         Whether the file is deliberately invalid, so that a refusal is right.
+    outputs
+        Values before custom operators that no runtime here has: the file is refused as shipped, and measured
+        with these outputs (`--outputs`).
     """
 
     family: str
     source: str
     path: str
     invalid: bool = False
+    outputs: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -65,8 +69,12 @@ _TRAINED = {
 }
 
 
-def _of(family: str, source: str, *paths: str) -> list[Public]:
-    return [Public(family, source, path) for path in paths]
+_POSE = ("float_heatmaps", "float_short_offsets", "float_mid_offsets")
+_BODY = (*_POSE, "float_long_offsets", "float_segments", "float_part_heatmaps")
+
+
+def _of(family: str, source: str, *paths: str, outputs: tuple[str, ...] = ()) -> list[Public]:
+    return [Public(family, source, path, outputs=outputs) for path in paths]
 
 
 FILES: list[Public] = [
@@ -122,13 +130,18 @@ FILES: list[Public] = [
         "deeplabv3_mnv2_dm05_pascal_quant.tflite",
         "deeplabv3_mnv2_pascal_quant.tflite",
         "deeplab_mobilenet_edgetpu_slim_cityscapes_quant.tflite",
-        "posenet/posenet_mobilenet_v1_075_353_481_16_quant_decoder.tflite",
-        "posenet/posenet_mobilenet_v1_075_481_641_16_quant_decoder.tflite",
-        "posenet/posenet_mobilenet_v1_075_721_1281_16_quant_decoder.tflite",
-        "posenet/bodypix_mobilenet_v1_075_512_512_16_quant_decoder.tflite",
         "automl_video_ondevice/traffic_model.tflite",
         "movenet_single_pose_lightning_ptq.tflite",
     ),
+    *_of(
+        _MAPS,
+        CORAL,
+        "posenet/posenet_mobilenet_v1_075_353_481_16_quant_decoder.tflite",
+        "posenet/posenet_mobilenet_v1_075_481_641_16_quant_decoder.tflite",
+        "posenet/posenet_mobilenet_v1_075_721_1281_16_quant_decoder.tflite",
+        outputs=_POSE,
+    ),
+    *_of(_MAPS, CORAL, "posenet/bodypix_mobilenet_v1_075_512_512_16_quant_decoder.tflite", outputs=_BODY),
     *_of(
         _FLOATS,
         TINY,
@@ -146,7 +159,6 @@ FILES: list[Public] = [
         "mediapipe/modules/face_detection/face_detection_short_range.tflite",
         "mediapipe/modules/face_detection/face_detection_full_range_sparse.tflite",
         "mediapipe/modules/face_landmark/face_landmark.tflite",
-        "mediapipe/modules/face_landmark/face_landmark_with_attention.tflite",
         "mediapipe/modules/hand_landmark/hand_landmark_lite.tflite",
         "mediapipe/modules/hand_landmark/hand_landmark_full.tflite",
         "mediapipe/modules/holistic_landmark/hand_recrop.tflite",
@@ -157,6 +169,12 @@ FILES: list[Public] = [
         "mediapipe/modules/pose_landmark/pose_landmark_full.tflite",
         "mediapipe/modules/selfie_segmentation/selfie_segmentation.tflite",
         "mediapipe/modules/selfie_segmentation/selfie_segmentation_landscape.tflite",
+    ),
+    *_of(
+        _MEDIAPIPE,
+        MEDIAPIPE,
+        "mediapipe/modules/face_landmark/face_landmark_with_attention.tflite",
+        outputs=("output_mesh_identity", "conv_faceflag", "multiply_by_constant"),
     ),
     *_of(
         _ONNX,

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -117,9 +118,11 @@ def _compare(path: Path, record: Record, done: Any, seed: int) -> None:
     }
 
 
-def measured_apart(path: Path, part: Path, rtl: int, seed: int, seconds: float) -> Record:
+def measured_apart(
+    path: Path, part: Path, rtl: int, seed: int, seconds: float, outputs: Sequence[str] = ()
+) -> Record:
     """Measure a file in a new process with a time limit, and return its record."""
-    words = ["--one", path, "--part", part, "--rtl", rtl, "--seed", seed]
+    words = ["--one", path, "--part", part, "--rtl", rtl, "--seed", seed, "--outputs", ",".join(outputs)]
     command = [sys.executable, "-m", "benchmarks.public_models", *map(str, words)]
     begun = time.perf_counter()
     try:

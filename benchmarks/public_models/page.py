@@ -61,10 +61,19 @@ def summary(records: Mapping[Public, Record], missing: Sequence[Public]) -> str:
     """Return the counts in words."""
     valid = [record for item, record in records.items() if not item.invalid]
     invalid = [record for item, record in records.items() if item.invalid]
+    shipped = [record for record in valid if "refusal" not in record]
+    cut = [record for record in valid if "refusal" in record]
     text = (
-        f"Of {len(valid)} valid files, {sum(map(loaded, valid))} load and {sum(map(matching, valid))} match "
-        f"bit for bit, {sum(matching(record) and 'rtl' in record for record in valid)} of them on the RTL."
+        f"Of {len(valid)} valid files, {sum(map(loaded, shipped))} load as shipped and "
+        f"{sum(map(matching, shipped))} of these match bit for bit, "
+        f"{sum(matching(record) and 'rtl' in record for record in shipped)} of them on the RTL."
     )
+    if cut:
+        text += (
+            f" {len(cut)} files have custom operators that no runtime here has and are refused by name; "
+            f"with `--outputs` before these operators {sum(map(loaded, cut))} load and "
+            f"{sum(map(matching, cut))} match."
+        )
     if invalid:
         right = sum(not loaded(record) and record.get("expected", False) for record in invalid)
         text += f" {right} of {len(invalid)} deliberately invalid files is refused with a message."
@@ -94,7 +103,7 @@ def _table(records: Mapping[Public, Record]) -> Iterator[str]:
 
 
 def _cells(item: Public, record: Record) -> list[str]:
-    name = item.name.replace("_", "\\_")
+    name = item.name.replace("_", "\\_") + (" (with `--outputs`)" if "refusal" in record else "")
     if not loaded(record):
         return [name, "refused", "", "", "", "", ""]
     share = 1 - record["host_mac_share"]
@@ -153,13 +162,14 @@ def _size(value: float | None) -> float:
 
 
 def _refused(records: Mapping[Public, Record]) -> Iterator[str]:
-    rows = [(item, record) for item, record in records.items() if "error" in record]
+    rows = [(item, record["error"]) for item, record in records.items() if "error" in record]
+    rows += [(item, record["refusal"]) for item, record in records.items() if "refusal" in record]
     if not rows:
         return
     yield from ("## Refused, or not finished", "", "| file | message |", "| --- | --- |")
-    for item, record in rows:
+    for item, message in rows:
         name = item.name.replace("_", "\\_") + (" (deliberately invalid)" if item.invalid else "")
-        yield f"| {name} | {_plain(record['error'])} |"
+        yield f"| {name} | {_plain(message)} |"
     yield ""
 
 

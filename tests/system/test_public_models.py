@@ -52,7 +52,10 @@ def test_a_folder_of_files(
     assert good["peak_bytes"]["compile"] > 1 << 20 and good["seconds"]["compile"] > 0
     assert not loaded(bad) and bad["expected"] and "damaged TFLite model" in bad["error"]
     written = text.read_text()
-    assert "Of 1 valid files, 1 load and 1 match bit for bit, 0 of them on the RTL." in written
+    assert (
+        "Of 1 valid files, 1 load as shipped and 1 of these match bit for bit, 0 of them on the RTL."
+        in written
+    )
     assert "1 of 1 deliberately invalid files is refused" in written and "1 files of the list" in written
     assert "| dense.tflite | " in written and "1 int8, at most " in written
     assert len(capsys.readouterr().out.splitlines()) == 3
@@ -72,9 +75,25 @@ def test_a_mismatch_is_reported(tmp_path: Path) -> None:
     record["golden"]["match"] = False
     assert not command._good(item, record) and not matching(record)
     text = page({item: record}, [], 0)
-    assert "0 match bit for bit" in text and "**no**" in text and "(1 beyond the bound)" in text
+    assert "0 of these match bit for bit" in text and "**no**" in text and "(1 beyond the bound)" in text
     assert "| dense.tflite | dense\\|x | FullyConnected | 3 steps | 1 | 2 of 5 |" in text
     assert "0 of 1 int8 layers are within one step" in summary({item: record}, [])
+
+
+def test_outputs_before_a_custom_operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is refused as shipped is measured up to its custom operator, and both are shown."""
+    t = Tf(seed=4)
+    inner = t.dense(t.input((1, 16)), 5)
+    data = t.bytes(t.add("CUSTOM no-such-operator", [inner], (1, 5), custom=b"\1"))
+    (tmp_path / "cut.tflite").write_bytes(data)
+    item = Public("Layers", "here", "cut.tflite", outputs=(t.items[inner].name,))
+    monkeypatch.setattr(command, "FILES", [item])
+    text = tmp_path / "page.md"
+    words = [str(tmp_path), "--results", str(tmp_path / "results.json"), "--page", str(text)]
+    assert command.main(words) == 0
+    written = text.read_text()
+    assert "0 load as shipped" in written and "1 files have custom operators" in written
+    assert "cut.tflite (with `--outputs`)" in written and "1 load and 1 match" in written
 
 
 def test_a_time_limit(tmp_path: Path) -> None:
