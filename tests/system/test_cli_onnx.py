@@ -103,7 +103,11 @@ def test_compare_with_inputs_of_integers(model: Path, tmp_path: Path) -> None:
     code, text = invoke("compare", model, "--shape", "x=1,3,9,11", "--json", out)
     assert code == 0, text
     assert "cosine" in text and "top-1" not in text
-    (output,) = json.loads(out.read_text())["outputs"]
+    found = json.loads(out.read_text())
+    (output,), (layer,) = found["outputs"], [row for row in found["layers"] if row["op"] == "Conv"]
+    assert (
+        layer["unit"] == "fp16" and layer["elements"] == 8 * 7 * 9 and layer["worst"] <= layer["bound"] == 4
+    )
     assert not output["classes"] and output["agreement"]["worst"] == output["worst"] <= FLOAT_BOUND
 
 

@@ -11,15 +11,18 @@ pytest.importorskip("tflite", reason="needs the extra tflite")
 pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
 
 from rkcosim.compiler import compile_model
-from rkcosim.compiler.steps import CallStep
+from rkcosim.compiler.graph import Tensor
+from rkcosim.compiler.steps import BinaryStep, CallStep, Converter, FloatStage, FloatStep, HostStep, Step
+from rkcosim.golden.graph import run as golden_run
 from rkcosim.measure.models.compare import (
     FLOAT_BOUND,
     ROUNDED_BOUND,
     LayerDifference,
     compare,
 )
-from rkcosim.measure.models.float_units import BOUND, last_place
+from rkcosim.measure.models.float_units import BOUND, last_place, units
 from rkcosim.measure.models.outputs import class_outputs, random_values
+from rkcosim.verify.crosscheck.graph_nodes import graph_nodes
 from tests.models.tflite_models import Tf
 from tests.system.test_tflite_ops import CASES, IMAGE, run
 
@@ -148,3 +151,29 @@ def test_reference_that_quantises(tmp_path: Path) -> None:
     found = compare(file)
     assert found.match and not found.layers and len(found.skipped) == 2
     assert found.outputs[0].bound == ROUNDED_BOUND and found.outputs[0].worst > FLOAT_BOUND
+
+
+def unit_of(step: Step, *inputs: np.ndarray) -> np.ndarray:
+    """Return the units of a step on cubes of fp16."""
+    tensors = {tensor.name: cube for tensor, cube in zip(step.inputs, inputs, strict=True)}
+    return units(step, tensors, golden_run(graph_nodes(step), tensors)[step.output.name])
+
+
+def test_units_of_small_factors_and_terms_that_cancel() -> None:
+    """Rounding of a subnormal factor, of terms of a difference and of inputs of a Softmax counts."""
+    x, y, z = (Tensor(name, (1, 4, 1, 1), 1.0, 0, (4, 1, 1), real=True) for name in "xyz")
+    same = {"scales": (1, 1), "limits": None, "converter": Converter(1, 0, 0)}
+    product = BinaryStep(name="m", kind="Mul", inputs=(x, y), output=z, method="mul", **same)  # type: ignore
+    large, tiny = np.full((4, 1, 1), -13, np.float16), np.full((4, 1, 1), 1e-6, np.float16)
+    assert (unit_of(product, large, tiny) == 13 * 2.0**-24).all()
+    assert (unit_of(product, large, large) == 2.0**-3).all()
+    ones = np.full((4, 1, 1), 1000, np.float16)
+    turned = FloatStage(mul=np.array([-1.0], np.float16))
+    step = FloatStep(name="s", kind="Rsub", inputs=(x, y), output=z, second=turned, method="add")
+    assert (unit_of(step, ones, ones) >= 1.0).all()
+    scores = np.array([1000, 999, 0, 0], np.float16).reshape(4, 1, 1)
+    softmax = HostStep(
+        name="p", kind="Softmax", inputs=(x,), output=z, function="Softmax", attributes={"axis": 1}
+    )
+    made = unit_of(softmax, scores)
+    assert made[0, 0, 0] == pytest.approx(0.5 * 0.7311, rel=1e-2) and made[3, 0, 0] == 2.0**-24
