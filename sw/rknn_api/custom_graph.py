@@ -153,11 +153,17 @@ def leaving_out_custom() -> AbstractContextManager[None]:
     return holding(_LEFT_OUT, True)
 
 
+def _as_onnx(value: Any) -> Any:
+    """Return an attribute of a `.rknn` file in the types of the package onnx."""
+    if isinstance(value, str):
+        return value.encode()
+    return [_as_onnx(item) for item in value] if isinstance(value, tuple) else value
+
+
 def tail_of_file(model: FileModel) -> tuple[Tail, list[TensorInfo]] | None:
     """Return the custom operators of a `.rknn` file and the outputs of the whole model; None without them.
 
-    Their tensors are float32 for the program, or int64, as in other models with custom operators; the
-    attributes of an operator are not known.
+    Their tensors are float32 for the program, or int64, as in other models with custom operators.
     """
     plan, file = model.file_plan, model.file
     if not plan.custom or _LEFT_OUT.get():
@@ -180,7 +186,8 @@ def tail_of_file(model: FileModel) -> tuple[Tail, list[TensorInfo]] | None:
                 if len(data) < tensors[n].elements * kind.itemsize:
                     raise ModelError(f"{node.type} '{node.name}': constant '{tensors[n].name}' is too short")
                 constants[names[n]] = np.frombuffer(data, kind).reshape(tensors[n].shape)
-        made = TailNode(node.name, node.type, True, [names[n] for n in node.inputs], [], {})
+        attributes = {key: _as_onnx(value) for key, value in node.attributes.items()}
+        made = TailNode(node.name, node.type, True, [names[n] for n in node.inputs], [], attributes)
         for n in node.outputs:
             made.outputs.append(names[n])
             made.shapes.append(tensors[n].shape)

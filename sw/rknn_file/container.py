@@ -17,6 +17,7 @@ import numpy.typing as npt
 from rkcosim.compiler.graph import MAX_ELEMENTS
 from rkcosim.regcmd.word import WORD_BYTES
 from rkcosim.rknn_file import schema
+from rkcosim.rknn_file.attributes import node_attributes
 from rkcosim.rknn_file.schema import DTYPES, GraphSlot, Kind, Layout, NodeSlot, Root, Sizes, TensorSlot
 from rkcosim.rknn_file.tables import RknnFileError, Table
 
@@ -280,6 +281,8 @@ def read_node(table: Table, index: int, tensors: int) -> FileNode:
             raise table.error(f"{kind} '{name}' uses tensor {number} of {tensors}")
     attributes = _attributes(table, table.number(NodeSlot.CODE, 1))
     on_npu = table.number(NodeSlot.TARGET, 1) == schema.ON_NPU
+    if not on_npu and not attributes:
+        attributes = node_attributes(table.bytes(NodeSlot.MODEL_ATTRIBUTES), f"{kind} '{name}'")
     return FileNode(index, kind, name, on_npu, inputs, outputs, attributes=attributes)
 
 

@@ -145,6 +145,13 @@ def _after_network(file: RknnFile, node: FileNode, source: str) -> HostOp | None
         raise RknnFileError(
             f"{label} from {list(given.shape)} to {list(taken.shape)}: one axis must become 1"
         )
+    axis = node.attributes.get("axis", axes[0])
+    if axis not in (axes[0], axes[0] - len(given.shape)):
+        raise RknnFileError(f"{label} has the axis {axis}, but axis {axes[0]} of its result is 1")
+    if node.attributes.get("select_last_index"):
+        raise RknnFileError(
+            f"{label} selects the last of equal values (select_last_index); it is not supported"
+        )
     attributes: dict[str, Any] = {"shape": given.shape, "axis": axes[0]}
     return HostOp(node.name, "ArgMax", source, f"{node.name} {node.index}", attributes)
 

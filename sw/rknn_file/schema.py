@@ -127,6 +127,7 @@ class NodeSlot(IntEnum):
     TASKS_V2 = 6
     CODE = 7
     ATTRIBUTES = 8
+    MODEL_ATTRIBUTES = 9
     TASKS = 10
     TABLE_TASKS = 11
     ELEMENTS = 12

@@ -40,7 +40,9 @@ def data() -> bytes:
     return as_version_2(write_rknn(compiled))
 
 
-def followed_by(file: RknnFile, kind: str, results: list[tuple[tuple[int, ...], type]]) -> RknnFile:
+def followed_by(
+    file: RknnFile, kind: str, results: list[tuple[tuple[int, ...], type]], **attributes: Any
+) -> RknnFile:
     """The file with one more node of the host after its output."""
     first = len(file.tensors)
     made = [
@@ -50,7 +52,7 @@ def followed_by(file: RknnFile, kind: str, results: list[tuple[tuple[int, ...], 
         for n, (shape, dtype) in enumerate(results)
     ]
     numbers = tuple(tensor.index for tensor in made)
-    node = FileNode(len(file.nodes), kind, "last", False, file.outputs, numbers)
+    node = FileNode(len(file.nodes), kind, "last", False, file.outputs, numbers, attributes=attributes)
     return replace(file, tensors=[*file.tensors, *made], nodes=[*file.nodes, node], outputs=numbers)
 
 
@@ -81,6 +83,17 @@ def test_argmax_of_other_shapes_is_refused(data: bytes):
     wrong = followed_by(read_rknn(data), "ArgMax", [((1, 1, 8, 1), np.int64)])
     with pytest.raises(RknnFileError, match=r"ArgMax 'last' from .* one axis must become 1"):
         FileModel(wrong, b"")
+
+
+@pytest.mark.parametrize("axis", [1, -3])
+def test_argmax_with_its_attributes(data: bytes, axis: int):
+    shape: list[tuple[tuple[int, ...], type]] = [((1, 1, 8, 12), np.int64)]
+    file = read_rknn(data)
+    assert FileModel(followed_by(file, "ArgMax", shape, axis=axis, keepdims=1), b"").outputs
+    with pytest.raises(RknnFileError, match=r"the axis 2, but axis 1 of its result is 1"):
+        FileModel(followed_by(file, "ArgMax", shape, axis=2), b"")
+    with pytest.raises(RknnFileError, match="select_last_index"):
+        FileModel(followed_by(file, "ArgMax", shape, axis=1, select_last_index=1), b"")
 
 
 RESULTS: list[tuple[tuple[int, ...], type]] = [((1, 8, 8, 12), np.float16), ((8,), np.int64)]
