@@ -82,9 +82,7 @@ def _own_units(step: Step, tensors: Mapping[str, Array], result: Array) -> npt.N
         a, b = (sizes[tensor.name].astype(np.float64) for tensor in step.inputs)
         largest = np.broadcast_to(a * b if step.method == "mul" else a + b, result.shape)
         if step.method == "mul":  # a factor below the normal numbers has lost places when it was rounded
-            lost = np.maximum(np.where(b < SMALLEST, a, 0.0), np.where(a < SMALLEST, b, 0.0)) * last_place(
-                0.0
-            )
+            lost = np.maximum(np.where(b < SMALLEST, a, 0.0), np.where(a < SMALLEST, b, 0.0)) * 2.0**-24
             return np.maximum(last_place(np.maximum(largest, np.abs(_finite(result)))), lost)
     elif isinstance(step, FloatStep) and step.method in ("add", "sub") and _unscaled(step):
         a, b = (np.abs(_finite(tensors[tensor.name])) for tensor in step.inputs)  # terms may cancel
