@@ -119,7 +119,7 @@ def test_floats_beside_onnxruntime(
     monkeypatch.setattr(compare_module, "run", wrong)
     said = CliRunner().invoke(app, ["compare", str(path), "--json", str(out)])
     assert said.exit_code == 1 and "A LAYER EXCEEDS ITS BOUND" in said.output
-    assert "of tensor 'conv0' is" in " ".join(said.output.split())
+    assert "of tensor '" in " ".join(said.output.split())
     assert json.loads(out.read_text())["match"] is False
 
 
