@@ -110,9 +110,9 @@ def _cells(item: Public, record: Record) -> list[str]:
     count = len(record["host"])
     return [
         name,
-        f"{record['macs'] / 1e6:,.1f} M, {share:.4g} of all"
+        f"{record['macs'] / 1e6:,.4g} M, {share:.4g} of all"
         if share < 1
-        else f"{record['macs'] / 1e6:,.1f} M, all",
+        else f"{record['macs'] / 1e6:,.4g} M, all",
         f"{count}, {record['host_share']:.2%} of elements" if count else "none",
         _bits(record),
         _layers(record),
@@ -205,7 +205,7 @@ def _largest(records: Mapping[Public, Record]) -> Iterator[str]:
     for item, record in rows[:5]:
         name = item.name.replace("_", "\\_")
         size = f"{record['peak_bytes']['compile'] / MEBI:,.0f} MiB"
-        yield f"| {name} | {record['macs'] / 1e6:,.1f} M | {record['seconds']['compile']:.1f} s | {size} |"
+        yield f"| {name} | {record['macs'] / 1e6:,.4g} M | {record['seconds']['compile']:.1f} s | {size} |"
     yield ""
 
 
