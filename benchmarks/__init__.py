@@ -1,6 +1,8 @@
 """Costs of the ways into the simulation: `python -m benchmarks.device`, `.events`, `.trace`.
 
-`python -m benchmarks.onnx_nodes` runs the node tests of the package onnx.
+`python -m benchmarks.onnx_nodes` runs the node tests of the package onnx, `python -m benchmarks.quantize`
+quantises networks and measures their accuracy, and `python -m benchmarks.zoo` measures networks that people
+run on the RK3588 (docs/zoo.md).
 
 `rkcosim bench` compares engines, and measures layers and whole models.
 """

@@ -36,6 +36,7 @@ ORDER = (
     ("verify",),
     ("devices",),
     ("measure",),
+    ("plugins",),
     ("export",),
     ("cocotb",),
     ("cli", "__main__"),

@@ -9,6 +9,7 @@ import functools
 import hashlib
 import os
 from pathlib import Path
+from typing import Any
 
 import rkcosim
 
@@ -43,6 +44,11 @@ def version() -> str:
     except metadata.PackageNotFoundError:
         number = "not installed"
     return f"{number} (sources {digest.hexdigest()[:12]})"
+
+
+def versioned(data: dict[str, Any]) -> dict[str, Any]:
+    """Add the versions of this program and of the document's form (1 by default) in front of a document."""
+    return {"rkcosim_version": version(), "schema_version": 1, **data}
 
 
 QUERY = "__import__('rkcosim.base', fromlist=['version']).version()"

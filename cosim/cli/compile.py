@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from rkcosim.base import progress
 from rkcosim.cli.app import command, option
-from rkcosim.cli.options import IN_FP16, ModelOptions, Share
+from rkcosim.cli.options import ModelOptions, Share
 from rkcosim.cli.results import write_bytes
+from rkcosim.measure.models.summary import IN_FP16
 
 if TYPE_CHECKING:
     from rkcosim.measure.models.hosted import HostWork

@@ -165,6 +165,22 @@ def _load(path: Path) -> Any:
         raise InputError(f"{path}: not a readable .npy or .npz file: {error}{_but(path)}") from error
 
 
+def load_array(path: Path) -> npt.NDArray[Any]:
+    """Return the array of an .npy file.
+
+    Raises
+    ------
+    InputError
+        if it is not one, is damaged, or has no numbers.
+    FileNotFoundError
+        if it does not exist.
+    """
+    array = _load(path)
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"{path}: holds several arrays; give an .npy file")
+    return array
+
+
 def _but(path: Path) -> str:
     """Return the kind of an unreadable file, if it is a known kind other than an array."""
     kind = identify(read_given(path))

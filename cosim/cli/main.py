@@ -15,9 +15,12 @@ from rkcosim.cli.app import COMPLETE, Group
 from rkcosim.cli.exits import fail, hear_sigterm
 
 COMMANDS = {
-    **{name: name for name in ("run", "compare", "compile", "device")},
+    **{name: name for name in ("run", "compare", "compile")},
+    **dict.fromkeys(("quantize", "accuracy"), "quantize"),
+    "device": "device",
     "serve": "device",
     **{"regcmd": "", "rknn": ""},
+    **{"litert": "litert", "delegate": "litert"},
     **{"diff": "diff", "waves": "waves", "timeline": "waves"},
     **{name: name for name in ("report", "sweep", "conformance", "fuzz", "verilog", "bench")},
     "explain": "doctor",

@@ -38,9 +38,6 @@ def _dram() -> list[str]:
     return [f"{name}=" for name in dram_settings()]
 
 
-IN_FP16 = "the NPU computes the float32 operators of this model in fp16 (--float fp16, the default)"
-"""Line of a summary for a model of floats."""
-
 Model = Annotated[
     Path,
     Parameter(
@@ -85,6 +82,20 @@ Workers = Annotated[
     int | None, Parameter("Number of processes on this machine; default: one per processor.", low=1)
 ]
 MaxCycles = Annotated[int, Parameter("Maximum number of cycles to wait for the interrupt.", low=1)]
+Shapes = Annotated[
+    tuple[str, ...],
+    Parameter(
+        "Shape of an input with open dimensions, as images=1,3,640,640; repeatable. Default: batches of 1 "
+        "and sizes that the model accepts.",
+        metavar="NAME=SIZES",
+    ),
+]
+Outputs = Annotated[
+    str | None,
+    Parameter(
+        "Compute these values of the model instead of its outputs, separated by commas.", metavar="NAMES"
+    ),
+]
 Program = Annotated[tuple[str, ...], Parameter("Program and its arguments, after --.", argument=True)]
 
 
@@ -144,15 +155,8 @@ class ModelOptions(Options):
         "them on the host.",
         default=False,
     )
-    shape: tuple[str, ...] = option(
-        "Shape of an input with open dimensions, as images=1,3,640,640; repeatable. Default: batches of 1 "
-        "and sizes that the model accepts.",
-        metavar="NAME=SIZES",
-        default=(),
-    )
-    outputs: str | None = option(
-        "Compute these values of the model instead of its outputs, separated by commas.", metavar="NAMES"
-    )
+    shape: Shapes = ()
+    outputs: Outputs = None
     no_fold: bool = option("Do not fold the constants of an ONNX model.", default=False)
 
     READING = ("float_", "signature", "no_fallback", "shape", "outputs", "no_fold")
@@ -174,7 +178,7 @@ class ModelOptions(Options):
             signature=given["signature"],
             fallback=not given["no_fallback"],
             shapes=dict(_shape(text) for text in given["shape"]),
-            outputs=tuple(name.strip() for name in (given["outputs"] or "").split(",") if name.strip()),
+            outputs=_names(given["outputs"]),
             fold=not given["no_fold"],
         )
 
@@ -186,6 +190,25 @@ def _shape(text: str) -> tuple[str, tuple[int, ...]]:
     if not name or not all(size.isdecimal() and size.isascii() for size in numbers):
         raise ValueError(f"--shape must be NAME=SIZES, as images=1,3,640,640, not '{text}'")
     return name, tuple(int(size) for size in numbers)
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    """Return the names in a text with commas."""
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadingOptions(Options):
+    """How an ONNX file is read by commands that do not run it."""
+
+    shape: Shapes = ()
+    outputs: Outputs = None
+
+    def reading(self) -> AbstractContextManager[Any]:
+        """Return a context in which model files are read with these options."""
+        from rkcosim.compiler.options import using_options
+
+        return using_options(shapes=dict(_shape(text) for text in self.shape), outputs=_names(self.outputs))
 
 
 @dataclass(frozen=True, kw_only=True)

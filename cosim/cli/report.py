@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from rkcosim.cli.app import Options, argument, command, option
-from rkcosim.cli.results import versioned
-
-if TYPE_CHECKING:
-    from rkcosim.waves.events import EventLog
-
-KINDS = ("burst", "mac", "stall", "busy", "packet", "irq", "task")
-"""Kinds of events that the charts of a page use (`rkcosim.measure.report.eventcharts`)."""
 
 EVENTS = (".parquet", ".arrow", ".feather", ".ipc")
 """File endings of event logs."""
@@ -72,35 +62,3 @@ def report_command(asked: ReportOptions) -> None:
         report.write(asked.output, run, log, asked.clock)
     print(f"report of {run.title}: {asked.output}")
     asked.write({"run": run.title, "output": str(asked.output), "spent": run.spent()})
-
-
-class Kept:
-    """The recorded events of a run for a page; `log` is None if the engine records none."""
-
-    log: EventLog | None = None
-
-
-@contextmanager
-def keeping(html: Path | None) -> Iterator[Kept]:
-    """Let the engine that is opened within the block keep its events, if a page is requested."""
-    from rkcosim.engines.event_files import EventFiles, take, writing
-
-    kept = Kept()
-    if html is None:
-        yield kept
-        return
-
-    class Keep(EventFiles):
-        def write(self, recorded: EventLog) -> None:
-            kept.log = recorded
-
-    with writing([*take(), Keep(kinds=KINDS)]):
-        yield kept
-
-
-def write_page(path: Path, data: dict[str, Any], log: Any = None) -> None:
-    """Write the page of a run that has just ended, from the contents of its JSON file."""
-    from rkcosim.measure import report
-
-    report.write(path, report.from_json(versioned(data)), log)
-    print(f"report: {path}")

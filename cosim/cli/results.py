@@ -1,4 +1,4 @@
-"""Output of results: tables on the console, and files that are written atomically."""
+"""Output of results: tables on the console (`rkcosim.base.tables`), and files that are written atomically."""
 
 from __future__ import annotations
 
@@ -8,19 +8,15 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-TABLE_WIDTH = 104
-"""Minimum width of a table on a terminal, in columns; a narrower terminal wraps its lines."""
-
-UNBOUND = 10_000
-"""Width in columns if the output is not a terminal; nothing is cut or wrapped."""
-
-NAME_COLUMNS = 28
-"""Columns of a layer's name in a table on a terminal."""
+from rkcosim.base import versioned
+from rkcosim.base.tables import console as console
+from rkcosim.base.tables import shortened as shortened
+from rkcosim.base.tables import table as table
 
 STDOUT = Path("-")
 """The value of `--json` for standard output."""
@@ -30,48 +26,6 @@ printed = 0
 
 _result: TextIO | None = None
 """Destination of JSON for standard output while all other output goes to standard error."""
-
-
-def console() -> Any:
-    """Return a `rich.console.Console` for standard output.
-
-    Its width is that of the terminal (or of the variable COLUMNS), at least `TABLE_WIDTH`. In a pipe or a
-    file, lines are not limited.
-    """
-    from rich.console import Console
-
-    made = Console(highlight=False)
-    made.width = max(made.width, TABLE_WIDTH) if made.is_terminal or os.environ.get("COLUMNS") else UNBOUND
-    return made
-
-
-def shortened(name: str, on: Any, columns: int = NAME_COLUMNS) -> str:
-    """Shorten a name to its last `columns` characters on a terminal; elsewhere it stays whole."""
-    return name if on.width == UNBOUND or len(name) <= columns else f"…{name[1 - columns :]}"
-
-
-def table(
-    title: str | None, headings: Iterable[str], rows: Iterable[Sequence[object]], **settings: Any
-) -> Any:
-    """Return a `rich.table.Table` of texts and numbers.
-
-    Parameters
-    ----------
-    headings : name of each column. A column of numbers, which is right-aligned, has "|" and the format of its
-        numbers after its name, as "cycles|,".
-    rows : cells as texts or numbers; None is shown as "-".
-    settings : passed to `rich.table.Table`.
-    """
-    from rich.table import Table
-
-    made = Table(title=title, **{"title_justify": "left", "box": None, **settings})
-    columns = [heading.partition("|") for heading in headings]
-    for name, number, _ in columns:
-        made.add_column(name, justify="right" if number else "left")
-    for row in rows:
-        cells = zip(row, columns, strict=True)
-        made.add_row(*("-" if v is None else v if isinstance(v, str) else format(v, c[2]) for v, c in cells))
-    return made
 
 
 def counted(count: int, noun: str) -> str:
@@ -120,13 +74,6 @@ def check_output(path: Path) -> None:
         raise ValueError(f"{path}: {folder} is a file, not a folder")
     if not os.access(path if path.exists() else folder, os.W_OK):
         raise ValueError(f"{path}: cannot be written")
-
-
-def versioned(data: dict[str, Any]) -> dict[str, Any]:
-    """Add the versions of this program and of the document's form (1 by default) in front of a document."""
-    from rkcosim.base import version
-
-    return {"rkcosim_version": version(), "schema_version": 1, **data}
 
 
 def write_json(path: Path, data: dict[str, Any]) -> None:

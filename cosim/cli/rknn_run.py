@@ -98,7 +98,6 @@ def run_command(asked: RunOptions) -> None:
 def _run(asked: RunOptions, program: list[str]) -> int:
     from rkcosim import rknn_api
     from rkcosim.cli.moments import Work, check_trace
-    from rkcosim.cli.report import keeping, write_page
     from rkcosim.devices import program as run
     from rkcosim.devices.ending import Ending
     from rkcosim.devices.rknn_library import audit_library, environment, lay_out, rknn_library
@@ -106,6 +105,7 @@ def _run(asked: RunOptions, program: list[str]) -> int:
     from rkcosim.driver import Driver
     from rkcosim.engines.engine import open_named
     from rkcosim.measure.perf.measure import meter
+    from rkcosim.measure.report.kept import keeping, write_page
     from rkcosim.rknn_api.server import RknnServer
 
     with asked.recording() as trace, keeping(asked.html) as kept, contextlib.ExitStack() as stack:

@@ -10,7 +10,6 @@ from rkcosim.cli import results
 from rkcosim.cli.app import command, needs, option
 from rkcosim.cli.exits import MISMATCH, OK
 from rkcosim.cli.options import (
-    IN_FP16,
     Csv,
     Html,
     InputOptions,
@@ -26,15 +25,6 @@ from rkcosim.cli.snapshots import SnapshotOptions
 if TYPE_CHECKING:
     from rkcosim.cli.snapshots import Run
     from rkcosim.waves.spec import TraceSpec
-
-KEPT = (
-    "no tensors shared memory, because of --check; where tensors share memory (without --check) the cycles "
-    "differ a little"
-)
-"""Line of the summary for cycles that were measured with another memory layout than the default."""
-
-SHOWN = 5
-"""Nodes without a judgement that are named one by one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,8 +100,9 @@ def run_command(asked: RunOptions) -> None:
 
 def _run(asked: RunOptions, trace: TraceSpec | None, saving: Run) -> None:
     from rkcosim.base.files import read_model
-    from rkcosim.cli.report import keeping, write_page
     from rkcosim.measure.models.run import run_model
+    from rkcosim.measure.models.summary import print_summary
+    from rkcosim.measure.report.kept import keeping, write_page
     from rkcosim.rknn_file import is_rknn
     from rkcosim.rknn_file.model import jobs_by
 
@@ -154,7 +145,7 @@ def _run(asked: RunOptions, trace: TraceSpec | None, saving: Run) -> None:
             each=each,
             **options,
         )
-    print_report(console, result)
+    print_summary(console, result)
     if sharded is not None:
         print_shards(console, result)
     if asked.csv:
@@ -165,106 +156,6 @@ def _run(asked: RunOptions, trace: TraceSpec | None, saving: Run) -> None:
         write_page(asked.html, result.as_json(), kept.log)
     saving.finish()
     raise SystemExit(MISMATCH if result.verdict["match"] is False else OK)
-
-
-def print_report(console: Any, result: Any) -> None:
-    """Print the table of layers and the summary."""
-    from rkcosim.engines.settings import timing_line
-    from rkcosim.measure.perf.boards.expected import published_line, time_line
-
-    heads = ("layer", "op", "on", "tasks|", "cycles|,", "formula|,", "MACs|,")
-    shares = ("MAC use|.1%", "array busy|.1%", "KB|.1f", "bound by|")
-    rows = []
-    for row in result.layers:
-        figures = (row.tasks, row.cycles, row.formula_cycles, row.macs, row.utilisation, row.mac_busy)
-        kilobytes = (row.bytes_read + row.bytes_written) / 1024
-        name = results.shortened(row.name, console)
-        rows.append((name, row.op, row.target, *figures, kilobytes, row.bound))
-    console.print(results.table(f"{result.model}: layers of one inference", heads + shares, rows))
-    for output in result.outputs:
-        print_output(console, result, output)
-    if result.measured:
-        per = result.cycles_each
-        console.print(
-            f"{result.inferences} inferences, {result.cycles:,} cycles ({per:,} each, {per / 1e6:.3f} ms "
-            f"at 1 GHz); {result.engine}, {result.cell} cell: {result.cycles_per_second:,.0f} cycles/s"
-        )
-    else:
-        console.print(f"{result.inferences} inferences, - cycles ({result.engine} does not count them)")
-    if timing := timing_line(result.dram):
-        console.print(timing)
-    if result.measured:
-        console.print(time_line(per, result.submits))
-        console.print(published_line())
-        if result.tensors_kept:
-            console.print(KEPT)
-    if result.memory:
-        memory = result.memory
-        console.print(
-            f"memory: weights {memory['weights']:,}, commands {memory['commands']:,}, activations "
-            f"{memory['activations']:,} bytes (if tensors share memory "
-            f"{memory['activations_shared']:,}, if not "
-            f"{memory['activations_separate']:,})"
-        )
-    for line in result.host.lines():
-        console.print(line, markup=False, highlight=False)
-    if result.floats_in_fp16:
-        console.print(IN_FP16)
-    if result.top1 is not None:
-        beside = (
-            f", {result.reference} {result.reference_top1:.1%}" if result.reference_top1 is not None else ""
-        )
-        console.print(f"top-1: {result.top1:.1%}{beside}")
-    if result.reference_agrees is not None:
-        agrees = f"{result.reference_agrees} of {result.inferences}"
-        console.print(f"same label as {result.reference}: {agrees}")
-    match = result.verdict["match"]
-    if match is None:
-        console.print("not checked (--check compares with the golden models)")
-    elif match:
-        gone = result.verdict.get("overwritten", 0)
-        if "nodes" in result.verdict:
-            console.print(nodes_line(result.verdict))
-        what = f"every tensor except {gone} overwritten ones" if gone else "every tensor"
-        console.print(f"MATCH: {' = '.join(result.verdict['levels'])}, {what}, bit for bit")
-    else:
-        console.print(
-            f"MISMATCH at inference {result.verdict['inference']}: {result.verdict['first_difference']}"
-        )
-
-
-def print_output(console: Any, result: Any, output: Mapping[str, Any]) -> None:
-    """Print an output: its class if its elements are scores, and how far it is from the reference's."""
-    line, beside = f"output {output['name']} {output['shape']}", []
-    if output["top1"] is not None:
-        line += f", top-1 {output['top1']}"
-        beside += [f"top-1 {output['reference_top1']}"] if "reference_top1" in output else []
-    if "reference_worst" in output:
-        worst, mean = output["reference_worst"], output["reference_mean"]
-        steps = output["reference_unit"] == "steps"
-        far = (
-            f"{worst:.3g} steps, mean {mean:.3g}" if steps else f"{worst:.3%} of the largest, mean {mean:.3%}"
-        )
-        beside.append(f"apart by at most {far}")
-        beside += [f"cosine {output['reference_cosine']:.6f}"] if "reference_cosine" in output else []
-    if beside:
-        file = "" if result.reference_source == result.model else f" on {result.reference_source}"
-        line += f"; {result.reference}{file}: {', '.join(beside)}"
-    console.print(line)
-
-
-def nodes_line(verdict: Mapping[str, Any]) -> str:
-    """Return a line about the comparison of the nodes of a .rknn file with their mathematical values."""
-    missing = verdict["nodes_not_judged"]
-    text = (
-        f"{verdict['nodes_right']} of {verdict['nodes']} nodes within the bound of their mathematical value"
-    )
-    if verdict["cancelled_elements"]:
-        count = verdict["cancelled_elements"]
-        text += f" ({count:,} elements beyond 2 ulp where large terms cancel, within the rounding of sums)"
-    for item in missing[:SHOWN]:
-        text += f"\nnot compared: {item['node']}: {item['why']}"
-    return text + (f"\nnot compared: {len(missing) - SHOWN} more" if len(missing) > SHOWN else "")
 
 
 def print_shards(console: Any, result: Any) -> None:

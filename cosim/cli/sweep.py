@@ -14,7 +14,7 @@ from rkcosim.cli.app import argument, command, option
 from rkcosim.cli.exits import MISMATCH, OK
 from rkcosim.cli.options import Csv, DramLists, EngineOptions, Scheduler, Workers, one_cluster
 from rkcosim.cli.results import write_csv
-from rkcosim.cli.run import KEPT
+from rkcosim.measure.models.summary import KEPT
 
 
 @dataclass(frozen=True, kw_only=True)

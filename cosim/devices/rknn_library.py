@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from rkcosim.rknn_api import declarations
 
 SOURCES = PACKAGE / "rknn_api" / "native"
 LITE = PACKAGE / "rknn_api" / "lite"
+TOOLKIT = PACKAGE / "rknn_api" / "toolkit"
 NAME = "librknnrt.so"
 OLD_NAMES = ("librknn_api.so",)
 """Names of the library that older programs use."""
@@ -25,6 +27,9 @@ LINKED = ("-lpthread", f"-Wl,-soname,{NAME}", "-Wl,-z,nodelete")
 """Options of the linker. The library is never unloaded, because ending threads call it."""
 
 SOCKET_VARIABLE = "RKCOSIM_RKNN_SOCKET"
+
+PYTHON_VARIABLE = "RKCOSIM_PYTHON"
+"""Environment variable with the interpreter in which the module `rknn` starts commands of `rkcosim`."""
 
 AUDIT = "rk_audit.c"
 AUDIT_NAME = "rknn_audit.so"
@@ -113,7 +118,7 @@ def lay_out(folder: Path, library: Path, *, copy: bool = False) -> None:
     OSError
         if a file cannot be written.
     """
-    for name in ("lib", "include", "python/rknnlite"):
+    for name in ("lib", "include", "python/rknnlite", "python/rknn"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     target = folder / "lib" / NAME
     target.unlink(missing_ok=True)
@@ -134,6 +139,9 @@ def lay_out(folder: Path, library: Path, *, copy: bool = False) -> None:
     )
     shutil.copyfile(LITE / "api.py", package / "api.py")
     (package / "declarations.json").write_text(declarations.as_json())
+    package = folder / "python" / "rknn"
+    (package / "__init__.py").write_text('"""Look-alike of RKNN-Toolkit2 on rkcosim."""\n')
+    shutil.copyfile(TOOLKIT / "api.py", package / "api.py")
 
 
 def _package(folder: Path) -> str:
@@ -158,4 +166,5 @@ def environment(folder: Path, socket: Path, audit: Path | None = None) -> dict[s
     if audit is not None:
         joined["LD_AUDIT"] = os.pathsep.join(filter(None, (str(audit), os.environ.get("LD_AUDIT", ""))))
         joined[AUDIT_VARIABLE] = str(folder.absolute() / "lib" / NAME)
+    joined[PYTHON_VARIABLE] = sys.executable
     return {**os.environ, **joined, SOCKET_VARIABLE: str(socket.absolute())}

@@ -2,6 +2,7 @@
 
     python examples/networks/make.py build/networks                          # three small ones
     python examples/networks/make.py build/networks mobilenet_v1 resnet50    # published layer shapes
+    python examples/networks/make.py build/networks residual --floats        # the float models as well
 
 Weights and calibration data are random with a fixed seed: the networks show operators and sizes, they
 classify nothing.  Needs the packages onnx and onnxruntime.
@@ -15,6 +16,7 @@ import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -39,7 +41,7 @@ class Network:
         self.tensors.append(numpy_helper.from_array(np.asarray(values, dtype=dtype), name))
         return name
 
-    def add(self, op: str, *inputs: str, **attributes: object) -> str:
+    def add(self, op: str, *inputs: str, **attributes: Any) -> str:
         """Add a node."""
         name = f"{op.lower()}{len(self.nodes)}"
         self.nodes.append(helper.make_node(op, list(inputs), [name], name=name, **attributes))
@@ -348,6 +350,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("folder", nargs="?", type=Path, default=Path("build/networks"), help="where to")
     parser.add_argument("names", nargs="*", help=f"networks: {known}; default: the small ones")
+    parser.add_argument("--floats", action="store_true", help="also write every network as floats")
     given = parser.parse_args()
     folder, names = given.folder, given.names or list(NETWORKS)
     unknown = set(names) - set(NETWORKS | PUBLISHED)
@@ -358,7 +361,7 @@ def main() -> None:
         floats, codes, image = make(name)
         (folder / f"{name}_int8.onnx").write_bytes(codes)
         np.save(folder / f"{name}_input.npy", image)
-        if name == "residual":
+        if name == "residual" or given.floats:
             (folder / f"{name}_float.onnx").write_bytes(floats)
     print(f"written: {', '.join(sorted(path.name for path in folder.iterdir()))}")
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from rkcosim.compiler.graph import Affine, Binary, Clamp, Conv, Graph, Op
+from rkcosim.compiler.graph_products import Product
 
 LARGEST = 65504.0
 """Largest finite fp16 number."""
@@ -33,6 +34,8 @@ def _merged(graph: Graph, op: Affine) -> bool:
             return False
         if isinstance(maker, Conv) and not op.gated and (fused := _behind(maker, op)) is not None:
             return _replace(graph, maker, op, fused)
+        if isinstance(maker, Product) and (scaled := _scaled(maker, op)) is not None:
+            return _replace(graph, maker, op, scaled)
         if isinstance(maker, Affine) and (both := _composed(maker, op)) is not None:
             return _replace(graph, maker, op, both)
     if not graph.read_once(op.output) or op.gated:
@@ -67,6 +70,14 @@ def _behind(conv: Conv, op: Affine) -> Conv | None:
         bias=np.broadcast_to(bias, conv.bias.shape),
         clamp=op.clamp,
     )
+
+
+def _scaled(product: Product, op: Affine) -> Product | None:
+    """Return a product of activations with the factor behind it; None for other operations."""
+    plain = op.scale.size == 1 and not op.shift.any() and op.clamp == Clamp() and not op.gated
+    if not plain or not 2.0**-14 <= abs(float(op.scale[0])) <= LARGEST or product.scale != 1.0:
+        return None
+    return replace(product, output=op.output, scale=float(np.float16(op.scale[0])))
 
 
 def _ahead(graph: Graph, op: Affine, conv: Conv) -> Conv | None:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim.compiler.graph import Binary, Graph, Lookup, ModelError, Op, Rescale, Slope
-from rkcosim.compiler.lower import steps_of
+from rkcosim.compiler.lowering.lower import steps_of
 from rkcosim.compiler.steps import BinaryStep, Converter, Limits, LookupStep, RescaleStep, SlopeStep, Step
 from rkcosim.spec.regs.options import chosen_options
 
@@ -120,7 +120,7 @@ def _uniform(graph: Graph, op: Op) -> dict[str, Codes]:
 
 
 def _apply(step: Step, codes: list[Codes]) -> Codes | None:
-    """Return the output's codes with the arithmetic of `rkcosim.compiler.lower`; None for other steps."""
+    """Return the output's codes with the arithmetic of `rkcosim.compiler.lowering`; None for other steps."""
     x = codes[0] - step.inputs[0].zero_point
     match step:
         case LookupStep():

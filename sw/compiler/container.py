@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from rkcosim.compiler import graph, steps, tiling
+from rkcosim.compiler import graph, graph_products, steps, tiling
 from rkcosim.compiler.graph import ModelError
 from rkcosim.compiler.plan import Plan
 from rkcosim.compiler.programs import dpu, task
@@ -31,7 +31,9 @@ _DIGEST = 32
 _NAMES: dict[ModuleType, str] = {
     graph: "Tensor Clamp Window GraphInput GraphOutput HostOp HostOperator Port Program State",
     steps: "ConvStep Addend Activation Slopes BinaryStep RescaleStep SlopeStep LookupStep CopyStep "
-    "FloatStage FloatStep TableStep RepeatStep HostStep CallStep PoolStep Converter",
+    "FloatStage FloatStep TableStep RepeatStep HostStep CallStep PoolStep Converter "
+    "AtomsStep TilesStep ProductStep",
+    graph_products: "Factors",
     task: "Ref Setting Settings Task",
     dpu: "Place",
     tiling: "Tile",

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from rkcosim.compiler import graph as g
 from rkcosim.compiler.graph import Clamp, Conv, Graph, ModelError, Op
-from rkcosim.compiler.lower import steps_of
+from rkcosim.compiler.lowering.lower import steps_of
 from rkcosim.compiler.tiling import CONV_PAD
 
 Behind = TypeVar("Behind", g.Lookup, g.Slope)
@@ -47,7 +47,7 @@ def fold_pads(graph: Graph) -> None:
 def fuse_operations(graph: Graph) -> list[str]:
     """Merge additions, tables and slopes into the convolution before them, so that one task does both.
 
-    An operation is merged only if nothing else reads the convolution's result.  `rkcosim.compiler.lower`
+    An operation is merged only if nothing else reads the convolution's result.  `rkcosim.compiler.lowering`
     describes the arithmetic.
 
     Returns

@@ -27,7 +27,8 @@ class Tensor:
 
     `shape` is the model's shape; `cube` is (C, H, W) as the NPU stores it.  They differ after a Flatten:
     then the elements of `shape` are those of the cube in C, H, W order, or in H, W, C order if
-    `channels_last` is set (a flattened TFLite tensor).  Four dimensions are always N, C, H, W.
+    `channels_last` is set (a flattened TFLite tensor).  Four dimensions are N, C, H, W, unless all but the
+    last one are rows of matrices (`in_rows`).
     """
 
     name: str
@@ -113,9 +114,16 @@ def from_cube(cube: npt.NDArray[Any], tensor: Tensor) -> npt.NDArray[Any]:
 
 
 def channels_last(tensor: Tensor) -> bool:
-    """Whether channels vary fastest: a flattened TFLite tensor, or (M, K) as K channels of M rows."""
-    matrix = len(tensor.shape) in (2, 3) and tensor.shape[-1] == tensor.cube[0] and tensor.cube[1] > 1
-    return tensor.channels_last or matrix
+    """Whether channels vary fastest: a flattened TFLite tensor, or (..., M, K) as K channels of all rows."""
+    shape, cube = tensor.shape, tensor.cube
+    matrix = len(shape) in (2, 3) and shape[-1] == cube[0] and cube[1] > 1
+    return tensor.channels_last or matrix or in_rows(shape, cube)
+
+
+def in_rows(shape: tuple[int, ...], cube: tuple[int, int, int]) -> bool:
+    """Whether the last of four or more axes are the channels of a cube, and all others are its rows."""
+    rows = len(shape) > 3 and cube == (shape[-1], math.prod(shape[:-1]), 1)
+    return rows and shape != (1, *cube)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from rkcosim.base.files import read_model
 from rkcosim.compiler import container, host
 from rkcosim.compiler.graph import Graph, GraphOutput, ModelError, Tensor, from_cube, to_cube
 from rkcosim.compiler.options import load_options
-from rkcosim.compiler.plan import Plan, make_plan, refusals, rounded_in_vain
+from rkcosim.compiler.plan import Plan, make_plan, refusals, replan, rounded_in_vain
 from rkcosim.compiler.steps import Step
 from rkcosim.compiler.tiling import holding
 
@@ -201,6 +201,8 @@ class CompiledModel:
 
     def replanned(self, cores: int) -> CompiledModel:
         """The same network planned for another number of cores; raises ModelError as `make_plan`."""
+        if not self.graph.ops:  # of a compiled model's file, which has only the steps
+            return CompiledModel(self.graph, plan=replan(self.plan, cores))
         return CompiledModel(self.graph, reuse=self.plan.reuse, cores=cores)
 
     def save(self) -> bytes:

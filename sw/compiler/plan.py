@@ -14,7 +14,7 @@ from rkcosim.compiler.byte_functions import fold_byte_functions
 from rkcosim.compiler.fusion import fold_pads, fuse_operations
 from rkcosim.compiler.graph import Graph, GraphInput, HostCall, ModelError, Tensor
 from rkcosim.compiler.host_steps import REASONS
-from rkcosim.compiler.lower import lower
+from rkcosim.compiler.lowering.lower import lower
 from rkcosim.compiler.memory import Block, assign
 from rkcosim.compiler.programs.convolution import (
     CONV_BLOCKS,
@@ -26,6 +26,7 @@ from rkcosim.compiler.programs.convolution import (
 from rkcosim.compiler.programs.dpu import Place
 from rkcosim.compiler.programs.elementwise import FLYING_BLOCKS, FlyingStep, copy, flying, repeat
 from rkcosim.compiler.programs.operands import (
+    FLOAT_TABLE_BYTES,
     SLOPE_BYTES,
     bias_table,
     channel_words,
@@ -33,20 +34,24 @@ from rkcosim.compiler.programs.operands import (
     table_entry,
 )
 from rkcosim.compiler.programs.pooling import POOL_BLOCKS, pool
+from rkcosim.compiler.programs.products import kernel_atoms, kernel_tiles, product, product_tiles
 from rkcosim.compiler.programs.stages import channel_operands, stages, table
 from rkcosim.compiler.programs.task import Ref, Task
 from rkcosim.compiler.requant import SINGLE_ERROR
 from rkcosim.compiler.steps import (
+    AtomsStep,
     CallStep,
     ConvStep,
     CopyStep,
     FloatStep,
     HostStep,
     PoolStep,
+    ProductStep,
     RepeatStep,
     SlopeStep,
     Step,
     TableStep,
+    TilesStep,
 )
 from rkcosim.compiler.tiling import MAX_SIZE, STRIPE, ConvShape, Tile, plan_tiles
 from rkcosim.regcmd import RegcmdError, TaskBuilder, TaskEntry, TaskList, build_task_list, task_list_bytes
@@ -273,6 +278,18 @@ def make_plan(graph: Graph, reuse: bool = False, cores: int = 1, fuse: bool = Tr
     return plan
 
 
+def replan(plan: Plan, cores: int) -> Plan:
+    """Plan the steps of a plan for another number of cores; for errors see `make_plan`.
+
+    The plan of a compiled model has steps, but its graph has no operations.
+    """
+    if cores not in (1, 2, 3):
+        raise ModelError(f"model '{plan.graph.name}': {cores} cores were requested; there are 1 to 3")
+    made = _Planner(plan.graph, plan.reuse, cores, plan.steps).run()
+    made.notes = list(plan.notes)
+    return made
+
+
 def _inexact_channels(step: Step) -> list[str]:
     """Warn of channels whose results are changed by the rounding of their multipliers; return the text."""
     if not isinstance(step, ConvStep) or step.errors is None or float(step.errors.max()) <= SINGLE_ERROR:
@@ -325,9 +342,9 @@ def rounded_in_vain(plan: Plan) -> dict[str, str]:
 
 
 class _Planner:
-    def __init__(self, graph: Graph, reuse: bool, cores: int) -> None:
+    def __init__(self, graph: Graph, reuse: bool, cores: int, steps: Sequence[Step] = ()) -> None:
         self.graph = graph
-        self.plan = Plan(graph, lower(graph), reuse=reuse, cores=cores)
+        self.plan = Plan(graph, list(steps) or lower(graph), reuse=reuse, cores=cores)
         self.inputs = {graph.root(item.tensor) for item in graph.inputs}
         self.shapes: dict[int, ConvShape] = {}
         self.known: dict[bytes, Ref] = {}
@@ -338,6 +355,8 @@ class _Planner:
         for index, step in enumerate(self.plan.steps):
             if isinstance(step, ConvStep):
                 self._conv(index, step)
+            elif isinstance(step, ProductStep):
+                self._product(index, step)
             elif not isinstance(step, HostStep):
                 self._other(index, step)
         return self.plan
@@ -365,6 +384,8 @@ class _Planner:
 
     def _tile(self) -> None:
         for index, step in enumerate(self.plan.steps):
+            if isinstance(step, ProductStep):
+                self.plan.tiles[index] = product_tiles(step)
             if not isinstance(step, ConvStep):
                 continue
             x = step.inputs[0]
@@ -382,6 +403,8 @@ class _Planner:
 
     def _surfaces_written(self, index: int, step: Step) -> int:
         """Surfaces that a step writes, including those of incomplete kernel groups."""
+        if isinstance(step, ProductStep):
+            return step.surfaces_written
         if not isinstance(step, ConvStep):
             return surfaces(step.output.cube[0], step.output.itemsize)
         group = written_group(step.depthwise, step.output.itemsize)
@@ -392,9 +415,17 @@ class _Planner:
         )
 
     def _surfaces_added(self, tensor: Tensor) -> list[int]:
-        """Surfaces of a tensor that convolutions read as addend; they read whole kernel groups as well."""
+        """Surfaces of a tensor that convolutions read as addend, or products as a factor.
+
+        They read whole kernel groups, or whole weight tiles.
+        """
         result = [0]
         for index, step in enumerate(self.plan.steps):
+            if (
+                isinstance(step, AtomsStep | ProductStep)
+                and self.graph.root(step.inputs[0].name) == tensor.name
+            ):
+                result.append(step.surfaces_read)
             if not isinstance(step, ConvStep) or step.addend is None:
                 continue
             _, height, width = step.inputs[1].cube
@@ -444,9 +475,10 @@ class _Planner:
         writes = [i for i, s in enumerate(steps) if any(self.graph.root(t.name) == name for t in s.outputs)]
         reads = [i for i, s in enumerate(steps) if any(self.graph.root(t.name) == name for t in s.inputs)]
         last = len(steps) if name in self.graph.ends() or not writes else max([*reads, *writes])
-        kept = (
-            place.size if place.argb else surfaces(place.cube[0], place.itemsize) * place.surface * ATOM_BYTES
-        )
+        factor = any(isinstance(steps[i], AtomsStep | ProductStep) for i in reads)  # zeros behind count, too
+        kept = surfaces(place.cube[0], place.itemsize) * place.surface * ATOM_BYTES
+        if place.argb or factor:
+            kept = place.size
         if not writes:
             return Block(name, place.size, kept, 0, len(steps), last)
         return Block(name, place.size, kept, min(writes), max(writes), last)
@@ -515,6 +547,29 @@ class _Planner:
             )
             self.plan.tasks.append(task)
 
+    def _product(self, index: int, step: ProductStep) -> None:
+        factors, tiles = step.factors, self.plan.tiles[index]
+        places = self.plan.place(step.inputs[0].name), self.plan.place(step.inputs[1].name)
+        y = self.plan.place(step.output.name)
+        kernels = sum(tile.kernels for tile in tiles if tile.first_row == 0)
+        table = self._weights(np.zeros(FLOAT_TABLE_BYTES * (kernels + 64), np.uint8))
+        for number, (settings, tile) in enumerate(product(step, places, y, table, tiles)):
+            depth = factors.blocks * 32
+            note = f".{number}" if len(tiles) * factors.heads > 1 else ""
+            real = min(tile.kernels, factors.columns - tile.first_kernel)
+            weights = 0 if tile.weight_reuse else 2 * tile.kernels * depth
+            task = Task(
+                index,
+                note,
+                CONV_BLOCKS,
+                settings,
+                macs=tile.rows * real * factors.depth,
+                reads=2 * tile.rows * depth + weights + tile.kernels * FLOAT_TABLE_BYTES,
+                writes=2 * tile.rows * tile.kernels,
+                formula_npu=-(-tile.rows // STRIPE) * STRIPE * (tile.kernels // 16) * max(factors.blocks, 2),
+            )
+            self.plan.tasks.append(task)
+
     def _other(self, index: int, step: Step) -> None:
         places = tuple(self.plan.place(t.name) for t in step.inputs)
         y = self.plan.place(step.output.name)
@@ -532,6 +587,14 @@ class _Planner:
             settings, blocks = stages(step, places, y, operands), FLYING_BLOCKS
         elif isinstance(step, TableStep):
             settings, blocks = table(step, places[0], y), FLYING_BLOCKS
+        elif isinstance(step, AtomsStep):
+            settings, blocks = kernel_atoms(step, places[0], y), FLYING_BLOCKS
+        elif isinstance(step, TilesStep):
+            *first, settings = kernel_tiles(step, places[0], y)
+            blocks, part = FLYING_BLOCKS, writes // (len(first) + 1)
+            for number, more in enumerate(first):
+                self.plan.tasks.append(Task(index, f".{number}", blocks, more, reads=part, writes=part))
+            reads = writes = part
         elif isinstance(step, RepeatStep):
             settings, blocks = repeat(step, places[0], y), FLYING_BLOCKS
         else:

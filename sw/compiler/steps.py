@@ -1,4 +1,4 @@
-"""The exact arithmetic of layers, one class for each kind of step (`rkcosim.compiler.lower`)."""
+"""The exact arithmetic of layers, one class for each kind of step (`rkcosim.compiler.lowering.lower`)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim.compiler.graph import Program, Tensor, Window
+from rkcosim.compiler.graph_products import Factors
 
 Limits = tuple[int, int | None] | None
 """Clamp of v: (low, high), with high None if there is no upper limit; None for no clamp."""
@@ -277,6 +278,57 @@ class RepeatStep(Step):
     """Writes every pixel `factors` times (rows, columns); the bytes do not change."""
 
     factors: tuple[int, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AtomsStep(Step):
+    """The atoms of 32 elements of a kernel next to each other; the elements do not change.
+
+    Element e of y's channel 8b + e, row n, column s is element k = 32b + 8s + e of kernel n: x's channel k in
+    row n or, unless `factors.turned`, x's channel n in row k.
+    """
+
+    factors: Factors
+
+    @property
+    def surfaces_read(self) -> int:
+        """Surfaces of the input: whole weight tiles if its channels are the depth."""
+        blocks = self.output.cube[0] // 8
+        return 4 * blocks if self.factors.turned else -(-self.inputs[0].cube[0] // 8)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TilesStep(Step):
+    """The weights of all heads in the CNA's layout, from the result of an `AtomsStep`.
+
+    Channel 8(g + h * groups) + e, row b, column 4j + s of y is x's channel 8(b + h * block_step) + e,
+    row 16g + j + h * row_step, column s.
+    """
+
+    factors: Factors
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProductStep(Step):
+    """Each head's rows of x times its weights: fp32 sums of tiles of 32 products [HW 6.2], to fp16.
+
+    With `scale` other than 1 the sums are multiplied by it, in binary32.
+    """
+
+    factors: Factors
+    scale: float = 1.0
+
+    @property
+    def surfaces_read(self) -> int:
+        """Surfaces of the first factor: whole weight tiles from the last head's first channel on."""
+        before = (self.factors.heads - 1) * -(-self.factors.depth // 8) if self.factors.split_a else 0
+        return before + 4 * self.factors.blocks
+
+    @property
+    def surfaces_written(self) -> int:
+        """Surfaces of the result: whole kernel groups from the last head's first channel on."""
+        before = (self.factors.heads - 1) * -(-self.factors.columns // 8) if self.factors.split_y else 0
+        return before + 2 * self.factors.groups
 
 
 @dataclass(frozen=True)

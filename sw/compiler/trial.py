@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from rkcosim.compiler.graph import Graph, HostCall, HostPart, ModelError, Op
-from rkcosim.compiler.lower import steps_of
+from rkcosim.compiler.lowering.lower import steps_of
 from rkcosim.compiler.steps import ConvStep, Step
 from rkcosim.compiler.tiling import ConvShape, plan_tiles
 

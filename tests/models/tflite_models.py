@@ -160,9 +160,10 @@ class Tf:
             self.items[number].data = values
             return number
         number = self.tensor(shape, dtype="float16")
+        if self.form == "sparse":
+            values *= self.rng.random(shape) < 0.3
         self.items[number].data = values.astype(np.float16)
         if self.form == "sparse":
-            self.items[number].data *= self.rng.random(shape) < 0.3
             self.items[number].sparse = True
             dense = self.tensor(shape, dtype="float16")
             self.nodes.append(("DENSIFY", [number], [dense], {}))

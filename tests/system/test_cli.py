@@ -15,8 +15,8 @@ from onnx import TensorProto, helper
 
 from rkcosim import waves
 from rkcosim.cli.main import app
-from rkcosim.cli.run import KEPT
 from rkcosim.driver.core_port import Kick
+from rkcosim.measure.models.summary import KEPT
 from rkcosim.regcmd import decode_word, register_word
 from rkcosim.spec.regs import registers
 from rkcosim.verify.conformance.groups import draw_case

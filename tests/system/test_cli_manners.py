@@ -124,6 +124,7 @@ SLOW = {
     ("sweep",),
     ("device",),
     ("rknn", "run"),
+    ("litert",),
     ("compare",),
     ("verilog",),
     ("regcmd", "capture"),
@@ -379,7 +380,11 @@ BAD_FILES = {
 def _takes_files(path: tuple[str, ...]) -> bool:
     """Whether arguments are files, not words or a program."""
     arguments = [p for p in COMMANDS[path].params if p.param_type_name == "argument"]
-    return bool(arguments) and path[-1] not in ("explain", "device", "capture") and path != ("rknn", "run")
+    return (
+        bool(arguments)
+        and path[-1] not in ("explain", "device", "capture", "litert")
+        and path != ("rknn", "run")
+    )
 
 
 @of_commands(path for path in COMMANDS if _takes_files(path))

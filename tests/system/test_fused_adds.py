@@ -152,7 +152,7 @@ def _even(value: Fraction) -> int:
 
 
 def test_arithmetic() -> None:
-    """One pixel of each kernel in exact fractions, only from the rules of `rkcosim.compiler.lower`."""
+    """One pixel of each kernel in exact fractions, only from the rules of `rkcosim.compiler.lowering`."""
     model = CompiledModel(residual(behind=Clamp(low=0.0), between=Clamp(-0.4, 0.9), size=(1, 1), kernel=1))
     (step,) = model.plan.steps
     assert isinstance(step, ConvStep) and step.addend is not None and step.limits == (0, None)

@@ -20,8 +20,9 @@ from rkcosim.measure.models.compare import (
     LayerDifference,
     compare,
 )
+from rkcosim.measure.models.draw import random_reals
 from rkcosim.measure.models.float_units import BOUND, last_place, units
-from rkcosim.measure.models.outputs import class_outputs, random_values
+from rkcosim.measure.models.outputs import class_outputs
 from rkcosim.verify.crosscheck.graph_nodes import graph_nodes
 from tests.models.tflite_models import Tf
 from tests.system.test_tflite_ops import CASES, IMAGE, run
@@ -44,7 +45,7 @@ def test_operator_in_fp16(name: str, tmp_path: Path) -> None:
     file.write_bytes(t.bytes(build(t)))
     model = compile_model(file.read_bytes(), reuse=False)
     assert any(isinstance(step, CallStep) for step in model.plan.steps) == (name in ON_HOST)
-    values = random_values(model.inputs, 5)
+    values = random_reals(model.inputs, 5)
     run(model, values)
     found = compare(file, [values])
     (output,) = found.outputs
@@ -70,7 +71,7 @@ def test_weights(form: str, tmp_path: Path) -> None:
     file.write_bytes(t.bytes(network(t)))
     model = compile_model(file.read_bytes(), reuse=False)
     assert not any(isinstance(step, CallStep) for step in model.plan.steps)
-    values = random_values(model.inputs, 1)
+    values = random_reals(model.inputs, 1)
     run(model, values)
     found = compare(file, [values])
     (output,) = found.outputs
@@ -89,8 +90,8 @@ def test_packed_weights(tmp_path: Path) -> None:
     file.write_bytes(t.bytes(y))
     model = compile_model(file.read_bytes(), reuse=False)
     assert not any(isinstance(step, CallStep) for step in model.plan.steps)
-    run(model, random_values(model.inputs, 2))
-    found = compare(file, [random_values(model.inputs, 2)])
+    run(model, random_reals(model.inputs, 2))
+    found = compare(file, [random_reals(model.inputs, 2)])
     assert found.match and len(found.layers) == 3
     assert len(np.unique(model.plan.steps[0].weights)) <= 15  # type: ignore[attr-defined]
 

@@ -95,6 +95,15 @@ def signed(body: bytes) -> bytes:
     return body + hashlib.sha256(body).digest()
 
 
+def test_a_container_is_planned_for_more_cores_as_its_model() -> None:
+    model = compile_model(DIGITS.read_bytes())
+    again = compile_model(model.save())
+    for cores in (3, 1):
+        want, found = model.replanned(cores).plan, again.replanned(cores).plan
+        assert len(found.tasks) == len(want.tasks) > 0 and found.jobs == want.jobs
+        assert found.weights == want.weights and found.cores == cores
+
+
 def test_damaged_containers() -> None:
     data = compile_model(DIGITS.read_bytes()).save()
     body = data[:-32]

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from rkcosim.measure.models.compare import LayerDifference
-from rkcosim.measure.models.outputs import add_agreement, agreement, one_score_each, random_values
+from rkcosim.measure.models.draw import random_reals
+from rkcosim.measure.models.outputs import add_agreement, agreement, one_score_each
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def test_random_inputs_fit_their_types() -> None:
     """Codes of bytes within their range, whole numbers for indices and switches, normal numbers."""
     codes = Described((1, 500), np.dtype(np.uint8), 0.5, 10)
     number = Described((), np.dtype(np.int64))
-    first, second, third = random_values([codes, number, Described((1, 500), np.dtype(np.float16))], 3)
+    first, second, third = random_reals([codes, number, Described((1, 500), np.dtype(np.float16))], 3)
     assert first.min() >= -5.0 and first.max() <= 122.5 and len(np.unique(first)) > 100
     assert second.shape == () and float(second) in (0.0, 1.0)
     assert 0.8 < third.std() < 1.2

@@ -186,7 +186,33 @@ class FTable:
     fraction: int
 
 
-FloatNode = FStages | FTable | FAverage | FConv | FBinary | FClampNode | FCopy | FPool | FHost | FSlope
+@dataclass(frozen=True, kw_only=True)
+class FProduct:
+    """Products of matrices, one for each head: ``y[m, n] = fp16(sum of tile sums of a[m, k] * b[k, n])``.
+
+    The indices are arrays of positions in the C, H, W order of a tensor.
+
+    Members
+    -------
+    a_index : [heads, M, K] in `a`.
+    b_index : [heads, K, N] in `b`.
+    y_index : [heads, M, N] in y, which has `shape`.
+    scale : fp16 number by which the binary32 sums are multiplied.
+    """
+
+    a: str
+    b: str
+    y: str
+    a_index: NDArray[np.int64]
+    b_index: NDArray[np.int64]
+    y_index: NDArray[np.int64]
+    shape: tuple[int, int, int]
+    scale: float = 1.0
+
+
+FloatNode = (
+    FProduct | FStages | FTable | FAverage | FConv | FBinary | FClampNode | FCopy | FPool | FHost | FSlope
+)
 
 
 def clamp32(value: Single, clamp: FClamp) -> Single:
@@ -350,6 +376,21 @@ def _direct(taps: NDArray[np.float64], weights: NDArray[np.float64], finite: boo
     return acc.reshape(-1, *size)
 
 
+def product(a: Half, b: Half, node: FProduct) -> Half:
+    """Evaluate an `FProduct`."""
+    left, right = (array.reshape(-1).astype(np.float64) for array in (a, b))
+    finite = bool(np.isfinite(left).all() and np.isfinite(right).all())
+    y = np.zeros(node.shape, np.float16)
+    heads = zip(node.a_index, node.b_index, node.y_index, strict=True)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for first, second, target in heads:
+            taps = left[first].T[:, :, None, None, None]  # [K, M, 1, 1, 1]: windows of one tap
+            weights = right[second].T[:, :, None, None]
+            acc = _direct(taps, weights, finite) * np.float32(np.float16(node.scale))
+            y.reshape(-1)[target] = to_half(acc)[:, :, 0].T
+    return y
+
+
 def binary(a: Half, b: Half, node: FBinary) -> Half:
     """Evaluate an `FBinary`."""
     first, second = a.astype(np.float32), np.broadcast_to(b.astype(np.float32), a.shape)
@@ -470,6 +511,8 @@ def evaluate_float(node: FloatNode, tensors: Any) -> Half:
     match node:
         case FConv():
             return conv(tensors[node.x], node)
+        case FProduct():
+            return product(tensors[node.a], tensors[node.b], node)
         case FBinary():
             return binary(tensors[node.a], tensors[node.b], node)
         case FSlope():

@@ -28,13 +28,13 @@ from rkcosim.compiler.steps import (
 )
 from rkcosim.golden.graph import run
 from rkcosim.measure.models import float_units
+from rkcosim.measure.models.draw import random_reals
 from rkcosim.measure.models.outputs import (
     Agreement,
     agreement,
     class_outputs,
     differences,
     largest,
-    random_values,
 )
 from rkcosim.measure.models.references import (
     ReferenceName,
@@ -286,7 +286,7 @@ def compare(
     with naming_model(path):
         model = open_model(data)
     other = open_reference(reference or default_reference(data), path, model)
-    items = batch if batch is not None else [random_values(model.inputs, seed)]
+    items = batch if batch is not None else [random_reals(model.inputs, seed)]
     layers: dict[str, LayerDifference] = {}
     outputs: list[OutputDifference] = []
     skipped: list[str] = []
@@ -303,7 +303,7 @@ def compare(
                 raise ReferenceProblem(f"{path}: {error}") from error
             if not floats:
                 _layers(model, other, layers, skipped, shown)
-            cubes = [model.encode_input(index, value) for index, value in enumerate(values)]
+            cubes = [model.encode_input(index, value) for index, value in enumerate(_typed(model, values))]
             shown.detail = "the whole model"
             values_of = _reader(model, graph_tensors(model, cubes, states))
             states = following_states(model.graph, values_of)
@@ -325,6 +325,14 @@ def compare(
             "classes of both"
         )
     return Comparison(path.name, other.name, len(items), list(layers.values()), outputs, skipped)
+
+
+def _typed(model: CompiledModel, values: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+    """Return inputs as `CompiledModel.encode_input` takes them: real values, or integers in their type."""
+    return [
+        value if info.quantised or info.dtype.kind == "f" else np.asarray(value).astype(info.dtype)
+        for info, value in zip(model.inputs, values, strict=True)
+    ]
 
 
 def _reader(

@@ -15,7 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim.compiler.graph import from_cube, to_cube
-from rkcosim.compiler.steps import BinaryStep, ConvStep, FloatStep, HostStep, PoolStep, Step, TableStep
+from rkcosim.compiler.steps import (
+    BinaryStep,
+    ConvStep,
+    FloatStep,
+    HostStep,
+    PoolStep,
+    ProductStep,
+    Step,
+    TableStep,
+)
 from rkcosim.golden.graph import run
 from rkcosim.verify.crosscheck.graph_nodes import graph_nodes
 
@@ -93,7 +102,7 @@ def _own_units(step: Step, tensors: Mapping[str, Array], result: Array) -> npt.N
         places = last_place(from_cube(tensors[source.name], source)).max(axis=axis, keepdims=True)
         moved = to_cube(np.abs(_finite(from_cube(result, step.output))) * places, step.output)
         return np.maximum(last_place(result), moved)
-    elif isinstance(step, PoolStep) or "Pool" in step.kind:
+    elif isinstance(step, PoolStep | ProductStep) or "Pool" in step.kind:
         largest = _finite(run(graph_nodes(step), sizes)[step.output.name])
     elif isinstance(step, TableStep):
         entry = 2.0**-step.fraction  # interpolation and rounding of the entries

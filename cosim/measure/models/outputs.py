@@ -44,36 +44,6 @@ class Info(Protocol):
         ...
 
 
-def random_values(inputs: Sequence[Info], seed: int) -> list[npt.NDArray[np.float32]]:
-    """Draw random real values for a model's inputs.
-
-    Parameters
-    ----------
-    inputs
-        The model's inputs in order.
-    seed
-        Seed of the generator.
-
-    Returns
-    -------
-    A float32 array for each input: values whose codes are uniformly random; for inputs in floating point,
-    normal values; for other inputs without a scale (indices, lengths, switches), 0 and 1.
-    """
-    rng = np.random.default_rng(seed)
-    drawn = []
-    for info in inputs:
-        if info.dtype.kind == "f":
-            drawn.append(rng.normal(size=info.shape).astype(np.float32))
-            continue
-        if info.dtype not in (np.int8, np.uint8) and (info.scale, info.zero_point) == (1.0, 0):
-            drawn.append(rng.integers(0, 2, info.shape).astype(np.float32))
-            continue
-        low, high = (-128, 127) if info.dtype == np.int8 else (0, 255)
-        codes = rng.integers(low, high + 1, info.shape)
-        drawn.append(((codes - info.zero_point) * info.scale).astype(np.float32))
-    return drawn
-
-
 def one_score_each(shape: Sequence[int]) -> bool:
     """Whether a shape has one number for each class: (1, C) or (C,) with C > 1, other dimensions being 1."""
     alone = len(shape) == 1 or (len(shape) > 1 and shape[0] == 1)

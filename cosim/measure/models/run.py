@@ -20,12 +20,12 @@ from rkcosim.engines.engine import open_named
 from rkcosim.engines.library import DramConfig
 from rkcosim.engines.protocol import capabilities
 from rkcosim.engines.settings import changed
+from rkcosim.measure.models.draw import random_reals
 from rkcosim.measure.models.hosted import HostWork, host_work
 from rkcosim.measure.models.outputs import (
     add_agreement,
     class_outputs,
     output_row,
-    random_values,
 )
 from rkcosim.measure.models.progress import Inferences
 from rkcosim.measure.models.rows import LayerRow, buffers, layer_row, task_rows
@@ -456,8 +456,8 @@ def run_model(
 
 
 def random_inputs(session: Session, seed: int) -> list[npt.NDArray[np.float32]]:
-    """Draw real values for the inputs of a session (`rkcosim.measure.models.outputs.random_values`)."""
-    return random_values(session.inputs, seed)
+    """Draw random inputs of a session's model (`rkcosim.measure.models.draw.random_reals`)."""
+    return random_reals(session.inputs, seed)
 
 
 def _check_batch(session: Session, batch: Sequence[Sequence[npt.NDArray[Any]]]) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.compiler.graph import Tensor, Window
+from rkcosim.compiler.graph import Tensor, Window, in_rows
 from rkcosim.compiler.requant import SECOND_SHIFT
 from rkcosim.compiler.steps import (
+    AtomsStep,
     BinaryStep,
     Converter,
     ConvStep,
@@ -20,11 +21,13 @@ from rkcosim.compiler.steps import (
     Limits,
     LookupStep,
     PoolStep,
+    ProductStep,
     RepeatStep,
     RescaleStep,
     SlopeStep,
     Step,
     TableStep,
+    TilesStep,
 )
 from rkcosim.golden.graph import (
     Clamp,
@@ -36,6 +39,7 @@ from rkcosim.golden.graph import (
     FCopy,
     FHost,
     FPool,
+    FProduct,
     FSlope,
     FStage,
     FStages,
@@ -56,6 +60,7 @@ from rkcosim.golden.graph import (
     QSlope,
     Stage,
 )
+from rkcosim.verify.crosscheck.product_nodes import atoms_index, product_indices, tiles_index
 
 Index = npt.NDArray[np.int64]
 
@@ -141,6 +146,9 @@ def _node(step: Step) -> Node:
         channel, row, column = np.indices(y.cube)
         row, column = row // step.factors[0], column // step.factors[1]
         index = (channel * x.cube[1] + row) * x.cube[2] + column
+        return HostGather(xs=(x.name,), y=y.name, index=index, codings=((1.0, 0),), coding=(1.0, 0), fill=0)
+    if isinstance(step, AtomsStep | TilesStep):
+        index = atoms_index(step) if isinstance(step, AtomsStep) else tiles_index(step)
         return HostGather(xs=(x.name,), y=y.name, index=index, codings=((1.0, 0),), coding=(1.0, 0), fill=0)
     if y.real:
         return float_node(step)
@@ -229,6 +237,10 @@ def float_node(step: Step) -> Node:
                 clamp=_float_clamp(step.limits),
                 slopes=None if step.slopes is None else np.asarray(step.slopes.values, np.float16),
             )
+        case ProductStep():
+            a, b, target = product_indices(step)
+            names = {"a": x.name, "b": step.inputs[1].name, "y": y.name}
+            return FProduct(**names, a_index=a, b_index=b, y_index=target, shape=y.cube, scale=step.scale)
         case FloatStep():
             return FStages(
                 **_ends(step),
@@ -309,6 +321,8 @@ def _softmax_axis(step: HostStep) -> int:
     """Return the axis of the cube for a softmax's axis in the unflattened shape of its tensor."""
     x = step.inputs[0]
     axis = step.attributes["axis"] % len(x.shape) - len(x.shape)
+    if in_rows(x.shape, x.cube):
+        return 0  # the last axis
     if len(x.shape) == 4:
         return axis + 3
     return 0 if axis == -1 else 1
@@ -319,7 +333,7 @@ def _element(tensor: Tensor, coordinates: tuple[Index, ...]) -> Index:
     _, height, width = tensor.cube
     flat = np.ravel_multi_index(coordinates, tensor.shape)
     matrix = len(tensor.shape) in (2, 3) and tensor.shape[-1] == tensor.cube[0] and height > 1
-    if not (matrix or tensor.channels_last):
+    if not (matrix or tensor.channels_last or in_rows(tensor.shape, tensor.cube)):
         return flat
     channel, pixel = flat % tensor.cube[0], flat // tensor.cube[0]
     return channel * height * width + pixel

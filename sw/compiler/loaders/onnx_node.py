@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from rkcosim.compiler.graph import BilinearForm, Graph, ModelError, Tensor, Window
+from rkcosim.compiler.graph import BilinearForm, Graph, ModelError, Tensor, Window, in_rows
 from rkcosim.compiler.loaders.operators import (
     Array,
     Constant,
@@ -24,6 +24,7 @@ from rkcosim.compiler.loaders.operators import (
     natural_cube,
     same_pads,
 )
+from rkcosim.compiler.loaders.views import View
 
 BIAS_TOLERANCE = 1e-5
 """Relative difference up to which a bias scale counts as input scale * weight scale (float32)."""
@@ -82,7 +83,7 @@ class Broken:
     """The result of a node that could not be read; the node's error is reported at the end."""
 
 
-Value = Input | Constant | Quantised | Real | Pending | Host | Hosted | Broken
+Value = Input | Constant | Quantised | Real | View | Pending | Host | Hosted | Broken
 
 
 def node_label(node: onnx.NodeProto) -> str:
@@ -315,14 +316,18 @@ class OnnxNode(Node):
         x = self.graph.tensors[self.settled()] if is_line(self.input()) else self.input()
         if x.shape[-1] != matrix.shape[1]:
             raise self.wrong(f"input '{self.names[0]}' {x.shape} times depth {matrix.shape[1]}")
-        natural_cube((*x.shape[:-1], len(matrix)), self.label)
+        if len(x.shape) == 4 and not in_rows(x.shape, x.cube):
+            raise self.wrong(f"input '{self.names[0]}' {x.shape} is stored as a map")
+        if len(x.shape) != 4:
+            natural_cube((*x.shape[:-1], len(matrix)), self.label)
         return x, (matrix, scales if self.floats else scales * alpha, zero)
 
     def second(self, index: int, first: Tensor) -> str:
         x = self.input(index)
         if (x.shape, x.cube) == (first.shape, first.cube):
             return x.name
-        if x.cube == (first.cube[0], 1, 1) and len(x.shape) == len(first.shape):
+        plain = not in_rows(first.shape, first.cube)
+        if plain and x.cube == (first.cube[0], 1, 1) and len(x.shape) == len(first.shape):
             return self.view(index)
         raise self.wrong(f"operands {first.shape} and {x.shape} differ")
 
@@ -357,7 +362,8 @@ class OnnxNode(Node):
         slopes = np.asarray(constant.real(), np.float64)
         axis = len(x.shape) - slopes.ndim
         per_channel = slopes.ndim <= len(x.shape) and slopes.shape[1 - axis : 2 - axis] == (slopes.size,)
-        if slopes.size != 1 and not (per_channel and slopes.size == x.cube[0]):
+        plain = not in_rows(x.shape, x.cube)
+        if slopes.size != 1 and not (plain and per_channel and slopes.size == x.cube[0]):
             raise self.wrong(f"slopes '{self.names[1]}' {slopes.shape} are not per channel")
         return slopes
 
@@ -497,4 +503,4 @@ def reshaped_cube(cube: Cube, before: Shape, shape: Shape) -> Cube | None:
 
 def _in_rows(cube: Cube, shape: Shape) -> bool:
     """Whether the elements of a shape lie row by row in a cube: a matrix of more than one row."""
-    return len(shape) in (2, 3) and shape[-1] == cube[0] and cube[1] > 1
+    return (len(shape) in (2, 3) and shape[-1] == cube[0] and cube[1] > 1) or in_rows(shape, cube)

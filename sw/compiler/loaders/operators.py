@@ -287,7 +287,7 @@ class Node(ABC):
             like = replace(like, shape=(1, *like.cube))
             codes = np.expand_dims(codes, -2) if codes.ndim > 1 else codes
         channels, height, _ = like.cube
-        axis = 1 if len(like.shape) == 4 else len(like.shape) - 1
+        axis = _channel_axis(like)
         try:
             wide = codes.reshape((1,) * (len(like.shape) - codes.ndim) + codes.shape)
             if wide.ndim != len(like.shape):
@@ -295,6 +295,8 @@ class Node(ABC):
             spread = np.broadcast_to(wide, like.shape)
             if wide.size == wide.shape[axis] and wide.size in (1, channels):
                 return np.broadcast_to(wide.reshape(-1), (channels,)).reshape(channels, 1, 1)
+            if g.in_rows(like.shape, like.cube):
+                return g.to_cube(spread, like)
             if like.cube == natural_cube(like.shape, self.label) and len(like.shape) < 4:
                 spread = spread.reshape(height, channels).T
             return spread.reshape(like.cube)
@@ -518,7 +520,8 @@ def _reduce(node: Node, method: Literal["mean", "sum", "max"]) -> Pending:
 
 
 def _channel_axis(tensor: Tensor) -> int:
-    return 1 if len(tensor.shape) == 4 else len(tensor.shape) - 1
+    rows = g.in_rows(tensor.shape, tensor.cube)
+    return 1 if len(tensor.shape) == 4 and not rows else len(tensor.shape) - 1
 
 
 def _channel_sum(node: Node, x: Tensor, factor: float) -> Pending:

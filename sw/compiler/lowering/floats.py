@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import numpy.typing as npt
 
 from rkcosim.compiler import graph as g
 from rkcosim.compiler.graph import Clamp, ModelError, Op, Tensor, Window
+from rkcosim.compiler.graph_products import KernelAtoms, KernelTiles, Product
 from rkcosim.compiler.lowering.common import (
     INSERTS,
     Array,
@@ -22,6 +25,7 @@ from rkcosim.compiler.lowering.curves import CURVES, GATES, TABLE_FRACTION, Curv
 from rkcosim.compiler.lowering.moves import Moves
 from rkcosim.compiler.programs.floats import single_bits
 from rkcosim.compiler.steps import (
+    AtomsStep,
     BinaryStep,
     Converter,
     ConvStep,
@@ -29,9 +33,11 @@ from rkcosim.compiler.steps import (
     FloatStep,
     Limits,
     PoolStep,
+    ProductStep,
     Slopes,
     Step,
     TableStep,
+    TilesStep,
 )
 
 
@@ -54,6 +60,19 @@ class Floats(Moves):
         between = replace(self.output, name=f"{self.output.name}.unclamped")
         first = self.also(replace(self.op, clamp=Clamp()), self.inputs, between)
         return [*first, *self.step(FloatStep, inputs=(between,), **fields)]
+
+    def movements(self) -> dict[type[Op], Callable[[], list[Step]]]:
+        kinds: dict[type[Op], type[Step]] = {
+            KernelAtoms: AtomsStep,
+            KernelTiles: TilesStep,
+            Product: ProductStep,
+        }
+        own = {op: partial(self._of_product, step) for op, step in kinds.items()}
+        return {**super().movements(), **own}
+
+    def _of_product(self, kind: type[Step]) -> list[Step]:
+        more = {"scale": self.op.scale} if kind is ProductStep else {}
+        return self.step(kind, factors=self.op.factors, **more)
 
     def affine(self) -> list[Step]:
         """Multiply and add in BN; a gate is limited in BS, scaled in BN and multiplied by x in EW."""

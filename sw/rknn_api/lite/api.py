@@ -23,7 +23,7 @@ PLATFORM = "rk3588"
 """The simulated platform."""
 
 _LAYOUTS = json.loads(Path(__file__).with_name("declarations.json").read_text())
-_NUMBERS: dict[str, int] = _LAYOUTS["numbers"]
+NUMBERS: dict[str, int] = _LAYOUTS["numbers"]
 _C_TYPES: dict[str, Any] = {
     **{f"{name}_t": getattr(ct, f"c_{name}") for name in ("int8", "uint8", "int16", "int32", "uint32")},
     **{f"{name}_t": getattr(ct, f"c_{name}") for name in ("int64", "uint64")},
@@ -31,12 +31,13 @@ _C_TYPES: dict[str, Any] = {
 }
 
 _TYPES = {
-    name: _NUMBERS[f"RKNN_TENSOR_{name.upper()}"] for name in ("float32", "float16", "int8", "uint8", "int16")
+    name: NUMBERS[f"RKNN_TENSOR_{name.upper()}"] for name in ("float32", "float16", "int8", "uint8", "int16")
 }
 """Codes of the element types that rknn_inputs_set accepts; other arrays are converted to float32."""
 
 
-def _struct(name: str) -> Any:
+def struct(name: str) -> Any:
+    """Return a struct of the header as a ctypes class."""
     fields = []
     for member, kind, *lengths in _LAYOUTS["structs"][name]:
         made = _C_TYPES[kind]
@@ -46,8 +47,8 @@ def _struct(name: str) -> Any:
     return type(name, (ct.Structure,), {"_fields_": fields})
 
 
-_Counts, _Attr = _struct("rknn_input_output_num"), _struct("rknn_tensor_attr")
-_Version, _Input, _Output = _struct("rknn_sdk_version"), _struct("rknn_input"), _struct("rknn_output")
+_Counts, _Attr = struct("rknn_input_output_num"), struct("rknn_tensor_attr")
+_Version, _Input, _Output = struct("rknn_sdk_version"), struct("rknn_input"), struct("rknn_output")
 
 
 def _library() -> Any:
@@ -71,17 +72,21 @@ class RKNNLite:
     verbose_file : also write it to this file, if `verbose` is set.
     """
 
-    NPU_CORE_AUTO = _NUMBERS["RKNN_NPU_CORE_AUTO"]
-    NPU_CORE_0 = _NUMBERS["RKNN_NPU_CORE_0"]
-    NPU_CORE_1 = _NUMBERS["RKNN_NPU_CORE_1"]
-    NPU_CORE_2 = _NUMBERS["RKNN_NPU_CORE_2"]
-    NPU_CORE_0_1 = _NUMBERS["RKNN_NPU_CORE_0_1"]
-    NPU_CORE_0_1_2 = _NUMBERS["RKNN_NPU_CORE_0_1_2"]
-    NPU_CORE_ALL = _NUMBERS["RKNN_NPU_CORE_ALL"]
+    NAME = "RKNNLite"
+    """Name of the class in messages."""
+
+    NPU_CORE_AUTO = NUMBERS["RKNN_NPU_CORE_AUTO"]
+    NPU_CORE_0 = NUMBERS["RKNN_NPU_CORE_0"]
+    NPU_CORE_1 = NUMBERS["RKNN_NPU_CORE_1"]
+    NPU_CORE_2 = NUMBERS["RKNN_NPU_CORE_2"]
+    NPU_CORE_0_1 = NUMBERS["RKNN_NPU_CORE_0_1"]
+    NPU_CORE_0_1_2 = NUMBERS["RKNN_NPU_CORE_0_1_2"]
+    NPU_CORE_ALL = NUMBERS["RKNN_NPU_CORE_ALL"]
 
     def __init__(self, verbose: bool = False, verbose_file: str | None = None) -> None:
         self.verbose, self.verbose_file = verbose, verbose_file
         self.rknn_data: bytes | None = None
+        self.flags = 0
         self._context = ct.c_uint64()
         self._inputs: list[Any] = []
         self._outputs: list[Any] = []
@@ -112,7 +117,7 @@ class RKNNLite:
         self._library = _library()
         self._close()
         data = self.rknn_data
-        code = self._library.rknn_init(ct.byref(self._context), data, len(data), 0, None)
+        code = self._library.rknn_init(ct.byref(self._context), data, len(data), self.flags, None)
         if code:
             return self._failed(f"init_runtime: rknn_init returned {code}")
         counts = _Counts()
@@ -174,7 +179,7 @@ class RKNNLite:
             items[number].size = array.nbytes
             items[number].pass_through = int(bool(raw))
             items[number].type = _TYPES[array.dtype.name]
-            items[number].fmt = _NUMBERS[self._format(number, order)]
+            items[number].fmt = NUMBERS[self._format(number, order)]
         call = self._library.rknn_inputs_set(self._context, len(items), items)
         call = call or self._library.rknn_run(self._context, None)
         return None if self._wrong("inference", call) else self._results()
@@ -255,7 +260,7 @@ class RKNNLite:
 
     def _query(self, command: str, info: Any) -> int:
         size = ct.sizeof(info)
-        code = self._library.rknn_query(self._context, _NUMBERS[command], ct.byref(info), size)
+        code = self._library.rknn_query(self._context, NUMBERS[command], ct.byref(info), size)
         return self._wrong("rknn_query", code)
 
     def _wrong(self, what: str, code: int) -> int:
@@ -264,12 +269,12 @@ class RKNNLite:
         return int(code)
 
     def _failed(self, text: str) -> int:
-        print(f"E RKNNLite: {text}", file=sys.stderr)
+        print(f"E {self.NAME}: {text}", file=sys.stderr)
         return FAILED
 
     def _say(self, text: str) -> None:
         if self.verbose:
-            print(f"I RKNNLite: {text}", file=sys.stderr)
+            print(f"I {self.NAME}: {text}", file=sys.stderr)
             if self.verbose_file:
                 with open(self.verbose_file, "a") as file:
                     print(text, file=file)

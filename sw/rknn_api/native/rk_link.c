@@ -1,6 +1,7 @@
 /* Connections to the server: one for the process and one for each thread, so that several threads can be in
  * calls at the same time.  When the connection of the process is closed, the server frees its resources. */
 #include "rknnrt.h"
+#include "rk_socket.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -99,61 +100,12 @@ static void begin(void)
 
 static int send_packet(int fd, const struct rk_packet *packet, int passed)
 {
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int))];
-    } control = {.bytes = {0}};
-    struct iovec part = {(void *)packet, sizeof(*packet)};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-    if (passed >= 0) {
-        message.msg_control = &control;
-        message.msg_controllen = sizeof(control);
-        struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
-        rights->cmsg_level = SOL_SOCKET;
-        rights->cmsg_type = SCM_RIGHTS;
-        rights->cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(rights), &passed, sizeof(int));
-    }
-    ssize_t sent;
-    do
-        sent = sendmsg(fd, &message, MSG_NOSIGNAL);
-    while (sent < 0 && errno == EINTR);
-    return sent == (ssize_t)sizeof(*packet) ? 0 : -1;
+    return rk_send(fd, packet, sizeof(*packet), passed);
 }
 
 static int receive_packet(int fd, struct rk_packet *packet, int *came)
 {
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int))];
-    } control;
-    struct iovec part = {packet, sizeof(*packet)};
-    ssize_t got;
-    *came = -1;
-    do {
-        struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control,
-                                 .msg_controllen = sizeof(control)};
-        got = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
-        if (got > 0)
-            for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c))
-                if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
-                    memcpy(came, CMSG_DATA(c), sizeof(int));
-    } while (got < 0 && errno == EINTR);
-    return got == (ssize_t)sizeof(*packet) ? 0 : -1;
-}
-
-/* Use a high number, so that the program's descriptors have the same numbers as without this library. */
-static int move_up(int fd)
-{
-    static const int places[] = {900, 200, 60};
-    for (size_t n = 0; n < sizeof(places) / sizeof(places[0]); n++) {
-        int high = fcntl(fd, F_DUPFD_CLOEXEC, places[n]);
-        if (high >= 0) {
-            close(fd);
-            return high;
-        }
-    }
-    return fd;
+    return rk_receive(fd, packet, sizeof(*packet), came);
 }
 
 static int connect_to_server(ino_t *ino)
@@ -182,7 +134,7 @@ static int connect_to_server(ino_t *ino)
         close(fd);
         return -1;
     }
-    fd = move_up(fd);
+    fd = rk_move_up(fd);
     struct stat status;
     if (fstat(fd, &status)) {
         close(fd);
@@ -211,30 +163,12 @@ static int open_session(void)
     return 0;
 }
 
-static int new_arena(uint64_t size, uint8_t **arena)
-{
-    int fd = memfd_create("rknn arena", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0)
-        return -1;
-    /* The server maps the memory, so it must not shrink. */
-    if (ftruncate(fd, (off_t)size) || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) {
-        close(fd);
-        return -1;
-    }
-    *arena = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (*arena == MAP_FAILED) {
-        close(fd);
-        return -1;
-    }
-    return fd;
-}
-
 /* Replace the arena by a larger one with the same contents, and notify the server by a message `op`. */
 static int enlarge(struct rk_link *link, uint64_t size, enum rk_op op)
 {
     uint8_t *arena;
     size = (size + (1u << 20) - 1) & ~(uint64_t)((1u << 20) - 1);
-    int fd = new_arena(size, &arena);
+    int fd = rk_new_memory("rknn arena", size, &arena);
     struct rk_packet packet = {.op = op, .a = {(int64_t)session}};
     if (fd < 0) {
         packet.a[0] = -1;

@@ -1,0 +1,116 @@
+"""Accuracy of quantised networks: float, int8, int8 with layers in floats, in onnxruntime and on the NPU.
+
+    python -m benchmarks.quantize FOLDER [--json FILE] [--mixed N] [--samples N] [MODEL.onnx ...]
+
+Makes the networks of examples/networks/make.py in floating point (their weights are random), or takes float
+ONNX models of one input, quantises each with `rkcosim.compiler.quantization` on samples of a normal
+distribution, and measures the outputs on other samples.  Each row is written to FOLDER when it is known; a
+second run goes on behind the last one.  Cycles are those of `rkcosim estimate`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import runpy
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from rkcosim.compiler import compile_model
+from rkcosim.compiler.quantization import Figures, Settings, measure, prepared, quantize_model
+from rkcosim.measure.models.accuracy import npu_figures
+from rkcosim.measure.perf.estimator.estimate import estimate_model
+
+MAKE = runpy.run_path(str(Path(__file__).parents[1] / "examples" / "networks" / "make.py"))
+NAMES = (
+    *MAKE["NETWORKS"],
+    *("mobilenet_v1", "mobilenet_v2", "resnet50", "yolov5s_relu", "yolov5n", "yolov8n"),
+)
+
+
+def row_of(name: str, data: bytes, samples: int, mixed: int) -> dict[str, Any]:
+    """Quantise a float model and return the figures of its worst output, and its estimated cycles."""
+    begun = time.perf_counter()
+    proto = prepared(data)
+    (item,) = proto.graph.input
+    shape = [dim.dim_value for dim in item.type.tensor_type.shape.dim]
+    rng = np.random.default_rng(11)
+    drawn = [{item.name: rng.normal(size=shape).astype(np.float32)} for _ in range(2 * samples)]
+    learnt, fresh = drawn[:samples], drawn[samples:]
+    row: dict[str, Any] = {"network": name, "samples": samples}
+    kept: tuple[str, ...] = ()
+    for form in ("int8", "mixed"):
+        made = quantize_model(proto, learnt, Settings(keep=kept))
+        found = measure(proto, onnx.load_model_from_string(made), fresh)
+        row[form] = {
+            "onnxruntime": asdict(worst(found.outputs)),
+            "npu": asdict(worst(npu_figures(proto, made, fresh))),
+        }
+        if form == "int8":
+            cycles = estimate_model(compile_model(made)).cycles
+            row |= {"layers": len(found.layers), "cycles": cycles, "milliseconds": cycles / 1e6}
+            kept = row["kept"] = tuple(layer.name for layer in found.worst(mixed))
+    return row | {"seconds": time.perf_counter() - begun}
+
+
+def worst(figures: dict[str, Figures]) -> Figures:
+    """Return the figures of the output with the largest error."""
+    return min(figures.values(), key=lambda one: np.inf if one.sqnr is None else one.sqnr)
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """Return the rows as a table in Markdown."""
+    heads = ("network", "layers", "int8, onnxruntime", "int8, NPU", "mixed, onnxruntime", "mixed, NPU")
+    lines = [
+        f"| {' | '.join((*heads, 'layers in floats', 'cycles', 'ms at 1 GHz'))} |",
+        f"|{' --- |' * (len(heads) + 3)}",
+    ]
+    for row in rows:
+        cells = [row["network"], str(row["layers"])]
+        for form in ("int8", "mixed"):
+            for who in ("onnxruntime", "npu"):
+                figures = row[form][who]
+                sqnr = "exact" if figures["sqnr"] is None else f"{figures['sqnr']:.1f} dB"
+                cells.append(f"{sqnr}, {figures['cosine']:.4f}")
+        cells += [", ".join(row["kept"]), f"{row['cycles']:,.0f}", f"{row['milliseconds']:.3f}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure all networks that have no row yet, and print the table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.quantize", description=__doc__)
+    parser.add_argument("folder", type=Path, help="folder of the rows")
+    parser.add_argument("models", nargs="*", help=f"float ONNX models, or some of {', '.join(NAMES)}")
+    parser.add_argument("--json", type=Path, help="write the rows to this file")
+    parser.add_argument("--mixed", type=int, default=2, help="layers that stay in floats (default: 2)")
+    parser.add_argument("--samples", type=int, default=4, help="samples to learn and to measure (default: 4)")
+    given = parser.parse_args()
+    given.folder.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for model in given.models or NAMES:
+        name = Path(model).stem
+        place = given.folder / f"{name}.json"
+        if not place.exists():
+            if model in NAMES:
+                network, outputs = (MAKE["NETWORKS"] | MAKE["PUBLISHED"])[model]()
+                data = network.model(outputs).SerializeToString()
+            else:
+                data = Path(model).read_bytes()
+            text = json.dumps(row_of(name, data, given.samples, given.mixed), indent=2)
+            place.write_text(text + "\n")
+        rows.append(json.loads(place.read_text()))
+        print(table(rows[-1:]).splitlines()[-1], flush=True)
+    print(table(rows))
+    if given.json is not None:
+        given.json.write_text(json.dumps({"schema_version": 1, "rows": rows}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,302 @@
+"""`rkcosim quantize` and `rkcosim accuracy`: int8 models from float ones, and how far they are from them."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from rkcosim.cli import results
+from rkcosim.cli.app import argument, command, needs, option
+from rkcosim.cli.options import LoadingOptions
+
+if TYPE_CHECKING:
+    from rkcosim.cli.calibration import Reading
+    from rkcosim.compiler.quantization import Accuracy, Figures, Normalisation
+
+SHOWN = 20
+"""Layers that are printed without --all."""
+
+
+def _numbers(text: str | None, name: str) -> list[tuple[float, ...]]:
+    """Return the numbers of an option: a group for each input, separated by slashes; [] for None."""
+    try:
+        groups = [tuple(map(float, group.split(","))) for group in (text or "").split("/") if group]
+    except ValueError:
+        groups = []
+    if text is not None and not groups:
+        raise ValueError(
+            f"{name} must be numbers separated by commas, as 123.7,116.3,103.5, with a slash between the "
+            f"inputs of the model, not '{text}'"
+        )
+    return groups
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions(LoadingOptions):
+    """Samples, how they are normalised, and the report about them."""
+
+    data: Path | None = option(
+        "Samples: a folder of pictures or .npy files, an .npz with an array for each input (or images), or "
+        "a .txt list with the files of one sample on each line.",
+        metavar="SAMPLES",
+    )
+    limit: int | None = option("Maximum number of samples; default: all.", low=1)
+    mean: str | None = option(
+        "Subtract these numbers from the channels of the samples, whose pixels are then 0 to 255; a slash "
+        "separates the inputs of the model.",
+        metavar="NUMBERS",
+    )
+    std: str | None = option(
+        "Divide the channels by these numbers; default: 1 with --mean, otherwise pixels are divided by 255.",
+        metavar="NUMBERS",
+    )
+    bgr: bool = option("The channels of pictures are blue, green, red.", default=False)
+    npu: bool = option(
+        "Also compute the outputs with the NPU's arithmetic (the graph-level golden model).", default=False
+    )
+    all: bool = option(f"Print all layers, not only the {SHOWN} with the largest errors.", default=False)
+    html: Path | None = option("Also write the report to this HTML file.", writes=True)
+
+    def normalisations(self) -> tuple[Normalisation, ...]:
+        """Return the normalisations of --mean and --std, one for all inputs or one for each."""
+        from rkcosim.compiler.quantization import Normalisation
+
+        means, stds = _numbers(self.mean, "--mean"), _numbers(self.std, "--std")
+        if not means and not stds:
+            return ()
+        means, stds = means or [(0.0,)] * len(stds), stds or [(1.0,)] * len(means)
+        if len(means) != len(stds):
+            raise ValueError(f"--mean has numbers for {len(means)} inputs, --std for {len(stds)}")
+        return tuple(Normalisation(*pair) for pair in zip(means, stds, strict=True))
+
+    def how(self, raw: bool = False) -> Reading:
+        """Return how the samples are read; `raw` if the model normalises them."""
+        from rkcosim.cli.calibration import MOST_SAMPLES, Reading
+
+        return Reading(self.normalisations(), raw, self.bgr, self.limit or MOST_SAMPLES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantizeOptions(DataOptions):
+    """Options of `rkcosim quantize`."""
+
+    model: Path = argument("ONNX model in floating point.")
+    output: Path = option("ONNX file to write.", "-o", "--output", default=MISSING, writes=True)
+    method: Literal["minmax", "percentile", "entropy"] = option(
+        "Ranges of activations: the extreme values (minmax), without outliers (percentile), or with the "
+        "smallest loss of information (entropy).",
+        default="minmax",
+    )
+    percentile: float = option(
+        "Percentage of the values that --method percentile keeps.", default=99.99, low=50.0, high=100.0
+    )
+    per_channel: bool = option(
+        "Whether weights have a scale for each channel or one for the layer.",
+        "--per-channel/--per-tensor",
+        default=True,
+    )
+    mixed: int = option("Keep the N layers with the largest errors in floating point.", default=0, low=0)
+    keep: tuple[str, ...] = option(
+        "Keep the layer of this name in floating point; repeatable.", metavar="NAME", default=()
+    )
+    pixels: bool = option(
+        "Put the normalisation of --mean and --std into the model, which then takes pixels from 0 to 255.",
+        default=False,
+    )
+    float_only: bool = option(
+        "Quantise nothing: write the float model, with the normalisation of --pixels if it is given.",
+        default=False,
+    )
+
+
+@command(
+    "rkcosim quantize model.onnx --data pictures/ -o model_int8.onnx",
+    "rkcosim quantize model.onnx --data pictures/ --mean 123.7,116.3,103.5 --std 58.4,57.1,57.4 --mixed 2 "
+    "-o model_int8.onnx --html accuracy.html",
+    "rkcosim quantize model.onnx --data samples.npz --method percentile -o model_int8.onnx --json -",
+)
+def quantize_command(asked: QuantizeOptions) -> None:
+    """Make an int8 model from an ONNX model in floating point.
+
+    onnxruntime's quantiser writes the model in QDQ form. The report compares it with the float model layer by
+    layer, on the samples that were used for calibration.
+    """
+    from rkcosim.base.files import read_given, wrong
+    from rkcosim.cli.calibration import inputs_of, load_samples
+    from rkcosim.compiler import quantization
+    from rkcosim.compiler.model import naming_model
+
+    baked = asked.normalisations() if asked.pixels else ()
+    if asked.pixels and not baked:
+        needs("--mean or --std", pixels=True)
+    data = _onnx(read_given(asked.model), asked.model, wrong)
+    with asked.reading(), naming_model(asked.model):
+        proto = quantization.prepared(data, baked)
+        if asked.float_only:
+            results.write_bytes(asked.output, proto.SerializeToString())
+            print(f"{asked.output}: {asked.output.stat().st_size:,} bytes, in floating point")
+            asked.write({"model": asked.model.name, "quantized": False}, say=True)
+            return
+    if asked.data is None:
+        raise ValueError("--data is missing: quantisation needs samples of the model's inputs")
+    samples = load_samples(asked.data, inputs_of(proto), asked.how(raw=asked.pixels))
+    settings = quantization.Settings(asked.method, asked.percentile, asked.per_channel, tuple(asked.keep))
+    kept = settings.keep
+    with naming_model(asked.model):
+        made, found = _quantized(proto, samples, settings)
+        before = found
+        if asked.mixed:
+            kept += tuple(layer.name for layer in found.worst(asked.mixed) if layer.name not in kept)
+            made, found = _quantized(proto, samples, replace(settings, keep=kept))
+        if asked.npu:
+            found.npu = _npu(proto, made, samples)
+    results.write_bytes(asked.output, made)
+    _report(asked, asked.output.name, found)
+    if kept:
+        print(f"in floating point: {', '.join(kept)}")
+    if asked.mixed:
+        for name, figures in before.outputs.items():
+            print(f"output {name} without --mixed: {_text(figures)}")
+    print(f"{asked.output}: {asked.output.stat().st_size:,} bytes")
+    document = {
+        "model": asked.model.name,
+        "quantized": True,
+        "method": asked.method,
+        "per_channel": asked.per_channel,
+        "floats": list(kept),
+        "before_mixed": {name: vars(figures) for name, figures in before.outputs.items()},
+        **found.as_json(),
+    }
+    asked.write(document, say=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccuracyOptions(DataOptions):
+    """Options of `rkcosim accuracy`."""
+
+    quantized: Path = argument("Quantised ONNX model.")
+    model: Path = argument("The ONNX model in floating point from which it was made.")
+    pixels: bool = option(
+        "The quantised model normalises its inputs itself, with --mean and --std.", default=False
+    )
+
+
+@command(
+    "rkcosim accuracy model_int8.onnx model.onnx --data pictures/",
+    "rkcosim accuracy model_int8.onnx model.onnx --data samples.npz --npu --html accuracy.html",
+)
+def accuracy_command(asked: AccuracyOptions) -> None:
+    """Compare a quantised model with its float original.
+
+    Both are ONNX models; tensors are matched by their names. Each layer is compared alone and behind all
+    layers in front of it.
+    """
+    from rkcosim.base.files import read_given, wrong
+    from rkcosim.cli.calibration import inputs_of, load_samples
+    from rkcosim.compiler import quantization
+    from rkcosim.compiler.loaders.onnx_file import read_onnx
+    from rkcosim.compiler.model import naming_model
+    from rkcosim.compiler.options import load_options
+
+    baked = asked.normalisations() if asked.pixels else ()
+    if asked.pixels and not baked:
+        needs("--mean or --std", pixels=True)
+    if asked.data is None:
+        raise ValueError("--data is missing: the comparison needs samples of the model's inputs")
+    with asked.reading():
+        with naming_model(asked.model):
+            proto = quantization.prepared(_onnx(read_given(asked.model), asked.model, wrong), baked)
+        data = _onnx(read_given(asked.quantized), asked.quantized, wrong)
+        with naming_model(asked.quantized):
+            other = read_onnx(data, load_options())
+        samples = load_samples(asked.data, inputs_of(proto), asked.how(raw=asked.pixels))
+        with naming_model(asked.quantized):
+            found = quantization.measure(proto, other, samples)
+            if asked.npu:
+                found.npu = _npu(proto, data, samples)
+    _report(asked, asked.quantized.name, found)
+    asked.write({"model": asked.quantized.name, "original": asked.model.name, **found.as_json()}, say=True)
+
+
+def _onnx(data: bytes, path: Path, wrong: Any) -> bytes:
+    """Return the bytes of an ONNX file; raises WrongKindError for another kind."""
+    from rkcosim.base.files import UNKNOWN, identify
+
+    if identify(data) not in ("ONNX model", UNKNOWN):
+        raise wrong(path, data, "an ONNX model")
+    return data
+
+
+def _quantized(proto: Any, samples: Any, settings: Any) -> tuple[bytes, Accuracy]:
+    import onnx
+
+    from rkcosim.compiler.quantization import measure, quantize_model
+
+    made = quantize_model(proto, samples, settings)
+    return made, measure(proto, onnx.load_model_from_string(made), samples)
+
+
+def _npu(proto: Any, quantized: bytes, samples: Any) -> dict[str, Figures]:
+    from rkcosim.measure.models.accuracy import npu_figures
+
+    return npu_figures(proto, quantized, samples)
+
+
+def _report(asked: DataOptions, name: str, found: Accuracy) -> None:
+    """Print the report, and write its page if one is asked for."""
+    console = results.console()
+    print_accuracy(console, name, found, None if asked.all else SHOWN)
+    if asked.html is not None:
+        from rkcosim.measure.report import accuracy
+
+        accuracy.write(asked.html, name, found)
+        print(f"report: {asked.html}")
+
+
+def _text(figures: Figures) -> str:
+    sqnr = "exact" if figures.sqnr is None else f"SQNR {figures.sqnr:.1f} dB"
+    steps = "" if figures.steps is None else f" ({figures.steps:.1f} steps)"
+    return f"{sqnr}, cosine {figures.cosine:.5f}, at most {figures.worst:.4g} apart{steps}"
+
+
+def print_accuracy(console: Any, name: str, found: Accuracy, most: int | None = SHOWN) -> None:
+    """Print the layers, those that should stay in floating point first, and the outputs.
+
+    Parameters
+    ----------
+    console : `rich.console.Console`.
+    name : of the model.
+    found : the comparison.
+    most : maximum number of layers; None for all.
+    """
+    ranked = found.ranked()
+    rows = []
+    for layer in ranked[:most]:
+        cells: list[Any] = [results.shortened(layer.name, console), layer.op]
+        for figures in (layer.alone, layer.accumulated):
+            cells += [figures.sqnr, figures.cosine, figures.steps]
+        rows.append(cells)
+    columns = ("SQNR|.1f", "cosine|.5f", "steps|.1f")
+    heads = ["layer", "op", *(f"{who} {column}" for who in ("alone", "accumulated") for column in columns)]
+    title = (
+        f"{name} against the float model, {results.counted(found.samples, 'sample')}: largest errors first"
+    )
+    console.print(results.table(title, heads, rows))
+    if most is not None and len(ranked) > most:
+        console.print(f"{len(ranked) - most} more layers (--all prints them)")
+    if found.kept:
+        console.print(f"layers with weights in floating point: {', '.join(found.kept)}", markup=False)
+    if found.skipped:
+        shown = ", ".join(found.skipped[:SHOWN])
+        more = f" and {len(found.skipped) - SHOWN} more" if len(found.skipped) > SHOWN else ""
+        console.print(f"not compared, the float model has no such tensor: {shown}{more}", markup=False)
+    if proposed := found.worst(3):
+        console.print(
+            f"should stay in floating point first: {', '.join(layer.name for layer in proposed)}",
+            markup=False,
+        )
+    for output, figures in found.outputs.items():
+        console.print(f"output {output}: {_text(figures)}", markup=False)
+        if output in found.npu:
+            console.print(f"output {output} on the NPU: {_text(found.npu[output])}", markup=False)

@@ -1,0 +1,70 @@
+"""Outputs of a quantised model in the NPU's arithmetic, against its float original."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rkcosim.base import progress
+from rkcosim.compiler.graph import ModelError
+from rkcosim.compiler.host_calls import following_states, initial_states
+from rkcosim.compiler.quantization import Figures
+from rkcosim.compiler.quantization.accuracy import Sums, run_outputs
+from rkcosim.rknn_file.model import open_model
+from rkcosim.verify.crosscheck.model_check import graph_tensors
+
+
+def npu_figures(
+    original: Any, quantised: bytes, samples: Sequence[Mapping[str, npt.NDArray[Any]]]
+) -> dict[str, Figures]:
+    """Compare the outputs of a compiled model with those of its float original.
+
+    The layers run on the graph-level golden model; `rkcosim run --check` shows that it equals the RTL bit for
+    bit.
+
+    Parameters
+    ----------
+    original
+        The float model (`onnx.ModelProto`), which runs in onnxruntime.
+    quantised
+        The bytes of the quantised model.
+    samples
+        Arrays for the inputs, by name.
+
+    Returns
+    -------
+    The figures of each output, by its name in the float model.
+
+    Raises
+    ------
+    ModelError
+        If the model cannot be compiled, or has other outputs than its original.
+    """
+    model = open_model(quantised)
+    names = [item.name for item in original.graph.output]
+    if len(names) != len(model.outputs):
+        raise ModelError(f"the float model has {len(names)} outputs, the compiled one {len(model.outputs)}")
+    sums = {name: Sums() for name in names}
+    wanted = run_outputs(original, samples)
+    with progress.step("computing in the NPU's arithmetic", len(samples), "samples") as shown:
+        states = initial_states(model.graph)
+        for sample, right in zip(samples, wanted, strict=True):
+            cubes = [
+                model.encode_input(number, sample[info.name]) for number, info in enumerate(model.inputs)
+            ]
+            tensors = graph_tensors(model, cubes, states)
+
+            def read(name: str, tensors: Mapping[str, Any] = tensors) -> npt.NDArray[Any]:
+                return np.asarray(tensors[model.graph.root(name)]).reshape(
+                    model.graph.tensors[name].kept_shape
+                )
+
+            states = following_states(model.graph, read)
+            for number, name in enumerate(names):
+                sums[name].add(right[name], np.asarray(model.decode_output(number, read)))
+            shown.advance()
+    scales = [info.scale if info.quantised else None for info in model.outputs]
+    return {name: sums[name].figures(scale) for name, scale in zip(names, scales, strict=True)}

@@ -1,0 +1,224 @@
+"""Products of two activations, and the transpositions and reshapes around them, in models of floats."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rkcosim.compiler import graph as g
+from rkcosim.compiler.graph import Graph, ModelError, Tensor
+from rkcosim.compiler.graph_products import Factors, KernelAtoms, KernelTiles, Product
+from rkcosim.compiler.loaders.operators import Shape, natural_cube
+from rkcosim.compiler.loaders.views import View, rows_cube, settled_cube, view_of
+from rkcosim.spec.layouts.features import atom_channels
+from rkcosim.spec.layouts.weights import channel_group
+
+ATOM = atom_channels(2)
+"""fp16 numbers of an atom."""
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """Matrices in a tensor: the tensor's name, their number and size, whether they are ranges of channels."""
+
+    tensor: str
+    heads: int
+    rows: int
+    columns: int
+    split: bool
+
+
+class ProductBuilder:
+    """Makes operations of one MatMul of two activations.
+
+    Parameters
+    ----------
+    graph
+        The graph to which operations and tensors are added.
+    label, name, output
+        The node in messages, its name, and the name of its result.
+    """
+
+    def __init__(self, graph: Graph, label: str, name: str, output: str) -> None:
+        self.graph, self.label, self.name, self.output = graph, label, name, output
+
+    def product(self, a: View, b: View, split: bool) -> View:
+        """Add the operations of ``a * b`` and return the result.
+
+        Parameters
+        ----------
+        a, b
+            The factors (..., M, K) and (..., K, N).
+        split
+            Whether the heads of the result are ranges of its channels, if that is possible.
+
+        Raises
+        ------
+        ModelError
+            If the factors have different numbers of matrices, or the result is too large.
+        """
+        first, second = a.shape, b.shape
+        batches = [_without_ones(shape[:-2]) for shape in (first, second)]
+        if min(len(first), len(second)) < 2 or batches[0] != batches[1] or first[-1] != second[-2]:
+            raise ModelError(f"{self.label}: {first} times {second} is not supported on the NPU")
+        leading = max(first[:-2], second[:-2], key=len)
+        left = self._left(a)
+        right, turned = self._right(b)
+        rows, depth, columns = left.rows, left.columns, second[-1]
+        split = split and left.heads > 1 and columns % ATOM == 0
+        flags = {"split_a": left.split, "split_b": right.split, "split_y": split, "turned": turned}
+        factors = Factors(left.heads, rows, depth, columns, **flags)
+        source = right.tensor if turned else self._whole_tiles(right, factors)
+        atoms = self._tensor("atoms", factors.atoms_cube)
+        tiles = self._tensor("weights", factors.tiles_cube)
+        cube = (left.heads * columns, rows, 1) if split else (columns, left.heads * rows, 1)
+        shape = (1, cube[1], cube[0]) if split else (*leading, rows, columns)
+        result = Tensor(self.output, shape, 1.0, 0, cube, real=True)
+        self.graph.tensors[self.output] = result
+        self.graph.ops += [
+            KernelAtoms(f"{self.name}.atoms", (source,), atoms.name, factors),
+            KernelTiles(f"{self.name}.weights", (atoms.name,), tiles.name, factors),
+            Product(self.name, (left.tensor, tiles.name), self.output, factors),
+        ]
+        if not split:
+            axes = tuple(range(len(shape)))
+            return View(self.output, cube[0], shape, axes)
+        batch = len(leading)
+        stored = (rows, *leading, columns)
+        return View(self.output, cube[0], stored, (*range(1, batch + 1), 0, batch + 1))
+
+    def _tensor(self, suffix: str, cube: tuple[int, int, int]) -> Tensor:
+        name = f"{self.output}@{suffix}"
+        tensor = Tensor(name, (1, *cube), 1.0, 0, cube, real=True)
+        self.graph.tensors[name] = tensor
+        return tensor
+
+    def _left(self, a: View) -> Matrices:
+        """Return the first factor with its depth in whole weight tiles, or with zeros behind it."""
+        found = a.matrices()
+        if found is not None:
+            heads, rows, columns, split = found
+            whole = columns % channel_group() == 0
+            if whole or (self._padded(a.tensor) and not (split and heads > 1)):
+                return Matrices(a.tensor, heads, rows, columns, split and heads > 1)
+        return self._by_host(a, "a")
+
+    def _right(self, b: View) -> tuple[Matrices, bool]:
+        """Return the second factor, and whether its rows are the columns of the product."""
+        count = len(b.shape)
+        swapped = (*range(count - 2), count - 1, count - 2)
+        found = b.transposed(swapped).matrices()
+        if found is not None:
+            heads, rows, columns, split = found
+            whole = columns % channel_group() == 0
+            if whole or (self._padded(b.tensor) and not (split and heads > 1)):
+                return Matrices(b.tensor, heads, rows, columns, split and heads > 1), True
+        found = b.matrices()
+        if found is not None:
+            heads, rows, columns, split = found
+            split = split and heads > 1
+            whole = rows % channel_group() == 0
+            if (columns % ATOM == 0 or not split) and (whole or heads == 1 or split):
+                return Matrices(b.tensor, heads, rows, columns, split), False
+        return self._by_host(b.transposed(swapped), "b"), True
+
+    def _whole_tiles(self, b: Matrices, factors: Factors) -> str:
+        """Return the second factor with zeros behind its rows, so that these are whole weight tiles."""
+        tensor = self.graph.tensors[b.tensor]
+        rows = b.rows if b.split or b.heads == 1 else b.heads * b.rows
+        missing = -rows % channel_group()
+        channels = tensor.cube[0]
+        if not missing:
+            return self._matrix(b.tensor, rows)
+        zeros = self._tensor("zeros", (channels, missing, 1))
+        self.graph.constants[zeros.name] = np.zeros(zeros.cube, np.float16)
+        padded = self._tensor("rows", (channels, rows + missing, 1))
+        inputs = (self._matrix(b.tensor, rows), zeros.name)
+        self.graph.ops.append(g.Concat(f"{self.name}.rows", inputs, padded.name, axis=1))
+        return padded.name
+
+    def _matrix(self, name: str, rows: int) -> str:
+        """Return the name of a tensor with its pixels as rows of one column."""
+        tensor = self.graph.tensors[name]
+        cube = (tensor.cube[0], rows, 1)
+        if tensor.cube == cube:
+            return name
+        other = f"{name}@{rows}x1"
+        self.graph.tensors[other] = replace(tensor, name=other, shape=(1, *cube), cube=cube)
+        self.graph.aliases[other] = name
+        return other
+
+    def _padded(self, name: str) -> bool:
+        """Whether memory has zeros in the channels behind the last one up to a whole weight tile.
+
+        The host writes whole surfaces, and a product whole weight tiles.
+        """
+        root = self.graph.root(name)
+        makers = [op for op in self.graph.ops if root in (op.output, *getattr(op, "more", ()))]
+        return all(isinstance(op, g.OnHost | g.HostPart | Product) for op in makers)
+
+    def _by_host(self, view: View, suffix: str) -> Matrices:
+        """Let the host bring a factor into rows."""
+        shape = view.shape
+        name = f"{self.output}@{suffix}"
+        moved(self.graph, view, Tensor(name, shape, 1.0, 0, rows_cube(shape), real=True), name)
+        heads = math.prod(shape[:-2])
+        return Matrices(name, heads, shape[-2], shape[-1], False)
+
+
+def _without_ones(shape: Shape) -> Shape:
+    """Return a shape without the leading axes of size 1."""
+    first = next((axis for axis, size in enumerate(shape) if size > 1), len(shape))
+    return shape[first:]
+
+
+def moved(graph: Graph, view: View, output: Tensor, name: str) -> None:
+    """Let the host move the elements of a view to a new tensor of its shape."""
+    source, shape = f"{view.tensor}@{output.name}", (view.rows, view.channels)
+    tensor = graph.tensors[view.tensor]
+    cube = rows_cube(shape)
+    graph.tensors[source] = replace(tensor, name=source, shape=shape, cube=cube, channels_last=True)
+    graph.aliases[source] = view.tensor
+    graph.tensors[output.name] = output
+    attributes = {"shape": view.stored, "after": view.axes}
+    graph.ops.append(g.OnHost(name, (source,), output.name, function="Rearrange", attributes=attributes))
+
+
+def settled(graph: Graph, view: View, name: str, label: str) -> Tensor:
+    """Return a tensor of the shape of a view: itself with another name, or moved by the host.
+
+    Raises
+    ------
+    ModelError
+        If the NPU has no layout for the shape.
+    """
+    if name in graph.tensors:
+        return graph.tensors[name]
+    cube = settled_cube(view)
+    tensor = graph.tensors[view.tensor]
+    if cube is not None:
+        made = replace(tensor, name=name, shape=view.shape, cube=cube, channels_last=False)
+        graph.tensors[name] = made
+        graph.aliases[name] = view.tensor
+        return made
+    made = replace(
+        tensor, name=name, shape=view.shape, cube=natural_cube(view.shape, label), channels_last=False
+    )
+    moved(graph, view, made, name)
+    return made
+
+
+def viewed(tensor: Tensor, shape: Shape | None, order: Sequence[int] | None) -> View | None:
+    """Return a transposed or reshaped tensor as a view; None if its elements have to move."""
+    view = view_of(tensor)
+    return None if view is None else changed(view, shape, order)
+
+
+def changed(view: View, shape: Shape | None, order: Sequence[int] | None) -> View | None:
+    """Return a view after a reshape to `shape` or a transposition to `order`."""
+    if order is not None:
+        return view.transposed(order)
+    return view.reshaped(shape) if shape is not None else None

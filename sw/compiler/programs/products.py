@@ -1,0 +1,214 @@
+"""Register programs of products of two activations: layout of the weights, and the products themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rkcosim.compiler.graph import ModelError, Window
+from rkcosim.compiler.programs.convolution import ConvOperands, convolution
+from rkcosim.compiler.programs.dpu import Place, dpu_cube, dpu_rest, pointers, rdma_registers
+from rkcosim.compiler.programs.elementwise import FLYING_BLOCKS, INT16, UNITS_PER_ATOM
+from rkcosim.compiler.programs.stages import half_bits
+from rkcosim.compiler.programs.task import Ref, Settings
+from rkcosim.compiler.steps import AtomsStep, Converter, ConvStep, ProductStep, TilesStep
+from rkcosim.compiler.tiling import ConvShape, Tile, plan_tiles
+from rkcosim.spec.layouts import ATOM_BYTES
+from rkcosim.spec.layouts.weights import channel_group, kernel_group
+
+ITEM = 2
+"""Bytes of an fp16 number."""
+TILE_ATOMS = kernel_group(ITEM) * channel_group() * ITEM // ATOM_BYTES
+"""Atoms of a weight tile: 16 kernels of 32 numbers."""
+BLOCK_ATOMS = channel_group() * ITEM // ATOM_BYTES
+"""Atoms of 32 numbers of a kernel."""
+
+
+@dataclass(frozen=True)
+class _Move:
+    """A cube of atoms that the DPU copies without changing a bit.
+
+    Members
+    -------
+    columns, rows, surfaces
+        Size of the cube that is read.
+    apart
+        Atoms between the surfaces that are read; lines follow one another.
+    line, step, series, add
+        Atoms between the written lines and between the surfaces of a series, surfaces of a series, and atoms
+        between two series.
+    """
+
+    source: Ref
+    target: Ref
+    columns: int
+    rows: int
+    surfaces: int
+    apart: int
+    line: int
+    step: int
+    series: int
+    add: int
+
+
+def _moved(move: _Move) -> Settings:
+    """Return the program of a move: elements of 16 bits pass unchanged through the DPU."""
+    settings = Settings()
+    pointers(settings, FLYING_BLOCKS)
+    halves = move.surfaces * UNITS_PER_ATOM
+    cube = Place(move.target, (halves, move.rows, move.columns), move.surfaces, itemsize=ITEM)
+    dpu_cube(settings, cube, move.rows, halves, move.target)
+    settings.change("DPU", "DATA_FORMAT", OUT_PRECISION=INT16, IN_PRECISION=INT16, PROC_PRECISION=INT16)
+    settings.change("DPU", "DST_SURF_STRIDE", DST_SURF_STRIDE=move.step)
+    notch = move.line - move.columns
+    settings.change("DPU", "DATA_CUBE_NOTCH_ADDR", NOTCH_ADDR_1=notch, NOTCH_ADDR_0=notch)
+    settings.set("DPU", "BS_CFG", BS_RELU_BYPASS=1, BS_MUL_BYPASS=1, BS_ALU_BYPASS=1, BS_BYPASS=1)
+    settings.set("DPU", "BS_ALU_CFG")
+    settings.set("DPU", "BS_MUL_CFG")
+    settings.set("DPU", "BS_RELUX_CMP_VALUE")
+    size = move.series - 1
+    settings.set("DPU", "BS_OW_CFG", SIZE_E_2=size, SIZE_E_1=size, SIZE_E_0=size, OD_BYPASS=1)
+    dpu_rest(settings, cube, move.rows, halves, None, Converter(1, 0, 0), 1)
+    settings.change("DPU", "SURFACE_ADD", SURF_ADD=move.add)
+    rest = move.apart - move.rows * move.columns
+    rdma_registers(settings, cube, move.rows, halves, source=move.source, notches=(0, rest))
+    settings.change("DPU_RDMA", "FEATURE_MODE_CFG", IN_PRECISION=INT16, PROC_PRECISION=INT16)
+    return settings
+
+
+def kernel_atoms(step: AtomsStep, x: Place, y: Place) -> Settings:
+    """Return the program of an `AtomsStep`: one task, transposing if kernels are channels.
+
+    Raises
+    ------
+    ModelError
+        If the rows to be transposed are not whole weight tiles.
+    """
+    kernels, blocks = y.cube[1], y.cube[0] // UNITS_PER_ATOM
+    if step.factors.turned:
+        return _moved(
+            _Move(
+                x.ref,
+                y.ref,
+                1,
+                x.surface,
+                blocks * BLOCK_ATOMS,
+                apart=x.surface,
+                line=BLOCK_ATOMS,
+                step=1,
+                series=BLOCK_ATOMS,
+                add=kernels * BLOCK_ATOMS,
+            )
+        )
+    if x.surface != blocks * channel_group():
+        raise ModelError(f"{step.kind} '{step.name}': {x.surface} rows are not whole weight tiles")
+    surfaces = -(-x.cube[0] // x.c2)
+    settings = _moved(
+        _Move(
+            x.ref,
+            y.ref,
+            1,
+            x.surface,
+            surfaces,
+            apart=x.surface,
+            line=1,
+            step=BLOCK_ATOMS,
+            series=UNITS_PER_ATOM,
+            add=UNITS_PER_ATOM * BLOCK_ATOMS,
+        )
+    )
+    # Packets of 8 atoms [HW 7.12]: column, row and surface of a packet are atom and block of the depth, and
+    # eight kernels.
+    settings.change("DPU", "BS_OW_CFG", TP_ORG_EN=1)
+    settings.change("DPU", "WDMA_SIZE_0", TP_PRECISION=1, SIZE_C_WDMA=surfaces - 1)
+    settings.change("DPU", "WDMA_SIZE_1", HEIGHT_WDMA=blocks - 1, WIDTH_WDMA=BLOCK_ATOMS - 1)
+    notch = (kernels - 1) * BLOCK_ATOMS
+    settings.change("DPU", "DATA_CUBE_NOTCH_ADDR", NOTCH_ADDR_1=notch, NOTCH_ADDR_0=notch)
+    return settings
+
+
+def kernel_tiles(step: TilesStep, x: Place, y: Place) -> Iterator[Settings]:
+    """Yield the program of each head of a `TilesStep`."""
+    factors = step.factors
+    for head in range(factors.heads):
+        first = head * (factors.block_step * x.surface + factors.row_step * BLOCK_ATOMS)
+        yield _moved(
+            _Move(
+                x.ref + first * ATOM_BYTES,
+                y.ref + head * factors.groups * factors.blocks * TILE_ATOMS * ATOM_BYTES,
+                TILE_ATOMS,
+                factors.groups,
+                factors.blocks,
+                apart=x.surface,
+                line=factors.blocks * TILE_ATOMS,
+                step=TILE_ATOMS,
+                series=1,
+                add=TILE_ATOMS,
+            )
+        )
+
+
+def product_tiles(step: ProductStep) -> list[Tile]:
+    """Return the tiles of one head.
+
+    Raises
+    ------
+    ModelError
+        If the product does not fit CBUF.
+    """
+    factors, what = step.factors, f"{step.kind} '{step.name}'"
+    depth, kernels = factors.blocks * channel_group(), factors.groups * kernel_group(ITEM)
+    shape = _shape(depth, factors.rows, kernels, factors.rows)
+    tiles = plan_tiles(shape, what)
+    if any(tile.first_kernel >= factors.columns for tile in tiles):
+        raise ModelError(f"{what}: the last columns would need a task of their own")
+    return tiles
+
+
+def _shape(depth: int, rows: int, kernels: int, out: int) -> ConvShape:
+    return ConvShape(depth, rows, 1, kernels, out, 1, Window((1, 1)), False, itemsize=ITEM)
+
+
+def product(
+    step: ProductStep, places: tuple[Place, Place], y: Place, table: Ref, tiles: list[Tile]
+) -> Iterator[tuple[Settings, Tile]]:
+    """Yield the program and the tile of each task of a product; `table` has as many zeros as kernels."""
+    factors, (a, weights) = step.factors, places
+    depth, kernels = factors.blocks * channel_group(), factors.groups * kernel_group(ITEM)
+    conv = ConvStep(
+        step.name,
+        step.kind,
+        step.inputs,
+        step.output,
+        weights=np.zeros((0, 0, 1, 1), np.int8),
+        bias=np.zeros(0, np.int64),
+        multipliers=np.zeros(0, np.int64),
+        window=Window((1, 1)),
+        depthwise=False,
+    )
+    for head in range(factors.heads):
+        first = weights.ref + head * kernels * depth * ITEM
+        x_row, x = _part(a, factors.depth, head, factors.split_a, factors.rows)
+        y_row, out = _part(y, factors.columns, head, factors.split_y, factors.rows)
+        shape = _shape(depth, x.surface, kernels, out.surface)
+        for tile in tiles:
+            start = first + tile.first_kernel * depth * ITEM
+            operands = ConvOperands(start, tile.kernels * depth * ITEM, table + 4 * tile.first_kernel)
+            read = replace(tile, in_first=tile.in_first + x_row, first_row=tile.first_row + y_row)
+            settings = convolution(conv, shape, read, x, out, operands)
+            real = min(tile.kernels, factors.columns - tile.first_kernel)
+            settings.change("DPU", "DATA_CUBE_CHANNEL", ORIG_CHANNEL=real - 1)
+            if step.scale != 1.0:
+                settings.change("DPU", "BN_CFG", BN_BYPASS=0, BN_MUL_BYPASS=0)
+                settings.change("DPU", "BN_MUL_CFG", BN_MUL_OPERAND=half_bits(step.scale))
+            yield settings, tile
+
+
+def _part(place: Place, channels: int, head: int, split: bool, rows: int) -> tuple[int, Place]:
+    """Return the first row and the place of a head's matrix."""
+    if not split:
+        return head * rows, place
+    surfaces = -(-channels // place.c2)
+    return 0, replace(place, ref=place.ref + head * surfaces * place.surface * ATOM_BYTES)

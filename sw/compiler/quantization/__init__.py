@@ -1,0 +1,19 @@
+"""Float ONNX models become int8 models in QDQ form for the NPU, and are compared with their originals."""
+
+from __future__ import annotations
+
+from rkcosim.compiler.quantization.accuracy import Accuracy, Figures, Layer, measure
+from rkcosim.compiler.quantization.prepare import Normalisation, prepared
+from rkcosim.compiler.quantization.quantizer import Method, Settings, quantize_model
+
+__all__ = [
+    "Accuracy",
+    "Figures",
+    "Layer",
+    "Method",
+    "Normalisation",
+    "Settings",
+    "measure",
+    "prepared",
+    "quantize_model",
+]

@@ -1,0 +1,400 @@
+"""Comparison of a quantised ONNX model with its float original, layer by layer, in onnxruntime.
+
+Both models run on the same samples.  "Accumulated" figures compare the tensors of these two runs.  For the
+figures of a layer alone, each layer of the quantised model gets the tensors of the float model, rounded to
+the codes of its inputs: the quantised model is cut at every tensor that the float model has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from rkcosim.base import progress
+from rkcosim.compiler.graph import ModelError
+from rkcosim.compiler.host_runtimes import import_onnxruntime, missing
+
+Array = npt.NDArray[Any]
+Sample = Mapping[str, Array]
+
+SCHEMA_VERSION = 1
+
+PAIR = ("QuantizeLinear", "DequantizeLinear")
+
+MOVEMENTS = frozenset(
+    "Concat DepthToSpace Expand Flatten Gather Identity MaxPool Pad Reshape Resize Slice SpaceToDepth Split "
+    "Squeeze Tile Transpose Unsqueeze Upsample".split()
+)
+"""Operators without arithmetic, which `Accuracy.worst` does not propose for floating point."""
+
+_ALONE, _CODES, _REAL = "@alone", "@alone_codes", "@alone_real"
+_SUFFIX = "_QuantizeLinear_Input"
+"""Ending that onnxruntime's quantiser gives to a tensor in front of the quantisation of an output."""
+
+
+@dataclass
+class Figures:
+    """How far a tensor is from the float model's, over all samples.
+
+    Members
+    -------
+    cosine
+        Cosine of the angle between the two tensors; 1 if both are 0.
+    sqnr
+        Ratio of the signal to the error in dB; None if there is no error.
+    worst
+        Largest absolute difference of an element.
+    steps
+        The same in steps of the tensor's quantisation; None for a tensor in floating point.
+    """
+
+    cosine: float = 1.0
+    sqnr: float | None = None
+    worst: float = 0.0
+    steps: float | None = None
+
+
+@dataclass
+class Sums:
+    """Sums from which `Figures` follow."""
+
+    both: float = 0.0
+    theirs: float = 0.0
+    ours: float = 0.0
+    error: float = 0.0
+    worst: float = 0.0
+
+    def add(self, original: Array, found: Array) -> None:
+        """Add the elements of one sample."""
+        a, b = original.astype(np.float64).reshape(-1), found.astype(np.float64).reshape(-1)
+        apart = b - a
+        self.both += float(a @ b)
+        self.theirs += float(a @ a)
+        self.ours += float(b @ b)
+        self.error += float(apart @ apart)
+        self.worst = max(self.worst, float(np.abs(apart).max(initial=0.0)))
+
+    def figures(self, scale: float | None = None) -> Figures:
+        """Return the figures; `scale` is a step of the tensor's quantisation."""
+        norm = np.sqrt(self.theirs * self.ours)
+        cosine = self.both / norm if norm else float(self.theirs == self.ours)
+        sqnr = None
+        if self.error:
+            ratio = self.theirs / self.error
+            sqnr = float(10 * np.log10(ratio)) if ratio else -999.0
+        return Figures(float(cosine), sqnr, self.worst, self.worst / scale if scale else None)
+
+
+@dataclass
+class Layer:
+    """A layer of the quantised model.
+
+    Members
+    -------
+    name, op
+        Name and operator of its node.
+    tensor
+        Name of its result in the float model.
+    scale
+        A step of the result's quantisation; None if it is in floating point.
+    alone
+        Figures when the layer's inputs are those of the float model.
+    accumulated
+        Figures when all layers in front of it are quantised, too.
+    """
+
+    name: str
+    op: str
+    tensor: str
+    scale: float | None
+    alone: Figures
+    accumulated: Figures
+
+
+@dataclass
+class Accuracy:
+    """Result of `measure`.
+
+    Members
+    -------
+    samples
+        Number of samples.
+    layers
+        In the model's order.
+    outputs
+        Accumulated figures of the model's outputs by name.
+    kept
+        Names of the layers with weights that are in floating point.
+    skipped
+        Names of nodes of the quantised model whose result the float model does not have.
+    npu
+        Figures of the outputs when the NPU's arithmetic computes them; empty if it was not asked for.
+    """
+
+    samples: int
+    layers: list[Layer]
+    outputs: dict[str, Figures]
+    kept: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    npu: dict[str, Figures] = field(default_factory=dict)
+
+    def ranked(self) -> list[Layer]:
+        """Return the quantised layers, the one with the largest error alone first."""
+        return sorted((layer for layer in self.layers if layer.scale), key=lambda layer: _order(layer.alone))
+
+    def worst(self, count: int) -> list[Layer]:
+        """Return the `count` layers that should stay in floating point first: those with arithmetic."""
+        return [layer for layer in self.ranked() if layer.op not in MOVEMENTS][:count]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything in a form for `json.dump`."""
+        proposed = [layer.name for layer in self.worst(len(self.layers))]
+        return {"schema_version": SCHEMA_VERSION, **asdict(self), "float_first": proposed}
+
+
+def _order(figures: Figures) -> float:
+    return np.inf if figures.sqnr is None else figures.sqnr
+
+
+@dataclass
+class _Place:
+    """Where the result of a node of the quantised model is.
+
+    `base` is the tensor's name in the float model, `pair` its QuantizeLinear and DequantizeLinear.
+    """
+
+    node: onnx.NodeProto
+    tensor: str
+    base: str
+    pair: tuple[onnx.NodeProto, onnx.NodeProto] | None
+    scale: float | None
+
+    @property
+    def real(self) -> str:
+        """Name of the result behind its quantisation."""
+        return self.pair[1].output[0] if self.pair else self.tensor
+
+
+def measure(original: onnx.ModelProto, quantised: onnx.ModelProto, samples: Sequence[Sample]) -> Accuracy:
+    """Compare a quantised model with its float original.
+
+    Parameters
+    ----------
+    original, quantised
+        The models; the quantised one has QuantizeLinear and DequantizeLinear.  Tensors are matched by name.
+    samples
+        Arrays for the inputs of both, by name.
+
+    Raises
+    ------
+    ModelError
+        If the models have other inputs or no common tensor, or onnxruntime fails or is not installed.
+    """
+    if not samples:
+        raise ModelError("a comparison needs at least one sample")
+    _same_inputs(original, quantised)
+    first = _Run(original, _tensors(original), samples[0])
+    places = list(_places(quantised, first.floats | {item.name for item in original.graph.output}))
+    found = [place for place in places if place.base in first.floats]
+    if not found:
+        raise ModelError(
+            "no tensor of the quantised model has the name of one of the float model; are they two forms of "
+            "the same model?"
+        )
+    cut = _cut(quantised, found)
+    ends = _ends(original, quantised)
+    whole = _Run(quantised, list(dict.fromkeys([*(place.real for place in found), *ends.values()])))
+    single = _Run(cut, [item.name for item in cut.graph.output])
+    alone, accumulated = [Sums() for _ in found], [Sums() for _ in found]
+    outputs = {name: Sums() for name in ends}
+    inputs = {item.name for item in cut.graph.input}
+    with progress.step("measuring the accuracy", len(samples), "samples") as shown:
+        for sample in samples:
+            right, ours = first(sample), whole(sample)
+            feed = {name: right.get(_base(name, right), sample.get(name)) for name in inputs}
+            lonely = single(feed)
+            for number, place in enumerate(found):
+                want = right[place.base]
+                accumulated[number].add(want, ours[place.real])
+                alone[number].add(want, lonely[place.tensor + (_REAL if place.pair else _ALONE)])
+            for name, sums in outputs.items():
+                sums.add(right[name], ours[ends[name]])
+            shown.advance()
+    layers = [
+        Layer(
+            place.node.name,
+            place.node.op_type,
+            place.base,
+            place.scale,
+            alone[number].figures(place.scale),
+            accumulated[number].figures(place.scale),
+        )
+        for number, place in enumerate(found)
+    ]
+    scales = {place.real: place.scale for place in found}
+    return Accuracy(
+        samples=len(samples),
+        layers=layers,
+        outputs={name: sums.figures(scales.get(ends[name])) for name, sums in outputs.items()},
+        kept=list(_in_floats(quantised)),
+        skipped=[place.node.name for place in places if place.base not in first.floats],
+    )
+
+
+def _same_inputs(original: onnx.ModelProto, quantised: onnx.ModelProto) -> None:
+    names = [[item.name for item in proto.graph.input] for proto in (original, quantised)]
+    if names[0] != names[1]:
+        raise ModelError(
+            f"the float model has the inputs {', '.join(names[0])}, the quantised one {', '.join(names[1])}"
+        )
+
+
+def _tensors(proto: onnx.ModelProto) -> list[str]:
+    return list(dict.fromkeys(name for node in proto.graph.node for name in node.output if name))
+
+
+def _base(name: str, known: Any) -> str:
+    """Return the name of a tensor of the quantised model in the float one."""
+    return name if name in known else name.removesuffix(_SUFFIX)
+
+
+def _places(proto: onnx.ModelProto, known: set[str]) -> Iterator[_Place]:
+    """Yield the result of each node that computes something, also of those that `known` does not have."""
+    constants = {item.name: item for item in proto.graph.initializer}
+    readers: dict[str, list[onnx.NodeProto]] = {}
+    for node in proto.graph.node:
+        for name in node.input:
+            readers.setdefault(name, []).append(node)
+    for node in proto.graph.node:
+        if node.op_type in PAIR or all(name in constants for name in node.input):
+            continue
+        for tensor in node.output[:1] if node.op_type != "Split" else node.output:
+            pair, scale = None, None
+            coder = next((one for one in readers.get(tensor, ()) if one.op_type == PAIR[0]), None)
+            if coder is not None and coder.input[1] in constants:
+                decoder = next((r for r in readers.get(coder.output[0], ()) if r.op_type == PAIR[1]), None)
+                if decoder is not None:
+                    pair = coder, decoder
+                    scale = float(onnx.numpy_helper.to_array(constants[coder.input[1]]).reshape(-1)[0])
+            base = _base(tensor, known)
+            if base not in known and pair is not None and pair[1].output[0] in known:
+                base = pair[1].output[0]
+            yield _Place(node, tensor, base, pair, scale)
+
+
+def _ends(original: onnx.ModelProto, quantised: onnx.ModelProto) -> dict[str, str]:
+    """Return the names of the quantised model's outputs by those of the float model's."""
+    ours, theirs = ([item.name for item in proto.graph.output] for proto in (quantised, original))
+    if len(ours) != len(theirs):
+        raise ModelError(f"the float model has {len(theirs)} outputs, the quantised one {len(ours)}")
+    if set(ours) == set(theirs):
+        return {name: name for name in theirs}
+    return dict(zip(theirs, ours, strict=True))
+
+
+def _in_floats(proto: onnx.ModelProto) -> Iterator[str]:
+    """Yield the names of nodes with weights that do not come from a DequantizeLinear."""
+    constants = {item.name: item for item in proto.graph.initializer}
+    for node in proto.graph.node:
+        if node.op_type in ("Conv", "ConvTranspose", "Gemm", "MatMul") and node.input[1] in constants:
+            yield node.name
+
+
+def _cut(proto: onnx.ModelProto, places: Sequence[_Place]) -> onnx.ModelProto:
+    """Return the quantised model cut at the results of `places`.
+
+    The name of such a tensor becomes an input, which the layers behind it read; the result itself gets
+    another name and, if it has one, a copy of the tensor's quantisation.
+    """
+    made = onnx.ModelProto()
+    made.CopyFrom(proto)
+    graph = made.graph
+    names = {place.tensor for place in places}
+    for node in graph.node:
+        if node.op_type not in PAIR:
+            for number, name in enumerate(node.output):
+                if name in names:
+                    node.output[number] = name + _ALONE
+    del graph.output[:], graph.value_info[:]
+    for place in places:
+        end = place.tensor + _ALONE
+        if place.pair is not None:
+            for node, source, target in zip(
+                place.pair,
+                (end, place.tensor + _CODES),
+                (place.tensor + _CODES, place.tensor + _REAL),
+                strict=True,
+            ):
+                copy = graph.node.add()
+                copy.CopyFrom(node)
+                copy.name = target
+                copy.input[0], copy.output[0] = source, target
+            end = place.tensor + _REAL
+        graph.output.append(onnx.ValueInfoProto(name=end))
+    read = {name for node in graph.node for name in node.input}
+    for name in dict.fromkeys(place.tensor for place in places if place.tensor in read):
+        graph.input.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
+    return made
+
+
+class _Run:
+    """A model in onnxruntime, without optimisation, with chosen tensors as outputs.
+
+    Members
+    -------
+    floats
+        Names of the tensors of float32, known if a sample was given.
+    """
+
+    def __init__(self, proto: onnx.ModelProto, names: Sequence[str], sample: Sample | None = None) -> None:
+        try:
+            onnxruntime = import_onnxruntime()
+        except ImportError as error:
+            raise missing("onnxruntime", "onnx") from error
+        made = onnx.ModelProto()
+        made.CopyFrom(proto)
+        given = {item.name for item in made.graph.output}
+        made.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in given)
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 4
+        try:
+            self._session: Any = onnxruntime.InferenceSession(
+                made.SerializeToString(), options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # its exception classes have no public base class
+            raise ModelError(f"onnxruntime refuses the model: {_short(error)}") from error
+        self._names = [item.name for item in self._session.get_outputs()]
+        self._takes = {item.name for item in self._session.get_inputs()}
+        self.floats: set[str] = set()
+        if sample is not None:
+            results = self(sample)
+            self.floats = {name for name, value in results.items() if value.dtype == np.float32}
+
+    def __call__(self, sample: Mapping[str, Any]) -> dict[str, Array]:
+        try:
+            feed = {name: value for name, value in sample.items() if name in self._takes}
+            results = self._session.run(self._names, feed)
+        except Exception as error:  # as above
+            raise ModelError(f"onnxruntime fails on the model: {_short(error)}") from error
+        return {
+            name: np.asarray(result)
+            for name, result in zip(self._names, results, strict=True)
+            if isinstance(result, np.ndarray)
+        }
+
+
+def run_outputs(proto: onnx.ModelProto, samples: Sequence[Sample]) -> list[dict[str, Array]]:
+    """Return the outputs of a model in onnxruntime by name, for each sample; raises ModelError."""
+    run = _Run(proto, [])
+    return [run(sample) for sample in samples]
+
+
+def _short(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300]

@@ -1,0 +1,210 @@
+"""Float ONNX models made ready for quantisation: folded, in a recent operator set, with the normalisation."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from rkcosim.compiler.graph import ModelError
+from rkcosim.compiler.host_runtimes import import_onnxruntime, missing
+from rkcosim.compiler.loaders.onnx_file import inferred, input_shape, read_onnx
+from rkcosim.compiler.loaders.onnx_fold import KEPT
+from rkcosim.compiler.options import load_options
+
+OPSET = 13
+"""First operator set of ONNX whose QuantizeLinear and DequantizeLinear have a scale for each channel."""
+
+ON_CODES = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
+"""Operators of quantised models."""
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """What precedes the first layer: (value - mean) / std for each channel.
+
+    Members
+    -------
+    mean, std
+        One number, or one for each channel (the second dimension of the input).
+    """
+
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+
+    def __post_init__(self) -> None:
+        """Check the numbers.
+
+        Raises
+        ------
+        ModelError
+            If a number is not finite, or a standard deviation is 0.
+        """
+        if not np.isfinite([*self.mean, *self.std]).all():
+            raise ModelError("the mean and the standard deviation must be finite numbers")
+        if 0.0 in self.std:
+            raise ModelError("a standard deviation of 0 is not possible: values are divided by it")
+
+    def constants(self, name: str, shape: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+        """Return mean and standard deviation as float32 arrays that are broadcast to an input.
+
+        Parameters
+        ----------
+        name, shape
+            Name and shape of the input.
+
+        Raises
+        ------
+        ModelError
+            If the input has another number of channels.
+        """
+        made = []
+        for what, values in (("means", self.mean), ("standard deviations", self.std)):
+            channels = shape[1] if len(shape) > 1 else 1
+            if len(values) not in (1, channels):
+                raise ModelError(
+                    f"input '{name}' of shape {list(shape)} has {channels} channels, but there are "
+                    f"{len(values)} {what}"
+                )
+            rest = [1] * max(len(shape) - 2, 0)
+            made.append(
+                np.array(values, np.float32).reshape([1, len(values), *rest] if len(shape) > 1 else [-1])
+            )
+        return made[0], made[1]
+
+    def apply(self, name: str, values: np.ndarray) -> np.ndarray:
+        """Return the normalised values of an input as float32; raises ModelError like `constants`."""
+        mean, std = self.constants(name, values.shape)
+        normalised: np.ndarray = ((values.astype(np.float32) - mean) / std).astype(np.float32)
+        return normalised
+
+
+def prepared(data: bytes, normalisations: Sequence[Normalisation] = ()) -> onnx.ModelProto:
+    """Read a float model and make it ready for quantisation.
+
+    The model is read with the options of `rkcosim.compiler.options`; a BatchNormalization behind a
+    convolution becomes part of it.
+
+    Parameters
+    ----------
+    data
+        The bytes of an ONNX file.
+    normalisations
+        Computed by the model itself, one for each input; empty for none.
+
+    Raises
+    ------
+    ModelError
+        If the model is damaged, is already quantised, or onnxruntime refuses it or is not installed.
+    """
+    proto = read_onnx(data, load_options(), say=True)
+    if any(
+        node.op_type in ON_CODES or node.op_type.startswith(("QLinear", "QGemm")) for node in proto.graph.node
+    ):
+        raise ModelError(
+            "the model is already quantised; `rkcosim accuracy` compares it with its float original"
+        )
+    proto = _recent(proto)
+    if normalisations:
+        _normalise(proto, normalisations)
+    return inferred(_optimised(proto))
+
+
+def _recent(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model in an operator set of at least `OPSET`."""
+    version = next((item.version for item in proto.opset_import if item.domain in ("", "ai.onnx")), OPSET)
+    if version >= OPSET:
+        return proto
+    try:
+        return onnx.version_converter.convert_version(proto, OPSET)
+    except Exception as error:  # onnx' converter raises RuntimeError and classes of its C++ part
+        text = " ".join(str(error).split())[:300]
+        raise ModelError(
+            f"the model has operator set {version}, quantisation needs {OPSET}, and onnx cannot convert it: "
+            f"{text}"
+        ) from error
+
+
+def _normalise(proto: onnx.ModelProto, normalisations: Sequence[Normalisation]) -> None:
+    """Put the normalisation in front of the inputs' readers."""
+    graph = proto.graph
+    if len(normalisations) not in (1, len(graph.input)):
+        raise ModelError(
+            f"{len(normalisations)} normalisations are given, the model has {len(graph.input)} inputs"
+        )
+    several = list(normalisations) * (len(graph.input) if len(normalisations) == 1 else 1)
+    made = []
+    for item, normalisation in zip(graph.input, several, strict=True):
+        name, shape = item.name, [size for size in input_shape(item) if isinstance(size, int)]
+        if item.type.tensor_type.elem_type != onnx.TensorProto.FLOAT:
+            continue
+        mean, std = normalisation.constants(name, shape)
+        factor, offset = (1 / std).astype(np.float32), (-mean / std).astype(np.float32)
+        for node in graph.node:
+            for place, read in enumerate(node.input):
+                if read == name:
+                    node.input[place] = f"{name}@normalised"
+        made += _affine(graph, name, shape, factor, offset)
+    nodes = [*made, *graph.node]
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+def _affine(
+    graph: onnx.GraphProto, name: str, shape: Sequence[int], factor: np.ndarray, offset: np.ndarray
+) -> list[onnx.NodeProto]:
+    """Return nodes that compute input * factor + offset: a depthwise convolution of one tap for maps.
+
+    Its weights have a scale for each channel, so that quantisation does not change the factors.
+    """
+    target = f"{name}@normalised"
+    names = [f"{target}_factor", f"{target}_offset"]
+    if len(shape) != 4:
+        graph.initializer.append(numpy_helper.from_array(factor, names[0]))
+        graph.initializer.append(numpy_helper.from_array(offset, names[1]))
+        scaled = f"{name}@scaled"
+        return [
+            helper.make_node("Mul", [name, names[0]], [scaled], scaled),
+            helper.make_node("Add", [scaled, names[1]], [target], target),
+        ]
+    channels = shape[1]
+    weights = np.broadcast_to(factor, (1, channels, 1, 1)).reshape(channels, 1, 1, 1)
+    bias = np.broadcast_to(offset, (1, channels, 1, 1)).reshape(channels)
+    graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(weights), names[0]))
+    graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(bias), names[1]))
+    return [helper.make_node("Conv", [name, *names], [target], target, kernel_shape=[1, 1], group=channels)]
+
+
+def _optimised(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model with constants folded and batch normalisations joined to convolutions."""
+    try:
+        onnxruntime = import_onnxruntime()
+    except ImportError as error:
+        raise missing("onnxruntime", "onnx") from error
+    with tempfile.TemporaryDirectory(prefix="rkcosim-") as folder:
+        options = onnxruntime.SessionOptions()
+        options.optimized_model_filepath = str(Path(folder, "model.onnx"))
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        options.log_severity_level = 4
+        unused = [name for name in KEPT if name != "ConvBNFusion"]
+        try:
+            onnxruntime.InferenceSession(
+                proto.SerializeToString(),
+                options,
+                providers=["CPUExecutionProvider"],
+                disabled_optimizers=unused,
+            )
+        except Exception as error:  # its exception classes have no public base class
+            text = " ".join(str(error).split())[:300]
+            raise ModelError(f"onnxruntime refuses the model: {text}") from error
+        made = onnx.load(Path(folder, "model.onnx"))
+    used = {node.domain for node in made.graph.node}
+    kept = [item for item in made.opset_import if item.domain in ("", "ai.onnx") or item.domain in used]
+    del made.opset_import[:]
+    made.opset_import.extend(kept)
+    return made

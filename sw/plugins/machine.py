@@ -1,0 +1,263 @@
+"""The simulated device of a plug-in: models on it, their inferences, and what is written at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+
+from rkcosim.base import versioned
+from rkcosim.base.tables import console
+from rkcosim.compiler import CompiledModel, LoadedModel, compile_model, keeping_tensors, using_cores
+from rkcosim.compiler.options import using_options
+from rkcosim.driver import Driver
+from rkcosim.engines.engine import open_named
+from rkcosim.engines.event_files import EventFiles, beside, writing
+from rkcosim.engines.protocol import require
+from rkcosim.measure.models.run import ModelRun, run_of_frame
+from rkcosim.measure.models.summary import print_summary
+from rkcosim.measure.perf.measure import meter
+from rkcosim.measure.report.kept import keeping, write_page
+from rkcosim.plugins.settings import Settings
+from rkcosim.verify.crosscheck.model_check import ModelChecker
+from rkcosim.waves.spec import TraceSpec
+
+Array = npt.NDArray[Any]
+
+SHOWN = 12
+"""Operators that remain with the runtime and are named in the summary; the JSON has all."""
+
+
+class Mismatch(Exception):
+    """A tensor differs from the golden models (option check)."""
+
+
+@dataclass(frozen=True)
+class Left:
+    """An operator that remains with the runtime, and the reason."""
+
+    name: str
+    kind: str
+    reason: str
+
+
+@dataclass
+class _Record:
+    """What is known of a model's inferences."""
+
+    name: str
+    seconds: float = 0.0
+    cycles: list[int] = field(default_factory=list)
+    first: Any = None
+    verdict: dict[str, Any] = field(default_factory=lambda: {"match": None})
+
+
+class RunningModel:
+    """A compiled model in the device's memory.
+
+    Parameters
+    ----------
+    machine : the device.
+    name : for the summary.
+    model : the compiled model.
+    """
+
+    def __init__(self, machine: Machine, name: str, model: CompiledModel) -> None:
+        self._machine, self._model = machine, model
+        self._record = _Record(name)
+        self._loaded = LoadedModel(model, machine.driver, meter=machine.meter)
+        self._checker: ModelChecker | None = None
+        if machine.settings.check:
+            self._checker = ModelChecker(self._loaded, machine.engine.name)
+
+    def run(self, values: Sequence[Array], codes: Sequence[bool]) -> list[Array]:
+        """Run one inference.
+
+        Parameters
+        ----------
+        values : arrays in the shapes of the model's inputs, with codes or real numbers.
+        codes : for each output, whether codes are wanted if it is quantised.
+
+        Returns
+        -------
+        Arrays in the shapes of the outputs: codes in their type, float32, or float16.
+
+        Raises
+        ------
+        Mismatch
+            if a tensor differs from the golden models.
+        DriverError, ModelError
+            if the device reports an error, or an input is wrong.
+        """
+        record = self._record
+        for index, array in enumerate(values):
+            self._loaded.set_input(index, array)
+        begun = time.perf_counter()
+        report = self._loaded.run()
+        record.seconds += time.perf_counter() - begun
+        record.first = record.first or report
+        record.cycles.append(report.cycles)
+        if self._checker is not None:
+            self._check(values)
+        return [self._loaded.get_output(index, raw=raw) for index, raw in enumerate(codes)]
+
+    def _check(self, values: Sequence[Array]) -> None:
+        assert self._checker is not None
+        found, record = self._checker.check(list(values)), self._record
+        address = self._checker.check_memory()
+        if found.match and address is None:
+            if record.verdict["match"] is None:
+                lost = len(self._model.plan.lost)
+                record.verdict = {"match": True, **self._checker.levels(), "overwritten": lost}
+            return
+        where = str(found.first) if found.first else f"padding at 0x{address:08X}"
+        number = len(record.cycles) - 1
+        if record.verdict["match"] is not False:
+            record.verdict = {"match": False, "inference": number, "first_difference": where}
+        raise Mismatch(f"inference {number} differs from the golden models: {where}")
+
+    def close(self) -> None:
+        """Free the memory, and keep the record for the summary."""
+        record = self._record
+        if record.first is not None:
+            run = run_of_frame(record.name, self._machine.engine, self._model, self._loaded, record.first)
+            self._machine.runs.append(
+                replace(
+                    run,
+                    cores=self._machine.settings.cores,
+                    inferences=len(record.cycles),
+                    cycles=sum(record.cycles),
+                    inference_cycles=record.cycles,
+                    verdict=record.verdict,
+                    floats_in_fp16=self._model.floats_in_fp16,
+                    simulated_seconds=round(record.seconds, 3),
+                    host_seconds=round(time.perf_counter() - self._machine.begun, 3),
+                )
+            )
+        if self._checker is not None:
+            self._checker.close()
+        self._loaded.close()
+
+
+class Machine:
+    """An engine with a driver.
+
+    Parameters
+    ----------
+    settings : options of the plug-in.
+
+    Members
+    -------
+    runs : record of each model that was closed, if it had inferences.
+    left : operators that remain with the runtime.
+
+    Raises
+    ------
+    ValueError, EngineError
+        for invalid options, and if the engine cannot be opened.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.begun = time.perf_counter()
+        self.runs: list[ModelRun] = []
+        self.left: dict[tuple[str, str], Left] = {}
+        self._open: list[RunningModel] = []
+        trace = TraceSpec.of(settings.trace) if settings.trace is not None else None
+        with writing(_event_files(settings, trace)), contextlib.ExitStack() as stack:
+            self._kept = stack.enter_context(keeping(settings.report))
+            for path in (settings.trace, settings.json, settings.report, settings.events, settings.timeline):
+                if path is not None:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+            self.engine = open_named(settings.engine, exact=settings.exact, cores=settings.cores, trace=trace)
+        self.driver = Driver(self.engine)
+        self.meter = meter(self.engine) if self.engine.has_cycles else None
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Compile the models within the block as the options say."""
+        settings = self.settings
+        with keeping_tensors(settings.check), using_cores(settings.cores):
+            with using_options(floats=settings.float, fallback=True):
+                yield
+
+    def compile(self, data: bytes) -> CompiledModel:
+        """Compile a model; raises ModelError."""
+        with self.reading():
+            return compile_model(data)
+
+    def load(self, name: str, model: CompiledModel) -> RunningModel:
+        """Load a model into the device's memory; raises DriverError if memory runs out."""
+        made = RunningModel(self, name, model)
+        self._open.append(made)
+        return made
+
+    def unload(self, model: RunningModel) -> None:
+        """Free a model."""
+        self._open.remove(model)
+        model.close()
+
+    def leave(self, left: Left) -> None:
+        """Record an operator that remains with the runtime; the first reason counts."""
+        self.left.setdefault((left.kind, left.name), left)
+
+    def close(self) -> None:
+        """Free everything, and write what the options ask for."""
+        for model in list(self._open):
+            self.unload(model)
+        self.engine.close()
+        settings = self.settings
+        documents = [run.as_json() for run in self.runs]
+        if settings.summary:
+            self._print()
+        if settings.json is not None:
+            _write_json(
+                settings.json, {"models": documents, "left": [vars(one) for one in self.left.values()]}
+            )
+        for number, document in enumerate(documents if settings.report is not None else ()):
+            assert settings.report is not None
+            write_page(
+                numbered(settings.report, number), document, self._kept.log if len(documents) == 1 else None
+            )
+
+    def _print(self) -> None:
+        out = console(error=True)
+        for run in self.runs:
+            print_summary(out, run)
+        for one in list(self.left.values())[:SHOWN]:
+            text = f"with the runtime: {one.kind} '{one.name}': {one.reason}"
+            out.print(text, markup=False, highlight=False)
+        if len(self.left) > SHOWN:
+            out.print(f"with the runtime: {len(self.left) - SHOWN} more operators (json has all)")
+
+
+def numbered(path: Path, number: int) -> Path:
+    """Return the path of file `number` (from 0) of several: report.html, report-2.html, ..."""
+    return path.with_name(f"{path.stem}-{number + 1}{path.suffix}") if number else path
+
+
+def _event_files(settings: Settings, trace: TraceSpec | None) -> list[EventFiles]:
+    """Return the files of events that the options ask for."""
+    files = []
+    if settings.events or settings.timeline:
+        require(settings.engine, "has_events", "an event log")
+        files.append(EventFiles(settings.events, settings.timeline))
+    if trace is not None:
+        require(settings.engine, "can_trace", "a waveform")
+        if settings.events is None and (log := beside(trace)) is not None:
+            files.append(log)
+    return files
+
+
+def _write_json(path: Path, data: dict[str, Any]) -> None:
+    import json
+
+    from rkcosim.waves.whole_file import whole_file
+
+    with whole_file(path) as part:
+        part.write_text(json.dumps(versioned(data), indent=2) + "\n")

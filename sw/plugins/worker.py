@@ -1,0 +1,139 @@
+"""The process in which a plug-in's models are compiled and simulated: `python -m rkcosim.plugins.worker`.
+
+A plug-in starts it with the connection as descriptor 3 (`rkcosim.plugins.protocol`).  It ends when the
+plug-in closes the connection or when the plug-in's process ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+
+from rkcosim.devices.ending import Ending, say_now
+from rkcosim.plugins.litert import LiteRtCalls
+from rkcosim.plugins.machine import Machine
+from rkcosim.plugins.protocol import PROTOCOL, Call, Channel, Message, ProtocolError, Status
+from rkcosim.plugins.settings import read_settings
+
+DESCRIPTOR = 3
+"""The connection."""
+
+BUSY_SECONDS, WRITE_SECONDS = 2.0, 600.0
+"""Seconds after the end of the plug-in's process: to end a request, and to write results."""
+
+
+class Worker:
+    """Answers the requests of a plug-in.
+
+    Parameters
+    ----------
+    connection : the connection to it.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._channel = Channel(connection)
+        self._machine: Machine | None = None
+        self._calls: LiteRtCalls | None = None
+        self.busy = False
+
+    def serve(self) -> None:
+        """Answer requests until the connection is closed."""
+        try:
+            while (got := self._channel.receive()) is not None:
+                self.busy = True
+                answer = self._answer(*got)
+                self.busy = False
+                self._channel.send(*answer)
+                if got[0].call == Call.CLOSE:
+                    return
+        finally:
+            self._close()
+
+    def _answer(self, request: Message, memory: memoryview) -> tuple[Message, bytes]:
+        try:
+            if request.call == Call.HELLO:
+                return Message(request.call, size=request.size), self._hello(request, memory)
+            if request.call == Call.CLOSE:
+                self._close()
+                return Message(request.call, size=request.size), b""
+            if self._calls is None:
+                raise ProtocolError("a request before the options")
+            return self._calls.answer(request, memory)
+        except Exception as error:  # the runtime reports every error to the script
+            return Message(request.call, Status.FAILED, size=request.size), _text(error).encode()
+
+    def _hello(self, request: Message, memory: memoryview) -> bytes:
+        if request.number != PROTOCOL or self._calls is not None:
+            raise ProtocolError("the library is of another version of rkcosim: run `rkcosim delegate` again")
+        texts = bytes(memory[: request.used]).decode(errors="replace").split("\0")[:-1]
+        settings = read_settings(dict(zip(texts[::2], texts[1::2], strict=True)))
+        self._machine = Machine(settings)
+        self._calls = LiteRtCalls(self._machine)
+        return self._calls.greeting()
+
+    def _close(self) -> None:
+        machine, self._machine, self._calls = self._machine, None, None
+        if machine is not None:
+            machine.close()
+
+
+def _text(error: Exception) -> str:
+    """Return the text of an error, with its class if it has no text of ours."""
+    ours = hasattr(error, "exit_code") or type(error).__module__.startswith("rkcosim.")
+    text = str(error)
+    return text if text and (ours or isinstance(error, ValueError)) else f"{type(error).__name__}: {text}"
+
+
+@contextlib.contextmanager
+def _following(parent: int, worker: Worker, connection: socket.socket) -> Iterator[None]:
+    """End this process when another one ends, also if it has forked and so the connection stays open."""
+    try:
+        watched = os.pidfd_open(parent)
+    except OSError:  # it has ended, or the kernel has no such descriptors: the connection tells
+        yield
+        return
+
+    def watch() -> None:
+        select.select([watched], [], [])
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+        busy = worker.busy
+        if not over.wait(BUSY_SECONDS if busy else WRITE_SECONDS):
+            say_now("rkcosim: the program has ended during an inference; its results are not written\n")
+            os._exit(1)
+
+    over = threading.Event()
+    threading.Thread(target=watch, name="rkcosim parent", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+def main() -> None:
+    """Serve the plug-in that started this process."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(2, 1)  # standard output belongs to the script
+    connection = socket.socket(fileno=DESCRIPTOR)
+    connection.set_inheritable(False)
+    worker = Worker(connection)
+
+    def heard(_: int) -> None:
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+
+    with Ending((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), heard) as ending:
+        with _following(os.getppid(), worker, connection):
+            worker.serve()
+    sys.exit(128 + ending.number if ending.number else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,510 @@
+"""Class RKNN of RKNN-Toolkit2 (vendor's user guide), implemented with `rkcosim` and librknnrt.so.
+
+Scripts that are started by `rkcosim rknn -- python SCRIPT` import this module by `from rknn.api import RKNN`.
+It depends only on numpy: models are quantised and compiled by the command `rkcosim` in another process, and
+they run like those of `rknnlite`, whose class this one extends.
+"""
+
+from __future__ import annotations
+
+import ctypes as ct
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from rkcosim.rknn_api.lite.api import FAILED, NUMBERS, SUCCESS, RKNNLite, struct
+else:
+    from rknnlite.api import FAILED, NUMBERS, SUCCESS, RKNNLite, struct
+
+PYTHON_VARIABLE = "RKCOSIM_PYTHON"
+"""Environment variable with the interpreter that runs `rkcosim`; `rkcosim rknn` sets it."""
+
+LONGEST = 6 * 3600
+"""Seconds after which a command is given up."""
+
+PLATFORM = "rk3588"
+
+ALGORITHMS = {"normal": "minmax", "kl_divergence": "entropy"}
+METHODS = {"channel": "--per-channel", "layer": "--per-tensor"}
+TYPES = ("asymmetric_quantized-8", "w8a8")
+
+WITHOUT_EFFECT: dict[str, dict[str, Any]] = {
+    "config": {
+        "compress_weight": False,
+        "custom_string": None,
+        "disable_rules": [],
+        "dynamic_input": None,
+        "enable_flash_attention": False,
+        "float_dtype": "float16",
+        "inputs_yuv_fmt": None,
+        "model_pruning": False,
+        "op_target": None,
+        "optimization_level": 3,
+        "quantize_weight": False,
+        "quantized_hybrid_level": 0,
+        "remove_reshape": False,
+        "remove_weight": False,
+        "single_core_mode": False,
+        "sparse_infer": False,
+    },
+    "build": {"auto_hybrid": False},
+    "init_runtime": {
+        "async_mode": False,
+        "device_id": None,
+        "eval_mem": False,
+        "fallback_prior_device": "gpu",
+    },
+    "load_onnx": {"input_initial_val": None},
+    "load_tflite": {"input_is_nchw": False},
+    "inference": {"data_type": None, "get_frame_id": False},
+    "eval_perf": {"fix_freq": True},
+    "accuracy_analysis": {"device_id": None},
+}
+"""Options of each call that are accepted without effect, with their default values."""
+
+_PerfRun, _PerfDetail, _MemSize = (struct(f"rknn_{name}") for name in ("perf_run", "perf_detail", "mem_size"))
+
+
+class RKNN(RKNNLite):
+    """Conversion of a model and inference with it.
+
+    Calls return 0, or -1 after an error, unless they say otherwise; messages go to standard error.
+
+    Parameters
+    ----------
+    verbose : print messages about each call on standard error, and those of the commands.
+    verbose_file : also write the messages to this file, if `verbose` is set.
+    """
+
+    NAME = "RKNN"
+
+    def __init__(self, verbose: bool = False, verbose_file: str | None = None) -> None:
+        super().__init__(verbose, verbose_file)
+        self._folder = Path(tempfile.mkdtemp(prefix="rkcosim-toolkit-"))
+        self._named: set[str] = set()
+        self._settings: dict[str, Any] = {}
+        self._source: Path | None = None
+        self._reading: list[str] = []
+        self._normalising: list[str] = []
+        self._built = self._ran = False
+        self.config()
+
+    def config(
+        self,
+        mean_values: Any = None,
+        std_values: Any = None,
+        quant_img_RGB2BGR: bool = False,
+        quantized_dtype: str = TYPES[0],
+        quantized_algorithm: str = "normal",
+        quantized_method: str = "channel",
+        target_platform: Any = None,
+        **others: Any,
+    ) -> int:
+        """Set the options of the conversion.
+
+        Parameters
+        ----------
+        mean_values, std_values : a list with a number for each channel, for each input; the built model
+            computes (pixel - mean) / std itself.
+        quant_img_RGB2BGR : the pictures of the dataset become blue, green, red.
+        quantized_dtype : "asymmetric_quantized-8" or "w8a8".
+        quantized_algorithm : "normal" (extreme values) or "kl_divergence".
+        quantized_method : "channel" or "layer", scales of the weights.
+        target_platform : None or "rk3588".
+        others : options of the toolkit that have no effect here.
+        """
+        if not self._without_effect("config", others):
+            return FAILED
+        platforms = [target_platform] if isinstance(target_platform, str) else list(target_platform or ())
+        wrong = next((name for name in platforms if str(name).lower() != PLATFORM), None)
+        if wrong is not None:
+            return self._failed(f"config: target_platform '{wrong}': only {PLATFORM} is simulated")
+        for name, value, known in (
+            ("quantized_dtype", quantized_dtype, TYPES),
+            ("quantized_algorithm", quantized_algorithm, ALGORITHMS),
+            ("quantized_method", quantized_method, METHODS),
+        ):
+            if value not in known:
+                return self._failed(f"config: {name} '{value}' is not available, only {', '.join(known)}")
+        try:
+            means, stds = _groups(mean_values), _groups(std_values)
+        except (TypeError, ValueError):
+            return self._failed("config: mean_values and std_values must be lists of lists of numbers")
+        if means and stds and [len(group) for group in means] != [len(group) for group in stds]:
+            return self._failed("config: mean_values and std_values have different numbers of values")
+        self._settings = {
+            "means": means or [[0.0] * len(group) for group in stds],
+            "stds": stds or [[1.0] * len(group) for group in means],
+            "bgr": bool(quant_img_RGB2BGR),
+            "method": ALGORITHMS[quantized_algorithm],
+            "weights": METHODS[quantized_method],
+        }
+        return SUCCESS
+
+    def load_onnx(
+        self,
+        model: str,
+        inputs: list[str] | None = None,
+        input_size_list: list[list[int]] | None = None,
+        outputs: list[str] | None = None,
+        **others: Any,
+    ) -> int:
+        """Take an ONNX model.
+
+        Parameters
+        ----------
+        model : path of the file.
+        inputs, input_size_list : names of inputs and their shapes, for open dimensions.
+        outputs : names of the values that become the outputs.
+        others : `input_initial_val`, which has no effect.
+        """
+        if not self._without_effect("load_onnx", others):
+            return FAILED
+        if input_size_list and (not inputs or len(inputs) != len(input_size_list)):
+            return self._failed("load_onnx: input_size_list needs a name in inputs for each shape")
+        reading = []
+        for name, shape in zip(inputs or (), input_size_list or (), strict=False):
+            reading += ["--shape", f"{name}={','.join(map(str, shape))}"]
+        if outputs:
+            reading += ["--outputs", ",".join(outputs)]
+        return self._load("load_onnx", model, reading)
+
+    def load_tflite(self, model: str, **others: Any) -> int:
+        """Take a TFLite model from a path; `input_is_nchw` has no effect."""
+        if not self._without_effect("load_tflite", others):
+            return FAILED
+        return self._load("load_tflite", model, [])
+
+    def _load(self, call: str, model: str, reading: list[str]) -> int:
+        path = Path(model)
+        if not path.is_file():
+            return self._failed(f"{call}: there is no file {model}")
+        self._close()
+        self.rknn_data, self._built = None, False
+        self._source, self._reading = path.absolute(), reading
+        self._say(f"{call}: {model}, {path.stat().st_size} bytes")
+        return SUCCESS
+
+    def _absent(self, call: str, instead: str) -> int:
+        return self._failed(f"{call}: not available; {instead}")
+
+    def load_caffe(self, *_: Any, **__: Any) -> int:
+        """Return -1: not available."""
+        return self._absent("load_caffe", "convert the model to ONNX first")
+
+    def load_darknet(self, *_: Any, **__: Any) -> int:
+        """Return -1: not available."""
+        return self._absent("load_darknet", "convert the model to ONNX first")
+
+    def load_tensorflow(self, *_: Any, **__: Any) -> int:
+        """Return -1: not available."""
+        return self._absent("load_tensorflow", "convert the model to ONNX or TFLite first")
+
+    def load_pytorch(self, *_: Any, **__: Any) -> int:
+        """Return -1: not available."""
+        return self._absent("load_pytorch", "export the model to ONNX first")
+
+    def hybrid_quantization_step1(self, *_: Any, **__: Any) -> int:
+        """Return -1: not available."""
+        return self._absent(
+            "hybrid_quantization_step1", "`rkcosim quantize --mixed N` keeps layers in floats"
+        )
+
+    def hybrid_quantization_step2(self, *_: Any, **__: Any) -> int:
+        """Return -1: not available."""
+        return self._absent(
+            "hybrid_quantization_step2", "`rkcosim quantize --mixed N` keeps layers in floats"
+        )
+
+    def build(
+        self,
+        do_quantization: bool = True,
+        dataset: str | None = None,
+        rknn_batch_size: int | None = None,
+        **others: Any,
+    ) -> int:
+        """Quantise and compile the model that was loaded.
+
+        Parameters
+        ----------
+        do_quantization : whether to quantise a float model; otherwise it runs in fp16, and a model that is
+            already quantised as it is.
+        dataset : a text file with the files of one sample (pictures or .npy) on each line.
+        rknn_batch_size : None or 1.
+        others : `auto_hybrid`, which has no effect.
+        """
+        if not self._without_effect("build", others):
+            return FAILED
+        if self._source is None:
+            return self._failed("build: call load_onnx or load_tflite first")
+        if rknn_batch_size not in (None, 1):
+            return self._failed(f"build: rknn_batch_size {rknn_batch_size} is not available, only 1")
+        if do_quantization and dataset is None:
+            return self._failed("build: do_quantization needs a dataset")
+        onnx = self._source.suffix.lower() != ".tflite"
+        if do_quantization and not onnx:
+            return self._failed(
+                "build: only ONNX models are quantised; a TFLite model is used as it is, with "
+                "do_quantization=False"
+            )
+        self._built, self.rknn_data = False, None
+        model, reading = self._source, self._reading
+        pixels = self._pixels() if onnx else []
+        if do_quantization or pixels:
+            model = self._folder / "model.onnx"
+            words = ["quantize", str(self._source), "-o", str(model), *reading, *pixels]
+            if do_quantization:
+                words += ["--data", str(dataset), "--method", self._settings["method"]]
+                words += [self._settings["weights"], *(["--bgr"] if self._settings["bgr"] else [])]
+            else:
+                words += ["--float-only"]
+            if self._command("build", words) is None:
+                return FAILED
+            reading = []
+        target = self._folder / "model.rkc"
+        if self._command("build", ["compile", str(model), "-o", str(target), *reading]) is None:
+            return FAILED
+        self.rknn_data = target.read_bytes()
+        self._built, self._normalising = do_quantization, pixels
+        return SUCCESS
+
+    def _pixels(self) -> list[str]:
+        """Return the options for the normalisation, none if it changes nothing."""
+        means, stds = self._settings["means"], self._settings["stds"]
+        if not any(any(group) for group in means) and all(value == 1 for group in stds for value in group):
+            return []
+        mean, std = ("/".join(",".join(map(str, group)) for group in groups) for groups in (means, stds))
+        return [f"--mean={mean}", f"--std={std}", "--pixels"]
+
+    def export_rknn(self, export_path: str, **others: Any) -> int:
+        """Write the built model, as a container of rkcosim, to a file.
+
+        The file runs on the simulated NPU only. Other arguments of the toolkit have no effect.
+        """
+        for name in others:
+            self._once(f"export_rknn: the option '{name}' has no effect")
+        if self.rknn_data is None:
+            return self._failed("export_rknn: call build first")
+        try:
+            Path(export_path).write_bytes(self.rknn_data)
+        except (OSError, TypeError) as error:
+            return self._failed(f"export_rknn: {error}")
+        self._once("export_rknn: the file is a container of rkcosim, which boards do not read")
+        return SUCCESS
+
+    def init_runtime(  # type: ignore[override]  # the toolkit has other arguments
+        self,
+        target: str | None = None,
+        device_id: str | None = None,
+        perf_debug: bool = False,
+        core_mask: int = RKNNLite.NPU_CORE_AUTO,
+        **others: Any,
+    ) -> int:
+        """Open the model on the simulated NPU.
+
+        Parameters
+        ----------
+        target : None or "rk3588"; both are the simulated NPU.
+        device_id : no effect, because there is one NPU.
+        perf_debug : whether `eval_perf` lists the layers.
+        core_mask : cores that run the model.
+        others : options of the toolkit that have no effect here.
+        """
+        if not self._without_effect("init_runtime", {"device_id": device_id, **others}):
+            return FAILED
+        if target is not None and str(target).lower() != PLATFORM:
+            return self._failed(
+                f"init_runtime: target '{target}' is not available: there is a simulated {PLATFORM} and no "
+                "connection to boards"
+            )
+        if self.rknn_data is None:
+            return self._failed("init_runtime: call build or load_rknn first")
+        self.flags = NUMBERS["RKNN_FLAG_COLLECT_PERF_MASK"] if perf_debug else 0
+        self._ran = False
+        return super().init_runtime(core_mask=core_mask)
+
+    def inference(
+        self,
+        inputs: list[Any],
+        data_type: str | None = None,
+        data_format: list[str] | str | None = None,
+        inputs_pass_through: list[int] | None = None,
+        get_frame_id: bool = False,
+    ) -> list[Any] | None:
+        """Run the model once; see `RKNNLite.inference`.
+
+        `mean_values` and `std_values` of a TFLite model are applied here, because the model takes no pixels.
+        """
+        self._without_effect("inference", {"data_type": data_type, "get_frame_id": get_frame_id})
+        given = inputs
+        tflite = self._source is not None and self._source.suffix.lower() == ".tflite"
+        if tflite and self._pixels() and isinstance(inputs, (list, tuple)):
+            self._once("the exported file of a TFLite model has no mean_values and std_values")
+            if data_format not in (None, "nhwc"):
+                self._failed("inference: mean_values of a TFLite model need the data_format nhwc")
+                return None
+            pairs = zip(self._settings["means"], self._settings["stds"], strict=True)
+            try:
+                given = [
+                    (np.asarray(array, np.float32) - np.float32(mean)) / np.float32(std)
+                    for array, (mean, std) in zip(inputs, pairs, strict=True)
+                ]
+            except ValueError as error:
+                self._failed(f"inference: mean_values do not fit the inputs: {error}")
+                return None
+        found = super().inference(given, None, data_format, inputs_pass_through)
+        self._ran = self._ran or found is not None
+        return found
+
+    def eval_perf(self, is_print: bool = True, **others: Any) -> str | None:
+        """Return the time of an inference on the simulated NPU as text, and print it.
+
+        With `perf_debug` of `init_runtime` it has a row for each layer. If the model has not run yet, it runs
+        on zeros. Returns None before `init_runtime`.
+        """
+        if not self._without_effect("eval_perf", others) or not self._ready("eval_perf"):
+            return None
+        if not self._ran:
+            zeros = [np.zeros(tuple(attr.dims[: attr.n_dims]), np.float32) for attr in self._inputs]
+            if self.inference(zeros) is None:
+                return None
+        run, detail = _PerfRun(), _PerfDetail()
+        if self._query("RKNN_QUERY_PERF_RUN", run):
+            return None
+        lines = []
+        if self.flags:
+            if self._query("RKNN_QUERY_PERF_DETAIL", detail):
+                return None
+            lines.append(ct.string_at(detail.perf_data, detail.data_len).decode().rstrip("\0\n"))
+        lines.append(f"Total Time(us): {run.run_duration}")
+        lines.append(f"FPS: {1e6 / max(run.run_duration, 1):.2f}")
+        text = "\n".join(lines)
+        if is_print:
+            print(text)
+        return text
+
+    def eval_memory(self, is_print: bool = True) -> dict[str, int] | None:
+        """Return the bytes of weights, of other tensors, and their sum; None before `init_runtime`."""
+        size = _MemSize()
+        if not self._ready("eval_memory") or self._query("RKNN_QUERY_MEM_SIZE", size):
+            return None
+        found = {
+            "total_weight_allocation": int(size.total_weight_size),
+            "total_internal_allocation": int(size.total_internal_size),
+        }
+        found["total_model_allocation"] = sum(found.values())
+        if is_print:
+            for name, value in found.items():
+                print(f"{name}: {value}")
+        return found
+
+    def accuracy_analysis(
+        self,
+        inputs: list[str],
+        output_dir: str = "./snapshot",
+        target: str | None = None,
+        **others: Any,
+    ) -> int:
+        """Compare the quantised model with the float one, layer by layer.
+
+        Parameters
+        ----------
+        inputs : path of a picture or .npy for each input.
+        output_dir : folder that gets `error_analysis.txt`, `.json` and `.html`.
+        target : None or "rk3588"; both compare with the NPU's arithmetic.
+        others : `device_id`, which has no effect.
+        """
+        if not self._without_effect("accuracy_analysis", others):
+            return FAILED
+        if target is not None and str(target).lower() != PLATFORM:
+            return self._failed(f"accuracy_analysis: target '{target}' is not available")
+        if not self._built or self._source is None:
+            return self._failed("accuracy_analysis: call build with do_quantization first")
+        files = [os.path.abspath(name) for name in ([inputs] if isinstance(inputs, str) else inputs)]
+        if wrong := [name for name in files if len(name.split()) != 1]:
+            return self._failed(f"accuracy_analysis: '{wrong[0]}' has a blank in its path")
+        rows = self._folder / "inputs.txt"
+        rows.write_text(" ".join(files) + "\n")
+        place = Path(output_dir)
+        words = ["accuracy", str(self._folder / "model.onnx"), str(self._source), "--data", str(rows)]
+        words += [*self._reading, *self._normalising, *(["--bgr"] if self._settings["bgr"] else [])]
+        words += ["--npu", "--all", "--json", str(place / "error_analysis.json")]
+        words += ["--html", str(place / "error_analysis.html")]
+        text = self._command("accuracy_analysis", words)
+        if text is None:
+            return FAILED
+        (place / "error_analysis.txt").write_text(text)
+        print(text, end="")
+        return SUCCESS
+
+    def release(self) -> None:
+        """Free the model and remove temporary files; may be called repeatedly."""
+        super().release()
+        self._source = None
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _ready(self, call: str) -> bool:
+        if not self._context.value:
+            self._failed(f"{call}: call init_runtime first")
+        return bool(self._context.value)
+
+    def _without_effect(self, call: str, given: dict[str, Any]) -> bool:
+        """Name options without effect, once; return False for unknown ones."""
+        known = WITHOUT_EFFECT[call]
+        for name, value in given.items():
+            if name not in known:
+                self._failed(f"{call}: there is no option '{name}'")
+                return False
+            if value != known[name]:
+                self._once(f"{call}: the option '{name}' has no effect")
+        return True
+
+    def _once(self, text: str) -> None:
+        if text not in self._named:
+            self._named.add(text)
+            print(f"W {self.NAME}: {text}", file=sys.stderr)
+
+    def _command(self, call: str, words: Sequence[str]) -> str | None:
+        """Run a command of rkcosim; return what it printed, or None after an error."""
+        python = os.environ.get(PYTHON_VARIABLE)
+        if not python:
+            self._failed(f"{call}: start the script with `rkcosim rknn -- python SCRIPT`")
+            return None
+        self._folder.mkdir(parents=True, exist_ok=True)
+        apart = {name: value for name, value in os.environ.items() if name != "LD_AUDIT"}
+        self._say(f"{call}: rkcosim {' '.join(words)}")
+        try:
+            done = subprocess.run(
+                [python, "-m", "rkcosim", *words, *([] if self.verbose else ["--quiet"])],
+                env=apart,
+                stdout=subprocess.PIPE,
+                stderr=None if self.verbose else subprocess.PIPE,
+                text=True,
+                timeout=LONGEST,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            self._failed(f"{call}: {error}")
+            return None
+        if done.returncode:
+            said = (done.stderr or "").strip() or f"rkcosim ended with {done.returncode}"
+            self._failed(f"{call}: {said.splitlines()[-1].removeprefix('rkcosim: ')}")
+            return None
+        return str(done.stdout)
+
+
+def _groups(values: Any) -> list[list[float]]:
+    """Return numbers for each input: [[1, 2, 3]], or [1, 2, 3] for one input; [] for None."""
+    if values is None:
+        return []
+    if values and not isinstance(values[0], (list, tuple)):
+        values = [values]
+    return [[float(value) for value in group] for group in values]

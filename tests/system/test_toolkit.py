@@ -1,0 +1,138 @@
+"""Scripts of the vendor's toolkit: `from rknn.api import RKNN` under `rkcosim rknn`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("onnxruntime", reason="needs the extra onnx")
+
+from tests.system.qdq_models import Net
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """Return a small float classifier of pictures."""
+    n = Net((1, 3, 16, 12), seed=2)
+    x = n.add("Relu", n.conv("x", 3, 16, pads=[1] * 4))
+    flat = n.add("Flatten", n.add("GlobalAveragePool", x))
+    path = tmp_path / "small.onnx"
+    path.write_bytes(n.model(n.gemm(flat, 16, 5)).SerializeToString())
+    return path
+
+
+def run(*words: object, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "rkcosim", "rknn", "--engine", "golden", "--", sys.executable, *words]
+    return subprocess.run(
+        [str(word) for word in command],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+def test_the_example_has_every_call(model: Path, tmp_path: Path) -> None:
+    done = run(ROOT / "examples" / "rknn" / "convert.py", model, "--size", 16, 12, folder=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    text = done.stdout
+    for line in ("load_caffe: -1", "load_darknet: -1", "init_runtime on another target: -1"):
+        assert line in text
+    for call in ("config", "load_onnx", "build", "export_rknn", "init_runtime", "accuracy_analysis"):
+        assert f"{call}: ok" in text
+    assert "inference: [((1, 5), 'float32')]" in text
+    assert "'total_internal_allocation', 'total_model_allocation', 'total_weight_allocation'" in text
+    assert "Total Time(us): " in text and "on the NPU: SQNR" in text
+    assert "['error_analysis.html', 'error_analysis.json', 'error_analysis.txt']" in text
+    assert "the exported file gives the same: True" in text
+    assert float(text.partition("differ by at most ")[2].split()[0]) < 0.2
+    assert "E RKNN: load_caffe: not available; convert the model to ONNX first" in done.stderr
+
+
+MISUSE = """
+import sys
+import numpy as np
+from rknn.api import RKNN
+
+rknn = RKNN()
+assert rknn.build(do_quantization=False) == -1
+assert rknn.export_rknn("x.rknn") == rknn.init_runtime() == -1
+assert rknn.inference(inputs=[]) is None and rknn.eval_perf() is None and rknn.eval_memory() is None
+assert rknn.accuracy_analysis(["x.png"]) == -1
+assert rknn.config(target_platform="rk3566") == -1
+assert rknn.config(quantized_algorithm="mmse") == -1
+assert rknn.config(quantized_dtype="w16a16i") == -1
+assert rknn.config(mean_values=[["a"]]) == -1
+assert rknn.config(no_such_option=1) == -1
+assert rknn.config(mean_values=[[1, 2, 3]], std_values=[[1, 2]]) == -1
+assert rknn.config(optimization_level=2) == 0 and rknn.config(optimization_level=2) == 0
+assert rknn.load_onnx("none.onnx") == rknn.load_tflite("none.tflite") == rknn.load_rknn("none") == -1
+assert rknn.load_tensorflow() == rknn.load_pytorch() == rknn.hybrid_quantization_step1() == -1
+assert rknn.load_onnx(sys.argv[1], inputs=["x"], input_size_list=[[1, 3, 16, 12]]) == 0
+assert rknn.build(do_quantization=True) == -1
+assert rknn.build(do_quantization=True, dataset="none.txt") == -1
+assert rknn.build(do_quantization=False, rknn_batch_size=4) == -1
+assert rknn.config(mean_values=[[1, 2]], std_values=[[1, 1]]) == 0
+assert rknn.build(do_quantization=False) == -1
+rknn.release()
+rknn.release()
+"""
+
+
+def test_errors_are_named_and_options_once(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "misuse.py").write_text(MISUSE)
+    done = run("misuse.py", model, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    said = done.stderr
+    assert said.count("the option 'optimization_level' has no effect") == 1
+    for text in (
+        "build: call load_onnx or load_tflite first",
+        "config: target_platform 'rk3566': only rk3588 is simulated",
+        "quantized_algorithm 'mmse' is not available, only normal, kl_divergence",
+        "config: there is no option 'no_such_option'",
+        "load_onnx: there is no file none.onnx",
+        "build: do_quantization needs a dataset",
+        "none.txt",
+        "has 3 channels, but there are 2 means",
+    ):
+        assert text in said, (text, said)
+    assert not list(tmp_path.glob("*.rknn"))
+
+
+TFLITE = """
+import sys
+import numpy as np
+from rknn.api import RKNN
+
+results = []
+for mean in (None, [[128.0] * 3]):
+    rknn = RKNN()
+    assert rknn.config(mean_values=mean, std_values=mean) == 0
+    assert rknn.load_tflite(sys.argv[1]) == 0
+    assert rknn.build(do_quantization=True, dataset="x.txt") == -1
+    assert rknn.build(do_quantization=False) == 0 and rknn.init_runtime() == 0
+    pixels = np.random.default_rng(1).integers(0, 256, (1, 12, 14, 3)).astype(np.uint8)
+    results.append(rknn.inference([pixels if mean else (pixels - np.float32(128)) / np.float32(128)])[0])
+    rknn.release()
+assert (results[0] == results[1]).all() and results[0].std() > 0
+"""
+
+
+def test_quantised_tflite_models(tmp_path: Path) -> None:
+    pytest.importorskip("tflite", reason="needs the extra tflite")
+    from tests.models.tflite_models import Tf
+
+    t = Tf()
+    x = t.input((1, 12, 14, 3), scale=1 / 128, zero=0)
+    (tmp_path / "small.tflite").write_bytes(t.bytes(t.conv(x, 16, 3, 2)))
+    (tmp_path / "script.py").write_text(TFLITE)
+    done = run("script.py", "small.tflite", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "only ONNX models are quantised" in done.stderr
+    assert "the exported file of a TFLite model has no mean_values" in done.stderr
