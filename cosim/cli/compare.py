@@ -45,7 +45,7 @@ def compare_command(asked: CompareOptions) -> None:
     """Compare every layer with another runtime.
 
     Each layer gets that runtime's inputs. The exit code is 1 if a layer exceeds its error bound or a class
-    differs.
+    differs. Classes are those of outputs of a Softmax, or of the first output if the inputs have labels.
     """
     with asked.reading():
         _compare(asked)
@@ -64,7 +64,13 @@ def _compare(asked: CompareOptions) -> NoReturn:
         )
     batch = asked.batch()
     reference = cast("ReferenceName | None", asked.reference)
-    found = compare(asked.model, batch.items if batch else None, reference=reference, seed=asked.seed)
+    found = compare(
+        asked.model,
+        batch.items if batch else None,
+        reference=reference,
+        seed=asked.seed,
+        labelled=batch is not None and batch.labels is not None,
+    )
     console = results.console()
     print_comparison(console, found)
     asked.write(found.as_json(), say=True)
@@ -122,16 +128,13 @@ def print_comparison(console: Any, found: Any) -> None:
         console.print(f"not compared: {name} ({why})")
     for output in found.outputs:
         tie = " (tied with others in the reference)" if output.tie else ""
+        text = output.agreement.text()
         if output.unit is not None:
-            apart = f"{output.differing} elements differ, by at most {output.worst:.3g} quantisation steps"
-        else:
-            bound = f" (bound {output.bound:.1%})" if output.bound is not None else ""
-            apart = f"floats differ by up to {output.worst:.3%} of the largest value{bound}"
-        largest = f"top-1 {output.top1}" if output.classes else f"largest element {output.top1}"
-        console.print(
-            f"inference {output.inference}, output {output.name}: {largest}, reference "
-            f"{output.reference_top1}{tie}; whole model, {apart}"
-        )
+            text += f", {output.differing} elements differ"
+        elif output.bound is not None:
+            text += f" (bound {output.bound:.1%})"
+        best = f"top-1 {output.top1}, reference {output.reference_top1}{tie}; " if output.classes else ""
+        console.print(f"inference {output.inference}, output {output.name}: {best}whole model, {text}")
     reasons = list(found.reasons())
     for reason in reasons[:SHOWN]:
         console.print(reason)

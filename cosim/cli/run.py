@@ -120,9 +120,11 @@ def _run(asked: RunOptions, trace: TraceSpec | None, saving: Run) -> None:
     with jobs_by(how):
         _check_names(asked, trace, values, count)
 
-    def each(number: int, outputs: list[Any], good: bool | None) -> None:
+    def each(number: int, guess: int | None, good: bool | None) -> None:
         said = "" if good is None else ("  bit for bit" if good else "  MISMATCH")
-        guess = int(outputs[0].argmax())
+        if guess is None:
+            console.print(f"[{number + 1:3}/{count}] done{said}")
+            return
         truth = f"  truth {labels[number]}" if labels else ""
         mark = " " if labels is None or labels[number] == guess else "*"
         console.print(f"[{number + 1:3}/{count}] label {guess}{truth} {mark}{said}")

@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from rkcosim.cli.exits import BAD_INPUT
 from rkcosim.cli.main import app
+from rkcosim.measure.models.compare import FLOAT_BOUND
 
 
 @pytest.fixture
@@ -54,7 +55,12 @@ def test_run_names_the_operators_on_the_host(model: Path, tmp_path: Path) -> Non
     kinds = {item["kind"]: item for item in data["host_operators"]}
     assert {"Cosh", "CumSum"} <= kinds.keys() and kinds["Cosh"]["elements"] == 8 * 7 * 9
     assert 0.4 < data["host_share"] <= 0.75 and data["host_mac_share"] == 0
-    assert data["outputs"][0]["shape"] == [1, 8, 7, 9] and data["reference_agrees"] == 1
+    (output,) = data["outputs"]
+    assert output["shape"] == [1, 8, 7, 9] and output["reference_worst"] <= FLOAT_BOUND
+    # A map has no class: nothing is printed or counted as one.
+    assert output["top1"] is None and data["reference_agrees"] is None and data["predictions"] == []
+    assert output["reference_cosine"] > 0.9999 and "cosine" in text
+    assert "top-1" not in text and "label" not in text
     assert data["floats_in_fp16"]
 
 
@@ -89,3 +95,44 @@ def test_a_container_keeps_the_host_s_part_and_an_rknn_file_refuses_it(model: Pa
     assert code == 0 and "MATCH" in text
     code, text = invoke("compile", model, "--shape", "x=1,3,9,11", "-o", tmp_path / "model.rknn")
     assert code == BAD_INPUT and "runs on the host in onnxruntime, which a .rknn file cannot contain" in text
+
+
+def test_compare_with_inputs_of_integers(model: Path, tmp_path: Path) -> None:
+    """Random inputs of integer type are integers, and a map is compared without a class."""
+    out = tmp_path / "found.json"
+    code, text = invoke("compare", model, "--shape", "x=1,3,9,11", "--json", out)
+    assert code == 0, text
+    assert "cosine" in text and "top-1" not in text
+    found = json.loads(out.read_text())
+    (output,), (layer,) = found["outputs"], [row for row in found["layers"] if row["op"] == "Conv"]
+    assert (
+        layer["unit"] == "fp16" and layer["elements"] == 8 * 7 * 9 and layer["worst"] <= layer["bound"] == 4
+    )
+    assert not output["classes"] and output["agreement"]["worst"] == output["worst"] <= FLOAT_BOUND
+
+
+def test_labels_of_a_map_are_not_used(model: Path, tmp_path: Path) -> None:
+    """Labels of inputs are refused with a line if the output has no score for each class."""
+    file = tmp_path / "x.npz"
+    images = np.zeros((2, 3, 9, 11), np.float32)
+    np.savez(file, images=images, labels=np.array([1, 2]))
+    words = ("run", model, "--engine", "golden", "--shape", "x=1,3,9,11", "--outputs", "features")
+    code, text = invoke(*words, "-i", file)
+    assert code == 0 and "labels are not used: output 'features' of shape [1, 8, 7, 9]" in text
+    assert "top-1" not in text
+
+
+def test_compare_a_model_of_the_host(tmp_path: Path) -> None:
+    """A model that only the host computes is compared by its outputs, with an input of 64 bit integers."""
+    node, info = helper.make_node, helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [node("Gather", ["x", "rate"], ["y"], "pick", axis=1)],
+        "g",
+        [info("x", TensorProto.DOUBLE, [2, 5]), info("rate", TensorProto.INT64, [])],
+        [info("y", TensorProto.DOUBLE, [2])],
+    )
+    path, imports = tmp_path / "host.onnx", [helper.make_opsetid("", 17)]
+    path.write_bytes(helper.make_model(graph, opset_imports=imports, ir_version=8).SerializeToString())
+    code, text = invoke("compare", path)
+    assert code == 0, text
+    assert "every output is within its bound" in text

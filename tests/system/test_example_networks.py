@@ -16,8 +16,10 @@ import onnxruntime
 from click.testing import CliRunner
 
 from rkcosim.cli.main import app
-from rkcosim.compiler import CompiledModel
+from rkcosim.compiler import compile_model
+from rkcosim.measure.models import compare as compare_module
 from rkcosim.measure.models.compare import FLOAT_BOUND, _output, compare
+from rkcosim.measure.models.float_units import BOUND
 from rkcosim.measure.models.run import run_model
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "networks" / "make.py"
@@ -64,6 +66,8 @@ def test_float(script: ModuleType, tmp_path: Path) -> None:
     want = session.run(None, {"image": image})[0]
     assert np.abs(result.results[0][0] - want).max() < 2e-3
     assert result.outputs[0]["top1"] == result.outputs[0]["reference_top1"]
+    assert result.outputs[0]["reference_unit"] == "of the largest value"
+    assert 0 < result.outputs[0]["reference_worst"] <= FLOAT_BOUND
 
 
 @pytest.mark.parametrize(
@@ -94,26 +98,29 @@ def test_published_shapes(script: ModuleType, name: str, macs: float) -> None:
 def test_floats_beside_onnxruntime(
     script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The outputs of a float network are compared, with a bound; outputs that exceed it do not match."""
+    """Every layer of a float network is compared, with a bound; layers that exceed it do not match."""
     data, _, image = script.make("residual")
     path, out = tmp_path / "residual_float.onnx", tmp_path / "found.json"
     path.write_bytes(data)
     found = compare(path, [[image], [2 * image]])
-    assert not found.layers and found.match and len(found.outputs) == 2
-    assert all(0 < output.worst < FLOAT_BOUND and output.same for output in found.outputs)
-
-    def wrong(self: CompiledModel, *given: object) -> np.ndarray:
-        return decode(self, *given) * np.float32(1.01)
-
+    assert found.match and len(found.outputs) == 2 and not found.skipped
+    assert len(found.layers) == len(compile_model(data).graph_nodes())
+    assert all(layer.unit == "fp16" and layer.worst <= BOUND for layer in found.layers)
+    assert all(0 < output.worst < FLOAT_BOUND and output.bound is None for output in found.outputs)
     said = CliRunner().invoke(app, ["compare", str(path), "--json", str(out)])
-    assert said.exit_code == 0 and "within its bound" in said.output
-    verdict = json.loads(out.read_text())
-    assert verdict["match"] is True and verdict["outputs"][0]["bound"] == FLOAT_BOUND
-    decode = CompiledModel.decode_output
-    monkeypatch.setattr(CompiledModel, "decode_output", wrong)
+    assert said.exit_code == 0 and "every layer is within its bound" in said.output
+    assert json.loads(out.read_text())["match"] is True
+
+    def wrong(nodes: list, tensors: dict) -> dict:
+        found = golden(nodes, tensors)
+        return {name: (cube * np.float16(1.01)).astype(cube.dtype) for name, cube in found.items()}
+
+    golden = compare_module.run
+    monkeypatch.setattr(compare_module, "run", wrong)
     said = CliRunner().invoke(app, ["compare", str(path), "--json", str(out)])
-    assert said.exit_code == 1 and "EXCEEDS ITS BOUND" in said.output
-    assert json.loads(out.read_text())["outputs"][0]["same"] is False
+    assert said.exit_code == 1 and "A LAYER EXCEEDS ITS BOUND" in said.output
+    assert "of tensor '" in " ".join(said.output.split())
+    assert json.loads(out.read_text())["match"] is False
 
 
 @pytest.mark.parametrize(

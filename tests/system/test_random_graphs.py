@@ -11,7 +11,7 @@ from rkcosim.compiler import CompiledModel, LoadedModel, compile_model
 from rkcosim.compiler.steps import ConvStep
 from rkcosim.driver import Driver
 from rkcosim.engines.engine import open_engine
-from rkcosim.measure.models.compare import random_values
+from rkcosim.measure.models.draw import random_reals
 from rkcosim.verify.crosscheck.model_check import GoldenDriver, ModelChecker
 from tests.system.random_graphs import Draw
 
@@ -23,7 +23,7 @@ def network(
     seed: int, cores: int = 1, residual: bool = False, fuse: bool = True
 ) -> tuple[CompiledModel, list[np.ndarray]]:
     model = compile_model(Draw(seed, residual).bytes(), fuse=fuse, reuse=seed % 3 == 0, cores=cores)
-    return model, list(random_values(model, seed))
+    return model, list(random_reals(model.inputs, seed))
 
 
 def check(model: CompiledModel, driver: object, values: list[np.ndarray], seed: int) -> None:

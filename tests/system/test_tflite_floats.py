@@ -11,15 +11,19 @@ pytest.importorskip("tflite", reason="needs the extra tflite")
 pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
 
 from rkcosim.compiler import compile_model
-from rkcosim.compiler.steps import CallStep
+from rkcosim.compiler.graph import Tensor
+from rkcosim.compiler.steps import BinaryStep, CallStep, Converter, FloatStage, FloatStep, HostStep, Step
+from rkcosim.golden.graph import run as golden_run
 from rkcosim.measure.models.compare import (
     FLOAT_BOUND,
     ROUNDED_BOUND,
     LayerDifference,
     compare,
-    random_values,
 )
-from rkcosim.measure.models.float_units import BOUND, last_place
+from rkcosim.measure.models.draw import random_reals
+from rkcosim.measure.models.float_units import BOUND, last_place, units
+from rkcosim.measure.models.outputs import class_outputs
+from rkcosim.verify.crosscheck.graph_nodes import graph_nodes
 from tests.models.tflite_models import Tf
 from tests.system.test_tflite_ops import CASES, IMAGE, run
 
@@ -41,7 +45,7 @@ def test_operator_in_fp16(name: str, tmp_path: Path) -> None:
     file.write_bytes(t.bytes(build(t)))
     model = compile_model(file.read_bytes(), reuse=False)
     assert any(isinstance(step, CallStep) for step in model.plan.steps) == (name in ON_HOST)
-    values = random_values(model, 5)
+    values = random_reals(model.inputs, 5)
     run(model, values)
     found = compare(file, [values])
     (output,) = found.outputs
@@ -67,7 +71,7 @@ def test_weights(form: str, tmp_path: Path) -> None:
     file.write_bytes(t.bytes(network(t)))
     model = compile_model(file.read_bytes(), reuse=False)
     assert not any(isinstance(step, CallStep) for step in model.plan.steps)
-    values = random_values(model, 1)
+    values = random_reals(model.inputs, 1)
     run(model, values)
     found = compare(file, [values])
     (output,) = found.outputs
@@ -86,8 +90,8 @@ def test_packed_weights(tmp_path: Path) -> None:
     file.write_bytes(t.bytes(y))
     model = compile_model(file.read_bytes(), reuse=False)
     assert not any(isinstance(step, CallStep) for step in model.plan.steps)
-    run(model, random_values(model, 2))
-    found = compare(file, [random_values(model, 2)])
+    run(model, random_reals(model.inputs, 2))
+    found = compare(file, [random_reals(model.inputs, 2)])
     assert found.match and len(found.layers) == 3
     assert len(np.unique(model.plan.steps[0].weights)) <= 15  # type: ignore[attr-defined]
 
@@ -117,6 +121,27 @@ def test_regression_has_no_class(tmp_path: Path) -> None:
     assert found.match
     found.layers[0].worst = BOUND + 1
     assert not found.match and "its bound is 4" in next(iter(found.reasons()))
+    assert f"of tensor '{found.layers[0].tensor}' is " in next(iter(found.reasons()))
+
+
+def test_labels_make_classes(tmp_path: Path) -> None:
+    """With labels, the first output counts as scores if it has one number for each class."""
+    t = Tf(dtype="float32")
+    file = tmp_path / "model.tflite"
+    file.write_bytes(t.bytes(t.dense(t.input((1, 16)), 6)))
+    found = compare(file, labelled=True)
+    assert found.match and found.outputs[0].classes
+    found.outputs[0].top1 += 1
+    assert not found.match and "the class of output" in next(iter(found.reasons()))
+
+
+def test_softmax_of_a_map_has_no_class(tmp_path: Path) -> None:
+    """A Softmax of each pixel gives no class of the whole picture."""
+    t = Tf(dtype="float32")
+    file = tmp_path / "model.tflite"
+    x = t.conv(t.input(IMAGE), 6, 3, 2)
+    file.write_bytes(t.bytes(t.add("SOFTMAX", [x], t.items[x].shape, Beta=1.0)))
+    assert class_outputs(compile_model(file.read_bytes()), labelled=True) == [False]
 
 
 def test_reference_that_quantises(tmp_path: Path) -> None:
@@ -127,3 +152,29 @@ def test_reference_that_quantises(tmp_path: Path) -> None:
     found = compare(file)
     assert found.match and not found.layers and len(found.skipped) == 2
     assert found.outputs[0].bound == ROUNDED_BOUND and found.outputs[0].worst > FLOAT_BOUND
+
+
+def unit_of(step: Step, *inputs: np.ndarray) -> np.ndarray:
+    """Return the units of a step on cubes of fp16."""
+    tensors = {tensor.name: cube for tensor, cube in zip(step.inputs, inputs, strict=True)}
+    return units(step, tensors, golden_run(graph_nodes(step), tensors)[step.output.name])
+
+
+def test_units_of_small_factors_and_terms_that_cancel() -> None:
+    """Rounding of a subnormal factor, of terms of a difference and of inputs of a Softmax counts."""
+    x, y, z = (Tensor(name, (1, 4, 1, 1), 1.0, 0, (4, 1, 1), real=True) for name in "xyz")
+    same = {"scales": (1, 1), "limits": None, "converter": Converter(1, 0, 0)}
+    product = BinaryStep(name="m", kind="Mul", inputs=(x, y), output=z, method="mul", **same)  # type: ignore
+    large, tiny = np.full((4, 1, 1), -13, np.float16), np.full((4, 1, 1), 1e-6, np.float16)
+    assert (unit_of(product, large, tiny) == 13 * 2.0**-24).all()
+    assert (unit_of(product, large, large) == 2.0**-3).all()
+    ones = np.full((4, 1, 1), 1000, np.float16)
+    turned = FloatStage(mul=np.array([-1.0], np.float16))
+    step = FloatStep(name="s", kind="Rsub", inputs=(x, y), output=z, second=turned, method="add")
+    assert (unit_of(step, ones, ones) >= 1.0).all()
+    scores = np.array([1000, 999, 0, 0], np.float16).reshape(4, 1, 1)
+    softmax = HostStep(
+        name="p", kind="Softmax", inputs=(x,), output=z, function="Softmax", attributes={"axis": 1}
+    )
+    made = unit_of(softmax, scores)
+    assert made[0, 0, 0] == pytest.approx(0.5 * 0.7311, rel=1e-2) and made[3, 0, 0] == 2.0**-24

@@ -16,7 +16,8 @@ pytest.importorskip("tflite", reason="needs the extra tflite")
 
 from rkcosim.cli.inputs import load_batch
 from rkcosim.compiler import compile_model
-from rkcosim.measure.models.compare import compare, random_values
+from rkcosim.measure.models.compare import compare
+from rkcosim.measure.models.draw import random_reals
 from rkcosim.measure.models.run import run_model
 from tests.models.tflite_networks import NETWORKS
 
@@ -70,7 +71,7 @@ def test_network_beside_litert(name: str, tmp_path: Path) -> None:
     make, layers = NETWORKS[name]
     path = tmp_path / f"{name}.tflite"
     path.write_bytes(make())
-    batch = [random_values(compile_model(path.read_bytes()), 1)]
+    batch = [random_reals(compile_model(path.read_bytes()).inputs, 1)]
     check_beside_litert(path, batch, layers + ADDITIONS.get(name, 0))
 
 
@@ -96,7 +97,7 @@ def test_model_beside_litert(name: str, shared: Path) -> None:
     pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
     path = shared / "models" / name
     model = compile_model(path.read_bytes())
-    batch = [random_values(model, 1)]
+    batch = [random_reals(model.inputs, 1)]
     if len(model.inputs[0].shape) == 4 and model.inputs[0].shape[1] == 3:
         batch = load_batch([shared / "models" / p for p in PICTURES], model.inputs, None).items
     check_beside_litert(path, batch, MODELS[name] + ADDITIONS.get(name, 0))

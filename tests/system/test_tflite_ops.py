@@ -13,7 +13,8 @@ pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
 
 from rkcosim.compiler import CompiledModel, LoadedModel, compile_model
 from rkcosim.compiler.steps import HostStep
-from rkcosim.measure.models.compare import compare, random_values
+from rkcosim.measure.models.compare import compare
+from rkcosim.measure.models.draw import random_reals
 from rkcosim.verify.crosscheck.model_check import GoldenDriver, ModelChecker
 from tests.models.tflite_models import Tf
 
@@ -173,8 +174,8 @@ def test_float_ends(dtype: str, tmp_path: Path) -> None:
     file = tmp_path / "model.tflite"
     file.write_bytes(t.bytes(z))
     model = compile_model(file.read_bytes(), reuse=False)
-    run(model, random_values(model, 5))
-    found = compare(file, [random_values(model, 5)])
+    run(model, random_reals(model.inputs, 5))
+    found = compare(file, [random_reals(model.inputs, 5)])
     assert found.match and len(found.layers) == 1 and found.outputs[0].worst < 1.5
 
 
@@ -214,13 +215,13 @@ def test_operator(name: str, tmp_path: Path) -> None:
     t.input(shape)
     data = t.bytes(build(t))
     model = compile_model(data, reuse=False)
-    run(model, random_values(model, 5))
+    run(model, random_reals(model.inputs, 5))
     assert any(isinstance(s, HostStep) for s in model.plan.steps) == (base in HOSTED)
     file = tmp_path / "model.tflite"
     file.write_bytes(data)
     if base == "concat rescaled":  # LiteRT refuses inputs of several scales
         return
-    found = compare(file, [random_values(model, 5)])
+    found = compare(file, [random_reals(model.inputs, 5)])
     assert found.layers and not found.skipped
     for layer in found.layers:
         assert layer.worst <= BOUND.get(base, 1), f"{layer.op}: {layer.histogram}"

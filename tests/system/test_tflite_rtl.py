@@ -13,7 +13,7 @@ pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
 from rkcosim.compiler import LoadedModel, compile_model
 from rkcosim.driver import Driver
 from rkcosim.engines.engine import Engine, open_engine
-from rkcosim.measure.models.compare import random_values
+from rkcosim.measure.models.draw import random_reals
 from rkcosim.verify.crosscheck.model_check import ModelChecker
 from tests.models.tflite_models import Tf
 from tests.system.test_tflite_ops import CASES
@@ -35,7 +35,7 @@ def test_operator(engine: Engine, name: str) -> None:
     t = Tf(seed=len(name))
     t.input(shape)
     model = compile_model(t.bytes(build(t)), reuse=False)
-    values: list[np.ndarray] = list(random_values(model, 5))
+    values: list[np.ndarray] = list(random_reals(model.inputs, 5))
     with LoadedModel(model, Driver(engine, MAX_CYCLES)) as loaded:
         loaded.set_input(0, values[0])
         loaded.run()

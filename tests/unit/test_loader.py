@@ -15,6 +15,7 @@ from rkcosim.compiler import LoadedModel, compile_model
 from rkcosim.compiler.graph import Binary, Clamp, Conv, Pool, Rescale
 from rkcosim.compiler.loaders import ModelError, load_onnx
 from rkcosim.compiler.loaders.onnx_fold import NUMPY
+from rkcosim.compiler.loaders.operators import Constant
 from rkcosim.compiler.options import using_options
 from rkcosim.driver import Driver
 from rkcosim.golden.task import GoldenNpu
@@ -335,3 +336,12 @@ def test_windows_have_as_many_numbers_as_they_must(name: str, values: list[int])
     words = f"{name} must be {4 if name == 'pads' else 2} numbers, not"
     with using_options(fallback=False), pytest.raises(ModelError, match=words):
         load_onnx(model.SerializeToString())
+
+
+@pytest.mark.parametrize(("axis", "count"), [(4, 3), (-5, 3), (1, 3)])
+def test_scales_along_a_missing_axis_are_refused(axis: int, count: int) -> None:
+    """Scales for an axis that a constant does not have, or of another length, are bad input."""
+    scales, zeros = np.ones(count), np.zeros(count, np.int8)
+    constant = Constant(np.zeros((3, 2, 1, 1), np.int8), scales, zeros, axis)
+    with pytest.raises(ModelError, match=rf"along axis {axis} do not fit a constant of shape \[3, 2, 1, 1\]"):
+        constant.real()

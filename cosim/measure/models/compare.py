@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -14,14 +14,12 @@ import numpy.typing as npt
 from rkcosim.base import progress
 from rkcosim.base.files import read_model
 from rkcosim.compiler import CompiledModel
-from rkcosim.compiler.graph import GraphOutput
 from rkcosim.compiler.host_calls import call, following_states, initial_states
 from rkcosim.compiler.model import naming_model
 from rkcosim.compiler.steps import (
     BinaryStep,
     CallStep,
     ConvStep,
-    HostStep,
     LookupStep,
     PoolStep,
     RescaleStep,
@@ -31,6 +29,13 @@ from rkcosim.compiler.steps import (
 from rkcosim.golden.graph import run
 from rkcosim.measure.models import float_units
 from rkcosim.measure.models.draw import random_reals
+from rkcosim.measure.models.outputs import (
+    Agreement,
+    agreement,
+    class_outputs,
+    differences,
+    largest,
+)
 from rkcosim.measure.models.references import (
     ReferenceName,
     ReferenceProblem,
@@ -68,6 +73,21 @@ FAR = 10**6
 """Difference that is counted for an element that is infinite or not a number on one side only."""
 
 
+@dataclass(frozen=True)
+class Extreme:
+    """An element of a tensor: its index in the cube (C, H, W), its code or number on both sides, and how far
+    these are apart in the layer's unit."""
+
+    tensor: str
+    place: tuple[int, ...]
+    ours: float
+    theirs: float
+    apart: float
+
+    def __str__(self) -> str:
+        return f"element {list(self.place)} of tensor '{self.tensor}' is {self.ours:g}, not {self.theirs:g}"
+
+
 @dataclass
 class LayerDifference:
     """One layer; `histogram` counts elements by our code minus the reference's code.
@@ -85,6 +105,10 @@ class LayerDifference:
     histogram: dict[int, int] = field(default_factory=dict)
     unit: Literal["step", "fp16"] = "step"
     """Steps of the output, or places of fp16 of the largest partial sum."""
+    tensor: str = ""
+    """Name of the layer's result."""
+    extreme: Extreme | None = None
+    """The element with the largest difference; None if nothing differs."""
 
     @property
     def good(self) -> bool:
@@ -93,7 +117,9 @@ class LayerDifference:
 
     def add(self, ours: npt.NDArray[np.int8], theirs: npt.NDArray[np.int8]) -> None:
         """Add the elements of one inference."""
-        self._count(ours.astype(np.int64).reshape(-1) - theirs.astype(np.int64).reshape(-1))
+        steps = ours.astype(np.int64).reshape(-1) - theirs.astype(np.int64).reshape(-1)
+        self._see(ours, theirs, np.abs(steps).astype(np.float64))
+        self._count(steps)
 
     def add_floats(
         self, ours: npt.NDArray[Any], theirs: npt.NDArray[Any], unit: npt.NDArray[np.float64]
@@ -104,8 +130,18 @@ class LayerDifference:
             apart = (a - b) / unit
         apart[(a == b) | (np.isnan(a) & np.isnan(b))] = 0.0
         apart = np.nan_to_num(apart, nan=FAR, posinf=FAR, neginf=-FAR).clip(-FAR, FAR)
+        self._see(ours, theirs, np.abs(apart))
         self._count((np.sign(apart) * np.ceil(np.abs(apart) - 0.5)).astype(np.int64).reshape(-1))
         self.worst = max(self.worst, int(np.ceil(np.abs(apart).max(initial=0.0) - 1e-9)))
+
+    def _see(self, ours: npt.NDArray[Any], theirs: npt.NDArray[Any], apart: npt.NDArray[np.float64]) -> None:
+        """Keep the element with the largest difference."""
+        at = int(apart.argmax()) if apart.size else 0
+        most = float(apart.reshape(-1)[at]) if apart.size else 0.0
+        if most > (self.extreme.apart if self.extreme is not None else 0.0):
+            place = tuple(int(n) for n in np.unravel_index(at, ours.shape))
+            sides = float(ours.reshape(-1)[at]), float(theirs.reshape(-1)[at])
+            self.extreme = Extreme(self.tensor, place, *sides, apart=most)
 
     def _count(self, steps: npt.NDArray[np.int64]) -> None:
         counts = Counter(steps.tolist())
@@ -126,6 +162,8 @@ class OutputDifference:
     tie: bool
     """Whether the largest elements differ, but both have the same value in the reference (or are within the
     bound)."""
+    agreement: Agreement
+    """How far all elements are from the reference's."""
     worst: float
     """Largest difference in steps of the output; for floats relative to the reference's largest value."""
     differing: int
@@ -135,7 +173,8 @@ class OutputDifference:
     unit: float | None = None
     """A step of the output; None for floats."""
     classes: bool = True
-    """Whether the elements are scores of classes, so that the largest one counts: results of a Softmax."""
+    """Whether the elements are scores of classes, so that the largest one counts
+    (`rkcosim.measure.models.outputs.class_outputs`)."""
 
     @property
     def within(self) -> bool:
@@ -176,11 +215,14 @@ class Comparison:
         for layer in self.layers:
             if not layer.good:
                 what = "steps" if layer.unit == "step" else "places of fp16"
-                yield f"layer '{layer.name}' differs by {layer.worst} {what}, its bound is {layer.bound}"
+                where = f"layer '{layer.name}' differs by {layer.worst} {what}, its bound is {layer.bound}"
+                yield f"{where}: {layer.extreme}" if layer.extreme is not None else where
         for item in self.outputs:
             where = f"output '{item.name}' of inference {item.inference}"
             if not item.within:
-                yield f"{where} differs by {item.worst:.3%} of the largest, more than {item.bound:.1%}"
+                text = f"{where} differs by {item.worst:.3%} of the largest, more than {item.bound:.1%}"
+                there = item.agreement
+                yield f"{text}: element {list(there.place)} is {there.ours:g}, not {there.theirs:g}"
             if not item.same_class:
                 yield f"the class of {where} is {item.top1}, that of the reference {item.reference_top1}"
 
@@ -194,9 +236,16 @@ class Comparison:
             item["within_bound"] = layer.good
         for item, output in zip(data["outputs"], self.outputs, strict=True):
             item["same"] = output.same
-            if not np.isfinite(output.worst):
-                item["worst"] = None  # JSON has no infinity
-        return data
+        return cast("dict[str, Any]", _finite(data))
+
+
+def _finite(item: Any) -> Any:
+    """Return a document with None for infinities and NaN, which JSON does not have."""
+    if isinstance(item, dict):
+        return {key: _finite(value) for key, value in item.items()}
+    if isinstance(item, list | tuple):
+        return [_finite(value) for value in item]
+    return None if isinstance(item, float) and not np.isfinite(item) else item
 
 
 def compare(
@@ -205,6 +254,7 @@ def compare(
     *,
     reference: ReferenceName | None = None,
     seed: int = 0,
+    labelled: bool = False,
 ) -> Comparison:
     """Compare a model's arithmetic with that of a reference runtime.
 
@@ -222,6 +272,8 @@ def compare(
         The runtime; None: the one of the model's format.
     seed
         Seed of the random codes.
+    labelled
+        Whether the true classes of the inputs are known; see `rkcosim.measure.models.outputs.class_outputs`.
 
     Raises
     ------
@@ -234,13 +286,13 @@ def compare(
     with naming_model(path):
         model = open_model(data)
     other = open_reference(reference or default_reference(data), path, model)
-    items = batch if batch is not None else [random_values(model, seed)]
+    items = batch if batch is not None else [random_reals(model.inputs, seed)]
     layers: dict[str, LayerDifference] = {}
     outputs: list[OutputDifference] = []
     skipped: list[str] = []
     states = initial_states(model.graph)
     floats = not other.keeps_floats and any(tensor.real for tensor in model.graph.tensors.values())
-    classes = [scores_classes(model, item) for item in model.graph.outputs]
+    classes = class_outputs(model, labelled)
     total, unit = len(items) * (1 if floats else len(model.graph_nodes())), "outputs" if floats else "layers"
     with progress.step("comparing", total, unit) as shown:
         for number, values in enumerate(items):
@@ -273,11 +325,6 @@ def compare(
             "classes of both"
         )
     return Comparison(path.name, other.name, len(items), list(layers.values()), outputs, skipped)
-
-
-def random_values(model: CompiledModel, seed: int) -> list[npt.NDArray[np.float32]]:
-    """Draw random inputs of a model (`rkcosim.measure.models.draw.random_reals`)."""
-    return random_reals(model.inputs, seed)
 
 
 def _typed(model: CompiledModel, values: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
@@ -369,6 +416,7 @@ def _count(
     real = step.output.real
     bound = float_units.BOUND if real else bound_of(step)
     new = LayerDifference(step.name, step.kind, _kind(step), 0, bound=bound, unit="fp16" if real else "step")
+    new.tensor = step.output.name
     row = layers.setdefault(step.output.name, new)
     row.elements += theirs.size
     theirs = theirs.reshape(ours.shape)
@@ -376,31 +424,6 @@ def _count(
         row.add_floats(ours, theirs, float_units.units(step, tensors, ours, coarse))
     else:
         row.add(ours, theirs)
-
-
-def scores_classes(model: CompiledModel, item: GraphOutput) -> bool:
-    """Whether an output is the result of a Softmax, perhaps requantised."""
-    if item.real:
-        makers = {op.output: op for op in model.graph.host_ops}
-        name, kinds = item.value, set[str]()
-        while name in makers:
-            kinds.add(makers[name].kind)
-            name = makers[name].input
-        return "Softmax" in kinds
-    made = {model.graph.root(tensor.name): step for step in model.plan.steps for tensor in step.outputs}
-    step = made.get(model.graph.root(item.value))
-    while isinstance(step, RescaleStep | HostStep) and "softmax" not in step.kind.lower():
-        before = made.get(model.graph.root(step.inputs[0].name)) if step.inputs else None
-        if step.kind not in LIGHT or before is None:
-            break
-        step = before
-    if isinstance(step, CallStep):
-        return any("softmax" in operator.kind.lower() for operator in step.program.operators[-2:])
-    return step is not None and "softmax" in step.kind.lower()
-
-
-LIGHT = ("Rescale", "Rearrange")
-"""Kinds of steps that keep the order of scores."""
 
 
 def _known(
@@ -449,14 +472,11 @@ def _output(
     number: int, name: str, ours: npt.NDArray[Any], theirs: npt.NDArray[Any], scale: float | None
 ) -> OutputDifference:
     """Compare an output in steps of its `scale`; floats relative to the reference's largest value."""
+    found = agreement(ours, theirs, scale)
+    unit = scale if scale is not None else largest(theirs)
     a, b = ours.reshape(-1).astype(np.float64), theirs.reshape(-1).astype(np.float64)
-    finite = np.abs(b[np.isfinite(b)])
-    unit = scale if scale is not None else float(finite.max(initial=0.0)) or 1.0
-    with np.errstate(invalid="ignore"):
-        parts = np.abs(a - b) / unit
-    parts[(a == b) | (np.isnan(a) & np.isnan(b))] = 0.0
-    parts[np.isnan(parts)] = np.inf
-    first, second = int(a.argmax()), int(b.argmax())
+    parts = differences(ours, theirs, unit)
+    first, second = (int(values.argmax()) if values.size else 0 for values in (a, b))
     apart = 0.0 if scale is not None else 2 * FLOAT_BOUND * unit
     return OutputDifference(
         number,
@@ -464,7 +484,8 @@ def _output(
         first,
         second,
         tie=first != second and bool(b[second] - b[first] <= apart),
-        worst=float(parts.max()),
+        agreement=found,
+        worst=found.worst,
         differing=int((parts > (0.5 if scale is not None else FLOAT_BOUND)).sum()),
         bound=None if scale is not None else FLOAT_BOUND,
         unit=scale,

@@ -14,7 +14,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.compiler.steps import BinaryStep, ConvStep, PoolStep, ProductStep, Step, TableStep
+from rkcosim.compiler.graph import from_cube, to_cube
+from rkcosim.compiler.steps import (
+    BinaryStep,
+    ConvStep,
+    FloatStep,
+    HostStep,
+    PoolStep,
+    ProductStep,
+    Step,
+    TableStep,
+)
 from rkcosim.golden.graph import run
 from rkcosim.verify.crosscheck.graph_nodes import graph_nodes
 
@@ -58,7 +68,8 @@ def units(
     -------
     An array of the output's cube: the last place of the largest partial sum of convolutions, sums and
     averages; a step of the entries of a table; for other functions the last place of the result, or the
-    difference that the last place of the input makes, if that is larger.  It is not smaller than the
+    difference that the last place of the input makes, if that is larger.  A factor below the normal numbers
+    of fp16 counts with its own last place.  It is not smaller than the
     difference that the units of inexact inputs make.
     """
     made = _own_units(step, tensors, result)
@@ -79,6 +90,18 @@ def _own_units(step: Step, tensors: Mapping[str, Array], result: Array) -> npt.N
     elif isinstance(step, BinaryStep):
         a, b = (sizes[tensor.name].astype(np.float64) for tensor in step.inputs)
         largest = np.broadcast_to(a * b if step.method == "mul" else a + b, result.shape)
+        if step.method == "mul":  # a factor below the normal numbers has lost places when it was rounded
+            lost = np.maximum(np.where(b < SMALLEST, a, 0.0), np.where(a < SMALLEST, b, 0.0)) * 2.0**-24
+            return np.maximum(last_place(np.maximum(largest, np.abs(_finite(result)))), lost)
+    elif isinstance(step, FloatStep) and step.method in ("add", "sub") and _unscaled(step):
+        a, b = (np.abs(_finite(tensors[tensor.name])) for tensor in step.inputs)  # terms may cancel
+        own = last_place(np.broadcast_to(a + b, result.shape))
+        return np.maximum(np.maximum(own, last_place(result)), _sensitivity(step, tensors, result))
+    elif isinstance(step, HostStep) and step.kind == "Softmax":
+        source, axis = step.inputs[0], int(step.attributes["axis"])  # the largest error of a sum's terms
+        places = last_place(from_cube(tensors[source.name], source)).max(axis=axis, keepdims=True)
+        moved = to_cube(np.abs(_finite(from_cube(result, step.output))) * places, step.output)
+        return np.maximum(last_place(result), moved)
     elif isinstance(step, PoolStep | ProductStep) or "Pool" in step.kind:
         largest = _finite(run(graph_nodes(step), sizes)[step.output.name])
     elif isinstance(step, TableStep):
@@ -87,6 +110,12 @@ def _own_units(step: Step, tensors: Mapping[str, Array], result: Array) -> npt.N
     else:
         return np.maximum(last_place(result), _sensitivity(step, tensors, result))
     return last_place(np.maximum(largest, np.abs(_finite(result))))
+
+
+def _unscaled(step: FloatStep) -> bool:
+    """Whether both inputs of a step enter its sum as they are, or with the other sign."""
+    factors = [stage.mul for stage in (step.first, step.second, step.last) if stage.mul is not None]
+    return len(step.inputs) == 2 and all((np.abs(factor) == 1).all() for factor in factors)
 
 
 def _finite(values: Array) -> npt.NDArray[np.float64]:

@@ -187,7 +187,7 @@ class LiteRt:
 class OnnxRuntime:
     """onnxruntime without graph optimisation, with every quantised tensor as an output."""
 
-    keeps_floats = False
+    keeps_floats = True
     rounded: frozenset[str] = frozenset()
 
     def __init__(self, data: bytes, model: CompiledModel) -> None:
@@ -202,14 +202,20 @@ class OnnxRuntime:
             if isinstance(step, ConvStep):  # the tensor between a convolution and its addition
                 wanted[step.alone.output.name] = step.alone.output
         self._outputs = [item.name for item in proto.graph.output]
-        if any(tensor.real for tensor in model.graph.tensors.values()):
-            wanted = {}  # fp16 and binary32 have no quantisation steps: only outputs are compared
+        reals = {name: tensor for name, tensor in model.graph.tensors.items() if tensor.real or tensor.host}
+        floats = any(tensor.real for tensor in model.graph.tensors.values())
         makers = [node for node in proto.graph.node if node.op_type == "QuantizeLinear"]
         made = [name for node in makers for name in node.output]
         self._extra = [name for name in made if name in wanted and name not in self._outputs]
         for name in self._extra:
             kind = onnx.TensorProto.UINT8 if wanted[name].unsigned else onnx.TensorProto.INT8
             proto.graph.output.append(onnx.helper.make_tensor_value_info(name, kind, None))
+        if floats:
+            given = {*self._outputs, *self._extra}
+            every = [name for node in proto.graph.node for name in node.output]
+            more = [name for name in every if name in reals and name not in given]
+            proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in more)
+            self._extra += more
         onnxruntime = import_onnxruntime()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
@@ -233,13 +239,19 @@ class OnnxRuntime:
             results = self._session.run([*self._outputs, *self._extra], feed)
         except Exception as error:  # see above: no public base class
             raise ReferenceProblem(f"onnxruntime fails on the model: {error}") from error
-        self._tensors = dict(zip([*self._outputs, *self._extra], results, strict=True))
+        self._tensors = feed | dict(zip([*self._outputs, *self._extra], results, strict=True))
         return [np.asarray(r) for r in results[: len(self._outputs)]]
 
     def cube(self, tensor: Tensor) -> Cube | None:
         """Codes of a tensor; see `Reference`."""
         codes = self._tensors.get(tensor.name)
-        if codes is None or codes.dtype not in (np.int8, np.uint8) or codes.size != tensor.elements:
+        if codes is None or codes.size != tensor.elements:
+            return None
+        if tensor.host:
+            return codes.reshape(tensor.shape)
+        if tensor.real:
+            return to_cube(codes.reshape(tensor.shape), tensor) if codes.dtype.kind == "f" else None
+        if codes.dtype not in (np.int8, np.uint8):
             return None
         return to_cube(_signed(codes).reshape(tensor.shape), tensor)
 

@@ -22,6 +22,11 @@ from rkcosim.engines.protocol import capabilities
 from rkcosim.engines.settings import changed
 from rkcosim.measure.models.draw import random_reals
 from rkcosim.measure.models.hosted import HostWork, host_work
+from rkcosim.measure.models.outputs import (
+    add_agreement,
+    class_outputs,
+    output_row,
+)
 from rkcosim.measure.models.progress import Inferences
 from rkcosim.measure.models.rows import LayerRow, buffers, layer_row, task_rows
 from rkcosim.measure.perf.boards.expected import board_json
@@ -106,6 +111,8 @@ class ModelRun:
     """Largest number of int8 MACs per cycle of one core's array."""
     top1: float | None = None
     reference: str | None = None
+    reference_source: str | None = None
+    """File that the reference ran: the model's, or the ONNX file beside a `.rknn` file."""
     reference_top1: float | None = None
     reference_agrees: int | None = None
     tensors_kept: bool = False
@@ -114,6 +121,7 @@ class ModelRun:
     resumed_at: int = 0
     """Cycle of the engine at which the run was resumed from a snapshot; 0 if it was not."""
     predictions: list[int] = field(default_factory=list)
+    """Class of each inference; empty if the first output has no scores of classes."""
     results: list[list[npt.NDArray[np.float32]]] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
@@ -285,10 +293,11 @@ def run_of_frame(name: str, device: Any, model: Any, loaded: Any, report: Any) -
     model, loaded, report : the compiled model, the one on the device, and the frame's `RunReport`.
     """
     outputs: list[dict[str, Any]] = []
+    classes = class_outputs(model)
     with suppress(DriverError):  # the program may have freed memory that it gave to the model
         for number, info in enumerate(model.outputs):
             values = np.asarray(loaded.get_output(number))
-            outputs.append({"name": info.name, "shape": list(values.shape), "top1": int(values.argmax())})
+            outputs.append(output_row(info.name, values, classes[number]))
     return ModelRun(
         model=name,
         engine=device.name,
@@ -326,7 +335,7 @@ def run_model(
     trace: TraceSpec | None = None,
     cores: int = 1,
     dram: DramConfig | None = None,
-    each: Callable[[int, list[npt.NDArray[np.float32]], bool | None], None] | None = None,
+    each: Callable[[int, int | None, bool | None], None] | None = None,
     session_of: Callable[..., Session] = Session,
 ) -> ModelRun:
     """Run a model on each element of `batch` and collect the report.
@@ -339,7 +348,8 @@ def run_model(
     labels : true class of each inference, for the accuracy.
     reference : whether to run the runtime of the model's format too, if it is installed.
     seed : seed of the random inputs.
-    each : called after each inference with its number, outputs and verdict (None if unchecked).
+    each : called after each inference with its number, its class (None if the first output has no scores of
+        classes, see `rkcosim.measure.models.outputs.class_outputs`) and its verdict (None if unchecked).
     session_of : function that makes the session from the options above; by default `Session`.
 
     Raises
@@ -359,6 +369,14 @@ def run_model(
         _check_batch(session, batch)
         session.expect(batch)
         results, cycles, first_report = [], [], None
+        classes = class_outputs(api.compiled_model(session.context), labels is not None)
+        if labels is not None and not classes[0]:
+            info = session.outputs[0]
+            progress.say(
+                f"labels are not used: output '{info.name}' of shape {list(info.shape)} is not one score for "
+                "each class"
+            )
+            labels = None
         verdict: dict[str, Any] = {"match": None}
         plan = getattr(api.compiled_model(session.context), "plan", None)
         shown = Inferences(plan, session.device, len(batch), session.checker is not None)
@@ -386,14 +404,11 @@ def run_model(
                         "overwritten": _overwritten(session),
                     }
             if each:
-                each(number, results[-1], good)
+                each(number, int(results[-1][0].argmax()) if classes[0] else None, good)
         assert first_report is not None
         compiled = api.compiled_model(session.context)
-        outputs = []
-        for number, info in enumerate(session.outputs):
-            last = results[-1][number]
-            shape = [int(n) for n in last.shape]
-            outputs.append({"name": info.name, "shape": shape, "top1": int(last.argmax())})
+        rows = zip(session.outputs, results[-1], classes, strict=True)
+        outputs = [output_row(info.name, last, scores) for info, last, scores in rows]
         run = ModelRun(
             model=session.path.name,
             engine=session.device.name,
@@ -418,7 +433,7 @@ def run_model(
             host_seconds=0.0,
             simulated_seconds=session.run_seconds,
             results=results,
-            predictions=[int(result[0].argmax()) for result in results],
+            predictions=[int(result[0].argmax()) for result in results] if classes[0] else [],
             shards=session.shards(),
         )
     if trace is not None and later:
@@ -482,27 +497,6 @@ def _host(compiled: Any) -> HostWork:
     return host_work(compiled) if hasattr(compiled, "plan") else HostWork([], 0.0, 0.0)
 
 
-def _stand_beside(run: ModelRun, compiled: Any, results: Sequence[npt.NDArray[Any]], number: int) -> None:
-    """Say how far outputs of a `.rknn` file are from those of the ONNX file beside it.
-
-    Distances are in steps of a quantised output, else parts of the largest value there.
-    """
-    for output, info, ours, other in zip(
-        run.outputs, compiled.outputs, run.results[number], results, strict=True
-    ):
-        if ours.size != other.size:
-            continue
-        theirs = other.reshape(ours.shape).astype(np.float64)
-        unit = info.scale if info.quantised else max(float(np.abs(theirs).max()), 1e-30)
-        if info.quantised:
-            low, high = np.iinfo(info.dtype).min, np.iinfo(info.dtype).max
-            theirs = np.clip(theirs, (low - info.zero_point) * unit, (high - info.zero_point) * unit)
-        apart = np.abs(ours.astype(np.float64) - theirs) / unit
-        output["source_unit"] = "steps" if info.quantised else "of the largest value"
-        output["source_worst"] = max(float(apart.max()), output.get("source_worst", 0.0))
-        output["source_mean"] = max(float(apart.mean()), output.get("source_mean", 0.0))
-
-
 def _add_reference(
     run: ModelRun,
     model: Path,
@@ -525,17 +519,17 @@ def _add_reference(
         return
     theirs = []
     try:
-        for values in batch:
+        for number, values in enumerate(batch):
             results = reference.run([np.asarray(v, np.float32) for v in values])
             theirs.append(int(results[0].argmax()))
-            if source != model:
-                _stand_beside(run, compiled, results, len(theirs) - 1)
+            add_agreement(run.outputs, compiled.outputs, run.results[number], results)
     except ReferenceProblem as error:
         progress.say(f"{model}: not compared: {error}")
         return
+    run.reference, run.reference_source = reference.name, source.name
     for output, last in zip(run.outputs, results, strict=True):
-        output["reference_top1"] = int(last.argmax())
-    run.reference = reference.name
-    run.reference_agrees = int(np.sum(np.array(theirs) == np.array(run.predictions)))
+        output["reference_top1"] = int(last.argmax()) if output["top1"] is not None else None
+    if run.predictions:
+        run.reference_agrees = int(np.sum(np.array(theirs) == np.array(run.predictions)))
     if labels is not None:
         run.reference_top1 = float(np.mean(np.array(theirs) == np.array(labels)))

@@ -35,15 +35,7 @@ def print_summary(console: Any, result: Any) -> None:
         rows.append((name, row.op, row.target, *figures, kilobytes, row.bound))
     console.print(table(f"{result.model}: layers of one inference", heads + shares, rows))
     for output in result.outputs:
-        beside = f", {result.reference} {output['reference_top1']}" if "reference_top1" in output else ""
-        console.print(f"output {output['name']} {output['shape']}, top-1 {output['top1']}{beside}")
-    for output in result.outputs:
-        if "source_worst" in output:
-            apart = f"{output['source_worst']:.4g} {output['source_unit']}"
-            console.print(
-                f"output {output['name']} beside {result.reference} on the ONNX file: at most {apart} apart, "
-                f"mean {output['source_mean']:.4g}"
-            )
+        print_output(console, result, output)
     if result.measured:
         per = result.cycles_each
         console.print(
@@ -92,6 +84,26 @@ def print_summary(console: Any, result: Any) -> None:
         console.print(
             f"MISMATCH at inference {result.verdict['inference']}: {result.verdict['first_difference']}"
         )
+
+
+def print_output(console: Any, result: Any, output: Mapping[str, Any]) -> None:
+    """Print an output: its class if its elements are scores, and how far it is from the reference's."""
+    line, beside = f"output {output['name']} {output['shape']}", []
+    if output["top1"] is not None:
+        line += f", top-1 {output['top1']}"
+        beside += [f"top-1 {output['reference_top1']}"] if "reference_top1" in output else []
+    if "reference_worst" in output:
+        worst, mean = output["reference_worst"], output["reference_mean"]
+        steps = output["reference_unit"] == "steps"
+        far = (
+            f"{worst:.3g} steps, mean {mean:.3g}" if steps else f"{worst:.3%} of the largest, mean {mean:.3%}"
+        )
+        beside.append(f"apart by at most {far}")
+        beside += [f"cosine {output['reference_cosine']:.6f}"] if "reference_cosine" in output else []
+    if beside:
+        file = "" if result.reference_source == result.model else f" on {result.reference_source}"
+        line += f"; {result.reference}{file}: {', '.join(beside)}"
+    console.print(line)
 
 
 def nodes_line(verdict: Mapping[str, Any]) -> str:

@@ -175,6 +175,11 @@ def _facts(run: Run, clock: float) -> list[tuple[str, str]]:
     if raw.get("reference_agrees") is not None:
         agreeing = f"{raw['reference']}: {raw['reference_agrees']} of {raw['inferences']}"
         found.append(("same label as", agreeing))
+    for output in raw.get("outputs") or []:
+        if isinstance(output, dict) and output.get("reference_worst") is not None:
+            steps = output.get("reference_unit") == "steps"
+            worst = f"{output['reference_worst']:.3g} steps" if steps else f"{output['reference_worst']:.3%}"
+            found.append((f"{output.get('name')}: apart from {raw.get('reference')}", f"at most {worst}"))
     if raw.get("top1") is not None:
         found.append(("top-1", percent(raw["top1"])))
     if run.dram:

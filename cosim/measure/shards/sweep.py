@@ -18,7 +18,7 @@ from rkcosim.driver import Driver
 from rkcosim.engines.engine import open_engine
 from rkcosim.engines.library import DramConfig
 from rkcosim.engines.settings import Number
-from rkcosim.measure.models.compare import random_values
+from rkcosim.measure.models.draw import random_reals
 from rkcosim.measure.perf.boards.expected import board_milliseconds
 from rkcosim.measure.perf.measure import meter
 from rkcosim.measure.shards.cluster import Cluster, ClusterError, WorkersLost
@@ -216,7 +216,7 @@ def _run_point(point: Point, settings: Settings, data: bytes, told: Told) -> Row
         raise ModelError("weight_banks cannot change the tiles of a compiled file")
     if model.plan.cores != point.cores:
         raise ModelError(f"the file was compiled for {model.plan.cores} cores")
-    inputs = random_values(model, settings.seed)
+    inputs = random_reals(model.inputs, settings.seed)
     with open_engine(
         settings.engine,
         exact=settings.exact,

@@ -40,7 +40,13 @@ class Constant:
     def _spread(self, values: Array) -> Array:
         if values.size == 1:
             return values.reshape(())
-        shape = [1] * self.array.ndim
+        dimensions = self.array.shape
+        if not -len(dimensions) <= self.axis < len(dimensions) or values.size != dimensions[self.axis]:
+            raise ModelError(
+                f"{values.size} scales or zero points along axis {self.axis} do not fit a constant of shape "
+                f"{list(dimensions)}"
+            )
+        shape = [1] * len(dimensions)
         shape[self.axis] = -1
         return values.reshape(shape)
 
