@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rkcosim.base import progress
 from rkcosim.compiler import CompiledModel, ModelError
 from rkcosim.compiler.runtime import hosted_operators
 from rkcosim.compiler.steps import CallStep
@@ -27,6 +28,16 @@ class Leave(Exception):
     def __init__(self, nodes: Mapping[int, str]) -> None:
         self.nodes = dict(nodes)
         super().__init__(f"{len(self.nodes)} nodes are left")
+
+
+class _Silent:
+    """Shows nothing."""
+
+    def say(self, text: str) -> None:
+        """See `progress.Listener`."""
+
+    def tick(self, engine: Any) -> None:
+        """See `progress.Listener`."""
 
 
 class Part:
@@ -57,7 +68,8 @@ class Part:
         self.outputs = [values[name] for name in division.results(nodes)]
         self._compiled: dict[tuple[Shape, ...], CompiledModel] = {}
         try:
-            model = self.compiled([value.shape for value in self.inputs])
+            with progress.listen(_Silent()):  # sizes that are chosen for open ones are replaced later
+                model = self.compiled([value.shape for value in self.inputs])
         except ModelError as error:
             raise Leave(dict.fromkeys(nodes, str(error))) from error
         hosted = self._hosted(model, {graph.nodes[n].name: n for n in nodes})

@@ -3,10 +3,8 @@
  * The provider sends the graph (ort_graph.c) to the process, which divides it into parts and compiles them.
  * Nodes that the compiler leaves to the host remain with onnxruntime. */
 #include "ort_graph.h"
-#include "rk_worker.h"
-#include "rk_writer.h"
+#include "ort_kernel.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,8 +12,6 @@
 #define EXPORT __attribute__((visibility("default")))
 #define NAME "RkCosim"
 #define PREFIX "ep.rkcosim." /* of the provider's options among the session's settings */
-#define TEXT_ROOM (RK_TEXT + 64)
-#define RANK 16
 
 enum { VENDOR = 0x1d87, DEVICE = 0x3588 }; /* Rockchip's number in lists of PCI vendors; the chip */
 
@@ -36,222 +32,6 @@ struct ep {
     char error[RK_TEXT];
 };
 
-struct kernel {
-    struct ort_kernel shown;
-    const struct ort_api *api;
-    struct rk_worker *worker;
-    pthread_mutex_t lock;
-    uint64_t part;
-    size_t inputs, outputs;
-    /* the last shapes of the inputs, and what the process answered about them */
-    uint8_t *shapes;
-    uint64_t shapes_size, number, room;
-    int64_t *results; /* rank and sizes of each output */
-};
-
-static struct ort_status *failure(const struct ort_api *api, int code, const char *error)
-{
-    char text[RK_TEXT + 16];
-    snprintf(text, sizeof(text), "rkcosim: %s", error);
-    return api->create_status(code, text);
-}
-
-static void simple_call(struct rk_worker *worker, enum rk_call call, uint64_t number)
-{
-    char error[RK_TEXT];
-    struct rk_message message;
-    if (rk_worker_begin(worker, 0))
-        rk_worker_call(worker, call, number, 0, &message, error);
-    rk_worker_end(worker);
-}
-
-/* -- inference ------------------------------------------------------------------------------------ */
-
-/* Write the shapes of all inputs; return their number of bytes in `o`. */
-static struct ort_status *put_shapes(const struct kernel *k, struct ort_context *c, struct out *o)
-{
-    struct ort_status *status = NULL;
-    for (size_t n = 0; !status && n < k->inputs; n++) {
-        const struct ort_value *value = NULL;
-        struct ort_shape *shape = NULL;
-        int64_t sizes[RANK];
-        size_t rank = 0;
-        status = k->api->input(c, n, &value);
-        if (!status && value)
-            status = k->api->shape_of_value(value, &shape);
-        if (!status && shape)
-            status = k->api->rank(shape, &rank);
-        if (!status && rank > RANK)
-            status = failure(k->api, ORT_FAIL, "a tensor has more than 16 axes");
-        if (!status && shape)
-            status = k->api->dimensions(shape, sizes, rank);
-        if (shape)
-            k->api->release_shape(shape);
-        if (!status)
-            put_bytes(o, sizes, rank * sizeof(*sizes));
-    }
-    return status;
-}
-
-static int read_shapes(struct kernel *k, const uint8_t *answer, uint64_t used, char *error)
-{
-    uint64_t at = 1, count = used / sizeof(int64_t);
-    int64_t *numbers = malloc(used + 1);
-    if (!numbers) {
-        snprintf(error, RK_TEXT, "out of memory");
-        return RK_FAILED;
-    }
-    memcpy(numbers, answer, used);
-    for (size_t n = 0; n < k->outputs && at < count; n++)
-        at += numbers[at] >= 0 && numbers[at] <= RANK ? (uint64_t)numbers[at] + 1 : count;
-    if (!count || at != count) {
-        free(numbers);
-        snprintf(error, RK_TEXT, "the simulator's answer has the wrong size");
-        return RK_FAILED;
-    }
-    k->room = (uint64_t)numbers[0];
-    memmove(numbers, numbers + 1, (count - 1) * sizeof(*numbers));
-    free(k->results);
-    k->results = numbers;
-    return RK_OK;
-}
-
-/* Let the process compile the part for the inputs' shapes, if they are other ones than before. */
-static struct ort_status *fit(struct kernel *k, struct ort_context *c)
-{
-    struct out count = {NULL, 0};
-    struct rk_message message;
-    char error[RK_TEXT] = "out of memory";
-    struct ort_status *status = put_shapes(k, c, &count);
-    if (status)
-        return status;
-    uint8_t *shapes = malloc(count.used + 1);
-    struct out o = {shapes, 0};
-    if (!shapes)
-        return failure(k->api, ORT_FAIL, error);
-    status = put_shapes(k, c, &o);
-    if (status || (k->shapes && o.used == k->shapes_size && !memcmp(shapes, k->shapes, o.used))) {
-        free(shapes);
-        return status;
-    }
-    free(k->shapes);
-    k->shapes = NULL;
-    uint8_t *memory = rk_worker_begin(k->worker, o.used + TEXT_ROOM * (k->outputs + 1));
-    int result = RK_FAILED;
-    if (memory) {
-        memcpy(memory, shapes, o.used);
-        result = rk_worker_call(k->worker, RK_SHAPE, k->part, o.used, &message, error);
-        if (result == RK_OK)
-            result = read_shapes(k, memory, message.used, error);
-    }
-    rk_worker_end(k->worker);
-    if (result != RK_OK) {
-        free(shapes);
-        return failure(k->api, ORT_FAIL, error);
-    }
-    k->number = message.number;
-    k->shapes = shapes;
-    k->shapes_size = o.used;
-    return NULL;
-}
-
-static struct ort_status *put_inputs(const struct kernel *k, struct ort_context *c, uint8_t *memory, uint64_t *at)
-{
-    struct ort_status *status = NULL;
-    for (size_t n = 0; !status && n < k->inputs; n++) {
-        const struct ort_value *value = NULL;
-        void *data = NULL;
-        size_t size = 0;
-        status = k->api->input(c, n, &value);
-        if (!status && value)
-            status = k->api->tensor_bytes(value, &size);
-        if (!status && size)
-            status = k->api->tensor_data((struct ort_value *)value, &data);
-        if (!status && *at + size > k->room)
-            status = failure(k->api, ORT_FAIL, "an input has another type than the graph says");
-        if (!status && data)
-            memcpy(memory + *at, data, size);
-        *at += RK_ALIGN(size);
-    }
-    return status;
-}
-
-static struct ort_status *get_outputs(const struct kernel *k, struct ort_context *c, const uint8_t *memory,
-                                      uint64_t at)
-{
-    struct ort_status *status = NULL;
-    const int64_t *shape = k->results;
-    for (size_t n = 0; !status && n < k->outputs; n++) {
-        struct ort_value *value = NULL;
-        void *data = NULL;
-        size_t size = 0;
-        status = k->api->output(c, n, shape + 1, (size_t)shape[0], &value);
-        if (!status && value)
-            status = k->api->tensor_bytes(value, &size);
-        if (!status && size)
-            status = k->api->tensor_data(value, &data);
-        if (!status && at + size > k->room)
-            status = failure(k->api, ORT_FAIL, "an output has another type than the graph says");
-        if (!status && data)
-            memcpy(data, memory + at, size);
-        at += RK_ALIGN(size);
-        shape += shape[0] + 1;
-    }
-    return status;
-}
-
-static struct ort_status *run(struct kernel *k, struct ort_context *c)
-{
-    uint64_t at = 0;
-    struct rk_message message;
-    char error[RK_TEXT] = "there is no shared memory for the tensors";
-    struct ort_status *status = NULL;
-    uint8_t *memory = rk_worker_begin(k->worker, k->room + TEXT_ROOM);
-    if (!memory)
-        status = failure(k->api, ORT_FAIL, error);
-    else
-        status = put_inputs(k, c, memory, &at);
-    if (!status && rk_worker_call(k->worker, RK_RUN, k->number, k->room, &message, error) != RK_OK)
-        status = failure(k->api, ORT_FAIL, error);
-    if (!status)
-        status = get_outputs(k, c, memory, at);
-    rk_worker_end(k->worker);
-    return status;
-}
-
-static struct ort_status *kernel_compute(struct ort_kernel *shown, void *state, struct ort_context *c)
-{
-    struct kernel *k = (struct kernel *)shown;
-    size_t inputs = 0, outputs = 0;
-    (void)state;
-    struct ort_status *status = k->api->count_inputs(c, &inputs);
-    if (!status)
-        status = k->api->count_outputs(c, &outputs);
-    if (!status && (inputs != k->inputs || outputs != k->outputs))
-        status = failure(k->api, ORT_FAIL, "onnxruntime gives another number of tensors than it announced");
-    if (status)
-        return status;
-    pthread_mutex_lock(&k->lock);
-    status = fit(k, c);
-    if (!status)
-        status = run(k, c);
-    pthread_mutex_unlock(&k->lock);
-    return status;
-}
-
-static struct ort_status *kernel_state(struct ort_kernel *shown, void *context, void **state)
-{
-    (void)context;
-    *state = shown;
-    return NULL;
-}
-
-static void kernel_release_state(struct ort_kernel *shown, void *state)
-{
-    (void)shown;
-    (void)state;
-}
-
 /* -- a session's provider ------------------------------------------------------------------------- */
 
 static const char *ep_name(const struct ort_ep *shown)
@@ -268,7 +48,7 @@ static struct ort_status *offer(const struct ep *e, const struct ort_graph *grap
     const struct ort_node **group = calloc(count + 1, sizeof(*group));
     struct ort_fusion fusion = {.version = ORT_CALLBACKS, .drop_constants = true};
     struct ort_status *status =
-        nodes && group ? e->api->nodes(graph, nodes, count) : failure(e->api, ORT_FAIL, "out of memory");
+        nodes && group ? e->api->nodes(graph, nodes, count) : ort_failure(e->api, ORT_FAIL, "out of memory");
     int32_t most = -1;
     for (size_t n = 0; n < count; n++)
         most = groups[n] > most ? groups[n] : most;
@@ -348,7 +128,7 @@ static struct ort_status *ep_capability(struct ort_ep *shown, const struct ort_g
         return NULL;
     int32_t *groups = malloc(nodes * sizeof(*groups));
     if (!groups)
-        return failure(e->api, ORT_FAIL, "out of memory");
+        return ort_failure(e->api, ORT_FAIL, "out of memory");
     for (size_t n = 0; n < nodes; n++)
         groups[n] = n ? -1 : 0;
     status = offer(e, graph, support, groups, nodes);
@@ -376,7 +156,7 @@ static struct ort_status *start_part(struct ep *e, const struct ort_graph *graph
     }
     rk_worker_end(e->worker);
     if (!status && result != RK_OK)
-        status = failure(e->api, ORT_FAIL, error);
+        status = ort_failure(e->api, ORT_FAIL, error);
     if (!status)
         status = e->api->count_node_inputs(node, &k->inputs);
     if (!status)
@@ -384,23 +164,12 @@ static struct ort_status *start_part(struct ep *e, const struct ort_graph *graph
     return status;
 }
 
-static void kernel_free(struct kernel *k)
-{
-    if (k->part)
-        simple_call(k->worker, RK_RELEASE, k->part);
-    rk_worker_drop(k->worker);
-    pthread_mutex_destroy(&k->lock);
-    free(k->shapes);
-    free(k->results);
-    free(k);
-}
-
 static void ep_release_kernels(struct ort_ep *shown, struct ort_kernel **kernels, size_t count)
 {
     (void)shown;
     for (size_t n = 0; n < count; n++)
         if (kernels[n])
-            kernel_free((struct kernel *)kernels[n]);
+            ort_free_kernel((struct kernel *)kernels[n]);
 }
 
 static struct ort_status *ep_compile(struct ort_ep *shown, const struct ort_graph **graphs,
@@ -408,30 +177,25 @@ static struct ort_status *ep_compile(struct ort_ep *shown, const struct ort_grap
                                      struct ort_node **contexts)
 {
     struct ep *e = (struct ep *)shown;
-    struct ort_status *status = *e->error ? failure(e->api, e->code, e->error) : NULL;
+    struct ort_status *status = *e->error ? ort_failure(e->api, e->code, e->error) : NULL;
     (void)contexts;
     memset(kernels, 0, count * sizeof(*kernels));
     for (size_t n = 0; !status && n < count; n++) {
-        struct kernel *k = calloc(1, sizeof(*k));
+        struct kernel *k = ort_new_kernel(e->api, e->worker);
         if (!k) {
-            status = failure(e->api, ORT_FAIL, "out of memory");
+            status = ort_failure(e->api, ORT_FAIL, "out of memory");
             break;
         }
-        k->shown = (struct ort_kernel){ORT_CALLBACKS, kernel_state, kernel_compute, kernel_release_state};
-        k->api = e->api;
-        k->worker = e->worker;
-        rk_worker_keep(k->worker);
-        pthread_mutex_init(&k->lock, NULL);
         kernels[n] = &k->shown;
         status = start_part(e, graphs[n], nodes[n], k);
     }
     for (size_t n = 0; status && n < count; n++) {
         if (kernels[n])
-            kernel_free((struct kernel *)kernels[n]);
+            ort_free_kernel((struct kernel *)kernels[n]);
         kernels[n] = NULL;
     }
     if (e->worker && !*e->error)
-        simple_call(e->worker, RK_FORGET, e->graph);
+        ort_simple_call(e->worker, RK_FORGET, e->graph);
     return status;
 }
 
@@ -528,7 +292,7 @@ static struct ort_status *factory_create(struct ort_factory *shown, const struct
     }
     f->api->release_pairs(pairs);
     if (!e)
-        return failure(f->api, ORT_FAIL, error);
+        return ort_failure(f->api, ORT_FAIL, error);
     e->api = f->api;
     e->provider = f->provider;
     e->shown = (struct ort_ep){.version = ORT_CALLBACKS,
@@ -583,11 +347,11 @@ EXPORT struct ort_status *CreateEpFactories(const char *registered, const struct
                  "onnxruntime %s does not have version %d of the C interface, which this provider needs "
                  "(onnxruntime 1.%d or newer, below 2)",
                  version ? version : "(unknown)", ORT_VERSION, ORT_VERSION);
-        return failure(first, ORT_FAIL, text);
+        return ort_failure(first, ORT_FAIL, text);
     }
     struct factory *f = most ? calloc(1, sizeof(*f)) : NULL;
     if (!f)
-        return failure(api, ORT_FAIL, "there is no room for the provider");
+        return ort_failure(api, ORT_FAIL, "there is no room for the provider");
     f->api = api;
     f->provider = api->provider_api();
     f->shown = (struct ort_factory){.version = ORT_CALLBACKS,
