@@ -39,7 +39,7 @@ class OrtOptions(ScriptOptions):
     waits=True,
 )
 def ort_command(asked: OrtOptions) -> None:
-    """Run an unmodified Python script that uses onnxruntime on the simulated NPU.
+    """Run an unmodified onnxruntime script on the simulated NPU.
 
     Every InferenceSession gets the execution provider. The exit code is that of the script.
     """
