@@ -21,6 +21,7 @@ COMMANDS = {
     "serve": "device",
     **{"regcmd": "", "rknn": ""},
     **{"litert": "litert", "delegate": "litert"},
+    **{"ort": "ort", "provider": "ort"},
     **{"diff": "diff", "waves": "waves", "timeline": "waves"},
     **{name: name for name in ("report", "sweep", "conformance", "fuzz", "verilog", "bench")},
     "explain": "doctor",

@@ -6,9 +6,11 @@ import hashlib
 import json
 import os
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from rkcosim.base import PACKAGE
+from rkcosim.base import PACKAGE, version
 from rkcosim.devices.preload import SANITIZERS, c_compiler
 from rkcosim.devices.rknn_library import FLAGS
 from rkcosim.engines import cache, toolchain
@@ -18,6 +20,7 @@ from rkcosim.plugins.protocol import PROTOCOL
 SOURCES = PACKAGE / "plugins" / "native"
 COMMON = PACKAGE / "rknn_api" / "native"
 DELEGATE = "librkcosim_delegate.so"
+PROVIDER = "librkcosim_provider.so"
 
 _LINKED = ("-lpthread", "-Wl,-z,nodelete")
 
@@ -37,23 +40,65 @@ def delegate_library(*, sanitize: bool = False, progress: Progress = cache.say) 
     BuildError
         if there is no compiler, it fails, or the cache cannot be written.
     """
-    sources = [*sorted(SOURCES.glob("*.[ch]")), *sorted(COMMON.glob("rk_socket.*"))]
+    flags = (*FLAGS, *(SANITIZERS if sanitize else ()))
+    return _library(_Library("delegate", DELEGATE, "litert*"), flags, progress)
+
+
+def provider_library(
+    *, api: int | None = None, sanitize: bool = False, progress: Progress = cache.say
+) -> Path:
+    """Return the path of the execution provider for onnxruntime; compile it if it is not in the cache.
+
+    The library starts this Python with this package, whatever Python loads it.
+
+    Parameters
+    ----------
+    api : version of onnxruntime's C interface that the library asks for, for tests; default: that of the
+        newest entry that it uses.
+    sanitize : use the address and undefined-behaviour sanitizers, for tests.
+    progress : called with a line of text before each step that takes long.
+
+    Raises
+    ------
+    BuildError
+        if there is no compiler, it fails, or the cache cannot be written.
+    """
+    flags = [*FLAGS, *(SANITIZERS if sanitize else ())]
+    if api is not None:
+        flags.append(f"-DORT_VERSION={api}")
+    return _library(_Library("provider", PROVIDER, "ort*"), flags, progress)
+
+
+@dataclass(frozen=True)
+class _Library:
+    """A library: its name in the cache, its file, and a pattern of its own sources."""
+
+    name: str
+    file: str
+    own: str
+
+
+def _library(made: _Library, flags: Sequence[str], progress: Progress) -> Path:
+    """Return the path of a library of its own sources, the worker's client and the sockets."""
+    files = {file for form in (made.own, "rk_*") for file in SOURCES.glob(form)}
+    sources = [*sorted(files), *sorted(COMMON.glob("rk_socket.*"))]
     constants = {
         "RK_PYTHON": sys.executable,
         "RK_PATH": str(PACKAGE.absolute().parent),
         "RK_PROTOCOL": PROTOCOL,
+        "RK_VERSION": version().split()[0],
     }
-    command = [*c_compiler(), *FLAGS, *(SANITIZERS if sanitize else ())]
-    command += [f"-D{name}={json.dumps(value)}" for name, value in constants.items()]
+    command = [*c_compiler(), *flags]
+    command += [f"-D{key}={json.dumps(value)}" for key, value in constants.items()]
     command += [f"-I{SOURCES}", f"-I{COMMON}"]
-    digest = hashlib.sha256(repr((command, _LINKED, os.uname().machine)).encode())
+    digest = hashlib.sha256(repr((command, made, _LINKED, os.uname().machine)).encode())
     for file in sources:
         digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
-    arguments = [*command, "-o", DELEGATE, *(str(file) for file in sources if file.suffix == ".c"), *_LINKED]
+    arguments = [*command, "-o", made.file, *(str(file) for file in sources if file.suffix == ".c"), *_LINKED]
     return cache.built(
-        f"delegate-{digest.hexdigest()[:24]}",
-        DELEGATE,
-        DELEGATE,
+        f"{made.name}-{digest.hexdigest()[:24]}",
+        made.file,
+        made.file,
         lambda work: toolchain.run(arguments, work, "C compiler"),
         progress,
     )

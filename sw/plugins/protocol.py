@@ -7,12 +7,17 @@ request, and the process answers it: `used` bytes in the same memory.  `native/r
 ========= ===================================================== =============================================
 call      request                                               answer
 ========= ===================================================== =============================================
-HELLO     `number`: `PROTOCOL`; names and values of the options, what the plug-in must know (`greeting` of the
-          each with a final zero                                plug-in's module)
-GRAPH     a graph                                               `number` of the graph; a byte for each node: 1
-                                                                if the process can read it
+HELLO     `number`: `PROTOCOL`, and the `Runtime` in bits 32    what the plug-in must know (`greeting` of the
+          and up; names and values of the options, each with    plug-in's module)
+          a final zero
+GRAPH     a graph                                               `number` of the graph; LiteRT: a byte for each
+                                                                node: 1 if the process can read it;
+                                                                onnxruntime: an int32 for each node: the
+                                                                number of its part, or -1
 COMPILE   `number` of a graph; a part of it                     `number` of the part; or LEAVE and the nodes
-                                                                (int32) that cannot be in it
+                                                                (int32) that cannot be in it (LiteRT only)
+SHAPE     `number` of a part; shapes of its inputs as lists of  int64: bytes of a RUN, and for each output its
+          int64 (onnxruntime only)                              rank and sizes
 FORGET    `number` of a graph                                   -
 RUN       `number` of a part; its inputs, each at a multiple of the outputs behind the inputs
           64 bytes; `used` includes the outputs
@@ -32,17 +37,25 @@ import mmap
 import socket
 import struct
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Version of the messages; the library is compiled with this number."""
 
 ALIGN = 64
 """Each tensor of a RUN begins at a multiple of this many bytes."""
 
 _FORM = struct.Struct("<IIQQQ")
+
+
+class Runtime(enum.IntEnum):
+    """Runtimes that load a plug-in."""
+
+    LITERT = 1
+    ONNXRUNTIME = 2
 
 
 class Call(enum.IntEnum):
@@ -55,6 +68,7 @@ class Call(enum.IntEnum):
     RUN = 5
     RELEASE = 6
     CLOSE = 7
+    SHAPE = 8
 
 
 class Status(enum.IntEnum):
@@ -158,6 +172,11 @@ class Reader:
         self._at += size
         return bytes(self._data[self._at - size : self._at])
 
+    @property
+    def left(self) -> int:
+        """Bytes that were not read."""
+        return len(self._data) - self._at
+
     def number(self) -> int:
         """Read a signed number of 64 bits."""
         return int.from_bytes(self.bytes(8), "little", signed=True)
@@ -170,6 +189,10 @@ class Reader:
         """Read a list of int32."""
         return tuple(int(n) for n in self._array(np.dtype(np.int32)))
 
+    def longs(self) -> tuple[int, ...]:
+        """Read a list of int64."""
+        return tuple(int(n) for n in self._array(np.dtype(np.int64)))
+
     def floats(self) -> npt.NDArray[np.float32]:
         """Read a list of float32."""
         return self._array(np.dtype(np.float32))
@@ -181,7 +204,7 @@ class Reader:
             raise ProtocolError(f"{number} elements at byte {self._at - 8}")
         return number
 
-    def _array(self, dtype: np.dtype[np.int32] | np.dtype[np.float32]) -> npt.NDArray[np.float32]:
+    def _array(self, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         data = self.bytes()
         if len(data) % dtype.itemsize:
             raise ProtocolError(f"a list of {len(data)} bytes at byte {self._at}")

@@ -14,11 +14,11 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
+from typing import Protocol
 
 from rkcosim.devices.ending import Ending, say_now
-from rkcosim.plugins.litert import LiteRtCalls
 from rkcosim.plugins.machine import Machine
-from rkcosim.plugins.protocol import PROTOCOL, Call, Channel, Message, ProtocolError, Status
+from rkcosim.plugins.protocol import PROTOCOL, Call, Channel, Message, ProtocolError, Runtime, Status
 from rkcosim.plugins.settings import read_settings
 
 DESCRIPTOR = 3
@@ -26,6 +26,16 @@ DESCRIPTOR = 3
 
 BUSY_SECONDS, WRITE_SECONDS = 2.0, 600.0
 """Seconds after the end of the plug-in's process: to end a request, and to write results."""
+
+
+class Calls(Protocol):
+    """The calls of one plug-in."""
+
+    def greeting(self) -> bytes:
+        """Return what the plug-in must know."""
+
+    def answer(self, request: Message, memory: memoryview) -> tuple[Message, bytes]:
+        """Execute a request and return the answer with its contents."""
 
 
 class Worker:
@@ -39,7 +49,7 @@ class Worker:
     def __init__(self, connection: socket.socket) -> None:
         self._channel = Channel(connection)
         self._machine: Machine | None = None
-        self._calls: LiteRtCalls | None = None
+        self._calls: Calls | None = None
         self.busy = False
 
     def serve(self) -> None:
@@ -69,18 +79,29 @@ class Worker:
             return Message(request.call, Status.FAILED, size=request.size), _text(error).encode()
 
     def _hello(self, request: Message, memory: memoryview) -> bytes:
-        if request.number != PROTOCOL or self._calls is not None:
-            raise ProtocolError("the library is of another version of rkcosim: run `rkcosim delegate` again")
+        runtime, version = divmod(request.number, 1 << 32)
+        if version != PROTOCOL or self._calls is not None:
+            raise ProtocolError("the library is of another version of rkcosim: ask for its path again")
         texts = bytes(memory[: request.used]).decode(errors="replace").split("\0")[:-1]
         settings = read_settings(dict(zip(texts[::2], texts[1::2], strict=True)))
         self._machine = Machine(settings)
-        self._calls = LiteRtCalls(self._machine)
+        self._calls = _calls(Runtime(runtime), self._machine)
         return self._calls.greeting()
 
     def _close(self) -> None:
         machine, self._machine, self._calls = self._machine, None, None
         if machine is not None:
             machine.close()
+
+
+def _calls(runtime: Runtime, machine: Machine) -> Calls:
+    if runtime == Runtime.ONNXRUNTIME:
+        from rkcosim.plugins.ort import OrtCalls
+
+        return OrtCalls(machine)
+    from rkcosim.plugins.litert import LiteRtCalls
+
+    return LiteRtCalls(machine)
 
 
 def _text(error: Exception) -> str:

@@ -125,6 +125,7 @@ SLOW = {
     ("device",),
     ("rknn", "run"),
     ("litert",),
+    ("ort",),
     ("compare",),
     ("verilog",),
     ("regcmd", "capture"),
@@ -382,7 +383,7 @@ def _takes_files(path: tuple[str, ...]) -> bool:
     arguments = [p for p in COMMANDS[path].params if p.param_type_name == "argument"]
     return (
         bool(arguments)
-        and path[-1] not in ("explain", "device", "capture", "litert")
+        and path[-1] not in ("explain", "device", "capture", "litert", "ort")
         and path != ("rknn", "run")
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import socket
 import struct
 
@@ -30,9 +31,12 @@ def test_damaged_contents_are_errors(data: bytes):
         Reader(memoryview(data)).ints()
 
 
-def test_random_graphs_are_errors_and_nothing_else():
-    pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
-    from rkcosim.plugins.litert_graph import read_graph
+@pytest.mark.parametrize(
+    ("module", "package"), [("litert_graph", "ai_edge_litert"), ("ort_graph", "onnx")], ids=["litert", "ort"]
+)
+def test_random_graphs_are_errors_and_nothing_else(module: str, package: str):
+    pytest.importorskip(package, reason="needs an extra")
+    read_graph = importlib.import_module(f"rkcosim.plugins.{module}").read_graph
 
     seed = np.random.SeedSequence().entropy
     print(f"seed {seed}")

@@ -6,6 +6,7 @@
  * is written here. */
 #include "litert.h"
 #include "rk_worker.h"
+#include "rk_writer.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -13,7 +14,6 @@
 #include <string.h>
 
 #define EXPORT __attribute__((visibility("default")))
-#define ALIGN(n) (((n) + 63) & ~(uint64_t)63)
 #define MOST 1000000 /* tensors, nodes, or numbers in a list */
 #define OPERATORS 512
 #define TEXT_ROOM (RK_TEXT + 64)
@@ -40,34 +40,6 @@ struct part {
 };
 
 /* -- writing -------------------------------------------------------------------------------------- */
-
-struct out {
-    uint8_t *at; /* NULL while the bytes are only counted */
-    uint64_t used;
-};
-
-static void put(struct out *o, const void *bytes, uint64_t size)
-{
-    if (o->at && size)
-        memcpy(o->at + o->used, bytes, size);
-    o->used += size;
-}
-
-static void put_number(struct out *o, int64_t number)
-{
-    put(o, &number, sizeof(number));
-}
-
-static void put_bytes(struct out *o, const void *bytes, uint64_t size)
-{
-    put_number(o, (int64_t)size);
-    put(o, bytes, size);
-}
-
-static void put_text(struct out *o, const char *text)
-{
-    put_bytes(o, text ? text : "", text ? strlen(text) : 0);
-}
 
 static void put_ints(struct out *o, const struct lt_ints *ints)
 {
@@ -320,7 +292,7 @@ static uint64_t room_of(const struct lt_context *c, const struct lt_ints *tensor
 {
     uint64_t size = 0;
     for (int n = 0; n < tensors->size; n++)
-        size += ALIGN(c->tensors[tensors->data[n]].bytes);
+        size += RK_ALIGN(c->tensors[tensors->data[n]].bytes);
     return size;
 }
 
@@ -348,14 +320,14 @@ static int kernel_invoke(struct lt_context *c, struct lt_node *node)
             const struct lt_tensor *t = &c->tensors[part->inputs->data[n]];
             if (t->data)
                 memcpy(memory + at, t->data, t->bytes);
-            at += ALIGN(t->bytes);
+            at += RK_ALIGN(t->bytes);
         }
         result = rk_worker_call(part->worker, RK_RUN, part->number, part->size, &message, error);
         for (int n = 0; result == RK_OK && n < part->outputs->size; n++) {
             struct lt_tensor *t = &c->tensors[part->outputs->data[n]];
             if (t->data)
                 memcpy(t->data, memory + at, t->bytes);
-            at += ALIGN(t->bytes);
+            at += RK_ALIGN(t->bytes);
         }
     }
     rk_worker_end(part->worker);
@@ -492,7 +464,7 @@ EXPORT struct lt_delegate *tflite_plugin_create_delegate(char **keys, char **val
             strings[2 * n] = keys[n] ? keys[n] : "";
             strings[2 * n + 1] = values[n] ? values[n] : "";
         }
-        p->worker = rk_worker_start(strings, (size_t)options * 2, &p->known, sizeof(p->known), error);
+        p->worker = rk_worker_start(RK_LITERT, strings, (size_t)options * 2, &p->known, sizeof(p->known), error);
     }
     free(strings);
     if (!p || !p->worker) {

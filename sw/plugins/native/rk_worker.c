@@ -234,8 +234,8 @@ void rk_worker_limit(struct rk_worker *w, uint64_t milliseconds)
 
 /* -- start and end -------------------------------------------------------------------------------- */
 
-static int greet(struct rk_worker *w, const char *const *options, size_t count, void *answer, size_t room,
-                 char *error)
+static int greet(struct rk_worker *w, uint64_t version, const char *const *options, size_t count, void *answer,
+                 size_t room, char *error)
 {
     uint64_t used = 0;
     struct rk_message message;
@@ -249,7 +249,7 @@ static int greet(struct rk_worker *w, const char *const *options, size_t count, 
         uint8_t *at = memory;
         for (size_t n = 0; n < count; n++)
             at = (uint8_t *)stpcpy((char *)at, options[n]) + 1;
-        result = rk_worker_call(w, RK_HELLO, RK_PROTOCOL, used, &message, error);
+        result = rk_worker_call(w, RK_HELLO, version, used, &message, error);
         if (result == RK_OK && message.used == room)
             memcpy(answer, w->memory, room);
         else if (result == RK_OK)
@@ -259,8 +259,8 @@ static int greet(struct rk_worker *w, const char *const *options, size_t count, 
     return result;
 }
 
-struct rk_worker *rk_worker_start(const char *const *options, size_t count, void *answer, size_t room,
-                                  char *error)
+struct rk_worker *rk_worker_start(enum rk_runtime runtime, const char *const *options, size_t count,
+                                  void *answer, size_t room, char *error)
 {
     int pair[2];
     struct rk_worker *w = calloc(1, sizeof(*w));
@@ -288,7 +288,8 @@ struct rk_worker *rk_worker_start(const char *const *options, size_t count, void
     w->next = workers;
     workers = w;
     pthread_mutex_unlock(&list_lock);
-    if (greet(w, options, count, answer, room, error) != RK_OK) {
+    uint64_t version = RK_PROTOCOL | (uint64_t)runtime << 32;
+    if (greet(w, version, options, count, answer, room, error) != RK_OK) {
         rk_worker_drop(w);
         return NULL;
     }
@@ -310,7 +311,7 @@ void rk_worker_close(struct rk_worker *w)
         disconnect(w);
         if (!*w->failure) {
             reap(w, error);
-            fail(w->failure, "the delegate was destroyed");
+            fail(w->failure, "the plug-in was destroyed");
         }
     }
     pthread_mutex_unlock(&w->lock);

@@ -8,7 +8,17 @@
 
 #define RK_TEXT 4096 /* bytes of an error's text, with the final zero */
 
-enum rk_call { RK_HELLO = 1, RK_GRAPH = 2, RK_COMPILE = 3, RK_FORGET = 4, RK_RUN = 5, RK_RELEASE = 6, RK_CLOSE = 7 };
+enum rk_runtime { RK_LITERT = 1, RK_ONNXRUNTIME = 2 };
+enum rk_call {
+    RK_HELLO = 1,
+    RK_GRAPH = 2,
+    RK_COMPILE = 3,
+    RK_FORGET = 4,
+    RK_RUN = 5,
+    RK_RELEASE = 6,
+    RK_CLOSE = 7,
+    RK_SHAPE = 8,
+};
 enum rk_status { RK_OK = 0, RK_FAILED = 1, RK_LEAVE = 2 };
 
 struct rk_message {
@@ -21,10 +31,10 @@ struct rk_message {
 
 struct rk_worker;
 
-/* Start a process and give it the options ("name", "value", ..., `count` strings).  Return NULL and a text in
+/* Start a process for a runtime and give it the options ("name", "value", ..., `count` strings).  Return NULL and a text in
  * `error` (RK_TEXT bytes) if that fails.  `answer` (`room` bytes) becomes the start of the answer. */
-struct rk_worker *rk_worker_start(const char *const *options, size_t count, void *answer, size_t room,
-                                  char *error);
+struct rk_worker *rk_worker_start(enum rk_runtime runtime, const char *const *options, size_t count,
+                                  void *answer, size_t room, char *error);
 /* Set the longest time of a call in milliseconds. */
 void rk_worker_limit(struct rk_worker *worker, uint64_t milliseconds);
 /* Reserve the process for this thread, with `size` bytes of shared memory, in which the request is written

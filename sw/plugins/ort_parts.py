@@ -1,0 +1,236 @@
+"""Parts of onnxruntime's graph on the device: compiled, loaded and run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rkcosim.base import progress
+from rkcosim.compiler import CompiledModel, ModelError
+from rkcosim.compiler.runtime import hosted_operators
+from rkcosim.compiler.steps import CallStep
+from rkcosim.plugins.machine import Left, Machine, RunningModel
+from rkcosim.plugins.ort_division import Division
+from rkcosim.plugins.ort_graph import RuntimeGraph, Shape, ValueInfo, part_model
+from rkcosim.plugins.protocol import ALIGN, ProtocolError
+
+Array = npt.NDArray[Any]
+
+
+class Leave(Exception):
+    """Nodes of a part that the NPU cannot do, by their place, with the reasons."""
+
+    def __init__(self, nodes: Mapping[int, str]) -> None:
+        self.nodes = dict(nodes)
+        super().__init__(f"{len(self.nodes)} nodes are left")
+
+
+class _Silent:
+    """Shows nothing."""
+
+    def say(self, text: str) -> None:
+        """See `progress.Listener`."""
+
+    def tick(self, engine: Any) -> None:
+        """See `progress.Listener`."""
+
+
+class Part:
+    """A part of a graph, which is compiled for each set of input shapes.
+
+    Parameters
+    ----------
+    machine : the device.
+    graph : the graph of the runtime.
+    division : of the graph.
+    nodes : places of the part's nodes.
+
+    Raises
+    ------
+    Leave
+        if the NPU cannot do some of the nodes.
+    """
+
+    def __init__(
+        self, machine: Machine, graph: RuntimeGraph, division: Division, nodes: Sequence[int]
+    ) -> None:
+        self._machine, self._graph = machine, graph
+        self._nodes = [graph.nodes[n] for n in division.with_constants(nodes)]
+        values = graph.values
+        made = {name for node in self._nodes for name in node.makes}
+        taken = dict.fromkeys(name for node in self._nodes for name in node.reads)
+        self.inputs = [values[n] for n in taken if n not in made and n not in graph.constants]
+        self.outputs = [values[name] for name in division.results(nodes)]
+        self._compiled: dict[tuple[Shape, ...], CompiledModel] = {}
+        try:
+            with progress.listen(_Silent()):  # sizes that are chosen for open ones are replaced later
+                model = self.compiled([value.shape for value in self.inputs])
+        except ModelError as error:
+            raise Leave(dict.fromkeys(nodes, str(error))) from error
+        hosted = self._hosted(model, {graph.nodes[n].name: n for n in nodes})
+        if hosted:
+            raise Leave(hosted)
+        if not model.plan.tasks:
+            raise Leave(dict.fromkeys(nodes, "the part has no operator for the NPU"))
+
+    @staticmethod
+    def _hosted(model: CompiledModel, known: Mapping[str, int]) -> dict[int, str]:
+        """Return the nodes that the compiler leaves to onnxruntime, with the reasons."""
+        calls = [step for step in model.plan.steps if isinstance(step, CallStep)]
+        found = [item for step in calls for item in hosted_operators(step)]
+        return {known[item.name]: item.reason for item in found if item.name in known}
+
+    @property
+    def name(self) -> str:
+        """Name of the model's file, or "model"."""
+        return PurePath(self._graph.path).name or "model"
+
+    def compiled(self, shapes: Iterable[Shape]) -> CompiledModel:
+        """Return the part compiled for shapes of `inputs`; raises ModelError."""
+        key = tuple(shapes)
+        if key not in self._compiled:
+            inputs = [replace(v, shape=shape) for v, shape in zip(self.inputs, key, strict=True)]
+            self._compiled[key] = self._machine.compile(
+                part_model(self._graph, self._nodes, inputs, self.outputs)
+            )
+        return self._compiled[key]
+
+
+class FusedPart:
+    """A part as the runtime calls it: with the fused node's inputs and outputs in their order.
+
+    Parameters
+    ----------
+    machine : the device.
+    part : the part.
+    inputs, outputs : values of the fused node.
+
+    Raises
+    ------
+    ProtocolError
+        if they are not those of the part.
+    """
+
+    def __init__(
+        self, machine: Machine, part: Part, inputs: Sequence[ValueInfo], outputs: Sequence[ValueInfo]
+    ) -> None:
+        self._machine, self._part = machine, part
+        self._inputs, self._outputs = list(inputs), list(outputs)
+        names = {value.name for value in inputs}
+        same = {value.name for value in outputs} == {value.name for value in part.outputs}
+        if not same or not names.issuperset(value.name for value in part.inputs):
+            raise ProtocolError(f"onnxruntime makes another part than the provider offered: {sorted(names)}")
+        self._running: RunningModel | None = None
+        self._shapes: list[Shape] = []
+        self._model: CompiledModel | None = None
+
+    def fit(self, shapes: Sequence[Shape]) -> list[int]:
+        """Load the part for shapes of the fused node's inputs.
+
+        Returns
+        -------
+        Bytes of a RUN, and for each output its rank and sizes.
+
+        Raises
+        ------
+        ModelError, DriverError
+            if it cannot be compiled for these shapes, or memory runs out.
+        """
+        if len(shapes) != len(self._inputs):
+            raise ProtocolError(f"{len(shapes)} shapes for {len(self._inputs)} inputs")
+        by_name = {value.name: shape for value, shape in zip(self._inputs, shapes, strict=True)}
+        model = self._part.compiled(by_name[value.name] for value in self._part.inputs)
+        self.unload()
+        self._running = self._machine.load(self._part.name, model)
+        self._shapes, self._model = list(shapes), model
+        answer = [self._places(model)[-1]]
+        for value in self._outputs:
+            shape = _shape(model, value)
+            answer += [len(shape), *shape]
+        return answer
+
+    def _places(self, model: CompiledModel) -> list[int]:
+        """Return the offset of each tensor of a RUN, and the end."""
+        places, end = [0], 0
+        shapes = [*self._shapes, *(_shape(model, value) for value in self._outputs)]
+        for value, shape in zip([*self._inputs, *self._outputs], shapes, strict=True):
+            size = int(np.prod(shape, dtype=np.int64)) * np.dtype(value.dtype).itemsize
+            end += -(-size // ALIGN) * ALIGN
+            places.append(end)
+        return places
+
+    def run(self, memory: memoryview) -> None:
+        """Run one inference on the inputs in `memory`, and write the outputs behind them.
+
+        Raises
+        ------
+        ProtocolError
+            if the memory has another size than inputs and outputs together.
+        """
+        if self._running is None or self._model is None:
+            raise ProtocolError("a part that is not loaded")
+        places = self._places(self._model)
+        if places[-1] != len(memory):
+            raise ProtocolError(f"{len(memory)} bytes for tensors of {places[-1]} bytes")
+        arrays = {}
+        for value, shape, place in zip(self._inputs, self._shapes, places, strict=False):
+            count = int(np.prod(shape, dtype=np.int64))
+            arrays[value.name] = np.frombuffer(memory, value.dtype, count, place).reshape(shape)
+        given = [arrays[info.name] for info in self._model.inputs]
+        order = {info.name: number for number, info in enumerate(self._model.outputs)}
+        types = {value.name: np.dtype(value.dtype) for value in self._outputs}
+        codes = [types[info.name].kind != "f" for info in self._model.outputs]
+        results = self._running.run(given, codes)
+        for value, place in zip(self._outputs, places[len(self._inputs) :], strict=False):
+            data = _as_type(results[order[value.name]], value).tobytes()
+            memory[place : place + len(data)] = data
+
+    def unload(self) -> None:
+        """Free the device's memory."""
+        if self._running is not None:
+            self._machine.unload(self._running)
+            self._running = self._model = None
+
+
+def _shape(model: CompiledModel, value: ValueInfo) -> Shape:
+    return tuple(next(info.shape for info in model.outputs if info.name == value.name))
+
+
+def _as_type(values: Array, value: ValueInfo) -> Array:
+    """Return an output in the type of the runtime's value."""
+    dtype = np.dtype(value.dtype)
+    if values.dtype != dtype and values.dtype.kind == "f" == dtype.kind:
+        values = values.astype(dtype)
+    if values.dtype != dtype:
+        raise ModelError(f"'{value.name}' is {value.dtype}, but the result is {values.dtype}")
+    return values
+
+
+def divide(machine: Machine, graph: RuntimeGraph) -> list[tuple[list[int], Part]]:
+    """Divide a graph into compiled parts; `machine.left` gets the nodes that remain with the runtime."""
+    division = Division(graph)
+    usable = {n for n, node in enumerate(graph.nodes) if not node.problem}
+    reasons = {n: node.problem for n, node in enumerate(graph.nodes) if node.problem}
+    known: dict[tuple[int, ...], Part] = {}
+    while True:
+        bad: dict[int, str] = {}
+        parts = division.parts(usable)
+        for nodes in parts:
+            key = tuple(nodes)
+            try:
+                known[key] = known.get(key) or Part(machine, graph, division, nodes)
+            except Leave as leave:
+                bad |= leave.nodes
+        reasons |= bad
+        usable -= bad.keys()
+        if not bad:
+            break
+    for n, reason in sorted(reasons.items()):
+        node = graph.nodes[n]
+        machine.leave(Left(node.name, node.kind, reason))
+    return [(nodes, known[tuple(nodes)]) for nodes in parts]
