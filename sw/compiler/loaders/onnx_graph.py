@@ -3,7 +3,8 @@
 The nodes are visited once in order.  Every value name is mapped to an object of one of the small classes of
 `rkcosim.compiler.loaders.onnx_node`.  An operation on dequantised tensors is *pending* until a QuantizeLinear
 gives the scale and zero point of its result; a Relu or Clip in between is merged into it.  In a model in
-floating point a pending operation is finished when its result is used.
+floating point a pending operation is finished when its result is used; `rkcosim.compiler.loaders.onnx_mixed`
+has models of both kinds.
 """
 
 from __future__ import annotations
