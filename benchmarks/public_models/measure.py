@@ -29,12 +29,13 @@ def measure(path: Path, part: Path, rtl: int, seed: int) -> None:
     seed
         Seed of the random inputs.
     """
+    from rkcosim.base import version
     from rkcosim.cli.exits import BAD_INPUT, exit_code
     from rkcosim.measure.models.hosted import host_work
     from rkcosim.measure.perf.bench.machine import peak_bytes
     from rkcosim.rknn_file.model import open_file
 
-    record: Record = {"stage": "compile", "seconds": {}}
+    record: Record = {"stage": "compile", "seconds": {}, "version": version()}
 
     def done(stage: str, begun: float) -> None:
         record["seconds"][stage] = round(time.perf_counter() - begun, 2)

@@ -86,6 +86,9 @@ def summary(records: Mapping[Public, Record], missing: Sequence[Public]) -> str:
         f" Fed with the reference's tensors, {steps - far:,} of {steps:,} int8 layers are within one step "
         f"and {places - wide:,} of {places:,} layers of fp16 within their bound."
     )
+    versions = sorted({record["version"] for record in records.values() if "version" in record})
+    if versions:
+        text += f" Measured with rkcosim {' and '.join(versions)}."
     if missing:
         text += f" {len(missing)} files of the list were not measured."
     return text

@@ -77,7 +77,7 @@ class LiteRtOptions(EngineOptions):
     waits=True,
 )
 def litert_command(asked: LiteRtOptions) -> None:
-    """Run an unmodified Python script that uses LiteRT on the simulated NPU.
+    """Run an unmodified LiteRT script on the simulated NPU.
 
     Every Interpreter gets the delegate. The exit code is that of the script.
     """

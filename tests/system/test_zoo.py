@@ -158,8 +158,8 @@ def test_tiny_networks_are_measured_and_the_run_resumes(small_zoo: list[str], ca
     found = read_record(record)
     assert list(found) == ["tiny", "tiny_float"] and found["tiny_float"].form == "fp16"
     agreement = found["tiny_float"].agreement
-    assert agreement is not None and not agreement.elements and agreement.worst is not None
-    assert 0 < agreement.worst < 3e-3 == agreement.bound
+    assert agreement is not None and agreement.elements > 500 and agreement.worst is not None
+    assert 0 < agreement.worst < 3e-3 and agreement.bound is None and agreement.within
     assert f"| {first.cycles:,} |" in pages.read_text() and "of floats" in pages.read_text()
     again = zoo.main(["tiny", "--again", *small_zoo])
     assert again == 0 and read_record(record)["tiny"].cycles == first.cycles
