@@ -124,3 +124,29 @@ def test_commands(tmp_path: Path) -> None:
     assert comparison.match
     layers = {layer.name: layer for layer in comparison.layers}
     assert all(layers[name].unit == "fp16" and layers[name].worst <= BOUND for name in ("conv2", "conv7"))
+
+
+def attention(n: Net) -> str:
+    q, k = (n.add("MatMul", "x", n.constant(n.rng.normal(size=(32, 32)) / 6)) for _ in range(2))
+    scores = n.add("MatMul", q, n.add("Transpose", k, perm=[0, 2, 1]))
+    y = n.add("MatMul", n.add("Softmax", scores, axis=-1), "x")
+    return n.add("MatMul", y, n.constant(n.rng.normal(size=(32, 8)) / 6))
+
+
+@pytest.mark.parametrize(
+    ("floats", "wanted"),
+    [
+        (("matmul0", "matmul1", "transpose2", "matmul3", "softmax4", "matmul5"), "matmul1 matmul3 matmul5"),
+        (("matmul3", "softmax4", "matmul5"), "matmul3 matmul5"),
+        (("matmul3",), ""),  # between quantised tensors it looks like a product of bytes
+    ],
+)
+def test_products_of_activations(floats: tuple[str, ...], wanted: str) -> None:
+    n = Net((1, 20, 32), 3)
+    proto = n.model(attention(n))
+    data = [n.rng.normal(size=n.shape).astype(np.float32) for _ in range(3)]
+    quantised = quantise(proto, data, exclude=floats)
+    model = compile_model(quantised, reuse=False)
+    result, _ = run(model, data[0])
+    assert on_npu(model) >= set(wanted.split()) and bool(on_npu(model)) == bool(wanted)
+    assert np.abs(result - reference(quantised, data[0])).max() < 0.1
