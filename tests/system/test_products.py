@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -18,6 +19,7 @@ from rkcosim.compiler.loaders.views import View, settled_cube
 from rkcosim.compiler.steps import AtomsStep, HostStep, ProductStep
 from rkcosim.driver import Driver
 from rkcosim.engines.engine import Engine, open_engine
+from rkcosim.measure.models.compare import compare
 from rkcosim.verify.crosscheck.model_check import GoldenDriver, ModelChecker
 from tests.models.attention import Attention, vision_block
 from tests.system.qdq_models import Net
@@ -133,6 +135,18 @@ def test_vision_block() -> None:
     got, _ = run(model, x)
     want = reference(data, {"x": x})
     assert np.abs(got - want).max() < FLOAT_TOLERANCE * np.abs(want).max()
+
+
+@pytest.mark.parametrize("name", ["two heads", "scaled keys", "wide heads"])
+def test_layers_beside_the_reference(name: str, tmp_path: Path) -> None:
+    """Every layer is within its bound if it gets onnxruntime's tensors, also those with heads as channels."""
+    block = BLOCKS[name]
+    net = Net((1, block.tokens, block.width), len(name))
+    path = tmp_path / "attention.onnx"
+    path.write_bytes(net.model(block.add(net, "x")).SerializeToString())
+    found = compare(path)
+    assert len(found.layers) > 5
+    assert [(row.name, row.worst) for row in found.layers if not row.good] == []
 
 
 def test_compiled_file() -> None:

@@ -22,6 +22,7 @@ from rkcosim.compiler.steps import (
     ConvStep,
     LookupStep,
     PoolStep,
+    ProductStep,
     RescaleStep,
     SlopeStep,
     Step,
@@ -463,6 +464,8 @@ def _kind(step: Step) -> str:
         return "pooling"
     if isinstance(step, ConvStep) and step.addend is None and step.activation is None and step.slopes is None:
         return "convolution"
+    if isinstance(step, ProductStep):
+        return "product"
     if isinstance(step, LookupStep):
         return "table"
     return "element-wise" if isinstance(step, ConvStep | BinaryStep | RescaleStep | SlopeStep) else "movement"

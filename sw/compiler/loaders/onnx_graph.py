@@ -721,7 +721,8 @@ class FloatLoader(Loader):
         operands: list[Value | None] = [whole if value is view else number for value in values]
         made = OPERATORS[node.op_type](OnnxNode(node, operands, self.graph, True))
         assert isinstance(made, Pending) and tensor.real
-        real = self._finish(node.output[0], made)
+        in_order = view.axes == tuple(range(len(view.axes)))  # else the tensor is not the model's value
+        real = self._finish(node.output[0] if in_order else f"{node.output[0]}@rows", made)
         return replace(view, tensor=real.tensor)
 
     def _get(self, node: onnx.NodeProto, index: int) -> Value:

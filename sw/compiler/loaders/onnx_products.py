@@ -76,19 +76,20 @@ class ProductBuilder:
         tiles = self._tensor("weights", factors.tiles_cube)
         cube = (left.heads * columns, rows, 1) if split else (columns, left.heads * rows, 1)
         shape = (1, cube[1], cube[0]) if split else (*leading, rows, columns)
-        result = Tensor(self.output, shape, 1.0, 0, cube, real=True)
-        self.graph.tensors[self.output] = result
+        # The heads of a split result lie in another order than in the model's value, which a view describes.
+        name = f"{self.output}@heads" if split else self.output
+        self.graph.tensors[name] = Tensor(name, shape, 1.0, 0, cube, real=True)
         self.graph.ops += [
             KernelAtoms(f"{self.name}.atoms", (source,), atoms.name, factors),
             KernelTiles(f"{self.name}.weights", (atoms.name,), tiles.name, factors),
-            Product(self.name, (left.tensor, tiles.name), self.output, factors),
+            Product(self.name, (left.tensor, tiles.name), name, factors),
         ]
         if not split:
             axes = tuple(range(len(shape)))
-            return View(self.output, cube[0], shape, axes)
+            return View(name, cube[0], shape, axes)
         batch = len(leading)
         stored = (rows, *leading, columns)
-        return View(self.output, cube[0], stored, (*range(1, batch + 1), 0, batch + 1))
+        return View(name, cube[0], stored, (*range(1, batch + 1), 0, batch + 1))
 
     def _tensor(self, suffix: str, cube: tuple[int, int, int]) -> Tensor:
         name = f"{self.output}@{suffix}"
