@@ -10,7 +10,7 @@ from rkcosim.base import progress
 from rkcosim.cli.app import command, option
 from rkcosim.cli.options import ModelOptions, Share
 from rkcosim.cli.results import write_bytes
-from rkcosim.measure.models.summary import IN_FP16
+from rkcosim.measure.models.summary import fp16_lines
 
 if TYPE_CHECKING:
     from rkcosim.measure.models.hosted import HostWork
@@ -80,6 +80,7 @@ def summarise(compiled: Any) -> dict[str, Any]:
         "formula_npu": sum(task.formula_npu for task in plan.tasks),
         "host_layers": [{"name": step.name, "op": step.kind} for step in hosted],
         "floats_in_fp16": compiled.floats_in_fp16,
+        "fp16_layers": compiled.fp16_layers,
         **host_work(compiled).as_json(),
     }
 
@@ -96,7 +97,7 @@ def print_summary(name: str, summary: dict[str, Any], host: HostWork) -> None:
         f"{summary['activation_bytes']:,} bytes (if tensors share memory {shared:,}, if not {separate:,}: "
         f"{shared / max(separate, 1):.0%})"
     )
-    if summary["floats_in_fp16"]:
-        print(IN_FP16)
+    for line in fp16_lines(summary["floats_in_fp16"], summary["fp16_layers"]):
+        print(line)
     for line in host.lines():
         print(line)

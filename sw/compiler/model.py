@@ -17,7 +17,7 @@ from rkcosim.compiler import container, host
 from rkcosim.compiler.graph import Graph, GraphOutput, ModelError, Tensor, from_cube, to_cube
 from rkcosim.compiler.options import load_options
 from rkcosim.compiler.plan import Plan, make_plan, refusals, replan, rounded_in_vain
-from rkcosim.compiler.steps import Step
+from rkcosim.compiler.steps import HostStep, Step
 from rkcosim.compiler.tiling import holding
 
 Codes = npt.NDArray[Any]
@@ -89,6 +89,13 @@ class CompiledModel:
     def floats_in_fp16(self) -> bool:
         """Whether the NPU computes float32 operators of the model's file in fp16."""
         return any(tensor.real for tensor in self.graph.tensors.values())
+
+    @property
+    def fp16_layers(self) -> list[str]:
+        """Kinds and names of the layers that the NPU computes in fp16, if it computes others in int8."""
+        steps = [step for step in self.plan.steps if not isinstance(step, HostStep)]
+        names = [f"{step.kind} '{step.name}'" for step in steps if step.output.real]
+        return names if len(names) < len(steps) else []
 
     def graph_nodes(self) -> list[Step]:
         """Return every step with its exact integers, in order (`rkcosim.compiler.steps`)."""

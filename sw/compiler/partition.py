@@ -67,7 +67,9 @@ def _stages(graph: Graph) -> list[int]:
         stage = 1 if runtime else 0
         for name in op.inputs:
             before, where = at.get(graph.root(name), (0, ""))
-            if where == runtime:
+            if where == runtime and runtime and name in graph.aliases:  # the bytes, in another form
+                stage = max(stage, before + 2)
+            elif where == runtime:
                 stage = max(stage, before)
             elif runtime and where:  # two runtimes: the second one comes after the first
                 stage = max(stage, before + 2)

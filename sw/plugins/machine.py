@@ -135,6 +135,7 @@ class RunningModel:
                     inference_cycles=record.cycles,
                     verdict=record.verdict,
                     floats_in_fp16=self._model.floats_in_fp16,
+                    fp16_layers=self._model.fp16_layers,
                     simulated_seconds=round(record.seconds, 3),
                     host_seconds=round(time.perf_counter() - self._machine.begun, 3),
                 )

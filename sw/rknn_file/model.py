@@ -71,6 +71,11 @@ class FileModel(CompiledModel):
         return False
 
     @property
+    def fp16_layers(self) -> list[str]:
+        """Empty, as `floats_in_fp16`."""
+        return []
+
+    @property
     def file_plan(self) -> FilePlan:
         """The plan with its own type."""
         return cast(FilePlan, self.plan)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -92,8 +92,12 @@ def quantise(
     per_channel: bool = True,
     weights_unsigned: bool = False,
     symmetric: bool = False,
+    exclude: Collection[str] = (),
 ) -> bytes:
-    """Quantise with onnxruntime's static quantiser (QDQ); `data` are calibration inputs."""
+    """Quantise with onnxruntime's static quantiser (QDQ) all nodes but those of `exclude`.
+
+    `data` are calibration inputs.
+    """
     import onnxruntime.quantization as q
 
     class Reader(q.CalibrationDataReader):
@@ -115,6 +119,7 @@ def quantise(
             activation_type=q.QuantType.QUInt8 if unsigned else q.QuantType.QInt8,
             weight_type=q.QuantType.QUInt8 if weights_unsigned else q.QuantType.QInt8,
             per_channel=per_channel,
+            nodes_to_exclude=list(exclude),
             extra_options={"ActivationSymmetric": symmetric},
         )
         return target.read_bytes()

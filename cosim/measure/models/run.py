@@ -95,6 +95,8 @@ class ModelRun:
     """What the host computed; the JSON has its members."""
     floats_in_fp16: bool = False
     """Whether the NPU computed float32 operators in fp16 (`rkcosim.compiler.options`)."""
+    fp16_layers: list[str] = field(default_factory=list)
+    """The layers that the NPU computed in fp16, if it computed others in int8."""
     inference_cycles: list[int] = field(default_factory=list)
     """Cycles of each inference; `layers`, `tasks` and `buffers` are of the first."""
     tasks: list[dict[str, Any]] = field(default_factory=list)
@@ -419,6 +421,7 @@ def run_model(
             tensors_kept=not getattr(getattr(compiled, "plan", None), "reuse", True),
             host=_host(compiled),
             floats_in_fp16=getattr(compiled, "floats_in_fp16", False),
+            fp16_layers=getattr(compiled, "fp16_layers", []),
             inferences=len(results),
             cycles=sum(cycles),
             verdict=verdict,

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rkcosim.base.tables import shortened, table
 
 IN_FP16 = "the NPU computes the float32 operators of this model in fp16 (--float fp16, the default)"
 """Line of a summary for a model of floats."""
+
+
+def fp16_lines(in_fp16: bool, layers: Sequence[str]) -> Iterator[str]:
+    """Yield the lines about floats of a summary.
+
+    Parameters
+    ----------
+    in_fp16
+        Whether the NPU computes in fp16.
+    layers
+        The layers in fp16, if others are in int8.
+    """
+    if in_fp16:
+        yield IN_FP16
+    if layers:
+        yield f"in fp16, between layers in int8: {', '.join(layers)}"
+
 
 KEPT = (
     "no tensors shared memory, because of --check; where tensors share memory (without --check) the cycles "
@@ -61,8 +78,8 @@ def print_summary(console: Any, result: Any) -> None:
         )
     for line in result.host.lines():
         console.print(line, markup=False, highlight=False)
-    if result.floats_in_fp16:
-        console.print(IN_FP16)
+    for line in fp16_lines(result.floats_in_fp16, result.fp16_layers):
+        console.print(line, markup=False, highlight=False)
     if result.top1 is not None:
         beside = (
             f", {result.reference} {result.reference_top1:.1%}" if result.reference_top1 is not None else ""

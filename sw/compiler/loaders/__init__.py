@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from rkcosim.compiler.graph import Graph, ModelError
-from rkcosim.compiler.loaders.onnx_graph import OnnxSource, load_onnx
+from rkcosim.compiler.loaders.onnx_source import OnnxSource, load_onnx
 from rkcosim.compiler.loaders.tflite_file import is_tflite
 from rkcosim.compiler.loaders.tflite_graph import TfliteSource, load_tflite
 

@@ -3,7 +3,8 @@
 The nodes are visited once in order.  Every value name is mapped to an object of one of the small classes of
 `rkcosim.compiler.loaders.onnx_node`.  An operation on dequantised tensors is *pending* until a QuantizeLinear
 gives the scale and zero point of its result; a Relu or Clip in between is merged into it.  In a model in
-floating point a pending operation is finished when its result is used.
+floating point a pending operation is finished when its result is used; `rkcosim.compiler.loaders.onnx_mixed`
+has models of both kinds.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from onnx import numpy_helper
 
 from rkcosim.compiler import graph as g
 from rkcosim.compiler.graph import MAX_ELEMENTS, Clamp, Graph, HostOp, ModelError, Tensor
-from rkcosim.compiler.loaders.onnx_file import OWN_DOMAINS, read_onnx, reads
+from rkcosim.compiler.loaders.onnx_file import OWN_DOMAINS, reads
 from rkcosim.compiler.loaders.onnx_node import (
     Broken,
     Host,
@@ -35,7 +35,6 @@ from rkcosim.compiler.loaders.onnx_node import (
 )
 from rkcosim.compiler.loaders.onnx_parts import (
     OnnxPart,
-    ProgramBuilder,
     ValueType,
     ValueTypes,
     describe,
@@ -44,8 +43,7 @@ from rkcosim.compiler.loaders.onnx_parts import (
 from rkcosim.compiler.loaders.onnx_products import ProductBuilder, changed, settled, viewed
 from rkcosim.compiler.loaders.operators import OPERATORS, Array, Constant, Cube, Pending, Shape, natural_cube
 from rkcosim.compiler.loaders.views import View, rows_cube, settled_cube, view_of
-from rkcosim.compiler.options import LoadOptions, load_options
-from rkcosim.compiler.partition import join_parts
+from rkcosim.compiler.options import LoadOptions
 
 PASS_THROUGH = {"Flatten", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Dropout"}
 CLAMPS = {"Relu", "Clip"}
@@ -58,74 +56,6 @@ SMALL = 4096
 """Elements up to which an operator without products stays on the host if its inputs are there: a job of its
 own would cost more than it saves, and sums of the host may exceed the range of fp16."""
 FLOATS = ("float32", "float16")
-
-
-class OnnxSource:
-    """An ONNX file that is read once and made into a graph as often as needed.
-
-    Parameters
-    ----------
-    data
-        The bytes of the file.
-    options
-        How it is read; None for those of `using_options`.
-
-    Raises
-    ------
-    ModelError
-        If the file is damaged, or an option names what the model does not have.
-    """
-
-    def __init__(self, data: bytes, options: LoadOptions | None = None) -> None:
-        self._options = options or load_options()
-        self._proto = read_onnx(data, self._options, say=True)
-        self._types = ValueTypes(self._proto)
-
-    def graph(self, refused: Mapping[str, str] = MappingProxyType({})) -> Graph:
-        """Return a new graph.
-
-        Parameters
-        ----------
-        refused
-            Nodes that the NPU cannot compute, with the reasons; the host computes them.
-
-        Raises
-        ------
-        ModelError
-            If neither NPU nor host can compute a node, or, without fallback, if the NPU cannot; the message
-            names all such nodes.
-        """
-        quantised = any(node.op_type in CODINGS for node in self._proto.graph.node)
-        kind = Loader if quantised else FloatLoader
-        hosted, inputs = dict(refused), set[str]()
-        while True:
-            loader = kind(self._proto, self._types, self._options, hosted, inputs)
-            graph = loader.run()
-            new = {name: why for name, why in loader.forced.items() if name not in hosted}
-            if not new and loader.host_inputs <= inputs:
-                join_parts(graph, ProgramBuilder(self._proto))
-                return graph
-            hosted |= new
-            inputs |= loader.host_inputs
-
-
-def load_onnx(data: bytes) -> Graph:
-    """Read an ONNX model in QDQ form, or entirely in floating point (it is then computed in fp16).
-
-    Operators that the NPU cannot compute become parts for the host, unless `LoadOptions.fallback` is off.
-
-    Parameters
-    ----------
-    data
-        The bytes of the file.
-
-    Raises
-    ------
-    ModelError
-        If the file is damaged, operators are supported by neither NPU nor host (the message names all of
-        them), or shapes or types are wrong.
-    """
-    return OnnxSource(data).graph()
 
 
 class Loader:
@@ -239,10 +169,13 @@ class Loader:
         """Whether a node whose inputs are on the host is computed there, though the NPU could do it."""
         if node.op_type in MOVES:
             return True
+        return self.floats and self._small(node) and node.op_type not in PRODUCTS
+
+    def _small(self, node: onnx.NodeProto) -> bool:
+        """Whether a node has so few results that a job of its own would cost more than it saves."""
         known = [self._types.of(name) for name in node.output if name]
         shapes = [None if item is None else item.shape for item in known]
-        small = all(shape is not None and math.prod(shape) <= SMALL for shape in shapes)
-        return self.floats and small and node.op_type not in PRODUCTS
+        return all(shape is not None and math.prod(shape) <= SMALL for shape in shapes)
 
     def _host_node(self, node: onnx.NodeProto, reason: str) -> None:
         """Add a part for the host; values that it reads get a tensor of their name."""
@@ -283,7 +216,7 @@ class Loader:
 
     def _on_host(self, name: str, value: Value) -> ValueType:
         """Make a value available to the host under its name and return its type there."""
-        if isinstance(value, Pending) and self.floats:
+        if isinstance(value, Pending) and value.real:
             value = self.values[name] = self._finish(name, value)
         if isinstance(value, Hosted):
             return ValueType(value.shape, value.dtype)
@@ -406,7 +339,9 @@ class Loader:
                 )
         made = OPERATORS[kind](OnnxNode(node, values, self.graph, self.floats))
         results = made if isinstance(made, list) else [made]
-        return [item if isinstance(item, Pending) else _real(item) for item in results]
+        return [
+            replace(item, real=self.floats) if isinstance(item, Pending) else _real(item) for item in results
+        ]
 
     def _scale(self, node: onnx.NodeProto) -> tuple[Array, Array]:
         scale = self._array(node, 1)
@@ -433,7 +368,7 @@ class Loader:
     def _tensor(self, name: str, shape: Shape, cube: Cube, node: onnx.NodeProto | None = None) -> Tensor:
         """Add a tensor to the graph, quantised as `node` says, or of fp16 numbers."""
         scale, zero, unsigned = self._coding(node) if node else (1.0, 0, False)
-        tensor = Tensor(name, shape, scale, zero, cube, unsigned, real=self.floats)
+        tensor = Tensor(name, shape, scale, zero, cube, unsigned, real=node is None)
         self.graph.tensors[name] = tensor
         return tensor
 
@@ -566,7 +501,7 @@ class Loader:
             return replace(source, clamp=source.clamp.then(clamp))
         if isinstance(source, Real):
             op = g.Rescale(node.name or node.output[0], (source.tensor,), "", node.op_type)
-            return Pending(op, source.shape, source.cube, clamp)
+            return Pending(op, source.shape, source.cube, clamp, real=self.floats)
         raise ModelError(f"{node_label(node)}: input '{node.input[0]}' is not quantised")
 
     def _reshape(self, node: onnx.NodeProto, attributes: dict[str, Any]) -> Value:
@@ -650,7 +585,7 @@ class Loader:
             self.graph.outputs.append(g.GraphOutput(info.name, shape, value.name, False))
 
     def _finish(self, name: str, value: Pending) -> Real:
-        raise NotImplementedError  # only models in floating point have operations to finish
+        raise NotImplementedError  # only operators in floating point have results to finish
 
 
 def _real(tensor: Tensor) -> Real:

@@ -216,7 +216,7 @@ class OnnxNode(Node):
         name = self.names[2]
         if constant.array.size not in (1, count):
             raise self.wrong(f"bias '{name}' {constant.array.shape} for {count} channels")
-        if constant.scale is not None and factor == 1.0:
+        if constant.scale is not None and factor == 1.0 and not self.floats:
             if np.all(np.abs(constant.scale.reshape(-1) / unit - 1) < BIAS_TOLERANCE):
                 return np.broadcast_to(constant.array.reshape(-1).astype(np.int64), (count,)).copy()
         real = np.asarray(constant.real(), dtype=np.float64).reshape(-1) * factor

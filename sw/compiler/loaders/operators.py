@@ -68,6 +68,8 @@ class Pending:
     clamp: Clamp = field(default=Clamp())
     clampable: bool = True
     """Whether a following Relu or Clip can be merged into it."""
+    real: bool = False
+    """Whether it computes fp16 numbers, so that its result needs no quantisation."""
 
     def finish(self, output: Tensor) -> Op:
         """Return the operation, writing the tensor `output`."""
@@ -94,7 +96,7 @@ class Node(ABC):
 
     layout = "(1, C, H, W)"
     floats = False
-    """Whether the whole model is in floating point."""
+    """Whether the node computes in floating point."""
     data = 0
     """Index of the activation among the inputs."""
 

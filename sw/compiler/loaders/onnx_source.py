@@ -1,0 +1,82 @@
+"""ONNX files as sources of graphs: read once, then made into a graph as often as needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from rkcosim.compiler.graph import Graph
+from rkcosim.compiler.loaders.onnx_file import read_onnx
+from rkcosim.compiler.loaders.onnx_graph import CODINGS, FloatLoader
+from rkcosim.compiler.loaders.onnx_mixed import MixedLoader
+from rkcosim.compiler.loaders.onnx_parts import ProgramBuilder, ValueTypes
+from rkcosim.compiler.options import LoadOptions, load_options
+from rkcosim.compiler.partition import join_parts
+
+
+class OnnxSource:
+    """An ONNX file that is read once and made into a graph as often as needed.
+
+    Parameters
+    ----------
+    data
+        The bytes of the file.
+    options
+        How it is read; None for those of `using_options`.
+
+    Raises
+    ------
+    ModelError
+        If the file is damaged, or an option names what the model does not have.
+    """
+
+    def __init__(self, data: bytes, options: LoadOptions | None = None) -> None:
+        self._options = options or load_options()
+        self._proto = read_onnx(data, self._options, say=True)
+        self._types = ValueTypes(self._proto)
+
+    def graph(self, refused: Mapping[str, str] = MappingProxyType({})) -> Graph:
+        """Return a new graph.
+
+        Parameters
+        ----------
+        refused
+            Nodes that the NPU cannot compute, with the reasons; the host computes them.
+
+        Raises
+        ------
+        ModelError
+            If neither NPU nor host can compute a node, or, without fallback, if the NPU cannot; the message
+            names all such nodes.
+        """
+        quantised = any(node.op_type in CODINGS for node in self._proto.graph.node)
+        kind = MixedLoader if quantised else FloatLoader
+        hosted, inputs = dict(refused), set[str]()
+        while True:
+            loader = kind(self._proto, self._types, self._options, hosted, inputs)
+            graph = loader.run()
+            new = {name: why for name, why in loader.forced.items() if name not in hosted}
+            if not new and loader.host_inputs <= inputs:
+                join_parts(graph, ProgramBuilder(self._proto))
+                return graph
+            hosted |= new
+            inputs |= loader.host_inputs
+
+
+def load_onnx(data: bytes) -> Graph:
+    """Read an ONNX model in QDQ form, in floating point (it is then computed in fp16), or with both.
+
+    Operators that the NPU cannot compute become parts for the host, unless `LoadOptions.fallback` is off.
+
+    Parameters
+    ----------
+    data
+        The bytes of the file.
+
+    Raises
+    ------
+    ModelError
+        If the file is damaged, operators are supported by neither NPU nor host (the message names all of
+        them), or shapes or types are wrong.
+    """
+    return OnnxSource(data).graph()
