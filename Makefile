@@ -35,7 +35,7 @@ demo: $(STAMP)
 		--limit 60 --check --json build/demo.json
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -q -m "not heavy and not shared" -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -q -m "not heavy and not shared" -n 2 --max-worker-restart=0 --dist loadfile --no-loadscope-reorder
 
 test-heavy: $(STAMP)
 	$(BIN)/python -m pytest -q -m heavy

@@ -7,6 +7,7 @@ interfaces.
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -31,6 +32,20 @@ STREAMED = 128 << 20
 _NOT_BITS = ("real", "realtime", "string")
 
 _RANGE = re.compile(r"\s*\[\d+:\d+\]$")
+
+
+def vcd_parser() -> Any:
+    """Return the class VCDVCD of the package vcdvcd.
+
+    The import of that package gives SIGPIPE its default action, so that a later write to a closed pipe or
+    socket would end the process without a message; this function restores the action.
+    """
+    before = signal.getsignal(signal.SIGPIPE)
+    from vcdvcd import VCDVCD
+
+    if before is not None and signal.getsignal(signal.SIGPIPE) != before:
+        signal.signal(signal.SIGPIPE, before)
+    return VCDVCD
 
 
 @dataclass(frozen=True)
@@ -147,8 +162,7 @@ class VcdVcdBackend:
         return found
 
     def _parse(self, **options: Any) -> Any:
-        from vcdvcd import VCDVCD
-
+        VCDVCD = vcd_parser()
         try:
             if self._cut or self._file.stat().st_size < LARGE:
                 text = self._file.read_text()
