@@ -17,6 +17,7 @@ from rkcosim.compiler.loaders import ModelError, load_onnx
 from rkcosim.compiler.loaders.onnx_fold import NUMPY
 from rkcosim.compiler.loaders.operators import Constant
 from rkcosim.compiler.options import using_options
+from rkcosim.compiler.steps import ConvStep
 from rkcosim.driver import Driver
 from rkcosim.golden.task import GoldenNpu
 
@@ -199,12 +200,7 @@ def bad_models() -> dict[str, tuple[str, bytes]]:
         n.q(n.add("Conv", "x", n.weights((2, 3, 1, 1)))),
     )
     n = Qdq()
-    y = n.add("Conv", n.q("x"), n.const(np.zeros((2, 3, 1, 1))))
-    case("weights", r"weights 'c\d' are not quantised", n, n.q(y))
-    n = Qdq()
     case("channels", "do not fit 3 channels", n, n.q(n.add("Conv", n.q("x"), n.weights((2, 4, 1, 1)))))
-    n = Qdq()
-    case("output", "is not quantised", n, n.add("Conv", n.q("x"), n.weights((2, 3, 1, 1))))
     n = Qdq()
     y = n.add("Conv", n.q("x"), n.weights((2, 3, 1, 1), [0.1, 0.2, 0.3], axis=1))
     case("axis", "scales on axis 1, not 0", n, n.q(y))
@@ -345,3 +341,19 @@ def test_scales_along_a_missing_axis_are_refused(axis: int, count: int) -> None:
     constant = Constant(np.zeros((3, 2, 1, 1), np.int8), scales, zeros, axis)
     with pytest.raises(ModelError, match=rf"along axis {axis} do not fit a constant of shape \[3, 2, 1, 1\]"):
         constant.real()
+
+
+@pytest.mark.parametrize("missing", ["weights", "output"])
+def test_conv_that_is_not_wholly_quantised(missing: str) -> None:
+    """Such a layer runs in fp16, unless floats are refused."""
+    n = Qdq()
+    if missing == "weights":
+        y = n.q(n.add("Conv", n.q("x"), n.const(np.zeros((2, 3, 1, 1)))))
+    else:
+        y = n.add("Conv", n.q("x"), n.weights((2, 3, 1, 1)))
+    data = n.bytes(y)
+    with using_options(fallback=False):
+        steps = compile_model(data).plan.steps
+    assert [step.output.real for step in steps if isinstance(step, ConvStep)] == [True]
+    with using_options(floats="refuse"), pytest.raises(ModelError, match="Conv"):
+        compile_model(data)
