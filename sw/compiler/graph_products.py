@@ -42,7 +42,7 @@ class Factors:
 
     @property
     def groups(self) -> int:
-        """Kernel groups of a head: so many that the result can be a whole number of weight tiles deep."""
+        """Kernel groups of a head, rounded up so that the channels of the result fill whole weight tiles."""
         per_tile = channel_group() // kernel_group(2)
         return -(-self.columns // channel_group()) * per_tile
 
