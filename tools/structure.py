@@ -37,6 +37,7 @@ ORDER = (
     ("devices",),
     ("measure",),
     ("plugins",),
+    ("frontends",),
     ("export",),
     ("cocotb",),
     ("cli", "__main__"),
