@@ -245,8 +245,8 @@ def read_model(path: Path) -> bytes:
 def with_weights(path: Path, data: bytes) -> bytes:
     """Return the bytes of a model with those of the file beside it that has its weights, if there is one.
 
-    A network of TNN is a text, `NAME.tnnproto`, and `NAME.tnnmodel` with its arrays.  Both are returned with a
-    byte 0 between them; a model of another kind is returned unchanged.
+    A network of TNN is a text, `NAME.tnnproto`, and `NAME.tnnmodel` with its arrays.  Both are returned with
+    a byte 0 between them; a model of another kind is returned unchanged.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Readers of model files to the compiler's graph, by kind: ONNX, TFLite and TNN.
 
-Each reader registers an interpreter (`rkcosim.compiler.loaders.registry`); `rkcosim.rknn_file.model` adds
+Each reader registers an interpreter (`rkcosim.compiler.interpreters`); `rkcosim.rknn_file.model` adds
 those of files that have a plan of their own.
 """
 
@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Mapping
 
 from rkcosim.compiler.graph import Graph, ModelError
+from rkcosim.compiler.interpreters import ModelInterpreter, Source, interpreter_of, register
 from rkcosim.compiler.loaders.onnx_file import read_onnx
 from rkcosim.compiler.loaders.onnx_source import OnnxSource, load_onnx
-from rkcosim.compiler.loaders.registry import ModelInterpreter, Source, interpreter_of, register
 from rkcosim.compiler.loaders.tflite_file import is_tflite, read_tflite
 from rkcosim.compiler.loaders.tflite_graph import TfliteSource, load_tflite
 from rkcosim.compiler.loaders.tnn import layer_types, read_network, to_onnx

@@ -51,7 +51,7 @@ class AbstractLayerAcc(ABC):
     def Forward(self, inputs: Sequence[Blob], outputs: Sequence[Blob]) -> None:
         """Compute the outputs from the inputs."""
 
-    def DeInit(self) -> None:
+    def DeInit(self) -> None:  # noqa: B027 - most layers have nothing to release
         """Release what `Init` took."""
 
 

@@ -1,4 +1,4 @@
-"""Enumerations of TNN's headers with their values (Tencent/TNN f0cb0812, include/tnn/core/common.h, mat.h)."""
+"""Enumerations of TNN's headers with their values (Tencent/TNN f0cb0812, include/tnn/core)."""
 
 from __future__ import annotations
 

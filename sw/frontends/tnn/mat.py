@@ -25,8 +25,8 @@ class Mat:
     device_type
         Where its memory is; the host's, DEVICE_NAIVE or DEVICE_ARM.
     mat_type
-        N8UC3, N8UC4 or NGRAY for pictures of bytes (N, H, W, C), NCHW_FLOAT for float32 (N, C, H, W), NC_INT32
-        for int32.
+        N8UC3, N8UC4 or NGRAY for pictures of bytes (N, H, W, C), NCHW_FLOAT for float32 (N, C, H, W),
+        NC_INT32 for int32.
     dims
         Shape in NCHW, also of pictures.
     data

@@ -41,7 +41,6 @@ class Converter:
         self.e = Emitter()
         self._codes: set[str] = set()
         self._real: set[str] = {item.name for item in net.structure.inputs}
-        self._taken = {layer: 0 for layer in ()}
 
     def model(self) -> onnx.ModelProto:
         """Return the ONNX model; inputs and outputs are float32 with the names of the blobs.
@@ -80,7 +79,7 @@ class Converter:
         """Return the names of the constants with the scale and zero point of a blob's codes."""
         scale = self.scale(blob)
         kept = self.e._layer
-        self.e.begin(blob)
+        self.e.begin(f"{blob}:")
         names = [
             self.e.constant("coding_scale", scale.first),
             self.e.constant("coding_zero", scale.zero, np.int8),
@@ -93,8 +92,8 @@ class Converter:
         if blob not in self._real:
             self._real.add(blob)
             ratio = self.scale(blob).ratio(len(self.dims[blob]))
-            target = blob if ratio is None else f"{blob}:unit"
-            self._add("DequantizeLinear", [f"{blob}:codes", *self.coding(blob)], target)
+            target = blob if ratio is None else f"{blob}::unit"
+            self._add("DequantizeLinear", [f"{blob}::codes", *self.coding(blob)], target)
             if ratio is not None:
                 self._add("Mul", [target, self._constant(blob, "ratio", ratio)], blob)
         return blob
@@ -104,22 +103,22 @@ class Converter:
         if blob not in self._codes:
             self._codes.add(blob)
             self.quantise(blob, self.real(blob))
-        return f"{blob}:codes"
+        return f"{blob}::codes"
 
     def quantise(self, blob: str, source: str) -> None:
         """Add the codes of a blob of the real numbers `source`."""
         ratio = self.scale(blob).ratio(len(self.dims[blob]))
         if ratio is not None:
-            self._add("Mul", [source, self._constant(blob, "inverse", 1 / ratio)], f"{blob}:scaled")
-            source = f"{blob}:scaled"
-        self._add("QuantizeLinear", [source, *self.coding(blob)], f"{blob}:codes")
+            self._add("Mul", [source, self._constant(blob, "inverse", 1 / ratio)], f"{blob}::scaled")
+            source = f"{blob}::scaled"
+        self._add("QuantizeLinear", [source, *self.coding(blob)], f"{blob}::codes")
 
     def _add(self, kind: str, inputs: list[str], output: str) -> None:
         self.e.nodes.append(helper.make_node(kind, inputs, [output], output))
 
     def _constant(self, blob: str, what: str, values: Array) -> str:
         kept = self.e._layer
-        self.e.begin(blob)
+        self.e.begin(f"{blob}:")
         name = self.e.constant(what, values)
         self.e.begin(kept)
         return name
@@ -140,20 +139,20 @@ class Converter:
             return
         x = [self._round(name) for name in layer.inputs]
         self.e.begin(layer.name)
-        emit(self.e, b, x, [f"{name}:result" for name in layer.outputs])
+        emit(self.e, b, x, [f"{name}::result" for name in layer.outputs])
         for name in layer.outputs:
-            self.quantise(name, f"{name}:result")
+            self.quantise(name, f"{name}::result")
             self._codes.add(name)
 
     def _round(self, blob: str) -> str:
         """Return the real numbers that an int8 layer reads: those of the codes."""
         self.codes(blob)
-        name = f"{blob}:rounded"
+        name = f"{blob}::rounded"
         if blob in {i.name for i in self.net.structure.inputs} or self._made_as_float(blob):
             if not any(name in node.output for node in self.e.nodes):
                 ratio = self.scale(blob).ratio(len(self.dims[blob]))
-                target = name if ratio is None else f"{name}:unit"
-                self._add("DequantizeLinear", [f"{blob}:codes", *self.coding(blob)], target)
+                target = name if ratio is None else f"{name}::unit"
+                self._add("DequantizeLinear", [f"{blob}::codes", *self.coding(blob)], target)
                 if ratio is not None:
                     self._add("Mul", [target, self._constant(blob, "ratio", ratio)], name)
             return name
@@ -170,7 +169,7 @@ class Converter:
         self.codes(source)
         self.e.begin(layer.name)
         x = f"{layer.name}:input"
-        self._add("DequantizeLinear", [f"{source}:codes", *self.coding(source)], x)
+        self._add("DequantizeLinear", [f"{source}::codes", *self.coding(source)], x)
         y, target = f"{layer.name}:result", layer.outputs[0]
         unit = target
         if layer.type in ("Convolution", "InnerProduct"):
@@ -178,7 +177,7 @@ class Converter:
         else:
             EMITTERS[layer.type](self.e, b, [x], [y])
             unit = source
-        self._add("QuantizeLinear", [y, *self.coding(unit)], f"{target}:codes")
+        self._add("QuantizeLinear", [y, *self.coding(unit)], f"{target}::codes")
         self._codes.add(target)
 
     def _product(self, b: Bound, x: str, y: str) -> None:

@@ -1,7 +1,8 @@
 """ONNX nodes for the layers of a TNN network: real numbers.
 
-Operators of the graph are built from ONNX's nodes (`rkcosim.compiler.loaders.operators`), so a layer becomes
-the node, or the few nodes, of the same arithmetic; `rkcosim.compiler.loaders.tnn.convert` has the int8 layers.
+Operators of the graph are built from ONNX's nodes (`rkcosim.compiler.loaders.operators`), so a layer
+becomes the node, or the few nodes, of the same arithmetic; `rkcosim.compiler.loaders.tnn.convert` has the int8
+layers.
 """
 
 from __future__ import annotations

@@ -199,7 +199,7 @@ def read_resources(data: bytes, net: NetStructure) -> tuple[dict[str, Resource],
     Raises
     ------
     ModelError
-        If the file is damaged, or has resources of a layer type that is not read; the message names the layer.
+        If the file is damaged, or has arrays of a layer type that is not read; the message names the layer.
     """
     reader = _Reader(data)
     if reader.left >= 4 and struct.unpack_from("<I", data)[0] in (VERSION_1, VERSION_2):

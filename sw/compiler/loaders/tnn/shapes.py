@@ -85,7 +85,7 @@ def window_pads(b: Bound) -> tuple[tuple[int, int], tuple[int, int]]:
 
     Pooling in ceil mode has as much padding at the end as its last window needs.
     """
-    n, c, *size = b.map()
+    size = b.map()[2:]
     kernels, strides = window(b)
     dilations = b.params.get("dialations", (1, 1))
     kind, pads = b.params["pad_type"], []
@@ -176,7 +176,7 @@ def _deconvolution(b: Bound) -> list[Dims]:
 
 
 def _pooling(b: Bound) -> list[Dims]:
-    n, c, h, w = b.map()
+    n, c = b.map()[:2]
     if b.params["is_adaptive_pool"]:
         high, wide = b.params["output_shape"]
         return [(n, c, high, wide)]
@@ -436,7 +436,7 @@ def bind(layer: LayerInfo, resource: Resource | None, inputs: Sequence[Dims]) ->
     Raises
     ------
     ModelError
-        If the type is not supported, or parameters, arrays and shapes do not fit; the message names the layer.
+        If the type is not supported, or parameters, arrays and shapes do not fit; the message names it.
     """
     bound = Bound(layer, read_params(layer), resource or {}, tuple(inputs))
     lowest = 0 if layer.type == "Const" else 1

@@ -1,7 +1,7 @@
 """The device NAIVE: the host, with every layer written from its definition in numpy.
 
-It is the standard that the other device is compared with.  Layers of real numbers compute in float64 and round
-once to float32; int8 layers compute exact sums of codes.
+It is the standard that the other device is compared with.  Layers of real numbers compute in float64 and
+round once to float32; int8 layers compute exact sums of codes.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class NaiveDevice(AbstractDevice):
         if not 0 <= handle.bytes_offset <= handle.base.size - size:
             raise TnnError(
                 StatusCode.TNNERR_OUTOFMEMORY,
-                f"{size} bytes from {handle.bytes_offset} are not in the {handle.base.size} bytes of the memory",
+                f"{size} bytes from {handle.bytes_offset} exceed the memory of {handle.base.size} bytes",
             )
         made: Array = handle.base[handle.bytes_offset : handle.bytes_offset + size]
         return made

@@ -188,7 +188,7 @@ def _sums(b: Bound, bias: Array | None, made: Array) -> Array:
 def _coded_product(
     b: Bound, x: Sequence[Array], before: Sequence[BlobScale], after: Sequence[BlobScale]
 ) -> list[Array]:
-    """Sums of products of codes in integers, times the scales of the kernels, divided by those of the result."""
+    """Exact sums of products of codes, times the scales of the kernels, divided by those of the result."""
     name = "filter" if b.layer.type == "Convolution" else "weight"
     codes = b.array(name).astype(np.float64)
     zero = b.resource.get("zero_point", np.zeros(0)).astype(np.float64).reshape(-1)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rkcosim.base.files import UNKNOWN, identify
+from rkcosim.base.files import identify
 from rkcosim.compiler.graph import Graph, ModelError
 
 Source = Callable[[Mapping[str, str]], Graph]
@@ -56,8 +56,13 @@ def kinds() -> tuple[str, ...]:
     return tuple(_INTERPRETERS)
 
 
+def find(data: bytes) -> ModelInterpreter | None:
+    """Return the interpreter for a file, None if none is registered for its kind."""
+    return _INTERPRETERS.get(identify(data))
+
+
 def interpreter_of(data: bytes) -> ModelInterpreter:
-    """Return the interpreter for a file.
+    """Return the interpreter for a file; files of a kind without one are read as `DEFAULT`.
 
     Parameters
     ----------
@@ -67,10 +72,9 @@ def interpreter_of(data: bytes) -> ModelInterpreter:
     Raises
     ------
     ModelError
-        If no interpreter is registered for its kind; the message has the kinds that are.
+        If no interpreter is registered for either.
     """
-    kind = identify(data)
-    found = _INTERPRETERS.get(DEFAULT if kind == UNKNOWN else kind) or _INTERPRETERS.get(DEFAULT)
+    found = find(data) or _INTERPRETERS.get(DEFAULT)
     if found is None:
-        raise ModelError(f"no interpreter for a file of the kind '{kind}'; there are: {', '.join(kinds())}")
+        raise ModelError(f"no interpreter is registered for a {identify(data)}")
     return found
