@@ -3,9 +3,9 @@
     python examples/tnn/from_onnx.py examples/digits/digits_int8.onnx build/digits
     rkcosim run build/digits.tnnproto --input examples/digits/held_back.npz --limit 3 --check
 
-It takes the operators of the small networks in examples: Conv, Relu, MaxPool, GlobalAveragePool, Add, Flatten,
-Gemm and Softmax, in floating point or quantised (QDQ).  An average of codes becomes a convolution whose weights
-are 1, because TNN's int8 average has no scales of its own.
+It takes the operators of the small networks in examples: Conv, Relu, MaxPool, GlobalAveragePool, Add,
+Flatten, Gemm and Softmax, in floating point or quantised (QDQ).  An average of codes becomes a convolution
+whose weights are 1, because TNN's int8 average has no scales of its own.
 """
 
 from __future__ import annotations
@@ -116,7 +116,9 @@ class Writer:
         words = tuple(str(word) for word in params)
         self.layers.append(LayerInfo(kind, name, tuple(inputs), (target,), words, quantised))
 
-    def convolution(self, node: onnx.NodeProto, name: str, values: dict[str, Any], quantised: bool) -> list[int]:
+    def convolution(
+        self, node: onnx.NodeProto, name: str, values: dict[str, Any], quantised: bool
+    ) -> list[int]:
         """Keep the weights of a convolution and return its parameters."""
         weights, group = self.codes(node.input[1]), values.get("group", 1)
         self.weights("filter", node, name, quantised)
@@ -160,7 +162,9 @@ def convert(model: onnx.ModelProto) -> TnnNetwork:
 
 def main() -> None:
     """Convert a file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model", type=Path, help="ONNX file")
     parser.add_argument("stem", type=Path, help="path of the files to write, without their ending")
     given = parser.parse_args()

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from rkcosim.compiler.graph import ModelError
 from rkcosim.compiler.loaders.tnn import TnnNetwork, join, read_network
-from rkcosim.compiler.loaders.tnn.shapes import Dims
+from rkcosim.compiler.loaders.tnn.bound import Dims
 from rkcosim.driver import DriverError
 from rkcosim.frontends.tnn.config import ModelConfig, NetworkConfig
 from rkcosim.frontends.tnn.enums import DataFormat, ModelType

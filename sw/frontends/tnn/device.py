@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from rkcosim.compiler.loaders.tnn.shapes import Bound
+from rkcosim.compiler.loaders.tnn.bound import Bound
 from rkcosim.frontends.tnn.blob import Array, Blob, BlobDesc, BlobHandle, BlobMemorySizeInfo
 from rkcosim.frontends.tnn.enums import DataType, DeviceType, NetworkType
 from rkcosim.frontends.tnn.status import StatusCode, TnnError

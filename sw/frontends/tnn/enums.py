@@ -52,7 +52,7 @@ class Precision(IntEnum):
 
 
 class DeviceType(IntEnum):
-    """Devices.  TNN has no RK3588: DEVICE_RK_NPU is its name for Rockchip's NPUs."""
+    """Devices.  DEVICE_RK3588 is the value that TNN calls DEVICE_RK_NPU: its name for Rockchip's NPUs."""
 
     DEVICE_NAIVE = 0x0000
     DEVICE_X86 = 0x0010
@@ -63,9 +63,9 @@ class DeviceType(IntEnum):
     DEVICE_DSP = 0x1030
     DEVICE_ATLAS = 0x1040
     DEVICE_HUAWEI_NPU = 0x1050
+    DEVICE_RK3588 = 0x1060
     DEVICE_RK_NPU = 0x1060
     DEVICE_APPLE_NPU = 0x1070
-    DEVICE_RK3588 = 0x1060
 
 
 class NetworkType(IntEnum):

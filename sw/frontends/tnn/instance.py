@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec
 
 from rkcosim.compiler.graph import ModelError
+from rkcosim.compiler.loaders.tnn.bound import Dims
 from rkcosim.compiler.loaders.tnn.network import TnnNetwork
-from rkcosim.compiler.loaders.tnn.shapes import Dims
 from rkcosim.driver import DriverError
 from rkcosim.frontends.tnn.blob import Blob
 from rkcosim.frontends.tnn.config import NetworkConfig

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rkcosim.compiler.graph import ModelError
+from rkcosim.compiler.loaders.tnn.bound import Bound
 from rkcosim.compiler.loaders.tnn.proto import LayerInfo
 from rkcosim.compiler.loaders.tnn.resources import Resource
-from rkcosim.compiler.loaders.tnn.shapes import SHAPES, Bound, bind
+from rkcosim.compiler.loaders.tnn.shapes import SHAPES, bind
 from rkcosim.frontends.tnn.blob import Blob
 from rkcosim.frontends.tnn.device import AbstractDevice, AbstractLayerAcc, Context
 from rkcosim.frontends.tnn.status import StatusCode, TnnError

@@ -11,10 +11,10 @@ from typing import Any
 
 from rkcosim.compiler import LoadedModel
 from rkcosim.compiler.graph import ModelError
+from rkcosim.compiler.loaders.tnn.bound import Dims
 from rkcosim.compiler.loaders.tnn.network import TnnNetwork
 from rkcosim.compiler.loaders.tnn.proto import LayerInfo, NetInput
 from rkcosim.compiler.loaders.tnn.resources import SCALE_SUFFIX
-from rkcosim.compiler.loaders.tnn.shapes import Dims
 from rkcosim.frontends.tnn.blob import Blob, BlobDesc, BlobHandle
 from rkcosim.frontends.tnn.config import NetworkConfig
 from rkcosim.frontends.tnn.device import AbstractDevice, get_device

@@ -10,12 +10,12 @@ import numpy as np
 
 from rkcosim.compiler import CompiledModel, LoadedModel, compile_model
 from rkcosim.compiler.graph import ModelError
+from rkcosim.compiler.loaders.tnn.bound import Bound
 from rkcosim.compiler.loaders.tnn.convert import to_onnx
 from rkcosim.compiler.loaders.tnn.emit import EMITTERS
 from rkcosim.compiler.loaders.tnn.network import TnnNetwork
 from rkcosim.compiler.loaders.tnn.proto import VERSION_2, NetInput, NetStructure
 from rkcosim.compiler.loaders.tnn.resources import SCALE_SUFFIX
-from rkcosim.compiler.loaders.tnn.shapes import Bound
 from rkcosim.compiler.runtime import RunReport
 from rkcosim.driver import Driver
 from rkcosim.engines.engine import open_named
@@ -153,7 +153,13 @@ class Rk3588LayerAcc(AbstractLayerAcc):
     @property
     def on_npu(self) -> bool:
         """Whether the NPU computes any part of the layer."""
-        return self._loaded is not None and bool(self._loaded.model.plan.tasks)
+        return bool(self.model.plan.tasks)
+
+    @property
+    def model(self) -> CompiledModel:
+        """The compiled layer."""
+        assert self._loaded is not None
+        return self._loaded.model
 
     def Forward(self, inputs: Sequence[Blob], outputs: Sequence[Blob]) -> None:
         """Run the plan on the blobs."""

@@ -15,10 +15,11 @@ import onnx
 from onnx import TensorProto, helper
 
 from rkcosim.compiler.graph import ModelError
-from rkcosim.compiler.loaders.tnn.emit import EMITTERS, Emitter, convolve, filters, multiply
+from rkcosim.compiler.loaders.tnn.bound import Bound, Dims
+from rkcosim.compiler.loaders.tnn.emit import EMITTERS, convolve, multiply
+from rkcosim.compiler.loaders.tnn.emitter import Emitter, filters
 from rkcosim.compiler.loaders.tnn.network import BlobScale, TnnNetwork
 from rkcosim.compiler.loaders.tnn.resources import Array
-from rkcosim.compiler.loaders.tnn.shapes import Bound, Dims
 
 OPSET, IR = 20, 9
 

@@ -9,7 +9,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from rkcosim.compiler.graph import ModelError
-from rkcosim.compiler.loaders.tnn.proto import VERSION_2, LayerInfo, NetStructure, read_proto, write_proto
+from rkcosim.compiler.loaders.tnn.bound import Bound, Dims
+from rkcosim.compiler.loaders.tnn.proto import (
+    VERSION_2,
+    LayerInfo,
+    NetInput,
+    NetStructure,
+    read_proto,
+    write_proto,
+)
 from rkcosim.compiler.loaders.tnn.resources import (
     SCALE_SUFFIX,
     Array,
@@ -17,7 +25,7 @@ from rkcosim.compiler.loaders.tnn.resources import (
     read_resources,
     write_resources,
 )
-from rkcosim.compiler.loaders.tnn.shapes import Bound, Dims, infer
+from rkcosim.compiler.loaders.tnn.shapes import infer
 
 SEPARATOR = b"\0"
 """Between the two files of a network that are passed as one; no text has it."""
@@ -103,8 +111,6 @@ class TnnNetwork:
         """Return the network of one layer; its inputs are floats in the shapes `dims`."""
         layer = self.layer(name)
         inputs = tuple(dict.fromkeys(layer.inputs))
-        from rkcosim.compiler.loaders.tnn.proto import NetInput
-
         made = NetStructure(
             tuple(NetInput(one, dims[one]) for one in inputs), layer.outputs, (layer,), VERSION_2
         )

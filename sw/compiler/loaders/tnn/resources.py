@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim.compiler.graph import ModelError
+from rkcosim.compiler.loaders.tnn.params import BINARY
 from rkcosim.compiler.loaders.tnn.proto import MAX_LAYERS, MAX_RANK, VERSION_1, VERSION_2, NetStructure
 
 Array = npt.NDArray[Any]
@@ -32,6 +33,7 @@ TYPE_IDS = {
     **{"Convolution": 1, "BatchNormCxx": 2, "Deconvolution": 22, "InnerProduct": 19, "Scale": 16},
     **{"PReLU": 35, "Add": 38, "Mul": 42, "InstBatchNormCxx": 43, "BiasAdd": 54, "Const": 100},
     **{"MatMul": 105, "Sub": 108, "Maximum": 137, "Minimum": 140, "Div": 175, "BlobScale": 600},
+    "SquaredDifference": 198,
 }
 """Numbers of layer types with resources (source/tnn/core/layer_type.h)."""
 
@@ -172,7 +174,7 @@ RESOURCES: dict[str, Callable[[_Reader], dict[str, Array]]] = {
     "MatMul": _matmul,
     "BiasAdd": _bias,
     "Const": lambda reader: {"weight": reader.array()},
-    **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Maximum", "Minimum"), _element),
+    **dict.fromkeys(BINARY, _element),
 }
 """Readers of resources by layer type."""
 
@@ -255,7 +257,7 @@ _WRITTEN: dict[str, tuple[bool, tuple[str, ...]]] = {
     "MatMul": (False, ("weight", "scale")),
     "BiasAdd": (False, ("bias",)),
     "Const": (False, ("weight",)),
-    **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Maximum", "Minimum"), (False, ("element",))),
+    **dict.fromkeys(BINARY, (False, ("element",))),
 }
 """For each type: whether the layer's name comes first, and the arrays in their order."""
 

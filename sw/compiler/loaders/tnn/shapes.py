@@ -7,180 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
-from rkcosim.compiler.graph import MAX_ELEMENTS, ModelError
-from rkcosim.compiler.loaders.tnn.params import BINARY, REDUCTIONS, UNARY, Params, read_params
+from rkcosim.compiler.graph import MAX_ELEMENTS
+from rkcosim.compiler.loaders.tnn.bound import INT_MAX, Bound, Dims, element
+from rkcosim.compiler.loaders.tnn.geometry import convolution, deconvolution, pooling
+from rkcosim.compiler.loaders.tnn.params import BINARY, REDUCTIONS, UNARY, read_params
 from rkcosim.compiler.loaders.tnn.proto import MAX_RANK, LayerInfo
-from rkcosim.compiler.loaders.tnn.resources import Array, Resource
-
-Dims = tuple[int, ...]
-
-INT_MAX, INT_MIN = (1 << 31) - 1, -(1 << 31)
-"""Ends of slices that mean the end of the dimension."""
-
-
-@dataclass(frozen=True)
-class Bound:
-    """A layer with its parameters, its resource, and the shapes of its inputs and outputs."""
-
-    layer: LayerInfo
-    params: Params
-    resource: Resource
-    inputs: tuple[Dims, ...]
-    outputs: tuple[Dims, ...] = field(default=())
-
-    def wrong(self, text: str) -> ModelError:
-        """Return an error that names the layer."""
-        return ModelError(f"{self.layer.label}: {text}")
-
-    def axis(self, value: int, beyond: int = 0, index: int = 0) -> int:
-        """Return an axis of an input as a number that is not negative."""
-        rank = len(self.inputs[index]) + beyond
-        if not -rank <= value < rank:
-            raise self.wrong(f"the axis {value} does not exist in {self.inputs[index]}")
-        return value % rank
-
-    def map(self) -> tuple[int, int, int, int]:
-        """Return the shape of the first input, which must have four dimensions."""
-        if len(self.inputs[0]) != 4:
-            raise self.wrong(f"its input {self.inputs[0]} has not four dimensions")
-        n, c, h, w = self.inputs[0]
-        return n, c, h, w
-
-    def array(self, name: str, size: int | None = None) -> Array:
-        """Return an array of the resource in float32, with a number of elements."""
-        found = self.resource.get(name)
-        if found is None or not found.size:
-            raise self.wrong(f"the .tnnmodel has no {name} for it")
-        if size is not None and found.size != size:
-            raise self.wrong(f"its {name} has {found.size} elements, not {size}")
-        return found
-
-
-def element(b: Bound) -> Array:
-    """Return the constant operand of a binary layer in the shape that broadcasts to its input."""
-    values, shape = b.array("element"), b.inputs[0]
-    if values.ndim > 1:
-        return values
-    size, rank = values.size, len(shape)
-    if size == 1:
-        return values.reshape((1,) * max(rank, 1))
-    choices = [
-        (1,) + (shape[1:2]) + (1,) * (rank - 2),
-        (1, *shape[1:]),
-        (1,) * (rank - 1) + shape[-1:],
-        (1, 1, *shape[2:]),
-    ]
-    for choice in choices:
-        if math.prod(choice) == size:
-            return values.reshape(choice)
-    raise b.wrong(f"a constant of {size} elements does not fit {shape}")
-
-
-def window_pads(b: Bound) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return padding before and after the rows, and the columns, of a convolution or pooling.
-
-    Pooling in ceil mode has as much padding at the end as its last window needs.
-    """
-    size = b.map()[2:]
-    kernels, strides = window(b)
-    dilations = b.params.get("dialations", (1, 1))
-    kind, pads = b.params["pad_type"], []
-    for x, kernel, stride, pad, dilation in zip(
-        size, kernels, strides, b.params["pads"], dilations, strict=True
-    ):
-        extent = dilation * (kernel - 1) + 1
-        if kind == -1:
-            total = x + 2 * pad - extent
-            steps = -(-total // stride) if b.params.get("ceil_mode") == 1 else total // stride
-            after = steps * stride + extent - x - pad if "pool_type" in b.params else pad
-            pads.append((pad, max(after, 0)))
-        elif kind in (0, 1):
-            out = -(-x // stride) if kind == 0 else -(-(x - extent + 1) // stride)
-            along = max((out - 1) * stride + extent - x, 0)
-            pads.append((along // 2, along - along // 2))
-        else:
-            raise b.wrong(f"pad_type {kind} is not supported")
-    return pads[0], pads[1]
-
-
-def window(b: Bound) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return kernel and strides of a convolution or pooling; a kernel of 0 is the whole map."""
-    kernels, strides = b.params["kernels"], b.params["strides"]
-    size = b.map()[2:]
-    given = [kernel or x for kernel, x in zip(kernels, size, strict=True)]
-    steps = [stride or 1 for stride in strides]
-    return (given[0], given[1]), (steps[0], steps[1])
-
-
-def _slid(b: Bound) -> tuple[int, int]:
-    size, (kernels, strides) = b.map()[2:], window(b)
-    dilations = b.params.get("dialations", (1, 1))
-    out = []
-    for x, kernel, stride, pads, dilation in zip(
-        size, kernels, strides, window_pads(b), dilations, strict=True
-    ):
-        left = x + sum(pads) - dilation * (kernel - 1) - 1
-        if left < 0:
-            raise b.wrong(f"its window is larger than its input {b.inputs[0]}")
-        out.append(left // stride + 1)
-    return out[0], out[1]
-
-
-def _convolution(b: Bound) -> list[Dims]:
-    n, c, _, _ = b.map()
-    p, (kh, kw) = b.params, b.params["kernels"]
-    if c % p["group"] or (
-        p["input_channel"] > 1 and c not in (p["input_channel"], p["input_channel"] * p["group"])
-    ):
-        raise b.wrong(f"{c} channels in {p['group']} groups, the file says {p['input_channel']}")
-    b.array("filter", p["output_channel"] * (c // p["group"]) * kh * kw)
-    return [(n, p["output_channel"], *_slid(b))]
-
-
-def deconvolution_pads(b: Bound) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return what a transposed convolution cuts off before and after the rows, and the columns."""
-    _, _, *size = b.map()
-    p, cuts = b.params, []
-    for x, kernel, stride, pad, dilation in zip(
-        size, p["kernels"], p["strides"], p["pads"], p["dialations"], strict=True
-    ):
-        extent = dilation * (kernel - 1) + 1
-        full = (x - 1) * stride + extent
-        if p["pad_type"] == -1:
-            cuts.append((pad, pad))
-        elif p["pad_type"] in (0, 1):
-            out = x * stride + (max(extent - stride, 0) if p["pad_type"] == 1 else 0)
-            if full < out:
-                raise b.wrong("strides larger than the kernel with pad_type 0 or 1 are not supported")
-            cuts.append(((full - out) // 2, full - out - (full - out) // 2))
-        else:
-            raise b.wrong(f"pad_type {p['pad_type']} is not supported")
-    return cuts[0], cuts[1]
-
-
-def _deconvolution(b: Bound) -> list[Dims]:
-    n, c, *size = b.map()
-    p, out = b.params, []
-    if c % p["group"]:
-        raise b.wrong(f"{c} channels in {p['group']} groups")
-    b.array("filter", c * (p["output_channel"] // p["group"]) * math.prod(p["kernels"]))
-    for x, kernel, stride, dilation, cut in zip(
-        size, p["kernels"], p["strides"], p["dialations"], deconvolution_pads(b), strict=True
-    ):
-        out.append((x - 1) * stride + dilation * (kernel - 1) + 1 - sum(cut))
-    return [(n, p["output_channel"], *out)]
-
-
-def _pooling(b: Bound) -> list[Dims]:
-    n, c = b.map()[:2]
-    if b.params["is_adaptive_pool"]:
-        high, wide = b.params["output_shape"]
-        return [(n, c, high, wide)]
-    return [(n, c, *_slid(b))]
+from rkcosim.compiler.loaders.tnn.resources import Resource
 
 
 def _inner_product(b: Bound) -> list[Dims]:
@@ -398,9 +233,9 @@ SHAPES: dict[str, Callable[[Bound], list[Dims]]] = {
     **dict.fromkeys(("PReLU", "Scale", "BatchNormCxx", "InstBatchNormCxx", "BiasAdd"), _of_channels),
     **dict.fromkeys(("StridedSlice", "StridedSliceV2"), _slice),
     **dict.fromkeys(("Pad", "PadV2"), _pad),
-    "Convolution": _convolution,
-    "Deconvolution": _deconvolution,
-    "Pooling": _pooling,
+    "Convolution": convolution,
+    "Deconvolution": deconvolution,
+    "Pooling": pooling,
     "InnerProduct": _inner_product,
     "MatMul": _matmul,
     "Concat": _concat,

@@ -8,8 +8,9 @@ from functools import reduce
 
 import numpy as np
 
+from rkcosim.compiler.loaders.tnn.bound import INT_MAX, INT_MIN, Bound, element
 from rkcosim.compiler.loaders.tnn.params import UNARY
-from rkcosim.compiler.loaders.tnn.shapes import INT_MAX, INT_MIN, Bound, element, reduced_axes
+from rkcosim.compiler.loaders.tnn.shapes import reduced_axes
 from rkcosim.frontends.tnn.blob import Array
 from rkcosim.frontends.tnn.naive.table import naive
 

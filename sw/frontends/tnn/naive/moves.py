@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rkcosim.compiler.loaders.tnn.bound import Bound
 from rkcosim.compiler.loaders.tnn.network import BlobScale
-from rkcosim.compiler.loaders.tnn.shapes import Bound, order, paddings, ranges, slices
+from rkcosim.compiler.loaders.tnn.shapes import order, paddings, ranges, slices
 from rkcosim.frontends.tnn.blob import Array
 from rkcosim.frontends.tnn.naive.table import FUNCTIONS, coded, naive
 

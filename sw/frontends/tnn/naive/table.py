@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from rkcosim.compiler.loaders.tnn.bound import Bound
 from rkcosim.compiler.loaders.tnn.network import BlobScale
-from rkcosim.compiler.loaders.tnn.shapes import Bound
 from rkcosim.frontends.tnn.blob import Array
 
 Function = Callable[[Bound, Sequence[Array]], list[Array]]

@@ -7,14 +7,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from rkcosim.compiler.loaders.tnn.bound import Bound
+from rkcosim.compiler.loaders.tnn.geometry import deconvolution_pads, window, window_pads
 from rkcosim.compiler.loaders.tnn.network import BlobScale
-from rkcosim.compiler.loaders.tnn.shapes import (
-    Bound,
-    deconvolution_pads,
-    matmul_operands,
-    window,
-    window_pads,
-)
+from rkcosim.compiler.loaders.tnn.shapes import matmul_operands
 from rkcosim.frontends.tnn.blob import Array, to_int8
 from rkcosim.frontends.tnn.naive.arithmetic import channelwise, sigmoid
 from rkcosim.frontends.tnn.naive.table import coded, naive
