@@ -19,7 +19,8 @@ from rkcosim.compiler.loaders import open_source
 from rkcosim.compiler.loaders.tnn import TnnNetwork, join, layer_types, read_network, to_onnx, write_network
 from rkcosim.compiler.loaders.tnn.proto import VERSION_1, VERSION_2, NetInput, NetStructure, read_proto
 from rkcosim.compiler.loaders.tnn.resources import read_resources, write_resources
-from tests.models.tnn_layers import CASES, INT8, coded_network, network_of
+from rkcosim.frontends.tnn import DeviceType, NetworkConfig
+from tests.models.tnn_layers import CASES, INT8, coded_network, network_of, run
 from tools.file_fuzz import mutated
 
 TEXT = b""""1 3 1 4206624770 ,"
@@ -127,6 +128,21 @@ def test_a_damaged_text_is_refused_by_name(old: str):
     assert old in text
     with pytest.raises(ModelError, match=message):
         read_network(join(text.replace(old, new).encode(), _arrays()))
+
+
+def test_a_constant_of_the_arrays_is_a_blob():
+    text = TEXT.replace(b"ReLU relu 1 1 conv relu", b"Add relu 2 1 conv offset relu")
+    with pytest.raises(ModelError, match="no layer before it makes its input 'offset'"):
+        read_network(join(text, _arrays()))
+    values = np.arange(4, dtype=np.float32).reshape(1, 4, 1, 1)
+    more = struct.pack("<Ii", VERSION_2, 1) + struct.pack("<i", 6) + b"offset"
+    more += struct.pack("<Iii", VERSION_2, 0, 16) + struct.pack("<5i", 4, *values.shape) + values.tobytes()
+    net = read_network(join(text, _arrays() + more))
+    np.testing.assert_array_equal(net.constants["offset"], values)
+    inputs = {"input": np.zeros((1, 3, 8, 8), np.float32)}
+    for config in (NetworkConfig(), NetworkConfig(device_type=DeviceType.DEVICE_RK3588, engine="golden")):
+        made = run(net, config, inputs)["relu"]
+        np.testing.assert_array_equal(made, np.broadcast_to(values + 1, made.shape))
 
 
 def test_layers_that_do_not_exist_are_refused_by_name():

@@ -128,8 +128,9 @@ class BlobConverter:
         values = values * factors[0] + factors[1]
         if is_int8(self.blob):
             assert self.blob.scale is not None
-            values = quantised(values, self.blob.scale)
-        self.device.CopyToDevice(self.blob.handle, values, self.blob.desc)
+            self.device.CopyToDevice(self.blob.handle, quantised(values, self.blob.scale), self.blob.desc)
+        else:
+            self.device.CopyToDevice(self.blob.handle, values, self.blob.desc)
         return TNN_OK
 
     def ConvertToMat(self, mat: Mat, param: MatConvertParam | None = None) -> Status:

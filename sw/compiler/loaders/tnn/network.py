@@ -15,6 +15,7 @@ from rkcosim.compiler.loaders.tnn.proto import (
     LayerInfo,
     NetInput,
     NetStructure,
+    check,
     read_proto,
     write_proto,
 )
@@ -142,6 +143,7 @@ def read_network(data: bytes) -> TnnNetwork:
     if not found:
         raise ModelError("the .tnnmodel with the arrays of this .tnnproto is missing")
     resources, constants = read_resources(model, structure)
+    check(structure, constants)
     return TnnNetwork(structure, resources, constants)
 
 

@@ -126,9 +126,9 @@ def _pooling(w: Words) -> Params:
 def _inner_product(w: Words) -> Params:
     names = ("num_output", "has_bias", "transpose", "axis")
     found = dict(zip(names, w.integers(4), strict=True))
-    if found["num_output"] < 1 or found["transpose"]:
-        raise w.wrong("num_output below 1, or transposed weights")
-    return found
+    if found["num_output"] < 1:
+        raise w.wrong("num_output is below 1")
+    return found  # TNN's devices ignore transpose: weights are (num_output, elements)
 
 
 def _pad(w: Words) -> Params:
@@ -166,7 +166,7 @@ def _reshape(w: Words) -> Params:
 
 def _slices(w: Words) -> Params:
     axis = w.integer(None)
-    return {"axis": axis, "slices": w.listed()}
+    return {"axis": axis, "slices": w.integers(w.integer(0))}
 
 
 def _lrn(w: Words) -> Params:

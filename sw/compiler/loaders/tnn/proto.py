@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from rkcosim.compiler.graph import MAX_ELEMENTS, ModelError
@@ -97,7 +97,7 @@ class NetStructure:
 
 
 def read_proto(data: bytes) -> NetStructure:
-    """Read the text of a `.tnnproto` file.
+    """Read the text of a `.tnnproto` file; `check` checks its blobs.
 
     Raises
     ------
@@ -121,9 +121,7 @@ def read_proto(data: bytes) -> NetStructure:
     layers = tuple(_layer(part.split(), number) for number, part in enumerate(parts[5:]) if part)
     if len(layers) > MAX_LAYERS:
         raise ModelError(f"damaged .tnnproto: {len(layers)} layers, TNN reads at most {MAX_LAYERS}")
-    made = NetStructure(inputs, tuple(parts[3].split()), layers, version)
-    _check(made)
-    return made
+    return NetStructure(inputs, tuple(parts[3].split()), layers, version)
 
 
 def _number(word: str, what: str) -> int:
@@ -167,11 +165,24 @@ def _layer(words: Sequence[str], number: int) -> LayerInfo:
     return LayerInfo(_ALIASES.get(plain, plain), name, inputs, outputs, params, quantized, dynamic)
 
 
-def _check(net: NetStructure) -> None:
-    """Check that every blob is made once, before it is used."""
-    known: set[str] = set()
+def check(net: NetStructure, constants: Collection[str] = ()) -> None:
+    """Check that every blob is made once, before it is used.
+
+    Parameters
+    ----------
+    net
+        The structure.
+    constants
+        Blobs whose values are in the `.tnnmodel` file.
+
+    Raises
+    ------
+    ModelError
+        If it is not; the message names layer and blob.
+    """
+    known = set(constants)
     for item in net.inputs:
-        if item.name in known:
+        if item.name in known - set(constants):
             raise ModelError(f"damaged .tnnproto: two inputs are called '{item.name}'")
         known.add(item.name)
     names: set[str] = set()

@@ -151,6 +151,7 @@ def _taken(b: Bound, size: int, out: int) -> Array:
         scaled = (places.astype(np.float32) * np.float32(size / out)).astype(np.int64)
         share[places, np.minimum(scaled, size - 1)] = 1.0
         return share
+    at: Array
     if out == 1 and (corners or mode == 2):
         at = np.zeros(1)
     elif corners:
