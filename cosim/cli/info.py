@@ -22,10 +22,10 @@ class InfoOptions(ModelOptions):
     "rkcosim info model.rknn --json - | jq .inputs",
 )
 def info_command(asked: InfoOptions) -> None:
-    """Show what a model file contains: kind, operators, inputs and outputs.
+    """Show the contents of a model file of any kind.
 
-    It also shows what the model needs on the NPU and on the host. `rkcosim rknn info` shows more of a .rknn
-    file, and `rkcosim compile --explain` the plan.
+    That is its kind, operators, inputs and outputs, and what it needs on the NPU and on the host. `rkcosim rknn
+    info` shows more of a .rknn file, and `rkcosim compile --explain` the plan.
     """
     from rkcosim.base.files import identify, read_model
     from rkcosim.cli.compile import print_summary, summarise
