@@ -24,8 +24,8 @@ class InfoOptions(ModelOptions):
 def info_command(asked: InfoOptions) -> None:
     """Show the contents of a model file of any kind.
 
-    That is its kind, operators, inputs and outputs, and what it needs on the NPU and on the host. `rkcosim rknn
-    info` shows more of a .rknn file, and `rkcosim compile --explain` the plan.
+    That is its kind, operators, inputs and outputs, and what it needs on the NPU and on the host. `rkcosim
+    rknn info` shows more of a .rknn file, and `rkcosim compile --explain` the plan.
     """
     from rkcosim.base.files import identify, read_model
     from rkcosim.cli.compile import print_summary, summarise

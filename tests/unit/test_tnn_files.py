@@ -162,6 +162,21 @@ def test_parameters_that_do_not_fit_are_refused_by_name():
         to_onnx(short)
 
 
+@pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan"), 1e-38, 1e38])
+def test_scales_out_of_range_are_refused_by_name(value: float):
+    """Scales of a blob, and of kernels."""
+    net, _ = coded_network("Convolution", np.random.default_rng(1), True)
+    for name, message in (("y0_scale_data_", "blob 'y0' has"), ("layer", "QuantizedConvolution 'layer'")):
+        arrays = dict(net.resources[name])
+        arrays["scale"] = np.full_like(arrays["scale"], value)
+        if name == "layer" and value == 1e38:
+            arrays["scale"] = np.full_like(arrays["scale"], 3e38)
+        elif name == "layer" and value == 1e-38:
+            arrays["scale"] = np.full_like(arrays["scale"], 1e-45)
+        with pytest.raises(ModelError, match=message):
+            to_onnx(replace(net, resources={**net.resources, name: arrays}))
+
+
 def test_every_cut_of_the_arrays_is_refused():
     data, net = _arrays(VERSION_2), read_proto(TEXT)
     for size in range(len(data)):

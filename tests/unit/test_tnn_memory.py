@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -79,7 +81,7 @@ def test_no_blob_loses_its_block_before_its_last_reader(seed: int):
     pool, blocks = plan_blobs(["x"], layers, outputs, sizes)
     total = pool.assign()
     ends = sorted((block.offset, block.offset + block.size) for block in pool.blocks)
-    assert all(a[1] <= b[0] for a, b in zip(ends, ends[1:], strict=False)) and ends[-1][1] == total
+    assert all(a[1] <= b[0] for a, b in pairwise(ends)) and ends[-1][1] == total
     known = ["x"]
     for place, (taken, made) in enumerate(layers):
         later = {name for one, _ in layers[place + 1 :] for name in one} | {*outputs, *taken, *made, "x"}

@@ -138,7 +138,7 @@ def get_device(device_type: DeviceType) -> AbstractDevice:
     return _DEVICES[device_type]
 
 
-def float_array(device: AbstractDevice, blob: Blob) -> Array:
+def elements_of(device: AbstractDevice, blob: Blob) -> Array:
     """Return a copy of a blob's elements in its own type."""
     return device.array(blob.handle, blob.desc).copy()
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rkcosim.frontends.tnn.blob import Array, Blob, dequantised, quantised
-from rkcosim.frontends.tnn.device import AbstractDevice, float_array, get_device, is_int8
+from rkcosim.frontends.tnn.device import AbstractDevice, elements_of, get_device, is_int8
 from rkcosim.frontends.tnn.enums import DeviceType, MatType
 from rkcosim.frontends.tnn.status import TNN_OK, Status, StatusCode
 
@@ -136,7 +136,7 @@ class BlobConverter:
     def ConvertToMat(self, mat: Mat, param: MatConvertParam | None = None) -> Status:
         """Set a matrix to the blob times scale plus bias; bytes are limited to 0 .. 255 and rounded."""
         param, dims = param or MatConvertParam(), self.blob.desc.dims
-        values = float_array(self.device, self.blob)
+        values = elements_of(self.device, self.blob)
         if is_int8(self.blob):
             assert self.blob.scale is not None
             values = dequantised(values, self.blob.scale)

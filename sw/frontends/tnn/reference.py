@@ -15,7 +15,7 @@ from rkcosim.compiler.loaders.tnn import TnnNetwork, read_network
 from rkcosim.compiler.loaders.tnn.resources import SCALE_SUFFIX
 from rkcosim.frontends.tnn.blob import dequantised, quantised
 from rkcosim.frontends.tnn.config import NetworkConfig
-from rkcosim.frontends.tnn.device import float_array, is_int8
+from rkcosim.frontends.tnn.device import elements_of, is_int8
 from rkcosim.frontends.tnn.network import DefaultNetwork
 from rkcosim.frontends.tnn.status import TnnError
 from rkcosim.measure.models.references import ReferenceProblem, add_reference
@@ -63,7 +63,7 @@ class NaiveReference:
         except TnnError as error:
             raise ReferenceProblem(f"NAIVE fails on the network: {error}") from error
         for name, blob in {**network.inputs, **network.outputs}.items():
-            values = float_array(network.device, blob)
+            values = elements_of(network.device, blob)
             if is_int8(blob):
                 assert blob.scale is not None
                 self._codes[name], values = values, dequantised(values, blob.scale)

@@ -18,12 +18,13 @@ from rkcosim.compiler.loaders.tnn.proto import VERSION_2, NetInput, NetStructure
 from rkcosim.compiler.loaders.tnn.resources import SCALE_SUFFIX
 from rkcosim.compiler.runtime import RunReport
 from rkcosim.driver import Driver
-from rkcosim.engines.engine import open_named
 from rkcosim.frontends.tnn.blob import Array, Blob, BlobHandle, dequantised, quantised
 from rkcosim.frontends.tnn.device import AbstractDevice, AbstractLayerAcc, Context, is_int8, register_device
 from rkcosim.frontends.tnn.enums import DeviceType, NetworkType
 from rkcosim.frontends.tnn.naive import NaiveLayerAcc
 from rkcosim.frontends.tnn.status import StatusCode, TnnError
+from rkcosim.plugins.machine import Machine
+from rkcosim.plugins.settings import Settings
 
 LEAST = 64
 """Smallest allocation in bytes."""
@@ -33,8 +34,7 @@ LEAST = 64
 class _Npu:
     """An open device with the number of contexts on it."""
 
-    engine: Any
-    driver: Driver
+    machine: Machine
     users: int = 0
 
 
@@ -47,9 +47,9 @@ class Rk3588Context(Context):
     Parameters
     ----------
     device_id
-        Number of the device; each number is a device of its own, with three cores.
+        Number of the device; each number is a device of its own.
     engine
-        Engine by name (`rkcosim.engines.engine.open_named`); None for the default.
+        Engine by name (`rkcosim.plugins.settings.Settings`); None for the default.
 
     Members
     -------
@@ -61,10 +61,9 @@ class Rk3588Context(Context):
         self._key: tuple[str, int] | None = (engine or "", device_id)
         npu = _OPEN.get(self._key)
         if npu is None:
-            opened = open_named(engine)
-            npu = _OPEN[self._key] = _Npu(opened, Driver(opened))
+            npu = _OPEN[self._key] = _Npu(Machine(Settings(engine=engine)))
         npu.users += 1
-        self.driver = npu.driver
+        self.driver: Driver = npu.machine.driver
         self.reports: list[RunReport] = []
 
     @property
@@ -81,7 +80,7 @@ class Rk3588Context(Context):
         npu.users -= 1
         if not npu.users:
             del _OPEN[key]
-            npu.engine.close()
+            npu.machine.close()
 
 
 def compiled(net: TnnNetwork) -> CompiledModel:

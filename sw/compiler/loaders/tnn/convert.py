@@ -193,13 +193,17 @@ class Converter:
         if given.size not in (1, count) or not (np.isfinite(given).all() and (given > 0).all()):
             raise b.wrong(f"{given.size} scales that are not all positive and finite, for {count} kernels")
         ratio = after.first / after.scale.astype(np.float64)
-        unit = np.broadcast_to(given * ratio, (count,))
+        with np.errstate(all="ignore"):
+            unit = np.broadcast_to(given * ratio, (count,)).astype(np.float32)
+            share = unit / np.float32(before.first)
+        if not all(np.isfinite(scale).all() and (scale > 0).all() for scale in (unit, share)):
+            raise b.wrong("its scales, with those of its blobs, exceed the range of float32")
         codes = filters(b, codes) if convolution else codes.reshape(count, -1)
         zeros = np.asarray(b.resource.get("zero_point", np.zeros(1)), np.int8).reshape(-1)
         zeros = np.broadcast_to(zeros if zeros.size in (1, count) else np.zeros(1, np.int8), (count,))
         names: list[Any] = [
             self.e.constant("codes", codes, np.int8),
-            self.e.constant("code_scale", unit / before.first),
+            self.e.constant("code_scale", share),
             self.e.constant("code_zero", zeros, np.int8),
         ]
         self.e.nodes.append(

@@ -28,6 +28,9 @@ from rkcosim.compiler.loaders.tnn.resources import (
 )
 from rkcosim.compiler.loaders.tnn.shapes import infer
 
+LIMITS = 2.0**-60, 2.0**60
+"""Scales of blobs that are accepted; quotients of two of them are within the range of float32."""
+
 SEPARATOR = b"\0"
 """Between the two files of a network that are passed as one; no text has it."""
 
@@ -95,10 +98,11 @@ class TnnNetwork:
             raise ModelError(f"blob '{blob}' of an int8 layer: the .tnnmodel has no {blob}{SCALE_SUFFIX}")
         scale = np.asarray(found["scale"], np.float32).reshape(-1)
         zeros = np.unique(np.asarray(found.get("zero_point", np.zeros(0)), np.int64))
-        if scale.size not in (1, channels) or not (np.isfinite(scale).all() and (scale > 0).all()):
+        low, high = LIMITS
+        if scale.size not in (1, channels) or not ((scale >= low) & (scale <= high)).all():
             raise ModelError(
-                f"blob '{blob}' has {scale.size} scales that are not all positive and finite, "
-                f"for {channels} channels"
+                f"blob '{blob}' has {scale.size} scales, which are not all between {low:g} and {high:g}, for "
+                f"{channels} channels"
             )
         if zeros.size > 1:
             raise ModelError(f"blob '{blob}' has a zero point for each channel, which is not supported")
