@@ -170,8 +170,8 @@ def main() -> None:
     given = parser.parse_args()
     proto, arrays = write_network(convert(onnx.load(given.model)))
     given.stem.parent.mkdir(parents=True, exist_ok=True)
-    given.stem.with_suffix(".tnnproto").write_bytes(proto)
-    given.stem.with_suffix(".tnnmodel").write_bytes(arrays)
+    for ending, data in ((".tnnproto", proto), (".tnnmodel", arrays)):
+        given.stem.with_name(given.stem.name + ending).write_bytes(data)
     print(f"{given.stem}.tnnproto: {len(proto):,} bytes, {given.stem}.tnnmodel: {len(arrays):,} bytes")
 
 

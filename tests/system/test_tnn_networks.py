@@ -315,6 +315,24 @@ def test_the_example_shows_equal_scores_in_all_modes(files: Path):
         assert f"{device}: digits 0 7, truth 0 7" in done.stdout
 
 
+def test_random_arrays_make_a_network_that_agrees_with_naive(tmp_path: Path):
+    """An int8 network of text alone gets arrays; its outputs are within a step of NAIVE's."""
+    text = tmp_path / "bare.tnnproto"
+    text.write_text(
+        "1 5 1 4206624770 , x 1 3 12 12 , x a b c d , d , 4 ,"
+        "QuantizedConvolution one 1 1 x a 1 3 8 3 3 1 1 1 1 1 -1 1 1 1 ,"
+        "QuantizedConvolution two 1 1 a b 8 1 8 3 3 2 2 1 1 1 -1 1 1 2 ,"
+        "QuantizedPooling pool 1 1 b c 1 0 0 1 1 0 0 -1 -1 -1 0 ,"
+        "QuantizedInnerProduct last 1 1 c d 10 1 0 1 ,"
+    )
+    words = [sys.executable, "examples/tnn/random_arrays.py", str(text), str(tmp_path / "full.v1")]
+    subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=300, check=True)
+    code, printed = _rkcosim("compare", tmp_path / "full.v1.tnnproto", "--json", "-", "-q")
+    found = json.loads(printed)
+    assert code == 0 and [row["name"] for row in found["layers"]] == ["one", "two", "pool", "last:Gemm1"]
+    assert all(row["unit"] == "step" and row["worst"] <= 1 for row in found["layers"])
+
+
 def test_the_example_writes_files(tmp_path: Path, digits: TnnNetwork):
     words = [sys.executable, "examples/tnn/from_onnx.py", str(DIGITS), str(tmp_path / "made")]
     subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=300, check=True)

@@ -17,7 +17,14 @@ from rkcosim.compiler.graph import ModelError
 from rkcosim.compiler.interpreters import ModelInterpreter, find, interpreter_of, kinds, register
 from rkcosim.compiler.loaders import open_source
 from rkcosim.compiler.loaders.tnn import TnnNetwork, join, layer_types, read_network, to_onnx, write_network
-from rkcosim.compiler.loaders.tnn.proto import VERSION_1, VERSION_2, NetInput, NetStructure, read_proto
+from rkcosim.compiler.loaders.tnn.proto import (
+    VERSION_1,
+    VERSION_2,
+    LayerInfo,
+    NetInput,
+    NetStructure,
+    read_proto,
+)
 from rkcosim.compiler.loaders.tnn.resources import read_resources, write_resources
 from rkcosim.frontends.tnn import DeviceType, NetworkConfig
 from tests.models.tnn_layers import CASES, INT8, coded_network, network_of, run
@@ -175,6 +182,16 @@ def test_scales_out_of_range_are_refused_by_name(value: float):
             arrays["scale"] = np.full_like(arrays["scale"], 1e-45)
         with pytest.raises(ModelError, match=message):
             to_onnx(replace(net, resources={**net.resources, name: arrays}))
+
+
+def test_many_channels_are_shuffled_without_a_matrix():
+    layer = LayerInfo("ShuffleChannel", "mix", ("x",), ("y",), ("3",))
+    net = TnnNetwork(NetStructure((NetInput("x", (1, 3000, 1, 2)),), ("y",), (layer,), VERSION_2))
+    values = np.random.default_rng(1).normal(0, 1, (1, 3000, 1, 2)).astype(np.float16).astype(np.float32)
+    assert [node.op_type for node in to_onnx(net).graph.node] == ["Reshape", "Transpose", "Reshape"]
+    for config in (NetworkConfig(), NetworkConfig(device_type=DeviceType.DEVICE_RK3588, engine="golden")):
+        made = run(net, config, {"x": values})["y"]
+        np.testing.assert_array_equal(made[0, :6], values[0, [0, 1000, 2000, 1, 1001, 2001]])
 
 
 def test_every_cut_of_the_arrays_is_refused():

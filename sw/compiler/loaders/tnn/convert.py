@@ -42,6 +42,10 @@ class Converter:
         self.e = Emitter()
         self._codes: set[str] = set()
         self._real: set[str] = {item.name for item in net.structure.inputs}
+        self._floats = self._real | {
+            name for layer in net.structure.layers if not layer.quantized for name in layer.outputs
+        }
+        self._rounded: set[str] = set()
 
     def model(self) -> onnx.ModelProto:
         """Return the ONNX model; inputs and outputs are float32 with the names of the blobs.
@@ -92,11 +96,7 @@ class Converter:
         """Return the name of a blob's real numbers; int8 blobs are dequantised once."""
         if blob not in self._real:
             self._real.add(blob)
-            ratio = self.scale(blob).ratio(len(self.dims[blob]))
-            target = blob if ratio is None else f"{blob}::unit"
-            self._add("DequantizeLinear", [f"{blob}::codes", *self.coding(blob)], target)
-            if ratio is not None:
-                self._add("Mul", [target, self._constant(blob, "ratio", ratio)], blob)
+            self._dequantise(blob, blob)
         return blob
 
     def codes(self, blob: str) -> str:
@@ -148,19 +148,21 @@ class Converter:
     def _round(self, blob: str) -> str:
         """Return the real numbers that an int8 layer reads: those of the codes."""
         self.codes(blob)
+        if blob not in self._floats:
+            return self.real(blob)
         name = f"{blob}::rounded"
-        if blob in {i.name for i in self.net.structure.inputs} or self._made_as_float(blob):
-            if not any(name in node.output for node in self.e.nodes):
-                ratio = self.scale(blob).ratio(len(self.dims[blob]))
-                target = name if ratio is None else f"{name}::unit"
-                self._add("DequantizeLinear", [f"{blob}::codes", *self.coding(blob)], target)
-                if ratio is not None:
-                    self._add("Mul", [target, self._constant(blob, "ratio", ratio)], name)
-            return name
-        return self.real(blob)
+        if blob not in self._rounded:
+            self._rounded.add(blob)
+            self._dequantise(blob, name)
+        return name
 
-    def _made_as_float(self, blob: str) -> bool:
-        return any(blob in layer.outputs and not layer.quantized for layer in self.net.structure.layers)
+    def _dequantise(self, blob: str, output: str) -> None:
+        """Add the real numbers of a blob's codes."""
+        ratio = self.scale(blob).ratio(len(self.dims[blob]))
+        target = output if ratio is None else f"{output}::unit"
+        self._add("DequantizeLinear", [f"{blob}::codes", *self.coding(blob)], target)
+        if ratio is not None:
+            self._add("Mul", [target, self._constant(output, "ratio", ratio)], output)
 
     def _on_codes(self, b: Bound) -> None:
         """Add a layer that computes codes of codes: all tensors have the scale of the first channel."""
@@ -193,9 +195,8 @@ class Converter:
         if given.size not in (1, count) or not (np.isfinite(given).all() and (given > 0).all()):
             raise b.wrong(f"{given.size} scales that are not all positive and finite, for {count} kernels")
         ratio = after.first / after.scale.astype(np.float64)
-        with np.errstate(all="ignore"):
-            unit = np.broadcast_to(given * ratio, (count,)).astype(np.float32)
-            share = unit / np.float32(before.first)
+        unit = np.broadcast_to(given * ratio, (count,)).astype(np.float32)
+        share = unit / np.float32(before.first)
         if not all(np.isfinite(scale).all() and (scale > 0).all() for scale in (unit, share)):
             raise b.wrong("its scales, with those of its blobs, exceed the range of float32")
         codes = filters(b, codes) if convolution else codes.reshape(count, -1)
@@ -240,7 +241,8 @@ def to_onnx(net: TnnNetwork) -> onnx.ModelProto:
         raise ModelError(
             f"input '{odd.name}' has TNN's data type {odd.data_type}; only float (0) is supported"
         )
-    return Converter(net).model()
+    with np.errstate(all="ignore"):  # what is not finite is refused by name, here or by the compiler
+        return Converter(net).model()
 
 
 def blob_dims(net: TnnNetwork) -> dict[str, Dims]:

@@ -33,6 +33,10 @@ def flat_pads(pads: tuple[tuple[int, int], tuple[int, int]]) -> list[int]:
     return [pads[0][0], pads[1][0], pads[0][1], pads[1][1]]
 
 
+SHUFFLED = 2048
+"""Channels up to which a ShuffleChannel is a convolution; weights grow with their square."""
+
+
 def _convolution(e: Emitter, b: Bound, x: list[str], y: list[str]) -> None:
     weights = e.constant("filter", filters(b, real(b, "filter")))
     inputs = [x[0], weights]
@@ -306,7 +310,12 @@ def _upsample(e: Emitter, b: Bound, x: list[str], y: list[str]) -> None:
 
 def _shuffle(e: Emitter, b: Bound, x: list[str], y: list[str]) -> None:
     """ShuffleChannel as a convolution with a permutation, which the NPU computes exactly."""
-    channels, groups = b.map()[1], b.params["group"]
+    (n, channels, h, w), groups = b.map(), b.params["group"]
+    if channels > SHUFFLED:
+        parts = e.constant("parts", [n, groups, channels // groups, h, w], np.int64)
+        turned = e.node("Transpose", [e.node("Reshape", [x[0], parts])], perm=[0, 2, 1, 3, 4])
+        reshape(e, turned, b.outputs[0], y[0])
+        return
     weights = np.zeros((channels, channels, 1, 1), np.float32)
     order = np.arange(channels).reshape(groups, -1).T.reshape(-1)
     weights[np.arange(channels), order] = 1.0

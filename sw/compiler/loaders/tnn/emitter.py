@@ -58,8 +58,7 @@ def real(b: Bound, name: str) -> Array:
     zero = b.resource.get("zero_point", np.zeros(1, np.int8)).astype(np.float32).reshape(-1)
     rows = values.reshape(scale.size, -1) if scale.size > 1 else values.reshape(1, -1)
     zero = zero if zero.size in (1, scale.size) and zero.size else np.zeros(1, np.float32)
-    with np.errstate(over="ignore", invalid="ignore"):  # the compiler refuses what is not finite
-        return ((rows.astype(np.float32) - zero[:, None]) * scale[:, None]).reshape(values.shape)
+    return ((rows.astype(np.float32) - zero[:, None]) * scale[:, None]).reshape(values.shape)
 
 
 def filters(b: Bound, values: Array) -> Array:

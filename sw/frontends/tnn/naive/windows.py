@@ -138,43 +138,41 @@ def _upsample(b: Bound, x: Sequence[Array]) -> list[Array]:
     if b.inputs[0] == b.outputs[0]:
         return [made.copy()]
     for axis in (2, 3):
-        size, out = b.inputs[0][axis], b.outputs[0][axis]
-        made = np.moveaxis(np.tensordot(_taken(b, size, out), made, (1, axis)), 0, axis)
+        taps = _taps_of(b, b.inputs[0][axis], b.outputs[0][axis])
+        spread = (-1,) + (1,) * (3 - axis)
+        parts = [np.take(made, places, axis) * share.reshape(spread) for places, share in taps]
+        made = np.sum(parts, axis=0)
     return [made]
 
 
-def _taken(b: Bound, size: int, out: int) -> Array:
-    """Return the share of each element (columns) in each result (rows) along one axis."""
+def _taps_of(b: Bound, size: int, out: int) -> list[tuple[Array, Array]]:
+    """Return the elements that each result along one axis takes, and their shares."""
     mode, corners = b.params["mode"], b.params["align_corners"] > 0
-    share, places = np.zeros((out, size)), np.arange(out)
+    numbers = np.arange(out)
     if mode == 1:  # TNN multiplies in float32
-        scaled = (places.astype(np.float32) * np.float32(size / out)).astype(np.int64)
-        share[places, np.minimum(scaled, size - 1)] = 1.0
-        return share
+        scaled = (numbers.astype(np.float32) * np.float32(size / out)).astype(np.int64)
+        return [(np.minimum(scaled, size - 1), np.ones(out))]
     at: Array
     if out == 1 and (corners or mode == 2):
         at = np.zeros(1)
     elif corners:
-        at = places * ((size - 1) / (out - 1))
+        at = numbers * ((size - 1) / (out - 1))
     else:
-        at = (places + 0.5) * (size / out) - 0.5
+        at = (numbers + 0.5) * (size / out) - 0.5
     if mode == 2:
         at = np.clip(at, 0, size - 1)
     low = np.floor(at).astype(np.int64)
-    t = at - low
+    t, a = at - low, -0.75
     if mode == 2:
-        taps = {0: 1 - t, 1: t}
+        shares = {0: 1 - t, 1: t}
     else:
-        a = -0.75
-        taps = {
+        shares = {
             -1: ((a * (t + 1) - 5 * a) * (t + 1) + 8 * a) * (t + 1) - 4 * a,
             0: ((a + 2) * t - (a + 3)) * t * t + 1,
             1: ((a + 2) * (1 - t) - (a + 3)) * (1 - t) ** 2 + 1,
         }
-        taps[2] = 1 - taps[-1] - taps[0] - taps[1]
-    for step, part in taps.items():
-        np.add.at(share, (places, np.clip(low + step, 0, size - 1)), part)
-    return share
+        shares[2] = 1 - shares[-1] - shares[0] - shares[1]
+    return [(np.clip(low + step, 0, size - 1), share) for step, share in shares.items()]
 
 
 def _sums(b: Bound, bias: Array | None, made: Array) -> Array:
