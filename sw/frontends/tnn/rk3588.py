@@ -55,13 +55,22 @@ class Rk3588Context(Context):
     -------
     reports
         Report of each job since the context was created: cycles and layers.
+
+    Raises
+    ------
+    TnnError
+        If the engine does not exist or cannot be built.
     """
 
     def __init__(self, device_id: int, engine: str | None) -> None:
         self._key: tuple[str, int] | None = (engine or "", device_id)
         npu = _OPEN.get(self._key)
         if npu is None:
-            npu = _OPEN[self._key] = _Npu(Machine(Settings(engine=engine)))
+            try:
+                npu = _OPEN[self._key] = _Npu(Machine(Settings(engine=engine)))
+            except (ValueError, RuntimeError, OSError) as error:
+                self._key = None
+                raise TnnError(StatusCode.TNNERR_DEVICE_NOT_SUPPORT, str(error)) from error
         npu.users += 1
         self.driver: Driver = npu.machine.driver
         self.reports: list[RunReport] = []

@@ -15,11 +15,10 @@ import onnx
 from onnx import TensorProto, helper
 
 from rkcosim.compiler.graph import ModelError
-from rkcosim.compiler.loaders.tnn.bound import Bound, Dims
+from rkcosim.compiler.loaders.tnn.bound import Bound
 from rkcosim.compiler.loaders.tnn.emit import EMITTERS, convolve, multiply
 from rkcosim.compiler.loaders.tnn.emitter import Emitter, filters
 from rkcosim.compiler.loaders.tnn.network import BlobScale, TnnNetwork
-from rkcosim.compiler.loaders.tnn.resources import Array
 
 OPSET, IR = 20, 9
 
@@ -83,14 +82,10 @@ class Converter:
     def coding(self, blob: str) -> list[str]:
         """Return the names of the constants with the scale and zero point of a blob's codes."""
         scale = self.scale(blob)
-        kept = self.e._layer
-        self.e.begin(f"{blob}:")
-        names = [
-            self.e.constant("coding_scale", scale.first),
-            self.e.constant("coding_zero", scale.zero, np.int8),
+        return [
+            self.e.constant("coding_scale", scale.first, owner=blob),
+            self.e.constant("coding_zero", scale.zero, np.int8, owner=blob),
         ]
-        self.e.begin(kept)
-        return names
 
     def real(self, blob: str) -> str:
         """Return the name of a blob's real numbers; int8 blobs are dequantised once."""
@@ -110,19 +105,12 @@ class Converter:
         """Add the codes of a blob of the real numbers `source`."""
         ratio = self.scale(blob).ratio(len(self.dims[blob]))
         if ratio is not None:
-            self._add("Mul", [source, self._constant(blob, "inverse", 1 / ratio)], f"{blob}::scaled")
+            self._add("Mul", [source, self.e.constant("inverse", 1 / ratio, owner=blob)], f"{blob}::scaled")
             source = f"{blob}::scaled"
         self._add("QuantizeLinear", [source, *self.coding(blob)], f"{blob}::codes")
 
     def _add(self, kind: str, inputs: list[str], output: str) -> None:
         self.e.nodes.append(helper.make_node(kind, inputs, [output], output))
-
-    def _constant(self, blob: str, what: str, values: Array) -> str:
-        kept = self.e._layer
-        self.e.begin(f"{blob}:")
-        name = self.e.constant(what, values)
-        self.e.begin(kept)
-        return name
 
     def _layer(self, b: Bound) -> None:
         layer = b.layer
@@ -162,7 +150,7 @@ class Converter:
         target = output if ratio is None else f"{output}::unit"
         self._add("DequantizeLinear", [f"{blob}::codes", *self.coding(blob)], target)
         if ratio is not None:
-            self._add("Mul", [target, self._constant(output, "ratio", ratio)], output)
+            self._add("Mul", [target, self.e.constant("ratio", ratio, owner=output)], output)
 
     def _on_codes(self, b: Bound) -> None:
         """Add a layer that computes codes of codes: all tensors have the scale of the first channel."""
@@ -243,8 +231,3 @@ def to_onnx(net: TnnNetwork) -> onnx.ModelProto:
         )
     with np.errstate(all="ignore"):  # what is not finite is refused by name, here or by the compiler
         return Converter(net).model()
-
-
-def blob_dims(net: TnnNetwork) -> dict[str, Dims]:
-    """Return the shapes of all blobs."""
-    return net.bound()[1]

@@ -28,9 +28,9 @@ class Emitter:
         """Begin a layer; its nodes have its name, the first one without a number."""
         self._layer, self._count = name, 0
 
-    def constant(self, what: str, values: Any, dtype: Any = np.float32) -> str:
-        """Add a constant of the current layer and return its name."""
-        name = f"{self._layer}:{what}"
+    def constant(self, what: str, values: Any, dtype: Any = np.float32, owner: str = "") -> str:
+        """Add a constant of a blob's name `owner`, or of the current layer, and return its name."""
+        name = f"{owner}::{what}" if owner else f"{self._layer}:{what}"
         array = np.ascontiguousarray(np.asarray(values, dtype))
         self.constants[name] = numpy_helper.from_array(array, name)
         return name

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from rkcosim.compiler.graph import ModelError
 from rkcosim.compiler.loaders.tnn.bound import Bound, Dims
 from rkcosim.compiler.loaders.tnn.proto import (
-    VERSION_2,
-    LayerInfo,
-    NetInput,
     NetStructure,
     check,
     read_proto,
@@ -107,26 +104,6 @@ class TnnNetwork:
         if zeros.size > 1:
             raise ModelError(f"blob '{blob}' has a zero point for each channel, which is not supported")
         return BlobScale(scale, int(zeros[0]) if zeros.size else 0)
-
-    def layer(self, name: str) -> LayerInfo:
-        """Return a layer by name; KeyError if there is none."""
-        return next(layer for layer in self.structure.layers if layer.name == name)
-
-    def cut(self, name: str, dims: Mapping[str, Dims]) -> TnnNetwork:
-        """Return the network of one layer; its inputs are floats in the shapes `dims`."""
-        layer = self.layer(name)
-        inputs = tuple(dict.fromkeys(layer.inputs))
-        made = NetStructure(
-            tuple(NetInput(one, dims[one]) for one in inputs), layer.outputs, (layer,), VERSION_2
-        )
-        return replace(self, structure=made)
-
-
-def is_tnn(data: bytes) -> bool:
-    """Whether the bytes are a network of TNN, with or without its arrays."""
-    from rkcosim.base.files import identify
-
-    return identify(data) == "TNN network"
 
 
 def join(proto: bytes, model: bytes) -> bytes:
