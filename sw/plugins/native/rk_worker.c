@@ -18,6 +18,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifndef RK_MODULE
+#define RK_MODULE "rkcosim.plugins.worker" /* the Python module of the process */
+#endif
 #define FIRST_LIMIT 3600000u /* milliseconds of the first call, in which an engine may be built */
 #define FIRST_MEMORY (64u << 10)
 #define ROUND (1u << 16)
@@ -81,8 +84,8 @@ static char **environment(char *path)
 /* Start the process with `fd` as its descriptor CHILD_FD; return an error number. */
 static int spawn(pid_t *pid, int fd)
 {
-    static char python[] = RK_PYTHON, path[] = "PYTHONPATH=" RK_PATH;
-    char *arguments[] = {python, "-P", "-m", "rkcosim.plugins.worker", NULL};
+    static char python[] = RK_PYTHON, path[] = "PYTHONPATH=" RK_PATH, module[] = RK_MODULE;
+    char *arguments[] = {python, "-P", "-m", module, NULL};
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
     sigset_t none, usual;
