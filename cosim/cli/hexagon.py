@@ -17,7 +17,7 @@ class HexagonOptions(EngineOptions):
 
     program: Program = ()
     check: bool = option(
-        "Compare every layer of the NPU bit for bit with both golden models, and every sum with its definition.",
+        "Compare every layer of the NPU bit for bit with both golden models, and sums with their definition.",
         default=False,
     )
     wide_perfinfo: bool = option(
@@ -88,5 +88,3 @@ def _run(asked: HexagonOptions) -> int:
     models = [model for document in documents for model in document["models"]]
     asked.write({"exit_code": code, "graphs": graphs, "models": models})
     return code
-
-

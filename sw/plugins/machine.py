@@ -106,6 +106,11 @@ class RunningModel:
             self._check(values)
         return [self._loaded.get_output(index, raw=raw) for index, raw in enumerate(codes)]
 
+    @property
+    def last_cycles(self) -> int:
+        """Cycles of the last inference, 0 before the first."""
+        return self._record.cycles[-1] if self._record.cycles else 0
+
     def _check(self, values: Sequence[Array]) -> None:
         assert self._checker is not None
         found, record = self._checker.check(list(values)), self._record

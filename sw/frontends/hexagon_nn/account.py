@@ -55,5 +55,9 @@ class Account:
             text = f"graph {number}: {record.executions} executions"
             text += f" ({record.failed} failed)" if record.failed else ""
             lines.append(f"{text}, {record.cycles:,} cycles, {record.nodes} nodes")
-            lines += [f"  on the {name}: {', '.join(kinds)}" for name, kinds in (("NPU", record.npu), ("host", record.host)) if kinds]
+            lines += [
+                f"  on the {name}: {', '.join(kinds)}"
+                for name, kinds in (("NPU", record.npu), ("host", record.host))
+                if kinds
+            ]
         return {"graphs": [{"graph": n, **vars(r)} for n, r in self._records.items()]}, lines

@@ -94,21 +94,21 @@ def with_zero(low: float, high: float) -> Range:
     The range includes 0.  If the zero point is not an integer within 2^-14, the end that moves less is moved
     outwards.
     """
-    low, high = f32(min(0.0, low)), f32(max(0.0, high))
-    gain = f32(LEVELS) / np.maximum(f32(LEAST_RANGE), high - low)
-    if low < 0:
-        zero = -low * gain
+    least, most = f32(min(0.0, low)), f32(max(0.0, high))
+    gain = f32(LEVELS) / np.maximum(f32(LEAST_RANGE), most - least)
+    if least < 0:
+        zero = -least * gain
         whole = np.floor(zero)
         rest = zero - whole
         if f32(NEAR) < rest < f32(1 - NEAR):
-            up = whole > 0 and (whole > 253 or (rest - f32(1)) * low >= rest * high)
+            up = whole > 0 and (whole > 253 or (rest - f32(1)) * least >= rest * most)
             if up:
-                high = low - f32(LEVELS) * low / whole
+                most = least - f32(LEVELS) * least / whole
             else:
-                low = high * (whole + f32(1)) / (whole - f32(254))
-    if high - low < f32(LEAST_RANGE):
-        high = low + f32(LEAST_RANGE)
-    return Range(float(low), float(high))
+                least = most * (whole + f32(1)) / (whole - f32(254))
+    if most - least < f32(LEAST_RANGE):
+        most = least + f32(LEAST_RANGE)
+    return Range(float(least), float(most))
 
 
 def requantise32(sums: Sums, given: Range, wanted: Range) -> Bytes:

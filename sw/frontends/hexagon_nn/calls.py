@@ -1,7 +1,8 @@
 """The calls of `libhexagon_nn.so` (`native/hexagon_calls.c`): graphs, and their executions on a device.
 
-Requests and answers are messages of `rkcosim.plugins.protocol`.  `number` of a request is a graph, `number` of
-an answer the value that the function returns.  Contents are numbers of 64 bits, and bytes behind their number.
+Requests and answers are messages of `rkcosim.plugins.protocol`.  `number` of a request is a graph, `number`
+of an answer the value that the function returns.  Contents are numbers of 64 bits, and bytes behind their
+number.
 
 =============== ==================================================== ======================================
 call            request                                              answer
@@ -233,7 +234,7 @@ class HexagonCalls:
         event = reader.number()
         if event >= EVENTS:
             raise Failure(
-                f"reset_perfinfo: there is no event {event}: 0 cycles, 1 bytes moved, 2 cycles with a busy array"
+                f"reset_perfinfo: there is no event {event}, only cycles (0), bytes (1) and busy cycles (2)"
             )
         graph.event = event
         for node in graph.nodes:

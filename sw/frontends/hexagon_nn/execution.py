@@ -172,8 +172,9 @@ class Execution:
         values = self._values
         self._constants(node)
         outputs = [Edge(node.number, n) for n in range(len(node.declared))]
-        if outputs and all(edge in values for edge in outputs):
-            return  # a layer of the NPU made them
+        if outputs and all(edge in values for edge in outputs):  # a layer of the NPU made them
+            check_room(node, [values[edge] for edge in outputs])
+            return
         if node.operation == INPUT:
             found = self._take_inputs(node)
         elif node.operation == VARIABLE:
@@ -183,6 +184,7 @@ class Execution:
         else:
             operation = OPERATIONS[node.operation]
             if operation.place == "layer" and self._accelerator.run_layer(self._graph, node, values):
+                check_room(node, [values[edge] for edge in outputs])
                 return
             found = operation.function(call_of(self._graph, node, values, self._accelerator.arithmetic))
         check_room(node, found)

@@ -52,7 +52,7 @@ class Geometry:
 
         `fill` is the value of padding.
         """
-        top, left, bottom, right = self.pads
+        top, left = self.pads[:2]
         rows, columns = (
             (n - 1) * stride + (k - 1) * d + 1
             for n, stride, k, d in zip(self.output, self.strides, self.kernel, self.dilations, strict=True)

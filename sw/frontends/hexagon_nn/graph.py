@@ -229,8 +229,8 @@ class Graph:
         """Return a line for each node, with its inputs and outputs if the debug level is above 0."""
         lines = [f"graph {self.number}: {self.state.value}, debug level {self.debug_level}"]
         for node in self.nodes:
-            line = f"node 0x{node.number:x}: operation {node.operation} ({node.name}), padding {node.padding.name}"
-            line += f", {len(node.inputs)} inputs, {len(node.declared)} outputs"
+            line = f"node 0x{node.number:x}: operation {node.operation} ({node.name})"
+            line += f", padding {node.padding.name}, {len(node.inputs)} inputs, {len(node.declared)} outputs"
             if node.place:
                 line += f", on the {'NPU' if node.place == 'npu' else 'host'}, {node.executions} executions"
             lines.append(line)

@@ -1,7 +1,8 @@
-"""Element-wise operations on quantised tensors, and pooling (facts: nnlib's docs/ops.txt and hexagon/ops/src).
+"""Element-wise operations on quantised tensors, and pooling.
 
-Where nnlib computes with the fixed point of one processor (sums, products and differences of bytes to bytes),
-the real result is rounded once to the output's codes here.
+The facts are from nnlib's docs/ops.txt and hexagon/ops/src.  Where nnlib computes with the fixed point of one
+processor (sums, products and differences of bytes to bytes), the real result is rounded once to the output's
+codes here.
 """
 
 from __future__ import annotations

@@ -320,16 +320,17 @@ def quantized_space_to_depth(call: Call) -> list[Value]:
 
 @operation("DepthToSpace_f", ins=(2, 3), outs=1)
 def depth_to_space(call: Call) -> list[Value]:
-    return [_flatter(*call.inputs[:2], call.inputs[2].list if len(call.inputs) > 2 else ())]
+    return [_flatter(call.inputs[0], call.inputs[1], call.inputs[2].list if len(call.inputs) > 2 else ())]
 
 
 @operation("DepthToSpace_8", "DepthToSpace_16", ins=(4, 5), outs=3)
 def quantized_depth_to_space(call: Call) -> list[Value]:
     crops = call.inputs[4].list if len(call.inputs) > 4 else ()
-    return [_flatter(*call.inputs[:2], crops), *_limits(call, 2)]
+    return [_flatter(call.inputs[0], call.inputs[1], crops), *_limits(call, 2)]
 
 
-def _to_batches(x: Value, control: Value, pads: Value, fill: int) -> Value:
+def _to_batches(call: Call, fill: int) -> Value:
+    x, control, pads = call.inputs[:3]
     rows, columns = _block(control, 1)
     top, bottom, left, right = [*pads.list, 0, 0][:4]
     if min(top, bottom, left, right) < 0:
@@ -353,12 +354,12 @@ def _from_batches(x: Value, control: Value, crops: Value) -> Value:
 
 @operation("SpaceToBatchND_f", ins=3, outs=1)
 def space_to_batch(call: Call) -> list[Value]:
-    return [_to_batches(*call.inputs[:3], 0)]
+    return [_to_batches(call, 0)]
 
 
 @operation("SpaceToBatchND_8", ins=5, outs=3)
 def quantized_space_to_batch(call: Call) -> list[Value]:
-    return [_to_batches(*call.inputs[:3], _zero(call, 3)), *_limits(call, 3)]
+    return [_to_batches(call, _zero(call, 3)), *_limits(call, 3)]
 
 
 @operation("BatchToSpaceND_f", ins=3, outs=1)
@@ -387,13 +388,13 @@ def _nearest(x: Value, sizes: Value, corners: bool) -> Value:
 
 @operation("ResizeNearestNeighbor_f", ins=2, outs=1)
 def resize_nearest(call: Call) -> list[Value]:
-    return [_nearest(*call.inputs[:2], False)]
+    return [_nearest(call.inputs[0], call.inputs[1], False)]
 
 
 @operation("ResizeNearestNeighbor_8", ins=(4, 5), outs=3)
 def quantized_resize_nearest(call: Call) -> list[Value]:
     corners = len(call.inputs) > 4 and bool(call.inputs[4].whole)
-    return [_nearest(*call.inputs[:2], corners), *_limits(call, 2)]
+    return [_nearest(call.inputs[0], call.inputs[1], corners), *_limits(call, 2)]
 
 
 @operation("QuantizedChannelShuffle_8", ins=4, outs=3)

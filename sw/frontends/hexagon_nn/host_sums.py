@@ -141,7 +141,7 @@ def finish(total: Sums, step: float, bias: Value, call: Call, places: tuple[int,
 
 
 SUPERNODE = (8, 10, 12)
-"""Inputs of a fused convolution: the range of its bias, the range of its output, the factors of the channels."""
+"""Inputs of a fused convolution: the ranges of its bias and of its output, the factors of the channels."""
 
 _SUPER = ("Supernode_8x8p8to8", "Supernode_8x8p32to8", "Supernode3322_8x8p8to8", "Supernode3322_8x8p32to8")
 

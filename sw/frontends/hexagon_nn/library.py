@@ -1,4 +1,4 @@
-"""Build of `libhexagon_nn.so` and `libhexagon_nn_v1.so` on first use, and the folder where programs find them."""
+"""Build of `libhexagon_nn.so` and `libhexagon_nn_v1.so` on first use, and their folder for programs."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def lay_out(folder: Path, library: Path, v1: Path, *, copy: bool = False) -> Non
 
 
 def environment(folder: Path, options: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables by which a program finds the libraries in a folder, with options for their process.
+    """Return the variables by which a program finds the libraries, with options for their process.
 
     Parameters
     ----------

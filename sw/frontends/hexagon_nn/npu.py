@@ -1,4 +1,4 @@
-"""Sums of products on the NPU, exact in int32, and the cycles, bytes and busy cycles of its jobs."""
+"""Graphs on the NPU: layers that are exact, sums of products, and what their jobs take."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim.compiler.matmul import KINDS, Matmul
+from rkcosim.frontends.hexagon_nn.chains import MATMUL, Chain, ChainFunction, Chains
 from rkcosim.frontends.hexagon_nn.execution import Usage
 from rkcosim.frontends.hexagon_nn.geometry import Geometry
 from rkcosim.frontends.hexagon_nn.graph import Graph, Node
 from rkcosim.frontends.hexagon_nn.host_sums import HostArithmetic
+from rkcosim.frontends.hexagon_nn.layers import SIGN, layer_model, pool_model
 from rkcosim.frontends.hexagon_nn.operations import Arithmetic
-from rkcosim.frontends.hexagon_nn.tensors import Edge, Failure, Value
-from rkcosim.plugins.machine import Machine, Mismatch
+from rkcosim.frontends.hexagon_nn.tensors import Edge, Failure, Value, quantised
+from rkcosim.plugins.machine import Machine, Mismatch, RunningModel
 from rkcosim.regcmd.job import Job, Task
 from rkcosim.regcmd.tasks import build_task_list, task_list_bytes
 
@@ -30,8 +32,8 @@ STEP = 32
 MOST_DEPTH = 65504
 """Elements of a sum in one product, the most that the NPU has; longer sums are added by the host."""
 
-SIGN = 128
-"""Unsigned bytes less this are the NPU's signed ones."""
+MOST_RANGES = 4
+"""Ranges and shapes of a node for which layers are made; a node with more of them gets its sums only."""
 
 
 class Meter:
@@ -83,6 +85,7 @@ class NpuArithmetic:
     def __init__(self, machine: Machine, meter: Meter) -> None:
         self._machine, self._meter = machine, meter
         self._host = HostArithmetic()
+        self._pools: dict[tuple[tuple[int, ...], Geometry], RunningModel | None] = {}
 
     def convolve(self, x: Array, x_zero: int, w: Array, w_zero: int, window: Geometry) -> Sums:
         """See `rkcosim.frontends.hexagon_nn.operations.Arithmetic`."""
@@ -113,8 +116,16 @@ class NpuArithmetic:
         return self._host.depthwise(x, x_zero, w, w_zero, window)
 
     def max_pool(self, x: Array, window: Geometry) -> npt.NDArray[np.uint8]:
-        """Compute on the host."""
-        return self._host.max_pool(x, window)
+        """Compute as a layer of the NPU, or on the host if the NPU has no such layer."""
+        key = x.shape[1:], window
+        if key not in self._pools:
+            height, width, depth = x.shape[1:]
+            model = pool_model("maximum", (height, width, depth), window)
+            self._pools[key] = None if model is None else self._machine.load("maximum", model)
+        running = self._pools[key]
+        if running is None:
+            return self._host.max_pool(x, window)
+        return run_codes(running, x, self._meter)
 
     def _product(self, a: Array, b: Array) -> npt.NDArray[np.int64]:
         """Return a (M x K) times b (K x N), both int8."""
@@ -163,6 +174,84 @@ class _Buffers:
         return buffer
 
 
+def run_codes(running: RunningModel, x: Array, meter: Meter) -> npt.NDArray[np.uint8]:
+    """Run a model of one layer on each sample of x, uint8 (B, H, W, D); return uint8 (B, OH, OW, OC)."""
+    signed = (x.astype(np.int16) - SIGN).astype(np.int8).transpose(0, 3, 1, 2)
+    found = []
+    for sample in signed:
+        with meter.counting() as add:
+            (codes,) = running.run([sample[None]], [True])
+            add(running.last_cycles)
+        found.append(codes[0])
+    whole = np.stack(found).transpose(0, 2, 3, 1).astype(np.int16) + SIGN
+    return whole.astype(np.uint8)
+
+
+class _Layers:
+    """The layers of one graph.
+
+    Parameters
+    ----------
+    machine, meter : the device, and what counts its jobs.
+    graph : the graph.
+    """
+
+    def __init__(self, machine: Machine, meter: Meter, graph: Graph) -> None:
+        self._machine, self._meter, self._graph = machine, meter, graph
+        self._chains = Chains(graph)
+        self._known: dict[int, dict[tuple[Any, ...], RunningModel | None]] = {}
+
+    def run(self, node: Node, values: dict[Edge, Value]) -> bool:
+        """See `rkcosim.frontends.hexagon_nn.execution.Accelerator.run_layer`."""
+        chain = self._chains.from_node(node)
+        if chain is None:
+            return False
+        try:
+            function = ChainFunction(self._graph, chain, values)
+            running = self._layer(chain, function)
+        except Failure as failure:
+            self._graph.say(f"execute: {node.label} is not one layer: {failure}", 2)
+            return False
+        if running is None:
+            return False
+        x, (height, width, depth) = function.inputs[0], function.convolution().shape
+        codes = run_codes(running, x.codes.reshape(-1, height, width, depth), self._meter)
+        if function.name == MATMUL:
+            codes = codes.reshape(1, 1, -1, codes.shape[3])
+        nothing = Value((0, 0, 0, 0), np.zeros(0, np.uint8))
+        for one in chain.nodes[:-1]:
+            values |= {Edge(one.number, n): nothing for n in range(len(one.declared))}
+        limits = quantised(codes, function.limits)
+        values |= {Edge(chain.last.number, n): one for n, one in enumerate(limits)}
+        for one in chain.nodes[1:]:
+            one.place = "npu"
+        return True
+
+    def _layer(self, chain: Chain, function: ChainFunction) -> RunningModel | None:
+        """Return the layer of a chain for its ranges and shapes, or None if none is exact."""
+        node = chain.first
+        known = self._known.setdefault(node.number, {})
+        key = function.inputs[0].shape, function.given, function.weights, function.limits, function.step
+        if key not in known:
+            if len(known) >= MOST_RANGES:
+                raise Failure("its ranges change with the data")
+            convolution = function.convolution()
+            model = layer_model(convolution)
+            if model is None:
+                self._graph.say(
+                    f"execute: {node.label}: no layer of the NPU is exact; it computes the sums", 2
+                )
+            known[key] = None if model is None else self._machine.load(convolution.name, model)
+        return known[key]
+
+    def close(self) -> None:
+        """Free the device's memory."""
+        for known in self._known.values():
+            for running in known.values():
+                if running is not None:
+                    self._machine.unload(running)
+
+
 class Npu:
     """The accelerator of a device: see `rkcosim.frontends.hexagon_nn.execution.Accelerator`.
 
@@ -172,19 +261,21 @@ class Npu:
     """
 
     def __init__(self, machine: Machine) -> None:
-        self._meter = Meter(machine)
+        self._machine, self._meter = machine, Meter(machine)
         self.arithmetic: Arithmetic = NpuArithmetic(machine, self._meter)
+        self._layers: dict[int, _Layers] = {}
 
     def take_usage(self) -> Usage:
         """Return what the NPU was used for since the last call."""
         return self._meter.take()
 
     def run_layer(self, graph: Graph, node: Node, values: dict[Edge, Value]) -> bool:
-        """Return that no layer can be computed."""
-        return False
+        """Compute a node and those that follow it as one layer, if there is one that is exact."""
+        if graph.number not in self._layers:
+            self._layers[graph.number] = _Layers(self._machine, self._meter, graph)
+        return self._layers[graph.number].run(node, values)
 
     def forget(self, graph: Graph) -> None:
-        """Free what is kept for a graph."""
-
-
-__all__ = ["Failure", "Npu"]
+        """Free the layers of a graph."""
+        if graph.number in self._layers:
+            self._layers.pop(graph.number).close()

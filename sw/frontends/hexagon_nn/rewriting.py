@@ -19,7 +19,7 @@ FEEDS = {NUMBERS["Flatten"], NUMBERS["Reshape"]}
 
 
 def rewrite(graph: Graph) -> None:
-    """Replace each Quantize of a range from Min_f and Max_f, and drop these nodes if nothing else reads them."""
+    """Replace each Quantize of a range from Min_f and Max_f; drop these nodes if nothing else reads them."""
     spare: set[int] = set()
     for node in graph.nodes:
         if node.operation != QUANTIZE or len(node.inputs) != 3:

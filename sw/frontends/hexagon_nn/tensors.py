@@ -95,9 +95,8 @@ class Value:
         """
         size = self.elements * np.dtype(dtype).itemsize
         if self.data.size < size:
-            raise Failure(
-                f"a tensor of {_text(self.shape)} has {self.data.size} bytes instead of {size} ({np.dtype(dtype)})"
-            )
+            kind = np.dtype(dtype).name
+            raise Failure(f"a tensor of {_text(self.shape)} has {self.data.size} bytes, not {size} ({kind})")
         return self.data[:size].view(dtype).reshape(self.shape)
 
     @property
