@@ -86,5 +86,12 @@ def _run(asked: HexagonOptions) -> int:
     if not graphs and not code:
         print("rkcosim: no graph was executed on the simulated NPU", file=sys.stderr)
     models = [model for document in documents for model in document["models"]]
-    asked.write({"exit_code": code, "graphs": graphs, "models": models})
+    found = [document["match"] for document in documents]
+    asked.write({"exit_code": code, "match": _all(found), "graphs": graphs, "models": models})
     return code
+
+
+def _all(found: list[bool | None]) -> bool | None:
+    """Return whether every process found everything equal, None if none compared."""
+    known = [match for match in found if match is not None]
+    return all(known) if known else None

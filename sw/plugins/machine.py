@@ -214,7 +214,10 @@ class Machine:
         self.left.setdefault((left.kind, left.name), left)
 
     def finish(self, function: Callable[[], tuple[dict[str, Any], list[str]]]) -> None:
-        """Call a function at the end, for members of the JSON document and lines of the summary."""
+        """Call a function at the end, for members of the JSON document, and for the lines of the summary.
+
+        These lines are printed instead of the tables of the models.
+        """
         self._finishing.append(function)
 
     def close(self) -> None:
@@ -245,7 +248,7 @@ class Machine:
         out = console(error=True)
         for line in lines:
             out.print(line, markup=False, highlight=False)
-        for run in self.runs:
+        for run in self.runs if not self._finishing else ():
             print_summary(out, run)
         for one in list(self.left.values())[:SHOWN]:
             text = f"with the runtime: {one.kind} '{one.name}': {one.reason}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rkcosim.frontends.hexagon_nn.execution import Outcome
@@ -14,17 +14,35 @@ class _Record:
     executions: int = 0
     failed: int = 0
     cycles: int = 0
-    nodes: int = 0
-    npu: tuple[str, ...] = ()
-    host: tuple[str, ...] = ()
+    nodes: list[dict[str, Any]] = field(default_factory=list)
+
+    def lines(self, number: int) -> list[str]:
+        """Return the lines of the summary."""
+        text = f"graph {number}: {self.executions} execution{'s' * (self.executions != 1)}"
+        text += f" ({self.failed} failed)" if self.failed else ""
+        found = [f"{text}, {self.cycles:,} cycles, {len(self.nodes)} nodes"]
+        for node in self.nodes:
+            if node["on"] == "npu":
+                counts = f"{node['cycles']:,} cycles, {node['bytes']:,} bytes, {node['busy']:,} busy"
+                found.append(f"  0x{node['node']:x} {node['operation']}: {counts}")
+        hosted = sorted({node["operation"] for node in self.nodes if node["on"] == "host"})
+        return [*found, f"  on the host: {', '.join(hosted)}"] if hosted else found
 
 
 class Account:
-    """The executions of each graph."""
+    """The executions of each graph.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    checked : whether layers and sums are compared.
+    """
+
+    def __init__(self, checked: bool) -> None:
+        self._checked = checked
         self._records: dict[int, _Record] = {}
         self._open: dict[int, Graph] = {}
+        self.mismatch = ""
+        """The first difference that was found."""
 
     def executed(self, graph: Graph, outcome: Outcome) -> None:
         """Record an execution."""
@@ -39,25 +57,26 @@ class Account:
         record = self._records.get(graph.number)
         if record is None:
             return
-        nodes = [node for node in graph.nodes if node.operation != CONST]
-        record.nodes = len(nodes)
-        for place in ("npu", "host"):
-            names = tuple(sorted({node.name for node in nodes if node.place == place}))
-            setattr(record, place, names)
+        record.nodes = [
+            {
+                "node": node.number,
+                "operation": node.name,
+                "on": node.place,
+                **dict(zip(("cycles", "bytes", "busy"), node.totals, strict=True)),
+            }
+            for node in graph.nodes
+            if node.operation != CONST
+        ]
         self._open.pop(graph.number, None)
 
     def finish(self) -> tuple[dict[str, Any], list[str]]:
-        """Return a document for the JSON file, and lines for the summary."""
+        """Return members of the JSON document, and lines of the summary."""
         for graph in list(self._open.values()):
             self.add(graph)
-        lines = []
-        for number, record in self._records.items():
-            text = f"graph {number}: {record.executions} executions"
-            text += f" ({record.failed} failed)" if record.failed else ""
-            lines.append(f"{text}, {record.cycles:,} cycles, {record.nodes} nodes")
-            lines += [
-                f"  on the {name}: {', '.join(kinds)}"
-                for name, kinds in (("NPU", record.npu), ("host", record.host))
-                if kinds
-            ]
-        return {"graphs": [{"graph": n, **vars(r)} for n, r in self._records.items()]}, lines
+        lines = [line for number, record in self._records.items() for line in record.lines(number)]
+        if self._checked and self._records:
+            equal = "MATCH: every layer and every sum of the NPU, bit for bit"
+            lines.append(f"MISMATCH: {self.mismatch}" if self.mismatch else equal)
+        match = None if not self._checked else not self.mismatch
+        graphs = [{"graph": number, **vars(record)} for number, record in self._records.items()]
+        return {"graphs": graphs, "match": match}, lines

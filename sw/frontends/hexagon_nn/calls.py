@@ -50,7 +50,7 @@ from rkcosim.frontends.hexagon_nn.names import NAMES, NUMBERS
 from rkcosim.frontends.hexagon_nn.npu import Npu
 from rkcosim.frontends.hexagon_nn.rewriting import rewrite
 from rkcosim.frontends.hexagon_nn.tensors import Declared, Edge, Failure, Shape, Value
-from rkcosim.plugins.machine import Machine
+from rkcosim.plugins.machine import Machine, Mismatch
 from rkcosim.plugins.protocol import Message, ProtocolError, Reader
 
 EVENTS = 3
@@ -132,7 +132,7 @@ class HexagonCalls:
         self._accelerator: Accelerator = Npu(machine)
         self._graphs: dict[int, Graph] = {}
         self._last = 0
-        self._account = Account()
+        self._account = Account(machine.settings.check)
         machine.finish(self._account.finish)
         self._functions: dict[Call, Callable[[Graph, Reader], bytes]] = {
             Call.NODE: self._node,
@@ -280,7 +280,12 @@ class HexagonCalls:
             shape = _shape(reader)
             inputs.append(Value(shape, _array(reader.bytes()).copy()))
         rooms = [reader.number() for _ in range(reader.count(MOST_TENSORS))]
-        outcome = Execution(graph, self._accelerator, inputs, rooms).run()
+        try:
+            outcome = Execution(graph, self._accelerator, inputs, rooms).run()
+        except Mismatch as error:
+            graph.say(f"execute: {error}")
+            self._account.mismatch = self._account.mismatch or str(error)
+            raise
         self._account.executed(graph, outcome)
         return (-1 if outcome.result else SUCCESS), _packed(outcome, rooms)
 

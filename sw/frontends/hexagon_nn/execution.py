@@ -160,6 +160,7 @@ class Execution:
         node.executions += 1
         for event, amount in enumerate((used.cycles, used.bytes, used.busy)):
             node.counts[event] += amount
+            node.totals[event] += amount
         self._graph.last_cycles += used.cycles
         if used.jobs:
             node.place = "npu"

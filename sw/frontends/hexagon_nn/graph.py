@@ -53,6 +53,7 @@ class Node:
     value : the constant, for a node Const.
     executions : how often it was executed since the counters were reset.
     counts : cycles, bytes moved, and cycles with a busy array since then.
+    totals : the same since the node was appended.
     place : where it ran last ("npu", "host", or "" if it has not run).
     """
 
@@ -64,6 +65,7 @@ class Node:
     value: Value | None = None
     executions: int = 0
     counts: list[int] = field(default_factory=lambda: [0, 0, 0])
+    totals: list[int] = field(default_factory=lambda: [0, 0, 0])
     place: str = ""
 
     @property
