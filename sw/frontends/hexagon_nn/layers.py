@@ -196,7 +196,7 @@ def _candidates(convolution: Convolution, most: int, rises: Array, reached: Arra
     ratio, offset = _line(rises, reached - convolution.limits.zero)
     for pair in _pairs(ratio, most, ACCUMULATOR // 4):
         added = round(offset * 2.0 ** pair[3] / pair[2])
-        if 0 < abs(added) <= LARGEST_OFFSET:
+        if abs(added) <= LARGEST_OFFSET:
             yield Scaling(*pair, zero, offset=added)
 
 
