@@ -128,5 +128,20 @@ def test_pooling_on_the_golden_model(machine: Machine) -> None:
         assert (found == HostArithmetic().max_pool(x, window)).all()
 
 
+def test_averages_on_the_golden_model(machine: Machine) -> None:
+    """Windows inside the input are a layer of the NPU; others are computed by the host."""
+    x = np.random.default_rng(4).integers(0, 256, (1, 8, 8, 24), dtype=np.uint8)
+    for rows, stride, padding, jobs in (
+        (8, 1, Padding.VALID, 1),
+        (3, 2, Padding.VALID, 1),
+        (3, 1, Padding.SAME, 0),
+    ):
+        meter = Meter(machine)
+        window = geometry(value(x), (rows, rows), (stride, stride), padding)
+        found = NpuArithmetic(machine, meter).average_pool(x, window)
+        assert (found == HostArithmetic().average_pool(x, window)).all()
+        assert meter.take().jobs == jobs
+
+
 def test_a_range_without_zero_point_is_none() -> None:
     assert Range(0.0, 0.0).zero == 0

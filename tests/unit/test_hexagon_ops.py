@@ -250,6 +250,77 @@ def test_fused_convolution_by_hand() -> None:
     assert found[2].scalar == 65.0
 
 
+def ranges(*steps: float) -> list[np.ndarray]:
+    """Scalars of tensors of bytes with the zero point 0, by their steps."""
+    return [scalar(end * step) for step in steps for end in (0, 255)]
+
+
+def test_fused_product_by_hand() -> None:
+    """(1 2) * ((3 5) (4 6)) + (7 -20), to 0..255."""
+    bias = [np.array([7, -20], WIDE), scalar(-(2.0**31)), scalar(2.0**31)]
+    inputs = [
+        np.array([1, 2], U),
+        np.array([[3, 5], [4, 6]], U),
+        *ranges(1, 1),
+        *bias,
+        scalar(0),
+        scalar(255),
+    ]
+    assert run_node("SuperFC_8x8p32to8", inputs, 3)[0].codes.reshape(-1).tolist() == [18, 0]
+
+
+def test_groups_and_dilations_by_hand() -> None:
+    x = np.array([1, 10, 2, 20], U).reshape(1, 1, 2, 2)
+    w, bias = np.array([2, 3], U).reshape(1, 1, 1, 2), np.zeros(2, WIDE)
+    rest = [scalar(-1), scalar(1), shape_only(1, 1, 1, 1)]
+    ends = [scalar(0), scalar(255)]
+    grouped = [x, w, bias, *ranges(1, 1), *rest, whole(2), *ends]
+    found = run_node("QuantizedGroupedConv2d_8x8p32to8", grouped, 3, Padding.SAME)[0]
+    assert found.codes.reshape(2, 2).tolist() == [[2, 30], [4, 60]]
+    row, ones = np.arange(1, 6, dtype=U).reshape(1, 1, 5, 1), np.ones((1, 2, 1, 1), U)
+    dilated = [row, ones, np.zeros(1, WIDE), *ranges(1, 1), *rest, whole(1, 3), *ends]
+    found = run_node("QuantizedDilatedConv2d_8x8p32to8", dilated, 3, Padding.VALID)[0]
+    assert found.codes.reshape(-1).tolist() == [5, 7]  # 1 + 4 and 2 + 5
+
+
+def test_transposed_convolution_by_hand() -> None:
+    """Pixels 1 and 2, two apart, times the kernel 3 4 5: 3 4 5+6 8 10, of which both ends are cut off."""
+    x, w = np.array([1, 2], U).reshape(1, 1, 2, 1), np.array([3, 4, 5], U).reshape(1, 1, 3, 1)
+    bias = [np.zeros(1, WIDE), scalar(-1), scalar(1)]
+    head = [x, w, *ranges(1, 1), whole(0, 0, 1, 1).reshape(2, 2), shape_only(1, 1, 2, 1)]
+    inputs = [*head, *bias, scalar(0), scalar(255)]
+    found = run_node("QuantizedTransposeConv2d_8x8p32to8", inputs, 3)[0]
+    assert found.codes.reshape(-1).tolist() == [4, 11, 8]
+    assert found.shape == (1, 1, 3, 1)
+
+
+def test_reductions_of_bytes() -> None:
+    x = np.array([[10, 20], [30, 50]], U)
+    mean = run_node("QuantizedMean_8", [x, *ranges(1), whole(2)], 3)[0]
+    assert mean.codes.reshape(-1).tolist() == [20, 35]
+    total, _, high = run_node("QuantizedSum_8to32", [x, *ranges(2), whole(2, 3)], 3)
+    assert total.ints.item() * high.scalar / 2**31 == pytest.approx(220)
+    places = [x, whole(3), *ranges(1)]
+    assert run_node("ArgMax_8toInt32", places)[0].ints.reshape(-1).tolist() == [1, 1]
+    assert run_node("ArgMin_8", places)[0].ints.reshape(-1).tolist() == [0, 0]
+    assert run_node("ArgMax_8", places, 3)[0].codes.reshape(-1).tolist() == [1, 1]
+
+
+def test_joined_and_repeated() -> None:
+    a, b = np.array([[1, 2]], U).reshape(1, 1, 1, 2), np.array([[3, 4]], U).reshape(1, 1, 1, 2)
+    packed = run_node("QuantizedPack_8", [whole(2), a, b, scalar(0), scalar(0), scalar(255), scalar(255)], 3)[
+        0
+    ]
+    assert packed.shape == (1, 1, 2, 2)
+    assert packed.codes.reshape(-1).tolist() == [1, 2, 3, 4]
+    tiled = run_node("QuantizedTile_8", [a, whole(2, 1), *ranges(1)], 3)[0]
+    assert tiled.codes.reshape(2, 2).tolist() == [[1, 2], [1, 2]]
+    quotient = [np.array([6, 9], U), np.array([3], U), *ranges(1, 1), scalar(0), scalar(255)]
+    assert run_node("QuantizedDiv_8", quotient, 3)[0].codes.reshape(-1).tolist() == [2, 3]
+    chosen = [np.array([1, 0], U), np.array([1, 2], F), np.array([3, 4], F)]
+    assert reals(run_node("Select_f", chosen)[0]) == [1, 4]
+
+
 # -- floats, int32 and movements --------------------------------------------------------------------------
 
 

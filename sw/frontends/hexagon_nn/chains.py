@@ -14,7 +14,7 @@ from rkcosim.frontends.hexagon_nn.arithmetic import Quotient, Range, bias_sums, 
 from rkcosim.frontends.hexagon_nn.execution import call_of
 from rkcosim.frontends.hexagon_nn.geometry import Geometry, geometry, window_of
 from rkcosim.frontends.hexagon_nn.graph import Graph, Node
-from rkcosim.frontends.hexagon_nn.host_sums import SUPERNODE, HostArithmetic, check_bias
+from rkcosim.frontends.hexagon_nn.host_sums import DENSE, SUPERNODE, HostArithmetic, check_bias
 from rkcosim.frontends.hexagon_nn.layers import Convolution
 from rkcosim.frontends.hexagon_nn.operations import OPERATIONS, Call
 from rkcosim.frontends.hexagon_nn.tensors import Edge, Failure, Value, quantised, range_of, single, value
@@ -28,6 +28,8 @@ CONV, DEPTHWISE, MATMUL = (
 )
 TO_SUMS = {CONV, DEPTHWISE, MATMUL}
 BIAS, REQUANTISE = "QuantizedBiasAdd_32p32to32", "Requantize_32to8"
+DENSE_NAME = "SuperFC_8x8p32to8"
+PRODUCTS = {MATMUL, DENSE_NAME}
 ACTIVATIONS = {"QuantizedRelu_8", "QuantizedReluX_8", "QuantizedClamp_8"}
 
 
@@ -149,11 +151,17 @@ class ChainFunction:
         """Whether each channel has kernels of its own."""
         return self.name.startswith(("QuantizedDepthwise", "Depthwise"))
 
+    @property
+    def _places(self) -> tuple[int, int, int]:
+        """Inputs of a fused operation: the ranges of its bias and of its output, the factors of channels."""
+        return DENSE if self.name == DENSE_NAME else SUPERNODE
+
     def _bias(self) -> npt.NDArray[np.int64]:
         """Return the bias in units of the sums."""
         first, second = self._chain.first, self._chain.nodes[min(1, len(self._chain.nodes) - 1)]
         if self.name not in TO_SUMS:
-            bias, limits = self.constant(first.inputs[7]), range_of(*self.inputs[8:10])
+            place = self._places[0]
+            bias, limits = self.constant(first.inputs[place - 1]), range_of(*self.inputs[place : place + 2])
         elif family(second) == BIAS:
             bias = self.constant(second.inputs[1])
             limits = range_of(*(self._known(edge) for edge in second.inputs[4:6]))
@@ -184,8 +192,8 @@ class ChainFunction:
         return call_of(self._graph, node, inputs, HostArithmetic())
 
     def _fused(self, sums: Array) -> list[Value]:
-        low, high = (self.inputs[SUPERNODE[1] + n].scalar for n in range(2))
-        if not np.isfinite([low, high]).all() or len(self.inputs) > SUPERNODE[2]:
+        low, high = (self.inputs[self._places[1] + n].scalar for n in range(2))
+        if not np.isfinite([low, high]).all() or len(self.inputs) > self._places[2]:
             raise Failure(
                 "the range of the output depends on the data, or channels have factors of their own"
             )
@@ -206,7 +214,7 @@ class ChainFunction:
         """
         x, w = self.inputs[0], self.constant(self._chain.first.inputs[1])
         shape, weights = (x.shape[1], x.shape[2], x.shape[3]), w.codes
-        if self.name == MATMUL:
+        if self.name in PRODUCTS:
             rows = x.elements // w.shape[2]
             shape, window = (1, rows, w.shape[2]), Geometry((1, 1), (1, 1), (0, 0, 0, 0), (1, rows))
         else:

@@ -6,12 +6,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from rkcosim.frontends.hexagon_nn import host_bytes, host_checks, host_floats, host_moves, host_sums
+from rkcosim.frontends.hexagon_nn import (
+    host_blocks,
+    host_bytes,
+    host_checks,
+    host_floats,
+    host_moves,
+    host_pools,
+    host_sums,
+    host_variants,
+)
 from rkcosim.frontends.hexagon_nn.graph import ASSIGN, CONST, INPUT, OUTPUT, VARIABLE, Graph, Node, State
 from rkcosim.frontends.hexagon_nn.operations import OPERATIONS, Arithmetic, Call
 from rkcosim.frontends.hexagon_nn.tensors import Edge, Failure, Value
 
-MODULES = (host_bytes, host_checks, host_floats, host_moves, host_sums)
+MODULES = (
+    host_blocks,
+    host_bytes,
+    host_checks,
+    host_floats,
+    host_moves,
+    host_pools,
+    host_sums,
+    host_variants,
+)
 """The modules that register operations."""
 
 SUCCESS, ERROR, BUFFER_SIZE, NOT_FOUND, NOT_PREPARED = 0, 1, 2, 4, 5

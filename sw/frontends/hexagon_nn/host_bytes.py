@@ -1,4 +1,4 @@
-"""Element-wise operations on quantised tensors, and pooling.
+"""Element-wise operations on quantised tensors, and their concatenation.
 
 The facts are from nnlib's docs/ops.txt and hexagon/ops/src.  Where nnlib computes with the fixed point of one
 processor (sums, products and differences of bytes to bytes), the real result is rounded once to the output's
@@ -26,12 +26,8 @@ from rkcosim.frontends.hexagon_nn.arithmetic import (
     with_zero,
 )
 from rkcosim.frontends.hexagon_nn.host_floats import (
-    bilinear,
     broadcast,
-    normalised,
-    pool_window,
     softmax,
-    squeezed,
 )
 from rkcosim.frontends.hexagon_nn.host_moves import axis_of, joined
 from rkcosim.frontends.hexagon_nn.operations import Call, operation
@@ -58,7 +54,7 @@ def quantize(call: Call) -> list[Value]:
     return quantised(limits.codes(call.inputs[0].reals), limits)
 
 
-@operation("AutoQuantize", ins=(1, 5), outs=3, fixed=False)
+@operation("AutoQuantize", ins=(1, 5), outs=3)
 def auto_quantize(call: Call) -> list[Value]:
     x = call.inputs[0].reals
     if not np.isfinite(x).all():
@@ -111,13 +107,13 @@ def _found_range(call: Call) -> Range:
     return Range(float(ends[0]), float(ends[1]))
 
 
-@operation("RequantizationRange_32", ins=3, outs=2, fixed=False)
+@operation("RequantizationRange_32", ins=3, outs=2)
 def requantization_range(call: Call) -> list[Value]:
     found = _found_range(call)
     return [single(found.low), single(found.high)]
 
 
-@operation("QuantizeDownAndShrinkRange_32to8", ins=3, outs=3, fixed=False)
+@operation("QuantizeDownAndShrinkRange_32to8", ins=3, outs=3)
 def quantize_down(call: Call) -> list[Value]:
     found = _found_range(call)
     limits = with_zero(found.low, found.high)
@@ -204,74 +200,6 @@ def square_root(call: Call) -> list[Value]:
     return quantised(limits.codes(np.sqrt(real)), limits)
 
 
-@operation("QuantizedLRN_8", ins=7, outs=3, fixed=False)
-def lrn(call: Call) -> list[Value]:
-    bias, alpha, beta = (one.scalar for one in call.inputs[4:7])
-    x = normalised(limits_at(call, 1).reals(call.inputs[0].codes), call.inputs[3], bias, alpha, beta)
-    limits = with_zero(float(x.min()), float(x.max()))
-    return quantised(limits.codes(x), limits)
-
-
-@operation("L2Normalize_8", ins=(3, 4), outs=3)
-def l2_normalize(call: Call) -> list[Value]:
-    axis = axis_of(call.inputs[3].whole) if len(call.inputs) > 3 else 3
-    x = limits_at(call, 1).reals(call.inputs[0].codes).astype(np.float64)
-    length = np.sqrt((x**2).sum(axis=axis, keepdims=True))
-    limits = with_zero(-1.0, 1.0)
-    return quantised(limits.codes(x / np.maximum(length, 1e-12)), limits)
-
-
-@operation("QuantizedResizeBilinear_8", ins=(4, 5), outs=3)
-def resize_bilinear(call: Call) -> list[Value]:
-    corners = len(call.inputs) > 4 and bool(call.inputs[4].whole)
-    codes = saturate(half_away(bilinear(call.inputs[0].codes, call.inputs[1], corners)))
-    return [value(codes), *call.inputs[2:4]]
-
-
-# -- pooling and reductions -------------------------------------------------------------------------------
-
-
-@operation("QuantizedMaxPool_8", ins=5, outs=3, place="pool")
-def max_pool(call: Call) -> list[Value]:
-    x = call.inputs[0]
-    window = pool_window(call, x, *call.inputs[3:5])
-    return [value(call.arithmetic.max_pool(x.codes, window)), *call.inputs[1:3]]
-
-
-@operation("QuantizedAvgPool_8", ins=5, outs=3)
-def avg_pool(call: Call) -> list[Value]:
-    """Average valid elements only: sum * (32768 / count, truncated), rounded at bit 15."""
-    x = call.inputs[0]
-    window = pool_window(call, x, *call.inputs[3:5])
-    total = window.patches(x.codes.astype(np.int64), 0).sum(axis=(3, 4))
-    parts = np.minimum(0x8000 // window.counts(*x.shape[1:3]), 0x7FFF)[None, :, :, None]
-    return [value(((total * parts + 0x4000) >> 15).astype(np.uint8)), *call.inputs[1:3]]
-
-
-@operation("QuantizedMean_8", ins=(4, 6), outs=3)
-def mean(call: Call) -> list[Value]:
-    axes = tuple(sorted({axis_of(n) for n in call.inputs[3].list[: call.inputs[3].elements]}))
-    given, x = limits_at(call, 1), call.inputs[0].codes
-    real = given.reals(x).astype(np.float64).mean(axis=axes, keepdims=True)
-    limits = with_zero(*(one.scalar for one in call.inputs[4:6])) if len(call.inputs) == 6 else given
-    return [squeezed(limits.codes(real), axes, call.padding), single(limits.low), single(limits.high)]
-
-
-@operation("QuantizedSum_8to32", ins=4, outs=3)
-def sum_to_32(call: Call) -> list[Value]:
-    axes = tuple(sorted({axis_of(n) for n in call.inputs[1].list[: call.inputs[1].elements]}))
-    given = range_of(*call.inputs[2:4])
-    total = (call.inputs[0].codes.astype(np.int32) - given.zero).sum(axis=axes, keepdims=True, dtype=np.int32)
-    limits = sums_range(given.step)
-    return [squeezed(total, axes, call.padding), single(limits.low), single(limits.high)]
-
-
-@operation("ArgMax_8toInt32", ins=4, outs=1)
-def arg_max(call: Call) -> list[Value]:
-    axis = axis_of(call.inputs[1].whole)
-    return [value(np.expand_dims(call.inputs[0].codes.argmax(axis=axis), axis).astype(np.int32))]
-
-
 # -- several operands -------------------------------------------------------------------------------------
 
 
@@ -312,6 +240,17 @@ def multiply(call: Call) -> list[Value]:
     ends = [x * y for x in (first.low, first.high) for y in (second.low, second.high)]
     limits = with_zero(min(ends), max(ends))
     return quantised(limits.codes(a * b), limits)
+
+
+@operation("QuantizedDiv_8", ins=(6, 8), outs=3)
+def divide(call: Call) -> list[Value]:
+    """Divide; a quotient by 0 is the largest or smallest of the other quotients, or of a given range."""
+    a, b, _, _ = _real_operands(call)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        quotient = np.nan_to_num(a / b, nan=0.0, posinf=np.inf, neginf=-np.inf)
+    finite = quotient[np.isfinite(quotient)]
+    limits = _wanted(call, float(finite.min(initial=0)), float(finite.max(initial=0)))
+    return quantised(limits.codes(np.clip(quotient, limits.low, limits.high)), limits)
 
 
 def _extreme(
@@ -375,12 +314,14 @@ _compared("QuantizedGreater_8", np.greater)
 _compared("QuantizedGreaterEqual_8", np.greater_equal)
 
 
-@operation("QuantizedConcat_8", "QuantizedConcat_8_nond32", ins=(4, MANY), outs=3)
-def concat(call: Call) -> list[Value]:
+def _together(call: Call) -> tuple[list[Array], Range]:
+    """Return the tensors of a concatenation as codes of their common range, and the range.
+
+    The inputs are an axis, the tensors, their lower and their higher ends.
+    """
     count, rest = divmod(len(call.inputs) - 1, 3)
     if rest:
         raise Failure(f"{len(call.inputs)} inputs: an axis, and three for each tensor")
-    axis = axis_of(call.inputs[0].whole)
     ranges = [range_of(call.inputs[1 + count + n], call.inputs[1 + 2 * count + n]) for n in range(count)]
     limits = Range(min(0.0, *(one.low for one in ranges)), max(one.high for one in ranges))
     parts = []
@@ -394,4 +335,21 @@ def concat(call: Call) -> list[Value]:
                 >> 15
             )
         )
-    return [joined(parts, axis), single(limits.low), single(limits.high)]
+    return parts, limits
+
+
+@operation("QuantizedConcat_8", "QuantizedConcat_8_nond32", ins=(4, MANY), outs=3)
+def concat(call: Call) -> list[Value]:
+    parts, limits = _together(call)
+    return [joined(parts, axis_of(call.inputs[0].whole)), single(limits.low), single(limits.high)]
+
+
+@operation("QuantizedPack_8", ins=(4, MANY), outs=3)
+def pack(call: Call) -> list[Value]:
+    """Join tensors of three dimensions (height, width, depth) along a new axis."""
+    parts, limits = _together(call)
+    axis = axis_of(call.inputs[0].whole)
+    if any(part.shape[0] != 1 for part in parts):
+        raise Failure(f"tensors of {[part.shape for part in parts]}: their batches must be 1")
+    found = joined([np.expand_dims(part[0], axis) for part in parts], axis)
+    return [found, single(limits.low), single(limits.high)]

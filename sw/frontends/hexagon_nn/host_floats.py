@@ -104,6 +104,14 @@ def clamp(call: Call) -> list[Value]:
     return [value(np.minimum(np.maximum(call.inputs[0].reals, low), high))]
 
 
+@operation("Select_f", ins=3, outs=1)
+def select(call: Call) -> list[Value]:
+    chosen, a, b = call.inputs
+    if not chosen.shape == a.shape == b.shape:
+        raise Failure(f"tensors of {chosen.shape}, {a.shape} and {b.shape}")
+    return [value(np.where(chosen.raw != 0, a.reals, b.reals))]
+
+
 @operation("AddN_f", ins=(1, MANY), outs=1)
 def add_n(call: Call) -> list[Value]:
     total = call.inputs[0].reals

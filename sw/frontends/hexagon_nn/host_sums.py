@@ -40,6 +40,18 @@ class HostArithmetic:
         found: npt.NDArray[np.uint8] = window.patches(x, 0).max(axis=(3, 4))
         return found
 
+    def average_pool(self, x: Array, window: Geometry) -> npt.NDArray[np.uint8]:
+        """See `rkcosim.frontends.hexagon_nn.operations.Arithmetic`."""
+        total = window.patches(x.astype(np.int64), 0).sum(axis=(3, 4))
+        return average(total, window.counts(*x.shape[1:3])[None, :, :, None])
+
+
+def average(total: Array, counts: Array) -> npt.NDArray[np.uint8]:
+    """Return averages of sums of `counts` codes: nnlib's reciprocal of 15 bits, rounded at bit 15."""
+    parts = np.minimum(0x8000 // counts, 0x7FFF)
+    found: npt.NDArray[np.uint8] = ((total.astype(np.int64) * parts + 0x4000) >> 15).astype(np.uint8)
+    return found
+
 
 def _sums(call: Call, depthwise: bool = False) -> tuple[Sums, float]:
     """Return the sums of inputs 0 to 6 (data, weights, their ranges, strides), and the size of their step."""
@@ -66,15 +78,20 @@ def depthwise_conv2d(call: Call) -> list[Value]:
     return _with_range(*_sums(call, depthwise=True))
 
 
-@operation("QuantizedMatMul_8x8to32", ins=6, outs=3, place="layer")
-def mat_mul(call: Call) -> list[Value]:
+def _product(call: Call) -> tuple[Sums, float]:
+    """Return the sums of a product of inputs 0 and 1, and the size of their step."""
     a, b = call.inputs[:2]
     given, weights = limits_at(call, 2), limits_at(call, 4)
     matrix_rows(a, b)
     x = a.codes.reshape(1, 1, -1, b.shape[2])
     window = Geometry((1, 1), (1, 1), (0, 0, 0, 0), (1, x.shape[2]))
     total = call.arithmetic.convolve(x, given.zero, b.codes, weights.zero, window)
-    return _with_range(total, float(f32(given.step) * f32(weights.step)))
+    return total, float(f32(given.step) * f32(weights.step))
+
+
+@operation("QuantizedMatMul_8x8to32", ins=6, outs=3, place="layer")
+def mat_mul(call: Call) -> list[Value]:
+    return _with_range(*_product(call))
 
 
 def check_bias(bias: Value, depth: int) -> None:
@@ -165,6 +182,16 @@ def depthwise_supernode(call: Call) -> list[Value]:
     return finish(total, step, call.inputs[7], call, SUPERNODE)
 
 
+DENSE = (7, 9, 11)
+"""The same of a fused product: the ranges of its bias and of its output; it has no factors of channels."""
+
+
+@operation("SuperFC_8x8p32to8", ins=11, outs=3, place="layer")
+def super_product(call: Call) -> list[Value]:
+    total, step = _product(call)
+    return finish(total, step, call.inputs[6], call, DENSE)
+
+
 @operation("QuantizedBatchNorm_8x8p8to8", "QuantizedBatchNorm_8x8p32to8", ins=11, outs=3)
 def batch_norm(call: Call) -> list[Value]:
     x, w, bias = call.inputs[0].codes, call.inputs[1].codes.reshape(-1), call.inputs[6]
@@ -175,4 +202,4 @@ def batch_norm(call: Call) -> list[Value]:
     total = (x.astype(np.int32) - given.zero) * (w.astype(np.int32) - weights.zero)
     spread = np.broadcast_to(bias.raw.reshape(-1), (x.shape[3],))
     wide = value(np.ascontiguousarray(spread).view(np.int32 if bias.itemsize == 4 else np.uint8))
-    return finish(total, step, wide, call, (7, 9, 11))
+    return finish(total, step, wide, call, DENSE)

@@ -22,6 +22,7 @@ from rkcosim.compiler.plan import replan
 from rkcosim.compiler.steps import Addend, Converter, ConvStep
 from rkcosim.frontends.hexagon_nn.arithmetic import LEVELS, Range
 from rkcosim.frontends.hexagon_nn.geometry import Geometry
+from rkcosim.frontends.hexagon_nn.host_sums import average
 from rkcosim.golden.graph.run import divide
 
 Array = npt.NDArray[Any]
@@ -301,3 +302,23 @@ def pool_model(name: str, shape: tuple[int, int, int], window: Geometry) -> Comp
     except ModelError:
         return None
     return model if model.plan.tasks else None
+
+
+def average_model(name: str, shape: tuple[int, int, int], window: Geometry) -> CompiledModel | None:
+    """Return the model of an average over windows of an input (H, W, D), a depthwise convolution of ones.
+
+    None if the windows have different numbers of elements inside the input, or no layer is exact.  Input and
+    output are as those of `layer_model`.
+    """
+    counts = window.counts(*shape[:2])
+    count = int(counts.max())
+    if counts.min() != count:
+        return None
+    limits = Range(0.0, float(LEVELS * count))
+    ones = np.ones((*window.kernel, shape[2], 1), np.uint8)
+    zeros = np.zeros(shape[2], np.int64)
+
+    def codes(sums: Array) -> Bytes:
+        return average(np.asarray(sums), np.array(count))
+
+    return layer_model(Convolution(name, shape, ones, 0, 0, window, zeros, True, codes, 1.0, limits))

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rkcosim.compiler import CompiledModel
 from rkcosim.compiler.matmul import KINDS, Matmul
-from rkcosim.frontends.hexagon_nn.chains import MATMUL, Chain, ChainFunction, Chains
+from rkcosim.frontends.hexagon_nn.chains import PRODUCTS, Chain, ChainFunction, Chains
 from rkcosim.frontends.hexagon_nn.execution import Usage
 from rkcosim.frontends.hexagon_nn.geometry import Geometry
 from rkcosim.frontends.hexagon_nn.graph import Graph, Node
 from rkcosim.frontends.hexagon_nn.host_sums import HostArithmetic
-from rkcosim.frontends.hexagon_nn.layers import SIGN, layer_model, pool_model
+from rkcosim.frontends.hexagon_nn.layers import SIGN, average_model, layer_model, pool_model
 from rkcosim.frontends.hexagon_nn.operations import Arithmetic
 from rkcosim.frontends.hexagon_nn.tensors import Edge, Failure, Value, quantised
 from rkcosim.plugins.machine import Machine, Mismatch, RunningModel
@@ -34,6 +35,10 @@ MOST_DEPTH = 65504
 
 MOST_RANGES = 4
 """Ranges and shapes of a node for which layers are made; a node with more of them gets its sums only."""
+
+
+PoolMaker = Callable[[str, tuple[int, int, int], Geometry], CompiledModel | None]
+"""Makes the model of a window over an input (H, W, D); None if the NPU has no such layer."""
 
 
 class Meter:
@@ -85,7 +90,7 @@ class NpuArithmetic:
     def __init__(self, machine: Machine, meter: Meter) -> None:
         self._machine, self._meter = machine, meter
         self._host = HostArithmetic()
-        self._pools: dict[tuple[tuple[int, ...], Geometry], RunningModel | None] = {}
+        self._pools: dict[tuple[str, tuple[int, int, int], Geometry], RunningModel | None] = {}
 
     def convolve(self, x: Array, x_zero: int, w: Array, w_zero: int, window: Geometry) -> Sums:
         """See `rkcosim.frontends.hexagon_nn.operations.Arithmetic`."""
@@ -117,15 +122,22 @@ class NpuArithmetic:
 
     def max_pool(self, x: Array, window: Geometry) -> npt.NDArray[np.uint8]:
         """Compute as a layer of the NPU, or on the host if the NPU has no such layer."""
-        key = x.shape[1:], window
+        running = self._pool("maximum", x, window, pool_model)
+        return self._host.max_pool(x, window) if running is None else run_codes(running, x, self._meter)
+
+    def average_pool(self, x: Array, window: Geometry) -> npt.NDArray[np.uint8]:
+        """Compute as a layer of the NPU, if all windows are inside the input and the layer is exact."""
+        running = self._pool("average", x, window, average_model)
+        return self._host.average_pool(x, window) if running is None else run_codes(running, x, self._meter)
+
+    def _pool(self, name: str, x: Array, window: Geometry, make: PoolMaker) -> RunningModel | None:
+        """Return the layer of a window over an input, made at the first call; None if there is none."""
+        height, width, depth = x.shape[1:]
+        key = name, (height, width, depth), window
         if key not in self._pools:
-            height, width, depth = x.shape[1:]
-            model = pool_model("maximum", (height, width, depth), window)
-            self._pools[key] = None if model is None else self._machine.load("maximum", model)
-        running = self._pools[key]
-        if running is None:
-            return self._host.max_pool(x, window)
-        return run_codes(running, x, self._meter)
+            model = make(name, (height, width, depth), window)
+            self._pools[key] = None if model is None else self._machine.load(name, model)
+        return self._pools[key]
 
     def _product(self, a: Array, b: Array) -> npt.NDArray[np.int64]:
         """Return a (M x K) times b (K x N), both int8."""
@@ -216,7 +228,7 @@ class _Layers:
             return False
         x, (height, width, depth) = function.inputs[0], function.convolution().shape
         codes = run_codes(running, x.codes.reshape(-1, height, width, depth), self._meter)
-        if function.name == MATMUL:
+        if function.name in PRODUCTS:
             codes = codes.reshape(1, 1, -1, codes.shape[3])
         nothing = Value((0, 0, 0, 0), np.zeros(0, np.uint8))
         for one in chain.nodes[:-1]:

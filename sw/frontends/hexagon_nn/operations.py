@@ -48,6 +48,13 @@ class Arithmetic(Protocol):
         """Return the largest code of each window, uint8 (B, OH, OW, D)."""
         ...
 
+    def average_pool(self, x: Array, window: Geometry) -> npt.NDArray[np.uint8]:
+        """Return the average of each window's elements inside the input, uint8 (B, OH, OW, D).
+
+        It is the sum times 32768 / count, truncated and at most 32767, rounded at bit 15.
+        """
+        ...
+
 
 @dataclass
 class Call:
@@ -86,7 +93,6 @@ class Operation:
     function : computes its outputs.
     inputs, outputs : least and most number of them; None: no limit.
     place : where it runs.
-    fixed_range : whether the scalars of its output depend only on scalars among its inputs.
     """
 
     name: str
@@ -94,7 +100,6 @@ class Operation:
     inputs: tuple[int, int | None]
     outputs: tuple[int, int | None]
     place: Place = "host"
-    fixed_range: bool = True
 
 
 OPERATIONS: dict[int, Operation] = {}
@@ -110,7 +115,7 @@ Limits = int | tuple[int, int | None]
 
 
 def operation(
-    *names: str, ins: Limits, outs: Limits, place: Place = "host", fixed: bool = True
+    *names: str, ins: Limits, outs: Limits, place: Place = "host"
 ) -> Callable[[Function], Function]:
     """Register a function for operations and their twins.
 
@@ -118,7 +123,7 @@ def operation(
     ----------
     names : their names.
     ins, outs : number of inputs and outputs, or the least and most number.
-    place, fixed : see `Operation`.
+    place : see `Operation`.
     """
 
     def limits(given: Limits) -> tuple[int, int | None]:
@@ -126,7 +131,7 @@ def operation(
 
     def register(function: Function) -> Function:
         for name in names:
-            found = Operation(name, function, limits(ins), limits(outs), place, fixed)
+            found = Operation(name, function, limits(ins), limits(outs), place)
             for twin in TWINS:
                 number = NUMBERS.get(name + twin)
                 if number is not None:

@@ -1,6 +1,6 @@
-"""The table of operations on the page of Hexagon NN: `python -m rkcosim.frontends.hexagon_nn.table docs/hexagon.md`.
+"""The table of operations on the page of Hexagon NN, between two comments of the page.
 
-The table is the text between two comments of the page.
+`python -m rkcosim.frontends.hexagon_nn.table docs/hexagon.md` writes it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ BEGIN, END = "<!-- operations: begin -->", "<!-- operations: end -->"
 PLACES: dict[Place | str, str] = {
     "layer": "NPU: with the operations behind them as one layer if that is exact, else their sums",
     "pool": "NPU: as a layer of their own",
+    "sums": "NPU: their sums; bias and requantisation on the host",
     "host": "host",
     "check": "host: comparisons and prints of test graphs",
     "graph": "part of the graph itself",
