@@ -268,6 +268,32 @@ def test_network_equals_the_tflite_model(golden: Machine, form: str) -> None:
     npu.forget(graph)
 
 
+def test_network_on_the_rtl() -> None:
+    """Layers and sums on the default engine, each compared with both golden models or its definition."""
+    pytest.importorskip("tflite", reason="needs the extra tflite")
+    data, t = network(3, exact=True)
+    machine = Machine(Settings(check=True))
+    graph, npu = hexagon_graph(t, "requantised"), Npu(machine)
+    x = np.random.default_rng(0).integers(0, 256, (1, 16, 16, 3), dtype=np.uint8)
+    outcome = execute(graph, [x], npu)
+    assert outcome.result == 0, graph.take_log()
+    assert (outcome.outputs[0].codes == tflite_codes(data, x)).all()
+    cycles = {node.name: node.totals for node in graph.nodes if node.totals[0]}
+    assert set(cycles) == {
+        "QuantizedConv2d_8x8to32",
+        "QuantizedDepthwiseConv2d_8x8to32",
+        "QuantizedMaxPool_8",
+    }
+    assert graph.last_cycles == sum(node.totals[0] for node in graph.nodes)
+    npu.forget(graph)
+    found, alone = ranges_in_the_data(), ranges_in_the_data()
+    x = np.random.default_rng(1).normal(size=(1, 6, 6, 4)).astype(np.float32)
+    reals = execute(found, [x], npu).outputs[0].reals
+    assert (reals == execute(alone, [x]).outputs[0].reals).all()
+    assert found.last_cycles > 500
+    machine.close()
+
+
 @pytest.mark.parametrize("form", ["fused", "requantised"])
 def test_network_with_any_steps(golden: Machine, form: str) -> None:
     """With arbitrary steps the roundings differ: the NPU gives what the definition gives, on the host too."""
@@ -284,27 +310,24 @@ def test_network_with_any_steps(golden: Machine, form: str) -> None:
     assert np.mean(difference > 0) < 0.2
 
 
-def test_ranges_from_the_data(golden: Machine) -> None:
-    """Sums on the NPU, their range found by the host: QuantizeDownAndShrinkRange, in every execution anew."""
+def ranges_in_the_data() -> Any:
+    """A graph of a convolution whose output's range follows from the data."""
     from rkcosim.frontends.hexagon_nn.geometry import Padding
     from tests.models.hexagon_graphs import Builder
 
-    def build() -> Any:
-        b = Builder()
-        rng = np.random.default_rng(1)
-        codes = b.node("AutoQuantize", b.input(), 3)
-        w = b.constant(rng.integers(0, 256, (3, 3, 4, 8)), np.uint8)
-        sums = b.node(
-            "QuantizedConv2d_8x8to32",
-            [codes[0], w, *codes[1:], *b.range(-1, 1), b.shape(1, 1, 1, 1)],
-            3,
-            Padding.SAME,
-        )
-        down = b.node("QuantizeDownAndShrinkRange_32to8", sums, 3)
-        b.output(b.node("Dequantize", b.node("QuantizedRelu_8", down, 3)))
-        return b.prepared()
+    b = Builder()
+    codes = b.node("AutoQuantize", b.input(), 3)
+    w = b.constant(np.random.default_rng(1).integers(0, 256, (3, 3, 4, 8)), np.uint8)
+    inputs = [codes[0], w, *codes[1:], *b.range(-1, 1), b.shape(1, 1, 1, 1)]
+    sums = b.node("QuantizedConv2d_8x8to32", inputs, 3, Padding.SAME)
+    down = b.node("QuantizeDownAndShrinkRange_32to8", sums, 3)
+    b.output(b.node("Dequantize", b.node("QuantizedRelu_8", down, 3)))
+    return b.prepared()
 
-    graph, alone, npu = build(), build(), Npu(golden)
+
+def test_ranges_from_the_data(golden: Machine) -> None:
+    """Sums on the NPU, their range found by the host: QuantizeDownAndShrinkRange, in every execution anew."""
+    graph, alone, npu = ranges_in_the_data(), ranges_in_the_data(), Npu(golden)
     for seed in range(3):
         x = np.random.default_rng(seed).normal(size=(1, 6, 6, 4)).astype(np.float32)
         found = execute(graph, [x], npu).outputs[0].reals

@@ -15,7 +15,7 @@ from rkcosim.frontends.hexagon_nn.library import operations_header
 from rkcosim.frontends.hexagon_nn.names import NAMES, NUMBERS
 from rkcosim.frontends.hexagon_nn.operations import OPERATIONS
 from rkcosim.frontends.hexagon_nn.table import with_table
-from rkcosim.frontends.hexagon_nn.tensors import Declared, Edge, Failure, value
+from rkcosim.frontends.hexagon_nn.tensors import Declared, Edge, Failure, Value, value
 from tests.models.hexagon_graphs import Builder, execute
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -281,3 +281,31 @@ def test_damaged_requests() -> None:
             send(199, 1, b"")
     finally:
         machine.close()
+
+
+@pytest.mark.parametrize(
+    "number", sorted({NUMBERS[one.name] for one in OPERATIONS.values()}), ids=NAMES.__getitem__
+)
+def test_no_tensor_is_too_strange(number: int) -> None:
+    """Random tensors of random sizes: a node gives its outputs, or fails with a line in the log."""
+    seed = int(np.random.default_rng().integers(2**31))
+    rng = np.random.default_rng(seed)
+    operation = OPERATIONS[number]
+    for _ in range(40):
+        b = Builder()
+        count = operation.inputs[0] + int(rng.integers(0, 2)) * (operation.inputs[1] != operation.inputs[0])
+        edges = []
+        for place in range(count):
+            sizes = tuple(int(n) for n in rng.integers(0 if rng.random() < 0.1 else 1, 4, 4))
+            sizes = sizes if place < 2 or rng.random() < 0.3 else (1, 1, 1, int(rng.integers(1, 5)))
+            kind = rng.choice(["u1", "f4", "i4", "none"])
+            if kind == "none":
+                edges.append(b.shape(*sizes))
+            else:
+                array = rng.integers(-3, 4, sizes) if kind == "i4" else rng.normal(size=sizes) * 100
+                edges.append(b.constant(array.astype(kind), np.dtype(kind)))
+                b.graph.nodes[-1].value = Value((*sizes,), b.graph.nodes[-1].value.data)
+        outputs = operation.outputs[0] + int(rng.integers(0, 2)) * (operation.outputs[1] is None)
+        b.output(b.node(NAMES[number], edges, outputs, Padding(int(rng.integers(6)))))
+        outcome = execute(b.prepared())
+        assert outcome.result == 0 or "execute: node" in b.graph.take_log(), f"seed {seed}"

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import numpy as np
+
 from rkcosim.frontends.hexagon_nn import (
     host_blocks,
     host_bytes,
@@ -31,6 +33,9 @@ MODULES = (
     host_variants,
 )
 """The modules that register operations."""
+
+UNUSABLE = (Failure, ArithmeticError, IndexError, MemoryError, TypeError, ValueError)
+"""Errors that tensors cause which an operation cannot take; the node fails, and the graph remains usable."""
 
 SUCCESS, ERROR, BUFFER_SIZE, NOT_FOUND, NOT_PREPARED = 0, 1, 2, 4, 5
 """Results of an execution in `execute_info`."""
@@ -163,10 +168,12 @@ class Execution:
             if node.operation == OUTPUT:
                 self._output(node)
             else:
-                self._compute(node)
-        except Failure as failure:
-            self._graph.say(f"execute: {node.label}: {failure}")
-            self._outcome.result = failure.code if failure.code > 0 else ERROR
+                with np.errstate(all="ignore"):  # infinities and NaN of the program's numbers
+                    self._compute(node)
+        except UNUSABLE as error:
+            self._graph.say(f"execute: {node.label}: {error}")
+            code = error.code if isinstance(error, Failure) else ERROR
+            self._outcome.result = code if code > 0 else ERROR
             self._outcome.node, self._outcome.operation = node.number, node.operation
             return False
         finally:

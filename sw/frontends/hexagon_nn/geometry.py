@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.frontends.hexagon_nn.tensors import Failure, Value
+from rkcosim.frontends.hexagon_nn.tensors import Failure, Value, check_size
 
 Array = npt.NDArray[Any]
 
@@ -112,6 +112,7 @@ def geometry(
         raise Failure(
             f"an input of {x.shape[1]}x{x.shape[2]} is too small for a window of {reach[0]}x{reach[1]}"
         )
+    check_size(x.shape[0], *(reach[n] + x.shape[n + 1] + strides[n] for n in range(2)), x.shape[3])
     return Geometry(
         kernel, strides, (down[1], across[1], down[2], across[2]), (down[0], across[0]), dilations
     )

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim.frontends.hexagon_nn.operations import Call, operation
-from rkcosim.frontends.hexagon_nn.tensors import Failure, Value, range_of, value
+from rkcosim.frontends.hexagon_nn.tensors import Failure, Value, check_size, range_of, value
 
 Array = npt.NDArray[Any]
 
@@ -80,6 +80,7 @@ def _to_batches(call: Call, fill: int) -> Value:
     top, bottom, left, right = [*pads.list, 0, 0][:4]
     if min(top, bottom, left, right) < 0:
         raise Failure(f"padding by {pads.list}")
+    check_size(x.shape[0], x.shape[1] + top + bottom, x.shape[2] + left + right, x.shape[3])
     full = np.pad(x.raw, ((0, 0), (top, bottom), (left, right), (0, 0)), constant_values=fill)
     b, h, w, d = full.shape
     if h % rows or w % columns:
@@ -121,6 +122,7 @@ def _nearest(x: Value, sizes: Value, corners: bool) -> Value:
     wanted = sizes.list[:2]
     if len(wanted) != 2 or min(wanted) < 1:
         raise Failure(f"an output of {wanted}")
+    check_size(x.shape[0], *wanted, x.shape[3])
     places = []
     for old, new in zip(x.shape[1:3], wanted, strict=True):
         if corners and new > 1:
@@ -147,6 +149,7 @@ def quantized_tile(call: Call) -> list[Value]:
     counts = call.inputs[1].list[: call.inputs[1].elements]
     if not 1 <= len(counts) <= 4 or min(counts) < 1:
         raise Failure(f"repetitions {counts}")
+    check_size(call.inputs[0].elements, *counts)
     return [value(np.tile(call.inputs[0].codes, counts)), *_limits(call, 2)]
 
 

@@ -12,7 +12,7 @@ from rkcosim.frontends.hexagon_nn.arithmetic import half_away
 from rkcosim.frontends.hexagon_nn.geometry import Geometry, Padding, geometry, window_of
 from rkcosim.frontends.hexagon_nn.host_moves import axis_of
 from rkcosim.frontends.hexagon_nn.operations import Call, operation
-from rkcosim.frontends.hexagon_nn.tensors import Failure, Value, value
+from rkcosim.frontends.hexagon_nn.tensors import Failure, Value, check_size, value
 
 Array = npt.NDArray[Any]
 MANY = None
@@ -178,6 +178,7 @@ def range_(call: Call) -> list[Value]:
     start, limit, step = (x.whole for x in call.inputs)
     if step == 0:
         raise Failure("a range with the step 0")
+    check_size(len(range(start, limit, step)))
     return [value(np.arange(start, limit, step, dtype=np.int32))]
 
 
@@ -272,7 +273,7 @@ def normalised(x: Array, sizes: Value, bias: float, alpha: float, beta: float) -
         raise Failure(f"a window of {sizes.shape}")
     squares = x.astype(np.float64) ** 2
     for axis in range(1, 4):
-        reach = sizes.shape[axis] // 2
+        reach = min(sizes.shape[axis] // 2, x.shape[axis])
         pads = [(0, 0)] * 4
         pads[axis] = (reach, reach)
         full = np.pad(squares, pads)
@@ -293,6 +294,7 @@ def bilinear(x: Array, sizes: Value, corners: bool) -> Array:
     wanted = sizes.list[:2]
     if len(wanted) != 2 or min(wanted) < 1:
         raise Failure(f"an output of {wanted}")
+    check_size(x.shape[0], *wanted, x.shape[3])
     found = x.astype(np.float64)
     for axis, new in zip((1, 2), wanted, strict=True):
         old = x.shape[axis]
@@ -314,6 +316,8 @@ def resize_bilinear(call: Call) -> list[Value]:
 @operation("InstanceNorm_f", ins=1, outs=1)
 def instance_norm(call: Call) -> list[Value]:
     x = call.inputs[0].reals.astype(np.float64)
+    if not x.size:
+        raise Failure("an empty tensor")
     mean, deviation = x.mean(axis=(1, 2), keepdims=True), x.std(axis=(1, 2), keepdims=True)
     return [value(((x - mean) / np.maximum(deviation, 1e-9)).astype(np.float32))]
 

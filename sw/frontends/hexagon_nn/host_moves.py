@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from rkcosim.frontends.hexagon_nn.geometry import Padding
 from rkcosim.frontends.hexagon_nn.operations import Call, operation
-from rkcosim.frontends.hexagon_nn.tensors import Failure, Value, range_of, value
+from rkcosim.frontends.hexagon_nn.tensors import Failure, Value, check_size, range_of, value
 
 Array = npt.NDArray[Any]
 MANY = None
@@ -101,17 +101,19 @@ def quantized_transpose(call: Call) -> list[Value]:
     return [_transposed(*call.inputs[:2]), *_limits(call, 2)]
 
 
-def _pads(control: Value) -> list[tuple[int, int]]:
+def _pads(x: Value, control: Value) -> list[tuple[int, int]]:
     numbers = control.list
     if len(numbers) % 2 or not 2 <= len(numbers) <= 8 or min(numbers) < 0:
         raise Failure(f"padding by {numbers}")
     pairs = list(zip(numbers[::2], numbers[1::2], strict=True))
-    return pairs + [(0, 0)] * (4 - len(pairs))
+    pairs += [(0, 0)] * (4 - len(pairs))
+    check_size(*(size + before + after for size, (before, after) in zip(x.shape, pairs, strict=True)))
+    return pairs
 
 
 @operation("Pad_f", ins=2, outs=1)
 def pad(call: Call) -> list[Value]:
-    return [value(np.pad(call.inputs[0].raw, _pads(call.inputs[1])))]
+    return [value(np.pad(call.inputs[0].raw, _pads(*call.inputs[:2])))]
 
 
 @operation("QuantizedPad_8", ins=(4, 6), outs=3)
@@ -120,7 +122,7 @@ def quantized_pad(call: Call) -> list[Value]:
     fill = call.inputs[4].scalar if len(call.inputs) > 4 else 0.0
     code = int(limits.codes(np.array([fill], np.float32))[0])
     return [
-        value(np.pad(call.inputs[0].codes, _pads(call.inputs[3]), constant_values=code)),
+        value(np.pad(call.inputs[0].codes, _pads(call.inputs[0], call.inputs[3]), constant_values=code)),
         *_limits(call, 1),
     ]
 
@@ -129,7 +131,7 @@ def quantized_pad(call: Call) -> list[Value]:
 def quantized_pad_code(call: Call) -> list[Value]:
     code = int(call.inputs[4].codes.reshape(-1)[0])
     return [
-        value(np.pad(call.inputs[0].codes, _pads(call.inputs[3]), constant_values=code)),
+        value(np.pad(call.inputs[0].codes, _pads(call.inputs[0], call.inputs[3]), constant_values=code)),
         *_limits(call, 1),
     ]
 
@@ -139,7 +141,7 @@ def _mirrored(call: Call) -> Value:
     if call.padding not in modes:
         raise Failure(f"padding {call.padding.name} for a mirror")
     mode: Any = modes[call.padding]
-    return value(np.pad(call.inputs[0].raw, _pads(call.inputs[1]), mode=mode))
+    return value(np.pad(call.inputs[0].raw, _pads(*call.inputs[:2]), mode=mode))
 
 
 @operation("MirrorPad_f", ins=2, outs=1)

@@ -37,6 +37,8 @@ def avg_pool(call: Call) -> list[Value]:
 def mean(call: Call) -> list[Value]:
     axes = tuple(sorted({axis_of(n) for n in call.inputs[3].list[: call.inputs[3].elements]}))
     given, x = limits_at(call, 1), call.inputs[0].codes
+    if not x.size:
+        raise Failure("an empty tensor")
     real = given.reals(x).astype(np.float64).mean(axis=axes, keepdims=True)
     limits = with_zero(*(one.scalar for one in call.inputs[4:6])) if len(call.inputs) == 6 else given
     return [squeezed(limits.codes(real), axes, call.padding), single(limits.low), single(limits.high)]

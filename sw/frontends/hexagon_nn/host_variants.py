@@ -12,7 +12,7 @@ from rkcosim.frontends.hexagon_nn.geometry import Geometry, geometry, window_of
 from rkcosim.frontends.hexagon_nn.host_bytes import limits_at
 from rkcosim.frontends.hexagon_nn.host_sums import finish
 from rkcosim.frontends.hexagon_nn.operations import Call, operation
-from rkcosim.frontends.hexagon_nn.tensors import Failure, Value
+from rkcosim.frontends.hexagon_nn.tensors import Failure, Value, check_size
 
 Array = npt.NDArray[Any]
 
@@ -49,6 +49,7 @@ def dilated(call: Call) -> list[Value]:
 def _spread(x: Array, zero: int, strides: tuple[int, int]) -> Array:
     """Return an input with strides - 1 elements of real zero between its pixels."""
     b, h, w, d = x.shape
+    check_size(b, h * strides[0], w * strides[1], d)
     full = np.full((b, (h - 1) * strides[0] + 1, (w - 1) * strides[1] + 1, d), zero, np.uint8)
     full[:, :: strides[0], :: strides[1]] = x
     return full

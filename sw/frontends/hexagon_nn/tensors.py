@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rkcosim.compiler.graph import MAX_ELEMENTS
 from rkcosim.frontends.hexagon_nn.arithmetic import Range
 
 Shape = tuple[int, int, int, int]
@@ -151,6 +152,12 @@ class Value:
         if self.data.size < 4:
             raise Failure("a scalar without a number")
         return int(self.data[:4].view(np.int32)[0])
+
+
+def check_size(*sizes: int) -> None:
+    """Raise Failure if a tensor of these sizes is too large."""
+    if min(sizes) < 0 or math.prod(sizes) > MAX_ELEMENTS:
+        raise Failure(f"a tensor of {' x '.join(str(n) for n in sizes)} elements")
 
 
 def range_of(low: Value, high: Value) -> Range:
