@@ -14,15 +14,22 @@ from typing import Any
 import numpy as np
 import pytest
 
+pytest.importorskip("tflite", reason="needs the extra tflite")
 if shutil.which("cc") is None and shutil.which("gcc") is None:
     pytest.skip("no C compiler on this machine", allow_module_level=True)
 
+from rkcosim.compiler import LoadedModel, compile_model
 from rkcosim.devices.preload import c_compiler, sanitizer_runtime
+from rkcosim.driver import Driver
+from rkcosim.engines.engine import open_named
+from rkcosim.frontends.hexagon_nn.geometry import Padding
 from rkcosim.frontends.hexagon_nn.library import environment, hexagon_library, lay_out
 from rkcosim.frontends.hexagon_nn.npu import Npu
 from rkcosim.plugins.machine import Machine
 from rkcosim.plugins.settings import Settings
-from tests.models.hexagon_graphs import execute
+from tests.models.hexagon_graphs import Builder, execute
+from tests.models.hexagon_networks import Form, graph_of_tflite
+from tests.models.tflite_models import Tf
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "tests" / "system" / "programs" / "hexagon_rules.c"
@@ -144,10 +151,6 @@ def golden() -> Iterator[Machine]:
 
 def tflite_codes(data: bytes, x: np.ndarray) -> np.ndarray:
     """The output of a TFLite model on the golden engine, for one input (1, H, W, C)."""
-    from rkcosim.compiler import LoadedModel, compile_model
-    from rkcosim.driver import Driver
-    from rkcosim.engines.engine import open_named
-
     engine = open_named("golden")
     with LoadedModel(compile_model(data), Driver(engine)) as loaded:
         loaded.set_input(0, x.transpose(0, 3, 1, 2))
@@ -157,14 +160,12 @@ def tflite_codes(data: bytes, x: np.ndarray) -> np.ndarray:
     return found.transpose(0, 2, 3, 1) if found.ndim == 4 else found
 
 
-def network(seed: int, exact: bool) -> Any:
-    """A quantised network as a TFLite model under construction: five layers and a maximum.
+def network(seed: int, exact: bool) -> bytes:
+    """A quantised network as a TFLite model: four convolutions and a maximum.
 
     With `exact` the ratios of all steps are powers of two, the weights even and the biases odd, so no sum is
     half-way between two codes, where the roundings of both formats differ.
     """
-    from tests.models.tflite_models import Tf
-
     t = Tf(seed=seed, dtype="uint8")
     rng = np.random.default_rng(seed)
     x = t.input((1, 16, 16, 3), 1 / 16, 128)
@@ -199,58 +200,14 @@ def network(seed: int, exact: bool) -> Any:
             weights.scale = 2.0 ** -round(np.log2(spread)) * scale / item.scale
             weights.data, bias.data = weights.data & 254, bias.data | 1
         bias.scale = weights.scale * item.scale
-    return t.bytes(x), t
-
-
-def hexagon_graph(t: Any, form: str) -> Any:
-    """The same network as a graph: of fused convolutions, or of sums, biases and requantisations."""
-    from rkcosim.frontends.hexagon_nn.geometry import Padding
-    from tests.models.hexagon_graphs import Builder
-
-    b = Builder()
-    known = {t.inputs[0]: b.input()[0]}
-
-    def limits(item: Any) -> list[Any]:
-        scale, zero = float(item.scale), int(item.zero)
-        return b.range(-zero * scale, (255 - zero) * scale)
-
-    ranges = {t.inputs[0]: limits(t.items[t.inputs[0]])}
-    for kind, inputs, (output,), options in t.nodes:
-        x = known[inputs[0]]
-        if kind == "MAX_POOL_2D":
-            sizes = b.shape(1, options["FilterHeight"], options["FilterWidth"], 1)
-            strides = b.shape(1, options["StrideH"], options["StrideW"], 1)
-            found = b.node("QuantizedMaxPool_8", [x, *ranges[inputs[0]], sizes, strides], 3, Padding.VALID)
-        else:
-            depthwise = kind == "DEPTHWISE_CONV_2D"
-            weights, bias, out = t.items[inputs[1]], t.items[inputs[2]], t.items[output]
-            w = weights.data.transpose(1, 2, 3, 0)
-            strides = b.shape(1, options["StrideH"], options["StrideW"], 1)
-            wide = b.range(-(2.0**31) * bias.scale, 2.0**31 * bias.scale)
-            head = [x, b.constant(w, np.uint8), *ranges[inputs[0]], *limits(weights), strides]
-            biases = [b.constant(bias.data, np.int32), *wide]
-            padding = Padding.SAME if options["Padding"] == 0 else Padding.VALID
-            if form == "fused":
-                name = "DepthwiseSupernode_8x8p32to8" if depthwise else "Supernode_8x8p32to8"
-                found = b.node(name, [*head, *biases, *limits(out)], 3, padding)
-            else:
-                name = "QuantizedDepthwiseConv2d_8x8to32" if depthwise else "QuantizedConv2d_8x8to32"
-                sums = b.node(name, head, 3, padding)
-                total = b.node("QuantizedBiasAdd_32p32to32", [sums[0], biases[0], *sums[1:], *biases[1:]], 3)
-                found = b.node("Requantize_32to8", [*total, *limits(out)], 3)
-            if options.get("FusedActivationFunction"):
-                found = b.node("QuantizedRelu_8", found, 3)
-        known[output], ranges[output] = found[0], found[1:]
-    b.output([known[output]])
-    return b.prepared()
+    return t.bytes(x)
 
 
 @pytest.mark.parametrize("form", ["fused", "requantised"])
-def test_network_equals_the_tflite_model(golden: Machine, form: str) -> None:
+def test_network_equals_the_tflite_model(golden: Machine, form: Form) -> None:
     """Every byte of the output, in layers of the NPU only."""
-    pytest.importorskip("tflite", reason="needs the extra tflite")
-    data, t = network(3, exact=True)
-    graph, npu = hexagon_graph(t, form), Npu(golden)
+    data = network(3, exact=True)
+    graph, npu = graph_of_tflite(data, form), Npu(golden)
     for seed in range(2):
         x = np.random.default_rng(seed).integers(0, 256, (1, 16, 16, 3), dtype=np.uint8)
         outcome = execute(graph, [x], npu)
@@ -270,10 +227,9 @@ def test_network_equals_the_tflite_model(golden: Machine, form: str) -> None:
 
 def test_network_on_the_rtl() -> None:
     """Layers and sums on the default engine, each compared with both golden models or its definition."""
-    pytest.importorskip("tflite", reason="needs the extra tflite")
-    data, t = network(3, exact=True)
+    data = network(3, exact=True)
     machine = Machine(Settings(check=True))
-    graph, npu = hexagon_graph(t, "requantised"), Npu(machine)
+    graph, npu = graph_of_tflite(data, "requantised"), Npu(machine)
     x = np.random.default_rng(0).integers(0, 256, (1, 16, 16, 3), dtype=np.uint8)
     outcome = execute(graph, [x], npu)
     assert outcome.result == 0, graph.take_log()
@@ -295,15 +251,14 @@ def test_network_on_the_rtl() -> None:
 
 
 @pytest.mark.parametrize("form", ["fused", "requantised"])
-def test_network_with_any_steps(golden: Machine, form: str) -> None:
+def test_network_with_any_steps(golden: Machine, form: Form) -> None:
     """With arbitrary steps the roundings differ: the NPU gives what the definition gives, on the host too."""
-    pytest.importorskip("tflite", reason="needs the extra tflite")
-    data, t = network(5, exact=False)
+    data = network(5, exact=False)
     x = np.random.default_rng(9).integers(0, 256, (1, 16, 16, 3), dtype=np.uint8)
-    graph, npu = hexagon_graph(t, form), Npu(golden)
+    graph, npu = graph_of_tflite(data, form), Npu(golden)
     found = execute(graph, [x], npu).outputs[0].codes
     npu.forget(graph)
-    alone = execute(hexagon_graph(t, form), [x]).outputs[0].codes
+    alone = execute(graph_of_tflite(data, form), [x]).outputs[0].codes
     assert (found == alone).all()
     difference = np.abs(found.astype(int) - tflite_codes(data, x).astype(int))
     assert difference.max() <= 2, difference.max()
@@ -312,9 +267,6 @@ def test_network_with_any_steps(golden: Machine, form: str) -> None:
 
 def ranges_in_the_data() -> Any:
     """A graph of a convolution whose output's range follows from the data."""
-    from rkcosim.frontends.hexagon_nn.geometry import Padding
-    from tests.models.hexagon_graphs import Builder
-
     b = Builder()
     codes = b.node("AutoQuantize", b.input(), 3)
     w = b.constant(np.random.default_rng(1).integers(0, 256, (3, 3, 4, 8)), np.uint8)

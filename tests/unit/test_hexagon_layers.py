@@ -7,48 +7,28 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rkcosim.frontends.hexagon_nn.arithmetic import Quotient, Range, f32, requantise32, sums_range, with_zero
+pytest.importorskip("tflite", reason="needs the extra tflite")
+
+from rkcosim.frontends.hexagon_nn.arithmetic import Range
 from rkcosim.frontends.hexagon_nn.geometry import Padding, geometry
 from rkcosim.frontends.hexagon_nn.host_sums import HostArithmetic
-from rkcosim.frontends.hexagon_nn.layers import Convolution, exact_scaling, layer_model, pool_model, stairs
+from rkcosim.frontends.hexagon_nn.layers import exact_scaling, layer_model, pool_model, stairs
 from rkcosim.frontends.hexagon_nn.npu import Meter, NpuArithmetic, run_codes
 from rkcosim.frontends.hexagon_nn.tensors import value
 from rkcosim.plugins.machine import Machine
 from rkcosim.plugins.settings import Settings
+from tests.models.hexagon_networks import Form, random_layer
 
 SHAPES = [(3, 8, 3, False), (16, 32, 1, False), (24, 24, 3, True)]
 """Depth, kernels, rows of a kernel, depthwise."""
 
 
-def drawn(seed: int, shape: tuple[int, int, int, bool], form: str) -> Convolution:
-    """A random convolution with an activation in half of the cases."""
-    depth, kernels, rows, depthwise = shape
-    rng = np.random.default_rng(seed)
-    w = rng.integers(0, 256, (rows, rows, depth, 1 if depthwise else kernels), dtype=np.uint8)
-    window = geometry(value(np.zeros((1, 7, 7, depth), np.uint8)), (rows, rows), (1, 1), Padding.SAME)
-    step = float(f32(rng.uniform(0.01, 0.05)) * f32(rng.uniform(0.002, 0.01)))
-    reach = step * np.sqrt(rows * rows * (1 if depthwise else depth)) * 15000
-    limits = with_zero(-reach * rng.uniform(0.6, 1), reach * rng.uniform(0.6, 1))
-    given = sums_range(step)
-
-    def codes(sums: np.ndarray) -> np.ndarray:
-        if form == "fused":
-            found = Quotient(step, limits).codes(sums)
-        else:
-            found = requantise32(np.asarray(sums), given, limits)
-        return np.maximum(found, np.uint8(limits.zero)) if seed % 2 else found
-
-    bias = rng.integers(-3000, 3000, kernels)
-    zeros = int(rng.integers(0, 256)), int(rng.integers(100, 156))
-    return Convolution("conv", (7, 7, depth), w, *zeros, window, bias, depthwise, codes, step, limits)
-
-
 @pytest.mark.parametrize("form", ["fused", "requantised"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_exact_at_every_sum(shape: tuple[int, int, int, bool], form: str) -> None:
+def test_exact_at_every_sum(shape: tuple[int, int, int, bool], form: Form) -> None:
     found = 0
     for seed in range(8):
-        one = drawn(seed, shape, form)
+        one = random_layer(seed, shape, form)
         scaling = exact_scaling(one)
         if scaling is None:
             continue
@@ -62,7 +42,7 @@ def test_exact_at_every_sum(shape: tuple[int, int, int, bool], form: str) -> Non
 
 def test_another_function_is_refused() -> None:
     """A staircase with one step in the wrong place has no multipliers."""
-    one = drawn(0, SHAPES[0], "fused")
+    one = random_layer(0, SHAPES[0], "fused")
     rises, reached = stairs(one.codes, *one.ends)
     place, code = int(rises[100]), int(reached[100])
 
@@ -90,8 +70,8 @@ def machine() -> object:
 
 @pytest.mark.parametrize("form", ["fused", "requantised"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_layers_on_the_golden_model(machine: Machine, shape: tuple[int, int, int, bool], form: str) -> None:
-    one = drawn(1, shape, form)
+def test_layers_on_the_golden_model(machine: Machine, shape: tuple[int, int, int, bool], form: Form) -> None:
+    one = random_layer(1, shape, form)
     model = layer_model(one)
     assert model is not None
     assert len(model.plan.steps) == 1
@@ -117,6 +97,18 @@ def test_sums_on_the_golden_model(machine: Machine, zeros: tuple[int, int]) -> N
     assert (found == HostArithmetic().convolve(x, zeros[0], w, zeros[1], window)).all()
     assert meter.take().jobs == 1
     assert meter.take().jobs == 0
+
+
+@pytest.mark.parametrize("kernels", [1, 2])
+def test_depthwise_sums_on_the_golden_model(machine: Machine, kernels: int) -> None:
+    rng = np.random.default_rng(kernels)
+    x = rng.integers(0, 256, (2, 5, 6, 45), dtype=np.uint8)
+    w = rng.integers(0, 256, (3, 3, 45, kernels), dtype=np.uint8)
+    window = geometry(value(x), (3, 3), (1, 2), Padding.SAME)
+    meter = Meter(machine)
+    found = NpuArithmetic(machine, meter).depthwise(x, 9, w, 131, window)
+    assert (found == HostArithmetic().depthwise(x, 9, w, 131, window)).all()
+    assert meter.take().jobs == 2  # 32 and 13 channels
 
 
 def test_pooling_on_the_golden_model(machine: Machine) -> None:

@@ -117,8 +117,17 @@ class NpuArithmetic:
             raise Mismatch(f"the sum at {at} is {found[at]}, but {wanted[at]} in the definition")
 
     def depthwise(self, x: Array, x_zero: int, w: Array, w_zero: int, window: Geometry) -> Sums:
-        """Compute on the host: a matrix product would multiply by zeros for all other channels."""
-        return self._host.depthwise(x, x_zero, w, w_zero, window)
+        """Compute groups of channels as convolutions whose other weights are the zero point."""
+        rows, columns, depth, count = w.shape
+        found = []
+        for first in range(0, depth, STEP):
+            own = np.arange(min(STEP, depth - first))
+            full = np.full((rows, columns, len(own), len(own), count), w_zero, np.uint8)
+            full[:, :, own, own] = w[:, :, first : first + STEP]
+            dense = full.reshape(rows, columns, len(own), -1)
+            part = np.ascontiguousarray(x[..., first : first + STEP])
+            found.append(self.convolve(part, x_zero, dense, w_zero, window))
+        return np.concatenate(found, 3)
 
     def max_pool(self, x: Array, window: Geometry) -> npt.NDArray[np.uint8]:
         """Compute as a layer of the NPU, or on the host if the NPU has no such layer."""
