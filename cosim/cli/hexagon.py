@@ -50,7 +50,7 @@ class HexagonOptions(EngineOptions):
     waits=True,
 )
 def hexagon_command(asked: HexagonOptions) -> None:
-    """Run a program that builds graphs with Hexagon NN's C interface on the simulated NPU.
+    """Run a program of Hexagon NN graphs on the simulated NPU.
 
     The program finds libhexagon_nn.so and libhexagon_nn_v1.so (docs/hexagon.md). The exit code is that of
     the program.

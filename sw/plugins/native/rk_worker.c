@@ -18,9 +18,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#ifndef RK_MODULE
-#define RK_MODULE "rkcosim.plugins.worker" /* the Python module of the process */
-#endif
 #define FIRST_LIMIT 3600000u /* milliseconds of the first call, in which an engine may be built */
 #define FIRST_MEMORY (64u << 10)
 #define ROUND (1u << 16)
