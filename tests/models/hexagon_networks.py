@@ -80,7 +80,8 @@ class _Reader:
         add = {
             **{"CONV_2D": self.convolution, "DEPTHWISE_CONV_2D": self.convolution},
             **{"MAX_POOL_2D": self.pool, "AVERAGE_POOL_2D": self.pool},
-            **{"RESHAPE": self.reshape, "SOFTMAX": self.softmax},
+            **{"RESHAPE": self.reshape, "SQUEEZE": self.reshape, "SOFTMAX": self.softmax},
+            **{"CONCATENATION": self.concat, "ADD": self.sum, "FULLY_CONNECTED": self.product},
         }[kind]
         self.edges[op.Outputs(0)] = add(kind, inputs, op)
 
@@ -121,6 +122,25 @@ class _Reader:
         padding = Padding.VALID if read.Padding() else Padding.SAME
         name = "QuantizedMaxPool_8" if kind == "MAX_POOL_2D" else "QuantizedAvgPool_8"
         return self.b.node(name, [*self.edges[inputs[0]], sizes, strides], 3, padding)
+
+    def concat(self, _: str, inputs: list[int], op: Any) -> list[Edge]:
+        axis = self.options(tflite.ConcatenationOptions, op).Axis()
+        parts = zip(*(self.edges[number] for number in inputs), strict=True)
+        codes, lows, highs = (list(part) for part in parts)
+        return self.b.node("QuantizedConcat_8", [self.b.constant(axis, np.int32), *codes, *lows, *highs], 3)
+
+    def sum(self, _: str, inputs: list[int], op: Any) -> list[Edge]:
+        (a, *ends), (b, *others) = (self.edges[number] for number in inputs)
+        return self.b.node("QuantizedAdd_8p8to8", [a, b, *ends, *others, *self.limits(op.Outputs(0))], 3)
+
+    def product(self, _: str, inputs: list[int], op: Any) -> list[Edge]:
+        x, *ends = self.edges[inputs[0]]
+        w = self.b.constant(self.array(inputs[1], np.uint8).T, np.uint8)
+        step = self.scale(inputs[2])[0]
+        bias = [self.b.constant(self.array(inputs[2], np.int32), np.int32)]
+        bias += self.b.range(-(2.0**31) * step, 2.0**31 * step)
+        inputs_ = [x, w, *ends, *self.limits(inputs[1]), *bias, *self.limits(op.Outputs(0))]
+        return self.b.node("SuperFC_8x8p32to8", inputs_, 3)
 
     def reshape(self, _: str, inputs: list[int], op: Any) -> list[Edge]:
         x, *ends = self.edges[inputs[0]]

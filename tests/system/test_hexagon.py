@@ -265,6 +265,28 @@ def test_network_with_any_steps(golden: Machine, form: Form) -> None:
     assert np.mean(difference > 0) < 0.2
 
 
+@pytest.mark.parametrize("form", ["fused", "requantised"])
+def test_sums_joins_and_products(golden: Machine, form: Form) -> None:
+    """Two branches that are added and joined, an average, and a product with a fused bias."""
+    t = Tf(seed=11, dtype="uint8")
+    x = t.input((1, 8, 8, 4), 1 / 16, 128)
+    a, b = (t.conv(x, 16, rows, scale=0.3, zero=120) for rows in (1, 3))
+    total = t.add("ADD", [a, b], (1, 8, 8, 16), scale=0.5, zero=110)
+    both = t.add("CONCATENATION", [total, a], (1, 8, 8, 32), scale=0.5, zero=110, Axis=3)
+    options = {"FilterHeight": 8, "FilterWidth": 8, "StrideH": 1, "StrideW": 1, "Padding": 1}
+    mean = t.add("AVERAGE_POOL_2D", [both], (1, 1, 1, 32), scale=0.5, zero=110, **options)
+    data = t.bytes(t.dense(mean, 10, scale=1.0, zero=128))
+    graph, npu = graph_of_tflite(data, form), Npu(golden)
+    x = np.random.default_rng(2).integers(0, 256, (1, 8, 8, 4), dtype=np.uint8)
+    found = execute(graph, [x], npu).outputs[0].codes
+    npu.forget(graph)
+    assert (found == execute(graph_of_tflite(data, form), [x]).outputs[0].codes).all()
+    assert np.abs(found.reshape(-1).astype(int) - tflite_codes(data, x).reshape(-1).astype(int)).max() <= 3
+    places = {node.name: node.place for node in graph.nodes}
+    assert places["SuperFC_8x8p32to8"] == places["QuantizedAvgPool_8"] == "npu"
+    assert places["QuantizedAdd_8p8to8"] == places["QuantizedConcat_8"] == "host"
+
+
 def ranges_in_the_data() -> Any:
     """A graph of a convolution whose output's range follows from the data."""
     b = Builder()
