@@ -33,6 +33,9 @@ STEP = 32
 MOST_DEPTH = 65504
 """Elements of a sum in one product, the most that the NPU has; longer sums are added by the host."""
 
+MOST_POOLS = 256
+"""Shapes and windows for which layers of pooling are made; further ones are computed by the host."""
+
 MOST_RANGES = 4
 """Ranges and shapes of a node for which layers are made; a node with more of them gets its sums only."""
 
@@ -144,6 +147,8 @@ class NpuArithmetic:
         height, width, depth = x.shape[1:]
         key = name, (height, width, depth), window
         if key not in self._pools:
+            if len(self._pools) >= MOST_POOLS:
+                return None
             model = make(name, (height, width, depth), window)
             self._pools[key] = None if model is None else self._machine.load(name, model)
         return self._pools[key]

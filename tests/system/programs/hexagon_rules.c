@@ -123,6 +123,16 @@ static void numbers(void)
     hexagon_nn_output output = room(16);
     CHECK(hexagon_nn_append_node(id, 1, OP_INPUT, 77, NULL, 0, &output, 1) == -1);
     says(id, "there is no padding 77");
+#ifdef HEXAGON_NN_V1
+    CHECK(NN_PAD_SAME_CAFFE == 3 && hexagon_nn_append_node(id, 1, OP_INPUT, 4, NULL, 0, &output, 1) == -1);
+    CHECK(hexagon_nn_append_node(id, 7, OP_INPUT, NN_PAD_SAME_CAFFE, NULL, 0, &output, 1) == 0);
+    unsigned char text[4096];
+    hexagon_nn_snpprint(id, text, sizeof(text));
+    CHECK(strstr((char *)text, "padding SAME_CAFFE"));
+#else
+    CHECK(NN_PAD_SAME_CAFFE == 5);
+    CHECK(hexagon_nn_append_node(id, 7, OP_INPUT, NN_PAD_MIRROR_REFLECT, NULL, 0, &output, 1) == 0);
+#endif
     CHECK(append(id, 2, OP_Relu_f, 9, 16) == 0); /* references are checked by prepare */
     CHECK(hexagon_nn_prepare(id) == -1);
     says(id, "refers to node 0x9, which does not exist");
