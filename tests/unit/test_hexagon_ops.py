@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from rkcosim.frontends.hexagon_nn.arithmetic import Quotient, Range, with_zero
+from rkcosim.frontends.hexagon_nn.arithmetic import Adder, Quotient, Range, with_zero, with_zero_between
 from rkcosim.frontends.hexagon_nn.geometry import Padding, geometry
 from rkcosim.frontends.hexagon_nn.tensors import Failure, value
 from tests.models.hexagon_graphs import run_node, scalar, shape_only, whole
@@ -219,6 +219,43 @@ def test_elementwise_by_hand() -> None:
     wide, low, high = run_node("QuantizedSub_8p8to32", [a, b, *limits], 3)
     assert wide.ints.reshape(-1).tolist() == [-10 * 0x7F80, 197 * 0x7F80]
     assert wide.ints.reshape(-1)[0] * high.scalar / 2**31 == pytest.approx(-10)
+
+
+def test_both_ends_are_kept() -> None:
+    """A zero point of 127.63 becomes 128 by moving both ends; one of 20.4 becomes 20 by the lower end."""
+    moved = with_zero_between(-100.2, 100.0)
+    assert moved.high - moved.low == pytest.approx(200.2, rel=1e-6)
+    assert -moved.low * 255 / 200.2 == pytest.approx(128, abs=1e-3)
+    lower = with_zero_between(-20.4, 234.6)
+    assert (lower.low, lower.high) == (pytest.approx(-234.6 * 20 / 235, rel=1e-6), pytest.approx(234.6))
+    assert with_zero_between(-1.0, 1.55) == Range(-1.0, pytest.approx(1.55))
+
+
+def test_sums_in_integers_by_hand() -> None:
+    """Steps of 1 and 2 to steps of 3: factors 1/3 and 2/3 of 2^13, rounded, with 5 fraction bits."""
+    adder = Adder.of(Range(0, 255), Range(0, 510), Range(0, 765), 1)
+    assert adder is not None
+    assert (adder.first, adder.second, adder.early, adder.late, adder.offset) == (2731, 5461, 8, 5, 0)
+    a, b = np.array([3, 1, 255], U), np.array([3, 1, 255], U)
+    # (3 * 2731 + 3 * 5461) >> 8 = 96, (96 + 16) >> 5 = 3
+    assert adder.codes(a, b).tolist() == [3, 1, 255]
+    inputs = [a, b, scalar(0), scalar(255), scalar(0), scalar(510), scalar(0), scalar(765)]
+    assert run_node("QuantizedAdd_8p8to8", inputs, 3)[0].codes.reshape(-1).tolist() == [3, 1, 255]
+    assert Adder.of(Range(0, 255), Range(0, 255), Range(0, 0.01), 1) is None
+
+
+@given(st.integers(0, 2**31 - 1), st.sampled_from([-1, 1]))
+@settings(deadline=None, max_examples=100)
+def test_sums_in_integers_are_near_the_real_ones(seed: int, sign: int) -> None:
+    rng = np.random.default_rng(seed)
+    first, second = (with_zero(-rng.uniform(0.1, 5), rng.uniform(0.1, 5)) for _ in range(2))
+    wanted = with_zero(-rng.uniform(1, 12), rng.uniform(1, 12))
+    a, b = rng.integers(0, 256, (2, 500), dtype=U)
+    adder = Adder.of(first, second, wanted, sign)
+    assert adder is not None
+    assume(abs(adder.offset) < 2**15 - 1)  # nnlib saturates it to 16 bits, for very lopsided ranges
+    real = wanted.codes(first.reals(a) + sign * second.reals(b))
+    assert np.abs(adder.codes(a, b).astype(int) - real.astype(int)).max() <= 1
 
 
 def test_softmax_and_curves() -> None:

@@ -111,6 +111,77 @@ def with_zero(low: float, high: float) -> Range:
     return Range(float(least), float(most))
 
 
+def with_zero_between(low: float, high: float) -> Range:
+    """Return a range with an exact code for 0 near two given ends, of which neither is free to move.
+
+    If the zero point is not an integer within 2^-14, the end near 0 of a lopsided range moves so that it is
+    rounded, otherwise both ends move by the same amount (hexagon/src/quantize.c, both ends "fixed").
+    """
+    least, most = f32(min(0.0, low)), f32(max(0.0, high))
+    reach = most - least
+    if least == 0 or not reach > 0:
+        return Range(float(least), float(max(most, least + f32(LEAST_RANGE))))
+    zero = f32(-LEVELS) * least / reach
+    rest = zero - np.floor(zero)
+    if not f32(NEAR) < rest < f32(1 - NEAR):
+        return Range(float(least), float(most))
+    nearest = np.floor(zero) + f32(rest >= 0.5)
+    if zero <= 63.75:
+        least = most * nearest / (nearest - f32(LEVELS))
+    elif zero >= 192.25:
+        most = least - f32(LEVELS) * least / nearest
+    else:
+        moved = (zero - nearest) * reach * f32(1 / LEVELS)
+        least, most = least + moved, most + moved
+    return Range(float(least), float(most))
+
+
+@dataclass(frozen=True)
+class Adder:
+    """The sum of two tensors of bytes in a given range, in nnlib's integers (hexagon/ops/src/op_add.c).
+
+    t = (a * first + b * second) >> early; the code is (t + offset) / 2^late, rounded up at halves.
+
+    Members
+    -------
+    first, second : factors of the codes, below 2^14.
+    early, late : right shifts.
+    offset : added between them; the sum is saturated to 16 bits.
+    """
+
+    first: int
+    second: int
+    early: int
+    late: int
+    offset: int
+
+    @classmethod
+    def of(cls, a: Range, b: Range, wanted: Range, sign: int) -> Adder | None:
+        """Return the factors of a + sign * b, or None if the wanted range is too small for them."""
+        scale = f32(LEVELS) / (f32(wanted.high) - f32(wanted.low))
+        factors = scale * f32(a.step), scale * f32(b.step) * f32(sign)
+        largest = factors[0] + factors[1] if sign > 0 else max(factors[0], -factors[1])
+        _, exponent = np.frexp(f32(largest) * f32(16384 / 16380))
+        if exponent > 12:
+            return None
+        late = min(6 - int(exponent), 7)
+        more = 1 - late if late <= 0 else 0
+        gain = f32(2.0**late)
+        first, second = (int(half_away(np.array(one * gain * f32(256)))) for one in factors)
+        zero = (a.zero * first + b.zero * second) >> (8 - more)
+        unit = f32(2.0) if more else gain
+        offset = int(half_away(np.array(f32(-wanted.low) * scale * unit))) - zero
+        if not more:
+            offset = min(max(offset, -(2**15)), 2**15 - 1)
+        return cls(first, second, 8 - more, 1 if more else late, offset)
+
+    def codes(self, a: Bytes, b: Bytes) -> Bytes:
+        """Return the codes of the sums of two tensors of codes."""
+        total = (a.astype(np.int64) * self.first + b.astype(np.int64) * self.second) >> self.early
+        total = np.clip(total + self.offset, -(2**15), 2**15 - 1)
+        return saturate((total + (1 << self.late >> 1)) >> self.late)
+
+
 def requantise32(sums: Sums, given: Range, wanted: Range) -> Bytes:
     """Return a tensor of int32 as codes of another range, as Requantize_32to8 computes them."""
     return wanted.codes(given.reals32(sums))

@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.frontends.hexagon_nn.arithmetic import Quotient, Range, bias_sums, f32, sums_range, with_zero
+from rkcosim.frontends.hexagon_nn.arithmetic import (
+    Quotient,
+    Range,
+    bias_sums,
+    f32,
+    sums_range,
+    with_zero_between,
+)
 from rkcosim.frontends.hexagon_nn.execution import call_of
 from rkcosim.frontends.hexagon_nn.geometry import Geometry, geometry, window_of
 from rkcosim.frontends.hexagon_nn.graph import Graph, Node
@@ -197,7 +204,7 @@ class ChainFunction:
             raise Failure(
                 "the range of the output depends on the data, or channels have factors of their own"
             )
-        limits = with_zero(low, high)
+        limits = with_zero_between(low, high)
         return quantised(Quotient(self.step, limits).codes(sums), limits)
 
     def codes(self, sums: Array) -> npt.NDArray[np.uint8]:

@@ -1,8 +1,8 @@
 """Element-wise operations on quantised tensors, and their concatenation.
 
 The facts are from nnlib's docs/ops.txt and hexagon/ops/src.  Where nnlib computes with the fixed point of one
-processor (sums, products and differences of bytes to bytes), the real result is rounded once to the output's
-codes here.
+processor (products of bytes to bytes, sums whose range is not given), the real result is rounded once to the
+output's codes here.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from rkcosim.frontends.hexagon_nn.arithmetic import (
     LEVELS,
+    Adder,
     Range,
     f32,
     half_away,
@@ -24,6 +25,7 @@ from rkcosim.frontends.hexagon_nn.arithmetic import (
     saturate,
     sums_range,
     with_zero,
+    with_zero_between,
 )
 from rkcosim.frontends.hexagon_nn.host_floats import (
     broadcast,
@@ -220,18 +222,29 @@ def _wanted(call: Call, low: float, high: float) -> Range:
     return with_zero(low, high)
 
 
+def _added(call: Call, sign: int) -> list[Value]:
+    """Add or subtract: in nnlib's integers to a given range, otherwise to the range that the inputs allow."""
+    a, b, first, second = _real_operands(call)
+    given = [one.scalar for one in call.inputs[6:8]]
+    if len(given) == 2 and all(map(math.isfinite, given)):
+        limits = with_zero_between(given[0], given[1])
+        adder = Adder.of(first, second, limits, sign)
+        if adder is None:
+            raise Failure(f"the range {limits.low:g} to {limits.high:g} is too small for the inputs' ranges")
+        return quantised(adder.codes(call.inputs[0].codes, call.inputs[1].codes), limits)
+    ends = (second.low, second.high) if sign > 0 else (-second.high, -second.low)
+    limits = _wanted(call, first.low + ends[0], first.high + ends[1])
+    return quantised(limits.codes(a + sign * b), limits)
+
+
 @operation("QuantizedAdd_8p8to8", ins=(6, 8), outs=3)
 def add(call: Call) -> list[Value]:
-    a, b, first, second = _real_operands(call)
-    limits = _wanted(call, first.low + second.low, first.high + second.high)
-    return quantised(limits.codes(a + b), limits)
+    return _added(call, 1)
 
 
 @operation("QuantizedSub_8p8to8", ins=(6, 8), outs=3)
 def subtract(call: Call) -> list[Value]:
-    a, b, first, second = _real_operands(call)
-    limits = _wanted(call, first.low - second.high, first.high - second.low)
-    return quantised(limits.codes(a - b), limits)
+    return _added(call, -1)
 
 
 @operation("QuantizedMul_8x8to8", ins=6, outs=3)

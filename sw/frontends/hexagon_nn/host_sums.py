@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.frontends.hexagon_nn.arithmetic import Quotient, bias_sums, f32, half_away, sums_range, with_zero
+from rkcosim.frontends.hexagon_nn.arithmetic import (
+    Quotient,
+    bias_sums,
+    f32,
+    half_away,
+    sums_range,
+    with_zero,
+    with_zero_between,
+)
 from rkcosim.frontends.hexagon_nn.geometry import Geometry
 from rkcosim.frontends.hexagon_nn.host_bytes import limits_at
 from rkcosim.frontends.hexagon_nn.host_floats import kernel_window, matrix_rows
@@ -150,10 +158,12 @@ def finish(total: Sums, step: float, bias: Value, call: Call, places: tuple[int,
         whole = half_away(whole * scales.astype(np.float64)).astype(np.int64)
     whole = whole + bias_sums(numbers.reshape(-1), limits_at(call, places[0]), step)
     low, high = (call.inputs[places[1] + n].scalar for n in range(2))
-    if not (math.isfinite(low) and math.isfinite(high)):
+    if math.isfinite(low) and math.isfinite(high):
+        limits = with_zero_between(low, high)
+    else:
         low = low if math.isfinite(low) else float(whole.min(initial=0)) * step
         high = high if math.isfinite(high) else float(whole.max(initial=0)) * step
-    limits = with_zero(low, high)
+        limits = with_zero(low, high)
     return quantised(Quotient(step, limits).codes(whole), limits)
 
 

@@ -156,7 +156,7 @@ class Value:
 
 def check_size(*sizes: int) -> None:
     """Raise Failure if a tensor of these sizes is too large."""
-    if min(sizes) < 0 or math.prod(sizes) > MAX_ELEMENTS:
+    if min(sizes) < 0 or math.prod(max(1, n) for n in sizes) > MAX_ELEMENTS:
         raise Failure(f"a tensor of {' x '.join(str(n) for n in sizes)} elements")
 
 
