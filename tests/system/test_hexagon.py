@@ -287,6 +287,29 @@ def test_sums_joins_and_products(golden: Machine, form: Form) -> None:
     assert places["QuantizedAdd_8p8to8"] == places["QuantizedConcat_8"] == "host"
 
 
+def test_limits_that_change(golden: Machine) -> None:
+    """The threshold of an activation is an input of the graph: it counts in every execution."""
+    b = Builder()
+    x, *ends, most = b.input(4)
+    w = b.constant(np.arange(100, 164).reshape(1, 1, 8, 8), np.uint8)
+    sums = b.node(
+        "QuantizedConv2d_8x8to32", [x, w, *ends, *b.range(-1, 1), b.shape(1, 1, 1, 1)], 3, Padding.SAME
+    )
+    codes = b.node("Requantize_32to8", [*sums, *b.range(-8, 8)], 3)
+    b.output(b.node("QuantizedReluX_8", [*codes, most], 3)[:1])
+    graph, npu = b.prepared(), Npu(golden)
+    x = np.random.default_rng(4).integers(0, 256, (1, 5, 5, 8), dtype=np.uint8)
+    tops = []
+    for high, threshold in ((4.0, 0.5), (4.0, 1.0), (3.0, 0.5), (4.0, 0.5), (2.0, 0.3), (1.0, 0.1)):
+        scalars = [np.array([n], np.float32) for n in (-4.0, high, threshold)]
+        found, alone = (execute(graph, [x, *scalars], one).outputs[0].codes for one in (npu, None))
+        assert (found == alone).all()
+        tops.append(int(found.max()))
+    assert tops[0] == tops[3] < tops[1]
+    assert graph.by_number[sums[0].source].place == "npu"
+    npu.forget(graph)
+
+
 def ranges_in_the_data() -> Any:
     """A graph of a convolution whose output's range follows from the data."""
     b = Builder()

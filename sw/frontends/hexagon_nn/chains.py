@@ -120,6 +120,7 @@ class ChainFunction:
 
     def __init__(self, graph: Graph, chain: Chain, values: Mapping[Edge, Value]) -> None:
         self._graph, self._chain, self._values = graph, chain, values
+        self._read: dict[Edge, bytes] = {}
         first = chain.first
         self.name = family(first)
         self.inputs = [self._known(edge) for edge in first.inputs]
@@ -138,7 +139,14 @@ class ChainFunction:
         found = source.value if source.value is not None else self._values.get(edge)
         if found is None:
             raise Failure(f"output {edge.index} of {source.label} is not known yet")
+        if source.value is None and edge != self._chain.first.inputs[0]:
+            self._read[edge] = found.data.tobytes()
         return found
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Everything on which the function depends, beside constants: the input's shape and all scalars."""
+        return self.inputs[0].shape, tuple(self._read.items())
 
     def constant(self, edge: Edge) -> Value:
         """Return a constant; raises Failure for another tensor."""

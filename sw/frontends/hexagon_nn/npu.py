@@ -257,7 +257,7 @@ class _Layers:
         """Return the layer of a chain for its ranges and shapes, or None if none is exact."""
         node = chain.first
         known = self._known.setdefault(node.number, {})
-        key = function.inputs[0].shape, function.given, function.weights, function.limits, function.step
+        key = function.key
         if key not in known:
             if len(known) >= MOST_RANGES:
                 raise Failure("its ranges change with the data")
