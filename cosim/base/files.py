@@ -267,5 +267,5 @@ def with_weights(path: Path, data: bytes) -> bytes:
         return data + b"\0" + read_given(beside)
     except OSError as error:
         raise GivenFileError(
-            f"{path}: the network's arrays are expected in {beside}: {error.strerror}"
+            f"{path}: a TNN network, whose arrays are expected in {beside}: {error.strerror}"
         ) from error
