@@ -278,6 +278,8 @@ def test_run_on_the_rtl_equals_the_golden_models(files: Path):
 def test_info_shows_models_of_every_kind(files: Path, tmp_path: Path):
     code, text = _rkcosim("info", files)
     assert code == 0 and "TNN network" in text and "8 QuantizedConvolution" in text and "input image" in text
+    code, text = _rkcosim("regcmd", "dump", files)
+    assert code == 0 and "CNA" in text
     container = tmp_path / "digits.rknn"
     assert _rkcosim("compile", files, "-o", container)[0] == 0
     code, text = _rkcosim("info", container)

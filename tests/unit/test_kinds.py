@@ -76,7 +76,7 @@ def said(*args: object) -> str:
     return " ".join(result.output.split())
 
 
-MODELS = ("ONNX model", "TFLite model", "compiled model", ".rknn file")
+MODELS = ("ONNX model", "TFLite model", "TNN network", "compiled model", ".rknn file")
 STREAMS = ("stream file", "capture's manifest")
 REPORTS = ("report of a run", "page of a run", "JSON file of another kind", "text file")
 WORDS = (*MODELS, *STREAMS, "JSON file of another kind", "text of a register-command stream", "text file")
