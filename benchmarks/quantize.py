@@ -75,10 +75,18 @@ def row_of(name: str, data: bytes, samples: int, mixed: int, pictures: Pictures 
             "npu": asdict(worst(npu_figures(proto, made, fresh))),
         }
         if form == "int8":
-            cycles = estimate_model(compile_model(made)).cycles
-            row |= {"layers": len(found.layers), "cycles": cycles, "milliseconds": cycles / 1e6}
+            row |= {"layers": len(found.layers), **estimated(made)}
             kept = row["kept"] = tuple(layer.name for layer in found.worst(mixed))
     return row | {"seconds": time.perf_counter() - begun}
+
+
+def estimated(made: bytes) -> dict[str, Any]:
+    """Return the estimated cycles of a model, or None and the message of the error of the estimate."""
+    try:
+        cycles = estimate_model(compile_model(made)).cycles
+    except RuntimeError as error:
+        return {"cycles": None, "milliseconds": None, "estimate_failed": str(error)}
+    return {"cycles": cycles, "milliseconds": cycles / 1e6}
 
 
 def worst(figures: dict[str, Figures]) -> Figures:
@@ -100,7 +108,11 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
                 figures = row[form][who]
                 sqnr = "exact" if figures["sqnr"] is None else f"{figures['sqnr']:.1f} dB"
                 cells.append(f"{sqnr}, {figures['cosine']:.4f}")
-        cells += [", ".join(row["kept"]), f"{row['cycles']:,.0f}", f"{row['milliseconds']:.3f}"]
+        cells.append(", ".join(row["kept"]))
+        if row["cycles"] is None:
+            cells += ["no estimate", "no estimate"]
+        else:
+            cells += [f"{row['cycles']:,.0f}", f"{row['milliseconds']:.3f}"]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
