@@ -22,6 +22,7 @@ COMMANDS = {
     **{"regcmd": "", "rknn": ""},
     **{"litert": "litert", "delegate": "litert"},
     **{"ort": "ort", "provider": "ort"},
+    "hexagon": "hexagon",
     **{"diff": "diff", "waves": "waves", "timeline": "waves"},
     **{name: name for name in ("report", "sweep", "conformance", "fuzz", "verilog", "bench")},
     "explain": "doctor",

@@ -126,6 +126,7 @@ SLOW = {
     ("rknn", "run"),
     ("litert",),
     ("ort",),
+    ("hexagon",),
     ("compare",),
     ("verilog",),
     ("regcmd", "capture"),
@@ -383,7 +384,7 @@ def _takes_files(path: tuple[str, ...]) -> bool:
     arguments = [p for p in COMMANDS[path].params if p.param_type_name == "argument"]
     return (
         bool(arguments)
-        and path[-1] not in ("explain", "device", "capture", "litert", "ort")
+        and path[-1] not in ("explain", "device", "capture", "litert", "ort", "hexagon")
         and path != ("rknn", "run")
     )
 
