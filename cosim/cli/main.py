@@ -15,7 +15,7 @@ from rkcosim.cli.app import COMPLETE, Group
 from rkcosim.cli.exits import fail, hear_sigterm
 
 COMMANDS = {
-    **{name: name for name in ("run", "compare", "compile")},
+    **{name: name for name in ("run", "compare", "compile", "info")},
     **dict.fromkeys(("quantize", "accuracy"), "quantize"),
     "device": "device",
     "serve": "device",
