@@ -1,11 +1,13 @@
 """Accuracy of quantised networks: float, int8, int8 with layers in floats, in onnxruntime and on the NPU.
 
-    python -m benchmarks.quantize FOLDER [--json FILE] [--mixed N] [--samples N] [MODEL.onnx ...]
+    python -m benchmarks.quantize FOLDER [--json FILE] [--mixed N] [--samples N] [--data PICTURES]
+        [--shape NAME=SIZES] [MODEL.onnx ...]
 
 Makes the networks of examples/networks/make.py in floating point (their weights are random), or takes float
 ONNX models of one input, quantises each with `rkcosim.compiler.quantization` on samples of a normal
-distribution, and measures the outputs on other samples.  Each row is written to FOLDER when it is known; a
-second run goes on behind the last one.  Cycles are those of `rkcosim estimate`.
+distribution, and measures the outputs on other samples.  With --data the samples are pictures: those at even
+places of the folder are for calibration, those at odd places for the measurement.  Each row is written to
+FOLDER when it is known; a second run goes on behind the last one.  Cycles are those of `rkcosim estimate`.
 """
 
 from __future__ import annotations
@@ -15,15 +17,24 @@ import json
 import runpy
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 
+from rkcosim.cli.calibration import Reading, inputs_of, load_samples
 from rkcosim.compiler import compile_model
-from rkcosim.compiler.quantization import Figures, Settings, measure, prepared, quantize_model
+from rkcosim.compiler.options import using_options
+from rkcosim.compiler.quantization import (
+    Figures,
+    Normalisation,
+    Settings,
+    measure,
+    prepared,
+    quantize_model,
+)
 from rkcosim.measure.models.accuracy import npu_figures
 from rkcosim.measure.perf.estimator.estimate import estimate_model
 
@@ -34,16 +45,27 @@ NAMES = (
 )
 
 
-def row_of(name: str, data: bytes, samples: int, mixed: int) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Pictures:
+    """Pictures as samples: their folder, and how their pixels are normalised."""
+
+    folder: Path
+    normalisations: tuple[Normalisation, ...]
+
+
+def row_of(name: str, data: bytes, samples: int, mixed: int, pictures: Pictures | None) -> dict[str, Any]:
     """Quantise a float model and return the figures of its worst output, and its estimated cycles."""
     begun = time.perf_counter()
     proto = prepared(data)
-    (item,) = proto.graph.input
-    shape = [dim.dim_value for dim in item.type.tensor_type.shape.dim]
-    rng = np.random.default_rng(11)
-    drawn = [{item.name: rng.normal(size=shape).astype(np.float32)} for _ in range(2 * samples)]
-    learnt, fresh = drawn[:samples], drawn[samples:]
-    row: dict[str, Any] = {"network": name, "samples": samples}
+    (item,) = inputs_of(proto)
+    if pictures is None:
+        rng = np.random.default_rng(11)
+        drawn = [{item.name: rng.normal(size=item.shape).astype(np.float32)} for _ in range(2 * samples)]
+        learnt, fresh = drawn[:samples], drawn[samples:]
+    else:
+        read = load_samples(pictures.folder, [item], Reading(pictures.normalisations))
+        learnt, fresh = read[0::2][:samples], read[1::2][:samples]
+    row: dict[str, Any] = {"network": name, "samples": len(learnt)}
     kept: tuple[str, ...] = ()
     for form in ("int8", "mixed"):
         made = quantize_model(proto, learnt, Settings(keep=kept))
@@ -53,10 +75,18 @@ def row_of(name: str, data: bytes, samples: int, mixed: int) -> dict[str, Any]:
             "npu": asdict(worst(npu_figures(proto, made, fresh))),
         }
         if form == "int8":
-            cycles = estimate_model(compile_model(made)).cycles
-            row |= {"layers": len(found.layers), "cycles": cycles, "milliseconds": cycles / 1e6}
+            row |= {"layers": len(found.layers), **estimated(made)}
             kept = row["kept"] = tuple(layer.name for layer in found.worst(mixed))
     return row | {"seconds": time.perf_counter() - begun}
+
+
+def estimated(made: bytes) -> dict[str, Any]:
+    """Return the estimated cycles of a model, or None and the message of the error of the estimate."""
+    try:
+        cycles = estimate_model(compile_model(made)).cycles
+    except RuntimeError as error:
+        return {"cycles": None, "milliseconds": None, "estimate_failed": str(error)}
+    return {"cycles": cycles, "milliseconds": cycles / 1e6}
 
 
 def worst(figures: dict[str, Figures]) -> Figures:
@@ -78,7 +108,11 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
                 figures = row[form][who]
                 sqnr = "exact" if figures["sqnr"] is None else f"{figures['sqnr']:.1f} dB"
                 cells.append(f"{sqnr}, {figures['cosine']:.4f}")
-        cells += [", ".join(row["kept"]), f"{row['cycles']:,.0f}", f"{row['milliseconds']:.3f}"]
+        cells.append(", ".join(row["kept"]))
+        if row["cycles"] is None:
+            cells += ["no estimate", "no estimate"]
+        else:
+            cells += [f"{row['cycles']:,.0f}", f"{row['milliseconds']:.3f}"]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -91,7 +125,17 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     parser.add_argument("--mixed", type=int, default=2, help="layers that stay in floats (default: 2)")
     parser.add_argument("--samples", type=int, default=4, help="samples to learn and to measure (default: 4)")
-    given = parser.parse_args()
+    parser.add_argument("--data", type=Path, help="folder of pictures, as samples of the models")
+    parser.add_argument("--mean", default="0", help="with --data: numbers to subtract from the pixels")
+    parser.add_argument("--std", default="255", help="with --data: numbers to divide the pixels by")
+    parser.add_argument("--shape", help="shape of an open input, as x=1,3,320,320")
+    given = parser.parse_intermixed_args()
+    mean, std = (tuple(map(float, text.split(","))) for text in (given.mean, given.std))
+    pictures = Pictures(given.data, (Normalisation(mean, std),)) if given.data else None
+    shapes = {}
+    if given.shape:
+        input_name, _, sizes = given.shape.rpartition("=")
+        shapes[input_name] = tuple(map(int, sizes.split(",")))
     given.folder.mkdir(parents=True, exist_ok=True)
     rows = []
     for model in given.models or NAMES:
@@ -103,7 +147,9 @@ def main() -> None:
                 data = network.model(outputs).SerializeToString()
             else:
                 data = Path(model).read_bytes()
-            text = json.dumps(row_of(name, data, given.samples, given.mixed), indent=2)
+            with using_options(shapes=shapes):
+                row = row_of(name, data, given.samples, given.mixed, pictures)
+            text = json.dumps(row, indent=2)
             place.write_text(text + "\n")
         rows.append(json.loads(place.read_text()))
         print(table(rows[-1:]).splitlines()[-1], flush=True)

@@ -19,6 +19,7 @@ import json
 import os
 import random
 import resource
+import runpy
 import shutil
 import signal
 import subprocess
@@ -34,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 
 from rkcosim.base import BAD_INPUT, DEVICE_ERROR
 from rkcosim.base.files import identify
@@ -41,6 +43,7 @@ from rkcosim.cli.estimate import as_json
 from rkcosim.cli.exits import exit_code
 from rkcosim.cli.inputs import load_archive
 from rkcosim.compiler import LoadedModel, compile_model, litert
+from rkcosim.compiler.loaders.tnn import write_network
 from rkcosim.compiler.model import compile_file
 from rkcosim.engines.snapshots.contents import read_snapshot
 from rkcosim.engines.snapshots.file import SnapshotFile
@@ -320,6 +323,27 @@ def _container(folder: Path) -> Path:
     return path
 
 
+def _tnn(folder: Path) -> Path:
+    """Write the two files of a network of TNN, and a copy of the second, which is changed."""
+    convert = runpy.run_path(str(_DIGITS.parents[1] / "tnn" / "from_onnx.py"))["convert"]
+    path = folder / "model.tnnproto"
+    proto, arrays = write_network(convert(onnx.load(_DIGITS)))
+    path.write_bytes(proto)
+    for ending in (".tnnmodel", ".sound"):
+        path.with_suffix(ending).write_bytes(arrays)
+    return path
+
+
+def _change_tnn(path: Path, data: bytes, rng: random.Random) -> None:
+    arrays = path.with_suffix(".sound").read_bytes()
+    if rng.random() < 0.5:
+        data = mutated(data, rng, text=False)
+    else:
+        arrays = mutated(arrays, rng, text=False)
+    path.write_bytes(data)
+    path.with_suffix(".tnnmodel").write_bytes(arrays)
+
+
 def _report(folder: Path) -> Path:
     path = folder / "report.json"
     path.write_text(json.dumps(as_json("digits", estimate_model(_DIGITS), 600, [])))
@@ -392,6 +416,7 @@ KINDS: dict[str, Kind] = {
     "container": Kind(_container, compile_file, change=_change_container),
     "snapshot": Kind(_snapshot, read_snapshot, change=_change_snapshot),
     "ONNX model": Kind(lambda folder: Path(shutil.copy(_DIGITS, folder / "model.onnx")), compile_file),
+    "TNN network": Kind(_tnn, compile_file, change=_change_tnn),
     "report": Kind(_report, read, text=True),
     "arrays": Kind(_arrays, _read_arrays),
     "rknn": Kind(_rknn, _read_rknn, codes=(BAD_INPUT,)),

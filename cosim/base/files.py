@@ -101,7 +101,7 @@ def json_of(data: bytes, path: Path, what: str) -> Any:
         raise GivenFileError(f"{path}: not {what} (JSON): {error}") from error
 
 
-MODELS = ("ONNX model", "TFLite model", "compiled model", ".rknn file")
+MODELS = ("ONNX model", "TFLite model", "TNN network", "compiled model", ".rknn file")
 """Kinds of files that `rkcosim.rknn_file.model.open_model` accepts."""
 
 UNKNOWN = "unknown"
@@ -119,6 +119,7 @@ _INPUT = "rkcosim run MODEL --input {file}"
 KINDS = {
     "ONNX model": _RUN,
     "TFLite model": _RUN,
+    "TNN network": _RUN,
     "compiled model": _RUN,
     ".rknn file": _RUN,
     "snapshot": "rkcosim run MODEL --resume {file}, or rkcosim regcmd run STREAM --resume {file}",
@@ -152,6 +153,7 @@ _BEGINNINGS = {
 _FST = b"\0\0\0\0\0\0\0\x01\x49"  # block of type 0 with 329 bytes
 _VCD = re.compile(rb"\s*\$(date|version|timescale|comment|scope|var|attrbegin|enddefinitions)\b")
 _ONNX = re.compile(rb"\x08[\x01-\x20](?=[\x12\x1a\x22\x2a\x32\x3a\x42])")  # ir_version, then another member
+_TNN = re.compile(rb'[\s"]*1\s+\d+\s+1\s+(4206624770|4206624772)\b')  # header of a .tnnproto file
 _LISTING = re.compile(rb"(?m)^\s*(\.stream|\.task|\.region)\b")
 
 
@@ -170,6 +172,8 @@ def identify(data: bytes) -> str:
         return "waveform"
     if _ONNX.match(data):
         return "ONNX model"
+    if _TNN.match(data[:512]):
+        return "TNN network"
     start = data[:512].lstrip()
     if start[:1] in (b"{", b"["):
         return _of_json(data)
@@ -222,7 +226,7 @@ def wrong(path: Path, data: bytes, wanted: str) -> WrongKindError:
 
 
 def read_model(path: Path) -> bytes:
-    """Return the bytes of a model file.
+    """Return the bytes of a model file; see `with_weights` for a network in two files.
 
     Raises
     ------
@@ -234,5 +238,34 @@ def read_model(path: Path) -> bytes:
     data = read_given(path)
     kind = identify(data)
     if kind not in (*MODELS, UNKNOWN):
-        raise wrong(path, data, "a model (ONNX, TFLite, .rknn, or compiled)")
-    return data
+        raise wrong(path, data, "a model (ONNX, TFLite, TNN, .rknn, or compiled)")
+    return with_weights(path, data)
+
+
+def with_weights(path: Path, data: bytes) -> bytes:
+    """Return the bytes of a model with those of the file beside it that has its weights, if there is one.
+
+    A network of TNN is a text, `NAME.tnnproto`, and `NAME.tnnmodel` with its arrays.  Both are returned with
+    a byte 0 between them; a model of another kind is returned unchanged.
+
+    Parameters
+    ----------
+    path
+        The model's file.
+    data
+        Its bytes.
+
+    Raises
+    ------
+    GivenFileError
+        If the other file does not exist or cannot be read.
+    """
+    if identify(data) != "TNN network" or b"\0" in data:
+        return data
+    beside = path.with_suffix(".tnnmodel")
+    try:
+        return data + b"\0" + read_given(beside)
+    except OSError as error:
+        raise GivenFileError(
+            f"{path}: a TNN network, whose arrays are expected in {beside}: {error.strerror}"
+        ) from error

@@ -25,7 +25,7 @@ class CompareOptions(InputOptions, DramOptions):
     """Options of `rkcosim compare`."""
 
     reference: str | None = option(
-        "Runtime to compare with, litert or onnxruntime; default: the one for the model's format.",
+        "Runtime to compare with: litert, onnxruntime or naive; default: the one for the model's format.",
         metavar="NAME",
         words=_references,
     )
@@ -55,6 +55,7 @@ def _compare(asked: CompareOptions) -> NoReturn:
     if asked.plan:
         _plans(asked)
     needs("--plan", engine=asked.engine, exact=asked.exact, dram=asked.dram, cores=asked.cores > 1)
+    import rkcosim.frontends.tnn.reference  # noqa: F401 - adds NAIVE
     from rkcosim.measure.models.compare import compare
     from rkcosim.measure.models.references import ReferenceName
 

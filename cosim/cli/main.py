@@ -15,13 +15,14 @@ from rkcosim.cli.app import COMPLETE, Group
 from rkcosim.cli.exits import fail, hear_sigterm
 
 COMMANDS = {
-    **{name: name for name in ("run", "compare", "compile")},
+    **{name: name for name in ("run", "compare", "compile", "info")},
     **dict.fromkeys(("quantize", "accuracy"), "quantize"),
     "device": "device",
     "serve": "device",
     **{"regcmd": "", "rknn": ""},
     **{"litert": "litert", "delegate": "litert"},
     **{"ort": "ort", "provider": "ort"},
+    "hexagon": "hexagon",
     **{"diff": "diff", "waves": "waves", "timeline": "waves"},
     **{name: name for name in ("report", "sweep", "conformance", "fuzz", "verilog", "bench")},
     "explain": "doctor",

@@ -99,6 +99,7 @@ def run_command(asked: RunOptions) -> None:
 
 
 def _run(asked: RunOptions, trace: TraceSpec | None, saving: Run) -> None:
+    import rkcosim.frontends.tnn.reference  # noqa: F401 - adds NAIVE
     from rkcosim.base.files import read_model
     from rkcosim.measure.models.run import run_model
     from rkcosim.measure.models.summary import print_summary

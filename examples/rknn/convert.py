@@ -9,6 +9,7 @@ Without --dataset the script writes random pictures of the size that --size name
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 from pathlib import Path
 
@@ -45,8 +46,10 @@ def main() -> None:
     given = parser.parse_args()
 
     folder = Path(tempfile.mkdtemp())
-    dataset = given.dataset or random_pictures(folder, tuple(given.size))
+    dataset = (given.dataset and given.dataset.absolute()) or random_pictures(folder, tuple(given.size))
     picture = dataset.parent / dataset.read_text().split()[0]
+
+    tflite = os.path.abspath(given.tflite) if given.tflite else None
 
     rknn = RKNN(verbose=False)
     print(f"load_caffe: {rknn.load_caffe('model.prototxt', 'model.caffemodel')}")
@@ -89,10 +92,21 @@ def main() -> None:
     print(f"int8 and fp16 differ by at most {apart:.3f}")
     floats.release()
 
-    if given.tflite:
+    hybrid = RKNN()
+    done(hybrid.config(mean_values=mean, std_values=std), "config")
+    done(hybrid.load_onnx(model=str(Path(given.model).absolute())), "load_onnx")
+    os.chdir(folder)  # step 1 writes its files into the working directory
+    stem = Path(given.model).stem
+    done(hybrid.hybrid_quantization_step1(dataset=str(dataset), proposal=True), "hybrid_quantization_step1")
+    files = (f"{stem}.model", f"{stem}.data", f"{stem}.quantization.cfg")
+    done(hybrid.hybrid_quantization_step2(*files), "hybrid_quantization_step2")
+    done(hybrid.export_rknn(str(folder / "hybrid.rknn")), "export_rknn")
+    hybrid.release()
+
+    if tflite:
         lite = RKNN()
         done(lite.config(), "config")
-        done(lite.load_tflite(model=given.tflite), "load_tflite")
+        done(lite.load_tflite(model=tflite), "load_tflite")
         done(lite.build(do_quantization=False), "build")
         done(lite.init_runtime(), "init_runtime")
         print(f"eval_perf of the TFLite model: {lite.eval_perf(is_print=False)}")

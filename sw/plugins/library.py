@@ -19,6 +19,9 @@ from rkcosim.plugins.protocol import PROTOCOL
 
 SOURCES = PACKAGE / "plugins" / "native"
 COMMON = PACKAGE / "rknn_api" / "native"
+WORKER = "rkcosim.plugins.worker"
+"""The module of the process that the plug-ins start."""
+
 DELEGATE = "librkcosim_delegate.so"
 PROVIDER = "librkcosim_provider.so"
 
@@ -79,26 +82,49 @@ class _Library:
 
 
 def _library(made: _Library, flags: Sequence[str], progress: Progress) -> Path:
-    """Return the path of a library of its own sources, the worker's client and the sockets."""
-    files = {file for form in (made.own, "rk_*") for file in SOURCES.glob(form)}
-    sources = [*sorted(files), *sorted(COMMON.glob("rk_socket.*"))]
+    """Return the path of a plug-in's library."""
+    return worker_library(made.name, made.file, sorted(SOURCES.glob(made.own)), flags, WORKER, progress)
+
+
+def worker_library(
+    name: str, file: str, own: Sequence[Path], flags: Sequence[str], module: str, progress: Progress
+) -> Path:
+    """Return the path of a library of its own sources, the worker's client and the sockets.
+
+    Parameters
+    ----------
+    name : its name in the cache.
+    file : its file name.
+    own : its own sources and headers.
+    flags : flags of the compiler.
+    module : the Python module of the process that it starts.
+    progress : called with a line of text before each step that takes long.
+
+    Raises
+    ------
+    BuildError
+        if there is no compiler, it fails, or the cache cannot be written.
+    """
+    sources = [*own, *sorted(SOURCES.glob("rk_*")), *sorted(COMMON.glob("rk_socket.*"))]
     constants = {
         "RK_PYTHON": sys.executable,
         "RK_PATH": str(PACKAGE.absolute().parent),
         "RK_PROTOCOL": PROTOCOL,
         "RK_VERSION": version().split()[0],
+        "RK_MODULE": module,
     }
     command = [*c_compiler(), *flags]
     command += [f"-D{key}={json.dumps(value)}" for key, value in constants.items()]
     command += [f"-I{SOURCES}", f"-I{COMMON}"]
-    digest = hashlib.sha256(repr((command, made, _LINKED, os.uname().machine)).encode())
-    for file in sources:
-        digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
-    arguments = [*command, "-o", made.file, *(str(file) for file in sources if file.suffix == ".c"), *_LINKED]
+    digest = hashlib.sha256(repr((command, name, file, _LINKED, os.uname().machine)).encode())
+    for source in sources:
+        digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
+    files = [str(source) for source in sources if source.suffix == ".c"]
+    arguments = [*command, "-o", file, *files, *_LINKED]
     return cache.built(
-        f"{made.name}-{digest.hexdigest()[:24]}",
-        made.file,
-        made.file,
+        f"{name}-{digest.hexdigest()[:24]}",
+        file,
+        file,
         lambda work: toolchain.run(arguments, work, "C compiler"),
         progress,
     )

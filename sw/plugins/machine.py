@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -106,6 +106,11 @@ class RunningModel:
             self._check(values)
         return [self._loaded.get_output(index, raw=raw) for index, raw in enumerate(codes)]
 
+    @property
+    def last_cycles(self) -> int:
+        """Cycles of the last inference, 0 before the first."""
+        return self._record.cycles[-1] if self._record.cycles else 0
+
     def _check(self, values: Sequence[Array]) -> None:
         assert self._checker is not None
         found, record = self._checker.check(list(values)), self._record
@@ -169,6 +174,7 @@ class Machine:
         self.runs: list[ModelRun] = []
         self.left: dict[tuple[str, str], Left] = {}
         self._open: list[RunningModel] = []
+        self._finishing: list[Callable[[], tuple[dict[str, Any], list[str]]]] = []
         trace = TraceSpec.of(settings.trace) if settings.trace is not None else None
         with writing(_event_files(settings, trace)), contextlib.ExitStack() as stack:
             self._kept = stack.enter_context(keeping(settings.report))
@@ -207,28 +213,42 @@ class Machine:
         """Record an operator that remains with the runtime; the first reason counts."""
         self.left.setdefault((left.kind, left.name), left)
 
+    def finish(self, function: Callable[[], tuple[dict[str, Any], list[str]]]) -> None:
+        """Call a function at the end, for members of the JSON document, and for the lines of the summary.
+
+        These lines are printed instead of the tables of the models.
+        """
+        self._finishing.append(function)
+
     def close(self) -> None:
         """Free everything, and write what the options ask for."""
+        more = [function() for function in self._finishing]
         for model in list(self._open):
             self.unload(model)
         self.engine.close()
         settings = self.settings
         documents = [run.as_json() for run in self.runs]
         if settings.summary:
-            self._print()
+            self._print([line for _, lines in more for line in lines])
         if settings.json is not None:
-            _write_json(
-                settings.json, {"models": documents, "left": [vars(one) for one in self.left.values()]}
-            )
+            written: dict[str, Any] = {
+                "models": documents,
+                "left": [vars(one) for one in self.left.values()],
+            }
+            for members, _ in more:
+                written |= members
+            _write_json(settings.json, written)
         for number, document in enumerate(documents if settings.report is not None else ()):
             assert settings.report is not None
             write_page(
                 numbered(settings.report, number), document, self._kept.log if len(documents) == 1 else None
             )
 
-    def _print(self) -> None:
+    def _print(self, lines: Sequence[str]) -> None:
         out = console(error=True)
-        for run in self.runs:
+        for line in lines:
+            out.print(line, markup=False, highlight=False)
+        for run in self.runs if not self._finishing else ():
             print_summary(out, run)
         for one in list(self.left.values())[:SHOWN]:
             text = f"with the runtime: {one.kind} '{one.name}': {one.reason}"

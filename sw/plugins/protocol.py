@@ -52,10 +52,14 @@ _FORM = struct.Struct("<IIQQQ")
 
 
 class Runtime(enum.IntEnum):
-    """Runtimes that load a plug-in."""
+    """Runtimes that load a plug-in, and libraries with the interface of another vendor.
+
+    The calls of HEXAGON are in `rkcosim.frontends.hexagon_nn.calls`.
+    """
 
     LITERT = 1
     ONNXRUNTIME = 2
+    HEXAGON = 4
 
 
 class Call(enum.IntEnum):

@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from rkcosim.devices.ending import Ending, say_now
@@ -44,10 +44,11 @@ class Worker:
     Parameters
     ----------
     connection : the connection to it.
+    calls : makes the calls of a runtime on a device.
     """
 
-    def __init__(self, connection: socket.socket) -> None:
-        self._channel = Channel(connection)
+    def __init__(self, connection: socket.socket, calls: Callable[[Runtime, Machine], Calls]) -> None:
+        self._channel, self._make_calls = Channel(connection), calls
         self._machine: Machine | None = None
         self._calls: Calls | None = None
         self.busy = False
@@ -85,7 +86,7 @@ class Worker:
         texts = bytes(memory[: request.used]).decode(errors="replace").split("\0")[:-1]
         settings = read_settings(dict(zip(texts[::2], texts[1::2], strict=True)))
         self._machine = Machine(settings)
-        self._calls = _calls(Runtime(runtime), self._machine)
+        self._calls = self._make_calls(Runtime(runtime), self._machine)
         return self._calls.greeting()
 
     def _close(self) -> None:
@@ -94,7 +95,8 @@ class Worker:
             machine.close()
 
 
-def _calls(runtime: Runtime, machine: Machine) -> Calls:
+def plugin_calls(runtime: Runtime, machine: Machine) -> Calls:
+    """Return the calls of LiteRT's delegate or of onnxruntime's provider."""
     if runtime == Runtime.ONNXRUNTIME:
         from rkcosim.plugins.ort import OrtCalls
 
@@ -137,14 +139,14 @@ def _following(parent: int, worker: Worker, connection: socket.socket) -> Iterat
         over.set()
 
 
-def main() -> None:
-    """Serve the plug-in that started this process."""
+def main(calls: Callable[[Runtime, Machine], Calls] = plugin_calls) -> None:
+    """Serve the plug-in or library that started this process; `calls` makes its calls on a device."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.dup2(2, 1)  # standard output belongs to the script
     connection = socket.socket(fileno=DESCRIPTOR)
     connection.set_inheritable(False)
-    worker = Worker(connection)
+    worker = Worker(connection, calls)
 
     def heard(_: int) -> None:
         with contextlib.suppress(OSError):

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from rkcosim.base.files import with_weights
 from rkcosim.driver import DriverError
 from rkcosim.rknn_api import types as t
 from rkcosim.rknn_api.batch import BatchModel, single
@@ -191,7 +192,8 @@ def _model_bytes(model: Any, size: int, extend: t.rknn_init_extend | None) -> by
     if isinstance(model, int) and size == 0:
         model = ct.string_at(model)  # a path in C
     if isinstance(model, (str, os.PathLike)) or (isinstance(model, bytes) and size == 0):
-        return _part(Path(os.fsdecode(model)).read_bytes(), extend)
+        path = Path(os.fsdecode(model))
+        return with_weights(path, _part(path.read_bytes(), extend))
     if isinstance(model, (bytes, bytearray, memoryview, np.ndarray)):
         data = bytes(model)
         return _part(data[:size], extend) if 0 < size <= len(data) else None

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from rkcosim.base.files import read_model
+from rkcosim.compiler.interpreters import ModelInterpreter, find, register
 from rkcosim.compiler.model import CompiledModel, asked_for, compile_model, naming_model
 from rkcosim.compiler.tiling import holding
 from rkcosim.rknn_file.check import check_host, check_lists
 from rkcosim.rknn_file.container import RknnFile
 from rkcosim.rknn_file.plan import FilePlan, file_plan
-from rkcosim.rknn_file.reader import is_rknn, read_rknn
+from rkcosim.rknn_file.reader import read_rknn
 
 JobsBy = Literal["chain", "node"]
 
@@ -115,14 +117,28 @@ def open_model(
     ModelError
         if the model cannot be read or run.
     """
-    if not is_rknn(data):
+    found = find(data)
+    if found is None or found.plan is None:
         return compile_model(data, reuse, cores, fuse)
+    made: CompiledModel = found.plan(data, reuse=reuse, cores=cores, checked=checked)
+    return made
+
+
+def _planned(data: bytes, *, reuse: bool | None, cores: int | None, checked: bool) -> FileModel:
+    """Open a `.rknn` file."""
     keep, asked = asked_for()
     file = read_rknn(data)
     wanted = cores or asked
     if wanted == 1 and len(file.plans) == 1:  # a file with only a plan for several cores uses this plan
         wanted = next(iter(file.plans))
     return FileModel(file, data, not keep if reuse is None else reuse, wanted, checked)
+
+
+def _operators(data: bytes) -> Mapping[str, int]:
+    return Counter(node.type for node in read_rknn(data).nodes)
+
+
+register(ModelInterpreter(".rknn file", plan=_planned, structure=_operators))
 
 
 def open_file(path: Path, **options: Any) -> CompiledModel:

@@ -126,6 +126,7 @@ SLOW = {
     ("rknn", "run"),
     ("litert",),
     ("ort",),
+    ("hexagon",),
     ("compare",),
     ("verilog",),
     ("regcmd", "capture"),
@@ -142,7 +143,7 @@ def _files_are_there(path: tuple[str, ...], words: list[str]) -> bool:
     read += [given.get("input"), given.get("against"), given.get("diff")]
     files = [str(f) for item in read if item for f in (item if isinstance(item, (list, tuple)) else [item])]
     ours = [file.startswith("examples/") and (ROOT / file).exists() for file in files]
-    return all(mine or not re.search(r"\.\w{2,7}$", file) for mine, file in zip(ours, files, strict=True))
+    return all(mine or not re.search(r"\.\w{2,8}$", file) for mine, file in zip(ours, files, strict=True))
 
 
 def _runnable(path: tuple[str, ...]) -> list[tuple[str, list[str]]]:
@@ -198,6 +199,7 @@ JSON_RUNS: dict[str, list[object]] = {
     "doctor": ["doctor"],
     "explain": ["explain", "0x15"],
     "compile": ["compile", DIGITS],
+    "info": ["info", DIGITS],
     "estimate": ["estimate", DIGITS],
     "run": ["run", DIGITS, "--engine", "golden", "--check"],
     "regcmd run": ["regcmd", "run", POOL, "--engine", "golden", "--check"],
@@ -383,7 +385,7 @@ def _takes_files(path: tuple[str, ...]) -> bool:
     arguments = [p for p in COMMANDS[path].params if p.param_type_name == "argument"]
     return (
         bool(arguments)
-        and path[-1] not in ("explain", "device", "capture", "litert", "ort")
+        and path[-1] not in ("explain", "device", "capture", "litert", "ort", "hexagon")
         and path != ("rknn", "run")
     )
 

@@ -46,6 +46,8 @@ def test_the_example_has_every_call(model: Path, tmp_path: Path) -> None:
         assert line in text
     for call in ("config", "load_onnx", "build", "export_rknn", "init_runtime", "accuracy_analysis"):
         assert f"{call}: ok" in text
+    for step in (1, 2):
+        assert f"hybrid_quantization_step{step}: ok" in text
     assert "inference: [((1, 5), 'float32')]" in text
     assert "'total_internal_allocation', 'total_model_allocation', 'total_weight_allocation'" in text
     assert "Total Time(us): " in text and "on the NPU: SQNR" in text
@@ -73,7 +75,9 @@ assert rknn.config(no_such_option=1) == -1
 assert rknn.config(mean_values=[[1, 2, 3]], std_values=[[1, 2]]) == -1
 assert rknn.config(optimization_level=2) == 0 and rknn.config(optimization_level=2) == 0
 assert rknn.load_onnx("none.onnx") == rknn.load_tflite("none.tflite") == rknn.load_rknn("none") == -1
-assert rknn.load_tensorflow() == rknn.load_pytorch() == rknn.hybrid_quantization_step1() == -1
+assert rknn.load_tensorflow() == rknn.load_pytorch() == -1
+assert rknn.hybrid_quantization_step1(dataset="none.txt") == -1
+assert rknn.hybrid_quantization_step2("a.model", "a.data", "a.cfg") == -1
 assert rknn.load_onnx(sys.argv[1], inputs=["x"], input_size_list=[[1, 3, 16, 12]]) == 0
 assert rknn.build(do_quantization=True) == -1
 assert rknn.build(do_quantization=True, dataset="none.txt") == -1
@@ -103,6 +107,70 @@ def test_errors_are_named_and_options_once(model: Path, tmp_path: Path) -> None:
     ):
         assert text in said, (text, said)
     assert not list(tmp_path.glob("*.rknn"))
+
+
+HYBRID = """
+import sys
+from pathlib import Path
+import numpy as np
+from rknn.api import RKNN
+
+rng = np.random.default_rng(3)
+for number in range(2):
+    np.save(f"{number}.npy", rng.integers(0, 256, (1, 16, 12, 3)).astype(np.float32))
+Path("dataset.txt").write_text("0.npy\\n1.npy\\n")
+pixels = rng.integers(0, 256, (1, 16, 12, 3)).astype(np.uint8)
+outputs = {}
+for form in ("float", "int8"):
+    rknn = RKNN()
+    assert rknn.config(mean_values=[127.5] * 3, std_values=[70.0] * 3) == 0
+    assert rknn.load_onnx(sys.argv[1]) == 0
+    assert rknn.build(do_quantization=form == "int8", dataset="dataset.txt") == 0
+    assert rknn.init_runtime() == 0
+    outputs[form] = rknn.inference([pixels])[0]
+    if form == "int8":
+        assert rknn.hybrid_quantization_step1(dataset="dataset.txt", proposal=True) == 0
+    rknn.release()
+
+config = Path("small.quantization.cfg")
+proposed = config.read_text()
+assert proposed.count(": float16") == 3, proposed
+head, _, names = proposed.partition("# The results of all layers:")
+heading = "custom_quantize_layers:"
+layers = [line[1:].strip() for line in names.splitlines() if line]
+every = "".join(f"    {name}: float16\\n" for name in layers)
+files = ("small.model", "small.data", str(config))
+for form, text in {"none": f"{heading}\\n", "all": f"{heading}\\n{every}", "proposed": proposed}.items():
+    config.write_text(text)
+    rknn = RKNN()
+    assert rknn.hybrid_quantization_step2(*files) == 0
+    if form == "proposed":
+        assert rknn.accuracy_analysis(["0.npy"], output_dir=None) == 0
+    assert rknn.export_rknn("small.rknn") == 0 and rknn.init_runtime() == 0
+    outputs[form] = rknn.inference([pixels])[0]
+    rknn.release()
+assert (outputs["none"] == outputs["int8"]).all()
+errors = {form: float(np.abs(array - outputs["float"]).max()) for form, array in outputs.items()}
+print(errors)
+assert errors["all"] < errors["int8"] / 4, errors
+
+rknn = RKNN()
+for text in ("    nothing: float16", f"    {layers[0]}: int16"):
+    config.write_text(f"{heading}\\n{text}\\n")
+    assert rknn.hybrid_quantization_step2(*files) == -1
+config.write_text(heading)
+assert rknn.hybrid_quantization_step2("small.model", str(config), str(config)) == -1
+rknn.release()
+"""
+
+
+def test_hybrid_quantisation_keeps_layers_in_floating_point(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "hybrid.py").write_text(HYBRID)
+    done = run("hybrid.py", model, folder=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "no layer has the result 'nothing'" in done.stderr
+    assert "has the type 'int16', but only float16 and int8 are available" in done.stderr
+    assert "was not written by hybrid_quantization_step1" in done.stderr
 
 
 TFLITE = """

@@ -36,6 +36,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     contents: dict[str, bytes] = {
         "ONNX model": DIGITS.read_bytes(),
         "TFLite model": struct.pack("<I", 28) + b"TFL3" + bytes(40),
+        "TNN network": b'"1 2 1 4206624770 ,"\n"x 1 1 2 2 ,"\n" x y ,"\n"y ,"\n" 1 ,"\n"ReLU y 1 1 x y ,"\n',
         "compiled model": compile_model(DIGITS.read_bytes()).save(),
         "snapshot": (folder / "snapshot").read_bytes(),
         "stream file": POOL.read_bytes(),
@@ -75,7 +76,7 @@ def said(*args: object) -> str:
     return " ".join(result.output.split())
 
 
-MODELS = ("ONNX model", "TFLite model", "compiled model", ".rknn file")
+MODELS = ("ONNX model", "TFLite model", "TNN network", "compiled model", ".rknn file")
 STREAMS = ("stream file", "capture's manifest")
 REPORTS = ("report of a run", "page of a run", "JSON file of another kind", "text file")
 WORDS = (*MODELS, *STREAMS, "JSON file of another kind", "text of a register-command stream", "text file")

@@ -1,9 +1,12 @@
-"""Other runtimes on the same model: LiteRT for TFLite, onnxruntime for ONNX, with all inner tensors."""
+"""Other runtimes on the same model, with all inner tensors: LiteRT for TFLite, onnxruntime for ONNX.
+
+Rooms above add others (`add_reference`), as the one of TNN's NAIVE device.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -12,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim.base import BAD_INPUT
+from rkcosim.base.files import identify, read_model
 from rkcosim.compiler import CompiledModel
 from rkcosim.compiler.container import is_container
 from rkcosim.compiler.graph import Tensor, to_cube
@@ -25,7 +29,7 @@ from rkcosim.compiler.options import load_options
 from rkcosim.compiler.steps import ConvStep
 from rkcosim.rknn_file import is_rknn
 
-ReferenceName = Literal["litert", "onnxruntime"]
+ReferenceName = Literal["litert", "onnxruntime", "naive"]
 Cube = npt.NDArray[np.int8]
 
 
@@ -70,6 +74,16 @@ class Reference(Protocol):
         ...
 
 
+Opener = Callable[[bytes, CompiledModel], Reference]
+
+_ADDED: dict[str, Opener] = {}
+
+
+def add_reference(name: ReferenceName, opener: Opener) -> None:
+    """Add a reference; `opener` takes the bytes of a model and the compiled model."""
+    _ADDED[name] = opener
+
+
 def default_reference(data: bytes) -> ReferenceName:
     """Return the runtime for a model's format.
 
@@ -80,6 +94,8 @@ def default_reference(data: bytes) -> ReferenceName:
     """
     if is_container(data) or is_rknn(data):
         raise ReferenceProblem("no other runtime reads a compiled model; compare the original model")
+    if identify(data) == "TNN network":
+        return "naive"
     return "litert" if is_tflite(data) else "onnxruntime"
 
 
@@ -98,9 +114,13 @@ def open_reference(name: ReferenceName, path: Path, model: CompiledModel) -> Ref
     ReferenceProblem
         If it is not installed or refuses the model; the text says what to do.
     """
-    data = path.read_bytes()
+    data = read_model(path)
     if name != default_reference(data):
         raise ReferenceProblem(f"{path}: {name} does not read this format, {default_reference(data)} does")
+    if name == "naive":
+        if name not in _ADDED:
+            raise ReferenceProblem(f"{path}: import rkcosim.frontends.tnn.reference to compare with NAIVE")
+        return _ADDED[name](data, model)
     try:
         return LiteRt(path, model) if name == "litert" else OnnxRuntime(data, model)
     except ImportError as error:

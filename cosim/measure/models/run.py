@@ -508,6 +508,7 @@ def _add_reference(
     labels: Sequence[int] | None,
 ) -> None:
     """Set the fields of the comparison with the format's runtime; do nothing if it is not installed."""
+    from rkcosim.base.files import read_model
     from rkcosim.measure.models.references import (
         ReferenceProblem,
         default_reference,
@@ -517,7 +518,7 @@ def _add_reference(
 
     source = source_beside(model)
     try:
-        reference = open_reference(default_reference(source.read_bytes()), source, compiled)
+        reference = open_reference(default_reference(read_model(source)), source, compiled)
     except ReferenceProblem:
         return
     theirs = []

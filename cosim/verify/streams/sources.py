@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rkcosim.base.files import MODELS, UNKNOWN, identify, json_of, read_given
+from rkcosim.base.files import MODELS, UNKNOWN, identify, json_of, read_given, with_weights
 from rkcosim.base.files import wrong as wrong_kind
 from rkcosim.driver.core_port import Kick
 from rkcosim.driver.kernel.structs import RknpuTask
@@ -25,7 +25,7 @@ from rkcosim.verify.streams.capture import SCHEMA_VERSION, Expected, import_capt
 from rkcosim.verify.streams.programs import bases_of_plan, program_of_stream, programs_of_model
 from rkcosim.verify.streams.stream import Region, Stream
 
-MODEL_SUFFIXES = (".onnx", ".tflite", ".rkc", ".rknn")
+MODEL_SUFFIXES = (".onnx", ".tflite", ".tnnproto", ".rkc", ".rknn")
 TAKEN = (
     *(*MODELS, "stream file", "capture's manifest", "JSON file of another kind"),
     *("text of a register-command stream", "text file", UNKNOWN, "picture"),
@@ -111,8 +111,13 @@ def open_source(
     kind = identify(data)
     if kind not in TAKEN or (path.suffix in MODEL_SUFFIXES and kind not in (*MODELS, UNKNOWN)):
         raise SourceError(str(wrong_kind(path, data, "a file of register commands or a model")))
-    if path.suffix in MODEL_SUFFIXES or kind in ("compiled model", "TFLite model", ".rknn file"):
-        return _of_model(path, data, cores)
+    if path.suffix in MODEL_SUFFIXES or kind in (
+        "compiled model",
+        "TFLite model",
+        "TNN network",
+        ".rknn file",
+    ):
+        return _of_model(path, with_weights(path, data), cores)
     if data[:1] in (b"{", b"[") or path.suffix == ".json":
         return _of_json(path, data)
     return _of_bytes(path.name, data, address, offset, count, records, memory)

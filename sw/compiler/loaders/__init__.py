@@ -1,33 +1,59 @@
-"""Readers of model files: ONNX and TFLite to the compiler's graph."""
+"""Readers of model files to the compiler's graph, by kind: ONNX, TFLite and TNN.
+
+Each reader registers an interpreter (`rkcosim.compiler.interpreters`); `rkcosim.rknn_file.model` adds
+those of files that have a plan of their own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Mapping
 
 from rkcosim.compiler.graph import Graph, ModelError
+from rkcosim.compiler.interpreters import ModelInterpreter, Source, interpreter_of, register
+from rkcosim.compiler.loaders.onnx_file import read_onnx
 from rkcosim.compiler.loaders.onnx_source import OnnxSource, load_onnx
-from rkcosim.compiler.loaders.tflite_file import is_tflite
+from rkcosim.compiler.loaders.tflite_file import is_tflite, read_tflite
 from rkcosim.compiler.loaders.tflite_graph import TfliteSource, load_tflite
+from rkcosim.compiler.loaders.tnn import layer_types, read_network, to_onnx
+from rkcosim.compiler.options import load_options
 
 __all__ = ["ModelError", "is_tflite", "load_model", "load_onnx", "load_tflite", "open_source"]
 
-Source = Callable[[Mapping[str, str]], Graph]
-"""Makes a new graph of a file; the argument has nodes for the host by name, with the reasons."""
+
+def _onnx_types(data: bytes) -> Mapping[str, int]:
+    return Counter(node.op_type for node in read_onnx(data, load_options()).graph.node)
+
+
+def _tflite_types(data: bytes) -> Mapping[str, int]:
+    return Counter(node.op for node in read_tflite(data, load_options().signature).nodes)
+
+
+def _tnn_source(data: bytes) -> Source:
+    return OnnxSource(to_onnx(read_network(data)).SerializeToString()).graph
+
+
+register(ModelInterpreter("ONNX model", lambda data: OnnxSource(data).graph, structure=_onnx_types))
+register(ModelInterpreter("TFLite model", lambda data: TfliteSource(data).graph, structure=_tflite_types))
+register(ModelInterpreter("TNN network", _tnn_source, structure=layer_types))
 
 
 def open_source(data: bytes) -> Source:
-    """Read an ONNX or TFLite model once; the format is recognised from the content.
+    """Read a model once; the format is recognised from the content.
 
     Raises
     ------
     ModelError
         If the model cannot be read; the message names node and tensor.
     """
-    return (TfliteSource if is_tflite(data) else OnnxSource)(data).graph
+    found = interpreter_of(data)
+    if found.source is None:
+        raise ModelError(f"a {found.kind} has a plan of its own; it is opened by rkcosim.rknn_file.model")
+    return found.source(data)
 
 
 def load_model(data: bytes) -> Graph:
-    """Read an ONNX or TFLite model; the format is recognised from the content.
+    """Read a model; the format is recognised from the content.
 
     Raises
     ------

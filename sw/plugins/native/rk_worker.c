@@ -81,8 +81,8 @@ static char **environment(char *path)
 /* Start the process with `fd` as its descriptor CHILD_FD; return an error number. */
 static int spawn(pid_t *pid, int fd)
 {
-    static char python[] = RK_PYTHON, path[] = "PYTHONPATH=" RK_PATH;
-    char *arguments[] = {python, "-P", "-m", "rkcosim.plugins.worker", NULL};
+    static char python[] = RK_PYTHON, path[] = "PYTHONPATH=" RK_PATH, module[] = RK_MODULE;
+    char *arguments[] = {python, "-P", "-m", module, NULL};
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
     sigset_t none, usual;

@@ -8,12 +8,13 @@ they run like those of `rknnlite`, whose class this one extends.
 from __future__ import annotations
 
 import ctypes as ct
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,12 @@ LONGEST = 6 * 3600
 """Seconds after which a command is given up."""
 
 PLATFORM = "rk3588"
+
+PROPOSED = 3
+"""Layers that `hybrid_quantization_step1` proposes for floating point."""
+
+HYBRID = "custom_quantize_layers:"
+"""Heading of the layers in the text of `hybrid_quantization_step1`."""
 
 ALGORITHMS = {"normal": "minmax", "kl_divergence": "entropy"}
 METHODS = {"channel": "--per-channel", "layer": "--per-tensor"}
@@ -212,17 +219,107 @@ class RKNN(RKNNLite):
         """Return -1: not available."""
         return self._absent("load_pytorch", "export the model to ONNX first")
 
-    def hybrid_quantization_step1(self, *_: Any, **__: Any) -> int:
-        """Return -1: not available."""
-        return self._absent(
-            "hybrid_quantization_step1", "`rkcosim quantize --mixed N` keeps layers in floats"
-        )
+    def hybrid_quantization_step1(
+        self,
+        dataset: str | None = None,
+        rknn_batch_size: int | None = None,
+        proposal: bool = False,
+        proposal_dataset_size: int = 1,
+        custom_hybrid: Any = None,
+    ) -> int:
+        """Write the files for `hybrid_quantization_step2` into the working directory.
 
-    def hybrid_quantization_step2(self, *_: Any, **__: Any) -> int:
-        """Return -1: not available."""
-        return self._absent(
-            "hybrid_quantization_step2", "`rkcosim quantize --mixed N` keeps layers in floats"
-        )
+        Their names are those of the model with the endings `.model` (the float model, in ONNX), `.data`
+        (settings and layers, in JSON) and `.quantization.cfg`, a text in which users name layers that stay
+        in floating point.
+
+        Parameters
+        ----------
+        dataset : a text file as for `build`; step 2 reads it again.
+        rknn_batch_size : None or 1.
+        proposal : whether the text names the layers with the largest errors.
+        proposal_dataset_size : number of samples of the comparison that finds these layers.
+        custom_hybrid : pairs of tensors that bound a part of the model; not available.
+        """
+        call = "hybrid_quantization_step1"
+        if self._source is None or self._source.suffix.lower() == ".tflite":
+            return self._failed(f"{call}: call load_onnx first")
+        if dataset is None:
+            return self._failed(f"{call}: a dataset is needed")
+        if rknn_batch_size not in (None, 1):
+            return self._failed(f"{call}: rknn_batch_size {rknn_batch_size} is not available, only 1")
+        if custom_hybrid:
+            return self._failed(f"{call}: custom_hybrid is not available; name layers in the .cfg file")
+        stem, report = self._source.stem, self._folder / "layers.json"
+        model = self._folder / "float.model"
+        floats = ["quantize", str(self._source), "-o", str(model), "--float-only"]
+        if self._command(call, [*floats, *self._reading, *self._pixels()]) is None:
+            return FAILED
+        quantising = ["--method", self._settings["method"], self._settings["weights"]]
+        # The model normalises pixels itself if there is a normalisation; its samples then stay as they are.
+        quantising += [*self._raw(), *(["--bgr"] if self._settings["bgr"] else [])]
+        words = ["quantize", str(model), "-o", str(self._folder / "trial.onnx"), "--data", str(dataset)]
+        words += [*quantising, "--limit", str(max(1, int(proposal_dataset_size))), "--json", str(report)]
+        if self._command(call, words) is None:
+            return FAILED
+        found = json.loads(report.read_text())
+        layers = {layer["tensor"]: layer["name"] for layer in found["layers"]}
+        tensors = {name: tensor for tensor, name in layers.items()}
+        first = [tensors[name] for name in found["float_first"][:PROPOSED]] if proposal else []
+        data = {"dataset": os.path.abspath(dataset), "quantising": quantising, "layers": layers}
+        try:
+            shutil.copyfile(model, f"{stem}.model")
+            Path(f"{stem}.data").write_text(json.dumps(data, indent=1) + "\n")
+            Path(f"{stem}.quantization.cfg").write_text(hybrid_text(first, list(layers)))
+        except OSError as error:
+            return self._failed(f"{call}: {error}")
+        self._say(f"{call}: wrote {stem}.model, {stem}.data and {stem}.quantization.cfg")
+        return SUCCESS
+
+    def hybrid_quantization_step2(
+        self, model_input: str, data_input: str, model_quantization_cfg: str
+    ) -> int:
+        """Quantise and compile a model, with some layers in floating point.
+
+        Parameters
+        ----------
+        model_input, data_input, model_quantization_cfg : the files of `hybrid_quantization_step1`.
+        """
+        call = "hybrid_quantization_step2"
+        try:
+            data = json.loads(Path(data_input).read_text())
+            dataset, quantising, layers = data["dataset"], data["quantising"], data["layers"]
+            kept = hybrid_layers(Path(model_quantization_cfg).read_text(), layers)
+        except OSError as error:
+            return self._failed(f"{call}: {error}")
+        except (KeyError, TypeError, UnicodeDecodeError, json.JSONDecodeError):
+            return self._failed(f"{call}: {data_input} was not written by hybrid_quantization_step1")
+        except ValueError as error:
+            return self._failed(f"{call}: {model_quantization_cfg}: {error}")
+        if self._load(call, model_input, []) != SUCCESS or self._source is None:
+            return FAILED
+        model = self._folder / "model.onnx"
+        words = ["quantize", str(self._source), "-o", str(model), "--data", str(dataset), *quantising]
+        for name in kept:
+            words += ["--keep", name]
+        if self._command(call, words) is None or not self._compiled(call, model, []):
+            return FAILED
+        self._built = True
+        self._normalising = [word for word in quantising if word.startswith(("--mean", "--std"))]
+        self._settings["bgr"] = "--bgr" in quantising
+        return SUCCESS
+
+    def _raw(self) -> list[str]:
+        """Return the options for samples that the model normalises itself, none if it does not."""
+        return ["--mean=0", "--std=1"] if self._pixels() else []
+
+    def _compiled(self, call: str, model: Path, reading: list[str]) -> bool:
+        """Compile a model to the container that `export_rknn` writes; return whether that worked."""
+        target = self._folder / "model.rkc"
+        if self._command(call, ["compile", str(model), "-o", str(target), *reading]) is None:
+            return False
+        self.rknn_data = target.read_bytes()
+        return True
 
     def build(
         self,
@@ -269,10 +366,8 @@ class RKNN(RKNNLite):
             if self._command("build", words) is None:
                 return FAILED
             reading = []
-        target = self._folder / "model.rkc"
-        if self._command("build", ["compile", str(model), "-o", str(target), *reading]) is None:
+        if not self._compiled("build", model, reading):
             return FAILED
-        self.rknn_data = target.read_bytes()
         self._built, self._normalising = do_quantization, pixels
         return SUCCESS
 
@@ -409,7 +504,7 @@ class RKNN(RKNNLite):
     def accuracy_analysis(
         self,
         inputs: list[str],
-        output_dir: str = "./snapshot",
+        output_dir: str | None = "./snapshot",
         target: str | None = None,
         **others: Any,
     ) -> int:
@@ -418,7 +513,7 @@ class RKNN(RKNNLite):
         Parameters
         ----------
         inputs : path of a picture or .npy for each input.
-        output_dir : folder that gets `error_analysis.txt`, `.json` and `.html`.
+        output_dir : folder that gets `error_analysis.txt`, `.json` and `.html`; None only prints the report.
         target : None or "rk3588"; both compare with the NPU's arithmetic.
         others : `device_id`, which has no effect.
         """
@@ -433,7 +528,7 @@ class RKNN(RKNNLite):
             return self._failed(f"accuracy_analysis: '{wrong[0]}' has a blank in its path")
         rows = self._folder / "inputs.txt"
         rows.write_text(" ".join(files) + "\n")
-        place = Path(output_dir)
+        place = Path(output_dir) if output_dir is not None else self._folder / "snapshot"
         words = ["accuracy", str(self._folder / "model.onnx"), str(self._source), "--data", str(rows)]
         words += [*self._reading, *self._normalising, *(["--bgr"] if self._settings["bgr"] else [])]
         words += ["--npu", "--all", "--json", str(place / "error_analysis.json")]
@@ -508,3 +603,56 @@ def _groups(values: Any) -> list[list[float]]:
     if values and not isinstance(values[0], (list, tuple)):
         values = [values]
     return [[float(value) for value in group] for group in values]
+
+
+def hybrid_text(first: Sequence[str], tensors: Sequence[str]) -> str:
+    """Return the text in which users name the layers that stay in floating point.
+
+    Parameters
+    ----------
+    first : tensors, results of layers, that are proposed.
+    tensors : all of them, which are listed as comments.
+    """
+    return "\n".join(
+        [
+            "# Layers that do not run in int8: the name of a layer's result, and float16.",
+            HYBRID,
+            *(f"    {tensor}: float16" for tensor in first),
+            "# The results of all layers:",
+            *(f"#   {tensor}" for tensor in tensors),
+            "",
+        ]
+    )
+
+
+def hybrid_layers(text: str, layers: Mapping[str, str]) -> list[str]:
+    """Return the names of the layers that a text of `hybrid_quantization_step1` keeps in floating point.
+
+    Parameters
+    ----------
+    text : the text.
+    layers : names of layers by the names of their results.
+
+    Raises
+    ------
+    ValueError
+        If a layer does not exist, or its type is neither float16 nor int8.
+    """
+    found, inside = [], False
+    for line in text.splitlines():
+        row = line.strip()
+        if not row or row.startswith("#"):
+            continue
+        if not line[0].isspace():
+            inside = row.startswith(HYBRID)
+            continue
+        if not inside:
+            continue
+        name, _, kind = (part.strip().strip("'\"") for part in row.rpartition(":"))
+        if name not in layers and name not in layers.values():
+            raise ValueError(f"no layer has the result '{name}'")
+        if kind not in ("float16", "int8"):
+            raise ValueError(f"'{name}' has the type '{kind}', but only float16 and int8 are available")
+        if kind == "float16":
+            found.append(layers.get(name, name))
+    return found

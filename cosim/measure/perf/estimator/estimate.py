@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rkcosim.base.files import read_model
 from rkcosim.compiler import CompiledModel
 from rkcosim.compiler.matmul import Matmul
 from rkcosim.compiler.plan import Plan
@@ -200,7 +201,7 @@ def estimate_model(
     """
     dram, c = dram or DramConfig(), coefficients or stored()
     if isinstance(model, Path):
-        model = model.read_bytes()
+        model = read_model(model)
     if isinstance(model, bytes):
         model = open_model(model, cores=cores)
     work = model.plan if isinstance(model, CompiledModel) else model

@@ -1,0 +1,59 @@
+"""`rkcosim info`: what a model file of any kind contains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rkcosim.base import progress
+from rkcosim.cli.app import command
+from rkcosim.cli.options import ModelOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class InfoOptions(ModelOptions):
+    """Options of `rkcosim info`."""
+
+
+@command(
+    "rkcosim info examples/digits/digits_int8.onnx",
+    "rkcosim info model.tnnproto",
+    "rkcosim info model.rknn --json - | jq .inputs",
+)
+def info_command(asked: InfoOptions) -> None:
+    """Show the contents of a model file of any kind.
+
+    That is its kind, operators, inputs and outputs, and what it needs on the NPU and on the host. `rkcosim
+    rknn info` shows more of a .rknn file, and `rkcosim compile --explain` the plan.
+    """
+    from rkcosim.base.files import identify, read_model
+    from rkcosim.cli.compile import print_summary, summarise
+    from rkcosim.compiler.interpreters import find
+    from rkcosim.compiler.model import naming_model
+    from rkcosim.measure.models.hosted import host_work
+    from rkcosim.rknn_file.model import open_model
+
+    with progress.step(f"compiling {asked.model.name}"), asked.reading():
+        data = read_model(asked.model)
+        with naming_model(asked.model):
+            compiled = open_model(data)
+            found = find(data)
+            types = dict(found.structure(data)) if found is not None and found.structure is not None else {}
+    kind, ports = identify(data), {}
+    for what, infos in (("inputs", compiled.inputs), ("outputs", compiled.outputs)):
+        ports[what] = [_port(info) for info in infos]
+    print(f"{asked.model.name}: {kind}, {len(data):,} bytes")
+    if types:
+        print(f"operators: {', '.join(f'{count} {name}' for name, count in types.items())}")
+    for what, items in ports.items():
+        for item in items:
+            print(f"{what[:-1]} {item['name']}: {item['shape']} {item['type']}")
+    summary = summarise(compiled)
+    print_summary(asked.model.name, summary, host_work(compiled))
+    asked.write({"model": asked.model.name, "kind": kind, "operators": types, **ports, **summary}, say=True)
+
+
+def _port(info: Any) -> Mapping[str, Any]:
+    quantised = f", scale {info.scale:.6g}, zero point {info.zero_point}" if info.quantised else ""
+    return {"name": info.name, "shape": list(info.shape), "type": f"{info.dtype}{quantised}"}

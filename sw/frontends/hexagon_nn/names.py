@@ -1,0 +1,89 @@
+"""Names and numbers of nnlib's operations (XiaoMi/nnlib at df7ad3c1, interface/ops.def)."""
+
+from __future__ import annotations
+
+_TEXT = """
+INPUT OUTPUT Nop Const Check Close_f Close_quint8 Close_q_quint8 Close_int32 Close_qint32 PPrint_8
+PPrint_32 PPrint_f PreFree Flatten QuantizedConv2d_8x8to32* QuantizedMatMul_8x8to32*
+QuantizeDownAndShrinkRange_32to8* QuantizedRelu_8* QuantizedReluX_8* QuantizedMaxPool_8*
+QuantizedAvgPool_8* QuantizedL2Pool_8* QuantizedConcat_8* QuantizedBiasAdd_8p8to32* Min_f* Max_f*
+Quantize* Dequantize* Supernode_8x8p8to8* QuantizedFlatten Softmax_f Conv2d_f MatMul_f Relu_f ReluX_f
+AvgPool_f L2Pool_f MaxPool_f Concat_f BiasAdd_f LRN_f Variable Assign Reshape QuantizedReshape Tanh_f
+Sigmoid_f Slice_8 Slice_f QuantizedSlice_8 Add_f Mul_f Minimum_f Maximum_f Requantize_32to8*
+RequantizationRange_32* Neg_f Sub_f AddN_f Range_int32 Rank_int32 Transpose_int32 Transpose_f
+InstanceNorm_f QuantizedInstanceNorm_8* Sub_int32 Add_int32 Split_f Dequantize_qint32_f PRelu_f
+QuantizedPRelu_8* Sum_f Prod_f Mul_int32 BitwiseAnd_int32 BitwiseOr_int32 BitwiseXor_int32 Shape_int32
+Pack_int32 Pack_f MirrorPad_f MirrorPad_8 ResizeNearestNeighbor_f StridedSlice_int32 StridedSlice_f
+ExpandDims_int32 ExpandDims_f LogSoftmax_f Split_int32 QuantizedSplit_8 Deconv_f QuantizedDeconv_8x8to32*
+QuantizedMul_8x8to32* QuantizedAdd_8p8to32* QuantizedSigmoid_8* QuantizedTanh_8* QuantizedSoftmax_8*
+QuantizedLRN_8* Quantizedpad2d_frame_8p* QuantizedSub_8p8to32* QuantizedMaximum_8* QuantizedMinimum_8*
+Pad_f SpaceToBatchND_f BatchToSpaceND_f QuantizedPad_8 ResizeBilinear_f ConcatV2_f ConcatV2_int32
+Prod_int32 Slice_int32 QuantizedAdd_8p8to8 QuantizedResizeBilinear_8 Supernode_8x8p8to8_d32 Convert_to_d32
+Convert_from_d32 QuantizedMaxPool_8_d32* QuantizedConcat_8_d32* QuantizedAvgPool_8_d32* Sink
+QuantizedPRelu_8_d32* AutoQuantize* QuantizedDepthwiseConv2d_8x8to32* QuantizedTransposeConv2d_8x8p32to8
+DepthwiseConv2d_f* DepthwiseSupernode_8x8p8to8 DepthwiseSupernode_8x8p8to8_d32 QuantizedMul_8x8to8_d32*
+FullyConnected_u8 QuantizedAdd_8p8to8_d32* QuantizedClamp_8* Clamp_f QuantizeForTest_d32 Close_d32
+QuantizedSub_8p8to8_d32* InputSupernode_8x8p8to8_outd32 QuantizedLRN_8_d32 QuantizedBiasAdd_32p32to32*
+Quantize_int32* Supernode_8x8p32to8 DepthwiseSupernode_8x8p32to8 Supernode_8x8p32to8_d32
+DepthwiseSupernode_8x8p32to8_d32 InputSupernode_8x8p32to8_outd32 PPrint_8_d32 PPrintWithPadding_8_d32
+AutoQuantize_d32* QuantizedTanh_8_d32* QuantizedSigmoid_8_d32* QuantizedSoftmax_8_d32*
+QuantizedL2Pool_8_d32* Gather_f Gather_int32 Gather_8 Table_f Table_int32 Table_8 FillPadding_8_d32
+QuantizedResizeBilinear_8_d32 QuantizeINPUT_f_to_8 DeconvBias_8x8to32* SpaceToBatchND_8 BatchToSpaceND_8
+SpaceToDepth_f DepthToSpace_f SpaceToDepth_8 DepthToSpace_8 DequantizeOUTPUT_8tof
+QuantizedBatchNorm_8x8p8to8 QuantizedBatchNorm_8x8p32to8 QuantizedBatchNorm_8x8p8to8_d32
+QuantizedBatchNorm_8x8p32to8_d32 QuantizedInstanceNorm_8_d32* QuantizedInstanceNormBG_8*
+QuantizedInstanceNormBG_8_d32* SuperFC_8x8p32to8* SuperFC_8x8p32to8_d32 ChannelShuffle_f
+ChannelShuffle_int32 QuantizedChannelShuffle_8* QuantizedChannelShuffle_8_d32 QuantizedSplit_8_d32
+QuantizedCrop_8 ResizeUnitSquare_f ResizeUnitSquare_8* Nv21ToRgb_8* RgbaToRgb_8* Argb32ToRgb_8* Permute_f
+QuantizedPermute_8 QuantizedRoiPool_8* Proposal_f RoiAlign_f QuantizedRoiAlign_8* Implode_8*
+QuantizedConcat_8_nond32 Close_16tof QuantizedLstmInput_16x16to16 QuantizedLstmOutput_16x16to8 Quantize_16
+Dequantize_16 Convert_8_16 QuantizedTanh_16 QuantizedSigmoid_16 QuantizeDownAndShrinkRange_32to16*
+Requantize_32to16* QuantizedMatMul_8x8p32to16* QuantizedStridedSlice_8 Bbox_Transform_f Softmax_uint8
+QuantizedFakeConcat_8_d32 DepthToSpace_8_d32 OemNode QuantizedPad_8_d32 QuantizedSqrt_8 QuantizedSlice_16
+QuantizedMin_8 QuantizedMax_8 Transpose_8 Close_u16tof QuantizeForTest_16b_d32 QuantizeForTest_u16b_d32
+Close_16b_d32 Close_u16b_d32 Convert_from_d32_16b Supernode_u16x16p16to16_d32
+QuantizedMatMulDims_8x8p32to16 BatchSeqConfig QuantizedDiv_8 QuantizedRecip_8 QuantizedNeg_8
+QuantizedNeg_8_d32 Neg_int32 Abs_f Abs_int32 QuantizedSub_8p8to8 Box_Decoder_f QuantizedExtractGlimpse_8
+QuantizedTile_8 QuantizedMul_8x8to8* QuantizedSum_8to32 ImageTransform_f Convert_to_aix_d32
+Convert_from_aix Convert_from_aix_d32 MultiClassNms_f BatchToSpaceND_8_d32 SpaceToBatchND_8_d32
+Supernode3322_8x8p8to8 Supernode3322_8x8p32to8 Convert_int32_f ArgMax_ftoInt32 ArgMax_8toInt32 ArgMax_8
+Supernode_8x8p32to8_ref HeatmapMaxKP_f TopK_f TopK_8 CastFloat32ToInt32 CastFloat32ToUInt8
+CastInt32ToFloat32 CastInt32ToUInt8 CastUInt8ToFloat32 CastUInt8ToInt32 AxisShuffle_8
+ResizeNearestNeighbor_8 QuantizedHeatmapMaxKP_8 Moments_8to32 Moments_f ArgMin_8 Select_f Select_8
+QuantizedGroupedConv2d_8x8p32to8 QuantizedAdd_16 QuantizedSub_16 QuantizedMul_16 QuantizedAdd_u16
+QuantizedSub_u16 QuantizedMul_u16 Dequantize_u16 Convert_8_u16 Convert_16_8 Convert_u16_8 Convert_u16_16
+Convert_16_u16 Requantize_u16_u16 Requantize_16_16 Quantize_u16 QuantizedPRelu_8_V2
+QuantizedPRelu_8_V2_d32 QuantizedMean_8 QuantizedRoiAlignV2_8 MultiClassNms_8 QuantizedConcat_u16*
+BitwiseNot_int32 QuantizedDilatedConv2d_8x8p32to8 Convert_to_aix_d32_d32 QuantizedEqual_8
+QuantizedNotEqual_8 QuantizedLess_8 QuantizedLessEqual_8 QuantizedGreater_8 QuantizedGreaterEqual_8 Ceil_f
+Floor_f Round_f AxisShuffle_f AxisShuffle_int32 AxisShuffle_16 Transpose_16 SpaceToDepth_16
+DepthToSpace_16 Convert_to_d32_16b ArgMax_8_d32 ArgMin_8_d32 QuantizedRoiPool_8_v2 QuantizedPad_16
+QuantizedPad_u16 Close_quint16 AxisAlignedBBoxTransform_f AxisAlignedBBoxTransform_q8q16
+QuantizedConv2d_16x16to32 QuantizedTransposeConv2d_16x16p32to16 Supernode_16x16p16to16
+Supernode_16x16p32to16 Supernode_u16x16p32to16_d32 Requantize_32tou16 DepthToSpace_16_d32
+QuantizedConcat_u16_d32 QuantizedConcatCommon_u16_d32 QuantizedChannelScale_32xf
+QuantizedHashtableLookup_8 QuantizedAdd_u16_d32 QuantizedSub_u16_d32 QuantizedMul_u16_d32
+QuantizedPad_u16_d32 QuantizedPad_16_d32 Proposal_q8q16 Close_q_qint16 QuantizedPad_V2_8 BoxWithNmsLimit_f
+BoxWithNmsLimit_q8q16 L2Normalize_8* Close_boxes_quint16 DepthwiseSupernode_16x16p16to16
+DepthwiseSupernode_16x16p16to16_d32 DepthwiseSupernode_16x16p32to16 DepthwiseSupernode_16x16p32to16_d32
+Close_mse_u8 MirrorPad_8_d32 QuantizedPadForConv_8_d32 QuantizedPadForConv_u16_d32 LSHProjection
+Requantize_8to8 InputSupernode_16x16p16to16_outd32 InputSupernode_16x16p32to16_outd32 Requantize_8to8_d32
+QuantizedCorrelation1d_8x8to8* Unpack_int32 Unpack_f Close_q_qint32 SsdDetectionOut
+QuantizedTransposeConv2d_8x8p8to8 QuantizedPack_8 QuantizedUnpack_8
+"""
+"""All names in the order of their numbers, from 0; one with a star is followed by its twin NAME_ref."""
+
+
+def _all() -> tuple[str, ...]:
+    found: list[str] = []
+    for word in _TEXT.split():
+        name = word.removesuffix("*")
+        found += [name, f"{name}_ref"] if word.endswith("*") else [name]
+    return tuple(found)
+
+
+NAMES = _all()
+"""Names by number; names of nnlib's header without the prefix OP_."""
+
+NUMBERS = {name: number for number, name in enumerate(NAMES)}
+"""Numbers by name."""

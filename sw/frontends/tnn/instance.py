@@ -1,0 +1,168 @@
+"""Instances: networks that take and give matrices."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec
+
+from rkcosim.compiler.graph import ModelError
+from rkcosim.compiler.loaders.tnn.bound import Dims
+from rkcosim.compiler.loaders.tnn.network import TnnNetwork
+from rkcosim.driver import DriverError
+from rkcosim.frontends.tnn.blob import Blob
+from rkcosim.frontends.tnn.config import NetworkConfig
+from rkcosim.frontends.tnn.device import get_device
+from rkcosim.frontends.tnn.enums import DeviceType, MatType
+from rkcosim.frontends.tnn.mat import BlobConverter, Mat, MatConvertParam
+from rkcosim.frontends.tnn.network import AbstractNetwork, MemoryUse, create_network
+from rkcosim.frontends.tnn.status import TNN_OK, Status, StatusCode, TnnError
+
+P = ParamSpec("P")
+
+
+def as_status(error: Exception) -> Status:
+    """Return the status of an error of this package, the compiler or the driver."""
+    if isinstance(error, TnnError):
+        return error.status
+    code = StatusCode.TNNERR_INVALID_MODEL if isinstance(error, ModelError) else StatusCode.TNNERR_INST_ERR
+    return Status(code, str(error))
+
+
+def returns_status(call: Callable[P, None]) -> Callable[P, Status]:
+    """Let a call return a `Status`: TNN_OK, or that of the error that it raised."""
+
+    @functools.wraps(call)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> Status:
+        try:
+            call(*args, **kwargs)
+        except (TnnError, ModelError, DriverError) as error:
+            return as_status(error)
+        return TNN_OK
+
+    return wrapped
+
+
+class Instance:
+    """A network that runs.  Use as a context manager, or call `DeInit`.
+
+    Parameters
+    ----------
+    net
+        The network.
+    config
+        How it runs.
+    shapes
+        Shapes of inputs, for others than those of the file.
+
+    Raises
+    ------
+    TnnError, ModelError, DriverError
+        If it cannot be created (`TNN.CreateInst` returns a `Status` instead).
+    """
+
+    def __init__(self, net: TnnNetwork, config: NetworkConfig, shapes: Mapping[str, Dims]) -> None:
+        self._net, self._config = net, config
+        self.network: AbstractNetwork = create_network(net, config, shapes)
+
+    def __enter__(self) -> Instance:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.DeInit()
+
+    def DeInit(self) -> None:
+        """Release everything; a second call does nothing."""
+        self.network.DeInit()
+
+    def GetForwardMemorySize(self) -> tuple[Status, int]:
+        """Return the bytes of the forward memory."""
+        return TNN_OK, self.network.GetForwardMemorySize()
+
+    @returns_status
+    def SetForwardMemory(self, memory: Any) -> None:
+        """Use memory of the caller (SHARE_MEMORY_MODE_SET_FROM_EXTERNAL).
+
+        Parameters
+        ----------
+        memory
+            uint8 (n,) for NAIVE; for RK3588 a buffer of the driver, or a tuple of buffer and offset.
+        """
+        given, offset = memory if isinstance(memory, tuple) else (memory, 0)
+        self.network.SetForwardMemory(given, offset)
+
+    @returns_status
+    def Reshape(self, inputs: Mapping[str, Dims]) -> None:
+        """Give the inputs other shapes; blobs are new afterwards."""
+        made = create_network(self._net, self._config, inputs)
+        self.network.DeInit()
+        self.network = made
+
+    @returns_status
+    def Forward(self) -> None:
+        """Compute the outputs."""
+        self.network.Forward()
+
+    def ForwardAsync(self, callback: Callable[[], None] | None = None) -> Status:
+        """Compute the outputs, then call the function; the call returns after both."""
+        status = self.Forward()
+        if status and callback is not None:
+            callback()
+        return status
+
+    def GetAllInputBlobs(self) -> tuple[Status, dict[str, Blob]]:
+        """Return the inputs by name."""
+        return TNN_OK, dict(self.network.inputs)
+
+    def GetAllOutputBlobs(self) -> tuple[Status, dict[str, Blob]]:
+        """Return the outputs by name."""
+        return TNN_OK, dict(self.network.outputs)
+
+    def SetInputMat(self, mat: Mat, param: MatConvertParam | None = None, name: str = "") -> Status:
+        """Set an input to a matrix times scale plus bias; without a name, the first one."""
+        blob = _named(self.network.inputs, name)
+        if isinstance(blob, Status):
+            return blob
+        try:
+            return BlobConverter(blob, get_device(blob.desc.device_type)).ConvertFromMat(mat, param)
+        except TnnError as error:
+            return error.status
+
+    def GetOutputMat(
+        self,
+        param: MatConvertParam | None = None,
+        name: str = "",
+        device: DeviceType = DeviceType.DEVICE_NAIVE,
+        mat_type: MatType = MatType.NCHW_FLOAT,
+    ) -> tuple[Status, Mat | None]:
+        """Return an output times scale plus bias as a matrix; without a name, the first one."""
+        blob = _named(self.network.outputs, name)
+        if isinstance(blob, Status):
+            return blob, None
+        try:
+            mat = Mat(device, mat_type, blob.desc.dims)
+        except ValueError as error:
+            return Status(StatusCode.TNNERR_PARAM_ERR, str(error)), None
+        try:
+            status = BlobConverter(blob, get_device(blob.desc.device_type)).ConvertToMat(mat, param)
+        except TnnError as error:
+            return error.status, None
+        return status, mat if status else None
+
+    def memory(self) -> MemoryUse:
+        """Return how much memory the blobs have; not a call of TNN."""
+        return self.network.memory()
+
+    @property
+    def cycles(self) -> int | None:
+        """Cycles of all jobs so far; None for NAIVE; not a member of TNN."""
+        return self.network.cycles
+
+
+def _named(blobs: Mapping[str, Blob], name: str) -> Blob | Status:
+    if not name:
+        return next(iter(blobs.values()))
+    if name not in blobs:
+        text = f"there is no blob '{name}', only {', '.join(blobs)}"
+        return Status(StatusCode.TNNERR_INVALID_INPUT, text)
+    return blobs[name]
