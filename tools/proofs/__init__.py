@@ -1,1 +1,1 @@
-"""Formal proofs of blocks of the RTL: each property holds for every input, by induction or to a bounded depth."""
+"""Formal proofs of blocks of the RTL: properties that hold for all inputs, in all cycles or to a depth."""

@@ -66,9 +66,17 @@ class Bench(Elaboratable):
         return signal
 
     def constant(self, name: str, shape: Any = 1) -> Any:
-        """Return a signal whose value the solver chooses once."""
-        signal = self.free(name, shape)
-        self.assume(self.first | (Value.cast(signal) == self.past(Value.cast(signal))))
+        """Return a signal whose value the solver chooses once.
+
+        It is a free input in the first cycle and a register with the same value later, not an input that is
+        assumed to stay the same: the solver then has one variable for all cycles.
+        """
+        given = Value.cast(self.free(f"{name}_given", Shape.cast(shape).width))
+        kept = Signal(len(given), name=f"{name}_kept")
+        with self.m.If(self.first):
+            self.m.d.sync += kept.eq(given)
+        signal: Any = Signal(shape, name=name)
+        self.m.d.comb += Value.cast(signal).eq(Mux(self.first, given, kept))
         return signal
 
     def drive(self, name: str, block: Any, skip: Iterable[str] = ()) -> Any:

@@ -22,7 +22,7 @@ def _slave(bench: Bench) -> AxiLiteSlave:
 
 
 def axi_lite_rules(bench: Bench) -> None:
-    """Responses are stable, follow their requests, and are as many; reads and writes do not starve each other."""
+    """Responses are stable, follow their requests and are as many; writes do not starve a read."""
     slave = _slave(bench)
     axil, bus = slave.axil, slave.bus
     stable(bench, "write response", axil.bvalid, axil.bready, axil.bresp)
@@ -78,7 +78,7 @@ def axi_lite_strobes(bench: Bench) -> None:
 
 
 def register_fabric(bench: Bench) -> None:
-    """One access at a time reaches the block of its window with its offset and value; none is lost or doubled."""
+    """One access at a time reaches the block of its window, with its offset and value; none is lost."""
     fabric = bench.drive("fabric", RegisterFabric())
     host, fetch = fabric.host, fabric.fetch
     for side in (host, fetch):
@@ -143,7 +143,7 @@ def dma_registers(bench: Bench) -> None:
 
 
 def pc_registers(bench: Bench) -> None:
-    """Base, amount and task number are what was written last, by the host or by a link; OP_EN starts a kick."""
+    """Base, amount and tasks are what host or link have written last; only OP_EN starts a kick."""
     regs = bench.drive("regs", PcRegisters())
     port, block = regs.port, registers()["PC"]
 

@@ -15,8 +15,8 @@ PROOFS = (
         (
             Fault(
                 FIFO,
-                "            self.w_rdy.eq(self.level != self.depth),\n            self.r_rdy.eq(self.level != 0),",
-                "            self.w_rdy.eq(1),\n            self.r_rdy.eq(self.level != 0),",
+                "self.w_rdy.eq(self.level != self.depth),",
+                "self.w_rdy.eq(1),",
                 "A full FIFO takes a value.",
             ),
         ),
@@ -109,8 +109,8 @@ PROOFS = (
         (
             Fault(
                 "rkcosim.rtl.regbus",
-                "                fetch.ready.eq(ready),\n            ]\n        with m.Else():",
-                "                fetch.ready.eq(ready),\n                host.ready.eq(ready),\n            ]\n        with m.Else():",
+                "fetch.ready.eq(ready),",
+                "fetch.ready.eq(ready), host.ready.eq(ready),",
                 "The host is told that its access has taken place when the command stream's has.",
             ),
         ),
@@ -227,7 +227,8 @@ PROOFS = (
             ),
         ),
         reduced="2 cores, an exchange in every second cycle",
-        bounded=True,
+        slow=True,
+        seconds=20,
     ),
     Proof(
         "counters",
@@ -314,7 +315,10 @@ PROOFS = (
                 "Data are sent before their address.",
             ),
         ),
-        reduced="addresses of 8 KiB, bursts of 4 beats, 7 outstanding",
+        reduced="addresses of 8 KiB, bursts of 4 beats, 3 outstanding",
+        depth=12,
+        slow=True,
+        seconds=20,
     ),
     Proof(
         "write_buffer",
@@ -323,12 +327,13 @@ PROOFS = (
         (
             Fault(
                 "rkcosim.rtl.npu.write_buffer",
-                "port.req.valid.eq(client.req.valid & (~gathering | (complete != 0))),\n            client.req.ready.eq(port.req.ready & (~gathering | (complete != 0))),",
-                "port.req.valid.eq(client.req.valid),\n            client.req.ready.eq(port.req.ready),",
+                "(complete != 0)",
+                "1",
                 "A request leaves before its beats are there.",
             ),
         ),
         reduced="bursts of 4 beats, 3 bits of data",
+        slow=True,
     ),
     Proof(
         "atom_writer",
@@ -343,6 +348,7 @@ PROOFS = (
             ),
         ),
         reduced="runs of 7 atoms, 4 bits of each atom",
+        slow=True,
     ),
     Proof(
         "list_fetcher",
@@ -352,8 +358,8 @@ PROOFS = (
             Fault(
                 "rkcosim.rtl.list_fetch",
                 "left.eq((self.amount + self.base[0] + 2) >> 1)",
-                "left.eq((self.amount + 2) >> 1)",
-                "The last beat of a list that begins at an odd address is not read.",
+                "left.eq((self.amount + self.base[0] + 3) >> 1)",
+                "A beat behind the list is read.",
             ),
             Fault(
                 "rkcosim.rtl.list_fetch",
@@ -363,6 +369,8 @@ PROOFS = (
             ),
         ),
         reduced="lists of 8 fetches, a FIFO of 4 beats",
+        slow=True,
+        seconds=150,
     ),
     Proof(
         "atom_reader",
@@ -377,5 +385,67 @@ PROOFS = (
             ),
         ),
         reduced="runs of 127 atoms",
+        depth=12,
+        slow=True,
+        seconds=20,
+    ),
+    Proof(
+        "round_shift",
+        "rtl/npu/arith.py: round_shift",
+        "arithmetic.round_shift_49",
+        (
+            Fault(
+                "rkcosim.rtl.npu.arith",
+                "up = Mux(away, (shift.unit != 0) & ~value[-1], up)",
+                "up = Mux(away, shift.unit != 0, up)",
+                "A tie of a negative number is rounded up instead of away from zero.",
+            ),
+        ),
+        depth=2,
+    ),
+    Proof(
+        "clamp",
+        "rtl/npu/arith.py: clamp, rectifier_limits",
+        "arithmetic.clamps",
+        (
+            Fault(
+                "rkcosim.rtl.npu.arith",
+                "low = Mux(relu, Mux(relux & (limit < 0), limit, 0), LOWEST)",
+                "low = Mux(relu, 0, LOWEST)",
+                "ReLU ignores a negative limit of ReLUX.",
+            ),
+        ),
+        depth=2,
+    ),
+    Proof(
+        "bn",
+        "rtl/npu/dpu_scale.py: BnStages",
+        "arithmetic.bn_stages",
+        (
+            Fault(
+                "rkcosim.rtl.npu.dpu_scale",
+                "                        m.d.comb += addend.eq(-term)",
+                "                        m.d.comb += addend.eq(~term)",
+                "A subtraction is off by one.",
+            ),
+        ),
+        depth=10,
+        reduced="lane 0, operands of registers, values of 10 and factor of 4 bits",
+        slow=True,
+        seconds=400,
+    ),
+    Proof(
+        "float_formats",
+        "rtl/npu/float32.py: widen_fp16, narrow_fp16, widen_bf16, narrow_bf16, from_int32, to_int32",
+        "arithmetic.float_formats",
+        (
+            Fault(
+                "rkcosim.rtl.npu.float32",
+                "small = Mux(fraction == 0, Const(0, 31), Cat(Const(0, 14), shifted, (112 - count)[:8]))",
+                "small = Mux(fraction == 0, Const(0, 31), Cat(Const(0, 14), shifted, (113 - count)[:8]))",
+                "Subnormal numbers of fp16 are doubled.",
+            ),
+        ),
+        depth=2,
     ),
 )

@@ -10,6 +10,7 @@ from rkcosim.rtl.counters import CoreCounters
 from rkcosim.rtl.interrupt import EVENT_BITS, InterruptUnit
 from rkcosim.rtl.npu.cbuf import ATOM_BITS, Cbuf, FillTurn
 from rkcosim.rtl.regfile import RegisterFile
+from rkcosim.spec.config import NpuConfig
 from rkcosim.spec.regs import registers
 from rkcosim.spec.regs.counters import counts
 from tools.proofs.bench import Bench, offers
@@ -231,7 +232,7 @@ def fill_turn(bench: Bench) -> None:
 
 def cbuf_contents(bench: Bench) -> None:
     """What was written last to an atom is what a feature read of its entry gives in the next cycle."""
-    cbuf = Cbuf(_Small())
+    cbuf = Cbuf(NpuConfig(name="four entries", cbuf_banks=1, cbuf_bank_bytes=256))
     bench.drive("cbuf", cbuf, skip=("feature_fill.payload", "weight_fill.payload"))
     entries = 4
     fills = (cbuf.feature_fill, cbuf.weight_fill)
@@ -268,9 +269,3 @@ def cbuf_contents(bench: Bench) -> None:
     )
     bench.reach(asked & expected)
     bench.reach(fills[0].valid & fills[1].valid & fills[1].ready)
-
-
-class _Small:
-    """A CBUF of four entries."""
-
-    cbuf_entries = 4

@@ -12,6 +12,7 @@ from rkcosim.rtl.npu.atom_reader import AtomReader
 from rkcosim.rtl.npu.atom_writer import AtomWriter
 from rkcosim.rtl.npu.ddma import PAGE_BEATS, BurstSplitter, Ddma, SplitTracker
 from rkcosim.rtl.npu.write_buffer import WriteBuffer
+from rkcosim.spec.regs import registers
 from tools.proofs.bench import Bench, in_order, offers, stable
 
 
@@ -92,15 +93,27 @@ def split_tracker(bench: Bench) -> None:
         bench.reach(answered & block.more)
 
 
+BURSTS = 3
+"""Limit of outstanding bursts that is written to the DMA's register."""
+
+
 def ddma_bus(bench: Bench) -> None:
-    """The AXI4 master: stable offers, bursts within 4 KiB, data after their address, bounded number of bursts."""
+    """The AXI4 master: stable offers, bursts within 4 KiB, data behind their address, the limit."""
     bench.patch(ddma, "MAX_OUTSTANDING", 8)
     block = Ddma()
     skip = ["port", "sdma_port", "axi.rdata", "dma_base"]
+    outstanding = registers()["DDMA"]["CFG_OUTSTANDING"]
+    limit = sum(BURSTS << field.lsb for field in outstanding.fields.values())
     skip += [f"reads.{n}.req.payload" for n in range(8)] + [f"writes.{n}" for n in range(2)]
     bench.drive("dma", block, skip=skip)
     m, axi = bench.m, block.axi
+    m.d.comb += [
+        block.port.write.eq(bench.first),
+        block.port.offset.eq(outstanding.local),
+        block.port.wdata.eq(limit),
+    ]
     for n, client in enumerate(block.reads):
+        bench.assume(~bench.first | ~client.req.valid)
         beats = bench.free(f"read_{n}", 8)
         m.d.comb += [
             client.req.payload.addr.eq(beats << 5),
@@ -116,6 +129,7 @@ def ddma_bus(bench: Bench) -> None:
             client.data.valid.eq(bench.free(f"give_{n}")),
             client.data.payload.data[0].eq(bench.free(f"word_{n}")),
         ]
+        bench.assume(~bench.first | ~client.req.valid)
         offers(bench, client.req.valid, client.req.ready, Cat(beats, count))
         offers(bench, client.data.valid, client.data.ready, client.data.payload.data[0])
     asked, wrote = axi.arvalid & axi.arready, axi.awvalid & axi.awready
@@ -137,10 +151,10 @@ def ddma_bus(bench: Bench) -> None:
     beat = Signal(5, name="beat")
     with m.If(sent):
         m.d.sync += beat.eq(Mux(axi.wlast, 0, beat + 1))
-    in_order(bench, "burst lengths", wrote, axi.awlen[:5], sent & axi.wlast, beat, 7)
-    bench.claim("at most as many bursts as the limit", (reading <= 7) & (writing <= 7))
+    in_order(bench, "burst lengths", wrote, axi.awlen[:5], sent & axi.wlast, beat, BURSTS)
+    bench.claim("at most as many bursts as the limit", (reading <= BURSTS) & (writing <= BURSTS))
     bench.reach(sent & axi.wlast & (beat == 1))
-    bench.reach(ended & (reading == 3))
+    bench.reach(ended & (reading == BURSTS))
 
 
 def write_buffer_whole(bench: Bench) -> None:
@@ -269,7 +283,7 @@ def _answers(bench: Bench, read: object, bits: int) -> tuple[Signal, Value]:
 
 
 def list_fetcher(bench: Bench) -> None:
-    """A list of n fetches gives its 2 n words in order and marks the last; memory is asked for what it needs."""
+    """A list of n fetches gives its 2 n words in order, marks the last, and reads nothing behind it."""
     bench.patch(list_fetch, "FIFO_BEATS", 4)
     bench.patch(list_fetch, "MAX_BURST", 2)
     block = ListFetcher()

@@ -10,13 +10,13 @@ import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
-from types import ModuleType
+from types import CodeType, ModuleType
 
 from tools.proofs.plan import Fault
 
 
 class FaultError(Exception):
-    """The text that a fault replaces does not occur exactly once."""
+    """A fault cannot be planted."""
 
 
 class _Loader(SourceFileLoader):
@@ -24,13 +24,14 @@ class _Loader(SourceFileLoader):
         super().__init__(fault.module, path)
         self._fault = fault
 
-    def get_code(self, fullname: str) -> object:
+    def get_code(self, fullname: str) -> CodeType:
         """Compile the changed text; nothing is read from or written to a cache."""
         text = self.get_data(self.path).decode()
-        count = text.count(self._fault.old)
-        if count != 1:
-            raise FaultError(f"{self.path}: {self._fault.old!r} occurs {count} times, not once")
-        return compile(text.replace(self._fault.old, self._fault.new), self.path, "exec", dont_inherit=True)
+        if self._fault.old not in text:
+            raise FaultError(f"{self.path}: there is no {self._fault.old!r}")
+        changed = text.replace(self._fault.old, self._fault.new)
+        code: CodeType = compile(changed, self.path, "exec", dont_inherit=True)
+        return code
 
 
 class _Finder(MetaPathFinder):

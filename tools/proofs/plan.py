@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ class Fault:
     Members
     -------
     module : module with the changed text, for example `rkcosim.rtl.bus`.
-    old, new : text that occurs exactly once in it, and its replacement.
+    old, new : text of the module, and its replacement in every place.
     meaning : what is wrong then, as a sentence.
     """
 
@@ -39,10 +40,9 @@ class Proof:
         docstring says what is proved.
     faults : changes of the block, each of which this proof finds.
     depth : cycles of the bounded check, in which faults and the false claim must be found.
-    bounded : the claims are checked to `depth` only, because no proof for all cycles was found in time.
     reduced : widths or sizes that are smaller than in the RTL; empty: full size.
     slow : not run by the test command.
-    seconds : bound of one run of the solver.
+    seconds : bound of one run of the solver, after which a claim is checked to `depth` only.
     """
 
     name: str
@@ -50,14 +50,19 @@ class Proof:
     where: str
     faults: tuple[Fault, ...]
     depth: int = 20
-    bounded: bool = False
     reduced: str = ""
     slow: bool = False
-    seconds: int = 300
+    seconds: int = 120
 
-    def build(self, bench: Bench) -> str:
-        """Add block, assumptions and claims to `bench`, and return the docstring."""
+    def build(self, bench: Bench) -> None:
+        """Add block, assumptions and claims to `bench`."""
+        self._function()(bench)
+
+    def text(self) -> str:
+        """Return what is proved, as a sentence."""
+        return str(self._function().__doc__)
+
+    def _function(self) -> Callable[[Bench], None]:
         module, _, function = self.where.partition(".")
-        made = getattr(import_module(f"tools.proofs.{module}"), function)
-        made(bench)
-        return str(made.__doc__)
+        found: Callable[[Bench], None] = getattr(import_module(f"tools.proofs.{module}"), function)
+        return found

@@ -84,26 +84,88 @@ def abc_program() -> str:
     return found
 
 
-def prove(proof: Proof) -> Verdict:
-    """Check the claims of a proof for all cycles, or to its depth if it is `bounded`.
+@dataclass(frozen=True)
+class Claim:
+    """Result of one claim.
+
+    Members
+    -------
+    name : the claim as a sentence.
+    holds : whether it holds; None: the time was not sufficient for any cycle.
+    cycles : number of cycles for which it holds; None: all.
+    text : where it fails.
+    """
+
+    name: str
+    holds: bool | None
+    cycles: int | None
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Result:
+    """Result of a proof: its claims, the seconds, and the size of the largest graph after simplification."""
+
+    claims: Sequence[Claim]
+    seconds: float
+    registers: int
+    gates: int
+
+    @property
+    def holds(self) -> bool:
+        """Whether every claim holds, for all cycles or to the depth of the proof."""
+        return all(claim.holds for claim in self.claims)
+
+
+TOGETHER_SECONDS = 30
+"""Time for all claims of a proof together, before they are checked one by one."""
+
+
+def prove(proof: Proof) -> Result:
+    """Check the claims of a proof: together, then one by one, then those without a verdict to the depth.
 
     Raises
     ------
     ProofError
         If Yosys or ABC fails.
     """
-    return _checked(proof, every_cycle=not proof.bounded)
+    start = time.monotonic()
+    limit = min(TOGETHER_SECONDS, proof.seconds)
+    whole, names = _run(proof, "all", every_cycle=True, seconds=limit)
+    runs = [whole]
+    claims = [Claim(name, True, None) for name in names]
+    if not whole.holds:
+        claims = []
+        for number, name in enumerate(names):
+            alone, _ = _run(proof, number, every_cycle=True, seconds=proof.seconds)
+            runs.append(alone)
+            cycles = None
+            if alone.holds is None:
+                alone, _ = _run(proof, number, every_cycle=False)
+                cycles = proof.depth
+            claims.append(Claim(name, alone.holds, cycles, alone.text))
+    registers, gates = max(run.registers for run in runs), max(run.gates for run in runs)
+    return Result(claims, time.monotonic() - start, registers, gates)
 
 
 def find_failure(proof: Proof) -> Verdict:
-    """Look for a run that breaks the claims within the depth of the proof.
+    """Look for a run that breaks the claims within the depth of the proof, and name those that it breaks.
 
     Raises
     ------
     ProofError
         If Yosys or ABC fails.
     """
-    return _checked(proof, every_cycle=False)
+    whole, claims = _run(proof, "all", every_cycle=False)
+    if whole.holds is not False:
+        return whole
+    depth = _cycle(whole.text) + 1
+    failed = [
+        name
+        for number, name in enumerate(claims)
+        if _run(proof, number, every_cycle=False, depth=depth)[0].holds is False
+    ]
+    return replace(whole, text=f"{'; '.join(failed)} ({whole.text})")
 
 
 def false_claim(proof: Proof) -> Verdict:
@@ -117,30 +179,18 @@ def false_claim(proof: Proof) -> Verdict:
     return _run(proof, "false", every_cycle=False)[0]
 
 
-def _checked(proof: Proof, *, every_cycle: bool) -> Verdict:
-    whole, claims = _run(proof, "all", every_cycle=every_cycle)
-    if whole.holds is not False:
-        return whole
-    depth = _cycle(whole.text) + 1
-    failed = [
-        name
-        for number, name in enumerate(claims)
-        if _run(proof, number, every_cycle=False, depth=depth)[0].holds is False
-    ]
-    return replace(whole, text=f"{'; '.join(failed)} ({whole.text})")
-
-
 def _cycle(text: str) -> int:
     return int(text.rpartition(" ")[2])
 
 
 def _run(
-    proof: Proof, asserted: Asserted, *, every_cycle: bool, depth: int = 0
+    proof: Proof, asserted: Asserted, *, every_cycle: bool, depth: int = 0, seconds: int = 0
 ) -> tuple[Verdict, Sequence[str]]:
     """Check a claim; also return the names of all claims."""
     bench = Bench()
     proof.build(bench)
     top, ports = bench.top(asserted)
+    depth, limit = depth or proof.depth, seconds or proof.seconds
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="proof-") as name:
         folder = Path(name)
@@ -151,22 +201,18 @@ def _run(
         done = _call([*yosys().command, str(script)], proof.seconds)
         if done is None or done.returncode or not graph.exists():
             raise ProofError(f"{proof.name}: Yosys failed: {_last(done)}")
-        engine = (
-            f"pdr -T {proof.seconds}"
-            if every_cycle
-            else f"bmc3 -F {(depth or proof.depth) + 1} -T {proof.seconds}"
-        )
+        engine = f"pdr -T {limit}" if every_cycle else f"bmc3 -F {depth + 1} -T {limit}"
         steps = f"read_aiger {graph}; fold; strash; scorr; print_stats"
-        done = _call([abc_program(), "-c", f"{steps}; {engine}"], proof.seconds + 60)
+        done = _call([abc_program(), "-c", f"{steps}; {engine}"], limit + 60)
         if done is not None and (
             "combinational networks" in done.stdout or "All outputs solved" in done.stdout
         ):
             # No register is left behind the simplification.
-            done = _call([abc_program(), "-c", f"{steps}; iprove"], proof.seconds)
-    seconds = time.monotonic() - start
+            done = _call([abc_program(), "-c", f"{steps}; iprove"], limit)
+    took = time.monotonic() - start
     if done is None:
-        return Verdict(None, f"no verdict within {proof.seconds + 60} s", seconds), bench.claims
-    return _verdict(proof, done, seconds), bench.claims
+        return Verdict(None, f"no verdict within {limit} s", took), bench.claims
+    return _verdict(proof, done, depth, took), bench.claims
 
 
 def _call(command: Sequence[str], seconds: int) -> subprocess.CompletedProcess[str] | None:
@@ -181,7 +227,7 @@ def _last(done: subprocess.CompletedProcess[str] | None) -> str:
     return next((line for line in reversed(lines) if "ERROR" in line), lines[-1] if lines else "no output")
 
 
-def _verdict(proof: Proof, done: subprocess.CompletedProcess[str], seconds: float) -> Verdict:
+def _verdict(proof: Proof, done: subprocess.CompletedProcess[str], depth: int, seconds: float) -> Verdict:
     registers = gates = 0
     for line in done.stdout.splitlines():
         words = line.replace("=", " = ").split()
@@ -191,10 +237,16 @@ def _verdict(proof: Proof, done: subprocess.CompletedProcess[str], seconds: floa
         if "was asserted in frame" in line:
             cycle = int(line.partition("in frame ")[2].split(".")[0]) - 1  # asserted one cycle later
             return Verdict(False, f"in cycle {cycle}", seconds, registers, gates)
-        if "Property proved" in line or "No output asserted in" in line or "No output failed" in line:
+        if "Property proved" in line:
             return Verdict(True, "", seconds, registers, gates)
+        if "No output asserted in" in line:  # "... in 21 frames."
+            frames = int(line.partition("asserted in ")[2].split()[0])
+            if frames > depth:
+                return Verdict(True, "", seconds, registers, gates)
+            text = f"no failure in {frames - 1} cycles, of {depth}"
+            return Verdict(None, text, seconds, registers, gates)
         if "UNSATISFIABLE" in line:
             return Verdict(True, "", seconds, registers, gates)
         if "UNDECIDED" in line or "timeout" in line.lower():
-            return Verdict(None, f"no verdict within {proof.seconds} s", seconds, registers, gates)
+            return Verdict(None, "no verdict in time", seconds, registers, gates)
     raise ProofError(f"{proof.name}: ABC gave no verdict: {_last(done)}")
