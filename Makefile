@@ -5,10 +5,11 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 DOCS   := $(VENV)/.installed-docs
 
-.PHONY: help demo test test-heavy test-shared test-rknn test-aarch64 check bench docs pictures registers wheel clean
+.PHONY: help demo test proofs test-heavy test-shared test-rknn test-aarch64 check bench docs pictures registers wheel clean
 help:
 	@echo "make demo        classify held-back digits on the RTL, checked bit for bit"
 	@echo "make test        all tests but the long sweeps"
+	@echo "make proofs      prove blocks of the RTL formally and write docs/proofs.md"
 	@echo "make test-heavy  the long sweeps (random tasks, many seeds)"
 	@echo "make test-shared RKCOSIM_SHARED=DIR  tests on original models and plans, which are not part of this"
 	@echo "make test-rknn   run all .rknn files of a folder (DIR=...) and check every node"
@@ -36,6 +37,9 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -q -m "not heavy and not shared" -n 2 --max-worker-restart=0 --dist loadfile --no-loadscope-reorder
+
+proofs: $(STAMP)
+	$(BIN)/python -m tools.proofs --page docs/proofs.md
 
 test-heavy: $(STAMP)
 	$(BIN)/python -m pytest -q -m heavy

@@ -1,0 +1,251 @@
+"""What a proof is made of: the block, free inputs, assumptions and claims."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from functools import reduce
+from operator import and_
+from types import ModuleType
+from typing import Any, Literal
+from unittest import mock
+
+from amaranth.hdl import (
+    Assert,
+    Assume,
+    ClockDomain,
+    Const,
+    Elaboratable,
+    Fragment,
+    Module,
+    Mux,
+    Shape,
+    Signal,
+    Value,
+    ValueLike,
+)
+from amaranth.lib import wiring
+
+Asserted = int | Literal["all", "false"]
+
+
+class Bench(Elaboratable):
+    """The environment of a block in a proof.
+
+    Inputs that nobody drives are free: the solver chooses their value in every cycle. Claims are checked in
+    every cycle, from the first one after the initial state on.
+
+    Members
+    -------
+    m : the module to which a proof adds the block and its own registers.
+    first : 1 in the first cycle only.
+    claims : names of the claims, in the order in which they were made.
+    """
+
+    def __init__(self) -> None:
+        self.m = Module()
+        self.clock = ClockDomain("sync")
+        self.m.domains.sync = self.clock
+        self.m.d.comb += self.clock.rst.eq(0)
+        self.first = Signal(init=1, name="first")
+        self.m.d.sync += self.first.eq(0)
+        self.claims: list[str] = []
+        self._ports: list[Signal] = [self.clock.clk]
+        self._claims: list[Signal] = []
+        self._patches: list[tuple[ModuleType, str, object]] = []
+        self._reached: list[Signal] = []
+
+    # -- inputs ---------------------------------------------------------------------------------------
+
+    def free(self, name: str, shape: Any = 1) -> Any:
+        """Return a signal whose value the solver chooses in every cycle."""
+        signal: Any = Signal(shape, name=name)
+        port = Signal(Shape.cast(signal.shape()).width, name=f"{name}_free")
+        self._ports.append(port)
+        self.m.d.comb += Value.cast(signal).eq(port)
+        return signal
+
+    def constant(self, name: str, shape: Any = 1) -> Any:
+        """Return a signal whose value the solver chooses once.
+
+        It is a free input in the first cycle and a register with the same value later, not an input that is
+        assumed to stay the same: the solver then has one variable for all cycles.
+        """
+        given = Value.cast(self.free(f"{name}_given", Shape.cast(shape).width))
+        kept = Signal(len(given), name=f"{name}_kept")
+        with self.m.If(self.first):
+            self.m.d.sync += kept.eq(given)
+        signal: Any = Signal(shape, name=name)
+        self.m.d.comb += Value.cast(signal).eq(Mux(self.first, given, kept))
+        return signal
+
+    def drive(self, name: str, block: Any, skip: Iterable[str] = ()) -> Any:
+        """Add a block whose inputs are all free, but those whose dotted path begins with a name in `skip`."""
+        self.m.submodules[name] = block
+        left = tuple(skip)
+        for path, member, value in block.signature.flatten(block):
+            dotted = ".".join(str(part) for part in path)
+            skipped = isinstance(value, Const) or any(dotted == s or dotted.startswith(f"{s}.") for s in left)
+            if member.flow == wiring.In and not skipped:
+                made = self.free("_".join((name, *(str(part) for part in path))), Value.cast(value).shape())
+                self.m.d.comb += Value.cast(value).eq(made)
+        return block
+
+    def patch(self, module: ModuleType, name: str, value: object) -> None:
+        """Give a constant of a module another value while the block is elaborated."""
+        self._patches.append((module, name, value))
+
+    # -- history --------------------------------------------------------------------------------------
+
+    def past(self, value: ValueLike, init: int = 0, name: str | None = None) -> Signal:
+        """Return the value of the previous cycle."""
+        value = Value.cast(value)
+        kept = Signal(value.shape(), init=init, name=name or f"past_{len(self._ports)}_{id(value) % 9973}")
+        self.m.d.sync += kept.eq(value)
+        return kept
+
+    def when(self, condition: ValueLike, value: ValueLike, name: str, init: int = 0) -> Signal:
+        """Return a register that loads `value` while `condition` holds."""
+        value = Value.cast(value)
+        kept = Signal(value.shape(), init=init, name=name)
+        with self.m.If(condition):
+            self.m.d.sync += kept.eq(value)
+        return kept
+
+    def count(self, name: str, bits: int, *, up: ValueLike = 0, down: ValueLike = 0, init: int = 0) -> Signal:
+        """Return a register to which `up` is added and from which `down` is subtracted in every cycle."""
+        kept = Signal(bits, init=init, name=name)
+        self.m.d.sync += kept.eq(kept + up - down)
+        return kept
+
+    # -- statements -----------------------------------------------------------------------------------
+
+    def assume(self, condition: ValueLike) -> None:
+        """Restrict the inputs: only runs in which the condition always holds are considered."""
+        self.m.d.comb += Assume(condition)
+
+    def claim(self, name: str, condition: ValueLike) -> None:
+        """Claim that the condition always holds."""
+        held = Signal(name=f"claim_{len(self._claims)}")
+        self.m.d.comb += held.eq(Value.cast(condition).any() if len(Value.cast(condition)) > 1 else condition)
+        self._claims.append(held)
+        self.claims.append(name)
+
+    def reach(self, condition: ValueLike) -> None:
+        """Name a state that must be reachable, so that the claims are not true only because of that."""
+        seen = Signal(name=f"reached_{len(self._reached)}")
+        self.m.d.comb += seen.eq(condition)
+        self._reached.append(seen)
+
+    # -- the design -----------------------------------------------------------------------------------
+
+    def top(self, asserted: Asserted) -> tuple[Fragment, Sequence[Signal]]:
+        """Return the design, which asserts one condition, with its ports.
+
+        Parameters
+        ----------
+        asserted : the number of a claim, all claims, or the false claim that not every state of `reach` is
+            ever seen.
+
+        Raises
+        ------
+        ValueError
+            If there are no such claims.
+        """
+        false = asserted == "false"
+        chosen = (
+            self._reached if false else self._claims if asserted == "all" else [self._claims[int(asserted)]]
+        )
+        if not chosen:
+            raise ValueError("a proof needs claims, and states that can be reached")
+        together = Signal(name="asserted")
+        if false:
+            seen = [self._kept(value) for value in chosen]
+            self.m.d.comb += together.eq(~reduce(and_, seen))
+        else:
+            self.m.d.comb += together.eq(reduce(and_, chosen))
+        # ABC's engines need a register; the condition is asserted one cycle later.
+        held = Signal(init=1, name="asserted_before")
+        self.m.d.sync += held.eq(together)
+        self.m.d.comb += Assert(held)
+        with ExitStack() as stack:
+            for module, name, value in self._patches:
+                stack.enter_context(mock.patch.object(module, name, value))
+            return Fragment.get(self, None), self._ports
+
+    def _kept(self, value: Signal) -> Value:
+        kept = Signal(name=f"seen_{value.name}")
+        with self.m.If(value):
+            self.m.d.sync += kept.eq(1)
+        return kept | value
+
+    def elaborate(self, platform: object) -> Module:
+        return self.m
+
+
+# -- common claims ------------------------------------------------------------------------------------
+
+
+def stable(bench: Bench, name: str, valid: Value, ready: Value, payload: ValueLike | None = None) -> None:
+    """Claim that an offered value stays until it is taken [AXI: A3.2.1; Amaranth streams]."""
+    waiting = bench.past(valid & ~ready, name=f"{name}_waiting".replace(" ", "_"))
+    bench.claim(f"{name}: an offer stays until it is taken", ~waiting | valid)
+    if payload is not None:
+        value = Value.cast(payload)
+        before = bench.past(value, name=f"{name}_before".replace(" ", "_"))
+        bench.claim(f"{name}: the offered value does not change", ~waiting | (value == before))
+
+
+def offers(bench: Bench, valid: Value, ready: Value, payload: ValueLike | None = None) -> None:
+    """Assume that a free input stream keeps what it offers."""
+    waiting = bench.past(valid & ~ready)
+    bench.assume(~waiting | valid)
+    if payload is not None:
+        value = Value.cast(payload)
+        bench.assume(~waiting | (value == bench.past(value)))
+
+
+def in_order(
+    bench: Bench,
+    name: str,
+    enters: Value,
+    given: ValueLike,
+    leaves: Value,
+    shown: ValueLike,
+    capacity: int,
+) -> Signal:
+    """Claim that what enters leaves once, in the same order and unchanged.
+
+    The solver marks one value when it enters. The values that are ahead of it are counted, and what leaves
+    when none is left must be the marked value. A value may leave in the cycle in which it enters only if
+    nothing is inside.
+
+    Returns
+    -------
+    Signal
+        The number of values inside; the claim bounds it by `capacity`.
+    """
+    m, prefix = bench.m, name.replace(" ", "_")
+    inside = Signal(range(capacity + 2), name=f"{prefix}_inside")
+    m.d.sync += inside.eq(inside + enters - leaves)
+    mark = bench.free(f"{prefix}_mark")
+    value = Value.cast(given)
+    marked, done = Signal(name=f"{prefix}_marked"), Signal(name=f"{prefix}_done")
+    kept = Signal(value.shape(), name=f"{prefix}_kept")
+    ahead = Signal(range(capacity + 2), name=f"{prefix}_ahead")
+    now = Signal(name=f"{prefix}_now")
+    m.d.comb += now.eq(enters & mark & ~marked)
+    with m.If(now):
+        m.d.sync += [marked.eq(1), kept.eq(value), ahead.eq(inside - leaves)]
+    with m.Elif(leaves & (ahead != 0)):
+        m.d.sync += ahead.eq(ahead - 1)
+    through = now & (inside == 0)  # enters and leaves in the same cycle
+    due = Signal(name=f"{prefix}_due")
+    m.d.comb += due.eq(leaves & ((marked & ~done & (ahead == 0)) | through))
+    with m.If(due):
+        m.d.sync += done.eq(1)
+    same = Value.cast(shown) == Mux(through, value, kept)
+    bench.claim(f"{name}: at most {capacity} values are inside", inside <= capacity)
+    bench.claim(f"{name}: values leave in order and unchanged", ~due | same)
+    bench.claim(f"{name}: nothing leaves that has not entered", ~leaves | (inside != 0) | enters)
+    return inside

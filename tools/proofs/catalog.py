@@ -1,0 +1,451 @@
+"""All proofs, in the order in which the page shows them."""
+
+from __future__ import annotations
+
+from tools.proofs.plan import Fault, Proof
+
+FIFO = "amaranth.lib.fifo"
+BUS = "rkcosim.rtl.bus"
+
+PROOFS = (
+    Proof(
+        "sync_fifo",
+        "amaranth.lib.fifo: SyncFIFO",
+        "streams.sync_fifo",
+        (
+            Fault(
+                FIFO,
+                "self.w_rdy.eq(self.level != self.depth),",
+                "self.w_rdy.eq(1),",
+                "A full FIFO takes a value.",
+            ),
+        ),
+        reduced="8 bits, 2 values",
+    ),
+    Proof(
+        "sync_fifo_buffered",
+        "amaranth.lib.fifo: SyncFIFOBuffered",
+        "streams.sync_fifo_buffered",
+        (
+            Fault(
+                FIFO,
+                "do_inner_read  = inner_r_rdy & (~self.r_rdy | self.r_en)",
+                "do_inner_read  = inner_r_rdy",
+                "A value that was not taken is replaced by the next one.",
+            ),
+        ),
+        reduced="8 bits, 4 values",
+    ),
+    Proof(
+        "skid_buffer",
+        "rtl/bus.py: SkidBuffer",
+        "streams.skid_buffer",
+        (
+            Fault(
+                BUS,
+                "with m.Elif(self.i.valid & room):",
+                "with m.Elif(self.i.valid):",
+                "A kept value is overwritten while the buffer is full.",
+            ),
+        ),
+    ),
+    Proof(
+        "diagnostic_merge",
+        "rtl/bus.py: DiagnosticMerge",
+        "streams.diagnostic_merge",
+        (
+            Fault(
+                BUS,
+                "kept.r_en.eq(~Cat(earlier).any()),",
+                "kept.r_en.eq(1),",
+                "An event is lost when two ports have one.",
+            ),
+        ),
+        reduced="2 ports, 2 events for each, 4 bits of an event",
+    ),
+    Proof(
+        "axi_lite_rules",
+        "rtl/bus.py: AxiLiteSlave",
+        "buses.axi_lite_rules",
+        (
+            Fault(
+                BUS,
+                "write_ready.eq(aw_held & w_held & ~axil.bvalid),",
+                "write_ready.eq(aw_held & w_held),",
+                "A write is performed while an earlier response waits.",
+            ),
+        ),
+    ),
+    Proof(
+        "axi_lite_accesses",
+        "rtl/bus.py: AxiLiteSlave",
+        "buses.axi_lite_accesses",
+        (
+            Fault(
+                BUS,
+                "        with m.If(ar_room):\n            m.d.sync += raddr.eq(axil.araddr)",
+                "        m.d.sync += raddr.eq(axil.araddr)",
+                "The address of a held read follows the bus.",
+            ),
+        ),
+    ),
+    Proof(
+        "axi_lite_strobes",
+        "rtl/bus.py: AxiLiteSlave",
+        "buses.axi_lite_strobes",
+        (
+            Fault(
+                BUS,
+                "bus.write.eq(write_go & whole),",
+                "bus.write.eq(write_go),",
+                "A write of single bytes is performed.",
+            ),
+        ),
+    ),
+    Proof(
+        "register_fabric",
+        "rtl/regbus.py: RegisterFabric",
+        "buses.register_fabric",
+        (
+            Fault(
+                "rkcosim.rtl.regbus",
+                "fetch.ready.eq(ready),",
+                "fetch.ready.eq(ready), host.ready.eq(ready),",
+                "The host is told that its access has taken place when the command stream's has.",
+            ),
+        ),
+    ),
+    Proof(
+        "register_fabric_waits",
+        "rtl/regbus.py: RegisterFabric",
+        "buses.register_fabric_waits",
+        (
+            Fault(
+                "rkcosim.rtl.regbus",
+                "m.d.sync += [fetch_turn.eq(~use_fetch), refused.eq(0)]",
+                "m.d.sync += [fetch_turn.eq(use_fetch), refused.eq(0)]",
+                "A delayed write keeps the fabric.",
+            ),
+        ),
+    ),
+    Proof(
+        "dma_registers",
+        "rtl/npu/dma_registers.py: DmaRegisters",
+        "buses.dma_registers",
+        (
+            Fault(
+                "rkcosim.rtl.npu.dma_registers",
+                "self.read_limit.eq(stored.RD_OS_CNT), self.write_limit.eq(stored.WR_OS_CNT)",
+                "self.read_limit.eq(stored.WR_OS_CNT), self.write_limit.eq(stored.WR_OS_CNT)",
+                "Reads use the limit of writes.",
+            ),
+        ),
+    ),
+    Proof(
+        "pc_registers",
+        "rtl/pc_dma.py: PcRegisters",
+        "buses.pc_registers",
+        (
+            Fault(
+                "rkcosim.rtl.pc_dma",
+                'm.d.sync += write(_PC["REGISTER_AMOUNTS"], self.link_value)',
+                'm.d.sync += write(_PC["REGISTER_AMOUNTS"], port.wdata)',
+                "A link loads the amount from the host's bus.",
+            ),
+        ),
+    ),
+    Proof(
+        "interrupt_unit",
+        "rtl/interrupt.py: InterruptUnit",
+        "control.interrupt_unit",
+        (
+            Fault(
+                "rkcosim.rtl.interrupt",
+                "raw.eq((raw & ~clear) | self.events)",
+                "raw.eq((raw | self.events) & ~clear)",
+                "An event in the cycle of its clear is lost.",
+            ),
+            Fault(
+                "rkcosim.rtl.interrupt",
+                "risen.eq(self.last_task & (self.events & mask).any())",
+                "risen.eq((self.events & mask).any())",
+                "Events of every task raise the line.",
+            ),
+        ),
+    ),
+    Proof(
+        "register_group_stability",
+        "rtl/regfile.py: RegisterFile",
+        "control.register_group_stability",
+        (
+            Fault(
+                "rkcosim.rtl.regfile",
+                "m.d.comb += held.eq(enable.bit_select(state.POINTER, 1) | sweeping)",
+                "m.d.comb += held.eq(sweeping)",
+                "Registers of an enabled group are written.",
+            ),
+        ),
+        reduced="block PPU_RDMA, 32 words, 4 bits of one register",
+    ),
+    Proof(
+        "register_groups",
+        "rtl/regfile.py: RegisterFile",
+        "control.register_groups",
+        (
+            Fault(
+                "rkcosim.rtl.regfile",
+                "pending.eq(~running & ~sweeping & enable.bit_select(state.EXECUTER, 1)),",
+                "pending.eq(~sweeping & enable.bit_select(state.EXECUTER, 1)),",
+                "A task starts while one runs.",
+            ),
+        ),
+        reduced="block PPU_RDMA, 32 words, without ping-pong",
+    ),
+    Proof(
+        "core_steps",
+        "rtl/co_work.py: CoreSteps",
+        "control.core_steps",
+        (
+            Fault(
+                "rkcosim.rtl.co_work",
+                "(mine.step == 0) | alone | (heard & (other.floor >= mine.step) & (~co_works | reached))",
+                "(mine.step == 0) | alone | ((other.floor >= mine.step) & (~co_works | reached))",
+                "An answer to an earlier kick lets a task start.",
+            ),
+        ),
+    ),
+    Proof(
+        "lock_step",
+        "rtl/co_work.py: CoreSteps, StepUnit",
+        "control.lock_step",
+        (
+            Fault(
+                "rkcosim.rtl.co_work",
+                "heard & (other.floor >= mine.step) & (~co_works | reached)",
+                "heard & (~co_works | reached)",
+                "A core does not wait for the others.",
+            ),
+        ),
+        reduced="2 cores, an exchange in every second cycle",
+        slow=True,
+        seconds=20,
+    ),
+    Proof(
+        "counters",
+        "rtl/counters.py: CoreCounters",
+        "control.counters",
+        (
+            Fault(
+                "rkcosim.rtl.counters",
+                "m.d.sync += counting.eq(self.enable)",
+                "m.d.comb += counting.eq(self.enable)",
+                "A cycle before the switch is counted.",
+            ),
+        ),
+    ),
+    Proof(
+        "fill_turn",
+        "rtl/npu/cbuf.py: FillTurn",
+        "control.fill_turn",
+        (
+            Fault(
+                "rkcosim.rtl.npu.cbuf",
+                "m.d.sync += self.weight.eq(~self.take_weight)",
+                "m.d.sync += self.weight.eq(self.take_weight)",
+                "The side that was served goes first again.",
+            ),
+        ),
+    ),
+    Proof(
+        "cbuf_contents",
+        "rtl/npu/cbuf.py: Cbuf",
+        "control.cbuf_contents",
+        (
+            Fault(
+                "rkcosim.rtl.npu.cbuf",
+                "write.addr.eq(Mux(hit0, fill.entry[1:], fill.entry2[1:])),",
+                "write.addr.eq(fill.entry[1:]),",
+                "The second atom of a fill goes to the entry of the first.",
+            ),
+        ),
+        reduced="4 entries, 1 bit of each atom",
+    ),
+    Proof(
+        "burst_splitter",
+        "rtl/npu/ddma.py: BurstSplitter",
+        "dma.burst_splitter",
+        (
+            Fault(
+                "rkcosim.rtl.npu.ddma",
+                "self.more.eq(final_beat >= PAGE_BEATS),",
+                "self.more.eq(final_beat > PAGE_BEATS),",
+                "A burst that ends one beat behind a page is not split.",
+            ),
+            Fault(
+                "rkcosim.rtl.npu.ddma",
+                "                    last.eq(chosen),\n",
+                "",
+                "The first client always goes first.",
+            ),
+        ),
+    ),
+    Proof(
+        "split_tracker",
+        "rtl/npu/ddma.py: SplitTracker",
+        "dma.split_tracker",
+        (
+            Fault(
+                "rkcosim.rtl.npu.ddma",
+                "read.addr.eq(Cat(tails[self.pop_id], self.pop_id)),",
+                "read.addr.eq(Cat(heads[self.pop_id], self.pop_id)),",
+                "The flag of the newest burst is returned.",
+            ),
+        ),
+        reduced="2 clients, 4 bursts",
+    ),
+    Proof(
+        "ddma_bus",
+        "rtl/npu/ddma.py: Ddma",
+        "dma.ddma_bus",
+        (
+            Fault(
+                "rkcosim.rtl.npu.ddma",
+                "go.eq(todo.r_rdy & (taken != 0)),",
+                "go.eq(todo.r_rdy),",
+                "Data are sent before their address.",
+            ),
+        ),
+        reduced="addresses of 8 KiB, bursts of 4 beats, 3 outstanding",
+        depth=12,
+        slow=True,
+        seconds=20,
+    ),
+    Proof(
+        "write_buffer",
+        "rtl/npu/write_buffer.py: WriteBuffer",
+        "dma.write_buffer_whole",
+        (
+            Fault(
+                "rkcosim.rtl.npu.write_buffer",
+                "(complete != 0)",
+                "1",
+                "A request leaves before its beats are there.",
+            ),
+        ),
+        reduced="bursts of 4 beats, 3 bits of data",
+        slow=True,
+    ),
+    Proof(
+        "atom_writer",
+        "rtl/npu/atom_writer.py: AtomWriter",
+        "dma.atom_writer",
+        (
+            Fault(
+                "rkcosim.rtl.npu.atom_writer",
+                "flush.eq(final & spill),",
+                "flush.eq(0),",
+                "The last atom of an odd run is not written.",
+            ),
+        ),
+        reduced="runs of 7 atoms, 4 bits of each atom",
+        slow=True,
+    ),
+    Proof(
+        "list_fetcher",
+        "rtl/list_fetch.py: ListFetcher",
+        "dma.list_fetcher",
+        (
+            Fault(
+                "rkcosim.rtl.list_fetch",
+                "left.eq((self.amount + self.base[0] + 2) >> 1)",
+                "left.eq((self.amount + self.base[0] + 3) >> 1)",
+                "A beat behind the list is read.",
+            ),
+            Fault(
+                "rkcosim.rtl.list_fetch",
+                "position.eq(Mux(now.half, 2, 0)),",
+                "position.eq(0),",
+                "The first half beat is not skipped.",
+            ),
+        ),
+        reduced="lists of 8 fetches, a FIFO of 4 beats",
+        slow=True,
+        seconds=150,
+    ),
+    Proof(
+        "atom_reader",
+        "rtl/npu/atom_reader.py: AtomReader",
+        "dma.atom_reader",
+        (
+            Fault(
+                "rkcosim.rtl.npu.atom_reader",
+                "limit.eq(Mux(skip, 31, 32)),",
+                "limit.eq(32),",
+                "A burst has 17 beats.",
+            ),
+        ),
+        reduced="runs of 127 atoms",
+        depth=12,
+        slow=True,
+        seconds=20,
+    ),
+    Proof(
+        "round_shift",
+        "rtl/npu/arith.py: round_shift",
+        "arithmetic.round_shift_49",
+        (
+            Fault(
+                "rkcosim.rtl.npu.arith",
+                "up = Mux(away, (shift.unit != 0) & ~value[-1], up)",
+                "up = Mux(away, shift.unit != 0, up)",
+                "A tie of a negative number is rounded up instead of away from zero.",
+            ),
+        ),
+        depth=2,
+    ),
+    Proof(
+        "clamp",
+        "rtl/npu/arith.py: clamp, rectifier_limits",
+        "arithmetic.clamps",
+        (
+            Fault(
+                "rkcosim.rtl.npu.arith",
+                "low = Mux(relu, Mux(relux & (limit < 0), limit, 0), LOWEST)",
+                "low = Mux(relu, 0, LOWEST)",
+                "ReLU ignores a negative limit of ReLUX.",
+            ),
+        ),
+        depth=2,
+    ),
+    Proof(
+        "bn",
+        "rtl/npu/dpu_scale.py: BnStages",
+        "arithmetic.bn_stages",
+        (
+            Fault(
+                "rkcosim.rtl.npu.dpu_scale",
+                "                        m.d.comb += addend.eq(-term)",
+                "                        m.d.comb += addend.eq(~term)",
+                "A subtraction is off by one.",
+            ),
+        ),
+        depth=10,
+        reduced="lane 0, operands of registers, values of 10 and factor of 4 bits",
+        slow=True,
+        seconds=400,
+    ),
+    Proof(
+        "float_formats",
+        "rtl/npu/float32.py: widen_fp16, narrow_fp16, widen_bf16, narrow_bf16, from_int32, to_int32",
+        "arithmetic.float_formats",
+        (
+            Fault(
+                "rkcosim.rtl.npu.float32",
+                "small = Mux(fraction == 0, Const(0, 31), Cat(Const(0, 14), shifted, (112 - count)[:8]))",
+                "small = Mux(fraction == 0, Const(0, 31), Cat(Const(0, 14), shifted, (113 - count)[:8]))",
+                "Subnormal numbers of fp16 are doubled.",
+            ),
+        ),
+        depth=2,
+    ),
+)
