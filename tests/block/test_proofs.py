@@ -47,6 +47,6 @@ def test_a_fault_that_fits_nothing_is_an_error() -> None:
 
 def test_every_proof_has_a_fault_and_stands_on_the_page() -> None:
     """The page of proofs is that of the present proofs."""
-    text = (ROOT / "docs/proofs.md").read_text()
+    overview = (ROOT / "docs/proofs.md").read_text().partition("## Claims")[0]
     assert all(proof.faults for proof in PROOFS)
-    assert re.findall(r"^\| `(\w+)` \| `\S+[:.]", text, re.MULTILINE) == [proof.name for proof in PROOFS]
+    assert re.findall(r"^\| `(\w+)` \|", overview, re.MULTILINE) == [proof.name for proof in PROOFS]
