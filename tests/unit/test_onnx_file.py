@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime import InferenceSession
 
 from rkcosim.compiler import CompiledModel, LoadedModel, ModelError, compile_model
+from rkcosim.compiler.host_runtimes import exact_options
 from rkcosim.compiler.loaders.onnx_file import read_onnx
 from rkcosim.compiler.loaders.onnx_fold import fold_plainly
 from rkcosim.compiler.options import LoadOptions, using_options
@@ -61,7 +63,7 @@ def run(compiled: CompiledModel, *arrays: np.ndarray) -> list[np.ndarray]:
 def check(data: bytes, *arrays: np.ndarray, near: float = 4e-3) -> CompiledModel:
     """Compile with all tensors kept, run, and compare with onnxruntime relative to the largest value."""
     compiled = compile_model(data, reuse=False)
-    session = InferenceSession(data, providers=["CPUExecutionProvider"])
+    session = InferenceSession(data, exact_options(onnxruntime), providers=["CPUExecutionProvider"])
     feed = {item.name: array for item, array in zip(session.get_inputs(), arrays, strict=True)}
     for ours, theirs in zip(run(compiled, *arrays), session.run(None, feed), strict=True):
         assert ours.shape == theirs.shape

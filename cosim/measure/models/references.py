@@ -213,7 +213,7 @@ class OnnxRuntime:
     def __init__(self, data: bytes, model: CompiledModel) -> None:
         import onnx
 
-        from rkcosim.compiler.host_runtimes import import_onnxruntime
+        from rkcosim.compiler.host_runtimes import exact_options, import_onnxruntime
         from rkcosim.compiler.loaders.onnx_file import read_onnx
 
         proto = read_onnx(data, replace(load_options(), fold=False))
@@ -237,7 +237,7 @@ class OnnxRuntime:
             proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in more)
             self._extra += more
         onnxruntime = import_onnxruntime()
-        options = onnxruntime.SessionOptions()
+        options = exact_options(onnxruntime)
         options.intra_op_num_threads = 1
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.log_severity_level = 3

@@ -17,7 +17,7 @@ import onnx
 
 from rkcosim.base import progress
 from rkcosim.compiler.graph import ModelError
-from rkcosim.compiler.host_runtimes import import_onnxruntime, missing
+from rkcosim.compiler.host_runtimes import exact_options, import_onnxruntime, missing
 
 Array = npt.NDArray[Any]
 Sample = Mapping[str, Array]
@@ -360,7 +360,7 @@ class _Run:
         made.CopyFrom(proto)
         given = {item.name for item in made.graph.output}
         made.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in given)
-        options = onnxruntime.SessionOptions()
+        options = exact_options(onnxruntime)
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4
