@@ -28,6 +28,38 @@ NOT_FOUND, NOT_RUNNABLE = 127, 126
 """Exit codes of a program that cannot be started, as in shells."""
 
 
+def place_library(folder: Path, name: str, library: Path, others: Sequence[str] = (), *, copy: bool) -> None:
+    """Put a library into the subfolder `lib` of a folder, which exists, also under other names.
+
+    Parameters
+    ----------
+    folder : the folder in which programs find libraries.
+    name, others : the names of the library; the others are links to the first.
+    library : the compiled library.
+    copy : copy it instead of linking to it.
+
+    Raises
+    ------
+    OSError
+        if a file cannot be written.
+    """
+    target = folder / "lib" / name
+    target.unlink(missing_ok=True)
+    if copy:
+        shutil.copyfile(library, target)
+        target.chmod(0o755)
+    else:
+        target.symlink_to(library)
+    for other in others:
+        (folder / "lib" / other).unlink(missing_ok=True)
+        (folder / "lib" / other).symlink_to(name)
+
+
+def put_first(variable: str, path: Path) -> dict[str, str]:
+    """Return an environment variable with a list of paths, with `path` in front of those that it has."""
+    return {variable: os.pathsep.join(filter(None, (str(path), os.environ.get(variable, ""))))}
+
+
 def environment(path: Path, *, sanitize: bool = False, progress: Progress = say) -> dict[str, str]:
     """Return the variables by which a program finds the device of the server that listens at `path`.
 

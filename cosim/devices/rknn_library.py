@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rkcosim.base import PACKAGE, version
 from rkcosim.devices.preload import SANITIZERS, c_compiler
+from rkcosim.devices.program import place_library, put_first
 from rkcosim.engines import cache, toolchain
 from rkcosim.engines.cache import Progress
 from rkcosim.rknn_api import declarations
@@ -120,18 +121,10 @@ def lay_out(folder: Path, library: Path, *, copy: bool = False) -> None:
     """
     for name in ("lib", "include", "python/rknnlite", "python/rknn"):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    target = folder / "lib" / NAME
-    target.unlink(missing_ok=True)
+    place_library(folder, NAME, library, OLD_NAMES, copy=copy)
     if copy:
-        shutil.copyfile(library, target)
-        target.chmod(0o755)
         (folder / "lib" / "pkgconfig").mkdir(exist_ok=True)
         (folder / "lib" / "pkgconfig" / "rknnrt.pc").write_text(_package(folder))
-    else:
-        target.symlink_to(library)
-    for name in OLD_NAMES:
-        (folder / "lib" / name).unlink(missing_ok=True)
-        (folder / "lib" / name).symlink_to(NAME)
     (folder / "include" / declarations.HEADER).write_text(declarations.header())
     package = folder / "python" / "rknnlite"
     (package / "__init__.py").write_text(
@@ -161,11 +154,9 @@ def environment(folder: Path, socket: Path, audit: Path | None = None) -> dict[s
 
     With `audit`, the result of `audit_library`, requests for the library with a path are redirected to it.
     """
-    before = {name: os.environ.get(name, "") for name in ("LD_LIBRARY_PATH", "PYTHONPATH")}
-    places = {"LD_LIBRARY_PATH": folder / "lib", "PYTHONPATH": folder / "python"}
-    joined = {name: os.pathsep.join(filter(None, (str(places[name]), before[name]))) for name in places}
+    joined = put_first("LD_LIBRARY_PATH", folder / "lib") | put_first("PYTHONPATH", folder / "python")
     if audit is not None:
-        joined["LD_AUDIT"] = os.pathsep.join(filter(None, (str(audit), os.environ.get("LD_AUDIT", ""))))
+        joined |= put_first("LD_AUDIT", audit)
         joined[AUDIT_VARIABLE] = str(folder.absolute() / "lib" / NAME)
     joined[PYTHON_VARIABLE] = sys.executable
     return {**os.environ, **joined, SOCKET_VARIABLE: str(socket.absolute())}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rkcosim.base import PACKAGE
 from rkcosim.devices.preload import SANITIZERS
+from rkcosim.devices.program import place_library, put_first
 from rkcosim.devices.rknn_library import FLAGS
 from rkcosim.engines import cache
 from rkcosim.engines.cache import Progress
@@ -93,17 +94,8 @@ def lay_out(folder: Path, library: Path, v1: Path, *, copy: bool = False) -> Non
     """
     for name in ("lib", "include"):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    for name, made in ((NAME, library), (V1_NAME, v1)):
-        target = folder / "lib" / name
-        target.unlink(missing_ok=True)
-        if copy:
-            shutil.copyfile(made, target)
-            target.chmod(0o755)
-        else:
-            target.symlink_to(made)
-    for name in OTHER_NAMES:
-        (folder / "lib" / name).unlink(missing_ok=True)
-        (folder / "lib" / name).symlink_to(NAME)
+    place_library(folder, NAME, library, OTHER_NAMES, copy=copy)
+    place_library(folder, V1_NAME, v1, copy=copy)
     for name in HEADERS:
         shutil.copyfile(SOURCES / name, folder / "include" / name)
     (folder / "include" / OPERATIONS_HEADER).write_text(operations_header())
@@ -118,10 +110,9 @@ def environment(folder: Path, options: Mapping[str, str]) -> dict[str, str]:
     options : names and values of `rkcosim.plugins.settings`.
     """
     (folder / "results").mkdir(exist_ok=True)
-    places = [str(folder / "lib"), os.environ.get("LD_LIBRARY_PATH", "")]
     return {
         **os.environ,
-        "LD_LIBRARY_PATH": os.pathsep.join(filter(None, places)),
+        **put_first("LD_LIBRARY_PATH", folder / "lib"),
         OPTIONS_VARIABLE: "".join(f"{name}={value}\n" for name, value in options.items()),
         RESULTS_VARIABLE: str(folder / "results"),
     }
