@@ -11,7 +11,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from rkcosim.compiler.graph import MAX_ELEMENTS
-from rkcosim.compiler.host_runtimes import import_onnxruntime, limited
+from rkcosim.compiler.host_runtimes import exact_options, import_onnxruntime, limited
 
 KEPT = [
     "QDQPropagationTransformer",
@@ -81,7 +81,7 @@ def probe_values(session: Any) -> dict[str, np.ndarray[Any, Any]]:
 def _session(proto: onnx.ModelProto, path: Path | None = None) -> object:
     """Open a model with onnxruntime; with a path the optimised model is written there."""
     onnxruntime = import_onnxruntime()
-    options = onnxruntime.SessionOptions()
+    options = exact_options(onnxruntime)
     levels = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_BASIC if path else levels.ORT_DISABLE_ALL
     options.log_severity_level = 4

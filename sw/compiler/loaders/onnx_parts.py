@@ -14,7 +14,7 @@ from onnx import helper, numpy_helper
 
 from rkcosim.compiler.graph import HostOperator, HostPart, ModelError, Port, Program
 from rkcosim.compiler.host_calls import COPY
-from rkcosim.compiler.host_runtimes import Function, import_onnxruntime, limited, load_program
+from rkcosim.compiler.host_runtimes import Function, exact_options, import_onnxruntime, limited, load_program
 from rkcosim.compiler.loaders.onnx_file import inferred
 from rkcosim.compiler.loaders.onnx_fold import NUMPY, probe_values
 
@@ -95,7 +95,7 @@ class ValueTypes:
         made = _without_outputs(self._proto)
         names = [name for node in made.graph.node for name in node.output if name]
         made.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-        options = onnxruntime.SessionOptions()
+        options = exact_options(onnxruntime)
         options.log_severity_level = 4
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         session = onnxruntime.InferenceSession(

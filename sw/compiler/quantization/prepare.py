@@ -12,7 +12,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from rkcosim.compiler.graph import ModelError
-from rkcosim.compiler.host_runtimes import import_onnxruntime, missing
+from rkcosim.compiler.host_runtimes import exact_options, import_onnxruntime, missing
 from rkcosim.compiler.loaders.onnx_file import inferred, input_shape, read_onnx
 from rkcosim.compiler.loaders.onnx_fold import KEPT
 from rkcosim.compiler.options import load_options
@@ -187,7 +187,7 @@ def _optimised(proto: onnx.ModelProto) -> onnx.ModelProto:
     except ImportError as error:
         raise missing("onnxruntime", "onnx") from error
     with tempfile.TemporaryDirectory(prefix="rkcosim-") as folder:
-        options = onnxruntime.SessionOptions()
+        options = exact_options(onnxruntime)
         options.optimized_model_filepath = str(Path(folder, "model.onnx"))
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
         options.log_severity_level = 4
