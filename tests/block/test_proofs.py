@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
 from tools.proofs.__main__ import measured, wrong
 from tools.proofs.catalog import PROOFS
+from tools.proofs.faults import FaultError, plant
 from tools.proofs.plan import Fault, Proof
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,14 +38,38 @@ def test_a_claim_that_does_not_hold_is_named() -> None:
     assert re.fullmatch(r"the \w+ loader waits at most one fill.* \(in cycle \d+\)", found["text"])
 
 
-def test_a_fault_that_fits_nothing_is_an_error() -> None:
-    """A fault whose text is no longer in the RTL is reported, not passed over."""
-    proof = next(proof for proof in PROOFS if proof.name == "skid_buffer")
-    lost = Proof(
-        proof.name, proof.block, proof.where, (Fault("rkcosim.rtl.nothing", "a", "b", "No module."),)
-    )
-    problems = wrong(lost, measured(proof) | {"faults": [{"error": "there is no module"}]})
-    assert problems == ["skid_buffer: a fault is not found: No module. there is no module"]
+def test_a_fault_that_is_not_found_is_reported() -> None:
+    """A proof that passes in spite of a fault, or whose fault cannot be planted, is wrong."""
+    proof = next(proof for proof in PROOFS if proof.name == "fill_turn")
+    found = measured(proof)
+    assert wrong(proof, found) == []
+    fault = proof.faults[0].meaning
+    assert wrong(proof, found | {"faults": [{"holds": True}]}) == [
+        f"fill_turn: a fault is not found: {fault} "
+    ]
+    assert wrong(proof, found | {"faults": [{"error": "no text"}]}) == [
+        f"fill_turn: a fault is not found: {fault} no text"
+    ]
+
+
+def test_faults_change_the_text_of_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A planted fault is in the module that is imported next; a fault that fits nothing is an error."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    for name in ("planted_block", "other_block"):
+        (tmp_path / f"{name}.py").write_text("WIDTH = 8\n")
+    plant(Fault("planted_block", "= 8", "= 9", "The width is wrong."))
+    plant(Fault("other_block", "= 7", "= 9", "The text is no longer there."))
+    try:
+        assert importlib.import_module("planted_block").WIDTH == 9
+        with pytest.raises(FaultError, match=r"other_block\.py: there is no '= 7'"):
+            importlib.import_module("other_block")
+        with pytest.raises(FaultError, match="planted_block has been imported before"):
+            plant(Fault("planted_block", "= 8", "= 9", "Too late."))
+    finally:
+        sys.modules.pop("planted_block")
+    with pytest.raises(FaultError, match=r"there is no module rkcosim\.rtl\.nothing"):
+        plant(Fault("rkcosim.rtl.nothing", "a", "b", "No module."))
 
 
 def test_every_proof_has_a_fault_and_stands_on_the_page() -> None:

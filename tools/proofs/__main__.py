@@ -17,12 +17,13 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from rkcosim.base import version
+from rkcosim.waves.whole_file import whole_file
 from tools.proofs.catalog import PROOFS
 from tools.proofs.faults import plant
 from tools.proofs.page import page
@@ -121,11 +122,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = [proof for proof in PROOFS if not given.names or proof.name in given.names]
     known = _known(given.record)
     missing = [proof for proof in chosen if proof.name not in known]
+    sources = _sources()
+    given.record.parent.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(given.jobs) as pool:
-        for proof, found in zip(missing, pool.map(measured, missing), strict=True):
-            known[proof.name] = found
-            given.record.parent.mkdir(parents=True, exist_ok=True)
-            given.record.write_text(json.dumps({"sources": _sources(), "proofs": known}, indent=1) + "\n")
+        running = {pool.submit(measured, proof): proof for proof in missing}
+        for done in as_completed(running):
+            known[running[done].name] = done.result()
+            with whole_file(given.record) as part:
+                part.write_text(json.dumps({"sources": sources, "proofs": known}, indent=1) + "\n")
     problems = []
     for proof in chosen:
         found = known[proof.name]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Mux, Signal, Value, signed
+from amaranth.hdl import Const, Mux, Signal, Value, signed
 
 from rkcosim.rtl.npu import float32
 from rkcosim.rtl.npu.arith import HIGHEST, LOWEST, clamp, rectifier_limits, round_shift, shift_of
@@ -42,25 +42,21 @@ def rounded(bench: Bench, name: str, value: Value, count: Value, *, away: Value 
     return _named(bench, f"{name}_rounded", (whole + up)[: len(value) + 1].as_signed())
 
 
-def _round_shift(bench: Bench, bits: int, count_bits: int) -> None:
-    value, count = bench.free("value", signed(bits)), bench.free("count", count_bits)
-    full = Cat(count, Const(0, 6 - count_bits)) if count_bits < 6 else count
+def rounding_shift(bench: Bench) -> None:
+    """Shift with rounding of the products of BS and OUT_CVT, 49 bits, all counts."""
+    bits = 49
+    value, count = bench.free("value", signed(bits)), bench.free("count", 6)
     # As of a product of two signed numbers: at most 2^(bits - 2) in magnitude.
     bench.assume((value <= (1 << (bits - 2))) & (value >= -(1 << (bits - 2))))
-    even = round_shift(value, shift_of(full))
-    bench.claim("half to even", even[: bits + 1].as_signed() == rounded(bench, "even", value, full))
-    away = round_shift(value, shift_of(full), away=Const(1))
+    even = round_shift(value, shift_of(count))
+    bench.claim("half to even", even[: bits + 1].as_signed() == rounded(bench, "even", value, count))
+    away = round_shift(value, shift_of(count), away=Const(1))
     bench.claim(
-        "half away from zero", away[: bits + 1].as_signed() == rounded(bench, "away", value, full, away=1)
+        "half away from zero", away[: bits + 1].as_signed() == rounded(bench, "away", value, count, away=1)
     )
     bench.claim("the result fits", even == even[:bits].as_signed())
     bench.reach((count == 3) & (value[:3] == 4) & value[3])
     bench.reach(value[-1] & (count == 5))
-
-
-def round_shift_49(bench: Bench) -> None:
-    """Shift with rounding of the products of BS and OUT_CVT, 49 bits, all counts."""
-    _round_shift(bench, 49, 6)
 
 
 def clamps(bench: Bench) -> None:
@@ -122,7 +118,7 @@ def _scaled(bench: Bench, name: str, product: Value, settings: _Scale) -> Value:
 
 @dataclass(frozen=True)
 class _Scale:
-    """Settings of BS or BN, constant during a run."""
+    """Settings of BN, constant during a run."""
 
     minus: Signal
     prelu: Signal
@@ -133,8 +129,8 @@ class _Scale:
     negative: Signal
 
 
-def _scale(bench: Bench, cfg: Any, name: str) -> _Scale:
-    """Set up BS or BN with operands of registers, adder, multiplier and ReLU in use, any values."""
+def _scale(bench: Bench, cfg: Any) -> _Scale:
+    """Set up BN with operands of registers, adder, multiplier and ReLU in use, any values."""
     made = _Scale(
         bench.constant("minus"),
         bench.constant("prelu"),
@@ -144,16 +140,14 @@ def _scale(bench: Bench, cfg: Any, name: str) -> _Scale:
         bench.constant("positive", SHIFT_BITS),
         bench.constant("negative", SHIFT_BITS),
     )
-    stage = getattr(cfg, f"{name}_CFG")
-    multiplier = getattr(cfg, f"{name}_MUL_CFG")
     bench.m.d.comb += [
-        stage[f"{name}_ALU_ALGO"].eq(Mux(made.minus, AluAlgo.MINUS, AluAlgo.ADD)),
-        stage[f"{name}_MUL_PRELU"].eq(made.prelu),
-        stage[f"{name}_RELU_BYPASS"].eq(~made.relu),
-        getattr(cfg, f"{name}_ALU_CFG")[f"{name}_ALU_OPERAND"].eq(made.addend),
-        multiplier[f"{name}_MUL_OPERAND"].eq(made.factor),
-        multiplier[f"{name}_MUL_SHIFT_VALUE"].eq(made.positive),
-        cfg.DATA_FORMAT[f"{name}_MUL_SHIFT_VALUE_NEG"].eq(made.negative),
+        cfg.BN_CFG.BN_ALU_ALGO.eq(Mux(made.minus, AluAlgo.MINUS, AluAlgo.ADD)),
+        cfg.BN_CFG.BN_MUL_PRELU.eq(made.prelu),
+        cfg.BN_CFG.BN_RELU_BYPASS.eq(~made.relu),
+        cfg.BN_ALU_CFG.BN_ALU_OPERAND.eq(made.addend),
+        cfg.BN_MUL_CFG.BN_MUL_OPERAND.eq(made.factor),
+        cfg.BN_MUL_CFG.BN_MUL_SHIFT_VALUE.eq(made.positive),
+        cfg.DATA_FORMAT.BN_MUL_SHIFT_VALUE_NEG.eq(made.negative),
     ]
     return made
 
@@ -168,7 +162,7 @@ def bn_stages(bench: Bench) -> None:
     bench.m.submodules.block = block
     age = _age(bench)
     _flow(bench, block.flow)
-    settings = _scale(bench, block.cfg, "BN")
+    settings = _scale(bench, block.cfg)
     main = bench.free("main", signed(VALUE_BITS))
     bench.m.d.comb += block.main[0].eq(main)
     plain = settings.prelu & ~main[-1]

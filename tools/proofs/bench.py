@@ -100,7 +100,7 @@ class Bench(Elaboratable):
     def past(self, value: ValueLike, init: int = 0, name: str | None = None) -> Signal:
         """Return the value of the previous cycle."""
         value = Value.cast(value)
-        kept = Signal(value.shape(), init=init, name=name or f"past_{len(self._ports)}_{id(value) % 9973}")
+        kept = Signal(value.shape(), init=init, name=name or "past")
         self.m.d.sync += kept.eq(value)
         return kept
 

@@ -392,7 +392,7 @@ PROOFS = (
     Proof(
         "round_shift",
         "rtl/npu/arith.py: round_shift",
-        "arithmetic.round_shift_49",
+        "arithmetic.rounding_shift",
         (
             Fault(
                 "rkcosim.rtl.npu.arith",
@@ -430,7 +430,7 @@ PROOFS = (
             ),
         ),
         depth=10,
-        reduced="lane 0, operands of registers, values of 10 and factor of 4 bits",
+        reduced="lane 0, operands of registers, values of 10 bits, factor of 4, shifts of 3",
         slow=True,
         seconds=400,
     ),

@@ -53,13 +53,11 @@ def plant(fault: Fault) -> None:
     Raises
     ------
     FaultError
-        If the module has been imported before, does not exist, or lacks the text.
+        If the module has been imported before or does not exist. The import itself raises it for lost text.
     """
     if fault.module in sys.modules:
         raise FaultError(f"{fault.module} has been imported before the fault was planted")
     spec = importlib.util.find_spec(fault.module)
     if spec is None or spec.origin is None:
         raise FaultError(f"there is no module {fault.module}")
-    if fault.module in sys.modules:
-        del sys.modules[fault.module]
     sys.meta_path.insert(0, _Finder(fault, spec.origin))

@@ -55,6 +55,7 @@ class Verdict:
     -------
     holds : whether the claims hold; None: the time was not sufficient.
     text : the failed claim with its cycle, or why there is no verdict.
+    cycle : the cycle in which the claims fail; -1 if they do not.
     seconds : time of the check.
     registers, gates : bits of registers and number of AND gates of the graph.
     """
@@ -64,6 +65,7 @@ class Verdict:
     seconds: float
     registers: int = 0
     gates: int = 0
+    cycle: int = -1
 
 
 def abc_program() -> str:
@@ -111,11 +113,6 @@ class Result:
     registers: int
     gates: int
 
-    @property
-    def holds(self) -> bool:
-        """Whether every claim holds, for all cycles or to the depth of the proof."""
-        return all(claim.holds for claim in self.claims)
-
 
 TOGETHER_SECONDS = 30
 """Time for all claims of a proof together, before they are checked one by one."""
@@ -159,7 +156,7 @@ def find_failure(proof: Proof) -> Verdict:
     whole, claims = _run(proof, "all", every_cycle=False)
     if whole.holds is not False:
         return whole
-    depth = _cycle(whole.text) + 1
+    depth = whole.cycle + 1
     failed = [
         name
         for number, name in enumerate(claims)
@@ -177,10 +174,6 @@ def false_claim(proof: Proof) -> Verdict:
         If Yosys or ABC fails.
     """
     return _run(proof, "false", every_cycle=False)[0]
-
-
-def _cycle(text: str) -> int:
-    return int(text.rpartition(" ")[2])
 
 
 def _run(
@@ -236,7 +229,7 @@ def _verdict(proof: Proof, done: subprocess.CompletedProcess[str], depth: int, s
     for line in done.stdout.splitlines():
         if "was asserted in frame" in line:
             cycle = int(line.partition("in frame ")[2].split(".")[0]) - 1  # asserted one cycle later
-            return Verdict(False, f"in cycle {cycle}", seconds, registers, gates)
+            return Verdict(False, f"in cycle {cycle}", seconds, registers, gates, cycle)
         if "Property proved" in line:
             return Verdict(True, "", seconds, registers, gates)
         if "No output asserted in" in line:  # "... in 21 frames."
