@@ -28,12 +28,12 @@ from rkcosim.cli.calibration import Reading, inputs_of, load_samples
 from rkcosim.compiler import compile_model
 from rkcosim.compiler.options import using_options
 from rkcosim.compiler.quantization import (
-    Figures,
     Normalisation,
     Settings,
     measure,
     prepared,
     quantize_model,
+    worst_of,
 )
 from rkcosim.measure.models.accuracy import npu_figures
 from rkcosim.measure.perf.estimator.estimate import estimate_model
@@ -69,10 +69,10 @@ def row_of(name: str, data: bytes, samples: int, mixed: int, pictures: Pictures 
     kept: tuple[str, ...] = ()
     for form in ("int8", "mixed"):
         made = quantize_model(proto, learnt, Settings(keep=kept))
-        found = measure(proto, onnx.load_model_from_string(made), fresh)
+        found = measure(proto, onnx.load_model_from_string(made), fresh, gains=form == "int8" and mixed > 0)
         row[form] = {
-            "onnxruntime": asdict(worst(found.outputs)),
-            "npu": asdict(worst(npu_figures(proto, made, fresh))),
+            "onnxruntime": asdict(worst_of(found.outputs)),
+            "npu": asdict(worst_of(npu_figures(proto, made, fresh))),
         }
         if form == "int8":
             row |= {"layers": len(found.layers), **estimated(made)}
@@ -87,11 +87,6 @@ def estimated(made: bytes) -> dict[str, Any]:
     except RuntimeError as error:
         return {"cycles": None, "milliseconds": None, "estimate_failed": str(error)}
     return {"cycles": cycles, "milliseconds": cycles / 1e6}
-
-
-def worst(figures: dict[str, Figures]) -> Figures:
-    """Return the figures of the output with the largest error."""
-    return min(figures.values(), key=lambda one: np.inf if one.sqnr is None else one.sqnr)
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:

@@ -57,6 +57,11 @@ class DataOptions(LoadingOptions):
     )
     all: bool = option(f"Print all layers, not only the {SHOWN} with the largest errors.", default=False)
     html: Path | None = option("Also write the report to this HTML file.", writes=True)
+    gains: bool = option(
+        "Also try each layer in floating point, and sort the layers by the error of the output that is left "
+        "(one run of the model for each layer and sample).",
+        default=False,
+    )
 
     def normalisations(self) -> tuple[Normalisation, ...]:
         """Return the normalisations of --mean and --std, one for all inputs or one for each."""
@@ -96,7 +101,11 @@ class QuantizeOptions(DataOptions):
         "--per-channel/--per-tensor",
         default=True,
     )
-    mixed: int = option("Keep the N layers with the largest errors in floating point.", default=0, low=0)
+    mixed: int = option(
+        "Keep N layers in floating point, those that the output gains most from (implies --gains).",
+        default=0,
+        low=0,
+    )
     keep: tuple[str, ...] = option(
         "Keep the layer of this name in floating point; repeatable.", metavar="NAME", default=()
     )
@@ -144,7 +153,7 @@ def quantize_command(asked: QuantizeOptions) -> None:
     settings = quantization.Settings(asked.method, asked.percentile, asked.per_channel, tuple(asked.keep))
     kept = settings.keep
     with naming_model(asked.model):
-        made, found = _quantized(proto, samples, settings)
+        made, found = _quantized(proto, samples, settings, gains=asked.gains or asked.mixed > 0)
         before = found
         if asked.mixed:
             kept += tuple(layer.name for layer in found.worst(asked.mixed) if layer.name not in kept)
@@ -212,7 +221,7 @@ def accuracy_command(asked: AccuracyOptions) -> None:
             other = read_onnx(data, load_options())
         samples = load_samples(asked.data, inputs_of(proto), asked.how(raw=asked.pixels))
         with naming_model(asked.quantized):
-            found = quantization.measure(proto, other, samples)
+            found = quantization.measure(proto, other, samples, gains=asked.gains)
             if asked.npu:
                 found.npu = _npu(proto, data, samples)
     _report(asked, asked.quantized.name, found)
@@ -228,13 +237,13 @@ def _onnx(data: bytes, path: Path, wrong: Any) -> bytes:
     return data
 
 
-def _quantized(proto: Any, samples: Any, settings: Any) -> tuple[bytes, Accuracy]:
+def _quantized(proto: Any, samples: Any, settings: Any, gains: bool = False) -> tuple[bytes, Accuracy]:
     import onnx
 
     from rkcosim.compiler.quantization import measure, quantize_model
 
     made = quantize_model(proto, samples, settings)
-    return made, measure(proto, onnx.load_model_from_string(made), samples)
+    return made, measure(proto, onnx.load_model_from_string(made), samples, gains=gains)
 
 
 def _npu(proto: Any, quantized: bytes, samples: Any) -> dict[str, Figures]:
@@ -271,17 +280,21 @@ def print_accuracy(console: Any, name: str, found: Accuracy, most: int | None = 
     most : maximum number of layers; None for all.
     """
     ranked = found.ranked()
+    tried = any(layer.output for layer in ranked)
     rows = []
     for layer in ranked[:most]:
         cells: list[Any] = [results.shortened(layer.name, console), layer.op]
         for figures in (layer.alone, layer.accumulated):
             cells += [figures.sqnr, figures.cosine, figures.steps]
+        if tried:
+            cells.append(layer.output.sqnr if layer.output else None)
         rows.append(cells)
     columns = ("SQNR|.1f", "cosine|.5f", "steps|.1f")
     heads = ["layer", "op", *(f"{who} {column}" for who in ("alone", "accumulated") for column in columns)]
-    title = (
-        f"{name} against the float model, {results.counted(found.samples, 'sample')}: largest errors first"
-    )
+    if tried:
+        heads.append("output, if float: SQNR|.1f")
+    first = "most important for the output first" if tried else "largest errors first"
+    title = f"{name} against the float model, {results.counted(found.samples, 'sample')}: {first}"
     console.print(results.table(title, heads, rows))
     if most is not None and len(ranked) > most:
         console.print(f"{len(ranked) - most} more layers (--all prints them)")

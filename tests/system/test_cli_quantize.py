@@ -110,16 +110,27 @@ def test_pixels_put_the_normalisation_into_the_model(model: Path, pictures: Path
     assert code == 0 and {n.op_type for n in onnx.load(out).graph.node} >= {"Conv", "Relu"}, text
 
 
-def test_mixed_keeps_the_worst_layers(model: Path, pictures: Path, tmp_path: Path) -> None:
+def test_mixed_keeps_the_layers_that_the_output_gains_most_from(
+    model: Path, pictures: Path, tmp_path: Path
+) -> None:
     document = tmp_path / "q.json"
     out = tmp_path / "int8.onnx"
-    invoke("quantize", model, "-o", out, "--data", pictures, "--json", document)
-    worst = json.loads(document.read_text())["float_first"]
+    code, text = invoke(
+        *("quantize", model, "-o", out, "--data", pictures, "--json", document),
+        *("--gains", "--html", tmp_path / "q.html"),
+    )
+    assert code == 0 and "most important for the output first" in text, text
+    data = json.loads(document.read_text())
+    worst = data["float_first"]
+    gained = [layer["output"]["sqnr"] for n in worst for layer in data["layers"] if layer["name"] == n]
+    assert gained == sorted(gained, reverse=True)
+    assert "when this layer alone is in floating point" in (tmp_path / "q.html").read_text()
     words = ("--data", pictures, "--mixed", 1, "--json", document, "--npu")
     code, text = invoke("quantize", model, "-o", out, *words)
     assert code == 0, text
     data = json.loads(document.read_text())
-    assert data["floats"] == worst[:1] and data["before_mixed"] != data["outputs"]
+    (found,) = data["outputs"].values()
+    assert data["floats"] == worst[:1] and found["sqnr"] == pytest.approx(gained[0], abs=1e-6)
     assert all(layer["name"] != worst[0] or layer["scale"] is None for layer in data["layers"])
 
 

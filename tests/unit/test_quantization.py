@@ -10,9 +10,17 @@ from onnx import numpy_helper
 pytest.importorskip("onnxruntime", reason="needs the extra onnx")
 
 from rkcosim.compiler.graph import ModelError
-from rkcosim.compiler.quantization import Normalisation, Settings, measure, prepared, quantize_model
-from rkcosim.compiler.quantization.accuracy import Sums, run_outputs
+from rkcosim.compiler.quantization import (
+    Normalisation,
+    Settings,
+    measure,
+    prepared,
+    quantize_model,
+    worst_of,
+)
+from rkcosim.compiler.quantization.figures import Sums
 from rkcosim.compiler.quantization.quantizer import with_activations
+from rkcosim.compiler.quantization.session import run_outputs
 from tests.system.qdq_models import Net
 
 SHAPE = (1, 8, 6, 6)
@@ -192,3 +200,19 @@ def test_refusals() -> None:
     made.graph.input[0].name = "y"
     with pytest.raises(ModelError, match="inputs x, the quantised one y"):
         measure(proto, made, samples())
+
+
+def test_gains_are_those_of_quantising_again_without_the_layer() -> None:
+    net = chain()
+    proto, made = quantised(net, "conv2")
+    found = measure(proto, made, samples(), gains=True)
+    tried = [layer for layer in found.ranked() if layer.output is not None]
+    assert {layer.name for layer in tried} == {"conv0", "conv2"}
+    for layer in tried:
+        again = quantize_model(proto, samples(), Settings(keep=(layer.name,)))
+        kept = measure(proto, onnx.load_model_from_string(again), samples())
+        assert layer.output.sqnr == pytest.approx(worst_of(kept.outputs).sqnr, abs=1e-6)
+    assert [layer.output.sqnr for layer in tried] == sorted(
+        (layer.output.sqnr for layer in tried), reverse=True
+    )
+    assert measure(proto, made, samples()).layers[0].output is None

@@ -12,7 +12,8 @@ from rkcosim.base import progress
 from rkcosim.compiler.graph import ModelError
 from rkcosim.compiler.host_calls import following_states, initial_states
 from rkcosim.compiler.quantization import Figures
-from rkcosim.compiler.quantization.accuracy import Sums, run_outputs
+from rkcosim.compiler.quantization.figures import Sums
+from rkcosim.compiler.quantization.session import run_outputs
 from rkcosim.rknn_file.model import open_model
 from rkcosim.verify.crosscheck.model_check import graph_tensors
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from rkcosim.compiler.quantization.figures import order
 from rkcosim.measure.report import page
 from rkcosim.measure.report.figures import NOTHING
 from rkcosim.measure.report.table import Cell, Column, groups
@@ -86,10 +87,22 @@ def _columns(found: Accuracy) -> list[Column]:
         Column(
             "rank",
             "",
-            "1: largest error alone",
+            "1: should stay in floating point first",
             [Cell(str(places.get(id(one), NOTHING)), places.get(id(one))) for one in layers],
         ),
     ]
+    if any(one.output for one in layers):
+        columns.append(
+            Column(
+                "output",
+                "",
+                "SQNR of the worst output in dB when this layer alone is in floating point",
+                [
+                    Cell(decibels(f), order(f), _bar(f), "num share p-busy") if f else Cell(NOTHING, None)
+                    for f in (one.output for one in layers)
+                ],
+            )
+        )
     for group, own in (("alone", "alone"), ("accumulated", "accumulated")):
         figures = [getattr(one, own) for one in layers]
         columns += [

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rkcosim.compiler.quantization.accuracy import Accuracy, Figures, Layer, measure
+from rkcosim.compiler.quantization.accuracy import Accuracy, Layer, measure
+from rkcosim.compiler.quantization.figures import Figures, worst_of
 from rkcosim.compiler.quantization.prepare import Normalisation, prepared
 from rkcosim.compiler.quantization.quantizer import Method, Settings, quantize_model
 
@@ -16,4 +17,5 @@ __all__ = [
     "measure",
     "prepared",
     "quantize_model",
+    "worst_of",
 ]

@@ -7,20 +7,18 @@ the codes of its inputs: the quantised model is cut at every tensor that the flo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 
 from rkcosim.base import progress
 from rkcosim.compiler.graph import ModelError
-from rkcosim.compiler.host_runtimes import exact_options, import_onnxruntime, missing
-
-Array = npt.NDArray[Any]
-Sample = Mapping[str, Array]
+from rkcosim.compiler.quantization.figures import Figures, Sums, order
+from rkcosim.compiler.quantization.gains import output_gains
+from rkcosim.compiler.quantization.session import Sample, Session
 
 SCHEMA_VERSION = 1
 
@@ -32,62 +30,12 @@ MOVEMENTS = frozenset(
 )
 """Operators without arithmetic, which `Accuracy.worst` does not propose for floating point."""
 
+TRIED_SAMPLES = 4
+"""Most samples on which layers are tried in floating point."""
+
 _ALONE, _CODES, _REAL = "@alone", "@alone_codes", "@alone_real"
 _SUFFIX = "_QuantizeLinear_Input"
 """Ending that onnxruntime's quantiser gives to a tensor in front of the quantisation of an output."""
-
-
-@dataclass
-class Figures:
-    """How far a tensor is from the float model's, over all samples.
-
-    Members
-    -------
-    cosine
-        Cosine of the angle between the two tensors; 1 if both are 0.
-    sqnr
-        Ratio of the signal to the error in dB; None if there is no error.
-    worst
-        Largest absolute difference of an element.
-    steps
-        The same in steps of the tensor's quantisation; None for a tensor in floating point.
-    """
-
-    cosine: float = 1.0
-    sqnr: float | None = None
-    worst: float = 0.0
-    steps: float | None = None
-
-
-@dataclass
-class Sums:
-    """Sums from which `Figures` follow."""
-
-    both: float = 0.0
-    theirs: float = 0.0
-    ours: float = 0.0
-    error: float = 0.0
-    worst: float = 0.0
-
-    def add(self, original: Array, found: Array) -> None:
-        """Add the elements of one sample."""
-        a, b = original.astype(np.float64).reshape(-1), found.astype(np.float64).reshape(-1)
-        apart = b - a
-        self.both += float(a @ b)
-        self.theirs += float(a @ a)
-        self.ours += float(b @ b)
-        self.error += float(apart @ apart)
-        self.worst = max(self.worst, float(np.abs(apart).max(initial=0.0)))
-
-    def figures(self, scale: float | None = None) -> Figures:
-        """Return the figures; `scale` is a step of the tensor's quantisation."""
-        norm = np.sqrt(self.theirs * self.ours)
-        cosine = self.both / norm if norm else float(self.theirs == self.ours)
-        sqnr = None
-        if self.error:
-            ratio = self.theirs / self.error
-            sqnr = float(10 * np.log10(ratio)) if ratio else -999.0
-        return Figures(float(cosine), sqnr, self.worst, self.worst / scale if scale else None)
 
 
 @dataclass
@@ -106,6 +54,9 @@ class Layer:
         Figures when the layer's inputs are those of the float model.
     accumulated
         Figures when all layers in front of it are quantised, too.
+    output
+        Figures of the model's worst output when this layer alone is in floating point; None if it was not
+        tried.
     """
 
     name: str
@@ -114,6 +65,7 @@ class Layer:
     scale: float | None
     alone: Figures
     accumulated: Figures
+    output: Figures | None = None
 
 
 @dataclass
@@ -144,8 +96,16 @@ class Accuracy:
     npu: dict[str, Figures] = field(default_factory=dict)
 
     def ranked(self) -> list[Layer]:
-        """Return the quantised layers, the one with the largest error alone first."""
-        return sorted((layer for layer in self.layers if layer.scale), key=lambda layer: _order(layer.alone))
+        """Return the quantised layers, the one that should stay in floating point first.
+
+        Layers that were tried in floating point are sorted by the SQNR of the worst output, the largest
+        first.  The others follow, the one with the largest error alone first.
+        """
+
+        def key(layer: Layer) -> tuple[float, float]:
+            return (-order(layer.output) if layer.output else np.inf), order(layer.alone)
+
+        return sorted((layer for layer in self.layers if layer.scale), key=key)
 
     def worst(self, count: int) -> list[Layer]:
         """Return the `count` layers that should stay in floating point first: those with arithmetic."""
@@ -155,10 +115,6 @@ class Accuracy:
         """Return everything in a form for `json.dump`."""
         proposed = [layer.name for layer in self.worst(len(self.layers))]
         return {"schema_version": SCHEMA_VERSION, **asdict(self), "float_first": proposed}
-
-
-def _order(figures: Figures) -> float:
-    return np.inf if figures.sqnr is None else figures.sqnr
 
 
 @dataclass
@@ -180,7 +136,13 @@ class _Place:
         return self.pair[1].output[0] if self.pair else self.tensor
 
 
-def measure(original: onnx.ModelProto, quantised: onnx.ModelProto, samples: Sequence[Sample]) -> Accuracy:
+def measure(
+    original: onnx.ModelProto,
+    quantised: onnx.ModelProto,
+    samples: Sequence[Sample],
+    *,
+    gains: bool = False,
+) -> Accuracy:
     """Compare a quantised model with its float original.
 
     Parameters
@@ -189,6 +151,9 @@ def measure(original: onnx.ModelProto, quantised: onnx.ModelProto, samples: Sequ
         The models; the quantised one has QuantizeLinear and DequantizeLinear.  Tensors are matched by name.
     samples
         Arrays for the inputs of both, by name.
+    gains
+        Whether each layer with arithmetic is tried in floating point, on at most `TRIED_SAMPLES` samples:
+        one run of the model for each layer and sample.
 
     Raises
     ------
@@ -198,7 +163,7 @@ def measure(original: onnx.ModelProto, quantised: onnx.ModelProto, samples: Sequ
     if not samples:
         raise ModelError("a comparison needs at least one sample")
     _same_inputs(original, quantised)
-    first = _Run(original, _tensors(original), samples[0])
+    first = Session(original, _tensors(original), samples[0])
     places = list(_places(quantised, first.floats | {item.name for item in original.graph.output}))
     found = [place for place in places if place.base in first.floats]
     if not found:
@@ -208,8 +173,8 @@ def measure(original: onnx.ModelProto, quantised: onnx.ModelProto, samples: Sequ
         )
     cut = _cut(quantised, found)
     ends = _ends(original, quantised)
-    whole = _Run(quantised, list(dict.fromkeys([*(place.real for place in found), *ends.values()])))
-    single = _Run(cut, [item.name for item in cut.graph.output])
+    whole = Session(quantised, list(dict.fromkeys([*(place.real for place in found), *ends.values()])))
+    single = Session(cut, [item.name for item in cut.graph.output])
     alone, accumulated = [Sums() for _ in found], [Sums() for _ in found]
     outputs = {name: Sums() for name in ends}
     inputs = {item.name for item in cut.graph.input}
@@ -236,6 +201,12 @@ def measure(original: onnx.ModelProto, quantised: onnx.ModelProto, samples: Sequ
         )
         for number, place in enumerate(found)
     ]
+    if gains:
+        pairs = {place.node.output[0]: place.pair for place in found if place.pair is not None}
+        tried = [layer.name for layer in layers if layer.scale and layer.op not in MOVEMENTS]
+        outputs_of = output_gains(original, quantised, ends, tried, pairs, samples[:TRIED_SAMPLES])
+        for layer in layers:
+            layer.output = outputs_of.get(layer.name)
     scales = {place.real: place.scale for place in found}
     return Accuracy(
         samples=len(samples),
@@ -340,61 +311,3 @@ def _cut(proto: onnx.ModelProto, places: Sequence[_Place]) -> onnx.ModelProto:
     for name in dict.fromkeys(place.tensor for place in places if place.tensor in read):
         graph.input.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
     return made
-
-
-class _Run:
-    """A model in onnxruntime, without optimisation, with chosen tensors as outputs.
-
-    Members
-    -------
-    floats
-        Names of the tensors of float32, known if a sample was given.
-    """
-
-    def __init__(self, proto: onnx.ModelProto, names: Sequence[str], sample: Sample | None = None) -> None:
-        try:
-            onnxruntime = import_onnxruntime()
-        except ImportError as error:
-            raise missing("onnxruntime", "onnx") from error
-        made = onnx.ModelProto()
-        made.CopyFrom(proto)
-        given = {item.name for item in made.graph.output}
-        made.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in given)
-        options = exact_options(onnxruntime)
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.log_severity_level = 4
-        try:
-            self._session: Any = onnxruntime.InferenceSession(
-                made.SerializeToString(), options, providers=["CPUExecutionProvider"]
-            )
-        except Exception as error:  # its exception classes have no public base class
-            raise ModelError(f"onnxruntime refuses the model: {_short(error)}") from error
-        self._names = [item.name for item in self._session.get_outputs()]
-        self._takes = {item.name for item in self._session.get_inputs()}
-        self.floats: set[str] = set()
-        if sample is not None:
-            results = self(sample)
-            self.floats = {name for name, value in results.items() if value.dtype == np.float32}
-
-    def __call__(self, sample: Mapping[str, Any]) -> dict[str, Array]:
-        try:
-            feed = {name: value for name, value in sample.items() if name in self._takes}
-            results = self._session.run(self._names, feed)
-        except Exception as error:  # as above
-            raise ModelError(f"onnxruntime fails on the model: {_short(error)}") from error
-        return {
-            name: np.asarray(result)
-            for name, result in zip(self._names, results, strict=True)
-            if isinstance(result, np.ndarray)
-        }
-
-
-def run_outputs(proto: onnx.ModelProto, samples: Sequence[Sample]) -> list[dict[str, Array]]:
-    """Return the outputs of a model in onnxruntime by name, for each sample; raises ModelError."""
-    run = _Run(proto, [])
-    return [run(sample) for sample in samples]
-
-
-def _short(error: BaseException) -> str:
-    return " ".join(str(error).split())[:300]

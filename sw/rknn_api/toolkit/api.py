@@ -236,7 +236,7 @@ class RKNN(RKNNLite):
         ----------
         dataset : a text file as for `build`; step 2 reads it again.
         rknn_batch_size : None or 1.
-        proposal : whether the text names the layers with the largest errors.
+        proposal : whether the text names the layers that the output gains most from in floating point.
         proposal_dataset_size : number of samples of the comparison that finds these layers.
         custom_hybrid : pairs of tensors that bound a part of the model; not available.
         """
@@ -259,6 +259,7 @@ class RKNN(RKNNLite):
         quantising += [*self._raw(), *(["--bgr"] if self._settings["bgr"] else [])]
         words = ["quantize", str(model), "-o", str(self._folder / "trial.onnx"), "--data", str(dataset)]
         words += [*quantising, "--limit", str(max(1, int(proposal_dataset_size))), "--json", str(report)]
+        words += ["--gains"] if proposal else []
         if self._command(call, words) is None:
             return FAILED
         found = json.loads(report.read_text())
