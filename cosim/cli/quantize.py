@@ -88,9 +88,9 @@ class QuantizeOptions(DataOptions):
 
     model: Path = argument("ONNX model in floating point.")
     output: Path = option("ONNX file to write.", "-o", "--output", default=MISSING, writes=True)
-    method: Literal["minmax", "percentile", "entropy"] = option(
-        "Ranges of activations: the extreme values (minmax), without outliers (percentile), or with the "
-        "smallest loss of information (entropy).",
+    method: Literal["minmax", "percentile", "entropy", "mse"] = option(
+        "Ranges of activations: the extreme values (minmax), without outliers (percentile), with the "
+        "smallest loss of information (entropy), or with the smallest mean squared error (mse).",
         default="minmax",
     )
     percentile: float = option(
@@ -108,6 +108,12 @@ class QuantizeOptions(DataOptions):
     )
     keep: tuple[str, ...] = option(
         "Keep the layer of this name in floating point; repeatable.", metavar="NAME", default=()
+    )
+    keep_between: tuple[str, ...] = option(
+        "Keep the layers between two tensors in floating point; repeatable.", metavar="FIRST,LAST", default=()
+    )
+    below: float | None = option(
+        "Keep the layers in floating point whose cosine alone is below this number.", low=0.0, high=1.0
     )
     pixels: bool = option(
         "Put the normalisation of --mean and --std into the model, which then takes pixels from 0 to 255.",
@@ -150,13 +156,15 @@ def quantize_command(asked: QuantizeOptions) -> None:
     if asked.data is None:
         raise ValueError("--data is missing: quantisation needs samples of the model's inputs")
     samples = load_samples(asked.data, inputs_of(proto), asked.how(raw=asked.pixels))
-    settings = quantization.Settings(asked.method, asked.percentile, asked.per_channel, tuple(asked.keep))
-    kept = settings.keep
     with naming_model(asked.model):
+        kept = tuple(dict.fromkeys([*asked.keep, *_parts(proto, asked.keep_between)]))
+        settings = quantization.Settings(asked.method, asked.percentile, asked.per_channel, kept)
         made, found = _quantized(proto, samples, settings, gains=asked.gains or asked.mixed > 0)
         before = found
-        if asked.mixed:
-            kept += tuple(layer.name for layer in found.worst(asked.mixed) if layer.name not in kept)
+        more = found.worst(asked.mixed)
+        more += [one for one in found.worst(len(found.layers)) if one.alone.cosine < (asked.below or -1.0)]
+        if asked.mixed or more:
+            kept = tuple(dict.fromkeys([*kept, *(layer.name for layer in more)]))
             made, found = _quantized(proto, samples, replace(settings, keep=kept))
         if asked.npu:
             found.npu = _npu(proto, made, samples)
@@ -164,9 +172,9 @@ def quantize_command(asked: QuantizeOptions) -> None:
     _report(asked, asked.output.name, found)
     if kept:
         print(f"in floating point: {', '.join(kept)}")
-    if asked.mixed:
+    if before is not found:
         for name, figures in before.outputs.items():
-            print(f"output {name} without --mixed: {_text(figures)}")
+            print(f"output {name} without these layers in floating point: {_text(figures)}")
     print(f"{asked.output}: {asked.output.stat().st_size:,} bytes")
     document = {
         "model": asked.model.name,
@@ -178,6 +186,19 @@ def quantize_command(asked: QuantizeOptions) -> None:
         **found.as_json(),
     }
     asked.write(document, say=True)
+
+
+def _parts(proto: Any, pairs: tuple[str, ...]) -> list[str]:
+    """Return the names of the nodes of --keep-between."""
+    from rkcosim.compiler.quantization import between
+
+    found = []
+    for pair in pairs:
+        first, comma, last = pair.partition(",")
+        if not (first and comma and last):
+            raise ValueError(f"--keep-between must be two names of tensors, as FIRST,LAST, not '{pair}'")
+        found += between(proto, first, last)
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)

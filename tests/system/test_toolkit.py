@@ -68,7 +68,7 @@ assert rknn.export_rknn("x.rknn") == rknn.init_runtime() == -1
 assert rknn.inference(inputs=[]) is None and rknn.eval_perf() is None and rknn.eval_memory() is None
 assert rknn.accuracy_analysis(["x.png"]) == -1
 assert rknn.config(target_platform="rk3566") == -1
-assert rknn.config(quantized_algorithm="mmse") == -1
+assert rknn.config(quantized_algorithm="gdq") == -1
 assert rknn.config(quantized_dtype="w16a16i") == -1
 assert rknn.config(mean_values=[["a"]]) == -1
 assert rknn.config(no_such_option=1) == -1
@@ -98,7 +98,7 @@ def test_errors_are_named_and_options_once(model: Path, tmp_path: Path) -> None:
     for text in (
         "build: call load_onnx or load_tflite first",
         "config: target_platform 'rk3566': only rk3588 is simulated",
-        "quantized_algorithm 'mmse' is not available, only normal, kl_divergence",
+        "quantized_algorithm 'gdq' is not available, only normal, kl_divergence, mmse",
         "config: there is no option 'no_such_option'",
         "load_onnx: there is no file none.onnx",
         "build: do_quantization needs a dataset",
@@ -155,6 +155,18 @@ print(errors)
 assert errors["all"] < errors["int8"] / 4, errors
 
 rknn = RKNN()
+means = {"mean_values": [127.5] * 3, "std_values": [70.0] * 3}
+assert rknn.config(**means, quantized_algorithm="mmse", auto_hybrid_cos_thresh=1.0) == 0
+assert rknn.load_onnx(sys.argv[1]) == 0
+pair = [layers[0], layers[2]]
+assert rknn.hybrid_quantization_step1(dataset="dataset.txt", custom_hybrid=[pair]) == 0
+text = config.read_text()
+kept = [line.strip() for line in text.splitlines() if line.endswith(": float16")]
+assert kept == ["conv0: float16", "relu1: float16", "globalaveragepool2: float16"], text
+assert rknn.hybrid_quantization_step1(dataset="dataset.txt", custom_hybrid=[pair[::-1]]) == -1
+assert rknn.hybrid_quantization_step1(dataset="dataset.txt", custom_hybrid=["a"]) == -1
+assert rknn.build(dataset="dataset.txt", auto_hybrid=True) == 0 and rknn.init_runtime() == 0
+assert np.abs(rknn.inference([pixels])[0] - outputs["float"]).max() < 0.02
 for text in ("    nothing: float16", f"    {layers[0]}: int16"):
     config.write_text(f"{heading}\\n{text}\\n")
     assert rknn.hybrid_quantization_step2(*files) == -1
@@ -169,6 +181,7 @@ def test_hybrid_quantisation_keeps_layers_in_floating_point(model: Path, tmp_pat
     done = run("hybrid.py", model, folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "no layer has the result 'nothing'" in done.stderr
+    assert "does not depend on" in done.stderr and "list of pairs of names of tensors" in done.stderr
     assert "has the type 'int16', but only float16 and int8 are available" in done.stderr
     assert "was not written by hybrid_quantization_step1" in done.stderr
 

@@ -20,6 +20,7 @@ from rkcosim.compiler.quantization import (
 )
 from rkcosim.compiler.quantization.figures import Sums
 from rkcosim.compiler.quantization.quantizer import with_activations
+from rkcosim.compiler.quantization.ranges import BINS, least_error
 from rkcosim.compiler.quantization.session import run_outputs
 from tests.system.qdq_models import Net
 
@@ -216,3 +217,38 @@ def test_gains_are_those_of_quantising_again_without_the_layer() -> None:
         (layer.output.sqnr for layer in tried), reverse=True
     )
     assert measure(proto, made, samples()).layers[0].output is None
+
+
+def test_the_range_of_least_error_is_the_best_of_a_search() -> None:
+    rng = np.random.default_rng(5)
+    values = np.append(rng.laplace(scale=0.3, size=30_000), [30.0, -11.0])
+    weights = np.append(np.full(30_000, 100), [1, 1])
+
+    def error(low: float, high: float) -> float:
+        step = (high - low) / 255
+        codes = np.clip(np.rint((values - low) / step), 0, 255)
+        return float(np.average((codes * step + low - values) ** 2, weights=weights))
+
+    limit = float(np.abs(values).max())
+    counts, _ = np.histogram(values, BINS, range=(-limit, limit), weights=weights)
+    low, high = least_error(counts, limit, (values.min(), values.max()))
+    grid = [
+        error(values.min() * a, values.max() * b)
+        for a in np.linspace(0.1, 1, 13)
+        for b in np.linspace(0.1, 1, 13)
+    ]
+    assert error(low, high) < 0.5 * error(values.min(), values.max())
+    assert error(low, high) < 1.02 * min(grid)
+    assert least_error(counts, limit, (0.0, 5.0))[0] == 0.0
+
+
+def test_the_smallest_squared_error_is_a_method() -> None:
+    rng = np.random.default_rng(6)
+    proto = prepared(chain().model("conv2").SerializeToString())
+    data = [{"x": rng.laplace(scale=0.3, size=SHAPE).astype(np.float32)} for _ in range(300)]
+    data[7]["x"][0, 0, 0, 0] = 20.0
+    made = [
+        arrays(onnx.load_model_from_string(quantize_model(proto, data, Settings(method))))["x_scale"]
+        for method in ("minmax", "mse")
+    ]
+    assert made[1] < 0.9 * made[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rkcosim.compiler.quantization.accuracy import Accuracy, Layer, measure
 from rkcosim.compiler.quantization.figures import Figures, worst_of
 from rkcosim.compiler.quantization.prepare import Normalisation, prepared
-from rkcosim.compiler.quantization.quantizer import Method, Settings, quantize_model
+from rkcosim.compiler.quantization.quantizer import Method, Settings, between, quantize_model
 
 __all__ = [
     "Accuracy",
@@ -14,6 +14,7 @@ __all__ = [
     "Method",
     "Normalisation",
     "Settings",
+    "between",
     "measure",
     "prepared",
     "quantize_model",

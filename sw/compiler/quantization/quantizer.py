@@ -22,16 +22,11 @@ from onnx import numpy_helper
 from rkcosim.base import progress
 from rkcosim.compiler.graph import ModelError
 from rkcosim.compiler.host_runtimes import import_onnxruntime, missing
+from rkcosim.compiler.quantization.ranges import narrowed
 
-Method = Literal["minmax", "percentile", "entropy"]
+Method = Literal["minmax", "percentile", "entropy", "mse"]
 Sample = Mapping[str, npt.NDArray[Any]]
 """One inference's arrays by the names of the inputs."""
-
-BINS, QUANTISED_BINS = 2047, 127
-"""Bins of the histograms of "entropy", and of those that stand for the codes (odd: 0 is in the middle)."""
-
-BOUNDED = ("Softmax", "Sigmoid", "HardSigmoid", "Tanh")
-"""Operators whose results have a known range, which "entropy" does not narrow."""
 
 ACTIVATIONS = ("Relu", "Clip", "LeakyRelu", "PRelu", "HardSwish", "Sigmoid")
 """Operators that stay in floating point together with the layer in front of them."""
@@ -45,7 +40,8 @@ class Settings:
     -------
     method
         How ranges of activations are found: "minmax" takes the extreme values, "percentile" leaves out the
-        outermost values, "entropy" minimises the Kullback-Leibler divergence of the histograms.
+        outermost values, "entropy" minimises the Kullback-Leibler divergence of the histograms, "mse" the
+        mean squared error.
     percentile
         Percentage of the values that "percentile" keeps.
     per_channel
@@ -118,8 +114,7 @@ def quantize_model(
     method = {
         "minmax": quantisation.CalibrationMethod.MinMax,
         "percentile": quantisation.CalibrationMethod.Percentile,
-        "entropy": quantisation.CalibrationMethod.Entropy,
-    }[settings.method]
+    }.get(settings.method, quantisation.CalibrationMethod.MinMax)
     given = list(samples)
     extra: dict[str, Any] = {
         "ActivationSymmetric": False,
@@ -136,10 +131,14 @@ def quantize_model(
     ):
         target = Path(folder, "int8.onnx")
         try:
-            if settings.method == "entropy":
-                ranges = _entropy(quantisation, source, _Reader(samples, shown), Path(folder))
-                extra["TensorQuantOverrides"], given = ranges, given[:1]
-                method = quantisation.CalibrationMethod.MinMax
+            if settings.method in ("entropy", "mse"):
+                reader = _Reader(samples, shown)
+                ranges = narrowed(quantisation, source, reader, Path(folder), settings.method)
+                extra["TensorQuantOverrides"] = {
+                    name: [{"rmin": np.float32(low), "rmax": np.float32(high)}]
+                    for name, (low, high) in ranges.items()
+                }
+                given = given[:1]
             quantisation.quantize_static(
                 source,
                 str(target),
@@ -160,34 +159,6 @@ def quantize_model(
     return bytes(made.SerializeToString())
 
 
-def _entropy(quantisation: Any, proto: onnx.ModelProto, reader: _Reader, folder: Path) -> dict[str, Any]:
-    """Return the ranges of the activations that lose the least information, as overrides of the quantiser.
-
-    The quantiser itself would use histograms of as many bins as there are codes, which leave no choice.
-    Tensors with fewer values than the histogram has bins keep their extreme values as ranges.
-    """
-    source = folder / "float.onnx"
-    onnx.save(proto, source)
-    calibrator = quantisation.create_calibrator(
-        source,
-        augmented_model_path=str(folder / "augmented.onnx"),
-        calibrate_method=quantisation.CalibrationMethod.Entropy,
-        extra_options={"num_bins": BINS, "num_quantized_bins": QUANTISED_BINS},
-    )
-    for number in range(len(reader)):
-        reader.set_range(number, number + 1)
-        calibrator.collect_data(reader)
-    ranges = calibrator.compute_data()
-    bounded = {name for node in proto.graph.node if node.op_type in BOUNDED for name in node.output}
-    graph, found = proto.graph, {}
-    for item in (*graph.input, *graph.value_info, *graph.output):
-        elements = math.prod(dim.dim_value for dim in item.type.tensor_type.shape.dim) * len(reader)
-        if item.name in ranges.data and item.name not in bounded and elements >= BINS:
-            low, high = ranges[item.name].range_value
-            found[item.name] = [{"rmin": np.float32(low), "rmax": np.float32(high)}]
-    return found
-
-
 def with_activations(proto: onnx.ModelProto, names: Sequence[str]) -> list[str]:
     """Return the names of nodes, and of activation functions that are the only reader of one of them."""
     readers: dict[str, list[onnx.NodeProto]] = {}
@@ -201,6 +172,38 @@ def with_activations(proto: onnx.ModelProto, names: Sequence[str]) -> list[str]:
             behind = readers.get(node.output[0], [])
             if len(behind) == 1 and behind[0].op_type in ACTIVATIONS and behind[0].name not in found:
                 found.append(behind[0].name)
+    return found
+
+
+def between(proto: onnx.ModelProto, first: str, last: str) -> list[str]:
+    """Return the names of the nodes between two tensors, in the model's order.
+
+    These are the nodes that depend on the tensor `first` and on which the tensor `last` depends.
+
+    Raises
+    ------
+    ModelError
+        If a tensor does not exist, or `last` does not depend on `first`.
+    """
+    nodes = list(proto.graph.node)
+    known = {name for node in nodes for name in (*node.input, *node.output)}
+    for name in (first, last):
+        if name not in known:
+            raise ModelError(f"the model has no tensor '{name}'")
+    reached, needed = {first}, {last}
+    for node in nodes:  # in topological order
+        if reached.intersection(node.input):
+            reached.update(node.output)
+    for node in reversed(nodes):
+        if needed.intersection(node.output):
+            needed.update(node.input)
+    found = [
+        node.name
+        for node in nodes
+        if reached.intersection(node.input) and needed.intersection(node.output) and first not in node.output
+    ]
+    if not found or last not in reached:
+        raise ModelError(f"the tensor '{last}' does not depend on '{first}'")
     return found
 
 

@@ -38,13 +38,14 @@ PLATFORM = "rk3588"
 PROPOSED = 3
 """Layers that `hybrid_quantization_step1` proposes for floating point."""
 
-ALGORITHMS = {"normal": "minmax", "kl_divergence": "entropy"}
+ALGORITHMS = {"normal": "minmax", "kl_divergence": "entropy", "mmse": "mse"}
 METHODS = {"channel": "--per-channel", "layer": "--per-tensor"}
 TYPES = ("asymmetric_quantized-8", "w8a8")
 
 WITHOUT_EFFECT: dict[str, dict[str, Any]] = {
     "config": {
         "compress_weight": False,
+        "auto_hybrid_euc_thresh": None,
         "custom_string": None,
         "disable_rules": [],
         "dynamic_input": None,
@@ -61,7 +62,6 @@ WITHOUT_EFFECT: dict[str, dict[str, Any]] = {
         "single_core_mode": False,
         "sparse_infer": False,
     },
-    "build": {"auto_hybrid": False},
     "init_runtime": {
         "async_mode": False,
         "device_id": None,
@@ -112,6 +112,7 @@ class RKNN(RKNNLite):
         quantized_algorithm: str = "normal",
         quantized_method: str = "channel",
         target_platform: Any = None,
+        auto_hybrid_cos_thresh: float = 0.98,
         **others: Any,
     ) -> int:
         """Set the options of the conversion.
@@ -122,9 +123,11 @@ class RKNN(RKNNLite):
             computes (pixel - mean) / std itself.
         quant_img_RGB2BGR : the pictures of the dataset become blue, green, red.
         quantized_dtype : "asymmetric_quantized-8" or "w8a8".
-        quantized_algorithm : "normal" (extreme values) or "kl_divergence".
+        quantized_algorithm : "normal" (extreme values), "kl_divergence" or "mmse" (least squared error).
         quantized_method : "channel" or "layer", scales of the weights.
         target_platform : None or "rk3588".
+        auto_hybrid_cos_thresh : cosine of a layer alone, below which `auto_hybrid` of `build` leaves it in
+            floating point.
         others : options of the toolkit that have no effect here.
         """
         if not self._without_effect("config", others):
@@ -152,6 +155,7 @@ class RKNN(RKNNLite):
             "bgr": bool(quant_img_RGB2BGR),
             "method": ALGORITHMS[quantized_algorithm],
             "weights": METHODS[quantized_method],
+            "below": auto_hybrid_cos_thresh,
         }
         return SUCCESS
 
@@ -238,7 +242,7 @@ class RKNN(RKNNLite):
         rknn_batch_size : None or 1.
         proposal : whether the text names the layers that the output gains most from in floating point.
         proposal_dataset_size : number of samples of the comparison that finds these layers.
-        custom_hybrid : pairs of tensors that bound a part of the model; not available.
+        custom_hybrid : pairs of tensors; the text names the layers between the two tensors of each.
         """
         call = "hybrid_quantization_step1"
         if self._source is None or self._source.suffix.lower() == ".tflite":
@@ -247,8 +251,10 @@ class RKNN(RKNNLite):
             return self._failed(f"{call}: a dataset is needed")
         if rknn_batch_size not in (None, 1):
             return self._failed(f"{call}: rknn_batch_size {rknn_batch_size} is not available, only 1")
-        if custom_hybrid:
-            return self._failed(f"{call}: custom_hybrid is not available; name layers in the .cfg file")
+        try:
+            bounds = [f"{first},{last}" for first, last in custom_hybrid or ()]
+        except (TypeError, ValueError):
+            return self._failed(f"{call}: custom_hybrid must be a list of pairs of names of tensors")
         stem, report = self._source.stem, self._folder / "layers.json"
         model = self._folder / "float.model"
         floats = ["quantize", str(self._source), "-o", str(model), "--float-only"]
@@ -260,12 +266,15 @@ class RKNN(RKNNLite):
         words = ["quantize", str(model), "-o", str(self._folder / "trial.onnx"), "--data", str(dataset)]
         words += [*quantising, "--limit", str(max(1, int(proposal_dataset_size))), "--json", str(report)]
         words += ["--gains"] if proposal else []
+        for pair in bounds:
+            words += ["--keep-between", pair]
         if self._command(call, words) is None:
             return FAILED
         found = json.loads(report.read_text())
         layers = {layer["tensor"]: layer["name"] for layer in found["layers"]}
         tensors = {name: tensor for tensor, name in layers.items()}
-        first = [tensors[name] for name in found["float_first"][:PROPOSED]] if proposal else []
+        named = [*found["floats"], *(found["float_first"][:PROPOSED] if proposal else ())]
+        first = [tensors[name] for name in dict.fromkeys(named) if name in tensors]
         data = {"dataset": os.path.abspath(dataset), "quantising": quantising, "layers": layers}
         try:
             shutil.copyfile(model, f"{stem}.model")
@@ -326,7 +335,7 @@ class RKNN(RKNNLite):
         do_quantization: bool = True,
         dataset: str | None = None,
         rknn_batch_size: int | None = None,
-        **others: Any,
+        auto_hybrid: bool = False,
     ) -> int:
         """Quantise and compile the model that was loaded.
 
@@ -336,10 +345,8 @@ class RKNN(RKNNLite):
             already quantised as it is.
         dataset : a text file with the files of one sample (pictures or .npy) on each line.
         rknn_batch_size : None or 1.
-        others : `auto_hybrid`, which has no effect.
+        auto_hybrid : whether layers with a small cosine stay in floating point.
         """
-        if not self._without_effect("build", others):
-            return FAILED
         if self._source is None:
             return self._failed("build: call load_onnx or load_tflite first")
         if rknn_batch_size not in (None, 1):
@@ -361,6 +368,7 @@ class RKNN(RKNNLite):
             if do_quantization:
                 words += ["--data", str(dataset), "--method", self._settings["method"]]
                 words += [self._settings["weights"], *(["--bgr"] if self._settings["bgr"] else [])]
+                words += ["--below", str(self._settings["below"])] if auto_hybrid else []
             else:
                 words += ["--float-only"]
             if self._command("build", words) is None:
