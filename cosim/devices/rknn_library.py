@@ -134,7 +134,7 @@ def lay_out(folder: Path, library: Path, *, copy: bool = False) -> None:
     (package / "declarations.json").write_text(declarations.as_json())
     package = folder / "python" / "rknn"
     (package / "__init__.py").write_text('"""Look-alike of RKNN-Toolkit2 on rkcosim."""\n')
-    for module in ("api.py", "hybrid.py"):
+    for module in ("api.py", "conversion.py", "hybrid.py"):
         shutil.copyfile(TOOLKIT / module, package / module)
 
 

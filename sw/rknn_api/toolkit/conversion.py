@@ -1,0 +1,451 @@
+"""The part of class RKNN that converts models: options, loading, quantisation, compilation, export.
+
+Like `api.py`, this module is copied into the folder `rknn`.  Models are quantised and compiled by the command
+`rkcosim` in another process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rkcosim.rknn_api.lite.api import FAILED, SUCCESS, RKNNLite
+    from rkcosim.rknn_api.toolkit.hybrid import hybrid_layers, hybrid_text
+else:
+    from rknn.hybrid import hybrid_layers, hybrid_text
+    from rknnlite.api import FAILED, SUCCESS, RKNNLite
+
+PYTHON_VARIABLE = "RKCOSIM_PYTHON"
+"""Environment variable with the interpreter that runs `rkcosim`; `rkcosim rknn` sets it."""
+
+LONGEST = 6 * 3600
+"""Seconds after which a command is given up."""
+
+PLATFORM = "rk3588"
+
+PROPOSED = 3
+"""Layers that `hybrid_quantization_step1` proposes for floating point."""
+
+ALGORITHMS = {"normal": "minmax", "kl_divergence": "entropy", "mmse": "mse"}
+METHODS = {"channel": "--per-channel", "layer": "--per-tensor"}
+TYPES = ("asymmetric_quantized-8", "w8a8")
+
+WITHOUT_EFFECT: dict[str, dict[str, Any]] = {
+    "config": {
+        "compress_weight": False,
+        "auto_hybrid_euc_thresh": None,
+        "custom_string": None,
+        "disable_rules": [],
+        "dynamic_input": None,
+        "enable_flash_attention": False,
+        "float_dtype": "float16",
+        "inputs_yuv_fmt": None,
+        "model_pruning": False,
+        "op_target": None,
+        "optimization_level": 3,
+        "quantize_weight": False,
+        "quantized_hybrid_level": 0,
+        "remove_reshape": False,
+        "remove_weight": False,
+        "single_core_mode": False,
+        "sparse_infer": False,
+    },
+    "init_runtime": {
+        "async_mode": False,
+        "device_id": None,
+        "eval_mem": False,
+        "fallback_prior_device": "gpu",
+    },
+    "load_onnx": {"input_initial_val": None},
+    "load_tflite": {"input_is_nchw": False},
+    "inference": {"data_type": None, "get_frame_id": False},
+    "eval_perf": {"fix_freq": True},
+    "accuracy_analysis": {"device_id": None},
+}
+"""Options of each call that are accepted without effect, with their default values."""
+
+
+class Conversion(RKNNLite):
+    """Conversion of a model.
+
+    Calls return 0, or -1 after an error, unless they say otherwise; messages go to standard error.
+
+    Parameters
+    ----------
+    verbose : print messages about each call on standard error, and those of the commands.
+    verbose_file : also write the messages to this file, if `verbose` is set.
+    """
+
+    NAME = "RKNN"
+
+    def __init__(self, verbose: bool = False, verbose_file: str | None = None) -> None:
+        super().__init__(verbose, verbose_file)
+        self._folder = Path(tempfile.mkdtemp(prefix="rkcosim-toolkit-"))
+        self._named: set[str] = set()
+        self._settings: dict[str, Any] = {}
+        self._source: Path | None = None
+        self._reading: list[str] = []
+        self._normalising: list[str] = []
+        self._built = self._ran = False
+        self.config()
+
+    def config(
+        self,
+        mean_values: Any = None,
+        std_values: Any = None,
+        quant_img_RGB2BGR: bool = False,
+        quantized_dtype: str = TYPES[0],
+        quantized_algorithm: str = "normal",
+        quantized_method: str = "channel",
+        target_platform: Any = None,
+        auto_hybrid_cos_thresh: float = 0.98,
+        **others: Any,
+    ) -> int:
+        """Set the options of the conversion.
+
+        Parameters
+        ----------
+        mean_values, std_values : a list with a number for each channel, for each input; the built model
+            computes (pixel - mean) / std itself.
+        quant_img_RGB2BGR : the pictures of the dataset become blue, green, red.
+        quantized_dtype : "asymmetric_quantized-8" or "w8a8".
+        quantized_algorithm : "normal" (extreme values), "kl_divergence" or "mmse" (least squared error).
+        quantized_method : "channel" or "layer", scales of the weights.
+        target_platform : None or "rk3588".
+        auto_hybrid_cos_thresh : cosine of a layer alone, below which `auto_hybrid` of `build` leaves it in
+            floating point.
+        others : options of the toolkit that have no effect here.
+        """
+        if not self._without_effect("config", others):
+            return FAILED
+        platforms = [target_platform] if isinstance(target_platform, str) else list(target_platform or ())
+        wrong = next((name for name in platforms if str(name).lower() != PLATFORM), None)
+        if wrong is not None:
+            return self._failed(f"config: target_platform '{wrong}': only {PLATFORM} is simulated")
+        for name, value, known in (
+            ("quantized_dtype", quantized_dtype, TYPES),
+            ("quantized_algorithm", quantized_algorithm, ALGORITHMS),
+            ("quantized_method", quantized_method, METHODS),
+        ):
+            if value not in known:
+                return self._failed(f"config: {name} '{value}' is not available, only {', '.join(known)}")
+        try:
+            means, stds = _groups(mean_values), _groups(std_values)
+        except (TypeError, ValueError):
+            return self._failed("config: mean_values and std_values must be lists of lists of numbers")
+        if means and stds and [len(group) for group in means] != [len(group) for group in stds]:
+            return self._failed("config: mean_values and std_values have different numbers of values")
+        self._settings = {
+            "means": means or [[0.0] * len(group) for group in stds],
+            "stds": stds or [[1.0] * len(group) for group in means],
+            "bgr": bool(quant_img_RGB2BGR),
+            "method": ALGORITHMS[quantized_algorithm],
+            "weights": METHODS[quantized_method],
+            "below": auto_hybrid_cos_thresh,
+        }
+        return SUCCESS
+
+    def load_onnx(
+        self,
+        model: str,
+        inputs: list[str] | None = None,
+        input_size_list: list[list[int]] | None = None,
+        outputs: list[str] | None = None,
+        **others: Any,
+    ) -> int:
+        """Take an ONNX model.
+
+        Parameters
+        ----------
+        model : path of the file.
+        inputs, input_size_list : names of inputs and their shapes, for open dimensions.
+        outputs : names of the values that become the outputs.
+        others : `input_initial_val`, which has no effect.
+        """
+        if not self._without_effect("load_onnx", others):
+            return FAILED
+        if input_size_list and (not inputs or len(inputs) != len(input_size_list)):
+            return self._failed("load_onnx: input_size_list needs a name in inputs for each shape")
+        reading = []
+        for name, shape in zip(inputs or (), input_size_list or (), strict=False):
+            reading += ["--shape", f"{name}={','.join(map(str, shape))}"]
+        if outputs:
+            reading += ["--outputs", ",".join(outputs)]
+        return self._load("load_onnx", model, reading)
+
+    def load_tflite(self, model: str, **others: Any) -> int:
+        """Take a TFLite model from a path; `input_is_nchw` has no effect."""
+        if not self._without_effect("load_tflite", others):
+            return FAILED
+        return self._load("load_tflite", model, [])
+
+    def _load(self, call: str, model: str, reading: list[str]) -> int:
+        path = Path(model)
+        if not path.is_file():
+            return self._failed(f"{call}: there is no file {model}")
+        self._close()
+        self.rknn_data, self._built = None, False
+        self._source, self._reading = path.absolute(), reading
+        self._say(f"{call}: {model}, {path.stat().st_size} bytes")
+        return SUCCESS
+
+    def _absent(self, call: str, instead: str) -> int:
+        return self._failed(f"{call}: not available; {instead}")
+
+    def load_caffe(self, *_: Any, **__: Any) -> int:
+        """Return -1: not available."""
+        return self._absent("load_caffe", "convert the model to ONNX first")
+
+    def load_darknet(self, *_: Any, **__: Any) -> int:
+        """Return -1: not available."""
+        return self._absent("load_darknet", "convert the model to ONNX first")
+
+    def load_tensorflow(self, *_: Any, **__: Any) -> int:
+        """Return -1: not available."""
+        return self._absent("load_tensorflow", "convert the model to ONNX or TFLite first")
+
+    def load_pytorch(self, *_: Any, **__: Any) -> int:
+        """Return -1: not available."""
+        return self._absent("load_pytorch", "export the model to ONNX first")
+
+    def hybrid_quantization_step1(
+        self,
+        dataset: str | None = None,
+        rknn_batch_size: int | None = None,
+        proposal: bool = False,
+        proposal_dataset_size: int = 1,
+        custom_hybrid: Any = None,
+    ) -> int:
+        """Write the files for `hybrid_quantization_step2` into the working directory.
+
+        Their names are those of the model with the endings `.model` (the float model, in ONNX), `.data`
+        (settings and layers, in JSON) and `.quantization.cfg`, a text in which users name layers that stay
+        in floating point.
+
+        Parameters
+        ----------
+        dataset : a text file as for `build`; step 2 reads it again.
+        rknn_batch_size : None or 1.
+        proposal : whether the text names the layers that the output gains most from in floating point.
+        proposal_dataset_size : number of samples of the comparison that finds these layers.
+        custom_hybrid : pairs of tensors; the text names the layers between the two tensors of each.
+        """
+        call = "hybrid_quantization_step1"
+        if self._source is None or self._source.suffix.lower() == ".tflite":
+            return self._failed(f"{call}: call load_onnx first")
+        if dataset is None:
+            return self._failed(f"{call}: a dataset is needed")
+        if rknn_batch_size not in (None, 1):
+            return self._failed(f"{call}: rknn_batch_size {rknn_batch_size} is not available, only 1")
+        try:
+            bounds = [f"{first},{last}" for first, last in custom_hybrid or ()]
+        except (TypeError, ValueError):
+            return self._failed(f"{call}: custom_hybrid must be a list of pairs of names of tensors")
+        stem, report = self._source.stem, self._folder / "layers.json"
+        model = self._folder / "float.model"
+        floats = ["quantize", str(self._source), "-o", str(model), "--float-only"]
+        if self._command(call, [*floats, *self._reading, *self._pixels()]) is None:
+            return FAILED
+        quantising = ["--method", self._settings["method"], self._settings["weights"]]
+        # The model normalises pixels itself if there is a normalisation; its samples then stay as they are.
+        quantising += [*self._raw(), *(["--bgr"] if self._settings["bgr"] else [])]
+        words = ["quantize", str(model), "-o", str(self._folder / "trial.onnx"), "--data", str(dataset)]
+        words += [*quantising, "--limit", str(max(1, int(proposal_dataset_size))), "--json", str(report)]
+        words += ["--gains"] if proposal else []
+        for pair in bounds:
+            words += ["--keep-between", pair]
+        if self._command(call, words) is None:
+            return FAILED
+        found = json.loads(report.read_text())
+        layers = {layer["tensor"]: layer["name"] for layer in found["layers"]}
+        tensors = {name: tensor for tensor, name in layers.items()}
+        named = [*found["floats"], *(found["float_first"][:PROPOSED] if proposal else ())]
+        first = [tensors[name] for name in dict.fromkeys(named) if name in tensors]
+        data = {"dataset": os.path.abspath(dataset), "quantising": quantising, "layers": layers}
+        try:
+            shutil.copyfile(model, f"{stem}.model")
+            Path(f"{stem}.data").write_text(json.dumps(data, indent=1) + "\n")
+            Path(f"{stem}.quantization.cfg").write_text(hybrid_text(first, list(layers)))
+        except OSError as error:
+            return self._failed(f"{call}: {error}")
+        self._say(f"{call}: wrote {stem}.model, {stem}.data and {stem}.quantization.cfg")
+        return SUCCESS
+
+    def hybrid_quantization_step2(
+        self, model_input: str, data_input: str, model_quantization_cfg: str
+    ) -> int:
+        """Quantise and compile a model, with some layers in floating point.
+
+        Parameters
+        ----------
+        model_input, data_input, model_quantization_cfg : the files of `hybrid_quantization_step1`.
+        """
+        call = "hybrid_quantization_step2"
+        try:
+            data = json.loads(Path(data_input).read_text())
+            dataset, quantising, layers = data["dataset"], data["quantising"], data["layers"]
+            kept = hybrid_layers(Path(model_quantization_cfg).read_text(), layers)
+        except OSError as error:
+            return self._failed(f"{call}: {error}")
+        except (KeyError, TypeError, UnicodeDecodeError, json.JSONDecodeError):
+            return self._failed(f"{call}: {data_input} was not written by hybrid_quantization_step1")
+        except ValueError as error:
+            return self._failed(f"{call}: {model_quantization_cfg}: {error}")
+        if self._load(call, model_input, []) != SUCCESS or self._source is None:
+            return FAILED
+        model = self._folder / "model.onnx"
+        words = ["quantize", str(self._source), "-o", str(model), "--data", str(dataset), *quantising]
+        for name in kept:
+            words += ["--keep", name]
+        if self._command(call, words) is None or not self._compiled(call, model, []):
+            return FAILED
+        self._built = True
+        self._normalising = [word for word in quantising if word.startswith(("--mean", "--std"))]
+        self._settings["bgr"] = "--bgr" in quantising
+        return SUCCESS
+
+    def _raw(self) -> list[str]:
+        """Return the options for samples that the model normalises itself, none if it does not."""
+        return ["--mean=0", "--std=1"] if self._pixels() else []
+
+    def _compiled(self, call: str, model: Path, reading: list[str]) -> bool:
+        """Compile a model to the container that `export_rknn` writes; return whether that worked."""
+        target = self._folder / "model.rkc"
+        if self._command(call, ["compile", str(model), "-o", str(target), *reading]) is None:
+            return False
+        self.rknn_data = target.read_bytes()
+        return True
+
+    def build(
+        self,
+        do_quantization: bool = True,
+        dataset: str | None = None,
+        rknn_batch_size: int | None = None,
+        auto_hybrid: bool = False,
+    ) -> int:
+        """Quantise and compile the model that was loaded.
+
+        Parameters
+        ----------
+        do_quantization : whether to quantise a float model; otherwise it runs in fp16, and a model that is
+            already quantised as it is.
+        dataset : a text file with the files of one sample (pictures or .npy) on each line.
+        rknn_batch_size : None or 1.
+        auto_hybrid : whether layers with a small cosine stay in floating point.
+        """
+        if self._source is None:
+            return self._failed("build: call load_onnx or load_tflite first")
+        if rknn_batch_size not in (None, 1):
+            return self._failed(f"build: rknn_batch_size {rknn_batch_size} is not available, only 1")
+        if do_quantization and dataset is None:
+            return self._failed("build: do_quantization needs a dataset")
+        onnx = self._source.suffix.lower() != ".tflite"
+        if do_quantization and not onnx:
+            return self._failed(
+                "build: only ONNX models are quantised; a TFLite model is used as it is, with "
+                "do_quantization=False"
+            )
+        self._built, self.rknn_data = False, None
+        model, reading = self._source, self._reading
+        pixels = self._pixels() if onnx else []
+        if do_quantization or pixels:
+            model = self._folder / "model.onnx"
+            words = ["quantize", str(self._source), "-o", str(model), *reading, *pixels]
+            if do_quantization:
+                words += ["--data", str(dataset), "--method", self._settings["method"]]
+                words += [self._settings["weights"], *(["--bgr"] if self._settings["bgr"] else [])]
+                words += ["--below", str(self._settings["below"])] if auto_hybrid else []
+            else:
+                words += ["--float-only"]
+            if self._command("build", words) is None:
+                return FAILED
+            reading = []
+        if not self._compiled("build", model, reading):
+            return FAILED
+        self._built, self._normalising = do_quantization, pixels
+        return SUCCESS
+
+    def _pixels(self) -> list[str]:
+        """Return the options for the normalisation, none if it changes nothing."""
+        means, stds = self._settings["means"], self._settings["stds"]
+        if not any(any(group) for group in means) and all(value == 1 for group in stds for value in group):
+            return []
+        mean, std = ("/".join(",".join(map(str, group)) for group in groups) for groups in (means, stds))
+        return [f"--mean={mean}", f"--std={std}", "--pixels"]
+
+    def export_rknn(self, export_path: str, **others: Any) -> int:
+        """Write the built model, as a container of rkcosim, to a file.
+
+        The file runs on the simulated NPU only. Other arguments of the toolkit have no effect.
+        """
+        for name in others:
+            self._once(f"export_rknn: the option '{name}' has no effect")
+        if self.rknn_data is None:
+            return self._failed("export_rknn: call build first")
+        try:
+            Path(export_path).write_bytes(self.rknn_data)
+        except (OSError, TypeError) as error:
+            return self._failed(f"export_rknn: {error}")
+        self._once("export_rknn: the file is a container of rkcosim, which boards do not read")
+        return SUCCESS
+
+    def _without_effect(self, call: str, given: dict[str, Any]) -> bool:
+        """Name options without effect, once; return False for unknown ones."""
+        known = WITHOUT_EFFECT[call]
+        for name, value in given.items():
+            if name not in known:
+                self._failed(f"{call}: there is no option '{name}'")
+                return False
+            if value != known[name]:
+                self._once(f"{call}: the option '{name}' has no effect")
+        return True
+
+    def _once(self, text: str) -> None:
+        if text not in self._named:
+            self._named.add(text)
+            print(f"W {self.NAME}: {text}", file=sys.stderr)
+
+    def _command(self, call: str, words: Sequence[str]) -> str | None:
+        """Run a command of rkcosim; return what it printed, or None after an error."""
+        python = os.environ.get(PYTHON_VARIABLE)
+        if not python:
+            self._failed(f"{call}: start the script with `rkcosim rknn -- python SCRIPT`")
+            return None
+        self._folder.mkdir(parents=True, exist_ok=True)
+        apart = {name: value for name, value in os.environ.items() if name != "LD_AUDIT"}
+        self._say(f"{call}: rkcosim {' '.join(words)}")
+        try:
+            done = subprocess.run(
+                [python, "-m", "rkcosim", *words, *([] if self.verbose else ["--quiet"])],
+                env=apart,
+                stdout=subprocess.PIPE,
+                stderr=None if self.verbose else subprocess.PIPE,
+                text=True,
+                timeout=LONGEST,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            self._failed(f"{call}: {error}")
+            return None
+        if done.returncode:
+            said = (done.stderr or "").strip() or f"rkcosim ended with {done.returncode}"
+            self._failed(f"{call}: {said.splitlines()[-1].removeprefix('rkcosim: ')}")
+            return None
+        return str(done.stdout)
+
+
+def _groups(values: Any) -> list[list[float]]:
+    """Return numbers for each input: [[1, 2, 3]], or [1, 2, 3] for one input; [] for None."""
+    if values is None:
+        return []
+    if values and not isinstance(values[0], (list, tuple)):
+        values = [values]
+    return [[float(value) for value in group] for group in values]
