@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from rkcosim.base import progress
 from rkcosim.base.files import open_regular, read_given
 from rkcosim.cli.inputs import PICTURES, InputError, fit_picture, load_archive, load_array
-from rkcosim.compiler.quantization import Normalisation
+from rkcosim.compiler.quantization import Normalisation, for_inputs
 
 Array = npt.NDArray[Any]
 
@@ -49,12 +49,15 @@ class Reading:
         Whether the channels of pictures are blue, green, red.
     limit
         Maximum number of samples.
+    chosen
+        The normalisation of each input that has one, by name; `load_samples` sets it.
     """
 
     normalisations: tuple[Normalisation, ...] = ()
     raw: bool = False
     bgr: bool = False
     limit: int = MOST_SAMPLES
+    chosen: Mapping[str, Normalisation] = field(default_factory=dict)
 
 
 def inputs_of(proto: Any) -> list[Input]:
@@ -93,10 +96,14 @@ def load_samples(path: Path, inputs: Sequence[Input], how: Reading) -> list[dict
     ------
     InputError
         If there is no sample, or a file is damaged or does not fit the model.
+    ModelError
+        If a normalisation does not fit the model.
     FileNotFoundError
         If the path does not exist.
     """
     samples: list[dict[str, Array]] = []
+    if not how.raw:
+        how = replace(how, chosen=for_inputs(how.normalisations, {one.name: one.shape for one in inputs}))
     with progress.step("reading the samples", unit="samples") as shown:
         for values in _samples(path, inputs, how):
             samples.append(values)
@@ -148,12 +155,12 @@ def _of_files(files: Sequence[Path], inputs: Sequence[Input], how: Reading) -> I
     if len(files) != len(inputs):
         raise InputError(f"{files[0]}: one file is given, the model has {len(inputs)} inputs")
     columns = []
-    for number, (file, item) in enumerate(zip(files, inputs, strict=True)):
+    for file, item in zip(files, inputs, strict=True):
         if file.suffix.lower() in PICTURES:
-            columns.append([_normalised(_picture(file, item, how), number, item, how, pixels=True)])
+            columns.append([_normalised(_picture(file, item, how), item, how, pixels=True)])
         else:
             arrays = split(load_array(file), item, file)
-            columns.append([_normalised(array, number, item, how) for array in arrays])
+            columns.append([_normalised(array, item, how) for array in arrays])
     if len({len(column) for column in columns}) > 1:
         counts = ", ".join(f"{file} {len(column)}" for file, column in zip(files, columns, strict=True))
         raise InputError(f"the files of one line hold different numbers of samples: {counts}")
@@ -172,8 +179,7 @@ def _of_archive(path: Path, inputs: Sequence[Input], how: Reading) -> Iterator[d
         held = ", ".join(archive) or "nothing"
         raise InputError(f"{path}: has no array for the input '{absent[0]}' (it has: {held})")
     columns = [
-        [_normalised(array, number, item, how) for array in split(archive[item.name], item, path)]
-        for number, item in enumerate(inputs)
+        [_normalised(array, item, how) for array in split(archive[item.name], item, path)] for item in inputs
     ]
     if len({len(column) for column in columns}) > 1:
         counts = ", ".join(f"{name} {len(column)}" for name, column in zip(names, columns, strict=True))
@@ -221,15 +227,13 @@ def _picture(path: Path, item: Input, how: Reading) -> Array:
     return pixels[:, ::-1] if how.bgr else pixels
 
 
-def _normalised(values: Array, number: int, item: Input, how: Reading, pixels: bool = False) -> Array:
+def _normalised(values: Array, item: Input, how: Reading, pixels: bool = False) -> Array:
     """Return a sample in the type of its input, normalised as asked."""
     if item.dtype.kind != "f":
         return values.astype(item.dtype)
-    several = how.normalisations
     if how.raw:
         return np.ascontiguousarray(values, item.dtype)
-    if several:
-        chosen = several[number if len(several) > 1 else 0]
-        return chosen.apply(item.name, values).astype(item.dtype)
+    if item.name in how.chosen:
+        return how.chosen[item.name].apply(item.name, values).astype(item.dtype)
     divisor = np.float32(255 if pixels else 1)
     return (values.astype(np.float32) / divisor).astype(item.dtype)

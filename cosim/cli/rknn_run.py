@@ -153,4 +153,8 @@ def _tell_missing(program: list[str], code: int) -> None:
 
     for text in program[1:] if code else ():
         if text.endswith(MODELS) and not Path(text).exists():
-            print(f"rkcosim: there is no file {text}: {MISSING.format(path=text)}", file=sys.stderr)
+            print(
+                f"rkcosim: there is no file {text}; if the program was to read it, "
+                f"{MISSING.format(path=text)}",
+                file=sys.stderr,
+            )

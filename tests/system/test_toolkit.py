@@ -127,7 +127,8 @@ for form in ("float", "int8"):
     assert rknn.load_onnx(sys.argv[1]) == 0
     assert rknn.build(do_quantization=form == "int8", dataset="dataset.txt") == 0
     assert rknn.init_runtime() == 0
-    outputs[form] = rknn.inference([pixels])[0]
+    outputs[form] = rknn.inference(pixels)[0]
+    assert (outputs[form] == rknn.inference([pixels])[0]).all()
     if form == "int8":
         assert rknn.hybrid_quantization_step1(dataset="dataset.txt", proposal=True) == 0
     rknn.release()

@@ -13,6 +13,7 @@ from rkcosim.compiler.graph import ModelError
 from rkcosim.compiler.quantization import (
     Normalisation,
     Settings,
+    for_inputs,
     measure,
     prepared,
     quantize_model,
@@ -252,3 +253,16 @@ def test_the_smallest_squared_error_is_a_method() -> None:
         for method in ("minmax", "mse")
     ]
     assert made[1] < 0.9 * made[0]
+
+
+def test_one_normalisation_concerns_the_inputs_with_its_channels() -> None:
+    one = Normalisation((1.0, 2.0, 3.0), (4.0,))
+    shapes = {"images": (1, 3, 8, 8), "texts": (1, 80, 512), "points": (1, 3)}
+    assert for_inputs([one], shapes) == {"images": one, "points": one}
+    assert for_inputs([], shapes) == {}
+    with pytest.raises(ModelError, match=r"'texts' .* has 80 channels, but there are 3 means"):
+        for_inputs([one], {"texts": (1, 80, 512)})
+    with pytest.raises(ModelError, match="2 normalisations are given, the model has 3 inputs"):
+        for_inputs([one, one], shapes)
+    with pytest.raises(ModelError, match=r"'maps' .* has 4 channels"):
+        for_inputs([one], {"maps": (1, 4, 8, 8), "images": (1, 3, 8, 8)})

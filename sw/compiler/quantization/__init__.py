@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rkcosim.compiler.quantization.accuracy import Accuracy, Layer, measure
 from rkcosim.compiler.quantization.figures import Figures, worst_of
-from rkcosim.compiler.quantization.prepare import Normalisation, prepared
+from rkcosim.compiler.quantization.prepare import Normalisation, for_inputs, prepared
 from rkcosim.compiler.quantization.quantizer import Method, Settings, between, quantize_model
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Normalisation",
     "Settings",
     "between",
+    "for_inputs",
     "measure",
     "prepared",
     "quantize_model",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,6 +50,11 @@ class Normalisation:
         if 0.0 in self.std:
             raise ModelError("a standard deviation of 0 is not possible: values are divided by it")
 
+    def concerns(self, shape: Sequence[int]) -> bool:
+        """Return whether an input of this shape has four dimensions, or this number of channels."""
+        channels = shape[1] if len(shape) > 1 else 1
+        return len(shape) == 4 or all(len(values) in (1, channels) for values in (self.mean, self.std))
+
     def constants(self, name: str, shape: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         """Return mean and standard deviation as float32 arrays that are broadcast to an input.
 
@@ -82,6 +87,37 @@ class Normalisation:
         mean, std = self.constants(name, values.shape)
         normalised: np.ndarray = ((values.astype(np.float32) - mean) / std).astype(np.float32)
         return normalised
+
+
+def for_inputs(
+    several: Sequence[Normalisation], inputs: Mapping[str, Sequence[int]]
+) -> dict[str, Normalisation]:
+    """Return the normalisation of each input that has one, by its name.
+
+    Parameters
+    ----------
+    several
+        One for each input; or one for all, which applies to those of four dimensions and to those with its
+        number of channels; empty for none.
+    inputs
+        Shapes of the inputs by name, in the model's order.
+
+    Raises
+    ------
+    ModelError
+        If there is another number of normalisations, or one does not fit its input.
+    """
+    if len(several) not in (0, 1, len(inputs)):
+        raise ModelError(f"{len(several)} normalisations are given, the model has {len(inputs)} inputs")
+    if len(several) > 1:
+        chosen = dict(zip(inputs, several, strict=True))
+    else:
+        chosen = {name: one for one in several for name, shape in inputs.items() if one.concerns(shape)}
+        if several and not chosen:
+            chosen = {next(iter(inputs)): several[0]}
+    for name, one in chosen.items():
+        one.constants(name, inputs[name])
+    return chosen
 
 
 def prepared(data: bytes, normalisations: Sequence[Normalisation] = ()) -> onnx.ModelProto:
@@ -133,15 +169,14 @@ def _recent(proto: onnx.ModelProto) -> onnx.ModelProto:
 def _normalise(proto: onnx.ModelProto, normalisations: Sequence[Normalisation]) -> None:
     """Put the normalisation in front of the inputs' readers."""
     graph = proto.graph
-    if len(normalisations) not in (1, len(graph.input)):
-        raise ModelError(
-            f"{len(normalisations)} normalisations are given, the model has {len(graph.input)} inputs"
-        )
-    several = list(normalisations) * (len(graph.input) if len(normalisations) == 1 else 1)
+    shapes = {
+        item.name: [size for size in input_shape(item) if isinstance(size, int)] for item in graph.input
+    }
+    types = {item.name: item.type.tensor_type.elem_type for item in graph.input}
     made = []
-    for item, normalisation in zip(graph.input, several, strict=True):
-        name, shape = item.name, [size for size in input_shape(item) if isinstance(size, int)]
-        if item.type.tensor_type.elem_type != onnx.TensorProto.FLOAT:
+    for name, normalisation in for_inputs(normalisations, shapes).items():
+        shape = shapes[name]
+        if types[name] != onnx.TensorProto.FLOAT:
             continue
         mean, std = normalisation.constants(name, shape)
         factor, offset = (1 / std).astype(np.float32), (-mean / std).astype(np.float32)

@@ -134,7 +134,7 @@ class RKNNLite:
 
     def inference(
         self,
-        inputs: list[Any],
+        inputs: list[Any] | np.ndarray,
         data_type: str | None = None,
         data_format: list[str] | str | None = None,
         inputs_pass_through: list[int] | None = None,
@@ -144,7 +144,8 @@ class RKNNLite:
 
         Parameters
         ----------
-        inputs : an array for each input; of four dimensions in the order of `data_format`.
+        inputs : an array for each input, or the array of the only input; of four dimensions in the order of
+            `data_format`.
         data_format : "nhwc" (the default) or "nchw", for each input.
         inputs_pass_through : for each input, 1 if it already has the NPU's layout and type.
 
@@ -156,6 +157,8 @@ class RKNNLite:
         if not self._context.value:
             self._failed("inference: call init_runtime first")
             return None
+        if isinstance(inputs, np.ndarray):
+            inputs = [inputs]
         if not isinstance(inputs, (list, tuple)) or len(inputs) != len(self._inputs):
             self._failed(f"inference: inputs must be a list of {len(self._inputs)} arrays")
             return None

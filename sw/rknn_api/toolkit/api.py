@@ -64,7 +64,7 @@ class RKNN(Conversion):
 
     def inference(
         self,
-        inputs: list[Any],
+        inputs: list[Any] | np.ndarray,
         data_type: str | None = None,
         data_format: list[str] | str | None = None,
         inputs_pass_through: list[int] | None = None,
@@ -75,7 +75,7 @@ class RKNN(Conversion):
         `mean_values` and `std_values` of a TFLite model are applied here, because the model takes no pixels.
         """
         self._without_effect("inference", {"data_type": data_type, "get_frame_id": get_frame_id})
-        given = inputs
+        given = inputs = [inputs] if isinstance(inputs, np.ndarray) else inputs
         tflite = self._source is not None and self._source.suffix.lower() == ".tflite"
         if tflite and self._pixels() and isinstance(inputs, (list, tuple)):
             self._once("the exported file of a TFLite model has no mean_values and std_values")

@@ -330,6 +330,7 @@ class Conversion(RKNNLite):
         dataset: str | None = None,
         rknn_batch_size: int | None = None,
         auto_hybrid: bool = False,
+        auto_hybrid_quant: bool = False,
     ) -> int:
         """Quantise and compile the model that was loaded.
 
@@ -340,6 +341,7 @@ class Conversion(RKNNLite):
         dataset : a text file with the files of one sample (pictures or .npy) on each line.
         rknn_batch_size : None or 1.
         auto_hybrid : whether layers with a small cosine stay in floating point.
+        auto_hybrid_quant : an older name of the same.
         """
         if self._source is None:
             return self._failed("build: call load_onnx or load_tflite first")
@@ -362,7 +364,7 @@ class Conversion(RKNNLite):
             if do_quantization:
                 words += ["--data", str(dataset), "--method", self._settings["method"]]
                 words += [self._settings["weights"], *(["--bgr"] if self._settings["bgr"] else [])]
-                words += ["--below", str(self._settings["below"])] if auto_hybrid else []
+                words += ["--below", str(self._settings["below"])] if auto_hybrid or auto_hybrid_quant else []
             else:
                 words += ["--float-only"]
             if self._command("build", words) is None:
