@@ -452,3 +452,20 @@ def test_roofline_file():
     run.rows = [row for row in run.rows if not row.macs]
     with pytest.raises(ReportError, match="no layer has MACs"):
         draw(run, 0.6)
+
+
+@pytest.mark.parametrize("pixels", [1, 3, 15, 16, 17, 40])
+def test_operands_of_few_pixels_are_read_whole(pixels: int) -> None:
+    """A stripe of fewer pixels than 16 reads as many operands as its own size says."""
+    stripe = min(pixels, 16)
+    shape = TaskShape(
+        **{"kind": CONV, "words": 128, "pixels": pixels, "row_pixels": pixels, "octets": 4, "kept": 4},
+        **{"groups": 2, "octet_cycles": 1, "surfaces": 2, "written": 2, "write_beats": 1, "write_runs": 1},
+        **{"to_memory": True, "table_bytes": 256, "operand_bytes": 64 * stripe, "operand_runs": 2},
+        **{"tiles": 7, "rows": 1, "row_step": 4, "first_rows": 1, "feature_beats": 7 * stripe},
+        **{"feature_fills": 7 * stripe, "feature_bursts": 1, "last_beats": 7 * stripe, "last_bursts": 1},
+        **{"stride": 1, "reach": 1, "weight_bytes": 832, "group_bytes": 416, "ring_bytes": 360448},
+        **{"weight_head": 10, "kernel_x": 1, "kernel_y": 1, "stride_x": 1},
+    )
+    time = task_time(shape, Memory.of(DramConfig()), CONSTANTS)
+    assert time.cycles > 112 * -(-pixels // 16) * 2

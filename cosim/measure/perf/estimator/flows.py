@@ -56,7 +56,7 @@ def _convolution(s: TaskShape, m: Memory, c: Coefficients, lists: Lists, gap: fl
     weights, here = s.weight_bytes / BEAT, s.group_bytes / BEAT if s.weight_bytes else 0.0
     ring = s.ring_bytes / BEAT + READ_AHEAD
     table, operand = s.table_bytes / BEAT, s.operand_bytes / BEAT
-    operands = operand * s.stripes * s.groups * min(s.pixels / (s.stripes * STRIPE), 1.0)
+    operands = operand * s.groups * s.pixels / min(STRIPE, s.pixels)
     ahead = RING_ATOMS // 2 // max(operand, 1) * operand
     # Taps of the first channels come first, row by row; those of the last row wait for the last input row.
     taps = min(s.kernel_x * s.kernel_y, s.tiles)
