@@ -1,13 +1,15 @@
 """Accuracy of quantised networks: float, int8, int8 with layers in floats, in onnxruntime and on the NPU.
 
     python -m benchmarks.quantize FOLDER [--json FILE] [--mixed N] [--samples N] [--data PICTURES]
-        [--shape NAME=SIZES] [MODEL.onnx ...]
+        [--shape NAME=SIZES] [--rtl CYCLES] [MODEL.onnx ...]
 
 Makes the networks of examples/networks/make.py in floating point (their weights are random), or takes float
 ONNX models of one input, quantises each with `rkcosim.compiler.quantization` on samples of a normal
 distribution, and measures the outputs on other samples.  With --data the samples are pictures: those at even
 places of the folder are for calibration, those at odd places for the measurement.  Each row is written to
-FOLDER when it is known; a second run goes on behind the last one.  Cycles are those of `rkcosim estimate`.
+FOLDER when it is known; a second run goes on behind the last one.  Cycles are those of `rkcosim estimate`;
+with --rtl, int8 models of at most this number of estimated cycles also run on the RTL, on one core, where
+every tensor is compared with the golden models.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import runpy
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -30,12 +33,14 @@ from rkcosim.compiler.options import using_options
 from rkcosim.compiler.quantization import (
     Normalisation,
     Settings,
+    keep_most_important,
     measure,
     prepared,
     quantize_model,
     worst_of,
 )
 from rkcosim.measure.models.accuracy import npu_figures
+from rkcosim.measure.models.run import run_model
 from rkcosim.measure.perf.estimator.estimate import estimate_model
 
 MAKE = runpy.run_path(str(Path(__file__).parents[1] / "examples" / "networks" / "make.py"))
@@ -53,8 +58,10 @@ class Pictures:
     normalisations: tuple[Normalisation, ...]
 
 
-def row_of(name: str, data: bytes, samples: int, mixed: int, pictures: Pictures | None) -> dict[str, Any]:
-    """Quantise a float model and return the figures of its worst output, and its estimated cycles."""
+def row_of(
+    name: str, data: bytes, samples: int, mixed: int, pictures: Pictures | None, rtl: int
+) -> dict[str, Any]:
+    """Quantise a float model and return the figures of its worst output, and its cycles."""
     begun = time.perf_counter()
     proto = prepared(data)
     (item,) = inputs_of(proto)
@@ -76,7 +83,9 @@ def row_of(name: str, data: bytes, samples: int, mixed: int, pictures: Pictures 
         }
         if form == "int8":
             row |= {"layers": len(found.layers), **estimated(made)}
-            kept = row["kept"] = tuple(layer.name for layer in found.worst(mixed))
+            if (row["cycles"] or rtl + 1) <= rtl:
+                row |= measured(made)
+            kept = row["kept"] = keep_most_important(proto, learnt, Settings(), mixed)
     return row | {"seconds": time.perf_counter() - begun}
 
 
@@ -85,16 +94,27 @@ def estimated(made: bytes) -> dict[str, Any]:
     try:
         cycles = estimate_model(compile_model(made)).cycles
     except RuntimeError as error:
-        return {"cycles": None, "milliseconds": None, "estimate_failed": str(error)}
-    return {"cycles": cycles, "milliseconds": cycles / 1e6}
+        return {"cycles": None, "estimate_failed": str(error)}
+    return {"cycles": cycles}
+
+
+def measured(made: bytes) -> dict[str, Any]:
+    """Return the cycles of an int8 model on the RTL; raises RuntimeError if a tensor is wrong."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "int8.onnx")
+        path.write_bytes(made)
+        run = run_model(path, check=True)
+    if run.verdict["match"] is not True:
+        raise RuntimeError(f"the RTL differs from the golden model: {run.verdict}")
+    return {"measured_cycles": run.cycles}
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """Return the rows as a table in Markdown."""
     heads = ("network", "layers", "int8, onnxruntime", "int8, NPU", "mixed, onnxruntime", "mixed, NPU")
     lines = [
-        f"| {' | '.join((*heads, 'layers in floats', 'cycles', 'ms at 1 GHz'))} |",
-        f"|{' --- |' * (len(heads) + 3)}",
+        f"| {' | '.join((*heads, 'layers in floats', 'cycles, estimate', 'cycles, RTL', 'ms at 1 GHz'))} |",
+        f"|{' --- |' * (len(heads) + 4)}",
     ]
     for row in rows:
         cells = [row["network"], str(row["layers"])]
@@ -104,10 +124,10 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
                 sqnr = "exact" if figures["sqnr"] is None else f"{figures['sqnr']:.1f} dB"
                 cells.append(f"{sqnr}, {figures['cosine']:.4f}")
         cells.append(", ".join(row["kept"]))
-        if row["cycles"] is None:
-            cells += ["no estimate", "no estimate"]
-        else:
-            cells += [f"{row['cycles']:,.0f}", f"{row['milliseconds']:.3f}"]
+        cycles = [row["cycles"], row.get("measured_cycles")]
+        cells += ["-" if number is None else f"{number:,.0f}" for number in cycles]
+        best = cycles[1] or cycles[0]
+        cells.append("-" if best is None else f"{best / 1e6:.3f}")
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -124,6 +144,7 @@ def main() -> None:
     parser.add_argument("--mean", default="0", help="with --data: numbers to subtract from the pixels")
     parser.add_argument("--std", default="255", help="with --data: numbers to divide the pixels by")
     parser.add_argument("--shape", help="shape of an open input, as x=1,3,320,320")
+    parser.add_argument("--rtl", type=int, default=0, help="largest number of cycles to run on the RTL")
     given = parser.parse_intermixed_args()
     mean, std = (tuple(map(float, text.split(","))) for text in (given.mean, given.std))
     pictures = Pictures(given.data, (Normalisation(mean, std),)) if given.data else None
@@ -143,7 +164,7 @@ def main() -> None:
             else:
                 data = Path(model).read_bytes()
             with using_options(shapes=shapes):
-                row = row_of(name, data, given.samples, given.mixed, pictures)
+                row = row_of(name, data, given.samples, given.mixed, pictures, given.rtl)
             text = json.dumps(row, indent=2)
             place.write_text(text + "\n")
         rows.append(json.loads(place.read_text()))

@@ -161,10 +161,12 @@ def quantize_command(asked: QuantizeOptions) -> None:
         settings = quantization.Settings(asked.method, asked.percentile, asked.per_channel, kept)
         made, found = _quantized(proto, samples, settings, gains=asked.gains or asked.mixed > 0)
         before = found
-        more = found.worst(asked.mixed)
-        more += [one for one in found.worst(len(found.layers)) if one.alone.cosine < (asked.below or -1.0)]
+        below = asked.below or -1.0
+        more = [one.name for one in found.worst(len(found.layers)) if one.alone.cosine < below]
+        if asked.mixed:
+            kept = quantization.keep_most_important(proto, samples, settings, asked.mixed, found)
         if asked.mixed or more:
-            kept = tuple(dict.fromkeys([*kept, *(layer.name for layer in more)]))
+            kept = tuple(dict.fromkeys([*kept, *more]))
             made, found = _quantized(proto, samples, replace(settings, keep=kept))
         if asked.npu:
             found.npu = _npu(proto, made, samples)

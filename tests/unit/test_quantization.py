@@ -14,6 +14,7 @@ from rkcosim.compiler.quantization import (
     Normalisation,
     Settings,
     for_inputs,
+    keep_most_important,
     measure,
     prepared,
     quantize_model,
@@ -266,3 +267,13 @@ def test_one_normalisation_concerns_the_inputs_with_its_channels() -> None:
         for_inputs([one, one], shapes)
     with pytest.raises(ModelError, match=r"'maps' .* has 4 channels"):
         for_inputs([one], {"maps": (1, 4, 8, 8), "images": (1, 3, 8, 8)})
+
+
+def test_layers_are_chosen_one_after_the_other() -> None:
+    proto, made = quantised(chain(), "conv2")
+    found = measure(proto, made, samples(), gains=True)
+    first = found.worst(1)[0].name
+    assert keep_most_important(proto, samples(), Settings(), 1) == (first,)
+    assert set(keep_most_important(proto, samples(), Settings(), 2, found)) == {"conv0", "conv2"}
+    assert keep_most_important(proto, samples(), Settings(keep=(first,)), 1)[0] == first
+    assert keep_most_important(proto, samples(), Settings(keep=("conv0",)), 0) == ("conv0",)

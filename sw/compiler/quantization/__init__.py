@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rkcosim.compiler.quantization.accuracy import Accuracy, Layer, measure
 from rkcosim.compiler.quantization.figures import Figures, worst_of
+from rkcosim.compiler.quantization.mixed import keep_most_important
 from rkcosim.compiler.quantization.prepare import Normalisation, for_inputs, prepared
 from rkcosim.compiler.quantization.quantizer import Method, Settings, between, quantize_model
 
@@ -16,6 +17,7 @@ __all__ = [
     "Settings",
     "between",
     "for_inputs",
+    "keep_most_important",
     "measure",
     "prepared",
     "quantize_model",
