@@ -25,18 +25,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 
-from rkcosim.cli.calibration import Reading, inputs_of, load_samples
+from rkcosim.cli.calibration import Reading, load_samples
 from rkcosim.compiler import compile_model
 from rkcosim.compiler.options import using_options
 from rkcosim.compiler.quantization import (
     Normalisation,
+    OnnxModel,
     Settings,
     keep_most_important,
-    measure,
     prepared,
-    quantize_model,
     worst_of,
 )
 from rkcosim.measure.models.accuracy import npu_figures
@@ -63,8 +61,8 @@ def row_of(
 ) -> dict[str, Any]:
     """Quantise a float model and return the figures of its worst output, and its cycles."""
     begun = time.perf_counter()
-    proto = prepared(data)
-    (item,) = inputs_of(proto)
+    model = OnnxModel(prepared(data))
+    (item,) = model.inputs
     if pictures is None:
         rng = np.random.default_rng(11)
         drawn = [{item.name: rng.normal(size=item.shape).astype(np.float32)} for _ in range(2 * samples)]
@@ -75,17 +73,17 @@ def row_of(
     row: dict[str, Any] = {"network": name, "samples": len(learnt)}
     kept: tuple[str, ...] = ()
     for form in ("int8", "mixed"):
-        made = quantize_model(proto, learnt, Settings(keep=kept))
-        found = measure(proto, onnx.load_model_from_string(made), fresh, gains=form == "int8" and mixed > 0)
+        made = model.quantize(learnt, Settings(keep=kept))
+        found = model.measure(made, fresh)
         row[form] = {
             "onnxruntime": asdict(worst_of(found.outputs)),
-            "npu": asdict(worst_of(npu_figures(proto, made, fresh))),
+            "npu": asdict(worst_of(npu_figures(model, made, fresh))),
         }
         if form == "int8":
             row |= {"layers": len(found.layers), **estimated(made)}
             if (row["cycles"] or rtl + 1) <= rtl:
                 row |= measured(made)
-            kept = row["kept"] = keep_most_important(proto, learnt, Settings(), mixed)
+            kept = row["kept"] = keep_most_important(model, learnt, Settings(), mixed)
     return row | {"seconds": time.perf_counter() - begun}
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from rkcosim.base import progress
 from rkcosim.base.files import open_regular, read_given
 from rkcosim.cli.inputs import PICTURES, InputError, fit_picture, load_archive, load_array
-from rkcosim.compiler.quantization import Normalisation, for_inputs
+from rkcosim.compiler.quantization import ModelInput, Normalisation, for_inputs
 
 Array = npt.NDArray[Any]
 
@@ -23,15 +23,6 @@ LISTS = (".txt",)
 
 MOST_SAMPLES = 4096
 """Maximum number of samples that are read."""
-
-
-@dataclass(frozen=True)
-class Input:
-    """An input of a float model: name, shape and element type."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
 
 
 @dataclass(frozen=True)
@@ -60,21 +51,7 @@ class Reading:
     chosen: Mapping[str, Normalisation] = field(default_factory=dict)
 
 
-def inputs_of(proto: Any) -> list[Input]:
-    """Return the inputs of an ONNX model with fixed shapes."""
-    from onnx.helper import tensor_dtype_to_np_dtype
-
-    return [
-        Input(
-            item.name,
-            tuple(dim.dim_value for dim in item.type.tensor_type.shape.dim),
-            np.dtype(tensor_dtype_to_np_dtype(item.type.tensor_type.elem_type)),
-        )
-        for item in proto.graph.input
-    ]
-
-
-def load_samples(path: Path, inputs: Sequence[Input], how: Reading) -> list[dict[str, Array]]:
+def load_samples(path: Path, inputs: Sequence[ModelInput], how: Reading) -> list[dict[str, Array]]:
     """Read samples for a float model.
 
     Parameters
@@ -115,7 +92,7 @@ def load_samples(path: Path, inputs: Sequence[Input], how: Reading) -> list[dict
     return samples
 
 
-def _samples(path: Path, inputs: Sequence[Input], how: Reading) -> Iterator[dict[str, Array]]:
+def _samples(path: Path, inputs: Sequence[ModelInput], how: Reading) -> Iterator[dict[str, Array]]:
     if path.is_dir():
         kinds = (*PICTURES, *ARRAYS)
         files = sorted(file for file in path.iterdir() if file.suffix.lower() in kinds)
@@ -150,7 +127,9 @@ def _lines(path: Path) -> list[str]:
         raise InputError(f"{path}: is not a list of files: {error}") from error
 
 
-def _of_files(files: Sequence[Path], inputs: Sequence[Input], how: Reading) -> Iterator[dict[str, Array]]:
+def _of_files(
+    files: Sequence[Path], inputs: Sequence[ModelInput], how: Reading
+) -> Iterator[dict[str, Array]]:
     """Yield the samples of one file for each input."""
     if len(files) != len(inputs):
         raise InputError(f"{files[0]}: one file is given, the model has {len(inputs)} inputs")
@@ -168,7 +147,7 @@ def _of_files(files: Sequence[Path], inputs: Sequence[Input], how: Reading) -> I
         yield {item.name: array for item, array in zip(inputs, row, strict=True)}
 
 
-def _of_archive(path: Path, inputs: Sequence[Input], how: Reading) -> Iterator[dict[str, Array]]:
+def _of_archive(path: Path, inputs: Sequence[ModelInput], how: Reading) -> Iterator[dict[str, Array]]:
     with open_regular(path) as file:
         archive = load_archive(file, str(path))
     names = [item.name for item in inputs]
@@ -188,7 +167,7 @@ def _of_archive(path: Path, inputs: Sequence[Input], how: Reading) -> Iterator[d
         yield dict(zip(names, row, strict=True))
 
 
-def split(array: Array, item: Input, path: Path) -> list[Array]:
+def split(array: Array, item: ModelInput, path: Path) -> list[Array]:
     """Split an array into samples of an input: one, or several along an axis in front.
 
     Four dimensions may have the channels last, if that is not ambiguous.
@@ -218,7 +197,7 @@ def split(array: Array, item: Input, path: Path) -> list[Array]:
     )
 
 
-def _picture(path: Path, item: Input, how: Reading) -> Array:
+def _picture(path: Path, item: ModelInput, how: Reading) -> Array:
     data = read_given(path)
     try:
         pixels = fit_picture(data, item.shape)
@@ -227,7 +206,7 @@ def _picture(path: Path, item: Input, how: Reading) -> Array:
     return pixels[:, ::-1] if how.bgr else pixels
 
 
-def _normalised(values: Array, item: Input, how: Reading, pixels: bool = False) -> Array:
+def _normalised(values: Array, item: ModelInput, how: Reading, pixels: bool = False) -> Array:
     """Return a sample in the type of its input, normalised as asked."""
     if item.dtype.kind != "f":
         return values.astype(item.dtype)

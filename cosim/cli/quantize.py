@@ -12,7 +12,7 @@ from rkcosim.cli.options import LoadingOptions
 
 if TYPE_CHECKING:
     from rkcosim.cli.calibration import Reading
-    from rkcosim.compiler.quantization import Accuracy, Figures, Normalisation
+    from rkcosim.compiler.quantization import Accuracy, Figures, FloatModel, Normalisation, Settings
 
 SHOWN = 20
 """Layers that are printed without --all."""
@@ -86,8 +86,10 @@ class DataOptions(LoadingOptions):
 class QuantizeOptions(DataOptions):
     """Options of `rkcosim quantize`."""
 
-    model: Path = argument("ONNX model in floating point.")
-    output: Path = option("ONNX file to write.", "-o", "--output", default=MISSING, writes=True)
+    model: Path = argument("ONNX or TFLite model in floating point.")
+    output: Path = option(
+        "File to write, in the format of the model.", "-o", "--output", default=MISSING, writes=True
+    )
     method: Literal["minmax", "percentile", "entropy", "mse"] = option(
         "Ranges of activations: the extreme values (minmax), without outliers (percentile), with the "
         "smallest loss of information (entropy), or with the smallest mean squared error (mse).",
@@ -132,44 +134,44 @@ class QuantizeOptions(DataOptions):
     "rkcosim quantize model.onnx --data samples.npz --method percentile -o model_int8.onnx --json -",
 )
 def quantize_command(asked: QuantizeOptions) -> None:
-    """Make an int8 model from an ONNX model in floating point.
+    """Make an int8 model from an ONNX or TFLite model in floating point.
 
-    onnxruntime's quantiser writes the model in QDQ form. The report compares it with the float model layer by
-    layer, on the samples that were used for calibration.
+    onnxruntime's quantiser writes ONNX models in QDQ form, the AI Edge Quantizer TFLite models. The report
+    compares the result with the float model layer by layer, on the samples that were used for calibration.
     """
     from rkcosim.base.files import read_given, wrong
-    from rkcosim.cli.calibration import inputs_of, load_samples
+    from rkcosim.cli.calibration import load_samples
     from rkcosim.compiler import quantization
     from rkcosim.compiler.model import naming_model
 
     baked = asked.normalisations() if asked.pixels else ()
     if asked.pixels and not baked:
         needs("--mean or --std", pixels=True)
-    data = _onnx(read_given(asked.model), asked.model, wrong)
+    data = _known(read_given(asked.model), asked.model, wrong)
     with asked.reading(), naming_model(asked.model):
-        proto = quantization.prepared(data, baked)
+        model = quantization.open_float_model(data, baked)
         if asked.float_only:
-            results.write_bytes(asked.output, proto.SerializeToString())
+            results.write_bytes(asked.output, model.file())
             print(f"{asked.output}: {asked.output.stat().st_size:,} bytes, in floating point")
             asked.write({"model": asked.model.name, "quantized": False}, say=True)
             return
     if asked.data is None:
         raise ValueError("--data is missing: quantisation needs samples of the model's inputs")
-    samples = load_samples(asked.data, inputs_of(proto), asked.how(raw=asked.pixels))
+    samples = load_samples(asked.data, model.inputs, asked.how(raw=asked.pixels))
     with naming_model(asked.model):
-        kept = tuple(dict.fromkeys([*asked.keep, *_parts(proto, asked.keep_between)]))
+        kept = tuple(dict.fromkeys([*asked.keep, *_parts(model, asked.keep_between)]))
         settings = quantization.Settings(asked.method, asked.percentile, asked.per_channel, kept)
-        made, found = _quantized(proto, samples, settings, gains=asked.gains or asked.mixed > 0)
+        made, found = _quantized(model, samples, settings, gains=asked.gains or asked.mixed > 0)
         before = found
         below = asked.below or -1.0
         more = [one.name for one in found.worst(len(found.layers)) if one.alone.cosine < below]
         if asked.mixed:
-            kept = quantization.keep_most_important(proto, samples, settings, asked.mixed, found)
+            kept = quantization.keep_most_important(model, samples, settings, asked.mixed, found)
         if asked.mixed or more:
             kept = tuple(dict.fromkeys([*kept, *more]))
-            made, found = _quantized(proto, samples, replace(settings, keep=kept))
+            made, found = _quantized(model, samples, replace(settings, keep=kept))
         if asked.npu:
-            found.npu = _npu(proto, made, samples)
+            found.npu = _npu(model, made, samples)
     results.write_bytes(asked.output, made)
     _report(asked, asked.output.name, found)
     if kept:
@@ -190,16 +192,14 @@ def quantize_command(asked: QuantizeOptions) -> None:
     asked.write(document, say=True)
 
 
-def _parts(proto: Any, pairs: tuple[str, ...]) -> list[str]:
+def _parts(model: FloatModel, pairs: tuple[str, ...]) -> list[str]:
     """Return the names of the nodes of --keep-between."""
-    from rkcosim.compiler.quantization import between
-
     found = []
     for pair in pairs:
         first, comma, last = pair.partition(",")
         if not (first and comma and last):
             raise ValueError(f"--keep-between must be two names of tensors, as FIRST,LAST, not '{pair}'")
-        found += between(proto, first, last)
+        found += model.between(first, last)
     return found
 
 
@@ -207,8 +207,8 @@ def _parts(proto: Any, pairs: tuple[str, ...]) -> list[str]:
 class AccuracyOptions(DataOptions):
     """Options of `rkcosim accuracy`."""
 
-    quantized: Path = argument("Quantised ONNX model.")
-    model: Path = argument("The ONNX model in floating point from which it was made.")
+    quantized: Path = argument("Quantised ONNX or TFLite model.")
+    model: Path = argument("The model in floating point from which it was made.")
     pixels: bool = option(
         "The quantised model normalises its inputs itself, with --mean and --std.", default=False
     )
@@ -221,15 +221,13 @@ class AccuracyOptions(DataOptions):
 def accuracy_command(asked: AccuracyOptions) -> None:
     """Compare a quantised model with its float original.
 
-    Both are ONNX models; tensors are matched by their names. Each layer is compared alone and behind all
-    layers in front of it.
+    Both are ONNX or both TFLite models; tensors are matched by their names. Each layer is compared alone and
+    behind all layers in front of it.
     """
-    from rkcosim.base.files import read_given, wrong
-    from rkcosim.cli.calibration import inputs_of, load_samples
+    from rkcosim.base.files import identify, read_given, wrong
+    from rkcosim.cli.calibration import load_samples
     from rkcosim.compiler import quantization
-    from rkcosim.compiler.loaders.onnx_file import read_onnx
     from rkcosim.compiler.model import naming_model
-    from rkcosim.compiler.options import load_options
 
     baked = asked.normalisations() if asked.pixels else ()
     if asked.pixels and not baked:
@@ -238,41 +236,40 @@ def accuracy_command(asked: AccuracyOptions) -> None:
         raise ValueError("--data is missing: the comparison needs samples of the model's inputs")
     with asked.reading():
         with naming_model(asked.model):
-            proto = quantization.prepared(_onnx(read_given(asked.model), asked.model, wrong), baked)
-        data = _onnx(read_given(asked.quantized), asked.quantized, wrong)
+            original = _known(read_given(asked.model), asked.model, wrong)
+            model = quantization.open_float_model(original, baked)
+        data = _known(read_given(asked.quantized), asked.quantized, wrong)
+        if identify(data) != identify(original):
+            raise ValueError(f"{asked.quantized} and {asked.model} must have the same format")
+        samples = load_samples(asked.data, model.inputs, asked.how(raw=asked.pixels))
         with naming_model(asked.quantized):
-            other = read_onnx(data, load_options())
-        samples = load_samples(asked.data, inputs_of(proto), asked.how(raw=asked.pixels))
-        with naming_model(asked.quantized):
-            found = quantization.measure(proto, other, samples, gains=asked.gains)
+            found = model.measure(data, samples, gains=asked.gains)
             if asked.npu:
-                found.npu = _npu(proto, data, samples)
+                found.npu = _npu(model, data, samples)
     _report(asked, asked.quantized.name, found)
     asked.write({"model": asked.quantized.name, "original": asked.model.name, **found.as_json()}, say=True)
 
 
-def _onnx(data: bytes, path: Path, wrong: Any) -> bytes:
-    """Return the bytes of an ONNX file; raises WrongKindError for another kind."""
+def _known(data: bytes, path: Path, wrong: Any) -> bytes:
+    """Return the bytes of an ONNX or TFLite file; raises WrongKindError for another kind."""
     from rkcosim.base.files import UNKNOWN, identify
 
-    if identify(data) not in ("ONNX model", UNKNOWN):
-        raise wrong(path, data, "an ONNX model")
+    if identify(data) not in ("ONNX model", "TFLite model", UNKNOWN):
+        raise wrong(path, data, "an ONNX or TFLite model")
     return data
 
 
-def _quantized(proto: Any, samples: Any, settings: Any, gains: bool = False) -> tuple[bytes, Accuracy]:
-    import onnx
-
-    from rkcosim.compiler.quantization import measure, quantize_model
-
-    made = quantize_model(proto, samples, settings)
-    return made, measure(proto, onnx.load_model_from_string(made), samples, gains=gains)
+def _quantized(
+    model: FloatModel, samples: Any, settings: Settings, gains: bool = False
+) -> tuple[bytes, Accuracy]:
+    made = model.quantize(samples, settings)
+    return made, model.measure(made, samples, gains=gains)
 
 
-def _npu(proto: Any, quantized: bytes, samples: Any) -> dict[str, Figures]:
+def _npu(model: FloatModel, quantized: bytes, samples: Any) -> dict[str, Figures]:
     from rkcosim.measure.models.accuracy import npu_figures
 
-    return npu_figures(proto, quantized, samples)
+    return npu_figures(model, quantized, samples)
 
 
 def _report(asked: DataOptions, name: str, found: Accuracy) -> None:

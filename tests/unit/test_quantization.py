@@ -12,6 +12,7 @@ pytest.importorskip("onnxruntime", reason="needs the extra onnx")
 from rkcosim.compiler.graph import ModelError
 from rkcosim.compiler.quantization import (
     Normalisation,
+    OnnxModel,
     Settings,
     for_inputs,
     keep_most_important,
@@ -273,7 +274,7 @@ def test_layers_are_chosen_one_after_the_other() -> None:
     proto, made = quantised(chain(), "conv2")
     found = measure(proto, made, samples(), gains=True)
     first = found.worst(1)[0].name
-    assert keep_most_important(proto, samples(), Settings(), 1) == (first,)
-    assert set(keep_most_important(proto, samples(), Settings(), 2, found)) == {"conv0", "conv2"}
-    assert keep_most_important(proto, samples(), Settings(keep=(first,)), 1)[0] == first
-    assert keep_most_important(proto, samples(), Settings(keep=("conv0",)), 0) == ("conv0",)
+    assert keep_most_important(OnnxModel(proto), samples(), Settings(), 1) == (first,)
+    assert set(keep_most_important(OnnxModel(proto), samples(), Settings(), 2, found)) == {"conv0", "conv2"}
+    assert keep_most_important(OnnxModel(proto), samples(), Settings(keep=(first,)), 1)[0] == first
+    assert keep_most_important(OnnxModel(proto), samples(), Settings(keep=("conv0",)), 0) == ("conv0",)

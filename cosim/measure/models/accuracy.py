@@ -11,15 +11,14 @@ import numpy.typing as npt
 from rkcosim.base import progress
 from rkcosim.compiler.graph import ModelError
 from rkcosim.compiler.host_calls import following_states, initial_states
-from rkcosim.compiler.quantization import Figures
+from rkcosim.compiler.quantization import Figures, FloatModel
 from rkcosim.compiler.quantization.figures import Sums
-from rkcosim.compiler.quantization.session import run_outputs
 from rkcosim.rknn_file.model import open_model
 from rkcosim.verify.crosscheck.model_check import graph_tensors
 
 
 def npu_figures(
-    original: Any, quantised: bytes, samples: Sequence[Mapping[str, npt.NDArray[Any]]]
+    original: FloatModel, quantised: bytes, samples: Sequence[Mapping[str, npt.NDArray[Any]]]
 ) -> dict[str, Figures]:
     """Compare the outputs of a compiled model with those of its float original.
 
@@ -29,7 +28,7 @@ def npu_figures(
     Parameters
     ----------
     original
-        The float model (`onnx.ModelProto`), which runs in onnxruntime.
+        The float model.
     quantised
         The bytes of the quantised model.
     samples
@@ -45,11 +44,11 @@ def npu_figures(
         If the model cannot be compiled, or has other outputs than its original.
     """
     model = open_model(quantised)
-    names = [item.name for item in original.graph.output]
+    names = original.outputs
     if len(names) != len(model.outputs):
         raise ModelError(f"the float model has {len(names)} outputs, the compiled one {len(model.outputs)}")
     sums = {name: Sums() for name in names}
-    wanted = run_outputs(original, samples)
+    wanted = original.run(samples)
     with progress.step("computing in the NPU's arithmetic", len(samples), "samples") as shown:
         states = initial_states(model.graph)
         for sample, right in zip(samples, wanted, strict=True):

@@ -251,22 +251,37 @@ def _tensor(model: Any, file: bytes, tensor: Any, number: int, seen: set[str]) -
     return TfTensor(number, name, shape, dtype, scale, zero, axis, values, opened, variable)
 
 
+def _builtin_code(code: Any) -> int:
+    """Return the field `builtin_code` of an operator code, 0 if it is absent.
+
+    The package's own method returns the deprecated field for all numbers below 127, but there are files in
+    which only the new field has the number (those of the AI Edge Quantizer).  LiteRT takes the larger one.
+    """
+    from flatbuffers import number_types
+
+    offset = code._tab.Offset(10)
+    return int(code._tab.Get(number_types.Int32Flags, offset + code._tab.Pos)) if offset else 0
+
+
+_EMPTY = (bytes([4, 0, 4, 0, 4, 0, 0, 0]), 4)
+"""A FlatBuffers table without fields, behind its vtable: the bytes, and the position of the table."""
+
+
 def _node(tflite: Any, model: Any, operator: Any, names: dict[int, str]) -> TfNode:
     if not 0 <= operator.OpcodeIndex() < model.OperatorCodesLength():
         raise ModelError(f"damaged TFLite model: operator code {operator.OpcodeIndex()}")
     code = model.OperatorCodes(operator.OpcodeIndex())
-    number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
+    number = max(_builtin_code(code), code.DeprecatedBuiltinCode())
     op = names.get(number, f"operator {number}")
     if op == "CUSTOM":
         op = f"CUSTOM {(code.CustomCode() or b'').decode(errors='replace')}"
     options: dict[str, Any] = {}
     table = operator.BuiltinOptions()
     if op in _OPTIONS:
-        if table is None:
-            raise ModelError(f"damaged TFLite model: {op} without its options")
         kind, fields = _OPTIONS[op]
         reader = getattr(tflite, kind)()
-        reader.Init(table.Bytes, table.Pos)
+        # LiteRT takes zeros for options that are absent; an empty table has the same defaults.
+        reader.Init(*(_EMPTY if table is None else (table.Bytes, table.Pos)))
         options = {name: getattr(reader, name)() for name in fields}
         if not 0 <= options.get("FusedActivationFunction", 0) <= 5:
             raise ModelError(

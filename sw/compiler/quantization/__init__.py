@@ -1,9 +1,16 @@
-"""Float ONNX models become int8 models in QDQ form for the NPU, and are compared with their originals."""
+"""Float models become int8 models for the NPU, and are compared with their originals."""
 
 from __future__ import annotations
 
 from rkcosim.compiler.quantization.accuracy import Accuracy, Layer, measure
 from rkcosim.compiler.quantization.figures import Figures, worst_of
+from rkcosim.compiler.quantization.forms import (
+    FloatModel,
+    ModelInput,
+    OnnxModel,
+    TfliteModel,
+    open_float_model,
+)
 from rkcosim.compiler.quantization.mixed import keep_most_important
 from rkcosim.compiler.quantization.prepare import Normalisation, for_inputs, prepared
 from rkcosim.compiler.quantization.quantizer import Method, Settings, between, quantize_model
@@ -11,14 +18,19 @@ from rkcosim.compiler.quantization.quantizer import Method, Settings, between, q
 __all__ = [
     "Accuracy",
     "Figures",
+    "FloatModel",
     "Layer",
     "Method",
+    "ModelInput",
     "Normalisation",
+    "OnnxModel",
     "Settings",
+    "TfliteModel",
     "between",
     "for_inputs",
     "keep_most_important",
     "measure",
+    "open_float_model",
     "prepared",
     "quantize_model",
     "worst_of",

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import onnx
-
-from rkcosim.compiler.quantization.accuracy import Accuracy, measure
-from rkcosim.compiler.quantization.quantizer import Settings, quantize_model
+from rkcosim.compiler.quantization.accuracy import Accuracy
+from rkcosim.compiler.quantization.forms import FloatModel
+from rkcosim.compiler.quantization.quantizer import Settings
 from rkcosim.compiler.quantization.session import Sample
 
 ROUNDS = 4
@@ -16,7 +15,7 @@ ROUNDS = 4
 
 
 def keep_most_important(
-    proto: onnx.ModelProto,
+    model: FloatModel,
     samples: Sequence[Sample],
     settings: Settings,
     count: int,
@@ -29,8 +28,8 @@ def keep_most_important(
 
     Parameters
     ----------
-    proto, samples, settings
-        As for `quantize_model`.
+    model, samples, settings
+        As for `FloatModel.quantize`.
     count
         Number of layers to choose.
     found
@@ -39,14 +38,14 @@ def keep_most_important(
     Raises
     ------
     ModelError
-        As `quantize_model` and `measure`.
+        As `FloatModel.quantize` and `FloatModel.measure`.
     """
     kept = settings.keep
     rounds = min(count, ROUNDS)
     for number in range(rounds):
         if number or found is None:
-            made = quantize_model(proto, samples, replace(settings, keep=kept))
-            found = measure(proto, onnx.load_model_from_string(made), samples, gains=True)
+            made = model.quantize(samples, replace(settings, keep=kept))
+            found = model.measure(made, samples, gains=True)
         many = count * (number + 1) // rounds - count * number // rounds
         more = [layer.name for layer in found.worst(len(found.layers)) if layer.name not in kept][:many]
         kept = (*kept, *more)
