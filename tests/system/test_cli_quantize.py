@@ -190,4 +190,4 @@ def test_other_files_are_refused(model: Path, pictures: Path, tmp_path: Path) ->
     code, text = invoke("quantize", out, "-o", tmp_path / "twice.onnx", "--data", pictures)
     assert code == 2 and "already quantised" in text
     code, text = invoke("quantize", pictures / "0.png", "-o", out, "--data", pictures)
-    assert code == 2 and "is a picture" in text and "not an ONNX model" in text
+    assert code == 2 and "is a picture" in text and "not an ONNX or TFLite model" in text

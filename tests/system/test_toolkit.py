@@ -216,5 +216,48 @@ def test_quantised_tflite_models(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(TFLITE)
     done = run("script.py", "small.tflite", folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "only ONNX models are quantised" in done.stderr
+    assert "the model is already quantised" in done.stderr
     assert "the exported file of a TFLite model has no mean_values" in done.stderr
+
+
+FLOAT_TFLITE = """
+import sys
+from pathlib import Path
+import numpy as np
+from rknn.api import RKNN
+
+rng = np.random.default_rng(3)
+for number in range(3):
+    np.save(f"{number}.npy", rng.integers(0, 256, (1, 12, 14, 3)).astype(np.float32))
+Path("dataset.txt").write_text("0.npy\\n1.npy\\n2.npy\\n")
+pixels = np.load("0.npy").astype(np.uint8)
+outputs = {}
+for form in ("float", "int8"):
+    rknn = RKNN()
+    assert rknn.config(mean_values=[[127.5] * 3], std_values=[[70.0] * 3]) == 0
+    assert rknn.load_tflite(sys.argv[1]) == 0
+    assert rknn.hybrid_quantization_step1(dataset="dataset.txt") == -1
+    assert rknn.build(do_quantization=form == "int8", dataset="dataset.txt") == 0
+    assert rknn.init_runtime() == 0
+    outputs[form] = rknn.inference([pixels])[0]
+    if form == "int8":
+        assert rknn.accuracy_analysis(["0.npy"], output_dir="snapshot") == 0
+    rknn.release()
+apart = np.abs(outputs["int8"] - outputs["float"]).max()
+assert 0 < apart < 0.03 * np.abs(outputs["float"]).max(), apart
+"""
+
+
+def test_float_tflite_models_are_quantised(tmp_path: Path) -> None:
+    pytest.importorskip("tflite", reason="needs the extra tflite")
+    pytest.importorskip("ai_edge_quantizer", reason="needs the extra quantizer")
+    from tests.models.tflite_models import Tf
+
+    t = Tf(dtype="float32")
+    x = t.input((1, 12, 14, 3))
+    (tmp_path / "small.tflite").write_bytes(t.bytes(t.conv(x, 16, 3, 2)))
+    (tmp_path / "script.py").write_text(FLOAT_TFLITE)
+    done = run("script.py", "small.tflite", folder=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "hybrid_quantization_step1: call load_onnx first" in done.stderr
+    assert "CONV_2D" in (tmp_path / "snapshot" / "error_analysis.txt").read_text()

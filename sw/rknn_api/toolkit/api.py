@@ -76,8 +76,7 @@ class RKNN(Conversion):
         """
         self._without_effect("inference", {"data_type": data_type, "get_frame_id": get_frame_id})
         given = inputs = [inputs] if isinstance(inputs, np.ndarray) else inputs
-        tflite = self._source is not None and self._source.suffix.lower() == ".tflite"
-        if tflite and self._pixels() and isinstance(inputs, (list, tuple)):
+        if self._tflite() and self._pixels() and isinstance(inputs, (list, tuple)):
             self._once("the exported file of a TFLite model has no mean_values and std_values")
             if data_format not in (None, "nhwc"):
                 self._failed("inference: mean_values of a TFLite model need the data_format nhwc")
@@ -165,7 +164,7 @@ class RKNN(Conversion):
         rows = self._folder / "inputs.txt"
         rows.write_text(" ".join(files) + "\n")
         place = Path(output_dir) if output_dir is not None else self._folder / "snapshot"
-        words = ["accuracy", str(self._folder / "model.onnx"), str(self._source), "--data", str(rows)]
+        words = ["accuracy", str(self._model), str(self._source), "--data", str(rows)]
         words += [*self._reading, *self._normalising, *(["--bgr"] if self._settings["bgr"] else [])]
         words += ["--npu", "--all", "--json", str(place / "error_analysis.json")]
         words += ["--html", str(place / "error_analysis.html")]

@@ -92,6 +92,7 @@ class Conversion(RKNNLite):
         self._named: set[str] = set()
         self._settings: dict[str, Any] = {}
         self._source: Path | None = None
+        self._model = self._folder / "model.onnx"  # the quantised one
         self._reading: list[str] = []
         self._normalising: list[str] = []
         self._built = self._ran = False
@@ -301,7 +302,7 @@ class Conversion(RKNNLite):
             return self._failed(f"{call}: {model_quantization_cfg}: {error}")
         if self._load(call, model_input, []) != SUCCESS or self._source is None:
             return FAILED
-        model = self._folder / "model.onnx"
+        model = self._model = self._folder / "model.onnx"
         words = ["quantize", str(self._source), "-o", str(model), "--data", str(dataset), *quantising]
         for name in kept:
             words += ["--keep", name]
@@ -311,6 +312,10 @@ class Conversion(RKNNLite):
         self._normalising = [word for word in quantising if word.startswith(("--mean", "--std"))]
         self._settings["bgr"] = "--bgr" in quantising
         return SUCCESS
+
+    def _tflite(self) -> bool:
+        """Return whether the model that was loaded is a TFLite file."""
+        return self._source is not None and self._source.suffix.lower() == ".tflite"
 
     def _raw(self) -> list[str]:
         """Return the options for samples that the model normalises itself, none if it does not."""
@@ -349,17 +354,14 @@ class Conversion(RKNNLite):
             return self._failed(f"build: rknn_batch_size {rknn_batch_size} is not available, only 1")
         if do_quantization and dataset is None:
             return self._failed("build: do_quantization needs a dataset")
-        onnx = self._source.suffix.lower() != ".tflite"
-        if do_quantization and not onnx:
-            return self._failed(
-                "build: only ONNX models are quantised; a TFLite model is used as it is, with "
-                "do_quantization=False"
-            )
         self._built, self.rknn_data = False, None
         model, reading = self._source, self._reading
-        pixels = self._pixels() if onnx else []
-        if do_quantization or pixels:
-            model = self._folder / "model.onnx"
+        # A TFLite model takes normalised samples; only an ONNX model can normalise pixels itself.
+        pixels = self._pixels()
+        if self._tflite():
+            pixels = [word for word in pixels if word != "--pixels"]
+        if do_quantization or (pixels and not self._tflite()):
+            model = self._model = self._folder / f"model{self._source.suffix.lower()}"
             words = ["quantize", str(self._source), "-o", str(model), *reading, *pixels]
             if do_quantization:
                 words += ["--data", str(dataset), "--method", self._settings["method"]]
