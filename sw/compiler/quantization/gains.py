@@ -67,14 +67,15 @@ def output_gains(
         return {}
     floats = Session(original, [])
     names = [name for spot in spots.values() for name in (spot.wanted, spot.own)]
-    run = Session(twin.proto, list(dict.fromkeys([*names, *ends.values()])))
+    run = Session(twin.proto, list(dict.fromkeys(names)))
+    changed = Session(twin.without_twins(), list(ends.values()))
     sums = {name: {end: Sums() for end in ends} for name in spots}
     with progress.step("trying layers in floating point", len(samples) * len(spots), "runs") as shown:
         for sample in samples:
             right, first = floats(sample), run(sample)
             for name, spot in spots.items():
                 change = np.asarray(first[spot.wanted] - first[spot.own])
-                found = run({**sample, spot.tensor + _CHANGE: change}, only=list(ends.values()))
+                found = changed({**sample, spot.tensor + _CHANGE: change}, only=list(ends.values()))
                 for end, ours in ends.items():
                     sums[name][end].add(right[end], found[ours])
                 shown.advance()
@@ -126,6 +127,15 @@ class _Twin:
         # Nothing quantises a result that only the outputs of the model read.
         tensor = pair[1].output[0] if pair is not None and pair[1].output[0] not in self._read else end
         return _Spot(tensor, made.output[0], self._change(tensor))
+
+    def without_twins(self) -> onnx.ModelProto:
+        """Return a copy that only has the places for changes, not the twins."""
+        made = onnx.ModelProto()
+        made.CopyFrom(self.proto)
+        nodes = [node for node in made.graph.node if _TWIN not in node.name]
+        del made.graph.node[:]
+        made.graph.node.extend(nodes)
+        return made
 
     def _source(self, name: str) -> str:
         """Return the input of the model behind a tensor if one layer alone reads it, otherwise the tensor."""
