@@ -67,6 +67,7 @@ def test_float_models_become_int8(form: str) -> None:
         *("CONV_2D", "DEPTHWISE_CONV_2D", "ADD", "CONV_2D", "MEAN", "FULLY_CONNECTED")
     ]
     (output,) = found.outputs.values()
+    assert found.runtime == "LiteRT"
     assert output.sqnr is not None and output.sqnr > 35 and not found.skipped and not found.kept
     assert [round(layer.alone.sqnr) for layer in found.layers if layer.alone.sqnr < 38] == []
     (npu,) = npu_figures(model, made, given).values()

@@ -40,7 +40,7 @@ def render(name: str, found: Accuracy) -> str:
     outputs = [
         (output, who, decibels(figures), f"{figures.cosine:.6f}", f"{figures.worst:.4g}", _steps(figures))
         for output in found.outputs
-        for who, several in (("onnxruntime", found.outputs), ("NPU arithmetic", found.npu))
+        for who, several in ((found.runtime, found.outputs), ("NPU arithmetic", found.npu))
         if (figures := several.get(output)) is not None
     ]
     return str(

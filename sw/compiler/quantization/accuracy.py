@@ -84,6 +84,8 @@ class Accuracy:
         Names of the layers with weights that are in floating point.
     skipped
         Names of nodes of the quantised model whose result the float model does not have.
+    runtime
+        Name of the runtime that computed both models.
     npu
         Figures of the outputs when the NPU's arithmetic computes them; empty if it was not asked for.
     """
@@ -94,6 +96,7 @@ class Accuracy:
     kept: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     npu: dict[str, Figures] = field(default_factory=dict)
+    runtime: str = "onnxruntime"
 
     def ranked(self) -> list[Layer]:
         """Return the quantised layers, the one that should stay in floating point first.

@@ -240,6 +240,7 @@ def measure_tflite(original: FloatTflite, quantised: bytes, samples: Sequence[Sa
     ]
     return Accuracy(
         samples=len(samples),
+        runtime="LiteRT",
         layers=layers,
         outputs={
             name: outputs[name].figures(_scale(ours.tensors[number]))
