@@ -1,4 +1,4 @@
-"""Other runtimes that compute parts of a model on the host: onnxruntime, and onnx' reference evaluator.
+"""Runtimes that compute parts of a model on the host: onnxruntime, onnx' evaluator, LiteRT, custom operators.
 
 A runtime reads a program (`rkcosim.compiler.graph.Program`) in its format and computes arrays from arrays.
 The packages are optional: a program that needs a missing one is refused with the name of the extra.
@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from rkcosim.compiler.custom_operators import runtime as custom_operators
 from rkcosim.compiler.graph import ModelError
 from rkcosim.compiler.litert import LONGEST, LiteRtRuntime
 
@@ -164,6 +165,7 @@ RUNTIMES: dict[str, HostRuntime] = {
     "onnxruntime": OnnxRuntime(),
     "onnx-reference": OnnxReference(),
     "litert": LiteRtRuntime(),
+    custom_operators.KEY: custom_operators.CustomOperators(),
 }
 """Runtimes by the name that a `Program` has."""
 

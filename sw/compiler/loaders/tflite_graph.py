@@ -14,6 +14,9 @@ from types import MappingProxyType
 
 import numpy as np
 
+from rkcosim.compiler.custom_operators.registry import OPERATORS as CUSTOM_OPERATORS
+from rkcosim.compiler.custom_operators.runtime import KEY as CUSTOM
+from rkcosim.compiler.custom_operators.runtime import custom_program
 from rkcosim.compiler.graph import (
     Clamp,
     Graph,
@@ -349,13 +352,17 @@ class Loader:
                 raise ModelError(f"{label}: '{name}' is {self.model.tensors[number].dtype} and is not kept")
         if not record.outputs:
             raise ModelError(f"{label}: it has no result and is not supported")
-        if record.op.startswith("CUSTOM "):
+        runtime = "litert"
+        if record.op.removeprefix("CUSTOM ") in CUSTOM_OPERATORS and sources:
+            runtime = CUSTOM
+            self._custom_shapes(record, label, sources)
+        elif record.op.startswith("CUSTOM "):
             self._check_custom(record, label, sources)
         if not sources:
             self._fold(record)
             return
         unsized = record.op in DATA_SHAPED or not self.unsized.isdisjoint(sources)
-        if not unsized:
+        if not unsized and runtime == "litert":
             self._find_shapes(record, sources)
         made = [self.model.tensors[number].name for number in record.outputs]
         for number, name in zip(record.outputs, made, strict=True):
@@ -367,8 +374,35 @@ class Loader:
         self.numbers |= dict(zip(names, sources, strict=True))
         elements = sum(math.prod(self.model.tensors[number].shape) for number in record.outputs)
         said = HostOperator(made[0], record.op, reason, elements, multiplications(self.model, record))
-        node = HostPart(made[0], tuple(names), made[0], part=record, runtime="litert", operator=said)
+        node = HostPart(made[0], tuple(names), made[0], part=record, runtime=runtime, operator=said)
         self.graph.ops.append(replace(node, more=tuple(made[1:])))
+
+    def _custom_shapes(self, record: TfNode, label: str, sources: Sequence[int]) -> None:
+        """Compute a custom operator once on zeros: the file need not have the shapes of its results."""
+        data, names = self._custom_program([record]), [self.model.tensors[n].name for n in sources]
+        items = [self.model.tensors[number] for number in sources]
+        made = [self.model.tensors[number].name for number in record.outputs]
+        try:
+            results = load_program(CUSTOM, data, names, made)(
+                [np.zeros(item.shape, item.dtype) for item in items]
+            )
+        except ModelError as error:
+            raise ModelError(f"{label}: {error}") from error
+        for number, values in zip(record.outputs, results, strict=True):
+            item = self.model.tensors[number]
+            self.model.tensors[number] = replace(item, shape=values.shape)
+
+    def _custom_program(self, records: Sequence[TfNode]) -> bytes:
+        """Return the program of custom operators."""
+        tensors, operators, scales = self.model.tensors, [], {}
+        for record in records:
+            takes, gives = ([tensors[n].name for n in side] for side in (record.inputs, record.outputs))
+            operators.append((record.op.removeprefix("CUSTOM "), record.custom, takes, gives))
+            for number in record.inputs:
+                item = tensors[number]
+                if item.scale.size:
+                    scales[item.name] = float(item.scale[0]), int(item.zero[0]) if item.zero.size else 0
+        return custom_program(operators, scales)
 
     def _check_custom(self, record: TfNode, label: str, sources: Sequence[int]) -> None:
         """Raise ModelError if LiteRT does not have a custom operator."""
@@ -433,6 +467,9 @@ class Loader:
 
     def _build(self, parts: Sequence[HostPart], takes: Sequence[str], gives: Sequence[str]) -> Program:
         """Make the program of several nodes."""
+        if parts[0].runtime == CUSTOM:
+            custom = np.frombuffer(self._custom_program([part.part for part in parts]), np.uint8)
+            return Program(CUSTOM, custom, tuple(map(self._port, takes)), tuple(map(self._port, gives)))
         ends = [[self.numbers[name] for name in names] for names in (takes, gives)]
         data = program(self.model, [part.part for part in parts], *ends)
         given, made = (tuple(self._port(name) for name in names) for names in (takes, gives))
