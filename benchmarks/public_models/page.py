@@ -146,7 +146,8 @@ def _layers(record: Record) -> str:
             worst = found["worst"][unit]
             text = f"{number} {words[0]}, at most {worst} {words[1] if worst == 1 else words[2]}"
             parts.append(text + (f" ({beyond} beyond the bound)" if beyond else ""))
-    return "; ".join(parts) or "outputs only"
+    text = "; ".join(parts) or "outputs only"
+    return f"{text}, up to the custom operators" if found.get("outputs_cut") else text
 
 
 def _outputs(record: Record) -> str:
