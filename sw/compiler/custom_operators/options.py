@@ -49,7 +49,7 @@ def _value(ref: Any) -> Any:
         return ref.AsInt
     if ref.IsFloat:
         return ref.AsFloat
-    if ref.IsVector or ref.IsTypedVector:
+    if (ref.IsVector and not ref.IsMap) or ref.IsTypedVector:
         items = ref.AsVector if ref.IsVector else ref.AsTypedVector
         if len(items) > MOST:
             raise ValueError(f"a list of the options has {len(items)} elements")
