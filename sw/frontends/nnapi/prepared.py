@@ -1,0 +1,226 @@
+"""Prepared models: preparation and execution of a model on the NPU and on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rkcosim.frontends.nnapi import (
+    host_elements,
+    host_moves,
+    host_products,
+    host_quantised_lstm,
+    host_recurrent,
+    host_windows,
+)
+from rkcosim.frontends.nnapi.model import Model, Operand, OperandLifeTime, Operation, Subgraph
+from rkcosim.frontends.nnapi.operations import OperationType
+from rkcosim.frontends.nnapi.validation import validate
+from rkcosim.frontends.nnapi.values import HOST, Array, Call, ExecutionError, Value
+
+MODULES = (host_elements, host_moves, host_products, host_quantised_lstm, host_recurrent, host_windows)
+"""The modules that fill the registry `HOST`."""
+
+L = OperandLifeTime
+
+
+class Unsupported(ValueError):
+    """A model has an operation that exists neither on the NPU nor on the host; the message names it."""
+
+
+@dataclass
+class OperationAccount:
+    """Where an operation ran, and what it took since the preparation.
+
+    Members
+    -------
+    index : index in the main subgraph.
+    kind : name of the operation.
+    place : "npu", "host" or "" before the first execution.
+    reason : why it did not run on the NPU; "" if it did.
+    executions : how often it ran.
+    cycles : cycles of the jobs, of the whole segment at its first operation.
+    bytes_read, bytes_written : bytes of the jobs in DRAM, as the cycles.
+    """
+
+    index: int
+    kind: str
+    place: str = ""
+    reason: str = ""
+    executions: int = 0
+    cycles: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+
+
+@dataclass
+class Account:
+    """What a prepared model did.
+
+    Members
+    -------
+    operations : of each operation of the main subgraph.
+    executions : number of executions.
+    bytes_converted : bytes that the host packed into the native layout or unpacked from it.
+    bytes_unconverted : bytes of native tensors that were taken and given as they are.
+    """
+
+    operations: list[OperationAccount] = field(default_factory=list)
+    executions: int = 0
+    bytes_converted: int = 0
+    bytes_unconverted: int = 0
+
+    @property
+    def cycles(self) -> int:
+        """Cycles of all jobs."""
+        return sum(item.cycles for item in self.operations)
+
+
+class Prepared:
+    """A model that can be executed; made by `prepare`.
+
+    Members
+    -------
+    model : the model.
+    account : what ran where.
+    output_dimensions : of each output as the model has them; 0 for unknown ones, () for an unknown rank.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        main = model.main
+        self.account = Account(
+            [OperationAccount(n, OperationType(o.type).name) for n, o in enumerate(main.operations)]
+        )
+        self.output_dimensions = [main.operands[n].dimensions for n in main.output_indexes]
+
+    def execute(self, inputs: Sequence[Any]) -> list[Any]:
+        """Execute the model.
+
+        Parameters
+        ----------
+        inputs : an array for each input, in the type of its operand; the arrays' shapes decide the unknown
+            dimensions.  None for an omitted input.
+
+        Returns
+        -------
+        The outputs in the order of the model, with their final shapes.
+
+        Raises
+        ------
+        ExecutionError
+            If a shape or type of an input does not fit its operand, or an operation cannot be executed on
+            these values; the message names it.
+        """
+        main = self.model.main
+        values = self._constants(main)
+        if len(inputs) != len(main.input_indexes):
+            raise ExecutionError(f"the model has {len(main.input_indexes)} inputs, {len(inputs)} are given")
+        for place, (index, array) in enumerate(zip(main.input_indexes, inputs, strict=True)):
+            if array is not None:
+                values[index] = self._input(place, main.operands[index], np.asarray(array))
+        self._run(main, values)
+        self.account.executions += 1
+        return [values[index].array for index in main.output_indexes]
+
+    def _constants(self, subgraph: Subgraph) -> dict[int, Value]:
+        found = {}
+        for index, operand in enumerate(subgraph.operands):
+            if operand.lifetime in (L.CONSTANT_COPY, L.CONSTANT_POOL):
+                array = self.model.value(operand)
+                assert array is not None
+                found[index] = Value(array, operand)
+        return found
+
+    def _input(self, place: int, operand: Operand, array: Array) -> Value:
+        if array.dtype != operand.type.dtype:
+            raise ExecutionError(f"input {place} is {array.dtype}, not {operand.type.dtype}")
+        check_shape(f"input {place}", array.shape, operand)
+        return Value(array, operand)
+
+    def _run(self, subgraph: Subgraph, values: dict[int, Value]) -> None:
+        for number, operation in enumerate(subgraph.operations):
+            self._on_host(subgraph, number, operation, values)
+
+    def _on_host(
+        self, subgraph: Subgraph, number: int, operation: Operation, values: dict[int, Value]
+    ) -> None:
+        kind = OperationType(operation.type)
+        inputs = [values.get(index) for index in operation.inputs]
+        outputs = [subgraph.operands[index] for index in operation.outputs]
+        made = compute(Call(kind, inputs, outputs), number)
+        for index, array in zip(operation.outputs, made, strict=True):
+            check_shape(f"operation {number} ({kind.name})", array.shape, subgraph.operands[index])
+            values[index] = Value(array, subgraph.operands[index])
+        record = self.account.operations[number]
+        record.place, record.executions = "host", record.executions + 1
+
+    def close(self) -> None:
+        """Free the device's memory; a second call does nothing."""
+
+    def __enter__(self) -> Prepared:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def check_shape(what: str, shape: tuple[int, ...], operand: Operand) -> None:
+    """Compare a shape with the known dimensions of an operand; raises ExecutionError."""
+    known = operand.dimensions
+    if operand.type.scalar or not known:
+        return
+    if len(shape) != len(known) or any(k not in (0, n) for k, n in zip(known, shape, strict=True)):
+        raise ExecutionError(f"{what} has the shape {shape}, but the operand {known}")
+
+
+def compute(call: Call, number: int) -> list[Array]:
+    """Compute an operation on the host.
+
+    Raises
+    ------
+    ExecutionError
+        If the operation cannot be executed on these inputs; the message names its number.
+    """
+    try:
+        return HOST[call.kind](call)
+    except ExecutionError as error:
+        raise ExecutionError(f"operation {number}: {error}") from error
+    except (ValueError, IndexError, ZeroDivisionError) as error:
+        raise ExecutionError(f"operation {number}: {call.kind.name}: {error}") from error
+
+
+def prepare(
+    model: Model,
+    *,
+    engine: str | None = None,
+    cores: int = 1,
+    checked: bool = False,
+    float_npu: bool = True,
+) -> Prepared:
+    """Prepare a model for executions.
+
+    Parameters
+    ----------
+    model : the model; it is validated.
+    engine : engine by name (`rkcosim.plugins.settings.Settings`); None for the fastest one.
+    cores : cores that share large layers, 1 to 3.
+    checked : compare every tensor of every job with the golden models.
+    float_npu : whether fp16 tensors, and float32 ones of relaxed models, are computed on the NPU in fp16.
+
+    Raises
+    ------
+    ModelInvalid
+        If the model breaks a rule of NNAPI.
+    Unsupported
+        If it has an operation that does not exist here.
+    """
+    validate(model)
+    for number, operation in enumerate(model.main.operations):
+        kind = OperationType(operation.type)
+        if kind not in HOST:
+            raise Unsupported(f"operation {number}: {kind.name} is not supported")
+    return Prepared(model)
