@@ -10,6 +10,7 @@ point.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +41,21 @@ def times(first: Raw | int, second: Raw | int) -> Raw:
     product = np.asarray(first, np.int64) * np.asarray(second, np.int64)
     nudged = product + np.where(product >= 0, 1 << 14, 1 - (1 << 14))
     return saturated(np.sign(nudged) * (np.abs(nudged) >> 15))
+
+
+def scaled(values: npt.NDArray[Any], factor: npt.ArrayLike) -> Raw:
+    """Return integers times positive numbers, each as an integer of 31 bits and a shift, rounded twice.
+
+    Quantised kernels multiply so: the product with the integer is rounded at bit 31, then the shift.
+    """
+    mantissa, exponent = np.frexp(np.asarray(factor, np.float64))
+    whole = np.rint(mantissa * 2.0**31).astype(np.int64)
+    left, right = np.maximum(exponent, 0).astype(np.int64), np.maximum(-exponent, 0).astype(np.int64)
+    product = (values.astype(np.int64) << left) * whole
+    nudged = product + np.where(product >= 0, 1 << 30, 1 - (1 << 30))
+    high = np.sign(nudged) * (np.abs(nudged) >> 31)
+    half = (np.int64(1) << right) >> 1
+    return np.asarray(np.sign(high) * ((np.abs(high) + half) >> right))
 
 
 def constant(value: float, bits: int = 0) -> int:

@@ -16,9 +16,9 @@ GATE = 12
 """Fraction bits of a gate."""
 
 
-def whole(values: Array) -> Raw:
-    """Return numbers rounded to integers, halves away from zero, saturated to 16 bits."""
-    return fp.saturated((np.sign(values) * np.floor(np.abs(values) + 0.5)).astype(np.int64))
+def coded(values: Array, factor: float) -> Raw:
+    """Return integers times a number, which is that of a float32, saturated to 16 bits."""
+    return fp.saturated(fp.scaled(values, float(np.float32(factor))))
 
 
 def _log2(call: Call, scale: float) -> int:
@@ -42,7 +42,7 @@ def _lstm16(call: Call) -> list[Array]:
     gates = []
     for number in range(4):
         weights = np.concatenate([call.value(5 + number).offsets, call.value(1 + number).offsets], axis=1)
-        gates.append(whole((both @ weights.T + call.array(9 + number)) * unit * 2.0**GATE))
+        gates.append(coded(both @ weights.T + call.array(9 + number), unit * 2.0**GATE))
     enter, forget, new, out = gates
     added = fp.times(fp.sigmoid(enter), fp.tanh(new))
     kept = fp.times(fp.sigmoid(forget), call.array(13).astype(np.int64))
@@ -60,9 +60,9 @@ def _normalised(codes: Raw, norm: Array, bias: Array, scale: float) -> Raw:
     mean = np.trunc(codes.sum(axis=-1, keepdims=True) * 1024 / codes.shape[-1])
     squares = (codes * codes).sum(axis=-1, keepdims=True)
     variance = np.floor((np.floor(squares * 2.0**20 / codes.shape[-1]) - mean * mean) / 2.0**20)
-    shifted = np.rint((codes * 1024 - mean) / np.sqrt(np.maximum(variance, 1)))
-    weighed = fp.rounded_shift((shifted * norm + bias).astype(np.int64), 10)
-    return whole(weighed * scale * 2.0**GATE)
+    shifted = fp.scaled(codes * 1024 - mean, 1.0 / np.sqrt(np.maximum(variance, 1)))
+    weighed = fp.rounded_shift(shifted * norm + bias, 10)
+    return coded(weighed, scale * 2.0**GATE)
 
 
 class _Step:
@@ -74,7 +74,7 @@ class _Step:
 
     def _product(self, place: int, values: Reals, scale: float, unit: float) -> Raw:
         weights = self.call.value(place)
-        return whole(values @ weights.offsets.T * (weights.operand.scale * scale / unit))
+        return coded(values @ weights.offsets.T, weights.operand.scale * scale / unit)
 
     def gate(self, number: int, peephole: int | None, memory: Raw) -> Raw:
         """Return the sums of a gate, or what its normalisation makes of them."""
@@ -85,7 +85,7 @@ class _Step:
         if peephole is not None and call.has(9 + peephole) and call.array(9 + peephole).size:
             hole = call.value(9 + peephole)
             scale = hole.operand.scale * call.value(19).operand.scale / unit
-            sums = fp.saturated(sums + whole(hole.array.astype(np.int64) * memory * scale))
+            sums = fp.saturated(sums + coded(hole.array.astype(np.int64) * memory, scale))
         if not call.has(20 + number) or not call.array(20 + number).size:
             return sums  # the definition takes the sums as gates
         norm = call.value(20 + number)
@@ -94,7 +94,7 @@ class _Step:
     def hidden(self, out: Raw, cell: Raw, power: int) -> Raw:
         """Return the codes of the hidden state."""
         products = fp.sigmoid(out) * fp.tanh(cell, power + 15)
-        codes = whole(products * (2.0**-30 / self.call.number(31))) + self.call.integer(30)
+        codes = coded(products, 2.0**-30 / self.call.number(31)) + self.call.integer(30)
         return np.clip(codes, -128, 127)
 
 
@@ -126,7 +126,7 @@ def _projected(call: Call, hidden: Raw) -> Raw:
     sums = (hidden - call.integer(30)) @ weights.offsets.T
     if call.has(17) and call.array(17).size:
         sums = sums + call.array(17)
-    codes = whole(sums * (weights.operand.scale * call.number(31) / made.scale)) + made.zero_point
+    codes = coded(sums, weights.operand.scale * call.number(31) / made.scale) + made.zero_point
     codes = np.clip(codes, -128, 127)
     if (clip := call.number(25)) > 0:
         limit = min(int(clip / weights.operand.scale), 127)

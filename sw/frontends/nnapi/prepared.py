@@ -16,10 +16,14 @@ from rkcosim.frontends.nnapi import (
     host_recurrent,
     host_windows,
 )
+from rkcosim.frontends.nnapi.emit import EMITTERS
 from rkcosim.frontends.nnapi.model import Model, Operand, OperandLifeTime, Operation, Subgraph
+from rkcosim.frontends.nnapi.npu import Loaded, Npu
 from rkcosim.frontends.nnapi.operations import OperationType
 from rkcosim.frontends.nnapi.validation import validate
 from rkcosim.frontends.nnapi.values import HOST, Array, Call, ExecutionError, Value
+from rkcosim.plugins.machine import Machine
+from rkcosim.plugins.settings import Settings
 
 MODULES = (host_elements, host_moves, host_products, host_quantised_lstm, host_recurrent, host_windows)
 """The modules that fill the registry `HOST`."""
@@ -89,13 +93,16 @@ class Prepared:
     output_dimensions : of each output as the model has them; 0 for unknown ones, () for an unknown rank.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, machine: Machine | None, settings: Settings, float_npu: bool) -> None:
         self.model = model
         main = model.main
         self.account = Account(
             [OperationAccount(n, OperationType(o.type).name) for n, o in enumerate(main.operations)]
         )
         self.output_dimensions = [main.operands[n].dimensions for n in main.output_indexes]
+        self._float_npu, self._settings = float_npu, settings
+        self._machine, self._owned = machine, machine is None
+        self._npu: Npu | None = None
 
     def execute(self, inputs: Sequence[Any]) -> list[Any]:
         """Execute the model.
@@ -141,9 +148,39 @@ class Prepared:
         check_shape(f"input {place}", array.shape, operand)
         return Value(array, operand)
 
+    def _device(self) -> Npu:
+        """Return the device; it is opened when it is needed for the first time."""
+        if self._npu is None:
+            if self._machine is None:
+                self._machine = Machine(self._settings)
+            reals = self.model.relax_computation_float32_to_float16
+            self._npu = Npu(self._machine, self.model.main, reals, self._float_npu)
+        return self._npu
+
     def _run(self, subgraph: Subgraph, values: dict[int, Value]) -> None:
-        for number, operation in enumerate(subgraph.operations):
+        number = 0
+        while number < len(subgraph.operations):
+            operation = subgraph.operations[number]
+            kind = OperationType(operation.type).name
+            if kind in EMITTERS:
+                found = self._device().run_from(number, values)
+                if not isinstance(found, str):
+                    self._on_npu(subgraph, number, found, values)
+                    number += found.count
+                    continue
+            else:
+                found = "the NPU has no such operation"
             self._on_host(subgraph, number, operation, values)
+            self.account.operations[number].reason = found
+            number += 1
+
+    def _on_npu(self, subgraph: Subgraph, number: int, loaded: Loaded, values: dict[int, Value]) -> None:
+        made, cycles = self._device().execute(loaded, values)
+        for index, array in made.items():
+            values[index] = Value(array, subgraph.operands[index])
+        for record in self.account.operations[number : number + loaded.count]:
+            record.place, record.reason, record.executions = "npu", "", record.executions + 1
+        self.account.operations[number].cycles += cycles
 
     def _on_host(
         self, subgraph: Subgraph, number: int, operation: Operation, values: dict[int, Value]
@@ -159,7 +196,13 @@ class Prepared:
         record.place, record.executions = "host", record.executions + 1
 
     def close(self) -> None:
-        """Free the device's memory; a second call does nothing."""
+        """Free the device's memory, and the device if it was opened here; a second call does nothing."""
+        npu, self._npu = self._npu, None
+        if npu is not None:
+            npu.close()
+        if self._owned and self._machine is not None:
+            self._machine.close()
+            self._machine = None
 
     def __enter__(self) -> Prepared:
         return self
@@ -200,6 +243,7 @@ def prepare(
     cores: int = 1,
     checked: bool = False,
     float_npu: bool = True,
+    machine: Machine | None = None,
 ) -> Prepared:
     """Prepare a model for executions.
 
@@ -209,6 +253,7 @@ def prepare(
     engine : engine by name (`rkcosim.plugins.settings.Settings`); None for the fastest one.
     cores : cores that share large layers, 1 to 3.
     checked : compare every tensor of every job with the golden models.
+    machine : an open device to use instead of an own one; engine, cores and checked are then its settings.
     float_npu : whether fp16 tensors, and float32 ones of relaxed models, are computed on the NPU in fp16.
 
     Raises
@@ -223,4 +268,4 @@ def prepare(
         kind = OperationType(operation.type)
         if kind not in HOST:
             raise Unsupported(f"operation {number}: {kind.name} is not supported")
-    return Prepared(model)
+    return Prepared(model, machine, Settings(engine=engine, cores=cores, check=checked), float_npu)
