@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
 from rkcosim.compiler import CompiledModel, ModelError
 from rkcosim.compiler.graph import Graph
+from rkcosim.compiler.programs.dpu import Place
+from rkcosim.compiler.runtime import NpuBuffer
 from rkcosim.compiler.steps import HostStep
 from rkcosim.compiler.trial import check_operations
 from rkcosim.frontends.nnapi.emit import DATA, EMITTERS, Emission
 from rkcosim.frontends.nnapi.model import Operand, OperandLifeTime, OperandType, Operation, Subgraph
+from rkcosim.frontends.nnapi.native import NativeTensor
 from rkcosim.frontends.nnapi.operations import OperationType
 from rkcosim.frontends.nnapi.segments import Segment
 from rkcosim.frontends.nnapi.values import Array, Call, ExecutionError, Value
@@ -45,6 +49,51 @@ class Loaded:
     outputs: list[int]
     running: RunningModel
 
+    def place(self, name: str) -> Place:
+        """Return the layout of a tensor in the device's memory."""
+        return self.running.loaded.model.plan.place(name)
+
+
+@dataclass
+class Run:
+    """What is known of the operations from one on: for these shapes and parameters, this was found.
+
+    Members
+    -------
+    depends : operands with their shapes, and a digest of those that are parameters but not constants.
+    found : the run of operations, or why the first one is not on the NPU.
+    """
+
+    depends: dict[int, tuple[tuple[int, ...], bytes]]
+    found: Loaded | str
+
+
+@dataclass
+class Executed:
+    """Results of a run of operations.
+
+    Members
+    -------
+    arrays, natives : of the operands that are read afterwards.
+    usage : what the jobs took.
+    converted, unconverted : bytes in native layouts that the host packed or unpacked, or that it did not.
+    """
+
+    arrays: dict[int, Array]
+    natives: dict[int, NativeTensor]
+    usage: Usage
+    converted: int = 0
+    unconverted: int = 0
+
+
+@dataclass
+class Usage:
+    """Cycles of jobs, and bytes that they read and wrote in DRAM; 0 if the engine does not measure them."""
+
+    cycles: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+
 
 def data_inputs(kind: str, operation: Operation) -> tuple[int, ...]:
     """Return the operands of an operation that are data, not weights or parameters."""
@@ -71,8 +120,8 @@ class Npu:
     def __init__(self, machine: Machine, subgraph: Subgraph, reals: bool, floats: bool) -> None:
         self.machine, self.subgraph = machine, subgraph
         self.reals, self.floats = reals, floats
-        self.reasons: dict[int, str] = {}
-        self._loaded: dict[tuple[object, ...], Loaded | str] = {}
+        self._runs: dict[int, list[Run]] = {}
+        self._order: list[tuple[int, Run]] = []
         self._readers: dict[int, int] = {}
         for number, operation in enumerate(subgraph.operations):
             self._readers |= dict.fromkeys(operation.inputs, number)
@@ -85,8 +134,50 @@ class Npu:
         number : index of the operation.
         values : values of all operands that are known so far.
         """
+        for run in self._runs.get(number, ()):
+            if all(
+                self._state(index, values, bool(known[1])) == known for index, known in run.depends.items()
+            ):
+                return run.found
+        found, count = self._found(number, values)
+        run = Run(self._depends(number, count, values), found)
+        self._runs.setdefault(number, []).append(run)
+        self._order.append((number, run))
+        if len(self._order) > MOST_KEPT:
+            self._forget(*self._order.pop(0))
+        return found
+
+    def _forget(self, number: int, run: Run) -> None:
+        self._runs[number].remove(run)
+        if isinstance(run.found, Loaded):
+            self.machine.unload(run.found.running)
+
+    def _state(self, index: int, values: Mapping[int, Value], digest: bool) -> tuple[tuple[int, ...], bytes]:
+        if index not in values:
+            return (-1,), b""
+        array = values[index].array
+        return array.shape, hashlib.sha256(array.tobytes()).digest() if digest else b""
+
+    def _depends(
+        self, number: int, count: int, values: Mapping[int, Value]
+    ) -> dict[int, tuple[tuple[int, ...], bytes]]:
+        """Return what operations depend on beyond the model: shapes, and parameters that are given now."""
+        found: dict[int, tuple[tuple[int, ...], bytes]] = {}
+        made: set[int] = set()
+        for operation in self.subgraph.operations[number : number + count]:
+            data = data_inputs(OperationType(operation.type).name, operation)
+            for index in operation.inputs:
+                lifetime = self.subgraph.operands[index].lifetime
+                if index in made or lifetime in (L.CONSTANT_COPY, L.CONSTANT_POOL, L.NO_VALUE):
+                    continue
+                given = index not in data or bool(found.get(index, ((), b""))[1])
+                found[index] = self._state(index, values, given)
+            made |= set(operation.outputs)
+        return found
+
+    def _found(self, number: int, values: Mapping[int, Value]) -> tuple[Loaded | str, int]:
+        """Compile the longest run of operations; return it or the reason, and how many were looked at."""
         segment, count, reason = Segment(self.reals), 0, ""
-        key: list[object] = [number]
         for operation in self.subgraph.operations[number:]:
             grown = segment.copy()
             try:
@@ -94,29 +185,16 @@ class Npu:
             except (ModelError, ExecutionError, ValueError) as error:
                 reason = str(error)
                 break
-            key += self._key(operation, segment, values)
             segment, count = grown, count + 1
+        looked = min(count + 1, len(self.subgraph.operations) - number)
         if not count:
-            return reason
+            return reason, looked
         while count:
-            found = self._load(tuple([*key[:1], count, *key[1:]]), number, count, values)
+            found = self._load(number, count, values)
             if not isinstance(found, str):
-                return found
+                return found, looked
             reason, count = found, count // 2
-        return reason
-
-    def _key(self, operation: Operation, segment: Segment, values: Mapping[int, Value]) -> list[object]:
-        """Return what a compiled operation depends on beyond the model: shapes, and parameters given now."""
-        found: list[object] = []
-        data = data_inputs(OperationType(operation.type).name, operation)
-        for index in operation.inputs:
-            if index in segment.shapes or index not in values:
-                continue
-            found.append(values[index].shape)
-            lifetime = self.subgraph.operands[index].lifetime
-            if index not in data and lifetime not in (L.CONSTANT_COPY, L.CONSTANT_POOL):
-                found.append(hashlib.sha256(values[index].array.tobytes()).digest())
-        return found
+        return reason, looked
 
     def _add(self, segment: Segment, number: int, operation: Operation, values: Mapping[int, Value]) -> None:
         """Add an operation to a segment; raises ModelError if the NPU cannot do it there."""
@@ -147,30 +225,19 @@ class Npu:
             raise ModelError(f"{segment.samples} samples are more than {MOST_SAMPLES}")
         check_operations(segment.graph, segment.graph.ops[before:])
 
-    def _load(
-        self, key: tuple[object, ...], number: int, count: int, values: Mapping[int, Value]
-    ) -> Loaded | str:
-        """Compile and load a run of operations, or take it from those that are loaded."""
-        if key in self._loaded:
-            return self._loaded[key]
+    def _load(self, number: int, count: int, values: Mapping[int, Value]) -> Loaded | str:
+        """Compile and load a run of operations; return why not if the NPU cannot do it."""
         segment = Segment(self.reals)
         operations = self.subgraph.operations[number : number + count]
-        found: Loaded | str
         try:
             for place, operation in enumerate(operations):
                 self._add(segment, number + place, operation, values)
             outputs = self._outputs(segment, number + count)
             model = self._compiled(segment.finished(outputs))
-            name = ", ".join(OperationType(o.type).name for o in operations[:3])
-            found = Loaded(segment, count, outputs, self.machine.load(name, model))
         except (ModelError, ExecutionError) as error:
-            found = str(error)
-        if len(self._loaded) >= MOST_KEPT:
-            oldest = self._loaded.pop(next(iter(self._loaded)))
-            if isinstance(oldest, Loaded):
-                self.machine.unload(oldest.running)
-        self._loaded[key] = found
-        return found
+            return str(error)
+        name = ", ".join(OperationType(o.type).name for o in operations[:3])
+        return Loaded(segment, count, outputs, self.machine.load(name, model))
 
     def _outputs(self, segment: Segment, end: int) -> list[int]:
         """Return the operands of a segment that later operations or the model's outputs need."""
@@ -189,30 +256,94 @@ class Npu:
             raise ModelError("the NPU would have nothing to compute")
         return model
 
-    def execute(self, loaded: Loaded, values: Mapping[int, Value]) -> tuple[dict[int, Array], int]:
+    def execute(
+        self,
+        loaded: Loaded,
+        values: Mapping[int, Value],
+        natives: Mapping[int, NativeTensor] = MappingProxyType({}),
+        keep: Collection[int] = (),
+    ) -> Executed:
         """Run the jobs of all samples.
 
-        Returns
-        -------
-        The arrays of the operands that are read afterwards, and the cycles of the jobs.
+        Parameters
+        ----------
+        loaded : the run of operations.
+        values : values of the operands that it takes.
+        natives : those in device memory; their bytes are taken as they are if the layout is the same.
+        keep : operands whose results stay in device memory.
         """
-        segment = loaded.segment
-        given = segment.given(values)
-        made: list[list[Array]] = [[] for _ in loaded.outputs]
-        cycles = 0
-        for sample in range(segment.samples):
-            arrays = [cubes[sample : sample + 1] for cubes in given]
-            for place, array in enumerate(loaded.running.run(arrays, [True] * len(made))):
-                made[place].append(array)
-            cycles += loaded.running.last_cycles
-        results = {}
-        for index, parts in zip(loaded.outputs, made, strict=True):
-            results[index] = segment.result(index, self.subgraph.operands[index], np.concatenate(parts))
-        return results, cycles
+        segment, running = loaded.segment, loaded.running
+        done = Executed({}, {}, Usage())
+        given = [self._given(loaded, name, values, natives, done) for name in segment.takes]
+        read = [None if index in keep else True for index in loaded.outputs]
+        parts: list[list[Array]] = [[] for raw in read if raw]
+        kept: dict[int, list[NpuBuffer]] = {n: [] for n in loaded.outputs if n in keep}
+        before = self._measured()
+        try:
+            for sample in range(segment.samples):
+                arrays = []
+                for name, cubes in zip(segment.takes, given, strict=True):
+                    if isinstance(cubes, NativeTensor):
+                        size = cubes.place.size
+                        running.loaded.memory(name)[:size] = cubes.buffers[sample].view(0, size)
+                    arrays.append(None if isinstance(cubes, NativeTensor) else cubes[sample : sample + 1])
+                for part, array in zip(parts, running.run(arrays, read), strict=True):
+                    part.append(array)
+                for index, buffers in kept.items():
+                    buffers.append(self._copy(loaded, str(index)))
+                done.usage.cycles += running.last_cycles if self.machine.engine.has_cycles else 0
+        except BaseException:
+            for buffers in kept.values():
+                for buffer in buffers:
+                    buffer.free()
+            raise
+        after = self._measured()
+        done.usage.bytes_read, done.usage.bytes_written = after[0] - before[0], after[1] - before[1]
+        for index, part in zip([n for n in loaded.outputs if n not in keep], parts, strict=True):
+            done.arrays[index] = segment.result(index, self.subgraph.operands[index], np.concatenate(part))
+            done.converted += loaded.place(str(index)).size * segment.samples
+        for index, buffers in kept.items():
+            place, operand = loaded.place(str(index)), self.subgraph.operands[index]
+            view, shape = segment.views[str(index)], segment.shapes[index]
+            done.natives[index] = NativeTensor(operand, shape, view, place, tuple(buffers))
+            done.unconverted += place.size * segment.samples
+        return done
+
+    def _given(
+        self,
+        loaded: Loaded,
+        name: str,
+        values: Mapping[int, Value],
+        natives: Mapping[int, NativeTensor],
+        done: Executed,
+    ) -> Array | NativeTensor:
+        """Return an input: as it is in device memory if the layout is the same, else the cubes."""
+        index, view, place = loaded.segment.takes[name], loaded.segment.views[name], loaded.place(name)
+        size = place.size * loaded.segment.samples
+        native = natives.get(index)
+        if native is not None and native.fits(view, place):
+            done.unconverted += size
+            return native
+        done.converted += size
+        value = values[index]
+        if native is not None:
+            value = Value(native.to_numpy(), value.operand)
+            done.converted += native.nbytes
+        return loaded.segment.given(name, value)
+
+    def _copy(self, loaded: Loaded, name: str) -> NpuBuffer:
+        """Return a copy of a tensor's bytes in device memory."""
+        size = loaded.place(name).size
+        buffer = self.machine.driver.alloc(size, "native tensor")
+        buffer.view(0, size)[:] = loaded.running.loaded.memory(name)[:size]
+        return buffer
+
+    def _measured(self) -> tuple[int, int]:
+        """Return the bytes that all jobs so far read and wrote."""
+        measures = self.machine.meter() if self.machine.meter else ()
+        return sum(m.bytes_read for m in measures), sum(m.bytes_written for m in measures)
 
     def close(self) -> None:
         """Free the device's memory of all networks."""
-        for found in self._loaded.values():
-            if isinstance(found, Loaded):
-                self.machine.unload(found.running)
-        self._loaded.clear()
+        while self._order:
+            self._forget(*self._order.pop(0))

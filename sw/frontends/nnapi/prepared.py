@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,8 @@ from rkcosim.frontends.nnapi import (
 )
 from rkcosim.frontends.nnapi.emit import EMITTERS
 from rkcosim.frontends.nnapi.model import Model, Operand, OperandLifeTime, Operation, Subgraph
-from rkcosim.frontends.nnapi.npu import Loaded, Npu
+from rkcosim.frontends.nnapi.native import NativeTensor
+from rkcosim.frontends.nnapi.npu import Loaded, Npu, data_inputs, stand_in
 from rkcosim.frontends.nnapi.operations import OperationType
 from rkcosim.frontends.nnapi.validation import validate
 from rkcosim.frontends.nnapi.values import HOST, Array, Call, ExecutionError, Value
@@ -103,18 +104,32 @@ class Prepared:
         self._float_npu, self._settings = float_npu, settings
         self._machine, self._owned = machine, machine is None
         self._npu: Npu | None = None
+        self._last_read: dict[int, int] = {}
+        self._host_reads: set[int] = set()
+        """Operands that are weights or parameters of an operation of the NPU."""
+        for number, operation in enumerate(main.operations):
+            self._last_read |= dict.fromkeys(operation.inputs, number)
+            kind = OperationType(operation.type).name
+            if kind in EMITTERS:
+                self._host_reads |= set(operation.inputs) - set(data_inputs(kind, operation))
 
-    def execute(self, inputs: Sequence[Any]) -> list[Any]:
+    def execute(
+        self, inputs: Sequence[np.ndarray | NativeTensor | None], native: Collection[int] = ()
+    ) -> list[Any]:
         """Execute the model.
 
         Parameters
         ----------
         inputs : an array for each input, in the type of its operand; the arrays' shapes decide the unknown
-            dimensions.  None for an omitted input.
+            dimensions.  A `NativeTensor` of the same device is taken without conversion where its layout
+            serves; None stands for an omitted input.
+        native : positions of outputs that are to stay in device memory.
 
         Returns
         -------
-        The outputs in the order of the model, with their final shapes.
+        The outputs in the order of the model, with their final shapes: arrays, or a `NativeTensor` for those
+        of `native` that the NPU computed last and no operation of the host reads.  Who gets a native tensor
+        frees it.
 
         Raises
         ------
@@ -123,15 +138,33 @@ class Prepared:
             these values; the message names it.
         """
         main = self.model.main
-        values = self._constants(main)
+        values, natives = self._constants(main), dict[int, NativeTensor]()
         if len(inputs) != len(main.input_indexes):
             raise ExecutionError(f"the model has {len(main.input_indexes)} inputs, {len(inputs)} are given")
-        for place, (index, array) in enumerate(zip(main.input_indexes, inputs, strict=True)):
-            if array is not None:
-                values[index] = self._input(place, main.operands[index], np.asarray(array))
-        self._run(main, values)
+        for place, (index, given) in enumerate(zip(main.input_indexes, inputs, strict=True)):
+            if isinstance(given, NativeTensor):
+                values[index] = self._native_input(place, index, given, natives)
+            elif given is not None:
+                values[index] = self._input(place, main.operands[index], np.asarray(given))
+        wanted = {main.output_indexes[place] for place in native}
+        self._run(main, values, natives, wanted)
         self.account.executions += 1
-        return [values[index].array for index in main.output_indexes]
+        return [natives[n] if n in wanted and n in natives else values[n].array for n in main.output_indexes]
+
+    def _native_input(
+        self, place: int, index: int, given: NativeTensor, natives: dict[int, NativeTensor]
+    ) -> Value:
+        """Return a value for a native tensor: one without content if only the NPU reads it."""
+        operand = self.model.main.operands[index]
+        own, other = ((o.type, np.float32(o.scale), o.zero_point) for o in (operand, given.operand))
+        if own != other:
+            raise ExecutionError(f"input {place} is {operand.type.name} with another quantisation, or type")
+        check_shape(f"input {place}", given.shape, operand)
+        if index in self._host_reads:
+            self.account.bytes_converted += given.nbytes
+            return Value(given.to_numpy(), operand)
+        natives[index] = given
+        return stand_in(given.shape, operand)
 
     def _constants(self, subgraph: Subgraph) -> dict[int, Value]:
         found = {}
@@ -157,30 +190,54 @@ class Prepared:
             self._npu = Npu(self._machine, self.model.main, reals, self._float_npu)
         return self._npu
 
-    def _run(self, subgraph: Subgraph, values: dict[int, Value]) -> None:
+    def _run(
+        self,
+        subgraph: Subgraph,
+        values: dict[int, Value],
+        natives: dict[int, NativeTensor],
+        wanted: Collection[int],
+    ) -> None:
         number = 0
         while number < len(subgraph.operations):
             operation = subgraph.operations[number]
-            kind = OperationType(operation.type).name
-            if kind in EMITTERS:
+            found: Loaded | str = "the NPU has no such operation"
+            if OperationType(operation.type).name in EMITTERS:
                 found = self._device().run_from(number, values)
-                if not isinstance(found, str):
-                    self._on_npu(subgraph, number, found, values)
-                    number += found.count
-                    continue
-            else:
-                found = "the NPU has no such operation"
+            if isinstance(found, Loaded):
+                self._on_npu(subgraph, number, found, values, natives, wanted)
+                number += found.count
+                continue
+            for index in {*operation.inputs} & natives.keys():
+                values[index] = Value(natives[index].to_numpy(), subgraph.operands[index])
+                self.account.bytes_converted += natives.pop(index).nbytes
             self._on_host(subgraph, number, operation, values)
             self.account.operations[number].reason = found
             number += 1
 
-    def _on_npu(self, subgraph: Subgraph, number: int, loaded: Loaded, values: dict[int, Value]) -> None:
-        made, cycles = self._device().execute(loaded, values)
-        for index, array in made.items():
+    def _on_npu(
+        self,
+        subgraph: Subgraph,
+        number: int,
+        loaded: Loaded,
+        values: dict[int, Value],
+        natives: dict[int, NativeTensor],
+        wanted: Collection[int],
+    ) -> None:
+        keep = {
+            n for n in loaded.outputs if n in wanted and self._last_read.get(n, -1) < number + loaded.count
+        }
+        done = self._device().execute(loaded, values, natives, keep)
+        for index, array in done.arrays.items():
             values[index] = Value(array, subgraph.operands[index])
+        natives |= done.natives
         for record in self.account.operations[number : number + loaded.count]:
             record.place, record.reason, record.executions = "npu", "", record.executions + 1
-        self.account.operations[number].cycles += cycles
+        first = self.account.operations[number]
+        first.cycles += done.usage.cycles
+        first.bytes_read += done.usage.bytes_read
+        first.bytes_written += done.usage.bytes_written
+        self.account.bytes_converted += done.converted
+        self.account.bytes_unconverted += done.unconverted
 
     def _on_host(
         self, subgraph: Subgraph, number: int, operation: Operation, values: dict[int, Value]

@@ -8,7 +8,7 @@ tensors of a segment have the same number of samples, and its jobs run once for 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -205,17 +205,14 @@ class Segment:
         self.graph.outputs = [g.GraphOutput(str(n), tensors[str(n)].shape, str(n), False) for n in outputs]
         return self.graph
 
-    def given(self, values: Mapping[int, Value]) -> list[Array]:
-        """Return the cubes (samples, C, H, W) of each input: signed bytes or fp16."""
-        found = []
-        for name, index in self.takes.items():
-            view, array = self.views[name], values[index].array
-            if array.size != math.prod(view.shape):
-                array = np.broadcast_to(array, view.shape)
-            with np.errstate(over="ignore"):
-                array = array.astype(np.float16) if array.dtype.kind == "f" else signed(array)
-            found.append(view.cubes(array))
-        return found
+    def given(self, name: str, value: Value) -> Array:
+        """Return the cubes (samples, C, H, W) of an input: signed bytes or fp16."""
+        view, array = self.views[name], value.array
+        if array.size != math.prod(view.shape):
+            array = np.broadcast_to(array, view.shape)
+        with np.errstate(over="ignore"):
+            array = array.astype(np.float16) if array.dtype.kind == "f" else signed(array)
+        return view.cubes(array)
 
     def result(self, index: int, operand: Operand, cubes: Array) -> Array:
         """Return the array of a computed operand, in its type."""

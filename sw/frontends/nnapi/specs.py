@@ -31,7 +31,7 @@ from rkcosim.frontends.nnapi.model import (
 from rkcosim.frontends.nnapi.operations import OperationType
 from rkcosim.frontends.nnapi.values import Array
 
-FOLDERS = ("V1_0", "V1_1", "V1_2", "V1_3", "AIDL_V2", "AIDL_V3")
+FOLDERS = ("V1_0", "V1_1", "V1_2", "V1_3", "V1_3_cts_only", "AIDL_V2", "AIDL_V3")
 """Folders of specifications below runtime/test/specs."""
 
 GENERATOR = Path("tools/test_generator/test_generator.py")
