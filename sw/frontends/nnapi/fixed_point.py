@@ -49,8 +49,26 @@ def scaled(values: npt.NDArray[Any], factor: npt.ArrayLike) -> Raw:
     Quantised kernels multiply so: the product with the integer is rounded at bit 31, then the shift.
     """
     mantissa, exponent = np.frexp(np.asarray(factor, np.float64))
-    whole = np.rint(mantissa * 2.0**31).astype(np.int64)
-    left, right = np.maximum(exponent, 0).astype(np.int64), np.maximum(-exponent, 0).astype(np.int64)
+    return _scaled(values, np.rint(mantissa * 2.0**31).astype(np.int64), exponent.astype(np.int64))
+
+
+def over_root(values: Raw, squares: Raw) -> Raw:
+    """Return integers divided by the square roots of integers, rounded as `scaled` rounds.
+
+    The multiplier of the reciprocal root has 31 bits less its pairs of leading zeros: its shift is that of
+    gemmlowp's users (GetInvSqrtQuantizedMultiplierExp), which decides where the first rounding is.
+    """
+    squares = np.maximum(squares, 1)
+    _, length = np.frexp(squares.astype(np.float64))
+    shift = np.maximum(11 - ((31 - length) // 2 - 1), 0).astype(np.int64)
+    shift = np.where(squares == 1, 0, shift)
+    whole = np.rint(2.0**31 * 2.0**shift / np.sqrt(squares.astype(np.float64))).astype(np.int64)
+    return _scaled(values, np.minimum(whole, 2**31 - 1), -shift)
+
+
+def _scaled(values: npt.NDArray[Any], whole: Raw, exponent: Raw) -> Raw:
+    """Return values * whole * 2**(exponent - 31), rounded after the product and after the shift."""
+    left, right = np.maximum(exponent, 0), np.maximum(-exponent, 0)
     product = (values.astype(np.int64) << left) * whole
     nudged = product + np.where(product >= 0, 1 << 30, 1 - (1 << 30))
     high = np.sign(nudged) * (np.abs(nudged) >> 31)

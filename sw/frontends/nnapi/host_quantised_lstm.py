@@ -60,7 +60,7 @@ def _normalised(codes: Raw, norm: Array, bias: Array, scale: float) -> Raw:
     mean = np.trunc(codes.sum(axis=-1, keepdims=True) * 1024 / codes.shape[-1])
     squares = (codes * codes).sum(axis=-1, keepdims=True)
     variance = np.floor((np.floor(squares * 2.0**20 / codes.shape[-1]) - mean * mean) / 2.0**20)
-    shifted = fp.scaled(codes * 1024 - mean, 1.0 / np.sqrt(np.maximum(variance, 1)))
+    shifted = fp.over_root(codes * 1024 - mean, variance.astype(np.int64))
     weighed = fp.rounded_shift(shifted * norm + bias, 10)
     return coded(weighed, scale * 2.0**GATE)
 
