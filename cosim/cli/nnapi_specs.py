@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from rkcosim.frontends.nnapi.conformance import Tally, Verdict
     from rkcosim.plugins.machine import Machine
 
-SHARE = 2
-"""Default percentage of the examples with operations on the NPU whose jobs run on the RTL."""
+SHARE = 100
+"""Default percentage of the examples whose jobs run on the RTL."""
 
 SHOWN = 20
 """Wrong examples that are printed; the JSON document has all."""

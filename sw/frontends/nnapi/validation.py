@@ -66,6 +66,7 @@ def validate(model: Model) -> None:
     ModelInvalid
         For the first rule that is broken; it names operation, operand and rule.
     """
+    _nesting(model, model.main, ())
     for subgraph in (model.main, *model.referenced):
         if not subgraph.operations and subgraph is model.main:
             raise ModelInvalid("a model needs an operation")
@@ -75,6 +76,19 @@ def validate(model: Model) -> None:
         _order(subgraph)
         for index, operation in enumerate(subgraph.operations):
             _operation(subgraph, index, operation)
+
+
+def _nesting(model: Model, subgraph: Subgraph, above: tuple[int, ...]) -> None:
+    """Check that subgraphs exist and that none contains itself."""
+    for index, operand in enumerate(subgraph.operands):
+        if operand.lifetime is not L.SUBGRAPH:
+            continue
+        named = operand.location.offset
+        if not 0 <= named < len(model.referenced):
+            raise ModelInvalid(f"there is no subgraph {named}", operand=index)
+        if named in above:
+            raise ModelInvalid(f"subgraph {named} contains itself", operand=index)
+        _nesting(model, model.referenced[named], (*above, named))
 
 
 def _operand(model: Model, index: int, operand: Operand) -> None:
@@ -97,8 +111,6 @@ def _operand(model: Model, index: int, operand: Operand) -> None:
     _extra(index, operand)
     if operand.lifetime in (L.CONSTANT_COPY, L.CONSTANT_POOL):
         _constant(model, index, operand)
-    elif operand.lifetime is L.SUBGRAPH and not 0 <= operand.location.offset < len(model.referenced):
-        raise ModelInvalid(f"there is no subgraph {operand.location.offset}", operand=index)
 
 
 def _extra(index: int, operand: Operand) -> None:
