@@ -50,8 +50,8 @@ class ConformanceOptions(EngineOptions):
     )
     limit: int | None = option("Most examples of --nnapi-specs, drawn with the seed.", low=1)
     rtl_share: int | None = option(
-        "Percentage of the examples of --nnapi-specs whose jobs run on the RTL, drawn with the seed; default: "
-        "all. The others run on the golden model.",
+        "Percentage of the examples of --nnapi-specs whose jobs run on the RTL, drawn with the seed; "
+        "default: all. The others run on the golden model.",
         low=0,
         high=100,
     )
