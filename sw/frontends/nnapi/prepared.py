@@ -38,12 +38,14 @@ class Prepared:
     model : the model.
     account : what ran where.
     output_dimensions : of each output as the model has them; 0 for unknown ones, () for an unknown rank.
-    float_npu : whether the NPU computes floating point.
+    npu, float_npu : whether the NPU computes anything, and whether it computes floating point.
     loop_timeout : longest time of a WHILE in seconds; may be set before an execution.
     """
 
-    def __init__(self, model: Model, machine: Machine | None, settings: Settings, float_npu: bool) -> None:
-        self.model, self.float_npu, self.loop_timeout = model, float_npu, LOOP_TIMEOUT
+    def __init__(
+        self, model: Model, machine: Machine | None, settings: Settings, npu: bool, float_npu: bool
+    ) -> None:
+        self.model, self.npu, self.float_npu, self.loop_timeout = model, npu, float_npu, LOOP_TIMEOUT
         main = model.main
         self.account = Account(_records(main))
         self.output_dimensions = [main.operands[n].dimensions for n in main.output_indexes]
@@ -151,6 +153,7 @@ def prepare(
     engine: str | None = None,
     cores: int = 1,
     checked: bool = False,
+    npu: bool = True,
     float_npu: bool = True,
     machine: Machine | None = None,
 ) -> Prepared:
@@ -163,6 +166,7 @@ def prepare(
     cores : cores that share large layers, 1 to 3.
     checked : compare every tensor of every job with the golden models.
     machine : an open device to use instead of an own one; engine, cores and checked are then its settings.
+    npu : whether the NPU is used; if not, the host computes everything.
     float_npu : whether fp16 tensors, and float32 ones of relaxed models, are computed on the NPU in fp16.
 
     Raises
@@ -178,4 +182,4 @@ def prepare(
             kind = OperationType(operation.type)
             if not known(kind):
                 raise Unsupported(f"operation {number}: {kind.name} is not supported")
-    return Prepared(model, machine, Settings(engine=engine, cores=cores, check=checked), float_npu)
+    return Prepared(model, machine, Settings(engine=engine, cores=cores, check=checked), npu, float_npu)

@@ -48,12 +48,13 @@ class Context(Protocol):
     -------
     model : the model.
     account : what ran where.
-    float_npu : whether the NPU computes floating point.
+    npu, float_npu : whether the NPU computes anything, and whether it computes floating point.
     loop_timeout : longest time of a WHILE in seconds.
     """
 
     model: Model
     account: Account
+    npu: bool
     float_npu: bool
     loop_timeout: float
 
@@ -124,8 +125,8 @@ class Runner:
         while number < len(self.subgraph.operations):
             operation = self.subgraph.operations[number]
             kind = OperationType(operation.type)
-            found: Loaded | str = NOT_ON_NPU
-            if kind.name in EMITTERS:
+            found: Loaded | str = NOT_ON_NPU if self.context.npu else "everything is to run on the host"
+            if kind.name in EMITTERS and self.context.npu:
                 found = self._device().run_from(number, values)
             if isinstance(found, Loaded):
                 self._on_npu(number, found, values, natives, wanted)
