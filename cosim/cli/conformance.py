@@ -56,7 +56,7 @@ class ConformanceOptions(EngineOptions):
         high=100,
     )
     resume: Path | None = option(
-        "Keep verdicts of --nnapi-specs in this file, and do not run those in it again.", writes=True
+        "Keep verdicts of --nnapi-specs in this file, and do not run those in it again."
     )
     shrink: bool = option(
         "Reduce failing tasks to smaller ones that still fail.", "--shrink/--no-shrink", default=True
@@ -83,9 +83,18 @@ def conformance_command(asked: ConformanceOptions) -> None:
     if asked.plans is not None:
         _plans(asked, asked.plans)
     if asked.nnapi_specs is not None:
-        from rkcosim.cli.nnapi_specs import run_specs
+        from rkcosim.cli.nnapi_specs import Chosen, run_specs
 
-        tally = run_specs(asked, asked.nnapi_specs)
+        chosen = Chosen(
+            engine=asked.engine,
+            exact=asked.exact,
+            seed=asked.seed,
+            only=asked.only,
+            limit=asked.limit,
+            rtl_share=asked.rtl_share,
+            resume=asked.resume,
+        )
+        tally = run_specs(chosen, asked.nnapi_specs)
         asked.write(tally.as_json())
         raise SystemExit(OK if tally.ok else MISMATCH)
     names = _select(list(GROUPS), asked.only)

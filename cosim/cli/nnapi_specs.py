@@ -6,7 +6,7 @@ import json
 import secrets
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -14,7 +14,6 @@ from rkcosim.base import progress
 from rkcosim.cli import results
 
 if TYPE_CHECKING:
-    from rkcosim.cli.conformance import ConformanceOptions
     from rkcosim.frontends.nnapi.conformance import Tally, Verdict
     from rkcosim.plugins.machine import Machine
 
@@ -25,7 +24,30 @@ SHOWN = 20
 """Wrong examples that are printed; the JSON document has all."""
 
 
-def run_specs(asked: ConformanceOptions, folder: Path) -> Tally:
+@dataclass(frozen=True)
+class Chosen:
+    """What is run, and where.
+
+    Members
+    -------
+    engine, exact : the engine of the RTL, and whether the array cell is simulated as RTL.
+    seed : draws examples; None for a new one.
+    only : parts of the names of operations; empty for all.
+    limit : most examples; None for all.
+    rtl_share : percentage of the examples whose jobs run on the RTL; None for the default.
+    resume : file with verdicts; None for none.
+    """
+
+    engine: str | None
+    exact: bool
+    seed: int | None
+    only: tuple[str, ...]
+    limit: int | None
+    rtl_share: int | None
+    resume: Path | None
+
+
+def run_specs(asked: Chosen, folder: Path) -> Tally:
     """Run the examples that the options choose, and print the table.
 
     Raises
