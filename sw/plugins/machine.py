@@ -75,17 +75,19 @@ class RunningModel:
         if machine.settings.check:
             self._checker = ModelChecker(self._loaded, machine.engine.name)
 
-    def run(self, values: Sequence[Array], codes: Sequence[bool]) -> list[Array]:
+    def run(self, values: Sequence[Array | None], codes: Sequence[bool | None]) -> list[Array]:
         """Run one inference.
 
         Parameters
         ----------
-        values : arrays in the shapes of the model's inputs, with codes or real numbers.
-        codes : for each output, whether codes are wanted if it is quantised.
+        values : arrays in the shapes of the model's inputs, with codes or real numbers; None for an input
+            whose bytes are in the device's memory already (`loaded`).
+        codes : for each output, whether codes are wanted if it is quantised; None for an output that is not
+            read.
 
         Returns
         -------
-        Arrays in the shapes of the outputs: codes in their type, float32, or float16.
+        Arrays in the shapes of the outputs that are read: codes in their type, float32, or float16.
 
         Raises
         ------
@@ -96,15 +98,32 @@ class RunningModel:
         """
         record = self._record
         for index, array in enumerate(values):
-            self._loaded.set_input(index, array)
+            if array is not None:
+                self._loaded.set_input(index, array)
+        checked = self._values(values) if self._checker is not None else []
         begun = time.perf_counter()
         report = self._loaded.run()
         record.seconds += time.perf_counter() - begun
         record.first = record.first or report
         record.cycles.append(report.cycles)
         if self._checker is not None:
-            self._check(values)
-        return [self._loaded.get_output(index, raw=raw) for index, raw in enumerate(codes)]
+            self._check(checked)
+        wanted = [(index, raw) for index, raw in enumerate(codes) if raw is not None]
+        return [self._loaded.get_output(index, raw=raw) for index, raw in wanted]
+
+    @property
+    def loaded(self) -> LoadedModel:
+        """The model in the device's memory."""
+        return self._loaded
+
+    def _values(self, values: Sequence[Array | None]) -> list[Array]:
+        """Return the inputs, those without an array as they are in the device's memory."""
+        tensors = [item.tensor for item in self._model.graph.inputs]
+        shapes = [info.shape for info in self._model.inputs]
+        return [
+            self._loaded.tensor(name).reshape(shape) if array is None else array
+            for array, name, shape in zip(values, tensors, shapes, strict=True)
+        ]
 
     @property
     def last_cycles(self) -> int:

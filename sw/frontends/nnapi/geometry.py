@@ -1,0 +1,150 @@
+"""Windows of convolutions and pools: which operands are pads, strides, dilations, activation and layout."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rkcosim.frontends.nnapi.model import OperandType
+from rkcosim.frontends.nnapi.values import Call
+
+SAME, VALID = 1, 2
+"""Codes of the padding schemes."""
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A window that slides over a map.
+
+    Members
+    -------
+    kernel, strides, dilations : (rows, columns).
+    pads : top, left, bottom, right; of a transposed convolution what its result loses (negative: gains).
+    act : code of the fused activation.
+    nchw : whether maps are (N, C, H, W) instead of (N, H, W, C).
+    number : groups of a grouped convolution, multiplier of a depthwise one, else 1.
+    """
+
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    pads: tuple[int, int, int, int]
+    act: int = 0
+    nchw: bool = False
+    dilations: tuple[int, int] = (1, 1)
+    number: int = 1
+
+    def output(self, size: tuple[int, int]) -> tuple[int, int]:
+        """Return the (rows, columns) of the result for those of the input."""
+        made = []
+        for axis in (0, 1):
+            reach = (self.kernel[axis] - 1) * self.dilations[axis] + 1
+            room = size[axis] + self.pads[axis] + self.pads[axis + 2] - reach
+            made.append(room // self.strides[axis] + 1)
+        return made[0], made[1]
+
+    def transposed_output(self, size: tuple[int, int]) -> tuple[int, int]:
+        """Return the (rows, columns) of a transposed convolution's result."""
+        made = [
+            (size[axis] - 1) * self.strides[axis] + self.kernel[axis] - self.pads[axis] - self.pads[axis + 2]
+            for axis in (0, 1)
+        ]
+        return made[0], made[1]
+
+
+def same_pads(size: int, kernel: int, stride: int, dilation: int = 1) -> tuple[int, int]:
+    """Return the pads before and after an axis for the scheme SAME; an odd one goes after."""
+    reach = (kernel - 1) * dilation + 1
+    total = max((-(-size // stride) - 1) * stride + reach - size, 0)
+    return total // 2, total - total // 2
+
+
+def _map_size(call: Call, nchw: bool) -> tuple[int, int]:
+    shape = call.value(0).shape
+    return (shape[2], shape[3]) if nchw else (shape[1], shape[2])
+
+
+def _is_bool(call: Call, index: int) -> bool:
+    return index < len(call.inputs) and call.value(index).type is OperandType.BOOL
+
+
+def _checked(call: Call, found: Geometry, padded: bool) -> Geometry:
+    if min(*found.strides, *found.dilations, *found.kernel) < 1 or (padded and min(found.pads) < 0):
+        raise call.wrong(f"strides {found.strides}, kernel {found.kernel}, pads {found.pads}")
+    if found.act not in (0, 1, 2, 3):
+        raise call.wrong(f"there is no fused activation {found.act}")
+    return found
+
+
+def _scheme(call: Call, scheme: int, size: tuple[int, int], found: Geometry) -> tuple[int, int, int, int]:
+    if scheme not in (SAME, VALID):
+        raise call.wrong(f"padding scheme {scheme} is neither 1 (same) nor 2 (valid)")
+    if scheme == VALID:
+        return 0, 0, 0, 0
+    top, bottom = same_pads(size[0], found.kernel[0], found.strides[0], found.dilations[0])
+    left, right = same_pads(size[1], found.kernel[1], found.strides[1], found.dilations[1])
+    return top, left, bottom, right
+
+
+def convolution(call: Call) -> Geometry:
+    """Return the window of CONV_2D, DEPTHWISE_CONV_2D or GROUPED_CONV_2D; raises ExecutionError."""
+    extra = 0 if call.kind.name == "CONV_2D" else 1  # groups or multiplier
+    filter_shape = call.value(1).shape
+    kernel = (filter_shape[1], filter_shape[2])
+    count = len(call.inputs)
+    implicit = count < 10 + extra - (call.kind.name == "GROUPED_CONV_2D") * 0 or _is_bool(call, 7 + extra)
+    if call.kind.name == "GROUPED_CONV_2D":
+        implicit = count == 9
+    if implicit:
+        at = 4
+    else:
+        at = 7
+    strides = (call.integer(at + 1), call.integer(at))
+    number = call.integer(at + 2) if extra else 1
+    act, layout = call.integer(at + 2 + extra), at + 3 + extra
+    nchw = call.flag(layout)
+    dilations = (call.integer(layout + 2, 1), call.integer(layout + 1, 1))
+    found = Geometry(kernel, strides, (0, 0, 0, 0), act, nchw, dilations, number)
+    found = _checked(call, found, False)
+    if implicit:
+        pads = _scheme(call, call.integer(3), _map_size(call, nchw), found)
+    else:
+        left, right, top, bottom = (call.integer(index) for index in range(3, 7))
+        pads = (top, left, bottom, right)
+    found = Geometry(kernel, strides, pads, act, nchw, dilations, number)
+    return _checked(call, found, True)
+
+
+def pool(call: Call) -> Geometry:
+    """Return the window of a pool; raises ExecutionError."""
+    implicit = len(call.inputs) < 10
+    at = 2 if implicit else 5
+    strides, kernel = (call.integer(at + 1), call.integer(at)), (call.integer(at + 3), call.integer(at + 2))
+    act, nchw = call.integer(at + 4), call.flag(at + 5)
+    found = _checked(call, Geometry(kernel, strides, (0, 0, 0, 0), act, nchw), False)
+    if implicit:
+        pads = _scheme(call, call.integer(1), _map_size(call, nchw), found)
+    else:
+        left, right, top, bottom = (call.integer(index) for index in range(1, 5))
+        pads = (top, left, bottom, right)
+    return _checked(call, Geometry(kernel, strides, pads, act, nchw), True)
+
+
+def transposed(call: Call) -> Geometry:
+    """Return the window of TRANSPOSE_CONV_2D; raises ExecutionError."""
+    filter_shape = call.value(1).shape
+    kernel = (filter_shape[1], filter_shape[2])
+    if len(call.inputs) == 11:
+        left, right, top, bottom = (call.integer(index) for index in range(3, 7))
+        strides, pads = (call.integer(8), call.integer(7)), (top, left, bottom, right)
+        return _checked(call, Geometry(kernel, strides, pads, call.integer(9), call.flag(10)), True)
+    strides, act, nchw = (call.integer(6), call.integer(5)), call.integer(7), call.flag(8)
+    found = _checked(call, Geometry(kernel, strides, (0, 0, 0, 0), act, nchw), False)
+    shape = call.ints(3)
+    if len(shape) != 4:
+        raise call.wrong(f"output shape {shape}")
+    size = _map_size(call, nchw)
+    wanted = (shape[2], shape[3]) if nchw else (shape[1], shape[2])
+    full = found.transposed_output(size)
+    cut = [full[axis] - wanted[axis] for axis in (0, 1)]
+    head = [max(n, 0) // 2 if call.integer(4) == SAME else 0 for n in cut]
+    pads = (head[0], head[1], cut[0] - head[0], cut[1] - head[1])
+    return Geometry(kernel, strides, pads, act, nchw)

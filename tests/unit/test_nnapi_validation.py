@@ -1,0 +1,180 @@
+"""Rules of NNAPI that a model may break, one for each test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from rkcosim.frontends.nnapi.model import DataLocation, Model, Operation, SymmPerChannelQuantParams
+from rkcosim.frontends.nnapi.operations import TABLE, OperationType, forms
+from rkcosim.frontends.nnapi.supported import supported_operations
+from rkcosim.frontends.nnapi.validation import ModelInvalid, validate
+from tests.models.nnapi_models import F16, F32, I32, S8, U8, Builder, L, T, changed, conv_model, nested
+
+
+def add_model(kind: T = F32) -> Model:
+    """Return ADD of operands 0 and 1 with activation 2 into operand 3."""
+    b = Builder()
+    scale = 0.5 if kind in (U8, S8) else 0.0
+    ends = [b.input(kind, (2, 3), scale), b.input(kind, (2, 3), scale), b.scalar(0)]
+    b.add("ADD", ends, b.output(kind, (2, 3), scale))
+    return b.model()
+
+
+def with_operation(model: Model, **members: object) -> Model:
+    """Return a model with another first operation."""
+    first = replace(model.main.operations[0], **members)  # type: ignore[arg-type]
+    return replace(model, main=replace(model.main, operations=(first, *model.main.operations[1:])))
+
+
+def conv() -> Model:
+    """Return a convolution with 10 further operands; 0 data, 1 filter, 2 bias."""
+    return conv_model()[0]
+
+
+def per_channel(channel_dim: int, scales: tuple[float, ...] = (0.25,) * 4) -> Model:
+    """Return a convolution with scales per channel."""
+    kind = T.TENSOR_QUANT8_SYMM_PER_CHANNEL
+    params = SymmPerChannelQuantParams(scales, channel_dim)
+    model = changed(conv(), 1, type=kind, scale=0.0, zero_point=0, extra_params=params)
+    return changed(model, 2, scale=0.0)
+
+
+def twice() -> Model:
+    """Return a model whose operand 3 is written twice."""
+    model = add_model()
+    return replace(model, main=replace(model.main, operations=model.main.operations * 2))
+
+
+def early() -> Model:
+    """Return a model that reads operand 2 before it is written."""
+    b = Builder()
+    x, act, early, late = b.input(F32, (2,)), b.scalar(0), b.between(F32, (2,)), b.output(F32, (2,))
+    b.add("ADD", (x, early, act), late)
+    b.add("ADD", (x, x, act), early)
+    return b.model()
+
+
+def own_subgraph() -> Model:
+    """Return a model whose subgraph 0 contains itself."""
+    b = Builder()
+    inner = nested(b)
+    x = inner.input(T.TENSOR_BOOL8, (1,))
+    itself = inner.operand(replace(inner.operands[x], type=T.SUBGRAPH, dimensions=(), lifetime=L.SUBGRAPH))
+    inner.add("IF", (x, itself, itself, x), inner.output(T.TENSOR_BOOL8, (1,)))
+    named, y = b.subgraph(inner), b.input(T.TENSOR_BOOL8, (1,))
+    b.add("IF", (y, named, named, y), b.output(T.TENSOR_BOOL8, (1,)))
+    return b.model()
+
+
+def softmax(scale: float, zero: int) -> Model:
+    """Return SOFTMAX with a quantised result."""
+    b = Builder()
+    b.add("SOFTMAX", (b.input(U8, (1, 4), 0.5, 3), b.scalar(1.0)), b.output(U8, (1, 4), scale, zero))
+    return b.model()
+
+
+CASES: dict[str, tuple[Callable[[], Model], int | None, int | None, str]] = {
+    "operand index": (lambda: with_operation(add_model(), inputs=(0, 9, 2)), 0, 9, "reads operand 9 of 4"),
+    "code": (lambda: with_operation(add_model(), type=106), 0, None, "106 is not the code"),
+    "count": (lambda: with_operation(add_model(), inputs=(0, 1)), 0, None, "takes 3 operands, not 2"),
+    "results": (lambda: with_operation(add_model(), outputs=()), None, 3, "no operation writes it"),
+    "written twice": (twice, 1, 3, "written twice"),
+    "read before": (early, 0, 2, "before an operation writes it"),
+    "write to an input": (lambda: with_operation(add_model(), outputs=(0,)), 0, 0, "SUBGRAPH_INPUT"),
+    "types differ": (lambda: changed(add_model(), 1, type=F16), 0, 1, "may not be TENSOR_FLOAT16"),
+    "type": (lambda: add_model(T.TENSOR_BOOL8), 0, 0, "may not be TENSOR_BOOL8"),
+    "result type": (lambda: changed(add_model(), 3, type=F16), 0, 3, "a result may not be"),
+    "omitted": (lambda: changed(add_model(), 2, lifetime=L.NO_VALUE), 0, 2, "may not be omitted"),
+    "scalar dimensions": (lambda: changed(add_model(), 2, dimensions=(1,)), None, 2, "has no dimensions"),
+    "zero point": (lambda: changed(add_model(U8), 0, zero_point=256), None, 0, "0 to 255"),
+    "signed zero point": (lambda: changed(add_model(S8), 0, zero_point=128), None, 0, "-128 to 127"),
+    "scale": (lambda: changed(add_model(U8), 1, scale=0.0), None, 1, "scale above 0"),
+    "no scale": (lambda: changed(add_model(), 1, scale=0.5), None, 1, "has no scale"),
+    "negative scale": (lambda: changed(add_model(U8), 1, scale=-1.0), None, 1, "scale -1.0"),
+    "rank": (lambda: changed(add_model(), 0, dimensions=(1, 1, 1, 2, 3)), 0, 0, "rank 5"),
+    "conv rank": (lambda: changed(conv(), 0, dimensions=(5, 4, 3)), 0, 0, "rank 3, not 4"),
+    "bias scale": (lambda: changed(conv(), 2, scale=0.5), 0, 2, "scale 0.125"),
+    "bias zero": (lambda: changed(conv(), 2, zero_point=1), None, 2, "zero point"),
+    "bias type": (lambda: changed(conv(), 2, type=F32, scale=0.0), 0, 2, "'bias' is needed"),
+    "channel dimension": (lambda: per_channel(3, (0.25,) * 3), 0, 1, "dimension is 3, not 0"),
+    "scales": (lambda: per_channel(0, (0.25,) * 3), None, 1, "4 scales above 0"),
+    "no scales": (lambda: changed(per_channel(0), 1, extra_params=None), None, 1, "needs scales"),
+    "channel scales": (
+        lambda: changed(conv(), 1, extra_params=SymmPerChannelQuantParams((1.0,) * 4, 0)),
+        *(None, 1, "no scales per channel"),
+    ),
+    "channel bias": (lambda: changed(per_channel(0), 2, scale=0.1), 0, 2, "scale 0"),
+    "softmax scale": (lambda: softmax(1 / 128, 0), 0, 2, "scale 0.00390625"),
+    "softmax zero": (lambda: softmax(1 / 256, 1), 0, 2, "zero point 0"),
+    "constant length": (
+        lambda: changed(conv(), 1, location=DataLocation(length=3)),
+        *(None, 1, "72 bytes, but its location has 3"),
+    ),
+    "constant place": (
+        lambda: changed(conv(), 1, location=DataLocation(offset=10**6, length=72)),
+        *(None, 1, "outside a pool"),
+    ),
+    "pool": (
+        lambda: changed(conv(), 1, lifetime=L.CONSTANT_POOL, location=DataLocation(2, 0, 72)),
+        *(None, 1, "no pool 2"),
+    ),
+    "input not listed": (
+        lambda: replace(add_model(), main=replace(add_model().main, input_indexes=(0,))),
+        *(None, 1, "none of them"),
+    ),
+    "lifetime": (
+        lambda: replace(add_model(), main=replace(add_model().main, output_indexes=(3, 0))),
+        *(None, 0, "SUBGRAPH_INPUT"),
+    ),
+    "empty": (lambda: replace(add_model(), main=replace(add_model().main, operations=())), None, None, ""),
+    "own subgraph": (own_subgraph, None, 1, "contains itself"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rule(name: str) -> None:
+    make, operation, operand, text = CASES[name]
+    with pytest.raises(ModelInvalid) as caught:
+        validate(make())
+    assert (caught.value.operation, caught.value.operand) == (operation, operand), str(caught.value)
+    assert text in caught.value.rule
+    if operation is not None and name != "code":
+        assert f"operation {operation} (" in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [F32, F16, U8, S8, I32])
+def test_valid(kind: T) -> None:
+    validate(add_model(kind))
+
+
+def test_valid_convolutions() -> None:
+    validate(conv())
+    validate(per_channel(0))
+    validate(softmax(1 / 256, 0))
+
+
+def test_every_operation_is_described() -> None:
+    assert [kind.value for kind in OperationType] == list(range(106))
+    assert set(TABLE) == {kind.name for kind in OperationType}
+    assert (OperationType.CONV_2D, OperationType.IF, OperationType.REVERSE) == (3, 96, 105)
+    assert sorted({len(form) for form in forms("CONV_2D")}) == [7, 8, 10, 11, 13]
+    assert [len(form) for form in forms("LSTM")] == [27, 23]
+    assert [len(form) for form in forms("BIDIRECTIONAL_SEQUENCE_LSTM")] == [61]
+
+
+def test_supported_operations() -> None:
+    b = Builder()
+    x, y = b.input(F32, (4,)), b.between(F32, (4,))
+    b.add("FLOOR", (x,), y)
+    b.add("LSH_PROJECTION", (y, x, b.omitted(F32), b.scalar(1)), b.output(I32, (4,)))
+    assert supported_operations(b.model()) == [True, False]
+
+
+def test_unknown_operation_code() -> None:
+    model = add_model()
+    broken = replace(model, main=replace(model.main, operations=(Operation(-1, (0, 1, 2), (3,)),)))
+    with pytest.raises(ModelInvalid, match="-1 is not the code of an operation"):
+        supported_operations(broken)
