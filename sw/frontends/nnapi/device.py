@@ -1,0 +1,554 @@
+"""NNAPI's driver as its hardware abstraction layer (HAL) shows it: a device and its prepared models.
+
+The C interface and tests stand on these classes.  The rules of requests are those of AOSP's
+packages/modules/NeuralNetworks (mirror timocapa/android_packages_modules_NeuralNetworks, commit 19f042d),
+common/types/src/Validation.cpp.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from rkcosim.frontends.nnapi.account import Account
+from rkcosim.frontends.nnapi.buffers import BufferTracker, Content, IBuffer, byte_size, combined
+from rkcosim.frontends.nnapi.hal_types import (
+    BufferDesc,
+    BufferRole,
+    ErrorStatus,
+    HalError,
+    OutputShape,
+    Request,
+    RequestArgument,
+    Role,
+    Timing,
+    failure,
+    invalid,
+)
+from rkcosim.frontends.nnapi.memory import MemoryPool
+from rkcosim.frontends.nnapi.model import Model, Operand
+from rkcosim.frontends.nnapi.native import NativeTensor
+from rkcosim.frontends.nnapi.prepared import Prepared, Unsupported, prepare
+from rkcosim.frontends.nnapi.supported import supported_operations
+from rkcosim.frontends.nnapi.validation import ModelInvalid
+from rkcosim.frontends.nnapi.values import ExecutionError
+from rkcosim.plugins.machine import Machine
+from rkcosim.plugins.settings import Settings
+
+NAME, VERSION = "rkcosim-rk3588", "1"
+
+UNKNOWN_TIME = Timing()
+
+LONGEST_WAIT = 600.0
+"""Seconds after which an execution that waits for the device, or for another one, fails."""
+
+
+@dataclass
+class Traffic:
+    """Bytes that the driver moved for executions, and those that it did not have to move.
+
+    Members
+    -------
+    copied_in, copied_out : from and to shared memory.
+    kept : of tensors in device memory that one execution left there and another one took as they were.
+    """
+
+    copied_in: int = 0
+    copied_out: int = 0
+    kept: int = 0
+
+
+@dataclass(frozen=True)
+class ExecutionResult:
+    """Result of an execution: the outputs' dimensions, and its time if it was asked for."""
+
+    output_shapes: tuple[OutputShape, ...]
+    timing: Timing = UNKNOWN_TIME
+
+
+class IDevice:
+    """The simulated NPU as an NNAPI device.
+
+    Parameters
+    ----------
+    engine : engine by name; None for the fastest one of the RTL.
+    cores : cores that share large layers.
+    checked : compare every tensor with the golden models.
+    float_npu : whether fp16, and float32 of relaxed models, are computed on the NPU.
+    """
+
+    def __init__(
+        self, *, engine: str | None = None, cores: int = 1, checked: bool = False, float_npu: bool = True
+    ) -> None:
+        self._settings = Settings(engine=engine, cores=cores, check=checked)
+        self._float_npu = float_npu
+        self._machine: Machine | None = None
+        self._models: list[IPreparedModel] = []
+        self.buffers = BufferTracker()
+        self.traffic = Traffic()
+        self.lock = threading.RLock()
+
+    @property
+    def name(self) -> str:
+        """Name of the device."""
+        return NAME
+
+    def supported_operations(self, model: Model, pools: Sequence[MemoryPool] = ()) -> list[bool]:
+        """Return for each operation of the main subgraph whether it is executed here.
+
+        Raises
+        ------
+        HalError
+            INVALID_ARGUMENT if the model breaks a rule, GENERAL_FAILURE if a pool cannot be mapped.
+        """
+        with _as_hal_errors():
+            return supported_operations(_with_pools(model, pools))
+
+    def prepare_model(self, model: Model, pools: Sequence[MemoryPool] = ()) -> IPreparedModel:
+        """Prepare a model.
+
+        Parameters
+        ----------
+        model : the model.
+        pools : shared memory with the constants of lifetime CONSTANT_POOL, in the place of `model.pools`.
+            The values are read once, so the memory may be given up afterwards.
+
+        Raises
+        ------
+        HalError
+            INVALID_ARGUMENT if the model breaks a rule; GENERAL_FAILURE if an operation is not supported, or
+            a pool cannot be mapped ("hardware_buffer").
+        """
+        with self.lock, _as_hal_errors():
+            whole = _with_pools(model, pools)
+            if self._machine is None:
+                self._machine = Machine(self._settings)
+            made = prepare(whole, machine=self._machine, float_npu=self._float_npu)
+            prepared = IPreparedModel(self, made)
+            self._models.append(prepared)
+            return prepared
+
+    def allocate(
+        self,
+        desc: BufferDesc,
+        prepared_models: Sequence[IPreparedModel],
+        input_roles: Sequence[BufferRole],
+        output_roles: Sequence[BufferRole],
+    ) -> IBuffer:
+        """Allocate a buffer for inputs and outputs of prepared models; its `token` names it in requests.
+
+        Raises
+        ------
+        HalError
+            INVALID_ARGUMENT if there is no prepared model or no role, a model is of another device, an index
+            or a probability is out of range, a role is there twice, or the operands or dimensions of the
+            roles and the descriptor contradict each other.
+        """
+        if not prepared_models:
+            raise invalid("a buffer needs a prepared model")
+        if not input_roles and not output_roles:
+            raise invalid("a buffer needs a role")
+        for place, model in enumerate(prepared_models):
+            if not isinstance(model, IPreparedModel) or model.device is not self or model.closed:
+                raise invalid(f"prepared model {place} is not one of this device")
+        roles: list[Role] = []
+        first: Operand | None = None
+        dimensions = tuple(desc.dimensions)
+        if any(size < 0 for size in desc.dimensions):
+            raise invalid(f"a descriptor has the dimensions {list(desc.dimensions)}")
+        for output, given in ((False, input_roles), (True, output_roles)):
+            for one in given:
+                role, operand = _role(prepared_models, one, output)
+                if role in roles:
+                    raise invalid(f"{_named(role)} is given twice")
+                roles.append(role)
+                if first is not None and _kind(operand) != _kind(first):
+                    raise invalid(f"{_named(role)} has another type or quantisation than the first role")
+                first = first or operand
+                together = combined(dimensions, operand.dimensions)
+                if together is None:
+                    raise invalid(
+                        f"{_named(role)} has the dimensions {list(operand.dimensions)}, which contradict "
+                        f"{list(dimensions)} of the descriptor and the other roles"
+                    )
+                dimensions = together
+        assert first is not None
+        if first.type.scalar and desc.dimensions:
+            raise invalid("a scalar has no dimensions")
+        return IBuffer(self.buffers, self.lock, first, dimensions, frozenset(roles))
+
+    def close(self) -> None:
+        """Free all buffers and models, and the device.  May be called repeatedly."""
+        with self.lock:
+            self.buffers.close()
+            for model in self._models:
+                model.finish()
+            self._models.clear()
+            if self._machine is not None:
+                self._machine.close()
+                self._machine = None
+
+    def __enter__(self) -> IDevice:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class IPreparedModel:
+    """A model of a device that can be executed; made by `IDevice.prepare_model`."""
+
+    def __init__(self, device: IDevice, prepared: Prepared) -> None:
+        self.device, self.prepared = device, prepared
+        self.closed = False
+        main = prepared.model.main
+        self.inputs = [main.operands[index] for index in main.input_indexes]
+        self.outputs = [main.operands[index] for index in main.output_indexes]
+
+    @property
+    def account(self) -> Account:
+        """Where the operations ran, and what that took."""
+        return self.prepared.account
+
+    def execute_synchronously(
+        self,
+        request: Request,
+        *,
+        measure: bool = False,
+        deadline: float | None = None,
+        loop_timeout: float | None = None,
+    ) -> ExecutionResult:
+        """Execute a request.
+
+        Parameters
+        ----------
+        request : inputs, outputs and their memory.
+        measure : whether the result has a time.
+        deadline : `time.monotonic()` after which the execution is not begun any more.
+        loop_timeout : seconds after which a WHILE ends with an error.
+
+        Raises
+        ------
+        HalError
+            INVALID_ARGUMENT for a request that breaks a rule; OUTPUT_INSUFFICIENT_SIZE, with the dimensions
+            of all outputs, if a memory is too small; MISSED_DEADLINE_TRANSIENT; GENERAL_FAILURE for memory
+            that is not initialised, in use or cannot be mapped, and for values that an operation does not
+            take.
+        """
+        begun = time.monotonic()
+        if self.closed:
+            raise failure("the prepared model is freed")
+        given = self._checked(request.inputs, self.inputs, "input", request)
+        made = self._checked(request.outputs, self.outputs, "output", request)
+        _exclusive(given, made)
+        with contextlib.ExitStack() as stack:
+            for buffer in {one.buffer.token: one.buffer for one in given if one.buffer}.values():
+                stack.enter_context(buffer.reading())
+            targets = {
+                place: stack.enter_context(one.buffer.writing())
+                for place, one in enumerate(made)
+                if one.buffer is not None
+            }
+            arrays = [self._value(place, one) for place, one in enumerate(given)]
+            self._wait(deadline)
+            try:
+                before = self.account.cycles
+                results = self._run(arrays, list(targets), loop_timeout)
+                cycles = self.account.cycles - before
+            finally:
+                self.device.lock.release()
+            shapes = self._delivered(made, results, targets)
+        if not measure:
+            return ExecutionResult(shapes)
+        return ExecutionResult(shapes, Timing(cycles, round((time.monotonic() - begun) * 1e9)))
+
+    def execute(self, request: Request, **options: Any) -> Execution:
+        """Begin an execution in a thread; options are those of `execute_synchronously`."""
+        return Execution(lambda: self.execute_synchronously(request, **options))
+
+    def execute_fenced(
+        self,
+        request: Request,
+        wait_for: Sequence[Execution],
+        *,
+        duration: float | None = None,
+        **options: Any,
+    ) -> Execution:
+        """Begin an execution in a thread when others have ended without an error.
+
+        Parameters
+        ----------
+        request : inputs, outputs and their memory.
+        wait_for : executions to wait for, each at most `LONGEST_WAIT` seconds.
+        duration : seconds after these have ended within which it must begin.
+        options : those of `execute_synchronously`.
+        """
+
+        def run() -> ExecutionResult:
+            for other in wait_for:
+                try:
+                    other.wait(LONGEST_WAIT)
+                except HalError as error:
+                    raise failure(f"an execution that this one waits for failed: {error}") from error
+            if duration is not None:
+                options["deadline"] = time.monotonic() + duration
+            return self.execute_synchronously(request, **options)
+
+        return Execution(run)
+
+    def finish(self) -> None:
+        """Free the model while the device is locked."""
+        if not self.closed:
+            self.closed = True
+            self.prepared.close()
+
+    def close(self) -> None:
+        """Free the model; an execution that runs ends first.  May be called repeatedly."""
+        with self.device.lock:
+            self.finish()
+
+    def _checked(
+        self, given: Sequence[RequestArgument], operands: Sequence[Operand], what: str, request: Request
+    ) -> list[_Place]:
+        """Check inputs or outputs, and find their memory."""
+        if len(given) != len(operands):
+            raise invalid(f"the model has {len(operands)} {what}s, the request {len(given)}")
+        return [
+            self._place(argument, operand, f"{what} {number}", number, request)
+            for number, (argument, operand) in enumerate(zip(given, operands, strict=True))
+        ]
+
+    def _place(
+        self, argument: RequestArgument, operand: Operand, name: str, number: int, request: Request
+    ) -> _Place:
+        output = name.startswith("output")
+        if argument.has_no_value:
+            if output:
+                raise invalid(f"{name} has no memory")
+            return _Place(name, operand, ())
+        if operand.type.scalar and argument.dimensions:
+            raise invalid(f"{name} is a scalar and has no dimensions")
+        dimensions = combined(operand.dimensions, argument.dimensions)
+        if dimensions is None or any(size < 0 for size in argument.dimensions):
+            raise invalid(
+                f"{name} has the dimensions {list(operand.dimensions)}, not {list(argument.dimensions)}"
+            )
+        location = argument.location
+        if not 0 <= location.pool_index < len(request.pools):
+            raise invalid(f"{name} lies in pool {location.pool_index} of {len(request.pools)}")
+        pool = request.pools[location.pool_index]
+        if isinstance(pool, int):
+            buffer = self.device.buffers.get(pool)
+            if Role(self, output, number) not in buffer.roles:
+                raise invalid(f"the buffer {pool} was not allocated for {name} of this model")
+            if location.offset or location.length or location.padding:
+                raise invalid(f"{name} is a whole buffer, so offset and length must be 0")
+            other = combined(dimensions, buffer.initial_dimensions if output else buffer.dimensions)
+            if other is None:
+                raise invalid(
+                    f"{name} has the dimensions {list(dimensions)}, the buffer {pool} "
+                    f"{list(buffer.dimensions)}"
+                )
+            return _Place(name, operand, other, buffer=buffer)
+        if not pool.mappable:
+            raise failure(f"{name}: memory of the kind '{pool.name}' is not supported")
+        if location.offset < 0 or location.length < 0 or location.padding < 0:
+            raise invalid(f"{name} has a negative offset, length or padding")
+        if location.offset + location.length + location.padding > pool.size:
+            raise invalid(
+                f"{name} lies in bytes {location.offset} to {location.offset + location.length} of a memory "
+                f"of {pool.size}"
+            )
+        if not output:
+            if not operand.type.scalar and (not dimensions or 0 in dimensions):
+                raise invalid(f"the dimensions {list(dimensions)} of {name} are not known")
+            size = byte_size(operand, dimensions)
+            if location.length != size:
+                raise invalid(
+                    f"{name} of dimensions {list(dimensions)} has {size} bytes, not {location.length}"
+                )
+        return _Place(name, operand, dimensions, pool, location.offset, location.length)
+
+    def _value(self, number: int, place: _Place) -> np.ndarray | NativeTensor | None:
+        """Return the value of an input."""
+        if place.buffer is not None:
+            content = place.buffer.content()
+            if combined(place.dimensions, content.shape) is None:
+                raise invalid(
+                    f"{place.name} has dimensions {list(place.dimensions)}, not {list(content.shape)}"
+                )
+            if isinstance(content, NativeTensor):
+                self.device.traffic.kept += content.nbytes
+            return content
+        if place.pool is None:
+            return None
+        data = place.pool.read(place.offset, place.length)
+        self.device.traffic.copied_in += len(data)
+        shape = () if place.operand.type.scalar else place.dimensions
+        return np.frombuffer(data, place.operand.type.dtype).reshape(shape)
+
+    def _wait(self, deadline: float | None) -> None:
+        """Lock the device."""
+        left = LONGEST_WAIT if deadline is None else deadline - time.monotonic()
+        if left <= 0 or not self.device.lock.acquire(timeout=min(left, LONGEST_WAIT)):
+            raise HalError(
+                ErrorStatus.MISSED_DEADLINE_TRANSIENT, "the device was not free before the deadline"
+            )
+        if self.closed:
+            self.device.lock.release()
+            raise failure("the prepared model is freed")
+
+    def _run(
+        self, arrays: Sequence[np.ndarray | NativeTensor | None], native: Sequence[int], timeout: float | None
+    ) -> list[Content]:
+        prepared = self.prepared
+        usual = prepared.loop_timeout
+        prepared.loop_timeout = usual if timeout is None else timeout
+        try:
+            return prepared.execute(arrays, native)
+        except ExecutionError as error:
+            raise failure(str(error)) from error
+        finally:
+            prepared.loop_timeout = usual
+
+    def _delivered(
+        self, made: Sequence[_Place], results: Sequence[Content], targets: dict[int, list[Content]]
+    ) -> tuple[OutputShape, ...]:
+        """Put the results into their memory; return the dimensions of all outputs."""
+        shapes = []
+        for place, result in zip(made, results, strict=True):
+            if combined(place.dimensions, result.shape) is None:
+                self._free(results)
+                raise failure(
+                    f"{place.name} has dimensions {list(result.shape)}, not {list(place.dimensions)}"
+                )
+            size = byte_size(place.operand, result.shape)
+            enough = place.buffer is not None or size <= place.length
+            shapes.append(OutputShape(tuple(result.shape), enough))
+        if not all(shape.is_sufficient for shape in shapes):
+            self._free(results)
+            names = [place.name for place, shape in zip(made, shapes, strict=True) if not shape.is_sufficient]
+            raise HalError(
+                ErrorStatus.OUTPUT_INSUFFICIENT_SIZE,
+                f"the memory of {', '.join(names)} is too small",
+                tuple(shapes),
+            )
+        for number, (place, result) in enumerate(zip(made, results, strict=True)):
+            if number in targets:
+                targets[number].append(result)
+            else:
+                assert place.pool is not None and not isinstance(result, NativeTensor)
+                data = np.ascontiguousarray(result, place.operand.type.dtype)
+                place.pool.write(place.offset, data.tobytes())
+                self.device.traffic.copied_out += data.nbytes
+        return tuple(shapes)
+
+    def _free(self, results: Sequence[Content]) -> None:
+        with self.device.lock:
+            for result in results:
+                if isinstance(result, NativeTensor):
+                    result.free()
+
+
+class Execution:
+    """An execution in a thread, as NNAPI's events and fences: it has ended when `wait` returns."""
+
+    def __init__(self, run: Callable[[], ExecutionResult]) -> None:
+        self._result: ExecutionResult | None = None
+        self._error: BaseException | None = None
+        self._run = run
+        self._thread = threading.Thread(target=self._work, name="nnapi-execution", daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        try:
+            self._result = self._run()
+        except BaseException as error:  # given to who waits
+            self._error = error
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended."""
+        return not self._thread.is_alive()
+
+    def wait(self, timeout: float = LONGEST_WAIT) -> ExecutionResult:
+        """Wait until it has ended; return its result.
+
+        Raises
+        ------
+        HalError
+            That of the execution; GENERAL_FAILURE if it has not ended after `timeout` seconds.
+        """
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            raise failure(f"the execution has not ended after {timeout:g} seconds")
+        if self._error is not None:
+            raise self._error
+        assert self._result is not None
+        return self._result
+
+
+@dataclass(frozen=True)
+class _Place:
+    """An input or output with its memory: a buffer, bytes of a pool, or none."""
+
+    name: str
+    operand: Operand
+    dimensions: tuple[int, ...]
+    pool: MemoryPool | None = None
+    offset: int = 0
+    length: int = 0
+    buffer: IBuffer | None = None
+
+
+def _exclusive(given: Sequence[_Place], made: Sequence[_Place]) -> None:
+    """Refuse a buffer that is an output and anything else."""
+    used = {one.buffer.token for one in given if one.buffer is not None}
+    for one in made:
+        if one.buffer is not None:
+            if one.buffer.token in used:
+                raise invalid(f"the buffer {one.buffer.token} of {one.name} is used twice in the request")
+            used.add(one.buffer.token)
+
+
+def _role(models: Sequence[IPreparedModel], one: BufferRole, output: bool) -> tuple[Role, Operand]:
+    if not 0 <= one.model_index < len(models):
+        raise invalid(f"a role names model {one.model_index} of {len(models)}")
+    model = models[one.model_index]
+    operands = model.outputs if output else model.inputs
+    if not 0 <= one.io_index < len(operands):
+        raise invalid(f"a role names {'output' if output else 'input'} {one.io_index} of {len(operands)}")
+    if not 0.0 < one.probability <= 1.0:
+        raise invalid(f"the probability of a role is {one.probability}, not in (0, 1]")
+    return Role(model, output, one.io_index), operands[one.io_index]
+
+
+def _named(role: Role) -> str:
+    return f"the role of {'output' if role.output else 'input'} {role.index}"
+
+
+def _kind(operand: Operand) -> tuple[object, ...]:
+    return operand.type, np.float32(operand.scale), operand.zero_point, operand.extra_params
+
+
+def _with_pools(model: Model, pools: Sequence[MemoryPool]) -> Model:
+    """Return a model with the bytes of shared memory."""
+    if not pools:
+        return model
+    return replace(model, pools=tuple(pool.read(0, pool.size) for pool in pools))
+
+
+@contextlib.contextmanager
+def _as_hal_errors() -> Any:
+    try:
+        yield
+    except ModelInvalid as error:
+        raise invalid(str(error)) from error
+    except Unsupported as error:
+        raise failure(str(error)) from error
