@@ -1,8 +1,7 @@
 """NNAPI's driver as its hardware abstraction layer (HAL) shows it: a device and its prepared models.
 
-The C interface and tests stand on these classes.  The rules of requests are those of AOSP's
-packages/modules/NeuralNetworks (mirror timocapa/android_packages_modules_NeuralNetworks, commit 19f042d),
-common/types/src/Validation.cpp.
+`requests` has the rules of requests, `executions` what runs in threads, `buffers` the memory domains, and
+`memory` the pools.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 
 from rkcosim.frontends.nnapi.account import Account
 from rkcosim.frontends.nnapi.buffers import BufferTracker, Content, IBuffer, byte_size, combined
+from rkcosim.frontends.nnapi.executions import LONGEST_WAIT, Execution, ExecutionResult
 from rkcosim.frontends.nnapi.hal_types import (
     BufferDesc,
     BufferRole,
@@ -25,7 +25,6 @@ from rkcosim.frontends.nnapi.hal_types import (
     HalError,
     OutputShape,
     Request,
-    RequestArgument,
     Role,
     Timing,
     failure,
@@ -35,6 +34,7 @@ from rkcosim.frontends.nnapi.memory import MemoryPool
 from rkcosim.frontends.nnapi.model import Model, Operand
 from rkcosim.frontends.nnapi.native import NativeTensor
 from rkcosim.frontends.nnapi.prepared import Prepared, Unsupported, prepare
+from rkcosim.frontends.nnapi.requests import Place, exclusive, places
 from rkcosim.frontends.nnapi.supported import supported_operations
 from rkcosim.frontends.nnapi.validation import ModelInvalid
 from rkcosim.frontends.nnapi.values import ExecutionError
@@ -42,11 +42,6 @@ from rkcosim.plugins.machine import Machine
 from rkcosim.plugins.settings import Settings
 
 NAME, VERSION = "rkcosim-rk3588", "1"
-
-UNKNOWN_TIME = Timing()
-
-LONGEST_WAIT = 600.0
-"""Seconds after which an execution that waits for the device, or for another one, fails."""
 
 
 @dataclass
@@ -62,14 +57,6 @@ class Traffic:
     copied_in: int = 0
     copied_out: int = 0
     kept: int = 0
-
-
-@dataclass(frozen=True)
-class ExecutionResult:
-    """Result of an execution: the outputs' dimensions, and its time if it was asked for."""
-
-    output_shapes: tuple[OutputShape, ...]
-    timing: Timing = UNKNOWN_TIME
 
 
 class IDevice:
@@ -244,9 +231,9 @@ class IPreparedModel:
         begun = time.monotonic()
         if self.closed:
             raise failure("the prepared model is freed")
-        given = self._checked(request.inputs, self.inputs, "input", request)
-        made = self._checked(request.outputs, self.outputs, "output", request)
-        _exclusive(given, made)
+        given = places(self, request, output=False)
+        made = places(self, request, output=True)
+        exclusive(given, made)
         with contextlib.ExitStack() as stack:
             for buffer in {one.buffer.token: one.buffer for one in given if one.buffer}.values():
                 stack.enter_context(buffer.reading())
@@ -313,69 +300,7 @@ class IPreparedModel:
         with self.device.lock:
             self.finish()
 
-    def _checked(
-        self, given: Sequence[RequestArgument], operands: Sequence[Operand], what: str, request: Request
-    ) -> list[_Place]:
-        """Check inputs or outputs, and find their memory."""
-        if len(given) != len(operands):
-            raise invalid(f"the model has {len(operands)} {what}s, the request {len(given)}")
-        return [
-            self._place(argument, operand, f"{what} {number}", number, request)
-            for number, (argument, operand) in enumerate(zip(given, operands, strict=True))
-        ]
-
-    def _place(
-        self, argument: RequestArgument, operand: Operand, name: str, number: int, request: Request
-    ) -> _Place:
-        output = name.startswith("output")
-        if argument.has_no_value:
-            if output:
-                raise invalid(f"{name} has no memory")
-            return _Place(name, operand, ())
-        if operand.type.scalar and argument.dimensions:
-            raise invalid(f"{name} is a scalar and has no dimensions")
-        dimensions = combined(operand.dimensions, argument.dimensions)
-        if dimensions is None or any(size < 0 for size in argument.dimensions):
-            raise invalid(
-                f"{name} has the dimensions {list(operand.dimensions)}, not {list(argument.dimensions)}"
-            )
-        location = argument.location
-        if not 0 <= location.pool_index < len(request.pools):
-            raise invalid(f"{name} lies in pool {location.pool_index} of {len(request.pools)}")
-        pool = request.pools[location.pool_index]
-        if isinstance(pool, int):
-            buffer = self.device.buffers.get(pool)
-            if Role(self, output, number) not in buffer.roles:
-                raise invalid(f"the buffer {pool} was not allocated for {name} of this model")
-            if location.offset or location.length or location.padding:
-                raise invalid(f"{name} is a whole buffer, so offset and length must be 0")
-            other = combined(dimensions, buffer.initial_dimensions if output else buffer.dimensions)
-            if other is None:
-                raise invalid(
-                    f"{name} has the dimensions {list(dimensions)}, the buffer {pool} "
-                    f"{list(buffer.dimensions)}"
-                )
-            return _Place(name, operand, other, buffer=buffer)
-        if not pool.mappable:
-            raise failure(f"{name}: memory of the kind '{pool.name}' is not supported")
-        if location.offset < 0 or location.length < 0 or location.padding < 0:
-            raise invalid(f"{name} has a negative offset, length or padding")
-        if location.offset + location.length + location.padding > pool.size:
-            raise invalid(
-                f"{name} lies in bytes {location.offset} to {location.offset + location.length} of a memory "
-                f"of {pool.size}"
-            )
-        if not output:
-            if not operand.type.scalar and (not dimensions or 0 in dimensions):
-                raise invalid(f"the dimensions {list(dimensions)} of {name} are not known")
-            size = byte_size(operand, dimensions)
-            if location.length != size:
-                raise invalid(
-                    f"{name} of dimensions {list(dimensions)} has {size} bytes, not {location.length}"
-                )
-        return _Place(name, operand, dimensions, pool, location.offset, location.length)
-
-    def _value(self, number: int, place: _Place) -> np.ndarray | NativeTensor | None:
+    def _value(self, number: int, place: Place) -> np.ndarray | NativeTensor | None:
         """Return the value of an input."""
         if place.buffer is not None:
             content = place.buffer.content()
@@ -418,7 +343,7 @@ class IPreparedModel:
             prepared.loop_timeout = usual
 
     def _delivered(
-        self, made: Sequence[_Place], results: Sequence[Content], targets: dict[int, list[Content]]
+        self, made: Sequence[Place], results: Sequence[Content], targets: dict[int, list[Content]]
     ) -> tuple[OutputShape, ...]:
         """Put the results into their memory; return the dimensions of all outputs."""
         shapes = []
@@ -454,67 +379,6 @@ class IPreparedModel:
             for result in results:
                 if isinstance(result, NativeTensor):
                     result.free()
-
-
-class Execution:
-    """An execution in a thread, as NNAPI's events and fences: it has ended when `wait` returns."""
-
-    def __init__(self, run: Callable[[], ExecutionResult]) -> None:
-        self._result: ExecutionResult | None = None
-        self._error: BaseException | None = None
-        self._run = run
-        self._thread = threading.Thread(target=self._work, name="nnapi-execution", daemon=True)
-        self._thread.start()
-
-    def _work(self) -> None:
-        try:
-            self._result = self._run()
-        except BaseException as error:  # given to who waits
-            self._error = error
-
-    @property
-    def done(self) -> bool:
-        """Whether it has ended."""
-        return not self._thread.is_alive()
-
-    def wait(self, timeout: float = LONGEST_WAIT) -> ExecutionResult:
-        """Wait until it has ended; return its result.
-
-        Raises
-        ------
-        HalError
-            That of the execution; GENERAL_FAILURE if it has not ended after `timeout` seconds.
-        """
-        self._thread.join(timeout)
-        if self._thread.is_alive():
-            raise failure(f"the execution has not ended after {timeout:g} seconds")
-        if self._error is not None:
-            raise self._error
-        assert self._result is not None
-        return self._result
-
-
-@dataclass(frozen=True)
-class _Place:
-    """An input or output with its memory: a buffer, bytes of a pool, or none."""
-
-    name: str
-    operand: Operand
-    dimensions: tuple[int, ...]
-    pool: MemoryPool | None = None
-    offset: int = 0
-    length: int = 0
-    buffer: IBuffer | None = None
-
-
-def _exclusive(given: Sequence[_Place], made: Sequence[_Place]) -> None:
-    """Refuse a buffer that is an output and anything else."""
-    used = {one.buffer.token for one in given if one.buffer is not None}
-    for one in made:
-        if one.buffer is not None:
-            if one.buffer.token in used:
-                raise invalid(f"the buffer {one.buffer.token} of {one.name} is used twice in the request")
-            used.add(one.buffer.token)
 
 
 def _role(models: Sequence[IPreparedModel], one: BufferRole, output: bool) -> tuple[Role, Operand]:
