@@ -25,7 +25,7 @@ from rkcosim.compiler.graph import (
     Tensor,
     Window,
 )
-from rkcosim.compiler.loaders.operators import lookup
+from rkcosim.compiler.loaders.node import lookup
 from rkcosim.compiler.steps import ConvStep, LookupStep
 from tests.system.golden_runs import checked_run
 

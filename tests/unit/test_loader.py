@@ -14,8 +14,8 @@ from onnxruntime import InferenceSession
 from rkcosim.compiler import LoadedModel, compile_model
 from rkcosim.compiler.graph import Binary, Clamp, Conv, Pool, Rescale
 from rkcosim.compiler.loaders import ModelError, load_onnx
+from rkcosim.compiler.loaders.node import Constant
 from rkcosim.compiler.loaders.onnx_fold import NUMPY
-from rkcosim.compiler.loaders.operators import Constant
 from rkcosim.compiler.options import using_options
 from rkcosim.compiler.steps import ConvStep
 from rkcosim.driver import Driver

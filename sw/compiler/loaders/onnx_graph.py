@@ -20,6 +20,7 @@ from onnx import numpy_helper
 
 from rkcosim.compiler import graph as g
 from rkcosim.compiler.graph import MAX_ELEMENTS, Clamp, Graph, HostOp, ModelError, Tensor
+from rkcosim.compiler.loaders.node import Array, Constant, Cube, Pending, Shape, natural_cube
 from rkcosim.compiler.loaders.onnx_file import OWN_DOMAINS, reads
 from rkcosim.compiler.loaders.onnx_node import (
     Broken,
@@ -41,7 +42,7 @@ from rkcosim.compiler.loaders.onnx_parts import (
     type_name,
 )
 from rkcosim.compiler.loaders.onnx_products import ProductBuilder, changed, settled, viewed
-from rkcosim.compiler.loaders.operators import OPERATORS, Array, Constant, Cube, Pending, Shape, natural_cube
+from rkcosim.compiler.loaders.operators import OPERATORS
 from rkcosim.compiler.loaders.views import View, rows_cube, settled_cube, view_of
 from rkcosim.compiler.options import LoadOptions
 

@@ -13,6 +13,7 @@ import onnx
 
 from rkcosim.compiler import graph as g
 from rkcosim.compiler.graph import Graph, ModelError, Tensor
+from rkcosim.compiler.loaders.node import Pending, natural_cube
 from rkcosim.compiler.loaders.onnx_graph import (
     CLAMPS,
     CODINGS,
@@ -25,7 +26,6 @@ from rkcosim.compiler.loaders.onnx_graph import (
 from rkcosim.compiler.loaders.onnx_node import Host, Input, Quantised, Real, Value, node_label
 from rkcosim.compiler.loaders.onnx_parts import OnnxPart, ValueType, ValueTypes, describe
 from rkcosim.compiler.loaders.onnx_products import settled
-from rkcosim.compiler.loaders.operators import Pending, natural_cube
 from rkcosim.compiler.loaders.views import View
 from rkcosim.compiler.options import LoadOptions
 

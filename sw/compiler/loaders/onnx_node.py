@@ -11,7 +11,7 @@ import numpy.typing as npt
 import onnx
 
 from rkcosim.compiler.graph import BilinearForm, Graph, ModelError, Tensor, Window, in_rows
-from rkcosim.compiler.loaders.operators import (
+from rkcosim.compiler.loaders.node import (
     Array,
     Constant,
     Cube,

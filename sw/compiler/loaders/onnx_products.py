@@ -11,7 +11,7 @@ import numpy as np
 from rkcosim.compiler import graph as g
 from rkcosim.compiler.graph import Graph, ModelError, Tensor
 from rkcosim.compiler.graph_products import Factors, KernelAtoms, KernelTiles, Product
-from rkcosim.compiler.loaders.operators import Shape, natural_cube
+from rkcosim.compiler.loaders.node import Shape, natural_cube
 from rkcosim.compiler.loaders.views import View, rows_cube, settled_cube, view_of
 from rkcosim.spec.layouts.features import atom_channels
 from rkcosim.spec.layouts.weights import channel_group

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.compiler.loaders.operators import Constant
+from rkcosim.compiler.loaders.node import Constant
 from rkcosim.compiler.loaders.tflite_file import (
     SYNTHETIC,
     WITHOUT_OUTPUT,

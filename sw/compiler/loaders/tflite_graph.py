@@ -33,7 +33,8 @@ from rkcosim.compiler.graph import (
 )
 from rkcosim.compiler.host_runtimes import load_program
 from rkcosim.compiler.litert import LiteRtProgram
-from rkcosim.compiler.loaders.operators import OPERATORS, Pending
+from rkcosim.compiler.loaders.node import Pending
+from rkcosim.compiler.loaders.operators import OPERATORS
 from rkcosim.compiler.loaders.tflite_batch import unbatched
 from rkcosim.compiler.loaders.tflite_file import TfModel, TfNode, read_tflite
 from rkcosim.compiler.loaders.tflite_fold import simplified

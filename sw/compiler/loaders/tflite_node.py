@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim.compiler.graph import BilinearForm, Clamp, Graph, ModelError, Tensor, Window
-from rkcosim.compiler.loaders.operators import (
+from rkcosim.compiler.loaders.node import (
     Array,
     Constant,
     Cube,

@@ -9,7 +9,7 @@ import numpy as np
 
 from rkcosim.compiler import graph as g
 from rkcosim.compiler.graph import Clamp, ModelError, Tensor, Window
-from rkcosim.compiler.loaders.operators import lookup
+from rkcosim.compiler.loaders.node import lookup
 from rkcosim.frontends.nnapi import geometry, host_moves
 from rkcosim.frontends.nnapi.geometry import Geometry
 from rkcosim.frontends.nnapi.segments import Layout, Segment, View, clamp, natural, signed
