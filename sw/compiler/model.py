@@ -16,7 +16,8 @@ from rkcosim.base.files import read_model
 from rkcosim.compiler import container, host
 from rkcosim.compiler.graph import Graph, GraphOutput, ModelError, Tensor, from_cube, to_cube
 from rkcosim.compiler.options import load_options
-from rkcosim.compiler.plan import Plan, make_plan, refusals, replan, rounded_in_vain
+from rkcosim.compiler.plan import Plan
+from rkcosim.compiler.planner import make_plan, refusals, replan, rounded_in_vain
 from rkcosim.compiler.steps import HostStep, Step
 from rkcosim.compiler.tiling import holding
 

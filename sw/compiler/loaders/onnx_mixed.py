@@ -14,13 +14,13 @@ import onnx
 from rkcosim.compiler import graph as g
 from rkcosim.compiler.graph import Graph, ModelError, Tensor
 from rkcosim.compiler.loaders.node import Pending, natural_cube
+from rkcosim.compiler.loaders.onnx_float import FloatLoader
 from rkcosim.compiler.loaders.onnx_graph import (
     CLAMPS,
     CODINGS,
     MOVES,
     PASS_THROUGH,
     PRODUCTS,
-    FloatLoader,
     Loader,
 )
 from rkcosim.compiler.loaders.onnx_node import Host, Input, Quantised, Real, Value, node_label

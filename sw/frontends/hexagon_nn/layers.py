@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from rkcosim.compiler import CompiledModel, ModelError
 from rkcosim.compiler import graph as g
-from rkcosim.compiler.plan import replan
+from rkcosim.compiler.planner import replan
 from rkcosim.compiler.steps import Addend, Converter, ConvStep
 from rkcosim.frontends.hexagon_nn.arithmetic import LEVELS, Range
 from rkcosim.frontends.hexagon_nn.geometry import Geometry
