@@ -14,15 +14,7 @@ import pytest
 
 from rkcosim.frontends.nnapi.buffers import IBuffer, combined
 from rkcosim.frontends.nnapi.device import IDevice, IPreparedModel
-from rkcosim.frontends.nnapi.hal_types import (
-    BufferDesc,
-    BufferRole,
-    ErrorStatus,
-    HalError,
-    OutputShape,
-    Request,
-    RequestArgument,
-)
+from rkcosim.frontends.nnapi.hal_types import BufferDesc, BufferRole, Request, RequestArgument
 from rkcosim.frontends.nnapi.memory import (
     PROT_READ,
     PROT_WRITE,
@@ -34,6 +26,7 @@ from rkcosim.frontends.nnapi.memory import (
 )
 from rkcosim.frontends.nnapi.model import DataLocation, Model, OperandLifeTime
 from rkcosim.frontends.nnapi.native import NativeTensor
+from rkcosim.frontends.nnapi.status import ErrorStatus, HalError, OutputShape
 from tests.models.nnapi_models import F32, I32, S8, Builder, T
 
 SIZE = (1, 6, 7, 32)

@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.frontends.nnapi.hal_types import Role, failure, invalid
+from rkcosim.frontends.nnapi.hal_types import Role
 from rkcosim.frontends.nnapi.memory import MemoryPool
 from rkcosim.frontends.nnapi.model import Operand
 from rkcosim.frontends.nnapi.native import NativeTensor
+from rkcosim.frontends.nnapi.status import failure, invalid
 
 Content = NativeTensor | npt.NDArray[Any]
 

@@ -18,23 +18,13 @@ import numpy as np
 from rkcosim.frontends.nnapi.account import Account
 from rkcosim.frontends.nnapi.buffers import BufferTracker, Content, IBuffer, byte_size, combined
 from rkcosim.frontends.nnapi.executions import LONGEST_WAIT, Execution, ExecutionResult
-from rkcosim.frontends.nnapi.hal_types import (
-    BufferDesc,
-    BufferRole,
-    ErrorStatus,
-    HalError,
-    OutputShape,
-    Request,
-    Role,
-    Timing,
-    failure,
-    invalid,
-)
+from rkcosim.frontends.nnapi.hal_types import BufferDesc, BufferRole, Request, Role, Timing
 from rkcosim.frontends.nnapi.memory import MemoryPool
 from rkcosim.frontends.nnapi.model import Model, Operand
 from rkcosim.frontends.nnapi.native import NativeTensor
 from rkcosim.frontends.nnapi.prepared import Prepared, Unsupported, prepare
 from rkcosim.frontends.nnapi.requests import Place, exclusive, places
+from rkcosim.frontends.nnapi.status import ErrorStatus, HalError, OutputShape, failure, invalid
 from rkcosim.frontends.nnapi.supported import supported_operations
 from rkcosim.frontends.nnapi.validation import ModelInvalid
 from rkcosim.frontends.nnapi.values import ExecutionError
@@ -231,8 +221,9 @@ class IPreparedModel:
         begun = time.monotonic()
         if self.closed:
             raise failure("the prepared model is freed")
-        given = places(self, request, output=False)
-        made = places(self, request, output=True)
+        buffers = self.device.buffers
+        given = places(self, self.inputs, request, buffers, output=False)
+        made = places(self, self.outputs, request, buffers, output=True)
         exclusive(given, made)
         with contextlib.ExitStack() as stack:
             for buffer in {one.buffer.token: one.buffer for one in given if one.buffer}.values():

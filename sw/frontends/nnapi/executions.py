@@ -6,7 +6,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rkcosim.frontends.nnapi.hal_types import OutputShape, Timing, failure
+from rkcosim.frontends.nnapi.hal_types import Timing
+from rkcosim.frontends.nnapi.status import OutputShape, failure
 
 UNKNOWN_TIME = Timing()
 

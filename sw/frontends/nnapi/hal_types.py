@@ -1,4 +1,4 @@
-"""Data of NNAPI's hardware abstraction layer (HAL) beside the model: requests, roles, descriptors, errors.
+"""Data of NNAPI's hardware abstraction layer (HAL) beside the model: requests, roles and descriptors.
 
 Names are those of the AIDL types `android.hardware.neuralnetworks.*`; the rules that belong to them are in
 `rkcosim.frontends.nnapi.device` and `rkcosim.frontends.nnapi.buffers`.
@@ -7,62 +7,10 @@ Names are those of the AIDL types `android.hardware.neuralnetworks.*`; the rules
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+from rkcosim.frontends.nnapi.memory import MemoryPool
 from rkcosim.frontends.nnapi.model import DataLocation
-
-if TYPE_CHECKING:
-    from rkcosim.frontends.nnapi.device import IPreparedModel
-    from rkcosim.frontends.nnapi.memory import MemoryPool
-
-
-class ErrorStatus(IntEnum):
-    """What a call of the HAL answers."""
-
-    NONE = 0
-    DEVICE_UNAVAILABLE = 1
-    GENERAL_FAILURE = 2
-    OUTPUT_INSUFFICIENT_SIZE = 3
-    INVALID_ARGUMENT = 4
-    MISSED_DEADLINE_TRANSIENT = 5
-    MISSED_DEADLINE_PERSISTENT = 6
-    RESOURCE_EXHAUSTED_TRANSIENT = 7
-    RESOURCE_EXHAUSTED_PERSISTENT = 8
-
-
-class HalError(Exception):
-    """A call of the HAL failed.
-
-    Members
-    -------
-    status : the error; never NONE.
-    output_shapes : dimensions of the outputs, for OUTPUT_INSUFFICIENT_SIZE.
-    """
-
-    def __init__(
-        self, status: ErrorStatus, message: str, output_shapes: tuple[OutputShape, ...] = ()
-    ) -> None:
-        super().__init__(message)
-        self.status, self.output_shapes = status, output_shapes
-
-
-def invalid(message: str) -> HalError:
-    """Return the error for an argument that breaks a rule."""
-    return HalError(ErrorStatus.INVALID_ARGUMENT, message)
-
-
-def failure(message: str) -> HalError:
-    """Return the error for something that cannot be done here, or not in this state."""
-    return HalError(ErrorStatus.GENERAL_FAILURE, message)
-
-
-@dataclass(frozen=True)
-class OutputShape:
-    """Dimensions of an output after an execution, and whether the memory was large enough for it."""
-
-    dimensions: tuple[int, ...]
-    is_sufficient: bool = True
 
 
 @dataclass(frozen=True)
@@ -93,7 +41,7 @@ class RequestArgument:
     dimensions: tuple[int, ...] = ()
 
 
-RequestMemoryPool: TypeAlias = "MemoryPool | int"
+RequestMemoryPool: TypeAlias = MemoryPool | int
 """Shared memory, or the token of a buffer that the driver allocated."""
 
 
@@ -127,8 +75,8 @@ class BufferRole:
 
 @dataclass(frozen=True)
 class Role:
-    """A role with its prepared model: the key of `Buffer.roles`."""
+    """A role with its prepared model (`IPreparedModel`), as `IBuffer.roles` has it."""
 
-    model: IPreparedModel
+    model: object
     output: bool
     index: int

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from rkcosim.frontends.nnapi.buffers import IBuffer, byte_size, combined
-from rkcosim.frontends.nnapi.hal_types import Request, RequestArgument, Role, failure, invalid
+from rkcosim.frontends.nnapi.buffers import BufferTracker, IBuffer, byte_size, combined
+from rkcosim.frontends.nnapi.hal_types import Request, RequestArgument, Role
 from rkcosim.frontends.nnapi.memory import MemoryPool
 from rkcosim.frontends.nnapi.model import Operand
-
-if TYPE_CHECKING:
-    from rkcosim.frontends.nnapi.device import IPreparedModel
+from rkcosim.frontends.nnapi.status import failure, invalid
 
 
 @dataclass(frozen=True)
@@ -43,27 +40,35 @@ def exclusive(given: Sequence[Place], made: Sequence[Place]) -> None:
             used.add(one.buffer.token)
 
 
-def places(model: IPreparedModel, request: Request, *, output: bool) -> list[Place]:
+def places(
+    model: object, operands: Sequence[Operand], request: Request, buffers: BufferTracker, *, output: bool
+) -> list[Place]:
     """Check the inputs or the outputs of a request, and find their memory.
+
+    Parameters
+    ----------
+    model : the prepared model, as roles name it.
+    operands : its inputs or outputs.
+    request : the request.
+    buffers : the buffers of the model's device.
+    output : whether outputs are meant.
 
     Raises
     ------
     HalError
         INVALID_ARGUMENT for the first rule that is broken; GENERAL_FAILURE for memory that cannot be mapped.
     """
-    given, operands, what = (
-        (request.outputs, model.outputs, "output") if output else (request.inputs, model.inputs, "input")
-    )
+    given, what = (request.outputs, "output") if output else (request.inputs, "input")
     if len(given) != len(operands):
         raise invalid(f"the model has {len(operands)} {what}s, the request {len(given)}")
     return [
-        _place(model, argument, operand, Role(model, output, number), request)
+        _place(argument, operand, Role(model, output, number), request, buffers)
         for number, (argument, operand) in enumerate(zip(given, operands, strict=True))
     ]
 
 
 def _place(
-    model: IPreparedModel, argument: RequestArgument, operand: Operand, role: Role, request: Request
+    argument: RequestArgument, operand: Operand, role: Role, request: Request, buffers: BufferTracker
 ) -> Place:
     output, name = role.output, f"{'output' if role.output else 'input'} {role.index}"
     if argument.has_no_value:
@@ -82,7 +87,7 @@ def _place(
         raise invalid(f"{name} lies in pool {location.pool_index} of {len(request.pools)}")
     pool = request.pools[location.pool_index]
     if isinstance(pool, int):
-        buffer = model.device.buffers.get(pool)
+        buffer = buffers.get(pool)
         if role not in buffer.roles:
             raise invalid(f"the buffer {pool} was not allocated for {name} of this model")
         if location.offset or location.length or location.padding:
