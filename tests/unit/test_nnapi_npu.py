@@ -322,6 +322,10 @@ def test_a_run_of_operations_is_one_network(golden: Machine, samples: int) -> No
         assert "no such operation" in prepared.account.operations[4].reason
         assert [record.executions for record in prepared.account.operations] == [2] * 5
         assert len(golden._open) == 1
+        said = prepared.account.lines()
+        assert said[0].startswith("2 executions, ") and said[1].startswith("  0 CONV_2D: NPU, ")
+        assert said[5] == "  4 SOFTMAX: host, the NPU has no such operation"
+        assert prepared.account.as_json()["operations"][1]["place"] == "npu"
         bytes_of_one = samples * (4 * 4 * 16 + 2 * 2 * 16)
         assert prepared.account.bytes_converted == 2 * bytes_of_one
     assert np.abs(total - codes(reals, 0.125, 0, S8)).max() <= 1

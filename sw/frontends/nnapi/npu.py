@@ -278,7 +278,8 @@ class Npu:
         read = [None if index in keep else True for index in loaded.outputs]
         parts: list[list[Array]] = [[] for raw in read if raw]
         kept: dict[int, list[NpuBuffer]] = {n: [] for n in loaded.outputs if n in keep}
-        before = self._measured()
+        meter = self.machine.meter
+        before = len(meter()) if meter else 0
         try:
             for sample in range(segment.samples):
                 arrays = []
@@ -296,8 +297,9 @@ class Npu:
                 for buffer in buffers:
                     buffer.free()
             raise
-        after = self._measured()
-        done.usage.bytes_read, done.usage.bytes_written = after[0] - before[0], after[1] - before[1]
+        measures = meter()[before:] if meter else ()
+        done.usage.bytes_read = sum(measure.bytes_read for measure in measures)
+        done.usage.bytes_written = sum(measure.bytes_written for measure in measures)
         for index, part in zip([n for n in loaded.outputs if n not in keep], parts, strict=True):
             done.arrays[index] = segment.result(index, self.subgraph.operands[index], np.concatenate(part))
             done.converted += loaded.place(str(index)).size * segment.samples
@@ -346,11 +348,6 @@ class Npu:
         buffer = self.machine.driver.alloc(size, "native tensor")
         buffer.view(0, size)[:] = loaded.running.loaded.memory(name)[:size]
         return buffer
-
-    def _measured(self) -> tuple[int, int]:
-        """Return the bytes that all jobs so far read and wrote."""
-        measures = self.machine.meter() if self.machine.meter else ()
-        return sum(m.bytes_read for m in measures), sum(m.bytes_written for m in measures)
 
     def close(self) -> None:
         """Free the device's memory of all networks."""
