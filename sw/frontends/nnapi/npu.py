@@ -15,6 +15,7 @@ from rkcosim.compiler.programs.dpu import Place
 from rkcosim.compiler.runtime import NpuBuffer
 from rkcosim.compiler.steps import HostStep
 from rkcosim.compiler.trial import check_operations
+from rkcosim.driver import DriverError
 from rkcosim.frontends.nnapi.emit import DATA, EMITTERS, Emission
 from rkcosim.frontends.nnapi.model import Operand, OperandLifeTime, OperandType, Operation, Subgraph
 from rkcosim.frontends.nnapi.native import NativeTensor
@@ -234,10 +235,10 @@ class Npu:
                 self._add(segment, number + place, operation, values)
             outputs = self._outputs(segment, number + count)
             model = self._compiled(segment.finished(outputs))
-        except (ModelError, ExecutionError) as error:
+            name = ", ".join(OperationType(o.type).name for o in operations[:3])
+            return Loaded(segment, count, outputs, self.machine.load(name, model))
+        except (ModelError, ExecutionError, DriverError) as error:  # also: no room in the device's memory
             return str(error)
-        name = ", ".join(OperationType(o.type).name for o in operations[:3])
-        return Loaded(segment, count, outputs, self.machine.load(name, model))
 
     def _outputs(self, segment: Segment, end: int) -> list[int]:
         """Return the operands of a segment that later operations or the model's outputs need."""
