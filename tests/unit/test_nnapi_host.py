@@ -214,6 +214,13 @@ def test_parts() -> None:
     check(run("CHANNEL_SHUFFLE", [f(0.0, 1.0, 2.0, 3.0, 4.0, 5.0), 2, 0], F32)[0], [0, 3, 1, 4, 2, 5])
 
 
+def test_table() -> None:
+    ends = [i(7, 5, 1), i(1, 5), f([[1.0, 2.0], [3.0, 4.0]])]
+    rows, found = run("HASHTABLE_LOOKUP", ends, F32, (U8, 1.0, 0))
+    check(rows, [[0, 0], [3, 4], [1, 2]])
+    assert found.tolist() == [0, 1, 1]
+
+
 def test_concatenation_changes_the_quantisation() -> None:
     made = run("CONCATENATION", [(U8, [10], 0.5, 0), (U8, [10], 1.0, 5), 0], (U8, 1.0, 0))
     assert made[0].tolist() == [5, 5]

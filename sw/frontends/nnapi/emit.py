@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -136,8 +136,6 @@ def _conv(e: Emission) -> None:
 
 
 def _clamped(op: g.Op, act: int) -> g.Op:
-    from dataclasses import replace
-
     return replace(op, clamp=clamp(act))
 
 

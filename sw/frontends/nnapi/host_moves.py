@@ -212,6 +212,21 @@ def _lookup(call: Call) -> list[Array]:
     return [np.take(call.array(1), call.array(0).reshape(-1), 0)]
 
 
+@host("HASHTABLE_LOOKUP")
+def _hashtable(call: Call) -> list[Array]:
+    """Return the rows of the keys that are there, zeros for the others, and which were found."""
+    wanted, keys, values = call.array(0).reshape(-1), call.array(1).reshape(-1), call.array(2)
+    if len(keys) != len(values):
+        raise call.wrong(f"{len(keys)} keys for {len(values)} rows")
+    rows = {int(key): row for row, key in enumerate(keys)}
+    made = np.zeros((len(wanted), *values.shape[1:]), values.dtype)
+    found = np.array([int(key) in rows for key in wanted], np.uint8)
+    for place, key in enumerate(wanted):
+        if found[place]:
+            made[place] = values[rows[int(key)]]
+    return [made, found]
+
+
 def _inside(call: Call, places: Array, size: int) -> None:
     if places.size and not 0 <= places.min() <= places.max() < size:
         raise call.wrong(f"an index of {places.min()} to {places.max()} is not below {size}")
