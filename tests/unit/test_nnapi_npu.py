@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rkcosim.frontends.nnapi.emit import DATA, EMITTERS
 from rkcosim.frontends.nnapi.model import Model
 from rkcosim.frontends.nnapi.native import NativeTensor
+from rkcosim.frontends.nnapi.npu import MOST_KEPT
 from rkcosim.frontends.nnapi.operations import OperationType
 from rkcosim.frontends.nnapi.prepared import Prepared, prepare
 from rkcosim.frontends.nnapi.segments import View, natural
@@ -189,6 +190,11 @@ def test_weights_as_inputs(golden: Machine) -> None:
             check(found, reals, 32.0, 128, U8)
         assert places(prepared) == ["npu"]
         assert len(golden._open) == 2
+        for seed in range(3, 9):
+            w = np.random.default_rng(seed).integers(0, 256, (4, 8))
+            prepared.execute([x.astype(np.uint8), w.astype(np.uint8), np.arange(4, dtype=np.int32)])
+        assert len(golden._open) == MOST_KEPT
+    assert not golden._open
 
 
 # -- elements, pools, movements ---------------------------------------------------------------------------

@@ -29,8 +29,8 @@ L = OperandLifeTime
 MOST_SAMPLES = 64
 """Largest number of samples whose jobs run one after the other; the host computes larger batches."""
 
-MOST_KEPT = 32
-"""Compiled networks that a prepared model keeps in the device's memory; the oldest one is freed."""
+MOST_KEPT = 4
+"""Networks for other shapes or parameters that are kept for each first operation; the oldest one is freed."""
 
 
 @dataclass
@@ -122,7 +122,6 @@ class Npu:
         self.machine, self.subgraph = machine, subgraph
         self.reals, self.floats = reals, floats
         self._runs: dict[int, list[Run]] = {}
-        self._order: list[tuple[int, Run]] = []
         self._readers: dict[int, int] = {}
         for number, operation in enumerate(subgraph.operations):
             self._readers |= dict.fromkeys(operation.inputs, number)
@@ -142,14 +141,13 @@ class Npu:
                 return run.found
         found, count = self._found(number, values)
         run = Run(self._depends(number, count, values), found)
-        self._runs.setdefault(number, []).append(run)
-        self._order.append((number, run))
-        if len(self._order) > MOST_KEPT:
-            self._forget(*self._order.pop(0))
+        kept = self._runs.setdefault(number, [])
+        kept.append(run)
+        if len(kept) > MOST_KEPT:
+            self._unload(kept.pop(0))
         return found
 
-    def _forget(self, number: int, run: Run) -> None:
-        self._runs[number].remove(run)
+    def _unload(self, run: Run) -> None:
         if isinstance(run.found, Loaded):
             self.machine.unload(run.found.running)
 
@@ -352,5 +350,7 @@ class Npu:
 
     def close(self) -> None:
         """Free the device's memory of all networks."""
-        while self._order:
-            self._forget(*self._order.pop(0))
+        for kept in self._runs.values():
+            for run in kept:
+                self._unload(run)
+        self._runs.clear()
