@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from rkcosim.base import progress
 from rkcosim.cli import results
-from rkcosim.cli.app import command, option
+from rkcosim.cli.app import command, needs, option
 from rkcosim.cli.exits import MISMATCH, OK
 from rkcosim.cli.options import EngineOptions
 from rkcosim.cli.results import write_text
@@ -97,6 +97,8 @@ def conformance_command(asked: ConformanceOptions) -> None:
         tally = run_specs(chosen, asked.nnapi_specs)
         asked.write(tally.as_json())
         raise SystemExit(OK if tally.ok else MISMATCH)
+    given = {"limit": asked.limit, "rtl_share": asked.rtl_share is not None, "resume": asked.resume}
+    needs("--nnapi-specs DIR", **given)
     names = _select(list(GROUPS), asked.only)
     seed = secrets.randbits(32) if asked.seed is None else asked.seed
     wanted = asked.tasks or SHARE * len(names)

@@ -20,14 +20,22 @@ Given = tuple[T, npt.ArrayLike] | tuple[T, npt.ArrayLike, float, int] | int | fl
 
 
 def run(
-    kind: str, inputs: Sequence[Given], *outputs: tuple[T, float, int] | T, const: Sequence[int] = ()
+    kind: str,
+    inputs: Sequence[Given],
+    *outputs: tuple[T, float, int] | T,
+    const: Sequence[int] = (),
+    omitted: Sequence[T] = (),
 ) -> list[Array]:
-    """Execute one operation: tensors are inputs of the model, except those at the places `const`."""
+    """Execute one operation: tensors are inputs of the model, except those at the places `const`.
+
+    `omitted` has the type of each input, which those that are None need.
+    """
     b = Builder()
     ends, arrays = [], []
     for place, item in enumerate(inputs):
         if item is None:
-            ends.append(b.omitted(I32 if kind == "SQUEEZE" else F32))
+            plain = I32 if kind == "SQUEEZE" else F32
+            ends.append(b.omitted(omitted[place] if omitted else plain))
         elif not isinstance(item, tuple):
             ends.append(b.scalar(item))
         elif place in const:
@@ -204,6 +212,13 @@ def test_parts() -> None:
     check(run("TILE", [f([[1.0, 2.0]]), i(2, 2)], F32)[0], [[1, 2, 1, 2]] * 2)
     check(run("REVERSE", [f([[1.0, 2.0], [3.0, 4.0]]), i(0)], F32)[0], [[3, 4], [1, 2]])
     check(run("CHANNEL_SHUFFLE", [f(0.0, 1.0, 2.0, 3.0, 4.0, 5.0), 2, 0], F32)[0], [0, 3, 1, 4, 2, 5])
+
+
+def test_table() -> None:
+    ends = [i(7, 5, 1), i(1, 5), f([[1.0, 2.0], [3.0, 4.0]])]
+    rows, found = run("HASHTABLE_LOOKUP", ends, F32, (U8, 1.0, 0))
+    check(rows, [[0, 0], [3, 4], [1, 2]])
+    assert found.tolist() == [0, 1, 1]
 
 
 def test_concatenation_changes_the_quantisation() -> None:
@@ -434,6 +449,44 @@ def test_quantised_lstm_of_16_bits() -> None:
     )
     assert abs(int(made[0][0, 0]) - 0.6308 * 2048) <= 2
     assert made[1].tolist() in ([[163]], [[164]])
+
+
+@pytest.mark.parametrize("coupled", [False, True])
+@pytest.mark.parametrize("projected", [False, True])
+def test_quantised_lstm(coupled: bool, projected: bool) -> None:
+    """A step without layer normalisation against the same one on real numbers; states of 2**-12."""
+    random = np.random.default_rng(12)
+    x, h = random.integers(-128, 128, (2, 3)), random.integers(-128, 128, (2, 4))
+    weights = [random.integers(-127, 128, (4, 3)) for _ in range(4)]
+    recurrent = [random.integers(-127, 128, (4, 4)) for _ in range(4)]
+    cell = random.integers(-4000, 4000, (2, 4))
+    k, w = T.TENSOR_QUANT8_SYMM, T.TENSOR_QUANT16_SYMM
+    first: list[Given] = [(k, a, 1 / 256, 0) for a in weights] + [(k, a, 1 / 256, 0) for a in recurrent]
+    if coupled:
+        first[0] = first[4] = None
+    projection = random.integers(-127, 128, (4, 4))
+    names = [k] * 8 + [w] * 3 + [I32] * 4 + [k, I32]
+    given = [
+        (S8, x, 1 / 128, 0),
+        *first,
+        *[None] * 7,
+        (k, projection, 1 / 256, 0) if projected else None,
+        None,
+    ]
+    ends: list[Given] = [*given, (S8, h, 1 / 128, 0), (w, cell, 2.0**-12, 0), *[None] * 4]
+    ends += [0.0, 0.0, *[2.0**-12] * 4, 0, 1 / 128]
+    types = [S8, *names, S8, w, *[w] * 4]
+    outputs = ((S8, 1 / 128, 0), (w, 2.0**-12, 0), (S8, 1 / 128, 0))
+    made = run("QUANTIZED_LSTM", ends, *outputs, omitted=types)
+    sums = [x @ a.T / 2**15 + h @ c.T / 2**15 for a, c in zip(weights, recurrent, strict=True)]
+    gates = [1 / (1 + np.exp(-s)) for s in sums]
+    enter = 1 - gates[1] if coupled else gates[0]
+    reals = gates[1] * cell * 2.0**-12 + enter * np.tanh(sums[2])
+    hidden = gates[3] * np.tanh(reals)
+    hidden = hidden @ projection.T / 256 if projected else hidden
+    assert np.abs(made[1] - reals * 2**12).max() <= 4
+    assert np.abs(made[2] - np.clip(hidden * 128, -128, 127)).max() <= 2.5
+    np.testing.assert_array_equal(made[0], made[2])
 
 
 # -- models -----------------------------------------------------------------------------------------------

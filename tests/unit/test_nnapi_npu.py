@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rkcosim.frontends.nnapi.emit import DATA, EMITTERS
 from rkcosim.frontends.nnapi.model import Model
 from rkcosim.frontends.nnapi.native import NativeTensor
+from rkcosim.frontends.nnapi.npu import MOST_KEPT
 from rkcosim.frontends.nnapi.operations import OperationType
 from rkcosim.frontends.nnapi.prepared import Prepared, prepare
 from rkcosim.frontends.nnapi.segments import View, natural
@@ -189,6 +190,11 @@ def test_weights_as_inputs(golden: Machine) -> None:
             check(found, reals, 32.0, 128, U8)
         assert places(prepared) == ["npu"]
         assert len(golden._open) == 2
+        for seed in range(3, 9):
+            w = np.random.default_rng(seed).integers(0, 256, (4, 8))
+            prepared.execute([x.astype(np.uint8), w.astype(np.uint8), np.arange(4, dtype=np.int32)])
+        assert len(golden._open) == MOST_KEPT
+    assert not golden._open
 
 
 # -- elements, pools, movements ---------------------------------------------------------------------------
@@ -322,11 +328,55 @@ def test_a_run_of_operations_is_one_network(golden: Machine, samples: int) -> No
         assert "no such operation" in prepared.account.operations[4].reason
         assert [record.executions for record in prepared.account.operations] == [2] * 5
         assert len(golden._open) == 1
+        said = prepared.account.lines()
+        assert said[0].startswith("2 executions, ") and said[1].startswith("  0 CONV_2D: NPU, ")
+        assert said[5] == "  4 SOFTMAX: host, the NPU has no such operation"
+        assert prepared.account.as_json()["operations"][1]["place"] == "npu"
         bytes_of_one = samples * (4 * 4 * 16 + 2 * 2 * 16)
         assert prepared.account.bytes_converted == 2 * bytes_of_one
     assert np.abs(total - codes(reals, 0.125, 0, S8)).max() <= 1
     assert chances.shape == (samples, 2, 2, 8)
     assert not golden._open
+
+
+@pytest.mark.parametrize("nchw", [False, True])
+@pytest.mark.parametrize("samples", [1, 3])
+@pytest.mark.parametrize("flat", [False, True])
+def test_a_classifier_is_one_network(golden: Machine, nchw: bool, samples: int, flat: bool) -> None:
+    """Pool, RESHAPE to rows (of one pixel, or of a whole map), matrix, and RELU."""
+    random = np.random.default_rng(13)
+    size = 4 if flat else 2
+    x = random.integers(-128, 128, (samples, 5, size, size) if nchw else (samples, size, size, 5))
+    side = size // 2
+    depth = 5 * side * side
+    w = random.integers(-128, 128, (7, depth))
+    b = Builder()
+    pooled = b.between(S8, (samples, 5, side, side) if nchw else (samples, side, side, 5), 0.5, 1)
+    rows, product = b.between(S8, (samples, depth), 0.5, 1), b.between(S8, (samples, 7), 32.0, 2)
+    ends = [b.input(S8, x.shape, 0.5, 1), *(b.scalar(n) for n in (2, 2, 2, 2, 2, 0)), b.scalar(nchw)]
+    b.add("MAX_POOL_2D", ends, pooled)
+    b.add("RESHAPE", [pooled, b.constant(I32, [samples, depth])], rows)
+    ends = [rows, b.constant(S8, w, 0.25), b.constant(I32, range(7), 0.125), b.scalar(0)]
+    b.add("FULLY_CONNECTED", ends, product)
+    b.add("RELU", [product], b.output(S8, (samples, 7), 32.0, 2))
+    cut = x.reshape(samples, 5, side, 2, side, 2) if nchw else x.reshape(samples, side, 2, side, 2, 5)
+    flattened = cut.max(axis=(3, 5) if nchw else (2, 4)).reshape(samples, depth)
+    reals = np.maximum(((flattened - 1) @ w.T + np.arange(7)) * 0.125, 0)
+    check(run(golden, b.model(), x.astype(np.int8)), reals, 32.0, 2, S8)
+    assert not golden._open
+
+
+@pytest.mark.parametrize("samples", [1, 2])
+def test_mean_without_its_axes(golden: Machine, samples: int) -> None:
+    """The mean of maps is a matrix (samples, channels) for the operations behind it."""
+    x = np.random.default_rng(14).integers(-128, 128, (samples, 4, 4, 6))
+    b = Builder()
+    mean, total = b.between(S8, (samples, 6), 0.5), b.between(S8, (samples, 6), 0.5)
+    b.add("MEAN", [b.input(S8, x.shape, 0.5), b.constant(I32, [1, 2]), b.scalar(0)], mean)
+    b.add("ADD", [mean, b.constant(S8, [[8]], 0.5), b.scalar(0)], total)
+    b.add("RELU", [total], b.output(S8, (samples, 6), 0.5))
+    reals = np.maximum(x.mean(axis=(1, 2)) * 0.5 + 4, 0)
+    check(run(golden, b.model(), x.astype(np.int8)), reals, 0.5, 0, S8)
 
 
 def test_shapes_decide_unknown_dimensions(golden: Machine) -> None:

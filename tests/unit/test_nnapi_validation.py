@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rkcosim.frontends.nnapi.model import DataLocation, Model, Operation, SymmPerChannelQuantParams
 from rkcosim.frontends.nnapi.operations import TABLE, OperationType, forms
+from rkcosim.frontends.nnapi.prepared import Unsupported, prepare
 from rkcosim.frontends.nnapi.supported import supported_operations
 from rkcosim.frontends.nnapi.validation import ModelInvalid, validate
+from rkcosim.frontends.nnapi.values import ExecutionError
 from tests.models.nnapi_models import F16, F32, I32, S8, U8, Builder, L, T, changed, conv_model, nested
 
 
@@ -178,3 +183,41 @@ def test_unknown_operation_code() -> None:
     broken = replace(model, main=replace(model.main, operations=(Operation(-1, (0, 1, 2), (3,)),)))
     with pytest.raises(ModelInvalid, match="-1 is not the code of an operation"):
         supported_operations(broken)
+
+
+CHANGES = st.one_of(
+    st.fixed_dictionaries({"dimensions": st.lists(st.integers(-1, 5), max_size=5).map(tuple)}),
+    st.fixed_dictionaries({"scale": st.sampled_from([0.0, 1.0, -1.0, 1e-30, 1e30, float("nan")])}),
+    st.fixed_dictionaries({"zero_point": st.integers(-300, 300)}),
+    st.fixed_dictionaries({"type": st.sampled_from(list(T))}),
+    st.fixed_dictionaries({"lifetime": st.sampled_from(list(L))}),
+    st.builds(lambda n: {"location": DataLocation(length=n)}, st.integers(-1, 300)),
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.lists(st.tuples(st.integers(0, 13), CHANGES), max_size=2),
+    st.lists(st.tuples(st.integers(0, 12), st.integers(-1, 14)), max_size=2),
+    st.sampled_from([-(2**31), -1, 0, 1, 2, 3, 7, 2**31 - 1]),
+    st.integers(0, 200),
+)
+def test_damaged_models(
+    changes: list[tuple[int, dict[str, object]]], moves: list[tuple[int, int]], number: int, place: int
+) -> None:
+    """A damaged model is refused, or fails in its execution, or gives a result: nothing else happens."""
+    model, x, _ = conv_model()
+    inputs = list(model.main.operations[0].inputs)
+    for at, index in moves:
+        inputs[at % len(inputs)] = index
+    model = with_operation(model, inputs=tuple(inputs))
+    for operand, members in changes:
+        model = changed(model, operand % len(model.main.operands), **members)
+    values = bytearray(model.operand_values)
+    values[place : place + 4] = number.to_bytes(4, "little", signed=True)
+    try:
+        with prepare(replace(model, operand_values=bytes(values)), npu=False) as prepared:
+            made = prepared.execute([x])
+    except (ModelInvalid, Unsupported, ExecutionError):
+        return
+    assert all(isinstance(array, np.ndarray) for array in made)

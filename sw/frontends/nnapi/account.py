@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 
 @dataclass
@@ -51,3 +52,21 @@ class Account:
     def cycles(self) -> int:
         """Cycles of all jobs."""
         return sum(item.cycles for item in self.operations)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the members of a JSON document."""
+        return {**asdict(self), "cycles": self.cycles}
+
+    def lines(self) -> list[str]:
+        """Return lines for people: what the NPU did, and what the host did with the reasons."""
+        times = f"{self.executions} execution{'s' * (self.executions != 1)}"
+        found = [f"{times}, {self.cycles:,} cycles, {self.bytes_converted:,} bytes converted"]
+        found[0] += f", {self.bytes_unconverted:,} not converted"
+        for record in self.operations:
+            name = f"  {record.index} {record.kind}"
+            if record.place == "npu":
+                read, written = f"{record.bytes_read:,}", f"{record.bytes_written:,}"
+                found.append(f"{name}: NPU, {record.cycles:,} cycles, {read} bytes read, {written} written")
+            elif record.place:
+                found.append(f"{name}: host, {record.reason}")
+        return found

@@ -27,7 +27,7 @@ Place = Literal["npu", "host", "refused", "wrong"]
 PLACES: tuple[Place, ...] = ("npu", "host", "refused", "wrong")
 
 MAY_BE_REFUSED = frozenset(
-    "RANDOM_MULTINOMIAL LSH_PROJECTION HASHTABLE_LOOKUP GENERATE_PROPOSALS BOX_WITH_NMS_LIMIT "
+    "RANDOM_MULTINOMIAL LSH_PROJECTION GENERATE_PROPOSALS BOX_WITH_NMS_LIMIT "
     "DETECTION_POSTPROCESSING HEATMAP_MAX_KEYPOINT ROI_ALIGN ROI_POOLING AXIS_ALIGNED_BBOX_TRANSFORM".split()
 )
 """Operations that do not exist here; an example of any other one that is refused counts as wrong."""

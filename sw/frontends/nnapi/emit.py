@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from rkcosim.compiler.loaders.node import lookup
 from rkcosim.frontends.nnapi import geometry, host_moves
 from rkcosim.frontends.nnapi.geometry import Geometry
 from rkcosim.frontends.nnapi.segments import Layout, Segment, View, clamp, natural, signed
-from rkcosim.frontends.nnapi.values import Array, Call
+from rkcosim.frontends.nnapi.values import HOST, Array, Call
 
 
 @dataclass
@@ -41,6 +41,13 @@ class Emission:
     def natural(self, place: int = 0) -> View:
         """Return the view that an input has, or its natural one."""
         return self.segment.view_of(self.inputs[place], self.call.value(place))
+
+    def plain(self, place: int = 0) -> View:
+        """Return the view of an input whose axes are those of the array; raises ModelError if it has none."""
+        view = self.natural(place)
+        if view.shape != self.call.value(place).shape:
+            raise ModelError(f"operand {self.inputs[place]} lies as {view.shape}")
+        return view
 
     def made(self, view: View, place: int = 0, shape: tuple[int, ...] | None = None) -> Tensor:
         """Add the tensor of a result."""
@@ -129,8 +136,6 @@ def _conv(e: Emission) -> None:
 
 
 def _clamped(op: g.Op, act: int) -> g.Op:
-    from dataclasses import replace
-
     return replace(op, clamp=clamp(act))
 
 
@@ -161,15 +166,25 @@ def _transposed(e: Emission) -> None:
 def _connected(e: Emission) -> None:
     shape, (units, depth) = e.call.value(0).shape, e.call.value(1).shape
     rows = int(np.prod(shape)) // max(depth, 1)
-    view = e.natural()
-    if view.layout != "rows" or view.cube != (depth, rows, 1):
-        view = View((rows, depth), "rows")
     weights, scales, zero = _weights(e, (0, 1), 0)
-    x = e.data(0, view)
-    y = e.made(View((rows, units), "rows"))
-    kernels = weights.reshape(units, depth, 1, 1)
+    view, window = e.natural(), Window((1, 1))
+    channels, height, width = view.cube
+    if view.layout != "rows" and view.samples == rows and e.inputs[0] in e.segment.shapes:
+        # Samples of maps: the kernel covers a map.
+        window = Window((height, width))
+        if view.layout == "nchw":
+            kernels = weights.reshape(units, channels, height, width)
+        else:
+            kernels = weights.reshape(units, height, width, channels).transpose(0, 3, 1, 2)
+        made = map_view((units, 1, 1), rows, view.layout)
+    else:
+        if view.layout != "rows" or view.cube != (depth, rows, 1):
+            view = View((rows, depth), "rows")
+        kernels, made = weights.reshape(units, depth, 1, 1), View((rows, units), "rows")
+    x, y = e.data(0, view), e.made(made, shape=(rows, units))
+    kernels = np.ascontiguousarray(kernels)
     op = g.Conv(
-        *(e.name, (x.name,), y.name, kernels, scales, zero, _bias(e), Window((1, 1))), source="FullyConnected"
+        *(e.name, (x.name,), y.name, kernels, scales, zero, _bias(e), window), source="FullyConnected"
     )
     e.add(_clamped(op, e.call.integer(3)))
 
@@ -224,16 +239,17 @@ def _binary(e: Emission) -> None:
     if any(shapes[n] != shape for n in inside):
         raise ModelError(f"{shapes[0]} and {shapes[1]} are repeated to {shape}")
     view = e.natural(inside[0]) if inside else natural(shape)
-    view = View(shape, view.layout) if len(shape) == 4 or view.layout == "rows" else view
+    if view.shape != shape and any(s != shape and np.prod(s) != 1 for s in shapes):
+        raise ModelError(f"{shapes[0]} and {shapes[1]} in the layout of {view.shape}")
     x, z = (e.data(n, view) for n in (0, 1))
-    y = e.made(view)
+    y = e.made(view, shape=shape)
     e.add(_clamped(g.Binary(e.name, (x.name, z.name), y.name, method=method), act))
 
 
 @emitter("RELU", "RELU1", "RELU6")
 def _relu(e: Emission) -> None:
     view = e.natural()
-    x, y = e.data(0, view), e.made(view)
+    x, y = e.data(0, view), e.made(view, shape=e.call.value(0).shape)
     limits = {"RELU": 1, "RELU1": 2, "RELU6": 3}[e.call.kind.name]
     e.add(_clamped(g.Rescale(e.name, (x.name,), y.name, "Relu"), limits))
 
@@ -255,16 +271,30 @@ FUNCTIONS = {
 def _function(e: Emission) -> None:
     view, kind = e.natural(), FUNCTIONS[e.call.kind.name]
     alpha = e.call.number(1) if kind == "Elu" else 0.0
-    x, y = e.data(0, view), e.made(view)
+    x, y = e.data(0, view), e.made(view, shape=e.call.value(0).shape)
     if x.real:
         e.add(g.RealFunction(e.name, (x.name,), y.name, kind, alpha))
     else:
         e.add(lookup(e.name, kind, x, y, Clamp(), alpha))
 
 
+@emitter("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
+def _reshape(e: Emission) -> None:
+    """Give the array of the same cubes another shape: the order of the elements in an array is kept."""
+    if e.inputs[0] not in e.segment.shapes:
+        raise ModelError("there is nothing to compute")
+    (array,) = HOST[e.call.kind](e.call)
+    view, made = e.natural(), e.call.outputs[0]
+    own = e.call.value(0).operand
+    if (made.scale, made.zero_point) != (own.scale, own.zero_point):
+        raise ModelError("the result has another quantisation")
+    x, y = e.data(0, view), e.made(view, shape=array.shape)
+    e.segment.graph.aliases[y.name] = x.name
+
+
 @emitter("PRELU")
 def _prelu(e: Emission) -> None:
-    view = e.natural()
+    view = e.plain()
     channels, slopes = view.cube[0], e.call.value(1)
     last = view.layout != "nchw" and slopes.shape[-1:] == (slopes.array.size,)
     if not (slopes.array.size == 1 or (last and slopes.array.size == channels)):
@@ -294,7 +324,7 @@ def _axis(view: View, axis: int) -> int:
 def _concat(e: Emission) -> None:
     count = len(e.inputs) - 1
     axis = e.call.axis(count, e.call.array(0).ndim)
-    views = [e.natural(n) for n in range(count)]
+    views = [e.plain(n) for n in range(count)]
     place = _axis(views[0], axis)
     names = tuple(e.data(n, view).name for n, view in enumerate(views))
     if len({view.layout for view in views}) > 1:
@@ -307,7 +337,7 @@ def _concat(e: Emission) -> None:
 
 def _part(e: Emission, place: int, starts: Sequence[int], sizes: Sequence[int], steps: Sequence[int]) -> None:
     """Add a result that is a part of the input: `starts`, `sizes` and `steps` for each axis."""
-    view = e.natural()
+    view = e.plain()
     begin, strides = [0, 0, 0], [1, 1, 1]
     for axis, (start, size, step) in enumerate(zip(starts, sizes, steps, strict=True)):
         if (start, size, step) != (0, view.shape[axis], 1):

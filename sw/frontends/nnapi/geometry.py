@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from rkcosim.compiler.loaders.operators import same_pads
 from rkcosim.frontends.nnapi.model import OperandType
 from rkcosim.frontends.nnapi.values import Call
 
@@ -50,13 +51,6 @@ class Geometry:
         return made[0], made[1]
 
 
-def same_pads(size: int, kernel: int, stride: int, dilation: int = 1) -> tuple[int, int]:
-    """Return the pads before and after an axis for the scheme SAME; an odd one goes after."""
-    reach = (kernel - 1) * dilation + 1
-    total = max((-(-size // stride) - 1) * stride + reach - size, 0)
-    return total // 2, total - total // 2
-
-
 def _map_size(call: Call, nchw: bool) -> tuple[int, int]:
     shape = call.value(0).shape
     return (shape[2], shape[3]) if nchw else (shape[1], shape[2])
@@ -79,38 +73,40 @@ def _scheme(call: Call, scheme: int, size: tuple[int, int], found: Geometry) -> 
         raise call.wrong(f"padding scheme {scheme} is neither 1 (same) nor 2 (valid)")
     if scheme == VALID:
         return 0, 0, 0, 0
-    top, bottom = same_pads(size[0], found.kernel[0], found.strides[0], found.dilations[0])
-    left, right = same_pads(size[1], found.kernel[1], found.strides[1], found.dilations[1])
-    return top, left, bottom, right
+    return same_pads(size, found.kernel, found.strides, found.dilations)
 
 
 def convolution(call: Call) -> Geometry:
     """Return the window of CONV_2D, DEPTHWISE_CONV_2D or GROUPED_CONV_2D; raises ExecutionError."""
-    extra = 0 if call.kind.name == "CONV_2D" else 1  # groups or multiplier
-    filter_shape = call.value(1).shape
-    kernel = (filter_shape[1], filter_shape[2])
-    count = len(call.inputs)
-    implicit = count < 10 + extra - (call.kind.name == "GROUPED_CONV_2D") * 0 or _is_bool(call, 7 + extra)
-    if call.kind.name == "GROUPED_CONV_2D":
+    kind, count = call.kind.name, len(call.inputs)
+    extra = 0 if kind == "CONV_2D" else 1  # the operand with groups or multiplier
+    if kind == "GROUPED_CONV_2D":
         implicit = count == 9
-    if implicit:
-        at = 4
     else:
-        at = 7
-    strides = (call.integer(at + 1), call.integer(at))
-    number = call.integer(at + 2) if extra else 1
-    act, layout = call.integer(at + 2 + extra), at + 3 + extra
-    nchw = call.flag(layout)
-    dilations = (call.integer(layout + 2, 1), call.integer(layout + 1, 1))
-    found = Geometry(kernel, strides, (0, 0, 0, 0), act, nchw, dilations, number)
+        implicit = count < 10 + extra or _is_bool(call, 7 + extra)
+    at = 4 if implicit else 7
+    layout = at + 3 + extra
+    found = Geometry(
+        kernel=(call.value(1).shape[1], call.value(1).shape[2]),
+        strides=(call.integer(at + 1), call.integer(at)),
+        pads=(0, 0, 0, 0),
+        act=call.integer(at + 2 + extra),
+        nchw=call.flag(layout),
+        dilations=(call.integer(layout + 2, 1), call.integer(layout + 1, 1)),
+        number=call.integer(at + 2) if extra else 1,
+    )
+    return _padded(call, found, 3, implicit)
+
+
+def _padded(call: Call, found: Geometry, at: int, implicit: bool) -> Geometry:
+    """Return a checked window with its pads: input `at` is the scheme, or the first of four pads."""
     found = _checked(call, found, False)
     if implicit:
-        pads = _scheme(call, call.integer(3), _map_size(call, nchw), found)
+        pads = _scheme(call, call.integer(at), _map_size(call, found.nchw), found)
     else:
-        left, right, top, bottom = (call.integer(index) for index in range(3, 7))
+        left, right, top, bottom = (call.integer(index) for index in range(at, at + 4))
         pads = (top, left, bottom, right)
-    found = Geometry(kernel, strides, pads, act, nchw, dilations, number)
-    return _checked(call, found, True)
+    return _checked(call, replace(found, pads=pads), True)
 
 
 def pool(call: Call) -> Geometry:
@@ -119,13 +115,7 @@ def pool(call: Call) -> Geometry:
     at = 2 if implicit else 5
     strides, kernel = (call.integer(at + 1), call.integer(at)), (call.integer(at + 3), call.integer(at + 2))
     act, nchw = call.integer(at + 4), call.flag(at + 5)
-    found = _checked(call, Geometry(kernel, strides, (0, 0, 0, 0), act, nchw), False)
-    if implicit:
-        pads = _scheme(call, call.integer(1), _map_size(call, nchw), found)
-    else:
-        left, right, top, bottom = (call.integer(index) for index in range(1, 5))
-        pads = (top, left, bottom, right)
-    return _checked(call, Geometry(kernel, strides, pads, act, nchw), True)
+    return _padded(call, Geometry(kernel, strides, (0, 0, 0, 0), act, nchw), 1, implicit)
 
 
 def transposed(call: Call) -> Geometry:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rkcosim.frontends.nnapi.values import QUANTISED, Array, Call, host, stored
+from rkcosim.frontends.nnapi.values import QUANTISED, Array, Call, bounded, host, stored
 
 BINARY: dict[str, Callable[[Array, Array], Array]] = {
     "ADD": np.add,
@@ -132,7 +132,7 @@ def _cast(call: Call) -> list[Array]:
 @host("FILL")
 def _fill(call: Call) -> list[Array]:
     value = call.array(1).reshape(-1)[0]
-    return [np.full(tuple(call.ints(0)), value, call.outputs[0].type.dtype)]
+    return [np.full(bounded(call.ints(0)), value, call.outputs[0].type.dtype)]
 
 
 def spread(codes: Array, call: Call, index: int = 0) -> Array:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from rkcosim.frontends.nnapi.host_elements import spread
-from rkcosim.frontends.nnapi.values import QUANTISED, Array, Call, host
+from rkcosim.frontends.nnapi.values import QUANTISED, Array, Call, bounded, host
 
 TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 """Orders of the axes from NCHW to NHWC, and back."""
@@ -65,6 +65,7 @@ def _pads(call: Call, rank: int) -> list[tuple[int, int]]:
     pads = call.array(1).reshape(-1, 2)
     if len(pads) != rank or (pads < 0).any():
         raise call.wrong(f"paddings {pads.tolist()} of a tensor of rank {rank}")
+    bounded([n + int(a) + int(b) for n, (a, b) in zip(call.array(0).shape, pads, strict=True)])
     return [(int(a), int(b)) for a, b in pads]
 
 
@@ -93,6 +94,9 @@ def _to_batch(call: Call) -> list[Array]:
     value = call.value(0)
     x = channels_last(value.array, nchw)
     fill = value.zero if value.type in QUANTISED else 0
+    if (pads < 0).any():
+        raise call.wrong(f"paddings {pads.tolist()} are negative")
+    bounded([x.shape[0], *(n + int(p.sum()) for n, p in zip(x.shape[1:3], pads, strict=True)), x.shape[3]])
     x = np.pad(x, [(0, 0), tuple(pads[0]), tuple(pads[1]), (0, 0)], constant_values=fill)
     n, h, w, c = x.shape
     if bh < 1 or bw < 1 or h % bh or w % bw:
@@ -208,6 +212,21 @@ def _lookup(call: Call) -> list[Array]:
     return [np.take(call.array(1), call.array(0).reshape(-1), 0)]
 
 
+@host("HASHTABLE_LOOKUP")
+def _hashtable(call: Call) -> list[Array]:
+    """Return the rows of the keys that are there, zeros for the others, and which were found."""
+    wanted, keys, values = call.array(0).reshape(-1), call.array(1).reshape(-1), call.array(2)
+    if len(keys) != len(values):
+        raise call.wrong(f"{len(keys)} keys for {len(values)} rows")
+    rows = {int(key): row for row, key in enumerate(keys)}
+    made = np.zeros((len(wanted), *values.shape[1:]), values.dtype)
+    found = np.array([int(key) in rows for key in wanted], np.uint8)
+    for place, key in enumerate(wanted):
+        if found[place]:
+            made[place] = values[rows[int(key)]]
+    return [made, found]
+
+
 def _inside(call: Call, places: Array, size: int) -> None:
     if places.size and not 0 <= places.min() <= places.max() < size:
         raise call.wrong(f"an index of {places.min()} to {places.max()} is not below {size}")
@@ -218,6 +237,7 @@ def _tile(call: Call) -> list[Array]:
     times = call.ints(1)
     if min(times, default=1) < 1 or len(times) != call.array(0).ndim:
         raise call.wrong(f"multiples {times} of a tensor of rank {call.array(0).ndim}")
+    bounded([n * size for n, size in zip(times, call.array(0).shape, strict=True)])
     return [np.tile(call.array(0), times)]
 
 
@@ -257,6 +277,7 @@ def resized(call: Call, width: int, height: int) -> tuple[int, int]:
         sizes = [call.integer(1), call.integer(2)]
     if min(sizes) < 1:
         raise call.wrong(f"a result of {sizes[1]} x {sizes[0]} pixels")
+    bounded([*sizes, *call.array(0).shape[:1]])
     return sizes[1], sizes[0]
 
 

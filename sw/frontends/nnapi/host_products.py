@@ -13,7 +13,7 @@ from rkcosim.frontends.nnapi import geometry
 from rkcosim.frontends.nnapi.geometry import Geometry
 from rkcosim.frontends.nnapi.host_moves import as_given, channels_last
 from rkcosim.frontends.nnapi.model import OperandType
-from rkcosim.frontends.nnapi.values import Array, Call, Reals, host
+from rkcosim.frontends.nnapi.values import Array, Call, Reals, bounded, host
 
 BATCHED = (OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16)
 
@@ -21,6 +21,7 @@ BATCHED = (OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16)
 def windows(x: Reals, window: Geometry, fill: float = 0.0) -> Reals:
     """Return the windows of maps (N, H, W, C) as (N, OH, OW, C, kh, kw), a view where it can be one."""
     top, left, bottom, right = window.pads
+    bounded([x.shape[0], x.shape[1] + top + bottom, x.shape[2] + left + right, x.shape[3]])
     padded = np.pad(x, [(0, 0), (top, bottom), (left, right), (0, 0)], constant_values=fill)
     reach = [(k - 1) * d + 1 for k, d in zip(window.kernel, window.dilations, strict=True)]
     if padded.shape[1] < reach[0] or padded.shape[2] < reach[1]:
@@ -98,6 +99,7 @@ def _transposed(call: Call) -> list[Array]:
     if rows < 1 or columns < 1:
         raise call.wrong(f"a result of {rows} x {columns} pixels")
     top, left = window.pads[0], window.pads[1]
+    bounded([n, rows + abs(top) + h * sh + kh, columns + abs(left) + w * sw + kw, len(kernels)])
     full = np.zeros(
         (n, max((h - 1) * sh + kh, top + rows), max((w - 1) * sw + kw, left + columns), len(kernels))
     )

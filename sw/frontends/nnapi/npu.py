@@ -15,6 +15,7 @@ from rkcosim.compiler.programs.dpu import Place
 from rkcosim.compiler.runtime import NpuBuffer
 from rkcosim.compiler.steps import HostStep
 from rkcosim.compiler.trial import check_operations
+from rkcosim.driver import DriverError
 from rkcosim.frontends.nnapi.emit import DATA, EMITTERS, Emission
 from rkcosim.frontends.nnapi.model import Operand, OperandLifeTime, OperandType, Operation, Subgraph
 from rkcosim.frontends.nnapi.native import NativeTensor
@@ -28,8 +29,8 @@ L = OperandLifeTime
 MOST_SAMPLES = 64
 """Largest number of samples whose jobs run one after the other; the host computes larger batches."""
 
-MOST_KEPT = 32
-"""Compiled networks that a prepared model keeps in the device's memory; the oldest one is freed."""
+MOST_KEPT = 4
+"""Networks for other shapes or parameters that are kept for each first operation; the oldest one is freed."""
 
 
 @dataclass
@@ -121,7 +122,6 @@ class Npu:
         self.machine, self.subgraph = machine, subgraph
         self.reals, self.floats = reals, floats
         self._runs: dict[int, list[Run]] = {}
-        self._order: list[tuple[int, Run]] = []
         self._readers: dict[int, int] = {}
         for number, operation in enumerate(subgraph.operations):
             self._readers |= dict.fromkeys(operation.inputs, number)
@@ -141,14 +141,13 @@ class Npu:
                 return run.found
         found, count = self._found(number, values)
         run = Run(self._depends(number, count, values), found)
-        self._runs.setdefault(number, []).append(run)
-        self._order.append((number, run))
-        if len(self._order) > MOST_KEPT:
-            self._forget(*self._order.pop(0))
+        kept = self._runs.setdefault(number, [])
+        kept.append(run)
+        if len(kept) > MOST_KEPT:
+            self._unload(kept.pop(0))
         return found
 
-    def _forget(self, number: int, run: Run) -> None:
-        self._runs[number].remove(run)
+    def _unload(self, run: Run) -> None:
         if isinstance(run.found, Loaded):
             self.machine.unload(run.found.running)
 
@@ -234,10 +233,10 @@ class Npu:
                 self._add(segment, number + place, operation, values)
             outputs = self._outputs(segment, number + count)
             model = self._compiled(segment.finished(outputs))
-        except (ModelError, ExecutionError) as error:
+            name = ", ".join(OperationType(o.type).name for o in operations[:3])
+            return Loaded(segment, count, outputs, self.machine.load(name, model))
+        except (ModelError, ExecutionError, DriverError) as error:  # also: no room in the device's memory
             return str(error)
-        name = ", ".join(OperationType(o.type).name for o in operations[:3])
-        return Loaded(segment, count, outputs, self.machine.load(name, model))
 
     def _outputs(self, segment: Segment, end: int) -> list[int]:
         """Return the operands of a segment that later operations or the model's outputs need."""
@@ -278,7 +277,8 @@ class Npu:
         read = [None if index in keep else True for index in loaded.outputs]
         parts: list[list[Array]] = [[] for raw in read if raw]
         kept: dict[int, list[NpuBuffer]] = {n: [] for n in loaded.outputs if n in keep}
-        before = self._measured()
+        meter = self.machine.meter
+        before = len(meter()) if meter else 0
         try:
             for sample in range(segment.samples):
                 arrays = []
@@ -296,8 +296,9 @@ class Npu:
                 for buffer in buffers:
                     buffer.free()
             raise
-        after = self._measured()
-        done.usage.bytes_read, done.usage.bytes_written = after[0] - before[0], after[1] - before[1]
+        measures = meter()[before:] if meter else ()
+        done.usage.bytes_read = sum(measure.bytes_read for measure in measures)
+        done.usage.bytes_written = sum(measure.bytes_written for measure in measures)
         for index, part in zip([n for n in loaded.outputs if n not in keep], parts, strict=True):
             done.arrays[index] = segment.result(index, self.subgraph.operands[index], np.concatenate(part))
             done.converted += loaded.place(str(index)).size * segment.samples
@@ -347,12 +348,9 @@ class Npu:
         buffer.view(0, size)[:] = loaded.running.loaded.memory(name)[:size]
         return buffer
 
-    def _measured(self) -> tuple[int, int]:
-        """Return the bytes that all jobs so far read and wrote."""
-        measures = self.machine.meter() if self.machine.meter else ()
-        return sum(m.bytes_read for m in measures), sum(m.bytes_written for m in measures)
-
     def close(self) -> None:
         """Free the device's memory of all networks."""
-        while self._order:
-            self._forget(*self._order.pop(0))
+        for kept in self._runs.values():
+            for run in kept:
+                self._unload(run)
+        self._runs.clear()

@@ -90,6 +90,8 @@ class Prepared:
         ExecutionError
             If a shape or type of an input does not fit its operand, or an operation cannot be executed on
             these values; the message names it.
+        DriverError, Mismatch
+            If the device reports an error, or a tensor differs from the golden models (`checked`).
         """
         main = self.model.main
         values, natives = self._main.constants(), dict[int, NativeTensor]()
@@ -158,6 +160,8 @@ def prepare(
     machine: Machine | None = None,
 ) -> Prepared:
     """Prepare a model for executions.
+
+    A device runs one execution at a time: callers with several threads take turns.
 
     Parameters
     ----------

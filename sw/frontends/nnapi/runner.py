@@ -239,8 +239,9 @@ def compute(call: Call, number: int) -> list[Array]:
         If the operation cannot be executed on these inputs; the message names its number.
     """
     try:
-        return HOST[call.kind](call)
+        with np.errstate(all="ignore"):
+            return HOST[call.kind](call)
     except ExecutionError as error:
         raise ExecutionError(f"operation {number}: {error}") from error
-    except (ValueError, IndexError, ZeroDivisionError) as error:
+    except (ValueError, IndexError, ZeroDivisionError, MemoryError, OverflowError) as error:
         raise ExecutionError(f"operation {number}: {call.kind.name}: {error}") from error

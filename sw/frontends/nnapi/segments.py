@@ -114,7 +114,7 @@ class Segment:
     def copy(self) -> Segment:
         """Return a copy that may grow on its own."""
         graph = g.Graph(self.graph.name, dict(self.graph.tensors), list(self.graph.ops))
-        graph.constants = dict(self.graph.constants)
+        graph.constants, graph.aliases = dict(self.graph.constants), dict(self.graph.aliases)
         more = (dict(self.views), dict(self.takes), dict(self.shapes), self.samples)
         return Segment(self.reals, graph, *more)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rkcosim.compiler.graph import MAX_ELEMENTS
 from rkcosim.frontends.nnapi.model import Operand, OperandType
 from rkcosim.frontends.nnapi.operations import OperationType
 
@@ -93,6 +95,13 @@ def stored(values: Array, operand: Operand) -> Array:
         return np.clip(np.nan_to_num(np.trunc(values)), limits.min, limits.max).astype(dtype)
     with np.errstate(over="ignore", invalid="ignore"):
         return values.astype(dtype)
+
+
+def bounded(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return a shape; raises ExecutionError if it has more than `MAX_ELEMENTS` elements."""
+    if math.prod(int(n) for n in shape) > MAX_ELEMENTS:
+        raise ExecutionError(f"a tensor of the shape {tuple(shape)} is too large")
+    return tuple(shape)
 
 
 @dataclass
