@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from rkcosim.compiler.loaders.operators import same_pads
+from rkcosim.compiler.loaders.node import same_pads
 from rkcosim.frontends.nnapi.model import OperandType
 from rkcosim.frontends.nnapi.values import Call
 
