@@ -134,7 +134,7 @@ class QuantizeOptions(DataOptions):
     "rkcosim quantize model.onnx --data samples.npz --method percentile -o model_int8.onnx --json -",
 )
 def quantize_command(asked: QuantizeOptions) -> None:
-    """Make an int8 model from an ONNX or TFLite model in floating point.
+    """Make an int8 model from an ONNX or TFLite model in float.
 
     onnxruntime's quantiser writes ONNX models in QDQ form, the AI Edge Quantizer TFLite models. The report
     compares the result with the float model layer by layer, on the samples that were used for calibration.
