@@ -54,12 +54,14 @@ _FORM = struct.Struct("<IIQQQ")
 class Runtime(enum.IntEnum):
     """Runtimes that load a plug-in, and libraries with the interface of another vendor.
 
-    The calls of HEXAGON are in `rkcosim.frontends.hexagon_nn.calls`.
+    The calls of HEXAGON and NNAPI are in `rkcosim.frontends.hexagon_nn.calls` and
+    `rkcosim.frontends.nnapi.ndk.calls`.
     """
 
     LITERT = 1
     ONNXRUNTIME = 2
     HEXAGON = 4
+    NNAPI = 5
 
 
 class Call(enum.IntEnum):

@@ -21,7 +21,7 @@ from rkcosim.frontends.nnapi.hal_types import Role
 from rkcosim.frontends.nnapi.memory import MemoryPool
 from rkcosim.frontends.nnapi.model import Operand
 from rkcosim.frontends.nnapi.native import NativeTensor
-from rkcosim.frontends.nnapi.status import failure, invalid
+from rkcosim.frontends.nnapi.status import HalError, failure, invalid
 
 Content = NativeTensor | npt.NDArray[Any]
 
@@ -47,6 +47,73 @@ def byte_size(operand: Operand, dimensions: Sequence[int]) -> int:
     if operand.type.scalar:
         return operand.type.dtype.itemsize
     return math.prod(dimensions) * operand.type.dtype.itemsize if dimensions else 0
+
+
+class Roles:
+    """The roles of a buffer, checked one by one.
+
+    Parameters
+    ----------
+    dimensions : those of the descriptor; 0 for unknown ones, () if it has none.
+
+    Members
+    -------
+    roles : in the order in which they came.
+    operand : operand of the first role, None before there is one.
+    dimensions : those of the descriptor and of all roles together.
+    """
+
+    def __init__(self, dimensions: Sequence[int] = ()) -> None:
+        self.roles: list[Role] = []
+        self.operand: Operand | None = None
+        self.dimensions = tuple(dimensions)
+        if any(size < 0 for size in self.dimensions):
+            raise invalid(f"a descriptor has the dimensions {list(dimensions)}")
+
+    def add(self, role: Role, operands: Sequence[Operand], probability: float) -> None:
+        """Add a role.
+
+        Parameters
+        ----------
+        role : the role.
+        operands : the inputs of its model, or its outputs.
+        probability : how likely this use is.
+
+        Raises
+        ------
+        HalError
+            INVALID_ARGUMENT if the index or the probability is out of range, the role is there already, or
+            its operand contradicts those of the other roles or the dimensions.
+        """
+        name = f"the role of {'output' if role.output else 'input'} {role.index}"
+        if not 0 <= role.index < len(operands):
+            raise invalid(
+                f"a role names {'output' if role.output else 'input'} {role.index} of {len(operands)}"
+            )
+        if not 0.0 < probability <= 1.0:
+            raise invalid(f"the probability of a role is {probability}, not in (0, 1]")
+        operand = operands[role.index]
+        if role in self.roles:
+            raise invalid(f"{name} is given twice")
+        if self.operand is not None and _kind(operand) != _kind(self.operand):
+            raise invalid(f"{name} has another type or quantisation than the first role")
+        self.combine(operand.dimensions, name)
+        self.roles.append(role)
+        self.operand = self.operand or operand
+
+    def combine(self, dimensions: Sequence[int], name: str) -> None:
+        """Add dimensions, of `name`; raises INVALID_ARGUMENT if they contradict those that are there."""
+        together = combined(self.dimensions, dimensions)
+        if together is None:
+            raise invalid(
+                f"{name} has the dimensions {list(dimensions)}, which contradict "
+                f"{list(self.dimensions)} of the descriptor and the other roles"
+            )
+        self.dimensions = together
+
+
+def _kind(operand: Operand) -> tuple[object, ...]:
+    return operand.type, np.float32(operand.scale), operand.zero_point, operand.extra_params
 
 
 class IBuffer:
@@ -196,6 +263,11 @@ class IBuffer:
             with self._lock:
                 self._written = False
             self._end_of_use()
+
+    def clear(self) -> None:
+        """Give up the content, unless the buffer is in use."""
+        with contextlib.suppress(HalError), self.writing():
+            pass
 
     def _replace(self, content: Content | None) -> None:
         old, self._content = self._content, content

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from rkcosim.frontends.nnapi.account import Account
-from rkcosim.frontends.nnapi.buffers import BufferTracker, Content, IBuffer, byte_size, combined
+from rkcosim.frontends.nnapi.buffers import BufferTracker, Content, IBuffer, Roles, byte_size, combined
 from rkcosim.frontends.nnapi.executions import LONGEST_WAIT, Execution, ExecutionResult
 from rkcosim.frontends.nnapi.hal_types import BufferDesc, BufferRole, Request, Role, Timing
 from rkcosim.frontends.nnapi.memory import MemoryPool
-from rkcosim.frontends.nnapi.model import Model, Operand
+from rkcosim.frontends.nnapi.model import Model
 from rkcosim.frontends.nnapi.native import NativeTensor
 from rkcosim.frontends.nnapi.prepared import Prepared, Unsupported, prepare
 from rkcosim.frontends.nnapi.requests import Place, exclusive, places
@@ -58,14 +58,21 @@ class IDevice:
     cores : cores that share large layers.
     checked : compare every tensor with the golden models.
     float_npu : whether fp16, and float32 of relaxed models, are computed on the NPU.
+    machine : an open device to use instead of an own one; engine, cores and checked are then its settings.
     """
 
     def __init__(
-        self, *, engine: str | None = None, cores: int = 1, checked: bool = False, float_npu: bool = True
+        self,
+        *,
+        engine: str | None = None,
+        cores: int = 1,
+        checked: bool = False,
+        float_npu: bool = True,
+        machine: Machine | None = None,
     ) -> None:
         self._settings = Settings(engine=engine, cores=cores, check=checked)
         self._float_npu = float_npu
-        self._machine: Machine | None = None
+        self._machine, self._owned = machine, machine is None
         self._models: list[IPreparedModel] = []
         self.buffers = BufferTracker()
         self.traffic = Traffic()
@@ -134,31 +141,19 @@ class IDevice:
         for place, model in enumerate(prepared_models):
             if not isinstance(model, IPreparedModel) or model.device is not self or model.closed:
                 raise invalid(f"prepared model {place} is not one of this device")
-        roles: list[Role] = []
-        first: Operand | None = None
-        dimensions = tuple(desc.dimensions)
-        if any(size < 0 for size in desc.dimensions):
-            raise invalid(f"a descriptor has the dimensions {list(desc.dimensions)}")
+        roles = Roles(desc.dimensions)
         for output, given in ((False, input_roles), (True, output_roles)):
             for one in given:
-                role, operand = _role(prepared_models, one, output)
-                if role in roles:
-                    raise invalid(f"{_named(role)} is given twice")
-                roles.append(role)
-                if first is not None and _kind(operand) != _kind(first):
-                    raise invalid(f"{_named(role)} has another type or quantisation than the first role")
-                first = first or operand
-                together = combined(dimensions, operand.dimensions)
-                if together is None:
-                    raise invalid(
-                        f"{_named(role)} has the dimensions {list(operand.dimensions)}, which contradict "
-                        f"{list(dimensions)} of the descriptor and the other roles"
-                    )
-                dimensions = together
+                if not 0 <= one.model_index < len(prepared_models):
+                    raise invalid(f"a role names model {one.model_index} of {len(prepared_models)}")
+                model = prepared_models[one.model_index]
+                operands = model.outputs if output else model.inputs
+                roles.add(Role(model, output, one.io_index), operands, one.probability)
+        first = roles.operand
         assert first is not None
         if first.type.scalar and desc.dimensions:
             raise invalid("a scalar has no dimensions")
-        return IBuffer(self.buffers, self.lock, first, dimensions, frozenset(roles))
+        return IBuffer(self.buffers, self.lock, first, roles.dimensions, frozenset(roles.roles))
 
     def close(self) -> None:
         """Free all buffers and models, and the device.  May be called repeatedly."""
@@ -167,7 +162,7 @@ class IDevice:
             for model in self._models:
                 model.finish()
             self._models.clear()
-            if self._machine is not None:
+            if self._owned and self._machine is not None:
                 self._machine.close()
                 self._machine = None
 
@@ -370,26 +365,6 @@ class IPreparedModel:
             for result in results:
                 if isinstance(result, NativeTensor):
                     result.free()
-
-
-def _role(models: Sequence[IPreparedModel], one: BufferRole, output: bool) -> tuple[Role, Operand]:
-    if not 0 <= one.model_index < len(models):
-        raise invalid(f"a role names model {one.model_index} of {len(models)}")
-    model = models[one.model_index]
-    operands = model.outputs if output else model.inputs
-    if not 0 <= one.io_index < len(operands):
-        raise invalid(f"a role names {'output' if output else 'input'} {one.io_index} of {len(operands)}")
-    if not 0.0 < one.probability <= 1.0:
-        raise invalid(f"the probability of a role is {one.probability}, not in (0, 1]")
-    return Role(model, output, one.io_index), operands[one.io_index]
-
-
-def _named(role: Role) -> str:
-    return f"the role of {'output' if role.output else 'input'} {role.index}"
-
-
-def _kind(operand: Operand) -> tuple[object, ...]:
-    return operand.type, np.float32(operand.scale), operand.zero_point, operand.extra_params
 
 
 def _with_pools(model: Model, pools: Sequence[MemoryPool]) -> Model:

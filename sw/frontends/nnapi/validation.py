@@ -75,7 +75,7 @@ def validate(model: Model) -> None:
         _ends(subgraph)
         _order(subgraph)
         for index, operation in enumerate(subgraph.operations):
-            _operation(subgraph, index, operation)
+            check_operation(subgraph, index, operation)
 
 
 def _nesting(model: Model, subgraph: Subgraph, above: tuple[int, ...]) -> None:
@@ -91,7 +91,8 @@ def _nesting(model: Model, subgraph: Subgraph, above: tuple[int, ...]) -> None:
         _nesting(model, model.referenced[named], (*above, named))
 
 
-def _operand(model: Model, index: int, operand: Operand) -> None:
+def check_operand(index: int, operand: Operand) -> None:
+    """Check type, dimensions, scale and zero point of an operand; raises ModelInvalid."""
     kind = operand.type
     if kind.scalar and operand.dimensions:
         raise ModelInvalid(f"a scalar has no dimensions, not {operand.dimensions}", operand=index)
@@ -108,13 +109,17 @@ def _operand(model: Model, index: int, operand: Operand) -> None:
         raise ModelInvalid(f"{kind.name} needs a scale above 0", operand=index)
     if kind not in SCALED and kind is not T.TENSOR_INT32 and operand.scale:
         raise ModelInvalid(f"{kind.name} has no scale, but {operand.scale} is given", operand=index)
-    _extra(index, operand)
+
+
+def _operand(model: Model, index: int, operand: Operand) -> None:
+    check_operand(index, operand)
+    check_channel_scales(index, operand)
     if operand.lifetime in (L.CONSTANT_COPY, L.CONSTANT_POOL):
         _constant(model, index, operand)
 
 
-def _extra(index: int, operand: Operand) -> None:
-    """Check the scales per channel: exactly the type that has them must have them."""
+def check_channel_scales(index: int, operand: Operand) -> None:
+    """Check that exactly the type with scales per channel has them, one each; raises ModelInvalid."""
     extra = operand.extra_params
     if operand.type is not T.TENSOR_QUANT8_SYMM_PER_CHANNEL:
         if extra is not None:
@@ -200,7 +205,8 @@ def _name(operation: Operation, number: int) -> str:
         raise ModelInvalid(f"{operation.type} is not the code of an operation", number) from None
 
 
-def _operation(subgraph: Subgraph, number: int, operation: Operation) -> None:
+def check_operation(subgraph: Subgraph, number: int, operation: Operation) -> None:
+    """Check an operation, whose operands exist, against the rules of its kind; raises ModelInvalid."""
     kind = _name(operation, number)
     given = [subgraph.operands[index] for index in operation.inputs]
     tried = [_form_problem(kind, form, given) for form in forms(kind)]

@@ -8,7 +8,7 @@
 
 #define RK_TEXT 4096 /* bytes of an error's text, with the final zero */
 
-enum rk_runtime { RK_LITERT = 1, RK_ONNXRUNTIME = 2, RK_HEXAGON = 4 };
+enum rk_runtime { RK_LITERT = 1, RK_ONNXRUNTIME = 2, RK_HEXAGON = 4, RK_NNAPI = 5 };
 enum rk_call {
     RK_HELLO = 1,
     RK_GRAPH = 2,

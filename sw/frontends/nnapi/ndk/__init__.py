@@ -1,0 +1,1 @@
+"""NNAPI's C interface (`NeuralNetworks.h`): its objects and rules, and `libneuralnetworks.so`."""
