@@ -23,6 +23,7 @@ COMMANDS = {
     **{"litert": "litert", "delegate": "litert"},
     **{"ort": "ort", "provider": "ort"},
     "hexagon": "hexagon",
+    "nnapi": "nnapi",
     **{"diff": "diff", "waves": "waves", "timeline": "waves"},
     **{name: name for name in ("report", "sweep", "conformance", "fuzz", "verilog", "bench")},
     "explain": "doctor",

@@ -127,6 +127,7 @@ SLOW = {
     ("litert",),
     ("ort",),
     ("hexagon",),
+    ("nnapi",),
     ("compare",),
     ("verilog",),
     ("regcmd", "capture"),
@@ -385,7 +386,7 @@ def _takes_files(path: tuple[str, ...]) -> bool:
     arguments = [p for p in COMMANDS[path].params if p.param_type_name == "argument"]
     return (
         bool(arguments)
-        and path[-1] not in ("explain", "device", "capture", "litert", "ort", "hexagon")
+        and path[-1] not in ("explain", "device", "capture", "litert", "ort", "hexagon", "nnapi")
         and path != ("rknn", "run")
     )
 

@@ -1,20 +1,16 @@
 /* The process that executes the graphs: its start with options from the environment, and requests to it. */
 #include "hexagon_calls.h"
-#include "rk_worker.h"
+#include "rk_environment.h"
 
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #define OPTIONS "RKCOSIM_HEXAGON"         /* lines "name=value" (sw/plugins/settings.py) */
 #define RESULTS "RKCOSIM_HEXAGON_RESULTS" /* folder for a JSON document of each process */
-#define MOST_OPTIONS 64
 #define LEAST_ROOM 4096
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct rk_worker *worker;
-static char text[RK_TEXT]; /* of the environment's options, then of an error */
 static int told;
 
 static void tell(const char *error)
@@ -23,41 +19,12 @@ static void tell(const char *error)
         fprintf(stderr, "rkcosim: hexagon_nn: %s\n", error);
 }
 
-/* Divide lines "name=value" into strings; return their number. */
-static size_t divide(char *lines, const char **options)
-{
-    size_t count = 0;
-    char *rest = lines;
-    for (char *line; (line = strsep(&rest, "\n")) && count < MOST_OPTIONS;) {
-        char *value = strchr(line, '=');
-        if (!value)
-            continue;
-        *value = 0;
-        options[count++] = line;
-        options[count++] = value + 1;
-    }
-    return count;
-}
-
 static void start(void)
 {
-    static const char *options[MOST_OPTIONS + 2];
-    static char results[RK_TEXT];
     char error[RK_TEXT];
-    uint64_t limit = 0;
-    const char *given = getenv(OPTIONS), *folder = getenv(RESULTS);
-    snprintf(text, sizeof(text), "%s", given ? given : "");
-    size_t count = divide(text, options);
-    if (folder) {
-        snprintf(results, sizeof(results), "%s/%ld.json", folder, (long)getpid());
-        options[count++] = "json";
-        options[count++] = results;
-    }
-    worker = rk_worker_start(RK_HEXAGON, options, count, &limit, sizeof(limit), error);
+    worker = rk_worker_of_environment(RK_HEXAGON, OPTIONS, RESULTS, error);
     if (!worker)
         tell(error);
-    else
-        rk_worker_limit(worker, limit);
 }
 
 int hx_send(const struct hx_request *request)
