@@ -16,7 +16,9 @@ class NnapiOptions(EngineOptions):
     """Options of `rkcosim nnapi`."""
 
     program: Program = ()
-    check: bool = option("Compare every tensor of the NPU bit for bit with both golden models.", default=False)
+    check: bool = option(
+        "Compare every tensor of the NPU bit for bit with both golden models.", default=False
+    )
     trace: Path | None = option("Write a waveform to this file (docs/waves.md).", writes=True)
     events: Path | None = option(
         "Write the event log to this file: .parquet or .arrow (docs/events.md).", writes=True

@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 
 #define SIDE 12
-#define DEPTH 16
+#define DEPTH 32
 #define CLASSES 10
 #define MAP (SIDE * SIDE * DEPTH)
 

@@ -28,7 +28,7 @@ Method = Literal["minmax", "percentile", "entropy", "mse"]
 Sample = Mapping[str, npt.NDArray[Any]]
 """One inference's arrays by the names of the inputs."""
 
-ACTIVATIONS = ("Relu", "Clip", "LeakyRelu", "PRelu", "HardSwish", "Sigmoid", "Softmax")
+ACTIVATIONS = ("Relu", "Clip", "LeakyRelu", "PRelu", "HardSwish", "Sigmoid")
 """Operators that stay in floating point together with the layer in front of them."""
 
 

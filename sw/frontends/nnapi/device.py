@@ -41,7 +41,8 @@ class Traffic:
     Members
     -------
     copied_in, copied_out : from and to shared memory.
-    kept : of tensors in device memory that one execution left there and another one took as they were.
+    kept : of tensors in device memory that one execution left there and another one took as they were, in
+        the NPU's layout with its padding.
     """
 
     copied_in: int = 0
@@ -231,9 +232,11 @@ class IPreparedModel:
             arrays = [self._value(place, one) for place, one in enumerate(given)]
             self._wait(deadline)
             try:
-                before = self.account.cycles
+                before, unconverted = self.account.cycles, self.account.bytes_unconverted
                 results = self._run(arrays, list(targets), loop_timeout)
                 cycles = self.account.cycles - before
+                left = sum(one.nbytes for one in results if isinstance(one, NativeTensor))
+                self.device.traffic.kept += self.account.bytes_unconverted - unconverted - left
             finally:
                 self.device.lock.release()
             shapes = self._delivered(made, results, targets)
@@ -294,8 +297,6 @@ class IPreparedModel:
                 raise invalid(
                     f"{place.name} has dimensions {list(place.dimensions)}, not {list(content.shape)}"
                 )
-            if isinstance(content, NativeTensor):
-                self.device.traffic.kept += content.nbytes
             return content
         if place.pool is None:
             return None
