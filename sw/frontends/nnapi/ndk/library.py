@@ -114,8 +114,8 @@ def numbers_header() -> str:
     return "\n".join(
         [
             "/* Numbers of NNAPI's C interface; made by rkcosim.frontends.nnapi.ndk.library. */",
-            "#ifndef RKCOSIM_NEURAL_NETWORKS_NUMBERS_H",
-            "#define RKCOSIM_NEURAL_NETWORKS_NUMBERS_H",
+            "#ifndef NEURAL_NETWORKS_NUMBERS_H",
+            "#define NEURAL_NETWORKS_NUMBERS_H",
             "",
             *_enumeration("OperandCode", operands.items()),
             *_enumeration("OperationCode", _members(OperationType)),

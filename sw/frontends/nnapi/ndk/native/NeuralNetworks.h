@@ -1,6 +1,6 @@
 /* NNAPI's C interface, as libneuralnetworks.so of rkcosim has it; docs/nnapi.md describes it. */
-#ifndef RKCOSIM_NEURAL_NETWORKS_H
-#define RKCOSIM_NEURAL_NETWORKS_H
+#ifndef NEURAL_NETWORKS_H
+#define NEURAL_NETWORKS_H
 
 #include "NeuralNetworksTypes.h"
 

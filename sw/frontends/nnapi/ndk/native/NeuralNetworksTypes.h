@@ -1,6 +1,6 @@
 /* Types of NNAPI's C interface. */
-#ifndef RKCOSIM_NEURAL_NETWORKS_TYPES_H
-#define RKCOSIM_NEURAL_NETWORKS_TYPES_H
+#ifndef NEURAL_NETWORKS_TYPES_H
+#define NEURAL_NETWORKS_TYPES_H
 
 #include <stdbool.h>
 #include <stddef.h>
