@@ -14,42 +14,31 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rkcosim.cli.app import option
-from rkcosim.cli.options import EngineOptions, Html, Program, Share
+from rkcosim.cli.options import Html, Share
+from rkcosim.cli.plugin_programs import PluginOptions
 
 RESULT_SECONDS = 30.0
 """Seconds after the end of a script within which the results of its interpreters or sessions are expected."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScriptOptions(EngineOptions):
+class ScriptOptions(PluginOptions):
     """Options of a script's run."""
 
-    program: Program = ()
     cores: Share = 1
-    check: bool = option("Compare every tensor bit for bit with both golden models.", default=False)
     float_: Literal["fp16", "host"] = option(
         "Operators on float32 tensors: in fp16 on the NPU (fp16), or in float32 by the runtime (host).",
         default="fp16",
     )
     html: Html = None
-    trace: Path | None = option("Write a waveform to this file (docs/waves.md).", writes=True)
-    events: Path | None = option(
-        "Write the event log to this file: .parquet or .arrow (docs/events.md).", writes=True
-    )
-    timeline: Path | None = option("Write a timeline for ui.perfetto.dev to this file.", writes=True)
 
     FILES = ("report", "trace", "events", "timeline")
     """Options of the plug-in that name files."""
 
     def given(self) -> dict[str, str]:
         """Return the options of the plug-in (`rkcosim.plugins.settings`)."""
-        files = {"report": self.html, "trace": self.trace, "events": self.events, "timeline": self.timeline}
-        options = {name: str(path.absolute()) for name, path in files.items() if path is not None}
-        if self.engine is not None:
-            options["engine"] = self.engine
-        switches = {"exact": self.exact, "check": self.check, "summary": True}
-        options |= {name: str(int(value)) for name, value in switches.items()}
-        return {**options, "cores": str(self.cores), "float": self.float_}
+        report = {} if self.html is None else {"report": str(self.html.absolute())}
+        return {**report, **super().given(), "cores": str(self.cores), "float": self.float_}
 
 
 def run_script(asked: ScriptOptions, runtime: str, library: Callable[[], Path]) -> None:

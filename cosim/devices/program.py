@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -58,6 +58,26 @@ def place_library(folder: Path, name: str, library: Path, others: Sequence[str] 
 def put_first(variable: str, path: Path) -> dict[str, str]:
     """Return an environment variable with a list of paths, with `path` in front of those that it has."""
     return {variable: os.pathsep.join(filter(None, (str(path), os.environ.get(variable, ""))))}
+
+
+def library_environment(
+    folder: Path, options_variable: str, results_variable: str, options: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the variables by which a program finds a library that starts a process, with options for that.
+
+    Parameters
+    ----------
+    folder : a folder with the library in `lib`; results are written to its subfolder `results`.
+    options_variable, results_variable : the library's variables, for the options and for the results.
+    options : names and values of `rkcosim.plugins.settings`.
+    """
+    (folder / "results").mkdir(exist_ok=True)
+    return {
+        **os.environ,
+        **put_first("LD_LIBRARY_PATH", folder / "lib"),
+        options_variable: "".join(f"{name}={value}\n" for name, value in options.items()),
+        results_variable: str(folder / "results"),
+    }
 
 
 def environment(path: Path, *, sanitize: bool = False, progress: Progress = say) -> dict[str, str]:

@@ -298,7 +298,7 @@ class NdkCalls:
         if not model.finished:
             raise bad_state("the model is not finished")
         with as_results():
-            found = self._device.supported_operations(model.model(), model.pools())
+            found = self._device.supported_operations(*model.merged())
         answers = bytearray(len(found))
         for place, one in zip(model.order, found, strict=True):
             answers[place] = one

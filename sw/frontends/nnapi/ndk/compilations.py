@@ -65,7 +65,7 @@ class Compilation:
         self._change()
         self._finished = True
         with as_results():
-            self._prepared = device.prepare_model(self.model.model(), self.model.pools())
+            self._prepared = device.prepare_model(*self.model.merged())
 
     @property
     def ready(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from rkcosim.base import PACKAGE
 from rkcosim.devices.preload import SANITIZERS
-from rkcosim.devices.program import place_library, put_first
+from rkcosim.devices.program import library_environment, place_library
 from rkcosim.devices.rknn_library import FLAGS
 from rkcosim.engines import cache
 from rkcosim.engines.cache import Progress
@@ -167,10 +166,4 @@ def environment(folder: Path, options: Mapping[str, str]) -> dict[str, str]:
     folder : a folder made by `lay_out`; results are written to its subfolder `results`.
     options : names and values of `rkcosim.plugins.settings`.
     """
-    (folder / "results").mkdir(exist_ok=True)
-    return {
-        **os.environ,
-        **put_first("LD_LIBRARY_PATH", folder / "lib"),
-        OPTIONS_VARIABLE: "".join(f"{name}={value}\n" for name, value in options.items()),
-        RESULTS_VARIABLE: str(folder / "results"),
-    }
+    return library_environment(folder, OPTIONS_VARIABLE, RESULTS_VARIABLE, options)

@@ -157,30 +157,20 @@ class ModelBuilder:
             if not self._operations:
                 raise bad_data("a model needs an operation")
             self._sort()
+            model, pools = self.merged()
+            zeros = tuple(np.zeros(pool.size, np.uint8).data for pool in pools)  # for the locations
             with as_results():
-                validate(self.model(checked=True))
+                validate(replace(model, pools=zeros))
         except Exception:
             self._refused = True
             raise
         self.finished = True
 
-    def model(self, *, checked: bool = False) -> Model:
-        """Return the model.
-
-        Parameters
-        ----------
-        checked : give pools of zeros in the right sizes instead of no pools, to check the locations.
-        """
+    def merged(self) -> tuple[Model, list[MemoryPool]]:
+        """Return the model together with those that it refers to, and the memory of its constants."""
         merged = _Merged()
         main = merged.subgraph(self)
-        pools = [np.zeros(pool.size, np.uint8).data for pool in merged.pools] if checked else []
-        return Model(main, tuple(merged.referenced), bytes(merged.values), tuple(pools), self._relaxed)
-
-    def pools(self) -> list[MemoryPool]:
-        """Return the memory of the constants, for `IDevice.prepare_model`."""
-        merged = _Merged()
-        merged.subgraph(self)
-        return merged.pools
+        return Model(main, tuple(merged.referenced), bytes(merged.values), (), self._relaxed), merged.pools
 
     @property
     def inputs(self) -> list[Operand]:

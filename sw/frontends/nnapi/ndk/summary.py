@@ -13,7 +13,7 @@ class Summary:
 
     Parameters
     ----------
-    device : the device, whose traffic is told.
+    device : the device; the summary has the bytes that it moved.
     checked : whether tensors are compared with the golden models.
 
     Members

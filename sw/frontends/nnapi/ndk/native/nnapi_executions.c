@@ -28,9 +28,11 @@ struct ANeuralNetworksExecution {
     int owners;               /* changed atomically */
 };
 
+enum event_kind { OF_EXECUTION, WITH_DESCRIPTOR, FENCE_OF_PROGRAM };
+
 struct ANeuralNetworksEvent {
     int fd;     /* readable when the execution has ended, or the program's fence; -1 if there is none */
-    int fenced; /* the program may have the descriptor */
+    enum event_kind kind;
     int owners; /* changed atomically */
     int done, result;
     pthread_mutex_t lock;
@@ -288,13 +290,13 @@ struct job {
     int64_t limit;
 };
 
-static ANeuralNetworksEvent *new_event(int fd, int fenced)
+static ANeuralNetworksEvent *new_event(int fd, enum event_kind kind)
 {
     ANeuralNetworksEvent *event = calloc(1, sizeof(*event));
     if (!event)
         return NULL;
     event->fd = fd;
-    event->fenced = fenced;
+    event->kind = kind;
     event->owners = 1;
     pthread_mutex_init(&event->lock, NULL);
     pthread_cond_init(&event->changed, NULL);
@@ -328,7 +330,7 @@ static void finish_event(ANeuralNetworksEvent *event, int result)
  * program is waited for as long as such a call may take. */
 static int wait_event(ANeuralNetworksEvent *event)
 {
-    if (event->fenced == 2) {
+    if (event->kind == FENCE_OF_PROGRAM) {
         struct pollfd one = {.fd = event->fd, .events = POLLIN};
         int ready = poll(&one, 1, NN_FENCE_SECONDS * 1000);
         return ready > 0 && one.revents & POLLIN ? NN_NO_ERROR : NN_OP_FAILED;
@@ -364,7 +366,7 @@ static void *run(void *argument)
 
 /* Begin an execution in a thread; `before` has a null pointer for nothing. */
 static int start(ANeuralNetworksExecution *execution, const ANeuralNetworksEvent *const *before, uint32_t count,
-                 int64_t limit, int fenced, ANeuralNetworksEvent **event, const char *function)
+                 int64_t limit, enum event_kind kind, ANeuralNetworksEvent **event, const char *function)
 {
     *event = NULL;
     int code = begin(execution, NULL, function);
@@ -372,7 +374,7 @@ static int start(ANeuralNetworksExecution *execution, const ANeuralNetworksEvent
         return code;
     struct job *job = calloc(1, sizeof(*job));
     ANeuralNetworksEvent **list = calloc(count + 1, sizeof(*list));
-    ANeuralNetworksEvent *made = new_event(fenced ? eventfd(0, EFD_CLOEXEC) : -1, fenced);
+    ANeuralNetworksEvent *made = new_event(kind == WITH_DESCRIPTOR ? eventfd(0, EFD_CLOEXEC) : -1, kind);
     if (!job || !list || !made) {
         free(job);
         free(list);
@@ -402,7 +404,7 @@ NN_PUBLIC int ANeuralNetworksExecution_startCompute(ANeuralNetworksExecution *ex
 {
     if (!execution || !event)
         return nn_null(__func__);
-    return start(execution, NULL, 0, NO_LIMIT, 0, event, __func__);
+    return start(execution, NULL, 0, NO_LIMIT, OF_EXECUTION, event, __func__);
 }
 
 NN_PUBLIC int ANeuralNetworksExecution_startComputeWithDependencies(
@@ -416,7 +418,7 @@ NN_PUBLIC int ANeuralNetworksExecution_startComputeWithDependencies(
         if (!dependencies[n])
             return nn_null(__func__);
     int64_t limit = !duration ? NO_LIMIT : duration > INT64_MAX ? INT64_MAX : (int64_t)duration;
-    return start(execution, dependencies, count, limit, 1, event, __func__);
+    return start(execution, dependencies, count, limit, WITH_DESCRIPTOR, event, __func__);
 }
 
 NN_PUBLIC int ANeuralNetworksEvent_wait(ANeuralNetworksEvent *event)
@@ -428,7 +430,7 @@ NN_PUBLIC void ANeuralNetworksEvent_free(ANeuralNetworksEvent *event)
 {
     if (!event)
         return;
-    if (event->fenced != 2)
+    if (event->kind != FENCE_OF_PROGRAM)
         wait_event(event); /* the memory of the execution is in use until then */
     drop_event(event);
 }
@@ -441,7 +443,7 @@ NN_PUBLIC int ANeuralNetworksEvent_createFromSyncFenceFd(int fd, ANeuralNetworks
     int own = fd > 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
     if (own < 0)
         return NN_BAD_DATA;
-    *event = new_event(own, 2);
+    *event = new_event(own, FENCE_OF_PROGRAM);
     if (*event)
         return NN_NO_ERROR;
     close(own);
@@ -452,6 +454,6 @@ NN_PUBLIC int ANeuralNetworksEvent_getSyncFenceFd(const ANeuralNetworksEvent *ev
 {
     if (!event || !fd)
         return nn_null(__func__);
-    *fd = event->fenced && event->fd >= 0 ? fcntl(event->fd, F_DUPFD_CLOEXEC, 0) : -1;
+    *fd = event->kind != OF_EXECUTION && event->fd >= 0 ? fcntl(event->fd, F_DUPFD_CLOEXEC, 0) : -1;
     return *fd < 0 ? NN_BAD_DATA : NN_NO_ERROR;
 }
