@@ -24,6 +24,7 @@ COMMANDS = {
     **{"ort": "ort", "provider": "ort"},
     "hexagon": "hexagon",
     "nnapi": "nnapi",
+    "diopi": "diopi",
     **{"diff": "diff", "waves": "waves", "timeline": "waves"},
     **{name: name for name in ("report", "sweep", "conformance", "fuzz", "verilog", "bench")},
     "explain": "doctor",

@@ -1,0 +1,67 @@
+"""Names of the operators that DIOPI declares.
+
+Source: DeepLink-org/DIOPI b179d617, proto/include/diopi: functions.h, functions_ext.h, functions_sparse.h.
+"""
+
+from __future__ import annotations
+
+NAMES = tuple(
+    """
+Abs AbsInp Acos AcosInp Acosh AcoshInp Adadelta Adam AdamW AdaptiveAvgPool1d
+AdaptiveAvgPool1dBackward AdaptiveAvgPool2d AdaptiveAvgPool2dBackward AdaptiveAvgPool3d
+AdaptiveAvgPool3dBackward AdaptiveMaxPool1d AdaptiveMaxPool1dBackward AdaptiveMaxPool1dWithIndices
+AdaptiveMaxPool2d AdaptiveMaxPool2dBackward AdaptiveMaxPool2dWithIndices AdaptiveMaxPool3d
+AdaptiveMaxPool3dBackward AdaptiveMaxPool3dWithIndices Add AddInp AddInpScalar AddScalar Addcdiv
+AddcdivInp Addcmul AddcmulInp Addmm All Amax AmpForeachNonFiniteCheckAndUnscaleInp AmpUpdateScaleInp
+Any ApplyPenalty ApplyPenaltyV2 Arange Argmax Argmin Argsort Asin AsinInp Asinh AsinhInp Atan
+AtanInp Atanh AtanhInp AvgPool1d AvgPool1dBackward AvgPool2d AvgPool2dBackward AvgPool3d
+AvgPool3dBackward BCELoss BCELossBackward BCEWithLogits BCEWithLogitsBackward Baddbmm BaddbmmInp
+BatchNorm BatchNormBackward BatchNormBackwardElemt BatchNormBackwardReduce BatchNormElemt
+BatchNormGatherStatsWithCounts BatchNormStats Bernoulli BernoulliInp BernoulliScalar BitwiseAnd
+BitwiseAndInp BitwiseAndInpScalar BitwiseAndScalar BitwiseNot BitwiseNotInp BitwiseOr BitwiseOrInp
+BitwiseOrInpScalar BitwiseOrScalar Bmm CTCLoss CTCLossBackward CastDtype Cat Cdist CdistBackward
+Ceil CeilInp Cholesky CholeskyBackward Clamp ClampInp ClampInpScalar ClampMax ClampMaxInp
+ClampMaxInpScalar ClampMaxScalar ClampMin ClampMinInp ClampMinInpScalar ClampMinScalar ClampScalar
+ClipGradNorm Col2Im Complex Conj ContextAttentionInference Contiguous ConvTranspose2d
+ConvTranspose2dBackward ConvTranspose3d ConvTranspose3dBackward Convolution2d Convolution2dBackward
+Convolution3d Convolution3dBackward CopyInp Cos CosInp Cosh CoshInp CrossEntropyLoss
+CrossEntropyLossBackward Cumsum CumsumBackward CustomizedFlashAttention
+CustomizedFlashAttentionBackward CustomizedFlashAttentionVarLen
+CustomizedFlashAttentionVarLenBackward DestIndexCopyKV Div DivInp DivInpScalar DivScalar Dropout
+DropoutInp Embedding EmbeddingBackward EmbeddingRenorm_ Eq EqInp EqInpScalar EqScalar Equal Erf
+ErfInp Erfinv ErfinvInp Exp ExpInp Expand Expm1 Expm1Inp Fill FlashAttention FlashAttentionBackward
+FlashAttentionVarLen FlashAttentionVarLenBackward Flip Floor FloorInp ForeachaddInpScalar
+ForeachaddScalar ForeachmulInpScalar ForeachmulInpTensor ForeachmulScalar ForeachmulTensor
+ForeachnormScalar FusedAdamW Gather GatherBackward Ge GeInp GeInpScalar GeScalar Gelu GeluBackward
+GetNativeMemoryFormat GridSample GroupNorm GroupNormBackward Gt GtInp GtInpScalar GtScalar Hardswish
+HardswishBackward HardswishInp Hardtanh HardtanhBackward HardtanhInp Im2Col Imag Index IndexBackward
+IndexFill IndexFillInp IndexFillInpScalar IndexFillScalar IndexPut IndexPutInp IndexSelect
+IndexSelectBackward InstanceNorm InstanceNormBackward IsNan LayerNorm LayerNormBackward LayerNormGB
+LayerNormGBBackward Le LeInp LeInpScalar LeScalar LeakyRelu LeakyReluBackward LeakyReluInp
+LerpScalar LerpTensor LinalgQR LinalgVecNorm Linear LinearBackward Linspace Log Log10 Log10Inp Log1p
+Log1pInp Log2 Log2Inp LogInp LogSoftmax LogSoftmaxBackward LogicalAnd LogicalAndInp LogicalNot
+LogicalNotInp LogicalOr LogicalOrInp Lt LtInp LtInpScalar LtScalar MSELoss MSELossBackward
+MaskedFill MaskedFillInp MaskedFillInpScalar MaskedFillScalar MaskedScatter MaskedSelect
+MaskedSelectBackward Matmul MatmulAllReduce MatmulBackward Max MaxAll MaxPool1d MaxPool1dBackward
+MaxPool1dWithIndices MaxPool2d MaxPool2dBackward MaxPool2dWithIndices MaxPool3d MaxPool3dBackward
+MaxPool3dWithIndices Maximum Mean MeshGrid Min MinAll Minimum Mm Mul MulInp MulInpScalar MulScalar
+MultiHeadAttention MultiHeadAttentionBackward MultiHeadAttentionVarLen
+MultiHeadAttentionVarLenBackward Multinomial NLLLoss NLLLossBackward NLLLossV2 NLLLossV2Backward
+NativeMemoryFormatCast Ne NeInp NeInpScalar NeScalar Neg NegInp Nms Nonzero Norm NormBackward Normal
+NormalInp NormalScalarTensor NormalTensor NormalTensorScalar Normalize NormalizeBackward OneHot Ones
+Pad PagedAttention Permute Polar Pool1d Pool1dBackward Pool2d Pool2dBackward Pool3d Pool3dBackward
+Pow PowInp PowInpTensor PowScalar PowTensor Prod PromptFlashAttention RMSNorm RMSNormBackward
+RandomInp Randperm Real Reciprocal ReciprocalInp Relu ReluInp Remainder RemainderScalar
+RemainderTensor Repeat Rmsprop RoiAlign RoiAlignBackward Roll RotaryEmbedding RotaryEmbeddingV2
+Rsqrt RsqrtInp ScaledMaskedSoftmax ScaledMaskedSoftmaxBackward Scatter ScatterInp ScatterInpScalar
+ScatterScalar Select SelectBackward SelectScatter Sgd Sgn SgnInp Sigmoid SigmoidBackward
+SigmoidFocalLoss SigmoidFocalLossBackward SigmoidInp Sign Silu SiluBackward SiluInp Sin SinInp Sinh
+SinhInp Slice SliceBackward SliceScatter SmoothL1Loss SmoothL1LossBackward Softmax SoftmaxBackward
+Sort SortBackward SpMM SplitWithSizes Sqrt SqrtInp Stack Std Sub SubInp SubInpScalar SubScalar Sum
+Tan TanInp Tanh TanhBackward TanhInp TensorDestructionHook Threshold ThresholdBackward ThresholdInp
+TokenAttentionInference TokenSoftmaxReduceVInference Topk Transpose TriangularSolve
+TriangularSolveBackward Tril Triu TriuInp Unfold UnfoldBackward UniformInp Unique UpsampleLinear
+UpsampleLinearBackward UpsampleNearest UpsampleNearestBackward Where ZeroInp Zeros
+""".split()
+)
+"""Without the prefix diopi."""

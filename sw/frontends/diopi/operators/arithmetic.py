@@ -1,0 +1,145 @@
+"""Sums, differences and products of elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rkcosim.frontends.diopi.npu import Node
+from rkcosim.frontends.diopi.operators.flat import compute_elements, one
+from rkcosim.frontends.diopi.operators.registry import Call, operator
+from rkcosim.frontends.diopi.operators.types import promoted, wide, wide_as, with_scalar
+from rkcosim.frontends.diopi.tensor import diopiTensor
+from rkcosim.frontends.diopi.values import diopiScalar
+
+Array = npt.NDArray[Any]
+
+
+def _sum(
+    call: Call, out: diopiTensor, input: diopiTensor, other: diopiTensor, alpha: diopiScalar, sign: int
+) -> None:
+    a, b = input.array(), other.array()
+    dtype = promoted(a.dtype, b.dtype)
+    factor = alpha.value * sign
+
+    def host(a: Array, b: Array) -> Array:
+        if dtype.kind == "b":
+            return np.logical_or(a, b)
+        x, y = wide_as(a, dtype), wide_as(b, dtype)
+        if abs(factor) != 1:
+            y = np.multiply(y, x.dtype.type(alpha.value)) * sign
+            return np.asarray(x + y)
+        return np.asarray(x + y if factor == 1 else x - y)
+
+    if abs(factor) == 1:
+        nodes = one("Add" if factor == 1 else "Sub", "a", "b")
+        compute_elements(call, out, [a, b], host, nodes)
+        return
+    nodes = (Node("Mul", ("b", "factor"), "scaled"), Node("Add", ("a", "scaled"), "y"))
+    compute_elements(call, out, [a, b], host, nodes, {"factor": np.array(factor, np.float32)})
+
+
+def _sum_with_scalar(
+    call: Call, out: diopiTensor, input: diopiTensor, other: diopiScalar, alpha: diopiScalar, sign: int
+) -> None:
+    a, value = input.array(), other.value * alpha.value * sign
+    dtype = with_scalar(a.dtype, other)
+
+    def host(a: Array) -> Array:
+        return np.asarray(wide_as(a, dtype) + value).astype(np.float64 if dtype.kind == "f" else dtype)
+
+    compute_elements(call, out, [a], host, one("Add", "a", "v"), {"v": np.array(value, np.float32)})
+
+
+@operator("Add", inplace=True)
+def _add(call: Call, out: diopiTensor, input: diopiTensor, other: diopiTensor, alpha: diopiScalar) -> None:
+    """a + alpha * b."""
+    _sum(call, out, input, other, alpha, 1)
+
+
+@operator("AddScalar")
+def _add_scalar(
+    call: Call, out: diopiTensor, input: diopiTensor, other: diopiScalar, alpha: diopiScalar
+) -> None:
+    """a + alpha * s."""
+    _sum_with_scalar(call, out, input, other, alpha, 1)
+
+
+@operator("AddInpScalar")
+def _add_in_place(call: Call, input: diopiTensor, other: diopiScalar, alpha: diopiScalar) -> None:
+    """`AddScalar` in place."""
+    _sum_with_scalar(call, input, input, other, alpha, 1)
+
+
+@operator("Sub", inplace=True)
+def _sub(call: Call, out: diopiTensor, input: diopiTensor, other: diopiTensor, alpha: diopiScalar) -> None:
+    """a - alpha * b."""
+    _sum(call, out, input, other, alpha, -1)
+
+
+@operator("SubScalar")
+def _sub_scalar(
+    call: Call, out: diopiTensor, input: diopiTensor, other: diopiScalar, alpha: diopiScalar
+) -> None:
+    """a - alpha * s."""
+    _sum_with_scalar(call, out, input, other, alpha, -1)
+
+
+@operator("SubInpScalar")
+def _sub_in_place(call: Call, input: diopiTensor, other: diopiScalar, alpha: diopiScalar) -> None:
+    """`SubScalar` in place."""
+    _sum_with_scalar(call, input, input, other, alpha, -1)
+
+
+@operator("Mul", inplace=True)
+def _mul(call: Call, out: diopiTensor, input: diopiTensor, other: diopiTensor) -> None:
+    """a * b."""
+    a, b = input.array(), other.array()
+    dtype = promoted(a.dtype, b.dtype)
+
+    def host(a: Array, b: Array) -> Array:
+        return np.asarray(wide_as(a, dtype) * wide_as(b, dtype))
+
+    compute_elements(call, out, [a, b], host, one("Mul", "a", "b"))
+
+
+def _product_with_scalar(call: Call, out: diopiTensor, input: diopiTensor, other: diopiScalar) -> None:
+    a, value = input.array(), other.value
+    dtype = with_scalar(a.dtype, other)
+
+    def host(a: Array) -> Array:
+        return np.asarray(wide_as(a, dtype) * value).astype(np.float64 if dtype.kind == "f" else dtype)
+
+    compute_elements(call, out, [a], host, one("Mul", "a", "v"), {"v": np.array(value, np.float32)})
+
+
+@operator("MulScalar")
+def _mul_scalar(call: Call, out: diopiTensor, input: diopiTensor, other: diopiScalar) -> None:
+    """a * s."""
+    _product_with_scalar(call, out, input, other)
+
+
+@operator("MulInpScalar")
+def _mul_in_place(call: Call, input: diopiTensor, other: diopiScalar) -> None:
+    """`MulScalar` in place."""
+    _product_with_scalar(call, input, input, other)
+
+
+def _extreme(call: Call, out: diopiTensor, input: diopiTensor, other: diopiTensor, kind: str) -> None:
+    a, b = input.array(), other.array()
+    function = np.maximum if kind == "Max" else np.minimum
+    compute_elements(call, out, [a, b], lambda a, b: function(wide(a), wide(b)), one(kind, "a", "b"))
+
+
+@operator("Maximum")
+def _maximum(call: Call, out: diopiTensor, input: diopiTensor, other: diopiTensor) -> None:
+    """The larger of two elements."""
+    _extreme(call, out, input, other, "Max")
+
+
+@operator("Minimum")
+def _minimum(call: Call, out: diopiTensor, input: diopiTensor, other: diopiTensor) -> None:
+    """The smaller of two elements."""
+    _extreme(call, out, input, other, "Min")

@@ -1,0 +1,48 @@
+"""The folder in which Python programs find the package `diopilib`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from rkcosim.devices.program import put_first
+from rkcosim.frontends.diopi.npu import OPTIONS_VARIABLE, RESULTS_VARIABLE
+
+TEXT = '''"""DIOPI's device library: the RK3588 NPU, simulated by rkcosim (rkcosim.frontends.diopi)."""
+
+from rkcosim.frontends.diopi.library import members as _members
+
+globals().update(_members())
+'''
+
+
+def lay_out(folder: Path) -> None:
+    """Write the package `diopilib` into a folder, which is created.
+
+    Raises
+    ------
+    OSError
+        if a file cannot be written.
+    """
+    package = folder / "diopilib"
+    package.mkdir(parents=True, exist_ok=True)
+    (package / "__init__.py").write_text(TEXT)
+
+
+def environment(folder: Path, options: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables by which a program finds the package, with options for it.
+
+    Parameters
+    ----------
+    folder : a folder made by `lay_out`.
+    options : names and values of `rkcosim.plugins.settings`.
+    """
+    (folder / "results").mkdir(exist_ok=True)
+    lines = "".join(f"{name}={value}\n" for name, value in options.items())
+    return {
+        **os.environ,
+        **put_first("PYTHONPATH", folder),
+        OPTIONS_VARIABLE: lines,
+        RESULTS_VARIABLE: str(folder / "results"),
+    }
