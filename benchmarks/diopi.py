@@ -4,9 +4,9 @@
 
 CHECKOUT is a checkout of DeepLink-org/DIOPI, whose suite is run unmodified, as `rkcosim diopi` runs programs.
 It needs PyTorch for the CPU (the extra `diopi`), which computes its expected outputs.  Functions of the
-suite are run in groups, because the data of all takes tens of gigabytes; the results of each group are kept in
-a file, and a run that was stopped goes on after the last group.  Each result of the NPU is also compared with the
-host's operator (`RKCOSIM_DIOPI_COMPARE`).
+suite are run in groups, because the data of all takes tens of gigabytes; the results of each group are kept
+in a file, and a run that was stopped goes on after the last group.  Each result of the NPU is also compared
+with the host's operator (`RKCOSIM_DIOPI_COMPARE`).
 """
 
 from __future__ import annotations
@@ -128,9 +128,9 @@ def page(groups: Mapping[str, Mapping[str, Any]], commit: str) -> str:
         "# DIOPI's conformance suite",
         "",
         f"The suite of DeepLink-org/DIOPI ({commit}), unmodified, through `rkcosim diopi` on the RTL; "
-        "written by `python -m benchmarks.diopi`. Operators of float16 are the NPU's where it has a form of them; "
-        "each of its results was also compared with the host's operator, within 4 units in the last place of "
-        "fp16 of the largest partial sum. PyTorch computed the expected outputs.",
+        "written by `python -m benchmarks.diopi`. Operators of float16 are the NPU's where it has a form of "
+        "them: each of its results was also compared with the host's operator, within 4 units in the last "
+        "place of fp16 of the largest partial sum. PyTorch computed the expected outputs.",
         "",
         f"{sum(total.values()):,} cases: {total['passed']:,} passed; {total['forward']:,} passed and were "
         "then ended by the suite, because the backward operator (training) is not implemented; "

@@ -256,7 +256,7 @@ class Npu:
     def close(self) -> None:
         """Free everything, and write what the options ask for; a second call does nothing."""
         with self._lock:
-            machine, self._machine = self._machine, None
+            machine, self._machine, self._settings = self._machine, None, None
             self._kept.clear()
             if machine is not None:
                 for name, account in self.accounts.items():

@@ -21,6 +21,8 @@ from rkcosim.frontends.diopi.values import DiopiError, TensorP, diopiScalar, dio
 Array = npt.NDArray[Any]
 Host = Callable[..., Any]
 
+HOST_ONLY = "the NPU has no form of it"
+
 OPERATORS: dict[str, Callable[..., Error]] = {}
 """By name, with the prefix diopi."""
 
@@ -84,11 +86,11 @@ class Call:
                 self.put(out, found)
                 return
             reason = found
-        NPU.on_host(self.name, reason)
-        self.on_host(out, lambda: host(*arrays))
+        self.on_host(out, lambda: host(*arrays), reason)
 
-    def on_host(self, out: diopiTensor, host: Callable[[], Any]) -> None:
-        """Compute an operator with numpy."""
+    def on_host(self, out: diopiTensor, host: Callable[[], Any], reason: str = HOST_ONLY) -> None:
+        """Compute an operator with numpy; the reason is for reports."""
+        NPU.on_host(self.name, reason)
         with np.errstate(all="ignore"):
             value = host()
         self.put(out, value)
