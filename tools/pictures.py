@@ -21,7 +21,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from tools import overview
+from tools import interfaces, overview
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -144,6 +144,11 @@ def drawn_overview(picture: Path) -> None:
     picture.write_text(overview.picture())
 
 
+def drawn_interfaces(picture: Path) -> None:
+    """Draw the interfaces."""
+    picture.write_text(interfaces.picture())
+
+
 DIGITS = (
     "rkcosim run examples/digits/digits_int8.onnx --input examples/digits/held_back.npz --limit 1 --quiet"
 )
@@ -151,6 +156,7 @@ HANG = tuple(commands_of("stories/no-interrupt.md", r"build/hang\.fst"))
 
 PICTURES: dict[str, Callable[[Path], None]] = {
     "overview.svg": drawn_overview,
+    "pictures/interfaces.svg": drawn_interfaces,
     "pictures/structure.svg": lambda picture: run(f"python -m tools.structure {picture}"),
     "pictures/pool.svg": of_page("viewers.md", r"--trace build/pool\.fst|--svg docs/pictures/pool\.svg"),
     "pictures/story-bank-split.svg": of_page("stories/bank-split.md", "--trace|--svg", "build/bank.svg"),

@@ -128,6 +128,7 @@ SLOW = {
     ("ort",),
     ("hexagon",),
     ("nnapi",),
+    ("diopi",),
     ("compare",),
     ("verilog",),
     ("regcmd", "capture"),
@@ -386,7 +387,7 @@ def _takes_files(path: tuple[str, ...]) -> bool:
     arguments = [p for p in COMMANDS[path].params if p.param_type_name == "argument"]
     return (
         bool(arguments)
-        and path[-1] not in ("explain", "device", "capture", "litert", "ort", "hexagon", "nnapi")
+        and path[-1] not in ("explain", "device", "capture", "litert", "ort", "hexagon", "nnapi", "diopi")
         and path != ("rknn", "run")
     )
 
