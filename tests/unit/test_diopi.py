@@ -21,8 +21,8 @@ from rkcosim.frontends.diopi.host import moves, windows
 from rkcosim.frontends.diopi.memory import Memory, Stream
 from rkcosim.frontends.diopi.names import NAMES
 from rkcosim.frontends.diopi.operators import OPERATORS
-from rkcosim.frontends.diopi.tensor import diopiTensor
-from rkcosim.frontends.diopi.values import DiopiError, TensorP, diopiScalar
+from rkcosim.frontends.diopi.tensor import TensorP, diopiTensor
+from rkcosim.frontends.diopi.values import DiopiError, diopiScalar
 from tests.models.diopi_tensors import Calls, scalar, size
 
 

@@ -36,7 +36,7 @@ def members() -> dict[str, Any]:
         "Context": Context,
         "Device": enums.Device,
         "Dtype": enums.Dtype,
-        "TensorP": values.TensorP,
+        "TensorP": tensor.TensorP,
         "build_generator_state": tensor.build_generator_state,
         "diopiDtype": enums.Dtype,
         "diopiError": enums.Error,

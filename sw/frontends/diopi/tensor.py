@@ -215,6 +215,18 @@ class diopiSparseCsrTensor(diopiTensor):
         self._parts = (crow_indices, col_indices, values)
 
 
+class TensorP:
+    """A pointer to a tensor, for functions with lists of tensors."""
+
+    def __init__(self, tensor: Any = None) -> None:
+        self._tensor = tensor
+
+    def data(self) -> diopiTensor:
+        """Return the tensor."""
+        made: diopiTensor = self._tensor
+        return made
+
+
 class diopiGenerator:
     """A generator of random numbers; no operator takes one."""
 

@@ -1,15 +1,11 @@
-"""Values that DIOPI's functions take by structure: sizes, scalars, and pointers to tensors."""
+"""Values that DIOPI's functions take by structure: sizes and scalars; errors."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 from rkcosim.frontends.diopi.enums import Dtype, Error
-
-if TYPE_CHECKING:
-    from rkcosim.frontends.diopi.tensor import diopiTensor
 
 REALS = (Dtype.float16, Dtype.float32, Dtype.float64, Dtype.bfloat16, Dtype.tfloat32)
 
@@ -99,15 +95,3 @@ class diopiScalar:
     def value(self) -> float:
         """The number: `fval` for types of real numbers, otherwise `ival`."""
         return self.fval if self.stype in REALS else self.ival
-
-
-class TensorP:
-    """A pointer to a tensor, for functions with lists of tensors."""
-
-    def __init__(self, tensor: Any = None) -> None:
-        self._tensor = tensor
-
-    def data(self) -> diopiTensor:
-        """Return the tensor."""
-        made: diopiTensor = self._tensor
-        return made

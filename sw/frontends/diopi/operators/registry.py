@@ -15,8 +15,8 @@ from rkcosim.frontends.diopi.bounds import check_bound
 from rkcosim.frontends.diopi.enums import Error
 from rkcosim.frontends.diopi.npu import Network
 from rkcosim.frontends.diopi.runtime import NPU, Context, set_last_error
-from rkcosim.frontends.diopi.tensor import diopiTensor
-from rkcosim.frontends.diopi.values import DiopiError, TensorP, diopiScalar, diopiSize
+from rkcosim.frontends.diopi.tensor import TensorP, diopiTensor
+from rkcosim.frontends.diopi.values import DiopiError, diopiScalar, diopiSize
 
 Array = npt.NDArray[Any]
 Host = Callable[..., Any]
