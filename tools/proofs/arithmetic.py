@@ -5,15 +5,25 @@ The formulas are written here with quotient and remainder, where the RTL adds ju
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+from types import ModuleType
 from typing import Any
+from unittest import mock
 
 from amaranth.hdl import Const, Mux, Signal, Value, signed
+from amaranth.lib import data
 
-from rkcosim.rtl.npu import float32
+from rkcosim.rtl.layouts import IDLE
+from rkcosim.rtl.npu import dpu_cvt, dpu_frame, dpu_scale, float32
 from rkcosim.rtl.npu.arith import HIGHEST, LOWEST, clamp, rectifier_limits, round_shift, shift_of
+from rkcosim.rtl.npu.dpu_cvt import OutputConverter
 from rkcosim.rtl.npu.dpu_frame import AluAlgo
-from rkcosim.rtl.npu.dpu_scale import BnStages
+from rkcosim.rtl.npu.dpu_scale import BnStages, BsStages
+from rkcosim.rtl.npu.dpu_types import Precision
+from rkcosim.spec.types import INT8
 from tools.proofs.bench import Bench
 
 
@@ -78,47 +88,94 @@ def clamps(bench: Bench) -> None:
     bench.reach(relux & (value > limit) & (limit > 0))
 
 
-VALUE_BITS = 10
-"""Bits of values, 32 or 48 in the RTL."""
+@dataclass(frozen=True)
+class _Cut:
+    """A block of stages, cut at the registers of lane 0.
 
-SHIFT_BITS = 3
-"""Bits of shift counts, 6 in the RTL; the proof round_shift has all counts."""
+    What reads a register reads a free value instead; what the block stores into it is compared with a
+    formula.  A claim about a stage that holds for every content of the registers before it holds for the
+    content that the stage before stores: together the claims are about the block as it is, and none has both
+    a multiplier and a shift in it.
 
-FACTOR_BITS = 4
-"""Bits of the multipliers' second operand, 16 in the RTL: solvers do not compare two large multipliers."""
-
-
-def _age(bench: Bench) -> Signal:
-    """Return the number of cycles since the first one, at most 7."""
-    age = Signal(3, name="age")
-    with bench.m.If(~age.all()):
-        bench.m.d.sync += age.eq(age + 1)
-    return age
-
-
-def _flow(bench: Bench, flow: Any) -> None:
-    """Start a task in the first cycle; from the second one on, every stage has an octet and moves on."""
-    bench.m.d.comb += [flow.start.eq(bench.first), flow.advance.eq(1)]
-    bench.m.d.comb += [flow.valid[n].eq(~bench.first) for n in range(len(flow.valid))]
-
-
-def _stage(bench: Bench, value: Value, name: str) -> Signal:
-    """Return a register that loads a value while the stages of the block do.
-
-    Registers of block and formula are then equal in all cycles, and the solver need not compare multipliers.
+    Members
+    -------
+    module : the block, elaborated.
+    free : the value that is read instead of each register.
+    stored : what each register loads.
     """
-    return bench.when(~bench.first, value, name)
+
+    module: Any
+    free: dict[str, Signal]
+    stored: dict[str, Value]
 
 
-def _scaled(bench: Bench, name: str, product: Value, settings: _Scale) -> Value:
-    """Return the product, shifted by the count for its sign with rounding half to even; 50 bits."""
-    count = Mux(product[-1], settings.negative, settings.positive)
-    return rounded(bench, name, product, _named(bench, f"{name}_count", count))
+def _cut(bench: Bench, block: Any, module: ModuleType, registers: dict[str, Any]) -> _Cut:
+    """Elaborate a block with all stages valid, and cut it.
+
+    Parameters
+    ----------
+    module : the module of the block.
+    registers : shape of each register that `module.lanes` makes and that is cut.
+
+    The settings, which the block loads into registers at the start of a task, are read as they are: claims
+    hold for settings that the solver chooses in every cycle, which include those that stay the same.
+    """
+    free = {name: bench.free(f"{name}_cut", shape) for name, shape in registers.items()}
+    stored: dict[str, Value] = {}
+    original = module.lanes
+
+    def lanes(wanted: str, shape: Any) -> list[Signal]:
+        made: list[Signal] = original(wanted, shape)
+        if wanted in free:
+            sink, given = made[0], free[wanted]
+            if sink.shape() != given.shape():
+                raise ValueError(f"the register {wanted} has the shape {sink.shape()}")
+
+            def store(value: Any) -> Any:
+                stored[wanted] = Value.cast(value)
+                return sink.eq(value)
+
+            made[0] = Signal(shape, name=f"{wanted}_read")
+            bench.m.d.comb += made[0].eq(given)
+            made[0].eq = store
+        return made
+
+    def held(m: Any, when: Value, value: Any, shape: Any = None, name: str = "") -> Any:
+        value = Value.cast(value)
+        given = Signal(value.shape() if shape is None else shape)
+        m.d.comb += given.eq(value)
+        return given
+
+    def held_flags(m: Any, when: Value, **flags: Any) -> Any:
+        given = Signal(data.StructLayout(dict.fromkeys(flags, 1)))
+        m.d.comb += [given[name].eq(flag) for name, flag in flags.items()]
+        return given
+
+    def held_shift(m: Any, when: Value, name: str, count: Value) -> Any:
+        return shift_of(held(m, when, count, 6))
+
+    bench.m.d.comb += block.flow.advance.eq(1)
+    bench.m.d.comb += [block.flow.valid[n].eq(1) for n in range(len(block.flow.valid))]
+    with ExitStack() as stack:
+        for place in (module, dpu_frame):
+            for function in (held, held_flags, held_shift, lanes):
+                if hasattr(place, function.__name__) and (function is not lanes or place is module):
+                    stack.enter_context(mock.patch.object(place, function.__name__, function))
+        made = block.elaborate(None)
+    block._MustUse__used = True  # the elaborated module is used instead
+    bench.m.submodules.block = made
+    return _Cut(made, free, stored)
+
+
+def _assume_product(bench: Bench, product: Signal) -> None:
+    """Assume the magnitude of a product of two signed numbers of n bits together: at most 2^(n - 2)."""
+    bits = len(product)
+    bench.assume((product <= (1 << (bits - 2))) & (product >= -(1 << (bits - 2))))
 
 
 @dataclass(frozen=True)
 class _Scale:
-    """Settings of BN, constant during a run."""
+    """Settings of BS or BN."""
 
     minus: Signal
     prelu: Signal
@@ -128,26 +185,40 @@ class _Scale:
     positive: Signal
     negative: Signal
 
+    @property
+    def term(self) -> Value:
+        """What the ALU adds."""
+        return Mux(self.minus, -self.addend, self.addend)
 
-def _scale(bench: Bench, cfg: Any) -> _Scale:
-    """Set up BN with operands of registers, adder, multiplier and ReLU in use, any values."""
+    def shifted(self, bench: Bench, product: Signal, plain: Signal) -> Signal:
+        """Return the product, shifted by the count for its sign with rounding half to even; saturated."""
+        count = _named(bench, "count", Mux(product[-1], self.negative, self.positive))
+        near = rounded(bench, "scaled", product, count)
+        return _named(
+            bench, "shifted", _saturated(_named(bench, "kept", Mux(plain, product, near).as_signed()))
+        )
+
+
+def _scale(bench: Bench, cfg: Any, name: str) -> _Scale:
+    """Set up BS or BN with operands of registers, adder, multiplier and ReLU in use, any values."""
     made = _Scale(
-        bench.constant("minus"),
-        bench.constant("prelu"),
-        bench.constant("relu"),
-        bench.constant("addend", signed(32)),
-        bench.constant("factor", signed(FACTOR_BITS)),
-        bench.constant("positive", SHIFT_BITS),
-        bench.constant("negative", SHIFT_BITS),
+        bench.free("minus"),
+        bench.free("prelu"),
+        bench.free("relu"),
+        bench.free("addend", signed(32)),
+        bench.free("factor", signed(16)),
+        bench.free("positive", 6),
+        bench.free("negative", 6),
     )
+    stage = getattr(cfg, f"{name}_CFG")
     bench.m.d.comb += [
-        cfg.BN_CFG.BN_ALU_ALGO.eq(Mux(made.minus, AluAlgo.MINUS, AluAlgo.ADD)),
-        cfg.BN_CFG.BN_MUL_PRELU.eq(made.prelu),
-        cfg.BN_CFG.BN_RELU_BYPASS.eq(~made.relu),
-        cfg.BN_ALU_CFG.BN_ALU_OPERAND.eq(made.addend),
-        cfg.BN_MUL_CFG.BN_MUL_OPERAND.eq(made.factor),
-        cfg.BN_MUL_CFG.BN_MUL_SHIFT_VALUE.eq(made.positive),
-        cfg.DATA_FORMAT.BN_MUL_SHIFT_VALUE_NEG.eq(made.negative),
+        stage[f"{name}_ALU_ALGO"].eq(Mux(made.minus, AluAlgo.MINUS, AluAlgo.ADD)),
+        stage[f"{name}_MUL_PRELU"].eq(made.prelu),
+        stage[f"{name}_RELU_BYPASS"].eq(~made.relu),
+        getattr(cfg, f"{name}_ALU_CFG")[f"{name}_ALU_OPERAND"].eq(made.addend),
+        getattr(cfg, f"{name}_MUL_CFG")[f"{name}_MUL_OPERAND"].eq(made.factor),
+        getattr(cfg, f"{name}_MUL_CFG")[f"{name}_MUL_SHIFT_VALUE"].eq(made.positive),
+        cfg.DATA_FORMAT[f"{name}_MUL_SHIFT_VALUE_NEG"].eq(made.negative),
     ]
     return made
 
@@ -159,26 +230,110 @@ def _saturated(value: Value) -> Value:
 def bn_stages(bench: Bench) -> None:
     """BN of integers: multiply, shift with rounding by sign, saturate, add, saturate, ReLU [HW 7.6]."""
     block = BnStages()
-    bench.m.submodules.block = block
-    age = _age(bench)
-    _flow(bench, block.flow)
-    settings = _scale(bench, block.cfg)
-    main = bench.free("main", signed(VALUE_BITS))
+    settings, main = _scale(bench, block.cfg, "BN"), bench.free("main", signed(32))
     bench.m.d.comb += block.main[0].eq(main)
-    plain = settings.prelu & ~main[-1]
-    product = _stage(bench, (main * settings.factor)[:48].as_signed(), name="product")
-    kept, unscaled = _stage(bench, main, name="kept"), _stage(bench, plain, name="plain")
-    shifted = _named(
-        bench, "shifted", Mux(unscaled, kept, _scaled(bench, "scaled", product, settings)).as_signed()
-    )
-    term = Mux(settings.minus, -settings.addend, settings.addend)
-    limited = _named(
-        bench, "limited", _saturated(_named(bench, "added", (_saturated(shifted) + term).as_signed()))
-    )
+    cut = _cut(bench, block, dpu_scale, {"product": signed(48), "plain": 1, "operand": signed(33)})
+    product, passed = cut.free["product"], cut.free["plain"]
+    _assume_product(bench, product)
+    plain = _named(bench, "passes", settings.prelu & ~main[-1])
+    bench.claim("PReLU lets a value pass that is not negative", cut.stored["plain"] == plain)
+    bench.claim("the operand is added or subtracted", cut.stored["operand"] == settings.term)
+    # The RTL has no factor for a value that passes; the solver does not compare other products.
+    made = Mux(plain, main, main * Mux(plain, IDLE, settings.factor)[:16].as_signed())
+    bench.claim("the product, or the value that passes", cut.stored["product"] == made)
+    added = _named(bench, "added", settings.shifted(bench, product, passed) + cut.free["operand"])
+    limited = _named(bench, "limited", _saturated(added))
     expected = Mux(settings.relu & limited[-1], 0, limited)[:32]
-    bench.claim("the value is that of the formula", (age < 3) | (block.value[0].as_unsigned() == expected))
-    bench.reach((age == 7) & settings.prelu & (expected == 3))
-    bench.reach((age == 7) & settings.prelu & (expected[:8] == 0x81) & expected[31])
+    bench.claim(
+        "shift, saturation, sum, saturation and ReLU of every product",
+        block.value[0].as_unsigned() == expected,
+    )
+    bench.reach(passed & (expected == 3))
+    bench.reach(~passed & (settings.negative == 5) & (expected[:8] == 0x81) & expected[31])
+
+
+def bs_stages(bench: Bench) -> None:
+    """BS of integers in flying mode: add, multiply, shift with rounding by sign, saturate, ReLU [HW 7.5]."""
+    block = BsStages()
+    settings, given = _scale(bench, block.cfg, "BS"), bench.free("given", signed(32))
+    bench.m.d.comb += block.cfg.FEATURE_MODE_CFG.FLYING_MODE.eq(1)
+    bench.m.d.comb += block.given.main[0].eq(given)
+    shapes = {"main": signed(32), "total": signed(33), "factor": signed(16), "product": signed(49)}
+    cut = _cut(bench, block, dpu_scale, {**shapes, "plain": 1, "held": signed(32)})
+    main, total, product = (cut.free[name] for name in ("main", "total", "product"))
+    _assume_product(bench, product)
+    bench.claim("the value enters", cut.stored["main"] == given.as_unsigned())
+    bench.claim("the operand is added or subtracted", cut.stored["total"] == main + settings.term)
+    bench.claim("the factor is that of its register", cut.stored["factor"] == settings.factor)
+    plain = _named(bench, "passes", settings.prelu & ~total[-1])
+    bench.claim("PReLU lets a sum pass that is not negative", cut.stored["plain"] == plain)
+    made = Mux(plain, total, total * cut.free["factor"])
+    bench.claim("the product of the sum, or the sum that passes", cut.stored["product"] == made)
+    limited = settings.shifted(bench, product, cut.free["plain"])
+    expected = _named(bench, "expected", Mux(settings.relu & limited[-1], 0, limited)[:32].as_signed())
+    bench.claim("shift, saturation and ReLU of every product", cut.stored["held"] == expected)
+    bench.claim("the result is the last register", block.value[0] == cut.free["held"])
+    bench.reach(cut.free["plain"] & (expected == 3))
+    bench.reach(~cut.free["plain"] & (settings.negative == 5) & (expected[:8] == 0x81) & expected[31])
+
+
+LIMITS: dict[Any, int] = {
+    Precision.INT4: 7,
+    Precision.INT8: 0x7F,
+    Precision.INT16: 0x7FFF,
+    Precision.INT32: HIGHEST,
+}
+"""Largest number of an integer type."""
+
+
+def out_cvt(bench: Bench) -> None:
+    """OUT_CVT of integers: scale, shift and offset with rounding, saturation to the type [HW 7.10]."""
+    block = OutputConverter()
+    offset, scale = bench.free("offset", signed(32)), bench.free("scale", signed(16))
+    count, away, kind = bench.free("count", 6), bench.free("away"), bench.free("kind", 3)
+    add_first, late = bench.free("add_first"), bench.free("late")
+    live, main, pend = bench.free("live", 4), bench.free("main", signed(32)), bench.free("pend", signed(16))
+    bench.assume(reduce(or_, (kind == code.value for code in LIMITS)))
+    cfg = block.cfg
+    bench.m.d.comb += [
+        cfg.OUT_CVT_OFFSET.OUT_CVT_OFFSET.eq(offset),
+        cfg.OUT_CVT_SCALE.OUT_CVT_SCALE.eq(scale),
+        cfg.OUT_CVT_SHIFT.OUT_CVT_SHIFT.eq(count),
+        cfg.OUT_CVT_SHIFT.CVT_TYPE.eq(add_first),
+        cfg.OUT_CVT_SHIFT.CVT_ROUND.eq(away),
+        cfg.DATA_FORMAT.OUT_PRECISION.eq(kind),
+        cfg.OFFSET_PEND.OFFSET_PEND.eq(pend),
+        block.late_offset.eq(late),
+        block.live.eq(live),
+        block.main[0].eq(main),
+    ]
+    cut = _cut(bench, block, dpu_cvt, {"scaled": signed(49), "held": 32})
+    product = cut.free["scaled"]
+    _assume_product(bench, product)
+    before = Mux(add_first, offset, 0).as_signed()
+    bench.claim(
+        "the product of scale and value, with the offset where it comes first",
+        cut.stored["scaled"] == (main + before) * scale,
+    )
+    after = _named(bench, "after", Mux(add_first, 0, offset).as_signed())
+    whole = _named(bench, "whole", (product >> count)[:49].as_signed())
+    more, tie = _rest(bench, product, count)
+    total = _named(bench, "total", whole + after)
+    # A tie lies above `total`, so that a total of 0 or more is positive with it.
+    even = Mux(late, whole[0], total[0])
+    from_zero = Mux(late, ~product[-1], ~total[-1])
+    # The order of the sums is that of the RTL: the solver does not exchange them.
+    near = _named(bench, "near", (whole + (more | (tie & Mux(away, from_zero, even))))[:50].as_signed())
+    number = _named(bench, "number", near + after)
+    result: Value = number
+    for code, largest in LIMITS.items():
+        limited = Mux(number > largest, largest, Mux(number < -largest - 1, -largest - 1, number))
+        result = Mux(kind == code.value, limited, result)
+    expected = _named(bench, "expected", Mux(live == 0, pend, result)[:32])
+    bench.claim("shift, offset, saturation and padding of every product", cut.stored["held"] == expected)
+    bench.claim("the result is the last register", block.value[0] == cut.free["held"])
+    bench.reach(away & (count == 3) & (expected == 5))
+    bench.reach(~away & ~late & (kind == INT8.dpu_code) & (expected == 0xFFFFFF80))
 
 
 def float_formats(bench: Bench) -> None:

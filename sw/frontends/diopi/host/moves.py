@@ -69,11 +69,13 @@ def interpolated(x: Array, sizes: Sequence[int], align: bool, cubic: bool) -> Ar
     made, first = x.astype(np.float64), x.ndim - len(sizes)
     for axis, size in enumerate(sizes, first):
         old = made.shape[axis]
-        at = np.arange(size, dtype=np.float64)
+        # Places are computed in the type of the arithmetic, float32 also for float16, as PyTorch does.
+        place: Any = np.dtype(np.float64) if x.dtype == np.float64 else np.dtype(np.float32)
+        at: Array = np.arange(size, dtype=place)
         if align:
-            at = at * ((old - 1) / (size - 1) if size > 1 else 0)
+            at = at * (place.type(old - 1) / place.type(size - 1) if size > 1 else place.type(0))
         else:
-            at = (at + 0.5) * (old / size) - 0.5
+            at = (at + place.type(0.5)) * (place.type(old) / place.type(size)) - place.type(0.5)
             at = at if cubic else np.maximum(at, 0)
         base = np.floor(at).astype(np.int64)
         rest = at - base

@@ -156,7 +156,8 @@ def adaptive_average(x: Array, wanted: Ints) -> Array:
     first = x.ndim - len(wanted)
     for axis, ranges in enumerate(adaptive(x.shape[first:], wanted), first):
         parts = [np.take(made, range(a, b), axis).mean(axis, keepdims=True) for a, b in ranges]
-        made = np.concatenate(parts, axis)
+        empty = np.take(made, range(0), axis)
+        made = np.concatenate([empty, *parts], axis)
     return made
 
 

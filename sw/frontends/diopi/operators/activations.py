@@ -12,7 +12,7 @@ import numpy.typing as npt
 from rkcosim.frontends.diopi.npu import Node
 from rkcosim.frontends.diopi.operators.flat import compute_elements, one
 from rkcosim.frontends.diopi.operators.registry import Call, operator
-from rkcosim.frontends.diopi.operators.types import real, wide
+from rkcosim.frontends.diopi.operators.types import as_number, real, wide
 from rkcosim.frontends.diopi.tensor import diopiTensor
 from rkcosim.frontends.diopi.values import DiopiError, diopiScalar
 
@@ -72,7 +72,8 @@ def _threshold(
     call: Call, out: diopiTensor, input: diopiTensor, threshold: diopiScalar, value: diopiScalar
 ) -> None:
     """x where it is above a threshold, otherwise a value."""
-    limit, other = threshold.value, value.value
+    dtype = input.array().dtype
+    limit, other = as_number(threshold, dtype), as_number(value, dtype)
     nodes = one("Relu") if limit == other == 0 else "a threshold or value that is not 0"
     _unary(call, out, input, lambda x: np.where(wide(x) <= limit, other, wide(x)), nodes)
 

@@ -33,6 +33,13 @@ def with_scalar(dtype: np.dtype, scalar: diopiScalar) -> np.dtype:
     return np.dtype(np.int64)
 
 
+def as_number(scalar: diopiScalar, dtype: np.dtype) -> float:
+    """Return a scalar as a number of a type: integers without their fraction, and modulo their size."""
+    if dtype.kind not in "iu":
+        return scalar.value
+    return int(np.array(int(scalar.value), np.int64).astype(dtype))
+
+
 def wide(array: Array) -> Array:
     """Return an array for arithmetic: real numbers in float64, others as they are."""
     return array.astype(np.float64) if array.dtype.kind == "f" else array
