@@ -175,3 +175,22 @@ def test_the_command_s_errors(tmp_path: Path) -> None:
     for more in ([], ["--prefix", str(tmp_path), "--", "true"]):
         done = subprocess.run([*words, *more], capture_output=True, text=True, cwd=ROOT)
         assert done.returncode == 2 and "diopi" in done.stderr
+
+
+def test_nan_is_kept(calls: Calls) -> None:
+    """NaN stays NaN: operators whose form on the NPU would lose it run on the host."""
+    x = np.float16([np.nan, -1, 2, np.nan])
+    y = x[::-1].copy()
+    bounds = scalar(-1.0), scalar(1.0)
+    for name, arguments in (
+        *(
+            ("Maximum", (x, y)),
+            ("Minimum", (x, y)),
+            ("Hardtanh", (x, *bounds)),
+            ("ClampScalar", (x, *bounds)),
+        ),
+        *((kind, (x,)) for kind in ("Relu", "Tanh", "Sigmoid", "Silu", "Hardswish")),
+        *(("AddScalar", (x, scalar(1), scalar(1))), ("LeakyRelu", (x, scalar(0.5))), ("Gelu", (x, "none"))),
+    ):
+        made = calls.compute(name, x.shape, *arguments)
+        assert np.isnan(made[[0, 3]]).all() and not np.isnan(made[[1, 2]]).any(), name

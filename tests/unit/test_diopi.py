@@ -312,3 +312,18 @@ def test_bounds_of_results() -> None:
     check_bound(np.array([np.inf], np.float32), [x[:1]], lambda a: a * 1e6, None)
     with pytest.raises(DiopiError):
         check_bound(np.array([np.nan], np.float32), [x[:1]], lambda a: a, None)
+
+
+def test_numbers_of_a_tensor_s_type(calls: Calls) -> None:
+    """Integers of other types wrap as PyTorch's do: thresholds, bounds and scalars of bytes."""
+    x = np.array([1, 200], np.uint8)
+    for name, arguments, right in (
+        ("ClampScalar", (scalar(-1), None), [255, 255]),
+        ("ClampScalar", (scalar(-1), scalar(50)), [50, 50]),
+        ("ClampMaxScalar", (scalar(-1),), [1, 200]),
+        ("AddScalar", (scalar(-3), scalar(1)), [254, 197]),
+        ("MulScalar", (scalar(-1),), [255, 56]),
+        ("Threshold", (scalar(-20), scalar(70.5)), [70, 70]),
+    ):
+        assert calls.compute(name, (2,), x, *arguments, dtype=np.uint8).tolist() == right, name
+    assert calls.compute("ClampMinScalar", (2,), x, scalar(1.5), dtype=np.float32).tolist() == [1.5, 200]

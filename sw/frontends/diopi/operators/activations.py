@@ -12,7 +12,7 @@ import numpy.typing as npt
 from rkcosim.frontends.diopi.npu import Node
 from rkcosim.frontends.diopi.operators.flat import compute_elements, one
 from rkcosim.frontends.diopi.operators.registry import Call, operator
-from rkcosim.frontends.diopi.operators.types import as_number, real, wide
+from rkcosim.frontends.diopi.operators.types import as_number, real, wide, with_scalar
 from rkcosim.frontends.diopi.tensor import diopiTensor
 from rkcosim.frontends.diopi.values import DiopiError, diopiScalar
 
@@ -73,7 +73,7 @@ def _threshold(
 ) -> None:
     """x where it is above a threshold, otherwise a value."""
     dtype = input.array().dtype
-    limit, other = as_number(threshold, dtype), as_number(value, dtype)
+    limit, other = as_number(threshold.value, dtype), as_number(value.value, dtype)
     nodes = one("Relu") if limit == other == 0 else "a threshold or value that is not 0"
     _unary(call, out, input, lambda x: np.where(wide(x) <= limit, other, wide(x)), nodes)
 
@@ -141,14 +141,17 @@ def _within(call: Call, out: diopiTensor, input: diopiTensor, low: float | None,
 
     def function(x: Array) -> Array:
         made = wide(x)
+        if made.dtype.kind in "iu" and any(isinstance(bound, float) for bound in (low, high)):
+            made = made.astype(np.float64)
         made = made if low is None else np.maximum(made, low)
         return np.asarray(made if high is None else np.minimum(made, high))
 
     _unary(call, out, input, function, one("Clip", *names), bounds)
 
 
-def _bound(scalar: diopiScalar | None) -> float | None:
-    return None if scalar is None else scalar.value
+def _bound(scalar: diopiScalar | None, input: diopiTensor) -> float | None:
+    """Return a bound as a number of the result's type."""
+    return None if scalar is None else as_number(scalar.value, with_scalar(input.array().dtype, scalar))
 
 
 @operator("ClampScalar")
@@ -156,37 +159,37 @@ def _clamp_scalar(
     call: Call, out: diopiTensor, input: diopiTensor, min: diopiScalar | None, max: diopiScalar | None
 ) -> None:
     """x within two bounds, of which one may be missing."""
-    _within(call, out, input, _bound(min), _bound(max))
+    _within(call, out, input, _bound(min, input), _bound(max, input))
 
 
 @operator("ClampInpScalar")
 def _clamp_in_place(call: Call, input: diopiTensor, min: diopiScalar | None, max: diopiScalar | None) -> None:
     """`ClampScalar` in place."""
-    _within(call, input, input, _bound(min), _bound(max))
+    _within(call, input, input, _bound(min, input), _bound(max, input))
 
 
 @operator("ClampMaxScalar")
 def _clamp_max(call: Call, out: diopiTensor, input: diopiTensor, max: diopiScalar) -> None:
     """The smaller of x and a bound."""
-    _within(call, out, input, None, max.value)
+    _within(call, out, input, None, _bound(max, input))
 
 
 @operator("ClampMaxInpScalar")
 def _clamp_max_in_place(call: Call, input: diopiTensor, max: diopiScalar) -> None:
     """`ClampMaxScalar` in place."""
-    _within(call, input, input, None, max.value)
+    _within(call, input, input, None, _bound(max, input))
 
 
 @operator("ClampMinScalar")
 def _clamp_min(call: Call, out: diopiTensor, input: diopiTensor, min: diopiScalar) -> None:
     """The larger of x and a bound."""
-    _within(call, out, input, min.value, None)
+    _within(call, out, input, _bound(min, input), None)
 
 
 @operator("ClampMinInpScalar")
 def _clamp_min_in_place(call: Call, input: diopiTensor, min: diopiScalar) -> None:
     """`ClampMinScalar` in place."""
-    _within(call, input, input, min.value, None)
+    _within(call, input, input, _bound(min, input), None)
 
 
 def _between(

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from rkcosim.frontends.diopi.npu import Node
 from rkcosim.frontends.diopi.operators.flat import compute_elements, one
 from rkcosim.frontends.diopi.operators.registry import Call, operator
-from rkcosim.frontends.diopi.operators.types import promoted, wide, wide_as, with_scalar
+from rkcosim.frontends.diopi.operators.types import as_number, promoted, wide, wide_as, with_scalar
 from rkcosim.frontends.diopi.tensor import diopiTensor
 from rkcosim.frontends.diopi.values import diopiScalar
 
@@ -29,8 +29,8 @@ def _sum(
             return np.logical_or(a, b)
         x, y = wide_as(a, dtype), wide_as(b, dtype)
         if abs(factor) != 1:
-            y = np.multiply(y, x.dtype.type(alpha.value)) * sign
-            return np.asarray(x + y)
+            y = np.multiply(y, x.dtype.type(as_number(alpha.value, dtype)))
+            return np.asarray(x + y if sign == 1 else x - y)
         return np.asarray(x + y if factor == 1 else x - y)
 
     if abs(factor) == 1:
@@ -44,8 +44,9 @@ def _sum(
 def _sum_with_scalar(
     call: Call, out: diopiTensor, input: diopiTensor, other: diopiScalar, alpha: diopiScalar, sign: int
 ) -> None:
-    a, value = input.array(), other.value * alpha.value * sign
+    a = input.array()
     dtype = with_scalar(a.dtype, other)
+    value = as_number(other.value * alpha.value * sign, dtype)
 
     def host(a: Array) -> Array:
         return np.asarray(wide_as(a, dtype) + value).astype(np.float64 if dtype.kind == "f" else dtype)
@@ -106,8 +107,9 @@ def _mul(call: Call, out: diopiTensor, input: diopiTensor, other: diopiTensor) -
 
 
 def _product_with_scalar(call: Call, out: diopiTensor, input: diopiTensor, other: diopiScalar) -> None:
-    a, value = input.array(), other.value
+    a = input.array()
     dtype = with_scalar(a.dtype, other)
+    value = as_number(other.value, dtype)
 
     def host(a: Array) -> Array:
         return np.asarray(wide_as(a, dtype) * value).astype(np.float64 if dtype.kind == "f" else dtype)

@@ -79,6 +79,8 @@ class Call:
         reason = NPU.takes([*arrays, out.array()])
         if reason is None:
             made = network()
+            if not isinstance(made, str) and drops_nan(made):
+                made = "NaN, of which the NPU's comparisons and tables make numbers"
             found = made if isinstance(made, str) else NPU.run(self.name, made)
             if not isinstance(found, str):
                 if NPU.compare:
@@ -94,6 +96,17 @@ class Call:
         with np.errstate(all="ignore"):
             value = host()
         self.put(out, value)
+
+
+DROPPING = {"Clip", "HardSwish", "Max", "Min", "Sigmoid", "Tanh"}
+"""Types of nodes that make numbers of NaN on the NPU: its EW compares [HW 7.8], its tables have limits."""
+
+
+def drops_nan(network: Network) -> bool:
+    """Whether an operand has NaN and the NPU would lose it."""
+    if not any(node.kind in DROPPING for node in network.nodes):
+        return False
+    return any(bool(np.isnan(array).any()) for array in network.feeds.values())
 
 
 Function = Callable[..., None]

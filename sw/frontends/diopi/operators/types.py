@@ -33,11 +33,11 @@ def with_scalar(dtype: np.dtype, scalar: diopiScalar) -> np.dtype:
     return np.dtype(np.int64)
 
 
-def as_number(scalar: diopiScalar, dtype: np.dtype) -> float:
-    """Return a scalar as a number of a type: integers without their fraction, and modulo their size."""
+def as_number(value: float, dtype: np.dtype) -> float:
+    """Return a number as one of a type: integers without their fraction, and modulo their size."""
     if dtype.kind not in "iu":
-        return scalar.value
-    return int(np.array(int(scalar.value), np.int64).astype(dtype))
+        return value
+    return int(np.array(int(value), np.int64).astype(dtype))
 
 
 def wide(array: Array) -> Array:
