@@ -10,7 +10,7 @@ has models of both kinds.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -42,6 +42,8 @@ from rkcosim.compiler.loaders.onnx_parts import (
     type_name,
 )
 from rkcosim.compiler.loaders.operators import OPERATORS
+from rkcosim.compiler.loaders.products import ProductBuilder, changed, settled, viewed
+from rkcosim.compiler.loaders.views import View, rows_cube, settled_cube, view_of
 from rkcosim.compiler.options import LoadOptions
 
 PASS_THROUGH = {"Flatten", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Dropout"}
@@ -51,6 +53,8 @@ SUPPORTED = {"Softmax", *PASS_THROUGH, *CLAMPS, *OPERATORS} - {"FullyConnected"}
 MOVES = {*PASS_THROUGH, "Transpose", "Concat", "Split", "Slice", "Pad", "Softmax"}
 """Operators without arithmetic (or with none on the NPU), which the host does if their inputs are there."""
 PRODUCTS = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
+VIEWED = {"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Identity"}
+"""Operators whose results may be the bytes of their inputs, in another shape or order."""
 SMALL = 4096
 """Elements up to which an operator without products stays on the host if its inputs are there: a job of its
 own would cost more than it saves, and sums of the host may exceed the range of fp16."""
@@ -90,6 +94,7 @@ class Loader:
         self._nodes = {name: node for node in proto.graph.node for name in node.output if name}
         self._copies: dict[str, Real] = {}
         self._bad: list[str] = []
+        self._around = set(_around_products(proto.graph))
         for tensor in self.proto.initializer:
             try:
                 self.values[tensor.name] = Constant(numpy_helper.to_array(tensor))
@@ -219,6 +224,10 @@ class Loader:
             value = self.values[name] = self._finish(name, value)
         if isinstance(value, Hosted):
             return ValueType(value.shape, value.dtype)
+        if isinstance(value, View) and not self.graph.tensors[value.tensor].real:
+            made = settled(self.graph, value, f"{name}@settled", f"'{name}'")
+            coded = self._nodes[name].op_type == "QuantizeLinear"
+            value = Quantised(made.name) if coded else real_of(made)
         if isinstance(value, Quantised):
             tensor = self.graph.tensors[value.tensor]
             return ValueType(tensor.shape, "uint8" if tensor.unsigned else "int8")
@@ -307,7 +316,10 @@ class Loader:
         name = node.input[index] if index < len(node.input) else ""
         if name not in self.values:
             raise ModelError(f"{node_label(node)}: input {index} ('{name}') is not known at this point")
-        return self.values[name]
+        value = self.values[name]
+        if isinstance(value, View):
+            return real_of(settled(self.graph, value, f"{name}@settled", f"'{name}'"))
+        return value
 
     def _array(self, node: onnx.NodeProto, index: int) -> Array | None:
         if index >= len(node.input) or not node.input[index]:
@@ -326,6 +338,12 @@ class Loader:
             return [self._dequantize(node, attributes)]
         if kind == "Softmax":
             return [self._softmax(node, attributes)]
+        if kind == "MatMul" and self._of_activations(node):
+            return [self._activations(node)]
+        if node.name in self._around and not self.floats:
+            seen = self._moved(node) if kind in VIEWED else self._scaled_view(node)
+            if seen is not None:
+                return [seen]
         if kind in CLAMPS:
             return [self._clamp(node, attributes)]
         if kind in PASS_THROUGH:
@@ -342,6 +360,142 @@ class Loader:
             replace(item, real=self.floats) if isinstance(item, Pending) else real_of(item)
             for item in results
         ]
+
+    def _of_activations(self, node: onnx.NodeProto) -> bool:
+        return not any(isinstance(self.values.get(name), Constant) for name in node.input)
+
+    def _source(self, node: onnx.NodeProto, index: int) -> Value:
+        """Return an input; a view is not brought into another place."""
+        value = self.values.get(node.input[index])
+        return value if isinstance(value, View) else self._get(node, index)
+
+    def _moved(self, node: onnx.NodeProto) -> Value | None:
+        """Return a transposed or reshaped value whose bytes stay in place; None if they have to move."""
+        source = self._source(node, 0)
+        if not isinstance(source, Real | View):
+            return None
+        attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+        order, shape = None, None
+        if node.op_type == "Transpose":
+            order = OnnxNode(node, [], self.graph).order(source.shape)[0]["before"]
+        else:
+            shape = self._new_shape(node, attributes, source.shape)
+        if isinstance(source, View):
+            view = changed(source, shape, order)
+            if view is None:
+                self._get(node, 0)  # its elements move before this node
+                return None
+        else:
+            if shape is not None and reshaped_cube(source.cube, source.shape, shape) is not None:
+                return None
+            tensor = replace(self.graph.tensors[source.tensor], shape=source.shape, cube=source.cube)
+            view = viewed(tensor, shape, order)
+        return None if view is None else self._shown(view, node.output[0])
+
+    def _shown(self, view: View, name: str) -> Value:
+        """Return a view as a tensor if memory holds it in the layout of its shape."""
+        if settled_cube(view) is None:
+            return view
+        return real_of(settled(self.graph, view, f"{name}@view", name))
+
+    def _matrices(self, name: str) -> Real | None:
+        """Return matrices that have to become rows of a tensor first; None for others."""
+        return None
+
+    def _scaled_view(self, node: onnx.NodeProto) -> Value | None:
+        """Return a view times a number, as a view of the product; None for other operands."""
+        values = [self.values.get(name) for name in node.input]
+        views = [value for value in values if isinstance(value, View)]
+        numbers = [value for value in values if isinstance(value, Constant) and value.array.size == 1]
+        if len(views) != 1 or len(numbers) != 1 or (node.op_type == "Div" and values[0] is not views[0]):
+            return None
+        view, coding = views[0], None
+        if not self.graph.tensors[view.tensor].real:
+            coding = self._only_user(node, "QuantizeLinear")
+            if coding is None:
+                return None
+        shape = (1, view.rows, view.channels)
+        whole = Real(view.tensor, shape, rows_cube(shape))
+        number = replace(numbers[0], array=numbers[0].array.reshape(()))
+        operands: list[Value | None] = [whole if value is view else number for value in values]
+        made = OPERATORS[node.op_type](OnnxNode(node, operands, self.graph, coding is None))
+        assert isinstance(made, Pending)
+        in_order = view.axes == tuple(range(len(view.axes)))  # else the tensor is not the model's value
+        name = node.output[0] if in_order else f"{node.output[0]}@rows"
+        tensor = self._tensor(name, made.shape, made.cube, coding)
+        self.graph.ops.append(made.finish(tensor))
+        return replace(view, tensor=tensor.name)
+
+    def _only_user(self, node: onnx.NodeProto, kind: str) -> onnx.NodeProto | None:
+        """Return the only reader of a node's result if it is of a kind and the result is no output."""
+        users = [user for user in self.proto.node if node.output[0] in user.input]
+        ends = {item.name for item in self.proto.output}
+        return (
+            users[0] if len(users) == 1 and users[0].op_type == kind and not ends & {*node.output} else None
+        )
+
+    def _joins_heads(self, name: str, rank: int) -> bool:
+        """Whether only a transposition reads a product, which exchanges heads and rows."""
+        users = [node for node in self.proto.node if name in node.input]
+        if len(users) != 1 or name in {item.name for item in self.proto.output}:
+            return False
+        given = next((tuple(a.ints) for a in users[0].attribute if a.name == "perm"), ())
+        order = (*range(rank - 3), rank - 2, rank - 3, rank - 1)
+        return users[0].op_type == "Transpose" and rank > 2 and given == order
+
+    def _activations(self, node: onnx.NodeProto) -> Value:
+        """Return the product of two activations."""
+        views = []
+        for index, name in enumerate(node.input):
+            value = self._matrices(name) or self._source(node, index)
+            view = value if isinstance(value, View) else None
+            if isinstance(value, Real):
+                tensor = self.graph.tensors[value.tensor]
+                view = view_of(replace(tensor, shape=value.shape, cube=value.cube))
+                if view is None:
+                    raise ModelError(f"{node_label(node)}: '{name}' {value.shape} is stored as a map")
+            if view is None or self.graph.tensors[view.tensor].real != self.floats:
+                raise ModelError(f"{node_label(node)}: '{name}' is not a tensor of the NPU")
+            views.append(view)
+        size = 2 if self.floats else 1
+        name = node.name or node.output[0]
+        builder = ProductBuilder(self.graph, node_label(node), name, node.output[0], size)
+        like = self._heads_like(node, len(views[0].shape))
+        first, second = views
+        return builder.product(first, second) if like is None else builder.joined(first, second, like)
+
+    def _heads_like(self, node: onnx.NodeProto, rank: int) -> Tensor | None:
+        """Return a tensor like the result of a product whose heads a transposition joins; None for others."""
+        if self.floats:
+            return (
+                Tensor("", (), 1.0, 0, (1, 1, 1), real=True)
+                if self._joins_heads(node.output[0], rank)
+                else None
+            )
+        coding = self._only_user(node, "QuantizeLinear")
+        real = None if coding is None else self._only_user(coding, "DequantizeLinear")
+        if coding is None or real is None or not self._joins_heads(real.output[0], rank):
+            return None
+        scale, zero_point, unsigned = self._coding(coding)
+        return Tensor("", (), scale, zero_point, (1, 1, 1), unsigned)
+
+    def _cube(self, shape: Shape, name: str, label: str) -> Cube:
+        """Return the cube of a value that becomes a tensor of codes: rows if only products of it are read."""
+        if math.prod(shape[:-2]) > 1 and self._multiplied(name):
+            return rows_cube(shape)
+        return natural_cube(shape, label)
+
+    def _multiplied(self, name: str) -> bool:
+        """Whether only products of two activations read a value, behind a DequantizeLinear."""
+        users = [node for node in self.proto.node if name in node.input]
+        if not users or name in {item.name for item in self.proto.output}:
+            return False
+        return all(
+            self._multiplied(user.output[0])
+            if user.op_type in CODINGS
+            else user.op_type == "MatMul" and self._of_activations(user)
+            for user in users
+        )
 
     def _scale(self, node: onnx.NodeProto) -> tuple[Array, Array]:
         scale = self._array(node, 1)
@@ -381,6 +535,9 @@ class Loader:
         return Host(node.output[0], shape)
 
     def _quantize(self, node: onnx.NodeProto) -> Value:
+        view = self._source(node, 0)
+        if isinstance(view, View) and self._same_coding(view, node):
+            return view
         source, label, output = self._get(node, 0), node_label(node), node.output[0]
         if isinstance(source, Constant):
             scale, zero = self._scale(node)
@@ -390,7 +547,10 @@ class Loader:
         if isinstance(source, Host):
             softmax = self._softmax_of(source.name)
             if softmax and not self._ends(output):
-                tensor = self._tensor(output, source.shape, natural_cube(source.shape, label), node)
+                cube = self.graph.tensors[softmax.input].cube
+                if not g.in_rows(source.shape, cube):
+                    cube = self._cube(source.shape, output, label)
+                tensor = self._tensor(output, source.shape, cube, node)
                 self._soften(softmax, tensor)
                 return Quantised(output)
             step, zero_point, unsigned = self._coding(node)
@@ -400,13 +560,13 @@ class Loader:
         if isinstance(source, Hosted):
             if source.shape is None or source.dtype not in FLOATS:
                 raise ModelError(f"{label}: '{source.name}' is {source.dtype} on the host")
-            tensor = self._tensor(output, source.shape, natural_cube(source.shape, label), node)
+            tensor = self._tensor(output, source.shape, self._cube(source.shape, output, label), node)
             self._to_npu(source, tensor, node)
             return Quantised(output)
         if isinstance(source, Input):
             if source.dtype != "float32":
                 raise ModelError(f"{label}: input '{source.name}' is {source.dtype}, not float32")
-            cube = natural_cube(source.shape, f"input '{source.name}'")
+            cube = self._cube(source.shape, output, f"input '{source.name}'")
             self._take(source, self._tensor(output, source.shape, cube, node))
         elif isinstance(source, Real):
             before = self.graph.tensors[source.tensor]
@@ -420,6 +580,12 @@ class Loader:
         else:
             raise ModelError(f"{label}: '{node.input[0]}' is quantised already")
         return Quantised(output)
+
+    def _same_coding(self, view: View, node: onnx.NodeProto) -> bool:
+        """Whether a QuantizeLinear or DequantizeLinear has the scale and zero point of a view's tensor."""
+        tensor = self.graph.tensors[view.tensor]
+        coding = tensor.scale, tensor.zero_point, tensor.unsigned
+        return not tensor.real and self._coding(node) == coding
 
     def _ends(self, value: str) -> bool:
         """Whether only host operations follow a value."""
@@ -457,7 +623,12 @@ class Loader:
         self.graph.host_ops = [op for op in self.graph.host_ops if op.output in needed]
 
     def _dequantize(self, node: onnx.NodeProto, attributes: dict[str, Any]) -> Value:
-        source, label = self._get(node, 0), node_label(node)
+        view, label = self._source(node, 0), node_label(node)
+        if isinstance(view, View):
+            if not self._same_coding(view, node):
+                raise ModelError(f"{label}: scale or zero point differ from those of '{view.tensor}'")
+            return view
+        source = self._get(node, 0)
         if isinstance(source, Constant):
             return Constant(source.array, *self._scale(node), int(attributes.get("axis", 1)))
         if not isinstance(source, Host | Hosted | Input | Quantised):
@@ -467,7 +638,7 @@ class Loader:
             if source.shape is None or source.dtype != ("uint8" if unsigned else "int8"):
                 raise ModelError(f"{label}: '{source.name}' is {source.dtype} on the host")
             name = f"{node.output[0]}@npu"
-            tensor = self._tensor(name, source.shape, natural_cube(source.shape, label), node)
+            tensor = self._tensor(name, source.shape, self._cube(source.shape, node.output[0], label), node)
             self._to_npu(source, tensor)
             return real_of(tensor)
         if isinstance(source, Host):
@@ -476,7 +647,7 @@ class Loader:
         if isinstance(source, Input):
             if source.dtype != ("uint8" if unsigned else "int8"):
                 raise ModelError(f"{label}: input '{source.name}' is {source.dtype}")
-            cube = natural_cube(source.shape, f"input '{source.name}'")
+            cube = self._cube(source.shape, node.output[0], f"input '{source.name}'")
             name = source.name if source.name not in self.graph.tensors else f"{node.output[0]}@input"
             tensor = self._tensor(name, source.shape, cube, node)
             self._take(source, tensor)
@@ -555,6 +726,9 @@ class Loader:
 
     def _output(self, info: onnx.ValueInfoProto) -> None:
         value = self.values.get(info.name)
+        if isinstance(value, View):
+            made = settled(self.graph, value, f"{info.name}@settled", f"output '{info.name}'")
+            value = self.values[info.name] = real_of(made)
         if isinstance(value, Real | Quantised):
             tensor = self.graph.tensors[value.tensor]
             shape = value.shape if isinstance(value, Real) else tensor.shape
@@ -591,3 +765,39 @@ class Loader:
 def real_of(tensor: Tensor) -> Real:
     """Return the value of a tensor of floats."""
     return Real(tensor.name, tensor.shape, tensor.cube)
+
+
+def _around_products(proto: onnx.GraphProto) -> Iterator[str]:
+    """Yield the names of operators that move or scale elements next to a product of two activations."""
+    constants = {item.name for item in proto.initializer}
+    makers = {name: node for node in proto.node for name in node.output}
+    readers: dict[str, list[onnx.NodeProto]] = {}
+    for node in proto.node:
+        for name in node.input:
+            readers.setdefault(name, []).append(node)
+
+    def known(name: str) -> bool:
+        """Whether a value is a constant, possibly behind a DequantizeLinear."""
+        maker = makers.get(name)
+        coded = maker is not None and maker.op_type == "DequantizeLinear"
+        return name in constants or (coded and maker is not None and maker.input[0] in constants)
+
+    def sources(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+        return [makers[name] for name in node.input if name in makers and not known(name)]
+
+    def users(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+        return readers.get(node.output[0], [])
+
+    products = [n for n in proto.node if n.op_type == "MatMul" and not any(map(known, n.input))]
+    for follow in (sources, users):
+        seen: set[str] = set()
+        nodes = [node for product in products for node in follow(product)]
+        while nodes:
+            node = nodes.pop()
+            scaled = node.op_type in ("Mul", "Div") and any(map(known, node.input))
+            if not (scaled or node.op_type in VIEWED | CODINGS) or node.name in seen:
+                continue
+            seen.add(node.name)
+            nodes += follow(node)
+            if node.op_type not in CODINGS:
+                yield node.name

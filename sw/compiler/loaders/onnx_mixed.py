@@ -25,7 +25,7 @@ from rkcosim.compiler.loaders.onnx_graph import (
 )
 from rkcosim.compiler.loaders.onnx_node import Host, Input, Quantised, Real, Value, node_label
 from rkcosim.compiler.loaders.onnx_parts import OnnxPart, ValueType, ValueTypes, describe
-from rkcosim.compiler.loaders.onnx_products import settled
+from rkcosim.compiler.loaders.products import settled
 from rkcosim.compiler.loaders.views import View
 from rkcosim.compiler.options import LoadOptions
 
@@ -87,7 +87,9 @@ class MixedLoader(FloatLoader):
         if isinstance(value, Host):
             softmax = self._softmax_of(value.name)
             return softmax is not None and self.graph.tensors[softmax.input].real
-        return isinstance(value, View) or (isinstance(value, Pending) and value.real)
+        if isinstance(value, View):
+            return self.graph.tensors[value.tensor].real
+        return isinstance(value, Pending) and value.real
 
     def _node(self, node: onnx.NodeProto) -> list[Value]:
         return super()._node(node) if self.floats else Loader._node(self, node)
@@ -123,7 +125,7 @@ class MixedLoader(FloatLoader):
         value = self.values.get(name)
         if isinstance(value, Pending) and value.real:
             value = self.values[name] = self._finish(name, value)
-        if isinstance(value, View):
+        if isinstance(value, View) and self._is_real(value):
             made = settled(self.graph, value, f"{name}@settled", f"'{name}'")
             value = Real(made.name, made.shape, made.cube)
         if isinstance(value, Host) and self._is_real(value) and not self._ends(output):
