@@ -94,6 +94,12 @@ class MixedLoader(FloatLoader):
     def _node(self, node: onnx.NodeProto) -> list[Value]:
         return super()._node(node) if self.floats else Loader._node(self, node)
 
+    def _source(self, node: onnx.NodeProto, index: int) -> Value:
+        value = self.values.get(node.input[index])
+        if self.floats and isinstance(value, View) and not self._is_real(value):
+            return self._get(node, index)
+        return super()._source(node, index)
+
     def _get(self, node: onnx.NodeProto, index: int) -> Value:
         name = node.input[index] if index < len(node.input) else ""
         value = self.values.get(name)
@@ -103,6 +109,9 @@ class MixedLoader(FloatLoader):
             raise ModelError(f"{node_label(node)}: '{name}' is not quantised")
         if isinstance(value, Host) and not self._is_real(value):
             raise ModelError(f"{node_label(node)}: '{name}' is computed on the host")
+        if isinstance(value, View) and not self._is_real(value):
+            made = settled(self.graph, value, f"{name}@settled", f"'{name}'")
+            value = Real(made.name, made.shape, made.cube)
         if isinstance(value, Real) and not self._is_real(value):
             return self._dequantised(name, value)
         if isinstance(value, Input) and name in self._copies:
