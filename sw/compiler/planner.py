@@ -36,7 +36,7 @@ from rkcosim.compiler.programs.operands import (
     packed_weights,
     table_entry,
 )
-from rkcosim.compiler.programs.pooling import POOL_BLOCKS, pool
+from rkcosim.compiler.programs.pooling import POOL_BLOCKS, fold, pool
 from rkcosim.compiler.programs.products import (
     column_sums,
     kernel_atoms,
@@ -47,6 +47,7 @@ from rkcosim.compiler.programs.products import (
 from rkcosim.compiler.programs.stages import channel_operands, stages, table
 from rkcosim.compiler.programs.task import Ref, Settings, Task
 from rkcosim.compiler.requant import SINGLE_ERROR
+from rkcosim.compiler.softmax import softmax_on_npu
 from rkcosim.compiler.steps import (
     AtomsStep,
     ByteTilesStep,
@@ -54,6 +55,7 @@ from rkcosim.compiler.steps import (
     ConvStep,
     CopyStep,
     FloatStep,
+    FoldStep,
     HostStep,
     PoolStep,
     ProductStep,
@@ -117,6 +119,7 @@ def make_plan(graph: Graph, reuse: bool = False, cores: int = 1, fuse: bool = Tr
         fold_affines(graph)
         fold_byte_functions(graph)
         notes = fuse_operations(graph)
+    softmax_on_npu(graph)
     planner = _Planner(graph, reuse, cores)
     plan = planner.run()
     plan.notes = notes + [note for step in plan.steps for note in _inexact_channels(step)]
@@ -448,6 +451,12 @@ class _Planner:
         writes = surfaces(y.cube[0], y.itemsize) * y.surface * 16
         if isinstance(step, PoolStep):
             settings, blocks = pool(step, places[0], y), POOL_BLOCKS
+        elif isinstance(step, FoldStep):
+            *first, settings = fold(step, places[0], y)
+            blocks, part = POOL_BLOCKS, (len(first) + 1)
+            reads, writes = step.surfaces * y.surface * 16 // part, writes // part
+            for number, more in enumerate(first):
+                self.plan.tasks.append(Task(index, f".{number}", blocks, more, reads=reads, writes=writes))
         elif isinstance(step, CopyStep):
             settings, blocks = copy(step, places[0], y), FLYING_BLOCKS
             reads = writes = surfaces(step.size[0], y.itemsize) * step.size[1] * step.size[2] * 16

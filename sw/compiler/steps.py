@@ -273,6 +273,17 @@ class TableStep(Step):
     fraction: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class FoldStep(Step):
+    """The largest of `size` surfaces, lane by lane, of the first `surfaces` surfaces of an fp16 tensor.
+
+    Channel 8n + e of y is the largest of the channels 8(n * size + k) + e of x with k below `size`.
+    """
+
+    size: int
+    surfaces: int
+
+
 @dataclass(frozen=True)
 class RepeatStep(Step):
     """Writes every pixel `factors` times (rows, columns); the bytes do not change."""

@@ -18,6 +18,7 @@ from rkcosim.compiler.steps import (
     CopyStep,
     FloatStage,
     FloatStep,
+    FoldStep,
     HostStep,
     Limits,
     LookupStep,
@@ -62,6 +63,7 @@ from rkcosim.golden.graph import (
     QScale,
     QSlope,
     QSums,
+    Reshape,
     Stage,
 )
 from rkcosim.verify.crosscheck.product_nodes import (
@@ -147,7 +149,25 @@ def graph_nodes(step: Step) -> list[Node]:
         table = np.zeros(256, np.int8)
         table[offset : offset + count] = step.activation.table  # other codes do not occur
         return [_node(alone), QLookup(x=alone.output.name, y=step.output.name, table=table)]
+    if isinstance(step, FoldStep):
+        return _fold_nodes(step)
     return [_node(step)]
+
+
+def _fold_nodes(step: FoldStep) -> list[Node]:
+    """Return the surfaces of each group as rows, their maximum, and its shape; the last group repeats one."""
+    x, y = step.inputs[0], step.output
+    pixels, (rows, made) = x.cube[1] * x.cube[2], (f"{y.name}.rows", f"{y.name}.row")
+    channel, row, pixel = np.indices((y.cube[0], step.size, pixels))
+    surface = channel // 8 * step.size + row
+    surface = np.where(surface < step.surfaces, surface, channel // 8 * step.size)
+    index = (8 * surface + channel % 8) * pixels + pixel
+    plain = (1.0, 0)
+    return [
+        HostGather(xs=(x.name,), y=rows, index=index, codings=(plain,), coding=plain),
+        FPool(x=rows, y=made, method="max", kernel=(step.size, 1), size=(1, pixels)),
+        Reshape(x=made, y=y.name, shape=y.cube),
+    ]
 
 
 def _moved(step: AtomsStep | TilesStep | ByteTilesStep) -> Index:
