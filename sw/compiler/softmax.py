@@ -56,9 +56,12 @@ def _over_channels(tensor: Tensor, axis: int) -> bool:
 
 
 def _finite(graph: Graph, name: str) -> bool:
-    """Whether a tensor is a product, which has no infinite numbers unless it overflows."""
+    """Whether a tensor is a product, also by numbers: infinite only if it overflows.
+
+    Of other tensors the channels are not moved by a matrix, whose zeros times an infinite number are NaN.
+    """
     root = graph.root(name)
     maker = next((op for op in graph.ops if op.output == root), None)
-    if isinstance(maker, Affine) and not maker.gated:
+    if isinstance(maker, Affine) and not maker.gated and not maker.shift.any():
         return _finite(graph, maker.inputs[0])
     return isinstance(maker, Product)

@@ -72,6 +72,28 @@ class Floats(Moves):
         own = {op: partial(self._of_product, step) for op, step in kinds.items()}
         return {**super().movements(), **own, Softmax: partial(softmax, self)}
 
+    def joined_channels(self) -> list[Step]:
+        """Place the channels of each input with a convolution of ones, and add these."""
+        y, steps, first = self.output, [], 0
+        before: Tensor | None = None
+        for number, x in enumerate(self.inputs):
+            made = replace(y, name=f"{y.name}.placed{number}")
+            weights = np.zeros((y.cube[0], x.cube[0], 1, 1), dtype=np.int8)
+            weights[first + np.arange(x.cube[0]), np.arange(x.cube[0])] = 1
+            first += x.cube[0]
+            steps += self.select(weights, Window((1, 1)), inputs=(x,), output=made)
+            if before is not None:
+                both = y if number == len(self.inputs) - 1 else replace(y, name=f"{y.name}.join{number}")
+                steps += self.elementwise("add", before, made, both)
+                made = both
+            before = made
+        return steps
+
+    def elementwise(self, method: str, a: Tensor, b: Tensor, y: Tensor) -> list[Step]:
+        """Return an operation on the elements of two tensors."""
+        ends, converter = {"inputs": (a, b), "output": y}, self.converter(1.0)
+        return self.step(BinaryStep, **ends, method=method, scales=(1, 1), limits=None, converter=converter)
+
     def pixelwise(self, x: Tensor, y: Tensor, weights: Array, bias: Array | None = None) -> list[Step]:
         """Return a convolution of one tap with weights (OC, IC)."""
         sums = np.zeros(len(weights)) if bias is None else bias

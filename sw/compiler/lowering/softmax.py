@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from rkcosim.compiler.graph import Tensor
 from rkcosim.compiler.lowering.curves import Curve
-from rkcosim.compiler.steps import BinaryStep, Converter, CopyStep, FoldStep, Step
+from rkcosim.compiler.steps import Converter, CopyStep, FoldStep, Step
 
 LANES = 8
 """fp16 numbers of an atom."""
@@ -41,6 +41,9 @@ class Maker(Protocol):
         self, x: Tensor, y: Tensor, weights: npt.NDArray[Any], bias: npt.NDArray[Any] | None = None
     ) -> list[Step]:
         """Return a convolution of one tap with weights (OC, IC)."""
+
+    def elementwise(self, method: str, a: Tensor, b: Tensor, y: Tensor) -> list[Step]:
+        """Return an operation on the elements of two tensors."""
 
     def curve(self, curve: Curve, x: Tensor, y: Tensor) -> list[Step]:
         """Return a table of a function between 0 and 1."""
@@ -76,10 +79,7 @@ def softmax(make: Maker) -> list[Step]:
     if aligned:
         spread = tensor("largest", count)
         steps += make.pixelwise(largest, spread, copied)
-        ends = {"inputs": (x, spread), "output": less}
-        steps += make.step(
-            BinaryStep, **ends, method="sub", scales=(1, 1), limits=None, converter=Converter(1, 0, 0)
-        )
+        steps += make.elementwise("sub", x, spread, less)
     else:
         places = {"source": (0, 0, 0), "target": (surfaces * LANES, 0, 0), "size": largest.cube}
         ends = {"inputs": (largest,), "output": source}
@@ -92,10 +92,7 @@ def softmax(make: Maker) -> list[Step]:
     steps += make.pixelwise(powers, total, np.ones((LANES, count)))
     steps += make.reciprocal(total, inverse)
     steps += make.pixelwise(inverse, factors, copied)
-    ends = {"inputs": (powers, factors), "output": y}
-    return steps + make.step(
-        BinaryStep, **ends, method="mul", scales=(1, 1), limits=None, converter=Converter(1, 0, 0)
-    )
+    return steps + make.elementwise("mul", powers, factors, y)
 
 
 def _largest(
