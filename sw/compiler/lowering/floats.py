@@ -23,7 +23,9 @@ from rkcosim.compiler.lowering.common import (
 )
 from rkcosim.compiler.lowering.curves import CURVES, GATES, TABLE_FRACTION, Curve, curve_table, float_stage
 from rkcosim.compiler.lowering.moves import Moves
+from rkcosim.compiler.lowering.normalise import normalise
 from rkcosim.compiler.lowering.softmax import softmax
+from rkcosim.compiler.normalisation import Normalise
 from rkcosim.compiler.programs.floats import single_bits
 from rkcosim.compiler.softmax import Softmax
 from rkcosim.compiler.steps import (
@@ -70,7 +72,12 @@ class Floats(Moves):
             Product: ProductStep,
         }
         own = {op: partial(self._of_product, step) for op, step in kinds.items()}
-        return {**super().movements(), **own, Softmax: partial(softmax, self)}
+        return {
+            **super().movements(),
+            **own,
+            Softmax: partial(softmax, self),
+            Normalise: partial(normalise, self),
+        }
 
     def joined_channels(self) -> list[Step]:
         """Place the channels of each input with a convolution of ones, and add these."""

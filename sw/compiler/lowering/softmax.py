@@ -8,18 +8,15 @@ copy a number to all of them; the LUT has the exponential function.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, Protocol
+from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
 from rkcosim.compiler.graph import Tensor
 from rkcosim.compiler.lowering.curves import Curve
+from rkcosim.compiler.lowering.makers import LANES, Maker, copied, like
 from rkcosim.compiler.steps import Converter, CopyStep, FoldStep, Step
 
-LANES = 8
-"""fp16 numbers of an atom."""
 LOWEST = -60000.0
 """A number below those of all channels, for lanes without a channel."""
 MAX_FOLD = 16
@@ -28,40 +25,13 @@ EXPONENTIAL: Curve = (lambda x: np.exp(np.minimum(x, 0.0)), 11.0)
 """The function of the LUT and the distance at which it is below its last place."""
 
 
-class Maker(Protocol):
-    """The parts of the lowering of fp16 numbers that a Softmax needs."""
-
-    x: Tensor
-    output: Tensor
-
-    def step(self, kind: type[Step], **fields: Any) -> list[Step]:
-        """Return one step."""
-
-    def pixelwise(
-        self, x: Tensor, y: Tensor, weights: npt.NDArray[Any], bias: npt.NDArray[Any] | None = None
-    ) -> list[Step]:
-        """Return a convolution of one tap with weights (OC, IC)."""
-
-    def elementwise(self, method: str, a: Tensor, b: Tensor, y: Tensor) -> list[Step]:
-        """Return an operation on the elements of two tensors."""
-
-    def curve(self, curve: Curve, x: Tensor, y: Tensor) -> list[Step]:
-        """Return a table of a function between 0 and 1."""
-
-    def reciprocal(self, x: Tensor, y: Tensor) -> list[Step]:
-        """Return 1 / x."""
-
-
 def softmax(make: Maker) -> list[Step]:
     """Return the steps of a Softmax over the channels."""
     x, y = make.x, make.output
     count = x.cube[0]
     surfaces = -(-count // LANES)
 
-    def tensor(suffix: str, channels: int) -> Tensor:
-        cube = (channels, *x.cube[1:])
-        return replace(y, name=f"{y.name}.{suffix}", shape=(1, *cube), cube=cube, channels_last=False)
-
+    tensor = partial(like, y)
     aligned = count == surfaces * LANES
     source, steps = x, []
     if (
@@ -74,11 +44,9 @@ def softmax(make: Maker) -> list[Step]:
     largest, found = _largest(make, source, surfaces, tensor)
     steps += found
     less, powers = tensor("less", count), tensor("powers", count)
-    copied = np.zeros((count, LANES))
-    copied[:, 0] = 1.0
     if aligned:
         spread = tensor("largest", count)
-        steps += make.pixelwise(largest, spread, copied)
+        steps += make.pixelwise(largest, spread, copied(count))
         steps += make.elementwise("sub", x, spread, less)
     else:
         places = {"source": (0, 0, 0), "target": (surfaces * LANES, 0, 0), "size": largest.cube}
@@ -91,7 +59,7 @@ def softmax(make: Maker) -> list[Step]:
     total, inverse, factors = tensor("total", LANES), tensor("inverse", LANES), tensor("factors", count)
     steps += make.pixelwise(powers, total, np.ones((LANES, count)))
     steps += make.reciprocal(total, inverse)
-    steps += make.pixelwise(inverse, factors, copied)
+    steps += make.pixelwise(inverse, factors, copied(count))
     return steps + make.elementwise("mul", powers, factors, y)
 
 
