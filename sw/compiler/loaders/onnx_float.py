@@ -11,7 +11,8 @@ import onnx
 from rkcosim.compiler import graph as g
 from rkcosim.compiler.graph import Graph, ModelError
 from rkcosim.compiler.loaders.node import Array, Constant, Pending, natural_cube
-from rkcosim.compiler.loaders.onnx_graph import CLAMPS, FLOATS, SMALL, SUPPORTED, VIEWED, Loader, real_of
+from rkcosim.compiler.loaders.onnx_base import CLAMPS, FLOATS, SMALL, SUPPORTED, VIEWED, real_of
+from rkcosim.compiler.loaders.onnx_graph import Loader
 from rkcosim.compiler.loaders.onnx_node import (
     Broken,
     Host,

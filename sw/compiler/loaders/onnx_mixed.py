@@ -14,15 +14,9 @@ import onnx
 from rkcosim.compiler import graph as g
 from rkcosim.compiler.graph import Graph, ModelError, Tensor
 from rkcosim.compiler.loaders.node import Pending, natural_cube
+from rkcosim.compiler.loaders.onnx_base import CLAMPS, CODINGS, MOVES, PASS_THROUGH, PRODUCTS
 from rkcosim.compiler.loaders.onnx_float import FloatLoader
-from rkcosim.compiler.loaders.onnx_graph import (
-    CLAMPS,
-    CODINGS,
-    MOVES,
-    PASS_THROUGH,
-    PRODUCTS,
-    Loader,
-)
+from rkcosim.compiler.loaders.onnx_graph import Loader
 from rkcosim.compiler.loaders.onnx_node import Host, Input, Quantised, Real, Value, node_label
 from rkcosim.compiler.loaders.onnx_parts import OnnxPart, ValueType, ValueTypes, describe
 from rkcosim.compiler.loaders.products import settled
