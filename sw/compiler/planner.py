@@ -13,10 +13,12 @@ from rkcosim.compiler.affine import fold_affines
 from rkcosim.compiler.byte_functions import fold_byte_functions
 from rkcosim.compiler.fusion import fold_pads, fuse_operations
 from rkcosim.compiler.graph import Graph, GraphInput, HostCall, ModelError, Tensor
+from rkcosim.compiler.graph_products import SUM_BYTES
 from rkcosim.compiler.host_steps import REASONS
 from rkcosim.compiler.lowering.lower import lower
 from rkcosim.compiler.memory import Block, assign
 from rkcosim.compiler.plan import ALIGN, MAX_BYTES, MAX_TASKS, Plan, aligned
+from rkcosim.compiler.programs.byte_products import byte_tiles
 from rkcosim.compiler.programs.convolution import (
     CONV_BLOCKS,
     ConvOperands,
@@ -34,33 +36,44 @@ from rkcosim.compiler.programs.operands import (
     packed_weights,
     table_entry,
 )
-from rkcosim.compiler.programs.pooling import POOL_BLOCKS, pool
-from rkcosim.compiler.programs.products import kernel_atoms, kernel_tiles, product, product_tiles
+from rkcosim.compiler.programs.pooling import POOL_BLOCKS, fold, pool
+from rkcosim.compiler.programs.products import (
+    column_sums,
+    kernel_atoms,
+    kernel_tiles,
+    product,
+    product_tiles,
+)
 from rkcosim.compiler.programs.stages import channel_operands, stages, table
-from rkcosim.compiler.programs.task import Ref, Task
+from rkcosim.compiler.programs.task import Ref, Settings, Task
 from rkcosim.compiler.requant import SINGLE_ERROR
+from rkcosim.compiler.softmax import softmax_on_npu
 from rkcosim.compiler.steps import (
     AtomsStep,
+    ByteTilesStep,
     CallStep,
     ConvStep,
     CopyStep,
     FloatStep,
+    FoldStep,
     HostStep,
     PoolStep,
     ProductStep,
     RepeatStep,
     SlopeStep,
     Step,
+    SumsStep,
     TableStep,
     TilesStep,
 )
-from rkcosim.compiler.tiling import MAX_SIZE, STRIPE, ConvShape, plan_tiles
+from rkcosim.compiler.tiling import MAX_SIZE, STRIPE, ConvShape, Tile, plan_tiles
 from rkcosim.spec.layouts import (
     ATOM_BYTES,
     argb_pitch,
     pack_feature,
     surfaces,
 )
+from rkcosim.spec.layouts.weights import channel_group
 
 log = logging.getLogger("rkcosim.compiler")
 
@@ -106,6 +119,7 @@ def make_plan(graph: Graph, reuse: bool = False, cores: int = 1, fuse: bool = Tr
         fold_affines(graph)
         fold_byte_functions(graph)
         notes = fuse_operations(graph)
+    softmax_on_npu(graph)
     planner = _Planner(graph, reuse, cores)
     plan = planner.run()
     plan.notes = notes + [note for step in plan.steps for note in _inexact_channels(step)]
@@ -196,6 +210,8 @@ class _Planner:
                 self._conv(index, step)
             elif isinstance(step, ProductStep):
                 self._product(index, step)
+            elif isinstance(step, SumsStep):
+                self._sums(index, step)
             elif not isinstance(step, HostStep):
                 self._other(index, step)
         return self.plan
@@ -223,7 +239,7 @@ class _Planner:
 
     def _tile(self) -> None:
         for index, step in enumerate(self.plan.steps):
-            if isinstance(step, ProductStep):
+            if isinstance(step, ProductStep | SumsStep):
                 self.plan.tiles[index] = product_tiles(step)
             if not isinstance(step, ConvStep):
                 continue
@@ -261,7 +277,7 @@ class _Planner:
         result = [0]
         for index, step in enumerate(self.plan.steps):
             if (
-                isinstance(step, AtomsStep | ProductStep)
+                isinstance(step, AtomsStep | ByteTilesStep | ProductStep)
                 and self.graph.root(step.inputs[0].name) == tensor.name
             ):
                 result.append(step.surfaces_read)
@@ -314,7 +330,9 @@ class _Planner:
         writes = [i for i, s in enumerate(steps) if any(self.graph.root(t.name) == name for t in s.outputs)]
         reads = [i for i, s in enumerate(steps) if any(self.graph.root(t.name) == name for t in s.inputs)]
         last = len(steps) if name in self.graph.ends() or not writes else max([*reads, *writes])
-        factor = any(isinstance(steps[i], AtomsStep | ProductStep) for i in reads)  # zeros behind count, too
+        factor = any(
+            isinstance(steps[i], AtomsStep | ByteTilesStep | ProductStep) for i in reads
+        )  # zeros behind count, too
         kept = surfaces(place.cube[0], place.itemsize) * place.surface * ATOM_BYTES
         if place.argb or factor:
             kept = place.size
@@ -388,26 +406,43 @@ class _Planner:
 
     def _product(self, index: int, step: ProductStep) -> None:
         factors, tiles = step.factors, self.plan.tiles[index]
-        places = self.plan.place(step.inputs[0].name), self.plan.place(step.inputs[1].name)
+        places = tuple(self.plan.place(tensor.name) for tensor in step.inputs)
         y = self.plan.place(step.output.name)
         kernels = sum(tile.kernels for tile in tiles if tile.first_row == 0)
         table = self._weights(np.zeros(FLOAT_TABLE_BYTES * (kernels + 64), np.uint8))
-        for number, (settings, tile) in enumerate(product(step, places, y, table, tiles)):
-            depth = factors.blocks * 32
-            note = f".{number}" if len(tiles) * factors.heads > 1 else ""
-            real = min(tile.kernels, factors.columns - tile.first_kernel)
-            weights = 0 if tile.weight_reuse else 2 * tile.kernels * depth
-            task = Task(
-                index,
-                note,
-                CONV_BLOCKS,
-                settings,
-                macs=tile.rows * real * factors.depth,
-                reads=2 * tile.rows * depth + weights + tile.kernels * FLOAT_TABLE_BYTES,
-                writes=2 * tile.rows * tile.kernels,
-                formula_npu=-(-tile.rows // STRIPE) * STRIPE * (tile.kernels // 16) * max(factors.blocks, 2),
-            )
-            self.plan.tasks.append(task)
+        for settings, tile in product(step, places, y, table, tiles):
+            self._factors(index, step, settings, tile, factors.itemsize)
+
+    def _sums(self, index: int, step: SumsStep) -> None:
+        factors = step.factors
+        values = np.zeros((factors.blocks * channel_group(), 1, 1), np.int8)
+        values[: factors.depth] = step.zero
+        places = self.plan.place(step.inputs[0].name), self.plan.place(step.output.name)
+        features = self._weights(pack_feature(values))
+        for settings, tile in column_sums(step, *places, features, self.plan.tiles[index]):
+            self._factors(index, step, settings, tile, SUM_BYTES)
+
+    def _factors(
+        self, index: int, step: ProductStep | SumsStep, settings: Settings, tile: Tile, written: int
+    ) -> None:
+        """Add a task of a product; its results have `written` bytes."""
+        factors, number = step.factors, sum(task.layer == index for task in self.plan.tasks)
+        depth, size = factors.blocks * channel_group(), factors.itemsize
+        real = min(tile.kernels, factors.columns - tile.first_kernel)
+        weights = 0 if tile.weight_reuse else size * tile.kernels * depth
+        table = tile.kernels * FLOAT_TABLE_BYTES if isinstance(step, ProductStep) else 0
+        groups = tile.kernels // factors.group
+        task = Task(
+            index,
+            f".{number}" if len(self.plan.tiles[index]) * factors.heads > 1 else "",
+            CONV_BLOCKS,
+            settings,
+            macs=tile.rows * real * factors.depth,
+            reads=size * tile.rows * depth + weights + table,
+            writes=written * tile.rows * tile.kernels,
+            formula_npu=-(-tile.rows // STRIPE) * STRIPE * groups * max(factors.blocks, 4 // size),
+        )
+        self.plan.tasks.append(task)
 
     def _other(self, index: int, step: Step) -> None:
         places = tuple(self.plan.place(t.name) for t in step.inputs)
@@ -416,6 +451,12 @@ class _Planner:
         writes = surfaces(y.cube[0], y.itemsize) * y.surface * 16
         if isinstance(step, PoolStep):
             settings, blocks = pool(step, places[0], y), POOL_BLOCKS
+        elif isinstance(step, FoldStep):
+            *first, settings = fold(step, places[0], y)
+            blocks, part = POOL_BLOCKS, (len(first) + 1)
+            reads, writes = step.surfaces * y.surface * 16 // part, writes // part
+            for number, more in enumerate(first):
+                self.plan.tasks.append(Task(index, f".{number}", blocks, more, reads=reads, writes=writes))
         elif isinstance(step, CopyStep):
             settings, blocks = copy(step, places[0], y), FLYING_BLOCKS
             reads = writes = surfaces(step.size[0], y.itemsize) * step.size[1] * step.size[2] * 16
@@ -428,8 +469,11 @@ class _Planner:
             settings, blocks = table(step, places[0], y), FLYING_BLOCKS
         elif isinstance(step, AtomsStep):
             settings, blocks = kernel_atoms(step, places[0], y), FLYING_BLOCKS
-        elif isinstance(step, TilesStep):
-            *first, settings = kernel_tiles(step, places[0], y)
+        elif isinstance(step, TilesStep | ByteTilesStep):
+            if isinstance(step, TilesStep):
+                *first, settings = kernel_tiles(step, places[0], y)
+            else:
+                *first, settings = byte_tiles(step, places[0], y)
             blocks, part = FLYING_BLOCKS, writes // (len(first) + 1)
             for number, more in enumerate(first):
                 self.plan.tasks.append(Task(index, f".{number}", blocks, more, reads=part, writes=part))

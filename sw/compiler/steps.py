@@ -273,6 +273,17 @@ class TableStep(Step):
     fraction: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class FoldStep(Step):
+    """The largest of `size` surfaces, lane by lane, of the first `surfaces` surfaces of an fp16 tensor.
+
+    Channel 8n + e of y is the largest of the channels 8(n * size + k) + e of x with k below `size`.
+    """
+
+    size: int
+    surfaces: int
+
+
 @dataclass(frozen=True)
 class RepeatStep(Step):
     """Writes every pixel `factors` times (rows, columns); the bytes do not change."""
@@ -309,26 +320,62 @@ class TilesStep(Step):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProductStep(Step):
-    """Each head's rows of x times its weights: fp32 sums of tiles of 32 products [HW 6.2], to fp16.
+class ByteTilesStep(Step):
+    """The weights of all heads in the CNA's layout; the codes do not change.
 
-    With `scale` other than 1 the sums are multiplied by it, in binary32.
+    Channel 16(g + h * groups) + e, row b, column 2j + s of y is element k = 32b + 16s + e of the kernel
+    n = 32g + j of head h: x's channel k in row n or, unless `factors.turned`, x's channel n in row k.
+    """
+
+    factors: Factors
+
+    @property
+    def surfaces_read(self) -> int:
+        """Surfaces of the input: whole weight tiles if its channels are the depth."""
+        factors = self.factors
+        own = -(-self.inputs[0].cube[0] // factors.atom)
+        if not factors.turned:
+            return own
+        before = (factors.heads - 1) * -(-factors.depth // factors.atom) if factors.split_b else 0
+        return max(own, before + factors.block_atoms * factors.blocks)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SumsStep(Step):
+    """Bytes of int32, for each kernel: `zero` * sum over k of (w[k] - weight_zero)."""
+
+    factors: Factors
+    zero: int
+    weight_zero: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProductStep(Step):
+    """Each head's rows of x times its weights.
+
+    fp16: sums of tiles of 32 products in binary32 [HW 6.2]; with `scale` other than 1 they are multiplied by
+    it, in binary32.  Codes: v = sum of x[k] * (w[k] - weight_zero), less the kernel's entry of `inputs[2]`,
+    if there is one, to `converter`.
     """
 
     factors: Factors
     scale: float = 1.0
+    weight_zero: int = 0
+    converter: Converter = Converter(1, 0, 0)
 
     @property
     def surfaces_read(self) -> int:
         """Surfaces of the first factor: whole weight tiles from the last head's first channel on."""
-        before = (self.factors.heads - 1) * -(-self.factors.depth // 8) if self.factors.split_a else 0
-        return before + 4 * self.factors.blocks
+        factors = self.factors
+        before = (factors.heads - 1) * -(-factors.depth // factors.atom) if factors.split_a else 0
+        return before + factors.block_atoms * factors.blocks
 
     @property
     def surfaces_written(self) -> int:
         """Surfaces of the result: whole kernel groups from the last head's first channel on."""
-        before = (self.factors.heads - 1) * -(-self.factors.columns // 8) if self.factors.split_y else 0
-        return before + 2 * self.factors.groups
+        factors = self.factors
+        before = (factors.heads - 1) * -(-factors.columns // factors.atom) if factors.split_y else 0
+        return before + 2 * factors.groups
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,8 @@ CONV_STRIDE = 7
 CONV_DILATION = 32
 CONV_PAD = 15
 """Largest padding above and on the left that a convolution supports [HW 5.4]."""
+PPU_OPEN_RESULTS = 2048
+"""Results of open rows that the PPU holds [HW 9.9]."""
 
 
 @dataclass(frozen=True)

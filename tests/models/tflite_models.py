@@ -25,6 +25,7 @@ OPTIONS = {
     "MUL": "MulOptions",
     "MAXIMUM": "MaximumMinimumOptions",
     "MINIMUM": "MaximumMinimumOptions",
+    "BATCH_MATMUL": "BatchMatMulOptions",
     "SOFTMAX": "SoftmaxOptions",
     "MEAN": "ReducerOptions",
     "SUM": "ReducerOptions",

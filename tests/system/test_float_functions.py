@@ -18,6 +18,7 @@ from rkcosim.engines.engine import open_engine
 from rkcosim.verify.crosscheck.model_check import ModelChecker
 from tests.system.golden_runs import checked_run
 from tests.system.qdq_models import Net
+from tests.system.test_compiler_golden import run
 
 SHAPE = (1, 13, 6, 9)
 Build = Callable[[Net], str]
@@ -132,3 +133,18 @@ def test_rtl() -> None:
             assert checker.check_memory() is None, name
             checker.close()
     engine.close()
+
+
+@pytest.mark.parametrize("sizes", [(5, 11), (8, 3, 16), (1, 1, 1), (40, 7, 9)])
+def test_concat_within_atoms(sizes: tuple[int, ...]) -> None:
+    """Channels that begin within an atom are put together on the NPU, bit for bit."""
+    net = Net((1, 4, 6, 5), 3)
+    parts = [net.conv("x", 4, count, 1) for count in sizes]
+    joined = net.add("Concat", *parts, axis=1)
+    model = net.model(joined)
+    apart = [compile_model(net.model(part).SerializeToString(), reuse=False) for part in parts]
+    compiled = compile_model(model.SerializeToString(), reuse=False)
+    assert not [step for step in compiled.plan.steps if isinstance(step, HostStep)]
+    x = net.rng.normal(size=net.shape).astype(np.float32)
+    got, *own = (run(each, x)[0] for each in (compiled, *apart))
+    assert np.array_equal(got, np.concatenate(own, axis=1))

@@ -16,6 +16,7 @@ import onnxruntime
 
 from rkcosim.compiler import CompiledModel, LoadedModel, compile_model
 from rkcosim.compiler.loaders.views import View, settled_cube
+from rkcosim.compiler.softmax import SMALL
 from rkcosim.compiler.steps import AtomsStep, HostStep, ProductStep
 from rkcosim.driver import Driver
 from rkcosim.engines.engine import Engine, open_engine
@@ -57,12 +58,13 @@ BLOCKS = {
 
 @pytest.mark.parametrize("name", BLOCKS)
 def test_attention(name: str) -> None:
-    """Of an attention only the Softmax runs on the host, also if tokens are no whole weight tiles."""
+    """Of an attention at most a small Softmax runs on the host, also if tokens are no whole weight tiles."""
     block = BLOCKS[name]
     net = Net((1, block.tokens, block.width), len(name))
     data = net.model(block.add(net, "x")).SerializeToString()
     model = compile_model(data, reuse=False)
-    assert hosted(model) == ["Softmax"] and products(model) == 2
+    small = block.heads * block.tokens**2 <= SMALL
+    assert hosted(model) == ["Softmax"] * small and products(model) == 2
     assert "Affine" not in [step.kind for step in model.plan.steps]  # the scale is in the task before it
     x = net.rng.normal(size=net.shape).astype(np.float32)
     got, _ = run(model, x)

@@ -243,6 +243,46 @@ class QCopy:
 
 
 @dataclass(frozen=True, kw_only=True)
+class QSums:
+    """The bytes of ``zero * sum over k of (w[k, n] - weight_zero)``, int32 in ascending order of bytes.
+
+    `index` [heads, K, N] are positions in the C, H, W order of `x`; y is [4 * heads * N, 1, 1].
+    """
+
+    x: str
+    y: str
+    index: NDArray[np.int64]
+    zero: int
+    weight_zero: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class QProduct:
+    """Products of matrices of codes, one for each head.
+
+    ``v[m, n] = sat(sat(sum of a[m, k] * (w[k, n] - weight_zero), 32) - c[n], 32)``, then `output`; c are the
+    numbers of `sums` (bytes as of `QSums`, 32 bits for each kernel of a group of 32), 0 without it.
+
+    Members
+    -------
+    a_index : positions [heads, M, K] in the C, H, W order of `a`.
+    b_index : positions [heads, K, N] in `b`.
+    y_index : positions [heads, M, N] in y, which has `shape`.
+    """
+
+    a: str
+    b: str
+    y: str
+    sums: str | None
+    a_index: NDArray[np.int64]
+    b_index: NDArray[np.int64]
+    y_index: NDArray[np.int64]
+    shape: tuple[int, int, int]
+    weight_zero: int
+    output: Output = field(default_factory=Output)
+
+
+@dataclass(frozen=True, kw_only=True)
 class HostSoftmax:
     """Softmax on the host: ``q = (x - zero_point) * scale``, then exp / sum over `axis`, in float32.
 
@@ -298,6 +338,8 @@ Node = (
     | QLookup
     | QCopy
     | QPool
+    | QSums
+    | QProduct
     | Reshape
     | HostSoftmax
     | HostGather

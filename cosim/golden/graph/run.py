@@ -279,6 +279,27 @@ def host_pool(x: NDArray, node: ops.HostPool) -> NDArray[np.int8]:
     return _recode(total / count, node.coding, node.output_coding).astype(np.int8)
 
 
+def sums(x: NDArray, node: ops.QSums) -> NDArray[np.int8]:
+    """Evaluate a `QSums`."""
+    weights = x.reshape(-1)[node.index].astype(np.int64) - node.weight_zero
+    totals = limit(node.zero * weights.sum(axis=1), 32)
+    return totals.astype("<i4").reshape(-1).view(np.int8).reshape(-1, 1, 1)
+
+
+def product(a: NDArray, b: NDArray, c: NDArray | None, node: ops.QProduct) -> NDArray[np.int8]:
+    """Evaluate a `QProduct`."""
+    first = a.reshape(-1)[node.a_index].astype(np.int64)
+    second = b.reshape(-1)[node.b_index].astype(np.int64) - node.weight_zero
+    value = limit(first @ second, 32)
+    if c is not None:
+        heads, _, count = node.b_index.shape
+        table = np.ascontiguousarray(c).reshape(-1).view("<i4").astype(np.int64).reshape(heads, 1, -1)
+        value = limit(value - table[:, :, :count], 32)
+    y = np.zeros(int(np.prod(node.shape)), np.int8)
+    y[node.y_index] = _output(value, node.output)
+    return y.reshape(node.shape)
+
+
 def softmax(x: NDArray, node: ops.HostSoftmax) -> NDArray:
     """Evaluate a `HostSoftmax` in float64, rounded to float32 or to codes at the end."""
     real = (x.astype(np.float64) - node.zero_point) * node.scale
@@ -314,6 +335,11 @@ def evaluate(node: ops.Node, tensors: Mapping[str, NDArray]) -> NDArray:
             return _output(_stage(tensors[node.x].astype(np.int64), node.stage), node.output)
         case ops.QPool():
             return pool(tensors[node.x], node)
+        case ops.QSums():
+            return sums(tensors[node.x], node)
+        case ops.QProduct():
+            c = tensors[node.sums] if node.sums else None
+            return product(tensors[node.a], tensors[node.b], c, node)
         case ops.Reshape():
             return tensors[node.x].reshape(node.shape)
         case ops.HostSoftmax():

@@ -51,6 +51,7 @@ SCHEMA_VERSION = 1
 
 BOUNDS = {
     "convolution": 1,
+    "product": 1,
     "pooling": 1,
     "element-wise": 1,
     "table": 1,

@@ -131,9 +131,10 @@ def _sensitivity(step: Step, tensors: Mapping[str, Array], result: Array) -> npt
     """Return how much the result changes if every input becomes the next larger or smaller fp16 number."""
     changes = np.zeros(result.shape)
     for end in (np.inf, -np.inf):
-        moved = {
-            name: np.nextafter(values, np.float16(end)) if values.dtype == np.float16 else values
-            for name, values in tensors.items()
-        }
+        with np.errstate(over="ignore"):
+            moved = {
+                name: np.nextafter(values, np.float16(end)) if values.dtype == np.float16 else values
+                for name, values in tensors.items()
+            }
         changes = np.maximum(changes, _change(step, moved, result))
     return changes

@@ -12,11 +12,13 @@ from rkcosim.compiler.requant import SECOND_SHIFT
 from rkcosim.compiler.steps import (
     AtomsStep,
     BinaryStep,
+    ByteTilesStep,
     Converter,
     ConvStep,
     CopyStep,
     FloatStage,
     FloatStep,
+    FoldStep,
     HostStep,
     Limits,
     LookupStep,
@@ -26,6 +28,7 @@ from rkcosim.compiler.steps import (
     RescaleStep,
     SlopeStep,
     Step,
+    SumsStep,
     TableStep,
     TilesStep,
 )
@@ -56,11 +59,20 @@ from rkcosim.golden.graph import (
     QDepthwise,
     QLookup,
     QPool,
+    QProduct,
     QScale,
     QSlope,
+    QSums,
+    Reshape,
     Stage,
 )
-from rkcosim.verify.crosscheck.product_nodes import atoms_index, product_indices, tiles_index
+from rkcosim.verify.crosscheck.product_nodes import (
+    atoms_index,
+    byte_tiles_index,
+    product_indices,
+    sums_index,
+    tiles_index,
+)
 
 Index = npt.NDArray[np.int64]
 
@@ -137,7 +149,31 @@ def graph_nodes(step: Step) -> list[Node]:
         table = np.zeros(256, np.int8)
         table[offset : offset + count] = step.activation.table  # other codes do not occur
         return [_node(alone), QLookup(x=alone.output.name, y=step.output.name, table=table)]
+    if isinstance(step, FoldStep):
+        return _fold_nodes(step)
     return [_node(step)]
+
+
+def _fold_nodes(step: FoldStep) -> list[Node]:
+    """Return the surfaces of each group as rows, their maximum, and its shape; the last group repeats one."""
+    x, y = step.inputs[0], step.output
+    pixels, (rows, made) = x.cube[1] * x.cube[2], (f"{y.name}.rows", f"{y.name}.row")
+    channel, row, pixel = np.indices((y.cube[0], step.size, pixels))
+    surface = channel // 8 * step.size + row
+    surface = np.where(surface < step.surfaces, surface, channel // 8 * step.size)
+    index = (8 * surface + channel % 8) * pixels + pixel
+    plain = (1.0, 0)
+    return [
+        HostGather(xs=(x.name,), y=rows, index=index, codings=(plain,), coding=plain),
+        FPool(x=rows, y=made, method="max", kernel=(step.size, 1), size=(1, pixels)),
+        Reshape(x=made, y=y.name, shape=y.cube),
+    ]
+
+
+def _moved(step: AtomsStep | TilesStep | ByteTilesStep) -> Index:
+    if isinstance(step, ByteTilesStep):
+        return byte_tiles_index(step)
+    return atoms_index(step) if isinstance(step, AtomsStep) else tiles_index(step)
 
 
 def _node(step: Step) -> Node:
@@ -147,8 +183,8 @@ def _node(step: Step) -> Node:
         row, column = row // step.factors[0], column // step.factors[1]
         index = (channel * x.cube[1] + row) * x.cube[2] + column
         return HostGather(xs=(x.name,), y=y.name, index=index, codings=((1.0, 0),), coding=(1.0, 0), fill=0)
-    if isinstance(step, AtomsStep | TilesStep):
-        index = atoms_index(step) if isinstance(step, AtomsStep) else tiles_index(step)
+    if isinstance(step, AtomsStep | TilesStep | ByteTilesStep):
+        index = _moved(step)
         return HostGather(xs=(x.name,), y=y.name, index=index, codings=((1.0, 0),), coding=(1.0, 0), fill=0)
     if y.real:
         return float_node(step)
@@ -198,6 +234,23 @@ def _node(step: Step) -> Node:
                 method=step.method,
                 kernel=step.window.kernel,
                 pad_value=step.pad_value,
+            )
+        case SumsStep():
+            weight_zero = step.weight_zero
+            return QSums(x=x.name, y=y.name, index=sums_index(step), zero=step.zero, weight_zero=weight_zero)
+        case ProductStep():
+            first, second, target = product_indices(step)
+            return QProduct(
+                a=x.name,
+                b=step.inputs[1].name,
+                y=y.name,
+                sums=step.inputs[2].name if len(step.inputs) > 2 else None,
+                a_index=first,
+                b_index=second,
+                y_index=target,
+                shape=y.cube,
+                weight_zero=step.weight_zero,
+                output=_output(step.converter),
             )
         case HostStep():
             return _host_node(step)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.compiler.steps import AtomsStep, ProductStep, TilesStep
+from rkcosim.compiler.steps import AtomsStep, ByteTilesStep, ProductStep, SumsStep, TilesStep
 
 Index = npt.NDArray[np.int64]
 
@@ -38,6 +38,35 @@ def tiles_index(step: TilesStep) -> Index:
     return _flat((source, row, place % 4), step.inputs[0].cube)
 
 
+def byte_tiles_index(step: ByteTilesStep) -> Index:
+    """Return the source of each element of a `ByteTilesStep`'s result, -1 for zeros."""
+    factors, x = step.factors, step.inputs[0]
+    channel, block, place = np.indices(step.output.cube)
+    head, group = np.divmod(channel // 16, factors.groups)
+    depth, kernel = 32 * block + 16 * (place % 2) + channel % 16, 32 * group + place // 2
+    inside = (depth < factors.depth) & (kernel < factors.columns)
+    channel, row = (depth, kernel) if factors.turned else (kernel, depth)
+    channels, rows = (factors.depth, factors.columns) if factors.turned else (factors.columns, factors.depth)
+    channel, row = (channel + head * channels, row) if factors.split_b else (channel, row + head * rows)
+    index = _flat((channel, row // x.cube[2], row % x.cube[2]), x.cube)
+    return np.where(inside, index, -1)
+
+
+def _weights_index(step: ProductStep | SumsStep, cube: tuple[int, int, int], columns: int) -> Index:
+    """Return the positions [heads, depth, columns] of the elements of the kernels in the weights."""
+    factors = step.factors
+    head, k, n = np.indices((factors.heads, factors.depth, columns))
+    group, atom, parts = factors.group, factors.atom, factors.block_atoms
+    channel = atom * (n // group + head * factors.groups) + k % atom
+    return _flat((channel, k // 32, parts * (n % group) + k // atom % parts), cube)
+
+
+def sums_index(step: SumsStep) -> Index:
+    """Return the positions of the elements of all kernels, also of those that fill a group."""
+    factors = step.factors
+    return _weights_index(step, step.inputs[0].cube, factors.groups * factors.group)
+
+
 def _matrices(cube: tuple[int, int, int], heads: int, size: tuple[int, int], split: bool) -> Index:
     """Return the positions [heads, rows, channels] of matrices whose rows are pixels."""
     head, row, channel = np.indices((heads, *size))
@@ -47,10 +76,8 @@ def _matrices(cube: tuple[int, int, int], heads: int, size: tuple[int, int], spl
 
 def product_indices(step: ProductStep) -> tuple[Index, Index, Index]:
     """Return the positions of the elements of both factors and of the result of each head's product."""
-    factors, (x, weights) = step.factors, step.inputs
+    factors, (x, weights, *_) = step.factors, step.inputs
     rows, depth, columns = factors.rows, factors.depth, factors.columns
-    head, k, n = np.indices((factors.heads, depth, columns))
-    channel = 8 * (n // 16 + head * factors.groups) + k % 8
-    second = _flat((channel, k // 32, 4 * (n % 16) + k // 8 % 4), weights.cube)
+    second = _weights_index(step, weights.cube, columns)
     first = _matrices(x.cube, factors.heads, (rows, depth), factors.split_a)
     return first, second, _matrices(step.output.cube, factors.heads, (rows, columns), factors.split_y)

@@ -11,27 +11,30 @@ import onnx
 from rkcosim.compiler import graph as g
 from rkcosim.compiler.graph import Graph, ModelError
 from rkcosim.compiler.loaders.node import Array, Constant, Pending, natural_cube
-from rkcosim.compiler.loaders.onnx_graph import CLAMPS, FLOATS, SUPPORTED, Loader, real_of
+from rkcosim.compiler.loaders.onnx_base import CLAMPS, FLOATS, SMALL, SUPPORTED, VIEWED, real_of
+from rkcosim.compiler.loaders.onnx_graph import Loader
 from rkcosim.compiler.loaders.onnx_node import (
     Broken,
     Host,
     Hosted,
     Input,
-    OnnxNode,
     Real,
     Value,
     node_label,
-    reshaped_cube,
 )
-from rkcosim.compiler.loaders.onnx_products import ProductBuilder, changed, settled, viewed
-from rkcosim.compiler.loaders.operators import OPERATORS
-from rkcosim.compiler.loaders.views import View, rows_cube, settled_cube, view_of
+from rkcosim.compiler.loaders.products import settled
+from rkcosim.compiler.loaders.views import View, rows_cube, view_of
+from rkcosim.compiler.normalisation import Normalise
+from rkcosim.compiler.softmax import MAX_PIXELS
+
+NORMALISATIONS = {"LayerNormalization", "RMSNormalization"}
+"""Operators that only models without quantised tensors have on the NPU."""
 
 
 class FloatLoader(Loader):
     """`Loader` without quantisation: a pending operation is finished when its result is used."""
 
-    supported = SUPPORTED
+    supported = SUPPORTED | NORMALISATIONS
     floats = True
 
     def run(self) -> Graph:
@@ -54,82 +57,48 @@ class FloatLoader(Loader):
 
     def _node(self, node: onnx.NodeProto) -> list[Value]:
         made: Value | None = None
-        if node.op_type in ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Identity"):
+        if node.op_type in VIEWED:
             made = self._moved(node)
-        elif node.op_type == "MatMul" and not any(
-            isinstance(self.values.get(name), Constant) for name in node.input
-        ):
-            made = self._activations(node)
         elif node.op_type in ("Mul", "Div"):
             made = self._scaled_view(node)
+        elif node.op_type in NORMALISATIONS:
+            made = self._normalised(node)
         return super()._node(node) if made is None else [made]
 
-    def _source(self, node: onnx.NodeProto, index: int) -> Value:
-        """Return an input; a view is not brought into another place."""
-        value = self.values.get(node.input[index])
-        return value if isinstance(value, View) else self._get(node, index)
-
-    def _moved(self, node: onnx.NodeProto) -> Value | None:
-        """Return a transposed or reshaped value whose bytes stay in place; None if they have to move."""
-        source = self._source(node, 0)
-        if not isinstance(source, Real | View):
-            return None
+    def _normalised(self, node: onnx.NodeProto) -> Pending:
+        """Return a LayerNormalization or RMSNormalization over the channels of rows."""
+        source, label = self._get(node, 0), node_label(node)
         attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-        order, shape = None, None
-        if node.op_type == "Transpose":
-            order = OnnxNode(node, [], self.graph).order(source.shape)[0]["before"]
-        else:
-            shape = self._new_shape(node, attributes, source.shape)
-        if isinstance(source, View):
-            view = changed(source, shape, order)
-            if view is None:
-                self._get(node, 0)  # its elements move before this node
-                return None
-        else:
-            if shape is not None and reshaped_cube(source.cube, source.shape, shape) is not None:
-                return None
-            tensor = replace(self.graph.tensors[source.tensor], shape=source.shape, cube=source.cube)
-            view = viewed(tensor, shape, order)
-        return None if view is None else self._shown(view, node.output[0])
-
-    def _shown(self, view: View, name: str) -> Value:
-        """Return a view as a tensor if memory holds it in the layout of its shape."""
-        if settled_cube(view) is None:
-            return view
-        return real_of(settled(self.graph, view, f"{name}@view", name))
-
-    def _activations(self, node: onnx.NodeProto) -> Value:
-        """Return the product of two activations."""
-        builder = ProductBuilder(self.graph, node_label(node), node.name or node.output[0], node.output[0])
-        views = []
-        for index, name in enumerate(node.input):
-            source = self._matrices(name) or self._source(node, index)
-            if isinstance(source, Real):
-                tensor = self.graph.tensors[source.tensor]
-                view = view_of(replace(tensor, shape=source.shape, cube=source.cube))
-                if view is None:
-                    raise ModelError(f"{node_label(node)}: '{name}' {source.shape} is stored as a map")
-                source = view
-            if not isinstance(source, View):
-                raise ModelError(f"{node_label(node)}: '{name}' is not a tensor of floats")
-            views.append(source)
-        users = [n for n in self.proto.node if node.output[0] in n.input]
-        ends = {item.name for item in self.proto.output}
-        rank = len(views[0].shape)
-        order = (*range(rank - 3), rank - 2, rank - 3, rank - 1)
-        split = len(users) == 1 and users[0].op_type == "Transpose" and node.output[0] not in ends
-        if split:
-            given = next((tuple(a.ints) for a in users[0].attribute if a.name == "perm"), ())
-            split = rank > 2 and given == order
-        view = builder.product(views[0], views[1], split)
-        if view.tensor == node.output[0] and tuple(range(len(view.axes))) == view.axes:
-            return real_of(self.graph.tensors[view.tensor])
-        return view
+        if not isinstance(source, Real) or any(node.output[1:]):
+            raise ModelError(
+                f"{label}: it has more than one result, or '{node.input[0]}' is no tensor of floats"
+            )
+        axis, rank = int(attributes.get("axis", -1)), len(source.shape)
+        channels, rows, columns = source.cube
+        tokens = source.cube == rows_cube(source.shape) and source.shape != (1, *source.cube)
+        if axis % rank != rank - 1 or not tokens or rows * columns > MAX_PIXELS or channels < 2:
+            raise ModelError(f"{label}: axis {axis} of {source.shape} are not the channels of rows")
+        if rows * channels <= SMALL:
+            raise ModelError(f"{label}: the host takes less time for {rows * channels} elements")
+        values = []
+        for index, default in ((1, 1.0), (2, 0.0)):
+            given = self._array(node, index)
+            array = np.full(channels, default) if given is None else np.asarray(given, np.float64)
+            if array.size not in (1, channels):
+                raise ModelError(f"{label}: '{node.input[index]}' {array.shape} for {channels} channels")
+            values.append(np.broadcast_to(array.reshape(-1), (channels,)).copy())
+        if not all(np.isfinite(value.astype(np.float16)).all() for value in values):
+            raise ModelError(f"{label}: scale or bias are outside the range of fp16")
+        centred, epsilon = node.op_type == "LayerNormalization", float(attributes.get("epsilon", 1e-5))
+        op = Normalise(node.name or node.output[0], (source.tensor,), "", centred, epsilon, *values)
+        return Pending(op, source.shape, source.cube, clampable=False, real=True)
 
     def _matrices(self, name: str) -> Real | None:
         """Return matrices of the host or of an input as rows of a tensor; None for a single one."""
         value = self.values.get(name)
         if not isinstance(value, Hosted | Input) or value.shape is None or value.dtype not in FLOATS:
+            return None
+        if not self.floats:
             return None
         if len(value.shape) < 3 or math.prod(value.shape[:-2]) == 1:
             return None
@@ -142,30 +111,9 @@ class FloatLoader(Loader):
                 self._to_npu(value, tensor)
         return real_of(self.graph.tensors[made])
 
-    def _scaled_view(self, node: onnx.NodeProto) -> Value | None:
-        """Return a view times a number, as a view of the product; None for other operands."""
-        values = [self.values.get(name) for name in node.input]
-        views = [value for value in values if isinstance(value, View)]
-        numbers = [value for value in values if isinstance(value, Constant) and value.array.size == 1]
-        if len(views) != 1 or len(numbers) != 1 or (node.op_type == "Div" and values[0] is not views[0]):
-            return None
-        view = views[0]
-        tensor = self.graph.tensors[view.tensor]
-        shape = (1, view.rows, view.channels)
-        whole = Real(view.tensor, shape, rows_cube(shape))
-        number = Constant(numbers[0].array.reshape(()))
-        operands: list[Value | None] = [whole if value is view else number for value in values]
-        made = OPERATORS[node.op_type](OnnxNode(node, operands, self.graph, True))
-        assert isinstance(made, Pending) and tensor.real
-        in_order = view.axes == tuple(range(len(view.axes)))  # else the tensor is not the model's value
-        real = self._finish(node.output[0] if in_order else f"{node.output[0]}@rows", made)
-        return replace(view, tensor=real.tensor)
-
     def _get(self, node: onnx.NodeProto, index: int) -> Value:
         value = super()._get(node, index)
         name = node.input[index]
-        if isinstance(value, View):
-            value = real_of(settled(self.graph, value, f"{name}@settled", f"'{name}'"))
         if isinstance(value, Hosted):
             value = self._real_of(name, value)
         if isinstance(value, Input):  # as an fp16 tensor

@@ -14,18 +14,12 @@ import onnx
 from rkcosim.compiler import graph as g
 from rkcosim.compiler.graph import Graph, ModelError, Tensor
 from rkcosim.compiler.loaders.node import Pending, natural_cube
+from rkcosim.compiler.loaders.onnx_base import CLAMPS, CODINGS, MOVES, PASS_THROUGH, PRODUCTS
 from rkcosim.compiler.loaders.onnx_float import FloatLoader
-from rkcosim.compiler.loaders.onnx_graph import (
-    CLAMPS,
-    CODINGS,
-    MOVES,
-    PASS_THROUGH,
-    PRODUCTS,
-    Loader,
-)
+from rkcosim.compiler.loaders.onnx_graph import Loader
 from rkcosim.compiler.loaders.onnx_node import Host, Input, Quantised, Real, Value, node_label
 from rkcosim.compiler.loaders.onnx_parts import OnnxPart, ValueType, ValueTypes, describe
-from rkcosim.compiler.loaders.onnx_products import settled
+from rkcosim.compiler.loaders.products import settled
 from rkcosim.compiler.loaders.views import View
 from rkcosim.compiler.options import LoadOptions
 
@@ -87,10 +81,18 @@ class MixedLoader(FloatLoader):
         if isinstance(value, Host):
             softmax = self._softmax_of(value.name)
             return softmax is not None and self.graph.tensors[softmax.input].real
-        return isinstance(value, View) or (isinstance(value, Pending) and value.real)
+        if isinstance(value, View):
+            return self.graph.tensors[value.tensor].real
+        return isinstance(value, Pending) and value.real
 
     def _node(self, node: onnx.NodeProto) -> list[Value]:
         return super()._node(node) if self.floats else Loader._node(self, node)
+
+    def _source(self, node: onnx.NodeProto, index: int) -> Value:
+        value = self.values.get(node.input[index])
+        if self.floats and isinstance(value, View) and not self._is_real(value):
+            return self._get(node, index)
+        return super()._source(node, index)
 
     def _get(self, node: onnx.NodeProto, index: int) -> Value:
         name = node.input[index] if index < len(node.input) else ""
@@ -101,6 +103,9 @@ class MixedLoader(FloatLoader):
             raise ModelError(f"{node_label(node)}: '{name}' is not quantised")
         if isinstance(value, Host) and not self._is_real(value):
             raise ModelError(f"{node_label(node)}: '{name}' is computed on the host")
+        if isinstance(value, View) and not self._is_real(value):
+            made = settled(self.graph, value, f"{name}@settled", f"'{name}'")
+            value = Real(made.name, made.shape, made.cube)
         if isinstance(value, Real) and not self._is_real(value):
             return self._dequantised(name, value)
         if isinstance(value, Input) and name in self._copies:
@@ -123,7 +128,7 @@ class MixedLoader(FloatLoader):
         value = self.values.get(name)
         if isinstance(value, Pending) and value.real:
             value = self.values[name] = self._finish(name, value)
-        if isinstance(value, View):
+        if isinstance(value, View) and self._is_real(value):
             made = settled(self.graph, value, f"{name}@settled", f"'{name}'")
             value = Real(made.name, made.shape, made.cube)
         if isinstance(value, Host) and self._is_real(value) and not self._ends(output):

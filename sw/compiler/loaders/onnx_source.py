@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from rkcosim.compiler.graph import Graph
+from rkcosim.compiler.loaders.onnx_base import CODINGS
 from rkcosim.compiler.loaders.onnx_file import read_onnx
 from rkcosim.compiler.loaders.onnx_float import FloatLoader
-from rkcosim.compiler.loaders.onnx_graph import CODINGS
 from rkcosim.compiler.loaders.onnx_mixed import MixedLoader
 from rkcosim.compiler.loaders.onnx_parts import ProgramBuilder, ValueTypes
 from rkcosim.compiler.options import LoadOptions, load_options

@@ -38,6 +38,7 @@ _OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "MUL": ("MulOptions", _FUSED),
     "DIV": ("DivOptions", _FUSED),
     "GELU": ("GeluOptions", ("Approximate",)),
+    "BATCH_MATMUL": ("BatchMatMulOptions", ("AdjX", "AdjY")),
     "SOFTMAX": ("SoftmaxOptions", ("Beta",)),
     "MEAN": ("ReducerOptions", ("KeepDims",)),
     "CONCATENATION": ("ConcatenationOptions", ("Axis", *_FUSED)),

@@ -35,12 +35,14 @@ from rkcosim.compiler.host_runtimes import load_program
 from rkcosim.compiler.litert import LiteRtProgram
 from rkcosim.compiler.loaders.node import Pending
 from rkcosim.compiler.loaders.operators import OPERATORS
+from rkcosim.compiler.loaders.products import ProductBuilder
 from rkcosim.compiler.loaders.tflite_batch import unbatched
 from rkcosim.compiler.loaders.tflite_file import TfModel, TfNode, read_tflite
 from rkcosim.compiler.loaders.tflite_fold import simplified
 from rkcosim.compiler.loaders.tflite_node import FLOATS, TO_LAST, TfliteNode, define, first
 from rkcosim.compiler.loaders.tflite_program import multiplications, program
 from rkcosim.compiler.loaders.tflite_variables import KINDS, Variables
+from rkcosim.compiler.loaders.views import view_of
 from rkcosim.compiler.options import load_options
 from rkcosim.compiler.partition import join_parts
 from rkcosim.compiler.tiling import CONV_KERNEL
@@ -94,7 +96,7 @@ CLAMPS = {
     "RELU_N1_TO_1": ("Clip", Clamp(-1.0, 1.0)),
 }
 RESHAPES = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
-SUPPORTED = {*NAMES, *CLAMPS, *RESHAPES, "SOFTMAX", "QUANTIZE", "DEQUANTIZE"}
+SUPPORTED = {*NAMES, *CLAMPS, *RESHAPES, "BATCH_MATMUL", "SOFTMAX", "QUANTIZE", "DEQUANTIZE"}
 """Operators that the NPU or the host's own functions can do; LiteRT does the others."""
 
 LIGHT = {
@@ -499,6 +501,8 @@ class Loader:
             node.finish(Pending(Rescale(node.name, (x.name,), "", kind), x.shape, x.cube, clamp))
         elif node.kind in RESHAPES:
             self._reshape(node, record.outputs[0])
+        elif node.kind == "BATCH_MATMUL":
+            self._product(node)
         elif node.kind == "SOFTMAX":  # along the last axis
             x, y = node.input(), node.output()
             axis, beta = 1 if len(x.shape) == 4 else -1, float(node.attributes["Beta"])
@@ -509,6 +513,25 @@ class Loader:
             self._quantize(node)
         else:
             self._dequantize(node, record)
+
+    def _product(self, node: TfliteNode) -> None:
+        """BATCH_MATMUL: the product of two activations."""
+        views = []
+        for index, turned in enumerate(("AdjX", "AdjY")):
+            x = node.input(index)
+            view = view_of(x)
+            if view is None or len(x.shape) < 2:
+                raise node.wrong(f"'{x.name}' {x.shape} has no matrices")
+            view = view.transposed(TO_LAST) if len(x.shape) == 4 else view
+            count = len(x.shape)
+            swapped = (*range(count - 2), count - 1, count - 2)
+            views.append(view.transposed(swapped) if node.attributes[turned] else view)
+        y, item = node.output(), node.made_items[0]
+        builder = ProductBuilder(self.graph, node.label, node.name, y.name, y.itemsize)
+        made = builder.product(views[0], views[1], y.cube)
+        if made.shape != item.shape:
+            raise node.wrong(f"output '{y.name}' {item.shape} should be {made.shape}")
+        node.finish(made)
 
     def _alias(self, node: TfliteNode, y: Tensor, x: Tensor) -> None:
         """Make y an alias of x, or rescale x if y has another quantisation."""

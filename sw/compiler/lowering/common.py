@@ -22,7 +22,7 @@ from rkcosim.compiler.steps import (
     SlopeStep,
     Step,
 )
-from rkcosim.compiler.tiling import CONV_KERNEL, CONV_STRIDE
+from rkcosim.compiler.tiling import CONV_KERNEL, CONV_STRIDE, PPU_OPEN_RESULTS
 
 Array = npt.NDArray[Any]
 
@@ -35,8 +35,6 @@ MAX_REPEAT = 8
 """Largest factor of unpooling [HW 8.7]."""
 MAX_NOTCH = 8191
 """Largest number of atoms that the writer skips between lines."""
-PPU_OPEN_RESULTS = 2048
-"""Results of open rows that the PPU holds [HW 9.9]."""
 BLOCK_STEPS = 64
 """Steps of the rest of a block's sum in one step of its average."""
 INSERTS = (1, 2, 4, 8)

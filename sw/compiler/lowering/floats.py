@@ -23,7 +23,11 @@ from rkcosim.compiler.lowering.common import (
 )
 from rkcosim.compiler.lowering.curves import CURVES, GATES, TABLE_FRACTION, Curve, curve_table, float_stage
 from rkcosim.compiler.lowering.moves import Moves
+from rkcosim.compiler.lowering.normalise import normalise
+from rkcosim.compiler.lowering.softmax import softmax
+from rkcosim.compiler.normalisation import Normalise
 from rkcosim.compiler.programs.floats import single_bits
+from rkcosim.compiler.softmax import Softmax
 from rkcosim.compiler.steps import (
     AtomsStep,
     BinaryStep,
@@ -68,7 +72,49 @@ class Floats(Moves):
             Product: ProductStep,
         }
         own = {op: partial(self._of_product, step) for op, step in kinds.items()}
-        return {**super().movements(), **own}
+        return {
+            **super().movements(),
+            **own,
+            Softmax: partial(softmax, self),
+            Normalise: partial(normalise, self),
+        }
+
+    def joined_channels(self) -> list[Step]:
+        """Place the channels of each input with a convolution of ones, and add these."""
+        y, steps, first = self.output, [], 0
+        before: Tensor | None = None
+        for number, x in enumerate(self.inputs):
+            made = replace(y, name=f"{y.name}.placed{number}")
+            weights = np.zeros((y.cube[0], x.cube[0], 1, 1), dtype=np.int8)
+            weights[first + np.arange(x.cube[0]), np.arange(x.cube[0])] = 1
+            first += x.cube[0]
+            steps += self.select(weights, Window((1, 1)), inputs=(x,), output=made)
+            if before is not None:
+                both = y if number == len(self.inputs) - 1 else replace(y, name=f"{y.name}.join{number}")
+                steps += self.elementwise("add", before, made, both)
+                made = both
+            before = made
+        return steps
+
+    def elementwise(self, method: str, a: Tensor, b: Tensor, y: Tensor) -> list[Step]:
+        """Return an operation on the elements of two tensors."""
+        ends, converter = {"inputs": (a, b), "output": y}, self.converter(1.0)
+        return self.step(BinaryStep, **ends, method=method, scales=(1, 1), limits=None, converter=converter)
+
+    def pixelwise(self, x: Tensor, y: Tensor, weights: Array, bias: Array | None = None) -> list[Step]:
+        """Return a convolution of one tap with weights (OC, IC)."""
+        sums = np.zeros(len(weights)) if bias is None else bias
+        halves = self._halves(weights, "weight").reshape(*weights.shape, 1, 1)
+        return self._sums(halves, sums, Window((1, 1)), False, inputs=(x,), output=y)
+
+    def curve(self, curve: Curve, x: Tensor, y: Tensor) -> list[Step]:
+        """Return a table of a function between 0 and 1."""
+        return self._table(curve, False, y, x)
+
+    def reciprocal(self, x: Tensor, y: Tensor) -> list[Step]:
+        """Return 1 / x."""
+        first, second = FloatStage(relu=True, high=0.0), FloatStage(add=np.ones(1, np.float32))
+        return self.step(FloatStep, inputs=(x, x), output=y, first=first, second=second, method="div")
 
     def _of_product(self, kind: type[Step]) -> list[Step]:
         more = {"scale": self.op.scale} if kind is ProductStep else {}
@@ -109,8 +155,7 @@ class Floats(Moves):
         if name in ("Abs", "Neg", "Floor", "Ceil"):
             return self.step(FloatStep, method=name.lower())
         if name == "Reciprocal":
-            first, second = FloatStage(relu=True, high=0.0), FloatStage(add=np.ones(1, np.float32))
-            return self.step(FloatStep, inputs=(self.x, self.x), first=first, second=second, method="div")
+            return self.reciprocal(self.x, self.output)
         if name == "Swish" and op.alpha <= 0:
             raise ModelError(f"{self.what}: the factor {op.alpha} is not positive")
         if name in GATES:
@@ -126,7 +171,7 @@ class Floats(Moves):
         steps = self.also(op, self.inputs, self.output)
         return [replace(step, kind=self.op.kind) for step in steps]
 
-    def _table(self, curve: Curve, signed: bool, output: Tensor) -> list[Step]:
+    def _table(self, curve: Curve, signed: bool, output: Tensor, x: Tensor | None = None) -> list[Step]:
         """Return a table of a function; one of both signs is scaled in a second task.
 
         The exponent of its result cannot be reduced as it is written, because that changes a zero.
@@ -134,7 +179,8 @@ class Floats(Moves):
         table = curve_table(curve, signed)
         fields = {"scale": table.scale, "low": table.low, "high": table.high, "select": table.select}
         if not signed:
-            return self.step(TableStep, output=output, fraction=TABLE_FRACTION, **fields)
+            ends = {"inputs": (x or self.x,), "output": output}
+            return self.step(TableStep, **ends, fraction=TABLE_FRACTION, **fields)
         whole = replace(output, name=f"{output.name}.whole")
         steps = self.step(TableStep, output=whole, fraction=0, **fields)
         unit = FloatStage(mul=np.array([2.0**-TABLE_FRACTION], np.float16))

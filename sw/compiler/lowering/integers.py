@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim.compiler import graph as g
-from rkcosim.compiler.graph import Clamp, ModelError, Tensor, Window
+from rkcosim.compiler.graph import Clamp, ModelError, Op, Tensor, Window
+from rkcosim.compiler.graph_products import ByteTiles, ColumnSums, Product
 from rkcosim.compiler.lowering.common import (
     BLOCK_STEPS,
     MAX_CORRECTION,
@@ -38,21 +40,52 @@ from rkcosim.compiler.steps import (
     Activation,
     Addend,
     BinaryStep,
+    ByteTilesStep,
     Converter,
     ConvStep,
     CopyStep,
     Limits,
     LookupStep,
     PoolStep,
+    ProductStep,
     Slopes,
     Step,
+    SumsStep,
 )
 from rkcosim.compiler.tiling import CONV_KERNEL
+
+MAX_DEPTH = (2**31 - 1) // 255**2
+"""Largest depth of a product of two activations whose sums always fit 32 bits."""
 
 
 class Bytes(Moves):
     atom_channels = 16
     unit = 2**BS_SHIFT
+
+    def movements(self) -> dict[type[Op], Callable[[], list[Step]]]:
+        own = {ByteTiles: self.byte_tiles, ColumnSums: self.column_sums, Product: self.product}
+        return {**super().movements(), **own}
+
+    def byte_tiles(self) -> list[Step]:
+        """Bring a factor into the layout of weights."""
+        return self.step(ByteTilesStep, factors=self.op.factors)
+
+    def column_sums(self) -> list[Step]:
+        """Sum the weights of each kernel."""
+        fields = {"zero": self.op.zero, "weight_zero": self.x.zero_point}
+        return self.step(SumsStep, factors=self.op.factors, **fields)
+
+    def product(self) -> list[Step]:
+        """Multiply two activations; the sums are rounded once."""
+        if self.clamped:
+            return self.clamp_apart("unclamped")
+        weights = self.inputs[1]
+        if self.op.factors.depth > MAX_DEPTH:
+            raise ModelError(f"{self.what}: sums of {self.op.factors.depth} products may exceed 32 bits")
+        converter = self.converter(self.x.scale * weights.scale)
+        return self.step(
+            ProductStep, factors=self.op.factors, weight_zero=weights.zero_point, converter=converter
+        )
 
     @property
     def clamped(self) -> bool:

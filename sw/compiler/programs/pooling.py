@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
 
+from rkcosim.compiler.graph import Window
 from rkcosim.compiler.programs.dpu import Place, pointers
 from rkcosim.compiler.programs.floats import FP16, STORAGE_16
 from rkcosim.compiler.programs.task import Settings
-from rkcosim.compiler.steps import PoolStep
+from rkcosim.compiler.steps import FoldStep, PoolStep
+from rkcosim.compiler.tiling import PPU_OPEN_RESULTS
+from rkcosim.spec.layouts import ATOM_BYTES, surfaces
 
 POOL_BLOCKS = ("PPU", "PPU_RDMA")
+ITEM = 2
+"""Bytes of an fp16 number."""
 
 
 def pool(step: PoolStep, x: Place, y: Place) -> Settings:
@@ -56,6 +62,26 @@ def pool(step: PoolStep, x: Place, y: Place) -> Settings:
     rdma("SRC_SURF_STRIDE", SRC_SURF_STRIDE=x.surface)
     rdma("DATA_FORMAT", IN_PRECISION=1)
     return _float_pool(settings, kernel, average) if y.itemsize > 1 else settings
+
+
+def fold(step: FoldStep, x: Place, y: Place) -> Iterator[Settings]:
+    """Yield the programs of a `FoldStep`: the surfaces are the rows of the PPU's cube, pixels its columns."""
+    surface = x.surface
+    for number in range(surfaces(y.cube[0], ITEM)):
+        first = number * step.size
+        rows = min(step.size, step.surfaces - first)
+        most = PPU_OPEN_RESULTS // rows
+        for column in range(0, surface, most):
+            width = min(most, surface - column)
+            source = Place(
+                x.ref + (first * surface + column) * ATOM_BYTES, (8, rows, width), 1, itemsize=ITEM
+            )
+            target = Place(y.ref + (number * surface + column) * ATOM_BYTES, (8, 1, width), 1, itemsize=ITEM)
+            ends = step.name, step.kind, step.inputs, step.output
+            settings = pool(PoolStep(*ends, "max", Window((rows, 1)), 0), source, target)
+            settings.change("PPU_RDMA", "SRC_LINE_STRIDE", SRC_LINE_STRIDE=surface)
+            settings.change("PPU_RDMA", "SRC_SURF_STRIDE", SRC_SURF_STRIDE=rows * surface)
+            yield settings
 
 
 def _float_pool(settings: Settings, kernel: tuple[int, int], average: bool) -> Settings:

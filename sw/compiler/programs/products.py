@@ -1,4 +1,4 @@
-"""Register programs of products of two activations: layout of the weights, and the products themselves."""
+"""Register programs of products of two activations, and of the layout of their weights if these are fp16."""
 
 from __future__ import annotations
 
@@ -8,26 +8,30 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rkcosim.compiler.graph import ModelError, Window
+from rkcosim.compiler.graph_products import SUM_BYTES, Factors
 from rkcosim.compiler.programs.convolution import ConvOperands, convolution
 from rkcosim.compiler.programs.dpu import Place, dpu_cube, dpu_rest, pointers, rdma_registers
 from rkcosim.compiler.programs.elementwise import FLYING_BLOCKS, INT16, UNITS_PER_ATOM
+from rkcosim.compiler.programs.floats import MINUS
 from rkcosim.compiler.programs.stages import half_bits
 from rkcosim.compiler.programs.task import Ref, Settings
-from rkcosim.compiler.steps import AtomsStep, Converter, ConvStep, ProductStep, TilesStep
+from rkcosim.compiler.steps import AtomsStep, Converter, ConvStep, ProductStep, SumsStep, TilesStep
 from rkcosim.compiler.tiling import ConvShape, Tile, plan_tiles
 from rkcosim.spec.layouts import ATOM_BYTES
 from rkcosim.spec.layouts.weights import channel_group, kernel_group
 
 ITEM = 2
-"""Bytes of an fp16 number."""
+"""Bytes of an fp16 number, and of the units in which the DPU moves atoms."""
 TILE_ATOMS = kernel_group(ITEM) * channel_group() * ITEM // ATOM_BYTES
 """Atoms of a weight tile: 16 kernels of 32 numbers."""
 BLOCK_ATOMS = channel_group() * ITEM // ATOM_BYTES
 """Atoms of 32 numbers of a kernel."""
+INT32 = 4
+"""Precision code of int32."""
 
 
 @dataclass(frozen=True)
-class _Move:
+class Move:
     """A cube of atoms that the DPU copies without changing a bit.
 
     Members
@@ -39,6 +43,8 @@ class _Move:
     line, step, series, add
         Atoms between the written lines and between the surfaces of a series, surfaces of a series, and atoms
         between two series.
+    skip
+        Atoms that are skipped after each line that is read.
     """
 
     source: Ref
@@ -51,9 +57,10 @@ class _Move:
     step: int
     series: int
     add: int
+    skip: int = 0
 
 
-def _moved(move: _Move) -> Settings:
+def moved(move: Move) -> Settings:
     """Return the program of a move: elements of 16 bits pass unchanged through the DPU."""
     settings = Settings()
     pointers(settings, FLYING_BLOCKS)
@@ -72,8 +79,8 @@ def _moved(move: _Move) -> Settings:
     settings.set("DPU", "BS_OW_CFG", SIZE_E_2=size, SIZE_E_1=size, SIZE_E_0=size, OD_BYPASS=1)
     dpu_rest(settings, cube, move.rows, halves, None, Converter(1, 0, 0), 1)
     settings.change("DPU", "SURFACE_ADD", SURF_ADD=move.add)
-    rest = move.apart - move.rows * move.columns
-    rdma_registers(settings, cube, move.rows, halves, source=move.source, notches=(0, rest))
+    rest = move.apart - move.rows * move.columns - (move.rows - 1) * move.skip
+    rdma_registers(settings, cube, move.rows, halves, source=move.source, notches=(move.skip, rest))
     settings.change("DPU_RDMA", "FEATURE_MODE_CFG", IN_PRECISION=INT16, PROC_PRECISION=INT16)
     return settings
 
@@ -88,8 +95,8 @@ def kernel_atoms(step: AtomsStep, x: Place, y: Place) -> Settings:
     """
     kernels, blocks = y.cube[1], y.cube[0] // UNITS_PER_ATOM
     if step.factors.turned:
-        return _moved(
-            _Move(
+        return moved(
+            Move(
                 x.ref,
                 y.ref,
                 1,
@@ -105,8 +112,8 @@ def kernel_atoms(step: AtomsStep, x: Place, y: Place) -> Settings:
     if x.surface != blocks * channel_group():
         raise ModelError(f"{step.kind} '{step.name}': {x.surface} rows are not whole weight tiles")
     surfaces = -(-x.cube[0] // x.c2)
-    settings = _moved(
-        _Move(
+    settings = moved(
+        Move(
             x.ref,
             y.ref,
             1,
@@ -134,8 +141,8 @@ def kernel_tiles(step: TilesStep, x: Place, y: Place) -> Iterator[Settings]:
     factors = step.factors
     for head in range(factors.heads):
         first = head * (factors.block_step * x.surface + factors.row_step * BLOCK_ATOMS)
-        yield _moved(
-            _Move(
+        yield moved(
+            Move(
                 x.ref + first * ATOM_BYTES,
                 y.ref + head * factors.groups * factors.blocks * TILE_ATOMS * ATOM_BYTES,
                 TILE_ATOMS,
@@ -150,8 +157,8 @@ def kernel_tiles(step: TilesStep, x: Place, y: Place) -> Iterator[Settings]:
         )
 
 
-def product_tiles(step: ProductStep) -> list[Tile]:
-    """Return the tiles of one head.
+def product_tiles(step: ProductStep | SumsStep) -> list[Tile]:
+    """Return the tiles of one head; column sums are a product with one row.
 
     Raises
     ------
@@ -159,25 +166,21 @@ def product_tiles(step: ProductStep) -> list[Tile]:
         If the product does not fit CBUF.
     """
     factors, what = step.factors, f"{step.kind} '{step.name}'"
-    depth, kernels = factors.blocks * channel_group(), factors.groups * kernel_group(ITEM)
-    shape = _shape(depth, factors.rows, kernels, factors.rows)
-    tiles = plan_tiles(shape, what)
+    rows = factors.rows if isinstance(step, ProductStep) else 1
+    tiles = plan_tiles(_shape(factors, rows, rows), what)
     if any(tile.first_kernel >= factors.columns for tile in tiles):
         raise ModelError(f"{what}: the last columns would need a task of their own")
     return tiles
 
 
-def _shape(depth: int, rows: int, kernels: int, out: int) -> ConvShape:
-    return ConvShape(depth, rows, 1, kernels, out, 1, Window((1, 1)), False, itemsize=ITEM)
+def _shape(factors: Factors, rows: int, out: int) -> ConvShape:
+    depth, kernels = factors.blocks * channel_group(), factors.groups * factors.group
+    return ConvShape(depth, rows, 1, kernels, out, 1, Window((1, 1)), False, itemsize=factors.itemsize)
 
 
-def product(
-    step: ProductStep, places: tuple[Place, Place], y: Place, table: Ref, tiles: list[Tile]
-) -> Iterator[tuple[Settings, Tile]]:
-    """Yield the program and the tile of each task of a product; `table` has as many zeros as kernels."""
-    factors, (a, weights) = step.factors, places
-    depth, kernels = factors.blocks * channel_group(), factors.groups * kernel_group(ITEM)
-    conv = ConvStep(
+def _convolution(step: ProductStep | SumsStep, converter: Converter) -> ConvStep:
+    """Return a convolution without weights of its own, from which the programs are made."""
+    return ConvStep(
         step.name,
         step.kind,
         step.inputs,
@@ -187,27 +190,84 @@ def product(
         multipliers=np.zeros(0, np.int64),
         window=Window((1, 1)),
         depthwise=False,
+        converter=converter,
+        shift=0,
     )
+
+
+def _without_table(settings: Settings, weight_zero: int) -> None:
+    """Let an int8 convolution have one zero point of the weights, and no multipliers."""
+    settings.change("DPU", "BS_CFG", BS_MUL_BYPASS=1)
+    settings.change("DPU", "BS_MUL_CFG", BS_MUL_SRC=0)
+    settings.change("DPU", "BS_OW_CFG", OW_SRC=0)
+    settings.change("DPU", "BS_OW_OP", OW_OP=-weight_zero)
+    settings.change("DPU_RDMA", "BRDMA_CFG", BRDMA_DATA_USE=1)
+
+
+def product(
+    step: ProductStep, places: tuple[Place, ...], y: Place, table: Ref, tiles: list[Tile]
+) -> Iterator[tuple[Settings, Tile]]:
+    """Yield the program and the tile of each task of a product.
+
+    `table` has as many zeros as kernels; it is not read if the third place has sums of columns.
+    """
+    factors, (a, weights, *sums) = step.factors, places
+    depth, kernels, size = factors.blocks * channel_group(), factors.groups * factors.group, factors.itemsize
+    conv = _convolution(step, step.converter)
     for head in range(factors.heads):
-        first = weights.ref + head * kernels * depth * ITEM
+        first = weights.ref + head * kernels * depth * size
+        own = sums[0].ref + SUM_BYTES * kernels * head if sums else table
         x_row, x = _part(a, factors.depth, head, factors.split_a, factors.rows)
         y_row, out = _part(y, factors.columns, head, factors.split_y, factors.rows)
-        shape = _shape(depth, x.surface, kernels, out.surface)
+        shape = _shape(factors, x.surface, out.surface)
         for tile in tiles:
-            start = first + tile.first_kernel * depth * ITEM
-            operands = ConvOperands(start, tile.kernels * depth * ITEM, table + 4 * tile.first_kernel)
+            start = first + tile.first_kernel * depth * size
+            operands = ConvOperands(start, tile.kernels * depth * size, own + SUM_BYTES * tile.first_kernel)
             read = replace(tile, in_first=tile.in_first + x_row, first_row=tile.first_row + y_row)
             settings = convolution(conv, shape, read, x, out, operands)
             real = min(tile.kernels, factors.columns - tile.first_kernel)
             settings.change("DPU", "DATA_CUBE_CHANNEL", ORIG_CHANNEL=real - 1)
+            if size == 1:
+                _without_table(settings, step.weight_zero)
+                settings.change("DPU", "BS_CFG", BS_ALU_ALGO=MINUS)
             if step.scale != 1.0:
                 settings.change("DPU", "BN_CFG", BN_BYPASS=0, BN_MUL_BYPASS=0)
                 settings.change("DPU", "BN_MUL_CFG", BN_MUL_OPERAND=half_bits(step.scale))
             yield settings, tile
 
 
+def column_sums(
+    step: SumsStep, weights: Place, y: Place, features: Ref, tiles: list[Tile]
+) -> Iterator[tuple[Settings, Tile]]:
+    """Yield the program and the tile of each task of column sums.
+
+    `features` is a pixel whose channels are the zero point, as many as the depth, and zeros behind them.
+    """
+    factors = step.factors
+    depth, kernels = factors.blocks * channel_group(), factors.groups * factors.group
+    shape, conv = _shape(factors, 1, 1), _convolution(step, Converter(1, 0, 0))
+    x = Place(features, (depth, 1, 1), depth // factors.atom)
+    surfaces = SUM_BYTES * factors.group // ATOM_BYTES
+    for head in range(factors.heads):
+        for tile in tiles:
+            start = weights.ref + (head * kernels + tile.first_kernel) * depth
+            out = y.ref + SUM_BYTES * (head * kernels + tile.first_kernel)
+            settings = convolution(conv, shape, tile, x, y, ConvOperands(start, tile.kernels * depth, out))
+            _without_table(settings, step.weight_zero)
+            settings.change("DPU", "BS_CFG", BS_ALU_BYPASS=1, BS_BYPASS=1)
+            settings.change("DPU_RDMA", "BRDMA_CFG", BRDMA_DATA_USE=0)
+            settings.change("DPU_RDMA", "BS_BASE_ADDR", BS_BASE_ADDR=0)
+            settings.change("DPU", "DATA_FORMAT", OUT_PRECISION=INT32)
+            size = surfaces - 1
+            settings.change("DPU", "BS_OW_CFG", SIZE_E_2=size, SIZE_E_1=size, SIZE_E_0=size)
+            settings.change("DPU", "DST_BASE_ADDR", DST_BASE_ADDR=out)
+            settings.change("DPU", "SURFACE_ADD", SURF_ADD=surfaces)
+            yield settings, tile
+
+
 def _part(place: Place, channels: int, head: int, split: bool, rows: int) -> tuple[int, Place]:
-    """Return the first row and the place of a head's matrix."""
+    """Return the first row and the place of a head's matrix, whose rows are pixels in one column."""
+    place = replace(place, cube=(place.cube[0], place.surface, 1))
     if not split:
         return head * rows, place
     surfaces = -(-channels // place.c2)

@@ -1,4 +1,4 @@
-"""Products of two activations, and the transpositions and reshapes around them, in models of floats."""
+"""Products of two activations, and the transpositions and reshapes around them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,18 @@ import numpy as np
 
 from rkcosim.compiler import graph as g
 from rkcosim.compiler.graph import Graph, ModelError, Tensor
-from rkcosim.compiler.graph_products import Factors, KernelAtoms, KernelTiles, Product
-from rkcosim.compiler.loaders.node import Shape, natural_cube
+from rkcosim.compiler.graph_products import (
+    ByteTiles,
+    ColumnSums,
+    Factors,
+    KernelAtoms,
+    KernelTiles,
+    Product,
+)
+from rkcosim.compiler.loaders.node import Cube, Pending, Shape, natural_cube
 from rkcosim.compiler.loaders.views import View, rows_cube, settled_cube, view_of
 from rkcosim.spec.layouts.features import atom_channels
 from rkcosim.spec.layouts.weights import channel_group
-
-ATOM = atom_channels(2)
-"""fp16 numbers of an atom."""
 
 
 @dataclass(frozen=True)
@@ -40,26 +44,87 @@ class ProductBuilder:
         The graph to which operations and tensors are added.
     label, name, output
         The node in messages, its name, and the name of its result.
+    itemsize
+        Bytes of an element: 2 for fp16, 1 for codes.
     """
 
-    def __init__(self, graph: Graph, label: str, name: str, output: str) -> None:
+    def __init__(self, graph: Graph, label: str, name: str, output: str, itemsize: int = 2) -> None:
         self.graph, self.label, self.name, self.output = graph, label, name, output
+        self.itemsize, self.atom = itemsize, atom_channels(itemsize)
 
-    def product(self, a: View, b: View, split: bool) -> View:
-        """Add the operations of ``a * b`` and return the result.
+    def product(self, a: View, b: View, cube: Cube | None = None) -> Pending:
+        """Add the operations of the factors of ``a * b`` and return the product itself.
 
         Parameters
         ----------
         a, b
             The factors (..., M, K) and (..., K, N).
-        split
-            Whether the heads of the result are ranges of its channels, if that is possible.
+        cube
+            Cube of the result; None for (N, heads * M, 1). It must hold the elements in the same order.
 
         Raises
         ------
         ModelError
             If the factors have different numbers of matrices, or the result is too large.
         """
+        leading, left, source, factors = self._factors(a, b, False)
+        return self._pending(leading, self._inputs(left, source, factors), factors, cube)
+
+    def joined(self, a: View, b: View, like: Tensor) -> View | Pending:
+        """Add the operations of ``a * b`` with the heads of the result as ranges of channels, if possible.
+
+        Parameters
+        ----------
+        a, b
+            The factors as in `product`.
+        like
+            A tensor with the type and the quantisation of the result.
+
+        Raises
+        ------
+        ModelError
+            As `product`.
+        """
+        leading, left, source, factors = self._factors(a, b, True)
+        inputs = self._inputs(left, source, factors)
+        if not factors.split_y:
+            return self._pending(leading, inputs, factors, None)
+        cube = (factors.heads * factors.columns, factors.rows, 1)
+        # The heads lie in another order than in the model's value, which a view describes.
+        name, shape = f"{self.output}@heads", (1, cube[1], cube[0])
+        self.graph.tensors[name] = replace(like, name=name, shape=shape, cube=cube)
+        self.graph.ops.append(Product(self.name, inputs, name, factors))
+        batch = len(leading)
+        stored = (factors.rows, *leading, factors.columns)
+        return View(name, cube[0], stored, (*range(1, batch + 1), 0, batch + 1))
+
+    def _pending(
+        self, leading: Shape, inputs: tuple[str, ...], factors: Factors, cube: Cube | None
+    ) -> Pending:
+        shape = (*leading, factors.rows, factors.columns)
+        product = Product(self.name, inputs, "", factors)
+        return Pending(product, shape, cube or rows_cube(shape), real=self.itemsize > 1)
+
+    def _inputs(self, left: Matrices, source: str, factors: Factors) -> tuple[str, ...]:
+        """Add the operations that a product needs before it and return its inputs."""
+        tiles = self._tensor("weights", factors.tiles_cube, source)
+        name, inputs = f"{self.name}.weights", (left.tensor, tiles.name)
+        if self.itemsize > 1:
+            atoms = self._tensor("atoms", factors.atoms_cube, source)
+            self.graph.ops.append(KernelAtoms(f"{self.name}.atoms", (source,), atoms.name, factors))
+            self.graph.ops.append(KernelTiles(name, (atoms.name,), tiles.name, factors))
+            return inputs
+        self.graph.ops.append(ByteTiles(name, (source,), tiles.name, factors))
+        zero = self.graph.tensors[left.tensor].zero_point
+        if not zero:
+            return inputs
+        sums = Tensor(f"{self.output}@sums", (1, *factors.sums_cube), 1.0, 0, factors.sums_cube)
+        self.graph.tensors[sums.name] = sums
+        self.graph.ops.append(ColumnSums(f"{self.name}.sums", (tiles.name,), sums.name, factors, zero))
+        return *inputs, sums.name
+
+    def _factors(self, a: View, b: View, split: bool) -> tuple[Shape, Matrices, str, Factors]:
+        """Return leading axes and sizes of a product, its first factor, and the tensor of the second one."""
         first, second = a.shape, b.shape
         batches = [_without_ones(shape[:-2]) for shape in (first, second)]
         if min(len(first), len(second)) < 2 or batches[0] != batches[1] or first[-1] != second[-2]:
@@ -67,33 +132,19 @@ class ProductBuilder:
         leading = max(first[:-2], second[:-2], key=len)
         left = self._left(a)
         right, turned = self._right(b)
-        rows, depth, columns = left.rows, left.columns, second[-1]
-        split = split and left.heads > 1 and columns % ATOM == 0
+        columns = second[-1]
+        split = split and left.heads > 1 and columns % self.atom == 0
         flags = {"split_a": left.split, "split_b": right.split, "split_y": split, "turned": turned}
-        factors = Factors(left.heads, rows, depth, columns, **flags)
-        source = right.tensor if turned else self._whole_tiles(right, factors)
-        atoms = self._tensor("atoms", factors.atoms_cube)
-        tiles = self._tensor("weights", factors.tiles_cube)
-        cube = (left.heads * columns, rows, 1) if split else (columns, left.heads * rows, 1)
-        shape = (1, cube[1], cube[0]) if split else (*leading, rows, columns)
-        # The heads of a split result lie in another order than in the model's value, which a view describes.
-        name = f"{self.output}@heads" if split else self.output
-        self.graph.tensors[name] = Tensor(name, shape, 1.0, 0, cube, real=True)
-        self.graph.ops += [
-            KernelAtoms(f"{self.name}.atoms", (source,), atoms.name, factors),
-            KernelTiles(f"{self.name}.weights", (atoms.name,), tiles.name, factors),
-            Product(self.name, (left.tensor, tiles.name), name, factors),
-        ]
-        if not split:
-            axes = tuple(range(len(shape)))
-            return View(name, cube[0], shape, axes)
-        batch = len(leading)
-        stored = (rows, *leading, columns)
-        return View(name, cube[0], stored, (*range(1, batch + 1), 0, batch + 1))
+        factors = Factors(left.heads, left.rows, left.columns, columns, **flags, itemsize=self.itemsize)
+        source = right.tensor if turned else self._whole_tiles(right)
+        return leading, left, source, factors
 
-    def _tensor(self, suffix: str, cube: tuple[int, int, int]) -> Tensor:
+    def _tensor(self, suffix: str, cube: Cube, like: str) -> Tensor:
+        """Add a tensor of the type and quantisation of `like`."""
         name = f"{self.output}@{suffix}"
-        tensor = Tensor(name, (1, *cube), 1.0, 0, cube, real=True)
+        tensor = replace(
+            self.graph.tensors[like], name=name, shape=(1, *cube), cube=cube, channels_last=False
+        )
         self.graph.tensors[name] = tensor
         return tensor
 
@@ -122,11 +173,12 @@ class ProductBuilder:
             heads, rows, columns, split = found
             split = split and heads > 1
             whole = rows % channel_group() == 0
-            if (columns % ATOM == 0 or not split) and (whole or heads == 1 or split):
+            aligned = columns % self.atom == 0 or (not split and self._clean(b.tensor))
+            if aligned and (whole or heads == 1 or split):
                 return Matrices(b.tensor, heads, rows, columns, split), False
         return self._by_host(b.transposed(swapped), "b"), True
 
-    def _whole_tiles(self, b: Matrices, factors: Factors) -> str:
+    def _whole_tiles(self, b: Matrices) -> str:
         """Return the second factor with zeros behind its rows, so that these are whole weight tiles."""
         tensor = self.graph.tensors[b.tensor]
         rows = b.rows if b.split or b.heads == 1 else b.heads * b.rows
@@ -134,9 +186,9 @@ class ProductBuilder:
         channels = tensor.cube[0]
         if not missing:
             return self._matrix(b.tensor, rows)
-        zeros = self._tensor("zeros", (channels, missing, 1))
-        self.graph.constants[zeros.name] = np.zeros(zeros.cube, np.float16)
-        padded = self._tensor("rows", (channels, rows + missing, 1))
+        zeros = self._tensor("zeros", (channels, missing, 1), b.tensor)
+        self.graph.constants[zeros.name] = np.zeros(zeros.cube, tensor.dtype)
+        padded = self._tensor("rows", (channels, rows + missing, 1), b.tensor)
         inputs = (self._matrix(b.tensor, rows), zeros.name)
         self.graph.ops.append(g.Concat(f"{self.name}.rows", inputs, padded.name, axis=1))
         return padded.name
@@ -155,17 +207,26 @@ class ProductBuilder:
     def _padded(self, name: str) -> bool:
         """Whether memory has zeros in the channels behind the last one up to a whole weight tile.
 
-        The host writes whole surfaces, and a product whole weight tiles.
+        The host writes whole surfaces, and a product whole weight tiles; so does a convolution of bytes.
         """
         root = self.graph.root(name)
         makers = [op for op in self.graph.ops if root in (op.output, *getattr(op, "more", ()))]
-        return all(isinstance(op, g.OnHost | g.HostPart | Product) for op in makers)
+        return all(
+            isinstance(op, g.OnHost | g.HostPart | Product)
+            or (self.itemsize == 1 and isinstance(op, g.Conv) and not op.depthwise and op.insert == (1, 1))
+            for op in makers
+        )
+
+    def _clean(self, name: str) -> bool:
+        """Whether the elements behind the channels of the last atom are zeros."""
+        return self.itemsize > 1 or self._padded(name)
 
     def _by_host(self, view: View, suffix: str) -> Matrices:
         """Let the host bring a factor into rows."""
         shape = view.shape
         name = f"{self.output}@{suffix}"
-        moved(self.graph, view, Tensor(name, shape, 1.0, 0, rows_cube(shape), real=True), name)
+        like = replace(self.graph.tensors[view.tensor], channels_last=False)
+        moved(self.graph, view, replace(like, name=name, shape=shape, cube=rows_cube(shape)), name)
         heads = math.prod(shape[:-2])
         return Matrices(name, heads, shape[-2], shape[-1], False)
 
