@@ -7,7 +7,7 @@ this way it is first divided into ranges of channels (depthwise) and of output c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -165,6 +165,8 @@ class Tile:
     first_column: int = 0
     columns: int = 0
     """Number of output columns; 0 for all."""
+    grains: int = 0
+    """FEATURE_GRAINS; 0 for the rows of a first stripe."""
 
 
 @dataclass(frozen=True)
@@ -202,6 +204,19 @@ def fixed_weight_banks(banks: int) -> Iterator[None]:
         yield
 
 
+Tiler = Callable[["ConvShape", int], "list[Tile] | None"]
+"""Divides a convolution for a number of cores; None: it has no division of its own."""
+
+_TILER: ContextVar[Tiler | None] = ContextVar("tiler", default=None)
+
+
+@contextmanager
+def planned_by(tiler: Tiler | None) -> Iterator[None]:
+    """Divide the convolutions planned inside by a function; those for which it has None as usual."""
+    with holding(_TILER, tiler):
+        yield
+
+
 def plan_tiles(shape: ConvShape, what: str, cores: int = 1) -> list[Tile]:
     """Cut a convolution into tiles.
 
@@ -214,6 +229,10 @@ def plan_tiles(shape: ConvShape, what: str, cores: int = 1) -> list[Tile]:
         If no division fits; `what` names the layer.
     """
     _check_window(shape, what)
+    tiler = _TILER.get()
+    given = tiler(shape, cores) if tiler else None
+    if given is not None:
+        return given
     problem = _problem(shape, what)
     if problem is None:
         return _whole_tiles(shape, cores)

@@ -12,7 +12,8 @@ separate memory for each tile of C.  All parts but the first read these sums wit
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -136,7 +137,13 @@ def _cna(program: _Program, p: ProductShape, t: MatmulTile, places: Places) -> N
     cna("WEIGHT_SIZE0", WEIGHT_BYTES=t.columns * column)
     cna("WEIGHT_SIZE1", WEIGHT_BYTES_PER_KERNEL=column)
     cna("WEIGHT_SIZE2", WEIGHT_WIDTH=1, WEIGHT_HEIGHT=1, WEIGHT_KERNELS=t.columns)
-    cna("CBUF_CON0", DATA_BANK=t.data_banks, WEIGHT_BANK=t.weight_banks, WEIGHT_REUSE=int(t.reuse))
+    cna(
+        "CBUF_CON0",
+        DATA_BANK=t.data_banks,
+        WEIGHT_BANK=t.weight_banks,
+        WEIGHT_REUSE=int(t.reuse),
+        DATA_REUSE=int(t.data_reuse),
+    )
     cna("CBUF_CON1", DATA_ENTRIES=-(-column // ENTRY_BYTES))
     cna("CVT_CON0", DATA_SIGN=1, CVT_TYPE=1, CVT_BYPASS=1)
     cna("FC_DATA_SIZE0", DMA_WIDTH=1, DMA_HEIGHT=t.rows)
@@ -261,6 +268,12 @@ class Matmul(ProductShape):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "tiles", plan_tiles(self))
+
+    def with_tiles(self, tiles: Iterable[MatmulTile]) -> Matmul:
+        """Return the same product divided into these tasks, for plans of other software."""
+        other = replace(self)
+        object.__setattr__(other, "tiles", tuple(tiles))
+        return other
 
     @property
     def parts(self) -> list[tuple[int, int]]:

@@ -38,6 +38,7 @@ class MatmulTile:
     adds : whether the sums of the earlier parts of K are added.
     last : whether this is the last part of K; it writes C, the other parts write sums.
     reuse : whether the weights of the previous task are used again.
+    data_reuse : whether the rows of A of the previous task are used again.
     """
 
     row: int
@@ -51,6 +52,7 @@ class MatmulTile:
     reuse: bool = False
     adds: bool = False
     last: bool = True
+    data_reuse: bool = False
 
 
 @dataclass(frozen=True)
