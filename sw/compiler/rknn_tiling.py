@@ -14,6 +14,8 @@ to estimate what RKNN's plan of a layer takes (`rkcosim estimate --plan rknn`) a
 4. Cores divide the kernels if there is a whole group for each, and the number of groups is a multiple of
    that of the cores, or the weights do not stay in CBUF, or there are fewer rows than cores.  Otherwise
    they divide the rows; all have the same number of tasks.
+5. Layers with an activation from the DPU's tables stay on one core (profiles show ConvExSwish with a work
+   load of 100 %, 0 %, 0 %: key `vendor-profile-cores` of [HW 15]).
 """
 
 from __future__ import annotations
@@ -47,6 +49,7 @@ def rknn_tiles(shape: ConvShape, cores: int = 1) -> list[Tile] | None:
     if shape.insert > 1 or shape.insert_columns > 1 or max(shape.width, shape.out_width) > MAX_SIZE:
         return None
     group = (64 if shape.depthwise else 32) // shape.itemsize
+    cores = 1 if shape.table else cores
     if shape.depthwise and cores == 1:
         return _by_channels(shape, group)
     banks, resident = _banks(shape, group)

@@ -65,6 +65,8 @@ class ConvShape:
     """Bytes of an element: 1 for int8, 2 for fp16."""
     insert_columns: int = 1
     """Distance of the input's columns in a transposed convolution; 1 otherwise."""
+    table: bool = False
+    """Whether the DPU looks up an activation in its tables."""
 
     @property
     def stored_channels(self) -> int:

@@ -14,12 +14,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rkcosim.compiler.matmul import Matmul
+from rkcosim.compiler.matmul import KINDS, Matmul
 from rkcosim.compiler.matmul.tiling import MatmulTile, parts_of_k
 from rkcosim.spec.types import BANK_BYTES, BANKS
 
 SIDE = 256
 """Largest number of rows and of columns of a task."""
+HALF_BYTES = 2
+"""Bytes of a sum, fp16."""
 STEP = 32
 """Parts of K are multiples of this."""
 BATCH = 64
@@ -53,8 +55,9 @@ def _deepest(k: int, rows: int, columns: int) -> int:
     return depth
 
 
-def resident(product: Matmul) -> tuple[Matmul, int]:
-    """Return an fp16 product divided as that software divides it, and the number of its submits."""
+def resident(m: int, k: int, n: int) -> tuple[Matmul, int]:
+    """Return an fp16 product M x K x N divided as that software divides it, and the number of its submits."""
+    product = Matmul(KINDS["float16 x float16 -> float16"], m, k, n, c_native=True)
     cut = _cut(product)
     parts = parts_of_k(product, cut.depth)
     tasks = -(-product.m // cut.rows) * -(-product.n // cut.columns)
@@ -79,4 +82,5 @@ def _tiles(product: Matmul, cut: _Cut) -> Iterator[MatmulTile]:
                     adds=first > 0,
                     last=first + depth == product.k,
                     data_reuse=column > 0,
+                    sum_bytes=HALF_BYTES,
                 )
