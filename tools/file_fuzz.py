@@ -47,7 +47,7 @@ from rkcosim.compiler.loaders.tnn import write_network
 from rkcosim.compiler.model import compile_file
 from rkcosim.engines.snapshots.contents import read_snapshot
 from rkcosim.engines.snapshots.file import SnapshotFile
-from rkcosim.measure.perf.estimator.plans import estimate_plan
+from rkcosim.measure.perf.estimator import estimate_model
 from rkcosim.measure.report.data import read
 from rkcosim.rknn_file import read_rknn
 from rkcosim.rknn_file.info import info_json, info_lines
@@ -346,7 +346,7 @@ def _change_tnn(path: Path, data: bytes, rng: random.Random) -> None:
 
 def _report(folder: Path) -> Path:
     path = folder / "report.json"
-    path.write_text(json.dumps(as_json("digits", {"ours": estimate_plan(_DIGITS, "ours")}, "ours", 600, [])))
+    path.write_text(json.dumps(as_json("digits", estimate_model(_DIGITS), 600, [])))
     return path
 
 

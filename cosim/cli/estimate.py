@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +13,7 @@ from rkcosim.cli.options import ModelOptions, Page, Plan, Share
 from rkcosim.cli.results import write_text
 
 if TYPE_CHECKING:
-    from rkcosim.measure.perf.boards.expected import Plan as BoardPlan
-    from rkcosim.measure.perf.estimator.plans import Planned
+    from rkcosim.measure.perf.estimator import Estimate
     from rkcosim.measure.perf.estimator.whatif import Variant
 
 LAYER = "name op target tasks cycles bound macs bytes_read bytes_written peak".split()
@@ -62,7 +60,7 @@ def estimate_command(asked: EstimateOptions) -> None:
     """
     from rkcosim.base.files import read_model
     from rkcosim.compiler.model import naming_model
-    from rkcosim.measure.perf.boards.expected import published_line, time_line
+    from rkcosim.measure.perf.boards.expected import board_json, published_line, time_line
     from rkcosim.measure.perf.estimator.coefficients import said_error, stored_fit, warning
     from rkcosim.measure.perf.estimator.plans import PLANS, SAID, estimate_plan
     from rkcosim.measure.perf.estimator.whatif import memory_at, parse_speed, variants
@@ -82,7 +80,12 @@ def estimate_command(asked: EstimateOptions) -> None:
             raise ValueError("--what-if varies the plan of this compiler: leave out --plan rknn")
         with progress.step("what if: other memory, clocks, cores and splits"), asked.reading():
             others = list(variants(data, asked.clock, speed, asked.cores, found))
-    result = as_json(asked.model.name, both, asked.plan, asked.clock, others)
+    result = as_json(asked.model.name, found, asked.clock, others)
+    result["plan"] = asked.plan
+    result["plans"] = {
+        plan: board_json(one.estimate.cycles, one.submits, asked.clock, plan) for plan, one in both.items()
+    }
+    result["board"] = result["plans"][asked.plan]
     result["error"] = stored_fit().errors["held out"]
     result["warning"] = warning()
     print_estimate(result)
@@ -107,17 +110,10 @@ def estimate_command(asked: EstimateOptions) -> None:
         print(f"page: {asked.page}")
 
 
-def as_json(
-    name: str,
-    both: Mapping[BoardPlan, Planned],
-    plan: BoardPlan,
-    clock: float,
-    others: list[Variant],
-) -> dict[str, Any]:
+def as_json(name: str, found: Estimate, clock: float, others: list[Variant]) -> dict[str, Any]:
     """Return the result as plain values for JSON."""
     from rkcosim.measure.perf.boards.expected import board_json
 
-    found = both[plan].estimate
     total = sum(layer.cycles or 0 for layer in found.layers)
     layers = []
     for layer in found.layers:
@@ -141,11 +137,7 @@ def as_json(
         "macs": sum(layer.macs for layer in found.layers),
         "layers": layers,
         "host_layers": found.host,
-        "plan": plan,
-        "board": board_json(found.cycles, both[plan].submits, clock, plan),
-        "plans": {
-            name: board_json(one.estimate.cycles, one.submits, clock, name) for name, one in both.items()
-        },
+        "board": board_json(found.cycles, len(found.jobs), clock),
         "what_if": [variant.__dict__ for variant in others],
     }
 

@@ -74,10 +74,6 @@ def board_errors(plan: Plan = "ours") -> BoardErrors:
     return BoardErrors([NetworkError(**row) for row in data["networks"]], dict(data["families"]))
 
 
-def _errors(plan: Plan) -> BoardErrors:
-    return board_errors() if plan == "ours" else board_errors(plan)
-
-
 def write_errors(results: Iterable[Any], families: Iterable[dict[str, Any]], path: Path = FILE) -> None:
     """Store the errors that `rkcosim validate` found over all rows."""
     networks = [
@@ -105,7 +101,7 @@ def board_json(cycles: int, submits: int, clock_mhz: float = 1000.0, plan: Plan 
         "milliseconds": round(board_milliseconds(cycles, submits, clock_mhz), 6),
         "submits": submits,
         "submit_us": SUBMIT_US,
-        **asdict(_errors(plan)),
+        **asdict(board_errors(plan)),
     }
 
 
@@ -122,12 +118,11 @@ def submits_text(submits: int) -> str:
 
 def published_line(plan: Plan = "ours") -> str:
     """Return a line about how much published boards differ from such figures."""
-    errors = _errors(plan)
-    families = ", ".join(f"{name} {error:.1%}" for name, error in errors.families.items())
+    families = ", ".join(f"{name} {error:.1%}" for name, error in board_errors(plan).families.items())
     command = "rkcosim validate" if plan == "ours" else f"rkcosim validate --plan {plan}"
     return (
-        f"published boards took {published_networks(plan)} than such figures; median error of single "
-        f"layers: {families} ({command})"
+        f"published boards took {published_networks(plan)} than such figures; median errors of other "
+        f"families: {families} ({command})"
     )
 
 
@@ -137,7 +132,7 @@ def published_networks(plan: Plan = "ours") -> str:
         f"{abs(network.longer):.0%} {'longer' if network.longer >= 0 else 'less'} ({network.name}"
         f"{', part of the fit' if network.fitted else ''})"
         for network in sorted(
-            _errors(plan).networks,
+            board_errors(plan).networks,
             key=lambda network: network.longer,
         )
     )

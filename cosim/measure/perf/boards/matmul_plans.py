@@ -29,7 +29,9 @@ BATCH = 64
 
 
 @dataclass(frozen=True)
-class _Cut:
+class Cut:
+    """Rows, columns and part of K of a task."""
+
     rows: int
     columns: int
     depth: int
@@ -39,13 +41,13 @@ def _banks(lines: int, depth: int) -> int:
     return -(-lines * depth * 2 // BANK_BYTES)
 
 
-def _cut(product: Matmul) -> _Cut:
+def _cut(product: Matmul) -> Cut:
     rows, columns = min(product.m, SIDE), min(product.n, SIDE)
     depth = _deepest(product.k, rows, columns)
     if columns < product.n and depth < product.k:
         columns = SIDE // 2
         depth = _deepest(product.k, rows, columns)
-    return _Cut(rows, columns, depth)
+    return Cut(rows, columns, depth)
 
 
 def _deepest(k: int, rows: int, columns: int) -> int:
@@ -61,10 +63,11 @@ def resident(m: int, k: int, n: int) -> tuple[Matmul, int]:
     cut = _cut(product)
     parts = parts_of_k(product, cut.depth)
     tasks = -(-product.m // cut.rows) * -(-product.n // cut.columns)
-    return product.with_tiles(_tiles(product, cut)), len(parts) * -(-tasks // BATCH)
+    return product.with_tiles(tiles_of(product, cut)), len(parts) * -(-tasks // BATCH)
 
 
-def _tiles(product: Matmul, cut: _Cut) -> Iterator[MatmulTile]:
+def tiles_of(product: Matmul, cut: Cut) -> Iterator[MatmulTile]:
+    """Yield the tasks of a product that is divided in this way."""
     for first, depth in parts_of_k(product, cut.depth):
         for row in range(0, product.m, cut.rows):
             rows = min(cut.rows, product.m - row)
