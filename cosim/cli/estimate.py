@@ -56,7 +56,7 @@ def estimate_command(asked: EstimateOptions) -> None:
     """Estimate the time of each layer without simulating.
 
     It takes about a second and prints the error of the estimate against the RTL. The last lines compare two
-    times: with the plan of this compiler, and with RKNN's.
+    times: that of the RTL with the plan of this compiler, and that of a board with RKNN's plan.
     """
     from rkcosim.base.files import read_model
     from rkcosim.compiler.model import naming_model

@@ -14,10 +14,7 @@ from rkcosim.rknn_file.model import open_model
 
 PLANS: tuple[Plan, ...] = ("ours", "rknn")
 
-SAID: Mapping[Plan, str] = {
-    "ours": "with this compiler's plan, as the RTL",
-    "rknn": "with RKNN's plan, as boards",
-}
+SAID: Mapping[Plan, str] = {"ours": "as the RTL runs it", "rknn": "as boards run RKNN's plan"}
 
 
 @dataclass(frozen=True)
