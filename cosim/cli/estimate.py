@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rkcosim.base import progress
 from rkcosim.cli import results
 from rkcosim.cli.app import command, option
-from rkcosim.cli.options import ModelOptions, Page, Share
+from rkcosim.cli.options import ModelOptions, Page, Plan, Share
 from rkcosim.cli.results import write_text
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ class EstimateOptions(ModelOptions):
         "Clock of the NPU in MHz; the DRAM's clock does not change.", metavar="MHZ", default=1000.0
     )
     cores: Share = 1
+    plan: Plan = "ours"
     ddr: str | None = option(
         "DRAM speed for all cores: a transfer rate as 4224MT/s (the RK3588's LPDDR4X, 70 % of which is "
         "achieved), or an achieved bandwidth as 23.65GB/s. The bandwidth of one core scales with it.",
@@ -48,18 +49,20 @@ class EstimateOptions(ModelOptions):
 @command(
     "rkcosim estimate examples/digits/digits_int8.onnx",
     "rkcosim estimate model.tflite --clock 600 --cores 3 --ddr 3200MT/s",
+    "rkcosim estimate model.onnx --plan rknn --cores 3",
     "rkcosim estimate model.onnx --what-if --roofline roofline.svg",
 )
 def estimate_command(asked: EstimateOptions) -> None:
     """Estimate the time of each layer without simulating.
 
-    It takes about a second and prints the error of the estimate against the RTL.
+    It takes about a second and prints the error of the estimate against the RTL. The last lines compare two
+    times: that of the RTL with the plan of this compiler, and that of a board with RKNN's plan.
     """
     from rkcosim.base.files import read_model
     from rkcosim.compiler.model import naming_model
-    from rkcosim.measure.perf.boards.expected import published_line, time_line
-    from rkcosim.measure.perf.estimator import estimate_model
+    from rkcosim.measure.perf.boards.expected import board_json, published_line, time_line
     from rkcosim.measure.perf.estimator.coefficients import said_error, stored_fit, warning
+    from rkcosim.measure.perf.estimator.plans import PLANS, SAID, estimate_plan
     from rkcosim.measure.perf.estimator.whatif import memory_at, parse_speed, variants
     from rkcosim.measure.perf.page import check_section, write_section
 
@@ -69,17 +72,26 @@ def estimate_command(asked: EstimateOptions) -> None:
     dram = memory_at(asked.clock, speed)
     data = read_model(asked.model)
     with progress.step(f"estimating {asked.model.name}"), naming_model(asked.model), asked.reading():
-        found = estimate_model(data, dram=dram, cores=asked.cores)
+        both = {plan: estimate_plan(data, plan, dram=dram, cores=asked.cores) for plan in PLANS}
+    found = both[asked.plan].estimate
     others: list[Variant] = []
     if asked.what_if:
+        if asked.plan != "ours":
+            raise ValueError("--what-if varies the plan of this compiler: leave out --plan rknn")
         with progress.step("what if: other memory, clocks, cores and splits"), asked.reading():
             others = list(variants(data, asked.clock, speed, asked.cores, found))
     result = as_json(asked.model.name, found, asked.clock, others)
+    result["plan"] = asked.plan
+    result["plans"] = {
+        plan: board_json(one.estimate.cycles, one.submits, asked.clock, plan) for plan, one in both.items()
+    }
+    result["board"] = result["plans"][asked.plan]
     result["error"] = stored_fit().errors["held out"]
     result["warning"] = warning()
     print_estimate(result)
-    print(time_line(found.cycles, len(found.jobs), asked.clock))
-    print(published_line())
+    for plan, one in both.items():
+        print(f"{SAID[plan]}: {time_line(one.estimate.cycles, one.submits, asked.clock)}")
+        print(f"  {published_line(plan)}")
     print(said_error())
     if result["warning"]:
         print(f"warning: {result['warning']}")

@@ -66,6 +66,13 @@ DramLists = Annotated[
         words=_dram,
     ),
 ]
+Plan = Annotated[
+    Literal["ours", "rknn"],
+    Parameter(
+        "How convolutions are divided into tasks: as this compiler divides them (ours), or as RKNN does "
+        "(rknn). Compiled models and .rknn files keep their own plan."
+    ),
+]
 Page = Annotated[
     Path | None,
     Parameter("Update this command's section of a Markdown page (between its marker comments).", writes=True),
@@ -97,6 +104,14 @@ Outputs = Annotated[
     ),
 ]
 Program = Annotated[tuple[str, ...], Parameter("Program and its arguments, after --.", argument=True)]
+
+
+def planning(plan: str) -> AbstractContextManager[None]:
+    """Return a context in which models are compiled with a plan of `Plan`."""
+    from rkcosim.compiler.rknn_tiling import rknn_tiles
+    from rkcosim.compiler.tiling import planned_by
+
+    return planned_by(rknn_tiles if plan == "rknn" else None)
 
 
 def one_cluster(scheduler: str | None, workers: int | None) -> None:

@@ -13,11 +13,13 @@ from rkcosim.cli.options import (
     Csv,
     Html,
     InputOptions,
+    Plan,
     RecordedOptions,
     Scheduler,
     Share,
     Workers,
     one_cluster,
+    planning,
 )
 from rkcosim.cli.results import write_csv
 from rkcosim.cli.snapshots import SnapshotOptions
@@ -33,6 +35,7 @@ class RunOptions(InputOptions, RecordedOptions, SnapshotOptions):
 
     check: bool = option("Compare every tensor bit for bit with both golden models.", default=False)
     cores: Share = 1
+    plan: Plan = "ours"
     jobs_by: Literal["auto", "chain", "node"] = option(
         "Jobs of a .rknn file: one for each chain of linked tasks (chain), or one for each node (node); "
         "auto is chain.",
@@ -90,11 +93,11 @@ def run_command(asked: RunOptions) -> None:
     """
     from rkcosim.cli.snapshots import Run
 
-    names = ("engine", "exact", "check", "seed", "cores", "dram", "jobs_by", *asked.READING)
+    names = ("engine", "exact", "check", "seed", "cores", "plan", "dram", "jobs_by", *asked.READING)
     with asked.recording() as trace:
         asked.sharded(trace)  # options that exclude each other are reported before a snapshot is read
         saving = Run(asked, "run", asked.model, names, trace)
-        with asked.reading(saving.values):
+        with asked.reading(saving.values), planning(saving.values.get("plan", "ours")):
             _run(asked, trace, saving)
 
 
@@ -111,6 +114,7 @@ def _run(asked: RunOptions, trace: TraceSpec | None, saving: Run) -> None:
     sharded = asked.sharded(trace)
     values = {name: value for name, value in saving.values.items() if name not in asked.READING}
     asked_jobs = values.pop("jobs_by")
+    values.pop("plan", None)  # the context in which this runs
     how = None if asked_jobs == "auto" else asked_jobs
     data = read_model(asked.model)  # reports the kind of a file that is not a model
     if sharded is not None and is_rknn(data):

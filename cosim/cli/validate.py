@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rkcosim.base import progress
 from rkcosim.cli.app import Options, command, option
-from rkcosim.cli.options import Page
+from rkcosim.cli.options import Page, Plan
 
 if TYPE_CHECKING:
     from rkcosim.measure.perf.boards import table as boards
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class ValidateOptions(Options):
     """Options of `rkcosim validate`."""
 
-    family: tuple[Literal["dense", "depthwise", "first", "memory", "matmul", "models"], ...] = option(
-        "Select the rows of this family; repeatable.", default=()
+    family: tuple[Literal["dense", "depthwise", "first", "memory", "matmul", "models", "language"], ...] = (
+        option("Select the rows of this family; repeatable.", default=())
     )
     rows: tuple[str, ...] = option(
         "Select these rows (--list prints all); repeatable, or separated by commas.", metavar="ID", default=()
@@ -33,6 +33,7 @@ class ValidateOptions(Options):
     memory: Literal["fitted", "default"] = option(
         "Memory timing: fitted to boards, or the default of `rkcosim run`.", default="fitted"
     )
+    plan: Plan = "ours"
     constants: bool = option("Print the timing constants and their sources, and run nothing.", default=False)
     list_: bool = option("Print the published rows, and run nothing.", default=False)
     page: Page = None
@@ -42,6 +43,7 @@ class ValidateOptions(Options):
     "rkcosim validate --rows UNET-22,UNET-64x34",
     "rkcosim validate --family memory --memory default",
     "rkcosim validate --estimate --json -",
+    "rkcosim validate --plan rknn --family models",
 )
 def validate_command(asked: ValidateOptions) -> None:
     """Compare with published measurements of boards.
@@ -63,14 +65,17 @@ def _run(asked: ValidateOptions) -> None:
     """Run or estimate the rows, print and write the results."""
     from rkcosim.measure.perf.boards import table as boards
     from rkcosim.measure.perf.boards import text as validate_text
-    from rkcosim.measure.perf.boards.expected import write_errors
+    from rkcosim.measure.perf.boards.expected import FILES, write_errors
     from rkcosim.measure.perf.boards.validate import Setting, families, validate
     from rkcosim.measure.perf.page import write_section
 
     chosen = _chosen(asked)
     if asked.page and len(chosen) < len(boards.rows()):
         raise ValueError("--page needs all rows: leave out --family and --rows")
-    setting = Setting("rtl" if asked.rtl else "estimate" if asked.estimate else "auto", asked.memory)
+    choice: Literal["rtl", "estimate", "auto"] = (
+        "rtl" if asked.rtl else "estimate" if asked.estimate else "auto"
+    )
+    setting = Setting(choice, asked.memory, plan=asked.plan)
     print(validate_text.heading())
     with progress.step("rows of boards", len(chosen)) as step:
 
@@ -82,9 +87,13 @@ def _run(asked: ValidateOptions) -> None:
     found = families(results)
     print()
     print("\n".join(validate_text.family_lines(found)))
-    for line in validate_text.findings(results):
+    for line in validate_text.findings(results) if asked.plan == "ours" else ():
         print(textwrap.fill(line, 110, subsequent_indent="  "))
-    if asked.page:
+    if asked.page and asked.plan != "ours":
+        write_section("rknn", validate_text.plan_section(results, found), asked.page)
+        write_errors(results, found, FILES[asked.plan])
+        print(f"page: {asked.page}")
+    elif asked.page:
         plain = families(validate(chosen, setting=Setting("estimate", "default")))
         write_section("validate", validate_text.section(results, found, setting, plain), asked.page)
         write_section("errors", validate_text.errors_section(results), asked.page)
@@ -151,6 +160,7 @@ def _document(results: list[Result], found: list[dict[str, Any]], setting: Setti
     return {
         "schema_version": SCHEMA_VERSION,
         "memory": setting.memory,
+        "plan": setting.plan,
         "core_bytes_per_ns": speed,
         "families": found,
         "rows": [result.as_json() for result in results],

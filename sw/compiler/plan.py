@@ -112,6 +112,15 @@ class Plan:
         """Number of jobs of one inference, that is, segments that do not run on the host."""
         return sum(segment.host is None for segment in self.segments())
 
+    @property
+    def chains(self) -> int:
+        """Number of groups of jobs without a step of the host between them.
+
+        RKNN links the tasks of such a group, also on several cores, to one submit.
+        """
+        npu = [segment.host is None for segment in self.segments()]
+        return sum(here and not before for before, here in zip([False, *npu], npu, strict=False))
+
     def regcmd_bytes(self) -> int:
         """Size of the command region in bytes."""
         builders = self.builders(dict.fromkeys(("regcmd", "weights", "activations"), 0))

@@ -253,7 +253,15 @@ class _Planner:
         x, y = step.inputs[0], step.output
         argb = (x.cube[0], argb_pitch(x.cube[2])) if pixels else (0, 0)
         return ConvShape(
-            *x.cube, *y.cube, step.window, step.depthwise, *argb, step.insert[0], y.itemsize, step.insert[1]
+            *x.cube,
+            *y.cube,
+            step.window,
+            step.depthwise,
+            *argb,
+            step.insert[0],
+            y.itemsize,
+            step.insert[1],
+            step.activation is not None,
         )
 
     def _surfaces_written(self, index: int, step: Step) -> int:

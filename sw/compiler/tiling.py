@@ -7,7 +7,7 @@ this way it is first divided into ranges of channels (depthwise) and of output c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -67,6 +67,8 @@ class ConvShape:
     """Bytes of an element: 1 for int8, 2 for fp16."""
     insert_columns: int = 1
     """Distance of the input's columns in a transposed convolution; 1 otherwise."""
+    table: bool = False
+    """Whether the DPU looks up an activation in its tables."""
 
     @property
     def stored_channels(self) -> int:
@@ -167,6 +169,8 @@ class Tile:
     first_column: int = 0
     columns: int = 0
     """Number of output columns; 0 for all."""
+    grains: int = 0
+    """FEATURE_GRAINS; 0 for the rows of a first stripe."""
 
 
 @dataclass(frozen=True)
@@ -204,6 +208,19 @@ def fixed_weight_banks(banks: int) -> Iterator[None]:
         yield
 
 
+Tiler = Callable[["ConvShape", int], "list[Tile] | None"]
+"""Divides a convolution for a number of cores; None: it has no division of its own."""
+
+_TILER: ContextVar[Tiler | None] = ContextVar("tiler", default=None)
+
+
+@contextmanager
+def planned_by(tiler: Tiler | None) -> Iterator[None]:
+    """Divide the convolutions planned inside by a function; those for which it has None as usual."""
+    with holding(_TILER, tiler):
+        yield
+
+
 def plan_tiles(shape: ConvShape, what: str, cores: int = 1) -> list[Tile]:
     """Cut a convolution into tiles.
 
@@ -216,6 +233,10 @@ def plan_tiles(shape: ConvShape, what: str, cores: int = 1) -> list[Tile]:
         If no division fits; `what` names the layer.
     """
     _check_window(shape, what)
+    tiler = _TILER.get()
+    given = tiler(shape, cores) if tiler else None
+    if given is not None:
+        return given
     problem = _problem(shape, what)
     if problem is None:
         return _whole_tiles(shape, cores)

@@ -36,10 +36,12 @@ def test_each_submit_costs_the_drivers_time() -> None:
     assert time_line(1_000_000, 3).endswith("1.067 ms, of which 22.5 us for each of 3 submits")
 
 
-def test_the_stored_errors_are_those_of_the_page() -> None:
+@pytest.mark.parametrize("plan", ["ours", "rknn"])
+def test_the_stored_errors_are_those_of_the_page(plan: expected.Plan) -> None:
     """`rkcosim validate --page` writes both."""
-    page = read_section("validate", ROOT / "docs" / "performance.md")
-    errors = board_errors()
+    section = "validate" if plan == "ours" else plan
+    page = read_section(section, ROOT / "docs" / "performance.md")
+    errors = board_errors(plan)
     known = {row.id: row for row in rows()}
     assert [network.name for network in errors.networks] == [
         row.id for row in rows() if row.family == "models"
@@ -59,11 +61,12 @@ def test_what_is_said_follows_the_stored_errors(monkeypatch: pytest.MonkeyPatch)
         [expected.NetworkError("Slow", -0.5, False), expected.NetworkError("Fast", 0.25, True)],
         {"dense": 0.03},
     )
-    monkeypatch.setattr(expected, "board_errors", lambda: found)
+    monkeypatch.setattr(expected, "board_errors", lambda plan="ours": found)
     assert published_line() == (
         "published boards took 20% less (Fast, part of the fit), 100% longer (Slow) than such figures; "
-        "median error of single layers: dense 3.0% (rkcosim validate)"
+        "median errors of other families: dense 3.0% (rkcosim validate)"
     )
+    assert published_line("rknn").endswith("dense 3.0% (rkcosim validate --plan rknn)")
     assert board_json(1000, 1)["networks"][0] == {"name": "Slow", "error": -0.5, "fitted": False}
 
 
@@ -96,6 +99,21 @@ def test_estimates_say_it(tmp_path: Path) -> None:
     assert data["board"] == board_json(data["cycles"], data["jobs"])
     assert data["dram"]["gigabytes_per_second"] == DramConfig().core_bytes_per_cycle
     assert time_line(data["cycles"], data["jobs"]) in result.output and published_line() in result.output
+    assert data["plan"] == "ours" and data["plans"]["ours"] == data["board"]
+    assert published_line("rknn") in result.output
+    assert data["plans"]["rknn"]["milliseconds"] > data["board"]["milliseconds"]
+
+
+def test_estimates_of_the_other_plan(tmp_path: Path) -> None:
+    out = tmp_path / "e.json"
+    given = ["estimate", str(DIGITS), "--plan", "rknn", "--cores", "3", "--json", str(out)]
+    result = CliRunner().invoke(app, given)
+    assert result.exit_code == 0, result.output
+    data = json.loads(out.read_text())
+    assert data["plan"] == "rknn" and data["board"] == data["plans"]["rknn"]
+    assert data["board"]["submits"] == 1 < data["jobs"]
+    result = CliRunner().invoke(app, ["estimate", str(DIGITS), "--plan", "rknn", "--what-if"])
+    assert result.exit_code == 2 and "--what-if varies" in result.output
 
 
 def test_what_several_cores_move() -> None:

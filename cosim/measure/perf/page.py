@@ -20,7 +20,17 @@ from typing import Any
 from rkcosim.base import PACKAGE
 from rkcosim.waves.whole_file import whole_file
 
-SECTIONS = ("bench", "networks", "layers", "validate", "errors", "constants", "estimator", "counters")
+SECTIONS = (
+    "bench",
+    "networks",
+    "layers",
+    "validate",
+    "rknn",
+    "errors",
+    "constants",
+    "estimator",
+    "counters",
+)
 """Names of the sections, in their order on the page."""
 
 _MARKER = re.compile(rf"<!-- ({'|'.join(SECTIONS)}): (begin|end) -->")

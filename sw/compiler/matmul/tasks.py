@@ -12,13 +12,14 @@ separate memory for each tile of C.  All parts but the first read these sums wit
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.compiler.matmul.shape import ATOM_BITS, ProductShape, pack_b
+from rkcosim.compiler.matmul.shape import ATOM_BITS, KINDS, ProductShape, pack_b
 from rkcosim.compiler.matmul.tiling import SUM_BYTES, MatmulTile, plan_tiles
 from rkcosim.compiler.programs.dpu import BURST_16
 from rkcosim.compiler.programs.operands import TABLE_BYTES
@@ -28,8 +29,9 @@ from rkcosim.regcmd import TaskBuilder
 from rkcosim.spec.layouts import ATOM_BYTES, pack_bs_table
 from rkcosim.spec.regs import registers
 
-STORAGE_32 = 3
-"""Element size code of 32 bits (EDATA_SIZE, ERDMA_DATA_SIZE)."""
+HALF_BYTES = 2
+STORAGE = {HALF_BYTES: 2, 4: 3}
+"""Bytes of an element -> its size code (EDATA_SIZE, ERDMA_DATA_SIZE)."""
 
 _SKIPPED = ("LUT_ACCESS", "CLK_GATE", "MAC_GATING", "S_POINTER")
 
@@ -46,7 +48,7 @@ class Places:
 
     def sums_of(self, p: ProductShape, t: MatmulTile) -> int:
         """Byte address of the sums of a tile; the tiles of a column range follow one another by rows."""
-        return self.sums + SUM_BYTES * (t.column * p.m + t.row * t.columns)
+        return self.sums + t.sum_bytes * (t.column * p.m + t.row * t.columns)
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,13 @@ def _cna(program: _Program, p: ProductShape, t: MatmulTile, places: Places) -> N
     cna("WEIGHT_SIZE0", WEIGHT_BYTES=t.columns * column)
     cna("WEIGHT_SIZE1", WEIGHT_BYTES_PER_KERNEL=column)
     cna("WEIGHT_SIZE2", WEIGHT_WIDTH=1, WEIGHT_HEIGHT=1, WEIGHT_KERNELS=t.columns)
-    cna("CBUF_CON0", DATA_BANK=t.data_banks, WEIGHT_BANK=t.weight_banks, WEIGHT_REUSE=int(t.reuse))
+    cna(
+        "CBUF_CON0",
+        DATA_BANK=t.data_banks,
+        WEIGHT_BANK=t.weight_banks,
+        WEIGHT_REUSE=int(t.reuse),
+        DATA_REUSE=int(t.data_reuse),
+    )
     cna("CBUF_CON1", DATA_ENTRIES=-(-column // ENTRY_BYTES))
     cna("CVT_CON0", DATA_SIGN=1, CVT_TYPE=1, CVT_BYPASS=1)
     cna("FC_DATA_SIZE0", DMA_WIDTH=1, DMA_HEIGHT=t.rows)
@@ -157,7 +165,8 @@ def _cna(program: _Program, p: ProductShape, t: MatmulTile, places: Places) -> N
 
 def _dpu(program: _Program, p: ProductShape, t: MatmulTile, places: Places, requant: Requant | None) -> None:
     dpu = partial(program.set, "DPU")
-    kind = p.kind if t.last else p.kind.sums
+    sums = KINDS["float16 x float16 -> float16"] if t.sum_bytes == HALF_BYTES else p.kind.sums
+    kind = p.kind if t.last else sums
     assert kind is not None
     surfaces = kind.group // kind.c_step
     dpu("FEATURE_MODE_CFG", BURST_LEN=BURST_16, OUTPUT_MODE=2)
@@ -204,7 +213,7 @@ def _dpu(program: _Program, p: ProductShape, t: MatmulTile, places: Places, requ
         dpu(
             "EW_CFG",
             EW_DATA_MODE=1,
-            EDATA_SIZE=STORAGE_32,
+            EDATA_SIZE=STORAGE[t.sum_bytes],
             EW_ALU_ALGO=2,
             EW_OP_SRC=1,
             EW_RELU_BYPASS=1,
@@ -231,7 +240,7 @@ def _rdma(program: _Program, p: ProductShape, t: MatmulTile, places: Places, req
         rdma("BRDMA_CFG", BRDMA_DATA_USE=7)
         program.address("DPU_RDMA", "BS_BASE_ADDR", places.table + t.column * TABLE_BYTES)
     if t.adds:
-        rdma("ERDMA_CFG", ERDMA_DATA_MODE=1, ERDMA_DATA_SIZE=STORAGE_32)
+        rdma("ERDMA_CFG", ERDMA_DATA_MODE=1, ERDMA_DATA_SIZE=STORAGE[t.sum_bytes])
         rdma("EW_SURF_STRIDE", EW_SURF_STRIDE=t.rows)
         program.address("DPU_RDMA", "EW_BASE_ADDR", places.sums_of(p, t))
     else:
@@ -261,6 +270,12 @@ class Matmul(ProductShape):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "tiles", plan_tiles(self))
+
+    def with_tiles(self, tiles: Iterable[MatmulTile]) -> Matmul:
+        """Return the same product divided into these tasks, for plans of other software."""
+        other = replace(self)
+        object.__setattr__(other, "tiles", tuple(tiles))
+        return other
 
     @property
     def parts(self) -> list[tuple[int, int]]:

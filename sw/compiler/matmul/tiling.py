@@ -38,6 +38,8 @@ class MatmulTile:
     adds : whether the sums of the earlier parts of K are added.
     last : whether this is the last part of K; it writes C, the other parts write sums.
     reuse : whether the weights of the previous task are used again.
+    data_reuse : whether the rows of A of the previous task are used again.
+    sum_bytes : bytes of a sum of parts of K; 2 for sums of fp16 products that are rounded to fp16.
     """
 
     row: int
@@ -51,6 +53,8 @@ class MatmulTile:
     reuse: bool = False
     adds: bool = False
     last: bool = True
+    data_reuse: bool = False
+    sum_bytes: int = SUM_BYTES
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,7 @@ def _cna(
 
     cna = partial(settings.set, "CNA")
     _conv_mode(settings, step, shape)
-    cna("CONV_CON2", FEATURE_GRAINS=min(window.strides[0] + reach + 1, 1023))
+    cna("CONV_CON2", FEATURE_GRAINS=tile.grains or min(window.strides[0] + reach + 1, 1023))
     cna(
         "CONV_CON3",
         ATROUS_Y_DILATION=window.dilations[0] - 1,

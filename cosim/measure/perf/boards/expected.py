@@ -6,13 +6,18 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rkcosim.measure.perf.page import read_stored, write_stored
 
+Plan = Literal["ours", "rknn"]
+"""The plan of a time: this compiler's on the RTL, or RKNN's with the order in which boards load."""
+
 FILE = Path(__file__).with_name("errors.json")
+FILES: dict[Plan, Path] = {"ours": FILE, "rknn": FILE.with_name("errors_rknn.json")}
 SCHEMA_VERSION = 1
 COMMAND = "rkcosim validate --page docs/performance.md"
+PAGES: dict[Plan, str] = {"ours": COMMAND, "rknn": COMMAND.replace("--page", "--plan rknn --page")}
 
 SUBMIT_US = 22.5
 """Microseconds that the vendor's driver adds to each submit of a model: submit 2.5, interrupt handler 2,
@@ -57,15 +62,15 @@ class BoardErrors:
 
 
 @cache
-def board_errors() -> BoardErrors:
-    """Return the checked-in errors.
+def board_errors(plan: Plan = "ours") -> BoardErrors:
+    """Return the checked-in errors of a plan's times.
 
     Raises
     ------
     ValueError
         If the file is damaged or has another version.
     """
-    data = read_stored(FILE, SCHEMA_VERSION, f"write it again: {COMMAND}")
+    data = read_stored(FILES[plan], SCHEMA_VERSION, f"write it again: {PAGES[plan]}")
     return BoardErrors([NetworkError(**row) for row in data["networks"]], dict(data["families"]))
 
 
@@ -90,13 +95,13 @@ def board_milliseconds(cycles: int, submits: int, clock_mhz: float = 1000.0) -> 
     return (cycles / clock_mhz + SUBMIT_US * submits) / 1000
 
 
-def board_json(cycles: int, submits: int, clock_mhz: float = 1000.0) -> dict[str, Any]:
+def board_json(cycles: int, submits: int, clock_mhz: float = 1000.0, plan: Plan = "ours") -> dict[str, Any]:
     """Return the member `board` in the JSON of commands that report the time of a model."""
     return {
         "milliseconds": round(board_milliseconds(cycles, submits, clock_mhz), 6),
         "submits": submits,
         "submit_us": SUBMIT_US,
-        **asdict(board_errors()),
+        **asdict(board_errors(plan)),
     }
 
 
@@ -111,19 +116,23 @@ def submits_text(submits: int) -> str:
     return f"{SUBMIT_US:g} us for " + ("one submit" if submits == 1 else f"each of {submits} submits")
 
 
-def published_line() -> str:
+def published_line(plan: Plan = "ours") -> str:
     """Return a line about how much published boards differ from such figures."""
-    families = ", ".join(f"{name} {error:.1%}" for name, error in board_errors().families.items())
+    families = ", ".join(f"{name} {error:.1%}" for name, error in board_errors(plan).families.items())
+    command = "rkcosim validate" if plan == "ours" else f"rkcosim validate --plan {plan}"
     return (
-        f"published boards took {published_networks()} than such figures; median error of single layers: "
-        f"{families} (rkcosim validate)"
+        f"published boards took {published_networks(plan)} than such figures; median errors of other "
+        f"families: {families} ({command})"
     )
 
 
-def published_networks() -> str:
+def published_networks(plan: Plan = "ours") -> str:
     """Return how much longer boards took for whole networks, for example "12% longer (MobileNetV2), ..."."""
     return ", ".join(
         f"{abs(network.longer):.0%} {'longer' if network.longer >= 0 else 'less'} ({network.name}"
         f"{', part of the fit' if network.fitted else ''})"
-        for network in sorted(board_errors().networks, key=lambda network: network.longer)
+        for network in sorted(
+            board_errors(plan).networks,
+            key=lambda network: network.longer,
+        )
     )

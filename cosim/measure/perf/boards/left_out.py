@@ -43,7 +43,6 @@ LEFT_OUT = (
     LeftOut("12.4", "7.9 -> 1.65 ms per image", "EfficientNet-Lite0", _POOL),
     LeftOut("12.4", "30 fps", "SSD MobileDet, Mesa", _OTHER_STACK),
     LeftOut("12.4", "22.9 / 19.8 ms", "SSD MobileNetV1, Mesa", _OTHER_STACK),
-    LeftOut("12.4", "16.7 / 9.5 ms", "YOLOv5s-relu", _REWORKED),
     LeftOut("12.4", "27.7 ms p50", "YOLOv5s", "with pre- and postprocessing on the host"),
     LeftOut("12.4", "66.1 / 82.5 / 48.4 / 20.9 fps", "yolov5s_relu, n, s, m", _REWORKED),
     LeftOut("12.4", "73.5 / 38.0 / 16.2 fps", "yolov8n, s, m", _REWORKED),
@@ -61,8 +60,4 @@ LEFT_OUT = (
     LeftOut("12.4", "30.3 s vs 49.3 s", "Qwen3-0.6B prefill", _HOST),
     LeftOut("12.4", "17.0 s vs 36.4 s", "Whisper large-v3 encoder", _HOST),
     LeftOut("12.4", "~649 ms", "Qwen3-VL prefill", _HOST),
-    LeftOut("12.6", "945 (573 three cores)", "add on three cores", "the compiler divides only convolutions"),
-    LeftOut(
-        "12.6", "2002 (1283 three cores)", "concat on three cores", "the compiler divides only convolutions"
-    ),
 )

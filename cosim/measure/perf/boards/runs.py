@@ -8,10 +8,14 @@ from pathlib import Path
 
 from rkcosim.compiler import CompiledModel, ModelError, compile_model
 from rkcosim.compiler.matmul import CHANNEL_STEP, KINDS, SUM_BYTES, Matmul
+from rkcosim.compiler.rknn_tiling import rknn_plans
 from rkcosim.compiler.steps import HostStep
 from rkcosim.engines.engine import Engine
 from rkcosim.engines.library import DramConfig
 from rkcosim.measure.perf import formula, layer_models
+from rkcosim.measure.perf.boards import language
+from rkcosim.measure.perf.boards.expected import Plan
+from rkcosim.measure.perf.boards.matmul_plans import resident
 from rkcosim.measure.perf.boards.networks import network_file
 from rkcosim.measure.perf.boards.table import Row
 from rkcosim.measure.perf.estimator import estimate_model
@@ -30,8 +34,20 @@ PRODUCTS = {
 }
 """Type of a published product -> kind that is run (the rows do not give the output's type)."""
 
-NETWORKS = {"MobileNetV1": "mobilenet_v1", "MobileNetV2": "mobilenet_v2", "ResNet50": "resnet50"}
+NETWORKS = {
+    "MobileNetV1": "mobilenet_v1",
+    "MobileNetV2": "mobilenet_v2",
+    "ResNet50": "resnet50",
+    "YOLOv5s-relu": "yolov5s_relu",
+    "YOLOv5s-relu-three-cores": "yolov5s_relu",
+}
 """Row -> network of `examples/networks/make.py`."""
+
+RESIDENT_SOURCES = ("notes-device-split", "notes-clock")
+"""Sources whose products were divided as `rkcosim.measure.perf.boards.matmul_plans.resident` divides them."""
+
+SHARED = ("add", "concat")
+"""Operations that RKNN divides among cores, each of which takes a part of the rows."""
 
 PATIENCE = 12
 """A job counts as hung after this many times its formula plus a million cycles."""
@@ -57,18 +73,22 @@ def fitted_bandwidth() -> float:
     return float(read_stored(CALIBRATION, CALIBRATION_VERSION)["core_bytes_per_ns"])
 
 
-def board_memory(clock_mhz: float = REFERENCE_MHZ, core_bytes_per_ns: float | None = None) -> DramConfig:
+def board_memory(
+    clock_mhz: float = REFERENCE_MHZ, core_bytes_per_ns: float | None = None, in_core: bool = False
+) -> DramConfig:
     """Return the timing of a board's memory for one core at an NPU clock.
 
     Parameters
     ----------
     clock_mhz : clock of the NPU.
     core_bytes_per_ns : limit of one core's bandwidth; None: only the peak of all cores limits it.
+    in_core : whether that limit lies in the core, so that it is per cycle at any clock.
     """
     default = DramConfig().unshared
     if core_bytes_per_ns is not None:
         default = replace(default, core_bytes_per_cycle=min(default.peak_bytes_per_cycle, core_bytes_per_ns))
-    return default.at_clock(clock_mhz / REFERENCE_MHZ)
+    slower = default.at_clock(clock_mhz / REFERENCE_MHZ)
+    return replace(slower, core_bytes_per_cycle=default.core_bytes_per_cycle) if in_core else slower
 
 
 @dataclass(frozen=True)
@@ -101,6 +121,8 @@ class Work:
     parts : number of times it is run for the row.
     submits : number of jobs of one run.
     note : how our run deviates from the published one.
+    as_boards : whether estimates load first and keep cores in lock step (`estimate_model`).
+    cores : cores that each run the whole of `what`, which is a part of the row.
     """
 
     row: Row
@@ -110,6 +132,8 @@ class Work:
     parts: int = 1
     submits: int = 1
     note: str = ""
+    as_boards: bool = False
+    cores: int = 1
 
     def run(self, engine: Engine) -> Ran:
         """Run it on random data on a new engine of one core; work of the host takes no cycles."""
@@ -122,8 +146,8 @@ class Work:
 
     def estimate(self, dram: DramConfig) -> Ran:
         """Estimate it with the estimator that is fitted to the RTL, without simulation."""
-        found = estimate_model(self.what, dram=dram)
-        return self._whole(found.cycles, len(found.tasks), {})
+        found = estimate_model(self.what, dram=dram, as_boards=self.as_boards, copies=self.cores)
+        return self._whole(found.cycles, self.cores * len(found.tasks), {})
 
     def _whole(self, cycles: int, tasks: int, went: dict[str, int]) -> Ran:
         times = self.parts
@@ -131,17 +155,61 @@ class Work:
         return Ran(times * cycles, times * tasks, self.submits, counts)
 
 
-def work(row: Row) -> Work:
-    """Build the work of a row.
+def work(row: Row, plan: Plan = "ours") -> Work:
+    """Build the work of a row with the plan of this compiler, or that of the software that was measured.
+
+    That is RKNN's, as far as its rules are known, and for some products that of their authors.
 
     Raises
     ------
     ModelError, MatmulError, NetworkError
         If it cannot be built; the message gives the reason.
     """
+    if row.family == "language":
+        return _language(row, plan)
+    if plan == "ours":
+        return _work(row)
+    if row.source in RESIDENT_SOURCES:
+        product, submits = resident(row.input[0], *row.output)
+        return replace(_work(row), what=product, as_boards=True, submits=submits)
+    with rknn_plans():
+        if row.cores > 1 and row.operation in SHARED:
+            channels, height, width = row.input
+            part = channels, -(-height // row.cores), width
+            whole = _work(replace(row, cores=1))
+            share = _work(replace(row, cores=1, input=part, output=part))
+            return replace(share, row=row, bounds=whole.bounds, as_boards=True, cores=row.cores)
+        found = _work(row)
+    chains = found.what.plan.chains if isinstance(found.what, CompiledModel) else found.submits
+    return replace(found, as_boards=True, submits=chains)
+
+
+def _work(row: Row) -> Work:
     if row.operation == "matmul":
         return _product(row)
     return _network(row) if row.operation == "model" else _single(row)
+
+
+class _Calls(Work):
+    """The matrix products of a language model, which are only estimated."""
+
+    def run(self, engine: Engine) -> Ran:
+        """Refuse to run: a step has hundreds of products, most of them equal."""
+        raise ModelError(f"{self.row.id}: products of a language model are only estimated")
+
+    def estimate(self, dram: DramConfig) -> Ran:
+        """Estimate all products; each is counted as one task for each core."""
+        model, tokens = language.LanguageModel(*self.row.input), self.row.output[0]
+        cycles = language.cycles(model, tokens, self.row.cores, dram, self.as_boards)
+        return Ran(cycles, self.row.cores * model.products(tokens).total(), self.submits, {})
+
+
+def _language(row: Row, plan: Plan) -> Work:
+    model, tokens = language.LanguageModel(*row.input), row.output[0]
+    npu = -(-model.macs(tokens) // (row.cores * math.prod(formula.GROUPS[0])))
+    moved = model.weights(), 0
+    part = language.share(tokens, model.width, model.width, row.cores)
+    return _Calls(row, part, _bounds(row, npu, moved), 1.0, as_boards=plan != "ours")
 
 
 def _bounds(row: Row, npu: int, moved: tuple[int, int]) -> Bounds:
@@ -152,6 +220,8 @@ def _bounds(row: Row, npu: int, moved: tuple[int, int]) -> Bounds:
 def _single(row: Row) -> Work:
     """Build a single layer, compiled from a model of it; its bounds follow from the row's sizes."""
     parts, note = 1, ""
+    if row.cores > 1 and row.operation in SHARED:
+        raise ModelError(f"{row.id}: this compiler divides only convolutions among cores")
     try:
         model = compile_model(_layer(row, row.input[0]))
     except ModelError:
@@ -201,12 +271,15 @@ def _network(row: Row) -> Work:
     Its bounds are sums over the layers (for `cycles`, of the larger bound of each), as in [HW 12.6].  The
     sizes of the tensors between the layers follow from the plan, so its traffic is 1.
     """
-    model = compile_model(network_file(NETWORKS[row.id]).read_bytes())
+    model = compile_model(network_file(NETWORKS[row.id]).read_bytes(), cores=row.cores)
     layers: dict[int, tuple[int, int, int]] = {}
     for task in model.plan.tasks:
         npu, read, written = layers.get(task.layer, (0, 0, 0))
         layers[task.layer] = npu + task.formula_npu, read + task.reads, written + task.writes
-    found = [(npu, formula.ddr(read, written, board_memory())) for npu, read, written in layers.values()]
+    found = [
+        (-(-npu // row.cores), formula.ddr(read, written, board_memory()))
+        for npu, read, written in layers.values()
+    ]
     bounds = Bounds(sum(npu for npu, _ in found), sum(ddr for _, ddr in found), sum(map(max, found)))
     return Work(row, model, bounds, 1.0, submits=model.plan.jobs)
 
@@ -230,7 +303,7 @@ def _layer(row: Row, channels: int) -> bytes:
     if row.operation == "add":
         return layer_models.add(row.input, int8=int8)
     if row.operation == "concat":
-        return layer_models.concat(row.input, 3, int8=int8)
+        return layer_models.concat(row.input, 4 if row.input[0] % 3 else 3, int8=int8)
     if row.operation == "maxpool":
         return layer_models.max_pool(row.input, row.kernel, row.stride, row.pad, int8=int8)
     if row.operation == "resize":

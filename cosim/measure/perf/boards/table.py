@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 
 TABLE = Path(__file__).with_name("boards.csv")
 
-Family = Literal["dense", "depthwise", "first", "memory", "matmul", "models"]
+Family = Literal["dense", "depthwise", "first", "memory", "matmul", "models", "language"]
 FAMILIES: tuple[Family, ...] = get_args(Family)
 
 LEAST_US = 1000.0
@@ -34,8 +34,9 @@ class Row:
     id : stable name of the row.
     section : number of the section in docs/reference.
     family : kind of work.
-    operation : conv, add, concat, maxpool, resize, matmul or model.
-    input, output : sizes C x H x W; for a product those of A (M x K) and B (K x N).
+    operation : conv, add, concat, maxpool, resize, matmul, model, prefill or decode.
+    input, output : sizes C x H x W; for a product those of A (M x K) and B (K x N); for a language model
+        those of `rkcosim.measure.perf.boards.language.LanguageModel`, and the number of tokens.
     kernel, stride, pad : the window; `kernel` is the factor of a resize.
     type : int4, int8 or fp16.
     activation : none, clip, leaky or swish.

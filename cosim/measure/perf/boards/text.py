@@ -165,6 +165,26 @@ def section(
     return "\n".join(text)
 
 
+def plan_section(results: Sequence[Result], found: Iterable[dict[str, Any]]) -> str:
+    """Return the section `rknn`: the rows with the plans of the software that was measured."""
+    heads = ("family", "rows", "estimated", "counted", "median error", "mean error", "bias")
+    keys = ("family", "rows", "run", "counted")
+    shares = ("median_error", "mean_error")
+    lines = (
+        (*(entry[key] for key in keys), *(_share(entry[key]) for key in shares), _percent(entry["bias"]))
+        for entry in found
+    )
+    heads_of_rows = ("row", "type", "board, us", "estimated, us", "error", "tasks", "counts")
+    return "\n".join(
+        [*table(heads, lines), "", *table(heads_of_rows, map(_plan_cells, results))],
+    )
+
+
+def _plan_cells(result: Result) -> Sequence[str]:
+    name, kind, board, ours, error, *_, counts = _cells(result)
+    return (name, kind, board, ours, error, str(result.ran.tasks if result.ran else "-"), counts)
+
+
 def _cells(result: Result) -> Sequence[str]:
     """Return the cells of a result in the table of rows."""
     row = result.row

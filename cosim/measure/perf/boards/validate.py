@@ -12,7 +12,7 @@ from rkcosim.compiler.matmul import MatmulError
 from rkcosim.engines.engine import open_engine
 from rkcosim.engines.library import DramConfig
 from rkcosim.measure.perf.boards import runs as board_runs
-from rkcosim.measure.perf.boards.expected import SUBMIT_US
+from rkcosim.measure.perf.boards.expected import SUBMIT_US, Plan
 from rkcosim.measure.perf.boards.networks import NetworkError
 from rkcosim.measure.perf.boards.runs import Bounds, Ran
 from rkcosim.measure.perf.boards.table import FAMILIES, Row
@@ -155,19 +155,21 @@ class Setting:
         to anything).
     core_bytes_per_ns : replaces the fitted value while a new one is searched.
     engine : name of the engine; None: the fastest available.
+    plan : "ours", or "rknn", which is estimated unless `choice` is "rtl": the RTL does not wait for weights.
     """
 
     choice: Choice = "auto"
     memory: Memory = "fitted"
     core_bytes_per_ns: float | None = None
     engine: str | None = None
+    plan: Plan = "ours"
 
     def dram(self, row: Row) -> DramConfig:
         """Return the memory of a row's board."""
         bound = self.core_bytes_per_ns
         if bound is None and self.memory == "fitted":
             bound = board_runs.fitted_bandwidth()
-        return board_runs.board_memory(row.clock_mhz, bound)
+        return board_runs.board_memory(row.clock_mhz, bound, self.plan == "rknn")
 
 
 def measure(row: Row, setting: Setting | None = None) -> Result:
@@ -175,12 +177,13 @@ def measure(row: Row, setting: Setting | None = None) -> Result:
     setting = setting or Setting()
     dram = setting.dram(row)
     try:
-        work = board_runs.work(row)
+        work = board_runs.work(row, setting.plan)
         if setting.choice != "rtl":
             ran = work.estimate(dram)
-            if setting.choice == "estimate" or ran.cycles > AUTO_CYCLES:
+            estimated = setting.choice == "estimate" or setting.plan != "ours"
+            if estimated or ran.cycles > AUTO_CYCLES:
                 return Result(row, work.bounds, ran, "estimator", note=work.note)
-        with open_engine(setting.engine, cores=1, dram=dram) as engine:
+        with open_engine(setting.engine, cores=row.cores, dram=dram) as engine:
             return Result(row, work.bounds, work.run(engine), "RTL", note=work.note)
     except (ModelError, MatmulError, NetworkError) as error:
         return Result(row, why=str(error))
@@ -191,7 +194,7 @@ def validate(
     each: Callable[[Result], None] = lambda _: None,
     setting: Setting | None = None,
 ) -> list[Result]:
-    """Run or estimate rows, each on a new engine of one core; `each` is called with every result."""
+    """Run or estimate rows, each on a new engine; `each` is called with every result."""
     results = []
     for row in rows:
         results.append(measure(row, setting))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 
 from rkcosim.base.files import read_model
@@ -13,7 +14,7 @@ from rkcosim.compiler.plan import Plan
 from rkcosim.compiler.steps import HostStep
 from rkcosim.engines.library import DramConfig
 from rkcosim.measure.perf.estimator.coefficients import stored
-from rkcosim.measure.perf.estimator.features import BEAT, POOL, TaskShape
+from rkcosim.measure.perf.estimator.features import BEAT, POOL, LoadedFirst, TaskShape
 from rkcosim.measure.perf.estimator.flows import NO_LISTS, Lists, flow
 from rkcosim.measure.perf.estimator.tasks import jobs_of
 from rkcosim.measure.perf.estimator.turns import Coefficients, Memory, Span, spans
@@ -101,8 +102,11 @@ def task_time(shape: TaskShape, memory: Memory, c: Coefficients, lists: Lists = 
 def shared_times(parts: Sequence[Sequence[TaskShape]], memory: Memory, c: Coefficients) -> list[list[Time]]:
     """Estimate the tasks of cores that start one after the other and share DRAM."""
     if len(parts) == 1:
-        of = zip(parts[0], lists_of(parts[0]), strict=True)
-        return [[task_time(shape, memory, c, lists) for shape, lists in of]]
+        known: dict[tuple[TaskShape, Lists], Time] = {}  # most tasks of a large product are equal
+        for of in zip(parts[0], lists_of(parts[0]), strict=True):
+            if of not in known:
+                known[of] = task_time(of[0], memory, c, of[1])
+        return [[known[of] for of in zip(parts[0], lists_of(parts[0]), strict=True)]]
     flows = [
         [
             flow(shape, memory, c, lists, c["gap"] + shape.lut_words if number else core * c["kick_next"])
@@ -155,15 +159,21 @@ def gap_before(
 
 
 def job_times(
-    parts: Sequence[Sequence[TaskShape]], dram: DramConfig, c: Coefficients
+    parts: Sequence[Sequence[TaskShape]], dram: DramConfig, c: Coefficients, lock_step: bool = False
 ) -> tuple[float, list[list[tuple[float, Time]]]]:
-    """Cycles of a job whose parts run in parallel, and (gap before it, time) of each part's tasks."""
-    longest, found = 0.0, []
+    """Cycles of a job whose parts run in parallel, and (gap before it, time) of each part's tasks.
+
+    With `lock_step`, each task of a core begins when the tasks before it have ended on all cores.
+    """
+    longest, found = 0.0, list[list[tuple[float, Time]]]()
     for core, (part, times) in enumerate(zip(parts, shared_times(parts, Memory.of(dram), c), strict=True)):
         before = [None, *(time.cycles for time in times)]
         gaps = [gap_before(shape, before[n], dram, c, core) for n, shape in enumerate(part)]
         found.append(list(zip(gaps, times, strict=True)))
         longest = max(longest, sum(gap + time.cycles for gap, time in found[-1]))
+    if lock_step:
+        turns = zip_longest(*([gap + time.cycles for gap, time in part] for part in found), fillvalue=0.0)
+        longest = sum(map(max, turns))
     return longest, found
 
 
@@ -178,6 +188,8 @@ def estimate_model(
     dram: DramConfig | None = None,
     cores: int = 1,
     coefficients: Coefficients | None = None,
+    as_boards: bool = False,
+    copies: int = 1,
 ) -> Estimate:
     """Estimate a model file, a compiled model, its plan, or a matrix product.
 
@@ -191,6 +203,11 @@ def estimate_model(
         Number of cores among which layers are divided, if `model` is not compiled yet.
     coefficients
         Default: the stored ones.
+    as_boards
+        Whether convolutions load their rows and weights first (`LoadedFirst`), and cores that share a layer
+        work in lock step; otherwise as the RTL does.
+    copies
+        Number of cores that each run all of a plan for one core at the same time.
 
     Raises
     ------
@@ -209,9 +226,13 @@ def estimate_model(
     jobs: list[int] = []
     together: dict[int, int] = {}  # layer that cores share -> cycles
     for first, parts in jobs_of(work):
-        cycles, times = job_times([[task.shape for task in part] for part in parts], dram, c)
+        shapes = [[task.shape for task in part] for part in parts] * copies
+        if as_boards:
+            shapes = [[LoadedFirst.of(shape) for shape in part] for part in shapes]
+        cycles, times = job_times(shapes, dram, c, lock_step=as_boards)
         jobs.append(round(cycles))
         shared = {task.layer for part in parts for task in part}
+        times = times[: len(parts)]
         if len(parts) > 1 and len(shared) == 1:
             together[shared.pop()] = jobs[-1]
         elif len(parts) > 1:  # a chain of several layers: each as long as the core that takes longest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from rkcosim.spec.regs import registers
 from rkcosim.spec.types import ATOM, BANK_BYTES, DEPTHWISE, STRIPE
@@ -108,6 +108,9 @@ class TaskShape:
     pad_x: int = 0
     peak_macs: int = 0
 
+    weights_first: ClassVar[bool] = False
+    """Whether the array waits for all weights of the task, if they fit their ring (`LoadedFirst`)."""
+
     @property
     def stripes(self) -> int:
         """Stripes per group."""
@@ -123,6 +126,22 @@ class TaskShape:
         per_stripe = (self.operand_bytes + self.source_bytes) * times
         reads = self.feature_beats * BEAT + self.weight_bytes + self.table_bytes + round(per_stripe)
         return reads, self.pixels * self.written * ATOM if self.to_memory else 0
+
+
+@dataclass(frozen=True)
+class LoadedFirst(TaskShape):
+    """A convolution whose array begins when all rows and all weights that fit their ring are in CBUF.
+
+    The RTL begins when FEATURE_GRAINS rows and the first weight tile are there.  Boards take about as long
+    as tasks of this kind (docs/performance.md).
+    """
+
+    weights_first: ClassVar[bool] = True
+
+    @classmethod
+    def of(cls, shape: TaskShape) -> TaskShape:
+        """Return a task loaded first; tasks of other kinds are returned as they are."""
+        return cls(**vars(shape) | {"first_rows": shape.rows}) if shape.kind == CONV else shape
 
 
 class _Registers:

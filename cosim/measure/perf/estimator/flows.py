@@ -78,7 +78,9 @@ def _convolution(s: TaskShape, m: Memory, c: Coefficients, lists: Lists, gap: fl
             # Remaining cycles of the stripe -> beats that must have been read before they begin.
             needs: dict[float, list[tuple[int, float]]] = {slots: []}
             if not n and here:  # one tile after the other
-                needs[slots].append((WEIGHTS, max(tiles - here * (1 - 1 / s.tiles), 0.0)))
+                first_tile = max(tiles - here * (1 - 1 / s.tiles), 0.0)
+                all_first = s.weights_first and s.weight_bytes <= s.ring_bytes
+                needs[slots].append((WEIGHTS, weights if all_first else first_tile))
                 needs[STRIPE] = [*needs.get(STRIPE, []), (WEIGHTS, tiles)]
             if not group and s.feature_beats:
                 top, low = _rows(s, n)
