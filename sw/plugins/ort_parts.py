@@ -66,10 +66,15 @@ class Part:
         taken = dict.fromkeys(name for node in self._nodes for name in node.reads)
         self.inputs = [values[n] for n in taken if n not in made and n not in graph.constants]
         self.outputs = [values[name] for name in division.results(nodes)]
-        self._compiled: dict[tuple[Shape, ...], CompiledModel] = {}
+        unknown = {value.name for value in self.inputs if not value.ranked}
+        if unknown:
+            text = "the number of axes of its input '{}' is not known"
+            readers = {n: unknown.intersection(graph.nodes[n].reads) for n in nodes}
+            raise Leave({n: text.format(min(names)) for n, names in readers.items() if names})
+        self._compiled: dict[tuple[Shape, ...], tuple[CompiledModel, bytes]] = {}
         try:
             with progress.listen(_Silent()):  # sizes that are chosen for open ones are replaced later
-                model = self.compiled([value.shape for value in self.inputs])
+                model, _ = self.compiled([value.shape for value in self.inputs])
         except ModelError as error:
             raise Leave(dict.fromkeys(nodes, str(error))) from error
         hosted = self._hosted(model, {graph.nodes[n].name: n for n in nodes})
@@ -90,14 +95,13 @@ class Part:
         """Name of the model's file, or "model"."""
         return PurePath(self._graph.path).name or "model"
 
-    def compiled(self, shapes: Iterable[Shape]) -> CompiledModel:
-        """Return the part compiled for shapes of `inputs`; raises ModelError."""
+    def compiled(self, shapes: Iterable[Shape]) -> tuple[CompiledModel, bytes]:
+        """Return the part compiled for shapes of `inputs`, and its file; raises ModelError."""
         key = tuple(shapes)
         if key not in self._compiled:
             inputs = [replace(v, shape=shape) for v, shape in zip(self.inputs, key, strict=True)]
-            self._compiled[key] = self._machine.compile(
-                part_model(self._graph, self._nodes, inputs, self.outputs)
-            )
+            data = part_model(self._graph, self._nodes, inputs, self.outputs)
+            self._compiled[key] = self._machine.compile(data), data
         return self._compiled[key]
 
 
@@ -144,9 +148,9 @@ class FusedPart:
         if len(shapes) != len(self._inputs):
             raise ProtocolError(f"{len(shapes)} shapes for {len(self._inputs)} inputs")
         by_name = {value.name: shape for value, shape in zip(self._inputs, shapes, strict=True)}
-        model = self._part.compiled(by_name[value.name] for value in self._part.inputs)
+        model, data = self._part.compiled(by_name[value.name] for value in self._part.inputs)
         self.unload()
-        self._running = self._machine.load(self._part.name, model)
+        self._running = self._machine.load(self._part.name, model, data)
         self._shapes, self._model = list(shapes), model
         answer = [self._places(model)[-1]]
         for value in self._outputs:

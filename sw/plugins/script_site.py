@@ -105,7 +105,7 @@ def _with_provider(module: ModuleType) -> None:
         finally:
             result = Path(ours["json"])
             if not used and not result.exists():  # the provider was not even started
-                result.write_text(json.dumps({"models": [], "left": []}))
+                result.write_text(json.dumps({"models": [], "left": [], "graphs": []}))
 
     module.InferenceSession.__init__ = initialise
 

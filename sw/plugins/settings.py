@@ -28,6 +28,7 @@ class Settings:
     summary : print the summary of `rkcosim run` on standard error at the end.
     json, report : files for the JSON document and the HTML page.
     trace, events, timeline : files for the waveform, the event log and the timeline.
+    parts : folder for the parts as model files, with the inputs and outputs of their first inference.
     timeout : longest time of a call in seconds.
     """
 
@@ -42,6 +43,7 @@ class Settings:
     trace: Path | None = None
     events: Path | None = None
     timeline: Path | None = None
+    parts: Path | None = None
     timeout: int = 3600
 
 
@@ -85,5 +87,5 @@ def _value(name: str, text: str) -> Any:
             raise ValueError(f"the option engine is one of {', '.join((*ENGINES, GOLDEN))}, not '{text}'")
         return text
     if not text:
-        raise ValueError(f"the option {name} is the path of a file")
+        raise ValueError(f"the option {name} is a path")
     return Path(text)

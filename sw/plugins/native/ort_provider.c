@@ -95,8 +95,13 @@ static struct ort_status *ask(struct ep *e, const struct ort_graph *graph, struc
         }
     }
     rk_worker_end(e->worker);
-    if (!status && result == RK_OK)
+    bool some = false;
+    for (size_t n = 0; result == RK_OK && groups && n < nodes; n++)
+        some |= groups[n] >= 0;
+    if (!status && some)
         status = offer(e, graph, support, groups, nodes);
+    else if (!status && result == RK_OK)
+        ort_simple_call(e->worker, RK_FORGET, e->graph); /* the runtime will compile nothing of it */
     else if (!status)
         memcpy(e->error, error, sizeof(error));
     free(groups);
@@ -110,12 +115,8 @@ static struct ort_status *ep_capability(struct ort_ep *shown, const struct ort_g
                                         struct ort_support *support)
 {
     struct ep *e = (struct ep *)shown;
-    const struct ort_node *parent = NULL;
     size_t nodes = 0;
-    struct ort_status *status = e->api->parent(graph, &parent);
-    if (status || parent) /* the body of an If or a Loop */
-        return status;
-    status = e->api->count_nodes(graph, &nodes);
+    struct ort_status *status = e->api->count_nodes(graph, &nodes);
     if (status || !nodes)
         return status;
     if (!*e->error)
