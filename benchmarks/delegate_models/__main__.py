@@ -35,7 +35,9 @@ def main(given: list[str] | None = None) -> int:
         command = [sys.executable, "-m", "benchmarks.delegate_models", *map(str, words)]
         known[item.path] = record = record_of_process(command, part, 6 * asked.seconds)
         write_records(asked.results, known)
-        print(f"[{number}/{len(files)}] {item.name}: {state(record)}, {record['seconds']['all']} s", flush=True)
+        print(
+            f"[{number}/{len(files)}] {item.name}: {state(record)}, {record['seconds']['all']} s", flush=True
+        )
     records = {item: known[item.path] for item in FILES if item.path in known}
     missing = [item for item in FILES if item.path not in known]
     print(summary(records, missing))

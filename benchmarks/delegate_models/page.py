@@ -15,8 +15,8 @@ def good(record: Record) -> bool:
 def state(record: Record) -> str:
     if "result" not in record:
         return record.get("error", record["stage"])[:150]
-    p=record["plugin"]
-    return f"{p['taken']}/{p['operators']} in {p['parts']}, {record['result']['equal']} {record.get('plain_result',{}).get('equal')} {record.get('parts')}"
+    p = record["plugin"]
+    return f"{p['taken']}/{p['operators']} in {p['parts']}, {record['result']['equal']} {record.get('plain_result', {}).get('equal')} {record.get('parts')}"
 
 
 def page(records: Mapping[Public, Record], missing: Sequence[Public], seed: int) -> str:

@@ -124,7 +124,9 @@ def measured_apart(
 ) -> Record:
     """Measure a file in a new process with a time limit, and return its record."""
     words = ["--one", path, "--part", part, "--rtl", rtl, "--seed", seed, "--outputs", ",".join(outputs)]
-    return record_of_process([sys.executable, "-m", "benchmarks.public_models", *map(str, words)], part, seconds)
+    return record_of_process(
+        [sys.executable, "-m", "benchmarks.public_models", *map(str, words)], part, seconds
+    )
 
 
 def record_of_process(command: Sequence[str], part: Path, seconds: float) -> Record:
