@@ -98,7 +98,7 @@ def measure(path: Path, part: Path, rtl: int, seed: int, seconds: float) -> None
     save("compile")
     begun = time.perf_counter()
     try:
-        shapes = {info.name: info.shape for info in open_file(path).inputs}
+        shapes: dict[str, Sequence[int]] = {info.name: info.shape for info in open_file(path).inputs}
     except ModelError as error:
         record["refused"] = str(error).replace(f"{path}: ", "")
         shapes = {}
@@ -202,10 +202,13 @@ SIDES = (("input", "takes"), ("output", "gives"))
 
 
 def _last_error(lines: Sequence[str]) -> str:
-    """Return the text of an exception that Python has printed, with the lines that belong to it."""
-    first = max((n for n, line in enumerate(lines) if line and not line.startswith(" ")), default=0)
-    starts = [n for n, line in enumerate(lines) if line.partition(":")[0].replace(".", "").isidentifier()]
-    return " ".join(lines[max([n for n in starts if n <= first][-1:], default=first) :])
+    """Return the text of the exception that ended a script, or what the runtime said before it."""
+    last = max((n for n, line in enumerate(lines) if line.startswith("  ")), default=-1) + 1
+    text = " ".join(lines[last:])
+    if text.rstrip(":").isidentifier():  # an exception without text
+        said = [line for line in lines if line.startswith(("WARNING: ", "ERROR: "))]
+        text = ": ".join([text, *said[-1:]])
+    return text
 
 
 def _of_plugin(found: Found) -> dict[str, Any]:
@@ -273,6 +276,7 @@ def compare(found: Found, expected: Sequence[Array], subject: Subject) -> dict[s
             row["differing"] = int((mine != right).sum())
             worst, largest = float(np.nanmax(apart)), float(np.nanmax(np.abs(right)))
             row["steps"] = worst / detail[1] if detail[1] else None
+            row["whole"] = array.dtype.kind in "iub" and not detail[1]
             row["relative"] = worst / largest if largest else None
         rows.append(row)
     return {"equal": all(row["equal"] for row in rows), "outputs": rows}

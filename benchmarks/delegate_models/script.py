@@ -22,7 +22,7 @@ def draw(rng, shape, dtype, quantised):
     dtype = np.dtype(dtype)
     if dtype.kind == "f":
         return rng.normal(size=shape).astype(dtype)
-    if dtype.itemsize == 1 and dtype.kind in "iu" or quantised:
+    if quantised or (dtype.itemsize == 1 and dtype.kind in "iu"):
         limits = np.iinfo(dtype)
         return rng.integers(limits.min, limits.max + 1, shape).astype(dtype)
     return rng.integers(0, 2, shape).astype(dtype)
@@ -43,7 +43,7 @@ def with_litert(given, options, rng):
     inputs = [draw(rng, x["shape"], x["dtype"], x["quantization"][0] != 0) for x in takes]
 
     def call():
-        for detail, array in zip(takes, inputs):
+        for detail, array in zip(takes, inputs, strict=True):
             interpreter.set_tensor(detail["index"], array)
         interpreter.invoke()
         return [interpreter.get_tensor(detail["index"]) for detail in gives]
@@ -55,7 +55,8 @@ def with_onnxruntime(given, options, rng):
     """Return the inputs, a function that runs one inference, and names with scales and zero points."""
     import onnxruntime
 
-    chosen, providers = onnxruntime.SessionOptions(), ["CPUExecutionProvider"]
+    chosen = onnxruntime.SessionOptions()
+    providers: list = ["CPUExecutionProvider"]
     if given.plugin:
         onnxruntime.register_execution_provider_library("RkCosim", given.plugin)
         providers.insert(0, ("RkCosim", options))
@@ -88,7 +89,9 @@ def main():
     made = with_litert if given.model.endswith(".tflite") else with_onnxruntime
     begun = time.perf_counter()
     inputs, call, (takes, gives) = made(given, options, np.random.default_rng(given.seed))
-    start, first, calls = time.perf_counter() - begun, None, []
+    start = time.perf_counter() - begun
+    calls: list = []
+    first: list = []
     while len(calls) < CALLS and sum(calls) < SECONDS:
         begun = time.perf_counter()
         outputs = call()
