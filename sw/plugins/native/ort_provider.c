@@ -20,6 +20,7 @@ struct factory {
     const struct ort_api *api;
     const struct ort_provider_api *provider;
     struct ort_hardware *hardware;
+    int owners; /* the registration, and sessions, which may outlive it; changed atomically */
 };
 
 struct ep {
@@ -301,20 +302,32 @@ static struct ort_status *factory_create(struct ort_factory *shown, const struct
                                .capability = ep_capability,
                                .compile = ep_compile,
                                .release_kernels = ep_release_kernels};
+    __atomic_fetch_add(&f->owners, 1, __ATOMIC_RELAXED);
     *made = &e->shown;
     return NULL;
+}
+
+static void drop_factory(struct factory *f)
+{
+    if (__atomic_sub_fetch(&f->owners, 1, __ATOMIC_ACQ_REL))
+        return;
+    if (f->hardware)
+        f->provider->release_hardware(f->hardware);
+    free(f);
 }
 
 /* The process writes its results now. */
 static void factory_release(struct ort_factory *shown, struct ort_ep *ep)
 {
     struct ep *e = (struct ep *)ep;
-    (void)shown;
-    if (e && e->worker) {
+    if (!e)
+        return;
+    if (e->worker) {
         rk_worker_close(e->worker);
         rk_worker_drop(e->worker);
     }
     free(e);
+    drop_factory((struct factory *)shown);
 }
 
 static struct ort_status *factory_data_transfer(struct ort_factory *shown, void **made)
@@ -355,6 +368,7 @@ EXPORT struct ort_status *CreateEpFactories(const char *registered, const struct
         return ort_failure(api, ORT_FAIL, "there is no room for the provider");
     f->api = api;
     f->provider = api->provider_api();
+    f->owners = 1;
     f->shown = (struct ort_factory){.version = ORT_CALLBACKS,
                                     .name = factory_name,
                                     .vendor = factory_vendor,
@@ -372,9 +386,7 @@ EXPORT struct ort_status *CreateEpFactories(const char *registered, const struct
 
 EXPORT struct ort_status *ReleaseEpFactory(struct ort_factory *shown)
 {
-    struct factory *f = (struct factory *)shown;
-    if (f && f->hardware)
-        f->provider->release_hardware(f->hardware);
-    free(f);
+    if (shown)
+        drop_factory((struct factory *)shown);
     return NULL;
 }
