@@ -65,7 +65,8 @@ def run_case(case: Any) -> Result:
 def _results(data: bytes, feeds: list[dict[str, Any]], given: dict[str, str] | None) -> list[list[Any]]:
     """Return the outputs of a session for each feed; `given`: options of the provider; None: without."""
     onnxruntime = import_onnxruntime()
-    chosen, providers = onnxruntime.SessionOptions(), ["CPUExecutionProvider"]
+    chosen = onnxruntime.SessionOptions()
+    providers: list[Any] = ["CPUExecutionProvider"]
     chosen.log_severity_level = 4
     if given is not None:
         if NAME not in onnxruntime.get_available_providers():

@@ -26,6 +26,12 @@ from typing import Any
 SETTINGS_VARIABLE = "RKCOSIM_PLUGIN"
 """Names the JSON file with the runtime, the plug-in's path, its options, and which of these name files."""
 
+NOT_APPLIED = (
+    "rkcosim: LiteRT does not apply the delegate; it writes the reason on standard error, for example that "
+    "the size of a tensor depends on data"
+)
+"""Text for an exception of LiteRT that has none."""
+
 PROVIDER = "RkCosim"
 """Name of the execution provider."""
 
@@ -70,7 +76,12 @@ def _with_delegate(module: ModuleType) -> None:
         ours = module.load_delegate(settings["library"], _options(settings))
         others = bound.arguments.get("experimental_delegates") or []
         bound.arguments["experimental_delegates"] = [ours, *others]
-        made(*bound.args, **bound.kwargs)
+        try:
+            made(*bound.args, **bound.kwargs)
+        except RuntimeError as error:
+            if str(error):
+                raise
+            raise RuntimeError(NOT_APPLIED) from error
 
     module.Interpreter.__init__ = initialise
 
