@@ -36,14 +36,12 @@ HEAD = (
     "(marked *). Other processes used the machine at the same time.\n"
 )
 TITLES = ("file", "operators", "parts", "result", "cycles", "ready", "call", "beside")
-STATIC = "only supports static-sized tensors"
-"""LiteRT's own words for a graph that no delegate of this kind can be applied to."""
 
 
 def good(record: Record) -> bool:
     """Whether the result is equal, or each part, or the runtime itself refuses the file or the delegate."""
     if "error" in record:
-        return bool(record["expected"]) or STATIC in record["error"]
+        return bool(record["expected"])
     if "result" not in record:
         return False
     return (
@@ -84,16 +82,14 @@ def summary(records: Mapping[Public, Record], missing: Sequence[Public]) -> str:
     parts = [record for record in apart if record["parts"] and all(record["parts"])]
     refused = [record for record in records.values() if "error" in record]
     alone = [record for record in refused if record["expected"]]
-    static = [record for record in refused if STATIC in record["error"] and not record["expected"]]
     text = (
         f"Of {len(records)} files, {len(ran)} run. The NPU takes the whole graph of {len(whole)}. "
         f"{len(equal)} results are equal to `rkcosim run` byte for byte, {len(same)} more with the "
         f"kernels and the optimisation of `rkcosim run`. Of the other {len(apart)}, {len(parts)} have "
         "parts that are each equal to `rkcosim run`, and "
         f"{sum(not r['plugin']['parts'] for r in apart)} have no part for the NPU. {len(alone)} files "
-        f"are refused by the runtime itself, with and without the plug-in; to {len(static)} LiteRT "
-        "applies no delegate of this kind, because the size of a tensor depends on data. "
-        f"{len(refused) - len(alone) - len(static)} fail for another reason."
+        "are refused by the runtime itself, with and without the plug-in; "
+        f"{len(refused) - len(alone)} fail for another reason."
     )
     versions = sorted({record["version"] for record in records.values() if "version" in record})
     if versions:
@@ -123,7 +119,7 @@ def _cells(item: Public, record: Record) -> list[str]:
     once = "*" if found["calls"] == 1 else ""
     return [
         item.name.replace("_", "\\_"),
-        f"{found['taken']} of {found['operators']}" if found["taken"] < found["operators"] else "all",
+        _taken(found) + (" (option `dynamic`)" if record.get("dynamic") else ""),
         str(found["parts"]),
         _result(record),
         cycles if found["parts"] else "-",
@@ -131,6 +127,10 @@ def _cells(item: Public, record: Record) -> list[str]:
         _time(found["call"]),
         _time(found["beside"]) + once.replace("*", "\\*"),
     ]
+
+
+def _taken(found: Mapping[str, Any]) -> str:
+    return "all" if found["taken"] == found["operators"] else f"{found['taken']} of {found['operators']}"
 
 
 def _time(seconds: float) -> str:
@@ -172,8 +172,6 @@ def _refused(records: Mapping[Public, Record]) -> Iterator[str]:
     for item, record in rows:
         text = record.get("error", state(record))
         by = "the runtime, also without the plug-in" if record.get("expected") else "the plug-in"
-        if STATIC in text and not record.get("expected"):
-            by = "LiteRT, with any delegate of this kind"
         yield f"| {item.name.replace('_', chr(92) + '_')} | {by} | {plain(text)} |"
     yield ""
 

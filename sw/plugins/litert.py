@@ -30,7 +30,7 @@ class LiteRtCalls:
 
     def greeting(self) -> bytes:
         """Return what the delegate must know."""
-        return greeting(self._machine.settings.timeout * 1000)
+        return greeting(self._machine.settings.timeout * 1000, self._machine.settings.dynamic)
 
     def answer(self, request: Message, memory: memoryview) -> tuple[Message, bytes]:
         """Execute a request and return the answer with its contents."""

@@ -26,10 +26,7 @@ from typing import Any
 SETTINGS_VARIABLE = "RKCOSIM_PLUGIN"
 """Names the JSON file with the runtime, the plug-in's path, its options, and which of these name files."""
 
-NOT_APPLIED = (
-    "rkcosim: LiteRT does not apply the delegate; it writes the reason on standard error, for example that "
-    "the size of a tensor depends on data"
-)
+NOT_APPLIED = "rkcosim: LiteRT does not apply the delegate; it writes the reason on standard error"
 """Text for an exception of LiteRT that has none."""
 
 PROVIDER = "RkCosim"
@@ -73,11 +70,24 @@ def _with_delegate(module: ModuleType) -> None:
     @functools.wraps(made)
     def initialise(*given: Any, **named: Any) -> None:
         bound = signature.bind(*given, **named)
-        ours = module.load_delegate(settings["library"], _options(settings))
+        options = _options(settings)
         others = bound.arguments.get("experimental_delegates") or []
-        bound.arguments["experimental_delegates"] = [ours, *others]
-        try:
+
+        def apply(**more: str) -> None:
+            ours = module.load_delegate(settings["library"], options | more)
+            bound.arguments["experimental_delegates"] = [ours, *others]
             made(*bound.args, **bound.kwargs)
+
+        try:
+            apply()
+        except RuntimeError as error:
+            if str(error):
+                raise
+        else:
+            return
+        bound.arguments.pop("experimental_delegates")
+        try:  # LiteRT raises an exception without text if the size of a tensor depends on data
+            apply(dynamic="1")
         except RuntimeError as error:
             if str(error):
                 raise

@@ -29,6 +29,7 @@ class Settings:
     json, report : files for the JSON document and the HTML page.
     trace, events, timeline : files for the waveform, the event log and the timeline.
     parts : folder for the parts as model files, with the inputs and outputs of their first inference.
+    dynamic : accept graphs of LiteRT in which sizes depend on data; all sizes are those of the model's file.
     timeout : longest time of a call in seconds.
     """
 
@@ -44,6 +45,7 @@ class Settings:
     events: Path | None = None
     timeline: Path | None = None
     parts: Path | None = None
+    dynamic: bool = False
     timeout: int = 3600
 
 
@@ -69,7 +71,7 @@ def read_settings(given: Mapping[str, str]) -> Settings:
 
 
 def _value(name: str, text: str) -> Any:
-    if name in ("exact", "check", "summary"):
+    if name in ("exact", "check", "summary", "dynamic"):
         if text.lower() not in SWITCH:
             raise ValueError(f"the option {name} is 1 or 0, not '{text}'")
         return SWITCH[text.lower()]
