@@ -1,6 +1,6 @@
 """The node tests of the package onnx in sessions of onnxruntime with the execution provider.
 
-    python -m benchmarks.ort_nodes [--only TEXT] [--constant] [--every N] [--results FILE]
+    python -m benchmarks.ort_nodes [--only TEXT] [--constant] [--every N] [--together N] [--results FILE]
 
 Each test (`benchmarks.onnx_nodes`) runs in a session with the provider on the golden engine and in one of
 onnxruntime alone.  A test is
@@ -11,6 +11,7 @@ onnxruntime alone.  A test is
     wrong    if an output differs, or if only the session with the provider fails.
 
 Outputs of random operators are not compared.  With --results a run continues where an earlier one stopped.
+Up to --together tests share one model, each as a graph of its own in it; if it fails they run one by one.
 """
 
 from __future__ import annotations
@@ -20,11 +21,15 @@ import tempfile
 import time
 import warnings
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+from onnx import compose
 
 from benchmarks.onnx_nodes import RANDOM, TEXT, Result, bound, cases, difference, with_constants
 from rkcosim.compiler.host_runtimes import import_onnxruntime
@@ -60,6 +65,66 @@ def run_case(case: Any) -> Result:
         if text:
             return Result(case.name, "wrong", f"{where}, {text}", operators)
     return Result(case.name, where, "", operators)
+
+
+def run_together(group: Sequence[Any]) -> list[Result]:
+    """Run tests with equal versions of operators as one model, or one by one if it fails."""
+    try:
+        if len(group) < 2:
+            raise ValueError("a single test")
+        return _together(group)
+    except Exception:  # whatever onnx and onnxruntime raise for one of them
+        return [run_case(case) for case in group]
+
+
+def _together(group: Sequence[Any]) -> list[Result]:
+    made = onnx.ModelProto()
+    made.CopyFrom(group[0].model)
+    made.graph.Clear()
+    made.graph.name = "together"
+    feed: dict[str, Any] = {}
+    counts = []
+    for number, case in enumerate(group):
+        model = compose.add_prefix(case.model, f"case{number}_")
+        for member in ("node", "input", "output", "initializer", "value_info", "sparse_initializer"):
+            getattr(made.graph, member).extend(getattr(model.graph, member))
+        inputs, _ = case.data_sets[0]
+        feed |= dict(zip([item.name for item in model.graph.input], inputs, strict=True))
+        counts.append(len(model.graph.output))
+    data = made.SerializeToString()
+    (alone,) = _results(data, [feed], None)
+    with tempfile.TemporaryDirectory(prefix="rkcosim-") as folder:
+        (found,) = _results(data, [feed], {"engine": "golden", "parts": folder})
+        parts = [onnx.load_model(path) for path in Path(folder).glob("part-*.onnx")]
+    on_npu = {item.name.partition("_")[0] for part in parts for item in part.graph.output}
+    ends = list(accumulate(counts, initial=0))
+    results = []
+    for number, case in enumerate(group):
+        where = "npu" if f"case{number}" in on_npu else "host"
+        mine, theirs = (values[ends[number] : ends[number + 1]] for values in (found, alone))
+        text = ""
+        if not any(word in case.name for word in RANDOM):
+            text = _difference(case, where, case.data_sets[0][0], mine, theirs)
+        operators = tuple(dict.fromkeys(node.op_type for node in case.model.graph.node))
+        verdict = "wrong" if text else where
+        results.append(Result(case.name, verdict, f"{where}, {text}" if text else "", operators))
+    return results
+
+
+def grouped(chosen: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    """Yield tests in groups of up to `size` whose models can be joined."""
+    groups: dict[Any, list[Any]] = {}
+    for case in chosen:
+        model = case.model
+        versions = tuple(sorted((item.domain, item.version) for item in model.opset_import))
+        key = (model.ir_version, versions)
+        if model.functions or len(case.data_sets) != 1:
+            yield [case]
+            continue
+        groups.setdefault(key, []).append(case)
+        if len(groups[key]) >= size:
+            yield groups.pop(key)
+    yield from groups.values()
 
 
 def _results(data: bytes, feeds: list[dict[str, Any]], given: dict[str, str] | None) -> list[list[Any]]:
@@ -111,6 +176,7 @@ def main(given: list[str] | None = None) -> int:
         only={"default": "", "help": "tests whose names contain this"},
         constant="all inputs but the first are constants",
         every={"type": int, "default": 1, "help": "each N-th test"},
+        together={"type": int, "default": 24, "help": "tests in one model"},
         results={"type": Path, "default": None, "help": "results so far; they are not measured again"},
     )
     warnings.simplefilter("ignore")  # the generators of the cases divide by zero on purpose
@@ -119,15 +185,17 @@ def main(given: list[str] | None = None) -> int:
         rows = json.loads(chosen.results.read_text())
         known = {row["name"]: Result(**{**row, "operators": tuple(row["operators"])}) for row in rows}
     begun = time.perf_counter()
-    for number, case in enumerate(cases(chosen.only)):
-        if number % chosen.every or case.name in known:
-            continue
-        if chosen.constant and (case := with_constants(case)) is None:
-            continue
-        known[case.name] = result = run_case(case)
-        if result.verdict in ("refused", "wrong"):
-            text = " ".join(result.text.split())[:TEXT]
-            print(f"{result.verdict:8} {result.name}: {text}", flush=True)
+    wanted: list[Any] = [
+        with_constants(case) if chosen.constant else case
+        for number, case in enumerate(cases(chosen.only))
+        if number % chosen.every == 0 and case.name not in known
+    ]
+    for group in grouped((case for case in wanted if case is not None), chosen.together):
+        for result in run_together(group):
+            known[result.name] = result
+            if result.verdict in ("refused", "wrong"):
+                text = " ".join(result.text.split())[:TEXT]
+                print(f"{result.verdict:8} {result.name}: {text}", flush=True)
         if chosen.results is not None:
             with whole_file(chosen.results) as part:
                 part.write_text(json.dumps([asdict(one) for one in known.values()]))

@@ -6,6 +6,7 @@ import copy
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,11 +17,12 @@ pytest.importorskip("onnxruntime", reason="needs the extra onnx")
 if shutil.which("cc") is None and shutil.which("gcc") is None:
     pytest.skip("no C compiler on this machine", allow_module_level=True)
 
+from benchmarks import ort_nodes
 from benchmarks.delegate_models import __main__ as command
 from benchmarks.delegate_models.measure import check_parts
 from benchmarks.delegate_models.page import good, page, state
 from benchmarks.onnx_nodes import cases, with_constants
-from benchmarks.ort_nodes import run_case
+from benchmarks.ort_nodes import grouped, run_case, run_together
 from benchmarks.public_models.files import Public
 from tests.models.litert_scripts import delegate, divided, inputs_of, interpreter, results, small
 from tests.models.ort_scripts import floats
@@ -95,4 +97,21 @@ def test_node_tests_in_a_session_with_the_provider() -> None:
     assert run_case(constant).verdict == "npu" and run_case(case).verdict == "host"
     broken = copy.deepcopy(constant)
     broken.model.graph.node[0].op_type = "NoSuchOperator"
-    assert run_case(broken).verdict == "refused"
+    (group,) = grouped([constant, case, broken], 8)
+    assert [result.verdict for result in run_together(group)] == ["npu", "host", "refused"]
+    names = [[one.name for one in found] for found in grouped([constant, case, constant], 2)]
+    assert [len(found) for found in names] == [2, 1]
+    assert [result.verdict for result in run_together([constant, case])] == ["npu", "host"]
+
+
+def test_a_wrong_result_of_a_node_test_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    constant = with_constants(next(cases("test_basic_conv_without_padding")))
+    assert constant is not None
+    good = ort_nodes._results
+
+    def spoiled(data: bytes, feeds: list[dict[str, Any]], given: dict[str, str] | None) -> list[list[Any]]:
+        return [[array + (given is not None) for array in found] for found in good(data, feeds, given)]
+
+    monkeypatch.setattr(ort_nodes, "_results", spoiled)
+    result = run_case(constant)
+    assert result.verdict == "wrong" and "9 of 9 elements differ" in result.text
