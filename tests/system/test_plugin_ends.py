@@ -36,11 +36,12 @@ def children() -> set[int]:
     return {int(pid) for file in own for pid in file.read_text().split()}
 
 
-def python(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+def python(code: str, *arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a program with the modules of the tests."""
     begin = f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n"
     command = [sys.executable, "-c", begin + code, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    environment = {**os.environ, **variables}
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
 
 
 DAMAGED = """
@@ -308,3 +309,56 @@ def test_two_threads_make_and_use_their_own_at_the_same_time() -> None:
     assert not errors
     assert len(found[0]) == 6 and all(map(np.array_equal, found[0], found[1]))
     assert not np.array_equal(found[0][0], found[0][1])
+
+
+SANITIZED = """
+import gc
+import onnxruntime
+from ai_edge_litert.interpreter import load_delegate
+from rkcosim.plugins.library import delegate_library, provider_library
+from tests.models import litert_scripts as litert
+from tests.models.ort_scripts import *
+from tests.models.rknn_models import image_model
+
+onnxruntime.register_execution_provider_library(NAME, str(provider_library(sanitize=True)))
+for data in (bodies("Loop"), divided(), floats((1, 3, "h", "w"), body=True)):
+    made = session(data)
+    for height in (6, 9):
+        values = inputs_of(made, 1, {"h": height, "w": 10})
+        results(made, values)
+whole = inputs_of(session(image_model()), 0)
+bad = {name: array * np.nan for name, array in whole.items()}
+for wrong in (lambda: session(image_model(), engin="x"), lambda: results(session(image_model()), bad)):
+    try:
+        wrong()
+    except Exception:
+        print("error")
+onnxruntime.unregister_execution_provider_library(NAME)
+results(made, values)
+del made
+for data in (litert.small(), litert.divided()):
+    delegate = load_delegate(str(delegate_library(sanitize=True)), {"engine": "golden"})
+    made = litert.interpreter(data, [delegate])
+    litert.results(made, litert.inputs_of(made, 0))
+    made.resize_tensor_input(made.get_input_details()[0]["index"], [2, 10, 10, 8])
+    made.allocate_tensors()
+    del delegate
+    litert.results(made, litert.inputs_of(made, 0))
+    del made
+    gc.collect()
+print("done")
+"""
+
+
+def test_sanitizers_find_nothing() -> None:
+    from rkcosim.devices.preload import c_compiler, sanitizer_runtime
+
+    if not sanitizer_runtime():
+        pytest.skip("the C compiler has no address sanitizer")
+    asked = [*c_compiler(), "-print-file-name=libstdc++.so.6"]  # the runtimes throw exceptions of C++
+    throws = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    preload = f"{sanitizer_runtime()} {throws}"
+    done = python(SANITIZED, LD_PRELOAD=preload, ASAN_OPTIONS="detect_leaks=0")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["error", "error", "done"]
+    assert "Sanitizer" not in done.stderr and "runtime error" not in done.stderr
