@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from pathlib import Path
 
 from benchmarks.public_models import __doc__ as TEXT
 from benchmarks.public_models.files import FILES, Public, found_in
-from benchmarks.public_models.measure import Record, measure, measured_apart
+from benchmarks.public_models.measure import (
+    Record,
+    measure,
+    measured_apart,
+    read_records,
+    write_records,
+)
+from benchmarks.public_models.options import sweep_parser
 from benchmarks.public_models.page import page, summary
 from rkcosim.compiler.options import using_options
 from rkcosim.waves.whole_file import whole_file
@@ -22,7 +28,7 @@ def main(given: list[str] | None = None) -> int:
         with using_options(outputs=tuple(filter(None, asked.outputs.split(",")))):
             measure(asked.one, asked.part, asked.rtl, asked.seed)
         return 0
-    known = _known(asked.results)
+    known = read_records(asked.results)
     files = found_in([Path(os.path.abspath(folder)) for folder in asked.folders], FILES)
     for number, (item, path) in enumerate(files.items(), 1):
         if asked.only not in item.path or not (asked.again or _wanted(known.get(item.path), asked.rtl)):
@@ -37,7 +43,7 @@ def main(given: list[str] | None = None) -> int:
             if "layers" in more.get("compare", {}):
                 record["compare"] = {**more["compare"], "outputs_cut": True}
         known[item.path] = record
-        _save(asked.results, known)
+        write_records(asked.results, known)
         state = record.get("error") or record["stage"]
         print(f"[{number}/{len(files)}] {item.name}: {' '.join(state.split())}, {record['seconds']['all']} s")
     records = {item: known[item.path] for item in FILES if item.path in known}
@@ -60,37 +66,9 @@ def _good(item: Public, record: Record) -> bool:
     return bool(record["golden"]["match"] and record.get("rtl", {}).get("match", True))
 
 
-def _known(results: Path) -> dict[str, Record]:
-    """Return the records of earlier runs by path."""
-    if not results.is_file():
-        return {}
-    return dict(json.loads(results.read_text()))
-
-
-def _save(results: Path, records: dict[str, Record]) -> None:
-    with whole_file(results) as part:
-        part.write_text(json.dumps(records, indent=1) + "\n")
-
-
 def _options(given: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser("python -m benchmarks.public_models", description=TEXT)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("folders", nargs="*", type=Path, metavar="DIR", help="folder with the files")
-    parser.add_argument("--only", default="", help="files whose path contains this")
-    parser.add_argument("--again", action="store_true", help="also measure files with a result")
-    parser.add_argument("--rtl", type=int, default=0, help="simulate inferences of up to this many cycles")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the random inputs")
-    parser.add_argument("--seconds", type=float, default=3600.0, help="limit of each file")
-    parser.add_argument(
-        "--results",
-        type=Path,
-        default=Path("build/public_models.json"),
-        help="results so far; a run continues where an earlier one stopped",
-    )
-    parser.add_argument("--page", type=Path, help="write the results as a page (Markdown)")
-    parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
+    parser = sweep_parser("python -m benchmarks.public_models", TEXT, "build/public_models.json")
     parser.add_argument("--outputs", default="", help=argparse.SUPPRESS)
-    parser.add_argument("--part", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args(given)
 
 

@@ -124,7 +124,23 @@ def measured_apart(
 ) -> Record:
     """Measure a file in a new process with a time limit, and return its record."""
     words = ["--one", path, "--part", part, "--rtl", rtl, "--seed", seed, "--outputs", ",".join(outputs)]
-    command = [sys.executable, "-m", "benchmarks.public_models", *map(str, words)]
+    return record_of_process(
+        [sys.executable, "-m", "benchmarks.public_models", *map(str, words)], part, seconds
+    )
+
+
+def record_of_process(command: Sequence[str], part: Path, seconds: float) -> Record:
+    """Run a process that writes a record, with a time limit, and return the record.
+
+    Parameters
+    ----------
+    command
+        The process.
+    part
+        The file that it writes, which is removed.
+    seconds
+        The limit.
+    """
     begun = time.perf_counter()
     try:
         process = subprocess.run(command, timeout=seconds, capture_output=True, text=True, check=False)
@@ -139,3 +155,16 @@ def measured_apart(
         record |= {"error": ended, "expected": False}
     record["seconds"]["all"] = round(time.perf_counter() - begun, 2)
     return record
+
+
+def read_records(results: Path) -> dict[str, Record]:
+    """Return the records of earlier runs by path."""
+    if not results.is_file():
+        return {}
+    return dict(json.loads(results.read_text()))
+
+
+def write_records(results: Path, records: dict[str, Record]) -> None:
+    """Write the records of all runs so far."""
+    with whole_file(results) as part:
+        part.write_text(json.dumps(records, indent=1) + "\n")

@@ -126,7 +126,7 @@ def _cells(item: Public, record: Record) -> list[str]:
 
 def _bits(record: Record) -> str:
     if "golden" not in record:
-        return f"not run: {_plain(record.get('error', ''))}"
+        return f"not run: {plain(record.get('error', ''))}"
     if not matching(record):
         return "**no**"
     return f"RTL, {record['rtl']['cycles']:,} cycles" if "rtl" in record else "golden models"
@@ -137,7 +137,7 @@ def _layers(record: Record) -> str:
     if found is None:
         return "-"
     if "problem" in found:
-        return _plain(found["problem"])
+        return plain(found["problem"])
     parts = []
     for unit, words in (("step", ("int8", "step", "steps")), ("fp16", ("fp16", "place", "places"))):
         number = found["layers"][unit]
@@ -173,7 +173,7 @@ def _refused(records: Mapping[Public, Record]) -> Iterator[str]:
     yield from ("## Refused, or not finished", "", "| file | message |", "| --- | --- |")
     for item, message in rows:
         name = item.name.replace("_", "\\_") + (" (deliberately invalid)" if item.invalid else "")
-        yield f"| {name} | {_plain(message)} |"
+        yield f"| {name} | {plain(message)} |"
     yield ""
 
 
@@ -196,7 +196,7 @@ def _beyond(records: Mapping[Public, Record]) -> Iterator[str]:
     for item, row in found:
         unit = "steps" if row["unit"] == "step" else "places"
         share = f"{row['differing']:,} of {row['elements']:,}"
-        cells = (item.name.replace("_", "\\_"), _plain(row["name"], 48), row["op"], f"{row['worst']} {unit}")
+        cells = (item.name.replace("_", "\\_"), plain(row["name"], 48), row["op"], f"{row['worst']} {unit}")
         yield f"| {' | '.join(cells)} | {row['bound']} | {share} |"
     yield ""
 
@@ -213,7 +213,7 @@ def _largest(records: Mapping[Public, Record]) -> Iterator[str]:
     yield ""
 
 
-def _plain(text: str, most: int = 400) -> str:
+def plain(text: str, most: int = 400) -> str:
     """Return a text that fits into a cell of a table."""
     line = " ".join(text.split())
     line = line if len(line) <= most else line[: most - 3] + "..."

@@ -76,17 +76,18 @@ def run_script(asked: ScriptOptions, runtime: str, library: Callable[[], Path]) 
         places = os.pathsep.join(filter(None, (name, before)))
         variable = {script_site.SETTINGS_VARIABLE: str(folder / "settings.json")}
         code = run.run_program(program, {**os.environ, "PYTHONPATH": places, **variable})
-        models, left = _collected(folder)
+        models, left, graphs = _collected(folder)
     if not models and not code:
         print("rkcosim: no model ran on the simulated NPU", file=sys.stderr)
-    asked.write({"exit_code": code, "models": models, "left": left})
+    asked.write({"exit_code": code, "models": models, "left": left, "graphs": graphs})
     raise SystemExit(code)
 
 
-def _collected(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the models, and the operators left to the runtime, of a script that has ended."""
+def _collected(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return models, operators left to the runtime, and counts of graphs, of a script that has ended."""
     models: list[dict[str, Any]] = []
     left: list[dict[str, Any]] = []
+    graphs: list[dict[str, Any]] = []
     last = time.monotonic() + RESULT_SECONDS
     for number in range(len(list(folder.glob("*.plugin")))):
         file = folder / f"{number}.json"
@@ -98,4 +99,5 @@ def _collected(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]
         document = json.loads(file.read_text())
         models += document["models"]
         left += [one for one in document["left"] if one not in left]
-    return models, left
+        graphs += document["graphs"]
+    return models, left, graphs

@@ -6,7 +6,7 @@ import numpy as np
 
 from rkcosim.plugins.litert_graph import RuntimeGraph, greeting, read_graph
 from rkcosim.plugins.litert_parts import Leave, Part, PartNumbers
-from rkcosim.plugins.machine import Left, Machine
+from rkcosim.plugins.machine import GraphCount, Left, Machine
 from rkcosim.plugins.protocol import Call, Message, ProtocolError, Reader, Status
 
 NOT_READ = "the delegate does not know this operator or a type of its tensors"
@@ -25,11 +25,12 @@ class LiteRtCalls:
         self._graphs: dict[int, RuntimeGraph] = {}
         self._parts: dict[int, Part] = {}
         self._known: dict[tuple[int, PartNumbers], int | Leave] = {}
+        self._counts: dict[int, GraphCount] = {}
         self._last = 0
 
     def greeting(self) -> bytes:
         """Return what the delegate must know."""
-        return greeting(self._machine.settings.timeout * 1000)
+        return greeting(self._machine.settings.timeout * 1000, self._machine.settings.dynamic)
 
     def answer(self, request: Message, memory: memoryview) -> tuple[Message, bytes]:
         """Execute a request and return the answer with its contents."""
@@ -61,6 +62,8 @@ class LiteRtCalls:
     def _graph(self, request: Message, reader: Reader) -> tuple[Message, bytes]:
         graph, number = read_graph(reader), self._number()
         self._graphs[number] = graph
+        self._counts[number] = GraphCount(len(graph.nodes))
+        self._machine.graphs.append(self._counts[number])
         usable = [graph.is_usable(node) for node in graph.nodes]
         for node, good in zip(graph.nodes, usable, strict=True):
             if not good:
@@ -91,6 +94,7 @@ class LiteRtCalls:
             return Message(request.call, Status.LEAVE, size=request.size), left
         if use:
             self._part(found).load()
+            self._counts[request.number].taken += len(nodes)
         return Message(request.call, number=found, size=request.size), b""
 
     @staticmethod
@@ -102,6 +106,7 @@ class LiteRtCalls:
     def _forget(self, number: int) -> None:
         """Drop a graph and its parts that are not loaded."""
         self._graphs.pop(number, None)
+        self._counts.pop(number, None)
         for key in [key for key in self._known if key[0] == number]:
             found = self._known.pop(key)
             if isinstance(found, int) and found in self._parts and not self._parts[found].is_loaded:

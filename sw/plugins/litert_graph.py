@@ -33,6 +33,9 @@ OPERATORS = 512
 UNKNOWN = 0xFFFFFFFF
 """Size of the parameters of an operator that is not known."""
 
+ALLOWS_DYNAMIC = 1
+"""Flag of a delegate that LiteRT also applies to graphs with tensors whose size depends on data."""
+
 RESHAPES = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
 
 
@@ -118,11 +121,11 @@ def operators() -> dict[int, str]:
     return {code: name for name, code in vars(schema().BuiltinOperator).items() if isinstance(code, int)}
 
 
-def greeting(milliseconds: int) -> bytes:
-    """Return what the delegate must know: the limit of a call, and the sizes of parameters by operator."""
+def greeting(milliseconds: int, dynamic: bool) -> bytes:
+    """Return what the delegate must know: the limit of a call, its flags, sizes of parameters by operator."""
     known = operators()
     sizes = [TABLE[known[n]].size if known.get(n) in TABLE else UNKNOWN for n in range(OPERATORS)]
-    return struct.pack(f"<Q{OPERATORS}I", milliseconds, *sizes)
+    return struct.pack(f"<Qq{OPERATORS}I", milliseconds, ALLOWS_DYNAMIC if dynamic else 0, *sizes)
 
 
 def read_graph(reader: Reader) -> RuntimeGraph:

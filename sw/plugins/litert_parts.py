@@ -72,7 +72,8 @@ class Part:
         taken = [n for n in numbers.inputs if n not in made]
         order = sorted({*own, *numbers.nodes}, key=list(graph.nodes).index)
         try:
-            self._model = machine.compile(part_file(graph, order, taken, numbers.outputs))
+            self._file = part_file(graph, order, taken, numbers.outputs)
+            self._model = machine.compile(self._file)
         except ModelError as error:
             raise self._left(graph, numbers.nodes, dict.fromkeys(numbers.nodes, str(error))) from error
         hosted = self._hosted(graph, numbers.nodes)
@@ -111,7 +112,7 @@ class Part:
     def load(self) -> None:
         """Load the part into the device's memory."""
         if self._running is None:
-            self._running = self._machine.load(self._name, self._model)
+            self._running = self._machine.load(self._name, self._model, self._file)
 
     def unload(self) -> None:
         """Free the device's memory."""

@@ -23,6 +23,7 @@ from rkcosim.measure.models.run import ModelRun, run_of_frame
 from rkcosim.measure.models.summary import print_summary
 from rkcosim.measure.perf.measure import meter
 from rkcosim.measure.report.kept import keeping, write_page
+from rkcosim.plugins.part_files import PartFiles
 from rkcosim.plugins.settings import Settings
 from rkcosim.verify.crosscheck.model_check import ModelChecker
 from rkcosim.waves.spec import TraceSpec
@@ -47,11 +48,19 @@ class Left:
 
 
 @dataclass
+class GraphCount:
+    """Operators of a graph of the runtime, and how many of them are in parts of the NPU."""
+
+    operators: int
+    taken: int = 0
+
+
+@dataclass
 class _Record:
     """What is known of a model's inferences."""
 
     name: str
-    seconds: float = 0.0
+    seconds: list[float] = field(default_factory=list)
     cycles: list[int] = field(default_factory=list)
     first: Any = None
     verdict: dict[str, Any] = field(default_factory=lambda: {"match": None})
@@ -65,10 +74,11 @@ class RunningModel:
     machine : the device.
     name : for the summary.
     model : the compiled model.
+    data : its file, which is written after the first inference if the option `parts` asks for it.
     """
 
-    def __init__(self, machine: Machine, name: str, model: CompiledModel) -> None:
-        self._machine, self._model = machine, model
+    def __init__(self, machine: Machine, name: str, model: CompiledModel, data: bytes | None = None) -> None:
+        self._machine, self._model, self._data = machine, model, data
         self._record = _Record(name)
         self._loaded = LoadedModel(model, machine.driver, meter=machine.meter)
         self._checker: ModelChecker | None = None
@@ -103,11 +113,14 @@ class RunningModel:
         checked = self._values(values) if self._checker is not None else []
         begun = time.perf_counter()
         report = self._loaded.run()
-        record.seconds += time.perf_counter() - begun
+        record.seconds.append(time.perf_counter() - begun)
         record.first = record.first or report
         record.cycles.append(report.cycles)
         if self._checker is not None:
             self._check(checked)
+        if self._data is not None and self._machine.part_files is not None:
+            self._machine.part_files.write(self._data, self._loaded, self._values(values))
+            self._data = None
         wanted = [(index, raw) for index, raw in enumerate(codes) if raw is not None]
         return [self._loaded.get_output(index, raw=raw) for index, raw in wanted]
 
@@ -149,6 +162,7 @@ class RunningModel:
         """Free the memory, and keep the record for the summary."""
         record = self._record
         if record.first is not None:
+            self._machine.seconds.append(record.seconds)
             run = run_of_frame(record.name, self._machine.engine, self._model, self._loaded, record.first)
             self._machine.runs.append(
                 replace(
@@ -160,7 +174,7 @@ class RunningModel:
                     verdict=record.verdict,
                     floats_in_fp16=self._model.floats_in_fp16,
                     fp16_layers=self._model.fp16_layers,
-                    simulated_seconds=round(record.seconds, 3),
+                    simulated_seconds=round(sum(record.seconds), 3),
                     host_seconds=round(time.perf_counter() - self._machine.begun, 3),
                 )
             )
@@ -179,7 +193,10 @@ class Machine:
     Members
     -------
     runs : record of each model that was closed, if it had inferences.
+    seconds : for each of them, the seconds of each inference in the driver.
     left : operators that remain with the runtime.
+    graphs : counts of each graph that the runtime gave.
+    part_files : writes the parts; None without the option.
 
     Raises
     ------
@@ -191,7 +208,9 @@ class Machine:
         self.settings = settings
         self.begun = time.perf_counter()
         self.runs: list[ModelRun] = []
+        self.seconds: list[list[float]] = []
         self.left: dict[tuple[str, str], Left] = {}
+        self.graphs: list[GraphCount] = []
         self._open: list[RunningModel] = []
         self._finishing: list[Callable[[], tuple[dict[str, Any], list[str]]]] = []
         trace = TraceSpec.of(settings.trace) if settings.trace is not None else None
@@ -200,6 +219,7 @@ class Machine:
             for path in (settings.trace, settings.json, settings.report, settings.events, settings.timeline):
                 if path is not None:
                     path.parent.mkdir(parents=True, exist_ok=True)
+            self.part_files = PartFiles(settings.parts) if settings.parts is not None else None
             self.engine = open_named(settings.engine, exact=settings.exact, cores=settings.cores, trace=trace)
         self.driver = Driver(self.engine)
         self.meter = meter(self.engine) if self.engine.has_cycles else None
@@ -217,9 +237,15 @@ class Machine:
         with self.reading():
             return compile_model(data)
 
-    def load(self, name: str, model: CompiledModel) -> RunningModel:
-        """Load a model into the device's memory; raises DriverError if memory runs out."""
-        made = RunningModel(self, name, model)
+    def load(self, name: str, model: CompiledModel, data: bytes | None = None) -> RunningModel:
+        """Load a model (and its file, for the option `parts`) into the device's memory.
+
+        Raises
+        ------
+        DriverError
+            if memory runs out.
+        """
+        made = RunningModel(self, name, model, data)
         self._open.append(made)
         return made
 
@@ -246,13 +272,17 @@ class Machine:
             self.unload(model)
         self.engine.close()
         settings = self.settings
-        documents = [run.as_json() for run in self.runs]
+        documents = [
+            run.as_json() | {"inference_seconds": [round(value, 6) for value in seconds]}
+            for run, seconds in zip(self.runs, self.seconds, strict=True)
+        ]
         if settings.summary:
             self._print([line for _, lines in more for line in lines])
         if settings.json is not None:
             written: dict[str, Any] = {
                 "models": documents,
                 "left": [vars(one) for one in self.left.values()],
+                "graphs": [vars(count) for count in self.graphs],
             }
             for members, _ in more:
                 written |= members

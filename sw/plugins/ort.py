@@ -6,7 +6,7 @@ import struct
 
 import numpy as np
 
-from rkcosim.plugins.machine import Machine
+from rkcosim.plugins.machine import GraphCount, Machine
 from rkcosim.plugins.ort_graph import read_graph, read_values
 from rkcosim.plugins.ort_parts import FusedPart, Part, divide
 from rkcosim.plugins.protocol import Call, Message, ProtocolError, Reader
@@ -66,9 +66,11 @@ class OrtCalls:
     def _graph(self, reader: Reader) -> tuple[int, bytes]:
         graph = read_graph(reader)
         numbers = np.full(len(graph.nodes), LEFT, np.int32)
-        offered = {}
+        count, offered = GraphCount(len(graph.nodes)), {}
+        self._machine.graphs.append(count)
         for number, (nodes, part) in enumerate(divide(self._machine, graph)):
             numbers[nodes] = number
+            count.taken += len(nodes)
             offered[frozenset(graph.nodes[n].outputs[0].name for n in nodes)] = part
         self._last += 1
         self._offered[self._last] = offered
@@ -81,9 +83,8 @@ class OrtCalls:
         if part is None:
             raise ProtocolError("onnxruntime makes another part than the provider offered")
         made = FusedPart(self._machine, part, inputs, outputs)
-        shapes = [value.shape for value in inputs]
-        if not any(size < 0 for shape in shapes for size in shape):
-            made.fit(shapes)
+        if not any(value.is_open for value in inputs):
+            made.fit([value.shape for value in inputs])
         self._last += 1
         self._parts[self._last] = made
         return self._last

@@ -47,11 +47,20 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class ValueInfo:
-    """A value: its name (empty for an absent input), element type and sizes (-1 for an open one)."""
+    """A value: its name (empty for an absent input), element type and sizes (-1 for an open one).
+
+    `ranked` is false if the number of axes is not known; `shape` is then empty.
+    """
 
     name: str
     element: int
     shape: Shape
+    ranked: bool = True
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its sizes are known only in an inference."""
+        return not self.ranked or any(size < 0 for size in self.shape)
 
     @property
     def dtype(self) -> str:
@@ -61,20 +70,27 @@ class ValueInfo:
 
 @dataclass(frozen=True)
 class Node:
-    """A node; `problem` says why it cannot be in a part, if it cannot."""
+    """A node.
+
+    Members
+    -------
+    captures : values that its subgraphs take from the graph.
+    problem : why it cannot be in a part; empty if it can.
+    """
 
     name: str
     kind: str
     domain: str
     inputs: tuple[ValueInfo, ...]
+    captures: tuple[ValueInfo, ...]
     outputs: tuple[ValueInfo, ...]
     attributes: tuple[AttributeProto, ...]
     problem: str
 
     @property
     def reads(self) -> list[str]:
-        """Names of the inputs that are present."""
-        return [value.name for value in self.inputs if value.name]
+        """Names of the inputs that are present, and of the captured values."""
+        return [value.name for value in (*self.inputs, *self.captures) if value.name]
 
     @property
     def makes(self) -> list[str]:
@@ -106,7 +122,12 @@ class RuntimeGraph:
     @property
     def values(self) -> dict[str, ValueInfo]:
         """All values of nodes by name."""
-        return {v.name: v for node in self.nodes for v in (*node.inputs, *node.outputs) if v.name}
+        return {
+            value.name: value
+            for node in self.nodes
+            for value in (*node.captures, *node.inputs, *node.outputs)
+            if value.name
+        }
 
 
 def read_graph(reader: Reader) -> RuntimeGraph:
@@ -136,14 +157,17 @@ def read_graph(reader: Reader) -> RuntimeGraph:
     )
 
 
-def read_values(reader: Reader) -> list[ValueInfo]:
-    """Read a list of values."""
-    return [_value(reader) for _ in range(reader.count())]
+def read_values(reader: Reader, constants: dict[str, TensorProto] | None = None) -> list[ValueInfo]:
+    """Read a list of values, and add constants of an outer graph among them to `constants`."""
+    return [_value(reader, {} if constants is None else constants) for _ in range(reader.count())]
 
 
-def _value(reader: Reader) -> ValueInfo:
-    name, element, shape = reader.text(), reader.number(), reader.longs()
-    return ValueInfo(name, element, tuple(max(size, -1) for size in shape))
+def _value(reader: Reader, constants: dict[str, TensorProto]) -> ValueInfo:
+    name = reader.text()
+    if reader.number():
+        constants[name] = _tensor(reader, name)
+    ranked, element, shape = reader.number(), reader.number(), reader.longs()
+    return ValueInfo(name, element, tuple(max(size, -1) for size in shape), bool(ranked))
 
 
 def _tensor(reader: Reader, name: str) -> TensorProto:
@@ -157,9 +181,10 @@ def _tensor(reader: Reader, name: str) -> TensorProto:
     return made
 
 
-def _node(reader: Reader, constants: Mapping[str, TensorProto], used: set[str]) -> Node:
+def _node(reader: Reader, constants: dict[str, TensorProto], used: set[str]) -> Node:
     name, kind, domain, bodies = reader.text(), reader.text(), reader.text(), reader.number()
-    inputs, outputs = read_values(reader), read_values(reader)
+    inputs, captures = read_values(reader, constants), read_values(reader, constants)
+    outputs = read_values(reader)
     attributes = [_attribute(reader) for _ in range(reader.count())]
     first = next((value.name for value in outputs if value.name), kind)
     name = first if name in used or not name else name
@@ -173,13 +198,11 @@ def _node(reader: Reader, constants: Mapping[str, TensorProto], used: set[str]) 
         constant = constants.get(value.name)
         if value.name and (not value.dtype or (constant is not None and not constant.data_type)):
             problem = problem or f"'{value.name}' is of a type that the provider does not read"
-        elif value.name and constant is None and not value.shape:
-            problem = problem or f"'{value.name}' is a scalar, or its shape is not known"
     if not any(value.name for value in outputs):
         problem = problem or "it has no outputs"
     domain = "" if domain == "ai.onnx" else domain
     known = tuple(item for item in attributes if item is not None)
-    return Node(name, kind, domain, tuple(inputs), tuple(outputs), known, problem)
+    return Node(name, kind, domain, tuple(inputs), tuple(captures), tuple(outputs), known, problem)
 
 
 def _attribute(reader: Reader) -> AttributeProto | None:
@@ -250,5 +273,7 @@ def part_model(
 
 
 def _declared(value: ValueInfo) -> onnx.ValueInfoProto:
+    if not value.ranked:
+        return helper.make_tensor_value_info(value.name, value.element, None)
     shape = [size if size >= 0 else f"{value.name}@{axis}" for axis, size in enumerate(value.shape)]
     return helper.make_tensor_value_info(value.name, value.element, shape)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from rkcosim.base import progress
 from rkcosim.compiler import CompiledModel, ModelError
+from rkcosim.compiler.loaders.onnx_file import planned_shapes
 from rkcosim.compiler.runtime import hosted_operators
 from rkcosim.compiler.steps import CallStep
 from rkcosim.plugins.machine import Left, Machine, RunningModel
@@ -49,6 +50,7 @@ class Part:
     graph : the graph of the runtime.
     division : of the graph.
     nodes : places of the part's nodes.
+    planned : sizes of open values by name, with which the part is compiled before the first inference.
 
     Raises
     ------
@@ -57,7 +59,12 @@ class Part:
     """
 
     def __init__(
-        self, machine: Machine, graph: RuntimeGraph, division: Division, nodes: Sequence[int]
+        self,
+        machine: Machine,
+        graph: RuntimeGraph,
+        division: Division,
+        nodes: Sequence[int],
+        planned: Mapping[str, Shape],
     ) -> None:
         self._machine, self._graph = machine, graph
         self._nodes = [graph.nodes[n] for n in division.with_constants(nodes)]
@@ -65,11 +72,17 @@ class Part:
         made = {name for node in self._nodes for name in node.makes}
         taken = dict.fromkeys(name for node in self._nodes for name in node.reads)
         self.inputs = [values[n] for n in taken if n not in made and n not in graph.constants]
-        self.outputs = [values[name] for name in division.results(nodes)]
-        self._compiled: dict[tuple[Shape, ...], CompiledModel] = {}
+        self.outputs = [_ranked(values[name], planned) for name in division.results(nodes)]
+        values = {value.name: value for value in (*self.inputs, *self.outputs)}
+        unknown = {name for name, value in values.items() if not value.ranked and name not in planned}
+        if unknown:
+            text = "the number of axes of '{}' is not known"
+            users = {n: unknown.intersection(graph.nodes[n].reads + graph.nodes[n].makes) for n in nodes}
+            raise Leave({n: text.format(min(names)) for n, names in users.items() if names})
+        self._compiled: dict[tuple[Shape, ...], tuple[CompiledModel, bytes]] = {}
         try:
             with progress.listen(_Silent()):  # sizes that are chosen for open ones are replaced later
-                model = self.compiled([value.shape for value in self.inputs])
+                model, _ = self.compiled([_planned(value, planned) for value in self.inputs])
         except ModelError as error:
             raise Leave(dict.fromkeys(nodes, str(error))) from error
         hosted = self._hosted(model, {graph.nodes[n].name: n for n in nodes})
@@ -90,14 +103,13 @@ class Part:
         """Name of the model's file, or "model"."""
         return PurePath(self._graph.path).name or "model"
 
-    def compiled(self, shapes: Iterable[Shape]) -> CompiledModel:
-        """Return the part compiled for shapes of `inputs`; raises ModelError."""
+    def compiled(self, shapes: Iterable[Shape]) -> tuple[CompiledModel, bytes]:
+        """Return the part compiled for shapes of `inputs`, and its file; raises ModelError."""
         key = tuple(shapes)
         if key not in self._compiled:
-            inputs = [replace(v, shape=shape) for v, shape in zip(self.inputs, key, strict=True)]
-            self._compiled[key] = self._machine.compile(
-                part_model(self._graph, self._nodes, inputs, self.outputs)
-            )
+            inputs = [replace(v, shape=shape, ranked=True) for v, shape in zip(self.inputs, key, strict=True)]
+            data = part_model(self._graph, self._nodes, inputs, self.outputs)
+            self._compiled[key] = self._machine.compile(data), data
         return self._compiled[key]
 
 
@@ -144,9 +156,9 @@ class FusedPart:
         if len(shapes) != len(self._inputs):
             raise ProtocolError(f"{len(shapes)} shapes for {len(self._inputs)} inputs")
         by_name = {value.name: shape for value, shape in zip(self._inputs, shapes, strict=True)}
-        model = self._part.compiled(by_name[value.name] for value in self._part.inputs)
+        model, data = self._part.compiled(by_name[value.name] for value in self._part.inputs)
         self.unload()
-        self._running = self._machine.load(self._part.name, model)
+        self._running = self._machine.load(self._part.name, model, data)
         self._shapes, self._model = list(shapes), model
         answer = [self._places(model)[-1]]
         for value in self._outputs:
@@ -197,6 +209,46 @@ class FusedPart:
             self._running = self._model = None
 
 
+def _ranked(value: ValueInfo, planned: Mapping[str, Shape]) -> ValueInfo:
+    """Return a value with as many open sizes as the planned shape has, if its rank is not known."""
+    if value.ranked or value.name not in planned:
+        return value
+    return replace(value, shape=(-1,) * len(planned[value.name]), ranked=True)
+
+
+def _planned(value: ValueInfo, planned: Mapping[str, Shape]) -> Shape:
+    """Return the sizes of a value, with planned ones in the place of open ones if they fit."""
+    shape = planned.get(value.name, value.shape)
+    if not value.ranked:
+        return shape
+    fits = len(shape) == len(value.shape) and all(
+        a in (-1, b) for a, b in zip(value.shape, shape, strict=True)
+    )
+    return shape if fits else value.shape
+
+
+def _planned_shapes(graph: RuntimeGraph) -> dict[str, Shape]:
+    """Return sizes for the open values of a graph that fit together, as far as they are found."""
+    values, nodes, made = graph.values, [], set[str]()
+    if not any(value.is_open for value in values.values()):
+        return {}
+    for node in graph.nodes:
+        known = all(n in made or n in graph.constants or values[n].ranked for n in node.reads)
+        if known and not node.problem:
+            nodes.append(node)
+            made.update(node.makes)
+    if not nodes:
+        return {}
+    taken = dict.fromkeys(name for node in nodes for name in node.reads)
+    inputs = [values[name] for name in taken if name not in made and name not in graph.constants]
+    outputs = [values[name] for name in sorted(made - taken.keys())]
+    try:
+        with progress.listen(_Silent()):
+            return planned_shapes(part_model(graph, nodes, inputs, outputs))
+    except ModelError:
+        return {}
+
+
 def _shape(model: CompiledModel, value: ValueInfo) -> Shape:
     return tuple(next(info.shape for info in model.outputs if info.name == value.name))
 
@@ -216,6 +268,7 @@ def divide(machine: Machine, graph: RuntimeGraph) -> list[tuple[list[int], Part]
     division = Division(graph)
     usable = {n for n, node in enumerate(graph.nodes) if not node.problem}
     reasons = {n: node.problem for n, node in enumerate(graph.nodes) if node.problem}
+    planned = _planned_shapes(graph)
     known: dict[tuple[int, ...], Part] = {}
     while True:
         bad: dict[int, str] = {}
@@ -223,7 +276,7 @@ def divide(machine: Machine, graph: RuntimeGraph) -> list[tuple[list[int], Part]
         for nodes in parts:
             key = tuple(nodes)
             try:
-                known[key] = known.get(key) or Part(machine, graph, division, nodes)
+                known[key] = known.get(key) or Part(machine, graph, division, nodes, planned)
             except Leave as leave:
                 bad |= leave.nodes
         reasons |= bad

@@ -42,7 +42,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Version of the messages; the library is compiled with this number."""
 
 ALIGN = 64

@@ -26,6 +26,9 @@ from typing import Any
 SETTINGS_VARIABLE = "RKCOSIM_PLUGIN"
 """Names the JSON file with the runtime, the plug-in's path, its options, and which of these name files."""
 
+NOT_APPLIED = "rkcosim: LiteRT does not apply the delegate; it writes the reason on standard error"
+"""Text for an exception of LiteRT that has none."""
+
 PROVIDER = "RkCosim"
 """Name of the execution provider."""
 
@@ -67,10 +70,28 @@ def _with_delegate(module: ModuleType) -> None:
     @functools.wraps(made)
     def initialise(*given: Any, **named: Any) -> None:
         bound = signature.bind(*given, **named)
-        ours = module.load_delegate(settings["library"], _options(settings))
+        options = _options(settings)
         others = bound.arguments.get("experimental_delegates") or []
-        bound.arguments["experimental_delegates"] = [ours, *others]
-        made(*bound.args, **bound.kwargs)
+
+        def apply(**more: str) -> None:
+            ours = module.load_delegate(settings["library"], options | more)
+            bound.arguments["experimental_delegates"] = [ours, *others]
+            made(*bound.args, **bound.kwargs)
+
+        try:
+            apply()
+        except RuntimeError as error:
+            if str(error):
+                raise
+        else:
+            return
+        bound.arguments.pop("experimental_delegates")
+        try:  # LiteRT raises an exception without text if the size of a tensor depends on data
+            apply(dynamic="1")
+        except RuntimeError as error:
+            if str(error):
+                raise
+            raise RuntimeError(NOT_APPLIED) from error
 
     module.Interpreter.__init__ = initialise
 
@@ -105,7 +126,7 @@ def _with_provider(module: ModuleType) -> None:
         finally:
             result = Path(ours["json"])
             if not used and not result.exists():  # the provider was not even started
-                result.write_text(json.dumps({"models": [], "left": []}))
+                result.write_text(json.dumps({"models": [], "left": [], "graphs": []}))
 
     module.InferenceSession.__init__ = initialise
 

@@ -28,6 +28,8 @@ class Settings:
     summary : print the summary of `rkcosim run` on standard error at the end.
     json, report : files for the JSON document and the HTML page.
     trace, events, timeline : files for the waveform, the event log and the timeline.
+    parts : folder for the parts as model files, with the inputs and outputs of their first inference.
+    dynamic : accept graphs of LiteRT in which sizes depend on data; all sizes are those of the model's file.
     timeout : longest time of a call in seconds.
     """
 
@@ -42,6 +44,8 @@ class Settings:
     trace: Path | None = None
     events: Path | None = None
     timeline: Path | None = None
+    parts: Path | None = None
+    dynamic: bool = False
     timeout: int = 3600
 
 
@@ -67,7 +71,7 @@ def read_settings(given: Mapping[str, str]) -> Settings:
 
 
 def _value(name: str, text: str) -> Any:
-    if name in ("exact", "check", "summary"):
+    if name in ("exact", "check", "summary", "dynamic"):
         if text.lower() not in SWITCH:
             raise ValueError(f"the option {name} is 1 or 0, not '{text}'")
         return SWITCH[text.lower()]
@@ -85,5 +89,5 @@ def _value(name: str, text: str) -> Any:
             raise ValueError(f"the option engine is one of {', '.join((*ENGINES, GOLDEN))}, not '{text}'")
         return text
     if not text:
-        raise ValueError(f"the option {name} is the path of a file")
+        raise ValueError(f"the option {name} is a path")
     return Path(text)

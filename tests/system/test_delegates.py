@@ -251,6 +251,46 @@ def test_the_example_runs_unchanged_by_the_command_and_with_the_option(tmp_path:
     assert "m.tflite" in page.read_text()
 
 
+def test_a_graph_with_sizes_that_depend_on_data(tmp_path: Path) -> None:
+    """LiteRT refuses the delegate, with an exception without text, unless the option dynamic allows it."""
+    t = Tf(seed=3)
+    x = t.conv(t.input((1, 4, 4, 8)), 8)
+    numbers = [t.tensor((), None, None, dtype="int32", data=np.array(n, np.int32)) for n in (1, 4, 4, 8)]
+    sizes = t.tensor((4,), None, None, dtype="int32")
+    t.nodes.append(("PACK", numbers, [sizes], {"ValuesCount": 4}))
+    x = t.add("RESHAPE", [x, sizes], (1, 4, 4, 8), scale=t.items[x].scale)
+    model = tmp_path / "m.tflite"
+    model.write_bytes(t.bytes(t.conv(x, 4)))
+    with pytest.raises(RuntimeError, match=r"^$"):
+        interpreter(model.read_bytes(), [delegate()])
+    file = tmp_path / "run.json"
+    ours, alone = (
+        interpreter(model.read_bytes(), [delegate(dynamic=1, json=file)]),
+        interpreter(model.read_bytes()),
+    )
+    values = inputs_of(ours, 3)
+    (mine,), (theirs,) = results(ours, values), results(alone, values)
+    assert np.abs(mine.astype(int) - theirs).max() <= STEPS and np.unique(mine).size > 10
+    ours.resize_tensor_input(ours.get_input_details()[0]["index"], [2, 4, 4, 8])
+    with pytest.raises(RuntimeError, match="rkcosim: with the option dynamic, tensors keep the sizes"):
+        ours.allocate_tensors()
+    del ours
+    (graph,) = json.loads(file.read_text())["graphs"]
+    assert graph == {"operators": 4, "taken": 3}
+    done = run_script(model, start=(sys.executable, "-m", "rkcosim", "litert", "--engine", "golden", "--"))
+    assert done.returncode == 0 and done.stdout.count("class") == 2, done.stderr
+
+
+def test_the_parts_are_files_that_rkcosim_run_computes_alike(tmp_path: Path) -> None:
+    folder = tmp_path / "parts"
+    ours = interpreter(divided(), [delegate(parts=folder)])
+    results(ours, inputs_of(ours, 3))
+    for name in ("part-1", "part-2"):
+        values = [np.load(folder / f"{name}-input-1.npy")]
+        (found,) = run_model(folder / f"{name}.tflite", [values], engine="golden", check=False).results[0]
+        assert np.array_equal(found, np.load(folder / f"{name}-output-1.npy")) and found.any()
+
+
 def test_on_the_rtl_with_a_timeline(tmp_path: Path) -> None:
     pytest.importorskip("perfetto", reason="needs the extra waves")
     path, timeline, file = tmp_path / "m.tflite", tmp_path / "run.perfetto-trace", tmp_path / "run.json"

@@ -22,7 +22,17 @@ import onnxruntime
 
 from rkcosim.measure.models.run import run_model
 from rkcosim.plugins.library import provider_library
-from tests.models.ort_scripts import NAME, divided, floats, inputs_of, registered, results, session
+from tests.models.ort_scripts import (
+    NAME,
+    bodies,
+    divided,
+    flattened,
+    floats,
+    inputs_of,
+    registered,
+    results,
+    session,
+)
 from tests.models.rknn_models import image_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -115,6 +125,40 @@ def test_attributes_open_sizes_and_nodes_with_subgraphs() -> None:
         (mine,), (theirs,) = results(ours, values), results(alone, values)
         assert mine.shape == theirs.shape == (1, 8, -(-height // 2) - 1, -(-width // 2) - 1)
         assert np.allclose(mine, theirs, rtol=4 * HALF, atol=0.5) and not np.array_equal(mine, np.abs(mine))
+
+
+@pytest.mark.parametrize(("kind", "runs"), [("If", 1), ("Loop", 3), ("Scan", 4)])
+def test_nodes_inside_bodies_run_on_the_npu(kind: str, runs: int, tmp_path: Path) -> None:
+    file = tmp_path / "run.json"
+    ours, alone = session(bodies(kind), check=1, json=file), session(bodies(kind), alone=True)
+    for sign in (1, -1):  # both branches of the If
+        values = {name: sign * np.abs(array) for name, array in inputs_of(ours, 4).items()}
+        for mine, theirs in zip(results(ours, values), results(alone, values), strict=True):
+            limit = 64 * HALF * np.abs(theirs).max()
+            assert mine.shape == theirs.shape and np.abs(mine - theirs).max() <= limit and mine.any()
+    del ours
+    document = json.loads(file.read_text())
+    assert kind in {left["kind"] for left in document["left"]}
+    assert len(document["graphs"]) == (3 if kind == "If" else 2)
+    assert all(graph["taken"] for graph in document["graphs"])
+    assert all(run["verdict"]["match"] is True for run in document["models"])
+    calls = sorted(run["inferences"] for run in document["models"])
+    assert calls[0] == (1 if kind == "If" else 2) and calls[-1] >= 2 * runs / (2 if kind == "If" else 1)
+
+
+def test_scalars_and_shape_arithmetic_are_in_the_part(tmp_path: Path) -> None:
+    """A Reshape to sizes that are computed, as exporters write a flattening, divides nothing."""
+    file = tmp_path / "run.json"
+    data = flattened()
+    ours, alone = session(data, plain=True, json=file), session(data, alone=True)
+    for batch in (1, 3):
+        values = inputs_of(ours, 4, {"batch": batch})
+        (mine,), (theirs,) = results(ours, values), results(alone, values)
+        assert mine.shape == theirs.shape == (batch, 5)
+        assert np.abs(mine - theirs).max() <= 8 * HALF * np.abs(theirs).max()
+    del ours
+    (graph,) = json.loads(file.read_text())["graphs"]
+    assert graph["taken"] == graph["operators"] == 7
 
 
 def test_threads_with_a_session_each_and_with_one_session() -> None:

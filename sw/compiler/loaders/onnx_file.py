@@ -19,7 +19,7 @@ from onnx import helper, numpy_helper
 from rkcosim.base import progress
 from rkcosim.compiler.graph import MAX_ELEMENTS, ModelError
 from rkcosim.compiler.host_runtimes import refuse_external
-from rkcosim.compiler.loaders.onnx_fold import fold, runs
+from rkcosim.compiler.loaders.onnx_fold import fold, runs, shapes_of_run
 from rkcosim.compiler.options import LoadOptions
 
 OWN_DOMAINS = ("", "ai.onnx")
@@ -223,6 +223,33 @@ def input_shape(info: onnx.ValueInfoProto) -> list[int | str]:
     return [
         dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else dim.dim_param for dim in dims
     ]
+
+
+def planned_shapes(data: bytes) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a model's values by name, with the sizes that are chosen for open dimensions.
+
+    They are those of a run of onnxruntime; without it, values whose shape is not inferred are absent.
+
+    Raises
+    ------
+    ModelError
+        If the file is damaged.
+    """
+    fixed = _with_shapes(_parsed(data), {})
+    shapes = shapes_of_run(fixed)
+    if shapes is not None:
+        return shapes
+    try:
+        graph = onnx.shape_inference.infer_shapes(fixed, data_prop=True).graph
+    except Exception:  # onnx raises several classes
+        graph = fixed.graph
+    items = [item for item in (*graph.input, *graph.value_info) if item.type.tensor_type.HasField("shape")]
+    sizes = {item.name: (input_shape(item), item) for item in items}
+    return {
+        name: tuple(size for size in dims if isinstance(size, int))
+        for name, (dims, item) in sizes.items()
+        if not _is_open(item)
+    }
 
 
 def _with_shapes(proto: onnx.ModelProto, given: Mapping[str, tuple[int, ...]]) -> onnx.ModelProto:

@@ -49,6 +49,24 @@ def runs(proto: onnx.ModelProto) -> bool:
     return True
 
 
+def shapes_of_run(proto: onnx.ModelProto) -> dict[str, tuple[int, ...]] | None:
+    """Return the shapes of all values in a run of onnxruntime on `probe_values`; None if it does not run."""
+    made = onnx.ModelProto()
+    made.CopyFrom(proto)
+    known = {item.name for item in made.graph.output}
+    names = [name for node in made.graph.node for name in node.output if name and name not in known]
+    made.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    try:
+        session: Any = _session(made)
+        feed = probe_values(session)
+        gives = [item.name for item in session.get_outputs() if item.type.startswith("tensor")]
+        results = limited(session, gives, feed)
+    except Exception:  # it is not installed, or one of its classes without a public base class
+        return None
+    arrays = {**feed, **dict(zip(gives, results, strict=True))}
+    return {name: tuple(array.shape) for name, array in arrays.items() if isinstance(array, np.ndarray)}
+
+
 NUMPY: dict[str, Any] = {
     "tensor(float16)": np.float16,
     "tensor(float)": np.float32,

@@ -19,7 +19,8 @@
 #define TEXT_ROOM (RK_TEXT + 64)
 
 struct greeting { /* answer of the process to its options */
-    uint64_t limit;                /* milliseconds of a call */
+    uint64_t limit;                 /* milliseconds of a call */
+    int64_t flags;                  /* of the delegate */
     uint32_t parameters[OPERATORS]; /* bytes of an operator's parameters, by its code; UINT32_MAX: not known */
 };
 
@@ -34,7 +35,7 @@ struct plugin {
 struct part {
     struct rk_worker *worker;
     uint64_t number;
-    uint64_t size;
+    uint64_t made, size; /* bytes of its tensors when it was compiled, and now */
     struct lt_ints *inputs, *outputs; /* tensors that are copied in and out */
     char failure[RK_TEXT];
 };
@@ -252,6 +253,14 @@ static struct lt_ints *copied(const struct lt_context *c, const struct lt_ints *
     return made;
 }
 
+static uint64_t room_of(const struct lt_context *c, const struct lt_ints *tensors)
+{
+    uint64_t size = 0;
+    for (int n = 0; n < tensors->size; n++)
+        size += RK_ALIGN(c->tensors[tensors->data[n]].bytes);
+    return size;
+}
+
 static void *kernel_init(struct lt_context *c, const char *buffer, size_t length)
 {
     (void)length; /* LiteRT gives 0 */
@@ -271,6 +280,8 @@ static void *kernel_init(struct lt_context *c, const char *buffer, size_t length
     else if (result == RK_OK)
         part->failure[0] = 0;
     free(left);
+    if (part->inputs && part->outputs)
+        part->made = room_of(c, part->inputs) + room_of(c, part->outputs);
     return part;
 }
 
@@ -288,20 +299,15 @@ static void kernel_free(struct lt_context *c, void *data)
     free(part);
 }
 
-static uint64_t room_of(const struct lt_context *c, const struct lt_ints *tensors)
-{
-    uint64_t size = 0;
-    for (int n = 0; n < tensors->size; n++)
-        size += RK_ALIGN(c->tensors[tensors->data[n]].bytes);
-    return size;
-}
-
 static int kernel_prepare(struct lt_context *c, struct lt_node *node)
 {
     struct part *part = node->user_data;
     if (part && !*part->failure && part->inputs && part->outputs) {
         part->size = room_of(c, part->inputs) + room_of(c, part->outputs);
-        return LT_OK;
+        if (part->size == part->made)
+            return LT_OK;
+        c->report(c, "rkcosim: with the option dynamic, tensors keep the sizes of the model's file");
+        return LT_ERROR;
     }
     c->report(c, "rkcosim: %s", part && *part->failure ? part->failure : "out of memory");
     return LT_ERROR;
@@ -314,7 +320,9 @@ static int kernel_invoke(struct lt_context *c, struct lt_node *node)
     char error[RK_TEXT] = "there is no shared memory for the tensors";
     uint8_t *memory = rk_worker_begin(part->worker, part->size + TEXT_ROOM);
     int result = RK_FAILED;
-    if (memory) {
+    if (room_of(c, part->inputs) + room_of(c, part->outputs) != part->size) {
+        snprintf(error, RK_TEXT, "a tensor has another size than when the graph was prepared");
+    } else if (memory) {
         uint64_t at = 0;
         for (int n = 0; n < part->inputs->size; n++) {
             const struct lt_tensor *t = &c->tensors[part->inputs->data[n]];
@@ -479,6 +487,7 @@ EXPORT struct lt_delegate *tflite_plugin_create_delegate(char **keys, char **val
     pthread_mutex_init(&p->preparing, NULL);
     p->shown.data = p;
     p->shown.prepare = delegate_prepare;
+    p->shown.flags = p->known.flags;
     return &p->shown;
 }
 

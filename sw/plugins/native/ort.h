@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #ifndef ORT_VERSION /* a test defines a version that no runtime has */
-#define ORT_VERSION 24 /* the newest entry that is used, create_hardware, is of this version */
+#define ORT_VERSION 24 /* the newest entries that are used, create_hardware and has_shape, are of this version */
 #endif
 
 #define ORT_CALLBACKS 23 /* version of the structures below that the runtime calls; later members are absent */
@@ -92,7 +92,8 @@ struct ort_api {
     struct ort_status *(*initializer)(const struct ort_info *, const struct ort_value **); /* 326 */
     void *gap_327[4];
     struct ort_status *(*is_constant)(const struct ort_info *, bool *); /* 331 */
-    void *gap_332[2];
+    struct ort_status *(*is_outer)(const struct ort_info *, bool *);    /* 332 */
+    void *gap_333;
     struct ort_status *(*model_path)(const struct ort_graph *, const char **);     /* 334 */
     struct ort_status *(*ir_version)(const struct ort_graph *, int64_t *);         /* 335 */
     struct ort_status *(*count_opsets)(const struct ort_graph *, size_t *);        /* 336 */
@@ -114,7 +115,8 @@ struct ort_api {
     struct ort_status *(*node_inputs)(const struct ort_node *, const struct ort_info **, size_t);
     struct ort_status *(*count_node_outputs)(const struct ort_node *, size_t *); /* 355 */
     struct ort_status *(*node_outputs)(const struct ort_node *, const struct ort_info **, size_t);
-    void *gap_357[2];
+    struct ort_status *(*count_node_captures)(const struct ort_node *, size_t *); /* 357 */
+    struct ort_status *(*node_captures)(const struct ort_node *, const struct ort_info **, size_t);
     struct ort_status *(*count_attributes)(const struct ort_node *, size_t *);   /* 359 */
     struct ort_status *(*attributes)(const struct ort_node *, const struct ort_attribute **, size_t);
     void *gap_361;
@@ -124,6 +126,8 @@ struct ort_api {
     struct ort_status *(*count_bodies)(const struct ort_node *, size_t *);                     /* 365 */
     void *gap_366[13];
     struct ort_status *(*settings)(const struct ort_options *, struct ort_pairs **); /* 379 */
+    void *gap_380[10];
+    bool (*has_shape)(const struct ort_shape *); /* 390 */
 };
 
 #define ORT_AT(table, member, place) \
@@ -141,8 +145,10 @@ ORT_AT(ort_api, is_constant, 331);
 ORT_AT(ort_api, opsets, 337);
 ORT_AT(ort_api, parent, 346);
 ORT_AT(ort_api, node_outputs, 356);
+ORT_AT(ort_api, node_captures, 358);
 ORT_AT(ort_api, count_bodies, 365);
 ORT_AT(ort_api, settings, 379);
+ORT_AT(ort_api, has_shape, 390);
 
 struct ort_base {
     const struct ort_api *(*api)(uint32_t version); /* NULL: the runtime is older */

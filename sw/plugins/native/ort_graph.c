@@ -66,22 +66,33 @@ static struct ort_status *put_tensor(const struct ort_api *api, const struct ort
     return NULL;
 }
 
-/* Write name, type and shape of a value; its element type is 0 if it is no tensor. */
+/* Write name, contents of a constant of an outer graph, whether the rank is known, type and shape of a value;
+ * its element type is 0 if it is no tensor. */
 static struct ort_status *put_value(const struct ort_api *api, const struct ort_info *info, struct out *o)
 {
     const char *name = "";
     const struct ort_type *type = NULL;
     const struct ort_shape *shape = NULL;
+    const struct ort_value *value = NULL;
+    bool outer = false, constant = false;
     int kind = 0;
     if (info) {
         TRY(api->info_name(info, &name));
         TRY(api->info_type(info, &type));
+        TRY(api->is_outer(info, &outer));
+        TRY(api->is_constant(info, &constant));
+        if (outer && constant)
+            TRY(api->initializer(info, &value));
     }
     if (type)
         TRY(api->kind_of_type(type, &kind));
     if (kind == ORT_TENSOR)
         TRY(api->shape_of_type(type, &shape));
     put_text(o, name);
+    put_number(o, value != NULL);
+    if (value)
+        TRY(put_tensor(api, value, o));
+    put_number(o, shape && api->has_shape(shape));
     if (shape)
         return put_shape(api, shape, o);
     put_number(o, 0);
@@ -148,6 +159,12 @@ static struct ort_status *put_node(const struct ort_api *api, const struct ort_n
     put_text(o, domain);
     put_number(o, (int64_t)bodies);
     struct ort_status *status = GET_LIST(node_inputs, node, &list, &size);
+    if (!status)
+        status = put_values(api, list, size, o);
+    free(list);
+    if (status)
+        return status;
+    status = GET_LIST(node_captures, node, &list, &size);
     if (!status)
         status = put_values(api, list, size, o);
     free(list);

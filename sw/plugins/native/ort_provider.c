@@ -20,6 +20,7 @@ struct factory {
     const struct ort_api *api;
     const struct ort_provider_api *provider;
     struct ort_hardware *hardware;
+    int owners; /* the registration, and sessions, which may outlive it; changed atomically */
 };
 
 struct ep {
@@ -95,8 +96,13 @@ static struct ort_status *ask(struct ep *e, const struct ort_graph *graph, struc
         }
     }
     rk_worker_end(e->worker);
-    if (!status && result == RK_OK)
+    bool some = false;
+    for (size_t n = 0; result == RK_OK && groups && n < nodes; n++)
+        some |= groups[n] >= 0;
+    if (!status && some)
         status = offer(e, graph, support, groups, nodes);
+    else if (!status && result == RK_OK)
+        ort_simple_call(e->worker, RK_FORGET, e->graph); /* the runtime will compile nothing of it */
     else if (!status)
         memcpy(e->error, error, sizeof(error));
     free(groups);
@@ -110,12 +116,8 @@ static struct ort_status *ep_capability(struct ort_ep *shown, const struct ort_g
                                         struct ort_support *support)
 {
     struct ep *e = (struct ep *)shown;
-    const struct ort_node *parent = NULL;
     size_t nodes = 0;
-    struct ort_status *status = e->api->parent(graph, &parent);
-    if (status || parent) /* the body of an If or a Loop */
-        return status;
-    status = e->api->count_nodes(graph, &nodes);
+    struct ort_status *status = e->api->count_nodes(graph, &nodes);
     if (status || !nodes)
         return status;
     if (!*e->error)
@@ -300,20 +302,32 @@ static struct ort_status *factory_create(struct ort_factory *shown, const struct
                                .capability = ep_capability,
                                .compile = ep_compile,
                                .release_kernels = ep_release_kernels};
+    __atomic_fetch_add(&f->owners, 1, __ATOMIC_RELAXED);
     *made = &e->shown;
     return NULL;
+}
+
+static void drop_factory(struct factory *f)
+{
+    if (__atomic_sub_fetch(&f->owners, 1, __ATOMIC_ACQ_REL))
+        return;
+    if (f->hardware)
+        f->provider->release_hardware(f->hardware);
+    free(f);
 }
 
 /* The process writes its results now. */
 static void factory_release(struct ort_factory *shown, struct ort_ep *ep)
 {
     struct ep *e = (struct ep *)ep;
-    (void)shown;
-    if (e && e->worker) {
+    if (!e)
+        return;
+    if (e->worker) {
         rk_worker_close(e->worker);
         rk_worker_drop(e->worker);
     }
     free(e);
+    drop_factory((struct factory *)shown);
 }
 
 static struct ort_status *factory_data_transfer(struct ort_factory *shown, void **made)
@@ -354,6 +368,7 @@ EXPORT struct ort_status *CreateEpFactories(const char *registered, const struct
         return ort_failure(api, ORT_FAIL, "there is no room for the provider");
     f->api = api;
     f->provider = api->provider_api();
+    f->owners = 1;
     f->shown = (struct ort_factory){.version = ORT_CALLBACKS,
                                     .name = factory_name,
                                     .vendor = factory_vendor,
@@ -371,9 +386,7 @@ EXPORT struct ort_status *CreateEpFactories(const char *registered, const struct
 
 EXPORT struct ort_status *ReleaseEpFactory(struct ort_factory *shown)
 {
-    struct factory *f = (struct factory *)shown;
-    if (f && f->hardware)
-        f->provider->release_hardware(f->hardware);
-    free(f);
+    if (shown)
+        drop_factory((struct factory *)shown);
     return NULL;
 }
