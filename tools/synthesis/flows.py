@@ -1,0 +1,240 @@
+"""What Yosys does with one module: for an FPGA, and for the cells of a Liberty file."""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rkcosim.engines.toolchain import yosys
+
+FAMILY = "xcu"
+"""Family of `synth_xilinx`: Virtex UltraScale, as the VU440 of NVDLA's published figure."""
+
+MACRO_BITS = 4096
+"""Memories of fewer bits become flip-flops in the flow of cells, as do those with asynchronous reads."""
+
+LIBERTY = Path("/usr/share/qflow/tech/osu018/osu018_stdcells.lib")
+"""The Liberty file of the distribution package qflow-tech-osu018: 180 nm, 1.8 V, 25 degrees, typical."""
+
+PREPARE = ("proc", "opt", "wreduce", "opt_clean")
+"""Passes before the operators of a module become modules."""
+
+_XILINX = f"synth_xilinx -family {FAMILY} -noiopad -noclkbuf -top {{top}} -run"
+
+FPGA = (
+    "read_rtlil {source}",
+    f"{_XILINX} begin:coarse",
+    "techmap -map +/cmp2lut.v -map +/cmp2lcu.v -D LUT_WIDTH=6",
+    "alumacc",
+    "opt",
+    "memory -nomap",
+    "opt_clean",
+    f"{_XILINX} map_memory:check",
+    "check -noinit",
+    "tee -q -o {folder}/stat.json stat -json -tech xilinx",
+)
+"""`synth_xilinx` without its pass `share`, which looks for operators that are never used together."""
+
+CELLS = (
+    "read_liberty -lib {liberty}",
+    "read_verilog -lib {pins}",
+    "read_rtlil {source}",
+    "hierarchy -check -top {top}",
+    "proc",
+    "opt",
+    "wreduce",
+    "peepopt",
+    "opt_clean",
+    "alumacc",
+    "opt",
+    "memory -nomap",
+    "techmap -map {macros}",
+    "opt_clean",
+    "memory_map",
+    "opt -fast",
+    "techmap",
+    "opt -fast",
+    "setattr -unset init",
+    "dfflibmap -liberty {liberty}",
+    "setundef -zero",
+    "opt -fast",
+    "abc -liberty {liberty} -constr {constraints}",
+    "opt_clean -purge",
+    "check -noinit",
+    "tee -q -o {folder}/stat.json stat -json -liberty {liberty}",
+    "write_json {folder}/netlist.json",
+)
+"""Cells of the Liberty file; memories are cut off behind flip-flops at their pins."""
+
+CONSTRAINTS = "set_driving_cell BUFX2\nset_load 0.02 [all_outputs]\n"
+"""What ABC assumes around a module: inputs from a buffer, 0.02 pF at outputs."""
+
+PINS = """
+module MEM_IN (input C, input D); endmodule
+module MEM_OUT (input C, output Q); endmodule
+"""
+"""Cells for the pins of a memory, which are flip-flops for the paths and have no area."""
+
+MACROS = r"""
+(* techmap_celltype = "$mem_v2" *)
+module memory_pins (RD_CLK, RD_EN, RD_ARST, RD_SRST, RD_ADDR, RD_DATA, WR_CLK, WR_EN, WR_ADDR, WR_DATA);
+    parameter MEMID = "";
+    parameter signed SIZE = 4;
+    parameter signed OFFSET = 0;
+    parameter signed ABITS = 2;
+    parameter signed WIDTH = 8;
+    parameter INIT = 1'bx;
+    parameter signed RD_PORTS = 1;
+    parameter RD_CLK_ENABLE = 1'b1;
+    parameter RD_CLK_POLARITY = 1'b1;
+    parameter RD_TRANSPARENCY_MASK = 1'b0;
+    parameter RD_COLLISION_X_MASK = 1'b0;
+    parameter RD_WIDE_CONTINUATION = 1'b0;
+    parameter RD_CE_OVER_SRST = 1'b0;
+    parameter RD_ARST_VALUE = 1'b0;
+    parameter RD_SRST_VALUE = 1'b0;
+    parameter RD_INIT_VALUE = 1'b0;
+    parameter signed WR_PORTS = 1;
+    parameter WR_CLK_ENABLE = 1'b1;
+    parameter WR_CLK_POLARITY = 1'b1;
+    parameter WR_PRIORITY_MASK = 1'b0;
+    parameter WR_WIDE_CONTINUATION = 1'b0;
+
+    input [RD_PORTS-1:0] RD_CLK;
+    input [RD_PORTS-1:0] RD_EN;
+    input [RD_PORTS-1:0] RD_ARST;
+    input [RD_PORTS-1:0] RD_SRST;
+    input [RD_PORTS*ABITS-1:0] RD_ADDR;
+    output [RD_PORTS*WIDTH-1:0] RD_DATA;
+    input [WR_PORTS-1:0] WR_CLK;
+    input [WR_PORTS*WIDTH-1:0] WR_EN;
+    input [WR_PORTS*ABITS-1:0] WR_ADDR;
+    input [WR_PORTS*WIDTH-1:0] WR_DATA;
+
+    wire _TECHMAP_FAIL_ = SIZE * WIDTH < MACRO_BITS || RD_CLK_ENABLE[RD_PORTS-1:0] != {RD_PORTS{1'b1}};
+
+    localparam INPUTS = RD_PORTS * (ABITS + 1) + WR_PORTS * (ABITS + WIDTH) + WR_PORTS * WIDTH;
+    wire [INPUTS-1:0] pins = {RD_EN, RD_ADDR, WR_EN, WR_ADDR, WR_DATA};
+    genvar n;
+    generate
+        for (n = 0; n < INPUTS; n = n + 1) begin : ins
+            (* keep *) MEM_IN pin (.C(WR_CLK[0]), .D(pins[n]));
+        end
+        for (n = 0; n < RD_PORTS * WIDTH; n = n + 1) begin : outs
+            (* keep *) MEM_OUT pin (.C(WR_CLK[0]), .Q(RD_DATA[n]));
+        end
+    endgenerate
+endmodule
+""".replace("MACRO_BITS", str(MACRO_BITS))
+"""Replaces a large memory by `MEM_IN` and `MEM_OUT` at its pins."""
+
+FLOWS: Mapping[str, Sequence[str]] = {"fpga": FPGA, "cells": CELLS}
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Bounds of one run: seconds of the clock, and GiB of memory."""
+
+    seconds: int = 900
+    memory: int = 8
+
+
+def run(flow: str, top: str, source: str, folder: Path, bounds: Bounds) -> dict[str, Any]:
+    """Synthesise a module in a process of its own.
+
+    Parameters
+    ----------
+    flow : key of `FLOWS`.
+    top : name of the module.
+    source : RTLIL of the module and its black boxes.
+    folder : where the netlist of cells is written, as `TOP.json`.
+    bounds : the run ends when it needs more.
+
+    Returns
+    -------
+    dict
+        `seconds`, and either `error`, or `cells` (number by type), `area`, `memories` (how they were mapped)
+        and `warnings`.
+    """
+    with tempfile.TemporaryDirectory(prefix="synthesis-") as name:
+        place = Path(name)
+        files = {
+            "source": ("top.il", source),
+            "constraints": ("constraints", CONSTRAINTS),
+            "pins": ("pins.v", PINS),
+            "macros": ("macros.v", MACROS),
+        }
+        for file, text in files.values():
+            (place / file).write_text(text)
+        words = {key: place / file for key, (file, _) in files.items()} | {"folder": place}
+        lines = [line.format(top=top, liberty=LIBERTY, **words) for line in FLOWS[flow]]
+        start = time.monotonic()
+        done = script(lines, place, bounds)
+        seconds = round(time.monotonic() - start, 1)
+        if isinstance(done, str):
+            return {"seconds": seconds, "error": done}
+        found = {"seconds": seconds} | statistics((place / "stat.json").read_text(), top) | messages(done.stdout)
+        if flow == "cells":
+            folder.mkdir(parents=True, exist_ok=True)
+            (place / "netlist.json").replace(folder / f"{top}.json")
+        return found
+
+
+def script(
+    lines: Sequence[str], folder: Path, bounds: Bounds
+) -> subprocess.CompletedProcess[str] | str:
+    """Run Yosys; return what it printed, or why it gave no result, as a sentence."""
+    (folder / "run.ys").write_text("\n".join(lines) + "\n")
+    size = bounds.memory << 30
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (size, size))
+
+    command = [*yosys().command, "run.ys"]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=bounds.seconds,
+            check=False,
+            preexec_fn=limit,
+        )
+    except subprocess.TimeoutExpired:
+        return f"more than {bounds.seconds} s"
+    if done.returncode:
+        printed = (done.stderr + done.stdout).splitlines()
+        if any("bad_alloc" in line or "Cannot allocate" in line for line in printed):
+            return f"more than {bounds.memory} GiB"
+        errors = [line.strip() for line in printed if "ERROR" in line]
+        return errors[0] if errors else f"Yosys ended with code {done.returncode}"
+    return done
+
+
+def statistics(text: str, top: str) -> dict[str, Any]:
+    """Number of cells of each type and their area, from the JSON of `stat`; submodules are left out."""
+    module = json.loads(text)["modules"][f"\\{top}"]
+    return {"cells": module["num_cells_by_type"], "area": float(module.get("area", 0))}
+
+
+_MAPPED = re.compile(r"^mapping memory (\S+) via (\S+)$", re.MULTILINE)
+_FLIP_FLOPS = re.compile(r"^using FF mapping for memory (\S+)$", re.MULTILINE)
+_LATCH = re.compile(r"^Latch inferred for signal .*$", re.MULTILINE)
+_FOUND = re.compile(r"^Warning: (?:found logic loop|multiple conflicting drivers|Driver-driver conflict).*$", re.MULTILINE)
+
+
+def messages(text: str) -> dict[str, Any]:
+    """What Yosys said about memories, latches, loops and drivers."""
+    memories = {name.rpartition(".")[2]: kind for name, kind in _MAPPED.findall(text)}
+    memories |= {name.rpartition(".")[2]: "flip-flops" for name in _FLIP_FLOPS.findall(text)}
+    warnings = sorted(set(_LATCH.findall(text)) | set(_FOUND.findall(text)))
+    return {"memories": memories, "warnings": warnings}

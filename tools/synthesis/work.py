@@ -1,0 +1,127 @@
+"""All runs: the modules of the core from its sources, and the results that are known already."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+from rkcosim.engines.plain_names import plain_rtlil
+from rkcosim.engines.toolchain import yosys
+from rkcosim.engines.verilog import drop_zero_memories, rtl_hash, rtlil_of
+from rkcosim.waves.whole_file import whole_file
+from tools.synthesis import flows
+from tools.synthesis.flows import FLOWS, PREPARE, Bounds
+from tools.synthesis.modules import Hierarchy, Unit, divided
+
+TOP = "npu_core"
+
+DIVIDED_FROM = 200
+"""A module with at least as many multiplications has its operators as modules."""
+
+
+class SynthesisError(Exception):
+    """A step that every result needs failed."""
+
+
+def core(folder: Path) -> Hierarchy:
+    """Return the modules of the core, from the folder if its RTL has not changed since."""
+    key = hashlib.sha256(f"{rtl_hash()} {DIVIDED_FROM} {PREPARE}".encode())
+    key.update(Path(__file__).with_name("modules.py").read_bytes())
+    kept, text = folder / f"{TOP}.key", folder / f"{TOP}.il"
+    known = rtl_hash() is not None and kept.is_file() and kept.read_text() == key.hexdigest()
+    if not known:
+        from rkcosim.rtl.core import NpuCore  # elaborated only if the text is not known
+
+        made = plain_rtlil(drop_zero_memories(rtlil_of(NpuCore(), TOP, sources=True)), TOP)
+        whole = Hierarchy(made, TOP)
+        folder.mkdir(parents=True, exist_ok=True)
+        with whole_file(text) as part:
+            part.write_text("".join(divide_large(whole.units.values())))
+        kept.write_text(key.hexdigest())
+    return Hierarchy(text.read_text(), TOP)
+
+
+def divide_large(units: Iterable[Unit]) -> Iterable[str]:
+    """Return the texts of modules, in which the operators of those with many are modules.
+
+    Raises
+    ------
+    SynthesisError
+        If Yosys fails.
+    """
+    made: dict[str, str] = {}
+    texts = []
+    for unit in units:
+        text = unit.text
+        if unit.cells["$mul"] >= DIVIDED_FROM:
+            with tempfile.TemporaryDirectory(prefix="synthesis-") as name:
+                place = Path(name)
+                (place / "top.il").write_text(text)
+                lines = ["read_rtlil top.il", *PREPARE, f"select -module {unit.name}"]
+                done = flows.script([*lines, "write_rtlil -selected out.il"], place, Bounds())
+                if isinstance(done, str):
+                    raise SynthesisError(f"{unit.name}: {done}")
+                written = (place / "out.il").read_text()
+            text, operators = divided(written[written.index("attribute") :], "npu_op")
+            made |= operators
+        texts.append(text)
+    return [*texts, *made.values()]
+
+
+def key_of(flow: str, source: str) -> str:
+    """What a result depends on, as a hash."""
+    digest = hashlib.sha256(yosys().version.encode())
+    parts = (*FLOWS[flow], flows.CONSTRAINTS, flows.MACROS, flows.PINS, source)
+    digest.update("\n".join(parts).encode())
+    return digest.hexdigest()
+
+
+def known(path: Path, key: str, bounds: Bounds) -> dict[str, Any] | None:
+    """A kept result, unless its key is another one or it failed with smaller bounds."""
+    if not path.is_file():
+        return None
+    found: dict[str, Any] = json.loads(path.read_text())
+    if found["key"] != key:
+        return None
+    if "error" in found and (found["bounds"][0] < bounds.seconds or found["bounds"][1] < bounds.memory):
+        return None
+    return found
+
+
+def measure(
+    hierarchy: Hierarchy,
+    flow: str,
+    names: Iterable[str],
+    folder: Path,
+    *,
+    jobs: int,
+    bounds: Bounds,
+    told: Callable[[str, dict[str, Any]], None] = lambda name, found: None,
+) -> dict[str, dict[str, Any]]:
+    """Return the result of a flow for modules; those that are not in the folder are made and kept there."""
+    place = folder / flow
+    place.mkdir(parents=True, exist_ok=True)
+    wanted = sorted(
+        {hierarchy.representative(name) for name in names}, key=lambda name: len(hierarchy.units[name].text)
+    )
+
+    def one(name: str) -> dict[str, Any]:
+        source = hierarchy.source(name)
+        path, key = place / f"{name}.json", key_of(flow, source)
+        if (kept := known(path, key, bounds)) is not None:
+            return kept
+        found = flows.run(flow, name, source, folder / "netlists", bounds)
+        found |= {"key": key, "bounds": [bounds.seconds, bounds.memory]}
+        with whole_file(path) as part:
+            part.write_text(json.dumps(found, indent=1) + "\n")
+        told(name, found)
+        return found
+
+    with ThreadPoolExecutor(jobs) as pool:
+        running = {pool.submit(one, name): name for name in wanted}
+        return {running[done]: done.result() for done in as_completed(running)}
