@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rkcosim.engines.toolchain import yosys
+from rkcosim.waves.whole_file import whole_file
 
 FAMILY = "xcu"
 """Family of `synth_xilinx`: Virtex UltraScale, as the VU440 of NVDLA's published figure."""
@@ -27,11 +28,14 @@ LIBERTY = Path("/usr/share/qflow/tech/osu018/osu018_stdcells.lib")
 PREPARE = ("proc", "opt", "wreduce", "opt_clean")
 """Passes before the operators of a module become modules."""
 
-_XILINX = f"synth_xilinx -family {FAMILY} -noiopad -noclkbuf -top {{top}} -run"
+_XILINX = f"synth_xilinx -family {FAMILY} -noiopad -noclkbuf -run"
 
 FPGA = (
+    "read_verilog -lib -specify +/xilinx/cells_sim.v",
+    "read_verilog -lib +/xilinx/cells_xtra.v",
     "read_rtlil {source}",
-    f"{_XILINX} begin:coarse",
+    "hierarchy -check",
+    f"{_XILINX} prepare:coarse",
     "techmap -map +/cmp2lut.v -map +/cmp2lcu.v -D LUT_WIDTH=6",
     "alumacc",
     "opt",
@@ -41,13 +45,13 @@ FPGA = (
     "check -noinit",
     "tee -q -o {folder}/stat.json stat -json -tech xilinx",
 )
-"""`synth_xilinx` without its pass `share`, which looks for operators that are never used together."""
+"""`synth_xilinx` for several modules, without its pass `share`, which finds operators never used together."""
 
 CELLS = (
     "read_liberty -lib {liberty}",
     "read_verilog -lib {pins}",
     "read_rtlil {source}",
-    "hierarchy -check -top {top}",
+    "hierarchy -check",
     "proc",
     "opt",
     "wreduce",
@@ -147,22 +151,24 @@ class Bounds:
     memory: int = 8
 
 
-def run(flow: str, top: str, source: str, folder: Path, bounds: Bounds) -> dict[str, Any]:
-    """Synthesise a module in a process of its own.
+def run(
+    flow: str, tops: Sequence[str], source: str, folder: Path, bounds: Bounds
+) -> dict[str, dict[str, Any]]:
+    """Synthesise modules in a process of its own.
 
     Parameters
     ----------
     flow : key of `FLOWS`.
-    top : name of the module.
-    source : RTLIL of the module and its black boxes.
-    folder : where the netlist of cells is written, as `TOP.json`.
+    tops : names of the modules.
+    source : RTLIL of the modules and their black boxes.
+    folder : where the netlist of cells is written, as `MODULE.json`.
     bounds : the run ends when it needs more.
 
     Returns
     -------
     dict
-        `seconds`, and either `error`, or `cells` (number by type), `area`, `memories` (how they were mapped)
-        and `warnings`.
+        For each module its share of the `seconds`, and either `error`, or `cells` (number by type), `area`,
+        `memories` (how they were mapped) and `warnings`.
     """
     with tempfile.TemporaryDirectory(prefix="synthesis-") as name:
         place = Path(name)
@@ -175,22 +181,33 @@ def run(flow: str, top: str, source: str, folder: Path, bounds: Bounds) -> dict[
         for file, text in files.values():
             (place / file).write_text(text)
         words = {key: place / file for key, (file, _) in files.items()} | {"folder": place}
-        lines = [line.format(top=top, liberty=LIBERTY, **words) for line in FLOWS[flow]]
+        lines = [line.format(liberty=LIBERTY, **words) for line in FLOWS[flow]]
         start = time.monotonic()
         done = script(lines, place, bounds)
-        seconds = round(time.monotonic() - start, 1)
+        seconds = round((time.monotonic() - start) / len(tops), 1)
         if isinstance(done, str):
-            return {"seconds": seconds, "error": done}
-        found = {"seconds": seconds} | statistics((place / "stat.json").read_text(), top) | messages(done.stdout)
+            return {top: {"seconds": seconds, "error": done} for top in tops}
+        report = (place / "stat.json").read_text()
+        found = {
+            top: {"seconds": seconds} | statistics(report, top) | messages(done.stdout, top) for top in tops
+        }
         if flow == "cells":
             folder.mkdir(parents=True, exist_ok=True)
-            (place / "netlist.json").replace(folder / f"{top}.json")
+            whole = json.loads((place / "netlist.json").read_text())
+            for top in tops:
+                kept = {key: whole["modules"][key] for key in needed(whole, top)}
+                with whole_file(folder / f"{top}.json") as part:
+                    part.write_text(json.dumps({"modules": kept}))
         return found
 
 
-def script(
-    lines: Sequence[str], folder: Path, bounds: Bounds
-) -> subprocess.CompletedProcess[str] | str:
+def needed(netlist: Mapping[str, Any], top: str) -> set[str]:
+    """Names of a module and of those that it instantiates."""
+    kinds = {cell["type"] for cell in netlist["modules"][top]["cells"].values()}
+    return {top} | {kind for kind in kinds if kind in netlist["modules"]}
+
+
+def script(lines: Sequence[str], folder: Path, bounds: Bounds) -> subprocess.CompletedProcess[str] | str:
     """Run Yosys; return what it printed, or why it gave no result, as a sentence."""
     (folder / "run.ys").write_text("\n".join(lines) + "\n")
     size = bounds.memory << 30
@@ -226,15 +243,20 @@ def statistics(text: str, top: str) -> dict[str, Any]:
     return {"cells": module["num_cells_by_type"], "area": float(module.get("area", 0))}
 
 
-_MAPPED = re.compile(r"^mapping memory (\S+) via (\S+)$", re.MULTILINE)
-_FLIP_FLOPS = re.compile(r"^using FF mapping for memory (\S+)$", re.MULTILINE)
-_LATCH = re.compile(r"^Latch inferred for signal .*$", re.MULTILINE)
-_FOUND = re.compile(r"^Warning: (?:found logic loop|multiple conflicting drivers|Driver-driver conflict).*$", re.MULTILINE)
+_MAPPED = re.compile(r"^mapping memory (\S+)\.(\S+) via (\S+)$", re.MULTILINE)
+_FLIP_FLOPS = re.compile(r"^using FF mapping for memory (\S+)\.(\S+)$", re.MULTILINE)
+_LATCH = re.compile(r"^Latch inferred for signal `\\(\S+)\..*$", re.MULTILINE)
+_FOUND = re.compile(
+    r"^Warning: (?:found logic loop|multiple conflicting drivers for|Driver-driver conflict in) .*"
+    r"(?:\n    .*)*",
+    re.MULTILINE,
+)
 
 
-def messages(text: str) -> dict[str, Any]:
-    """What Yosys said about memories, latches, loops and drivers."""
-    memories = {name.rpartition(".")[2]: kind for name, kind in _MAPPED.findall(text)}
-    memories |= {name.rpartition(".")[2]: "flip-flops" for name in _FLIP_FLOPS.findall(text)}
-    warnings = sorted(set(_LATCH.findall(text)) | set(_FOUND.findall(text)))
-    return {"memories": memories, "warnings": warnings}
+def messages(text: str, top: str) -> dict[str, Any]:
+    """What Yosys said about memories, latches, loops and drivers of a module."""
+    memories = {name: kind for module, name, kind in _MAPPED.findall(text) if module == top}
+    memories |= {name: "flip-flops" for module, name in _FLIP_FLOPS.findall(text) if module == top}
+    latches = [found[0] for found in _LATCH.finditer(text) if found[1] == top]
+    others = [found[0] for found in _FOUND.finditer(text) if f"{top}." in found[0] or f"{top}:" in found[0]]
+    return {"memories": memories, "warnings": sorted({*latches, *others})}

@@ -167,10 +167,11 @@ class Hierarchy:
         visit(top)
         return done[::-1]
 
-    def source(self, name: str) -> str:
-        """The modules that are needed to read one: itself, and its submodules as black boxes."""
-        stubs = "".join(self.units[child].stub() for child in sorted(self.units[name].children))
-        return stubs + self.units[name].text
+    def source(self, *names: str) -> str:
+        """The modules that are needed to read some: themselves, and other submodules as black boxes."""
+        children = {child for name in names for child in self.units[name].children} - set(names)
+        stubs = "".join(self.units[child].stub() for child in sorted(children))
+        return stubs + "".join(self.units[name].text for name in names)
 
     def representative(self, name: str) -> str:
         """The first module that is alike; the module itself if there is none, or if it is small."""

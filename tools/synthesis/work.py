@@ -6,13 +6,13 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from rkcosim.engines.plain_names import plain_rtlil
 from rkcosim.engines.toolchain import yosys
-from rkcosim.engines.verilog import drop_zero_memories, rtl_hash, rtlil_of
+from rkcosim.engines.verilog import drop_zero_memories, rtl_hash, rtlil_of, text_fingerprint
 from rkcosim.waves.whole_file import whole_file
 from tools.synthesis import flows
 from tools.synthesis.flows import FLOWS, PREPARE, Bounds
@@ -23,6 +23,11 @@ TOP = "npu_core"
 DIVIDED_FROM = 200
 """A module with at least as many multiplications has its operators as modules."""
 
+TEXT_VERSION = 1  # to be incremented when `core` gives other texts
+
+BATCH_BYTES = 120_000
+"""Modules are synthesised together until their texts are longer."""
+
 
 class SynthesisError(Exception):
     """A step that every result needs failed."""
@@ -30,8 +35,8 @@ class SynthesisError(Exception):
 
 def core(folder: Path) -> Hierarchy:
     """Return the modules of the core, from the folder if its RTL has not changed since."""
-    key = hashlib.sha256(f"{rtl_hash()} {DIVIDED_FROM} {PREPARE}".encode())
-    key.update(Path(__file__).with_name("modules.py").read_bytes())
+    key = hashlib.sha256(f"{TEXT_VERSION} {rtl_hash()} {DIVIDED_FROM} {PREPARE}".encode())
+    key.update(text_fingerprint())
     kept, text = folder / f"{TOP}.key", folder / f"{TOP}.il"
     known = rtl_hash() is not None and kept.is_file() and kept.read_text() == key.hexdigest()
     if not known:
@@ -93,6 +98,19 @@ def known(path: Path, key: str, bounds: Bounds) -> dict[str, Any] | None:
     return found
 
 
+def batches(hierarchy: Hierarchy, names: Iterable[str]) -> list[list[str]]:
+    """Modules that are synthesised together: small ones, since a process needs seconds to start."""
+    out: list[list[str]] = []
+    size = BATCH_BYTES
+    for name in sorted(names, key=lambda name: (len(hierarchy.units[name].text), name)):
+        size += len(hierarchy.units[name].text)
+        if size > BATCH_BYTES:
+            out.append([])
+            size = len(hierarchy.units[name].text)
+        out[-1].append(name)
+    return out
+
+
 def measure(
     hierarchy: Hierarchy,
     flow: str,
@@ -103,25 +121,29 @@ def measure(
     bounds: Bounds,
     told: Callable[[str, dict[str, Any]], None] = lambda name, found: None,
 ) -> dict[str, dict[str, Any]]:
-    """Return the result of a flow for modules; those that are not in the folder are made and kept there."""
+    """Return the result of a flow for modules; those that are not in the folder are made and kept there.
+
+    Modules of a batch that fails are tried one by one.
+    """
     place = folder / flow
     place.mkdir(parents=True, exist_ok=True)
-    wanted = sorted(
-        {hierarchy.representative(name) for name in names}, key=lambda name: len(hierarchy.units[name].text)
-    )
+    wanted = {hierarchy.representative(name) for name in names}
+    keys = {name: key_of(flow, hierarchy.source(name)) for name in wanted}
+    results = {name: known(place / f"{name}.json", keys[name], bounds) for name in wanted}
 
-    def one(name: str) -> dict[str, Any]:
-        source = hierarchy.source(name)
-        path, key = place / f"{name}.json", key_of(flow, source)
-        if (kept := known(path, key, bounds)) is not None:
-            return kept
-        found = flows.run(flow, name, source, folder / "netlists", bounds)
-        found |= {"key": key, "bounds": [bounds.seconds, bounds.memory]}
-        with whole_file(path) as part:
-            part.write_text(json.dumps(found, indent=1) + "\n")
-        told(name, found)
-        return found
+    def several(tops: list[str]) -> None:
+        found = flows.run(flow, tops, hierarchy.source(*tops), folder / "netlists", bounds)
+        if len(tops) > 1 and any("error" in result for result in found.values()):
+            for top in tops:
+                several([top])
+            return
+        for top, result in found.items():
+            results[top] = result | {"key": keys[top], "bounds": [bounds.seconds, bounds.memory]}
+            with whole_file(place / f"{top}.json") as part:
+                part.write_text(json.dumps(results[top], indent=1) + "\n")
+            told(top, result)
 
+    missing = [name for name, found in results.items() if found is None]
     with ThreadPoolExecutor(jobs) as pool:
-        running = {pool.submit(one, name): name for name in wanted}
-        return {running[done]: done.result() for done in as_completed(running)}
+        list(pool.map(several, batches(hierarchy, missing)))
+    return {name: found for name, found in results.items() if found is not None}
