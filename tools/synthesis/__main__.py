@@ -19,7 +19,7 @@ from rkcosim.engines.toolchain import yosys
 from rkcosim.waves.whole_file import whole_file
 from tools.synthesis import netlist, timing
 from tools.synthesis.blocks import blocks
-from tools.synthesis.flows import FLOWS, LIBERTY, Bounds
+from tools.synthesis.flows import LIBERTY, Bounds
 from tools.synthesis.modules import Hierarchy
 from tools.synthesis.page import Facts, page
 from tools.synthesis.work import SynthesisError, core, key_of, measure
@@ -80,7 +80,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--folder", type=Path, default=FOLDER, help=f"where results are kept (default: {FOLDER})"
     )
-    parser.add_argument("--flow", choices=[*FLOWS, "paths"], action="append", help="only these steps")
+    parser.add_argument(
+        "--flow", choices=["fpga", "cells", "paths"], action="append", help="only these steps"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="processes at the same time (default: 2)")
     parser.add_argument("--seconds", type=int, default=1200, help="bound of one process (default: 1200)")
     parser.add_argument("--memory", type=int, default=8, help="bound of one process in GiB (default: 8)")
@@ -97,14 +99,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown:
         parser.error(f"no module is called {', '.join(sorted(unknown))}")
     names = given.modules or list(hierarchy.units)
-    steps = given.flow or [*FLOWS, "paths"]
+    steps = given.flow or ["fpga", "cells", "paths"]
     results: dict[str, dict[str, Any]] = {}
 
     def told(name: str, found: dict[str, Any]) -> None:
         text = found.get("error") or f"{found['seconds']} s"
         print(f"{flow:5} {name:60} {text}", flush=True)
 
-    for flow in FLOWS:
+    for flow in ("fpga", "cells"):
         if flow in steps:
             results[flow] = measure(
                 hierarchy, flow, names, given.folder, jobs=given.jobs, bounds=bounds, told=told

@@ -140,7 +140,34 @@ endmodule
 """.replace("MACRO_BITS", str(MACRO_BITS))
 """Replaces a large memory by `MEM_IN` and `MEM_OUT` at its pins."""
 
-FLOWS: Mapping[str, Sequence[str]] = {"fpga": FPGA, "cells": CELLS}
+FAST_BYTES = 200_000
+"""Modules with longer texts get faster scripts."""
+
+_FAST_FPGA = (
+    f"{_XILINX} map_memory:fine",
+    "xilinx_srl -variable -minlen 3",
+    "techmap -map +/techmap.v -D LUT_SIZE=6 -map +/xilinx/arith_map.v",
+    "opt_expr",
+    "opt_clean",
+    f"{_XILINX} map_cells:map_luts",
+    "opt_expr -mux_undef -noclkinv",
+    "abc -fast -luts 2:2,3,6:5,10,20",
+    "clean",
+    "xilinx_srl -fixed -minlen 3",
+    "techmap -map +/xilinx/lut_map.v -map +/xilinx/cells_map.v -D LUT_WIDTH=6",
+    "xilinx_dffopt",
+    "opt_lut_ins -tech xilinx",
+    "clean",
+)
+
+FLOWS: Mapping[str, Sequence[str]] = {
+    "fpga": FPGA,
+    "cells": CELLS,
+    "fpga fast": [
+        line for step in FPGA for line in (_FAST_FPGA if step == f"{_XILINX} map_memory:check" else (step,))
+    ],
+    "cells fast": [line for line in CELLS if line != "opt -fast"],
+}
 
 
 @dataclass(frozen=True)
@@ -191,7 +218,7 @@ def run(
         found = {
             top: {"seconds": seconds} | statistics(report, top) | messages(done.stdout, top) for top in tops
         }
-        if flow == "cells":
+        if flow.startswith("cells"):
             folder.mkdir(parents=True, exist_ok=True)
             whole = json.loads((place / "netlist.json").read_text())
             for top in tops:
@@ -245,7 +272,7 @@ def statistics(text: str, top: str) -> dict[str, Any]:
 
 _MAPPED = re.compile(r"^mapping memory (\S+)\.(\S+) via (\S+)$", re.MULTILINE)
 _FLIP_FLOPS = re.compile(r"^using FF mapping for memory (\S+)\.(\S+)$", re.MULTILINE)
-_LATCH = re.compile(r"^Latch inferred for signal `\\(\S+)\..*$", re.MULTILINE)
+_LATCH = re.compile(r"^Warning: Latch inferred for signal `\\(\S+)\..*$", re.MULTILINE)
 _FOUND = re.compile(
     r"^Warning: (?:found logic loop|multiple conflicting drivers for|Driver-driver conflict in) .*"
     r"(?:\n    .*)*",

@@ -239,7 +239,7 @@ def reason(block: Block) -> str:
 
 
 def _kind(line: str) -> str:
-    if line.startswith("Latch"):
+    if "Latch inferred" in line:
         return "latches"
     return "combinational loops" if "loop" in line else "multiple drivers"
 

@@ -106,8 +106,8 @@ def path(report: str) -> dict[str, Any]:
     TimingError
         If the report has no path.
     """
-    start = re.search(r"^Startpoint: (\S+) ", report, re.MULTILINE)
-    end = re.search(r"^Endpoint: (\S+) ", report, re.MULTILINE)
+    start = re.search(r"^Startpoint: (\S+)", report, re.MULTILINE)
+    end = re.search(r"^Endpoint: (\S+)", report, re.MULTILINE)
     slack = re.search(r"^ *(-?\d+\.\d+) +slack", report, re.MULTILINE)
     if start is None or end is None or slack is None:
         lines = [line for line in report.splitlines() if "rror" in line]

@@ -78,8 +78,14 @@ def divide_large(units: Iterable[Unit]) -> Iterable[str]:
     return [*texts, *made.values()]
 
 
+def script_of(flow: str, source: str) -> str:
+    """The script of a flow for a module: the fast one if its text is long."""
+    return f"{flow} fast" if len(source) > flows.FAST_BYTES else flow
+
+
 def key_of(flow: str, source: str) -> str:
     """What a result depends on, as a hash."""
+    flow = script_of(flow, source)
     digest = hashlib.sha256(yosys().version.encode())
     parts = (*FLOWS[flow], flows.CONSTRAINTS, flows.MACROS, flows.PINS, source)
     digest.update("\n".join(parts).encode())
@@ -132,7 +138,8 @@ def measure(
     results = {name: known(place / f"{name}.json", keys[name], bounds) for name in wanted}
 
     def several(tops: list[str]) -> None:
-        found = flows.run(flow, tops, hierarchy.source(*tops), folder / "netlists", bounds)
+        source = hierarchy.source(*tops)
+        found = flows.run(script_of(flow, source), tops, source, folder / "netlists", bounds)
         if len(tops) > 1 and any("error" in result for result in found.values()):
             for top in tops:
                 several([top])
