@@ -1,4 +1,4 @@
-"""The page of verification stages: every item has evidence that exists, and figures are those of their pages."""
+"""The page of verification stages: every item has evidence that exists, figures are those of their pages."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ _FAST_FPGA = (
     "opt_clean",
     f"{_XILINX} map_cells:map_luts",
     "opt_expr -mux_undef -noclkinv",
-    "abc -fast -luts 2:2,3,6:5,10,20",
+    "abc -luts 2:2,3,6:5,10,20 -script +strash;dc2;if",
     "clean",
     "xilinx_srl -fixed -minlen 3",
     "techmap -map +/xilinx/lut_map.v -map +/xilinx/cells_map.v -D LUT_WIDTH=6",

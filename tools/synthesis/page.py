@@ -100,14 +100,22 @@ def _summary(facts: Facts, core: Need) -> str:
         text += f" The longest path of the whole core takes {found['nanoseconds']:.1f} ns."
     elif "error" in found:
         text += f" The longest path of the whole core was not found: {found['error']}."
-    for flow, name in (("fpga", "FPGA"), ("cells", "cells")):
-        if core.missing[flow]:
-            text += f"\n\nNot included for {name}, because they exceed the bounds: " + "; ".join(
-                f"`{name}` ({_why(facts, flow, name)}; {times[name]} instances)"
-                for name in core.missing[flow]
-            )
-            text += "."
-    return text
+    return "\n\n".join([text, *_missing(facts, core)])
+
+
+def _missing(facts: Facts, core: Need) -> Sequence[str]:
+    times = facts.hierarchy.instances()
+    out = []
+    for flow, title in (("fpga", "FPGA"), ("cells", "cells")):
+        counts: Counter[str] = Counter()
+        for name in core.missing[flow]:
+            counts[facts.hierarchy.representative(name)] += times[name]
+        listed = (
+            f"`{_short(facts, name)}` ({_why(facts, flow, name)}; {n} times)" for name, n in counts.items()
+        )
+        if counts:
+            out.append(f"Not in the figures of {title}: {', '.join(listed)}.")
+    return out
 
 
 def _why(facts: Facts, flow: str, name: str) -> str:
@@ -123,10 +131,10 @@ def _blocks(facts: Facts, needs: Mapping[str, Need]) -> str:
         holes = [bool(own.missing[flow]) for flow in ("fpga", "cells")]
         row = [
             f"`{block.name}`" + (f" ({block.alike})" if block.alike > 1 else ""),
-            *_counts((own.luts, own.lut_memories, own.registers, own.dsps), holes[0]),
-            ("more than " if holes[0] else "") + f"{large} + {small}",
-            *_counts((own.gates, own.flip_flops), holes[1]),
-            ("more than " if holes[1] else "") + f"{own.area / 1e6:.3f}",
+            *_counts((own.luts, own.lut_memories, own.registers, own.dsps), holes[0], own.fpga),
+            *_texts([f"{large} + {small}"], holes[0], own.fpga),
+            *_counts((own.gates, own.flip_flops), holes[1], own.cells),
+            *_texts([f"{own.area / 1e6:.3f}"], holes[1], own.cells),
             f"{own.macro_bits / 1024:,.0f}",
         ]
         rows.append(row)
@@ -134,8 +142,15 @@ def _blocks(facts: Facts, needs: Mapping[str, Need]) -> str:
     return _table((*head, "cells", "flip-flops", "area, mm2", "macros"), rows)
 
 
-def _counts(values: Sequence[int], incomplete: bool) -> list[str]:
-    return [("more than " if incomplete else "") + f"{value:,}" for value in values]
+def _counts(values: Sequence[int], incomplete: bool, found: Counter[str]) -> list[str]:
+    return _texts([f"{value:,}" for value in values], incomplete, found)
+
+
+def _texts(values: Sequence[str], incomplete: bool, found: Counter[str]) -> list[str]:
+    """Values as they are, as lower bounds, or, if nothing is known, as such."""
+    if not incomplete:
+        return list(values)
+    return [f"> {value}" if found else "not known" for value in values]
 
 
 def _paths(facts: Facts) -> str:

@@ -129,7 +129,7 @@ def measure(
 ) -> dict[str, dict[str, Any]]:
     """Return the result of a flow for modules; those that are not in the folder are made and kept there.
 
-    Modules of a batch that fails are tried one by one.
+    Modules of a batch that fails are tried one by one. Without `jobs` nothing is made.
     """
     place = folder / flow
     place.mkdir(parents=True, exist_ok=True)
@@ -150,7 +150,7 @@ def measure(
                 part.write_text(json.dumps(results[top], indent=1) + "\n")
             told(top, result)
 
-    missing = [name for name, found in results.items() if found is None]
-    with ThreadPoolExecutor(jobs) as pool:
+    missing = [name for name, found in results.items() if found is None] if jobs else []
+    with ThreadPoolExecutor(max(jobs, 1)) as pool:
         list(pool.map(several, batches(hierarchy, missing)))
     return {name: found for name, found in results.items() if found is not None}
