@@ -2,7 +2,24 @@
 
 from __future__ import annotations
 
-PATHS: dict[str, str] = {}
+PATHS = {
+    "core": (
+        "It is one stage in the RTL. One more register would change the cycles of the block, which are "
+        "compared with those of boards and held fixed by tests."
+    ),
+    "core_block.array_cell": (
+        "The products of a pixel and their adder tree are one stage: the array takes a pixel in every cycle, "
+        "and the stripe that uses the sums follows at once."
+    ),
+    "core_block.array_cell.floats.float_octet": (
+        "The next tile may add to the same accumulator in the next cycle, so that rounding and the addition of "
+        "binary32 are one stage."
+    ),
+    "dpu.pipe": (
+        "The stages of the pipe are those of the hardware reference: a multiplication, or a shift with rounding, "
+        "saturation and an addition, takes one cycle."
+    ),
+}
 """The reason why the longest path of a block is left, by the name of the block; also for blocks inside."""
 
 ASYNCHRONOUS = (
@@ -20,6 +37,6 @@ OTHERS = {
     ),
     "latches": "Amaranth makes none.",
     "multiple drivers": "Amaranth refuses them.",
-    "combinational loops": "Each block was checked with all its submodules.",
+    "combinational loops": "Each module was checked by Yosys, and each block with a path by OpenSTA.",
 }
 """Other findings, by their kind."""

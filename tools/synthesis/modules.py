@@ -112,11 +112,11 @@ class Unit:
 
     def alike(self, other: Unit) -> bool:
         """Whether another module has the same source, ports and number of operators of each type."""
-        return (self.source, self.ports, self.cells, self.children) == (
-            other.source,
-            other.ports,
-            other.cells,
-            other.children,
+        return (
+            self.source == other.source
+            and self.ports == other.ports
+            and self.children == other.children
+            and self.cells == other.cells
         )
 
 
@@ -137,6 +137,7 @@ class Hierarchy:
     def __init__(self, rtlil: str, top: str) -> None:
         self.top = top
         self.units: dict[str, Unit] = {}
+        self._representatives: dict[str, str] = {}
         for part in rtlil.split("\nend\n")[:-1]:
             found = re.search(r"^module \\(\S+)$", part, re.MULTILINE)
             if found is None:
@@ -178,7 +179,10 @@ class Hierarchy:
         unit = self.units[name]
         if len(unit.text) < ALIKE_BYTES:
             return name
-        return next(other.name for other in self.units.values() if unit.alike(other))
+        if name not in self._representatives:
+            alike = next(other.name for other in self.units.values() if unit.alike(other))
+            self._representatives[name] = alike
+        return self._representatives[name]
 
 
 def divided(text: str, prefix: str) -> tuple[str, Mapping[str, str]]:

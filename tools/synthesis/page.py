@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -236,21 +237,11 @@ def _findings(facts: Facts) -> str:
 
 
 def reason(block: Block) -> str:
-    """Why the longest path of a block is left: that of the block, or of the nearest one around it.
-
-    Raises
-    ------
-    KeyError
-        If there is none.
-    """
-    place = block.name
-    while place not in PATHS:
-        place, dot, _ = place.rpartition(".")
-        if not dot:
-            place = "core" if place and place != "core" and "core" in PATHS else ""
-            if not place:
-                raise KeyError(f"no reason why the path of {block.name} is left")
-    return PATHS[place]
+    """Why the longest path of a block is left: that of the block, or of the nearest one around it."""
+    place = re.sub(r"_\d+(?=\.|$)", "", block.name)
+    while place and place not in PATHS:
+        place = place.rpartition(".")[0]
+    return PATHS[place or "core"]
 
 
 def _kind(line: str) -> str:

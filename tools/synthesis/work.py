@@ -138,6 +138,12 @@ def measure(
     results = {name: known(place / f"{name}.json", keys[name], bounds) for name in wanted}
 
     def several(tops: list[str]) -> None:
+        # Another run in the same folder may have made some of them in the meantime.
+        for top in tops:
+            results[top] = known(place / f"{top}.json", keys[top], bounds)
+        tops = [top for top in tops if results[top] is None]
+        if not tops:
+            return
         source = hierarchy.source(*tops)
         found = flows.run(script_of(flow, source), tops, source, folder / "netlists", bounds)
         if len(tops) > 1 and any("error" in result for result in found.values()):
