@@ -25,7 +25,9 @@ def named(text: str) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "README.md", "docs/architecture.md", "docs/board.md"])
+@pytest.mark.parametrize(
+    "name", ["CONTRIBUTING.md", "README.md", "docs/architecture.md", "docs/board.md", "docs/synthesis.md"]
+)
 def test_paths_that_a_page_names_exist(name: str):
     paths = named((ROOT / name).read_text())
     assert paths or name == "README.md"

@@ -1,0 +1,1 @@
+"""Synthesis of the NPU core with Yosys and OpenSTA, which writes docs/synthesis.md."""
