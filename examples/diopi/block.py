@@ -53,7 +53,11 @@ def normal(*shape):
     return random.normal(0, 0.5, shape).astype(np.float16)
 
 
-image, kernels, rows = tensor(normal(1, 3, 16, 16)), tensor(normal(8, 3, 3, 3)), tensor((normal(10, 512) / 10).astype(np.float16))
+image, kernels, rows = (
+    tensor(normal(1, 3, 16, 16)),
+    tensor(normal(8, 3, 3, 3)),
+    tensor((normal(10, 512) / 10).astype(np.float16)),
+)
 maps, pooled, scores, shares = empty(1, 8, 16, 16), empty(1, 8, 8, 8), empty(1, 10), empty(1, 10)
 scale, offset, mean, variance = (tensor(np.full(8, v, np.float32)) for v in (1.5, 0.25, 0, 2))
 
