@@ -174,6 +174,26 @@ def test_large_product() -> None:
     assert steps_apart(data, step, got, a, b) <= 1
 
 
+@pytest.mark.parametrize("ends", [("Transpose",), ("Transpose", "Sin")])
+def test_view_without_a_layout(ends: tuple[str, ...]) -> None:
+    """A transposed result of several matrices, for which the NPU has no layout, goes to the host."""
+    data, step = product_model(((2, 5, 40), (2, 40, 9)), (3, -4, 5), "int8")
+    model = onnx.load_from_string(data)
+    nodes, result = model.graph.node, model.graph.output[0]
+    for number, kind in enumerate(ends):
+        made = f"end{number}"
+        more = {"perm": [0, 2, 1]} if kind == "Transpose" else {}
+        nodes.append(helper.make_node(kind, [nodes[-1].output[0]], [made], made, **more))
+    shape = (2, 9, 5)
+    result.CopyFrom(helper.make_tensor_value_info(nodes[-1].output[0], onnx.TensorProto.FLOAT, shape))
+    data = model.SerializeToString()
+    compiled = compile_model(data, reuse=False)
+    assert products(compiled) == 1
+    rng = np.random.default_rng(8)
+    a, b = rng.normal(size=(2, 5, 40)).astype(np.float32), rng.normal(size=(2, 40, 9)).astype(np.float32)
+    assert steps_apart(data, step, run(compiled, a, b)[0], a, b) <= 1
+
+
 def test_sums_beyond_32_bits() -> None:
     """A product whose sums may exceed 32 bits runs on the host."""
     data, _ = product_model(((1, 40000), (40000, 2)), (3, 4, 5), "int8")

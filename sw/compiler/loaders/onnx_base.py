@@ -216,8 +216,7 @@ class NodeVisitor(ABC):
             value = self.values[name] = self._finish(name, value)
         if isinstance(value, Hosted):
             return ValueType(value.shape, value.dtype)
-        if isinstance(value, View) and not self.graph.tensors[value.tensor].real:
-            made = settled(self.graph, value, f"{name}@settled", f"'{name}'")
+        if isinstance(value, View) and (made := self._settled_codes(name, value)) is not None:
             coded = self._nodes[name].op_type == "QuantizeLinear"
             value = Quantised(made.name) if coded else real_of(made)
         if isinstance(value, Quantised):
@@ -238,6 +237,13 @@ class NodeVisitor(ABC):
             why = "its result is not quantised" if isinstance(value, Pending) else "the host uses its result"
             self.forced[self._nodes[name].name] = why
         return self._hosted_value(name)  # this graph is made again
+
+    def _settled_codes(self, name: str, view: View) -> Tensor | None:
+        """Return a view of codes as a tensor of its shape; None for floats and shapes without a layout."""
+        shape = view.shape
+        if self.graph.tensors[view.tensor].real or len(shape) > 4 or (len(shape) > 2 and shape[0] != 1):
+            return None
+        return settled(self.graph, view, f"{name}@settled", f"'{name}'")
 
     def _to_npu(self, source: Hosted, tensor: Tensor, node: onnx.NodeProto | None = None) -> None:
         """Copy a value of the host to a tensor of the NPU; `node` is a QuantizeLinear on the way."""

@@ -36,7 +36,6 @@ from rkcosim.compiler.loaders.onnx_parts import (
 )
 from rkcosim.compiler.loaders.onnx_views import ViewVisitor
 from rkcosim.compiler.loaders.operators import OPERATORS
-from rkcosim.compiler.loaders.products import settled
 from rkcosim.compiler.loaders.views import View
 
 
@@ -290,8 +289,7 @@ class Loader(ViewVisitor):
 
     def _output(self, info: onnx.ValueInfoProto) -> None:
         value = self.values.get(info.name)
-        if isinstance(value, View):
-            made = settled(self.graph, value, f"{info.name}@settled", f"output '{info.name}'")
+        if isinstance(value, View) and (made := self._settled_codes(info.name, value)) is not None:
             value = self.values[info.name] = real_of(made)
         if isinstance(value, Real | Quantised):
             tensor = self.graph.tensors[value.tensor]
