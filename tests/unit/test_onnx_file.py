@@ -14,13 +14,14 @@ from onnxruntime import InferenceSession
 
 from rkcosim.compiler import CompiledModel, LoadedModel, ModelError, compile_model
 from rkcosim.compiler.host_runtimes import exact_options
-from rkcosim.compiler.loaders.onnx_file import read_onnx
+from rkcosim.compiler.loaders.onnx_file import planned_shapes, read_onnx
 from rkcosim.compiler.loaders.onnx_fold import fold_plainly
 from rkcosim.compiler.options import LoadOptions, using_options
 from rkcosim.compiler.steps import CallStep, HostStep
 from rkcosim.driver import Driver
 from rkcosim.golden.task import GoldenNpu
 from rkcosim.verify.crosscheck.model_check import ModelChecker
+from tests.models.ort_scripts import flattened
 
 FLOAT = TensorProto.FLOAT
 RNG = np.random.default_rng(21)
@@ -296,3 +297,13 @@ def test_an_operation_that_cannot_be_planned_goes_to_the_host() -> None:
     data = model(nodes, [value("x", [1, 3, 40, 40])], {"y": 4}, constants)
     compiled = check(data, RNG.normal(size=(1, 3, 40, 40)).astype(np.float32))
     assert sum(map(len, on_host(compiled))) + len(on_npu(compiled)) == 2
+
+
+def test_planned_shapes_fit_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One size for each open dimension, and from it the shapes of all values, computed sizes among them."""
+    found = planned_shapes(flattened())
+    assert found["x"] == (1, 3, 6, 8) and found["a"] == (1, 4, 4, 6) and found["b"] == (1, 96)
+    assert (found["sizes"], found["first"], found["flat"], found["y"]) == ((4,), (), (2,), (1, 5))
+    monkeypatch.setattr("rkcosim.compiler.loaders.onnx_file.shapes_of_run", lambda proto: None)
+    inferred = planned_shapes(flattened())  # without onnxruntime
+    assert inferred and inferred.items() <= found.items() and inferred["a"] == found["a"]

@@ -447,7 +447,7 @@ static int delegate_prepare(struct lt_context *c, struct lt_delegate *delegate)
     int result = RK_FAILED;
     pthread_mutex_lock(&p->preparing);
     if (!is_readable(c))
-        snprintf(error, RK_TEXT, "this runtime has other structures than LiteRT 2 and TensorFlow Lite 2");
+        snprintf(error, RK_TEXT, "the model is damaged, or this runtime has other structures than LiteRT 2");
     else if (c->plan(c, &plan) != LT_OK || !plan || plan->size < 0 || plan->size > MOST)
         snprintf(error, RK_TEXT, "LiteRT does not give its plan");
     else
