@@ -12,12 +12,12 @@ PATHS = {
         "and the stripe that uses the sums follows at once."
     ),
     "core_block.array_cell.floats.float_octet": (
-        "The next tile may add to the same accumulator in the next cycle, so that rounding and the addition of "
+        "The next tile may add to the same accumulator in the next cycle, so that rounding and addition of "
         "binary32 are one stage."
     ),
     "dpu.pipe": (
-        "The stages of the pipe are those of the hardware reference: a multiplication, or a shift with rounding, "
-        "saturation and an addition, takes one cycle."
+        "The stages of the pipe are those of the hardware reference: a multiplication, or a shift with "
+        "rounding, saturation and an addition, takes one cycle."
     ),
 }
 """The reason why the longest path of a block is left, by the name of the block; also for blocks inside."""
