@@ -164,4 +164,4 @@ def need(hierarchy: Hierarchy, results: Mapping[str, Mapping[str, Any]], top: st
 
 def macro(memory: MemoryUse) -> bool:
     """Whether a memory stays one in the flow of cells."""
-    return memory.bits >= MACRO_BITS and memory.asynchronous == 0
+    return memory.bits >= MACRO_BITS and memory.writes > 0 and memory.asynchronous == 0

@@ -12,8 +12,8 @@ PATHS = {
         "and the stripe that uses the sums follows at once."
     ),
     "core_block.array_cell.floats.float_octet": (
-        "The next tile may add to the same accumulator in the next cycle, so that rounding and the addition "
-        "of binary32 are one stage."
+        "The next tile may add to the same accumulator in the next cycle, so that rounding and addition of "
+        "binary32 are one stage."
     ),
     "dpu.pipe": (
         "The stages of the pipe are those of the hardware reference: a multiplication, or a shift with "

@@ -20,7 +20,7 @@ FAMILY = "xcu"
 """Family of `synth_xilinx`: Virtex UltraScale, as the VU440 of NVDLA's published figure."""
 
 MACRO_BITS = 4096
-"""Memories of fewer bits become flip-flops in the flow of cells, as do those with asynchronous reads."""
+"""Memories of fewer bits, and those with asynchronous reads, become flip-flops in the flow of cells."""
 
 LIBERTY = Path("/usr/share/qflow/tech/osu018/osu018_stdcells.lib")
 """The Liberty file of the distribution package qflow-tech-osu018: 180 nm, 1.8 V, 25 degrees, typical."""
@@ -123,17 +123,18 @@ module memory_pins (RD_CLK, RD_EN, RD_ARST, RD_SRST, RD_ADDR, RD_DATA, WR_CLK, W
     input [WR_PORTS*ABITS-1:0] WR_ADDR;
     input [WR_PORTS*WIDTH-1:0] WR_DATA;
 
-    wire _TECHMAP_FAIL_ = SIZE * WIDTH < MACRO_BITS || RD_CLK_ENABLE[RD_PORTS-1:0] != {RD_PORTS{1'b1}};
+    wire _TECHMAP_FAIL_ = SIZE * WIDTH < MACRO_BITS || WR_PORTS < 1
+        || RD_CLK_ENABLE[RD_PORTS-1:0] != {RD_PORTS{1'b1}};
 
     localparam INPUTS = RD_PORTS * (ABITS + 1) + WR_PORTS * (ABITS + WIDTH) + WR_PORTS * WIDTH;
     wire [INPUTS-1:0] pins = {RD_EN, RD_ADDR, WR_EN, WR_ADDR, WR_DATA};
     genvar n;
     generate
         for (n = 0; n < INPUTS; n = n + 1) begin : ins
-            (* keep *) MEM_IN pin (.C(WR_CLK[0]), .D(pins[n]));
+            (* keep *) MEM_IN pin (.C(RD_CLK[0]), .D(pins[n]));
         end
         for (n = 0; n < RD_PORTS * WIDTH; n = n + 1) begin : outs
-            (* keep *) MEM_OUT pin (.C(WR_CLK[0]), .Q(RD_DATA[n]));
+            (* keep *) MEM_OUT pin (.C(RD_CLK[0]), .Q(RD_DATA[n]));
         end
     endgenerate
 endmodule

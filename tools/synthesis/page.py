@@ -89,12 +89,13 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def _summary(facts: Facts, core: Need) -> str:
     times = facts.hierarchy.instances()
     large, small = core.block_rams
+    fpga, cells = ("at least " if core.missing[flow] else "" for flow in ("fpga", "cells"))
     text = (
         f"The core has {len(facts.hierarchy.units):,} different modules with {sum(times.values()):,} "
-        f"instances. **FPGA**: {core.luts:,} LUTs for logic and {core.lut_memories:,} as memories, "
+        f"instances. **FPGA**: {fpga}{core.luts:,} LUTs for logic and {core.lut_memories:,} as memories, "
         f"{core.registers:,} flip-flops, {core.dsps:,} DSP slices, {large:,} block RAMs of 36 Kibit and "
-        f"{small:,} of 18. **Cells**: {core.gates:,}, of which {core.flip_flops:,} are flip-flops, with an "
-        f"area of {core.area / 1e6:.1f} mm2 at 180 nm, and {core.macro_bits / 1024:,.0f} Kibit of macros."
+        f"{small:,} of 18. **Cells**: {cells}{core.gates:,}, of which {core.flip_flops:,} are flip-flops, with "
+        f"an area of {core.area / 1e6:.1f} mm2 at 180 nm, and {core.macro_bits / 1024:,.0f} Kibit of macros."
     )
     found = facts.timing.get(facts.hierarchy.top, {})
     if "nanoseconds" in found:
@@ -112,7 +113,8 @@ def _missing(facts: Facts, core: Need) -> Sequence[str]:
         for name in core.missing[flow]:
             counts[facts.hierarchy.representative(name)] += times[name]
         listed = (
-            f"`{_short(facts, name)}` ({_why(facts, flow, name)}; {n} times)" for name, n in counts.items()
+            f"`{_short(facts, name)}` ({_why(facts, flow, name)}; {n} instances)"
+            for name, n in counts.items()
         )
         if counts:
             out.append(f"Not in the figures of {title}: {', '.join(listed)}.")
@@ -178,7 +180,9 @@ def kept_as(facts: Facts, name: str, memory: MemoryUse) -> tuple[str, str]:
         fpga = f"not known: {found.get('error', 'not run')}"
     else:
         kind = found["memories"].get(memory.name, "")
-        fpga = _PRIMITIVES.get(kind, "LUT RAM" if "LUTRAM" in kind else kind or "logic (constant)")
+        fpga = _PRIMITIVES.get(kind, "LUT RAM" if "LUTRAM" in kind else kind or "logic")
+    if not memory.writes:
+        return "logic", "logic"
     return fpga, "macro" if macro(memory) else "flip-flops"
 
 
