@@ -327,3 +327,16 @@ def test_numbers_of_a_tensor_s_type(calls: Calls) -> None:
     ):
         assert calls.compute(name, (2,), x, *arguments, dtype=np.uint8).tolist() == right, name
     assert calls.compute("ClampMinScalar", (2,), x, scalar(1.5), dtype=np.float32).tolist() == [1.5, 200]
+
+
+def test_negative_paddings_crop() -> None:
+    """Negative paddings crop behind reflections and copies of the edge, but before what comes around."""
+    x = np.arange(1, 5)[None]
+    for mode, right in (
+        ("constant", [7, 7, 1, 2, 3]),
+        ("reflect", [3, 2, 1, 2, 3]),
+        ("replicate", [1, 1, 1, 2, 3]),
+        ("circular", [2, 3, 1, 2, 3]),
+    ):
+        assert moves.padded(x, [2, -1], mode, 7)[0].tolist() == right, mode
+    assert moves.padded(np.array(3.0), [], "constant", 0).shape == ()

@@ -30,12 +30,22 @@ def padded(x: Array, pads: Sequence[int], mode: str, value: float) -> Array:
         raise DiopiError(f"{len(pads)} paddings of a tensor of rank {x.ndim}")
     pairs = [(pads[i], pads[i + 1]) for i in range(0, len(pads), 2)][::-1]
     pairs = [(0, 0)] * (x.ndim - len(pairs)) + pairs
-    cut = tuple(slice(max(-a, 0), n - max(-b, 0)) for (a, b), n in zip(pairs, x.shape, strict=True))
+    if not pairs:
+        return x
     more = [(max(a, 0), max(b, 0)) for a, b in pairs]
+    if mode == "circular":  # what is cropped does not come around
+        return np.pad(_cropped(x, pairs), more, mode="wrap")
+    made: Array
     if mode == "constant":
-        return np.pad(x[cut], more, constant_values=value)
-    made: Array = np.pad(x[cut], more, mode=MODES[mode])  # type: ignore[call-overload]
-    return made
+        made = np.pad(x, more, constant_values=value)
+    else:
+        made = np.pad(x, more, mode=MODES[mode])  # type: ignore[call-overload]
+    return _cropped(made, pairs)
+
+
+def _cropped(x: Array, pairs: Sequence[tuple[int, int]]) -> Array:
+    """Return an array without what negative paddings crop."""
+    return x[tuple(slice(max(-a, 0), n - max(-b, 0)) for (a, b), n in zip(pairs, x.shape, strict=True))]
 
 
 def windows(x: Array, axis: int, size: int, step: int) -> Array:
