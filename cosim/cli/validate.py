@@ -42,8 +42,8 @@ class ValidateOptions(Options):
 @command(
     "rkcosim validate --rows UNET-22,UNET-64x34",
     "rkcosim validate --family memory --memory default",
-    "rkcosim validate --estimate --json -",
-    "rkcosim validate --plan rknn --family models",
+    "rkcosim validate --estimate --family dense --json -",
+    "rkcosim validate --plan rknn --rows UNET-9,MM-256x1024x1024",
 )
 def validate_command(asked: ValidateOptions) -> None:
     """Compare with published measurements of boards.
