@@ -35,7 +35,8 @@ HEAD = (
     "process is started, the graph compiled and loaded. *Beside* is the time of a call that is not "
     "spent in the simulation: tensors, messages, and what the runtime computes itself; it is the median "
     "of up to five calls after the first, or the first of a model that takes more than 10 seconds "
-    "(marked *). Other processes used the machine at the same time.\n"
+    "(marked *). Many other processes used the machine at the same time: times can be far above those of an "
+    "idle one.\n"
 )
 TITLES = ("file", "operators", "parts", "result", "cycles", "ready", "call", "beside")
 

@@ -198,12 +198,12 @@ def part_file(
     return bytes(builder.Output())
 
 
-def constant_nodes(graph: RuntimeGraph, inputs: Iterable[int]) -> list[int]:
-    """Return the nodes that make inputs of a part from constants alone, as DEQUANTIZE does of fp16 weights.
+def constant_nodes(graph: RuntimeGraph, tensors: Iterable[int]) -> list[int]:
+    """Return the nodes that make some tensors from constants alone, as DEQUANTIZE does of fp16 weights.
 
     LiteRT may put such a node into another part; it is then in the files of both.
     """
-    wanted = set(inputs)
+    wanted = set(tensors)
     return [
         node.number
         for node in graph.nodes.values()

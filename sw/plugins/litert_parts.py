@@ -67,6 +67,10 @@ class Part:
         self._outputs = [graph.tensors[n] for n in numbers.outputs]
         self._name = _name_of(graph)
         self._running: RunningModel | None = None
+        used = [n for n in constant_nodes(graph, numbers.outputs) if n in numbers.nodes]
+        if used:
+            text = "its result is constant, and the runtime uses it"
+            raise self._left(graph, used, dict.fromkeys(used, text))
         own = constant_nodes(graph, numbers.inputs)
         made = {n for number in own for n in graph.nodes[number].outputs}
         taken = [n for n in numbers.inputs if n not in made]

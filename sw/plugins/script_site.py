@@ -29,6 +29,9 @@ SETTINGS_VARIABLE = "RKCOSIM_PLUGIN"
 NOT_APPLIED = "rkcosim: LiteRT does not apply the delegate; it writes the reason on standard error"
 """Text for an exception of LiteRT that has none."""
 
+CUSTOM = "unresolved custom op"
+"""Words of LiteRT's exception for an operator that it does not have itself."""
+
 PROVIDER = "RkCosim"
 """Name of the execution provider."""
 
@@ -81,12 +84,14 @@ def _with_delegate(module: ModuleType) -> None:
         try:
             apply()
         except RuntimeError as error:
-            if str(error):
+            if str(error) and CUSTOM not in str(error):
                 raise
         else:
             return
         bound.arguments.pop("experimental_delegates")
-        try:  # LiteRT raises an exception without text if the size of a tensor depends on data
+        # LiteRT prepares all operators before it applies a usual delegate.  It raises an exception without
+        # text if the size of a tensor depends on data, and another one for operators that only XNNPACK has.
+        try:
             apply(dynamic="1")
         except RuntimeError as error:
             if str(error):

@@ -281,6 +281,23 @@ def test_a_graph_with_sizes_that_depend_on_data(tmp_path: Path) -> None:
     assert done.returncode == 0 and done.stdout.count("class") == 2, done.stderr
 
 
+def test_a_constant_that_the_runtime_uses_divides_nothing(tmp_path: Path) -> None:
+    """Weights of float16 are converted by LiteRT if they are also an output, and again within the part."""
+    t = Tf(seed=1, dtype="float32", form="float16")
+    x = t.conv(t.input((1, 8, 8, 8)), 8)
+    (weights,) = next(outputs for op, _, outputs, _ in t.nodes if op == "DEQUANTIZE")
+    data, file = t.bytes(t.conv(x, 4), weights), tmp_path / "run.json"
+    ours, alone = interpreter(data, [delegate(json=file)]), interpreter(data)
+    assert parts(ours) == 1
+    values = inputs_of(ours, 3)
+    for mine, theirs in zip(results(ours, values), results(alone, values), strict=True):
+        assert np.abs(mine - theirs).max() <= 0.01 * np.abs(theirs).max() and mine.any()
+    del ours
+    document = json.loads(file.read_text())
+    assert [left["kind"] for left in document["left"]] == ["DEQUANTIZE"]
+    assert "its result is constant, and the runtime uses it" in document["left"][0]["reason"]
+
+
 def test_the_parts_are_files_that_rkcosim_run_computes_alike(tmp_path: Path) -> None:
     folder = tmp_path / "parts"
     ours = interpreter(divided(), [delegate(parts=folder)])
