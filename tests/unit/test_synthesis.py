@@ -356,7 +356,7 @@ def test_the_page_has_blocks_paths_memories_and_failures(tree: Hierarchy):
     }
     text = page(Facts(tree, shown, results, paths, ["Yosys 0"]))
     assert "21 LUTs for logic" in text and "2 DSP slices" in text
-    assert "`tree_right` (more than 5 s; 2 instances)" in text
+    assert "`right` (more than 5 s; 2 instances)" in text
     assert "| `left` (2) | 10 | 0 | 0 | 1 | 0 + 0 | not known |" in text
     assert "| `left` | 9.00 | 20 | `a[1]` | `R_o_3` |" in text
     assert "| `core` |  |  | no netlist of tree_right |  |" in text
