@@ -209,7 +209,7 @@ def test_messages_of_yosys_are_those_of_the_module():
     text = (
         "mapping memory top.rows via $__XILINX_BLOCKRAM_TDP_\nmapping memory other.rows via $__X\n"
         "using FF mapping for memory top.words\n"
-        "Latch inferred for signal `\\top.\\x' from process `\\top.$1': $auto$1\n"
+        "Warning: Latch inferred for signal `\\top.\\x' from process `\\top.$1': $auto$1\n"
         "Warning: found logic loop in module top:\n    cell $and\n"
         "Warning: found logic loop in module other:\n    cell $and\n"
         "Warning: multiple conflicting drivers for top.\\y:\n    port Y[0]\n"
@@ -217,7 +217,7 @@ def test_messages_of_yosys_are_those_of_the_module():
     found = messages(text, "top")
     assert found["memories"] == {"rows": "$__XILINX_BLOCKRAM_TDP_", "words": "flip-flops"}
     assert [line.splitlines()[0][:16] for line in found["warnings"]] == [
-        "Latch inferred f",
+        "Warning: Latch i",
         "Warning: found l",
         "Warning: multipl",
     ]
@@ -356,7 +356,7 @@ def test_the_page_has_blocks_paths_memories_and_failures(tree: Hierarchy):
     }
     text = page(Facts(tree, shown, results, paths, ["Yosys 0"]))
     assert "21 LUTs for logic" in text and "2 DSP slices" in text
-    assert "`tree_right` (more than 5 s; 2 instances)" in text
+    assert "`right` (more than 5 s; 2 instances)" in text
     assert "| `left` (2) | 10 | 0 | 0 | 1 | 0 + 0 | not known |" in text
     assert "| `left` | 9.00 | 20 | `a[1]` | `R_o_3` |" in text
     assert "| `core` |  |  | no netlist of tree_right |  |" in text

@@ -95,8 +95,8 @@ def _summary(facts: Facts, core: Need) -> str:
         f"instances. **FPGA**: {fpga}{core.luts:,} LUTs for logic and {core.lut_memories:,} as memories, "
         f"{core.registers:,} flip-flops, {core.dsps:,} DSP slices, {large:,} block RAMs of 36 Kibit and "
         f"{small:,} of 18. **Cells**: {cells}{core.gates:,}, of which {core.flip_flops:,} are flip-flops, "
-        f"with an area of {core.area / 1e6:.1f} mm2 at 180 nm, "
-        f"and {core.macro_bits / 1024:,.0f} Kibit of macros."
+        f"with an area of {core.area / 1e6:.1f} mm2 at 180 nm, and {core.macro_bits / 1024:,.0f} Kibit of "
+        "macros."
     )
     found = facts.timing.get(facts.hierarchy.top, {})
     if "nanoseconds" in found:

@@ -87,8 +87,8 @@ def key_of(flow: str, source: str) -> str:
     """What a result depends on, as a hash."""
     flow = script_of(flow, source)
     digest = hashlib.sha256(yosys().version.encode())
-    parts = (*FLOWS[flow], flows.CONSTRAINTS, flows.MACROS, flows.PINS, source)
-    digest.update("\n".join(parts).encode())
+    files = (flows.CONSTRAINTS, flows.MACROS, flows.PINS) if flow.startswith("cells") else ()
+    digest.update("\n".join((*FLOWS[flow], *files, source)).encode())
     return digest.hexdigest()
 
 
