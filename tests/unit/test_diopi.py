@@ -340,3 +340,17 @@ def test_negative_paddings_crop() -> None:
     ):
         assert moves.padded(x, [2, -1], mode, 7)[0].tolist() == right, mode
     assert moves.padded(np.array(3.0), [], "constant", 0).shape == ()
+
+
+def test_gather_of_scalars_and_nothing(calls: Calls) -> None:
+    """Scalars are tensors of one element, and an empty index gives an empty result."""
+    x = np.arange(8, dtype=np.float32)
+    assert calls.compute("Gather", (), x, 0, np.array(3), dtype=np.float32) == 3
+    one = np.array(5, np.float32)
+    assert calls.compute("Gather", (3,), one, 0, np.zeros(3, np.int64), dtype=np.float32).tolist() == [5] * 3
+    empty = np.zeros((16, 0, 14), np.int64)
+    assert calls.compute("Gather", empty.shape, np.zeros((5, 0, 9), np.float32), -2, empty).size == 0
+    code, text = calls.result(
+        "Gather", calls.empty((2,)), calls.tensor(x[None].copy()), 0, calls.tensor(empty)
+    )
+    assert code is Error.diopi_error_occurred and "an index of shape (16, 0, 14)" in text

@@ -64,7 +64,7 @@ for _name, _function in MATHEMATICS.items():
     _unary(_name, _function, True)
 for _name, _function in KEPT.items():
     _unary(_name, _function, False)
-_unary("Sign", np.sign, False, inplace=False)
+_unary("Sign", lambda x: x if x.dtype.kind == "b" else np.sign(x), False, inplace=False)
 _unary("IsNan", np.isnan, False, inplace=False)
 _unary("LogicalNot", np.logical_not, False)
 _unary("BitwiseNot", np.invert, False)

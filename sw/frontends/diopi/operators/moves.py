@@ -153,13 +153,15 @@ def _index_select(call: Call, out: diopiTensor, input: diopiTensor, dim: int, in
 @operator("Gather")
 def _gather(call: Call, out: diopiTensor, input: diopiTensor, dim: int, index: diopiTensor) -> None:
     """For each element of an index tensor, the element at that place of an axis."""
-    x, places = input.array(), index.array()
-    if not x.ndim:
-        call.put(out, x)
+    x, places = np.atleast_1d(input.array()), np.atleast_1d(index.array())
+    axis, shape = axis_of(dim, x.ndim), index.array().shape
+    if x.ndim != places.ndim:
+        raise DiopiError(f"an index of shape {shape} of a tensor of shape {input.array().shape}")
+    if not places.size:
+        call.put(out, np.zeros(shape))
         return
-    axis = axis_of(dim, x.ndim)
     whole = tuple(slice(0, n if i != axis else None) for i, n in enumerate(places.shape))
-    call.put(out, np.take_along_axis(x[whole], places, axis))
+    call.put(out, np.take_along_axis(x[whole], places, axis).reshape(shape))
 
 
 @operator("Where")
