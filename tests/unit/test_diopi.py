@@ -327,6 +327,8 @@ def test_numbers_of_a_tensor_s_type(calls: Calls) -> None:
     ):
         assert calls.compute(name, (2,), x, *arguments, dtype=np.uint8).tolist() == right, name
     assert calls.compute("ClampMinScalar", (2,), x, scalar(1.5), dtype=np.float32).tolist() == [1.5, 200]
+    bounds = scalar(-0.25), scalar(-2)  # one real number makes all of them real
+    assert calls.compute("ClampScalar", (2,), x, *bounds, dtype=np.float32).tolist() == [-2, -2]
 
 
 def test_negative_paddings_crop() -> None:

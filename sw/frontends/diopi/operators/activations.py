@@ -141,7 +141,7 @@ def _within(call: Call, out: diopiTensor, input: diopiTensor, low: float | None,
 
     def function(x: Array) -> Array:
         made = wide(x)
-        if made.dtype.kind in "iu" and any(isinstance(bound, float) for bound in (low, high)):
+        if any(isinstance(bound, float) for bound in (low, high)):
             made = made.astype(np.float64)
         made = made if low is None else np.maximum(made, low)
         return np.asarray(made if high is None else np.minimum(made, high))
@@ -149,9 +149,15 @@ def _within(call: Call, out: diopiTensor, input: diopiTensor, low: float | None,
     _unary(call, out, input, function, one("Clip", *names), bounds)
 
 
-def _bound(scalar: diopiScalar | None, input: diopiTensor) -> float | None:
-    """Return a bound as a number of the result's type."""
-    return None if scalar is None else as_number(scalar.value, with_scalar(input.array().dtype, scalar))
+def _bounds(
+    input: diopiTensor, low: diopiScalar | None, high: diopiScalar | None
+) -> tuple[float | None, float | None]:
+    """Return bounds as numbers of the result's type, which is real if one of them is."""
+    dtype = input.array().dtype
+    for scalar in (low, high):
+        dtype = dtype if scalar is None else with_scalar(dtype, scalar)
+    first, second = (None if one is None else as_number(one.value, dtype) for one in (low, high))
+    return first, second
 
 
 @operator("ClampScalar")
@@ -159,37 +165,37 @@ def _clamp_scalar(
     call: Call, out: diopiTensor, input: diopiTensor, min: diopiScalar | None, max: diopiScalar | None
 ) -> None:
     """x within two bounds, of which one may be missing."""
-    _within(call, out, input, _bound(min, input), _bound(max, input))
+    _within(call, out, input, *_bounds(input, min, max))
 
 
 @operator("ClampInpScalar")
 def _clamp_in_place(call: Call, input: diopiTensor, min: diopiScalar | None, max: diopiScalar | None) -> None:
     """`ClampScalar` in place."""
-    _within(call, input, input, _bound(min, input), _bound(max, input))
+    _within(call, input, input, *_bounds(input, min, max))
 
 
 @operator("ClampMaxScalar")
 def _clamp_max(call: Call, out: diopiTensor, input: diopiTensor, max: diopiScalar) -> None:
     """The smaller of x and a bound."""
-    _within(call, out, input, None, _bound(max, input))
+    _within(call, out, input, *_bounds(input, None, max))
 
 
 @operator("ClampMaxInpScalar")
 def _clamp_max_in_place(call: Call, input: diopiTensor, max: diopiScalar) -> None:
     """`ClampMaxScalar` in place."""
-    _within(call, input, input, None, _bound(max, input))
+    _within(call, input, input, *_bounds(input, None, max))
 
 
 @operator("ClampMinScalar")
 def _clamp_min(call: Call, out: diopiTensor, input: diopiTensor, min: diopiScalar) -> None:
     """The larger of x and a bound."""
-    _within(call, out, input, _bound(min, input), None)
+    _within(call, out, input, *_bounds(input, min, None))
 
 
 @operator("ClampMinInpScalar")
 def _clamp_min_in_place(call: Call, input: diopiTensor, min: diopiScalar) -> None:
     """`ClampMinScalar` in place."""
-    _within(call, input, input, _bound(min, input), None)
+    _within(call, input, input, *_bounds(input, min, None))
 
 
 def _between(
