@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.public_models.files import Public
 from benchmarks.public_models.measure import Record
-from benchmarks.public_models.page import plain
+from benchmarks.public_models.page import plain, table
 
 HEAD = (
     "# Public model files in scripts of LiteRT and onnxruntime\n\n"
@@ -70,7 +70,7 @@ def page(records: Mapping[Public, Record], missing: Sequence[Public], seed: int)
     for family in dict.fromkeys(item.family for item in records):
         here = {item: r for item, r in records.items() if item.family == family and "result" in r}
         if here:
-            parts += [f"## {family}", "", *_table(here), ""]
+            parts += [f"## {family}", "", *table(here, TITLES, _cells), ""]
     parts += [*_refused(records), *_left(records)]
     return "\n".join(parts).rstrip() + "\n"
 
@@ -101,17 +101,6 @@ def summary(records: Mapping[Public, Record], missing: Sequence[Public]) -> str:
     if missing:
         text += f" {len(missing)} files of the list were not measured."
     return text
-
-
-def _table(records: Mapping[Public, Record]) -> Iterator[str]:
-    yield f"| {' | '.join(TITLES)} |"
-    yield f"|{' --- |' * len(TITLES)}"
-    source = ""
-    for item, record in records.items():
-        if item.source != source:
-            source = item.source
-            yield f"| *{source}* |{' |' * (len(TITLES) - 1)}"
-        yield f"| {' | '.join(_cells(item, record))} |"
 
 
 def _cells(item: Public, record: Record) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.public_models.files import Public
@@ -41,7 +41,7 @@ def page(records: Mapping[Public, Record], missing: Sequence[Public], seed: int)
     parts = [HEAD.format(seed=seed), summary(records, missing), ""]
     for family in dict.fromkeys(item.family for item in records if not item.invalid):
         here = {item: record for item, record in records.items() if item.family == family}
-        parts += [f"## {family}", "", *_table(here), ""]
+        parts += [f"## {family}", "", *table(here, TITLES, _cells), ""]
     parts += [*_refused(records), *_beyond(records), *_largest(records)]
     return "\n".join(parts).rstrip() + "\n"
 
@@ -94,15 +94,18 @@ def summary(records: Mapping[Public, Record], missing: Sequence[Public]) -> str:
     return text
 
 
-def _table(records: Mapping[Public, Record]) -> Iterator[str]:
-    yield f"| {' | '.join(TITLES)} |"
-    yield f"|{' --- |' * len(TITLES)}"
+def table(
+    records: Mapping[Public, Record], titles: Sequence[str], cells: Callable[[Public, Record], Sequence[str]]
+) -> Iterator[str]:
+    """Yield the lines of a table: a row for each file, and one before the first file of each source."""
+    yield f"| {' | '.join(titles)} |"
+    yield f"|{' --- |' * len(titles)}"
     source = ""
     for item, record in records.items():
         if item.source != source:
             source = item.source
-            yield f"| *{source}* |{' |' * (len(TITLES) - 1)}"
-        yield f"| {' | '.join(_cells(item, record))} |"
+            yield f"| *{source}* |{' |' * (len(titles) - 1)}"
+        yield f"| {' | '.join(cells(item, record))} |"
 
 
 def _cells(item: Public, record: Record) -> list[str]:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from rkcosim.cli.app import command, option
+from rkcosim.cli.plugin_programs import LibraryOptions, run_with_library
 from rkcosim.cli.scripts import ScriptOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiopiOptions(ScriptOptions):
+class DiopiOptions(ScriptOptions, LibraryOptions):
     """Options of `rkcosim diopi`."""
 
     float_: Literal["fp16", "host"] = option(
@@ -38,25 +37,14 @@ def diopi_command(asked: DiopiOptions) -> None:
 
     The program finds the Python package diopilib (docs/diopi.md). The exit code is that of the program.
     """
-    from rkcosim.devices.program import run_program
     from rkcosim.frontends.diopi.package import environment, lay_out
-    from rkcosim.plugins.settings import read_settings
 
-    if asked.prefix is not None:
-        if asked.program:
-            raise ValueError("diopi: --prefix only writes files; omit the program")
+    if asked.only_installs("diopi"):
+        assert asked.prefix is not None
         lay_out(asked.prefix)
         print(f"installed: {asked.prefix}/diopilib")
         return
-    if not asked.program:
-        raise ValueError("diopi: name a program: rkcosim diopi -- PROGRAM ARGUMENTS...")
-    options = asked.given()
-    read_settings(options)  # errors appear before the program starts
-    with tempfile.TemporaryDirectory(prefix="rkcosim-") as name:
-        folder = Path(name)
-        lay_out(folder)
-        code = run_program(list(asked.program), environment(folder, options))
-        documents = [json.loads(file.read_text()) for file in sorted((folder / "results").glob("*.json"))]
+    code, documents = run_with_library(asked, lay_out, environment)
     if not any(document["diopi"] for document in documents) and not code:
         print("rkcosim: no operator ran on the simulated NPU", file=sys.stderr)
     operators = [{"process": number} | document["diopi"] for number, document in enumerate(documents)]

@@ -60,6 +60,17 @@ def put_first(variable: str, path: Path) -> dict[str, str]:
     return {variable: os.pathsep.join(filter(None, (str(path), os.environ.get(variable, ""))))}
 
 
+def process_variables(
+    folder: Path, options_variable: str, results_variable: str, options: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the variables with the options and with the subfolder `results` of a folder, which is made."""
+    (folder / "results").mkdir(exist_ok=True)
+    return {
+        options_variable: "".join(f"{name}={value}\n" for name, value in options.items()),
+        results_variable: str(folder / "results"),
+    }
+
+
 def library_environment(
     folder: Path, options_variable: str, results_variable: str, options: Mapping[str, str]
 ) -> dict[str, str]:
@@ -71,12 +82,10 @@ def library_environment(
     options_variable, results_variable : the library's variables, for the options and for the results.
     options : names and values of `rkcosim.plugins.settings`.
     """
-    (folder / "results").mkdir(exist_ok=True)
     return {
         **os.environ,
         **put_first("LD_LIBRARY_PATH", folder / "lib"),
-        options_variable: "".join(f"{name}={value}\n" for name, value in options.items()),
-        results_variable: str(folder / "results"),
+        **process_variables(folder, options_variable, results_variable, options),
     }
 
 

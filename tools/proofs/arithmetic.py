@@ -99,12 +99,10 @@ class _Cut:
 
     Members
     -------
-    module : the block, elaborated.
     free : the value that is read instead of each register.
     stored : what each register loads.
     """
 
-    module: Any
     free: dict[str, Signal]
     stored: dict[str, Value]
 
@@ -161,10 +159,9 @@ def _cut(bench: Bench, block: Any, module: ModuleType, registers: dict[str, Any]
             for function in (held, held_flags, held_shift, lanes):
                 if hasattr(place, function.__name__) and (function is not lanes or place is module):
                     stack.enter_context(mock.patch.object(place, function.__name__, function))
-        made = block.elaborate(None)
+        bench.m.submodules.block = block.elaborate(None)
     block._MustUse__used = True  # the elaborated module is used instead
-    bench.m.submodules.block = made
-    return _Cut(made, free, stored)
+    return _Cut(free, stored)
 
 
 def _assume_product(bench: Bench, product: Signal) -> None:

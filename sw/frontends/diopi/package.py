@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from rkcosim.devices.program import put_first
+from rkcosim.devices.program import process_variables, put_first
 from rkcosim.frontends.diopi.npu import OPTIONS_VARIABLE, RESULTS_VARIABLE
 
 TEXT = '''"""DIOPI's device library: the RK3588 NPU, simulated by rkcosim (rkcosim.frontends.diopi)."""
@@ -38,11 +38,8 @@ def environment(folder: Path, options: Mapping[str, str]) -> dict[str, str]:
     folder : a folder made by `lay_out`.
     options : names and values of `rkcosim.plugins.settings`.
     """
-    (folder / "results").mkdir(exist_ok=True)
-    lines = "".join(f"{name}={value}\n" for name, value in options.items())
     return {
         **os.environ,
         **put_first("PYTHONPATH", folder),
-        OPTIONS_VARIABLE: lines,
-        RESULTS_VARIABLE: str(folder / "results"),
+        **process_variables(folder, OPTIONS_VARIABLE, RESULTS_VARIABLE, options),
     }

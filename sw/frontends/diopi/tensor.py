@@ -179,12 +179,6 @@ class diopiTensor:
         self._strides = dense(self._dims)
         return True
 
-    def take(self, other: diopiTensor) -> None:
-        """Become another tensor, with its memory."""
-        for name in ("_dims", "_strides", "_type", "_place", "_context", "_layout", "_address", "_bytes"):
-            setattr(self, name, getattr(other, name))
-        self._kept = other
-
     @property
     def is_sparse(self) -> bool:
         """Whether the tensor is sparse."""

@@ -160,7 +160,7 @@ def _bounds(
     return first, second
 
 
-@operator("ClampScalar")
+@operator("ClampScalar", inplace=True)
 def _clamp_scalar(
     call: Call, out: diopiTensor, input: diopiTensor, min: diopiScalar | None, max: diopiScalar | None
 ) -> None:
@@ -168,34 +168,16 @@ def _clamp_scalar(
     _within(call, out, input, *_bounds(input, min, max))
 
 
-@operator("ClampInpScalar")
-def _clamp_in_place(call: Call, input: diopiTensor, min: diopiScalar | None, max: diopiScalar | None) -> None:
-    """`ClampScalar` in place."""
-    _within(call, input, input, *_bounds(input, min, max))
-
-
-@operator("ClampMaxScalar")
+@operator("ClampMaxScalar", inplace=True)
 def _clamp_max(call: Call, out: diopiTensor, input: diopiTensor, max: diopiScalar) -> None:
     """The smaller of x and a bound."""
     _within(call, out, input, *_bounds(input, None, max))
 
 
-@operator("ClampMaxInpScalar")
-def _clamp_max_in_place(call: Call, input: diopiTensor, max: diopiScalar) -> None:
-    """`ClampMaxScalar` in place."""
-    _within(call, input, input, *_bounds(input, None, max))
-
-
-@operator("ClampMinScalar")
+@operator("ClampMinScalar", inplace=True)
 def _clamp_min(call: Call, out: diopiTensor, input: diopiTensor, min: diopiScalar) -> None:
     """The larger of x and a bound."""
     _within(call, out, input, *_bounds(input, min, None))
-
-
-@operator("ClampMinInpScalar")
-def _clamp_min_in_place(call: Call, input: diopiTensor, min: diopiScalar) -> None:
-    """`ClampMinScalar` in place."""
-    _within(call, input, input, *_bounds(input, min, None))
 
 
 def _between(

@@ -60,18 +60,12 @@ def _add(call: Call, out: diopiTensor, input: diopiTensor, other: diopiTensor, a
     _sum(call, out, input, other, alpha, 1)
 
 
-@operator("AddScalar")
+@operator("AddScalar", inplace=True)
 def _add_scalar(
     call: Call, out: diopiTensor, input: diopiTensor, other: diopiScalar, alpha: diopiScalar
 ) -> None:
     """a + alpha * s."""
     _sum_with_scalar(call, out, input, other, alpha, 1)
-
-
-@operator("AddInpScalar")
-def _add_in_place(call: Call, input: diopiTensor, other: diopiScalar, alpha: diopiScalar) -> None:
-    """`AddScalar` in place."""
-    _sum_with_scalar(call, input, input, other, alpha, 1)
 
 
 @operator("Sub", inplace=True)
@@ -80,18 +74,12 @@ def _sub(call: Call, out: diopiTensor, input: diopiTensor, other: diopiTensor, a
     _sum(call, out, input, other, alpha, -1)
 
 
-@operator("SubScalar")
+@operator("SubScalar", inplace=True)
 def _sub_scalar(
     call: Call, out: diopiTensor, input: diopiTensor, other: diopiScalar, alpha: diopiScalar
 ) -> None:
     """a - alpha * s."""
     _sum_with_scalar(call, out, input, other, alpha, -1)
-
-
-@operator("SubInpScalar")
-def _sub_in_place(call: Call, input: diopiTensor, other: diopiScalar, alpha: diopiScalar) -> None:
-    """`SubScalar` in place."""
-    _sum_with_scalar(call, input, input, other, alpha, -1)
 
 
 @operator("Mul", inplace=True)
@@ -117,16 +105,10 @@ def _product_with_scalar(call: Call, out: diopiTensor, input: diopiTensor, other
     compute_elements(call, out, [a], host, one("Mul", "a", "v"), {"v": np.array(value, np.float32)})
 
 
-@operator("MulScalar")
+@operator("MulScalar", inplace=True)
 def _mul_scalar(call: Call, out: diopiTensor, input: diopiTensor, other: diopiScalar) -> None:
     """a * s."""
     _product_with_scalar(call, out, input, other)
-
-
-@operator("MulInpScalar")
-def _mul_in_place(call: Call, input: diopiTensor, other: diopiScalar) -> None:
-    """`MulScalar` in place."""
-    _product_with_scalar(call, input, input, other)
 
 
 def _extreme(call: Call, out: diopiTensor, input: diopiTensor, other: diopiTensor, kind: str) -> None:

@@ -92,15 +92,11 @@ def _binary(name: str, function: Callable[[Array, Array], Any], scalars: bool) -
         dtype = with_scalar(a.dtype, other)
         call.on_host(out, lambda: function(a.astype(dtype), np.array(other.value).astype(dtype)))
 
-    def in_place(call: Call, input: diopiTensor, other: diopiScalar) -> None:
-        with_number(call, input, input, other)
-
     compute.__doc__ = f"{name} of two elements."
-    with_number.__doc__ = in_place.__doc__ = f"{name} of an element and a number."
+    with_number.__doc__ = f"{name} of an element and a number."
     operator(name, inplace=True)(compute)
     if scalars:
-        operator(f"{name}Scalar")(with_number)
-        operator(f"{name}InpScalar")(in_place)
+        operator(f"{name}Scalar", inplace=True)(with_number)
 
 
 for _name, _pair in (COMPARISONS | BITS).items():
@@ -128,19 +124,13 @@ def _div(
     call.on_host(out, lambda: _quotient(a, b, promoted(a.dtype, b.dtype), rounding_mode))
 
 
-@operator("DivScalar")
+@operator("DivScalar", inplace=True)
 def _div_scalar(
     call: Call, out: diopiTensor, input: diopiTensor, other: diopiScalar, rounding_mode: RoundMode
 ) -> None:
     """a / s, as it is, rounded towards zero, or down."""
     a, dtype = input.array(), with_scalar(input.array().dtype, other)
     call.on_host(out, lambda: _quotient(a, np.array(other.value), dtype, rounding_mode))
-
-
-@operator("DivInpScalar")
-def _div_in_place(call: Call, input: diopiTensor, other: diopiScalar, rounding_mode: RoundMode) -> None:
-    """`DivScalar` in place."""
-    _div_scalar(call, input, input, other, rounding_mode)
 
 
 @operator("Softmax")

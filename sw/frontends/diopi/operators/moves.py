@@ -180,19 +180,13 @@ def _masked_fill(
     call.put(out, np.where(mask.array(), value.array(), input.array()))
 
 
-@operator("MaskedFillScalar")
+@operator("MaskedFillScalar", inplace=True)
 def _masked_fill_scalar(
     call: Call, out: diopiTensor, input: diopiTensor, mask: diopiTensor, value: diopiScalar
 ) -> None:
     """A number where a mask is set."""
     x = input.array()
     call.put(out, np.where(mask.array(), np.array(value.value).astype(x.dtype), x))
-
-
-@operator("MaskedFillInpScalar")
-def _masked_fill_in_place(call: Call, input: diopiTensor, mask: diopiTensor, value: diopiScalar) -> None:
-    """`MaskedFillScalar` in place."""
-    _masked_fill_scalar(call, input, input, mask, value)
 
 
 def _triangle(kind: str, keep: Callable[..., Any], inplace: bool) -> None:

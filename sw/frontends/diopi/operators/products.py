@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -18,10 +19,44 @@ from rkcosim.frontends.diopi.values import DiopiError, diopiScalar, diopiSize
 Array = npt.NDArray[Any]
 
 
-def _with_bias(made: Array, bias: Array | None) -> Array:
-    if bias is None:
-        return made
-    return made + wide(bias).reshape(-1, *(1,) * (made.ndim - 2))
+def _arrays(bias: diopiTensor | None) -> list[Array]:
+    return [] if bias is None else [bias.array()]
+
+
+def _attributes(stride: diopiSize, padding: diopiSize, dilation: diopiSize, groups: int) -> dict[str, Any]:
+    """Return the attributes of ONNX's Conv and ConvTranspose."""
+    return {
+        "strides": stride.data,
+        "pads": padding.data * 2,
+        "dilations": dilation.data,
+        "group": groups,
+    }
+
+
+def _filtered(
+    call: Call,
+    out: diopiTensor,
+    arrays: list[Array],
+    function: Callable[[Array, Array], Array],
+    kind: str,
+    attributes: Mapping[str, Any],
+) -> None:
+    """Compute a convolution, or a transposed one, of input, weight and perhaps bias."""
+    x, *parameters = arrays
+
+    def host(x: Array, w: Array, b: Array | None = None) -> Array:
+        made = function(wide(x), wide(w))
+        return made if b is None else made + wide(b).reshape(-1, *(1,) * (made.ndim - 2))
+
+    def network() -> Network | str:
+        if x.ndim != 4:
+            return "a convolution over three axes"
+        constants = dict(zip("wb", parameters, strict=False))
+        nodes = [Node(kind, ("x", *constants), "y", attributes)]
+        shape = out.array().shape
+        return Network({"x": x}, nodes, (1, *shape[1:]), shape, constants, len(x))
+
+    call.compute(out, arrays, host, network, host)
 
 
 def _check_filters(x: Array, weight: Array, inputs: int, groups: int, rank: int, *sizes: diopiSize) -> None:
@@ -48,28 +83,13 @@ def _convolution(
     rank: int,
 ) -> None:
     x, w = input.array(), weight.array()
-    b = None if bias is None else bias.array()
     _check_filters(x, w, w.shape[1] * groups, groups, rank, stride, padding, dilation)
 
-    def host(x: Array, w: Array, b: Array | None = None) -> Array:
-        made = windows.convolution(wide(x), wide(w), stride.data, padding.data, dilation.data, groups)
-        return _with_bias(made, b)
+    def made(x: Array, w: Array) -> Array:
+        return windows.convolution(x, w, stride.data, padding.data, dilation.data, groups)
 
-    def network() -> Network | str:
-        if rank != 4:
-            return "a convolution over three axes"
-        constants = {"w": w} if b is None else {"w": w, "b": b}
-        attributes = {
-            "strides": stride.data,
-            "pads": padding.data * 2,
-            "dilations": dilation.data,
-            "group": groups,
-        }
-        nodes = [Node("Conv", ("x", *constants), "y", attributes)]
-        shape = out.array().shape
-        return Network({"x": x}, nodes, (1, *shape[1:]), shape, constants, len(x))
-
-    call.compute(out, [x, w, *([] if b is None else [b])], host, network, host)
+    attributes = _attributes(stride, padding, dilation, groups)
+    _filtered(call, out, [x, w, *_arrays(bias)], made, "Conv", attributes)
 
 
 @operator("Convolution2d")
@@ -118,29 +138,14 @@ def _transposed(
     rank: int,
 ) -> None:
     x, w = input.array(), weight.array()
-    b = None if bias is None else bias.array()
     _check_filters(x, w, w.shape[0], groups, rank, stride, padding, output_padding, dilation)
     sizes = (stride.data, padding.data, output_padding.data)
 
-    def host(x: Array, w: Array, b: Array | None = None) -> Array:
-        return _with_bias(windows.transposed(wide(x), wide(w), *sizes, groups, dilation.data), b)
+    def made(x: Array, w: Array) -> Array:
+        return windows.transposed(x, w, *sizes, groups, dilation.data)
 
-    def network() -> Network | str:
-        if rank != 4:
-            return "a convolution over three axes"
-        constants = {"w": w} if b is None else {"w": w, "b": b}
-        attributes = {
-            "strides": stride.data,
-            "pads": padding.data * 2,
-            "output_padding": output_padding.data,
-            "dilations": dilation.data,
-            "group": groups,
-        }
-        nodes = [Node("ConvTranspose", ("x", *constants), "y", attributes)]
-        shape = out.array().shape
-        return Network({"x": x}, nodes, (1, *shape[1:]), shape, constants, len(x))
-
-    call.compute(out, [x, w, *([] if b is None else [b])], host, network, host)
+    attributes = _attributes(stride, padding, dilation, groups) | {"output_padding": output_padding.data}
+    _filtered(call, out, [x, w, *_arrays(bias)], made, "ConvTranspose", attributes)
 
 
 @operator("ConvTranspose2d")
@@ -232,7 +237,7 @@ def _linear(
 ) -> None:
     """x @ weight.T + bias."""
     x, w = input.array(), weight.array()
-    b = None if bias is None else bias.array()
+    arrays = [x, w, *_arrays(bias)]
     if w.ndim != 2 or not x.ndim or x.shape[-1] != w.shape[1]:
         raise DiopiError(f"input {x.shape} and weight {w.shape} do not fit")
 
@@ -242,11 +247,11 @@ def _linear(
 
     def network() -> Network:
         rows = x.reshape(-1, w.shape[1])
-        constants = {"w": w} if b is None else {"w": w, "b": b}
+        constants = dict(zip("wb", arrays[1:], strict=False))
         nodes = [Node("Gemm", ("x", *constants), "y", {"transB": 1})]
         return Network({"x": rows}, nodes, (len(rows), w.shape[0]), out.array().shape, constants)
 
-    call.compute(out, [x, w, *([] if b is None else [b])], host, network, host)
+    call.compute(out, arrays, host, network, host)
 
 
 @operator("Matmul")

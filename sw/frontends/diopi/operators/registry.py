@@ -119,7 +119,8 @@ def operator(name: str, *, inplace: bool = False) -> Callable[[Function], Functi
     Parameters
     ----------
     name : without the prefix diopi.
-    inplace : also register `<name>Inp`, which has no `out` and whose result replaces the first input.
+    inplace : also register the form in place, which has no `out` and whose result replaces the first input:
+        `<name>Inp`, or `<name>InpScalar` of `<name>Scalar`.
     """
 
     def register(function: Function) -> Function:
@@ -130,7 +131,9 @@ def operator(name: str, *, inplace: bool = False) -> Callable[[Function], Functi
             def in_place(call: Call, input: diopiTensor, *rest: Any) -> None:
                 function(call, input, input, *rest)
 
-            OPERATORS[f"{whole}Inp"] = _called(f"{whole}Inp", in_place, function)
+            plain = whole.removesuffix("Scalar")
+            other = f"{plain}Inp{whole[len(plain) :]}"
+            OPERATORS[other] = _called(other, in_place, function)
         return function
 
     return register
