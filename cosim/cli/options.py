@@ -20,6 +20,7 @@ ENGINES = {
     "verilator": "compiled with Verilator, the fastest",
     "cxxrtl": "compiled with Yosys only",
     "amaranth": "Amaranth's simulator, slow",
+    "fast": "the timing of the RTL, with the bytes of the numpy model",
     "golden": "numpy model, counts no cycles",
 }
 """Engines of `--engine`, each with a short description."""

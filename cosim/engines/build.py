@@ -16,7 +16,7 @@ from pathlib import Path
 
 import rkcosim.engines.harness
 from rkcosim.base import progress as under_way
-from rkcosim.engines import cache, clock_gates, toolchain, verilog
+from rkcosim.engines import cache, clock_gates, timing_cone, toolchain, verilog
 from rkcosim.engines.cache import Progress
 from rkcosim.engines.protocol import BuildError
 from rkcosim.engines.traces import table as trace_table
@@ -38,6 +38,8 @@ class Variant:
     probed : records the values that a lockstep run compares inside the core (Verilator only).
     watched : no clock is gated; instead, a register that changes while its group is asleep is reported on the
         output (Verilator with the C++ cell only; rkcosim.engines.clock_gates).
+    timing : holds only what determines cycles (Verilator without an array cell; rkcosim.engines.timing_cone).
+        The model writes no bytes to memory.
     """
 
     engine: str
@@ -45,12 +47,15 @@ class Variant:
     traced: bool = False
     probed: bool = False
     watched: bool = False
+    timing: bool = False
 
     def __str__(self) -> str:
         if self.engine == "external":
             return "memory model"
         if self.engine == "plain":
             return "plain Verilog in Verilator at its usual flags"
+        if self.timing:
+            return f"{self.engine} model of the timing"
         cell = "C++ cell" if self.cell == "cpp" else "RTL cell"
         extra = [name for name in ("traced", "probed", "watched") if getattr(self, name)]
         return ", ".join([f"{self.engine} model", cell, *extra])
@@ -106,6 +111,7 @@ def _key(design_hash: str, variant: Variant) -> str:
         digest.update(" ".join([*_verilator_flags(variant), _VERILATOR_OPTIMISE]).encode())
         digest.update(_APART.encode())
         digest.update(trace_table.fingerprint() if variant.traced else b"")
+        digest.update(Path(timing_cone.__file__).read_bytes() if variant.timing else b"")
     if variant.engine == "plain":
         tool = toolchain.verilator()
         digest.update(tool.version.encode() if tool else b"")
@@ -174,7 +180,7 @@ def build(design: verilog.Design | None, variant: Variant, progress: Progress = 
         if a tool is missing or fails, or if the library is not in the cache and the cache cannot be written.
     """
     toolchain.compiler()
-    external = variant.cell == "cpp"
+    external = variant.cell == "cpp" or variant.timing
     design_hash = _design_hash(design, external) if design is not None else ""
     groups = design.clock_groups if design is not None else None
     key = _key(f"{design_hash} {groups}", variant)
@@ -189,7 +195,7 @@ def build(design: verilog.Design | None, variant: Variant, progress: Progress = 
             return found
         state = "" if design is None else _state_key(f"{design_hash} {groups}", variant)
         built = _build_now(design, variant, folder, key, state, progress, tell)
-        if design is not None and design.config == RK3588:
+        if design is not None and design.config == RK3588 and not variant.timing:
             built_here.append(variant)
     progress(f"{variant} ready after {time.monotonic() - begin:.1f} s")
     return built
@@ -300,8 +306,11 @@ def _verilator_sources(
 ) -> list[_Source]:
     tool, runtime = _verilator()
     begin = time.monotonic()
-    rtlil = design.rtlil(variant.cell == "cpp")
-    groups = design.clock_groups if variant.cell == "cpp" else None
+    if variant.timing:
+        rtlil, groups = design.timing()
+    else:
+        rtlil = design.rtlil(variant.cell == "cpp")
+        groups = design.clock_groups if variant.cell == "cpp" else None
     text = verilog.write_verilog(rtlil, work, groups, watched=variant.watched)
     progress(f"Verilog written after {time.monotonic() - begin:.1f} s ({text.stat().st_size >> 10} KiB)")
     begin = time.monotonic()
@@ -334,6 +343,8 @@ def _verilator_sources(
         defines.append("-DRKCOSIM_PROBES")
     if variant.cell == "cpp":
         defines.append("-DRKCOSIM_CELL")
+    if variant.timing:
+        defines.append("-DRKCOSIM_TIMING")
     if groups and not variant.watched:
         if clock_gates.sets_triggers(work / "obj"):
             defines.append("-DRKCOSIM_DIRECT")

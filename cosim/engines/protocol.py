@@ -84,6 +84,9 @@ class Capabilities:
 GOLDEN = "golden"
 """Name of the task-level golden model (`rkcosim.golden.task.GoldenNpu`) among the engines."""
 
+FAST = "fast"
+"""Name of the timing model with the golden model's bytes (`rkcosim.engines.fast`) among the engines."""
+
 _COMPILED = {
     "verilator": Capabilities(has_snapshots=True, has_probes=True),
     "cxxrtl": Capabilities(),
@@ -109,6 +112,8 @@ def capabilities(name: str) -> Capabilities:
         from rkcosim.golden.task import GoldenNpu
 
         return Capabilities(*(getattr(GoldenNpu, field.name) for field in fields(Capabilities)))
+    if name == FAST:
+        return Capabilities(can_trace=False)
     return _COMPILED.get(name, Capabilities())
 
 
@@ -138,7 +143,7 @@ class Engine(Protocol):
 
     Members
     -------
-    name, cell : "verilator", "cxxrtl", "amaranth" or "golden"; "cpp", "rtl" or "numpy".
+    name, cell : "verilator", "cxxrtl", "amaranth", "fast" or "golden"; "cpp", "rtl", "timing" or "numpy".
     cores : number of cores.
     options : interpretations of the hardware that differ from the default (spec/regs/options.py).
     memory : device memory, shared by host and cores: `map`, `unmap`, `view`, `read`, `write`, `ranges`.

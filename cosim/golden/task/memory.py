@@ -55,6 +55,17 @@ class Memory:
         self._data.insert(at, data)
         return data
 
+    def share(self, base: int, data: Bytes) -> None:
+        """Map bytes that belong to somebody else, uint8 [size]; they are read and written in place.
+
+        Raises
+        ------
+        ValueError
+            As `map`.
+        """
+        self.map(base, data.size)
+        self._data[self._bases.index(base)] = data
+
     def unmap(self, base: int) -> None:
         """Remove the range that starts at `base`.
 

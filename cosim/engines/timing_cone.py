@@ -1,0 +1,379 @@
+"""The part of a core that determines its cycles: everything that some output but the data depends on.
+
+A core's registers are of two kinds. Those that steer (states, counters, addresses, valid and ready) determine
+when something happens; the others hold data, which only end in the bytes that are written to memory. This
+file leaves out the second kind: it keeps the bits of the netlist on which at least one of the core's outputs
+other than `DATA_OUTPUTS` depends, in the same cycle or through registers and memories (the cone of
+influence). No judgement about the design is needed, and what is left behaves exactly like the whole core,
+because none of its inputs is missing. Where data do steer, as in compressed weights, they are in the cone.
+
+The cone is computed bit by bit in Amaranth's netlist, between elaboration and RTLIL. Amaranth does not
+guarantee the form of its netlist; an unknown cell is an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from rkcosim.engines.clock_groups import ClockGroup
+from rkcosim.engines.protocol import BuildError
+
+DATA_OUTPUTS = frozenset({"m_axi_wdata"})
+"""Outputs of the core that no longer have a meaning: the written data (their strobes are kept)."""
+
+_BITWISE = ("~", "&", "|", "^")
+_FROM_BELOW = ("+", "-", "*", "<<")
+_CELL_BITS = 16  # a net is the number of its cell, and below it the number of the output's bit
+
+
+def timing_rtlil(elaboratable: Any, name: str, groups: dict[str, ClockGroup]) -> tuple[str, dict[str, Any]]:
+    """Return the RTLIL of a core's cone, and the clock groups that are left of `groups`.
+
+    Parameters
+    ----------
+    elaboratable : component with the ports of `rkcosim.rtl.core.NpuCore`.
+    name : name of the top module.
+    groups : groups of blocks with gated clocks; the signals that their causes name are kept.
+
+    Raises
+    ------
+    BuildError
+        if the netlist has a cell that is not known here, or a cause names no signal.
+    """
+    from amaranth.back import rtlil
+    from amaranth.hdl import Fragment, _ir
+
+    netlist: Any = _ir.build_netlist(Fragment.get(elaboratable, None), ports=_ports(elaboratable), name=name)
+    cone = Cone(netlist)
+    cone.start(
+        net for port, value in netlist.top.ports_o.items() if port not in DATA_OUTPUTS for net in value
+    )
+    for group in groups.values():
+        for path in {path for cause in group.causes for path in _PATH.findall(cause)}:
+            cone.start(cone.signal(path))
+    cone.reduce()
+    empty: Any = rtlil.EmptyModuleChecker(netlist)
+    builder: Any = rtlil.Design(emit_src=False)
+    left = set()
+    for number, module in enumerate(netlist.modules):
+        if empty.is_empty(number):
+            continue
+        left.add(".".join(module.name[1:]))
+        part = builder.module(".".join(module.name), src_loc=module.src_loc)
+        if number == 0:
+            part.attribute("top", 1)
+        emitter: Any = rtlil.ModuleEmitter(part, netlist, module, _signal_dict(), empty_checker=empty)
+        emitter.emit()
+    return str(builder), _groups_left(groups, left)
+
+
+def _ports(elaboratable: Any) -> dict[str, Any]:
+    from amaranth.hdl import Value, _ir
+    from amaranth.lib import wiring
+
+    directions = {wiring.In: _ir.PortDirection.Input, wiring.Out: _ir.PortDirection.Output}
+    return {
+        "__".join(map(str, path)): (Value.cast(value), directions[member.flow])
+        for path, member, value in elaboratable.signature.flatten(elaboratable)
+    }
+
+
+def _signal_dict() -> Any:
+    from amaranth.hdl import _ast
+
+    return _ast.SignalDict()
+
+
+def _groups_left(groups: dict[str, ClockGroup], modules: set[str]) -> dict[str, ClockGroup]:
+    out = {}
+    for name, group in groups.items():
+        blocks = tuple(block for block in group.blocks if block in modules)
+        if blocks:
+            out[name] = ClockGroup(blocks, group.causes, group.linger, group.with_control)
+    return out
+
+
+_PATH = re.compile(r"[A-Za-z_][\w.]*")
+
+
+class Cone:
+    """The live bits of a netlist of Amaranth: those on which something wanted depends.
+
+    Parameters
+    ----------
+    netlist : output of `amaranth.hdl._ir.build_netlist`; `reduce` changes it.
+    """
+
+    def __init__(self, netlist: Any) -> None:
+        from amaranth.hdl import _nir
+
+        self._nir: Any = _nir
+        self._netlist = netlist
+        self._live: dict[int, set[int]] = defaultdict(set)
+        self._columns: dict[int, set[int]] = defaultdict(set)
+        self._writers: dict[int, list[Any]] = defaultdict(list)
+        self._waiting: list[int] = []
+        self._modules = {".".join(module.name[1:]): module for module in netlist.modules}
+        for cell in netlist.cells:
+            if isinstance(cell, _nir.SyncWritePort):
+                self._writers[cell.memory].append(cell)
+
+    def signal(self, path: str) -> Any:
+        """Return the nets of a signal, named by the path of its module and its name.
+
+        Raises
+        ------
+        BuildError
+            if there is not exactly one.
+        """
+        place, _, last = path.rpartition(".")
+        found = set()
+        module = self._modules.get(place)
+        if module is not None:
+            names = {name: self._netlist.signals[signal] for signal, name in module.signal_names.items()}
+            if last in names:
+                return names[last]
+            found = {value for name, value in names.items() if re.fullmatch(rf"{re.escape(last)}\$\d+", name)}
+        if len(found) != 1:
+            raise BuildError(f"the core has {len(found)} signals named {path}, not one")
+        return found.pop()
+
+    def start(self, nets: Iterable[int]) -> None:
+        """Add nets, and everything on which they depend."""
+        for net in nets:
+            self._want(net)
+        while self._waiting:
+            net = self._waiting.pop()
+            number, bit = net >> _CELL_BITS, net & ((1 << _CELL_BITS) - 1)
+            for needed in self._needs(self._netlist.cells[number], bit):
+                self._want(needed)
+
+    def _want(self, net: int) -> None:
+        if net > 1:  # 0 and 1 are constants
+            bits, bit = self._live[net >> _CELL_BITS], net & ((1 << _CELL_BITS) - 1)
+            if bit not in bits:
+                bits.add(bit)
+                self._waiting.append(net)
+
+    def _needs(self, cell: Any, bit: int) -> Iterator[int]:
+        """Yield the nets on which an output bit of a cell depends."""
+        nir = self._nir
+        if isinstance(cell, nir.Top):
+            return
+        if isinstance(cell, nir.Operator):
+            yield from self._operands(cell, bit)
+        elif isinstance(cell, nir.Part):
+            yield from cell.offset
+            yield from cell.value[bit :: cell.stride or 1]
+            yield from cell.value[-1:]
+        elif isinstance(cell, nir.Matches):
+            yield from cell.value
+        elif isinstance(cell, nir.PriorityMatch):
+            yield cell.en
+            yield from cell.inputs[: bit + 1]
+        elif isinstance(cell, nir.AssignmentList):
+            yield cell.default[bit]
+            for assign in cell.assignments:
+                if assign.start <= bit < assign.start + len(assign.value):
+                    yield assign.cond
+                    yield assign.value[bit - assign.start]
+        elif isinstance(cell, nir.FlipFlop):
+            yield from (cell.data[bit], cell.clk, cell.arst)
+        elif isinstance(cell, (nir.AsyncReadPort, nir.SyncReadPort)):
+            yield from cell.addr
+            if isinstance(cell, nir.SyncReadPort):
+                yield from (cell.en, cell.clk)
+            yield from self._column(cell.memory, bit)
+        elif isinstance(cell, nir.Instance):
+            for value in cell.ports_i.values():
+                yield from value
+        else:
+            raise BuildError(f"the netlist has a {type(cell).__name__}, which the timing model does not know")
+
+    def _operands(self, cell: Any, bit: int) -> Iterator[int]:
+        kind, inputs = cell.operator, cell.inputs
+        if kind == "m":
+            yield from (inputs[0][0], inputs[1][bit], inputs[2][bit])
+        elif kind in _BITWISE:
+            yield from (value[bit] for value in inputs)
+        elif kind == "<<":
+            yield from inputs[0][: bit + 1]
+            yield from inputs[1]
+        elif kind in _FROM_BELOW:
+            for value in inputs:
+                yield from value[: bit + 1]
+        else:
+            for value in inputs:
+                yield from value
+
+    def _column(self, memory: int, bit: int) -> Iterator[int]:
+        if bit not in self._columns[memory]:
+            self._columns[memory].add(bit)
+            for port in self._writers[memory]:
+                yield from port.addr
+                yield from (port.data[bit], port.en[bit], port.clk)
+
+    def reduce(self) -> None:
+        """Remove everything that is not live from the netlist."""
+        from amaranth.hdl import _ir
+
+        netlist, nir = self._netlist, self._nir
+        for memory, columns in self._columns.items():
+            for number, cell in enumerate(netlist.cells):
+                if isinstance(cell, (nir.AsyncReadPort, nir.SyncReadPort)) and cell.memory == memory:
+                    if self._live.get(number):
+                        self._live[number] = set(columns)
+        places = {number: self._places(number) for number, bits in self._live.items() if bits}
+        old_widths = {number: len(kept) for number, kept in places.items()}
+        del old_widths
+        zero = nir.Net.from_const(0)
+        known: dict[int, Any] = {0: zero, 1: nir.Net.from_const(1)}
+        for number, kept in places.items():
+            if number == 0:
+                known.update({bit: nir.Net(bit) for bit in kept})
+                continue
+            for place, bit in enumerate(kept):
+                known[number << _CELL_BITS | bit] = nir.Net.from_cell(number, place)
+        known_inputs = {
+            net: net
+            for start, width in netlist.top.ports_i.values()
+            for net in (nir.Net.from_cell(0, start + bit) for bit in range(width))
+        }
+        known.update(known_inputs)
+
+        def value(nets: Iterable[int]) -> Any:
+            return nir.Value(known.get(net, zero) for net in nets)
+
+        for number, cell in enumerate(netlist.cells):
+            if isinstance(cell, nir.Top):
+                cell.ports_o = {name: value(nets) for name, nets in cell.ports_o.items()}
+            elif number in places or self._kept_without_output(number, cell):
+                self._narrow(number, cell, places.get(number, []), value)
+        dead = {
+            number
+            for number, cell in enumerate(netlist.cells)
+            if number and number not in places and not self._kept_without_output(number, cell)
+        }
+        for number in dead:  # numbers of cells are parts of nets, so the list keeps its length
+            netlist.cells[number] = _Nothing(netlist.cells[number].module_idx)
+        for signal in netlist.signals:
+            netlist.signals[signal] = value(netlist.signals[signal])
+        for fields in netlist.signal_fields.values():
+            for field in fields.values():
+                field.value = value(field.value)
+        for module in netlist.modules:
+            module.cells = [number for number in module.cells if number not in dead]
+            module.net_flow, module.ports = {}, {}
+            gone = [
+                signal for signal in module.signal_names if all(net <= 1 for net in netlist.signals[signal])
+            ]
+            if module.parent is not None:
+                for signal in gone:
+                    del module.signal_names[signal]
+        _ir._compute_net_flows(netlist)
+        _ir._compute_ports(netlist)
+
+    def _kept_without_output(self, number: int, cell: Any) -> bool:
+        if isinstance(cell, self._nir.Memory):
+            return bool(self._columns.get(number))
+        if isinstance(cell, self._nir.SyncWritePort):
+            return bool(self._columns.get(cell.memory))
+        return False
+
+    def _places(self, number: int) -> list[int]:
+        """Return the output bits that a cell keeps, in order."""
+        nir, cell, live = self._nir, self._netlist.cells[number], self._live[number]
+        if isinstance(cell, (nir.Top, nir.Instance)):
+            return sorted(live) if isinstance(cell, nir.Top) else list(range(len(cell.output_nets(number))))
+        compact = isinstance(cell, (nir.AssignmentList, nir.FlipFlop, nir.AsyncReadPort, nir.SyncReadPort))
+        if isinstance(cell, nir.Operator):
+            compact = cell.operator in _BITWISE or cell.operator == "m"
+            if not compact and cell.operator in ("u//", "s//", "u%", "s%", "s>>", "u>>"):
+                return list(range(cell.width))
+        return sorted(live) if compact else list(range(max(live) + 1))
+
+    def _narrow(self, number: int, cell: Any, kept: list[int], value: Any) -> None:
+        """Keep only some output bits of a cell, and replace its inputs by their new nets."""
+        nir = self._nir
+        if isinstance(cell, nir.Operator):
+            kind, inputs = cell.operator, cell.inputs
+            if kind == "m":
+                cell.inputs = (
+                    value(inputs[0]),
+                    value(inputs[1][bit] for bit in kept),
+                    value(inputs[2][bit] for bit in kept),
+                )
+            elif kind in _BITWISE or (kind in _FROM_BELOW and kind != "<<"):
+                cell.inputs = tuple(value(v[bit] for bit in kept) for v in inputs)
+            elif kind == "<<":
+                cell.inputs = (value(inputs[0][bit] for bit in kept), value(inputs[1]))
+            else:
+                cell.inputs = tuple(value(v) for v in inputs)
+        elif isinstance(cell, nir.Part):
+            cell.value, cell.offset, cell.width = value(cell.value), value(cell.offset), len(kept)
+        elif isinstance(cell, nir.Matches):
+            cell.value = value(cell.value)
+        elif isinstance(cell, nir.PriorityMatch):
+            cell.en = value([cell.en])[0]
+            cell.inputs = value(cell.inputs[bit] for bit in kept)
+        elif isinstance(cell, nir.AssignmentList):
+            self._narrow_assignments(cell, kept, value)
+        elif isinstance(cell, nir.FlipFlop):
+            cell.init = _columns_of(cell.init, kept)
+            cell.data = value(cell.data[bit] for bit in kept)
+            cell.clk, cell.arst = value([cell.clk])[0], value([cell.arst])[0]
+        elif isinstance(cell, (nir.AsyncReadPort, nir.SyncReadPort)):
+            cell.width, cell.addr = len(kept), value(cell.addr)
+            if isinstance(cell, nir.SyncReadPort):
+                cell.en, cell.clk = value([cell.en])[0], value([cell.clk])[0]
+        elif isinstance(cell, nir.Memory):
+            columns = sorted(self._columns[number])
+            cell.width = len(columns)
+            cell.init = tuple(_columns_of(row, columns) for row in cell.init)
+        elif isinstance(cell, nir.SyncWritePort):
+            columns = sorted(self._columns[cell.memory])
+            cell.data = value(cell.data[bit] for bit in columns)
+            cell.en = value(cell.en[bit] for bit in columns)
+            cell.addr, cell.clk = value(cell.addr), value([cell.clk])[0]
+        elif isinstance(cell, nir.Instance):
+            cell.ports_i = {name: value(nets) for name, nets in cell.ports_i.items()}
+
+    def _narrow_assignments(self, cell: Any, kept: list[int], value: Any) -> None:
+        place = {bit: number for number, bit in enumerate(kept)}
+        assignments = []
+        for assign in cell.assignments:
+            bits = [b for b in range(assign.start, assign.start + len(assign.value)) if b in place]
+            if bits:
+                part = self._nir.Assignment(
+                    cond=value([assign.cond])[0],
+                    start=place[bits[0]],
+                    value=value(assign.value[b - assign.start] for b in bits),
+                    src_loc=assign.src_loc,
+                )
+                assignments.append(part)
+        cell.assignments = tuple(assignments)
+        cell.default = value(cell.default[bit] for bit in kept)
+
+
+def _columns_of(word: int, columns: list[int]) -> int:
+    return sum((word >> bit & 1) << place for place, bit in enumerate(columns))
+
+
+class _Nothing:
+    """The place of a removed cell in the list of cells."""
+
+    def __init__(self, module_idx: int) -> None:
+        self.module_idx = module_idx
+        self.src_loc = None
+
+    def input_nets(self) -> set[int]:
+        return set()
+
+    def output_nets(self, self_idx: int) -> set[int]:
+        return set()
+
+    def io_nets(self) -> set[int]:
+        return set()
