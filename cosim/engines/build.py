@@ -16,7 +16,7 @@ from pathlib import Path
 
 import rkcosim.engines.harness
 from rkcosim.base import progress as under_way
-from rkcosim.engines import cache, clock_gates, timing_cone, toolchain, verilog
+from rkcosim.engines import cache, clock_gates, timing, toolchain, verilog
 from rkcosim.engines.cache import Progress
 from rkcosim.engines.protocol import BuildError
 from rkcosim.engines.traces import table as trace_table
@@ -31,15 +31,13 @@ class Variant:
 
     Members
     -------
-    engine : "verilator", "cxxrtl", "plain" (the reference of `rkcosim bench`, see PLAIN_FLAGS), or "external"
-        (DRAM and interconnect only).
+    engine : "verilator", "cxxrtl", "plain" (the reference of `rkcosim bench`, see PLAIN_FLAGS), "timing"
+        (rkcosim.engines.timing), or "external" (DRAM and interconnect only).
     cell : "cpp" for the array cell in C++, "rtl" for the cell as described in Amaranth.
     traced : includes the code that writes a waveform.
     probed : records the values that a lockstep run compares inside the core (Verilator only).
     watched : no clock is gated; instead, a register that changes while its group is asleep is reported on the
         output (Verilator with the C++ cell only; rkcosim.engines.clock_gates).
-    timing : holds only what determines cycles (Verilator without an array cell; rkcosim.engines.timing_cone).
-        The model writes no bytes to memory.
     """
 
     engine: str
@@ -47,15 +45,14 @@ class Variant:
     traced: bool = False
     probed: bool = False
     watched: bool = False
-    timing: bool = False
 
     def __str__(self) -> str:
         if self.engine == "external":
             return "memory model"
         if self.engine == "plain":
             return "plain Verilog in Verilator at its usual flags"
-        if self.timing:
-            return f"{self.engine} model of the timing"
+        if self.engine == "timing":
+            return "model of the timing"
         cell = "C++ cell" if self.cell == "cpp" else "RTL cell"
         extra = [name for name in ("traced", "probed", "watched") if getattr(self, name)]
         return ", ".join([f"{self.engine} model", cell, *extra])
@@ -101,7 +98,9 @@ def _key(design_hash: str, variant: Variant) -> str:
     written = f"{design_hash} {verilog.SCRIPT_VERSION} {variant!r} {' '.join(_flags())}"
     digest = hashlib.sha256(written.encode())
     digest.update(f"{toolchain.compiler().version}\n{_cpu()}\n{platform.platform()}".encode())
-    if variant.engine != "external":
+    if variant.engine == "timing":
+        digest.update(timing.fingerprint())
+    elif variant.engine != "external":
         digest.update(toolchain.yosys().version.encode())
     if variant.engine == "cxxrtl":
         digest.update(f"{verilog.CXXRTL_OPTIONS} {_CXXRTL_OPTIMISE}".encode())
@@ -111,7 +110,6 @@ def _key(design_hash: str, variant: Variant) -> str:
         digest.update(" ".join([*_verilator_flags(variant), _VERILATOR_OPTIMISE]).encode())
         digest.update(_APART.encode())
         digest.update(trace_table.fingerprint() if variant.traced else b"")
-        digest.update(Path(timing_cone.__file__).read_bytes() if variant.timing else b"")
     if variant.engine == "plain":
         tool = toolchain.verilator()
         digest.update(tool.version.encode() if tool else b"")
@@ -180,7 +178,7 @@ def build(design: verilog.Design | None, variant: Variant, progress: Progress = 
         if a tool is missing or fails, or if the library is not in the cache and the cache cannot be written.
     """
     toolchain.compiler()
-    external = variant.cell == "cpp" or variant.timing
+    external = variant.cell == "cpp" or variant.engine == "timing"
     design_hash = _design_hash(design, external) if design is not None else ""
     groups = design.clock_groups if design is not None else None
     key = _key(f"{design_hash} {groups}", variant)
@@ -195,7 +193,7 @@ def build(design: verilog.Design | None, variant: Variant, progress: Progress = 
             return found
         state = "" if design is None else _state_key(f"{design_hash} {groups}", variant)
         built = _build_now(design, variant, folder, key, state, progress, tell)
-        if design is not None and design.config == RK3588 and not variant.timing:
+        if design is not None and design.config == RK3588 and variant.engine != "timing":
             built_here.append(variant)
     progress(f"{variant} ready after {time.monotonic() - begin:.1f} s")
     return built
@@ -223,10 +221,14 @@ def _build_now(
             sources = _verilator_sources(design, variant, work, folder, progress)
         elif variant.engine == "cxxrtl":
             sources = _cxxrtl_sources(design, variant, work, progress)
+        elif variant.engine == "timing":
+            sources = _timing_sources(design, work, progress)
         elif variant.engine == "plain":
             sources = _plain_sources(design, work, progress)
         else:
-            raise ValueError(f"engine must be verilator, cxxrtl, plain or external, not {variant.engine!r}")
+            raise ValueError(
+                f"engine must be verilator, cxxrtl, plain, timing or external, not {variant.engine!r}"
+            )
         library = _compile(sources, work, progress, tell)
         seconds = round(time.monotonic() - begin, 1)
         entry = cache.store(
@@ -306,11 +308,8 @@ def _verilator_sources(
 ) -> list[_Source]:
     tool, runtime = _verilator()
     begin = time.monotonic()
-    if variant.timing:
-        rtlil, groups = design.timing()
-    else:
-        rtlil = design.rtlil(variant.cell == "cpp")
-        groups = design.clock_groups if variant.cell == "cpp" else None
+    rtlil = design.rtlil(variant.cell == "cpp")
+    groups = design.clock_groups if variant.cell == "cpp" else None
     text = verilog.write_verilog(rtlil, work, groups, watched=variant.watched)
     progress(f"Verilog written after {time.monotonic() - begin:.1f} s ({text.stat().st_size >> 10} KiB)")
     begin = time.monotonic()
@@ -343,8 +342,6 @@ def _verilator_sources(
         defines.append("-DRKCOSIM_PROBES")
     if variant.cell == "cpp":
         defines.append("-DRKCOSIM_CELL")
-    if variant.timing:
-        defines.append("-DRKCOSIM_TIMING")
     if groups and not variant.watched:
         if clock_gates.sets_triggers(work / "obj"):
             defines.append("-DRKCOSIM_DIRECT")
@@ -401,6 +398,20 @@ def _plain_sources(design: verilog.Design, work: Path, progress: Progress) -> li
         sources.append(_Source(runtime / f"{name}.cpp", shared, PLAIN_OPTIMISE, usual=True))
     harness = [*model, '-DRKCOSIM_MODEL="verilator_model.h"', "-DRKCOSIM_PLAIN"]
     return [*sources, _Source(harness_folder() / "api.cpp", harness)]
+
+
+_TIMING_OPTIMISE = "-O2"
+
+
+def _timing_sources(design: verilog.Design, work: Path, progress: Progress) -> list[_Source]:
+    begin = time.monotonic()
+    paths = timing.write(design.make(external_cell=True), work)
+    size = sum(path.stat().st_size for path in paths) >> 10
+    progress(f"timing model written after {time.monotonic() - begin:.1f} s ({len(paths)} files, {size} KiB)")
+    flags = [f"-I{work}", f"-I{harness_folder()}"]
+    model = [*flags, '-DRKCOSIM_MODEL="timing_model.h"', "-DRKCOSIM_TIMING"]
+    sources = [_Source(path, flags, _TIMING_OPTIMISE) for path in paths]
+    return [*sources, _Source(harness_folder() / "api.cpp", model)]
 
 
 _CXXRTL_OPTIMISE = "-O1"  # higher levels take minutes for this amount of generated code

@@ -1,6 +1,6 @@
 """The engine "fast": cycles of the RTL's timing model, bytes of the task-level golden model.
 
-The timing model is the part of the RTL that determines when something happens (rkcosim.engines.timing_cone).
+The timing model is the part of the RTL that determines when something happens (rkcosim.engines.timing).
 It does every register access, request and interrupt in the cycle in which the whole RTL does it, but computes
 no bytes. These are computed by `rkcosim.golden.task`, to which every register write goes as well, in a thread
 of its own while the timing model runs.
@@ -12,12 +12,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from rkcosim.engines import build, cache, toolchain, verilog
+from rkcosim.engines import build, cache, verilog
 from rkcosim.engines.build import Variant
 from rkcosim.engines.cache import Progress
 from rkcosim.engines.library import DramConfig
 from rkcosim.engines.memory import PAGE
-from rkcosim.engines.protocol import FAST, BuildError, EngineError
+from rkcosim.engines.protocol import FAST, EngineError
 from rkcosim.engines.soc import SocEngine
 from rkcosim.engines.system import Source
 from rkcosim.spec.config import RK3588
@@ -122,12 +122,10 @@ def open_fast(
     Raises
     ------
     BuildError
-        if Verilator or a compiler is missing or fails.
+        if the compiler is missing or fails.
     """
-    if toolchain.verilator() is None:
-        raise BuildError(f"the engine {FAST} needs Verilator; {toolchain.no_verilator()}")
     design = verilog.npu_design(RK3588)
-    variant = Variant("verilator", CELL, timing=True)
+    variant = Variant("timing", CELL)
 
     def library(traced: bool) -> Path:
         return build.build(design, variant, progress)

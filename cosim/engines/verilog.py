@@ -16,7 +16,6 @@ from rkcosim.engines import plain_names, toolchain
 from rkcosim.engines.clock_gates import Groups, add_awake, gate_clocks, watch_clocks
 from rkcosim.engines.clock_groups import CLOCK_GROUPS
 from rkcosim.engines.plain_names import plain_rtlil
-from rkcosim.engines.timing_cone import timing_rtlil
 
 TOP = "core"
 """Module name of the compiled core: Verilator's class is `Vcore`, CXXRTL's `p_core`."""
@@ -68,13 +67,6 @@ class Design:
             text = rtlil_of(self.make(external_cell=external_cell), TOP)
             self._rtlil[external_cell] = drop_zero_memories(text)
         return self._rtlil[external_cell]
-
-    def timing(self) -> tuple[str, Groups]:
-        """Return the RTLIL of what determines the core's cycles, and its clock groups (timing_cone)."""
-        groups = dict(self.clock_groups or {})
-        with _collecting_rarely():
-            text, left = timing_rtlil(self.make(external_cell=True), TOP, groups)
-        return drop_zero_memories(text), left
 
 
 def npu_design(config: Any) -> Design:
@@ -174,7 +166,7 @@ def _quickly(rtlil: Any) -> Iterator[None]:
     if original is not None:
         emitter.emit_memory = emit_memory
     try:
-        with _collecting_rarely():
+        with collecting_rarely():
             yield
     finally:
         if original is not None:
@@ -182,7 +174,7 @@ def _quickly(rtlil: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _collecting_rarely() -> Iterator[None]:
+def collecting_rarely() -> Iterator[None]:
     """Keep Python from looking for garbage: all objects of a netlist live until the end."""
     collecting = gc.isenabled()
     gc.disable()

@@ -13,12 +13,10 @@ guarantee the form of its netlist; an unknown cell is an error.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from rkcosim.engines.clock_groups import ClockGroup
 from rkcosim.engines.protocol import BuildError
 
 DATA_OUTPUTS = frozenset({"m_axi_wdata"})
@@ -29,21 +27,19 @@ _FROM_BELOW = ("+", "-", "*", "<<")
 _CELL_BITS = 16  # a net is the number of its cell, and below it the number of the output's bit
 
 
-def timing_rtlil(elaboratable: Any, name: str, groups: dict[str, ClockGroup]) -> tuple[str, dict[str, Any]]:
-    """Return the RTLIL of a core's cone, and the clock groups that are left of `groups`.
+def timing_netlist(elaboratable: Any, name: str) -> Any:
+    """Return the netlist of a core's cone.
 
     Parameters
     ----------
     elaboratable : component with the ports of `rkcosim.rtl.core.NpuCore`.
     name : name of the top module.
-    groups : groups of blocks with gated clocks; the signals that their causes name are kept.
 
     Raises
     ------
     BuildError
-        if the netlist has a cell that is not known here, or a cause names no signal.
+        if the netlist has a cell that is not known here.
     """
-    from amaranth.back import rtlil
     from amaranth.hdl import Fragment, _ir
 
     netlist: Any = _ir.build_netlist(Fragment.get(elaboratable, None), ports=_ports(elaboratable), name=name)
@@ -51,23 +47,8 @@ def timing_rtlil(elaboratable: Any, name: str, groups: dict[str, ClockGroup]) ->
     cone.start(
         net for port, value in netlist.top.ports_o.items() if port not in DATA_OUTPUTS for net in value
     )
-    for group in groups.values():
-        for path in {path for cause in group.causes for path in _PATH.findall(cause)}:
-            cone.start(cone.signal(path))
     cone.reduce()
-    empty: Any = rtlil.EmptyModuleChecker(netlist)
-    builder: Any = rtlil.Design(emit_src=False)
-    left = set()
-    for number, module in enumerate(netlist.modules):
-        if empty.is_empty(number):
-            continue
-        left.add(".".join(module.name[1:]))
-        part = builder.module(".".join(module.name), src_loc=module.src_loc)
-        if number == 0:
-            part.attribute("top", 1)
-        emitter: Any = rtlil.ModuleEmitter(part, netlist, module, _signal_dict(), empty_checker=empty)
-        emitter.emit()
-    return str(builder), _groups_left(groups, left)
+    return netlist
 
 
 def _ports(elaboratable: Any) -> dict[str, Any]:
@@ -79,24 +60,6 @@ def _ports(elaboratable: Any) -> dict[str, Any]:
         "__".join(map(str, path)): (Value.cast(value), directions[member.flow])
         for path, member, value in elaboratable.signature.flatten(elaboratable)
     }
-
-
-def _signal_dict() -> Any:
-    from amaranth.hdl import _ast
-
-    return _ast.SignalDict()
-
-
-def _groups_left(groups: dict[str, ClockGroup], modules: set[str]) -> dict[str, ClockGroup]:
-    out = {}
-    for name, group in groups.items():
-        blocks = tuple(block for block in group.blocks if block in modules)
-        if blocks:
-            out[name] = ClockGroup(blocks, group.causes, group.linger, group.with_control)
-    return out
-
-
-_PATH = re.compile(r"[A-Za-z_][\w.]*")
 
 
 class Cone:
@@ -116,30 +79,9 @@ class Cone:
         self._columns: dict[int, set[int]] = defaultdict(set)
         self._writers: dict[int, list[Any]] = defaultdict(list)
         self._waiting: list[int] = []
-        self._modules = {".".join(module.name[1:]): module for module in netlist.modules}
         for cell in netlist.cells:
             if isinstance(cell, _nir.SyncWritePort):
                 self._writers[cell.memory].append(cell)
-
-    def signal(self, path: str) -> Any:
-        """Return the nets of a signal, named by the path of its module and its name.
-
-        Raises
-        ------
-        BuildError
-            if there is not exactly one.
-        """
-        place, _, last = path.rpartition(".")
-        found = set()
-        module = self._modules.get(place)
-        if module is not None:
-            names = {name: self._netlist.signals[signal] for signal, name in module.signal_names.items()}
-            if last in names:
-                return names[last]
-            found = {value for name, value in names.items() if re.fullmatch(rf"{re.escape(last)}\$\d+", name)}
-        if len(found) != 1:
-            raise BuildError(f"the core has {len(found)} signals named {path}, not one")
-        return found.pop()
 
     def start(self, nets: Iterable[int]) -> None:
         """Add nets, and everything on which they depend."""
@@ -218,8 +160,6 @@ class Cone:
 
     def reduce(self) -> None:
         """Remove everything that is not live from the netlist."""
-        from amaranth.hdl import _ir
-
         netlist, nir = self._netlist, self._nir
         for memory, columns in self._columns.items():
             for number, cell in enumerate(netlist.cells):
@@ -227,8 +167,6 @@ class Cone:
                     if self._live.get(number):
                         self._live[number] = set(columns)
         places = {number: self._places(number) for number, bits in self._live.items() if bits}
-        old_widths = {number: len(kept) for number, kept in places.items()}
-        del old_widths
         zero = nir.Net.from_const(0)
         known: dict[int, Any] = {0: zero, 1: nir.Net.from_const(1)}
         for number, kept in places.items():
@@ -259,22 +197,6 @@ class Cone:
         }
         for number in dead:  # numbers of cells are parts of nets, so the list keeps its length
             netlist.cells[number] = _Nothing(netlist.cells[number].module_idx)
-        for signal in netlist.signals:
-            netlist.signals[signal] = value(netlist.signals[signal])
-        for fields in netlist.signal_fields.values():
-            for field in fields.values():
-                field.value = value(field.value)
-        for module in netlist.modules:
-            module.cells = [number for number in module.cells if number not in dead]
-            module.net_flow, module.ports = {}, {}
-            gone = [
-                signal for signal in module.signal_names if all(net <= 1 for net in netlist.signals[signal])
-            ]
-            if module.parent is not None:
-                for signal in gone:
-                    del module.signal_names[signal]
-        _ir._compute_net_flows(netlist)
-        _ir._compute_ports(netlist)
 
     def _kept_without_output(self, number: int, cell: Any) -> bool:
         if isinstance(cell, self._nir.Memory):

@@ -1,0 +1,42 @@
+"""The timing model: the part of a core that determines its cycles, as C++ that follows changes.
+
+cone : which bits of the netlist determine cycles.
+nodes : the netlist as small pieces of combinational logic, registers and memories.
+clusters : pieces that are evaluated together.
+cpp : the C++ program.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from rkcosim.engines.timing.cone import timing_netlist
+from rkcosim.engines.timing.cpp import write_program
+from rkcosim.engines.timing.nodes import program_of
+from rkcosim.engines.verilog import collecting_rarely
+
+__all__ = ["fingerprint", "write"]
+
+
+def write(elaboratable: Any, folder: Path) -> list[Path]:
+    """Write the timing model of a core into `folder` as C++, and return the source files.
+
+    Parameters
+    ----------
+    elaboratable : component with the ports of `rkcosim.rtl.core.NpuCore`.
+
+    Raises
+    ------
+    BuildError
+        if its netlist has something that the timing model does not know.
+    """
+    with collecting_rarely():
+        return write_program(program_of(timing_netlist(elaboratable, "core")), folder)
+
+
+def fingerprint() -> bytes:
+    """Return a hash of the sources of this package, which determine the model besides the design."""
+    texts = (path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
+    return hashlib.sha256(b"".join(texts)).digest()

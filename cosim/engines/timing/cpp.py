@@ -1,0 +1,510 @@
+"""The C++ program of a timing model (used by cosim/engines/harness/timing_model.h).
+
+A cluster is one function that computes the next contents of its registers and those of its values that other
+clusters use. If such a value differs from before, the clusters that use it are marked. At the clock edge the
+registers with new contents take them, and mark the clusters that use them. A cycle in which few registers
+change therefore costs little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from rkcosim.engines.library import CoreIn, CoreOut
+from rkcosim.engines.protocol import BuildError
+from rkcosim.engines.timing.clusters import Cluster, Clusters, clusters_of
+from rkcosim.engines.timing.cone import DATA_OUTPUTS
+from rkcosim.engines.timing.nodes import WORD, Node, Program, Rows, Run, Term, Variable
+
+FILES = 8
+"""Number of files with clusters, which are compiled in parallel."""
+
+_COMPARE = {"==": "==", "!=": "!=", "u<": "<", "u>": ">", "u<=": "<=", "u>=": ">="}
+_COMPARE_SIGNED = {"s<": "<", "s>": ">", "s<=": "<=", "s>=": ">="}
+
+
+def write_program(program: Program, folder: Path) -> list[Path]:
+    """Write `timing.h` and the source files into `folder`, and return the source files."""
+    writer = _Writer(program, clusters_of(program))
+    (folder / "timing.h").write_text(writer.header())
+    paths = []
+    for number, text in enumerate([*writer.parts(), writer.main()]):
+        path = folder / f"timing_{number}.cpp"
+        path.write_text(text)
+        paths.append(path)
+    return paths
+
+
+_PINS_IN = {name for name, _ in CoreIn._fields_}
+_PINS_OUT = {name for name, _ in CoreOut._fields_}
+
+
+def _member(port: str) -> str:
+    """Return the name of a port in the structures of pins.h."""
+    return port.replace("s_axil_", "s_").replace("m_axi_", "m_")
+
+
+def _type(width: int) -> str:
+    return f"uint{next(size for size in (8, 16, 32, 64) if width <= size)}_t"
+
+
+def _mask(width: int) -> str:
+    return f"{(1 << width) - 1:#x}ull"
+
+
+def _joined(parts: Iterable[str]) -> str:
+    return "\n".join([*parts, ""])
+
+
+class _Writer:
+    def __init__(self, program: Program, found: Clusters) -> None:
+        self._program = program
+        self._found = found
+        self._words = (len(found.clusters) + WORD - 1) // WORD
+        outside = {
+            run.variable.number
+            for words in program.outputs.values()
+            for t in words
+            for run in t
+            if run.variable
+        }
+        self._stored = {
+            variable.number
+            for variable in program.variables
+            if not variable.state and (found.readers.get(variable.number) or variable.number in outside)
+        }
+        self._writes = [node for node in program.nodes if node.kind == "write"]
+        self._write_number = {id(node): number for number, node in enumerate(self._writes)}
+
+    # names
+
+    def _name(self, variable: Variable) -> str:
+        if variable.state or variable.number in self._stored:
+            return f"s.v{variable.number}"
+        return f"t{variable.number}"
+
+    def _run(self, run: Run, at: int) -> str:
+        if run.variable is None:
+            return f"{run.low << at:#x}ull"
+        text = self._name(run.variable)
+        if run.variable.number not in self._local:
+            text = f"uint64_t({text})" if run.variable.width < WORD else text
+        else:
+            text = f"t{run.variable.number}"
+        if run.low:
+            text = f"({text} >> {run.low})"
+        if run.low + run.width < run.variable.width:
+            text = f"({text} & {_mask(run.width)})"
+        return f"({text} << {at})" if at else text
+
+    def _term(self, term: Term) -> str:
+        parts, at = [], 0
+        for run in term:
+            if run.variable is not None or run.low or len(term) == 1:
+                parts.append(self._run(run, at))
+            at += run.width
+        return f"({' | '.join(parts)})" if len(parts) > 1 else parts[0] if parts else "0ull"
+
+    def _mark(self, clusters: Iterable[int]) -> str:
+        words: dict[int, int] = {}
+        for number in clusters:
+            words[number // WORD] = words.get(number // WORD, 0) | 1 << number % WORD
+        return " ".join(f"s.dirty[{word}] |= {bits:#x}ull;" for word, bits in sorted(words.items()))
+
+    # header
+
+    def header(self) -> str:
+        lines = ["// The state of a timing model; generated.", "#pragma once"]
+        lines += ["#include <cstddef>", "#include <cstdint>", "#include <vector>", ""]
+        lines += ['#include "pins.h"', "", "struct TimingState {"]
+        lines.append(f"    uint64_t dirty[{self._words}], fresh[{self._words}];")
+        registers = {node.out.number for node in self._program.nodes if node.out and node.out.state}
+        for size in (8, 4, 2, 1):
+            for variable in self._program.variables:
+                if int(_type(variable.width)[4:-2]) != size * 8:
+                    continue
+                if variable.state or variable.number in self._stored:
+                    more = f", n{variable.number}" if variable.number in registers else ""
+                    lines.append(f"    {_type(variable.width)} v{variable.number}{more};")
+        for number, node in enumerate(self._writes):
+            rows, whole = node.extra
+            lines.append(f"    uint64_t a{number}, w{number}[{rows.words}];")
+            lines.append(f"    uint64_t e{number}[{1 if whole else rows.words}];")
+        for rows in self._program.memories:
+            lines.append(f"    {self._row_type(rows)} m{rows.number}[{rows.depth * rows.words}];")
+        lines += ["};", "", "void timing_start(TimingState& s);", "void timing_settle(TimingState& s);"]
+        lines += ["void timing_commit(TimingState& s);", "void timing_pins(TimingState& s, const CoreIn& i);"]
+        lines += ["void timing_pull(const TimingState& s, CoreOut& o);"]
+        return _joined(lines)
+
+    def _row_type(self, rows: Rows) -> str:
+        return _type(rows.width) if rows.words == 1 else "uint64_t"
+
+    # clusters
+
+    def parts(self) -> list[str]:
+        """Return the texts of the files with clusters."""
+        clusters = self._found.clusters
+        size = (len(clusters) + FILES - 1) // FILES
+        out = []
+        for first in range(0, len(clusters), max(size, 1)):
+            lines = ["#include <array>", "", '#include "timing.h"', _HELPERS]
+            for cluster in clusters[first : first + size]:
+                lines += self._cluster(cluster)
+            out.append(_joined(lines))
+        return out
+
+    def _cluster(self, cluster: Cluster) -> list[str]:
+        self._local: set[int] = set()
+        lines = [f"// {cluster.module}", f"void timing_f{cluster.number}(TimingState& s) {{"]
+        commits: list[str] = []
+        for node in cluster.nodes:
+            if node.kind in ("register", "registered read"):
+                lines += self._register(node, cluster, commits)
+            elif node.kind == "write":
+                lines += self._write(node, cluster, commits)
+            else:
+                lines += self._value(node)
+        lines.append("}")
+        if commits:
+            lines += [f"void timing_g{cluster.number}(TimingState& s) {{", *commits, "}"]
+        return lines
+
+    def _value(self, node: Node) -> list[str]:
+        assert node.out is not None
+        number = node.out.number
+        if node.kind == "assign":
+            lines = self._assign(node, f"t{number}")
+        else:
+            lines = [f"    const uint64_t t{number} = {self._expression(node)};"]
+        if number in self._stored:
+            mark = self._mark(self._found.readers.get(number, ()))
+            lines.append(f"    if (t{number} != s.v{number}) {{ s.v{number} = t{number}; {mark} }}")
+        self._local.add(number)
+        return lines
+
+    def _assign(self, node: Node, name: str) -> list[str]:
+        assert node.out is not None
+        lines = [f"    uint64_t {name} = {self._term(node.terms[0])};"]
+        for (low, width), cond, value in zip(node.extra, node.terms[1::2], node.terms[2::2], strict=True):
+            text = self._term(value)
+            if width < node.out.width:
+                keep = ((1 << node.out.width) - 1) & ~(((1 << width) - 1) << low)
+                text = f"({name} & {keep:#x}ull) | ({text} << {low})"
+            if cond == (Run(None, 1, 1),):
+                lines.append(f"    {name} = {text};")
+            else:
+                lines.append(f"    if ({self._term(cond)}) {name} = {text};")
+        return lines
+
+    def _register(self, node: Node, cluster: Cluster, commits: list[str]) -> list[str]:
+        assert node.out is not None
+        number = node.out.number
+        value = self._term(node.terms[0]) if node.kind == "register" else self._registered(node)
+        fresh = f"s.fresh[{cluster.number // WORD}] |= {1 << cluster.number % WORD:#x}ull;"
+        mark = self._mark(self._found.readers.get(number, ()))
+        commits.append(f"    if (s.v{number} != s.n{number}) {{ s.v{number} = s.n{number}; {mark} }}")
+        return [
+            f"    s.n{number} = {_type(node.out.width)}({value});",
+            f"    if (s.n{number} != s.v{number}) {fresh}",
+        ]
+
+    def _registered(self, node: Node) -> str:
+        assert node.out is not None
+        rows, first = node.extra
+        enable, address, *writes = node.terms
+        text = self._row(rows, address, first, node.out.width)
+        for at in range(0, len(writes), 3):
+            on, where, data = writes[at : at + 3]
+            same = f"{self._term(on)} && {self._term(where)} == {self._term(address)}"
+            text = f"({same} ? {self._term(data)} : {text})"
+        return f"{self._term(enable)} ? {text} : s.v{node.out.number}"
+
+    def _row(self, rows: Rows, address: Term, first: int, width: int) -> str:
+        at = self._term(address)
+        if rows.words == 1:
+            text = f"uint64_t(s.m{rows.number}[{at}])"
+            text = f"({text} >> {first})" if first else text
+            text = f"({text} & {_mask(width)})" if first + width < rows.width else text
+        else:
+            text = f"row_bits(s.m{rows.number} + {at} * {rows.words}, {first}, {width})"
+        if sum(run.width for run in address) > (rows.depth - 1).bit_length():
+            text = f"({at} < {rows.depth} ? {text} : 0)"
+        elif rows.depth < 1 << sum(run.width for run in address):
+            text = f"({at} < {rows.depth} ? {text} : 0)"
+        return text
+
+    def _write(self, node: Node, cluster: Cluster, commits: list[str]) -> list[str]:
+        number = self._write_number[id(node)]
+        rows, whole = node.extra
+        address, *words = node.terms
+        enables, data = words[: rows.words], words[rows.words :]
+        fresh = f"s.fresh[{cluster.number // WORD}] |= {1 << cluster.number % WORD:#x}ull;"
+        lines = []
+        count = 1 if whole else rows.words
+        for k in range(count):
+            term = (enables[0][0],) if whole else enables[k]
+            if whole and term[0].width > 1:
+                term = (Run(term[0].variable, term[0].low, 1),)
+            lines.append(f"    s.e{number}[{k}] = {self._term(term)};")
+        on = " | ".join(f"s.e{number}[{k}]" for k in range(count))
+        lines.append(f"    if ({on}) {{")
+        lines.append(f"        {fresh} s.a{number} = {self._term(address)};")
+        lines += [f"        s.w{number}[{k}] = {self._term(term)};" for k, term in enumerate(data)]
+        lines.append("    }")
+        mark = self._mark(self._found.row_readers.get(rows.number, ()))
+        again = self._mark([cluster.number])
+        inside = f" && s.a{number} < {rows.depth}"
+        commits.append(f"    if (({on}){inside}) {{")
+        commits.append(f"        {again}")
+        for k in range(rows.words):
+            row = f"s.m{rows.number}[s.a{number} * {rows.words} + {k}]"
+            if whole:
+                new = f"s.w{number}[{k}]"
+            else:
+                new = f"({row} & ~s.e{number}[{k}]) | (s.w{number}[{k}] & s.e{number}[{k}])"
+            commits.append(f"        {{ const uint64_t x = {new}; if ({row} != x) {{ {row} = x; {mark} }} }}")
+        commits.append("    }")
+        return lines
+
+    # expressions
+
+    def _expression(self, node: Node) -> str:
+        assert node.out is not None
+        width, kind = node.out.width, node.kind
+        if kind == "read":
+            return self._row(node.extra[0], node.terms[0], node.extra[1], width)
+        if kind == "part":
+            return self._part(node)
+        if kind == "matches":
+            return self._matches(node)
+        terms = [self._term(term) for term in node.terms]
+        if kind == "first":
+            return f"{terms[0]} ? ({terms[1]} & (0 - {terms[1]})) : 0ull"
+        widths = node.extra
+        if len(terms) == 1:
+            return {
+                "~": f"{terms[0]} ^ {_mask(width)}",
+                "-": f"(0 - {terms[0]}) & {_mask(width)}",
+                "b": f"{terms[0]} != 0",
+                "r|": f"{terms[0]} != 0",
+                "r&": f"{terms[0]} == {_mask(widths[0])}",
+                "r^": f"uint64_t(__builtin_parityll({terms[0]}))",
+            }[kind]
+        a, b = terms[:2]
+        if kind == "m":
+            return f"{a} ? {b} : {terms[2]}"
+        if kind in ("&", "|", "^"):
+            return f"{a} {kind} {b}"
+        if kind in ("+", "-", "*"):
+            return f"({a} {kind} {b}) & {_mask(width)}"
+        if kind in _COMPARE:
+            return f"{a} {_COMPARE[kind]} {b}"
+        if kind in _COMPARE_SIGNED:
+            return f"widened({a}, {widths[0]}) {_COMPARE_SIGNED[kind]} widened({b}, {widths[1]})"
+        shifts = {"<<": f"({a} << {b}) & {_mask(width)}", "u>>": f"{a} >> {b}"}
+        if kind in shifts:
+            return f"{b} < 64 ? {shifts[kind]} : 0ull"
+        if kind == "s>>":
+            return f"uint64_t(widened({a}, {widths[0]}) >> ({b} < 63 ? {b} : 63)) & {_mask(width)}"
+        if kind in ("u//", "u%"):
+            return f"{b} ? {a} {'/' if kind == 'u//' else '%'} {b} : 0ull"
+        if kind in ("s//", "s%"):
+            function = "floor_quotient" if kind == "s//" else "floor_rest"
+            return f"{function}(widened({a}, {widths[0]}), widened({b}, {widths[1]})) & {_mask(width)}"
+        raise BuildError(f"the netlist has the operator {kind}, which the timing model does not know")
+
+    def _part(self, node: Node) -> str:
+        assert node.out is not None
+        stride, signed, total = node.extra
+        offset, *words = node.terms
+        shift = f"{self._term(offset)} * {stride}" if stride != 1 else self._term(offset)
+        texts = [self._term(word) for word in words]
+        if len(texts) == 1 and not signed:
+            return f"low_bits({texts[0]}, {shift}) & {_mask(node.out.width)}"
+        values = ", ".join(texts)
+        sign = int(bool(signed))
+        return (
+            f"part_bits<{len(texts)}>({{{{{values}}}}}, {total}, {shift}, {sign}) & {_mask(node.out.width)}"
+        )
+
+    def _matches(self, node: Node) -> str:
+        words = [self._term(term) for term in node.terms]
+        cases = []
+        for pattern in node.extra:
+            tests = []
+            for at, word in enumerate(words):
+                bits = pattern[::-1][at * WORD : (at + 1) * WORD]
+                care = sum(1 << k for k, c in enumerate(bits) if c != "-")
+                want = sum(1 << k for k, c in enumerate(bits) if c == "1")
+                if care == (1 << len(bits)) - 1:
+                    tests.append(f"{word} == {want:#x}ull")
+                elif care:
+                    tests.append(f"({word} & {care:#x}ull) == {want:#x}ull")
+            cases.append(" && ".join(tests) if tests else "true")
+        return " || ".join(f"({case})" for case in cases) if cases else "0ull"
+
+    # the rest
+
+    def main(self) -> str:
+        """Return the text of the file with the functions that the harness calls."""
+        self._local = set()
+        clusters = self._found.clusters
+        commits = {
+            cluster.number
+            for cluster in clusters
+            if any(node.kind in ("register", "registered read", "write") for node in cluster.nodes)
+        }
+        lines = ["#include <array>", "#include <cstring>", "", '#include "timing.h"', _HELPERS]
+        lines += [f"void timing_f{c.number}(TimingState& s);" for c in clusters]
+        lines += [f"void timing_g{number}(TimingState& s);" for number in sorted(commits)]
+        lines += ["using Work = void (*)(TimingState&);", "static const Work evaluate[] = {"]
+        lines += [f"    timing_f{c.number}," for c in clusters]
+        lines += ["};", "static const Work commit[] = {"]
+        lines += [f"    {f'timing_g{c.number}' if c.number in commits else 'nullptr'}," for c in clusters]
+        lines += [
+            "};",
+            _LOOPS.replace("WORDS", str(self._words)),
+            *self._start(),
+            *self._pins(),
+            *self._pull(),
+        ]
+        return _joined(lines)
+
+    def _start(self) -> list[str]:
+        lines = ["void timing_start(TimingState& s) {", "    std::memset(&s, 0, sizeof s);"]
+        for node in self._program.nodes:
+            if node.out is not None and node.out.state and node.out.init:
+                name = node.out.number
+                lines.append(f"    s.v{name} = s.n{name} = {node.out.init:#x}ull;")
+        for rows in self._program.memories:
+            for at, row in enumerate(rows.init):
+                for k in range(rows.words):
+                    word = row >> k * WORD & ((1 << WORD) - 1)
+                    if word:
+                        lines.append(f"    s.m{rows.number}[{at * rows.words + k}] = {word:#x}ull;")
+        lines.append("    " + self._mark(c.number for c in self._found.clusters))
+        return [*lines, "    timing_settle(s);", "}"]
+
+    def _pins(self) -> list[str]:
+        lines = ["void timing_pins(TimingState& s, const CoreIn& i) {"]
+        read: list[str] = []
+        for name, variables in self._program.inputs.items():
+            member, at = _member(name), 0
+            if member not in _PINS_IN:  # the clock, and signals that no engine drives
+                continue
+            wide = sum(variable.width for variable in variables) > WORD
+            for variable in variables:
+                bits = (
+                    self._word_bits(member, at, variable.width) if wide else f"uint64_t(i.{member}) >> {at}"
+                )
+                text = f"({bits}) & {_mask(variable.width)}"
+                mark = self._mark(self._found.readers.get(variable.number, ()))
+                place = f"s.v{variable.number}"
+                line = f"    {{ const uint64_t x = {text}; if ({place} != x) {{ {place} = x; {mark} }} }}"
+                late = member in ("m_rdata", "m_rid", "m_rresp", "m_rlast")
+                (read if late else lines).append(line)
+                at += variable.width
+        return [*lines, "    if (!i.m_rvalid) return;", *read, "}"]
+
+    def _word_bits(self, member: str, at: int, width: int) -> str:
+        """Return the expression of bits of a pin of several 32-bit words."""
+        parts = []
+        for word in range(at // 32, (at + width - 1) // 32 + 1):
+            place = word * 32 - at
+            text = f"uint64_t(i.{member}[{word}])"
+            parts.append(f"{text} << {place}" if place >= 0 else f"{text} >> {-place}")
+        return " | ".join(f"({part})" for part in parts)
+
+    def _pull(self) -> list[str]:
+        lines = ["void timing_pull(const TimingState& s, CoreOut& o) {"]
+        counted = ["activity", "levels", "macs", "array_macs"]
+        later: list[str] = []
+        for name, words in self._program.outputs.items():
+            member = _member(name)
+            if member not in _PINS_OUT or name in DATA_OUTPUTS:
+                continue
+            if name == "levels":
+                for k in range(sum(run.width for term in words for run in term) // 16):
+                    term = self._bits(words, k * 16, 16)
+                    later.append(f"    o.levels[{k}] = uint16_t({self._term(term)});")
+                continue
+            (later if name in counted else lines).append(
+                f"    o.{member} = decltype(o.{member})({self._term(words[0])});"
+            )
+        counting = self._program.inputs["counting"][0].number if self._program.inputs["counting"] else None
+        if counting is not None:
+            lines += [f"    if (!s.v{counting}) return;", *later]
+        return [*lines, "}"]
+
+    def _bits(self, words: list[Term], first: int, width: int) -> Term:
+        runs: list[Run] = []
+        at = 0
+        for term in words:
+            for run in term:
+                low, high = max(at, first), min(at + run.width, first + width)
+                if low < high:
+                    skip = low - at
+                    value = run.low >> skip if run.variable is None else run.low + skip
+                    if run.variable is None:
+                        value &= (1 << high - low) - 1
+                    runs.append(Run(run.variable, value, high - low))
+                at += run.width
+        return tuple(runs)
+
+
+_HELPERS = """
+namespace {
+inline int64_t widened(uint64_t value, unsigned width) {
+    return int64_t(value << (64 - width)) >> (64 - width);
+}
+inline uint64_t floor_quotient(int64_t a, int64_t b) {
+    if (!b) return 0;
+    const int64_t q = a / b;
+    return uint64_t(a % b && (a < 0) != (b < 0) ? q - 1 : q);
+}
+inline uint64_t floor_rest(int64_t a, int64_t b) {
+    if (!b) return 0;
+    const int64_t r = a % b;
+    return uint64_t(r && (r < 0) != (b < 0) ? r + b : r);
+}
+inline uint64_t low_bits(uint64_t value, uint64_t shift) { return shift < 64 ? value >> shift : 0; }
+inline uint64_t row_bits(const uint64_t* row, unsigned first, unsigned width) {
+    const unsigned word = first / 64, bit = first % 64;
+    uint64_t out = row[word] >> bit;
+    if (bit + width > 64) out |= row[word + 1] << (64 - bit);
+    return width < 64 ? out & ((uint64_t(1) << width) - 1) : out;
+}
+// Bits from `shift` on of a value of `total` bits, continued with zeros or its sign.
+template <unsigned count>
+inline uint64_t part_bits(
+    const std::array<uint64_t, count>& words, unsigned total, uint64_t shift, bool sign) {
+    const bool fill = sign && (words[count - 1] >> ((total - 1) % 64) & 1);
+    const auto word = [&](uint64_t n) {
+        if (n >= count) return fill ? ~uint64_t(0) : 0;
+        return n == count - 1 && fill && total % 64 ? words[n] | ~uint64_t(0) << total % 64 : words[n];
+    };
+    const uint64_t n = shift / 64, bit = shift % 64;
+    return bit ? word(n) >> bit | word(n + 1) << (64 - bit) : word(n);
+}
+}  // namespace
+"""
+
+_LOOPS = """
+void timing_settle(TimingState& s) {
+    for (unsigned word = 0; word < WORDS; word++)
+        while (s.dirty[word]) {
+            const unsigned bit = __builtin_ctzll(s.dirty[word]);
+            s.dirty[word] &= s.dirty[word] - 1;
+            evaluate[word * 64 + bit](s);
+        }
+}
+void timing_commit(TimingState& s) {
+    for (unsigned word = 0; word < WORDS; word++) {
+        uint64_t bits = s.fresh[word];
+        s.fresh[word] = 0;
+        for (; bits; bits &= bits - 1) commit[word * 64 + __builtin_ctzll(bits)](s);
+    }
+}
+"""
