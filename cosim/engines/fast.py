@@ -45,6 +45,7 @@ class FastEngine(SocEngine):
         self, source: Source, *, cores: int = 3, dram: DramConfig | None = None, on_diagnostic: str = "stop"
     ) -> None:
         self._model: Any = None
+        self._found = 0
         self._waiting: list[Future[None]] = []
         self._thread = ThreadPoolExecutor(1, "rkcosim-bytes")
         super().__init__(FAST, CELL, source, cores=cores, dram=dram, on_diagnostic=on_diagnostic)
@@ -85,11 +86,15 @@ class FastEngine(SocEngine):
         from rkcosim.golden.task.errors import GoldenError
 
         waiting, self._waiting = self._waiting, []
-        try:
-            for one in waiting:
-                one.result()
-        except GoldenError as error:
-            raise EngineError(f"the golden model does not compute the bytes of this job: {error}") from error
+        errors = [error for one in waiting if (error := one.exception()) is not None]
+        found, self._found = self._found, len(self.diagnostics()) + len(self.faults())
+        for error in errors:
+            if not isinstance(error, GoldenError):
+                raise error
+            if self._found == found:  # else the core has reported it
+                raise EngineError(
+                    f"the golden model does not compute the bytes of this job: {error}"
+                ) from error
 
     def _mapping_changed(self, page: int, pages: int, mapped: bool) -> None:
         super()._mapping_changed(page, pages, mapped)

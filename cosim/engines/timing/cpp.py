@@ -36,8 +36,8 @@ def write_program(program: Program, folder: Path) -> list[Path]:
     return paths
 
 
-_PINS_IN = {name for name, _ in CoreIn._fields_}
-_PINS_OUT = {name for name, _ in CoreOut._fields_}
+_PINS_IN = {field[0] for field in CoreIn._fields_}
+_PINS_OUT = {field[0] for field in CoreOut._fields_}
 
 
 def _member(port: str) -> str:
@@ -108,9 +108,15 @@ class _Writer:
 
     def _mark(self, clusters: Iterable[int]) -> str:
         words: dict[int, int] = {}
+        groups: dict[int, int] = {}
         for number in clusters:
-            words[number // WORD] = words.get(number // WORD, 0) | 1 << number % WORD
-        return " ".join(f"s.dirty[{word}] |= {bits:#x}ull;" for word, bits in sorted(words.items()))
+            word = number // WORD
+            words[word] = words.get(word, 0) | 1 << number % WORD
+            groups[word // WORD] = groups.get(word // WORD, 0) | 1 << word % WORD
+        parts = [f"s.dirty[{word}] |= {bits:#x}ull;" for word, bits in sorted(words.items())]
+        return " ".join(
+            parts + [f"s.words[{group}] |= {bits:#x}ull;" for group, bits in sorted(groups.items())]
+        )
 
     # header
 
@@ -118,7 +124,11 @@ class _Writer:
         lines = ["// The state of a timing model; generated.", "#pragma once"]
         lines += ["#include <cstddef>", "#include <cstdint>", "#include <vector>", ""]
         lines += ['#include "pins.h"', "", "struct TimingState {"]
-        lines.append(f"    uint64_t dirty[{self._words}], fresh[{self._words}];")
+        groups = (self._words + WORD - 1) // WORD
+        lines.append("    // Clusters to evaluate: a bit of each, and a bit of each word of such bits.")
+        lines.append(f"    uint64_t dirty[{self._words}], words[{groups}];")
+        lines.append("    // Clusters with registers that the next clock edge changes.")
+        lines.append(f"    uint32_t count; uint16_t fresh[{self._words * WORD}];")
         registers = {node.out.number for node in self._program.nodes if node.out and node.out.state}
         for size in (8, 4, 2, 1):
             for variable in self._program.variables:
@@ -166,6 +176,9 @@ class _Writer:
                 lines += self._write(node, cluster, commits)
             else:
                 lines += self._value(node)
+        if commits:
+            lines.insert(2, "    bool fresh = false;")
+            lines.append(f"    s.fresh[s.count] = {cluster.number}, s.count += fresh;")
         lines.append("}")
         if commits:
             lines += [f"void timing_g{cluster.number}(TimingState& s) {{", *commits, "}"]
@@ -202,12 +215,11 @@ class _Writer:
         assert node.out is not None
         number = node.out.number
         value = self._term(node.terms[0]) if node.kind == "register" else self._registered(node)
-        fresh = f"s.fresh[{cluster.number // WORD}] |= {1 << cluster.number % WORD:#x}ull;"
         mark = self._mark(self._found.readers.get(number, ()))
         commits.append(f"    if (s.v{number} != s.n{number}) {{ s.v{number} = s.n{number}; {mark} }}")
         return [
             f"    s.n{number} = {_type(node.out.width)}({value});",
-            f"    if (s.n{number} != s.v{number}) {fresh}",
+            f"    fresh |= s.n{number} != s.v{number};",
         ]
 
     def _registered(self, node: Node) -> str:
@@ -240,7 +252,6 @@ class _Writer:
         rows, whole = node.extra
         address, *words = node.terms
         enables, data = words[: rows.words], words[rows.words :]
-        fresh = f"s.fresh[{cluster.number // WORD}] |= {1 << cluster.number % WORD:#x}ull;"
         lines = []
         count = 1 if whole else rows.words
         for k in range(count):
@@ -250,7 +261,7 @@ class _Writer:
             lines.append(f"    s.e{number}[{k}] = {self._term(term)};")
         on = " | ".join(f"s.e{number}[{k}]" for k in range(count))
         lines.append(f"    if ({on}) {{")
-        lines.append(f"        {fresh} s.a{number} = {self._term(address)};")
+        lines.append(f"        fresh = true, s.a{number} = {self._term(address)};")
         lines += [f"        s.w{number}[{k}] = {self._term(term)};" for k, term in enumerate(data)]
         lines.append("    }")
         mark = self._mark(self._found.row_readers.get(rows.number, ()))
@@ -365,7 +376,7 @@ class _Writer:
         lines += [f"    {f'timing_g{c.number}' if c.number in commits else 'nullptr'}," for c in clusters]
         lines += [
             "};",
-            _LOOPS.replace("WORDS", str(self._words)),
+            _LOOPS.replace("GROUPS", str((self._words + WORD - 1) // WORD)),
             *self._start(),
             *self._pins(),
             *self._pull(),
@@ -493,18 +504,20 @@ inline uint64_t part_bits(
 
 _LOOPS = """
 void timing_settle(TimingState& s) {
-    for (unsigned word = 0; word < WORDS; word++)
-        while (s.dirty[word]) {
-            const unsigned bit = __builtin_ctzll(s.dirty[word]);
-            s.dirty[word] &= s.dirty[word] - 1;
-            evaluate[word * 64 + bit](s);
+    for (unsigned group = 0; group < GROUPS; group++)
+        while (s.words[group]) {
+            const unsigned word = group * 64 + __builtin_ctzll(s.words[group]);
+            s.words[group] &= s.words[group] - 1;
+            while (s.dirty[word]) {
+                const unsigned bit = __builtin_ctzll(s.dirty[word]);
+                s.dirty[word] &= s.dirty[word] - 1;
+                evaluate[word * 64 + bit](s);
+            }
         }
 }
 void timing_commit(TimingState& s) {
-    for (unsigned word = 0; word < WORDS; word++) {
-        uint64_t bits = s.fresh[word];
-        s.fresh[word] = 0;
-        for (; bits; bits &= bits - 1) commit[word * 64 + __builtin_ctzll(bits)](s);
-    }
+    const uint32_t count = s.count;
+    s.count = 0;
+    for (uint32_t n = 0; n < count; n++) commit[s.fresh[n]](s);
 }
 """

@@ -303,8 +303,7 @@ class _Reader:
                 raise BuildError("the timing model has no asynchronous resets and no falling edges")
             return Node("register", out, [self._term(cell.data[first:end])], module)
         if isinstance(cell, nir.AsyncReadPort):
-            extra = (self._memories[cell.memory], first)
-            return Node("read", out, [self._term(cell.addr)], module, extra)
+            return Node("read", out, [self._term(cell.addr)], module, (self._memories[cell.memory], first))
         if isinstance(cell, nir.SyncReadPort):
             return self._read(cell, first, end, out, module)
         raise BuildError(f"the netlist has a {type(cell).__name__}, which the timing model does not know")
