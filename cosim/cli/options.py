@@ -137,6 +137,18 @@ class EngineOptions(Options):
     exact: bool = option(
         "Simulate the array cell as RTL instead of its C++ equivalent (slower).", default=False
     )
+    fast: bool = option(
+        "Simulate only what determines cycles, and take the bytes from the golden model: --engine fast.",
+        default=False,
+    )
+
+    def __post_init__(self) -> None:
+        if self.fast:
+            if self.engine not in (None, "fast"):
+                raise ValueError(f"--fast is the engine fast; leave out --fast or --engine {self.engine}")
+            object.__setattr__(self, "engine", "fast")
+        if self.exact and self.engine == "fast":
+            raise ValueError("the engine fast has no array cell; leave out --exact or --fast")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,6 +48,7 @@ class SnapshotOptions(DramOptions):
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.save is None:
             needs("--save FILE", at=self.at, keep_going=self.keep_going, traceable=self.traceable)
         elif self.border is None:  # the border is missing or cannot be parsed

@@ -50,6 +50,8 @@ def open_named(
 
         if trace is not None:
             require(name, "can_trace", "a waveform")
+        if exact:
+            raise ValueError(f"the engine {FAST} has no array cell, so it cannot be simulated as RTL")
         return open_fast(cores=cores, dram=dram, on_diagnostic=on_diagnostic, progress=progress)
     if name == GOLDEN:
         from rkcosim.golden.task import GoldenNpu

@@ -17,10 +17,11 @@ from rkcosim.engines.build import Variant
 from rkcosim.engines.cache import Progress
 from rkcosim.engines.library import DramConfig
 from rkcosim.engines.memory import PAGE
-from rkcosim.engines.protocol import FAST, EngineError
+from rkcosim.engines.protocol import FAST, EngineError, WaveformError, require
 from rkcosim.engines.soc import SocEngine
 from rkcosim.engines.system import Source
 from rkcosim.spec.config import RK3588
+from rkcosim.waves.spec import TraceSpec
 
 CELL = "timing"
 
@@ -67,6 +68,10 @@ class FastEngine(SocEngine):
         super().reset(core_mask)
         if self._model is not None:
             self._also(lambda: self._model.reset(core_mask))
+
+    def trace(self, what: TraceSpec | str | Path, start: int = 0, stop: int | None = None) -> None:
+        """Raise WaveformError: most signals would be missing."""
+        require(FAST, "can_trace", "a waveform", WaveformError)
 
     def _run(self, cycles: int, mask: int) -> None:
         before = self.cycle

@@ -444,9 +444,8 @@ class _Writer:
             (later if name in counted else lines).append(
                 f"    o.{member} = decltype(o.{member})({self._term(words[0])});"
             )
-        counting = self._program.inputs["counting"][0].number if self._program.inputs["counting"] else None
-        if counting is not None:
-            lines += [f"    if (!s.v{counting}) return;", *later]
+        if counting := self._program.inputs.get("counting"):
+            lines += [f"    if (!s.v{counting[0].number}) return;", *later]
         return [*lines, "}"]
 
     def _bits(self, words: list[Term], first: int, width: int) -> Term:
