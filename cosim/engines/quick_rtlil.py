@@ -44,7 +44,7 @@ def _enable_collection() -> None:
 
 def _replacements(rtlil: Any) -> Iterator[tuple[Any, str, Any]]:
     emitter = getattr(rtlil, "ModuleEmitter", None)
-    if hasattr(emitter, "emit_memory"):
+    if emitter is not None and hasattr(emitter, "emit_memory"):
         yield emitter, "emit_memory", _memory_emitter(emitter.emit_memory)
     try:
         from amaranth.hdl import _nir
