@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 DOCS   := $(VENV)/.installed-docs
 
-.PHONY: help demo test proofs synthesis test-heavy test-shared test-rknn test-aarch64 check bench docs pictures registers wheel clean
+.PHONY: help demo test proofs synthesis test-heavy test-shared test-rknn test-aarch64 check bench docs pictures registers wheel wheel-prebuilt clean
 help:
 	@echo "make demo        classify held-back digits on the RTL, checked bit for bit"
 	@echo "make test        all tests but the long sweeps"
@@ -21,6 +21,7 @@ help:
 	@echo "make pictures    draw the pictures of the documentation again"
 	@echo "make registers   the page of all registers and fields, build/registers.md"
 	@echo "make wheel       build the wheel into dist/"
+	@echo "make wheel-prebuilt  build the optional wheel with prebuilt engines into dist/"
 
 $(STAMP): pyproject.toml
 	@echo "[env] creating $(VENV) and installing (about a minute the first time)"
@@ -81,6 +82,9 @@ registers: $(STAMP)
 
 wheel: $(STAMP)
 	$(BIN)/python -m build --wheel
+
+wheel-prebuilt: $(STAMP)
+	$(BIN)/python -m tools.engine_wheel dist
 
 clean:
 	rm -rf build dist *.egg-info

@@ -101,14 +101,17 @@ def _python() -> tuple[bool, str, str]:
     return sys.version_info >= PYTHON_MIN, detail, f"install Python {wanted} or newer"
 
 
-def _compiler() -> tuple[bool, str, str]:
-    from rkcosim.engines import toolchain
+def _compiler() -> tuple[bool | None, str, str]:
+    from rkcosim.engines import prebuilt, toolchain
     from rkcosim.engines.protocol import BuildError
 
     try:
         tool = toolchain.compiler()
     except BuildError as error:
-        return False, str(error).partition(":")[0], toolchain.COMPILER_FIX
+        package = prebuilt.installed()
+        ready = package is not None and not package.refusal
+        detail = str(error).partition(":")[0] + (f"; {package} has the default engine" if ready else "")
+        return None if ready else False, detail, toolchain.COMPILER_FIX
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "a.cpp").write_text("#include <memory>\nint f() { return *std::make_unique<int>(3); }\n")

@@ -41,7 +41,7 @@ def c_compiler() -> tuple[str, ...]:
         command = shlex.split(candidate)
         if command and shutil.which(command[0]):
             return tuple(command)
-    if not named and toolchain._package_folder("ziglang") is not None:
+    if not named and toolchain.package_folder("ziglang") is not None:
         return (sys.executable, "-m", "ziglang", "cc")
     missing = f"CC names {named!r}, which does not run" if named else "no C compiler found"
     raise BuildError(f"{missing}: {COMPILER_FIX}")

