@@ -27,7 +27,7 @@ class Cbuf:
 
     def __init__(self) -> None:
         self.atoms = np.zeros((BANKS * BANK_ENTRIES * ENTRY_ATOMS, ATOM), np.uint8)
-        self._held: dict[str, NDArray[np.int64]] = {}
+        self._held: dict[str, NDArray[np.int64] | slice] = {}
 
     @property
     def bytes(self) -> NDArray[np.uint8]:
@@ -117,18 +117,27 @@ class Cbuf:
         size = cna("WEIGHT_SIZE0", "WEIGHT_BYTES")
         size = -(-size // ATOM) * ATOM
         image = self.bytes
+        if size <= ring and start + size <= image.size and not cna("CBUF_CON0", "WEIGHT_REUSE"):
+            here = slice(start, start + size)  # no byte overwrites another one
+            self._held["weight"] = here
+            image[here] = self._stream(ctx, cna, size)
+            return image[here].copy()
         held = (start + np.arange(ring)) % image.size
         self._held["weight"] = held[:size]
         if cna("CBUF_CON0", "WEIGHT_REUSE"):
             size = min(size, sum(shape.group_bytes))  # the rest, which may be up to 4 GiB, is never read
             return image[held[np.arange(size) % ring]]
-        if is_packed(cna):
-            stream = fetch_packed(ctx, cna, size)
-        else:
-            stream = ctx.read_run("weight", "CNA", "DCOMP_ADDR0", ctx.place(cna, "DCOMP_ADDR0"), size)
+        stream = self._stream(ctx, cna, size)
         tail = np.arange(max(0, size - ring), size)
         image[held[tail % ring]] = stream[tail]
         return stream
+
+    @staticmethod
+    def _stream(ctx: Context, cna: View, size: int) -> NDArray[np.uint8]:
+        """Read the weights from memory, uint8 [size]."""
+        if is_packed(cna):
+            return fetch_packed(ctx, cna, size)
+        return ctx.read_run("weight", "CNA", "DCOMP_ADDR0", ctx.place(cna, "DCOMP_ADDR0"), size)
 
 
 def feature_addresses(ctx: Context, cna: View, shape: ConvShape) -> NDArray[np.int64]:

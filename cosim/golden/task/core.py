@@ -22,6 +22,10 @@ Ints = NDArray[np.int64]
 ACC_BITS = 48
 _BLOCK = 1 << 16
 """Number of sums (pixels times kernels) and of operands that are processed at a time, to fit the caches."""
+EXACT_FLOAT32 = 1 << 24
+"""Every integer up to this magnitude is a binary32 number."""
+_PRODUCT = 1 << 20
+"""Number of operands of one matrix product of integers."""
 
 
 class Clip(NamedTuple):
@@ -59,7 +63,8 @@ class ConvResult(NamedTuple):
             lanes = (values & ((1 << bits) - 1)).reshape(
                 self.shape.pixels, self.shape.groups, self.shape.octets, 8
             )
-            out.append(np.pad(lanes.transpose(1, 0, 2, 3).reshape(-1, 8), behind))
+            octets = lanes.transpose(1, 0, 2, 3).reshape(-1, 8)
+            out.append(np.pad(octets, behind) if missing else octets)
         return out[0].astype(np.uint64), out[1].astype(np.uint32)
 
 
@@ -156,21 +161,33 @@ def tap_places(shape: ConvShape) -> NDArray[np.intp]:
 def _direct(pixels: NDArray, kernels: NDArray, places: NDArray, shape: ConvShape) -> tuple[Ints, Ints]:
     """Exact sums as matrix products of floats, which are fast.
 
-    A sum over all channels of one tap has at most 65536 products. For int16 it is below 2^46, which float64
-    represents; for int4 and, up to 1024 lanes, int8 it is below 2^24, which float32 represents.
+    Taps are added in one product of float32 as long as the largest pixel times the magnitudes of a kernel's
+    weights cannot exceed 2^24: up to that number float32 represents every partial sum, in any order. A tap
+    that alone can exceed it is multiplied in float64; with at most 65536 products its sum is below 2^46.
     """
     taps, lanes, count = shape.taps, pixels.shape[1], kernels.shape[3]
-    narrow = lanes << 2 * (shape.type.bits - 1) <= 1 << 24
-    real = np.float32 if narrow else np.float64
-    operands = pixels.astype(real)
-    weights = kernels.transpose(1, 0, 2, 3).reshape(taps, lanes, count).astype(real)
+    weights = kernels.transpose(1, 0, 2, 3).reshape(taps, lanes, count)
+    largest = max(int(pixels.max(initial=0)), -int(pixels.min(initial=0)))
+    bounds = np.abs(weights.astype(np.int64)).sum(axis=1) * largest  # [taps, kernels]
+    acc = np.zeros((shape.pixels, count), np.float64)
+    operands: dict[type, NDArray] = {}
+    first = 0
+    while first < taps:
+        reached, end = bounds[first].copy(), first + 1
+        real = np.float32 if reached.max(initial=0) <= EXACT_FLOAT32 else np.float64
+        while real is np.float32 and end < taps and (reached + bounds[end]).max() <= EXACT_FLOAT32:
+            reached += bounds[end]
+            end += 1
+        if real not in operands:
+            operands[real] = pixels.astype(real)
+        factor = weights[first:end].reshape(-1, count).astype(real)
+        step = max(1, _PRODUCT // factor.shape[0])
+        for start in range(0, shape.pixels, step):
+            here = places[first:end, start : start + step].T  # [pixels, taps]
+            acc[start : start + step] += operands[real][here].reshape(-1, factor.shape[0]) @ factor
+        first = end
     sums = pixels.sum(axis=1, dtype=np.int64)
-    acc = np.zeros((shape.pixels, count), np.int64)
-    total = np.zeros((shape.pixels, 1), np.int64)
-    for tap in range(taps):
-        acc += (operands[places[tap]] @ weights[tap]).astype(np.int64)
-        total += sums[places[tap]][:, None]
-    return acc, total
+    return acc.astype(np.int64), sums[places].sum(axis=0)[:, None]
 
 
 def _depthwise(pixels: NDArray, kernels: NDArray, places: NDArray, shape: ConvShape) -> tuple[Ints, Ints]:

@@ -106,8 +106,10 @@ def _table(
     index = np.clip(distance >> step, 0, LUT_ENTRIES - 1)
     low, high = entries[index], entries[np.minimum(index + 1, LUT_ENTRIES - 1)]
     y = low + ((high - low) * (distance & ((1 << step) - 1)) >> step)
-    below = distance * dpu.signed(scale, "UFLOW_SCALE") >> dpu(shift, "UFLOW_SHIFT")
-    above = (x - end) * dpu.signed(scale, "OFLOW_SCALE") >> dpu(shift, "OFLOW_SHIFT")
-    y = np.where(under, entries[0] + below, y)
-    y = np.where(over, entries[-1] + np.where(past_end, above, 0), y)
+    if under.any():
+        below = distance[under] * dpu.signed(scale, "UFLOW_SCALE") >> dpu(shift, "UFLOW_SHIFT")
+        y[under] = entries[0] + below
+    if over.any():
+        above = (x[over] - end) * dpu.signed(scale, "OFLOW_SCALE") >> dpu(shift, "OFLOW_SHIFT")
+        y[over] = entries[-1] + np.where(past_end[over], above, 0)
     return saturate(y, 32), under, over
