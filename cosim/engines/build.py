@@ -57,19 +57,6 @@ class Variant:
         return ", ".join([f"{self.engine} model", cell, *extra])
 
 
-def as_built(design: verilog.Design | None, variant: Variant) -> Variant:
-    """Return the variant that is built for this one.
-
-    The default engine is always built with the code that writes waveforms: where the harness sets the clocks'
-    triggers itself, that code costs nothing while no waveform is written (rkcosim.engines.traces.triggers).
-    """
-    gated = design is not None and design.clock_groups is not None
-    default = variant.engine == "verilator" and variant.cell == "cpp"
-    if gated and default and not (variant.probed or variant.watched):
-        return dataclasses.replace(variant, traced=True)
-    return variant
-
-
 def harness_folder() -> Path:
     """Return the folder of the C++ harness, which is installed with its package."""
     return Path(next(iter(rkcosim.engines.harness.__path__)))
@@ -157,15 +144,14 @@ def _portable_key(design_hash: str, variant: Variant) -> str:
 
 def _is_packed(design: verilog.Design | None, variant: Variant) -> bool:
     """Return True if the package of prebuilt engines has this one, in some state of the sources."""
-    if design is None or design.config != RK3588:
-        return False
-    return variant == as_built(design, Variant("verilator", "cpp"))
+    plain = Variant("verilator", "cpp")
+    known = variant in (plain, dataclasses.replace(plain, traced=True))
+    return known and design is not None and design.config == RK3588
 
 
 def pack(design: verilog.Design, variant: Variant, library: Path, package: Path) -> None:
     """Put a built library into the folder of a package (rkcosim.engines.prebuilt), with its stamp."""
     external = variant.cell == "cpp"
-    variant = as_built(design, variant)
     design_hash = _design_hash(design, external)
     facts = json.loads((library.parent / "meta.json").read_text())
     facts = {name: facts[name] for name in ("variant", "state")}
@@ -220,7 +206,6 @@ def build(design: verilog.Design | None, variant: Variant, progress: Progress = 
     BuildError
         if a tool is missing or fails, or if the library is not in the cache and the cache cannot be written.
     """
-    variant = as_built(design, variant)
     packed = _is_packed(design, variant) and prebuilt.installed() is not None
     if not packed:
         toolchain.compiler()
@@ -375,18 +360,18 @@ def _verilator_sources(
     files.append("apart.vlt")
     gates = [f"-DRKCOSIM_GATES={len(groups)}"] if groups else []  # a macro of the Verilog and of the C++
     tool.run([*_verilator_flags(variant), *gates, "--Mdir", "obj", *files], work)
-    direct = bool(groups) and not variant.watched and clock_gates.sets_triggers(work / "obj")
-    if groups and not variant.watched and not direct:
-        progress(f"{tool.version} writes triggers in an unknown form: clock edges use `eval`")
     if variant.traced:
-        trace_table.write_table(work / "obj", tool.version, direct=direct)
+        trace_table.write_table(work / "obj", tool.version)
     generated = [p for p in sorted((work / "obj").glob("*.cpp")) if not p.name.startswith("Vcore__Trace")]
     size = sum(path.stat().st_size for path in generated) >> 10
     progress(f"Verilator took {time.monotonic() - begin:.1f} s ({len(generated)} files, {size} KiB)")
 
     shared = _verilator_options(variant)
-    if direct:
-        shared.append("-DRKCOSIM_DIRECT")
+    if groups and not variant.watched:
+        if clock_gates.sets_triggers(work / "obj"):
+            shared.append("-DRKCOSIM_DIRECT")
+        else:
+            progress(f"{tool.version} writes triggers in an unknown form: clock edges use `eval`")
     shared += gates
     model = [f"-I{work / 'obj'}", f"-I{harness_folder()}", f"-I{harness_folder() / 'cell'}", *shared]
     sources = together([Source(path, model, _optimise(path)) for path in generated], work)

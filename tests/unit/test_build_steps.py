@@ -1,4 +1,4 @@
-"""Steps of an engine's build: RTLIL, C++ files that are compiled together, activity flags, progress."""
+"""Steps of an engine's build: RTLIL, C++ files that are compiled together, progress."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from amaranth.hdl._nir import CombinationalCycle
 from rkcosim.engines import compilation
 from rkcosim.engines.compilation import Compilation, Source, together
 from rkcosim.engines.quick_rtlil import quickly
-from rkcosim.engines.traces.triggers import take_flags
 
 
 class Sums(Elaboratable):
@@ -93,42 +92,3 @@ def test_small_files_are_compiled_together(tmp_path: Path, monkeypatch: pytest.M
     assert lines[0].startswith("compiling 5 C++ files") and lines[1:4] == [
         "2/5 files compiled", "3/5 files compiled", "4/5 files compiled"
     ]  # fmt: skip
-
-
-_WORK = """void Vcore___024root___eval_nba(Vcore___024root* vlSelf) {
-    if ((0x0000000000002000ULL & vlSelfRef.__VnbaTriggered[0U])) {
-        Vcore___024root___nba_sequent__TOP__0(vlSelf);
-        vlSelfRef.__Vm_traceActivity[1U] = 1U;
-    }
-    if ((3ULL & vlSelfRef.__VnbaTriggered[0U])) {
-        Vcore___024root___nba_comb__TOP__1(vlSelf);
-        vlSelfRef.__Vm_traceActivity[2U] = 1U;
-        Vcore___024root___nba_comb__TOP__2(vlSelf);
-    }
-}
-"""
-
-
-def test_triggers_replace_activity_flags(tmp_path: Path) -> None:
-    path = tmp_path / "Vcore___024root__0.cpp"
-    path.write_text(_WORK)
-    (tmp_path / "Vcore___024root__0__Slow.cpp").write_text("    vlSelfRef.__Vm_traceActivity[1U] = 1U;\n")
-    assert take_flags(tmp_path) == {1: 0x2000, 2: 3}
-    text = path.read_text()
-    assert "traceActivity" not in text and text.count("\n") == _WORK.count("\n") - 2
-    assert "traceActivity" in (tmp_path / "Vcore___024root__0__Slow.cpp").read_text()
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("    if ((3ULL & vlSelfRef.__VnbaTriggered[0U])) {", "    if (anything) {"),
-        ("[2U] = 1U", "[n] = 1U"),
-        ("0x0000000000002000ULL", "0x8000000000000000ULL"),
-    ],
-)
-def test_flags_elsewhere_stay(tmp_path: Path, old: str, new: str) -> None:
-    assert old in _WORK
-    path = tmp_path / "Vcore___024root__0.cpp"
-    path.write_text(_WORK.replace(old, new))
-    assert take_flags(tmp_path) is None and path.read_text() == _WORK.replace(old, new)
