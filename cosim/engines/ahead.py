@@ -2,7 +2,12 @@
 
 The two variants are separate libraries, since the code that writes waveforms slows every cycle down by 6 %
 (busy, dma and network alike) even if no waveform is written. To avoid waiting for the second
-library, a command that had to build one of them starts the build of the other when it ends.
+library, a command that had to build one of them starts the build of the other when it ends. The Verilog of
+the first is kept for it.
+
+One library for both was measured. Without Verilator's activity flags, in place of which the harness knows the
+clock triggers of a cycle, it was still 4 % (busy) and 6 % (DMA) slower than the one without waveforms: what
+costs time is that more signals are stored. Exempting helper signals did not make the code smaller.
 """
 
 from __future__ import annotations

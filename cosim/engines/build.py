@@ -227,7 +227,8 @@ def build(design: verilog.Design | None, variant: Variant, progress: Progress = 
         if found is not None:
             return found
         state = "" if design is None else _state_key(f"{design_hash} {groups}", variant)
-        built = _build_now(design, variant, folder, key, state, progress, tell)
+        origin = f"{design_hash} {groups}"
+        built = _build_now(design, variant, folder, key, state, origin, progress, tell)
         if design is not None and design.config == RK3588:
             built_here.append(variant)
     progress(f"{variant} ready after {time.monotonic() - begin:.1f} s")
@@ -249,6 +250,7 @@ def _build_now(
     folder: Path,
     key: str,
     state: str,
+    origin: str,
     progress: Progress,
     tell: Progress,
 ) -> Path:
@@ -265,7 +267,7 @@ def _build_now(
             raise ValueError(f"a {variant.engine} library needs a design")
         elif variant.engine == "verilator":
             compilation.begin(_verilator_runtime(variant, folder))
-            sources = _verilator_sources(design, variant, work, progress)
+            sources = _verilator_sources(design, variant, work, origin, progress)
         elif variant.engine == "cxxrtl":
             sources = _cxxrtl_sources(design, variant, work, progress)
         elif variant.engine == "plain":
@@ -340,14 +342,34 @@ def _verilator() -> tuple[toolchain.Tool, Path]:
     return tool, tool.include
 
 
+def core_verilog(
+    design: verilog.Design, variant: Variant, work: Path, origin: str, progress: Progress
+) -> Path:
+    """Return a copy in `work` of the core's Verilog, which the cache keeps for the other variants.
+
+    Parameters
+    ----------
+    origin : text that is equal for equal designs.
+    """
+    external = variant.cell == "cpp"
+    groups = design.clock_groups if external else None
+    written = f"{origin} {verilog.SCRIPT_VERSION} {external} {variant.watched} {toolchain.yosys().version}"
+    key = f"verilog-{hashlib.sha256(written.encode()).hexdigest()[:24]}"
+
+    def write(folder: Path) -> None:
+        verilog.write_verilog(design.rtlil(external), folder, groups, watched=variant.watched)
+
+    kept = cache.built(key, verilog.WRITTEN, f"Verilog, {variant.cell} cell", write, progress)
+    return Path(shutil.copy(kept, work))
+
+
 def _verilator_sources(
-    design: verilog.Design, variant: Variant, work: Path, progress: Progress
+    design: verilog.Design, variant: Variant, work: Path, origin: str, progress: Progress
 ) -> list[Source]:
     tool, _ = _verilator()
     begin = time.monotonic()
-    rtlil = design.rtlil(variant.cell == "cpp")
     groups = design.clock_groups if variant.cell == "cpp" else None
-    text = verilog.write_verilog(rtlil, work, groups, watched=variant.watched)
+    text = core_verilog(design, variant, work, origin, progress)
     progress(f"Verilog written after {time.monotonic() - begin:.1f} s ({text.stat().st_size >> 10} KiB)")
     begin = time.monotonic()
     shutil.copy(harness_folder() / "core_top.sv", work)

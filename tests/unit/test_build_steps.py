@@ -13,7 +13,8 @@ from amaranth.back import rtlil
 from amaranth.hdl import Elaboratable, Module, Signal
 from amaranth.hdl._nir import CombinationalCycle
 
-from rkcosim.engines import compilation
+from rkcosim.engines import compilation, verilog
+from rkcosim.engines.build import Variant, core_verilog
 from rkcosim.engines.compilation import Compilation, Source, together
 from rkcosim.engines.quick_rtlil import quickly
 
@@ -92,3 +93,29 @@ def test_small_files_are_compiled_together(tmp_path: Path, monkeypatch: pytest.M
     assert lines[0].startswith("compiling 5 C++ files") and lines[1:4] == [
         "2/5 files compiled", "3/5 files compiled", "4/5 files compiled"
     ]  # fmt: skip
+
+
+def test_the_verilog_is_kept_for_other_variants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RKCOSIM_CACHE", str(tmp_path / "cache"))
+    made: list[bool] = []
+
+    class Counted(verilog.Design):
+        def rtlil(self, external_cell: bool) -> str:
+            made.append(external_cell)
+            return text_of(Sums())
+
+    design = Counted(Sums, has_cell=True)
+    texts = []
+    for number, (variant, origin) in enumerate(
+        [
+            (Variant("verilator", "cpp"), "one"),
+            (Variant("verilator", "cpp", traced=True), "one"),
+            (Variant("verilator", "rtl"), "one"),
+            (Variant("verilator", "cpp"), "two"),
+        ]
+    ):
+        work = tmp_path / str(number)
+        work.mkdir()
+        texts.append(core_verilog(design, variant, work, origin, lambda text: None).read_text())
+    assert made == [True, False, True], "the second variant takes the first one's"
+    assert "module" in texts[0] and texts[0] == texts[1]
