@@ -2,9 +2,9 @@
 
     python -m tools.engine_wheel dist
 
-It builds the default engine for processors with x86-64-v3 (unless the cache has it) and packs it into a
-wheel. Installed beside `rkcosim` of the same sources, it makes a C++ compiler unnecessary for that engine
-(rkcosim.engines.prebuilt).
+It builds the default engine, with and without waveforms, for processors with x86-64-v3 (unless the cache has
+them), and packs them into a wheel. Installed beside `rkcosim` of the same sources, it makes a C++ compiler
+unnecessary for these engines (rkcosim.engines.prebuilt).
 """
 
 from __future__ import annotations
@@ -69,11 +69,13 @@ def write_wheel(package: Path, folder: Path, version: str) -> Path:
     return wheel
 
 
-def collect(package: Path) -> None:
-    """Build the default engine and put it into `package`, in the form of a cache folder."""
+def collect(package: Path, variants: list[Variant]) -> None:
+    """Build engines of the RK3588's core and put them into `package`, in the form of a cache folder."""
     os.environ["RKCOSIM_CXXFLAGS"] = prebuilt.FLAGS
-    design, variant = verilog.npu_design(RK3588), Variant("verilator", "cpp")
-    build.pack(design, variant, build.build(design, variant), package)
+    design = verilog.as_design(verilog.npu_design(RK3588))
+    for variant in variants:
+        library = build.build(design, variant)
+        build.pack(design, variant, library, package)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -83,7 +85,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as name:
         package = Path(name)
-        collect(package)
+        collect(package, [Variant("verilator", "cpp"), Variant("verilator", "cpp", traced=True)])
         wheel = write_wheel(package, given.folder, toolchain.package_version("rkcosim"))
     cache.say(f"{wheel} ({wheel.stat().st_size / 1e6:.1f} MB)")
     return 0

@@ -59,19 +59,6 @@ class Variant:
         return ", ".join([f"{self.engine} model", cell, *extra])
 
 
-def as_built(design: verilog.Design | None, variant: Variant) -> Variant:
-    """Return the variant that is built for this one.
-
-    The default engine is always built with the code that writes waveforms: where the harness sets the clocks'
-    triggers itself, that code costs nothing while no waveform is written (rkcosim.engines.traces.triggers).
-    """
-    gated = design is not None and design.clock_groups is not None
-    default = variant.engine == "verilator" and variant.cell == "cpp"
-    if gated and default and not (variant.probed or variant.watched):
-        return dataclasses.replace(variant, traced=True)
-    return variant
-
-
 def harness_folder() -> Path:
     """Return the folder of the C++ harness, which is installed with its package."""
     return Path(next(iter(rkcosim.engines.harness.__path__)))
@@ -161,15 +148,14 @@ def _portable_key(design_hash: str, variant: Variant) -> str:
 
 def _is_packed(design: verilog.Design | None, variant: Variant) -> bool:
     """Return True if the package of prebuilt engines has this one, in some state of the sources."""
-    if design is None or design.config != RK3588:
-        return False
-    return variant == as_built(design, Variant("verilator", "cpp"))
+    plain = Variant("verilator", "cpp")
+    known = variant in (plain, dataclasses.replace(plain, traced=True))
+    return known and design is not None and design.config == RK3588
 
 
 def pack(design: verilog.Design, variant: Variant, library: Path, package: Path) -> None:
     """Put a built library into the folder of a package (rkcosim.engines.prebuilt), with its stamp."""
     external = variant.cell == "cpp"
-    variant = as_built(design, variant)
     design_hash = _design_hash(design, external)
     facts = json.loads((library.parent / "meta.json").read_text())
     facts = {name: facts[name] for name in ("variant", "state")}
@@ -224,7 +210,6 @@ def build(design: verilog.Design | None, variant: Variant, progress: Progress = 
     BuildError
         if a tool is missing or fails, or if the library is not in the cache and the cache cannot be written.
     """
-    variant = as_built(design, variant)
     packed = _is_packed(design, variant) and prebuilt.installed() is not None
     if not packed:
         toolchain.compiler()
@@ -246,7 +231,8 @@ def build(design: verilog.Design | None, variant: Variant, progress: Progress = 
         if found is not None:
             return found
         state = "" if design is None else _state_key(f"{design_hash} {groups}", variant)
-        built = _build_now(design, variant, folder, key, state, progress, tell)
+        origin = f"{design_hash} {groups}"
+        built = _build_now(design, variant, folder, key, state, origin, progress, tell)
         if design is not None and design.config == RK3588 and variant.engine != "timing":
             built_here.append(variant)
     progress(f"{variant} ready after {time.monotonic() - begin:.1f} s")
@@ -268,6 +254,7 @@ def _build_now(
     folder: Path,
     key: str,
     state: str,
+    origin: str,
     progress: Progress,
     tell: Progress,
 ) -> Path:
@@ -284,7 +271,7 @@ def _build_now(
             raise ValueError(f"a {variant.engine} library needs a design")
         elif variant.engine == "verilator":
             compilation.begin(_verilator_runtime(variant, folder))
-            sources = _verilator_sources(design, variant, work, progress)
+            sources = _verilator_sources(design, variant, work, origin, progress)
         elif variant.engine == "cxxrtl":
             sources = _cxxrtl_sources(design, variant, work, progress)
         elif variant.engine == "timing":
@@ -363,14 +350,34 @@ def _verilator() -> tuple[toolchain.Tool, Path]:
     return tool, tool.include
 
 
+def core_verilog(
+    design: verilog.Design, variant: Variant, work: Path, origin: str, progress: Progress
+) -> Path:
+    """Return a copy in `work` of the core's Verilog, which the cache keeps for the other variants.
+
+    Parameters
+    ----------
+    origin : text that is equal for equal designs.
+    """
+    external = variant.cell == "cpp"
+    groups = design.clock_groups if external else None
+    written = f"{origin} {verilog.SCRIPT_VERSION} {external} {variant.watched} {toolchain.yosys().version}"
+    key = f"verilog-{hashlib.sha256(written.encode()).hexdigest()[:24]}"
+
+    def write(folder: Path) -> None:
+        verilog.write_verilog(design.rtlil(external), folder, groups, watched=variant.watched)
+
+    kept = cache.built(key, verilog.WRITTEN, f"Verilog, {variant.cell} cell", write, progress)
+    return Path(shutil.copy(kept, work))
+
+
 def _verilator_sources(
-    design: verilog.Design, variant: Variant, work: Path, progress: Progress
+    design: verilog.Design, variant: Variant, work: Path, origin: str, progress: Progress
 ) -> list[Source]:
     tool, _ = _verilator()
     begin = time.monotonic()
-    rtlil = design.rtlil(variant.cell == "cpp")
     groups = design.clock_groups if variant.cell == "cpp" else None
-    text = verilog.write_verilog(rtlil, work, groups, watched=variant.watched)
+    text = core_verilog(design, variant, work, origin, progress)
     progress(f"Verilog written after {time.monotonic() - begin:.1f} s ({text.stat().st_size >> 10} KiB)")
     begin = time.monotonic()
     shutil.copy(harness_folder() / "core_top.sv", work)
@@ -383,18 +390,18 @@ def _verilator_sources(
     files.append("apart.vlt")
     gates = [f"-DRKCOSIM_GATES={len(groups)}"] if groups else []  # a macro of the Verilog and of the C++
     tool.run([*_verilator_flags(variant), *gates, "--Mdir", "obj", *files], work)
-    direct = bool(groups) and not variant.watched and clock_gates.sets_triggers(work / "obj")
-    if groups and not variant.watched and not direct:
-        progress(f"{tool.version} writes triggers in an unknown form: clock edges use `eval`")
     if variant.traced:
-        trace_table.write_table(work / "obj", tool.version, direct=direct)
+        trace_table.write_table(work / "obj", tool.version)
     generated = [p for p in sorted((work / "obj").glob("*.cpp")) if not p.name.startswith("Vcore__Trace")]
     size = sum(path.stat().st_size for path in generated) >> 10
     progress(f"Verilator took {time.monotonic() - begin:.1f} s ({len(generated)} files, {size} KiB)")
 
     shared = _verilator_options(variant)
-    if direct:
-        shared.append("-DRKCOSIM_DIRECT")
+    if groups and not variant.watched:
+        if clock_gates.sets_triggers(work / "obj"):
+            shared.append("-DRKCOSIM_DIRECT")
+        else:
+            progress(f"{tool.version} writes triggers in an unknown form: clock edges use `eval`")
     shared += gates
     model = [f"-I{work / 'obj'}", f"-I{harness_folder()}", f"-I{harness_folder() / 'cell'}", *shared]
     sources = together([Source(path, model, _optimise(path)) for path in generated], work)

@@ -167,7 +167,7 @@ def open_engine(
         cell = "cpp" if described.has_cell and not exact else "rtl"
 
         def variant(traced: bool) -> Variant:
-            return build.as_built(described, Variant(name, cell, traced, probed, watched))
+            return Variant(name, cell, traced, probed, watched)
 
         def library(traced: bool) -> Path:
             return build.build(described, variant(traced), progress)

@@ -94,6 +94,6 @@ def find(key: str, name: str, progress: Progress) -> Path | None:
         progress(f"{found} is not used: {found.refusal}")
         return None
     if not (found.folder / key).exists():
-        progress(f"{found} is not used: its engine was built from other sources than these")
+        progress(f"{found} is not used: it has no such engine for these sources")
         return None
     return cache.fetch(found.folder, key, name, progress, own=False)

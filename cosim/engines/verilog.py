@@ -18,6 +18,9 @@ from rkcosim.engines.plain_names import plain_rtlil
 TOP = "core"
 """Module name of the compiled core: Verilator's class is `Vcore`, CXXRTL's `p_core`."""
 
+WRITTEN = "core.v"
+"""Name of the file of `write_verilog`."""
+
 SCRIPT_VERSION = 7  # part of every key; to be incremented when the output of this file changes
 
 
@@ -231,10 +234,10 @@ _BRANCHES = "proc -nomux -norom"
 def _yosys_verilog(rtlil: str, folder: Path, process: str, *, attributes: bool = False) -> Path:
     (folder / "core.il").write_text(rtlil)
     script = ["read_rtlil core.il", process, "memory_collect"]
-    script += [f"write_verilog {'' if attributes else '-noattr '}core.v"]
+    script += [f"write_verilog {'' if attributes else '-noattr '}{WRITTEN}"]
     (folder / "verilog.ys").write_text("\n".join(script) + "\n")
     toolchain.yosys().run(["verilog.ys"], folder)
-    return folder / "core.v"
+    return folder / WRITTEN
 
 
 _TRIGGER = re.compile(r"\\\$auto\$verilog_backend\.cc:\d+:dump_module\$(\d+) ")

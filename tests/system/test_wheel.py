@@ -100,6 +100,41 @@ def test_demo_model_runs_from_the_wheel(installed: Path, engine: str):
     assert "MATCH" in result.stdout
 
 
+@pytest.mark.heavy
+def test_a_prebuilt_engine_needs_no_compiler(installed: Path, tmp_path: Path):
+    if shutil.which("g++") is None:
+        pytest.skip("no C++ compiler on this machine")
+    built = subprocess.run(
+        [sys.executable, "-m", "tools.engine_wheel", str(tmp_path / "dist")],
+        cwd=ROOT, capture_output=True, text=True, timeout=1100, check=False,
+    )  # fmt: skip
+    assert built.returncode == 0, built.stdout + built.stderr
+    (wheel,) = (tmp_path / "dist").glob("rkcosim_engine_x86_64_v3-*-manylinux_2_*_x86_64.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")
+    (tmp_path / "bin").mkdir()
+    environment = {
+        "PATH": str(tmp_path / "bin"),
+        "PYTHONPATH": os.pathsep.join([str(installed), str(tmp_path / "site")]),
+        "RKCOSIM_CACHE": str(tmp_path / "cache"),
+    }
+
+    def run(**more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [
+                sys.executable, "-m", "rkcosim", "run", str(DIGITS / "digits_int8.onnx"), "--input",
+                str(DIGITS / "held_back.npz"), "--limit", "1", "--check", "--trace", str(tmp_path / "w.vcd"),
+            ],
+            cwd=tmp_path, env=environment | more, capture_output=True, text=True, timeout=600, check=False,
+        )  # fmt: skip
+
+    done = run()
+    assert done.returncode == 0 and "MATCH" in done.stdout, done.stdout + done.stderr
+    assert "building" not in done.stderr and (tmp_path / "w.vcd").stat().st_size > 100_000
+    without = run(RKCOSIM_PREBUILT="0")
+    assert without.returncode != 0 and "install a C++17 compiler" in without.stderr
+
+
 def test_programs_reach_the_device_of_the_wheel(installed: Path):
     if not any(shutil.which(name) for name in ("cc", "gcc", "clang", "g++")):
         pytest.skip("no C compiler on this machine")

@@ -31,10 +31,10 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 @pytest.mark.parametrize(
     ("built", "wanted"),
     [
-        ([Variant("verilator", "cpp", traced=True)], []),  # serves runs without waveforms too
+        ([Variant("verilator", "cpp")], [["--traced"]]),
         ([Variant("verilator", "rtl")], [["--exact", "--traced"]]),
-        ([Variant("verilator", "rtl", traced=True)], [["--exact"]]),
-        ([Variant("verilator", "rtl"), Variant("verilator", "rtl", traced=True)], []),
+        ([Variant("verilator", "cpp", traced=True)], [[]]),
+        ([Variant("verilator", "cpp"), Variant("verilator", "cpp", traced=True)], []),
         ([Variant("verilator", "cpp", probed=True)], []),
         ([Variant("cxxrtl", "cpp")], []),
         ([], []),
@@ -59,21 +59,21 @@ def test_nothing_is_built_ahead_where_nobody_wants_it(
     started: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(ahead.VARIABLE, "0")
-    build.built_here.append(Variant("verilator", "rtl"))
+    build.built_here.append(Variant("verilator", "cpp"))
     ahead.start()
     assert started == []
 
 
 def test_a_command_starts_it_when_it_ends(started: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     def app(**options: Any) -> None:
-        build.built_here.append(Variant("verilator", "rtl"))
+        build.built_here.append(Variant("verilator", "cpp"))
         raise SystemExit(1)
 
     monkeypatch.setattr(command, "app", app)
     monkeypatch.setattr(command, "hear_sigterm", lambda: None)
     with pytest.raises(SystemExit):
         command.main()
-    assert started == [["--exact", "--traced"]]
+    assert started == [["--traced"]]
 
 
 def test_the_process_knows_its_options(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Steps of an engine's build: RTLIL, C++ files that are compiled together, activity flags, progress."""
+"""Steps of an engine's build: RTLIL, C++ files that are compiled together, progress."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from amaranth.back import rtlil
 from amaranth.hdl import Elaboratable, Module, Signal
 from amaranth.hdl._nir import CombinationalCycle
 
-from rkcosim.engines import compilation
+from rkcosim.engines import compilation, verilog
+from rkcosim.engines.build import Variant, core_verilog
 from rkcosim.engines.compilation import Compilation, Source, together
 from rkcosim.engines.quick_rtlil import quickly
-from rkcosim.engines.traces.triggers import take_flags
 
 
 class Sums(Elaboratable):
@@ -95,40 +95,27 @@ def test_small_files_are_compiled_together(tmp_path: Path, monkeypatch: pytest.M
     ]  # fmt: skip
 
 
-_WORK = """void Vcore___024root___eval_nba(Vcore___024root* vlSelf) {
-    if ((0x0000000000002000ULL & vlSelfRef.__VnbaTriggered[0U])) {
-        Vcore___024root___nba_sequent__TOP__0(vlSelf);
-        vlSelfRef.__Vm_traceActivity[1U] = 1U;
-    }
-    if ((3ULL & vlSelfRef.__VnbaTriggered[0U])) {
-        Vcore___024root___nba_comb__TOP__1(vlSelf);
-        vlSelfRef.__Vm_traceActivity[2U] = 1U;
-        Vcore___024root___nba_comb__TOP__2(vlSelf);
-    }
-}
-"""
+def test_the_verilog_is_kept_for_other_variants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RKCOSIM_CACHE", str(tmp_path / "cache"))
+    made: list[bool] = []
 
+    class Counted(verilog.Design):
+        def rtlil(self, external_cell: bool) -> str:
+            made.append(external_cell)
+            return text_of(Sums())
 
-def test_triggers_replace_activity_flags(tmp_path: Path) -> None:
-    path = tmp_path / "Vcore___024root__0.cpp"
-    path.write_text(_WORK)
-    (tmp_path / "Vcore___024root__0__Slow.cpp").write_text("    vlSelfRef.__Vm_traceActivity[1U] = 1U;\n")
-    assert take_flags(tmp_path) == {1: 0x2000, 2: 3}
-    text = path.read_text()
-    assert "traceActivity" not in text and text.count("\n") == _WORK.count("\n") - 2
-    assert "traceActivity" in (tmp_path / "Vcore___024root__0__Slow.cpp").read_text()
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("    if ((3ULL & vlSelfRef.__VnbaTriggered[0U])) {", "    if (anything) {"),
-        ("[2U] = 1U", "[n] = 1U"),
-        ("0x0000000000002000ULL", "0x8000000000000000ULL"),
-    ],
-)
-def test_flags_elsewhere_stay(tmp_path: Path, old: str, new: str) -> None:
-    assert old in _WORK
-    path = tmp_path / "Vcore___024root__0.cpp"
-    path.write_text(_WORK.replace(old, new))
-    assert take_flags(tmp_path) is None and path.read_text() == _WORK.replace(old, new)
+    design = Counted(Sums, has_cell=True)
+    texts = []
+    for number, (variant, origin) in enumerate(
+        [
+            (Variant("verilator", "cpp"), "one"),
+            (Variant("verilator", "cpp", traced=True), "one"),
+            (Variant("verilator", "rtl"), "one"),
+            (Variant("verilator", "cpp"), "two"),
+        ]
+    ):
+        work = tmp_path / str(number)
+        work.mkdir()
+        texts.append(core_verilog(design, variant, work, origin, lambda text: None).read_text())
+    assert made == [True, False, True], "the second variant takes the first one's"
+    assert "module" in texts[0] and texts[0] == texts[1]

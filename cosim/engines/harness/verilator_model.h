@@ -42,9 +42,7 @@ extern const TraceGroup rk_table_groups[];
 extern const uint32_t rk_table_places[];
 extern const char rk_table_names[];
 extern const TraceSizes rk_table_sizes;
-#ifndef RKCOSIM_DIRECT
 uint64_t rk_table_activity(Vcore__Syms*);
-#endif
 #endif
 
 #ifdef RKCOSIM_DIRECT
@@ -138,9 +136,6 @@ public:
         }
         model_restores = false;
         a.failed |= own.failed;
-#ifdef RKCOSIM_DIRECT
-        triggered = ~0ull;
-#endif
 #ifdef RKCOSIM_CELL
         a(bytes);
         if (bytes.size() == cells.state_bytes()) cells.restore(bytes.data());
@@ -196,12 +191,7 @@ public:
     void trace_sample(TraceSampler& sampler, bool all) {
         if (selected.empty()) return;
         Vcore__Syms* const symbols = top.rootp->vlSymsp;
-#ifdef RKCOSIM_DIRECT
-        const uint64_t flags = triggered;
-        triggered = 0;
-#else
         const uint64_t flags = rk_table_activity(symbols);
-#endif
         for (const TraceGroup& group : selected)
             if (all || group.causes & (flags | ALWAYS)) group.sample(symbols, sampler);
     }
@@ -225,7 +215,6 @@ private:
     // `eval` would compute them twice at either edge.
     static constexpr uint32_t PIN_GROUPS = 4;
     uint64_t always, gate[RKCOSIM_GATES], pin[PIN_GROUPS];
-    uint64_t triggered = ~0ull;  // since the last sample of a waveform: what may have changed
 
     void learn() {
         const auto trigger = [this](auto& clock, uint32_t bits) {
@@ -246,7 +235,6 @@ private:
         uint64_t triggers = always;
         for (uint32_t bits = top.awake; bits; bits &= bits - 1) triggers |= gate[__builtin_ctz(bits)];
         for (; pins; pins &= pins - 1) triggers |= pin[__builtin_ctz(pins)];
-        triggered |= triggers;
         top.rootp->__VnbaTriggered[0] = triggers;
         Vcore___024root___eval_nba(top.rootp);
         top.rootp->__VnbaTriggered[0] = 0;

@@ -17,9 +17,7 @@ from pathlib import Path
 from rkcosim.engines import toolchain
 from rkcosim.engines.protocol import BuildError
 from rkcosim.engines.traces import names as trace_names
-from rkcosim.engines.traces import triggers as trace_triggers
 from rkcosim.engines.traces.names import Declaration, placed
-from rkcosim.engines.traces.triggers import take_flags
 
 _FUNCTION = re.compile(
     r"^(?:VL_ATTR_COLD )?(?:static )?void (Vcore\w*)\([^\n]*\) \{\n(.*?)^\}$", re.MULTILINE | re.DOTALL
@@ -45,7 +43,6 @@ _TEMPORARY = re.compile(r"\b__Vtemp_\d+\b")
 
 _TYPES = {"Bit": "CData", "CData": "CData", "SData": "SData", "IData": "IData", "QData": "QData"}
 _FILE_SIGNALS = 1500
-_ALWAYS = 1 << 63
 
 
 @dataclass
@@ -57,8 +54,8 @@ class Signal:
     kind: str
     expression: str
     before: list[str] = field(default_factory=list)
-    activity: frozenset[int] | None = None
-    """Verilator's activity flags, one of which is set if the value may have changed; None: always."""
+    activity: int | None = None
+    """Bits of Verilator's activity flags, one of which is set if the value may have changed; None: always."""
 
 
 class _UnknownForm(BuildError):
@@ -145,14 +142,12 @@ def read_signals(functions: dict[str, list[str]]) -> dict[int, Signal]:
         if not name.startswith("Vcore___024root__"):
             continue  # of a module that remains a separate class (float kernels): not traced
         if ("__trace_chg_" in name and "dtype" not in name) or constant:
-            for signal in _changes(name, functions, frozenset() if constant else None):
+            for signal in _changes(name, functions, 0 if constant else None):
                 signals[signal.code] = signal
     return signals
 
 
-def _changes(
-    function: str, functions: dict[str, list[str]], activity: frozenset[int] | None
-) -> Iterator[Signal]:
+def _changes(function: str, functions: dict[str, list[str]], activity: int | None) -> Iterator[Signal]:
     """Yield the values that a function compares; `activity` is that of its first statements."""
     temporaries: dict[str, list[str]] = {}
     inside = False
@@ -175,7 +170,7 @@ def _changes(
                 continue
             if not flags or inside:
                 raise _UnknownForm(statement[:80])
-            activity = frozenset(flags)
+            activity = sum(1 << n for n in flags) if max(flags) < 63 else None
             inside = True
         elif statement == "}":
             activity, inside = None, False
@@ -247,11 +242,10 @@ void Vcore___024root__trace_register(Vcore___024root*, VerilatedVcd*) {}
 
 def fingerprint() -> bytes:
     """Return what the table depends on besides the core: this code and the names it keeps."""
-    modules = (__file__, trace_names.__file__, trace_triggers.__file__)
-    return b"".join(Path(str(path)).read_bytes() for path in modules)
+    return Path(__file__).read_bytes() + Path(trace_names.__file__).read_bytes()
 
 
-def write_table(generated: Path, version: str, *, direct: bool = False) -> list[Path]:
+def write_table(generated: Path, version: str) -> list[Path]:
     """Write the table to the folder of Verilator's files.
 
     Return the files to compile instead of its tracing code.
@@ -260,7 +254,6 @@ def write_table(generated: Path, version: str, *, direct: bool = False) -> list[
     ----------
     generated : folder of Verilator's output.
     version : the Verilator that wrote it, for the error.
-    direct : the harness sets the triggers, which then replace the activity flags (`triggers.take_flags`).
 
     Raises
     ------
@@ -268,7 +261,7 @@ def write_table(generated: Path, version: str, *, direct: bool = False) -> list[
         if Verilator's code has another form than that of the supported version.
     """
     try:
-        return _write_table(generated, direct)
+        return _write_table(generated)
     except _UnknownForm as error:
         raise BuildError(
             f"waveforms are read from the tracing code of Verilator {toolchain.VERILATOR}; {version} writes "
@@ -276,7 +269,7 @@ def write_table(generated: Path, version: str, *, direct: bool = False) -> list[
         ) from error
 
 
-def _write_table(generated: Path, direct: bool) -> list[Path]:
+def _write_table(generated: Path) -> list[Path]:
     functions: dict[str, list[str]] = {}
     for path in sorted(generated.glob("Vcore__Trace*.cpp")):
         functions |= _functions(path.read_text())
@@ -286,23 +279,19 @@ def _write_table(generated: Path, direct: bool) -> list[Path]:
     if missing or not shown:
         raise _UnknownForm(f"no value of {', '.join(missing[:3]) or 'anything'}")
 
-    triggers = take_flags(generated) if direct else None
-    if direct and triggers is None:
-        raise _UnknownForm("activity flags outside of a trigger's block")
-
     scopes: dict[int, set[str]] = defaultdict(set)
     for item in shown:
         scopes[item.code].add(_scope_of(item.path))
-    groups: dict[tuple[tuple[str, ...], int], list[int]] = defaultdict(list)
+    groups: dict[tuple[tuple[str, ...], int | None], list[int]] = defaultdict(list)
     for code in sorted(scopes):
-        groups[tuple(sorted(scopes[code])), _causes(signals[code].activity, triggers)].append(code)
+        groups[tuple(sorted(scopes[code])), signals[code].activity].append(code)
 
     number: dict[int, int] = {}
     places: dict[int, int] = {}
     word = 0
     files: list[list[str]] = [[]]
     rows: list[str] = []
-    for index, ((_, causes), codes) in enumerate(groups.items()):
+    for index, ((_, activity), codes) in enumerate(groups.items()):
         if len(number) >= _FILE_SIGNALS * len(files):
             files.append([])
         body = []
@@ -315,7 +304,8 @@ def _write_table(generated: Path, direct: bool) -> list[Path]:
             f"void rk_table_group_{index}(Vcore__Syms* vlSymsp, TraceSampler& s) {{\n"
             f"    auto& vlSelfRef = vlSymsp->TOP;\n    (void)vlSelfRef;\n{''.join(body)}}}\n"
         )
-        rows.append(f"    {{rk_table_group_{index}, {causes}ULL, {first}, {len(number)}}},\n")
+        mask = f"{1 << 63 if activity is None else activity}ULL"  # bit 63: always
+        rows.append(f"    {{rk_table_group_{index}, {mask}, {first}, {len(number)}}},\n")
 
     paths = []
     for count, functions_text in enumerate(files):
@@ -325,7 +315,9 @@ def _write_table(generated: Path, direct: bool) -> list[Path]:
     declared = "".join(f"void rk_table_group_{n}(Vcore__Syms*, TraceSampler&);\n" for n in range(len(groups)))
     names = "".join(f'    "{item.path} {number[item.code]} {item.bits}\\n"\n' for item in shown)
     sizes = ", ".join(str(places[code]) for code in number)
-    flags = max((n for s in signals.values() for n in s.activity or () if n < 63), default=0)
+    flags = max(
+        (n for s in signals.values() if s.activity for n in range(63) if s.activity >> n & 1), default=0
+    )
     table = generated / "trace_table.cpp"
     table.write_text(
         f"{_HEADER}{declared}\n"
@@ -333,26 +325,6 @@ def _write_table(generated: Path, direct: bool) -> list[Path]:
         f"extern const uint32_t rk_table_places[] = {{{sizes}}};\n"
         f"extern const char rk_table_names[] =\n{names};\n"
         f"extern const TraceSizes rk_table_sizes = {{{len(groups)}, {len(number)}, {word}}};\n"
-        f"{_STUBS if direct else _activity(flags) + _STUBS}"
-    )
-    return [table, *paths]
-
-
-def _causes(activity: frozenset[int] | None, triggers: dict[int, int] | None) -> int:
-    """Return the bits of a group: of triggers, or without them of activity flags; bit 63: always."""
-    if activity is None:
-        return _ALWAYS
-    if triggers is None:
-        return sum(1 << n for n in activity) if max(activity, default=0) < 63 else _ALWAYS
-    found = 0
-    for flag in activity:
-        found |= triggers.get(flag, _ALWAYS)
-    return found
-
-
-def _activity(flags: int) -> str:
-    """Return the C++ function that reads and clears the activity flags up to `flags`."""
-    return (
         "uint64_t rk_table_activity(Vcore__Syms* syms) {\n"
         "    // Each flag is a byte, 0 or 1; the product moves eight of them into one byte.\n"
         "    uint64_t bytes[8] = {}, flags = 0;\n"
@@ -360,5 +332,6 @@ def _activity(flags: int) -> str:
         f"    std::memset(&syms->TOP.__Vm_traceActivity[0], 0, {flags + 1});\n"
         "    for (int n = 0; n < 8; n++) flags |= (bytes[n] * 0x0102040810204080ULL >> 56) << 8 * n;\n"
         "    return flags;\n"
-        "}\n"
+        f"}}\n{_STUBS}"
     )
+    return [table, *paths]

@@ -64,10 +64,7 @@ def open_plain(progress: Progress = say, design: Any = None) -> SocEngine:
 
 
 def _flags(engine: str, cell: str = "rtl") -> str:
-    from rkcosim.spec.config import RK3588
-
-    variant = build.as_built(verilog.npu_design(RK3588), Variant(engine, cell))
-    words = build.flags_in_words(variant)
+    words = build.flags_in_words(Variant(engine, cell))
     return f"{words}, the cell -O3" if cell == "cpp" else words
 
 
