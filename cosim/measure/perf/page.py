@@ -23,6 +23,7 @@ from rkcosim.waves.whole_file import whole_file
 SECTIONS = (
     "bench",
     "networks",
+    "fast",
     "layers",
     "validate",
     "rknn",
