@@ -116,7 +116,8 @@ class Compilation:
         count = os.cpu_count() or 1
         total = len(self._early) + len(order)
         progress(f"compiling {total} C++ files on {count} processors")
-        jobs = [self._pool(count).submit(self._compile, source) for source in order]
+        pool = self._pool(count)
+        jobs = [pool.submit(self._compile, source) for source in order]
         jobs += self._early
         with under_way.step("compiling", total) as step:
             for job in as_completed(jobs):
