@@ -2,7 +2,7 @@
 
     python -m tools.coverage                            # all runs
     python -m tools.coverage 'conformance: chains'      # some
-    python -m tools.coverage --page docs/rtl_coverage.md  # all, and the page
+    python -m tools.coverage --page build/rtl_coverage.md  # all, and the page
 
 The core is compiled with counters (tools/coverage/model.py). Every run is a process of its own, and its
 result is kept in build/coverage, so that what was stopped goes on where it was. The exit code is 1 if a run
@@ -62,7 +62,7 @@ def _run(words: Sequence[str]) -> int:
     from rkcosim.cli.main import app
 
     try:
-        app(list(words), standalone_mode=False)
+        app(list(words))
     except SystemExit as end:
         return int(end.code or 0)
     return 0
@@ -124,11 +124,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     folder = FOLDER / model.key()
-    library = model.library(folder)
-    counters = model.Counters.load(folder / "counters.json")
+    libraries = {True: model.library(folder, False), False: model.library(folder / "fast", True)}
+    counters = {
+        cell: model.Counters.load(path.with_name("counters.json")) for cell, path in libraries.items()
+    }
     if given.one:
         piece = next(piece for piece in PIECES if piece.name == given.one)
-        return run_here(piece, library.resolve(), counters.size, given.result)
+        return run_here(piece, libraries[piece.cell], counters[piece.cell].size, given.result)
     unknown = set(given.names) - {piece.name for piece in PIECES}
     if unknown:
         parser.error(f"no run is called {', '.join(sorted(unknown))}")
@@ -141,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             code = done.result()
             said = "ok" if code == 0 else "too long" if code < 0 else f"exit code {code}"
             print(f"{said:12} {running[done].name}", flush=True)
-    seen = np.zeros(counters.size, bool)
+    seen = {cell: np.zeros(known.size, bool) for cell, known in counters.items()}
     runs, problems = [], []
     for piece in chosen:
         result = _result(folder, piece)
@@ -149,12 +151,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             problems.append(f"{piece.name}: no result, see {result.with_suffix('.log')}")
             continue
         with np.load(result) as kept:
-            seen |= np.unpackbits(kept["seen"], count=counters.size).astype(bool)
+            above = np.unpackbits(kept["seen"], count=counters[piece.cell].size).astype(bool)
+            seen[piece.cell] |= above
             facts = json.loads(str(kept["facts"]))
         runs.append(Run(piece.name, facts["cycles"], facts["seconds"]))
         if facts["code"]:
             problems.append(f"{piece.name}: exit code {facts['code']}, see {result.with_suffix('.log')}")
-    found = coverage(counters, seen)
+    found = coverage(counters[True], seen[True], (counters[False], seen[False]))
     reasons = read()
     problems += _problems(found, reasons) if chosen == list(PIECES) else []
     if given.page:

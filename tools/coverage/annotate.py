@@ -41,12 +41,12 @@ class Annotated:
     -------
     text : the Verilog, in which the marks have their positions as comments, and signals that are not counted
         are excluded from the toggle coverage.
-    statements : positions of the statements of a branch, by a line of the Verilog in that branch.
+    statements : name of a branch and positions of its statements, by a line of the Verilog in that branch.
     signals : the signals that are counted.
     """
 
     text: str
-    statements: dict[int, tuple[str, ...]]
+    statements: dict[int, tuple[str, tuple[str, ...]]]
     signals: list[Signal]
 
 
@@ -61,12 +61,16 @@ def annotate(text: str, places: Sequence[Sequence[str]]) -> Annotated:
     lines = text.split("\n")
     modules = list(_modules(lines))
     outputs = {module.name: module.outputs() for module in modules}
-    statements: dict[int, tuple[str, ...]] = {}
+    statements: dict[int, tuple[str, tuple[str, ...]]] = {}
+    name, count = "", 0
     for number, line in enumerate(lines):
+        if begin := _MODULE.match(line):
+            name, count = begin[1], 0
         if found := _MARK.match(line):
             ours = tuple(place for place in places[int(found[2])] if place.startswith(OURS))
+            count += 1
             if ours:
-                statements[number + 1] = ours
+                statements[number + 1] = (f"{name}:{count}", ours)
             lines[number] = f"{line}  // src = {'|'.join(ours)}"
     signals = []
     for module in modules:
@@ -79,6 +83,7 @@ def annotate(text: str, places: Sequence[Sequence[str]]) -> Annotated:
     return Annotated("\n".join(lines), statements, signals)
 
 
+_MODULE = re.compile(r"^module (\w+)\(")
 _MARK = re.compile(rf"^( +){MARK}_(\d+)_\d+ = 1'h1;$")
 _SOURCE = re.compile(r'^  \(\* src = "([^"]*)" \*\)$')
 _DECLARED = re.compile(r"^  (input|output|wire|reg) (?:\[(\d+):(\d+)\] )?(\w+)( \[\d+:\d+\])?(?: = .*)?;$")
@@ -198,7 +203,7 @@ _PART = re.compile(r"^(\w+)(?:\[(\d+)(?::(\d+))?\])?$")
 def _modules(lines: Sequence[str]) -> Iterator[_Module]:
     first, name = 0, ""
     for number, line in enumerate(lines):
-        if found := re.match(r"^module (\w+)\(", line):
+        if found := _MODULE.match(line):
             first, name = number, found[1]
         elif line == "endmodule":
             yield _Module(name, first, list(lines[first:number]))

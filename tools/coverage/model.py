@@ -46,13 +46,13 @@ class Counters:
 
     Members
     -------
-    statements : pairs of a counter and positions ("file:line" each) of the statements that it counts.
+    statements : a counter, the name of a branch and the positions ("file:line" each) of its statements.
     signals : pairs of the counter for bit 0 of a signal becoming 0 and the signal. Bit k has the counters 2k
         (to 0) and 2k + 1 (to 1) from there.
     size : number of counters.
     """
 
-    statements: list[tuple[int, tuple[str, ...]]]
+    statements: list[tuple[int, str, tuple[str, ...]]]
     signals: list[tuple[int, Signal]]
     size: int
 
@@ -66,7 +66,7 @@ class Counters:
         """Read a file of `save`."""
         kept = json.loads(path.read_text())
         return cls(
-            [(counter, tuple(places)) for counter, places in kept["statements"]],
+            [(counter, branch, tuple(places)) for counter, branch, places in kept["statements"]],
             [(counter, Signal(**{**s, "bits": tuple(s["bits"])})) for counter, s in kept["signals"]],
             kept["size"],
         )
@@ -117,15 +117,15 @@ def counters_of(generated: Sequence[str], found: Annotated, file: str) -> Counte
             size = max(size, int(counter) + 2 * (int(high) - int(low) + 1))
             if name == file:
                 toggles[_decoded(module), _decoded(signal)] = int(counter)
-    statements = [(branch.get(line, -1), places) for line, places in found.statements.items()]
+    statements = [(branch.get(line, -1), *marked) for line, marked in found.statements.items()]
     signals = [(toggles.get((signal.module, signal.name), -1), signal) for signal in found.signals]
-    lost = [places for counter, places in statements if counter < 0]
+    lost = [name for counter, name, _ in statements if counter < 0]
     silent = [f"{signal.module}.{signal.name}" for counter, signal in signals if counter < 0]
     if lost or silent:
         raise BuildError(
             f"{len(lost)} branches and {len(silent)} signals have no counter, such as {(lost + silent)[:5]}"
         )
-    return Counters(sorted(set(statements)), signals, size)
+    return Counters(statements, signals, size)
 
 
 def prepared(generated: Path, found: Annotated, file: str) -> Counters:
@@ -191,13 +191,14 @@ def key() -> str:
     return digest.hexdigest()[:24]
 
 
-def library(folder: Path, say: Callable[[str], None] = print) -> Path:
+def library(folder: Path, external_cell: bool, say: Callable[[str], None] = print) -> Path:
     """Return the library with counters, built now if it is not there; a build that was stopped goes on.
 
     Parameters
     ----------
-    folder : folder of this state of the sources; the library is in `model.so`, its counters in
-        `counters.json`.
+    folder : folder of the library, `model.so`, and of its counters, `counters.json`.
+    external_cell : the array cell is the one in C++, which has no counters; the rest of the core then takes a
+        fraction of the time.
     say : called with one line per step.
     """
     folder = folder.resolve()
@@ -215,25 +216,36 @@ def library(folder: Path, say: Callable[[str], None] = print) -> Path:
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)
         say("writing the Verilog")
-        found = annotated(NpuCore(RK3588, external_cell=False))
+        found = annotated(NpuCore(RK3588, external_cell=external_cell))
         (work / f"{TOP}.v").write_text(found.text)
         (work / "coverage.vlt").write_text(SETTINGS)
-        shutil.copy(build.harness_folder() / f"{TOP}_top.sv", work)
+        files = [build.harness_folder() / f"{TOP}_top.sv"]
+        files += sorted((build.harness_folder() / "cell").glob("npu_*.sv")) if external_cell else []
+        for path in files:
+            shutil.copy(path, work)
         say("Verilator")
-        tool.run([*VERILATOR, "--Mdir", "obj", f"{TOP}_top.sv", f"{TOP}.v", "coverage.vlt"], work)
+        names = [*(path.name for path in files), f"{TOP}.v", "coverage.vlt"]
+        tool.run([*VERILATOR, "--Mdir", "obj", *names], work)
         prepared(work / "obj", found, f"{TOP}.v").save(folder / "counters.json")
-    _compile(work, tool.include, done, say)
+    _compile(work, tool.include, done, external_cell, say)
     shutil.rmtree(work)
     return done
 
 
-def _compile(work: Path, include: Path, target: Path, say: Callable[[str], None]) -> None:
+def _compile(
+    work: Path, include: Path, target: Path, external_cell: bool, say: Callable[[str], None]
+) -> None:
     compiler = toolchain.compiler()
     harness = build.harness_folder()
     options = [*flags(work / "obj", include), f"-I{harness}"]
     options += ["-DRKCOSIM_COVERAGE", '-DRKCOSIM_MODEL="verilator_model.h"']
     sources = sorted((work / "obj").glob("*.cpp"), key=lambda path: -path.stat().st_size)
-    sources += [include / f"{name}.cpp" for name in ("verilated", "verilated_threads", "verilated_cov")]
+    names = ("verilated", "verilated_threads", "verilated_cov", "verilated_dpi")
+    sources += [include / f"{name}.cpp" for name in names]
+    if external_cell:
+        options += ["-DRKCOSIM_CELL", f"-I{harness / 'cell'}"]
+        boxes = sorted((harness / "cell").glob("npu_*.cpp"))
+        sources += [path for path in boxes if "cxxrtl" not in path.stem]
     sources.append(harness / "api.cpp")
 
     def one(source: Path) -> Path:

@@ -65,22 +65,36 @@ def file_of(signal: Signal) -> str:
     return signal.place.partition(":")[0]
 
 
-def coverage(counters: Counters, seen: np.ndarray) -> Coverage:
+def coverage(counters: Counters, seen: np.ndarray, *others: tuple[Counters, np.ndarray]) -> Coverage:
     """Return the coverage.
 
     Parameters
     ----------
-    seen : for each counter, whether it was above 0 in a run.
+    counters : counters of the library with everything that is counted.
+    seen : for each of them, whether it was above 0 in a run.
+    others : the same of libraries with parts of it.
     """
+    ran: set[tuple[str, tuple[str, ...]]] = set()
+    moved: dict[tuple[str, str], np.ndarray] = {}
+    for known, above in ((counters, seen), *others):
+        ran |= {(branch, places) for counter, branch, places in known.statements if above[counter]}
+        for counter, signal in known.signals:
+            own = above[counter : counter + 2 * (max(signal.bits) + 1)]
+            before = moved.get((signal.module, signal.name))
+            if before is None:
+                moved[signal.module, signal.name] = own
+            elif before.size == own.size:
+                moved[signal.module, signal.name] = before | own
     found = Coverage()
-    for counter, places in counters.statements:
+    for _, branch, places in counters.statements:
         for place in places:
             file, _, number = place.partition(":")
             line = found.lines.setdefault((file, int(number)), Line(file, int(number)))
             line.branches += 1
-            line.ran += bool(seen[counter])
-    for counter, signal in counters.signals:
-        never_0 = [bit for bit in signal.bits if not seen[counter + 2 * bit]]
-        never_1 = [bit for bit in signal.bits if not seen[counter + 2 * bit + 1]]
+            line.ran += (branch, places) in ran
+    for _, signal in counters.signals:
+        own = moved[signal.module, signal.name]
+        never_0 = [bit for bit in signal.bits if not own[2 * bit]]
+        never_1 = [bit for bit in signal.bits if not own[2 * bit + 1]]
         found.signals.append(Toggles(signal, never_1, never_0))
     return found
