@@ -144,11 +144,15 @@ _SOURCE = re.compile(r'(?<=attribute \\src ")[^"]*(?=")')
 
 
 def _relative(places: re.Match[str]) -> str:
+    return "|".join(map(relative_place, places[0].split("|")))
+
+
+def relative_place(place: str) -> str:
+    """Return a source position relative to the folder of the package, or without its folder if outside."""
     from rkcosim import rtl
 
     root = f"{Path(next(iter(rtl.__path__))).parent}/"
-    found = places[0].split("|")
-    return "|".join(at.removeprefix(root) if at.startswith(root) else at.rpartition("/")[2] for at in found)
+    return place.removeprefix(root) if place.startswith(root) else place.rpartition("/")[2]
 
 
 _MEMINIT = re.compile(r"^ *cell \$meminit_v2 .*?^ *end\n", re.MULTILINE | re.DOTALL)

@@ -144,6 +144,10 @@ void rk_watch_memory(System* s, uint64_t address) { s->dram.watched = address, s
 uint64_t rk_memory_writes(const System* s, uint64_t first, uint64_t* to, uint64_t room) {
     return copy(s->dram.watched_writes, first, to, room);
 }
+#ifdef RKCOSIM_COVERAGE
+// Adds the coverage counters of all cores to `to`, clears them and returns their number.
+uint64_t rk_take_coverage(System* s, uint32_t* to, uint64_t room) { return s->take_coverage(to, room); }
+#endif
 // Reports an error that the simulation does not detect, such as a wait that timed out.
 void rk_error(System* s) { s->tracer.fail_at(s->cycle); }
 }

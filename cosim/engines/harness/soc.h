@@ -185,6 +185,15 @@ public:
     }
     static constexpr bool savable = Model::savable;
 
+#ifdef RKCOSIM_COVERAGE
+    // Writes the sum of the coverage counters of all cores, which it clears; returns their number.
+    uint64_t take_coverage(uint32_t* to, uint64_t room) {
+        const uint64_t count = std::min(room, Model::coverage_size);
+        for (int c = 0; c < cores; c++) model[c]->take_coverage(to, count);
+        return Model::coverage_size;
+    }
+#endif
+
     // set_threads: how many threads may work on a window, including the caller's (`always`: even where one
     // thread is faster). set_window: its cycles at most (for tests; 0: as many as possible, 1: always one).
     void set_threads(uint32_t count, bool always) { threads = count, threads_always = always; }

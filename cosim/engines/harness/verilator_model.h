@@ -7,10 +7,18 @@
 #if defined(RKCOSIM_TRACE) || defined(RKCOSIM_DIRECT)
 #include "Vcore___024root.h"
 #endif
+#ifdef RKCOSIM_COVERAGE
+#include "Vcore___024root.h"
+#include "Vcore__Syms.h"
+#include "verilated_cov.h"
+#endif
+#if defined(RKCOSIM_PLAIN) || defined(RKCOSIM_COVERAGE)
+#define RKCOSIM_NOT_SAVABLE
+#endif
 #include "pins.h"
 #include "trace_sampler.h"
 #include "verilated.h"
-#ifdef RKCOSIM_PLAIN
+#ifdef RKCOSIM_NOT_SAVABLE
 #include "snapshot.h"
 #else
 #include "verilator_snapshot.h"
@@ -22,7 +30,7 @@
 #include "svdpi.h"
 #endif
 
-#ifndef RKCOSIM_PLAIN
+#ifndef RKCOSIM_NOT_SAVABLE
 void vl_fatal(const char* file, int line, const char*, const char* message) { model_fatal(file, line, message); }
 #endif
 
@@ -64,6 +72,9 @@ public:
 
     VerilatorModel(Shared& shared, int index) : probes(shared), top(&context, ("core" + std::to_string(index)).c_str()) {
         top.clk = 0;
+#ifdef RKCOSIM_COVERAGE
+        std::fill_n(top.rootp->vlSymsp->__Vcoverage, coverage_size, 0);
+#endif
         eval();
         learn();
     }
@@ -105,8 +116,18 @@ public:
         eval();
     }
 
-#ifdef RKCOSIM_PLAIN
-    static constexpr bool savable = false;  // this variant uses Verilator's default options
+#ifdef RKCOSIM_COVERAGE
+    // Verilator's counters, one for all instances of a module; the generated sources name them.
+    static constexpr uint64_t coverage_size = sizeof(Vcore__Syms::__Vcoverage) / sizeof(uint32_t);
+    void take_coverage(uint32_t* to, uint64_t count) {
+        uint32_t* const counters = top.rootp->vlSymsp->__Vcoverage;
+        for (uint64_t k = 0; k < count; k++) to[k] += counters[k];
+        std::fill_n(counters, coverage_size, 0);
+    }
+#endif
+
+#ifdef RKCOSIM_NOT_SAVABLE
+    static constexpr bool savable = false;  // Verilator's default options, or coverage
     template <class Archive>
     void archive(Archive&) {}
 #else

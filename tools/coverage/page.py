@@ -1,0 +1,118 @@
+"""The page of the coverage, in Markdown."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.coverage.reasons import Reasons, name_of
+from tools.coverage.results import Coverage, Toggles, file_of
+
+INTRODUCTION = Path(__file__).with_name("introduction.md")
+NO_REASON = "no reason known"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as it stands on the page."""
+
+    name: str
+    cycles: int
+    seconds: float
+
+
+def page(found: Coverage, reasons: Reasons, runs: Sequence[Run], root: Path) -> str:
+    """Return the page.
+
+    Parameters
+    ----------
+    found : what the runs covered together.
+    root : folder of the sources.
+    """
+    lines, signals = list(found.lines.values()), found.signals
+    ran = sum(bool(line.ran) for line in lines)
+    branches, taken = sum(line.branches for line in lines), sum(line.ran for line in lines)
+    bits, missing = sum(len(s.signal.bits) for s in signals), sum(len(s.missing) for s in signals)
+    out = [
+        INTRODUCTION.read_text(),
+        f"| what | counted | covered | |\n| --- | ---: | ---: | ---: |\n"
+        f"| lines | {len(lines):,} | {ran:,} | {_percent(ran, len(lines))} |\n"
+        f"| branches with lines | {branches:,} | {taken:,} | {_percent(taken, branches)} |\n"
+        f"| bits | {bits:,} | {bits - missing:,} | {_percent(bits - missing, bits)} |\n"
+        f"| signals with all bits | {len(signals):,} | {sum(not s.missing for s in signals):,} | "
+        f"{_percent(sum(not s.missing for s in signals), len(signals))} |",
+        "",
+        "## Files",
+        "",
+        "| file | lines | covered | | bits | covered | |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for file in found.files():
+        own = [line for line in lines if line.file == file]
+        done = sum(bool(line.ran) for line in own)
+        theirs = [s for s in signals if file_of(s.signal) == file]
+        count = sum(len(s.signal.bits) for s in theirs)
+        moved = count - sum(len(s.missing) for s in theirs)
+        out.append(
+            f"| `{file}` | {len(own)} | {done} | {_percent(done, len(own))} | {count:,} | {moved:,} | "
+            f"{_percent(moved, count)} |"
+        )
+    out += ["", "## Lines that did not run", ""]
+    if found.uncovered():
+        out += ["| file | line | text | why |", "| --- | ---: | --- | --- |"]
+    for line in found.uncovered():
+        text = line.text(root)
+        why = reasons.line(line.file, text) or NO_REASON
+        out.append(f"| `{line.file}` | {line.number} | `{_cell(text)}` | {why} |")
+    out += ["", "## Bits that did not rise and fall", ""]
+    out += ["| signal | declared | bits | why |", "| --- | --- | --- | --- |"]
+    rows = [(reasons.signal(s), s) for s in signals if s.missing]
+    for (texts, left), group in _grouped(rows):
+        names = ", ".join(f"`{name_of(s)}`" for s in group[:4])
+        names += f" and {len(group) - 4} more" if len(group) > 4 else ""
+        places = sorted({s.signal.place for s in group})
+        declared = f"`{places[0]}`" + (f" and {len(places) - 1} more places" if len(places) > 1 else "")
+        which = _bits(group[0].missing) if len(group) == 1 else f"{sum(len(s.missing) for s in group)} bits"
+        why = "; ".join([*texts, *([NO_REASON] if left else [])])
+        out.append(f"| {names} | {declared} | {which} | {why} |")
+    out += ["", "## Runs", "", "| run | cycles | seconds |", "| --- | ---: | ---: |"]
+    out += [f"| {run.name} | {run.cycles:,} | {run.seconds:.0f} |" for run in runs]
+    cycles, seconds = sum(run.cycles for run in runs), sum(run.seconds for run in runs)
+    out.append(f"| {len(runs)} runs | {cycles:,} | {seconds:,.0f} |")
+    return "\n".join(out) + "\n"
+
+
+def _grouped(
+    rows: Sequence[tuple[tuple[list[str], set[int]], Toggles]],
+) -> list[tuple[tuple[list[str], set[int]], list[Toggles]]]:
+    """Return signals of one file with the same reasons together."""
+
+    def kind(row: tuple[tuple[list[str], set[int]], Toggles]) -> tuple[str, str, bool]:
+        return file_of(row[1].signal), "; ".join(row[0][0]), bool(row[0][1])
+
+    found = []
+    for _, group in itertools.groupby(sorted(rows, key=kind), kind):
+        own = list(group)
+        found.append((own[0][0], [toggles for _, toggles in own]))
+    return found
+
+
+def _bits(numbers: Sequence[int]) -> str:
+    """Return numbers as ranges, the highest first."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ", ".join(f"{high}:{low}" if high > low else f"{low}" for low, high in reversed(ranges))
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else ""
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")

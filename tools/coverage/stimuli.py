@@ -1,0 +1,64 @@
+"""What is run to cover the RTL: groups of random tasks, models, and tests that use whole cores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rkcosim.verify.conformance.groups import GROUPS
+
+SEED = 2029
+"""Seed of the random tasks."""
+
+TASKS = 14
+"""Tasks of a group of conformance with share 1."""
+
+CELL_GROUPS = frozenset(
+    name for name in GROUPS if name.startswith(("conv ", "depthwise ")) or name in ("data reuse", "matrix")
+)
+"""Groups that count the array cell."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A run in a process of its own.
+
+    Members
+    -------
+    name : its name in the record and on the page.
+    words : arguments of `rkcosim`, or with "pytest" in front those of pytest.
+    cell : simulate and count the array cell as RTL, which takes several times as long; else it is the one in
+        C++, and only the rest of the core counts.
+    """
+
+    name: str
+    words: tuple[str, ...]
+    cell: bool = False
+
+
+def _conformance(group: str) -> Piece:
+    tasks = str(max(4, round(TASKS * GROUPS[group].share)))
+    words = ("conformance", "--only", group, "--seed", str(SEED), "--tasks", tasks, "--no-shrink")
+    return Piece(f"conformance: {group}", words, cell=group in CELL_GROUPS)
+
+
+def _tests(*names: str) -> Piece:
+    return Piece(f"tests: {names[0]}", ("pytest", *(f"tests/system/{name}" for name in names)))
+
+
+_DIGITS = ("--input", "examples/digits/held_back.npz", "--check")
+
+PIECES: tuple[Piece, ...] = (
+    Piece("model: digits", ("run", "examples/digits/digits_int8.onnx", *_DIGITS, "--limit", "1"), cell=True),
+    Piece(
+        "model: digits, three cores",
+        ("run", "examples/digits/digits_int8.onnx", *_DIGITS, "--limit", "1", "--cores", "3"),
+        cell=True,
+    ),
+    *(_conformance(group) for group in GROUPS),
+    _tests("test_control.py"),
+    _tests("test_errors.py"),
+    _tests("test_co_work.py"),
+    _tests("test_cores.py"),
+    _tests("test_counters.py"),
+)
+"""All runs. The order is that of the record."""
