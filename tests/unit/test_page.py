@@ -58,7 +58,7 @@ def test_new_page(tmp_path: Path):
 
 def test_unknown_section(page: Path):
     before = page.read_text()
-    with pytest.raises(PageError, match="no section 'speed'; there are bench, networks, layers"):
+    with pytest.raises(PageError, match="no section 'speed'; there are bench, networks, fast, layers"):
         write_section("speed", "x", page)
     assert page.read_text() == before
 
