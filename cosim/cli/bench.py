@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from rkcosim.engines.library import DramConfig
 
 
-ENGINES = ("verilator", "verilator-exact", "plain", "cxxrtl", "cxxrtl-exact", "amaranth", "bound")
-WORKLOADS = ("busy", "dma", "idle", "network")
+ENGINES = ("verilator", "verilator-exact", "fast", "plain", "cxxrtl", "cxxrtl-exact", "amaranth", "bound")
+WORKLOADS = ("busy", "dma", "idle", "network", "yolov8n")
 """Names for the help and for completion, copied because `rkcosim.measure.perf.bench` is slow to import."""
 
 

@@ -336,6 +336,8 @@ def flags_in_words(variant: Variant) -> str:
         return f"verilator {own}; {PLAIN_OPTIMISE}, what runs once {PLAIN_OPTIMISE_SLOW}"
     if variant.engine == "cxxrtl":
         return f"write_cxxrtl {' '.join(verilog.CXXRTL_OPTIONS)}; {_CXXRTL_OPTIMISE} {added}"
+    if variant.engine == "timing":
+        return f"cosim/engines/timing; {_TIMING_OPTIMISE} {added}"
     if variant.engine != "verilator":
         return f"-O3 {added}"
     own = " ".join(flag for flag in _verilator_flags(variant) if not flag.startswith("-W"))

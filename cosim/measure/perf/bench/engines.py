@@ -14,6 +14,8 @@ from rkcosim.engines import build, toolchain, verilog
 from rkcosim.engines.build import Variant
 from rkcosim.engines.cache import Progress, say
 from rkcosim.engines.engine import open_engine
+from rkcosim.engines.fast import CELL, open_fast
+from rkcosim.engines.protocol import FAST
 from rkcosim.engines.soc import SocEngine
 from rkcosim.engines.system import Source
 from rkcosim.measure.perf.workloads import MEMORY
@@ -47,6 +49,10 @@ class Contender:
 
 def _open(name: str, exact: bool) -> Callable[[Progress], SocEngine]:
     return lambda progress: open_engine(name, exact=exact, cores=1, dram=MEMORY, threads=1, progress=progress)
+
+
+def _open_fast(progress: Progress) -> SocEngine:
+    return open_fast(cores=1, dram=MEMORY, progress=progress)
 
 
 def open_plain(progress: Progress = say, design: Any = None) -> SocEngine:
@@ -86,6 +92,7 @@ ENGINES: dict[str, Contender] = {
             f"{_flags('verilator')}, float parts -O1",
             _open("verilator", True),
         ),
+        (FAST, "`--fast`: the timing model alone, without bytes", _flags("timing", CELL), _open_fast),
         ("plain", "plain Verilog in Verilator at its usual flags", _flags("plain"), open_plain),
         ("cxxrtl", f"CXXRTL, {_CELL}", _flags("cxxrtl", "cpp"), _open("cxxrtl", False)),
         ("cxxrtl-exact", f"CXXRTL, {_EXACT}", _flags("cxxrtl"), _open("cxxrtl", True)),
@@ -94,7 +101,7 @@ ENGINES: dict[str, Contender] = {
 }
 """The engines by name, the fastest first."""
 
-DEFAULT_ENGINES = ("verilator", "verilator-exact", "plain", "cxxrtl", "amaranth", BOUND)
+DEFAULT_ENGINES = ("verilator", "verilator-exact", FAST, "plain", "cxxrtl", "amaranth", BOUND)
 """All engines except CXXRTL with the cell's RTL, which takes very long to build."""
 
 

@@ -16,6 +16,7 @@ from rkcosim.engines.engine import open_engine
 from rkcosim.engines.settings import processors
 from rkcosim.engines.soc import SocEngine
 from rkcosim.measure.perf import layer_models
+from rkcosim.measure.perf.boards.networks import NetworkError, network_file
 from rkcosim.measure.perf.gate import NETWORKS
 from rkcosim.measure.perf.measure import fastest, loaded, random_values
 from rkcosim.measure.perf.workloads import MEMORY
@@ -154,6 +155,14 @@ def _network() -> Runner:
     return _model_pass(compile_model(NETWORK.read_bytes()))
 
 
+def _yolov8n() -> Runner:
+    try:
+        path = network_file("yolov8n")
+    except NetworkError as error:
+        raise ValueError(f"the workload yolov8n cannot be made: {error}") from error
+    return _model_pass(compile_model(path.read_bytes()))
+
+
 def _idle() -> Runner:
     def run(engine: SocEngine, seconds: float) -> Pass:
         timed = Timed(engine, seconds)
@@ -192,6 +201,7 @@ JOBS: dict[str, Job] = {
         ),
         Job("idle", "idle system that is evaluated every cycle", _idle),
         Job("network", "the whole digits network of examples/digits", _network),
+        Job("yolov8n", "YOLOv8n at 640x640: SiLU in the DPU's LUT after nearly every layer", _yolov8n),
     )
 }
 """Workloads by name."""
