@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import secrets
 from dataclasses import replace
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from rkcosim.golden import graph as g
 from rkcosim.golden.graph import floats
+from rkcosim.golden.task import core
 from rkcosim.golden.task.arith import shift_even
 from rkcosim.golden.task.errors import MemoryFault
 from rkcosim.golden.task.memory import Memory, atom_ranges
@@ -40,6 +43,29 @@ def test_shifts_round_ties_to_even(shift: int):
             int(abs(Fraction(int(n), 1 << shift)) + Fraction(1, 2)) * (1 if n >= 0 else -1) for n in values
         ]
         assert integers.divide(values, shift, half_away=True).tolist() == away
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+@pytest.mark.parametrize("lanes", [16, 341, 342, 1024, 1040])
+@pytest.mark.parametrize("extreme", [True, False])
+def test_convolutions_add_taps_in_exact_products(bits: int, lanes: int, extreme: bool):
+    """Three taps of 341 products of -128 by -128 are below 2^24, three of 342 are not."""
+    seed = secrets.randbits(32)
+    print("seed", seed)
+    rng, low = np.random.default_rng(seed), -(1 << bits - 1)
+    draw = (lambda size: rng.choice([low, low + 1, -low - 1], size)) if extreme else rng_ints(rng, low)
+    taps, pixels, count = 3, 7, 5
+    values, kernels = draw((11, lanes)), draw((1, taps, lanes, count))
+    places = rng.integers(0, 11, (taps, pixels))
+    shape = SimpleNamespace(taps=taps, pixels=pixels)
+    acc, total = core._direct(values.astype(np.int32), kernels.astype(np.int32), places, shape)
+    operands = values[places]  # [taps, pixels, lanes]
+    assert np.array_equal(acc, np.einsum("tpl,tlk->pk", operands, kernels[0]))
+    assert np.array_equal(total[:, 0], operands.sum(axis=(0, 2)))
+
+
+def rng_ints(rng: np.random.Generator, low: int):
+    return lambda size: rng.integers(low, -low, size)
 
 
 def test_the_float_of_a_sum():

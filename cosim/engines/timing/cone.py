@@ -161,11 +161,9 @@ class Cone:
     def reduce(self) -> None:
         """Remove everything that is not live from the netlist."""
         netlist, nir = self._netlist, self._nir
-        for memory, columns in self._columns.items():
-            for number, cell in enumerate(netlist.cells):
-                if isinstance(cell, (nir.AsyncReadPort, nir.SyncReadPort)) and cell.memory == memory:
-                    if self._live.get(number):
-                        self._live[number] = set(columns)
+        for number, cell in enumerate(netlist.cells):
+            if isinstance(cell, (nir.AsyncReadPort, nir.SyncReadPort)) and self._live.get(number):
+                self._live[number] = set(self._columns[cell.memory])  # all ports of a memory are as wide
         places = {number: self._places(number) for number, bits in self._live.items() if bits}
         zero = nir.Net.from_const(0)
         known: dict[int, Any] = {0: zero, 1: nir.Net.from_const(1)}

@@ -169,7 +169,8 @@ def _direct(pixels: NDArray, kernels: NDArray, places: NDArray, shape: ConvShape
     weights = kernels.transpose(1, 0, 2, 3).reshape(taps, lanes, count)
     largest = max(int(pixels.max(initial=0)), -int(pixels.min(initial=0)))
     bounds = np.abs(weights.astype(np.int64)).sum(axis=1) * largest  # [taps, kernels]
-    acc = np.zeros((shape.pixels, count), np.float64)
+    kind = np.float64 if bounds.sum(axis=0).max(initial=0) <= 1 << 53 else np.int64
+    acc = np.zeros((shape.pixels, count), kind)
     operands: dict[type, NDArray] = {}
     first = 0
     while first < taps:
@@ -184,10 +185,11 @@ def _direct(pixels: NDArray, kernels: NDArray, places: NDArray, shape: ConvShape
         step = max(1, _PRODUCT // factor.shape[0])
         for start in range(0, shape.pixels, step):
             here = places[first:end, start : start + step].T  # [pixels, taps]
-            acc[start : start + step] += operands[real][here].reshape(-1, factor.shape[0]) @ factor
+            part = operands[real][here].reshape(-1, factor.shape[0]) @ factor
+            acc[start : start + step] += part.astype(kind, copy=False)
         first = end
     sums = pixels.sum(axis=1, dtype=np.int64)
-    return acc.astype(np.int64), sums[places].sum(axis=0)[:, None]
+    return acc.astype(np.int64, copy=False), sums[places].sum(axis=0)[:, None]
 
 
 def _depthwise(pixels: NDArray, kernels: NDArray, places: NDArray, shape: ConvShape) -> tuple[Ints, Ints]:
