@@ -275,7 +275,7 @@ def _build_now(
         elif variant.engine == "cxxrtl":
             sources = _cxxrtl_sources(design, variant, work, progress)
         elif variant.engine == "timing":
-            sources = _timing_sources(design, work, progress)
+            sources = _timing_sources(design, variant, work, progress)
         elif variant.engine == "plain":
             sources = _plain_sources(design, work, progress)
         else:
@@ -483,14 +483,19 @@ def _plain_sources(design: verilog.Design, work: Path, progress: Progress) -> li
 _TIMING_OPTIMISE = "-O2"
 
 
-def _timing_sources(design: verilog.Design, work: Path, progress: Progress) -> list[Source]:
+def _timing_sources(
+    design: verilog.Design, variant: Variant, work: Path, progress: Progress) -> list[Source]:
     begin = time.monotonic()
-    paths = timing.write(design.make(external_cell=True), work)
+    data = variant.cell == "cpp"
+    paths = timing.write(design.make(external_cell=True), work, data=data)
     size = sum(path.stat().st_size for path in paths) >> 10
     progress(f"timing model written after {time.monotonic() - begin:.1f} s ({len(paths)} files, {size} KiB)")
-    flags = [f"-I{work}", f"-I{harness_folder()}"]
-    model = [*flags, '-DRKCOSIM_MODEL="timing_model.h"', "-DRKCOSIM_TIMING"]
+    flags = [f"-I{work}", f"-I{harness_folder()}", f"-I{harness_folder() / 'cell'}"]
+    model = [*flags, '-DRKCOSIM_MODEL="timing_model.h"', *([] if data else ["-DRKCOSIM_TIMING"])]
     sources = [Source(path, flags, _TIMING_OPTIMISE) for path in paths]
+    if data:
+        boxes = [path for path in _cell_files((".cpp",)) if path.stem in ("npu_cell", "npu_cell_float")]
+        sources += [Source(path, flags) for path in boxes]
     return [*sources, Source(harness_folder() / "api.cpp", model)]
 
 

@@ -20,12 +20,13 @@ from rkcosim.engines.timing.nodes import program_of
 __all__ = ["fingerprint", "write"]
 
 
-def write(elaboratable: Any, folder: Path) -> list[Path]:
+def write(elaboratable: Any, folder: Path, *, data: bool = False) -> list[Path]:
     """Write the timing model of a core into `folder` as C++, and return the source files.
 
     Parameters
     ----------
     elaboratable : component with the ports of `rkcosim.rtl.core.NpuCore`.
+    data : write the whole core, with its array cell in C++.
 
     Raises
     ------
@@ -33,7 +34,7 @@ def write(elaboratable: Any, folder: Path) -> list[Path]:
         if its netlist has something that the timing model does not know.
     """
     with quick_rtlil.quickly():
-        return write_program(program_of(timing_netlist(elaboratable, "core")), folder)
+        return write_program(program_of(timing_netlist(elaboratable, "core", data=data)), folder)
 
 
 def fingerprint() -> bytes:

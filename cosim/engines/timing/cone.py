@@ -27,13 +27,14 @@ _FROM_BELOW = ("+", "-", "*", "<<")
 _CELL_BITS = 16  # a net is the number of its cell, and below it the number of the output's bit
 
 
-def timing_netlist(elaboratable: Any, name: str) -> Any:
+def timing_netlist(elaboratable: Any, name: str, *, data: bool = False) -> Any:
     """Return the netlist of a core's cone.
 
     Parameters
     ----------
     elaboratable : component with the ports of `rkcosim.rtl.core.NpuCore`.
     name : name of the top module.
+    data : keep what only the written data depend on as well.
 
     Raises
     ------
@@ -44,9 +45,9 @@ def timing_netlist(elaboratable: Any, name: str) -> Any:
 
     netlist: Any = _ir.build_netlist(Fragment.get(elaboratable, None), ports=_ports(elaboratable), name=name)
     cone = Cone(netlist)
-    cone.start(
-        net for port, value in netlist.top.ports_o.items() if port not in DATA_OUTPUTS for net in value
-    )
+    left_out: frozenset[str] = frozenset() if data else DATA_OUTPUTS
+    wanted = (value for port, value in netlist.top.ports_o.items() if port not in left_out)
+    cone.start(net for value in wanted for net in value)
     cone.reduce()
     return netlist
 

@@ -123,7 +123,13 @@ class _Writer:
     def header(self) -> str:
         lines = ["// The state of a timing model; generated.", "#pragma once"]
         lines += ["#include <cstddef>", "#include <cstdint>", "#include <vector>", ""]
-        lines += ['#include "pins.h"', "", "struct TimingState {"]
+        lines += ['#include "pins.h"']
+        has_cell = any(node.kind == "cell" for node in self._program.nodes)
+        lines += ['#include "npu_cell.h"'] if has_cell else []
+        lines += ["", "struct TimingState {"]
+        if has_cell:
+            lines += ["    npu::Cell cell;", "    npu::CellIn cell_in;", "    uint8_t cell_rst;"]
+            lines += ["    uint64_t cell_w_data[8], cell_f_data[16];"]
         groups = (self._words + WORD - 1) // WORD
         lines.append("    // Clusters to evaluate: a bit of each, and a bit of each word of such bits.")
         lines.append(f"    uint64_t dirty[{self._words}], words[{groups}];")
@@ -174,6 +180,8 @@ class _Writer:
                 lines += self._register(node, cluster, commits)
             elif node.kind == "write":
                 lines += self._write(node, cluster, commits)
+            elif node.kind == "cell":
+                lines += self._cell(node, cluster, commits)
             else:
                 lines += self._value(node)
         if commits:
@@ -279,6 +287,45 @@ class _Writer:
         commits.append("    }")
         return lines
 
+    def _cell(self, node: Node, cluster: Cluster, commits: list[str]) -> list[str]:
+        """Take the operands of the array cell; the clock edge is a step of it."""
+        ports, outputs = node.extra
+
+        def term(name: str, word: int = 0) -> str:
+            return self._term(node.terms[ports[name][0] + word])
+
+        lines = [
+            f"    s.cell_in.{name} = uint8_t({term(name)});"
+            for name in ports
+            if name not in ("clk", "rst", "w_data", "f_data")
+        ]
+        lines.append(f"    s.cell_rst = uint8_t({term('rst')});")
+        for data, valid in (("w_data", "w_valid"), ("f_data", "f_valid")):
+            lines.append(f"    if (s.cell_in.{valid}) {{")
+            for k in range(ports[data][1]):
+                lines.append(f"        s.cell_{data}[{k}] = {term(data, k)};")
+            lines.append("    }")
+        valid = "s.cell_in.w_valid | s.cell_in.f_valid | s.cell_in.d_valid | s.cell.busy()"
+        lines.append(f"    fresh |= {valid} | s.cell_rst;")
+        commits += [
+            f"    {self._mark([cluster.number])}",
+            f"    if ({valid}) s.cell.step(s.cell_in, (const uint8_t*)s.cell_w_data, (const uint8_t*)s.cell_f_data);",
+            "    if (s.cell_rst) s.cell.reset();",
+            "    if (s.cell_in.d_valid) {",
+            "        uint32_t o_acc[14] = {}, o_sum[10] = {};",
+            "        s.cell.pack_acc(o_acc), s.cell.pack_sum(o_sum);",
+        ]
+        for name, pieces in outputs.items():
+            for at, out in pieces:
+                text = f"(word_bits({name}, {at}) & {_mask(out.width)})"
+                mark = self._mark(self._found.readers.get(out.number, ()))
+                place = f"s.v{out.number}"
+                commits.append(
+                    f"        {{ const uint64_t x = {text}; if ({place} != x) {{ {place} = x; {mark} }} }}"
+                )
+        commits.append("    }")
+        return lines
+
     # expressions
 
     def _expression(self, node: Node) -> str:
@@ -328,9 +375,10 @@ class _Writer:
 
     def _part(self, node: Node) -> str:
         assert node.out is not None
-        stride, signed, total = node.extra
+        stride, signed, total, base = node.extra
         offset, *words = node.terms
         shift = f"{self._term(offset)} * {stride}" if stride != 1 else self._term(offset)
+        shift = f"{shift} + {base}" if base else shift
         texts = [self._term(word) for word in words]
         if len(texts) == 1 and not signed:
             return f"low_bits({texts[0]}, {shift}) & {_mask(node.out.width)}"
@@ -365,9 +413,9 @@ class _Writer:
         commits = {
             cluster.number
             for cluster in clusters
-            if any(node.kind in ("register", "registered read", "write") for node in cluster.nodes)
+            if any(node.kind in ("register", "registered read", "write", "cell") for node in cluster.nodes)
         }
-        lines = ["#include <array>", "#include <cstring>", "", '#include "timing.h"', _HELPERS]
+        lines = ["#include <array>", "#include <cstring>", "#include <new>", "", '#include "timing.h"', _HELPERS]
         lines += [f"void timing_f{c.number}(TimingState& s);" for c in clusters]
         lines += [f"void timing_g{number}(TimingState& s);" for number in sorted(commits)]
         lines += ["using Work = void (*)(TimingState&);", "static const Work evaluate[] = {"]
@@ -384,7 +432,9 @@ class _Writer:
         return _joined(lines)
 
     def _start(self) -> list[str]:
-        lines = ["void timing_start(TimingState& s) {", "    std::memset(&s, 0, sizeof s);"]
+        lines = ["void timing_start(TimingState& s) {", "    std::memset((void*)&s, 0, sizeof s);"]
+        if any(node.kind == "cell" for node in self._program.nodes):
+            lines.append("    new (&s.cell) npu::Cell();")
         for node in self._program.nodes:
             if node.out is not None and node.out.state and node.out.init:
                 name = node.out.number
@@ -432,9 +482,16 @@ class _Writer:
         lines = ["void timing_pull(const TimingState& s, CoreOut& o) {"]
         counted = ["activity", "levels", "macs", "array_macs"]
         later: list[str] = []
+        written: list[str] = []
         for name, words in self._program.outputs.items():
             member = _member(name)
-            if member not in _PINS_OUT or name in DATA_OUTPUTS:
+            if member not in _PINS_OUT:
+                continue
+            if name in DATA_OUTPUTS:
+                if any(run.variable for term in words for run in term):
+                    for k in range(8):
+                        text = self._term(self._bits(words, k * 32, 32))
+                        written.append(f"        o.{member}[{k}] = uint32_t({text});")
                 continue
             if name == "levels":
                 for k in range(sum(run.width for term in words for run in term) // 16):
@@ -444,6 +501,8 @@ class _Writer:
             (later if name in counted else lines).append(
                 f"    o.{member} = decltype(o.{member})({self._term(words[0])});"
             )
+        if written:
+            lines += ["    if (o.m_wvalid) {", *written, "    }"]
         if counting := self._program.inputs.get("counting"):
             lines += [f"    if (!s.v{counting[0].number}) return;", *later]
         return [*lines, "}"]
@@ -485,6 +544,10 @@ inline uint64_t row_bits(const uint64_t* row, unsigned first, unsigned width) {
     uint64_t out = row[word] >> bit;
     if (bit + width > 64) out |= row[word + 1] << (64 - bit);
     return width < 64 ? out & ((uint64_t(1) << width) - 1) : out;
+}
+inline uint64_t word_bits(const uint32_t* words, unsigned first) {
+    const uint64_t low = uint64_t(words[first / 32 + 1]) << 32 | words[first / 32];
+    return first % 32 ? low >> first % 32 | uint64_t(words[first / 32 + 2]) << (64 - first % 32) : low;
 }
 // Bits from `shift` on of a value of `total` bits, continued with zeros or its sign.
 template <unsigned count>

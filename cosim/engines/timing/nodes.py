@@ -18,6 +18,9 @@ from rkcosim.engines.protocol import BuildError
 WORD = 64
 """Largest number of bits of a variable."""
 
+CELL = "npu_array_cell"
+"""Module of the array cell, which is C++ (cosim/engines/harness/cell)."""
+
 _CELL_BITS = 16
 _SPLIT_OPERATORS = ("~", "&", "|", "^", "m")
 
@@ -141,9 +144,15 @@ class _Reader:
     def _splits(self, cell: Any) -> bool:
         nir = self._nir
         if isinstance(cell, nir.Operator):
-            return cell.operator in _SPLIT_OPERATORS
+            return cell.operator in _SPLIT_OPERATORS or self._is_wide_shift(cell)
+        if isinstance(cell, nir.Part):
+            return cell.width > WORD
         kinds = (nir.AssignmentList, nir.FlipFlop, nir.AsyncReadPort, nir.SyncReadPort, nir.Top)
-        return isinstance(cell, kinds)
+        return isinstance(cell, (*kinds, nir.Instance))
+
+    @staticmethod
+    def _is_wide_shift(cell: Any) -> bool:
+        return cell.operator == "u>>" and len(cell.inputs[0]) > WORD
 
     def _values(self, cell: Any) -> Iterator[Any]:
         """Yield all values that a cell uses."""
@@ -170,6 +179,8 @@ class _Reader:
             yield from (cell.data, cell.addr, cell.en)
         elif isinstance(cell, nir.Top):
             yield from cell.ports_o.values()
+        elif isinstance(cell, nir.Instance):
+            yield from cell.ports_i.values()
 
     def _cuts(self) -> dict[int, set[int]]:
         """Return, for each cell, the bits of its output in front of which it is divided."""
@@ -189,6 +200,8 @@ class _Reader:
                 if last > 1:
                     cuts[last >> _CELL_BITS].add((last & 0xFFFF) + 1)
         for number, cell in enumerate(self._netlist.cells):
+            if isinstance(cell, self._nir.Instance):
+                cuts[number] |= {start for start, _ in cell.ports_o.values()}
             if isinstance(cell, self._nir.AssignmentList):  # parts that are assigned by themselves
                 for assign in cell.assignments:
                     cuts[number] |= {assign.start, assign.start + len(assign.value)}
@@ -211,7 +224,8 @@ class _Reader:
             for begin, end in pairwise(ends):
                 for first in range(begin, end, WORD):
                     pieces.append((first, min(first + WORD, end)))
-            state = number == 0 or isinstance(cell, (self._nir.FlipFlop, self._nir.SyncReadPort))
+            kinds = (self._nir.FlipFlop, self._nir.SyncReadPort, self._nir.Instance)
+            state = number == 0 or isinstance(cell, kinds)
             module = ".".join(self._netlist.modules[cell.module_idx].name)
             made = []
             for first, end in pieces:
@@ -273,6 +287,9 @@ class _Reader:
         if isinstance(cell, nir.SyncWritePort):
             self._write(cell, module)
             return
+        if isinstance(cell, nir.Instance):
+            self._instance(number, cell, module)
+            return
         for first, end, out in self._pieces.get(number, []):
             self.program.nodes.append(self._node(cell, first, end, out, module))
 
@@ -281,7 +298,7 @@ class _Reader:
         if isinstance(cell, nir.Operator):
             return self._operator(cell, first, end, out, module)
         if isinstance(cell, nir.Part):
-            extra = (cell.stride, cell.value_signed, len(cell.value))
+            extra = (cell.stride, cell.value_signed, len(cell.value), first)
             return Node("part", out, [self._term(cell.offset), *self._words(cell.value)], module, extra)
         if isinstance(cell, nir.Matches):
             return Node("matches", out, self._words(cell.value), module, cell.patterns)
@@ -310,6 +327,9 @@ class _Reader:
 
     def _operator(self, cell: Any, first: int, end: int, out: Variable, module: str) -> Node:
         kind, inputs = cell.operator, cell.inputs
+        if self._is_wide_shift(cell):
+            extra = (1, False, len(inputs[0]), first)
+            return Node("part", out, [self._term(inputs[1]), *self._words(inputs[0])], module, extra)
         if kind == "m":
             terms = [
                 self._term(inputs[0]),
@@ -323,6 +343,22 @@ class _Reader:
                 raise BuildError(f"the netlist has an operator {kind} of {max(map(len, inputs))} bits")
             terms = [self._term(value) for value in inputs]
         return Node(kind, out, terms, module, tuple(len(value) for value in inputs))
+
+    def _instance(self, number: int, cell: Any, module: str) -> None:
+        """Add the array cell: its operands by port, and its outputs, which are registers."""
+        if cell.type != CELL:
+            raise BuildError(f"the netlist has an instance of {cell.type}, which the timing model does not know")
+        terms: list[Term] = []
+        ports: dict[str, tuple[int, int]] = {}
+        for name, value in cell.ports_i.items():
+            words = self._words(value)
+            ports[name] = (len(terms), len(words))
+            terms += words
+        outputs = {
+            name: [(first - start, out) for first, _, out in self._pieces[number] if start <= first < start + width]
+            for name, (start, width) in cell.ports_o.items()
+        }
+        self.program.nodes.append(Node("cell", None, terms, module, (ports, outputs)))
 
     def _memory(self, number: int, cell: Any) -> None:
         rows = Rows(len(self.program.memories), cell.width, cell.depth, cell.init)
