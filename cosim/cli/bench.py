@@ -15,7 +15,17 @@ if TYPE_CHECKING:
     from rkcosim.engines.library import DramConfig
 
 
-ENGINES = ("verilator", "verilator-exact", "fast", "plain", "cxxrtl", "cxxrtl-exact", "amaranth", "bound")
+ENGINES = (
+    "verilator",
+    "verilator-exact",
+    "fast",
+    "changes",
+    "plain",
+    "cxxrtl",
+    "cxxrtl-exact",
+    "amaranth",
+    "bound",
+)
 WORKLOADS = ("busy", "dma", "idle", "network", "yolov8n")
 """Names for the help and for completion, copied because `rkcosim.measure.perf.bench` is slow to import."""
 
@@ -25,8 +35,8 @@ class BenchOptions(Options):
     """Options of `rkcosim bench`."""
 
     engines: str = option(
-        f"Engines to measure, separated by commas: {', '.join(ENGINES)}; default: all but cxxrtl-exact, "
-        "which takes very long to build.",
+        f"Engines to measure, separated by commas: {', '.join(ENGINES)}; default: all but changes, "
+        "an experiment, and cxxrtl-exact, which takes very long to build.",
         metavar="NAMES",
         words=ENGINES,
         default="",

@@ -33,7 +33,8 @@ class Variant:
     Members
     -------
     engine : "verilator", "cxxrtl", "plain" (the reference of `rkcosim bench`, see PLAIN_FLAGS), "timing"
-        (rkcosim.engines.timing), or "external" (DRAM and interconnect only).
+        (rkcosim.engines.timing; with the cell "cpp" the whole core), or "external" (DRAM and interconnect
+        only).
     cell : "cpp" for the array cell in C++, "rtl" for the cell as described in Amaranth.
     traced : includes the code that writes a waveform.
     probed : records the values that a lockstep run compares inside the core (Verilator only).
@@ -53,7 +54,7 @@ class Variant:
         if self.engine == "plain":
             return "plain Verilog in Verilator at its usual flags"
         if self.engine == "timing":
-            return "model of the timing"
+            return "RTL that follows changes, C++ cell" if self.cell == "cpp" else "model of the timing"
         cell = "C++ cell" if self.cell == "cpp" else "RTL cell"
         extra = [name for name in ("traced", "probed", "watched") if getattr(self, name)]
         return ", ".join([f"{self.engine} model", cell, *extra])
@@ -483,8 +484,7 @@ def _plain_sources(design: verilog.Design, work: Path, progress: Progress) -> li
 _TIMING_OPTIMISE = "-O2"
 
 
-def _timing_sources(
-    design: verilog.Design, variant: Variant, work: Path, progress: Progress) -> list[Source]:
+def _timing_sources(design: verilog.Design, variant: Variant, work: Path, progress: Progress) -> list[Source]:
     begin = time.monotonic()
     data = variant.cell == "cpp"
     paths = timing.write(design.make(external_cell=True), work, data=data)

@@ -13,6 +13,8 @@ from rkcosim.engines.engine import open_named
 from rkcosim.engines.protocol import EngineError, WaveformError
 from rkcosim.golden.task import GoldenError
 from rkcosim.measure.models.run import run_model
+from rkcosim.measure.perf.bench.engines import open_changes
+from rkcosim.measure.perf.workloads import MEMORY
 from rkcosim.verify.conformance.campaign import draw_case
 from rkcosim.verify.conformance.choices import Refused
 from rkcosim.verify.conformance.groups import GROUPS
@@ -53,6 +55,25 @@ def test_random_tasks_take_the_same_cycles(dram: DramConfig):
         assert fast.task_log() == rtl.task_log()
         assert fast.counters(0) == rtl.counters(0)
         assert fast.block_counters(0) == rtl.block_counters(0)
+
+
+@pytest.mark.heavy
+def test_the_whole_core_as_cpp_that_follows_changes():
+    """The experiment of the bench has the bytes of the golden model and the cycles of the default engine."""
+    seed = secrets.randbits(32)
+    print("seed", seed)
+    with closing(open_named("verilator", cores=1, dram=MEMORY, on_diagnostic="go on")) as rtl:
+        with closing(open_changes()) as changes:
+            changes.on_diagnostic = "go on"
+            runners = Runner(rtl), Runner(changes)
+            for group in GROUPS:
+                for number in range(3):
+                    try:
+                        case = draw_case(group, seed, number)
+                    except Refused:
+                        break
+                    found = shown(changes, case, runners[1])
+                    assert found[0] and found == shown(rtl, case, runners[0]), (group, number)
 
 
 @pytest.mark.parametrize("cores", [1, 3])

@@ -105,7 +105,9 @@ class Everything(wiring.Component):
             self.diag_value.eq(product ^ (a // (b[:6] + 1))),
             self.watch_value.eq(shifted + wide.bit_select(b[:7], 20)),
             self.m_axi_araddr.eq(get.data ^ wide.word_select(b[8:10], 37)),
-            self.m_axi_awaddr.eq(late.data + near.data),
+            self.m_axi_awaddr.eq(
+                late.data + near.data + (wide >> b[:8]) + wide.word_select(b[8:10], 70)[25:]
+            ),
             self.s_axil_rdata.eq(Cat(kind, state, (signed_part >> b[:5])[:12], ~a[:5], (-low)[:4])),
         ]
         return m

@@ -309,7 +309,8 @@ class _Writer:
         lines.append(f"    fresh |= {valid} | s.cell_rst;")
         commits += [
             f"    {self._mark([cluster.number])}",
-            f"    if ({valid}) s.cell.step(s.cell_in, (const uint8_t*)s.cell_w_data, (const uint8_t*)s.cell_f_data);",
+            f"    if ({valid})",
+            "        s.cell.step(s.cell_in, (const uint8_t*)s.cell_w_data, (const uint8_t*)s.cell_f_data);",
             "    if (s.cell_rst) s.cell.reset();",
             "    if (s.cell_in.d_valid) {",
             "        uint32_t o_acc[14] = {}, o_sum[10] = {};",
@@ -415,7 +416,14 @@ class _Writer:
             for cluster in clusters
             if any(node.kind in ("register", "registered read", "write", "cell") for node in cluster.nodes)
         }
-        lines = ["#include <array>", "#include <cstring>", "#include <new>", "", '#include "timing.h"', _HELPERS]
+        lines = [
+            "#include <array>",
+            "#include <cstring>",
+            "#include <new>",
+            "",
+            '#include "timing.h"',
+            _HELPERS,
+        ]
         lines += [f"void timing_f{c.number}(TimingState& s);" for c in clusters]
         lines += [f"void timing_g{number}(TimingState& s);" for number in sorted(commits)]
         lines += ["using Work = void (*)(TimingState&);", "static const Work evaluate[] = {"]

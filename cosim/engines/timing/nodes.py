@@ -347,7 +347,9 @@ class _Reader:
     def _instance(self, number: int, cell: Any, module: str) -> None:
         """Add the array cell: its operands by port, and its outputs, which are registers."""
         if cell.type != CELL:
-            raise BuildError(f"the netlist has an instance of {cell.type}, which the timing model does not know")
+            raise BuildError(
+                f"the netlist has an instance of {cell.type}, which the timing model does not know"
+            )
         terms: list[Term] = []
         ports: dict[str, tuple[int, int]] = {}
         for name, value in cell.ports_i.items():
@@ -355,7 +357,11 @@ class _Reader:
             ports[name] = (len(terms), len(words))
             terms += words
         outputs = {
-            name: [(first - start, out) for first, _, out in self._pieces[number] if start <= first < start + width]
+            name: [
+                (first - start, out)
+                for first, _, out in self._pieces[number]
+                if start <= first < start + width
+            ]
             for name, (start, width) in cell.ports_o.items()
         }
         self.program.nodes.append(Node("cell", None, terms, module, (ports, outputs)))

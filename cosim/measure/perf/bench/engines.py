@@ -55,6 +55,15 @@ def _open_fast(progress: Progress) -> SocEngine:
     return open_fast(cores=1, dram=MEMORY, progress=progress)
 
 
+def open_changes(progress: Progress = say) -> SocEngine:
+    """Open the whole core, with its data, as C++ that follows changes (`rkcosim.engines.timing`)."""
+    from rkcosim.spec.config import RK3588
+
+    design = verilog.npu_design(RK3588)
+    source = Source(lambda traced: build.build(design, Variant("timing", "cpp"), progress))
+    return SocEngine("changes", "cpp", source, cores=1, dram=MEMORY, threads=1)
+
+
 def open_plain(progress: Progress = say, design: Any = None) -> SocEngine:
     """Open the core as plain Verilog in Verilator with its usual flags (`rkcosim.engines.build.PLAIN_FLAGS`).
 
@@ -93,6 +102,7 @@ ENGINES: dict[str, Contender] = {
             _open("verilator", True),
         ),
         (FAST, "`--fast`: the timing model alone, without bytes", _flags("timing", CELL), _open_fast),
+        ("changes", f"the RTL as C++ that follows changes, {_CELL}", _flags("timing", "cpp"), open_changes),
         ("plain", "plain Verilog in Verilator at its usual flags", _flags("plain"), open_plain),
         ("cxxrtl", f"CXXRTL, {_CELL}", _flags("cxxrtl", "cpp"), _open("cxxrtl", False)),
         ("cxxrtl-exact", f"CXXRTL, {_EXACT}", _flags("cxxrtl"), _open("cxxrtl", True)),
@@ -102,7 +112,7 @@ ENGINES: dict[str, Contender] = {
 """The engines by name, the fastest first."""
 
 DEFAULT_ENGINES = ("verilator", "verilator-exact", FAST, "plain", "cxxrtl", "amaranth", BOUND)
-"""All engines except CXXRTL with the cell's RTL, which takes very long to build."""
+"""All engines but CXXRTL with the cell's RTL, which takes very long to build, and an experiment."""
 
 
 def bound_rate(progress: Progress = say) -> float:
