@@ -454,7 +454,7 @@ def words_of(path: tuple[str, ...], option: str, begun: str) -> list[str]:
         ("conformance", "--only", "pool i", ["pool int8", "pool int16", "pool index"]),
         ("compare", "--reference", "l", ["litert"]),
         ("run", "--format", "", ["vcd", "fst"]),
-        ("run", "--engine", "", ["verilator", "cxxrtl", "amaranth", "golden"]),
+        ("run", "--engine", "", ["verilator", "cxxrtl", "amaranth", "fast", "golden"]),
         ("run", "--dram", "read_", ["read_latency=", "read_outstanding="]),
         ("sweep", "--dram", "read_", ["read_latency=", "read_outstanding="]),
         ("serve", "--drivers", "r", ["rknpu", "rocket"]),
@@ -462,7 +462,7 @@ def words_of(path: tuple[str, ...], option: str, begun: str) -> list[str]:
         ("verilog", "--block", "dpu_r", ["dpu_rdma", "dpu_registers", "dpu_rdma_registers"]),
         ("verilog", "--geometry", "", ["rk3588", "small"]),
         ("bench", "--engines", "b", ["bound"]),
-        ("bench", "--workloads", "", ["busy", "dma", "idle", "network"]),
+        ("bench", "--workloads", "", ["busy", "dma", "idle", "network", "yolov8n"]),
         ("waves", "--viewer", "g", ["gtkwave"]),
         ("regcmd run", "--on-diagnostic", "g", ["go on"]),
     ],
@@ -472,7 +472,7 @@ def test_words_after_an_option(path: str, option: str, begun: str, wanted: list[
 
 
 def test_engines_are_those_that_there_are():
-    assert list(ENGINES) == [*engines.ENGINES, "golden"]
+    assert list(ENGINES) == [*engines.ENGINES, "fast", "golden"]
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash on this machine")
