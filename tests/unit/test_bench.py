@@ -172,7 +172,10 @@ def test_command(quick: None, tmp_path: Path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--engines", "verilator,quick"), "there is no engine 'quick'; there are verilator, verilator-exact"),
+        (
+            ("--engines", "verilator,quick"),
+            "there is no engine 'quick'; there are verilator, verilator-exact",
+        ),
         (("--engines", "plain,plain"), "the same engine was given twice"),
         (("--workloads", "busy,quiet"), "there is no workload 'quiet'"),
         (("--layers", "--model", "a.onnx"), "--layers and --model exclude each other"),

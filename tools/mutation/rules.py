@@ -98,7 +98,7 @@ NAMES: dict[str, dict[str, str]] = {
         **{name: "sizes of readers that do not run" for name in ("width", "height", "channels", "group")}
     },
     "cosim/golden/task/core.py": {
-        "narrow": "selects one of two exact ways; a wrong choice in the other direction is slower",
+        "_PRODUCT", "kind": "selects one of two exact ways; a wrong choice in the other direction is slower",
         "block": "pixels at a time; a slice ends with its array",
         "step": "pixels at a time; affects only the speed",
         "at_once": "taps at a time; affects only the speed",
