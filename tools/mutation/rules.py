@@ -98,7 +98,9 @@ NAMES: dict[str, dict[str, str]] = {
         **{name: "sizes of readers that do not run" for name in ("width", "height", "channels", "group")}
     },
     "cosim/golden/task/core.py": {
-        "_PRODUCT", "kind": "selects one of two exact ways; a wrong choice in the other direction is slower",
+        "real": "selects one of two exact ways; a wrong choice in the other direction is slower",
+        "kind": "selects one of two exact ways; only sums above 2^53, which no task reaches, differ",
+        "_PRODUCT": "operands at a time; affects only the speed",
         "block": "pixels at a time; a slice ends with its array",
         "step": "pixels at a time; affects only the speed",
         "at_once": "taps at a time; affects only the speed",
