@@ -90,7 +90,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     lines = rows(given.models, given.runs)
     if given.page:
-        text = f"Cycles a second, median of {given.runs} runs in turn, on {machine_line(machine())}."
+        how = f"median of {given.runs} runs" if given.runs > 1 else "one run each"
+        text = f"Cycles a second, {how}, in turn, on {machine_line(machine())}."
         write_section("fast", "\n".join([*lines, "", text]), given.page)
     return 0
 
